@@ -1,0 +1,1 @@
+//! Mechanisms shared by engines; none of them knows a disk format.

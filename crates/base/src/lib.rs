@@ -1,0 +1,15 @@
+//! The foundations all engines stand on. This crate knows no engine.
+//!
+//! * [`device`]: where bytes live, and what survives a power cut;
+//! * [`layout`]: little-endian fields, checksums and [`layout::Corrupt`] errors;
+//! * [`cache`]: the buffer cache for data and metadata;
+//! * [`kit`]: mechanisms that several engines share;
+//! * [`vfs`]: the seams [`vfs::FileSystem`], [`vfs::Engine`] and [`vfs::Clock`].
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod cache;
+pub mod device;
+pub mod kit;
+pub mod layout;
+pub mod vfs;

@@ -1,0 +1,266 @@
+//! What a kind of file system offers before and beside a mount.
+
+use super::{Clock, Error, FileSystem, Ino, Result, Time};
+use crate::device::{Device, Kind};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+/// The devices of one volume.
+pub struct Devices {
+    /// The one that carries the superblock.
+    pub main: Box<dyn Device>,
+    /// Further ones by role, as the engine names them (yFS: `"log"`).
+    pub extra: BTreeMap<String, Box<dyn Device>>,
+}
+
+impl Devices {
+    /// A volume on one device.
+    pub fn single(main: impl Device + 'static) -> Devices {
+        Devices { main: Box::new(main), extra: BTreeMap::new() }
+    }
+}
+
+/// One option of `-o`, described once: help texts, manual and checks come from here.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionSpec {
+    /// Its key.
+    pub key: &'static str,
+    /// What it takes, e.g. `"SIZE"`; empty for a switch.
+    pub value: &'static str,
+    /// Default in words, empty if there is none.
+    pub default: &'static str,
+    /// One sentence.
+    pub help: &'static str,
+}
+
+/// `-o key=value,...`, in the order given; a switch has an empty value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options(pub Vec<(String, String)>);
+
+impl Options {
+    /// Parses `key=value,key,...`.
+    pub fn parse(text: &str) -> Options {
+        Options(
+            text.split(',')
+                .filter(|s| !s.is_empty())
+                .map(|s| match s.split_once('=') {
+                    Some((k, v)) => (k.to_string(), v.to_string()),
+                    None => (s.to_string(), String::new()),
+                })
+                .collect(),
+        )
+    }
+
+    /// The last value of `key`.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().rev().find(|(k, _)| k == key).map(|(_, v)| v.as_str())
+    }
+
+    /// The last value of `key` as a size with K, M, G or T; an error names the option.
+    pub fn size(&self, key: &str) -> Result<Option<u64>> {
+        self.get(key)
+            .map(|v| parse_size(v).ok_or_else(|| Error::refused(format!("option {key}: {v:?} is not a size"))))
+            .transpose()
+    }
+
+    /// Refuses keys that none of `specs` knows.
+    pub fn check(&self, specs: &[OptionSpec]) -> Result<()> {
+        match self.0.iter().find(|(k, _)| !specs.iter().any(|s| s.key == k)) {
+            Some((k, _)) => Err(Error::refused(format!("unknown option {k:?}"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A number with an optional K, M, G or T (powers of 1024).
+pub fn parse_size(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => 0,
+        "K" | "KIB" => 10,
+        "M" | "MIB" => 20,
+        "G" | "GIB" => 30,
+        "T" | "TIB" => 40,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// What `mkfs` is told.
+#[derive(Clone, Debug, Default)]
+pub struct FormatOptions {
+    /// Label, at most 63 bytes.
+    pub label: String,
+    /// UUID; drawn by the caller, engines draw nothing.
+    pub uuid: [u8; 16],
+    /// Time of creation.
+    pub now: Time,
+    /// Owner of the root directory.
+    pub owner: (u32, u32),
+    /// Engine options, see [`Engine::format_options`].
+    pub options: Options,
+}
+
+/// What `mount` is told.
+#[derive(Clone, Debug, Default)]
+pub struct MountOptions {
+    /// Write nothing, not even recovery; a volume that needs recovery is refused.
+    pub read_only: bool,
+    /// Engine options, see [`Engine::mount_options`].
+    pub options: Options,
+}
+
+/// What a superblock says without mounting.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumeInfo {
+    /// Name of the engine.
+    pub engine: &'static str,
+    /// Label.
+    pub label: String,
+    /// UUID.
+    pub uuid: [u8; 16],
+    /// Size in bytes.
+    pub size: u64,
+    /// Whether it was unmounted cleanly.
+    pub clean: bool,
+    /// Further facts by name, in order: block size, features, counts ...
+    pub facts: Vec<(&'static str, String)>,
+}
+
+/// How much an issue of the checker matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Odd, but nothing is lost by it.
+    Warning,
+    /// Something is wrong that repair can mend.
+    Error,
+    /// The checker cannot go on past it.
+    Fatal,
+}
+
+/// One thing the checker found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issue {
+    /// Name of the issue's type, e.g. `"LinkCount"`: stable, for scripts.
+    pub code: &'static str,
+    /// How much it matters.
+    pub severity: Severity,
+    /// The sentence for people, naming the thing and the place.
+    pub text: String,
+    /// Whether this run mended it.
+    pub repaired: bool,
+}
+
+/// What the checker does about issues.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Repair {
+    /// Reports only; writes nothing, and replays the log in memory only.
+    #[default]
+    No,
+    /// Replays the log and mends what is safe without asking.
+    Preen,
+    /// Mends everything that can be mended.
+    Yes,
+}
+
+/// What `check` is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckOptions {
+    /// What to do about issues.
+    pub repair: Repair,
+    /// Check even if the volume says it is clean.
+    pub force: bool,
+}
+
+/// What `check` found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CheckReport {
+    /// Everything found, in the order found.
+    pub issues: Vec<Issue>,
+    /// The log was replayed.
+    pub recovered: bool,
+    /// The volume said it was clean and was not walked.
+    pub skipped: bool,
+    /// Inodes in use.
+    pub files: u64,
+    /// Directories among them.
+    pub directories: u64,
+    /// Bytes in use.
+    pub used_bytes: u64,
+}
+
+impl CheckReport {
+    /// Issues that are still there.
+    pub fn remaining(&self) -> usize {
+        self.issues.iter().filter(|i| !i.repaired && i.severity > Severity::Warning).count()
+    }
+}
+
+/// A piece of the device and what lies there, see [`Engine::describe`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// Byte offset.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len: u64,
+    /// Kind of structure.
+    pub kind: Kind,
+    /// File it belongs to, if it does.
+    pub owner: Option<Ino>,
+    /// Offset in that file in bytes, for data.
+    pub file_offset: u64,
+    /// Engine's name for it, e.g. `"AG 3 bitmap"`.
+    pub name: String,
+}
+
+/// Progress of long work: done, total and what is being done.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64, &str);
+
+/// A kind of file system.
+pub trait Engine: Send + Sync {
+    /// Its name as given to `-t`.
+    fn name(&self) -> &'static str;
+
+    /// Options of [`Engine::format`].
+    fn format_options(&self) -> &'static [OptionSpec];
+
+    /// Options of [`Engine::mount`].
+    fn mount_options(&self) -> &'static [OptionSpec];
+
+    /// Roles of further devices that [`Devices::extra`] may hold.
+    fn extra_devices(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Whether the device holds a volume of this engine, and what its superblock says. Damage
+    /// that leaves the magic intact is an error, a foreign device is `None`.
+    fn probe(&self, device: &dyn Device) -> Result<Option<VolumeInfo>>;
+
+    /// Makes an empty volume that fills the main device. It is durable on return.
+    fn format(&self, devices: Devices, options: &FormatOptions) -> Result<()>;
+
+    /// Mounts, after recovery if the volume was not unmounted.
+    fn mount(&self, devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<dyn FileSystem>>;
+
+    /// Checks, and repairs if told to.
+    fn check(&self, devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport>;
+
+    /// Tells where each structure and each piece of each file lies, on an unmounted volume, in
+    /// no particular order. What no region covers is free.
+    fn describe(&self, devices: &Devices, f: &mut dyn FnMut(Region)) -> Result<()>;
+
+    /// A structure of an unmounted volume as JSON: `what` is the engine's path to it, e.g.
+    /// `["superblock"]`, `["inode", "129"]`. An unknown path is an error that lists the known ones.
+    fn dump(&self, devices: &Devices, what: &[&str]) -> Result<serde_json::Value>;
+
+    /// Changes the size of an unmounted volume; the main device is resized as needed.
+    /// Survives a crash half-way.
+    fn resize(&self, devices: Devices, size: u64) -> Result<()>;
+}
+
+impl fmt::Debug for dyn Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

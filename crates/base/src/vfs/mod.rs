@@ -1,0 +1,161 @@
+//! The seams: what a mounted file system does ([`FileSystem`]), what a kind of file system does
+//! ([`Engine`]), and where time comes from ([`Clock`]).
+
+mod engine;
+mod error;
+mod types;
+
+pub use engine::*;
+pub use error::*;
+pub use types::*;
+
+/// A mounted file system, at the level of inodes. Every method may be called from any thread.
+///
+/// # References
+///
+/// [`lookup`](FileSystem::lookup), the calls that create something, [`link`](FileSystem::link)
+/// and every entry accepted from [`readdir_plus`](FileSystem::readdir_plus) add one to the
+/// inode's lookup count; [`forget`](FileSystem::forget) takes away. An inode whose link count is
+/// zero lives on until its lookup count is zero (open-unlinked files). An inode number is not
+/// used again for another file while it has a count.
+///
+/// # Durability
+///
+/// Nothing is durable before [`fsync`](FileSystem::fsync), [`syncfs`](FileSystem::syncfs) or
+/// [`unmount`](FileSystem::unmount) returns, except what [`background`](FileSystem::background)
+/// has written meanwhile. `docs/semantics.md` states what a crash may take.
+///
+/// # Errors
+///
+/// Names are 1 to 255 bytes without `/` and NUL, and not `.` or `..`, else `EINVAL` or
+/// `ENAMETOOLONG`. A number that names no inode gives `ESTALE`.
+pub trait FileSystem: Send + Sync {
+    /// The root directory.
+    fn root(&self) -> Ino;
+
+    /// The entry `name` of directory `parent`; `ENOENT` if there is none. Understands `..`
+    /// and `.` too.
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Entry>;
+
+    /// Takes `count` from the lookup count of `ino`. Never fails; never waits for the device.
+    fn forget(&self, ino: Ino, count: u64);
+
+    /// Attributes of `ino`.
+    fn getattr(&self, ino: Ino) -> Result<Attr>;
+
+    /// Changes the given attributes in one step and returns all of them.
+    fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr>;
+
+    /// Target of a symbolic link; `EINVAL` for anything else.
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>>;
+
+    /// Creates a regular file, fifo, socket or device node: `mode` holds type and permissions
+    /// (umask already applied). A set-group-id parent hands its group down.
+    fn mknod(&self, cx: &Cx, parent: Ino, name: &[u8], mode: u32, rdev: u32) -> Result<Entry>;
+
+    /// Creates a directory. A set-group-id parent hands down its group and the bit.
+    fn mkdir(&self, cx: &Cx, parent: Ino, name: &[u8], mode: u32) -> Result<Entry>;
+
+    /// Creates a symbolic link to `target` (1 to 4095 bytes).
+    fn symlink(&self, cx: &Cx, parent: Ino, name: &[u8], target: &[u8]) -> Result<Entry>;
+
+    /// Creates a regular file without a name; [`link`](FileSystem::link) can give it one.
+    fn tmpfile(&self, cx: &Cx, parent: Ino, mode: u32) -> Result<Entry>;
+
+    /// Gives `ino` another name; `EPERM` for directories, `EMLINK` past the limit.
+    fn link(&self, ino: Ino, new_parent: Ino, new_name: &[u8]) -> Result<Entry>;
+
+    /// Removes a name that is not a directory's (`EISDIR`).
+    fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()>;
+
+    /// Removes an empty directory.
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()>;
+
+    /// Moves a name, replacing the target atomically. `cx` owns a whiteout if one is made.
+    fn rename(
+        &self,
+        cx: &Cx,
+        parent: Ino,
+        name: &[u8],
+        new_parent: Ino,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()>;
+
+    /// Reads up to `buf.len()` bytes at `offset`; fewer only at the end of the file.
+    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
+
+    /// Writes all of `data` at `offset`, or fails and writes none of it, except that a write
+    /// that meets the end of space may be short (never zero: then `ENOSPC`).
+    fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize>;
+
+    /// Offers the entries after `cookie` (0 for all), `.` and `..` first, until `f` says `false`:
+    /// that entry is not consumed. Each entry carries the cookie that continues after it; cookies
+    /// stay valid while others create and delete, and across remounts. An entry present during
+    /// the whole walk is seen exactly once.
+    fn readdir(&self, ino: Ino, cookie: u64, f: &mut dyn FnMut(&DirEntry<'_>) -> bool) -> Result<()>;
+
+    /// Like [`readdir`](FileSystem::readdir) with attributes. Accepting an entry (`true`) adds
+    /// one to its lookup count, except for `.` and `..`, which are offered without [`Entry`].
+    fn readdir_plus(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        f: &mut dyn FnMut(&DirEntry<'_>, Option<&Entry>) -> bool,
+    ) -> Result<()>;
+
+    /// Makes data, size and metadata of `ino` durable, with the name it was reached by and every
+    /// metadata operation that came before. `data_only` may leave out timestamps.
+    fn fsync(&self, ino: Ino, data_only: bool) -> Result<()>;
+
+    /// Makes everything durable.
+    fn syncfs(&self) -> Result<()>;
+
+    /// Allocates, punches or zeroes a range; `EOPNOTSUPP` for modes that are not carried.
+    fn fallocate(&self, ino: Ino, mode: FallocMode, offset: u64, len: u64) -> Result<()>;
+
+    /// Next data or hole at or after `offset`; `ENXIO` past the end.
+    fn seek(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64>;
+
+    /// Copies up to `len` bytes between regular files; returns how many.
+    fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64>;
+
+    /// Value of an extended attribute; `ENODATA` if there is none.
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
+
+    /// Sets an extended attribute: name of 1 to 255 bytes (`ERANGE`), value of at most 64 KiB
+    /// (`E2BIG`), `ENOSPC` when the engine has no room for it.
+    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()>;
+
+    /// Names of the extended attributes, in the order of the engine's liking.
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>>;
+
+    /// Removes an extended attribute; `ENODATA` if there is none.
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()>;
+
+    /// Space and inode counts, exact at the moment of the call.
+    fn statfs(&self) -> Result<StatFs>;
+
+    /// Gives free space back to the device; returns the bytes discarded.
+    fn trim(&self) -> Result<u64>;
+
+    /// Does work that is due at `now` (write-back, log flush, bitmap daemon, cleaning) and
+    /// returns when to call again, at the latest. The caller's thread pays.
+    fn background(&self, now: Time) -> Time;
+
+    /// Whether work has piled up that should not wait for the deadline of
+    /// [`background`](FileSystem::background). Cheap.
+    fn wants_background(&self) -> bool {
+        false
+    }
+
+    /// Why the file system has turned read-only, if it has.
+    fn failure(&self) -> Option<String>;
+
+    /// Named counters (cache hits, log bytes, flushes ...), cheap to read.
+    fn counters(&self) -> Vec<(&'static str, u64)>;
+
+    /// Makes everything durable and marks the volume clean. Later calls give `EIO`; dropping
+    /// without it is a crash.
+    fn unmount(&self) -> Result<()>;
+}

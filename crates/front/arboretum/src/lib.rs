@@ -1,0 +1,1 @@
+//! File systems in one file, used as a library.

@@ -1,0 +1,1 @@
+//! Mounts any Arboretum file system by FUSE.

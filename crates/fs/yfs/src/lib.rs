@@ -1,0 +1,1 @@
+//! yFS, a journaling file system (Zhang and Ghose, FAST 2003).

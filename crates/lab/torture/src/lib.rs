@@ -1,0 +1,1 @@
+//! Reference model, operation generator and crash explorer for any engine.
