@@ -16,6 +16,21 @@
 //! [`RecordingDevice`] keeps what was written between flushes, so that every state this contract
 //! allows can be built and recovered from.
 
+mod check;
+mod fault;
+mod file;
+mod mem;
+mod record;
+#[cfg(test)]
+mod tests;
+mod view;
+
+pub use fault::{FaultDevice, FaultOp, FaultTimes};
+pub use file::{FileDevice, FileOptions, OpenMode};
+pub use mem::MemDevice;
+pub use record::{CrashChoice, Event, Fate, RecordingDevice};
+pub use view::OffsetDevice;
+
 use std::io;
 use std::sync::Arc;
 

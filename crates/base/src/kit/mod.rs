@@ -1,1 +1,3 @@
 //! Mechanisms shared by engines; none of them knows a disk format.
+
+pub mod buddy;

@@ -1,1 +1,70 @@
 //! Mounts any Arboretum file system by FUSE.
+//!
+//! This crate speaks the protocol of `/dev/fuse` itself and needs no libfuse. Its layers:
+//!
+//! | module | what it knows |
+//! |---|---|
+//! | [`options`] | what a mount is told |
+//! | `session` | INIT, worker threads, background work, signals, the end |
+//! | `seat` | which worker waits for the kernel |
+//! | `serve` | one request, one call of [`FileSystem`](arbor_base::vfs::FileSystem), one reply |
+//! | `proto` | the structures of the protocol |
+//! | `kernel` | the mount table, by system call or `fusermount3` |
+//! | `record` | who serves which mount, for [`unmount`] |
+//! | `sys` | the one ioctl that needs `unsafe` |
+//!
+//! Typical sequence:
+//!
+//! ```no_run
+//! # fn open() -> std::sync::Arc<dyn arbor_base::vfs::FileSystem> { unimplemented!() }
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use arbor_base::vfs::Options;
+//! let (mut config, engine_options) = arbor_fuse::parse_options(&Options::parse("ro,threads=4"))?;
+//! config.source = "/srv/a.img".into();
+//! config.handle_signals = true;
+//! let session = arbor_fuse::mount(open(), "/mnt".as_ref(), &config)?;
+//! session.ready()?; // now the parent may be told
+//! session.wait()?; // until umount(8), fusermount3 -u or SIGTERM
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is asked of the kernel, and why
+//!
+//! Requests are what a FUSE file system pays for, so most of them are switched off: OPEN, OPENDIR,
+//! CREATE (a MKNOD does it), FLUSH and ACCESS are answered with `ENOSYS` once; names, attributes
+//! and missing names may be kept for a day, pages as long as there is room, because nobody else
+//! changes the volume; directories are read with attributes; the kernel checks permissions
+//! (`default_permissions`, always) and does file locks by itself.
+//!
+//! # Durability
+//!
+//! sync(2) and syncfs(2) do not reach a plain FUSE mount; they do reach one on a block device,
+//! where root gets type `fuseblk`. **An fsync of the root directory syncs the whole file system**,
+//! on every mount. umount(2) waits for the server only with `fuseblk`; [`unmount`] always does.
+//! The names are `fuse.arbor` and `fuseblk.arbor`, with the image as source.
+//!
+//! # Locks
+//!
+//! A handler holds no lock of this crate and waits for no other request, so it can serve the
+//! kernel's write-back of a page while another handler is stuck in the device. A panic in a
+//! handler is answered with `EIO`, and service goes on.
+#![deny(unsafe_code)]
+#![warn(missing_docs)]
+#![cfg(target_os = "linux")]
+
+mod counters;
+mod kernel;
+pub mod options;
+mod proto;
+mod record;
+mod seat;
+mod serve;
+mod session;
+mod sys;
+
+pub use counters::Counters;
+pub use kernel::clean_stale;
+pub use options::{MountConfig, OPTIONS, parse_options};
+pub use record::{MountRecord, mounts, unmount};
+pub use session::{Session, Unmounter, mount};

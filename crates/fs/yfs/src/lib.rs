@@ -1,1 +1,3 @@
 //! yFS, a journaling file system (Zhang and Ghose, FAST 2003).
+
+pub mod btree;

@@ -1,1 +1,28 @@
-//! Reference model, operation generator and crash explorer for any engine.
+//! Reference model, operation generator, crash explorer and conformance suite, for any engine.
+//!
+//! An engine's tests call three things:
+//!
+//! * [`run::sequences`]: random operations, each result compared with the [`model`], the whole
+//!   tree compared at the end, the image checked;
+//! * [`crash::explore`]: the same under power loss at every event of the device;
+//! * [`conformance::run`]: a table of hand-written checks of POSIX.
+//!
+//! All panic on failure; the first two with a line that repeats it. They obey `ARBOR_SEED`,
+//! `ARBOR_COUNT` (sequences), `ARBOR_OPS` (a number, or a list of operations to replay),
+//! `ARBOR_BUDGET` (crash states for each sequence) and `ARBOR_CUTS` (power cuts to repeat).
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod compare;
+pub mod config;
+pub mod conformance;
+pub mod crash;
+pub mod data;
+pub mod exec;
+pub mod generate;
+pub mod model;
+pub mod ops;
+pub mod oracle;
+pub mod rng;
+pub mod run;
+pub mod shrink;

@@ -1,0 +1,238 @@
+//! A few threads that carry out batches beside the caller.
+//!
+//! A batch is a list of jobs; threads take jobs from the batch at the head of the queue until it
+//! has none left. Whoever waits for a batch takes jobs from it too.
+
+use crate::device::{Completion, Pending, Request, Ticket};
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::thread::{self, JoinHandle};
+
+const THREADS: usize = 4;
+
+/// Requests that are carried out together, each with its place in the batch.
+pub(super) type Job = Vec<(usize, Request)>;
+
+/// What the threads do with a job; as many completions as requests.
+pub(super) trait Run: Send + Sync + 'static {
+    fn run(&self, job: &[(usize, Request)]) -> Vec<Completion>;
+}
+
+/// The threads start with the first batch. Dropping the pool carries out what is queued and ends
+/// them.
+pub(super) struct Pool<R: Run> {
+    shared: Arc<Shared<R>>,
+}
+
+struct Shared<R> {
+    runner: Arc<R>,
+    queue: Mutex<Queue>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    batches: VecDeque<Arc<Batch>>,
+    threads: Vec<JoinHandle<()>>,
+    is_closing: bool,
+}
+
+impl<R: Run> Pool<R> {
+    pub(super) fn new(runner: Arc<R>) -> Pool<R> {
+        Pool { shared: Arc::new(Shared { runner, queue: Mutex::default(), work: Condvar::new() }) }
+    }
+
+    /// Starts `jobs`, which hold `requests` requests.
+    pub(super) fn submit(&self, requests: usize, jobs: Vec<Job>) -> Ticket {
+        let batch = Arc::new(Batch::new(requests, jobs));
+        let mut queue = self.shared.queue.lock();
+        if queue.threads.is_empty() {
+            self.start_threads(&mut queue);
+        }
+        if queue.threads.is_empty() {
+            drop(queue);
+            batch.work(&*self.shared.runner);
+        } else {
+            queue.batches.push_back(Arc::clone(&batch));
+            drop(queue);
+            self.shared.work.notify_all();
+        }
+        Ticket::pending(Box::new(Waiter { batch, runner: Arc::downgrade(&self.shared.runner) }))
+    }
+
+    fn start_threads(&self, queue: &mut Queue) {
+        for i in 0..THREADS {
+            let shared = Arc::clone(&self.shared);
+            let name = format!("device-{i}");
+            // A host that refuses a thread leaves fewer of them, or none.
+            queue.threads.extend(thread::Builder::new().name(name).spawn(move || shared.serve()));
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn threads(&self) -> usize {
+        self.shared.queue.lock().threads.len()
+    }
+}
+
+impl<R: Run> Drop for Pool<R> {
+    fn drop(&mut self) {
+        let threads = {
+            let mut queue = self.shared.queue.lock();
+            queue.is_closing = true;
+            std::mem::take(&mut queue.threads)
+        };
+        self.shared.work.notify_all();
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<R: Run> fmt::Debug for Pool<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("threads", &self.shared.queue.lock().threads.len()).finish()
+    }
+}
+
+impl<R: Run> Shared<R> {
+    fn serve(&self) {
+        while let Some(batch) = self.next_batch() {
+            batch.work(&*self.runner);
+            self.queue.lock().batches.retain(|b| !Arc::ptr_eq(b, &batch));
+        }
+    }
+
+    /// Nothing when the pool closes and the queue is empty.
+    fn next_batch(&self) -> Option<Arc<Batch>> {
+        let mut queue = self.queue.lock();
+        loop {
+            if let Some(batch) = queue.batches.front() {
+                return Some(Arc::clone(batch));
+            }
+            if queue.is_closing {
+                return None;
+            }
+            self.work.wait(&mut queue);
+        }
+    }
+}
+
+struct Batch {
+    state: Mutex<State>,
+    done: Condvar,
+}
+
+struct State {
+    todo: VecDeque<Job>,
+    completions: Vec<Option<Completion>>,
+    unfinished: usize,
+}
+
+impl Batch {
+    fn new(requests: usize, jobs: Vec<Job>) -> Batch {
+        let completions = (0..requests).map(|_| None).collect();
+        let state = State { todo: jobs.into(), completions, unfinished: requests };
+        Batch { state: Mutex::new(state), done: Condvar::new() }
+    }
+
+    /// Carries out jobs until none is left to take; others may still be at theirs.
+    fn work(&self, runner: &impl Run) {
+        loop {
+            let Some(job) = self.state.lock().todo.pop_front() else { return };
+            let completions = runner.run(&job);
+            let places: Vec<usize> = job.iter().map(|(place, _)| *place).collect();
+            // The buffers go before the completion is seen: their owner may want to change them
+            // without a copy.
+            drop(job);
+            let mut state = self.state.lock();
+            for (place, completion) in places.into_iter().zip(completions) {
+                state.completions[place] = Some(completion);
+                state.unfinished -= 1;
+            }
+            if state.unfinished == 0 {
+                self.done.notify_all();
+            }
+        }
+    }
+}
+
+struct Waiter<R> {
+    batch: Arc<Batch>,
+    /// Weak, so that a ticket that nobody waits for does not keep the image locked. Where it is
+    /// gone, the pool has carried everything out.
+    runner: Weak<R>,
+}
+
+impl<R: Run> Pending for Waiter<R> {
+    fn wait(self: Box<Self>) -> Vec<Completion> {
+        if let Some(runner) = self.runner.upgrade() {
+            self.batch.work(&*runner);
+        }
+        let mut state = self.batch.state.lock();
+        while state.unfinished > 0 {
+            self.batch.done.wait(&mut state);
+        }
+        state.completions.drain(..).flatten().collect()
+    }
+
+    fn is_done(&self) -> bool {
+        self.batch.state.lock().unfinished == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Kind;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[derive(Default)]
+    struct Counting(AtomicUsize);
+
+    impl Run for Counting {
+        fn run(&self, job: &[(usize, Request)]) -> Vec<Completion> {
+            self.0.fetch_add(job.len(), Ordering::SeqCst);
+            job.iter().map(|(_, r)| Ok(r.offset.to_le_bytes().to_vec())).collect()
+        }
+    }
+
+    fn jobs(n: usize) -> Vec<Job> {
+        (0..n).map(|i| vec![(i, Request::read(Kind::Data, i as u64 * 512, 512))]).collect()
+    }
+
+    #[test]
+    fn completions_stand_in_order() {
+        let pool = Pool::new(Arc::new(Counting::default()));
+        assert_eq!(pool.threads(), 0, "no thread before the first batch");
+        let tickets: Vec<Ticket> = (0..20).map(|_| pool.submit(50, jobs(50))).collect();
+        assert!((1..=THREADS).contains(&pool.threads()));
+        for ticket in tickets {
+            for (i, done) in ticket.wait().into_iter().enumerate() {
+                assert_eq!(done.unwrap(), (i as u64 * 512).to_le_bytes());
+            }
+        }
+    }
+
+    #[test]
+    fn drop_carries_out_what_is_queued() {
+        let runner = Arc::new(Counting::default());
+        let pool = Pool::new(Arc::clone(&runner));
+        let mut kept = Vec::new();
+        for i in 0..100 {
+            let ticket = pool.submit(10, jobs(10));
+            if i % 2 == 0 {
+                kept.push(ticket);
+            }
+        }
+        drop(pool);
+        assert_eq!(runner.0.load(Ordering::SeqCst), 1000);
+        assert_eq!(Arc::strong_count(&runner), 1, "the threads have ended");
+        for ticket in kept {
+            assert!(ticket.is_done());
+            assert_eq!(ticket.wait().len(), 10);
+        }
+    }
+}

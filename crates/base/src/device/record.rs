@@ -1,0 +1,338 @@
+//! A device that remembers what was done to it, and builds every disk a power cut may leave.
+//!
+//! The typical sequence of the crash explorer: format a [`MemDevice`], wrap it, run the engine on
+//! a clone of the handle; then for each `at` in `0..=events()` and each choice, mount
+//! `crash_state(at, &choice)` and check what must have survived.
+
+use super::{Completion, Device, Geometry, Kind, MemDevice, Op, Request, SECTOR, Ticket};
+use parking_lot::{Mutex, RwLock};
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// One thing that was done to the device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A write, logged when it was submitted.
+    Write {
+        /// Byte offset on the device.
+        offset: u64,
+        /// What it was for.
+        kind: Kind,
+        /// What was written.
+        data: Arc<[u8]>,
+    },
+    /// A discard.
+    Discard {
+        /// Byte offset on the device.
+        offset: u64,
+        /// Length in bytes.
+        len: u64,
+    },
+    /// A flush: all events before it are durable.
+    Flush,
+    /// A change of size, durable by itself.
+    SetSize(u64),
+}
+
+impl Event {
+    /// Whether a power cut decides over it.
+    fn has_fate(&self) -> bool {
+        matches!(self, Event::Write { .. } | Event::Discard { .. })
+    }
+}
+
+/// What a power cut does to one write or discard that no flush covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is there.
+    Kept,
+    /// It is not there.
+    Dropped,
+    /// Some of its sectors are there, chosen by this seed.
+    Torn(u64),
+}
+
+impl Fate {
+    /// Whether sector number `sector` of the request is there.
+    pub fn keeps(self, sector: u64) -> bool {
+        match self {
+            Fate::Kept => true,
+            Fate::Dropped => false,
+            Fate::Torn(seed) => mix(seed.wrapping_add(mix(sector))) & 1 == 1,
+        }
+    }
+}
+
+/// What a power cut does to the writes and discards that no flush covers. They are numbered from
+/// 0 in the order of their submission.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CrashChoice {
+    /// All are there.
+    AllKept,
+    /// None is there.
+    NoneKept,
+    /// All but this one are there.
+    DropOne(usize),
+    /// Only this one is there.
+    KeepOne(usize),
+    /// Only the first so many are there.
+    Prefix(usize),
+    /// Each one is kept, dropped or torn by a generator that starts from this seed.
+    Seeded(u64),
+    /// The fate of each; those that the list does not reach are dropped.
+    List(Vec<Fate>),
+}
+
+impl CrashChoice {
+    /// The same choice for `n` pending requests, written out. A failing `Seeded` choice is made
+    /// smaller by changing this list.
+    pub fn fates(&self, n: usize) -> Vec<Fate> {
+        let kept_if = |keep: &dyn Fn(usize) -> bool| {
+            (0..n).map(|i| if keep(i) { Fate::Kept } else { Fate::Dropped }).collect::<Vec<_>>()
+        };
+        match self {
+            CrashChoice::AllKept => kept_if(&|_| true),
+            CrashChoice::NoneKept => kept_if(&|_| false),
+            CrashChoice::DropOne(one) => kept_if(&|i| i != *one),
+            CrashChoice::KeepOne(one) => kept_if(&|i| i == *one),
+            CrashChoice::Prefix(len) => kept_if(&|i| i < *len),
+            CrashChoice::Seeded(seed) => seeded(*seed, n),
+            CrashChoice::List(fates) => fates.iter().copied().chain(std::iter::repeat(Fate::Dropped)).take(n).collect(),
+        }
+    }
+}
+
+/// Three eighths of the seeds lean to keeping, three to dropping, so that the rare single loss and
+/// the rare single survivor come up as well as the even mixture.
+fn seeded(seed: u64, n: usize) -> Vec<Fate> {
+    let mut state = seed;
+    let mut draw = || {
+        state = state.wrapping_add(GOLDEN);
+        mix(state)
+    };
+    let kept_of_16 = [1, 1, 1, 6, 6, 12, 12, 12][(draw() % 8) as usize];
+    let torn_of_16 = 3;
+    (0..n)
+        .map(|_| match draw() % 16 {
+            x if x < kept_of_16 => Fate::Kept,
+            x if x < kept_of_16 + torn_of_16 => Fate::Torn(draw()),
+            _ => Fate::Dropped,
+        })
+        .collect()
+}
+
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The output function of splitmix64.
+fn mix(x: u64) -> u64 {
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// Wraps a memory device and logs what changes it. Clones are handles of the same device, so that
+/// a test can keep one while the engine owns another.
+#[derive(Clone)]
+pub struct RecordingDevice {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    live: MemDevice,
+    base: MemDevice,
+    log: RwLock<Log>,
+    durable: Mutex<Durable>,
+}
+
+#[derive(Default)]
+struct Log {
+    events: Vec<Event>,
+    /// Positions just after each flush, ascending.
+    flushed: Vec<usize>,
+    marks: Vec<(usize, String)>,
+}
+
+impl Log {
+    /// The first so many of `at` events are covered by a flush among them.
+    fn durable_at(&self, at: usize) -> usize {
+        match self.flushed.partition_point(|end| *end <= at) {
+            0 => 0,
+            n => self.flushed[n - 1],
+        }
+    }
+}
+
+/// The disk after the first `events` events. It moves forward with the questions, so that asking
+/// for each event of a run in turn applies every event once.
+struct Durable {
+    events: usize,
+    disk: MemDevice,
+}
+
+impl RecordingDevice {
+    /// Starts to record on `base`, whose content counts as durable.
+    pub fn new(base: MemDevice) -> RecordingDevice {
+        let durable = Mutex::new(Durable { events: 0, disk: base.snapshot() });
+        let (base, live) = (base.snapshot(), base);
+        RecordingDevice { shared: Arc::new(Shared { live, base, log: RwLock::default(), durable }) }
+    }
+
+    /// Number of events so far.
+    pub fn events(&self) -> usize {
+        self.shared.log.read().events.len()
+    }
+
+    /// Event number `i`, from 0.
+    pub fn event(&self, i: usize) -> Option<Event> {
+        self.shared.log.read().events.get(i).cloned()
+    }
+
+    /// Notes a label at the present place in the log.
+    pub fn mark(&self, label: impl Into<String>) {
+        let mut log = self.shared.log.write();
+        let at = log.events.len();
+        log.marks.push((at, label.into()));
+    }
+
+    /// The labels, each with the number of events before it.
+    pub fn marks(&self) -> Vec<(usize, String)> {
+        self.shared.log.read().marks.clone()
+    }
+
+    /// How many of the first `at` events are covered by a flush among them.
+    pub fn durable_at(&self, at: usize) -> usize {
+        self.shared.log.read().durable_at(at)
+    }
+
+    /// Number of writes and discards whose fate a power cut after the first `at` events decides.
+    pub fn pending_at(&self, at: usize) -> usize {
+        let log = self.shared.log.read();
+        log.events[log.durable_at(at)..at].iter().filter(|e| e.has_fate()).count()
+    }
+
+    /// The disk after a power cut that follows the first `at` events (0: before all of them);
+    /// panics if there were not so many. What the last flush among them covers is there, changes
+    /// of size are there, and `choice` decides over the rest.
+    ///
+    /// The cost is that of the uncovered requests as long as `at` does not go backwards past a
+    /// flush.
+    pub fn crash_state(&self, at: usize, choice: &CrashChoice) -> MemDevice {
+        let log = self.shared.log.read();
+        let durable = log.durable_at(at);
+        let disk = self.durable_disk(&log.events[..durable]);
+        let pending = &log.events[durable..at];
+        let mut fates = choice.fates(pending.iter().filter(|e| e.has_fate()).count()).into_iter();
+        for event in pending {
+            let fate = if event.has_fate() { fates.next().unwrap_or(Fate::Dropped) } else { Fate::Kept };
+            apply(&disk, event, fate);
+        }
+        disk
+    }
+
+    fn durable_disk(&self, events: &[Event]) -> MemDevice {
+        let mut durable = self.shared.durable.lock();
+        if durable.events > events.len() {
+            *durable = Durable { events: 0, disk: self.shared.base.snapshot() };
+        }
+        for event in &events[durable.events..] {
+            apply(&durable.disk, event, Fate::Kept);
+        }
+        durable.events = events.len();
+        durable.disk.snapshot()
+    }
+
+    /// Carries out one request and logs it; the lock makes both happen in one order.
+    fn run(&self, request: Request) -> Completion {
+        if matches!(request.op, Op::Read(_)) {
+            return self.shared.live.run(&request);
+        }
+        let mut log = self.shared.log.write();
+        let done = self.shared.live.run(&request)?;
+        match request.op {
+            Op::Write(bufs) => {
+                let data = bufs.iter().map(|b| b.bytes()).collect::<Vec<_>>().concat().into();
+                log.events.push(Event::Write { offset: request.offset, kind: request.kind, data });
+            }
+            Op::Discard(len) => log.events.push(Event::Discard { offset: request.offset, len }),
+            Op::Read(_) => {}
+        }
+        Ok(done)
+    }
+}
+
+/// Does to `disk` what `fate` leaves of an event. The request was checked when it was logged and
+/// the sizes replay in the same order, so failure is a bug here.
+fn apply(disk: &MemDevice, event: &Event, fate: Fate) {
+    let done = match event {
+        Event::Write { offset, kind, data } => write_sectors(disk, *kind, *offset, data, fate),
+        Event::Discard { offset, len } => discard_pieces(disk, *offset, *len, fate),
+        Event::Flush => Ok(()),
+        Event::SetSize(size) => disk.set_size(*size),
+    };
+    done.expect("a logged event can be repeated");
+}
+
+fn write_sectors(disk: &MemDevice, kind: Kind, offset: u64, data: &[u8], fate: Fate) -> io::Result<()> {
+    if fate == Fate::Kept {
+        return disk.write_at(kind, offset, data);
+    }
+    for (i, sector) in data.chunks(SECTOR).enumerate() {
+        if fate.keeps(i as u64) {
+            disk.write_at(kind, offset + (i * SECTOR) as u64, sector)?;
+        }
+    }
+    Ok(())
+}
+
+/// A torn discard falls into at most 64 pieces: a volume may give back terabytes at once.
+fn discard_pieces(disk: &MemDevice, offset: u64, len: u64, fate: Fate) -> io::Result<()> {
+    let piece = match fate {
+        Fate::Torn(_) => len.div_ceil(64).next_multiple_of(SECTOR as u64).max(SECTOR as u64),
+        _ => len.max(1),
+    };
+    for i in 0..len.div_ceil(piece) {
+        if fate.keeps(i) {
+            let from = i * piece;
+            disk.run(&Request::discard(Kind::Other, offset + from, piece.min(len - from)))?;
+        }
+    }
+    Ok(())
+}
+
+impl Device for RecordingDevice {
+    fn geometry(&self) -> Geometry {
+        self.shared.live.geometry()
+    }
+
+    fn submit(&self, batch: Vec<Request>) -> Ticket {
+        Ticket::done(batch.into_iter().map(|r| self.run(r)).collect())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        let mut log = self.shared.log.write();
+        self.shared.live.flush()?;
+        log.events.push(Event::Flush);
+        let end = log.events.len();
+        log.flushed.push(end);
+        Ok(())
+    }
+
+    fn set_size(&self, size: u64) -> io::Result<()> {
+        let mut log = self.shared.log.write();
+        self.shared.live.set_size(size)?;
+        log.events.push(Event::SetSize(size));
+        Ok(())
+    }
+
+    fn read_at(&self, kind: Kind, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.shared.live.read_at(kind, offset, buf)
+    }
+}
+
+impl fmt::Debug for RecordingDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (size, events) = (self.geometry().size, self.events());
+        f.debug_struct("RecordingDevice").field("size", &size).field("events", &events).finish()
+    }
+}

@@ -1,0 +1,172 @@
+use crate::device::*;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use tempfile::TempDir;
+
+const MIB: usize = 1 << 20;
+
+fn image() -> (TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    (dir, path)
+}
+
+#[test]
+fn content_and_size_outlive_the_device() {
+    let (_dir, path) = image();
+    let device = FileDevice::create(&path, 8192).unwrap();
+    assert_eq!(FileDevice::create(&path, 8192).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    device.set_size(16384).unwrap();
+    device.write_at(Kind::Data, 8192, &[7; 512]).unwrap();
+    device.flush().unwrap();
+    assert_eq!(device.path(), path);
+    drop(device);
+
+    let device = FileDevice::open(&path, OpenMode::ReadOnly).unwrap();
+    let geometry = device.geometry();
+    assert_eq!((geometry.size, geometry.read_only, geometry.discard_unit), (16384, true, 0));
+    let mut sector = [0; 512];
+    device.read_at(Kind::Data, 8192, &mut sector).unwrap();
+    assert_eq!(sector, [7; 512]);
+    assert_eq!(device.write_at(Kind::Data, 0, &sector).unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+    assert_eq!(device.set_size(512).unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+    device.flush().unwrap();
+}
+
+#[test]
+fn sizes_that_are_not_whole_sectors() {
+    let (_dir, path) = image();
+    assert!(FileDevice::create(&path, 1000).is_err());
+    assert!(!path.exists());
+    std::fs::write(&path, [9; 1000]).unwrap();
+    let device = FileDevice::open(&path, OpenMode::ReadWrite).unwrap();
+    assert_eq!(device.geometry().size, 512);
+    device.set_size(1024).unwrap();
+    let mut all = [1; 1024];
+    device.read_at(Kind::Data, 0, &mut all).unwrap();
+    assert_eq!((all[511], all[512], all[999]), (9, 0, 0), "new bytes are zero");
+}
+
+#[test]
+fn errors_say_where() {
+    let (dir, path) = image();
+    let device = FileDevice::create(&path, 8192).unwrap();
+    let error = device.read_at(Kind::Data, 7680, &mut [0; 1024]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+    assert_eq!(error.to_string(), "read of 1024 bytes at offset 7680 goes past the end of the device of 8192 bytes");
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+    let error = device.read_at(Kind::Data, 7680, &mut [0; 512]).unwrap_err().to_string();
+    assert!(error.contains("read of 512 bytes at offset 7680") && error.contains("image"), "{error}");
+
+    let missing = FileDevice::open(dir.path().join("nothing"), OpenMode::ReadOnly).unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
+    assert!(missing.to_string().contains("nothing"));
+    assert_eq!(FileDevice::open(dir.path(), OpenMode::ReadOnly).unwrap_err().kind(), ErrorKind::InvalidInput);
+}
+
+#[test]
+fn far_offsets() {
+    let (_dir, path) = image();
+    let far = (5u64 << 30) + 512;
+    let device = FileDevice::create(&path, 6 << 30).unwrap();
+    device.write_at(Kind::Data, far, &[3; 1024]).unwrap();
+    let done = device
+        .submit(vec![Request::read(Kind::Data, far, 1024), Request::read(Kind::Data, far & 0xffff_ffff, 512)])
+        .wait();
+    assert_eq!(done[0].as_ref().unwrap(), &[3; 1024]);
+    assert_eq!(done[1].as_ref().unwrap(), &[0; 512]);
+}
+
+#[test]
+fn large_batches_in_the_pool() {
+    let (_dir, path) = image();
+    let device = FileDevice::create(&path, 16 * MIB as u64).unwrap();
+    let block = |i: usize| vec![i as u8 + 1; MIB / 4];
+    let write = |i: usize| Request::write(Kind::Data, (i * MIB / 4) as u64, vec![block(i).into()]);
+    let mut batch: Vec<Request> = (0..64).rev().map(write).collect();
+    batch.push(Request::write(Kind::Data, 16 * MIB as u64, vec![vec![1; 512].into()]));
+    let done = device.submit(batch).wait();
+    assert_eq!(done.len(), 65);
+    assert!(done[..64].iter().all(Result::is_ok));
+    assert!(done[64].is_err(), "only the write past the end fails, though it is adjacent to the others");
+    let reads = (0..64).map(|i| Request::read(Kind::Data, (i * MIB / 4) as u64, MIB / 4)).collect();
+    for (i, done) in device.submit(reads).wait().into_iter().enumerate() {
+        assert!(done.unwrap() == block(i), "block {i}");
+    }
+}
+
+#[test]
+fn dropped_tickets_are_carried_out() {
+    let (_dir, path) = image();
+    let device = FileDevice::create(&path, 8 * MIB as u64).unwrap();
+    let tickets: Vec<Ticket> = (0..32)
+        .map(|i| {
+            let data = vec![i as u8 + 1; MIB / 4];
+            device.submit(vec![Request::write(Kind::Data, (i * MIB / 4) as u64, vec![data.into()])])
+        })
+        .collect();
+    drop(tickets);
+    drop(device);
+    // The lock is free although nobody waited: the threads are gone.
+    let device = FileDevice::open(&path, OpenMode::ReadWrite).unwrap();
+    let mut all = vec![0; 8 * MIB];
+    device.read_at(Kind::Data, 0, &mut all).unwrap();
+    assert!(all.iter().enumerate().all(|(i, b)| *b as usize == i / (MIB / 4) + 1));
+}
+
+#[test]
+fn many_small_pieces_in_one_write() {
+    let (_dir, path) = image();
+    let device = FileDevice::create(&path, 4 * MIB as u64).unwrap();
+    let mut bufs = vec![Buf::from(Vec::new())];
+    bufs.extend((0..3000).map(|i| Buf::from(vec![i as u8; 512])));
+    bufs.push(Buf::from(Vec::new()));
+    device.submit(vec![Request::write(Kind::Data, 512, bufs)]).wait_all().unwrap();
+    let mut all = vec![0; 3000 * 512];
+    device.read_at(Kind::Data, 512, &mut all).unwrap();
+    assert!(all.iter().enumerate().all(|(i, b)| *b == (i / 512) as u8));
+    device.submit(vec![Request::write(Kind::Data, 0, vec![])]).wait_all().unwrap();
+    device.submit(vec![Request::write(Kind::Data, 0, vec![Vec::new().into(), Vec::new().into()])]).wait_all().unwrap();
+    assert!(device.submit(Vec::new()).wait().is_empty());
+}
+
+#[test]
+fn one_writer_or_many_readers() {
+    let (_dir, path) = image();
+    let writer = FileDevice::create(&path, 8192).unwrap();
+    for mode in [OpenMode::ReadOnly, OpenMode::ReadWrite] {
+        let error = FileDevice::open(&path, mode).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ResourceBusy);
+        let start = format!("{} is in use by ", path.display());
+        assert!(error.to_string().starts_with(&start), "{error}");
+    }
+    drop(writer);
+    let reader = FileDevice::open(&path, OpenMode::ReadOnly).unwrap();
+    let other = FileDevice::open(&path, OpenMode::ReadOnly).unwrap();
+    assert_eq!(FileDevice::open(&path, OpenMode::ReadWrite).unwrap_err().kind(), ErrorKind::ResourceBusy);
+    drop((reader, other));
+    FileDevice::open(&path, OpenMode::ReadWrite).unwrap();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn discard_frees_blocks() {
+    use std::os::unix::fs::MetadataExt;
+    let (_dir, path) = image();
+    let device = FileDevice::create(&path, 8 * MIB as u64).unwrap();
+    device.write_at(Kind::Data, 0, &vec![1; 8 * MIB]).unwrap();
+    device.flush().unwrap();
+    let blocks = || std::fs::metadata(&path).unwrap().blocks();
+    let before = blocks();
+    let discard = Request::discard(Kind::Data, 512, 4 * MIB as u64);
+    device.submit(vec![discard]).wait_all().unwrap();
+    device.flush().unwrap();
+    // A host that cannot punch holes says so in the geometry.
+    if device.geometry().discard_unit != 0 {
+        assert!(blocks() * 512 <= before * 512 - 3 * MIB as u64, "{before} blocks became {}", blocks());
+    }
+    let mut all = vec![0; 8 * MIB];
+    device.read_at(Kind::Data, 0, &mut all).unwrap();
+    assert!(all[..512] == [1; 512] && all[4 * MIB + 512..].iter().all(|b| *b == 1));
+    assert_eq!(device.geometry().size, 8 * MIB as u64);
+}

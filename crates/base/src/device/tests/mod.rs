@@ -1,0 +1,8 @@
+//! Every device against one model, and each by itself.
+
+mod fault;
+mod file;
+mod mem;
+mod model;
+mod record;
+mod view;

@@ -1,0 +1,204 @@
+//! Tar archives: `reader` takes members apart, `writer` puts them together, this module moves
+//! them in and out of a volume.
+//!
+//! The crate `tar` supplies the headers. Records are taken apart here, because extended
+//! attributes hold any bytes (its reader ends a record at the first newline) and because sparse
+//! files come in four dialects.
+
+mod reader;
+mod writer;
+
+use crate::dir::join;
+use crate::error::{Named, Result};
+use crate::file::write_all;
+use crate::host::HostFile;
+use crate::node::{Node, path_of};
+use crate::transfer::{CopyOptions, CopyStats, make_room, set_xattr};
+use crate::volume::{CHUNK, Volume};
+use arbor_base::vfs::{self, Errno, FileType, SetAttr};
+use reader::{Member, TarReader, What};
+use std::io::{self, Read, Write};
+use std::sync::Arc;
+
+impl Volume {
+    /// Unpacks a tar archive over the volume, in one pass. Kept are modes, owners, times to the
+    /// nanosecond, links of both kinds, device nodes, holes and extended attributes. Names with
+    /// `..` are refused.
+    pub fn import_tar(&self, reader: impl Read) -> io::Result<CopyStats> {
+        self.import_tar_with(reader, &mut CopyOptions::new())
+    }
+
+    /// As [`import_tar`](Volume::import_tar), with options.
+    pub fn import_tar_with(&self, reader: impl Read, options: &mut CopyOptions<'_>) -> io::Result<CopyStats> {
+        let reader = TarReader::new(reader);
+        let mut import = Import {
+            volume: self,
+            options,
+            stats: CopyStats::default(),
+            near: None,
+            directories: Vec::new(),
+            buf: vec![0; CHUNK],
+        };
+        self.writable().and_then(|()| import.run(reader)).named("import", b"")?;
+        Ok(import.stats)
+    }
+
+    /// Writes the whole volume as a tar archive in the pax format, in the order of names: the
+    /// same content gives the same bytes.
+    pub fn export_tar(&self, writer: impl Write) -> io::Result<CopyStats> {
+        self.export_tar_with(writer, &mut CopyOptions::new())
+    }
+
+    /// As [`export_tar`](Volume::export_tar), with options.
+    pub fn export_tar_with(&self, writer: impl Write, options: &mut CopyOptions<'_>) -> io::Result<CopyStats> {
+        writer::export(self, writer, options).named("export", b"")
+    }
+}
+
+struct Import<'a, 'o> {
+    volume: &'a Volume,
+    options: &'a mut CopyOptions<'o>,
+    stats: CopyStats,
+    /// Directory of the last member: the next one mostly lies there too.
+    near: Option<(Vec<u8>, Arc<Node>)>,
+    /// Directories get their attributes last: filling them changes their times.
+    directories: Vec<(Vec<u8>, SetAttr)>,
+    buf: Vec<u8>,
+}
+
+impl Import<'_, '_> {
+    fn run<R: Read>(&mut self, mut reader: TarReader<R>) -> Result<()> {
+        while let Some(member) = reader.next()? {
+            let path = clean(&member.path)?;
+            let done = self.member(&member, &path, &mut reader);
+            // Which member it was is more use than that it was an import.
+            done.map_err(|e| crate::error::Failure::Host(e.named("unpack", &path)))?;
+            self.options.tell(&self.stats, &path);
+        }
+        for (path, set) in std::mem::take(&mut self.directories).into_iter().rev() {
+            self.volume.mount().resolve(&join(b"/", &path), false)?.set(&set)?;
+        }
+        Ok(())
+    }
+
+    fn member<R: Read>(&mut self, member: &Member, path: &[u8], reader: &mut TarReader<R>) -> Result<()> {
+        let Some((dir, name)) = self.place(path)? else {
+            return match member.what {
+                What::File(FileType::Dir) => self.keep_directory(&self.volume.mount().root()?, member, path),
+                _ => Err(Errno::EISDIR.into()),
+            };
+        };
+        let What::File(kind) = member.what else {
+            let original = self.volume.mount().resolve(&join(b"/", &clean(&member.link)?), false)?;
+            make_room(&dir, &name, original.attr.file_type())?;
+            original.link(&dir, &name)?;
+            self.stats.hard_links += 1;
+            return Ok(());
+        };
+        let old = make_room(&dir, &name, kind)?;
+        let node = match kind {
+            FileType::Dir => {
+                self.stats.directories += 1;
+                let node = old.map_or_else(|| dir.mkdir(&name, 0o700), Ok)?;
+                return self.keep_directory(&node, member, path);
+            }
+            FileType::Symlink => {
+                self.stats.symlinks += 1;
+                dir.symlink(&name, &member.link)?
+            }
+            FileType::File => {
+                self.stats.files += 1;
+                let node = dir.mknod(&name, FileType::File.mode() | 0o600, 0)?;
+                self.content(&node, member, reader)?;
+                node
+            }
+            special => {
+                self.stats.special += 1;
+                dir.mknod(&name, special.mode() | 0o600, member.rdev)?
+            }
+        };
+        self.attributes(&node, member, path)?;
+        node.set(&self.options.attributes(&host_file(member, kind))).map(drop)
+    }
+
+    fn keep_directory(&mut self, node: &Node, member: &Member, path: &[u8]) -> Result<()> {
+        self.attributes(node, member, path)?;
+        let set = self.options.attributes(&host_file(member, FileType::Dir));
+        self.directories.push((path.to_vec(), set));
+        Ok(())
+    }
+
+    fn attributes(&mut self, node: &Node, member: &Member, path: &[u8]) -> Result<()> {
+        for (name, value) in member.xattrs.iter().filter(|_| self.options.xattrs) {
+            set_xattr(node, name, value, &mut self.stats, &path_of(path.to_vec()))?;
+        }
+        Ok(())
+    }
+
+    fn content<R: Read>(&mut self, node: &Node, member: &Member, reader: &mut TarReader<R>) -> Result<()> {
+        let mut end = 0;
+        for &(offset, len) in member.segments.iter().filter(|(_, len)| *len > 0) {
+            let mut done = 0;
+            while done < len {
+                let want = (len - done).min(CHUNK as u64) as usize;
+                let piece = self.buf.get_mut(..want).unwrap_or_default();
+                reader.data(piece)?;
+                write_all(node, offset + done, piece)?;
+                done += want as u64;
+                self.stats.bytes += want as u64;
+            }
+            end = end.max(offset + len);
+        }
+        if end < member.size {
+            node.set(&SetAttr { size: Some(member.size), ..SetAttr::default() })?;
+        }
+        Ok(())
+    }
+
+    /// Directory and name of `path`, made as needed; `None` for the root.
+    fn place(&mut self, path: &[u8]) -> Result<Option<(Arc<Node>, Vec<u8>)>> {
+        if path.is_empty() {
+            return Ok(None);
+        }
+        let split = path.iter().rposition(|b| *b == b'/');
+        let (dir, name) = match split {
+            Some(at) => (path.get(..at).unwrap_or_default(), path.get(at + 1..).unwrap_or_default()),
+            None => (&b""[..], path),
+        };
+        if let Some((_, node)) = self.near.as_ref().filter(|(near, _)| near == dir) {
+            return Ok(Some((node.clone(), name.to_vec())));
+        }
+        let mut node = self.volume.mount().root()?;
+        if !dir.is_empty() {
+            let full = join(b"/", dir);
+            self.volume.make_dirs(&full)?;
+            node = self.volume.mount().resolve(&full, true)?.need_dir()?;
+        }
+        let node = Arc::new(node);
+        self.near = Some((dir.to_vec(), node.clone()));
+        Ok(Some((node, name.to_vec())))
+    }
+}
+
+fn host_file(member: &Member, kind: FileType) -> HostFile {
+    HostFile {
+        kind,
+        mode: member.mode,
+        owner: Some(member.owner),
+        rdev: member.rdev,
+        size: member.size,
+        atime: Some(member.atime.unwrap_or(member.mtime)),
+        mtime: Some(member.mtime),
+        identity: None,
+    }
+}
+
+/// A member's name without slashes at its ends, empty and `.` components.
+fn clean(path: &[u8]) -> Result<Vec<u8>> {
+    let parts: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|p| !p.is_empty() && *p != b".").collect();
+    if parts.contains(&&b".."[..]) {
+        let path = String::from_utf8_lossy(path);
+        return Err(vfs::Error::refused(format!("the archive holds a name with \"..\": {path}")).into());
+    }
+    Ok(parts.join(&b'/'))
+}

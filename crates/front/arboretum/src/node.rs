@@ -1,0 +1,312 @@
+//! Counted references to inodes, and the way from a path to them.
+//!
+//! A [`Node`] owns one lookup reference and gives it back when dropped. [`Mount::walk`] keeps the
+//! chain of nodes from the root, so `..` and links need no help from the engine.
+
+use crate::error::Result;
+use arbor_base::vfs::{Attr, Clock, Cx, Entry, Errno, FileSystem, FileType, Ino, SetAttr, Time};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Links followed on one path before it counts as a loop.
+const MAX_LINKS: u32 = 40;
+
+/// A mounted file system, shared by the volume and everything opened on it.
+pub(crate) struct Mount {
+    pub(crate) fs: Arc<dyn FileSystem>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) cx: Cx,
+    pub(crate) read_only: bool,
+    /// Appending reads the size and writes there; the two must not be parted.
+    pub(crate) append: Mutex<()>,
+    /// When the engine wants its background work, in milliseconds since the epoch.
+    deadline_ms: AtomicI64,
+    working: Mutex<()>,
+    closed: AtomicBool,
+}
+
+impl Mount {
+    pub(crate) fn new(fs: Arc<dyn FileSystem>, clock: Arc<dyn Clock>, cx: Cx, read_only: bool) -> Arc<Mount> {
+        Arc::new(Mount {
+            fs,
+            clock,
+            cx,
+            read_only,
+            append: Mutex::new(()),
+            deadline_ms: AtomicI64::new(0),
+            working: Mutex::new(()),
+            closed: AtomicBool::new(false),
+        })
+    }
+
+    /// Called after each change: there is no thread, so the caller pays for what has piled up.
+    pub(crate) fn changed(&self) {
+        let now = self.clock.now();
+        if !self.fs.wants_background() && as_ms(now) < self.deadline_ms.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Ok(_one_at_a_time) = self.working.try_lock() {
+            let next = self.fs.background(now);
+            self.deadline_ms.store(as_ms(next), Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn unmount(&self) -> Result<()> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        Ok(self.fs.unmount()?)
+    }
+
+    pub(crate) fn root(self: &Arc<Mount>) -> Result<Node> {
+        let attr = self.fs.getattr(self.fs.root())?;
+        Ok(Node { mount: self.clone(), attr, counted: false })
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Nobody is left to be told; `Volume::close` reports.
+        let _ = self.unmount();
+    }
+}
+
+fn as_ms(t: Time) -> i64 {
+    t.secs.saturating_mul(1000).saturating_add(i64::from(t.nanos / 1_000_000))
+}
+
+/// An inode and, except for the root, one lookup reference to it.
+pub(crate) struct Node {
+    pub(crate) mount: Arc<Mount>,
+    /// Attributes at the time of the lookup.
+    pub(crate) attr: Attr,
+    counted: bool,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if self.counted {
+            self.mount.fs.forget(self.attr.ino, 1);
+        }
+    }
+}
+
+impl Node {
+    /// Takes over the reference that came with `entry`.
+    pub(crate) fn adopt(mount: &Arc<Mount>, entry: Entry) -> Node {
+        Node { mount: mount.clone(), attr: entry, counted: true }
+    }
+
+    pub(crate) fn ino(&self) -> Ino {
+        self.attr.ino
+    }
+
+    pub(crate) fn fs(&self) -> &dyn FileSystem {
+        &*self.mount.fs
+    }
+
+    pub(crate) fn is_dir(&self) -> bool {
+        self.attr.file_type() == FileType::Dir
+    }
+
+    pub(crate) fn need_dir(self) -> Result<Node> {
+        if self.is_dir() { Ok(self) } else { Err(Errno::ENOTDIR.into()) }
+    }
+
+    pub(crate) fn child(&self, name: &[u8]) -> Result<Node> {
+        if !self.is_dir() {
+            return Err(Errno::ENOTDIR.into());
+        }
+        Ok(Node::adopt(&self.mount, self.fs().lookup(self.ino(), name)?))
+    }
+
+    pub(crate) fn child_if_any(&self, name: &[u8]) -> Result<Option<Node>> {
+        match self.child(name) {
+            Ok(node) => Ok(Some(node)),
+            Err(crate::error::Failure::Volume(e)) if e.errno() == Errno::ENOENT => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    pub(crate) fn mknod(&self, name: &[u8], mode: u32, rdev: u32) -> Result<Node> {
+        let entry = self.fs().mknod(&self.mount.cx, self.ino(), name, mode, rdev)?;
+        Ok(Node::adopt(&self.mount, entry))
+    }
+
+    pub(crate) fn mkdir(&self, name: &[u8], mode: u32) -> Result<Node> {
+        let entry = self.fs().mkdir(&self.mount.cx, self.ino(), name, mode)?;
+        Ok(Node::adopt(&self.mount, entry))
+    }
+
+    pub(crate) fn symlink(&self, name: &[u8], target: &[u8]) -> Result<Node> {
+        let entry = self.fs().symlink(&self.mount.cx, self.ino(), name, target)?;
+        Ok(Node::adopt(&self.mount, entry))
+    }
+
+    /// Gives this inode another name.
+    pub(crate) fn link(&self, parent: &Node, name: &[u8]) -> Result<()> {
+        let entry = self.fs().link(self.ino(), parent.ino(), name)?;
+        drop(Node::adopt(&self.mount, entry));
+        Ok(())
+    }
+
+    pub(crate) fn set(&self, set: &SetAttr) -> Result<Attr> {
+        let attr = self.fs().setattr(self.ino(), set)?;
+        self.mount.changed();
+        Ok(attr)
+    }
+
+    pub(crate) fn getattr(&self) -> Result<Attr> {
+        Ok(self.fs().getattr(self.ino())?)
+    }
+}
+
+/// Where a path leads: its last directory, the name there, and what the name names.
+pub(crate) struct Found {
+    /// Directory that holds the name; `None` when the path ends at the root, `.` or `..`.
+    pub(crate) parent: Option<(Node, Vec<u8>)>,
+    /// What is there, if anything is.
+    pub(crate) node: Option<Node>,
+    /// The path ended in a slash.
+    pub(crate) must_be_dir: bool,
+}
+
+impl Found {
+    /// What is there.
+    pub(crate) fn existing(self) -> Result<Node> {
+        let node = self.node.ok_or(Errno::ENOENT)?;
+        if self.must_be_dir { node.need_dir() } else { Ok(node) }
+    }
+
+    /// Directory and name of something that exists, for removing or renaming it.
+    pub(crate) fn existing_name(self) -> Result<(Node, Vec<u8>, Node)> {
+        let (parent, name) = self.parent.ok_or(Errno::EBUSY)?;
+        let node = self.node.ok_or(Errno::ENOENT)?;
+        let node = if self.must_be_dir { node.need_dir()? } else { node };
+        Ok((parent, name, node))
+    }
+
+    /// Directory and name for something new.
+    pub(crate) fn vacant(self) -> Result<(Node, Vec<u8>)> {
+        match (self.parent, self.node) {
+            (Some(place), None) => Ok(place),
+            _ => Err(Errno::EEXIST.into()),
+        }
+    }
+}
+
+/// The way not yet gone, and where it has led so far.
+struct Walker<'a> {
+    mount: &'a Arc<Mount>,
+    /// Nodes from the root to the directory reached.
+    chain: Vec<Node>,
+    rest: VecDeque<Vec<u8>>,
+    links: u32,
+    must_be_dir: bool,
+}
+
+impl Mount {
+    /// Follows `path` from the root. The last component need not exist; if it is a symbolic
+    /// link it is followed only if `follow` says so or a slash comes after it.
+    pub(crate) fn walk(self: &Arc<Mount>, path: &[u8], follow: bool) -> Result<Found> {
+        if path.is_empty() {
+            return Err(Errno::ENOENT.into());
+        }
+        let chain = vec![self.root()?];
+        let mut walker = Walker { mount: self, chain, rest: VecDeque::new(), links: 0, must_be_dir: false };
+        walker.prepend(path);
+        walker.run(follow)
+    }
+
+    /// What is at `path`.
+    pub(crate) fn resolve(self: &Arc<Mount>, path: &[u8], follow: bool) -> Result<Node> {
+        self.walk(path, follow)?.existing()
+    }
+}
+
+impl Walker<'_> {
+    fn prepend(&mut self, path: &[u8]) {
+        if self.rest.is_empty() && (path.ends_with(b"/") || path.ends_with(b"/.")) {
+            self.must_be_dir = true;
+        }
+        for part in path.split(|b| *b == b'/').rev().filter(|p| !p.is_empty() && *p != b".") {
+            self.rest.push_front(part.to_vec());
+        }
+    }
+
+    fn run(mut self, follow: bool) -> Result<Found> {
+        loop {
+            let Some(name) = self.rest.pop_front() else {
+                let node = self.chain.pop();
+                return Ok(Found { parent: None, node, must_be_dir: true });
+            };
+            if name == b".." {
+                if self.chain.len() > 1 {
+                    self.chain.pop();
+                }
+                continue;
+            }
+            if let Some(found) = self.step(name, follow)? {
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Goes into `name`, or ends there if it is the last one.
+    fn step(&mut self, name: Vec<u8>, follow: bool) -> Result<Option<Found>> {
+        let last = self.rest.is_empty();
+        let here = self.chain.last().ok_or(Errno::ENOENT)?;
+        let next = here.child_if_any(&name)?;
+        match next {
+            Some(node) if node.attr.file_type() == FileType::Symlink && (!last || follow || self.must_be_dir) => {
+                self.links += 1;
+                if self.links > MAX_LINKS {
+                    return Err(Errno::ELOOP.into());
+                }
+                let target = self.mount.fs.readlink(node.ino())?;
+                if target.first() == Some(&b'/') {
+                    self.chain.truncate(1);
+                }
+                self.prepend(&target);
+                Ok(None)
+            }
+            Some(node) if !last => {
+                self.chain.push(node.need_dir()?);
+                Ok(None)
+            }
+            None if !last => Err(Errno::ENOENT.into()),
+            node => {
+                let parent = self.chain.pop().map(|dir| (dir, name));
+                Ok(Some(Found { parent, node, must_be_dir: self.must_be_dir }))
+            }
+        }
+    }
+}
+
+/// A path as the bytes it has inside a volume.
+#[cfg(unix)]
+pub(crate) fn bytes_of(path: &Path) -> std::borrow::Cow<'_, [u8]> {
+    use std::os::unix::ffi::OsStrExt;
+    path.as_os_str().as_bytes().into()
+}
+
+/// A path as the bytes it has inside a volume.
+#[cfg(not(unix))]
+pub(crate) fn bytes_of(path: &Path) -> std::borrow::Cow<'_, [u8]> {
+    path.to_string_lossy().replace(std::path::MAIN_SEPARATOR, "/").into_bytes().into()
+}
+
+/// Bytes inside a volume as a path.
+#[cfg(unix)]
+pub(crate) fn path_of(bytes: Vec<u8>) -> PathBuf {
+    use std::os::unix::ffi::OsStringExt;
+    std::ffi::OsString::from_vec(bytes).into()
+}
+
+/// Bytes inside a volume as a path.
+#[cfg(not(unix))]
+pub(crate) fn path_of(bytes: Vec<u8>) -> PathBuf {
+    String::from_utf8_lossy(&bytes).into_owned().into()
+}

@@ -1,0 +1,38 @@
+//! The engines this build knows: the only place that names them.
+
+use crate::error::{Failure, Named};
+use arbor_base::device::Device;
+use arbor_base::vfs::{self, Engine, VolumeInfo};
+use std::io;
+
+/// One line an engine. The first one formats when none is named.
+static ENGINES: &[&dyn Engine] = &[];
+
+/// All engines, the default one first.
+pub fn engines() -> &'static [&'static dyn Engine] {
+    ENGINES
+}
+
+/// The engine of that name.
+pub fn engine(name: &str) -> Option<&'static dyn Engine> {
+    ENGINES.iter().copied().find(|e| e.name() == name)
+}
+
+/// The engine whose magic is on the device, and what its superblock says. `None` if no engine
+/// knows the device; a known but damaged superblock is an error.
+pub fn detect(device: &dyn Device) -> io::Result<Option<(&'static dyn Engine, VolumeInfo)>> {
+    match find(device) {
+        Some((engine, Ok(info))) => Ok(Some((engine, info))),
+        Some((engine, Err(e))) => Err(Failure::from(e).named("recognise", engine.name().as_bytes())),
+        None => Ok(None),
+    }
+}
+
+/// Like [`detect`], but hands back the engine of a damaged volume too, for checking and repair.
+pub fn find(device: &dyn Device) -> Option<(&'static dyn Engine, vfs::Result<VolumeInfo>)> {
+    ENGINES.iter().find_map(|&engine| match engine.probe(device) {
+        Ok(None) => None,
+        Ok(Some(info)) => Some((engine, Ok(info))),
+        Err(e) => Some((engine, Err(e))),
+    })
+}

@@ -1,0 +1,478 @@
+//! Whole trees between the host and a volume.
+
+use crate::dir::{ReadDir, join};
+use crate::error::{Failure, Named, Result};
+use crate::file::{next_data, write_all};
+use crate::host::{self, HostFile};
+use crate::node::{Node, bytes_of, path_of};
+use crate::volume::{CHUNK, Volume};
+use arbor_base::vfs::{Errno, FileType, Ino, Seek, SetAttr, SetTime, Time, XattrMode};
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::io::{self, Read, Seek as _, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// What was copied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CopyStats {
+    /// Regular files.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+    /// Symbolic links.
+    pub symlinks: u64,
+    /// Further names of files already counted.
+    pub hard_links: u64,
+    /// Fifos, sockets and device nodes.
+    pub special: u64,
+    /// Bytes of data, without holes.
+    pub bytes: u64,
+    /// What could not be carried over, each with the reason.
+    pub skipped: Vec<String>,
+}
+
+impl CopyStats {
+    /// Names made, of whatever kind.
+    pub fn names(&self) -> u64 {
+        self.files + self.directories + self.symlinks + self.hard_links + self.special
+    }
+}
+
+type ProgressFn<'a> = Box<dyn FnMut(&CopyStats, &Path) + 'a>;
+
+/// How a tree is copied: [`Volume::copy_in_with`], [`Volume::import_tar_with`] and their like.
+pub struct CopyOptions<'a> {
+    pub(crate) owner: Option<bool>,
+    pub(crate) xattrs: bool,
+    pub(crate) latest: Option<Time>,
+    progress: Option<ProgressFn<'a>>,
+}
+
+impl Default for CopyOptions<'_> {
+    fn default() -> Self {
+        CopyOptions { owner: None, xattrs: true, latest: None, progress: None }
+    }
+}
+
+impl fmt::Debug for CopyOptions<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CopyOptions").field("owner", &self.owner).field("latest", &self.latest).finish_non_exhaustive()
+    }
+}
+
+impl<'a> CopyOptions<'a> {
+    /// Everything is kept; owners only where this process may give files away.
+    pub fn new() -> CopyOptions<'a> {
+        CopyOptions::default()
+    }
+
+    /// Whether owners and groups are kept.
+    pub fn keep_owner(mut self, yes: bool) -> CopyOptions<'a> {
+        self.owner = Some(yes);
+        self
+    }
+
+    /// Whether extended attributes are kept.
+    pub fn keep_xattrs(mut self, yes: bool) -> CopyOptions<'a> {
+        self.xattrs = yes;
+        self
+    }
+
+    /// Makes the result repeatable: no time is later than `time`, and access times are those of
+    /// the last change.
+    pub fn clamp_times(mut self, time: Time) -> CopyOptions<'a> {
+        self.latest = Some(time);
+        self
+    }
+
+    /// Called after every piece with the counts so far and the path at hand.
+    pub fn progress(mut self, f: impl FnMut(&CopyStats, &Path) + 'a) -> CopyOptions<'a> {
+        self.progress = Some(Box::new(f));
+        self
+    }
+
+    pub(crate) fn tell(&mut self, stats: &CopyStats, path: &[u8]) {
+        if let Some(progress) = &mut self.progress {
+            progress(stats, &path_of(path.to_vec()));
+        }
+    }
+
+    /// Attributes for something new in the volume.
+    pub(crate) fn attributes(&self, file: &HostFile) -> SetAttr {
+        let clamp = |t: Time| self.latest.map_or(t, |latest| t.min(latest));
+        let mtime = file.mtime.map(clamp);
+        let atime = if self.latest.is_some() { mtime } else { file.atime };
+        let owner = file.owner.filter(|_| self.owner != Some(false));
+        SetAttr {
+            mode: (file.kind != FileType::Symlink).then_some(file.mode),
+            uid: owner.map(|o| o.0),
+            gid: owner.map(|o| o.1),
+            atime: atime.map(SetTime::At),
+            mtime: mtime.map(SetTime::At),
+            ..SetAttr::default()
+        }
+    }
+}
+
+impl Volume {
+    /// Copies a file or tree of the host to `path`; what is there already is merged with or
+    /// replaced. Modes, times, links of both kinds, holes and extended attributes are kept.
+    pub fn copy_in(&self, host: impl AsRef<Path>, path: impl AsRef<Path>) -> io::Result<CopyStats> {
+        self.copy_in_with(host, path, &mut CopyOptions::new())
+    }
+
+    /// As [`copy_in`](Volume::copy_in), with options.
+    pub fn copy_in_with(
+        &self,
+        host: impl AsRef<Path>,
+        path: impl AsRef<Path>,
+        options: &mut CopyOptions<'_>,
+    ) -> io::Result<CopyStats> {
+        let path = bytes_of(path.as_ref());
+        let mut copy = CopyIn { options, stats: CopyStats::default(), links: HashMap::new(), buf: Vec::new() };
+        let copied = self.writable().and_then(|()| copy.tree(self, host.as_ref(), &path));
+        copied.map(|()| copy.stats).named("copy to", &path)
+    }
+
+    /// Copies a file or tree of the volume to `host`; what is there already is merged with or
+    /// replaced. Kept is the same as by [`copy_in`](Volume::copy_in).
+    pub fn copy_out(&self, path: impl AsRef<Path>, host: impl AsRef<Path>) -> io::Result<CopyStats> {
+        self.copy_out_with(path, host, &mut CopyOptions::new())
+    }
+
+    /// As [`copy_out`](Volume::copy_out), with options.
+    pub fn copy_out_with(
+        &self,
+        path: impl AsRef<Path>,
+        host: impl AsRef<Path>,
+        options: &mut CopyOptions<'_>,
+    ) -> io::Result<CopyStats> {
+        let path = bytes_of(path.as_ref());
+        let keep_owner = options.owner.unwrap_or_else(host::may_chown);
+        let stats = CopyStats::default();
+        let mut copy = CopyOut { options, keep_owner, stats, links: HashMap::new(), buf: vec![0; CHUNK] };
+        let copied = copy.tree(self, &path, host.as_ref());
+        copied.map(|()| copy.stats).named("copy", &path)
+    }
+}
+
+/// Says which file of the host failed.
+fn at<T>(path: &Path, result: io::Result<T>) -> Result<T> {
+    result.map_err(|e| match e.raw_os_error() {
+        // The text of the kind, without the number, is what `Failure` shows.
+        Some(_) => {
+            let text = Failure::Host(io::Error::from(e.kind())).to_string();
+            let text = if e.kind() == io::ErrorKind::Other { e.to_string() } else { text };
+            Failure::Host(io::Error::new(e.kind(), format!("{}: {text}", path.display())))
+        }
+        None => Failure::Host(io::Error::new(e.kind(), format!("{}: {e}", path.display()))),
+    })
+}
+
+struct CopyIn<'a, 'o> {
+    options: &'a mut CopyOptions<'o>,
+    stats: CopyStats,
+    /// First name of each file of the host that may have more.
+    links: HashMap<(u64, u64), Arc<Node>>,
+    buf: Vec<u8>,
+}
+
+/// A directory of the host being copied.
+struct InFrame {
+    host: PathBuf,
+    file: HostFile,
+    path: Vec<u8>,
+    node: Arc<Node>,
+    names: std::vec::IntoIter<OsString>,
+}
+
+impl CopyIn<'_, '_> {
+    fn tree(&mut self, volume: &Volume, host: &Path, path: &[u8]) -> Result<()> {
+        let found = volume.mount().walk(path, false)?;
+        let file = at(host, HostFile::of(host))?;
+        let mut frames = Vec::new();
+        match (found.parent, found.node) {
+            (Some((dir, name)), _) => frames.extend(self.one(&dir, &name, host, file, path)?),
+            (None, Some(root)) if file.kind == FileType::Dir => frames.push(self.frame(root, host, file, path)?),
+            _ => return Err(Errno::EISDIR.into()),
+        }
+        while let Some(frame) = frames.last_mut() {
+            match frame.names.next() {
+                Some(name) => {
+                    let host = frame.host.join(&name);
+                    let name = bytes_of(Path::new(&name)).into_owned();
+                    let path = join(&frame.path, &name);
+                    let file = at(&host, HostFile::of(&host))?;
+                    let node = frame.node.clone();
+                    frames.extend(self.one(&node, &name, &host, file, &path)?);
+                }
+                None => {
+                    if let Some(done) = frames.pop() {
+                        self.finish(&done.node, &done.host, &done.file)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn frame(&mut self, node: Node, host: &Path, file: HostFile, path: &[u8]) -> Result<InFrame> {
+        let entries = at(host, fs::read_dir(host))?;
+        let names = entries.map(|e| e.map(|e| e.file_name())).collect::<io::Result<Vec<_>>>();
+        let mut names = at(host, names)?;
+        // The order of the host must not show in the image.
+        names.sort();
+        self.stats.directories += 1;
+        let (host, path) = (host.to_path_buf(), path.to_vec());
+        Ok(InFrame { host, file, path, node: Arc::new(node), names: names.into_iter() })
+    }
+
+    /// Copies one name; a directory comes back to be filled.
+    fn one(&mut self, dir: &Node, name: &[u8], host: &Path, file: HostFile, path: &[u8]) -> Result<Option<InFrame>> {
+        self.options.tell(&self.stats, path);
+        let old = make_room(dir, name, file.kind)?;
+        if let Some(first) = file.identity.and_then(|id| self.links.get(&id)) {
+            first.link(dir, name)?;
+            dir.mount.changed();
+            self.stats.hard_links += 1;
+            return Ok(None);
+        }
+        let node = match file.kind {
+            FileType::Dir => {
+                let node = old.map_or_else(|| dir.mkdir(name, 0o700), Ok)?;
+                return self.frame(node, host, file, path).map(Some);
+            }
+            FileType::Symlink => {
+                self.stats.symlinks += 1;
+                dir.symlink(name, &bytes_of(&at(host, fs::read_link(host))?))?
+            }
+            FileType::File => {
+                self.stats.files += 1;
+                let node = dir.mknod(name, FileType::File.mode() | 0o600, 0)?;
+                self.content(&node, host, file.size, path)?;
+                node
+            }
+            kind => {
+                self.stats.special += 1;
+                dir.mknod(name, kind.mode() | 0o600, file.rdev)?
+            }
+        };
+        self.finish(&node, host, &file)?;
+        if let Some(id) = file.identity {
+            self.links.insert(id, Arc::new(node));
+        }
+        Ok(None)
+    }
+
+    fn content(&mut self, node: &Node, host: &Path, size: u64, path: &[u8]) -> Result<()> {
+        let mut source = at(host, fs::File::open(host))?;
+        self.buf.resize(CHUNK, 0);
+        let (mut from, mut written) = (0, 0);
+        while let Some((start, end)) = at(host, host::next_data(&source, from, size))? {
+            at(host, source.seek(SeekFrom::Start(start)))?;
+            from = start;
+            while from < end {
+                let want = (end - from).min(CHUNK as u64) as usize;
+                let n = at(host, source.read(self.buf.get_mut(..want).unwrap_or_default()))?;
+                if n == 0 {
+                    break;
+                }
+                write_all(node, from, self.buf.get(..n).unwrap_or_default())?;
+                from += n as u64;
+                written = from;
+                self.stats.bytes += n as u64;
+                self.options.tell(&self.stats, path);
+            }
+            from = end;
+        }
+        if written < size {
+            node.set(&SetAttr { size: Some(size), ..SetAttr::default() })?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, node: &Node, host: &Path, file: &HostFile) -> Result<()> {
+        if self.options.xattrs {
+            for (name, value) in host::xattrs(host) {
+                set_xattr(node, &name, &value, &mut self.stats, host)?;
+            }
+        }
+        node.set(&self.options.attributes(file)).map(drop)
+    }
+}
+
+/// Sets an attribute; one the engine cannot keep is skipped and told.
+pub(crate) fn set_xattr(node: &Node, name: &[u8], value: &[u8], stats: &mut CopyStats, path: &Path) -> Result<()> {
+    match node.fs().setxattr(node.ino(), name, value, XattrMode::Set) {
+        Err(e) if matches!(e.errno(), Errno::EOPNOTSUPP | Errno::ERANGE | Errno::E2BIG | Errno::EPERM) => {
+            let name = String::from_utf8_lossy(name);
+            stats.skipped.push(format!("{}: attribute {name}: {e}", path.display()));
+            Ok(())
+        }
+        other => Ok(other?),
+    }
+}
+
+/// Makes way for something of `kind`; a directory that can be merged with comes back.
+pub(crate) fn make_room(dir: &Node, name: &[u8], kind: FileType) -> Result<Option<Node>> {
+    match dir.child_if_any(name)? {
+        None => Ok(None),
+        Some(old) if old.is_dir() && kind == FileType::Dir => Ok(Some(old)),
+        Some(old) if old.is_dir() => Err(Errno::EISDIR.into()),
+        Some(_) => {
+            dir.fs().unlink(dir.ino(), name)?;
+            dir.mount.changed();
+            Ok(None)
+        }
+    }
+}
+
+struct CopyOut<'a, 'o> {
+    options: &'a mut CopyOptions<'o>,
+    keep_owner: bool,
+    stats: CopyStats,
+    /// Where the first name of each file with several went.
+    links: HashMap<Ino, PathBuf>,
+    buf: Vec<u8>,
+}
+
+/// A directory of the volume being copied.
+struct OutFrame {
+    host: PathBuf,
+    node: Arc<Node>,
+    entries: ReadDir,
+}
+
+impl CopyOut<'_, '_> {
+    fn tree(&mut self, volume: &Volume, path: &[u8], host: &Path) -> Result<()> {
+        let node = Arc::new(volume.mount().resolve(path, false)?);
+        let mut frames = Vec::new();
+        frames.extend(self.one(node, path, host.to_path_buf())?);
+        while let Some(frame) = frames.last_mut() {
+            match frame.entries.next() {
+                Some(Ok(entry)) => {
+                    if entry.name().contains(&b'/') || matches!(entry.name(), b"." | b".." | b"") {
+                        return Err(Errno::EUCLEAN.into());
+                    }
+                    let host = frame.host.join(entry.file_name());
+                    frames.extend(self.one(entry.node.clone(), entry.path_bytes(), host)?);
+                }
+                Some(Err(e)) => return Err(e.into()),
+                None => {
+                    if let Some(done) = frames.pop() {
+                        self.finish(&done.node, &done.host)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies one name; a directory comes back to be filled.
+    fn one(&mut self, node: Arc<Node>, path: &[u8], host: PathBuf) -> Result<Option<OutFrame>> {
+        self.options.tell(&self.stats, path);
+        let kind = node.attr.file_type();
+        let is_dir_there = at(&host, clear_host(&host, kind))?;
+        if let Some(first) = self.links.get(&node.ino()) {
+            at(&host, fs::hard_link(first, &host))?;
+            self.stats.hard_links += 1;
+            return Ok(None);
+        }
+        match kind {
+            FileType::Dir => {
+                if !is_dir_there {
+                    at(&host, fs::create_dir(&host))?;
+                }
+                self.stats.directories += 1;
+                let entries = node.entries(path)?;
+                return Ok(Some(OutFrame { host, node, entries }));
+            }
+            FileType::Symlink => {
+                let target = path_of(node.fs().readlink(node.ino())?);
+                at(&host, host::symlink(&target, &host))?;
+                self.stats.symlinks += 1;
+            }
+            FileType::File => {
+                self.content(&node, path, &host)?;
+                self.stats.files += 1;
+            }
+            special => match host::make_node(&host, special, 0o600, node.attr.rdev) {
+                Ok(()) => self.stats.special += 1,
+                Err(e) => {
+                    self.stats.skipped.push(format!("{}: {e}", host.display()));
+                    return Ok(None);
+                }
+            },
+        }
+        self.finish(&node, &host)?;
+        if node.attr.nlink > 1 {
+            self.links.insert(node.ino(), host);
+        }
+        Ok(None)
+    }
+
+    fn content(&mut self, node: &Node, path: &[u8], host: &Path) -> Result<()> {
+        let mut target = at(host, fs::OpenOptions::new().write(true).create_new(true).open(host))?;
+        let (size, mut from) = (node.attr.size, 0);
+        while let Some(data) = next_data(node, from)?.filter(|data| *data < size) {
+            let end = node.fs().seek(node.ino(), data, Seek::Hole)?.min(size);
+            at(host, target.seek(SeekFrom::Start(data)))?;
+            from = data;
+            while from < end {
+                let want = (end - from).min(CHUNK as u64) as usize;
+                let n = node.fs().read(node.ino(), from, self.buf.get_mut(..want).unwrap_or_default())?;
+                if n == 0 {
+                    return Err(Errno::EIO.into());
+                }
+                at(host, target.write_all(self.buf.get(..n).unwrap_or_default()))?;
+                from += n as u64;
+                self.stats.bytes += n as u64;
+                self.options.tell(&self.stats, path);
+            }
+        }
+        at(host, target.set_len(size))
+    }
+
+    fn finish(&mut self, node: &Node, host: &Path) -> Result<()> {
+        if self.options.xattrs {
+            for name in node.fs().listxattr(node.ino())? {
+                let value = node.fs().getxattr(node.ino(), &name)?;
+                if let Err(e) = host::set_xattr(host, &name, &value) {
+                    let name = String::from_utf8_lossy(&name);
+                    self.stats.skipped.push(format!("{}: attribute {name}: {e}", host.display()));
+                }
+            }
+        }
+        let attr = &node.attr;
+        // Set-id bits mean something only together with the owner they were given for.
+        let bits = if self.keep_owner { 0o7777 } else { 0o1777 };
+        let file = HostFile {
+            kind: attr.file_type(),
+            mode: attr.mode & bits,
+            owner: self.keep_owner.then_some((attr.uid, attr.gid)),
+            rdev: attr.rdev,
+            size: attr.size,
+            atime: Some(attr.atime),
+            mtime: Some(attr.mtime),
+            identity: None,
+        };
+        at(host, host::set_attributes(host, &file))
+    }
+}
+
+/// Makes way for something of `kind`; tells whether a directory is there to merge with. A link
+/// that stands there is replaced, never followed.
+fn clear_host(path: &Path, kind: FileType) -> io::Result<bool> {
+    match fs::symlink_metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
+        Ok(meta) if meta.is_dir() => match kind {
+            FileType::Dir => Ok(true),
+            _ => Err(io::ErrorKind::IsADirectory.into()),
+        },
+        Ok(_) => fs::remove_file(path).map(|()| false),
+    }
+}

@@ -1,0 +1,650 @@
+//! Volumes: making, opening and closing them, and everything that is done by path.
+
+use crate::dir::{ReadDir, Walk};
+use crate::error::{Failure, Named, Result};
+use crate::file::{File, OpenOptions, next_data, write_all};
+use crate::meta::{FileTimes, Metadata};
+use crate::node::{Mount, Node, bytes_of, path_of};
+use crate::registry;
+use arbor_base::device::{Device, FileDevice, MemDevice, OffsetDevice, OpenMode};
+use arbor_base::vfs::{
+    self, Clock, Cx, Devices, Engine, Errno, FileSystem, FileType, FormatOptions, MountOptions, Options, RenameFlags,
+    SetAttr, StatFs, SystemClock, VolumeInfo, XattrMode,
+};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes moved at a time.
+pub(crate) const CHUNK: usize = 1 << 20;
+
+/// How a volume is made or opened. What is not set has a sensible default.
+#[derive(Clone)]
+pub struct VolumeOptions {
+    engine: Option<String>,
+    label: String,
+    uuid: Option<[u8; 16]>,
+    owner: Option<(u32, u32)>,
+    format_options: Options,
+    mount_options: Options,
+    read_only: bool,
+    overwrite: bool,
+    offset: u64,
+    extra: BTreeMap<String, PathBuf>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Default for VolumeOptions {
+    fn default() -> VolumeOptions {
+        VolumeOptions {
+            engine: None,
+            label: String::new(),
+            uuid: None,
+            owner: None,
+            format_options: Options::default(),
+            mount_options: Options::default(),
+            read_only: false,
+            overwrite: false,
+            offset: 0,
+            extra: BTreeMap::new(),
+            clock: Arc::new(SystemClock),
+        }
+    }
+}
+
+impl fmt::Debug for VolumeOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VolumeOptions")
+            .field("engine", &self.engine)
+            .field("label", &self.label)
+            .field("read_only", &self.read_only)
+            .field("offset", &self.offset)
+            .field("extra", &self.extra)
+            .finish_non_exhaustive()
+    }
+}
+
+impl VolumeOptions {
+    /// Engine to format with; the first of [`engines`](crate::engines) if none is named.
+    pub fn engine(mut self, name: impl Into<String>) -> VolumeOptions {
+        self.engine = Some(name.into());
+        self
+    }
+
+    /// Label of a new volume, at most 63 bytes.
+    pub fn label(mut self, label: impl Into<String>) -> VolumeOptions {
+        self.label = label.into();
+        self
+    }
+
+    /// UUID of a new volume; a random one is drawn if none is given.
+    pub fn uuid(mut self, uuid: [u8; 16]) -> VolumeOptions {
+        self.uuid = Some(uuid);
+        self
+    }
+
+    /// Owner and group of a new root directory and of what is created; this process's by default.
+    pub fn owner(mut self, uid: u32, gid: u32) -> VolumeOptions {
+        self.owner = Some((uid, gid));
+        self
+    }
+
+    /// An engine's option for formatting, see [`Engine::format_options`].
+    pub fn format_option(mut self, key: impl Into<String>, value: impl Into<String>) -> VolumeOptions {
+        self.format_options.0.push((key.into(), value.into()));
+        self
+    }
+
+    /// An engine's option for mounting, see [`Engine::mount_options`].
+    pub fn mount_option(mut self, key: impl Into<String>, value: impl Into<String>) -> VolumeOptions {
+        self.mount_options.0.push((key.into(), value.into()));
+        self
+    }
+
+    /// Writes nothing to the volume, not even recovery.
+    pub fn read_only(mut self, yes: bool) -> VolumeOptions {
+        self.read_only = yes;
+        self
+    }
+
+    /// Lets [`format`](VolumeOptions::format) use a file that is already there.
+    pub fn overwrite(mut self, yes: bool) -> VolumeOptions {
+        self.overwrite = yes;
+        self
+    }
+
+    /// Byte at which the volume begins in its file, a multiple of 512.
+    pub fn offset(mut self, bytes: u64) -> VolumeOptions {
+        self.offset = bytes;
+        self
+    }
+
+    /// File of a further device, by its role in the engine (yFS: `"log"`).
+    pub fn device(mut self, role: impl Into<String>, path: impl Into<PathBuf>) -> VolumeOptions {
+        self.extra.insert(role.into(), path.into());
+        self
+    }
+
+    /// Where the time comes from.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> VolumeOptions {
+        self.clock = clock;
+        self
+    }
+
+    /// Makes a volume of `size` bytes in the file `path` and opens it. The file is sparse.
+    pub fn format(&self, path: impl AsRef<Path>, size: u64) -> io::Result<Volume> {
+        let path = path.as_ref();
+        let shown = path.to_string_lossy();
+        self.format_image(path, size).named("format", shown.as_bytes())?;
+        self.open(path)
+    }
+
+    /// Opens the volume in the file `path`, after recovery if it was not closed.
+    pub fn open(&self, path: impl AsRef<Path>) -> io::Result<Volume> {
+        let path = path.as_ref();
+        let shown = path.to_string_lossy();
+        self.open_image(path).and_then(|devices| self.mount(devices)).named("open", shown.as_bytes())
+    }
+
+    /// Makes a volume of `size` bytes in memory and opens it.
+    pub fn in_memory(&self, size: u64) -> io::Result<Volume> {
+        let device = MemDevice::new(size);
+        self.format_on(Devices::single(device.clone()))?;
+        self.on_device(Devices::single(device))
+    }
+
+    /// Makes a volume that fills the main device. It is not opened: a device has one owner.
+    pub fn format_on(&self, devices: Devices) -> io::Result<()> {
+        self.format_devices(devices).named("format", b"")
+    }
+
+    /// Opens the volume on a device.
+    pub fn on_device(&self, devices: Devices) -> io::Result<Volume> {
+        self.mount(devices).named("open", b"")
+    }
+
+    /// Opens the files without the file system in them, for checking, describing or resizing.
+    pub fn devices(&self, path: impl AsRef<Path>) -> io::Result<Devices> {
+        let path = path.as_ref();
+        self.open_image(path).named("open", path.to_string_lossy().as_bytes())
+    }
+
+    fn format_image(&self, path: &Path, size: u64) -> Result<()> {
+        let exists = path.exists();
+        if exists && !self.overwrite {
+            return Err(Errno::EEXIST.into());
+        }
+        if !exists {
+            let device = FileDevice::create(path, self.offset.saturating_add(size))?;
+            let made = self.window(device).and_then(|main| self.format_devices(self.with_extra(main)?));
+            if made.is_err() {
+                // Nobody wants a file of holes; the reason is what counts.
+                let _ = std::fs::remove_file(path);
+            }
+            return made;
+        }
+        let device = FileDevice::open(path, OpenMode::ReadWrite)?;
+        let wanted = self.offset.saturating_add(size);
+        if device.geometry().size != wanted {
+            device.set_size(wanted)?;
+        }
+        self.format_devices(self.with_extra(self.window(device)?)?)
+    }
+
+    fn format_devices(&self, devices: Devices) -> Result<()> {
+        let engine = self.chosen_engine()?;
+        let options = FormatOptions {
+            label: self.label.clone(),
+            uuid: self.uuid.unwrap_or_else(|| uuid::Uuid::new_v4().into_bytes()),
+            now: self.clock.now(),
+            owner: self.creator(),
+            options: self.format_options.clone(),
+        };
+        Ok(engine.format(devices, &options)?)
+    }
+
+    fn chosen_engine(&self) -> Result<&'static dyn Engine> {
+        let chosen = match &self.engine {
+            Some(name) => registry::engine(name),
+            None => registry::engines().first().copied(),
+        };
+        chosen.ok_or_else(|| {
+            let name = self.engine.as_deref().unwrap_or("none");
+            vfs::Error::refused(format!("no engine named {name:?}")).into()
+        })
+    }
+
+    fn open_image(&self, path: &Path) -> Result<Devices> {
+        let device = FileDevice::open(path, self.open_mode())?;
+        self.with_extra(self.window(device)?)
+    }
+
+    fn open_mode(&self) -> OpenMode {
+        if self.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite }
+    }
+
+    fn window(&self, device: FileDevice) -> Result<Box<dyn Device>> {
+        if self.offset == 0 {
+            return Ok(Box::new(device));
+        }
+        let size = device.geometry().size;
+        let len = size.checked_sub(self.offset).ok_or_else(|| {
+            vfs::Error::refused(format!("offset {} lies behind the end of {size} bytes", self.offset))
+        })?;
+        Ok(Box::new(OffsetDevice::new(device, self.offset, len)?))
+    }
+
+    fn with_extra(&self, main: Box<dyn Device>) -> Result<Devices> {
+        let mut devices = Devices { main, extra: BTreeMap::new() };
+        for (role, path) in &self.extra {
+            devices.extra.insert(role.clone(), Box::new(FileDevice::open(path, self.open_mode())?));
+        }
+        Ok(devices)
+    }
+
+    fn mount(&self, devices: Devices) -> Result<Volume> {
+        let (engine, info) = match registry::find(&*devices.main) {
+            Some((engine, info)) => (engine, info?),
+            None => return Err(vfs::Error::refused("not a volume of any known engine").into()),
+        };
+        if let Some(name) = self.engine.as_deref().filter(|name| *name != engine.name()) {
+            return Err(vfs::Error::refused(format!("this is a volume of {}, not of {name}", engine.name())).into());
+        }
+        let options = MountOptions { read_only: self.read_only, options: self.mount_options.clone() };
+        let fs = engine.mount(devices, &options, self.clock.clone())?;
+        Ok(Volume { mount: self.shared(fs), info: Some(info) })
+    }
+
+    fn shared(&self, fs: Arc<dyn FileSystem>) -> Arc<Mount> {
+        let (uid, gid) = self.creator();
+        Mount::new(fs, self.clock.clone(), Cx { uid, gid }, self.read_only)
+    }
+
+    fn creator(&self) -> (u32, u32) {
+        self.owner.unwrap_or_else(process_owner)
+    }
+
+    /// Wraps a file system that is already mounted.
+    pub fn wrap(&self, fs: Arc<dyn FileSystem>) -> Volume {
+        Volume { mount: self.shared(fs), info: None }
+    }
+}
+
+#[cfg(unix)]
+fn process_owner() -> (u32, u32) {
+    (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
+}
+
+#[cfg(not(unix))]
+fn process_owner() -> (u32, u32) {
+    (0, 0)
+}
+
+/// A mounted volume. Paths are relative to its root, whether they begin with a slash or not.
+///
+/// There is no user: permissions are kept but not checked. Nothing is durable before
+/// [`sync`](Volume::sync), [`File::sync_all`] or [`close`](Volume::close) returns. When the last of
+/// the volume and its open files is dropped, the volume is unmounted; use `close` to learn of
+/// errors.
+pub struct Volume {
+    mount: Arc<Mount>,
+    info: Option<VolumeInfo>,
+}
+
+impl fmt::Debug for Volume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Volume").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+impl Volume {
+    /// Makes a volume of `size` bytes in the new file `path` and opens it.
+    pub fn format(path: impl AsRef<Path>, size: u64) -> io::Result<Volume> {
+        Volume::options().format(path, size)
+    }
+
+    /// Opens the volume in the file `path`.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Volume> {
+        Volume::options().open(path)
+    }
+
+    /// Opens the volume in the file `path` without ever writing to it.
+    pub fn open_read_only(path: impl AsRef<Path>) -> io::Result<Volume> {
+        Volume::options().read_only(true).open(path)
+    }
+
+    /// Makes a volume of `size` bytes in memory.
+    pub fn in_memory(size: u64) -> io::Result<Volume> {
+        Volume::options().in_memory(size)
+    }
+
+    /// Opens the volume on a device.
+    pub fn on_device(devices: Devices) -> io::Result<Volume> {
+        Volume::options().on_device(devices)
+    }
+
+    /// All that can be said about making and opening a volume.
+    pub fn options() -> VolumeOptions {
+        VolumeOptions::default()
+    }
+
+    pub(crate) fn mount(&self) -> &Arc<Mount> {
+        &self.mount
+    }
+
+    /// What the superblock said when the volume was opened; `None` for a wrapped file system.
+    pub fn info(&self) -> Option<&VolumeInfo> {
+        self.info.as_ref()
+    }
+
+    /// The file system itself, at the level of inodes.
+    pub fn file_system(&self) -> &Arc<dyn FileSystem> {
+        &self.mount.fs
+    }
+
+    /// Opens a file for reading.
+    pub fn open_file(&self, path: impl AsRef<Path>) -> io::Result<File> {
+        OpenOptions::new().read(true).open(self, path)
+    }
+
+    /// Opens a file for reading and writing, empty; creates it if it is not there.
+    pub fn create(&self, path: impl AsRef<Path>) -> io::Result<File> {
+        OpenOptions::new().read(true).write(true).create(true).truncate(true).open(self, path)
+    }
+
+    /// The whole content of a file.
+    pub fn read(&self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+        let path = bytes_of(path.as_ref());
+        self.read_bytes(&path).named("read", &path)
+    }
+
+    fn read_bytes(&self, path: &[u8]) -> Result<Vec<u8>> {
+        let node = self.mount.resolve(path, true)?;
+        let mut data = Vec::new();
+        loop {
+            // The size is only a hint: a hostile one must not cost memory.
+            let left = node.attr.size.saturating_sub(data.len() as u64).clamp(1, CHUNK as u64) as usize;
+            let at = data.len();
+            data.resize(at + left, 0);
+            let n = node.fs().read(node.ino(), at as u64, data.get_mut(at..).unwrap_or_default())?;
+            data.truncate(at + n);
+            if n == 0 {
+                return Ok(data);
+            }
+        }
+    }
+
+    /// Makes `data` the whole content of a file; creates it if it is not there.
+    pub fn write(&self, path: impl AsRef<Path>, data: impl AsRef<[u8]>) -> io::Result<()> {
+        let path = bytes_of(path.as_ref());
+        let mut how = OpenOptions::new();
+        let opened = how.write(true).create(true).truncate(true).open_bytes(&self.mount, &path);
+        opened.and_then(|file| write_all(file.node(), 0, data.as_ref())).named("write", &path)
+    }
+
+    /// Copies a file's content and permissions to another path; returns the bytes. Holes stay.
+    pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<u64> {
+        let (from, to) = (bytes_of(from.as_ref()), bytes_of(to.as_ref()));
+        self.copy_bytes(&from, &to).named("copy", &from)
+    }
+
+    fn copy_bytes(&self, from: &[u8], to: &[u8]) -> Result<u64> {
+        let source = self.mount.resolve(from, true)?;
+        if source.attr.file_type() != FileType::File {
+            return Err(Errno::EINVAL.into());
+        }
+        if self.mount.walk(to, true)?.node.is_some_and(|n| n.ino() == source.ino()) {
+            return Err(vfs::Error::refused("source and target are the same file").into());
+        }
+        let mut how = OpenOptions::new();
+        let target = how.write(true).create(true).truncate(true).open_bytes(&self.mount, to)?;
+        let (size, mut at) = (source.attr.size, 0);
+        while let Some(data) = next_data(&source, at)?.filter(|data| *data < size) {
+            let end = source.fs().seek(source.ino(), data, vfs::Seek::Hole)?.min(size);
+            at = data;
+            while at < end {
+                let len = (end - at).min(CHUNK as u64);
+                match source.fs().copy_range(source.ino(), at, target.node().ino(), at, len)? {
+                    0 => return Err(Errno::EIO.into()),
+                    n => at += n,
+                }
+                self.mount.changed();
+            }
+        }
+        let permissions = Some(source.attr.mode & 0o7777);
+        target.node().set(&SetAttr { size: Some(size), mode: permissions, ..SetAttr::default() })?;
+        Ok(size)
+    }
+
+    /// Creates a directory with mode 0755.
+    pub fn create_dir(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        let path = bytes_of(path.as_ref());
+        self.make(&path, |dir, name| dir.mkdir(name, 0o755).map(drop)).named("create directory", &path)
+    }
+
+    /// Creates a directory and those above it; one that is there already is fine.
+    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        let path = bytes_of(path.as_ref());
+        self.make_dirs(&path).named("create directory", &path)
+    }
+
+    pub(crate) fn make_dirs(&self, path: &[u8]) -> Result<()> {
+        self.writable()?;
+        let ends = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(i, _)| i).chain([path.len()]);
+        for end in ends.filter(|end| *end > 0) {
+            let found = self.mount.walk(path.get(..end).unwrap_or_default(), true)?;
+            match (&found.node, &found.parent) {
+                (Some(node), _) if node.is_dir() => {}
+                (Some(_), _) => return Err(Errno::ENOTDIR.into()),
+                (None, Some((dir, name))) => drop(dir.mkdir(name, 0o755)?),
+                (None, None) => return Err(Errno::ENOENT.into()),
+            }
+            self.mount.changed();
+        }
+        Ok(())
+    }
+
+    /// Entries of a directory, without `.` and `..`, in the order of the engine.
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> io::Result<ReadDir> {
+        let path = bytes_of(path.as_ref());
+        let node = self.mount.resolve(&path, true);
+        node.and_then(|node| Arc::new(node).entries(&path)).named("read directory", &path)
+    }
+
+    /// The tree below `path`, itself first. Links are not followed.
+    pub fn walk(&self, path: impl AsRef<Path>) -> io::Result<Walk> {
+        let path = bytes_of(path.as_ref());
+        self.mount.resolve(&path, false).map(|node| Walk::new(node, &path)).named("walk", &path)
+    }
+
+    /// Removes a name that is not a directory's.
+    pub fn remove_file(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        let path = bytes_of(path.as_ref());
+        self.remove(&path, |dir, name, _| Ok(dir.fs().unlink(dir.ino(), name)?)).named("remove", &path)
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        let path = bytes_of(path.as_ref());
+        self.remove(&path, |dir, name, _| Ok(dir.fs().rmdir(dir.ino(), name)?)).named("remove directory", &path)
+    }
+
+    /// Removes a directory and all it holds. Links in it are removed, not followed.
+    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> io::Result<()> {
+        let path = bytes_of(path.as_ref());
+        let removed = self.remove(&path, |dir, name, node| self.mount.remove_tree(dir, name, node.need_dir()?));
+        removed.named("remove directory", &path)
+    }
+
+    /// Moves a name; what `to` named before is replaced atomically.
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+        self.rename_with(from, to, RenameFlags::empty())
+    }
+
+    /// Moves a name: never over another ([`RenameFlags::NOREPLACE`]), or in exchange for another.
+    pub fn rename_with(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, flags: RenameFlags) -> io::Result<()> {
+        let (from, to) = (bytes_of(from.as_ref()), bytes_of(to.as_ref()));
+        self.rename_bytes(&from, &to, flags).named("rename", &from)
+    }
+
+    fn rename_bytes(&self, from: &[u8], to: &[u8], flags: RenameFlags) -> Result<()> {
+        self.writable()?;
+        let (dir, name, node) = self.mount.walk(from, false)?.existing_name()?;
+        let target = self.mount.walk(to, false)?;
+        if target.must_be_dir && !node.is_dir() {
+            return Err(Errno::ENOTDIR.into());
+        }
+        let (new_dir, new_name) = target.parent.ok_or(Errno::EBUSY)?;
+        self.mount.fs.rename(&self.mount.cx, dir.ino(), &name, new_dir.ino(), &new_name, flags)?;
+        self.mount.changed();
+        Ok(())
+    }
+
+    /// Gives a file a further name.
+    pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
+        let (original, link) = (bytes_of(original.as_ref()), bytes_of(link.as_ref()));
+        let made =
+            self.mount.resolve(&original, false).and_then(|node| self.make(&link, |dir, name| node.link(dir, name)));
+        made.named("link", &link)
+    }
+
+    /// Creates a symbolic link at `link` that says `target`.
+    pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> io::Result<()> {
+        let (target, link) = (bytes_of(target.as_ref()), bytes_of(link.as_ref()));
+        self.make(&link, |dir, name| dir.symlink(name, &target).map(drop)).named("create link", &link)
+    }
+
+    /// Creates a fifo, socket or device node: `mode` holds type and permissions.
+    pub fn make_node(&self, path: impl AsRef<Path>, mode: u32, rdev: u32) -> io::Result<()> {
+        let path = bytes_of(path.as_ref());
+        self.make(&path, |dir, name| dir.mknod(name, mode, rdev).map(drop)).named("create node", &path)
+    }
+
+    /// What a symbolic link says.
+    pub fn read_link(&self, path: impl AsRef<Path>) -> io::Result<PathBuf> {
+        let path = bytes_of(path.as_ref());
+        let target = self.mount.resolve(&path, false).and_then(|node| Ok(node.fs().readlink(node.ino())?));
+        target.map(path_of).named("read link", &path)
+    }
+
+    /// Attributes of what the path leads to.
+    pub fn metadata(&self, path: impl AsRef<Path>) -> io::Result<Metadata> {
+        let path = bytes_of(path.as_ref());
+        self.mount.resolve(&path, true).map(|node| node.attr.into()).named("stat", &path)
+    }
+
+    /// Attributes of the link itself, if the path names one.
+    pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> io::Result<Metadata> {
+        let path = bytes_of(path.as_ref());
+        self.mount.resolve(&path, false).map(|node| node.attr.into()).named("stat", &path)
+    }
+
+    /// Whether the path leads to something; `false` too if that cannot be known.
+    pub fn exists(&self, path: impl AsRef<Path>) -> bool {
+        self.metadata(path).is_ok()
+    }
+
+    /// Sets the permission bits.
+    pub fn set_permissions(&self, path: impl AsRef<Path>, permissions: u32) -> io::Result<()> {
+        let set = SetAttr { mode: Some(permissions), ..SetAttr::default() };
+        self.change("chmod", path.as_ref(), &set, true)
+    }
+
+    /// Sets owner and group; `None` leaves one as it is. Links are not followed.
+    pub fn chown(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
+        self.change("chown", path.as_ref(), &SetAttr { uid, gid, ..SetAttr::default() }, false)
+    }
+
+    /// Sets timestamps.
+    pub fn set_times(&self, path: impl AsRef<Path>, times: FileTimes) -> io::Result<()> {
+        self.change("set times", path.as_ref(), &times.into(), true)
+    }
+
+    /// Value of an extended attribute; `None` if there is none of that name. Links are followed,
+    /// as by the other calls for extended attributes.
+    pub fn get_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> io::Result<Option<Vec<u8>>> {
+        let path = bytes_of(path.as_ref());
+        let node = self.mount.resolve(&path, true).named("get attribute", &path)?;
+        match node.fs().getxattr(node.ino(), name.as_ref()) {
+            Ok(value) => Ok(Some(value)),
+            Err(e) if e.errno() == Errno::ENODATA => Ok(None),
+            Err(e) => Err(Failure::from(e).named("get attribute", &path)),
+        }
+    }
+
+    /// Sets an extended attribute.
+    pub fn set_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> io::Result<()> {
+        let path = bytes_of(path.as_ref());
+        let set = |node: &Node| Ok(node.fs().setxattr(node.ino(), name.as_ref(), value.as_ref(), XattrMode::Set)?);
+        self.with(&path, true, set).named("set attribute", &path)
+    }
+
+    /// Names of the extended attributes.
+    pub fn list_xattr(&self, path: impl AsRef<Path>) -> io::Result<Vec<Vec<u8>>> {
+        let path = bytes_of(path.as_ref());
+        let names = self.mount.resolve(&path, true).and_then(|node| Ok(node.fs().listxattr(node.ino())?));
+        names.named("list attributes", &path)
+    }
+
+    /// Removes an extended attribute.
+    pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> io::Result<()> {
+        let path = bytes_of(path.as_ref());
+        let remove = |node: &Node| Ok(node.fs().removexattr(node.ino(), name.as_ref())?);
+        self.with(&path, true, remove).named("remove attribute", &path)
+    }
+
+    /// Space and inode counts.
+    pub fn statfs(&self) -> io::Result<StatFs> {
+        self.mount.fs.statfs().map_err(Failure::from).named("statfs", b"")
+    }
+
+    /// Gives free space back to the host; returns the bytes.
+    pub fn trim(&self) -> io::Result<u64> {
+        self.mount.fs.trim().map_err(Failure::from).named("trim", b"")
+    }
+
+    /// Makes everything durable.
+    pub fn sync(&self) -> io::Result<()> {
+        self.mount.fs.syncfs().map_err(Failure::from).named("sync", b"")
+    }
+
+    /// Makes everything durable and marks the volume clean. Files that are still open fail
+    /// afterwards.
+    pub fn close(self) -> io::Result<()> {
+        self.mount.unmount().named("close", b"")
+    }
+
+    pub(crate) fn writable(&self) -> Result<()> {
+        if self.mount.read_only { Err(Errno::EROFS.into()) } else { Ok(()) }
+    }
+
+    fn make(&self, path: &[u8], f: impl FnOnce(&Node, &[u8]) -> Result<()>) -> Result<()> {
+        self.writable()?;
+        let (dir, name) = self.mount.walk(path, false)?.vacant()?;
+        f(&dir, &name)?;
+        self.mount.changed();
+        Ok(())
+    }
+
+    fn remove(&self, path: &[u8], f: impl FnOnce(&Node, &[u8], Node) -> Result<()>) -> Result<()> {
+        self.writable()?;
+        let (dir, name, node) = self.mount.walk(path, false)?.existing_name()?;
+        f(&dir, &name, node)?;
+        self.mount.changed();
+        Ok(())
+    }
+
+    fn with(&self, path: &[u8], follow: bool, f: impl FnOnce(&Node) -> Result<()>) -> Result<()> {
+        self.writable()?;
+        f(&self.mount.resolve(path, follow)?)?;
+        self.mount.changed();
+        Ok(())
+    }
+
+    fn change(&self, op: &'static str, path: &Path, set: &SetAttr, follow: bool) -> io::Result<()> {
+        let path = bytes_of(path);
+        self.with(&path, follow, |node| node.set(set).map(drop)).named(op, &path)
+    }
+}

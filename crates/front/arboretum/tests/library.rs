@@ -1,0 +1,483 @@
+//! The library on the counting fake, and on every engine there is.
+
+mod common;
+
+use arboretum::vfs::{Errno, FileType, ManualClock, RenameFlags, Time};
+use arboretum::{CopyOptions, FileTimes, OpenOptions, Volume, errno};
+use common::FakeFs;
+use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, UNIX_EPOCH};
+
+/// Runs a test on the fake and on all engines; no reference may be left over.
+fn everywhere(test: impl Fn(&Volume)) {
+    let fake = FakeFs::new();
+    let volume = Volume::options().owner(7, 8).wrap(fake.clone());
+    test(&volume);
+    assert_eq!(fake.outstanding(), 0, "references left");
+    volume.close().unwrap();
+    for engine in arboretum::engines() {
+        let volume = Volume::options().engine(engine.name()).owner(7, 8).in_memory(64 << 20).unwrap();
+        test(&volume);
+        volume.close().unwrap();
+    }
+}
+
+fn names(volume: &Volume, dir: &str) -> Vec<String> {
+    let mut names: Vec<_> =
+        volume.read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn files_are_written_and_read() {
+    everywhere(|v| {
+        v.write("/a", "hello").unwrap();
+        assert_eq!(v.read("a").unwrap(), b"hello");
+        v.write("a", "x").unwrap();
+        assert_eq!(v.read("./a").unwrap(), b"x");
+        let big: Vec<u8> = (0..3_000_000u32).map(|i| (i % 251) as u8).collect();
+        v.write("big", &big).unwrap();
+        assert_eq!(v.read("big").unwrap(), big);
+        assert_eq!(v.copy("big", "copy").unwrap(), big.len() as u64);
+        assert_eq!(v.read("copy").unwrap(), big);
+        assert_eq!(v.metadata("a").unwrap().uid(), 7);
+        assert_eq!(v.metadata("a").unwrap().permissions(), 0o644);
+    });
+}
+
+#[test]
+fn a_file_reads_writes_seeks_and_appends() {
+    everywhere(|v| {
+        let mut f = v.create("f").unwrap();
+        f.write_all(b"0123456789").unwrap();
+        f.seek(SeekFrom::End(-4)).unwrap();
+        let mut rest = String::new();
+        f.read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "6789");
+        assert!(f.seek(SeekFrom::Current(-100)).is_err());
+        f.write_at(b"ab", 2).unwrap();
+        let mut append = OpenOptions::new().append(true).open(v, "f").unwrap();
+        append.write_all(b"!").unwrap();
+        (&f).rewind().unwrap();
+        let mut all = Vec::new();
+        (&f).read_to_end(&mut all).unwrap();
+        assert_eq!(all, b"01ab456789!");
+        assert!(append.read(&mut [0; 4]).is_err());
+        f.set_len(3).unwrap();
+        f.set_len(5).unwrap();
+        assert_eq!(v.read("f").unwrap(), b"01a\0\0");
+        f.sync_all().unwrap();
+        f.sync_data().unwrap();
+        assert_eq!(f.metadata().unwrap().len(), 5);
+    });
+}
+
+#[test]
+fn open_options_mean_what_they_say() {
+    everywhere(|v| {
+        let kind = |o: &mut OpenOptions, path: &str| o.open(v, path).map(drop).unwrap_err().kind();
+        assert_eq!(kind(OpenOptions::new().read(true), "no"), ErrorKind::NotFound);
+        assert_eq!(kind(&mut OpenOptions::new(), "no"), ErrorKind::InvalidInput);
+        assert_eq!(kind(OpenOptions::new().read(true).create(true), "no"), ErrorKind::InvalidInput);
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(v, "new").unwrap();
+        assert_eq!(v.metadata("new").unwrap().permissions(), 0o600);
+        assert_eq!(kind(OpenOptions::new().write(true).create_new(true), "new"), ErrorKind::AlreadyExists);
+        v.symlink("nowhere", "dangling").unwrap();
+        assert_eq!(kind(OpenOptions::new().write(true).create_new(true), "dangling"), ErrorKind::AlreadyExists);
+        OpenOptions::new().write(true).create(true).open(v, "dangling").unwrap();
+        assert!(v.exists("nowhere"));
+        v.create_dir("d").unwrap();
+        assert_eq!(kind(OpenOptions::new().write(true), "d"), ErrorKind::IsADirectory);
+        assert_eq!(kind(OpenOptions::new().write(true).create(true), "d2/"), ErrorKind::IsADirectory);
+        assert_eq!(kind(OpenOptions::new().read(true), "new/"), ErrorKind::NotADirectory);
+    });
+}
+
+#[test]
+fn paths_are_followed_through_links_and_dots() {
+    everywhere(|v| {
+        v.create_dir_all("/a/b/c").unwrap();
+        v.create_dir_all("a/b/c").unwrap();
+        v.write("a/b/c/f", "deep").unwrap();
+        v.symlink("b/c", "a/rel").unwrap();
+        v.symlink("/a/b", "a/b/c/abs").unwrap();
+        v.symlink("../..", "a/b/c/up").unwrap();
+        for path in ["a/rel/f", "a/b/c/abs/c/f", "/a/b/c/up/b/c/f", "a/../../a/./b//c/f", "a/rel/../c/f"] {
+            assert_eq!(v.read(path).unwrap(), b"deep", "{path}");
+        }
+        assert!(v.metadata("a/rel").unwrap().is_dir());
+        assert!(v.symlink_metadata("a/rel").unwrap().is_symlink());
+        assert!(v.symlink_metadata("a/rel/").unwrap().is_dir());
+        assert_eq!(v.read_link("a/rel").unwrap(), Path::new("b/c"));
+        assert_eq!(v.metadata("a/b/c/f/x").unwrap_err().kind(), ErrorKind::NotADirectory);
+        assert_eq!(v.metadata("").unwrap_err().kind(), ErrorKind::NotFound);
+        assert!(v.metadata("..").unwrap().is_dir());
+    });
+}
+
+#[test]
+fn a_loop_of_links_ends() {
+    everywhere(|v| {
+        v.symlink("y", "x").unwrap();
+        v.symlink("x", "y").unwrap();
+        assert_eq!(errno(&v.metadata("x").unwrap_err()), Some(Errno::ELOOP));
+        v.write("end", "").unwrap();
+        v.symlink("end", "l0").unwrap();
+        for i in 1..=40 {
+            v.symlink(format!("l{}", i - 1), format!("l{i}")).unwrap();
+        }
+        assert!(v.exists("l39"));
+        assert_eq!(errno(&v.metadata("l40").unwrap_err()), Some(Errno::ELOOP));
+    });
+}
+
+#[test]
+fn directories_are_listed_and_walked() {
+    everywhere(|v| {
+        for i in 0..1000 {
+            v.write(format!("f{i:04}"), "").unwrap();
+        }
+        assert_eq!(names(v, "/").len(), 1000);
+        v.create_dir_all("t/b/x").unwrap();
+        v.write("t/b/x/1", "12").unwrap();
+        v.write("t/a", "").unwrap();
+        let walked: Vec<(PathBuf, usize, FileType)> = v
+            .walk("t")
+            .unwrap()
+            .sorted()
+            .map(|e| e.map(|e| (e.entry.path(), e.depth, e.entry.file_type())).unwrap())
+            .collect();
+        let want = [
+            ("t", 0, FileType::Dir),
+            ("t/a", 1, FileType::File),
+            ("t/b", 1, FileType::Dir),
+            ("t/b/x", 2, FileType::Dir),
+            ("t/b/x/1", 3, FileType::File),
+        ];
+        assert_eq!(walked, want.map(|(p, d, t)| (p.into(), d, t)));
+        assert_eq!(v.walk("t").unwrap().count(), 5);
+        let entry = v.read_dir("t/b/x").unwrap().next().unwrap().unwrap();
+        assert_eq!((entry.metadata().len(), entry.name()), (2, &b"1"[..]));
+        assert_eq!(v.read_dir("t/a").unwrap_err().kind(), ErrorKind::NotADirectory);
+    });
+}
+
+#[test]
+fn names_are_removed_and_moved() {
+    everywhere(|v| {
+        v.create_dir_all("d/e/f").unwrap();
+        for i in 0..3000 {
+            v.write(format!("d/e/{i}"), "").unwrap();
+        }
+        v.write("keep", "k").unwrap();
+        v.symlink("../keep", "d/link").unwrap();
+        assert_eq!(v.remove_dir("d").unwrap_err().kind(), ErrorKind::DirectoryNotEmpty);
+        assert_eq!(v.remove_file("d").unwrap_err().kind(), ErrorKind::IsADirectory);
+        assert_eq!(v.remove_dir_all("keep").unwrap_err().kind(), ErrorKind::NotADirectory);
+        v.remove_dir_all("d").unwrap();
+        assert_eq!(names(v, "/"), ["keep"]);
+        v.rename("keep", "kept").unwrap();
+        v.write("other", "o").unwrap();
+        let refused = v.rename_with("kept", "other", RenameFlags::NOREPLACE).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::AlreadyExists);
+        v.rename("kept", "other").unwrap();
+        assert_eq!(v.read("other").unwrap(), b"k");
+        v.hard_link("other", "twin").unwrap();
+        assert_eq!(v.metadata("twin").unwrap().nlink(), 2);
+        v.remove_file("other").unwrap();
+        assert_eq!(v.read("twin").unwrap(), b"k");
+        assert!(v.remove_dir("/").is_err());
+    });
+}
+
+#[test]
+fn an_open_file_outlives_its_name_and_then_goes() {
+    let fake = FakeFs::new();
+    let v = Volume::options().wrap(fake.clone());
+    let f = v.create("f").unwrap();
+    f.write_at(b"x", 0).unwrap();
+    v.remove_file("f").unwrap();
+    assert_eq!(f.read_at(&mut [0], 0).unwrap(), 1);
+    assert_eq!(fake.inodes(), 2);
+    drop(f);
+    assert_eq!(fake.inodes(), 1);
+}
+
+#[test]
+fn attributes_are_set_and_kept() {
+    everywhere(|v| {
+        v.write("f", "x").unwrap();
+        v.set_permissions("f", 0o4751).unwrap();
+        v.chown("f", Some(3), None).unwrap();
+        let t = UNIX_EPOCH + Duration::new(1_234_567_890, 123_456_789);
+        v.set_times("f", FileTimes::new().set_modified(t).set_accessed(UNIX_EPOCH)).unwrap();
+        let m = v.metadata("f").unwrap();
+        assert_eq!((m.uid(), m.gid()), (3, 8));
+        assert_eq!(m.modified().unwrap(), t);
+        assert_eq!(m.accessed().unwrap(), UNIX_EPOCH);
+        v.set_xattr("f", "user.a", "1").unwrap();
+        v.set_xattr("f", "user.b", [0, 10, 255]).unwrap();
+        let mut list = v.list_xattr("f").unwrap();
+        list.sort();
+        assert_eq!(list, [b"user.a", b"user.b"]);
+        assert_eq!(v.get_xattr("f", "user.b").unwrap().unwrap(), [0, 10, 255]);
+        v.remove_xattr("f", "user.a").unwrap();
+        assert_eq!(v.get_xattr("f", "user.a").unwrap(), None);
+    });
+}
+
+#[test]
+fn holes_are_made_and_found() {
+    everywhere(|v| {
+        let f = v.create("f").unwrap();
+        f.write_at(&[1; 65536], 1 << 20).unwrap();
+        let data = f.next_data(0).unwrap().unwrap();
+        assert!(data <= 1 << 20 && data > 0);
+        assert_eq!(f.next_data(2 << 20).unwrap(), None);
+        f.punch_hole(1 << 20, 65536).unwrap();
+        let mut buf = [9; 10];
+        f.read_at(&mut buf, 1 << 20).unwrap();
+        assert_eq!(buf, [0; 10]);
+        f.allocate(0, 2 << 20, false).unwrap();
+        assert_eq!(f.metadata().unwrap().len(), 2 << 20);
+        v.copy("f", "g").unwrap();
+        assert_eq!(v.metadata("g").unwrap().len(), 2 << 20);
+    });
+}
+
+#[test]
+fn errors_name_operation_and_path() {
+    everywhere(|v| {
+        let error = v.read("no/such").unwrap_err();
+        assert_eq!(error.to_string(), "read no/such: No such file or directory");
+        assert_eq!(error.kind(), ErrorKind::NotFound);
+        assert_eq!(errno(&error), Some(Errno::ENOENT));
+        let error = v.copy_in("/no/such/file", "x").unwrap_err();
+        assert!(error.to_string().starts_with("copy to x: /no/such/file: "), "{error}");
+    });
+}
+
+/// A tree on the host with one of everything that can be made without being root.
+fn host_tree() -> tempfile::TempDir {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    std::fs::create_dir_all(at("d/empty")).unwrap();
+    std::fs::write(at("d/file"), "content").unwrap();
+    std::fs::write(at("d/script"), "#!").unwrap();
+    std::fs::set_permissions(at("d/script"), std::fs::Permissions::from_mode(0o750)).unwrap();
+    std::fs::hard_link(at("d/file"), at("twin")).unwrap();
+    symlink("d/file", at("link")).unwrap();
+    symlink("nowhere", at("dangling")).unwrap();
+    std::fs::write(at("x".repeat(200).as_str()), "long").unwrap();
+    let sparse = std::fs::File::create(at("sparse")).unwrap();
+    std::os::unix::fs::FileExt::write_at(&sparse, &[7; 4096], 8 << 20).unwrap();
+    sparse.set_len(16 << 20).unwrap();
+    let old = UNIX_EPOCH + Duration::new(1_000_000_000, 987_654_321);
+    std::fs::File::open(at("d/file")).unwrap().set_modified(old).unwrap();
+    std::fs::File::open(at("d")).unwrap().set_modified(old).unwrap();
+    dir
+}
+
+fn check_tree(v: &Volume, root: &str) {
+    let at = |name: &str| format!("{root}/{name}");
+    assert_eq!(v.read(at("link")).unwrap(), b"content");
+    assert_eq!(v.metadata(at("d/script")).unwrap().permissions(), 0o750);
+    assert_eq!(v.metadata(at("twin")).unwrap().nlink(), 2);
+    assert_eq!(v.metadata(at("twin")).unwrap().ino(), v.metadata(at("d/file")).unwrap().ino());
+    assert_eq!(v.read_link(at("dangling")).unwrap(), Path::new("nowhere"));
+    assert_eq!(v.read(at(&"x".repeat(200))).unwrap(), b"long");
+    let old = UNIX_EPOCH + Duration::new(1_000_000_000, 987_654_321);
+    assert_eq!(v.metadata(at("d/file")).unwrap().modified().unwrap(), old);
+    assert_eq!(v.metadata(at("d")).unwrap().modified().unwrap(), old);
+    let sparse = v.open_file(at("sparse")).unwrap();
+    assert_eq!(sparse.metadata().unwrap().len(), 16 << 20);
+    assert!(sparse.metadata().unwrap().blocks() < 4096);
+    let mut buf = [0; 4096];
+    sparse.read_at(&mut buf, 8 << 20).unwrap();
+    assert_eq!(buf, [7; 4096]);
+}
+
+#[test]
+fn trees_go_in_and_out_unchanged() {
+    let host = host_tree();
+    everywhere(|v| {
+        let mut calls = 0;
+        let stats = v.copy_in_with(host.path(), "t", &mut CopyOptions::new().progress(|_, _| calls += 1)).unwrap();
+        assert_eq!((stats.files, stats.directories, stats.hard_links, stats.symlinks), (4, 3, 1, 2));
+        assert!(stats.bytes < 1 << 20 && calls > 5);
+        check_tree(v, "t");
+        let out = tempfile::tempdir().unwrap();
+        v.copy_out("t", out.path().join("back")).unwrap();
+        v.copy_in(out.path().join("back"), "again").unwrap();
+        check_tree(v, "again");
+        // Once more over what is there.
+        v.copy_in(host.path(), "t").unwrap();
+        check_tree(v, "t");
+    });
+}
+
+#[test]
+fn archives_keep_everything() {
+    let host = host_tree();
+    everywhere(|v| {
+        v.copy_in(host.path(), "t").unwrap();
+        v.set_xattr("t/d/file", "user.bin", b"a\nb\0=").unwrap();
+        v.make_node("t/fifo", 0o010_644, 0).unwrap();
+        v.make_node("t/null", 0o020_666, 259 << 8 | 3).unwrap();
+        let mut archive = Vec::new();
+        v.export_tar(&mut archive).unwrap();
+        assert!(archive.len() < 1 << 20, "holes are not stored");
+        let other = Volume::options().owner(0, 0).wrap(FakeFs::new());
+        other.import_tar(&archive[..]).unwrap();
+        check_tree(&other, "t");
+        assert_eq!(other.get_xattr("t/d/file", "user.bin").unwrap().unwrap(), b"a\nb\0=");
+        assert_eq!(other.symlink_metadata("t/fifo").unwrap().file_type(), FileType::Fifo);
+        assert_eq!(other.symlink_metadata("t/null").unwrap().rdev(), 259 << 8 | 3);
+        let mut again = Vec::new();
+        other.export_tar(&mut again).unwrap();
+        assert_eq!(archive, again, "the same content gives the same bytes");
+    });
+}
+
+/// The tar of the system, if it has one that knows sparse files.
+fn tar(args: &[&str], dir: &Path) -> Option<Vec<u8>> {
+    let out = std::process::Command::new("tar").args(args).current_dir(dir).output().ok()?;
+    out.status.success().then_some(out.stdout)
+}
+
+#[test]
+fn archives_of_and_for_gnu_tar() {
+    let host = host_tree();
+    for format in ["gnu", "pax"] {
+        let format = format!("--format={format}");
+        let Some(archive) = tar(&["-cS", &format, "-f", "-", "."], host.path()) else { return };
+        let v = Volume::options().wrap(FakeFs::new());
+        v.import_tar(&archive[..]).unwrap();
+        assert_eq!(v.read("link").unwrap(), b"content");
+        assert_eq!(v.metadata("twin").unwrap().nlink(), 2);
+        assert_eq!(v.metadata("sparse").unwrap().len(), 16 << 20);
+        assert!(v.metadata("sparse").unwrap().blocks() < 4096);
+        let out = tempfile::tempdir().unwrap();
+        let file = out.path().join("ours.tar");
+        v.export_tar(std::fs::File::create(&file).unwrap()).unwrap();
+        tar(&["-xf", "ours.tar"], out.path()).expect("tar reads it");
+        let again = Volume::options().wrap(FakeFs::new());
+        again.copy_in(out.path(), "t").unwrap();
+        assert_eq!(again.metadata("t/sparse").unwrap().len(), 16 << 20);
+        assert!(again.read("t/sparse").unwrap() == v.read("sparse").unwrap());
+        assert_eq!(again.read(format!("t/{}", "x".repeat(200))).unwrap(), b"long");
+    }
+}
+
+#[test]
+fn an_archive_cannot_leave_the_volume() {
+    let v = Volume::options().wrap(FakeFs::new());
+    let mut header = tar::Header::new_ustar();
+    header.as_ustar_mut().unwrap().name[..8].copy_from_slice(b"a/../../");
+    header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(0);
+    header.set_size(0);
+    header.set_cksum();
+    let error = v.import_tar(header.as_bytes().as_slice()).unwrap_err();
+    assert!(error.to_string().contains("\"..\""), "{error}");
+}
+
+#[test]
+fn times_can_be_clamped() {
+    let host = host_tree();
+    let v = Volume::options().wrap(FakeFs::new());
+    let latest = Time { secs: 1_100_000_000, nanos: 0 };
+    v.copy_in_with(host.path(), "t", &mut CopyOptions::new().clamp_times(latest)).unwrap();
+    let at = |path: &str| v.metadata(path).unwrap().attr().mtime;
+    assert_eq!(at("t/d/script"), latest);
+    assert_eq!(at("t/d/file").secs, 1_000_000_000);
+    assert_eq!(v.metadata("t/d/file").unwrap().attr().atime, at("t/d/file"));
+}
+
+#[test]
+fn background_work_is_done_in_passing_and_closing_once() {
+    let fake = FakeFs::new();
+    let clock = Arc::new(ManualClock::new(Time { secs: 100, nanos: 0 }));
+    let v = Volume::options().clock(clock.clone()).wrap(fake.clone());
+    for _ in 0..10 {
+        v.write("f", "x").unwrap();
+    }
+    assert_eq!(fake.backgrounds.load(Relaxed), 1);
+    clock.advance_ms(1500);
+    v.write("f", "y").unwrap();
+    assert_eq!(fake.backgrounds.load(Relaxed), 2);
+    v.sync().unwrap();
+    assert_eq!(fake.syncs.load(Relaxed), 1);
+    let file = v.open_file("f").unwrap();
+    drop(v);
+    assert_eq!(fake.unmounts.load(Relaxed), 0);
+    drop(file);
+    assert_eq!(fake.unmounts.load(Relaxed), 1);
+}
+
+#[test]
+fn a_read_only_volume_takes_no_change() {
+    let v = Volume::options().read_only(true).wrap(FakeFs::new());
+    let changes: [fn(&Volume) -> std::io::Result<()>; 6] = [
+        |v| v.write("f", "x"),
+        |v| v.create_dir("d"),
+        |v| v.remove_file("f"),
+        |v| v.rename("a", "b"),
+        |v| v.set_permissions("/", 0),
+        |v| v.copy_in("/", "x").map(drop),
+    ];
+    for change in changes {
+        assert_eq!(change(&v).unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+    }
+}
+
+#[test]
+fn images_are_formatted_opened_and_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for engine in arboretum::engines() {
+        let path = dir.path().join(engine.name());
+        let options = Volume::options().engine(engine.name()).label("name").uuid([7; 16]);
+        let v = options.format(&path, 64 << 20).unwrap();
+        v.write("f", "kept").unwrap();
+        assert!(Volume::open(&path).is_err(), "one owner at a time");
+        v.close().unwrap();
+        assert_eq!(Volume::format(&path, 64 << 20).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        let v = Volume::open_read_only(&path).unwrap();
+        assert_eq!((v.info().unwrap().label.as_str(), v.info().unwrap().uuid), ("name", [7; 16]));
+        assert_eq!(v.read("f").unwrap(), b"kept");
+        assert_eq!(v.write("f", "").unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+        drop(v);
+        // Closed by dropping.
+        let v = Volume::open(&path).unwrap();
+        v.write("g", "dropped").unwrap();
+        drop(v);
+        let v = Volume::open(&path).unwrap();
+        assert_eq!(v.read("g").unwrap(), b"dropped");
+        assert!(v.info().unwrap().clean);
+    }
+    let empty = dir.path().join("empty");
+    std::fs::write(&empty, [0; 4096]).unwrap();
+    let error = Volume::open(&empty).unwrap_err();
+    assert!(error.to_string().ends_with("empty: not a volume of any known engine"), "{error}");
+    assert!(Volume::options().engine("no").in_memory(1 << 20).is_err());
+}
+
+#[test]
+fn a_volume_lies_inside_a_larger_file() {
+    let dir = tempfile::tempdir().unwrap();
+    for engine in arboretum::engines() {
+        let path = dir.path().join(engine.name());
+        let options = Volume::options().engine(engine.name()).offset(1 << 20);
+        options.format(&path, 64 << 20).unwrap().write("f", "inside").unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 65 << 20);
+        assert!(Volume::open(&path).is_err());
+        assert_eq!(options.open(&path).unwrap().read("f").unwrap(), b"inside");
+    }
+}

@@ -1,0 +1,575 @@
+//! The command line.
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+use std::path::PathBuf;
+
+/// File systems in one file: make, mount, check, look into and picture them.
+#[derive(Debug, Parser)]
+#[command(name = "arbor", version, max_term_width = 100, arg_required_else_help = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Make a file system.
+#[derive(Debug, Parser)]
+#[command(name = "mkfs.arbor", version, max_term_width = 100, after_long_help = crate::docs::mkfs_options())]
+pub struct MkfsCli {
+    #[command(flatten)]
+    pub(crate) mkfs: MkfsArgs,
+}
+
+/// Check a file system and repair it.
+#[derive(Debug, Parser)]
+#[command(name = "fsck.arbor", disable_version_flag = true, max_term_width = 100, after_long_help = crate::docs::FSCK_STATUS)]
+pub struct FsckCli {
+    #[command(flatten)]
+    pub(crate) fsck: FsckArgs,
+}
+
+/// A command of `arbor`.
+#[derive(Debug, Subcommand)]
+#[allow(missing_docs)]
+pub enum Command {
+    /// Make a file system in an image file or on a block device.
+    #[command(after_long_help = crate::docs::mkfs_options())]
+    Mkfs(MkfsArgs),
+    /// Mount an image on a directory.
+    #[command(after_long_help = crate::docs::mount_options())]
+    Mount(MountArgs),
+    /// Take a mount off; everything is durable and the image free on return.
+    #[command(alias = "unmount")]
+    Umount(DirArgs),
+    /// Make everything on a mount durable.
+    Sync(DirArgs),
+    /// Check a file system and repair it.
+    #[command(after_long_help = crate::docs::FSCK_STATUS)]
+    Fsck(FsckArgs),
+    /// Show what an image holds.
+    Info(InfoArgs),
+    /// Grow or shrink an unmounted file system, and its image file with it.
+    Resize(ResizeArgs),
+    /// Give free space back to the host.
+    Trim(TrimArgs),
+    /// List directories.
+    Ls(LsArgs),
+    /// Show a tree of directories.
+    Tree(PathsArgs),
+    /// Write files to the standard output.
+    Cat(PathsArgs),
+    /// Show all attributes of files.
+    Stat(JsonPathsArgs),
+    /// Copy files and trees of the host into an image.
+    Put(PutArgs),
+    /// Copy files and trees out of an image.
+    Get(GetArgs),
+    /// Remove files and trees.
+    Rm(RmArgs),
+    /// Make directories.
+    Mkdir(MkdirArgs),
+    /// Move or rename files.
+    Mv(MvArgs),
+    /// Show how much space is left.
+    Df(DfArgs),
+    /// Show how much space trees take.
+    Du(DuArgs),
+    /// Fill a file system from a tar archive, or write it as one.
+    Tar(TarArgs),
+    /// Draw where everything lies.
+    Map(MapArgs),
+    /// Show a structure as it is stored.
+    Dump(DumpArgs),
+    /// Print completions for a shell.
+    Completions(CompletionsArgs),
+    /// Write the manual pages into a directory.
+    #[command(hide = true)]
+    Man(ManArgs),
+}
+
+impl Command {
+    /// Its name on the command line.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Command::Mkfs(_) => "mkfs",
+            Command::Mount(_) => "mount",
+            Command::Umount(_) => "umount",
+            Command::Sync(_) => "sync",
+            Command::Fsck(_) => "fsck",
+            Command::Info(_) => "info",
+            Command::Resize(_) => "resize",
+            Command::Trim(_) => "trim",
+            Command::Ls(_) => "ls",
+            Command::Tree(_) => "tree",
+            Command::Cat(_) => "cat",
+            Command::Stat(_) => "stat",
+            Command::Put(_) => "put",
+            Command::Get(_) => "get",
+            Command::Rm(_) => "rm",
+            Command::Mkdir(_) => "mkdir",
+            Command::Mv(_) => "mv",
+            Command::Df(_) => "df",
+            Command::Du(_) => "du",
+            Command::Tar(_) => "tar",
+            Command::Map(_) => "map",
+            Command::Dump(_) => "dump",
+            Command::Completions(_) => "completions",
+            Command::Man(_) => "man",
+        }
+    }
+}
+
+fn size(text: &str) -> Result<u64, String> {
+    arboretum::vfs::parse_size(text).ok_or_else(|| "not a size: a number with K, M, G or T is".into())
+}
+
+/// An image, and how to find the volume in it.
+#[derive(Clone, Debug, Args)]
+pub struct ImageArgs {
+    /// Options: offset=N for a volume inside a larger file, log=FILE for an external log, and
+    /// those of the engine.
+    #[arg(short = 'o', value_name = "KEY=VALUE,...")]
+    pub options: Vec<String>,
+    /// Image file or block device.
+    pub image: PathBuf,
+}
+
+/// Arguments of `mkfs`.
+#[derive(Clone, Debug, Args)]
+pub struct MkfsArgs {
+    /// Kind of file system.
+    #[arg(short = 't', long = "type", value_name = "ENGINE")]
+    pub engine: Option<String>,
+    /// Size with K, M, G or T; the size of the file if it is there.
+    #[arg(short, long, value_parser = size)]
+    pub size: Option<u64>,
+    /// Label, at most 63 bytes.
+    #[arg(short = 'L', long)]
+    pub label: Option<String>,
+    /// UUID: "random", "time", "null" or one in full.
+    #[arg(short = 'U', long, default_value = "random")]
+    pub uuid: String,
+    /// Go on even if the image holds something.
+    #[arg(short, long)]
+    pub force: bool,
+    /// Print nothing but errors.
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Say what would be done, and do nothing.
+    #[arg(short = 'n', long)]
+    pub dry_run: bool,
+    /// Fill it with this directory, or with this tar archive ("-" for the standard input).
+    #[arg(short = 'd', long, value_name = "DIR|TAR")]
+    pub directory: Option<PathBuf>,
+    /// The image.
+    #[command(flatten)]
+    pub image: ImageArgs,
+}
+
+/// Arguments of `mount`.
+#[derive(Clone, Debug, Args)]
+pub struct MountArgs {
+    /// Make a file system of this size first, if the image does not exist yet.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub new: Option<u64>,
+    /// Kind of file system; by default what the image holds.
+    #[arg(short = 't', long = "type", value_name = "ENGINE")]
+    pub engine: Option<String>,
+    /// Stay in the foreground.
+    #[arg(short, long)]
+    pub foreground: bool,
+    /// Tell on this file descriptor that the mount works (used between two processes of arbor).
+    #[arg(long, hide = true, value_name = "FD", value_parser = clap::value_parser!(u32).range(1..=1))]
+    pub ready_fd: Option<u32>,
+    /// Check the arguments and mount nothing (for mount.arbor).
+    #[arg(skip)]
+    pub fake: bool,
+    /// The image.
+    #[command(flatten)]
+    pub image: ImageArgs,
+    /// Directory; made if it is missing.
+    pub dir: PathBuf,
+}
+
+/// Mount an image; called by mount(8).
+#[derive(Debug, Parser)]
+#[command(name = "mount.arbor", version, disable_version_flag = true, max_term_width = 100,
+    after_long_help = crate::docs::mount_options())]
+pub struct MountHelper {
+    /// Image file or block device.
+    spec: PathBuf,
+    /// Directory.
+    dir: PathBuf,
+    /// Tolerate unknown options.
+    #[arg(short)]
+    sloppy: bool,
+    /// Check the arguments and mount nothing.
+    #[arg(short)]
+    fake: bool,
+    /// Accepted: there is no mtab to write.
+    #[arg(short)]
+    no_mtab: bool,
+    /// Accepted.
+    #[arg(short)]
+    verbose: bool,
+    /// Options of the mount and of the engine.
+    #[arg(short, value_name = "OPTIONS")]
+    options: Vec<String>,
+    /// Type as mount(8) knows it: "arbor", or "arbor." and the kind of file system.
+    #[arg(short, value_name = "TYPE")]
+    t: Option<String>,
+}
+
+impl From<MountHelper> for MountArgs {
+    fn from(helper: MountHelper) -> MountArgs {
+        let mut options = helper.options;
+        if helper.sloppy {
+            options.push("sloppy".into());
+        }
+        MountArgs {
+            new: None,
+            engine: helper.t.and_then(|t| t.split_once('.').map(|(_, engine)| engine.to_string())),
+            foreground: false,
+            ready_fd: None,
+            fake: helper.fake,
+            image: ImageArgs { options, image: helper.spec },
+            dir: helper.dir,
+        }
+    }
+}
+
+/// A mount.
+#[derive(Clone, Debug, Args)]
+pub struct DirArgs {
+    /// Where it is mounted.
+    pub dir: PathBuf,
+}
+
+/// Arguments of `fsck`.
+#[derive(Clone, Debug, Args)]
+pub struct FsckArgs {
+    /// Change nothing (the default).
+    #[arg(short = 'n', group = "repair")]
+    pub no: bool,
+    /// Repair what is safe, without asking.
+    #[arg(short = 'p', visible_short_alias = 'a', group = "repair")]
+    pub preen: bool,
+    /// Repair everything that can be repaired.
+    #[arg(short = 'y', group = "repair")]
+    pub yes: bool,
+    /// Check even if the file system says it is clean.
+    #[arg(short, long)]
+    pub force: bool,
+    /// Report as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Show progress; a file descriptor may follow, as fsck(8) passes it.
+    #[arg(short = 'C')]
+    pub progress: bool,
+    /// Accepted: nothing is ever asked.
+    #[arg(short = 'r', hide = true)]
+    pub interactive: bool,
+    /// Accepted: there is no title.
+    #[arg(short = 'T', hide = true)]
+    pub no_title: bool,
+    /// Print the version.
+    #[arg(short = 'V', action = clap::ArgAction::Version)]
+    pub version: Option<bool>,
+    /// The image.
+    #[command(flatten)]
+    pub image: ImageArgs,
+}
+
+/// Arguments of `info`.
+#[derive(Clone, Debug, Args)]
+pub struct InfoArgs {
+    /// As JSON.
+    #[arg(long, conflicts_with = "export")]
+    pub json: bool,
+    /// As KEY=VALUE lines, like blkid(8).
+    #[arg(long)]
+    pub export: bool,
+    /// The image.
+    #[command(flatten)]
+    pub image: ImageArgs,
+}
+
+/// Arguments of `resize`.
+#[derive(Clone, Debug, Args)]
+pub struct ResizeArgs {
+    /// The image.
+    #[command(flatten)]
+    pub image: ImageArgs,
+    /// New size with K, M, G or T; +SIZE grows by and -SIZE shrinks by.
+    #[arg(allow_hyphen_values = true)]
+    pub size: String,
+}
+
+/// Arguments of `trim`.
+#[derive(Clone, Debug, Args)]
+pub struct TrimArgs {
+    /// The image.
+    #[command(flatten)]
+    pub image: ImageArgs,
+}
+
+/// Arguments of `ls`.
+#[derive(Clone, Debug, Args)]
+pub struct LsArgs {
+    /// With mode, links, owner, size and time.
+    #[arg(short)]
+    pub long: bool,
+    /// Names that begin with a dot, too.
+    #[arg(short)]
+    pub all: bool,
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The image.
+    #[command(flatten)]
+    pub image: ImageArgs,
+    /// Files and directories.
+    #[arg(default_value = "/")]
+    pub paths: Vec<PathBuf>,
+}
+
+/// Arguments of commands on paths.
+#[derive(Clone, Debug, Args)]
+pub struct PathsArgs {
+    /// The image.
+    #[command(flatten)]
+    pub image: ImageArgs,
+    /// Files or directories in it.
+    #[arg(default_value = "/")]
+    pub paths: Vec<PathBuf>,
+}
+
+/// Arguments of commands on paths that speak JSON.
+#[derive(Clone, Debug, Args)]
+pub struct JsonPathsArgs {
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The image.
+    #[command(flatten)]
+    pub image: ImageArgs,
+    /// Files or directories in it.
+    #[arg(default_value = "/")]
+    pub paths: Vec<PathBuf>,
+}
+
+/// Arguments of `put`.
+#[derive(Clone, Debug, Args)]
+pub struct PutArgs {
+    /// Owner of everything put in, instead of the owners on the host.
+    #[arg(long, value_name = "UID:GID", value_parser = owner)]
+    pub owner: Option<(u32, u32)>,
+    /// The image.
+    #[command(flatten)]
+    pub image: ImageArgs,
+    /// Files and trees of the host, then the place in the image.
+    #[arg(required = true, num_args = 2.., value_names = ["SRC", "DST"])]
+    pub paths: Vec<PathBuf>,
+}
+
+fn owner(text: &str) -> Result<(u32, u32), String> {
+    let parts = text.split_once(':').and_then(|(u, g)| Some((u.parse().ok()?, g.parse().ok()?)));
+    parts.ok_or_else(|| "not two numbers with a colon between".into())
+}
+
+/// Arguments of `get`.
+#[derive(Clone, Debug, Args)]
+pub struct GetArgs {
+    /// The image.
+    #[command(flatten)]
+    pub image: ImageArgs,
+    /// Files and trees of the image, then the place on the host.
+    #[arg(required = true, num_args = 2.., value_names = ["SRC", "DST"])]
+    pub paths: Vec<PathBuf>,
+}
+
+/// Arguments of `rm`.
+#[derive(Clone, Debug, Args)]
+pub struct RmArgs {
+    /// Directories too, with all they hold.
+    #[arg(short, visible_short_alias = 'R')]
+    pub recursive: bool,
+    /// Names that do not exist are fine.
+    #[arg(short)]
+    pub force: bool,
+    /// The image.
+    #[command(flatten)]
+    pub image: ImageArgs,
+    /// What to remove.
+    #[arg(required = true)]
+    pub paths: Vec<PathBuf>,
+}
+
+/// Arguments of `mkdir`.
+#[derive(Clone, Debug, Args)]
+pub struct MkdirArgs {
+    /// Those above too; one that exists is fine.
+    #[arg(short)]
+    pub parents: bool,
+    /// The image.
+    #[command(flatten)]
+    pub image: ImageArgs,
+    /// What to make.
+    #[arg(required = true)]
+    pub paths: Vec<PathBuf>,
+}
+
+/// Arguments of `mv`.
+#[derive(Clone, Debug, Args)]
+pub struct MvArgs {
+    /// The image.
+    #[command(flatten)]
+    pub image: ImageArgs,
+    /// What to move, then where to.
+    #[arg(required = true, num_args = 2.., value_names = ["SRC", "DST"])]
+    pub paths: Vec<PathBuf>,
+}
+
+/// Arguments of `df`.
+#[derive(Clone, Debug, Args)]
+pub struct DfArgs {
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The image.
+    #[command(flatten)]
+    pub image: ImageArgs,
+}
+
+/// Arguments of `du`.
+#[derive(Clone, Debug, Args)]
+pub struct DuArgs {
+    /// Totals only.
+    #[arg(short)]
+    pub summarize: bool,
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The image.
+    #[command(flatten)]
+    pub image: ImageArgs,
+    /// Files or directories in it.
+    #[arg(default_value = "/")]
+    pub paths: Vec<PathBuf>,
+}
+
+/// Arguments of `tar`.
+#[derive(Clone, Debug, Args)]
+pub struct TarArgs {
+    /// Archive to unpack over the file system; "-" for the standard input.
+    #[arg(long, value_name = "FILE", required_unless_present = "export", conflicts_with = "export")]
+    pub import: Option<PathBuf>,
+    /// Archive to write; "-" for the standard output.
+    #[arg(long, value_name = "FILE")]
+    pub export: Option<PathBuf>,
+    /// The image.
+    #[command(flatten)]
+    pub image: ImageArgs,
+}
+
+/// Arguments of `map`.
+#[derive(Clone, Debug, Args)]
+pub struct MapArgs {
+    /// Write a picture (SVG) instead of a map in letters.
+    #[arg(long, value_name = "MAP.SVG")]
+    pub svg: Option<PathBuf>,
+    /// Counts of fragments as JSON, and no map.
+    #[arg(long, conflicts_with = "svg")]
+    pub json: bool,
+    /// Image file or block device.
+    pub image: PathBuf,
+    /// File to write the picture to, or options of the image as key=value.
+    #[arg(short = 'o', value_name = "MAP.SVG|KEY=VALUE,...")]
+    pub output: Vec<String>,
+}
+
+/// Arguments of `dump`.
+#[derive(Clone, Debug, Args)]
+pub struct DumpArgs {
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// The image.
+    #[command(flatten)]
+    pub image: ImageArgs,
+    /// Path to the structure, e.g. "superblock" or "inode 129"; a wrong one lists what there is.
+    #[arg(required = true)]
+    pub what: Vec<String>,
+}
+
+/// Arguments of `completions`.
+#[derive(Clone, Debug, Args)]
+pub struct CompletionsArgs {
+    /// The shell.
+    pub shell: Shell,
+}
+
+/// Arguments of `man`.
+#[derive(Clone, Debug, Args)]
+pub struct ManArgs {
+    /// Where to write the pages.
+    pub directory: PathBuf,
+}
+
+/// The command line of `arbor`, complete.
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        command().debug_assert();
+        MkfsCli::command().debug_assert();
+        FsckCli::command().debug_assert();
+        MountHelper::command().debug_assert();
+    }
+
+    fn parse(line: &str) -> Command {
+        Cli::try_parse_from(line.split(' ')).unwrap().command
+    }
+
+    #[test]
+    fn mkfs_takes_what_mkfs_takes() {
+        let Command::Mkfs(a) = parse("arbor mkfs -t yfs -s 3G -L home -U null -f -q -n -d dir -o a=1,b -o c x.img") else {
+            panic!()
+        };
+        assert_eq!((a.size, a.engine.as_deref(), a.uuid.as_str()), (Some(3 << 30), Some("yfs"), "null"));
+        assert!(a.force && a.quiet && a.dry_run);
+        assert_eq!(a.image.options, ["a=1,b", "c"]);
+        assert!(Cli::try_parse_from(["arbor", "mkfs", "-s", "3X", "x.img"]).is_err());
+    }
+
+    #[test]
+    fn fsck_takes_what_fsck_8_passes() {
+        let Command::Fsck(a) = parse("arbor fsck -a -T -C -f x.img") else { panic!() };
+        assert!(a.preen && a.force && a.progress);
+        assert!(Cli::try_parse_from(["arbor", "fsck", "-n", "-y", "x.img"]).is_err());
+    }
+
+    #[test]
+    fn mount_helper_takes_what_mount_8_passes() {
+        let line = "mount.arbor /x.img /mnt -s -f -n -v -o rw,noatime -t arbor.yfs";
+        let helper = MountHelper::try_parse_from(line.split(' ')).unwrap();
+        let args = MountArgs::from(helper);
+        assert_eq!(args.engine.as_deref(), Some("yfs"));
+        assert!(args.fake && !args.foreground);
+        assert_eq!(args.image.options, ["rw,noatime", "sloppy"]);
+    }
+
+    #[test]
+    fn the_last_path_is_the_target() {
+        let Command::Put(a) = parse("arbor put x.img a b /dst") else { panic!() };
+        assert_eq!(a.paths.len(), 3);
+        assert!(Cli::try_parse_from(["arbor", "put", "x.img", "a"]).is_err());
+    }
+}

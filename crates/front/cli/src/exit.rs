@@ -1,0 +1,55 @@
+//! How a command ends: an exit code, and one line that says why.
+
+use std::io;
+use std::process::ExitCode;
+
+/// A command that failed.
+#[derive(Debug)]
+pub(crate) struct Exit {
+    pub(crate) code: u8,
+    pub(crate) error: anyhow::Error,
+}
+
+/// What a shell shows for a process that SIGPIPE ended.
+const BROKEN_PIPE: u8 = 141;
+
+impl<E: Into<anyhow::Error>> From<E> for Exit {
+    fn from(e: E) -> Exit {
+        let error = e.into();
+        let code = if is_broken_pipe(&error) { BROKEN_PIPE } else { 1 };
+        Exit { code, error }
+    }
+}
+
+impl Exit {
+    /// A failure with a code of its own.
+    pub(crate) fn with(code: u8, error: impl Into<anyhow::Error>) -> Exit {
+        Exit { code, error: error.into() }
+    }
+
+    /// Says why, unless nobody listens.
+    pub(crate) fn tell(&self, who: &str) {
+        if self.code != BROKEN_PIPE {
+            eprintln!("{who}: {}", one_line(&self.error));
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+}
+
+fn one_line(error: &anyhow::Error) -> String {
+    // A context that repeats what the cause says would be read twice.
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) && !cause.contains("(os error") {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text.replace('\n', " ")
+}
+
+pub(crate) fn exit_code(code: u8) -> ExitCode {
+    ExitCode::from(code)
+}

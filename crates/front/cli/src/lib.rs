@@ -1,0 +1,128 @@
+//! The `arbor` command as a library, so that its manual and its completions can be made from it.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`args`] | the command line, as clap sees it |
+//! | `image` | images: options `offset=` and extra devices, what an image holds |
+//! | `mkfs`, `mount`, `fsck`, `info` | the life of a volume |
+//! | `files`, `archive` | what is in it |
+//! | `map` | a picture of where everything lies |
+//! | [`docs`] | man pages and completions |
+//!
+//! The command is one binary; called as `mkfs.arbor`, `fsck.arbor` or `mount.arbor` it behaves as
+//! mkfs(8), fsck(8) and mount(8) expect of their helpers.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod archive;
+pub mod args;
+pub mod docs;
+mod exit;
+mod files;
+mod fsck;
+mod image;
+mod info;
+pub mod map;
+mod mkfs;
+mod mount;
+mod progress;
+mod show;
+
+use args::{Cli, Command, FsckCli, MkfsCli, MountHelper};
+use clap::Parser;
+use exit::{Exit, exit_code};
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Runs the command with these arguments, the first of which is its name.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let name = args.first().and_then(|a| Path::new(a).file_name()).unwrap_or_default().to_string_lossy().into_owned();
+    let (who, parsed) = match name.as_str() {
+        "mkfs.arbor" => ("mkfs.arbor", MkfsCli::try_parse_from(args).map(|c| Command::Mkfs(c.mkfs))),
+        "fsck.arbor" => ("fsck.arbor", FsckCli::try_parse_from(plain_progress(args)).map(|c| Command::Fsck(c.fsck))),
+        "mount.arbor" => ("mount.arbor", MountHelper::try_parse_from(args).map(|c| Command::Mount(c.into()))),
+        _ => {
+            let is_fsck = args.get(1).is_some_and(|a| a == "fsck");
+            ("arbor", Cli::try_parse_from(if is_fsck { plain_progress(args) } else { args }).map(|c| c.command))
+        }
+    };
+    match parsed {
+        Ok(command) => {
+            let who = if who == "arbor" { format!("arbor {}", command.name()) } else { who.to_string() };
+            finish(&who, execute(command))
+        }
+        Err(e) => {
+            let _ = e.print();
+            if e.use_stderr() { exit_code(usage_code(&name)) } else { ExitCode::SUCCESS }
+        }
+    }
+}
+
+/// What fsck(8) and mount(8) expect for a wrong command line.
+fn usage_code(name: &str) -> u8 {
+    let words: Vec<String> = std::env::args().take(2).collect();
+    match (name, words.get(1).map(String::as_str)) {
+        ("fsck.arbor", _) | ("arbor", Some("fsck")) => 16,
+        ("mount.arbor", _) | ("arbor", Some("mount")) => 1,
+        _ => 2,
+    }
+}
+
+/// `-C`, or `-C` with a file descriptor as fsck(8) passes it, is the same to us.
+fn plain_progress(args: Vec<OsString>) -> Vec<OsString> {
+    let is_progress = |a: &OsString| {
+        let text = a.to_string_lossy();
+        text.strip_prefix("-C").is_some_and(|fd| fd.trim_start_matches('-').bytes().all(|b| b.is_ascii_digit()))
+    };
+    args.into_iter().map(|a| if is_progress(&a) { "-C".into() } else { a }).collect()
+}
+
+fn execute(command: Command) -> Result<u8, Exit> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    let code = run(command, &mut out)?;
+    out.flush()?;
+    Ok(code)
+}
+
+fn run(command: Command, out: &mut dyn Write) -> Result<u8, Exit> {
+    match command {
+        Command::Mkfs(a) => mkfs::run(&a, out)?,
+        Command::Mount(a) => return mount::run(&a),
+        Command::Umount(a) => mount::umount(&a)?,
+        Command::Sync(a) => mount::sync(&a)?,
+        Command::Fsck(a) => return fsck::run(&a, out),
+        Command::Info(a) => info::run(&a, out)?,
+        Command::Resize(a) => info::resize(&a, out)?,
+        Command::Trim(a) => info::trim(&a, out)?,
+        Command::Dump(a) => info::dump(&a, out)?,
+        Command::Ls(a) => files::ls(&a, out)?,
+        Command::Tree(a) => files::tree(&a, out)?,
+        Command::Cat(a) => files::cat(&a, out)?,
+        Command::Stat(a) => files::stat(&a, out)?,
+        Command::Put(a) => files::put(&a)?,
+        Command::Get(a) => files::get(&a)?,
+        Command::Rm(a) => files::rm(&a)?,
+        Command::Mkdir(a) => files::mkdir(&a)?,
+        Command::Mv(a) => files::mv(&a)?,
+        Command::Df(a) => files::df(&a, out)?,
+        Command::Du(a) => files::du(&a, out)?,
+        Command::Tar(a) => archive::run(&a, out)?,
+        Command::Map(a) => map::run(&a, out)?,
+        Command::Completions(a) => docs::completions(a.shell, out)?,
+        Command::Man(a) => docs::write_man(&a.directory)?,
+    }
+    Ok(0)
+}
+
+fn finish(who: &str, result: Result<u8, Exit>) -> ExitCode {
+    match result {
+        Ok(code) => exit_code(code),
+        Err(exit) => {
+            exit.tell(who);
+            exit_code(exit.code)
+        }
+    }
+}

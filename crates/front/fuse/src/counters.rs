@@ -1,0 +1,103 @@
+//! What was asked of a mount, and complaints about what went wrong.
+
+use crate::proto::Op;
+use parking_lot::Mutex;
+use std::fmt;
+use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Request counters of a mount; they only grow.
+#[derive(Debug)]
+pub struct Counters {
+    requests: [AtomicU64; 64],
+    pub(crate) errors: AtomicU64,
+    pub(crate) panics: AtomicU64,
+    pub(crate) read_bytes: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
+    pub(crate) undelivered: AtomicU64,
+    pub(crate) handed_over: AtomicU64,
+    pub(crate) slow: AtomicU64,
+    pub(crate) queued: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn new() -> Counters {
+        Counters {
+            requests: [const { AtomicU64::new(0) }; 64],
+            errors: AtomicU64::new(0),
+            panics: AtomicU64::new(0),
+            read_bytes: AtomicU64::new(0),
+            written_bytes: AtomicU64::new(0),
+            undelivered: AtomicU64::new(0),
+            handed_over: AtomicU64::new(0),
+            slow: AtomicU64::new(0),
+            queued: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn count(&self, opcode: u32) {
+        self.requests[opcode as usize % 64].fetch_add(1, Relaxed);
+    }
+
+    /// How many requests of that kind came, by the protocol's name in lower case (`"lookup"`).
+    pub fn requests(&self, kind: &str) -> u64 {
+        let op = Op::ALL.iter().find(|op| op.name() == kind);
+        op.map_or(0, |&op| self.requests[op as usize].load(Relaxed))
+    }
+
+    /// All requests together.
+    pub fn total(&self) -> u64 {
+        self.requests.iter().map(|n| n.load(Relaxed)).sum()
+    }
+
+    /// Every counter that is not zero: requests by kind, then the sums.
+    pub fn get(&self) -> Vec<(&'static str, u64)> {
+        let requests = Op::ALL.iter().map(|&op| (op.name(), self.requests[op as usize].load(Relaxed)));
+        let sums = [
+            ("read_bytes", &self.read_bytes),
+            ("written_bytes", &self.written_bytes),
+            ("error_replies", &self.errors),
+            ("panics", &self.panics),
+            ("undelivered_replies", &self.undelivered),
+            ("handed_over", &self.handed_over),
+            ("slow_requests", &self.slow),
+            ("queued_requests", &self.queued),
+        ];
+        requests.chain(sums.map(|(name, n)| (name, n.load(Relaxed)))).filter(|&(_, n)| n > 0).collect()
+    }
+}
+
+/// Complaints on stderr, a few a second at most.
+#[derive(Debug, Default)]
+pub(crate) struct Log(Mutex<Budget>);
+
+#[derive(Debug, Default)]
+struct Budget {
+    since: Option<Instant>,
+    said: u32,
+    swallowed: u64,
+}
+
+impl Log {
+    /// Complaints in a second.
+    const LIMIT: u32 = 10;
+
+    /// Says it, unless too much was said in this second. Never fails.
+    pub(crate) fn say(&self, what: fmt::Arguments<'_>) {
+        let mut budget = self.0.lock();
+        if budget.since.is_none_or(|t| t.elapsed() > Duration::from_secs(1)) {
+            let swallowed = budget.swallowed;
+            *budget = Budget { since: Some(Instant::now()), said: 0, swallowed: 0 };
+            if swallowed > 0 {
+                let _ = writeln!(std::io::stderr(), "arbor: {swallowed} more messages were not shown");
+            }
+        }
+        if budget.said < Log::LIMIT {
+            budget.said += 1;
+            let _ = writeln!(std::io::stderr(), "arbor: {what}");
+        } else {
+            budget.swallowed += 1;
+        }
+    }
+}

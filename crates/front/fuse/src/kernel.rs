@@ -1,0 +1,238 @@
+//! The mount table: mounting and unmounting by system call (root) or by `fusermount3` (all others).
+
+use crate::options::MountConfig;
+use rustix::fd::{AsFd, AsRawFd, OwnedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType};
+use std::ffi::{CString, OsStr, OsString};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Largest READ and WRITE.
+pub(crate) const MAX_IO: u32 = 1 << 20;
+
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Mounts on `dir`, which must be a directory without a dead mount, and returns the connection.
+pub(crate) fn mount(dir: &Path, config: &MountConfig) -> io::Result<OwnedFd> {
+    if is_root() { mount_directly(dir, config) } else { mount_by_fusermount(dir, config) }
+}
+
+fn mount_directly(dir: &Path, config: &MountConfig) -> io::Result<OwnedFd> {
+    if let Some(device) = &config.block_device {
+        // It fails where the device is open exclusively, and then the plain type does.
+        if let Ok(fd) = mount_as("fuseblk.arbor", device.as_os_str(), dir, config, ",blksize=4096") {
+            return Ok(fd);
+        }
+    }
+    mount_as("fuse.arbor", &config.source, dir, config, "")
+}
+
+fn mount_as(kind: &str, source: &OsStr, dir: &Path, config: &MountConfig, more: &str) -> io::Result<OwnedFd> {
+    let fd = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let mut flags = MountFlags::empty();
+    flags.set(MountFlags::RDONLY, config.read_only);
+    flags.set(MountFlags::NOSUID, config.nosuid);
+    flags.set(MountFlags::NODEV, config.nodev);
+    flags.set(MountFlags::NOEXEC, config.noexec);
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let mut data = format!(
+        "fd={},rootmode=40000,user_id={uid},group_id={gid},default_permissions,max_read={MAX_IO}{more}",
+        fd.as_raw_fd()
+    );
+    if config.allow_other.unwrap_or(true) {
+        data += ",allow_other";
+    }
+    let data = CString::new(data).expect("no NUL in the options of a mount");
+    rustix::mount::mount(source, dir, kind, flags, &*data)?;
+    Ok(fd)
+}
+
+/// `fusermount3` opens the device and mounts as root, and hands us the descriptor over its
+/// standard input, a socket.
+fn mount_by_fusermount(dir: &Path, config: &MountConfig) -> io::Result<OwnedFd> {
+    let mut options = OsString::from("nosuid,nodev,default_permissions,subtype=arbor");
+    options.push(format!(",max_read={MAX_IO}"));
+    for (on, name) in
+        [(config.read_only, ",ro"), (config.noexec, ",noexec"), (config.allow_other == Some(true), ",allow_other")]
+    {
+        if on {
+            options.push(name);
+        }
+    }
+    options.push(",fsname=");
+    options.push(escape_commas(&config.source));
+    let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let mut child = Command::new("fusermount3")
+        .arg("-o")
+        .arg(options)
+        .arg("--")
+        .arg(dir)
+        .env("_FUSE_COMMFD", "0")
+        .stdin(Stdio::from(theirs))
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| io::Error::new(e.kind(), format!("fusermount3: {e}")))?;
+    let mut byte = [0u8; 1];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let received =
+        rustix::net::recvmsg(&ours, &mut [io::IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC);
+    let fd = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
+        _ => None,
+    });
+    // Its end of the socket is closed by now, so it says no more than fits into the pipe.
+    let said = io::read_to_string(child.stderr.take().expect("piped")).unwrap_or_default();
+    let status = child.wait()?;
+    match (received, fd) {
+        (Ok(_), Some(fd)) if status.success() => Ok(fd),
+        _ => Err(io::Error::other(match said.trim() {
+            "" => format!("fusermount3: {status}"),
+            said => said.to_string(),
+        })),
+    }
+}
+
+fn escape_commas(text: &OsStr) -> OsString {
+    let mut escaped = Vec::new();
+    for &b in text.as_bytes() {
+        if matches!(b, b',' | b'\\') {
+            escaped.push(b'\\');
+        }
+        escaped.push(b);
+    }
+    OsString::from_vec(escaped)
+}
+
+/// Takes the mount off `dir`; `lazy` takes only the name away and leaves open files working.
+pub(crate) fn detach(dir: &Path, lazy: bool) -> io::Result<()> {
+    if is_root() {
+        let flags = UnmountFlags::NOFOLLOW | if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+        return Ok(rustix::mount::unmount(dir, flags)?);
+    }
+    let output = Command::new("fusermount3")
+        .arg(if lazy { "-uqz" } else { "-u" })
+        .arg("--")
+        .arg(dir)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| io::Error::new(e.kind(), format!("fusermount3: {e}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_string();
+    let kind = match said.contains("busy") {
+        true => io::ErrorKind::ResourceBusy,
+        false => io::ErrorKind::Other,
+    };
+    Err(io::Error::new(kind, said))
+}
+
+/// `dir` without links, also where a dead mount lies on it, which cannot be looked at.
+pub(crate) fn absolute(dir: &Path) -> io::Result<PathBuf> {
+    match dir.canonicalize() {
+        Err(e) if is_dead(&e) => {
+            let name = dir.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+            let parent = match dir.parent() {
+                Some(p) if !p.as_os_str().is_empty() => p,
+                _ => Path::new("."),
+            };
+            Ok(parent.canonicalize()?.join(name))
+        }
+        other => other,
+    }
+}
+
+/// Whether looking at a directory fails because the server of its mount is gone.
+fn is_dead(e: &io::Error) -> bool {
+    let dead = [Errno::NOTCONN, Errno::CONNABORTED];
+    e.raw_os_error().is_some_and(|n| dead.iter().any(|d| d.raw_os_error() == n))
+}
+
+/// Takes dead mounts off `dir`: those whose server is gone, so that everything on them says
+/// `ENOTCONN`. Returns whether there was one. Leaves a mount that works alone.
+pub fn clean_stale(dir: &Path) -> io::Result<bool> {
+    let mut cleaned = false;
+    // Several may lie on one another; a bound, in case the kernel says yes and does nothing.
+    for _ in 0..16 {
+        match rustix::fs::statfs(dir) {
+            Err(Errno::NOTCONN | Errno::CONNABORTED) => {}
+            // A server that ends may still be about to go.
+            _ => match std::fs::symlink_metadata(dir) {
+                Err(e) if is_dead(&e) => {}
+                _ => return Ok(cleaned),
+            },
+        }
+        detach(&absolute(dir)?, true)?;
+        cleaned = true;
+    }
+    Ok(cleaned)
+}
+
+/// Whether a mount of ours lies on `dir`, an absolute path.
+pub(crate) fn is_mounted(dir: &Path) -> bool {
+    let Ok(table) = std::fs::read("/proc/self/mountinfo") else { return false };
+    table.split(|&b| b == b'\n').any(|line| {
+        let mut fields = line.split(|&b| b == b' ');
+        let point = fields.nth(4).map(unescape);
+        let kind = fields.skip_while(|f| *f != b"-").nth(1);
+        point.as_deref() == Some(dir.as_os_str().as_bytes()) && matches!(kind, Some(b"fuse.arbor" | b"fuseblk.arbor"))
+    })
+}
+
+/// Undoes the `\ooo` of the mount table.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut rest = field;
+    while let Some((&b, tail)) = rest.split_first() {
+        let octal = tail.get(..3).filter(|_| b == b'\\');
+        let code = octal.and_then(|o| std::str::from_utf8(o).ok()).and_then(|o| u8::from_str_radix(o, 8).ok());
+        match code {
+            Some(code) => {
+                out.push(code);
+                rest = &tail[3..];
+            }
+            None => {
+                out.push(b);
+                rest = tail;
+            }
+        }
+    }
+    out
+}
+
+/// Lets the kernel read that far ahead on the mount of `dir`. Needs root, and is no matter.
+pub(crate) fn raise_read_ahead(dir: &Path, bytes: u32) {
+    let Ok(stat) = rustix::fs::stat(dir) else { return };
+    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+    let _ = std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), (bytes >> 10).to_string());
+}
+
+/// Waits until `fd` can be read or has ended, or `other` can be read.
+pub(crate) fn wait_readable(fd: impl AsFd, other: impl AsFd) -> io::Result<()> {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let mut fds = [PollFd::new(&fd, PollFlags::IN), PollFd::new(&other, PollFlags::IN)];
+    match poll(&mut fds, None) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_in_tables_and_options() {
+        assert_eq!(unescape(b"/a\\040b\\134c\\"), b"/a b\\c\\");
+        assert_eq!(escape_commas(OsStr::new("a,b\\c")), OsStr::new("a\\,b\\\\c"));
+    }
+}

@@ -1,0 +1,246 @@
+//! What a mount is told, in code ([`MountConfig`]) or by `-o` ([`parse_options`]).
+
+use arbor_base::vfs::{self, Clock, Error, OptionSpec, Options, SystemClock};
+use std::ffi::OsString;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How to mount.
+#[derive(Clone)]
+pub struct MountConfig {
+    /// What `mount` and `df` show as the source: the image.
+    pub source: OsString,
+    /// The image if it is a block device: root then mounts type `fuseblk`, where syncfs(2)
+    /// arrives and umount(2) waits. It must not be open exclusively; if the kernel refuses, an
+    /// ordinary mount is made.
+    pub block_device: Option<PathBuf>,
+    /// Refuse all changes. The engine has to be told on its own.
+    pub read_only: bool,
+    /// Let other users in; `None` is yes for root and no for all others.
+    pub allow_other: Option<bool>,
+    /// Ignore set-id bits. Only root can turn it off.
+    pub nosuid: bool,
+    /// Ignore device nodes. Only root can turn it off.
+    pub nodev: bool,
+    /// Run no programs.
+    pub noexec: bool,
+    /// Worker threads, at least 2; 0 is one a processor.
+    pub threads: usize,
+    /// How long a worker asks again and again before it sleeps; `None` is 100 us, and 0 on a
+    /// machine with one processor.
+    pub spin: Option<Duration>,
+    /// How long the kernel may keep a name.
+    pub entry_timeout: Duration,
+    /// How long the kernel may keep attributes.
+    pub attr_timeout: Duration,
+    /// How long the kernel may keep that there is no such name.
+    pub negative_timeout: Duration,
+    /// Let the kernel keep written data back.
+    pub writeback_cache: bool,
+    /// Read-ahead in bytes, raised in the kernel too if we are root.
+    pub max_read_ahead: u32,
+    /// Carry extended attributes. Without, the kernel need not ask for `security.capability` of
+    /// every file that is written to, which saves one request a file.
+    pub xattrs: bool,
+    /// Let file handles be opened, as NFS and open_by_handle_at(2) do.
+    pub nfs_export: bool,
+    /// Take SIGTERM, SIGINT and SIGHUP as a call to unmount. For a process that does nothing else.
+    pub handle_signals: bool,
+    /// Leave a record of this mount, from which [`unmount`](crate::unmount) knows whom to wait for.
+    pub record: bool,
+    /// Time for the engine's background work.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Default for MountConfig {
+    fn default() -> MountConfig {
+        const DAY: Duration = Duration::from_secs(86_400);
+        MountConfig {
+            source: "arbor".into(),
+            block_device: None,
+            read_only: false,
+            allow_other: None,
+            nosuid: true,
+            nodev: true,
+            noexec: false,
+            threads: 0,
+            spin: None,
+            entry_timeout: DAY,
+            attr_timeout: DAY,
+            negative_timeout: DAY,
+            writeback_cache: false,
+            max_read_ahead: 1 << 20,
+            xattrs: true,
+            nfs_export: false,
+            handle_signals: false,
+            record: true,
+            clock: Arc::new(SystemClock),
+        }
+    }
+}
+
+impl fmt::Debug for MountConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MountConfig")
+            .field("source", &self.source)
+            .field("block_device", &self.block_device)
+            .field("read_only", &self.read_only)
+            .field("allow_other", &self.allow_other)
+            .field("nosuid", &self.nosuid)
+            .field("nodev", &self.nodev)
+            .field("noexec", &self.noexec)
+            .field("threads", &self.threads)
+            .field("spin", &self.spin)
+            .field("entry_timeout", &self.entry_timeout)
+            .field("attr_timeout", &self.attr_timeout)
+            .field("negative_timeout", &self.negative_timeout)
+            .field("writeback_cache", &self.writeback_cache)
+            .field("max_read_ahead", &self.max_read_ahead)
+            .field("xattrs", &self.xattrs)
+            .field("nfs_export", &self.nfs_export)
+            .field("handle_signals", &self.handle_signals)
+            .field("record", &self.record)
+            .finish_non_exhaustive()
+    }
+}
+
+const fn spec(key: &'static str, value: &'static str, default: &'static str, help: &'static str) -> OptionSpec {
+    OptionSpec { key, value, default, help }
+}
+
+/// The options of a mount, whatever the engine.
+pub const OPTIONS: &[OptionSpec] = &[
+    spec("ro", "", "", "Mount read-only."),
+    spec("rw", "", "yes", "Mount for reading and writing."),
+    spec("allow_other", "", "yes for root", "Let other users in; permissions are always checked."),
+    spec("noallow_other", "", "yes for others", "Let nobody else in."),
+    spec("suid", "", "", "Heed set-id bits (root only)."),
+    spec("nosuid", "", "yes", "Ignore set-id bits."),
+    spec("dev", "", "", "Heed device nodes (root only)."),
+    spec("nodev", "", "yes", "Ignore device nodes."),
+    spec("exec", "", "yes", "Let programs be run."),
+    spec("noexec", "", "", "Let no programs be run."),
+    spec("threads", "N", "one a processor", "Worker threads, at least 2."),
+    spec("spin", "US", "100", "Microseconds a worker asks for requests before it sleeps; 0 sleeps at once."),
+    spec("entry_timeout", "S", "86400", "Seconds the kernel may keep a name."),
+    spec("attr_timeout", "S", "86400", "Seconds the kernel may keep attributes."),
+    spec("negative_timeout", "S", "86400", "Seconds the kernel may keep that there is no such name."),
+    spec(
+        "writeback_cache",
+        "",
+        "",
+        "Let the kernel keep written data back: better for small overwrites, worse for many files.",
+    ),
+    spec("max_read_ahead", "SIZE", "1M", "Read-ahead."),
+    spec("xattr", "", "yes", "Carry extended attributes."),
+    spec("noxattr", "", "", "Carry none, which saves a request for every file written to."),
+    spec("nfs_export", "", "", "Let file handles be opened, for NFS."),
+    spec("fsname", "NAME", "the image", "What mount and df show as the source."),
+];
+
+/// What mount(8), fstab and systemd say that means nothing here.
+const IGNORED: &[&str] = &[
+    "defaults",
+    "auto",
+    "noauto",
+    "nofail",
+    "_netdev",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "async",
+    "atime",
+    "noatime",
+    "relatime",
+    "norelatime",
+    "strictatime",
+    "diratime",
+    "nodiratime",
+    "lazytime",
+    "nolazytime",
+    "default_permissions",
+    "subtype",
+    "comment",
+    "loud",
+    "silent",
+];
+
+/// Takes the options of the mount out of `options`; what it does not know is left for the engine,
+/// in order. Values that make no sense are refused with the name of the option.
+pub fn parse_options(options: &Options) -> vfs::Result<(MountConfig, Options)> {
+    let mut config = MountConfig::default();
+    let mut rest = Options::default();
+    for (key, value) in &options.0 {
+        match key.as_str() {
+            "ro" => config.read_only = true,
+            "rw" => config.read_only = false,
+            "allow_other" => config.allow_other = Some(true),
+            "noallow_other" => config.allow_other = Some(false),
+            "suid" => config.nosuid = false,
+            "nosuid" => config.nosuid = true,
+            "dev" => config.nodev = false,
+            "nodev" => config.nodev = true,
+            "exec" => config.noexec = false,
+            "noexec" => config.noexec = true,
+            "threads" => config.threads = number(key, value, 1, 256)? as usize,
+            "spin" => config.spin = Some(Duration::from_micros(number(key, value, 0, 1_000_000)?)),
+            "entry_timeout" => config.entry_timeout = seconds(key, value)?,
+            "attr_timeout" => config.attr_timeout = seconds(key, value)?,
+            "negative_timeout" => config.negative_timeout = seconds(key, value)?,
+            "writeback_cache" => config.writeback_cache = true,
+            "max_read_ahead" => {
+                let size = options.size(key)?.filter(|n| *n <= 1 << 30);
+                config.max_read_ahead =
+                    size.ok_or_else(|| Error::refused(format!("option {key}: {value:?} is too much")))? as u32;
+            }
+            "xattr" => config.xattrs = true,
+            "noxattr" => config.xattrs = false,
+            "nfs_export" => config.nfs_export = true,
+            "fsname" => config.source = value.into(),
+            known if IGNORED.contains(&known) || known.starts_with("x-") || known.starts_with("X-") => {}
+            _ => rest.0.push((key.clone(), value.clone())),
+        }
+    }
+    Ok((config, rest))
+}
+
+fn number(key: &str, value: &str, least: u64, most: u64) -> vfs::Result<u64> {
+    match value.parse() {
+        Ok(n) if (least..=most).contains(&n) => Ok(n),
+        _ => Err(Error::refused(format!("option {key}: {value:?} is not a number from {least} to {most}"))),
+    }
+}
+
+fn seconds(key: &str, value: &str) -> vfs::Result<Duration> {
+    let parsed = value.parse().ok().filter(|s| (0.0..1e9).contains(s));
+    let seconds: f64 = parsed.ok_or_else(|| Error::refused(format!("option {key}: {value:?} is not a time")))?;
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mount_options_are_taken_and_the_others_left() {
+        let options =
+            Options::parse("ro,threads=3,cache=64M,x-systemd.automount,nofail,entry_timeout=1.5,log=/dev/x,dev");
+        let (config, rest) = parse_options(&options).unwrap();
+        assert!(config.read_only && !config.nodev && config.nosuid);
+        assert_eq!(config.threads, 3);
+        assert_eq!(config.entry_timeout, Duration::from_millis(1500));
+        assert_eq!(rest, Options::parse("cache=64M,log=/dev/x"));
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_name() {
+        for bad in ["threads=0", "threads=x", "attr_timeout=-1", "attr_timeout=NaN", "max_read_ahead=9T", "spin="] {
+            let error = parse_options(&Options::parse(bad)).unwrap_err().to_string();
+            assert!(error.contains(bad.split('=').next().unwrap()), "{error}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Who serves a mount: a small file a mount, so that another process can wait for its end.
+//!
+//! umount(2) of a FUSE file system returns before the server has written everything and closed
+//! the image. So the server leaves a record under `/run/arbor` (root),
+//! `$XDG_RUNTIME_DIR/arbor` or `/tmp/arbor-UID`, and takes it away when the image is released;
+//! [`unmount`] waits for that, or for the end of the process.
+
+use crate::kernel;
+use rustix::fd::OwnedFd;
+use rustix::process::{Pid, PidfdFlags};
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// A mount and its server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountRecord {
+    /// Process that serves it.
+    pub pid: u32,
+    /// When that process started, in the kernel's ticks: tells it from a later one of that number.
+    started: u64,
+    /// Source as given to the mount: the image.
+    pub image: PathBuf,
+    /// Where it is mounted.
+    pub mountpoint: PathBuf,
+}
+
+impl MountRecord {
+    /// A record of this process.
+    pub(crate) fn of_this_process(image: &Path, mountpoint: &Path) -> MountRecord {
+        let pid = std::process::id();
+        let started = start_time(pid).unwrap_or(0);
+        MountRecord { pid, started, image: image.to_path_buf(), mountpoint: mountpoint.to_path_buf() }
+    }
+
+    /// Writes it down and returns where.
+    pub(crate) fn write(&self) -> io::Result<PathBuf> {
+        let dir = own_directory()?;
+        let path = dir.join(file_name(&self.mountpoint));
+        let new = dir.join(format!(".{}.{}", file_name(&self.mountpoint), self.pid));
+        // Paths are last and end in NUL, which no path holds.
+        let mut text = format!("{} {}\n", self.pid, self.started).into_bytes();
+        for p in [&self.image, &self.mountpoint] {
+            text.extend_from_slice(p.as_os_str().as_bytes());
+            text.push(0);
+        }
+        let _ = fs::remove_file(&new);
+        fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&new)?.write_all(&text)?;
+        fs::rename(&new, &path)?;
+        Ok(path)
+    }
+
+    fn read(path: &Path) -> Option<MountRecord> {
+        let bytes = fs::read(path).ok()?;
+        let end = bytes.iter().position(|&b| b == b'\n')?;
+        let (pid, started) = std::str::from_utf8(&bytes[..end]).ok()?.split_once(' ')?;
+        let mut paths =
+            bytes[end + 1..].split(|&b| b == 0).map(|p| PathBuf::from(std::ffi::OsString::from_vec(p.to_vec())));
+        Some(MountRecord {
+            pid: pid.parse().ok()?,
+            started: started.parse().ok()?,
+            image: paths.next()?,
+            mountpoint: paths.next()?,
+        })
+    }
+
+    /// A handle of the server, if it still runs.
+    fn server(&self) -> Option<OwnedFd> {
+        let pid = Pid::from_raw(i32::try_from(self.pid).ok()?)?;
+        let fd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?;
+        // Asked after the handle is there, so that it is of the process asked about.
+        (start_time(self.pid)? == self.started).then_some(fd)
+    }
+}
+
+/// Field 22 of `/proc/PID/stat`; the second may hold anything, in parentheses.
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// FNV-1a: a name that stays the same over versions.
+fn file_name(mountpoint: &Path) -> String {
+    let hash = mountpoint
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+    format!("{hash:016x}.mount")
+}
+
+/// Where this user's records are, whether it exists or not.
+fn own_path() -> PathBuf {
+    if kernel::is_root() {
+        return "/run/arbor".into();
+    }
+    match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
+        Some(dir) if dir.is_absolute() => dir.join("arbor"),
+        _ => format!("/tmp/arbor-{}", rustix::process::geteuid().as_raw()).into(),
+    }
+}
+
+/// Removes the record at `path` if it is of this process.
+pub(crate) fn remove(path: &Path) {
+    if MountRecord::read(path).is_some_and(|r| r.pid == std::process::id()) {
+        let _ = fs::remove_file(path);
+    }
+}
+
+/// Directory of this user's records, made if needed, and surely this user's: `/tmp` is open to all.
+fn own_directory() -> io::Result<PathBuf> {
+    let dir = own_path();
+    let mode = if kernel::is_root() { 0o755 } else { 0o700 };
+    match fs::DirBuilder::new().mode(mode).create(&dir) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+        _ => {}
+    }
+    let meta = fs::symlink_metadata(&dir)?;
+    if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} is not ours", dir.display())));
+    }
+    Ok(dir)
+}
+
+/// Directories that may hold records this user may act on.
+fn directories() -> Vec<PathBuf> {
+    let mut dirs = vec![own_path()];
+    if kernel::is_root() {
+        let users = fs::read_dir("/run/user").into_iter().flatten().flatten().map(|e| e.path().join("arbor"));
+        dirs.extend(users);
+    }
+    dirs
+}
+
+/// The mounts that are served now, as far as this user can know: all of them for root.
+pub fn mounts() -> Vec<MountRecord> {
+    let files = directories().into_iter().filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten();
+    files
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|e| e == "mount"))
+        .filter_map(|path| MountRecord::read(&path))
+        .filter(|record| record.server().is_some())
+        .collect()
+}
+
+/// Takes the mount off `dir`. With `wait` everything is durable, and the image released, on
+/// return; without, its server may still be at work.
+///
+/// Errors: `ResourceBusy` if files are in use there; and if the data could not be written, which
+/// is told after the mount is off. A dead mount is only taken off. In the process that serves the
+/// mount it does not wait: there [`Session::wait`](crate::Session::wait) does.
+pub fn unmount(dir: &Path, wait: bool) -> io::Result<()> {
+    if clean_stale_at(dir)? {
+        return Ok(());
+    }
+    let dir = kernel::absolute(dir)?;
+    let found = directories().into_iter().map(|d| d.join(file_name(&dir))).find_map(|path| {
+        let record = MountRecord::read(&path).filter(|r| r.mountpoint == dir)?;
+        let server = record.server()?;
+        Some((path, record, server))
+    });
+    // Where errors can still be told.
+    let synced =
+        if wait && kernel::is_mounted(&dir) { fs::File::open(&dir).and_then(|d| d.sync_all()) } else { Ok(()) };
+    kernel::detach(&dir, false)?;
+    if let Some((path, record, server)) = found.filter(|(_, r, _)| wait && r.pid != std::process::id()) {
+        wait_for_release(&path, &record, &server);
+    }
+    synced
+}
+
+fn clean_stale_at(dir: &Path) -> io::Result<bool> {
+    kernel::clean_stale(dir).map(|cleaned| cleaned && !kernel::absolute(dir).is_ok_and(|d| kernel::is_mounted(&d)))
+}
+
+/// Returns when the record is gone or another's, or its process has ended.
+fn wait_for_release(path: &Path, record: &MountRecord, server: &OwnedFd) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let step = Timespec::try_from(Duration::from_millis(5)).expect("a short time");
+    while MountRecord::read(path).as_ref() == Some(record) {
+        let mut fds = [PollFd::new(server, PollFlags::IN)];
+        if let Ok(1..) = poll(&mut fds, Some(&step)) {
+            break;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_read_as_written_and_knows_its_process() {
+        let dir = tempfile::tempdir().unwrap();
+        let record = MountRecord::of_this_process(Path::new("/im age"), &dir.path().join("m\nn"));
+        let path = record.write().unwrap();
+        let read = MountRecord::read(&path);
+        let listed = mounts().contains(&record);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(read.as_ref(), Some(&record));
+        assert!(listed);
+        let earlier = MountRecord { started: record.started - 1, ..record };
+        assert!(earlier.server().is_none());
+    }
+}

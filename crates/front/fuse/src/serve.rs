@@ -1,0 +1,769 @@
+//! One request to one call of [`FileSystem`], and its result to one reply.
+//!
+//! A handler runs on a worker, gets the arguments as a slice of the receive buffer and writes its
+//! answer straight into the reply buffer. It holds nothing of this crate and never waits for
+//! another request of the kernel: no invalidation is sent from here, and the file system below
+//! knows nothing of the mount. What the kernel is told once with `ENOSYS` (OPEN, OPENDIR,
+//! CREATE, FLUSH, ACCESS, BMAP, POLL, INTERRUPT) it never asks again.
+//!
+//! The kernel drops a file's set-id bits itself, but for what `HANDLE_KILLPRIV_V2` moves here:
+//! chown, a WRITE or a truncation that says so, and a SETATTR that changes nothing, which is how
+//! it asks for the drop alone (before a write, or for a chown to nobody).
+
+use crate::counters::{Counters, Log};
+use crate::options::MountConfig;
+use crate::proto::*;
+use arbor_base::vfs::{
+    self, Attr, Cx, Entry, Errno, Error, FallocMode, FileSystem, FileType, Ino, RenameFlags, Seek, SetAttr, SetTime,
+    Time, XattrMode, mode,
+};
+use parking_lot::Mutex;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
+
+/// Length of the head of a reply, before which an answer is written.
+pub(crate) const OUT_HEAD: usize = size_of::<OutHeader>();
+
+/// A reply in the reply buffer.
+pub(crate) enum Reply {
+    /// None is expected.
+    None,
+    /// So many bytes follow the head.
+    Bytes(usize),
+    /// The same, and the kernel now knows this inode once more.
+    Entry(usize, Ino),
+    /// The same for each entry of a READDIRPLUS.
+    Entries(usize),
+}
+
+/// What INIT agreed on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Agreed {
+    pub(crate) flags: InitFlags,
+    /// Extended attributes are carried.
+    pub(crate) xattrs: bool,
+}
+
+/// Serves requests on a file system.
+pub(crate) struct Server {
+    pub(crate) fs: Arc<dyn FileSystem>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) log: Log,
+    /// Result of the final [`FileSystem::unmount`] if DESTROY has called it.
+    pub(crate) destroyed: Mutex<Option<vfs::Result<()>>>,
+    agreed: Agreed,
+    root: Ino,
+    entry_timeout: Duration,
+    attr_timeout: Duration,
+    negative_timeout: Duration,
+}
+
+type Handled = vfs::Result<Reply>;
+
+/// A request whose arguments are not as the protocol has them.
+fn malformed() -> Error {
+    Errno::EIO.into()
+}
+
+fn put<T: IntoBytes + Immutable>(out: &mut [u8], value: &T) -> usize {
+    let bytes = value.as_bytes();
+    out[..bytes.len()].copy_from_slice(bytes);
+    bytes.len()
+}
+
+fn arg<T: FromBytes>(args: &mut &[u8]) -> vfs::Result<T> {
+    take(args).ok_or_else(malformed)
+}
+
+fn name<'a>(args: &mut &'a [u8]) -> vfs::Result<&'a [u8]> {
+    take_name(args).ok_or_else(malformed)
+}
+
+/// Only these may be stored: POSIX ACLs that nobody enforces would be a lie, and the kernel
+/// has no other handlers.
+fn xattr_carried(name: &[u8]) -> vfs::Result<()> {
+    let known: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    match known.iter().any(|prefix| name.starts_with(prefix) && name.len() > prefix.len()) {
+        true => Ok(()),
+        false => Err(Errno::EOPNOTSUPP.into()),
+    }
+}
+
+/// `mode` without the set-id bits that a write or a chown takes away.
+fn without_setid(mode: u32) -> u32 {
+    let sgid = if mode & 0o010 != 0 { mode::ISGID } else { 0 };
+    mode & !(mode::ISUID | sgid)
+}
+
+impl Server {
+    pub(crate) fn new(
+        fs: Arc<dyn FileSystem>,
+        config: &MountConfig,
+        agreed: Agreed,
+        counters: Arc<Counters>,
+    ) -> Server {
+        let root = fs.root();
+        Server {
+            fs,
+            counters,
+            log: Log::default(),
+            destroyed: Mutex::new(None),
+            agreed,
+            root,
+            entry_timeout: config.entry_timeout,
+            attr_timeout: config.attr_timeout,
+            negative_timeout: config.negative_timeout,
+        }
+    }
+
+    /// The kernel's root is node 1; where the engine's is another inode the two change places.
+    fn ino(&self, node: u64) -> Ino {
+        match node {
+            ROOT_NODE => self.root,
+            n if n == self.root.0 => Ino(ROOT_NODE),
+            n => Ino(n),
+        }
+    }
+
+    fn node(&self, ino: Ino) -> u64 {
+        match ino {
+            i if i == self.root => ROOT_NODE,
+            Ino(ROOT_NODE) => self.root.0,
+            Ino(n) => n,
+        }
+    }
+
+    /// Serves the request `head` with arguments `args` and answers into `out`, which has room
+    /// for the head of the reply in front. Returns the length of the reply, 0 for none.
+    pub(crate) fn serve(&self, head: &InHeader, args: &[u8], out: &mut [u8]) -> (usize, Reply) {
+        self.counters.count(head.opcode);
+        let (reply_head, answer) = out.split_at_mut(OUT_HEAD);
+        let handled = catch_unwind(AssertUnwindSafe(|| self.handle(head, args, answer)));
+        let (errno, reply) = match handled {
+            Ok(Ok(reply)) => (0, reply),
+            Ok(Err(e)) => (self.errno(head, &e), Reply::Bytes(0)),
+            Err(_) => {
+                self.counters.panics.fetch_add(1, Relaxed);
+                self.log.say(format_args!("panic in {}, answered EIO", op_name(head.opcode)));
+                (Errno::EIO.0, Reply::Bytes(0))
+            }
+        };
+        let len = match reply {
+            Reply::None => return (0, reply),
+            Reply::Bytes(n) | Reply::Entry(n, _) | Reply::Entries(n) => OUT_HEAD + n,
+        };
+        put(reply_head, &OutHeader { len: len as u32, error: -errno, unique: head.unique });
+        (len, reply)
+    }
+
+    /// The errno to answer with. `ENOSYS` of an engine must not reach the kernel: that would
+    /// never ask again, and take a missing fsync for a successful one.
+    fn errno(&self, head: &InHeader, e: &Error) -> i32 {
+        self.counters.errors.fetch_add(1, Relaxed);
+        if let Error::Corrupt(_) | Error::Io(_) = e {
+            self.log.say(format_args!("{} of node {}: {e}", op_name(head.opcode), head.nodeid));
+        }
+        match e.errno() {
+            Errno(n) if !(1..512).contains(&n) => Errno::EIO.0,
+            Errno::ENOSYS if !self.declined(head.opcode) => Errno::EOPNOTSUPP.0,
+            Errno(n) => n,
+        }
+    }
+
+    /// Requests that are answered with `ENOSYS` on purpose.
+    fn declined(&self, opcode: u32) -> bool {
+        match Op::from_number(opcode) {
+            Some(Op::Open) => self.agreed.flags.contains(InitFlags::NO_OPEN_SUPPORT),
+            Some(Op::Opendir) => self.agreed.flags.contains(InitFlags::NO_OPENDIR_SUPPORT),
+            Some(Op::Getxattr | Op::Setxattr | Op::Listxattr | Op::Removexattr) => !self.agreed.xattrs,
+            Some(Op::Create | Op::Flush | Op::Access | Op::Bmap | Op::Poll | Op::Interrupt) | None => true,
+            _ => false,
+        }
+    }
+
+    /// Takes back what an answer that never arrived has counted.
+    pub(crate) fn undelivered(&self, reply: &Reply, answer: &[u8]) {
+        self.counters.undelivered.fetch_add(1, Relaxed);
+        match *reply {
+            Reply::Entry(_, ino) => self.fs.forget(ino, 1),
+            Reply::Entries(len) => {
+                let mut rest = &answer[..len];
+                while let Ok((entry, tail)) = EntryOut::read_from_prefix(rest) {
+                    let Ok((dirent, _)) = Dirent::read_from_prefix(tail) else { return };
+                    if entry.nodeid != 0 {
+                        self.fs.forget(self.ino(entry.nodeid), 1);
+                    }
+                    let len = record_len(size_of::<EntryOut>() + size_of::<Dirent>(), dirent.namelen as usize);
+                    rest = rest.get(len..).unwrap_or_default();
+                }
+            }
+            Reply::None | Reply::Bytes(_) => {}
+        }
+    }
+
+    fn handle(&self, head: &InHeader, args: &[u8], out: &mut [u8]) -> Handled {
+        let Some(op) = Op::from_number(head.opcode) else { return Err(Errno::ENOSYS.into()) };
+        if self.declined(head.opcode) {
+            return Err(Errno::ENOSYS.into());
+        }
+        let fs = &*self.fs;
+        let cx = Cx { uid: head.uid, gid: head.gid };
+        let ino = self.ino(head.nodeid);
+        let args = &mut { args };
+        match op {
+            Op::Lookup => self.lookup(ino, name(args)?, out),
+            Op::Getattr => Ok(Reply::Bytes(self.attr_out(out, &fs.getattr(ino)?))),
+            Op::Statx => Ok(Reply::Bytes(self.statx_out(out, &fs.getattr(ino)?))),
+            Op::Setattr => self.setattr(ino, &arg(args)?, out),
+            Op::Readlink => {
+                let target = fs.readlink(ino)?;
+                let bytes = out.get_mut(..target.len()).ok_or(Errno::ENAMETOOLONG)?;
+                bytes.copy_from_slice(&target);
+                Ok(Reply::Bytes(target.len()))
+            }
+            Op::Mknod => {
+                let what: MknodIn = arg(args)?;
+                Ok(self.entry(out, &fs.mknod(&cx, ino, name(args)?, what.mode, what.rdev)?))
+            }
+            Op::Mkdir => {
+                let what: MkdirIn = arg(args)?;
+                Ok(self.entry(out, &fs.mkdir(&cx, ino, name(args)?, what.mode & 0o7777)?))
+            }
+            Op::Symlink => {
+                let new = name(args)?;
+                Ok(self.entry(out, &fs.symlink(&cx, ino, new, name(args)?)?))
+            }
+            Op::Tmpfile => {
+                let what: CreateIn = arg(args)?;
+                let entry = fs.tmpfile(&cx, ino, what.mode & 0o7777)?;
+                let len = self.entry_out(out, &entry);
+                Ok(Reply::Entry(len + open_out(&mut out[len..], FOPEN_KEEP_CACHE | FOPEN_NOFLUSH), entry.ino))
+            }
+            Op::Link => {
+                let what: LinkIn = arg(args)?;
+                Ok(self.entry(out, &fs.link(self.ino(what.oldnodeid), ino, name(args)?)?))
+            }
+            Op::Unlink => done(fs.unlink(ino, name(args)?)),
+            Op::Rmdir => done(fs.rmdir(ino, name(args)?)),
+            Op::Rename => {
+                let to: RenameIn = arg(args)?;
+                self.rename(&cx, ino, to.newdir, 0, args)
+            }
+            Op::Rename2 => {
+                let to: Rename2In = arg(args)?;
+                self.rename(&cx, ino, to.newdir, to.flags, args)
+            }
+            Op::Read => {
+                let what: ReadIn = arg(args)?;
+                let len = out.len().min(what.size as usize);
+                let got = fs.read(ino, what.offset, &mut out[..len])?;
+                self.counters.read_bytes.fetch_add(got as u64, Relaxed);
+                Ok(Reply::Bytes(got))
+            }
+            Op::Write => self.write(ino, &arg(args)?, args, out),
+            Op::Fsync => done(fs.fsync(ino, arg::<FsyncIn>(args)?.fsync_flags & FSYNC_FDATASYNC != 0)),
+            // An fsync of the root is the sync of a mount that FUSE_SYNCFS does not reach.
+            Op::Fsyncdir if head.nodeid == ROOT_NODE => done(fs.syncfs()),
+            Op::Fsyncdir => done(fs.fsync(ino, arg::<FsyncIn>(args)?.fsync_flags & FSYNC_FDATASYNC != 0)),
+            Op::Syncfs => done(fs.syncfs()),
+            Op::Readdir => self.readdir(ino, &arg(args)?, out),
+            Op::Readdirplus => self.readdir_plus(ino, &arg(args)?, out),
+            Op::Fallocate => {
+                let what: FallocateIn = arg(args)?;
+                let mode = FallocMode::from_bits(what.mode).ok_or(Errno::EOPNOTSUPP)?;
+                fs.fallocate(ino, mode, what.offset, what.length)?;
+                self.drop_setid_for(&cx, ino)?;
+                Ok(Reply::Bytes(0))
+            }
+            Op::Lseek => {
+                let what: LseekIn = arg(args)?;
+                let whence = match what.whence {
+                    3 => Seek::Data,
+                    4 => Seek::Hole,
+                    _ => return Err(Errno::EINVAL.into()),
+                };
+                Ok(Reply::Bytes(put(out, &LseekOut { offset: fs.seek(ino, what.offset, whence)? })))
+            }
+            Op::CopyFileRange | Op::CopyFileRange64 => {
+                let what: CopyFileRangeIn = arg(args)?;
+                if what.flags != 0 {
+                    return Err(Errno::EINVAL.into());
+                }
+                let to = self.ino(what.nodeid_out);
+                // The older reply has 32 bits for the count.
+                let len = if op == Op::CopyFileRange { what.len.min(1 << 30) } else { what.len };
+                let copied = fs.copy_range(ino, what.off_in, to, what.off_out, len)?;
+                self.drop_setid_for(&cx, to)?;
+                Ok(Reply::Bytes(match op {
+                    Op::CopyFileRange => put(out, &WriteOut { size: copied as u32, padding: 0 }),
+                    _ => put(out, &CopyFileRangeOut { bytes_copied: copied }),
+                }))
+            }
+            Op::Getxattr => {
+                let what: GetxattrIn = arg(args)?;
+                let attribute = name(args)?;
+                xattr_carried(attribute)?;
+                xattr_out(out, what.size, &fs.getxattr(ino, attribute)?)
+            }
+            Op::Listxattr => {
+                let what: GetxattrIn = arg(args)?;
+                let mut list = Vec::new();
+                for attribute in fs.listxattr(ino)? {
+                    if cx.uid == 0 || !attribute.starts_with(b"trusted.") {
+                        list.extend_from_slice(&attribute);
+                        list.push(0);
+                    }
+                }
+                xattr_out(out, what.size, &list)
+            }
+            Op::Setxattr => {
+                let what: SetxattrIn = arg(args)?;
+                if self.agreed.flags.contains(InitFlags::SETXATTR_EXT) {
+                    arg::<SetxattrExt>(args)?;
+                }
+                let attribute = name(args)?;
+                xattr_carried(attribute)?;
+                let value = args.get(..what.size as usize).ok_or_else(malformed)?;
+                let mode = match what.flags {
+                    0 => XattrMode::Set,
+                    1 => XattrMode::Create,
+                    2 => XattrMode::Replace,
+                    _ => return Err(Errno::EINVAL.into()),
+                };
+                done(fs.setxattr(ino, attribute, value, mode))
+            }
+            Op::Removexattr => {
+                let attribute = name(args)?;
+                xattr_carried(attribute)?;
+                done(fs.removexattr(ino, attribute))
+            }
+            Op::Statfs => {
+                let st = fs.statfs()?;
+                Ok(Reply::Bytes(put(
+                    out,
+                    &StatfsOut {
+                        blocks: st.blocks,
+                        bfree: st.bfree,
+                        bavail: st.bavail,
+                        files: st.files,
+                        ffree: st.ffree,
+                        bsize: st.bsize,
+                        namelen: st.namelen,
+                        frsize: st.frsize,
+                        padding: 0,
+                        spare: [0; 6],
+                    },
+                )))
+            }
+            Op::Forget => {
+                fs.forget(ino, arg::<ForgetIn>(args)?.nlookup);
+                Ok(Reply::None)
+            }
+            Op::BatchForget => {
+                for _ in 0..arg::<BatchForgetIn>(args)?.count {
+                    let Ok(one) = arg::<ForgetOne>(args) else { break };
+                    fs.forget(self.ino(one.nodeid), one.nlookup);
+                }
+                Ok(Reply::None)
+            }
+            Op::NotifyReply => Ok(Reply::None),
+            // Where these come the kernel keeps handles, which mean nothing here.
+            Op::Open => Ok(Reply::Bytes(open_out(out, FOPEN_KEEP_CACHE | FOPEN_NOFLUSH))),
+            Op::Opendir => Ok(Reply::Bytes(open_out(out, FOPEN_KEEP_CACHE | FOPEN_CACHE_DIR))),
+            Op::Release | Op::Releasedir => Ok(Reply::Bytes(0)),
+            Op::Ioctl => self.ioctl(&cx, &arg(args)?, out),
+            Op::Destroy => {
+                let result = fs.unmount();
+                if let Err(e) = &result {
+                    self.log.say(format_args!("unmount: {e}"));
+                }
+                *self.destroyed.lock() = Some(result);
+                Ok(Reply::Bytes(0))
+            }
+            Op::Init => Err(malformed()),
+            Op::Create | Op::Flush | Op::Access | Op::Bmap | Op::Poll | Op::Interrupt => Err(Errno::ENOSYS.into()),
+        }
+    }
+
+    fn lookup(&self, parent: Ino, name: &[u8], out: &mut [u8]) -> Handled {
+        match self.fs.lookup(parent, name) {
+            Ok(entry) => Ok(self.entry(out, &entry)),
+            Err(Error::Errno(Errno::ENOENT)) if !self.negative_timeout.is_zero() => {
+                let mut entry = EntryOut::new_zeroed();
+                entry.entry_valid = self.negative_timeout.as_secs();
+                entry.entry_valid_nsec = self.negative_timeout.subsec_nanos();
+                Ok(Reply::Bytes(put(out, &entry)))
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    fn rename(&self, cx: &Cx, parent: Ino, newdir: u64, flags: u32, args: &mut &[u8]) -> Handled {
+        let flags = RenameFlags::from_bits(flags).ok_or(Errno::EINVAL)?;
+        let (old, new) = (name(args)?, name(args)?);
+        done(self.fs.rename(cx, parent, old, self.ino(newdir), new, flags))
+    }
+
+    fn setattr(&self, ino: Ino, what: &SetattrIn, out: &mut [u8]) -> Handled {
+        let valid = Fattr::from_bits_truncate(what.valid);
+        let time = |given, now, secs: u64, nanos| match (valid.contains(given), valid.contains(now)) {
+            (_, true) => Some(SetTime::Now),
+            (true, false) => Some(SetTime::At(Time { secs: secs as i64, nanos })),
+            (false, false) => None,
+        };
+        let mut set = SetAttr {
+            mode: valid.contains(Fattr::MODE).then_some(what.mode & 0o7777),
+            uid: valid.contains(Fattr::UID).then_some(what.uid),
+            gid: valid.contains(Fattr::GID).then_some(what.gid),
+            size: valid.contains(Fattr::SIZE).then_some(what.size),
+            atime: time(Fattr::ATIME, Fattr::ATIME_NOW, what.atime, what.atimensec),
+            mtime: time(Fattr::MTIME, Fattr::MTIME_NOW, what.mtime, what.mtimensec),
+            ctime: valid
+                .contains(Fattr::CTIME)
+                .then_some(SetTime::At(Time { secs: what.ctime as i64, nanos: what.ctimensec })),
+            btime: None,
+        };
+        let kills = valid.intersects(Fattr::KILL_SUIDGID | Fattr::UID | Fattr::GID) || set == SetAttr::default();
+        if kills && set.mode.is_none() && self.agreed.flags.contains(InitFlags::HANDLE_KILLPRIV_V2) {
+            set.mode = self.dropped_setid(ino)?;
+        }
+        let attr = if set == SetAttr::default() { self.fs.getattr(ino)? } else { self.fs.setattr(ino, &set)? };
+        Ok(Reply::Bytes(self.attr_out(out, &attr)))
+    }
+
+    /// The mode `ino` gets when its set-id bits are dropped, if it has any to drop.
+    fn dropped_setid(&self, ino: Ino) -> vfs::Result<Option<u32>> {
+        let attr = self.fs.getattr(ino)?;
+        let dropped = without_setid(attr.mode);
+        Ok((attr.file_type() != FileType::Dir && dropped != attr.mode).then_some(dropped & 0o7777))
+    }
+
+    fn drop_setid(&self, ino: Ino) -> vfs::Result<()> {
+        if self.agreed.flags.contains(InitFlags::HANDLE_KILLPRIV_V2)
+            && let Some(mode) = self.dropped_setid(ino)?
+        {
+            self.fs.setattr(ino, &SetAttr { mode: Some(mode), ..SetAttr::default() })?;
+        }
+        Ok(())
+    }
+
+    /// For requests that do not say whether the caller may keep the bits.
+    fn drop_setid_for(&self, cx: &Cx, ino: Ino) -> vfs::Result<()> {
+        if cx.uid == 0 { Ok(()) } else { self.drop_setid(ino) }
+    }
+
+    fn write(&self, ino: Ino, what: &WriteIn, data: &[u8], out: &mut [u8]) -> Handled {
+        let data = data.get(..what.size as usize).ok_or_else(malformed)?;
+        if what.write_flags & WRITE_KILL_SUIDGID != 0 {
+            self.drop_setid(ino)?;
+        }
+        let written = self.fs.write(ino, what.offset, data)?;
+        self.counters.written_bytes.fetch_add(written as u64, Relaxed);
+        Ok(Reply::Bytes(put(out, &WriteOut { size: written as u32, padding: 0 })))
+    }
+
+    fn readdir(&self, ino: Ino, what: &ReadIn, out: &mut [u8]) -> Handled {
+        let max = out.len().min(what.size as usize);
+        let out = &mut out[..max];
+        let mut used = 0;
+        self.fs.readdir(ino, what.offset, &mut |entry| {
+            let len = record_len(size_of::<Dirent>(), entry.name.len());
+            let Some(record) = out.get_mut(used..used + len) else { return false };
+            put_dirent(record, entry);
+            used += len;
+            true
+        })?;
+        Ok(Reply::Bytes(used))
+    }
+
+    fn readdir_plus(&self, ino: Ino, what: &ReadIn, out: &mut [u8]) -> Handled {
+        const HEAD: usize = size_of::<EntryOut>();
+        let max = out.len().min(what.size as usize);
+        let out = &mut out[..max];
+        let mut used = 0;
+        let walked = self.fs.readdir_plus(ino, what.offset, &mut |entry, attr| {
+            let len = record_len(HEAD + size_of::<Dirent>(), entry.name.len());
+            let Some(record) = out.get_mut(used..used + len) else { return false };
+            match attr {
+                Some(attr) => {
+                    self.entry_out(record, attr);
+                }
+                None => record[..HEAD].fill(0),
+            }
+            put_dirent(&mut record[HEAD..], entry);
+            used += len;
+            true
+        });
+        match walked {
+            // What was offered before the error is counted, so it is answered.
+            Err(e) if used == 0 => Err(e),
+            _ => Ok(Reply::Entries(used)),
+        }
+    }
+
+    /// FITRIM is the only one carried.
+    fn ioctl(&self, cx: &Cx, what: &IoctlIn, out: &mut [u8]) -> Handled {
+        if what.cmd != FITRIM {
+            // ENOTTY, which the seam has no name for.
+            return Err(Errno(25).into());
+        }
+        if cx.uid != 0 {
+            return Err(Errno::EPERM.into());
+        }
+        let range = FstrimRange { start: 0, len: self.fs.trim()?, minlen: 0 };
+        let head = put(out, &IoctlOut { result: 0, flags: 0, in_iovs: 0, out_iovs: 0 });
+        Ok(Reply::Bytes(head + put(&mut out[head..], &range)))
+    }
+
+    fn wire_attr(&self, a: &Attr) -> crate::proto::Attr {
+        crate::proto::Attr {
+            ino: a.ino.0,
+            size: a.size,
+            blocks: a.blocks,
+            atime: a.atime.secs as u64,
+            mtime: a.mtime.secs as u64,
+            ctime: a.ctime.secs as u64,
+            atimensec: a.atime.nanos,
+            mtimensec: a.mtime.nanos,
+            ctimensec: a.ctime.nanos,
+            mode: a.mode,
+            nlink: a.nlink,
+            uid: a.uid,
+            gid: a.gid,
+            rdev: a.rdev,
+            blksize: a.blksize,
+            flags: 0,
+        }
+    }
+
+    fn entry(&self, out: &mut [u8], entry: &Entry) -> Reply {
+        Reply::Entry(self.entry_out(out, entry), entry.ino)
+    }
+
+    fn entry_out(&self, out: &mut [u8], entry: &Entry) -> usize {
+        put(
+            out,
+            &EntryOut {
+                nodeid: self.node(entry.ino),
+                generation: entry.generation,
+                entry_valid: self.entry_timeout.as_secs(),
+                attr_valid: self.attr_timeout.as_secs(),
+                entry_valid_nsec: self.entry_timeout.subsec_nanos(),
+                attr_valid_nsec: self.attr_timeout.subsec_nanos(),
+                attr: self.wire_attr(entry),
+            },
+        )
+    }
+
+    fn attr_out(&self, out: &mut [u8], attr: &Attr) -> usize {
+        put(
+            out,
+            &AttrOut {
+                attr_valid: self.attr_timeout.as_secs(),
+                attr_valid_nsec: self.attr_timeout.subsec_nanos(),
+                dummy: 0,
+                attr: self.wire_attr(attr),
+            },
+        )
+    }
+
+    fn statx_out(&self, out: &mut [u8], a: &Attr) -> usize {
+        let time = |t: Time| SxTime { tv_sec: t.secs, tv_nsec: t.nanos, reserved: 0 };
+        put(
+            out,
+            &StatxOut {
+                attr_valid: self.attr_timeout.as_secs(),
+                attr_valid_nsec: self.attr_timeout.subsec_nanos(),
+                flags: 0,
+                spare: [0; 2],
+                mask: STATX_MASK,
+                blksize: a.blksize,
+                attributes: 0,
+                nlink: a.nlink,
+                uid: a.uid,
+                gid: a.gid,
+                mode: a.mode as u16,
+                spare0: 0,
+                ino: a.ino.0,
+                size: a.size,
+                blocks: a.blocks,
+                attributes_mask: 0,
+                atime: time(a.atime),
+                btime: time(a.btime),
+                ctime: time(a.ctime),
+                mtime: time(a.mtime),
+                rdev_major: a.rdev >> 8 & 0xfff,
+                rdev_minor: a.rdev & 0xff | a.rdev >> 12 & 0xf_ff00,
+                dev_major: 0,
+                dev_minor: 0,
+                spare2: [0; 14],
+            },
+        )
+    }
+}
+
+fn op_name(opcode: u32) -> &'static str {
+    Op::from_number(opcode).map_or("unknown request", Op::name)
+}
+
+fn done(result: vfs::Result<()>) -> Handled {
+    result.map(|()| Reply::Bytes(0))
+}
+
+fn open_out(out: &mut [u8], open_flags: u32) -> usize {
+    put(out, &OpenOut { fh: 0, open_flags, padding: 0 })
+}
+
+fn xattr_out(out: &mut [u8], room: u32, value: &[u8]) -> Handled {
+    if room == 0 {
+        return Ok(Reply::Bytes(put(out, &GetxattrOut { size: value.len() as u32, padding: 0 })));
+    }
+    if value.len() > room as usize {
+        return Err(Errno::ERANGE.into());
+    }
+    out[..value.len()].copy_from_slice(value);
+    Ok(Reply::Bytes(value.len()))
+}
+
+fn put_dirent(record: &mut [u8], entry: &vfs::DirEntry<'_>) {
+    let head = put(
+        record,
+        &Dirent {
+            ino: entry.ino.0,
+            off: entry.cookie,
+            namelen: entry.name.len() as u32,
+            kind: entry.file_type.mode() >> 12,
+        },
+    );
+    let end = head + entry.name.len();
+    record[head..end].copy_from_slice(entry.name);
+    record[end..].fill(0);
+}
+
+/// Requests after which work may have piled up.
+pub(crate) fn changes_something(opcode: u32) -> bool {
+    !matches!(
+        Op::from_number(opcode),
+        None | Some(
+            Op::Lookup
+                | Op::Getattr
+                | Op::Statx
+                | Op::Readlink
+                | Op::Read
+                | Op::Readdir
+                | Op::Readdirplus
+                | Op::Statfs
+                | Op::Getxattr
+                | Op::Listxattr
+                | Op::Lseek
+                | Op::Open
+                | Op::Opendir
+                | Op::Release
+                | Op::Releasedir
+                | Op::Interrupt
+                | Op::Destroy
+        )
+    )
+}
+
+/// Requests that wait for the device for long, as a rule.
+pub(crate) fn takes_long(opcode: u32) -> bool {
+    matches!(
+        Op::from_number(opcode),
+        Some(
+            Op::Fsync
+                | Op::Fsyncdir
+                | Op::Syncfs
+                | Op::Destroy
+                | Op::Fallocate
+                | Op::CopyFileRange
+                | Op::CopyFileRange64
+                | Op::Ioctl
+        )
+    )
+}
+
+#[cfg(test)]
+#[path = "../tests/memfs/mod.rs"]
+#[allow(dead_code, missing_docs)]
+mod memfs;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memfs::MemFs;
+
+    fn server() -> (Arc<MemFs>, Server) {
+        let fs = Arc::new(MemFs::new());
+        let agreed = Agreed { flags: InitFlags::all(), xattrs: true };
+        let server = Server::new(fs.clone(), &MountConfig::default(), agreed, Arc::new(Counters::new()));
+        (fs, server)
+    }
+
+    fn ask(server: &Server, op: u32, args: &[u8], out: &mut [u8]) -> (i32, Reply) {
+        let head = InHeader {
+            len: (size_of::<InHeader>() + args.len()) as u32,
+            opcode: op,
+            unique: 2,
+            nodeid: ROOT_NODE,
+            uid: 0,
+            gid: 0,
+            pid: 1,
+            total_extlen: 0,
+            padding: 0,
+        };
+        let (len, reply) = server.serve(&head, args, out);
+        let error = OutHeader::read_from_prefix(out).map_or(0, |(h, _)| h.error);
+        (if len == 0 { 0 } else { error }, reply)
+    }
+
+    #[test]
+    fn truncated_requests_are_errors() {
+        let (_, server) = server();
+        let mut out = vec![0; 1 << 16];
+        for op in 0..64 {
+            for len in 0..100 {
+                let (error, _) = ask(&server, op, &vec![0; len], &mut out);
+                assert!((-511..=0).contains(&error), "{op} {len}: {error}");
+            }
+        }
+        assert_eq!(server.counters.panics.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn what_does_not_arrive_is_not_counted() {
+        let (fs, server) = server();
+        let mut out = vec![0; 1 << 16];
+        let mut mknod = vec![0; size_of::<MknodIn>()];
+        mknod[..4].copy_from_slice(&(mode::IFREG | 0o644).to_ne_bytes());
+        for name in [&b"a\0"[..], b"bb\0", b"a-longer-name\0"] {
+            let (error, reply) = ask(&server, Op::Mknod as u32, &[&mknod, name].concat(), &mut out);
+            assert_eq!(error, 0);
+            server.undelivered(&reply, &out[OUT_HEAD..]);
+        }
+        assert_eq!(fs.lookups(), 1);
+        let mut readdir = ReadIn::new_zeroed();
+        readdir.size = 4096;
+        let (_, reply) = ask(&server, Op::Readdirplus as u32, readdir.as_bytes(), &mut out);
+        assert_eq!(fs.lookups(), 4);
+        server.undelivered(&reply, &out[OUT_HEAD..]);
+        assert_eq!(fs.lookups(), 1);
+        let (_, reply) = ask(&server, Op::Lookup as u32, b"bb\0", &mut out);
+        assert_eq!(fs.lookups(), 2);
+        server.undelivered(&reply, &out[OUT_HEAD..]);
+        assert_eq!(fs.lookups(), 1);
+    }
+
+    #[test]
+    fn the_root_and_inode_one_change_places() {
+        let (_, server) = server();
+        assert_eq!(server.ino(ROOT_NODE), server.root);
+        assert_eq!(server.ino(server.root.0), Ino(1));
+        for n in [1, 2, 77, 78] {
+            assert_eq!(server.ino(server.node(Ino(n))), Ino(n));
+        }
+    }
+}

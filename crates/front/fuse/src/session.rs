@@ -1,0 +1,583 @@
+//! A mount at work: INIT, the workers, the background thread and the end.
+//!
+//! Every worker owns a descriptor of the connection and two buffers, and for each request goes
+//! through
+//!
+//!     read -> (give the seat away?) -> Server::serve -> write -> (forget, if it did not arrive)
+//!
+//! where reading is governed by [`Seat`]. The background thread calls
+//! [`FileSystem::background`] when it asked to be called, or when a worker saw that work has piled
+//! up. The connection ends when the kernel has unmounted (reads say `ENODEV`) or when
+//! [`Unmounter::abort`] is called; then [`Session::wait`] unmounts the file system.
+
+use crate::counters::Counters;
+use crate::kernel::{self, MAX_IO};
+use crate::options::MountConfig;
+use crate::proto::{InHeader, InitFlags, InitIn, InitOut, MAJOR, MINOR, Op, OutHeader, take};
+use crate::record::MountRecord;
+use crate::seat::Seat;
+use crate::serve::{Agreed, OUT_HEAD, Reply, Server, changes_something, takes_long};
+use crate::sys;
+use arbor_base::vfs::{self, Clock, Errno, FileSystem};
+use parking_lot::{Condvar, Mutex};
+use rustix::event::EventfdFlags;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::OFlags;
+use rustix::io::Errno as OsErrno;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use zerocopy::{FromZeros, IntoBytes};
+
+/// Room for the largest request: a WRITE with its head, or a SETXATTR.
+const READ_BUFFER: usize = MAX_IO as usize + (64 << 10) + 4096;
+/// Room for the largest reply.
+const WRITE_BUFFER: usize = OUT_HEAD + MAX_IO as usize + 4096;
+/// Requests that take longer call for another worker ...
+const SLOW: Duration = Duration::from_micros(100);
+/// ... for this long.
+const SLOW_MEMORY: Duration = Duration::from_millis(5);
+/// So many requests found queued in a row, each of another caller, do so too. One caller alone can
+/// well be that fast: it runs on our processor as soon as the reply is sent.
+const BACKLOG: u32 = 3;
+/// After a signal, open files may be used for this long.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Mounts `fs` on `dir` and starts to serve it. `dir` is made if it is missing; a dead mount there
+/// is taken off first; `ResourceBusy` if it carries a mount of ours that lives. On any error `fs`
+/// has been unmounted, cleanly if it could be.
+///
+/// The session should hold the only reference to `fs`, so that the image is released when it ends.
+pub fn mount(fs: Arc<dyn FileSystem>, dir: &Path, config: &MountConfig) -> io::Result<Session> {
+    match attach(dir, config) {
+        Ok((dir, device, agreed)) => start(fs, dir, device, agreed, config),
+        Err(e) => {
+            let _ = fs.unmount();
+            Err(e)
+        }
+    }
+}
+
+/// Makes the mount, as far as the kernel is concerned.
+fn attach(dir: &Path, config: &MountConfig) -> io::Result<(PathBuf, OwnedFd, Agreed)> {
+    kernel::clean_stale(dir)?;
+    std::fs::create_dir_all(dir)?;
+    let dir = dir.canonicalize()?;
+    if kernel::is_mounted(&dir) {
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("{} is already mounted", dir.display())));
+    }
+    let device = kernel::mount(&dir, config)?;
+    let agreed = negotiate(&device, config).inspect_err(|_| {
+        let _ = kernel::detach(&dir, true);
+    })?;
+    Ok((dir, device, agreed))
+}
+
+/// Starts to serve the mount. On errors the session that is begun cleans up.
+fn start(
+    fs: Arc<dyn FileSystem>,
+    dir: PathBuf,
+    device: OwnedFd,
+    agreed: Agreed,
+    config: &MountConfig,
+) -> io::Result<Session> {
+    let counters = Arc::new(Counters::new());
+    let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).inspect_err(|_| {
+        let _ = kernel::detach(&dir, true);
+        let _ = fs.unmount();
+    })?;
+    let control = Arc::new(Control {
+        dir,
+        seat: Seat::default(),
+        event,
+        slow_until_us: AtomicU64::new(0),
+        born: Instant::now(),
+        work: Work::default(),
+    });
+    let server = Arc::new(Server::new(fs, config, agreed, counters.clone()));
+    let mut session = Session {
+        server: Some(server.clone()),
+        counters,
+        control: control.clone(),
+        workers: Vec::new(),
+        background: None,
+        signals: None,
+        record: None,
+    };
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let threads = if config.threads == 0 { processors.min(64) } else { config.threads }.max(2);
+    let spin = config.spin.unwrap_or(Duration::from_micros(if processors > 1 { 100 } else { 0 }));
+    let mut devices = Vec::new();
+    for _ in 1..threads {
+        // Where a clone is not to be had the workers share one queue.
+        devices.push(sys::clone_device(device.as_fd()).or_else(|_| rustix::io::fcntl_dupfd_cloexec(&device, 0))?);
+    }
+    devices.push(device);
+    for device in &devices {
+        let flags = rustix::fs::fcntl_getfl(device)?;
+        rustix::fs::fcntl_setfl(device, flags | OFlags::NONBLOCK)?;
+    }
+    for (me, device) in devices.into_iter().enumerate() {
+        let worker = Worker { me, device, server: server.clone(), control: control.clone(), spin };
+        session.workers.push(thread::Builder::new().name(format!("arbor-fuse-{me}")).spawn(move || worker.run())?);
+    }
+    let (s, c, clock) = (server.clone(), control.clone(), config.clock.clone());
+    session.background =
+        Some(thread::Builder::new().name("arbor-background".into()).spawn(move || background(&s, &c.work, &*clock))?);
+    if config.handle_signals {
+        session.signals = Some(Signals::start(server, control.clone())?);
+    }
+    kernel::raise_read_ahead(&control.dir, config.max_read_ahead);
+    if config.record {
+        let record = MountRecord::of_this_process(Path::new(&config.source), &control.dir);
+        match record.write() {
+            Ok(path) => session.record = Some(path),
+            Err(e) => session.server().log.say(format_args!("no record of this mount, unmount will not wait: {e}")),
+        }
+    }
+    Ok(session)
+}
+
+/// Answers INIT, the first request of a connection, on a descriptor that still blocks.
+fn negotiate(device: &OwnedFd, config: &MountConfig) -> io::Result<Agreed> {
+    let mut buffer = vec![0u8; READ_BUFFER];
+    loop {
+        let len = match rustix::io::read(device, &mut buffer[..]) {
+            Ok(len) => len,
+            Err(OsErrno::INTR | OsErrno::AGAIN) => continue,
+            Err(e) => return Err(e.into()),
+        };
+        let bad = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's INIT makes no sense");
+        let args = &mut &buffer[..len];
+        let head: InHeader = take(args).ok_or_else(bad)?;
+        let init: InitIn = take(args).ok_or_else(bad)?;
+        if head.opcode != Op::Init as u32 || init.major < MAJOR {
+            return Err(bad());
+        }
+        let mut out = InitOut::new_zeroed();
+        out.major = MAJOR;
+        out.minor = MINOR.min(init.minor);
+        // A newer kernel asks again in our version.
+        let again = init.major > MAJOR;
+        let mut flags = InitFlags::empty();
+        if !again {
+            let mut offered = u64::from(init.flags);
+            if offered & InitFlags::INIT_EXT.bits() != 0 {
+                offered |= u64::from(take::<u32>(args).unwrap_or(0)) << 32;
+            }
+            let mut wanted = InitFlags::all() - InitFlags::EXPORT_SUPPORT - InitFlags::WRITEBACK_CACHE;
+            wanted.set(InitFlags::EXPORT_SUPPORT, config.nfs_export);
+            wanted.set(InitFlags::WRITEBACK_CACHE, config.writeback_cache);
+            flags = InitFlags::from_bits_truncate(offered) & wanted;
+            out.flags = flags.bits() as u32;
+            out.flags2 = (flags.bits() >> 32) as u32;
+            out.max_readahead = config.max_read_ahead.min(init.max_readahead.max(MAX_IO));
+            out.max_background = 64;
+            out.congestion_threshold = 48;
+            out.max_write = MAX_IO;
+            out.time_gran = 1;
+            out.max_pages = (MAX_IO as usize / rustix::param::page_size()) as u16;
+        }
+        let size = OUT_HEAD + size_of::<InitOut>();
+        let mut reply = OutHeader { len: size as u32, error: 0, unique: head.unique }.as_bytes().to_vec();
+        reply.extend_from_slice(out.as_bytes());
+        rustix::io::write(device, &reply)?;
+        if !again {
+            return Ok(Agreed { flags, xattrs: config.xattrs });
+        }
+    }
+}
+
+/// What the threads of a session share besides the server.
+struct Control {
+    dir: PathBuf,
+    seat: Seat,
+    /// Readable at the end.
+    event: OwnedFd,
+    /// Microseconds after `born` until which requests are taken to be slow.
+    slow_until_us: AtomicU64,
+    born: Instant,
+    work: Work,
+}
+
+impl Control {
+    /// Ends the workers.
+    fn stop(&self) {
+        self.seat.stop();
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+}
+
+/// Wakes the background thread.
+#[derive(Default)]
+struct Work {
+    state: Mutex<WorkState>,
+    changed: Condvar,
+    /// Copy of `WorkState::poked`.
+    poked: AtomicBool,
+}
+
+#[derive(Default)]
+struct WorkState {
+    poked: bool,
+    stopped: bool,
+}
+
+impl Work {
+    fn poke(&self) {
+        if !self.poked.swap(true, Ordering::Relaxed) {
+            self.state.lock().poked = true;
+            self.changed.notify_one();
+        }
+    }
+
+    fn stop(&self) {
+        self.state.lock().stopped = true;
+        self.changed.notify_one();
+    }
+
+    /// Waits to be poked, at most for `at_most`; `false` at the end.
+    fn wait(&self, at_most: Duration) -> bool {
+        let deadline = Instant::now() + at_most;
+        let mut state = self.state.lock();
+        while !state.poked && !state.stopped {
+            if self.changed.wait_until(&mut state, deadline).timed_out() {
+                break;
+            }
+        }
+        state.poked = false;
+        self.poked.store(false, Ordering::Relaxed);
+        !state.stopped
+    }
+}
+
+/// The background thread.
+fn background(server: &Server, work: &Work, clock: &dyn Clock) {
+    /// Rounds without a pause while the engine still wants to work.
+    const ROUNDS: u32 = 64;
+    const LEAST: Duration = Duration::from_millis(1);
+    const MOST: Duration = Duration::from_secs(3600);
+    let _ = rustix::process::configure_io_flusher_behavior(true);
+    let mut told = false;
+    let mut rounds = 0;
+    let mut pause = Duration::ZERO;
+    while work.wait(pause) {
+        let now = clock.now();
+        pause = match catch_unwind(AssertUnwindSafe(|| server.fs.background(now))) {
+            Ok(next) => Duration::from_millis(clock.now().ms_until(next)).clamp(LEAST, MOST),
+            Err(_) => {
+                server.log.say(format_args!("panic in the background work"));
+                Duration::from_secs(1)
+            }
+        };
+        rounds = if server.fs.wants_background() { rounds + 1 } else { 0 };
+        if rounds > 0 {
+            pause = if rounds % ROUNDS == 0 { LEAST } else { Duration::ZERO };
+        }
+        if !told && let Some(why) = server.fs.failure() {
+            told = true;
+            server.log.say(format_args!("the file system is read-only from now on: {why}"));
+        }
+    }
+}
+
+struct Worker {
+    me: usize,
+    device: OwnedFd,
+    server: Arc<Server>,
+    control: Arc<Control>,
+    spin: Duration,
+}
+
+/// What a read of the device gave.
+enum Next {
+    /// A request of so many bytes.
+    Request(usize),
+    /// None is queued.
+    Nothing,
+    /// None will ever come.
+    End,
+}
+
+impl Worker {
+    fn run(self) {
+        let _ = rustix::process::configure_io_flusher_behavior(true);
+        let mut request = vec![0u8; READ_BUFFER];
+        let mut reply = vec![0u8; WRITE_BUFFER];
+        let mut queued = 0;
+        let mut caller = 0;
+        while !self.control.seat.stopped() {
+            let next = match self.read(&mut request) {
+                Next::Nothing => {
+                    queued = 0;
+                    self.wait(&mut request)
+                }
+                next => {
+                    queued += 1;
+                    next
+                }
+            };
+            let Next::Request(len) = next else { break };
+            let args = &mut &request[..len];
+            // Its length was looked at when it was read.
+            let Some(head) = take::<InHeader>(args) else { break };
+            if head.pid == caller {
+                queued = 0;
+            }
+            caller = head.pid;
+            self.serve(&head, args, &mut reply, queued);
+        }
+        self.control.stop();
+    }
+
+    fn read(&self, buffer: &mut [u8]) -> Next {
+        loop {
+            match rustix::io::read(&self.device, &mut *buffer) {
+                Ok(len) if len >= size_of::<InHeader>() => return Next::Request(len),
+                Err(OsErrno::AGAIN) => return Next::Nothing,
+                // ENOENT: the request was taken back while it was read.
+                Err(OsErrno::INTR | OsErrno::NOENT) => {}
+                Err(OsErrno::NODEV | OsErrno::CONNABORTED) => return Next::End,
+                other => {
+                    self.server.log.say(format_args!("reading requests: {other:?}"));
+                    return Next::End;
+                }
+            }
+        }
+    }
+
+    /// Waits for the seat and then for a request.
+    fn wait(&self, buffer: &mut [u8]) -> Next {
+        let control = &*self.control;
+        if !control.seat.take(self.me) {
+            return Next::End;
+        }
+        let mut since = Instant::now();
+        while !control.seat.stopped() {
+            match self.read(buffer) {
+                Next::Nothing => {}
+                next => return next,
+            }
+            if since.elapsed() < self.spin {
+                std::hint::spin_loop();
+            } else {
+                if let Err(e) = kernel::wait_readable(&self.device, &control.event) {
+                    self.server.log.say(format_args!("waiting for requests: {e}"));
+                    return Next::End;
+                }
+                since = Instant::now();
+            }
+        }
+        Next::End
+    }
+
+    fn serve(&self, head: &InHeader, args: &[u8], buffer: &mut [u8], queued: u32) {
+        let control = &*self.control;
+        let begun = Instant::now();
+        let now_us = begun.duration_since(control.born).as_micros() as u64;
+        let slow = now_us < control.slow_until_us.load(Ordering::Relaxed);
+        let leads = control.seat.led_by(self.me);
+        if queued > 0 {
+            self.server.counters.queued.fetch_add(1, Ordering::Relaxed);
+        }
+        let keeps = leads && !(slow || queued >= BACKLOG || takes_long(head.opcode));
+        if keeps {
+            control.seat.begin();
+        } else if leads {
+            self.server.counters.handed_over.fetch_add(1, Ordering::Relaxed);
+            control.seat.give(self.me);
+        }
+        if head.opcode == Op::Destroy as u32 {
+            control.work.stop();
+        }
+        let (len, reply) = self.server.serve(head, args, buffer);
+        // Sending takes longer when the caller runs at once.
+        let took = begun.elapsed();
+        if len > 0 {
+            self.send(&buffer[..len], &reply);
+        }
+        if keeps {
+            control.seat.end();
+        }
+        if took > SLOW && !takes_long(head.opcode) {
+            self.server.counters.slow.fetch_add(1, Ordering::Relaxed);
+            let until = now_us + (took + SLOW_MEMORY).as_micros() as u64;
+            control.slow_until_us.fetch_max(until, Ordering::Relaxed);
+        }
+        if changes_something(head.opcode) && self.server.fs.wants_background() {
+            control.work.poke();
+        }
+    }
+
+    fn send(&self, bytes: &[u8], reply: &Reply) {
+        match rustix::io::write(&self.device, bytes) {
+            Ok(_) => return,
+            // The caller was killed meanwhile, or the mount is off.
+            Err(OsErrno::NOENT | OsErrno::INTR | OsErrno::NODEV | OsErrno::PERM | OsErrno::CONNABORTED) => {}
+            Err(e) => self.server.log.say(format_args!("sending a reply: {e}")),
+        }
+        self.server.undelivered(reply, &bytes[OUT_HEAD..]);
+    }
+}
+
+/// The thread that turns signals into an unmount.
+struct Signals {
+    handle: signal_hook::iterator::Handle,
+    thread: JoinHandle<()>,
+}
+
+impl Signals {
+    fn start(server: Arc<Server>, control: Arc<Control>) -> io::Result<Signals> {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+        let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+        let handle = signals.handle();
+        let thread = thread::Builder::new().name("arbor-signals".into()).spawn(move || {
+            if signals.forever().next().is_none() {
+                return;
+            }
+            let unmounter = Unmounter(control.clone());
+            if unmounter.unmount().is_ok() {
+                return;
+            }
+            server.log.say(format_args!(
+                "{} is in use: detached, will end when it is not, or in {} s",
+                control.dir.display(),
+                GRACE.as_secs()
+            ));
+            let _ = unmounter.detach();
+            if let Err(e) = server.fs.syncfs() {
+                server.log.say(format_args!("sync: {e}"));
+            }
+            let end = Instant::now() + GRACE;
+            while !control.seat.stopped() && Instant::now() < end && signals.pending().next().is_none() {
+                thread::sleep(Duration::from_millis(20));
+            }
+            unmounter.abort();
+        })?;
+        Ok(Signals { handle, thread })
+    }
+}
+
+/// Ends a session from elsewhere; a handle that can be cloned and outlive it.
+#[derive(Clone)]
+pub struct Unmounter(Arc<Control>);
+
+impl Unmounter {
+    /// Takes the mount off; [`Session::wait`] then returns. `ResourceBusy` if files are in use.
+    pub fn unmount(&self) -> io::Result<()> {
+        let mut tries = 0;
+        loop {
+            match kernel::detach(&self.0.dir, false) {
+                // Whoever looks at new mounts may be there for a moment.
+                Err(e) if e.kind() == io::ErrorKind::ResourceBusy && tries < 5 => tries += 1,
+                other => return other,
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Takes only the name away: the session ends when the last file in use is closed.
+    pub fn detach(&self) -> io::Result<()> {
+        kernel::detach(&self.0.dir, true)
+    }
+
+    /// Ends the session at once, as the last resort: files in use give errors from now on. What
+    /// was written before is not lost.
+    pub fn abort(&self) {
+        if kernel::is_mounted(&self.0.dir) {
+            let _ = self.detach();
+        }
+        self.0.stop();
+    }
+}
+
+/// A mount that is being served. Dropping it takes the mount off, by force if need be.
+pub struct Session {
+    server: Option<Arc<Server>>,
+    counters: Arc<Counters>,
+    control: Arc<Control>,
+    workers: Vec<JoinHandle<()>>,
+    background: Option<JoinHandle<()>>,
+    signals: Option<Signals>,
+    record: Option<PathBuf>,
+}
+
+impl Session {
+    /// Returns when the mount works for everybody: it looks at the root through the kernel.
+    pub fn ready(&self) -> io::Result<()> {
+        std::fs::read_dir(&self.control.dir)?.next().transpose()?;
+        Ok(())
+    }
+
+    /// Where it is mounted.
+    pub fn mountpoint(&self) -> &Path {
+        &self.control.dir
+    }
+
+    /// A handle that ends it.
+    pub fn unmounter(&self) -> Unmounter {
+        Unmounter(self.control.clone())
+    }
+
+    /// Request counters; they can be read after the end too.
+    pub fn counters(&self) -> Arc<Counters> {
+        self.counters.clone()
+    }
+
+    /// Serves until unmounted, then makes everything durable and releases the file system. The
+    /// error is that of [`FileSystem::unmount`].
+    pub fn wait(mut self) -> vfs::Result<()> {
+        self.finish()
+    }
+
+    fn server(&self) -> &Server {
+        self.server.as_ref().expect("a session has its server until it is finished")
+    }
+
+    fn finish(&mut self) -> vfs::Result<()> {
+        let Some(server) = self.server.take() else { return Ok(()) };
+        for worker in self.workers.drain(..) {
+            let _ = worker.join();
+        }
+        // The connection may have been aborted from elsewhere, which leaves a dead mount.
+        if kernel::is_mounted(&self.control.dir) {
+            let _ = kernel::clean_stale(&self.control.dir);
+        }
+        self.control.work.stop();
+        if let Some(background) = self.background.take() {
+            let _ = background.join();
+        }
+        if let Some(signals) = self.signals.take() {
+            signals.handle.close();
+            let _ = signals.thread.join();
+        }
+        let result = server.destroyed.lock().take();
+        let result = result.unwrap_or_else(|| {
+            catch_unwind(AssertUnwindSafe(|| server.fs.unmount())).unwrap_or(Err(Errno::EIO.into()))
+        });
+        // Only now is the image released, and may somebody be told so.
+        drop(server);
+        if let Some(path) = self.record.take() {
+            crate::record::remove(&path);
+        }
+        result
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.server.is_some() {
+            let unmounter = self.unmounter();
+            if unmounter.unmount().is_err() {
+                unmounter.abort();
+            }
+            if let Err(e) = self.finish() {
+                let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("arbor: unmount: {e}\n"));
+            }
+        }
+    }
+}

@@ -1,0 +1,888 @@
+//! Real mounts of a file system in memory, used through the kernel. Needs root and `/dev/fuse`;
+//! where they are missing each test says so and does nothing.
+
+mod memfs;
+
+use arbor_base::vfs::{FileSystem, Options};
+use arbor_fuse::{MountConfig, Session};
+use memfs::{MemFs, PAGE};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom, StatxFlags, XattrFlags};
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Seek, Write};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+/// Held for writing by who drops the caches, for reading by who counts requests.
+static CACHES: RwLock<()> = RwLock::new(());
+
+/// Whether mounts can be made here; says aloud if not.
+fn can_mount() -> bool {
+    let can =
+        rustix::process::geteuid().is_root() && OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
+    if !can {
+        eprintln!("NOT RUN: this test needs root and /dev/fuse");
+    }
+    can
+}
+
+/// A mount that is gone when the test is, however it ends: the session goes before the directory.
+struct Mounted {
+    session: Option<Session>,
+    fs: Arc<MemFs>,
+    dir: tempfile::TempDir,
+}
+
+impl Mounted {
+    fn new() -> Option<Mounted> {
+        Mounted::with(|_| {})
+    }
+
+    fn with(change: impl FnOnce(&mut MountConfig)) -> Option<Mounted> {
+        if !can_mount() {
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let fs = Arc::new(MemFs::new());
+        let mut config = MountConfig { source: "/image, of\\ a test".into(), record: false, ..Default::default() };
+        change(&mut config);
+        let session = arbor_fuse::mount(fs.clone(), dir.path(), &config).unwrap();
+        session.ready().unwrap();
+        Some(Mounted { session: Some(session), fs, dir })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn requests(&self, kind: &str) -> u64 {
+        self.session.as_ref().unwrap().counters().requests(kind)
+    }
+
+    fn end(mut self) -> Arc<MemFs> {
+        let session = self.session.take().unwrap();
+        session.unmounter().unmount().unwrap();
+        session.wait().unwrap();
+        assert!(!is_mounted(self.dir.path()));
+        assert!(self.fs.unmounted.load(SeqCst));
+        self.fs.clone()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        drop(self.session.take());
+    }
+}
+
+fn is_mounted(dir: &Path) -> bool {
+    let dir = dir.canonicalize().unwrap_or(dir.to_path_buf());
+    fs::read_to_string("/proc/self/mountinfo").unwrap().lines().any(|l| l.split(' ').nth(4) == dir.to_str())
+}
+
+fn names(dir: &Path) -> Vec<OsString> {
+    fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name()).collect()
+}
+
+fn counting() -> impl Drop {
+    CACHES.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn dropping() -> impl Drop {
+    CACHES.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Until it holds, at most ten seconds.
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn files_are_made_read_renamed_and_removed() {
+    let _caches = counting();
+    let Some(m) = Mounted::new() else { return };
+    let f = m.path("a");
+    fs::write(&f, b"hello").unwrap();
+    assert_eq!(fs::read(&f).unwrap(), b"hello");
+    assert_eq!(fs::metadata(&f).unwrap().ino(), 1, "the engine's numbers are shown, also the root's on node 1");
+    assert_eq!(fs::metadata(m.dir.path()).unwrap().ino(), 77);
+    let big: Vec<u8> = (0..5_000_000u32).map(|i| (i / 7) as u8).collect();
+    fs::write(m.path("big"), &big).unwrap();
+    assert!(fs::read(m.path("big")).unwrap() == big);
+    assert!(m.requests("write") < 30, "writes of 1 MiB");
+
+    fs::create_dir(m.path("d")).unwrap();
+    fs::rename(&f, m.path("d/b")).unwrap();
+    assert_eq!(fs::metadata(&f).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    assert_eq!(fs::read(m.path("d/b")).unwrap(), b"hello");
+    assert_eq!(fs::rename(m.path("d"), m.path("d/e")).unwrap_err().raw_os_error(), Some(22));
+    let renameat = |from: &str, to: &str, flags| rustix::fs::renameat_with(CWD, m.path(from), CWD, m.path(to), flags);
+    assert_eq!(renameat("d/b", "big", RenameFlags::NOREPLACE), Err(Errno::EXIST));
+    renameat("d/b", "big", RenameFlags::EXCHANGE).unwrap();
+    assert_eq!(fs::read(m.path("big")).unwrap(), b"hello");
+    assert!(fs::read(m.path("d/b")).unwrap() == big);
+    renameat("d/b", "moved", RenameFlags::WHITEOUT).unwrap();
+    assert!(fs::symlink_metadata(m.path("d/b")).unwrap().file_type().is_char_device());
+    assert_eq!(fs::remove_dir(m.path("d")).unwrap_err().raw_os_error(), Some(39));
+    fs::remove_file(m.path("d/b")).unwrap();
+    assert_eq!(fs::metadata(m.dir.path()).unwrap().nlink(), 3);
+    fs::remove_dir(m.path("d")).unwrap();
+    assert_eq!(fs::metadata(m.dir.path()).unwrap().nlink(), 2);
+    fs::hard_link(m.path("big"), m.path("link")).unwrap();
+    assert_eq!(fs::metadata(m.path("big")).unwrap().nlink(), 2);
+    assert_eq!(fs::metadata(m.path("link")).unwrap().ino(), fs::metadata(m.path("big")).unwrap().ino());
+    assert_eq!(fs::metadata(m.path(&"n".repeat(256))).unwrap_err().raw_os_error(), Some(36));
+    fs::write(m.path(&"n".repeat(255)), b"").unwrap();
+    for name in names(m.dir.path()) {
+        fs::remove_file(m.dir.path().join(name)).unwrap();
+    }
+    eventually("removed files are forgotten", || m.fs.inodes() == 1);
+    m.end();
+}
+
+#[test]
+fn open_has_its_flags_right_without_open_requests() {
+    let _caches = counting();
+    let Some(m) = Mounted::new() else { return };
+    let f = m.path("f");
+    let open = |flags, mode| rustix::fs::open(&f, flags | OFlags::CLOEXEC, Mode::from_raw_mode(mode)).map(File::from);
+    let mut file = open(OFlags::CREATE | OFlags::EXCL | OFlags::RDWR, 0o444).unwrap();
+    file.write_all(b"0123456789").unwrap();
+    assert_eq!(file.metadata().unwrap().mode() & 0o7777, 0o444);
+    assert_eq!(open(OFlags::CREATE | OFlags::EXCL | OFlags::RDWR, 0o644).unwrap_err(), Errno::EXIST);
+    assert_eq!(fs::metadata(&f).unwrap().len(), 10);
+    assert!(open(OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY, 0o644).unwrap().metadata().unwrap().len() == 0);
+    let mut log = open(OFlags::APPEND | OFlags::WRONLY, 0).unwrap();
+    for i in 0..100 {
+        let mut other = open(OFlags::APPEND | OFlags::WRONLY, 0).unwrap();
+        writeln!(other, "other {i:04}").unwrap();
+        writeln!(log, "mine  {i:04}").unwrap();
+    }
+    assert_eq!(fs::read_to_string(&f).unwrap().lines().count(), 200);
+    for i in 0..200 {
+        fs::write(m.path(&format!("x{i}")), b"x").unwrap();
+        assert_eq!(fs::read(m.path(&format!("x{i}"))).unwrap(), b"x");
+    }
+    for once in ["open", "create", "opendir", "flush"] {
+        assert!(m.requests(once) <= 1, "{once}: {}", m.requests(once));
+    }
+    let reads = m.requests("read");
+    for i in 0..200 {
+        assert_eq!(fs::read(m.path(&format!("x{i}"))).unwrap(), b"x");
+    }
+    assert_eq!(m.requests("read"), reads, "pages are kept");
+    assert_eq!(m.requests("release") + m.requests("releasedir") + m.requests("access"), 0);
+    drop((file, log));
+    // Missing names are asked for once.
+    let lookups = m.requests("lookup");
+    for _ in 0..10 {
+        assert!(fs::metadata(m.path("missing")).is_err());
+    }
+    assert!(m.requests("lookup") <= lookups + 1);
+    m.end();
+}
+
+#[test]
+fn large_directories_can_be_read_while_names_go() {
+    let _caches = counting();
+    let Some(m) = Mounted::new() else { return };
+    fs::create_dir(m.path("d")).unwrap();
+    let name = |i: usize| format!("a-name-of-some-length-{i:05}");
+    for i in 0..5000 {
+        fs::write(m.path("d").join(name(i)), b"").unwrap();
+    }
+    let all = names(&m.path("d"));
+    assert_eq!(all.len(), 5000);
+    assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), 5000);
+    // Removes entries, seen and not yet seen, in the middle of the walk.
+    let mut seen = BTreeSet::new();
+    let mut gone = BTreeSet::new();
+    for (n, entry) in fs::read_dir(m.path("d")).unwrap().enumerate() {
+        let entry = entry.unwrap();
+        assert!(seen.insert(entry.file_name()), "{:?} twice", entry.file_name());
+        if n % 3 == 0 {
+            // It may be gone already: names come in batches.
+            let _ = fs::remove_file(entry.path());
+            gone.insert(entry.file_name());
+        }
+        if n == 100 {
+            for i in 4000..4100 {
+                gone.insert(name(i).into());
+                let _ = fs::remove_file(m.path("d").join(name(i)));
+            }
+        }
+    }
+    for i in 0..5000 {
+        let name = OsString::from(name(i));
+        assert!(seen.contains(&name) || gone.contains(&name), "{name:?} was missed");
+    }
+    let left: BTreeSet<_> = names(&m.path("d")).into_iter().collect();
+    assert_eq!(left.len(), 5000 - gone.len());
+    assert!(left.is_disjoint(&gone));
+    // Attributes came with the names.
+    let before = (m.requests("getattr"), m.requests("lookup"));
+    for name in &left {
+        fs::symlink_metadata(m.path("d").join(name)).unwrap();
+    }
+    assert_eq!((m.requests("getattr"), m.requests("lookup")), before);
+    fs::remove_dir_all(m.path("d")).unwrap();
+    eventually("removed files are forgotten", || m.fs.inodes() == 1);
+    m.end();
+}
+
+#[test]
+fn forgotten_inodes_are_balanced() {
+    let _caches = dropping();
+    let Some(m) = Mounted::new() else { return };
+    for i in 0..300 {
+        fs::write(m.path(&format!("f{i}")), b"x").unwrap();
+    }
+    for _ in 0..3 {
+        assert_eq!(names(m.dir.path()).len(), 300);
+        // Names and inodes, not pages: other tests run.
+        fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+    }
+    eventually("lookup counts go down", || {
+        fs::write("/proc/sys/vm/drop_caches", "2").unwrap();
+        m.fs.lookups() == 1
+    });
+    assert_eq!(m.fs.inodes(), 301);
+    assert_eq!(fs::read(m.path("f7")).unwrap(), b"x");
+    m.end();
+}
+
+#[test]
+fn mapped_files_are_coherent() {
+    let _caches = dropping();
+    use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
+    let Some(m) = Mounted::new() else { return };
+    let f = OpenOptions::new().read(true).write(true).create_new(true).open(m.path("map")).unwrap();
+    const LEN: usize = 1 << 20;
+    f.set_len(LEN as u64).unwrap();
+    // SAFETY: a fresh mapping of a file that keeps its length, used through this pointer only
+    // and unmapped at the end.
+    unsafe {
+        let p = mmap(std::ptr::null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &f, 0).unwrap();
+        let bytes = std::slice::from_raw_parts_mut(p.cast::<u8>(), LEN);
+        for (i, b) in bytes.iter_mut().enumerate() {
+            *b = (i % 251) as u8;
+        }
+        f.write_all_at(b"written", 5000).unwrap();
+        assert_eq!(&bytes[5000..5007], b"written");
+        msync(p, LEN, MsyncFlags::SYNC).unwrap();
+        bytes[9000] = 99;
+        munmap(p, LEN).unwrap();
+    }
+    drop(f);
+    fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+    let data = fs::read(m.path("map")).unwrap();
+    assert_eq!(data.len(), LEN);
+    assert_eq!(data[9000], 99);
+    assert_eq!(&data[5000..5007], b"written");
+    assert!(data.iter().enumerate().all(|(i, &b)| (5000..5007).contains(&i) || i == 9000 || b == (i % 251) as u8));
+    m.end();
+}
+
+#[test]
+fn links_nodes_and_unnamed_files() {
+    let _caches = counting();
+    let Some(m) = Mounted::new() else { return };
+    let target = "t".repeat(4000);
+    std::os::unix::fs::symlink(&target, m.path("s")).unwrap();
+    for _ in 0..5 {
+        assert_eq!(fs::read_link(m.path("s")).unwrap().to_str(), Some(&*target));
+    }
+    assert_eq!(m.requests("readlink"), 1, "the kernel keeps targets");
+    rustix::fs::mknodat(CWD, m.path("fifo"), rustix::fs::FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    assert!(fs::metadata(m.path("fifo")).unwrap().file_type().is_fifo());
+    let dev = rustix::fs::makedev(259, 70_000);
+    rustix::fs::mknodat(CWD, m.path("dev"), rustix::fs::FileType::BlockDevice, Mode::from_raw_mode(0o600), dev)
+        .unwrap();
+    assert_eq!(fs::metadata(m.path("dev")).unwrap().rdev(), dev);
+    assert!(File::open(m.path("dev")).is_err(), "mounted nodev");
+
+    // Open-unlinked, then another file of that name.
+    let mut f = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(m.path("u")).unwrap();
+    f.write_all(b"old").unwrap();
+    fs::remove_file(m.path("u")).unwrap();
+    fs::write(m.path("u"), b"new one").unwrap();
+    f.rewind().unwrap();
+    f.write_all(b"OLD").unwrap();
+    f.rewind().unwrap();
+    let mut text = String::new();
+    f.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "OLD");
+    assert_eq!(f.metadata().unwrap().nlink(), 0);
+    assert_eq!(fs::read(m.path("u")).unwrap(), b"new one");
+    drop(f);
+
+    let inodes = m.fs.inodes();
+    let open = || rustix::fs::open(m.dir.path(), OFlags::TMPFILE | OFlags::RDWR, Mode::from_raw_mode(0o640)).unwrap();
+    let mut t = File::from(open());
+    t.write_all(b"temporary").unwrap();
+    assert_eq!(t.metadata().unwrap().nlink(), 0);
+    let proc = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&t));
+    rustix::fs::linkat(CWD, proc, CWD, m.path("named"), AtFlags::SYMLINK_FOLLOW).unwrap();
+    drop(t);
+    assert_eq!(fs::read(m.path("named")).unwrap(), b"temporary");
+    drop(open());
+    eventually("an unnamed file goes when it is closed", || m.fs.inodes() == inodes);
+    m.end();
+}
+
+#[test]
+fn extended_attributes() {
+    let Some(m) = Mounted::new() else { return };
+    let f = m.path("f");
+    fs::write(&f, b"").unwrap();
+    let set = |name: &str, value: &[u8], flags| rustix::fs::setxattr(&f, name, value, flags);
+    let get = |name: &str| {
+        let mut buffer = vec![0u8; 1 << 16];
+        rustix::fs::getxattr(&f, name, &mut buffer[..]).map(|n| buffer[..n].to_vec())
+    };
+    let large = vec![7u8; 60_000];
+    set("user.a", b"1", XattrFlags::CREATE).unwrap();
+    assert_eq!(set("user.a", b"2", XattrFlags::CREATE), Err(Errno::EXIST));
+    set("user.a", b"22", XattrFlags::REPLACE).unwrap();
+    assert_eq!(set("user.b", b"2", XattrFlags::REPLACE), Err(Errno::NODATA));
+    set("trusted.large", &large, XattrFlags::empty()).unwrap();
+    set("user.empty", b"", XattrFlags::empty()).unwrap();
+    assert_eq!(get("user.a").unwrap(), b"22");
+    assert!(get("trusted.large").unwrap() == large);
+    assert_eq!(get("user.empty").unwrap(), b"");
+    assert_eq!(rustix::fs::getxattr(&f, "user.a", &mut [0u8; 1][..]), Err(Errno::RANGE));
+    assert_eq!(rustix::fs::getxattr_query(&f, "user.a"), Ok(2));
+    let mut list = [0u8; 100];
+    let n = rustix::fs::listxattr(&f, &mut list[..]).unwrap();
+    assert_eq!(&list[..n], b"trusted.large\0user.a\0user.empty\0");
+    rustix::fs::removexattr(&f, "user.a").unwrap();
+    assert_eq!(get("user.a"), Err(Errno::NODATA));
+    assert_eq!(rustix::fs::removexattr(&f, "user.a"), Err(Errno::NODATA));
+    // An ACL that nobody enforces is not taken.
+    assert!(set("system.posix_acl_access", &[2, 0, 0, 0], XattrFlags::empty()).is_err());
+    m.end();
+}
+
+#[test]
+fn without_extended_attributes_nobody_asks_for_them() {
+    let Some(m) = Mounted::with(|c| c.xattrs = false) else { return };
+    for i in 0..50 {
+        fs::write(m.path(&format!("f{i}")), b"x").unwrap();
+    }
+    assert!(m.requests("getxattr") <= 1);
+    let set = rustix::fs::setxattr(m.path("f1"), "user.a", b"1", XattrFlags::empty());
+    assert_eq!(set, Err(Errno::OPNOTSUPP));
+    m.end();
+}
+
+#[test]
+fn direct_io() {
+    let Some(m) = Mounted::new() else { return };
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::DIRECT;
+    let f = File::from(rustix::fs::open(m.path("f"), flags, Mode::from_raw_mode(0o644)).unwrap());
+    let data: Vec<u8> = (0..3_000_000u32).map(|i| (i % 253) as u8).collect();
+    f.write_all_at(&data, 0).unwrap();
+    let mut back = vec![0; data.len()];
+    f.read_exact_at(&mut back, 0).unwrap();
+    assert!(back == data);
+    assert!(fs::read(m.path("f")).unwrap() == data);
+    drop(f);
+    m.end();
+}
+
+#[test]
+fn space_is_allocated_punched_sought_and_copied() {
+    let Some(m) = Mounted::new() else { return };
+    let f = OpenOptions::new().read(true).write(true).create_new(true).open(m.path("f")).unwrap();
+    rustix::fs::fallocate(&f, FallocateFlags::empty(), 0, 10 * PAGE).unwrap();
+    assert_eq!(f.metadata().unwrap().len(), 10 * PAGE);
+    assert_eq!(f.metadata().unwrap().blocks(), 10 * PAGE / 512);
+    rustix::fs::fallocate(&f, FallocateFlags::KEEP_SIZE, 10 * PAGE, PAGE).unwrap();
+    assert_eq!(f.metadata().unwrap().len(), 10 * PAGE);
+    f.write_all_at(&[1; 10 * PAGE as usize], 0).unwrap();
+    rustix::fs::fallocate(&f, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 2 * PAGE, 3 * PAGE).unwrap();
+    rustix::fs::fallocate(&f, FallocateFlags::ZERO_RANGE, 100, 100).unwrap();
+    assert_eq!(
+        rustix::fs::fallocate(&f, FallocateFlags::COLLAPSE_RANGE, 0, PAGE),
+        Err(Errno::OPNOTSUPP),
+        "refused cleanly"
+    );
+    let mut expected = vec![1u8; 10 * PAGE as usize];
+    expected[2 * PAGE as usize..5 * PAGE as usize].fill(0);
+    expected[100..200].fill(0);
+    assert!(fs::read(m.path("f")).unwrap() == expected);
+    let seek = |to| rustix::fs::seek(&f, to);
+    assert_eq!(seek(SeekFrom::Hole(0)), Ok(2 * PAGE));
+    assert_eq!(seek(SeekFrom::Data(2 * PAGE)), Ok(5 * PAGE));
+    assert_eq!(seek(SeekFrom::Hole(5 * PAGE)), Ok(10 * PAGE));
+    assert_eq!(seek(SeekFrom::Data(10 * PAGE)), Err(Errno::NXIO));
+
+    let to = OpenOptions::new().read(true).write(true).create_new(true).open(m.path("to")).unwrap();
+    let (mut from_at, mut to_at) = (10, 5000);
+    let copied = rustix::fs::copy_file_range(&f, Some(&mut from_at), &to, Some(&mut to_at), 30_000).unwrap();
+    assert_eq!(copied, 30_000);
+    let mut copy = vec![0u8; 30_000];
+    to.read_exact_at(&mut copy, 5000).unwrap();
+    assert!(copy == expected[10..30_010]);
+    assert_eq!(to.metadata().unwrap().len(), 35_000);
+    assert!(m.requests("copy_file_range") + m.requests("copy_file_range_64") >= 1);
+    drop((f, to));
+    m.end();
+}
+
+#[test]
+fn attributes_are_set_and_shown() {
+    let _caches = counting();
+    let Some(m) = Mounted::new() else { return };
+    let p = m.path("f");
+    fs::write(&p, vec![3u8; 10_000]).unwrap();
+    let f = OpenOptions::new().write(true).open(&p).unwrap();
+    f.set_len(5000).unwrap();
+    f.set_len(9000).unwrap();
+    let data = fs::read(&p).unwrap();
+    assert!(data.len() == 9000 && data[..5000].iter().all(|&b| b == 3) && data[5000..].iter().all(|&b| b == 0));
+    let time = |secs, nanos| rustix::fs::Timespec { tv_sec: secs, tv_nsec: nanos };
+    for (a, w) in [((-5, 999_999_999), (5_000_000_000, 1)), ((0, 0), (1, 2))] {
+        let times = rustix::fs::Timestamps { last_access: time(a.0, a.1), last_modification: time(w.0, w.1) };
+        rustix::fs::utimensat(CWD, &p, &times, AtFlags::empty()).unwrap();
+        let st = fs::metadata(&p).unwrap();
+        assert_eq!((st.atime(), st.atime_nsec()), a);
+        assert_eq!((st.mtime(), st.mtime_nsec()), w);
+    }
+    let now = time(0, rustix::fs::UTIME_NOW as _);
+    let times = rustix::fs::Timestamps { last_access: now, last_modification: time(0, rustix::fs::UTIME_OMIT as _) };
+    rustix::fs::utimensat(CWD, &p, &times, AtFlags::empty()).unwrap();
+    let st = fs::metadata(&p).unwrap();
+    assert!(st.atime() > 1_000_000_000 && st.mtime() == 1);
+    let flags = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    let sx = rustix::fs::statx(CWD, &p, AtFlags::empty(), flags).unwrap();
+    assert!(StatxFlags::from_bits_retain(sx.stx_mask).contains(StatxFlags::BTIME));
+    assert!(sx.stx_btime.tv_sec > 1_000_000_000);
+    assert_eq!(sx.stx_size, 9000);
+    assert_eq!(sx.stx_blksize, 65536);
+    fs::set_permissions(&p, fs::Permissions::from_mode(0o4751)).unwrap();
+    assert_eq!(fs::metadata(&p).unwrap().mode() & 0o7777, 0o4751);
+    let st = rustix::fs::statfs(m.dir.path()).unwrap();
+    assert_eq!((st.f_blocks, st.f_namelen), (1 << 20, 255));
+    let calls = m.requests("getattr") + m.requests("statx");
+    for _ in 0..10 {
+        fs::metadata(&p).unwrap();
+    }
+    assert_eq!(m.requests("getattr") + m.requests("statx"), calls, "attributes are kept");
+    drop(f);
+    m.end();
+}
+
+/// Runs `script` in a shell as nobody.
+fn as_nobody(script: &str) -> String {
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(script).uid(65534).gid(65534).current_dir("/");
+    let output = shell.output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+#[test]
+fn setid_bits_go_when_others_write() {
+    let _caches = counting();
+    let Some(m) = Mounted::new() else { return };
+    fs::set_permissions(m.dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let p = m.path("f");
+    let mode = || fs::metadata(&p).unwrap().mode() & 0o7777;
+    let again = |mode| {
+        fs::write(&p, vec![1u8; 100]).unwrap();
+        fs::set_permissions(&p, fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(fs::metadata(&p).unwrap().mode() & 0o7777, mode);
+    };
+    let path = p.display();
+    again(0o6777);
+    assert_eq!(as_nobody(&format!("printf x >> {path}; stat -c %a {path}")), "777\n");
+    assert_eq!(mode(), 0o777, "a write");
+    again(0o6767);
+    assert_eq!(as_nobody(&format!("printf x >> {path}")), "");
+    assert_eq!(mode(), 0o2767, "mandatory locking is not set-group-id");
+    again(0o6777);
+    assert_eq!(as_nobody(&format!(": > {path}")), "");
+    assert_eq!(mode(), 0o777, "a truncation");
+    again(0o6777);
+    assert_eq!(as_nobody(&format!("truncate -s 5 {path}")), "");
+    assert_eq!(mode(), 0o777, "another truncation");
+    again(0o6777);
+    std::os::unix::fs::chown(&p, Some(5), None).unwrap();
+    assert_eq!(mode(), 0o777, "a chown");
+    again(0o6777);
+    fs::OpenOptions::new().append(true).open(&p).unwrap().write_all(b"root").unwrap();
+    assert_eq!(mode(), 0o6777, "root may");
+    assert_eq!(as_nobody(&format!("fallocate -l 50000 {path}")), "");
+    assert_eq!(mode(), 0o777, "fallocate");
+    // And the kernel checks permissions.
+    fs::set_permissions(&p, fs::Permissions::from_mode(0o600)).unwrap();
+    assert!(as_nobody(&format!("cat {path}")).contains("Permission denied"));
+    // A file with capabilities loses them, and writes ask for them once.
+    fs::write(m.path("plain"), b"").unwrap();
+    let asked = m.requests("getxattr");
+    let mut f = OpenOptions::new().append(true).open(m.path("plain")).unwrap();
+    for _ in 0..50 {
+        f.write_all(b"x").unwrap();
+    }
+    assert!(m.requests("getxattr") <= asked + 1);
+    drop(f);
+    m.end();
+}
+
+#[test]
+fn syncs_reach_the_file_system() {
+    let Some(m) = Mounted::new() else { return };
+    let f = File::create(m.path("f")).unwrap();
+    f.sync_all().unwrap();
+    f.sync_data().unwrap();
+    fs::create_dir(m.path("d")).unwrap();
+    File::open(m.path("d")).unwrap().sync_all().unwrap();
+    drop(f);
+    assert_eq!(m.fs.syncs.load(SeqCst), 3);
+    File::open(m.dir.path()).unwrap().sync_all().unwrap();
+    assert_eq!(m.fs.syncs.load(SeqCst), 1_000_003, "fsync of the root is a sync of everything");
+    eventually("work that piled up is done", || !m.fs.dirty.load(SeqCst));
+    assert!(m.fs.background_calls.load(SeqCst) >= 2);
+    m.end();
+}
+
+#[test]
+fn a_panic_is_eio_and_a_slow_request_stops_nobody() {
+    let Some(m) = Mounted::new() else { return };
+    for _ in 0..3 {
+        assert_eq!(fs::metadata(m.path("panics")).unwrap_err().raw_os_error(), Some(5));
+    }
+    // In a directory of its own: the kernel locks a directory while it looks up.
+    fs::create_dir(m.path("d")).unwrap();
+    let slow = m.path("d/sleeps");
+    let sleeper = std::thread::spawn(move || fs::metadata(slow).is_err());
+    std::thread::sleep(Duration::from_millis(100));
+    let begun = Instant::now();
+    for i in 0..100 {
+        fs::write(m.path(&format!("f{i}")), b"x").unwrap();
+    }
+    assert!(begun.elapsed() < Duration::from_millis(700), "{:?}", begun.elapsed());
+    assert!(sleeper.join().unwrap());
+    // A caller killed while it waits leaves nothing behind.
+    let mut cat = Command::new("cat").arg(m.path("d/sleeps")).stderr(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    cat.kill().unwrap();
+    cat.wait().unwrap();
+    assert!(fs::metadata(m.path("f7")).is_ok());
+    m.end();
+}
+
+#[test]
+fn many_threads_at_once() {
+    let Some(m) = Mounted::with(|c| c.threads = 6) else { return };
+    std::thread::scope(|scope| {
+        for t in 0..8u8 {
+            let m = &m;
+            scope.spawn(move || {
+                let dir = m.path(&format!("t{t}"));
+                fs::create_dir(&dir).unwrap();
+                for i in 0..200 {
+                    let data = vec![t; 1 + i * 97];
+                    fs::write(dir.join(format!("{i}")), &data).unwrap();
+                    if i % 10 == 0 {
+                        File::open(dir.join(format!("{i}"))).unwrap().sync_all().unwrap();
+                    }
+                    assert!(fs::read(dir.join(format!("{i}"))).unwrap() == data);
+                }
+                assert_eq!(names(&dir).len(), 200);
+                fs::remove_dir_all(&dir).unwrap();
+            });
+        }
+    });
+    eventually("removed files are forgotten", || m.fs.inodes() == 1);
+    m.end();
+}
+
+#[test]
+fn the_kernels_write_back_cache() {
+    let _caches = dropping();
+    let Some(m) = Mounted::with(|c| c.writeback_cache = true) else { return };
+    let p = m.path("f");
+    let mut f = OpenOptions::new().create_new(true).append(true).open(&p).unwrap();
+    for i in 0..1000 {
+        writeln!(f, "line {i:05}").unwrap();
+    }
+    assert_eq!(fs::metadata(&p).unwrap().len(), 11_000);
+    f.sync_all().unwrap();
+    assert!(m.requests("write") < 100);
+    drop(f);
+    fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+    assert_eq!(fs::read_to_string(&p).unwrap().lines().nth(999), Some("line 00999"));
+    let st = fs::metadata(&p).unwrap();
+    assert!(st.mtime() > 1_000_000_000);
+    fs::write(m.path("g"), b"unsynced").unwrap();
+    let fs = m.end();
+    use arbor_base::vfs::Ino;
+    let g = fs.lookup(fs.root(), b"g").unwrap().ino;
+    let mut data = [0u8; 8];
+    assert_eq!((fs.read(g, 0, &mut data).unwrap(), &data), (8, b"unsynced"), "unmounting writes it back");
+    assert!(fs.getattr(Ino(77)).is_ok());
+}
+
+#[test]
+fn what_a_mount_looks_like() {
+    let Some(m) = Mounted::with(|c| {
+        c.read_only = true;
+        c.nfs_export = true;
+    }) else {
+        return;
+    };
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = table.lines().find(|l| l.split(' ').nth(4) == m.dir.path().to_str()).unwrap();
+    assert!(line.contains("- fuse.arbor /image,\\040of\\134\\040a\\040test ro"), "{line}");
+    assert!(line.contains("ro,nosuid,nodev") && line.contains("default_permissions,allow_other"), "{line}");
+    let st = fs::metadata(m.dir.path()).unwrap();
+    let (major, minor) = (rustix::fs::major(st.dev()), rustix::fs::minor(st.dev()));
+    let ahead = fs::read_to_string(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb")).unwrap();
+    assert_eq!(ahead.trim(), "1024");
+    assert_eq!(fs::write(m.path("f"), b"").unwrap_err().raw_os_error(), Some(30));
+    // A second mount there is refused, and a failed test leaves this one.
+    let other = Arc::new(MemFs::new());
+    let again = arbor_fuse::mount(other.clone(), m.dir.path(), &MountConfig::default());
+    assert_eq!(again.err().unwrap().kind(), std::io::ErrorKind::ResourceBusy);
+    assert!(other.unmounted.load(SeqCst), "what could not be mounted is unmounted");
+    m.end();
+}
+
+#[test]
+fn a_busy_mount_is_not_unmounted_but_can_be_detached_and_aborted() {
+    let Some(mut m) = Mounted::new() else { return };
+    let mut f = File::create(m.path("f")).unwrap();
+    let session = m.session.take().unwrap();
+    let unmounter = session.unmounter();
+    assert_eq!(unmounter.unmount().unwrap_err().kind(), std::io::ErrorKind::ResourceBusy);
+    assert_eq!(arbor_fuse::unmount(m.dir.path(), true).unwrap_err().kind(), std::io::ErrorKind::ResourceBusy);
+    unmounter.detach().unwrap();
+    assert!(!is_mounted(m.dir.path()));
+    f.write_all(b"still works").unwrap();
+    unmounter.abort();
+    session.wait().unwrap();
+    assert!(f.write_all(b"no more").is_err());
+    assert!(m.fs.unmounted.load(SeqCst));
+}
+
+/// What [`Server`] runs in a process of its own.
+#[test]
+#[ignore = "run by other tests, as a server"]
+fn server_process() {
+    let Some(dir) = std::env::var_os("ARBOR_FUSE_TEST_DIR") else { return };
+    let options = std::env::var("ARBOR_FUSE_TEST_OPTIONS").unwrap_or_default();
+    let (mut config, rest) = arbor_fuse::parse_options(&Options::parse(&options)).unwrap();
+    assert_eq!(rest, Options::default());
+    config.source = "image".into();
+    config.handle_signals = true;
+    if let Some(device) = std::env::var_os("ARBOR_FUSE_TEST_DEVICE") {
+        config.source = device.clone();
+        config.block_device = Some(device.into());
+    }
+    let fs = Arc::new(MemFs::new());
+    let session = arbor_fuse::mount(fs.clone(), dir.as_ref(), &config).unwrap();
+    session.ready().unwrap();
+    let counters = session.counters();
+    eprintln!("READY");
+    session.wait().unwrap();
+    eprintln!("served {:?}", counters.get());
+    // Slow enough that who does not wait would notice.
+    std::thread::sleep(Duration::from_millis(300));
+    eprintln!("UNMOUNTED {} synced {}", fs.unmounted.load(SeqCst), fs.syncs.load(SeqCst));
+}
+
+/// A server in another process.
+struct Server {
+    child: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStderr>>,
+    dir: PathBuf,
+}
+
+impl Server {
+    fn start(dir: &Path, change: impl FnOnce(&mut Command)) -> Server {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "server_process", "--ignored", "--nocapture"]);
+        command.env("ARBOR_FUSE_TEST_DIR", dir).stdout(Stdio::null()).stderr(Stdio::piped());
+        change(&mut command);
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let mut server = Server { child, lines, dir: dir.to_path_buf() };
+        server.expect("READY");
+        server
+    }
+
+    fn expect(&mut self, text: &str) -> String {
+        let mut all = String::new();
+        for line in &mut self.lines {
+            let line = line.unwrap();
+            if line.starts_with(text) {
+                return line;
+            }
+            all += &(line + "\n");
+        }
+        panic!("the server did not say {text}: {all}");
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.child.try_wait().is_ok_and(|s| s.is_none()) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+        let _ = arbor_fuse::clean_stale(&self.dir);
+    }
+}
+
+#[test]
+fn sigterm_unmounts() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(dir.path(), |_| {});
+    fs::write(dir.path().join("f"), b"x").unwrap();
+    server.signal(rustix::process::Signal::TERM);
+    assert_eq!(server.expect("UNMOUNTED"), "UNMOUNTED true synced 0");
+    assert!(server.child.wait().unwrap().success());
+    assert!(!is_mounted(dir.path()));
+}
+
+#[test]
+fn two_sigterms_end_a_busy_mount() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(dir.path(), |_| {});
+    let f = File::create(dir.path().join("f")).unwrap();
+    server.signal(rustix::process::Signal::TERM);
+    server.expect("arbor: ");
+    eventually("it is detached", || !is_mounted(dir.path()));
+    f.write_all_at(b"grace", 0).unwrap();
+    server.signal(rustix::process::Signal::INT);
+    assert_eq!(server.expect("UNMOUNTED"), "UNMOUNTED true synced 1000000");
+    assert!(server.child.wait().unwrap().success());
+}
+
+#[test]
+fn unmount_waits_for_the_server() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(dir.path(), |_| {});
+    fs::write(dir.path().join("f"), b"x").unwrap();
+    let record = arbor_fuse::mounts().into_iter().find(|r| r.mountpoint == dir.path()).unwrap();
+    assert_eq!((record.pid, record.image.to_str()), (server.child.id(), Some("image")));
+    arbor_fuse::unmount(dir.path(), true).unwrap();
+    assert_eq!(server.expect("UNMOUNTED"), "UNMOUNTED true synced 1000000", "and it syncs first");
+    assert!(!is_mounted(dir.path()));
+    assert!(!arbor_fuse::mounts().iter().any(|r| r.mountpoint == dir.path()));
+    assert!(server.child.wait().unwrap().success());
+}
+
+#[test]
+fn a_stale_mount_is_taken_off() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for round in 0..2 {
+        let mut server = Server::start(dir.path(), |_| {});
+        server.child.kill().unwrap();
+        server.child.wait().unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap_err().raw_os_error(), Some(107), "stale");
+        if round == 0 {
+            // The next round's mount cleans, and makes the directory too.
+            std::mem::forget(server);
+        } else {
+            assert!(arbor_fuse::clean_stale(dir.path()).unwrap());
+            assert!(!arbor_fuse::clean_stale(dir.path()).unwrap());
+        }
+    }
+    assert!(!is_mounted(dir.path()));
+    let missing = dir.path().join("a/b");
+    let mut server = Server::start(&missing, |_| {});
+    server.signal(rustix::process::Signal::TERM);
+    server.expect("UNMOUNTED true");
+}
+
+#[test]
+fn ordinary_users_mount_by_fusermount() {
+    if !can_mount() {
+        return;
+    }
+    let everybodys = fs::metadata("/dev/fuse").is_ok_and(|st| st.mode() & 0o666 == 0o666);
+    if !everybodys || Command::new("fusermount3").arg("-V").output().is_err() {
+        eprintln!("NOT RUN: this test needs fusermount3, and a /dev/fuse that is open to everybody");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).unwrap();
+    let mut server = Server::start(dir.path(), |c| {
+        c.uid(65534).gid(65534).env_remove("XDG_RUNTIME_DIR");
+    });
+    let at = dir.path().display();
+    assert_eq!(as_nobody(&format!("cat {at}/f 2>/dev/null; ls {at} | wc -l")), "0\n");
+    assert_eq!(fs::read_dir(dir.path()).unwrap_err().raw_os_error(), Some(13), "not even root may look");
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = table.lines().find(|l| l.split(' ').nth(4) == dir.path().to_str()).unwrap();
+    assert!(line.contains("nosuid,nodev") && line.contains("- fuse.arbor image "), "{line}");
+    server.signal(rustix::process::Signal::TERM);
+    server.expect("UNMOUNTED true");
+    assert!(server.child.wait().unwrap().success());
+    assert!(!is_mounted(dir.path()));
+}
+
+#[test]
+fn block_devices_get_syncfs_and_a_umount_that_waits() {
+    if !can_mount() {
+        return;
+    }
+    let image = tempfile::NamedTempFile::new().unwrap();
+    image.as_file().set_len(1 << 20).unwrap();
+    let losetup = Command::new("losetup").args(["-f", "--show"]).arg(image.path()).output();
+    let Some(output) = losetup.ok().filter(|o| o.status.success()) else {
+        eprintln!("NOT RUN: this test needs a loop device");
+        return;
+    };
+    struct Loop(String);
+    impl Drop for Loop {
+        fn drop(&mut self) {
+            let _ = Command::new("losetup").arg("-d").arg(&self.0).status();
+        }
+    }
+    let device = Loop(String::from_utf8(output.stdout).unwrap().trim().to_string());
+    let dir = tempfile::tempdir().unwrap();
+    let mut server = Server::start(dir.path(), |c| {
+        c.env("ARBOR_FUSE_TEST_DEVICE", &device.0);
+    });
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let line = table.lines().find(|l| l.split(' ').nth(4) == dir.path().to_str()).unwrap();
+    assert!(line.contains(&format!("- fuseblk.arbor {} ", device.0)), "{line}");
+    let f = File::create(dir.path().join("f")).unwrap();
+    rustix::fs::syncfs(&f).unwrap();
+    drop(f);
+    rustix::mount::unmount(dir.path(), rustix::mount::UnmountFlags::empty()).unwrap();
+    let said = server.expect("UNMOUNTED true synced ");
+    assert!(said.rsplit(' ').next().unwrap().parse::<u64>().unwrap() >= 1_000_000, "{said}");
+    assert!(server.child.wait().unwrap().success());
+}

@@ -1,0 +1,667 @@
+//! The only file that orders writes: transactions, the in-core log, group commit, write-back in
+//! place, the bitmap daemon (section 4 of the paper).
+//!
+//! | transition | function |
+//! |---|---|
+//! | clean buffer -> changed by the open transaction | [`Core::write`], [`Core::init`] |
+//! | transaction -> committed in core, buffers pinned | [`Core::commit`] |
+//! | committed in core -> on disk, buffers unpinned | [`Volume::flush_log`] |
+//! | logged and dirty -> in place, tail moves | [`Volume::checkpoint`] |
+//! | marked free -> free in the bitmap | [`Core::bitmap_daemon`] |
+//!
+//! Invariants:
+//!
+//! * **YFS-C1** a buffer is written in place only when the record with its last change is durable
+//!   (write-ahead).
+//! * **YFS-C2** a record is written only after the data that its transactions made reachable is
+//!   durable (dependent data blocks).
+//! * **YFS-C3** records become durable in the order of their transactions: a record names its
+//!   predecessor, recovery follows the chain.
+//! * **YFS-C4** log space is used again only when a durable anchor lies behind it.
+//! * **YFS-C5** an extent is allocatable again only when the record that marked it free is durable.
+
+use crate::format::*;
+use crate::mount::{Core, Volume, Want};
+use crate::recover;
+use arbor_base::cache::{Name, cluster};
+use arbor_base::device::{Buf, Kind, Request};
+use arbor_base::layout::crc_without;
+use arbor_base::vfs::{Errno, Error, Result, Time};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeSet, VecDeque};
+use std::mem::offset_of;
+use std::sync::atomic::Ordering::Relaxed;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Number of a log record since mount; records become durable in this order.
+pub(crate) type Rec = u64;
+
+/// What is known of a metadata buffer that differs from its place on the device.
+pub(crate) struct Dirty {
+    seal: Seal,
+    kind: Kind,
+    /// First record with a change that is not in place.
+    first: Rec,
+    /// Last record with a change.
+    last: Rec,
+    lo: usize,
+    hi: usize,
+    /// First record with a change made since the write in flight began, and its range.
+    again: Option<(Rec, usize, usize)>,
+}
+
+#[derive(Default)]
+struct Item {
+    init: bool,
+    seal: Option<Seal>,
+    ranges: Vec<(usize, usize)>,
+}
+
+/// The open transaction: log items by buffer, free items.
+#[derive(Default)]
+pub(crate) struct Tx {
+    pub open: bool,
+    tid: u32,
+    order: Vec<u64>,
+    items: FxHashMap<u64, Item>,
+    deleted: Vec<(u64, usize)>,
+    marked: Vec<Extent>,
+    unmarked: Vec<Extent>,
+}
+
+struct Sealed {
+    rec: Rec,
+    entries: Vec<u8>,
+    count: u32,
+}
+
+/// The log: in-core buffers and the circular area on disk.
+pub(crate) struct Log {
+    /// Byte where the area starts on the log device.
+    start: u64,
+    sectors: u32,
+    open: Vec<u8>,
+    open_count: u32,
+    open_rec: Rec,
+    pub open_since: Option<Time>,
+    active: VecDeque<Sealed>,
+    idle: Vec<Vec<u8>>,
+    cycle: u32,
+    head: u32,
+    prev: Lsn,
+    /// Records on disk that may still be needed: number, LSN, LSN of the one before.
+    on_disk: VecDeque<(Rec, Lsn, Lsn)>,
+    pub durable: Rec,
+    anchor_seq: u64,
+    /// Tail as the durable anchor has it.
+    anchor_tail: Lsn,
+    /// Bytes a record may have before a new one is begun.
+    seal_at: usize,
+    /// Most bytes one transaction may log.
+    pub max_tx: usize,
+    sync_list: BTreeSet<(Rec, u64)>,
+    deleted: VecDeque<(Rec, u64)>,
+    pub bytes_logged: u64,
+    pub records: u64,
+    pub transactions: u64,
+}
+
+impl Log {
+    pub fn max_tx(geom: &Geom) -> usize {
+        96 * 1024 + 16 * geom.block_size()
+    }
+
+    /// Smallest log area in bytes: YFS-C4 with room for a transaction of the greatest size.
+    pub fn min_bytes(geom: &Geom) -> u64 {
+        6 * Log::max_tx(geom) as u64
+    }
+
+    pub fn new(geom: &Geom, sb: &SuperBlock, cycle: u32, anchor_seq: u64) -> Log {
+        let area = sb.log_sectors.get() * SECTOR;
+        Log {
+            start: sb.log_start.get() * SECTOR,
+            sectors: sb.log_sectors.get() as u32,
+            open: Vec::new(),
+            open_count: 0,
+            open_rec: 1,
+            open_since: None,
+            active: VecDeque::new(),
+            idle: Vec::new(),
+            cycle,
+            head: LOG_FIRST,
+            prev: Lsn(0),
+            on_disk: VecDeque::new(),
+            durable: 0,
+            anchor_seq,
+            anchor_tail: Lsn::new(cycle, LOG_FIRST),
+            seal_at: (area as usize / 16).clamp(16 * 1024, 256 * 1024),
+            max_tx: Log::max_tx(geom),
+            sync_list: BTreeSet::new(),
+            deleted: VecDeque::new(),
+            bytes_logged: 0,
+            records: 0,
+            transactions: 0,
+        }
+    }
+
+    /// Record that the next commit goes into.
+    pub fn current(&self) -> Rec {
+        self.open_rec
+    }
+
+    pub fn has_pending(&self) -> bool {
+        self.open_count > 0 || !self.active.is_empty()
+    }
+
+    /// Whether full log buffers wait for the log daemon.
+    pub fn has_full(&self) -> bool {
+        !self.active.is_empty()
+    }
+
+    fn free_sectors(&self) -> u32 {
+        let (tail, head) = (self.anchor_tail.sector(), self.head);
+        if self.anchor_tail.cycle() == self.cycle {
+            (self.sectors - head) + (tail - LOG_FIRST)
+        } else {
+            tail.saturating_sub(head)
+        }
+    }
+
+    pub fn used_bytes(&self) -> u64 {
+        u64::from(self.sectors - LOG_FIRST - self.free_sectors()) * SECTOR
+    }
+
+    pub fn area_bytes(&self) -> u64 {
+        u64::from(self.sectors - LOG_FIRST) * SECTOR
+    }
+
+    /// Whether another transaction is sure to find room: what is in core, what it may add, and
+    /// what wrapping around may waste.
+    fn has_room(&self) -> bool {
+        let pending: usize = self.open.len() + self.active.iter().map(|s| s.entries.len() + 1024).sum::<usize>();
+        let need = pending + self.max_tx + 2 * (self.seal_at + self.max_tx) + 4096;
+        u64::from(self.free_sectors()) * SECTOR > need as u64
+    }
+
+    fn seal(&mut self) {
+        if self.open_count == 0 {
+            return;
+        }
+        let fresh = self.idle.pop().unwrap_or_default();
+        let entries = std::mem::replace(&mut self.open, fresh);
+        self.active.push_back(Sealed { rec: self.open_rec, entries, count: self.open_count });
+        self.open_rec += 1;
+        self.open_count = 0;
+        self.open_since = None;
+    }
+
+    fn entry(&mut self, head: LogEntry, data: &[u8]) {
+        self.open.extend_from_slice(head.as_bytes());
+        self.open.extend_from_slice(data);
+        self.open_count += 1;
+    }
+
+    /// Turns sealed buffers into writes at the head of the log.
+    fn place(&mut self, fsid: u64, secs: i64) -> Result<(Vec<Request>, Rec)> {
+        let mut writes = Vec::new();
+        let mut last = self.durable;
+        while let Some(s) = self.active.pop_front() {
+            let total = RECORD_HEAD + s.entries.len();
+            let sectors = (total.div_ceil(SECTOR as usize)) as u32;
+            if self.head + sectors > self.sectors {
+                self.cycle += 1;
+                self.head = LOG_FIRST;
+            }
+            let lsn = Lsn::new(self.cycle, self.head);
+            if self.cycle != self.anchor_tail.cycle() && self.head + sectors > self.anchor_tail.sector() {
+                return Err(Error::refused("the log is full: a transaction exceeded its reservation"));
+            }
+            let bytes = record(&s, lsn, self.prev, fsid, secs);
+            self.bytes_logged += bytes.len() as u64;
+            self.records += 1;
+            writes.push(Request::write(Kind::Log, self.start + u64::from(self.head) * SECTOR, vec![bytes.into()]));
+            self.on_disk.push_back((s.rec, lsn, self.prev));
+            self.prev = lsn;
+            self.head += sectors;
+            last = s.rec;
+            let mut buf = s.entries;
+            buf.clear();
+            if self.idle.len() < 8 {
+                self.idle.push(buf);
+            }
+        }
+        Ok((writes, last))
+    }
+}
+
+fn record(s: &Sealed, lsn: Lsn, prev: Lsn, fsid: u64, secs: i64) -> Vec<u8> {
+    let head = LogHeader {
+        magic: RECORD_MAGIC.into(),
+        fsid: fsid.into(),
+        lsn: lsn.0.into(),
+        prev: prev.0.into(),
+        len: (s.entries.len() as u32).into(),
+        count: s.count.into(),
+        time: secs.into(),
+        ..LogHeader::default()
+    };
+    let total = RECORD_HEAD + s.entries.len();
+    let mut bytes = Vec::with_capacity(total.next_multiple_of(SECTOR as usize));
+    bytes.extend_from_slice(head.as_bytes());
+    bytes.extend_from_slice(&s.entries);
+    let at = offset_of!(LogHeader, crc);
+    let crc = crc_without(&bytes, at).unwrap_or(0);
+    bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+    bytes.resize(total.next_multiple_of(SECTOR as usize), 0);
+    bytes
+}
+
+impl Core {
+    /// Starts a transaction: after it nothing may fail but the device. Asks the caller to make
+    /// room first if the log or the cache has none (reservation, 4.3).
+    pub fn begin(&mut self) -> Result<()> {
+        debug_assert!(!self.tx.open, "transactions do not nest");
+        if !self.log.has_room() {
+            self.want = Some(Want::LogSpace);
+            return Err(Errno::EAGAIN.into());
+        }
+        self.tx.open = true;
+        self.tx.tid = self.tx.tid.wrapping_add(1);
+        self.blocking = true;
+        Ok(())
+    }
+
+    fn item(&mut self, addr: Daddr, seal: Seal) -> &mut Item {
+        debug_assert!(self.tx.open, "metadata changes only inside a transaction");
+        let tx = &mut self.tx;
+        let item = tx.items.entry(addr.0).or_default();
+        if item.seal.is_none() {
+            item.seal = Some(seal);
+            tx.order.push(addr.0);
+        }
+        item
+    }
+
+    /// Changes bytes of a metadata buffer that is in the cache. Bytes that stay the same at both
+    /// ends are not logged.
+    pub fn write(&mut self, addr: Daddr, seal: Seal, at: usize, bytes: &[u8]) -> Result<()> {
+        let name = Name::Block(addr.0);
+        let Some(old) = self.cache.peek(name).and_then(|b| b.get(at..at + bytes.len())) else {
+            return Err(Error::refused(format!("bug: write of {} bytes at {at} of buffer {addr:?}", bytes.len())));
+        };
+        let same = old.iter().zip(bytes).take_while(|(a, b)| a == b).count();
+        if same == bytes.len() {
+            return Ok(());
+        }
+        let tail = old.iter().zip(bytes).rev().take_while(|(a, b)| a == b).count();
+        let (lo, hi) = (at + same, at + bytes.len() - tail);
+        let new = &bytes[same..bytes.len() - tail];
+        self.cache.modify(name, |b| b[lo..hi].copy_from_slice(new));
+        let item = self.item(addr, seal);
+        match item.ranges.iter_mut().find(|(a, b)| lo <= *b + LOG_ENTRY && *a <= hi + LOG_ENTRY) {
+            Some(r) => *r = (r.0.min(lo), r.1.max(hi)),
+            None => item.ranges.push((lo, hi)),
+        }
+        Ok(())
+    }
+
+    /// A new metadata buffer of zeros.
+    pub fn init(&mut self, addr: Daddr, seal: Seal, len: usize) {
+        let name = Name::Block(addr.0);
+        self.cache.remove(name);
+        self.cache.insert(name, std::sync::Arc::new(vec![0; len]));
+        self.cache.modify(name, |_| ());
+        if let Some(d) = self.dirty.remove(&addr.0) {
+            self.log.sync_list.remove(&(d.first, addr.0));
+        }
+        let item = self.item(addr, seal);
+        item.init = true;
+        item.ranges.clear();
+    }
+
+    /// A new metadata block with its header.
+    pub fn init_block(&mut self, addr: Daddr, kind: BlockType, owner: u64, len: usize) -> Result<()> {
+        self.init(addr, Seal::Block, len);
+        let head = BlockHeader {
+            magic: (kind as u32).into(),
+            crc: 0.into(),
+            fsid: self.geom.fsid.into(),
+            addr: addr.0.into(),
+            owner: owner.into(),
+            len: (len as u32).into(),
+            reserved: 0.into(),
+        };
+        self.write(addr, Seal::Block, 0, head.as_bytes())
+    }
+
+    /// Deletes a metadata buffer; recovery ignores what the log has for it before this.
+    pub fn delete_buffer(&mut self, addr: Daddr, len: usize) {
+        if let Some(item) = self.tx.items.remove(&addr.0) {
+            drop(item);
+            self.tx.order.retain(|a| *a != addr.0);
+        }
+        self.tx.deleted.push((addr.0, len));
+    }
+
+    /// Marks an extent free: the bitmap follows when this transaction is on disk (4.4).
+    pub fn mark_free(&mut self, extent: Extent) {
+        self.tx.marked.push(extent);
+    }
+
+    /// Ends the transaction: its changes go to the in-core log, its buffers are pinned by it.
+    pub fn commit(&mut self, now: Time) {
+        let rec = self.log.open_rec;
+        let tid = self.tx.tid;
+        let order = std::mem::take(&mut self.tx.order);
+        let mut items = std::mem::take(&mut self.tx.items);
+        let empty = order.is_empty() && self.tx.deleted.is_empty() && self.tx.marked.is_empty();
+        let before = self.log.open.len();
+        for addr in &order {
+            if let Some(item) = items.remove(addr) {
+                self.log_item(*addr, &item, tid, rec);
+            }
+        }
+        let entry = |kind: EntryType, addr: u64, len: u32| LogEntry {
+            kind: kind as u8,
+            tid: tid.into(),
+            addr: addr.into(),
+            len: len.into(),
+            ..LogEntry::default()
+        };
+        for (addr, len) in std::mem::take(&mut self.tx.deleted) {
+            self.log.entry(entry(EntryType::Deleted, addr, len as u32), &[]);
+            self.log.deleted.push_back((rec, addr));
+            // It may hold changes that were not logged: it must not reach its place before the
+            // record that deletes it is durable, and then it is forgotten.
+            if let Some(d) = self.dirty.get_mut(&addr) {
+                d.last = rec;
+            }
+        }
+        for e in std::mem::take(&mut self.tx.marked) {
+            self.log.entry(entry(EntryType::MarkFree, e.start.0, e.len), &[]);
+            self.marked_frags += u64::from(e.len);
+            self.marked.push_back((rec, e));
+        }
+        for e in std::mem::take(&mut self.tx.unmarked) {
+            self.log.entry(entry(EntryType::UnmarkFree, e.start.0, e.len), &[]);
+        }
+        if !empty {
+            self.log.entry(entry(EntryType::Commit, 0, 0), &[]);
+            self.log.transactions += 1;
+            self.log.open_since.get_or_insert(now);
+            let logged = self.log.open.len() - before;
+            debug_assert!(logged <= self.log.max_tx, "a transaction logged {logged} bytes");
+            if self.log.open.len() >= self.log.seal_at {
+                self.log.seal();
+            }
+        }
+        self.tx.items = items;
+        self.tx.order = order;
+        self.tx.order.clear();
+        self.tx.open = false;
+        self.blocking = false;
+    }
+
+    fn log_item(&mut self, addr: u64, item: &Item, tid: u32, rec: Rec) {
+        let Some(bytes) = self.cache.peek(Name::Block(addr)).cloned() else { return };
+        let seal = item.seal.unwrap_or(Seal::Block);
+        let entry = |kind: EntryType, at: usize, len: usize| LogEntry {
+            kind: kind as u8,
+            seal: seal as u8,
+            reserved: 0.into(),
+            tid: tid.into(),
+            addr: addr.into(),
+            at: (at as u32).into(),
+            len: (len as u32).into(),
+        };
+        let (mut lo, mut hi) = (usize::MAX, 0);
+        if item.init {
+            self.log.entry(entry(EntryType::Init, 0, bytes.len()), &[]);
+            (lo, hi) = (0, bytes.len());
+        }
+        for &(a, b) in &item.ranges {
+            self.log.entry(entry(EntryType::Update, a, b - a), &bytes[a..b]);
+            (lo, hi) = (lo.min(a), hi.max(b));
+        }
+        if seal == Seal::Block {
+            (lo, hi) = (0, bytes.len());
+        }
+        drop(bytes);
+        let kind = buffer_kind(seal, self.cache.peek(Name::Block(addr)));
+        let sync_list = &mut self.log.sync_list;
+        let d = self.dirty.entry(addr).or_insert_with(|| {
+            sync_list.insert((rec, addr));
+            Dirty { seal, kind, first: rec, last: rec, lo, hi, again: None }
+        });
+        d.last = rec;
+        (d.lo, d.hi) = (d.lo.min(lo), d.hi.max(hi));
+        if let Some((_, a, b)) = &mut d.again {
+            (*a, *b) = ((*a).min(lo), (*b).max(hi));
+        } else {
+            d.again = Some((rec, lo, hi));
+        }
+    }
+
+    /// Clears extents from the bitmap whose "marked free" item is durable (YFS-C5), in one
+    /// transaction with the "unmark free" items. Returns what was freed, for discard.
+    pub fn bitmap_daemon(&mut self, gate: &parking_lot::RwLock<()>, now: Time) -> Result<Vec<Extent>> {
+        let mut freed = Vec::new();
+        if self.marked.front().is_none_or(|(rec, _)| *rec > self.log.durable) {
+            return Ok(freed);
+        }
+        // Readers that mapped an extent before it was freed must be done with it.
+        let _no_readers = gate.write();
+        self.begin()?;
+        let mut budget = self.log.max_tx / 2;
+        while let Some(&(rec, e)) = self.marked.front() {
+            let cost = 4 * LOG_ENTRY + 16 + e.len as usize / 8;
+            if rec > self.log.durable || cost > budget && !freed.is_empty() {
+                break;
+            }
+            budget = budget.saturating_sub(cost);
+            self.marked.pop_front();
+            self.marked_frags -= u64::from(e.len);
+            self.free_now(e)?;
+            self.tx.unmarked.push(e);
+            freed.push(e);
+        }
+        self.commit(now);
+        Ok(freed)
+    }
+
+    /// Dirty metadata buffers, in bytes.
+    pub fn metadata_pressure(&self) -> bool {
+        self.dirty.len() * self.geom.block_size() > self.cache.limit() / 4
+    }
+}
+
+fn buffer_kind(seal: Seal, bytes: Option<&std::sync::Arc<Vec<u8>>>) -> Kind {
+    match seal {
+        Seal::Inodes => Kind::Inode,
+        Seal::Super => Kind::Super,
+        Seal::Block => {
+            let magic = bytes.and_then(|b| BlockHeader::ref_from_prefix(b).ok()).map_or(0, |(h, _)| h.magic.get());
+            [
+                (BlockType::Group, Kind::Group),
+                (BlockType::Inodes, Kind::Group),
+                (BlockType::Bitmap, Kind::Bitmap),
+                (BlockType::Dir, Kind::Dir),
+                (BlockType::Xattr, Kind::Xattr),
+                (BlockType::Symlink, Kind::Other),
+            ]
+            .into_iter()
+            .find(|(t, _)| *t as u32 == magic)
+            .map_or(Kind::Tree, |(_, k)| k)
+        }
+    }
+}
+
+impl Volume {
+    /// Group commit: makes every transaction committed so far durable, and the data before it
+    /// (YFS-C2). Only the holder of the commit lock `io` orders writes.
+    pub(crate) fn flush_log(&self, io: &mut crate::mount::Io) -> Result<()> {
+        let placed = {
+            let mut core = self.core.lock();
+            core.check_alive()?;
+            core.log.seal();
+            let secs = self.clock.now().secs;
+            let fsid = core.geom.fsid;
+            core.log.place(fsid, secs)
+        };
+        let (writes, last) = self.or_fail(placed)?;
+        if io.unflushed_data {
+            self.or_fail(self.dev.flush().map_err(Error::Io))?;
+            self.counters.flushes.fetch_add(1, Relaxed);
+            io.unflushed_data = false;
+        }
+        if writes.is_empty() {
+            return Ok(());
+        }
+        let log = self.log_dev();
+        let done = log.submit(writes).wait_all().and_then(|()| log.flush());
+        self.or_fail(done.map_err(Error::Io))?;
+        self.counters.flushes.fetch_add(1, Relaxed);
+        let mut core = self.core.lock();
+        core.log.durable = last;
+        while let Some(&(rec, addr)) = core.log.deleted.front() {
+            if rec > last {
+                break;
+            }
+            core.log.deleted.pop_front();
+            // Unless the block was made anew since, its old contents are of no use to anyone.
+            if core.dirty.get(&addr).is_none_or(|d| d.last <= rec) {
+                core.forget_buffer(addr);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes metadata in place whose log records are durable, and moves the tail. `all` writes
+    /// everything; otherwise the oldest, until the log is half empty.
+    pub(crate) fn checkpoint(&self, io: &mut crate::mount::Io, all: bool) -> Result<()> {
+        loop {
+            let (pieces, names) = self.core.lock().collect_metadata(all);
+            if names.is_empty() {
+                break;
+            }
+            let written = self.dev.submit(cluster(pieces, 1 << 20)).wait_all().map_err(Error::Io);
+            let ok = written.is_ok();
+            self.core.lock().end_metadata(&names, ok);
+            self.or_fail(written)?;
+            if !all && names.len() < CHECKPOINT_BATCH {
+                break;
+            }
+        }
+        self.or_fail(self.dev.flush().map_err(Error::Io))?;
+        io.unflushed_data = false;
+        self.counters.flushes.fetch_add(1, Relaxed);
+        self.move_tail()
+    }
+
+    fn move_tail(&self) -> Result<()> {
+        let anchor = {
+            let mut core = self.core.lock();
+            let log = &core.log;
+            let mut tail = log.durable + 1;
+            tail = tail.min(log.sync_list.first().map_or(tail, |f| f.0));
+            tail = tail.min(core.marked.front().map_or(tail, |m| m.0));
+            let log = &mut core.log;
+            while log.on_disk.front().is_some_and(|r| r.0 < tail) {
+                log.on_disk.pop_front();
+            }
+            let (lsn, prev) =
+                log.on_disk.front().map_or((Lsn::new(log.cycle, log.head), log.prev), |&(_, lsn, prev)| (lsn, prev));
+            if lsn == log.anchor_tail {
+                return Ok(());
+            }
+            log.anchor_seq += 1;
+            (log.start, core.geom.fsid, core.log.anchor_seq, lsn, prev)
+        };
+        let (start, fsid, seq, lsn, prev) = anchor;
+        let log = self.log_dev();
+        self.or_fail(recover::write_anchor(log, start, fsid, seq, lsn, prev, self.clock.now().secs))?;
+        self.or_fail(log.flush().map_err(Error::Io))?;
+        self.counters.flushes.fetch_add(1, Relaxed);
+        self.core.lock().log.anchor_tail = lsn;
+        Ok(())
+    }
+
+    /// Turns a failed write into a read-only volume: what must follow it is never written.
+    pub(crate) fn or_fail<T>(&self, r: Result<T>) -> Result<T> {
+        if let Err(e) = &r {
+            self.core.lock().fail(e);
+        }
+        r
+    }
+}
+
+const CHECKPOINT_BATCH: usize = 2048;
+
+impl Core {
+    fn forget_buffer(&mut self, addr: u64) {
+        self.cache.remove(Name::Block(addr));
+        if let Some(d) = self.dirty.remove(&addr) {
+            self.log.sync_list.remove(&(d.first, addr));
+        }
+    }
+
+    fn collect_metadata(&mut self, all: bool) -> (Vec<(u64, Kind, Buf)>, Vec<(u64, Rec)>) {
+        let mut addrs = Vec::new();
+        let half = self.log.durable.saturating_sub(self.log.on_disk.len() as u64 / 2);
+        for &(first, addr) in &self.log.sync_list {
+            if addrs.len() >= CHECKPOINT_BATCH || !all && first > half {
+                break;
+            }
+            // YFS-C1
+            if self.dirty.get(&addr).is_some_and(|d| d.last <= self.log.durable) {
+                addrs.push(addr);
+            }
+        }
+        let inode_size = self.geom.inode_size();
+        let mut pieces = Vec::with_capacity(addrs.len());
+        let mut names = Vec::with_capacity(addrs.len());
+        for addr in addrs {
+            let name = Name::Block(addr);
+            let Some(d) = self.dirty.get_mut(&addr) else { continue };
+            let (lo, hi) = if d.seal == Seal::Inodes {
+                (d.lo / inode_size * inode_size, d.hi.next_multiple_of(inode_size))
+            } else {
+                (0, usize::MAX)
+            };
+            d.again = None;
+            (d.lo, d.hi) = (usize::MAX, 0);
+            let seal = d.seal;
+            self.cache.modify(name, |b| {
+                let hi = hi.min(b.len());
+                seal.seal(&mut b[lo..hi], inode_size);
+            });
+            let Some(bytes) = self.cache.begin_write(name) else { continue };
+            let hi = hi.min(bytes.len());
+            pieces.push((addr * SECTOR + lo as u64, d.kind, Buf::slice(bytes, lo, hi - lo)));
+            names.push((addr, d.first));
+        }
+        (pieces, names)
+    }
+
+    fn end_metadata(&mut self, names: &[(u64, Rec)], ok: bool) {
+        for &(addr, first) in names {
+            let name = Name::Block(addr);
+            self.cache.end_write(name, ok);
+            let Some(d) = self.dirty.get_mut(&addr) else { continue };
+            if !ok || d.first != first {
+                continue;
+            }
+            self.log.sync_list.remove(&(first, addr));
+            match d.again.take() {
+                None => {
+                    self.dirty.remove(&addr);
+                    self.cache.set_clean(name);
+                }
+                Some((rec, lo, hi)) => {
+                    (d.first, d.lo, d.hi, d.again) = (rec, lo, hi, Some((rec, lo, hi)));
+                    self.log.sync_list.insert((rec, addr));
+                }
+            }
+        }
+    }
+}

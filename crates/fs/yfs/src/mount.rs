@@ -1,0 +1,545 @@
+//! The mounted volume: its state in core, how calls enter it, mounting and unmounting.
+//!
+//! # Locks
+//!
+//! In this order: `io` (the commit lock: who holds it orders writes), `core` (everything in
+//! memory), `gate` (shared by reads of file data under way, exclusive while the bitmap daemon
+//! makes their fragments allocatable). `core` is not held while the device works, except for a
+//! metadata block that a running transaction turns out to need.
+//!
+//! A call runs as [`Volume::run`]: look up and check first; if a block is missing from the cache
+//! the call gives up, the block is read without any lock, and the call starts again. Then
+//! [`Core::begin`] reserves, and from there to [`Core::commit`] nothing fails but the device.
+
+use crate::alloc::Ag;
+use crate::commit::{Dirty, Log, Tx};
+use crate::file::Delayed;
+use crate::format::*;
+use crate::{options, recover};
+use arbor_base::cache::{Cache, Name};
+use arbor_base::device::{Device, Kind};
+use arbor_base::layout::{Access, Corrupt, Features, crc_without};
+use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Result, Time};
+use parking_lot::{Mutex, RwLock};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::mem::offset_of;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// What a call gave up for; the caller provides it and starts again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Want {
+    /// A metadata buffer: first sector, length, kind of request.
+    Buffer(Daddr, usize, What),
+    /// Pages of a file: first and last.
+    Pages(Ino, u64, u64),
+    /// Room in the log.
+    LogSpace,
+    /// Free fragments that are marked free but not yet in the bitmap.
+    DiskSpace,
+}
+
+/// What a metadata buffer must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Block(BlockType),
+    Chunk,
+}
+
+/// State of the commit lock.
+#[derive(Default)]
+pub(crate) struct Io {
+    /// Data was written since the last flush of the main device.
+    pub unflushed_data: bool,
+    pub checkpointed_at: Time,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub flushes: AtomicU64,
+    pub data_reads: AtomicU64,
+    pub data_writes: AtomicU64,
+    pub data_read_bytes: AtomicU64,
+    pub data_write_bytes: AtomicU64,
+    pub metadata_reads: AtomicU64,
+    pub stalls: AtomicU64,
+}
+
+/// Everything in core; behind one lock.
+pub(crate) struct Core {
+    pub geom: Geom,
+    pub sb: SuperBlock,
+    pub dev: Arc<dyn Device>,
+    pub cache: Cache,
+    pub dirty: FxHashMap<u64, Dirty>,
+    pub tx: Tx,
+    pub log: Log,
+    pub ags: Vec<Ag>,
+    /// AGs whose bitmap is loaded, oldest first.
+    pub loaded: VecDeque<u32>,
+    pub free: u64,
+    /// Fragments promised to delayed allocations.
+    pub reserved: u64,
+    /// Kept back for tree nodes and the like of delayed allocations.
+    pub pool: u64,
+    pub marked: VecDeque<(u64, Extent)>,
+    pub marked_frags: u64,
+    pub delayed: FxHashMap<u64, Delayed>,
+    pub delayed_order: BTreeMap<u64, u64>,
+    pub delayed_seq: u64,
+    /// Lookup counts.
+    pub refs: FxHashMap<u64, u64>,
+    /// Inodes on a recovery list, each with the one before it (0: it is first).
+    pub orphans: FxHashMap<u64, u64>,
+    pub inactive: VecDeque<u64>,
+    /// Counts the moments after which bytes read earlier may be out of date.
+    pub data_seq: u64,
+    /// Misses are read at once, under the lock.
+    pub blocking: bool,
+    pub want: Option<Want>,
+    pub failed: Option<String>,
+    pub gone: bool,
+    pub read_only: bool,
+    pub metadata_reads: u64,
+    pub discard: Vec<Extent>,
+}
+
+/// A mounted volume.
+pub(crate) struct Volume {
+    pub dev: Arc<dyn Device>,
+    pub log: Option<Box<dyn Device>>,
+    pub clock: Arc<dyn Clock>,
+    pub io: Mutex<Io>,
+    pub core: Mutex<Core>,
+    pub gate: RwLock<()>,
+    pub counters: Counters,
+    pub opts: options::Mount,
+    pub root: Ino,
+    /// Dirty data that write-back should not wait for the timer with.
+    pub pressed: AtomicBool,
+}
+
+/// Reads and checks the superblock of AG 0, or of `at` (a byte address) for a copy. `None` if
+/// there is no magic.
+pub(crate) fn read_super(dev: &dyn Device, at: u64) -> Result<Option<SuperBlock>> {
+    if dev.geometry().size < at.saturating_add(SECTOR) {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; SECTOR as usize];
+    dev.read_at(Kind::Super, at, &mut bytes)?;
+    let Ok(sb) = SuperBlock::read_from_bytes(&bytes) else { return Ok(None) };
+    if sb.magic != SUPER_MAGIC {
+        return Ok(None);
+    }
+    let crc = crc_without(&bytes, offset_of!(SuperBlock, crc)).unwrap_or(0);
+    if sb.crc.get() != crc {
+        let (found, expected) = (format!("{:#x}", sb.crc.get()), format!("{crc:#x}"));
+        return Err(Corrupt::new("superblock", "crc", at, found, expected).into());
+    }
+    if sb.version.get() > VERSION {
+        return Err(Error::refused(format!(
+            "yFS format version {} is newer than this program knows ({VERSION})",
+            sb.version.get()
+        )));
+    }
+    Ok(Some(sb))
+}
+
+/// The geometry a superblock describes, checked against nonsense.
+pub(crate) fn geometry(sb: &SuperBlock, size: u64) -> Result<Geom> {
+    let bad = |field, found: u64, expected: &str| Corrupt::new("superblock", field, 0, found, expected);
+    let (fs, bs, is) = (sb.frag_shift.get(), sb.block_shift.get(), sb.inode_shift.get());
+    if !(9..=14).contains(&fs) {
+        return Err(bad("frag_shift", fs.into(), "9 to 14").into());
+    }
+    if !(10..=16).contains(&bs) || bs < fs {
+        return Err(bad("block_shift", bs.into(), "10 to 16, and not below frag_shift").into());
+    }
+    if !(9..=11).contains(&is) {
+        return Err(bad("inode_shift", is.into(), "9 to 11").into());
+    }
+    let geom = Geom {
+        frag_shift: fs,
+        block_shift: bs,
+        inode_shift: is,
+        ag_frags: sb.ag_frags.get(),
+        frags: sb.frags.get(),
+        ag_count: sb.ag_count.get(),
+        bitmap_blocks: sb.bitmap_blocks.get(),
+        fsid: fsid(sb),
+        hash_seed: sb.hash_seed.get(),
+    };
+    let chunk = u64::from(geom.chunk_frags());
+    if geom.ag_frags == 0 || geom.ag_frags > 1 << 24 || geom.ag_frags % chunk != 0 {
+        return Err(bad("ag_frags", geom.ag_frags, "a multiple of an inode chunk, at most 2^24").into());
+    }
+    if geom.bitmap_blocks != (geom.ag_frags as u32).div_ceil(geom.bits_per_bitmap()) {
+        return Err(bad("bitmap_blocks", geom.bitmap_blocks.into(), "as many as the AG size needs").into());
+    }
+    if geom.frags.div_ceil(geom.ag_frags) != u64::from(geom.ag_count) || geom.ag_count == 0 {
+        return Err(bad("ag_count", geom.ag_count.into(), "the AGs that frags make").into());
+    }
+    let least = u64::from(geom.first_chunk() + geom.chunk_frags());
+    if u64::from(geom.ag_len(geom.ag_count - 1)) < least {
+        return Err(bad("frags", geom.frags, "a last AG that holds its own structures").into());
+    }
+    if geom.frags.checked_mul(geom.frag_size()).is_none_or(|b| b > size) {
+        return Err(Error::refused(format!(
+            "the volume has {} fragments of {} bytes, the device only {size} bytes: truncated image?",
+            geom.frags,
+            geom.frag_size()
+        )));
+    }
+    if sb.ag_used.get() == 0 || sb.ag_used.get() > geom.ag_count {
+        return Err(bad("ag_used", sb.ag_used.get().into(), "1 to ag_count").into());
+    }
+    check_log_area(sb, &geom)?;
+    Ok(geom)
+}
+
+fn check_log_area(sb: &SuperBlock, geom: &Geom) -> Result<()> {
+    let bytes = sb.log_sectors.get().saturating_mul(SECTOR);
+    let inside = sb.log_start.get().checked_add(sb.log_sectors.get()).is_some_and(|end| {
+        sb.incompat.get() & INCOMPAT_EXTERNAL_LOG != 0 || end <= geom.frags * geom.frag_sectors()
+    });
+    if bytes < Log::min_bytes(geom) || bytes > 1 << 32 || !inside {
+        return Err(Corrupt::new("superblock", "log_sectors", 0, sb.log_sectors.get(), "a log area of sensible size").into());
+    }
+    Ok(())
+}
+
+/// First eight bytes of the UUID.
+pub(crate) fn fsid(sb: &SuperBlock) -> u64 {
+    u64::from_le_bytes([
+        sb.uuid[0], sb.uuid[1], sb.uuid[2], sb.uuid[3], sb.uuid[4], sb.uuid[5], sb.uuid[6], sb.uuid[7],
+    ])
+}
+
+/// Writes the superblock with its CRC to byte 0. The caller flushes.
+pub(crate) fn write_super(dev: &dyn Device, sb: &SuperBlock) -> Result<()> {
+    let mut bytes = sb.as_bytes().to_vec();
+    Seal::Super.seal(&mut bytes, 0);
+    Ok(dev.write_at(Kind::Super, 0, &bytes)?)
+}
+
+/// Feature bits of a superblock.
+pub(crate) fn features(sb: &SuperBlock) -> Features {
+    Features { compat: sb.compat.get(), ro_compat: sb.ro_compat.get(), incompat: sb.incompat.get() }
+}
+
+/// Mounts: superblock, recovery, AG headers, recovery lists.
+pub(crate) fn mount(mut devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<Volume>> {
+    let opts = options::Mount::parse(&options.options)?;
+    let dev: Arc<dyn Device> = Arc::from(devices.main);
+    let Some(mut sb) = read_super(&*dev, 0)? else {
+        return Err(Error::refused("no yFS superblock"));
+    };
+    let read_only = match features(&sb).access(KNOWN) {
+        Access::ReadWrite => options.read_only || dev.geometry().read_only,
+        Access::ReadOnly(_) if options.read_only => true,
+        Access::ReadOnly(bits) => {
+            return Err(Error::refused(format!("unknown read-only features {bits:#x}: mount read-only")));
+        }
+        Access::Refused(bits) => return Err(Error::refused(format!("unknown features {bits:#x}"))),
+    };
+    let geom = geometry(&sb, dev.geometry().size)?;
+    let log = devices.extra.remove("log");
+    if (sb.incompat.get() & INCOMPAT_EXTERNAL_LOG != 0) != log.is_some() {
+        return Err(Error::refused(if log.is_some() {
+            "the volume's log is internal, but option log was given"
+        } else {
+            "the volume's log is on another device: option log=FILE is needed"
+        }));
+    }
+    let now = clock.now();
+    let log_dev: &dyn Device = log.as_deref().unwrap_or(&*dev);
+    let (cycle, anchor_seq) = recover_log(&*dev, log_dev, &mut sb, &geom, read_only, now)?;
+    let log_state = Log::new(&geom, &sb, cycle, anchor_seq);
+    let core = Core::new(geom, sb, dev.clone(), log_state, opts.cache_bytes, read_only);
+    let volume = Arc::new(Volume {
+        dev,
+        log,
+        clock,
+        io: Mutex::new(Io { unflushed_data: false, checkpointed_at: now }),
+        core: Mutex::new(core),
+        gate: RwLock::new(()),
+        counters: Counters::default(),
+        opts,
+        root: Ino(sb.root.get()),
+        pressed: AtomicBool::new(false),
+    });
+    volume.load_ags()?;
+    volume.run(|core| core.iget(Ino(sb.root.get())).map(drop))?;
+    if !read_only {
+        volume.drain_inactive()?;
+    }
+    Ok(volume)
+}
+
+/// Replays the log unless the volume is clean, and starts an empty one.
+fn recover_log(
+    dev: &dyn Device,
+    log: &dyn Device,
+    sb: &mut SuperBlock,
+    geom: &Geom,
+    read_only: bool,
+    now: Time,
+) -> Result<(u32, u64)> {
+    let start = sb.log_start.get() * SECTOR;
+    let clean = sb.clean.get() != 0;
+    if read_only {
+        if !clean {
+            return Err(Error::refused("the volume needs recovery: mount it for writing once, or run fsck"));
+        }
+        return Ok((1, 0));
+    }
+    let (cycle, seq) = if clean {
+        let anchor = recover::read_anchor(log, start, geom.fsid)?;
+        anchor.map_or((1 << 30, 0), |a| (Lsn(a.tail.get()).cycle(), a.seq.get()))
+    } else {
+        let replay = recover::replay(dev, log, sb, geom)?;
+        if replay.anchors_lost {
+            return Err(Corrupt::new("log anchor", "crc", start, "nothing valid in both copies", "a valid anchor (fsck can go on without)").into());
+        }
+        let at = (replay.cycle, replay.anchor_seq);
+        recover::write_back(dev, geom, replay)?;
+        if let Some(now) = read_super(dev, 0)? {
+            *sb = now;
+        }
+        at
+    };
+    // A cycle that no record on disk has, also none behind a gap that recovery stopped at.
+    let (cycle, seq) = (cycle.saturating_add(2), seq + 1);
+    recover::write_anchor(log, start, geom.fsid, seq, Lsn::new(cycle, LOG_FIRST), Lsn(0), now.secs)?;
+    log.flush()?;
+    sb.clean = 0.into();
+    sb.mounts = (sb.mounts.get() + 1).into();
+    write_super(dev, sb)?;
+    dev.flush()?;
+    Ok((cycle, seq))
+}
+
+impl Core {
+    fn new(geom: Geom, sb: SuperBlock, dev: Arc<dyn Device>, log: Log, cache_bytes: usize, read_only: bool) -> Core {
+        let ags = (0..geom.ag_count).map(|ag| Ag::unused(&geom, ag)).collect();
+        let total = geom.frags;
+        Core {
+            geom,
+            sb,
+            dev,
+            cache: Cache::new(cache_bytes),
+            dirty: FxHashMap::default(),
+            tx: Tx::default(),
+            log,
+            ags,
+            loaded: VecDeque::new(),
+            free: 0,
+            reserved: 0,
+            pool: (total / 64).min(u64::from(geom.block_frags()) * 256),
+            marked: VecDeque::new(),
+            marked_frags: 0,
+            delayed: FxHashMap::default(),
+            delayed_order: BTreeMap::new(),
+            delayed_seq: 0,
+            refs: FxHashMap::default(),
+            orphans: FxHashMap::default(),
+            inactive: VecDeque::new(),
+            data_seq: 0,
+            blocking: false,
+            want: None,
+            failed: None,
+            gone: false,
+            read_only,
+            metadata_reads: 0,
+            discard: Vec::new(),
+        }
+    }
+
+    /// Fails if the volume can serve no writes.
+    pub fn check_writable(&self) -> Result<()> {
+        self.check_alive()?;
+        if self.read_only || self.failed.is_some() { Err(Errno::EROFS.into()) } else { Ok(()) }
+    }
+
+    /// Fails if the volume is unmounted, or can order no writes any more.
+    pub fn check_alive(&self) -> Result<()> {
+        if self.gone {
+            return Err(Errno::EIO.into());
+        }
+        Ok(())
+    }
+
+    /// Turns the volume read-only for good: a write that others depend on has failed, or a
+    /// transaction met damage half-way.
+    pub fn fail(&mut self, why: &Error) {
+        if self.failed.is_none() {
+            self.failed = Some(format!("turned read-only: {why}"));
+        }
+    }
+
+    /// The bytes of a metadata buffer, from the cache or (inside a transaction) the device.
+    pub fn buffer(&mut self, addr: Daddr, len: usize, what: What) -> Result<&Arc<Vec<u8>>> {
+        let name = Name::Block(addr.0);
+        if self.cache.get(name).is_none() {
+            if !self.blocking {
+                self.want = Some(Want::Buffer(addr, len, what));
+                return Err(Errno::EAGAIN.into());
+            }
+            let bytes = read_buffer(&*self.dev, &self.geom, addr, len, what)?;
+            self.metadata_reads += 1;
+            self.cache.insert(name, Arc::new(bytes));
+        }
+        let found = self.cache.peek(name).ok_or_else(|| Error::refused("bug: the cache holds nothing"))?;
+        if found.len() != len {
+            return Err(Corrupt::new("metadata block", "len", addr.byte(), found.len(), len).into());
+        }
+        Ok(found)
+    }
+
+    /// A metadata block of block size and its owner's number checked.
+    pub fn block(&mut self, frag: Frag, kind: BlockType, owner: u64) -> Result<&Arc<Vec<u8>>> {
+        let (addr, len) = (self.geom.daddr(frag), self.geom.block_size());
+        if !self.geom.valid_run(frag, self.geom.block_frags()) {
+            return Err(Corrupt::new(kind.name(), "addr", addr.byte(), frag.0, "a block inside an AG").into());
+        }
+        let bytes = self.buffer(addr, len, What::Block(kind))?;
+        let (magic, found) =
+            BlockHeader::ref_from_prefix(bytes).map_or((0, 0), |(h, _)| (h.magic.get(), h.owner.get()));
+        if magic != kind as u32 || found != owner {
+            return Err(Corrupt::new(kind.name(), "owner", addr.byte(), found, owner).into());
+        }
+        self.cache.peek(Name::Block(addr.0)).ok_or_else(|| Error::refused("bug: the cache holds nothing"))
+    }
+}
+
+/// Reads and checks a metadata buffer.
+pub(crate) fn read_buffer(dev: &dyn Device, geom: &Geom, addr: Daddr, len: usize, what: What) -> Result<Vec<u8>> {
+    let kind = match what {
+        What::Chunk => Kind::Inode,
+        What::Block(BlockType::Dir) => Kind::Dir,
+        What::Block(BlockType::Bitmap) => Kind::Bitmap,
+        What::Block(BlockType::Group | BlockType::Inodes) => Kind::Group,
+        What::Block(BlockType::Xattr) => Kind::Xattr,
+        What::Block(_) => Kind::Tree,
+    };
+    let mut bytes = vec![0; len];
+    dev.read_at(kind, addr.byte(), &mut bytes)?;
+    match what {
+        What::Chunk => check_chunk(geom, addr, &bytes)?,
+        What::Block(t) => check_block(geom, t, addr, &bytes)?,
+    }
+    Ok(bytes)
+}
+
+impl Volume {
+    pub(crate) fn log_dev(&self) -> &dyn Device {
+        self.log.as_deref().unwrap_or(&*self.dev)
+    }
+
+    /// Runs a call on the state in core; see the module's documentation.
+    pub(crate) fn run<R>(&self, mut f: impl FnMut(&mut Core) -> Result<R>) -> Result<R> {
+        let mut reclaimed = 0;
+        loop {
+            let want = {
+                let mut core = self.core.lock();
+                core.check_alive()?;
+                core.want = None;
+                match f(&mut core) {
+                    Ok(r) => return Ok(r),
+                    Err(e) => {
+                        if core.tx.open {
+                            // The transaction cannot be undone, so nothing after it may be written.
+                            core.fail(&e);
+                            core.tx = Tx::default();
+                            core.blocking = false;
+                        }
+                        match core.want.take() {
+                            Some(w) => w,
+                            None => return Err(e),
+                        }
+                    }
+                }
+            };
+            match want {
+                Want::Buffer(addr, len, what) => self.fill_buffer(addr, len, what)?,
+                Want::Pages(ino, first, last) => self.fill_pages(ino, first, last)?,
+                Want::LogSpace => self.make_log_space()?,
+                Want::DiskSpace if reclaimed < 2 => {
+                    reclaimed += 1;
+                    self.reclaim()?;
+                }
+                Want::DiskSpace => return Err(Errno::ENOSPC.into()),
+            }
+        }
+    }
+
+    /// Like [`Volume::run`] for calls that change something.
+    pub(crate) fn change<R>(&self, mut f: impl FnMut(&mut Core, Time) -> Result<R>) -> Result<R> {
+        let now = self.clock.now();
+        self.throttle()?;
+        self.run(|core| {
+            core.check_writable()?;
+            f(core, now)
+        })
+    }
+
+    fn fill_buffer(&self, addr: Daddr, len: usize, what: What) -> Result<()> {
+        let geom = self.core.lock().geom;
+        let bytes = read_buffer(&*self.dev, &geom, addr, len, what)?;
+        self.counters.metadata_reads.fetch_add(1, Relaxed);
+        self.core.lock().cache.insert(Name::Block(addr.0), Arc::new(bytes));
+        Ok(())
+    }
+
+    fn make_log_space(&self) -> Result<()> {
+        self.counters.stalls.fetch_add(1, Relaxed);
+        let mut io = self.io.lock();
+        self.core.lock().check_writable()?;
+        self.flush_log(&mut io)?;
+        self.run_bitmap_daemon(&mut io, false)?;
+        self.checkpoint(&mut io, true)
+    }
+
+    /// Makes fragments that are on their way to be free allocatable.
+    fn reclaim(&self) -> Result<()> {
+        self.drain_inactive()?;
+        let mut io = self.io.lock();
+        self.flush_log(&mut io)?;
+        self.run_bitmap_daemon(&mut io, true)?;
+        self.flush_log(&mut io)
+    }
+
+    /// Unmounts: everything durable and in place, the log empty, the superblock clean.
+    pub(crate) fn close(&self) -> Result<()> {
+        {
+            let core = self.core.lock();
+            if core.gone || core.read_only {
+                drop(core);
+                self.core.lock().gone = true;
+                return Ok(());
+            }
+        }
+        let done = self.drain_inactive().and_then(|()| self.sync_all()).and_then(|()| self.settle());
+        let mut core = self.core.lock();
+        core.gone = true;
+        match (&core.failed, done) {
+            (Some(why), _) => Err(Error::Io(std::io::Error::other(why.clone()))),
+            (None, done) => done,
+        }
+    }
+
+    /// Brings the log to emptiness and marks the superblock clean.
+    fn settle(&self) -> Result<()> {
+        let mut io = self.io.lock();
+        self.run_bitmap_daemon(&mut io, true)?;
+        self.flush_log(&mut io)?;
+        self.run_discards()?;
+        self.checkpoint(&mut io, true)?;
+        let mut sb = self.core.lock().current_super()?;
+        sb.clean = 1.into();
+        self.or_fail(write_super(&*self.dev, &sb))?;
+        self.or_fail(self.dev.flush().map_err(Error::Io))
+    }
+}

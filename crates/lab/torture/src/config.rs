@@ -1,0 +1,205 @@
+//! What a run is told, and the line that repeats it.
+
+use crate::generate::{Profile, generate};
+use crate::ops::{Op, parse, print};
+use arbor_base::device::{CrashChoice, Device, MemDevice, OffsetDevice};
+use arbor_base::vfs::{Devices, FormatOptions, MountOptions, Options, Time};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Time at which every run begins.
+pub const BEGIN: Time = Time { secs: 1_700_000_000, nanos: 0 };
+
+/// A power cut: after so many events of the device, with this fate of what was pending.
+pub type Cut = (usize, CrashChoice);
+
+/// What a run is told. `ARBOR_SEED`, `ARBOR_COUNT`, `ARBOR_OPS` and `ARBOR_BUDGET` override it.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Seed of the first sequence; the following ones count up.
+    pub seed: u64,
+    /// Number of sequences.
+    pub count: u64,
+    /// Operations in a sequence.
+    pub ops: usize,
+    /// What the sequences dwell on.
+    pub profile: Profile,
+    /// Size of the main device in bytes.
+    pub device_size: u64,
+    /// Sizes of further devices by role. All are windows of one recorded device, so that one cut
+    /// hits all of them; a flush of one counts for all.
+    pub extra_devices: BTreeMap<String, u64>,
+    /// Engine options of the format.
+    pub format: Options,
+    /// Engine options of each mount.
+    pub mount: Options,
+    /// Operations between two comparisons of the whole tree.
+    pub compare_every: usize,
+    /// Crash states to try for each sequence.
+    pub budget: usize,
+    /// 2 crashes the recovery of some states again, 1 does not.
+    pub depth: u32,
+    /// Runs that shrinking a failing list may take.
+    pub shrink_runs: usize,
+    /// This list instead of drawn ones.
+    pub replay: Option<Vec<Op>>,
+    /// These power cuts instead of planned ones.
+    pub cuts: Option<Vec<Cut>>,
+}
+
+impl Config {
+    /// Defaults for `profile`, short enough for every test run.
+    pub fn new(profile: Profile) -> Config {
+        Config {
+            seed: 1,
+            count: 4,
+            ops: if profile == Profile::Dirs { 4000 } else { 600 },
+            profile,
+            device_size: if profile == Profile::Full { 24 << 20 } else { 64 << 20 },
+            extra_devices: BTreeMap::new(),
+            format: Options::default(),
+            mount: Options::default(),
+            compare_every: 200,
+            budget: 300,
+            depth: 2,
+            shrink_runs: 600,
+            replay: None,
+            cuts: None,
+        }
+    }
+
+    /// Defaults for the crash explorer: short sequences, since each is recovered many times.
+    pub fn crash(profile: Profile) -> Config {
+        let ops = if profile == Profile::Dirs { 400 } else { 60 };
+        Config { ops, compare_every: usize::MAX, shrink_runs: 150, ..Config::new(profile) }
+    }
+
+    /// This configuration as the environment wants it; panics on nonsense there.
+    pub fn from_env(&self) -> Config {
+        let mut config = self.clone();
+        let number = |key: &str| {
+            let text = std::env::var(key).ok()?;
+            Some(text.parse::<u64>().unwrap_or_else(|_| panic!("{key}: {text:?} is no number")))
+        };
+        if let Some(seed) = number("ARBOR_SEED") {
+            (config.seed, config.count) = (seed, 1);
+        }
+        config.count = number("ARBOR_COUNT").unwrap_or(config.count);
+        config.budget = number("ARBOR_BUDGET").map_or(config.budget, |n| n as usize);
+        if let Ok(text) = std::env::var("ARBOR_OPS") {
+            match text.trim().parse() {
+                Ok(n) => config.ops = n,
+                Err(_) => config = config.replaying(&text).unwrap_or_else(|e| panic!("ARBOR_OPS: {e}")),
+            }
+        }
+        if let Ok(text) = std::env::var("ARBOR_CUTS") {
+            config.cuts = Some(parse_cuts(&text).unwrap_or_else(|| panic!("ARBOR_CUTS: {text:?} is no list of cuts")));
+        }
+        config
+    }
+
+    /// This configuration with the operations of `text` instead of drawn ones.
+    pub fn replaying(&self, text: &str) -> Result<Config, String> {
+        Ok(Config { replay: Some(parse(text)?), count: 1, ..self.clone() })
+    }
+
+    /// The operations of the sequence from `seed`.
+    pub fn sequence(&self, seed: u64) -> Vec<Op> {
+        self.replay.clone().unwrap_or_else(|| generate(self.profile, seed, self.ops))
+    }
+
+    /// Memory for all devices together.
+    pub(crate) fn memory(&self) -> MemDevice {
+        MemDevice::new(self.device_size + self.extra_devices.values().sum::<u64>())
+    }
+
+    /// The devices of a volume as windows of `whole`.
+    pub(crate) fn devices<D: Device + Clone + 'static>(&self, whole: &D) -> Devices {
+        if self.extra_devices.is_empty() {
+            return Devices::single(whole.clone());
+        }
+        let window = |start, len| OffsetDevice::new(whole.clone(), start, len).expect("windows fit");
+        let mut devices = Devices::single(window(0, self.device_size));
+        let mut start = self.device_size;
+        for (role, len) in &self.extra_devices {
+            devices.extra.insert(role.clone(), Box::new(window(start, *len)));
+            start += len;
+        }
+        devices
+    }
+
+    pub(crate) fn format_options(&self) -> FormatOptions {
+        let options = self.format.clone();
+        FormatOptions { label: "torture".to_string(), uuid: [7; 16], now: BEGIN, owner: (0, 0), options }
+    }
+
+    pub(crate) fn mount_options(&self) -> MountOptions {
+        MountOptions { read_only: false, options: self.mount.clone() }
+    }
+}
+
+/// A failure with all that repeats it.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// Name of the engine.
+    pub engine: &'static str,
+    /// Seed of the sequence.
+    pub seed: u64,
+    /// Profile of the sequence.
+    pub profile: Profile,
+    /// Operations, shrunk as far as the bound allowed.
+    pub ops: Vec<Op>,
+    /// Power cuts, if it takes any.
+    pub cuts: Vec<Cut>,
+    /// What went wrong.
+    pub message: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Failure { engine, seed, profile, ops, cuts, message } = self;
+        write!(f, "{engine}: {message}\n  profile {profile}, repeat with: ARBOR_SEED={seed} ")?;
+        if !cuts.is_empty() {
+            write!(f, "ARBOR_CUTS='{}' ", print_cuts(cuts))?;
+        }
+        write!(f, "ARBOR_OPS='{}'", print(ops))
+    }
+}
+
+/// Writes cuts as `12:NoneKept,3:Seeded(5)`.
+pub fn print_cuts(cuts: &[Cut]) -> String {
+    cuts.iter().map(|(at, choice)| format!("{at}:{choice:?}")).collect::<Vec<_>>().join(",")
+}
+
+/// Reads what [`print_cuts`] wrote; lists of fates are not understood.
+pub fn parse_cuts(text: &str) -> Option<Vec<Cut>> {
+    text.split(',')
+        .map(|cut| {
+            let (at, choice) = cut.trim().split_once(':')?;
+            let (name, arg) = choice.strip_suffix(')').and_then(|c| c.split_once('(')).unwrap_or((choice, "0"));
+            let arg: u64 = arg.parse().ok()?;
+            let choice = match name {
+                "AllKept" => CrashChoice::AllKept,
+                "NoneKept" => CrashChoice::NoneKept,
+                "DropOne" => CrashChoice::DropOne(arg as usize),
+                "KeepOne" => CrashChoice::KeepOne(arg as usize),
+                "Prefix" => CrashChoice::Prefix(arg as usize),
+                "Seeded" => CrashChoice::Seeded(arg),
+                _ => return None,
+            };
+            Some((at.parse().ok()?, choice))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_parse_back() {
+        let cuts = vec![(12, CrashChoice::NoneKept), (3, CrashChoice::Seeded(u64::MAX)), (0, CrashChoice::DropOne(4))];
+        assert_eq!(parse_cuts(&print_cuts(&cuts)), Some(cuts));
+        assert_eq!(parse_cuts("12"), None);
+    }
+}

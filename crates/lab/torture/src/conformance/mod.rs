@@ -1,0 +1,294 @@
+//! Hand-written checks of POSIX, below FUSE: each is a function, and an engine runs all of them by
+//! [`run`]. A check works in the root of an empty volume of its own and panics when it fails.
+//!
+//! Where POSIX leaves a choice, a check takes what Linux does and what its manual pages allow.
+
+mod data;
+mod dirs;
+mod names;
+mod times;
+mod wrong;
+mod xattr;
+
+use crate::config::{BEGIN, Config};
+use crate::run::{check_clean, guarded, mount};
+use arbor_base::device::RecordingDevice;
+use arbor_base::vfs::{
+    Attr, Cx, Engine, Errno, FileSystem, FileType, Ino, ManualClock, RenameFlags, Repair, Result, SetAttr, mode,
+};
+use std::sync::Arc;
+
+/// A check that needs nothing but a file system.
+pub type Check = fn(&dyn FileSystem);
+/// A check that moves the clock.
+pub type TimeCheck = fn(&dyn FileSystem, &ManualClock);
+
+pub use times::TIME_CHECKS;
+
+/// All checks that need nothing but a file system, by name.
+pub const CHECKS: &[(&str, Check)] = &[
+    ("read_and_write_refuse_other_types", wrong::read_and_write),
+    ("truncate_refuses_other_types", wrong::truncate),
+    ("fallocate_refuses_other_types", wrong::fallocate),
+    ("seek_and_copy_refuse_other_types", wrong::seek_and_copy),
+    ("readdir_refuses_other_types", wrong::readdir),
+    ("readlink_refuses_other_types", wrong::readlink),
+    ("a_file_is_no_parent", wrong::file_as_parent),
+    ("a_fifo_and_a_link_are_no_parents", wrong::others_as_parent),
+    ("absent_names", wrong::absent),
+    ("taken_names", wrong::taken),
+    ("bad_names", wrong::bad_names),
+    ("unknown_inodes", wrong::unknown_inodes),
+    ("mknod_refuses_bad_types", wrong::mknod_types),
+    ("unlink_of_a_directory", wrong::unlink_dir),
+    ("rmdir_of_a_file", wrong::rmdir_file),
+    ("a_removed_directory_takes_nothing", wrong::removed_dir),
+    ("names_of_255_and_256_bytes", names::lengths),
+    ("names_of_any_bytes", names::any_bytes),
+    ("lookup_of_dots", names::dots),
+    ("every_type_keeps_its_mode", names::types),
+    ("owner_and_group_of_new_files", names::owners),
+    ("setgid_is_inherited", names::setgid),
+    ("setattr_changes_what_it_is_told", names::setattr),
+    ("hard_links_share_everything", names::hard_links),
+    ("many_hard_links", names::many_links),
+    ("link_of_a_directory", names::link_dir),
+    ("symlinks_of_all_lengths", names::symlinks),
+    ("rename_moves", names::rename_moves),
+    ("rename_replaces_a_file", names::rename_replaces),
+    ("rename_file_over_directory", names::rename_file_over_dir),
+    ("rename_directory_over_file", names::rename_dir_over_file),
+    ("rename_over_a_full_directory", names::rename_over_full),
+    ("rename_over_an_empty_directory", names::rename_over_empty),
+    ("rename_into_itself", names::rename_loop),
+    ("rename_onto_its_ancestor", names::rename_ancestor),
+    ("rename_of_two_names_of_one_file", names::rename_same_inode),
+    ("rename_noreplace", names::rename_noreplace),
+    ("rename_exchange", names::rename_exchange),
+    ("rename_exchange_of_directories", names::rename_exchange_dirs),
+    ("rename_exchange_loop", names::rename_exchange_loop),
+    ("rename_bad_flags", names::rename_bad_flags),
+    ("rename_whiteout", names::rename_whiteout),
+    ("rename_replaces_an_open_file", names::rename_over_open),
+    ("link_counts_of_directories", dirs::link_counts),
+    ("dotdot_follows_a_move", dirs::dotdot),
+    ("readdir_of_an_empty_directory", dirs::empty),
+    ("readdir_stops_when_told", dirs::stops),
+    ("readdir_plus_counts_references", dirs::plus),
+    ("cookies_survive_deletes_and_creates", dirs::cookies),
+    ("cookies_one_entry_at_a_time", dirs::one_at_a_time),
+    ("three_thousand_names_come_and_go", dirs::come_and_go),
+    ("deep_directories", dirs::deep),
+    ("read_and_write_everywhere", data::read_write),
+    ("read_past_the_end", data::past_end),
+    ("empty_writes", data::empty_write),
+    ("holes_read_as_zeros", data::holes),
+    ("seek_finds_data_and_holes", data::seek),
+    ("seek_past_the_end", data::seek_end),
+    ("truncate_cuts_and_extends_with_zeros", data::truncate),
+    ("truncate_at_page_bounds", data::truncate_bounds),
+    ("fallocate_extends", data::fallocate),
+    ("fallocate_keeps_the_size", data::fallocate_keep),
+    ("fallocate_punches", data::punch),
+    ("fallocate_zeroes", data::zero_range),
+    ("fallocate_bad_arguments", data::fallocate_bad),
+    ("far_offsets", data::far),
+    ("copy_range_copies", data::copy),
+    ("copy_range_within_one_file", data::copy_same),
+    ("unlinked_files_live_while_in_use", data::open_unlinked),
+    ("a_name_can_be_used_again_at_once", data::unlinked_name_again),
+    ("tmpfile_gets_a_name", data::tmpfile),
+    ("tmpfile_vanishes", data::tmpfile_vanishes),
+    ("blocks_follow_the_data", data::blocks),
+    ("statfs_returns_to_what_it_was", data::statfs),
+    ("random_overwrites_of_one_file", data::overwrites),
+    ("xattr_set_get_remove", xattr::basic),
+    ("xattr_create_and_replace", xattr::modes),
+    ("xattr_bad_names", xattr::bad_names),
+    ("xattr_sizes", xattr::sizes),
+    ("xattr_on_every_type", xattr::types),
+    ("xattr_many", xattr::many),
+    ("xattr_belongs_to_the_inode", xattr::inode),
+];
+
+/// Runs all checks on `engine`, each on a volume of 64 MiB of its own, which is unmounted, checked
+/// and mounted again afterwards; panics with the names and reasons of those that failed.
+pub fn run(engine: &dyn Engine) {
+    run_with(engine, &Config::new(crate::generate::Profile::Small));
+}
+
+/// As [`run`], with the device size and the options of `config`.
+pub fn run_with(engine: &dyn Engine, config: &Config) {
+    let plain = CHECKS.iter().map(|(name, check)| (*name, one(engine, config, |fs, _| check(fs))));
+    let times = TIME_CHECKS.iter().map(|(name, check)| (*name, one(engine, config, |fs, clock| check(fs, clock))));
+    let failed: Vec<String> =
+        plain.chain(times).filter_map(|(name, done)| done.err().map(|e| format!("  {name}: {e}"))).collect();
+    let all = CHECKS.len() + TIME_CHECKS.len();
+    assert!(failed.is_empty(), "{}: {} of {all} checks failed:\n{}", engine.name(), failed.len(), failed.join("\n"));
+}
+
+/// Runs one check by its name; for looking into a failure.
+pub fn run_one(engine: &dyn Engine, config: &Config, name: &str) -> std::result::Result<(), String> {
+    if let Some((_, check)) = CHECKS.iter().find(|c| c.0 == name) {
+        return one(engine, config, |fs, _| check(fs));
+    }
+    let check = TIME_CHECKS.iter().find(|c| c.0 == name).ok_or_else(|| format!("no check {name:?}"))?.1;
+    one(engine, config, |fs, clock| check(fs, clock))
+}
+
+fn one(
+    engine: &dyn Engine,
+    config: &Config,
+    check: impl FnOnce(&dyn FileSystem, &ManualClock),
+) -> std::result::Result<(), String> {
+    guarded(|| {
+        let open = crate::run::opener(config, config.memory());
+        engine.format(open(), &config.format_options()).map_err(|e| format!("format: {e}"))?;
+        let clock = Arc::new(ManualClock::new(BEGIN));
+        let fs = mount(engine, config, open(), &clock)?;
+        check(&*fs, &clock);
+        let before = crate::compare::observe(&*fs)?;
+        fs.unmount().map_err(|e| format!("unmount: {e}"))?;
+        drop(fs);
+        check_clean(engine, open(), Repair::No)?;
+        let fs = mount(engine, config, open(), &clock)?;
+        let after = crate::compare::observe(&*fs)?;
+        after.difference(&before).map_or(Ok(()), |d| Err(format!("after unmount and mount: {d}")))
+    })
+}
+
+/// Checks that fsync, fsync of a directory, fdatasync, syncfs and unmount reach the flush of the
+/// device after their last write; panics if one does not.
+pub fn fsync_reaches_flush(engine: &dyn Engine) {
+    fsync_reaches_flush_with(engine, &Config::new(crate::generate::Profile::Small));
+}
+
+/// As [`fsync_reaches_flush`], with the devices and the options of `config`.
+pub fn fsync_reaches_flush_with(engine: &dyn Engine, config: &Config) {
+    let memory = config.memory();
+    engine.format(config.devices(&memory), &config.format_options()).expect("format");
+    let device = RecordingDevice::new(memory);
+    let clock = Arc::new(ManualClock::new(BEGIN));
+    let fs = mount(engine, config, config.devices(&device), &clock).expect("mount");
+    let file = create(&*fs, fs.root(), "file");
+    let covered = |what: &str, before: usize| {
+        let end = device.events();
+        assert!(device.durable_at(end) > before, "{what} does not reach the device's flush");
+        assert_eq!(device.pending_at(end), 0, "{what} leaves writes that no flush covers");
+    };
+    for (what, data_only) in [("fsync", false), ("fdatasync", true)] {
+        let before = device.events();
+        write(&*fs, file, 0, &crate::rng::pattern(before as u64, 0, 10_000));
+        fs.fsync(file, data_only).expect(what);
+        covered(what, before);
+    }
+    let before = device.events();
+    create(&*fs, fs.root(), "another");
+    fs.fsync(fs.root(), false).expect("fsync of a directory");
+    covered("fsync of a directory", before);
+    let before = device.events();
+    create(&*fs, fs.root(), "a third");
+    fs.syncfs().expect("syncfs");
+    covered("syncfs", before);
+    let before = device.events();
+    create(&*fs, fs.root(), "a fourth");
+    fs.unmount().expect("unmount");
+    covered("unmount", before);
+}
+
+/// The caller of most checks.
+const CX: Cx = Cx { uid: 0, gid: 0 };
+const NONE: RenameFlags = RenameFlags::empty();
+
+/// Makes a file and keeps the reference.
+fn create(fs: &dyn FileSystem, dir: Ino, name: &str) -> Ino {
+    fs.mknod(&CX, dir, name.as_bytes(), mode::IFREG | 0o644, 0).unwrap_or_else(|e| panic!("create {name}: {e}")).ino
+}
+
+/// Makes a directory and keeps the reference.
+fn mkdir(fs: &dyn FileSystem, dir: Ino, name: &str) -> Ino {
+    fs.mkdir(&CX, dir, name.as_bytes(), 0o755).unwrap_or_else(|e| panic!("mkdir {name}: {e}")).ino
+}
+
+fn write(fs: &dyn FileSystem, ino: Ino, offset: u64, bytes: &[u8]) {
+    let n = fs.write(ino, offset, bytes).unwrap_or_else(|e| panic!("write of {} at {offset}: {e}", bytes.len()));
+    assert_eq!(n, bytes.len(), "short write at {offset}");
+}
+
+fn read(fs: &dyn FileSystem, ino: Ino, offset: u64, len: usize) -> Vec<u8> {
+    let mut buf = vec![0xee; len];
+    let n = fs.read(ino, offset, &mut buf).unwrap_or_else(|e| panic!("read at {offset}: {e}"));
+    buf.truncate(n);
+    buf
+}
+
+fn attr(fs: &dyn FileSystem, ino: Ino) -> Attr {
+    fs.getattr(ino).expect("getattr")
+}
+
+fn truncate_to(fs: &dyn FileSystem, ino: Ino, size: u64) -> Result<Attr> {
+    fs.setattr(ino, &SetAttr { size: Some(size), ..SetAttr::default() })
+}
+
+fn find(fs: &dyn FileSystem, dir: Ino, name: &str) -> Option<Ino> {
+    match fs.lookup(dir, name.as_bytes()) {
+        Ok(entry) => {
+            fs.forget(entry.ino, 1);
+            Some(entry.ino)
+        }
+        Err(e) => {
+            assert_eq!(e.errno(), Errno::ENOENT, "lookup of {name}");
+            None
+        }
+    }
+}
+
+fn rename(fs: &dyn FileSystem, from: (Ino, &str), to: (Ino, &str), flags: RenameFlags) -> Result<()> {
+    fs.rename(&CX, from.0, from.1.as_bytes(), to.0, to.1.as_bytes(), flags)
+}
+
+/// All names but the dots, with types, in the order of the directory.
+fn list(fs: &dyn FileSystem, dir: Ino) -> Vec<(String, FileType)> {
+    let mut names = Vec::new();
+    fs.readdir(dir, 0, &mut |e| {
+        names.push((String::from_utf8_lossy(e.name).into_owned(), e.file_type));
+        true
+    })
+    .expect("readdir");
+    names.retain(|n| n.0 != "." && n.0 != "..");
+    names
+}
+
+/// The call must fail with one of these.
+#[track_caller]
+fn fails<T: std::fmt::Debug>(what: &str, done: Result<T>, with: &[Errno]) {
+    match done {
+        Err(e) if with.contains(&e.errno()) => {}
+        Err(e) => panic!("{what}: gives {:?}, should give {with:?}", e.errno()),
+        Ok(v) => panic!("{what}: gives {v:?}, should fail with {with:?}"),
+    }
+}
+
+/// A directory with one of each type: file, directory, link, fifo.
+struct Zoo {
+    dir: Ino,
+    file: Ino,
+    sub: Ino,
+    link: Ino,
+    fifo: Ino,
+}
+
+impl Zoo {
+    fn new(fs: &dyn FileSystem) -> Zoo {
+        let dir = mkdir(fs, fs.root(), "zoo");
+        let file = create(fs, dir, "file");
+        let sub = mkdir(fs, dir, "sub");
+        let link = fs.symlink(&CX, dir, b"link", b"target").expect("symlink").ino;
+        let fifo = fs.mknod(&CX, dir, b"fifo", mode::IFIFO | 0o644, 0).expect("mknod").ino;
+        Zoo { dir, file, sub, link, fifo }
+    }
+
+    fn all(&self) -> [Ino; 4] {
+        [self.file, self.sub, self.link, self.fifo]
+    }
+}

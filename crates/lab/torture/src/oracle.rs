@@ -1,0 +1,232 @@
+//! What a power cut may leave.
+//!
+//! *Names and attributes* are as after some prefix of the operations: not older than the last
+//! promise of durability (fsync of anything, syncfs, unmount), not younger than the operation
+//! under way.
+//!
+//! *Contents* follow a rule for each file, since they may lag behind names and attributes: each
+//! byte is one that stood there in a state of that file between the last promise for it and the
+//! cut (a byte not yet reached counts as zero), and the size is one of that time, where a write
+//! may have got any part of the way.
+
+use crate::compare::{Tree, expected, observe, pages_to_read, segments, show};
+use crate::data::{Data, PAGE};
+use crate::model::{Node, State};
+use crate::ops::Op;
+use crate::rng::whose;
+use arbor_base::vfs::{FileSystem, Ino};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
+use std::sync::{Arc, OnceLock};
+
+/// What an operation has made durable when it returns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Promise {
+    /// Nothing.
+    None,
+    /// The contents of this inode of the model, and all names and attributes.
+    File(u64),
+    /// Everything.
+    All,
+}
+
+/// An operation and the events of the device at which it began and ended.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The operation.
+    pub op: Op,
+    /// Events before it began.
+    pub start: usize,
+    /// Events when it returned.
+    pub end: usize,
+    /// What it promised.
+    pub promise: Promise,
+}
+
+/// The history of a run, against which the remains are held.
+pub struct Oracle {
+    steps: Vec<Step>,
+    states: Vec<State>,
+    fingerprints: Vec<OnceLock<u64>>,
+}
+
+impl Oracle {
+    /// A history that begins with `state`.
+    pub fn new(state: State) -> Oracle {
+        Oracle { steps: Vec::new(), states: vec![state], fingerprints: vec![OnceLock::new()] }
+    }
+
+    /// Adds a step and the state after it.
+    pub fn push(&mut self, step: Step, state: State) {
+        self.steps.push(step);
+        self.states.push(state);
+        self.fingerprints.push(OnceLock::new());
+    }
+
+    /// The steps so far.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps
+    }
+
+    /// Number of operations that a cut after `at` events can know of.
+    pub fn newest(&self, at: usize) -> usize {
+        self.steps.partition_point(|s| s.start <= at)
+    }
+
+    /// Number of operations that a cut after `at` events must know of.
+    pub fn oldest(&self, at: usize) -> usize {
+        self.last_promise(at, |p| p != Promise::None)
+    }
+
+    fn last_promise(&self, at: usize, counts: impl Fn(Promise) -> bool) -> usize {
+        let done = self.steps.partition_point(|s| s.end <= at);
+        self.steps[..done].iter().rposition(|s| counts(s.promise)).map_or(0, |i| i + 1)
+    }
+
+    fn fingerprint(&self, state: usize) -> u64 {
+        *self.fingerprints[state].get_or_init(|| expected(&self.states[state]).fingerprint())
+    }
+
+    /// Holds a recovered file system against the history up to event `at`.
+    pub fn verify(&self, fs: &dyn FileSystem, at: usize) -> Result<(), String> {
+        let tree = observe(fs)?;
+        let (oldest, newest, print) = (self.oldest(at), self.newest(at), tree.fingerprint());
+        let mut tried = BTreeSet::new();
+        let mut failure = None;
+        for state in (oldest..=newest).rev().filter(|s| self.fingerprint(*s) == print) {
+            let files = expected(&self.states[state]).files;
+            let inos: Vec<u64> = files.values().map(|f| f.1).collect();
+            if !tried.insert(inos) {
+                continue;
+            }
+            match self.verify_files(fs, &tree, &files, at) {
+                Ok(()) => return Ok(()),
+                Err(e) => failure = failure.or(Some(e)),
+            }
+        }
+        Err(failure.unwrap_or_else(|| self.no_prefix(&tree, oldest, newest)))
+    }
+
+    fn no_prefix(&self, tree: &Tree, oldest: usize, newest: usize) -> String {
+        let against = |s: usize| tree.difference(&expected(&self.states[s])).unwrap_or_else(|| "nothing".to_string());
+        format!(
+            "names and attributes match no prefix of {oldest} to {newest} operations; \
+             against {oldest}: {}; against {newest}: {}",
+            against(oldest),
+            against(newest)
+        )
+    }
+
+    fn verify_files(
+        &self,
+        fs: &dyn FileSystem,
+        tree: &Tree,
+        files: &BTreeMap<Vec<u8>, (u64, u64)>,
+        at: usize,
+    ) -> Result<(), String> {
+        for (path, (size, ino)) in &tree.files {
+            let (_, known) = files.get(path).ok_or_else(|| format!("{} is no file", show(path)))?;
+            let past = self.past(*known, at);
+            past.verify(fs, Ino(*ino), *size).map_err(|e| self.explain(path, e))?;
+        }
+        Ok(())
+    }
+
+    fn explain(&self, path: &[u8], wrong: Wrong) -> String {
+        let Wrong { text, foreign } = wrong;
+        let tags = (self.steps.len() as u64 + 1).max(1 << 16);
+        let from = foreign.and_then(|(offset, bytes)| whose(&bytes, offset, tags));
+        let from = from.map(|t| format!(" (the bytes of the write with tag {t})")).unwrap_or_default();
+        format!("{}: {text}{from}", show(path))
+    }
+
+    /// What `ino` may look like after a cut at `at`.
+    fn past(&self, ino: u64, at: usize) -> Past<'_> {
+        let from = self.last_promise(at, |p| p == Promise::All || p == Promise::File(ino));
+        let mut past = Past { sizes: Vec::new(), versions: Vec::new() };
+        let mut last: Option<&Arc<Node>> = None;
+        for state in from..=self.newest(at) {
+            let Some(node) = self.states[state].nodes.get(&ino) else { continue };
+            let Some(data) = node.data() else { continue };
+            if last.is_some_and(|l| Arc::ptr_eq(l, node)) {
+                continue;
+            }
+            let before = last.and_then(|n| n.data()).map(Data::size);
+            past.sizes.push(match before {
+                Some(b) if b < data.size() && !matches!(self.steps[state - 1].op, Op::Truncate { .. }) => {
+                    b..=data.size()
+                }
+                _ => data.size()..=data.size(),
+            });
+            past.versions.push(data);
+            last = Some(node);
+        }
+        past
+    }
+}
+
+/// The states of one file between its last promise and the cut.
+struct Past<'a> {
+    sizes: Vec<RangeInclusive<u64>>,
+    versions: Vec<&'a Data>,
+}
+
+struct Wrong {
+    text: String,
+    /// Bytes that should not be there, and their offset.
+    foreign: Option<(u64, Vec<u8>)>,
+}
+
+impl From<String> for Wrong {
+    fn from(text: String) -> Wrong {
+        Wrong { text, foreign: None }
+    }
+}
+
+impl Past<'_> {
+    fn verify(&self, fs: &dyn FileSystem, ino: Ino, size: u64) -> Result<(), Wrong> {
+        if !self.sizes.iter().any(|s| s.contains(&size)) {
+            let sizes: BTreeSet<_> = self.sizes.iter().map(|r| (*r.start(), *r.end())).collect();
+            return Err(format!("has {size} bytes, could have {sizes:?}").into());
+        }
+        let segments = segments(fs, ino, size)?;
+        let known = self.versions.iter().flat_map(|d| d.pages().keys().copied());
+        for page in pages_to_read(&segments, size, known) {
+            self.verify_page(fs, ino, page, size)?;
+        }
+        Ok(())
+    }
+
+    fn verify_page(&self, fs: &dyn FileSystem, ino: Ino, page: u64, size: u64) -> Result<(), Wrong> {
+        let start = page * PAGE;
+        let mut buf = vec![0xee; PAGE.min(size - start) as usize];
+        let n = fs.read(ino, start, &mut buf).map_err(|e| format!("read at {start}: {e}"))?;
+        if n != buf.len() {
+            return Err(format!("read at {start} gives {n} bytes, should give {}", buf.len()).into());
+        }
+        let mut candidates: Vec<&[u8]> = Vec::new();
+        for version in &self.versions {
+            let bytes = version.pages().get(&page).map_or(&ZEROS[..], |p| &p[..]);
+            if !candidates.iter().any(|c| std::ptr::eq(*c, bytes)) {
+                candidates.push(bytes);
+            }
+        }
+        if candidates.iter().any(|c| c[..n] == buf[..]) {
+            return Ok(());
+        }
+        match (0..n).find(|i| !candidates.iter().any(|c| c[*i] == buf[*i])) {
+            None => Ok(()),
+            Some(i) => Err(Wrong {
+                text: wrong_byte(start + i as u64, buf[i], candidates.iter().map(|c| c[i])),
+                foreign: Some((start + i as u64, buf[i..].to_vec())),
+            }),
+        }
+    }
+}
+
+static ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
+
+fn wrong_byte(offset: u64, is: u8, could: impl Iterator<Item = u8>) -> String {
+    let could: BTreeSet<u8> = could.collect();
+    format!("byte {offset} is {is:#04x}, could be one of {could:02x?}")
+}

@@ -1,0 +1,92 @@
+//! The laboratory's own generator, so that a seed means the same for ever.
+
+/// SplitMix64.
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+/// The finalizer of SplitMix64: a good mix of 64 bits.
+pub fn mix(x: u64) -> u64 {
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+impl Rng {
+    /// A generator that starts at `seed`.
+    pub fn new(seed: u64) -> Rng {
+        Rng(seed)
+    }
+
+    /// The next 64 bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    /// A number below `n`; 0 if `n` is 0.
+    pub fn below(&mut self, n: u64) -> u64 {
+        if n == 0 { 0 } else { self.next_u64() % n }
+    }
+
+    /// Whether an event of probability one in `n` happens.
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    /// One of `items`, which must not be empty.
+    pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+        &items[self.below(items.len() as u64) as usize]
+    }
+
+    /// Puts `items` into random order.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for i in (1..items.len()).rev() {
+            items.swap(i, self.below(i as u64 + 1) as usize);
+        }
+    }
+}
+
+/// Bytes that no other write has: made from the tag of the write and the offset in the file, never
+/// zero, so that foreign and stale bytes are recognised.
+pub fn pattern(tag: u64, offset: u64, len: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(len + 8);
+    let mut word = offset / 8;
+    out.extend_from_slice(&pattern_word(tag, word)[(offset % 8) as usize..]);
+    while out.len() < len {
+        word += 1;
+        out.extend_from_slice(&pattern_word(tag, word));
+    }
+    out.truncate(len);
+    out
+}
+
+/// Which of the tags below `tags` wrote `bytes` at `offset`, if one did.
+pub fn whose(bytes: &[u8], offset: u64, tags: u64) -> Option<u64> {
+    let window = &bytes[..bytes.len().min(16)];
+    if window.len() < 4 {
+        return None;
+    }
+    (0..tags).find(|t| pattern(*t, offset, window.len()) == window)
+}
+
+fn pattern_word(tag: u64, word: u64) -> [u8; 8] {
+    let mut bytes = mix(mix(tag.wrapping_add(0x9e37_79b9)) ^ word).to_le_bytes();
+    for b in &mut bytes {
+        *b = (*b).max(1);
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pattern_depends_on_the_place_only() {
+        let all = pattern(3, 0, 100);
+        assert_eq!(pattern(3, 13, 50), all[13..63]);
+        assert!(all.iter().all(|b| *b != 0));
+        assert_eq!(whose(&all[40..80], 40, 10), Some(3));
+        assert_eq!(whose(&all[41..80], 40, 10), None);
+    }
+}
