@@ -89,6 +89,7 @@ pub struct Cache {
     probation: Ends,
     protected: Ends,
     dirty: BTreeSet<Name>,
+    pages: BTreeSet<(u64, u64)>,
     limit: usize,
     stats: Stats,
 }
@@ -105,6 +106,7 @@ impl Cache {
             probation: none,
             protected: none,
             dirty: BTreeSet::new(),
+            pages: BTreeSet::new(),
             limit,
             stats: Stats::default(),
         }
@@ -180,6 +182,9 @@ impl Cache {
             }
         };
         self.map.insert(name, i);
+        if let Name::Page { file, index } = name {
+            self.pages.insert((file, index));
+        }
         self.push(i, List::Probation);
         self.shrink();
     }
@@ -250,11 +255,13 @@ impl Cache {
 
     /// Makes a buffer clean without a write, because its contents have gone elsewhere.
     pub fn set_clean(&mut self, name: Name) {
-        if self.is_dirty(name) {
+        if let Some(&i) = self.map.get(&name)
+            && self.slots[i as usize].dirty
+        {
+            self.slots[i as usize].redirtied = false;
+            let writing = std::mem::replace(&mut self.slots[i as usize].writing, true);
+            self.end_write(name, true);
             if let Some(&i) = self.map.get(&name) {
-                self.slots[i as usize].redirtied = false;
-                let writing = std::mem::replace(&mut self.slots[i as usize].writing, true);
-                self.end_write(name, true);
                 self.slots[i as usize].writing = writing;
             }
         }
@@ -263,6 +270,9 @@ impl Cache {
     /// Forgets the buffer, dirty or not. A write in flight goes on; its `end_write` does nothing.
     pub fn remove(&mut self, name: Name) -> Option<Arc<Vec<u8>>> {
         let i = self.map.remove(&name)?;
+        if let Name::Page { file, index } = name {
+            self.pages.remove(&(file, index));
+        }
         self.unlist(i);
         let slot = &mut self.slots[i as usize];
         let data = std::mem::take(&mut slot.data);
@@ -282,6 +292,12 @@ impl Cache {
         self.remove(to);
         self.map.insert(to, i);
         self.slots[i as usize].name = to;
+        if let Name::Page { file, index } = from {
+            self.pages.remove(&(file, index));
+        }
+        if let Name::Page { file, index } = to {
+            self.pages.insert((file, index));
+        }
         if self.dirty.remove(&from) {
             self.dirty.insert(to);
         }
@@ -296,9 +312,14 @@ impl Cache {
         })
     }
 
-    /// Pages of a file in `range` that are in the cache. Costs the length of the range.
-    pub fn drop_pages(&mut self, file: u64, range: std::ops::Range<u64>) {
-        for index in range {
+    /// Forgets the pages of a file from page `from` up to `to`, exclusive, dirty or not. Costs
+    /// what is there, not the length of the range.
+    pub fn drop_pages(&mut self, file: u64, from: u64, to: u64) {
+        if from >= to {
+            return;
+        }
+        let found: Vec<u64> = self.pages.range((file, from)..(file, to)).map(|p| p.1).collect();
+        for index in found {
             self.remove(Name::Page { file, index });
         }
     }
@@ -397,14 +418,15 @@ pub fn cluster(mut pieces: Vec<(u64, Kind, Buf)>, max: u64) -> Vec<Request> {
     let mut len = 0;
     for (offset, kind, buf) in pieces {
         let size = buf.len() as u64;
-        if let Some(last) = out.last_mut() {
-            if let crate::device::Op::Write(bufs) = &mut last.op {
-                if last.kind == kind && last.offset + len == offset && len + size <= max && bufs.len() < 512 {
-                    bufs.push(buf);
-                    len += size;
-                    continue;
-                }
-            }
+        if let Some(Request { kind: k, offset: at, op: crate::device::Op::Write(bufs) }) = out.last_mut()
+            && *k == kind
+            && *at + len == offset
+            && len + size <= max
+            && bufs.len() < 512
+        {
+            bufs.push(buf);
+            len += size;
+            continue;
         }
         len = size;
         out.push(Request::write(kind, offset, vec![buf]));

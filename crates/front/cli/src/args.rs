@@ -23,7 +23,9 @@ pub struct MkfsCli {
 
 /// Check a file system and repair it.
 #[derive(Debug, Parser)]
-#[command(name = "fsck.arbor", disable_version_flag = true, max_term_width = 100, after_long_help = crate::docs::FSCK_STATUS)]
+#[command(name = "fsck.arbor",
+    version,
+    disable_version_flag = true, max_term_width = 100, after_long_help = crate::docs::FSCK_STATUS)]
 pub struct FsckCli {
     #[command(flatten)]
     pub(crate) fsck: FsckArgs,
@@ -45,7 +47,7 @@ pub enum Command {
     /// Make everything on a mount durable.
     Sync(DirArgs),
     /// Check a file system and repair it.
-    #[command(after_long_help = crate::docs::FSCK_STATUS)]
+    #[command(version, disable_version_flag = true, after_long_help = crate::docs::FSCK_STATUS)]
     Fsck(FsckArgs),
     /// Show what an image holds.
     Info(InfoArgs),
@@ -476,17 +478,17 @@ pub struct TarArgs {
 /// Arguments of `map`.
 #[derive(Clone, Debug, Args)]
 pub struct MapArgs {
-    /// Write a picture (SVG) instead of a map in letters.
-    #[arg(long, value_name = "MAP.SVG")]
-    pub svg: Option<PathBuf>,
+    /// Write a picture (SVG) there, instead of a map in letters here; "-" for the standard output.
+    #[arg(short, long, value_name = "MAP.SVG")]
+    pub output: Option<PathBuf>,
+    /// Options of the image, as -o of the other commands.
+    #[arg(short = 'O', long, value_name = "KEY=VALUE,...")]
+    pub options: Vec<String>,
     /// Counts of fragments as JSON, and no map.
-    #[arg(long, conflicts_with = "svg")]
+    #[arg(long, conflicts_with = "output")]
     pub json: bool,
     /// Image file or block device.
     pub image: PathBuf,
-    /// File to write the picture to, or options of the image as key=value.
-    #[arg(short = 'o', value_name = "MAP.SVG|KEY=VALUE,...")]
-    pub output: Vec<String>,
 }
 
 /// Arguments of `dump`.
@@ -540,7 +542,8 @@ mod tests {
 
     #[test]
     fn mkfs_takes_what_mkfs_takes() {
-        let Command::Mkfs(a) = parse("arbor mkfs -t yfs -s 3G -L home -U null -f -q -n -d dir -o a=1,b -o c x.img") else {
+        let Command::Mkfs(a) = parse("arbor mkfs -t yfs -s 3G -L home -U null -f -q -n -d dir -o a=1,b -o c x.img")
+        else {
             panic!()
         };
         assert_eq!((a.size, a.engine.as_deref(), a.uuid.as_str()), (Some(3 << 30), Some("yfs"), "null"));

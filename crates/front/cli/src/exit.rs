@@ -43,7 +43,7 @@ fn one_line(error: &anyhow::Error) -> String {
     // A context that repeats what the cause says would be read twice.
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
-        if !text.contains(&cause) && !cause.contains("(os error") {
+        if !text.contains(&cause) && !cause.contains(&text) && !cause.contains("(os error") {
             text = format!("{text}: {cause}");
         }
     }

@@ -39,6 +39,7 @@ impl MountRecord {
     /// Writes it down and returns where.
     pub(crate) fn write(&self) -> io::Result<PathBuf> {
         let dir = own_directory()?;
+        sweep(&dir);
         let path = dir.join(file_name(&self.mountpoint));
         let new = dir.join(format!(".{}.{}", file_name(&self.mountpoint), self.pid));
         // Paths are last and end in NUL, which no path holds.
@@ -100,6 +101,15 @@ fn own_path() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
         Some(dir) if dir.is_absolute() => dir.join("arbor"),
         _ => format!("/tmp/arbor-{}", rustix::process::geteuid().as_raw()).into(),
+    }
+}
+
+/// Removes records in `dir` whose processes were killed.
+fn sweep(dir: &Path) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        if MountRecord::read(&entry.path()).is_some_and(|record| record.server().is_none()) {
+            let _ = fs::remove_file(entry.path());
+        }
     }
 }
 

@@ -43,7 +43,7 @@ struct State {
 pub(crate) struct Seat {
     state: Mutex<State>,
     changed: Condvar,
-    /// Odd while the leader serves a request.
+    /// Odd while the leader serves a request, and never the same for two of them.
     beat: AtomicU64,
     /// Copy of `State::watcher`.
     watched: AtomicBool,
@@ -99,20 +99,21 @@ impl Seat {
         self.state.lock().leader == Some(me)
     }
 
-    /// The leader starts to serve a request and keeps the seat.
-    pub(crate) fn begin(&self) {
-        self.beat.fetch_or(1, Ordering::Relaxed);
+    /// The leader starts to serve a request and keeps the seat. Returns the mark for [`Seat::end`].
+    pub(crate) fn begin(&self) -> u64 {
+        let mark = self.beat.fetch_or(1, Ordering::Relaxed) | 1;
         if !self.watched.load(Ordering::Relaxed) {
             let _state = self.state.lock();
             self.changed.notify_one();
         }
+        mark
     }
 
-    /// The request is done. When the seat was taken meanwhile this may clear the new leader's
-    /// mark, which delays the watcher by a look at the worst.
-    pub(crate) fn end(&self) {
-        let beat = self.beat.load(Ordering::Relaxed);
-        self.beat.store((beat | 1).wrapping_add(1), Ordering::Relaxed);
+    /// The request is done. If the seat was taken meanwhile the mark is another leader's by now,
+    /// and is left alone.
+    pub(crate) fn end(&self, mark: u64) {
+        let next = mark.wrapping_add(1);
+        let _ = self.beat.compare_exchange(mark, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// Gives the seat away, if `me` has it.
@@ -164,11 +165,11 @@ mod tests {
                     while seat.take(me) {
                         tell.send(me).unwrap();
                         // Serves something that never ends, until the test is over.
-                        seat.begin();
+                        let mark = seat.begin();
                         while seat.led_by(me) && !seat.stopped() {
                             std::thread::yield_now();
                         }
-                        seat.end();
+                        seat.end(mark);
                     }
                 });
             }
@@ -177,9 +178,9 @@ mod tests {
             assert!(seat.led_by(0));
             // Serving one after the other is no reason either.
             for _ in 0..30 {
-                seat.begin();
+                let mark = seat.begin();
                 std::thread::sleep(Duration::from_micros(500));
-                seat.end();
+                seat.end(mark);
             }
             assert!(told.try_recv().is_err());
             // But hanging is; and so on, in turn.

@@ -3,7 +3,9 @@
 //! Every worker owns a descriptor of the connection and two buffers, and for each request goes
 //! through
 //!
-//!     read -> (give the seat away?) -> Server::serve -> write -> (forget, if it did not arrive)
+//! ```text
+//! read -> (give the seat away?) -> Server::serve -> write -> (forget, if it did not arrive)
+//! ```
 //!
 //! where reading is governed by [`Seat`]. The background thread calls
 //! [`FileSystem::background`] when it asked to be called, or when a worker saw that work has piled
@@ -385,9 +387,8 @@ impl Worker {
             self.server.counters.queued.fetch_add(1, Ordering::Relaxed);
         }
         let keeps = leads && !(slow || queued >= BACKLOG || takes_long(head.opcode));
-        if keeps {
-            control.seat.begin();
-        } else if leads {
+        let mark = keeps.then(|| control.seat.begin());
+        if leads && !keeps {
             self.server.counters.handed_over.fetch_add(1, Ordering::Relaxed);
             control.seat.give(self.me);
         }
@@ -400,8 +401,8 @@ impl Worker {
         if len > 0 {
             self.send(&buffer[..len], &reply);
         }
-        if keeps {
-            control.seat.end();
+        if let Some(mark) = mark {
+            control.seat.end(mark);
         }
         if took > SLOW && !takes_long(head.opcode) {
             self.server.counters.slow.fetch_add(1, Ordering::Relaxed);

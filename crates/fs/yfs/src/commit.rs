@@ -21,6 +21,7 @@
 //! * **YFS-C5** an extent is allocatable again only when the record that marked it free is durable.
 
 use crate::format::*;
+use crate::file::Which;
 use crate::mount::{Core, Volume, Want};
 use crate::recover;
 use arbor_base::cache::{Name, cluster};
@@ -177,9 +178,9 @@ impl Log {
 
     /// Whether another transaction is sure to find room: what is in core, what it may add, and
     /// what wrapping around may waste.
-    fn has_room(&self) -> bool {
+    fn has_room(&self, beside: usize) -> bool {
         let pending: usize = self.open.len() + self.active.iter().map(|s| s.entries.len() + 1024).sum::<usize>();
-        let need = pending + self.max_tx + 2 * (self.seal_at + self.max_tx) + 4096;
+        let need = pending + beside + self.max_tx / 2 + self.seal_at + self.max_tx + 4096;
         u64::from(self.free_sectors()) * SECTOR > need as u64
     }
 
@@ -260,8 +261,14 @@ impl Core {
     /// Starts a transaction: after it nothing may fail but the device. Asks the caller to make
     /// room first if the log or the cache has none (reservation, 4.3).
     pub fn begin(&mut self) -> Result<()> {
+        // The bitmap daemon must find room when nobody else does: the tail waits for it.
+        let beside = self.log.max_tx + self.marked.len() * MARKED_COST;
+        self.begin_beside(beside)
+    }
+
+    fn begin_beside(&mut self, beside: usize) -> Result<()> {
         debug_assert!(!self.tx.open, "transactions do not nest");
-        if !self.log.has_room() {
+        if !self.log.has_room(beside) {
             self.want = Some(Want::LogSpace);
             return Err(Errno::EAGAIN.into());
         }
@@ -286,6 +293,7 @@ impl Core {
     /// ends are not logged.
     pub fn write(&mut self, addr: Daddr, seal: Seal, at: usize, bytes: &[u8]) -> Result<()> {
         let name = Name::Block(addr.0);
+        self.reload(addr, seal)?;
         let Some(old) = self.cache.peek(name).and_then(|b| b.get(at..at + bytes.len())) else {
             return Err(Error::refused(format!("bug: write of {} bytes at {at} of buffer {addr:?}", bytes.len())));
         };
@@ -302,6 +310,22 @@ impl Core {
             Some(r) => *r = (r.0.min(lo), r.1.max(hi)),
             None => item.ranges.push((lo, hi)),
         }
+        Ok(())
+    }
+
+    /// Reads a buffer again that was checked before and evicted since (only a tiny cache does it).
+    fn reload(&mut self, addr: Daddr, seal: Seal) -> Result<()> {
+        if self.cache.contains(Name::Block(addr.0)) {
+            return Ok(());
+        }
+        let len = match seal {
+            Seal::Super => SECTOR as usize,
+            Seal::Inodes => self.geom.chunk_size(),
+            Seal::Block => self.geom.block_size(),
+        };
+        let mut bytes = vec![0; len];
+        self.dev.read_at(Kind::Other, addr.byte(), &mut bytes)?;
+        self.cache.insert(Name::Block(addr.0), std::sync::Arc::new(bytes));
         Ok(())
     }
 
@@ -443,19 +467,19 @@ impl Core {
     }
 
     /// Clears extents from the bitmap whose "marked free" item is durable (YFS-C5), in one
-    /// transaction with the "unmark free" items. Returns what was freed, for discard.
-    pub fn bitmap_daemon(&mut self, gate: &parking_lot::RwLock<()>, now: Time) -> Result<Vec<Extent>> {
-        let mut freed = Vec::new();
+    /// transaction with the "unmark free" items. At most `count`; returns how many.
+    pub fn bitmap_daemon(&mut self, gate: &parking_lot::RwLock<()>, now: Time, count: usize) -> Result<usize> {
+        let mut freed = 0;
         if self.marked.front().is_none_or(|(rec, _)| *rec > self.log.durable) {
             return Ok(freed);
         }
         // Readers that mapped an extent before it was freed must be done with it.
         let _no_readers = gate.write();
-        self.begin()?;
+        self.begin_beside(0)?;
         let mut budget = self.log.max_tx / 2;
         while let Some(&(rec, e)) = self.marked.front() {
             let cost = 4 * LOG_ENTRY + 16 + e.len as usize / 8;
-            if rec > self.log.durable || cost > budget && !freed.is_empty() {
+            if rec > self.log.durable || freed >= count || cost > budget && freed > 0 {
                 break;
             }
             budget = budget.saturating_sub(cost);
@@ -463,7 +487,7 @@ impl Core {
             self.marked_frags -= u64::from(e.len);
             self.free_now(e)?;
             self.tx.unmarked.push(e);
-            freed.push(e);
+            freed += 1;
         }
         self.commit(now);
         Ok(freed)
@@ -595,6 +619,8 @@ impl Volume {
     }
 }
 
+/// Bytes of log that freeing one marked extent takes, roughly.
+const MARKED_COST: usize = 96;
 const CHECKPOINT_BATCH: usize = 2048;
 
 impl Core {
@@ -665,3 +691,211 @@ impl Core {
         }
     }
 }
+
+impl Core {
+    /// Bytes the open transaction would log now, roughly.
+    pub fn tx_bytes(&self) -> usize {
+        let items: usize = self
+            .tx
+            .items
+            .values()
+            .map(|i| LOG_ENTRY + i.ranges.iter().map(|r| r.1 - r.0 + LOG_ENTRY).sum::<usize>())
+            .sum();
+        items + (self.tx.marked.len() + self.tx.deleted.len()) * LOG_ENTRY
+    }
+
+    /// The superblock as it must be on disk.
+    pub fn current_super(&self) -> SuperBlock {
+        SuperBlock { clean: 0.into(), ..self.sb }
+    }
+
+    fn pressure(&self) -> (bool, bool) {
+        let dirty = self.cache.dirty_bytes();
+        let limit = self.cache.limit();
+        let soon = dirty > limit / 8 || self.log.has_full() || self.marked.len() > 1000 || self.inactive.len() > 256;
+        (soon, dirty > limit / 2)
+    }
+}
+
+impl Volume {
+    /// Notes after a call whether work has piled up.
+    pub(crate) fn note_pressure(&self, core: &Core) {
+        let (soon, now) = core.pressure();
+        self.pressed.store(soon, Relaxed);
+        self.full.store(now, Relaxed);
+    }
+
+    /// Lets a writer that outruns the device do some of the writing.
+    pub(crate) fn throttle(&self) -> Result<()> {
+        if !self.full.load(Relaxed) {
+            return Ok(());
+        }
+        self.counters.stalls.fetch_add(1, Relaxed);
+        let mut io = self.io.lock();
+        if !self.core.lock().pressure().1 {
+            return Ok(());
+        }
+        let seq = self.core.lock().delayed_seq;
+        self.write_back(&mut io, Which::UpTo(seq))?;
+        let core = self.core.lock();
+        let metadata = core.cache.dirty_bytes() > core.cache.limit() / 4;
+        drop(core);
+        if metadata {
+            self.flush_log(&mut io)?;
+            self.checkpoint(&mut io, true)?;
+        }
+        self.note_pressure(&self.core.lock());
+        Ok(())
+    }
+
+    /// Makes everything durable.
+    pub(crate) fn sync_all(&self) -> Result<()> {
+        let seq = {
+            let core = self.core.lock();
+            core.check_alive()?;
+            if let Some(why) = &core.failed {
+                return Err(Error::Io(std::io::Error::other(why.clone())));
+            }
+            if core.read_only {
+                return Ok(());
+            }
+            core.delayed_seq
+        };
+        let mut io = self.io.lock();
+        self.write_back(&mut io, Which::UpTo(seq))?;
+        self.flush_log(&mut io)
+    }
+
+    /// Frees in the bitmap what is durably marked free; `all` of it, or one transaction's worth.
+    /// Discards go out before the space can be taken again.
+    pub(crate) fn run_bitmap_daemon(&self, io: &mut crate::mount::Io, all: bool) -> Result<()> {
+        loop {
+            let todo: Vec<Extent> = {
+                let core = self.core.lock();
+                let durable = core.log.durable;
+                core.marked.iter().take_while(|m| m.0 <= durable).take(DAEMON_BATCH).map(|m| m.1).collect()
+            };
+            if todo.is_empty() {
+                return Ok(());
+            }
+            self.discard(&todo);
+            let count = todo.len();
+            let r = self.core.lock().bitmap_daemon(&self.gate, self.clock.now(), count);
+            match r {
+                Ok(_) => {}
+                Err(e) if e.errno() == Errno::EAGAIN => {
+                    self.core.lock().want = None;
+                    self.flush_log(io)?;
+                    self.checkpoint(io, true)?;
+                }
+                Err(e) => {
+                    let mut core = self.core.lock();
+                    core.fail(&e);
+                    core.tx = Tx::default();
+                    core.blocking = false;
+                    return Err(e);
+                }
+            }
+            if !all {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Gives extents back to the device, neighbours together. A refusal only costs space.
+    fn discard(&self, extents: &[Extent]) {
+        if !self.opts.discard || self.dev.geometry().discard_unit == 0 {
+            return;
+        }
+        let fs = self.core.lock().geom.frag_size();
+        let mut sorted: Vec<(u64, u64)> = extents.iter().map(|e| (e.start.0 * fs, u64::from(e.len) * fs)).collect();
+        sorted.sort_unstable();
+        let mut joined: Vec<(u64, u64)> = Vec::new();
+        for (at, len) in sorted {
+            match joined.last_mut() {
+                Some(l) if l.0 + l.1 == at => l.1 += len,
+                _ => joined.push((at, len)),
+            }
+        }
+        let unit = u64::from(self.dev.geometry().discard_unit);
+        joined.retain(|d| d.1 >= unit);
+        let batch = joined.into_iter().map(|(at, len)| Request::discard(Kind::Data, at, len)).collect();
+        for done in self.dev.submit(batch).wait() {
+            drop(done);
+        }
+    }
+
+    /// Discards all free space of the AGs in use.
+    pub(crate) fn trim_free(&self) -> Result<u64> {
+        let mut io = self.io.lock();
+        self.flush_log(&mut io)?;
+        self.run_bitmap_daemon(&mut io, true)?;
+        self.flush_log(&mut io)?;
+        let used = self.core.lock().sb.ag_used.get();
+        let mut bytes = 0;
+        for ag in 0..used {
+            // Nothing may take the space between the look and the discard.
+            let mut core = self.core.lock();
+            core.blocking = true;
+            let runs = core.free_runs(ag);
+            core.blocking = false;
+            let fs = core.geom.frag_size();
+            let batch: Vec<Request> = runs?
+                .iter()
+                .map(|e| Request::discard(Kind::Data, e.start.0 * fs, u64::from(e.len) * fs))
+                .collect();
+            bytes += batch.iter().map(Request::len).sum::<u64>();
+            self.dev.submit(batch).wait_all()?;
+        }
+        Ok(bytes)
+    }
+
+    /// The daemons' turn: what is due at `now`. Returns when something is due next.
+    pub(crate) fn daemon(&self, now: Time) -> Time {
+        let later = now.plus_ms(self.opts.commit_ms);
+        if self.core.lock().check_writable().is_err() || self.drain_inactive().is_err() {
+            return later;
+        }
+        let mut io = self.io.lock();
+        // Errors have turned the volume read-only by now; fsync reports them.
+        let _ = self.daemon_turn(&mut io, now);
+        let core = self.core.lock();
+        self.note_pressure(&core);
+        let oldest = core.delayed_order.values().next().and_then(|i| core.delayed.get(i)).map(|d| d.since);
+        let ms = self.opts.commit_ms;
+        [oldest, core.log.open_since].into_iter().flatten().map(|t| t.plus_ms(ms)).fold(later, Time::min)
+    }
+
+    fn daemon_turn(&self, io: &mut crate::mount::Io, now: Time) -> Result<()> {
+        let ms = self.opts.commit_ms;
+        let due = |t: Option<Time>| t.is_some_and(|t| t.plus_ms(ms) <= now);
+        let (seq, data, log) = {
+            let core = self.core.lock();
+            let oldest = core.delayed_order.values().next().and_then(|i| core.delayed.get(i)).map(|d| d.since);
+            let heavy = core.cache.dirty_bytes() > core.cache.limit() / 8;
+            (core.delayed_seq, due(oldest) || heavy, due(core.log.open_since) || core.log.has_full() || core.marked.len() > 1000)
+        };
+        if data {
+            self.write_back(io, Which::UpTo(seq))?;
+        }
+        if data || log {
+            self.flush_log(io)?;
+        }
+        self.run_bitmap_daemon(io, true)?;
+        let checkpoint = {
+            let core = self.core.lock();
+            let idle = io.checkpointed_at.plus_ms(CHECKPOINT_MS) <= now && !core.dirty.is_empty();
+            core.log.used_bytes() > core.log.area_bytes() / 2 || core.metadata_pressure() || idle
+        };
+        if checkpoint {
+            self.flush_log(io)?;
+            self.checkpoint(io, true)?;
+            io.checkpointed_at = now;
+        }
+        Ok(())
+    }
+}
+
+/// Metadata goes in place at the latest after this time, so that recovery is short.
+const CHECKPOINT_MS: u64 = 30_000;
+const DAEMON_BATCH: usize = 1024;

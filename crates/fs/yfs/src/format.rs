@@ -136,7 +136,7 @@ pub struct SuperBlock {
     /// Creation time, seconds.
     pub created: I64,
     /// Zero.
-    pub reserved: [u8; 280],
+    pub reserved: [u8; 304],
 }
 
 const _: () = assert!(size_of::<SuperBlock>() == 512);
@@ -326,7 +326,7 @@ pub struct Dinode {
 
 /// Length of [`Dinode`] in bytes.
 pub const DINODE: usize = size_of::<Dinode>();
-const _: () = assert!(DINODE == 144);
+const _: () = assert!(DINODE == 136);
 /// First bytes of an inode.
 pub const INODE_MAGIC: u32 = u32::from_le_bytes(*b"yNOD");
 

@@ -119,6 +119,8 @@ pub(crate) struct Volume {
     pub root: Ino,
     /// Dirty data that write-back should not wait for the timer with.
     pub pressed: AtomicBool,
+    /// So much is dirty that writers must help.
+    pub full: AtomicBool,
 }
 
 /// Reads and checks the superblock of AG 0, or of `at` (a byte address) for a copy. `None` if
@@ -258,18 +260,8 @@ pub(crate) fn mount(mut devices: Devices, options: &MountOptions, clock: Arc<dyn
     let (cycle, anchor_seq) = recover_log(&*dev, log_dev, &mut sb, &geom, read_only, now)?;
     let log_state = Log::new(&geom, &sb, cycle, anchor_seq);
     let core = Core::new(geom, sb, dev.clone(), log_state, opts.cache_bytes, read_only);
-    let volume = Arc::new(Volume {
-        dev,
-        log,
-        clock,
-        io: Mutex::new(Io { unflushed_data: false, checkpointed_at: now }),
-        core: Mutex::new(core),
-        gate: RwLock::new(()),
-        counters: Counters::default(),
-        opts,
-        root: Ino(sb.root.get()),
-        pressed: AtomicBool::new(false),
-    });
+    let volume = Arc::new(Volume::assemble(dev, log, clock, core, opts, Ino(sb.root.get())));
+    volume.io.lock().checkpointed_at = now;
     volume.load_ags()?;
     volume.run(|core| core.iget(Ino(sb.root.get())).map(drop))?;
     if !read_only {
@@ -322,8 +314,8 @@ fn recover_log(
 }
 
 impl Core {
-    fn new(geom: Geom, sb: SuperBlock, dev: Arc<dyn Device>, log: Log, cache_bytes: usize, read_only: bool) -> Core {
-        let ags = (0..geom.ag_count).map(|ag| Ag::unused(&geom, ag)).collect();
+    pub fn new(geom: Geom, sb: SuperBlock, dev: Arc<dyn Device>, log: Log, cache_bytes: usize, read_only: bool) -> Core {
+        let ags = (0..geom.ag_count).map(|ag| Ag::unused(&geom, &sb, ag)).collect();
         let total = geom.frags;
         Core {
             geom,
@@ -434,6 +426,63 @@ pub(crate) fn read_buffer(dev: &dyn Device, geom: &Geom, addr: Daddr, len: usize
 }
 
 impl Volume {
+    pub(crate) fn assemble(
+        dev: Arc<dyn Device>,
+        log: Option<Box<dyn Device>>,
+        clock: Arc<dyn Clock>,
+        core: Core,
+        opts: options::Mount,
+        root: Ino,
+    ) -> Volume {
+        Volume {
+            dev,
+            log,
+            clock,
+            io: Mutex::new(Io::default()),
+            core: Mutex::new(core),
+            gate: RwLock::new(()),
+            counters: Counters::default(),
+            opts,
+            root,
+            pressed: AtomicBool::new(false),
+            full: AtomicBool::new(false),
+        }
+    }
+
+    /// Reads the headers of all AGs in use, and the inode recovery lists.
+    fn load_ags(&self) -> Result<()> {
+        let (geom, used) = {
+            let core = self.core.lock();
+            (core.geom, core.sb.ag_used.get())
+        };
+        let len = geom.block_size();
+        for group in (0..used).collect::<Vec<_>>().chunks(256) {
+            let batch = group
+                .iter()
+                .map(|&ag| arbor_base::device::Request::read(Kind::Group, geom.group_block(ag).byte(), 2 * len))
+                .collect();
+            for (&ag, bytes) in group.iter().zip(self.dev.submit(batch).wait()) {
+                let bytes = bytes?;
+                let (a, b) = bytes.split_at(len);
+                check_block(&geom, BlockType::Group, geom.group_block(ag), a)?;
+                check_block(&geom, BlockType::Inodes, geom.inode_block(ag), b)?;
+                let mut core = self.core.lock();
+                core.cache.insert(Name::Block(geom.group_block(ag).0), Arc::new(a.to_vec()));
+                core.cache.insert(Name::Block(geom.inode_block(ag).0), Arc::new(b.to_vec()));
+                core.blocking = true;
+                let r = core.load_ag(ag);
+                core.blocking = false;
+                r?;
+            }
+        }
+        self.run(|core| {
+            core.free = core.ags.iter().map(|a| u64::from(a.free)).sum();
+            core.orphans.clear();
+            core.inactive.clear();
+            (0..used).try_for_each(|ag| core.load_orphans(ag))
+        })
+    }
+
     pub(crate) fn log_dev(&self) -> &dyn Device {
         self.log.as_deref().unwrap_or(&*self.dev)
     }
@@ -447,7 +496,10 @@ impl Volume {
                 core.check_alive()?;
                 core.want = None;
                 match f(&mut core) {
-                    Ok(r) => return Ok(r),
+                    Ok(r) => {
+                        self.note_pressure(&core);
+                        return Ok(r);
+                    }
                     Err(e) => {
                         if core.tx.open {
                             // The transaction cannot be undone, so nothing after it may be written.
@@ -535,9 +587,8 @@ impl Volume {
         let mut io = self.io.lock();
         self.run_bitmap_daemon(&mut io, true)?;
         self.flush_log(&mut io)?;
-        self.run_discards()?;
         self.checkpoint(&mut io, true)?;
-        let mut sb = self.core.lock().current_super()?;
+        let mut sb = self.core.lock().current_super();
         sb.clean = 1.into();
         self.or_fail(write_super(&*self.dev, &sb))?;
         self.or_fail(self.dev.flush().map_err(Error::Io))

@@ -1,0 +1,270 @@
+//! Man pages and completions, and the option lists in `--help`, all from the definitions.
+
+use crate::args::{self, FsckCli, MkfsCli, MountHelper};
+use anyhow::{Context, Result};
+use arboretum::vfs::OptionSpec;
+use clap::{Command, CommandFactory};
+use clap_complete::Shell;
+use clap_mangen::Man;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Exit status of the checker, for its help.
+pub(crate) const FSCK_STATUS: &str = "Exit status: 0 clean, 1 errors corrected, 4 errors left, 8 operational error, \
+    16 usage error; the sum where several apply.";
+
+/// Options of the mount itself.
+#[cfg(target_os = "linux")]
+fn fuse_options() -> &'static [OptionSpec] {
+    arbor_fuse::OPTIONS
+}
+
+#[cfg(not(target_os = "linux"))]
+fn fuse_options() -> &'static [OptionSpec] {
+    &[]
+}
+
+const IMAGE_OPTIONS: &[OptionSpec] =
+    &[OptionSpec { key: "offset", value: "SIZE", default: "0", help: "Where the volume begins in its file." }];
+
+/// Lists of options with their headings.
+type Lists = Vec<(String, Vec<OptionSpec>)>;
+
+fn role_options() -> Vec<OptionSpec> {
+    let roles = arboretum::engines().iter().flat_map(|e| e.extra_devices());
+    let spec = |key| OptionSpec { key, value: "FILE", default: "", help: "Further device of the volume." };
+    IMAGE_OPTIONS.iter().copied().chain(roles.map(|role| spec(*role))).collect()
+}
+
+fn mkfs_lists() -> Lists {
+    let engines = arboretum::engines().iter();
+    let own = engines.map(|e| (format!("Options of {} (-o)", e.name()), e.format_options().to_vec()));
+    [("Options of every engine (-o)".to_string(), role_options())].into_iter().chain(own).collect()
+}
+
+fn mount_lists() -> Lists {
+    let engines = arboretum::engines().iter();
+    let own = engines.map(|e| (format!("Options of {} (-o)", e.name()), e.mount_options().to_vec()));
+    let common = role_options().into_iter().chain(fuse_options().iter().copied()).collect();
+    [("Options of every mount (-o)".to_string(), common)].into_iter().chain(own).collect()
+}
+
+fn option_name(spec: &OptionSpec) -> String {
+    if spec.value.is_empty() { spec.key.to_string() } else { format!("{}={}", spec.key, spec.value) }
+}
+
+fn option_help(spec: &OptionSpec) -> String {
+    if spec.default.is_empty() { spec.help.to_string() } else { format!("{} [default: {}]", spec.help, spec.default) }
+}
+
+fn as_help(lists: &Lists) -> String {
+    let mut text = String::new();
+    for (heading, specs) in lists.iter().filter(|(_, specs)| !specs.is_empty()) {
+        let width = specs.iter().map(|s| option_name(s).len()).max().unwrap_or(0);
+        let _ = writeln!(text, "{}{heading}:", if text.is_empty() { "" } else { "\n" });
+        for spec in specs {
+            let _ = writeln!(text, "  {:width$}  {}", option_name(spec), option_help(spec));
+        }
+    }
+    text
+}
+
+/// Option lists for `arbor mkfs --help`.
+pub(crate) fn mkfs_options() -> String {
+    as_help(&mkfs_lists())
+}
+
+/// Option lists for `arbor mount --help`.
+pub(crate) fn mount_options() -> String {
+    as_help(&mount_lists())
+}
+
+/// Writes the completions for a shell.
+pub(crate) fn completions(shell: Shell, out: &mut dyn Write) -> Result<()> {
+    let mut text = Vec::new();
+    clap_complete::generate(shell, &mut args::command(), "arbor", &mut text);
+    Ok(out.write_all(&text)?)
+}
+
+/// Writes the man pages into a directory.
+pub(crate) fn write_man(directory: &Path) -> Result<()> {
+    fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
+    for (name, text) in man_pages()? {
+        let path = directory.join(name);
+        fs::write(&path, text).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// Everything that is made from the definitions: path below `docs/` and content.
+pub fn generate() -> Result<Vec<(PathBuf, Vec<u8>)>> {
+    let mut files = Vec::new();
+    for (name, text) in man_pages()? {
+        files.push((Path::new("man").join(name), text));
+    }
+    for (shell, name) in [(Shell::Bash, "arbor.bash"), (Shell::Zsh, "_arbor"), (Shell::Fish, "arbor.fish")] {
+        let mut text = Vec::new();
+        completions(shell, &mut text)?;
+        files.push((Path::new("completions").join(name), text));
+    }
+    Ok(files)
+}
+
+/// Files below `docs` that are missing, or not as [`generate`] makes them, or too many.
+pub fn stale(docs: &Path) -> Result<Vec<PathBuf>> {
+    let files = generate()?;
+    let differs = |(path, text): &&(PathBuf, Vec<u8>)| fs::read(docs.join(path)).ok().as_ref() != Some(text);
+    let mut stale: Vec<PathBuf> = files.iter().filter(differs).map(|(path, _)| path.clone()).collect();
+    for room in ["man", "completions"] {
+        for entry in fs::read_dir(docs.join(room)).into_iter().flatten().flatten() {
+            let path = Path::new(room).join(entry.file_name());
+            if !files.iter().any(|(known, _)| *known == path) {
+                stale.push(path);
+            }
+        }
+    }
+    Ok(stale)
+}
+
+/// A page and what is special about it.
+struct Page {
+    command: Command,
+    section: &'static str,
+    lists: Lists,
+    extra: &'static str,
+}
+
+fn man_pages() -> Result<Vec<(String, Vec<u8>)>> {
+    let mut arbor = args::command();
+    arbor.build();
+    let mut pages = vec![page(args::command(), "1")];
+    for sub in arbor.get_subcommands().filter(|s| !s.is_hide_set() && s.get_name() != "help") {
+        let (name, bin) = (format!("arbor-{}", sub.get_name()), format!("arbor {}", sub.get_name()));
+        pages.push(page(sub.clone().name(name).bin_name(bin).disable_help_subcommand(true), "1"));
+    }
+    for command in [MkfsCli::command(), FsckCli::command(), MountHelper::command()] {
+        pages.push(page(command, "8"));
+    }
+    pages.into_iter().map(|page| Ok((format!("{}.{}", page.command.get_name(), page.section), render(page)?))).collect()
+}
+
+fn page(command: Command, section: &'static str) -> Page {
+    let (lists, extra) = match command.get_name() {
+        "arbor-mkfs" | "mkfs.arbor" => (mkfs_lists(), MKFS_EXTRA),
+        "arbor-mount" | "mount.arbor" => (mount_lists(), MOUNT_EXTRA),
+        "arbor-fsck" | "fsck.arbor" => (Vec::new(), FSCK_EXTRA),
+        "arbor-map" => (Vec::new(), MAP_EXTRA),
+        _ => (Vec::new(), ""),
+    };
+    // The lists follow as a section of their own, laid out for paper.
+    Page { command: command.after_long_help(None::<&str>), section, lists, extra }
+}
+
+const MKFS_EXTRA: &str = r".SH ENVIRONMENT
+.TP
+SOURCE_DATE_EPOCH
+Time of creation in seconds; with
+.B \-d
+no file is younger, and with
+.B \-U
+the same tree gives the same bytes.
+.SH EXAMPLES
+.nf
+arbor mkfs \-s 10G home.img
+arbor mkfs \-s 1G \-d ./site site.img
+curl https://example.org/root.tar | arbor mkfs \-s 4G \-d \- root.img
+.fi
+";
+
+const MOUNT_EXTRA: &str = r#".SH EXIT STATUS
+0 mounted and working, 1 wrong usage, 32 the mount failed, as of
+.BR mount (8).
+.SH NOTES
+The command returns when the root of the mount can be listed; the server goes on in the background until
+.BR "arbor umount" ,
+.BR umount (8)
+or SIGTERM. With NOTIFY_SOCKET set, READY=1 is sent as
+.BR sd_notify (3)
+does.
+.SH EXAMPLES
+.nf
+arbor mount \-\-new 10G home.img ~/home
+arbor mount \-o ro,offset=1M disk.img /mnt
+.fi
+.PP
+In
+.BR fstab (5):
+.PP
+.nf
+/srv/home.img  /home  arbor  defaults,nofail  0 2
+.fi
+"#;
+
+const FSCK_EXTRA: &str = r".SH EXIT STATUS
+The sum of: 0 clean, 1 errors corrected, 4 errors left, 8 operational error, 16 usage error, as of
+.BR fsck (8).
+A volume that is mounted is not checked (8).
+";
+
+const MAP_EXTRA: &str = r".SH EXAMPLES
+.nf
+arbor map home.img
+arbor map \-o home.svg home.img
+.fi
+";
+
+fn render(page: Page) -> Result<Vec<u8>> {
+    let name = page.command.get_name().to_string();
+    let man = Man::new(page.command).title(name.to_uppercase()).section(page.section).manual("Arboretum").date("");
+    let mut out = Vec::new();
+    man.render_title(&mut out)?;
+    man.render_name_section(&mut out)?;
+    man.render_synopsis_section(&mut out)?;
+    man.render_description_section(&mut out)?;
+    man.render_options_section(&mut out)?;
+    if name == "arbor" {
+        man.render_subcommands_section(&mut out)?;
+    }
+    for (heading, specs) in page.lists.iter().filter(|(_, specs)| !specs.is_empty()) {
+        writeln!(out, ".SH {}", escaped(&heading.to_uppercase()))?;
+        for spec in specs {
+            writeln!(out, ".TP\n\\fB{}\\fR\n{}", escaped(&option_name(spec)), escaped(&option_help(spec)))?;
+        }
+    }
+    out.write_all(page.extra.as_bytes())?;
+    writeln!(out, ".SH SEE ALSO")?;
+    let also = ["arbor(1)", "mkfs.arbor(8)", "fsck.arbor(8)", "mount.arbor(8)"];
+    let own = format!("{name}({})", page.section);
+    let also: Vec<String> =
+        also.iter().filter(|a| **a != own).map(|a| a.replacen('(', "\\fR(", 1)).map(|a| format!("\\fB{a}")).collect();
+    writeln!(out, "{}", also.join(", "))?;
+    Ok(out)
+}
+
+/// Text that roff takes as it is.
+fn escaped(text: &str) -> String {
+    let text = text.replace('\\', "\\\\").replace('-', "\\-");
+    if text.starts_with(['.', '\'']) { format!("\\&{text}") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `cargo xtask docs` writes them.
+    #[test]
+    fn the_written_pages_are_up_to_date() {
+        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs");
+        let stale = stale(&docs).unwrap();
+        assert!(stale.is_empty(), "run `cargo xtask docs`: {stale:?}");
+    }
+
+    #[test]
+    fn options_are_listed_with_defaults() {
+        let text = mount_options();
+        assert!(text.starts_with("Options of every mount (-o):\n"));
+        assert!(text.contains("offset=SIZE") && text.contains("[default: 0]"));
+    }
+}

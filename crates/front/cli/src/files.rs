@@ -1,0 +1,382 @@
+//! What is in a volume: `ls`, `tree`, `cat`, `stat`, `put`, `get`, `rm`, `mkdir`, `mv`, `df`, `du`.
+
+use crate::args::*;
+use crate::image::Image;
+use crate::info::write_json;
+use crate::progress::{Progress, tell_skipped};
+use crate::show;
+use anyhow::{Context, Result, bail};
+use arboretum::vfs::FileType;
+use arboretum::{CopyOptions, Metadata, Volume};
+use serde_json::{Value, json};
+use std::collections::{HashMap, HashSet};
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+/// A name with what is known about it.
+struct Line {
+    name: Vec<u8>,
+    path: PathBuf,
+    meta: Metadata,
+}
+
+pub(crate) fn ls(args: &LsArgs, out: &mut dyn Write) -> Result<()> {
+    let volume = Image::new(&args.image)?.volume(true)?;
+    let mut json = Vec::new();
+    for (i, path) in args.paths.iter().enumerate() {
+        let lines = list(&volume, path, args.all || args.json)?;
+        if args.json {
+            for line in &lines {
+                json.push(as_json(&volume, &line.path, &line.meta)?);
+            }
+            continue;
+        }
+        if args.paths.len() > 1 {
+            writeln!(out, "{}{}:", if i > 0 { "\n" } else { "" }, path.display())?;
+        }
+        if args.long {
+            write_long(&volume, &lines, out)?;
+        } else {
+            for line in &lines {
+                out.write_all(&show::name(&line.name))?;
+                writeln!(out)?;
+            }
+        }
+    }
+    if args.json {
+        write_json(&Value::Array(json), out)?;
+    }
+    Ok(())
+}
+
+/// What a directory holds, sorted; of a file itself.
+fn list(volume: &Volume, path: &Path, all: bool) -> Result<Vec<Line>> {
+    let meta = volume.symlink_metadata(path)?;
+    let is_dir = meta.is_dir() || (meta.is_symlink() && volume.metadata(path).is_ok_and(|m| m.is_dir()));
+    if !is_dir {
+        let name = path.to_string_lossy().into_owned().into_bytes();
+        return Ok(vec![Line { name, path: path.to_path_buf(), meta }]);
+    }
+    let mut lines = Vec::new();
+    for entry in volume.read_dir(path)? {
+        let entry = entry?;
+        if all || !entry.name().starts_with(b".") {
+            lines.push(Line { name: entry.name().to_vec(), path: entry.path(), meta: entry.metadata() });
+        }
+    }
+    lines.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(lines)
+}
+
+fn write_long(volume: &Volume, lines: &[Line], out: &mut dyn Write) -> Result<()> {
+    let rows: Vec<[String; 5]> = lines
+        .iter()
+        .map(|Line { meta, .. }| {
+            let size = match meta.file_type() {
+                FileType::Char | FileType::Block => device(meta.rdev()),
+                _ => meta.len().to_string(),
+            };
+            let owner = [meta.uid().to_string(), meta.gid().to_string()];
+            let [uid, gid] = owner;
+            [meta.nlink().to_string(), uid, gid, size, show::time(meta.attr().mtime)]
+        })
+        .collect();
+    let width = |i: usize| rows.iter().map(|row| row[i].len()).max().unwrap_or(0);
+    let (w0, w1, w2, w3) = (width(0), width(1), width(2), width(3));
+    for (line, [nlink, uid, gid, size, time]) in lines.iter().zip(&rows) {
+        let mode = show::mode(&line.meta);
+        write!(out, "{mode} {nlink:>w0$} {uid:>w1$} {gid:>w2$} {size:>w3$} {time} ")?;
+        out.write_all(&show::name(&line.name))?;
+        if line.meta.is_symlink() {
+            write!(out, " -> {}", volume.read_link(&line.path)?.display())?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn device(rdev: u32) -> String {
+    format!("{}, {}", (rdev >> 8) & 0xfff, (rdev & 0xff) | ((rdev >> 12) & !0xff))
+}
+
+fn as_json(volume: &Volume, path: &Path, meta: &Metadata) -> Result<Value> {
+    let attr = meta.attr();
+    let target = meta.is_symlink().then(|| volume.read_link(path)).transpose()?;
+    Ok(json!({
+        "path": path.to_string_lossy(),
+        "type": show::kind(meta.file_type()),
+        "target": target.map(|t| t.to_string_lossy().into_owned()),
+        "ino": attr.ino.0,
+        "mode": format!("{:04o}", meta.permissions()),
+        "nlink": attr.nlink,
+        "uid": attr.uid,
+        "gid": attr.gid,
+        "rdev": attr.rdev,
+        "size": attr.size,
+        "allocated": attr.blocks * 512,
+        "atime": show::json_time(attr.atime),
+        "mtime": show::json_time(attr.mtime),
+        "ctime": show::json_time(attr.ctime),
+        "btime": show::json_time(attr.btime),
+    }))
+}
+
+pub(crate) fn tree(args: &PathsArgs, out: &mut dyn Write) -> Result<()> {
+    let volume = Image::new(&args.image)?.volume(true)?;
+    let (mut directories, mut files) = (0, 0);
+    for path in &args.paths {
+        writeln!(out, "{}", path.display())?;
+        let mut levels = vec![list(&volume, path, true)?.into_iter().peekable()];
+        while let Some(level) = levels.last_mut() {
+            let Some(line) = level.next() else {
+                levels.pop();
+                continue;
+            };
+            for level in levels.iter_mut().rev().skip(1).rev() {
+                write!(out, "{}", if level.peek().is_some() { "│   " } else { "    " })?;
+            }
+            let is_last = levels.last_mut().is_some_and(|level| level.peek().is_none());
+            write!(out, "{}", if is_last { "└── " } else { "├── " })?;
+            out.write_all(&show::name(&line.name))?;
+            if line.meta.is_symlink() {
+                write!(out, " -> {}", volume.read_link(&line.path)?.display())?;
+            }
+            writeln!(out)?;
+            if line.meta.is_dir() {
+                directories += 1;
+                levels.push(list(&volume, &line.path, true)?.into_iter().peekable());
+            } else {
+                files += 1;
+            }
+        }
+    }
+    let directories = show::of(directories, "directory", "directories");
+    writeln!(out, "\n{directories}, {}", show::of(files, "file", "files"))?;
+    Ok(())
+}
+
+pub(crate) fn cat(args: &PathsArgs, out: &mut dyn Write) -> Result<()> {
+    let volume = Image::new(&args.image)?.volume(true)?;
+    for path in &args.paths {
+        let mut file = volume.open_file(path)?;
+        copy(&mut file, out).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// Copies in large pieces; a reader that has gone away stays recognisable.
+fn copy(file: &mut arboretum::File, out: &mut dyn Write) -> io::Result<()> {
+    let mut buf = vec![0; 1 << 20];
+    loop {
+        match io::Read::read(file, &mut buf)? {
+            0 => return Ok(()),
+            n => out.write_all(buf.get(..n).unwrap_or_default())?,
+        }
+    }
+}
+
+pub(crate) fn stat(args: &JsonPathsArgs, out: &mut dyn Write) -> Result<()> {
+    let volume = Image::new(&args.image)?.volume(true)?;
+    let mut all = Vec::new();
+    for path in &args.paths {
+        let meta = volume.symlink_metadata(path)?;
+        if args.json {
+            all.push(as_json(&volume, path, &meta)?);
+        } else {
+            stat_text(&volume, path, &meta, out)?;
+        }
+    }
+    if args.json {
+        write_json(&Value::Array(all), out)?;
+    }
+    Ok(())
+}
+
+fn stat_text(volume: &Volume, path: &Path, meta: &Metadata, out: &mut dyn Write) -> Result<()> {
+    let attr = meta.attr();
+    let target = if meta.is_symlink() { format!(" -> {}", volume.read_link(path)?.display()) } else { String::new() };
+    writeln!(out, "  File: {}{target}", path.display())?;
+    let kind = show::kind(meta.file_type());
+    writeln!(out, "  Size: {}  Allocated: {}  Type: {kind}", attr.size, attr.blocks * 512)?;
+    writeln!(out, " Inode: {}  Links: {}  Generation: {}", attr.ino, attr.nlink, attr.generation)?;
+    if matches!(meta.file_type(), FileType::Char | FileType::Block) {
+        writeln!(out, "Device: {}", device(attr.rdev))?;
+    }
+    let mode = show::mode(meta);
+    writeln!(out, "Access: {:04o}/{mode}  Uid: {}  Gid: {}", meta.permissions(), attr.uid, attr.gid)?;
+    let times = [("Access", attr.atime), ("Modify", attr.mtime), ("Change", attr.ctime), (" Birth", attr.btime)];
+    for (name, time) in times {
+        writeln!(out, "{name}: {}", show::exact_time(time))?;
+    }
+    if !meta.is_symlink() {
+        for name in volume.list_xattr(path)? {
+            let value = volume.get_xattr(path, &name)?.unwrap_or_default();
+            writeln!(out, " Xattr: {} ({} bytes)", String::from_utf8_lossy(&name), value.len())?;
+        }
+    }
+    Ok(())
+}
+
+/// Sources and the place for each of them: inside the target if that is a directory.
+fn places(paths: &[PathBuf], is_dir: impl Fn(&Path) -> bool) -> Result<Vec<(&Path, PathBuf)>> {
+    let Some((target, sources)) = paths.split_last() else { return Ok(Vec::new()) };
+    let into = is_dir(target);
+    if sources.len() > 1 && !into {
+        bail!("{}: not a directory", target.display());
+    }
+    let place = |source: &PathBuf| match (into, source.file_name()) {
+        (true, Some(name)) => target.join(name),
+        // `/`, `.` and `..` have no name: what they hold goes there.
+        _ => target.clone(),
+    };
+    Ok(sources.iter().map(|source| (source.as_path(), place(source))).collect())
+}
+
+pub(crate) fn put(args: &PutArgs) -> Result<()> {
+    let image = Image::new(&args.image)?;
+    let volume = match args.owner {
+        None => image.volume(false)?,
+        Some((uid, gid)) => image.options(false).owner(uid, gid).open(&image.path).map_err(|e| image.said(e))?,
+    };
+    let progress = Progress::copy(true);
+    for (source, target) in places(&args.paths, |path| volume.metadata(path).is_ok_and(|m| m.is_dir()))? {
+        let options = CopyOptions::new().keep_owner(args.owner.is_none());
+        let mut options = options.progress(|stats, path| progress.copied(stats, path));
+        let stats = volume.copy_in_with(source, &target, &mut options)?;
+        tell_skipped("arbor put", &stats);
+    }
+    progress.clear();
+    volume.close().map_err(|e| image.said(e))
+}
+
+pub(crate) fn get(args: &GetArgs) -> Result<()> {
+    let volume = Image::new(&args.image)?.volume(true)?;
+    let progress = Progress::copy(true);
+    for (source, target) in places(&args.paths, Path::is_dir)? {
+        let mut options = CopyOptions::new().progress(|stats, path| progress.copied(stats, path));
+        let stats = volume.copy_out_with(source, &target, &mut options)?;
+        tell_skipped("arbor get", &stats);
+    }
+    progress.clear();
+    Ok(())
+}
+
+pub(crate) fn rm(args: &RmArgs) -> Result<()> {
+    let image = Image::new(&args.image)?;
+    let volume = image.volume(false)?;
+    for path in &args.paths {
+        let removed = match volume.symlink_metadata(path) {
+            Ok(meta) if meta.is_dir() && args.recursive => volume.remove_dir_all(path),
+            Ok(_) => volume.remove_file(path),
+            Err(e) => Err(e),
+        };
+        match removed {
+            Err(e) if args.force && e.kind() == ErrorKind::NotFound => {}
+            other => other?,
+        }
+    }
+    volume.close().map_err(|e| image.said(e))
+}
+
+pub(crate) fn mkdir(args: &MkdirArgs) -> Result<()> {
+    let image = Image::new(&args.image)?;
+    let volume = image.volume(false)?;
+    for path in &args.paths {
+        if args.parents { volume.create_dir_all(path) } else { volume.create_dir(path) }?;
+    }
+    volume.close().map_err(|e| image.said(e))
+}
+
+pub(crate) fn mv(args: &MvArgs) -> Result<()> {
+    let image = Image::new(&args.image)?;
+    let volume = image.volume(false)?;
+    for (source, target) in places(&args.paths, |path| volume.metadata(path).is_ok_and(|m| m.is_dir()))? {
+        volume.rename(source, target)?;
+    }
+    volume.close().map_err(|e| image.said(e))
+}
+
+pub(crate) fn df(args: &DfArgs, out: &mut dyn Write) -> Result<()> {
+    let image = Image::new(&args.image)?;
+    let s = image.volume(true)?.statfs()?;
+    let unit = u64::from(s.frsize);
+    let used = s.blocks.saturating_sub(s.bfree);
+    if args.json {
+        let value = json!({
+            "image": image.path.display().to_string(),
+            "size": s.blocks * unit,
+            "used": used * unit,
+            "free": s.bfree * unit,
+            "available": s.bavail * unit,
+            "inodes": s.files,
+            "inodes_used": s.files.saturating_sub(s.ffree),
+            "inodes_free": s.ffree,
+            "name_max": s.namelen,
+        });
+        return Ok(write_json(&value, out)?);
+    }
+    let percent =
+        |part: u64, whole: u64| if whole == 0 { 0 } else { (part as u128 * 100).div_ceil(whole.into()) as u64 };
+    let usable = used + s.bavail;
+    let rows = [
+        ["size", "used", "avail", "use%", "files", "free"].map(String::from),
+        [
+            show::bytes(s.blocks * unit),
+            show::bytes(used * unit),
+            show::bytes(s.bavail * unit),
+            format!("{}%", percent(used, usable)),
+            show::count(s.files.saturating_sub(s.ffree)),
+            show::count(s.ffree),
+        ],
+    ];
+    for row in rows {
+        let cells: Vec<String> = row.iter().map(|cell| format!("{cell:>12}")).collect();
+        writeln!(out, "{}", cells.concat())?;
+    }
+    Ok(())
+}
+
+pub(crate) fn du(args: &DuArgs, out: &mut dyn Write) -> Result<()> {
+    let volume = Image::new(&args.image)?.volume(true)?;
+    let mut json = Vec::new();
+    let mut seen = HashSet::new();
+    for path in &args.paths {
+        for (path, bytes) in usage(&volume, path, &mut seen, args.summarize)? {
+            if args.json {
+                json.push(json!({ "path": path.to_string_lossy(), "allocated": bytes }));
+            } else {
+                writeln!(out, "{:>10}  {}", show::bytes(bytes), path.display())?;
+            }
+        }
+    }
+    if args.json {
+        write_json(&Value::Array(json), out)?;
+    }
+    Ok(())
+}
+
+/// Allocated bytes of each directory with all below it, the deepest first. A file with several
+/// names counts once.
+fn usage(volume: &Volume, path: &Path, seen: &mut HashSet<u64>, total_only: bool) -> Result<Vec<(PathBuf, u64)>> {
+    let mut sums: HashMap<PathBuf, u64> = HashMap::new();
+    let mut order = Vec::new();
+    for step in volume.walk(path)?.sorted() {
+        let entry = step?.entry;
+        let meta = entry.metadata();
+        let here = entry.path();
+        if meta.nlink() > 1 && !meta.is_dir() && !seen.insert(meta.ino()) {
+            continue;
+        }
+        if meta.is_dir() || here == path {
+            order.push(here.clone());
+        }
+        for above in here.ancestors().take_while(|a| a.starts_with(path)) {
+            if above == here || !total_only || above == path {
+                *sums.entry(above.to_path_buf()).or_default() += meta.blocks() * 512;
+            }
+        }
+    }
+    order.reverse();
+    let wanted = order.into_iter().filter(|p| !total_only || p == path);
+    Ok(wanted.map(|p| (p.clone(), sums.get(&p).copied().unwrap_or(0))).collect())
+}

@@ -1,0 +1,202 @@
+//! `arbor info`, `resize`, `trim` and `dump`.
+
+use crate::args::{DumpArgs, InfoArgs, ResizeArgs, TrimArgs};
+use crate::image::Image;
+use crate::show;
+use anyhow::{Result, anyhow, bail};
+use arboretum::vfs::{VolumeInfo, parse_size};
+use comfy_table::{Table, presets};
+use serde_json::{Map, Value, json};
+use std::io::{self, Write};
+
+pub(crate) fn run(args: &InfoArgs, out: &mut dyn Write) -> Result<()> {
+    let image = Image::new(&args.image)?;
+    let info = image.info()?;
+    if args.json {
+        write_json(&as_json(&image, &info), out)?;
+    } else if args.export {
+        export(&image, &info, out)?;
+    } else {
+        table(&image, &info, out)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn write_json(value: &Value, out: &mut dyn Write) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *out, value).map_err(io::Error::from)?;
+    writeln!(out)
+}
+
+fn as_json(image: &Image, info: &VolumeInfo) -> Value {
+    let facts: Map<String, Value> = info.facts.iter().map(|(k, v)| (k.replace(' ', "_"), json!(v))).collect();
+    json!({
+        "image": image.path.display().to_string(),
+        "engine": info.engine,
+        "label": info.label,
+        "uuid": show::uuid(info.uuid),
+        "size": info.size,
+        "clean": info.clean,
+        "facts": facts,
+    })
+}
+
+/// The variables of blkid(8). The type is what mount(8) is to be told.
+fn export(image: &Image, info: &VolumeInfo, out: &mut dyn Write) -> Result<()> {
+    writeln!(out, "DEVNAME={}", quoted(&image.path.display().to_string()))?;
+    if !info.label.is_empty() {
+        writeln!(out, "LABEL={}", quoted(&info.label))?;
+    }
+    writeln!(out, "UUID={}", show::uuid(info.uuid))?;
+    if let Some((_, size)) = info.facts.iter().find(|(k, _)| k.replace(' ', "_") == "block_size") {
+        let bytes = parse_size(&size.replace(' ', "")).map_or_else(|| size.clone(), |n| n.to_string());
+        writeln!(out, "BLOCK_SIZE={}", quoted(&bytes))?;
+    }
+    writeln!(out, "FSSIZE={}", info.size)?;
+    writeln!(out, "TYPE=arbor")?;
+    writeln!(out, "SUBTYPE={}", info.engine)?;
+    writeln!(out, "USAGE=filesystem")?;
+    Ok(())
+}
+
+/// A value that a shell takes as one word.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,".contains(c);
+    text.chars().map(|c| if plain(c) { c.to_string() } else { format!("\\{c}") }).collect()
+}
+
+fn table(image: &Image, info: &VolumeInfo, out: &mut dyn Write) -> Result<()> {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    let state = if info.clean { "clean" } else { "not unmounted cleanly (or mounted now)" };
+    table.add_row(["image".to_string(), image.path.display().to_string()]);
+    table.add_row(["engine".to_string(), info.engine.to_string()]);
+    table.add_row(["label".to_string(), info.label.clone()]);
+    table.add_row(["UUID".to_string(), show::uuid(info.uuid)]);
+    table.add_row(["size".to_string(), format!("{} ({} bytes)", show::bytes(info.size), show::count(info.size))]);
+    table.add_row(["state".to_string(), state.to_string()]);
+    for (key, value) in &info.facts {
+        table.add_row([(*key).to_string(), value.clone()]);
+    }
+    writeln!(out, "{}", table.trim_fmt())?;
+    Ok(())
+}
+
+pub(crate) fn resize(args: &ResizeArgs, out: &mut dyn Write) -> Result<()> {
+    let image = Image::new(&args.image)?;
+    let (devices, engine) = image.devices(false)?;
+    let old = devices.main.geometry().size;
+    let size = new_size(&args.size, old).ok_or_else(|| anyhow!("{:?} is not a size", args.size))?;
+    if image.offset != 0 {
+        bail!("{}: a volume inside a larger file cannot be resized", image.path.display());
+    }
+    engine.resize(devices, size).map_err(|e| anyhow!("{}: {e}", image.path.display()))?;
+    writeln!(out, "{}: {} -> {}", image.path.display(), show::bytes(old), show::bytes(size))?;
+    Ok(())
+}
+
+fn new_size(text: &str, old: u64) -> Option<u64> {
+    match text.as_bytes().first()? {
+        b'+' => old.checked_add(parse_size(text.get(1..)?)?),
+        b'-' => old.checked_sub(parse_size(text.get(1..)?)?),
+        _ => parse_size(text),
+    }
+}
+
+pub(crate) fn trim(args: &TrimArgs, out: &mut dyn Write) -> Result<()> {
+    let image = Image::new(&args.image)?;
+    let volume = image.volume(false)?;
+    let bytes = volume.trim()?;
+    volume.close()?;
+    writeln!(out, "{}: {} given back", image.path.display(), show::bytes(bytes))?;
+    Ok(())
+}
+
+pub(crate) fn dump(args: &DumpArgs, out: &mut dyn Write) -> Result<()> {
+    let image = Image::new(&args.image)?;
+    let (devices, engine) = image.devices(true)?;
+    let what: Vec<&str> = args.what.iter().map(String::as_str).collect();
+    let value = engine.dump(&devices, &what).map_err(|e| anyhow!("{}: {e}", image.path.display()))?;
+    if args.json {
+        write_json(&value, out)?;
+    } else {
+        pretty(&value, 0, out)?;
+    }
+    Ok(())
+}
+
+/// JSON as indented lines, without the punctuation.
+fn pretty(value: &Value, depth: usize, out: &mut dyn Write) -> io::Result<()> {
+    match value {
+        Value::Object(map) => {
+            let width = map.iter().filter(|(_, v)| is_short(v)).map(|(k, _)| k.chars().count()).max().unwrap_or(0);
+            for (key, value) in map {
+                pretty_field(key, width, value, depth, out)?;
+            }
+            Ok(())
+        }
+        Value::Array(items) => {
+            for (i, item) in items.iter().enumerate() {
+                pretty_field(&format!("[{i}]"), 0, item, depth, out)?;
+            }
+            Ok(())
+        }
+        short => writeln!(out, "{:depth$}{}", "", short_text(short)),
+    }
+}
+
+fn pretty_field(key: &str, width: usize, value: &Value, depth: usize, out: &mut dyn Write) -> io::Result<()> {
+    if is_short(value) {
+        return writeln!(out, "{:depth$}{key:width$}  {}", "", short_text(value));
+    }
+    writeln!(out, "{:depth$}{key}", "")?;
+    pretty(value, depth + 2, out)
+}
+
+/// Whether a value fits behind its name.
+fn is_short(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => map.is_empty(),
+        Value::Array(items) => {
+            items.iter().all(|i| !i.is_array() && !i.is_object()) && short_text(value).chars().count() <= 80
+        }
+        _ => true,
+    }
+}
+
+fn short_text(value: &Value) -> String {
+    match value {
+        Value::String(s) => s.clone(),
+        Value::Null => "-".into(),
+        Value::Array(items) => items.iter().map(short_text).collect::<Vec<_>>().join(" "),
+        Value::Object(_) => "-".into(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_may_be_relative() {
+        assert_eq!(new_size("+1K", 1024), Some(2048));
+        assert_eq!(new_size("-1K", 1024), Some(0));
+        assert_eq!(new_size("-2K", 1024), None);
+        assert_eq!(new_size("1G", 0), Some(1 << 30));
+        assert_eq!(new_size("", 0), None);
+    }
+
+    #[test]
+    fn a_dump_reads_as_text() {
+        let value = json!({ "ino": 3, "extents": [{ "block": 7, "len": 2 }], "list": [1, 2], "none": null });
+        let mut out = Vec::new();
+        pretty(&value, 0, &mut out).unwrap();
+        let want = "extents\n  [0]\n    block  7\n    len    2\nino   3\nlist  1 2\nnone  -\n";
+        assert_eq!(String::from_utf8(out).unwrap(), want);
+    }
+
+    #[test]
+    fn values_are_quoted_for_the_shell() {
+        assert_eq!(quoted("my disk$"), "my\\ disk\\$");
+    }
+}

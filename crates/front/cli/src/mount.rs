@@ -1,0 +1,255 @@
+//! `arbor mount`, `umount` and `sync`.
+//!
+//! A mount in the background is served by this program run again: it mounts, tells its parent by
+//! one byte on its standard output that the root can be listed, and lets go of the terminal. So
+//! no thread is lost in a fork, and errors before that still go to the caller's standard error.
+
+use crate::args::{DirArgs, MountArgs};
+use crate::exit::Exit;
+use anyhow::Result;
+
+/// Exit codes of mount(8).
+#[cfg(target_os = "linux")]
+const USAGE: u8 = 1;
+#[cfg(target_os = "linux")]
+const FAILED: u8 = 32;
+
+#[cfg(target_os = "linux")]
+pub(crate) use linux::{run, sync, umount};
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn run(_args: &MountArgs) -> Result<u8, Exit> {
+    Err(anyhow::anyhow!("mounting needs Linux").into())
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn umount(_args: &DirArgs) -> Result<()> {
+    Err(anyhow::anyhow!("mounting needs Linux"))
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn sync(_args: &DirArgs) -> Result<()> {
+    Err(anyhow::anyhow!("mounting needs Linux"))
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::*;
+    use crate::image::Image;
+    use crate::mkfs;
+    use anyhow::{Context, anyhow, bail};
+    use arbor_fuse::MountConfig;
+    use arboretum::vfs::{Engine, MountOptions, Options, SystemClock};
+    use std::fs::{self, File, OpenOptions};
+    use std::io::{self, Read, Write};
+    use std::os::unix::fs::FileTypeExt;
+    use std::os::unix::fs::MetadataExt;
+    use std::path::{Path, PathBuf};
+    use std::process::{Command, Stdio};
+    use std::sync::Arc;
+
+    /// A mount whose arguments were understood.
+    struct Plan {
+        image: Image,
+        config: MountConfig,
+        engine: Option<&'static dyn Engine>,
+        dir: PathBuf,
+    }
+
+    pub(crate) fn run(args: &MountArgs) -> Result<u8, Exit> {
+        let plan = plan(args).map_err(|e| Exit::with(USAGE, e))?;
+        if args.fake {
+            return Ok(0);
+        }
+        let served = if args.foreground { serve(plan, args) } else { start_background(args) };
+        served.map_err(|e| Exit::with(FAILED, e))
+    }
+
+    fn plan(args: &MountArgs) -> Result<Plan> {
+        let mut options = Options::parse(&args.image.options.join(","));
+        let is_sloppy = options.get("sloppy").is_some();
+        options.0.retain(|(key, _)| key != "sloppy");
+        let (mut config, rest) = arbor_fuse::parse_options(&options)?;
+        let rest: Vec<String> =
+            rest.0.iter().map(|(k, v)| if v.is_empty() { k.clone() } else { format!("{k}={v}") }).collect();
+        let mut image = Image::parse(&args.image.image, &rest)?;
+        let engine = args.engine.as_deref().map(|name| mkfs::engine(Some(name))).transpose()?;
+        let specs = match engine {
+            Some(engine) => engine.mount_options().to_vec(),
+            None => arboretum::engines().iter().flat_map(|e| e.mount_options()).copied().collect(),
+        };
+        if is_sloppy {
+            image.rest.0.retain(|(key, _)| specs.iter().any(|s| s.key == key));
+        }
+        image.rest.check(&specs)?;
+        if options.get("fsname").is_none() {
+            config.source = fs::canonicalize(&image.path).unwrap_or_else(|_| image.path.clone()).into();
+        }
+        config.handle_signals = true;
+        Ok(Plan { image, config, engine, dir: args.dir.clone() })
+    }
+
+    /// Runs this program again to serve the mount, and returns when the mount works.
+    fn start_background(args: &MountArgs) -> Result<u8> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["mount", "--foreground", "--ready-fd", "1"]);
+        if let Some(size) = args.new {
+            command.arg("--new").arg(size.to_string());
+        }
+        if let Some(engine) = &args.engine {
+            command.arg("-t").arg(engine);
+        }
+        for options in &args.image.options {
+            command.arg("-o").arg(options);
+        }
+        command.arg("--").arg(&args.image.image).arg(&args.dir);
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let mut ready = [0];
+        let told = child.stdout.take().map(|mut pipe| pipe.read(&mut ready)).transpose()?;
+        if told == Some(1) {
+            return Ok(0);
+        }
+        // It has said why on the standard error we share.
+        let status = child.wait()?;
+        Ok(status.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code != 0).unwrap_or(FAILED))
+    }
+
+    fn serve(plan: Plan, args: &MountArgs) -> Result<u8> {
+        if args.ready_fd.is_some() {
+            // A session of its own: the terminal's signals are not meant for the server.
+            rustix::process::setsid().context("setsid")?;
+        }
+        let made_dir = make_dir(&plan.dir)?;
+        let session = start(&plan, args).inspect_err(|_| {
+            if made_dir {
+                let _ = fs::remove_dir(&plan.dir);
+            }
+        })?;
+        // The directories we were called in must stay free to be unmounted.
+        std::env::set_current_dir("/")?;
+        notify_systemd();
+        if args.ready_fd.is_some() {
+            tell_parent().context("telling the parent")?;
+        }
+        session.wait().map_err(|e| anyhow!("{}: {e}", plan.image.path.display()))?;
+        Ok(0)
+    }
+
+    fn start(plan: &Plan, args: &MountArgs) -> Result<arbor_fuse::Session> {
+        let image = &plan.image;
+        if let Some(size) = args.new.filter(|_| mkfs::is_missing(&image.path)) {
+            mkfs::make_new(image, args.engine.as_deref(), size)?;
+        }
+        let (devices, found) = image.devices(plan.config.read_only)?;
+        if let Some(wanted) = plan.engine.filter(|e| e.name() != found.name()) {
+            bail!("{}: a volume of {}, not of {}", image.path.display(), found.name(), wanted.name());
+        }
+        image.check_mount_options(found)?;
+        let options = MountOptions { read_only: plan.config.read_only, options: image.rest.clone() };
+        let named = |e: &dyn std::fmt::Display| anyhow!("{}: {e}", image.path.display());
+        let fs = found.mount(devices, &options, Arc::new(SystemClock)).map_err(|e| named(&e))?;
+        let mut config = plan.config.clone();
+        config.block_device = block_device(&image.path);
+        let dir = fs::canonicalize(&plan.dir).with_context(|| plan.dir.display().to_string())?;
+        let session = arbor_fuse::mount(fs, &dir, &config).map_err(|e| anyhow!("{}: {e}", plan.dir.display()))?;
+        session.ready().map_err(|e| anyhow!("{}: {e}", plan.dir.display()))?;
+        Ok(session)
+    }
+
+    fn block_device(path: &Path) -> Option<PathBuf> {
+        let path = fs::canonicalize(path).ok()?;
+        fs::metadata(&path).ok().filter(|m| m.file_type().is_block_device()).map(|_| path)
+    }
+
+    /// Makes the directory if it is missing; tells whether it was.
+    fn make_dir(dir: &Path) -> Result<bool> {
+        match fs::symlink_metadata(dir) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(dir).with_context(|| format!("{}: {}", dir.display(), e.kind()))?;
+                Ok(true)
+            }
+            // A dead mount answers with errors; the mount takes it off.
+            _ => Ok(false),
+        }
+    }
+
+    /// Lets go of the caller's terminal, then says that the mount works.
+    fn tell_parent() -> Result<()> {
+        let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+        rustix::stdio::dup2_stdin(&null)?;
+        rustix::stdio::dup2_stderr(&null)?;
+        let mut out = io::stdout();
+        out.write_all(b"+")?;
+        out.flush()?;
+        rustix::stdio::dup2_stdout(&null)?;
+        Ok(())
+    }
+
+    /// Tells a service manager that waits for it; one that does not listen is no error.
+    fn notify_systemd() {
+        use std::os::linux::net::SocketAddrExt;
+        use std::os::unix::ffi::OsStrExt;
+        use std::os::unix::net::{SocketAddr, UnixDatagram};
+        let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return };
+        let address = match name.as_bytes().strip_prefix(b"@") {
+            Some(name) => SocketAddr::from_abstract_name(name),
+            None => SocketAddr::from_pathname(&name),
+        };
+        let text = format!("READY=1\nMAINPID={}\n", std::process::id());
+        if let (Ok(address), Ok(socket)) = (address, UnixDatagram::unbound()) {
+            let _ = socket.send_to_addr(text.as_bytes(), &address);
+        }
+    }
+
+    pub(crate) fn umount(args: &DirArgs) -> Result<()> {
+        arbor_fuse::unmount(&args.dir, true).map_err(|e| anyhow!("{}: {e}", args.dir.display()))
+    }
+
+    /// An fsync of the root of a mount makes all of it durable.
+    pub(crate) fn sync(args: &DirArgs) -> Result<()> {
+        let synced = mount_root(&args.dir).and_then(File::open).and_then(|root| root.sync_all());
+        synced.map_err(|e| anyhow!("{}: {e}", args.dir.display()))
+    }
+
+    /// The root of the mount that `dir` lies on.
+    fn mount_root(dir: &Path) -> io::Result<PathBuf> {
+        let mut root = fs::canonicalize(dir)?;
+        let device = fs::metadata(&root)?.dev();
+        while let Some(above) = root.parent() {
+            if fs::metadata(above)?.dev() != device {
+                break;
+            }
+            root = above.to_path_buf();
+        }
+        Ok(root)
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+        use crate::args::ImageArgs;
+
+        fn args(options: &str) -> MountArgs {
+            let image = ImageArgs { options: vec![options.into()], image: "/no/such.img".into() };
+            let dir = "/mnt".into();
+            MountArgs { new: None, engine: None, foreground: false, ready_fd: None, fake: false, image, dir }
+        }
+
+        #[test]
+        fn options_go_where_they_belong() {
+            let plan = plan(&args("ro,offset=1M,noatime,x-systemd.automount,threads=3")).unwrap();
+            assert!(plan.config.read_only);
+            assert_eq!(plan.config.threads, 3);
+            assert_eq!(plan.image.offset, 1 << 20);
+            assert_eq!(plan.config.source, "/no/such.img");
+        }
+
+        #[test]
+        fn unknown_options_are_a_wrong_command_line() {
+            let exit = run(&args("nosuchoption")).unwrap_err();
+            assert_eq!(exit.code, USAGE);
+            assert!(exit.error.to_string().contains("nosuchoption"));
+            assert!(plan(&args("nosuchoption,sloppy")).is_ok());
+        }
+    }
+}

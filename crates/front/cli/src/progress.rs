@@ -1,0 +1,56 @@
+//! Progress on standard error, if it is a terminal.
+
+use arboretum::CopyStats;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::path::Path;
+use std::time::Duration;
+
+/// A bar that shows nothing where nobody looks.
+pub(crate) struct Progress(ProgressBar);
+
+impl Progress {
+    /// Progress toward a known end.
+    pub(crate) fn bar() -> Progress {
+        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::stderr_with_hz(10));
+        let style = ProgressStyle::with_template("{bar:30.green/dim} {percent:>3}%  {elapsed}  {wide_msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("━━━"));
+        Progress(bar)
+    }
+
+    /// Progress of a copy, whose end is not known.
+    pub(crate) fn copy(shown: bool) -> Progress {
+        let target = if shown { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
+        let bar = ProgressBar::with_draw_target(None, target);
+        let style = ProgressStyle::with_template("{spinner:.green} {prefix}  {wide_msg:.dim}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Progress(bar)
+    }
+
+    pub(crate) fn step(&self, done: u64, total: u64, what: &str) {
+        self.0.set_length(total);
+        self.0.set_position(done);
+        if self.0.message() != what {
+            self.0.set_message(what.to_string());
+        }
+    }
+
+    pub(crate) fn copied(&self, stats: &CopyStats, path: &Path) {
+        if !self.0.is_hidden() {
+            let bytes = crate::show::bytes(stats.bytes);
+            self.0.set_prefix(format!("{} files, {bytes}", crate::show::count(stats.names())));
+            self.0.set_message(path.display().to_string());
+        }
+    }
+
+    pub(crate) fn clear(&self) {
+        self.0.finish_and_clear();
+    }
+}
+
+/// Tells what a copy could not carry over.
+pub(crate) fn tell_skipped(who: &str, stats: &CopyStats) {
+    for text in &stats.skipped {
+        eprintln!("{who}: skipped {text}");
+    }
+}

@@ -1,0 +1,139 @@
+//! Numbers, times and names for people.
+
+use arboretum::Metadata;
+use arboretum::vfs::{FileType, Time};
+use std::io::IsTerminal;
+
+/// Bytes with a unit, three digits at least.
+pub(crate) fn bytes(n: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if n < 1024 {
+        return format!("{n} B");
+    }
+    let mut value = n as f64 / 1024.0;
+    let mut unit = 0;
+    while value >= 1023.95 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let digits = if value < 9.995 {
+        2
+    } else if value < 99.95 {
+        1
+    } else {
+        0
+    };
+    let text = format!("{value:.digits$}");
+    let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text} {}", UNITS[unit])
+}
+
+/// A count with a thin grouping of thousands.
+pub(crate) fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut out = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A number and what it counts, in the plural if need be.
+pub(crate) fn of(n: u64, one: &str, many: &str) -> String {
+    format!("{} {}", count(n), if n == 1 { one } else { many })
+}
+
+/// A time in the zone of the user.
+pub(crate) fn time(t: Time) -> String {
+    match jiff::Timestamp::new(t.secs, t.nanos as i32) {
+        Ok(at) => at.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M").to_string(),
+        Err(_) => t.secs.to_string(),
+    }
+}
+
+/// A time to the nanosecond, with its zone.
+pub(crate) fn exact_time(t: Time) -> String {
+    match jiff::Timestamp::new(t.secs, t.nanos as i32) {
+        Ok(at) => at.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S.%9f %z").to_string(),
+        Err(_) => format!("{}.{:09}", t.secs, t.nanos),
+    }
+}
+
+/// A time for programs.
+pub(crate) fn json_time(t: Time) -> String {
+    match jiff::Timestamp::new(t.secs, t.nanos as i32) {
+        Ok(at) => at.to_string(),
+        Err(_) => format!("{}.{:09}", t.secs, t.nanos),
+    }
+}
+
+/// `drwxr-xr-x`.
+pub(crate) fn mode(meta: &Metadata) -> String {
+    let mode = meta.mode();
+    let kind = match meta.file_type() {
+        FileType::File => '-',
+        FileType::Dir => 'd',
+        FileType::Symlink => 'l',
+        FileType::Fifo => 'p',
+        FileType::Socket => 's',
+        FileType::Char => 'c',
+        FileType::Block => 'b',
+    };
+    let mut out = String::from(kind);
+    for (shift, special, set, unset) in [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')] {
+        let bits = mode >> shift;
+        out.push(if bits & 4 != 0 { 'r' } else { '-' });
+        out.push(if bits & 2 != 0 { 'w' } else { '-' });
+        out.push(match (bits & 1 != 0, mode & special != 0) {
+            (true, true) => set,
+            (false, true) => unset,
+            (true, false) => 'x',
+            (false, false) => '-',
+        });
+    }
+    out
+}
+
+/// The word for a kind of file, as JSON has it.
+pub(crate) fn kind(kind: FileType) -> &'static str {
+    match kind {
+        FileType::File => "file",
+        FileType::Dir => "directory",
+        FileType::Symlink => "symlink",
+        FileType::Fifo => "fifo",
+        FileType::Socket => "socket",
+        FileType::Char => "char",
+        FileType::Block => "block",
+    }
+}
+
+/// A name to print: as it is into a file or pipe, without control characters on a terminal.
+pub(crate) fn name(bytes: &[u8]) -> Vec<u8> {
+    if !std::io::stdout().is_terminal() {
+        return bytes.to_vec();
+    }
+    let clean = |c: char| if c.is_control() { '?' } else { c };
+    String::from_utf8_lossy(bytes).chars().map(clean).collect::<String>().into_bytes()
+}
+
+/// UUID in its usual form.
+pub(crate) fn uuid(bytes: [u8; 16]) -> String {
+    uuid::Uuid::from_bytes(bytes).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_few_digits() {
+        let all = [0, 1023, 1024, 1536, 10 << 20, 1 << 30, 1023 << 30, (1 << 40) - 1, u64::MAX];
+        let shown = all.map(bytes);
+        assert_eq!(shown, ["0 B", "1023 B", "1 KiB", "1.5 KiB", "10 MiB", "1 GiB", "1023 GiB", "1 TiB", "16 EiB"]);
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(count(12), "12");
+    }
+}

@@ -1,0 +1,311 @@
+//! The command from outside. Tests that need a volume run once for each engine there is.
+
+use assert_cmd::Command;
+use serde_json::Value;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_arbor");
+
+fn arbor() -> Command {
+    let mut command = Command::new(BINARY);
+    command.env_remove("SOURCE_DATE_EPOCH").env_remove("NOTIFY_SOCKET");
+    command
+}
+
+/// Runs `arbor` in `dir`; gives exit code, standard output and standard error.
+fn run_in(dir: &Path, args: &[&str]) -> (i32, String, String) {
+    let out = arbor().current_dir(dir).args(args).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (out.status.code().unwrap_or(-1), text(&out.stdout), text(&out.stderr))
+}
+
+/// Runs `arbor`, which must succeed and complain of nothing.
+fn ok(dir: &Path, args: &[&str]) -> String {
+    let (code, out, err) = run_in(dir, args);
+    assert_eq!((code, err.as_str()), (0, ""), "arbor {args:?}: {out}");
+    out
+}
+
+fn json(dir: &Path, args: &[&str]) -> Value {
+    serde_json::from_str(&ok(dir, args)).unwrap()
+}
+
+/// Runs a test on a fresh image of each engine, `x.img` of 64 MiB.
+fn each_engine(test: impl Fn(&Path, &str)) {
+    for engine in arboretum::engines() {
+        let dir = tempfile::tempdir().unwrap();
+        ok(dir.path(), &["mkfs", "-q", "-t", engine.name(), "-s", "64M", "-L", "name", "x.img"]);
+        test(dir.path(), engine.name());
+    }
+}
+
+#[test]
+fn a_wrong_command_line_has_its_exit_code() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(run_in(dir.path(), &["ls"]).0, 2);
+    assert_eq!(run_in(dir.path(), &["fsck", "--no-such"]).0, 16);
+    assert_eq!(run_in(dir.path(), &["mount"]).0, 1);
+    assert_eq!(run_in(dir.path(), &["mount", "-o", "nosuchoption", "x.img", "d"]).0, 1);
+    assert_eq!(run_in(dir.path(), &["--version"]).0, 0);
+}
+
+#[test]
+fn errors_are_one_line_with_the_image() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("zeros.img"), vec![0; 1 << 20]).unwrap();
+    for (args, code, want) in [
+        (&["info", "no.img"][..], 1, "arbor info: no.img: "),
+        (&["ls", "zeros.img"], 1, "arbor ls: zeros.img: not a volume of any known engine\n"),
+        (&["fsck", "zeros.img"], 8, "arbor fsck: zeros.img: not a volume of any known engine\n"),
+        (&["mkfs", "-t", "nosuch", "-s", "1G", "new.img"], 1, "arbor mkfs: no engine named \"nosuch\""),
+    ] {
+        let (got, out, err) = run_in(dir.path(), args);
+        assert_eq!((got, out.as_str()), (code, ""), "{err}");
+        assert!(err.starts_with(want) && err.lines().count() == 1, "{err}");
+    }
+    assert!(!dir.path().join("new.img").exists());
+}
+
+#[test]
+fn the_name_decides_what_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, args, code) in [
+        ("mkfs.arbor", &["--help"][..], 0),
+        ("fsck.arbor", &["-V"], 0),
+        ("fsck.arbor", &["--nonsense"], 16),
+        ("fsck.arbor", &["-a", "-C0", "no.img"], 8),
+        ("mount.arbor", &["only-one"], 1),
+        ("mount.arbor", &["no.img", "mnt", "-n", "-o", "rw,noatime"], 32),
+    ] {
+        let link = dir.path().join(name);
+        let _ = std::os::unix::fs::symlink(BINARY, &link);
+        let out = std::process::Command::new(&link).args(args).current_dir(dir.path()).output().unwrap();
+        assert_eq!(out.status.code(), Some(code), "{name} {args:?}: {out:?}");
+    }
+    assert!(!dir.path().join("mnt").exists(), "a failed mount leaves no directory");
+}
+
+#[test]
+fn completions_and_pages_are_written() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(ok(dir.path(), &["completions", "bash"]).contains("complete -F _arbor"));
+    ok(dir.path(), &["man", "pages"]);
+    for page in ["arbor.1", "arbor-map.1", "mkfs.arbor.8", "mount.arbor.8", "fsck.arbor.8"] {
+        assert!(fs::read_to_string(dir.path().join("pages").join(page)).unwrap().contains(".SH NAME"));
+    }
+}
+
+#[test]
+fn mkfs_makes_sparse_images_and_refuses_used_ones() {
+    each_engine(|dir, engine| {
+        let meta = fs::metadata(dir.join("x.img")).unwrap();
+        assert_eq!(meta.len(), 64 << 20);
+        assert!(std::os::unix::fs::MetadataExt::blocks(&meta) * 512 < 32 << 20);
+        let (code, _, err) = run_in(dir, &["mkfs", "x.img"]);
+        assert_eq!(code, 1);
+        assert!(err.contains(&format!("holds a volume of {engine}")), "{err}");
+        ok(dir, &["mkfs", "-q", "-f", "-t", engine, "-L", "again", "-U", "null", "x.img"]);
+        let info = json(dir, &["info", "--json", "x.img"]);
+        assert_eq!(info["label"], "again");
+        assert_eq!(info["uuid"], "00000000-0000-0000-0000-000000000000");
+        assert_eq!((info["engine"].as_str(), info["clean"].as_bool()), (Some(engine), Some(true)));
+        fs::write(dir.join("data"), b"something".repeat(1000)).unwrap();
+        assert!(run_in(dir, &["mkfs", "-t", engine, "-s", "64M", "data"]).2.contains("holds data"));
+        assert!(run_in(dir, &["mkfs", "-t", engine, "no-size.img"]).2.contains("-s says"));
+        ok(dir, &["mkfs", "-t", engine, "-n", "-s", "64M", "dry.img"]);
+        assert!(!dir.join("dry.img").exists());
+        let export = ok(dir, &["info", "--export", "x.img"]);
+        assert!(export.contains("TYPE=arbor\n") && export.contains("LABEL=again\n"), "{export}");
+        assert!(ok(dir, &["info", "x.img"]).contains("again"));
+    });
+}
+
+/// A small tree of the host.
+fn tree(dir: &Path) -> PathBuf {
+    let root = dir.join("tree");
+    fs::create_dir_all(root.join("sub/deep")).unwrap();
+    fs::write(root.join("a.txt"), "alpha\n").unwrap();
+    fs::write(root.join("sub/b.txt"), "beta\n").unwrap();
+    fs::write(root.join(".hidden"), "").unwrap();
+    std::os::unix::fs::symlink("sub/b.txt", root.join("link")).unwrap();
+    root
+}
+
+#[test]
+fn the_same_tree_gives_the_same_bytes() {
+    for engine in arboretum::engines() {
+        let dir = tempfile::tempdir().unwrap();
+        tree(dir.path());
+        let make = |image: &str| {
+            let args = ["mkfs", "-q", "-t", engine.name(), "-s", "64M", "-U", "null", "-d", "tree", image];
+            arbor().current_dir(dir.path()).env("SOURCE_DATE_EPOCH", "1700000000").args(args).assert().success();
+            fs::read(dir.path().join(image)).unwrap()
+        };
+        let first = make("one.img");
+        ok(dir.path(), &["fsck", "-n", "-f", "one.img"]);
+        std::thread::sleep(std::time::Duration::from_millis(1100));
+        fs::read(dir.path().join("tree/a.txt")).unwrap();
+        assert!(first == make("two.img"), "{}", engine.name());
+        assert_eq!(ok(dir.path(), &["cat", "one.img", "/link"]), "beta\n");
+    }
+}
+
+#[test]
+fn files_go_in_are_seen_and_come_out() {
+    each_engine(|dir, _| {
+        tree(dir);
+        ok(dir, &["put", "x.img", "tree", "/"]);
+        assert_eq!(ok(dir, &["ls", "x.img", "/tree"]), "a.txt\nlink\nsub\n");
+        assert_eq!(ok(dir, &["ls", "-a", "x.img", "/tree"]), ".hidden\na.txt\nlink\nsub\n");
+        let long = ok(dir, &["ls", "-l", "x.img", "/tree"]);
+        assert!(long.contains(" link -> sub/b.txt") && long.contains("-rw-r--r-- 1 "), "{long}");
+        assert_eq!(ok(dir, &["cat", "x.img", "tree/a.txt", "tree/link"]), "alpha\nbeta\n");
+        let shown = ok(dir, &["tree", "x.img", "/tree"]);
+        assert!(shown.contains("└── sub\n    ├── b.txt\n    └── deep\n\n2 directories, 4 files\n"), "{shown}");
+        let stat = json(dir, &["stat", "--json", "x.img", "tree/a.txt"]);
+        assert_eq!((stat[0]["size"].as_u64(), stat[0]["type"].as_str()), (Some(6), Some("file")));
+        ok(dir, &["mkdir", "-p", "x.img", "new/er"]);
+        ok(dir, &["mv", "x.img", "tree/a.txt", "tree/sub/b.txt", "new"]);
+        assert_eq!(ok(dir, &["ls", "x.img", "new"]), "a.txt\nb.txt\ner\n");
+        fs::create_dir(dir.join("out")).unwrap();
+        ok(dir, &["get", "x.img", "new", "tree", "out"]);
+        assert_eq!(fs::read(dir.join("out/new/b.txt")).unwrap(), b"beta\n");
+        assert_eq!(fs::read_link(dir.join("out/tree/link")).unwrap(), Path::new("sub/b.txt"));
+        assert_eq!(run_in(dir, &["rm", "x.img", "new"]).0, 1);
+        ok(dir, &["rm", "-r", "x.img", "new", "tree"]);
+        ok(dir, &["rm", "-f", "x.img", "new"]);
+        assert_eq!(ok(dir, &["ls", "x.img"]), "");
+        ok(dir, &["fsck", "-f", "x.img"]);
+    });
+}
+
+#[test]
+fn archives_go_through_pipes() {
+    each_engine(|dir, engine| {
+        tree(dir);
+        ok(dir, &["put", "x.img", "tree", "/"]);
+        let archive = arbor().current_dir(dir).args(["tar", "--export", "-", "x.img"]).output().unwrap().stdout;
+        let args = ["mkfs", "-q", "-t", engine, "-s", "64M", "-d", "-", "y.img"];
+        arbor().current_dir(dir).args(args).write_stdin(archive.clone()).assert().success();
+        assert_eq!(ok(dir, &["cat", "y.img", "tree/link"]), "beta\n");
+        ok(dir, &["tar", "--export", "y.tar", "y.img"]);
+        assert!(fs::read(dir.join("y.tar")).unwrap() == archive);
+        ok(dir, &["mkfs", "-q", "-f", "-t", engine, "y.img"]);
+        ok(dir, &["tar", "--import", "y.tar", "y.img"]);
+        assert_eq!(ok(dir, &["cat", "y.img", "tree/a.txt"]), "alpha\n");
+    });
+}
+
+#[test]
+fn counts_and_pictures_are_shown() {
+    each_engine(|dir, _| {
+        tree(dir);
+        fs::write(dir.join("big"), vec![1; 3 << 20]).unwrap();
+        ok(dir, &["put", "x.img", "tree", "big", "/"]);
+        let df = json(dir, &["df", "--json", "x.img"]);
+        assert!(df["used"].as_u64().unwrap() >= 3 << 20 && df["size"].as_u64().unwrap() <= 64 << 20);
+        assert!(ok(dir, &["df", "x.img"]).contains("avail"));
+        let du = json(dir, &["du", "-s", "--json", "x.img", "/big"]);
+        assert!(du[0]["allocated"].as_u64().unwrap() >= 3 << 20);
+        assert!(ok(dir, &["map", "x.img"]).contains("in one piece"));
+        ok(dir, &["map", "-o", "x.svg", "x.img"]);
+        assert!(fs::read_to_string(dir.join("x.svg")).unwrap().ends_with("</svg>\n"));
+        let map = json(dir, &["map", "--json", "x.img"]);
+        assert!(map["data"]["bytes"].as_u64().unwrap() >= 3 << 20, "{map}");
+        assert!(map["files"].as_u64().unwrap() >= 1);
+        let (code, _, err) = run_in(dir, &["dump", "x.img", "nonsense"]);
+        assert_eq!((code, err.lines().count()), (1, 1), "{err}");
+        assert!(!ok(dir, &["dump", "x.img", "superblock"]).is_empty());
+        assert!(json(dir, &["dump", "--json", "x.img", "superblock"]).is_object());
+    });
+}
+
+#[test]
+fn a_volume_grows() {
+    each_engine(|dir, _| {
+        tree(dir);
+        ok(dir, &["put", "x.img", "tree", "/"]);
+        ok(dir, &["resize", "x.img", "+64M"]);
+        assert_eq!(fs::metadata(dir.join("x.img")).unwrap().len(), 128 << 20);
+        assert_eq!(json(dir, &["info", "--json", "x.img"])["size"].as_u64(), Some(128 << 20));
+        assert_eq!(ok(dir, &["cat", "x.img", "tree/a.txt"]), "alpha\n");
+        ok(dir, &["fsck", "-f", "x.img"]);
+    });
+}
+
+#[test]
+fn a_checked_volume_is_clean_and_says_so_in_json() {
+    each_engine(|dir, engine| {
+        let report = json(dir, &["fsck", "--json", "-f", "x.img"]);
+        assert_eq!((report["clean"].as_bool(), report["exit_code"].as_u64()), (Some(true), Some(0)));
+        assert_eq!(report["engine"], engine);
+        assert!(ok(dir, &["fsck", "-p", "x.img"]).contains("clean"));
+    });
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    each_engine(|dir, _| {
+        fs::write(dir.join("big"), vec![b'x'; 4 << 20]).unwrap();
+        ok(dir, &["put", "x.img", "big", "/"]);
+        let shell = "\"$0\" cat x.img big | head -c 10";
+        let out = std::process::Command::new("sh").args(["-c", shell, BINARY]).current_dir(dir).output().unwrap();
+        assert_eq!((out.stdout.as_slice(), out.stderr.as_slice()), (&b"xxxxxxxxxx"[..], &b""[..]));
+    });
+}
+
+/// Whether this process can mount.
+fn can_mount() -> bool {
+    fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok()
+}
+
+#[test]
+fn a_mount_works_on_return_and_is_durable_after_umount() {
+    if !can_mount() {
+        return;
+    }
+    for engine in arboretum::engines() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        ok(dir, &["mount", "--new", "64M", "-t", engine.name(), "new.img", "mnt"]);
+        fs::write(dir.join("mnt/file"), "through the kernel").unwrap();
+        fs::create_dir(dir.join("mnt/sub")).unwrap();
+        ok(dir, &["sync", "mnt/sub"]);
+        let (code, _, err) = run_in(dir, &["ls", "new.img"]);
+        assert_eq!(code, 1, "a mounted image is taken: {err}");
+        assert_eq!(run_in(dir, &["fsck", "-p", "new.img"]).0, 8);
+        ok(dir, &["umount", "mnt"]);
+        assert_eq!(ok(dir, &["cat", "new.img", "file"]), "through the kernel");
+        // The volume is there now, and is mounted as it is.
+        ok(dir, &["mount", "--new", "64M", "-o", "ro", "new.img", "mnt"]);
+        assert_eq!(fs::read(dir.join("mnt/file")).unwrap(), b"through the kernel");
+        assert!(fs::write(dir.join("mnt/other"), "").is_err());
+        ok(dir, &["umount", "mnt"]);
+        ok(dir, &["fsck", "-f", "new.img"]);
+    }
+}
+
+#[test]
+fn a_foreground_mount_ends_cleanly_on_sigterm() {
+    if !can_mount() {
+        return;
+    }
+    each_engine(|dir, _| {
+        let notify = std::os::unix::net::UnixDatagram::bind(dir.join("notify")).unwrap();
+        let mut server = std::process::Command::new(BINARY)
+            .args(["mount", "-f", "x.img", "mnt"])
+            .env("NOTIFY_SOCKET", dir.join("notify"))
+            .current_dir(dir)
+            .spawn()
+            .unwrap();
+        notify.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+        let mut text = [0; 100];
+        let len = notify.recv(&mut text).unwrap();
+        assert!(text[..len].starts_with(b"READY=1\n"));
+        fs::write(dir.join("mnt/f"), "kept").unwrap();
+        std::process::Command::new("kill").arg(server.id().to_string()).status().unwrap();
+        assert!(server.wait().unwrap().success());
+        assert_eq!(ok(dir, &["cat", "x.img", "f"]), "kept");
+    });
+}

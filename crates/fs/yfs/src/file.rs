@@ -1,0 +1,1142 @@
+//! Regular files: the map of extents, reading, delayed writing, truncation, holes (3.3, 3.4).
+//!
+//! A write goes into pages of the cache and reserves space ([`Delayed`]). Write-back decides
+//! then, when the size is known: inline in the inode, or extents, as contiguous as the AG allows.
+//! The size on disk follows the data: it is logged by the transaction that makes the data
+//! reachable, whose record waits for the data (YFS-C2).
+
+use crate::alloc::{Goal, Scope, extent_value, make_extent};
+use crate::btree::{Node, NodeStore, Tree};
+use crate::format::*;
+use crate::inode::Inode;
+use crate::mount::{Core, Volume, Want};
+use arbor_base::cache::{Name, cluster};
+use arbor_base::device::{Buf, Kind, Request};
+use arbor_base::vfs::{Errno, Error, FallocMode, Ino, Result, Seek, Time};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What delayed writes have changed of an inode and its transaction has not logged yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Delayed {
+    pub size: u64,
+    pub mtime: Time,
+    pub ctime: Time,
+    /// Fragments reserved for its dirty pages.
+    pub reserved: u64,
+    pub since: Time,
+    pub order: u64,
+    /// Extents are wanted even if the data would fit the inode.
+    pub no_inline: bool,
+}
+
+/// A file past this many blocks gets full blocks only (3.1).
+const SMALL_BLOCKS: u64 = 12;
+/// Pages that are allocated at a time.
+const RUN_PAGES: usize = 64;
+/// Largest size of a file.
+pub(crate) const MAX_SIZE: u64 = i64::MAX as u64;
+
+type FileTree<'s, 'c> = Tree<'s, MapStore<'c>, EXTENT_VALUE>;
+
+/// An extent of a file: first logical fragment, where it lies, flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mapped {
+    pub at: u64,
+    pub start: Frag,
+    pub len: u32,
+    pub flags: u32,
+}
+
+impl Mapped {
+    pub fn end(&self) -> u64 {
+        self.at.saturating_add(u64::from(self.len))
+    }
+}
+
+/// Store of a tree whose root lies in an inode.
+pub(crate) struct MapStore<'a> {
+    core: &'a mut Core,
+    inode: &'a mut Inode,
+    kind: BlockType,
+}
+
+impl<'a> MapStore<'a> {
+    pub fn dir(core: &'a mut Core, inode: &'a mut Inode) -> Self {
+        MapStore { core, inode, kind: BlockType::DirNode }
+    }
+    pub fn file(core: &'a mut Core, inode: &'a mut Inode) -> Self {
+        MapStore { core, inode, kind: BlockType::ExtentNode }
+    }
+}
+
+impl NodeStore for MapStore<'_> {
+    fn read<R>(&mut self, node: Node, f: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        match node {
+            Node::Root => self.core.area(self.inode, f),
+            Node::Block(b) => {
+                let bytes = self.core.block(Frag(b), self.kind, self.inode.ino.0)?;
+                Ok(f(bytes.get(HEADER..).unwrap_or(&[])))
+            }
+        }
+    }
+
+    fn write(&mut self, node: Node, at: usize, bytes: &[u8]) -> Result<()> {
+        match node {
+            Node::Root => self.core.area_write(self.inode, at, bytes),
+            Node::Block(b) => self.core.write(self.core.geom.daddr(Frag(b)), Seal::Block, HEADER + at, bytes),
+        }
+    }
+
+    fn alloc(&mut self) -> Result<u64> {
+        let near = self.core.inode_ag(self.inode);
+        let block = self.core.alloc_block(near, self.kind, self.inode.ino.0)?;
+        let frags = u64::from(self.core.geom.block_frags());
+        self.inode.d.frags = (self.inode.d.frags.get() + frags).into();
+        Ok(block.0)
+    }
+
+    fn free(&mut self, block: u64) -> Result<()> {
+        let frags = self.core.geom.block_frags();
+        self.inode.d.frags = self.inode.d.frags.get().saturating_sub(frags.into()).into();
+        self.core.free_block(Frag(block), frags)
+    }
+
+    fn address(&self, node: Node) -> u64 {
+        match node {
+            Node::Root => self.inode.ino.0.saturating_mul(SECTOR),
+            Node::Block(b) => self.core.geom.daddr(Frag(b)).byte(),
+        }
+    }
+}
+
+/// Data to be written by one batch of write-back.
+#[derive(Default)]
+pub(crate) struct DataWrites {
+    pub pieces: Vec<(u64, Kind, Buf)>,
+    pub pages: Vec<Name>,
+}
+
+impl Core {
+    /// Bytes in a page of the cache: 4 KiB, or a fragment if that is larger.
+    pub fn page_size(&self) -> u64 {
+        self.geom.frag_size().max(4096)
+    }
+
+    fn page_frags(&self) -> u64 {
+        self.page_size() >> self.geom.frag_shift
+    }
+
+    /// Size of a file with delayed writes.
+    pub fn size_of(&self, i: &Inode) -> u64 {
+        self.delayed.get(&i.ino.0).map_or(i.d.size.get(), |d| d.size)
+    }
+
+    fn with_map<R>(&mut self, i: &mut Inode, f: impl FnOnce(&mut FileTree<'_, '_>) -> Result<R>) -> Result<R> {
+        let mut store = MapStore::file(self, i);
+        let mut tree = FileTree::new(&mut store);
+        let r = f(&mut tree)?;
+        let height = tree.height()?;
+        i.d.format = if height > 1 { Format::Btree } else { Format::Extent } as u8;
+        Ok(r)
+    }
+
+    fn checked(&self, i: &Inode, at: u64, v: &[u8; EXTENT_VALUE]) -> Result<Mapped> {
+        let (start, len, flags) = extent_value(v);
+        if !self.geom.valid_run(start, len) || at.checked_add(len.into()).is_none() {
+            return Err(i.corrupt("extent", format_args!("{}+{len}", start.0), "a run inside an AG").into());
+        }
+        Ok(Mapped { at, start, len, flags })
+    }
+
+    /// The extent that holds logical fragment `at`, or the last one before it.
+    fn extent_le(&mut self, i: &Inode, at: u64) -> Result<Option<Mapped>> {
+        if i.format() == Format::Inline {
+            return Ok(None);
+        }
+        let mut copy = *i;
+        let found = FileTree::new(&mut MapStore::file(self, &mut copy)).last_le(at)?;
+        found.map(|(k, v)| self.checked(i, k, &v)).transpose()
+    }
+
+    fn extent_ge(&mut self, i: &Inode, at: u64) -> Result<Option<Mapped>> {
+        if i.format() == Format::Inline {
+            return Ok(None);
+        }
+        let mut copy = *i;
+        let found = FileTree::new(&mut MapStore::file(self, &mut copy)).first_ge(at)?;
+        found.map(|(k, v)| self.checked(i, k, &v)).transpose()
+    }
+
+    /// The extent that holds `at`, else the first behind it.
+    pub fn extent_at(&mut self, i: &Inode, at: u64) -> Result<Option<Mapped>> {
+        match self.extent_le(i, at)? {
+            Some(e) if e.end() > at => Ok(Some(e)),
+            _ => self.extent_ge(i, at),
+        }
+    }
+
+    /// Written extents within [lo, hi), clipped to it.
+    fn written(&mut self, i: &Inode, lo: u64, hi: u64) -> Result<Vec<Mapped>> {
+        let mut out = Vec::new();
+        let mut at = lo;
+        while at < hi {
+            let Some(e) = self.extent_at(i, at)? else { break };
+            if e.at >= hi {
+                break;
+            }
+            if e.flags & UNWRITTEN == 0 {
+                out.push(clip(e, lo, hi));
+            }
+            at = e.end();
+        }
+        Ok(out)
+    }
+
+    /// Enters an extent into the map, joined with its neighbours where they fit.
+    fn insert_extent(&mut self, i: &mut Inode, mut e: Mapped) -> Result<()> {
+        i.d.frags = (i.d.frags.get() + u64::from(e.len)).into();
+        let joins = |a: &Mapped, b: &Mapped| {
+            a.end() == b.at
+                && a.start.0 + u64::from(a.len) == b.start.0
+                && a.flags == b.flags
+                && u64::from(a.len) + u64::from(b.len) < 1 << 24
+        };
+        let geom = self.geom;
+        let same_ag = |a: &Mapped, b: &Mapped| geom.ag_of(a.start) == geom.ag_of(b.start);
+        if let Some(next) = self.extent_ge(i, e.end())? {
+            if joins(&e, &next) && same_ag(&e, &next) {
+                self.with_map(i, |t| t.remove(next.at))?;
+                e.len += next.len;
+            }
+        }
+        if let Some(prev) = self.extent_le(i, e.at)? {
+            if joins(&prev, &e) && same_ag(&prev, &e) {
+                let v = make_extent(prev.start, prev.len + e.len, prev.flags);
+                return self.with_map(i, |t| t.set(prev.at, &v));
+            }
+        }
+        self.with_map(i, |t| t.insert(e.at, &make_extent(e.start, e.len, e.flags)))
+    }
+
+    /// Takes [lo, hi) of one extent out of the map, without freeing it.
+    fn cut_extent(&mut self, i: &mut Inode, e: Mapped, lo: u64, hi: u64) -> Result<Mapped> {
+        let cut = clip(e, lo, hi);
+        i.d.frags = i.d.frags.get().saturating_sub(cut.len.into()).into();
+        if e.at < cut.at {
+            let v = make_extent(e.start, (cut.at - e.at) as u32, e.flags);
+            self.with_map(i, |t| t.set(e.at, &v))?;
+        } else {
+            self.with_map(i, |t| t.remove(e.at))?;
+        }
+        if cut.end() < e.end() {
+            let skip = cut.end() - e.at;
+            let v = make_extent(Frag(e.start.0 + skip), (e.end() - cut.end()) as u32, e.flags);
+            self.with_map(i, |t| t.insert(cut.end(), &v))?;
+        }
+        Ok(cut)
+    }
+
+    /// Frees what is mapped in [lo, hi), from its end, until the transaction is large enough.
+    /// Returns where it stopped: `lo` when done.
+    fn unmap(&mut self, i: &mut Inode, lo: u64, hi: u64) -> Result<u64> {
+        let mut end = hi;
+        while end > lo {
+            let Some(e) = self.extent_le(i, end - 1)? else { return Ok(lo) };
+            if e.end() <= lo {
+                return Ok(lo);
+            }
+            if self.tx_full() {
+                return Ok(e.end().min(end));
+            }
+            let cut = self.cut_extent(i, e, lo, end)?;
+            self.mark_free(Extent { start: cut.start, len: cut.len });
+            end = cut.at;
+        }
+        Ok(lo)
+    }
+
+    // Writing.
+
+    /// Puts the data of an inline file into page 0 and dirties it, so that write-back may
+    /// change the format.
+    fn inline_to_page(&mut self, i: &Inode) -> Result<()> {
+        let size = i.d.size.get() as usize;
+        if i.format() != Format::Inline || size == 0 {
+            return Ok(());
+        }
+        let name = Name::Page { file: i.ino.0, index: 0 };
+        if !self.cache.contains(name) {
+            let data = self.area(i, |a| a.get(..size).unwrap_or(&[]).to_vec())?;
+            self.cache.insert(name, Arc::new(data));
+        }
+        self.cache.modify(name, |_| ());
+        Ok(())
+    }
+
+    /// Asks for page `index` if it has bytes on disk that are not in the cache.
+    fn want_page(&mut self, i: &Inode, index: u64) -> Result<()> {
+        if self.cache.contains(Name::Page { file: i.ino.0, index }) {
+            return Ok(());
+        }
+        let lo = index * self.page_frags();
+        if self.written(i, lo, lo + self.page_frags())?.is_empty() {
+            return Ok(());
+        }
+        self.want = Some(Want::Pages(i.ino, index, index));
+        Err(Errno::EAGAIN.into())
+    }
+
+    /// Writes into pages. Everything that can fail comes before the first change.
+    pub fn write_pages(&mut self, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize> {
+        let i = self.iget(ino)?;
+        if !i.is_file() {
+            return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
+        }
+        let end = offset.checked_add(data.len() as u64).filter(|e| *e <= MAX_SIZE).ok_or(Errno::EFBIG)?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let ps = self.page_size();
+        let size = self.size_of(&i);
+        let (first, last) = (offset / ps, (end - 1) / ps);
+        if i.format() != Format::Inline {
+            self.want_edges(&i, size, offset, end)?;
+        }
+        match self.reserve(&i, first, last, size, offset, now) {
+            Err(e) if e.errno() == Errno::ENOSPC && first < last => {
+                let half = ((first + (last - first) / 2 + 1) * ps - offset) as usize;
+                return self.write_pages(ino, offset, data.get(..half).unwrap_or(data), now);
+            }
+            r => r?,
+        }
+        self.inline_to_page(&i)?;
+        if offset > size && size % ps != 0 {
+            self.page_write(ino, size, &[], now);
+        }
+        for index in first..=last {
+            let lo = (index * ps).max(offset);
+            let hi = ((index + 1) * ps).min(end);
+            let piece = data.get((lo - offset) as usize..(hi - offset) as usize).unwrap_or(&[]);
+            self.page_write(ino, lo, piece, now);
+        }
+        self.touch_delayed(&i, size.max(end), now);
+        Ok(data.len())
+    }
+
+    /// Pages that are changed in part must be in the cache first; also the one at the old end
+    /// of the file, whose rest becomes zeros that must reach the disk.
+    fn want_edges(&mut self, i: &Inode, size: u64, offset: u64, end: u64) -> Result<()> {
+        let ps = self.page_size();
+        let (first, last) = (offset / ps, (end - 1) / ps);
+        if offset % ps != 0 || end < size && end < (first + 1) * ps {
+            self.want_page(i, first)?;
+        }
+        if end % ps != 0 && end < size {
+            self.want_page(i, last)?;
+        }
+        if offset > size && size % ps != 0 {
+            self.want_page(i, size / ps)?;
+        }
+        Ok(())
+    }
+
+    fn page_write(&mut self, ino: Ino, at: u64, piece: &[u8], _now: Time) {
+        let ps = self.page_size();
+        let name = Name::Page { file: ino.0, index: at / ps };
+        if !self.cache.contains(name) {
+            self.cache.insert(name, Arc::new(Vec::new()));
+        }
+        let lo = (at % ps) as usize;
+        self.cache.modify(name, |v| {
+            if v.len() < lo + piece.len() {
+                v.resize(lo + piece.len(), 0);
+            }
+            v[lo..lo + piece.len()].copy_from_slice(piece);
+        });
+    }
+
+    /// Reserves space for pages that have none yet.
+    fn reserve(&mut self, i: &Inode, first: u64, last: u64, size: u64, offset: u64, now: Time) -> Result<()> {
+        let pf = self.page_frags();
+        let mut need = if self.delayed.contains_key(&i.ino.0) { 0 } else { u64::from(self.geom.block_frags()) };
+        let mut hole = |core: &mut Core, index: u64| -> Result<()> {
+            if !core.cache.is_dirty(Name::Page { file: i.ino.0, index }) {
+                let (lo, hi) = (index * pf, (index + 1) * pf);
+                let have: u64 = core.written(i, lo, hi)?.iter().map(|e| u64::from(e.len)).sum();
+                need += pf - have.min(pf);
+            }
+            Ok(())
+        };
+        for index in first..=last {
+            hole(self, index)?;
+        }
+        if offset > size && size % self.page_size() != 0 {
+            hole(self, size / self.page_size())?;
+        }
+        if i.format() == Format::Inline && first > 0 {
+            hole(self, 0)?;
+        }
+        if need > 0 {
+            self.need_space(need)?;
+        }
+        self.delay(i, now).reserved += need;
+        self.reserved += need;
+        Ok(())
+    }
+
+    /// The delayed state of an inode, made if there is none.
+    fn delay(&mut self, i: &Inode, now: Time) -> &mut Delayed {
+        let (seq, order) = (&mut self.delayed_seq, &mut self.delayed_order);
+        self.delayed.entry(i.ino.0).or_insert_with(|| {
+            *seq += 1;
+            order.insert(*seq, i.ino.0);
+            Delayed {
+                size: i.d.size.get(),
+                mtime: i.d.mtime(),
+                ctime: i.d.ctime(),
+                reserved: 0,
+                since: now,
+                order: *seq,
+                no_inline: false,
+            }
+        })
+    }
+
+    fn touch_delayed(&mut self, i: &Inode, size: u64, now: Time) {
+        let d = self.delay(i, now);
+        (d.size, d.mtime, d.ctime) = (size, now, now);
+    }
+
+    /// Drops what is delayed of an inode; its pages are gone or clean.
+    pub fn undelay(&mut self, ino: Ino) {
+        if let Some(d) = self.delayed.remove(&ino.0) {
+            self.delayed_order.remove(&d.order);
+            self.reserved = self.reserved.saturating_sub(d.reserved);
+        }
+    }
+
+    /// Whether the open transaction should end soon.
+    pub fn tx_full(&self) -> bool {
+        self.tx_bytes() > self.log.max_tx / 3
+    }
+
+    // Write-back.
+
+    /// Allocates and collects the dirty pages of one file in the open transaction. Returns
+    /// whether all of it was taken.
+    pub fn flush_file(&mut self, ino: Ino, out: &mut DataWrites) -> Result<bool> {
+        let Some(&Delayed { size, mtime, ctime, no_inline, .. }) = self.delayed.get(&ino.0) else {
+            return Ok(true);
+        };
+        let mut i = self.iget(ino)?;
+        i.d.set_mtime(mtime);
+        i.d.set_ctime(ctime);
+        if i.format() == Format::Inline {
+            if size <= self.area_len(&i) as u64 && !no_inline {
+                self.flush_inline(&mut i, size)?;
+                self.undelay(ino);
+                return Ok(true);
+            }
+            self.area_clear(&i)?;
+            i.d.format = Format::Extent as u8;
+            i.d.size = 0.into();
+        }
+        let mut from = 0;
+        loop {
+            let run = self.dirty_run(ino, from);
+            let Some(&last) = run.last() else { break };
+            if self.tx_full() {
+                let reached = run.first().copied().unwrap_or(0) * self.page_size();
+                i.d.size = i.d.size.get().max(reached.min(size)).into();
+                self.iput(&i)?;
+                return Ok(false);
+            }
+            self.flush_run(&mut i, size, &run, out)?;
+            from = last + 1;
+        }
+        i.d.size = size.into();
+        self.iput(&i)?;
+        self.undelay(ino);
+        Ok(true)
+    }
+
+    fn flush_inline(&mut self, i: &mut Inode, size: u64) -> Result<()> {
+        let name = Name::Page { file: i.ino.0, index: 0 };
+        if let Some(page) = self.cache.peek(name).cloned() {
+            let old = i.d.size.get().max(size) as usize;
+            let mut bytes = page.get(..page.len().min(size as usize)).unwrap_or(&[]).to_vec();
+            bytes.resize(old.min(self.area_len(i)), 0);
+            self.area_write(i, 0, &bytes)?;
+            // The inode's buffer has the data now.
+            self.cache.remove(name);
+        }
+        i.d.size = size.into();
+        self.iput(i)
+    }
+
+    /// Consecutive dirty pages from `from` on.
+    fn dirty_run(&self, ino: Ino, from: u64) -> Vec<u64> {
+        let mut run: Vec<u64> = Vec::new();
+        for p in self.cache.dirty_pages(ino.0, from) {
+            if run.last().is_some_and(|l| l + 1 != p) || run.len() >= RUN_PAGES {
+                break;
+            }
+            run.push(p);
+        }
+        run
+    }
+
+    fn flush_run(&mut self, i: &mut Inode, size: u64, run: &[u64], out: &mut DataWrites) -> Result<()> {
+        let pf = self.page_frags();
+        let (Some(&a), Some(&b)) = (run.first(), run.last()) else { return Ok(()) };
+        let used = size.div_ceil(self.geom.frag_size());
+        let (lo, hi) = (a * pf, ((b + 1) * pf).min(used));
+        let pieces = self.allocate(i, lo, hi, size)?;
+        let (fs, ps) = (self.geom.frag_size(), self.page_size());
+        let mut pages = Vec::with_capacity(run.len());
+        for &p in run {
+            let name = Name::Page { file: i.ino.0, index: p };
+            let need = (hi.min((p + 1) * pf).saturating_sub(p * pf) * fs) as usize;
+            if self.cache.peek(name).is_some_and(|v| v.len() < need) {
+                self.cache.modify(name, |v| v.resize(need, 0));
+            }
+            match self.cache.begin_write(name) {
+                Some(bytes) => {
+                    pages.push(bytes);
+                    out.pages.push(name);
+                }
+                None => return Err(Error::refused("bug: a page is written twice at once")),
+            }
+        }
+        for piece in pieces {
+            let mut at = piece.at * fs;
+            let end = piece.end() * fs;
+            while at < end {
+                let n = (at / ps - a) as usize;
+                let stop = end.min((at / ps + 1) * ps);
+                let disk = piece.start.0 * fs + (at - piece.at * fs);
+                if let Some(page) = pages.get(n) {
+                    let buf = Buf::slice(page.clone(), (at % ps) as usize, (stop - at) as usize);
+                    out.pieces.push((disk, Kind::Data, buf));
+                }
+                at = stop;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes [lo, hi) mapped and written; returns where it lies, in order.
+    fn allocate(&mut self, i: &mut Inode, lo: u64, hi: u64, size: u64) -> Result<Vec<Mapped>> {
+        let small = size <= SMALL_BLOCKS << self.geom.block_shift;
+        let mut out: Vec<Mapped> = Vec::new();
+        let mut at = lo;
+        while at < hi {
+            let prev = self.extent_le(i, at)?;
+            if let Some(e) = prev.filter(|e| e.end() > at) {
+                let piece = clip(e, at, hi);
+                if e.flags & UNWRITTEN != 0 {
+                    self.cut_extent(i, e, piece.at, piece.end())?;
+                    self.insert_extent(i, Mapped { flags: 0, ..piece })?;
+                }
+                out.push(Mapped { flags: 0, ..piece });
+                at = piece.end();
+                continue;
+            }
+            if small && self.move_tail_block(i, prev, at, lo, &mut out)? {
+                at = out.last().map_or(lo, |p| p.end());
+                continue;
+            }
+            let next = self.extent_ge(i, at)?.map_or(hi, |e| e.at.min(hi));
+            let want = (next - at).min(u64::from(self.maxblkpg_frags(at))) as u32;
+            let got = self.alloc(self.goal(i, prev, at), want, Scope::Anywhere)?;
+            let piece = Mapped { at, start: got.start, len: got.len, flags: 0 };
+            self.insert_extent(i, piece)?;
+            out.push(piece);
+            at = piece.end();
+        }
+        if !small {
+            self.fill_block(i, hi, size)?;
+        }
+        Ok(out)
+    }
+
+    /// The last block of a small file is in one piece: if it cannot grow in place, it moves
+    /// (fragment reallocation, 3.1). Only when all its pages are being written anyway.
+    fn move_tail_block(
+        &mut self,
+        i: &mut Inode,
+        prev: Option<Mapped>,
+        at: u64,
+        lo: u64,
+        out: &mut Vec<Mapped>,
+    ) -> Result<bool> {
+        let bf = u64::from(self.geom.block_frags());
+        let Some(e) = prev.filter(|e| e.end() == at && at % bf != 0) else { return Ok(false) };
+        let tail = e.at.max(at - at % bf);
+        let behind = Frag(e.start.0 + u64::from(e.len));
+        if tail < lo || self.is_free(behind)? {
+            return Ok(false);
+        }
+        let cut = self.cut_extent(i, e, tail, at)?;
+        self.mark_free(Extent { start: cut.start, len: cut.len });
+        while out.last().is_some_and(|p| p.end() > tail) {
+            let Some(p) = out.pop() else { break };
+            if p.at < tail {
+                out.push(clip(p, p.at, tail));
+            }
+        }
+        let want = (at - tail + 1).next_multiple_of(bf).min(bf) as u32;
+        let got = self.alloc(self.goal(i, None, tail), want.max((at - tail) as u32 + 1), Scope::Anywhere)?;
+        let piece = Mapped { at: tail, start: got.start, len: got.len.min((at - tail) as u32 + 1), flags: 0 };
+        if got.len > piece.len {
+            let rest = Extent { start: Frag(got.start.0 + u64::from(piece.len)), len: got.len - piece.len };
+            self.free_now(rest)?;
+        }
+        self.insert_extent(i, piece)?;
+        out.push(piece);
+        Ok(true)
+    }
+
+    /// A large file has full blocks: what is left of its last one is allocated if it is free.
+    fn fill_block(&mut self, i: &mut Inode, hi: u64, size: u64) -> Result<()> {
+        let end = size.div_ceil(self.geom.block_size() as u64) * u64::from(self.geom.block_frags());
+        if hi < size.div_ceil(self.geom.frag_size()) || hi >= end {
+            return Ok(());
+        }
+        let Some(prev) = self.extent_le(i, hi - 1)?.filter(|e| e.end() == hi) else { return Ok(()) };
+        let behind = Frag(prev.start.0 + u64::from(prev.len));
+        if self.available() > end - hi && self.is_free(behind)? {
+            let got = self.alloc(Goal { ag: 0, at: Some(behind) }, (end - hi) as u32, Scope::Anywhere)?;
+            self.insert_extent(i, Mapped { at: hi, start: got.start, len: got.len, flags: UNWRITTEN })?;
+        }
+        Ok(())
+    }
+
+    fn is_free(&mut self, f: Frag) -> Result<bool> {
+        if !self.geom.valid_run(f, 1) {
+            return Ok(false);
+        }
+        let ag = self.geom.ag_of(f);
+        if !self.ags[ag as usize].used { Ok(false) } else { self.frag_free(ag, f) }
+    }
+
+    /// Fragments until the file's next change of AG (maxblkpg, 3.3).
+    fn maxblkpg_frags(&self, at: u64) -> u32 {
+        let per = u64::from(self.sb.maxblkpg.get().max(1)) * u64::from(self.geom.block_frags());
+        (per - at % per).min(1 << 20) as u32
+    }
+
+    /// Where the fragment `at` of a file should go: behind the extent before it, with room for
+    /// the hole between them.
+    fn goal(&self, i: &Inode, prev: Option<Mapped>, at: u64) -> Goal {
+        let per = u64::from(self.sb.maxblkpg.get().max(1)) * u64::from(self.geom.block_frags());
+        let home = self.inode_ag(i);
+        match prev {
+            None => Goal { ag: (home + (at / per) as u32) % self.sb.ag_used.get().max(1), at: None },
+            Some(e) => {
+                let ag = self.geom.ag_of(e.start);
+                if at % per == 0 {
+                    return Goal { ag: (ag + 1) % self.geom.ag_count, at: None };
+                }
+                let want = e.start.0.saturating_add(at - e.at);
+                let inside = want < self.geom.ag_start(ag).0 + u64::from(self.geom.ag_len(ag));
+                Goal { ag, at: inside.then_some(Frag(want)) }
+            }
+        }
+    }
+
+    /// Allocates what is a hole in [lo, hi) as unwritten extents, until the transaction is large
+    /// enough; returns where it stopped.
+    fn allocate_unwritten(&mut self, i: &mut Inode, lo: u64, hi: u64) -> Result<u64> {
+        let mut at = lo;
+        while at < hi && !self.tx_full() {
+            let prev = self.extent_le(i, at)?;
+            if let Some(e) = prev.filter(|e| e.end() > at) {
+                at = e.end();
+                continue;
+            }
+            let next = self.extent_ge(i, at)?.map_or(hi, |e| e.at.min(hi));
+            let want = (next - at).min(u64::from(self.maxblkpg_frags(at))) as u32;
+            let got = self.alloc(self.goal(i, prev, at), want, Scope::Anywhere)?;
+            self.insert_extent(i, Mapped { at, start: got.start, len: got.len, flags: UNWRITTEN })?;
+            at += u64::from(got.len);
+        }
+        Ok(at)
+    }
+
+    /// Frees the blocks of a file from its end down to `to` bytes and sets its size, as far as
+    /// one transaction goes. Returns whether it is done.
+    pub fn truncate_step(&mut self, i: &mut Inode, to: u64) -> Result<bool> {
+        let fs = self.geom.frag_size();
+        if i.format() == Format::Inline {
+            let old = (i.d.size.get() as usize).min(self.area_len(i));
+            if i.is_file() && (to as usize) < old {
+                self.area_write(i, to as usize, &vec![0; old - to as usize])?;
+            }
+        } else {
+            let lo = to.div_ceil(fs);
+            let stopped = self.unmap(i, lo, u64::MAX)?;
+            if stopped > lo {
+                i.d.size = i.d.size.get().min(stopped.saturating_mul(fs)).into();
+                self.iput(i)?;
+                return Ok(false);
+            }
+            if to == 0 {
+                self.area_clear(i)?;
+                i.d.format = Format::Inline as u8;
+            }
+        }
+        i.d.size = to.into();
+        self.iput(i)?;
+        Ok(true)
+    }
+
+    /// Forgets pages past the new end of a file; the last one keeps what is before it.
+    pub fn cut_pages(&mut self, ino: Ino, to: u64) {
+        let ps = self.page_size();
+        self.cache.drop_pages(ino.0, to.div_ceil(ps), u64::MAX);
+        let name = Name::Page { file: ino.0, index: to / ps };
+        let keep = (to % ps) as usize;
+        if keep > 0 && self.cache.peek(name).is_some_and(|p| p.len() > keep) {
+            let dirty = self.cache.is_dirty(name);
+            self.cache.modify(name, |v| v.truncate(keep));
+            if !dirty {
+                self.cache.remove(name);
+            }
+        }
+        self.data_seq += 1;
+    }
+}
+
+fn clip(e: Mapped, lo: u64, hi: u64) -> Mapped {
+    let (at, end) = (e.at.max(lo), e.end().min(hi));
+    Mapped { at, start: Frag(e.start.0 + (at - e.at)), len: (end - at) as u32, flags: e.flags }
+}
+
+/// What a read has to fetch.
+struct Fetch {
+    /// Pages [first, last] that are missing.
+    first: u64,
+    last: u64,
+    extents: Vec<Mapped>,
+}
+
+impl Volume {
+    /// Reads file data; see [`arbor_base::vfs::FileSystem::read`].
+    pub(crate) fn read_file(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let mut gate = None;
+        let (n, fetches, size, seq) = self.run(|core| {
+            let i = core.iget(ino)?;
+            if !i.is_file() {
+                return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
+            }
+            let size = core.size_of(&i);
+            let n = size.saturating_sub(offset).min(buf.len() as u64) as usize;
+            let fetches = core.read_cached(&i, offset, &mut buf[..n])?;
+            if !fetches.is_empty() {
+                gate = Some(self.gate.read());
+            }
+            Ok((n, fetches, size, core.data_seq))
+        })?;
+        if fetches.is_empty() {
+            return Ok(n);
+        }
+        let read = self.fetch(&fetches, size);
+        drop(gate);
+        let read = read?;
+        let ps = self.core.lock().page_size();
+        for (f, bytes) in fetches.iter().zip(&read) {
+            let (lo, hi) = ((f.first * ps).max(offset), ((f.last + 1) * ps).min(offset + n as u64));
+            let from = (lo - f.first * ps) as usize;
+            buf[(lo - offset) as usize..(hi - offset) as usize].copy_from_slice(&bytes[from..from + (hi - lo) as usize]);
+        }
+        self.keep_pages(ino, &fetches, &read, seq);
+        Ok(n)
+    }
+
+    /// Reads the missing pieces from the device, all at once.
+    fn fetch(&self, fetches: &[Fetch], size: u64) -> Result<Vec<Vec<u8>>> {
+        let (ps, fs) = {
+            let core = self.core.lock();
+            (core.page_size(), core.geom.frag_size())
+        };
+        let mut out: Vec<Vec<u8>> = fetches.iter().map(|f| vec![0; ((f.last + 1 - f.first) * ps) as usize]).collect();
+        let all: Vec<(usize, Mapped)> =
+            fetches.iter().enumerate().flat_map(|(n, f)| f.extents.iter().map(move |e| (n, *e))).collect();
+        let batch: Vec<Request> = all
+            .iter()
+            .map(|(_, e)| Request::read(Kind::Data, e.start.0 * fs, (u64::from(e.len) * fs) as usize))
+            .collect();
+        self.counters.data_reads.fetch_add(batch.len() as u64, Relaxed);
+        self.counters.data_read_bytes.fetch_add(batch.iter().map(Request::len).sum(), Relaxed);
+        let done = match <[_; 1]>::try_from(batch) {
+            Ok([one]) => {
+                let mut bytes = vec![0; one.len() as usize];
+                vec![self.dev.read_at(Kind::Data, one.offset, &mut bytes).map(|()| bytes)]
+            }
+            Err(batch) => self.dev.submit(batch).wait(),
+        };
+        for ((n, e), bytes) in all.iter().zip(done) {
+            let bytes = bytes?;
+            let base = fetches[*n].first * ps;
+            let at = (e.at * fs - base) as usize;
+            // Past the end of the file the last fragment holds nothing that may be seen.
+            let len = (bytes.len() as u64).min(size.saturating_sub(e.at * fs)) as usize;
+            out[*n][at..at + len].copy_from_slice(&bytes[..len]);
+        }
+        Ok(out)
+    }
+
+    /// Puts pages read from the device into the cache, unless something changed meanwhile.
+    fn keep_pages(&self, ino: Ino, fetches: &[Fetch], read: &[Vec<u8>], seq: u64) {
+        let mut core = self.core.lock();
+        if core.data_seq != seq {
+            return;
+        }
+        let ps = core.page_size() as usize;
+        for (f, bytes) in fetches.iter().zip(read) {
+            for (n, page) in bytes.chunks(ps).enumerate() {
+                let name = Name::Page { file: ino.0, index: f.first + n as u64 };
+                if !core.cache.contains(name) {
+                    core.cache.insert(name, Arc::new(page.to_vec()));
+                }
+            }
+        }
+    }
+
+    /// Brings pages of a file into the cache, for a change of a part of them.
+    pub(crate) fn fill_pages(&self, ino: Ino, first: u64, last: u64) -> Result<()> {
+        let ps = self.core.lock().page_size();
+        let mut gate = None;
+        let (fetches, size, seq) = self.run(|core| {
+            let i = core.iget(ino)?;
+            let lo = first * core.page_frags();
+            let extents = core.written(&i, lo, (last + 1) * core.page_frags())?;
+            gate = Some(self.gate.read());
+            Ok((vec![Fetch { first, last, extents }], core.size_of(&i), core.data_seq))
+        })?;
+        let read = self.fetch(&fetches, size);
+        drop(gate);
+        let mut read = read?;
+        if let Some(bytes) = read.first_mut() {
+            let keep = size.saturating_sub(first * ps) as usize;
+            bytes.truncate(keep.max(1));
+        }
+        self.keep_pages(ino, &fetches, &read, seq);
+        Ok(())
+    }
+
+    /// Writes dirty data to the device: of one file, or of all that became dirty by `until`.
+    pub(crate) fn write_back(&self, io: &mut crate::mount::Io, which: Which) -> Result<()> {
+        loop {
+            let step = { self.core.lock().collect_data(which, self.clock.now()) };
+            let (out, more) = match step {
+                Ok(s) => s,
+                Err(e) if e.errno() == Errno::EAGAIN => {
+                    self.core.lock().want = None;
+                    self.flush_log(io)?;
+                    self.run_bitmap_daemon(io, false)?;
+                    self.checkpoint(io, true)?;
+                    continue;
+                }
+                Err(e) => return Err(e),
+            };
+            if !out.pages.is_empty() {
+                self.counters.data_writes.fetch_add(out.pieces.len() as u64, Relaxed);
+                let bytes: u64 = out.pieces.iter().map(|p| p.2.len() as u64).sum();
+                self.counters.data_write_bytes.fetch_add(bytes, Relaxed);
+                let done = self.dev.submit(cluster(out.pieces, 1 << 20)).wait_all().map_err(Error::Io);
+                io.unflushed_data = true;
+                let mut core = self.core.lock();
+                for name in &out.pages {
+                    core.cache.end_write(*name, done.is_ok());
+                }
+                core.data_seq += 1;
+                drop(core);
+                self.or_fail(done)?;
+            }
+            if !more {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Preallocates, punches or zeroes; see [`arbor_base::vfs::FileSystem::fallocate`].
+    pub(crate) fn falloc(&self, ino: Ino, mode: FallocMode, offset: u64, len: u64) -> Result<()> {
+        let end = offset.checked_add(len).filter(|e| *e <= MAX_SIZE).ok_or(Errno::EFBIG)?;
+        let punch = mode.contains(FallocMode::PUNCH_HOLE);
+        let zero = mode.contains(FallocMode::ZERO_RANGE);
+        if FallocMode::from_bits(mode.bits()).is_none() || punch && (zero || !mode.contains(FallocMode::KEEP_SIZE)) {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+        if len == 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        let grows = !mode.contains(FallocMode::KEEP_SIZE);
+        self.change(|core, now| {
+            let i = core.iget(ino)?;
+            if !i.is_file() {
+                return Err(if i.is_dir() { Errno::EISDIR } else { Errno::ENODEV }.into());
+            }
+            if !punch {
+                let frags = end.div_ceil(core.geom.frag_size()) - offset / core.geom.frag_size();
+                let mut have = 0;
+                if !zero {
+                    let lo = offset / core.geom.frag_size();
+                    let mut at = lo;
+                    while let Some(e) = core.extent_at(&i, at)?.filter(|e| e.at < lo + frags) {
+                        have += u64::from(clip(e, lo, lo + frags).len);
+                        at = e.end();
+                    }
+                }
+                core.need_space(frags.saturating_sub(have) + u64::from(4 * core.geom.block_frags()))?;
+            }
+            if i.format() == Format::Inline && (!punch || i.d.size.get() > 0) {
+                core.inline_to_page(&i)?;
+                let size = core.size_of(&i);
+                core.touch_delayed(&i, size, now);
+                core.delay(&i, now).no_inline = true;
+            }
+            Ok(())
+        })?;
+        self.flush_one(ino)?;
+        if punch || zero {
+            self.punch(ino, offset, end)?;
+        }
+        if !punch {
+            self.preallocate(ino, offset, end)?;
+        }
+        self.change(|core, now| {
+            let i = core.iget(ino)?;
+            let size = core.size_of(&i);
+            if grows && end > size {
+                core.extend(ino, end, now)
+            } else {
+                core.touch_delayed(&i, size, now);
+                Ok(())
+            }
+        })?;
+        self.flush_one(ino)
+    }
+
+    /// Writes back one file, so that its map is the whole truth.
+    pub(crate) fn flush_one(&self, ino: Ino) -> Result<()> {
+        if !self.core.lock().delayed.contains_key(&ino.0) {
+            return Ok(());
+        }
+        let mut io = self.io.lock();
+        self.write_back(&mut io, Which::One(ino))
+    }
+
+    fn preallocate(&self, ino: Ino, offset: u64, end: u64) -> Result<()> {
+        let fs = self.core.lock().geom.frag_size();
+        let (mut at, hi) = (offset / fs, end.div_ceil(fs));
+        while at < hi {
+            at = self.change(|core, now| {
+                let mut i = core.iget(ino)?;
+                core.begin()?;
+                let at = core.allocate_unwritten(&mut i, at, hi)?;
+                core.iput(&i)?;
+                core.commit(now);
+                Ok(at)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Makes [offset, end) read as zeros: whole pages become a hole, the rest is overwritten.
+    fn punch(&self, ino: Ino, offset: u64, end: u64) -> Result<()> {
+        let (ps, size) = {
+            let ps = self.core.lock().page_size();
+            (ps, self.run(|core| core.iget(ino).map(|i| core.size_of(&i)))?)
+        };
+        let (lo, hi) = (offset.next_multiple_of(ps), end / ps * ps);
+        let edges = if lo > hi { [(offset, end), (0, 0)] } else { [(offset, lo), (hi, end)] };
+        for (a, b) in edges {
+            let b = b.min(size);
+            if a < b && self.is_mapped(ino, a, b)? {
+                let zeros = vec![0; (b - a) as usize];
+                self.change(|core, now| core.write_pages(ino, a, &zeros, now))?;
+            }
+        }
+        self.flush_one(ino)?;
+        if lo >= hi {
+            return Ok(());
+        }
+        let fs = self.core.lock().geom.frag_size();
+        let (first, mut stop) = (lo / fs, hi / fs);
+        while stop > first {
+            stop = self.change(|core, now| {
+                let mut i = core.iget(ino)?;
+                if i.format() == Format::Inline {
+                    return Ok(first);
+                }
+                core.begin()?;
+                core.cache.drop_pages(ino.0, lo / ps, hi / ps);
+                core.data_seq += 1;
+                let stop = core.unmap(&mut i, first, stop)?;
+                i.d.set_mtime(now);
+                i.d.set_ctime(now);
+                core.iput(&i)?;
+                core.commit(now);
+                Ok(stop)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn is_mapped(&self, ino: Ino, a: u64, b: u64) -> Result<bool> {
+        self.run(|core| {
+            let i = core.iget(ino)?;
+            let fs = core.geom.frag_size();
+            Ok(i.format() == Format::Inline || !core.written(&i, a / fs, b.div_ceil(fs))?.is_empty())
+        })
+    }
+
+    /// Next data or hole; see [`arbor_base::vfs::FileSystem::seek`].
+    pub(crate) fn seek_file(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
+        self.flush_one(ino)?;
+        self.run(|core| {
+            let i = core.iget(ino)?;
+            if !i.is_file() {
+                return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
+            }
+            let size = core.size_of(&i);
+            if offset >= size {
+                return Err(Errno::ENXIO.into());
+            }
+            if i.format() == Format::Inline {
+                return Ok(if whence == Seek::Data { offset } else { size });
+            }
+            let fs = core.geom.frag_size();
+            let mut at = offset / fs;
+            while at * fs < size {
+                let e = core.extent_at(&i, at)?;
+                let data = e.filter(|e| e.flags & UNWRITTEN == 0);
+                let inside = data.is_some_and(|e| e.at <= at);
+                if inside == (whence == Seek::Data) {
+                    return Ok((at * fs).max(offset));
+                }
+                at = match e {
+                    Some(e) if e.at <= at => e.end(),
+                    Some(e) => e.at,
+                    None => break,
+                };
+            }
+            if whence == Seek::Data { Err(Errno::ENXIO.into()) } else { Ok(size) }
+        })
+    }
+}
+
+/// Whose data write-back takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Which {
+    One(Ino),
+    /// What became dirty at or before this number of [`Delayed::order`].
+    UpTo(u64),
+}
+
+/// Data bytes of one batch of write-back.
+const BATCH_BYTES: usize = 16 << 20;
+
+impl Core {
+    fn collect_data(&mut self, which: Which, now: Time) -> Result<(DataWrites, bool)> {
+        self.check_alive()?;
+        let mut out = DataWrites::default();
+        let next = |core: &Core| match which {
+            Which::One(ino) => core.delayed.contains_key(&ino.0).then_some(ino),
+            Which::UpTo(seq) => core.delayed_order.range(..=seq).next().map(|(_, i)| Ino(*i)),
+        };
+        if next(self).is_none() {
+            return Ok((out, false));
+        }
+        self.check_writable()?;
+        self.begin()?;
+        let mut more = false;
+        while let Some(ino) = next(self) {
+            let r = self.flush_file(ino, &mut out);
+            let done = match r {
+                Ok(done) => done,
+                Err(e) => {
+                    self.fail(&e);
+                    self.tx = Default::default();
+                    self.blocking = false;
+                    return Err(e);
+                }
+            };
+            let bytes: usize = out.pages.len() * self.page_size() as usize;
+            if !done || self.tx_full() || bytes >= BATCH_BYTES {
+                more = true;
+                break;
+            }
+        }
+        self.commit(now);
+        Ok((out, more))
+    }
+
+    /// Copies what the cache has into `buf`; returns what is missing. `buf` ends at the end of
+    /// the file at the latest.
+    fn read_cached(&mut self, i: &Inode, offset: u64, buf: &mut [u8]) -> Result<Vec<Fetch>> {
+        buf.fill(0);
+        let mut out: Vec<Fetch> = Vec::new();
+        if buf.is_empty() {
+            return Ok(out);
+        }
+        let ps = self.page_size();
+        let end = offset + buf.len() as u64;
+        for index in offset / ps..=(end - 1) / ps {
+            let (lo, hi) = ((index * ps).max(offset), ((index + 1) * ps).min(end));
+            let place = &mut buf[(lo - offset) as usize..(hi - offset) as usize];
+            if let Some(page) = self.cache.get(Name::Page { file: i.ino.0, index }) {
+                let page = page.get((lo % ps) as usize..).unwrap_or(&[]);
+                let n = page.len().min(place.len());
+                place[..n].copy_from_slice(&page[..n]);
+                continue;
+            }
+            if i.format() == Format::Inline {
+                let have = (i.d.size.get() as usize).min(self.geom.area());
+                self.area(i, |a| {
+                    let a = a.get(..have).unwrap_or(&[]);
+                    let a = a.get(lo as usize..).unwrap_or(&[]);
+                    let n = a.len().min(place.len());
+                    place[..n].copy_from_slice(&a[..n]);
+                })?;
+                continue;
+            }
+            match out.last_mut() {
+                Some(f) if f.last + 1 == index => f.last = index,
+                _ => out.push(Fetch { first: index, last: index, extents: Vec::new() }),
+            }
+        }
+        let pf = self.page_frags();
+        for f in &mut out {
+            f.extents = self.written(i, f.first * pf, (f.last + 1) * pf)?;
+        }
+        out.retain(|f| !f.extents.is_empty());
+        Ok(out)
+    }
+
+    /// Grows a file by a hole; the page at its old end is written back with zeros behind it.
+    pub fn extend(&mut self, ino: Ino, to: u64, now: Time) -> Result<()> {
+        if to > MAX_SIZE {
+            return Err(Errno::EFBIG.into());
+        }
+        let i = self.iget(ino)?;
+        let (size, ps) = (self.size_of(&i), self.page_size());
+        if size % ps != 0 && i.format() != Format::Inline {
+            self.want_page(&i, size / ps)?;
+            self.reserve(&i, size / ps, size / ps, size, 0, now)?;
+            if self.cache.contains(Name::Page { file: ino.0, index: size / ps }) {
+                self.page_write(ino, size, &[], now);
+            }
+        } else if i.format() == Format::Inline {
+            if to > self.area_len(&i) as u64 {
+                self.reserve(&i, 0, 0, size, 0, now)?;
+            }
+            self.inline_to_page(&i)?;
+        }
+        self.touch_delayed(&i, to, now);
+        Ok(())
+    }
+}

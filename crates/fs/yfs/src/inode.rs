@@ -1,0 +1,394 @@
+//! Inodes: reading and writing them, the AG inode recovery list (4.4), extended attributes.
+//!
+//! An inode has no copy of its own in core. It is decoded from its chunk's buffer and written
+//! back to it by the transaction that changes it; only what delayed writes will change (size,
+//! times) waits in [`crate::file::Delayed`].
+
+use crate::format::*;
+use crate::mount::{Core, What};
+use arbor_base::layout::Corrupt;
+use arbor_base::vfs::{Attr, Errno, Ino, Result, Time, XattrMode, mode};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Greatest link count.
+pub(crate) const LINK_MAX: u32 = 65_000;
+
+/// A decoded inode and where it lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inode {
+    pub ino: Ino,
+    pub d: Dinode,
+    chunk: Daddr,
+    at: usize,
+}
+
+impl Inode {
+    pub fn is_dir(&self) -> bool {
+        self.d.mode.get() & mode::IFMT == mode::IFDIR
+    }
+
+    pub fn is_file(&self) -> bool {
+        self.d.mode.get() & mode::IFMT == mode::IFREG
+    }
+
+    pub fn is_symlink(&self) -> bool {
+        self.d.mode.get() & mode::IFMT == mode::IFLNK
+    }
+
+    pub fn format(&self) -> Format {
+        self.d.format().unwrap_or_default()
+    }
+
+    pub fn corrupt(&self, field: &'static str, found: impl std::fmt::Display, expected: impl std::fmt::Display) -> Corrupt {
+        Corrupt::new("inode", field, self.ino.0.saturating_mul(SECTOR), found, expected)
+    }
+}
+
+impl Core {
+    /// The inode, which must be in use; `ESTALE` otherwise.
+    pub fn iget(&mut self, ino: Ino) -> Result<Inode> {
+        let (chunk, at) = self.geom.inode_at(ino).ok_or(Errno::ESTALE)?;
+        let len = self.geom.chunk_size();
+        let bytes = self.buffer(chunk, len, What::Chunk)?;
+        let (d, _) = Dinode::read_from_prefix(bytes.get(at..).unwrap_or(&[])).map_err(|_| Errno::ESTALE)?;
+        if d.magic.get() != INODE_MAGIC || d.format == Format::Free as u8 || d.ino.get() != ino.0 {
+            return Err(Errno::ESTALE.into());
+        }
+        let i = Inode { ino, d, chunk, at };
+        if usize::from(d.xattr_inline.get()) > self.geom.area() {
+            return Err(i.corrupt("xattr_inline", d.xattr_inline, "no more than the area").into());
+        }
+        Ok(i)
+    }
+
+    /// Like [`Core::iget`] for a directory; `ENOTDIR` otherwise.
+    pub fn iget_dir(&mut self, ino: Ino) -> Result<Inode> {
+        let i = self.iget(ino)?;
+        if i.is_dir() { Ok(i) } else { Err(Errno::ENOTDIR.into()) }
+    }
+
+    /// Writes the fixed part back; only what differs is logged.
+    pub fn iput(&mut self, i: &Inode) -> Result<()> {
+        let new = i.d.as_bytes();
+        self.buffer(i.chunk, self.geom.chunk_size(), What::Chunk)?;
+        // Fields that change together stand together; unchanged runs of 32 bytes are not logged.
+        for (n, piece) in new.chunks(16).enumerate() {
+            self.write(i.chunk, Seal::Inodes, i.at + n * 16, piece)?;
+        }
+        Ok(())
+    }
+
+    /// The area behind the fixed part, without inline attributes.
+    pub fn area<R>(&mut self, i: &Inode, f: impl FnOnce(&[u8]) -> R) -> Result<R> {
+        let (lo, hi) = self.area_range(i);
+        let bytes = self.buffer(i.chunk, self.geom.chunk_size(), What::Chunk)?;
+        Ok(f(bytes.get(lo..hi).unwrap_or(&[])))
+    }
+
+    /// Bytes the area has for data, entries or a root node.
+    pub fn area_len(&self, i: &Inode) -> usize {
+        self.geom.area() - usize::from(i.d.xattr_inline.get())
+    }
+
+    fn area_range(&self, i: &Inode) -> (usize, usize) {
+        let lo = i.at + DINODE;
+        (lo, lo + self.area_len(i))
+    }
+
+    /// Overwrites bytes of the area.
+    pub fn area_write(&mut self, i: &Inode, at: usize, bytes: &[u8]) -> Result<()> {
+        let (lo, hi) = self.area_range(i);
+        if lo + at + bytes.len() > hi {
+            return Err(i.corrupt("area", at + bytes.len(), hi - lo).into());
+        }
+        self.write(i.chunk, Seal::Inodes, lo + at, bytes)
+    }
+
+    /// Makes the area all zeros: an empty file, directory or root node.
+    pub fn area_clear(&mut self, i: &Inode) -> Result<()> {
+        let zeros = vec![0; self.area_len(i)];
+        self.area_write(i, 0, &zeros)
+    }
+
+    /// A new inode in the open transaction.
+    pub fn inew(&mut self, ag: u32, mode: u32, uid: u32, gid: u32, now: Time) -> Result<Inode> {
+        let dir = mode & mode::IFMT == mode::IFDIR;
+        let ino = self.alloc_inode(ag, dir)?;
+        let (chunk, at) = self.geom.inode_at(ino).ok_or(Errno::EIO)?;
+        let bytes = self.buffer(chunk, self.geom.chunk_size(), What::Chunk)?;
+        let (old, _) = Dinode::read_from_prefix(bytes.get(at..).unwrap_or(&[])).map_err(|_| Errno::EIO)?;
+        if old.format != Format::Free as u8 {
+            return Err(Corrupt::new("inode", "format", ino.0 * SECTOR, old.format, "free, as the chunk's mask says").into());
+        }
+        let mut d = Dinode {
+            magic: INODE_MAGIC.into(),
+            crc: old.crc,
+            ino: ino.0.into(),
+            generation: (old.generation.get().wrapping_add(1)).into(),
+            mode: mode.into(),
+            uid: uid.into(),
+            gid: gid.into(),
+            nlink: if dir { 2 } else { 1 }.into(),
+            format: Format::Inline as u8,
+            ..Dinode::default()
+        };
+        d.set_atime(now);
+        d.set_mtime(now);
+        d.set_ctime(now);
+        d.set_btime(now);
+        let i = Inode { ino, d, chunk, at };
+        if old.magic.get() != 0 {
+            self.area_clear(&i)?;
+        }
+        self.iput(&i)?;
+        Ok(i)
+    }
+
+    /// Attributes, with what delayed writes have changed.
+    pub fn attr(&self, i: &Inode) -> Attr {
+        let d = &i.d;
+        let delayed = self.delayed.get(&i.ino.0);
+        let frags = d.frags.get() + delayed.map_or(0, |x| x.reserved);
+        let inline = i.format() == Format::Inline && frags == 0 && d.size.get() > 0;
+        Attr {
+            ino: i.ino,
+            generation: d.generation.get().into(),
+            mode: d.mode.get(),
+            nlink: d.nlink.get(),
+            uid: d.uid.get(),
+            gid: d.gid.get(),
+            rdev: d.rdev.get(),
+            size: delayed.map_or(d.size.get(), |x| x.size),
+            blocks: if inline { 1 } else { frags * self.geom.frag_sectors() },
+            blksize: 128 * 1024,
+            atime: d.atime(),
+            mtime: delayed.map_or(d.mtime(), |x| x.mtime),
+            ctime: delayed.map_or(d.ctime(), |x| x.ctime),
+            btime: d.btime(),
+        }
+    }
+
+    fn ag_of_inode(&self, i: &Inode) -> u32 {
+        self.geom.ag_of(self.geom.frag_of(i.chunk))
+    }
+
+    /// AG of an inode.
+    pub fn inode_ag(&self, i: &Inode) -> u32 {
+        self.ag_of_inode(i)
+    }
+
+    /// Puts an inode without names on its AG's inode recovery list.
+    pub fn orphan(&mut self, i: &mut Inode) -> Result<()> {
+        let ag = self.ag_of_inode(i);
+        let head = self.ags[ag as usize].recovery;
+        i.d.next = head.into();
+        if head != 0 {
+            self.orphans.insert(head, i.ino.0);
+        }
+        self.orphans.insert(i.ino.0, 0);
+        self.set_recovery(ag, i.ino.0)?;
+        self.iput(i)?;
+        if !self.refs.contains_key(&i.ino.0) {
+            self.inactive.push_back(i.ino.0);
+        }
+        Ok(())
+    }
+
+    /// Takes an inode off its AG's inode recovery list.
+    pub fn unorphan(&mut self, i: &mut Inode) -> Result<()> {
+        let Some(before) = self.orphans.remove(&i.ino.0) else { return Ok(()) };
+        let next = i.d.next.get();
+        if before == 0 {
+            self.set_recovery(self.ag_of_inode(i), next)?;
+        } else {
+            let mut b = self.iget(Ino(before))?;
+            b.d.next = next.into();
+            self.iput(&b)?;
+        }
+        if next != 0 {
+            self.orphans.insert(next, before);
+        }
+        i.d.next = 0.into();
+        self.iput(i)
+    }
+
+    /// Finds at mount what was open and unlinked at the crash.
+    pub fn load_orphans(&mut self, ag: u32) -> Result<()> {
+        let mut before = 0;
+        let mut at = self.ags[ag as usize].recovery;
+        while at != 0 {
+            let i = self.iget(Ino(at))?;
+            if self.orphans.insert(at, before).is_some() || i.d.nlink.get() != 0 {
+                return Err(i.corrupt("next", i.d.next, "a recovery list without a loop, of inodes without names").into());
+            }
+            self.inactive.push_back(at);
+            before = at;
+            at = i.d.next.get();
+        }
+        Ok(())
+    }
+
+    /// Frees an inode whose blocks are gone.
+    pub fn ifree(&mut self, i: &mut Inode) -> Result<()> {
+        self.free_xattr_block(i)?;
+        self.unorphan(i)?;
+        let (generation, dir) = (i.d.generation, i.is_dir());
+        i.d = Dinode { magic: INODE_MAGIC.into(), crc: i.d.crc, ino: i.ino.0.into(), generation, ..Dinode::default() };
+        self.iput(i)?;
+        self.free_inode(i.ino, dir)
+    }
+
+    // Extended attributes: a list at the end of the inode, or in a block.
+
+    /// All attributes.
+    pub fn xattrs(&mut self, i: &Inode) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let inline = usize::from(i.d.xattr_inline.get());
+        let bytes = if i.d.xattr.get() != 0 {
+            let (addr, len) = self.xattr_buffer(i)?;
+            self.buffer(addr, len, What::Block(BlockType::Xattr))?.get(HEADER..).unwrap_or(&[]).to_vec()
+        } else if inline > 0 {
+            let end = i.at + self.geom.inode_size();
+            let bytes = self.buffer(i.chunk, self.geom.chunk_size(), What::Chunk)?;
+            bytes.get(end - inline..end).unwrap_or(&[]).to_vec()
+        } else {
+            return Ok(Vec::new());
+        };
+        parse_xattrs(&bytes).ok_or_else(|| i.corrupt("xattr", "a broken list", "names and values").into())
+    }
+
+    fn xattr_buffer(&self, i: &Inode) -> Result<(Daddr, usize)> {
+        let (start, frags) = (Frag(i.d.xattr.get()), i.d.xattr_frags.get());
+        let len = u64::from(frags) * self.geom.frag_size();
+        if !self.geom.valid_run(start, frags) || len > crate::recover::MAX_BUFFER as u64 {
+            return Err(i.corrupt("xattr", start.0, "a run inside an AG").into());
+        }
+        Ok((self.geom.daddr(start), len as usize))
+    }
+
+    /// Checks a change of one attribute and returns the new list; begins nothing yet.
+    pub fn xattr_change(
+        &mut self,
+        i: &Inode,
+        name: &[u8],
+        value: Option<&[u8]>,
+        how: XattrMode,
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut list = self.xattrs(i)?;
+        let at = list.iter().position(|(n, _)| n == name);
+        match (at, value, how) {
+            (Some(_), Some(_), XattrMode::Create) => return Err(Errno::EEXIST.into()),
+            (None, Some(_), XattrMode::Replace) | (None, None, _) => return Err(Errno::ENODATA.into()),
+            (Some(n), Some(v), _) => list[n].1 = v.to_vec(),
+            (None, Some(v), _) => list.push((name.to_vec(), v.to_vec())),
+            (Some(n), None, _) => drop(list.remove(n)),
+        }
+        if xattr_bytes(&list) > XATTR_MAX - HEADER {
+            return Err(Errno::ENOSPC.into());
+        }
+        let frags = (xattr_bytes(&list) + HEADER).div_ceil(self.geom.frag_size() as usize);
+        if value.is_some() {
+            self.need_space(frags as u64)?;
+        }
+        Ok(list)
+    }
+
+    /// Stores the list: inline if it fits beside what the area holds, else in a new block.
+    pub fn xattr_store(&mut self, i: &mut Inode, list: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        let need = xattr_bytes(list);
+        let bytes = encode_xattrs(list);
+        let used = self.area_used(i)?;
+        let room = self.geom.area() - used;
+        self.free_xattr_block(i)?;
+        if need <= room && need <= self.geom.area() / 2 {
+            // The area shrinks or grows at its end; what becomes area again must be zero.
+            let old = usize::from(i.d.xattr_inline.get());
+            let end = self.geom.area();
+            i.d.xattr_inline = 0.into();
+            let zeros = vec![0; old.max(need)];
+            self.area_write(i, end - zeros.len(), &zeros)?;
+            self.area_write(i, end - need, &bytes)?;
+            i.d.xattr_inline = (need as u16).into();
+            return Ok(());
+        }
+        let old = usize::from(i.d.xattr_inline.get());
+        i.d.xattr_inline = 0.into();
+        self.area_write(i, self.geom.area() - old, &vec![0; old])?;
+        let frags = (need + HEADER).div_ceil(self.geom.frag_size() as usize) as u32;
+        let e = self.alloc_run(self.ag_of_inode(i), frags)?;
+        let addr = self.geom.daddr(e.start);
+        self.init_block(addr, BlockType::Xattr, i.ino.0, (u64::from(frags) * self.geom.frag_size()) as usize)?;
+        self.write(addr, Seal::Block, HEADER, &bytes)?;
+        (i.d.xattr, i.d.xattr_frags) = (e.start.0.into(), frags.into());
+        i.d.frags = (i.d.frags.get() + u64::from(frags)).into();
+        Ok(())
+    }
+
+    /// Whether one run for an attribute block of `need` bytes can be had: asked before the
+    /// transaction begins, as a full volume may be in pieces.
+    pub fn xattr_fits(&mut self, i: &Inode, list: &[(Vec<u8>, Vec<u8>)]) -> Result<bool> {
+        let need = xattr_bytes(list);
+        if need <= self.geom.area() - self.area_used(i)? && need <= self.geom.area() / 2 {
+            return Ok(true);
+        }
+        let frags = (need + HEADER).div_ceil(self.geom.frag_size() as usize) as u32;
+        self.has_run(frags)
+    }
+
+    fn free_xattr_block(&mut self, i: &mut Inode) -> Result<()> {
+        if i.d.xattr.get() == 0 {
+            return Ok(());
+        }
+        let frags = i.d.xattr_frags.get();
+        self.free_block(Frag(i.d.xattr.get()), frags)?;
+        i.d.frags = (i.d.frags.get().saturating_sub(u64::from(frags))).into();
+        (i.d.xattr, i.d.xattr_frags) = (0.into(), 0.into());
+        Ok(())
+    }
+
+    /// Bytes of the area that its present contents need.
+    fn area_used(&mut self, i: &Inode) -> Result<usize> {
+        let size = i.d.size.get() as usize;
+        match i.format() {
+            Format::Inline if i.is_dir() => self.area(i, crate::dir::used_bytes),
+            Format::Inline => Ok(size.min(self.geom.area())),
+            // A root node wants room to grow: half of the area is its.
+            _ => {
+                let value = if i.is_dir() { DIR_VALUE } else { EXTENT_VALUE };
+                let count = self.area(i, |a| arbor_base::layout::get_u16(a, 0).unwrap_or(0))?;
+                Ok((NODE_HEADER + (8 + value) * usize::from(count)).max(self.geom.area() / 2))
+            }
+        }
+    }
+
+}
+
+fn xattr_bytes(list: &[(Vec<u8>, Vec<u8>)]) -> usize {
+    list.iter().map(|(n, v)| XATTR_HEAD + n.len() + v.len()).sum()
+}
+
+fn encode_xattrs(list: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (n, v) in list {
+        let head = XattrHead { name_len: n.len() as u8, reserved: 0, value_len: (v.len() as u32).into() };
+        out.extend_from_slice(head.as_bytes());
+        out.extend_from_slice(n);
+        out.extend_from_slice(v);
+    }
+    out
+}
+
+/// Decodes a list of attributes; `None` if it is broken.
+pub(crate) fn parse_xattrs(mut bytes: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut out = Vec::new();
+    while let Ok((head, rest)) = XattrHead::ref_from_prefix(bytes) {
+        if head.name_len == 0 {
+            break;
+        }
+        let (n, v) = (usize::from(head.name_len), head.value_len.get() as usize);
+        let name = rest.get(..n)?;
+        let value = rest.get(n..n.checked_add(v)?)?;
+        out.push((name.to_vec(), value.to_vec()));
+        bytes = rest.get(n + v..)?;
+    }
+    Some(out)
+}

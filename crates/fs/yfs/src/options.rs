@@ -1,0 +1,107 @@
+//! Options of `mkfs` and `mount`, described once.
+
+use arbor_base::vfs::{Error, OptionSpec, Options, Result};
+
+/// Options of format.
+pub const FORMAT: &[OptionSpec] = &[
+    OptionSpec { key: "block", value: "SIZE", default: "4K", help: "Block size: tree nodes and directory blocks, 1K to 64K." },
+    OptionSpec { key: "frag", value: "SIZE", default: "1K", help: "Fragment size, the unit of allocation, 512 to 16K." },
+    OptionSpec { key: "inode", value: "SIZE", default: "512", help: "Inode size, 512 to 2K: larger ones hold larger files inline." },
+    OptionSpec { key: "ag", value: "SIZE", default: "a sixteenth of the volume, 16M to 1G", help: "Size of an allocation group." },
+    OptionSpec { key: "log", value: "SIZE", default: "1/32 of the volume, at most 32M", help: "Size of the log (of an external log: all of its device)." },
+    OptionSpec { key: "avgfilesize", value: "SIZE", default: "16K", help: "Average file size, for directory space reservation." },
+    OptionSpec { key: "avgfpdir", value: "N", default: "64", help: "Average number of files in a directory, likewise." },
+    OptionSpec { key: "maxblkpg", value: "N", default: "half of an allocation group", help: "Blocks of one file in a row in one allocation group." },
+];
+
+/// Options of mount.
+pub const MOUNT: &[OptionSpec] = &[
+    OptionSpec { key: "cache", value: "SIZE", default: "256M", help: "Memory limit of the buffer cache." },
+    OptionSpec { key: "commit", value: "SECONDS", default: "5", help: "Greatest age of data and log records in memory." },
+    OptionSpec { key: "discard", value: "", default: "on", help: "Give freed space back to the device." },
+    OptionSpec { key: "nodiscard", value: "", default: "", help: "Keep freed space allocated on the device." },
+];
+
+/// Mount options, parsed.
+#[derive(Clone, Copy, Debug)]
+pub struct Mount {
+    /// Memory limit of the cache in bytes.
+    pub cache_bytes: usize,
+    /// Greatest age of dirty data and log buffers, milliseconds.
+    pub commit_ms: u64,
+    /// Discard freed space.
+    pub discard: bool,
+}
+
+impl Mount {
+    /// Parses and checks.
+    pub fn parse(o: &Options) -> Result<Mount> {
+        o.check(MOUNT)?;
+        let cache_bytes = o.size("cache")?.unwrap_or(256 << 20).clamp(1 << 20, 1 << 40) as usize;
+        let commit_ms = match o.get("commit") {
+            None => 5000,
+            Some(s) => s
+                .parse::<u64>()
+                .ok()
+                .filter(|s| (1..=3600).contains(s))
+                .ok_or_else(|| Error::refused(format!("option commit: {s:?} is not 1 to 3600 seconds")))?
+                .saturating_mul(1000),
+        };
+        let discard = o.0.iter().rev().find(|(k, _)| k.ends_with("discard")).is_none_or(|(k, _)| k == "discard");
+        Ok(Mount { cache_bytes, commit_ms, discard })
+    }
+}
+
+/// Format options, parsed; what depends on the size of the device is still open.
+#[derive(Clone, Copy, Debug)]
+pub struct Format {
+    /// log2 of the block size.
+    pub block_shift: u32,
+    /// log2 of the fragment size.
+    pub frag_shift: u32,
+    /// log2 of the inode size.
+    pub inode_shift: u32,
+    /// AG size in bytes.
+    pub ag: Option<u64>,
+    /// Log size in bytes.
+    pub log: Option<u64>,
+    /// Average file size in bytes.
+    pub avg_file_size: u32,
+    /// Average files in a directory.
+    pub avg_files_per_dir: u32,
+    /// Blocks of one file in one AG.
+    pub maxblkpg: Option<u32>,
+}
+
+impl Format {
+    /// Parses and checks.
+    pub fn parse(o: &Options) -> Result<Format> {
+        o.check(FORMAT)?;
+        let shift = |key: &str, default: u64, lo: u64, hi: u64| {
+            let v = o.size(key)?.unwrap_or(default);
+            if v.is_power_of_two() && (lo..=hi).contains(&v) {
+                Ok(v.trailing_zeros())
+            } else {
+                Err(Error::refused(format!("option {key}: {v} is not a power of two from {lo} to {hi}")))
+            }
+        };
+        let number = |key: &str| match o.size(key)? {
+            Some(v) if v == 0 || v > u64::from(u32::MAX) => Err(Error::refused(format!("option {key}: {v} is out of range"))),
+            v => Ok(v.map(|v| v as u32)),
+        };
+        let f = Format {
+            block_shift: shift("block", 4096, 1024, 65536)?,
+            frag_shift: shift("frag", 1024, 512, 16384)?,
+            inode_shift: shift("inode", 512, 512, 2048)?,
+            ag: o.size("ag")?,
+            log: o.size("log")?,
+            avg_file_size: number("avgfilesize")?.unwrap_or(16384),
+            avg_files_per_dir: number("avgfpdir")?.unwrap_or(64),
+            maxblkpg: number("maxblkpg")?,
+        };
+        if f.frag_shift > f.block_shift {
+            return Err(Error::refused("option frag: a fragment is not larger than a block"));
+        }
+        Ok(f)
+    }
+}

@@ -1,0 +1,36 @@
+//! The hand-written POSIX checks and generated sequences against the reference model.
+
+use arbor_torture::config::Config;
+use arbor_torture::generate::Profile;
+use arbor_torture::{conformance, run};
+use arbor_yfs::Yfs;
+
+#[test]
+fn posix_checks() {
+    conformance::run(&Yfs);
+}
+
+#[test]
+fn fsync_reaches_the_device() {
+    conformance::fsync_reaches_flush(&Yfs);
+}
+
+#[test]
+fn sequences_small_files() {
+    run::sequences(&Yfs, &Config::new(Profile::Small));
+}
+
+#[test]
+fn sequences_big_files() {
+    run::sequences(&Yfs, &Config::new(Profile::Big));
+}
+
+#[test]
+fn sequences_directories() {
+    run::sequences(&Yfs, &Config::new(Profile::Dirs));
+}
+
+#[test]
+fn sequences_full_volume() {
+    run::sequences(&Yfs, &Config::new(Profile::Full));
+}

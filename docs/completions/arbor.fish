@@ -1,0 +1,161 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_arbor_global_optspecs
+    string join \n h/help V/version
+end
+
+function __fish_arbor_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_arbor_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_arbor_using_subcommand
+    set -l cmd (__fish_arbor_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c arbor -n "__fish_arbor_needs_command" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_needs_command" -s V -l version -d 'Print version'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "mkfs" -d 'Make a file system in an image file or on a block device'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "mount" -d 'Mount an image on a directory'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "umount" -d 'Take a mount off; everything is durable and the image free on return'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "sync" -d 'Make everything on a mount durable'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "fsck" -d 'Check a file system and repair it'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "info" -d 'Show what an image holds'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "resize" -d 'Grow or shrink an unmounted file system, and its image file with it'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "trim" -d 'Give free space back to the host'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "ls" -d 'List directories'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "tree" -d 'Show a tree of directories'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "cat" -d 'Write files to the standard output'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "stat" -d 'Show all attributes of files'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "put" -d 'Copy files and trees of the host into an image'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "get" -d 'Copy files and trees out of an image'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "rm" -d 'Remove files and trees'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "mkdir" -d 'Make directories'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "mv" -d 'Move or rename files'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "df" -d 'Show how much space is left'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "du" -d 'Show how much space trees take'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "tar" -d 'Fill a file system from a tar archive, or write it as one'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "map" -d 'Draw where everything lies'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "dump" -d 'Show a structure as it is stored'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "completions" -d 'Print completions for a shell'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "man" -d 'Write the manual pages into a directory'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s t -l type -d 'Kind of file system' -r
+complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s s -l size -d 'Size with K, M, G or T; the size of the file if it is there' -r
+complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s L -l label -d 'Label, at most 63 bytes' -r
+complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s U -l uuid -d 'UUID: "random", "time", "null" or one in full' -r
+complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s d -l directory -d 'Fill it with this directory, or with this tar archive ("-" for the standard input)' -r -F
+complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s f -l force -d 'Go on even if the image holds something'
+complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s q -l quiet -d 'Print nothing but errors'
+complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s n -l dry-run -d 'Say what would be done, and do nothing'
+complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c arbor -n "__fish_arbor_using_subcommand mount" -l new -d 'Make a file system of this size first, if the image does not exist yet' -r
+complete -c arbor -n "__fish_arbor_using_subcommand mount" -s t -l type -d 'Kind of file system; by default what the image holds' -r
+complete -c arbor -n "__fish_arbor_using_subcommand mount" -l ready-fd -d 'Tell on this file descriptor that the mount works (used between two processes of arbor)' -r
+complete -c arbor -n "__fish_arbor_using_subcommand mount" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand mount" -s f -l foreground -d 'Stay in the foreground'
+complete -c arbor -n "__fish_arbor_using_subcommand mount" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c arbor -n "__fish_arbor_using_subcommand umount" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand sync" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s n -d 'Change nothing (the default)'
+complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s p -s a -d 'Repair what is safe, without asking'
+complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s y -d 'Repair everything that can be repaired'
+complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s f -l force -d 'Check even if the file system says it is clean'
+complete -c arbor -n "__fish_arbor_using_subcommand fsck" -l json -d 'Report as JSON'
+complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s C -d 'Show progress; a file descriptor may follow, as fsck(8) passes it'
+complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s r -d 'Accepted: nothing is ever asked'
+complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s T -d 'Accepted: there is no title'
+complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s V -d 'Print the version'
+complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c arbor -n "__fish_arbor_using_subcommand info" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand info" -l json -d 'As JSON'
+complete -c arbor -n "__fish_arbor_using_subcommand info" -l export -d 'As KEY=VALUE lines, like blkid(8)'
+complete -c arbor -n "__fish_arbor_using_subcommand info" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand resize" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand resize" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand trim" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand trim" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand ls" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand ls" -s l -d 'With mode, links, owner, size and time'
+complete -c arbor -n "__fish_arbor_using_subcommand ls" -s a -d 'Names that begin with a dot, too'
+complete -c arbor -n "__fish_arbor_using_subcommand ls" -l json -d 'As JSON'
+complete -c arbor -n "__fish_arbor_using_subcommand ls" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand tree" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand tree" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand cat" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand cat" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand stat" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand stat" -l json -d 'As JSON'
+complete -c arbor -n "__fish_arbor_using_subcommand stat" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand put" -l owner -d 'Owner of everything put in, instead of the owners on the host' -r
+complete -c arbor -n "__fish_arbor_using_subcommand put" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand put" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand get" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand get" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand rm" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand rm" -s r -s R -d 'Directories too, with all they hold'
+complete -c arbor -n "__fish_arbor_using_subcommand rm" -s f -d 'Names that do not exist are fine'
+complete -c arbor -n "__fish_arbor_using_subcommand rm" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand mkdir" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand mkdir" -s p -d 'Those above too; one that exists is fine'
+complete -c arbor -n "__fish_arbor_using_subcommand mkdir" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand mv" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand mv" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand df" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand df" -l json -d 'As JSON'
+complete -c arbor -n "__fish_arbor_using_subcommand df" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand du" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand du" -s s -d 'Totals only'
+complete -c arbor -n "__fish_arbor_using_subcommand du" -l json -d 'As JSON'
+complete -c arbor -n "__fish_arbor_using_subcommand du" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand tar" -l import -d 'Archive to unpack over the file system; "-" for the standard input' -r -F
+complete -c arbor -n "__fish_arbor_using_subcommand tar" -l export -d 'Archive to write; "-" for the standard output' -r -F
+complete -c arbor -n "__fish_arbor_using_subcommand tar" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand tar" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand map" -s o -l output -d 'Write a picture (SVG) there, instead of a map in letters here; "-" for the standard output' -r -F
+complete -c arbor -n "__fish_arbor_using_subcommand map" -s O -l options -d 'Options of the image, as -o of the other commands' -r
+complete -c arbor -n "__fish_arbor_using_subcommand map" -l json -d 'Counts of fragments as JSON, and no map'
+complete -c arbor -n "__fish_arbor_using_subcommand map" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand dump" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand dump" -l json -d 'As JSON'
+complete -c arbor -n "__fish_arbor_using_subcommand dump" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand completions" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand man" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help" -f -a "mkfs" -d 'Make a file system in an image file or on a block device'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help" -f -a "mount" -d 'Mount an image on a directory'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help" -f -a "umount" -d 'Take a mount off; everything is durable and the image free on return'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help" -f -a "sync" -d 'Make everything on a mount durable'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help" -f -a "fsck" -d 'Check a file system and repair it'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help" -f -a "info" -d 'Show what an image holds'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help" -f -a "resize" -d 'Grow or shrink an unmounted file system, and its image file with it'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help" -f -a "trim" -d 'Give free space back to the host'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help" -f -a "ls" -d 'List directories'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help" -f -a "tree" -d 'Show a tree of directories'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help" -f -a "cat" -d 'Write files to the standard output'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help" -f -a "stat" -d 'Show all attributes of files'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help" -f -a "put" -d 'Copy files and trees of the host into an image'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help" -f -a "get" -d 'Copy files and trees out of an image'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help" -f -a "rm" -d 'Remove files and trees'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help" -f -a "mkdir" -d 'Make directories'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help" -f -a "mv" -d 'Move or rename files'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help" -f -a "df" -d 'Show how much space is left'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help" -f -a "du" -d 'Show how much space trees take'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help" -f -a "tar" -d 'Fill a file system from a tar archive, or write it as one'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help" -f -a "map" -d 'Draw where everything lies'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help" -f -a "dump" -d 'Show a structure as it is stored'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help" -f -a "completions" -d 'Print completions for a shell'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help" -f -a "man" -d 'Write the manual pages into a directory'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
