@@ -87,7 +87,7 @@ impl fmt::Display for VolumeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.failure.to_string();
         match text.strip_prefix(&self.path) {
-            Some(rest) if rest.starts_with(": ") => write!(f, "{} {text}", self.op),
+            Some(rest) if rest.starts_with([':', ' ']) => write!(f, "{} {text}", self.op),
             _ if self.path.is_empty() => write!(f, "{}: {text}", self.op),
             _ => write!(f, "{} {}: {text}", self.op, self.path),
         }

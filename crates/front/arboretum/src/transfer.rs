@@ -161,14 +161,9 @@ impl Volume {
 
 /// Says which file of the host failed.
 fn at<T>(path: &Path, result: io::Result<T>) -> Result<T> {
-    result.map_err(|e| match e.raw_os_error() {
-        // The text of the kind, without the number, is what `Failure` shows.
-        Some(_) => {
-            let text = Failure::Host(io::Error::from(e.kind())).to_string();
-            let text = if e.kind() == io::ErrorKind::Other { e.to_string() } else { text };
-            Failure::Host(io::Error::new(e.kind(), format!("{}: {text}", path.display())))
-        }
-        None => Failure::Host(io::Error::new(e.kind(), format!("{}: {e}", path.display()))),
+    result.map_err(|e| {
+        let kind = e.kind();
+        Failure::Host(io::Error::new(kind, format!("{}: {}", path.display(), Failure::Host(e))))
     })
 }
 

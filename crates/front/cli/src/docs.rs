@@ -228,7 +228,7 @@ fn render(page: Page) -> Result<Vec<u8>> {
         man.render_subcommands_section(&mut out)?;
     }
     for (heading, specs) in page.lists.iter().filter(|(_, specs)| !specs.is_empty()) {
-        writeln!(out, ".SH {}", escaped(&heading.to_uppercase()))?;
+        writeln!(out, ".SH {}", escaped(&heading.to_uppercase().replace("(-O)", "(-o)")))?;
         for spec in specs {
             writeln!(out, ".TP\n\\fB{}\\fR\n{}", escaped(&option_name(spec)), escaped(&option_help(spec)))?;
         }

@@ -43,13 +43,35 @@ fn one_line(error: &anyhow::Error) -> String {
     // A context that repeats what the cause says would be read twice.
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
-        if !text.contains(&cause) && !cause.contains(&text) && !cause.contains("(os error") {
+        if !text.contains(&plain(&cause)) && !cause.contains(&text) {
             text = format!("{text}: {cause}");
         }
     }
-    text.replace('\n', " ")
+    plain(&text).replace('\n', " ")
+}
+
+/// Without the numbers that the standard library appends to the words of strerror(3).
+fn plain(text: &str) -> String {
+    match text.split_once(" (os error ") {
+        Some((words, rest)) => format!("{words}{}", rest.split_once(')').map_or("", |(_, rest)| rest)),
+        None => text.to_string(),
+    }
 }
 
 pub(crate) fn exit_code(code: u8) -> ExitCode {
     ExitCode::from(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn reasons_are_told_once_and_without_numbers() {
+        let error = Err::<(), _>(io::Error::from_raw_os_error(2)).context("x.img").unwrap_err();
+        assert_eq!(one_line(&error), "x.img: No such file or directory");
+        let error = anyhow::anyhow!("open x.img: bad").context("x.img: bad");
+        assert_eq!(one_line(&error), "x.img: bad");
+    }
 }

@@ -4,7 +4,7 @@ use crate::args::{DumpArgs, InfoArgs, ResizeArgs, TrimArgs};
 use crate::image::Image;
 use crate::show;
 use anyhow::{Result, anyhow, bail};
-use arboretum::vfs::{VolumeInfo, parse_size};
+use arboretum::vfs::{Time, VolumeInfo, parse_size};
 use comfy_table::{Table, presets};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
@@ -75,10 +75,19 @@ fn table(image: &Image, info: &VolumeInfo, out: &mut dyn Write) -> Result<()> {
     table.add_row(["size".to_string(), format!("{} ({} bytes)", show::bytes(info.size), show::count(info.size))]);
     table.add_row(["state".to_string(), state.to_string()]);
     for (key, value) in &info.facts {
-        table.add_row([(*key).to_string(), value.clone()]);
+        table.add_row([key.replace('_', " "), fact(key, value)]);
     }
     writeln!(out, "{}", table.trim_fmt())?;
     Ok(())
+}
+
+/// A fact for people: sizes with units, points in time as such.
+fn fact(key: &str, value: &str) -> String {
+    match value.parse::<u64>() {
+        Ok(n) if key.replace(' ', "_").ends_with("_size") => show::bytes(n),
+        Ok(n) if key == "created" => show::time(Time { secs: n as i64, nanos: 0 }),
+        _ => value.to_string(),
+    }
 }
 
 pub(crate) fn resize(args: &ResizeArgs, out: &mut dyn Write) -> Result<()> {

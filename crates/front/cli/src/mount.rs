@@ -202,7 +202,11 @@ mod linux {
     }
 
     pub(crate) fn umount(args: &DirArgs) -> Result<()> {
-        arbor_fuse::unmount(&args.dir, true).map_err(|e| anyhow!("{}: {e}", args.dir.display()))
+        let dir = args.dir.display();
+        arbor_fuse::unmount(&args.dir, true).map_err(|e| match e.kind() {
+            io::ErrorKind::InvalidInput => anyhow!("{dir}: not mounted"),
+            _ => anyhow!("{dir}: {e}"),
+        })
     }
 
     /// An fsync of the root of a mount makes all of it durable.

@@ -604,7 +604,8 @@ impl Core {
         if hi < size.div_ceil(self.geom.frag_size()) || hi >= end {
             return Ok(());
         }
-        let Some(prev) = self.extent_le(i, hi - 1)?.filter(|e| e.end() == hi) else { return Ok(()) };
+        let end = self.extent_ge(i, hi)?.map_or(end, |e| e.at.min(end));
+        let Some(prev) = self.extent_le(i, hi - 1)?.filter(|e| e.end() == hi && hi < end) else { return Ok(()) };
         let behind = Frag(prev.start.0 + u64::from(prev.len));
         if self.available() > end - hi && self.is_free(behind)? {
             let got = self.alloc(Goal { ag: 0, at: Some(behind) }, (end - hi) as u32, Scope::Anywhere)?;

@@ -103,7 +103,6 @@ pub(crate) struct Core {
     pub gone: bool,
     pub read_only: bool,
     pub metadata_reads: u64,
-    pub discard: Vec<Extent>,
 }
 
 /// A mounted volume.
@@ -345,7 +344,6 @@ impl Core {
             gone: false,
             read_only,
             metadata_reads: 0,
-            discard: Vec::new(),
         }
     }
 

@@ -343,13 +343,15 @@ impl Volume {
                 Lookup::Found(f) => Some(f),
                 Lookup::Missing { .. } => None,
             };
+            match (&dst, flags) {
+                (Some(_), f) if f.contains(RenameFlags::NOREPLACE) => return Err(Errno::EEXIST.into()),
+                (None, f) if f.contains(RenameFlags::EXCHANGE) => return Err(Errno::ENOENT.into()),
+                _ => {}
+            }
             if i.is_dir() && core.is_above(i.ino, to.0, self.root)? {
                 return Err(Errno::EINVAL.into());
             }
             if let Some(d) = &dst {
-                if flags.contains(RenameFlags::NOREPLACE) {
-                    return Err(Errno::EEXIST.into());
-                }
                 if flags.contains(RenameFlags::EXCHANGE) {
                     let j = core.iget(d.ino)?;
                     if j.is_dir() && core.is_above(j.ino, from.0, self.root)? {
@@ -360,8 +362,9 @@ impl Volume {
                 if d.ino == i.ino {
                     return Ok(());
                 }
-            } else if flags.contains(RenameFlags::EXCHANGE) {
-                return Err(Errno::ENOENT.into());
+                if core.is_above(d.ino, from.0, self.root)? {
+                    return Err(Errno::ENOTEMPTY.into());
+                }
             }
             let same = from.0 == to.0;
             let mut target = match &dst {
@@ -639,9 +642,8 @@ impl FileSystem for Volume {
         }
         // Who replaces a file by a new one without fsync expects one of the two after a crash.
         let ino = self.run(|core| {
-            let dir = core.iget_dir(parent)?;
+            let (dir, to) = (core.iget_dir(parent)?, core.iget_dir(new_parent)?);
             let src = core.dir_find(&dir, name)?.ino;
-            let to = core.iget_dir(new_parent)?;
             let replaces = matches!(core.dir_lookup(&to, new_name)?, Lookup::Found(_));
             Ok(replaces.then_some(src))
         })?;
@@ -710,6 +712,13 @@ impl FileSystem for Volume {
         if from == to && from_offset < to_offset.saturating_add(len) && to_offset < from_offset.saturating_add(len) {
             return Err(Errno::EINVAL.into());
         }
+        for ino in [from, to] {
+            self.run(|core| {
+                let i = core.iget(ino)?;
+                let kind = if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL };
+                if i.is_file() { Ok(()) } else { Err(kind.into()) }
+            })?;
+        }
         let mut buf = vec![0; len.min(1 << 20) as usize];
         let mut done = 0;
         while done < len {
@@ -725,9 +734,6 @@ impl FileSystem for Volume {
                 Err(_) if done > 0 => break,
                 Err(e) => return Err(e),
             }
-        }
-        if len == 0 {
-            self.getattr(to)?;
         }
         Ok(done)
     }
