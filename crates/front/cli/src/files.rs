@@ -329,9 +329,10 @@ pub(crate) fn df(args: &DfArgs, out: &mut dyn Write) -> Result<()> {
             show::count(s.ffree),
         ],
     ];
-    for row in rows {
-        let cells: Vec<String> = row.iter().map(|cell| format!("{cell:>12}")).collect();
-        writeln!(out, "{}", cells.concat())?;
+    let width = |i: usize| rows.iter().map(|row| row[i].len()).max().unwrap_or(0);
+    for row in &rows {
+        let cells: Vec<String> = row.iter().enumerate().map(|(i, cell)| format!("{cell:>0$}", width(i))).collect();
+        writeln!(out, "{}", cells.join("  "))?;
     }
     Ok(())
 }

@@ -709,15 +709,16 @@ impl FileSystem for Volume {
     }
 
     fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64> {
-        if from == to && from_offset < to_offset.saturating_add(len) && to_offset < from_offset.saturating_add(len) {
-            return Err(Errno::EINVAL.into());
-        }
         for ino in [from, to] {
             self.run(|core| {
                 let i = core.iget(ino)?;
                 let kind = if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL };
                 if i.is_file() { Ok(()) } else { Err(kind.into()) }
             })?;
+        }
+        let len = len.min(self.getattr(from)?.size.saturating_sub(from_offset));
+        if from == to && from_offset < to_offset.saturating_add(len) && to_offset < from_offset.saturating_add(len) {
+            return Err(Errno::EINVAL.into());
         }
         let mut buf = vec![0; len.min(1 << 20) as usize];
         let mut done = 0;
