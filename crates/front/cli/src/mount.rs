@@ -83,7 +83,9 @@ mod linux {
         }
         image.rest.check(&specs)?;
         if options.get("fsname").is_none() {
-            config.source = fs::canonicalize(&image.path).unwrap_or_else(|_| image.path.clone()).into();
+            // With --new there may be nothing yet to be resolved.
+            let path = fs::canonicalize(&image.path).or_else(|_| std::path::absolute(&image.path))?;
+            config.source = path.into();
         }
         config.handle_signals = true;
         Ok(Plan { image, config, engine, dir: args.dir.clone() })

@@ -269,6 +269,8 @@ fn a_mount_works_on_return_and_is_durable_after_umount() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path();
         ok(dir, &["mount", "--new", "64M", "-t", engine.name(), "new.img", "mnt"]);
+        let source = format!("{} ", dir.join("new.img").display());
+        assert!(fs::read_to_string("/proc/self/mounts").unwrap().contains(&source), "the source is a whole path");
         fs::write(dir.join("mnt/file"), "through the kernel").unwrap();
         fs::create_dir(dir.join("mnt/sub")).unwrap();
         ok(dir, &["sync", "mnt/sub"]);
