@@ -144,6 +144,12 @@ impl Core {
         Ok(bytes)
     }
 
+    /// Drops the bitmap of an AG from core.
+    pub fn forget_map(&mut self, ag: u32) {
+        self.ags[ag as usize].map = None;
+        self.loaded.retain(|a| *a != ag);
+    }
+
     fn map(&mut self, ag: u32) -> Result<&mut Map> {
         self.load_map(ag)?;
         self.ags[ag as usize].map.as_deref_mut().ok_or_else(|| Error::refused("bug: no map"))

@@ -48,6 +48,7 @@ mod mount;
 mod ops;
 mod options;
 mod recover;
+mod resize;
 
 use arbor_base::device::Device;
 use arbor_base::vfs::*;
@@ -121,7 +122,7 @@ impl Engine for Yfs {
         Ok(serde_json::Value::Null)
     }
 
-    fn resize(&self, _devices: Devices, _size: u64) -> Result<()> {
-        Err(Errno::EOPNOTSUPP.into())
+    fn resize(&self, devices: Devices, size: u64) -> Result<()> {
+        resize::resize(devices, size)
     }
 }

@@ -1,0 +1,328 @@
+//! The checker (fsck): finds what breaks the invariants, and mends it.
+//!
+//! | phase | file | what |
+//! |---|---|---|
+//! | superblock, log | `start.rs` | from a copy if need be; replay in place, or in memory without repair |
+//! | AGs | `groups.rs` | headers, trees of inode chunks; a lost tree is replaced by a scan for chunks |
+//! | inodes | `inodes.rs` | every inode, its map, attributes; each fragment gets its one owner (YFS-A1) |
+//! | directories | `dirs.rs` | entries, order, names, targets (YFS-D1) |
+//! | connectivity | `links.rs` | parents, loops, what has no name, link counts, recovery lists (YFS-I1) |
+//! | rebuilding | `edit.rs` | trees and directories that lost something, in new blocks |
+//! | counts | `groups.rs` | bitmaps and all counters (YFS-A2) |
+//!
+//! In memory are a bitmap of the fragments in use and 24 bytes for each inode.
+//!
+//! What can be mended in its place is mended when found. What needs new blocks waits until every
+//! fragment has its owner; the new blocks become durable before anything names them, and the
+//! bitmaps come last. So a checker that is killed leaves nothing that the next cannot mend: what
+//! it has written are corrections that hold by themselves.
+//!
+//! Nothing read is trusted: addresses are checked against the AGs in use, each walk claims the
+//! nodes it visits and so ends, sizes are bounded by the volume.
+
+mod dirs;
+mod edit;
+mod groups;
+mod inodes;
+pub(crate) mod issue;
+mod links;
+mod space;
+mod start;
+pub(crate) mod tree;
+pub(crate) mod view;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use dirs::parse_body;
+use issue::Issue;
+use view::{RawInode, Reader};
+
+use crate::format::*;
+use crate::{mount, recover};
+use arbor_base::device::{Device, Kind};
+use arbor_base::vfs::{self, CheckOptions, CheckReport, Devices, Progress, Repair, Result, Severity};
+use std::collections::BTreeMap;
+
+/// Issues listed one by one; further ones are counted.
+const LISTED: usize = 100_000;
+
+/// The findings so far and what is done about them.
+struct Findings {
+    mode: Repair,
+    report: CheckReport,
+    further: u64,
+    further_open: u64,
+}
+
+impl Findings {
+    /// Notes an issue. Whether the caller is to mend it.
+    fn note(&mut self, issue: Issue) -> bool {
+        let mend = match self.mode {
+            Repair::No => false,
+            Repair::Preen => issue.safe(),
+            Repair::Yes => issue.severity() < Severity::Fatal,
+        };
+        self.push(issue, mend);
+        mend
+    }
+
+    fn push(&mut self, issue: Issue, repaired: bool) {
+        if self.report.issues.len() >= LISTED {
+            self.further += 1;
+            self.further_open += u64::from(!repaired);
+            return;
+        }
+        self.report.issues.push(vfs::Issue {
+            code: issue.code(),
+            severity: issue.severity(),
+            text: issue.to_string(),
+            repaired,
+        });
+    }
+
+    /// Takes back that issues of these types were mended.
+    fn revoke(&mut self, codes: &[&str]) {
+        for issue in self.report.issues.iter_mut().filter(|i| codes.contains(&i.code)) {
+            issue.repaired = false;
+        }
+    }
+
+    /// Whether something is left as it was.
+    fn open(&self) -> bool {
+        self.report.remaining() > 0 || self.further_open > 0
+    }
+
+    fn finish(mut self) -> CheckReport {
+        if self.further > 0 {
+            let issue = Issue::Further { count: self.further };
+            let (code, severity, text) = (issue.code(), issue.severity(), issue.to_string());
+            self.report.issues.push(vfs::Issue { code, severity, text, repaired: self.further_open == 0 });
+        }
+        self.report
+    }
+}
+
+/// What is kept of an inode in use. The upper byte of `parent` holds the flags and the kind.
+#[derive(Clone, Copy, Debug)]
+struct Rec {
+    ino: u64,
+    /// The directory that holds it: as the inode says, later as found.
+    parent: u64,
+    /// Names found; of a directory, subdirectories found.
+    found: u32,
+    /// Link count on disk.
+    stored: u32,
+}
+
+const _: () = assert!(size_of::<Rec>() == 24);
+
+impl Rec {
+    const SHIFT: u32 = 56;
+    /// Bits 0 to 3 of the upper byte are the kind of file.
+    const NAMED: u64 = 1 << 60;
+    const LISTED: u64 = 1 << 61;
+    const REACHED: u64 = 1 << 62;
+    const WRONG_PARENT: u64 = 1 << 63;
+    const PARENT: u64 = (1 << Rec::SHIFT) - 1;
+
+    fn new(i: &RawInode) -> Rec {
+        let parent = i.d.parent.get() & Rec::PARENT | u64::from(i.kind()) << Rec::SHIFT;
+        Rec { ino: i.ino, parent, found: 0, stored: i.d.nlink.get() }
+    }
+    fn kind(&self) -> u8 {
+        (self.parent >> Rec::SHIFT & 0xf) as u8
+    }
+    fn is_dir(&self) -> bool {
+        self.kind() == DIR_KIND
+    }
+    fn parent(&self) -> u64 {
+        self.parent & Rec::PARENT
+    }
+    fn set_parent(&mut self, parent: u64) {
+        self.parent = self.parent & !Rec::PARENT | parent & Rec::PARENT;
+    }
+    fn has(&self, flag: u64) -> bool {
+        self.parent & flag != 0
+    }
+    fn set(&mut self, flag: u64, on: bool) {
+        self.parent = if on { self.parent | flag } else { self.parent & !flag };
+    }
+}
+
+/// Kind of a directory in entries and records.
+const DIR_KIND: u8 = (arbor_base::vfs::mode::IFDIR >> 12) as u8;
+
+/// An inode chunk and its mask of free inodes.
+#[derive(Clone, Copy, Debug)]
+struct Chunk {
+    start: u64,
+    mask: u64,
+}
+
+/// An AG in use.
+#[derive(Default)]
+struct Group {
+    /// Ascending.
+    chunks: Vec<Chunk>,
+    /// Nodes of the chunk tree that was read.
+    nodes: Vec<Frag>,
+    /// The chunk tree must be built afresh.
+    rebuild: bool,
+    /// The inode block is lost.
+    lost: bool,
+    /// The inode recovery list as read, then as it must be.
+    recovery: Vec<u64>,
+    /// Head of the list on disk.
+    head: u64,
+    relink: bool,
+    dirs: u32,
+}
+
+/// Changes that wait until every fragment has its owner.
+#[derive(Default)]
+struct Edit {
+    /// The directory must be written afresh.
+    rebuild: bool,
+    /// Fragments that its tree and blocks own; `None` if its walk finds them without damage.
+    owned: Option<Vec<(Frag, u32)>>,
+    /// Entries to take out, by the inode they name.
+    remove: Vec<u64>,
+    /// Entries to put in: name, inode, kind.
+    add: Vec<(Vec<u8>, u64, u8)>,
+}
+
+/// A file whose map lost something.
+struct MapEdit {
+    ino: u64,
+    records: Vec<tree::Record>,
+    nodes: Vec<Frag>,
+}
+
+struct Checker<'a> {
+    r: Reader<'a>,
+    log: Option<&'a dyn Device>,
+    f: Findings,
+    progress: Progress<'a>,
+    space: space::Space,
+    groups: Vec<Group>,
+    recs: Vec<Rec>,
+    edits: BTreeMap<u64, Edit>,
+    maps: Vec<MapEdit>,
+    lost_found: u64,
+    /// The device was changed.
+    touched: bool,
+}
+
+/// Checks a volume, and repairs it if told to.
+pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport> {
+    let mut f =
+        Findings { mode: options.repair, report: CheckReport::default(), further: 0, further_open: 0 };
+    let started = start::start(&devices, options, &mut f)?;
+    let Some((r, log)) = started else { return Ok(f.finish()) };
+    let mut c = Checker {
+        space: space::Space::new(&r),
+        r,
+        log,
+        f,
+        progress,
+        groups: Vec::new(),
+        recs: Vec::new(),
+        edits: BTreeMap::new(),
+        maps: Vec::new(),
+        lost_found: 0,
+        touched: false,
+    };
+    c.run()?;
+    Ok(c.f.finish())
+}
+
+impl Checker<'_> {
+    fn run(&mut self) -> Result<()> {
+        self.read_groups()?;
+        self.read_inodes()?;
+        self.read_recovery_lists()?;
+        self.find_root()?;
+        self.read_dirs()?;
+        self.connect()?;
+        self.rebuild()?;
+        self.fix_links()?;
+        self.fix_recovery_lists()?;
+        self.fix_groups()?;
+        self.count();
+        self.finish()
+    }
+
+    fn count(&mut self) {
+        let (geom, sb) = (&self.r.geom, &self.r.sb);
+        self.f.report.files = self.recs.len() as u64;
+        self.f.report.directories = self.recs.iter().filter(|r| r.is_dir()).count() as u64;
+        let mut frags: u64 = (0..self.r.ags()).map(|ag| u64::from(self.space.used(ag))).sum();
+        if let Some((start, len)) = self.r.log_run().filter(|(s, _)| geom.ag_of(*s) >= sb.ag_used.get()) {
+            frags += u64::from(len.min(geom.ag_len(geom.ag_of(start))));
+        }
+        self.f.report.used_bytes = frags.saturating_mul(geom.frag_size());
+    }
+
+    /// Everything is durable before the volume calls itself clean.
+    fn finish(&mut self) -> Result<()> {
+        if self.f.mode == Repair::No {
+            return Ok(());
+        }
+        self.r.view.flush()?;
+        if !self.f.open() && self.r.sb.clean.get() == 0 {
+            self.r.sb.clean = 1.into();
+            mount::write_super(&self.r.view, &self.r.sb)?;
+            self.r.view.flush()?;
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, done: u64, total: u64, what: &str) {
+        (self.progress)(done, total, what);
+    }
+
+    /// Writes to the device. Before the first write a clean volume gets an empty log and loses
+    /// its mark, so that no mount replays old records over the repair.
+    fn write(&mut self, kind: Kind, at: u64, bytes: &[u8]) -> Result<()> {
+        if !self.touched && self.r.sb.clean.get() != 0 {
+            let log: &dyn Device = self.log.unwrap_or(&self.r.view);
+            start::empty_log(log, &self.r.sb, &self.r.geom)?;
+            self.r.sb.clean = 0.into();
+            mount::write_super(&self.r.view, &self.r.sb)?;
+            self.r.view.flush()?;
+        }
+        self.touched = true;
+        Ok(self.r.view.write_at(kind, at, bytes)?)
+    }
+
+    /// Writes a metadata block with its checksum.
+    fn write_block(&mut self, kind: BlockType, addr: Daddr, mut bytes: Vec<u8>) -> Result<()> {
+        Seal::Block.seal(&mut bytes, self.r.geom.inode_size());
+        self.write(view::request_kind(kind), addr.byte(), &bytes)
+    }
+
+    /// Writes an inode with its checksum.
+    fn write_inode(&mut self, i: &RawInode) -> Result<()> {
+        let mut bytes = i.bytes.clone();
+        if let Some(head) = bytes.get_mut(..DINODE) {
+            head.copy_from_slice(zerocopy::IntoBytes::as_bytes(&i.d));
+        }
+        Seal::Inodes.seal(&mut bytes, self.r.geom.inode_size());
+        self.write(Kind::Inode, i.ino.saturating_mul(SECTOR), &bytes)
+    }
+
+    fn find(&self, ino: u64) -> Option<usize> {
+        self.recs.binary_search_by_key(&ino, |r| r.ino).ok()
+    }
+
+    fn rec(&mut self, ino: u64) -> Option<&mut Rec> {
+        let at = self.find(ino)?;
+        self.recs.get_mut(at)
+    }
+
+    /// AG of an inode.
+    fn inode_ag(&self, ino: u64) -> u32 {
+        self.r.geom.ag_of(self.r.geom.frag_of(Daddr(ino)))
+    }
+}

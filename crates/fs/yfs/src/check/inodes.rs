@@ -1,0 +1,365 @@
+//! Every inode by itself: fields, map, attributes. Here fragments get their owners.
+
+use super::issue::Issue;
+use super::tree::{self, Record, Spec};
+use super::view::RawInode;
+use super::{Checker, Chunk, DIR_KIND, MapEdit, Rec};
+use crate::format::*;
+use crate::inode::parse_xattrs;
+use arbor_base::device::{Kind, Request};
+use arbor_base::layout::{Corrupt, get_u32, get_u64};
+use arbor_base::vfs::{FileType, Repair, Result};
+
+/// Chunks read at a time.
+const BATCH: usize = 32;
+/// Greatest size of a file.
+const MAX_SIZE: u64 = i64::MAX as u64;
+/// Longest target of a symbolic link.
+const MAX_TARGET: u64 = 4095;
+
+/// What an inode's map comes to.
+#[derive(Default)]
+struct Map {
+    records: Vec<Record>,
+    nodes: Vec<Frag>,
+    /// Something is lost: the tree must be built afresh.
+    damaged: bool,
+    /// Fragments of records and nodes.
+    frags: u64,
+}
+
+impl Checker<'_> {
+    pub(super) fn read_inodes(&mut self) -> Result<()> {
+        for ag in 0..self.r.ags() {
+            let mut chunks = self.groups.get_mut(ag as usize).map(|g| std::mem::take(&mut g.chunks)).unwrap_or_default();
+            for group in chunks.chunks_mut(BATCH) {
+                self.read_chunks(group)?;
+            }
+            if let Some(g) = self.groups.get_mut(ag as usize) {
+                g.chunks = chunks;
+            }
+            self.report((ag + 1).into(), self.r.ags().into(), "inodes");
+        }
+        Ok(())
+    }
+
+    fn read_chunks(&mut self, chunks: &mut [Chunk]) -> Result<()> {
+        let (len, size) = (self.r.geom.chunk_size(), self.r.geom.inode_size());
+        let batch = chunks.iter().map(|c| Request::read(Kind::Inode, c.start.saturating_mul(SECTOR), len)).collect();
+        let done = arbor_base::device::Device::submit(&self.r.view, batch).wait();
+        for (chunk, bytes) in chunks.iter_mut().zip(done) {
+            for (i, inode) in (0u32..).zip(bytes?.chunks_exact(size)) {
+                let ino = chunk.start + u64::from(i) * (size as u64 / SECTOR);
+                let used = self.check_inode(ino, inode)?;
+                let masked = chunk.mask >> i & 1 == 0;
+                if used != masked {
+                    let state = if used { "in use" } else { "free" };
+                    if self.f.note(Issue::FreeMask { ino, state }) {
+                        chunk.mask ^= 1 << i;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks one inode. Whether it is in use, for the chunk's mask.
+    fn check_inode(&mut self, ino: u64, bytes: &[u8]) -> Result<bool> {
+        let Some(mut i) = RawInode::decode(ino, bytes) else { return Ok(false) };
+        let mut changed = false;
+        match check_inode(ino, bytes) {
+            Ok(()) if !i.in_use() => return Ok(false),
+            Ok(()) => {}
+            Err(why) if why.field == "crc" && plausible(&i) => {
+                changed |= self.f.note(Issue::InodeChecksum { ino });
+                if !i.in_use() {
+                    if changed {
+                        self.write_inode(&i)?;
+                    }
+                    return Ok(false);
+                }
+            }
+            Err(why) => return self.clear(i, &short(&why)),
+        }
+        if !plausible(&i) {
+            return self.clear(i, "its type or its attributes are impossible");
+        }
+        let symlink = i.kind() == 0o12;
+        if symlink {
+            if let Some(why) = self.symlink_damage(&i)? {
+                if self.f.note(Issue::Symlink { ino, why }) {
+                    self.write_inode(&freed(i))?;
+                    return Ok(false);
+                }
+                return Ok(true);
+            }
+        }
+        let xattr = self.check_xattrs(&mut i, &mut changed)?;
+        let map = self.check_map(&mut i, &mut changed)?;
+        self.check_size(&mut i, &map, &mut changed);
+        self.check_frags(&mut i, xattr + map.frags, map.damaged, &mut changed);
+        self.settle_map(&mut i, map, &mut changed);
+        if changed {
+            self.write_inode(&i)?;
+        }
+        self.recs.push(Rec::new(&i));
+        Ok(true)
+    }
+
+    /// Clears a damaged inode. Without repair it counts as in use, whatever the mask says.
+    fn clear(&mut self, i: RawInode, why: &str) -> Result<bool> {
+        if self.f.note(Issue::InodeDamaged { ino: i.ino, why: why.into() }) {
+            self.write_inode(&freed(i))?;
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// What is wrong with a symbolic link.
+    fn symlink_damage(&mut self, i: &RawInode) -> Result<Option<String>> {
+        let size = i.d.size.get();
+        if size == 0 || size > MAX_TARGET {
+            return Ok(Some(format!("a target of {size} bytes")));
+        }
+        match i.d.format() {
+            Some(Format::Inline) => {
+                let bad = i.area().len() < size as usize;
+                return Ok(bad.then(|| "the target does not fit the inode".into()));
+            }
+            Some(Format::Extent) => {}
+            _ => return Ok(Some("its format is that of a larger file".into())),
+        }
+        let walk = tree::walk(&self.r, i.area(), Spec::map(i.ino, false), &mut |_| false)?;
+        let [(0, value)] = &walk.records[..] else {
+            return Ok(Some("it has not one block".into()));
+        };
+        let (start, len, flags) = extent(value);
+        if flags != 0 {
+            return Ok(Some("its block has flags".into()));
+        }
+        match self.r.owned(BlockType::Symlink, i.ino, start, len)? {
+            Err(why) => Ok(Some(why.to_string())),
+            Ok(b) if (b.len() as u64) < size + HEADER as u64 => Ok(Some("the target does not fit its block".into())),
+            Ok(_) => Ok(None),
+        }
+    }
+
+    /// Checks extended attributes; damaged ones are dropped. Returns the fragments they take.
+    fn check_xattrs(&mut self, i: &mut RawInode, changed: &mut bool) -> Result<u64> {
+        let ino = i.ino;
+        if i.d.xattr_inline.get() > 0 {
+            let two = i.d.xattr.get() != 0;
+            let why = match parse_xattrs(i.inline_xattrs()) {
+                None => "the list in the inode is broken",
+                Some(_) if two => "they are both in the inode and in a block",
+                Some(_) => return Ok(0),
+            };
+            if self.f.note(Issue::Xattr { ino, why: why.into() }) {
+                // The room becomes a part of the area, which is zero behind what it holds.
+                let from = i.bytes.len().saturating_sub(i.d.xattr_inline.get().into());
+                i.bytes.get_mut(from.max(DINODE)..).unwrap_or_default().fill(0);
+                i.d.xattr_inline = 0.into();
+                *changed = true;
+            }
+        }
+        let (start, len) = (Frag(i.d.xattr.get()), i.d.xattr_frags.get());
+        if start.0 == 0 {
+            return Ok(0);
+        }
+        let why = match self.r.owned(BlockType::Xattr, ino, start, len)? {
+            Err(why) => why.to_string(),
+            Ok(bytes) if parse_xattrs(bytes.get(HEADER..).unwrap_or(&[])).is_none() => "the list is broken".into(),
+            Ok(_) if !self.space.claim(start, len) => "the block has another owner too".into(),
+            Ok(_) => return Ok(len.into()),
+        };
+        if self.f.note(Issue::Xattr { ino, why }) {
+            (i.d.xattr, i.d.xattr_frags) = (0.into(), 0.into());
+            *changed = true;
+        }
+        Ok(0)
+    }
+
+    fn check_map(&mut self, i: &mut RawInode, changed: &mut bool) -> Result<Map> {
+        let (ino, dir) = (i.ino, i.kind() == DIR_KIND);
+        let mut map = Map::default();
+        if i.d.format == Format::Inline as u8 {
+            return Ok(map);
+        }
+        let form = if tree::level(i.area()) == 0 { Format::Extent } else { Format::Btree } as u8;
+        if i.d.format != form {
+            let (found, expected) = (i.d.format.into(), form.into());
+            if self.f.note(Issue::InodeField { ino, field: "format", found, expected }) {
+                i.d.format = form;
+                *changed = true;
+            }
+        }
+        let block = self.r.geom.block_frags();
+        let mut nodes = Vec::new();
+        let walk = tree::walk(&self.r, i.area(), Spec::map(ino, dir), &mut |f| {
+            let mine = self.space.claim(f, block);
+            if mine {
+                nodes.push(f);
+            }
+            mine
+        })?;
+        for why in walk.damage {
+            self.f.note(Issue::MapTree { ino, why });
+            map.damaged = true;
+        }
+        map.nodes = nodes;
+        map.frags = map.nodes.len() as u64 * u64::from(block);
+        let mut records = walk.records;
+        // Where keys were out of order, what can be kept must be in order.
+        records.sort_by_key(|r| r.0);
+        if dir { self.claim_blocks(ino, records, &mut map) } else { self.claim_extents(ino, records, &mut map) }
+        Ok(map)
+    }
+
+    fn claim_blocks(&mut self, ino: u64, records: Vec<Record>, map: &mut Map) {
+        let len = self.r.geom.block_frags();
+        let mut last = None;
+        for (key, value) in records {
+            let start = Frag(get_u64(&value, 0).unwrap_or(0));
+            let issue = if last == Some(key) {
+                Issue::Extent { ino, key, why: "stands there twice" }
+            } else if !self.r.valid_run(start, len) {
+                Issue::Extent { ino, key, why: "lies nowhere" }
+            } else if !self.space.claim(start, len) {
+                Issue::CrossLinked { ino, start: start.0, len }
+            } else {
+                last = Some(key);
+                map.frags += u64::from(len);
+                map.records.push((key, value));
+                continue;
+            };
+            map.damaged = true;
+            self.f.note(issue);
+        }
+    }
+
+    fn claim_extents(&mut self, ino: u64, records: Vec<Record>, map: &mut Map) {
+        let mut end = 0;
+        for (key, value) in records {
+            let (start, len, flags) = extent(&value);
+            let next = key.checked_add(len.into()).filter(|n| *n <= MAX_SIZE >> self.r.geom.frag_shift);
+            let issue = match next {
+                _ if !self.r.valid_run(start, len) => Issue::Extent { ino, key, why: "lies nowhere" },
+                None => Issue::Extent { ino, key, why: "lies past any file's end" },
+                _ if flags & !UNWRITTEN != 0 => Issue::Extent { ino, key, why: "has unknown flags" },
+                _ if key < end => Issue::Extent { ino, key, why: "overlaps the one before" },
+                _ if !self.space.claim(start, len) => Issue::CrossLinked { ino, start: start.0, len },
+                Some(next) => {
+                    end = next;
+                    map.frags += u64::from(len);
+                    map.records.push((key, value));
+                    continue;
+                }
+            };
+            map.damaged = true;
+            self.f.note(issue);
+        }
+    }
+
+    /// The size must cover what was written; inline contents must fit.
+    fn check_size(&mut self, i: &mut RawInode, map: &Map, changed: &mut bool) {
+        let (ino, size) = (i.ino, i.d.size.get());
+        let inline = i.d.format == Format::Inline as u8;
+        let expected = match FileType::from_mode(i.d.mode.get()) {
+            Some(FileType::File) if inline => size.min(i.area().len() as u64),
+            Some(FileType::File) => {
+                let geom = &self.r.geom;
+                let slack = geom.frag_size().max(4096).max(geom.block_size() as u64);
+                let written = map.records.iter().rev().find(|r| extent(&r.1).2 & UNWRITTEN == 0);
+                let end = written.map_or(0, |r| (r.0 + u64::from(extent(&r.1).1)) << geom.frag_shift);
+                if end > size.min(MAX_SIZE).next_multiple_of(slack) || size > MAX_SIZE { end } else { size }
+            }
+            Some(FileType::Dir | FileType::Symlink) => size,
+            _ => 0,
+        };
+        if size != expected && self.f.note(Issue::InodeField { ino, field: "size", found: size, expected }) {
+            i.d.size = expected.into();
+            *changed = true;
+        }
+    }
+
+    /// A map that will be built afresh gets its count then.
+    fn check_frags(&mut self, i: &mut RawInode, expected: u64, later: bool, changed: &mut bool) {
+        let (ino, found) = (i.ino, i.d.frags.get());
+        if found == expected || later {
+            return;
+        }
+        if self.f.note(Issue::FragCount { ino, found, expected }) {
+            i.d.frags = expected.into();
+            *changed = true;
+        }
+    }
+
+    /// Has a damaged map built afresh: an array of extents at once, a tree or a directory later.
+    fn settle_map(&mut self, i: &mut RawInode, map: Map, changed: &mut bool) {
+        if !map.damaged || self.f.mode != Repair::Yes {
+            return;
+        }
+        let block = self.r.geom.block_frags();
+        if i.kind() == DIR_KIND {
+            let records = map.records.iter().map(|r| (Frag(get_u64(&r.1, 0).unwrap_or(0)), block));
+            let owned = map.nodes.iter().map(|n| (*n, block)).chain(records).collect();
+            let edit = self.edits.entry(i.ino).or_default();
+            (edit.rebuild, edit.owned) = (true, Some(owned));
+            return;
+        }
+        if !map.nodes.is_empty() {
+            self.maps.push(MapEdit { ino: i.ino, records: map.records, nodes: map.nodes });
+            return;
+        }
+        let spec = Spec::map(i.ino, false);
+        match tree::build(&self.r.geom, spec, &map.records, i.area().len(), &mut || None) {
+            Some((root, _)) => {
+                set_root(i, &root);
+                let xattr = if i.d.xattr.get() != 0 { i.d.xattr_frags.get() } else { 0 };
+                i.d.frags = (map.frags + u64::from(xattr)).into();
+                *changed = true;
+            }
+            None => self.maps.push(MapEdit { ino: i.ino, records: map.records, nodes: Vec::new() }),
+        }
+    }
+}
+
+/// Puts a root node into an inode.
+pub(super) fn set_root(i: &mut RawInode, root: &[u8]) {
+    let end = i.bytes.len().saturating_sub(i.d.xattr_inline.get().into());
+    for (to, from) in i.bytes.get_mut(DINODE..end).unwrap_or_default().iter_mut().zip(root) {
+        *to = *from;
+    }
+    i.d.format = if tree::level(root) == 0 { Format::Extent } else { Format::Btree } as u8;
+}
+
+/// Decodes the value of an extent record.
+pub(crate) fn extent(value: &[u8; EXTENT_VALUE]) -> (Frag, u32, u32) {
+    (Frag(get_u64(value, 0).unwrap_or(0)), get_u32(value, 8).unwrap_or(0), get_u32(value, 12).unwrap_or(0))
+}
+
+/// The inode, free; its generation survives so that no handle of old finds a new file.
+pub(super) fn freed(mut i: RawInode) -> RawInode {
+    let generation = if i.d.magic.get() == INODE_MAGIC { i.d.generation } else { 0.into() };
+    i.d = Dinode { magic: INODE_MAGIC.into(), ino: i.ino.into(), generation, ..Dinode::default() };
+    i
+}
+
+/// Whether the fixed part could be that of an inode.
+fn plausible(i: &RawInode) -> bool {
+    let kind = FileType::from_mode(i.d.mode.get());
+    let form = match (kind, i.d.format()) {
+        (_, Some(Format::Free)) => return true,
+        (Some(FileType::File | FileType::Dir), Some(_)) => true,
+        (Some(FileType::Symlink), Some(f)) => f != Format::Btree,
+        (Some(_), Some(f)) => f == Format::Inline,
+        _ => false,
+    };
+    let inline = usize::from(i.d.xattr_inline.get());
+    form && inline <= i.bytes.len().saturating_sub(DINODE)
+}
+
+/// Names a finding of `check_inode` shorter than in full.
+fn short(why: &Corrupt) -> String {
+    format!("field {} is {}, expected {}", why.field, why.found, why.expected)
+}

@@ -1,0 +1,76 @@
+//! Growing a volume: the device first, durably; then the last AG up to its full length and new
+//! AGs behind it, each step a transaction. A crash leaves one of the sizes on the way.
+
+use crate::alloc::Ag;
+use crate::format::*;
+use crate::mount::{self, Volume};
+use arbor_base::vfs::{Devices, Errno, Error, MountOptions, Result, SystemClock};
+use std::sync::Arc;
+
+/// Fragments that one transaction adds to an AG in use: their bits are logged.
+const STEP: u64 = 1 << 18;
+
+pub(crate) fn resize(devices: Devices, size: u64) -> Result<()> {
+    let dev = &devices.main;
+    let sb = mount::read_super(&**dev, 0)?.ok_or_else(|| Error::refused("no yFS superblock"))?;
+    let old = dev.geometry().size;
+    let geom = mount::geometry(&sb, old)?;
+    let have = geom.frags * geom.frag_size();
+    if size < have {
+        return Err(Error::refused(format!("a volume of {have} bytes cannot shrink to {size}")));
+    }
+    if size > old {
+        dev.set_size(size / SECTOR * SECTOR)?;
+    }
+    let volume = mount::mount(devices, &MountOptions::default(), Arc::new(SystemClock))?;
+    let grown = volume.grow(size >> geom.frag_shift);
+    volume.close()?;
+    grown
+}
+
+impl Volume {
+    fn grow(&self, frags: u64) -> Result<()> {
+        while self.change(|core, now| {
+            let geom = core.geom;
+            let last = geom.ag_count - 1;
+            let len = u64::from(geom.ag_len(last));
+            let least = u64::from(geom.first_chunk() + geom.chunk_frags());
+            let room = frags.saturating_sub(geom.frags);
+            let next = if len < geom.ag_frags {
+                let step = if core.ags[last as usize].used { STEP } else { u64::MAX };
+                geom.frags + room.min(geom.ag_frags - len).min(step)
+            } else {
+                let tail = frags % geom.ag_frags;
+                frags - if tail < least { tail } else { 0 }
+            };
+            if next <= geom.frags {
+                return Ok(false);
+            }
+            let count = u32::try_from(next.div_ceil(geom.ag_frags)).map_err(|_| Errno::EFBIG)?;
+            core.begin()?;
+            (core.geom.frags, core.geom.ag_count) = (next, count);
+            (core.sb.frags, core.sb.ag_count) = (next.into(), count.into());
+            core.log_super()?;
+            if core.ags[last as usize].used {
+                let added = core.geom.ag_len(last) - len as u32;
+                core.forget_map(last);
+                if added > 0 {
+                    let start = Frag(geom.ag_start(last).0 + len);
+                    core.free_now(Extent { start, len: added })?;
+                }
+            } else {
+                core.free -= u64::from(core.ags[last as usize].free);
+                core.ags[last as usize] = Ag::unused(&core.geom, &core.sb, last);
+                core.free += u64::from(core.ags[last as usize].free);
+            }
+            for ag in geom.ag_count..count {
+                let a = Ag::unused(&core.geom, &core.sb, ag);
+                core.free += u64::from(a.free);
+                core.ags.push(a);
+            }
+            core.commit(now);
+            Ok(true)
+        })? {}
+        Ok(())
+    }
+}
