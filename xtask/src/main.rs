@@ -1,17 +1,26 @@
 //! Work on the repository itself: `cargo xtask docs [--check]`.
+//!
+//! | module | what it makes |
+//! |---|---|
+//! | `layout` | tables of the structures, enumerations and constants of a `format.rs` |
+//! | `pages` | the marked regions of the documents, from `layout` and from the option lists |
+//!
+//! Man pages and completions come from `arbor_cli::docs`.
 #![forbid(unsafe_code)]
+
+mod layout;
+mod pages;
 
 use anyhow::{Context, Result, bail};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     match args.as_slice() {
-        ["docs"] => write_docs(&docs),
-        ["docs", "--check"] => match arbor_cli::docs::stale(&docs)?.as_slice() {
+        ["docs"] => write_docs(),
+        ["docs", "--check"] => match stale()?.as_slice() {
             [] => Ok(()),
             stale => bail!("not up to date, run `cargo xtask docs`: {stale:?}"),
         },
@@ -19,17 +28,49 @@ fn main() -> Result<()> {
     }
 }
 
-/// Writes the man pages and completions, and removes what is no longer made.
-fn write_docs(docs: &Path) -> Result<()> {
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Writes the man pages and completions, removes what is no longer made, and fills the documents.
+fn write_docs() -> Result<()> {
+    let docs = root().join("docs");
     for (path, text) in arbor_cli::docs::generate()? {
         let path = docs.join(path);
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
         }
-        fs::write(&path, text).with_context(|| path.display().to_string())?;
+        write(&path, &text)?;
     }
-    for path in arbor_cli::docs::stale(docs)? {
+    for path in arbor_cli::docs::stale(&docs)? {
         fs::remove_file(docs.join(&path)).with_context(|| path.display().to_string())?;
     }
+    for page in pages::filled(&root())? {
+        if page.new != page.old {
+            write(&root().join(&page.path), page.new.as_bytes())?;
+        }
+    }
     Ok(())
+}
+
+fn write(path: &Path, text: &[u8]) -> Result<()> {
+    fs::write(path, text).with_context(|| path.display().to_string())
+}
+
+/// Documents that are not as [`write_docs`] makes them.
+fn stale() -> Result<Vec<PathBuf>> {
+    let mut stale: Vec<PathBuf> =
+        arbor_cli::docs::stale(&root().join("docs"))?.into_iter().map(|p| Path::new("docs").join(p)).collect();
+    stale.extend(pages::filled(&root())?.into_iter().filter(|p| p.new != p.old).map(|p| p.path));
+    Ok(stale)
+}
+
+#[cfg(test)]
+mod tests {
+    /// `cargo xtask docs` writes them.
+    #[test]
+    fn the_documents_are_up_to_date() {
+        let stale = super::stale().unwrap();
+        assert!(stale.is_empty(), "run `cargo xtask docs`: {stale:?}");
+    }
 }

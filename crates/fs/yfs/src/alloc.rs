@@ -217,8 +217,7 @@ impl Core {
 
     fn log_inodes_body(&mut self, ag: u32) -> Result<()> {
         let a = &self.ags[ag as usize];
-        let body =
-            InodesBody { total: a.inodes.into(), free: a.inodes_free.into(), recovery: a.recovery.into() };
+        let body = InodesBody { total: a.inodes.into(), free: a.inodes_free.into(), recovery: a.recovery.into() };
         let block = self.geom.inode_block(ag);
         self.meta_block(self.geom.frag_of(block), BlockType::Inodes, u64::from(ag))?;
         self.write(block, Seal::Block, HEADER, body.as_bytes())

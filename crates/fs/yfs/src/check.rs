@@ -31,15 +31,12 @@ mod start;
 pub(crate) mod tree;
 pub(crate) mod view;
 
-#[cfg(test)]
-mod tests;
-
 pub(crate) use dirs::parse_body;
 use issue::Issue;
 use view::{RawInode, Reader};
 
 use crate::format::*;
-use crate::{mount, recover};
+use crate::mount;
 use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::{self, CheckOptions, CheckReport, Devices, Progress, Repair, Result, Severity};
 use std::collections::BTreeMap;
@@ -60,7 +57,12 @@ impl Findings {
     fn note(&mut self, issue: Issue) -> bool {
         let mend = match self.mode {
             Repair::No => false,
-            Repair::Preen => issue.safe(),
+            // Like any checker that runs unattended: the first surprise ends the repair.
+            Repair::Preen if !issue.safe() => {
+                self.mode = Repair::No;
+                false
+            }
+            Repair::Preen => true,
             Repair::Yes => issue.severity() < Severity::Fatal,
         };
         self.push(issue, mend);
@@ -188,6 +190,8 @@ struct Edit {
     owned: Option<Vec<(Frag, u32)>>,
     /// Entries to take out, by the inode they name.
     remove: Vec<u64>,
+    /// Entries to take out, by name.
+    drop: Vec<Vec<u8>>,
     /// Entries to put in: name, inode, kind.
     add: Vec<(Vec<u8>, u64, u8)>,
 }
@@ -216,8 +220,7 @@ struct Checker<'a> {
 
 /// Checks a volume, and repairs it if told to.
 pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport> {
-    let mut f =
-        Findings { mode: options.repair, report: CheckReport::default(), further: 0, further_open: 0 };
+    let mut f = Findings { mode: options.repair, report: CheckReport::default(), further: 0, further_open: 0 };
     let started = start::start(&devices, options, &mut f)?;
     let Some((r, log)) = started else { return Ok(f.finish()) };
     let mut c = Checker {
@@ -266,14 +269,13 @@ impl Checker<'_> {
 
     /// Everything is durable before the volume calls itself clean.
     fn finish(&mut self) -> Result<()> {
-        if self.f.mode == Repair::No {
-            return Ok(());
+        if self.touched {
+            self.flush()?;
         }
-        self.r.view.flush()?;
-        if !self.f.open() && self.r.sb.clean.get() == 0 {
+        if self.f.mode != Repair::No && !self.f.open() && self.r.sb.clean.get() == 0 {
             self.r.sb.clean = 1.into();
             mount::write_super(&self.r.view, &self.r.sb)?;
-            self.r.view.flush()?;
+            self.flush()?;
         }
         Ok(())
     }
@@ -290,10 +292,14 @@ impl Checker<'_> {
             start::empty_log(log, &self.r.sb, &self.r.geom)?;
             self.r.sb.clean = 0.into();
             mount::write_super(&self.r.view, &self.r.sb)?;
-            self.r.view.flush()?;
+            self.flush()?;
         }
         self.touched = true;
         Ok(self.r.view.write_at(kind, at, bytes)?)
+    }
+
+    fn flush(&self) -> Result<()> {
+        Ok(self.r.view.flush()?)
     }
 
     /// Writes a metadata block with its checksum.

@@ -20,8 +20,8 @@
 //! * **YFS-C4** log space is used again only when a durable anchor lies behind it.
 //! * **YFS-C5** an extent is allocatable again only when the record that marked it free is durable.
 
-use crate::format::*;
 use crate::file::Which;
+use crate::format::*;
 use crate::mount::{Core, Volume, Want};
 use crate::recover;
 use arbor_base::cache::{Name, cluster};
@@ -840,10 +840,8 @@ impl Volume {
             let runs = core.free_runs(ag);
             core.blocking = false;
             let fs = core.geom.frag_size();
-            let batch: Vec<Request> = runs?
-                .iter()
-                .map(|e| Request::discard(Kind::Data, e.start.0 * fs, u64::from(e.len) * fs))
-                .collect();
+            let batch: Vec<Request> =
+                runs?.iter().map(|e| Request::discard(Kind::Data, e.start.0 * fs, u64::from(e.len) * fs)).collect();
             bytes += batch.iter().map(Request::len).sum::<u64>();
             self.dev.submit(batch).wait_all()?;
         }
@@ -873,7 +871,11 @@ impl Volume {
             let core = self.core.lock();
             let oldest = core.delayed_order.values().next().and_then(|i| core.delayed.get(i)).map(|d| d.since);
             let heavy = core.cache.dirty_bytes() > core.cache.limit() / 8;
-            (core.delayed_seq, due(oldest) || heavy, due(core.log.open_since) || core.log.has_full() || core.marked.len() > 1000)
+            (
+                core.delayed_seq,
+                due(oldest) || heavy,
+                due(core.log.open_since) || core.log.has_full() || core.marked.len() > 1000,
+            )
         };
         if data {
             self.write_back(io, Which::UpTo(seq))?;

@@ -750,7 +750,8 @@ impl Volume {
         for (f, bytes) in fetches.iter().zip(&read) {
             let (lo, hi) = ((f.first * ps).max(offset), ((f.last + 1) * ps).min(offset + n as u64));
             let from = (lo - f.first * ps) as usize;
-            buf[(lo - offset) as usize..(hi - offset) as usize].copy_from_slice(&bytes[from..from + (hi - lo) as usize]);
+            buf[(lo - offset) as usize..(hi - offset) as usize]
+                .copy_from_slice(&bytes[from..from + (hi - lo) as usize]);
         }
         self.keep_pages(ino, &fetches, &read, seq);
         Ok(n)

@@ -39,7 +39,12 @@ impl Inode {
         self.d.format().unwrap_or_default()
     }
 
-    pub fn corrupt(&self, field: &'static str, found: impl std::fmt::Display, expected: impl std::fmt::Display) -> Corrupt {
+    pub fn corrupt(
+        &self,
+        field: &'static str,
+        found: impl std::fmt::Display,
+        expected: impl std::fmt::Display,
+    ) -> Corrupt {
         Corrupt::new("inode", field, self.ino.0.saturating_mul(SECTOR), found, expected)
     }
 }
@@ -118,7 +123,9 @@ impl Core {
         let bytes = self.buffer(chunk, self.geom.chunk_size(), What::Chunk)?;
         let (old, _) = Dinode::read_from_prefix(bytes.get(at..).unwrap_or(&[])).map_err(|_| Errno::EIO)?;
         if old.format != Format::Free as u8 {
-            return Err(Corrupt::new("inode", "format", ino.0 * SECTOR, old.format, "free, as the chunk's mask says").into());
+            return Err(
+                Corrupt::new("inode", "format", ino.0 * SECTOR, old.format, "free, as the chunk's mask says").into()
+            );
         }
         let mut d = Dinode {
             magic: INODE_MAGIC.into(),
@@ -219,7 +226,9 @@ impl Core {
         while at != 0 {
             let i = self.iget(Ino(at))?;
             if self.orphans.insert(at, before).is_some() || i.d.nlink.get() != 0 {
-                return Err(i.corrupt("next", i.d.next, "a recovery list without a loop, of inodes without names").into());
+                return Err(i
+                    .corrupt("next", i.d.next, "a recovery list without a loop, of inodes without names")
+                    .into());
             }
             self.inactive.push_back(at);
             before = at;
@@ -359,7 +368,6 @@ impl Core {
             }
         }
     }
-
 }
 
 fn xattr_bytes(list: &[(Vec<u8>, Vec<u8>)]) -> usize {

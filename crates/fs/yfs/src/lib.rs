@@ -38,8 +38,11 @@
 
 mod alloc;
 pub mod btree;
+mod check;
 mod commit;
+mod describe;
 mod dir;
+mod dump;
 mod file;
 pub mod format;
 mod inode;
@@ -110,16 +113,16 @@ impl Engine for Yfs {
         Ok(mount::mount(devices, options, clock)?)
     }
 
-    fn check(&self, _devices: Devices, _options: &CheckOptions, _progress: Progress<'_>) -> Result<CheckReport> {
-        Ok(CheckReport::default())
+    fn check(&self, devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport> {
+        check::check(devices, options, progress)
     }
 
-    fn describe(&self, _devices: &Devices, _f: &mut dyn FnMut(Region)) -> Result<()> {
-        Ok(())
+    fn describe(&self, devices: &Devices, f: &mut dyn FnMut(Region)) -> Result<()> {
+        describe::describe(devices, f)
     }
 
-    fn dump(&self, _devices: &Devices, _what: &[&str]) -> Result<serde_json::Value> {
-        Ok(serde_json::Value::Null)
+    fn dump(&self, devices: &Devices, what: &[&str]) -> Result<serde_json::Value> {
+        dump::dump(devices, what)
     }
 
     fn resize(&self, devices: Devices, size: u64) -> Result<()> {

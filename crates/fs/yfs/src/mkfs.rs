@@ -32,7 +32,15 @@ pub(crate) fn format(mut devices: Devices, o: &FormatOptions) -> Result<()> {
     clear_log(log.as_deref().unwrap_or(&*dev), &sb)?;
     let log_state = Log::new(&geom, &sb, 1, 1);
     let log_dev: &dyn Device = log.as_deref().unwrap_or(&*dev);
-    crate::recover::write_anchor(log_dev, sb.log_start.get() * SECTOR, geom.fsid, 1, Lsn::new(1, LOG_FIRST), Lsn(0), o.now.secs)?;
+    crate::recover::write_anchor(
+        log_dev,
+        sb.log_start.get() * SECTOR,
+        geom.fsid,
+        1,
+        Lsn::new(1, LOG_FIRST),
+        Lsn(0),
+        o.now.secs,
+    )?;
     log_dev.flush()?;
     let core = Core::new(geom, sb, dev.clone(), log_state, 64 << 20, false);
     let opts = options::Mount::parse(&Default::default())?;
@@ -150,7 +158,11 @@ fn place_log(f: &options::Format, geom: &Geom, size: u64, log_size: Option<u64>)
     let least = Log::min_bytes(geom).next_multiple_of(unit);
     if let Some(have) = log_size {
         let bytes = have.min(1 << 31) / unit * unit;
-        return if bytes < least { Err(Error::refused(format!("the log device needs {least} bytes"))) } else { Ok((0, bytes)) };
+        return if bytes < least {
+            Err(Error::refused(format!("the log device needs {least} bytes")))
+        } else {
+            Ok((0, bytes))
+        };
     }
     let middle = geom.ag_count / 2;
     let middle = if u64::from(geom.ag_len(middle)) < geom.ag_frags { 0 } else { middle };

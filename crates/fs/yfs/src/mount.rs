@@ -202,20 +202,21 @@ pub(crate) fn geometry(sb: &SuperBlock, size: u64) -> Result<Geom> {
 
 fn check_log_area(sb: &SuperBlock, geom: &Geom) -> Result<()> {
     let bytes = sb.log_sectors.get().saturating_mul(SECTOR);
-    let inside = sb.log_start.get().checked_add(sb.log_sectors.get()).is_some_and(|end| {
-        sb.incompat.get() & INCOMPAT_EXTERNAL_LOG != 0 || end <= geom.frags * geom.frag_sectors()
-    });
+    let inside =
+        sb.log_start.get().checked_add(sb.log_sectors.get()).is_some_and(|end| {
+            sb.incompat.get() & INCOMPAT_EXTERNAL_LOG != 0 || end <= geom.frags * geom.frag_sectors()
+        });
     if bytes < Log::min_bytes(geom) || bytes > 1 << 32 || !inside {
-        return Err(Corrupt::new("superblock", "log_sectors", 0, sb.log_sectors.get(), "a log area of sensible size").into());
+        return Err(
+            Corrupt::new("superblock", "log_sectors", 0, sb.log_sectors.get(), "a log area of sensible size").into()
+        );
     }
     Ok(())
 }
 
 /// First eight bytes of the UUID.
 pub(crate) fn fsid(sb: &SuperBlock) -> u64 {
-    u64::from_le_bytes([
-        sb.uuid[0], sb.uuid[1], sb.uuid[2], sb.uuid[3], sb.uuid[4], sb.uuid[5], sb.uuid[6], sb.uuid[7],
-    ])
+    u64::from_le_bytes([sb.uuid[0], sb.uuid[1], sb.uuid[2], sb.uuid[3], sb.uuid[4], sb.uuid[5], sb.uuid[6], sb.uuid[7]])
 }
 
 /// Writes the superblock with its CRC to byte 0. The caller flushes.
@@ -292,7 +293,14 @@ fn recover_log(
     } else {
         let replay = recover::replay(dev, log, sb, geom)?;
         if replay.anchors_lost {
-            return Err(Corrupt::new("log anchor", "crc", start, "nothing valid in both copies", "a valid anchor (fsck can go on without)").into());
+            return Err(Corrupt::new(
+                "log anchor",
+                "crc",
+                start,
+                "nothing valid in both copies",
+                "a valid anchor (fsck can go on without)",
+            )
+            .into());
         }
         let at = (replay.cycle, replay.anchor_seq);
         recover::write_back(dev, geom, replay)?;
@@ -313,7 +321,14 @@ fn recover_log(
 }
 
 impl Core {
-    pub fn new(geom: Geom, sb: SuperBlock, dev: Arc<dyn Device>, log: Log, cache_bytes: usize, read_only: bool) -> Core {
+    pub fn new(
+        geom: Geom,
+        sb: SuperBlock,
+        dev: Arc<dyn Device>,
+        log: Log,
+        cache_bytes: usize,
+        read_only: bool,
+    ) -> Core {
         let ags = (0..geom.ag_count).map(|ag| Ag::unused(&geom, &sb, ag)).collect();
         let total = geom.frags;
         Core {

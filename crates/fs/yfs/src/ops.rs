@@ -1,12 +1,12 @@
 //! `impl FileSystem`: names, checks and transactions of every call.
 
+use crate::btree::Tree;
 use crate::dir::Lookup;
+use crate::file::MapStore;
 use crate::file::Which;
 use crate::format::*;
 use crate::inode::{Inode, LINK_MAX};
 use crate::mount::{Core, Volume, What};
-use crate::btree::Tree;
-use crate::file::MapStore;
 use arbor_base::vfs::*;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -633,7 +633,15 @@ impl FileSystem for Volume {
         self.remove(parent, name, true)
     }
 
-    fn rename(&self, cx: &Cx, parent: Ino, name: &[u8], new_parent: Ino, new_name: &[u8], flags: RenameFlags) -> Result<()> {
+    fn rename(
+        &self,
+        cx: &Cx,
+        parent: Ino,
+        name: &[u8],
+        new_parent: Ino,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
         check_name(name)?;
         check_name(new_name)?;
         let known = RenameFlags::from_bits(flags.bits()).is_some();
@@ -678,7 +686,12 @@ impl FileSystem for Volume {
         self.walk_dir(ino, cookie, false, &mut |e, _| f(e))
     }
 
-    fn readdir_plus(&self, ino: Ino, cookie: u64, f: &mut dyn FnMut(&DirEntry<'_>, Option<&Entry>) -> bool) -> Result<()> {
+    fn readdir_plus(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        f: &mut dyn FnMut(&DirEntry<'_>, Option<&Entry>) -> bool,
+    ) -> Result<()> {
         self.walk_dir(ino, cookie, true, f)
     }
 
@@ -773,7 +786,11 @@ impl FileSystem for Volume {
         self.run(|core| {
             let g = &core.geom;
             let overhead: u64 = (0..g.ag_count).map(|_| u64::from(g.ag_meta_frags())).sum();
-            let log = if core.sb.incompat.get() & INCOMPAT_EXTERNAL_LOG == 0 { core.sb.log_sectors.get() / g.frag_sectors() } else { 0 };
+            let log = if core.sb.incompat.get() & INCOMPAT_EXTERNAL_LOG == 0 {
+                core.sb.log_sectors.get() / g.frag_sectors()
+            } else {
+                0
+            };
             let free = core.free + core.marked_frags;
             let free = free.saturating_sub(core.reserved);
             let spare: u64 = core.ags.iter().map(|a| u64::from(a.inodes_free)).sum();

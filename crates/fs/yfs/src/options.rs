@@ -4,20 +4,65 @@ use arbor_base::vfs::{Error, OptionSpec, Options, Result};
 
 /// Options of format.
 pub const FORMAT: &[OptionSpec] = &[
-    OptionSpec { key: "block", value: "SIZE", default: "4K", help: "Block size: tree nodes and directory blocks, 1K to 64K." },
-    OptionSpec { key: "frag", value: "SIZE", default: "1K", help: "Fragment size, the unit of allocation, 512 to 16K." },
-    OptionSpec { key: "inode", value: "SIZE", default: "512", help: "Inode size, 512 to 2K: larger ones hold larger files inline." },
-    OptionSpec { key: "ag", value: "SIZE", default: "a sixteenth of the volume, 16M to 1G", help: "Size of an allocation group." },
-    OptionSpec { key: "log", value: "SIZE", default: "1/32 of the volume, at most 32M", help: "Size of the log (of an external log: all of its device)." },
-    OptionSpec { key: "avgfilesize", value: "SIZE", default: "16K", help: "Average file size, for directory space reservation." },
-    OptionSpec { key: "avgfpdir", value: "N", default: "64", help: "Average number of files in a directory, likewise." },
-    OptionSpec { key: "maxblkpg", value: "N", default: "half of an allocation group", help: "Blocks of one file in a row in one allocation group." },
+    OptionSpec {
+        key: "block",
+        value: "SIZE",
+        default: "4K",
+        help: "Block size: tree nodes and directory blocks, 1K to 64K.",
+    },
+    OptionSpec {
+        key: "frag",
+        value: "SIZE",
+        default: "1K",
+        help: "Fragment size, the unit of allocation, 512 to 16K.",
+    },
+    OptionSpec {
+        key: "inode",
+        value: "SIZE",
+        default: "512",
+        help: "Inode size, 512 to 2K: larger ones hold larger files inline.",
+    },
+    OptionSpec {
+        key: "ag",
+        value: "SIZE",
+        default: "a sixteenth of the volume, 16M to 1G",
+        help: "Size of an allocation group.",
+    },
+    OptionSpec {
+        key: "logsize",
+        value: "SIZE",
+        default: "1/32 of the volume, at most 32M",
+        help: "Size of the log (of an external log: all of its device).",
+    },
+    OptionSpec {
+        key: "avgfilesize",
+        value: "SIZE",
+        default: "16K",
+        help: "Average file size, for directory space reservation.",
+    },
+    OptionSpec {
+        key: "avgfpdir",
+        value: "N",
+        default: "64",
+        help: "Average number of files in a directory, likewise.",
+    },
+    OptionSpec {
+        key: "maxblkpg",
+        value: "N",
+        default: "half of an allocation group",
+        help: "Blocks of one file in a row in one allocation group.",
+    },
 ];
 
 /// Options of mount.
 pub const MOUNT: &[OptionSpec] = &[
     OptionSpec { key: "cache", value: "SIZE", default: "256M", help: "Memory limit of the buffer cache." },
-    OptionSpec { key: "commit", value: "SECONDS", default: "5", help: "Greatest age of data and log records in memory." },
+    OptionSpec {
+        key: "commit",
+        value: "SECONDS",
+        default: "5",
+        help: "Greatest age of data and log records in memory.",
+    },
     OptionSpec { key: "discard", value: "", default: "on", help: "Give freed space back to the device." },
     OptionSpec { key: "nodiscard", value: "", default: "", help: "Keep freed space allocated on the device." },
 ];
@@ -86,7 +131,9 @@ impl Format {
             }
         };
         let number = |key: &str| match o.size(key)? {
-            Some(v) if v == 0 || v > u64::from(u32::MAX) => Err(Error::refused(format!("option {key}: {v} is out of range"))),
+            Some(v) if v == 0 || v > u64::from(u32::MAX) => {
+                Err(Error::refused(format!("option {key}: {v} is out of range")))
+            }
             v => Ok(v.map(|v| v as u32)),
         };
         let f = Format {
@@ -94,7 +141,7 @@ impl Format {
             frag_shift: shift("frag", 1024, 512, 16384)?,
             inode_shift: shift("inode", 512, 512, 2048)?,
             ag: o.size("ag")?,
-            log: o.size("log")?,
+            log: o.size("logsize")?,
             avg_file_size: number("avgfilesize")?.unwrap_or(16384),
             avg_files_per_dir: number("avgfpdir")?.unwrap_or(64),
             maxblkpg: number("maxblkpg")?,

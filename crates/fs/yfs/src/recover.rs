@@ -166,7 +166,9 @@ fn redo(dev: &dyn Device, geom: &Geom, entries: &[Entry<'_>], out: &mut Replay) 
         if !matches!(e.kind, EntryType::Update | EntryType::Init) || !live(i, addr) {
             continue;
         }
-        let bad = |field, found: u32| Corrupt::new("log entry", field, addr.saturating_mul(SECTOR), found, "a place in the buffer");
+        let bad = |field, found: u32| {
+            Corrupt::new("log entry", field, addr.saturating_mul(SECTOR), found, "a place in the buffer")
+        };
         if e.kind == EntryType::Init {
             let len = e.head.len.get() as usize;
             if len > MAX_BUFFER || !in_volume(geom, addr, len) {
@@ -222,11 +224,18 @@ fn load(
             if in_volume(geom, addr, len) { Ok(Request::read(Kind::Other, addr * SECTOR, len)) } else { Err(addr) }
         });
         let batch: std::result::Result<Vec<_>, u64> = batch.collect();
-        let batch = batch.map_err(|a| Corrupt::new("log entry", "addr", a.saturating_mul(SECTOR), a, "a sector of the volume"))?;
+        let batch = batch
+            .map_err(|a| Corrupt::new("log entry", "addr", a.saturating_mul(SECTOR), a, "a sector of the volume"))?;
         for (&(addr, seal), read) in group.iter().zip(dev.submit(batch).wait()) {
             let mut bytes = read?;
             let len = buffer_len(geom, seal, &bytes).filter(|&l| in_volume(geom, addr, l)).ok_or_else(|| {
-                Corrupt::new("metadata block", "len", addr.saturating_mul(SECTOR), "nonsense", "the length of a block in the log")
+                Corrupt::new(
+                    "metadata block",
+                    "len",
+                    addr.saturating_mul(SECTOR),
+                    "nonsense",
+                    "the length of a block in the log",
+                )
             })?;
             if len != bytes.len() {
                 bytes = vec![0; len];
@@ -253,7 +262,14 @@ fn free_marked(dev: &dyn Device, geom: &Geom, entries: &[Entry<'_>], out: &mut R
     let mut ags = BTreeSet::new();
     for (start, len) in marked.into_keys() {
         if !geom.valid_run(Frag(start), len) {
-            return Err(Corrupt::new("log entry", "extent", start.saturating_mul(geom.frag_size()), len, "a run inside an AG").into());
+            return Err(Corrupt::new(
+                "log entry",
+                "extent",
+                start.saturating_mul(geom.frag_size()),
+                len,
+                "a run inside an AG",
+            )
+            .into());
         }
         let ag = geom.ag_of(Frag(start));
         ags.insert(ag);

@@ -188,7 +188,7 @@ impl Checker<'_> {
                 self.report(ag.into(), self.r.ags().into(), "counts");
                 self.fix_chunk_tree(ag)?;
             }
-            self.r.view.flush()?;
+            self.flush()?;
         }
         // While something is left unmended, what it owns is not known, and a bitmap made from
         // what was found would give it away.
@@ -230,11 +230,15 @@ impl Checker<'_> {
         let geom = self.r.geom;
         let Some(g) = self.groups.get_mut(ag as usize) else { return Ok(()) };
         let old = std::mem::take(&mut g.nodes);
-        let records: Vec<tree::Record> = g.chunks.iter().map(|c| {
-            let mut value = [0; EXTENT_VALUE];
-            value[..8].copy_from_slice(&c.mask.to_le_bytes());
-            (c.start, value)
-        }).collect();
+        let records: Vec<tree::Record> = g
+            .chunks
+            .iter()
+            .map(|c| {
+                let mut value = [0; EXTENT_VALUE];
+                value[..8].copy_from_slice(&c.mask.to_le_bytes());
+                (c.start, value)
+            })
+            .collect();
         for node in old {
             // In place of the old nodes, if it must be: the chunks are found by a scan again.
             self.space.release(node, geom.block_frags());
@@ -249,7 +253,7 @@ impl Checker<'_> {
         for (start, block) in nodes {
             self.write_block(BlockType::ChunkNode, geom.daddr(start), block)?;
         }
-        self.r.view.flush()?;
+        self.flush()?;
         let addr = geom.inode_block(ag);
         let mut block = tree::new_block(&geom, BlockType::Inodes, ag.into(), geom.frag_of(addr), geom.block_size());
         let head = self.groups.get(ag as usize).map_or(0, |g| g.head);
@@ -345,7 +349,8 @@ impl Checker<'_> {
         let new = GroupBody { free: free.into(), dirs: dirs.into(), frags: geom.ag_len(ag).into(), reserved: 0.into() };
         let mend = match self.r.ag_block(BlockType::Group, ag, addr)? {
             Ok(block) => {
-                let old = GroupBody::read_from_prefix(block.get(HEADER..).unwrap_or(&[])).map(|b| b.0).unwrap_or_default();
+                let old =
+                    GroupBody::read_from_prefix(block.get(HEADER..).unwrap_or(&[])).map(|b| b.0).unwrap_or_default();
                 let mut mend = false;
                 if old.free.get() != free {
                     mend |= self.f.note(Issue::FreeCount { ag, found: old.free.get(), expected: free });

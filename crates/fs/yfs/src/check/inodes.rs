@@ -31,7 +31,8 @@ struct Map {
 impl Checker<'_> {
     pub(super) fn read_inodes(&mut self) -> Result<()> {
         for ag in 0..self.r.ags() {
-            let mut chunks = self.groups.get_mut(ag as usize).map(|g| std::mem::take(&mut g.chunks)).unwrap_or_default();
+            let mut chunks =
+                self.groups.get_mut(ag as usize).map(|g| std::mem::take(&mut g.chunks)).unwrap_or_default();
             for group in chunks.chunks_mut(BATCH) {
                 self.read_chunks(group)?;
             }
@@ -70,7 +71,7 @@ impl Checker<'_> {
         match check_inode(ino, bytes) {
             Ok(()) if !i.in_use() => return Ok(false),
             Ok(()) => {}
-            Err(why) if why.field == "crc" && plausible(&i) => {
+            Err(why) if why.field == "crc" && only_the_checksum(&i, self.r.geom.inode_size()) => {
                 changed |= self.f.note(Issue::InodeChecksum { ino });
                 if !i.in_use() {
                     if changed {
@@ -85,17 +86,21 @@ impl Checker<'_> {
             return self.clear(i, "its type or its attributes are impossible");
         }
         let symlink = i.kind() == 0o12;
-        if symlink {
-            if let Some(why) = self.symlink_damage(&i)? {
-                if self.f.note(Issue::Symlink { ino, why }) {
-                    self.write_inode(&freed(i))?;
-                    return Ok(false);
-                }
-                return Ok(true);
+        if symlink && let Some(why) = self.symlink_damage(&i)? {
+            if self.f.note(Issue::Symlink { ino, why }) {
+                self.write_inode(&freed(i))?;
+                return Ok(false);
             }
+            return Ok(true);
         }
         let xattr = self.check_xattrs(&mut i, &mut changed)?;
         let map = self.check_map(&mut i, &mut changed)?;
+        if symlink && map.damaged && self.f.mode == Repair::Yes {
+            // Its one block belongs to another.
+            self.space.release(Frag(i.d.xattr.get()), xattr as u32);
+            self.write_inode(&freed(i))?;
+            return Ok(false);
+        }
         self.check_size(&mut i, &map, &mut changed);
         self.check_frags(&mut i, xattr + map.frags, map.damaged, &mut changed);
         self.settle_map(&mut i, map, &mut changed);
@@ -211,7 +216,11 @@ impl Checker<'_> {
         let mut records = walk.records;
         // Where keys were out of order, what can be kept must be in order.
         records.sort_by_key(|r| r.0);
-        if dir { self.claim_blocks(ino, records, &mut map) } else { self.claim_extents(ino, records, &mut map) }
+        if dir {
+            self.claim_blocks(ino, records, &mut map)
+        } else {
+            self.claim_extents(ino, records, &mut map)
+        }
         Ok(map)
     }
 
@@ -220,17 +229,19 @@ impl Checker<'_> {
         let mut last = None;
         for (key, value) in records {
             let start = Frag(get_u64(&value, 0).unwrap_or(0));
-            let issue = if last == Some(key) {
-                Issue::Extent { ino, key, why: "stands there twice" }
-            } else if !self.r.valid_run(start, len) {
+            let issue = if !self.r.valid_run(start, len) {
                 Issue::Extent { ino, key, why: "lies nowhere" }
             } else if !self.space.claim(start, len) {
                 Issue::CrossLinked { ino, start: start.0, len }
             } else {
-                last = Some(key);
                 map.frags += u64::from(len);
                 map.records.push((key, value));
-                continue;
+                if last != Some(key) {
+                    last = Some(key);
+                    continue;
+                }
+                // It owns both blocks; the directory is written afresh.
+                Issue::Extent { ino, key, why: "stands there twice" }
             };
             map.damaged = true;
             self.f.note(issue);
@@ -241,7 +252,7 @@ impl Checker<'_> {
         let mut end = 0;
         for (key, value) in records {
             let (start, len, flags) = extent(&value);
-            let next = key.checked_add(len.into()).filter(|n| *n <= MAX_SIZE >> self.r.geom.frag_shift);
+            let next = key.checked_add(len.into()).filter(|n| *n <= (1 << 63) >> self.r.geom.frag_shift);
             let issue = match next {
                 _ if !self.r.valid_run(start, len) => Issue::Extent { ino, key, why: "lies nowhere" },
                 None => Issue::Extent { ino, key, why: "lies past any file's end" },
@@ -271,7 +282,8 @@ impl Checker<'_> {
                 let slack = geom.frag_size().max(4096).max(geom.block_size() as u64);
                 let written = map.records.iter().rev().find(|r| extent(&r.1).2 & UNWRITTEN == 0);
                 let end = written.map_or(0, |r| (r.0 + u64::from(extent(&r.1).1)) << geom.frag_shift);
-                if end > size.min(MAX_SIZE).next_multiple_of(slack) || size > MAX_SIZE { end } else { size }
+                let short = end > size.min(MAX_SIZE).next_multiple_of(slack);
+                if short || size > MAX_SIZE { end.min(MAX_SIZE) } else { size }
             }
             Some(FileType::Dir | FileType::Symlink) => size,
             _ => 0,
@@ -357,6 +369,13 @@ fn plausible(i: &RawInode) -> bool {
     };
     let inline = usize::from(i.d.xattr_inline.get());
     form && inline <= i.bytes.len().saturating_sub(DINODE)
+}
+
+/// Whether the inode is plausible and its own but for the checksum.
+fn only_the_checksum(i: &RawInode, inode_size: usize) -> bool {
+    let mut sealed = i.bytes.clone();
+    Seal::Inodes.seal(&mut sealed, inode_size);
+    check_inode(i.ino, &sealed).is_ok() && plausible(i)
 }
 
 /// Names a finding of `check_inode` shorter than in full.

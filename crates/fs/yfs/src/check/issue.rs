@@ -38,10 +38,6 @@ macro_rules! issues {
                 match self { $(Issue::$name { $($field),* } => write!(f, $text),)* }
             }
         }
-
-        /// Names of all types of issue.
-        #[cfg(test)]
-        pub(crate) const CODES: &[&str] = &[$(stringify!($name)),*];
     };
 }
 

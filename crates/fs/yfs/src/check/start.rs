@@ -1,8 +1,8 @@
 //! First phases: the superblock, or one of its copies; the log.
 
+use super::Findings;
 use super::issue::Issue;
 use super::view::{Reader, View, lay_replay, log_device};
-use super::Findings;
 use crate::format::*;
 use crate::mount::{self, geometry, read_super};
 use crate::recover;
@@ -36,26 +36,18 @@ pub(super) fn start<'a>(devices: &'a Devices, options: &CheckOptions, f: &mut Fi
         return Ok(None);
     }
     let log = log_device(devices, &sb)?;
-    if damaged && f.mode != Repair::No && f.report.remaining() > 0 {
-        f.mode = Repair::No;
-    }
     if damaged && f.mode != Repair::No {
         mount::write_super(dev, &sb)?;
         dev.flush()?;
     }
-    let mut view = View::new(dev, f.mode == Repair::No);
+    let view = View::new(dev, f.mode == Repair::No);
     if damaged {
         let mut bytes = zerocopy::IntoBytes::as_bytes(&sb).to_vec();
         Seal::Super.seal(&mut bytes, 0);
         view.lay(0, &bytes);
     }
     if sb.clean.get() == 0 {
-        let readable = replay(&view, log, &sb, &geom, f)?;
-        if !readable && f.mode != Repair::No {
-            // What cannot be replayed must not be repaired around.
-            f.mode = Repair::No;
-            view = View::new(dev, true);
-        }
+        replay(&view, log, &sb, &geom, f)?;
         match read_super(&view, 0) {
             Ok(Some(now)) => sb = now,
             _ if damaged => {}
@@ -73,41 +65,38 @@ fn lost<T>(f: &mut Findings, why: &str) -> Result<Option<T>> {
     Ok(None)
 }
 
-/// Replays the log in place or, without repair, in memory. `false` if the log stays damaged.
-fn replay(view: &View<'_>, log: Option<&dyn Device>, sb: &SuperBlock, geom: &Geom, f: &mut Findings) -> Result<bool> {
+/// Replays the log in place or, without repair, in memory.
+fn replay(view: &View<'_>, log: Option<&dyn Device>, sb: &SuperBlock, geom: &Geom, f: &mut Findings) -> Result<()> {
     let log: &dyn Device = log.unwrap_or(view);
     let end = sb.log_start.get().saturating_add(sb.log_sectors.get()).saturating_mul(SECTOR);
     if end > log.geometry().size {
-        return Ok(f.note(Issue::LogDamaged { why: "it reaches past the end of its device".into() }));
+        // No repair helps: the device is the wrong one, or cut.
+        return Err(Error::refused("the log reaches past the end of its device"));
     }
     let replay = match recover::replay(view, log, sb, geom) {
         Ok(replay) => replay,
         Err(Error::Corrupt(why)) => {
-            if !f.note(Issue::LogDamaged { why: why.to_string() }) {
-                return Ok(false);
+            if f.note(Issue::LogDamaged { why: why.to_string() }) {
+                empty_log(log, sb, geom)?;
             }
-            empty_log(log, sb, geom)?;
-            return Ok(true);
+            return Ok(());
         }
         Err(e) => return Err(e),
     };
     if replay.anchors_lost {
-        if !f.note(Issue::LogAnchors { at: sb.log_start.get() }) {
-            return Ok(false);
+        if f.note(Issue::LogAnchors { at: sb.log_start.get() }) {
+            anchor(log, sb, geom, 0, replay.cycle)?;
         }
-        recover::write_anchor(log, sb.log_start.get() * SECTOR, geom.fsid, 1, Lsn::new((1 << 30) + 2, LOG_FIRST), Lsn(0), 0)?;
-        log.flush()?;
-        return Ok(true);
+        return Ok(());
     }
     f.report.recovered = true;
     if f.mode == Repair::No {
         lay_replay(view, geom, replay);
-        return Ok(true);
+        return Ok(());
     }
     let (seq, cycle) = (replay.anchor_seq, replay.cycle);
     recover::write_back(view, geom, replay)?;
-    anchor(log, sb, geom, seq, cycle)?;
-    Ok(true)
+    anchor(log, sb, geom, seq, cycle)
 }
 
 /// Writes an anchor behind everything that the log holds.
@@ -181,10 +170,9 @@ fn copy_anywhere(dev: &dyn Device) -> Result<Option<SuperBlock>> {
         let places: Vec<u64> = (0..256).map(|i| at + i * STEP).filter(|p| *p + SECTOR <= end).collect();
         let batch = places.iter().map(|p| Request::read(Kind::Super, *p, SECTOR as usize)).collect();
         for (place, read) in places.into_iter().zip(dev.submit(batch).wait()) {
-            if read?.get(..8) == Some(&SUPER_MAGIC[..]) {
-                if let Some(sb) = copy_at(dev, place) {
-                    return Ok(Some(sb));
-                }
+            let magic = read?.get(..8) == Some(&SUPER_MAGIC[..]);
+            if magic && let Some(sb) = copy_at(dev, place) {
+                return Ok(Some(sb));
             }
         }
         at += 256 * STEP;

@@ -1,0 +1,689 @@
+//! Each issue of the checker planted in a good image, found, mended; the other files intact.
+
+mod damage_kit;
+
+use arbor_base::device::{FaultDevice, FaultOp, FaultTimes, Kind, MemDevice};
+use arbor_base::layout::{crc_without, get_u32, get_u64};
+use arbor_base::vfs::*;
+use arbor_yfs::Yfs;
+use arbor_yfs::format::*;
+use damage_kit::*;
+use std::sync::Arc;
+use zerocopy::FromBytes;
+
+#[test]
+fn a_good_image_has_no_issues() {
+    for image in [good(), small()] {
+        for repair in [Repair::No, Repair::Preen, Repair::Yes] {
+            let report = check(&image, repair);
+            assert_eq!(report.issues, vec![], "{repair:?}");
+            assert!(!report.skipped && report.files > 60 && report.directories > 2);
+        }
+    }
+    let before = good().to_bytes();
+    let image = good();
+    check(&image, Repair::Yes);
+    assert!(before == image.to_bytes(), "a good image is not written to");
+}
+
+#[test]
+fn a_clean_volume_is_skipped() {
+    let report = Yfs
+        .check(Devices::single(good()), &CheckOptions { repair: Repair::Preen, force: false }, &mut |_, _, _| ())
+        .expect("check");
+    assert!(report.skipped);
+}
+
+#[test]
+fn description_and_dumps() {
+    let devices = Devices::single(good());
+    let mut regions = Vec::new();
+    Yfs.describe(&devices, &mut |r| regions.push(r)).expect("describe");
+    regions.sort_by_key(|r| r.offset);
+    for pair in regions.windows(2) {
+        assert!(pair[0].offset + pair[0].len <= pair[1].offset, "{pair:?} overlap");
+    }
+    let used: u64 = regions.iter().map(|r| r.len).sum();
+    assert_eq!(used, check(&good(), Repair::No).used_bytes);
+    let holey = ino("b/holey").to_string();
+    let many = ino("many").to_string();
+    for what in [
+        &["superblock"][..],
+        &["log"],
+        &["log", "entries"],
+        &["ag", "0"],
+        &["inode", &holey],
+        &["tree", &holey],
+        &["tree", &many],
+        &["dir", &many],
+        &["free", "1"],
+    ] {
+        let value = Yfs.dump(&devices, what).expect("dump");
+        assert!(!value.to_string().contains("damage\":\""), "{value}");
+    }
+    assert!(Yfs.dump(&devices, &["nonsense"]).is_err());
+}
+
+/// Plants damage in the good image. A check without repair must find all `codes`, a repair must
+/// leave nothing for the next check and everything intact whose path has no prefix in `lost`.
+fn plant(codes: &[&str], lost: &[&str], damage: impl FnOnce(&Knife)) -> CheckReport {
+    let image = good();
+    damage(&Knife::new(image.clone()));
+    heal(image, codes, lost)
+}
+
+fn heal(image: MemDevice, codes: &[&str], lost: &[&str]) -> CheckReport {
+    let before = image.to_bytes();
+    let found = check(&image, Repair::No);
+    assert!(before == image.to_bytes(), "{codes:?}: a check without repair wrote");
+    for code in codes {
+        assert!(found.issues.iter().any(|i| i.code == *code && !i.repaired), "{code} in {:#?}", found.issues);
+    }
+    let report = check(&image, Repair::Yes);
+    for code in codes {
+        assert!(report.issues.iter().any(|i| i.code == *code && i.repaired), "{code} in {:#?}", report.issues);
+    }
+    assert_eq!(report.remaining(), 0, "{:#?}", report.issues);
+    let again = check(&image, Repair::No);
+    assert_eq!(again.issues, vec![], "{codes:?}, after {:#?}", report.issues);
+    let fs = mount(&image);
+    let now = tree(&*fs);
+    for (path, then) in good_tree() {
+        if !lost.iter().any(|l| path.starts_with(l)) {
+            assert_eq!(now.get(path), Some(then), "{codes:?}: {path}, after {:#?}", report.issues);
+        }
+    }
+    let new = fs.mkdir(&CX, fs.root(), b"new", 0o755).expect("mkdir").ino;
+    let x = fs.mknod(&CX, new, b"x", mode::IFREG | 0o644, 0).expect("mknod").ino;
+    fs.write(x, 0, &bytes(100_000, 9)).expect("write");
+    fs.unmount().expect("unmount");
+    assert_eq!(check(&image, Repair::No).issues, vec![], "{codes:?}, after use");
+    report
+}
+
+/// Like [`plant`], and preening must mend it too.
+fn plant_safe(codes: &[&str], damage: impl Fn(&Knife)) {
+    let image = good();
+    damage(&Knife::new(image.clone()));
+    let report = check(&image, Repair::Preen);
+    assert_eq!(report.remaining(), 0, "{codes:?}: {:#?}", report.issues);
+    assert_eq!(check(&image, Repair::No).issues, vec![], "{codes:?}");
+    plant(codes, &[], damage);
+}
+
+fn flip(bytes: &mut [u8], at: usize) {
+    bytes[at] ^= 0x55;
+}
+
+#[test]
+fn superblock() {
+    plant(&["SuperDamaged"], &[], |k| k.write(0, &[0; 512]));
+    plant(&["SuperDamaged"], &[], |k| k.change(0, 512, None, |b| flip(b, 60)));
+    plant(&["SuperDamaged"], &[], |k| k.super_block(|sb| sb.ag_frags = 77.into()));
+    plant_safe(&["SuperCopy"], |k| k.write(k.byte(k.geom.ag_start(1).0), &[0; 512]));
+    // Only one AG in use, so no copy: the superblock's own fields serve, if they are not nonsense.
+    let image = small();
+    Knife::new(image.clone()).change(0, 512, None, |b| flip(b, 60));
+    assert_eq!(check(&image, Repair::Yes).remaining(), 0);
+    assert_eq!(check(&image, Repair::No).issues, vec![]);
+    Knife::new(image.clone()).write(0, &[0; 512]);
+    let report = check(&image, Repair::Yes);
+    assert_eq!(report.issues[0].code, "SuperLost");
+    assert!(report.remaining() > 0);
+}
+
+#[test]
+fn preening_stops_at_a_surprise() {
+    let image = good();
+    let k = Knife::new(image.clone());
+    k.inode(ino("b/large"), |d| d.frags = 1.into());
+    k.write(ino("a/linked") * SECTOR, &[7; 512]);
+    let report = check(&image, Repair::Preen);
+    assert!(report.remaining() > 0);
+    let report = check(&image, Repair::Yes);
+    assert_eq!(report.remaining(), 0);
+    assert_eq!(check(&image, Repair::No).issues, vec![]);
+}
+
+#[test]
+fn log() {
+    let at = |k: &Knife| k.sb.log_start.get() * SECTOR;
+    plant(&["LogAnchors"], &[], |k| {
+        k.write(at(k), &[0; 1024]);
+        k.super_block(|sb| sb.clean = 0.into());
+    });
+    // A clean volume needs no anchor.
+    let image = good();
+    let k = Knife::new(image.clone());
+    k.write(at(&k), &[0; 1024]);
+    assert_eq!(check(&image, Repair::No).issues, vec![]);
+}
+
+#[test]
+fn a_log_that_cannot_be_replayed() {
+    let image = small();
+    let fs = mount(&image);
+    fs.mkdir(&CX, fs.root(), b"late", 0o755).expect("mkdir");
+    fs.syncfs().expect("syncfs");
+    let k = Knife::new(image.clone());
+    let at = (k.sb.log_start.get() + u64::from(LOG_FIRST)) * SECTOR;
+    let len = RECORD_HEAD + get_u32(&k.read(at, 512), std::mem::offset_of!(LogHeader, len)).expect("len") as usize;
+    k.change(at, len.next_multiple_of(512), None, |b| {
+        b[RECORD_HEAD] = 99;
+        let at = std::mem::offset_of!(LogHeader, crc);
+        let crc = crc_without(&b[..len], at).expect("crc");
+        b[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+    });
+    let damaged = image.to_bytes();
+    for repair in [Repair::No, Repair::Preen] {
+        let report = check(&image, repair);
+        assert_eq!((report.issues[0].code, report.issues[0].repaired), ("LogDamaged", false));
+        assert!(damaged == image.to_bytes(), "preening does not write around a damaged log");
+    }
+    let report = check(&image, Repair::Yes);
+    assert_eq!((report.issues[0].code, report.remaining()), ("LogDamaged", 0));
+    assert_eq!(check(&image, Repair::No).issues, vec![]);
+    mount(&image).unmount().expect("unmount");
+}
+
+#[test]
+fn a_crashed_volume_is_preened() {
+    let device = format(20 << 20, "ag=4M,block=1K,frag=512");
+    let fs = mount(&device);
+    populate(&*fs);
+    let open = fs.lookup(fs.root(), b"b").expect("lookup").ino;
+    let large = fs.lookup(open, b"large").expect("lookup").ino;
+    let gone = fs.lookup(open, b"dir3").expect("lookup").ino;
+    fs.unlink(gone, b"f").expect("unlink");
+    fs.rmdir(open, b"dir3").expect("rmdir");
+    fs.unlink(open, b"large").expect("unlink");
+    fs.syncfs().expect("syncfs");
+    let _ = large;
+    let crashed = device.snapshot();
+    for repair in [Repair::No, Repair::Preen, Repair::Yes] {
+        let image = crashed.snapshot();
+        let report = check(&image, repair);
+        assert_eq!(report.issues, vec![], "{repair:?}");
+        assert!(report.recovered);
+        if repair != Repair::No {
+            assert_eq!(check(&image, Repair::No), CheckReport { recovered: false, ..report });
+        }
+        let fs = mount(&image);
+        let now = tree(&*fs);
+        assert!(!now.contains_key("/b/large") && now.contains_key("/b/room"));
+        fs.unmount().expect("unmount");
+        assert_eq!(check(&image, Repair::No).issues, vec![]);
+    }
+}
+
+#[test]
+fn group_headers() {
+    let group = |k: &Knife, ag| k.geom.group_block(ag).byte();
+    plant(&["GroupBlock"], &[], |k| k.write(group(k, 1), &[9; 1024]));
+    plant(&["GroupBlock"], &[], |k| k.block(group(k, 0), |b| flip(b, HEADER + 8)));
+    plant_safe(&["FreeCount"], |k| k.block(group(k, 0), |b| flip(b, HEADER)));
+    plant_safe(&["DirCount"], |k| k.block(group(k, 0), |b| flip(b, HEADER + 4)));
+    let inodes = |k: &Knife, ag| k.geom.inode_block(ag).byte();
+    plant_safe(&["InodeCount"], |k| k.block(inodes(k, 0), |b| flip(b, HEADER)));
+    plant_safe(&["FreeInodes"], |k| k.block(inodes(k, 0), |b| flip(b, HEADER + 4)));
+    plant(&["InodeBlock"], &[], |k| k.write(inodes(k, 0), &[9; 1024]));
+    plant(&["InodeBlock"], &[], |k| k.change(inodes(k, 1), 1024, None, |b| flip(b, 20)));
+    plant(&["BitmapBlock"], &[], |k| k.write(k.geom.bitmap_block(0, 0).byte(), &[9; 1024]));
+    plant_safe(&["BitmapFree"], |k| k.block(k.geom.bitmap_block(0, 0).byte(), |b| b[HEADER + 1] = 0));
+    plant_safe(&["BitmapUsed"], |k| k.block(k.geom.bitmap_block(0, 0).byte(), |b| b[1023] = 0xff));
+    plant_safe(&["BitmapFree"], |k| {
+        let last = k.geom.ag_count - 1;
+        if last < k.sb.ag_used.get() {
+            return;
+        }
+        k.block(k.geom.bitmap_block(1, k.geom.bitmap_blocks - 1).byte(), |b| b[1023] = 0);
+    });
+}
+
+/// The AG whose chunk tree has nodes.
+fn chunk_node(k: &Knife) -> (u64, u64) {
+    for ag in 0..k.sb.ag_used.get() {
+        let at = k.geom.inode_block(ag).byte();
+        let body = k.read(at, 1024)[HEADER + 16..].to_vec();
+        if body[2] > 0 {
+            return (at, k.child(&body, 0));
+        }
+    }
+    panic!("no chunk tree has nodes");
+}
+
+#[test]
+fn chunk_trees() {
+    plant(&["ChunkTree"], &[], |k| k.write(chunk_node(k).1, &[9; 1024]));
+    plant(&["ChunkTree"], &[], |k| k.block(chunk_node(k).1, |b| b[HEADER] = 255));
+    plant(&["ChunkTree"], &[], |k| k.block(chunk_node(k).0, |b| b[HEADER + 16 + 2] = 9));
+    plant(&["ChunkTree", "ChunkRecord", "ChunkFound"], &[], |k| {
+        k.block(chunk_node(k).1, |b| {
+            let (first, second) = (get_u64(b, HEADER + 8).unwrap(), get_u64(b, HEADER + 24).unwrap());
+            assert!(second > first);
+            b[HEADER + 24..HEADER + 32].copy_from_slice(&(first + 1).to_le_bytes());
+            b[HEADER + 40..HEADER + 48].copy_from_slice(&u64::MAX.to_le_bytes());
+        });
+    });
+    plant_safe(&["FreeMask"], |k| k.block(chunk_node(k).1, |b| b[HEADER + 16..HEADER + 24].fill(0xff)));
+}
+
+#[test]
+fn inodes() {
+    let f = |k: &Knife, path: &str, change: fn(&mut Dinode)| k.inode(ino(path), change);
+    let files = &["/a/linked", "/b/second"];
+    plant(&["InodeDamaged", "EntryTarget"], files, |k| k.write(ino("a/linked") * SECTOR, &[7; 512]));
+    plant(&["InodeDamaged"], files, |k| f(k, "a/linked", |d| d.mode = 0o170_644.into()));
+    plant(&["InodeDamaged"], files, |k| f(k, "a/linked", |d| d.format = 9));
+    plant(&["InodeDamaged"], files, |k| f(k, "a/linked", |d| d.ino = 5.into()));
+    plant(&["InodeDamaged"], files, |k| f(k, "a/linked", |d| d.xattr_inline = 60_000.into()));
+    plant(&["InodeChecksum"], &[], |k| k.change(ino("a/linked") * SECTOR, 512, None, |b| flip(b, 5)));
+    plant(&["InodeField"], &["/a/linked", "/b/second"], |k| f(k, "a/linked", |d| d.size = 1.into()));
+    plant(&["InodeField"], &["/a/linked", "/b/second"], |k| f(k, "a/linked", |d| d.size = u64::MAX.into()));
+    plant(&["InodeField"], &["/a/inline"], |k| f(k, "a/inline", |d| d.size = 5000.into()));
+    plant(&["InodeField"], &[], |k| f(k, "a/pipe", |d| d.size = 5000.into()));
+    plant(&["InodeField"], &[], |k| f(k, "b/holey", |d| d.format = Format::Extent as u8));
+    plant_safe(&["FragCount"], |k| f(k, "b/large", |d| d.frags = 1.into()));
+    plant_safe(&["LinkCount"], |k| f(k, "a/linked", |d| d.nlink = 7.into()));
+    plant_safe(&["LinkCount"], |k| f(k, "a", |d| d.nlink = 2.into()));
+    plant(&["Symlink", "EntryTarget"], &["/a/short"], |k| f(k, "a/short", |d| d.size = 0.into()));
+    plant(&["Symlink"], &["/a/long"], |k| f(k, "a/long", |d| d.size = 4000.into()));
+    plant(&["Symlink"], &["/a/long"], |k| k.raw_inode(ino("a/long"), |b| flip(b, DINODE + 16)));
+    plant(&["Xattr"], &["/a/marked"], |k| {
+        k.raw_inode(ino("a/marked"), |b| {
+            let at = b.len() - usize::from(b[DINODE - 4]);
+            b[at] = 255;
+        })
+    });
+    plant(&["Xattr"], &["/a/heavy"], |k| f(k, "a/heavy", |d| d.xattr = 7.into()));
+    plant(&["Xattr"], &["/a/heavy"], |k| f(k, "a/heavy", |d| d.xattr_frags = 3000.into()));
+    plant(&["Xattr"], &["/a/heavy"], |k| {
+        let d = k.get(ino("a/heavy")).0;
+        k.change(k.byte(d.xattr.get()), 512, None, |b| flip(b, 100));
+    });
+}
+
+#[test]
+fn maps() {
+    let holey = |k: &Knife| k.get(ino("b/holey")).1;
+    let large = |k: &Knife, at: usize, v: u64| {
+        k.raw_inode(ino("b/large"), |b| b[DINODE + at..DINODE + at + 8].copy_from_slice(&v.to_le_bytes()));
+    };
+    plant(&["MapTree"], &["/b/holey"], |k| k.write(k.child(&holey(k), 0), &[3; 1024]));
+    plant(&["MapTree"], &["/b/holey"], |k| k.block(k.child(&holey(k), 0), |b| b[HEADER + 2] = 1));
+    plant(&["MapTree"], &["/b/holey"], |k| k.block(k.child(&holey(k), 1), |b| b[HEADER..HEADER + 2].fill(0)));
+    plant(&["MapTree"], &["/b/holey"], |k| k.raw_inode(ino("b/holey"), |b| b[DINODE] = 200));
+    plant(&["MapTree"], &["/b/holey"], |k| k.raw_inode(ino("b/holey"), |b| b[DINODE + 2] = 15));
+    plant(&["MapTree"], &["/b/holey"], |k| {
+        k.raw_inode(ino("b/holey"), |b| {
+            // Two children are one.
+            let first = b[DINODE + 16..DINODE + 24].to_vec();
+            b[DINODE + 32..DINODE + 40].copy_from_slice(&first);
+        })
+    });
+    plant(&["MapTree"], &["/b/holey"], |k| {
+        k.block(k.child(&holey(k), 0), |b| {
+            let (one, two) = b[HEADER + 8..HEADER + 56].split_at_mut(24);
+            one.swap_with_slice(two);
+        })
+    });
+    plant(&["Extent"], &["/b/large"], |k| large(k, 16, u64::MAX));
+    plant(&["Extent"], &["/b/large"], |k| large(k, 16, 1));
+    plant(&["Extent"], &["/b/large"], |k| large(k, 24, 0));
+    plant(&["Extent"], &["/b/large"], |k| large(k, 8, u64::MAX));
+    plant(&["Extent"], &["/b/few"], |k| {
+        k.raw_inode(ino("b/few"), |b| {
+            let first = get_u64(b, DINODE + 8).unwrap();
+            b[DINODE + 32..DINODE + 40].copy_from_slice(&(first + 1).to_le_bytes());
+        })
+    });
+    plant(&["CrossLinked"], &["/b/large", "/b/odd"], |k| {
+        let other = k.get(ino("b/odd")).1;
+        large(k, 16, get_u64(&other, 16).unwrap());
+    });
+    plant(&["CrossLinked"], &["/b/large"], |k| large(k, 16, k.geom.frag_of(Daddr(ino("a"))).0));
+    plant(&["CrossLinked"], &["/b/large"], |k| large(k, 16, k.geom.frag_of(Daddr(k.sb.log_start.get())).0 + 9));
+    plant(&["CrossLinked", "Symlink"][..1], &["/b/large", "/a/long"], |k| {
+        let other = k.get(ino("a/long")).1;
+        large(k, 16, get_u64(&other, 16).unwrap());
+    });
+}
+
+#[test]
+fn directories() {
+    let many = |k: &Knife| k.dir_block(ino("many"));
+    let body = HEADER + DIR_HEAD;
+    let moved = &["/many"];
+    // With a wrong checksum alone nothing is lost.
+    plant(&["DirBlock"], &[], |k| k.change(many(k), 1024, None, |b| flip(b, 4)));
+    plant(&["DirBlock", "Unreachable"], moved, |k| k.write(many(k), &[3; 1024]));
+    plant(&["DirBlock", "Unreachable"], moved, |k| k.block(many(k), |b| flip(b, 24)));
+    plant(&["DirEntries"], &[], |k| k.block(many(k), |b| b[HEADER + 2..HEADER + 4].copy_from_slice(&[12, 0])));
+    plant(&["DirEntries"], &[], |k| k.block(many(k), |b| flip(b, HEADER + 4)));
+    plant(&["DirEntries"], moved, |k| k.block(many(k), |b| flip(b, HEADER + 1)));
+    plant(&["DirEntries"], moved, |k| k.block(many(k), |b| flip(b, body + 1)));
+    plant(&["DirEntries"], moved, |k| k.block(many(k), |b| b[body] = body as u8));
+    // A letter of a name: the file has another name then.
+    plant(&["DirEntries"], moved, |k| k.block(many(k), |b| b[body + DIR_ENT] = b'X'));
+    plant(&["EntryName", "DirEntries"], moved, |k| k.block(many(k), |b| b[body + DIR_ENT] = b'/'));
+    plant(&["EntryTarget", "Unreachable"], moved, |k| k.block(many(k), |b| flip(b, body + 10)));
+    plant_safe(&["EntryKind"], |k| k.block(many(k), |b| b[body + 3] = 1));
+    plant(&["MapTree", "Unreachable"], &["/crowd"], |k| {
+        let root = k.get(ino("crowd")).1;
+        assert!(root[2] > 0, "a directory with a tree of blocks");
+        k.write(k.child(&root, 0), &[3; 1024]);
+    });
+    plant(&["DirEntries", "Unreachable"], moved, |k| k.raw_inode(ino("many"), |b| b[DINODE..].fill(0)));
+    plant(&["DirEntries"], &["/a"], |k| k.raw_inode(ino("a"), |b| flip(b, DINODE)));
+    plant(&["InodeDamaged", "Unreachable"], moved, |k| k.write(ino("many") * SECTOR, &[7; 512]));
+}
+
+/// Where the entry `name` of an inline directory begins in its inode.
+fn entry(k: &Knife, dir: u64, name: &[u8]) -> usize {
+    let area = k.get(dir).1;
+    let at = area.windows(name.len()).position(|w| w == name).expect("the name");
+    DINODE + at - DIR_ENT
+}
+
+#[test]
+fn connections() {
+    let point = |k: &Knife, dir: &str, name: &str, to: u64| {
+        let at = entry(k, ino(dir), name.as_bytes()) + 10;
+        k.raw_inode(ino(dir), |b| b[at..at + 8].copy_from_slice(&to.to_le_bytes()));
+    };
+    plant(&["Parent"], &[], |k| k.inode(ino("a/x"), |d| d.parent = 99.into()));
+    plant(&["Parent"], &[], |k| k.inode(ino(""), |d| d.parent = 99.into()));
+    // x/y names the directory above it: a loop, and y hangs nowhere.
+    plant(&["EntryTarget", "Unreachable"], &["/a/x/y"], |k| point(k, "a/x", "y", ino("a")));
+    plant(&["EntryTarget", "Unreachable"], &["/a/x/y"], |k| point(k, "a/x", "y", ino("")));
+    plant(&["EntryTarget", "Unreachable"], &["/a/x/y"], |k| point(k, "a/x", "y", ino("a/x")));
+    plant(&["DirLoop"], &["/a"], |k| {
+        // The root forgets a, x/y becomes a: a/x/y is a again.
+        point(k, "", "a", ino("b/odd"));
+        point(k, "a/x", "y", ino("a"));
+    });
+    // One name of a file points to another.
+    plant(&["Unreachable", "LinkCount"], &["/a/inline"], |k| point(k, "a", "inline", ino("a/linked")));
+}
+
+#[test]
+fn the_root() {
+    let all = &["/"];
+    plant(&["Root", "Unreachable"], all, |k| k.write(ino("") * SECTOR, &[7; 512]));
+    plant(&["Root", "Unreachable"], all, |k| k.inode(ino(""), |d| d.mode = (mode::IFREG | 0o644).into()));
+    plant(&["Root"], all, |k| k.super_block(|sb| sb.root = u64::MAX.into()));
+    plant(&["Root"], all, |k| k.super_block(|sb| sb.root = ino("a/inline").into()));
+}
+
+#[test]
+fn recovery_lists() {
+    let head = |k: &Knife, to: u64| {
+        let block = k.geom.inode_block(k.ag_of(ino("a"))).byte();
+        k.block(block, |b| b[HEADER + 8..HEADER + 16].copy_from_slice(&to.to_le_bytes()));
+    };
+    plant(&["RecoveryList"], &[], |k| head(k, 12345));
+    plant(&["RecoveryList"], &[], |k| head(k, ino("a/inline")));
+    plant(&["RecoveryList", "LinkCount"], &[], |k| {
+        head(k, ino("a/inline"));
+        k.inode(ino("a/inline"), |d| d.nlink = 0.into());
+    });
+    plant(&["RecoveryList"], &[], |k| {
+        head(k, ino("a/inline"));
+        k.inode(ino("a/inline"), |d| (d.nlink, d.next) = (0.into(), ino("a/inline").into()));
+    });
+}
+
+#[test]
+fn what_has_no_name_gets_one() {
+    let image = good();
+    let lost = ino("many/file number 7");
+    let k = Knife::new(image.clone());
+    k.write(k.dir_block(ino("many")), &[3; 1024]);
+    let report = check(&image, Repair::Yes);
+    let orphans: Vec<&Issue> = report.issues.iter().filter(|i| i.code == "Unreachable").collect();
+    assert!(!orphans.is_empty());
+    let fs = mount(&image);
+    let found = fs.lookup(fs.root(), b"lost+found").expect("lost+found");
+    let mut names = 0;
+    fs.readdir(found.ino, 0, &mut |_| {
+        names += 1;
+        true
+    })
+    .expect("readdir");
+    assert_eq!(names, orphans.len() + 2);
+    if orphans.iter().any(|i| i.text.contains(&format!(" {lost} "))) {
+        let attr = fs.lookup(found.ino, format!("#{lost}").as_bytes()).expect("lookup");
+        let mut data = vec![0; 10];
+        assert_eq!(fs.read(attr.ino, 0, &mut data).expect("read"), 1);
+    }
+    // A second loss uses the same directory.
+    fs.unmount().expect("unmount");
+    k.write(k.dir_block(ino("crowd")), &[3; 1024]);
+    assert_eq!(check(&image, Repair::Yes).remaining(), 0);
+    assert_eq!(check(&image, Repair::No).issues, vec![]);
+    let fs = mount(&image);
+    let mut more = 0;
+    fs.readdir(found.ino, 0, &mut |_| {
+        more += 1;
+        true
+    })
+    .expect("readdir");
+    assert!(more > names);
+}
+
+/// The checks must end without a panic whatever the image holds; what a repair leaves must be
+/// nothing, unless there is no superblock any more.
+fn survive(image: &MemDevice, what: &str) {
+    let options = |repair| CheckOptions { repair, force: true };
+    let run = |repair| Yfs.check(Devices::single(image.clone()), &options(repair), &mut |_, _, _| ());
+    let _ = run(Repair::No);
+    let devices = Devices::single(image.clone());
+    let _ = Yfs.describe(&devices, &mut |_| ());
+    for path in [&["superblock"][..], &["log", "entries"], &["ag", "0"], &["free", "0"]] {
+        let _ = Yfs.dump(&devices, path);
+    }
+    let Ok(report) = run(Repair::Yes) else { return };
+    if report.issues.iter().any(|i| i.severity == Severity::Fatal) {
+        return;
+    }
+    assert_eq!(report.remaining(), 0, "{what}: {:#?}", report.issues);
+    let again = run(Repair::No).expect("check");
+    assert_eq!(again.issues, vec![], "{what}, after {:#?}", report.issues);
+    let fs = mount(image);
+    tree(&*fs);
+    fs.unmount().expect("unmount");
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+/// The metadata buffers of the small image: address, length, how it is sealed.
+fn buffers(image: &MemDevice) -> Vec<(u64, usize, Seal)> {
+    let k = Knife::new(image.clone());
+    let mut out = vec![(0, 512, Seal::Super)];
+    let devices = Devices::single(image.clone());
+    let block = k.geom.block_size();
+    let mut add = |r: Region| match r.kind {
+        Kind::Inode => out.push((r.offset, r.len as usize, Seal::Inodes)),
+        Kind::Group | Kind::Bitmap | Kind::Dir | Kind::Tree | Kind::Xattr => {
+            // Several times: there are more inodes than anything else.
+            (0..3).for_each(|_| out.push((r.offset, (r.len as usize).max(block), Seal::Block)));
+        }
+        _ => {}
+    };
+    Yfs.describe(&devices, &mut add).expect("describe");
+    out
+}
+
+fn fuzz(rounds: u64, seal: bool, seed: u64) {
+    let (image, mut random) = (small(), Random(seed));
+    let buffers = buffers(&image);
+    for round in 0..rounds {
+        let image = image.snapshot();
+        let k = Knife::new(image.clone());
+        let mut what = format!("round {round}:");
+        for _ in 0..=random.below(4) {
+            let (at, len, how) = buffers[random.below(buffers.len() as u64) as usize];
+            let (mut from, mut n) = (random.below(len as u64) as usize, 1);
+            if random.below(2) == 0 {
+                (from, n) = (from / 8 * 8, 8);
+            }
+            if how == Seal::Inodes && random.below(4) > 0 {
+                // The first inodes are those in use.
+                from %= len / 4;
+            }
+            let value = [0, 1, 2, 255, random.below(256)][random.below(5) as usize] as u8;
+            what += &format!(" {at:#x}+{from}..{n}={value}");
+            k.change(at, len, seal.then_some(how), |b| b[from..from + n].fill(value));
+        }
+        survive(&image, &what);
+    }
+}
+
+/// Rounds of the fuzzing tests; more by the environment.
+fn rounds(default: u64) -> u64 {
+    std::env::var("ARBOR_FUZZ_ROUNDS").ok().and_then(|s| s.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+fn random_damage() {
+    fuzz(rounds(300), false, 0x1234_5678);
+}
+
+#[test]
+fn random_damage_with_good_checksums() {
+    fuzz(rounds(600), true, 0x8765_4321);
+}
+
+/// Damages the log of a volume that was not unmounted: whatever it holds, what follows is whole.
+#[test]
+fn random_damage_to_the_log() {
+    let image = small();
+    let fs = mount(&image);
+    let d = fs.lookup(fs.root(), b"d").expect("lookup").ino;
+    for n in 0..40 {
+        let x = fs.mknod(&CX, d, format!("new {n}").as_bytes(), mode::IFREG | 0o644, 0).expect("mknod").ino;
+        fs.write(x, 0, &bytes(n * 50, n as u64)).expect("write");
+        fs.unlink(d, format!("a file with a name {n}").as_bytes()).expect("unlink");
+    }
+    fs.syncfs().expect("syncfs");
+    let k = Knife::new(image.clone());
+    let log = k.sb.log_start.get() * SECTOR;
+    let mut records: Vec<(u64, usize)> = Vec::new();
+    for sector in 0..k.sb.log_sectors.get() {
+        let at = log + sector * SECTOR;
+        let head = LogHeader::read_from_bytes(&k.read(at, 512)[..RECORD_HEAD]).expect("head");
+        if head.magic.get() == RECORD_MAGIC {
+            records.push((at, RECORD_HEAD + head.len.get() as usize));
+        }
+    }
+    assert!(!records.is_empty());
+    let mut random = Random(99);
+    for round in 0..rounds(300) {
+        let image = image.snapshot();
+        let k = Knife::new(image.clone());
+        let (at, len) = records[random.below(records.len() as u64) as usize];
+        let from = RECORD_HEAD + random.below((len - RECORD_HEAD) as u64) as usize;
+        let value = [0, 255, random.below(256)][random.below(3) as usize] as u8;
+        k.change(at, len.next_multiple_of(512), None, |b| {
+            b[from] = value;
+            let at = std::mem::offset_of!(LogHeader, crc);
+            let crc = crc_without(&b[..len], at).expect("crc");
+            b[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+        });
+        survive(&image, &format!("round {round}: {at:#x}+{from}={value}"));
+    }
+}
+
+/// A checker killed at any write leaves what another can mend, and no more is lost.
+fn killed_everywhere(lost: &[&str], damage: impl Fn(&Knife)) {
+    let image = good();
+    damage(&Knife::new(image.clone()));
+    for n in 1.. {
+        let image = image.snapshot();
+        let faulty = FaultDevice::new(image.clone());
+        faulty.fail(FaultOp::Write, n, FaultTimes::FromThenOn);
+        let options = CheckOptions { repair: Repair::Yes, force: true };
+        let killed = Yfs.check(Devices::single(faulty), &options, &mut |_, _, _| ()).is_err();
+        let report = check(&image, Repair::Yes);
+        assert_eq!(report.remaining(), 0, "killed at write {n}: {:#?}", report.issues);
+        assert_eq!(check(&image, Repair::No).issues, vec![], "killed at write {n}: {:#?}", report.issues);
+        let fs = mount(&image);
+        let now = tree(&*fs);
+        for (path, then) in good_tree() {
+            if !lost.iter().any(|l| path.starts_with(l)) {
+                assert_eq!(now.get(path), Some(then), "killed at write {n}: {path}");
+            }
+        }
+        if !killed {
+            assert!(n > 3);
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_killed_repair_is_no_harm() {
+    killed_everywhere(&[], |k| k.write(chunk_node(k).1, &[9; 1024]));
+    killed_everywhere(&[], |k| k.change(k.dir_block(ino("many")), 1024, None, |b| flip(b, 4)));
+    killed_everywhere(&["/many", "/b/holey"], |k| {
+        k.write(k.dir_block(ino("many")), &[3; 1024]);
+        let holey = k.get(ino("b/holey")).1;
+        k.write(k.child(&holey, 0), &[3; 1024]);
+    });
+    killed_everywhere(&["/"], |k| k.write(ino("") * SECTOR, &[7; 512]));
+}
+
+#[test]
+fn no_repair_depends_on_free_space() {
+    let image = good();
+    let fs = mount(&image);
+    let x = fs.mknod(&CX, fs.root(), b"fill", mode::IFREG | 0o644, 0).expect("mknod").ino;
+    let (chunk, mut at) = (bytes(65536, 5), 0);
+    while let Ok(n) = fs.write(x, at, &chunk) {
+        at += n as u64;
+    }
+    fs.syncfs().expect("syncfs");
+    let mut n = 0;
+    while fs.mknod(&CX, fs.root(), format!("small {n}").as_bytes(), mode::IFREG | 0o644, 0).is_ok() {
+        n += 1;
+    }
+    fs.unmount().expect("unmount");
+    assert_eq!(check(&image, Repair::No).issues, vec![]);
+    let k = Knife::new(image.clone());
+    k.change(k.dir_block(ino("crowd")), 1024, None, |b| flip(b, 4));
+    let holey = k.get(ino("b/holey")).1;
+    k.write(k.child(&holey, 0), &[3; 1024]);
+    heal(image, &["DirBlock", "MapTree"], &["/b/holey"]);
+}
+
+#[test]
+fn an_external_log() {
+    let (device, log) = (MemDevice::new(8 << 20), MemDevice::new(4 << 20));
+    let devices = || {
+        let mut d = Devices::single(device.clone());
+        d.extra.insert("log".into(), Box::new(log.clone()));
+        d
+    };
+    Yfs.format(devices(), &FormatOptions { uuid: [7; 16], ..FormatOptions::default() }).expect("format");
+    let fs = Yfs.mount(devices(), &MountOptions::default(), Arc::new(SystemClock)).expect("mount");
+    for n in 0..100 {
+        fs.mkdir(&CX, fs.root(), format!("{n}").as_bytes(), 0o755).expect("mkdir");
+    }
+    fs.syncfs().expect("syncfs");
+    let options = |repair| CheckOptions { repair, force: true };
+    for repair in [Repair::No, Repair::Preen, Repair::No] {
+        let report = Yfs.check(devices(), &options(repair), &mut |_, _, _| ()).expect("check");
+        assert_eq!((report.issues, report.directories), (vec![], 101));
+    }
+    assert!(Yfs.check(Devices::single(device.clone()), &options(Repair::No), &mut |_, _, _| ()).is_err());
+    Yfs.describe(&devices(), &mut |r| assert!(r.kind != Kind::Log)).expect("describe");
+}

@@ -1,0 +1,179 @@
+//! `cargo xtask show N`: the demonstrations, on real mounts, for anyone to repeat.
+//!
+//! | module | what it shows |
+//! |---|---|
+//! | `copy` | 2: a source tree extracted, compared after another mount, put under git |
+//! | `crash` | 3: the server killed during an extraction, again and again |
+//! | `names` | 4: a directory of a million names |
+//! | `sparse` | 5: a volume of 1 TiB in a small file |
+//! | `suites` | 6: pjdfstest and fsx |
+//! | `kit` | volumes and mounts that go away whatever happens, the interrupt, random numbers |
+//! | `tree` | archives extracted, trees compared |
+//!
+//! Each works as a user does: by the `arbor` command, built for release, and system calls on the
+//! mount. It prints what it measures, and ends with `show N: ok`, or `show N: FAILED` and why.
+
+mod copy;
+mod crash;
+mod kit;
+mod names;
+mod sparse;
+mod suites;
+mod tree;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Parser;
+use kit::Kit;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// Show on real mounts that it works.
+///
+/// 2: a large source tree, extracted, compared, put under git.
+/// 3: the server killed during an extraction, twenty times.
+/// 4: a directory of a million names.
+/// 5: a volume of 1 TiB in a small file.
+/// 6: pjdfstest and fsx.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask show", bin_name = "cargo xtask show", verbatim_doc_comment)]
+struct Args {
+    /// 2 to 6, or "all".
+    #[arg(value_parser = which)]
+    which: Which,
+    /// A small scale: minutes become seconds, and 2 and 3 need no tarball.
+    #[arg(long)]
+    quick: bool,
+    /// This `arbor`, instead of building it.
+    #[arg(long, value_name = "PATH")]
+    arbor: Option<PathBuf>,
+    /// Work below this directory, instead of the system's for temporary files. Most shows need
+    /// 6 to 8 GiB there.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Leave the work directory, with the image, for a look at it.
+    #[arg(long)]
+    keep: bool,
+    /// 3, 4, 5, 6: where the random numbers start; otherwise drawn, and printed.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// 2, 3: the tarball to extract; by default that of Debian's package linux-source-6.1.
+    #[arg(long, value_name = "FILE")]
+    tar: Option<PathBuf>,
+    /// 3: how many times the server is killed [default: 20, or 3 with --quick].
+    #[arg(long, value_name = "N")]
+    rounds: Option<u32>,
+    /// 4: how many names [default: 1000000, or 20000 with --quick].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1000..=10_000_000))]
+    names: Option<u32>,
+    /// 6: how many operations of fsx [default: 1000000, or 10000 with --quick].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..))]
+    fsx_ops: Option<u32>,
+    /// 6: where `pjdfstest` and `fsx` are; otherwise they are looked for in PATH, and installed
+    /// below the user's cache directory if they are not there.
+    #[arg(long, value_name = "DIR")]
+    tools: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Which {
+    One(u32),
+    All,
+}
+
+const FIRST: u32 = 2;
+const LAST: u32 = 6;
+
+fn which(text: &str) -> Result<Which, String> {
+    if text == "all" {
+        return Ok(Which::All);
+    }
+    match text.parse() {
+        Ok(n @ FIRST..=LAST) => Ok(Which::One(n)),
+        _ => Err(format!("not a number from {FIRST} to {LAST}, and not \"all\"")),
+    }
+}
+
+/// Runs `cargo xtask show` with `words` behind it.
+pub(crate) fn run<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<()> {
+    let args = Args::parse_from(["show"].into_iter().chain(words));
+    let opened = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    opened.context("/dev/fuse: the shows need FUSE")?;
+    kit::watch_signals()?;
+    let arbor = match &args.arbor {
+        Some(path) => path.canonicalize().with_context(|| path.display().to_string())?,
+        None => build()?,
+    };
+    let chosen = match args.which {
+        Which::One(n) => n..=n,
+        Which::All => FIRST..=LAST,
+    };
+    let mut failed = Vec::new();
+    for number in chosen {
+        let start = Instant::now();
+        match show(number, &args, &arbor) {
+            Ok(()) => println!("show {number}: ok ({:.0} s)", start.elapsed().as_secs_f64()),
+            Err(e) => {
+                println!("show {number}: FAILED: {e:#}");
+                failed.push(number);
+            }
+        }
+        if kit::go_on().is_err() {
+            break;
+        }
+    }
+    kit::go_on()?;
+    ensure!(failed.is_empty(), "failed: {failed:?}");
+    Ok(())
+}
+
+fn show(number: u32, args: &Args, arbor: &std::path::Path) -> Result<()> {
+    let seed = args.seed.unwrap_or_else(kit::drawn_seed);
+    let kit = Kit::new(number, arbor, args.dir.as_deref(), args.keep)?;
+    match number {
+        2 => copy::run(&kit, args.quick, args.tar.as_deref()),
+        3 => {
+            let rounds = args.rounds.unwrap_or(if args.quick { 3 } else { 20 });
+            crash::run(&kit, args.quick, args.tar.as_deref(), rounds, seed)
+        }
+        4 => names::run(&kit, args.names.unwrap_or(if args.quick { 20_000 } else { 1_000_000 }), seed),
+        5 => sparse::run(&kit, args.quick, seed),
+        6 => {
+            let operations = args.fsx_ops.unwrap_or(if args.quick { 10_000 } else { 1_000_000 });
+            suites::run(&kit, args.tools.as_deref(), operations, seed)
+        }
+        _ => bail!("no such show"),
+    }
+}
+
+/// Builds `arbor` and returns where it lies.
+fn build() -> Result<PathBuf> {
+    println!("building arbor for release");
+    let out = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
+        .args(["build", "--release", "--package", "arbor-cli", "--bin", "arbor"])
+        .arg("--message-format=json-render-diagnostics")
+        .current_dir(crate::root())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cargo")?;
+    ensure!(out.status.success(), "arbor does not build");
+    let messages = String::from_utf8(out.stdout)?;
+    let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    let mut paths = artifacts.filter(|m| m["target"]["name"] == "arbor").filter_map(|m| {
+        let path = m["executable"].as_str()?;
+        Some(PathBuf::from(path))
+    });
+    paths.next().context("cargo names no program")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Args::command().debug_assert();
+        assert!(which("1").is_err() && which("7").is_err() && which("all").is_ok());
+    }
+}
