@@ -81,7 +81,7 @@ impl Kit {
     /// Runs `arbor`, which must succeed, and returns how long it took.
     pub(crate) fn arbor<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<Duration> {
         let mut command = Command::new(&self.arbor);
-        command.args(args).stdin(Stdio::null()).stderr(Stdio::piped());
+        command.args(args).stdin(Stdio::null());
         let start = Instant::now();
         // Its output goes to a file: a pipe would be held by the server of a mount.
         let said = tempfile::tempfile()?;

@@ -123,10 +123,10 @@ impl Core {
             let at = self.geom.group_block(ag).byte();
             return Err(Corrupt::new("AG group block", "free", at, known, free).into());
         }
-        if self.loaded.len() >= MAPS {
-            if let Some(old) = self.loaded.pop_front() {
-                self.ags[old as usize].map = None;
-            }
+        if self.loaded.len() >= MAPS
+            && let Some(old) = self.loaded.pop_front()
+        {
+            self.ags[old as usize].map = None;
         }
         self.loaded.push_back(ag);
         self.ags[ag as usize].map = Some(Box::new(Map { bits, summary }));
@@ -333,11 +333,11 @@ impl Core {
 
     fn alloc_any(&mut self, want: u32) -> Result<Extent> {
         for ag in 0..self.sb.ag_used.get() {
-            if self.ags[ag as usize].free > 0 {
-                if let Some((start, len)) = self.find(ag, None, want, false)? {
-                    self.set_bits(ag, start, len, true)?;
-                    return Ok(Extent { start: Frag(self.geom.ag_start(ag).0 + u64::from(start)), len });
-                }
+            if self.ags[ag as usize].free > 0
+                && let Some((start, len)) = self.find(ag, None, want, false)?
+            {
+                self.set_bits(ag, start, len, true)?;
+                return Ok(Extent { start: Frag(self.geom.ag_start(ag).0 + u64::from(start)), len });
             }
         }
         Err(Errno::ENOSPC.into())
@@ -380,11 +380,12 @@ impl Core {
         let count = self.geom.ag_count;
         for i in 0..count {
             let ag = (near.min(count - 1) + i) % count;
-            if self.ags[ag as usize].used && self.ags[ag as usize].free >= want {
-                if let Some((start, len)) = self.find(ag, None, want, true)? {
-                    self.set_bits(ag, start, len, true)?;
-                    return Ok(Extent { start: Frag(self.geom.ag_start(ag).0 + u64::from(start)), len });
-                }
+            if self.ags[ag as usize].used
+                && self.ags[ag as usize].free >= want
+                && let Some((start, len)) = self.find(ag, None, want, true)?
+            {
+                self.set_bits(ag, start, len, true)?;
+                return Ok(Extent { start: Frag(self.geom.ag_start(ag).0 + u64::from(start)), len });
             }
         }
         if self.sb.ag_used.get() < count {

@@ -70,6 +70,9 @@ pub(crate) struct Tx {
     unmarked: Vec<Extent>,
 }
 
+/// Bytes to be written: where, what for, which.
+pub(crate) type Piece = (u64, Kind, Buf);
+
 struct Sealed {
     rec: Rec,
     entries: Vec<u8>,
@@ -143,15 +146,6 @@ impl Log {
             records: 0,
             transactions: 0,
         }
-    }
-
-    /// Record that the next commit goes into.
-    pub fn current(&self) -> Rec {
-        self.open_rec
-    }
-
-    pub fn has_pending(&self) -> bool {
-        self.open_count > 0 || !self.active.is_empty()
     }
 
     /// Whether full log buffers wait for the log daemon.
@@ -631,7 +625,7 @@ impl Core {
         }
     }
 
-    fn collect_metadata(&mut self, all: bool) -> (Vec<(u64, Kind, Buf)>, Vec<(u64, Rec)>) {
+    fn collect_metadata(&mut self, all: bool) -> (Vec<Piece>, Vec<(u64, Rec)>) {
         let mut addrs = Vec::new();
         let half = self.log.durable.saturating_sub(self.log.on_disk.len() as u64 / 2);
         for &(first, addr) in &self.log.sync_list {

@@ -25,6 +25,9 @@ enum Place {
     Block(Frag),
 }
 
+/// Called with each entry of a walk; says whether to go on.
+pub(crate) type Visit<'a> = dyn FnMut(&mut Core, Found, &[u8]) -> Result<bool> + 'a;
+
 /// An entry as found.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
@@ -38,6 +41,9 @@ pub(crate) enum Lookup {
     Found(Found),
     Missing { seq: Option<u16> },
 }
+
+/// A found entry: body, key of its descriptor, offset of the entry before it, the entry.
+type Located = (Place, u64, Option<usize>, Raw);
 
 #[derive(Clone)]
 struct Raw {
@@ -224,12 +230,7 @@ impl Core {
 
     /// Offers entries with keys of at least `from`, in order, until `f` says `false`. The entries
     /// of one body are collected before they are offered, so `f` may use the state in core.
-    pub fn dir_walk(
-        &mut self,
-        i: &Inode,
-        from: u64,
-        f: &mut dyn FnMut(&mut Core, Found, &[u8]) -> Result<bool>,
-    ) -> Result<()> {
+    pub fn dir_walk(&mut self, i: &Inode, from: u64, f: &mut Visit<'_>) -> Result<()> {
         let (mut p, mut key) = self.place(i, from)?;
         loop {
             for e in self.entries(i, p)? {
@@ -393,7 +394,7 @@ impl Core {
         self.with_dir_tree(i, |t| t.insert(key, &new.0.to_le_bytes()))
     }
 
-    fn locate(&mut self, i: &Inode, key: u64) -> Result<(Place, u64, Option<usize>, Raw)> {
+    fn locate(&mut self, i: &Inode, key: u64) -> Result<Located> {
         let (p, desc) = self.place(i, key)?;
         let mut before = None;
         let mut found = None;
@@ -448,7 +449,7 @@ impl Core {
     fn shrink(&mut self, i: &mut Inode, block: Frag, desc: u64, empty: bool, live: usize) -> Result<()> {
         let alone = self.area(i, |a| get_u16(a, 0) == Some(1) && a.get(2) == Some(&0))?;
         let fits = alone && DIR_HEAD + live <= self.area_len(i) / 2;
-        if !fits && !(empty && !alone) {
+        if !fits && (alone || !empty) {
             return Ok(());
         }
         let entries = self.entries(i, Place::Block(block))?;

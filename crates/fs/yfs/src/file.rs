@@ -113,7 +113,7 @@ impl NodeStore for MapStore<'_> {
 /// Data to be written by one batch of write-back.
 #[derive(Default)]
 pub(crate) struct DataWrites {
-    pub pieces: Vec<(u64, Kind, Buf)>,
+    pub pieces: Vec<crate::commit::Piece>,
     pub pages: Vec<Name>,
 }
 
@@ -204,17 +204,19 @@ impl Core {
         };
         let geom = self.geom;
         let same_ag = |a: &Mapped, b: &Mapped| geom.ag_of(a.start) == geom.ag_of(b.start);
-        if let Some(next) = self.extent_ge(i, e.end())? {
-            if joins(&e, &next) && same_ag(&e, &next) {
-                self.with_map(i, |t| t.remove(next.at))?;
-                e.len += next.len;
-            }
+        if let Some(next) = self.extent_ge(i, e.end())?
+            && joins(&e, &next)
+            && same_ag(&e, &next)
+        {
+            self.with_map(i, |t| t.remove(next.at))?;
+            e.len += next.len;
         }
-        if let Some(prev) = self.extent_le(i, e.at)? {
-            if joins(&prev, &e) && same_ag(&prev, &e) {
-                let v = make_extent(prev.start, prev.len + e.len, prev.flags);
-                return self.with_map(i, |t| t.set(prev.at, &v));
-            }
+        if let Some(prev) = self.extent_le(i, e.at)?
+            && joins(&prev, &e)
+            && same_ag(&prev, &e)
+        {
+            let v = make_extent(prev.start, prev.len + e.len, prev.flags);
+            return self.with_map(i, |t| t.set(prev.at, &v));
         }
         self.with_map(i, |t| t.insert(e.at, &make_extent(e.start, e.len, e.flags)))
     }
@@ -311,7 +313,7 @@ impl Core {
             r => r?,
         }
         self.inline_to_page(&i)?;
-        if offset > size && size % ps != 0 {
+        if offset > size && !size.is_multiple_of(ps) {
             self.page_write(ino, size, &[], now);
         }
         for index in first..=last {
@@ -329,13 +331,13 @@ impl Core {
     fn want_edges(&mut self, i: &Inode, size: u64, offset: u64, end: u64) -> Result<()> {
         let ps = self.page_size();
         let (first, last) = (offset / ps, (end - 1) / ps);
-        if offset % ps != 0 || end < size && end < (first + 1) * ps {
+        if !offset.is_multiple_of(ps) || end < size && end < (first + 1) * ps {
             self.want_page(i, first)?;
         }
-        if end % ps != 0 && end < size {
+        if !end.is_multiple_of(ps) && end < size {
             self.want_page(i, last)?;
         }
-        if offset > size && size % ps != 0 {
+        if offset > size && !size.is_multiple_of(ps) {
             self.want_page(i, size / ps)?;
         }
         Ok(())
@@ -371,7 +373,7 @@ impl Core {
         for index in first..=last {
             hole(self, index)?;
         }
-        if offset > size && size % self.page_size() != 0 {
+        if offset > size && !size.is_multiple_of(self.page_size()) {
             hole(self, size / self.page_size())?;
         }
         if i.format() == Format::Inline && first > 0 {
@@ -572,7 +574,7 @@ impl Core {
         out: &mut Vec<Mapped>,
     ) -> Result<bool> {
         let bf = u64::from(self.geom.block_frags());
-        let Some(e) = prev.filter(|e| e.end() == at && at % bf != 0) else { return Ok(false) };
+        let Some(e) = prev.filter(|e| e.end() == at && !at.is_multiple_of(bf)) else { return Ok(false) };
         let tail = e.at.max(at - at % bf);
         let behind = Frag(e.start.0 + u64::from(e.len));
         if tail < lo || self.is_free(behind)? {
@@ -637,7 +639,7 @@ impl Core {
             None => Goal { ag: (home + (at / per) as u32) % self.sb.ag_used.get().max(1), at: None },
             Some(e) => {
                 let ag = self.geom.ag_of(e.start);
-                if at % per == 0 {
+                if at.is_multiple_of(per) {
                     return Goal { ag: (ag + 1) % self.geom.ag_count, at: None };
                 }
                 let want = e.start.0.saturating_add(at - e.at);

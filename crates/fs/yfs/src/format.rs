@@ -712,7 +712,7 @@ impl Geom {
         let chunk = at - at % self.chunk_sectors();
         let start = Frag((ag * ag_sectors + chunk) / self.frag_sectors());
         let ok = ag < u64::from(self.ag_count)
-            && (at - chunk) % inode_sectors == 0
+            && (at - chunk).is_multiple_of(inode_sectors)
             && self.valid_run(start, self.chunk_frags());
         ok.then_some((Daddr(ag * ag_sectors + chunk), ((at - chunk) * SECTOR) as usize))
     }

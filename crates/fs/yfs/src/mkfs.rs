@@ -8,9 +8,6 @@ use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::{Clock, Devices, Error, FormatOptions, Ino, Result, Time, mode};
 use std::sync::Arc;
 
-/// Smallest volume in bytes with default options.
-pub const MIN_SIZE: u64 = 4 << 20;
-
 struct At(Time);
 
 impl Clock for At {

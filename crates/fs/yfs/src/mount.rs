@@ -173,7 +173,7 @@ pub(crate) fn geometry(sb: &SuperBlock, size: u64) -> Result<Geom> {
         hash_seed: sb.hash_seed.get(),
     };
     let chunk = u64::from(geom.chunk_frags());
-    if geom.ag_frags == 0 || geom.ag_frags > 1 << 24 || geom.ag_frags % chunk != 0 {
+    if geom.ag_frags == 0 || geom.ag_frags > 1 << 24 || !geom.ag_frags.is_multiple_of(chunk) {
         return Err(bad("ag_frags", geom.ag_frags, "a multiple of an inode chunk, at most 2^24").into());
     }
     if geom.bitmap_blocks != (geom.ag_frags as u32).div_ceil(geom.bits_per_bitmap()) {

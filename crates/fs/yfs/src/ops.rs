@@ -52,7 +52,15 @@ impl Core {
     }
 
     /// Makes an inode and its name.
-    fn create(&mut self, cx: &Cx, parent: Ino, name: &[u8], m: u32, rdev: u32, root: Ino, now: Time) -> Result<Inode> {
+    fn create(
+        &mut self,
+        cx: &Cx,
+        parent: Ino,
+        name: &[u8],
+        (m, rdev): (u32, u32),
+        root: Ino,
+        now: Time,
+    ) -> Result<Inode> {
         let mut dir = self.iget_dir(parent)?;
         let seq = self.vacant(&dir, name)?;
         self.need_inode()?;
@@ -275,7 +283,7 @@ impl Volume {
     fn make(&self, cx: &Cx, parent: Ino, name: &[u8], m: u32, rdev: u32) -> Result<Entry> {
         check_name(name)?;
         self.change(|core, now| {
-            let i = core.create(cx, parent, name, m, rdev, self.root, now)?;
+            let i = core.create(cx, parent, name, (m, rdev), self.root, now)?;
             core.commit(now);
             Ok(core.hold(&i))
         })
@@ -574,7 +582,7 @@ impl FileSystem for Volume {
             if target.len() > core.geom.area() && !core.has_run(frags)? {
                 return Err(Errno::ENOSPC.into());
             }
-            let mut i = core.create(cx, parent, name, mode::IFLNK | 0o777, 0, self.root, now)?;
+            let mut i = core.create(cx, parent, name, (mode::IFLNK | 0o777, 0), self.root, now)?;
             core.store_symlink(&mut i, target)?;
             core.commit(now);
             Ok(core.hold(&i))

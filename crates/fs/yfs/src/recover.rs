@@ -144,7 +144,8 @@ fn buffer_len(geom: &Geom, seal: Seal, bytes: &[u8]) -> Option<usize> {
         Seal::Block => {
             let (h, _) = BlockHeader::read_from_prefix(bytes).ok()?;
             let len = h.len.get() as usize;
-            (len >= geom.block_size().min(1024) && len <= MAX_BUFFER && len % SECTOR as usize == 0).then_some(len)
+            (len >= geom.block_size().min(1024) && len <= MAX_BUFFER && len.is_multiple_of(SECTOR as usize))
+                .then_some(len)
         }
     }
 }

@@ -61,6 +61,16 @@ pub(super) fn take(file: &File, path: &Path, mode: OpenMode) -> io::Result<()> {
     }
 }
 
+/// Gives the lock back at once: a child that is being forked elsewhere in this process holds the
+/// open file for a moment longer.
+#[cfg(unix)]
+pub(super) fn release(file: &File) {
+    let _ = rustix::fs::flock(file, rustix::fs::FlockOperation::Unlock);
+}
+
+#[cfg(not(unix))]
+pub(super) fn release(_file: &File) {}
+
 #[cfg(not(unix))]
 pub(super) fn take(_file: &File, _path: &Path, _mode: OpenMode) -> io::Result<()> {
     Ok(())

@@ -218,6 +218,12 @@ struct Core {
     flush_failed: AtomicBool,
 }
 
+impl Drop for Core {
+    fn drop(&mut self) {
+        lock::release(self.raw.file());
+    }
+}
+
 impl Run for Core {
     fn run(&self, job: &[(usize, Request)]) -> Vec<Completion> {
         if job.len() > 1 && self.write_together(job).is_ok() {

@@ -76,6 +76,11 @@ impl RawFile {
         self.buffered.file().sync_data()
     }
 
+    /// The file of buffered I/O.
+    pub(super) fn file(&self) -> &File {
+        self.buffered.file()
+    }
+
     /// Changes the size from `old`, so that new bytes are zero even if the file did not end in a
     /// whole sector.
     pub(super) fn set_len(&self, old: u64, new: u64) -> io::Result<()> {
