@@ -1,15 +1,17 @@
-//! Work on the repository itself: `cargo xtask docs [--check]`.
+//! Work on the repository itself: `cargo xtask docs [--check]`, `cargo xtask show N`.
 //!
 //! | module | what it makes |
 //! |---|---|
 //! | `layout` | tables of the structures, enumerations and constants of a `format.rs` |
 //! | `pages` | the marked regions of the documents, from `layout` and from the option lists |
+//! | `show` | demonstrations on real mounts |
 //!
 //! Man pages and completions come from `arbor_cli::docs`.
 #![forbid(unsafe_code)]
 
 mod layout;
 mod pages;
+mod show;
 
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -24,7 +26,8 @@ fn main() -> Result<()> {
             [] => Ok(()),
             stale => bail!("not up to date, run `cargo xtask docs`: {stale:?}"),
         },
-        _ => bail!("usage: cargo xtask docs [--check]"),
+        ["show", words @ ..] => show::run(words.iter().copied()),
+        _ => bail!("usage: cargo xtask docs [--check], cargo xtask show N (--help tells more)"),
     }
 }
 

@@ -7,6 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -128,9 +129,9 @@ fn extract_and_kill(
                 if fs::create_dir_all(&dir).is_err() {
                     break;
                 }
-                let mut tar = tree::start_extract(archive, &dir)?;
-                // It complains of each file once the server is gone.
-                drop(tar.0.stderr.take());
+                // Without -P a link to `..` is an empty file until all else is there. Once the server
+                // is gone it would complain of each file.
+                let mut tar = tree::start_extract(archive, &dir, &["-P"], Stdio::null())?;
                 tree::each_name(&mut tar, |name| names.push((pass.clone(), name, Instant::now())))?;
                 if !tar.0.wait()?.success() {
                     break;
@@ -224,7 +225,8 @@ impl Synced {
 
         let from = self.logs.last().map_or(0, |l| l.1);
         let to = log.len().min(from + 700);
-        let file = OpenOptions::new().create(true).truncate(false).write(true).open(dir.join(format!("log-{round}")))?;
+        let file =
+            OpenOptions::new().create(true).truncate(false).write(true).open(dir.join(format!("log-{round}")))?;
         file.write_all_at(&log[from..to], from as u64)?;
         file.sync_data()?;
         if let Some(last) = self.logs.last_mut() {
@@ -259,8 +261,8 @@ impl Synced {
         if !is_whole {
             lost.push(format!("synced/version: {} bytes of version {number}, not {least} to {last}", found.len()));
         }
-        // What survived stays, and the next round goes on from the last number used.
-        self.versions.0 = self.versions.0.max(if is_whole { number } else { 0 });
+        // The next round goes on from what survived.
+        self.versions = (number, number);
         lost
     }
 }

@@ -51,7 +51,11 @@ pub(crate) fn run(kit: &Kit, quick: bool, seed: u64) -> Result<()> {
     drop(file);
 
     let mount = mount.again(&image)?;
-    println!("  mounted again in {:.2} s; image on the host: {:.0} MiB", mount.took.as_secs_f64(), mib_on_host(&image)?);
+    println!(
+        "  mounted again in {:.2} s; image on the host: {:.0} MiB",
+        mount.took.as_secs_f64(),
+        mib_on_host(&image)?
+    );
     let start = Instant::now();
     let read = checksum(&mount.dir().join("large"))?;
     println!("  read back in {:.1} s, checksum {read:08x}", start.elapsed().as_secs_f64());

@@ -27,12 +27,12 @@ pub(crate) fn run(kit: &Kit, tools: Option<&Path>, operations: u32, seed: u64) -
     // What needs the volume read-only comes by itself: remounting fails while a test before it
     // has left something open.
     let config = write_config(kit, &users, false)?;
-    let mut results = pjdfstest(kit, &tools, &config, &[
-        "-s".as_ref(),
-        second.dir().as_os_str(),
-        "-p".as_ref(),
-        mount.dir().as_os_str(),
-    ])?;
+    let mut results = pjdfstest(
+        kit,
+        &tools,
+        &config,
+        &["-s".as_ref(), second.dir().as_os_str(), "-p".as_ref(), mount.dir().as_os_str()],
+    )?;
     second.umount()?;
     let mount = mount.again(&image)?;
     let config = write_config(kit, &users, true)?;
@@ -113,9 +113,8 @@ fn in_path(name: &str) -> Option<PathBuf> {
 
 /// Two users with their groups: those that pjdfstest's manual names if they are there.
 fn two_users() -> Result<Vec<(String, String)>> {
-    let fields = |text: &str| -> Vec<Vec<String>> {
-        text.lines().map(|l| l.split(':').map(str::to_string).collect()).collect()
-    };
+    let fields =
+        |text: &str| -> Vec<Vec<String>> { text.lines().map(|l| l.split(':').map(str::to_string).collect()).collect() };
     let groups: BTreeMap<String, String> = fields(&fs::read_to_string("/etc/group")?)
         .into_iter()
         .filter_map(|f| Some((f.get(2)?.clone(), f.first()?.clone())))

@@ -27,17 +27,17 @@ pub(crate) fn tarball(asked: Option<&Path>) -> Result<PathBuf> {
 }
 
 /// A tar that extracts; it prints each member's name on its standard output before it starts on it.
-pub(crate) fn start_extract(tarball: &Path, dir: &Path) -> Result<Running> {
-    // Without -P a link to `..` is an empty file until all else is there.
+pub(crate) fn start_extract(tarball: &Path, dir: &Path, more: &[&str], errors: Stdio) -> Result<Running> {
     let child = Command::new("tar")
-        .args(["--extract", "--verbose", "-P", "--same-owner", "--preserve-permissions", "--quoting-style=literal"])
+        .args(["--extract", "--verbose", "--same-owner", "--preserve-permissions", "--quoting-style=literal"])
+        .args(more)
         .arg("--file")
         .arg(tarball)
         .arg("--directory")
         .arg(dir)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+        .stderr(errors)
         .spawn()
         .context("tar")?;
     Ok(Running(child))
@@ -57,7 +57,7 @@ pub(crate) fn each_name(tar: &mut Running, mut each: impl FnMut(PathBuf)) -> Res
 
 /// Extracts all of it and returns the members.
 pub(crate) fn extract(tarball: &Path, dir: &Path) -> Result<HashSet<PathBuf>> {
-    let mut tar = start_extract(tarball, dir)?;
+    let mut tar = start_extract(tarball, dir, &[], Stdio::piped())?;
     let mut errors = tar.0.stderr.take().context("no errors of tar")?;
     let (names, said) = std::thread::scope(|scope| {
         let errors = scope.spawn(move || {

@@ -310,11 +310,11 @@ fn recover_log(
         at
     };
     // A cycle that no record on disk has, also none behind a gap that recovery stopped at.
-    let (cycle, seq) = (cycle.saturating_add(2), seq + 1);
+    let (cycle, seq) = (cycle.saturating_add(2), seq.wrapping_add(1));
     recover::write_anchor(log, start, geom.fsid, seq, Lsn::new(cycle, LOG_FIRST), Lsn(0), now.secs)?;
     log.flush()?;
     sb.clean = 0.into();
-    sb.mounts = (sb.mounts.get() + 1).into();
+    sb.mounts = sb.mounts.get().wrapping_add(1).into();
     write_super(dev, sb)?;
     dev.flush()?;
     Ok((cycle, seq))

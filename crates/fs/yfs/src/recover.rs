@@ -150,6 +150,10 @@ fn buffer_len(geom: &Geom, seal: Seal, bytes: &[u8]) -> Option<usize> {
     }
 }
 
+/// Most bytes of new buffers that one replay makes: no log of ours holds that many, a hostile one
+/// may.
+const MAX_REPLAY: usize = 1 << 30;
+
 /// Longest metadata buffer in bytes.
 pub const MAX_BUFFER: usize = 256 * 1024;
 
@@ -162,6 +166,7 @@ fn redo(dev: &dyn Device, geom: &Geom, entries: &[Entry<'_>], out: &mut Replay) 
     }
     let live = |i: usize, addr: u64| deleted.get(&addr).is_none_or(|&d| d < i);
     load(dev, geom, entries, &live, out)?;
+    let mut held = 0usize;
     for (i, e) in entries.iter().enumerate() {
         let addr = e.head.addr.get();
         if !matches!(e.kind, EntryType::Update | EntryType::Init) || !live(i, addr) {
@@ -172,7 +177,8 @@ fn redo(dev: &dyn Device, geom: &Geom, entries: &[Entry<'_>], out: &mut Replay) 
         };
         if e.kind == EntryType::Init {
             let len = e.head.len.get() as usize;
-            if len > MAX_BUFFER || !in_volume(geom, addr, len) {
+            held = held.saturating_add(len);
+            if len > MAX_BUFFER || held > MAX_REPLAY || !in_volume(geom, addr, len) {
                 return Err(bad("len", e.head.len.get()).into());
             }
             out.buffers.insert(addr, (e.seal, vec![0; len]));
