@@ -66,7 +66,9 @@ pub(crate) fn extract(tarball: &Path, dir: &Path) -> Result<HashSet<PathBuf>> {
         });
         let mut names = HashSet::new();
         // As a path without `./` in front and `/` behind.
-        each_name(&mut tar, |name| drop(names.insert(name.components().filter(|c| c.as_os_str() != ".").collect())))?;
+        each_name(&mut tar, |name| {
+            names.insert(name.components().filter(|c| c.as_os_str() != ".").collect());
+        })?;
         anyhow::Ok((names, errors.join().expect("no panic")?))
     })?;
     let status = tar.0.wait()?;

@@ -1,0 +1,311 @@
+//! What a mount promises, tried on real mounts by the command. Where no mount can be made, each
+//! test says so and does nothing. `cargo xtask show` tries the same at full scale.
+
+#![cfg(target_os = "linux")]
+
+use rustix::process::{Pid, Signal};
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Whether mounts can be made here; says aloud if not.
+fn can_mount() -> bool {
+    let has_fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
+    let has_helper =
+        || std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|d| d.join("fusermount3").exists());
+    let can = has_fuse && (rustix::process::geteuid().is_root() || has_helper());
+    if !can {
+        eprintln!("NOT RUN: this test needs /dev/fuse, and fusermount3 where it is not run by root");
+    }
+    can
+}
+
+/// Runs `arbor`, which must succeed.
+fn arbor(args: &[&str], paths: &[&Path]) -> Vec<u8> {
+    let out = Command::new(env!("CARGO_BIN_EXE_arbor")).args(args).args(paths).stdin(Stdio::null()).output().unwrap();
+    assert!(out.status.success(), "arbor {args:?}: {}", String::from_utf8_lossy(&out.stderr));
+    out.stdout
+}
+
+/// An image with its mount, taken off when the value goes.
+struct Volume {
+    dir: tempfile::TempDir,
+}
+
+impl Volume {
+    fn new(engine: &str, size: &str) -> Volume {
+        let volume = Volume { dir: tempfile::tempdir().unwrap() };
+        arbor(&["mkfs", "-q", "-t", engine, "-s", size], &[&volume.image()]);
+        volume.mount();
+        volume
+    }
+
+    fn image(&self) -> PathBuf {
+        self.dir.path().join("x.img")
+    }
+
+    /// Where it is mounted.
+    fn root(&self) -> PathBuf {
+        self.dir.path().join("mnt")
+    }
+
+    fn mount(&self) {
+        arbor(&["mount"], &[&self.image(), &self.root()]);
+    }
+
+    fn umount(&self) {
+        arbor(&["umount"], &[&self.root()]);
+    }
+
+    fn is_mounted(&self) -> bool {
+        let root = self.dir.path().canonicalize().unwrap().join("mnt");
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        table.lines().any(|line| line.split(' ').nth(4) == root.to_str())
+    }
+
+    /// Sends a signal to the server and waits for its end.
+    fn signal_server(&self, signal: Signal) {
+        let root = self.dir.path().canonicalize().unwrap().join("mnt");
+        let record = arbor_fuse::mounts().into_iter().find(|r| r.mountpoint == root).expect("a record of the mount");
+        let pid = Pid::from_raw(record.pid as i32).unwrap();
+        rustix::process::kill_process(pid, signal).unwrap();
+        let end = Instant::now() + Duration::from_secs(30);
+        // A record counts for as long as its process lives.
+        while arbor_fuse::mounts().contains(&record) && !is_zombie(record.pid) {
+            assert!(Instant::now() < end, "the server does not end");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn check(&self) {
+        arbor(&["fsck", "-n", "-f"], &[&self.image()]);
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        if self.is_mounted() {
+            let _ = Command::new(env!("CARGO_BIN_EXE_arbor")).arg("umount").arg(self.root()).output();
+        }
+    }
+}
+
+/// Whether it has ended, and nobody has asked for its status.
+fn is_zombie(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with('Z'))
+}
+
+/// Runs a test once for each engine there is.
+fn each_engine(size: &str, test: impl Fn(&Volume)) {
+    if !can_mount() {
+        return;
+    }
+    for engine in arboretum::engines() {
+        test(&Volume::new(engine.name(), size));
+    }
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n
+    }
+
+    fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.below(256) as u8).collect()
+    }
+}
+
+#[test]
+fn what_was_fsynced_survives_the_death_of_the_server() {
+    each_engine("512M", |volume| {
+        let content = |round: u64, i: u64| {
+            let mut random = Random(round << 32 | i);
+            let len = [0, 7, 900, 5000, 70_000][i as usize % 5];
+            random.bytes(len)
+        };
+        let mut synced = Vec::new();
+        for round in 0..3 {
+            let root = volume.root();
+            std::thread::scope(|scope| {
+                let writer = scope.spawn(|| {
+                    let mut done = Vec::new();
+                    for i in 0.. {
+                        let name = format!("{round}/{}/{i}", i % 7);
+                        let path = root.join(&name);
+                        let write = || {
+                            fs::create_dir_all(path.parent().unwrap())?;
+                            // Not synced, and free to be lost.
+                            fs::write(path.with_extension("unsynced"), [1; 3000])?;
+                            let mut file = File::create(&path)?;
+                            file.write_all(&content(round, i))?;
+                            file.sync_all()
+                        };
+                        if write().is_err() {
+                            break;
+                        }
+                        done.push((round, i, name));
+                    }
+                    done
+                });
+                std::thread::sleep(Duration::from_millis(300 + 300 * round));
+                volume.signal_server(Signal::KILL);
+                synced.extend(writer.join().unwrap());
+            });
+            assert!(fs::read_dir(&root).is_err(), "the dead mount answers");
+            volume.mount();
+            for (round, i, name) in &synced {
+                let found = fs::read(root.join(name));
+                assert!(found.is_ok_and(|f| f == content(*round, *i)), "{name} was fsynced");
+            }
+        }
+        assert!(synced.len() > 3, "only {} files were fsynced", synced.len());
+        volume.umount();
+        volume.check();
+    });
+}
+
+#[test]
+fn a_directory_of_twenty_thousand_names() {
+    const COUNT: usize = 20_000;
+    each_engine("512M", |volume| {
+        let dir = volume.root().join("many");
+        fs::create_dir(&dir).unwrap();
+        for i in 0..COUNT {
+            File::create_new(dir.join(format!("file-{i:05}"))).unwrap();
+        }
+        volume.umount();
+        volume.mount();
+        let names: Vec<String> =
+            fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        let different: BTreeSet<&String> = names.iter().collect();
+        assert_eq!((names.len(), different.len()), (COUNT, COUNT));
+        let mut random = Random(1);
+        for _ in 0..1000 {
+            assert!(dir.join(format!("file-{:05}", random.below(COUNT as u64))).exists());
+        }
+        assert!(!dir.join("file-20000").exists());
+        for name in &names[..COUNT / 2] {
+            fs::remove_file(dir.join(name)).unwrap();
+        }
+        volume.umount();
+        volume.check();
+        volume.mount();
+        let left: BTreeSet<String> =
+            fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        assert_eq!(left, names[COUNT / 2..].iter().cloned().collect());
+        fs::remove_dir_all(&dir).unwrap();
+        volume.umount();
+        volume.check();
+    });
+}
+
+#[test]
+fn a_tebibyte_lies_in_a_small_file() {
+    each_engine("1T", |volume| {
+        let on_host = || fs::metadata(volume.image()).unwrap().blocks() * 512;
+        assert!(on_host() < 32 << 20, "{} bytes on the host", on_host());
+        let path = volume.root().join("sparse");
+        let file = File::create(&path).unwrap();
+        file.write_all_at(b"far", 700 << 30).unwrap();
+        file.write_all_at(&[7; 1 << 20], 3).unwrap();
+        file.sync_all().unwrap();
+        drop(file);
+        volume.umount();
+        volume.mount();
+        let file = File::open(&path).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), (700 << 30) + 3);
+        let mut far = [1; 8];
+        file.read_exact_at(&mut far, (700 << 30) - 5).unwrap();
+        assert_eq!(&far, b"\0\0\0\0\0far");
+        let mut near = vec![0; (1 << 20) + 6];
+        file.read_exact_at(&mut near, 0).unwrap();
+        assert!(near[3..(1 << 20) + 3].iter().all(|&b| b == 7));
+        assert_eq!((&near[..3], &near[(1 << 20) + 3..]), (&[0; 3][..], &[0; 3][..]));
+        drop(file);
+        volume.umount();
+        volume.check();
+        assert!(on_host() < 40 << 20, "{} bytes on the host", on_host());
+    });
+}
+
+#[test]
+fn random_reads_writes_and_truncations_agree_with_a_vector() {
+    const OPERATIONS: usize = 20_000;
+    const LEN: u64 = 256 << 10;
+    each_engine("64M", |volume| {
+        let path = volume.root().join("file");
+        let open = || OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&path).unwrap();
+        let mut file = open();
+        let mut model: Vec<u8> = Vec::new();
+        let mut random = Random(42);
+        for k in 0..OPERATIONS {
+            let at = random.below(LEN);
+            let len = random.below(if k % 4 == 0 { 65_536 } else { 5000 }).min(LEN - at) as usize;
+            match random.below(100) {
+                0..=39 => {
+                    let mut found = vec![0; len];
+                    let n = file.read_at(&mut found, at).unwrap();
+                    let from = model.len().min(at as usize);
+                    let expected = &model[from..model.len().min(from + len)];
+                    assert!(n <= expected.len() && found[..n] == expected[..n], "operation {k}: read {len} at {at}");
+                    assert!(n == expected.len(), "operation {k}: {n} bytes read of {}", expected.len());
+                }
+                40..=84 => {
+                    let bytes = vec![k as u8 | 1; len];
+                    file.write_all_at(&bytes, at).unwrap();
+                    let end = at as usize + len;
+                    if len > 0 && model.len() < end {
+                        model.resize(end, 0);
+                    }
+                    if len > 0 {
+                        model[at as usize..end].copy_from_slice(&bytes);
+                    }
+                }
+                85..=97 => {
+                    file.set_len(at).unwrap();
+                    model.resize(at as usize, 0);
+                }
+                98 => {
+                    drop(file);
+                    file = open();
+                }
+                _ if k % 20 == 0 => file.sync_data().unwrap(),
+                _ => assert_eq!(file.metadata().unwrap().len(), model.len() as u64, "operation {k}"),
+            }
+            if k % 5000 == 4999 {
+                drop(file);
+                volume.umount();
+                volume.mount();
+                assert!(fs::read(&path).unwrap() == model, "after another mount at operation {k}");
+                file = open();
+            }
+        }
+        drop(file);
+        volume.umount();
+        volume.check();
+    });
+}
+
+#[test]
+fn sigterm_unmounts_cleanly() {
+    each_engine("64M", |volume| {
+        fs::create_dir(volume.root().join("dir")).unwrap();
+        fs::write(volume.root().join("dir/file"), "kept").unwrap();
+        volume.signal_server(Signal::TERM);
+        assert!(!volume.is_mounted());
+        assert_eq!(arbor(&["cat"], &[&volume.image(), Path::new("dir/file")]), b"kept");
+        volume.check();
+    });
+}
