@@ -392,7 +392,20 @@ impl Core {
             let ag = self.init_ag()?;
             return self.alloc_run(ag, want);
         }
+        // The summary tree knows aligned runs; on a volume this full any run will do.
+        for ag in 0..count {
+            if self.ags[ag as usize].free >= want
+                && let Some(e) = self.free_runs(ag)?.into_iter().find(|e| e.len >= want)
+            {
+                self.free_run_taken(ag, e.start, want)?;
+                return Ok(Extent { start: e.start, len: want });
+            }
+        }
         Err(Errno::ENOSPC.into())
+    }
+
+    fn free_run_taken(&mut self, ag: u32, start: Frag, len: u32) -> Result<()> {
+        self.set_bits(ag, (start.0 - self.geom.ag_start(ag).0) as u32, len, true)
     }
 
     /// Deletes a metadata block: recovery forgets it, its fragments are marked free.
@@ -466,8 +479,52 @@ impl Core {
 
     /// Whether an inode can be made, before the transaction begins.
     pub fn need_inode(&mut self) -> Result<()> {
-        let spare = self.ags.iter().any(|a| a.inodes_free > 0);
-        if spare { Ok(()) } else { self.need_space(u64::from(self.geom.chunk_frags() + 4 * self.geom.block_frags())) }
+        if self.ags.iter().any(|a| a.used && a.inodes_free > 0) {
+            return Ok(());
+        }
+        self.need_space(u64::from(self.geom.chunk_frags() + 4 * self.geom.block_frags()))?;
+        if self.has_chunk()? { self.need_runs(4) } else { Err(Errno::ENOSPC.into()) }
+    }
+
+    /// Whether some AG has an aligned run for an inode chunk.
+    fn has_chunk(&mut self) -> Result<bool> {
+        if self.sb.ag_used.get() < self.geom.ag_count {
+            return Ok(true);
+        }
+        let order = self.geom.chunk_frags().trailing_zeros() as u8;
+        for ag in 0..self.geom.ag_count {
+            if self.ags[ag as usize].free >= self.geom.chunk_frags() {
+                let map = self.map(ag)?;
+                if map.summary.largest().is_some_and(|l| l >= order) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Fails with `ENOSPC` unless `n` metadata blocks can be had: free fragments alone do not
+    /// tell on a volume whose free space is in pieces.
+    pub fn need_runs(&mut self, n: u32) -> Result<()> {
+        let len = self.geom.block_frags();
+        let plenty = self.free > u64::from(self.geom.ag_frags as u32) * u64::from(self.geom.ag_count) / 4;
+        if len == 1 || plenty && self.has_run(len)? || self.has_run(n.saturating_mul(len))? {
+            return Ok(());
+        }
+        let mut found = 0;
+        for ag in 0..self.sb.ag_used.get() {
+            if self.ags[ag as usize].free >= len {
+                found += self.free_runs(ag)?.iter().map(|e| e.len / len).sum::<u32>();
+            }
+            if found >= n {
+                return Ok(());
+            }
+        }
+        if !self.marked.is_empty() || !self.inactive.is_empty() {
+            self.want = Some(Want::DiskSpace);
+            return Err(Errno::EAGAIN.into());
+        }
+        Err(Errno::ENOSPC.into())
     }
 
     /// Takes a free inode in `ag` if possible, else in another.
@@ -654,7 +711,8 @@ impl Core {
             return Ok(true);
         }
         for ag in 0..self.geom.ag_count {
-            if self.ags[ag as usize].free >= frags && self.find(ag, None, frags, true)?.is_some() {
+            let enough = self.ags[ag as usize].free >= frags;
+            if enough && (self.find(ag, None, frags, true)?.is_some() || self.has_any_run(ag, frags)?) {
                 return Ok(true);
             }
         }
@@ -683,5 +741,11 @@ impl Core {
             at = start + len.max(1);
         }
         Ok(out)
+    }
+}
+
+impl Core {
+    fn has_any_run(&mut self, ag: u32, frags: u32) -> Result<bool> {
+        Ok(self.free_runs(ag)?.iter().any(|e| e.len >= frags))
     }
 }

@@ -276,7 +276,7 @@ impl Core {
             return Ok(());
         }
         self.need_space(self.dir_insert_frags())?;
-        if self.has_run(self.geom.block_frags())? { Ok(()) } else { Err(Errno::ENOSPC.into()) }
+        self.need_runs(6)
     }
 
     /// Adds an entry whose name is known to be missing; `seq` as [`Core::dir_lookup`] said.

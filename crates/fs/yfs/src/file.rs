@@ -381,6 +381,11 @@ impl Core {
         }
         if need > 0 {
             self.need_space(need)?;
+            if self.free < self.geom.frags / 8 {
+                // Every page may be an extent of its own; a tree node holds at least half.
+                let nodes = self.reserved / self.page_frags() / 64;
+                self.need_runs(8 + u32::try_from(nodes).unwrap_or(u32::MAX / 64))?;
+            }
         }
         self.delay(i, now).reserved += need;
         self.reserved += need;
@@ -895,6 +900,7 @@ impl Volume {
                     }
                 }
                 core.need_space(frags.saturating_sub(have) + u64::from(4 * core.geom.block_frags()))?;
+                core.need_runs(8)?;
             }
             if i.format() == Format::Inline && (!punch || i.d.size.get() > 0) {
                 core.inline_to_page(&i)?;

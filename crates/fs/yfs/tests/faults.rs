@@ -113,3 +113,54 @@ fn a_failed_read_is_an_error_and_no_more() {
     assert_eq!(errors, 1);
     fs.unmount().unwrap();
 }
+
+/// Free space in single fragments: no room for tree nodes, directory blocks or inode chunks.
+/// Calls fail with ENOSPC, nothing worse, and deleting gives everything back.
+#[test]
+fn a_volume_in_pieces_refuses_and_recovers() {
+    let dev = fresh();
+    let fs = mount(dev.clone()).unwrap();
+    let cx = Cx::default();
+    let before = fs.statfs().unwrap().bfree;
+    let mut names = Vec::new();
+    'fill: for d in 0.. {
+        let Ok(dir) = fs.mkdir(&cx, fs.root(), format!("d{d}").as_bytes(), 0o755) else { break };
+        for n in 0..100 {
+            let name = format!("f{n}").into_bytes();
+            let Ok(e) = fs.mknod(&cx, dir.ino, &name, mode::IFREG | 0o644, 0) else { break 'fill };
+            let wrote = fs.write(e.ino, 0, &[7; 1000]);
+            fs.forget(e.ino, 1);
+            names.push((dir.ino, name));
+            if wrote.is_err() {
+                break 'fill;
+            }
+        }
+    }
+    fs.syncfs().unwrap();
+    for (dir, name) in names.iter().step_by(2) {
+        fs.unlink(*dir, name).unwrap();
+    }
+    fs.syncfs().unwrap();
+    let sparse = fs.mknod(&cx, fs.root(), b"sparse", mode::IFREG | 0o644, 0).unwrap();
+    let mut refused = 0;
+    for n in 0..4000u64 {
+        refused += usize::from(fs.write(sparse.ino, n * 100_000, &[1; 4096]).is_err());
+        if n % 50 == 0 {
+            fs.fsync(sparse.ino, false).unwrap();
+            let name = vec![b'x'; 100 + (n / 50) as usize];
+            let _ = fs.mkdir(&cx, fs.root(), &name, 0o755);
+            let _ = fs.setxattr(sparse.ino, b"user.x", &vec![1; 9000], XattrMode::Set);
+        }
+    }
+    assert!(refused > 0);
+    assert_eq!(fs.failure(), None);
+    fs.unlink(fs.root(), b"sparse").unwrap();
+    fs.forget(sparse.ino, 1);
+    for (dir, name) in names.iter().skip(1).step_by(2) {
+        fs.unlink(*dir, name).unwrap();
+    }
+    fs.syncfs().unwrap();
+    assert!(fs.statfs().unwrap().bfree + 600 > before);
+    fs.unmount().unwrap();
+    verify(dev, 0);
+}
