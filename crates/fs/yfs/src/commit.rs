@@ -772,6 +772,8 @@ impl Volume {
             if todo.is_empty() {
                 return Ok(());
             }
+            // Who mapped one of these before it was freed reads it to the end first.
+            drop(self.gate.write());
             self.discard(&todo);
             let count = todo.len();
             let r = self.core.lock().bitmap_daemon(&self.gate, self.clock.now(), count);
@@ -830,6 +832,7 @@ impl Volume {
         for ag in 0..used {
             // Nothing may take the space between the look and the discard.
             let mut core = self.core.lock();
+            let _no_readers = self.gate.write();
             core.blocking = true;
             let runs = core.free_runs(ag);
             core.blocking = false;

@@ -453,7 +453,8 @@ impl Core {
         loop {
             let run = self.dirty_run(ino, from);
             let Some(&last) = run.last() else { break };
-            if self.tx_full() {
+            // Never before the first run: an inline file's bytes have just left the inode.
+            if from > 0 && self.tx_full() {
                 let reached = run.first().copied().unwrap_or(0) * self.page_size();
                 i.d.size = i.d.size.get().max(reached.min(size)).into();
                 self.iput(&i)?;
