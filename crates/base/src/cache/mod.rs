@@ -185,8 +185,9 @@ impl Cache {
         if let Name::Page { file, index } = name {
             self.pages.insert((file, index));
         }
-        self.push(i, List::Probation);
+        // Others make room, never the buffer that is just wanted: the limit may be exceeded by it.
         self.shrink();
+        self.push(i, List::Probation);
     }
 
     /// Changes the buffer and marks it dirty; `None` if it is not there. The closure may change
@@ -455,9 +456,18 @@ mod tests {
         }
         for i in 0..10_000 {
             c.insert(page(i), buf(1000));
-            assert!(c.stats().bytes as usize <= c.limit());
+            assert!(c.stats().bytes as usize <= c.limit() + 1000 + OVERHEAD);
         }
         assert!((0..50).all(|i| c.contains(Name::Block(i))), "one scan does not evict what was used twice");
+    }
+
+    #[test]
+    fn what_was_just_inserted_is_there() {
+        let mut c = Cache::new(3 * (1000 + OVERHEAD));
+        for i in 0..100 {
+            c.insert(page(i), buf(1000));
+            assert!(c.modify(page(i), |d| d[0] = 1).is_some(), "even when everything else is dirty");
+        }
     }
 
     #[test]

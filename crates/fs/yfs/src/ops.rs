@@ -675,7 +675,8 @@ impl FileSystem for Volume {
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         let mut done = 0;
-        for piece in data.chunks(1 << 20) {
+        // Small against the cache, so that throttling comes between.
+        for piece in data.chunks((self.opts.cache_bytes / 16).clamp(64 << 10, 1 << 20)) {
             let n = self.change(|core, now| core.write_pages(ino, offset + done as u64, piece, now));
             match n {
                 Ok(n) if n == piece.len() => done += n,

@@ -29,3 +29,41 @@ fn power_loss_directories() {
 fn power_loss_full_volume() {
     crash::explore(&Yfs, &Config::crash(Profile::Full));
 }
+
+fn with(profile: Profile, format: &str, mount: &str) -> Config {
+    let format = arbor_base::vfs::Options::parse(format);
+    let mount = arbor_base::vfs::Options::parse(mount);
+    Config { format, mount, count: 2, ..Config::crash(profile) }
+}
+
+/// The paper's sizes, the smallest, the largest; log and cache as small as they may be, so that
+/// the log wraps and write-back comes under pressure.
+const SHAPES: &[(&str, &str)] = &[
+    ("block=16K,frag=2K", ""),
+    ("block=1K,frag=512,logsize=704K", "cache=1M"),
+    ("block=64K,frag=16K,inode=2K,ag=32M", "cache=2M"),
+    ("inode=1K,logsize=960K,ag=16M", "cache=1M,nodiscard"),
+];
+
+#[test]
+fn power_loss_in_other_shapes() {
+    for (format, mount) in SHAPES {
+        for profile in [Profile::Small, Profile::Big, Profile::Sync] {
+            crash::explore(&Yfs, &with(profile, format, mount));
+        }
+    }
+}
+
+#[test]
+fn long_sequences_in_other_shapes() {
+    for (format, mount) in SHAPES {
+        for profile in [Profile::Small, Profile::Big, Profile::Dirs] {
+            eprintln!("{format} {mount} {profile:?}");
+            let c = with(profile, format, mount);
+            arbor_torture::run::sequences(
+                &Yfs,
+                &Config { ops: 1500, ..Config { format: c.format, mount: c.mount, count: 2, ..Config::new(profile) } },
+            );
+        }
+    }
+}
