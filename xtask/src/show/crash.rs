@@ -130,10 +130,16 @@ fn extract_and_kill(
                     break;
                 }
                 // Without -P a link to `..` is an empty file until all else is there. Once the server
-                // is gone it would complain of each file.
+                // is gone, tar fails with each member up to the last.
                 let mut tar = tree::start_extract(archive, &dir, &["-P"], Stdio::null())?;
-                tree::each_name(&mut tar, |name| names.push((pass.clone(), name, Instant::now())))?;
-                if !tar.0.wait()?.success() {
+                tree::each_name(&mut tar, |name| {
+                    let is_on = !stop.load(Ordering::Relaxed);
+                    if is_on {
+                        names.push((pass.clone(), name, Instant::now()));
+                    }
+                    is_on
+                })?;
+                if stop.load(Ordering::Relaxed) || !tar.0.wait()?.success() {
                     break;
                 }
             }
@@ -147,7 +153,9 @@ fn extract_and_kill(
         let names = extracting.join().expect("no panic");
         syncing.join().expect("no panic");
         result?;
-        Ok(Written { names: names?, killed })
+        let mut names = names?;
+        names.retain(|(_, _, begun)| *begun <= killed);
+        Ok(Written { names, killed })
     })
 }
 

@@ -10,6 +10,8 @@ use std::time::Instant;
 
 /// The last tenth may take so many times the first.
 const LIMIT: f64 = 2.0;
+/// With fewer names a tenth is over too soon to be measured on a machine that does other work too.
+const LIMIT_FROM: usize = 100_000;
 const LOOKUPS: usize = 10_000;
 
 pub(crate) fn run(kit: &Kit, count: u32, seed: u64) -> Result<()> {
@@ -18,6 +20,13 @@ pub(crate) fn run(kit: &Kit, count: u32, seed: u64) -> Result<()> {
     let count = count as usize;
     let (image, _) = kit.mkfs("names.img", "8G")?;
     let name = |i: usize| format!("file-{i:07}");
+    let within_limit = |what: &str, ratio: f64| {
+        ensure!(ratio <= LIMIT || count < LIMIT_FROM, "{what}: the last tenth takes {ratio:.2} times the first");
+        Ok(())
+    };
+    if count < LIMIT_FROM {
+        println!("  too few names for the limit: last to first is only printed");
+    }
 
     let mount = kit.mount(&image, "mnt")?;
     fs::create_dir(mount.dir().join("many"))?;
@@ -25,7 +34,7 @@ pub(crate) fn run(kit: &Kit, count: u32, seed: u64) -> Result<()> {
     let ratio = tenths("create", count, |i| {
         Ok(rustix::fs::mknodat(&dir, name(i), FileType::RegularFile, Mode::from_raw_mode(0o644), 0)?)
     })?;
-    ensure!(ratio <= LIMIT, "creating: the last tenth takes {ratio:.2} times the first");
+    within_limit("creating", ratio)?;
     drop(dir);
 
     // Mounted again, so that the kernel knows no name.
@@ -49,7 +58,7 @@ pub(crate) fn run(kit: &Kit, count: u32, seed: u64) -> Result<()> {
 
     let names = list(&mount)?;
     let ratio = tenths("remove", count, |i| Ok(rustix::fs::unlinkat(&dir, &names[i], AtFlags::empty())?))?;
-    ensure!(ratio <= LIMIT, "removing: the last tenth takes {ratio:.2} times the first");
+    within_limit("removing", ratio)?;
     ensure!(list(&mount)?.is_empty(), "names are left");
     drop(dir);
     fs::remove_dir(mount.dir().join("many"))?;

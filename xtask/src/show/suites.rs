@@ -159,10 +159,10 @@ fn pjdfstest(kit: &Kit, tools: &Tools, config: &Path, args: &[&std::ffi::OsStr])
     let mut last = None;
     for line in text.lines() {
         if line.starts_with(char::is_whitespace) {
-            if let Some((_, said)) = last.as_ref().and_then(|name| results.get_mut(name)) {
-                if said.is_empty() {
-                    *said = line.trim().to_string();
-                }
+            // Only the first line says why.
+            let said = last.as_ref().and_then(|name| results.get_mut(name)).map(|(_, said)| said);
+            if let Some(said) = said.filter(|said| said.is_empty()) {
+                *said = line.trim().to_string();
             }
         } else if let Some((name, state)) = line.rsplit_once(char::is_whitespace).filter(|(n, _)| n.contains("::")) {
             let name = name.trim().to_string();

@@ -78,7 +78,7 @@ fn tell(image: &Image, report: &CheckReport, repair: Repair, out: &mut dyn Write
         writeln!(out, "{path}: {}: {}: {}{mended}", severity(issue.severity), issue.code, issue.text)?;
     }
     if report.skipped {
-        return writeln!(out, "{path}: clean");
+        return writeln!(out, "{path}: marked clean, not checked (-f checks)");
     }
     let verdict = match (report.remaining(), report.issues.iter().filter(|i| i.repaired).count()) {
         (0, 0) => "clean".to_string(),

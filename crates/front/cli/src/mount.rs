@@ -213,8 +213,23 @@ mod linux {
 
     /// An fsync of the root of a mount makes all of it durable.
     pub(crate) fn sync(args: &DirArgs) -> Result<()> {
-        let synced = mount_root(&args.dir).and_then(File::open).and_then(|root| root.sync_all());
+        let synced = mount_root(&args.dir).and_then(|root| {
+            let table = fs::read_to_string("/proc/self/mounts")?;
+            if !is_fuse_mount(&table, &root) {
+                return Err(io::Error::other("not mounted"));
+            }
+            File::open(root)?.sync_all()
+        });
         synced.map_err(|e| anyhow!("{}: {e}", args.dir.display()))
+    }
+
+    /// Whether a FUSE file system is mounted there. Blanks in names stand as `\\040` in the table.
+    fn is_fuse_mount(table: &str, root: &Path) -> bool {
+        let name = root.to_string_lossy().replace(' ', "\\040");
+        table.lines().any(|l| {
+            let mut fields = l.split(' ').skip(1);
+            fields.next() == Some(&name) && fields.next().is_some_and(|t| t.starts_with("fuse"))
+        })
     }
 
     /// The root of the mount that `dir` lies on.

@@ -617,6 +617,26 @@ impl Volume {
 const MARKED_COST: usize = 96;
 const CHECKPOINT_BATCH: usize = 2048;
 
+/// Checksums of damaged inodes of a chunk: they stay wrong until fsck has looked.
+fn keep_crcs(
+    damaged: &FxHashMap<u64, arbor_base::layout::Corrupt>,
+    addr: u64,
+    seal: Seal,
+    bytes: &[u8],
+    inode_size: usize,
+) -> Vec<(usize, [u8; 4])> {
+    if seal != Seal::Inodes || damaged.is_empty() {
+        return Vec::new();
+    }
+    (0..bytes.len() / inode_size)
+        .filter(|n| damaged.contains_key(&(addr + (n * inode_size) as u64 / SECTOR)))
+        .filter_map(|n| {
+            let at = n * inode_size + CRC_AT;
+            Some((at, bytes.get(at..at + 4)?.try_into().ok()?))
+        })
+        .collect()
+}
+
 impl Core {
     fn forget_buffer(&mut self, addr: u64) {
         self.cache.remove(Name::Block(addr));
@@ -651,9 +671,14 @@ impl Core {
             d.again = None;
             (d.lo, d.hi) = (usize::MAX, 0);
             let seal = d.seal;
+            let damaged = &self.damaged;
             self.cache.modify(name, |b| {
                 let hi = hi.min(b.len());
+                let kept = keep_crcs(damaged, addr, seal, b, inode_size);
                 seal.seal(&mut b[lo..hi], inode_size);
+                for (at, crc) in kept {
+                    b[at..at + 4].copy_from_slice(&crc);
+                }
             });
             let Some(bytes) = self.cache.begin_write(name) else { continue };
             let hi = hi.min(bytes.len());

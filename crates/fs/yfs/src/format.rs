@@ -745,14 +745,6 @@ pub fn check_block(geom: &Geom, kind: BlockType, addr: Daddr, bytes: &[u8]) -> R
     Ok(())
 }
 
-/// Checks the used inodes of a chunk read from `addr`: number and CRC of each.
-pub fn check_chunk(geom: &Geom, addr: Daddr, bytes: &[u8]) -> Result<(), Corrupt> {
-    for (i, inode) in bytes.chunks_exact(geom.inode_size()).enumerate() {
-        check_inode(addr.0 + (i * geom.inode_size()) as u64 / SECTOR, inode)?;
-    }
-    Ok(())
-}
-
 /// Checks one inode read from its place: number, CRC and format. Free inodes pass.
 pub fn check_inode(ino: u64, inode: &[u8]) -> Result<(), Corrupt> {
     let bad = |field, found: u64, expected: u64| {

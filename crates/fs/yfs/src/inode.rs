@@ -56,6 +56,9 @@ impl Core {
         let len = self.geom.chunk_size();
         let bytes = self.buffer(chunk, len, What::Chunk)?;
         let (d, _) = Dinode::read_from_prefix(bytes.get(at..).unwrap_or(&[])).map_err(|_| Errno::ESTALE)?;
+        if let Some(c) = self.damaged.get(&ino.0) {
+            return Err(c.clone().into());
+        }
         if d.magic.get() != INODE_MAGIC || d.format == Format::Free as u8 || d.ino.get() != ino.0 {
             return Err(Errno::ESTALE.into());
         }

@@ -103,6 +103,10 @@ pub(crate) struct Core {
     pub gone: bool,
     pub read_only: bool,
     pub metadata_reads: u64,
+    /// Inodes that failed their check when their chunk was read: only these are refused.
+    pub damaged: FxHashMap<u64, Corrupt>,
+    /// Damage was met: the volume is not marked clean, so that fsck looks.
+    pub damage_met: bool,
 }
 
 /// A mounted volume.
@@ -359,6 +363,8 @@ impl Core {
             gone: false,
             read_only,
             metadata_reads: 0,
+            damaged: FxHashMap::default(),
+            damage_met: false,
         }
     }
 
@@ -384,6 +390,20 @@ impl Core {
         }
     }
 
+    /// Remembers the damaged inodes of a chunk just read.
+    fn note_damage(&mut self, addr: Daddr, what: What, bytes: &[u8]) {
+        if what != What::Chunk {
+            return;
+        }
+        for (n, inode) in bytes.chunks_exact(self.geom.inode_size()).enumerate() {
+            let ino = addr.0 + (n * self.geom.inode_size()) as u64 / SECTOR;
+            match check_inode(ino, inode) {
+                Ok(()) => drop(self.damaged.remove(&ino)),
+                Err(c) => drop(self.damaged.insert(ino, c)),
+            }
+        }
+    }
+
     /// The bytes of a metadata buffer, from the cache or (inside a transaction) the device.
     pub fn buffer(&mut self, addr: Daddr, len: usize, what: What) -> Result<&Arc<Vec<u8>>> {
         let name = Name::Block(addr.0);
@@ -394,6 +414,7 @@ impl Core {
             }
             let bytes = read_buffer(&*self.dev, &self.geom, addr, len, what)?;
             self.metadata_reads += 1;
+            self.note_damage(addr, what, &bytes);
             self.cache.insert(name, Arc::new(bytes));
         }
         let found = self.cache.peek(name).ok_or_else(|| Error::refused("bug: the cache holds nothing"))?;
@@ -432,7 +453,8 @@ pub(crate) fn read_buffer(dev: &dyn Device, geom: &Geom, addr: Daddr, len: usize
     let mut bytes = vec![0; len];
     dev.read_at(kind, addr.byte(), &mut bytes)?;
     match what {
-        What::Chunk => check_chunk(geom, addr, &bytes)?,
+        // Each inode by itself, see `Core::note_damage`.
+        What::Chunk => {}
         What::Block(t) => check_block(geom, t, addr, &bytes)?,
     }
     Ok(bytes)
@@ -514,6 +536,7 @@ impl Volume {
                         return Ok(r);
                     }
                     Err(e) => {
+                        core.damage_met |= matches!(e, Error::Corrupt(_));
                         if core.tx.open {
                             // The transaction cannot be undone, so nothing after it may be written.
                             core.fail(&e);
@@ -554,7 +577,9 @@ impl Volume {
         let geom = self.core.lock().geom;
         let bytes = read_buffer(&*self.dev, &geom, addr, len, what)?;
         self.counters.metadata_reads.fetch_add(1, Relaxed);
-        self.core.lock().cache.insert(Name::Block(addr.0), Arc::new(bytes));
+        let mut core = self.core.lock();
+        core.note_damage(addr, what, &bytes);
+        core.cache.insert(Name::Block(addr.0), Arc::new(bytes));
         Ok(())
     }
 
@@ -601,8 +626,11 @@ impl Volume {
         self.run_bitmap_daemon(&mut io, true)?;
         self.flush_log(&mut io)?;
         self.checkpoint(&mut io, true)?;
-        let mut sb = self.core.lock().current_super();
-        sb.clean = 1.into();
+        let (mut sb, damaged) = {
+            let core = self.core.lock();
+            (core.current_super(), core.damage_met)
+        };
+        sb.clean = u32::from(!damaged).into();
         self.or_fail(write_super(&*self.dev, &sb))?;
         self.or_fail(self.dev.flush().map_err(Error::Io))
     }

@@ -164,3 +164,34 @@ fn a_volume_in_pieces_refuses_and_recovers() {
     fs.unmount().unwrap();
     verify(dev, 0);
 }
+
+/// One damaged inode is refused by itself, stays damaged when its chunk is written, and keeps the
+/// volume from being marked clean.
+#[test]
+fn a_damaged_inode_is_alone() {
+    use arbor_base::device::{Device, Kind};
+    let dev = fresh();
+    let fs = mount(dev.clone()).unwrap();
+    assert_eq!(work(&*fs).0, 12);
+    let fs = mount(dev.clone()).unwrap();
+    let ino = fs.lookup(fs.root(), b"f1").unwrap().ino;
+    fs.unmount().unwrap();
+    let mut sector = [0; 512];
+    dev.read_at(Kind::Inode, ino.0 * 512, &mut sector).unwrap();
+    sector[60] ^= 4;
+    dev.write_at(Kind::Inode, ino.0 * 512, &sector).unwrap();
+    for _ in 0..2 {
+        let fs = mount(dev.clone()).unwrap();
+        let e = fs.lookup(fs.root(), b"f1").unwrap_err();
+        assert_eq!(e.errno(), Errno::EUCLEAN);
+        for name in [b"f0", b"f2"] {
+            let e = fs.lookup(fs.root(), name).unwrap();
+            fs.write(e.ino, 0, b"new").unwrap();
+        }
+        fs.unmount().unwrap();
+        assert!(!Yfs.probe(&dev).unwrap().unwrap().clean);
+    }
+    let options = CheckOptions { repair: Repair::No, force: false };
+    let report = Yfs.check(Devices::single(dev), &options, &mut |_, _, _| {}).unwrap();
+    assert!(report.remaining() > 0);
+}
