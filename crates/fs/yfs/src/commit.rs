@@ -256,7 +256,8 @@ impl Core {
     /// room first if the log or the cache has none (reservation, 4.3).
     pub fn begin(&mut self) -> Result<()> {
         // The bitmap daemon must find room when nobody else does: the tail waits for it.
-        let beside = self.log.max_tx + self.marked.len() * MARKED_COST;
+        let marked = self.marked.len() * MARKED_COST + self.marked_frags as usize / 8;
+        let beside = 2 * self.log.max_tx + marked;
         self.begin_beside(beside)
     }
 
@@ -362,7 +363,11 @@ impl Core {
     }
 
     /// Marks an extent free: the bitmap follows when this transaction is on disk (4.4).
-    pub fn mark_free(&mut self, extent: Extent) {
+    pub fn mark_free(&mut self, mut extent: Extent) {
+        while extent.len > MARKED_FRAGS {
+            self.tx.marked.push(Extent { start: extent.start, len: MARKED_FRAGS });
+            extent = Extent { start: Frag(extent.start.0 + u64::from(MARKED_FRAGS)), len: extent.len - MARKED_FRAGS };
+        }
         self.tx.marked.push(extent);
     }
 
@@ -521,6 +526,7 @@ impl Volume {
         let placed = {
             let mut core = self.core.lock();
             core.check_alive()?;
+            core.check_ordered()?;
             core.log.seal();
             let secs = self.clock.now().secs;
             let fsid = core.geom.fsid;
@@ -557,8 +563,14 @@ impl Volume {
     /// Writes metadata in place whose log records are durable, and moves the tail. `all` writes
     /// everything; otherwise the oldest, until the log is half empty.
     pub(crate) fn checkpoint(&self, io: &mut crate::mount::Io, all: bool) -> Result<()> {
+        // "Unmark free" items must be durable before the tail passes what they unmark.
+        self.flush_log(io)?;
         loop {
-            let (pieces, names) = self.core.lock().collect_metadata(all);
+            let (pieces, names) = {
+                let mut core = self.core.lock();
+                core.check_ordered()?;
+                core.collect_metadata(all)
+            };
             if names.is_empty() {
                 break;
             }
@@ -614,7 +626,9 @@ impl Volume {
 }
 
 /// Bytes of log that freeing one marked extent takes, roughly.
-const MARKED_COST: usize = 96;
+const MARKED_COST: usize = 4 * LOG_ENTRY + 16;
+/// Most fragments of one "marked free" item: their bits are logged by one transaction.
+const MARKED_FRAGS: u32 = 1 << 18;
 const CHECKPOINT_BATCH: usize = 2048;
 
 /// Checksums of damaged inodes of a chunk: they stay wrong until fsck has looked.
@@ -720,7 +734,8 @@ impl Core {
             .values()
             .map(|i| LOG_ENTRY + i.ranges.iter().map(|r| r.1 - r.0 + LOG_ENTRY).sum::<usize>())
             .sum();
-        items + (self.tx.marked.len() + self.tx.deleted.len()) * LOG_ENTRY
+        let bits: usize = self.tx.marked.iter().map(|e| e.len as usize / 8).sum();
+        items + bits + (self.tx.marked.len() + self.tx.deleted.len()) * LOG_ENTRY
     }
 
     /// The superblock as it must be on disk.

@@ -278,7 +278,7 @@ impl Core {
 
     /// Asks for page `index` if it has bytes on disk that are not in the cache.
     fn want_page(&mut self, i: &Inode, index: u64) -> Result<()> {
-        if self.cache.contains(Name::Page { file: i.ino.0, index }) {
+        if self.cache.get(Name::Page { file: i.ino.0, index }).is_some() {
             return Ok(());
         }
         let lo = index * self.page_frags();
@@ -311,6 +311,10 @@ impl Core {
                 return self.write_pages(ino, offset, data.get(..half).unwrap_or(data), now);
             }
             r => r?,
+        }
+        // Dirty pages are not evicted: the edges must not make room for the pages between them.
+        for index in [first, last] {
+            self.cache.modify(Name::Page { file: ino.0, index }, |_| ());
         }
         self.inline_to_page(&i)?;
         if offset > size && !size.is_multiple_of(ps) {
@@ -393,7 +397,7 @@ impl Core {
     }
 
     /// The delayed state of an inode, made if there is none.
-    fn delay(&mut self, i: &Inode, now: Time) -> &mut Delayed {
+    pub fn delay(&mut self, i: &Inode, now: Time) -> &mut Delayed {
         let (seq, order) = (&mut self.delayed_seq, &mut self.delayed_order);
         self.delayed.entry(i.ino.0).or_insert_with(|| {
             *seq += 1;
@@ -616,7 +620,8 @@ impl Core {
         let Some(prev) = self.extent_le(i, hi - 1)?.filter(|e| e.end() == hi && hi < end) else { return Ok(()) };
         let behind = Frag(prev.start.0 + u64::from(prev.len));
         if self.available() > end - hi && self.is_free(behind)? {
-            let got = self.alloc(Goal { ag: 0, at: Some(behind) }, (end - hi) as u32, Scope::Anywhere)?;
+            let goal = Goal { ag: self.geom.ag_of(behind), at: Some(behind) };
+            let got = self.alloc(goal, (end - hi) as u32, Scope::Anywhere)?;
             self.insert_extent(i, Mapped { at: hi, start: got.start, len: got.len, flags: UNWRITTEN })?;
         }
         Ok(())
@@ -653,6 +658,17 @@ impl Core {
                 Goal { ag, at: inside.then_some(Frag(want)) }
             }
         }
+    }
+
+    /// Fragments of [lo, hi) that have no space.
+    fn holes(&mut self, i: &Inode, lo: u64, hi: u64) -> Result<u64> {
+        let mut have = 0;
+        let mut at = lo;
+        while let Some(e) = self.extent_at(i, at)?.filter(|e| e.at < hi) {
+            have += u64::from(clip(e, lo, hi).len);
+            at = e.end();
+        }
+        Ok((hi - lo).saturating_sub(have))
     }
 
     /// Allocates what is a hole in [lo, hi) as unwritten extents, until the transaction is large
@@ -735,7 +751,7 @@ impl Volume {
     /// Reads file data; see [`arbor_base::vfs::FileSystem::read`].
     pub(crate) fn read_file(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let mut gate = None;
-        let (n, fetches, size, seq) = self.run(|core| {
+        let (n, fetches, size, seq, units) = self.run(|core| {
             let i = core.iget(ino)?;
             if !i.is_file() {
                 return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
@@ -746,15 +762,15 @@ impl Volume {
             if !fetches.is_empty() {
                 gate = Some(self.gate.read());
             }
-            Ok((n, fetches, size, core.data_seq))
+            Ok((n, fetches, size, core.data_seq, (core.page_size(), core.geom.frag_size())))
         })?;
         if fetches.is_empty() {
             return Ok(n);
         }
-        let read = self.fetch(&fetches, size);
+        let read = self.fetch(&fetches, size, units);
         drop(gate);
         let read = read?;
-        let ps = self.core.lock().page_size();
+        let ps = units.0;
         for (f, bytes) in fetches.iter().zip(&read) {
             let (lo, hi) = ((f.first * ps).max(offset), ((f.last + 1) * ps).min(offset + n as u64));
             let from = (lo - f.first * ps) as usize;
@@ -766,11 +782,8 @@ impl Volume {
     }
 
     /// Reads the missing pieces from the device, all at once.
-    fn fetch(&self, fetches: &[Fetch], size: u64) -> Result<Vec<Vec<u8>>> {
-        let (ps, fs) = {
-            let core = self.core.lock();
-            (core.page_size(), core.geom.frag_size())
-        };
+    /// Takes no lock: its callers hold the gate, which comes after `core`.
+    fn fetch(&self, fetches: &[Fetch], size: u64, (ps, fs): (u64, u64)) -> Result<Vec<Vec<u8>>> {
         let mut out: Vec<Vec<u8>> = fetches.iter().map(|f| vec![0; ((f.last + 1 - f.first) * ps) as usize]).collect();
         let all: Vec<(usize, Mapped)> =
             fetches.iter().enumerate().flat_map(|(n, f)| f.extents.iter().map(move |e| (n, *e))).collect();
@@ -817,16 +830,17 @@ impl Volume {
 
     /// Brings pages of a file into the cache, for a change of a part of them.
     pub(crate) fn fill_pages(&self, ino: Ino, first: u64, last: u64) -> Result<()> {
-        let ps = self.core.lock().page_size();
         let mut gate = None;
-        let (fetches, size, seq) = self.run(|core| {
+        let (fetches, size, seq, units) = self.run(|core| {
             let i = core.iget(ino)?;
             let lo = first * core.page_frags();
             let extents = core.written(&i, lo, (last + 1) * core.page_frags())?;
             gate = Some(self.gate.read());
-            Ok((vec![Fetch { first, last, extents }], core.size_of(&i), core.data_seq))
+            let units = (core.page_size(), core.geom.frag_size());
+            Ok((vec![Fetch { first, last, extents }], core.size_of(&i), core.data_seq, units))
         })?;
-        let read = self.fetch(&fetches, size);
+        let ps = units.0;
+        let read = self.fetch(&fetches, size, units);
         drop(gate);
         let mut read = read?;
         if let Some(bytes) = read.first_mut() {
@@ -903,7 +917,7 @@ impl Volume {
                 core.need_space(frags.saturating_sub(have) + u64::from(4 * core.geom.block_frags()))?;
                 core.need_runs(8)?;
             }
-            if i.format() == Format::Inline && (!punch || i.d.size.get() > 0) {
+            if i.format() == Format::Inline && (!punch || core.size_of(&i) > 0) {
                 core.inline_to_page(&i)?;
                 let size = core.size_of(&i);
                 core.touch_delayed(&i, size, now);
@@ -946,8 +960,16 @@ impl Volume {
         while at < hi {
             at = self.change(|core, now| {
                 let mut i = core.iget(ino)?;
+                if i.format() == Format::Inline && i.d.size.get() > 0 {
+                    // Truncated and written meanwhile: it is another file now.
+                    return Ok(hi);
+                }
+                let step = hi.min(at + (1 << 20));
+                let holes = core.holes(&i, at, step)?;
+                core.need_space(holes)?;
+                core.need_runs(8)?;
                 core.begin()?;
-                let at = core.allocate_unwritten(&mut i, at, hi)?;
+                let at = core.allocate_unwritten(&mut i, at, step)?;
                 core.iput(&i)?;
                 core.commit(now);
                 Ok(at)
@@ -983,6 +1005,7 @@ impl Volume {
                 if i.format() == Format::Inline {
                     return Ok(first);
                 }
+                core.need_runs(3)?;
                 core.begin()?;
                 core.cache.drop_pages(ino.0, lo / ps, hi / ps);
                 core.data_seq += 1;

@@ -382,6 +382,14 @@ impl Core {
         Ok(())
     }
 
+    /// Fails once a write has failed: nothing that depends on an order may be written after it.
+    pub fn check_ordered(&self) -> Result<()> {
+        match &self.failed {
+            Some(why) => Err(Error::Io(std::io::Error::other(why.clone()))),
+            None => Ok(()),
+        }
+    }
+
     /// Turns the volume read-only for good: a write that others depend on has failed, or a
     /// transaction met damage half-way.
     pub fn fail(&mut self, why: &Error) {
@@ -627,7 +635,9 @@ impl Volume {
         self.flush_log(&mut io)?;
         self.checkpoint(&mut io, true)?;
         let (mut sb, damaged) = {
-            let core = self.core.lock();
+            let mut core = self.core.lock();
+            // Whoever waits for the commit lock must not write to a volume that is marked clean.
+            core.gone = true;
             (core.current_super(), core.damage_met)
         };
         sb.clean = u32::from(!damaged).into();

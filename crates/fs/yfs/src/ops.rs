@@ -170,6 +170,9 @@ impl Core {
         if to <= i.d.size.get() && self.cache.dirty_pages(i.ino.0, 0).next().is_none() {
             self.undelay(i.ino);
         }
+        if self.cache.dirty_pages(i.ino.0, 0).next().is_some() {
+            self.delay(i, now);
+        }
         if let Some(d) = self.delayed.get_mut(&i.ino.0) {
             (d.size, d.mtime, d.ctime) = (to, now, now);
         }

@@ -80,10 +80,11 @@ fn records<'a>(area: &'a [u8], tail: Lsn, mut prev: Lsn, fsid: u64, out: &mut Re
     let mut at = tail;
     out.cycle = tail.cycle();
     loop {
-        let wrapped = Lsn::new(at.cycle().saturating_add(1), LOG_FIRST);
-        let Some((lsn, body, sectors)) =
-            record_at(area, at, prev, fsid).or_else(|| record_at(area, wrapped, prev, fsid))
-        else {
+        let wrapped = at.cycle().checked_add(1).map(|c| Lsn::new(c, LOG_FIRST));
+        let next = record_at(area, at, prev, fsid)
+            .or_else(|| wrapped.and_then(|w| record_at(area, w, prev, fsid)))
+            .filter(|_| found.len() <= area.len() / SECTOR as usize);
+        let Some((lsn, body, sectors)) = next else {
             return found;
         };
         found.push((lsn, body));
