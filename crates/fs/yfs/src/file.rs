@@ -904,17 +904,9 @@ impl Volume {
                 return Err(if i.is_dir() { Errno::EISDIR } else { Errno::ENODEV }.into());
             }
             if !punch {
-                let frags = end.div_ceil(core.geom.frag_size()) - offset / core.geom.frag_size();
-                let mut have = 0;
-                if !zero {
-                    let lo = offset / core.geom.frag_size();
-                    let mut at = lo;
-                    while let Some(e) = core.extent_at(&i, at)?.filter(|e| e.at < lo + frags) {
-                        have += u64::from(clip(e, lo, lo + frags).len);
-                        at = e.end();
-                    }
-                }
-                core.need_space(frags.saturating_sub(have) + u64::from(4 * core.geom.block_frags()))?;
+                let (lo, hi) = (offset / core.geom.frag_size(), end.div_ceil(core.geom.frag_size()));
+                let frags = if zero { hi - lo } else { core.holes(&i, lo, hi)? };
+                core.need_space(frags + u64::from(4 * core.geom.block_frags()))?;
                 core.need_runs(8)?;
             }
             if i.format() == Format::Inline && (!punch || core.size_of(&i) > 0) {
