@@ -699,10 +699,12 @@ impl Core {
             pieces.push((addr * SECTOR + lo as u64, d.kind, Buf::slice(bytes, lo, hi - lo)));
             names.push((addr, d.first));
         }
+        self.meta_seq += 1;
         (pieces, names)
     }
 
     fn end_metadata(&mut self, names: &[(u64, Rec)], ok: bool) {
+        self.meta_seq += 1;
         for &(addr, first) in names {
             let name = Name::Block(addr);
             self.cache.end_write(name, ok);
@@ -807,7 +809,8 @@ impl Volume {
             let todo: Vec<Extent> = {
                 let core = self.core.lock();
                 let durable = core.log.durable;
-                core.marked.iter().take_while(|m| m.0 <= durable).take(DAEMON_BATCH).map(|m| m.1).collect()
+                let most = if all { DAEMON_ALL } else { DAEMON_BATCH };
+                core.marked.iter().take_while(|m| m.0 <= durable).take(most).map(|m| m.1).collect()
             };
             if todo.is_empty() {
                 return Ok(());
@@ -815,26 +818,35 @@ impl Volume {
             // Who mapped one of these before it was freed reads it to the end first.
             drop(self.gate.write());
             self.discard(&todo);
-            let count = todo.len();
-            let r = self.core.lock().bitmap_daemon(&self.gate, self.clock.now(), count);
-            match r {
-                Ok(_) => {}
-                Err(e) if e.errno() == Errno::EAGAIN => {
-                    self.core.lock().want = None;
-                    self.flush_log(io)?;
-                    self.checkpoint(io, true)?;
-                }
-                Err(e) => {
-                    let mut core = self.core.lock();
-                    core.fail(&e);
-                    core.tx = Tx::default();
-                    core.blocking = false;
-                    return Err(e);
+            let mut left = todo.len();
+            while left > 0 {
+                let freed = self.free_marked(io, left)?;
+                left = left.saturating_sub(freed);
+                if !all {
+                    return Ok(());
                 }
             }
-            if !all {
-                return Ok(());
+        }
+    }
+
+    /// One transaction of the bitmap daemon; 0 if it first had to make room in the log.
+    fn free_marked(&self, io: &mut crate::mount::Io, count: usize) -> Result<usize> {
+        let mut core = self.core.lock();
+        match core.bitmap_daemon(&self.gate, self.clock.now(), count) {
+            Err(e) if e.errno() == Errno::EAGAIN => {
+                core.want = None;
+                drop(core);
+                self.flush_log(io)?;
+                self.checkpoint(io, true)?;
+                Ok(0)
             }
+            Err(e) => {
+                core.fail(&e);
+                core.tx = Tx::default();
+                core.blocking = false;
+                Err(e)
+            }
+            done => done,
         }
     }
 
@@ -937,4 +949,7 @@ impl Volume {
 
 /// Metadata goes in place at the latest after this time, so that recovery is short.
 const CHECKPOINT_MS: u64 = 30_000;
+/// Extents the bitmap daemon discards and frees at a time; more when all must go, so that pieces
+/// which lie side by side become one discard.
 const DAEMON_BATCH: usize = 1024;
+const DAEMON_ALL: usize = 1 << 16;

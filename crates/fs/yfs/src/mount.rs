@@ -96,6 +96,8 @@ pub(crate) struct Core {
     pub inactive: VecDeque<u64>,
     /// Counts the moments after which bytes read earlier may be out of date.
     pub data_seq: u64,
+    /// The same for metadata blocks: counts beginnings and ends of their writes in place.
+    pub meta_seq: u64,
     /// Misses are read at once, under the lock.
     pub blocking: bool,
     pub want: Option<Want>,
@@ -357,6 +359,7 @@ impl Core {
             orphans: FxHashMap::default(),
             inactive: VecDeque::new(),
             data_seq: 0,
+            meta_seq: 0,
             blocking: false,
             want: None,
             failed: None,
@@ -581,13 +584,29 @@ impl Volume {
         })
     }
 
+    /// Reads a metadata buffer into the cache without the lock. What was read while others of its
+    /// kind were written in place may be torn or out of date, and is read again; in the end with
+    /// the commit lock held, which nobody writes without.
     fn fill_buffer(&self, addr: Daddr, len: usize, what: What) -> Result<()> {
-        let geom = self.core.lock().geom;
-        let bytes = read_buffer(&*self.dev, &geom, addr, len, what)?;
-        self.counters.metadata_reads.fetch_add(1, Relaxed);
-        let mut core = self.core.lock();
-        core.note_damage(addr, what, &bytes);
-        core.cache.insert(Name::Block(addr.0), Arc::new(bytes));
+        for attempt in 0.. {
+            let order = (attempt >= 3).then(|| self.io.lock());
+            let (geom, seq) = {
+                let core = self.core.lock();
+                (core.geom, core.meta_seq)
+            };
+            let bytes = read_buffer(&*self.dev, &geom, addr, len, what);
+            self.counters.metadata_reads.fetch_add(1, Relaxed);
+            let mut core = self.core.lock();
+            if core.meta_seq != seq && order.is_none() {
+                continue;
+            }
+            if !core.cache.contains(Name::Block(addr.0)) {
+                let bytes = bytes?;
+                core.note_damage(addr, what, &bytes);
+                core.cache.insert(Name::Block(addr.0), Arc::new(bytes));
+            }
+            return Ok(());
+        }
         Ok(())
     }
 

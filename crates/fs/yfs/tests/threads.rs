@@ -50,3 +50,55 @@ fn readers_beside_deletes_and_the_daemon() {
     let options = CheckOptions { repair: Repair::No, force: true };
     assert_eq!(Yfs.check(Devices::single(dev), &options, &mut |_, _, _| {}).unwrap().issues, []);
 }
+
+/// Metadata blocks are read without the lock while others of them are written in place: nobody
+/// may keep a torn or an old one.
+#[test]
+fn lookups_beside_changes_in_a_cache_that_holds_nothing() {
+    let dev = MemDevice::new(64 << 20);
+    let options = FormatOptions { uuid: [3; 16], options: Options::parse("logsize=1M"), ..Default::default() };
+    Yfs.format(Devices::single(dev.clone()), &options).unwrap();
+    let options = MountOptions { options: Options::parse("cache=1M"), ..Default::default() };
+    let fs = Yfs.mount(Devices::single(dev.clone()), &options, Arc::new(SystemClock)).unwrap();
+    let cx = Cx::default();
+    let name = |n: usize| format!("{n:0>60}").into_bytes();
+    let dirs: Vec<Ino> =
+        (0..8).map(|d| fs.mkdir(&cx, fs.root(), format!("d{d}").as_bytes(), 0o755).unwrap().ino).collect();
+    for n in 0..6000 {
+        let e = fs.mknod(&cx, dirs[n % 8], &name(n), mode::IFREG | 0o644, 0).unwrap();
+        fs.forget(e.ino, 1);
+    }
+    fs.syncfs().unwrap();
+    std::thread::scope(|s| {
+        for t in 0..2usize {
+            let (fs, dirs) = (&fs, &dirs);
+            s.spawn(move || {
+                for k in 0..20_000 {
+                    let n = (k * 7919 + t * 13) % 6000;
+                    let e = fs.lookup(dirs[n % 8], &name(n)).unwrap();
+                    assert_eq!(e.nlink, 1);
+                    fs.forget(e.ino, 1);
+                }
+            });
+        }
+        s.spawn(|| {
+            for n in 6000..10_000 {
+                let e = fs.mknod(&cx, dirs[n % 8], &name(n), mode::IFREG | 0o644, 0).unwrap();
+                fs.forget(e.ino, 1);
+                fs.setattr(e.ino, &SetAttr { mode: Some(0o600), ..Default::default() }).unwrap();
+                if n % 3 > 0 {
+                    fs.unlink(dirs[n % 8], &name(n)).unwrap();
+                }
+            }
+        });
+        s.spawn(|| {
+            for _ in 0..400 {
+                fs.background(SystemClock.now().plus_ms(60_000));
+            }
+        });
+    });
+    assert_eq!(fs.failure(), None);
+    fs.unmount().unwrap();
+    let options = CheckOptions { repair: Repair::No, force: true };
+    assert_eq!(Yfs.check(Devices::single(dev), &options, &mut |_, _, _| {}).unwrap().issues, []);
+}

@@ -1,0 +1,152 @@
+//! One test for each defect that reviews and trials have found, smallest known case.
+
+use arbor_base::device::{Device, FaultDevice, FaultOp, FaultTimes, MemDevice};
+use arbor_base::vfs::*;
+use arbor_yfs::Yfs;
+use std::sync::Arc;
+
+fn fresh(size: u64, format: &str) -> MemDevice {
+    let dev = MemDevice::new(size);
+    let options = FormatOptions { uuid: [9; 16], options: Options::parse(format), ..Default::default() };
+    Yfs.format(Devices::single(dev.clone()), &options).unwrap();
+    dev
+}
+
+fn mount_with(dev: impl Device + 'static, options: &str) -> Arc<dyn FileSystem> {
+    let options = MountOptions { options: Options::parse(options), ..Default::default() };
+    Yfs.mount(Devices::single(dev), &options, Arc::new(SystemClock)).unwrap()
+}
+
+fn make(fs: &dyn FileSystem, name: &str) -> Ino {
+    fs.mknod(&Cx::default(), fs.root(), name.as_bytes(), mode::IFREG | 0o644, 0).unwrap().ino
+}
+
+fn read_all(fs: &dyn FileSystem, ino: Ino) -> Vec<u8> {
+    let mut buf = vec![0xaa; fs.getattr(ino).unwrap().size as usize + 1];
+    let n = fs.read(ino, 0, &mut buf).unwrap();
+    buf.truncate(n);
+    buf
+}
+
+fn clean(dev: MemDevice) {
+    let options = CheckOptions { repair: Repair::No, force: true };
+    assert_eq!(Yfs.check(Devices::single(dev), &options, &mut |_, _, _| {}).unwrap().issues, []);
+}
+
+/// The "marked free" items of one large file take more log than there is.
+#[test]
+fn marks_that_outgrow_the_log() {
+    let dev = fresh(256 << 20, "logsize=1M");
+    let fs = mount_with(dev.clone(), "");
+    let free = fs.statfs().unwrap().bfree;
+    let (a, b) = (make(&*fs, "a"), make(&*fs, "b"));
+    for n in 0..20_000u64 {
+        for ino in [a, b] {
+            fs.write(ino, n * 8192, &[n as u8; 1024]).unwrap();
+        }
+    }
+    fs.syncfs().unwrap();
+    for name in [b"a", b"b"] {
+        fs.unlink(fs.root(), name).unwrap();
+    }
+    fs.forget(a, 1);
+    fs.forget(b, 1);
+    while fs.background(SystemClock.now().plus_ms(10_000)) < SystemClock.now() {}
+    fs.syncfs().unwrap();
+    assert_eq!(fs.failure(), None);
+    assert!(fs.statfs().unwrap().bfree + 200 > free);
+    fs.unmount().unwrap();
+    clean(dev);
+}
+
+/// Both edges of an overwrite must be in the cache at once, also when it has room for neither.
+#[test]
+fn unaligned_overwrites_in_the_smallest_cache() {
+    let dev = fresh(64 << 20, "");
+    let fs = mount_with(dev.clone(), "cache=1M");
+    let mut want: Vec<u8> = (0..4_000_000u32).map(|n| (n / 7) as u8).collect();
+    let ino = make(&*fs, "f");
+    for (n, piece) in want.chunks(1 << 20).enumerate() {
+        fs.write(ino, (n << 20) as u64, piece).unwrap();
+    }
+    fs.fsync(ino, false).unwrap();
+    for n in 0..60usize {
+        let (at, len) = (n * 61_007 % 2_900_000, 4097 + n * 16_411 % 1_000_000);
+        let piece = vec![n as u8 ^ 0x5a; len];
+        let done = fs.write(ino, at as u64, &piece).unwrap();
+        want[at..at + done].copy_from_slice(&piece[..done]);
+    }
+    assert_eq!(read_all(&*fs, ino), want);
+    fs.unmount().unwrap();
+    let fs = mount_with(dev.clone(), "cache=1M");
+    let ino = fs.lookup(fs.root(), b"f").unwrap().ino;
+    assert_eq!(read_all(&*fs, ino), want);
+    fs.unmount().unwrap();
+    clean(dev);
+}
+
+/// Preallocation goes in steps; between them another thread truncates and writes inline again.
+#[test]
+fn preallocation_beside_truncation() {
+    let dev = fresh(64 << 20, "");
+    let fs = mount_with(dev.clone(), "");
+    let ino = make(&*fs, "f");
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            for _ in 0..200 {
+                let r = fs.fallocate(ino, FallocMode::empty(), 0, 8 << 20);
+                assert!(r.is_ok() || r.is_err_and(|e| e.errno() == Errno::ENOSPC));
+            }
+        });
+        s.spawn(|| {
+            for n in 0..200u8 {
+                fs.setattr(ino, &SetAttr { size: Some(0), ..Default::default() }).unwrap();
+                fs.write(ino, 0, &[n; 50]).unwrap();
+                fs.fsync(ino, false).unwrap();
+            }
+        });
+    });
+    assert_eq!(fs.failure(), None);
+    assert!(read_all(&*fs, ino).iter().skip(50).all(|b| *b == 0));
+    fs.unmount().unwrap();
+    clean(dev);
+}
+
+/// A file that is still only in the cache, small enough to go inline, and punched.
+#[test]
+fn a_punch_into_delayed_inline_data() {
+    let dev = fresh(64 << 20, "");
+    let fs = mount_with(dev.clone(), "");
+    let punch = FallocMode::PUNCH_HOLE | FallocMode::KEEP_SIZE;
+    for (n, (at, len)) in [(0, 100), (20, 30), (50, 4096), (0, 4096)].into_iter().enumerate() {
+        let ino = make(&*fs, &format!("f{n}"));
+        fs.write(ino, 0, &[7; 100]).unwrap();
+        fs.fallocate(ino, punch, at, len).unwrap();
+        let want: Vec<u8> = (0..100).map(|b| if b >= at && b < at + len { 0 } else { 7 }).collect();
+        assert_eq!(read_all(&*fs, ino), want);
+    }
+    fs.unmount().unwrap();
+    clean(dev);
+}
+
+/// After a lost write of data no record that makes it reachable may follow, whoever asks.
+#[test]
+fn nothing_is_ordered_behind_a_lost_write() {
+    let dev = fresh(16 << 20, "");
+    let faulty = FaultDevice::new(dev.clone());
+    let fs = mount_with(faulty.clone(), "");
+    let ino = make(&*fs, "f");
+    fs.fsync(ino, false).unwrap();
+    fs.write(ino, 0, &[1; 10_000]).unwrap();
+    faulty.fail(FaultOp::Write, faulty.count(FaultOp::Write) + 1, FaultTimes::Once);
+    for _ in 0..3 {
+        assert_eq!(fs.fsync(ino, false).unwrap_err().errno(), Errno::EIO);
+        assert!(fs.syncfs().is_err());
+    }
+    assert!(fs.unmount().is_err());
+    let fs = mount_with(dev.clone(), "");
+    let ino = fs.lookup(fs.root(), b"f").unwrap().ino;
+    assert_eq!(fs.getattr(ino).unwrap().size, 0);
+    fs.unmount().unwrap();
+    clean(dev);
+}
