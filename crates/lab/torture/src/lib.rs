@@ -26,3 +26,4 @@ pub mod oracle;
 pub mod rng;
 pub mod run;
 pub mod shrink;
+pub mod tally;

@@ -1,0 +1,36 @@
+//! What a torture run counts, and how it is watched.
+
+/// Counts of a run; runs of several parts are added up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Sequences of operations carried out.
+    pub sequences: u64,
+    /// Disks that a power cut could leave, built and recovered.
+    pub crash_states: u64,
+    /// Those among them that differ in a byte, or in what was promised.
+    pub distinct_states: u64,
+    /// Faults of the device that were met.
+    pub faults: u64,
+    /// Mutated images that were mounted, walked and checked.
+    pub mutants: u64,
+    /// Interleavings of threads.
+    pub schedules: u64,
+    /// A text for each failure, with the line that repeats it.
+    pub failures: Vec<String>,
+}
+
+impl Tally {
+    /// Adds the counts of another run.
+    pub fn add(&mut self, other: Tally) {
+        self.sequences += other.sequences;
+        self.crash_states += other.crash_states;
+        self.distinct_states += other.distinct_states;
+        self.faults += other.faults;
+        self.mutants += other.mutants;
+        self.schedules += other.schedules;
+        self.failures.extend(other.failures);
+    }
+}
+
+/// Is told the counts again and again, and says whether to go on.
+pub type Watch<'a> = &'a mut dyn FnMut(&Tally) -> bool;
