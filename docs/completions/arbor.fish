@@ -61,11 +61,12 @@ complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s f -l force -d 'Go o
 complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s q -l quiet -d 'Print nothing but errors'
 complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s n -l dry-run -d 'Say what would be done, and do nothing'
 complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c arbor -n "__fish_arbor_using_subcommand mount" -l new -d 'Make a file system of this size first, if the image does not exist yet' -r
+complete -c arbor -n "__fish_arbor_using_subcommand mount" -l new -d 'Make the image first, with a file system of this size; it must not exist yet' -r
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -s t -l type -d 'Kind of file system; by default what the image holds' -r
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -l ready-fd -d 'Tell on this file descriptor that the mount works (used between two processes of arbor)' -r
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -s f -l foreground -d 'Stay in the foreground'
+complete -c arbor -n "__fish_arbor_using_subcommand mount" -s q -l quiet -d 'Do not say what was mounted where'
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c arbor -n "__fish_arbor_using_subcommand umount" -s h -l help -d 'Print help'
 complete -c arbor -n "__fish_arbor_using_subcommand sync" -s h -l help -d 'Print help'

@@ -1,14 +1,17 @@
-//! Work on the repository itself: `cargo xtask docs [--check]`, `cargo xtask show N`.
+//! Work on the repository itself: `cargo xtask docs [--check]`, `cargo xtask show N`,
+//! `cargo xtask bench --mounted`.
 //!
 //! | module | what it makes |
 //! |---|---|
 //! | `layout` | tables of the structures, enumerations and constants of a `format.rs` |
 //! | `pages` | the marked regions of the documents, from `layout` and from the option lists |
 //! | `show` | demonstrations on real mounts |
+//! | `bench` | mounts compared with those of other file systems |
 //!
 //! Man pages and completions come from `arbor_cli::docs`.
 #![forbid(unsafe_code)]
 
+mod bench;
 mod layout;
 mod pages;
 mod show;
@@ -27,7 +30,11 @@ fn main() -> Result<()> {
             stale => bail!("not up to date, run `cargo xtask docs`: {stale:?}"),
         },
         ["show", words @ ..] => show::run(words.iter().copied()),
-        _ => bail!("usage: cargo xtask docs [--check], cargo xtask show N (--help tells more)"),
+        ["bench", words @ ..] => bench::run(words.iter().copied()),
+        ["bench-part", words @ ..] => bench::part(words),
+        _ => bail!(
+            "usage: cargo xtask docs [--check], cargo xtask show N, cargo xtask bench --mounted (--help tells more)"
+        ),
     }
 }
 

@@ -7,6 +7,7 @@
 //! | `names` | 4: a directory of a million names |
 //! | `sparse` | 5: a volume of 1 TiB in a small file |
 //! | `suites` | 6: pjdfstest and fsx |
+//! | `crate::bench` | 7: small files, compared with ext4 and with what FUSE itself costs |
 //! | `kit` | volumes and mounts that go away whatever happens, the interrupt, random numbers |
 //! | `tree` | archives extracted, trees compared |
 //!
@@ -15,11 +16,11 @@
 
 mod copy;
 mod crash;
-mod kit;
+pub(crate) mod kit;
 mod names;
 mod sparse;
 mod suites;
-mod tree;
+pub(crate) mod tree;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
@@ -35,10 +36,11 @@ use std::time::Instant;
 /// 4: a directory of a million names.
 /// 5: a volume of 1 TiB in a small file.
 /// 6: pjdfstest and fsx.
+/// 7: small files, compared with ext4.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask show", bin_name = "cargo xtask show", verbatim_doc_comment)]
 struct Args {
-    /// 2 to 6, or "all".
+    /// 2 to 7, or "all".
     #[arg(value_parser = which)]
     which: Which,
     /// A small scale: minutes become seconds, and 2 and 3 need no tarball.
@@ -73,6 +75,12 @@ struct Args {
     /// below the user's cache directory if they are not there.
     #[arg(long, value_name = "DIR")]
     tools: Option<PathBuf>,
+    /// 7: a FUSE server that keeps all in memory, to compare with; see `cargo xtask bench --help`.
+    #[arg(long, value_name = "PROGRAM")]
+    floor: Option<PathBuf>,
+    /// 7: write a page with tables and charts.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +90,7 @@ enum Which {
 }
 
 const FIRST: u32 = 2;
-const LAST: u32 = 6;
+const LAST: u32 = 7;
 
 fn which(text: &str) -> Result<Which, String> {
     if text == "all" {
@@ -128,8 +136,13 @@ pub(crate) fn run<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<()> {
 }
 
 fn show(number: u32, args: &Args, arbor: &std::path::Path) -> Result<()> {
+    if number == 7 {
+        println!("show 7: small files, compared with ext4");
+        let paths = [("--dir", &args.dir), ("--floor", &args.floor), ("--report", &args.report)];
+        return crate::bench::show(arbor, args.quick, &paths.map(|(option, path)| (option, path.as_deref())));
+    }
     let seed = args.seed.unwrap_or_else(kit::drawn_seed);
-    let kit = Kit::new(number, arbor, args.dir.as_deref(), args.keep)?;
+    let kit = Kit::new(&format!("show-{number}"), arbor, args.dir.as_deref(), args.keep)?;
     match number {
         2 => copy::run(&kit, args.quick, args.tar.as_deref()),
         3 => {
@@ -147,7 +160,7 @@ fn show(number: u32, args: &Args, arbor: &std::path::Path) -> Result<()> {
 }
 
 /// Builds `arbor` and returns where it lies.
-fn build() -> Result<PathBuf> {
+pub(crate) fn build() -> Result<PathBuf> {
     println!("building arbor for release");
     let out = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
         .args(["build", "--release", "--package", "arbor-cli", "--bin", "arbor"])
@@ -174,6 +187,6 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Args::command().debug_assert();
-        assert!(which("1").is_err() && which("7").is_err() && which("all").is_ok());
+        assert!(which("1").is_err() && which("8").is_err() && which("all").is_ok());
     }
 }

@@ -39,15 +39,16 @@ pub(crate) struct Kit {
 }
 
 impl Kit {
-    pub(crate) fn new(show: u32, arbor: &Path, below: Option<&Path>, keep: bool) -> Result<Kit> {
+    /// The work directory gets the name `what` with more behind it.
+    pub(crate) fn new(what: &str, arbor: &Path, below: Option<&Path>, keep: bool) -> Result<Kit> {
         let below = below.map_or_else(std::env::temp_dir, Path::to_path_buf);
         let below = below.canonicalize().with_context(|| below.display().to_string())?;
-        let mut work = tempfile::Builder::new().prefix(&format!("arbor-show-{show}-")).tempdir_in(&below)?;
+        let mut work = tempfile::Builder::new().prefix(&format!("arbor-{what}-")).tempdir_in(&below)?;
         // The users of pjdfstest have to get through it.
         fs::set_permissions(work.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
         if keep {
             work.disable_cleanup(true);
-            println!("show {show}: {} stays", work.path().display());
+            println!("{what}: {} stays", work.path().display());
         }
         Ok(Kit { arbor: arbor.to_path_buf(), work })
     }
@@ -97,6 +98,12 @@ impl Kit {
         Ok(took)
     }
 
+    /// What `arbor` prints, if it succeeds.
+    pub(crate) fn output<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Option<String> {
+        let out = Command::new(&self.arbor).args(args).stdin(Stdio::null()).output().ok()?;
+        out.status.success().then(|| String::from_utf8_lossy(&out.stdout).into_owned())
+    }
+
     /// Makes a volume in a new image.
     pub(crate) fn mkfs(&self, name: &str, size: &str) -> Result<(PathBuf, Duration)> {
         let image = self.path(name);
@@ -106,13 +113,21 @@ impl Kit {
 
     /// Mounts `image` on the directory `name`, where a dead mount may lie.
     pub(crate) fn mount(&self, image: &Path, name: &str) -> Result<Mount<'_>> {
+        self.mount_with(image, name, None)
+    }
+
+    pub(crate) fn mount_with(&self, image: &Path, name: &str, options: Option<&str>) -> Result<Mount<'_>> {
         let dir = self.path(name);
-        let mut mount = Mount { kit: self, dir, server: None, took: Duration::ZERO };
-        mount.took = self.arbor(["mount".as_ref(), image.as_os_str(), mount.dir.as_os_str()])?;
-        let record = arbor_fuse::mounts().into_iter().find(|r| r.mountpoint == mount.dir);
-        let pid = record.and_then(|r| Pid::from_raw(r.pid as i32)).context("no record of the mount")?;
-        mount.server = Some(rustix::process::pidfd_open(pid, PidfdFlags::empty())?);
-        Ok(mount)
+        let mut args = vec!["mount".as_ref(), image.as_os_str(), dir.as_os_str()];
+        args.extend(options.into_iter().flat_map(|o| ["-o".as_ref(), OsStr::new(o)]));
+        let took = self.arbor(args)?;
+        let record = arbor_fuse::mounts().into_iter().find(|r| r.mountpoint == dir);
+        let Some(pid) = record.and_then(|r| Pid::from_raw(r.pid as i32)) else {
+            self.arbor(["umount".as_ref(), dir.as_os_str()])?;
+            bail!("no record of the mount; is arbor of another version than xtask?");
+        };
+        let server = Some(rustix::process::pidfd_open(pid, PidfdFlags::empty())?);
+        Ok(Mount { kit: self, dir, pid, server, took })
     }
 
     /// `arbor fsck -n -f`, which must find nothing.
@@ -125,6 +140,7 @@ impl Kit {
 pub(crate) struct Mount<'a> {
     kit: &'a Kit,
     dir: PathBuf,
+    pid: Pid,
     /// The process that serves it.
     server: Option<OwnedFd>,
     /// How long the mount command took.
@@ -134,6 +150,11 @@ pub(crate) struct Mount<'a> {
 impl<'a> Mount<'a> {
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    /// The process that serves it.
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid
     }
 
     /// Takes it off; the server has ended on return.
@@ -173,9 +194,7 @@ impl<'a> Mount<'a> {
 
     fn wait_for_end(&self, limit: Duration) -> Result<()> {
         let Some(server) = &self.server else { return Ok(()) };
-        let mut fds = [PollFd::new(server, PollFlags::IN)];
-        let ready = rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, Some(&limit.try_into().unwrap())))?;
-        ensure!(ready > 0, "the server of {} does not end", self.dir.display());
+        ensure!(has_ended(server, limit)?, "the server of {} does not end", self.dir.display());
         Ok(())
     }
 }
@@ -192,6 +211,19 @@ impl Drop for Mount<'_> {
         let _ = rustix::process::pidfd_send_signal(server, Signal::KILL);
         let _ = self.wait_for_end(Duration::from_secs(5));
     }
+}
+
+/// Whether a process ends within `limit`.
+pub(crate) fn has_ended(process: &OwnedFd, limit: Duration) -> Result<bool> {
+    let mut fds = [PollFd::new(process, PollFlags::IN)];
+    let ready = rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, Some(&limit.try_into().unwrap())))?;
+    Ok(ready > 0)
+}
+
+/// Where a program lies on the search path.
+pub(crate) fn in_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|p| p.is_file())
 }
 
 /// A child that does not outlive the value.

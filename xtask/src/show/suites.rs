@@ -1,6 +1,6 @@
 //! Show 6: the POSIX test suite pjdfstest, and fsx, from crates.io.
 
-use super::kit::{self, Kit};
+use super::kit::{self, Kit, in_path};
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeMap;
 use std::fs;
@@ -104,11 +104,6 @@ fn find_tools(asked: Option<&Path>) -> Result<Tools> {
         .context("cargo")?;
     ensure!(status.success(), "cargo install failed");
     inside(&root.join("bin")).context("cargo install made no pjdfstest or fsx")
-}
-
-fn in_path(name: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|dir| dir.join(name)).find(|p| p.is_file())
 }
 
 /// Two users with their groups: those that pjdfstest's manual names if they are there.

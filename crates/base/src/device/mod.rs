@@ -25,7 +25,7 @@ mod record;
 mod tests;
 mod view;
 
-pub use fault::{FaultDevice, FaultOp, FaultTimes};
+pub use fault::{Fault, FaultDevice, FaultOp, FaultTimes};
 pub use file::{FileDevice, FileOptions, OpenMode};
 pub use mem::MemDevice;
 pub use record::{CrashChoice, Event, Fate, RecordingDevice};

@@ -6,6 +6,7 @@
 
 use super::{Completion, Device, Geometry, Kind, MemDevice, Op, Request, SECTOR, Ticket};
 use parking_lot::{Mutex, RwLock};
+use rustc_hash::FxHashMap;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -49,11 +50,17 @@ pub enum Fate {
     Kept,
     /// It is not there.
     Dropped,
-    /// Some of its sectors are there, chosen by this seed.
+    /// Some of its sectors are there, chosen by this seed. In the log, which is made for it, a
+    /// sector may also hold nonsense.
     Torn(u64),
 }
 
 impl Fate {
+    /// Whether nonsense stands in sector number `sector` of a write of this kind.
+    fn garbles(self, kind: Kind, sector: u64) -> bool {
+        matches!(self, Fate::Torn(seed) if kind == Kind::Log && mix(seed ^ mix(!sector)).is_multiple_of(8))
+    }
+
     /// Whether sector number `sector` of the request is there.
     pub fn keeps(self, sector: u64) -> bool {
         match self {
@@ -122,6 +129,9 @@ fn seeded(seed: u64, n: usize) -> Vec<Fate> {
         .collect()
 }
 
+/// What a torn sector of the log may hold.
+const NONSENSE: [u8; SECTOR] = [0xa5; SECTOR];
+
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The output function of splitmix64.
@@ -168,12 +178,65 @@ impl Log {
 struct Durable {
     events: usize,
     disk: MemDevice,
+    print: Print,
+}
+
+/// A number for the content of a disk that is kept up to date write by write: the sum over the
+/// sectors that were written. Discards are mixed in by their order, since their sectors are not
+/// looked at, so equal prints mean equal disks but some equal disks have unequal prints.
+#[derive(Clone, Default)]
+struct Print {
+    sectors: FxHashMap<u64, u64>,
+    sum: u64,
+}
+
+impl Print {
+    fn set(&mut self, sector: u64, print: u64, base: &MemDevice) {
+        let old = *self.sectors.entry(sector).or_insert_with(|| {
+            let mut bytes = [0; SECTOR];
+            // Past the end of the base there is nothing that could differ.
+            let _ = base.read_at(Kind::Other, sector * SECTOR as u64, &mut bytes);
+            sector_print(sector, &bytes)
+        });
+        self.sectors.insert(sector, print);
+        self.sum = self.sum.wrapping_sub(old).wrapping_add(print);
+    }
+
+    fn apply(&mut self, event: &Event, fate: Fate, base: &MemDevice) {
+        match event {
+            Event::Write { offset, data, kind } => {
+                let first = offset / SECTOR as u64;
+                for (i, bytes) in (0..).zip(data.chunks(SECTOR)) {
+                    if fate.garbles(*kind, i) {
+                        self.set(first + i, sector_print(first + i, &NONSENSE), base);
+                    } else if fate.keeps(i) {
+                        self.set(first + i, sector_print(first + i, bytes), base);
+                    }
+                }
+            }
+            Event::Discard { offset, len } if fate != Fate::Dropped => {
+                let torn = if let Fate::Torn(seed) = fate { seed } else { 0 };
+                self.sum = mix(self.sum ^ mix(offset ^ mix(len ^ mix(torn))));
+            }
+            Event::SetSize(size) => self.sum = mix(self.sum ^ mix(size ^ GOLDEN)),
+            Event::Discard { .. } | Event::Flush => {}
+        }
+    }
+}
+
+fn sector_print(sector: u64, bytes: &[u8]) -> u64 {
+    let mut print = mix(sector ^ GOLDEN);
+    for word in bytes.chunks_exact(8) {
+        let word = word.try_into().map_or(0, u64::from_le_bytes);
+        print = (print ^ word).wrapping_mul(GOLDEN).rotate_left(29);
+    }
+    mix(print)
 }
 
 impl RecordingDevice {
     /// Starts to record on `base`, whose content counts as durable.
     pub fn new(base: MemDevice) -> RecordingDevice {
-        let durable = Mutex::new(Durable { events: 0, disk: base.snapshot() });
+        let durable = Mutex::new(Durable { events: 0, disk: base.snapshot(), print: Print::default() });
         let (base, live) = (base.snapshot(), base);
         RecordingDevice { shared: Arc::new(Shared { live, base, log: RwLock::default(), durable }) }
     }
@@ -230,16 +293,39 @@ impl RecordingDevice {
         disk
     }
 
+    /// A number for the content of [`RecordingDevice::crash_state`], without building it. Equal
+    /// numbers mean equal disks of this recorder, or of another one on an equal base, as far as 64
+    /// bits tell them apart.
+    pub fn print(&self, at: usize, choice: &CrashChoice) -> u64 {
+        let log = self.shared.log.read();
+        let covered = log.durable_at(at);
+        let mut durable = self.shared.durable.lock();
+        self.advance(&mut durable, &log.events[..covered]);
+        let pending = &log.events[covered..at];
+        let mut fates = choice.fates(pending.iter().filter(|e| e.has_fate()).count()).into_iter();
+        let mut print = Print { sectors: FxHashMap::default(), sum: durable.print.sum };
+        for event in pending {
+            let fate = if event.has_fate() { fates.next().unwrap_or(Fate::Dropped) } else { Fate::Kept };
+            print.apply(event, fate, &durable.disk);
+        }
+        print.sum
+    }
+
     fn durable_disk(&self, events: &[Event]) -> MemDevice {
         let mut durable = self.shared.durable.lock();
+        self.advance(&mut durable, events);
+        durable.disk.snapshot()
+    }
+
+    fn advance(&self, durable: &mut Durable, events: &[Event]) {
         if durable.events > events.len() {
-            *durable = Durable { events: 0, disk: self.shared.base.snapshot() };
+            *durable = Durable { events: 0, disk: self.shared.base.snapshot(), print: Print::default() };
         }
         for event in &events[durable.events..] {
+            durable.print.apply(event, Fate::Kept, &self.shared.base);
             apply(&durable.disk, event, Fate::Kept);
         }
         durable.events = events.len();
-        durable.disk.snapshot()
     }
 
     /// Carries out one request and logs it; the lock makes both happen in one order.
@@ -278,8 +364,11 @@ fn write_sectors(disk: &MemDevice, kind: Kind, offset: u64, data: &[u8], fate: F
         return disk.write_at(kind, offset, data);
     }
     for (i, sector) in data.chunks(SECTOR).enumerate() {
-        if fate.keeps(i as u64) {
-            disk.write_at(kind, offset + (i * SECTOR) as u64, sector)?;
+        let at = offset + (i * SECTOR) as u64;
+        if fate.garbles(kind, i as u64) {
+            disk.write_at(kind, at, &NONSENSE)?;
+        } else if fate.keeps(i as u64) {
+            disk.write_at(kind, at, sector)?;
         }
     }
     Ok(())

@@ -73,6 +73,17 @@ impl Options {
     }
 }
 
+/// As [`Options::parse`] reads it.
+impl fmt::Display for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, (key, value)) in self.0.iter().enumerate() {
+            let (comma, is) = (if i > 0 { "," } else { "" }, if value.is_empty() { "" } else { "=" });
+            write!(f, "{comma}{key}{is}{value}")?;
+        }
+        Ok(())
+    }
+}
+
 /// A number with an optional K, M, G or T (powers of 1024).
 pub fn parse_size(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -214,6 +225,49 @@ pub struct Region {
     pub name: String,
 }
 
+/// What the bytes of a field are, so that damage to it can be nasty rather than random.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// A little-endian number.
+    Number,
+    /// A little-endian number that says where something lies, in any unit.
+    Address,
+    /// Names, contents, masks.
+    Bytes,
+    /// A checksum.
+    Checksum,
+}
+
+/// A field of a [`Structure`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name; fields that are repeated in a structure share one.
+    pub name: &'static str,
+    /// Where it begins in the structure.
+    pub at: u32,
+    /// Its length in bytes.
+    pub len: u32,
+    /// What it holds.
+    pub meaning: Meaning,
+}
+
+/// A structure with a checksum of its own, and its fields; see [`Engine::anatomy`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Structure {
+    /// Byte offset on the main device.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len: usize,
+    /// Structures of one kind have the same fields.
+    pub kind: &'static str,
+    /// What tells it from the others of its kind, e.g. the number of an inode.
+    pub number: u64,
+    /// The numbers that an address field may name it by.
+    pub addresses: Vec<u64>,
+    /// Its fields.
+    pub fields: Vec<Field>,
+}
+
 /// Progress of long work: done, total and what is being done.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64, &str);
 
@@ -228,6 +282,12 @@ pub trait Engine: Send + Sync {
     /// Options of [`Engine::mount`].
     fn mount_options(&self) -> &'static [OptionSpec];
 
+    /// Options of format and mount under which everything happens often: the smallest log and
+    /// cache, the smallest and largest blocks. Tests go through all of them.
+    fn shapes(&self) -> &'static [(&'static str, &'static str)] {
+        &[("", "")]
+    }
+
     /// Roles of further devices that [`Devices::extra`] may hold.
     fn extra_devices(&self) -> &'static [&'static str] {
         &[]
@@ -236,6 +296,12 @@ pub trait Engine: Send + Sync {
     /// Whether the device holds a volume of this engine, and what its superblock says. Damage
     /// that leaves the magic intact is an error, a foreign device is `None`.
     fn probe(&self, device: &dyn Device) -> Result<Option<VolumeInfo>>;
+
+    /// Whether a volume of this engine seems to lie here although [`Engine::probe`] sees none:
+    /// its superblock is lost, something that replaces it is not. For the checker; may take long.
+    fn search(&self, _device: &dyn Device) -> Result<bool> {
+        Ok(false)
+    }
 
     /// Makes an empty volume that fills the main device. It is durable on return.
     fn format(&self, devices: Devices, options: &FormatOptions) -> Result<()>;
@@ -246,9 +312,26 @@ pub trait Engine: Send + Sync {
     /// Checks, and repairs if told to.
     fn check(&self, devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport>;
 
+    /// Checks one path and what it takes to get there, nothing else; repairs nothing.
+    fn check_path(&self, _devices: Devices, _path: &[u8]) -> Result<CheckReport> {
+        Err(Error::refused(format!("{} cannot check a single path", self.name())))
+    }
+
     /// Tells where each structure and each piece of each file lies, on an unmounted volume, in
     /// no particular order. What no region covers is free.
     fn describe(&self, devices: &Devices, f: &mut dyn FnMut(Region)) -> Result<()>;
+
+    /// Tells which structures lie on the main device of an unmounted volume and what their fields
+    /// are, for tests of damage; the default knows none.
+    fn anatomy(&self, _devices: &Devices, _f: &mut dyn FnMut(Structure)) -> Result<()> {
+        Ok(())
+    }
+
+    /// Makes the checksum of a structure right after its bytes were changed, whatever they are
+    /// now; for tests of damage.
+    fn reseal(&self, _device: &dyn Device, _structure: &Structure) -> Result<()> {
+        Ok(())
+    }
 
     /// A structure of an unmounted volume as JSON: `what` is the engine's path to it, e.g.
     /// `["superblock"]`, `["inode", "129"]`. An unknown path is an error that lists the known ones.

@@ -53,12 +53,28 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Volume(e) => e.fmt(f),
-            Failure::Host(e) => match e.raw_os_error() {
-                Some(_) => f.write_str(without_number(&e.to_string())),
+            Failure::Host(e) if e.raw_os_error().is_some() => f.write_str(without_number(&e.to_string())),
+            Failure::Host(e) => match errno_of(e.kind()).filter(|_| e.get_ref().is_none()) {
+                Some(errno) => f.write_str(errno.text()),
                 None => e.fmt(f),
             },
         }
     }
+}
+
+/// The errno value whose words say what a bare kind of error is.
+fn errno_of(kind: ErrorKind) -> Option<Errno> {
+    Some(match kind {
+        ErrorKind::NotFound => Errno::ENOENT,
+        ErrorKind::PermissionDenied => Errno::EACCES,
+        ErrorKind::AlreadyExists => Errno::EEXIST,
+        ErrorKind::NotADirectory => Errno::ENOTDIR,
+        ErrorKind::IsADirectory => Errno::EISDIR,
+        ErrorKind::InvalidInput => Errno::EINVAL,
+        ErrorKind::StorageFull => Errno::ENOSPC,
+        ErrorKind::Unsupported => Errno::EOPNOTSUPP,
+        _ => return None,
+    })
 }
 
 /// `No such file or directory (os error 2)` without the number.

@@ -71,9 +71,9 @@ pub use dir::{DirEntry, ReadDir, Walk, WalkEntry};
 pub use error::errno;
 pub use file::{File, OpenOptions};
 pub use meta::{FileTimes, Metadata};
-pub use registry::{detect, engine, engines, find};
+pub use registry::{detect, engine, engines, find, search};
 pub use transfer::{CopyOptions, CopyStats};
-pub use volume::{Volume, VolumeOptions};
+pub use volume::{EXTRA_LEN, Volume, VolumeOptions};
 
 pub use arbor_base::device;
 pub use arbor_base::vfs;

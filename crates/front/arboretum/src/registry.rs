@@ -28,6 +28,11 @@ pub fn detect(device: &dyn Device) -> io::Result<Option<(&'static dyn Engine, Vo
     }
 }
 
+/// The engine of which a volume seems to lie here although its superblock is lost.
+pub fn search(device: &dyn Device) -> Option<&'static dyn Engine> {
+    ENGINES.iter().copied().find(|engine| engine.search(device).is_ok_and(|found| found))
+}
+
 /// Like [`detect`], but hands back the engine of a damaged volume too, for checking and repair.
 pub fn find(device: &dyn Device) -> Option<(&'static dyn Engine, vfs::Result<VolumeInfo>)> {
     ENGINES.iter().find_map(|&engine| match engine.probe(device) {

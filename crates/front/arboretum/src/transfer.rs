@@ -14,6 +14,7 @@ use std::fs;
 use std::io::{self, Read, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What was copied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -132,9 +133,13 @@ impl Volume {
         options: &mut CopyOptions<'_>,
     ) -> io::Result<CopyStats> {
         let path = bytes_of(path.as_ref());
-        let mut copy = CopyIn { options, stats: CopyStats::default(), links: HashMap::new(), buf: Vec::new() };
+        let stats = CopyStats::default();
+        let at_hand = (host.as_ref().to_path_buf(), path.to_vec());
+        let mut copy = CopyIn { options, stats, links: HashMap::new(), buf: Vec::new(), at_hand };
         let copied = self.writable().and_then(|()| copy.tree(self, host.as_ref(), &path));
-        copied.map(|()| copy.stats).named("copy to", &path)
+        let (host, path) = &copy.at_hand;
+        copied.map_err(|e| e.named("copy", &both(&bytes_of(host), path)))?;
+        Ok(copy.stats)
     }
 
     /// Copies a file or tree of the volume to `host`; what is there already is merged with or
@@ -153,10 +158,18 @@ impl Volume {
         let path = bytes_of(path.as_ref());
         let keep_owner = options.owner.unwrap_or_else(host::may_chown);
         let stats = CopyStats::default();
-        let mut copy = CopyOut { options, keep_owner, stats, links: HashMap::new(), buf: vec![0; CHUNK] };
+        let at_hand = (path.to_vec(), host.as_ref().to_path_buf());
+        let mut copy = CopyOut { options, keep_owner, stats, links: HashMap::new(), buf: vec![0; CHUNK], at_hand };
         let copied = copy.tree(self, &path, host.as_ref());
-        copied.map(|()| copy.stats).named("copy", &path)
+        let (path, host) = &copy.at_hand;
+        copied.map_err(|e| e.named("copy", &both(path, &bytes_of(host))))?;
+        Ok(copy.stats)
     }
+}
+
+/// Names what was copied where, for errors.
+fn both(from: &[u8], to: &[u8]) -> Vec<u8> {
+    [from, b" to ", to].concat()
 }
 
 /// Says which file of the host failed.
@@ -173,6 +186,8 @@ struct CopyIn<'a, 'o> {
     /// First name of each file of the host that may have more.
     links: HashMap<(u64, u64), Arc<Node>>,
     buf: Vec<u8>,
+    /// What is being copied, and where to.
+    at_hand: (PathBuf, Vec<u8>),
 }
 
 /// A directory of the host being copied.
@@ -200,12 +215,14 @@ impl CopyIn<'_, '_> {
                     let host = frame.host.join(&name);
                     let name = bytes_of(Path::new(&name)).into_owned();
                     let path = join(&frame.path, &name);
+                    self.at_hand = (host.clone(), path.clone());
                     let file = at(&host, HostFile::of(&host))?;
                     let node = frame.node.clone();
                     frames.extend(self.one(&node, &name, &host, file, &path)?);
                 }
                 None => {
                     if let Some(done) = frames.pop() {
+                        self.at_hand = (done.host.clone(), done.path);
                         self.finish(&done.node, &done.host, &done.file)?;
                     }
                 }
@@ -247,7 +264,8 @@ impl CopyIn<'_, '_> {
             FileType::File => {
                 self.stats.files += 1;
                 let node = dir.mknod(name, FileType::File.mode() | 0o600, 0)?;
-                self.content(&node, host, file.size, path)?;
+                let copied = self.content(&node, host, file.size, path);
+                copied.inspect_err(|_| remove_part(dir, name))?;
                 node
             }
             kind => {
@@ -325,6 +343,13 @@ pub(crate) fn make_room(dir: &Node, name: &[u8], kind: FileType) -> Result<Optio
     }
 }
 
+/// Takes away a file that could not be filled: nobody is to mistake it for the whole.
+pub(crate) fn remove_part(dir: &Node, name: &[u8]) {
+    // The reason why it could not be filled is what counts.
+    let _ = dir.fs().unlink(dir.ino(), name);
+    dir.mount.changed();
+}
+
 struct CopyOut<'a, 'o> {
     options: &'a mut CopyOptions<'o>,
     keep_owner: bool,
@@ -332,6 +357,8 @@ struct CopyOut<'a, 'o> {
     /// Where the first name of each file with several went.
     links: HashMap<Ino, PathBuf>,
     buf: Vec<u8>,
+    /// What is being copied, and where to.
+    at_hand: (Vec<u8>, PathBuf),
 }
 
 /// A directory of the volume being copied.
@@ -358,7 +385,8 @@ impl CopyOut<'_, '_> {
                 Some(Err(e)) => return Err(e.into()),
                 None => {
                     if let Some(done) = frames.pop() {
-                        self.finish(&done.node, &done.host)?;
+                        self.at_hand.1.clone_from(&done.host);
+                        self.finish(&done.node, &done.host, &done.host)?;
                     }
                 }
             }
@@ -369,9 +397,11 @@ impl CopyOut<'_, '_> {
     /// Copies one name; a directory comes back to be filled.
     fn one(&mut self, node: Arc<Node>, path: &[u8], host: PathBuf) -> Result<Option<OutFrame>> {
         self.options.tell(&self.stats, path);
+        self.at_hand = (path.to_vec(), host.clone());
         let kind = node.attr.file_type();
-        let is_dir_there = at(&host, clear_host(&host, kind))?;
-        if let Some(first) = self.links.get(&node.ino()) {
+        let first = self.links.get(&node.ino());
+        let is_dir_there = at(&host, clear_host(&host, kind, first.is_some()))?;
+        if let Some(first) = first {
             at(&host, fs::hard_link(first, &host))?;
             self.stats.hard_links += 1;
             return Ok(None);
@@ -391,7 +421,7 @@ impl CopyOut<'_, '_> {
                 self.stats.symlinks += 1;
             }
             FileType::File => {
-                self.content(&node, path, &host)?;
+                self.file(&node, path, &host)?;
                 self.stats.files += 1;
             }
             special => match host::make_node(&host, special, 0o600, node.attr.rdev) {
@@ -402,15 +432,26 @@ impl CopyOut<'_, '_> {
                 }
             },
         }
-        self.finish(&node, &host)?;
+        if kind != FileType::File {
+            self.finish(&node, &host, &host)?;
+        }
         if node.attr.nlink > 1 {
             self.links.insert(node.ino(), host);
         }
         Ok(None)
     }
 
-    fn content(&mut self, node: &Node, path: &[u8], host: &Path) -> Result<()> {
-        let mut target = at(host, fs::OpenOptions::new().write(true).create_new(true).open(host))?;
+    /// A regular file gets its name when it is whole, so what had the name stays until then.
+    fn file(&mut self, node: &Node, path: &[u8], host: &Path) -> Result<()> {
+        let part = part_path(host);
+        let target = at(host, fs::OpenOptions::new().write(true).create_new(true).open(&part))?;
+        let copied = self.content(node, path, host, target).and_then(|()| self.finish(node, &part, host));
+        copied.and_then(|()| at(host, fs::rename(&part, host))).inspect_err(|_| {
+            let _ = fs::remove_file(&part);
+        })
+    }
+
+    fn content(&mut self, node: &Node, path: &[u8], host: &Path, mut target: fs::File) -> Result<()> {
         let (size, mut from) = (node.attr.size, 0);
         while let Some(data) = next_data(node, from)?.filter(|data| *data < size) {
             let end = node.fs().seek(node.ino(), data, Seek::Hole)?.min(size);
@@ -431,11 +472,12 @@ impl CopyOut<'_, '_> {
         at(host, target.set_len(size))
     }
 
-    fn finish(&mut self, node: &Node, host: &Path) -> Result<()> {
+    /// Sets the attributes of what lies at `place` and will be at `host`.
+    fn finish(&mut self, node: &Node, place: &Path, host: &Path) -> Result<()> {
         if self.options.xattrs {
             for name in node.fs().listxattr(node.ino())? {
                 let value = node.fs().getxattr(node.ino(), &name)?;
-                if let Err(e) = host::set_xattr(host, &name, &value) {
+                if let Err(e) = host::set_xattr(place, &name, &value) {
                     let name = String::from_utf8_lossy(&name);
                     self.stats.skipped.push(format!("{}: attribute {name}: {e}", host.display()));
                 }
@@ -454,13 +496,24 @@ impl CopyOut<'_, '_> {
             mtime: Some(attr.mtime),
             identity: None,
         };
-        at(host, host::set_attributes(host, &file))
+        at(host, host::set_attributes(place, &file))
     }
 }
 
-/// Makes way for something of `kind`; tells whether a directory is there to merge with. A link
-/// that stands there is replaced, never followed.
-fn clear_host(path: &Path, kind: FileType) -> io::Result<bool> {
+/// A name beside `host` for a file that is not yet whole.
+fn part_path(host: &Path) -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    host.with_file_name(format!(".arbor-{}-{number}.part", std::process::id()))
+}
+
+/// Makes way for something of `kind`, or for a link to it; tells whether a directory is there to
+/// merge with. A link that stands there is replaced, never followed; a device is left alone. A
+/// file needs no way made: it will be renamed over what is there.
+fn clear_host(path: &Path, kind: FileType, is_link: bool) -> io::Result<bool> {
+    if kind == FileType::File && fs::metadata(path).is_ok_and(|m| !m.is_file() && !m.is_dir()) {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "exists and is no regular file"));
+    }
     match fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(e) => Err(e),
@@ -468,6 +521,7 @@ fn clear_host(path: &Path, kind: FileType) -> io::Result<bool> {
             FileType::Dir => Ok(true),
             _ => Err(io::ErrorKind::IsADirectory.into()),
         },
+        Ok(_) if kind == FileType::File && !is_link => Ok(false),
         Ok(_) => fs::remove_file(path).map(|()| false),
     }
 }

@@ -20,6 +20,9 @@ use std::sync::Arc;
 /// Bytes moved at a time.
 pub(crate) const CHUNK: usize = 1 << 20;
 
+/// Size of the file of a further device, if nothing else is said.
+pub const EXTRA_LEN: u64 = 32 << 20;
+
 /// How a volume is made or opened. What is not set has a sensible default.
 #[derive(Clone)]
 pub struct VolumeOptions {
@@ -121,7 +124,8 @@ impl VolumeOptions {
         self
     }
 
-    /// File of a further device, by its role in the engine (yFS: `"log"`).
+    /// File of a further device, by its role in the engine (yFS: `"log"`). Formatting makes it if
+    /// it is missing, as large as the format option of its role says (`logsize`), or of 32 MiB.
     pub fn device(mut self, role: impl Into<String>, path: impl Into<PathBuf>) -> VolumeOptions {
         self.extra.insert(role.into(), path.into());
         self
@@ -176,6 +180,27 @@ impl VolumeOptions {
         if exists && !self.overwrite {
             return Err(Errno::EEXIST.into());
         }
+        let mut made = Vec::new();
+        let formatted = self.make_extra(&mut made).and_then(|()| self.format_main(path, size, exists));
+        if formatted.is_err() {
+            for path in made {
+                let _ = std::fs::remove_file(path);
+            }
+        }
+        formatted
+    }
+
+    /// Makes the files of further devices that are missing, and tells which.
+    fn make_extra(&self, made: &mut Vec<PathBuf>) -> Result<()> {
+        for (role, path) in self.extra.iter().filter(|(_, path)| !path.exists()) {
+            let size = self.format_options.size(&format!("{role}size"))?.unwrap_or(EXTRA_LEN);
+            drop(FileDevice::create(path, size)?);
+            made.push(path.clone());
+        }
+        Ok(())
+    }
+
+    fn format_main(&self, path: &Path, size: u64, exists: bool) -> Result<()> {
         if !exists {
             let device = FileDevice::create(path, self.offset.saturating_add(size))?;
             let made = self.window(device).and_then(|main| self.format_devices(self.with_extra(main)?));

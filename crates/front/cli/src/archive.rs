@@ -16,17 +16,27 @@ pub(crate) fn run(args: &TarArgs, out: &mut dyn Write) -> Result<()> {
         (Some(file), _) => {
             let volume = image.volume(false)?;
             let stats = if file.as_os_str() == "-" {
-                volume.import_tar_with(io::stdin().lock(), &mut options)
+                volume.import_tar_with(io::stdin().lock(), &mut options).context("standard input")
             } else {
                 let source = File::open(file).with_context(|| file.display().to_string())?;
-                volume.import_tar_with(io::BufReader::with_capacity(1 << 20, source), &mut options)
+                let source = io::BufReader::with_capacity(1 << 20, source);
+                volume.import_tar_with(source, &mut options).with_context(|| file.display().to_string())
             }?;
             volume.close().map_err(|e| image.said(e))?;
             stats
         }
         (None, Some(file)) if file.as_os_str() != "-" => {
+            let volume = image.volume(true)?;
             let target = File::create(file).with_context(|| file.display().to_string())?;
-            image.volume(true)?.export_tar_with(target, &mut options)?
+            let is_file = target.metadata().is_ok_and(|m| m.is_file());
+            volume.export_tar_with(target, &mut options).with_context(|| file.display().to_string()).inspect_err(
+                |_| {
+                    if is_file {
+                        // Half an archive is of no use to anybody.
+                        let _ = std::fs::remove_file(file);
+                    }
+                },
+            )?
         }
         _ => image.volume(true)?.export_tar_with(out, &mut options)?,
     };

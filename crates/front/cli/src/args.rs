@@ -83,6 +83,8 @@ pub enum Command {
     Map(MapArgs),
     /// Show a structure as it is stored.
     Dump(DumpArgs),
+    /// Test an engine under power cuts, faults of the device and damaged images.
+    Torture(TortureArgs),
     /// Print completions for a shell.
     Completions(CompletionsArgs),
     /// Write the manual pages into a directory.
@@ -116,6 +118,7 @@ impl Command {
             Command::Tar(_) => "tar",
             Command::Map(_) => "map",
             Command::Dump(_) => "dump",
+            Command::Torture(_) => "torture",
             Command::Completions(_) => "completions",
             Command::Man(_) => "man",
         }
@@ -123,7 +126,8 @@ impl Command {
 }
 
 fn size(text: &str) -> Result<u64, String> {
-    arboretum::vfs::parse_size(text).ok_or_else(|| "not a size: a number with K, M, G or T is".into())
+    arboretum::vfs::parse_size(text)
+        .ok_or_else(|| "not a size: write a number, with K, M, G or T for powers of 1024, as in 64M".into())
 }
 
 /// An image, and how to find the volume in it.
@@ -172,7 +176,7 @@ pub struct MkfsArgs {
 /// Arguments of `mount`.
 #[derive(Clone, Debug, Args)]
 pub struct MountArgs {
-    /// Make a file system of this size first, if the image does not exist yet.
+    /// Make the image first, with a file system of this size; it must not exist yet.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub new: Option<u64>,
     /// Kind of file system; by default what the image holds.
@@ -181,6 +185,9 @@ pub struct MountArgs {
     /// Stay in the foreground.
     #[arg(short, long)]
     pub foreground: bool,
+    /// Do not say what was mounted where.
+    #[arg(short, long)]
+    pub quiet: bool,
     /// Tell on this file descriptor that the mount works (used between two processes of arbor).
     #[arg(long, hide = true, value_name = "FD", value_parser = clap::value_parser!(u32).range(1..=1))]
     pub ready_fd: Option<u32>,
@@ -212,7 +219,7 @@ pub struct MountHelper {
     /// Accepted: there is no mtab to write.
     #[arg(short)]
     no_mtab: bool,
-    /// Accepted.
+    /// Say what was mounted where.
     #[arg(short)]
     verbose: bool,
     /// Options of the mount and of the engine.
@@ -234,6 +241,7 @@ impl From<MountHelper> for MountArgs {
             engine: helper.t.and_then(|t| t.split_once('.').map(|(_, engine)| engine.to_string())),
             foreground: false,
             ready_fd: None,
+            quiet: !helper.verbose,
             fake: helper.fake,
             image: ImageArgs { options, image: helper.spec },
             dir: helper.dir,
@@ -263,6 +271,9 @@ pub struct FsckArgs {
     /// Check even if the file system says it is clean.
     #[arg(short, long)]
     pub force: bool,
+    /// Check this file or directory and the way to it, nothing else; repairs nothing.
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["preen", "yes"])]
+    pub path: Option<String>,
     /// Report as JSON.
     #[arg(long)]
     pub json: bool,
@@ -295,6 +306,41 @@ pub struct InfoArgs {
     /// The image.
     #[command(flatten)]
     pub image: ImageArgs,
+}
+
+/// A part of `torture`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum TorturePart {
+    /// Power cuts at every write and flush.
+    Crash,
+    /// Faults of the device while it runs.
+    Fault,
+    /// Damaged images.
+    Fuzz,
+}
+
+/// Arguments of `torture`.
+#[derive(Clone, Debug, Args)]
+pub struct TortureArgs {
+    /// The engine.
+    #[arg(short = 't', long, default_value = "yfs")]
+    pub engine: String,
+    /// Ends after so many seconds; without it everything that is planned is done, which takes an
+    /// hour or two.
+    #[arg(long, value_name = "N")]
+    pub seconds: Option<u64>,
+    /// Seed of everything that is drawn; drawn itself and printed if it is not given.
+    #[arg(long, value_name = "S")]
+    pub seed: Option<u64>,
+    /// Only this part.
+    #[arg(long)]
+    pub only: Option<TorturePart>,
+    /// Writes the counts to this file as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Does once more what the line of a failure says.
+    #[arg(long, value_name = "LINE")]
+    pub repeat: Option<String>,
 }
 
 /// Arguments of `resize`.

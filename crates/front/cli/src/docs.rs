@@ -188,6 +188,12 @@ The command returns when the root of the mount can be listed; the server goes on
 or SIGTERM. With NOTIFY_SOCKET set, READY=1 is sent as
 .BR sd_notify (3)
 does.
+.PP
+.B remount
+changes what the kernel enforces on a mount that works; the volume itself stays as it was opened.
+.BR mount (8)
+has to be told the type for it:
+.BR "mount \-t arbor \-o remount,ro IMAGE DIR" .
 .SH EXAMPLES
 .nf
 arbor mount \-\-new 10G home.img ~/home

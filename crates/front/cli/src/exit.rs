@@ -29,7 +29,7 @@ impl Exit {
 
     /// Says why, unless nobody listens.
     pub(crate) fn tell(&self, who: &str) {
-        if self.code != BROKEN_PIPE {
+        if !is_broken_pipe(&self.error) {
             eprintln!("{who}: {}", one_line(&self.error));
         }
     }

@@ -18,10 +18,13 @@ pub(crate) fn run(args: &FsckArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     let operational = |e: anyhow::Error| Exit::with(OPERATIONAL, e);
     let image = Image::new(&args.image).map_err(operational)?;
     let repair = repair(args);
-    let (devices, engine) = image.devices(repair == Repair::No).map_err(operational)?;
+    let (devices, engine) = image.damaged_devices(repair == Repair::No).map_err(operational)?;
     let options = CheckOptions { repair, force: args.force };
     let progress = Progress::bar();
-    let checked = engine.check(devices, &options, &mut |done, total, what| progress.step(done, total, what));
+    let checked = match &args.path {
+        Some(path) => engine.check_path(devices, path.as_bytes()),
+        None => engine.check(devices, &options, &mut |done, total, what| progress.step(done, total, what)),
+    };
     progress.clear();
     let report = match checked {
         Ok(report) => report,
@@ -38,8 +41,13 @@ pub(crate) fn run(args: &FsckArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     } else {
         tell(&image, &report, repair, out)
     };
-    told?;
+    told.map_err(|e| untold(code, e))?;
     Ok(code)
+}
+
+/// A check whose report could not be written.
+pub(crate) fn untold(code: u8, e: io::Error) -> Exit {
+    Exit::with(code | OPERATIONAL, e)
 }
 
 fn repair(args: &FsckArgs) -> Repair {

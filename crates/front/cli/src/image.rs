@@ -1,10 +1,12 @@
 //! Images: where the volume in them begins, their further devices, and what they hold.
 
 use crate::args::ImageArgs;
+use crate::holder::{self, Peek};
 use anyhow::{Context, Result, anyhow, bail};
-use arboretum::device::{Device, FileDevice, Kind, OpenMode};
-use arboretum::vfs::{Devices, Engine, Options, VolumeInfo};
+use arboretum::device::{Device, FileDevice, Kind, OffsetDevice, OpenMode};
+use arboretum::vfs::{Devices, Engine, OptionSpec, Options, VolumeInfo};
 use arboretum::{Volume, VolumeOptions};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// How far into an image something foreign is looked for.
@@ -50,7 +52,30 @@ impl Image {
     pub(crate) fn volume(&self, read_only: bool) -> Result<Volume> {
         let options = self.options(read_only);
         let options = self.rest.0.iter().fold(options, |options, (k, v)| options.mount_option(k.clone(), v.clone()));
-        options.open(&self.path).map_err(|e| self.said(e))
+        options.open(&self.path).map_err(|e| self.unclean(&e).unwrap_or_else(|| self.said(e)))
+    }
+
+    /// What to do about a volume that cannot be read before its log is replayed.
+    pub(crate) fn unclean(&self, e: &dyn std::fmt::Display) -> Option<anyhow::Error> {
+        let recovers = e.to_string().contains("needs recovery") && self.info().is_ok_and(|info| !info.clean);
+        let path = self.path.display();
+        recovers.then(|| {
+            anyhow!(
+                "{path}: was not unmounted cleanly, so its log must be replayed first: \
+                 `arbor fsck -p {}` does that, and so does mounting it for writing",
+                self.words()
+            )
+        })
+    }
+
+    /// The image as one names it on a command line.
+    fn words(&self) -> String {
+        let mut options: Vec<String> = self.extra.iter().map(|(k, path)| format!("{k}={}", path.display())).collect();
+        if self.offset != 0 {
+            options.push(format!("offset={}", self.offset));
+        }
+        let options = if options.is_empty() { String::new() } else { format!("-o {} ", options.join(",")) };
+        format!("{options}{}", self.path.display())
     }
 
     /// Opens the devices and finds out whose volume it is, damaged or not.
@@ -60,11 +85,38 @@ impl Image {
         Ok((devices, engine))
     }
 
-    /// What the superblock says.
+    /// Like [`Image::devices`], also for a volume whose superblock is lost.
+    pub(crate) fn damaged_devices(&self, read_only: bool) -> Result<(Devices, &'static dyn Engine)> {
+        let devices = self.options(read_only).devices(&self.path).map_err(|e| self.said(e))?;
+        let found = arboretum::find(&*devices.main).map(|found| found.0);
+        let engine = found.or_else(|| arboretum::search(&*devices.main)).ok_or_else(|| self.foreign())?;
+        Ok((devices, engine))
+    }
+
+    /// What the superblock says, also while the image is in use.
     pub(crate) fn info(&self) -> Result<VolumeInfo> {
-        let devices = self.options(true).devices(&self.path).map_err(|e| self.said(e))?;
-        let found = arboretum::detect(&*devices.main).with_context(|| self.path.display().to_string())?;
+        let found = match self.options(true).devices(&self.path) {
+            Ok(devices) => arboretum::detect(&*devices.main),
+            Err(e) if e.kind() == ErrorKind::ResourceBusy => self.peek(),
+            Err(e) => return Err(self.said(e)),
+        };
+        let found = found.with_context(|| self.path.display().to_string())?;
         Ok(found.ok_or_else(|| self.foreign())?.1)
+    }
+
+    fn peek(&self) -> std::io::Result<Option<(&'static dyn Engine, VolumeInfo)>> {
+        /// The owner may be writing it at this moment.
+        const TRIES: usize = 5;
+        let mut found = Ok(None);
+        for _ in 0..TRIES {
+            let device = Peek::open(&self.path)?;
+            let len = device.geometry().size.saturating_sub(self.offset);
+            found = arboretum::detect(&OffsetDevice::new(device, self.offset, len)?);
+            if found.is_ok() {
+                break;
+            }
+        }
+        found
     }
 
     pub(crate) fn foreign(&self) -> anyhow::Error {
@@ -75,15 +127,23 @@ impl Image {
     pub(crate) fn said(&self, e: std::io::Error) -> anyhow::Error {
         let text = e.to_string();
         let shown = self.path.display().to_string();
+        if e.kind() == ErrorKind::ResourceBusy {
+            let text = holder::in_use(&self.path, &text);
+            return anyhow!("{}", text.strip_prefix("open ").unwrap_or(&text));
+        }
         match text.find(&shown) {
             Some(at) => anyhow::Error::new(e).context(text.get(at..).unwrap_or_default().to_string()),
             None => anyhow::Error::new(e).context(format!("{shown}: {text}")),
         }
     }
 
-    /// Options that the engine does not know are refused by name.
-    pub(crate) fn check_mount_options(&self, engine: &dyn Engine) -> Result<()> {
-        Ok(self.rest.check(engine.mount_options())?)
+    /// The size of an image that exists; `None` if it does not.
+    pub(crate) fn existing_size(&self) -> Result<Option<u64>> {
+        match FileDevice::open(&self.path, OpenMode::ReadOnly) {
+            Ok(device) => Ok(Some(device.geometry().size)),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(self.said(e)),
+        }
     }
 }
 
@@ -138,13 +198,14 @@ fn signature(head: &[u8]) -> Option<&'static str> {
     SIGNATURES.iter().find(|(at, magic, _)| there(*at, magic)).map(|(_, _, what)| *what)
 }
 
-/// The size of an image that exists; `None` if it does not.
-pub(crate) fn existing_size(path: &Path) -> Result<Option<u64>> {
-    match FileDevice::open(path, OpenMode::ReadOnly) {
-        Ok(device) => Ok(Some(device.geometry().size)),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(e.into()),
-    }
+/// Refuses options that are in none of the lists, by name, and says where the lists are.
+pub(crate) fn check_options<'a>(
+    options: &Options,
+    known: impl IntoIterator<Item = &'a OptionSpec>,
+    command: &str,
+) -> Result<()> {
+    let known: Vec<OptionSpec> = known.into_iter().copied().collect();
+    options.check(&known).map_err(|e| anyhow!("{e} (`arbor {command} --help` lists them)"))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! `arbor info`, `resize`, `trim` and `dump`.
 
 use crate::args::{DumpArgs, InfoArgs, ResizeArgs, TrimArgs};
+use crate::holder;
 use crate::image::Image;
 use crate::show;
 use anyhow::{Result, anyhow, bail};
@@ -36,6 +37,7 @@ fn as_json(image: &Image, info: &VolumeInfo) -> Value {
         "uuid": show::uuid(info.uuid),
         "size": info.size,
         "clean": info.clean,
+        "mounted_on": holder::mounted_on(&image.path).map(|dir| dir.display().to_string()),
         "facts": facts,
     })
 }
@@ -67,24 +69,41 @@ fn quoted(text: &str) -> String {
 fn table(image: &Image, info: &VolumeInfo, out: &mut dyn Write) -> Result<()> {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
-    let state = if info.clean { "clean" } else { "not unmounted cleanly (or mounted now)" };
     table.add_row(["image".to_string(), image.path.display().to_string()]);
     table.add_row(["engine".to_string(), info.engine.to_string()]);
     table.add_row(["label".to_string(), info.label.clone()]);
     table.add_row(["UUID".to_string(), show::uuid(info.uuid)]);
-    table.add_row(["size".to_string(), format!("{} ({} bytes)", show::bytes(info.size), show::count(info.size))]);
-    table.add_row(["state".to_string(), state.to_string()]);
+    table.add_row(["size".to_string(), show::exact_bytes(info.size)]);
+    table.add_row(["state".to_string(), state(image, info)]);
     for (key, value) in &info.facts {
-        table.add_row([key.replace('_', " "), fact(key, value)]);
+        table.add_row([fact_name(key), fact(key, value)]);
     }
     writeln!(out, "{}", table.trim_fmt())?;
     Ok(())
+}
+
+/// Whether it is clean or in use; what an owner has not yet written in place is not seen.
+fn state(image: &Image, info: &VolumeInfo) -> String {
+    match holder::mounted_on(&image.path) {
+        Some(dir) => format!("mounted on {} (these are the figures on disk; `df` shows the space)", dir.display()),
+        None if info.clean => "clean".to_string(),
+        None => "in use, or not unmounted cleanly".to_string(),
+    }
+}
+
+/// The name of a fact for people. The engines count as a mount whoever opens the volume to write.
+fn fact_name(key: &str) -> String {
+    match key {
+        "mounts" => "opened to write".to_string(),
+        key => key.replace('_', " "),
+    }
 }
 
 /// A fact for people: sizes with units, points in time as such.
 fn fact(key: &str, value: &str) -> String {
     match value.parse::<u64>() {
         Ok(n) if key.replace(' ', "_").ends_with("_size") => show::bytes(n),
+        Ok(n) if key == "mounts" => show::of(n, "time", "times"),
         Ok(n) if key == "created" => show::time(Time { secs: n as i64, nanos: 0 }),
         _ => value.to_string(),
     }
@@ -94,12 +113,14 @@ pub(crate) fn resize(args: &ResizeArgs, out: &mut dyn Write) -> Result<()> {
     let image = Image::new(&args.image)?;
     let (devices, engine) = image.devices(false)?;
     let old = devices.main.geometry().size;
-    let size = new_size(&args.size, old).ok_or_else(|| anyhow!("{:?} is not a size", args.size))?;
+    let size = new_size(&args.size, old).ok_or_else(|| {
+        anyhow!("{:?}: not a size: write a number, with K, M, G or T, as in 2G, or +1G to grow by that", args.size)
+    })?;
     if image.offset != 0 {
         bail!("{}: a volume inside a larger file cannot be resized", image.path.display());
     }
     engine.resize(devices, size).map_err(|e| anyhow!("{}: {e}", image.path.display()))?;
-    writeln!(out, "{}: {} -> {}", image.path.display(), show::bytes(old), show::bytes(size))?;
+    writeln!(out, "{}: {} -> {}", image.path.display(), show::exact_bytes(old), show::exact_bytes(size))?;
     Ok(())
 }
 

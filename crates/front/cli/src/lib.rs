@@ -4,8 +4,11 @@
 //! |---|---|
 //! | [`args`] | the command line, as clap sees it |
 //! | `image` | images: options `offset=` and extra devices, what an image holds |
+//! | `holder` | who has an image, and where it is mounted |
 //! | `mkfs`, `mount`, `fsck`, `info` | the life of a volume |
+//! | `trial` | whether a volume can be made as asked |
 //! | `files`, `archive` | what is in it |
+//! | `torture` | tests of an engine |
 //! | `map` | a picture of where everything lies |
 //! | [`docs`] | man pages and completions |
 //!
@@ -20,6 +23,7 @@ pub mod docs;
 mod exit;
 mod files;
 mod fsck;
+mod holder;
 mod image;
 mod info;
 pub mod map;
@@ -27,6 +31,8 @@ mod mkfs;
 mod mount;
 mod progress;
 mod show;
+mod torture;
+mod trial;
 
 use args::{Cli, Command, FsckCli, MkfsCli, MountHelper};
 use clap::Parser;
@@ -55,8 +61,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             finish(&who, execute(command))
         }
         Err(e) => {
-            let _ = e.print();
-            if e.use_stderr() { exit_code(usage_code(&name)) } else { ExitCode::SUCCESS }
+            let printed = e.print();
+            match (e.use_stderr(), printed) {
+                (true, _) => exit_code(usage_code(&name)),
+                (false, Ok(())) => ExitCode::SUCCESS,
+                (false, Err(e)) => finish(who, Err(Output::named(e).into())),
+            }
         }
     }
 }
@@ -80,10 +90,31 @@ fn plain_progress(args: Vec<OsString>) -> Vec<OsString> {
     args.into_iter().map(|a| if is_progress(&a) { "-C".into() } else { a }).collect()
 }
 
+/// The standard output, whose errors say that it is it.
+struct Output(io::StdoutLock<'static>);
+
+impl Output {
+    fn named(e: io::Error) -> io::Error {
+        io::Error::new(e.kind(), format!("standard output: {e}"))
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(Output::named)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(Output::named)
+    }
+}
+
 fn execute(command: Command) -> Result<u8, Exit> {
-    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut out = io::BufWriter::new(Output(io::stdout().lock()));
+    let is_fsck = matches!(command, Command::Fsck(_));
     let code = run(command, &mut out)?;
-    out.flush()?;
+    // What was repaired stays repaired, told or not.
+    out.flush().map_err(|e| if is_fsck { fsck::untold(code, e) } else { e.into() })?;
     Ok(code)
 }
 
@@ -111,6 +142,7 @@ fn run(command: Command, out: &mut dyn Write) -> Result<u8, Exit> {
         Command::Du(a) => files::du(&a, out)?,
         Command::Tar(a) => archive::run(&a, out)?,
         Command::Map(a) => map::run(&a, out)?,
+        Command::Torture(a) => return torture::run(&a, out),
         Command::Completions(a) => docs::completions(a.shell, out)?,
         Command::Man(a) => docs::write_man(&a.directory)?,
     }

@@ -1,73 +1,121 @@
 //! `arbor mkfs`.
 
 use crate::args::MkfsArgs;
-use crate::image::{Image, existing_size, refuse_used};
+use crate::image::{Image, check_options, refuse_used};
 use crate::progress::{Progress, tell_skipped};
 use crate::show;
+use crate::trial::Trial;
 use anyhow::{Context, Result, anyhow, bail};
-use arboretum::device::{Device, FileDevice, Kind, OpenMode, Request};
+use arboretum::device::{Device, FileDevice, Kind, OpenMode, Request, SECTOR};
 use arboretum::vfs::{Clock, Engine, ManualClock, SystemClock, Time};
 use arboretum::{CopyOptions, CopyStats, Volume, VolumeOptions};
 use std::fs::File;
-use std::io::{self, Write};
-use std::path::Path;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(crate) fn run(args: &MkfsArgs, out: &mut dyn Write) -> Result<()> {
     let image = Image::new(&args.image)?;
     let engine = engine(args.engine.as_deref())?;
-    image.rest.check(engine.format_options())?;
+    check_options(&image.rest, engine.format_options(), "mkfs")?;
     let epoch = source_date_epoch()?;
     let clock: Arc<dyn Clock> = match epoch {
         Some(t) => Arc::new(ManualClock::new(t)),
         None => Arc::new(SystemClock),
     };
-    let old_size = existing_size(&image.path)?;
-    let whole = args.size.map(|s| s + image.offset).or(old_size);
-    let size = whole
-        .and_then(|whole| whole.checked_sub(image.offset))
-        .ok_or_else(|| anyhow!("{}: does not exist yet: -s says how large it shall be", image.path.display()))?;
+    let old_size = image.existing_size()?;
+    let size = size(&image, args.size, old_size)?;
     let uuid = uuid(&args.uuid, clock.now())?;
-    if old_size.is_some() {
-        make_way(&image, args)?;
+    make_way(&image, args, old_size.is_some())?;
+    let options = image.options(false).engine(engine.name()).uuid(uuid).clock(clock).overwrite(true);
+    let options = options.label(args.label.clone().unwrap_or_default());
+    let trial = Trial { image: &image, options: options.clone(), size, extra: extra_sizes(&image)? };
+    trial.run()?;
+    let mut filled = None;
+    if !args.dry_run {
+        discard_old(&image, old_size.is_some() && args.force)?;
+        let options = image.rest.0.iter().fold(options, |o, (k, v)| o.format_option(k.clone(), v.clone()));
+        let made = Made::before(&image);
+        filled = make(&options, &image, size, args, epoch).inspect_err(|_| made.undo())?;
     }
     if !args.quiet {
         let label = args.label.as_deref().map(|l| format!(", label {l:?}")).unwrap_or_default();
         let (path, size, uuid) = (image.path.display(), show::bytes(size), show::uuid(uuid));
-        writeln!(out, "{path}: {}, {size}, UUID {uuid}{label}", engine.name())?;
+        let dry = if args.dry_run { " (not made: -n)" } else { "" };
+        writeln!(out, "{path}: {}, {size}, UUID {uuid}{label}{dry}", engine.name())?;
     }
-    if args.dry_run {
-        return Ok(());
+    if let (Some(stats), Some(source), false) = (filled, &args.directory, args.quiet) {
+        let names = show::of(stats.names(), "file", "files");
+        writeln!(out, "{names}, {} from {}", show::bytes(stats.bytes), source.display())?;
     }
-    let options = image.options(false).engine(engine.name()).uuid(uuid).clock(clock).overwrite(true);
-    let options = options.label(args.label.clone().unwrap_or_default());
-    let options = image.rest.0.iter().fold(options, |o, (k, v)| o.format_option(k.clone(), v.clone()));
-    make(&options, &image, size, args, epoch, out).inspect_err(|_| {
-        if old_size.is_none() {
-            // A new image that is half full is of no use to anybody.
-            let _ = std::fs::remove_file(&image.path);
-        }
-    })
+    Ok(())
 }
 
+/// Size of the volume: as told, or what there is.
+fn size(image: &Image, wanted: Option<u64>, old_size: Option<u64>) -> Result<u64> {
+    let path = image.path.display();
+    match (wanted, old_size) {
+        (Some(size), _) if size.checked_add(image.offset).is_none_or(|end| end > i64::MAX.unsigned_abs()) => {
+            bail!("{path}: {} is too large: a file has less than 8 EiB", show::exact_bytes(size))
+        }
+        (Some(size), _) => Ok(size / SECTOR as u64 * SECTOR as u64),
+        (None, Some(old)) => old
+            .checked_sub(image.offset)
+            .ok_or_else(|| anyhow!("{path}: offset={} lies behind the end of {old} bytes", image.offset)),
+        (None, None) => bail!("{path}: does not exist yet, so -s must say how large it shall be, as in -s 1G"),
+    }
+}
+
+/// Files that did not exist before, so that they can be taken away again: a new image that is
+/// half full is of no use to anybody.
+pub(crate) struct Made(Vec<PathBuf>);
+
+impl Made {
+    pub(crate) fn before(image: &Image) -> Made {
+        let all = image.extra.iter().map(|(_, path)| path).chain([&image.path]);
+        Made(all.filter(|path| !path.exists()).cloned().collect())
+    }
+
+    pub(crate) fn undo(&self) {
+        for path in &self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Makes the volume and fills it; tells what went in.
 fn make(
     options: &VolumeOptions,
     image: &Image,
     size: u64,
     args: &MkfsArgs,
     epoch: Option<Time>,
-    out: &mut dyn Write,
-) -> Result<()> {
-    let volume = options.format(&image.path, size).map_err(|e| image.said(e))?;
-    if let Some(source) = &args.directory {
-        let stats = fill(&volume, source, epoch, args.quiet)?;
-        tell_skipped("arbor mkfs", &stats);
-        if !args.quiet {
-            let names = show::of(stats.names(), "file", "files");
-            writeln!(out, "{names}, {} from {}", show::bytes(stats.bytes), source.display())?;
+) -> Result<Option<CopyStats>> {
+    let volume = options.format(&image.path, size).map_err(|e| match e.kind() {
+        io::ErrorKind::FileTooLarge => {
+            anyhow!("{}: what it lies on takes no file of {}", image.path.display(), show::exact_bytes(size))
         }
+        _ => image.said(e),
+    })?;
+    let fill = |source: &PathBuf| fill(&volume, source, epoch, args.quiet);
+    let stats = args.directory.as_ref().map(fill).transpose()?;
+    volume.close().map_err(|e| image.said(e))?;
+    if let Some(stats) = &stats {
+        tell_skipped("arbor mkfs", stats);
     }
-    volume.close().map_err(|e| image.said(e))
+    Ok(stats)
+}
+
+/// Sizes of the further devices: of the files there are, or those that will be made.
+fn extra_sizes(image: &Image) -> Result<Vec<(String, u64)>> {
+    let size = |role: &str, path: &Path| match File::open(path) {
+        Ok(mut file) => file.seek(SeekFrom::End(0)).with_context(|| path.display().to_string()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            Ok(image.rest.size(&format!("{role}size"))?.unwrap_or(arboretum::EXTRA_LEN))
+        }
+        Err(e) => Err(e).with_context(|| path.display().to_string()),
+    };
+    image.extra.iter().map(|(role, path)| Ok((role.clone(), size(role, path)?))).collect()
 }
 
 fn fill(volume: &Volume, source: &Path, epoch: Option<Time>, quiet: bool) -> Result<CopyStats> {
@@ -77,12 +125,13 @@ fn fill(volume: &Volume, source: &Path, epoch: Option<Time>, quiet: bool) -> Res
         options = options.clamp_times(latest);
     }
     let stats = if source.as_os_str() == "-" {
-        volume.import_tar_with(io::stdin().lock(), &mut options)?
+        volume.import_tar_with(io::stdin().lock(), &mut options).context("standard input")?
     } else if source.is_dir() {
         volume.copy_in_with(source, "/", &mut options)?
     } else {
         let file = File::open(source).with_context(|| source.display().to_string())?;
-        volume.import_tar_with(io::BufReader::with_capacity(1 << 20, file), &mut options)?
+        let file = io::BufReader::with_capacity(1 << 20, file);
+        volume.import_tar_with(file, &mut options).with_context(|| source.display().to_string())?
     };
     progress.clear();
     Ok(stats)
@@ -101,16 +150,31 @@ pub(crate) fn engine(name: Option<&str>) -> Result<&'static dyn Engine> {
     })
 }
 
-/// Refuses an image that holds something, or empties it if told so.
-fn make_way(image: &Image, args: &MkfsArgs) -> Result<()> {
-    let devices = image.options(false).devices(&image.path).map_err(|e| image.said(e))?;
-    if !args.force {
-        return refuse_used(&image.path, &*devices.main);
+/// Refuses an image or a further device that holds something, unless told to go on.
+fn make_way(image: &Image, args: &MkfsArgs, exists: bool) -> Result<()> {
+    if args.force {
+        return Ok(());
     }
-    if !args.dry_run {
-        discard(&*devices.main)?;
+    if exists {
+        // Further devices may be missing yet.
+        let main = Image { extra: Vec::new(), ..image.clone() };
+        let devices = main.options(false).devices(&main.path).map_err(|e| image.said(e))?;
+        refuse_used(&image.path, &*devices.main)?;
+    }
+    for (_, path) in image.extra.iter().filter(|(_, path)| path.exists()) {
+        let device = FileDevice::open(path, OpenMode::ReadWrite).map_err(|e| image.said(e))?;
+        refuse_used(path, &device)?;
     }
     Ok(())
+}
+
+fn discard_old(image: &Image, exists: bool) -> Result<()> {
+    if !exists {
+        return Ok(());
+    }
+    let main = Image { extra: Vec::new(), ..image.clone() };
+    let devices = main.options(false).devices(&main.path).map_err(|e| image.said(e))?;
+    discard(&*devices.main)
 }
 
 fn discard(device: &dyn Device) -> Result<()> {
@@ -148,11 +212,8 @@ pub(crate) fn source_date_epoch() -> Result<Option<Time>> {
 pub(crate) fn make_new(image: &Image, engine_name: Option<&str>, size: u64) -> Result<()> {
     let engine = engine(engine_name)?;
     let options = image.options(false).engine(engine.name());
+    let main = Image { rest: Default::default(), ..image.clone() };
+    Trial { image: &main, options: options.clone(), size, extra: extra_sizes(&main)? }.run()?;
     let volume = options.format(&image.path, size).map_err(|e| image.said(e))?;
     volume.close().map_err(|e| image.said(e))
-}
-
-/// Whether there is nothing of that name.
-pub(crate) fn is_missing(path: &Path) -> bool {
-    matches!(FileDevice::open(path, OpenMode::ReadOnly), Err(e) if e.kind() == io::ErrorKind::NotFound)
 }

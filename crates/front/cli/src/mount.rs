@@ -35,12 +35,13 @@ pub(crate) fn sync(_args: &DirArgs) -> Result<()> {
 #[cfg(target_os = "linux")]
 mod linux {
     use super::*;
-    use crate::image::Image;
+    use crate::holder;
+    use crate::image::{Image, check_options};
     use crate::mkfs;
     use anyhow::{Context, anyhow, bail};
     use arbor_fuse::MountConfig;
     use arboretum::vfs::{Engine, MountOptions, Options, SystemClock};
-    use std::fs::{self, File, OpenOptions};
+    use std::fs::{self, OpenOptions};
     use std::io::{self, Read, Write};
     use std::os::unix::fs::FileTypeExt;
     use std::os::unix::fs::MetadataExt;
@@ -57,12 +58,60 @@ mod linux {
     }
 
     pub(crate) fn run(args: &MountArgs) -> Result<u8, Exit> {
+        let options = Options::parse(&args.image.options.join(","));
+        if options.get("remount").is_some() {
+            return if args.fake { Ok(0) } else { remount(&args.dir, &options).map_err(|e| Exit::with(FAILED, e)) };
+        }
         let plan = plan(args).map_err(|e| Exit::with(USAGE, e))?;
         if args.fake {
             return Ok(0);
         }
-        let served = if args.foreground { serve(plan, args) } else { start_background(args) };
-        served.map_err(|e| Exit::with(FAILED, e))
+        if args.new.is_some() && !is_missing(&plan.image.path) {
+            return Err(Exit::with(USAGE, exists_already(&plan)));
+        }
+        let failed = |e| Exit::with(FAILED, e);
+        check_places(&plan, args).map_err(failed)?;
+        let served = if args.foreground { serve(plan, args) } else { start_background(&plan, args) };
+        served.map_err(failed)
+    }
+
+    fn remount(dir: &Path, options: &Options) -> Result<u8> {
+        arbor_fuse::remount(dir, options).map_err(|e| match e.kind() {
+            io::ErrorKind::ResourceBusy => anyhow!("{}: busy: files on it are open for writing", dir.display()),
+            io::ErrorKind::PermissionDenied => anyhow!("{}: only root can change a mount", dir.display()),
+            _ => anyhow!("{}: {e}", dir.display()),
+        })?;
+        Ok(0)
+    }
+
+    fn is_missing(path: &Path) -> bool {
+        matches!(fs::symlink_metadata(path), Err(e) if e.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// Why `--new` makes nothing, and what to do instead.
+    fn exists_already(plan: &Plan) -> anyhow::Error {
+        let (path, dir) = (plan.image.path.display(), plan.dir.display());
+        match (plan.image.info(), holder::mounted_on(&plan.image.path)) {
+            (Ok(_), Some(at)) => anyhow!("{path}: exists already, and is mounted on {}", at.display()),
+            (Ok(info), None) => anyhow!(
+                "{path}: exists already and holds a volume of {}: `arbor mount {path} {dir}` mounts it, \
+                 `arbor mkfs -f {path}` makes an empty one in its place",
+                info.engine
+            ),
+            (Err(_), _) => anyhow!("{path}: exists already: `arbor mkfs {path}` makes a volume in it"),
+        }
+    }
+
+    /// What can be said before anything is made or opened.
+    fn check_places(plan: &Plan, args: &MountArgs) -> Result<()> {
+        let (path, dir) = (&plan.image.path, &plan.dir);
+        if args.new.is_none() && is_missing(path) {
+            bail!("{}: no such file (`arbor mount --new SIZE` makes it, with an empty volume)", path.display());
+        }
+        match fs::metadata(dir) {
+            Ok(meta) if !meta.is_dir() => bail!("{}: not a directory", dir.display()),
+            _ => Ok(()),
+        }
     }
 
     fn plan(args: &MountArgs) -> Result<Plan> {
@@ -81,7 +130,7 @@ mod linux {
         if is_sloppy {
             image.rest.0.retain(|(key, _)| specs.iter().any(|s| s.key == key));
         }
-        image.rest.check(&specs)?;
+        check_options(&image.rest, &specs, "mount")?;
         if options.get("fsname").is_none() {
             // With --new there may be nothing yet to be resolved.
             let path = fs::canonicalize(&image.path).or_else(|_| std::path::absolute(&image.path))?;
@@ -92,7 +141,7 @@ mod linux {
     }
 
     /// Runs this program again to serve the mount, and returns when the mount works.
-    fn start_background(args: &MountArgs) -> Result<u8> {
+    fn start_background(plan: &Plan, args: &MountArgs) -> Result<u8> {
         let mut command = Command::new(std::env::current_exe()?);
         command.args(["mount", "--foreground", "--ready-fd", "1"]);
         if let Some(size) = args.new {
@@ -109,6 +158,7 @@ mod linux {
         let mut ready = [0];
         let told = child.stdout.take().map(|mut pipe| pipe.read(&mut ready)).transpose()?;
         if told == Some(1) {
+            tell_mounted(plan, args);
             return Ok(0);
         }
         // It has said why on the standard error we share.
@@ -121,12 +171,19 @@ mod linux {
             // A session of its own: the terminal's signals are not meant for the server.
             rustix::process::setsid().context("setsid")?;
         }
-        let made_dir = make_dir(&plan.dir)?;
+        let made_dirs = make_dir(&plan.dir)?;
+        let made = args.new.map(|_| mkfs::Made::before(&plan.image));
         let session = start(&plan, args).inspect_err(|_| {
-            if made_dir {
-                let _ = fs::remove_dir(&plan.dir);
+            for dir in &made_dirs {
+                let _ = fs::remove_dir(dir);
+            }
+            if let Some(made) = &made {
+                made.undo();
             }
         })?;
+        if args.ready_fd.is_none() {
+            tell_mounted(&plan, args);
+        }
         // The directories we were called in must stay free to be unmounted.
         std::env::set_current_dir("/")?;
         notify_systemd();
@@ -137,19 +194,30 @@ mod linux {
         Ok(0)
     }
 
+    /// One line for people. That it cannot be written does not undo the mount.
+    fn tell_mounted(plan: &Plan, args: &MountArgs) {
+        if !args.quiet {
+            let how = if plan.config.read_only { ", read-only" } else { "" };
+            let (image, dir) = (plan.image.path.display(), plan.dir.display());
+            let mut out = io::stdout();
+            let _ = writeln!(out, "{image}: mounted on {dir}{how}").and_then(|()| out.flush());
+        }
+    }
+
     fn start(plan: &Plan, args: &MountArgs) -> Result<arbor_fuse::Session> {
         let image = &plan.image;
-        if let Some(size) = args.new.filter(|_| mkfs::is_missing(&image.path)) {
+        if let Some(size) = args.new {
             mkfs::make_new(image, args.engine.as_deref(), size)?;
         }
         let (devices, found) = image.devices(plan.config.read_only)?;
         if let Some(wanted) = plan.engine.filter(|e| e.name() != found.name()) {
             bail!("{}: a volume of {}, not of {}", image.path.display(), found.name(), wanted.name());
         }
-        image.check_mount_options(found)?;
+        check_options(&image.rest, found.mount_options(), "mount")?;
         let options = MountOptions { read_only: plan.config.read_only, options: image.rest.clone() };
-        let named = |e: &dyn std::fmt::Display| anyhow!("{}: {e}", image.path.display());
-        let fs = found.mount(devices, &options, Arc::new(SystemClock)).map_err(|e| named(&e))?;
+        let fs = found
+            .mount(devices, &options, Arc::new(SystemClock))
+            .map_err(|e| image.unclean(&e).unwrap_or_else(|| anyhow!("{}: {e}", image.path.display())))?;
         let mut config = plan.config.clone();
         config.block_device = block_device(&image.path);
         let dir = fs::canonicalize(&plan.dir).with_context(|| plan.dir.display().to_string())?;
@@ -163,16 +231,18 @@ mod linux {
         fs::metadata(&path).ok().filter(|m| m.file_type().is_block_device()).map(|_| path)
     }
 
-    /// Makes the directory if it is missing; tells whether it was.
-    fn make_dir(dir: &Path) -> Result<bool> {
-        match fs::symlink_metadata(dir) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                fs::create_dir_all(dir).with_context(|| format!("{}: {}", dir.display(), e.kind()))?;
-                Ok(true)
+    /// Makes the directory if it is missing; tells what was made, the deepest first.
+    fn make_dir(dir: &Path) -> Result<Vec<PathBuf>> {
+        // A dead mount answers with other errors; the mount takes it off.
+        let missing = dir.ancestors().filter(|above| !above.as_os_str().is_empty());
+        let missing: Vec<PathBuf> = missing.take_while(|above| is_missing(above)).map(Path::to_path_buf).collect();
+        fs::create_dir_all(dir).or_else(|e| if missing.is_empty() { Ok(()) } else { Err(e) }).map_err(|e| {
+            for made in &missing {
+                let _ = fs::remove_dir(made);
             }
-            // A dead mount answers with errors; the mount takes it off.
-            _ => Ok(false),
-        }
+            anyhow!("{}: cannot be made: {e}", dir.display())
+        })?;
+        Ok(missing)
     }
 
     /// Lets go of the caller's terminal, then says that the mount works.
@@ -206,33 +276,25 @@ mod linux {
     pub(crate) fn umount(args: &DirArgs) -> Result<()> {
         let dir = args.dir.display();
         arbor_fuse::unmount(&args.dir, true).map_err(|e| match e.kind() {
-            io::ErrorKind::InvalidInput => anyhow!("{dir}: not mounted"),
+            io::ErrorKind::ResourceBusy => anyhow!(
+                "{dir}: busy: files on it are open, or it is the working directory of a process \
+                 (`fuser -vm {dir}` shows which)"
+            ),
             _ => anyhow!("{dir}: {e}"),
         })
     }
 
-    /// An fsync of the root of a mount makes all of it durable.
     pub(crate) fn sync(args: &DirArgs) -> Result<()> {
         let synced = mount_root(&args.dir).and_then(|root| {
-            let table = fs::read_to_string("/proc/self/mounts")?;
-            if !is_fuse_mount(&table, &root) {
-                return Err(io::Error::other("not mounted"));
+            if !arbor_fuse::mount_table().iter().any(|mount| mount.mountpoint == root) {
+                return Err(io::Error::other("not on a mount of arbor"));
             }
-            File::open(root)?.sync_all()
+            arbor_fuse::sync(&root)
         });
         synced.map_err(|e| anyhow!("{}: {e}", args.dir.display()))
     }
 
-    /// Whether a FUSE file system is mounted there. Blanks in names stand as `\\040` in the table.
-    fn is_fuse_mount(table: &str, root: &Path) -> bool {
-        let name = root.to_string_lossy().replace(' ', "\\040");
-        table.lines().any(|l| {
-            let mut fields = l.split(' ').skip(1);
-            fields.next() == Some(&name) && fields.next().is_some_and(|t| t.starts_with("fuse"))
-        })
-    }
-
-    /// The root of the mount that `dir` lies on.
+    /// The root of the mount that `dir` lies on; an fsync of it makes all of the mount durable.
     fn mount_root(dir: &Path) -> io::Result<PathBuf> {
         let mut root = fs::canonicalize(dir)?;
         let device = fs::metadata(&root)?.dev();
@@ -253,7 +315,8 @@ mod linux {
         fn args(options: &str) -> MountArgs {
             let image = ImageArgs { options: vec![options.into()], image: "/no/such.img".into() };
             let dir = "/mnt".into();
-            MountArgs { new: None, engine: None, foreground: false, ready_fd: None, fake: false, image, dir }
+            let (foreground, quiet, fake) = (false, false, false);
+            MountArgs { new: None, engine: None, foreground, quiet, ready_fd: None, fake, image, dir }
         }
 
         #[test]

@@ -41,6 +41,11 @@ pub(crate) fn count(n: u64) -> String {
     out
 }
 
+/// Bytes with a unit, and exactly.
+pub(crate) fn exact_bytes(n: u64) -> String {
+    format!("{} ({} bytes)", bytes(n), count(n))
+}
+
 /// A number and what it counts, in the plural if need be.
 pub(crate) fn of(n: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(n), if n == 1 { one } else { many })

@@ -77,11 +77,14 @@ fn the_name_decides_what_it_is() {
         ("fsck.arbor", &["-a", "-C0", "no.img"], 8),
         ("mount.arbor", &["only-one"], 1),
         ("mount.arbor", &["no.img", "mnt", "-n", "-o", "rw,noatime"], 32),
+        ("mkfs.arbor", &["-o", "nosuch", "-s", "64M", "x.img"], 1),
     ] {
         let link = dir.path().join(name);
         let _ = std::os::unix::fs::symlink(BINARY, &link);
         let out = std::process::Command::new(&link).args(args).current_dir(dir.path()).output().unwrap();
         assert_eq!(out.status.code(), Some(code), "{name} {args:?}: {out:?}");
+        let said = String::from_utf8([out.stdout, out.stderr].concat()).unwrap();
+        assert!(said.contains(name) && !said.contains("Usage: arbor"), "{name} {args:?}: {said}");
     }
     assert!(!dir.path().join("mnt").exists(), "a failed mount leaves no directory");
 }
@@ -112,7 +115,7 @@ fn mkfs_makes_sparse_images_and_refuses_used_ones() {
         assert_eq!((info["engine"].as_str(), info["clean"].as_bool()), (Some(engine), Some(true)));
         fs::write(dir.join("data"), b"something".repeat(1000)).unwrap();
         assert!(run_in(dir, &["mkfs", "-t", engine, "-s", "64M", "data"]).2.contains("holds data"));
-        assert!(run_in(dir, &["mkfs", "-t", engine, "no-size.img"]).2.contains("-s says"));
+        assert!(run_in(dir, &["mkfs", "-t", engine, "no-size.img"]).2.contains("-s must say"));
         ok(dir, &["mkfs", "-t", engine, "-n", "-s", "64M", "dry.img"]);
         assert!(!dir.join("dry.img").exists());
         let export = ok(dir, &["info", "--export", "x.img"]);
@@ -226,7 +229,8 @@ fn a_volume_grows() {
     each_engine(|dir, _| {
         tree(dir);
         ok(dir, &["put", "x.img", "tree", "/"]);
-        ok(dir, &["resize", "x.img", "+64M"]);
+        let said = ok(dir, &["resize", "x.img", "+64M"]);
+        assert_eq!(said, "x.img: 64 MiB (67,108,864 bytes) -> 128 MiB (134,217,728 bytes)\n");
         assert_eq!(fs::metadata(dir.join("x.img")).unwrap().len(), 128 << 20);
         assert_eq!(json(dir, &["info", "--json", "x.img"])["size"].as_u64(), Some(128 << 20));
         assert_eq!(ok(dir, &["cat", "x.img", "tree/a.txt"]), "alpha\n");
@@ -245,6 +249,34 @@ fn a_checked_volume_is_clean_and_says_so_in_json() {
 }
 
 #[test]
+fn one_path_is_checked() {
+    each_engine(|dir, _| {
+        tree(dir);
+        ok(dir, &["put", "x.img", "tree", "/"]);
+        assert!(ok(dir, &["fsck", "--path", "/tree/a.txt", "x.img"]).contains("clean; 3 files, 2 directories"));
+        let (code, _, err) = run_in(dir, &["fsck", "--path", "/tree/none", "x.img"]);
+        assert_eq!((code, err.contains("there is no /tree/none")), (8, true), "{err}");
+        assert_eq!(run_in(dir, &["fsck", "-y", "--path", "/tree", "x.img"]).0, 16);
+    });
+}
+
+#[test]
+fn a_lost_superblock_is_found() {
+    each_engine(|dir, _| {
+        tree(dir);
+        ok(dir, &["put", "x.img", "tree", "/"]);
+        let mut bytes = fs::read(dir.join("x.img")).unwrap();
+        bytes[..512].fill(0);
+        fs::write(dir.join("x.img"), bytes).unwrap();
+        assert_eq!(run_in(dir, &["ls", "x.img"]).0, 1);
+        assert_eq!(run_in(dir, &["fsck", "x.img"]).0, 4);
+        assert_eq!(run_in(dir, &["fsck", "-y", "x.img"]).0, 1);
+        assert_eq!(ok(dir, &["cat", "x.img", "tree/a.txt"]), "alpha\n");
+        ok(dir, &["fsck", "-f", "x.img"]);
+    });
+}
+
+#[test]
 fn a_reader_that_goes_away_is_no_error() {
     each_engine(|dir, _| {
         fs::write(dir.join("big"), vec![b'x'; 4 << 20]).unwrap();
@@ -253,6 +285,126 @@ fn a_reader_that_goes_away_is_no_error() {
         let out = std::process::Command::new("sh").args(["-c", shell, BINARY]).current_dir(dir).output().unwrap();
         assert_eq!((out.stdout.as_slice(), out.stderr.as_slice()), (&b"xxxxxxxxxx"[..], &b""[..]));
     });
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_an_error() {
+    each_engine(|dir, _| {
+        for (args, code) in [
+            (&["fsck", "x.img"][..], 8),
+            (&["fsck", "--json", "-f", "x.img"], 8),
+            (&["info", "x.img"], 1),
+            (&["--help"], 1),
+        ] {
+            let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+            let mut command = std::process::Command::new(BINARY);
+            let out = command.args(args).current_dir(dir).stdout(full).output().unwrap();
+            assert_eq!(out.status.code(), Some(code), "{args:?}");
+            let err = String::from_utf8(out.stderr).unwrap();
+            assert!(err.ends_with("standard output: No space left on device\n"), "{args:?}: {err}");
+        }
+    });
+}
+
+#[test]
+fn a_size_that_cannot_be_is_told_with_one_that_can() {
+    for engine in arboretum::engines() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let mkfs = |args: &[&str]| run_in(dir, &[&["mkfs", "-t", engine.name()], args, &["x.img"]].concat());
+        let (code, out, err) = mkfs(&["-s", "4K"]);
+        assert_eq!((code, out.as_str()), (1, ""), "nothing is told as done: {err}");
+        let least = err.rsplit_once('(').and_then(|(_, rest)| rest.split_once(" bytes")).unwrap().0.replace(',', "");
+        assert!(!dir.join("x.img").exists());
+        assert_eq!(mkfs(&["-s", &(least.parse::<u64>().unwrap() - 4096).to_string()]).0, 1, "{least} is the least");
+        let (code, out, err) = mkfs(&["-s", &least]);
+        assert_eq!((code, out.lines().count()), (0, 1), "{err}");
+        let (code, out, err) = mkfs(&["-f", "-o", "logsize=1G", "-s", "64M"]);
+        assert_eq!((code, out.as_str()), (1, ""));
+        assert!(err.contains("option logsize=1G: "), "{err}");
+        ok(dir, &["fsck", "-f", "x.img"]);
+        assert!(mkfs(&["-s", "8E"]).2.contains("as in 64M"));
+        assert!(mkfs(&["-f", "-s", "9000000T"]).2.contains("too large"));
+        assert!(mkfs(&["-f", "-o", "nosuch=1"]).2.contains("`arbor mkfs --help` lists them"));
+    }
+}
+
+#[test]
+fn copies_that_fail_name_both_places_and_leave_nothing() {
+    each_engine(|dir, _| {
+        let big: Vec<u8> = (0..80u32 << 20).map(|i| (i >> 7) as u8 ^ i as u8).collect();
+        fs::write(dir.join("big"), &big).unwrap();
+        for (args, want) in [
+            (&["put", "x.img", "none", "/d"][..], "copy none to /d: none: No such file or directory\n"),
+            (&["put", "x.img", "big", "/no/d"], "copy big to /no/d: No such file or directory\n"),
+            (&["put", "x.img", "big", "/"], "copy big to /big: No space left on device\n"),
+            (&["get", "x.img", "/none", "out"], "copy /none to out: No such file or directory\n"),
+        ] {
+            let (code, _, err) = run_in(dir, args);
+            assert_eq!((code, err), (1, format!("arbor {}: {want}", args[0])));
+        }
+        assert_eq!(ok(dir, &["ls", "x.img"]), "");
+        fs::write(dir.join("small"), &big[..1 << 20]).unwrap();
+        ok(dir, &["put", "x.img", "small", "/"]);
+        ok(dir, &["tar", "--export", "x.tar", "x.img"]);
+        let archive = fs::read(dir.join("x.tar")).unwrap();
+        fs::write(dir.join("x.tar"), &archive[..archive.len() / 2]).unwrap();
+        ok(dir, &["rm", "x.img", "small"]);
+        let (code, _, err) = run_in(dir, &["tar", "--import", "x.tar", "x.img"]);
+        assert_eq!(code, 1);
+        assert!(err.contains("x.tar: import: unpack small: the archive is truncated: it ends at byte "), "{err}");
+        assert_eq!(ok(dir, &["ls", "x.img"]), "");
+        ok(dir, &["fsck", "-f", "x.img"]);
+    });
+}
+
+#[test]
+fn a_copy_that_does_not_fit_leaves_the_old_file() {
+    each_engine(|dir, _| {
+        fs::write(dir.join("big"), vec![7; 4 << 20]).unwrap();
+        ok(dir, &["put", "x.img", "big", "/"]);
+        fs::create_dir(dir.join("out")).unwrap();
+        fs::write(dir.join("out/big"), "old").unwrap();
+        // A limit on the size of files stands for a disk that is full.
+        let shell = "trap '' XFSZ; ulimit -f 1024; exec \"$0\" get x.img big out";
+        let out = std::process::Command::new("sh").args(["-c", shell, BINARY]).current_dir(dir).output().unwrap();
+        let err = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(
+            (out.status.code(), err.as_str()),
+            (Some(1), "arbor get: copy big to out/big: out/big: File too large\n")
+        );
+        let left: Vec<_> = fs::read_dir(dir.join("out")).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["big"]);
+        assert_eq!(fs::read(dir.join("out/big")).unwrap(), b"old");
+        ok(dir, &["get", "x.img", "big", "out"]);
+        assert_eq!(fs::read(dir.join("out/big")).unwrap().len(), 4 << 20);
+        let (code, _, err) = run_in(dir, &["get", "x.img", "big", "/dev/null"]);
+        assert_eq!(code, 1);
+        assert!(err.contains("no regular file"), "{err}");
+    });
+}
+
+#[test]
+fn a_log_and_an_offset_work_without_a_mount() {
+    for engine in arboretum::engines().iter().filter(|e| e.extra_devices().contains(&"log")) {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        fs::write(dir.join("f"), "kept").unwrap();
+        fs::write(dir.join("x.img"), vec![0xaa; 1 << 20]).unwrap();
+        let o = "log=l.img,offset=1M";
+        let made = format!("{o},logsize=4M");
+        ok(dir, &["mkfs", "-q", "-f", "-t", engine.name(), "-s", "64M", "-o", &made, "x.img"]);
+        assert_eq!(fs::metadata(dir.join("l.img")).unwrap().len(), 4 << 20);
+        assert_eq!(fs::metadata(dir.join("x.img")).unwrap().len(), 65 << 20);
+        ok(dir, &["put", "-o", o, "x.img", "f", "/"]);
+        assert_eq!(ok(dir, &["cat", "-o", o, "x.img", "f"]), "kept");
+        ok(dir, &["fsck", "-f", "-o", o, "x.img"]);
+        assert!(fs::read(dir.join("x.img")).unwrap()[..1 << 20].iter().all(|b| *b == 0xaa), "what lies before stays");
+        let (code, _, err) = run_in(dir, &["mkfs", "-s", "64M", "-o", "log=l.img", "y.img"]);
+        assert_eq!(code, 1);
+        assert!(err.contains("l.img: holds data"), "{err}");
+        assert!(!dir.join("y.img").exists());
+    }
 }
 
 /// Whether this process can mount.
@@ -275,12 +427,22 @@ fn a_mount_works_on_return_and_is_durable_after_umount() {
         fs::create_dir(dir.join("mnt/sub")).unwrap();
         ok(dir, &["sync", "mnt/sub"]);
         let (code, _, err) = run_in(dir, &["ls", "new.img"]);
-        assert_eq!(code, 1, "a mounted image is taken: {err}");
+        assert_eq!((code, err.lines().count()), (1, 1), "a mounted image is taken: {err}");
+        let mounted = dir.canonicalize().unwrap().join("mnt");
+        assert!(err.contains(&format!("(arbor), mounted on {}", mounted.display())), "{err}");
+        let info = json(dir, &["info", "--json", "new.img"]);
+        assert_eq!(info["mounted_on"].as_str(), mounted.to_str());
+        assert!(ok(dir, &["info", "new.img"]).contains("mounted on "));
         assert_eq!(run_in(dir, &["fsck", "-p", "new.img"]).0, 8);
         ok(dir, &["umount", "mnt"]);
         assert_eq!(ok(dir, &["cat", "new.img", "file"]), "through the kernel");
-        // The volume is there now, and is mounted as it is.
-        ok(dir, &["mount", "--new", "64M", "-o", "ro", "new.img", "mnt"]);
+        let (code, _, err) = run_in(dir, &["mount", "--new", "64M", "new.img", "mnt"]);
+        assert_eq!(code, 1);
+        assert!(
+            err.contains("exists already and holds a volume") && err.contains("`arbor mount new.img mnt`"),
+            "{err}"
+        );
+        assert_eq!(ok(dir, &["mount", "-o", "ro", "new.img", "mnt"]), "new.img: mounted on mnt, read-only\n");
         assert_eq!(fs::read(dir.join("mnt/file")).unwrap(), b"through the kernel");
         assert!(fs::write(dir.join("mnt/other"), "").is_err());
         ok(dir, &["umount", "mnt"]);

@@ -33,6 +33,13 @@ fn arbor(args: &[&str], paths: &[&Path]) -> Vec<u8> {
     out.stdout
 }
 
+/// Runs `arbor`, which must fail; gives its exit code and what it said.
+fn refused(args: &[&str], paths: &[&Path]) -> (Option<i32>, String) {
+    let out = Command::new(env!("CARGO_BIN_EXE_arbor")).args(args).args(paths).stdin(Stdio::null()).output().unwrap();
+    assert!(!out.status.success(), "arbor {args:?}");
+    (out.status.code(), String::from_utf8(out.stderr).unwrap())
+}
+
 /// An image with its mount, taken off when the value goes.
 struct Volume {
     dir: tempfile::TempDir,
@@ -306,4 +313,168 @@ fn sigterm_unmounts_cleanly() {
         assert_eq!(arbor(&["cat"], &[&volume.image(), Path::new("dir/file")]), b"kept");
         volume.check();
     });
+}
+
+#[test]
+fn a_mount_that_fails_leaves_nothing() {
+    if !can_mount() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::write(at("file"), "").unwrap();
+    for (args, place, code, want) in [
+        (&["mount", "--new", "64M"][..], "file", 32, "file: not a directory"),
+        (&["mount", "--new", "64M"], "file/below", 32, "Not a directory"),
+        (&["mount", "--new", "64K"], "a/b/c", 32, "is too small"),
+        (&["mount", "--new", "64M", "-o", "nosuch"], "a/b/c", 1, "`arbor mount --help` lists them"),
+        (&["mount"], "a/b/c", 32, "`arbor mount --new SIZE` makes it"),
+    ] {
+        let (got, said) = refused(args, &[&at("x.img"), &at(place)]);
+        assert_eq!(got, Some(code), "{said}");
+        assert!(said.contains(want) && said.lines().count() == 1, "{args:?}: {said}");
+        let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["file"]);
+    }
+}
+
+#[test]
+fn what_to_do_after_a_crash_is_what_helps() {
+    each_engine("64M", |volume| {
+        fs::write(volume.root().join("file"), "kept").unwrap();
+        arbor(&["sync"], &[&volume.root()]);
+        volume.signal_server(Signal::KILL);
+        let (_, said) = refused(&["ls"], &[&volume.image()]);
+        let advice = format!("`arbor fsck -p {}`", volume.image().display());
+        assert!(said.contains(&advice), "{said}");
+        assert_eq!(refused(&["fsck", "-p"], &[&volume.image()]).0, Some(1), "corrected");
+        assert_eq!(arbor(&["cat"], &[&volume.image(), Path::new("file")]), b"kept");
+        volume.umount();
+    });
+}
+
+#[test]
+fn why_it_cannot_be_unmounted_is_said() {
+    each_engine("64M", |volume| {
+        let busy = File::create(volume.root().join("open")).unwrap();
+        let (code, said) = refused(&["umount"], &[&volume.root()]);
+        assert_eq!(code, Some(1));
+        assert!(said.contains(": busy: ") && said.contains("`fuser -vm "), "{said}");
+        drop(busy);
+        volume.umount();
+        let (_, said) = refused(&["umount"], &[&volume.root()]);
+        assert!(said.ends_with("mnt: not a mount point of arbor\n"), "{said}");
+    });
+}
+
+#[test]
+fn a_mount_turns_read_only_and_back() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    each_engine("64M", |volume| {
+        let file = volume.root().join("file");
+        let remount = |options| {
+            Command::new(env!("CARGO_BIN_EXE_arbor"))
+                .args(["mount", "-o", options])
+                .args([volume.image(), volume.root()])
+                .output()
+                .unwrap()
+        };
+        let open = File::create(&file).unwrap();
+        let out = remount("remount,ro");
+        assert!(String::from_utf8_lossy(&out.stderr).contains("open for writing"), "{out:?}");
+        drop(open);
+        assert!(remount("remount,ro").status.success());
+        assert!(fs::write(&file, "x").is_err());
+        assert!(remount("remount,rw").status.success());
+        fs::write(&file, "x").unwrap();
+        volume.umount();
+        arbor(&["mount", "-q", "-o", "ro"], &[&volume.image(), &volume.root()]);
+        let out = remount("remount,rw");
+        assert!(String::from_utf8_lossy(&out.stderr).contains("opened read-only"), "{out:?}");
+        volume.umount();
+        volume.check();
+    });
+}
+
+#[test]
+fn owners_can_be_shown_otherwise() {
+    each_engine("64M", |volume| {
+        let file = volume.root().join("file");
+        fs::write(&file, "").unwrap();
+        let stored = fs::metadata(&file).unwrap();
+        volume.umount();
+        arbor(&["mount", "-o", "uid=1234,gid=2345,umask=077"], &[&volume.image(), &volume.root()]);
+        for path in [&file, &volume.root()] {
+            let shown = fs::metadata(path).unwrap();
+            assert_eq!((shown.uid(), shown.gid(), shown.mode() & 0o077), (1234, 2345, 0), "{}", path.display());
+        }
+        volume.umount();
+        volume.mount();
+        let now = fs::metadata(&file).unwrap();
+        assert_eq!((now.uid(), now.gid(), now.mode()), (stored.uid(), stored.gid(), stored.mode()));
+    });
+}
+
+#[test]
+fn a_log_of_its_own_and_an_offset() {
+    for engine in arboretum::engines().iter().filter(|e| can_mount() && e.extra_devices().contains(&"log")) {
+        let dir = tempfile::tempdir().unwrap();
+        let volume = Volume { dir };
+        let log = format!("log={},offset=3M", volume.dir.path().join("log.img").display());
+        arbor(&["mkfs", "-q", "-t", engine.name(), "-s", "64M", "-o", &log], &[&volume.image()]);
+        for round in 0..3u8 {
+            arbor(&["mount", "-q", "-o", &log], &[&volume.image(), &volume.root()]);
+            for earlier in 0..round {
+                let name = volume.root().join(format!("file-{earlier}"));
+                assert_eq!(fs::read(name).unwrap(), vec![earlier; 100_000]);
+            }
+            fs::write(volume.root().join(format!("file-{round}")), vec![round; 100_000]).unwrap();
+            if round == 1 {
+                arbor(&["sync"], &[&volume.root()]);
+                volume.signal_server(Signal::KILL);
+                let (_, said) = refused(&["ls", "-o", &log], &[&volume.image()]);
+                assert!(said.contains(&format!("-o {}", log.replace("3M", "3145728"))), "{said}");
+            } else {
+                volume.umount();
+                arbor(&["fsck", "-n", "-f", "-o", &log], &[&volume.image()]);
+            }
+        }
+        let (_, said) = refused(&["ls", "-o", "offset=3M"], &[&volume.image()]);
+        assert!(said.contains("option log=FILE"), "{said}");
+    }
+}
+
+#[test]
+fn a_device_that_fails_is_told_by_sync_and_umount() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    each_engine("64M", |volume| {
+        volume.umount();
+        // A host that is full stands for a disk that fails.
+        let host = volume.dir.path().join("host");
+        fs::create_dir(&host).unwrap();
+        rustix::mount::mount("none", &host, "tmpfs", rustix::mount::MountFlags::empty(), c"size=8M").unwrap();
+        let _host = Unmount(&host);
+        let image = host.join("x.img");
+        arbor(&["mount", "-q", "--new", "64M"], &[&image, &volume.root()]);
+        let _ = fs::write(volume.root().join("big"), vec![1; 20 << 20]);
+        let (_, said) = refused(&["sync"], &[&volume.root()]);
+        assert!(said.contains("read-only since an error"), "{said}");
+        let (code, said) = refused(&["umount"], &[&volume.root()]);
+        assert_eq!(code, Some(1));
+        assert!(said.contains("unmounted, but the volume has been read-only since an error"), "{said}");
+        assert!(!volume.is_mounted());
+    });
+}
+
+/// Takes a mount that is not of arbor off at the end.
+struct Unmount<'a>(&'a Path);
+
+impl Drop for Unmount<'_> {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(self.0, rustix::mount::UnmountFlags::DETACH);
+    }
 }

@@ -1,6 +1,7 @@
 //! The mount table: mounting and unmounting by system call (root) or by `fusermount3` (all others).
 
 use crate::options::MountConfig;
+use arbor_base::vfs::Options;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -129,11 +130,16 @@ pub(crate) fn detach(dir: &Path, lazy: bool) -> io::Result<()> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr).trim().to_string();
-    let kind = match said.contains("busy") {
-        true => io::ErrorKind::ResourceBusy,
-        false => io::ErrorKind::Other,
-    };
-    Err(io::Error::new(kind, said))
+    // It sees only the mounts of its user.
+    let is_foreign = said.contains("not found in") || said.contains("Operation not permitted");
+    Err(match (said.contains("busy"), is_foreign) {
+        (true, _) => io::Error::new(io::ErrorKind::ResourceBusy, said),
+        (_, true) => io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "mounted by another user: only that user or root can unmount it",
+        ),
+        _ => io::Error::other(said.strip_prefix("fusermount3: ").unwrap_or(&said)),
+    })
 }
 
 /// `dir` without links, also where a dead mount lies on it, which cannot be looked at.
@@ -177,15 +183,73 @@ pub fn clean_stale(dir: &Path) -> io::Result<bool> {
     Ok(cleaned)
 }
 
+/// A mount of arbor as the kernel's table has it: all of them, whoever made them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountEntry {
+    /// What was mounted: the image, unless another name was asked for.
+    pub source: PathBuf,
+    /// Where.
+    pub mountpoint: PathBuf,
+    /// Options of the mount, such as `ro` and `nosuid`.
+    pub options: Vec<String>,
+}
+
+/// All mounts of arbor that this process can see, a later one behind those it covers.
+pub fn mount_table() -> Vec<MountEntry> {
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    table.split(|&b| b == b'\n').filter_map(entry).collect()
+}
+
+/// `ID PARENT MAJOR:MINOR ROOT POINT OPTIONS [OPTIONAL...] - TYPE SOURCE OPTIONS`.
+fn entry(line: &[u8]) -> Option<MountEntry> {
+    let mut fields = line.split(|&b| b == b' ').skip(4);
+    let path = |field: &[u8]| PathBuf::from(OsString::from_vec(unescape(field)));
+    let mountpoint = path(fields.next()?);
+    let options = String::from_utf8_lossy(fields.next()?).split(',').map(str::to_string).collect();
+    let mut fields = fields.skip_while(|f| *f != b"-").skip(1);
+    let is_ours = matches!(fields.next()?, b"fuse.arbor" | b"fuseblk.arbor");
+    let source = path(fields.next()?);
+    is_ours.then_some(MountEntry { source, mountpoint, options })
+}
+
 /// Whether a mount of ours lies on `dir`, an absolute path.
 pub(crate) fn is_mounted(dir: &Path) -> bool {
-    let Ok(table) = std::fs::read("/proc/self/mountinfo") else { return false };
-    table.split(|&b| b == b'\n').any(|line| {
-        let mut fields = line.split(|&b| b == b' ');
-        let point = fields.nth(4).map(unescape);
-        let kind = fields.skip_while(|f| *f != b"-").nth(1);
-        point.as_deref() == Some(dir.as_os_str().as_bytes()) && matches!(kind, Some(b"fuse.arbor" | b"fuseblk.arbor"))
-    })
+    mount_table().iter().any(|mount| mount.mountpoint == dir)
+}
+
+/// Changes a mount that works: `ro`, `rw`, `suid`, `dev`, `exec` and their opposites among
+/// `options`. The others mean nothing now, and a flag that is not named stays as it is.
+///
+/// Errors: `InvalidInput` if no mount of ours lies there, `ResourceBusy` if it is to become
+/// read-only while files are open for writing, `ReadOnlyFilesystem` if it is to become writable
+/// but the volume was opened read-only.
+pub fn remount(dir: &Path, options: &Options) -> io::Result<()> {
+    let dir = dir.canonicalize()?;
+    let mounts = mount_table();
+    let now = mounts.iter().rfind(|mount| mount.mountpoint == dir);
+    let now = now.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a mount point of arbor"))?;
+    let mut flags = MountFlags::empty();
+    for word in now.options.iter().map(String::as_str).chain(options.0.iter().map(|(key, _)| key.as_str())) {
+        match word {
+            "ro" => flags |= MountFlags::RDONLY,
+            "rw" => flags -= MountFlags::RDONLY,
+            "nosuid" => flags |= MountFlags::NOSUID,
+            "suid" => flags -= MountFlags::NOSUID,
+            "nodev" => flags |= MountFlags::NODEV,
+            "dev" => flags -= MountFlags::NODEV,
+            "noexec" => flags |= MountFlags::NOEXEC,
+            "exec" => flags -= MountFlags::NOEXEC,
+            _ => {}
+        }
+    }
+    if flags.contains(MountFlags::RDONLY) {
+        // The kernel's own sync does not reach a plain FUSE mount.
+        crate::record::sync(&dir)?;
+    } else if crate::record::mounts().iter().any(|record| record.mountpoint == dir && record.read_only) {
+        let why = "the volume was opened read-only: unmount it and mount it for writing";
+        return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, why));
+    }
+    Ok(rustix::mount::mount_remount(&dir, flags, c"")?)
 }
 
 /// Undoes the `\ooo` of the mount table.
@@ -229,6 +293,16 @@ pub(crate) fn wait_readable(fd: impl AsFd, other: impl AsFd) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_of_the_mount_table() {
+        let line = b"36 35 0:40 / /m\\040nt rw,nosuid shared:1 - fuse.arbor /a\\040b.img rw,user_id=0";
+        let mount = entry(line).unwrap();
+        assert_eq!((mount.source, mount.mountpoint), ("/a b.img".into(), "/m nt".into()));
+        assert_eq!(mount.options, ["rw", "nosuid"]);
+        assert_eq!(entry(b"36 35 0:40 / /mnt rw - ext4 /dev/sda rw"), None);
+        assert_eq!(entry(b""), None);
+    }
 
     #[test]
     fn names_in_tables_and_options() {

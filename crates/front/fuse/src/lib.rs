@@ -64,7 +64,7 @@ mod session;
 mod sys;
 
 pub use counters::Counters;
-pub use kernel::clean_stale;
+pub use kernel::{MountEntry, clean_stale, mount_table, remount};
 pub use options::{MountConfig, OPTIONS, parse_options};
-pub use record::{MountRecord, mounts, unmount};
+pub use record::{MountRecord, mounts, sync, unmount};
 pub use session::{Session, Unmounter, mount};

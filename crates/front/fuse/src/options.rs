@@ -26,6 +26,12 @@ pub struct MountConfig {
     pub nodev: bool,
     /// Run no programs.
     pub noexec: bool,
+    /// Owner that every file is shown with; what is stored does not change.
+    pub uid: Option<u32>,
+    /// Group that every file is shown with.
+    pub gid: Option<u32>,
+    /// Permission bits that no file is shown with.
+    pub umask: u32,
     /// Worker threads, at least 2; 0 is one a processor.
     pub threads: usize,
     /// How long a worker asks again and again before it sleeps; `None` is 100 us, and 0 on a
@@ -65,6 +71,9 @@ impl Default for MountConfig {
             nosuid: true,
             nodev: true,
             noexec: false,
+            uid: None,
+            gid: None,
+            umask: 0,
             threads: 0,
             spin: None,
             entry_timeout: DAY,
@@ -91,6 +100,9 @@ impl fmt::Debug for MountConfig {
             .field("nosuid", &self.nosuid)
             .field("nodev", &self.nodev)
             .field("noexec", &self.noexec)
+            .field("uid", &self.uid)
+            .field("gid", &self.gid)
+            .field("umask", &format_args!("{:#o}", self.umask))
             .field("threads", &self.threads)
             .field("spin", &self.spin)
             .field("entry_timeout", &self.entry_timeout)
@@ -122,6 +134,15 @@ pub const OPTIONS: &[OptionSpec] = &[
     spec("nodev", "", "yes", "Ignore device nodes."),
     spec("exec", "", "yes", "Let programs be run."),
     spec("noexec", "", "", "Let no programs be run."),
+    spec("uid", "N", "as stored", "Show every file as this user's; what is stored stays."),
+    spec("gid", "N", "as stored", "Show every file as this group's; what is stored stays."),
+    spec("umask", "OCTAL", "0", "Show no file with these permission bits."),
+    spec(
+        "remount",
+        "",
+        "",
+        "Change ro, rw, suid, dev, exec and their opposites of a mount that works; all else stays (root only).",
+    ),
     spec("threads", "N", "one a processor", "Worker threads, at least 2."),
     spec("spin", "US", "100", "Microseconds a worker asks for requests before it sleeps; 0 sleeps at once."),
     spec("entry_timeout", "S", "86400", "Seconds the kernel may keep a name."),
@@ -139,6 +160,9 @@ pub const OPTIONS: &[OptionSpec] = &[
     spec("nfs_export", "", "", "Let file handles be opened, for NFS."),
     spec("fsname", "NAME", "the image", "What mount and df show as the source."),
 ];
+
+/// The number above it stands for no user.
+const MAX_ID: u64 = u32::MAX as u64 - 1;
 
 /// What mount(8), fstab and systemd say that means nothing here.
 const IGNORED: &[&str] = &[
@@ -186,6 +210,9 @@ pub fn parse_options(options: &Options) -> vfs::Result<(MountConfig, Options)> {
             "nodev" => config.nodev = true,
             "exec" => config.noexec = false,
             "noexec" => config.noexec = true,
+            "uid" => config.uid = Some(number(key, value, 0, MAX_ID)? as u32),
+            "gid" => config.gid = Some(number(key, value, 0, MAX_ID)? as u32),
+            "umask" => config.umask = permissions(key, value)?,
             "threads" => config.threads = number(key, value, 1, 256)? as usize,
             "spin" => config.spin = Some(Duration::from_micros(number(key, value, 0, 1_000_000)?)),
             "entry_timeout" => config.entry_timeout = seconds(key, value)?,
@@ -215,6 +242,13 @@ fn number(key: &str, value: &str, least: u64, most: u64) -> vfs::Result<u64> {
     }
 }
 
+fn permissions(key: &str, value: &str) -> vfs::Result<u32> {
+    match u32::from_str_radix(value, 8) {
+        Ok(bits) if bits <= 0o777 => Ok(bits),
+        _ => Err(Error::refused(format!("option {key}: {value:?} is not an octal number from 0 to 777"))),
+    }
+}
+
 fn seconds(key: &str, value: &str) -> vfs::Result<Duration> {
     let parsed = value.parse().ok().filter(|s| (0.0..1e9).contains(s));
     let seconds: f64 = parsed.ok_or_else(|| Error::refused(format!("option {key}: {value:?} is not a time")))?;
@@ -238,7 +272,18 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_by_name() {
-        for bad in ["threads=0", "threads=x", "attr_timeout=-1", "attr_timeout=NaN", "max_read_ahead=9T", "spin="] {
+        for bad in [
+            "threads=0",
+            "threads=x",
+            "attr_timeout=-1",
+            "attr_timeout=NaN",
+            "max_read_ahead=9T",
+            "spin=",
+            "uid=-1",
+            "gid=4294967295",
+            "umask=8",
+            "umask=1777",
+        ] {
             let error = parse_options(&Options::parse(bad)).unwrap_err().to_string();
             assert!(error.contains(bad.split('=').next().unwrap()), "{error}");
         }

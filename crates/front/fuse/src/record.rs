@@ -26,14 +26,19 @@ pub struct MountRecord {
     pub image: PathBuf,
     /// Where it is mounted.
     pub mountpoint: PathBuf,
+    /// The volume itself was opened read-only.
+    pub read_only: bool,
+    /// Why the file system takes no more changes, after an error that it could not undo.
+    pub failure: Option<String>,
 }
 
 impl MountRecord {
     /// A record of this process.
-    pub(crate) fn of_this_process(image: &Path, mountpoint: &Path) -> MountRecord {
+    pub(crate) fn of_this_process(image: &Path, mountpoint: &Path, read_only: bool) -> MountRecord {
         let pid = std::process::id();
         let started = start_time(pid).unwrap_or(0);
-        MountRecord { pid, started, image: image.to_path_buf(), mountpoint: mountpoint.to_path_buf() }
+        let (image, mountpoint) = (image.to_path_buf(), mountpoint.to_path_buf());
+        MountRecord { pid, started, image, mountpoint, read_only, failure: None }
     }
 
     /// Writes it down and returns where.
@@ -42,12 +47,14 @@ impl MountRecord {
         sweep(&dir);
         let path = dir.join(file_name(&self.mountpoint));
         let new = dir.join(format!(".{}.{}", file_name(&self.mountpoint), self.pid));
-        // Paths are last and end in NUL, which no path holds.
-        let mut text = format!("{} {}\n", self.pid, self.started).into_bytes();
+        // Paths end in NUL, which no path holds; the reason of a failure is last.
+        let access = if self.read_only { "ro" } else { "rw" };
+        let mut text = format!("{} {} {access}\n", self.pid, self.started).into_bytes();
         for p in [&self.image, &self.mountpoint] {
             text.extend_from_slice(p.as_os_str().as_bytes());
             text.push(0);
         }
+        text.extend_from_slice(self.failure.as_deref().unwrap_or_default().as_bytes());
         let _ = fs::remove_file(&new);
         fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&new)?.write_all(&text)?;
         fs::rename(&new, &path)?;
@@ -57,14 +64,16 @@ impl MountRecord {
     fn read(path: &Path) -> Option<MountRecord> {
         let bytes = fs::read(path).ok()?;
         let end = bytes.iter().position(|&b| b == b'\n')?;
-        let (pid, started) = std::str::from_utf8(&bytes[..end]).ok()?.split_once(' ')?;
-        let mut paths =
-            bytes[end + 1..].split(|&b| b == 0).map(|p| PathBuf::from(std::ffi::OsString::from_vec(p.to_vec())));
+        let mut head = std::str::from_utf8(&bytes[..end]).ok()?.split(' ');
+        let mut rest = bytes[end + 1..].splitn(3, |&b| b == 0);
+        let mut path = || Some(PathBuf::from(std::ffi::OsString::from_vec(rest.next()?.to_vec())));
         Some(MountRecord {
-            pid: pid.parse().ok()?,
-            started: started.parse().ok()?,
-            image: paths.next()?,
-            mountpoint: paths.next()?,
+            pid: head.next()?.parse().ok()?,
+            started: head.next()?.parse().ok()?,
+            read_only: head.next()? == "ro",
+            image: path()?,
+            mountpoint: path()?,
+            failure: rest.next().filter(|why| !why.is_empty()).map(|why| String::from_utf8_lossy(why).into_owned()),
         })
     }
 
@@ -159,27 +168,52 @@ pub fn mounts() -> Vec<MountRecord> {
 /// Takes the mount off `dir`. With `wait` everything is durable, and the image released, on
 /// return; without, its server may still be at work.
 ///
-/// Errors: `ResourceBusy` if files are in use there; and if the data could not be written, which
-/// is told after the mount is off. A dead mount is only taken off. In the process that serves the
-/// mount it does not wait: there [`Session::wait`](crate::Session::wait) does.
+/// Errors: `InvalidInput` if no mount of ours lies there; `ResourceBusy` if files are in use; and
+/// if the data could not be written, which is told after the mount is off. A dead mount is only
+/// taken off. In the process that serves the mount it does not wait: there
+/// [`Session::wait`](crate::Session::wait) does.
 pub fn unmount(dir: &Path, wait: bool) -> io::Result<()> {
     if clean_stale_at(dir)? {
         return Ok(());
     }
     let dir = kernel::absolute(dir)?;
+    if !kernel::is_mounted(&dir) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a mount point of arbor"));
+    }
     let found = directories().into_iter().map(|d| d.join(file_name(&dir))).find_map(|path| {
         let record = MountRecord::read(&path).filter(|r| r.mountpoint == dir)?;
         let server = record.server()?;
         Some((path, record, server))
     });
     // Where errors can still be told.
-    let synced =
-        if wait && kernel::is_mounted(&dir) { fs::File::open(&dir).and_then(|d| d.sync_all()) } else { Ok(()) };
+    let synced = if wait { fs::File::open(&dir).and_then(|d| d.sync_all()) } else { Ok(()) };
+    let failure = failure(&dir);
     kernel::detach(&dir, false)?;
     if let Some((path, record, server)) = found.filter(|(_, r, _)| wait && r.pid != std::process::id()) {
         wait_for_release(&path, &record, &server);
     }
-    synced
+    match failure {
+        Some(why) => Err(io::Error::other(format!("unmounted, but {}", failed(&why)))),
+        None => synced,
+    }
+}
+
+/// Makes everything on the mount at `root` durable: an fsync of its root does.
+pub fn sync(root: &Path) -> io::Result<()> {
+    let synced = fs::File::open(root).and_then(|d| d.sync_all());
+    match kernel::absolute(root).ok().and_then(|dir| failure(&dir)) {
+        Some(why) => Err(io::Error::other(failed(&why))),
+        None => synced,
+    }
+}
+
+/// Why the volume mounted on `dir` takes no more changes, if its server has said so.
+fn failure(dir: &Path) -> Option<String> {
+    mounts().into_iter().find(|record| record.mountpoint == dir)?.failure
+}
+
+fn failed(why: &str) -> String {
+    format!("the volume has been read-only since an error, and changes after it are lost: {why}")
 }
 
 fn clean_stale_at(dir: &Path) -> io::Result<bool> {
@@ -190,7 +224,8 @@ fn clean_stale_at(dir: &Path) -> io::Result<bool> {
 fn wait_for_release(path: &Path, record: &MountRecord, server: &OwnedFd) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let step = Timespec::try_from(Duration::from_millis(5)).expect("a short time");
-    while MountRecord::read(path).as_ref() == Some(record) {
+    let same = |now: MountRecord| (now.pid, now.started) == (record.pid, record.started);
+    while MountRecord::read(path).is_some_and(same) {
         let mut fds = [PollFd::new(server, PollFlags::IN)];
         if let Ok(1..) = poll(&mut fds, Some(&step)) {
             break;
@@ -205,7 +240,8 @@ mod tests {
     #[test]
     fn a_record_is_read_as_written_and_knows_its_process() {
         let dir = tempfile::tempdir().unwrap();
-        let record = MountRecord::of_this_process(Path::new("/im age"), &dir.path().join("m\nn"));
+        let mut record = MountRecord::of_this_process(Path::new("/im age"), &dir.path().join("m\nn"), true);
+        record.failure = Some("write of 4 KiB: gone".into());
         let path = record.write().unwrap();
         let read = MountRecord::read(&path);
         let listed = mounts().contains(&record);

@@ -13,6 +13,7 @@
 use crate::counters::{Counters, Log};
 use crate::options::MountConfig;
 use crate::proto::*;
+use crate::record::MountRecord;
 use arbor_base::vfs::{
     self, Attr, Cx, Entry, Errno, Error, FallocMode, FileSystem, FileType, Ino, RenameFlags, Seek, SetAttr, SetTime,
     Time, XattrMode, mode,
@@ -20,7 +21,7 @@ use arbor_base::vfs::{
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
@@ -59,6 +60,28 @@ pub(crate) struct Server {
     entry_timeout: Duration,
     attr_timeout: Duration,
     negative_timeout: Duration,
+    shown: Shown,
+    /// What umount is told by; kept up to date with [`FileSystem::failure`].
+    pub(crate) record: Mutex<Option<MountRecord>>,
+    failure_told: AtomicBool,
+}
+
+/// Owners and permissions that stand in for the stored ones.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    uid: Option<u32>,
+    gid: Option<u32>,
+    umask: u32,
+}
+
+impl Shown {
+    fn attr(self, a: &Attr) -> Attr {
+        let other_owner = self.uid.is_some_and(|uid| uid != a.uid) || self.gid.is_some_and(|gid| gid != a.gid);
+        // Set-id bits were given together with the owner that is stored.
+        let set_id = if other_owner { mode::ISUID | mode::ISGID } else { 0 };
+        let mode = a.mode & !(self.umask | if a.file_type() == FileType::Dir { 0 } else { set_id });
+        Attr { mode, uid: self.uid.unwrap_or(a.uid), gid: self.gid.unwrap_or(a.gid), ..*a }
+    }
 }
 
 type Handled = vfs::Result<Reply>;
@@ -116,6 +139,26 @@ impl Server {
             entry_timeout: config.entry_timeout,
             attr_timeout: config.attr_timeout,
             negative_timeout: config.negative_timeout,
+            shown: Shown { uid: config.uid, gid: config.gid, umask: config.umask },
+            record: Mutex::new(None),
+            failure_told: AtomicBool::new(false),
+        }
+    }
+
+    /// Tells once that the file system has failed: in the log, and in the record for umount.
+    pub(crate) fn look_for_failure(&self) {
+        if self.failure_told.load(Relaxed) {
+            return;
+        }
+        let Some(why) = self.fs.failure() else { return };
+        if self.failure_told.swap(true, Relaxed) {
+            return;
+        }
+        self.log.say(format_args!("the file system is read-only from now on: {why}"));
+        if let Some(record) = self.record.lock().as_mut() {
+            record.failure = Some(why);
+            // Without it umount knows less, and that is all.
+            let _ = record.write();
         }
     }
 
@@ -165,6 +208,9 @@ impl Server {
         self.counters.errors.fetch_add(1, Relaxed);
         if let Error::Corrupt(_) | Error::Io(_) = e {
             self.log.say(format_args!("{} of node {}: {e}", op_name(head.opcode), head.nodeid));
+        }
+        if matches!(e.errno(), Errno::EIO | Errno::EROFS | Errno::EUCLEAN) {
+            self.look_for_failure();
         }
         match e.errno() {
             Errno(n) if !(1..512).contains(&n) => Errno::EIO.0,
@@ -519,6 +565,7 @@ impl Server {
     }
 
     fn wire_attr(&self, a: &Attr) -> crate::proto::Attr {
+        let a = self.shown.attr(a);
         crate::proto::Attr {
             ino: a.ino.0,
             size: a.size,
@@ -571,6 +618,7 @@ impl Server {
     }
 
     fn statx_out(&self, out: &mut [u8], a: &Attr) -> usize {
+        let a = self.shown.attr(a);
         let time = |t: Time| SxTime { tv_sec: t.secs, tv_nsec: t.nanos, reserved: 0 };
         put(
             out,
@@ -755,6 +803,19 @@ mod tests {
         assert_eq!(fs.lookups(), 2);
         server.undelivered(&reply, &out[OUT_HEAD..]);
         assert_eq!(fs.lookups(), 1);
+    }
+
+    #[test]
+    fn owners_and_permissions_can_be_shown_otherwise() {
+        let (fs, _) = server();
+        let stored = Attr { mode: mode::IFREG | 0o4755, uid: 0, gid: 5, ..fs.getattr(fs.root()).unwrap() };
+        let shown = |uid, gid, umask| {
+            let a = Shown { uid, gid, umask }.attr(&stored);
+            (a.uid, a.gid, a.mode)
+        };
+        assert_eq!(shown(None, None, 0), (0, 5, mode::IFREG | 0o4755));
+        assert_eq!(shown(None, Some(5), 0o022), (0, 5, mode::IFREG | 0o4755));
+        assert_eq!(shown(Some(7), None, 0o077), (7, 5, mode::IFREG | 0o700));
     }
 
     #[test]

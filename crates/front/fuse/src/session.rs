@@ -110,6 +110,14 @@ fn start(
         signals: None,
         record: None,
     };
+    if config.record {
+        let record = MountRecord::of_this_process(Path::new(&config.source), &control.dir, config.read_only);
+        match record.write() {
+            Ok(path) => session.record = Some(path),
+            Err(e) => server.log.say(format_args!("no record of this mount, unmount will not wait: {e}")),
+        }
+        *server.record.lock() = Some(record);
+    }
     let processors = thread::available_parallelism().map_or(1, usize::from);
     let threads = if config.threads == 0 { processors.min(64) } else { config.threads }.max(2);
     let spin = config.spin.unwrap_or(Duration::from_micros(if processors > 1 { 100 } else { 0 }));
@@ -134,13 +142,6 @@ fn start(
         session.signals = Some(Signals::start(server, control.clone())?);
     }
     kernel::raise_read_ahead(&control.dir, config.max_read_ahead);
-    if config.record {
-        let record = MountRecord::of_this_process(Path::new(&config.source), &control.dir);
-        match record.write() {
-            Ok(path) => session.record = Some(path),
-            Err(e) => session.server().log.say(format_args!("no record of this mount, unmount will not wait: {e}")),
-        }
-    }
     Ok(session)
 }
 
@@ -264,7 +265,6 @@ fn background(server: &Server, work: &Work, clock: &dyn Clock) {
     const LEAST: Duration = Duration::from_millis(1);
     const MOST: Duration = Duration::from_secs(3600);
     let _ = rustix::process::configure_io_flusher_behavior(true);
-    let mut told = false;
     let mut rounds = 0;
     let mut pause = Duration::ZERO;
     while work.wait(pause) {
@@ -280,10 +280,7 @@ fn background(server: &Server, work: &Work, clock: &dyn Clock) {
         if rounds > 0 {
             pause = if rounds % ROUNDS == 0 { LEAST } else { Duration::ZERO };
         }
-        if !told && let Some(why) = server.fs.failure() {
-            told = true;
-            server.log.say(format_args!("the file system is read-only from now on: {why}"));
-        }
+        server.look_for_failure();
     }
 }
 
@@ -533,10 +530,6 @@ impl Session {
     /// error is that of [`FileSystem::unmount`].
     pub fn wait(mut self) -> vfs::Result<()> {
         self.finish()
-    }
-
-    fn server(&self) -> &Server {
-        self.server.as_ref().expect("a session has its server until it is finished")
     }
 
     fn finish(&mut self) -> vfs::Result<()> {

@@ -119,6 +119,11 @@ impl Core {
         let summary = Summary::build(&bits, len);
         let free = bitmap::count_free(&bits, len);
         let known = self.ags[ag as usize].free;
+        let own = self.geom.ag_meta_frags();
+        if self.ags[ag as usize].used && !bitmap::all_used(&bits, 0, own.min(len)) {
+            let at = self.geom.bitmap_block(ag, 0).byte();
+            return Err(Corrupt::new("AG bitmap block", "bits", at, "free", "the AG's own structures in use").into());
+        }
         if free != known {
             let at = self.geom.group_block(ag).byte();
             return Err(Corrupt::new("AG group block", "free", at, known, free).into());
@@ -233,6 +238,9 @@ impl Core {
         }
         let bytes = self.meta_block(self.geom.frag_of(inodes), BlockType::Inodes, ag.into())?;
         let ib = InodesBody::read_from_prefix(bytes.get(HEADER..).unwrap_or(&[])).map(|b| b.0).unwrap_or_default();
+        if body.dirs.get() > self.geom.ag_len(ag) {
+            return Err(Corrupt::new("AG group block", "dirs", group.byte(), body.dirs, "no more than fit").into());
+        }
         let a = &mut self.ags[ag as usize];
         a.used = true;
         (a.free, a.dirs) = (body.free.get(), body.dirs.get());
@@ -245,10 +253,8 @@ impl Core {
         let ag = self.sb.ag_used.get();
         let geom = self.geom;
         let bs = geom.block_size();
-        self.init(geom.daddr(geom.ag_start(ag)), Seal::Super, SECTOR as usize);
         self.sb.ag_used = (ag + 1).into();
-        let copy = SuperBlock { clean: 0.into(), ..self.sb };
-        self.write(geom.daddr(geom.ag_start(ag)), Seal::Super, 0, copy.as_bytes())?;
+        self.log_copy(geom.daddr(geom.ag_start(ag)))?;
         if ag > 0 {
             self.log_super()?;
         }
@@ -264,11 +270,11 @@ impl Core {
             self.write(block, Seal::Block, HEADER, &past)?;
         }
         let a = &mut self.ags[ag as usize];
-        a.used = true;
         self.free -= u64::from(a.free);
         a.free = geom.ag_len(ag);
         self.free += u64::from(a.free);
         self.set_bits(ag, 0, geom.ag_meta_frags(), true)?;
+        self.ags[ag as usize].used = true;
         self.set_bits(ag, geom.first_chunk(), geom.chunk_frags(), true)?;
         if let Some((start, len)) = log_run(&geom, &self.sb, ag) {
             self.set_bits(ag, start, len, true)?;
@@ -277,6 +283,13 @@ impl Core {
         self.ags[ag as usize].chunks = Some(BTreeMap::new());
         self.add_chunk(ag, geom.first_chunk())?;
         Ok(ag)
+    }
+
+    /// Logs a copy of the superblock.
+    pub fn log_copy(&mut self, addr: Daddr) -> Result<()> {
+        self.init(addr, Seal::Super, SECTOR as usize);
+        let copy = SuperBlock { clean: 0.into(), ..self.sb };
+        self.write(addr, Seal::Super, 0, copy.as_bytes())
     }
 
     /// Logs the superblock's changed fields.
@@ -465,14 +478,32 @@ impl Core {
             return Ok(());
         }
         let mut found = BTreeMap::new();
+        let (mut chunks, mut free, mut stray) = (0, 0, None);
+        let geom = self.geom;
         let mut store = ChunkStore { core: self, ag };
         Tree::<_, CHUNK_VALUE>::new(&mut store).for_each(0, &mut |chunk, v| {
             let mask = u64::from_le_bytes(*v);
             if mask != 0 {
                 found.insert(chunk, mask);
             }
-            true
+            let place = geom.inode_at(Ino(chunk)).filter(|p| p.0.0 == chunk);
+            if place.is_none_or(|p| geom.ag_of(geom.frag_of(p.0)) != ag) {
+                stray = Some(chunk);
+            }
+            (chunks, free) = (chunks + 1u64, free + u64::from(mask.count_ones()));
+            stray.is_none()
         })?;
+        let at = geom.inode_block(ag).byte();
+        if let Some(chunk) = stray {
+            return Err(Corrupt::new("AG inode block", "chunks", at, chunk, "the place of an inode chunk").into());
+        }
+        // Inodes are counted down from these.
+        let a = &self.ags[ag as usize];
+        for (field, found, expected) in [("total", a.inodes, chunks * CHUNK_INODES), ("free", a.inodes_free, free)] {
+            if u64::from(found) != expected {
+                return Err(Corrupt::new("AG inode block", field, at, found, expected).into());
+            }
+        }
         self.ags[ag as usize].chunks = Some(found);
         Ok(())
     }

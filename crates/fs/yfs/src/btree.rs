@@ -144,7 +144,7 @@ impl<'s, S: NodeStore, const V: usize> Tree<'s, S, V> {
                     }
                     at = first + nodes;
                 }
-                Fix::Merge { .. } => unreachable!("an insert merges nothing"),
+                Fix::Merge { .. } | Fix::Vanish => unreachable!("an insert takes no node away"),
             }
         }
         Ok(())
@@ -198,6 +198,13 @@ impl<'s, S: NodeStore, const V: usize> Tree<'s, S, V> {
                     self.merge(&place, step, at)?;
                     at = first + 1;
                 }
+                Fix::Vanish => {
+                    if let Node::Block(block) = step.node {
+                        self.store.free(block)?;
+                    }
+                    at = path[depth - 1].at;
+                }
+                Fix::Alone | Fix::Grow if depth == 0 && step.count == 1 => self.store.write(Node::Root, 0, &[0; 3])?,
                 Fix::Alone | Fix::Grow => self.remove_record(step, at)?,
             }
         }
@@ -285,6 +292,8 @@ enum Fix {
     Group { first: usize, nodes: usize, split: bool },
     /// The children `first` and `first + 1` of its parent become one.
     Merge { first: usize },
+    /// It loses its last record and has no neighbour: it is freed.
+    Vanish,
     /// The records of the root go to new children.
     Grow,
 }
@@ -398,6 +407,7 @@ impl<S: NodeStore, const V: usize> Tree<'_, S, V> {
     }
 
     fn find(&mut self, key: u64, want: Want) -> Result<Option<(u64, [u8; V])>> {
+        let wanted = key;
         let (mut node, mut level, mut key) = (Node::Root, None, key);
         let mut beside = None;
         loop {
@@ -418,7 +428,15 @@ impl<S: NodeStore, const V: usize> Tree<'_, S, V> {
                     (node, level) = (Node::Block(child), Some(below));
                     beside = near.map(|n| (n, below)).or(beside);
                 }
-                Err(Some(record)) => return Ok(Some(record)),
+                Err(Some(record)) => {
+                    // Separators that lie about what is below them must not lead anyone back.
+                    let fits = match want {
+                        Want::Exact => record.0 == wanted,
+                        Want::AtMost => record.0 <= wanted,
+                        Want::AtLeast => record.0 >= wanted,
+                    };
+                    return if fits { Ok(Some(record)) } else { Err(self.damage(node, "key", record.0, wanted)) };
+                }
                 // Nothing on this side of the key: the record is at the edge of the nearest
                 // subtree, whose leaves are not empty.
                 Err(None) => {
@@ -581,6 +599,11 @@ impl<S: NodeStore, const V: usize> Tree<'_, S, V> {
         for (depth, step) in path.iter().enumerate().rev() {
             let left = step.count - 1;
             let parent = depth.checked_sub(1).and_then(|up| path.get(up));
+            if left == 0 && parent.is_some_and(|parent| parent.count == 1) {
+                // No tree of ours comes to this: nodes are at least half full.
+                plan.push(Fix::Vanish);
+                continue;
+            }
             let Some(parent) = parent.filter(|parent| left < step.cap / 2 && parent.count > 1) else {
                 plan.push(Fix::Alone);
                 break;

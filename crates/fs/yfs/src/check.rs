@@ -4,11 +4,13 @@
 //! |---|---|---|
 //! | superblock, log | `start.rs` | from a copy if need be; replay in place, or in memory without repair |
 //! | AGs | `groups.rs` | headers, trees of inode chunks; a lost tree is replaced by a scan for chunks |
-//! | inodes | `inodes.rs` | every inode, its map, attributes; each fragment gets its one owner (YFS-A1) |
+//! | inodes | `inodes.rs`, `salvage.rs` | every inode, its map, attributes; each fragment gets its one owner (YFS-A1) |
+//! | lost blocks | `strays.rs` | blocks of directories and trees that nothing leads to go back to their owner |
 //! | directories | `dirs.rs` | entries, order, names, targets (YFS-D1) |
 //! | connectivity | `links.rs` | parents, loops, what has no name, link counts, recovery lists (YFS-I1) |
 //! | rebuilding | `edit.rs` | trees and directories that lost something, in new blocks |
-//! | counts | `groups.rs` | bitmaps and all counters (YFS-A2) |
+//! | counts | `groups.rs` | bitmaps and all counters (YFS-A2), superblock copies |
+//! | sentences | `issue.rs`, `names.rs` | what was found, with the paths it concerns |
 //!
 //! In memory are a bitmap of the fragments in use and 24 bytes for each inode.
 //!
@@ -26,30 +28,41 @@ mod groups;
 mod inodes;
 pub(crate) mod issue;
 mod links;
+mod names;
+mod path;
+mod salvage;
 mod space;
 mod start;
+mod strays;
 pub(crate) mod tree;
 pub(crate) mod view;
 
 pub(crate) use dirs::parse_body;
-use issue::Issue;
+pub(crate) use path::check_path;
+use issue::{Issue, Paths};
+pub(crate) use start::{copy_places, search};
 use view::{RawInode, Reader};
 
 use crate::format::*;
 use crate::mount;
 use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::{self, CheckOptions, CheckReport, Devices, Progress, Repair, Result, Severity};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Issues listed one by one; further ones are counted.
 const LISTED: usize = 100_000;
 
 /// The findings so far and what is done about them.
+#[derive(Default)]
 struct Findings {
     mode: Repair,
     report: CheckReport,
+    /// What was found and whether it was mended.
+    issues: Vec<(Issue, bool)>,
     further: u64,
     further_open: u64,
+    /// Files that issues speak of and, once an entry was met, directory and name.
+    named: BTreeMap<u64, Option<(u64, Vec<u8>)>>,
 }
 
 impl Findings {
@@ -70,38 +83,64 @@ impl Findings {
     }
 
     fn push(&mut self, issue: Issue, repaired: bool) {
-        if self.report.issues.len() >= LISTED {
+        if self.issues.len() >= LISTED {
             self.further += 1;
             self.further_open += u64::from(!repaired);
             return;
         }
-        self.report.issues.push(vfs::Issue {
-            code: issue.code(),
-            severity: issue.severity(),
-            text: issue.to_string(),
-            repaired,
-        });
+        for node in issue.nodes() {
+            self.named.entry(node).or_default();
+        }
+        self.issues.push((issue, repaired));
+    }
+
+    /// Remembers a name of a file that an issue speaks of, for its sentence.
+    fn met(&mut self, dir: u64, name: &[u8], ino: u64) {
+        if let Some(place) = self.named.get_mut(&ino).filter(|p| p.is_none()) {
+            *place = Some((dir, name.to_vec()));
+        }
     }
 
     /// Takes back that issues of these types were mended.
     fn revoke(&mut self, codes: &[&str]) {
-        for issue in self.report.issues.iter_mut().filter(|i| codes.contains(&i.code)) {
-            issue.repaired = false;
+        for (_, repaired) in self.issues.iter_mut().filter(|i| codes.contains(&i.0.code())) {
+            *repaired = false;
         }
     }
 
     /// Whether something is left as it was.
     fn open(&self) -> bool {
-        self.report.remaining() > 0 || self.further_open > 0
+        let left = |i: &(Issue, bool)| !i.1 && i.0.severity() > Severity::Warning;
+        self.further_open > 0 || self.issues.iter().any(left)
     }
 
-    fn finish(mut self) -> CheckReport {
+    fn finish(mut self, paths: &Paths) -> CheckReport {
         if self.further > 0 {
             let issue = Issue::Further { count: self.further };
-            let (code, severity, text) = (issue.code(), issue.severity(), issue.to_string());
-            self.report.issues.push(vfs::Issue { code, severity, text, repaired: self.further_open == 0 });
+            self.issues.push((issue, self.further_open == 0));
         }
+        let issues = self.issues.iter().map(|(issue, repaired)| vfs::Issue {
+            code: issue.code(),
+            severity: issue.severity(),
+            text: issue.text(paths),
+            repaired: *repaired,
+        });
+        self.report.issues = issues.collect();
         self.report
+    }
+}
+
+#[cfg(test)]
+#[test]
+fn a_long_list_is_cut() {
+    for repaired in [true, false] {
+        let mut f = Findings { mode: Repair::No, ..Findings::default() };
+        (0..LISTED as u64 + 7).for_each(|at| f.push(Issue::SuperCopy { at }, repaired));
+        assert_eq!(f.open(), !repaired);
+        let report = f.finish(&Paths::new());
+        let last = report.issues.last().map(|i| (i.code, i.text.as_str(), i.repaired));
+        assert_eq!(last, Some(("Further", "7 further issues are not listed", repaired)));
+        assert_eq!(report.issues.len(), LISTED + 1);
     }
 }
 
@@ -129,7 +168,9 @@ impl Rec {
     const PARENT: u64 = (1 << Rec::SHIFT) - 1;
 
     fn new(i: &RawInode) -> Rec {
-        let parent = i.d.parent.get() & Rec::PARENT | u64::from(i.kind()) << Rec::SHIFT;
+        // A number that does not fit is none.
+        let parent = Some(i.d.parent.get()).filter(|p| *p <= Rec::PARENT).unwrap_or(0);
+        let parent = parent | u64::from(i.kind()) << Rec::SHIFT;
         Rec { ino: i.ino, parent, found: 0, stored: i.d.nlink.get() }
     }
     fn kind(&self) -> u8 {
@@ -188,6 +229,8 @@ struct Edit {
     rebuild: bool,
     /// Fragments that its tree and blocks own; `None` if its walk finds them without damage.
     owned: Option<Vec<(Frag, u32)>>,
+    /// Blocks of it that its tree does not lead to.
+    found: Vec<Frag>,
     /// Entries to take out, by the inode they name.
     remove: Vec<u64>,
     /// Entries to take out, by name.
@@ -213,37 +256,63 @@ struct Checker<'a> {
     recs: Vec<Rec>,
     edits: BTreeMap<u64, Edit>,
     maps: Vec<MapEdit>,
+    /// Inodes that were in use and are lost.
+    gone: BTreeSet<u64>,
+    /// Directories made again that are not written yet.
+    fresh: BTreeMap<u64, RawInode>,
+    /// Directory blocks without an owner.
+    strays: Vec<Frag>,
+    /// Names in them.
+    stray_names: BTreeMap<u64, Vec<u8>>,
     lost_found: u64,
+    /// Entries of directories read so far.
+    names: u64,
+    /// Bytes of the file whose path is checked.
+    last_bytes: u64,
     /// The device was changed.
     touched: bool,
 }
 
 /// Checks a volume, and repairs it if told to.
 pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport> {
-    let mut f = Findings { mode: options.repair, report: CheckReport::default(), further: 0, further_open: 0 };
+    let mut f = Findings { mode: options.repair, ..Findings::default() };
     let started = start::start(&devices, options, &mut f)?;
-    let Some((r, log)) = started else { return Ok(f.finish()) };
-    let mut c = Checker {
-        space: space::Space::new(&r),
-        r,
-        log,
-        f,
-        progress,
-        groups: Vec::new(),
-        recs: Vec::new(),
-        edits: BTreeMap::new(),
-        maps: Vec::new(),
-        lost_found: 0,
-        touched: false,
-    };
+    let Some((r, log)) = started else { return Ok(f.finish(&Paths::new())) };
+    let mut c = Checker::new(r, log, f, progress);
     c.run()?;
-    Ok(c.f.finish())
+    let paths = c.paths()?;
+    Ok(c.f.finish(&paths))
+}
+
+impl<'a> Checker<'a> {
+    fn new(r: Reader<'a>, log: Option<&'a dyn Device>, f: Findings, progress: Progress<'a>) -> Checker<'a> {
+        Checker {
+            space: space::Space::new(&r),
+            r,
+            log,
+            f,
+            progress,
+            groups: Vec::new(),
+            recs: Vec::new(),
+            edits: BTreeMap::new(),
+            maps: Vec::new(),
+            gone: BTreeSet::new(),
+            fresh: BTreeMap::new(),
+            strays: Vec::new(),
+            stray_names: BTreeMap::new(),
+            lost_found: 0,
+            names: 0,
+            last_bytes: 0,
+            touched: false,
+        }
+    }
 }
 
 impl Checker<'_> {
     fn run(&mut self) -> Result<()> {
         self.read_groups()?;
         self.read_inodes()?;
+        self.adopt()?;
         self.read_recovery_lists()?;
         self.find_root()?;
         self.read_dirs()?;
@@ -252,6 +321,7 @@ impl Checker<'_> {
         self.fix_links()?;
         self.fix_recovery_lists()?;
         self.fix_groups()?;
+        self.check_copies()?;
         self.count();
         self.finish()
     }

@@ -22,11 +22,12 @@
 
 use crate::file::Which;
 use crate::format::*;
-use crate::mount::{Core, Volume, Want};
+use crate::mount::{Core, Volume, Want, What};
+use crate::planted::{Flaw, planted};
 use crate::recover;
 use arbor_base::cache::{Name, cluster};
 use arbor_base::device::{Buf, Kind, Request};
-use arbor_base::layout::crc_without;
+use arbor_base::layout::{Corrupt, crc_without};
 use arbor_base::vfs::{Errno, Error, Result, Time};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeSet, VecDeque};
@@ -138,7 +139,7 @@ impl Log {
             durable: 0,
             anchor_seq,
             anchor_tail: Lsn::new(cycle, LOG_FIRST),
-            seal_at: (area as usize / 16).clamp(16 * 1024, 256 * 1024),
+            seal_at: (area as usize / 64).clamp(8 * 1024, 256 * 1024),
             max_tx: Log::max_tx(geom),
             sync_list: BTreeSet::new(),
             deleted: VecDeque::new(),
@@ -309,17 +310,28 @@ impl Core {
     }
 
     /// Reads a buffer again that was checked before and evicted since (only a tiny cache does it).
+    /// It is about to be changed and sealed, which would make damage look sound.
     fn reload(&mut self, addr: Daddr, seal: Seal) -> Result<()> {
         if self.cache.contains(Name::Block(addr.0)) {
             return Ok(());
         }
-        let len = match seal {
-            Seal::Super => SECTOR as usize,
-            Seal::Inodes => self.geom.chunk_size(),
-            Seal::Block => self.geom.block_size(),
+        let (dev, geom) = (&*self.dev, &self.geom);
+        let bytes = match seal {
+            Seal::Super => match crate::mount::read_super(dev, addr.byte())? {
+                Some(sb) => sb.as_bytes().to_vec(),
+                None => return Err(Corrupt::new("superblock", "magic", addr.byte(), "another", "that of yFS").into()),
+            },
+            Seal::Inodes => crate::mount::read_buffer(dev, geom, addr, geom.chunk_size(), What::Chunk)?,
+            Seal::Block => {
+                let mut bytes = vec![0; geom.block_size()];
+                dev.read_at(Kind::Other, addr.byte(), &mut bytes)?;
+                check_any_block(geom, addr, &bytes)?;
+                bytes
+            }
         };
-        let mut bytes = vec![0; len];
-        self.dev.read_at(Kind::Other, addr.byte(), &mut bytes)?;
+        if seal == Seal::Inodes {
+            self.note_damage(addr, What::Chunk, &bytes);
+        }
         self.cache.insert(Name::Block(addr.0), std::sync::Arc::new(bytes));
         Ok(())
     }
@@ -364,6 +376,10 @@ impl Core {
 
     /// Marks an extent free: the bitmap follows when this transaction is on disk (4.4).
     pub fn mark_free(&mut self, mut extent: Extent) {
+        if planted(Flaw::ReuseAtOnce) {
+            let _ = self.free_now(extent);
+            return;
+        }
         while extent.len > MARKED_FRAGS {
             self.tx.marked.push(Extent { start: extent.start, len: MARKED_FRAGS });
             extent = Extent { start: Frag(extent.start.0 + u64::from(MARKED_FRAGS)), len: extent.len - MARKED_FRAGS };
@@ -469,7 +485,8 @@ impl Core {
     /// transaction with the "unmark free" items. At most `count`; returns how many.
     pub fn bitmap_daemon(&mut self, gate: &parking_lot::RwLock<()>, now: Time, count: usize) -> Result<usize> {
         let mut freed = 0;
-        if self.marked.front().is_none_or(|(rec, _)| *rec > self.log.durable) {
+        let durable = self.log.durable;
+        if self.marked.front().is_none_or(|(rec, _)| *rec > durable) {
             return Ok(freed);
         }
         // Readers that mapped an extent before it was freed must be done with it.
@@ -478,14 +495,16 @@ impl Core {
         let mut budget = self.log.max_tx / 2;
         while let Some(&(rec, e)) = self.marked.front() {
             let cost = 4 * LOG_ENTRY + 16 + e.len as usize / 8;
-            if rec > self.log.durable || freed >= count || cost > budget && freed > 0 {
+            if rec > durable || freed >= count || cost > budget && freed > 0 {
                 break;
             }
             budget = budget.saturating_sub(cost);
             self.marked.pop_front();
             self.marked_frags -= u64::from(e.len);
             self.free_now(e)?;
-            self.tx.unmarked.push(e);
+            if !planted(Flaw::NoUnmark) {
+                self.tx.unmarked.push(e);
+            }
             freed += 1;
         }
         self.commit(now);
@@ -533,7 +552,7 @@ impl Volume {
             core.log.place(fsid, secs)
         };
         let (writes, last) = self.or_fail(placed)?;
-        if io.unflushed_data {
+        if io.unflushed_data && !planted(Flaw::NoDataFlush) {
             self.or_fail(self.dev.flush().map_err(Error::Io))?;
             self.counters.flushes.fetch_add(1, Relaxed);
             io.unflushed_data = false;
@@ -542,7 +561,8 @@ impl Volume {
             return Ok(());
         }
         let log = self.log_dev();
-        let done = log.submit(writes).wait_all().and_then(|()| log.flush());
+        let done = log.submit(writes).wait_all();
+        let done = if planted(Flaw::NoLogFlush) { done } else { done.and_then(|()| log.flush()) };
         self.or_fail(done.map_err(Error::Io))?;
         self.counters.flushes.fetch_add(1, Relaxed);
         let mut core = self.core.lock();
@@ -564,7 +584,9 @@ impl Volume {
     /// everything; otherwise the oldest, until the log is half empty.
     pub(crate) fn checkpoint(&self, io: &mut crate::mount::Io, all: bool) -> Result<()> {
         // "Unmark free" items must be durable before the tail passes what they unmark.
-        self.flush_log(io)?;
+        if !planted(Flaw::WriteBeforeLog) {
+            self.flush_log(io)?;
+        }
         loop {
             let (pieces, names) = {
                 let mut core = self.core.lock();
@@ -582,7 +604,9 @@ impl Volume {
                 break;
             }
         }
-        self.or_fail(self.dev.flush().map_err(Error::Io))?;
+        if !planted(Flaw::TailBeforeFlush) {
+            self.or_fail(self.dev.flush().map_err(Error::Io))?;
+        }
         io.unflushed_data = false;
         self.counters.flushes.fetch_add(1, Relaxed);
         self.move_tail()
@@ -594,7 +618,9 @@ impl Volume {
             let log = &core.log;
             let mut tail = log.durable + 1;
             tail = tail.min(log.sync_list.first().map_or(tail, |f| f.0));
-            tail = tail.min(core.marked.front().map_or(tail, |m| m.0));
+            if !planted(Flaw::TailPassesMarks) {
+                tail = tail.min(core.marked.front().map_or(tail, |m| m.0));
+            }
             let log = &mut core.log;
             while log.on_disk.front().is_some_and(|r| r.0 < tail) {
                 log.on_disk.pop_front();
@@ -633,7 +659,7 @@ const CHECKPOINT_BATCH: usize = 2048;
 
 /// Checksums of damaged inodes of a chunk: they stay wrong until fsck has looked.
 fn keep_crcs(
-    damaged: &FxHashMap<u64, arbor_base::layout::Corrupt>,
+    damaged: &FxHashMap<u64, Corrupt>,
     addr: u64,
     seal: Seal,
     bytes: &[u8],
@@ -667,7 +693,7 @@ impl Core {
                 break;
             }
             // YFS-C1
-            if self.dirty.get(&addr).is_some_and(|d| d.last <= self.log.durable) {
+            if self.dirty.get(&addr).is_some_and(|d| d.last <= self.log.durable || planted(Flaw::WriteBeforeLog)) {
                 addrs.push(addr);
             }
         }
@@ -914,6 +940,9 @@ impl Volume {
     }
 
     fn daemon_turn(&self, io: &mut crate::mount::Io, now: Time) -> Result<()> {
+        if planted(Flaw::WriteBeforeLog) {
+            self.checkpoint(io, true)?;
+        }
         let ms = self.opts.commit_ms;
         let due = |t: Option<Time>| t.is_some_and(|t| t.plus_ms(ms) <= now);
         let (seq, data, log) = {
@@ -932,7 +961,9 @@ impl Volume {
         if data || log {
             self.flush_log(io)?;
         }
-        self.run_bitmap_daemon(io, true)?;
+        if !planted(Flaw::TailPassesMarks) {
+            self.run_bitmap_daemon(io, true)?;
+        }
         let checkpoint = {
             let core = self.core.lock();
             let idle = io.checkpointed_at.plus_ms(CHECKPOINT_MS) <= now && !core.dirty.is_empty();

@@ -389,7 +389,7 @@ impl Core {
         };
         self.body_write(i, Place::Block(new), 0, &encode(block_len, upper))?;
         self.body_write(i, p, 0, &encode(block_len, &entries[..at]))?;
-        i.d.size = (i.d.size.get() + self.geom.block_size() as u64).into();
+        i.d.size = i.d.size.get().saturating_add(self.geom.block_size() as u64).into();
         let key = upper[0].key();
         self.with_dir_tree(i, |t| t.insert(key, &new.0.to_le_bytes()))
     }
@@ -453,11 +453,14 @@ impl Core {
             return Ok(());
         }
         let entries = self.entries(i, Place::Block(block))?;
-        self.with_dir_tree(i, |t| t.remove(desc))?;
+        let gone = self.with_dir_tree(i, |t| {
+            t.remove(desc)?;
+            t.is_empty()
+        })?;
         self.free_block(block, self.geom.block_frags())?;
         i.d.frags = i.d.frags.get().saturating_sub(u64::from(self.geom.block_frags())).into();
         i.d.size = i.d.size.get().saturating_sub(self.geom.block_size() as u64).into();
-        if fits {
+        if fits || gone {
             i.d.format = Format::Inline as u8;
             let packed = encode(self.area_len(i), &entries);
             self.area_write(i, 0, &packed)?;

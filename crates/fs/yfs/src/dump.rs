@@ -87,24 +87,18 @@ fn log(devices: &Devices, r: &Reader<'_>, entries: bool) -> Result<Value> {
     let mut sectors = vec![0; 2 * SECTOR as usize];
     log.read_at(Kind::Log, start, &mut sectors)?;
     let anchors: Vec<Value> = sectors.chunks_exact(SECTOR as usize).map(anchor).collect();
-    let mut records = Vec::new();
-    if let Some(anchor) = recover::read_anchor(log, start, r.geom.fsid)? {
-        let mut walk = LogWalk { log, start, sectors: r.sb.log_sectors.get(), fsid: r.geom.fsid };
-        let (mut at, mut prev) = (Lsn(anchor.tail.get()), anchor.prev.get());
-        while let Some((lsn, head, body)) = walk.next(at, prev)? {
-            let mut record = json!({
-                "lsn": lsn_value(lsn), "prev": lsn_value(Lsn(prev)), "bytes": head.len.get(),
-                "entries": head.count.get(), "time": head.time.get(),
-            });
-            if entries {
-                record["entries"] = log_entries(&body);
-            }
-            records.push(record);
-            prev = lsn.0;
-            let sectors = (RECORD_HEAD + body.len()).div_ceil(SECTOR as usize) as u32;
-            at = Lsn::new(lsn.cycle(), lsn.sector().saturating_add(sectors));
+    let records = log_records(devices, r)?.into_iter().map(|rec| {
+        let head = &rec.head;
+        let mut record = json!({
+            "lsn": lsn_value(rec.lsn), "prev": lsn_value(Lsn(head.prev.get())), "bytes": head.len.get(),
+            "entries": head.count.get(), "time": head.time.get(),
+        });
+        if entries {
+            record["entries"] = log_entries(&rec.body);
         }
-    }
+        record
+    });
+    let records: Vec<Value> = records.collect();
     Ok(
         json!({ "start": r.sb.log_start.get(), "sectors": r.sb.log_sectors.get(), "anchors": anchors, "records": records }),
     )
@@ -124,6 +118,31 @@ fn anchor(sector: &[u8]) -> Value {
         "prev": lsn_value(Lsn(a.prev.get())),
         "time": a.time.get(),
     })
+}
+
+/// A record of the log.
+pub(crate) struct LogRecord {
+    pub lsn: Lsn,
+    pub head: LogHeader,
+    /// Its entries.
+    pub body: Vec<u8>,
+}
+
+/// The records that a recovery would replay, as they stand on the device.
+pub(crate) fn log_records(devices: &Devices, r: &Reader<'_>) -> Result<Vec<LogRecord>> {
+    let log: &dyn Device = log_device(devices, &r.sb)?.unwrap_or(&*devices.main);
+    let start = r.sb.log_start.get().saturating_mul(SECTOR);
+    let mut records = Vec::new();
+    let Some(anchor) = recover::read_anchor(log, start, r.geom.fsid)? else { return Ok(records) };
+    let mut walk = LogWalk { log, start, sectors: r.sb.log_sectors.get(), fsid: r.geom.fsid };
+    let (mut at, mut prev) = (Lsn(anchor.tail.get()), anchor.prev.get());
+    while let Some((lsn, head, body)) = walk.next(at, prev)? {
+        prev = lsn.0;
+        let sectors = (RECORD_HEAD + body.len()).div_ceil(SECTOR as usize) as u32;
+        at = Lsn::new(lsn.cycle(), lsn.sector().saturating_add(sectors));
+        records.push(LogRecord { lsn, head, body });
+    }
+    Ok(records)
 }
 
 struct LogWalk<'a> {

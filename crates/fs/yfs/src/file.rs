@@ -10,6 +10,7 @@ use crate::btree::{Node, NodeStore, Tree};
 use crate::format::*;
 use crate::inode::Inode;
 use crate::mount::{Core, Volume, Want};
+use crate::planted::{Flaw, planted};
 use arbor_base::cache::{Name, cluster};
 use arbor_base::device::{Buf, Kind, Request};
 use arbor_base::vfs::{Errno, Error, FallocMode, Ino, Result, Seek, Time};
@@ -143,7 +144,8 @@ impl Core {
 
     fn checked(&self, i: &Inode, at: u64, v: &[u8; EXTENT_VALUE]) -> Result<Mapped> {
         let (start, len, flags) = extent_value(v);
-        if !self.geom.valid_run(start, len) || at.checked_add(len.into()).is_none() {
+        let most = (MAX_SIZE >> self.geom.frag_shift) + 1;
+        if !self.geom.valid_run(start, len) || at.checked_add(len.into()).is_none_or(|end| end > most) {
             return Err(i.corrupt("extent", format_args!("{}+{len}", start.0), "a run inside an AG").into());
         }
         Ok(Mapped { at, start, len, flags })
@@ -327,7 +329,19 @@ impl Core {
             self.page_write(ino, lo, piece, now);
         }
         self.touch_delayed(&i, size.max(end), now);
+        if planted(Flaw::SizeBeforeData) && i.format() != Format::Inline {
+            self.log_size(i, size.max(end), now)?;
+        }
         Ok(data.len())
+    }
+
+    /// See [`Flaw::SizeBeforeData`].
+    fn log_size(&mut self, mut i: Inode, size: u64, now: Time) -> Result<()> {
+        self.begin()?;
+        i.d.size = size.into();
+        self.iput(&i)?;
+        self.commit(now);
+        Ok(())
     }
 
     /// Pages that are changed in part must be in the cache first; also the one at the old end

@@ -78,8 +78,9 @@ pub const KNOWN: Features = Features { compat: 0, ro_compat: 0, incompat: INCOMP
 /// The log is on another device.
 pub const INCOMPAT_EXTERNAL_LOG: u32 = 1;
 
-/// Superblock: at byte 0 of the volume, copies at the start of every initialised AG. The first is
-/// changed through the log; `clean` and `mounts` only directly, at mount and unmount.
+/// Superblock: at byte 0 of the volume; copies in the sector behind it, at the start of AG 1, and
+/// at the start of every initialised AG. The first is changed through the log; `clean` and
+/// `mounts` only directly, at mount and unmount.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct SuperBlock {
@@ -166,6 +167,19 @@ pub enum BlockType {
 }
 
 impl BlockType {
+    /// All of them.
+    pub const ALL: [BlockType; 9] = [
+        BlockType::Group,
+        BlockType::Inodes,
+        BlockType::Bitmap,
+        BlockType::ChunkNode,
+        BlockType::ExtentNode,
+        BlockType::DirNode,
+        BlockType::Dir,
+        BlockType::Xattr,
+        BlockType::Symlink,
+    ];
+
     /// Name used in errors.
     pub fn name(self) -> &'static str {
         match self {
@@ -670,6 +684,11 @@ impl Geom {
     pub fn ag_len(&self, ag: u32) -> u32 {
         self.frags.saturating_sub(self.ag_start(ag).0).min(self.ag_frags) as u32
     }
+    /// Byte addresses of the superblock copies that exist before any AG but the first is used.
+    pub fn early_copies(&self) -> impl Iterator<Item = u64> + use<> {
+        let second = (self.ag_count > 1).then(|| self.daddr(self.ag_start(1)).byte());
+        [SECTOR].into_iter().chain(second)
+    }
     /// Group block of an AG.
     pub fn group_block(&self, ag: u32) -> Daddr {
         self.daddr(Frag(self.ag_start(ag).0 + u64::from(self.block_frags())))
@@ -743,6 +762,13 @@ pub fn check_block(geom: &Geom, kind: BlockType, addr: Daddr, bytes: &[u8]) -> R
         }
     }
     Ok(())
+}
+
+/// As [`check_block`], for a block of any kind.
+pub fn check_any_block(geom: &Geom, addr: Daddr, bytes: &[u8]) -> Result<(), Corrupt> {
+    let magic = BlockHeader::ref_from_prefix(bytes).map_or(0, |(h, _)| h.magic.get());
+    let kind = BlockType::ALL.into_iter().find(|t| *t as u32 == magic);
+    check_block(geom, kind.unwrap_or(BlockType::Group), addr, bytes)
 }
 
 /// Checks one inode read from its place: number, CRC and format. Free inodes pass.

@@ -6,6 +6,7 @@
 
 use crate::format::*;
 use crate::mount::{Core, What};
+use crate::planted::{Flaw, planted};
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Attr, Errno, Ino, Result, Time, XattrMode, mode};
 use zerocopy::{FromBytes, IntoBytes};
@@ -147,7 +148,8 @@ impl Core {
         d.set_ctime(now);
         d.set_btime(now);
         let i = Inode { ino, d, chunk, at };
-        if old.magic.get() != 0 {
+        // What was never used is all zeros, unless somebody else made the image.
+        if old.magic.get() != 0 || self.area(&i, |a| a.iter().any(|b| *b != 0))? {
             self.area_clear(&i)?;
         }
         self.iput(&i)?;
@@ -196,7 +198,9 @@ impl Core {
             self.orphans.insert(head, i.ino.0);
         }
         self.orphans.insert(i.ino.0, 0);
-        self.set_recovery(ag, i.ino.0)?;
+        if !planted(Flaw::NoRecoveryList) {
+            self.set_recovery(ag, i.ino.0)?;
+        }
         self.iput(i)?;
         if !self.refs.contains_key(&i.ino.0) {
             self.inactive.push_back(i.ino.0);
@@ -309,7 +313,7 @@ impl Core {
         let need = xattr_bytes(list);
         let bytes = encode_xattrs(list);
         let used = self.area_used(i)?;
-        let room = self.geom.area() - used;
+        let room = self.geom.area().saturating_sub(used);
         self.free_xattr_block(i)?;
         if need <= room && need <= self.geom.area() / 2 {
             // The area shrinks or grows at its end; what becomes area again must be zero.
@@ -339,7 +343,7 @@ impl Core {
     /// transaction begins, as a full volume may be in pieces.
     pub fn xattr_fits(&mut self, i: &Inode, list: &[(Vec<u8>, Vec<u8>)]) -> Result<bool> {
         let need = xattr_bytes(list);
-        if need <= self.geom.area() - self.area_used(i)? && need <= self.geom.area() / 2 {
+        if need <= self.geom.area().saturating_sub(self.area_used(i)?) && need <= self.geom.area() / 2 {
             return Ok(true);
         }
         let frags = (need + HEADER).div_ceil(self.geom.frag_size() as usize) as u32;

@@ -37,6 +37,7 @@
 #![warn(missing_docs)]
 
 mod alloc;
+mod anatomy;
 pub mod btree;
 mod check;
 mod commit;
@@ -50,8 +51,10 @@ mod mkfs;
 mod mount;
 mod ops;
 mod options;
+pub mod planted;
 mod recover;
 mod resize;
+mod sound;
 
 use arbor_base::device::Device;
 use arbor_base::vfs::*;
@@ -72,6 +75,10 @@ impl Engine for Yfs {
 
     fn mount_options(&self) -> &'static [OptionSpec] {
         options::MOUNT
+    }
+
+    fn shapes(&self) -> &'static [(&'static str, &'static str)] {
+        options::SHAPES
     }
 
     fn extra_devices(&self) -> &'static [&'static str] {
@@ -117,8 +124,24 @@ impl Engine for Yfs {
         check::check(devices, options, progress)
     }
 
+    fn search(&self, device: &dyn Device) -> Result<bool> {
+        check::search(device)
+    }
+
+    fn check_path(&self, devices: Devices, path: &[u8]) -> Result<CheckReport> {
+        check::check_path(&devices, path)
+    }
+
     fn describe(&self, devices: &Devices, f: &mut dyn FnMut(Region)) -> Result<()> {
         describe::describe(devices, f)
+    }
+
+    fn anatomy(&self, devices: &Devices, f: &mut dyn FnMut(Structure)) -> Result<()> {
+        anatomy::anatomy(devices, f)
+    }
+
+    fn reseal(&self, device: &dyn Device, structure: &Structure) -> Result<()> {
+        anatomy::reseal(device, structure)
     }
 
     fn dump(&self, devices: &Devices, what: &[&str]) -> Result<serde_json::Value> {

@@ -24,6 +24,7 @@ pub(crate) fn format(mut devices: Devices, o: &FormatOptions) -> Result<()> {
     let sb = layout(&f, o, dev.geometry().size, log.as_deref().map(|l| l.geometry().size))?;
     let geom = mount::geometry(&SuperBlock { ag_used: 1.into(), ..sb }, dev.geometry().size)?;
     // The old superblock goes first: a crash in the middle leaves no volume, not a mixed one.
+    forget_copies(&*dev)?;
     dev.write_at(Kind::Super, 0, &[0; SECTOR as usize])?;
     dev.flush()?;
     clear_log(log.as_deref().unwrap_or(&*dev), &sb)?;
@@ -56,10 +57,27 @@ pub(crate) fn format(mut devices: Devices, o: &FormatOptions) -> Result<()> {
     let mut io = Io::default();
     volume.flush_log(&mut io)?;
     volume.checkpoint(&mut io, true)?;
-    // The copy in AG 0 is the superblock itself: written last, when everything else is durable.
-    let sb = SuperBlock { clean: 1.into(), ..volume.core.lock().sb };
+    let sb = volume.core.lock().sb;
+    for at in geom.early_copies() {
+        mount::write_super_at(&*volume.dev, at, &sb)?;
+    }
+    volume.dev.flush()?;
+    // The superblock itself comes last, when everything else is durable.
+    let sb = SuperBlock { clean: 1.into(), ..sb };
     mount::write_super(&*volume.dev, &sb)?;
     volume.dev.flush()?;
+    Ok(())
+}
+
+/// Removes superblock copies of an older volume from where the checker would look for them first.
+fn forget_copies(dev: &dyn Device) -> Result<()> {
+    let mut bytes = vec![0; SECTOR as usize];
+    for at in crate::check::copy_places().filter(|at| at + SECTOR <= dev.geometry().size) {
+        dev.read_at(Kind::Super, at, &mut bytes)?;
+        if bytes.starts_with(&SUPER_MAGIC) {
+            dev.write_at(Kind::Super, at, &[0; SECTOR as usize])?;
+        }
+    }
     Ok(())
 }
 

@@ -15,7 +15,8 @@ use crate::alloc::Ag;
 use crate::commit::{Dirty, Log, Tx};
 use crate::file::Delayed;
 use crate::format::*;
-use crate::{options, recover};
+use crate::planted::{Flaw, planted};
+use crate::{options, recover, sound};
 use arbor_base::cache::{Cache, Name};
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{Access, Corrupt, Features, crc_without};
@@ -208,10 +209,17 @@ pub(crate) fn geometry(sb: &SuperBlock, size: u64) -> Result<Geom> {
 
 fn check_log_area(sb: &SuperBlock, geom: &Geom) -> Result<()> {
     let bytes = sb.log_sectors.get().saturating_mul(SECTOR);
-    let inside =
-        sb.log_start.get().checked_add(sb.log_sectors.get()).is_some_and(|end| {
-            sb.incompat.get() & INCOMPAT_EXTERNAL_LOG != 0 || end <= geom.frags * geom.frag_sectors()
-        });
+    let (start, sectors) = (sb.log_start.get(), geom.frag_sectors());
+    let inside = if sb.incompat.get() & INCOMPAT_EXTERNAL_LOG != 0 {
+        start.checked_add(sb.log_sectors.get()).is_some()
+    } else {
+        // In one AG, behind its structures and its first chunk.
+        let frags = u32::try_from(sb.log_sectors.get().div_ceil(sectors)).unwrap_or(u32::MAX);
+        let frag = geom.frag_of(Daddr(start));
+        start.is_multiple_of(sectors)
+            && geom.valid_run(frag, frags)
+            && frag.0 - geom.ag_start(geom.ag_of(frag)).0 >= u64::from(geom.first_chunk() + geom.chunk_frags())
+    };
     if bytes < Log::min_bytes(geom) || bytes > 1 << 32 || !inside {
         return Err(
             Corrupt::new("superblock", "log_sectors", 0, sb.log_sectors.get(), "a log area of sensible size").into()
@@ -227,9 +235,14 @@ pub(crate) fn fsid(sb: &SuperBlock) -> u64 {
 
 /// Writes the superblock with its CRC to byte 0. The caller flushes.
 pub(crate) fn write_super(dev: &dyn Device, sb: &SuperBlock) -> Result<()> {
+    write_super_at(dev, 0, sb)
+}
+
+/// Writes a superblock or a copy of it, with its CRC. The caller flushes.
+pub(crate) fn write_super_at(dev: &dyn Device, at: u64, sb: &SuperBlock) -> Result<()> {
     let mut bytes = sb.as_bytes().to_vec();
     Seal::Super.seal(&mut bytes, 0);
-    Ok(dev.write_at(Kind::Super, 0, &bytes)?)
+    Ok(dev.write_at(Kind::Super, at, &bytes)?)
 }
 
 /// Feature bits of a superblock.
@@ -309,14 +322,15 @@ fn recover_log(
             .into());
         }
         let at = (replay.cycle, replay.anchor_seq);
-        recover::write_back(dev, geom, replay)?;
+        recover::write_back(dev, geom, &replay)?;
         if let Some(now) = read_super(dev, 0)? {
             *sb = now;
         }
         at
     };
     // A cycle that no record on disk has, also none behind a gap that recovery stopped at.
-    let (cycle, seq) = (cycle.saturating_add(2), seq.wrapping_add(1));
+    let skip = if planted(Flaw::CycleKept) { 0 } else { 2 };
+    let (cycle, seq) = (cycle.saturating_add(skip), seq.wrapping_add(1));
     recover::write_anchor(log, start, geom.fsid, seq, Lsn::new(cycle, LOG_FIRST), Lsn(0), now.secs)?;
     log.flush()?;
     sb.clean = 0.into();
@@ -402,13 +416,12 @@ impl Core {
     }
 
     /// Remembers the damaged inodes of a chunk just read.
-    fn note_damage(&mut self, addr: Daddr, what: What, bytes: &[u8]) {
+    pub fn note_damage(&mut self, addr: Daddr, what: What, bytes: &[u8]) {
         if what != What::Chunk {
             return;
         }
-        for (n, inode) in bytes.chunks_exact(self.geom.inode_size()).enumerate() {
-            let ino = addr.0 + (n * self.geom.inode_size()) as u64 / SECTOR;
-            match check_inode(ino, inode) {
+        for (ino, inode) in inodes_of(&self.geom, addr, bytes) {
+            match sound::inode(&self.geom, ino, inode) {
                 Ok(()) => drop(self.damaged.remove(&ino)),
                 Err(c) => drop(self.damaged.insert(ino, c)),
             }
@@ -451,7 +464,8 @@ impl Core {
     }
 }
 
-/// Reads and checks a metadata buffer.
+/// Reads and checks a metadata buffer. What is damaged is read once more: if the fault lay in the
+/// transfer, it must neither fail the call nor stay in the cache.
 pub(crate) fn read_buffer(dev: &dyn Device, geom: &Geom, addr: Daddr, len: usize, what: What) -> Result<Vec<u8>> {
     let kind = match what {
         What::Chunk => Kind::Inode,
@@ -463,12 +477,28 @@ pub(crate) fn read_buffer(dev: &dyn Device, geom: &Geom, addr: Daddr, len: usize
     };
     let mut bytes = vec![0; len];
     dev.read_at(kind, addr.byte(), &mut bytes)?;
-    match what {
-        // Each inode by itself, see `Core::note_damage`.
-        What::Chunk => {}
-        What::Block(t) => check_block(geom, t, addr, &bytes)?,
+    // A chunk's inodes are refused each by itself, see `Core::note_damage`.
+    let check = |bytes: &[u8]| match what {
+        What::Chunk => Ok(()),
+        What::Block(t) => check_block(geom, t, addr, bytes),
+    };
+    if check(&bytes).is_err() || what == What::Chunk && !inodes_of(geom, addr, &bytes).all(is_sound) {
+        dev.read_at(kind, addr.byte(), &mut bytes)?;
     }
+    check(&bytes)?;
     Ok(bytes)
+}
+
+/// Whether an inode is as it was written. One that was never used has no checksum, only zeros.
+fn is_sound((ino, inode): (u64, &[u8])) -> bool {
+    let unused = Dinode::ref_from_prefix(inode).is_ok_and(|(d, _)| d.magic.get() == 0);
+    if unused { inode.iter().all(|b| *b == 0) } else { check_inode(ino, inode).is_ok() }
+}
+
+/// The inodes of a chunk with their numbers.
+fn inodes_of<'a>(geom: &Geom, addr: Daddr, chunk: &'a [u8]) -> impl Iterator<Item = (u64, &'a [u8])> {
+    let size = geom.inode_size();
+    chunk.chunks_exact(size).enumerate().map(move |(n, inode)| (addr.0 + (n * size) as u64 / SECTOR, inode))
 }
 
 impl Volume {
@@ -512,6 +542,7 @@ impl Volume {
                 let (a, b) = bytes.split_at(len);
                 check_block(&geom, BlockType::Group, geom.group_block(ag), a)?;
                 check_block(&geom, BlockType::Inodes, geom.inode_block(ag), b)?;
+                sound::block(BlockType::Inodes, geom.inode_block(ag), b)?;
                 let mut core = self.core.lock();
                 core.cache.insert(Name::Block(geom.group_block(ag).0), Arc::new(a.to_vec()));
                 core.cache.insert(Name::Block(geom.inode_block(ag).0), Arc::new(b.to_vec()));
@@ -577,6 +608,7 @@ impl Volume {
     /// Like [`Volume::run`] for calls that change something.
     pub(crate) fn change<R>(&self, mut f: impl FnMut(&mut Core, Time) -> Result<R>) -> Result<R> {
         let now = self.clock.now();
+        self.core.lock().check_writable()?;
         self.throttle()?;
         self.run(|core| {
             core.check_writable()?;
@@ -652,6 +684,10 @@ impl Volume {
         let mut io = self.io.lock();
         self.run_bitmap_daemon(&mut io, true)?;
         self.flush_log(&mut io)?;
+        if planted(Flaw::CleanTooEarly) {
+            let sb = self.core.lock().current_super();
+            write_super(&*self.dev, &SuperBlock { clean: 1.into(), ..sb })?;
+        }
         self.checkpoint(&mut io, true)?;
         let (mut sb, damaged) = {
             let mut core = self.core.lock();

@@ -7,6 +7,7 @@ use crate::file::Which;
 use crate::format::*;
 use crate::inode::{Inode, LINK_MAX};
 use crate::mount::{Core, Volume, What};
+use crate::planted::{Flaw, planted};
 use arbor_base::vfs::*;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -16,10 +17,7 @@ fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > 255 {
         return Err(Errno::ENAMETOOLONG.into());
     }
-    if name.is_empty() || name == b"." || name == b".." || name.contains(&b'/') || name.contains(&0) {
-        return Err(Errno::EINVAL.into());
-    }
-    Ok(())
+    if crate::sound::name(name) { Ok(()) } else { Err(Errno::EINVAL.into()) }
 }
 
 fn check_xattr(name: &[u8]) -> Result<()> {
@@ -715,13 +713,19 @@ impl FileSystem for Volume {
                 return Err(Error::Io(std::io::Error::other(why.clone())));
             }
         }
-        self.run(|core| core.iget(ino).map(drop))?;
+        let is_dir = self.run(|core| core.iget(ino).map(|i| i.is_dir()))?;
+        if is_dir && planted(Flaw::NoDirectorySync) {
+            return Ok(());
+        }
         let mut io = self.io.lock();
         self.write_back(&mut io, Which::One(ino))?;
         self.flush_log(&mut io)
     }
 
     fn syncfs(&self) -> Result<()> {
+        if planted(Flaw::SyncForgetsData) {
+            return self.flush_log(&mut self.io.lock());
+        }
         self.sync_all()
     }
 

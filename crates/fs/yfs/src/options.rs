@@ -67,6 +67,16 @@ pub const MOUNT: &[OptionSpec] = &[
     OptionSpec { key: "nodiscard", value: "", default: "", help: "Keep freed space allocated on the device." },
 ];
 
+/// See [`Engine::shapes`](arbor_base::vfs::Engine::shapes): the defaults, the paper's sizes, the
+/// smallest, the largest, large inodes.
+pub const SHAPES: &[(&str, &str)] = &[
+    ("", ""),
+    ("block=16K,frag=2K", ""),
+    ("block=1K,frag=512,logsize=704K", "cache=1M"),
+    ("block=64K,frag=16K,inode=2K,ag=16M", "cache=2M"),
+    ("inode=1K,logsize=960K,ag=16M", "cache=1M,nodiscard"),
+];
+
 /// Mount options, parsed.
 #[derive(Clone, Copy, Debug)]
 pub struct Mount {

@@ -51,6 +51,13 @@ impl Volume {
             (core.geom.frags, core.geom.ag_count) = (next, count);
             (core.sb.frags, core.sb.ag_count) = (next.into(), count.into());
             core.log_super()?;
+            // A copy older than an AG would not lead to what that AG holds.
+            for at in core.geom.early_copies() {
+                core.log_copy(Daddr(at / SECTOR))?;
+            }
+            if last > 1 && core.ags[last as usize].used {
+                core.log_copy(geom.daddr(geom.ag_start(last)))?;
+            }
             if core.ags[last as usize].used {
                 let added = core.geom.ag_len(last) - len as u32;
                 core.forget_map(last);

@@ -1,5 +1,6 @@
 //! Power loss at every write: recovery, the checker and the oracle agree.
 
+use arbor_base::vfs::Engine;
 use arbor_torture::config::Config;
 use arbor_torture::crash;
 use arbor_torture::generate::Profile;
@@ -36,18 +37,9 @@ fn with(profile: Profile, format: &str, mount: &str) -> Config {
     Config { format, mount, count: 2, ..Config::crash(profile) }
 }
 
-/// The paper's sizes, the smallest, the largest; log and cache as small as they may be, so that
-/// the log wraps and write-back comes under pressure.
-const SHAPES: &[(&str, &str)] = &[
-    ("block=16K,frag=2K", ""),
-    ("block=1K,frag=512,logsize=704K", "cache=1M"),
-    ("block=64K,frag=16K,inode=2K,ag=32M", "cache=2M"),
-    ("inode=1K,logsize=960K,ag=16M", "cache=1M,nodiscard"),
-];
-
 #[test]
 fn power_loss_in_other_shapes() {
-    for (format, mount) in SHAPES {
+    for (format, mount) in Yfs.shapes() {
         for profile in [Profile::Small, Profile::Big, Profile::Sync] {
             crash::explore(&Yfs, &with(profile, format, mount));
         }
@@ -56,7 +48,7 @@ fn power_loss_in_other_shapes() {
 
 #[test]
 fn long_sequences_in_other_shapes() {
-    for (format, mount) in SHAPES {
+    for (format, mount) in Yfs.shapes() {
         for profile in [Profile::Small, Profile::Big, Profile::Dirs] {
             eprintln!("{format} {mount} {profile:?}");
             let c = with(profile, format, mount);

@@ -2,13 +2,14 @@
 
 mod damage_kit;
 
-use arbor_base::device::{FaultDevice, FaultOp, FaultTimes, Kind, MemDevice};
+use arbor_base::device::{CrashChoice, FaultDevice, FaultOp, FaultTimes, Kind, MemDevice, RecordingDevice};
 use arbor_base::layout::{crc_without, get_u32, get_u64};
 use arbor_base::vfs::*;
 use arbor_yfs::Yfs;
 use arbor_yfs::format::*;
 use damage_kit::*;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use zerocopy::FromBytes;
 
 #[test]
@@ -24,6 +25,88 @@ fn a_good_image_has_no_issues() {
     let image = good();
     check(&image, Repair::Yes);
     assert!(before == image.to_bytes(), "a good image is not written to");
+}
+
+/// Every pass says what it does, goes forward, and does not claim more than there is.
+#[test]
+fn progress() {
+    let image = good();
+    let k = Knife::new(image.clone());
+    k.write(k.geom.inode_block(0).byte(), &[9; 1024]);
+    k.write(ino("many") * SECTOR, &[7; 512]);
+    let mut steps: Vec<(u64, u64, String)> = Vec::new();
+    let options = CheckOptions { repair: Repair::Yes, force: true };
+    Yfs.check(Devices::single(image), &options, &mut |done, total, what| steps.push((done, total, what.into())))
+        .expect("check");
+    for (a, b) in steps.iter().zip(steps.iter().skip(1)) {
+        assert!(a.0 <= a.1, "{a:?}");
+        assert!(a.2 != b.2 || a.0 <= b.0 || a.2.starts_with("searching"), "{a:?} then {b:?}");
+    }
+    for what in [
+        "allocation groups",
+        "searching for inodes",
+        "inodes",
+        "searching for lost blocks",
+        "names",
+        "links",
+        "rebuilding",
+        "inode masks",
+        "bitmaps",
+    ] {
+        assert!(steps.iter().any(|s| s.2 == what), "{what} in {steps:?}");
+    }
+    // Nothing takes long between two steps: inodes and names go by in small groups.
+    assert!(steps.iter().filter(|s| s.2 == "inodes").count() > CROWD / 64 / 40);
+    assert!(steps.iter().filter(|s| s.2 == "names").count() > 30);
+}
+
+#[test]
+fn one_path() {
+    let path = |image: &MemDevice, path: &str| Yfs.check_path(Devices::single(image.clone()), path.as_bytes());
+    let image = good();
+    let before = image.to_bytes();
+    for (p, inodes) in [("/", 1), ("/a/x/y/z/leaf", 6), ("b/holey", 3), ("/many/file number 7", 3), ("/crowd", 2), ("/a/long", 3)] {
+        let report = path(&image, p).expect("check");
+        assert_eq!((report.issues, report.files), (vec![], inodes), "{p}");
+    }
+    assert!(before == image.to_bytes());
+    for p in ["/nobody", "/a/inline/x", "/crowd/99999"] {
+        assert!(path(&image, p).expect_err("missing").to_string().contains("there is no"), "{p}");
+    }
+    let find = |p: &str, damage: &dyn Fn(&Knife)| {
+        let image = good();
+        damage(&Knife::new(image.clone()));
+        let after = image.to_bytes();
+        let report = path(&image, p).expect("check");
+        assert!(after == image.to_bytes(), "nothing is written");
+        report.issues
+    };
+    let one = |p: &str, code: &str, says: &str, damage: &dyn Fn(&Knife)| {
+        let issues = find(p, damage);
+        assert!(issues.iter().any(|i| i.code == code && i.text.contains(says)), "{code} at {p}: {issues:#?}");
+        let elsewhere = find("/b/odd", damage);
+        assert_eq!(elsewhere, vec![], "{code} at {p} does not matter elsewhere");
+    };
+    one("/a/inline", "InodeSalvaged", "(/a/inline)", &|k| k.change(ino("a/inline") * SECTOR, 512, None, |b| flip(b, 300)));
+    one("/a/x/y", "InodeDamaged", "(/a/x)", &|k| k.write(ino("a/x") * SECTOR, &[7; 512]));
+    one("/b/holey", "MapTree", "(/b/holey)", &|k| k.write(k.child(&k.get(ino("b/holey")).1, 0), &[3; 1024]));
+    one("/many", "DirBlock", "(/many)", &|k| k.change(k.dir_block(ino("many")), 1024, None, |b| flip(b, 99)));
+    one("/a/heavy", "Xattr", "(/a/heavy)", &|k| k.inode(ino("a/heavy"), |d| d.xattr = 7.into()));
+    // The bitmap shows a fragment of the file free.
+    let free = |k: &Knife| {
+        let start = get_u64(&k.get(ino("b/large")).1, 16).expect("extent");
+        let bit = (start - k.geom.ag_start(k.geom.ag_of(Frag(start))).0) as u32;
+        let at = k.geom.bitmap_block(k.geom.ag_of(Frag(start)), bit / k.geom.bits_per_bitmap()).byte();
+        let bit = (bit % k.geom.bits_per_bitmap()) as usize;
+        k.block(at, |b| b[HEADER + bit / 8] &= !(1 << (bit % 8)));
+    };
+    one("/b/large", "BitmapFree", "1 fragments", &free);
+    // Not its neighbours: only what lies on the path is read.
+    let image = good();
+    let counted = FaultDevice::new(image.clone());
+    Yfs.check_path(Devices::single(counted.clone()), b"/crowd/77").expect("check");
+    let reads = counted.count(FaultOp::Read);
+    assert!(reads < 60, "{reads} reads");
 }
 
 #[test]
@@ -79,6 +162,7 @@ fn heal(image: MemDevice, codes: &[&str], lost: &[&str]) -> CheckReport {
     for code in codes {
         assert!(found.issues.iter().any(|i| i.code == *code && !i.repaired), "{code} in {:#?}", found.issues);
     }
+    let damaged = image.snapshot();
     let report = check(&image, Repair::Yes);
     for code in codes {
         assert!(report.issues.iter().any(|i| i.code == *code && i.repaired), "{code} in {:#?}", report.issues);
@@ -89,13 +173,12 @@ fn heal(image: MemDevice, codes: &[&str], lost: &[&str]) -> CheckReport {
     let fs = mount(&image);
     let now = tree(&*fs);
     for (path, then) in good_tree() {
-        if !lost.iter().any(|l| path.starts_with(l)) {
+        if !is_lost(lost, path) {
             assert_eq!(now.get(path), Some(then), "{codes:?}: {path}, after {:#?}", report.issues);
         }
     }
-    let new = fs.mkdir(&CX, fs.root(), b"new", 0o755).expect("mkdir").ino;
-    let x = fs.mknod(&CX, new, b"x", mode::IFREG | 0o644, 0).expect("mknod").ino;
-    fs.write(x, 0, &bytes(100_000, 9)).expect("write");
+    killed(damaged, &now, codes);
+    use_it(&*fs).unwrap_or_else(|e| assert_eq!(e.errno(), Errno::ENOSPC));
     fs.unmount().expect("unmount");
     assert_eq!(check(&image, Repair::No).issues, vec![], "{codes:?}, after use");
     report
@@ -111,6 +194,42 @@ fn plant_safe(codes: &[&str], damage: impl Fn(&Knife)) {
     plant(codes, &[], damage);
 }
 
+fn use_it(fs: &dyn FileSystem) -> Result<()> {
+    let new = fs.mkdir(&CX, fs.root(), b"new", 0o755)?.ino;
+    let x = fs.mknod(&CX, new, b"x", mode::IFREG | 0o644, 0)?.ino;
+    fs.write(x, 0, &bytes(100_000, 9)).map(drop)
+}
+
+/// A repair that loses the power anywhere leaves what another can mend, and loses no more than one
+/// that is not disturbed. At one place, another each time, or at all of them if the environment
+/// says so.
+fn killed(image: MemDevice, healed: &Tree, codes: &[&str]) {
+    let device = RecordingDevice::new(image);
+    let options = CheckOptions { repair: Repair::Yes, force: true };
+    Yfs.check(Devices::single(device.clone()), &options, &mut |_, _, _| ()).expect("check");
+    let events = device.events();
+    static TURN: AtomicUsize = AtomicUsize::new(1);
+    let all = std::env::var_os("ARBOR_ALL_KILLS").is_some();
+    let one = events * (TURN.fetch_add(3, Ordering::Relaxed) % 8) / 8;
+    for at in (1..events).filter(|at| all || *at == one.max(1)) {
+        let choices = [CrashChoice::AllKept, CrashChoice::NoneKept, CrashChoice::Seeded(at as u64)];
+        let image = device.crash_state(at, &choices[(at + events) % 3]);
+        let report = check(&image, Repair::Yes);
+        assert_eq!(report.remaining(), 0, "{codes:?}, killed at {at} of {events}: {:#?}", report.issues);
+        let again = check(&image, Repair::No).issues;
+        assert_eq!(again, vec![], "{codes:?}, killed at {at} of {events}: {:#?}", report.issues);
+        let now = tree(&*mount(&image));
+        for (path, then) in healed {
+            assert_eq!(now.get(path), Some(then), "{codes:?}, killed at {at} of {events}: {path}, {:#?}", report.issues);
+        }
+    }
+}
+
+/// Whether a path begins with one of `lost`, or is one that stands there with a `=`.
+fn is_lost(lost: &[&str], path: &str) -> bool {
+    lost.iter().any(|l| l.strip_prefix('=').map_or(path.starts_with(l), |l| l == path))
+}
+
 fn flip(bytes: &mut [u8], at: usize) {
     bytes[at] ^= 0x55;
 }
@@ -121,15 +240,60 @@ fn superblock() {
     plant(&["SuperDamaged"], &[], |k| k.change(0, 512, None, |b| flip(b, 60)));
     plant(&["SuperDamaged"], &[], |k| k.super_block(|sb| sb.ag_frags = 77.into()));
     plant_safe(&["SuperCopy"], |k| k.write(k.byte(k.geom.ag_start(1).0), &[0; 512]));
-    // Only one AG in use, so no copy: the superblock's own fields serve, if they are not nonsense.
-    let image = small();
-    Knife::new(image.clone()).change(0, 512, None, |b| flip(b, 60));
-    assert_eq!(check(&image, Repair::Yes).remaining(), 0);
-    assert_eq!(check(&image, Repair::No).issues, vec![]);
-    Knife::new(image.clone()).write(0, &[0; 512]);
-    let report = check(&image, Repair::Yes);
-    assert_eq!(report.issues[0].code, "SuperLost");
+    plant_safe(&["SuperCopy"], |k| k.write(SECTOR, &[0; 512]));
+    // Wherever a byte is wrong, a feature bit, the version, the magic: it is damage, and put back.
+    for at in [0, 9, 13, 17, 21, 25, 40, 112, 128, 150, 168] {
+        let report = plant(&["SuperDamaged"], &[], |k| k.change(0, 512, None, |b| flip(b, at)));
+        assert!(report.issues[0].text.contains("put back"), "{}", report.issues[0].text);
+    }
+    // The first sectors are gone, then all headers of the first AG.
+    plant(&["SuperDamaged", "SuperCopy"], &[], |k| k.write(0, &[0; 1024]));
+}
+
+/// A small volume, of which only the first AG is in use.
+#[test]
+fn superblock_of_a_small_volume() {
+    let good = small().to_bytes();
+    let ag = Knife::new(small()).geom.ag_frags * 512;
+    let lose = |at: &[u64], codes: &[&str]| {
+        let image = MemDevice::from_bytes(&good);
+        let k = Knife::new(image.clone());
+        at.iter().for_each(|at| k.change(*at, 512, None, |b| b[100..200].fill(0xee)));
+        let report = check(&image, Repair::Yes);
+        assert_eq!(report.issues.iter().map(|i| i.code).collect::<Vec<_>>(), codes);
+        if report.remaining() == 0 {
+            assert_eq!(check(&image, Repair::No).issues, vec![]);
+            assert_eq!(tree(&*mount(&image)), tree(&*mount(&small())));
+        }
+        report
+    };
+    lose(&[0], &["SuperDamaged"]);
+    lose(&[0, 512], &["SuperDamaged", "SuperCopy"]);
+    lose(&[0, ag], &["SuperDamaged", "SuperCopy"]);
+    lose(&[512, ag], &["SuperCopy", "SuperCopy"]);
+    let report = lose(&[0, 512, ag], &["SuperLost"]);
     assert!(report.remaining() > 0);
+    // Two bytes wrong and no copy: the fields serve if the first AG agrees, whatever the features say.
+    let image = MemDevice::from_bytes(&good);
+    let k = Knife::new(image.clone());
+    k.write(512, &[0; 512]);
+    k.write(ag, &[0; 512]);
+    k.change(0, 512, None, |b| {
+        b[25] = 1;
+        b[60] = 1;
+    });
+    let report = check(&image, Repair::Yes);
+    assert_eq!((report.issues[0].code, report.remaining()), ("SuperDamaged", 0));
+    assert_eq!(check(&image, Repair::No).issues, vec![]);
+}
+
+/// A feature bit that a sound superblock has is no damage: the volume is newer than the program.
+#[test]
+fn a_newer_volume_is_refused() {
+    let image = good();
+    Knife::new(image.clone()).super_block(|sb| sb.incompat = 0x8000.into());
+    let options = CheckOptions { repair: Repair::Yes, force: true };
+    assert!(Yfs.check(Devices::single(image.clone()), &options, &mut |_, _, _| ()).is_err());
 }
 
 #[test]
@@ -184,6 +348,96 @@ fn a_log_that_cannot_be_replayed() {
     assert_eq!((report.issues[0].code, report.remaining()), ("LogDamaged", 0));
     assert_eq!(check(&image, Repair::No).issues, vec![]);
     mount(&image).unmount().expect("unmount");
+}
+
+/// The small image, with changes that are in the log only.
+fn crashed() -> MemDevice {
+    let image = small();
+    let fs = mount(&image);
+    let d = fs.lookup(fs.root(), b"d").expect("lookup").ino;
+    for n in 0..30 {
+        fs.unlink(d, format!("a file with a name {n}").as_bytes()).expect("unlink");
+        fs.mknod(&CX, d, format!("new {n}").as_bytes(), mode::IFREG | 0o644, 0).expect("mknod");
+    }
+    fs.syncfs().expect("syncfs");
+    image.snapshot()
+}
+
+/// Byte address of the first block of a directory of the small image, on disk.
+fn first_block(k: &Knife, path: &str) -> u64 {
+    let fs = mount(&small());
+    let parts = path.split('/').filter(|p| !p.is_empty());
+    k.dir_block(parts.fold(fs.root(), |dir, name| fs.lookup(dir, name.as_bytes()).expect("lookup").ino).0)
+}
+
+#[test]
+fn what_a_power_loss_tears_is_no_damage() {
+    let image = crashed();
+    let k = Knife::new(image.clone());
+    let at = first_block(&k, "d");
+    let mended = image.snapshot();
+    assert_eq!(check(&mended, Repair::Yes).issues, vec![]);
+    let (old, new) = (k.read(at, 1024), Knife::new(mended).read(at, 1024));
+    assert!(old != new, "the log changes this block");
+    k.write(at, &[&new[..512], &old[512..]].concat());
+    for repair in [Repair::No, Repair::Preen] {
+        assert_eq!(check(&image, repair).issues, vec![], "{repair:?}");
+    }
+    // With the checksum in the half that was not written, this cannot be told from damage.
+    let image = crashed();
+    Knife::new(image.clone()).write(at, &[&old[..512], &new[512..]].concat());
+    let report = check(&image, Repair::Preen);
+    assert_eq!((report.issues.len(), report.issues[0].code, report.remaining()), (1, "LogBlock", 0));
+    assert_eq!(check(&image, Repair::No).issues, vec![]);
+}
+
+#[test]
+fn a_replay_does_not_cover_damage() {
+    let image = crashed();
+    let k = Knife::new(image.clone());
+    let at = first_block(&k, "d");
+    // A letter of a name in the block: replay makes the checksum, the hash tells.
+    k.change(at, 1024, None, |b| flip(b, 700));
+    let found = check(&image, Repair::No);
+    assert!(found.issues.iter().any(|i| i.code == "LogBlock"), "{:#?}", found.issues);
+    let report = check(&image, Repair::Yes);
+    assert_eq!(report.remaining(), 0, "{:#?}", report.issues);
+    assert_eq!(check(&image, Repair::No).issues, vec![]);
+    // The head of a block is gone: the rest of the log is replayed.
+    let image = crashed();
+    Knife::new(image.clone()).write(at, &[0xee; 512]);
+    assert!(Yfs.mount(Devices::single(image.snapshot()), &MountOptions::default(), Arc::new(SystemClock)).is_err());
+    for repair in [Repair::No, Repair::Preen] {
+        let image = image.snapshot();
+        let report = check(&image, repair);
+        assert_eq!((report.issues[0].code, report.issues[0].repaired), ("LogBlockLost", false), "{repair:?}");
+        assert!(report.issues.iter().all(|i| i.code != "LogDamaged"));
+    }
+    let report = check(&image, Repair::Yes);
+    assert_eq!((report.issues[0].code, report.remaining()), ("LogBlockLost", 0));
+    assert_eq!(check(&image, Repair::No).issues, vec![]);
+    mount(&image).unmount().expect("unmount");
+}
+
+/// An inode is one sector and never torn: a wrong checksum stays wrong until somebody has looked,
+/// whatever else the log changes in its chunk.
+#[test]
+fn a_replay_does_not_seal_damaged_inodes() {
+    let image = crashed();
+    let k = Knife::new(image.clone());
+    let fs = mount(&small());
+    let d = fs.lookup(fs.root(), b"d").expect("lookup").ino;
+    let kept = fs.lookup(d, b"a file with a name 50").expect("lookup").ino.0;
+    k.change(kept * SECTOR, 512, None, |b| b[200..204].fill(0xee));
+    let report = check(&image, Repair::No);
+    assert_eq!(report.issues.iter().map(|i| i.code).collect::<Vec<_>>(), ["InodeChecksum"]);
+    let fs = mount(&image);
+    let e = fs.getattr(Ino(kept)).expect_err("damaged");
+    assert!(e.to_string().contains("crc"), "{e}");
+    drop(fs);
+    let report = check(&image, Repair::Yes);
+    assert_eq!((report.issues[0].code, report.remaining()), ("InodeChecksum", 0));
+    assert_eq!(check(&image, Repair::No).issues, vec![]);
 }
 
 #[test]
@@ -273,11 +527,41 @@ fn inodes() {
     let f = |k: &Knife, path: &str, change: fn(&mut Dinode)| k.inode(ino(path), change);
     let files = &["/a/linked", "/b/second"];
     plant(&["InodeDamaged", "EntryTarget"], files, |k| k.write(ino("a/linked") * SECTOR, &[7; 512]));
-    plant(&["InodeDamaged"], files, |k| f(k, "a/linked", |d| d.mode = 0o170_644.into()));
-    plant(&["InodeDamaged"], files, |k| f(k, "a/linked", |d| d.format = 9));
-    plant(&["InodeDamaged"], files, |k| f(k, "a/linked", |d| d.ino = 5.into()));
-    plant(&["InodeDamaged"], files, |k| f(k, "a/linked", |d| d.xattr_inline = 60_000.into()));
-    plant(&["InodeChecksum"], &[], |k| k.change(ino("a/linked") * SECTOR, 512, None, |b| flip(b, 5)));
+    let paths = ["a/linked", "a/inline", "a/long", "a/marked", "a/heavy", "b/holey", "many", "crowd", "a"];
+    for (n, path) in paths.iter().enumerate() {
+        let damaged = |change: fn(&mut Dinode)| plant(&["InodeSalvaged"], &[], |k| f(k, path, change));
+        let how: [fn(&mut Dinode); 3] = [|d| d.ino = 5.into(), |d| d.magic = 5.into(), |d| d.format = 9];
+        damaged(how[n % 3]);
+        // A single byte is put back, whatever it means.
+        for at in [0, 5, 9, 20, 23, 25, 41, 46, 134, DINODE, 300].into_iter().skip(n % 4).step_by(4) {
+            plant(&["InodeSalvaged"], &[], |k| k.change(ino(path) * SECTOR, 512, None, |b| flip(b, at)));
+        }
+    }
+    for path in ["a/linked", "b/holey", "many", "crowd", "a", "b/few", "a/marked"] {
+        // The type is lost; what the inode holds tells it.
+        let report =
+            plant(&["InodeSalvaged"], &[], |k| f(k, path, |d| d.mode = (0o170_000 | d.mode.get() & 0o777).into()));
+        assert!(report.issues[0].text.contains(&format!("(/{path})")), "{}", report.issues[0].text);
+        // So is everything but the contents.
+        plant(&["InodeSalvaged"], &[&format!("/{path}"), "/b/second"], |k| {
+            k.change(ino(path) * SECTOR, 512, None, |b| b[..30].fill(0xee));
+        });
+    }
+    plant(&["InodeSalvaged"], &[], |k| f(k, "a/linked", |d| d.xattr_inline = 60_000.into()));
+    let report =
+        plant(&["InodeChecksum"], &[], |k| k.change(ino("a/linked") * SECTOR, 512, None, |b| b[56..60].fill(9)));
+    assert!(report.issues[0].text.contains("cannot be verified"), "{}", report.issues[0].text);
+    // A size that cannot be is cut to what is there.
+    plant(&["InodeChecksum", "InodeField"], files, |k| {
+        k.change(ino("a/linked") * SECTOR, 512, None, |b| b[40..48].copy_from_slice(&(1u64 << 45 | 3).to_le_bytes()));
+    });
+    let free = |k: &Knife| {
+        let paths = ["b/dir19/f", "b/dir18/f", "crowd/4199", "b/bulk3", "many/file number 299", "a/heavy", "a"];
+        let last = |ino: &u64| k.geom.inode_at(Ino(*ino)).is_some_and(|p| p.1 / 512 < 63);
+        let mut next = paths.into_iter().map(ino).filter(last).map(|n| n + 1);
+        next.find(|n| k.get(*n).0.format == 0).expect("a free inode")
+    };
+    plant(&["FreeInode"], &[], |k| k.change(free(k) * SECTOR, 512, None, |b| b[0..20].fill(0xee)));
     plant(&["InodeField"], &["/a/linked", "/b/second"], |k| f(k, "a/linked", |d| d.size = 1.into()));
     plant(&["InodeField"], &["/a/linked", "/b/second"], |k| f(k, "a/linked", |d| d.size = u64::MAX.into()));
     plant(&["InodeField"], &["/a/inline"], |k| f(k, "a/inline", |d| d.size = 5000.into()));
@@ -286,8 +570,14 @@ fn inodes() {
     plant_safe(&["FragCount"], |k| f(k, "b/large", |d| d.frags = 1.into()));
     plant_safe(&["LinkCount"], |k| f(k, "a/linked", |d| d.nlink = 7.into()));
     plant_safe(&["LinkCount"], |k| f(k, "a", |d| d.nlink = 2.into()));
-    plant(&["Symlink", "EntryTarget"], &["/a/short"], |k| f(k, "a/short", |d| d.size = 0.into()));
-    plant(&["Symlink"], &["/a/long"], |k| f(k, "a/long", |d| d.size = 4000.into()));
+    plant(&["InodeField"], &[], |k| f(k, "a/short", |d| d.size = 0.into()));
+    plant(&["InodeField"], &[], |k| f(k, "a/long", |d| d.size = 4000.into()));
+    plant(&["Symlink", "EntryTarget"], &["/a/short"], |k| {
+        k.raw_inode(ino("a/short"), |b| {
+            b[40..48].fill(0);
+            b[DINODE..].fill(0);
+        })
+    });
     plant(&["Symlink"], &["/a/long"], |k| k.raw_inode(ino("a/long"), |b| flip(b, DINODE + 16)));
     plant(&["Xattr"], &["/a/marked"], |k| {
         k.raw_inode(ino("a/marked"), |b| {
@@ -312,8 +602,10 @@ fn maps() {
     plant(&["MapTree"], &["/b/holey"], |k| k.write(k.child(&holey(k), 0), &[3; 1024]));
     plant(&["MapTree"], &["/b/holey"], |k| k.block(k.child(&holey(k), 0), |b| b[HEADER + 2] = 1));
     plant(&["MapTree"], &["/b/holey"], |k| k.block(k.child(&holey(k), 1), |b| b[HEADER..HEADER + 2].fill(0)));
-    plant(&["MapTree"], &["/b/holey"], |k| k.raw_inode(ino("b/holey"), |b| b[DINODE] = 200));
-    plant(&["MapTree"], &["/b/holey"], |k| k.raw_inode(ino("b/holey"), |b| b[DINODE + 2] = 15));
+    // The leaves say whose they are.
+    plant(&["MapTree", "ExtentsFound"], &[], |k| k.raw_inode(ino("b/holey"), |b| b[DINODE] = 200));
+    plant(&["MapTree", "ExtentsFound"], &[], |k| k.raw_inode(ino("b/holey"), |b| b[DINODE + 2] = 15));
+    plant(&["InodeDamaged", "ExtentsFound"], &["=/b/holey"], |k| k.write(ino("b/holey") * SECTOR, &[7; 512]));
     plant(&["MapTree"], &["/b/holey"], |k| {
         k.raw_inode(ino("b/holey"), |b| {
             // Two children are one.
@@ -367,15 +659,31 @@ fn directories() {
     plant(&["DirEntries"], moved, |k| k.block(many(k), |b| b[body + DIR_ENT] = b'X'));
     plant(&["EntryName", "DirEntries"], moved, |k| k.block(many(k), |b| b[body + DIR_ENT] = b'/'));
     plant(&["EntryTarget", "Unreachable"], moved, |k| k.block(many(k), |b| flip(b, body + 10)));
+    plant(&["DuplicateName", "Unreachable"], moved, |k| {
+        k.block(many(k), |b| {
+            // The second entry becomes the first once more.
+            let at = |b: &[u8], n: usize| HEADER + usize::from(b[n]) + (usize::from(b[n + 1]) << 8);
+            let first = at(b, HEADER);
+            let second = at(b, first);
+            assert_eq!(b[first + 2], b[second + 2], "names of one length");
+            let (hash, len) = (b[first + 4..first + 8].to_vec(), usize::from(b[first + 2]));
+            let name = b[first + DIR_ENT..first + DIR_ENT + len].to_vec();
+            b[second + 4..second + 8].copy_from_slice(&hash);
+            b[second + 8] = 1;
+            b[second + DIR_ENT..second + DIR_ENT + len].copy_from_slice(&name);
+        });
+    });
     plant_safe(&["EntryKind"], |k| k.block(many(k), |b| b[body + 3] = 1));
-    plant(&["MapTree", "Unreachable"], &["/crowd"], |k| {
+    // The blocks say whose they are.
+    plant(&["MapTree", "DirBlocksFound"], &[], |k| {
         let root = k.get(ino("crowd")).1;
         assert!(root[2] > 0, "a directory with a tree of blocks");
         k.write(k.child(&root, 0), &[3; 1024]);
     });
     plant(&["DirEntries", "Unreachable"], moved, |k| k.raw_inode(ino("many"), |b| b[DINODE..].fill(0)));
     plant(&["DirEntries"], &["/a"], |k| k.raw_inode(ino("a"), |b| flip(b, DINODE)));
-    plant(&["InodeDamaged", "Unreachable"], moved, |k| k.write(ino("many") * SECTOR, &[7; 512]));
+    plant(&["InodeDamaged", "DirBlocksFound"], &["=/many"], |k| k.write(ino("many") * SECTOR, &[7; 512]));
+    plant(&["DirBlocksFound"], &["=/crowd"], |k| k.write(ino("crowd") * SECTOR, &[0; 512]));
 }
 
 /// Where the entry `name` of an inline directory begins in its inode.
@@ -411,8 +719,39 @@ fn the_root() {
     let all = &["/"];
     plant(&["Root", "Unreachable"], all, |k| k.write(ino("") * SECTOR, &[7; 512]));
     plant(&["Root", "Unreachable"], all, |k| k.inode(ino(""), |d| d.mode = (mode::IFREG | 0o644).into()));
-    plant(&["Root"], all, |k| k.super_block(|sb| sb.root = u64::MAX.into()));
-    plant(&["Root"], all, |k| k.super_block(|sb| sb.root = ino("a/inline").into()));
+    // The root is found by its parent, which is itself.
+    plant(&["RootMoved"], &[], |k| k.super_block(|sb| sb.root = u64::MAX.into()));
+    plant(&["RootMoved"], &[], |k| k.super_block(|sb| sb.root = ino("a/inline").into()));
+    plant(&["Root"], all, |k| {
+        k.super_block(|sb| sb.root = ino("a/inline").into());
+        k.inode(ino(""), |d| d.parent = ino("a").into());
+    });
+}
+
+/// All of an AG's own structures are gone.
+#[test]
+fn whole_headers() {
+    let header = |k: &Knife, ag: u32| {
+        let (from, frags) = (k.geom.ag_start(ag).0, k.geom.ag_meta_frags());
+        k.write(k.byte(from), &vec![0xee; (u64::from(frags) * k.geom.frag_size()) as usize]);
+    };
+    let first = ["SuperDamaged", "SuperCopy", "InodeBlock", "ChunkFound", "GroupBlock", "BitmapBlock"];
+    plant(&first, &[], |k| header(k, 0));
+    plant(&["SuperCopy", "InodeBlock", "GroupBlock", "BitmapBlock"], &[], |k| header(k, 1));
+    plant(&["InodeBlock", "GroupBlock", "BitmapBlock"], &[], |k| header(k, k.sb.ag_used.get() - 1));
+    plant(&first, &[], |k| (0..k.sb.ag_used.get() - 1).for_each(|ag| header(k, ag)));
+}
+
+/// Superblock, log anchors, a header and the root directory at once.
+#[test]
+fn everything_at_once() {
+    let codes = ["SuperDamaged", "LogAnchors", "InodeBlock", "Root", "Unreachable"];
+    plant(&codes, &["/"], |k| {
+        k.write(0, &[0xee; 1024]);
+        k.write(k.sb.log_start.get() * SECTOR, &[0xee; 1024]);
+        k.write(k.geom.inode_block(1).byte(), &[0xee; 1024]);
+        k.write(ino("") * SECTOR, &[0xee; 512]);
+    });
 }
 
 #[test]
@@ -619,7 +958,7 @@ fn killed_everywhere(lost: &[&str], damage: impl Fn(&Knife)) {
         let fs = mount(&image);
         let now = tree(&*fs);
         for (path, then) in good_tree() {
-            if !lost.iter().any(|l| path.starts_with(l)) {
+            if !is_lost(lost, path) {
                 assert_eq!(now.get(path), Some(then), "killed at write {n}: {path}");
             }
         }
@@ -642,8 +981,8 @@ fn a_killed_repair_is_no_harm() {
     killed_everywhere(&["/"], |k| k.write(ino("") * SECTOR, &[7; 512]));
 }
 
-#[test]
-fn no_repair_depends_on_free_space() {
+/// The good image, with no room left for anything.
+fn full() -> MemDevice {
     let image = good();
     let fs = mount(&image);
     let x = fs.mknod(&CX, fs.root(), b"fill", mode::IFREG | 0o644, 0).expect("mknod").ino;
@@ -658,11 +997,38 @@ fn no_repair_depends_on_free_space() {
     }
     fs.unmount().expect("unmount");
     assert_eq!(check(&image, Repair::No).issues, vec![]);
+    image
+}
+
+#[test]
+fn no_repair_depends_on_free_space() {
+    let image = full();
     let k = Knife::new(image.clone());
     k.change(k.dir_block(ino("crowd")), 1024, None, |b| flip(b, 4));
     let holey = k.get(ino("b/holey")).1;
     k.write(k.child(&holey, 0), &[3; 1024]);
     heal(image, &["DirBlock", "MapTree"], &["/b/holey"]);
+    // A block of names is lost, and there may be no inode for lost+found.
+    let image = full();
+    let k = Knife::new(image.clone());
+    k.write(k.dir_block(ino("many")), &[3; 1024]);
+    heal(image, &["DirBlock", "Unreachable"], &["/many"]);
+}
+
+/// A directory of thousands of names is lost, on a full volume: its blocks are room enough.
+#[test]
+fn lost_names_on_a_full_volume() {
+    let image = full();
+    let k = Knife::new(image.clone());
+    let body = k.get(ino("crowd")).1;
+    assert_eq!(body[2], 1, "a tree of two levels");
+    for n in 0..u16::from_le_bytes([body[0], body[1]]) {
+        let leaf = k.read(k.child(&body, n.into()), 1024)[HEADER..].to_vec();
+        for m in 0..usize::from(u16::from_le_bytes([leaf[0], leaf[1]])) {
+            k.write(k.byte(get_u64(&leaf, 8 + 16 * m + 8).expect("block")), &[3; 1024]);
+        }
+    }
+    heal(image, &["DirBlock", "Unreachable"], &["/crowd"]);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Errors of the device: the call that meets one fails with EIO, the volume turns read-only, and
 //! what was synced before is there after the device has recovered.
 
-use arbor_base::device::{FaultDevice, FaultOp, FaultTimes, MemDevice};
+use arbor_base::device::{Fault, FaultDevice, FaultOp, FaultTimes, MemDevice};
 use arbor_base::vfs::*;
 use arbor_yfs::Yfs;
 use std::sync::Arc;
@@ -194,4 +194,70 @@ fn a_damaged_inode_is_alone() {
     let options = CheckOptions { repair: Repair::No, force: false };
     let report = Yfs.check(Devices::single(dev), &options, &mut |_, _, _| {}).unwrap();
     assert!(report.remaining() > 0);
+}
+
+/// The fault machine, bounded: `arbor torture --only fault` runs more of it.
+#[test]
+fn every_sort_of_fault() {
+    let tally = arbor_torture::faults::run(&Yfs, 1, 3000, &mut |_| true);
+    assert!(tally.failures.is_empty(), "{}", tally.failures.join("\n"));
+    assert!(tally.faults >= 3000, "{tally:?}");
+}
+
+fn mount_small_cache(dev: impl arbor_base::device::Device + 'static) -> Arc<dyn FileSystem> {
+    let options = MountOptions { options: Options::parse("cache=1M"), ..Default::default() };
+    Yfs.mount(Devices::single(dev), &options, clock()).unwrap()
+}
+
+/// After a failure a change is refused with EROFS, also when so much is dirty that writers have to
+/// help with the writing first.
+#[test]
+fn a_failed_volume_refuses_changes_under_pressure_too() {
+    let faulty = FaultDevice::new(fresh());
+    let fs = mount_small_cache(faulty.clone());
+    let ino = fs.mknod(&Cx::default(), fs.root(), b"f", mode::IFREG | 0o644, 0).unwrap().ino;
+    faulty.fail(FaultOp::Write, faulty.count(FaultOp::Write) + 1, FaultTimes::FromThenOn);
+    let failed = (0..64).find_map(|n| fs.write(ino, n << 16, &vec![1; 1 << 16]).err());
+    assert_eq!(failed.unwrap().errno(), Errno::EIO);
+    assert!(fs.failure().is_some());
+    let refused = |done: Result<()>| assert_eq!(done.unwrap_err().errno(), Errno::EROFS);
+    refused(fs.mknod(&Cx::default(), fs.root(), b"g", mode::IFREG | 0o644, 0).map(drop));
+    refused(fs.write(ino, 0, b"x").map(drop));
+    refused(fs.unlink(fs.root(), b"f"));
+    assert_eq!(fs.fsync(ino, false).unwrap_err().errno(), Errno::EIO);
+}
+
+/// A bit that flips while metadata is read fails no call after the mount, and nothing of it
+/// reaches the device, though other inodes of the same chunk are written.
+#[test]
+fn a_bit_flipped_in_transfer_does_no_harm() {
+    let dev = fresh();
+    let fs = mount(dev.clone()).unwrap();
+    assert_eq!(work(&*fs).0, 12);
+    let mut mounted = 0;
+    for nth in 1..6 {
+        for seed in 1..40 {
+            let dev = dev.snapshot();
+            let faulty = FaultDevice::new(dev.clone());
+            faulty.inject(FaultOp::Read, nth, FaultTimes::Once, Fault::Flipped(seed));
+            let fs = match mount(faulty.clone()) {
+                Ok(fs) => fs,
+                Err(e) => {
+                    assert_eq!((e.errno(), faulty.struck()), (Errno::EUCLEAN, 1));
+                    continue;
+                }
+            };
+            for n in 0..12 {
+                let e = fs.lookup(fs.root(), format!("f{n}").as_bytes()).unwrap();
+                if n % 5 == 1 {
+                    fs.setattr(e.ino, &SetAttr { mode: Some(0o600), ..SetAttr::default() }).unwrap();
+                }
+            }
+            fs.mknod(&Cx::default(), fs.root(), b"g", mode::IFREG | 0o644, 0).unwrap();
+            fs.unmount().unwrap();
+            mounted += faulty.struck();
+            verify(dev, 12);
+        }
+    }
+    assert!(mounted > 0);
 }

@@ -1,9 +1,10 @@
 //! What a run is told, and the line that repeats it.
 
+use crate::crash::From;
 use crate::generate::{Profile, generate};
 use crate::ops::{Op, parse, print};
 use arbor_base::device::{CrashChoice, Device, MemDevice, OffsetDevice};
-use arbor_base::vfs::{Devices, FormatOptions, MountOptions, Options, Time};
+use arbor_base::vfs::{Devices, Engine, FormatOptions, MountOptions, Options, Time};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -37,8 +38,13 @@ pub struct Config {
     pub compare_every: usize,
     /// Crash states to try for each sequence.
     pub budget: usize,
-    /// 2 crashes the recovery of some states again, 1 does not.
+    /// How often the power may be cut in a row: with 2 the recovery of some states is cut, with 3
+    /// the recovery from that too.
     pub depth: u32,
+    /// Of so many states the recovery of one is cut again.
+    pub cut_again: u64,
+    /// Counts failing states and goes on, instead of shrinking the first.
+    pub keep_going: bool,
     /// Runs that shrinking a failing list may take.
     pub shrink_runs: usize,
     /// This list instead of drawn ones.
@@ -61,7 +67,9 @@ impl Config {
             mount: Options::default(),
             compare_every: 200,
             budget: 300,
-            depth: 2,
+            depth: 3,
+            cut_again: 16,
+            keep_going: false,
             shrink_runs: 600,
             replay: None,
             cuts: None,
@@ -147,6 +155,12 @@ pub struct Failure {
     pub seed: u64,
     /// Profile of the sequence.
     pub profile: Profile,
+    /// Size of the main device in bytes.
+    pub device_size: u64,
+    /// Options of format and of mount.
+    pub options: (Options, Options),
+    /// The volume it began on, see [`exhaust`](crate::exhaust).
+    pub from: From,
     /// Operations, shrunk as far as the bound allowed.
     pub ops: Vec<Op>,
     /// Power cuts, if it takes any.
@@ -155,14 +169,45 @@ pub struct Failure {
     pub message: String,
 }
 
+impl Failure {
+    /// A failure without operations and cuts.
+    pub(crate) fn whole(engine: &dyn Engine, config: &Config, message: String) -> Failure {
+        Failure {
+            engine: engine.name(),
+            seed: config.seed,
+            profile: config.profile,
+            device_size: config.device_size,
+            options: (config.format.clone(), config.mount.clone()),
+            from: From::Empty,
+            ops: Vec::new(),
+            cuts: Vec::new(),
+            message,
+        }
+    }
+
+    /// The text that [`machine::repeat`](crate::machine::repeat) reads.
+    pub fn line(&self) -> String {
+        let Failure { seed, profile, device_size, options, ops, .. } = self;
+        let mut line = format!("seed={seed} profile={profile} size={device_size}");
+        for (key, options) in [("format", &options.0), ("mount", &options.1)] {
+            if !options.0.is_empty() {
+                line += &format!(" {key}={options}");
+            }
+        }
+        if self.from != From::Empty {
+            line += &format!(" from={:?}", self.from);
+        }
+        if !self.cuts.is_empty() {
+            line += &format!(" cuts={}", print_cuts(&self.cuts));
+        }
+        line + " ops=" + &print(ops)
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Failure { engine, seed, profile, ops, cuts, message } = self;
-        write!(f, "{engine}: {message}\n  profile {profile}, repeat with: ARBOR_SEED={seed} ")?;
-        if !cuts.is_empty() {
-            write!(f, "ARBOR_CUTS='{}' ", print_cuts(cuts))?;
-        }
-        write!(f, "ARBOR_OPS='{}'", print(ops))
+        let Failure { engine, message, .. } = self;
+        write!(f, "{engine}: {message}\n  repeat with: arbor torture -t {engine} --repeat '{}'", self.line())
     }
 }
 

@@ -2,20 +2,27 @@
 //!
 //! A run is recorded once. Then, for each event and each fate of the pending writes that the
 //! budget allows: build the disk, mount it (recovery), hold it against the history, use it a
-//! little, unmount, check. At depth 2 the recovery of some states is recorded and cut again.
+//! little, unmount, check. At a depth of 2 or more the recovery of some states is recorded and cut
+//! again, and so on. A disk that was met before, with the same history, is not checked again.
 
 use crate::config::{BEGIN, Config, Cut, Failure};
-use crate::ops::Op;
+use crate::model::State;
+use crate::ops::{Op, Path};
 use crate::oracle::{Oracle, Promise, Step};
 use crate::rng::{Rng, mix, pattern};
 use crate::run::{self, World, check_clean, guarded, mount, opener};
 use crate::shrink::shrink;
 use arbor_base::device::{CrashChoice, Device, MemDevice, RecordingDevice};
-use arbor_base::vfs::{Cx, Engine, Errno, FileSystem, ManualClock, Repair, mode};
-use std::sync::Arc;
+use arbor_base::vfs::{Cx, Engine, Errno, FallocMode, FileSystem, ManualClock, Repair, mode};
+use parking_lot::Mutex;
+use rustc_hash::{FxHashSet, FxHasher};
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, OnceLock};
 
 /// Pending writes whose single loss is planned at one event.
 const SINGLES: usize = 12;
+/// Bytes that are left free on a full volume.
+const FREE: u64 = 192 << 10;
 
 /// What an exploration did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,10 +31,93 @@ pub struct Explored {
     pub sequences: u64,
     /// Events of the device in all of them.
     pub events: u64,
-    /// Disks built, recovered and checked.
+    /// Disks that were planned: every choice at every cut.
     pub states: u64,
+    /// Those among them that were not met before: built, recovered and checked.
+    pub distinct: u64,
     /// Those among them whose recovery was cut too.
     pub recoveries: u64,
+    /// Those that failed, if the configuration says to go on.
+    pub failed: u64,
+}
+
+impl Explored {
+    /// Adds the counts of another exploration.
+    pub fn add(&mut self, other: &Explored) {
+        self.sequences += other.sequences;
+        self.events += other.events;
+        self.states += other.states;
+        self.distinct += other.distinct;
+        self.recoveries += other.recoveries;
+        self.failed += other.failed;
+    }
+}
+
+/// Disks with their history that were met before; shared by threads.
+#[derive(Default)]
+pub struct Seen([Mutex<FxHashSet<u64>>; 16]);
+
+impl Seen {
+    fn is_new(&self, print: u64) -> bool {
+        self.0[(print >> 60) as usize].lock().insert(print)
+    }
+}
+
+/// Where the sequences of an exploration begin: an unmounted volume and what is in it.
+pub struct Base {
+    disk: MemDevice,
+    /// `None`: it is freshly formatted.
+    state: Option<State>,
+    from: From,
+}
+
+/// What kind of volume that is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum From {
+    /// Freshly formatted.
+    #[default]
+    Empty,
+    /// With files and directories of every form.
+    Aged,
+    /// The same with next to no free space, so that what is freed is taken again at once.
+    Full,
+}
+
+impl From {
+    /// All of them.
+    pub const ALL: [From; 3] = [From::Empty, From::Aged, From::Full];
+}
+
+impl Base {
+    /// A volume just formatted.
+    pub fn fresh(engine: &dyn Engine, config: &Config) -> Result<Base, String> {
+        let disk = config.memory();
+        engine.format(config.devices(&disk), &config.format_options()).map_err(|e| format!("format: {e}"))?;
+        Ok(Base { disk, state: None, from: From::Empty })
+    }
+
+    /// A volume on which `ops` were done, all of which must succeed; `From::Full` fills the rest
+    /// but for `FREE` bytes with space that is allocated and not written.
+    pub fn used(engine: &dyn Engine, config: &Config, from: From, ops: &[Op]) -> Result<Base, String> {
+        let Base { disk, .. } = Base::fresh(engine, config)?;
+        let mut world = World::mount(engine, config, opener(config, disk.clone()))?;
+        let mut step = |op: &Op| match world.step(op).map_err(|e| format!("{op}: {e}"))? {
+            true => world.side.fs.statfs().map_err(|e| format!("statfs: {e}")),
+            false => Err(format!("{op}: refused")),
+        };
+        ops.iter().try_for_each(|op| step(op).map(drop))?;
+        let s = step(&Op::Remount {})?;
+        if from == From::Full {
+            let path = Path::at(&["fill"]);
+            step(&Op::Create { path: path.clone(), mode: 0o600, gid: 0 })?;
+            let len = (s.bavail * u64::from(s.frsize)).saturating_sub(FREE);
+            step(&Op::Fallocate { path, mode: FallocMode::KEEP_SIZE.bits(), offset: 0, len })?;
+            step(&Op::Remount {})?;
+        }
+        let state = Some(world.model.state());
+        world.side.fs.unmount().map_err(|e| format!("unmount: {e}"))?;
+        Ok(Base { disk, state, from })
+    }
 }
 
 /// Explores `config.count` sequences; panics with the line that repeats the first failure.
@@ -38,16 +128,32 @@ pub fn explore(engine: &dyn Engine, config: &Config) -> Explored {
 /// As [`explore`], but gives the failure back and leaves the environment alone.
 pub fn try_explore(engine: &dyn Engine, config: &Config) -> Result<Explored, Box<Failure>> {
     let mut done = Explored::default();
+    let broken = |message| Box::new(Failure::whole(engine, config, message));
+    let base = guarded(|| Base::fresh(engine, config)).map_err(broken)?;
     for seed in config.seed..config.seed + config.count {
         let ops = config.sequence(seed);
-        if let Err(first) = explore_ops(engine, &ops, seed, config, &mut done) {
-            return Err(Box::new(match config.cuts {
-                Some(_) => failure(engine, ops, seed, config, first),
-                None => smaller(engine, &ops, seed, config, first),
-            }));
-        }
+        try_sequence(engine, config, &base, &Seen::default(), &ops, seed, &mut done)?;
     }
     Ok(done)
+}
+
+/// Explores one sequence from `base`; a failure is shrunk.
+pub fn try_sequence(
+    engine: &dyn Engine,
+    config: &Config,
+    base: &Base,
+    seen: &Seen,
+    ops: &[Op],
+    seed: u64,
+    done: &mut Explored,
+) -> Result<(), Box<Failure>> {
+    let from = Start { engine, config, base };
+    from.explore(ops, seed, seen, done).map_err(|first| {
+        Box::new(match config.cuts {
+            Some(_) => from.failure(ops.to_vec(), seed, first),
+            None => from.smaller(ops, seed, first),
+        })
+    })
 }
 
 /// Replays lists that failed once: paragraphs of `text`, each run and explored; panics on failure.
@@ -59,21 +165,6 @@ pub fn regressions(engine: &dyn Engine, config: &Config, text: &str) {
     }
 }
 
-/// Shrinks the list of operations: first what came after the cut goes, then what does not matter.
-fn smaller(engine: &dyn Engine, ops: &[Op], seed: u64, config: &Config, first: Crash) -> Failure {
-    let quick = Config { budget: config.budget.min(300), ..config.clone() };
-    let fails = |ops: &[Op]| explore_ops(engine, ops, seed, &quick, &mut Explored::default()).err();
-    let head = &ops[..first.needs.min(ops.len())];
-    let found = shrink(head, config.shrink_runs, fails);
-    let (ops, crash) = found.unwrap_or_else(|| (ops.to_vec(), first));
-    failure(engine, ops, seed, config, crash)
-}
-
-fn failure(engine: &dyn Engine, ops: Vec<Op>, seed: u64, config: &Config, crash: Crash) -> Failure {
-    let Crash { cuts, message, .. } = crash;
-    Failure { engine: engine.name(), seed, profile: config.profile, ops, cuts, message }
-}
-
 /// A failing cut.
 #[derive(Debug)]
 struct Crash {
@@ -83,46 +174,97 @@ struct Crash {
     message: String,
 }
 
-fn explore_ops(engine: &dyn Engine, ops: &[Op], seed: u64, config: &Config, done: &mut Explored) -> Result<(), Crash> {
-    let whole = |message| Crash { cuts: Vec::new(), needs: ops.len(), message };
-    let (device, oracle) = guarded(|| record(engine, ops, config)).map_err(whole)?;
-    let run = Run { engine, config, device, oracle };
-    done.sequences += 1;
-    done.events += run.device.events() as u64;
-    if let Some(cuts) = &config.cuts {
-        return run.try_cuts(cuts);
-    }
-    for (i, cut) in run.plan(seed).into_iter().enumerate() {
-        done.states += 1;
-        run.try_cuts(std::slice::from_ref(&cut))?;
-        if config.depth > 1 && i % 16 == 5 {
-            done.recoveries += 1;
-            done.states += run.cut_recovery(&cut, seed)?;
-        }
-    }
-    Ok(())
+struct Start<'a> {
+    engine: &'a dyn Engine,
+    config: &'a Config,
+    base: &'a Base,
 }
 
-/// Runs `ops` on a recording device, and the model beside it.
-fn record(engine: &dyn Engine, ops: &[Op], config: &Config) -> Result<(RecordingDevice, Oracle), String> {
-    let memory = config.memory();
-    engine.format(config.devices(&memory), &config.format_options()).map_err(|e| format!("format: {e}"))?;
-    let device = RecordingDevice::new(memory);
-    let mut world = World::mount(engine, config, opener(config, device.clone()))?;
-    let mut oracle = Oracle::new(world.model.state());
-    for (i, op) in ops.iter().chain([&Op::Remount {}]).enumerate() {
-        let start = device.events();
-        let file = if let Op::Fsync { path, .. } = op { world.identity(path) } else { None };
-        let done = world.step(op).map_err(|e| format!("operation {i} ({op}): {e}"))?;
-        let promise = match (op, file) {
-            (Op::Fsync { .. }, Some(ino)) if done => Promise::File(ino),
-            (Op::Syncfs {} | Op::Remount {}, _) if done => Promise::All,
-            _ => Promise::None,
-        };
-        oracle.push(Step { op: op.clone(), start, end: device.events(), promise }, world.model.state());
+impl Start<'_> {
+    /// Shrinks the list of operations: first what came after the cut goes, then what does not
+    /// matter.
+    fn smaller(&self, ops: &[Op], seed: u64, first: Crash) -> Failure {
+        let cut_again = if first.cuts.len() > 1 { 1 } else { self.config.cut_again };
+        let quick = Config { budget: self.config.budget.min(300), cut_again, ..self.config.clone() };
+        let quick = Start { config: &quick, ..*self };
+        let fails = |ops: &[Op]| quick.explore(ops, seed, &Seen::default(), &mut Explored::default()).err();
+        let head = &ops[..first.needs.min(ops.len())];
+        let found = shrink(head, self.config.shrink_runs, fails);
+        let (ops, crash) = found.unwrap_or_else(|| (ops.to_vec(), first));
+        self.failure(ops, seed, crash)
     }
-    world.compare()?;
-    Ok((device, oracle))
+
+    fn failure(&self, ops: Vec<Op>, seed: u64, crash: Crash) -> Failure {
+        let Crash { cuts, message, .. } = crash;
+        Failure { ops, seed, cuts, from: self.base.from, ..Failure::whole(self.engine, self.config, message) }
+    }
+
+    fn explore(&self, ops: &[Op], seed: u64, seen: &Seen, done: &mut Explored) -> Result<(), Crash> {
+        let whole = |message| Crash { cuts: Vec::new(), needs: ops.len(), message };
+        let (device, oracle) = guarded(|| self.record(ops)).map_err(whole)?;
+        let history = prefix_prints(self.base.from as u64, ops);
+        let run = Run { engine: self.engine, config: self.config, device, oracle, history };
+        done.sequences += 1;
+        done.events += run.device.events() as u64;
+        if let Some(cuts) = &self.config.cuts {
+            return run.try_cuts(cuts);
+        }
+        for (i, cut) in run.plan(seed).into_iter().enumerate() {
+            done.states += 1;
+            if !seen.is_new(run.print(&cut)) {
+                continue;
+            }
+            done.distinct += 1;
+            match run.try_cuts(std::slice::from_ref(&cut)) {
+                Err(_) if self.config.keep_going => {
+                    done.failed += 1;
+                    continue;
+                }
+                tried => tried?,
+            }
+            if self.config.depth > 1 && (i as u64).wrapping_add(seed).is_multiple_of(self.config.cut_again) {
+                run.cut_recovery(&mut vec![cut], seed, seen, done)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs `ops` on a recording device, and the model beside it.
+    fn record(&self, ops: &[Op]) -> Result<(RecordingDevice, Oracle), String> {
+        let device = RecordingDevice::new(self.base.disk.snapshot());
+        let open = opener(self.config, device.clone());
+        let mut world = match &self.base.state {
+            None => World::mount(self.engine, self.config, open)?,
+            Some(state) => World::resume(self.engine, self.config, open, state.clone())?,
+        };
+        let mut oracle = Oracle::new(world.model.state());
+        for (i, op) in ops.iter().chain([&Op::Remount {}]).enumerate() {
+            let start = device.events();
+            let file = if let Op::Fsync { path, .. } = op { world.identity(path) } else { None };
+            let done = world.step(op).map_err(|e| format!("operation {i} ({op}): {e}"))?;
+            let promise = match (op, file) {
+                (Op::Fsync { .. }, Some(ino)) if done => Promise::File(ino),
+                (Op::Syncfs {} | Op::Remount {}, _) if done => Promise::All,
+                _ => Promise::None,
+            };
+            oracle.push(Step { op: op.clone(), start, end: device.events(), promise }, world.model.state());
+        }
+        world.compare()?;
+        Ok((device, oracle))
+    }
+}
+
+/// A number for each beginning of a list of operations, the empty one first.
+fn prefix_prints(base: u64, ops: &[Op]) -> Vec<u64> {
+    let mut print = mix(base);
+    let mut prints = vec![print];
+    for op in ops.iter().chain([&Op::Remount {}]) {
+        let mut hasher = FxHasher::default();
+        (print, op).hash(&mut hasher);
+        print = mix(hasher.finish());
+        prints.push(print);
+    }
+    prints
 }
 
 struct Run<'a> {
@@ -130,6 +272,8 @@ struct Run<'a> {
     config: &'a Config,
     device: RecordingDevice,
     oracle: Oracle,
+    /// See [`prefix_prints`].
+    history: Vec<u64>,
 }
 
 impl Run<'_> {
@@ -164,6 +308,12 @@ impl Run<'_> {
         plain
     }
 
+    /// A number for the disk after `cut` and all that may be expected of it.
+    fn print(&self, (at, choice): &Cut) -> u64 {
+        let known = self.history[self.oracle.newest(*at).min(self.history.len() - 1)];
+        mix(self.device.print(*at, choice) ^ known.rotate_left(17) ^ mix(self.oracle.done(*at) as u64))
+    }
+
     fn crash(&self, cuts: &[Cut], message: String) -> Crash {
         let needs = cuts.first().map_or(usize::MAX, |c| self.oracle.newest(c.0));
         Crash { cuts: cuts.to_vec(), needs, message }
@@ -171,19 +321,21 @@ impl Run<'_> {
 
     /// Cuts the power, and during each recovery again as the further cuts say; then verifies.
     fn try_cuts(&self, cuts: &[Cut]) -> Result<(), Crash> {
-        let Some(((at, choice), again)) = cuts.split_first() else { return Ok(()) };
-        guarded(|| {
-            if *at > self.device.events() {
-                return Err(format!("the run has only {} events", self.device.events()));
-            }
-            let mut disk = self.device.crash_state(*at, choice);
-            for (at, choice) in again {
-                let recovery = self.record_recovery(disk)?;
-                disk = recovery.crash_state((*at).min(recovery.events()), choice);
-            }
-            self.verify(disk, *at)
-        })
-        .map_err(|e| self.crash(cuts, self.describe(cuts, e)))
+        let Some((at, _)) = cuts.first() else { return Ok(()) };
+        guarded(|| self.verify(self.disk_after(cuts)?, *at)).map_err(|e| self.crash(cuts, self.describe(cuts, e)))
+    }
+
+    fn disk_after(&self, cuts: &[Cut]) -> Result<MemDevice, String> {
+        let Some(((at, choice), again)) = cuts.split_first() else { return Err("no cut".to_string()) };
+        if *at > self.device.events() {
+            return Err(format!("the run has only {} events", self.device.events()));
+        }
+        let mut disk = self.device.crash_state(*at, choice);
+        for (at, choice) in again {
+            let recovery = self.record_recovery(disk)?;
+            disk = recovery.crash_state((*at).min(recovery.events()), choice);
+        }
+        Ok(disk)
     }
 
     fn describe(&self, cuts: &[Cut], message: String) -> String {
@@ -201,20 +353,37 @@ impl Run<'_> {
         Ok(recovery)
     }
 
-    /// Cuts the recovery of one state at several places; returns how many disks that made.
-    fn cut_recovery(&self, cut: &Cut, seed: u64) -> Result<u64, Crash> {
-        let disk = self.device.crash_state(cut.0, &cut.1);
-        let recovery = guarded(|| self.record_recovery(disk)).map_err(|e| self.crash(std::slice::from_ref(cut), e))?;
-        let mut rng = Rng::new(mix(seed ^ mix(cut.0 as u64)));
+    /// Cuts the recovery of a state at several places, and the recovery of some of those again, as
+    /// deep as the configuration says.
+    fn cut_recovery(&self, cuts: &mut Vec<Cut>, seed: u64, seen: &Seen, done: &mut Explored) -> Result<(), Crash> {
+        let recovery = match guarded(|| self.record_recovery(self.disk_after(cuts)?)) {
+            Err(_) if self.config.keep_going => return Ok(()),
+            recorded => recorded.map_err(|e| self.crash(cuts, self.describe(cuts, e)))?,
+        };
+        done.recoveries += 1;
+        let at = cuts[0].0;
+        let mut rng = Rng::new(mix(seed ^ mix(at as u64 ^ mix(cuts.len() as u64))));
         for i in 0..4 {
-            let at = rng.below(recovery.events() as u64 + 1) as usize;
             let choice = [CrashChoice::NoneKept, CrashChoice::AllKept, CrashChoice::Seeded(rng.below(1 << 32))];
-            let second = (at, choice[(i % 3) as usize].clone());
-            let disk = recovery.crash_state(second.0, &second.1);
-            let cuts = [cut.clone(), second];
-            guarded(|| self.verify(disk, cut.0)).map_err(|e| self.crash(&cuts, self.describe(&cuts, e)))?;
+            let again = (rng.below(recovery.events() as u64 + 1) as usize, choice[i % 3].clone());
+            done.states += 1;
+            let print = self.print(&cuts[0]) ^ mix(recovery.print(again.0, &again.1) ^ mix(cuts.len() as u64));
+            if !seen.is_new(mix(print)) {
+                continue;
+            }
+            done.distinct += 1;
+            let disk = recovery.crash_state(again.0, &again.1);
+            cuts.push(again);
+            match guarded(|| self.verify(disk, at)) {
+                Err(_) if self.config.keep_going => done.failed += 1,
+                verified => verified.map_err(|e| self.crash(cuts, self.describe(cuts, e)))?,
+            }
+            if i == 0 && cuts.len() < self.config.depth as usize {
+                self.cut_recovery(cuts, seed, seen, done)?;
+            }
+            cuts.pop();
         }
-        Ok(4)
+        Ok(())
     }
 
     fn mount<D: Device + Clone + 'static>(&self, disk: &D) -> Result<Arc<dyn FileSystem>, String> {
@@ -244,16 +413,17 @@ impl Run<'_> {
 
 /// A recovered volume has to take a file and give its space back. What it puts there must not
 /// hurt the old files, which are compared again after the next mount.
-fn use_it(fs: &dyn FileSystem) -> Result<(), String> {
+pub(crate) fn use_it(fs: &dyn FileSystem) -> Result<(), String> {
     let name = b"made after recovery";
     let cx = Cx::default();
     let file = match fs.mknod(&cx, fs.root(), name, mode::IFREG | 0o644, 0) {
         Err(e) if e.errno() == Errno::ENOSPC => return Ok(()),
         made => made.map_err(|e| format!("mknod: {e}"))?.ino,
     };
-    let bytes = pattern(u64::MAX, 0, 70_000);
+    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
+    let bytes = BYTES.get_or_init(|| pattern(u64::MAX, 0, 70_000));
     let mut back = vec![0; bytes.len()];
-    let n = match fs.write(file, 0, &bytes) {
+    let n = match fs.write(file, 0, bytes) {
         Err(e) if e.errno() == Errno::ENOSPC => 0,
         written => written.map_err(|e| format!("write: {e}"))?,
     };

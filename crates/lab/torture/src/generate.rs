@@ -39,6 +39,14 @@ impl Profile {
     }
 }
 
+impl std::str::FromStr for Profile {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Profile, String> {
+        Profile::ALL.into_iter().find(|p| p.to_string() == text).ok_or_else(|| format!("no profile {text:?}"))
+    }
+}
+
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)

@@ -68,6 +68,11 @@ impl Oracle {
         &self.steps
     }
 
+    /// The state after so many operations.
+    pub fn state(&self, operations: usize) -> &State {
+        &self.states[operations]
+    }
+
     /// Number of operations that a cut after `at` events can know of.
     pub fn newest(&self, at: usize) -> usize {
         self.steps.partition_point(|s| s.start <= at)
@@ -78,9 +83,19 @@ impl Oracle {
         self.last_promise(at, |p| p != Promise::None)
     }
 
+    /// Number of operations whose effect on the contents of `ino` a cut after `at` events must know
+    /// of.
+    pub fn oldest_of(&self, ino: u64, at: usize) -> usize {
+        self.last_promise(at, |p| p == Promise::All || p == Promise::File(ino))
+    }
+
+    /// Number of operations that had ended when `at` events had happened.
+    pub fn done(&self, at: usize) -> usize {
+        self.steps.partition_point(|s| s.end <= at)
+    }
+
     fn last_promise(&self, at: usize, counts: impl Fn(Promise) -> bool) -> usize {
-        let done = self.steps.partition_point(|s| s.end <= at);
-        self.steps[..done].iter().rposition(|s| counts(s.promise)).map_or(0, |i| i + 1)
+        self.steps[..self.done(at)].iter().rposition(|s| counts(s.promise)).map_or(0, |i| i + 1)
     }
 
     fn fingerprint(&self, state: usize) -> u64 {
@@ -142,7 +157,7 @@ impl Oracle {
 
     /// What `ino` may look like after a cut at `at`.
     fn past(&self, ino: u64, at: usize) -> Past<'_> {
-        let from = self.last_promise(at, |p| p == Promise::All || p == Promise::File(ino));
+        let from = self.oldest_of(ino, at);
         let mut past = Past { sizes: Vec::new(), versions: Vec::new() };
         let mut last: Option<&Arc<Node>> = None;
         for state in from..=self.newest(at) {

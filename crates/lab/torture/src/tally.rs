@@ -1,5 +1,7 @@
 //! What a torture run counts, and how it is watched.
 
+use crate::crash::Explored;
+
 /// Counts of a run; runs of several parts are added up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
@@ -9,6 +11,8 @@ pub struct Tally {
     pub crash_states: u64,
     /// Those among them that differ in a byte, or in what was promised.
     pub distinct_states: u64,
+    /// Those that failed, in a run that counts them and goes on.
+    pub failed_states: u64,
     /// Faults of the device that were met.
     pub faults: u64,
     /// Mutated images that were mounted, walked and checked.
@@ -20,11 +24,20 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Adds what an exploration did.
+    pub(crate) fn explored(&mut self, done: &Explored) {
+        self.sequences += done.sequences;
+        self.crash_states += done.states;
+        self.distinct_states += done.distinct;
+        self.failed_states += done.failed;
+    }
+
     /// Adds the counts of another run.
     pub fn add(&mut self, other: Tally) {
         self.sequences += other.sequences;
         self.crash_states += other.crash_states;
         self.distinct_states += other.distinct_states;
+        self.failed_states += other.failed_states;
         self.faults += other.faults;
         self.mutants += other.mutants;
         self.schedules += other.schedules;

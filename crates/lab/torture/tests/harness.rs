@@ -3,8 +3,10 @@
 mod toy;
 
 use arbor_torture::config::{Config, Failure};
+use arbor_torture::faults::Sequences;
 use arbor_torture::generate::Profile;
-use arbor_torture::{conformance, crash, run};
+use arbor_torture::tally::Tally;
+use arbor_torture::{conformance, crash, faults, machine, run};
 use toy::{Flaw, Toy};
 
 #[test]
@@ -58,21 +60,10 @@ macro_rules! found {
             let failure = $by(Flaw::$flaw);
             assert!(failure.ops.len() <= $most, "not shrunk: {failure}");
             assert!(failure.message.contains($text), "{failure}");
-            assert_eq!(repeats(Flaw::$flaw, &failure), Some(failure.message.clone()), "{failure}");
+            let again = machine::repeat(&Toy(Flaw::$flaw), &failure.line()).expect_err("the line repeats it");
+            assert!(again.contains(&failure.message), "{failure}\n{again}");
         })*
     };
-}
-
-/// What happens when the line of a failure is followed.
-fn repeats(flaw: Flaw, failure: &Failure) -> Option<String> {
-    let list = arbor_torture::ops::print(&failure.ops);
-    if failure.cuts.is_empty() {
-        let config = Config { shrink_runs: 0, ..Config::new(Profile::Small).replaying(&list).unwrap() };
-        return run::try_sequences(&Toy(flaw), &config).err().map(|f| f.message);
-    }
-    let cuts = Some(failure.cuts.clone());
-    let config = Config { cuts, ..Config::crash(Profile::Sync).replaying(&list).unwrap() };
-    crash::try_explore(&Toy(flaw), &config).err().map(|f| f.message)
 }
 
 found! {
@@ -117,4 +108,60 @@ fn lists_replay_from_text() {
         crash::regressions(&Toy(Flaw::NoSync), &Config::crash(Profile::Sync), text);
     });
     assert!(lost.is_err());
+}
+
+/// Honest faults: the toy cannot tell a slot with a flipped bit from one that a power cut tore.
+fn faults_of(flaw: Flaw, count: u64) -> Tally {
+    let (toy, mut tally) = (Toy(flaw), Tally::default());
+    let sequences = Sequences::new(&toy, 1, count).without_lies();
+    while tally.failures.is_empty() && sequences.step(&mut tally) {}
+    tally
+}
+
+#[test]
+fn faults_pass_on_the_sound_toy() {
+    for flaw in [Flaw::None, Flaw::Lag] {
+        let tally = faults_of(flaw, 1000);
+        assert_eq!(tally.failures, [""; 0], "{flaw:?}");
+        assert!(tally.faults >= 1000, "{tally:?}");
+    }
+}
+
+fn faults_find(flaw: Flaw, text: &str) {
+    let tally = faults_of(flaw, 4000);
+    let [failure] = &tally.failures[..] else { panic!("{flaw:?} was not found: {tally:?}") };
+    assert!(failure.contains(text), "{failure}");
+    let line = failure.split('\'').nth(1).unwrap();
+    let operations = line.split_once("ops=").unwrap().1.split(';').count();
+    assert!(operations <= 6, "not shrunk: {failure}");
+    let again = faults::repeat(&Toy(flaw), line).expect_err("the line repeats it");
+    assert!(failure.contains(&again), "{again}");
+    assert_eq!(faults::repeat(&Toy(Flaw::None), line), Ok(()));
+}
+
+#[test]
+fn a_forgotten_error_is_found() {
+    faults_find(Flaw::ForgetfulSync, "Write");
+}
+
+#[test]
+fn a_page_that_is_clean_after_an_error_is_found() {
+    faults_find(Flaw::CleanAfterError, "Write");
+}
+
+#[test]
+fn an_ignored_flush_error_is_found() {
+    faults_find(Flaw::FlushErrorIgnored, "Forgotten");
+}
+
+#[test]
+fn an_ignored_write_error_is_found() {
+    faults_find(Flaw::WriteErrorIgnored, "Write");
+}
+
+#[test]
+fn faults_are_written_and_read() {
+    let line = "profile=Big size=4096 format=frag=2K fault=Flush:7:FromThenOn:Forgotten(9) end=Unmount extra=log:512 again=Read:2 ops=syncfs";
+    assert_eq!(line.parse::<faults::Case>().unwrap().to_string(), line);
+    assert!("fault=Flush:x:Once:Error ops=".parse::<faults::Case>().is_err());
 }

@@ -13,7 +13,7 @@ use crate::error::{Named, Result};
 use crate::file::write_all;
 use crate::host::HostFile;
 use crate::node::{Node, path_of};
-use crate::transfer::{CopyOptions, CopyStats, make_room, set_xattr};
+use crate::transfer::{CopyOptions, CopyStats, make_room, remove_part, set_xattr};
 use crate::volume::{CHUNK, Volume};
 use arbor_base::vfs::{self, Errno, FileType, SetAttr};
 use reader::{Member, TarReader, What};
@@ -109,7 +109,8 @@ impl Import<'_, '_> {
             FileType::File => {
                 self.stats.files += 1;
                 let node = dir.mknod(&name, FileType::File.mode() | 0o600, 0)?;
-                self.content(&node, member, reader)?;
+                let copied = self.content(&node, member, reader);
+                copied.inspect_err(|_| remove_part(&dir, &name))?;
                 node
             }
             special => {

@@ -41,11 +41,38 @@ pub(super) struct Member {
 }
 
 pub(super) struct TarReader<R> {
-    inner: R,
+    inner: Counted<R>,
     /// Data of the member at hand still to come, and the padding behind it.
     left: u64,
     padding: u64,
     global: Records,
+}
+
+/// A stream that knows how far it has been read.
+struct Counted<R> {
+    inner: R,
+    at: u64,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buf)?;
+        self.at += n as u64;
+        Ok(n)
+    }
+}
+
+impl<R: Read> Counted<R> {
+    fn fill(&mut self, buf: &mut [u8]) -> io::Result<()> {
+        match self.read_exact(buf) {
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Err(self.too_short()),
+            other => other,
+        }
+    }
+
+    fn too_short(&self) -> io::Error {
+        bad(format!("the archive is truncated: it ends at byte {}, inside a member", self.at))
+    }
 }
 
 /// What headers before a member's own say about it.
@@ -62,7 +89,7 @@ fn bad(text: impl Into<String>) -> io::Error {
 
 impl<R: Read> TarReader<R> {
     pub(super) fn new(inner: R) -> TarReader<R> {
-        TarReader { inner, left: 0, padding: 0, global: Vec::new() }
+        TarReader { inner: Counted { inner, at: 0 }, left: 0, padding: 0, global: Vec::new() }
     }
 
     /// The next member; what is left of the one before is skipped.
@@ -94,7 +121,7 @@ impl<R: Read> TarReader<R> {
     /// Fills `buf` with the member's data.
     pub(super) fn data(&mut self, buf: &mut [u8]) -> io::Result<()> {
         self.left = self.left.checked_sub(buf.len() as u64).ok_or_else(|| bad("a member's data is too short"))?;
-        self.inner.read_exact(buf)
+        self.inner.fill(buf)
     }
 
     fn expect(&mut self, len: u64) {
@@ -106,7 +133,7 @@ impl<R: Read> TarReader<R> {
         let rest = self.left.saturating_add(self.padding);
         let skipped = io::copy(&mut self.inner.by_ref().take(rest), &mut io::sink())?;
         self.expect(0);
-        if skipped == rest { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+        if skipped == rest { Ok(()) } else { Err(self.inner.too_short()) }
     }
 
     fn whole(&mut self) -> io::Result<Vec<u8>> {
@@ -126,7 +153,7 @@ impl<R: Read> TarReader<R> {
         while have < BLOCK {
             match self.inner.read(block.get_mut(have..).unwrap_or_default())? {
                 0 if have == 0 => return Ok(None),
-                0 => return Err(bad("the archive ends inside a header")),
+                0 => return Err(self.inner.too_short()),
                 n => have += n,
             }
         }
@@ -137,7 +164,10 @@ impl<R: Read> TarReader<R> {
             block.iter().enumerate().map(|(i, b)| if (148..156).contains(&i) { 32 } else { u32::from(*b) }).sum();
         match header.cksum() {
             Ok(found) if found == sum => Ok(Some(header)),
-            _ => Err(bad("not a tar archive, or a damaged header (wrong checksum)")),
+            _ => {
+                let at = self.inner.at.saturating_sub(BLOCK as u64);
+                Err(bad(format!("not a tar archive, or a damaged header (wrong checksum at byte {at})")))
+            }
         }
     }
 
@@ -210,7 +240,7 @@ impl<R: Read> TarReader<R> {
         let mut more = gnu.is_extended();
         while more {
             let mut ext = GnuExtSparseHeader::new();
-            self.inner.read_exact(ext.as_mut_bytes())?;
+            self.inner.fill(ext.as_mut_bytes())?;
             for s in ext.sparse().iter().filter(|s| !s.is_empty()) {
                 segments.push((s.offset()?, s.length()?));
             }

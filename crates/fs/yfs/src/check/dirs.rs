@@ -1,6 +1,6 @@
 //! Directories: the form of their bodies, the order of keys, names, and what the entries name.
 
-use super::issue::{Issue, show};
+use super::issue::{Issue, Node, show};
 use super::tree::{self, Spec};
 use super::view::RawInode;
 use super::{Checker, DIR_KIND, Edit, Rec};
@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, IntoBytes};
 /// Directory inodes read at a time.
 const BATCH: usize = 64;
 /// Directory blocks read at a time.
-const BLOCKS: usize = 16;
+pub(super) const BLOCKS: usize = 16;
 
 /// An entry as it stands in a body.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +113,7 @@ pub(super) fn encode(len: usize, entries: &[(u64, &Name)]) -> Vec<u8> {
     out
 }
 
-fn valid_name(name: &[u8]) -> bool {
+pub(super) fn valid_name(name: &[u8]) -> bool {
     !name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/') && !name.contains(&0)
 }
 
@@ -143,9 +143,11 @@ type ReadBody = (Option<Vec<u8>>, Option<Issue>);
 
 /// The look at one directory.
 #[derive(Default)]
-struct Look {
+pub(super) struct Look {
+    /// What the entries name is not looked at.
+    form_only: bool,
     /// Damage to its form: it must be written afresh.
-    broken: Vec<Issue>,
+    pub(super) broken: Vec<Issue>,
     /// Damage to entries, where and what to do.
     entries: Vec<(Issue, usize, usize, Fix)>,
     /// What its entries changed in the records, to be undone.
@@ -155,15 +157,22 @@ struct Look {
     same: HashSet<Vec<u8>>,
 }
 
+impl Look {
+    /// A look at the form alone.
+    pub(super) fn of_form() -> Look {
+        Look { form_only: true, ..Look::default() }
+    }
+}
+
 impl Checker<'_> {
     pub(super) fn read_dirs(&mut self) -> Result<()> {
         let dirs: Vec<u64> = self.recs.iter().filter(|r| r.is_dir()).map(|r| r.ino).collect();
         let len = self.r.geom.inode_size();
-        for (n, group) in dirs.chunks(BATCH).enumerate() {
-            self.report((n * BATCH) as u64, dirs.len() as u64, "directories");
+        for group in dirs.chunks(BATCH) {
             let batch = group.iter().map(|ino| Request::read(Kind::Inode, ino.saturating_mul(SECTOR), len)).collect();
             for (ino, bytes) in group.iter().zip(self.r.view.submit(batch).wait()) {
-                if let Some(i) = RawInode::decode(*ino, &bytes?) {
+                let fresh = self.fresh.get(ino).cloned();
+                if let Some(i) = fresh.or(RawInode::decode(*ino, &bytes?)) {
                     self.read_dir(&i)?;
                 }
             }
@@ -175,7 +184,8 @@ impl Checker<'_> {
     /// that it owns: what else its tree names may be used again before it is written afresh.
     pub(super) fn bodies(&self, i: &RawInode, edit: Option<&Edit>) -> Result<Vec<(Place, u64)>> {
         if i.d.format == Format::Inline as u8 {
-            return Ok(vec![(Place::Inline, 0)]);
+            let found: Vec<_> = edit.iter().flat_map(|e| &e.found).map(|f| (Place::Block(*f), 0)).collect();
+            return Ok(if found.is_empty() { vec![(Place::Inline, 0)] } else { found });
         }
         let owned: Option<HashSet<Frag>> =
             edit.and_then(|e| e.owned.as_ref()).map(|o| o.iter().map(|run| run.0).collect());
@@ -185,7 +195,9 @@ impl Checker<'_> {
         let blocks = walk.records.iter().map(|(key, v)| (Frag(get_u64(v, 0).unwrap_or(0)), *key));
         let len = self.r.geom.block_frags();
         let good = blocks.filter(|(f, _)| self.r.valid_run(*f, len) && new(*f));
-        Ok(good.map(|(f, k)| (Place::Block(f), k)).collect())
+        let mut places: Vec<(Place, u64)> = good.map(|(f, k)| (Place::Block(f), k)).collect();
+        places.extend(edit.iter().flat_map(|e| &e.found).map(|f| (Place::Block(*f), 0)));
+        Ok(places)
     }
 
     /// Reads bodies.
@@ -198,7 +210,8 @@ impl Checker<'_> {
         let mut out = Vec::with_capacity(starts.len());
         for (start, bytes) in starts.iter().zip(self.r.blocks(BlockType::Dir, &starts)?) {
             let checked = self.r.check(BlockType::Dir, i.ino, self.r.geom.daddr(*start), &bytes);
-            let damage = checked.err().map(|why| Issue::DirBlock { ino: i.ino, at: start.0, why: why.to_string() });
+            let damage =
+                checked.err().map(|why| Issue::DirBlock { ino: Node(i.ino), at: start.0, why: why.to_string() });
             // With a wrong checksum alone the entries that bear their own out are kept.
             let mut sealed = bytes.clone();
             Seal::Block.seal(&mut sealed, 0);
@@ -211,12 +224,18 @@ impl Checker<'_> {
     }
 
     fn read_dir(&mut self, i: &RawInode) -> Result<()> {
-        let places = self.bodies(i, self.edits.get(&i.ino))?;
+        let edit = self.edits.get(&i.ino);
+        if edit.is_some_and(|e| !e.found.is_empty()) {
+            return self.salvage_dir(i, Look::default());
+        }
+        let places = self.bodies(i, edit)?;
         let mut look = Look::default();
         if places.is_empty() {
-            look.broken.push(Issue::DirEntries { ino: i.ino, why: "it has not one block".into() });
+            look.broken.push(Issue::DirEntries { ino: Node(i.ino), why: "it has not one block".into() });
         }
         for (n, group) in places.chunks(BLOCKS).enumerate() {
+            // The measure is names: a directory may have any number of them.
+            self.report(self.names.min(self.recs.len() as u64), self.recs.len() as u64, "names");
             for (j, (body, damage)) in self.read_bodies(i, group)?.into_iter().enumerate() {
                 look.broken.extend(damage);
                 let place = n * BLOCKS + j;
@@ -255,9 +274,9 @@ impl Checker<'_> {
     }
 
     /// One body of a directory whose form is good so far.
-    fn look_at(&mut self, i: &RawInode, place: usize, body: &[u8], (lo, hi): (u64, Option<u64>), look: &mut Look) {
+    pub(super) fn look_at(&mut self, i: &RawInode, place: usize, body: &[u8], (lo, hi): (u64, Option<u64>), look: &mut Look) {
         let (entries, damage) = parse_body(body);
-        let broken = |why: String| Issue::DirEntries { ino: i.ino, why };
+        let broken = |why: String| Issue::DirEntries { ino: Node(i.ino), why };
         look.broken.extend(damage.map(|d| broken(d.into())));
         for e in entries {
             let key = e.key();
@@ -274,6 +293,10 @@ impl Checker<'_> {
                 look.same.clear();
             }
             look.last = Some(key);
+            self.names += 1;
+            if look.form_only {
+                continue;
+            }
             if let Some((issue, fix)) = self.judge(i.ino, e.name, e.head.ino.get(), e.head.kind, look) {
                 look.entries.push((issue, place, e.at, fix));
             }
@@ -282,21 +305,26 @@ impl Checker<'_> {
 
     /// What is wrong with an entry; a good one counts.
     fn judge(&mut self, dir: u64, name: &[u8], ino: u64, kind: u8, look: &mut Look) -> Option<(Issue, Fix)> {
+        self.f.met(dir, name, ino);
         if !valid_name(name) {
-            return Some((Issue::EntryName { dir, name: show(name) }, Fix::Drop));
+            return Some((Issue::EntryName { dir: Node(dir), name: show(name) }, Fix::Drop));
         }
         if !look.same.insert(name.to_vec()) {
-            return Some((Issue::DuplicateName { dir, name: show(name) }, Fix::Drop));
+            return Some((Issue::DuplicateName { dir: Node(dir), name: show(name) }, Fix::Drop));
         }
         match self.target(dir, ino, kind) {
-            Target::Bad(why) => Some((Issue::EntryTarget { dir, name: show(name), ino, why }, Fix::Drop)),
+            Target::Bad(why) => {
+                Some((Issue::EntryTarget { dir: Node(dir), name: show(name), ino: Node(ino), why }, Fix::Drop))
+            }
             Target::Good(at, right) => {
                 if dir == self.r.sb.root.get() && name == b"lost+found" && self.recs.get(at).is_some_and(Rec::is_dir) {
                     self.lost_found = ino;
                 }
                 look.undo.push((at, self.recs.get(at).map_or(0, |r| r.parent)));
                 self.name(dir, at);
-                right.map(|kind| (Issue::EntryKind { dir, name: show(name), ino }, Fix::Kind(kind)))
+                right.map(|kind| {
+                    (Issue::EntryKind { dir: Node(dir), name: show(name), ino: Node(ino) }, Fix::Kind(kind))
+                })
             }
         }
     }

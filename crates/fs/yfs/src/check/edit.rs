@@ -5,7 +5,7 @@
 //! used again instead: then a kill in between costs what was still readable.
 
 use super::dirs::{Name, encode, set_inline};
-use super::inodes::{extent, set_root};
+use super::inodes::{MAX_SIZE, extent, set_root, size_slack, written_end};
 use super::issue::Issue;
 use super::tree::{self, NewNode, Record, Spec};
 use super::view::RawInode;
@@ -20,11 +20,25 @@ impl Checker<'_> {
         if self.f.mode != Repair::Yes {
             return Ok(());
         }
-        for edit in std::mem::take(&mut self.maps) {
-            self.rebuild_map(edit)?;
+        let (maps, mut dirs) = (std::mem::take(&mut self.maps), std::mem::take(&mut self.edits));
+        let total = (maps.len() + dirs.len()) as u64;
+        let mut done = 0;
+        // What lost+found is to hold keeps its place only if lost+found has one.
+        let root = self.r.sb.root.get();
+        if let Some(edit) = dirs.remove(&root) {
+            self.rebuild_dir(root, edit)?;
+            self.flush()?;
+            done += 1;
         }
-        for (ino, edit) in std::mem::take(&mut self.edits) {
+        for edit in maps {
+            self.report(done, total, "rebuilding");
+            self.rebuild_map(edit)?;
+            done += 1;
+        }
+        for (ino, edit) in dirs {
+            self.report(done, total, "rebuilding");
             self.rebuild_dir(ino, edit)?;
+            done += 1;
         }
         Ok(())
     }
@@ -68,7 +82,15 @@ impl Checker<'_> {
     }
 
     fn rebuild_map(&mut self, edit: MapEdit) -> Result<()> {
-        let Some(mut i) = self.r.inode(edit.ino)? else { return Ok(()) };
+        let fresh = self.fresh.remove(&edit.ino);
+        let made = fresh.is_some();
+        let i = if made { fresh } else { self.r.inode(edit.ino)? };
+        let Some(mut i) = i else { return Ok(()) };
+        // What was found again must lie within the size.
+        let end = written_end(&self.r.geom, &edit.records);
+        if made || end > i.d.size.get().min(MAX_SIZE).next_multiple_of(size_slack(&self.r.geom)) {
+            i.d.size = end.into();
+        }
         let block = self.r.geom.block_frags();
         let spec = Spec::map(edit.ino, false);
         let old: Vec<(Frag, u32)> = edit.nodes.iter().map(|n| (*n, block)).collect();
@@ -141,7 +163,11 @@ impl Checker<'_> {
     }
 
     fn rebuild_dir(&mut self, ino: u64, edit: Edit) -> Result<()> {
-        let Some(mut i) = self.r.inode(ino)? else { return Ok(()) };
+        let i = match self.fresh.remove(&ino) {
+            None => self.r.inode(ino)?,
+            fresh => fresh,
+        };
+        let Some(mut i) = i else { return Ok(()) };
         let keyed = self.entries(&i, &edit)?;
         let entries: Vec<(u64, &Name)> = keyed.iter().map(|(k, n)| (*k, n)).collect();
         let old = match edit.owned {

@@ -21,6 +21,7 @@ impl Checker<'_> {
     /// Reads the headers of all AGs in use; their structures, the log and the chunks get owners.
     pub(super) fn read_groups(&mut self) -> Result<()> {
         self.groups.resize_with(self.r.ags() as usize, Group::default);
+        self.space.provide();
         for ag in 0..self.r.ags() {
             self.report(ag.into(), self.r.ags().into(), "allocation groups");
             self.read_group(ag)?;
@@ -29,7 +30,6 @@ impl Checker<'_> {
     }
 
     fn read_group(&mut self, ag: u32) -> Result<()> {
-        self.check_copy(ag)?;
         let mut records = Vec::new();
         let mut complete = true;
         match self.r.ag_block(BlockType::Inodes, ag, self.r.geom.inode_block(ag))? {
@@ -61,15 +61,23 @@ impl Checker<'_> {
         self.take_chunks(ag, records, complete)
     }
 
-    /// The superblock copy of an AG; that of the first is the superblock itself.
-    fn check_copy(&mut self, ag: u32) -> Result<()> {
-        let at = self.r.geom.daddr(self.r.geom.ag_start(ag)).byte();
+    /// The superblock copies, of which the second AG has one before it is used.
+    pub(super) fn check_copies(&mut self) -> Result<()> {
+        let geom = self.r.geom;
+        let starts = (2..self.r.ags()).map(|ag| geom.daddr(geom.ag_start(ag)).byte());
+        for at in geom.early_copies().chain(starts) {
+            self.check_copy(at)?;
+        }
+        Ok(())
+    }
+
+    fn check_copy(&mut self, at: u64) -> Result<()> {
         let sb = self.r.sb;
-        let good = ag == 0
-            || matches!(crate::mount::read_super(&self.r.view, at), Ok(Some(c))
-                if c.uuid == sb.uuid && c.ag_frags == sb.ag_frags && c.frag_shift == sb.frag_shift
-                    && c.block_shift == sb.block_shift && c.inode_shift == sb.inode_shift);
-        if !good && self.f.note(Issue::SuperCopy { ag }) {
+        let good = matches!(crate::mount::read_super(&self.r.view, at), Ok(Some(c))
+            if c.uuid == sb.uuid && c.ag_frags == sb.ag_frags && c.frag_shift == sb.frag_shift
+                && c.block_shift == sb.block_shift && c.inode_shift == sb.inode_shift
+                && c.log_start == sb.log_start && c.root == sb.root);
+        if !good && self.f.note(Issue::SuperCopy { at }) {
             let mut copy = SuperBlock { clean: 0.into(), ..sb }.as_bytes().to_vec();
             Seal::Super.seal(&mut copy, 0);
             self.write(Kind::Super, at, &copy)?;
@@ -157,7 +165,7 @@ impl Checker<'_> {
     }
 
     /// The bitmap of an AG and which of its blocks are damaged. Bits of damaged ones are set.
-    fn read_bitmap(&self, ag: u32) -> Result<(Vec<u8>, BTreeMap<u32, String>)> {
+    pub(super) fn read_bitmap(&self, ag: u32) -> Result<(Vec<u8>, BTreeMap<u32, String>)> {
         let mut bits = Vec::new();
         let mut damaged = BTreeMap::new();
         for n in 0..self.r.geom.bitmap_blocks {
@@ -185,7 +193,7 @@ impl Checker<'_> {
             self.f.revoke(&["FreeMask"]);
         } else if self.f.mode != Repair::No {
             for ag in 0..self.r.ags() {
-                self.report(ag.into(), self.r.ags().into(), "counts");
+                self.report(ag.into(), self.r.ags().into(), "inode masks");
                 self.fix_chunk_tree(ag)?;
             }
             self.flush()?;
@@ -197,6 +205,7 @@ impl Checker<'_> {
             self.f.mode = Repair::No;
         }
         for ag in 0..self.r.ags() {
+            self.report(ag.into(), self.r.ags().into(), "bitmaps");
             self.fix_inode_counts(ag)?;
             self.fix_bitmap(ag)?;
         }

@@ -1,19 +1,20 @@
 //! Every inode by itself: fields, map, attributes. Here fragments get their owners.
 
-use super::issue::Issue;
+use super::issue::{Issue, Node};
+use super::salvage::Head;
 use super::tree::{self, Record, Spec};
 use super::view::RawInode;
 use super::{Checker, Chunk, DIR_KIND, MapEdit, Rec};
 use crate::format::*;
 use crate::inode::parse_xattrs;
 use arbor_base::device::{Kind, Request};
-use arbor_base::layout::{Corrupt, get_u32, get_u64};
+use arbor_base::layout::{get_u32, get_u64};
 use arbor_base::vfs::{FileType, Repair, Result};
 
 /// Chunks read at a time.
 const BATCH: usize = 32;
 /// Greatest size of a file.
-const MAX_SIZE: u64 = i64::MAX as u64;
+pub(super) const MAX_SIZE: u64 = i64::MAX as u64;
 /// Longest target of a symbolic link.
 const MAX_TARGET: u64 = 4095;
 
@@ -30,16 +31,21 @@ struct Map {
 
 impl Checker<'_> {
     pub(super) fn read_inodes(&mut self) -> Result<()> {
+        let inodes = |chunks: &[Chunk]| chunks.iter().map(|c| u64::from(c.mask.count_zeros())).sum::<u64>();
+        let total: u64 = self.groups.iter().map(|g| inodes(&g.chunks)).sum();
+        self.recs.reserve_exact(total as usize);
+        let mut done = 0;
         for ag in 0..self.r.ags() {
             let mut chunks =
                 self.groups.get_mut(ag as usize).map(|g| std::mem::take(&mut g.chunks)).unwrap_or_default();
             for group in chunks.chunks_mut(BATCH) {
+                self.report(done, total, "inodes");
+                done += inodes(group);
                 self.read_chunks(group)?;
             }
             if let Some(g) = self.groups.get_mut(ag as usize) {
                 g.chunks = chunks;
             }
-            self.report((ag + 1).into(), self.r.ags().into(), "inodes");
         }
         Ok(())
     }
@@ -51,11 +57,14 @@ impl Checker<'_> {
         for (chunk, bytes) in chunks.iter_mut().zip(done) {
             for (i, inode) in (0u32..).zip(bytes?.chunks_exact(size)) {
                 let ino = chunk.start + u64::from(i) * (size as u64 / SECTOR);
-                let used = self.check_inode(ino, inode)?;
                 let masked = chunk.mask >> i & 1 == 0;
+                let used = self.check_inode(ino, inode, masked)?;
+                if masked && !used {
+                    self.gone.insert(ino);
+                }
                 if used != masked {
                     let state = if used { "in use" } else { "free" };
-                    if self.f.note(Issue::FreeMask { ino, state }) {
+                    if self.f.note(Issue::FreeMask { ino: Node(ino), state }) {
                         chunk.mask ^= 1 << i;
                     }
                 }
@@ -65,29 +74,18 @@ impl Checker<'_> {
     }
 
     /// Checks one inode. Whether it is in use, for the chunk's mask.
-    fn check_inode(&mut self, ino: u64, bytes: &[u8]) -> Result<bool> {
-        let Some(mut i) = RawInode::decode(ino, bytes) else { return Ok(false) };
-        let mut changed = false;
-        match check_inode(ino, bytes) {
-            Ok(()) if !i.in_use() => return Ok(false),
-            Ok(()) => {}
-            Err(why) if why.field == "crc" && only_the_checksum(&i, self.r.geom.inode_size()) => {
-                changed |= self.f.note(Issue::InodeChecksum { ino });
-                if !i.in_use() {
-                    if changed {
-                        self.write_inode(&i)?;
-                    }
-                    return Ok(false);
-                }
-            }
-            Err(why) => return self.clear(i, &short(&why)),
-        }
-        if !plausible(&i) {
-            return self.clear(i, "its type or its attributes are impossible");
-        }
+    pub(super) fn check_inode(&mut self, ino: u64, bytes: &[u8], masked: bool) -> Result<bool> {
+        let (mut i, mut changed, doubt) = match self.read_head(ino, bytes, masked)? {
+            Head::Free => return Ok(false),
+            Head::Lost(used) => return Ok(used),
+            Head::Used { i, changed, doubt } => (i, changed, doubt),
+        };
         let symlink = i.kind() == 0o12;
+        if symlink {
+            self.check_target(&mut i, &mut changed)?;
+        }
         if symlink && let Some(why) = self.symlink_damage(&i)? {
-            if self.f.note(Issue::Symlink { ino, why }) {
+            if self.f.note(Issue::Symlink { ino: Node(ino), why }) {
                 self.write_inode(&freed(i))?;
                 return Ok(false);
             }
@@ -101,9 +99,9 @@ impl Checker<'_> {
             self.write_inode(&freed(i))?;
             return Ok(false);
         }
-        self.check_size(&mut i, &map, &mut changed);
+        self.check_size(&mut i, &map, doubt, &mut changed);
         self.check_frags(&mut i, xattr + map.frags, map.damaged, &mut changed);
-        self.settle_map(&mut i, map, &mut changed);
+        self.settle_map(&i, map);
         if changed {
             self.write_inode(&i)?;
         }
@@ -112,12 +110,40 @@ impl Checker<'_> {
     }
 
     /// Clears a damaged inode. Without repair it counts as in use, whatever the mask says.
-    fn clear(&mut self, i: RawInode, why: &str) -> Result<bool> {
-        if self.f.note(Issue::InodeDamaged { ino: i.ino, why: why.into() }) {
+    pub(super) fn clear(&mut self, i: RawInode, why: &str) -> Result<bool> {
+        self.gone.insert(i.ino);
+        if self.f.note(Issue::InodeDamaged { ino: Node(i.ino), why: why.into() }) {
             self.write_inode(&freed(i))?;
             return Ok(false);
         }
         Ok(true)
+    }
+
+    /// A target of impossible length ends at its first zero.
+    fn check_target(&mut self, i: &mut RawInode, changed: &mut bool) -> Result<()> {
+        let (ino, found) = (i.ino, i.d.size.get());
+        let target = match i.d.format() {
+            Some(Format::Inline) => i.area().to_vec(),
+            Some(Format::Extent) => {
+                let walk = tree::walk(&self.r, i.area(), Spec::map(ino, false), &mut |_| false)?;
+                let [(0, value)] = &walk.records[..] else { return Ok(()) };
+                let (start, len, _) = extent(value);
+                let Ok(block) = self.r.owned(BlockType::Symlink, ino, start, len)? else { return Ok(()) };
+                block.get(HEADER..).unwrap_or(&[]).to_vec()
+            }
+            _ => return Ok(()),
+        };
+        if (1..=MAX_TARGET.min(target.len() as u64)).contains(&found) {
+            return Ok(());
+        }
+        let expected = target.iter().position(|b| *b == 0).unwrap_or(target.len()) as u64;
+        if (1..=MAX_TARGET).contains(&expected)
+            && self.f.note(Issue::InodeField { ino: Node(ino), field: "size", found, expected })
+        {
+            i.d.size = expected.into();
+            *changed = true;
+        }
+        Ok(())
     }
 
     /// What is wrong with a symbolic link.
@@ -159,7 +185,7 @@ impl Checker<'_> {
                 Some(_) if two => "they are both in the inode and in a block",
                 Some(_) => return Ok(0),
             };
-            if self.f.note(Issue::Xattr { ino, why: why.into() }) {
+            if self.f.note(Issue::Xattr { ino: Node(ino), why: why.into() }) {
                 // The room becomes a part of the area, which is zero behind what it holds.
                 let from = i.bytes.len().saturating_sub(i.d.xattr_inline.get().into());
                 i.bytes.get_mut(from.max(DINODE)..).unwrap_or_default().fill(0);
@@ -177,7 +203,7 @@ impl Checker<'_> {
             Ok(_) if !self.space.claim(start, len) => "the block has another owner too".into(),
             Ok(_) => return Ok(len.into()),
         };
-        if self.f.note(Issue::Xattr { ino, why }) {
+        if self.f.note(Issue::Xattr { ino: Node(ino), why }) {
             (i.d.xattr, i.d.xattr_frags) = (0.into(), 0.into());
             *changed = true;
         }
@@ -193,7 +219,7 @@ impl Checker<'_> {
         let form = if tree::level(i.area()) == 0 { Format::Extent } else { Format::Btree } as u8;
         if i.d.format != form {
             let (found, expected) = (i.d.format.into(), form.into());
-            if self.f.note(Issue::InodeField { ino, field: "format", found, expected }) {
+            if self.f.note(Issue::InodeField { ino: Node(ino), field: "format", found, expected }) {
                 i.d.format = form;
                 *changed = true;
             }
@@ -208,9 +234,12 @@ impl Checker<'_> {
             mine
         })?;
         for why in walk.damage {
-            self.f.note(Issue::MapTree { ino, why });
+            self.f.note(Issue::MapTree { ino: Node(ino), why });
             map.damaged = true;
         }
+        // It may be another's, or hang elsewhere in the tree.
+        walk.rejected.iter().for_each(|f| self.space.release(*f, block));
+        nodes.retain(|f| !walk.rejected.contains(f));
         map.nodes = nodes;
         map.frags = map.nodes.len() as u64 * u64::from(block);
         let mut records = walk.records;
@@ -230,9 +259,9 @@ impl Checker<'_> {
         for (key, value) in records {
             let start = Frag(get_u64(&value, 0).unwrap_or(0));
             let issue = if !self.r.valid_run(start, len) {
-                Issue::Extent { ino, key, why: "lies nowhere" }
+                Issue::Extent { ino: Node(ino), key, why: "lies nowhere" }
             } else if !self.space.claim(start, len) {
-                Issue::CrossLinked { ino, start: start.0, len }
+                Issue::CrossLinked { ino: Node(ino), start: start.0, len }
             } else {
                 map.frags += u64::from(len);
                 map.records.push((key, value));
@@ -241,7 +270,7 @@ impl Checker<'_> {
                     continue;
                 }
                 // It owns both blocks; the directory is written afresh.
-                Issue::Extent { ino, key, why: "stands there twice" }
+                Issue::Extent { ino: Node(ino), key, why: "stands there twice" }
             };
             map.damaged = true;
             self.f.note(issue);
@@ -254,11 +283,11 @@ impl Checker<'_> {
             let (start, len, flags) = extent(&value);
             let next = key.checked_add(len.into()).filter(|n| *n <= (1 << 63) >> self.r.geom.frag_shift);
             let issue = match next {
-                _ if !self.r.valid_run(start, len) => Issue::Extent { ino, key, why: "lies nowhere" },
-                None => Issue::Extent { ino, key, why: "lies past any file's end" },
-                _ if flags & !UNWRITTEN != 0 => Issue::Extent { ino, key, why: "has unknown flags" },
-                _ if key < end => Issue::Extent { ino, key, why: "overlaps the one before" },
-                _ if !self.space.claim(start, len) => Issue::CrossLinked { ino, start: start.0, len },
+                _ if !self.r.valid_run(start, len) => Issue::Extent { ino: Node(ino), key, why: "lies nowhere" },
+                None => Issue::Extent { ino: Node(ino), key, why: "lies past any file's end" },
+                _ if flags & !UNWRITTEN != 0 => Issue::Extent { ino: Node(ino), key, why: "has unknown flags" },
+                _ if key < end => Issue::Extent { ino: Node(ino), key, why: "overlaps the one before" },
+                _ if !self.space.claim(start, len) => Issue::CrossLinked { ino: Node(ino), start: start.0, len },
                 Some(next) => {
                     end = next;
                     map.frags += u64::from(len);
@@ -272,23 +301,23 @@ impl Checker<'_> {
     }
 
     /// The size must cover what was written; inline contents must fit.
-    fn check_size(&mut self, i: &mut RawInode, map: &Map, changed: &mut bool) {
+    fn check_size(&mut self, i: &mut RawInode, map: &Map, doubt: bool, changed: &mut bool) {
         let (ino, size) = (i.ino, i.d.size.get());
         let inline = i.d.format == Format::Inline as u8;
         let expected = match FileType::from_mode(i.d.mode.get()) {
             Some(FileType::File) if inline => size.min(i.area().len() as u64),
             Some(FileType::File) => {
                 let geom = &self.r.geom;
-                let slack = geom.frag_size().max(4096).max(geom.block_size() as u64);
-                let written = map.records.iter().rev().find(|r| extent(&r.1).2 & UNWRITTEN == 0);
-                let end = written.map_or(0, |r| (r.0 + u64::from(extent(&r.1).1)) << geom.frag_shift);
-                let short = end > size.min(MAX_SIZE).next_multiple_of(slack);
-                if short || size > MAX_SIZE { end.min(MAX_SIZE) } else { size }
+                let end = written_end(geom, &map.records);
+                let short = end > size.min(MAX_SIZE).next_multiple_of(size_slack(geom));
+                // A hole at the end is possible, but of a damaged inode none that exceeds the volume.
+                let wild = doubt && size > end && size > geom.frags.saturating_mul(geom.frag_size());
+                if short || wild || size > MAX_SIZE { end } else { size }
             }
             Some(FileType::Dir | FileType::Symlink) => size,
             _ => 0,
         };
-        if size != expected && self.f.note(Issue::InodeField { ino, field: "size", found: size, expected }) {
+        if size != expected && self.f.note(Issue::InodeField { ino: Node(ino), field: "size", found: size, expected }) {
             i.d.size = expected.into();
             *changed = true;
         }
@@ -300,15 +329,15 @@ impl Checker<'_> {
         if found == expected || later {
             return;
         }
-        if self.f.note(Issue::FragCount { ino, found, expected }) {
+        if self.f.note(Issue::FragCount { ino: Node(ino), found, expected }) {
             i.d.frags = expected.into();
             *changed = true;
         }
     }
 
-    /// Has a damaged map built afresh: an array of extents at once, a tree or a directory later.
-    fn settle_map(&mut self, i: &mut RawInode, map: Map, changed: &mut bool) {
-        if !map.damaged || self.f.mode != Repair::Yes {
+    /// Has a damaged map built afresh, when it is known what else belongs to it.
+    fn settle_map(&mut self, i: &RawInode, map: Map) {
+        if !map.damaged {
             return;
         }
         let block = self.r.geom.block_frags();
@@ -319,21 +348,20 @@ impl Checker<'_> {
             (edit.rebuild, edit.owned) = (true, Some(owned));
             return;
         }
-        if !map.nodes.is_empty() {
-            self.maps.push(MapEdit { ino: i.ino, records: map.records, nodes: map.nodes });
-            return;
-        }
-        let spec = Spec::map(i.ino, false);
-        match tree::build(&self.r.geom, spec, &map.records, i.area().len(), &mut || None) {
-            Some((root, _)) => {
-                set_root(i, &root);
-                let xattr = if i.d.xattr.get() != 0 { i.d.xattr_frags.get() } else { 0 };
-                i.d.frags = (map.frags + u64::from(xattr)).into();
-                *changed = true;
-            }
-            None => self.maps.push(MapEdit { ino: i.ino, records: map.records, nodes: Vec::new() }),
-        }
+        self.maps.push(MapEdit { ino: i.ino, records: map.records, nodes: map.nodes });
     }
+}
+
+/// End in bytes of what was written, by the records of a map.
+pub(super) fn written_end(geom: &Geom, records: &[Record]) -> u64 {
+    let written = records.iter().rev().find(|r| extent(&r.1).2 & UNWRITTEN == 0);
+    let end = written.map_or(0, |r| r.0.saturating_add(extent(&r.1).1.into()));
+    end.checked_mul(geom.frag_size()).map_or(MAX_SIZE, |end| end.min(MAX_SIZE))
+}
+
+/// How far behind the size of a file fragments may be written.
+pub(super) fn size_slack(geom: &Geom) -> u64 {
+    geom.frag_size().max(4096).max(geom.block_size() as u64)
 }
 
 /// Puts a root node into an inode.
@@ -358,7 +386,7 @@ pub(super) fn freed(mut i: RawInode) -> RawInode {
 }
 
 /// Whether the fixed part could be that of an inode.
-fn plausible(i: &RawInode) -> bool {
+pub(super) fn plausible(i: &RawInode) -> bool {
     let kind = FileType::from_mode(i.d.mode.get());
     let form = match (kind, i.d.format()) {
         (_, Some(Format::Free)) => return true,
@@ -369,16 +397,4 @@ fn plausible(i: &RawInode) -> bool {
     };
     let inline = usize::from(i.d.xattr_inline.get());
     form && inline <= i.bytes.len().saturating_sub(DINODE)
-}
-
-/// Whether the inode is plausible and its own but for the checksum.
-fn only_the_checksum(i: &RawInode, inode_size: usize) -> bool {
-    let mut sealed = i.bytes.clone();
-    Seal::Inodes.seal(&mut sealed, inode_size);
-    check_inode(i.ino, &sealed).is_ok() && plausible(i)
-}
-
-/// Names a finding of `check_inode` shorter than in full.
-fn short(why: &Corrupt) -> String {
-    format!("field {} is {}, expected {}", why.field, why.found, why.expected)
 }

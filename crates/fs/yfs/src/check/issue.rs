@@ -1,11 +1,52 @@
 //! What the checker can find.
 
 use arbor_base::vfs::Severity;
-use std::fmt;
+use std::collections::BTreeMap;
 
 /// A name as people read it.
 pub(crate) fn show(name: &[u8]) -> String {
     format!("{:?}", String::from_utf8_lossy(name))
+}
+
+/// A file or directory by its number. In a sentence its path follows, where it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Node(pub u64);
+
+/// Paths of files and directories.
+pub(crate) type Paths = BTreeMap<u64, String>;
+
+/// A field of an issue, as it stands in the sentence.
+trait Say {
+    fn say(&self, paths: &Paths) -> String;
+
+    /// The file it names.
+    fn node(&self) -> Option<u64> {
+        None
+    }
+}
+
+macro_rules! say {
+    ($($t:ty),*) => {
+        $(impl Say for $t {
+            fn say(&self, _paths: &Paths) -> String {
+                self.to_string()
+            }
+        })*
+    };
+}
+say!(u32, u64, String, &'static str);
+
+impl Say for Node {
+    fn say(&self, paths: &Paths) -> String {
+        match paths.get(&self.0) {
+            Some(path) => format!("{} ({path})", self.0),
+            None => self.0.to_string(),
+        }
+    }
+
+    fn node(&self) -> Option<u64> {
+        Some(self.0)
+    }
 }
 
 macro_rules! issues {
@@ -31,11 +72,23 @@ macro_rules! issues {
             pub fn safe(&self) -> bool {
                 match self { $(Issue::$name { .. } => Class::$class == Class::Safe,)* }
             }
-        }
 
-        impl fmt::Display for Issue {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self { $(Issue::$name { $($field),* } => write!(f, $text),)* }
+            /// The files and directories that it names.
+            pub fn nodes(&self) -> impl Iterator<Item = u64> + use<> {
+                let nodes = match self {
+                    $(Issue::$name { $($field),* } => vec![$($field.node()),*],)*
+                };
+                nodes.into_iter().flatten()
+            }
+
+            /// The sentence for people.
+            pub fn text(&self, paths: &Paths) -> String {
+                match self {
+                    $(Issue::$name { $($field),* } => {
+                        $(let $field = $field.say(paths);)*
+                        format!($text)
+                    })*
+                }
             }
         }
     };
@@ -49,15 +102,19 @@ enum Class {
 
 issues! {
     /// The superblock at byte 0 is damaged; a copy or its own fields serve instead.
-    SuperDamaged { why: String } Error Ask "the superblock is damaged ({why}); another copy is used";
+    SuperDamaged { why: String, from: String } Error Ask "the superblock is damaged: {why}; {from}";
     /// There is no usable superblock.
     SuperLost { why: String } Fatal Ask "there is no usable superblock: {why}";
-    /// The copy in an AG is damaged.
-    SuperCopy { ag: u32 } Error Safe "the superblock copy of AG {ag} is damaged";
+    SuperCopy { at: u64 } Error Safe "the superblock copy at byte {at} is damaged or missing";
     /// Both log anchors are damaged.
     LogAnchors { at: u64 } Error Ask "both log anchors at sector {at} are damaged: the log is lost";
     /// The log cannot be replayed.
     LogDamaged { why: String } Error Ask "the log cannot be replayed: {why}";
+    /// It may be torn by the power loss, which the replay mends, or damaged, which it covers.
+    LogBlock { at: u64 } Warning Safe
+        "the metadata block at sector {at} had a wrong checksum before the log was replayed into it";
+    LogBlockLost { at: u64 } Error Ask
+        "the log has changes for a metadata block at sector {at}, where no such block is any more";
     GroupBlock { ag: u32, why: String } Error Ask "group block of AG {ag}: {why}";
     InodeBlock { ag: u32, why: String } Error Ask "inode block of AG {ag}: {why}";
     BitmapBlock { ag: u32, n: u32, why: String } Error Ask "bitmap block {n} of AG {ag}: {why}";
@@ -66,33 +123,43 @@ issues! {
     ChunkRecord { ag: u32, chunk: u64, why: String } Error Ask "tree of inode chunks of AG {ag}: chunk {chunk} {why}";
     /// The scan of an AG found a chunk that the tree does not name.
     ChunkFound { ag: u32, chunk: u64 } Error Ask "AG {ag} has an inode chunk at {chunk} that its tree does not name";
-    InodeDamaged { ino: u64, why: String } Error Ask "inode {ino} is damaged: {why}";
+    /// Nothing of it can be kept.
+    InodeDamaged { ino: Node, why: String } Error Ask "inode {ino} is damaged beyond use: {why}";
+    /// Its head was damaged, its contents are kept.
+    InodeSalvaged { ino: Node, why: String } Error Ask "inode {ino} is damaged, its contents are kept: {why}";
     /// Checksum wrong, everything else plausible.
-    InodeChecksum { ino: u64 } Error Ask "inode {ino} has a wrong checksum; its contents may be damaged";
-    FreeMask { ino: u64, state: &'static str } Error Safe "inode {ino} is {state}, its chunk's mask says otherwise";
-    InodeField { ino: u64, field: &'static str, found: u64, expected: u64 } Error Ask
+    InodeChecksum { ino: Node, why: String } Error Ask "inode {ino} has a wrong checksum: {why}";
+    FreeInode { ino: Node, why: String } Error Ask "free inode {ino} is damaged: {why}";
+    FreeMask { ino: Node, state: &'static str } Error Safe "inode {ino} is {state}, its chunk's mask says otherwise";
+    InodeField { ino: Node, field: &'static str, found: u64, expected: u64 } Error Ask
         "inode {ino}: field {field} is {found}, should be {expected}";
-    FragCount { ino: u64, found: u64, expected: u64 } Error Safe "inode {ino} counts {found} fragments, has {expected}";
-    MapTree { ino: u64, why: String } Error Ask "block tree of inode {ino}: {why}";
-    Extent { ino: u64, key: u64, why: &'static str } Error Ask "inode {ino}: the extent at {key} {why}";
-    CrossLinked { ino: u64, start: u64, len: u32 } Error Ask
+    FragCount { ino: Node, found: u64, expected: u64 } Error Safe "inode {ino} counts {found} fragments, has {expected}";
+    MapTree { ino: Node, why: String } Error Ask "block tree of inode {ino}: {why}";
+    Extent { ino: Node, key: u64, why: &'static str } Error Ask "inode {ino}: the extent at {key} {why}";
+    CrossLinked { ino: Node, start: u64, len: u32 } Error Ask
         "inode {ino}: fragments {start} to {start}+{len} have another owner too";
-    Symlink { ino: u64, why: String } Error Ask "symbolic link {ino}: {why}";
-    Xattr { ino: u64, why: String } Error Ask "extended attributes of inode {ino}: {why}";
-    DirBlock { ino: u64, at: u64, why: String } Error Ask "directory {ino}, block at fragment {at}: {why}";
-    DirEntries { ino: u64, why: String } Error Ask "directory {ino}: {why}";
-    EntryName { dir: u64, name: String } Error Ask "directory {dir}: {name} is no valid name";
-    EntryTarget { dir: u64, name: String, ino: u64, why: &'static str } Error Ask
+    Symlink { ino: Node, why: String } Error Ask "symbolic link {ino}: {why}";
+    Xattr { ino: Node, why: String } Error Ask "extended attributes of inode {ino}: {why}";
+    DirBlocksFound { ino: Node, count: u64 } Error Ask
+        "directory {ino}: {count} blocks of it that nothing leads to are found and belong to it again";
+    ExtentsFound { ino: Node, count: u64 } Error Ask
+        "inode {ino}: {count} extents of it that its tree does not lead to are found and belong to it again";
+    DirBlock { ino: Node, at: u64, why: String } Error Ask "directory {ino}, block at fragment {at}: {why}";
+    DirEntries { ino: Node, why: String } Error Ask "directory {ino}: {why}";
+    EntryName { dir: Node, name: String } Error Ask "directory {dir}: {name} is no valid name";
+    EntryTarget { dir: Node, name: String, ino: Node, why: &'static str } Error Ask
         "directory {dir}: entry {name} names inode {ino}, which {why}";
-    EntryKind { dir: u64, name: String, ino: u64 } Error Safe
+    EntryKind { dir: Node, name: String, ino: Node } Error Safe
         "directory {dir}: entry {name} has not the file type of inode {ino}";
-    DuplicateName { dir: u64, name: String } Error Ask "directory {dir} has the name {name} twice";
-    Root { ino: u64, why: &'static str } Error Ask "the root directory, inode {ino}, {why}";
-    DirLoop { ino: u64 } Error Ask "directory {ino} lies below itself";
-    Parent { ino: u64, found: u64, expected: u64 } Error Ask
+    DuplicateName { dir: Node, name: String } Error Ask "directory {dir} has the name {name} twice";
+    Root { ino: Node, why: &'static str } Error Ask "the root directory, inode {ino}, {why}";
+    RootMoved { ino: Node, why: &'static str, found: Node } Error Ask
+        "the root directory, inode {ino}, {why}; by its parent {found} is the root";
+    DirLoop { ino: Node } Error Ask "directory {ino} lies below itself";
+    Parent { ino: Node, found: Node, expected: Node } Error Ask
         "directory {ino} calls {found} its parent, it lies in {expected}";
-    Unreachable { ino: u64, what: &'static str } Error Ask "{what} {ino} has no name";
-    LinkCount { ino: u64, found: u32, expected: u32 } Error Safe "inode {ino} has link count {found}, should have {expected}";
+    Unreachable { ino: Node, what: &'static str } Error Ask "{what} {ino} has no name in any directory";
+    LinkCount { ino: Node, found: u32, expected: u32 } Error Safe "inode {ino} has link count {found}, should have {expected}";
     RecoveryList { ag: u32, why: String } Error Ask "inode recovery list of AG {ag}: {why}";
     /// Dangerous: the fragments could be given to another file.
     BitmapFree { ag: u32, frags: u32, first: u64 } Error Safe

@@ -1,13 +1,14 @@
 //! What hangs on what: the root, parents, loops, inodes without a name, link counts, and the
 //! lists of inodes that the next mount reclaims.
 
-use super::issue::Issue;
+use super::issue::{Issue, Node};
 use super::view::RawInode;
 use super::{Checker, Chunk, DIR_KIND, Rec};
 use crate::format::*;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Ino, Repair, Result, mode};
 use std::collections::HashSet;
+use zerocopy::IntoBytes;
 
 impl Checker<'_> {
     /// Follows the recovery lists of all AGs.
@@ -85,16 +86,20 @@ impl Checker<'_> {
     pub(super) fn find_root(&mut self) -> Result<()> {
         let root = self.r.sb.root.get();
         let why = match self.rec(root) {
-            Some(rec) if rec.is_dir() => {
-                rec.set(Rec::WRONG_PARENT, rec.parent() != root);
-                rec.set_parent(root);
-                rec.set(Rec::NAMED, true);
-                return Ok(());
-            }
+            Some(rec) if rec.is_dir() => return self.take_root(root),
             Some(_) => "is no directory",
             None => "is missing",
         };
-        if !self.f.note(Issue::Root { ino: root, why }) {
+        // Only the root is its own parent.
+        let mut alike = self.recs.iter().filter(|r| r.is_dir() && r.parent() == r.ino).map(|r| r.ino);
+        if let (Some(found), None) = (alike.next(), alike.next()) {
+            self.r.sb.root = found.into();
+            if self.f.note(Issue::RootMoved { ino: Node(root), why, found: Node(found) }) {
+                self.store_super()?;
+            }
+            return self.take_root(found);
+        }
+        if !self.f.note(Issue::Root { ino: Node(root), why }) {
             return Ok(());
         }
         let again = if self.find(root).is_none() { self.take_inode(root) } else { None };
@@ -110,13 +115,28 @@ impl Checker<'_> {
         self.make_dir(ino, ino, 0o755)?;
         if ino != root {
             self.r.sb.root = ino.into();
-            crate::mount::write_super(&self.r.view, &self.r.sb)?;
+            self.store_super()?;
         }
         Ok(())
     }
 
+    fn take_root(&mut self, root: u64) -> Result<()> {
+        if let Some(rec) = self.rec(root) {
+            rec.set(Rec::WRONG_PARENT, rec.parent() != root);
+            rec.set_parent(root);
+            rec.set(Rec::NAMED, true);
+        }
+        Ok(())
+    }
+
+    fn store_super(&mut self) -> Result<()> {
+        let mut bytes = SuperBlock { clean: 0.into(), ..self.r.sb }.as_bytes().to_vec();
+        Seal::Super.seal(&mut bytes, 0);
+        self.write(Kind::Super, 0, &bytes)
+    }
+
     /// Takes this very inode, if it is a free one of a chunk.
-    fn take_inode(&mut self, ino: u64) -> Option<u64> {
+    pub(super) fn take_inode(&mut self, ino: u64) -> Option<u64> {
         let (chunk, at) = self.r.geom.inode_at(Ino(ino))?;
         let bit = 1u64.checked_shl(u32::try_from(at / self.r.geom.inode_size()).ok()?)?;
         let ag = self.inode_ag(ino) as usize;
@@ -149,23 +169,28 @@ impl Checker<'_> {
         Ok(Some(addr.0))
     }
 
-    /// Makes an empty directory of a free inode.
-    fn make_dir(&mut self, ino: u64, parent: u64, permissions: u32) -> Result<()> {
-        let old = self.r.inode_bytes(ino)?.and_then(|b| RawInode::decode(ino, &b));
+    /// A directory or an empty file, as it is to be written to a free inode.
+    pub(super) fn new_inode(&self, ino: u64, parent: u64, mode: u32, old: Option<RawInode>) -> RawInode {
         let generation = old.filter(|o| o.d.magic.get() == INODE_MAGIC).map_or(0, |o| o.d.generation.get());
         let mut d = Dinode {
             magic: INODE_MAGIC.into(),
             ino: ino.into(),
             generation: generation.wrapping_add(1).into(),
-            mode: (mode::IFDIR | permissions).into(),
-            nlink: 2.into(),
+            mode: mode.into(),
+            nlink: if mode & mode::IFMT == mode::IFDIR { 2 } else { 1 }.into(),
             parent: parent.into(),
             format: Format::Inline as u8,
             ..Dinode::default()
         };
         (d.atime, d.mtime) = (self.r.sb.created, self.r.sb.created);
         (d.ctime, d.btime) = (self.r.sb.created, self.r.sb.created);
-        let i = RawInode { ino, d, bytes: vec![0; self.r.geom.inode_size()] };
+        RawInode { ino, d, bytes: vec![0; self.r.geom.inode_size()] }
+    }
+
+    /// Makes an empty directory of a free inode.
+    fn make_dir(&mut self, ino: u64, parent: u64, permissions: u32) -> Result<()> {
+        let old = self.r.inode_bytes(ino)?.and_then(|b| RawInode::decode(ino, &b));
+        let i = self.new_inode(ino, parent, mode::IFDIR | permissions, old);
         self.write_inode(&i)?;
         let mut rec = Rec::new(&i);
         rec.set(Rec::NAMED, true);
@@ -181,6 +206,7 @@ impl Checker<'_> {
         if let Some(rec) = self.rec(root) {
             rec.set(Rec::REACHED, true);
         }
+        self.read_stray_names()?;
         let dirs: Vec<u64> = self.recs.iter().filter(|r| r.is_dir()).map(|r| r.ino).collect();
         for ino in dirs {
             self.reach(ino)?;
@@ -209,7 +235,7 @@ impl Checker<'_> {
             }
             if !seen.insert(at) {
                 let parent = rec.parent();
-                if self.f.note(Issue::DirLoop { ino: at }) {
+                if self.f.note(Issue::DirLoop { ino: Node(at) }) {
                     self.edits.entry(parent).or_default().remove.push(at);
                     if let Some(p) = self.rec(parent) {
                         p.found = p.found.saturating_sub(1);
@@ -233,7 +259,7 @@ impl Checker<'_> {
     fn attach(&mut self, ino: u64) -> Result<()> {
         let Some(rec) = self.rec(ino).map(|r| *r) else { return Ok(()) };
         let what = if rec.is_dir() { "directory" } else { "inode" };
-        let issue = Issue::Unreachable { ino, what };
+        let issue = Issue::Unreachable { ino: Node(ino), what };
         if self.f.mode != Repair::Yes {
             self.f.note(issue);
             return Ok(());
@@ -243,7 +269,8 @@ impl Checker<'_> {
         if found == 0 {
             return Ok(());
         }
-        self.edits.entry(found).or_default().add.push((format!("#{ino}").into_bytes(), ino, rec.kind()));
+        let name = lost_name(ino, self.stray_names.get(&ino));
+        self.edits.entry(found).or_default().add.push((name, ino, rec.kind()));
         if let Some(rec) = self.rec(ino) {
             if !rec.is_dir() {
                 rec.found = rec.found.saturating_add(1);
@@ -259,16 +286,14 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Number of lost+found, made if it is missing; 0 if it cannot be.
+    /// Number of lost+found, made if it is missing; 0 if there is no root either.
     fn ensure_lost_found(&mut self) -> Result<u64> {
         let root = self.r.sb.root.get();
         if self.lost_found != 0 || self.find(root).is_none() {
             return Ok(self.lost_found);
         }
-        let Some(ino) = self.alloc_inode()? else {
-            self.f.push(Issue::NoSpace { what: "lost+found".into() }, false);
-            return Ok(0);
-        };
+        // Without an inode for it, what is lost goes into the root directory itself.
+        let Some(ino) = self.alloc_inode()? else { return Ok(root) };
         self.make_dir(ino, root, 0o700)?;
         self.edits.entry(root).or_default().add.push((b"lost+found".to_vec(), ino, DIR_KIND));
         if let Some(rec) = self.rec(root) {
@@ -282,6 +307,9 @@ impl Checker<'_> {
     pub(super) fn fix_links(&mut self) -> Result<()> {
         for at in 0..self.recs.len() {
             let Some(rec) = self.recs.get(at).copied() else { break };
+            if at.is_multiple_of(1024) {
+                self.report(at as u64, self.recs.len() as u64, "links");
+            }
             let expected = match (rec.is_dir(), has_name(&rec)) {
                 (true, true) => rec.found.saturating_add(2),
                 (false, _) => rec.found,
@@ -296,13 +324,15 @@ impl Checker<'_> {
             let Some(mut i) = self.r.inode(rec.ino)? else { continue };
             let mut changed = false;
             if rec.stored != expected {
-                changed |= self.f.note(Issue::LinkCount { ino: rec.ino, found: rec.stored, expected });
+                changed |= self.f.note(Issue::LinkCount { ino: Node(rec.ino), found: rec.stored, expected });
                 i.d.nlink = if changed { expected.into() } else { i.d.nlink };
             }
             if wrong_parent {
                 let (found, parent) = (i.d.parent.get(), rec.parent());
                 let moved = parent == self.lost_found && self.f.mode == Repair::Yes;
-                if moved || self.f.note(Issue::Parent { ino: rec.ino, found, expected: parent }) {
+                if moved
+                    || self.f.note(Issue::Parent { ino: Node(rec.ino), found: Node(found), expected: Node(parent) })
+                {
                     i.d.parent = parent.into();
                     changed = true;
                 }
@@ -314,6 +344,19 @@ impl Checker<'_> {
         Ok(())
     }
 }
+
+/// Name in lost+found: the number, then what is known of the name.
+fn lost_name(ino: u64, name: Option<&Vec<u8>>) -> Vec<u8> {
+    let mut out = format!("#{ino}").into_bytes();
+    if let Some(name) = name {
+        out.push(b' ');
+        out.extend(name.iter().take(MAX_NAME.saturating_sub(out.len() + 4)));
+    }
+    out
+}
+
+/// Longest name.
+const MAX_NAME: usize = 255;
 
 fn has_name(rec: &Rec) -> bool {
     if rec.is_dir() { rec.has(Rec::NAMED) } else { rec.found > 0 }

@@ -7,7 +7,8 @@ use arbor_base::kit::buddy::bitmap;
 /// The fragments of all AGs in use.
 pub(super) struct Space {
     geom: Geom,
-    /// A bitmap for each AG, 1 has an owner.
+    log: Option<(Frag, u32)>,
+    /// A bitmap for each AG, 1 has an owner; empty until something asks for it.
     used: Vec<Vec<u8>>,
     /// Where to look for a free block, for each AG.
     next: Vec<u32>,
@@ -16,28 +17,30 @@ pub(super) struct Space {
 impl Space {
     /// Everything is free but the AGs' own structures and the log.
     pub fn new(r: &Reader<'_>) -> Space {
-        let geom = r.geom;
-        let mut used = Vec::new();
-        for ag in 0..r.ags() {
-            let len = geom.ag_len(ag);
-            let mut bits = vec![0; (len as usize).div_ceil(64) * 8];
-            bitmap::set_used(&mut bits, 0, geom.ag_meta_frags().min(len));
-            used.push(bits);
+        let ags = r.ags() as usize;
+        Space { geom: r.geom, log: r.log_run(), used: vec![Vec::new(); ags], next: vec![0; ags] }
+    }
+
+    /// Provides the bitmaps of all AGs.
+    pub fn provide(&mut self) {
+        (0..self.used.len()).for_each(|ag| self.provide_ag(ag));
+    }
+
+    fn provide_ag(&mut self, ag: usize) {
+        let (geom, n) = (self.geom, ag as u32);
+        let Some(bits) = self.used.get_mut(ag).filter(|b| b.is_empty()) else { return };
+        let len = geom.ag_len(n);
+        bits.resize((len as usize).div_ceil(64) * 8, 0);
+        bitmap::set_used(bits, 0, geom.ag_meta_frags().min(len));
+        if let Some((start, run)) = self.log.filter(|l| geom.ag_of(l.0) == n) {
+            let at = (start.0.saturating_sub(geom.ag_start(n).0) as u32).min(len);
+            bitmap::set_used(bits, at, run.min(len - at));
         }
-        let next = vec![0; used.len()];
-        let mut space = Space { geom, used, next };
-        if let Some((start, len)) = r.log_run() {
-            let ag_len = geom.ag_len(geom.ag_of(start));
-            if let Some((bits, at)) = space.bits(start) {
-                let at = at.min(ag_len);
-                bitmap::set_used(bits, at, len.min(ag_len - at));
-            }
-        }
-        space
     }
 
     fn bits(&mut self, start: Frag) -> Option<(&mut Vec<u8>, u32)> {
         let ag = self.geom.ag_of(start);
+        self.provide_ag(ag as usize);
         let at = u32::try_from(start.0.checked_sub(self.geom.ag_start(ag).0)?).ok()?;
         Some((self.used.get_mut(ag as usize)?, at))
     }
@@ -108,6 +111,11 @@ impl Space {
             at = free + run.max(1);
         }
         None
+    }
+
+    /// The bits of an AG's fragments that have an owner; none if nothing asked for them.
+    pub fn claimed(&self, ag: u32) -> &[u8] {
+        self.used.get(ag as usize).map_or(&[], |bits| bits)
     }
 
     /// Fragments of an AG that have an owner.

@@ -2,6 +2,7 @@
 
 use super::Findings;
 use super::issue::Issue;
+use super::salvage::put_back;
 use super::view::{Reader, View, lay_replay, log_device};
 use crate::format::*;
 use crate::mount::{self, geometry, read_super};
@@ -9,11 +10,14 @@ use crate::recover;
 use arbor_base::device::{Device, Kind, Request};
 use arbor_base::layout::Access;
 use arbor_base::vfs::{CheckOptions, Devices, Error, Repair, Result};
+use std::mem::offset_of;
 use zerocopy::FromBytes;
 
 /// Farthest that the second search for copies goes, in bytes, and its step.
 const SEARCH: u64 = 16 << 30;
 const STEP: u64 = 32 << 10;
+/// Most AGs whose copies are compared.
+const MAX_AGS: usize = 1 << 20;
 
 type Started<'a> = Option<(Reader<'a>, Option<&'a dyn Device>)>;
 
@@ -73,7 +77,7 @@ fn replay(view: &View<'_>, log: Option<&dyn Device>, sb: &SuperBlock, geom: &Geo
         // No repair helps: the device is the wrong one, or cut.
         return Err(Error::refused("the log reaches past the end of its device"));
     }
-    let replay = match recover::replay(view, log, sb, geom) {
+    let replay = match recover::replay_what_is_there(view, log, sb, geom) {
         Ok(replay) => replay,
         Err(Error::Corrupt(why)) => {
             if f.note(Issue::LogDamaged { why: why.to_string() }) {
@@ -90,13 +94,19 @@ fn replay(view: &View<'_>, log: Option<&dyn Device>, sb: &SuperBlock, geom: &Geo
         return Ok(());
     }
     f.report.recovered = true;
+    for at in &replay.lost {
+        f.note(Issue::LogBlockLost { at: *at });
+    }
+    for at in &replay.suspect {
+        f.note(Issue::LogBlock { at: *at });
+    }
     if f.mode == Repair::No {
-        lay_replay(view, geom, replay);
+        view.keep_in_memory();
+        lay_replay(view, geom, &replay);
         return Ok(());
     }
-    let (seq, cycle) = (replay.anchor_seq, replay.cycle);
-    recover::write_back(view, geom, replay)?;
-    anchor(log, sb, geom, seq, cycle)
+    recover::write_back(view, geom, &replay)?;
+    anchor(log, sb, geom, replay.anchor_seq, replay.cycle)
 }
 
 /// Writes an anchor behind everything that the log holds.
@@ -117,10 +127,14 @@ pub(super) fn empty_log(log: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Resul
     anchor(log, sb, geom, seq, cycle)
 }
 
-type Found = Option<(SuperBlock, Geom, bool)>;
+/// A superblock that can be used, and where it comes from.
+struct Candidate {
+    sb: SuperBlock,
+    from: String,
+}
 
 /// The superblock, its geometry, and whether the one at byte 0 is damaged.
-fn superblock(dev: &dyn Device, f: &mut Findings) -> Result<Found> {
+fn superblock(dev: &dyn Device, f: &mut Findings) -> Result<Option<(SuperBlock, Geom, bool)>> {
     let size = dev.geometry().size;
     let why = match read_super(dev, 0) {
         Ok(Some(sb)) => match geometry(&sb, size) {
@@ -132,67 +146,126 @@ fn superblock(dev: &dyn Device, f: &mut Findings) -> Result<Found> {
         Err(Error::Corrupt(c)) => c.to_string(),
         Err(e) => return Err(e),
     };
-    let found = match copy_at_powers(dev)? {
-        Some(sb) => Some(sb),
-        None => match own_fields(dev)? {
-            Some(sb) => Some(sb),
-            None => copy_anywhere(dev)?,
-        },
-    };
-    let Some(mut sb) = found else {
+    let Some(Candidate { mut sb, from }) = substitute(dev)? else {
         f.note(Issue::SuperLost { why: format!("{why}, and no copy is found") });
         return Ok(None);
     };
     sb.clean = 0.into();
     let geom = geometry(&sb, size)?;
     sb.ag_used = ags_in_use(dev, &sb, &geom)?.into();
-    f.note(Issue::SuperDamaged { why });
+    f.note(Issue::SuperDamaged { why, from });
     Ok(Some((sb, geom, true)))
 }
 
-/// A superblock at `at` that describes AGs of which one starts there.
-fn copy_at(dev: &dyn Device, at: u64) -> Option<SuperBlock> {
-    let sb = read_super(dev, at).ok()??;
-    let geom = geometry(&sb, dev.geometry().size).ok()?;
-    let ag_bytes = geom.ag_frags.checked_mul(geom.frag_size())?;
-    (at.checked_rem(ag_bytes)? == 0).then_some(sb)
+/// What serves instead of a damaged superblock: itself with one byte put back, the newest of its
+/// copies, or its own fields if the first AG bears them out.
+fn substitute(dev: &dyn Device) -> Result<Option<Candidate>> {
+    let Some(bytes) = sector(dev, 0)? else { return Ok(None) };
+    let mended = put_back(&bytes, offset_of!(SuperBlock, crc)).and_then(|(at, good)| {
+        let sb = SuperBlock::read_from_bytes(&good).ok().filter(|sb| usable(dev, sb))?;
+        Some(Candidate { sb, from: format!("byte {at} of it was wrong and is put back") })
+    });
+    if let Some(found) = mended {
+        return Ok(Some(found));
+    }
+    if let Some((at, sb)) = copy(dev)? {
+        return Ok(Some(Candidate { sb, from: format!("the copy at byte {at} is used") }));
+    }
+    own_fields(dev, &bytes)
 }
 
-/// AG sizes are powers of two unless somebody wanted it otherwise.
-fn copy_at_powers(dev: &dyn Device) -> Result<Option<SuperBlock>> {
-    Ok((15..48).map(|shift| 1u64 << shift).find_map(|at| copy_at(dev, at)))
+/// Whether a volume of ours seems to lie here although byte 0 does not say so.
+pub(crate) fn search(dev: &dyn Device) -> Result<bool> {
+    Ok(substitute(dev)?.is_some())
 }
 
-fn copy_anywhere(dev: &dyn Device) -> Result<Option<SuperBlock>> {
+fn sector(dev: &dyn Device, at: u64) -> Result<Option<Vec<u8>>> {
+    if at.checked_add(SECTOR).is_none_or(|end| end > dev.geometry().size) {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; SECTOR as usize];
+    dev.read_at(Kind::Super, at, &mut bytes)?;
+    Ok(Some(bytes))
+}
+
+fn usable(dev: &dyn Device, sb: &SuperBlock) -> bool {
+    sb.magic == SUPER_MAGIC && sb.version.get() <= VERSION && geometry(sb, dev.geometry().size).is_ok()
+}
+
+/// Where copies are looked for first: behind the superblock and, as AG sizes are powers of two
+/// unless somebody wanted it otherwise, there.
+pub(crate) fn copy_places() -> impl Iterator<Item = u64> {
+    [SECTOR].into_iter().chain((15..48).map(|shift| 1u64 << shift))
+}
+
+/// The copy that the volume's other structures bear out best, the newest of several.
+fn copy(dev: &dyn Device) -> Result<Option<(u64, SuperBlock)>> {
+    let mut found = None;
+    for at in copy_places() {
+        best(dev, at, &mut found)?;
+    }
+    if found.is_none() {
+        copies_anywhere(dev, &mut found)?;
+    }
+    let Some((rank, at, sb)) = found else { return Ok(None) };
+    // An AG's copy is as old as the AG: those behind know more of a volume that has grown.
+    let mut newest = Some((rank, at, sb));
+    let ag = sb.ag_frags.get().saturating_mul(1 << sb.frag_shift.get());
+    let starts = (1u64..).map_while(|n| n.checked_mul(ag)).take_while(|at| *at < dev.geometry().size);
+    for at in starts.take(MAX_AGS) {
+        best(dev, at, &mut newest)?;
+    }
+    Ok(newest.map(|(_, at, sb)| (at, sb)))
+}
+
+/// How well a copy is borne out: by the headers of the first AG, by those of its own; then how new
+/// it is.
+type Rank = (bool, bool, i64, u64, u32);
+
+/// Takes the superblock at `at` if it is better than what was found.
+fn best(dev: &dyn Device, at: u64, found: &mut Option<(Rank, u64, SuperBlock)>) -> Result<()> {
+    let Ok(Some(sb)) = read_super(dev, at) else { return Ok(()) };
+    let Ok(geom) = geometry(&sb, dev.geometry().size) else { return Ok(()) };
+    let ag = at / geom.ag_frags.saturating_mul(geom.frag_size());
+    if at != SECTOR && at != ag.saturating_mul(geom.ag_frags).saturating_mul(geom.frag_size()) {
+        return Ok(());
+    }
+    let Some(ag) = u32::try_from(ag).ok().filter(|ag| *ag < geom.ag_count) else { return Ok(()) };
+    let own = ag_in_use(dev, &geom, ag)?;
+    let rank = (ag_in_use(dev, &geom, 0)?, own, sb.created.get(), sb.frags.get(), sb.ag_used.get());
+    let stranger = found.as_ref().is_some_and(|f| f.2.uuid != sb.uuid && f.0.0);
+    if !stranger && found.as_ref().is_none_or(|f| f.0 < rank) {
+        *found = Some((rank, at, sb));
+    }
+    Ok(())
+}
+
+fn copies_anywhere(dev: &dyn Device, found: &mut Option<(Rank, u64, SuperBlock)>) -> Result<()> {
     let end = dev.geometry().size.min(SEARCH);
     let mut at = STEP;
-    while at < end {
+    while at < end && found.is_none() {
         let places: Vec<u64> = (0..256).map(|i| at + i * STEP).filter(|p| *p + SECTOR <= end).collect();
         let batch = places.iter().map(|p| Request::read(Kind::Super, *p, SECTOR as usize)).collect();
         for (place, read) in places.into_iter().zip(dev.submit(batch).wait()) {
-            let magic = read?.get(..8) == Some(&SUPER_MAGIC[..]);
-            if magic && let Some(sb) = copy_at(dev, place) {
-                return Ok(Some(sb));
+            if read?.starts_with(&SUPER_MAGIC) {
+                best(dev, place, found)?;
             }
         }
         at += 256 * STEP;
     }
-    Ok(None)
+    Ok(())
 }
 
 /// The superblock at byte 0 in spite of its checksum, if the first AG's headers bear it out.
-fn own_fields(dev: &dyn Device) -> Result<Option<SuperBlock>> {
-    if dev.geometry().size < SECTOR {
-        return Ok(None);
-    }
-    let mut bytes = vec![0; SECTOR as usize];
-    dev.read_at(Kind::Super, 0, &mut bytes)?;
-    let Ok(sb) = SuperBlock::read_from_bytes(&bytes) else { return Ok(None) };
-    // The magic may be what is damaged.
-    let sb = SuperBlock { magic: SUPER_MAGIC, ..sb };
+fn own_fields(dev: &dyn Device, bytes: &[u8]) -> Result<Option<Candidate>> {
+    let Ok(mut sb) = SuperBlock::read_from_bytes(bytes) else { return Ok(None) };
+    // Any field may be what is damaged; these few say nothing that cannot be found out.
+    (sb.magic, sb.compat, sb.ro_compat) = (SUPER_MAGIC, 0.into(), 0.into());
+    sb.incompat = (sb.incompat.get() & KNOWN.incompat).into();
+    sb.version = sb.version.get().min(VERSION).into();
     let Ok(geom) = geometry(&sb, dev.geometry().size) else { return Ok(None) };
-    let good = sb.version.get() <= VERSION && ag_in_use(dev, &geom, 0)?;
-    Ok(good.then_some(sb))
+    let from = "no copy is found, its own fields are used as they agree with the first allocation group".into();
+    Ok(ag_in_use(dev, &geom, 0)?.then_some(Candidate { sb, from }))
 }
 
 /// Whether two of an AG's headers are there.
@@ -210,11 +283,14 @@ fn ag_in_use(dev: &dyn Device, geom: &Geom, ag: u32) -> Result<bool> {
     Ok(good >= 2)
 }
 
-/// A copy is as old as its AG, so the number of AGs in use is counted.
+/// A copy is as old as its AG, so the AGs in use are looked for; one of them may have lost its
+/// headers.
 fn ags_in_use(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<u32> {
     let mut ags = sb.ag_used.get().clamp(1, geom.ag_count);
-    while ags < geom.ag_count && ag_in_use(dev, geom, ags)? {
-        ags += 1;
+    for ag in ags..geom.ag_count {
+        if ag_in_use(dev, geom, ag)? {
+            ags = ag + 1;
+        }
     }
     Ok(ags)
 }

@@ -58,6 +58,8 @@ pub(crate) struct Walk {
     pub records: Vec<Record>,
     /// Nodes but the root, each with its level.
     pub nodes: Vec<(Frag, u8)>,
+    /// Nodes among these that could not be used.
+    pub rejected: Vec<Frag>,
     /// What was wrong.
     pub damage: Vec<String>,
 }
@@ -76,6 +78,39 @@ pub(crate) fn walk(r: &Reader<'_>, root: &[u8], spec: Spec, claim: &mut dyn FnMu
     }
     node(r, root, spec, level(root), (0, None), claim, &mut out)?;
     Ok(out)
+}
+
+/// The record with the greatest key that is not above `key`, and what is wrong on the way to it.
+pub(crate) fn seek(r: &Reader<'_>, root: &[u8], spec: Spec, key: u64) -> Result<Walk> {
+    let mut out = Walk::default();
+    let (mut body, mut at) = (root.to_vec(), level(root));
+    if at > MAX_LEVEL {
+        out.damage.push(format!("the root claims level {at}"));
+        return Ok(out);
+    }
+    loop {
+        let found = records(&body, spec, at, &mut out);
+        let place = found.partition_point(|r| r.0 <= key).max(usize::from(at > 0));
+        let Some(record) = place.checked_sub(1).and_then(|n| found.get(n)) else { return Ok(out) };
+        let Some(below) = at.checked_sub(1) else {
+            out.records.push(*record);
+            return Ok(out);
+        };
+        let child = Frag(get_u64(&record.1, 0).unwrap_or(0));
+        let bytes = match r.owned(spec.kind, spec.owner, child, r.geom.block_frags())? {
+            Ok(bytes) => bytes,
+            Err(why) => {
+                out.damage.push(why.to_string());
+                return Ok(out);
+            }
+        };
+        body = bytes.get(HEADER..).unwrap_or(&[]).to_vec();
+        if level(&body) != below {
+            out.damage.push(format!("the node at fragment {} claims level {}", child.0, level(&body)));
+            return Ok(out);
+        }
+        at = below;
+    }
 }
 
 /// Key and the eight bytes behind it of each record, and complaints about the node's form.
@@ -145,11 +180,13 @@ fn node(
             let addr = r.geom.daddr(*child);
             if let Err(why) = r.check(spec.kind, spec.owner, addr, &bytes) {
                 out.damage.push(why.to_string());
+                out.rejected.push(*child);
                 continue;
             }
             let body = bytes.get(HEADER..).unwrap_or(&[]);
             if self::level(body) != below {
                 out.damage.push(format!("the node at fragment {} claims level {}", child.0, self::level(body)));
+                out.rejected.push(*child);
             } else if below == 0 && get_u16(body, 0) == Some(0) {
                 out.damage.push(format!("the node at fragment {} is empty", child.0));
             } else {

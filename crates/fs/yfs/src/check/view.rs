@@ -12,6 +12,7 @@ use arbor_base::vfs::{Devices, Error, Ino, Result};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use zerocopy::FromBytes;
 
 const SECTOR_BYTES: usize = SECTOR as usize;
@@ -19,14 +20,24 @@ const SECTOR_BYTES: usize = SECTOR as usize;
 /// A device with sectors laid over it.
 pub(crate) struct View<'a> {
     dev: &'a dyn Device,
-    memory: bool,
+    memory: AtomicBool,
     over: RwLock<BTreeMap<u64, Vec<u8>>>,
 }
 
 impl<'a> View<'a> {
     /// A view of `dev`; with `memory` it writes nothing.
     pub fn new(dev: &'a dyn Device, memory: bool) -> View<'a> {
-        View { dev, memory, over: RwLock::default() }
+        View { dev, memory: memory.into(), over: RwLock::default() }
+    }
+
+    /// Whether it writes nothing.
+    pub fn in_memory(&self) -> bool {
+        self.memory.load(Relaxed)
+    }
+
+    /// From now on it writes nothing.
+    pub fn keep_in_memory(&self) {
+        self.memory.store(true, Relaxed);
     }
 
     /// Lays `bytes` over the device at a byte address.
@@ -56,7 +67,7 @@ impl Device for View<'_> {
     }
 
     fn submit(&self, batch: Vec<Request>) -> Ticket {
-        if !self.memory {
+        if !self.in_memory() {
             return self.dev.submit(batch);
         }
         if batch.iter().any(|r| !matches!(r.op, Op::Read(_))) {
@@ -73,7 +84,7 @@ impl Device for View<'_> {
     }
 
     fn flush(&self) -> io::Result<()> {
-        if self.memory { Ok(()) } else { self.dev.flush() }
+        if self.in_memory() { Ok(()) } else { self.dev.flush() }
     }
 
     fn set_size(&self, _size: u64) -> io::Result<()> {
@@ -149,17 +160,16 @@ pub(crate) fn open(devices: &Devices) -> Result<Reader<'_>> {
     }
     let log = log_device(devices, &sb)?;
     let replay = recover::replay(&view, log.unwrap_or(&view), &sb, &geom)?;
-    lay_replay(&view, &geom, replay);
+    lay_replay(&view, &geom, &replay);
     let sb = read_super(&view, 0)?.unwrap_or(sb);
     let geom = geometry(&sb, size)?;
     Ok(Reader { view, sb, geom })
 }
 
 /// Lays the buffers of a replay over the view.
-pub(crate) fn lay_replay(view: &View<'_>, geom: &Geom, replay: Replay) {
-    for (addr, (seal, mut bytes)) in replay.buffers {
-        seal.seal(&mut bytes, geom.inode_size());
-        view.lay(addr.saturating_mul(SECTOR), &bytes);
+pub(crate) fn lay_replay(view: &View<'_>, geom: &Geom, replay: &Replay) {
+    for (at, bytes) in replay.sealed(geom) {
+        view.lay(at, &bytes);
     }
 }
 

@@ -12,7 +12,7 @@ use image::{Slots, decode};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What is wrong with a toy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +47,14 @@ pub enum Flaw {
     LostTarget,
     /// The whole of a long write is reported when a part was done.
     ShortWrite,
+    /// fsync reports a failed write; the next fsync takes what was to be written for written.
+    ForgetfulSync,
+    /// A write that fails in the background leaves its buffers clean.
+    CleanAfterError,
+    /// A flush that fails is taken for done.
+    FlushErrorIgnored,
+    /// A write that fails is reported by nobody.
+    WriteErrorIgnored,
 }
 
 /// The engine.
@@ -86,7 +94,8 @@ impl Engine for Toy {
         let state = decode(&found.payload).ok_or_else(|| Error::refused("the state is damaged"))?;
         let model = Model::new(state, clock.clone());
         let (sequence, late, grown) = (AtomicU64::new(found.sequence), Mutex::default(), Mutex::default());
-        let fs = ToyFs { model, clock, device, sequence, flaw: self.0, late, grown };
+        let thought_clean = AtomicBool::new(false);
+        let fs = ToyFs { model, clock, device, sequence, flaw: self.0, late, grown, thought_clean };
         fs.catch_up(None);
         if found.flags != CLEAN && !options.read_only {
             fs.recover()?;
@@ -128,18 +137,27 @@ struct ToyFs {
     late: Mutex<BTreeMap<u64, Data>>,
     /// Sizes before and after the last write of a file that made it larger, until it is durable.
     grown: Mutex<BTreeMap<u64, (u64, u64)>>,
+    /// With some flaws: the next sync has nothing to do.
+    thought_clean: AtomicBool,
 }
 
 impl ToyFs {
     fn save(&self, state: &State, flags: u64) -> Result<()> {
-        let sequence = self.sequence.fetch_add(1, Ordering::Relaxed) + 1;
+        // After a failure the same slot is written again: the other one holds what was promised.
+        let sequence = self.sequence.load(Ordering::Relaxed) + 1;
         let slot = if self.flaw == Flaw::OneSlot { 0 } else { sequence % 2 };
         let late = (self.flaw == Flaw::Lag && flags != CLEAN).then(|| self.with_late_contents(state));
-        Slots::write(&*self.device, slot, sequence, flags, late.as_ref().unwrap_or(state))?;
-        match self.flaw {
-            Flaw::NoFlush if flags != CLEAN => Ok(()),
-            _ => Ok(self.device.flush()?),
+        match Slots::write(&*self.device, slot, sequence, flags, late.as_ref().unwrap_or(state)) {
+            Err(e) if e.errno() == Errno::EIO && self.flaw == Flaw::WriteErrorIgnored => {}
+            written => written?,
         }
+        match self.flaw {
+            Flaw::NoFlush if flags != CLEAN => {}
+            Flaw::FlushErrorIgnored => drop(self.device.flush()),
+            _ => self.device.flush()?,
+        }
+        self.sequence.store(sequence, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Lets the contents of one file, or of all, go to the disk.
@@ -172,10 +190,12 @@ impl ToyFs {
     }
 
     fn sync(&self) -> Result<()> {
-        match self.flaw {
-            Flaw::NoSync => Ok(()),
-            _ => self.save(&self.model.state(), 0),
+        if self.flaw == Flaw::NoSync || self.thought_clean.swap(false, Ordering::Relaxed) {
+            return Ok(());
         }
+        let done = self.save(&self.model.state(), 0);
+        self.thought_clean.store(self.flaw == Flaw::ForgetfulSync && done.is_err(), Ordering::Relaxed);
+        done
     }
 
     fn recover(&self) -> Result<()> {
@@ -398,7 +418,8 @@ impl FileSystem for ToyFs {
         if now.secs % 3 == 0 {
             self.catch_up_a_part();
             // What background work writes is a bonus; its failure shows at the next fsync.
-            let _ = self.sync();
+            let lost = self.sync().is_err();
+            self.thought_clean.fetch_or(lost && self.flaw == Flaw::CleanAfterError, Ordering::Relaxed);
         }
         now.plus_ms(1000)
     }

@@ -1,0 +1,102 @@
+//! Who has an image, and where it is mounted; and reading its head all the same.
+
+use arboretum::device::{Completion, Device, Geometry, Op, Request, SECTOR, Ticket};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+/// Where the image is mounted. The mount table shows it as the source, unless `fsname=` hides it.
+#[cfg(target_os = "linux")]
+pub(crate) fn mounted_on(image: &Path) -> Option<PathBuf> {
+    let image = std::fs::canonicalize(image).ok()?;
+    let mount = arbor_fuse::mount_table().into_iter().rfind(|mount| mount.source == image)?;
+    // A mount whose server was killed is still in the table.
+    rustix::fs::statfs(&mount.mountpoint).ok().map(|_| mount.mountpoint)
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn mounted_on(_image: &Path) -> Option<PathBuf> {
+    None
+}
+
+/// Adds to "x.img is in use by process N" the process's name and the mount.
+pub(crate) fn in_use(image: &Path, text: &str) -> String {
+    let pid = text.rsplit_once(" process ").and_then(|(_, pid)| pid.parse::<u32>().ok());
+    let name = pid.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok());
+    let mut text = text.to_string();
+    if let Some(name) = name {
+        text += &format!(" ({})", name.trim_end());
+    }
+    if let Some(dir) = pid.and_then(served_on).or_else(|| mounted_on(image)) {
+        text += &format!(", mounted on {}", dir.display());
+    }
+    text
+}
+
+/// The mount that a process serves.
+#[cfg(target_os = "linux")]
+fn served_on(pid: u32) -> Option<PathBuf> {
+    arbor_fuse::mounts().into_iter().find(|record| record.pid == pid).map(|record| record.mountpoint)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn served_on(_pid: u32) -> Option<PathBuf> {
+    None
+}
+
+/// An image read beside its owner, without a lock. Only what the owner changes in one piece, a
+/// superblock, is sure to be whole.
+pub(crate) struct Peek {
+    file: Mutex<File>,
+    size: u64,
+}
+
+impl Peek {
+    pub(crate) fn open(path: &Path) -> io::Result<Peek> {
+        let mut file = File::open(path)?;
+        let sector = SECTOR as u64;
+        let size = file.seek(SeekFrom::End(0))? / sector * sector;
+        Ok(Peek { file: Mutex::new(file), size })
+    }
+
+    fn read(&self, request: &Request) -> Completion {
+        let Op::Read(len) = request.op else { return Err(io::ErrorKind::PermissionDenied.into()) };
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.seek(SeekFrom::Start(request.offset))?;
+        let mut bytes = vec![0; len];
+        file.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+impl Device for Peek {
+    fn geometry(&self) -> Geometry {
+        Geometry { size: self.size, discard_unit: 0, read_only: true }
+    }
+
+    fn submit(&self, batch: Vec<Request>) -> Ticket {
+        Ticket::done(batch.iter().map(|request| self.read(request)).collect())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn set_size(&self, _size: u64) -> io::Result<()> {
+        Err(io::ErrorKind::PermissionDenied.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_holder_has_a_name() {
+        let text = format!("x.img is in use by process {}", std::process::id());
+        assert!(in_use(Path::new("x.img"), &text).starts_with(&format!("{text} (")));
+        let unknown = "x.img is in use by another process";
+        assert_eq!(in_use(Path::new("x.img"), unknown), unknown);
+    }
+}

@@ -1,0 +1,151 @@
+//! `arbor torture`: the worst days of an engine, by the million.
+
+use crate::args::{TortureArgs, TorturePart};
+use crate::exit::Exit;
+use crate::show;
+use anyhow::{Context, anyhow};
+use arbor_torture::machine::{self, Plan};
+use arbor_torture::tally::Tally;
+use arbor_torture::{faults, mutate};
+use arboretum::vfs::Engine;
+use comfy_table::{CellAlignment, Table, presets};
+use indicatif::{ProgressBar, ProgressDrawTarget};
+use serde_json::json;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+/// Faults and mutants of a run without a time.
+const FAULTS: u64 = 100_000;
+const MUTANTS: u64 = 1_000_000;
+
+const PARTS: [TorturePart; 3] = [TorturePart::Crash, TorturePart::Fault, TorturePart::Fuzz];
+
+pub(crate) fn run(args: &TortureArgs, out: &mut dyn Write) -> Result<u8, Exit> {
+    let name = args.engine.as_str();
+    let engine = arboretum::engine(name).ok_or_else(|| anyhow!("no engine is called {name:?}"))?;
+    if let Some(line) = &args.repeat {
+        return repeat(engine, line, out);
+    }
+    let seed = args.seed.unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0 >> 32);
+    writeln!(out, "{name}, seed {seed}")?;
+    // A panic of the engine is a finding like others; its text is in the failure.
+    std::panic::set_hook(Box::new(|_| {}));
+    let began = Instant::now();
+    let parts: Vec<TorturePart> = PARTS.into_iter().filter(|p| args.only.is_none_or(|only| only == *p)).collect();
+    let mut rows = Vec::new();
+    for part in &parts {
+        let began = Instant::now();
+        // Crash states are the widest field: they get half of the time.
+        let share = if parts.len() == 1 {
+            1.0
+        } else if *part == TorturePart::Crash {
+            0.5
+        } else {
+            0.25
+        };
+        let time = args.seconds.map(|s| Duration::from_secs_f64(s as f64 * share));
+        rows.push((*part, one(engine, *part, seed, time)?, began.elapsed()));
+    }
+    drop(std::panic::take_hook());
+    let mut whole = Tally::default();
+    rows.iter().for_each(|r| whole.add(r.1.clone()));
+    table(&rows, &whole, began.elapsed(), out)?;
+    if let Some(path) = &args.json {
+        let text = serde_json::to_vec_pretty(&as_json(engine.name(), seed, &whole, began.elapsed()))?;
+        std::fs::write(path, text).with_context(|| path.display().to_string())?;
+    }
+    Ok(u8::from(!whole.failures.is_empty()))
+}
+
+fn one(engine: &dyn Engine, part: TorturePart, seed: u64, time: Option<Duration>) -> Result<Tally, Exit> {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
+    bar.set_style(indicatif::ProgressStyle::with_template("{elapsed}  {msg}").unwrap_or_else(|_| bar.style()));
+    let began = Instant::now();
+    let mut watch = |tally: &Tally| {
+        bar.set_message(brief(part, tally));
+        bar.tick();
+        time.is_none_or(|t| began.elapsed() < t)
+    };
+    let endless = |count: u64| if time.is_some() { u64::MAX } else { count };
+    let tally = match part {
+        TorturePart::Crash => machine::crash(engine, &Plan { time, ..Plan::whole(seed) }, &mut watch),
+        TorturePart::Fault => faults::run(engine, seed, endless(FAULTS), &mut watch),
+        TorturePart::Fuzz => {
+            let images = mutate::images(engine).map_err(|e| anyhow!("{e}"))?;
+            mutate::run(engine, &images, seed, endless(MUTANTS), &mutate::Limits::default(), &mut watch)
+        }
+    };
+    bar.finish_and_clear();
+    Ok(tally)
+}
+
+fn brief(part: TorturePart, t: &Tally) -> String {
+    let failures = format!("{} failures", t.failures.len());
+    match part {
+        TorturePart::Crash => format!(
+            "{} sequences, {} crash states, {} distinct, {failures}",
+            show::count(t.sequences),
+            show::count(t.crash_states),
+            show::count(t.distinct_states)
+        ),
+        TorturePart::Fault => format!("{} faults, {failures}", show::count(t.faults)),
+        TorturePart::Fuzz => format!("{} mutants, {failures}", show::count(t.mutants)),
+    }
+}
+
+fn table(
+    rows: &[(TorturePart, Tally, Duration)],
+    whole: &Tally,
+    took: Duration,
+    out: &mut dyn Write,
+) -> std::io::Result<()> {
+    let heads = ["part", "sequences", "crash states", "distinct", "faults", "mutants", "failures", "seconds"];
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(heads);
+    table.column_iter_mut().skip(1).for_each(|c| c.set_cell_alignment(CellAlignment::Right));
+    let mut row = |name: &str, t: &Tally, took: Duration| {
+        let counts = [t.sequences, t.crash_states, t.distinct_states, t.faults, t.mutants, t.failures.len() as u64];
+        let mut cells = vec![name.to_string()];
+        cells.extend(counts.map(show::count));
+        cells.push(format!("{:.1}", took.as_secs_f64()));
+        table.add_row(cells);
+    };
+    for (part, tally, took) in rows {
+        row(&format!("{part:?}").to_lowercase(), tally, *took);
+    }
+    row("all", whole, took);
+    writeln!(out, "{table}")?;
+    whole.failures.iter().try_for_each(|f| writeln!(out, "\n{f}"))
+}
+
+fn as_json(engine: &str, seed: u64, t: &Tally, took: Duration) -> serde_json::Value {
+    json!({
+        "engine": engine,
+        "seed": seed,
+        "sequences": t.sequences,
+        "crash_states": t.crash_states,
+        "distinct_states": t.distinct_states,
+        "faults": t.faults,
+        "mutants": t.mutants,
+        "schedules": t.schedules,
+        "failures": t.failures.len(),
+        "seconds": took.as_secs_f64(),
+    })
+}
+
+/// Does once more what the line of a failure says.
+fn repeat(engine: &dyn Engine, line: &str, out: &mut dyn Write) -> Result<u8, Exit> {
+    let again = if line.contains("changes=") {
+        let images = mutate::images(engine).map_err(|e| anyhow!("{e}"))?;
+        mutate::repeat(engine, &images, &mutate::Limits::default(), line)
+    } else if line.contains("fault=") {
+        faults::repeat(engine, line)
+    } else {
+        machine::repeat(engine, line)
+    };
+    match &again {
+        Ok(()) => writeln!(out, "it does not fail any more")?,
+        Err(e) => writeln!(out, "{e}")?,
+    }
+    Ok(u8::from(again.is_err()))
+}

@@ -1,0 +1,78 @@
+//! Deliberate mistakes, to see whether the crash explorer finds them. Without the feature
+//! `planted`, which only a test of the explorer turns on, all of this is nothing at run time.
+
+macro_rules! flaws {
+    ($($(#[doc = $text:literal])* $name:ident,)*) => {
+        /// A mistake.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Flaw {
+            $($(#[doc = $text])* $name,)*
+        }
+
+        impl Flaw {
+            /// All of them, each with what it does.
+            pub const ALL: &'static [(Flaw, &'static str)] = &[$((Flaw::$name, concat!($($text),*)),)*];
+        }
+    };
+}
+
+flaws! {
+    /// The log is written without a flush of the data before it (against YFS-C2).
+    NoDataFlush,
+    /// The log is written without a flush after it.
+    NoLogFlush,
+    /// Metadata goes in place before its log record is durable (against YFS-C1).
+    WriteBeforeLog,
+    /// The tail moves before the metadata in place is flushed (against YFS-C4).
+    TailBeforeFlush,
+    /// The bitmap daemon is late, and the tail passes its "marked free" items.
+    TailPassesMarks,
+    /// Both anchors are written to the same place.
+    OneAnchor,
+    /// The bitmap daemon forgets the "unmark free" items.
+    NoUnmark,
+    /// What is freed is allocatable at once (against YFS-C5).
+    ReuseAtOnce,
+    /// Replay leaves out the last transaction.
+    ReplayStopsShort,
+    /// Replay believes records whose checksum is wrong.
+    TornRecordsBelieved,
+    /// Replay goes on behind a gap in the chain of records (against YFS-C3).
+    GapIgnored,
+    /// Replay ignores what was logged of deleted metadata.
+    DeletedIgnored,
+    /// Mount goes on with the cycle of the log that it found.
+    CycleKept,
+    /// An open file without a name is not put on the recovery list.
+    NoRecoveryList,
+    /// fsync of a directory does nothing.
+    NoDirectorySync,
+    /// syncfs forgets delayed data.
+    SyncForgetsData,
+    /// Unmount marks the volume clean before the last metadata is flushed.
+    CleanTooEarly,
+    /// The new size of a file is logged when it is written, before its data is.
+    SizeBeforeData,
+}
+
+#[cfg(feature = "planted")]
+static PLANTED: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(u8::MAX);
+
+/// Plants a mistake in every volume of the process, or none.
+#[cfg(feature = "planted")]
+pub fn plant(flaw: Option<Flaw>) {
+    PLANTED.store(flaw.map_or(u8::MAX, |f| f as u8), std::sync::atomic::Ordering::SeqCst);
+}
+
+/// Whether `flaw` is planted.
+#[cfg(feature = "planted")]
+pub(crate) fn planted(flaw: Flaw) -> bool {
+    PLANTED.load(std::sync::atomic::Ordering::Relaxed) == flaw as u8
+}
+
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+pub(crate) fn planted(_flaw: Flaw) -> bool {
+    false
+}

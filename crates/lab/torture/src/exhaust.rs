@@ -1,0 +1,231 @@
+//! Bounded exhaustive exploration: every sequence of one and of two operations over a small name
+//! space, and a sample of those of three, each operation followed or not by a promise of
+//! durability, from an empty, from an aged and from a full volume. Nearly all known crash bugs of file systems
+//! show with so few (CrashMonkey and ACE, OSDI 2018).
+
+use crate::config::{Config, Failure};
+use crate::crash::{Base, Explored, From, Seen, try_sequence};
+use crate::generate::Profile;
+use crate::ops::{Op, parse};
+use crate::rng::mix;
+use arbor_base::vfs::Engine;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Operations, one a line. Slot 0 holds `/a` of the aged volume where a line says so.
+const ALPHABET: &str = "
+    create /a 420 0
+    create /d/a 420 0
+    create /L1 384 7
+    mkdir /d 493 0
+    mkdir /d/e 1533 7
+    symlink /s 40 1
+    symlink /s 600 1
+    mkfifo /p
+    tmpfile / 1
+    hold /a 0
+    drop 0
+    write /a 0 100 1
+    write /a 0 5000 2
+    write /a 4090 20 3
+    write /a 0 70000 4
+    write /a 1048576 10 5
+    write /d/a 0 3000 6
+    write @0 300 900 7
+    append /a 300 8
+    append /a 9000 9
+    append /b 2000 10
+    truncate /a 0
+    truncate /a 50
+    truncate /a 5000
+    truncate /a 200000
+    truncate /b 1
+    fallocate /a 0 0 20000
+    fallocate /a 1 8192 40000
+    fallocate /a 3 0 4096
+    fallocate /a 3 100 9000
+    fallocate /a 16 2000 9000
+    copy /a 0 /b 100 6000
+    link /a /l
+    link /a /d/l
+    link /b /d/a
+    unlink /a
+    unlink /b
+    unlink /d/a
+    unlink /l
+    rmdir /d
+    rmdir /e
+    rename /a /b 0
+    rename /a /n 0
+    rename /a /d/a 0
+    rename /d/a /a 0
+    rename /a /b 2
+    rename /a /d/a 2
+    rename /d /e 0
+    rename /d /n 0
+    rename /d /e/n 0
+    rename /d /e 2
+    chmod /a 384
+    chown /a 1 70000
+    chmod /d 448
+    utimes /a 5
+    setxattr /a user.x0 20 11 0
+    setxattr /a user.x1 255 12 0
+    setxattr /a user.x0 3000 13 0
+    removexattr /a user.x0
+";
+
+/// What may follow an operation; the first is nothing.
+const PROMISES: &[&str] =
+    &["", "fsync /a 0", "fsync /a 1", "fsync / 0", "fsync /d 0", "syncfs", "background 6000", "background 40000"];
+
+/// What is on the aged volume: files in every format and with a past, directories of both sizes.
+const AGED: &str = "
+    mkdir /d 493 0; mkdir /e 493 0; mkdir /e/f 493 0; mkdir /big 493 0
+    create /a 420 0; write /a 0 12000 100; syncfs; write /a 4096 3000 101; truncate /a 11000
+    create /b 420 0; write /b 0 60 102; link /b /l
+    create /d/a 420 0; write /d/a 0 300 103; append /d/a 4000 104; setxattr /d/a user.x0 30 105 0
+    setxattr /a user.x0 200 106 0; setxattr /b user.x1 60 107 0
+    create /gone 420 0; write /gone 0 150000 108; syncfs; unlink /gone; background 40000
+";
+
+/// What takes more than three operations. `repeat` makes so many long names, and a log record or
+/// two with each dozen.
+const LISTS: &[&str] = &[
+    "create /x 420 0; setxattr /x user.x0 3000 1 0; syncfs; removexattr /x user.x0; background 6000; \
+     write /x 0 3000 2; fsync /x 0; append /x 9000 3; fsync /x 0",
+    "mkdir /x 493 0; repeat /x 60; rmdir /x; syncfs; background 6000; create /y 420 0; write /y 0 30000 1; fsync /y 0",
+    "mkdir /x 493 0; repeat /x 40; fsync /x 0; repeat /x/L0 3; unlink /x/L7; syncfs",
+    "create /x 420 0; write /x 0 60000 1; syncfs; truncate /x 0; background 6000; mkdir /y 493 0; repeat /y 30; \
+     background 6000; syncfs",
+    "mkdir /x 493 0; repeat /x 90; background 40000; write /x/L3 0 5000 1; write /x/L4 0 5000 2; fsync /x/L4 0",
+    "tmpfile / 1; write @1 0 20000 1; fsync @1 0; link @1 /x; fsync / 0; unlink /x; drop 1; background 6000; syncfs",
+];
+
+/// The lists of `LISTS`, with `repeat` written out.
+fn lists() -> Vec<Vec<Op>> {
+    let each = |list: &&str| {
+        let words = list.split(';').map(str::trim).flat_map(|word| match word.strip_prefix("repeat ") {
+            None => vec![word.to_string()],
+            Some(rest) => {
+                let (dir, count) = rest.split_once(' ').unwrap_or((rest, "1"));
+                (0..count.parse::<usize>().unwrap_or(1)).map(|n| format!("create {dir}/L{n} 420 0")).collect()
+            }
+        });
+        parse(&words.collect::<Vec<_>>().join(";")).unwrap_or_else(|e| panic!("a list: {e}"))
+    };
+    LISTS.iter().map(each).collect()
+}
+
+/// How many sequences there are of `len` operations.
+pub fn count(len: u32) -> u64 {
+    let each = ALPHABET.lines().filter(|l| !l.trim().is_empty()).count() * PROMISES.len();
+    (each as u64).saturating_pow(len)
+}
+
+/// Every operation of the alphabet with every promise after it.
+fn steps() -> Vec<Vec<Op>> {
+    let read = |text: &str| parse(text).unwrap_or_else(|e| panic!("the alphabet: {e}"));
+    let promises: Vec<Vec<Op>> = PROMISES.iter().map(|p| read(p)).collect();
+    read(ALPHABET).iter().flat_map(|op| promises.iter().map(move |p| [&[op.clone()], &p[..]].concat())).collect()
+}
+
+fn aged() -> Vec<Op> {
+    let mut ops = parse(AGED).unwrap_or_else(|e| panic!("the aged volume: {e}"));
+    // Long names, so that few files make a directory of several blocks.
+    for n in 0..24 {
+        let path = crate::ops::Path::at(&["big", &format!("L{n}")]);
+        ops.push(Op::Create { path, mode: 0o644, gid: 0 });
+    }
+    ops
+}
+
+/// The volume that sequences begin on.
+pub(crate) fn base(engine: &dyn Engine, config: &Config, from: From) -> Result<Base, String> {
+    if from == From::Empty { Base::fresh(engine, config) } else { Base::used(engine, config, from, &aged()) }
+}
+
+/// Sequences of a fixed length from one volume; shared by threads.
+pub struct Space<'a> {
+    engine: &'a dyn Engine,
+    config: Config,
+    base: Base,
+    seen: Seen,
+    steps: Vec<Vec<Op>>,
+    /// Operations in a sequence; 0 for the hand-made lists.
+    len: u32,
+    /// How many have been given out.
+    next: AtomicU64,
+    /// How many there are to give out.
+    pub total: u64,
+    /// Between one and the next: has no factor in common with the number of sequences, so that
+    /// every part of the whole is a fair sample.
+    stride: u64,
+}
+
+impl<'a> Space<'a> {
+    /// The sequences of `len` operations from a volume (the hand-made ones if it is 0); at most `total` of them,
+    /// spread evenly.
+    pub fn new(engine: &'a dyn Engine, len: u32, from: From, total: u64, seed: u64) -> Result<Space<'a>, String> {
+        let config = Config { device_size: 16 << 20, budget: 64, seed, ..Config::crash(Profile::Sync) };
+        let base = base(engine, &config, from)?;
+        let all = if len == 0 { LISTS.len() as u64 } else { count(len) };
+        let steps = if len == 0 { lists() } else { steps() };
+        let budget = if len == 0 { 3000 } else { config.budget };
+        let config = Config { budget, ..config };
+        let mut stride = (all as f64 * 0.618) as u64 | 1;
+        while gcd(stride, all) != 1 {
+            stride += 2;
+        }
+        let (next, total) = (AtomicU64::new(0), total.min(all));
+        Ok(Space { engine, config, base, seen: Seen::default(), steps, len, next, total, stride })
+    }
+
+    /// Counts failing states instead of stopping at the first.
+    pub fn keep_going(mut self, keep_going: bool) -> Space<'a> {
+        self.config.keep_going = keep_going;
+        self
+    }
+
+    /// The operations of sequence `number`.
+    fn sequence(&self, number: u64) -> Vec<Op> {
+        if self.len == 0 {
+            return self.steps[number as usize % self.steps.len()].clone();
+        }
+        let (all, each) = (count(self.len), self.steps.len() as u64);
+        let start = u128::from(mix(self.config.seed)) + u128::from(number) * u128::from(self.stride);
+        let mut at = (start % u128::from(all)) as u64;
+        let mut ops = Vec::new();
+        for _ in 0..self.len {
+            ops.extend_from_slice(&self.steps[(at % each) as usize]);
+            at /= each;
+        }
+        ops
+    }
+
+    /// Explores the next sequence that nobody has taken; `None` when there is none left.
+    pub fn step(&self, done: &mut Explored) -> Option<Result<(), Box<Failure>>> {
+        let number = self.next.fetch_add(1, Relaxed);
+        if number >= self.total {
+            return None;
+        }
+        let ops = self.sequence(number);
+        Some(try_sequence(self.engine, &self.config, &self.base, &self.seen, &ops, number, done))
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_alphabet_parses_and_counts() {
+        assert_eq!(steps().len() as u64, count(1));
+        assert!(count(1) > 400);
+        assert!(aged().len() > 40);
+        assert!(lists().iter().all(|l| l.len() > 5));
+    }
+}

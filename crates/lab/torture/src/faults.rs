@@ -1,0 +1,897 @@
+//! Faults of the device while the file system runs: every operation of the device fails in its
+//! turn, in every way that [`Fault`] knows, and the file system has to bear it.
+//!
+//! A sequence runs once without faults, to count the operations of the device. Then it runs
+//! again for each of them, with the model beside it, until a call fails. What must hold:
+//!
+//! * **Honest faults** (errors, torn writes, a full host, late writes, flushes that fail and
+//!   forget): no call gives a wrong result. A call that fails because of the device fails with
+//!   `EIO`, or with `EROFS` if [`FileSystem::failure`] says why, and it has been done, or not, or
+//!   left each byte old or new. Late writes and refused discards show nowhere.
+//! * Every fsync, syncfs and unmount that says yes is a promise, also after a failure: the
+//!   medium has what it covers. So a lost write cannot be forgotten.
+//! * Once there is a failure, fsync and syncfs fail, changes fail with `EROFS`, unmount fails,
+//!   and files that were synced and not changed since can be read.
+//! * Without one, the file system goes on: what the failed call did not touch is there, and
+//!   after a failed read syncfs says yes.
+//! * When the device is well again, the checker finds nothing, recovery works (also when it
+//!   meets a fault of its own first), and the [`oracle`](crate::oracle) holds.
+//! * **Lies** (a bit flipped, a write that goes elsewhere or nowhere; file data is left out,
+//!   which has no checksum): no panic, and the checker mends whatever is left so that it finds
+//!   nothing more and the volume can be used. A flipped bit of metadata in place is seen: each
+//!   call gives the right result or fails with `EUCLEAN`, and if the checker finds nothing, then
+//!   nothing differs. A bit that flips while it is read leaves the volume whole.
+
+use crate::compare::{expected, observe, pages_to_read, show};
+use crate::config::{BEGIN, Config, Failure};
+use crate::crash::use_it;
+use crate::data::{Data, PAGE};
+use crate::exec::Facts;
+use crate::generate::Profile;
+use crate::model::State;
+use crate::ops::{Op, parse, print};
+use crate::oracle::{Oracle, Promise, Step};
+use crate::rng::{Rng, mix};
+use crate::run::{World, check_clean, guarded, mount, opener};
+use crate::shrink::shrink;
+use crate::tally::{Tally, Watch};
+use arbor_base::device::{Device, Fault, FaultDevice, FaultOp, FaultTimes, Kind, MemDevice};
+use arbor_base::vfs::{
+    CheckOptions, Cx, Engine, Errno, FallocMode, FileSystem, Ino, ManualClock, Options, RenameFlags, Repair, SetAttr,
+    Severity, Time, XattrMode, mode,
+};
+use parking_lot::Mutex;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// Most failures that are kept; after so many the run ends.
+const MOST_FAILURES: usize = 10;
+/// Fewer faults than this are a sample of several sequences, more are every fault of each.
+const SAMPLE: u64 = 20_000;
+/// Operations in a sequence.
+const OPS: usize = 60;
+
+/// A fault and the operation that it strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// Sort of operation.
+    pub op: FaultOp,
+    /// Its number, from 1 since before the mount.
+    pub nth: u64,
+    /// How often.
+    pub times: FaultTimes,
+    /// What happens.
+    pub fault: Fault,
+}
+
+/// How a run ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The volume is unmounted when the sequence is through.
+    Unmount,
+    /// The power is cut when the sequence is through.
+    Cut,
+    /// The power is cut after the first promise of durability that follows the fault.
+    Promise,
+}
+
+/// A run with a fault, and all that repeats it.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Profile, shape and size of the volume.
+    pub config: Config,
+    /// The fault.
+    pub planned: Planned,
+    /// How it ends, if no call fails.
+    pub end: End,
+    /// The operation of the recovery after it that fails too.
+    pub again: Option<(FaultOp, u64)>,
+    /// The sequence.
+    pub ops: Vec<Op>,
+}
+
+impl fmt::Display for Planned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}:{}:{:?}:{:?}", self.op, self.nth, self.times, self.fault)
+    }
+}
+
+fn op_named(text: &str) -> Option<FaultOp> {
+    let all = [FaultOp::Read, FaultOp::Write, FaultOp::Discard, FaultOp::Flush, FaultOp::SetSize];
+    all.into_iter().find(|op| format!("{op:?}") == text)
+}
+
+impl FromStr for Planned {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Planned, String> {
+        let read = || {
+            let mut words = text.split(':');
+            let (op, nth) = (op_named(words.next()?)?, words.next()?.parse().ok()?);
+            let times = [FaultTimes::Once, FaultTimes::FromThenOn];
+            let word = words.next()?;
+            let times = times.into_iter().find(|t| format!("{t:?}") == word)?;
+            let word = words.next()?;
+            let (name, arg) = word.strip_suffix(')').and_then(|w| w.split_once('(')).unwrap_or((word, "0"));
+            let arg: u64 = arg.parse().ok()?;
+            let all = [
+                Fault::Error,
+                Fault::Torn(arg),
+                Fault::Full,
+                Fault::Late,
+                Fault::Forgotten(arg),
+                Fault::Flipped(arg),
+                Fault::Misdirected(arg),
+                Fault::Lost,
+            ];
+            let fault = all.into_iter().find(|f| format!("{f:?}").split('(').next() == Some(name))?;
+            Some(Planned { op, nth, times, fault })
+        };
+        read().ok_or_else(|| format!("{text:?} is no fault"))
+    }
+}
+
+/// The text that [`repeat`] reads.
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Case { config, planned, end, again, ops } = self;
+        write!(f, "profile={} size={} ", config.profile, config.device_size)?;
+        for (key, options) in [("format", &config.format), ("mount", &config.mount)] {
+            if !options.0.is_empty() {
+                write!(f, "{key}={options} ")?;
+            }
+        }
+        write!(f, "fault={planned} end={end:?} ")?;
+        for (role, size) in &config.extra_devices {
+            write!(f, "extra={role}:{size} ")?;
+        }
+        if let Some((op, nth)) = again {
+            write!(f, "again={op:?}:{nth} ")?;
+        }
+        write!(f, "ops={}", print(ops))
+    }
+}
+
+impl FromStr for Case {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Case, String> {
+        let (head, ops) = text.split_once("ops=").ok_or("the line has no ops=")?;
+        let (mut config, mut planned, mut end, mut again) = (config(Profile::Sync), None, End::Cut, None);
+        for word in head.split_whitespace() {
+            let (key, value) = word.split_once('=').ok_or_else(|| format!("{word:?} is not key=value"))?;
+            let wrong = || format!("{key}: {value:?} does not fit");
+            match key {
+                "profile" => config.profile = value.parse()?,
+                "size" => config.device_size = value.parse().map_err(|_| wrong())?,
+                "format" => config.format = Options::parse(value),
+                "mount" => config.mount = Options::parse(value),
+                "fault" => planned = Some(value.parse()?),
+                "end" => {
+                    let ends = [End::Unmount, End::Cut, End::Promise];
+                    end = ends.into_iter().find(|e| format!("{e:?}") == value).ok_or_else(wrong)?;
+                }
+                "extra" => {
+                    let (role, size) = value.split_once(':').ok_or_else(wrong)?;
+                    config.extra_devices.insert(role.to_string(), size.parse().map_err(|_| wrong())?);
+                }
+                "again" => {
+                    let (op, nth) = value.split_once(':').ok_or_else(wrong)?;
+                    again = Some((op_named(op).ok_or_else(wrong)?, nth.parse().map_err(|_| wrong())?));
+                }
+                _ => return Err(format!("unknown key {key:?}")),
+            }
+        }
+        let planned = planned.ok_or("the line has no fault=")?;
+        Ok(Case { config, planned, end, again, ops: parse(ops)? })
+    }
+}
+
+fn config(profile: Profile) -> Config {
+    Config { device_size: 24 << 20, ops: OPS, shrink_runs: 100, ..Config::crash(profile) }
+}
+
+/// Lets about `count` faults strike, on all cores; failures stand in the tally. Each sequence
+/// with its faults is drawn from `seed` and its number alone.
+pub fn run(engine: &dyn Engine, seed: u64, count: u64, watch: Watch<'_>) -> Tally {
+    let sequences = Sequences::new(engine, seed, count);
+    let (whole, stop) = (Mutex::new(Tally::default()), AtomicBool::new(false));
+    let work = || {
+        while !stop.load(Relaxed) {
+            let mut tally = Tally::default();
+            if !sequences.step(&mut tally) {
+                break;
+            }
+            let mut whole = whole.lock();
+            whole.add(tally);
+            stop.fetch_or(whole.failures.len() >= MOST_FAILURES, Relaxed);
+        }
+    };
+    std::thread::scope(|s| {
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let workers: Vec<_> = (0..cores).map(|_| s.spawn(work)).collect();
+        while !workers.iter().all(|w| w.is_finished()) {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            if !watch(&whole.lock().clone()) {
+                stop.store(true, Relaxed);
+            }
+        }
+    });
+    whole.into_inner()
+}
+
+/// Runs once more what the line of a failure says; the error is what goes wrong.
+pub fn repeat(engine: &dyn Engine, line: &str) -> Result<(), String> {
+    let case: Case = line.trim().parse()?;
+    let base = Base::new(engine, &case.config)?;
+    base.attempt(&case).map(drop).map_err(|e| e.message)
+}
+
+/// Sequences with their faults, handed out one by one; shared by threads.
+pub struct Sequences<'a> {
+    engine: &'a dyn Engine,
+    seed: u64,
+    next: AtomicU64,
+    met: AtomicU64,
+    total: u64,
+    /// Most faults of one sequence.
+    each: usize,
+    lies: bool,
+}
+
+impl<'a> Sequences<'a> {
+    /// About `count` faults.
+    pub fn new(engine: &'a dyn Engine, seed: u64, count: u64) -> Sequences<'a> {
+        let each = if count < SAMPLE { (count / 10).max(1) as usize } else { usize::MAX };
+        Sequences { engine, seed, next: AtomicU64::new(0), met: AtomicU64::new(0), total: count, each, lies: true }
+    }
+
+    /// Honest faults only.
+    pub fn without_lies(self) -> Sequences<'a> {
+        Sequences { lies: false, ..self }
+    }
+
+    fn config(&self, number: u64) -> Config {
+        const PROFILES: [Profile; 4] = [Profile::Sync, Profile::Small, Profile::Big, Profile::Full];
+        let shapes = self.engine.shapes();
+        let profile = PROFILES[(number % 4) as usize];
+        let (format, mount) = shapes[(number / 4 % shapes.len() as u64) as usize];
+        let (format, mount) = (Options::parse(format), Options::parse(mount));
+        // The further devices are used by one sequence of five.
+        let roles = self.engine.extra_devices().iter().filter(|_| number % 5 == 4);
+        let extra_devices = roles.map(|role| (role.to_string(), 8 << 20)).collect();
+        Config { seed: mix(self.seed.wrapping_add(number)) >> 16, format, mount, extra_devices, ..config(profile) }
+    }
+
+    /// Lets all faults of the next sequence strike; `false` when there were enough.
+    pub fn step(&self, tally: &mut Tally) -> bool {
+        if self.met.load(Relaxed) >= self.total {
+            return false;
+        }
+        let (config, before) = (self.config(self.next.fetch_add(1, Relaxed)), tally.faults);
+        tally.sequences += 1;
+        let base = match guarded(|| Base::new(self.engine, &config)) {
+            Ok(base) => base,
+            Err(e) => {
+                tally.failures.push(Failure::whole(self.engine, &config, e).to_string());
+                return true;
+            }
+        };
+        let mut ops = config.sequence(config.seed);
+        // A walk looks at one directory again and again; the whole tree is compared anyway.
+        ops.retain(|op| !matches!(op, Op::Walk { .. }));
+        if let Err(text) = self.all_faults(&base, &ops, tally) {
+            tally.failures.push(text);
+        }
+        self.met.fetch_add(tally.faults - before, Relaxed);
+        true
+    }
+
+    /// Tries the faults of a sequence; stops at the first failure.
+    fn all_faults(&self, base: &Base<'_>, ops: &[Op], tally: &mut Tally) -> Result<(), String> {
+        let config = &base.config;
+        let whole = |message| Failure { ops: ops.to_vec(), ..Failure::whole(self.engine, config, message) };
+        let trace = base.trace(ops).map_err(|e| whole(e).to_string())?;
+        let mut plan = plan(&trace, config.seed);
+        plan.retain(|(planned, ..)| self.lies || !lies(planned.fault));
+        Rng::new(config.seed).shuffle(&mut plan);
+        plan.truncate(self.each);
+        for (planned, end, again) in plan {
+            let case = Case { config: config.clone(), planned, end, again, ops: ops.to_vec() };
+            match base.attempt(&case) {
+                Ok(met) => tally.faults += u64::from(met),
+                Err(first) => return Err(base.describe(base.smaller(case, first))),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the device is asked during a sequence without faults.
+struct Trace {
+    requests: Vec<(FaultOp, Kind)>,
+    /// How many of them before the unmount in the end.
+    running: usize,
+}
+
+/// A case that went wrong.
+struct Broken {
+    /// Operations that had begun.
+    begun: usize,
+    message: String,
+}
+
+/// A freshly formatted volume, on which every sequence of a configuration begins.
+struct Base<'a> {
+    engine: &'a dyn Engine,
+    config: Config,
+    disk: MemDevice,
+}
+
+impl<'a> Base<'a> {
+    fn new(engine: &'a dyn Engine, config: &Config) -> Result<Base<'a>, String> {
+        let disk = config.memory();
+        engine.format(config.devices(&disk), &config.format_options()).map_err(|e| format!("format: {e}"))?;
+        Ok(Base { engine, config: config.clone(), disk })
+    }
+
+    fn trace(&self, ops: &[Op]) -> Result<Trace, String> {
+        guarded(|| {
+            let device = FaultDevice::new(self.disk.snapshot());
+            device.record();
+            let mut world = World::mount(self.engine, &self.config, opener(&self.config, device.clone()))?;
+            for (i, op) in ops.iter().enumerate() {
+                world.step(op).map_err(|e| format!("operation {i} ({op}): {e}"))?;
+            }
+            let running = device.recorded().len();
+            world.side.fs.unmount().map_err(|e| format!("unmount: {e}"))?;
+            Ok(Trace { requests: device.recorded(), running })
+        })
+    }
+
+    fn describe(&self, (case, message): (Case, String)) -> String {
+        let name = self.engine.name();
+        format!("{name}: {message}\n  repeat with: arbor torture -t {name} --repeat '{case}'")
+    }
+
+    /// Shrinks the list of operations; the fault may strike at another number then.
+    fn smaller(&self, case: Case, first: Broken) -> (Case, String) {
+        let fails = |ops: &[Op]| {
+            let trace = self.trace(ops).ok()?;
+            let most = trace.requests.iter().filter(|r| r.0 == case.planned.op).count() as u64;
+            (1..=most).find_map(|nth| {
+                let planned = Planned { nth, ..case.planned };
+                let tried = Case { planned, ops: ops.to_vec(), ..case.clone() };
+                let broken = self.attempt(&tried).err()?;
+                Some((tried, broken.message))
+            })
+        };
+        let head = &case.ops[..first.begun.min(case.ops.len())];
+        let found = shrink(head, self.config.shrink_runs, fails);
+        found.map_or((case.clone(), first.message), |(_, found)| found)
+    }
+
+    /// Runs a case; says whether the fault was met.
+    fn attempt(&self, case: &Case) -> Result<bool, Broken> {
+        let mut attempt = Attempt::new(self, case);
+        guarded(|| attempt.run()).map_err(|message| Broken { begun: attempt.begun, message })?;
+        Ok(attempt.device.struck() > 0)
+    }
+
+    fn mount<D: Device + Clone + 'static>(&self, disk: &D) -> Result<Arc<dyn FileSystem>, String> {
+        mount(self.engine, &self.config, self.config.devices(disk), &Arc::new(ManualClock::new(BEGIN)))
+    }
+
+    fn check(&self, disk: &MemDevice) -> Result<(), String> {
+        check_clean(self.engine, self.config.devices(disk), Repair::No)
+    }
+}
+
+/// A fault, how the run ends, and the fault of the recovery after it.
+type Choice = (Planned, End, Option<(FaultOp, u64)>);
+
+/// Every fault of a sequence: for each operation of the device what its sort knows.
+fn plan(trace: &Trace, seed: u64) -> Vec<Choice> {
+    let mut rng = Rng::new(mix(seed ^ 5));
+    let mut counts = [0; 5];
+    let mut out = Vec::new();
+    for (at, (op, kind)) in trace.requests.iter().enumerate() {
+        let nth = &mut counts[*op as usize];
+        *nth += 1;
+        for (times, fault) in faults_of(*op, *kind, *nth, &mut rng) {
+            let planned = Planned { op: *op, nth: *nth, times, fault };
+            // A bit flipped in place tells most when the log has not covered it.
+            let unmount = at >= trace.running || rng.one_in(2) || matches!(fault, Fault::Flipped(_)) && rng.one_in(2);
+            let second = *rng.pick(&[FaultOp::Read, FaultOp::Write, FaultOp::Flush]);
+            let again = (!unmount && rng.one_in(2)).then(|| (second, 1 + rng.below(10)));
+            let cut = if rng.one_in(3) { End::Cut } else { End::Promise };
+            out.push((planned, if unmount { End::Unmount } else { cut }, again));
+        }
+    }
+    out
+}
+
+fn faults_of(op: FaultOp, kind: Kind, nth: u64, rng: &mut Rng) -> Vec<(FaultTimes, Fault)> {
+    use FaultTimes::{FromThenOn, Once};
+    let mut out = vec![(Once, Fault::Error), (FromThenOn, Fault::Error)];
+    let mut seed = || rng.next_u64() >> 40 | 1;
+    match op {
+        FaultOp::Read if kind != Kind::Data => out.push((Once, Fault::Flipped(seed()))),
+        FaultOp::Read => {}
+        FaultOp::Write => {
+            out.extend([(Once, Fault::Torn(seed())), (FromThenOn, Fault::Torn(seed())), (FromThenOn, Fault::Full)]);
+            if nth % 8 == 1 {
+                out.extend([(Once, Fault::Late), (FromThenOn, Fault::Late)]);
+            }
+            if kind != Kind::Data {
+                out.extend([Fault::Flipped(seed()), Fault::Flipped(seed())].map(|f| (Once, f)));
+                out.extend([Fault::Misdirected(seed()), Fault::Lost].map(|f| (Once, f)));
+            }
+        }
+        FaultOp::Flush => {
+            let forgotten = [(Once, 0), (Once, seed()), (FromThenOn, seed())];
+            out.extend(forgotten.map(|(times, seed)| (times, Fault::Forgotten(seed))));
+        }
+        FaultOp::Discard | FaultOp::SetSize => {}
+    }
+    out
+}
+
+/// What remains to be verified when the file system is gone.
+enum Remains {
+    /// The oracle of the whole run.
+    History,
+    /// Everything: the state before the call that failed, or after it, or between.
+    Everything(Oracle),
+}
+
+/// One run of a case.
+struct Attempt<'a> {
+    base: &'a Base<'a>,
+    case: &'a Case,
+    device: FaultDevice<MemDevice>,
+    begun: usize,
+}
+
+/// Which faults the engine cannot know of.
+fn lies(fault: Fault) -> bool {
+    matches!(fault, Fault::Flipped(_) | Fault::Misdirected(_) | Fault::Lost)
+}
+
+/// Which faults leave old metadata that is valid in itself.
+fn stale(fault: Fault) -> bool {
+    matches!(fault, Fault::Misdirected(_) | Fault::Lost)
+}
+
+impl<'a> Attempt<'a> {
+    fn new(base: &'a Base<'a>, case: &'a Case) -> Attempt<'a> {
+        let device = FaultDevice::new(base.disk.snapshot());
+        let Planned { op, nth, times, fault } = case.planned;
+        device.inject(op, nth, times, fault);
+        Attempt { base, case, device, begun: 0 }
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        let Base { engine, config, .. } = self.base;
+        let mut world = match World::mount(*engine, config, opener(config, self.device.clone())) {
+            Ok(world) => world,
+            Err(e) => {
+                self.excused(&e)?;
+                let fresh = self.fresh_state()?;
+                return self.verify(&Oracle::new(fresh.clone()), &Remains::History, 0, &[fresh], false);
+            }
+        };
+        world.device_fails = true;
+        let mut oracle = Oracle::new(world.model.state());
+        for (i, op) in self.case.ops.iter().enumerate() {
+            self.begun = i + 1;
+            let before = world.model.state();
+            let file = if let Op::Fsync { path, .. } = op { world.identity(path) } else { None };
+            let stepped = world.step(op);
+            let promise = match (op, file, &stepped) {
+                (Op::Fsync { .. }, Some(ino), Ok(true)) => Promise::File(ino),
+                (Op::Syncfs {} | Op::Remount {}, _, Ok(true)) => Promise::All,
+                // It was unmounted, and could not be mounted again.
+                (Op::Remount {}, _, Err(e)) if e.starts_with("mount:") => Promise::All,
+                _ => Promise::None,
+            };
+            let end = if stepped.is_ok() || promise != Promise::None { 2 * i + 1 } else { usize::MAX };
+            oracle.push(Step { op: op.clone(), start: 2 * i, end, promise }, world.model.state());
+            if let Err(e) = stepped {
+                let what = format!("operation {i} ({op}): {e}");
+                self.blamed(&world, &e).map_err(|wrong| format!("{what}: {wrong}"))?;
+                return self.after_failure(world, &oracle, (op, before), 2 * i + 1).map_err(|e| {
+                    let fault = self.case.planned;
+                    format!("fault {fault} shows at {what}; then {e}")
+                });
+            }
+            if self.case.end == End::Promise && promise != Promise::None && self.device.struck() > 0 {
+                break;
+            }
+        }
+        let fault = self.case.planned;
+        self.end(world, oracle).map_err(|e| format!("fault {fault}, at the end: {e}"))
+    }
+
+    /// The state of the volume that every run begins with.
+    fn fresh_state(&self) -> Result<State, String> {
+        let disk = self.base.disk.snapshot();
+        let world = World::mount(self.base.engine, &self.base.config, opener(&self.base.config, disk))?;
+        Ok(world.model.state())
+    }
+
+    /// A mount that fails needs a fault.
+    fn excused(&self, text: &str) -> Result<(), String> {
+        match self.device.struck() > 0 && self.may_fail() && !text.starts_with("panic") {
+            true => Ok(()),
+            false => Err(text.to_string()),
+        }
+    }
+
+    /// Whether a call may fail because of this fault at all.
+    fn may_fail(&self) -> bool {
+        self.case.planned.fault != Fault::Late && self.case.planned.op != FaultOp::Discard
+    }
+
+    /// Whether the fault explains that an operation did not do what the model did.
+    fn blamed(&self, world: &World<'_>, text: &str) -> Result<(), String> {
+        if self.device.struck() == 0 || !self.may_fail() {
+            return Err("without a fault".to_string());
+        }
+        if stale(self.case.planned.fault) {
+            return Ok(());
+        }
+        let failed = world.side.fs.failure();
+        match world.refused {
+            Some(Errno::EIO) => Ok(()),
+            Some(Errno::EROFS) if failed.is_some() => Ok(()),
+            Some(Errno::EUCLEAN) if lies(self.case.planned.fault) => Ok(()),
+            Some(e) if !text.starts_with("statfs") => Err(format!("the device does not explain {e:?}")),
+            None if text.starts_with("gives") => Err("the device does not explain it".to_string()),
+            _ => Ok(()),
+        }
+    }
+
+    /// The device as it is without faults from now on.
+    fn healed(&self) -> MemDevice {
+        self.device.heal();
+        self.device.inner().clone()
+    }
+
+    /// A call has failed: tries what must work and what must not, ends the mount, verifies.
+    fn after_failure(
+        &self,
+        world: World<'_>,
+        oracle: &Oracle,
+        (op, before): (&Op, State),
+        at: usize,
+    ) -> Result<(), String> {
+        let mut after = world.model.state();
+        let fs = world.side.fs.clone();
+        if matches!(op, Op::Remount {}) {
+            drop((world, fs));
+            return self.verify(oracle, &Remains::History, at, &[before], false);
+        }
+        let mut remains = Remains::History;
+        let mut well = false;
+        match fs.failure() {
+            Some(why) => {
+                if self.case.planned.op == FaultOp::Read {
+                    self.device.heal();
+                }
+                self.given_up(&*fs, oracle, at, (&before, &after)).map_err(|e| format!("{e} (failure: {why})"))?;
+            }
+            None => {
+                self.device.heal();
+                let mut short = Oracle::new(before.clone());
+                // Half a copy or write is a shorter one.
+                let step = Step { op: op.clone(), start: 0, end: usize::MAX, promise: Promise::None };
+                short.push(step, after.clone());
+                let lied = lies(self.case.planned.fault);
+                if !lied || self.case.planned.op == FaultOp::Read {
+                    short.verify(&*fs, 0).map_err(|e| format!("the call left more than a part of itself: {e}"))?;
+                }
+                match fs.syncfs() {
+                    Ok(()) => (remains, well) = (Remains::Everything(short), true),
+                    Err(e) if self.case.planned.op == FaultOp::Read => return Err(format!("syncfs: {e}")),
+                    Err(_) => {}
+                }
+            }
+        }
+        if self.case.end == End::Unmount {
+            match (fs.unmount(), fs.failure()) {
+                (Ok(()), Some(why)) => return Err(format!("unmount says yes, the failure was: {why}")),
+                (Ok(()), None) if !matches!(remains, Remains::Everything(_)) => after = before.clone(),
+                (Err(e), None) if well => return Err(format!("unmount: {e}")),
+                _ => {}
+            }
+        }
+        drop((world, fs));
+        let unmounted = self.case.end == End::Unmount && well;
+        self.verify(oracle, &remains, at, &[before, after], unmounted)
+    }
+
+    /// What must hold while the file system is read-only for a failure.
+    fn given_up(
+        &self,
+        fs: &dyn FileSystem,
+        oracle: &Oracle,
+        at: usize,
+        (before, after): (&State, &State),
+    ) -> Result<(), String> {
+        if fs.syncfs().is_ok() {
+            return Err("syncfs says yes".to_string());
+        }
+        fs.background(Time { secs: BEGIN.secs + 1_000_000, nanos: 0 });
+        for (what, done) in changes(fs, fs.root()) {
+            if done != Err(Errno::EROFS) {
+                return Err(format!("{what} of the root gives {done:?}, should give EROFS"));
+            }
+        }
+        if stale(self.case.planned.fault) {
+            return Ok(());
+        }
+        for (path, (_, number)) in expected(before).files.iter().take(8) {
+            let promised = oracle.state(oracle.oldest_of(*number, at));
+            let [was, is, will] = [promised, before, after].map(|s| s.nodes.get(number));
+            let (Some(was), Some(is), Some(will)) = (was, is, will) else { continue };
+            let stays =
+                [promised, before, after].iter().all(|s| expected(s).files.get(path).is_some_and(|f| f.1 == *number));
+            if !stays || !Arc::ptr_eq(was, is) || !Arc::ptr_eq(is, will) {
+                continue;
+            }
+            let wrong = |e: String| format!("{}, synced before the failure: {e}", show(path));
+            let ino = find(fs, path).map_err(|e| wrong(format!("lookup: {e:?}")))?;
+            let read = was.data().map_or(Ok(()), |d| read_back(fs, ino, d, &[]));
+            read.map_err(wrong)?;
+            for (what, done) in changes_of_file(fs, ino, path) {
+                if done != Err(Errno::EROFS) {
+                    return Err(wrong(format!("{what} gives {done:?}, should give EROFS")));
+                }
+            }
+            let synced = fs.fsync(ino, false).is_ok();
+            fs.forget(ino, 1);
+            if synced {
+                return Err(wrong("fsync says yes".to_string()));
+            }
+        }
+        match fs.fsync(fs.root(), false) {
+            Ok(()) => Err("fsync of the root says yes".to_string()),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// The sequence is through.
+    fn end(&self, world: World<'_>, mut oracle: Oracle) -> Result<(), String> {
+        let (state, at) = (world.model.state(), 2 * self.begun);
+        let honest = !lies(self.case.planned.fault);
+        let mut unmounted = false;
+        if self.case.end == End::Unmount {
+            let done = world.side.fs.unmount();
+            unmounted = done.is_ok();
+            if let Err(e) = done {
+                self.excused(&format!("unmount: {e}"))?;
+            }
+            if unmounted {
+                let step = Step { op: Op::Remount {}, start: at, end: at, promise: Promise::All };
+                oracle.push(step, state.clone());
+            }
+        } else if honest || self.case.planned.op == FaultOp::Read {
+            self.device.heal();
+            world.compare().map_err(|e| format!("in the running mount: {e}"))?;
+        }
+        drop(world);
+        self.verify(&oracle, &Remains::History, at, &[state], unmounted)
+    }
+
+    /// Recovers what is left and holds it against what must be there. `states` are those that a
+    /// volume that was `unmounted` may be in.
+    fn verify(
+        &self,
+        oracle: &Oracle,
+        remains: &Remains,
+        at: usize,
+        states: &[State],
+        unmounted: bool,
+    ) -> Result<(), String> {
+        let disk = self.healed();
+        let stored = lies(self.case.planned.fault) && self.case.planned.op != FaultOp::Read;
+        if stored && self.device.struck() > 0 {
+            let flipped = matches!(self.case.planned.fault, Fault::Flipped(_));
+            return self.verify_after_lie(&disk, if flipped && unmounted { states } else { &[] });
+        }
+        if let Some((op, nth)) = self.case.again {
+            let faulty = FaultDevice::new(disk.clone());
+            faulty.fail(op, nth, FaultTimes::Once);
+            match self.base.mount(&faulty) {
+                Err(e) if faulty.struck() == 0 => return Err(format!("{e} (recovery, without a fault)")),
+                _ => faulty.heal(),
+            }
+        }
+        let holds = |fs: &dyn FileSystem| match remains {
+            Remains::History => oracle.verify(fs, at),
+            Remains::Everything(short) => short.verify(fs, 0),
+        };
+        let untouched = disk.snapshot();
+        untouched.set_read_only(true);
+        self.base.check(&untouched).map_err(|e| format!("unmounted, {e}"))?;
+        let fs = self.base.mount(&disk)?;
+        holds(&*fs)?;
+        use_it(&*fs).map_err(|e| format!("in use after recovery: {e}"))?;
+        fs.unmount().map_err(|e| format!("unmount after recovery: {e}"))?;
+        drop(fs);
+        self.base.check(&disk)?;
+        let fs = self.base.mount(&disk)?;
+        holds(&*fs).map_err(|e| format!("mounted again: {e}"))
+    }
+
+    /// The medium is not as the engine left it. With `states` the volume was unmounted and a bit
+    /// is wrong, so that it must be in one of them but for what fails with `EUCLEAN`.
+    fn verify_after_lie(&self, disk: &MemDevice, states: &[State]) -> Result<(), String> {
+        let Base { engine, config, .. } = self.base;
+        let check = |disk: &MemDevice, repair| {
+            let options = CheckOptions { repair, force: true };
+            engine.check(config.devices(disk), &options, &mut |_, _, _| {})
+        };
+        let found = check(&disk.snapshot(), Repair::No).map_or(true, |report| report.remaining() > 0);
+        match self.base.mount(&disk.snapshot()) {
+            Err(e) if !found => return Err(format!("the checker finds nothing, but {e}")),
+            Err(_) => {}
+            Ok(fs) => {
+                let mut wrong = Ok(());
+                for state in states {
+                    wrong = tolerable(&*fs, state, found);
+                    if wrong.is_ok() {
+                        break;
+                    }
+                }
+                wrong.map_err(|e| format!("the checker finds {}: {e}", if found { "something" } else { "nothing" }))?;
+                let _ = observe(&*fs);
+                let _ = fs.unmount();
+            }
+        }
+        let mended = check(disk, Repair::Yes).map_err(|e| format!("repair: {e}"))?;
+        let left = check(disk, Repair::No).map_err(|e| format!("check after repair: {e}"))?;
+        if let Some(issue) = left.issues.iter().find(|i| !i.repaired && i.severity > Severity::Warning) {
+            let first = mended.issues.first().map_or("nothing", |i| i.code);
+            return Err(format!("after repair ({first} ...) there is {}: {}", issue.code, issue.text));
+        }
+        let fs = self.base.mount(disk).map_err(|e| format!("after repair: {e}"))?;
+        observe(&*fs).map_err(|e| format!("after repair: {e}"))?;
+        use_it(&*fs).map_err(|e| format!("in use after repair: {e}"))?;
+        fs.unmount().map_err(|e| format!("unmount after repair: {e}"))?;
+        drop(fs);
+        self.base.check(disk).map_err(|e| format!("used after repair: {e}"))
+    }
+}
+
+/// Changes of a directory, each of which must be refused; what they give.
+fn changes(fs: &dyn FileSystem, dir: Ino) -> Vec<(&'static str, Result<(), Errno>)> {
+    let (cx, name) = (Cx::default(), b"after the failure");
+    let bits = SetAttr { mode: Some(0o700), ..SetAttr::default() };
+    vec![
+        ("mknod", fs.mknod(&cx, dir, name, mode::IFREG | 0o600, 0).map(drop)),
+        ("mkdir", fs.mkdir(&cx, dir, name, 0o700).map(drop)),
+        ("symlink", fs.symlink(&cx, dir, name, b"x").map(drop)),
+        ("tmpfile", fs.tmpfile(&cx, dir, 0o600).map(drop)),
+        ("unlink", fs.unlink(dir, name)),
+        ("rmdir", fs.rmdir(dir, name)),
+        ("chmod", fs.setattr(dir, &bits).map(drop)),
+        ("setxattr", fs.setxattr(dir, b"user.after", b"x", XattrMode::Set)),
+    ]
+    .into_iter()
+    .map(|(what, done)| (what, done.map_err(|e| e.errno())))
+    .collect()
+}
+
+fn changes_of_file(fs: &dyn FileSystem, ino: Ino, path: &[u8]) -> Vec<(&'static str, Result<(), Errno>)> {
+    let cut = SetAttr { size: Some(1), ..SetAttr::default() };
+    let (root, flags) = (fs.root(), RenameFlags::empty());
+    let top = path.split(|b| *b == b'/').nth(1).unwrap_or_default();
+    vec![
+        ("write", fs.write(ino, 0, b"x").map(drop)),
+        ("truncate", fs.setattr(ino, &cut).map(drop)),
+        ("link", fs.link(ino, root, b"after the failure").map(drop)),
+        ("rename", fs.rename(&Cx::default(), root, top, root, b"after the failure", flags)),
+        ("fallocate", fs.fallocate(ino, FallocMode::empty(), 0, 1)),
+        ("copy", fs.copy_range(ino, 0, ino, 1 << 40, 1).map(drop)),
+    ]
+    .into_iter()
+    .map(|(what, done)| (what, done.map_err(|e| e.errno())))
+    // A copy of nothing changes nothing.
+    .filter(|(what, done)| !(*what == "copy" && done.is_ok()))
+    .collect()
+}
+
+/// The inode of a path, with a reference that the caller gives back.
+fn find(fs: &dyn FileSystem, path: &[u8]) -> Result<Ino, Errno> {
+    let mut here = fs.root();
+    for (n, name) in path.split(|b| *b == b'/').skip(1).enumerate() {
+        let found = fs.lookup(here, name).map_err(|e| e.errno());
+        if n > 0 {
+            fs.forget(here, 1);
+        }
+        here = found?.ino;
+    }
+    Ok(here)
+}
+
+/// Reads the pages of a file that are worth it; an error of `excused` ends that in peace.
+fn read_back(fs: &dyn FileSystem, ino: Ino, data: &Data, excused: &[Errno]) -> Result<(), String> {
+    for page in pages_to_read(&[], data.size(), data.pages().keys().copied()) {
+        let (mut is, mut should) = ([0xee; PAGE as usize], [0xee; PAGE as usize]);
+        let m = data.read(page * PAGE, &mut should);
+        match fs.read(ino, page * PAGE, &mut is) {
+            Ok(n) if n == m && is[..n] == should[..n] => {}
+            Ok(n) => return Err(format!("read at {}: {n} bytes, {m} expected, or others", page * PAGE)),
+            Err(e) if excused.contains(&e.errno()) => return Ok(()),
+            Err(e) => return Err(format!("read at {}: {e}", page * PAGE)),
+        }
+    }
+    Ok(())
+}
+
+/// Holds every name, attribute and byte against `state`; with `damage`, what fails with `EUCLEAN`
+/// is passed over.
+fn tolerable(fs: &dyn FileSystem, state: &State, damage: bool) -> Result<(), String> {
+    let excused: &[Errno] = if damage { &[Errno::EUCLEAN] } else { &[] };
+    let tree = expected(state);
+    for (path, meta) in &tree.metas {
+        let wrong = |what: &str, e: Errno| match excused.contains(&e) {
+            true => Ok(()),
+            false => Err(format!("{}: {what} gives {e:?}", show(path))),
+        };
+        let differs = |what: &str| Err(format!("{}: {what} differ", show(path)));
+        let ino = match find(fs, path) {
+            Ok(ino) => ino,
+            Err(e) => {
+                wrong("lookup", e)?;
+                continue;
+            }
+        };
+        let file = tree.files.get(path);
+        match fs.getattr(ino) {
+            Ok(a) if Facts::of(&a) == (Facts { size: file.map_or(meta.facts.size, |f| f.0), ..meta.facts }) => {}
+            Ok(_) => return differs("attributes"),
+            Err(e) => wrong("getattr", e.errno())?,
+        }
+        if !meta.target.is_empty() {
+            match fs.readlink(ino) {
+                Ok(t) if t == meta.target => {}
+                Ok(_) => return differs("targets"),
+                Err(e) => wrong("readlink", e.errno())?,
+            }
+        }
+        for (key, value) in &meta.xattrs {
+            match fs.getxattr(ino, key) {
+                Ok(v) if v == *value => {}
+                Ok(_) => return differs("extended attributes"),
+                Err(e) => wrong("getxattr", e.errno())?,
+            }
+        }
+        if let Some(data) = file.and_then(|f| state.node(f.1).ok()?.data()) {
+            read_back(fs, ino, data, excused).map_err(|e| format!("{}: {e}", show(path)))?;
+        }
+        let mut absent = None;
+        let listed = fs.readdir(ino, 0, &mut |e| {
+            let child = [&path[..], e.name].join(&b'/');
+            if e.name != b"." && e.name != b".." && !tree.metas.contains_key(&child) {
+                absent = Some(show(&child));
+            }
+            true
+        });
+        if let Some(name) = absent {
+            return Err(format!("{name} should not be there"));
+        }
+        match listed {
+            Err(e) if e.errno() != Errno::ENOTDIR => wrong("readdir", e.errno())?,
+            _ => {}
+        }
+        if !path.is_empty() {
+            fs.forget(ino, 1);
+        }
+    }
+    Ok(())
+}

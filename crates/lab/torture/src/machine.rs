@@ -1,0 +1,207 @@
+//! Gives an engine its worst days by the million: runs the parts side by side on all cores until
+//! they are done or the time is up, and adds up what they did.
+
+use crate::config::{Config, Failure, parse_cuts};
+use crate::crash::{Base, Explored, From, Seen, try_sequence};
+use crate::exhaust::{self, Space};
+use crate::generate::Profile;
+use crate::rng::mix;
+use crate::run;
+use crate::tally::{Tally, Watch};
+use arbor_base::vfs::{Engine, Options};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Most failures that are kept; after so many the run ends.
+const MOST_FAILURES: usize = 10;
+
+/// What is to be run.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Ends then, if it is not done before.
+    pub time: Option<Duration>,
+    /// Seed of everything that is drawn.
+    pub seed: u64,
+    /// Sequences of two operations from each volume; all of them if there are fewer.
+    pub pairs: u64,
+    /// Sequences of three operations from each volume.
+    pub triples: u64,
+    /// Long sequences under power cuts.
+    pub long: u64,
+    /// Long sequences without.
+    pub plain: u64,
+    /// Counts failing states and goes on.
+    pub keep_going: bool,
+}
+
+impl Plan {
+    /// Everything, as far as one evening goes.
+    pub fn whole(seed: u64) -> Plan {
+        Plan { time: None, seed, pairs: u64::MAX, triples: 100_000, long: 4000, plain: 400, keep_going: false }
+    }
+}
+
+/// Something that hands out work until there is none left.
+trait Source: Sync {
+    /// Does the next piece; `None` if there is none.
+    fn step(&self, tally: &mut Tally) -> Option<Result<(), Box<Failure>>>;
+}
+
+impl Source for Space<'_> {
+    fn step(&self, tally: &mut Tally) -> Option<Result<(), Box<Failure>>> {
+        let mut done = Explored::default();
+        let result = Space::step(self, &mut done);
+        tally.explored(&done);
+        result
+    }
+}
+
+/// Long sequences in each shape of the engine and each profile in turn.
+struct Long<'a> {
+    engine: &'a dyn Engine,
+    seed: u64,
+    next: AtomicU64,
+    total: u64,
+    /// Under power cuts, or compared with the model only.
+    cuts: bool,
+    keep_going: bool,
+}
+
+impl Long<'_> {
+    fn config(&self, number: u64) -> Config {
+        let shapes = self.engine.shapes();
+        let profile = Profile::ALL[(number % Profile::ALL.len() as u64) as usize];
+        let (format, mount) = shapes[(number / Profile::ALL.len() as u64 % shapes.len() as u64) as usize];
+        let (format, mount) = (Options::parse(format), Options::parse(mount));
+        let seed = mix(self.seed.wrapping_add(number)) >> 16;
+        let base = if self.cuts { Config::crash(profile) } else { Config::new(profile) };
+        let ops = match (self.cuts, profile) {
+            (true, Profile::Dirs) => 600,
+            (true, _) => 40 + number as usize % 7 * 40,
+            (false, _) => 3000,
+        };
+        Config { seed, count: 1, ops, format, mount, keep_going: self.keep_going, ..base }
+    }
+}
+
+impl Source for Long<'_> {
+    fn step(&self, tally: &mut Tally) -> Option<Result<(), Box<Failure>>> {
+        let number = self.next.fetch_add(1, Relaxed);
+        if number >= self.total {
+            return None;
+        }
+        let config = self.config(number);
+        if !self.cuts {
+            tally.sequences += 1;
+            return Some(run::try_sequences(self.engine, &config));
+        }
+        let base = match run::guarded(|| Base::fresh(self.engine, &config)) {
+            Ok(base) => base,
+            Err(e) => return Some(Err(Box::new(Failure::whole(self.engine, &config, e)))),
+        };
+        let (mut done, ops) = (Explored::default(), config.sequence(config.seed));
+        let result = try_sequence(self.engine, &config, &base, &Seen::default(), &ops, config.seed, &mut done);
+        tally.explored(&done);
+        Some(result)
+    }
+}
+
+/// Runs the crash explorer and the model.
+pub fn crash(engine: &dyn Engine, plan: &Plan, watch: Watch<'_>) -> Tally {
+    let mut whole = Tally::default();
+    let mut spaces = Vec::new();
+    for (len, most) in [(0, u64::MAX), (1, u64::MAX), (2, plan.pairs), (3, plan.triples)] {
+        for from in From::ALL {
+            match run::guarded(|| Space::new(engine, len, from, most, plan.seed)) {
+                Ok(space) => spaces.push(space.keep_going(plan.keep_going)),
+                Err(e) => whole.failures.push(format!("{}: {e}", engine.name())),
+            }
+        }
+    }
+    let long = |total, cuts| Long {
+        engine,
+        seed: plan.seed,
+        next: AtomicU64::new(0),
+        total,
+        cuts,
+        keep_going: plan.keep_going,
+    };
+    let (long, plain) = (long(plan.long, true), long(plan.plain, false));
+    let mut sources: Vec<&dyn Source> = spaces.iter().map(|s| s as &dyn Source).collect();
+    sources.extend([&long as &dyn Source, &plain]);
+    drive(&sources, plan.time, whole, watch)
+}
+
+/// Lets the cores work at the sources until all are dry, each always at the one that has had the
+/// least time.
+fn drive(sources: &[&dyn Source], time: Option<Duration>, start: Tally, watch: Watch<'_>) -> Tally {
+    let (whole, stop) = (Mutex::new(start), AtomicBool::new(false));
+    // Nanoseconds; `u64::MAX` if it is dry.
+    let spent: Vec<AtomicU64> = sources.iter().map(|_| AtomicU64::new(0)).collect();
+    let poorest = || {
+        let at = (0..spent.len()).min_by_key(|i| spent[*i].load(Relaxed));
+        at.filter(|i| spent[*i].load(Relaxed) < u64::MAX)
+    };
+    let until = time.map(|t| Instant::now() + t);
+    let late = || until.is_some_and(|u| Instant::now() >= u);
+    let work = || {
+        while !stop.load(Relaxed) && !late() {
+            let Some(at) = poorest() else { break };
+            let (mut tally, began) = (Tally::default(), Instant::now());
+            match sources[at].step(&mut tally) {
+                None => spent[at].store(u64::MAX, Relaxed),
+                Some(Ok(())) => {}
+                Some(Err(failure)) => tally.failures.push(failure.to_string()),
+            }
+            let took = began.elapsed().as_nanos() as u64;
+            let _ = spent[at].fetch_update(Relaxed, Relaxed, |s| Some(s.saturating_add(took)));
+            let mut whole = whole.lock();
+            whole.add(tally);
+            if whole.failures.len() >= MOST_FAILURES {
+                stop.store(true, Relaxed);
+            }
+        }
+    };
+    std::thread::scope(|s| {
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let workers: Vec<_> = (0..cores).map(|_| s.spawn(work)).collect();
+        while !workers.iter().all(|w| w.is_finished()) {
+            std::thread::sleep(Duration::from_millis(100));
+            let now = whole.lock().clone();
+            if !watch(&now) {
+                stop.store(true, Relaxed);
+            }
+        }
+    });
+    whole.into_inner()
+}
+
+/// Does once more what the line of a failure says (see [`Failure::line`]): the list with its cuts,
+/// or with the planned cuts if it has none, or against the model only.
+pub fn repeat(engine: &dyn Engine, line: &str) -> Result<(), String> {
+    let (head, ops) = line.split_once("ops=").ok_or("the line has no ops=")?;
+    let mut config = Config { shrink_runs: 0, count: 1, ..Config::new(Profile::Sync) };
+    let mut from = From::Empty;
+    for word in head.split_whitespace() {
+        let (key, value) = word.split_once('=').ok_or_else(|| format!("{word:?} is not key=value"))?;
+        let wrong = || format!("{key}: {value:?} does not fit");
+        match key {
+            "seed" => config.seed = value.parse().map_err(|_| wrong())?,
+            "profile" => config.profile = value.parse()?,
+            "size" => config.device_size = value.parse().map_err(|_| wrong())?,
+            "format" => config.format = Options::parse(value),
+            "mount" => config.mount = Options::parse(value),
+            "from" => from = From::ALL.into_iter().find(|f| format!("{f:?}") == value).ok_or_else(wrong)?,
+            "cuts" => config.cuts = Some(parse_cuts(value).ok_or_else(wrong)?),
+            _ => return Err(format!("unknown key {key:?}")),
+        }
+    }
+    let config = config.replaying(ops)?;
+    if from == From::Empty && config.cuts.is_none() {
+        run::try_sequences(engine, &config).map_err(|f| f.to_string())?;
+    }
+    let base = run::guarded(|| exhaust::base(engine, &config, from))?;
+    let (mut done, ops) = (Explored::default(), config.sequence(config.seed));
+    try_sequence(engine, &config, &base, &Seen::default(), &ops, config.seed, &mut done).map_err(|f| f.to_string())
+}
