@@ -82,6 +82,9 @@ _arbor() {
             arbor,tar)
                 cmd="arbor__subcmd__tar"
                 ;;
+            arbor,torture)
+                cmd="arbor__subcmd__torture"
+                ;;
             arbor,tree)
                 cmd="arbor__subcmd__tree"
                 ;;
@@ -157,6 +160,9 @@ _arbor() {
             arbor__subcmd__help,tar)
                 cmd="arbor__subcmd__help__subcmd__tar"
                 ;;
+            arbor__subcmd__help,torture)
+                cmd="arbor__subcmd__help__subcmd__torture"
+                ;;
             arbor__subcmd__help,tree)
                 cmd="arbor__subcmd__help__subcmd__tree"
                 ;;
@@ -173,7 +179,7 @@ _arbor() {
 
     case "${cmd}" in
         arbor)
-            opts="-h -V --help --version mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help"
+            opts="-h -V --help --version mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump torture completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -273,12 +279,16 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__fsck)
-            opts="-n -a -p -y -f -C -r -T -V -o -h --force --json --help"
+            opts="-n -a -p -y -f -C -r -T -V -o -h --force --path --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --path)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 -o)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -309,7 +319,7 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__help)
-            opts="mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump completions man help"
+            opts="mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump torture completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -617,6 +627,20 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__help__subcmd__tar)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        arbor__subcmd__help__subcmd__torture)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -986,6 +1010,48 @@ _arbor() {
                     return 0
                     ;;
                 -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        arbor__subcmd__torture)
+            opts="-t -h --engine --seconds --seed --only --json --repeat --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --engine)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -t)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seconds)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --seed)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --only)
+                    COMPREPLY=($(compgen -W "crash fault fuzz" -- "${cur}"))
+                    return 0
+                    ;;
+                --json)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --repeat)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -241,6 +241,12 @@ impl Core {
         if body.dirs.get() > self.geom.ag_len(ag) {
             return Err(Corrupt::new("AG group block", "dirs", group.byte(), body.dirs, "no more than fit").into());
         }
+        let most = self.geom.ag_len(ag) / self.geom.chunk_frags() * CHUNK_INODES as u32;
+        for (field, found, most) in [("total", ib.total, most), ("free", ib.free, ib.total.get())] {
+            if found.get() > most {
+                return Err(Corrupt::new("AG inode block", field, inodes.byte(), found, most).into());
+            }
+        }
         let a = &mut self.ags[ag as usize];
         a.used = true;
         (a.free, a.dirs) = (body.free.get(), body.dirs.get());

@@ -12,7 +12,8 @@
 //! | counts | `groups.rs` | bitmaps and all counters (YFS-A2), superblock copies |
 //! | sentences | `issue.rs`, `names.rs` | what was found, with the paths it concerns |
 //!
-//! In memory are a bitmap of the fragments in use and 24 bytes for each inode.
+//! In memory are a bitmap of the fragments in use, 24 bytes for each inode, and 16 bytes for each
+//! name of the directory that is being read; of a directory that is written afresh all names.
 //!
 //! What can be mended in its place is mended when found. What needs new blocks waits until every
 //! fragment has its owner; the new blocks become durable before anything names them, and the
@@ -38,8 +39,8 @@ pub(crate) mod tree;
 pub(crate) mod view;
 
 pub(crate) use dirs::parse_body;
-pub(crate) use path::check_path;
 use issue::{Issue, Paths};
+pub(crate) use path::check_path;
 pub(crate) use start::{copy_places, search};
 use view::{RawInode, Reader};
 
@@ -260,10 +261,12 @@ struct Checker<'a> {
     gone: BTreeSet<u64>,
     /// Directories made again that are not written yet.
     fresh: BTreeMap<u64, RawInode>,
-    /// Directory blocks without an owner.
+    /// Directory blocks that belong to no directory.
     strays: Vec<Frag>,
     /// Names in them.
     stray_names: BTreeMap<u64, Vec<u8>>,
+    /// Blocks that were replaced and keep their contents.
+    retired: Vec<(Frag, u32)>,
     lost_found: u64,
     /// Entries of directories read so far.
     names: u64,
@@ -300,6 +303,7 @@ impl<'a> Checker<'a> {
             fresh: BTreeMap::new(),
             strays: Vec::new(),
             stray_names: BTreeMap::new(),
+            retired: Vec::new(),
             lost_found: 0,
             names: 0,
             last_bytes: 0,

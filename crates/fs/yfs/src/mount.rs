@@ -480,7 +480,7 @@ pub(crate) fn read_buffer(dev: &dyn Device, geom: &Geom, addr: Daddr, len: usize
     // A chunk's inodes are refused each by itself, see `Core::note_damage`.
     let check = |bytes: &[u8]| match what {
         What::Chunk => Ok(()),
-        What::Block(t) => check_block(geom, t, addr, bytes),
+        What::Block(t) => check_block(geom, t, addr, bytes).and_then(|()| sound::block(t, addr, bytes)),
     };
     if check(&bytes).is_err() || what == What::Chunk && !inodes_of(geom, addr, &bytes).all(is_sound) {
         dev.read_at(kind, addr.byte(), &mut bytes)?;

@@ -65,7 +65,9 @@ fn one_path() {
     let path = |image: &MemDevice, path: &str| Yfs.check_path(Devices::single(image.clone()), path.as_bytes());
     let image = good();
     let before = image.to_bytes();
-    for (p, inodes) in [("/", 1), ("/a/x/y/z/leaf", 6), ("b/holey", 3), ("/many/file number 7", 3), ("/crowd", 2), ("/a/long", 3)] {
+    for (p, inodes) in
+        [("/", 1), ("/a/x/y/z/leaf", 6), ("b/holey", 3), ("/many/file number 7", 3), ("/crowd", 2), ("/a/long", 3)]
+    {
         let report = path(&image, p).expect("check");
         assert_eq!((report.issues, report.files), (vec![], inodes), "{p}");
     }
@@ -87,7 +89,9 @@ fn one_path() {
         let elsewhere = find("/b/odd", damage);
         assert_eq!(elsewhere, vec![], "{code} at {p} does not matter elsewhere");
     };
-    one("/a/inline", "InodeSalvaged", "(/a/inline)", &|k| k.change(ino("a/inline") * SECTOR, 512, None, |b| flip(b, 300)));
+    one("/a/inline", "InodeSalvaged", "(/a/inline)", &|k| {
+        k.change(ino("a/inline") * SECTOR, 512, None, |b| flip(b, 300))
+    });
     one("/a/x/y", "InodeDamaged", "(/a/x)", &|k| k.write(ino("a/x") * SECTOR, &[7; 512]));
     one("/b/holey", "MapTree", "(/b/holey)", &|k| k.write(k.child(&k.get(ino("b/holey")).1, 0), &[3; 1024]));
     one("/many", "DirBlock", "(/many)", &|k| k.change(k.dir_block(ino("many")), 1024, None, |b| flip(b, 99)));
@@ -220,7 +224,12 @@ fn killed(image: MemDevice, healed: &Tree, codes: &[&str]) {
         assert_eq!(again, vec![], "{codes:?}, killed at {at} of {events}: {:#?}", report.issues);
         let now = tree(&*mount(&image));
         for (path, then) in healed {
-            assert_eq!(now.get(path), Some(then), "{codes:?}, killed at {at} of {events}: {path}, {:#?}", report.issues);
+            assert_eq!(
+                now.get(path),
+                Some(then),
+                "{codes:?}, killed at {at} of {events}: {path}, {:#?}",
+                report.issues
+            );
         }
     }
 }
@@ -285,6 +294,34 @@ fn superblock_of_a_small_volume() {
     let report = check(&image, Repair::Yes);
     assert_eq!((report.issues[0].code, report.remaining()), ("SuperDamaged", 0));
     assert_eq!(check(&image, Repair::No).issues, vec![]);
+}
+
+/// The copies know of what a volume has grown by.
+#[test]
+fn superblock_of_a_grown_volume() {
+    for size in [4 << 20, 6 << 20, 10 << 20] {
+        let image = format(size, "ag=4M,block=1K,frag=512,logsize=700K");
+        Yfs.resize(Devices::single(image.clone()), 20 << 20).expect("resize");
+        assert_eq!(check(&image, Repair::No).issues, vec![], "{size}");
+        let fs = mount(&image);
+        let x = fs.mknod(&CX, fs.root(), b"x", mode::IFREG | 0o644, 0).expect("mknod").ino;
+        let (mut at, chunk) = (0, bytes(65536, 5));
+        while let Ok(n) = fs.write(x, at, &chunk) {
+            at += n as u64;
+        }
+        fs.unmount().expect("unmount");
+        let then = tree(&*mount(&image));
+        let k = Knife::new(image.clone());
+        assert!(k.sb.ag_used.get() > 3, "{}", k.sb.ag_used);
+        for gone in [512, 1024, u64::from(k.geom.ag_meta_frags()) * 512] {
+            let image = image.snapshot();
+            Knife::new(image.clone()).write(0, &vec![0xee; gone as usize]);
+            let report = check(&image, Repair::Yes);
+            assert_eq!(report.remaining(), 0, "{size}, {gone}: {:#?}", report.issues);
+            assert_eq!(check(&image, Repair::No).issues, vec![], "{size}, {gone}");
+            assert!(tree(&*mount(&image)) == then, "{size}, {gone}: {:#?}", report.issues);
+        }
+    }
 }
 
 /// A feature bit that a sound superblock has is no damage: the volume is newer than the program.

@@ -66,9 +66,16 @@ fn number(key: &str, default: u64) -> u64 {
 
 #[test]
 fn mutants() {
-    let (seed, count) = (number("ARBOR_SEED", 1), number("ARBOR_COUNT", 400));
+    let (seed, count) = (number("ARBOR_SEED", 1), number("ARBOR_COUNT", 2000));
     let begin = Instant::now();
-    let tally = mutate::run(&Yfs, &images(), seed, count, &limits(), &mut |_| true);
+    let mut shown = 0;
+    let tally = mutate::run(&Yfs, &images(), seed, count, &limits(), &mut |tally| {
+        for failure in &tally.failures[shown..] {
+            println!("after {} mutants in {:?}: {failure}", tally.mutants, begin.elapsed());
+        }
+        shown = tally.failures.len();
+        true
+    });
     println!("{} mutants in {:?}", tally.mutants, begin.elapsed());
     assert!(tally.failures.is_empty(), "{} failures:\n{}", tally.failures.len(), tally.failures.join("\n"));
 }

@@ -159,7 +159,8 @@ impl<'a> Job<'a> {
     /// The image and changes of a mutant.
     fn mutant(&self, number: u64) -> (&'a Image, Vec<Change>) {
         let mut rng = Rng::new(mix(self.seed ^ mix(number)));
-        let trial = usize::try_from(number / 2).ok().filter(|_| number % 2 == 0).and_then(|n| self.trials.get(n));
+        let trial =
+            usize::try_from(number / 2).ok().filter(|_| number.is_multiple_of(2)).and_then(|n| self.trials.get(n));
         if let Some(&(image, structure, field, variant)) = trial {
             let image = &self.images[image as usize];
             return (image, vec![image.set((structure as usize, field as usize), variant, &mut rng)]);

@@ -239,6 +239,10 @@ impl Checker<'_> {
             for (j, (body, damage)) in self.read_bodies(i, group)?.into_iter().enumerate() {
                 look.broken.extend(damage);
                 let place = n * BLOCKS + j;
+                if let (None, Some((Place::Block(start), _))) = (&body, places.get(place)) {
+                    // Its entries do not count, but may tell names.
+                    self.strays.push(*start);
+                }
                 let lo = places.get(place).map_or(0, |p| p.1);
                 let hi = places.get(place + 1).map(|p| p.1);
                 self.look_at(i, place, body.as_deref().unwrap_or(&[]), (lo, hi), &mut look);
@@ -274,7 +278,14 @@ impl Checker<'_> {
     }
 
     /// One body of a directory whose form is good so far.
-    pub(super) fn look_at(&mut self, i: &RawInode, place: usize, body: &[u8], (lo, hi): (u64, Option<u64>), look: &mut Look) {
+    pub(super) fn look_at(
+        &mut self,
+        i: &RawInode,
+        place: usize,
+        body: &[u8],
+        (lo, hi): (u64, Option<u64>),
+        look: &mut Look,
+    ) {
         let (entries, damage) = parse_body(body);
         let broken = |why: String| Issue::DirEntries { ino: Node(i.ino), why };
         look.broken.extend(damage.map(|d| broken(d.into())));

@@ -15,6 +15,14 @@ use arbor_base::layout::get_u64;
 use arbor_base::vfs::{Repair, Result};
 use std::collections::{BTreeSet, HashSet};
 
+/// Which blocks that were in use a new tree may take.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Again {
+    No,
+    Retired,
+    Own,
+}
+
 impl Checker<'_> {
     pub(super) fn rebuild(&mut self) -> Result<()> {
         if self.f.mode != Repair::Yes {
@@ -40,24 +48,35 @@ impl Checker<'_> {
             self.rebuild_dir(ino, edit)?;
             done += 1;
         }
+        self.release_retired();
         Ok(())
+    }
+
+    /// Blocks that were replaced are free.
+    fn release_retired(&mut self) {
+        for (start, len) in std::mem::take(&mut self.retired) {
+            self.space.release(start, len);
+        }
     }
 
     fn no_space(&mut self, ino: u64) {
         self.f.push(Issue::NoSpace { what: format!("inode {ino}") }, false);
     }
 
-    /// Runs `f` with blocks that nobody owns and, if they do not suffice, with the `old` ones.
-    /// Old blocks that were not used again are free afterwards.
+    /// Runs `f` with blocks that nobody owns and, if they do not suffice, with those that were
+    /// replaced before, then with the `old` ones. Old blocks keep their contents as long as that
+    /// is possible: the names in them are all there is if this run is killed.
     fn with_blocks<T>(
         &mut self,
         old: &[(Frag, u32)],
         f: impl Fn(&Geom, &mut dyn FnMut() -> Option<Frag>) -> Option<T>,
     ) -> Option<T> {
         let geom = self.r.geom;
-        for again in [false, true] {
-            if again {
-                old.iter().for_each(|(start, len)| self.space.release(*start, *len));
+        for again in [Again::No, Again::Retired, Again::Own] {
+            match again {
+                Again::No => {}
+                Again::Retired => self.release_retired(),
+                Again::Own => old.iter().for_each(|(start, len)| self.space.release(*start, *len)),
             }
             let mut taken = Vec::new();
             let space = &mut self.space;
@@ -67,8 +86,8 @@ impl Checker<'_> {
                 Some(block)
             });
             if made.is_some() {
-                if !again {
-                    old.iter().for_each(|(start, len)| self.space.release(*start, *len));
+                if again != Again::Own {
+                    self.retired.extend_from_slice(old);
                 }
                 return made;
             }
@@ -177,7 +196,7 @@ impl Checker<'_> {
         let bytes = DIR_HEAD + entries.iter().map(|e| DIR_ENT + e.1.name.len()).sum::<usize>();
         let area = i.area().len();
         if bytes <= area {
-            old.iter().for_each(|(start, len)| self.space.release(*start, *len));
+            self.retired.extend_from_slice(&old);
             set_inline(&mut i, &encode(area, &entries));
             return self.store(&mut i, 0);
         }

@@ -286,8 +286,9 @@ fn ag_in_use(dev: &dyn Device, geom: &Geom, ag: u32) -> Result<bool> {
 /// A copy is as old as its AG, so the AGs in use are looked for; one of them may have lost its
 /// headers.
 fn ags_in_use(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<u32> {
-    let mut ags = sb.ag_used.get().clamp(1, geom.ag_count);
-    for ag in ags..geom.ag_count {
+    let known = sb.ag_used.get().clamp(1, geom.ag_count);
+    let mut ags = known;
+    for ag in known..geom.ag_count {
         if ag_in_use(dev, geom, ag)? {
             ags = ag + 1;
         }

@@ -100,6 +100,8 @@ pub fn images(engine: &dyn Engine) -> std::result::Result<Vec<Image>, String> {
     if let Some(shape) = smallest {
         all.push(crowd(engine, shape)?);
     }
+    // Of an engine that does not tell what lies where nothing can be damaged.
+    all.retain(|image| !image.places.is_empty());
     Ok(all)
 }
 
