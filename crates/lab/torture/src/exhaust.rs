@@ -126,7 +126,10 @@ pub fn count(len: u32) -> u64 {
 fn steps() -> Vec<Vec<Op>> {
     let read = |text: &str| parse(text).unwrap_or_else(|e| panic!("the alphabet: {e}"));
     let promises: Vec<Vec<Op>> = PROMISES.iter().map(|p| read(p)).collect();
-    read(ALPHABET).iter().flat_map(|op| promises.iter().map(move |p| [&[op.clone()], &p[..]].concat())).collect()
+    read(ALPHABET)
+        .iter()
+        .flat_map(|op| promises.iter().map(move |p| [std::slice::from_ref(op), &p[..]].concat()))
+        .collect()
 }
 
 fn aged() -> Vec<Op> {
