@@ -473,3 +473,22 @@ fn a_foreground_mount_ends_cleanly_on_sigterm() {
         assert_eq!(ok(dir, &["cat", "x.img", "f"]), "kept");
     });
 }
+
+#[test]
+fn torture_counts_and_tells_its_seed() {
+    for engine in arboretum::engines() {
+        let dir = tempfile::tempdir().unwrap();
+        let args = ["torture", "-t", engine.name(), "--seconds", "4", "--seed", "11", "--json", "counts"];
+        let out = ok(dir.path(), &args);
+        assert!(out.contains("seed 11"), "{out}");
+        let counts: Value = serde_json::from_slice(&fs::read(dir.path().join("counts")).unwrap()).unwrap();
+        for key in ["sequences", "crash_states", "distinct_states", "faults", "mutants", "seconds"] {
+            assert!(counts[key].as_f64().is_some_and(|n| n > 0.0), "{key}: {counts}");
+        }
+        assert_eq!((&counts["failures"], &counts["seed"]), (&Value::from(0), &Value::from(11)));
+        // A sound line does not fail; nonsense is refused.
+        let line = "seed=1 profile=Sync size=16777216 from=Aged ops=unlink /a; syncfs";
+        assert!(ok(dir.path(), &["torture", "-t", engine.name(), "--repeat", line]).contains("does not fail"));
+        assert_eq!(run_in(dir.path(), &["torture", "-t", engine.name(), "--repeat", "x=1 ops="]).0, 1);
+    }
+}
