@@ -4,6 +4,7 @@
 //! * [`layout`]: little-endian fields, checksums and [`layout::Corrupt`] errors;
 //! * [`cache`]: the buffer cache for data and metadata;
 //! * [`kit`]: mechanisms that several engines share;
+//! * [`sync`]: locks that a laboratory can schedule;
 //! * [`vfs`]: the seams [`vfs::FileSystem`], [`vfs::Engine`] and [`vfs::Clock`].
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -12,4 +13,5 @@ pub mod cache;
 pub mod device;
 pub mod kit;
 pub mod layout;
+pub mod sync;
 pub mod vfs;

@@ -28,6 +28,7 @@ use crate::recover;
 use arbor_base::cache::{Name, cluster};
 use arbor_base::device::{Buf, Kind, Request};
 use arbor_base::layout::{Corrupt, crc_without};
+use arbor_base::sync::RwLock;
 use arbor_base::vfs::{Errno, Error, Result, Time};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeSet, VecDeque};
@@ -483,7 +484,7 @@ impl Core {
 
     /// Clears extents from the bitmap whose "marked free" item is durable (YFS-C5), in one
     /// transaction with the "unmark free" items. At most `count`; returns how many.
-    pub fn bitmap_daemon(&mut self, gate: &parking_lot::RwLock<()>, now: Time, count: usize) -> Result<usize> {
+    pub fn bitmap_daemon(&mut self, gate: &RwLock<()>, now: Time, count: usize) -> Result<usize> {
         let mut freed = 0;
         let durable = self.log.durable;
         if self.marked.front().is_none_or(|(rec, _)| *rec > durable) {

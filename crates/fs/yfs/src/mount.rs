@@ -20,8 +20,8 @@ use crate::{options, recover, sound};
 use arbor_base::cache::{Cache, Name};
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{Access, Corrupt, Features, crc_without};
+use arbor_base::sync::{Mutex, Rank, RwLock};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Result, Time};
-use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::offset_of;
@@ -111,6 +111,11 @@ pub(crate) struct Core {
     /// Damage was met: the volume is not marked clean, so that fsck looks.
     pub damage_met: bool,
 }
+
+/// Order of the locks.
+const IO: Rank = Rank(0);
+const CORE: Rank = Rank(1);
+const GATE: Rank = Rank(2);
 
 /// A mounted volume.
 pub(crate) struct Volume {
@@ -514,9 +519,9 @@ impl Volume {
             dev,
             log,
             clock,
-            io: Mutex::new(Io::default()),
-            core: Mutex::new(core),
-            gate: RwLock::new(()),
+            io: Mutex::new(IO, Io::default()),
+            core: Mutex::new(CORE, core),
+            gate: RwLock::new(GATE, ()),
             counters: Counters::default(),
             opts,
             root,

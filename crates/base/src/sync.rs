@@ -1,0 +1,303 @@
+//! Locks as engines use them: those of `parking_lot`, with an order that debug builds check, and
+//! with a place where a laboratory decides who goes next.
+//!
+//! A thread that runs under a [`Referee`] never waits in the operating system: it asks the referee,
+//! which lets other tasks run until the lock is free. So every interleaving that the locks allow
+//! can be chosen, and repeated, with the code that ships. Without one (a load and a branch) the
+//! locks are what they are.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Decides which task runs, for all tasks of one thread.
+pub trait Referee {
+    /// Calls `attempt` until it says that the lock is taken. Other tasks may run before, and have
+    /// to between two attempts.
+    fn acquire(&self, attempt: &mut dyn FnMut() -> bool);
+
+    /// A lock was released: waiting tasks may try again.
+    fn released(&self);
+
+    /// A moment at which other tasks may run although nobody waits for them.
+    fn pause(&self);
+}
+
+/// Threads that have a referee.
+static REFEREES: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static REFEREE: RefCell<Option<Arc<dyn Referee>>> = const { RefCell::new(None) };
+}
+
+fn referee() -> Option<Arc<dyn Referee>> {
+    if REFEREES.load(Relaxed) == 0 { None } else { REFEREE.with_borrow(Clone::clone) }
+}
+
+/// Lets other tasks run, if there is a referee.
+pub fn pause() {
+    if let Some(r) = referee() {
+        r.pause();
+    }
+}
+
+/// Runs `f` with a referee for the locks of this thread.
+pub fn refereed<R>(referee: Arc<dyn Referee>, f: impl FnOnce() -> R) -> R {
+    struct Undo(Option<Arc<dyn Referee>>);
+    impl Drop for Undo {
+        fn drop(&mut self) {
+            REFEREE.set(self.0.take());
+            REFEREES.fetch_sub(1, Relaxed);
+        }
+    }
+    REFEREES.fetch_add(1, Relaxed);
+    let _undo = Undo(REFEREE.replace(Some(referee)));
+    f()
+}
+
+/// Takes a lock at the referee's word.
+fn ask<G>(referee: &dyn Referee, mut attempt: impl FnMut() -> Option<G>) -> G {
+    let mut got = None;
+    loop {
+        referee.acquire(&mut || {
+            got = attempt();
+            got.is_some()
+        });
+        if let Some(guard) = got.take() {
+            return guard;
+        }
+    }
+}
+
+/// Tells the referee when it goes out of scope: after the guard of the lock beside it.
+struct Release(Rank);
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        order::leave(self.0);
+        // A task that unwinds must not be switched away from.
+        if !std::thread::panicking() && let Some(r) = referee() {
+            r.released();
+        }
+    }
+}
+
+/// Place of a lock in the order in which a thread may take locks: each one above all it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank(pub u8);
+
+#[cfg(debug_assertions)]
+mod order {
+    use super::{REFEREE, Rank};
+    use std::cell::RefCell;
+
+    thread_local! {
+        static HELD: RefCell<Vec<Rank>> = const { RefCell::new(Vec::new()) };
+    }
+
+    /// Tasks of a referee share a thread, so theirs are not kept apart here.
+    fn applies() -> bool {
+        REFEREE.with_borrow(Option::is_none)
+    }
+
+    pub(super) fn enter(rank: Rank) {
+        if applies() {
+            HELD.with_borrow_mut(|held| {
+                assert!(held.iter().all(|h| *h < rank), "a lock of {rank:?} is taken under {held:?}");
+                held.push(rank);
+            });
+        }
+    }
+
+    pub(super) fn leave(rank: Rank) {
+        if applies() {
+            HELD.with_borrow_mut(|held| {
+                if let Some(at) = held.iter().rposition(|h| *h == rank) {
+                    held.remove(at);
+                }
+            });
+        }
+    }
+}
+
+#[cfg(not(debug_assertions))]
+mod order {
+    use super::Rank;
+    pub(super) fn enter(_: Rank) {}
+    pub(super) fn leave(_: Rank) {}
+}
+
+/// A mutex.
+pub struct Mutex<T> {
+    rank: Rank,
+    inner: parking_lot::Mutex<T>,
+}
+
+/// Holds a [`Mutex`]. The order of the fields is the order in which they are dropped.
+pub struct MutexGuard<'a, T> {
+    inner: parking_lot::MutexGuard<'a, T>,
+    _release: Release,
+}
+
+impl<T> Mutex<T> {
+    /// A mutex with its place in the order of locks.
+    pub fn new(rank: Rank, value: T) -> Mutex<T> {
+        Mutex { rank, inner: parking_lot::Mutex::new(value) }
+    }
+
+    /// Waits until it is free, and takes it.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        order::enter(self.rank);
+        let inner = match referee() {
+            None => self.inner.lock(),
+            Some(r) => ask(&*r, || self.inner.try_lock()),
+        };
+        MutexGuard { inner, _release: Release(self.rank) }
+    }
+}
+
+impl<T> Deref for MutexGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+impl<T> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mutex({:?})", self.rank)
+    }
+}
+
+/// A lock for many readers or one writer. A waiting writer goes before readers that come later.
+pub struct RwLock<T> {
+    rank: Rank,
+    inner: parking_lot::RwLock<T>,
+    /// Writers that wait under a referee, which has to hold readers back as `parking_lot` does.
+    waiting: AtomicUsize,
+}
+
+/// Holds a [`RwLock`] for reading.
+pub struct ReadGuard<'a, T> {
+    inner: parking_lot::RwLockReadGuard<'a, T>,
+    _release: Release,
+}
+
+/// Holds a [`RwLock`] for writing.
+pub struct WriteGuard<'a, T> {
+    inner: parking_lot::RwLockWriteGuard<'a, T>,
+    _release: Release,
+}
+
+impl<T> RwLock<T> {
+    /// A lock with its place in the order of locks.
+    pub fn new(rank: Rank, value: T) -> RwLock<T> {
+        RwLock { rank, inner: parking_lot::RwLock::new(value), waiting: AtomicUsize::new(0) }
+    }
+
+    /// Waits until no writer holds it or waits for it, and takes it for reading.
+    pub fn read(&self) -> ReadGuard<'_, T> {
+        order::enter(self.rank);
+        let free = || self.waiting.load(Relaxed) == 0;
+        let inner = match referee() {
+            None => self.inner.read(),
+            Some(r) => ask(&*r, || free().then(|| self.inner.try_read()).flatten()),
+        };
+        ReadGuard { inner, _release: Release(self.rank) }
+    }
+
+    /// Waits until nobody holds it, and takes it for writing.
+    pub fn write(&self) -> WriteGuard<'_, T> {
+        order::enter(self.rank);
+        let inner = match referee() {
+            None => self.inner.write(),
+            Some(r) => {
+                self.waiting.fetch_add(1, Relaxed);
+                let inner = ask(&*r, || self.inner.try_write());
+                self.waiting.fetch_sub(1, Relaxed);
+                inner
+            }
+        };
+        WriteGuard { inner, _release: Release(self.rank) }
+    }
+}
+
+impl<T> Deref for ReadGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> Deref for WriteGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for WriteGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+impl<T> fmt::Debug for RwLock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RwLock({:?})", self.rank)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[derive(Default)]
+    struct Counting {
+        asked: Cell<u32>,
+        released: Cell<u32>,
+    }
+
+    impl Referee for Counting {
+        fn acquire(&self, attempt: &mut dyn FnMut() -> bool) {
+            self.asked.set(self.asked.get() + 1);
+            assert!(attempt());
+        }
+        fn released(&self) {
+            self.released.set(self.released.get() + 1);
+        }
+        fn pause(&self) {}
+    }
+
+    #[test]
+    fn a_referee_is_asked_and_told() {
+        let referee = Arc::new(Counting::default());
+        let (lock, gate) = (Mutex::new(Rank(0), 5), RwLock::new(Rank(1), ()));
+        refereed(referee.clone(), || {
+            let mut held = lock.lock();
+            *held += 1;
+            let (_one, _two) = (gate.read(), gate.read());
+        });
+        assert_eq!((referee.asked.get(), referee.released.get()), (3, 3));
+        assert_eq!(*lock.lock(), 6);
+        assert_eq!(referee.asked.get(), 3);
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "is taken under")]
+    fn the_order_is_checked() {
+        let (first, second) = (Mutex::new(Rank(0), ()), Mutex::new(Rank(1), ()));
+        let _second = second.lock();
+        let _first = first.lock();
+    }
+}
