@@ -78,7 +78,9 @@ impl Drop for Release {
     fn drop(&mut self) {
         order::leave(self.0);
         // A task that unwinds must not be switched away from.
-        if !std::thread::panicking() && let Some(r) = referee() {
+        if !std::thread::panicking()
+            && let Some(r) = referee()
+        {
             r.released();
         }
     }

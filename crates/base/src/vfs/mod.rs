@@ -25,6 +25,14 @@ pub use types::*;
 /// [`unmount`](FileSystem::unmount) returns, except what [`background`](FileSystem::background)
 /// has written meanwhile. `docs/semantics.md` states what a crash may take.
 ///
+/// # Calls at the same time
+///
+/// Each call happens at one moment between its beginning and its end, with these exceptions, which
+/// take several steps: [`write`](FileSystem::write) of more than 64 KiB,
+/// [`fallocate`](FileSystem::fallocate), [`copy_range`](FileSystem::copy_range), and the walk of a
+/// directory. Others may see, and come, between the steps; a caller that does not want that keeps
+/// them apart (the kernel does, by the lock of the inode).
+///
 /// # Errors
 ///
 /// Names are 1 to 255 bytes without `/` and NUL, and not `.` or `..`, else `EINVAL` or
@@ -62,7 +70,8 @@ pub trait FileSystem: Send + Sync {
     /// Creates a regular file without a name; [`link`](FileSystem::link) can give it one.
     fn tmpfile(&self, cx: &Cx, parent: Ino, mode: u32) -> Result<Entry>;
 
-    /// Gives `ino` another name; `EPERM` for directories, `EMLINK` past the limit.
+    /// Gives `ino` another name; `EPERM` for directories, `EMLINK` past the limit, `ENOENT` for a
+    /// file that has lost its last name.
     fn link(&self, ino: Ino, new_parent: Ino, new_name: &[u8]) -> Result<Entry>;
 
     /// Removes a name that is not a directory's (`EISDIR`).

@@ -317,6 +317,8 @@ pub enum TorturePart {
     Fault,
     /// Damaged images.
     Fuzz,
+    /// Several tasks at once, under chosen schedules.
+    Concurrency,
 }
 
 /// Arguments of `torture`.

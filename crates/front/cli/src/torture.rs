@@ -6,7 +6,7 @@ use crate::show;
 use anyhow::{Context, anyhow};
 use arbor_torture::machine::{self, Plan};
 use arbor_torture::tally::Tally;
-use arbor_torture::{faults, mutate};
+use arbor_torture::{concurrent, faults, mutate};
 use arboretum::vfs::Engine;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget};
@@ -14,11 +14,14 @@ use serde_json::json;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// Faults and mutants of a run without a time.
+/// Faults, mutants and schedules of a run without a time.
 const FAULTS: u64 = 100_000;
 const MUTANTS: u64 = 1_000_000;
+const SCHEDULES: u64 = 1_000_000;
 
-const PARTS: [TorturePart; 3] = [TorturePart::Crash, TorturePart::Fault, TorturePart::Fuzz];
+/// The parts with their shares of the time. Crash states are the widest field.
+const PARTS: [(TorturePart, f64); 4] =
+    [(TorturePart::Crash, 0.4), (TorturePart::Fault, 0.2), (TorturePart::Fuzz, 0.2), (TorturePart::Concurrency, 0.2)];
 
 pub(crate) fn run(args: &TortureArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     let name = args.engine.as_str();
@@ -31,18 +34,13 @@ pub(crate) fn run(args: &TortureArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     // A panic of the engine is a finding like others; its text is in the failure.
     std::panic::set_hook(Box::new(|_| {}));
     let began = Instant::now();
-    let parts: Vec<TorturePart> = PARTS.into_iter().filter(|p| args.only.is_none_or(|only| only == *p)).collect();
+    let parts: Vec<(TorturePart, f64)> = match args.only {
+        Some(only) => vec![(only, 1.0)],
+        None => PARTS.to_vec(),
+    };
     let mut rows = Vec::new();
-    for part in &parts {
+    for (part, share) in &parts {
         let began = Instant::now();
-        // Crash states are the widest field: they get half of the time.
-        let share = if parts.len() == 1 {
-            1.0
-        } else if *part == TorturePart::Crash {
-            0.5
-        } else {
-            0.25
-        };
         let time = args.seconds.map(|s| Duration::from_secs_f64(s as f64 * share));
         rows.push((*part, one(engine, *part, seed, time)?, began.elapsed()));
     }
@@ -57,7 +55,7 @@ pub(crate) fn run(args: &TortureArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     Ok(u8::from(!whole.failures.is_empty()))
 }
 
-fn one(engine: &dyn Engine, part: TorturePart, seed: u64, time: Option<Duration>) -> Result<Tally, Exit> {
+fn one(engine: &'static dyn Engine, part: TorturePart, seed: u64, time: Option<Duration>) -> Result<Tally, Exit> {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
     bar.set_style(indicatif::ProgressStyle::with_template("{elapsed}  {msg}").unwrap_or_else(|_| bar.style()));
     let began = Instant::now();
@@ -69,6 +67,7 @@ fn one(engine: &dyn Engine, part: TorturePart, seed: u64, time: Option<Duration>
     let endless = |count: u64| if time.is_some() { u64::MAX } else { count };
     let tally = match part {
         TorturePart::Crash => machine::crash(engine, &Plan { time, ..Plan::whole(seed) }, &mut watch),
+        TorturePart::Concurrency => concurrent::run(engine, seed, endless(SCHEDULES), false, &mut watch),
         TorturePart::Fault => faults::run(engine, seed, endless(FAULTS), &mut watch),
         TorturePart::Fuzz => {
             let images = mutate::images(engine).map_err(|e| anyhow!("{e}"))?;
@@ -90,6 +89,7 @@ fn brief(part: TorturePart, t: &Tally) -> String {
         ),
         TorturePart::Fault => format!("{} faults, {failures}", show::count(t.faults)),
         TorturePart::Fuzz => format!("{} mutants, {failures}", show::count(t.mutants)),
+        TorturePart::Concurrency => format!("{} schedules, {failures}", show::count(t.schedules)),
     }
 }
 
@@ -99,12 +99,14 @@ fn table(
     took: Duration,
     out: &mut dyn Write,
 ) -> std::io::Result<()> {
-    let heads = ["part", "sequences", "crash states", "distinct", "faults", "mutants", "failures", "seconds"];
+    let heads =
+        ["part", "sequences", "crash states", "distinct", "faults", "mutants", "schedules", "failures", "seconds"];
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(heads);
     table.column_iter_mut().skip(1).for_each(|c| c.set_cell_alignment(CellAlignment::Right));
     let mut row = |name: &str, t: &Tally, took: Duration| {
-        let counts = [t.sequences, t.crash_states, t.distinct_states, t.faults, t.mutants, t.failures.len() as u64];
+        let failures = t.failures.len() as u64;
+        let counts = [t.sequences, t.crash_states, t.distinct_states, t.faults, t.mutants, t.schedules, failures];
         let mut cells = vec![name.to_string()];
         cells.extend(counts.map(show::count));
         cells.push(format!("{:.1}", took.as_secs_f64()));
@@ -134,10 +136,12 @@ fn as_json(engine: &str, seed: u64, t: &Tally, took: Duration) -> serde_json::Va
 }
 
 /// Does once more what the line of a failure says.
-fn repeat(engine: &dyn Engine, line: &str, out: &mut dyn Write) -> Result<u8, Exit> {
+fn repeat(engine: &'static dyn Engine, line: &str, out: &mut dyn Write) -> Result<u8, Exit> {
     let again = if line.contains("changes=") {
         let images = mutate::images(engine).map_err(|e| anyhow!("{e}"))?;
         mutate::repeat(engine, &images, &mutate::Limits::default(), line)
+    } else if line.contains("schedule=") {
+        concurrent::repeat(engine, line)
     } else if line.contains("fault=") {
         faults::repeat(engine, line)
     } else {

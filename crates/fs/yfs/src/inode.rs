@@ -211,6 +211,7 @@ impl Core {
     /// Takes an inode off its AG's inode recovery list.
     pub fn unorphan(&mut self, i: &mut Inode) -> Result<()> {
         let Some(before) = self.orphans.remove(&i.ino.0) else { return Ok(()) };
+        self.unnamed.remove(&i.ino.0);
         let next = i.d.next.get();
         if before == 0 {
             self.set_recovery(self.ag_of_inode(i), next)?;

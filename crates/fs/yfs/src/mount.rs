@@ -22,7 +22,7 @@ use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{Access, Corrupt, Features, crc_without};
 use arbor_base::sync::{Mutex, Rank, RwLock};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Result, Time};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -94,6 +94,8 @@ pub(crate) struct Core {
     pub refs: FxHashMap<u64, u64>,
     /// Inodes on a recovery list, each with the one before it (0: it is first).
     pub orphans: FxHashMap<u64, u64>,
+    /// Those among them that never had a name, and may get one.
+    pub unnamed: FxHashSet<u64>,
     pub inactive: VecDeque<u64>,
     /// Counts the moments after which bytes read earlier may be out of date.
     pub data_seq: u64,
@@ -376,6 +378,7 @@ impl Core {
             delayed_seq: 0,
             refs: FxHashMap::default(),
             orphans: FxHashMap::default(),
+            unnamed: FxHashSet::default(),
             inactive: VecDeque::new(),
             data_seq: 0,
             meta_seq: 0,
@@ -571,13 +574,16 @@ impl Volume {
 
     /// Runs a call on the state in core; see the module's documentation.
     pub(crate) fn run<R>(&self, mut f: impl FnMut(&mut Core) -> Result<R>) -> Result<R> {
-        let mut reclaimed = 0;
+        let (mut reclaimed, mut in_place) = (0, false);
         loop {
             let want = {
                 let mut core = self.core.lock();
                 core.check_alive()?;
                 core.want = None;
-                match f(&mut core) {
+                core.blocking = in_place;
+                let result = f(&mut core);
+                core.blocking = false;
+                match result {
                     Ok(r) => {
                         self.note_pressure(&core);
                         return Ok(r);
@@ -588,7 +594,6 @@ impl Volume {
                             // The transaction cannot be undone, so nothing after it may be written.
                             core.fail(&e);
                             core.tx = Tx::default();
-                            core.blocking = false;
                         }
                         match core.want.take() {
                             Some(w) => w,
@@ -598,7 +603,12 @@ impl Volume {
                 }
             };
             match want {
-                Want::Buffer(addr, len, what) => self.fill_buffer(addr, len, what)?,
+                Want::Buffer(addr, len, what) => match self.fill_buffer(addr, len, what) {
+                    // It may have been freed since it was wanted: look again, and read what is
+                    // still wanted under the lock, where nobody frees or writes it.
+                    Err(Error::Corrupt(_)) if !in_place && !planted(Flaw::FreedBelieved) => in_place = true,
+                    filled => filled?,
+                },
                 Want::Pages(ino, first, last) => self.fill_pages(ino, first, last)?,
                 Want::LogSpace => self.make_log_space()?,
                 Want::DiskSpace if reclaimed < 2 => {
@@ -634,7 +644,7 @@ impl Volume {
             let bytes = read_buffer(&*self.dev, &geom, addr, len, what);
             self.counters.metadata_reads.fetch_add(1, Relaxed);
             let mut core = self.core.lock();
-            if core.meta_seq != seq && order.is_none() {
+            if core.meta_seq != seq && order.is_none() && !planted(Flaw::StaleBuffer) {
                 continue;
             }
             if !core.cache.contains(Name::Block(addr.0)) {

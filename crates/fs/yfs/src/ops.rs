@@ -270,6 +270,22 @@ impl Core {
     }
 }
 
+impl Core {
+    /// Takes a file a step nearer to the size `to`; says whether it has it.
+    fn set_size(&mut self, ino: Ino, to: u64, now: Time) -> Result<bool> {
+        let mut i = self.iget(ino)?;
+        if !i.is_file() {
+            return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
+        }
+        if to > self.size_of(&i) {
+            return self.extend(ino, to, now).map(|()| true);
+        }
+        let done = self.shrink_to(&mut i, to, now)?;
+        self.commit(now);
+        Ok(done)
+    }
+}
+
 impl Volume {
     pub(crate) fn drain_inactive(&self) -> Result<()> {
         while self.run(|core| {
@@ -319,27 +335,6 @@ impl Volume {
             core.commit(now);
             Ok(())
         })
-    }
-
-    fn set_size(&self, ino: Ino, to: u64) -> Result<()> {
-        loop {
-            let done = self.change(|core, now| {
-                let mut i = core.iget(ino)?;
-                if !i.is_file() {
-                    return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
-                }
-                if to > core.size_of(&i) {
-                    core.extend(ino, to, now)?;
-                    return Ok(true);
-                }
-                let done = core.shrink_to(&mut i, to, now)?;
-                core.commit(now);
-                Ok(done)
-            })?;
-            if done {
-                return Ok(());
-            }
-        }
     }
 
     fn move_name(&self, cx: &Cx, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: RenameFlags) -> Result<()> {
@@ -532,21 +527,28 @@ impl FileSystem for Volume {
     }
 
     fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        if let Some(to) = set.size {
-            self.set_size(ino, to)?;
-        }
         let rest = SetAttr { size: None, ..*set };
-        if rest != SetAttr::default() {
-            self.change(|core, now| {
+        loop {
+            let done = self.change(|core, now| {
+                if let Some(to) = set.size
+                    && !core.set_size(ino, to, now)?
+                {
+                    return Ok(None);
+                }
                 let mut i = core.iget(ino)?;
-                core.begin()?;
-                core.apply(&mut i, &rest, now);
-                core.iput(&i)?;
-                core.commit(now);
-                Ok(())
+                if rest != SetAttr::default() {
+                    core.begin()?;
+                    core.apply(&mut i, &rest, now);
+                    core.iput(&i)?;
+                    core.commit(now);
+                }
+                // Under the same lock: what is returned is what this call has made.
+                core.iget(ino).map(|i| Some(core.attr(&i)))
             })?;
+            if let Some(attr) = done {
+                return Ok(attr);
+            }
         }
-        self.getattr(ino)
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
@@ -601,6 +603,7 @@ impl FileSystem for Volume {
             i.d.nlink = 0.into();
             let entry = core.hold(&i);
             core.orphan(&mut i)?;
+            core.unnamed.insert(i.ino.0);
             core.commit(now);
             Ok(Entry { nlink: 0, ..entry })
         })
@@ -618,6 +621,9 @@ impl FileSystem for Volume {
             }
             let mut dir = core.iget_dir(new_parent)?;
             let seq = core.vacant(&dir, new_name)?;
+            if i.d.nlink.get() == 0 && !core.unnamed.contains(&ino.0) {
+                return Err(Errno::ENOENT.into());
+            }
             core.begin()?;
             let t = FileType::from_mode(i.d.mode.get()).unwrap_or(FileType::File);
             core.dir_insert(&mut dir, new_name, seq, ino, t)?;

@@ -54,6 +54,19 @@ flaws! {
     CleanTooEarly,
     /// The new size of a file is logged when it is written, before its data is.
     SizeBeforeData,
+    /// A metadata block read beside writes in place is kept though it may be torn or old.
+    StaleBuffer,
+    /// File data read beside a change of the file is kept in the cache.
+    StalePages,
+    /// A block that turns out damaged is believed to be so, though it may be freed by now.
+    FreedBelieved,
+    /// Fragments are given away while somebody still reads from them.
+    NoGate,
+}
+
+impl Flaw {
+    /// Mistakes that only several tasks at once can meet.
+    pub const CONCURRENT: [Flaw; 4] = [Flaw::StaleBuffer, Flaw::StalePages, Flaw::FreedBelieved, Flaw::NoGate];
 }
 
 #[cfg(feature = "planted")]

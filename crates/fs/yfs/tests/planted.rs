@@ -6,10 +6,21 @@
 //! `ARBOR_SECONDS` is the time for each mistake, 10 unless it says otherwise; `ARBOR_FLAW` names
 //! one that is looked for alone.
 
+use arbor_torture::concurrent::run;
 use arbor_torture::machine::{Plan, crash};
+use arbor_torture::tally::Tally;
 use arbor_yfs::Yfs;
 use arbor_yfs::planted::{Flaw, plant};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Tasks at once, for so long, or ten times as long if it takes that to meet a failure.
+fn scheduled(seconds: u64) -> Tally {
+    let began = Instant::now();
+    run(&Yfs, 1, u64::MAX, true, &mut |t| {
+        let took = began.elapsed().as_secs();
+        took < seconds || t.failed_states == 0 && took < 10 * seconds
+    })
+}
 
 #[test]
 fn every_planted_mistake_is_found() {
@@ -17,22 +28,30 @@ fn every_planted_mistake_is_found() {
     let plan = Plan { time: Some(Duration::from_secs(seconds)), keep_going: true, plain: 0, ..Plan::whole(1) };
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = Vec::new();
-    eprintln!("{:<20} {:>8} of {:>8} states  {}", "mistake", "failing", "distinct", "what it does");
+    eprintln!("{:<20} {:>8} of {:>8} {:<9} {}", "mistake", "failing", "tried", "", "what it does");
     let only = std::env::var("ARBOR_FLAW").ok();
     for (flaw, text) in [(None, "none is planted")].into_iter().chain(Flaw::ALL.iter().map(|f| (Some(f.0), f.1))) {
         if only.as_ref().is_some_and(|only| flaw.is_none_or(|f| format!("{f:?}") != *only)) {
             continue;
         }
         plant(flaw);
-        let mut tally = crash(&Yfs, &plan, &mut |_| true);
-        // Rare ones get more time, until they are met.
-        if tally.failed_states == 0 && flaw.is_some() {
-            let more = Plan { time: plan.time.map(|t| t * 10), seed: 2, ..plan };
-            tally.add(crash(&Yfs, &more, &mut |t| t.failed_states == 0));
+        let mut tally = Tally::default();
+        if flaw.is_none_or(|f| !Flaw::CONCURRENT.contains(&f)) {
+            tally.add(crash(&Yfs, &plan, &mut |_| true));
+            // Rare ones get more time, until they are met.
+            if tally.failed_states == 0 && flaw.is_some() {
+                let more = Plan { time: plan.time.map(|t| t * 10), seed: 2, ..plan };
+                tally.add(crash(&Yfs, &more, &mut |t| t.failed_states == 0));
+            }
+        }
+        if flaw.is_none_or(|f| Flaw::CONCURRENT.contains(&f)) {
+            tally.add(scheduled(seconds));
         }
         let found = tally.failed_states + tally.failures.len() as u64;
         let name = flaw.map_or_else(|| "-".to_string(), |f| format!("{f:?}"));
-        eprintln!("{name:<20} {found:>8} of {:>8} states {text}", tally.distinct_states);
+        let tried = [(tally.distinct_states, "states"), (tally.schedules, "schedules")];
+        let (tried, what) = if flaw.is_some_and(|f| Flaw::CONCURRENT.contains(&f)) { tried[1] } else { tried[0] };
+        eprintln!("{name:<20} {found:>8} of {tried:>8} {what:<9} {text}");
         if let Some(failure) = tally.failures.first().filter(|_| flaw.is_none()) {
             eprintln!("{failure}");
         }

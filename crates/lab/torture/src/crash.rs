@@ -10,7 +10,7 @@ use crate::model::State;
 use crate::ops::{Op, Path};
 use crate::oracle::{Oracle, Promise, Step};
 use crate::rng::{Rng, mix, pattern};
-use crate::run::{self, World, check_clean, guarded, mount, opener};
+use crate::run::{self, Opener, World, check_clean, guarded, mount, opener};
 use crate::shrink::shrink;
 use arbor_base::device::{CrashChoice, Device, MemDevice, RecordingDevice};
 use arbor_base::vfs::{Cx, Engine, Errno, FallocMode, FileSystem, ManualClock, Repair, mode};
@@ -117,6 +117,21 @@ impl Base {
         let state = Some(world.model.state());
         world.side.fs.unmount().map_err(|e| format!("unmount: {e}"))?;
         Ok(Base { disk, state, from })
+    }
+}
+
+impl Base {
+    /// A copy of the disk.
+    pub(crate) fn disk(&self) -> MemDevice {
+        self.disk.snapshot()
+    }
+
+    /// Mounts a copy of the disk, which `open` gives, with the model beside it.
+    pub(crate) fn world<'e>(&self, engine: &'e dyn Engine, config: &Config, open: Opener) -> Result<World<'e>, String> {
+        match &self.state {
+            None => World::mount(engine, config, open),
+            Some(state) => World::resume(engine, config, open, state.clone()),
+        }
     }
 }
 
@@ -231,12 +246,8 @@ impl Start<'_> {
 
     /// Runs `ops` on a recording device, and the model beside it.
     fn record(&self, ops: &[Op]) -> Result<(RecordingDevice, Oracle), String> {
-        let device = RecordingDevice::new(self.base.disk.snapshot());
-        let open = opener(self.config, device.clone());
-        let mut world = match &self.base.state {
-            None => World::mount(self.engine, self.config, open)?,
-            Some(state) => World::resume(self.engine, self.config, open, state.clone())?,
-        };
+        let device = RecordingDevice::new(self.base.disk());
+        let mut world = self.base.world(self.engine, self.config, opener(self.config, device.clone()))?;
         let mut oracle = Oracle::new(world.model.state());
         for (i, op) in ops.iter().chain([&Op::Remount {}]).enumerate() {
             let start = device.events();

@@ -100,6 +100,11 @@ impl Side {
         Side { fs, slots: BTreeMap::new() }
     }
 
+    /// The same slots on a copy of the file system.
+    pub fn fork(&self, fs: Arc<dyn FileSystem>) -> Side {
+        Side { fs, slots: self.slots.clone() }
+    }
+
     /// What `slot` holds.
     pub fn slot(&self, slot: u8) -> Option<Ino> {
         self.slots.get(&slot).copied()

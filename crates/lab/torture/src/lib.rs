@@ -14,6 +14,7 @@
 #![warn(missing_docs)]
 
 pub mod compare;
+pub mod concurrent;
 pub mod config;
 pub mod conformance;
 pub mod crash;

@@ -43,7 +43,7 @@ impl Plan {
 }
 
 /// Something that hands out work until there is none left.
-trait Source: Sync {
+pub(crate) trait Source: Sync {
     /// Does the next piece; `None` if there is none.
     fn step(&self, tally: &mut Tally) -> Option<Result<(), Box<Failure>>>;
 }
@@ -135,7 +135,7 @@ pub fn crash(engine: &dyn Engine, plan: &Plan, watch: Watch<'_>) -> Tally {
 
 /// Lets the cores work at the sources until all are dry, each always at the one that has had the
 /// least time.
-fn drive(sources: &[&dyn Source], time: Option<Duration>, start: Tally, watch: Watch<'_>) -> Tally {
+pub(crate) fn drive(sources: &[&dyn Source], time: Option<Duration>, start: Tally, watch: Watch<'_>) -> Tally {
     let (whole, stop) = (Mutex::new(start), AtomicBool::new(false));
     // Nanoseconds; `u64::MAX` if it is dry.
     let spent: Vec<AtomicU64> = sources.iter().map(|_| AtomicU64::new(0)).collect();

@@ -355,6 +355,7 @@ fn check_xattr_name(name: &[u8]) -> Result<()> {
     if name.is_empty() || name.len() > 255 { Err(Errno::ERANGE.into()) } else { Ok(()) }
 }
 
+#[derive(Clone)]
 struct Inner {
     state: State,
     counts: BTreeMap<u64, u64>,
@@ -415,6 +416,11 @@ impl Model {
         let mut inner = Inner { state, counts: BTreeMap::new(), open: true };
         inner.reap_all();
         Model { inner: Mutex::new(inner), clock }
+    }
+
+    /// A copy, references included, that goes its own way.
+    pub fn fork(&self) -> Model {
+        Model { inner: Mutex::new(self.inner.lock().clone()), clock: self.clock.clone() }
     }
 
     /// The state now.

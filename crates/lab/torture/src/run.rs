@@ -91,13 +91,13 @@ pub fn check_clean(engine: &dyn Engine, devices: Devices, repair: Repair) -> Res
 pub struct World<'e> {
     engine: &'e dyn Engine,
     config: Config,
-    clock: Arc<ManualClock>,
+    pub(crate) clock: Arc<ManualClock>,
     open: Opener,
     /// The engine's side.
     pub side: Side,
     /// The model.
     pub model: Arc<Model>,
-    model_side: Side,
+    pub(crate) model_side: Side,
     /// The error that the engine gave for the last operation, if it gave one.
     pub refused: Option<Errno>,
     /// A write may be short though there is space, because the device may fail.
@@ -439,7 +439,7 @@ fn remove_all(fs: &dyn FileSystem, dir: Ino) -> Result<(), String> {
     }
 }
 
-fn brief(outcome: &Outcome) -> String {
+pub(crate) fn brief(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Bytes(b) => format!("{} bytes starting {:02x?}", b.len(), &b[..b.len().min(8)]),
         Outcome::Names(n) => format!("{} names", n.len()),

@@ -1,0 +1,482 @@
+//! Several tasks on one volume: every result must be what some order of the calls gives.
+//!
+//! A [`Program`] of two or three tasks runs under `shuttle`, which decides at every lock of the
+//! engine and at every operation of the device who goes on (see [`arbor_base::sync`]). What must
+//! hold, for each schedule:
+//!
+//! * no deadlock, no panic, no end of the steps;
+//! * *linearizability*: there is an order of the calls, each between its beginning and its end,
+//!   in which the model gives the same results and ends with the same tree;
+//! * the *oracle* holds for one of these orders when the power is cut at some event of the device;
+//! * after unmounting, the checker finds nothing.
+//!
+//! Calls of several steps (see [`FileSystem`]) meet in some programs what lies in the same file:
+//! there contents and the power cut are asked less.
+
+mod history;
+mod program;
+mod schedule;
+
+pub use program::Program;
+
+use crate::compare;
+use crate::config::{BEGIN, Config};
+use crate::crash::{Base, From};
+use crate::exec::{Outcome, Side};
+use crate::exhaust;
+use crate::generate::Profile;
+use crate::model::{Model, State};
+use crate::ops::{Op, parse};
+use crate::rng::{Rng, mix};
+use crate::run::{check_clean, guarded, mount, opener};
+use crate::tally::{Tally, Watch};
+use arbor_base::device::{CrashChoice, RecordingDevice};
+use arbor_base::sync::refereed;
+use arbor_base::vfs::{Engine, FileSystem, ManualClock, Options, Repair};
+use history::{Call, Search, oracle};
+use parking_lot::Mutex;
+use schedule::{Leisurely, Picks, Shuttle};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// Schedules of each program.
+const SCHEDULES: u64 = 12;
+/// Power cuts of each schedule.
+const CUTS: usize = 2;
+/// Schedules that a smaller program gets to fail in.
+const SHRINK_SCHEDULES: u64 = 400;
+/// Most failures that are kept; after so many the run ends.
+const MOST_FAILURES: usize = 10;
+
+/// A program on a volume under one schedule: all that repeats a failure.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Shape and size of the volume.
+    pub config: Config,
+    /// The volume it begins on.
+    pub from: From,
+    /// What the tasks do.
+    pub program: Program,
+    /// Seed of the schedule, and of the power cuts.
+    pub schedule: u64,
+}
+
+/// The text that [`repeat`] reads.
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Case { config, from, program, schedule } = self;
+        write!(f, "schedule={schedule} size={} ", config.device_size)?;
+        for (key, options) in [("format", &config.format), ("mount", &config.mount)] {
+            if !options.0.is_empty() {
+                write!(f, "{key}={options} ")?;
+            }
+        }
+        if *from != From::Empty {
+            write!(f, "from={from:?} ")?;
+        }
+        write!(f, "{program}")
+    }
+}
+
+impl Case {
+    fn parse(line: &str) -> Result<Case, String> {
+        let at = line.find("setup=").ok_or("the line has no setup=")?;
+        let (head, program) = line.split_at(at);
+        let mut case = Case { config: config(), from: From::Empty, program: program.parse()?, schedule: 0 };
+        for word in head.split_whitespace() {
+            let (key, value) = word.split_once('=').ok_or_else(|| format!("{word:?} is not key=value"))?;
+            let wrong = || format!("{key}: {value:?} does not fit");
+            match key {
+                "schedule" => case.schedule = value.parse().map_err(|_| wrong())?,
+                "size" => case.config.device_size = value.parse().map_err(|_| wrong())?,
+                "format" => case.config.format = Options::parse(value),
+                "mount" => case.config.mount = Options::parse(value),
+                "from" => case.from = From::ALL.into_iter().find(|f| format!("{f:?}") == value).ok_or_else(wrong)?,
+                _ => return Err(format!("unknown key {key:?}")),
+            }
+        }
+        Ok(case)
+    }
+}
+
+fn config() -> Config {
+    Config { compare_every: usize::MAX, ..Config::new(Profile::Sync) }
+}
+
+/// A volume of one shape, made once.
+struct Ground {
+    config: Config,
+    from: From,
+    base: Base,
+}
+
+/// Makes programs and tries each under a few schedules, on all cores, until `most` schedules are
+/// through or `watch` says no.
+pub fn run(engine: &'static dyn Engine, seed: u64, most: u64, keep_going: bool, watch: Watch<'_>) -> Tally {
+    let mut grounds = Vec::new();
+    for (format, mount) in engine.shapes() {
+        for from in [From::Empty, From::Aged] {
+            let config = Config { format: Options::parse(format), mount: Options::parse(mount), ..config() };
+            match guarded(|| exhaust::base(engine, &config, from)) {
+                Ok(base) => grounds.push(Arc::new(Ground { config, from, base })),
+                Err(e) => return Tally { failures: vec![format!("{}: {e}", engine.name())], ..Tally::default() },
+            }
+        }
+    }
+    let (whole, stop, next) = (Mutex::new(Tally::default()), AtomicBool::new(false), AtomicU64::new(0));
+    let work = || {
+        while !stop.load(Relaxed) {
+            let number = next.fetch_add(1, Relaxed);
+            if number.saturating_mul(SCHEDULES) >= most {
+                break;
+            }
+            let tally = one(engine, &grounds, seed, number, keep_going);
+            let mut whole = whole.lock();
+            whole.add(tally);
+            if whole.failures.len() >= MOST_FAILURES {
+                stop.store(true, Relaxed);
+            }
+        }
+    };
+    std::thread::scope(|s| {
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let workers: Vec<_> = (0..cores).map(|_| s.spawn(work)).collect();
+        while !workers.iter().all(|w| w.is_finished()) {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            let now = whole.lock().clone();
+            if !watch(&now) {
+                stop.store(true, Relaxed);
+            }
+        }
+    });
+    whole.into_inner()
+}
+
+/// One program under a few schedules.
+fn one(engine: &'static dyn Engine, grounds: &[Arc<Ground>], seed: u64, number: u64, keep_going: bool) -> Tally {
+    // Half of the programs run on the plain volume, the others on each shape in turn.
+    let ground = &grounds[if number.is_multiple_of(2) { 0 } else { (number / 2) as usize % grounds.len() }];
+    let drawn = mix(seed.wrapping_add(mix(number))) >> 16;
+    let program = Program::draw(drawn);
+    let seeds = (0..SCHEDULES).map(|n| mix(drawn.wrapping_add(n)) >> 16).collect();
+    let mut tally = Tally { sequences: 1, ..Tally::default() };
+    let Err((schedule, message)) = explore(engine, ground, &program, seeds, &mut tally) else { return tally };
+    if keep_going {
+        tally.failed_states += 1;
+        return tally;
+    }
+    let case = Case { config: ground.config.clone(), from: ground.from, program, schedule };
+    tally.failures.push(report(engine, ground, case, message));
+    tally
+}
+
+/// Makes a failing case smaller and says how to repeat it.
+fn report(engine: &'static dyn Engine, ground: &Arc<Ground>, mut case: Case, mut message: String) -> String {
+    'again: loop {
+        for smaller in smaller(&case.program) {
+            let seeds = (0..SHRINK_SCHEDULES).map(|n| mix(case.schedule.wrapping_add(n)) >> 16).collect();
+            if let Err((schedule, text)) = explore(engine, ground, &smaller, seeds, &mut Tally::default()) {
+                (case.program, case.schedule, message) = (smaller, schedule, text);
+                continue 'again;
+            }
+        }
+        let name = engine.name();
+        return format!("{name}: {message}\n  repeat with: arbor torture -t {name} --repeat '{case}'");
+    }
+}
+
+/// The program without one of its operations.
+fn smaller(program: &Program) -> Vec<Program> {
+    let mut all = Vec::new();
+    for (t, task) in program.tasks.iter().enumerate() {
+        for n in 0..task.len() {
+            let mut less = program.clone();
+            less.tasks[t].remove(n);
+            less.tasks.retain(|t| !t.is_empty());
+            if less.tasks.len() > 1 {
+                all.push(less);
+            }
+        }
+    }
+    for n in 0..program.setup.len() {
+        let mut less = program.clone();
+        less.setup.remove(n);
+        all.push(less);
+    }
+    all
+}
+
+/// Does once more what the line of a failure says.
+pub fn repeat(engine: &'static dyn Engine, line: &str) -> Result<(), String> {
+    let Case { config, from, program, schedule } = Case::parse(line)?;
+    let base = guarded(|| exhaust::base(engine, &config, from))?;
+    let ground = Arc::new(Ground { config, from, base });
+    explore(engine, &ground, &program, vec![schedule], &mut Tally::default()).map_err(|(_, message)| message)
+}
+
+/// Runs the programs of lines that failed once, each under `schedules` schedules; panics on failure.
+pub fn regressions(engine: &'static dyn Engine, lines: &str, schedules: u64) {
+    for line in lines.lines().filter(|l| !l.trim().is_empty()) {
+        let Case { config, from, program, schedule } = Case::parse(line).unwrap_or_else(|e| panic!("{line}: {e}"));
+        let base = guarded(|| exhaust::base(engine, &config, from)).unwrap_or_else(|e| panic!("{line}: {e}"));
+        let ground = Arc::new(Ground { config, from, base });
+        let seeds = (0..schedules).map(|n| schedule.wrapping_add(n)).collect();
+        let done = explore(engine, &ground, &program, seeds, &mut Tally::default());
+        done.unwrap_or_else(|(seed, message)| panic!("schedule {seed} of {line}: {message}"));
+    }
+}
+
+/// Runs `program` under the schedules of `seeds` until one fails.
+fn explore(
+    engine: &'static dyn Engine,
+    ground: &Arc<Ground>,
+    program: &Program,
+    seeds: Vec<u64>,
+    tally: &mut Tally,
+) -> Result<(), (u64, String)> {
+    let now = Arc::new(AtomicU64::new(0));
+    // The first failure; and how many schedules and crash states went well.
+    let found: Arc<Mutex<(Option<String>, u64, u64)>> = Arc::default();
+    let picks = {
+        let found = found.clone();
+        Picks::new(seeds, now.clone(), move || found.lock().0.is_some())
+    };
+    let mut limits = shuttle::Config::new();
+    limits.stack_size = 512 << 10;
+    limits.failure_persistence = shuttle::FailurePersistence::None;
+    limits.max_steps = shuttle::MaxSteps::FailAfter(200_000);
+    limits.silence_warnings = true;
+    let execution = {
+        let (ground, program, found, now) = (ground.clone(), Arc::new(program.clone()), found.clone(), now.clone());
+        move || {
+            let done = guarded(|| execute(engine, &ground, &program, now.load(Relaxed)));
+            let mut found = found.lock();
+            found.1 += 1;
+            match done {
+                Ok(states) => found.2 += states,
+                Err(e) => found.0 = Some(e),
+            }
+        }
+    };
+    let ran = refereed(Arc::new(Shuttle), || {
+        guarded(|| {
+            shuttle::Runner::new(picks, limits).run(execution);
+            Ok(())
+        })
+    });
+    schedule::end();
+    let mut found = found.lock();
+    tally.schedules += found.1;
+    tally.crash_states += found.2;
+    match found.0.take().or(ran.err()) {
+        Some(message) => Err((now.load(Relaxed), message)),
+        None => Ok(()),
+    }
+}
+
+/// What has come of the tasks.
+struct Ran {
+    calls: Vec<Vec<Call>>,
+    /// The model and the sides as they stood before the tasks began.
+    model: Arc<Model>,
+    sides: Vec<Side>,
+    begin: State,
+}
+
+/// One schedule, from mounting to the checks; says how many power cuts were tried.
+fn execute(engine: &'static dyn Engine, ground: &Ground, program: &Program, seed: u64) -> Result<u64, String> {
+    let recorder = RecordingDevice::new(ground.base.disk());
+    let open = opener(&ground.config, Leisurely(recorder.clone()));
+    let mut world = ground.base.world(engine, &ground.config, open)?;
+    for op in &program.setup {
+        world.step(op).map_err(|e| format!("setup ({op}): {e}"))?;
+    }
+    // What the power cut may take begins here.
+    world.step(&Op::Syncfs {})?;
+    let (fs, model) = (world.side.fs.clone(), world.model.clone());
+    let slots = parse(program::SLOTS)?;
+    let held = |fs: Arc<dyn FileSystem>| {
+        let mut side = Side::new(fs);
+        slots.iter().for_each(|op| drop(side.apply(op)));
+        side
+    };
+    let sides: Vec<Side> = program.tasks.iter().map(|_| held(model.clone())).collect();
+    let began = recorder.events();
+    let tasks = program.tasks.iter().map(|ops| (held(fs.clone()), ops.clone())).collect();
+    // Before and after, one task is alone: no need to ask who goes on.
+    schedule::begin();
+    let calls = run_tasks(tasks, &world.clock, &recorder);
+    schedule::end();
+    let calls = calls?;
+    let ended = recorder.events();
+    if let Some(why) = fs.failure() {
+        return Err(format!("the engine has given up: {why}"));
+    }
+    let ran = Ran { begin: model.state(), calls, model, sides };
+    let cuts = draw_cuts(&recorder, began, ended, seed);
+    let ends = Ends { engine, config: &ground.config, fs: &*fs, recorder: &recorder, cuts: &cuts };
+    if program.is_exact() { ends.verify(&ran) } else { ends.verify_loosely(&ran) }?;
+    fs.unmount().map_err(|e| format!("unmount: {e}"))?;
+    check_clean(engine, ground.config.devices(&recorder), Repair::No)?;
+    Ok(cuts.len() as u64)
+}
+
+/// Lets the tasks run, and collects what each call was told.
+fn run_tasks(
+    tasks: Vec<(Side, Vec<Op>)>,
+    clock: &Arc<ManualClock>,
+    recorder: &RecordingDevice,
+) -> Result<Vec<Vec<Call>>, String> {
+    let moments = Arc::new(AtomicU64::new(0));
+    let spawn = |(mut side, ops): (Side, Vec<Op>)| {
+        let (moments, recorder, clock) = (moments.clone(), recorder.clone(), clock.clone());
+        let one = move |side: &mut Side, op: Op| {
+            let (start, begin) = (moments.fetch_add(1, Relaxed), recorder.events());
+            let outcome = apply(side, &op, &clock);
+            let (end, done) = (moments.fetch_add(1, Relaxed), recorder.events());
+            Call { op, outcome, span: (start, end), events: (begin, done) }
+        };
+        shuttle::thread::spawn(move || guarded(|| Ok(ops.into_iter().map(|op| one(&mut side, op)).collect())))
+    };
+    let handles: Vec<_> = tasks.into_iter().map(spawn).collect();
+    handles.into_iter().map(|h| h.join().map_err(|_| "a task panicked".to_string())?).collect()
+}
+
+fn apply(side: &mut Side, op: &Op, clock: &ManualClock) -> Outcome {
+    use arbor_base::vfs::Clock;
+    match op {
+        Op::Background { ms } => {
+            side.fs.background(clock.now().plus_ms(*ms));
+            Outcome::Done
+        }
+        _ => side.apply(op),
+    }
+}
+
+fn draw_cuts(recorder: &RecordingDevice, began: usize, ended: usize, seed: u64) -> Vec<(usize, CrashChoice)> {
+    let mut rng = Rng::new(mix(seed));
+    let mut cut = |n: usize| {
+        // The end is where most has been promised.
+        let at = if n == 0 { ended } else { began + rng.below((ended - began) as u64 + 1) as usize };
+        let choice = match rng.below(4) {
+            0 => CrashChoice::AllKept,
+            1 => CrashChoice::Seeded(rng.next_u64() >> 32),
+            _ => CrashChoice::NoneKept,
+        };
+        (at.min(recorder.events()), choice)
+    };
+    (0..CUTS).map(&mut cut).collect()
+}
+
+/// What a schedule leaves: the volume as it is, and after power cuts.
+struct Ends<'a> {
+    engine: &'a dyn Engine,
+    config: &'a Config,
+    fs: &'a dyn FileSystem,
+    recorder: &'a RecordingDevice,
+    cuts: &'a [(usize, CrashChoice)],
+}
+
+impl Ends<'_> {
+    /// Looks for an order of the calls that explains everything.
+    fn verify(&self, ran: &Ran) -> Result<(), String> {
+        let mut left = self.recovered()?;
+        let (mut explained, mut why) = (false, String::new());
+        let mut search = Search::new(&ran.calls, true);
+        let content = search.run(ran.model.clone(), clones(ran), &mut |order, state| {
+            if let Err(e) = compare::tree(self.fs, state) {
+                if !explained {
+                    why = e;
+                }
+                return false;
+            }
+            explained = true;
+            let oracle = oracle(ran.begin.clone(), order);
+            left.retain(|(at, choice, fs)| match oracle.verify(&**fs, *at) {
+                Ok(()) => false,
+                Err(e) => {
+                    why = format!("power cut after event {at} ({choice:?}): {e}");
+                    true
+                }
+            });
+            left.is_empty()
+        });
+        let what = if explained { "no order explains the disk" } else { "no order of the calls explains the results" };
+        if content { Ok(()) } else { Err(report_order(what, &why, &search, ran)) }
+    }
+
+    /// The volumes that the power cuts leave.
+    fn recovered(&self) -> Result<Vec<(usize, &CrashChoice, Arc<dyn FileSystem>)>, String> {
+        let recover = |(at, choice): &'_ (usize, CrashChoice)| {
+            let disk = self.recorder.crash_state(*at, choice);
+            let clock = Arc::new(ManualClock::new(BEGIN));
+            mount(self.engine, self.config, self.config.devices(&disk), &clock).map_err(|e| format!("cut at {at}: {e}"))
+        };
+        self.cuts.iter().map(|cut| Ok((cut.0, &cut.1, recover(cut)?))).collect()
+    }
+
+    /// The same for calls of several steps: names, attributes and lengths in the end, and that
+    /// every power cut leaves a sound volume.
+    fn verify_loosely(&self, ran: &Ran) -> Result<(), String> {
+        for (at, choice) in self.cuts {
+            let disk = self.recorder.crash_state(*at, choice);
+            let checked = check_clean(self.engine, self.config.devices(&disk), Repair::No);
+            checked.map_err(|e| format!("power cut after event {at} ({choice:?}): {e}"))?;
+        }
+        let is = compare::observe(self.fs)?;
+        // How much is copied depends on how long the source is at each step.
+        let copies = ran.calls.iter().flatten().any(|c| matches!(c.op, Op::Copy { .. }));
+        let lengths = |tree: &compare::Tree| tree.files.values().map(|f| f.0).collect::<Vec<_>>();
+        let mut why = String::new();
+        let mut search = Search::new(&ran.calls, false);
+        let content = search.run(ran.model.clone(), clones(ran), &mut |_, state| {
+            let should = compare::expected(state);
+            why = is.difference(&should).unwrap_or_default();
+            if why.is_empty() && !copies && lengths(&is) != lengths(&should) {
+                why = format!("files of {:?} bytes, should have {:?}", lengths(&is), lengths(&should));
+            }
+            why.is_empty()
+        });
+        let what = "no order of the calls explains names, attributes and lengths";
+        if content { Ok(()) } else { Err(report_order(what, &why, &search, ran)) }
+    }
+}
+
+fn report_order(what: &str, why: &str, search: &Search<'_>, ran: &Ran) -> String {
+    let longest: Vec<String> = search.best.iter().map(|(task, _)| task.to_string()).collect();
+    format!("{what}: {why}\n{}  longest order that agrees, by task: {}", told(&ran.calls), longest.join(" "))
+}
+
+fn clones(ran: &Ran) -> Vec<Side> {
+    ran.sides.iter().map(|s| s.fork(ran.model.clone())).collect()
+}
+
+/// What each task saw, for a report.
+fn told(calls: &[Vec<Call>]) -> String {
+    let mut text = String::new();
+    for (task, calls) in calls.iter().enumerate() {
+        for call in calls {
+            let (start, end) = call.span;
+            text += &format!(
+                "  task {task}, {start:>2} to {end:>2}: {} -> {}\n",
+                call.op,
+                crate::run::brief(&call.outcome)
+            );
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_parse_back() {
+        let mut case = Case { config: config(), from: From::Aged, program: Program::draw(3), schedule: 77 };
+        case.config.mount = Options::parse("cache=1M");
+        assert_eq!(Case::parse(&case.to_string()).map(|c| c.to_string()), Ok(case.to_string()));
+        assert!(Case::parse("schedule=1").is_err());
+    }
+}
