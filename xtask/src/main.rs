@@ -1,5 +1,5 @@
 //! Work on the repository itself: `cargo xtask docs [--check]`, `cargo xtask show N`,
-//! `cargo xtask bench --mounted`.
+//! `cargo xtask bench --mounted`, `cargo xtask stress`.
 //!
 //! | module | what it makes |
 //! |---|---|
@@ -7,6 +7,7 @@
 //! | `pages` | the marked regions of the documents, from `layout` and from the option lists |
 //! | `show` | demonstrations on real mounts |
 //! | `bench` | mounts compared with those of other file systems |
+//! | `stress` | a mount under the load of other people's tools, its server killed again and again |
 //!
 //! Man pages and completions come from `arbor_cli::docs`.
 #![forbid(unsafe_code)]
@@ -15,6 +16,7 @@ mod bench;
 mod layout;
 mod pages;
 mod show;
+mod stress;
 
 use anyhow::{Context, Result, bail};
 use std::fs;
@@ -32,8 +34,10 @@ fn main() -> Result<()> {
         ["show", words @ ..] => show::run(words.iter().copied()),
         ["bench", words @ ..] => bench::run(words.iter().copied()),
         ["bench-part", words @ ..] => bench::part(words),
+        ["stress", words @ ..] => stress::run(words.iter().copied()),
         _ => bail!(
-            "usage: cargo xtask docs [--check], cargo xtask show N, cargo xtask bench --mounted (--help tells more)"
+            "usage: cargo xtask docs [--check], cargo xtask show N, cargo xtask bench --mounted, cargo xtask stress \
+             (--help tells more)"
         ),
     }
 }

@@ -15,11 +15,11 @@
 //! mount. It prints what it measures, and ends with `show N: ok`, or `show N: FAILED` and why.
 
 mod copy;
-mod crash;
+pub(crate) mod crash;
 pub(crate) mod kit;
 mod names;
 mod sparse;
-mod suites;
+pub(crate) mod suites;
 pub(crate) mod tree;
 
 use anyhow::{Context, Result, bail, ensure};

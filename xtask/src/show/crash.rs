@@ -29,7 +29,7 @@ pub(crate) fn run(kit: &Kit, quick: bool, tar: Option<&Path>, rounds: u32, seed:
     let archive = tree::pack(&host, &kit.path("plain.tar"))?;
     let (image, _) = kit.mkfs("crash.img", "16G")?;
     let mut random = Random(seed);
-    let mut synced = Synced { seed, files: Vec::new(), logs: Vec::new(), versions: (0, 0) };
+    let mut synced = Synced::new(seed);
     let mut slowest: f64 = 0.0;
     let (mut extracted, mut old) = (0, 0);
     for round in 0..rounds {
@@ -151,7 +151,8 @@ fn extract_and_kill(
         let result = mount.kill();
         stop.store(true, Ordering::Relaxed);
         let names = extracting.join().expect("no panic");
-        syncing.join().expect("no panic");
+        // It ends with an error when the server is gone.
+        let _ = syncing.join().expect("no panic");
         result?;
         let mut names = names?;
         names.retain(|(_, _, begun)| *begun <= killed);
@@ -173,7 +174,7 @@ fn same(host: &Path, there: &Path) -> bool {
 }
 
 /// What was made durable by fsync, over all rounds. The contents follow from the seed.
-struct Synced {
+pub(crate) struct Synced {
     seed: u64,
     /// Files of their own: round and number.
     files: Vec<(u32, u64)>,
@@ -184,7 +185,11 @@ struct Synced {
 }
 
 impl Synced {
-    fn count(&self) -> usize {
+    pub(crate) fn new(seed: u64) -> Synced {
+        Synced { seed, files: Vec::new(), logs: Vec::new(), versions: (0, 0) }
+    }
+
+    pub(crate) fn count(&self) -> usize {
         self.files.len()
     }
 
@@ -206,15 +211,18 @@ impl Synced {
         bytes
     }
 
-    /// Writes and syncs until that fails, and notes what succeeded.
-    fn write(&mut self, dir: &Path, round: u32, stop: &AtomicBool) {
+    /// Writes and syncs until it is stopped or that fails, and notes what succeeded. A round may be
+    /// written in only once.
+    pub(crate) fn write(&mut self, dir: &Path, round: u32, stop: &AtomicBool) -> std::io::Result<()> {
         let log = self.log(round, MIB as usize);
         self.logs.push((round, 0));
         let mut number = 0;
-        while !stop.load(Ordering::Relaxed) && self.write_one(dir, round, number, &log).is_ok() {
+        while !stop.load(Ordering::Relaxed) {
+            self.write_one(dir, round, number, &log)?;
             number += 1;
             std::thread::sleep(Duration::from_millis(10));
         }
+        Ok(())
     }
 
     fn write_one(&mut self, dir: &Path, round: u32, number: u64, log: &[u8]) -> std::io::Result<()> {
@@ -248,7 +256,7 @@ impl Synced {
     }
 
     /// What is not as it was synced.
-    fn lost(&mut self, dir: &Path) -> Vec<String> {
+    pub(crate) fn lost(&mut self, dir: &Path) -> Vec<String> {
         let dir = dir.join("synced");
         let mut lost = Vec::new();
         for &(round, number) in &self.files {

@@ -3,14 +3,17 @@
 use anyhow::{Context, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 use std::ffi::OsStr;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 pub(crate) const MIB: u64 = 1 << 20;
@@ -43,14 +46,20 @@ impl Kit {
     pub(crate) fn new(what: &str, arbor: &Path, below: Option<&Path>, keep: bool) -> Result<Kit> {
         let below = below.map_or_else(std::env::temp_dir, Path::to_path_buf);
         let below = below.canonicalize().with_context(|| below.display().to_string())?;
-        let mut work = tempfile::Builder::new().prefix(&format!("arbor-{what}-")).tempdir_in(&below)?;
+        let work = tempfile::Builder::new().prefix(&format!("arbor-{what}-")).tempdir_in(&below)?;
         // The users of pjdfstest have to get through it.
         fs::set_permissions(work.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+        let mut kit = Kit { arbor: arbor.to_path_buf(), work };
         if keep {
-            work.disable_cleanup(true);
-            println!("{what}: {} stays", work.path().display());
+            kit.keep(what);
         }
-        Ok(Kit { arbor: arbor.to_path_buf(), work })
+        Ok(kit)
+    }
+
+    /// Leaves the work directory for a look at it.
+    pub(crate) fn keep(&mut self, what: &str) {
+        self.work.disable_cleanup(true);
+        println!("{what}: {} stays", self.work.path().display());
     }
 
     /// A path in the work directory.
@@ -127,7 +136,35 @@ impl Kit {
             bail!("no record of the mount; is arbor of another version than xtask?");
         };
         let server = Some(rustix::process::pidfd_open(pid, PidfdFlags::empty())?);
-        Ok(Mount { kit: self, dir, pid, server, took })
+        Ok(Mount { kit: self, dir, pid, server, took, child: Mutex::new(None) })
+    }
+
+    /// Mounts with the server as a child of this process, whose complaints go to the end of the file
+    /// `complaints`: a server in the background has nowhere to say them.
+    pub(crate) fn mount_heard(&self, image: &Path, name: &str, options: &str, complaints: &Path) -> Result<Mount<'_>> {
+        let dir = self.path(name);
+        let to = fs::OpenOptions::new().create(true).append(true).open(complaints)?;
+        let mut command = Command::new(&self.arbor);
+        command.args(["mount", "--foreground"]);
+        if !options.is_empty() {
+            command.args(["-o", options]);
+        }
+        // A group of its own: the terminal's signals are not meant for the server.
+        command.arg(image).arg(&dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(to).process_group(0);
+        let start = Instant::now();
+        let mut child = Running(command.spawn().context("arbor")?);
+        let mut line = String::new();
+        if let Some(said) = child.0.stdout.take() {
+            BufReader::new(said).read_line(&mut line)?;
+        }
+        let took = start.elapsed();
+        if line.is_empty() {
+            let status = child.0.wait()?;
+            bail!("arbor mount: {status}: {}", tail(&fs::read_to_string(complaints).unwrap_or_default(), 5));
+        }
+        let pid = Pid::from_child(&child.0);
+        let server = Some(rustix::process::pidfd_open(pid, PidfdFlags::empty())?);
+        Ok(Mount { kit: self, dir, pid, server, took, child: Mutex::new(Some(child)) })
     }
 
     /// `arbor fsck -n -f`, which must find nothing.
@@ -145,6 +182,8 @@ pub(crate) struct Mount<'a> {
     server: Option<OwnedFd>,
     /// How long the mount command took.
     pub(crate) took: Duration,
+    /// The same process, if it is a child of this one.
+    child: Mutex<Option<Running>>,
 }
 
 impl<'a> Mount<'a> {
@@ -173,10 +212,13 @@ impl<'a> Mount<'a> {
         kit.mount(image, &name)
     }
 
-    /// Kills the server. What it leaves is a dead mount.
+    /// Kills the server, if it has not ended. What it leaves is a dead mount.
     pub(crate) fn kill(&self) -> Result<()> {
         if let Some(server) = &self.server {
-            rustix::process::pidfd_send_signal(server, Signal::KILL)?;
+            match rustix::process::pidfd_send_signal(server, Signal::KILL) {
+                Ok(()) | Err(Errno::SRCH) => {}
+                Err(e) => return Err(e.into()),
+            }
         }
         self.wait_for_end(Duration::from_secs(60))
     }
@@ -188,6 +230,13 @@ impl<'a> Mount<'a> {
         Ok(new)
     }
 
+    /// The same, as [`Kit::mount_heard`] does it.
+    pub(crate) fn recover_heard(mut self, image: &Path, options: &str, complaints: &Path) -> Result<Mount<'a>> {
+        let new = self.kit.mount_heard(image, &self.name(), options, complaints)?;
+        self.server = None;
+        Ok(new)
+    }
+
     fn name(&self) -> String {
         self.dir.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
@@ -195,6 +244,8 @@ impl<'a> Mount<'a> {
     fn wait_for_end(&self, limit: Duration) -> Result<()> {
         let Some(server) = &self.server else { return Ok(()) };
         ensure!(has_ended(server, limit)?, "the server of {} does not end", self.dir.display());
+        // A child is gone only when somebody has asked how it ended.
+        drop(self.child.lock().unwrap_or_else(PoisonError::into_inner).take());
         Ok(())
     }
 }

@@ -12,6 +12,13 @@ use std::time::Instant;
 /// The versions whose output is understood here.
 const TOOLS: [&str; 2] = ["pjdfstest@0.2.2", "fsx@0.3.2"];
 
+/// posix_fallocate of no bytes is an error by POSIX, which fsx takes for one of the file system.
+pub(crate) const FSX_SIZES: &str = "[opsize]\nmin = 1\n";
+/// Weights of what fsx leaves out unless it is told.
+pub(crate) const FSX_MORE: &str = "close_open = 1\ninvalidate = 1\npunch_hole = 10\nposix_fallocate = 10\n\
+                                   copy_file_range = 10\nsendfile = 5\nposix_fadvise = 2\n";
+pub(crate) const FSX_SYNCS: &str = "fsync = 1\nfdatasync = 1\n";
+
 pub(crate) fn run(kit: &Kit, tools: Option<&Path>, operations: u32, seed: u64) -> Result<()> {
     println!("show 6: pjdfstest, and {operations} operations of fsx; seed {seed}");
     ensure!(rustix::process::geteuid().is_root(), "pjdfstest needs root");
@@ -45,11 +52,7 @@ pub(crate) fn run(kit: &Kit, tools: Option<&Path>, operations: u32, seed: u64) -
     let start = Instant::now();
     let kinds = "read, write, mapread, mapwrite, truncate, close_open, invalidate, punch_hole, posix_fallocate, \
                  copy_file_range, sendfile, posix_fadvise";
-    // posix_fallocate of no bytes is an error by POSIX, which fsx takes for one of the file system.
-    let sizes = "[opsize]\nmin = 1\n";
-    let more = "close_open = 1\ninvalidate = 1\npunch_hole = 10\nposix_fallocate = 10\ncopy_file_range = 10\n\
-                sendfile = 5\nposix_fadvise = 2\n";
-    let all = format!("nomsyncafterwrite = true\n{sizes}[weights]\n{more}");
+    let all = format!("nomsyncafterwrite = true\n{FSX_SIZES}[weights]\n{FSX_MORE}");
     fsx_in_pieces(kit, &tools, mount.dir(), "all", &all, operations - with_msync, seed)?;
     println!(
         "  fsx: {} operations run, all passed, in {:.0} s ({kinds})",
@@ -57,7 +60,7 @@ pub(crate) fn run(kit: &Kit, tools: Option<&Path>, operations: u32, seed: u64) -
         start.elapsed().as_secs_f64()
     );
     let start = Instant::now();
-    let synced = format!("{sizes}[weights]\nfsync = 1\nfdatasync = 1\n{more}");
+    let synced = format!("{FSX_SIZES}[weights]\n{FSX_SYNCS}{FSX_MORE}");
     fsx_in_pieces(kit, &tools, mount.dir(), "synced", &synced, with_msync, seed)?;
     println!(
         "  fsx: {with_msync} operations run, all passed, in {:.0} s (the same, fsync, fdatasync, and msync after each \
@@ -89,12 +92,12 @@ fn fsx_in_pieces(
 }
 
 /// Where pjdfstest and fsx are.
-struct Tools {
+pub(crate) struct Tools {
     pjdfstest: PathBuf,
-    fsx: PathBuf,
+    pub(crate) fsx: PathBuf,
 }
 
-fn find_tools(asked: Option<&Path>) -> Result<Tools> {
+pub(crate) fn find_tools(asked: Option<&Path>) -> Result<Tools> {
     let inside = |dir: &Path| {
         let tools = Tools { pjdfstest: dir.join("pjdfstest"), fsx: dir.join("fsx") };
         (tools.pjdfstest.is_file() && tools.fsx.is_file()).then_some(tools)

@@ -4,7 +4,8 @@
 //! answer straight into the reply buffer. It holds nothing of this crate and never waits for
 //! another request of the kernel: no invalidation is sent from here, and the file system below
 //! knows nothing of the mount. What the kernel is told once with `ENOSYS` (OPEN, OPENDIR,
-//! CREATE, FLUSH, ACCESS, BMAP, POLL, INTERRUPT) it never asks again.
+//! CREATE, FLUSH, ACCESS, BMAP, POLL, INTERRUPT; LSEEK under the kernel's write-back cache) it
+//! never asks again.
 //!
 //! The kernel drops a file's set-id bits itself, but for what `HANDLE_KILLPRIV_V2` moves here:
 //! chown, a WRITE or a truncation that says so, and a SETATTR that changes nothing, which is how
@@ -225,6 +226,9 @@ impl Server {
             Some(Op::Open) => self.agreed.flags.contains(InitFlags::NO_OPEN_SUPPORT),
             Some(Op::Opendir) => self.agreed.flags.contains(InitFlags::NO_OPENDIR_SUPPORT),
             Some(Op::Getxattr | Op::Setxattr | Op::Listxattr | Op::Removexattr) => !self.agreed.xattrs,
+            // The kernel does not write back before it asks, so what it has not written would be a hole or
+            // behind the end. Declined, it takes the whole file for data.
+            Some(Op::Lseek) => self.agreed.flags.contains(InitFlags::WRITEBACK_CACHE),
             Some(Op::Create | Op::Flush | Op::Access | Op::Bmap | Op::Poll | Op::Interrupt) | None => true,
             _ => false,
         }

@@ -636,6 +636,23 @@ fn the_kernels_write_back_cache() {
     assert!(fs.getattr(Ino(77)).is_ok());
 }
 
+/// Data that the kernel keeps back is no hole: found by stress-ng's `seek`.
+#[test]
+fn data_that_is_not_written_back_is_found_by_seeks() {
+    let _caches = dropping();
+    let Some(m) = Mounted::with(|c| c.writeback_cache = true) else { return };
+    let f = OpenOptions::new().read(true).write(true).create_new(true).open(m.path("f")).unwrap();
+    f.write_all_at(&[1; PAGE as usize], 0).unwrap();
+    assert_eq!(rustix::fs::seek(&f, SeekFrom::Data(0)), Ok(0));
+    assert_eq!(rustix::fs::seek(&f, SeekFrom::Hole(0)), Ok(PAGE));
+    f.set_len(100 * PAGE).unwrap();
+    f.sync_all().unwrap();
+    f.write_all_at(&[1; PAGE as usize], 50 * PAGE).unwrap();
+    assert!(rustix::fs::seek(&f, SeekFrom::Data(PAGE)).unwrap() <= 50 * PAGE);
+    drop(f);
+    m.end();
+}
+
 #[test]
 fn what_a_mount_looks_like() {
     let Some(m) = Mounted::with(|c| {
