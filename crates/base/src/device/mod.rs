@@ -12,6 +12,8 @@
 //!   of its sectors by itself holds the old or the new bytes, never a mixture. Writes covered by
 //!   a flush are there, whole.
 //! * A discarded range reads as zeros or as its old bytes until it is written again.
+//! * A larger size ([`Device::set_size`]) is durable with the next flush. After a power cut before
+//!   it the device may have the old size; then nothing that was written behind it is there.
 //!
 //! [`RecordingDevice`] keeps what was written between flushes, so that every state this contract
 //! allows can be built and recovered from.
@@ -235,7 +237,8 @@ pub trait Device: Send + Sync {
     /// Returns when every write completed before this call is durable.
     fn flush(&self) -> io::Result<()>;
 
-    /// Changes the size in bytes; new bytes read as zeros. The new size is durable on return.
+    /// Changes the size in bytes; new bytes read as zeros. A larger size is durable after the next
+    /// flush, a smaller one on return.
     fn set_size(&self, size: u64) -> io::Result<()>;
 
     /// Reads `buf.len()` bytes at `offset` and waits for them.

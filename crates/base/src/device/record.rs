@@ -32,18 +32,29 @@ pub enum Event {
     },
     /// A flush: all events before it are durable.
     Flush,
-    /// A change of size, durable by itself.
-    SetSize(u64),
+    /// A change of size in bytes. A larger size is as uncertain as a write until a flush covers it;
+    /// a smaller one is durable by itself.
+    SetSize {
+        /// Size before.
+        from: u64,
+        /// Size after.
+        to: u64,
+    },
 }
 
 impl Event {
     /// Whether a power cut decides over it.
     fn has_fate(&self) -> bool {
-        matches!(self, Event::Write { .. } | Event::Discard { .. })
+        match self {
+            Event::Write { .. } | Event::Discard { .. } => true,
+            Event::SetSize { from, to } => to > from,
+            Event::Flush => false,
+        }
     }
 }
 
-/// What a power cut does to one write or discard that no flush covers.
+/// What a power cut does to one write, discard or growth that no flush covers. A growth is never
+/// torn: it is there or not, and without it nothing that was written behind the old end is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It is there.
@@ -71,8 +82,8 @@ impl Fate {
     }
 }
 
-/// What a power cut does to the writes and discards that no flush covers. They are numbered from
-/// 0 in the order of their submission.
+/// What a power cut does to the writes, discards and growths that no flush covers. They are
+/// numbered from 0 in the order of their submission.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CrashChoice {
     /// All are there.
@@ -218,8 +229,8 @@ impl Print {
                 let torn = if let Fate::Torn(seed) = fate { seed } else { 0 };
                 self.sum = mix(self.sum ^ mix(offset ^ mix(len ^ mix(torn))));
             }
-            Event::SetSize(size) => self.sum = mix(self.sum ^ mix(size ^ GOLDEN)),
-            Event::Discard { .. } | Event::Flush => {}
+            Event::SetSize { to, .. } if fate.keeps(0) => self.sum = mix(self.sum ^ mix(to ^ GOLDEN)),
+            Event::SetSize { .. } | Event::Discard { .. } | Event::Flush => {}
         }
     }
 }
@@ -268,15 +279,16 @@ impl RecordingDevice {
         self.shared.log.read().durable_at(at)
     }
 
-    /// Number of writes and discards whose fate a power cut after the first `at` events decides.
+    /// Number of writes, discards and growths whose fate a power cut after the first `at` events
+    /// decides.
     pub fn pending_at(&self, at: usize) -> usize {
         let log = self.shared.log.read();
         log.events[log.durable_at(at)..at].iter().filter(|e| e.has_fate()).count()
     }
 
     /// The disk after a power cut that follows the first `at` events (0: before all of them);
-    /// panics if there were not so many. What the last flush among them covers is there, changes
-    /// of size are there, and `choice` decides over the rest.
+    /// panics if there were not so many. What the last flush among them covers is there, and
+    /// `choice` decides over the rest.
     ///
     /// The cost is that of the uncovered requests as long as `at` does not go backwards past a
     /// flush.
@@ -347,19 +359,29 @@ impl RecordingDevice {
     }
 }
 
-/// Does to `disk` what `fate` leaves of an event. The request was checked when it was logged and
-/// the sizes replay in the same order, so failure is a bug here.
+/// Does to `disk` what `fate` leaves of an event. The request was checked when it was logged; what
+/// lies behind the end of a disk that did not grow is not there. So failure is a bug here.
 fn apply(disk: &MemDevice, event: &Event, fate: Fate) {
     let done = match event {
         Event::Write { offset, kind, data } => write_sectors(disk, *kind, *offset, data, fate),
         Event::Discard { offset, len } => discard_pieces(disk, *offset, *len, fate),
         Event::Flush => Ok(()),
-        Event::SetSize(size) => disk.set_size(*size),
+        Event::SetSize { to, .. } if fate.keeps(0) => disk.set_size(*to),
+        Event::SetSize { .. } => Ok(()),
     };
     done.expect("a logged event can be repeated");
 }
 
+/// How many of `len` bytes at `offset` lie on the disk.
+fn inside(disk: &MemDevice, offset: u64, len: u64) -> u64 {
+    disk.geometry().size.saturating_sub(offset).min(len)
+}
+
 fn write_sectors(disk: &MemDevice, kind: Kind, offset: u64, data: &[u8], fate: Fate) -> io::Result<()> {
+    let data = &data[..inside(disk, offset, data.len() as u64) as usize];
+    if data.is_empty() {
+        return Ok(());
+    }
     if fate == Fate::Kept {
         return disk.write_at(kind, offset, data);
     }
@@ -381,9 +403,10 @@ fn discard_pieces(disk: &MemDevice, offset: u64, len: u64, fate: Fate) -> io::Re
         _ => len.max(1),
     };
     for i in 0..len.div_ceil(piece) {
-        if fate.keeps(i) {
-            let from = i * piece;
-            disk.run(&Request::discard(Kind::Other, offset + from, piece.min(len - from)))?;
+        let from = i * piece;
+        let there = inside(disk, offset + from, piece.min(len - from));
+        if fate.keeps(i) && there > 0 {
+            disk.run(&Request::discard(Kind::Other, offset + from, there))?;
         }
     }
     Ok(())
@@ -409,8 +432,9 @@ impl Device for RecordingDevice {
 
     fn set_size(&self, size: u64) -> io::Result<()> {
         let mut log = self.shared.log.write();
+        let from = self.shared.live.geometry().size;
         self.shared.live.set_size(size)?;
-        log.events.push(Event::SetSize(size));
+        log.events.push(Event::SetSize { from, to: size });
         Ok(())
     }
 

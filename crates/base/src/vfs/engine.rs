@@ -339,7 +339,7 @@ pub trait Engine: Send + Sync {
 
     /// Changes the size of an unmounted volume; the main device is resized as needed.
     /// Survives a crash half-way.
-    fn resize(&self, devices: Devices, size: u64) -> Result<()>;
+    fn resize(&self, devices: Devices, size: u64, clock: Arc<dyn Clock>) -> Result<()>;
 }
 
 impl fmt::Debug for dyn Engine {

@@ -5,10 +5,11 @@ use crate::holder;
 use crate::image::Image;
 use crate::show;
 use anyhow::{Result, anyhow, bail};
-use arboretum::vfs::{Time, VolumeInfo, parse_size};
+use arboretum::vfs::{SystemClock, Time, VolumeInfo, parse_size};
 use comfy_table::{Table, presets};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
+use std::sync::Arc;
 
 pub(crate) fn run(args: &InfoArgs, out: &mut dyn Write) -> Result<()> {
     let image = Image::new(&args.image)?;
@@ -119,7 +120,7 @@ pub(crate) fn resize(args: &ResizeArgs, out: &mut dyn Write) -> Result<()> {
     if image.offset != 0 {
         bail!("{}: a volume inside a larger file cannot be resized", image.path.display());
     }
-    engine.resize(devices, size).map_err(|e| anyhow!("{}: {e}", image.path.display()))?;
+    engine.resize(devices, size, Arc::new(SystemClock)).map_err(|e| anyhow!("{}: {e}", image.path.display()))?;
     writeln!(out, "{}: {} -> {}", image.path.display(), show::exact_bytes(old), show::exact_bytes(size))?;
     Ok(())
 }

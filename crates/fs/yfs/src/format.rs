@@ -605,7 +605,7 @@ fn seal_at(bytes: &mut [u8], at: usize) {
 }
 
 /// Where things lie: constants of a mounted volume, from a checked superblock.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geom {
     /// log2 of the fragment size.
     pub frag_shift: u32,

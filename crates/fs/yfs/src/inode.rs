@@ -393,7 +393,7 @@ fn encode_xattrs(list: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     out
 }
 
-/// Decodes a list of attributes; `None` if it is broken.
+/// Decodes a list of attributes; `None` if it is broken, or names one twice.
 pub(crate) fn parse_xattrs(mut bytes: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut out = Vec::new();
     while let Ok((head, rest)) = XattrHead::ref_from_prefix(bytes) {
@@ -406,5 +406,8 @@ pub(crate) fn parse_xattrs(mut bytes: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> 
         out.push((name.to_vec(), value.to_vec()));
         bytes = rest.get(n + v..)?;
     }
-    Some(out)
+    let mut names: Vec<&Vec<u8>> = out.iter().map(|(name, _)| name).collect();
+    names.sort_unstable();
+    let twice = names.iter().zip(names.iter().skip(1)).any(|(a, b)| a == b);
+    if twice { None } else { Some(out) }
 }

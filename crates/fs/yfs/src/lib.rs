@@ -148,7 +148,7 @@ impl Engine for Yfs {
         dump::dump(devices, what)
     }
 
-    fn resize(&self, devices: Devices, size: u64) -> Result<()> {
-        resize::resize(devices, size)
+    fn resize(&self, devices: Devices, size: u64, clock: Arc<dyn Clock>) -> Result<()> {
+        resize::resize(devices, size, clock)
     }
 }

@@ -284,6 +284,8 @@ pub(crate) fn mount(mut devices: Devices, options: &MountOptions, clock: Arc<dyn
     let now = clock.now();
     let log_dev: &dyn Device = log.as_deref().unwrap_or(&*dev);
     let (cycle, anchor_seq) = recover_log(&*dev, log_dev, &mut sb, &geom, read_only, now)?;
+    // The log may have held a growth.
+    let geom = geometry(&sb, dev.geometry().size)?;
     let log_state = Log::new(&geom, &sb, cycle, anchor_seq);
     let core = Core::new(geom, sb, dev.clone(), log_state, opts.cache_bytes, read_only);
     let volume = Arc::new(Volume::assemble(dev, log, clock, core, opts, Ino(sb.root.get())));

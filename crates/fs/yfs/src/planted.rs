@@ -62,11 +62,33 @@ flaws! {
     FreedBelieved,
     /// Fragments are given away while somebody still reads from them.
     NoGate,
+    /// A volume says that it has grown before its device has the new size.
+    GrowthBeforeDevice,
+    /// The new size of a volume goes in place before the transaction that makes it grow is durable.
+    GrowthBeforeLog,
+    /// Replay goes by the size of the volume before it grew.
+    GrowthForgotten,
+    /// The checker writes the root of a new tree without a flush of its nodes before it.
+    RootBeforeNodes,
+    /// The checker writes a new tree over the old one although there is free space.
+    RepairInPlace,
+    /// The checker marks a volume clean before what it has mended is flushed.
+    MendedTooEarly,
 }
 
 impl Flaw {
     /// Mistakes that only several tasks at once can meet.
     pub const CONCURRENT: [Flaw; 4] = [Flaw::StaleBuffer, Flaw::StalePages, Flaw::FreedBelieved, Flaw::NoGate];
+
+    /// Mistakes that only growing and repairing can meet.
+    pub const GROWTH_AND_REPAIR: [Flaw; 6] = [
+        Flaw::GrowthBeforeDevice,
+        Flaw::GrowthBeforeLog,
+        Flaw::GrowthForgotten,
+        Flaw::RootBeforeNodes,
+        Flaw::RepairInPlace,
+        Flaw::MendedTooEarly,
+    ];
 }
 
 #[cfg(feature = "planted")]

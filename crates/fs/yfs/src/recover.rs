@@ -12,6 +12,7 @@
 //! the two are told apart.
 
 use crate::format::*;
+use crate::mount::geometry;
 use crate::planted::{Flaw, planted};
 use arbor_base::device::{Device, Kind, Request};
 use arbor_base::layout::{Corrupt, crc_without, get_u32};
@@ -168,6 +169,7 @@ pub fn replay_what_is_there(dev: &dyn Device, log: &dyn Device, sb: &SuperBlock,
     let records: Vec<(Lsn, &[u8])> =
         found.into_iter().filter_map(|(lsn, body)| Some((lsn, area.bytes.get(body)?))).collect();
     let entries = committed(&records, start, &mut out)?;
+    let geom = &if planted(Flaw::GrowthForgotten) { *geom } else { grown(dev, geom, &entries)? };
     redo(dev, geom, &entries, &mut out)?;
     free_marked(dev, geom, &entries, &mut out)?;
     out.note_rest(geom);
@@ -363,6 +365,22 @@ fn redo(dev: &dyn Device, geom: &Geom, entries: &[Entry<'_>], out: &mut Replay) 
         out.note_change(addr);
     }
     Ok(())
+}
+
+/// The geometry after the replay: of a volume that was growing the log goes beyond the size that
+/// the superblock in place still says.
+fn grown(dev: &dyn Device, geom: &Geom, entries: &[Entry<'_>]) -> Result<Geom> {
+    let mut bytes = vec![0; SECTOR as usize];
+    dev.read_at(Kind::Super, 0, &mut bytes)?;
+    for e in entries.iter().filter(|e| e.kind == EntryType::Update && e.head.addr.get() == 0) {
+        let at = e.head.at.get() as usize;
+        if let Some(place) = at.checked_add(e.data.len()).and_then(|end| bytes.get_mut(at..end)) {
+            place.copy_from_slice(e.data);
+        }
+    }
+    let new = SuperBlock::read_from_bytes(&bytes).ok().and_then(|sb| geometry(&sb, dev.geometry().size).ok());
+    let grown = |new: &Geom| Geom { frags: geom.frags, ag_count: geom.ag_count, ..*new } == *geom;
+    Ok(new.filter(|new| new.frags > geom.frags && grown(new)).unwrap_or(*geom))
 }
 
 fn in_volume(geom: &Geom, addr: u64, len: usize) -> bool {

@@ -4,13 +4,15 @@
 use crate::alloc::Ag;
 use crate::format::*;
 use crate::mount::{self, Volume};
-use arbor_base::vfs::{Devices, Errno, Error, MountOptions, Result, SystemClock};
+use crate::planted::{Flaw, planted};
+use arbor_base::vfs::{Clock, Devices, Errno, Error, MountOptions, Result};
 use std::sync::Arc;
 
-/// Fragments that one transaction adds to an AG in use: their bits are logged.
-const STEP: u64 = 1 << 18;
+/// Fragments that one transaction adds to an AG in use: their bits are logged. So few that volumes of
+/// a few megabytes grow in steps too.
+const STEP: u64 = 1 << 14;
 
-pub(crate) fn resize(devices: Devices, size: u64) -> Result<()> {
+pub(crate) fn resize(devices: Devices, size: u64, clock: Arc<dyn Clock>) -> Result<()> {
     let dev = &devices.main;
     let sb = mount::read_super(&**dev, 0)?.ok_or_else(|| Error::refused("no yFS superblock"))?;
     let old = dev.geometry().size;
@@ -19,11 +21,17 @@ pub(crate) fn resize(devices: Devices, size: u64) -> Result<()> {
     if size < have {
         return Err(Error::refused(format!("a volume of {have} bytes cannot shrink to {size}")));
     }
-    if size > old {
+    let late = planted(Flaw::GrowthBeforeDevice);
+    if size > old && !late {
         dev.set_size(size / SECTOR * SECTOR)?;
+        dev.flush()?;
     }
-    let volume = mount::mount(devices, &MountOptions::default(), Arc::new(SystemClock))?;
+    let volume = mount::mount(devices, &MountOptions::default(), clock)?;
     let grown = volume.grow(size >> geom.frag_shift);
+    if size > old && late {
+        volume.sync_all()?;
+        volume.dev.set_size(size / SECTOR * SECTOR)?;
+    }
     volume.close()?;
     grown
 }
@@ -51,6 +59,9 @@ impl Volume {
             (core.geom.frags, core.geom.ag_count) = (next, count);
             (core.sb.frags, core.sb.ag_count) = (next.into(), count.into());
             core.log_super()?;
+            if planted(Flaw::GrowthBeforeLog) {
+                mount::write_super(&*core.dev, &core.sb)?;
+            }
             // A copy older than an AG would not lead to what that AG holds.
             for at in core.geom.early_copies() {
                 core.log_copy(Daddr(at / SECTOR))?;

@@ -2,8 +2,10 @@
 
 use arbor_base::vfs::Engine;
 use arbor_torture::config::Config;
-use arbor_torture::crash;
+use arbor_torture::crash::{self, Explored};
 use arbor_torture::generate::Profile;
+use arbor_torture::grow::Grow;
+use arbor_torture::repair::Repairs;
 use arbor_yfs::Yfs;
 
 #[test]
@@ -58,4 +60,34 @@ fn long_sequences_in_other_shapes() {
             );
         }
     }
+}
+
+/// Power loss while a volume grows, and while it recovers from that.
+#[test]
+fn power_loss_of_a_growing_volume() {
+    let (seed, count) = (number("ARBOR_SEED", 1), number("ARBOR_COUNT", 24));
+    let grow = Grow::new(&Yfs, count, seed).expect("the volumes");
+    let mut done = Explored::default();
+    while let Some(step) = grow.step(&mut done) {
+        step.unwrap_or_else(|failure| panic!("{failure}"));
+    }
+    eprintln!("{done:?}");
+    assert!(done.distinct > 20 * count && done.recoveries > 2 * count, "{done:?}");
+}
+
+/// Power loss while the checker repairs, and while it repairs what that has left.
+#[test]
+fn power_loss_of_a_repair() {
+    let (seed, count) = (number("ARBOR_SEED", 1), number("ARBOR_COUNT", 40));
+    let repairs = Repairs::new(&Yfs, count, seed);
+    let mut done = Explored::default();
+    while let Some(step) = repairs.step(&mut done) {
+        step.unwrap_or_else(|failure| panic!("{failure}"));
+    }
+    eprintln!("{done:?}");
+    assert!(done.distinct > 5 * count && done.recoveries > count / 2, "{done:?}");
+}
+
+fn number(key: &str, otherwise: u64) -> u64 {
+    std::env::var(key).map_or(otherwise, |n| n.parse().expect("a number"))
 }

@@ -301,7 +301,7 @@ fn superblock_of_a_small_volume() {
 fn superblock_of_a_grown_volume() {
     for size in [4 << 20, 6 << 20, 10 << 20] {
         let image = format(size, "ag=4M,block=1K,frag=512,logsize=700K");
-        Yfs.resize(Devices::single(image.clone()), 20 << 20).expect("resize");
+        Yfs.resize(Devices::single(image.clone()), 20 << 20, Arc::new(SystemClock)).expect("resize");
         assert_eq!(check(&image, Repair::No).issues, vec![], "{size}");
         let fs = mount(&image);
         let x = fs.mknod(&CX, fs.root(), b"x", mode::IFREG | 0o644, 0).expect("mknod").ino;

@@ -7,10 +7,14 @@
 //! one that is looked for alone.
 
 use arbor_torture::concurrent::run;
+use arbor_torture::crash::Explored;
+use arbor_torture::grow::Grow;
 use arbor_torture::machine::{Plan, crash};
+use arbor_torture::repair::Repairs;
 use arbor_torture::tally::Tally;
 use arbor_yfs::Yfs;
 use arbor_yfs::planted::{Flaw, plant};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Tasks at once, for so long, or ten times as long if it takes that to meet a failure.
@@ -22,8 +26,12 @@ fn scheduled(seconds: u64) -> Tally {
     })
 }
 
+/// Mistakes are planted in the whole process.
+static GARDEN: Mutex<()> = Mutex::new(());
+
 #[test]
 fn every_planted_mistake_is_found() {
+    let _alone = GARDEN.lock();
     let seconds = std::env::var("ARBOR_SECONDS").map_or(10, |s| s.parse().expect("ARBOR_SECONDS is a number"));
     let plan = Plan { time: Some(Duration::from_secs(seconds)), keep_going: true, plain: 0, ..Plan::whole(1) };
     std::panic::set_hook(Box::new(|_| {}));
@@ -32,6 +40,9 @@ fn every_planted_mistake_is_found() {
     let only = std::env::var("ARBOR_FLAW").ok();
     for (flaw, text) in [(None, "none is planted")].into_iter().chain(Flaw::ALL.iter().map(|f| (Some(f.0), f.1))) {
         if only.as_ref().is_some_and(|only| flaw.is_none_or(|f| format!("{f:?}") != *only)) {
+            continue;
+        }
+        if flaw.is_some_and(|f| Flaw::GROWTH_AND_REPAIR.contains(&f)) {
             continue;
         }
         plant(flaw);
@@ -60,5 +71,38 @@ fn every_planted_mistake_is_found() {
         }
     }
     drop(std::panic::take_hook());
+    assert_eq!(missed, Vec::<String>::new(), "missed, or found where there is none");
+}
+
+/// What only growing and repairing can meet is found by the sources made for it.
+#[test]
+fn mistakes_of_growing_and_repair_are_found_by_their_own_sources() {
+    let _alone = GARDEN.lock();
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut missed = Vec::new();
+    let flaws = Flaw::GROWTH_AND_REPAIR.map(Some);
+    for flaw in [None].into_iter().chain(flaws) {
+        let growing = flaw.is_none_or(|f| f as u8 <= Flaw::GrowthForgotten as u8);
+        let repair = flaw.is_none_or(|f| f as u8 > Flaw::GrowthForgotten as u8);
+        let (volumes, damages) = (if growing { 40 } else { 0 }, if repair { 200 } else { 0 });
+        plant(flaw);
+        let (mut growing, mut repair) = (Explored::default(), Explored::default());
+        let grow = Grow::new(&Yfs, volumes, 1).expect("volumes that grow").keep_going(true);
+        let repairs = Repairs::new(&Yfs, damages, 1).keep_going(true);
+        let broken = std::iter::from_fn(|| grow.step(&mut growing)).filter(Result::is_err).count()
+            + std::iter::from_fn(|| repairs.step(&mut repair)).filter(Result::is_err).count();
+        let name = flaw.map_or_else(|| "-".to_string(), |f| format!("{f:?}"));
+        let (a, b) = (growing, repair);
+        eprintln!(
+            "{name:<20} growing {} of {}, repair {} of {} states, {broken} without a cut",
+            a.failed, a.distinct, b.failed, b.distinct
+        );
+        if (a.failed + b.failed == 0) != flaw.is_none() {
+            missed.push(name);
+        }
+    }
+    plant(None);
+    std::panic::set_hook(hook);
     assert_eq!(missed, Vec::<String>::new(), "missed, or found where there is none");
 }

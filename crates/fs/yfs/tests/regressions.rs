@@ -1,6 +1,6 @@
 //! One test for each defect that reviews and trials have found, smallest known case.
 
-use arbor_base::device::{Device, FaultDevice, FaultOp, FaultTimes, MemDevice};
+use arbor_base::device::{CrashChoice, Device, FaultDevice, FaultOp, FaultTimes, Kind, MemDevice, RecordingDevice};
 use arbor_base::vfs::*;
 use arbor_yfs::Yfs;
 use std::sync::Arc;
@@ -148,5 +148,66 @@ fn nothing_is_ordered_behind_a_lost_write() {
     let ino = fs.lookup(fs.root(), b"f").unwrap().ino;
     assert_eq!(fs.getattr(ino).unwrap().size, 0);
     fs.unmount().unwrap();
+    clean(dev);
+}
+
+/// The log of a volume that was growing goes beyond the size that the superblock in place says:
+/// into a new AG, or into the added part of one in use.
+#[test]
+fn a_growth_that_is_in_the_log_only() {
+    for (old, new) in [(16 << 20, 32 << 20), (18 << 20, 20 << 20)] {
+        let disk = fresh(old, "ag=16M");
+        let fs = mount_with(disk.clone(), "");
+        let ino = make(&*fs, "f");
+        let free = fs.statfs().unwrap().bavail * u64::from(fs.statfs().unwrap().frsize);
+        fs.fallocate(ino, FallocMode::KEEP_SIZE, 0, free - (256 << 10)).unwrap();
+        fs.unmount().unwrap();
+        let dev = RecordingDevice::new(disk);
+        Yfs.resize(Devices::single(dev.clone()), new, Arc::new(SystemClock)).unwrap();
+        let mut sizes = Vec::new();
+        for at in 0..=dev.events() {
+            for choice in [CrashChoice::AllKept, CrashChoice::NoneKept] {
+                let disk = dev.crash_state(at, &choice);
+                let fs = mount_with(disk.clone(), "");
+                let blocks = fs.statfs().unwrap().blocks;
+                fs.unmount().unwrap();
+                clean(disk.clone());
+                assert_eq!(mount_with(disk, "").statfs().unwrap().blocks, blocks, "mounted again");
+                sizes.push(blocks);
+            }
+        }
+        sizes.sort_unstable();
+        sizes.dedup();
+        assert_eq!(sizes.len(), 2, "old or new: {sizes:?}");
+    }
+}
+
+/// A check passed over a list that names one attribute twice.
+#[test]
+fn an_attribute_that_is_there_twice() {
+    let dev = fresh(16 << 20, "");
+    let fs = mount_with(dev.clone(), "");
+    let ino = make(&*fs, "f");
+    for name in [b"user.one", b"user.two"] {
+        fs.setxattr(ino, name, b"here", XattrMode::Set).unwrap();
+    }
+    fs.unmount().unwrap();
+    let mut structures = Vec::new();
+    Yfs.anatomy(&Devices::single(dev.clone()), &mut |s| structures.push(s)).unwrap();
+    let mut found = 0;
+    for s in structures.iter().filter(|s| s.kind.starts_with("inode,")) {
+        let mut bytes = vec![0; s.len];
+        dev.read_at(Kind::Other, s.offset, &mut bytes).unwrap();
+        if let Some(at) = bytes.windows(8).position(|w| w == b"user.two") {
+            bytes[at..at + 8].copy_from_slice(b"user.one");
+            dev.write_at(Kind::Other, s.offset, &bytes).unwrap();
+            Yfs.reseal(&dev, s).unwrap();
+            found += 1;
+        }
+    }
+    assert_eq!(found, 1);
+    let options = CheckOptions { repair: Repair::Yes, force: true };
+    let report = Yfs.check(Devices::single(dev.clone()), &options, &mut |_, _, _| {}).unwrap();
+    assert_eq!(report.issues.iter().map(|i| (i.code, i.repaired)).collect::<Vec<_>>(), [("Xattr", true)]);
     clean(dev);
 }

@@ -165,6 +165,8 @@ pub struct Failure {
     pub ops: Vec<Op>,
     /// Power cuts, if it takes any.
     pub cuts: Vec<Cut>,
+    /// Further words of the line, each with a space before it.
+    pub words: String,
     /// What went wrong.
     pub message: String,
 }
@@ -181,6 +183,7 @@ impl Failure {
             from: From::Empty,
             ops: Vec::new(),
             cuts: Vec::new(),
+            words: String::new(),
             message,
         }
     }
@@ -200,7 +203,7 @@ impl Failure {
         if !self.cuts.is_empty() {
             line += &format!(" cuts={}", print_cuts(&self.cuts));
         }
-        line + " ops=" + &print(ops)
+        line + &self.words + " ops=" + &print(ops)
     }
 }
 

@@ -58,7 +58,7 @@ impl Explored {
 pub struct Seen([Mutex<FxHashSet<u64>>; 16]);
 
 impl Seen {
-    fn is_new(&self, print: u64) -> bool {
+    pub(crate) fn is_new(&self, print: u64) -> bool {
         self.0[(print >> 60) as usize].lock().insert(print)
     }
 }
@@ -86,6 +86,11 @@ pub enum From {
 impl From {
     /// All of them.
     pub const ALL: [From; 3] = [From::Empty, From::Aged, From::Full];
+
+    /// The one that a line calls so.
+    pub(crate) fn named(name: &str) -> Option<From> {
+        From::ALL.into_iter().find(|f| format!("{f:?}") == name)
+    }
 }
 
 impl Base {
@@ -110,7 +115,8 @@ impl Base {
         if from == From::Full {
             let path = Path::at(&["fill"]);
             step(&Op::Create { path: path.clone(), mode: 0o600, gid: 0 })?;
-            let len = (s.bavail * u64::from(s.frsize)).saturating_sub(FREE);
+            let frag = u64::from(s.frsize);
+            let len = (s.bavail * frag).saturating_sub(FREE.max(64 * frag));
             step(&Op::Fallocate { path, mode: FallocMode::KEEP_SIZE.bits(), offset: 0, len })?;
             step(&Op::Remount {})?;
         }
@@ -189,10 +195,10 @@ struct Crash {
     message: String,
 }
 
-struct Start<'a> {
-    engine: &'a dyn Engine,
-    config: &'a Config,
-    base: &'a Base,
+pub(crate) struct Start<'a> {
+    pub engine: &'a dyn Engine,
+    pub config: &'a Config,
+    pub base: &'a Base,
 }
 
 impl Start<'_> {
@@ -245,7 +251,7 @@ impl Start<'_> {
     }
 
     /// Runs `ops` on a recording device, and the model beside it.
-    fn record(&self, ops: &[Op]) -> Result<(RecordingDevice, Oracle), String> {
+    pub fn record(&self, ops: &[Op]) -> Result<(RecordingDevice, Oracle), String> {
         let device = RecordingDevice::new(self.base.disk());
         let mut world = self.base.world(self.engine, self.config, opener(self.config, device.clone()))?;
         let mut oracle = Oracle::new(world.model.state());

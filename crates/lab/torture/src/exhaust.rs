@@ -123,7 +123,7 @@ pub fn count(len: u32) -> u64 {
 }
 
 /// Every operation of the alphabet with every promise after it.
-fn steps() -> Vec<Vec<Op>> {
+pub(crate) fn steps() -> Vec<Vec<Op>> {
     let read = |text: &str| parse(text).unwrap_or_else(|e| panic!("the alphabet: {e}"));
     let promises: Vec<Vec<Op>> = PROMISES.iter().map(|p| read(p)).collect();
     read(ALPHABET)

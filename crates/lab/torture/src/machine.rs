@@ -5,6 +5,8 @@ use crate::config::{Config, Failure, parse_cuts};
 use crate::crash::{Base, Explored, From, Seen, try_sequence};
 use crate::exhaust::{self, Space};
 use crate::generate::Profile;
+use crate::grow::{self, Grow};
+use crate::repair::{self, Repairs};
 use crate::rng::mix;
 use crate::run;
 use crate::tally::{Tally, Watch};
@@ -31,6 +33,10 @@ pub struct Plan {
     pub long: u64,
     /// Long sequences without.
     pub plain: u64,
+    /// Volumes that grow under power cuts.
+    pub grow: u64,
+    /// Damaged volumes that are repaired under power cuts.
+    pub repairs: u64,
     /// Counts failing states and goes on.
     pub keep_going: bool,
 }
@@ -38,7 +44,17 @@ pub struct Plan {
 impl Plan {
     /// Everything, as far as one evening goes.
     pub fn whole(seed: u64) -> Plan {
-        Plan { time: None, seed, pairs: u64::MAX, triples: 100_000, long: 4000, plain: 400, keep_going: false }
+        Plan {
+            time: None,
+            seed,
+            pairs: u64::MAX,
+            triples: 100_000,
+            long: 4000,
+            plain: 400,
+            grow: 4000,
+            repairs: 20_000,
+            keep_going: false,
+        }
     }
 }
 
@@ -52,6 +68,24 @@ impl Source for Space<'_> {
     fn step(&self, tally: &mut Tally) -> Option<Result<(), Box<Failure>>> {
         let mut done = Explored::default();
         let result = Space::step(self, &mut done);
+        tally.explored(&done);
+        result
+    }
+}
+
+impl Source for Grow<'_> {
+    fn step(&self, tally: &mut Tally) -> Option<Result<(), Box<Failure>>> {
+        let mut done = Explored::default();
+        let result = Grow::step(self, &mut done);
+        tally.explored(&done);
+        result
+    }
+}
+
+impl Source for Repairs<'_> {
+    fn step(&self, tally: &mut Tally) -> Option<Result<(), Box<Failure>>> {
+        let mut done = Explored::default();
+        let result = Repairs::step(self, &mut done);
         tally.explored(&done);
         result
     }
@@ -128,8 +162,12 @@ pub fn crash(engine: &dyn Engine, plan: &Plan, watch: Watch<'_>) -> Tally {
         keep_going: plan.keep_going,
     };
     let (long, plain) = (long(plan.long, true), long(plan.plain, false));
+    let grow = run::guarded(|| Grow::new(engine, plan.grow, plan.seed)).map(|g| g.keep_going(plan.keep_going));
+    let grow = grow.inspect_err(|e| whole.failures.push(format!("{}: {e}", engine.name())));
     let mut sources: Vec<&dyn Source> = spaces.iter().map(|s| s as &dyn Source).collect();
-    sources.extend([&long as &dyn Source, &plain]);
+    let repairs = Repairs::new(engine, plan.repairs, plan.seed).keep_going(plan.keep_going);
+    sources.extend([&long as &dyn Source, &plain, &repairs]);
+    sources.extend(grow.iter().map(|g| g as &dyn Source));
     drive(&sources, plan.time, whole, watch)
 }
 
@@ -180,6 +218,12 @@ pub(crate) fn drive(sources: &[&dyn Source], time: Option<Duration>, start: Tall
 /// Does once more what the line of a failure says (see [`Failure::line`]): the list with its cuts,
 /// or with the planned cuts if it has none, or against the model only.
 pub fn repeat(engine: &dyn Engine, line: &str) -> Result<(), String> {
+    if line.contains(" grow=") {
+        return grow::repeat(engine, line);
+    }
+    if line.contains(" repair=") {
+        return repair::repeat(engine, line);
+    }
     let (head, ops) = line.split_once("ops=").ok_or("the line has no ops=")?;
     let mut config = Config { shrink_runs: 0, count: 1, ..Config::new(Profile::Sync) };
     let mut from = From::Empty;

@@ -23,7 +23,8 @@ use crate::rng::{Rng, mix};
 use crate::tally::{Tally, Watch};
 use arbor_base::device::MemDevice;
 use arbor_base::vfs::{Engine, Options};
-use change::{Change, variants};
+pub(crate) use change::Change;
+use change::variants;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -53,7 +54,7 @@ impl Default for Limits {
 }
 
 /// A value that is to be tried: image, structure, field and variant by number.
-type Trial = (u32, u32, u32, u32);
+pub(crate) type Trial = (u32, u32, u32, u32);
 
 /// Drives `count` mutants of `images` on all cores.
 pub fn run(engine: &dyn Engine, images: &[Image], seed: u64, count: u64, limits: &Limits, watch: Watch<'_>) -> Tally {
@@ -223,7 +224,7 @@ impl<'a> Job<'a> {
 }
 
 /// Every value of every field of a few structures of each kind, in an order that the seed gives.
-fn trials(images: &[Image], seed: u64) -> Vec<Trial> {
+pub(crate) fn trials(images: &[Image], seed: u64) -> Vec<Trial> {
     let mut rng = Rng::new(mix(seed));
     let mut all = Vec::new();
     for (n, image) in images.iter().enumerate() {

@@ -20,7 +20,10 @@ fn choice() -> impl Strategy<Value = CrashChoice> {
 /// The disk by the words of the contract: everything from the beginning, sector by sector.
 fn naive(base: &[u8], events: &[Event], choice: &CrashChoice) -> Vec<u8> {
     let durable = events.iter().rposition(|e| *e == Event::Flush).map_or(0, |i| i + 1);
-    let undecided = |e: &&Event| matches!(e, Event::Write { .. } | Event::Discard { .. });
+    let undecided = |e: &&Event| match e {
+        Event::SetSize { from, to } => to > from,
+        e => **e != Event::Flush,
+    };
     let mut fates = choice.fates(events[durable..].iter().filter(undecided).count()).into_iter();
     let mut disk = base.to_vec();
     for (i, event) in events.iter().enumerate() {
@@ -29,7 +32,7 @@ fn naive(base: &[u8], events: &[Event], choice: &CrashChoice) -> Vec<u8> {
             Event::Write { offset, data, .. } => {
                 for (s, sector) in data.chunks(SECTOR).enumerate().filter(|(s, _)| fate.keeps(*s as u64)) {
                     let at = *offset as usize + s * SECTOR;
-                    disk[at..at + SECTOR].copy_from_slice(sector);
+                    disk.get_mut(at..at + SECTOR).into_iter().for_each(|there| there.copy_from_slice(sector));
                 }
             }
             Event::Discard { offset, len } => {
@@ -37,11 +40,12 @@ fn naive(base: &[u8], events: &[Event], choice: &CrashChoice) -> Vec<u8> {
                 let piece = if *len > 64 * SECTOR as u64 && matches!(fate, Fate::Torn(_)) { 2 } else { 1 };
                 for s in (0..*len as usize / SECTOR).filter(|s| fate.keeps((s / piece) as u64)) {
                     let at = *offset as usize + s * SECTOR;
-                    disk[at..at + SECTOR].fill(0);
+                    disk.get_mut(at..at + SECTOR).into_iter().for_each(|there| there.fill(0));
                 }
             }
             Event::Flush => {}
-            Event::SetSize(size) => disk.resize(*size as usize, 0),
+            Event::SetSize { to, .. } if fate.keeps(0) => disk.resize(*to as usize, 0),
+            Event::SetSize { .. } => {}
         }
     }
     disk
@@ -145,6 +149,22 @@ fn discards_can_be_lost_or_torn() {
     let zeros = |choice| device.crash_state(1, &choice).to_bytes().chunks(SECTOR).filter(|s| s[0] == 0).count();
     assert_eq!((zeros(CrashChoice::AllKept), zeros(CrashChoice::NoneKept)), (32, 0));
     assert!((1..32).contains(&zeros(CrashChoice::List(vec![Fate::Torn(3)]))));
+}
+
+#[test]
+fn a_growth_is_durable_with_the_next_flush() {
+    let device = RecordingDevice::new(MemDevice::from_bytes(&[1; 1024]));
+    device.set_size(2048).unwrap();
+    device.write_at(Kind::Data, 512, &[2; 1024]).unwrap();
+    device.flush().unwrap();
+    assert_eq!(device.pending_at(2), 2);
+    let grown = |at, choice| device.crash_state(at, &choice).to_bytes();
+    assert_eq!(grown(2, CrashChoice::AllKept), [[1; 512], [2; 512], [2; 512], [0; 512]].concat());
+    assert_eq!(grown(2, CrashChoice::NoneKept), [1; 1024]);
+    assert_eq!(grown(2, CrashChoice::DropOne(0)), [[1; 512], [2; 512]].concat());
+    assert_eq!(grown(3, CrashChoice::NoneKept), grown(2, CrashChoice::AllKept));
+    device.set_size(512).unwrap();
+    assert_eq!((device.pending_at(4), grown(4, CrashChoice::NoneKept).len()), (0, 512));
 }
 
 #[test]

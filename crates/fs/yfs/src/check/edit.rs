@@ -11,6 +11,7 @@ use super::tree::{self, NewNode, Record, Spec};
 use super::view::RawInode;
 use super::{Checker, Edit, MapEdit};
 use crate::format::*;
+use crate::planted::{Flaw, planted};
 use arbor_base::layout::get_u64;
 use arbor_base::vfs::{Repair, Result};
 use std::collections::{BTreeSet, HashSet};
@@ -73,6 +74,9 @@ impl Checker<'_> {
     ) -> Option<T> {
         let geom = self.r.geom;
         for again in [Again::No, Again::Retired, Again::Own] {
+            if planted(Flaw::RepairInPlace) && again != Again::Own {
+                continue;
+            }
             match again {
                 Again::No => {}
                 Again::Retired => self.release_retired(),
@@ -130,7 +134,9 @@ impl Checker<'_> {
         for (start, bytes) in nodes {
             self.write_block(spec.kind, self.r.geom.daddr(start), bytes)?;
         }
-        self.flush()?;
+        if !planted(Flaw::RootBeforeNodes) {
+            self.flush()?;
+        }
         set_root(i, root);
         self.store(i, frags)
     }

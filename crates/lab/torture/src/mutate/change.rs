@@ -7,7 +7,7 @@ use arbor_base::vfs::{Engine, Field, Meaning};
 
 /// New bytes in a structure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Change {
+pub(crate) struct Change {
     /// Number of the structure.
     pub structure: usize,
     /// Where in it.
@@ -21,7 +21,7 @@ pub(super) struct Change {
 const PLAIN: u32 = 12;
 
 /// How many values are tried for a field.
-pub(super) fn variants(field: &Field) -> u32 {
+pub(crate) fn variants(field: &Field) -> u32 {
     match field.meaning {
         Meaning::Number => PLAIN + 4,
         Meaning::Address => PLAIN + 8,
@@ -44,7 +44,7 @@ impl Image {
     }
 
     /// Sets a field to a nasty value.
-    pub(super) fn set(&self, (structure, field): (usize, usize), variant: u32, rng: &mut Rng) -> Change {
+    pub(crate) fn set(&self, (structure, field): (usize, usize), variant: u32, rng: &mut Rng) -> Change {
         let s = &self.structures[structure];
         let f = &s.fields[field];
         let (at, len) = (f.at as usize, f.len as usize);
@@ -95,7 +95,7 @@ impl Image {
     }
 
     /// Any change.
-    pub(super) fn draw(&self, near: Option<usize>, rng: &mut Rng) -> Change {
+    pub(crate) fn draw(&self, near: Option<usize>, rng: &mut Rng) -> Change {
         let keys = self.places.len() as u64;
         let place = match near {
             Some(s) if rng.one_in(2) && !self.structures[s].fields.is_empty() => {
@@ -135,7 +135,7 @@ impl Image {
 
     /// A change from five bytes of a fuzzer's input, or more: kind of field, which of them, and a
     /// variant or the new bytes.
-    pub(super) fn decode<'i>(&self, input: &'i [u8]) -> Option<(Change, &'i [u8])> {
+    pub(crate) fn decode<'i>(&self, input: &'i [u8]) -> Option<(Change, &'i [u8])> {
         let (head, rest) = input.split_at_checked(5)?;
         let int = |at: usize| usize::from(u16::from_le_bytes([head[at], head[at + 1]]));
         let places = self.places.values().nth(int(0) % self.places.len().max(1))?;
@@ -151,7 +151,7 @@ impl Image {
     }
 
     /// The image with changes.
-    pub(super) fn with(&self, engine: &dyn Engine, changes: &[Change]) -> Result<MemDevice, String> {
+    pub(crate) fn with(&self, engine: &dyn Engine, changes: &[Change]) -> Result<MemDevice, String> {
         let disk = self.disk.snapshot();
         for c in changes {
             let s = self.structures.get(c.structure).ok_or("no such structure")?;
@@ -168,20 +168,24 @@ impl Image {
         Ok(disk)
     }
 
-    /// What a repeating line says: `image=NAME changes=STRUCTURE NUMBER+AT=HEX;...`, with `!` where
-    /// the checksum is left wrong.
-    pub(super) fn print(&self, changes: &[Change]) -> String {
+    /// What a repeating line says: `image=NAME changes=...`.
+    pub(crate) fn print(&self, changes: &[Change]) -> String {
+        format!("image={} changes={}", self.name, self.print_changes(changes))
+    }
+
+    /// Changes as `STRUCTURE NUMBER+AT=HEX;...`, with `!` where the checksum is left wrong.
+    pub(crate) fn print_changes(&self, changes: &[Change]) -> String {
         let each = changes.iter().map(|c| {
             let s = &self.structures[c.structure];
             let hex: String = c.bytes.iter().map(|b| format!("{b:02x}")).collect();
             let open = if c.sealed { "" } else { "!" };
             format!("{} {}+{}={hex}{open}", s.kind, s.number, c.at)
         });
-        format!("image={} changes={}", self.name, each.collect::<Vec<_>>().join(";"))
+        each.collect::<Vec<_>>().join(";")
     }
 
     /// For people: which fields were changed.
-    pub(super) fn explain(&self, changes: &[Change]) -> String {
+    pub(crate) fn explain(&self, changes: &[Change]) -> String {
         let each = changes.iter().map(|c| {
             let s = &self.structures[c.structure];
             let field = s.fields.iter().find(|f| f.at as usize == c.at && f.len as usize == c.bytes.len());
@@ -199,7 +203,7 @@ impl Image {
     }
 
     /// Reads the part of a line behind `changes=`.
-    pub(super) fn parse(&self, text: &str) -> Result<Vec<Change>, String> {
+    pub(crate) fn parse(&self, text: &str) -> Result<Vec<Change>, String> {
         text.trim()
             .split(';')
             .map(|one| self.parse_one(one).ok_or_else(|| format!("{one:?} fits no structure")))

@@ -21,11 +21,11 @@ const CX: Cx = Cx { uid: 1000, gid: 100 };
 pub struct Image {
     /// What a repeating line calls it.
     pub name: String,
-    pub(super) disk: MemDevice,
-    pub(super) mount: Options,
-    pub(super) structures: Vec<Structure>,
+    pub(crate) disk: MemDevice,
+    pub(crate) mount: Options,
+    pub(crate) structures: Vec<Structure>,
     /// Where each field of each kind of structure is: structure and field by number.
-    pub(super) places: BTreeMap<(&'static str, &'static str), Vec<(usize, usize)>>,
+    pub(crate) places: BTreeMap<(&'static str, &'static str), Vec<(usize, usize)>>,
 }
 
 impl Image {

@@ -122,7 +122,7 @@ impl Engine for Toy {
         Ok(serde_json::Value::Null)
     }
 
-    fn resize(&self, _: Devices, _: u64) -> Result<()> {
+    fn resize(&self, _: Devices, _: u64, _: Arc<dyn Clock>) -> Result<()> {
         Err(Errno::EOPNOTSUPP.into())
     }
 }
