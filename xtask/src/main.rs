@@ -1,18 +1,22 @@
 //! Work on the repository itself: `cargo xtask docs [--check]`, `cargo xtask show N`,
-//! `cargo xtask bench --mounted`, `cargo xtask stress`.
+//! `cargo xtask bench --mounted`, `cargo xtask stress`, `cargo xtask fuzz`.
 //!
 //! | module | what it makes |
 //! |---|---|
 //! | `layout` | tables of the structures, enumerations and constants of a `format.rs` |
-//! | `pages` | the marked regions of the documents, from `layout` and from the option lists |
+//! | `pages` | the marked regions of the documents, from `layout`, the option lists and `figures` |
+//! | `figures` | tables of what the long runs have counted, from `docs/figures` |
 //! | `show` | demonstrations on real mounts |
 //! | `bench` | mounts compared with those of other file systems |
 //! | `stress` | a mount under the load of other people's tools, its server killed again and again |
+//! | `fuzz` | fuzzing guided by coverage |
 //!
 //! Man pages and completions come from `arbor_cli::docs`.
 #![forbid(unsafe_code)]
 
 mod bench;
+mod figures;
+mod fuzz;
 mod layout;
 mod pages;
 mod show;
@@ -35,9 +39,10 @@ fn main() -> Result<()> {
         ["bench", words @ ..] => bench::run(words.iter().copied()),
         ["bench-part", words @ ..] => bench::part(words),
         ["stress", words @ ..] => stress::run(words.iter().copied()),
+        ["fuzz", words @ ..] => fuzz::run(words.iter().copied()),
         _ => bail!(
-            "usage: cargo xtask docs [--check], cargo xtask show N, cargo xtask bench --mounted, cargo xtask stress \
-             (--help tells more)"
+            "usage: cargo xtask docs [--check], cargo xtask show N, cargo xtask bench --mounted, cargo xtask stress, \
+             cargo xtask fuzz (--help tells more)"
         ),
     }
 }

@@ -1,6 +1,7 @@
 //! Documents with regions that are filled from the code. A region stands between
 //! `<!-- generated: NAME -->` and `<!-- end -->`, each on a line of its own.
 
+use crate::figures;
 use crate::layout::{self, Tables};
 use anyhow::{Context, Result, ensure};
 use arbor_cli::args::{MkfsCli, MountHelper};
@@ -21,7 +22,10 @@ pub struct Page {
 
 /// All documents with such regions below the repository's root.
 pub fn filled(root: &Path) -> Result<Vec<Page>> {
-    let mut pages = vec![page(root, Path::new("docs/options.md"), &options()?)?];
+    let mut pages = vec![
+        page(root, Path::new("docs/options.md"), &options()?)?,
+        page(root, Path::new("docs/testing.md"), &figures::tables(&root.join("docs/figures"))?)?,
+    ];
     let mut engines: Vec<PathBuf> =
         fs::read_dir(root.join("crates/fs"))?.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>()?;
     engines.sort();

@@ -752,7 +752,7 @@ impl Core {
                 self.cache.remove(name);
             }
         }
-        self.data_seq += 1;
+        self.versions.change(ino);
     }
 }
 
@@ -770,10 +770,23 @@ struct Fetch {
 }
 
 impl Volume {
-    /// Reads file data; see [`arbor_base::vfs::FileSystem::read`].
+    /// Reads file data; see [`arbor_base::vfs::FileSystem::read`]. What was read while the file was
+    /// written in place may be of several moments, and is read again; in the end with the commit
+    /// lock held, which nobody writes without.
     pub(crate) fn read_file(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        for attempt in 0.. {
+            let order = (attempt >= 3).then(|| self.io.lock());
+            if let Some(n) = self.try_read(ino, offset, buf, order.is_some())? {
+                return Ok(n);
+            }
+        }
+        Ok(0)
+    }
+
+    /// Reads; `None` if the file changed on disk meanwhile, unless it is `settled`.
+    fn try_read(&self, ino: Ino, offset: u64, buf: &mut [u8], settled: bool) -> Result<Option<usize>> {
         let mut gate = None;
-        let (n, fetches, size, seq, units) = self.run(|core| {
+        let (n, fetches, size, version, units) = self.run(|core| {
             let i = core.iget(ino)?;
             if !i.is_file() {
                 return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
@@ -784,10 +797,10 @@ impl Volume {
             if !fetches.is_empty() {
                 gate = Some(self.gate.read());
             }
-            Ok((n, fetches, size, core.data_seq, (core.page_size(), core.geom.frag_size())))
+            Ok((n, fetches, size, core.versions.of(ino), (core.page_size(), core.geom.frag_size())))
         })?;
         if fetches.is_empty() {
-            return Ok(n);
+            return Ok(Some(n));
         }
         let read = self.fetch(&fetches, size, units);
         drop(gate);
@@ -799,8 +812,8 @@ impl Volume {
             buf[(lo - offset) as usize..(hi - offset) as usize]
                 .copy_from_slice(&bytes[from..from + (hi - lo) as usize]);
         }
-        self.keep_pages(ino, &fetches, &read, seq);
-        Ok(n)
+        let same = self.keep_pages(ino, &fetches, &read, version);
+        Ok((same || settled).then_some(n))
     }
 
     /// Reads the missing pieces from the device, all at once.
@@ -833,11 +846,12 @@ impl Volume {
         Ok(out)
     }
 
-    /// Puts pages read from the device into the cache, unless something changed meanwhile.
-    fn keep_pages(&self, ino: Ino, fetches: &[Fetch], read: &[Vec<u8>], seq: u64) {
+    /// Puts pages read from the device into the cache, unless the file has changed on disk since it
+    /// had this version; says whether it has not.
+    fn keep_pages(&self, ino: Ino, fetches: &[Fetch], read: &[Vec<u8>], version: u64) -> bool {
         let mut core = self.core.lock();
-        if core.data_seq != seq && !planted(Flaw::StalePages) {
-            return;
+        if core.versions.of(ino) != version && !planted(Flaw::StalePages) {
+            return false;
         }
         let ps = core.page_size() as usize;
         for (f, bytes) in fetches.iter().zip(read) {
@@ -848,18 +862,19 @@ impl Volume {
                 }
             }
         }
+        true
     }
 
     /// Brings pages of a file into the cache, for a change of a part of them.
     pub(crate) fn fill_pages(&self, ino: Ino, first: u64, last: u64) -> Result<()> {
         let mut gate = None;
-        let (fetches, size, seq, units) = self.run(|core| {
+        let (fetches, size, version, units) = self.run(|core| {
             let i = core.iget(ino)?;
             let lo = first * core.page_frags();
             let extents = core.written(&i, lo, (last + 1) * core.page_frags())?;
             gate = Some(self.gate.read());
             let units = (core.page_size(), core.geom.frag_size());
-            Ok((vec![Fetch { first, last, extents }], core.size_of(&i), core.data_seq, units))
+            Ok((vec![Fetch { first, last, extents }], core.size_of(&i), core.versions.of(ino), units))
         })?;
         let ps = units.0;
         let read = self.fetch(&fetches, size, units);
@@ -869,7 +884,7 @@ impl Volume {
             let keep = size.saturating_sub(first * ps) as usize;
             bytes.truncate(keep.max(1));
         }
-        self.keep_pages(ino, &fetches, &read, seq);
+        self.keep_pages(ino, &fetches, &read, version);
         Ok(())
     }
 
@@ -898,7 +913,6 @@ impl Volume {
                 for name in &out.pages {
                     core.cache.end_write(*name, done.is_ok());
                 }
-                core.data_seq += 1;
                 drop(core);
                 self.or_fail(done)?;
             }
@@ -1020,7 +1034,7 @@ impl Volume {
                 core.need_runs(3)?;
                 core.begin()?;
                 core.cache.drop_pages(ino.0, lo / ps, hi / ps);
-                core.data_seq += 1;
+                core.versions.change(ino);
                 let stop = core.unmap(&mut i, first, stop)?;
                 i.d.set_mtime(now);
                 i.d.set_ctime(now);
@@ -1101,6 +1115,8 @@ impl Core {
         self.begin()?;
         let mut more = false;
         while let Some(ino) = next(self) {
+            // Who has mapped pages of it reads beside the writes that follow.
+            self.versions.change(ino);
             let r = self.flush_file(ino, &mut out);
             let done = match r {
                 Ok(done) => done,

@@ -68,6 +68,36 @@ pub(crate) struct Counters {
     pub stalls: AtomicU64,
 }
 
+/// Tells for each file whether its data on disk may be other than they were at some moment.
+#[derive(Default)]
+pub(crate) struct Versions {
+    next: u64,
+    /// Files that changed after `before`.
+    of: FxHashMap<u64, u64>,
+    /// The version of all others.
+    before: u64,
+}
+
+impl Versions {
+    /// Files that are told apart before all of them are taken to have changed.
+    const MOST: usize = 4096;
+
+    /// What is on disk of the data of `ino` is about to change, or belongs to it no longer.
+    pub fn change(&mut self, ino: Ino) {
+        self.next += 1;
+        if self.of.len() >= Self::MOST {
+            self.of.clear();
+            self.before = self.next;
+        }
+        self.of.insert(ino.0, self.next);
+    }
+
+    /// Equal numbers at two moments: nothing has changed between them.
+    pub fn of(&self, ino: Ino) -> u64 {
+        self.of.get(&ino.0).copied().unwrap_or(self.before)
+    }
+}
+
 /// Everything in core; behind one lock.
 pub(crate) struct Core {
     pub geom: Geom,
@@ -97,9 +127,9 @@ pub(crate) struct Core {
     /// Those among them that never had a name, and may get one.
     pub unnamed: FxHashSet<u64>,
     pub inactive: VecDeque<u64>,
-    /// Counts the moments after which bytes read earlier may be out of date.
-    pub data_seq: u64,
-    /// The same for metadata blocks: counts beginnings and ends of their writes in place.
+    pub versions: Versions,
+    /// Counts beginnings and ends of writes of metadata blocks in place: what was read before may be
+    /// out of date.
     pub meta_seq: u64,
     /// Misses are read at once, under the lock.
     pub blocking: bool,
@@ -382,7 +412,7 @@ impl Core {
             orphans: FxHashMap::default(),
             unnamed: FxHashSet::default(),
             inactive: VecDeque::new(),
-            data_seq: 0,
+            versions: Versions::default(),
             meta_seq: 0,
             blocking: false,
             want: None,

@@ -246,7 +246,7 @@ impl Core {
             let mut i = self.iget(Ino(ino))?;
             self.undelay(i.ino);
             self.cache.drop_pages(ino, 0, u64::MAX);
-            self.data_seq += 1;
+            self.versions.change(Ino(ino));
             let done = if i.is_dir() {
                 self.dir_clear(&mut i)?;
                 true

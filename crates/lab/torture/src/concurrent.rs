@@ -161,11 +161,9 @@ fn one(engine: &'static dyn Engine, grounds: &[Arc<Ground>], seed: u64, number: 
     let program = Program::draw(drawn);
     let seeds = (0..SCHEDULES).map(|n| mix(drawn.wrapping_add(n)) >> 16).collect();
     let mut tally = Tally { sequences: 1, ..Tally::default() };
-    let Err((schedule, message)) = explore(engine, ground, &program, seeds, &mut tally) else { return tally };
-    if keep_going {
-        tally.failed_states += 1;
+    let Err((schedule, message)) = explore(engine, ground, &program, seeds, keep_going, &mut tally) else {
         return tally;
-    }
+    };
     let case = Case { config: ground.config.clone(), from: ground.from, program, schedule };
     tally.failures.push(report(engine, ground, case, message));
     tally
@@ -176,7 +174,7 @@ fn report(engine: &'static dyn Engine, ground: &Arc<Ground>, mut case: Case, mut
     'again: loop {
         for smaller in smaller(&case.program) {
             let seeds = (0..SHRINK_SCHEDULES).map(|n| mix(case.schedule.wrapping_add(n)) >> 16).collect();
-            if let Err((schedule, text)) = explore(engine, ground, &smaller, seeds, &mut Tally::default()) {
+            if let Err((schedule, text)) = explore(engine, ground, &smaller, seeds, false, &mut Tally::default()) {
                 (case.program, case.schedule, message) = (smaller, schedule, text);
                 continue 'again;
             }
@@ -212,7 +210,7 @@ pub fn repeat(engine: &'static dyn Engine, line: &str) -> Result<(), String> {
     let Case { config, from, program, schedule } = Case::parse(line)?;
     let base = guarded(|| exhaust::base(engine, &config, from))?;
     let ground = Arc::new(Ground { config, from, base });
-    explore(engine, &ground, &program, vec![schedule], &mut Tally::default()).map_err(|(_, message)| message)
+    explore(engine, &ground, &program, vec![schedule], false, &mut Tally::default()).map_err(|(_, message)| message)
 }
 
 /// Runs the programs of lines that failed once, each under `schedules` schedules; panics on failure.
@@ -222,25 +220,25 @@ pub fn regressions(engine: &'static dyn Engine, lines: &str, schedules: u64) {
         let base = guarded(|| exhaust::base(engine, &config, from)).unwrap_or_else(|e| panic!("{line}: {e}"));
         let ground = Arc::new(Ground { config, from, base });
         let seeds = (0..schedules).map(|n| schedule.wrapping_add(n)).collect();
-        let done = explore(engine, &ground, &program, seeds, &mut Tally::default());
+        let done = explore(engine, &ground, &program, seeds, false, &mut Tally::default());
         done.unwrap_or_else(|(seed, message)| panic!("schedule {seed} of {line}: {message}"));
     }
 }
 
-/// Runs `program` under the schedules of `seeds` until one fails.
+/// Runs `program` under the schedules of `seeds` until one fails, or counts those that fail.
 fn explore(
     engine: &'static dyn Engine,
     ground: &Arc<Ground>,
     program: &Program,
     seeds: Vec<u64>,
+    keep_going: bool,
     tally: &mut Tally,
 ) -> Result<(), (u64, String)> {
     let now = Arc::new(AtomicU64::new(0));
-    // The first failure; and how many schedules and crash states went well.
-    let found: Arc<Mutex<(Option<String>, u64, u64)>> = Arc::default();
+    let found: Arc<Mutex<Found>> = Arc::default();
     let picks = {
         let found = found.clone();
-        Picks::new(seeds, now.clone(), move || found.lock().0.is_some())
+        Picks::new(seeds, now.clone(), move || found.lock().failure.is_some())
     };
     let mut limits = shuttle::Config::new();
     limits.stack_size = 512 << 10;
@@ -252,10 +250,11 @@ fn explore(
         move || {
             let done = guarded(|| execute(engine, &ground, &program, now.load(Relaxed)));
             let mut found = found.lock();
-            found.1 += 1;
+            found.schedules += 1;
             match done {
-                Ok(states) => found.2 += states,
-                Err(e) => found.0 = Some(e),
+                Ok(states) => found.crash_states += states,
+                Err(_) if keep_going => found.failed += 1,
+                Err(e) => found.failure = Some(e),
             }
         }
     };
@@ -267,12 +266,22 @@ fn explore(
     });
     schedule::end();
     let mut found = found.lock();
-    tally.schedules += found.1;
-    tally.crash_states += found.2;
-    match found.0.take().or(ran.err()) {
+    tally.schedules += found.schedules;
+    tally.crash_states += found.crash_states;
+    tally.failed_states += found.failed;
+    match found.failure.take().or(ran.err()) {
         Some(message) => Err((now.load(Relaxed), message)),
         None => Ok(()),
     }
+}
+
+/// What has come of the schedules of a program.
+#[derive(Default)]
+struct Found {
+    failure: Option<String>,
+    schedules: u64,
+    crash_states: u64,
+    failed: u64,
 }
 
 /// What has come of the tasks.

@@ -98,6 +98,25 @@ const ATTRIBUTES: &[&str] = &[
     "listxattr @0",
     "stat @0",
 ];
+/// What is read while it is freed, written back or given away.
+const CHURN: &[&str] = &[
+    "read @0 0 200000",
+    "read @0 0 200000",
+    "read @1 0 200000",
+    "truncate @0 0",
+    "truncate @1 0",
+    "write @0 0 60000 T",
+    "write @1 0 60000 T",
+    "setxattr @0 user.x0 3000 T 0",
+    "removexattr @0 user.x0",
+    "getxattr @0 user.x0",
+    "hold @2/x 3",
+    "create @2/y 420 0",
+    "background 40000",
+    "background 40000",
+    "background 40000",
+    "syncfs",
+];
 const SYNCS: &[&str] = &[
     "fsync @0 0",
     "fsync @0 1",
@@ -118,7 +137,8 @@ impl Program {
     /// Draws one.
     pub fn draw(seed: u64) -> Program {
         let mut rng = Rng::new(seed);
-        let n = *rng.pick(LENGTHS);
+        let churn = rng.one_in(3);
+        let n = if churn { 60_000 } else { *rng.pick(LENGTHS) };
         let mut setup = fill(FILES, &mut rng, 0).replace('N', &n.to_string());
         for past in PASTS {
             if rng.one_in(3) {
@@ -126,18 +146,18 @@ impl Program {
             }
         }
         // A volume mounted anew has nothing in its cache.
-        if rng.one_in(2) {
+        if churn || rng.one_in(2) {
             setup += "; remount";
         }
         let tasks = if rng.one_in(3) { 3 } else { 2 };
         let most = if tasks == 3 { 3 } else { 4 };
-        let focus = *rng.pick(&[NAMES, DATA, DATA, ATTRIBUTES]);
+        let focus = if churn { CHURN } else { *rng.pick(&[NAMES, DATA, DATA, ATTRIBUTES]) };
         let mut tag = 10;
         let mut op = |rng: &mut Rng| {
             tag += 1;
             let list = match rng.below(10) {
-                0..2 => SYNCS,
-                2 => *rng.pick(&[NAMES, DATA, ATTRIBUTES]),
+                0..2 if !churn => SYNCS,
+                2 if !churn => *rng.pick(&[NAMES, DATA, ATTRIBUTES]),
                 _ => focus,
             };
             let template = *rng.pick::<&str>(list);
@@ -182,8 +202,11 @@ fn takes_steps(op: &Op) -> bool {
     matches!(op, Op::Fallocate { .. } | Op::Copy { .. }) || matches!(op, Op::Write { len, .. } if *len > 64 << 10)
 }
 
+/// Whether it changes the contents of a file, or sees them or their length.
 fn touches_contents(op: &Op) -> bool {
-    takes_steps(op) || matches!(op, Op::Write { .. } | Op::Read { .. } | Op::Truncate { .. } | Op::Stat { .. })
+    let data = matches!(op, Op::Write { .. } | Op::Read { .. } | Op::Truncate { .. });
+    let length = matches!(op, Op::Stat { .. } | Op::Chmod { .. } | Op::Chown { .. } | Op::Utimes { .. });
+    takes_steps(op) || data || length
 }
 
 /// Writes numbers for the letters of a template.

@@ -72,12 +72,14 @@ impl Referee for Shuttle {
 }
 
 /// Draws schedules: each from a seed of its own, and each with its own inclination to let a task
-/// go on.
+/// go on. In half of them one task is slow, so that the others get far while it is in the middle of
+/// something.
 pub(super) struct Picks {
     seeds: std::vec::IntoIter<u64>,
     rng: Rng,
     /// Percent of the decisions at which the task goes on.
     stay: u64,
+    slow: Option<TaskId>,
     /// The seed of the execution under way, for whoever reports.
     now: Arc<AtomicU64>,
     stop: Box<dyn Fn() -> bool>,
@@ -86,7 +88,7 @@ pub(super) struct Picks {
 impl Picks {
     /// A schedule from each of `seeds`, until `stop` says so.
     pub(super) fn new(seeds: Vec<u64>, now: Arc<AtomicU64>, stop: impl Fn() -> bool + 'static) -> Picks {
-        Picks { seeds: seeds.into_iter(), rng: Rng::new(0), stay: 0, now, stop: Box::new(stop) }
+        Picks { seeds: seeds.into_iter(), rng: Rng::new(0), stay: 0, slow: None, now, stop: Box::new(stop) }
     }
 }
 
@@ -96,10 +98,14 @@ impl Scheduler for Picks {
         self.now.store(seed, Relaxed);
         self.rng = Rng::new(mix(seed));
         self.stay = *self.rng.pick(&[0, 50, 75, 90, 97]);
+        // Task 0 is the one that waits for the others.
+        self.slow = self.rng.one_in(2).then(|| TaskId::from(1 + self.rng.below(3) as usize));
         Some(Schedule::new(seed))
     }
 
     fn next_task(&mut self, runnable: &[&Task], current: Option<TaskId>, yielding: bool) -> Option<TaskId> {
+        let fast: Vec<&Task> = runnable.iter().filter(|t| Some(t.id()) != self.slow).copied().collect();
+        let runnable = if fast.is_empty() || self.rng.one_in(24) { runnable } else { &fast };
         let on = runnable.iter().find(|t| Some(t.id()) == current && !yielding);
         match on {
             Some(task) if self.rng.below(100) < self.stay => Some(task.id()),

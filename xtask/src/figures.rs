@@ -1,0 +1,122 @@
+//! Tables of what the long runs have counted. Each run leaves a file in `docs/figures`:
+//! `torture-PART.json` by `arbor torture --json`, `planted.json` by the test of planted mistakes,
+//! `fuzz.json` by `cargo xtask fuzz --json`.
+
+use crate::fuzz::Targets;
+use crate::layout::Tables;
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+/// As `arbor torture --json` writes it.
+#[derive(Deserialize)]
+struct Torture {
+    engine: String,
+    seed: u64,
+    sequences: u64,
+    crash_states: u64,
+    distinct_states: u64,
+    faults: u64,
+    mutants: u64,
+    schedules: u64,
+    failures: u64,
+    seconds: f64,
+}
+
+/// As the test of planted mistakes writes it.
+#[derive(Deserialize)]
+struct Planted {
+    mistake: String,
+    text: String,
+    found: u64,
+    tried: u64,
+    what: String,
+}
+
+/// The tables of `docs/testing.md`.
+pub(crate) fn tables(dir: &Path) -> Result<Tables> {
+    Ok(Tables::from([
+        ("torture".to_string(), torture(dir)?),
+        ("fuzz".to_string(), fuzz(&read(&dir.join("fuzz.json"))?)?),
+        ("planted".to_string(), planted(&read::<Vec<Planted>>(&dir.join("planted.json"))?)?),
+    ]))
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {
+    let bytes = fs::read(path).with_context(|| path.display().to_string())?;
+    serde_json::from_slice(&bytes).with_context(|| path.display().to_string())
+}
+
+fn torture(dir: &Path) -> Result<String> {
+    let mut out = "| part | engine | seed | sequences | crash states | distinct | faults | mutants | schedules | \
+                   failures | minutes |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+        .to_string();
+    let mut names: Vec<String> = fs::read_dir(dir)
+        .with_context(|| dir.display().to_string())?
+        .map(|e| e.map(|e| e.file_name().to_string_lossy().into_owned()))
+        .collect::<Result<_, _>>()?;
+    names.sort();
+    for name in names {
+        let Some(part) = name.strip_prefix("torture-").and_then(|n| n.strip_suffix(".json")) else { continue };
+        let t: Torture = read(&dir.join(&name))?;
+        let counts =
+            [t.sequences, t.crash_states, t.distinct_states, t.faults, t.mutants, t.schedules, t.failures].map(number);
+        writeln!(
+            out,
+            "| {part} | {} | {} | {} | {:.0} |",
+            t.engine,
+            t.seed,
+            counts.join(" | "),
+            (t.seconds / 60.0).ceil()
+        )?;
+    }
+    Ok(out)
+}
+
+fn fuzz(targets: &Targets) -> Result<String> {
+    let mut out =
+        "| target | minutes | executions | edges | peak MiB | failures |\n|---|---:|---:|---:|---:|---:|\n".to_string();
+    let mut seconds = 0;
+    for (name, f) in targets {
+        seconds += f.seconds;
+        let counts = [f.seconds / 60, f.executions, f.coverage, f.peak_mib, f.failures].map(number);
+        writeln!(out, "| {name} | {} |", counts.join(" | "))?;
+    }
+    writeln!(out, "| all | {} | | | | |", seconds / 60)?;
+    Ok(out)
+}
+
+fn planted(all: &[Planted]) -> Result<String> {
+    let mut out = "| mistake | | found in | of |\n|---|---|---:|---:|\n".to_string();
+    for p in all {
+        writeln!(out, "| `{}` | {} | {} | {} {} |", p.mistake, p.text, number(p.found), number(p.tried), p.what)?;
+    }
+    Ok(out)
+}
+
+/// A number with commas.
+fn number(n: u64) -> String {
+    let digits = n.to_string();
+    let head = digits.len() % 3;
+    let mut out = digits[..head].to_string();
+    for chunk in digits.as_bytes()[head..].chunks(3) {
+        if !out.is_empty() {
+            out.push(',');
+        }
+        out += &String::from_utf8_lossy(chunk);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_commas() {
+        assert_eq!([0, 12, 123, 1234, 1_234_567].map(number), ["0", "12", "123", "1,234", "1,234,567"]);
+    }
+}
