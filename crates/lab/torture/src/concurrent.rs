@@ -17,12 +17,13 @@ mod history;
 mod program;
 mod schedule;
 
+pub use history::Call;
 pub use program::Program;
 
 use crate::compare;
 use crate::config::{BEGIN, Config};
 use crate::crash::{Base, From};
-use crate::exec::{Outcome, Side};
+use crate::exec::{Outcome, Side, agree};
 use crate::exhaust;
 use crate::generate::Profile;
 use crate::model::{Model, State};
@@ -33,7 +34,7 @@ use crate::tally::{Tally, Watch};
 use arbor_base::device::{CrashChoice, RecordingDevice};
 use arbor_base::sync::refereed;
 use arbor_base::vfs::{Engine, FileSystem, ManualClock, Options, Repair};
-use history::{Call, Search, oracle};
+use history::{Search, by_system_call, half_way, oracle};
 use parking_lot::Mutex;
 use schedule::{Leisurely, Picks, Shuttle};
 use std::fmt;
@@ -392,7 +393,7 @@ impl Ends<'_> {
     fn verify(&self, ran: &Ran) -> Result<(), String> {
         let mut left = self.recovered()?;
         let (mut explained, mut why) = (false, String::new());
-        let mut search = Search::new(&ran.calls, true);
+        let mut search = Search::new(&ran.calls, agree);
         let content = search.run(ran.model.clone(), clones(ran), &mut |order, state| {
             if let Err(e) = compare::tree(self.fs, state) {
                 if !explained {
@@ -438,7 +439,7 @@ impl Ends<'_> {
         let copies = ran.calls.iter().flatten().any(|c| matches!(c.op, Op::Copy { .. }));
         let lengths = |tree: &compare::Tree| tree.files.values().map(|f| f.0).collect::<Vec<_>>();
         let mut why = String::new();
-        let mut search = Search::new(&ran.calls, false);
+        let mut search = Search::new(&ran.calls, half_way);
         let content = search.run(ran.model.clone(), clones(ran), &mut |_, state| {
             let should = compare::expected(state);
             why = is.difference(&should).unwrap_or_default();
@@ -459,6 +460,20 @@ fn report_order(what: &str, why: &str, search: &Search<'_>, ran: &Ran) -> String
 
 fn clones(ran: &Ran) -> Vec<Side> {
     ran.sides.iter().map(|s| s.fork(ran.model.clone())).collect()
+}
+
+/// Whether some order of `tasks` gives what they were told, on an empty volume after `setup`; for
+/// calls that were made elsewhere, as by processes on a mount. Of calls that make something it is
+/// enough that they say so.
+pub fn explain(setup: &[Op], tasks: &[Vec<Call>]) -> Result<(), String> {
+    let model = Arc::new(Model::new(State::new((0, 0), BEGIN), Arc::new(ManualClock::new(BEGIN))));
+    let mut first = Side::new(model.clone());
+    setup.iter().for_each(|op| drop(first.apply(op)));
+    let sides = tasks.iter().map(|_| Side::new(model.clone())).collect();
+    match Search::new(tasks, by_system_call).run(model, sides, &mut |_, _| true) {
+        true => Ok(()),
+        false => Err(format!("no order of the calls explains the results:\n{}", told(tasks))),
+    }
 }
 
 /// What each task saw, for a report.

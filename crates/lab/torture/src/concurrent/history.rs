@@ -12,13 +12,15 @@ use std::sync::Arc;
 
 /// A call as its task saw it.
 #[derive(Clone, Debug)]
-pub(super) struct Call {
-    pub(super) op: Op,
-    pub(super) outcome: Outcome,
-    /// Moments at which it began and ended; no two are the same.
-    pub(super) span: (u64, u64),
-    /// Events of the device at these moments.
-    pub(super) events: (usize, usize),
+pub struct Call {
+    /// The operation.
+    pub op: Op,
+    /// What it gave.
+    pub outcome: Outcome,
+    /// Moments at which it began and ended, in any unit.
+    pub span: (u64, u64),
+    /// Events of the device at these moments, where they are known.
+    pub events: (usize, usize),
 }
 
 /// Where the search stands: the model, and how far each task is.
@@ -47,8 +49,7 @@ pub(super) struct Placed<'a> {
 /// A search; see the module.
 pub(super) struct Search<'a> {
     tasks: &'a [Vec<Call>],
-    /// Contents and lengths of files agree too.
-    exact: bool,
+    agrees: Agrees,
     order: Vec<Placed<'a>>,
     /// The longest order that agrees, for the report.
     pub(super) best: Vec<(usize, usize)>,
@@ -60,8 +61,8 @@ pub(super) struct Search<'a> {
 const MOST: u32 = 200_000;
 
 impl<'a> Search<'a> {
-    pub(super) fn new(tasks: &'a [Vec<Call>], exact: bool) -> Search<'a> {
-        Search { tasks, exact, order: Vec::new(), best: Vec::new(), left: MOST }
+    pub(super) fn new(tasks: &'a [Vec<Call>], agrees: Agrees) -> Search<'a> {
+        Search { tasks, agrees, order: Vec::new(), best: Vec::new(), left: MOST }
     }
 
     /// Whether `visit` is content with one of the orders. `model` and `sides` stand where the
@@ -95,7 +96,7 @@ impl<'a> Search<'a> {
             let mut place = place.fork();
             let promise = promise(call, &place.sides[task]);
             let told = place.sides[task].apply(&call.op);
-            if !agree(&call.op, &told, &call.outcome) && (self.exact || !half_way(&told, &call.outcome)) {
+            if !(self.agrees)(&call.op, &told, &call.outcome) {
                 continue;
             }
             place.next[task] += 1;
@@ -110,12 +111,25 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Whether two results differ in what a call of several steps shows half-way.
-fn half_way(told: &Outcome, saw: &Outcome) -> bool {
+/// Whether what a call gave is what the model gives.
+pub(super) type Agrees = fn(&Op, &Outcome, &Outcome) -> bool;
+
+/// Whether two results differ at most in what a call of several steps shows half-way.
+pub(super) fn half_way(op: &Op, told: &Outcome, saw: &Outcome) -> bool {
     match (told, saw) {
         (Outcome::File(a), Outcome::File(b)) => Facts { size: 0, ..*a } == Facts { size: 0, ..*b },
         (Outcome::Bytes(_), Outcome::Bytes(_)) | (Outcome::Count(_), Outcome::Count(_)) => true,
-        _ => false,
+        _ => agree(op, told, saw),
+    }
+}
+
+/// Whether they agree as far as a system call tells: one that makes something says only that it has,
+/// and the links of what a path led to may be those of a later moment, when it leads there no more.
+pub(super) fn by_system_call(op: &Op, told: &Outcome, saw: &Outcome) -> bool {
+    match (told, saw) {
+        (Outcome::File(a), Outcome::File(b)) => Facts { nlink: 0, ..*a } == Facts { nlink: 0, ..*b },
+        (told, Outcome::Done) => !matches!(told, Outcome::Err(_)),
+        _ => agree(op, told, saw),
     }
 }
 

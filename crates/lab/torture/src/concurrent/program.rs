@@ -205,7 +205,8 @@ fn takes_steps(op: &Op) -> bool {
 /// Whether it changes the contents of a file, or sees them or their length.
 fn touches_contents(op: &Op) -> bool {
     let data = matches!(op, Op::Write { .. } | Op::Read { .. } | Op::Truncate { .. });
-    let length = matches!(op, Op::Stat { .. } | Op::Chmod { .. } | Op::Chown { .. } | Op::Utimes { .. });
+    let length =
+        matches!(op, Op::Stat { .. } | Op::Link { .. } | Op::Chmod { .. } | Op::Chown { .. } | Op::Utimes { .. });
     takes_steps(op) || data || length
 }
 
