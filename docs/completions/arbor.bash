@@ -1044,7 +1044,7 @@ _arbor() {
                     return 0
                     ;;
                 --only)
-                    COMPREPLY=($(compgen -W "crash fault fuzz" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "crash fault fuzz concurrency" -- "${cur}"))
                     return 0
                     ;;
                 --json)

@@ -140,7 +140,8 @@ complete -c arbor -n "__fish_arbor_using_subcommand torture" -l seconds -d 'Ends
 complete -c arbor -n "__fish_arbor_using_subcommand torture" -l seed -d 'Seed of everything that is drawn; drawn itself and printed if it is not given' -r
 complete -c arbor -n "__fish_arbor_using_subcommand torture" -l only -d 'Only this part' -r -f -a "crash\t'Power cuts at every write and flush'
 fault\t'Faults of the device while it runs'
-fuzz\t'Damaged images'"
+fuzz\t'Damaged images'
+concurrency\t'Several tasks at once, under chosen schedules'"
 complete -c arbor -n "__fish_arbor_using_subcommand torture" -l json -d 'Writes the counts to this file as JSON' -r -F
 complete -c arbor -n "__fish_arbor_using_subcommand torture" -l repeat -d 'Does once more what the line of a failure says' -r
 complete -c arbor -n "__fish_arbor_using_subcommand torture" -s h -l help -d 'Print help (see more with \'--help\')'

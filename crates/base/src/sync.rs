@@ -9,7 +9,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Decides which task runs, for all tasks of one thread.
@@ -29,10 +29,10 @@ pub trait Referee {
 static REFEREES: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    static REFEREE: RefCell<Option<Arc<dyn Referee>>> = const { RefCell::new(None) };
+    static REFEREE: RefCell<Option<Rc<dyn Referee>>> = const { RefCell::new(None) };
 }
 
-fn referee() -> Option<Arc<dyn Referee>> {
+fn referee() -> Option<Rc<dyn Referee>> {
     if REFEREES.load(Relaxed) == 0 { None } else { REFEREE.with_borrow(Clone::clone) }
 }
 
@@ -44,8 +44,8 @@ pub fn pause() {
 }
 
 /// Runs `f` with a referee for the locks of this thread.
-pub fn refereed<R>(referee: Arc<dyn Referee>, f: impl FnOnce() -> R) -> R {
-    struct Undo(Option<Arc<dyn Referee>>);
+pub fn refereed<R>(referee: Rc<dyn Referee>, f: impl FnOnce() -> R) -> R {
+    struct Undo(Option<Rc<dyn Referee>>);
     impl Drop for Undo {
         fn drop(&mut self) {
             REFEREE.set(self.0.take());
@@ -282,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_referee_is_asked_and_told() {
-        let referee = Arc::new(Counting::default());
+        let referee = Rc::new(Counting::default());
         let (lock, gate) = (Mutex::new(Rank(0), 5), RwLock::new(Rank(1), ()));
         refereed(referee.clone(), || {
             let mut held = lock.lock();

@@ -48,7 +48,7 @@ fn every_planted_mistake_is_found() {
     let plan = Plan { time: Some(Duration::from_secs(seconds)), keep_going: true, plain: 0, ..Plan::whole(1) };
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = Vec::new();
-    eprintln!("{:<20} {:>8} of {:>8} {:<9} {}", "mistake", "failing", "tried", "", "what it does");
+    eprintln!("{:<20} {:>8} of {:>8} {:<9} what it does", "mistake", "failing", "tried", "");
     let only = std::env::var("ARBOR_FLAW").ok();
     for (flaw, text) in [(None, "none is planted")].into_iter().chain(Flaw::ALL.iter().map(|f| (Some(f.0), f.1))) {
         if only.as_ref().is_some_and(|only| flaw.is_none_or(|f| format!("{f:?}") != *only)) {

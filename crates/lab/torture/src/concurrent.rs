@@ -38,6 +38,7 @@ use history::{Search, by_system_call, half_way, oracle};
 use parking_lot::Mutex;
 use schedule::{Leisurely, Picks, Shuttle};
 use std::fmt;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -259,7 +260,7 @@ fn explore(
             }
         }
     };
-    let ran = refereed(Arc::new(Shuttle), || {
+    let ran = refereed(Rc::new(Shuttle), || {
         guarded(|| {
             shuttle::Runner::new(picks, limits).run(execution);
             Ok(())
@@ -388,6 +389,9 @@ struct Ends<'a> {
     cuts: &'a [(usize, CrashChoice)],
 }
 
+/// A power cut: after so many events, with this fate of what was pending; and what it leaves.
+type Recovered<'a> = (usize, &'a CrashChoice, Arc<dyn FileSystem>);
+
 impl Ends<'_> {
     /// Looks for an order of the calls that explains everything.
     fn verify(&self, ran: &Ran) -> Result<(), String> {
@@ -417,7 +421,7 @@ impl Ends<'_> {
     }
 
     /// The volumes that the power cuts leave.
-    fn recovered(&self) -> Result<Vec<(usize, &CrashChoice, Arc<dyn FileSystem>)>, String> {
+    fn recovered(&self) -> Result<Vec<Recovered<'_>>, String> {
         let recover = |(at, choice): &'_ (usize, CrashChoice)| {
             let disk = self.recorder.crash_state(*at, choice);
             let clock = Arc::new(ManualClock::new(BEGIN));
