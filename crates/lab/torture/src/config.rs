@@ -159,6 +159,8 @@ pub struct Failure {
     pub device_size: u64,
     /// Options of format and of mount.
     pub options: (Options, Options),
+    /// Sizes of further devices by role.
+    pub extra_devices: BTreeMap<String, u64>,
     /// The volume it began on, see [`exhaust`](crate::exhaust).
     pub from: From,
     /// Operations, shrunk as far as the bound allowed.
@@ -180,6 +182,7 @@ impl Failure {
             profile: config.profile,
             device_size: config.device_size,
             options: (config.format.clone(), config.mount.clone()),
+            extra_devices: config.extra_devices.clone(),
             from: From::Empty,
             ops: Vec::new(),
             cuts: Vec::new(),
@@ -197,6 +200,9 @@ impl Failure {
                 line += &format!(" {key}={options}");
             }
         }
+        for (role, size) in &self.extra_devices {
+            line += &format!(" extra={role}:{size}");
+        }
         if self.from != From::Empty {
             line += &format!(" from={:?}", self.from);
         }
@@ -212,6 +218,12 @@ impl fmt::Display for Failure {
         let Failure { engine, message, .. } = self;
         write!(f, "{engine}: {message}\n  repeat with: arbor torture -t {engine} --repeat '{}'", self.line())
     }
+}
+
+/// Reads a further device: role and size.
+pub(crate) fn parse_extra(text: &str) -> Option<(String, u64)> {
+    let (role, size) = text.split_once(':')?;
+    Some((role.to_string(), size.parse().ok()?))
 }
 
 /// Writes cuts as `12:NoneKept,3:Seeded(5)`.

@@ -23,7 +23,7 @@
 //!   nothing differs. A bit that flips while it is read leaves the volume whole.
 
 use crate::compare::{expected, observe, pages_to_read, show};
-use crate::config::{BEGIN, Config, Failure};
+use crate::config::{BEGIN, Config, Failure, parse_extra};
 use crate::crash::use_it;
 use crate::data::{Data, PAGE};
 use crate::exec::Facts;
@@ -173,10 +173,7 @@ impl FromStr for Case {
                     let ends = [End::Unmount, End::Cut, End::Promise];
                     end = ends.into_iter().find(|e| format!("{e:?}") == value).ok_or_else(wrong)?;
                 }
-                "extra" => {
-                    let (role, size) = value.split_once(':').ok_or_else(wrong)?;
-                    config.extra_devices.insert(role.to_string(), size.parse().map_err(|_| wrong())?);
-                }
+                "extra" => config.extra_devices.extend([parse_extra(value).ok_or_else(wrong)?]),
                 "again" => {
                     let (op, nth) = value.split_once(':').ok_or_else(wrong)?;
                     again = Some((op_named(op).ok_or_else(wrong)?, nth.parse().map_err(|_| wrong())?));

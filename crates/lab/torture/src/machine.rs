@@ -1,7 +1,7 @@
 //! Gives an engine its worst days by the million: runs the parts side by side on all cores until
 //! they are done or the time is up, and adds up what they did.
 
-use crate::config::{Config, Failure, parse_cuts};
+use crate::config::{Config, Failure, parse_cuts, parse_extra};
 use crate::crash::{Base, Explored, From, Seen, try_sequence};
 use crate::exhaust::{self, Space};
 use crate::generate::Profile;
@@ -115,7 +115,10 @@ impl Long<'_> {
             (true, _) => 40 + number as usize % 7 * 40,
             (false, _) => 3000,
         };
-        Config { seed, count: 1, ops, format, mount, keep_going: self.keep_going, ..base }
+        // Every fifth volume has its log, or whatever else can lie apart, on a device of its own.
+        let roles = self.engine.extra_devices().iter().filter(|_| number % 5 == 4);
+        let extra_devices = roles.map(|role| (role.to_string(), 8 << 20)).collect();
+        Config { seed, count: 1, ops, format, mount, extra_devices, keep_going: self.keep_going, ..base }
     }
 }
 
@@ -237,6 +240,7 @@ pub fn repeat(engine: &dyn Engine, line: &str) -> Result<(), String> {
             "format" => config.format = Options::parse(value),
             "mount" => config.mount = Options::parse(value),
             "from" => from = From::ALL.into_iter().find(|f| format!("{f:?}") == value).ok_or_else(wrong)?,
+            "extra" => config.extra_devices.extend([parse_extra(value).ok_or_else(wrong)?]),
             "cuts" => config.cuts = Some(parse_cuts(value).ok_or_else(wrong)?),
             _ => return Err(format!("unknown key {key:?}")),
         }
