@@ -76,6 +76,9 @@ _arbor() {
             arbor,stat)
                 cmd="arbor__subcmd__stat"
                 ;;
+            arbor,stats)
+                cmd="arbor__subcmd__stats"
+                ;;
             arbor,sync)
                 cmd="arbor__subcmd__sync"
                 ;;
@@ -154,6 +157,9 @@ _arbor() {
             arbor__subcmd__help,stat)
                 cmd="arbor__subcmd__help__subcmd__stat"
                 ;;
+            arbor__subcmd__help,stats)
+                cmd="arbor__subcmd__help__subcmd__stats"
+                ;;
             arbor__subcmd__help,sync)
                 cmd="arbor__subcmd__help__subcmd__sync"
                 ;;
@@ -179,7 +185,7 @@ _arbor() {
 
     case "${cmd}" in
         arbor)
-            opts="-h -V --help --version mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump torture completions man help"
+            opts="-h -V --help --version mkfs mount umount sync stats fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump torture completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -319,7 +325,7 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__help)
-            opts="mkfs mount umount sync fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump torture completions man help"
+            opts="mkfs mount umount sync stats fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump torture completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -599,6 +605,20 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__help__subcmd__stat)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        arbor__subcmd__help__subcmd__stats)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -970,6 +990,28 @@ _arbor() {
             fi
             case "${prev}" in
                 -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        arbor__subcmd__stats)
+            opts="-w -h --json --watch --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --watch)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -w)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -46,6 +46,8 @@ pub enum Command {
     Umount(DirArgs),
     /// Make everything on a mount durable.
     Sync(DirArgs),
+    /// Count what a mount was asked and what it did.
+    Stats(StatsArgs),
     /// Check a file system and repair it.
     #[command(version, disable_version_flag = true, after_long_help = crate::docs::FSCK_STATUS)]
     Fsck(FsckArgs),
@@ -100,6 +102,7 @@ impl Command {
             Command::Mount(_) => "mount",
             Command::Umount(_) => "umount",
             Command::Sync(_) => "sync",
+            Command::Stats(_) => "stats",
             Command::Fsck(_) => "fsck",
             Command::Info(_) => "info",
             Command::Resize(_) => "resize",
@@ -252,6 +255,19 @@ impl From<MountHelper> for MountArgs {
 /// A mount.
 #[derive(Clone, Debug, Args)]
 pub struct DirArgs {
+    /// Where it is mounted.
+    pub dir: PathBuf,
+}
+
+/// Arguments of `stats`.
+#[derive(Clone, Debug, Args)]
+pub struct StatsArgs {
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Again and again, after so many seconds each: what has been added since.
+    #[arg(short, long, value_name = "SECONDS", conflicts_with = "json")]
+    pub watch: Option<u64>,
     /// Where it is mounted.
     pub dir: PathBuf,
 }

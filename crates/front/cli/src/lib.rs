@@ -124,6 +124,7 @@ fn run(command: Command, out: &mut dyn Write) -> Result<u8, Exit> {
         Command::Mount(a) => return mount::run(&a),
         Command::Umount(a) => mount::umount(&a)?,
         Command::Sync(a) => mount::sync(&a)?,
+        Command::Stats(a) => mount::stats(&a, out)?,
         Command::Fsck(a) => return fsck::run(&a, out),
         Command::Info(a) => info::run(&a, out)?,
         Command::Resize(a) => info::resize(&a, out)?,

@@ -1,12 +1,13 @@
-//! `arbor mount`, `umount` and `sync`.
+//! `arbor mount`, `umount`, `sync` and `stats`.
 //!
 //! A mount in the background is served by this program run again: it mounts, tells its parent by
 //! one byte on its standard output that the root can be listed, and lets go of the terminal. So
 //! no thread is lost in a fork, and errors before that still go to the caller's standard error.
 
-use crate::args::{DirArgs, MountArgs};
+use crate::args::{DirArgs, MountArgs, StatsArgs};
 use crate::exit::Exit;
 use anyhow::Result;
+use std::io::Write;
 
 /// Exit codes of mount(8).
 #[cfg(target_os = "linux")]
@@ -15,7 +16,7 @@ const USAGE: u8 = 1;
 const FAILED: u8 = 32;
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{run, sync, umount};
+pub(crate) use linux::{run, stats, sync, umount};
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn run(_args: &MountArgs) -> Result<u8, Exit> {
@@ -32,17 +33,23 @@ pub(crate) fn sync(_args: &DirArgs) -> Result<()> {
     Err(anyhow::anyhow!("mounting needs Linux"))
 }
 
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn stats(_args: &StatsArgs, _out: &mut dyn Write) -> Result<()> {
+    Err(anyhow::anyhow!("mounting needs Linux"))
+}
+
 #[cfg(target_os = "linux")]
 mod linux {
     use super::*;
     use crate::holder;
     use crate::image::{Image, check_options};
     use crate::mkfs;
+    use crate::show;
     use anyhow::{Context, anyhow, bail};
     use arbor_fuse::MountConfig;
     use arboretum::vfs::{Engine, MountOptions, Options, SystemClock};
     use std::fs::{self, OpenOptions};
-    use std::io::{self, Read, Write};
+    use std::io::{self, Read};
     use std::os::unix::fs::FileTypeExt;
     use std::os::unix::fs::MetadataExt;
     use std::path::{Path, PathBuf};
@@ -297,6 +304,40 @@ mod linux {
             arbor_fuse::sync(&root)
         });
         synced.map_err(|e| anyhow!("{}: {e}", args.dir.display()))
+    }
+
+    pub(crate) fn stats(args: &StatsArgs, out: &mut dyn Write) -> Result<()> {
+        let root = mount_root(&args.dir).with_context(|| args.dir.display().to_string())?;
+        let ask = || arbor_fuse::stats(&root).map_err(|e| anyhow!("{}: {e}", args.dir.display()));
+        let mut before = ask()?;
+        if args.json {
+            let mut groups = serde_json::Map::new();
+            for (group, name, n) in before {
+                groups.entry(group).or_insert_with(|| serde_json::json!({}))[name] = n.into();
+            }
+            return Ok(writeln!(out, "{}", serde_json::to_string_pretty(&groups)?)?);
+        }
+        let lines = |stats: &arbor_fuse::Stats, since: Option<&arbor_fuse::Stats>| {
+            let mut text = String::new();
+            for (group, name, n) in stats {
+                let old = since.and_then(|s| s.iter().find(|(g, m, _)| (g, m) == (group, name))).map_or(0, |s| s.2);
+                // What can shrink, as the bytes in a cache, has a sign then.
+                let sign = if *n < old { "-" } else { "" };
+                if since.is_none() || *n != old {
+                    text += &format!("{group:<7} {name:<22} {sign:>1}{:>16}\n", show::count(n.abs_diff(old)));
+                }
+            }
+            text
+        };
+        write!(out, "{}", lines(&before, None))?;
+        while let Some(seconds) = args.watch {
+            out.flush()?;
+            std::thread::sleep(std::time::Duration::from_secs(seconds.max(1)));
+            let now = ask()?;
+            write!(out, "\n{}", lines(&now, Some(&before)))?;
+            before = now;
+        }
+        Ok(())
     }
 
     /// The root of the mount that `dir` lies on; an fsync of it makes all of the mount durable.

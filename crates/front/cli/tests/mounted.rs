@@ -128,6 +128,26 @@ impl Random {
 }
 
 #[test]
+fn stats_of_a_mount() {
+    if !can_mount() {
+        return;
+    }
+    let volume = Volume::new("yfs", "64M");
+    fs::write(volume.root().join("f"), [7; 5000]).unwrap();
+    let text = String::from_utf8(arbor(&["stats"], &[&volume.root()])).unwrap();
+    let number = |group: &str, name: &str| {
+        let line = text.lines().find(|l| l.split_whitespace().take(2).eq([group, name])).expect(name);
+        line.split_whitespace().last().unwrap().replace(',', "").parse::<u64>().unwrap()
+    };
+    assert_eq!(number("mount", "written_bytes"), 5000);
+    assert!(number("volume", "cache_dirty_bytes") >= 5000);
+    let json: serde_json::Value = serde_json::from_slice(&arbor(&["stats", "--json"], &[&volume.root()])).unwrap();
+    assert_eq!(json["mount"]["written_bytes"], 5000);
+    assert!(refused(&["stats"], &[Path::new("/")]).1.contains("not a mount of arbor"));
+    volume.umount();
+}
+
+#[test]
 fn what_was_fsynced_survives_the_death_of_the_server() {
     each_engine("512M", |volume| {
         let content = |round: u64, i: u64| {

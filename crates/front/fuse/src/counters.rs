@@ -1,11 +1,43 @@
 //! What was asked of a mount, and complaints about what went wrong.
 
 use crate::proto::Op;
+use arbor_base::vfs::FileSystem;
 use parking_lot::Mutex;
 use std::fmt;
-use std::io::Write;
+use std::io::{self, Write};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+
+/// The extended attribute of a mount's root that holds its counters: lines of a group, a name and a
+/// number. No list names it, and only the server can set it.
+pub const STATS: &str = "arbor.stats";
+
+/// Counters as they are: group, name, number.
+pub type Stats = Vec<(String, String, u64)>;
+
+/// The counters of the mount at `root`: of requests and of the file system below.
+pub fn stats(root: &Path) -> io::Result<Stats> {
+    let mut text = vec![0; 16 << 10];
+    let len = rustix::fs::getxattr(root, STATS, &mut text[..]).map_err(|e| match e {
+        rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NODATA => io::Error::other("not a mount of arbor"),
+        e => e.into(),
+    })?;
+    let text = String::from_utf8_lossy(&text[..len]).into_owned();
+    let line = |line: &str| {
+        let mut words = line.split(' ');
+        Some((words.next()?.to_string(), words.next()?.to_string(), words.next()?.parse().ok()?))
+    };
+    Ok(text.lines().filter_map(line).collect())
+}
+
+/// What the attribute holds.
+pub(crate) fn stats_text(counters: &Counters, fs: &dyn FileSystem) -> String {
+    let lines = |group: &'static str, all: Vec<(&'static str, u64)>| {
+        all.into_iter().map(move |(name, n)| format!("{group} {name} {n}\n"))
+    };
+    lines("mount", counters.get()).chain(lines("volume", fs.counters())).collect()
+}
 
 /// Request counters of a mount; they only grow.
 #[derive(Debug)]

@@ -63,7 +63,7 @@ mod serve;
 mod session;
 mod sys;
 
-pub use counters::Counters;
+pub use counters::{Counters, STATS, Stats, stats};
 pub use kernel::{MountEntry, clean_stale, mount_table, remount};
 pub use options::{MountConfig, OPTIONS, parse_options};
 pub use record::{MountRecord, mounts, sync, unmount};

@@ -11,7 +11,7 @@
 //! chown, a WRITE or a truncation that says so, and a SETATTR that changes nothing, which is how
 //! it asks for the drop alone (before a write, or for a chown to nobody).
 
-use crate::counters::{Counters, Log};
+use crate::counters::{Counters, Log, STATS, stats_text};
 use crate::options::MountConfig;
 use crate::proto::*;
 use crate::record::MountRecord;
@@ -355,6 +355,9 @@ impl Server {
             Op::Getxattr => {
                 let what: GetxattrIn = arg(args)?;
                 let attribute = name(args)?;
+                if ino == self.root && attribute == STATS.as_bytes() {
+                    return xattr_out(out, what.size, stats_text(&self.counters, fs).as_bytes());
+                }
                 xattr_carried(attribute)?;
                 xattr_out(out, what.size, &fs.getxattr(ino, attribute)?)
             }

@@ -654,6 +654,21 @@ fn data_that_is_not_written_back_is_found_by_seeks() {
 }
 
 #[test]
+fn the_root_tells_the_counters() {
+    let Some(m) = Mounted::new() else { return };
+    fs::write(m.path("f"), "abc").unwrap();
+    let stats = arbor_fuse::stats(m.dir.path()).unwrap();
+    let find = |name: &str| stats.iter().find(|(group, n, _)| group == "mount" && n == name).map(|s| s.2);
+    assert_eq!((find("write"), find("written_bytes")), (Some(m.requests("write")), Some(3)));
+    // It is the root's alone, is not listed, and nobody can set it.
+    assert!(arbor_fuse::stats(&m.path("f")).is_err());
+    assert_eq!(rustix::fs::listxattr(m.dir.path(), &mut [0u8; 64][..]), Ok(0));
+    let set = rustix::fs::setxattr(m.dir.path(), arbor_fuse::STATS, b"1", rustix::fs::XattrFlags::empty());
+    assert_eq!(set, Err(rustix::io::Errno::OPNOTSUPP));
+    m.end();
+}
+
+#[test]
 fn what_a_mount_looks_like() {
     let Some(m) = Mounted::with(|c| {
         c.read_only = true;
