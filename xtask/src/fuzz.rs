@@ -40,7 +40,7 @@ pub(crate) struct Figures {
     /// Time, one process beside another counted twice.
     pub(crate) seconds: u64,
     pub(crate) executions: u64,
-    /// Edges of the code that were reached in the last run.
+    /// Edges of the code that were reached, in the run that reached most.
     pub(crate) coverage: u64,
     pub(crate) peak_mib: u64,
     pub(crate) failures: u64,

@@ -263,9 +263,10 @@ fn judge_stress_ng(code: Option<i32>, said: &str) -> Verdict {
     }
 }
 
-/// It may report failed operations of its clients and go on.
+/// A client that fails says so and ends; the others go on.
 fn judge_dbench(code: Option<i32>, said: &str) -> Verdict {
     match judge(code, said) {
+        Verdict::Passed if said.contains("failed at line") => Verdict::Failed(said.to_string()),
         Verdict::Passed if !said.contains("Throughput") => Verdict::Failed(format!("no result: {said}")),
         verdict => verdict,
     }

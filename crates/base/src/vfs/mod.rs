@@ -28,8 +28,8 @@ pub use types::*;
 /// # Calls at the same time
 ///
 /// Each call happens at one moment between its beginning and its end, with these exceptions, which
-/// take several steps: [`write`](FileSystem::write) of more than 64 KiB,
-/// [`fallocate`](FileSystem::fallocate), [`copy_range`](FileSystem::copy_range), and the walk of a
+/// take several steps: [`write`](FileSystem::write) of more than 64 KiB, a truncation that frees
+/// very much, [`fallocate`](FileSystem::fallocate), [`copy_range`](FileSystem::copy_range), and the walk of a
 /// directory. Others may see, and come, between the steps; a caller that does not want that keeps
 /// them apart (the kernel does, by the lock of the inode).
 ///

@@ -53,12 +53,15 @@ fn at(root: &Path, name: &Name) -> PathBuf {
 fn facts(path: &Path) -> rustix::io::Result<Outcome> {
     let m = fs::symlink_metadata(path).map_err(|e| rustix::io::Errno::from_io_error(&e).unwrap())?;
     let size = if m.is_dir() { 0 } else { m.size() };
-    let facts = Facts { mode: m.mode(), nlink: m.nlink() as u32, uid: m.uid(), gid: m.gid(), rdev: 0, size };
+    let is = Facts { mode: m.mode(), nlink: m.nlink() as u32, uid: m.uid(), gid: m.gid(), rdev: 0, size };
     if m.is_symlink() {
-        let target = rustix::fs::readlink(path, Vec::new())?;
-        return Ok(Outcome::Bytes(target.into_bytes()));
+        return match rustix::fs::readlink(path, Vec::new()) {
+            // Another file has come to the path between the two calls.
+            Err(rustix::io::Errno::INVAL) => facts(path),
+            target => Ok(Outcome::Bytes(target?.into_bytes())),
+        };
     }
-    Ok(Outcome::File(facts))
+    Ok(Outcome::File(is))
 }
 
 /// Carries an operation out by system calls.

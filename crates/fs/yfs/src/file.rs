@@ -713,8 +713,8 @@ impl Core {
     }
 
     /// Frees the blocks of a file from its end down to `to` bytes and sets its size, as far as
-    /// one transaction goes. Returns whether it is done.
-    pub fn truncate_step(&mut self, i: &mut Inode, to: u64) -> Result<bool> {
+    /// one transaction goes. Returns how far it has come, in bytes.
+    pub fn truncate_step(&mut self, i: &mut Inode, to: u64) -> Result<u64> {
         let fs = self.geom.frag_size();
         if i.format() == Format::Inline {
             let old = (i.d.size.get() as usize).min(self.area_len(i));
@@ -725,9 +725,10 @@ impl Core {
             let lo = to.div_ceil(fs);
             let stopped = self.unmap(i, lo, u64::MAX)?;
             if stopped > lo {
-                i.d.size = i.d.size.get().min(stopped.saturating_mul(fs)).into();
+                let reached = stopped.saturating_mul(fs);
+                i.d.size = i.d.size.get().min(reached).into();
                 self.iput(i)?;
-                return Ok(false);
+                return Ok(reached);
             }
             if to == 0 {
                 self.area_clear(i)?;
@@ -736,7 +737,7 @@ impl Core {
         }
         i.d.size = to.into();
         self.iput(i)?;
-        Ok(true)
+        Ok(to)
     }
 
     /// Forgets pages past the new end of a file; the last one keeps what is before it.
@@ -1033,9 +1034,10 @@ impl Volume {
                 }
                 core.need_runs(3)?;
                 core.begin()?;
-                core.cache.drop_pages(ino.0, lo / ps, hi / ps);
+                // As in a truncation, pages go only where the blocks are gone, and whole.
+                let stop = core.unmap(&mut i, first, stop)?.next_multiple_of(core.page_frags());
+                core.cache.drop_pages(ino.0, stop * fs / ps, hi / ps);
                 core.versions.change(ino);
-                let stop = core.unmap(&mut i, first, stop)?;
                 i.d.set_mtime(now);
                 i.d.set_ctime(now);
                 core.iput(&i)?;

@@ -5,7 +5,9 @@
 //! In this order: `io` (the commit lock: who holds it orders writes), `core` (everything in
 //! memory), `gate` (shared by reads of file data under way, exclusive while the bitmap daemon
 //! makes their fragments allocatable). `core` is not held while the device works, except for a
-//! metadata block that a running transaction turns out to need.
+//! metadata block that a running transaction turns out to need, and for those of a call that has
+//! met a damaged one and has to know whether it still is the one. A read that meets write-backs of
+//! its file again and again takes `io` in the end.
 //!
 //! A call runs as [`Volume::run`]: look up and check first; if a block is missing from the cache
 //! the call gives up, the block is read without any lock, and the call starts again. Then

@@ -163,20 +163,23 @@ impl Core {
     /// One step of a truncation; `false` if more is to do.
     fn shrink_to(&mut self, i: &mut Inode, to: u64, now: Time) -> Result<bool> {
         self.begin()?;
-        self.cut_pages(i.ino, to);
-        let keep = i.d.size.get().min(to);
-        if to <= i.d.size.get() && self.cache.dirty_pages(i.ino.0, 0).next().is_none() {
-            self.undelay(i.ino);
-        }
-        if self.cache.dirty_pages(i.ino.0, 0).next().is_some() {
-            self.delay(i, now);
-        }
-        if let Some(d) = self.delayed.get_mut(&i.ino.0) {
-            (d.size, d.mtime, d.ctime) = (to, now, now);
-        }
+        let on_disk = i.d.size.get();
         i.d.set_mtime(now);
         i.d.set_ctime(now);
-        let done = self.truncate_step(i, to)?;
+        let reached = self.truncate_step(i, to)?;
+        // Pages go only where the blocks are gone: others may look between the steps, and what lies
+        // in a block whose data is on its way is not the file's.
+        self.cut_pages(i.ino, reached);
+        let dirty = self.cache.dirty_pages(i.ino.0, 0).next().is_some();
+        if dirty {
+            self.delay(i, now);
+        } else if reached <= on_disk {
+            self.undelay(i.ino);
+        }
+        if let Some(d) = self.delayed.get_mut(&i.ino.0) {
+            (d.size, d.mtime, d.ctime) = (d.size.min(reached), now, now);
+        }
+        let (done, keep) = (reached == to, on_disk.min(to));
         if done && i.d.size.get() != keep {
             i.d.size = keep.into();
             self.iput(i)?;
@@ -257,7 +260,7 @@ impl Core {
                 }
                 true
             } else {
-                self.truncate_step(&mut i, 0)?
+                self.truncate_step(&mut i, 0)? == 0
             };
             if done {
                 self.ifree(&mut i)?;
@@ -528,12 +531,15 @@ impl FileSystem for Volume {
 
     fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
         let rest = SetAttr { size: None, ..*set };
+        // Not again when what follows it has to wait: others may have written by then.
+        let mut sized = false;
         loop {
             let done = self.change(|core, now| {
-                if let Some(to) = set.size
-                    && !core.set_size(ino, to, now)?
-                {
-                    return Ok(None);
+                if let Some(to) = set.size.filter(|_| !sized) {
+                    sized = core.set_size(ino, to, now)?;
+                    if !sized {
+                        return Ok(None);
+                    }
                 }
                 let mut i = core.iget(ino)?;
                 if rest != SetAttr::default() {

@@ -27,6 +27,12 @@ pub(crate) fn resize(devices: Devices, size: u64, clock: Arc<dyn Clock>) -> Resu
         dev.flush()?;
     }
     let volume = mount::mount(devices, &MountOptions::default(), clock)?;
+    // The log may have held a growth.
+    let have = volume.core.lock().geom.frags * geom.frag_size();
+    if size < have {
+        volume.close()?;
+        return Err(Error::refused(format!("a volume of {have} bytes cannot shrink to {size}")));
+    }
     let grown = volume.grow(size >> geom.frag_shift);
     if size > old && late {
         volume.sync_all()?;

@@ -31,7 +31,7 @@ use crate::ops::{Op, parse};
 use crate::rng::{Rng, mix};
 use crate::run::{check_clean, guarded, mount, opener};
 use crate::tally::{Tally, Watch};
-use arbor_base::device::{CrashChoice, RecordingDevice};
+use arbor_base::device::{CrashChoice, MemDevice, RecordingDevice};
 use arbor_base::sync::refereed;
 use arbor_base::vfs::{Engine, FileSystem, ManualClock, Options, Repair};
 use history::{Search, by_system_call, half_way, oracle};
@@ -94,7 +94,7 @@ impl Case {
                 "size" => case.config.device_size = value.parse().map_err(|_| wrong())?,
                 "format" => case.config.format = Options::parse(value),
                 "mount" => case.config.mount = Options::parse(value),
-                "from" => case.from = From::ALL.into_iter().find(|f| format!("{f:?}") == value).ok_or_else(wrong)?,
+                "from" => case.from = From::named(value).ok_or_else(wrong)?,
                 _ => return Err(format!("unknown key {key:?}")),
             }
         }
@@ -424,19 +424,24 @@ impl Ends<'_> {
     fn recovered(&self) -> Result<Vec<Recovered<'_>>, String> {
         let recover = |(at, choice): &'_ (usize, CrashChoice)| {
             let disk = self.recorder.crash_state(*at, choice);
+            self.check(&disk, (at, choice))?;
             let clock = Arc::new(ManualClock::new(BEGIN));
             mount(self.engine, self.config, self.config.devices(&disk), &clock).map_err(|e| format!("cut at {at}: {e}"))
         };
         self.cuts.iter().map(|cut| Ok((cut.0, &cut.1, recover(cut)?))).collect()
     }
 
+    /// Whether the checker finds nothing after a power cut.
+    fn check(&self, disk: &MemDevice, (at, choice): (&usize, &CrashChoice)) -> Result<(), String> {
+        let checked = check_clean(self.engine, self.config.devices(disk), Repair::No);
+        checked.map_err(|e| format!("power cut after event {at} ({choice:?}): {e}"))
+    }
+
     /// The same for calls of several steps: names, attributes and lengths in the end, and that
     /// every power cut leaves a sound volume.
     fn verify_loosely(&self, ran: &Ran) -> Result<(), String> {
         for (at, choice) in self.cuts {
-            let disk = self.recorder.crash_state(*at, choice);
-            let checked = check_clean(self.engine, self.config.devices(&disk), Repair::No);
-            checked.map_err(|e| format!("power cut after event {at} ({choice:?}): {e}"))?;
+            self.check(&self.recorder.crash_state(*at, choice), (at, choice))?;
         }
         let is = compare::observe(self.fs)?;
         // How much is copied depends on how long the source is at each step.
@@ -458,7 +463,7 @@ impl Ends<'_> {
 }
 
 fn report_order(what: &str, why: &str, search: &Search<'_>, ran: &Ran) -> String {
-    let longest: Vec<String> = search.best.iter().map(|(task, _)| task.to_string()).collect();
+    let longest: Vec<String> = search.best.iter().map(usize::to_string).collect();
     format!("{what}: {why}\n{}  longest order that agrees, by task: {}", told(&ran.calls), longest.join(" "))
 }
 

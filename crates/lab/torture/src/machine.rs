@@ -59,7 +59,7 @@ impl Plan {
 }
 
 /// Something that hands out work until there is none left.
-pub(crate) trait Source: Sync {
+trait Source: Sync {
     /// Does the next piece; `None` if there is none.
     fn step(&self, tally: &mut Tally) -> Option<Result<(), Box<Failure>>>;
 }
@@ -176,7 +176,7 @@ pub fn crash(engine: &dyn Engine, plan: &Plan, watch: Watch<'_>) -> Tally {
 
 /// Lets the cores work at the sources until all are dry, each always at the one that has had the
 /// least time.
-pub(crate) fn drive(sources: &[&dyn Source], time: Option<Duration>, start: Tally, watch: Watch<'_>) -> Tally {
+fn drive(sources: &[&dyn Source], time: Option<Duration>, start: Tally, watch: Watch<'_>) -> Tally {
     let (whole, stop) = (Mutex::new(start), AtomicBool::new(false));
     // Nanoseconds; `u64::MAX` if it is dry.
     let spent: Vec<AtomicU64> = sources.iter().map(|_| AtomicU64::new(0)).collect();
@@ -239,7 +239,7 @@ pub fn repeat(engine: &dyn Engine, line: &str) -> Result<(), String> {
             "size" => config.device_size = value.parse().map_err(|_| wrong())?,
             "format" => config.format = Options::parse(value),
             "mount" => config.mount = Options::parse(value),
-            "from" => from = From::ALL.into_iter().find(|f| format!("{f:?}") == value).ok_or_else(wrong)?,
+            "from" => from = From::named(value).ok_or_else(wrong)?,
             "extra" => config.extra_devices.extend([parse_extra(value).ok_or_else(wrong)?]),
             "cuts" => config.cuts = Some(parse_cuts(value).ok_or_else(wrong)?),
             _ => return Err(format!("unknown key {key:?}")),

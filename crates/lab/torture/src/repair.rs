@@ -104,7 +104,8 @@ impl<'a> Repairs<'a> {
         let place = (structure as usize, field as usize);
         let change = image.set(place, variant, &mut Rng::new(mix(self.config.seed ^ mix(number))));
         let round = number / trials.len() as u64;
-        let mode = if (number + round).is_multiple_of(4) { Repair::Preen } else { Repair::Yes };
+        let turn = number % trials.len() as u64 + round;
+        let mode = if turn.is_multiple_of(4) { Repair::Preen } else { Repair::Yes };
         let case = Case { engine: self.engine, image, good, changes: vec![change], mode };
         let config = Config { seed: mix(self.config.seed.wrapping_add(number)) >> 16, ..self.config.clone() };
         Some(case.explore(&config, done).map_err(|crash| Box::new(case.failure(&config, crash))))

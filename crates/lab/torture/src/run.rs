@@ -97,7 +97,7 @@ pub struct World<'e> {
     pub side: Side,
     /// The model.
     pub model: Arc<Model>,
-    pub(crate) model_side: Side,
+    model_side: Side,
     /// The error that the engine gave for the last operation, if it gave one.
     pub refused: Option<Errno>,
     /// A write may be short though there is space, because the device may fail.

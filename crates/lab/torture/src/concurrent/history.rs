@@ -52,7 +52,7 @@ pub(super) struct Search<'a> {
     agrees: Agrees,
     order: Vec<Placed<'a>>,
     /// The longest order that agrees, for the report.
-    pub(super) best: Vec<(usize, usize)>,
+    pub(super) best: Vec<usize>,
     /// Bounds the work.
     left: u32,
 }
@@ -80,7 +80,7 @@ impl<'a> Search<'a> {
     fn step(&mut self, place: Place, visit: &mut dyn FnMut(&[Placed<'_>], &State) -> bool) -> bool {
         let tasks = self.tasks;
         if self.order.len() > self.best.len() {
-            self.best = self.order.iter().map(|p| p.task).zip(0..).collect();
+            self.best = self.order.iter().map(|p| p.task).collect();
         }
         let waiting: Vec<(usize, &Call)> =
             place.next.iter().enumerate().filter_map(|(t, n)| Some((t, tasks[t].get(*n)?))).collect();

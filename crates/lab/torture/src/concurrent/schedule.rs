@@ -127,7 +127,7 @@ impl<D: Device> Leisurely<D> {
     fn carry_out(&self, request: Request) -> io::Result<Vec<u8>> {
         let (kind, at, sectors) = (request.kind, request.offset, request.len() / SECTOR as u64);
         // Somewhere inside, but at the same place when the run is repeated.
-        let cut = (mix(at ^ sectors) % sectors.max(1)) as usize * SECTOR;
+        let cut = if sectors > 1 { 1 + mix(at ^ sectors) % (sectors - 1) } else { 0 } as usize * SECTOR;
         match request.op {
             Op::Read(len) if cut > 0 => {
                 let mut bytes = vec![0; len];

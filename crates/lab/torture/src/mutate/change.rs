@@ -21,7 +21,7 @@ pub(crate) struct Change {
 const PLAIN: u32 = 12;
 
 /// How many values are tried for a field.
-pub(crate) fn variants(field: &Field) -> u32 {
+pub(super) fn variants(field: &Field) -> u32 {
     match field.meaning {
         Meaning::Number => PLAIN + 4,
         Meaning::Address => PLAIN + 8,
@@ -95,7 +95,7 @@ impl Image {
     }
 
     /// Any change.
-    pub(crate) fn draw(&self, near: Option<usize>, rng: &mut Rng) -> Change {
+    pub(super) fn draw(&self, near: Option<usize>, rng: &mut Rng) -> Change {
         let keys = self.places.len() as u64;
         let place = match near {
             Some(s) if rng.one_in(2) && !self.structures[s].fields.is_empty() => {
@@ -135,7 +135,7 @@ impl Image {
 
     /// A change from five bytes of a fuzzer's input, or more: kind of field, which of them, and a
     /// variant or the new bytes.
-    pub(crate) fn decode<'i>(&self, input: &'i [u8]) -> Option<(Change, &'i [u8])> {
+    pub(super) fn decode<'i>(&self, input: &'i [u8]) -> Option<(Change, &'i [u8])> {
         let (head, rest) = input.split_at_checked(5)?;
         let int = |at: usize| usize::from(u16::from_le_bytes([head[at], head[at + 1]]));
         let places = self.places.values().nth(int(0) % self.places.len().max(1))?;
@@ -169,7 +169,7 @@ impl Image {
     }
 
     /// What a repeating line says: `image=NAME changes=...`.
-    pub(crate) fn print(&self, changes: &[Change]) -> String {
+    pub(super) fn print(&self, changes: &[Change]) -> String {
         format!("image={} changes={}", self.name, self.print_changes(changes))
     }
 
