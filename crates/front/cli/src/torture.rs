@@ -11,7 +11,9 @@ use arboretum::vfs::Engine;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use serde_json::json;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Faults, mutants and schedules of a run without a time.
@@ -33,16 +35,23 @@ pub(crate) fn run(args: &TortureArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     writeln!(out, "{name}, seed {seed}")?;
     // A panic of the engine is a finding like others; its text is in the failure.
     std::panic::set_hook(Box::new(|_| {}));
+    // The first interrupt ends the run with its table, the second ends it at once.
+    let stop = Arc::new(AtomicBool::new(false));
+    #[cfg(unix)]
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
     let began = Instant::now();
     let parts: Vec<(TorturePart, f64)> = match args.only {
         Some(only) => vec![(only, 1.0)],
         None => PARTS.to_vec(),
     };
     let mut rows = Vec::new();
-    for (part, share) in &parts {
+    for (part, share) in parts.iter().take_while(|_| !stop.load(Relaxed)) {
         let began = Instant::now();
         let time = args.seconds.map(|s| Duration::from_secs_f64(s as f64 * share));
-        rows.push((*part, one(engine, *part, seed, time)?, began.elapsed()));
+        rows.push((*part, one(engine, *part, seed, time, &stop)?, began.elapsed()));
     }
     drop(std::panic::take_hook());
     let mut whole = Tally::default();
@@ -55,14 +64,26 @@ pub(crate) fn run(args: &TortureArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     Ok(u8::from(!whole.failures.is_empty()))
 }
 
-fn one(engine: &'static dyn Engine, part: TorturePart, seed: u64, time: Option<Duration>) -> Result<Tally, Exit> {
+fn one(
+    engine: &'static dyn Engine,
+    part: TorturePart,
+    seed: u64,
+    time: Option<Duration>,
+    stop: &AtomicBool,
+) -> Result<Tally, Exit> {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
     bar.set_style(indicatif::ProgressStyle::with_template("{elapsed}  {msg}").unwrap_or_else(|_| bar.style()));
     let began = Instant::now();
+    let mut said = began;
     let mut watch = |tally: &Tally| {
         bar.set_message(brief(part, tally));
         bar.tick();
-        time.is_none_or(|t| began.elapsed() < t)
+        // Whoever reads a file wants to know how far it is, too.
+        if !std::io::stderr().is_terminal() && said.elapsed() > Duration::from_secs(60) {
+            said = Instant::now();
+            eprintln!("{} s: {}", began.elapsed().as_secs(), brief(part, tally));
+        }
+        !stop.load(Relaxed) && time.is_none_or(|t| began.elapsed() < t)
     };
     let endless = |count: u64| if time.is_some() { u64::MAX } else { count };
     let tally = match part {
