@@ -54,8 +54,6 @@ flaws! {
     CleanTooEarly,
     /// The new size of a file is logged when it is written, before its data is.
     SizeBeforeData,
-    /// A metadata block read beside writes in place is kept though it may be torn or old.
-    StaleBuffer,
     /// File data read beside a change of the file is kept in the cache.
     StalePages,
     /// A block that turns out damaged is believed to be so, though it may be freed by now.
@@ -78,7 +76,7 @@ flaws! {
 
 impl Flaw {
     /// Mistakes that only several tasks at once can meet.
-    pub const CONCURRENT: [Flaw; 4] = [Flaw::StaleBuffer, Flaw::StalePages, Flaw::FreedBelieved, Flaw::NoGate];
+    pub const CONCURRENT: [Flaw; 3] = [Flaw::StalePages, Flaw::FreedBelieved, Flaw::NoGate];
 
     /// Mistakes that only growing and repairing can meet.
     pub const GROWTH_AND_REPAIR: [Flaw; 6] = [
