@@ -18,8 +18,9 @@ pub(crate) fn resize(devices: Devices, size: u64, clock: Arc<dyn Clock>) -> Resu
     let old = dev.geometry().size;
     let geom = mount::geometry(&sb, old)?;
     let have = geom.frags * geom.frag_size();
+    let refuse = |have: u64| Error::refused(format!("a volume of {have} bytes cannot shrink to {size}"));
     if size < have {
-        return Err(Error::refused(format!("a volume of {have} bytes cannot shrink to {size}")));
+        return Err(refuse(have));
     }
     let late = planted(Flaw::GrowthBeforeDevice);
     if size > old && !late {
@@ -31,7 +32,7 @@ pub(crate) fn resize(devices: Devices, size: u64, clock: Arc<dyn Clock>) -> Resu
     let have = volume.core.lock().geom.frags * geom.frag_size();
     if size < have {
         volume.close()?;
-        return Err(Error::refused(format!("a volume of {have} bytes cannot shrink to {size}")));
+        return Err(refuse(have));
     }
     let grown = volume.grow(size >> geom.frag_shift);
     if size > old && late {

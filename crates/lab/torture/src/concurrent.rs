@@ -21,7 +21,7 @@ pub use history::Call;
 pub use program::Program;
 
 use crate::compare;
-use crate::config::{BEGIN, Config};
+use crate::config::{self, BEGIN, Config};
 use crate::crash::{Base, From};
 use crate::exec::{Outcome, Side, agree};
 use crate::exhaust;
@@ -30,7 +30,7 @@ use crate::model::{Model, State};
 use crate::ops::{Op, parse};
 use crate::rng::{Rng, mix};
 use crate::run::{check_clean, guarded, mount, opener};
-use crate::tally::{Tally, Watch};
+use crate::tally::{Tally, Watch, on_all_cores};
 use arbor_base::device::{CrashChoice, MemDevice, RecordingDevice};
 use arbor_base::sync::refereed;
 use arbor_base::vfs::{Engine, FileSystem, ManualClock, Options, Repair};
@@ -40,7 +40,7 @@ use schedule::{Leisurely, Picks, Shuttle};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Schedules of each program.
 const SCHEDULES: u64 = 12;
@@ -48,8 +48,6 @@ const SCHEDULES: u64 = 12;
 const CUTS: usize = 2;
 /// Schedules that a smaller program gets to fail in.
 const SHRINK_SCHEDULES: u64 = 400;
-/// Most failures that are kept; after so many the run ends.
-const MOST_FAILURES: usize = 10;
 
 /// A program on a volume under one schedule: all that repeats a failure.
 #[derive(Clone, Debug)]
@@ -68,16 +66,8 @@ pub struct Case {
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Case { config, from, program, schedule } = self;
-        write!(f, "schedule={schedule} size={} ", config.device_size)?;
-        for (key, options) in [("format", &config.format), ("mount", &config.mount)] {
-            if !options.0.is_empty() {
-                write!(f, "{key}={options} ")?;
-            }
-        }
-        if *from != From::Empty {
-            write!(f, "from={from:?} ")?;
-        }
-        write!(f, "{program}")
+        let volume = config::words(&config.format, &config.mount, &config.extra_devices, *from);
+        write!(f, "schedule={schedule} size={}{volume} {program}", config.device_size)
     }
 }
 
@@ -86,18 +76,15 @@ impl Case {
         let at = line.find("setup=").ok_or("the line has no setup=")?;
         let (head, program) = line.split_at(at);
         let mut case = Case { config: config(), from: From::Empty, program: program.parse()?, schedule: 0 };
-        for word in head.split_whitespace() {
-            let (key, value) = word.split_once('=').ok_or_else(|| format!("{word:?} is not key=value"))?;
-            let wrong = || format!("{key}: {value:?} does not fit");
+        let (from, schedule) = (&mut case.from, &mut case.schedule);
+        case.config.read(head, |key, value| {
             match key {
-                "schedule" => case.schedule = value.parse().map_err(|_| wrong())?,
-                "size" => case.config.device_size = value.parse().map_err(|_| wrong())?,
-                "format" => case.config.format = Options::parse(value),
-                "mount" => case.config.mount = Options::parse(value),
-                "from" => case.from = From::named(value).ok_or_else(wrong)?,
-                _ => return Err(format!("unknown key {key:?}")),
+                "from" => *from = From::named(value)?,
+                "schedule" => *schedule = value.parse().ok()?,
+                _ => return Some(false),
             }
-        }
+            Some(true)
+        })?;
         Ok(case)
     }
 }
@@ -126,49 +113,36 @@ pub fn run(engine: &'static dyn Engine, seed: u64, most: u64, keep_going: bool, 
             }
         }
     }
-    let (whole, stop, next) = (Mutex::new(Tally::default()), AtomicBool::new(false), AtomicU64::new(0));
-    let work = || {
-        while !stop.load(Relaxed) {
-            let number = next.fetch_add(1, Relaxed);
-            if number.saturating_mul(SCHEDULES) >= most {
-                break;
-            }
-            let tally = one(engine, &grounds, seed, number, keep_going);
-            let mut whole = whole.lock();
-            whole.add(tally);
-            if whole.failures.len() >= MOST_FAILURES {
-                stop.store(true, Relaxed);
-            }
+    let next = AtomicU64::new(0);
+    on_all_cores(Tally::default(), watch, |tally| {
+        let number = next.fetch_add(1, Relaxed);
+        let more = number.saturating_mul(SCHEDULES) < most;
+        if more {
+            one(engine, &grounds, seed, number, keep_going, tally);
         }
-    };
-    std::thread::scope(|s| {
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let workers: Vec<_> = (0..cores).map(|_| s.spawn(work)).collect();
-        while !workers.iter().all(|w| w.is_finished()) {
-            std::thread::sleep(std::time::Duration::from_millis(100));
-            let now = whole.lock().clone();
-            if !watch(&now) {
-                stop.store(true, Relaxed);
-            }
-        }
-    });
-    whole.into_inner()
+        more
+    })
 }
 
 /// One program under a few schedules.
-fn one(engine: &'static dyn Engine, grounds: &[Arc<Ground>], seed: u64, number: u64, keep_going: bool) -> Tally {
+fn one(
+    engine: &'static dyn Engine,
+    grounds: &[Arc<Ground>],
+    seed: u64,
+    number: u64,
+    keep_going: bool,
+    tally: &mut Tally,
+) {
     // Half of the programs run on the plain volume, the others on each shape in turn.
     let ground = &grounds[if number.is_multiple_of(2) { 0 } else { (number / 2) as usize % grounds.len() }];
     let drawn = mix(seed.wrapping_add(mix(number))) >> 16;
     let program = Program::draw(drawn);
     let seeds = (0..SCHEDULES).map(|n| mix(drawn.wrapping_add(n)) >> 16).collect();
-    let mut tally = Tally { sequences: 1, ..Tally::default() };
-    let Err((schedule, message)) = explore(engine, ground, &program, seeds, keep_going, &mut tally) else {
-        return tally;
-    };
-    let case = Case { config: ground.config.clone(), from: ground.from, program, schedule };
-    tally.failures.push(report(engine, ground, case, message));
-    tally
+    tally.sequences += 1;
+    if let Err((schedule, message)) = explore(engine, ground, &program, seeds, keep_going, tally) {
+        let case = Case { config: ground.config.clone(), from: ground.from, program, schedule };
+        tally.failures.push(report(engine, ground, case, message));
+    }
 }
 
 /// Makes a failing case smaller and says how to repeat it.

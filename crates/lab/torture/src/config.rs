@@ -116,6 +116,36 @@ impl Config {
         self.replay.clone().unwrap_or_else(|| generate(self.profile, seed, self.ops))
     }
 
+    /// Reads the words of a line that stand before what it repeats. What every line has is taken here;
+    /// `own` takes the rest: `Some(false)` if it does not know the key, `None` if the value does not fit.
+    pub(crate) fn read(&mut self, head: &str, mut own: impl FnMut(&str, &str) -> Option<bool>) -> Result<(), String> {
+        for word in head.split_whitespace() {
+            let (key, value) = word.split_once('=').ok_or_else(|| format!("{word:?} is not key=value"))?;
+            match self.take(key, value).and_then(|known| if known { Some(true) } else { own(key, value) }) {
+                Some(true) => {}
+                Some(false) => return Err(format!("unknown key {key:?}")),
+                None => return Err(format!("{key}: {value:?} does not fit")),
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, key: &str, value: &str) -> Option<bool> {
+        match key {
+            "seed" => self.seed = value.parse().ok()?,
+            "profile" => self.profile = value.parse().ok()?,
+            "size" => self.device_size = value.parse().ok()?,
+            "format" => self.format = Options::parse(value),
+            "mount" => self.mount = Options::parse(value),
+            "extra" => {
+                let (role, size) = value.split_once(':')?;
+                self.extra_devices.insert(role.to_string(), size.parse().ok()?);
+            }
+            _ => return Some(false),
+        }
+        Some(true)
+    }
+
     /// Memory for all devices together.
     pub(crate) fn memory(&self) -> MemDevice {
         MemDevice::new(self.device_size + self.extra_devices.values().sum::<u64>())
@@ -195,17 +225,7 @@ impl Failure {
     pub fn line(&self) -> String {
         let Failure { seed, profile, device_size, options, ops, .. } = self;
         let mut line = format!("seed={seed} profile={profile} size={device_size}");
-        for (key, options) in [("format", &options.0), ("mount", &options.1)] {
-            if !options.0.is_empty() {
-                line += &format!(" {key}={options}");
-            }
-        }
-        for (role, size) in &self.extra_devices {
-            line += &format!(" extra={role}:{size}");
-        }
-        if self.from != From::Empty {
-            line += &format!(" from={:?}", self.from);
-        }
+        line += &words(&options.0, &options.1, &self.extra_devices, self.from);
         if !self.cuts.is_empty() {
             line += &format!(" cuts={}", print_cuts(&self.cuts));
         }
@@ -220,10 +240,21 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Reads a further device: role and size.
-pub(crate) fn parse_extra(text: &str) -> Option<(String, u64)> {
-    let (role, size) = text.split_once(':')?;
-    Some((role.to_string(), size.parse().ok()?))
+/// What a line says of its volume where that is not the usual; each word with a space before it.
+pub(crate) fn words(format: &Options, mount: &Options, extra: &BTreeMap<String, u64>, from: From) -> String {
+    let mut words = String::new();
+    for (key, options) in [("format", format), ("mount", mount)] {
+        if !options.0.is_empty() {
+            words += &format!(" {key}={options}");
+        }
+    }
+    for (role, size) in extra {
+        words += &format!(" extra={role}:{size}");
+    }
+    if from != From::Empty {
+        words += &format!(" from={from:?}");
+    }
+    words
 }
 
 /// Writes cuts as `12:NoneKept,3:Seeded(5)`.

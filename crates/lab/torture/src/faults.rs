@@ -23,8 +23,8 @@
 //!   nothing differs. A bit that flips while it is read leaves the volume whole.
 
 use crate::compare::{expected, observe, pages_to_read, show};
-use crate::config::{BEGIN, Config, Failure, parse_extra};
-use crate::crash::use_it;
+use crate::config::{BEGIN, Config, Failure, words};
+use crate::crash::{From, use_it};
 use crate::data::{Data, PAGE};
 use crate::exec::Facts;
 use crate::generate::Profile;
@@ -34,20 +34,17 @@ use crate::oracle::{Oracle, Promise, Step};
 use crate::rng::{Rng, mix};
 use crate::run::{World, check_clean, guarded, mount, opener};
 use crate::shrink::shrink;
-use crate::tally::{Tally, Watch};
+use crate::tally::{Tally, Watch, on_all_cores};
 use arbor_base::device::{Device, Fault, FaultDevice, FaultOp, FaultTimes, Kind, MemDevice};
 use arbor_base::vfs::{
     CheckOptions, Cx, Engine, Errno, FallocMode, FileSystem, Ino, ManualClock, Options, RenameFlags, Repair, SetAttr,
     Severity, Time, XattrMode, mode,
 };
-use parking_lot::Mutex;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Most failures that are kept; after so many the run ends.
-const MOST_FAILURES: usize = 10;
 /// Fewer faults than this are a sample of several sequences, more are every fault of each.
 const SAMPLE: u64 = 20_000;
 /// Operations in a sequence.
@@ -137,16 +134,8 @@ impl FromStr for Planned {
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Case { config, planned, end, again, ops } = self;
-        write!(f, "profile={} size={} ", config.profile, config.device_size)?;
-        for (key, options) in [("format", &config.format), ("mount", &config.mount)] {
-            if !options.0.is_empty() {
-                write!(f, "{key}={options} ")?;
-            }
-        }
-        write!(f, "fault={planned} end={end:?} ")?;
-        for (role, size) in &config.extra_devices {
-            write!(f, "extra={role}:{size} ")?;
-        }
+        let volume = words(&config.format, &config.mount, &config.extra_devices, From::Empty);
+        write!(f, "profile={} size={}{volume} fault={planned} end={end:?} ", config.profile, config.device_size)?;
         if let Some((op, nth)) = again {
             write!(f, "again={op:?}:{nth} ")?;
         }
@@ -160,27 +149,21 @@ impl FromStr for Case {
     fn from_str(text: &str) -> Result<Case, String> {
         let (head, ops) = text.split_once("ops=").ok_or("the line has no ops=")?;
         let (mut config, mut planned, mut end, mut again) = (config(Profile::Sync), None, End::Cut, None);
-        for word in head.split_whitespace() {
-            let (key, value) = word.split_once('=').ok_or_else(|| format!("{word:?} is not key=value"))?;
-            let wrong = || format!("{key}: {value:?} does not fit");
+        config.read(head, |key, value| {
             match key {
-                "profile" => config.profile = value.parse()?,
-                "size" => config.device_size = value.parse().map_err(|_| wrong())?,
-                "format" => config.format = Options::parse(value),
-                "mount" => config.mount = Options::parse(value),
-                "fault" => planned = Some(value.parse()?),
+                "fault" => planned = Some(value.parse().ok()?),
                 "end" => {
                     let ends = [End::Unmount, End::Cut, End::Promise];
-                    end = ends.into_iter().find(|e| format!("{e:?}") == value).ok_or_else(wrong)?;
+                    end = ends.into_iter().find(|e| format!("{e:?}") == value)?;
                 }
-                "extra" => config.extra_devices.extend([parse_extra(value).ok_or_else(wrong)?]),
                 "again" => {
-                    let (op, nth) = value.split_once(':').ok_or_else(wrong)?;
-                    again = Some((op_named(op).ok_or_else(wrong)?, nth.parse().map_err(|_| wrong())?));
+                    let (op, nth) = value.split_once(':')?;
+                    again = Some((op_named(op)?, nth.parse().ok()?));
                 }
-                _ => return Err(format!("unknown key {key:?}")),
+                _ => return Some(false),
             }
-        }
+            Some(true)
+        })?;
         let planned = planned.ok_or("the line has no fault=")?;
         Ok(Case { config, planned, end, again, ops: parse(ops)? })
     }
@@ -194,29 +177,7 @@ fn config(profile: Profile) -> Config {
 /// with its faults is drawn from `seed` and its number alone.
 pub fn run(engine: &dyn Engine, seed: u64, count: u64, watch: Watch<'_>) -> Tally {
     let sequences = Sequences::new(engine, seed, count);
-    let (whole, stop) = (Mutex::new(Tally::default()), AtomicBool::new(false));
-    let work = || {
-        while !stop.load(Relaxed) {
-            let mut tally = Tally::default();
-            if !sequences.step(&mut tally) {
-                break;
-            }
-            let mut whole = whole.lock();
-            whole.add(tally);
-            stop.fetch_or(whole.failures.len() >= MOST_FAILURES, Relaxed);
-        }
-    };
-    std::thread::scope(|s| {
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let workers: Vec<_> = (0..cores).map(|_| s.spawn(work)).collect();
-        while !workers.iter().all(|w| w.is_finished()) {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-            if !watch(&whole.lock().clone()) {
-                stop.store(true, Relaxed);
-            }
-        }
-    });
-    whole.into_inner()
+    on_all_cores(Tally::default(), watch, |tally| sequences.step(tally))
 }
 
 /// Runs once more what the line of a failure says; the error is what goes wrong.

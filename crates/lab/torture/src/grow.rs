@@ -457,22 +457,16 @@ pub fn repeat(engine: &dyn Engine, line: &str) -> Result<(), String> {
     let (head, ops) = line.split_once("ops=").ok_or("the line has no ops=")?;
     let mut config = Config { shrink_runs: 0, ..config() };
     let (mut from, mut before, mut size, mut cuts) = (From::Empty, None, 0, None);
-    for word in head.split_whitespace() {
-        let (key, value) = word.split_once('=').ok_or_else(|| format!("{word:?} is not key=value"))?;
-        let wrong = || format!("{key}: {value:?} does not fit");
+    config.read(head, |key, value| {
         match key {
-            "seed" => config.seed = value.parse().map_err(|_| wrong())?,
-            "profile" => config.profile = value.parse()?,
-            "size" => config.device_size = value.parse().map_err(|_| wrong())?,
-            "format" => config.format = Options::parse(value),
-            "mount" => config.mount = Options::parse(value),
-            "from" => from = From::named(value).ok_or_else(wrong)?,
-            "grow" => size = value.parse().map_err(|_| wrong())?,
-            "before" => before = Some(parse_cuts(value).and_then(|mut c| c.pop()).ok_or_else(wrong)?),
-            "cuts" => cuts = Some(parse(value).ok_or_else(wrong)?),
-            _ => return Err(format!("unknown key {key:?}")),
+            "from" => from = From::named(value)?,
+            "grow" => size = value.parse().ok()?,
+            "before" => before = Some(parse_cuts(value)?.pop()?),
+            "cuts" => cuts = Some(parse(value)?),
+            _ => return Some(false),
         }
-    }
+        Some(true)
+    })?;
     let ops = crate::ops::parse(ops)?;
     let base = guarded(|| exhaust::base(engine, &config, from))?;
     let case = Case { config, from, ops, before, size };

@@ -1,7 +1,7 @@
 //! Gives an engine its worst days by the million: runs the parts side by side on all cores until
 //! they are done or the time is up, and adds up what they did.
 
-use crate::config::{Config, Failure, parse_cuts, parse_extra};
+use crate::config::{Config, Failure, parse_cuts};
 use crate::crash::{Base, Explored, From, Seen, try_sequence};
 use crate::exhaust::{self, Space};
 use crate::generate::Profile;
@@ -9,14 +9,10 @@ use crate::grow::{self, Grow};
 use crate::repair::{self, Repairs};
 use crate::rng::mix;
 use crate::run;
-use crate::tally::{Tally, Watch};
+use crate::tally::{Tally, Watch, on_all_cores};
 use arbor_base::vfs::{Engine, Options};
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
-
-/// Most failures that are kept; after so many the run ends.
-const MOST_FAILURES: usize = 10;
 
 /// What is to be run.
 #[derive(Clone, Copy, Debug)]
@@ -58,38 +54,8 @@ impl Plan {
     }
 }
 
-/// Something that hands out work until there is none left.
-trait Source: Sync {
-    /// Does the next piece; `None` if there is none.
-    fn step(&self, tally: &mut Tally) -> Option<Result<(), Box<Failure>>>;
-}
-
-impl Source for Space<'_> {
-    fn step(&self, tally: &mut Tally) -> Option<Result<(), Box<Failure>>> {
-        let mut done = Explored::default();
-        let result = Space::step(self, &mut done);
-        tally.explored(&done);
-        result
-    }
-}
-
-impl Source for Grow<'_> {
-    fn step(&self, tally: &mut Tally) -> Option<Result<(), Box<Failure>>> {
-        let mut done = Explored::default();
-        let result = Grow::step(self, &mut done);
-        tally.explored(&done);
-        result
-    }
-}
-
-impl Source for Repairs<'_> {
-    fn step(&self, tally: &mut Tally) -> Option<Result<(), Box<Failure>>> {
-        let mut done = Explored::default();
-        let result = Repairs::step(self, &mut done);
-        tally.explored(&done);
-        result
-    }
-}
+/// Hands out work until there is none left, does it, and says how it went.
+type Source<'a> = Box<dyn Fn(&mut Explored) -> Option<Result<(), Box<Failure>>> + Sync + 'a>;
 
 /// Long sequences in each shape of the engine and each profile in turn.
 struct Long<'a> {
@@ -120,27 +86,23 @@ impl Long<'_> {
         let extra_devices = roles.map(|role| (role.to_string(), 8 << 20)).collect();
         Config { seed, count: 1, ops, format, mount, extra_devices, keep_going: self.keep_going, ..base }
     }
-}
 
-impl Source for Long<'_> {
-    fn step(&self, tally: &mut Tally) -> Option<Result<(), Box<Failure>>> {
+    fn step(&self, done: &mut Explored) -> Option<Result<(), Box<Failure>>> {
         let number = self.next.fetch_add(1, Relaxed);
         if number >= self.total {
             return None;
         }
         let config = self.config(number);
         if !self.cuts {
-            tally.sequences += 1;
+            done.sequences += 1;
             return Some(run::try_sequences(self.engine, &config));
         }
         let base = match run::guarded(|| Base::fresh(self.engine, &config)) {
             Ok(base) => base,
             Err(e) => return Some(Err(Box::new(Failure::whole(self.engine, &config, e)))),
         };
-        let (mut done, ops) = (Explored::default(), config.sequence(config.seed));
-        let result = try_sequence(self.engine, &config, &base, &Seen::default(), &ops, config.seed, &mut done);
-        tally.explored(&done);
-        Some(result)
+        let ops = config.sequence(config.seed);
+        Some(try_sequence(self.engine, &config, &base, &Seen::default(), &ops, config.seed, done))
     }
 }
 
@@ -167,17 +129,20 @@ pub fn crash(engine: &dyn Engine, plan: &Plan, watch: Watch<'_>) -> Tally {
     let (long, plain) = (long(plan.long, true), long(plan.plain, false));
     let grow = run::guarded(|| Grow::new(engine, plan.grow, plan.seed)).map(|g| g.keep_going(plan.keep_going));
     let grow = grow.inspect_err(|e| whole.failures.push(format!("{}: {e}", engine.name())));
-    let mut sources: Vec<&dyn Source> = spaces.iter().map(|s| s as &dyn Source).collect();
     let repairs = Repairs::new(engine, plan.repairs, plan.seed).keep_going(plan.keep_going);
-    sources.extend([&long as &dyn Source, &plain, &repairs]);
-    sources.extend(grow.iter().map(|g| g as &dyn Source));
+    let mut sources: Vec<Source<'_>> = spaces.iter().map(|s| Box::new(|d: &mut _| s.step(d)) as Source<'_>).collect();
+    sources.push(Box::new(|d| long.step(d)));
+    sources.push(Box::new(|d| plain.step(d)));
+    sources.push(Box::new(|d| repairs.step(d)));
+    if let Ok(grow) = &grow {
+        sources.push(Box::new(|d| grow.step(d)));
+    }
     drive(&sources, plan.time, whole, watch)
 }
 
 /// Lets the cores work at the sources until all are dry, each always at the one that has had the
 /// least time.
-fn drive(sources: &[&dyn Source], time: Option<Duration>, start: Tally, watch: Watch<'_>) -> Tally {
-    let (whole, stop) = (Mutex::new(start), AtomicBool::new(false));
+fn drive(sources: &[Source<'_>], time: Option<Duration>, start: Tally, watch: Watch<'_>) -> Tally {
     // Nanoseconds; `u64::MAX` if it is dry.
     let spent: Vec<AtomicU64> = sources.iter().map(|_| AtomicU64::new(0)).collect();
     let poorest = || {
@@ -185,37 +150,19 @@ fn drive(sources: &[&dyn Source], time: Option<Duration>, start: Tally, watch: W
         at.filter(|i| spent[*i].load(Relaxed) < u64::MAX)
     };
     let until = time.map(|t| Instant::now() + t);
-    let late = || until.is_some_and(|u| Instant::now() >= u);
-    let work = || {
-        while !stop.load(Relaxed) && !late() {
-            let Some(at) = poorest() else { break };
-            let (mut tally, began) = (Tally::default(), Instant::now());
-            match sources[at].step(&mut tally) {
-                None => spent[at].store(u64::MAX, Relaxed),
-                Some(Ok(())) => {}
-                Some(Err(failure)) => tally.failures.push(failure.to_string()),
-            }
-            let took = began.elapsed().as_nanos() as u64;
-            let _ = spent[at].fetch_update(Relaxed, Relaxed, |s| Some(s.saturating_add(took)));
-            let mut whole = whole.lock();
-            whole.add(tally);
-            if whole.failures.len() >= MOST_FAILURES {
-                stop.store(true, Relaxed);
-            }
+    on_all_cores(start, watch, |tally| {
+        let Some(at) = poorest().filter(|_| until.is_none_or(|u| Instant::now() < u)) else { return false };
+        let (mut done, began) = (Explored::default(), Instant::now());
+        match sources[at](&mut done) {
+            None => spent[at].store(u64::MAX, Relaxed),
+            Some(Ok(())) => {}
+            Some(Err(failure)) => tally.failures.push(failure.to_string()),
         }
-    };
-    std::thread::scope(|s| {
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let workers: Vec<_> = (0..cores).map(|_| s.spawn(work)).collect();
-        while !workers.iter().all(|w| w.is_finished()) {
-            std::thread::sleep(Duration::from_millis(100));
-            let now = whole.lock().clone();
-            if !watch(&now) {
-                stop.store(true, Relaxed);
-            }
-        }
-    });
-    whole.into_inner()
+        tally.explored(&done);
+        let took = began.elapsed().as_nanos() as u64;
+        let _ = spent[at].fetch_update(Relaxed, Relaxed, |s| Some(s.saturating_add(took)));
+        true
+    })
 }
 
 /// Does once more what the line of a failure says (see [`Failure::line`]): the list with its cuts,
@@ -230,21 +177,16 @@ pub fn repeat(engine: &dyn Engine, line: &str) -> Result<(), String> {
     let (head, ops) = line.split_once("ops=").ok_or("the line has no ops=")?;
     let mut config = Config { shrink_runs: 0, count: 1, ..Config::new(Profile::Sync) };
     let mut from = From::Empty;
-    for word in head.split_whitespace() {
-        let (key, value) = word.split_once('=').ok_or_else(|| format!("{word:?} is not key=value"))?;
-        let wrong = || format!("{key}: {value:?} does not fit");
+    let mut cuts = None;
+    config.read(head, |key, value| {
         match key {
-            "seed" => config.seed = value.parse().map_err(|_| wrong())?,
-            "profile" => config.profile = value.parse()?,
-            "size" => config.device_size = value.parse().map_err(|_| wrong())?,
-            "format" => config.format = Options::parse(value),
-            "mount" => config.mount = Options::parse(value),
-            "from" => from = From::named(value).ok_or_else(wrong)?,
-            "extra" => config.extra_devices.extend([parse_extra(value).ok_or_else(wrong)?]),
-            "cuts" => config.cuts = Some(parse_cuts(value).ok_or_else(wrong)?),
-            _ => return Err(format!("unknown key {key:?}")),
+            "from" => from = From::named(value)?,
+            "cuts" => cuts = Some(parse_cuts(value)?),
+            _ => return Some(false),
         }
-    }
+        Some(true)
+    })?;
+    config.cuts = cuts;
     let config = config.replaying(ops)?;
     if from == From::Empty && config.cuts.is_none() {
         run::try_sequences(engine, &config).map_err(|f| f.to_string())?;

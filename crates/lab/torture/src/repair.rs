@@ -415,19 +415,16 @@ fn describe(cuts: &[Cut], message: String) -> String {
 pub fn repeat(engine: &dyn Engine, line: &str) -> Result<(), String> {
     let (head, damage) = line.split_once(" damage=").ok_or("the line has no damage=")?;
     let damage = damage.split_once(" ops=").map_or(damage, |d| d.0);
-    let (mut config, mut mode, mut name, mut cuts) = (config(), Repair::Yes, "", None);
-    for word in head.split_whitespace() {
-        let (key, value) = word.split_once('=').ok_or_else(|| format!("{word:?} is not key=value"))?;
-        let wrong = || format!("{key}: {value:?} does not fit");
+    let (mut config, mut mode, mut name, mut cuts) = (config(), Repair::Yes, String::new(), None);
+    config.read(head, |key, value| {
         match key {
-            "seed" => config.seed = value.parse().map_err(|_| wrong())?,
-            "profile" | "size" => {}
-            "image" => name = value,
+            "image" => name = value.to_string(),
             "repair" => mode = if value == "preen" { Repair::Preen } else { Repair::Yes },
-            "cuts" => cuts = Some(parse_cuts(value).ok_or_else(wrong)?),
-            _ => return Err(format!("unknown key {key:?}")),
+            "cuts" => cuts = Some(parse_cuts(value)?),
+            _ => return Some(false),
         }
-    }
+        Some(true)
+    })?;
     let images = images(engine)?;
     let image = images.iter().find(|i| i.name == name).ok_or_else(|| format!("no image is called {name:?}"))?;
     let good = guarded(|| walk(engine, image, &image.disk()))?;

@@ -1,6 +1,12 @@
 //! What a torture run counts, and how it is watched.
 
 use crate::crash::Explored;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Most failures that are kept; after so many a run ends.
+const MOST_FAILURES: usize = 10;
 
 /// Counts of a run; runs of several parts are added up.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,3 +53,30 @@ impl Tally {
 
 /// Is told the counts again and again, and says whether to go on.
 pub type Watch<'a> = &'a mut dyn FnMut(&Tally) -> bool;
+
+/// Lets all cores take steps until one says `false`, `watch` does, or there are enough failures; adds
+/// up what they did.
+pub(crate) fn on_all_cores(start: Tally, watch: Watch<'_>, step: impl Fn(&mut Tally) -> bool + Sync) -> Tally {
+    let (whole, stop) = (Mutex::new(start), AtomicBool::new(false));
+    let work = || {
+        while !stop.load(Relaxed) {
+            let mut tally = Tally::default();
+            if !step(&mut tally) {
+                break;
+            }
+            let mut whole = whole.lock();
+            whole.add(tally);
+            stop.fetch_or(whole.failures.len() >= MOST_FAILURES, Relaxed);
+        }
+    };
+    std::thread::scope(|s| {
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let workers: Vec<_> = (0..cores).map(|_| s.spawn(work)).collect();
+        while !workers.iter().all(|w| w.is_finished()) {
+            std::thread::sleep(Duration::from_millis(20));
+            let now = whole.lock().clone();
+            stop.fetch_or(!watch(&now), Relaxed);
+        }
+    });
+    whole.into_inner()
+}

@@ -161,7 +161,7 @@ fn an_ignored_write_error_is_found() {
 
 #[test]
 fn faults_are_written_and_read() {
-    let line = "profile=Big size=4096 format=frag=2K fault=Flush:7:FromThenOn:Forgotten(9) end=Unmount extra=log:512 again=Read:2 ops=syncfs";
+    let line = "profile=Big size=4096 format=frag=2K extra=log:512 fault=Flush:7:FromThenOn:Forgotten(9) end=Unmount again=Read:2 ops=syncfs";
     assert_eq!(line.parse::<faults::Case>().unwrap().to_string(), line);
     assert!("fault=Flush:x:Once:Error ops=".parse::<faults::Case>().is_err());
 }
