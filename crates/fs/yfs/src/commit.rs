@@ -28,7 +28,6 @@ use crate::recover;
 use arbor_base::cache::{Name, cluster};
 use arbor_base::device::{Buf, Kind, Request};
 use arbor_base::layout::{Corrupt, crc_without};
-use arbor_base::sync::RwLock;
 use arbor_base::vfs::{Errno, Error, Result, Time};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeSet, VecDeque};
@@ -484,14 +483,12 @@ impl Core {
 
     /// Clears extents from the bitmap whose "marked free" item is durable (YFS-C5), in one
     /// transaction with the "unmark free" items. At most `count`; returns how many.
-    pub fn bitmap_daemon(&mut self, gate: &RwLock<()>, now: Time, count: usize) -> Result<usize> {
+    pub fn bitmap_daemon(&mut self, now: Time, count: usize) -> Result<usize> {
         let mut freed = 0;
         let durable = self.log.durable;
         if self.marked.front().is_none_or(|(rec, _)| *rec > durable) {
             return Ok(freed);
         }
-        // Readers that mapped an extent before it was freed must be done with it.
-        let _no_readers = (!planted(Flaw::NoGate)).then(|| gate.write());
         self.begin_beside(0)?;
         let mut budget = self.log.max_tx / 2;
         while let Some(&(rec, e)) = self.marked.front() {
@@ -842,10 +839,6 @@ impl Volume {
             if todo.is_empty() {
                 return Ok(());
             }
-            // Who mapped one of these before it was freed reads it to the end first.
-            if !planted(Flaw::NoGate) {
-                drop(self.gate.write());
-            }
             self.discard(&todo);
             let mut left = todo.len();
             while left > 0 {
@@ -861,7 +854,7 @@ impl Volume {
     /// One transaction of the bitmap daemon; 0 if it first had to make room in the log.
     fn free_marked(&self, io: &mut crate::mount::Io, count: usize) -> Result<usize> {
         let mut core = self.core.lock();
-        match core.bitmap_daemon(&self.gate, self.clock.now(), count) {
+        match core.bitmap_daemon(self.clock.now(), count) {
             Err(e) if e.errno() == Errno::EAGAIN => {
                 core.want = None;
                 drop(core);
@@ -913,7 +906,6 @@ impl Volume {
         for ag in 0..used {
             // Nothing may take the space between the look and the discard.
             let mut core = self.core.lock();
-            let _no_readers = self.gate.write();
             core.blocking = true;
             let runs = core.free_runs(ag);
             core.blocking = false;

@@ -226,6 +226,7 @@ impl Core {
     /// Takes [lo, hi) of one extent out of the map, without freeing it.
     fn cut_extent(&mut self, i: &mut Inode, e: Mapped, lo: u64, hi: u64) -> Result<Mapped> {
         let cut = clip(e, lo, hi);
+        self.versions.change(i.ino);
         i.d.frags = i.d.frags.get().saturating_sub(cut.len.into()).into();
         if e.at < cut.at {
             let v = make_extent(e.start, (cut.at - e.at) as u32, e.flags);
@@ -786,7 +787,6 @@ impl Volume {
 
     /// Reads; `None` if the file changed on disk meanwhile, unless it is `settled`.
     fn try_read(&self, ino: Ino, offset: u64, buf: &mut [u8], settled: bool) -> Result<Option<usize>> {
-        let mut gate = None;
         let (n, fetches, size, version, units) = self.run(|core| {
             let i = core.iget(ino)?;
             if !i.is_file() {
@@ -795,17 +795,12 @@ impl Volume {
             let size = core.size_of(&i);
             let n = size.saturating_sub(offset).min(buf.len() as u64) as usize;
             let fetches = core.read_cached(&i, offset, &mut buf[..n])?;
-            if !fetches.is_empty() {
-                gate = Some(self.gate.read());
-            }
             Ok((n, fetches, size, core.versions.of(ino), (core.page_size(), core.geom.frag_size())))
         })?;
         if fetches.is_empty() {
             return Ok(Some(n));
         }
-        let read = self.fetch(&fetches, size, units);
-        drop(gate);
-        let read = read?;
+        let read = self.fetch(&fetches, size, units)?;
         let ps = units.0;
         for (f, bytes) in fetches.iter().zip(&read) {
             let (lo, hi) = ((f.first * ps).max(offset), ((f.last + 1) * ps).min(offset + n as u64));
@@ -814,11 +809,11 @@ impl Volume {
                 .copy_from_slice(&bytes[from..from + (hi - lo) as usize]);
         }
         let same = self.keep_pages(ino, &fetches, &read, version);
-        Ok((same || settled).then_some(n))
+        Ok((same || settled || planted(Flaw::MixedRead)).then_some(n))
     }
 
-    /// Reads the missing pieces from the device, all at once.
-    /// Takes no lock: its callers hold the gate, which comes after `core`.
+    /// Reads the missing pieces from the device, all at once. Takes no lock: what was mapped may be
+    /// another file's by the time it is read, and its callers look at the version again.
     fn fetch(&self, fetches: &[Fetch], size: u64, (ps, fs): (u64, u64)) -> Result<Vec<Vec<u8>>> {
         let mut out: Vec<Vec<u8>> = fetches.iter().map(|f| vec![0; ((f.last + 1 - f.first) * ps) as usize]).collect();
         let all: Vec<(usize, Mapped)> =
@@ -868,19 +863,15 @@ impl Volume {
 
     /// Brings pages of a file into the cache, for a change of a part of them.
     pub(crate) fn fill_pages(&self, ino: Ino, first: u64, last: u64) -> Result<()> {
-        let mut gate = None;
         let (fetches, size, version, units) = self.run(|core| {
             let i = core.iget(ino)?;
             let lo = first * core.page_frags();
             let extents = core.written(&i, lo, (last + 1) * core.page_frags())?;
-            gate = Some(self.gate.read());
             let units = (core.page_size(), core.geom.frag_size());
             Ok((vec![Fetch { first, last, extents }], core.size_of(&i), core.versions.of(ino), units))
         })?;
         let ps = units.0;
-        let read = self.fetch(&fetches, size, units);
-        drop(gate);
-        let mut read = read?;
+        let mut read = self.fetch(&fetches, size, units)?;
         if let Some(bytes) = read.first_mut() {
             let keep = size.saturating_sub(first * ps) as usize;
             bytes.truncate(keep.max(1));

@@ -3,11 +3,13 @@
 //! # Locks
 //!
 //! In this order: `io` (the commit lock: who holds it orders writes), `core` (everything in
-//! memory), `gate` (shared by reads of file data under way, exclusive while the bitmap daemon
-//! makes their fragments allocatable). `core` is not held while the device works, except for a
-//! metadata block that a running transaction turns out to need, and for those of a call that has
-//! met a damaged one and has to know whether it still is the one. A read that meets write-backs of
-//! its file again and again takes `io` in the end.
+//! memory). `core` is not held while the device works, except for a metadata block that a running
+//! transaction turns out to need, and for those of a call that has met a damaged one and has to
+//! know whether it still is the one.
+//!
+//! File data are read without any lock. A read notes the file's version where it maps the pages and
+//! looks at it again behind: if the file has been written back or lost blocks meanwhile, these may
+//! be another file's by now, and it reads once more; in the end with `io` held.
 //!
 //! A call runs as [`Volume::run`]: look up and check first; if a block is missing from the cache
 //! the call gives up, the block is read without any lock, and the call starts again. Then
@@ -22,7 +24,7 @@ use crate::{options, recover, sound};
 use arbor_base::cache::{Cache, Name};
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{Access, Corrupt, Features, crc_without};
-use arbor_base::sync::{Mutex, Rank, RwLock};
+use arbor_base::sync::{Mutex, Rank};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Result, Time};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, VecDeque};
@@ -84,7 +86,7 @@ impl Versions {
     /// Files that are told apart before all of them are taken to have changed.
     const MOST: usize = 4096;
 
-    /// What is on disk of the data of `ino` is about to change, or belongs to it no longer.
+    /// What is on disk of the data of `ino` is about to change, or is not its own any more.
     pub fn change(&mut self, ino: Ino) {
         self.next += 1;
         if self.of.len() >= Self::MOST {
@@ -149,7 +151,6 @@ pub(crate) struct Core {
 /// Order of the locks.
 const IO: Rank = Rank(0);
 const CORE: Rank = Rank(1);
-const GATE: Rank = Rank(2);
 
 /// A mounted volume.
 pub(crate) struct Volume {
@@ -158,7 +159,6 @@ pub(crate) struct Volume {
     pub clock: Arc<dyn Clock>,
     pub io: Mutex<Io>,
     pub core: Mutex<Core>,
-    pub gate: RwLock<()>,
     pub counters: Counters,
     pub opts: options::Mount,
     pub root: Ino,
@@ -558,7 +558,6 @@ impl Volume {
             clock,
             io: Mutex::new(IO, Io::default()),
             core: Mutex::new(CORE, core),
-            gate: RwLock::new(GATE, ()),
             counters: Counters::default(),
             opts,
             root,

@@ -58,8 +58,8 @@ flaws! {
     StalePages,
     /// A block that turns out damaged is believed to be so, though it may be freed by now.
     FreedBelieved,
-    /// Fragments are given away while somebody still reads from them.
-    NoGate,
+    /// A read that met a change of its file returns what it found, without another look.
+    MixedRead,
     /// A volume says that it has grown before its device has the new size.
     GrowthBeforeDevice,
     /// The new size of a volume goes in place before the transaction that makes it grow is durable.
@@ -76,7 +76,7 @@ flaws! {
 
 impl Flaw {
     /// Mistakes that only several tasks at once can meet.
-    pub const CONCURRENT: [Flaw; 3] = [Flaw::StalePages, Flaw::FreedBelieved, Flaw::NoGate];
+    pub const CONCURRENT: [Flaw; 3] = [Flaw::StalePages, Flaw::FreedBelieved, Flaw::MixedRead];
 
     /// Mistakes that only growing and repairing can meet.
     pub const GROWTH_AND_REPAIR: [Flaw; 6] = [
