@@ -180,8 +180,11 @@ mod linux {
 
     fn serve(plan: Plan, args: &MountArgs) -> Result<u8> {
         if args.ready_fd.is_some() {
-            // A session of its own: the terminal's signals are not meant for the server.
-            rustix::process::setsid().context("setsid")?;
+            // A process group of its own: the terminal's signals are not meant for the server. Not a
+            // session: the scheduler may treat each as a group (autogroup), and then moves a caller to
+            // another processor with every reply of a server in another one, which costs more than the
+            // request.
+            rustix::process::setpgid(None, None).context("setpgid")?;
         }
         let made_dirs = make_dir(&plan.dir)?;
         let made = args.new.map(|_| mkfs::Made::before(&plan.image));

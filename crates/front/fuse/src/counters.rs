@@ -51,6 +51,7 @@ pub struct Counters {
     pub(crate) handed_over: AtomicU64,
     pub(crate) slow: AtomicU64,
     pub(crate) queued: AtomicU64,
+    pub(crate) by_ring: AtomicU64,
 }
 
 impl Counters {
@@ -65,6 +66,7 @@ impl Counters {
             handed_over: AtomicU64::new(0),
             slow: AtomicU64::new(0),
             queued: AtomicU64::new(0),
+            by_ring: AtomicU64::new(0),
         }
     }
 
@@ -95,6 +97,7 @@ impl Counters {
             ("handed_over", &self.handed_over),
             ("slow_requests", &self.slow),
             ("queued_requests", &self.queued),
+            ("requests_by_ring", &self.by_ring),
         ];
         requests.chain(sums.map(|(name, n)| (name, n.load(Relaxed)))).filter(|&(_, n)| n > 0).collect()
     }

@@ -157,10 +157,12 @@ pub(crate) fn absolute(dir: &Path) -> io::Result<PathBuf> {
     }
 }
 
+/// What a request gets when there is no server, when it goes, and when it goes with its rings.
+const DEAD: [Errno; 3] = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED];
+
 /// Whether looking at a directory fails because the server of its mount is gone.
 fn is_dead(e: &io::Error) -> bool {
-    let dead = [Errno::NOTCONN, Errno::CONNABORTED];
-    e.raw_os_error().is_some_and(|n| dead.iter().any(|d| d.raw_os_error() == n))
+    DEAD.iter().any(|d| e.raw_os_error() == Some(d.raw_os_error()))
 }
 
 /// Takes dead mounts off `dir`: those whose server is gone, so that everything on them says
@@ -170,7 +172,7 @@ pub fn clean_stale(dir: &Path) -> io::Result<bool> {
     // Several may lie on one another; a bound, in case the kernel says yes and does nothing.
     for _ in 0..16 {
         match rustix::fs::statfs(dir) {
-            Err(Errno::NOTCONN | Errno::CONNABORTED) => {}
+            Err(e) if DEAD.contains(&e) => {}
             // A server that ends may still be about to go.
             _ => match std::fs::symlink_metadata(dir) {
                 Err(e) if is_dead(&e) => {}

@@ -6,12 +6,13 @@
 //! |---|---|
 //! | [`options`] | what a mount is told |
 //! | `session` | INIT, worker threads, background work, signals, the end |
-//! | `seat` | which worker waits for the kernel |
+//! | `seat` | which worker waits for `/dev/fuse` |
+//! | `ring` | the workers of FUSE over io_uring |
 //! | `serve` | one request, one call of [`FileSystem`](arbor_base::vfs::FileSystem), one reply |
 //! | `proto` | the structures of the protocol |
 //! | `kernel` | the mount table, by system call or `fusermount3` |
 //! | `record` | who serves which mount, for [`unmount`] |
-//! | `sys` | the one ioctl that needs `unsafe` |
+//! | `sys` | what needs `unsafe`: an ioctl, and the memory that the kernel writes requests to |
 //!
 //! Typical sequence:
 //!
@@ -58,6 +59,7 @@ mod kernel;
 pub mod options;
 mod proto;
 mod record;
+mod ring;
 mod seat;
 mod serve;
 mod session;
@@ -65,6 +67,6 @@ mod sys;
 
 pub use counters::{Counters, STATS, Stats, stats};
 pub use kernel::{MountEntry, clean_stale, mount_table, remount};
-pub use options::{MountConfig, OPTIONS, parse_options};
+pub use options::{MountConfig, OPTIONS, Transport, parse_options};
 pub use record::{MountRecord, mounts, sync, unmount};
 pub use session::{Session, Unmounter, mount};

@@ -7,6 +7,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How requests come from the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// By io_uring if the kernel offers it, or else from `/dev/fuse`.
+    #[default]
+    Auto,
+    /// By io_uring, or the mount fails.
+    Uring,
+    /// From `/dev/fuse`.
+    Classic,
+}
+
 /// How to mount.
 #[derive(Clone)]
 pub struct MountConfig {
@@ -32,7 +44,9 @@ pub struct MountConfig {
     pub gid: Option<u32>,
     /// Permission bits that no file is shown with.
     pub umask: u32,
-    /// Worker threads, at least 2; 0 is one a processor.
+    /// How requests come.
+    pub transport: Transport,
+    /// Worker threads: at least 2, or by io_uring one a processor; 0 is one a processor, or four.
     pub threads: usize,
     /// How long a worker asks again and again before it sleeps; `None` is 100 us, and 0 on a
     /// machine with one processor.
@@ -74,6 +88,7 @@ impl Default for MountConfig {
             uid: None,
             gid: None,
             umask: 0,
+            transport: Transport::Auto,
             threads: 0,
             spin: None,
             entry_timeout: DAY,
@@ -103,6 +118,7 @@ impl fmt::Debug for MountConfig {
             .field("uid", &self.uid)
             .field("gid", &self.gid)
             .field("umask", &format_args!("{:#o}", self.umask))
+            .field("transport", &self.transport)
             .field("threads", &self.threads)
             .field("spin", &self.spin)
             .field("entry_timeout", &self.entry_timeout)
@@ -143,8 +159,19 @@ pub const OPTIONS: &[OptionSpec] = &[
         "",
         "Change ro, rw, suid, dev, exec and their opposites of a mount that works; all else stays (root only).",
     ),
-    spec("threads", "N", "one a processor", "Worker threads, at least 2."),
-    spec("spin", "US", "100", "Microseconds a worker asks for requests before it sleeps; 0 sleeps at once."),
+    spec(
+        "transport",
+        "auto|uring|classic",
+        "auto",
+        "Take requests by io_uring (Linux 6.14, Y in /sys/module/fuse/parameters/enable_uring) or from /dev/fuse.",
+    ),
+    spec("threads", "N", "one a processor, by io_uring four", "Worker threads, at least 2."),
+    spec(
+        "spin",
+        "US",
+        "100",
+        "Microseconds a worker asks /dev/fuse for requests before it sleeps; 0 sleeps at once. None by io_uring.",
+    ),
     spec("entry_timeout", "S", "86400", "Seconds the kernel may keep a name."),
     spec("attr_timeout", "S", "86400", "Seconds the kernel may keep attributes."),
     spec("negative_timeout", "S", "86400", "Seconds the kernel may keep that there is no such name."),
@@ -213,6 +240,7 @@ pub fn parse_options(options: &Options) -> vfs::Result<(MountConfig, Options)> {
             "uid" => config.uid = Some(number(key, value, 0, MAX_ID)? as u32),
             "gid" => config.gid = Some(number(key, value, 0, MAX_ID)? as u32),
             "umask" => config.umask = permissions(key, value)?,
+            "transport" => config.transport = transport(key, value)?,
             "threads" => config.threads = number(key, value, 1, 256)? as usize,
             "spin" => config.spin = Some(Duration::from_micros(number(key, value, 0, 1_000_000)?)),
             "entry_timeout" => config.entry_timeout = seconds(key, value)?,
@@ -239,6 +267,15 @@ fn number(key: &str, value: &str, least: u64, most: u64) -> vfs::Result<u64> {
     match value.parse() {
         Ok(n) if (least..=most).contains(&n) => Ok(n),
         _ => Err(Error::refused(format!("option {key}: {value:?} is not a number from {least} to {most}"))),
+    }
+}
+
+fn transport(key: &str, value: &str) -> vfs::Result<Transport> {
+    match value {
+        "auto" => Ok(Transport::Auto),
+        "uring" => Ok(Transport::Uring),
+        "classic" => Ok(Transport::Classic),
+        _ => Err(Error::refused(format!("option {key}: {value:?} is not auto, uring or classic"))),
     }
 }
 
@@ -283,6 +320,7 @@ mod tests {
             "gid=4294967295",
             "umask=8",
             "umask=1777",
+            "transport=fast",
         ] {
             let error = parse_options(&Options::parse(bad)).unwrap_err().to_string();
             assert!(error.contains(bad.split('=').next().unwrap()), "{error}");

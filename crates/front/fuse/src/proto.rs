@@ -104,6 +104,7 @@ bitflags::bitflags! {
         const HANDLE_KILLPRIV_V2 = 1 << 28;
         const SETXATTR_EXT = 1 << 29;
         const INIT_EXT = 1 << 30;
+        const OVER_IO_URING = 1 << 41;
     }
 
     /// Which fields of [`SetattrIn`] count.
@@ -160,6 +161,11 @@ wire! {
     }
     /// Head of a reply; `error` is zero or a negative errno.
     OutHeader = 16 { len: u32, error: i32, unique: u64 }
+    /// `fuse_uring_req_header`: head of a request or reply, the first argument of a request, and what
+    /// names it to the ring.
+    RingHead = 288 {
+        in_out: [u8; 128], op_in: [u8; 128], flags: u64, commit_id: u64, payload_size: u32, padding: u32, reserved: u64,
+    }
     /// Attributes.
     Attr = 88 {
         ino: u64, size: u64, blocks: u64, atime: u64, mtime: u64, ctime: u64, atimensec: u32,

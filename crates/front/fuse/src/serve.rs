@@ -41,6 +41,16 @@ pub(crate) enum Reply {
     Entries(usize),
 }
 
+impl Reply {
+    /// Bytes behind the head.
+    pub(crate) fn len(&self) -> usize {
+        match *self {
+            Reply::None => 0,
+            Reply::Bytes(n) | Reply::Entry(n, _) | Reply::Entries(n) => n,
+        }
+    }
+}
+
 /// What INIT agreed on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Agreed {
@@ -183,10 +193,20 @@ impl Server {
     /// Serves the request `head` with arguments `args` and answers into `out`, which has room
     /// for the head of the reply in front. Returns the length of the reply, 0 for none.
     pub(crate) fn serve(&self, head: &InHeader, args: &[u8], out: &mut [u8]) -> (usize, Reply) {
-        self.counters.count(head.opcode);
         let (reply_head, answer) = out.split_at_mut(OUT_HEAD);
-        let handled = catch_unwind(AssertUnwindSafe(|| self.handle(head, args, answer)));
-        let (errno, reply) = match handled {
+        let (errno, reply) = self.answer(head, args, answer);
+        if matches!(reply, Reply::None) {
+            return (0, reply);
+        }
+        let len = OUT_HEAD + reply.len();
+        put(reply_head, &OutHeader { len: len as u32, error: -errno, unique: head.unique });
+        (len, reply)
+    }
+
+    /// The same without a head: returns the errno, 0 for success, and what it wrote to `out`.
+    pub(crate) fn answer(&self, head: &InHeader, args: &[u8], out: &mut [u8]) -> (i32, Reply) {
+        self.counters.count(head.opcode);
+        match catch_unwind(AssertUnwindSafe(|| self.handle(head, args, out))) {
             Ok(Ok(reply)) => (0, reply),
             Ok(Err(e)) => (self.errno(head, &e), Reply::Bytes(0)),
             Err(_) => {
@@ -194,13 +214,7 @@ impl Server {
                 self.log.say(format_args!("panic in {}, answered EIO", op_name(head.opcode)));
                 (Errno::EIO.0, Reply::Bytes(0))
             }
-        };
-        let len = match reply {
-            Reply::None => return (0, reply),
-            Reply::Bytes(n) | Reply::Entry(n, _) | Reply::Entries(n) => OUT_HEAD + n,
-        };
-        put(reply_head, &OutHeader { len: len as u32, error: -errno, unique: head.unique });
-        (len, reply)
+        }
     }
 
     /// The errno to answer with. `ENOSYS` of an engine must not reach the kernel: that would

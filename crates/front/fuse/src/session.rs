@@ -1,6 +1,6 @@
 //! A mount at work: INIT, the workers, the background thread and the end.
 //!
-//! Every worker owns a descriptor of the connection and two buffers, and for each request goes
+//! Requests come by io_uring (see [`ring`]) or from `/dev/fuse`. There every worker owns a descriptor of the connection and two buffers, and for each request goes
 //! through
 //!
 //! ```text
@@ -14,12 +14,13 @@
 
 use crate::counters::Counters;
 use crate::kernel::{self, MAX_IO};
-use crate::options::MountConfig;
+use crate::options::{MountConfig, Transport};
 use crate::proto::{InHeader, InitFlags, InitIn, InitOut, MAJOR, MINOR, Op, OutHeader, take};
 use crate::record::MountRecord;
+use crate::ring::{self, RingWorker};
 use crate::seat::Seat;
 use crate::serve::{Agreed, OUT_HEAD, Reply, Server, changes_something, takes_long};
-use crate::sys;
+use crate::sys::{self, Channel};
 use arbor_base::vfs::{self, Clock, Errno, FileSystem};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::EventfdFlags;
@@ -56,7 +57,7 @@ const GRACE: Duration = Duration::from_secs(5);
 /// The session should hold the only reference to `fs`, so that the image is released when it ends.
 pub fn mount(fs: Arc<dyn FileSystem>, dir: &Path, config: &MountConfig) -> io::Result<Session> {
     match attach(dir, config) {
-        Ok((dir, device, agreed)) => start(fs, dir, device, agreed, config),
+        Ok(attached) => start(fs, attached, config),
         Err(e) => {
             let _ = fs.unmount();
             Err(e)
@@ -64,29 +65,45 @@ pub fn mount(fs: Arc<dyn FileSystem>, dir: &Path, config: &MountConfig) -> io::R
     }
 }
 
+/// A mount that the kernel knows of.
+struct Attached {
+    dir: PathBuf,
+    device: OwnedFd,
+    agreed: Agreed,
+    /// None if requests come from `device`.
+    channels: Vec<(u16, Channel)>,
+}
+
 /// Makes the mount, as far as the kernel is concerned.
-fn attach(dir: &Path, config: &MountConfig) -> io::Result<(PathBuf, OwnedFd, Agreed)> {
+fn attach(dir: &Path, config: &MountConfig) -> io::Result<Attached> {
     kernel::clean_stale(dir)?;
     std::fs::create_dir_all(dir)?;
     let dir = dir.canonicalize()?;
     if kernel::is_mounted(&dir) {
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("{} is already mounted", dir.display())));
     }
+    let mut channels = channels(config)?;
     let device = kernel::mount(&dir, config)?;
-    let agreed = negotiate(&device, config).inspect_err(|_| {
+    let agreed = negotiate(&device, config, !channels.is_empty()).inspect_err(|_| {
         let _ = kernel::detach(&dir, true);
     })?;
-    Ok((dir, device, agreed))
+    if !agreed.flags.contains(InitFlags::OVER_IO_URING) {
+        channels.clear();
+    }
+    Ok(Attached { dir, device, agreed, channels })
+}
+
+fn channels(config: &MountConfig) -> io::Result<Vec<(u16, Channel)>> {
+    match (config.transport, ring::channels(config.threads)) {
+        (Transport::Classic, _) | (Transport::Auto, Err(_)) => Ok(Vec::new()),
+        (Transport::Uring, Err(e)) => Err(io::Error::new(e.kind(), format!("io_uring: {e}"))),
+        (_, made) => made,
+    }
 }
 
 /// Starts to serve the mount. On errors the session that is begun cleans up.
-fn start(
-    fs: Arc<dyn FileSystem>,
-    dir: PathBuf,
-    device: OwnedFd,
-    agreed: Agreed,
-    config: &MountConfig,
-) -> io::Result<Session> {
+fn start(fs: Arc<dyn FileSystem>, attached: Attached, config: &MountConfig) -> io::Result<Session> {
+    let Attached { dir, device, agreed, channels } = attached;
     let counters = Arc::new(Counters::new());
     let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).inspect_err(|_| {
         let _ = kernel::detach(&dir, true);
@@ -119,8 +136,16 @@ fn start(
         *server.record.lock() = Some(record);
     }
     let processors = thread::available_parallelism().map_or(1, usize::from);
-    let threads = if config.threads == 0 { processors.min(64) } else { config.threads }.max(2);
-    let spin = config.spin.unwrap_or(Duration::from_micros(if processors > 1 { 100 } else { 0 }));
+    let mut threads = if config.threads == 0 { processors.min(64) } else { config.threads }.max(2);
+    let mut spin = config.spin.unwrap_or(Duration::from_micros(if processors > 1 { 100 } else { 0 }));
+    if !channels.is_empty() {
+        (threads, spin) = (2, Duration::ZERO);
+    }
+    for (n, (queue, channel)) in channels.into_iter().enumerate() {
+        let device = rustix::io::fcntl_dupfd_cloexec(&device, 0)?;
+        let worker = RingWorker { queue, channel, device, server: server.clone(), control: control.clone() };
+        session.workers.push(thread::Builder::new().name(format!("arbor-ring-{n}")).spawn(move || worker.run())?);
+    }
     let mut devices = Vec::new();
     for _ in 1..threads {
         // Where a clone is not to be had the workers share one queue.
@@ -145,8 +170,11 @@ fn start(
     Ok(session)
 }
 
+const NO_RING: &str = "transport=uring: the kernel does not offer FUSE over io_uring (it needs Linux 6.14 and Y in \
+                       /sys/module/fuse/parameters/enable_uring)";
+
 /// Answers INIT, the first request of a connection, on a descriptor that still blocks.
-fn negotiate(device: &OwnedFd, config: &MountConfig) -> io::Result<Agreed> {
+fn negotiate(device: &OwnedFd, config: &MountConfig, by_ring: bool) -> io::Result<Agreed> {
     let mut buffer = vec![0u8; READ_BUFFER];
     loop {
         let len = match rustix::io::read(device, &mut buffer[..]) {
@@ -175,7 +203,11 @@ fn negotiate(device: &OwnedFd, config: &MountConfig) -> io::Result<Agreed> {
             let mut wanted = InitFlags::all() - InitFlags::EXPORT_SUPPORT - InitFlags::WRITEBACK_CACHE;
             wanted.set(InitFlags::EXPORT_SUPPORT, config.nfs_export);
             wanted.set(InitFlags::WRITEBACK_CACHE, config.writeback_cache);
+            wanted.set(InitFlags::OVER_IO_URING, by_ring);
             flags = InitFlags::from_bits_truncate(offered) & wanted;
+            if config.transport == Transport::Uring && !flags.contains(InitFlags::OVER_IO_URING) {
+                return Err(io::Error::new(io::ErrorKind::Unsupported, NO_RING));
+            }
             out.flags = flags.bits() as u32;
             out.flags2 = (flags.bits() >> 32) as u32;
             out.max_readahead = config.max_read_ahead.min(init.max_readahead.max(MAX_IO));
@@ -196,11 +228,11 @@ fn negotiate(device: &OwnedFd, config: &MountConfig) -> io::Result<Agreed> {
 }
 
 /// What the threads of a session share besides the server.
-struct Control {
+pub(crate) struct Control {
     dir: PathBuf,
     seat: Seat,
     /// Readable at the end.
-    event: OwnedFd,
+    pub(crate) event: OwnedFd,
     /// Microseconds after `born` until which requests are taken to be slow.
     slow_until_us: AtomicU64,
     born: Instant,
@@ -209,7 +241,7 @@ struct Control {
 
 impl Control {
     /// Ends the workers.
-    fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.seat.stop();
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
@@ -281,6 +313,20 @@ fn background(server: &Server, work: &Work, clock: &dyn Clock) {
             pause = if rounds % ROUNDS == 0 { LEAST } else { Duration::ZERO };
         }
         server.look_for_failure();
+    }
+}
+
+/// Done before a request is served.
+pub(crate) fn before(control: &Control, opcode: u32) {
+    if opcode == Op::Destroy as u32 {
+        control.work.stop();
+    }
+}
+
+/// Done after a request was served.
+pub(crate) fn after(control: &Control, server: &Server, opcode: u32) {
+    if changes_something(opcode) && server.fs.wants_background() {
+        control.work.poke();
     }
 }
 
@@ -389,9 +435,7 @@ impl Worker {
             self.server.counters.handed_over.fetch_add(1, Ordering::Relaxed);
             control.seat.give(self.me);
         }
-        if head.opcode == Op::Destroy as u32 {
-            control.work.stop();
-        }
+        before(control, head.opcode);
         let (len, reply) = self.server.serve(head, args, buffer);
         // Sending takes longer when the caller runs at once.
         let took = begun.elapsed();
@@ -406,9 +450,7 @@ impl Worker {
             let until = now_us + (took + SLOW_MEMORY).as_micros() as u64;
             control.slow_until_us.fetch_max(until, Ordering::Relaxed);
         }
-        if changes_something(head.opcode) && self.server.fs.wants_background() {
-            control.work.poke();
-        }
+        after(control, &self.server, head.opcode);
     }
 
     fn send(&self, bytes: &[u8], reply: &Reply) {

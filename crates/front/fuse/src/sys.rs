@@ -1,9 +1,15 @@
-//! The one place with `unsafe`: an ioctl that rustix cannot know.
+//! The one place with `unsafe`: what rustix cannot know. The ioctl that clones a descriptor of the
+//! connection, and [`Channel`], an entry of FUSE over io_uring.
 #![allow(unsafe_code)]
 
+use crate::kernel::MAX_IO;
+use crate::proto::RingHead;
+use io_uring::{IoUring, cqueue, opcode as op, squeue, types};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
+use std::io;
+use zerocopy::FromZeros;
 
 /// `FUSE_DEV_IOC_CLONE`, `_IOR(229, 0, uint32_t)`.
 const FUSE_DEV_IOC_CLONE: Opcode = opcode::read::<u32>(229, 0);
@@ -19,4 +25,122 @@ pub(crate) fn clone_device(device: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd
         ioctl(&clone, Setter::<FUSE_DEV_IOC_CLONE, u32>::new(number))?;
     }
     Ok(clone)
+}
+
+/// `FUSE_IO_URING_CMD_REGISTER` and `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`.
+const REGISTER: u32 = 1;
+const COMMIT_AND_FETCH: u32 = 2;
+/// Names of what completes.
+const REQUEST: u64 = 0;
+const STOP: u64 = 1;
+
+/// What a [`Channel`] waited for.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A request is in its memory.
+    Request,
+    /// The descriptor of [`Channel::watch`] has become readable.
+    Stop,
+    /// The connection has ended, or the kernel will not have this channel.
+    End(io::Error),
+}
+
+/// One entry of a queue of FUSE over io_uring, alone on a ring.
+///
+/// The kernel writes a request into `head` and `buffer`, by addresses that it is given once. It does
+/// so for a thread that is inside of [`Channel::wait`] only: the ring has `DEFER_TASKRUN`, so what
+/// the kernel has to do for it waits for the thread to come and ask. And it stops when the ring is
+/// closed, which is why `ring` stands before what it writes to.
+pub(crate) struct Channel {
+    ring: IoUring<squeue::Entry128, cqueue::Entry>,
+    head: Box<RingHead>,
+    buffer: Vec<u8>,
+    vectors: Box<[[usize; 2]; 2]>,
+}
+
+impl Channel {
+    /// Bytes in front of the payload in [`Channel::memory`], for the head of an operation.
+    pub(crate) const ROOM: usize = 128;
+
+    /// A channel that no kernel thread knows yet; it may go to another thread until
+    /// [`Channel::start`].
+    pub(crate) fn new() -> io::Result<Channel> {
+        let mut builder = IoUring::<squeue::Entry128, cqueue::Entry>::builder();
+        builder.setup_r_disabled().setup_single_issuer().setup_defer_taskrun();
+        let ring = builder.build(4)?;
+        let mut head = Box::new(RingHead::new_zeroed());
+        let mut buffer = vec![0; Channel::ROOM + MAX_IO as usize];
+        let payload = &mut buffer[Channel::ROOM..];
+        let vectors =
+            Box::new([[(&raw mut *head).addr(), size_of::<RingHead>()], [payload.as_mut_ptr().addr(), payload.len()]]);
+        Ok(Channel { ring, head, buffer, vectors })
+    }
+
+    /// Says that this thread will do all the rest.
+    pub(crate) fn start(&self) -> io::Result<()> {
+        self.ring.submitter().register_enable_rings()
+    }
+
+    /// Lets [`Channel::wait`] return when `event` is readable.
+    pub(crate) fn watch(&mut self, event: BorrowedFd<'_>) -> io::Result<()> {
+        let poll = op::PollAdd::new(types::Fd(event.as_raw_fd()), rustix::event::PollFlags::IN.bits().into());
+        self.push(poll.build().user_data(STOP).into())
+    }
+
+    /// Offers the channel to queue `queue` of the connection behind `device`, with the next
+    /// [`Channel::wait`].
+    pub(crate) fn register(&mut self, device: BorrowedFd<'_>, queue: u16) -> io::Result<()> {
+        let command = op::UringCmd80::new(types::Fd(device.as_raw_fd()), REGISTER)
+            .cmd(command(0, queue))
+            .addr(Some(self.vectors.as_ptr().addr() as u64));
+        // SAFETY: an `Entry128` is the 128 bytes of a submission, `repr(C)`, and any bytes are one.
+        let mut bytes: [u8; 128] = unsafe { std::mem::transmute(command.build().user_data(REQUEST)) };
+        // The length counts vectors, which the builder has no word for.
+        bytes[24..28].copy_from_slice(&2u32.to_ne_bytes());
+        // SAFETY: as above.
+        self.push(unsafe { std::mem::transmute::<[u8; 128], squeue::Entry128>(bytes) })
+    }
+
+    /// Answers a request and asks for the next, with the next [`Channel::wait`].
+    pub(crate) fn commit(&mut self, device: BorrowedFd<'_>, queue: u16) -> io::Result<()> {
+        let commit = op::UringCmd80::new(types::Fd(device.as_raw_fd()), COMMIT_AND_FETCH)
+            .cmd(command(self.head.commit_id, queue));
+        self.push(commit.build().user_data(REQUEST))
+    }
+
+    fn push(&mut self, entry: squeue::Entry128) -> io::Result<()> {
+        // SAFETY: what an entry points to is in boxes of `self` (the vectors, the memory they name), which
+        // outlive the ring, or nothing (commit, poll).
+        unsafe { self.ring.submission().push(&entry) }.map_err(io::Error::other)
+    }
+
+    /// Sends what was pushed and waits.
+    pub(crate) fn wait(&mut self) -> Event {
+        loop {
+            let done = self.ring.completion().next().map(|c| (c.user_data(), c.result()));
+            match done {
+                Some((STOP, _)) => return Event::Stop,
+                Some((_, 0)) => return Event::Request,
+                Some((_, e)) => return Event::End(io::Error::from_raw_os_error(-e)),
+                None => {}
+            }
+            match self.ring.submit_and_wait(1) {
+                Err(e) if e.kind() != io::ErrorKind::Interrupted => return Event::End(e),
+                _ => {}
+            }
+        }
+    }
+
+    /// The head of a request and its reply, and the payload behind [`Channel::ROOM`] bytes.
+    pub(crate) fn memory(&mut self) -> (&mut RingHead, &mut [u8]) {
+        (&mut self.head, &mut self.buffer)
+    }
+}
+
+/// `struct fuse_uring_cmd_req`.
+fn command(commit_id: u64, queue: u16) -> [u8; 80] {
+    let mut bytes = [0; 80];
+    bytes[8..16].copy_from_slice(&commit_id.to_ne_bytes());
+    bytes[16..18].copy_from_slice(&queue.to_ne_bytes());
+    bytes
 }
