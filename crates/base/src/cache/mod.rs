@@ -37,6 +37,10 @@ pub enum Name {
     },
 }
 
+/// Where a buffer is, until the cache is changed.
+#[derive(Clone, Copy, Debug)]
+pub struct Place(u32);
+
 const NIL: u32 = u32::MAX;
 const OVERHEAD: usize = 128;
 
@@ -129,13 +133,23 @@ impl Cache {
 
     /// The buffer, counted as a use.
     pub fn get(&mut self, name: Name) -> Option<&Arc<Vec<u8>>> {
+        self.find(name).map(|place| self.at(place))
+    }
+
+    /// Where the buffer is, counted as a use.
+    pub fn find(&mut self, name: Name) -> Option<Place> {
         let Some(&i) = self.map.get(&name) else {
             self.stats.misses += 1;
             return None;
         };
         self.stats.hits += 1;
         self.touch(i);
-        Some(&self.slots[i as usize].data)
+        Some(Place(i))
+    }
+
+    /// The buffer that was found there.
+    pub fn at(&self, place: Place) -> &Arc<Vec<u8>> {
+        &self.slots[place.0 as usize].data
     }
 
     /// The buffer, not counted as a use.
@@ -155,9 +169,9 @@ impl Cache {
 
     /// Puts in a clean buffer, unless there is one of that name already (which may be newer than
     /// what was read). Evicts others to stay within the limit.
-    pub fn insert(&mut self, name: Name, data: Arc<Vec<u8>>) {
-        if self.map.contains_key(&name) {
-            return;
+    pub fn insert(&mut self, name: Name, data: Arc<Vec<u8>>) -> Place {
+        if let Some(&i) = self.map.get(&name) {
+            return Place(i);
         }
         self.stats.bytes += (data.len() + OVERHEAD) as u64;
         let slot = Slot {
@@ -188,6 +202,7 @@ impl Cache {
         // Others make room, never the buffer that is just wanted: the limit may be exceeded by it.
         self.shrink();
         self.push(i, List::Probation);
+        Place(i)
     }
 
     /// Changes the buffer and marks it dirty; `None` if it is not there. The closure may change

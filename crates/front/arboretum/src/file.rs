@@ -100,6 +100,7 @@ impl OpenOptions {
             return Err(Errno::EROFS.into());
         }
         let found = mount.walk(path, !self.create_new)?;
+        let mut new = false;
         let node = match (&found.node, &found.parent) {
             (None, Some((dir, name))) if self.create || self.create_new => {
                 if found.must_be_dir {
@@ -107,6 +108,7 @@ impl OpenOptions {
                 }
                 let node = dir.mknod(name, mode::IFREG | (self.mode & 0o7777), 0)?;
                 mount.changed();
+                new = true;
                 node
             }
             (Some(_), _) if self.create_new => return Err(Errno::EEXIST.into()),
@@ -114,7 +116,7 @@ impl OpenOptions {
         };
         self.admit(&node, writes)?;
         let file = File { node, read: self.read, write: writes, append: self.append, at: Mutex::new(0) };
-        if self.truncate {
+        if self.truncate && !new {
             file.node.set(&SetAttr { size: Some(0), ..SetAttr::default() })?;
         }
         Ok(file)

@@ -389,13 +389,14 @@ impl Volume {
         let node = self.mount.resolve(path, true)?;
         let mut data = Vec::new();
         loop {
-            // The size is only a hint: a hostile one must not cost memory.
-            let left = node.attr.size.saturating_sub(data.len() as u64).clamp(1, CHUNK as u64) as usize;
+            // The size is only a hint: a hostile one must not cost memory. A byte more than it, so that the
+            // first read tells that this is all.
+            let left = node.attr.size.saturating_sub(data.len() as u64).clamp(0, CHUNK as u64) as usize + 1;
             let at = data.len();
             data.resize(at + left, 0);
             let n = node.fs().read(node.ino(), at as u64, data.get_mut(at..).unwrap_or_default())?;
             data.truncate(at + n);
-            if n == 0 {
+            if n < left {
                 return Ok(data);
             }
         }

@@ -374,12 +374,10 @@ impl Core {
             }
         }
         let first = bitmap::next_free(&map.bits, first, bits);
-        for at in [first, Some(last)].into_iter().flatten() {
-            if bitmap::free_run(&map.bits, at, want, bits) == want {
-                return Ok(Some((at, want)));
-            }
-        }
-        let found = map.summary.find_run(&map.bits, want, last.min(bits - 1)).filter(|r| !whole || r.1 >= want);
+        let at_once = [first, Some(last)].into_iter().flatten();
+        let at_once = at_once.map(|at| (at, bitmap::free_run(&map.bits, at, want, bits))).find(|r| r.1 == want);
+        let found = at_once
+            .or_else(|| map.summary.find_run(&map.bits, want, last.min(bits - 1)).filter(|r| !whole || r.1 >= want));
         if let Some(f) = first {
             self.ags[ag as usize].first_free = f;
         }

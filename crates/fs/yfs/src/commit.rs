@@ -288,23 +288,41 @@ impl Core {
     /// Changes bytes of a metadata buffer that is in the cache. Bytes that stay the same at both
     /// ends are not logged.
     pub fn write(&mut self, addr: Daddr, seal: Seal, at: usize, bytes: &[u8]) -> Result<()> {
+        self.write_parts(addr, seal, at, bytes, bytes.len())
+    }
+
+    /// The same in parts of `len` bytes: those between that stay the same are not logged either.
+    pub fn write_parts(&mut self, addr: Daddr, seal: Seal, at: usize, bytes: &[u8], len: usize) -> Result<()> {
         let name = Name::Block(addr.0);
         self.reload(addr, seal)?;
         let Some(old) = self.cache.peek(name).and_then(|b| b.get(at..at + bytes.len())) else {
             return Err(Error::refused(format!("bug: write of {} bytes at {at} of buffer {addr:?}", bytes.len())));
         };
-        let same = old.iter().zip(bytes).take_while(|(a, b)| a == b).count();
-        if same == bytes.len() {
+        let mut changed = Vec::new();
+        let mut from = 0;
+        for (old, new) in old.chunks(len.max(1)).zip(bytes.chunks(len.max(1))) {
+            // Most parts are equal, and equality is told fastest.
+            if old != new
+                && let Some((lo, hi)) = difference(old, new)
+            {
+                changed.push((from + lo, from + hi));
+            }
+            from += new.len();
+        }
+        if changed.is_empty() {
             return Ok(());
         }
-        let tail = old.iter().zip(bytes).rev().take_while(|(a, b)| a == b).count();
-        let (lo, hi) = (at + same, at + bytes.len() - tail);
-        let new = &bytes[same..bytes.len() - tail];
-        self.cache.modify(name, |b| b[lo..hi].copy_from_slice(new));
+        self.cache.modify(name, |b| {
+            for &(lo, hi) in &changed {
+                b[at + lo..at + hi].copy_from_slice(&bytes[lo..hi]);
+            }
+        });
         let item = self.item(addr, seal);
-        match item.ranges.iter_mut().find(|(a, b)| lo <= *b + LOG_ENTRY && *a <= hi + LOG_ENTRY) {
-            Some(r) => *r = (r.0.min(lo), r.1.max(hi)),
-            None => item.ranges.push((lo, hi)),
+        for (lo, hi) in changed.into_iter().map(|(lo, hi)| (at + lo, at + hi)) {
+            match item.ranges.iter_mut().find(|(a, b)| lo <= *b + LOG_ENTRY && *a <= hi + LOG_ENTRY) {
+                Some(r) => *r = (r.0.min(lo), r.1.max(hi)),
+                None => item.ranges.push((lo, hi)),
+            }
         }
         Ok(())
     }
@@ -513,6 +531,22 @@ impl Core {
     pub fn metadata_pressure(&self) -> bool {
         self.dirty.len() * self.geom.block_size() > self.cache.limit() / 4
     }
+}
+
+/// From the first byte that differs to behind the last, of slices of one length.
+fn difference(old: &[u8], new: &[u8]) -> Option<(usize, usize)> {
+    let ((a, a_rest), (b, b_rest)) = (old.as_chunks::<8>(), new.as_chunks::<8>());
+    let word = |(x, y): (&[u8; 8], &[u8; 8])| u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
+    let rest = || a_rest.iter().zip(b_rest);
+    let first = a.iter().zip(b).map(word).enumerate().find(|w| w.1 != 0);
+    let first = first.map(|(n, w)| n * 8 + w.trailing_zeros() as usize / 8);
+    let first = first.or_else(|| rest().position(|(x, y)| x != y).map(|n| a.len() * 8 + n))?;
+    let end = rest().rposition(|(x, y)| x != y).map(|n| a.len() * 8 + n + 1);
+    let end = end.or_else(|| {
+        let last = a.iter().zip(b).map(word).enumerate().rfind(|w| w.1 != 0);
+        last.map(|(n, w)| n * 8 + 8 - w.leading_zeros() as usize / 8)
+    })?;
+    Some((first, end))
 }
 
 fn buffer_kind(seal: Seal, bytes: Option<&std::sync::Arc<Vec<u8>>>) -> Kind {
@@ -979,3 +1013,21 @@ const CHECKPOINT_MS: u64 = 30_000;
 /// which lie side by side become one discard.
 const DAEMON_BATCH: usize = 1024;
 const DAEMON_ALL: usize = 1 << 16;
+
+#[cfg(test)]
+mod tests {
+    use super::difference;
+
+    #[test]
+    fn differences_are_exact() {
+        for len in 0..40 {
+            let old = vec![7; len];
+            assert_eq!(difference(&old, &old), None);
+            for (lo, hi) in (0..len).flat_map(|lo| (lo..len).map(move |hi| (lo, hi))) {
+                let mut new = old.clone();
+                (new[lo], new[hi]) = (8, 0);
+                assert_eq!(difference(&old, &new), Some((lo, hi + 1)));
+            }
+        }
+    }
+}

@@ -174,7 +174,7 @@ impl Core {
         let (mut p, mut key) = self.place(i, lo)?;
         let mut taken: Vec<u16> = Vec::new();
         loop {
-            let mut found = None;
+            let (mut found, mut past) = (None, false);
             let done = self.body(i, p, |body| {
                 walk(body, |_, e, n| {
                     let k = dir_key(e.hash.get(), e.seq.get());
@@ -185,14 +185,15 @@ impl Core {
                         }
                         taken.push(e.seq.get());
                     }
-                    k <= hi
+                    past = k > hi;
+                    !past
                 })
             })?;
             done.ok_or_else(|| self.broken(i, p))?;
             if let Some(f) = found {
                 return Ok(Lookup::Found(f));
             }
-            match self.next_place(i, key)? {
+            match if past { None } else { self.next_place(i, key)? } {
                 Some((np, k)) if k <= hi => (p, key) = (np, k),
                 _ => break,
             }

@@ -78,13 +78,9 @@ impl Core {
 
     /// Writes the fixed part back; only what differs is logged.
     pub fn iput(&mut self, i: &Inode) -> Result<()> {
-        let new = i.d.as_bytes();
         self.buffer(i.chunk, self.geom.chunk_size(), What::Chunk)?;
-        // Fields that change together stand together; unchanged runs of 32 bytes are not logged.
-        for (n, piece) in new.chunks(16).enumerate() {
-            self.write(i.chunk, Seal::Inodes, i.at + n * 16, piece)?;
-        }
-        Ok(())
+        // Fields that change together stand together.
+        self.write_parts(i.chunk, Seal::Inodes, i.at, i.d.as_bytes(), 16)
     }
 
     /// The area behind the fixed part, without inline attributes.

@@ -83,13 +83,13 @@ fn forget_copies(dev: &dyn Device) -> Result<()> {
 
 fn clear_log(log: &dyn Device, sb: &SuperBlock) -> Result<()> {
     let (start, len) = (sb.log_start.get() * SECTOR, sb.log_sectors.get() * SECTOR);
-    let mut buf = vec![0; 1 << 20];
+    let (mut buf, zeros) = (vec![0; 1 << 20], vec![0; 1 << 20]);
     let mut at = 0;
     while at < len {
         let n = (len - at).min(1 << 20) as usize;
         log.read_at(Kind::Log, start + at, &mut buf[..n])?;
-        if buf[..n].iter().any(|b| *b != 0) {
-            log.write_at(Kind::Log, start + at, &vec![0; n])?;
+        if buf[..n] != zeros[..n] {
+            log.write_at(Kind::Log, start + at, &zeros[..n])?;
         }
         at += n as u64;
     }

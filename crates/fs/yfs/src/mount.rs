@@ -473,17 +473,20 @@ impl Core {
     /// The bytes of a metadata buffer, from the cache or (inside a transaction) the device.
     pub fn buffer(&mut self, addr: Daddr, len: usize, what: What) -> Result<&Arc<Vec<u8>>> {
         let name = Name::Block(addr.0);
-        if self.cache.get(name).is_none() {
-            if !self.blocking {
+        let at = match self.cache.find(name) {
+            Some(at) => at,
+            None if !self.blocking => {
                 self.want = Some(Want::Buffer(addr, len, what));
                 return Err(Errno::EAGAIN.into());
             }
-            let bytes = read_buffer(&*self.dev, &self.geom, addr, len, what)?;
-            self.metadata_reads += 1;
-            self.note_damage(addr, what, &bytes);
-            self.cache.insert(name, Arc::new(bytes));
-        }
-        let found = self.cache.peek(name).ok_or_else(|| Error::refused("bug: the cache holds nothing"))?;
+            None => {
+                let bytes = read_buffer(&*self.dev, &self.geom, addr, len, what)?;
+                self.metadata_reads += 1;
+                self.note_damage(addr, what, &bytes);
+                self.cache.insert(name, Arc::new(bytes))
+            }
+        };
+        let found = self.cache.at(at);
         if found.len() != len {
             return Err(Corrupt::new("metadata block", "len", addr.byte(), found.len(), len).into());
         }
