@@ -87,7 +87,7 @@ fn option_tables(help: &str) -> Result<String> {
                 Some((help, default)) => (help, default),
                 None => (help.trim(), ""),
             };
-            writeln!(out, "| `{name}` | {default} | {help} |")?;
+            writeln!(out, "| `{}` | {default} | {help} |", name.replace('|', "\\|"))?;
         } else {
             writeln!(out)?;
         }
@@ -113,8 +113,10 @@ mod tests {
 
     #[test]
     fn option_lists_become_tables() {
-        let table = option_tables("Options (-o):\n\n  size=N  How much. [default: 1]\n  ro      Read-only.\n").unwrap();
+        let table =
+            option_tables("Options (-o):\n\n  size=N  How much. [default: 1]\n  ro      Read-only.\n  by=a|b  How.\n")
+                .unwrap();
         assert!(table.starts_with("### Options (-o)\n"));
-        assert!(table.ends_with("| `size=N` | 1 | How much. |\n| `ro` |  | Read-only. |\n"));
+        assert!(table.ends_with("| `size=N` | 1 | How much. |\n| `ro` |  | Read-only. |\n| `by=a\\|b` |  | How. |\n"));
     }
 }

@@ -105,7 +105,8 @@ pub trait FileSystem: Send + Sync {
     fn readdir(&self, ino: Ino, cookie: u64, f: &mut dyn FnMut(&DirEntry<'_>) -> bool) -> Result<()>;
 
     /// Like [`readdir`](FileSystem::readdir) with attributes. Accepting an entry (`true`) adds
-    /// one to its lookup count, except for `.` and `..`, which are offered without [`Entry`].
+    /// one to its lookup count, except for those that are offered without [`Entry`]: `.` and `..`, and
+    /// names whose inode is damaged, of which a lookup says what it is.
     fn readdir_plus(
         &self,
         ino: Ino,

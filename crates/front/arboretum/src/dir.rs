@@ -1,6 +1,6 @@
 //! Directories: reading, walking and removing them.
 
-use crate::error::{Named, Result};
+use crate::error::{Failure, Named, Result};
 use crate::meta::Metadata;
 use crate::node::{Mount, Node, path_of};
 use arbor_base::vfs::{Errno, FileType, Ino};
@@ -80,12 +80,13 @@ pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     path
 }
 
-/// The entries of a directory, without `.` and `..`, in the order of the engine.
+/// The entries of a directory, without `.` and `..`, in the order of the engine. One whose inode is
+/// damaged is an error, and the others follow.
 pub struct ReadDir {
     dir: Arc<Node>,
     path: Vec<u8>,
     cookie: u64,
-    ready: VecDeque<DirEntry>,
+    ready: VecDeque<io::Result<DirEntry>>,
     at_end: bool,
 }
 
@@ -104,19 +105,27 @@ impl ReadDir {
         let (mount, path, ready) = (&self.dir.mount, &self.path, &mut self.ready);
         let mut cookie = self.cookie;
         let mut full = false;
+        let mut broken = Vec::new();
         mount.fs.readdir_plus(self.dir.ino(), cookie, &mut |entry, attr| {
             full = ready.len() == BATCH;
             if full {
                 return false;
             }
-            if let Some(attr) = attr {
-                ready.push_back(DirEntry::new(path, entry.name, Node::adopt(mount, *attr)));
+            match attr {
+                Some(attr) => ready.push_back(Ok(DirEntry::new(path, entry.name, Node::adopt(mount, *attr)))),
+                None if entry.name == b"." || entry.name == b".." => {}
+                None => broken.push(entry.name.to_vec()),
             }
             cookie = entry.cookie;
             true
         })?;
         self.at_end = !full;
         self.cookie = cookie;
+        for name in broken {
+            let found = mount.fs.lookup(self.dir.ino(), &name).map(|e| Node::adopt(mount, e));
+            let found = found.map_err(Failure::from).named("look at", &join(path, &name));
+            self.ready.push_back(found.map(|node| DirEntry::new(path, &name, node)));
+        }
         Ok(())
     }
 }
@@ -131,7 +140,7 @@ impl Iterator for ReadDir {
                 return Some(Err(e.named("read directory", &self.path)));
             }
         }
-        self.ready.pop_front().map(Ok)
+        self.ready.pop_front()
     }
 }
 

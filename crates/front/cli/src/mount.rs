@@ -179,13 +179,6 @@ mod linux {
     }
 
     fn serve(plan: Plan, args: &MountArgs) -> Result<u8> {
-        if args.ready_fd.is_some() {
-            // A process group of its own: the terminal's signals are not meant for the server. Not a
-            // session: the scheduler may treat each as a group (autogroup), and then moves a caller to
-            // another processor with every reply of a server in another one, which costs more than the
-            // request.
-            rustix::process::setpgid(None, None).context("setpgid")?;
-        }
         let made_dirs = make_dir(&plan.dir)?;
         let made = args.new.map(|_| mkfs::Made::before(&plan.image));
         let session = start(&plan, args).inspect_err(|_| {
@@ -203,6 +196,11 @@ mod linux {
         std::env::set_current_dir("/")?;
         notify_systemd();
         if args.ready_fd.is_some() {
+            // A process group of its own: the terminal's signals are not meant for the server. Not a
+            // session: the scheduler may treat each as a group (autogroup), and then moves a caller to
+            // another processor with every reply of a server in another one, which costs more than the
+            // request.
+            rustix::process::setpgid(None, None).context("setpgid")?;
             tell_parent().context("telling the parent")?;
         }
         session.wait().map_err(|e| anyhow!("{}: {e}", plan.image.path.display()))?;

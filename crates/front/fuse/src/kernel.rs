@@ -157,8 +157,8 @@ pub(crate) fn absolute(dir: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// What a request gets when there is no server, when it goes, and when it goes with its rings.
-const DEAD: [Errno; 3] = [Errno::NOTCONN, Errno::CONNABORTED, Errno::CANCELED];
+/// What a request gets when there is no server, and when it goes.
+const DEAD: [Errno; 2] = [Errno::NOTCONN, Errno::CONNABORTED];
 
 /// Whether looking at a directory fails because the server of its mount is gone.
 fn is_dead(e: &io::Error) -> bool {
@@ -173,6 +173,11 @@ pub fn clean_stale(dir: &Path) -> io::Result<bool> {
     for _ in 0..16 {
         match rustix::fs::statfs(dir) {
             Err(e) if DEAD.contains(&e) => {}
+            // Its rings are going, and with them the server, if it is one of ours.
+            Err(Errno::CANCELED) => {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+                continue;
+            }
             // A server that ends may still be about to go.
             _ => match std::fs::symlink_metadata(dir) {
                 Err(e) if is_dead(&e) => {}

@@ -46,7 +46,8 @@ pub struct MountConfig {
     pub umask: u32,
     /// How requests come.
     pub transport: Transport,
-    /// Worker threads: at least 2, or by io_uring one a processor; 0 is one a processor, or four.
+    /// Worker threads, at least 2, and by io_uring 2 a processor. 0 is one a processor; by io_uring four,
+    /// or two where there are more than 16 processors.
     pub threads: usize,
     /// How long a worker asks again and again before it sleeps; `None` is 100 us, and 0 on a
     /// machine with one processor.
@@ -165,7 +166,13 @@ pub const OPTIONS: &[OptionSpec] = &[
         "auto",
         "Take requests by io_uring (Linux 6.14, Y in /sys/module/fuse/parameters/enable_uring) or from /dev/fuse.",
     ),
-    spec("threads", "N", "one a processor, by io_uring four", "Worker threads, at least 2."),
+    spec(
+        "threads",
+        "N",
+        "one a processor",
+        "Worker threads, at least 2. By io_uring as many on each processor as make N or more, at least 2; 4 by default, \
+         2 where there are more than 16 processors.",
+    ),
     spec(
         "spin",
         "US",
@@ -241,7 +248,7 @@ pub fn parse_options(options: &Options) -> vfs::Result<(MountConfig, Options)> {
             "gid" => config.gid = Some(number(key, value, 0, MAX_ID)? as u32),
             "umask" => config.umask = permissions(key, value)?,
             "transport" => config.transport = transport(key, value)?,
-            "threads" => config.threads = number(key, value, 1, 256)? as usize,
+            "threads" => config.threads = number(key, value, 2, 256)? as usize,
             "spin" => config.spin = Some(Duration::from_micros(number(key, value, 0, 1_000_000)?)),
             "entry_timeout" => config.entry_timeout = seconds(key, value)?,
             "attr_timeout" => config.attr_timeout = seconds(key, value)?,
@@ -312,6 +319,7 @@ mod tests {
         for bad in [
             "threads=0",
             "threads=x",
+            "threads=1",
             "attr_timeout=-1",
             "attr_timeout=NaN",
             "max_read_ahead=9T",

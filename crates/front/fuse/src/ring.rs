@@ -14,65 +14,96 @@
 //! wait -> arguments together -> Server::answer, into the payload -> commit with the next wait
 //! ```
 //!
-//! FORGET and INTERRUPT still come from `/dev/fuse`, to the workers there.
+//! FORGET and INTERRUPT still come from `/dev/fuse`, to the workers there, and so later than requests
+//! that were sent after them. That matters where a FORGET frees space: who finds none, or asks how
+//! much there is, reads them first.
 
-use crate::proto::{InHeader, OutHeader};
-use crate::serve::Server;
-use crate::session::{Control, after, before};
+use crate::proto::{InHeader, Op, OutHeader};
+use crate::serve::{Reply, Server};
+use crate::session::{Control, after, before, catch_up};
 use crate::sys::{Channel, Event};
+use arbor_base::vfs::Errno;
 use rustix::fd::{AsFd, OwnedFd};
 use std::io;
-use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Workers of a queue, if the mount is not told how many ...
 const WORKERS: usize = 4;
-/// ... and where there are more queues than this.
-const MANY_QUEUES: usize = 16;
-const WORKERS_OF_MANY: usize = 2;
+/// ... and where there are more processors than this.
+const MANY_PROCESSORS: usize = 16;
+/// The least: one that waits must not keep all others on its processor waiting.
+const LEAST_WORKERS: usize = 2;
 /// Arguments up to this length are copied, so that the answer can go where they came from.
 const SHORT: usize = 16 << 10;
 
 /// Channels for a connection, each with the number of its queue; made before the kernel is told that
 /// there will be any, because from then on it waits for them. `threads` is how many are wanted, or 0.
 pub(crate) fn channels(threads: usize) -> io::Result<Vec<(u16, Channel)>> {
-    let queues = possible_processors()?;
+    // The kernel makes a queue for each processor that may ever be there.
+    let queues = processors("possible")?.len();
+    let online = processors("online")?;
     let each = match threads {
-        0 if queues > MANY_QUEUES => WORKERS_OF_MANY,
+        0 if online.len() > MANY_PROCESSORS => LEAST_WORKERS,
         0 => WORKERS,
-        n => n.div_ceil(queues).max(1),
+        n => n.div_ceil(online.len().max(1)).max(LEAST_WORKERS),
     };
-    let queues = u16::try_from(queues).map_err(io::Error::other)?;
-    (0..queues).flat_map(|q| (0..each).map(move |_| q)).map(|q| Ok((q, Channel::new()?))).collect()
+    let workers = |queue: &usize| if online.contains(queue) { each } else { 1 };
+    let all = (0..queues).flat_map(|queue| std::iter::repeat_n(queue, workers(&queue)));
+    all.map(|queue| Ok((u16::try_from(queue).map_err(io::Error::other)?, Channel::new()?))).collect()
 }
 
-/// The kernel makes so many queues.
-fn possible_processors() -> io::Result<usize> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
-    let last = text.trim().rsplit([',', '-']).next().and_then(|n| n.parse::<usize>().ok());
-    last.map(|n| n + 1).ok_or_else(|| io::Error::other(format!("{text:?} are no processors")))
+/// The numbers in a list like `0-3,8-11`.
+fn processors(which: &str) -> io::Result<Vec<usize>> {
+    let text = std::fs::read_to_string(format!("/sys/devices/system/cpu/{which}"))?;
+    parse(&text).ok_or_else(|| io::Error::other(format!("{text:?} are no processors")))
+}
+
+fn parse(list: &str) -> Option<Vec<usize>> {
+    let mut all: Vec<usize> = Vec::new();
+    for range in list.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        all.extend(first.parse::<usize>().ok()?..=last.parse().ok()?);
+    }
+    Some(all)
 }
 
 /// Serves one channel.
 pub(crate) struct RingWorker {
     pub(crate) queue: u16,
     pub(crate) channel: Channel,
-    pub(crate) device: OwnedFd,
+    pub(crate) device: Arc<OwnedFd>,
     pub(crate) server: Arc<Server>,
     pub(crate) control: Arc<Control>,
 }
 
+/// Ends the session with this worker, whatever ends it.
+struct EndsAll(Arc<Control>);
+
+impl Drop for EndsAll {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
 impl RingWorker {
-    pub(crate) fn run(mut self) {
+    /// Serves until the end. Tells when the kernel knows the channel, or why it does not.
+    pub(crate) fn run(mut self, tell: &mpsc::Sender<io::Result<()>>) {
         let _ = rustix::process::configure_io_flusher_behavior(true);
-        let mut here = rustix::thread::CpuSet::new();
-        here.set(usize::from(self.queue));
-        // A processor that is off has no callers either.
-        let _ = rustix::thread::sched_setaffinity(None, &here);
-        if let Err(e) = self.begin().and_then(|()| self.serve()) {
+        let begun = self.begin();
+        let goes_on = begun.is_ok();
+        let _ = tell.send(begun);
+        if !goes_on {
+            return;
+        }
+        let _all = EndsAll(self.control.clone());
+        // Only now: the kernel waits for every queue, also for that of a processor where we get no turn.
+        self.bind();
+        if let Err(e) = self.serve() {
             self.server.log.say(format_args!("requests over io_uring: {e}"));
         }
-        self.control.stop();
     }
 
     fn begin(&mut self) -> io::Result<()> {
@@ -81,14 +112,29 @@ impl RingWorker {
         self.channel.register(self.device.as_fd(), self.queue)
     }
 
+    /// Stays on the processor of the queue, unless we were told to keep off.
+    fn bind(&self) {
+        let queue = usize::from(self.queue);
+        let mut here = rustix::thread::CpuSet::new();
+        if queue < rustix::thread::CpuSet::MAX_CPU
+            && rustix::thread::sched_getaffinity(None).is_ok_and(|may| may.is_set(queue))
+        {
+            here.set(queue);
+            let _ = rustix::thread::sched_setaffinity(None, &here);
+        }
+    }
+
     fn serve(&mut self) -> io::Result<()> {
+        /// The kernel has unmounted, or the connection was aborted.
+        const OVER: [rustix::io::Errno; 3] =
+            [rustix::io::Errno::NOTCONN, rustix::io::Errno::CANCELED, rustix::io::Errno::CONNABORTED];
         let mut scratch = vec![0; SHORT];
         loop {
             match self.channel.wait() {
                 Event::Request => self.one(&mut scratch)?,
                 Event::Stop => return Ok(()),
-                // ENOTCONN, ECANCELED: the kernel has unmounted.
-                Event::End(e) => return if matches!(e.raw_os_error(), Some(107 | 125)) { Ok(()) } else { Err(e) },
+                Event::End(e) if OVER.iter().any(|o| e.raw_os_error() == Some(o.raw_os_error())) => return Ok(()),
+                Event::End(e) => return Err(e),
             }
         }
     }
@@ -112,17 +158,48 @@ impl RingWorker {
         if all.len() <= scratch.len() {
             let args = &mut scratch[..all.len()];
             args.copy_from_slice(&buffer[all]);
-            (error, reply) = self.server.answer(&head, args, &mut buffer[Channel::ROOM..]);
+            (error, reply) = answer(&self.device, &self.server, &head, args, &mut buffer[Channel::ROOM..]);
         } else {
-            (error, reply) = self.server.answer(&head, &buffer[all], scratch);
+            (error, reply) = answer(&self.device, &self.server, &head, &buffer[all], scratch);
             buffer[Channel::ROOM..][..reply.len()].copy_from_slice(&scratch[..reply.len()]);
         }
-        self.server.counters.by_ring.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.server.counters.by_ring.fetch_add(1, Relaxed);
         let out = OutHeader { len: (size_of::<OutHeader>() + reply.len()) as u32, error: -error, unique: head.unique };
         ring.in_out[..size_of::<OutHeader>()].copy_from_slice(out.as_bytes());
         ring.payload_size = reply.len() as u32;
         self.channel.commit(self.device.as_fd(), self.queue)?;
         after(&self.control, &self.server, head.opcode);
         Ok(())
+    }
+}
+
+/// Answers a request after the FORGETs before it, where they matter.
+fn answer(device: &OwnedFd, server: &Server, head: &InHeader, args: &[u8], out: &mut [u8]) -> (i32, Reply) {
+    if head.opcode == Op::Statfs as u32 {
+        catch_up(device, server);
+    }
+    let mut answered = server.answer(head, args, out);
+    // The second time another worker may be serving one at this moment.
+    for pause in [Duration::ZERO, Duration::from_millis(1)] {
+        if answered.0 != Errno::ENOSPC.0 {
+            break;
+        }
+        catch_up(device, server);
+        std::thread::sleep(pause);
+        answered = server.answer(head, args, out);
+    }
+    answered
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse;
+
+    #[test]
+    fn lists_of_processors() {
+        assert_eq!(parse("0\n"), Some(vec![0]));
+        assert_eq!(parse("0-2,8-9,12\n"), Some(vec![0, 1, 2, 8, 9, 12]));
+        assert_eq!(parse("\n"), None);
+        assert_eq!(parse("0-x\n"), None);
     }
 }

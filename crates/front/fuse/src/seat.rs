@@ -142,6 +142,7 @@ impl Seat {
 mod tests {
     use super::*;
     use std::sync::mpsc;
+    use std::time::Instant;
 
     /// Lets the threads of a test that failed end.
     struct Stop<'a>(&'a Seat);
@@ -177,14 +178,23 @@ mod tests {
             assert!(told.recv_timeout(Duration::from_millis(300)).is_err());
             assert!(seat.led_by(0));
             // Serving one after the other is no reason either.
+            let mut longest = Duration::ZERO;
             for _ in 0..30 {
+                let begun = Instant::now();
                 let mark = seat.begin();
                 std::thread::sleep(Duration::from_micros(500));
                 seat.end(mark);
+                longest = longest.max(begun.elapsed());
             }
-            assert!(told.try_recv().is_err());
+            // On a machine with other things to do one of them may have been long after all.
+            if longest < Duration::from_millis(WATCH_MS) {
+                assert!(told.try_recv().is_err());
+            }
+            while told.try_recv().is_ok() {}
             // But hanging is; and so on, in turn.
-            seat.begin();
+            if seat.led_by(0) {
+                seat.begin();
+            }
             for _ in 0..5 {
                 told.recv_timeout(Duration::from_secs(5)).unwrap();
             }

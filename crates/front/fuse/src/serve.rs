@@ -5,7 +5,7 @@
 //! another request of the kernel: no invalidation is sent from here, and the file system below
 //! knows nothing of the mount. What the kernel is told once with `ENOSYS` (OPEN, OPENDIR,
 //! CREATE, FLUSH, ACCESS, BMAP, POLL, INTERRUPT; LSEEK under the kernel's write-back cache) it
-//! never asks again.
+//! never asks again, but for INTERRUPT of requests that came by io_uring, which gets no answer.
 //!
 //! The kernel drops a file's set-id bits itself, but for what `HANDLE_KILLPRIV_V2` moves here:
 //! chown, a WRITE or a truncation that says so, and a SETATTR that changes nothing, which is how
@@ -243,7 +243,8 @@ impl Server {
             // The kernel does not write back before it asks, so what it has not written would be a hole or
             // behind the end. Declined, it takes the whole file for data.
             Some(Op::Lseek) => self.agreed.flags.contains(InitFlags::WRITEBACK_CACHE),
-            Some(Op::Create | Op::Flush | Op::Access | Op::Bmap | Op::Poll | Op::Interrupt) | None => true,
+            Some(Op::Interrupt) => !self.agreed.flags.contains(InitFlags::OVER_IO_URING),
+            Some(Op::Create | Op::Flush | Op::Access | Op::Bmap | Op::Poll) | None => true,
             _ => false,
         }
     }
@@ -451,7 +452,9 @@ impl Server {
                 Ok(Reply::Bytes(0))
             }
             Op::Init => Err(malformed()),
-            Op::Create | Op::Flush | Op::Access | Op::Bmap | Op::Poll | Op::Interrupt => Err(Errno::ENOSYS.into()),
+            // By a ring, an answer to it would find no request.
+            Op::Interrupt => Ok(Reply::None),
+            Op::Create | Op::Flush | Op::Access | Op::Bmap | Op::Poll => Err(Errno::ENOSYS.into()),
         }
     }
 

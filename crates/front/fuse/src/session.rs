@@ -30,8 +30,8 @@ use rustix::io::Errno as OsErrno;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use zerocopy::{FromZeros, IntoBytes};
@@ -65,10 +65,11 @@ pub fn mount(fs: Arc<dyn FileSystem>, dir: &Path, config: &MountConfig) -> io::R
     }
 }
 
-/// A mount that the kernel knows of.
+/// A mount that the kernel has made, and whose INIT waits for an answer.
 struct Attached {
     dir: PathBuf,
-    device: OwnedFd,
+    device: Arc<OwnedFd>,
+    init: Init,
     agreed: Agreed,
     /// None if requests come from `device`.
     channels: Vec<(u16, Channel)>,
@@ -82,28 +83,42 @@ fn attach(dir: &Path, config: &MountConfig) -> io::Result<Attached> {
     if kernel::is_mounted(&dir) {
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("{} is already mounted", dir.display())));
     }
-    let mut channels = channels(config)?;
     let device = kernel::mount(&dir, config)?;
-    let agreed = negotiate(&device, config, !channels.is_empty()).inspect_err(|_| {
+    let asked = Init::read(&device).and_then(|init| Ok((agree(&init, config)?, init)));
+    let ((agreed, channels), init) = asked.inspect_err(|_| {
         let _ = kernel::detach(&dir, true);
     })?;
-    if !agreed.flags.contains(InitFlags::OVER_IO_URING) {
-        channels.clear();
-    }
-    Ok(Attached { dir, device, agreed, channels })
+    Ok(Attached { dir, device: Arc::new(device), init, agreed, channels })
 }
 
-fn channels(config: &MountConfig) -> io::Result<Vec<(u16, Channel)>> {
-    match (config.transport, ring::channels(config.threads)) {
-        (Transport::Classic, _) | (Transport::Auto, Err(_)) => Ok(Vec::new()),
-        (Transport::Uring, Err(e)) => Err(io::Error::new(e.kind(), format!("io_uring: {e}"))),
-        (_, made) => made,
+/// What we take of what the kernel offers.
+fn agree(init: &Init, config: &MountConfig) -> io::Result<(Agreed, Vec<(u16, Channel)>)> {
+    let mut wanted = InitFlags::all();
+    wanted.set(InitFlags::EXPORT_SUPPORT, config.nfs_export);
+    wanted.set(InitFlags::WRITEBACK_CACHE, config.writeback_cache);
+    wanted.set(InitFlags::OVER_IO_URING, config.transport != Transport::Classic);
+    let mut flags = init.offered & wanted;
+    let mut channels = Vec::new();
+    if flags.contains(InitFlags::OVER_IO_URING) {
+        match ring::channels(config.threads) {
+            Ok(made) => channels = made,
+            Err(e) if config.transport == Transport::Uring => return Err(with("transport=uring", &e)),
+            Err(_) => flags.remove(InitFlags::OVER_IO_URING),
+        }
+    } else if config.transport == Transport::Uring {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, NO_RING));
     }
+    Ok((Agreed { flags, xattrs: config.xattrs }, channels))
 }
 
-/// Starts to serve the mount. On errors the session that is begun cleans up.
+fn with(what: &str, e: &io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("{what}: {e}"))
+}
+
+/// Starts to serve the mount. INIT is answered when everything stands that serves: a kernel that was
+/// promised rings lets all requests wait for them. On errors the session that is begun cleans up.
 fn start(fs: Arc<dyn FileSystem>, attached: Attached, config: &MountConfig) -> io::Result<Session> {
-    let Attached { dir, device, agreed, channels } = attached;
+    let Attached { dir, device, init, agreed, channels } = attached;
     let counters = Arc::new(Counters::new());
     let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).inspect_err(|_| {
         let _ = kernel::detach(&dir, true);
@@ -135,94 +150,158 @@ fn start(fs: Arc<dyn FileSystem>, attached: Attached, config: &MountConfig) -> i
         }
         *server.record.lock() = Some(record);
     }
-    let processors = thread::available_parallelism().map_or(1, usize::from);
-    let mut threads = if config.threads == 0 { processors.min(64) } else { config.threads }.max(2);
-    let mut spin = config.spin.unwrap_or(Duration::from_micros(if processors > 1 { 100 } else { 0 }));
-    if !channels.is_empty() {
-        (threads, spin) = (2, Duration::ZERO);
-    }
-    for (n, (queue, channel)) in channels.into_iter().enumerate() {
-        let device = rustix::io::fcntl_dupfd_cloexec(&device, 0)?;
-        let worker = RingWorker { queue, channel, device, server: server.clone(), control: control.clone() };
-        session.workers.push(thread::Builder::new().name(format!("arbor-ring-{n}")).spawn(move || worker.run())?);
-    }
-    let mut devices = Vec::new();
-    for _ in 1..threads {
-        // Where a clone is not to be had the workers share one queue.
-        devices.push(sys::clone_device(device.as_fd()).or_else(|_| rustix::io::fcntl_dupfd_cloexec(&device, 0))?);
-    }
-    devices.push(device);
-    for device in &devices {
-        let flags = rustix::fs::fcntl_getfl(device)?;
-        rustix::fs::fcntl_setfl(device, flags | OFlags::NONBLOCK)?;
-    }
-    for (me, device) in devices.into_iter().enumerate() {
-        let worker = Worker { me, device, server: server.clone(), control: control.clone(), spin };
-        session.workers.push(thread::Builder::new().name(format!("arbor-fuse-{me}")).spawn(move || worker.run())?);
-    }
+    session.start_workers(&device, config, !channels.is_empty())?;
+    let rings = session.start_rings(&device, channels)?;
     let (s, c, clock) = (server.clone(), control.clone(), config.clock.clone());
     session.background =
         Some(thread::Builder::new().name("arbor-background".into()).spawn(move || background(&s, &c.work, &*clock))?);
     if config.handle_signals {
         session.signals = Some(Signals::start(server, control.clone())?);
     }
+    init.answer(&device, agreed.flags, config)?;
+    rings.go().map_err(|e| with("io_uring (transport=classic does without)", &e))?;
     kernel::raise_read_ahead(&control.dir, config.max_read_ahead);
     Ok(session)
+}
+
+impl Session {
+    /// Starts the workers that wait for `/dev/fuse`. If there are rings too, little comes from there
+    /// and nobody polls.
+    fn start_workers(&mut self, device: &Arc<OwnedFd>, config: &MountConfig, rings: bool) -> io::Result<()> {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        let mut threads = if config.threads == 0 { processors.min(64) } else { config.threads }.max(2);
+        let mut spin = config.spin.unwrap_or(Duration::from_micros(if processors > 1 { 100 } else { 0 }));
+        if rings {
+            (threads, spin) = (2, Duration::ZERO);
+        }
+        let mut devices = vec![device.clone()];
+        for _ in 1..threads {
+            // Where a clone is not to be had the workers share one queue.
+            devices.push(sys::clone_device(device.as_fd()).map_or_else(|_| device.clone(), Arc::new));
+        }
+        for (me, device) in devices.into_iter().enumerate() {
+            let flags = rustix::fs::fcntl_getfl(&device)?;
+            rustix::fs::fcntl_setfl(&device, flags | OFlags::NONBLOCK)?;
+            let (server, control) = (self.server.clone().ok_or(io::ErrorKind::Other)?, self.control.clone());
+            let worker = Worker { me, device, server, control, spin };
+            self.workers.push(thread::Builder::new().name(format!("arbor-fuse-{me}")).spawn(move || worker.run())?);
+        }
+        Ok(())
+    }
+
+    /// Starts the workers of the rings; they wait for [`Rings::go`].
+    fn start_rings(&mut self, device: &Arc<OwnedFd>, channels: Vec<(u16, Channel)>) -> io::Result<Rings> {
+        let (tell, told) = mpsc::channel();
+        let mut rings = Rings { go: Vec::new(), told };
+        for (n, (queue, channel)) in channels.into_iter().enumerate() {
+            let (server, control) = (self.server.clone().ok_or(io::ErrorKind::Other)?, self.control.clone());
+            let worker = RingWorker { queue, channel, device: device.clone(), server, control };
+            let (go, gone) = mpsc::channel();
+            let tell = tell.clone();
+            let run = move || {
+                if gone.recv().is_ok() {
+                    worker.run(&tell);
+                }
+            };
+            self.workers.push(thread::Builder::new().name(format!("arbor-ring-{n}")).spawn(run)?);
+            rings.go.push(go);
+        }
+        Ok(rings)
+    }
+}
+
+/// The workers of the rings before they begin; dropped, they end.
+struct Rings {
+    go: Vec<mpsc::Sender<()>>,
+    told: mpsc::Receiver<io::Result<()>>,
+}
+
+impl Rings {
+    /// Lets them begin, and returns when the kernel knows all of them.
+    fn go(self) -> io::Result<()> {
+        for go in &self.go {
+            let _ = go.send(());
+        }
+        (0..self.go.len()).try_for_each(|_| self.told.recv().unwrap_or_else(|_| Err(io::ErrorKind::Other.into())))
+    }
 }
 
 const NO_RING: &str = "transport=uring: the kernel does not offer FUSE over io_uring (it needs Linux 6.14 and Y in \
                        /sys/module/fuse/parameters/enable_uring)";
 
-/// Answers INIT, the first request of a connection, on a descriptor that still blocks.
-fn negotiate(device: &OwnedFd, config: &MountConfig, by_ring: bool) -> io::Result<Agreed> {
-    let mut buffer = vec![0u8; READ_BUFFER];
-    loop {
-        let len = match rustix::io::read(device, &mut buffer[..]) {
-            Ok(len) => len,
-            Err(OsErrno::INTR | OsErrno::AGAIN) => continue,
-            Err(e) => return Err(e.into()),
-        };
-        let bad = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's INIT makes no sense");
-        let args = &mut &buffer[..len];
-        let head: InHeader = take(args).ok_or_else(bad)?;
-        let init: InitIn = take(args).ok_or_else(bad)?;
-        if head.opcode != Op::Init as u32 || init.major < MAJOR {
-            return Err(bad());
-        }
-        let mut out = InitOut::new_zeroed();
-        out.major = MAJOR;
-        out.minor = MINOR.min(init.minor);
-        // A newer kernel asks again in our version.
-        let again = init.major > MAJOR;
-        let mut flags = InitFlags::empty();
-        if !again {
+/// INIT, the first request of a connection.
+struct Init {
+    unique: u64,
+    minor: u32,
+    max_read_ahead: u32,
+    offered: InitFlags,
+}
+
+impl Init {
+    /// Reads it, from a descriptor that still blocks.
+    fn read(device: &OwnedFd) -> io::Result<Init> {
+        let mut buffer = vec![0u8; READ_BUFFER];
+        loop {
+            let len = match rustix::io::read(device, &mut buffer[..]) {
+                Ok(len) => len,
+                Err(OsErrno::INTR | OsErrno::AGAIN) => continue,
+                Err(e) => return Err(e.into()),
+            };
+            let bad = || io::Error::new(io::ErrorKind::InvalidData, "the kernel's INIT makes no sense");
+            let args = &mut &buffer[..len];
+            let head: InHeader = take(args).ok_or_else(bad)?;
+            let init: InitIn = take(args).ok_or_else(bad)?;
+            if head.opcode != Op::Init as u32 || init.major < MAJOR {
+                return Err(bad());
+            }
             let mut offered = u64::from(init.flags);
             if offered & InitFlags::INIT_EXT.bits() != 0 {
                 offered |= u64::from(take::<u32>(args).unwrap_or(0)) << 32;
             }
-            let mut wanted = InitFlags::all() - InitFlags::EXPORT_SUPPORT - InitFlags::WRITEBACK_CACHE;
-            wanted.set(InitFlags::EXPORT_SUPPORT, config.nfs_export);
-            wanted.set(InitFlags::WRITEBACK_CACHE, config.writeback_cache);
-            wanted.set(InitFlags::OVER_IO_URING, by_ring);
-            flags = InitFlags::from_bits_truncate(offered) & wanted;
-            if config.transport == Transport::Uring && !flags.contains(InitFlags::OVER_IO_URING) {
-                return Err(io::Error::new(io::ErrorKind::Unsupported, NO_RING));
+            let (minor, max_read_ahead) = (MINOR.min(init.minor), init.max_readahead);
+            let offered = InitFlags::from_bits_truncate(offered);
+            let read = Init { unique: head.unique, minor, max_read_ahead, offered };
+            if init.major == MAJOR {
+                return Ok(read);
             }
-            out.flags = flags.bits() as u32;
-            out.flags2 = (flags.bits() >> 32) as u32;
-            out.max_readahead = config.max_read_ahead.min(init.max_readahead.max(MAX_IO));
-            out.max_background = 64;
-            out.congestion_threshold = 48;
-            out.max_write = MAX_IO;
-            out.time_gran = 1;
-            out.max_pages = (MAX_IO as usize / rustix::param::page_size()) as u16;
+            // A newer kernel asks again in our version.
+            read.send(device, InitOut::new_zeroed())?;
         }
+    }
+
+    fn answer(&self, device: &OwnedFd, flags: InitFlags, config: &MountConfig) -> io::Result<()> {
+        let mut out = InitOut::new_zeroed();
+        out.flags = flags.bits() as u32;
+        out.flags2 = (flags.bits() >> 32) as u32;
+        out.max_readahead = config.max_read_ahead.min(self.max_read_ahead.max(MAX_IO));
+        out.max_background = 64;
+        out.congestion_threshold = 48;
+        out.max_write = MAX_IO;
+        out.time_gran = 1;
+        out.max_pages = (MAX_IO as usize / rustix::param::page_size()) as u16;
+        self.send(device, out)
+    }
+
+    fn send(&self, device: &OwnedFd, mut out: InitOut) -> io::Result<()> {
+        (out.major, out.minor) = (MAJOR, self.minor);
         let size = OUT_HEAD + size_of::<InitOut>();
-        let mut reply = OutHeader { len: size as u32, error: 0, unique: head.unique }.as_bytes().to_vec();
+        let mut reply = OutHeader { len: size as u32, error: 0, unique: self.unique }.as_bytes().to_vec();
         reply.extend_from_slice(out.as_bytes());
         rustix::io::write(device, &reply)?;
-        if !again {
-            return Ok(Agreed { flags, xattrs: config.xattrs });
+        Ok(())
+    }
+}
+
+/// Serves what is queued on `/dev/fuse`, without waiting: FORGETs that were sent before a request
+/// that came by a ring.
+pub(crate) fn catch_up(device: &OwnedFd, server: &Server) {
+    let (mut request, mut reply) = (vec![0; READ_BUFFER], vec![0; WRITE_BUFFER]);
+    while let Ok(len) = rustix::io::read(device, &mut request[..]) {
+        let args = &mut &request[..len];
+        let Some(head) = take::<InHeader>(args) else { return };
+        let (len, answer) = server.serve(&head, args, &mut reply);
+        if len > 0 && rustix::io::write(device, &reply[..len]).is_err() {
+            server.undelivered(&answer, &reply[OUT_HEAD..len]);
         }
     }
 }
@@ -332,7 +411,7 @@ pub(crate) fn after(control: &Control, server: &Server, opcode: u32) {
 
 struct Worker {
     me: usize,
-    device: OwnedFd,
+    device: Arc<OwnedFd>,
     server: Arc<Server>,
     control: Arc<Control>,
     spin: Duration,

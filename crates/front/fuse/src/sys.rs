@@ -49,8 +49,8 @@ pub(crate) enum Event {
 ///
 /// The kernel writes a request into `head` and `buffer`, by addresses that it is given once. It does
 /// so for a thread that is inside of [`Channel::wait`] only: the ring has `DEFER_TASKRUN`, so what
-/// the kernel has to do for it waits for the thread to come and ask. And it stops when the ring is
-/// closed, which is why `ring` stands before what it writes to.
+/// the kernel has to do for it waits for the thread to come and ask. When the ring is closed, what
+/// waits is cancelled by a kernel thread, which copies nothing; so `ring` stands before its memory.
 pub(crate) struct Channel {
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
     head: Box<RingHead>,
@@ -87,8 +87,7 @@ impl Channel {
         self.push(poll.build().user_data(STOP).into())
     }
 
-    /// Offers the channel to queue `queue` of the connection behind `device`, with the next
-    /// [`Channel::wait`].
+    /// Offers the channel to queue `queue` of the connection behind `device`.
     pub(crate) fn register(&mut self, device: BorrowedFd<'_>, queue: u16) -> io::Result<()> {
         let command = op::UringCmd80::new(types::Fd(device.as_raw_fd()), REGISTER)
             .cmd(command(0, queue))
@@ -98,7 +97,13 @@ impl Channel {
         // The length counts vectors, which the builder has no word for.
         bytes[24..28].copy_from_slice(&2u32.to_ne_bytes());
         // SAFETY: as above.
-        self.push(unsafe { std::mem::transmute::<[u8; 128], squeue::Entry128>(bytes) })
+        self.push(unsafe { std::mem::transmute::<[u8; 128], squeue::Entry128>(bytes) })?;
+        // What the kernel has against it completes at once.
+        self.ring.submit()?;
+        match self.ring.completion().next() {
+            Some(no) => Err(io::Error::from_raw_os_error(-no.result())),
+            None => Ok(()),
+        }
     }
 
     /// Answers a request and asks for the next, with the next [`Channel::wait`].
@@ -119,14 +124,20 @@ impl Channel {
         loop {
             let done = self.ring.completion().next().map(|c| (c.user_data(), c.result()));
             match done {
-                Some((STOP, _)) => return Event::Stop,
+                Some((STOP, _)) => {
+                    // A reply may still be there, of a request that was carried out.
+                    let _ = self.ring.submit();
+                    return Event::Stop;
+                }
                 Some((_, 0)) => return Event::Request,
                 Some((_, e)) => return Event::End(io::Error::from_raw_os_error(-e)),
                 None => {}
             }
-            match self.ring.submit_and_wait(1) {
-                Err(e) if e.kind() != io::ErrorKind::Interrupted => return Event::End(e),
-                _ => {}
+            match self.ring.submit_and_wait(1).map_err(|e| (e.kind(), e)) {
+                Ok(_) | Err((io::ErrorKind::Interrupted, _)) => {}
+                // Short of memory for a moment.
+                Err((io::ErrorKind::WouldBlock | io::ErrorKind::ResourceBusy, _)) => std::thread::yield_now(),
+                Err((_, e)) => return Event::End(e),
             }
         }
     }

@@ -800,7 +800,11 @@ impl Volume {
         if fetches.is_empty() {
             return Ok(Some(n));
         }
-        let read = self.fetch(&fetches, size, units)?;
+        let read = match self.fetch(&fetches, size, units) {
+            // What could not be read may be no part of the file any more.
+            Err(_) if !settled && self.core.lock().versions.of(ino) != version => return Ok(None),
+            read => read?,
+        };
         let ps = units.0;
         for (f, bytes) in fetches.iter().zip(&read) {
             let (lo, hi) = ((f.first * ps).max(offset), ((f.last + 1) * ps).min(offset + n as u64));
@@ -861,8 +865,11 @@ impl Volume {
         true
     }
 
-    /// Brings pages of a file into the cache, for a change of a part of them.
-    pub(crate) fn fill_pages(&self, ino: Ino, first: u64, last: u64) -> Result<()> {
+    /// Brings pages of a file into the cache, for a change of a part of them. Does nothing if the file
+    /// changes on disk meanwhile: who still wants them asks again, in the end `settled`, with the
+    /// commit lock held.
+    pub(crate) fn fill_pages(&self, ino: Ino, first: u64, last: u64, settled: bool) -> Result<()> {
+        let _order = settled.then(|| self.io.lock());
         let (fetches, size, version, units) = self.run(|core| {
             let i = core.iget(ino)?;
             let lo = first * core.page_frags();
@@ -871,7 +878,10 @@ impl Volume {
             Ok((vec![Fetch { first, last, extents }], core.size_of(&i), core.versions.of(ino), units))
         })?;
         let ps = units.0;
-        let mut read = self.fetch(&fetches, size, units)?;
+        let mut read = match self.fetch(&fetches, size, units) {
+            Err(_) if !settled && self.core.lock().versions.of(ino) != version => return Ok(()),
+            read => read?,
+        };
         if let Some(bytes) = read.first_mut() {
             let keep = size.saturating_sub(first * ps) as usize;
             bytes.truncate(keep.max(1));

@@ -5,7 +5,7 @@
 //! In this order: `io` (the commit lock: who holds it orders writes), `core` (everything in
 //! memory). `core` is not held while the device works, except for a metadata block that a running
 //! transaction turns out to need, and for those of a call that has met a damaged one and has to
-//! know whether it still is the one.
+//! know whether it still is the one, and for FITRIM, which discards the free space of an AG.
 //!
 //! File data are read without any lock. A read notes the file's version where it maps the pages and
 //! looks at it again behind: if the file has been written back or lost blocks meanwhile, these may
@@ -314,6 +314,9 @@ pub(crate) fn mount(mut devices: Devices, options: &MountOptions, clock: Arc<dyn
         }));
     }
     let now = clock.now();
+    if let Some(log) = &log {
+        recover::is_ours(&**log, &sb, &geom)?;
+    }
     let log_dev: &dyn Device = log.as_deref().unwrap_or(&*dev);
     let (cycle, anchor_seq) = recover_log(&*dev, log_dev, &mut sb, &geom, read_only, now)?;
     // The log may have held a growth.
@@ -342,7 +345,9 @@ fn recover_log(
     let start = sb.log_start.get() * SECTOR;
     let clean = sb.clean.get() != 0;
     if read_only {
-        if !clean {
+        // It may say so although there is nothing to replay: damage was met, which fsck should look at.
+        let recovered = || recover::replay_what_is_there(dev, log, sb, geom).map(|r| r.records == 0 && !r.anchors_lost);
+        if !clean && !recovered()? {
             return Err(Error::refused("the volume needs recovery: mount it for writing once, or run fsck"));
         }
         return Ok((1, 0));
@@ -610,7 +615,7 @@ impl Volume {
 
     /// Runs a call on the state in core; see the module's documentation.
     pub(crate) fn run<R>(&self, mut f: impl FnMut(&mut Core) -> Result<R>) -> Result<R> {
-        let (mut reclaimed, mut in_place) = (0, false);
+        let (mut reclaimed, mut fills, mut in_place) = (0, 0, false);
         loop {
             let want = {
                 let mut core = self.core.lock();
@@ -645,7 +650,10 @@ impl Volume {
                     Err(Error::Corrupt(_)) if !in_place && !planted(Flaw::FreedBelieved) => in_place = true,
                     filled => filled?,
                 },
-                Want::Pages(ino, first, last) => self.fill_pages(ino, first, last)?,
+                Want::Pages(ino, first, last) => {
+                    fills += 1;
+                    self.fill_pages(ino, first, last, fills % 8 == 0)?;
+                }
                 Want::LogSpace => self.make_log_space()?,
                 Want::DiskSpace if reclaimed < 2 => {
                     reclaimed += 1;

@@ -926,17 +926,19 @@ impl Volume {
                 let kind = FileType::from_mode(u32::from(found.kind) << 12).unwrap_or(FileType::File);
                 let cookie = found.key + COOKIE_BASE;
                 let e = DirEntry { ino: found.ino, file_type: kind, cookie, name };
-                let go = if plus {
-                    let i = core.iget(found.ino)?;
-                    let attr = core.attr(&i);
-                    let go = f(&e, Some(&attr));
-                    if go {
-                        core.hold(&i);
+                let inode = match plus.then(|| core.iget(found.ino)).transpose() {
+                    // One that is damaged, or free, does not hide the others.
+                    Err(Error::Corrupt(_) | Error::Errno(Errno::ESTALE)) => {
+                        core.damage_met = true;
+                        None
                     }
-                    go
-                } else {
-                    f(&e, None)
+                    other => other?,
                 };
+                let attr = inode.as_ref().map(|i| core.attr(i));
+                let go = f(&e, attr.as_ref());
+                if let Some(i) = inode.filter(|_| go) {
+                    core.hold(&i);
+                }
                 if go {
                     at = cookie;
                 }

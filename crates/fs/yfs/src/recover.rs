@@ -137,6 +137,33 @@ pub fn read_anchor(log: &dyn Device, start: u64, fsid: u64) -> Result<Option<Log
     Ok(valid.max_by_key(|a| a.seq.get()))
 }
 
+/// Refuses a log device that is another volume's, or holds something else. One that is empty passes,
+/// and so does one whose anchors are damaged, as long as its first records say whose it is.
+pub fn is_ours(log: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<()> {
+    /// How far anchors and records are looked for.
+    const LOOK: u64 = 64 << 10;
+    let len = LOOK.min(sb.log_sectors.get().saturating_mul(SECTOR));
+    let mut bytes = vec![0; len as usize];
+    log.read_at(Kind::Log, sb.log_start.get().saturating_mul(SECTOR), &mut bytes)?;
+    let mut others = false;
+    for sector in bytes.chunks_exact(SECTOR as usize) {
+        let Ok((a, _)) = LogAnchor::read_from_prefix(sector) else { continue };
+        if [ANCHOR_MAGIC, RECORD_MAGIC].contains(&a.magic.get()) {
+            if a.fsid.get() == geom.fsid {
+                return Ok(());
+            }
+            others = true;
+        }
+    }
+    if others {
+        return Err(Error::refused("option log: that is the log of another volume"));
+    }
+    match bytes.iter().all(|b| *b == 0) {
+        true => Ok(()),
+        false => Err(Error::refused("option log: that is no log of this volume, but holds something else")),
+    }
+}
+
 struct Entry<'a> {
     head: LogEntry,
     kind: EntryType,

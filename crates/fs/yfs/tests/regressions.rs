@@ -211,3 +211,86 @@ fn an_attribute_that_is_there_twice() {
     assert_eq!(report.issues.iter().map(|i| (i.code, i.repaired)).collect::<Vec<_>>(), [("Xattr", true)]);
     clean(dev);
 }
+
+/// A log device was believed to be the right one, and written to.
+#[test]
+fn the_log_of_another_volume() {
+    let with_log = |dev: &MemDevice, log: &MemDevice| {
+        let mut devices = Devices::single(dev.clone());
+        devices.extra.insert("log".into(), Box::new(log.clone()));
+        devices
+    };
+    let volume = |n: u8| {
+        let (dev, log) = (MemDevice::new(16 << 20), MemDevice::new(4 << 20));
+        let options = FormatOptions { uuid: [n; 16], ..Default::default() };
+        Yfs.format(with_log(&dev, &log), &options).unwrap();
+        (dev, log)
+    };
+    let mount = |dev: &MemDevice, log: &MemDevice| {
+        Yfs.mount(with_log(dev, log), &MountOptions::default(), Arc::new(SystemClock))
+    };
+    let bytes = |log: &MemDevice| {
+        let mut bytes = vec![0; 4 << 20];
+        log.read_at(Kind::Log, 0, &mut bytes).unwrap();
+        bytes
+    };
+    let ((a, a_log), (_, b_log)) = (volume(1), volume(2));
+    let letters = MemDevice::new(4 << 20);
+    letters.write_at(Kind::Data, 0, &[b'x'; 512]).unwrap();
+    for clean in [true, false] {
+        if !clean {
+            let fs = mount(&a, &a_log).unwrap();
+            make(&*fs, "f");
+            fs.syncfs().unwrap();
+        }
+        for (wrong, says) in [(&b_log, "another volume"), (&letters, "something else")] {
+            let before = bytes(wrong);
+            let error = mount(&a, wrong).err().unwrap().to_string();
+            assert!(error.contains(says), "{error}");
+            for repair in [Repair::No, Repair::Preen, Repair::Yes] {
+                let options = CheckOptions { repair, force: true };
+                let error = Yfs.check(with_log(&a, wrong), &options, &mut |_, _, _| {}).unwrap_err().to_string();
+                assert!(error.contains(says), "{error}");
+            }
+            assert!(bytes(wrong) == before);
+        }
+    }
+    let fs = mount(&a, &a_log).unwrap();
+    assert!(fs.lookup(fs.root(), b"f").is_ok());
+}
+
+/// A damaged inode hid the names behind it, and a volume on which it was met could not be read.
+#[test]
+fn a_damaged_inode_hides_nothing_else() {
+    for wiped in [false, true] {
+        let dev = fresh(16 << 20, "");
+        let fs = mount_with(dev.clone(), "");
+        let inos: Vec<Ino> = (0..9).map(|n| make(&*fs, &format!("f{n}"))).collect();
+        fs.unmount().unwrap();
+        let mut inode = vec![0; 512];
+        dev.read_at(Kind::Inode, inos[4].0 * 512, &mut inode).unwrap();
+        inode.fill_with(|| if wiped { 0 } else { 0x5a });
+        dev.write_at(Kind::Inode, inos[4].0 * 512, &inode).unwrap();
+        let fs = mount_with(dev.clone(), "");
+        let look = |fs: &dyn FileSystem| {
+            let (mut whole, mut broken) = (0, Vec::new());
+            fs.readdir_plus(fs.root(), 0, &mut |e, attr| {
+                if attr.is_some() {
+                    whole += 1;
+                } else if !e.name.starts_with(b".") {
+                    broken.push(e.name.to_vec());
+                }
+                true
+            })
+            .unwrap();
+            assert_eq!((whole, broken), (8, vec![b"f4".to_vec()]));
+            assert!(matches!(fs.lookup(fs.root(), b"f4"), Err(Error::Corrupt(_))));
+            assert!(fs.lookup(fs.root(), b"f5").is_ok());
+        };
+        look(&*fs);
+        fs.unmount().unwrap();
+        assert!(!Yfs.probe(&dev).unwrap().unwrap().clean, "fsck has to look");
+        let options = MountOptions { read_only: true, ..Default::default() };
+        look(&*Yfs.mount(Devices::single(dev.clone()), &options, Arc::new(SystemClock)).unwrap());
+    }
+}

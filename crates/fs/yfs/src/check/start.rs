@@ -40,6 +40,9 @@ pub(super) fn start<'a>(devices: &'a Devices, options: &CheckOptions, f: &mut Fi
         return Ok(None);
     }
     let log = log_device(devices, &sb)?;
+    if let Some(log) = log {
+        recover::is_ours(log, &sb, &geom)?;
+    }
     if damaged && f.mode != Repair::No {
         mount::write_super(dev, &sb)?;
         dev.flush()?;
