@@ -85,7 +85,7 @@ pub enum Command {
     Map(MapArgs),
     /// Show a structure as it is stored.
     Dump(DumpArgs),
-    /// Test an engine under power cuts, faults of the device and damaged images.
+    /// Test an engine under power cuts, faults of the device, damaged images and concurrency.
     Torture(TortureArgs),
     /// Print completions for a shell.
     Completions(CompletionsArgs),
@@ -131,6 +131,15 @@ impl Command {
 fn size(text: &str) -> Result<u64, String> {
     arboretum::vfs::parse_size(text)
         .ok_or_else(|| "not a size: write a number, with K, M, G or T for powers of 1024, as in 64M".into())
+}
+
+fn seconds(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|n| *n > 0);
+    number.ok_or_else(|| "not a time: write a number of seconds from 1, as in 600".into())
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "not a seed: write a number of at most 64 bits, as in 7".into())
 }
 
 /// An image, and how to find the volume in it.
@@ -345,10 +354,10 @@ pub struct TortureArgs {
     pub engine: String,
     /// Ends after so many seconds; without it everything that is planned is done, which takes an
     /// hour or two.
-    #[arg(long, value_name = "N")]
-    pub seconds: Option<u64>,
+    #[arg(long, value_name = "N", value_parser = seconds)]
+    pub seconds: Option<u32>,
     /// Seed of everything that is drawn; drawn itself and printed if it is not given.
-    #[arg(long, value_name = "S")]
+    #[arg(long, value_name = "S", value_parser = seed)]
     pub seed: Option<u64>,
     /// Only this part.
     #[arg(long)]

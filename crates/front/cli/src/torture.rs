@@ -6,12 +6,14 @@ use crate::show;
 use anyhow::{Context, anyhow};
 use arbor_torture::machine::{self, Plan};
 use arbor_torture::tally::Tally;
-use arbor_torture::{concurrent, faults, mutate};
+use arbor_torture::{concurrent, faults, line, mutate};
 use arboretum::vfs::Engine;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use serde_json::json;
+use std::fs::File;
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -25,43 +27,82 @@ const SCHEDULES: u64 = 1_000_000;
 const PARTS: [(TorturePart, f64); 4] =
     [(TorturePart::Crash, 0.4), (TorturePart::Fault, 0.2), (TorturePart::Fuzz, 0.2), (TorturePart::Concurrency, 0.2)];
 
+/// What a shell shows for a process that SIGINT ended.
+const INTERRUPTED: u8 = 130;
+
 pub(crate) fn run(args: &TortureArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     let name = args.engine.as_str();
     let engine = arboretum::engine(name).ok_or_else(|| anyhow!("no engine is called {name:?}"))?;
     if let Some(line) = &args.repeat {
         return repeat(engine, line, out);
     }
+    // Whether it can be written is better known before the hours than after them.
+    let open = |path: &PathBuf| File::create(path).with_context(|| path.display().to_string());
+    let mut file = args.json.as_ref().map(open).transpose()?;
+    let stop = stopped_by_signals()?;
     let seed = args.seed.unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0 >> 32);
     writeln!(out, "{name}, seed {seed}")?;
-    // A panic of the engine is a finding like others; its text is in the failure.
-    std::panic::set_hook(Box::new(|_| {}));
-    // The first interrupt ends the run with its table, the second ends it at once.
-    let stop = Arc::new(AtomicBool::new(false));
-    #[cfg(unix)]
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
+    out.flush()?;
     let began = Instant::now();
-    let parts: Vec<(TorturePart, f64)> = match args.only {
-        Some(only) => vec![(only, 1.0)],
-        None => PARTS.to_vec(),
-    };
-    let mut rows = Vec::new();
-    for (part, share) in parts.iter().take_while(|_| !stop.load(Relaxed)) {
-        let began = Instant::now();
-        let time = args.seconds.map(|s| Duration::from_secs_f64(s as f64 * share));
-        rows.push((*part, one(engine, *part, seed, time, &stop)?, began.elapsed()));
-    }
-    drop(std::panic::take_hook());
+    let (rows, missing) = parts(engine, args, seed, &stop)?;
     let mut whole = Tally::default();
     rows.iter().for_each(|r| whole.add(r.1.clone()));
     table(&rows, &whole, began.elapsed(), out)?;
-    if let Some(path) = &args.json {
-        let text = serde_json::to_vec_pretty(&as_json(engine.name(), seed, &whole, began.elapsed()))?;
-        std::fs::write(path, text).with_context(|| path.display().to_string())?;
+    if let Some(missing) = &missing {
+        writeln!(out, "\ninterrupted: {missing}")?;
     }
-    Ok(u8::from(!whole.failures.is_empty()))
+    if let Some((file, path)) = file.as_mut().zip(args.json.as_ref()) {
+        let counts = as_json(engine.name(), seed, &whole, began.elapsed(), missing.is_some());
+        let text = serde_json::to_vec_pretty(&counts)?;
+        file.write_all(&text).with_context(|| path.display().to_string())?;
+    }
+    Ok(if missing.is_some() { INTERRUPTED } else { u8::from(!whole.failures.is_empty()) })
+}
+
+/// Is set by the first signal, so that the run ends with its table; the second ends it at once.
+fn stopped_by_signals() -> std::io::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    #[cfg(unix)]
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, i32::from(INTERRUPTED), Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}
+
+/// A part, what it did, and how long it took.
+type Row = (TorturePart, Tally, Duration);
+
+/// Runs the parts, and says what is missing if it was interrupted.
+fn parts(
+    engine: &'static dyn Engine,
+    args: &TortureArgs,
+    seed: u64,
+    stop: &AtomicBool,
+) -> Result<(Vec<Row>, Option<String>), Exit> {
+    let parts = args.only.map_or(PARTS.to_vec(), |only| vec![(only, 1.0)]);
+    let (mut rows, mut missing) = (Vec::new(), Vec::new());
+    // A panic of the engine is a finding like others; its text is in the failure.
+    std::panic::set_hook(Box::new(|_| {}));
+    for (at, (part, share)) in parts.iter().enumerate() {
+        let began = Instant::now();
+        let time = args.seconds.map(|s| Duration::from_secs_f64(f64::from(s) * share));
+        rows.push((*part, one(engine, *part, seed, time, stop)?, began.elapsed()));
+        if stop.load(Relaxed) {
+            missing.push(format!("{} not finished", part_name(*part)));
+            let left: Vec<String> = parts[at + 1..].iter().map(|p| part_name(p.0)).collect();
+            if !left.is_empty() {
+                missing.push(format!("{} not run", left.join(", ")));
+            }
+            break;
+        }
+    }
+    drop(std::panic::take_hook());
+    Ok((rows, (!missing.is_empty()).then(|| missing.join("; "))))
+}
+
+fn part_name(part: TorturePart) -> String {
+    format!("{part:?}").to_lowercase()
 }
 
 fn one(
@@ -114,12 +155,7 @@ fn brief(part: TorturePart, t: &Tally) -> String {
     }
 }
 
-fn table(
-    rows: &[(TorturePart, Tally, Duration)],
-    whole: &Tally,
-    took: Duration,
-    out: &mut dyn Write,
-) -> std::io::Result<()> {
+fn table(rows: &[Row], whole: &Tally, took: Duration, out: &mut dyn Write) -> std::io::Result<()> {
     let heads =
         ["part", "sequences", "crash states", "distinct", "faults", "mutants", "schedules", "failures", "seconds"];
     let mut table = Table::new();
@@ -134,14 +170,14 @@ fn table(
         table.add_row(cells);
     };
     for (part, tally, took) in rows {
-        row(&format!("{part:?}").to_lowercase(), tally, *took);
+        row(&part_name(*part), tally, *took);
     }
     row("all", whole, took);
-    writeln!(out, "{table}")?;
+    writeln!(out, "{}", table.trim_fmt())?;
     whole.failures.iter().try_for_each(|f| writeln!(out, "\n{f}"))
 }
 
-fn as_json(engine: &str, seed: u64, t: &Tally, took: Duration) -> serde_json::Value {
+fn as_json(engine: &str, seed: u64, t: &Tally, took: Duration, interrupted: bool) -> serde_json::Value {
     json!({
         "engine": engine,
         "seed": seed,
@@ -153,21 +189,13 @@ fn as_json(engine: &str, seed: u64, t: &Tally, took: Duration) -> serde_json::Va
         "schedules": t.schedules,
         "failures": t.failures.len(),
         "seconds": took.as_secs_f64(),
+        "interrupted": interrupted,
     })
 }
 
 /// Does once more what the line of a failure says.
 fn repeat(engine: &'static dyn Engine, line: &str, out: &mut dyn Write) -> Result<u8, Exit> {
-    let again = if line.contains("changes=") {
-        let images = mutate::images(engine).map_err(|e| anyhow!("{e}"))?;
-        mutate::repeat(engine, &images, &mutate::Limits::default(), line)
-    } else if line.contains("schedule=") {
-        concurrent::repeat(engine, line)
-    } else if line.contains("fault=") {
-        faults::repeat(engine, line)
-    } else {
-        machine::repeat(engine, line)
-    };
+    let again = line::repeat(engine, line).map_err(|e| anyhow!("--repeat: {e}"))?;
     match &again {
         Ok(()) => writeln!(out, "it does not fail any more")?,
         Err(e) => writeln!(out, "{e}")?,

@@ -486,9 +486,52 @@ fn torture_counts_and_tells_its_seed() {
             assert!(counts[key].as_f64().is_some_and(|n| n > 0.0), "{key}: {counts}");
         }
         assert_eq!((&counts["failures"], &counts["seed"]), (&Value::from(0), &Value::from(11)));
-        // A sound line does not fail; nonsense is refused.
+        assert_eq!(counts["interrupted"], Value::from(false));
+        // A sound line does not fail.
         let line = "seed=1 profile=Sync size=16777216 from=Aged ops=unlink /a; syncfs";
         assert!(ok(dir.path(), &["torture", "-t", engine.name(), "--repeat", line]).contains("does not fail"));
-        assert_eq!(run_in(dir.path(), &["torture", "-t", engine.name(), "--repeat", "x=1 ops="]).0, 1);
+    }
+}
+
+#[test]
+fn torture_refuses_at_once_what_it_cannot_do() {
+    let dir = tempfile::tempdir().unwrap();
+    for (option, value, code, want) in [
+        ("--seconds", "0", 2, "not a time: "),
+        ("--seconds", "x", 2, "not a time: "),
+        ("--seed", "x", 2, "not a seed: "),
+        ("--json", "no/such/file", 1, "arbor torture: no/such/file: "),
+        ("--repeat", "foo", 1, "arbor torture: --repeat: \"foo\" is no line of a failure; "),
+        ("--repeat", "x=1 ops=", 1, "arbor torture: --repeat: unknown key \"x\""),
+        ("--repeat", "profile=Odd ops=", 1, "arbor torture: --repeat: profile: \"Odd\" is none of Small, "),
+    ] {
+        let (got, out, err) = run_in(dir.path(), &["torture", option, value]);
+        assert_eq!((got, out.as_str()), (code, ""), "{err}");
+        assert!(err.contains(want), "{err}");
+    }
+}
+
+#[test]
+fn an_interrupted_torture_says_what_is_missing() {
+    use rustix::process::{Pid, Signal, kill_process};
+    use std::io::{BufRead, Read};
+    let dir = tempfile::tempdir().unwrap();
+    for (only, signal, missing) in [
+        (&[][..], Signal::INT, "interrupted: crash not finished; fault, fuzz, concurrency not run\n"),
+        (&["--only", "fuzz"], Signal::TERM, "interrupted: fuzz not finished\n"),
+    ] {
+        let mut command = std::process::Command::new(BINARY);
+        command.args(["torture", "--seconds", "600", "--json", "counts"]).args(only).current_dir(dir.path());
+        let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+        let mut text = String::new();
+        out.read_line(&mut text).unwrap();
+        assert!(text.contains(", seed "), "{text}");
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        out.read_to_string(&mut text).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{text}");
+        assert!(text.ends_with(missing) && text.lines().all(|l| l == l.trim_end()), "{text}");
+        let counts: Value = serde_json::from_slice(&fs::read(dir.path().join("counts")).unwrap()).unwrap();
+        assert_eq!(counts["interrupted"], Value::from(true));
     }
 }

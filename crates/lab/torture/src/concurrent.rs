@@ -26,6 +26,7 @@ use crate::crash::{Base, From};
 use crate::exec::{Outcome, Side, agree};
 use crate::exhaust;
 use crate::generate::Profile;
+use crate::line::{Again, number, one_of};
 use crate::model::{Model, State};
 use crate::ops::{Op, parse};
 use crate::rng::{Rng, mix};
@@ -62,11 +63,11 @@ pub struct Case {
     pub schedule: u64,
 }
 
-/// The text that [`repeat`] reads.
+/// The text that [`read`] reads.
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Case { config, from, program, schedule } = self;
-        let volume = config::words(&config.format, &config.mount, &config.extra_devices, *from);
+        let volume = config::volume_words(&config.format, &config.mount, &config.extra_devices, *from);
         write!(f, "schedule={schedule} size={}{volume} {program}", config.device_size)
     }
 }
@@ -77,13 +78,13 @@ impl Case {
         let (head, program) = line.split_at(at);
         let mut case = Case { config: config(), from: From::Empty, program: program.parse()?, schedule: 0 };
         let (from, schedule) = (&mut case.from, &mut case.schedule);
-        case.config.read(head, |key, value| {
+        case.config.read(head, &["size", "format", "mount", "extra"], |key, value| {
             match key {
-                "from" => *from = From::named(value)?,
-                "schedule" => *schedule = value.parse().ok()?,
-                _ => return Some(false),
+                "from" => *from = one_of(From::ALL, value)?,
+                "schedule" => *schedule = number(value)?,
+                _ => return Ok(false),
             }
-            Some(true)
+            Ok(true)
         })?;
         Ok(case)
     }
@@ -181,12 +182,15 @@ fn smaller(program: &Program) -> Vec<Program> {
     all
 }
 
-/// Does once more what the line of a failure says.
-pub fn repeat(engine: &'static dyn Engine, line: &str) -> Result<(), String> {
+/// Reads the line of a failure.
+pub(crate) fn read(engine: &'static dyn Engine, line: &str) -> Result<Again<'static>, String> {
     let Case { config, from, program, schedule } = Case::parse(line)?;
-    let base = guarded(|| exhaust::base(engine, &config, from))?;
-    let ground = Arc::new(Ground { config, from, base });
-    explore(engine, &ground, &program, vec![schedule], false, &mut Tally::default()).map_err(|(_, message)| message)
+    Ok(Box::new(move || {
+        let base = guarded(|| exhaust::base(engine, &config, from))?;
+        let ground = Arc::new(Ground { config, from, base });
+        let done = explore(engine, &ground, &program, vec![schedule], false, &mut Tally::default());
+        done.map_err(|(_, message)| message)
+    }))
 }
 
 /// Runs the programs of lines that failed once, each under `schedules` schedules; panics on failure.

@@ -2,6 +2,7 @@
 
 use crate::crash::From;
 use crate::generate::{Profile, generate};
+use crate::line::{self, number, variant};
 use crate::ops::{Op, parse, print};
 use arbor_base::device::{CrashChoice, Device, MemDevice, OffsetDevice};
 use arbor_base::vfs::{Devices, Engine, FormatOptions, MountOptions, Options, Time};
@@ -101,7 +102,7 @@ impl Config {
             }
         }
         if let Ok(text) = std::env::var("ARBOR_CUTS") {
-            config.cuts = Some(parse_cuts(&text).unwrap_or_else(|| panic!("ARBOR_CUTS: {text:?} is no list of cuts")));
+            config.cuts = Some(parse_cuts(&text).unwrap_or_else(|e| panic!("ARBOR_CUTS: {e}")));
         }
         config
     }
@@ -116,34 +117,31 @@ impl Config {
         self.replay.clone().unwrap_or_else(|| generate(self.profile, seed, self.ops))
     }
 
-    /// Reads the words of a line that stand before what it repeats. What every line has is taken here;
-    /// `own` takes the rest: `Some(false)` if it does not know the key, `None` if the value does not fit.
-    pub(crate) fn read(&mut self, head: &str, mut own: impl FnMut(&str, &str) -> Option<bool>) -> Result<(), String> {
-        for word in head.split_whitespace() {
-            let (key, value) = word.split_once('=').ok_or_else(|| format!("{word:?} is not key=value"))?;
-            match self.take(key, value).and_then(|known| if known { Some(true) } else { own(key, value) }) {
-                Some(true) => {}
-                Some(false) => return Err(format!("unknown key {key:?}")),
-                None => return Err(format!("{key}: {value:?} does not fit")),
-            }
-        }
-        Ok(())
+    /// Reads the words of a line that stand before what it repeats: the keys of `mine` here, the others
+    /// with `own`, which says `false` if it does not know the key.
+    pub(crate) fn read(
+        &mut self,
+        head: &str,
+        mine: &[&str],
+        mut own: impl FnMut(&str, &str) -> Result<bool, String>,
+    ) -> Result<(), String> {
+        line::words(head, |key, value| if mine.contains(&key) { self.take(key, value) } else { own(key, value) })
     }
 
-    fn take(&mut self, key: &str, value: &str) -> Option<bool> {
+    fn take(&mut self, key: &str, value: &str) -> Result<bool, String> {
         match key {
-            "seed" => self.seed = value.parse().ok()?,
-            "profile" => self.profile = value.parse().ok()?,
-            "size" => self.device_size = value.parse().ok()?,
+            "seed" => self.seed = number(value)?,
+            "profile" => self.profile = value.parse()?,
+            "size" => self.device_size = number(value)?,
             "format" => self.format = Options::parse(value),
             "mount" => self.mount = Options::parse(value),
             "extra" => {
-                let (role, size) = value.split_once(':')?;
-                self.extra_devices.insert(role.to_string(), size.parse().ok()?);
+                let (role, size) = value.split_once(':').ok_or_else(|| format!("{value:?} is not ROLE:SIZE"))?;
+                self.extra_devices.insert(role.to_string(), number(size)?);
             }
-            _ => return Some(false),
+            _ => return Ok(false),
         }
-        Some(true)
+        Ok(true)
     }
 
     /// Memory for all devices together.
@@ -225,7 +223,7 @@ impl Failure {
     pub fn line(&self) -> String {
         let Failure { seed, profile, device_size, options, ops, .. } = self;
         let mut line = format!("seed={seed} profile={profile} size={device_size}");
-        line += &words(&options.0, &options.1, &self.extra_devices, self.from);
+        line += &volume_words(&options.0, &options.1, &self.extra_devices, self.from);
         if !self.cuts.is_empty() {
             line += &format!(" cuts={}", print_cuts(&self.cuts));
         }
@@ -241,7 +239,7 @@ impl fmt::Display for Failure {
 }
 
 /// What a line says of its volume where that is not the usual; each word with a space before it.
-pub(crate) fn words(format: &Options, mount: &Options, extra: &BTreeMap<String, u64>, from: From) -> String {
+pub(crate) fn volume_words(format: &Options, mount: &Options, extra: &BTreeMap<String, u64>, from: From) -> String {
     let mut words = String::new();
     for (key, options) in [("format", format), ("mount", mount)] {
         if !options.0.is_empty() {
@@ -263,24 +261,24 @@ pub fn print_cuts(cuts: &[Cut]) -> String {
 }
 
 /// Reads what [`print_cuts`] wrote; lists of fates are not understood.
-pub fn parse_cuts(text: &str) -> Option<Vec<Cut>> {
-    text.split(',')
-        .map(|cut| {
-            let (at, choice) = cut.trim().split_once(':')?;
-            let (name, arg) = choice.strip_suffix(')').and_then(|c| c.split_once('(')).unwrap_or((choice, "0"));
-            let arg: u64 = arg.parse().ok()?;
-            let choice = match name {
-                "AllKept" => CrashChoice::AllKept,
-                "NoneKept" => CrashChoice::NoneKept,
-                "DropOne" => CrashChoice::DropOne(arg as usize),
-                "KeepOne" => CrashChoice::KeepOne(arg as usize),
-                "Prefix" => CrashChoice::Prefix(arg as usize),
-                "Seeded" => CrashChoice::Seeded(arg),
-                _ => return None,
-            };
-            Some((at.parse().ok()?, choice))
-        })
-        .collect()
+pub fn parse_cuts(text: &str) -> Result<Vec<Cut>, String> {
+    text.split(',').map(|cut| parse_cut(cut.trim())).collect()
+}
+
+/// Reads one cut.
+pub(crate) fn parse_cut(text: &str) -> Result<Cut, String> {
+    let (at, fate) = text.split_once(':').ok_or_else(|| format!("{text:?} is not EVENT:FATE"))?;
+    let fate = variant(fate, |n| {
+        [
+            CrashChoice::AllKept,
+            CrashChoice::NoneKept,
+            CrashChoice::DropOne(n as usize),
+            CrashChoice::KeepOne(n as usize),
+            CrashChoice::Prefix(n as usize),
+            CrashChoice::Seeded(n),
+        ]
+    })?;
+    Ok((number(at)?, fate))
 }
 
 #[cfg(test)]
@@ -290,7 +288,10 @@ mod tests {
     #[test]
     fn cuts_parse_back() {
         let cuts = vec![(12, CrashChoice::NoneKept), (3, CrashChoice::Seeded(u64::MAX)), (0, CrashChoice::DropOne(4))];
-        assert_eq!(parse_cuts(&print_cuts(&cuts)), Some(cuts));
-        assert_eq!(parse_cuts("12"), None);
+        assert_eq!(parse_cuts(&print_cuts(&cuts)), Ok(cuts));
+        assert!(parse_cuts("12").is_err_and(|e| e == "\"12\" is not EVENT:FATE"));
+        assert!(
+            parse_cuts("12:Kept").is_err_and(|e| e.starts_with("\"Kept\" is none of AllKept, NoneKept, DropOne, "))
+        );
     }
 }

@@ -86,11 +86,6 @@ pub enum From {
 impl From {
     /// All of them.
     pub const ALL: [From; 3] = [From::Empty, From::Aged, From::Full];
-
-    /// The one that a line calls so.
-    pub(crate) fn named(name: &str) -> Option<From> {
-        From::ALL.into_iter().find(|f| format!("{f:?}") == name)
-    }
 }
 
 impl Base {

@@ -23,11 +23,12 @@
 //!   nothing differs. A bit that flips while it is read leaves the volume whole.
 
 use crate::compare::{expected, observe, pages_to_read, show};
-use crate::config::{BEGIN, Config, Failure, words};
+use crate::config::{BEGIN, Config, Failure, volume_words};
 use crate::crash::{From, use_it};
 use crate::data::{Data, PAGE};
 use crate::exec::Facts;
 use crate::generate::Profile;
+use crate::line::{Again, number, one_of, variant};
 use crate::model::State;
 use crate::ops::{Op, parse, print};
 use crate::oracle::{Oracle, Promise, Step};
@@ -95,38 +96,32 @@ impl fmt::Display for Planned {
     }
 }
 
-fn op_named(text: &str) -> Option<FaultOp> {
-    let all = [FaultOp::Read, FaultOp::Write, FaultOp::Discard, FaultOp::Flush, FaultOp::SetSize];
-    all.into_iter().find(|op| format!("{op:?}") == text)
+fn op_named(text: &str) -> Result<FaultOp, String> {
+    one_of([FaultOp::Read, FaultOp::Write, FaultOp::Discard, FaultOp::Flush, FaultOp::SetSize], text)
 }
 
 impl FromStr for Planned {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Planned, String> {
-        let read = || {
-            let mut words = text.split(':');
-            let (op, nth) = (op_named(words.next()?)?, words.next()?.parse().ok()?);
-            let times = [FaultTimes::Once, FaultTimes::FromThenOn];
-            let word = words.next()?;
-            let times = times.into_iter().find(|t| format!("{t:?}") == word)?;
-            let word = words.next()?;
-            let (name, arg) = word.strip_suffix(')').and_then(|w| w.split_once('(')).unwrap_or((word, "0"));
-            let arg: u64 = arg.parse().ok()?;
-            let all = [
+        let words: Vec<&str> = text.split(':').collect();
+        let [op, nth, times, fault] = words[..] else {
+            return Err(format!("{text:?} is not OPERATION:NUMBER:TIMES:FAULT"));
+        };
+        let fault = variant(fault, |n| {
+            [
                 Fault::Error,
-                Fault::Torn(arg),
+                Fault::Torn(n),
                 Fault::Full,
                 Fault::Late,
-                Fault::Forgotten(arg),
-                Fault::Flipped(arg),
-                Fault::Misdirected(arg),
+                Fault::Forgotten(n),
+                Fault::Flipped(n),
+                Fault::Misdirected(n),
                 Fault::Lost,
-            ];
-            let fault = all.into_iter().find(|f| format!("{f:?}").split('(').next() == Some(name))?;
-            Some(Planned { op, nth, times, fault })
-        };
-        read().ok_or_else(|| format!("{text:?} is no fault"))
+            ]
+        })?;
+        let times = one_of([FaultTimes::Once, FaultTimes::FromThenOn], times)?;
+        Ok(Planned { op: op_named(op)?, nth: number(nth)?, times, fault })
     }
 }
 
@@ -134,7 +129,7 @@ impl FromStr for Planned {
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Case { config, planned, end, again, ops } = self;
-        let volume = words(&config.format, &config.mount, &config.extra_devices, From::Empty);
+        let volume = volume_words(&config.format, &config.mount, &config.extra_devices, From::Empty);
         write!(f, "profile={} size={}{volume} fault={planned} end={end:?} ", config.profile, config.device_size)?;
         if let Some((op, nth)) = again {
             write!(f, "again={op:?}:{nth} ")?;
@@ -149,20 +144,18 @@ impl FromStr for Case {
     fn from_str(text: &str) -> Result<Case, String> {
         let (head, ops) = text.split_once("ops=").ok_or("the line has no ops=")?;
         let (mut config, mut planned, mut end, mut again) = (config(Profile::Sync), None, End::Cut, None);
-        config.read(head, |key, value| {
+        config.read(head, &["profile", "size", "format", "mount", "extra"], |key, value| {
             match key {
-                "fault" => planned = Some(value.parse().ok()?),
-                "end" => {
-                    let ends = [End::Unmount, End::Cut, End::Promise];
-                    end = ends.into_iter().find(|e| format!("{e:?}") == value)?;
-                }
+                "fault" => planned = Some(value.parse()?),
+                "end" => end = one_of([End::Unmount, End::Cut, End::Promise], value)?,
                 "again" => {
-                    let (op, nth) = value.split_once(':')?;
-                    again = Some((op_named(op)?, nth.parse().ok()?));
+                    let (op, nth) =
+                        value.split_once(':').ok_or_else(|| format!("{value:?} is not OPERATION:NUMBER"))?;
+                    again = Some((op_named(op)?, number(nth)?));
                 }
-                _ => return Some(false),
+                _ => return Ok(false),
             }
-            Some(true)
+            Ok(true)
         })?;
         let planned = planned.ok_or("the line has no fault=")?;
         Ok(Case { config, planned, end, again, ops: parse(ops)? })
@@ -182,9 +175,16 @@ pub fn run(engine: &dyn Engine, seed: u64, count: u64, watch: Watch<'_>) -> Tall
 
 /// Runs once more what the line of a failure says; the error is what goes wrong.
 pub fn repeat(engine: &dyn Engine, line: &str) -> Result<(), String> {
+    read(engine, line)?()
+}
+
+/// Reads the line of a failure.
+pub(crate) fn read<'a>(engine: &'a dyn Engine, line: &str) -> Result<Again<'a>, String> {
     let case: Case = line.trim().parse()?;
-    let base = Base::new(engine, &case.config)?;
-    base.attempt(&case).map(drop).map_err(|e| e.message)
+    Ok(Box::new(move || {
+        let base = Base::new(engine, &case.config)?;
+        base.attempt(&case).map(drop).map_err(|e| e.message)
+    }))
 }
 
 /// Sequences with their faults, handed out one by one; shared by threads.

@@ -1,5 +1,6 @@
 //! Draws operations from a seed.
 
+use crate::line::one_of;
 use crate::ops::{Op, Path};
 use crate::rng::Rng;
 use std::collections::VecDeque;
@@ -43,7 +44,7 @@ impl std::str::FromStr for Profile {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Profile, String> {
-        Profile::ALL.into_iter().find(|p| p.to_string() == text).ok_or_else(|| format!("no profile {text:?}"))
+        one_of(Profile::ALL, text)
     }
 }
 

@@ -6,10 +6,11 @@
 //! to the same size has to succeed and to give all of the space. The recovery of some states and
 //! their second growing are cut again, and so on.
 
-use crate::config::{BEGIN, Config, Cut, Failure, parse_cuts, print_cuts};
+use crate::config::{BEGIN, Config, Cut, Failure, parse_cut, print_cuts};
 use crate::crash::{Base, Explored, From, Seen, Start, use_it};
 use crate::exhaust;
 use crate::generate::{Profile, generate};
+use crate::line::{Again, number, one_of};
 use crate::ops::Op;
 use crate::oracle::Oracle;
 use crate::rng::{Rng, mix};
@@ -162,13 +163,10 @@ fn print(cuts: &Cuts) -> String {
 }
 
 /// Reads what [`print`] wrote.
-fn parse(text: &str) -> Option<Cuts> {
-    let each = text.split(',').map(|one| {
-        let (work, cut) = match one.strip_prefix("recovery@") {
-            Some(cut) => (Work::Recovery, cut),
-            None => (Work::Growing, one),
-        };
-        Some((work, parse_cuts(cut)?.pop()?))
+fn parse(text: &str) -> Result<Cuts, String> {
+    let each = text.split(',').map(|one| match one.strip_prefix("recovery@") {
+        Some(cut) => Ok((Work::Recovery, parse_cut(cut)?)),
+        None => Ok((Work::Growing, parse_cut(one)?)),
     });
     each.collect()
 }
@@ -452,26 +450,27 @@ pub(crate) fn plan(device: &RecordingDevice, budget: usize, seed: u64) -> Vec<Cu
     cuts
 }
 
-/// Does once more what the line of a failure says.
-pub fn repeat(engine: &dyn Engine, line: &str) -> Result<(), String> {
+/// Reads the line of a failure.
+pub(crate) fn read<'a>(engine: &'a dyn Engine, line: &str) -> Result<Again<'a>, String> {
     let (head, ops) = line.split_once("ops=").ok_or("the line has no ops=")?;
     let mut config = Config { shrink_runs: 0, ..config() };
     let (mut from, mut before, mut size, mut cuts) = (From::Empty, None, 0, None);
-    config.read(head, |key, value| {
+    config.read(head, &["seed", "profile", "size", "format", "mount"], |key, value| {
         match key {
-            "from" => from = From::named(value)?,
-            "grow" => size = value.parse().ok()?,
-            "before" => before = Some(parse_cuts(value)?.pop()?),
+            "from" => from = one_of(From::ALL, value)?,
+            "grow" => size = number(value)?,
+            "before" => before = Some(parse_cut(value)?),
             "cuts" => cuts = Some(parse(value)?),
-            _ => return Some(false),
+            _ => return Ok(false),
         }
-        Some(true)
+        Ok(true)
     })?;
-    let ops = crate::ops::parse(ops)?;
-    let base = guarded(|| exhaust::base(engine, &config, from))?;
-    let case = Case { config, from, ops, before, size };
-    let found = case.explore(engine, &base, &case.ops, &cuts, &mut Explored::default());
-    found.map_err(|crash| case.failure(engine, case.ops.clone(), crash).to_string())
+    let case = Case { config, from, ops: crate::ops::parse(ops)?, before, size };
+    Ok(Box::new(move || {
+        let base = guarded(|| exhaust::base(engine, &case.config, case.from))?;
+        let found = case.explore(engine, &base, &case.ops, &cuts, &mut Explored::default());
+        found.map_err(|crash| case.failure(engine, case.ops.clone(), crash).to_string())
+    }))
 }
 
 #[cfg(test)]
@@ -485,7 +484,7 @@ mod tests {
             (Work::Recovery, (3, CrashChoice::Seeded(9))),
             (Work::Growing, (0, CrashChoice::DropOne(4))),
         ];
-        assert_eq!(parse(&print(&cuts)), Some(cuts));
-        assert_eq!(parse("recovery@12"), None);
+        assert_eq!(parse(&print(&cuts)), Ok(cuts));
+        assert!(parse("recovery@12").is_err());
     }
 }

@@ -24,6 +24,7 @@ pub mod exhaust;
 pub mod faults;
 pub mod generate;
 pub mod grow;
+pub mod line;
 pub mod machine;
 pub mod model;
 pub mod mutate;

@@ -6,6 +6,7 @@ use crate::crash::{Base, Explored, From, Seen, try_sequence};
 use crate::exhaust::{self, Space};
 use crate::generate::Profile;
 use crate::grow::{self, Grow};
+use crate::line::{Again, one_of};
 use crate::repair::{self, Repairs};
 use crate::rng::mix;
 use crate::run;
@@ -168,30 +169,37 @@ fn drive(sources: &[Source<'_>], time: Option<Duration>, start: Tally, watch: Wa
 /// Does once more what the line of a failure says (see [`Failure::line`]): the list with its cuts,
 /// or with the planned cuts if it has none, or against the model only.
 pub fn repeat(engine: &dyn Engine, line: &str) -> Result<(), String> {
-    if line.contains(" grow=") {
-        return grow::repeat(engine, line);
+    read(engine, line)?()
+}
+
+/// Reads the line of a failure.
+pub(crate) fn read<'a>(engine: &'a dyn Engine, line: &str) -> Result<Again<'a>, String> {
+    let has = |key: &str| line.split_whitespace().any(|w| w.starts_with(key));
+    if has("grow=") {
+        return grow::read(engine, line);
     }
-    if line.contains(" repair=") {
-        return repair::repeat(engine, line);
+    if has("repair=") || has("damage=") {
+        return repair::read(engine, line);
     }
     let (head, ops) = line.split_once("ops=").ok_or("the line has no ops=")?;
     let mut config = Config { shrink_runs: 0, count: 1, ..Config::new(Profile::Sync) };
-    let mut from = From::Empty;
-    let mut cuts = None;
-    config.read(head, |key, value| {
+    let (mut from, mut cuts) = (From::Empty, None);
+    config.read(head, &["seed", "profile", "size", "format", "mount", "extra"], |key, value| {
         match key {
-            "from" => from = From::named(value)?,
+            "from" => from = one_of(From::ALL, value)?,
             "cuts" => cuts = Some(parse_cuts(value)?),
-            _ => return Some(false),
+            _ => return Ok(false),
         }
-        Some(true)
+        Ok(true)
     })?;
     config.cuts = cuts;
     let config = config.replaying(ops)?;
-    if from == From::Empty && config.cuts.is_none() {
-        run::try_sequences(engine, &config).map_err(|f| f.to_string())?;
-    }
-    let base = run::guarded(|| exhaust::base(engine, &config, from))?;
-    let (mut done, ops) = (Explored::default(), config.sequence(config.seed));
-    try_sequence(engine, &config, &base, &Seen::default(), &ops, config.seed, &mut done).map_err(|f| f.to_string())
+    Ok(Box::new(move || {
+        if from == From::Empty && config.cuts.is_none() {
+            run::try_sequences(engine, &config).map_err(|f| f.to_string())?;
+        }
+        let base = run::guarded(|| exhaust::base(engine, &config, from))?;
+        let (mut done, ops) = (Explored::default(), config.sequence(config.seed));
+        try_sequence(engine, &config, &base, &Seen::default(), &ops, config.seed, &mut done).map_err(|f| f.to_string())
+    }))
 }

@@ -19,20 +19,20 @@ mod image;
 
 pub use image::{Image, images};
 
+use crate::line::{self, Again};
 use crate::rng::{Rng, mix};
-use crate::tally::{Tally, Watch};
+use crate::tally::{Tally, Watch, on_all_cores};
 use arbor_base::device::MemDevice;
 use arbor_base::vfs::{Engine, Options};
 pub(crate) use change::Change;
 use change::variants;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Structures of a kind whose field is gone through with every value.
 const SAMPLES: u64 = 4;
-/// Different failures that are kept; after so many the run ends.
-const MOST_FAILURES: usize = 40;
 
 /// What a mutant may take.
 #[derive(Clone, Copy, Debug)]
@@ -58,65 +58,57 @@ pub(crate) type Trial = (u32, u32, u32, u32);
 
 /// Drives `count` mutants of `images` on all cores.
 pub fn run(engine: &dyn Engine, images: &[Image], seed: u64, count: u64, limits: &Limits, watch: Watch<'_>) -> Tally {
-    let trials = trials(images, seed);
-    let job = Job { engine, images, trials, seed, limits, failures: Mutex::default() };
-    let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let workers: Vec<Worker> = (0..threads).map(|_| Worker::default()).collect();
-    let (next, done, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(images.is_empty()));
-    let tally = |failures: &[(String, String)]| Tally {
-        mutants: done.load(Relaxed),
-        failures: failures.iter().map(|f| f.1.clone()).collect(),
-        ..Tally::default()
+    let job = Job { trials: trials(images, seed), seed, ..Job::new(engine, images, limits) };
+    let count = if images.is_empty() { 0 } else { count };
+    let next = AtomicU64::new(0);
+    let mut watch = |tally: &Tally| {
+        if let Some(number) = job.overdue() {
+            job.give_up(number, tally.clone(), watch);
+        }
+        watch(tally)
     };
-    std::thread::scope(|scope| {
-        for worker in &workers {
-            scope.spawn(|| {
-                while !stop.load(Relaxed) {
-                    let number = next.fetch_add(1, Relaxed);
-                    if number >= count {
-                        break;
-                    }
-                    *worker.busy.lock() = Some((number, Instant::now()));
-                    job.one(number);
-                    *worker.busy.lock() = None;
-                    done.fetch_add(1, Relaxed);
-                }
-                worker.over.store(true, Relaxed);
-            });
+    on_all_cores(Tally::default(), &mut watch, |tally| {
+        let number = next.fetch_add(1, Relaxed);
+        let more = number < count;
+        if more {
+            job.one(number, tally);
         }
-        while !stop.load(Relaxed) && !workers.iter().all(|w| w.over.load(Relaxed)) {
-            std::thread::sleep(Duration::from_millis(20));
-            for worker in &workers {
-                let busy = *worker.busy.lock();
-                if let Some((number, since)) = busy
-                    && since.elapsed() > limits.time
-                {
-                    let (image, changes) = job.mutant(number);
-                    job.fail(image, &changes, "still busy after the time a mutant may take".to_string());
-                    watch(&tally(&job.failures.lock()));
-                    // No thread can be ended from outside.
-                    eprintln!("{}", job.failures.lock().last().map_or("", |f| &f.1[..]));
-                    std::process::abort();
-                }
-            }
-            let failures = job.failures.lock();
-            if !watch(&tally(&failures)) || failures.len() >= MOST_FAILURES {
-                stop.store(true, Relaxed);
-            }
-        }
-    });
-    let failures = job.failures.lock();
-    tally(&failures)
+        more
+    })
 }
 
 /// Drives the mutant of a line: `image=NAME changes=...`, as a failure gives it.
 pub fn repeat(engine: &dyn Engine, images: &[Image], limits: &Limits, line: &str) -> Result<(), String> {
+    let (name, changes) = parse(line)?;
+    let image = &images[position(images, name)?];
+    Job::new(engine, images, limits).repeat(image, &image.parse(changes)?)
+}
+
+/// Reads the line of a failure.
+pub(crate) fn read<'a>(engine: &'a dyn Engine, line: &str) -> Result<Again<'a>, String> {
+    let (name, changes) = parse(line)?;
+    let images = images(engine)?;
+    let at = position(&images, name)?;
+    let changes = images[at].parse(changes)?;
+    Ok(Box::new(move || Job::new(engine, &images, &Limits::default()).repeat(&images[at], &changes)))
+}
+
+/// The name of the image in a line, and the text of its changes.
+fn parse(line: &str) -> Result<(&str, &str), String> {
     let (head, changes) = line.split_once("changes=").ok_or("the line has no changes=")?;
-    let name = head.split_whitespace().find_map(|w| w.strip_prefix("image=")).ok_or("the line has no image=")?;
-    let image = images.iter().find(|i| i.name == name).ok_or_else(|| format!("no image is called {name:?}"))?;
-    let changes = image.parse(changes)?;
-    let job = Job { engine, images, trials: Vec::new(), seed: 0, limits, failures: Mutex::default() };
-    job.drive(image, &changes, true).map_err(|e| job.text(image, &changes, &e))
+    let mut name = None;
+    line::words(head, |key, value| {
+        name = Some(value);
+        Ok(key == "image")
+    })?;
+    Ok((name.ok_or("the line has no image=")?, changes))
+}
+
+/// The number of the image with this name.
+pub(crate) fn position(images: &[Image], name: &str) -> Result<usize, String> {
+    let names: Vec<&str> = images.iter().map(|i| &i.name[..]).collect();
+    let at = names.iter().position(|n| *n == name);
+    at.ok_or_else(|| format!("no image is called {name:?}, known: {}", names.join(", ")))
 }
 
 /// Drives the mutant that the input of a fuzzer describes: the image, then change by change the
@@ -124,7 +116,6 @@ pub fn repeat(engine: &dyn Engine, images: &[Image], limits: &Limits, line: &str
 pub fn fuzz(engine: &dyn Engine, images: &[Image], limits: &Limits, input: &[u8]) -> Result<(), String> {
     let Some((&which, mut input)) = input.split_first() else { return Ok(()) };
     let image = images.get(usize::from(which) % images.len().max(1)).ok_or("no images")?;
-    let job = Job { engine, images, trials: Vec::new(), seed: 0, limits, failures: Mutex::default() };
     let mut changes = Vec::new();
     while changes.len() < 8
         && let Some((change, rest)) = image.decode(input)
@@ -132,18 +123,12 @@ pub fn fuzz(engine: &dyn Engine, images: &[Image], limits: &Limits, input: &[u8]
         changes.push(change);
         input = rest;
     }
-    job.drive(image, &changes, true).map_err(|e| job.text(image, &changes, &e))
+    Job::new(engine, images, limits).repeat(image, &changes)
 }
 
 /// Drives one disk, whatever it holds.
 pub fn drive(engine: &dyn Engine, disk: &MemDevice, mount: &Options, limits: &Limits) -> Result<(), String> {
     drive::drive(engine, disk, mount, limits, true)
-}
-
-#[derive(Default)]
-struct Worker {
-    busy: Mutex<Option<(u64, Instant)>>,
-    over: AtomicBool,
 }
 
 struct Job<'a> {
@@ -152,11 +137,19 @@ struct Job<'a> {
     trials: Vec<Trial>,
     seed: u64,
     limits: &'a Limits,
-    /// What tells failures apart, and their texts.
-    failures: Mutex<Vec<(String, String)>>,
+    /// Mutants that are being driven, since when.
+    busy: Mutex<BTreeMap<u64, Instant>>,
+    /// What tells the failures apart that were met.
+    known: Mutex<BTreeSet<String>>,
 }
 
 impl<'a> Job<'a> {
+    /// Without mutants of its own.
+    fn new(engine: &'a dyn Engine, images: &'a [Image], limits: &'a Limits) -> Job<'a> {
+        let (busy, known) = (Mutex::default(), Mutex::default());
+        Job { engine, images, trials: Vec::new(), seed: 0, limits, busy, known }
+    }
+
     /// The image and changes of a mutant.
     fn mutant(&self, number: u64) -> (&'a Image, Vec<Change>) {
         let mut rng = Rng::new(mix(self.seed ^ mix(number)));
@@ -179,13 +172,38 @@ impl<'a> Job<'a> {
         (image, changes)
     }
 
-    fn one(&self, number: u64) {
+    fn one(&self, number: u64, tally: &mut Tally) {
+        self.busy.lock().insert(number, Instant::now());
         let (image, changes) = self.mutant(number);
         // What use has made of it is repaired with every fourth: it takes as long as all the rest.
         if let Err(first) = self.drive(image, &changes, number % 8 < 2) {
             let (changes, message) = self.smaller(image, changes, first);
-            self.fail(image, &changes, message);
+            if self.is_new(&message) {
+                tally.failures.push(self.text(image, &changes, &message));
+            }
         }
+        tally.mutants += 1;
+        self.busy.lock().remove(&number);
+    }
+
+    /// A mutant that takes longer than it may.
+    fn overdue(&self) -> Option<u64> {
+        let busy = self.busy.lock();
+        busy.iter().find(|(_, since)| since.elapsed() > self.limits.time).map(|(number, _)| *number)
+    }
+
+    /// Ends the process with the line of a mutant: no thread can be ended from outside.
+    fn give_up(&self, number: u64, mut tally: Tally, watch: Watch<'_>) -> ! {
+        let (image, changes) = self.mutant(number);
+        let text = self.text(image, &changes, "still busy after the time a mutant may take");
+        tally.failures.push(text.clone());
+        watch(&tally);
+        eprintln!("{text}");
+        std::process::abort();
+    }
+
+    fn repeat(&self, image: &Image, changes: &[Change]) -> Result<(), String> {
+        self.drive(image, changes, true).map_err(|e| self.text(image, changes, &e))
     }
 
     fn drive(&self, image: &Image, changes: &[Change], again: bool) -> Result<(), String> {
@@ -213,13 +231,10 @@ impl<'a> Job<'a> {
         format!("{engine}: {message}\n  damage: {what}\n  repeat with: arbor torture -t {engine} --repeat '{line}'")
     }
 
-    /// Notes a failure, unless one like it is known.
-    fn fail(&self, image: &Image, changes: &[Change], message: String) {
+    /// Whether no failure like it is known.
+    fn is_new(&self, message: &str) -> bool {
         let like: String = message.chars().filter(|c| !c.is_ascii_digit() && *c != '"').take(72).collect();
-        let mut failures = self.failures.lock();
-        if failures.len() < MOST_FAILURES && !failures.iter().any(|f| f.0 == like) {
-            failures.push((like, self.text(image, changes, &message)));
-        }
+        self.known.lock().insert(like)
     }
 }
 

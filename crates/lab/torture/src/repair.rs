@@ -24,7 +24,8 @@ use crate::data::PAGE;
 use crate::exec::Facts;
 use crate::generate::Profile;
 use crate::grow::plan;
-use crate::mutate::{Change, Image, Trial, images, trials};
+use crate::line::Again;
+use crate::mutate::{Change, Image, Trial, images, position, trials};
 use crate::rng::{Rng, mix};
 use crate::run::guarded;
 use arbor_base::device::{CrashChoice, Device, MemDevice, RecordingDevice};
@@ -411,29 +412,36 @@ fn describe(cuts: &[Cut], message: String) -> String {
     format!("cut after event {}: {message}", places.join(", repeated and cut after event "))
 }
 
-/// Does once more what the line of a failure says.
-pub fn repeat(engine: &dyn Engine, line: &str) -> Result<(), String> {
+/// Reads the line of a failure.
+pub(crate) fn read<'a>(engine: &'a dyn Engine, line: &str) -> Result<Again<'a>, String> {
     let (head, damage) = line.split_once(" damage=").ok_or("the line has no damage=")?;
     let damage = damage.split_once(" ops=").map_or(damage, |d| d.0);
     let (mut config, mut mode, mut name, mut cuts) = (config(), Repair::Yes, String::new(), None);
-    config.read(head, |key, value| {
+    // Profile and size stand on the line of every `Failure`.
+    config.read(head, &["seed", "profile", "size"], |key, value| {
         match key {
             "image" => name = value.to_string(),
-            "repair" => mode = if value == "preen" { Repair::Preen } else { Repair::Yes },
+            "repair" if value == "yes" => mode = Repair::Yes,
+            "repair" if value == "preen" => mode = Repair::Preen,
+            "repair" => return Err(format!("{value:?} is neither yes nor preen")),
             "cuts" => cuts = Some(parse_cuts(value)?),
-            _ => return Some(false),
+            _ => return Ok(false),
         }
-        Some(true)
+        Ok(true)
     })?;
     let images = images(engine)?;
-    let image = images.iter().find(|i| i.name == name).ok_or_else(|| format!("no image is called {name:?}"))?;
-    let good = guarded(|| walk(engine, image, &image.disk()))?;
-    let case = Case { engine, image, good: &good, changes: image.parse(damage)?, mode };
-    let found = match cuts {
-        None => case.explore(&config, &mut Explored::default()),
-        Some(cuts) => guarded(|| case.record())
-            .map_err(|message| Crash { cuts: Vec::new(), message })
-            .and_then(|run| run.map_or(Ok(()), |run| run.try_cuts(&cuts))),
-    };
-    found.map_err(|crash| case.failure(&config, crash).to_string())
+    let at = position(&images, &name)?;
+    let changes = images[at].parse(damage)?;
+    Ok(Box::new(move || {
+        let image = &images[at];
+        let good = guarded(|| walk(engine, image, &image.disk()))?;
+        let case = Case { engine, image, good: &good, changes, mode };
+        let found = match cuts {
+            None => case.explore(&config, &mut Explored::default()),
+            Some(cuts) => guarded(|| case.record())
+                .map_err(|message| Crash { cuts: Vec::new(), message })
+                .and_then(|run| run.map_or(Ok(()), |run| run.try_cuts(&cuts))),
+        };
+        found.map_err(|crash| case.failure(&config, crash).to_string())
+    }))
 }

@@ -54,8 +54,9 @@ impl Tally {
 /// Is told the counts again and again, and says whether to go on.
 pub type Watch<'a> = &'a mut dyn FnMut(&Tally) -> bool;
 
-/// Lets all cores take steps until one says `false`, `watch` does, or there are enough failures; adds
-/// up what they did.
+/// Lets all cores take steps, and adds up what they did. A step that says `false`, for there is nothing
+/// left to do, counts nothing and ends the work of its core; the steps that others are at go on to
+/// their ends, as they do when `watch` says `false` or there are enough failures.
 pub(crate) fn on_all_cores(start: Tally, watch: Watch<'_>, step: impl Fn(&mut Tally) -> bool + Sync) -> Tally {
     let (whole, stop) = (Mutex::new(start), AtomicBool::new(false));
     let work = || {

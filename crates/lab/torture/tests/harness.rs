@@ -6,7 +6,7 @@ use arbor_torture::config::{Config, Failure};
 use arbor_torture::faults::Sequences;
 use arbor_torture::generate::Profile;
 use arbor_torture::tally::Tally;
-use arbor_torture::{conformance, crash, faults, machine, run};
+use arbor_torture::{conformance, crash, faults, line, machine, run};
 use toy::{Flaw, Toy};
 
 #[test]
@@ -163,5 +163,33 @@ fn an_ignored_write_error_is_found() {
 fn faults_are_written_and_read() {
     let line = "profile=Big size=4096 format=frag=2K extra=log:512 fault=Flush:7:FromThenOn:Forgotten(9) end=Unmount again=Read:2 ops=syncfs";
     assert_eq!(line.parse::<faults::Case>().unwrap().to_string(), line);
-    assert!("fault=Flush:x:Once:Error ops=".parse::<faults::Case>().is_err());
+    for (head, why) in [
+        ("fault=Flush:x:Once:Error", "fault: \"x\" is no number"),
+        ("fault=Flush:1:Once", "fault: \"Flush:1:Once\" is not OPERATION:NUMBER:TIMES:FAULT"),
+        ("fault=Flash:1:Once:Error", "fault: \"Flash\" is none of Read, Write, Discard, Flush, SetSize"),
+        ("end=Unmount", "the line has no fault="),
+        ("seed=1", "unknown key \"seed\""),
+    ] {
+        assert_eq!(format!("{head} ops=").parse::<faults::Case>().map(drop), Err(why.to_string()));
+    }
+}
+
+#[test]
+fn each_kind_of_line_knows_its_keys() {
+    let refused = |line: &str| line::repeat(&Toy(Flaw::None), line).expect_err(line);
+    let kinds = refused("foo");
+    for key in ["ops=", "fault=", "grow=", "damage=", "changes=", "schedule="] {
+        assert!(kinds.contains(key), "{kinds}");
+    }
+    for line in [
+        "seed=1 end=Cut ops=syncfs",
+        "grow=99 extra=log:512 ops=syncfs",
+        "repair=yes from=Aged damage=",
+        "fault=Flush:1:Once:Error seed=1 ops=syncfs",
+        "schedule=1 profile=Sync setup= tasks=syncfs",
+        "seed=1 changes=",
+    ] {
+        assert!(refused(line).starts_with("unknown key "), "{line}: {}", refused(line));
+    }
+    assert_eq!(line::repeat(&Toy(Flaw::None), "seed=1 profile=Sync size=16777216 ops=syncfs"), Ok(Ok(())));
 }
