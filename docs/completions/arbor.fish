@@ -33,7 +33,7 @@ complete -c arbor -n "__fish_arbor_needs_command" -f -a "sync" -d 'Make everythi
 complete -c arbor -n "__fish_arbor_needs_command" -f -a "stats" -d 'Count what a mount was asked and what it did'
 complete -c arbor -n "__fish_arbor_needs_command" -f -a "fsck" -d 'Check a file system and repair it'
 complete -c arbor -n "__fish_arbor_needs_command" -f -a "info" -d 'Show what an image holds'
-complete -c arbor -n "__fish_arbor_needs_command" -f -a "resize" -d 'Grow or shrink an unmounted file system, and its image file with it'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "resize" -d 'Grow an unmounted file system, and its image file with it'
 complete -c arbor -n "__fish_arbor_needs_command" -f -a "trim" -d 'Give free space back to the host'
 complete -c arbor -n "__fish_arbor_needs_command" -f -a "ls" -d 'List directories'
 complete -c arbor -n "__fish_arbor_needs_command" -f -a "tree" -d 'Show a tree of directories'
@@ -92,7 +92,7 @@ complete -c arbor -n "__fish_arbor_using_subcommand info" -l json -d 'As JSON'
 complete -c arbor -n "__fish_arbor_using_subcommand info" -l export -d 'As KEY=VALUE lines, like blkid(8)'
 complete -c arbor -n "__fish_arbor_using_subcommand info" -s h -l help -d 'Print help'
 complete -c arbor -n "__fish_arbor_using_subcommand resize" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
-complete -c arbor -n "__fish_arbor_using_subcommand resize" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand resize" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c arbor -n "__fish_arbor_using_subcommand trim" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
 complete -c arbor -n "__fish_arbor_using_subcommand trim" -s h -l help -d 'Print help'
 complete -c arbor -n "__fish_arbor_using_subcommand ls" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
@@ -109,9 +109,9 @@ complete -c arbor -n "__fish_arbor_using_subcommand stat" -l json -d 'As JSON'
 complete -c arbor -n "__fish_arbor_using_subcommand stat" -s h -l help -d 'Print help'
 complete -c arbor -n "__fish_arbor_using_subcommand put" -l owner -d 'Owner of everything put in, instead of the owners on the host' -r
 complete -c arbor -n "__fish_arbor_using_subcommand put" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
-complete -c arbor -n "__fish_arbor_using_subcommand put" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand put" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c arbor -n "__fish_arbor_using_subcommand get" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
-complete -c arbor -n "__fish_arbor_using_subcommand get" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand get" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c arbor -n "__fish_arbor_using_subcommand rm" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
 complete -c arbor -n "__fish_arbor_using_subcommand rm" -s r -s R -d 'Directories too, with all they hold'
 complete -c arbor -n "__fish_arbor_using_subcommand rm" -s f -d 'Names that do not exist are fine'
@@ -131,7 +131,7 @@ complete -c arbor -n "__fish_arbor_using_subcommand du" -s h -l help -d 'Print h
 complete -c arbor -n "__fish_arbor_using_subcommand tar" -l import -d 'Archive to unpack over the file system; "-" for the standard input' -r -F
 complete -c arbor -n "__fish_arbor_using_subcommand tar" -l export -d 'Archive to write; "-" for the standard output' -r -F
 complete -c arbor -n "__fish_arbor_using_subcommand tar" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
-complete -c arbor -n "__fish_arbor_using_subcommand tar" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand tar" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c arbor -n "__fish_arbor_using_subcommand map" -s o -l output -d 'Write a picture (SVG) there, instead of a map in letters here; "-" for the standard output' -r -F
 complete -c arbor -n "__fish_arbor_using_subcommand map" -s O -l options -d 'Options of the image, as -o of the other commands' -r
 complete -c arbor -n "__fish_arbor_using_subcommand map" -l json -d 'Counts of fragments as JSON, and no map'
@@ -158,7 +158,7 @@ complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_su
 complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync stats fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump torture completions man help" -f -a "stats" -d 'Count what a mount was asked and what it did'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync stats fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump torture completions man help" -f -a "fsck" -d 'Check a file system and repair it'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync stats fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump torture completions man help" -f -a "info" -d 'Show what an image holds'
-complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync stats fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump torture completions man help" -f -a "resize" -d 'Grow or shrink an unmounted file system, and its image file with it'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync stats fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump torture completions man help" -f -a "resize" -d 'Grow an unmounted file system, and its image file with it'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync stats fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump torture completions man help" -f -a "trim" -d 'Give free space back to the host'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync stats fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump torture completions man help" -f -a "ls" -d 'List directories'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync stats fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump torture completions man help" -f -a "tree" -d 'Show a tree of directories'

@@ -14,7 +14,7 @@ use std::fs;
 use std::io::{self, Read, Seek as _, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// What was copied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,11 +50,12 @@ pub struct CopyOptions<'a> {
     pub(crate) xattrs: bool,
     pub(crate) latest: Option<Time>,
     progress: Option<ProgressFn<'a>>,
+    stop: Option<&'a AtomicBool>,
 }
 
 impl Default for CopyOptions<'_> {
     fn default() -> Self {
-        CopyOptions { owner: None, xattrs: true, latest: None, progress: None }
+        CopyOptions { owner: None, xattrs: true, latest: None, progress: None, stop: None }
     }
 }
 
@@ -95,9 +96,21 @@ impl<'a> CopyOptions<'a> {
         self
     }
 
-    pub(crate) fn tell(&mut self, stats: &CopyStats, path: &[u8]) {
+    /// Ends the copy soon after `flag` is set, with an error of kind `Interrupted`. A file that is
+    /// not whole by then is taken away.
+    pub fn stop_when(mut self, flag: &'a AtomicBool) -> CopyOptions<'a> {
+        self.stop = Some(flag);
+        self
+    }
+
+    /// Tells how far it is; an error if it is to go no further.
+    pub(crate) fn tell(&mut self, stats: &CopyStats, path: &[u8]) -> Result<()> {
         if let Some(progress) = &mut self.progress {
             progress(stats, &path_of(path.to_vec()));
+        }
+        match self.stop.is_some_and(|flag| flag.load(Ordering::Relaxed)) {
+            true => Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted").into()),
+            false => Ok(()),
         }
     }
 
@@ -119,8 +132,9 @@ impl<'a> CopyOptions<'a> {
 }
 
 impl Volume {
-    /// Copies a file or tree of the host to `path`; what is there already is merged with or
-    /// replaced. Modes, times, links of both kinds, holes and extended attributes are kept.
+    /// Copies a file or tree of the host to `path`. Directories are merged with those that are there
+    /// and files overwritten, but a directory takes the place of nothing else. Modes, times, links
+    /// of both kinds, holes and extended attributes are kept.
     pub fn copy_in(&self, host: impl AsRef<Path>, path: impl AsRef<Path>) -> io::Result<CopyStats> {
         self.copy_in_with(host, path, &mut CopyOptions::new())
     }
@@ -142,8 +156,9 @@ impl Volume {
         Ok(copy.stats)
     }
 
-    /// Copies a file or tree of the volume to `host`; what is there already is merged with or
-    /// replaced. Kept is the same as by [`copy_in`](Volume::copy_in).
+    /// Copies a file or tree of the volume to `host`. Directories are merged with those that are
+    /// there and files overwritten, but a directory takes the place of nothing else. Kept is the
+    /// same as by [`copy_in`](Volume::copy_in).
     pub fn copy_out(&self, path: impl AsRef<Path>, host: impl AsRef<Path>) -> io::Result<CopyStats> {
         self.copy_out_with(path, host, &mut CopyOptions::new())
     }
@@ -203,6 +218,9 @@ impl CopyIn<'_, '_> {
     fn tree(&mut self, volume: &Volume, host: &Path, path: &[u8]) -> Result<()> {
         let found = volume.mount().walk(path, false)?;
         let file = at(host, HostFile::of(host))?;
+        if found.must_be_dir && file.kind != FileType::Dir && !found.node.as_ref().is_some_and(Node::is_dir) {
+            return Err(Errno::ENOTDIR.into());
+        }
         let mut frames = Vec::new();
         match (found.parent, found.node) {
             (Some((dir, name)), _) => frames.extend(self.one(&dir, &name, host, file, path)?),
@@ -237,14 +255,13 @@ impl CopyIn<'_, '_> {
         let mut names = at(host, names)?;
         // The order of the host must not show in the image.
         names.sort();
-        self.stats.directories += 1;
         let (host, path) = (host.to_path_buf(), path.to_vec());
         Ok(InFrame { host, file, path, node: Arc::new(node), names: names.into_iter() })
     }
 
     /// Copies one name; a directory comes back to be filled.
     fn one(&mut self, dir: &Node, name: &[u8], host: &Path, file: HostFile, path: &[u8]) -> Result<Option<InFrame>> {
-        self.options.tell(&self.stats, path);
+        self.options.tell(&self.stats, path)?;
         let old = make_room(dir, name, file.kind)?;
         if let Some(first) = file.identity.and_then(|id| self.links.get(&id)) {
             first.link(dir, name)?;
@@ -255,6 +272,7 @@ impl CopyIn<'_, '_> {
         let node = match file.kind {
             FileType::Dir => {
                 let node = old.map_or_else(|| dir.mkdir(name, 0o700), Ok)?;
+                self.stats.directories += 1;
                 return self.frame(node, host, file, path).map(Some);
             }
             FileType::Symlink => {
@@ -297,7 +315,7 @@ impl CopyIn<'_, '_> {
                 from += n as u64;
                 written = from;
                 self.stats.bytes += n as u64;
-                self.options.tell(&self.stats, path);
+                self.options.tell(&self.stats, path)?;
             }
             from = end;
         }
@@ -335,12 +353,18 @@ pub(crate) fn make_room(dir: &Node, name: &[u8], kind: FileType) -> Result<Optio
         None => Ok(None),
         Some(old) if old.is_dir() && kind == FileType::Dir => Ok(Some(old)),
         Some(old) if old.is_dir() => Err(Errno::EISDIR.into()),
+        Some(_) if kind == FileType::Dir => Err(no_directory_there().into()),
         Some(_) => {
             dir.fs().unlink(dir.ino(), name)?;
             dir.mount.changed();
             Ok(None)
         }
     }
+}
+
+/// Why a directory is not copied to where something else is.
+fn no_directory_there() -> io::Error {
+    io::Error::new(io::ErrorKind::NotADirectory, "cannot overwrite non-directory with directory")
 }
 
 /// Takes away a file that could not be filled: nobody is to mistake it for the whole.
@@ -396,7 +420,7 @@ impl CopyOut<'_, '_> {
 
     /// Copies one name; a directory comes back to be filled.
     fn one(&mut self, node: Arc<Node>, path: &[u8], host: PathBuf) -> Result<Option<OutFrame>> {
-        self.options.tell(&self.stats, path);
+        self.options.tell(&self.stats, path)?;
         self.at_hand = (path.to_vec(), host.clone());
         let kind = node.attr.file_type();
         let first = self.links.get(&node.ino());
@@ -466,7 +490,7 @@ impl CopyOut<'_, '_> {
                 at(host, target.write_all(self.buf.get(..n).unwrap_or_default()))?;
                 from += n as u64;
                 self.stats.bytes += n as u64;
-                self.options.tell(&self.stats, path);
+                self.options.tell(&self.stats, path)?;
             }
         }
         at(host, target.set_len(size))
@@ -521,6 +545,7 @@ fn clear_host(path: &Path, kind: FileType, is_link: bool) -> io::Result<bool> {
             FileType::Dir => Ok(true),
             _ => Err(io::ErrorKind::IsADirectory.into()),
         },
+        Ok(_) if kind == FileType::Dir => Err(no_directory_there()),
         Ok(_) if kind == FileType::File && !is_link => Ok(false),
         Ok(_) => fs::remove_file(path).map(|()| false),
     }

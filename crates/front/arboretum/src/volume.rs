@@ -112,7 +112,9 @@ impl VolumeOptions {
         self
     }
 
-    /// Lets [`format`](VolumeOptions::format) use a file that is already there.
+    /// Lets [`format`](VolumeOptions::format) use a file that is already there. It gets the size of
+    /// the volume; but with an [`offset`](VolumeOptions::offset) it only grows, and what lies behind
+    /// the volume stays.
     pub fn overwrite(mut self, yes: bool) -> VolumeOptions {
         self.overwrite = yes;
         self
@@ -203,7 +205,7 @@ impl VolumeOptions {
     fn format_main(&self, path: &Path, size: u64, exists: bool) -> Result<()> {
         if !exists {
             let device = FileDevice::create(path, self.offset.saturating_add(size))?;
-            let made = self.window(device).and_then(|main| self.format_devices(self.with_extra(main)?));
+            let made = self.window(device, Some(size)).and_then(|main| self.format_devices(self.with_extra(main)?));
             if made.is_err() {
                 // Nobody wants a file of holes; the reason is what counts.
                 let _ = std::fs::remove_file(path);
@@ -211,11 +213,11 @@ impl VolumeOptions {
             return made;
         }
         let device = FileDevice::open(path, OpenMode::ReadWrite)?;
-        let wanted = self.offset.saturating_add(size);
-        if device.geometry().size != wanted {
+        let (old, wanted) = (device.geometry().size, self.offset.saturating_add(size));
+        if wanted > old || (wanted < old && self.offset == 0) {
             device.set_size(wanted)?;
         }
-        self.format_devices(self.with_extra(self.window(device)?)?)
+        self.format_devices(self.with_extra(self.window(device, Some(size))?)?)
     }
 
     fn format_devices(&self, devices: Devices) -> Result<()> {
@@ -243,22 +245,23 @@ impl VolumeOptions {
 
     fn open_image(&self, path: &Path) -> Result<Devices> {
         let device = FileDevice::open(path, self.open_mode())?;
-        self.with_extra(self.window(device)?)
+        self.with_extra(self.window(device, None)?)
     }
 
     fn open_mode(&self) -> OpenMode {
         if self.read_only { OpenMode::ReadOnly } else { OpenMode::ReadWrite }
     }
 
-    fn window(&self, device: FileDevice) -> Result<Box<dyn Device>> {
+    /// The volume's part of its file: so many bytes, or all from where it begins.
+    fn window(&self, device: FileDevice, len: Option<u64>) -> Result<Box<dyn Device>> {
         if self.offset == 0 {
             return Ok(Box::new(device));
         }
         let size = device.geometry().size;
-        let len = size.checked_sub(self.offset).ok_or_else(|| {
+        let rest = size.checked_sub(self.offset).ok_or_else(|| {
             vfs::Error::refused(format!("offset {} lies behind the end of {size} bytes", self.offset))
         })?;
-        Ok(Box::new(OffsetDevice::new(device, self.offset, len)?))
+        Ok(Box::new(OffsetDevice::new(device, self.offset, len.unwrap_or(rest))?))
     }
 
     fn with_extra(&self, main: Box<dyn Device>) -> Result<Devices> {

@@ -8,7 +8,7 @@ use common::FakeFs;
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, UNIX_EPOCH};
 
 /// Runs a test on the fake and on all engines; no reference may be left over.
@@ -480,4 +480,79 @@ fn a_volume_lies_inside_a_larger_file() {
         assert!(Volume::open(&path).is_err());
         assert_eq!(options.open(&path).unwrap().read("f").unwrap(), b"inside");
     }
+}
+
+#[test]
+fn what_lies_behind_a_volume_inside_a_file_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    for engine in arboretum::engines() {
+        let path = dir.path().join(engine.name());
+        std::fs::write(&path, vec![0xaa; 80 << 20]).unwrap();
+        let options = Volume::options().engine(engine.name()).offset(1 << 20).overwrite(true);
+        options.format(&path, 64 << 20).unwrap().write("f", "inside").unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(bytes.len(), 80 << 20);
+        assert!(bytes[65 << 20..].iter().all(|b| *b == 0xaa));
+        let v = options.open(&path).unwrap();
+        assert_eq!(v.read("f").unwrap(), b"inside");
+        assert!(v.statfs().unwrap().blocks * u64::from(v.statfs().unwrap().frsize) <= 64 << 20);
+    }
+}
+
+#[test]
+fn a_directory_takes_the_place_of_nothing_else() {
+    let host = tempfile::tempdir().unwrap();
+    let at = |name: &str| host.path().join(name);
+    std::fs::create_dir_all(at("tree/name")).unwrap();
+    std::fs::create_dir(at("out")).unwrap();
+    std::fs::write(at("out/name"), "host").unwrap();
+    everywhere(|v| {
+        v.copy_in(host.path().join("tree"), "new").unwrap();
+        let archive = {
+            let from = Volume::in_memory(64 << 20).unwrap();
+            from.create_dir_all("t/name").unwrap();
+            let mut archive = Vec::new();
+            from.export_tar(&mut archive).unwrap();
+            archive
+        };
+        v.create_dir("t").unwrap();
+        v.write("t/name", "kept").unwrap();
+        for error in [
+            v.copy_in(at("tree"), "t").unwrap_err(),
+            v.copy_out("new", at("out")).unwrap_err(),
+            v.import_tar(&archive[..]).unwrap_err(),
+        ] {
+            assert!(error.to_string().ends_with("cannot overwrite non-directory with directory"), "{error}");
+            assert_eq!(error.kind(), ErrorKind::NotADirectory);
+        }
+        assert_eq!(v.read("t/name").unwrap(), b"kept");
+        assert_eq!(std::fs::read(at("out/name")).unwrap(), b"host");
+        assert_eq!(v.copy_in(at("out/name"), "none/").unwrap_err().kind(), ErrorKind::NotADirectory);
+        assert!(!v.exists("none"));
+    });
+}
+
+#[test]
+fn a_copy_is_stopped_and_leaves_no_part_of_a_file() {
+    let host = tempfile::tempdir().unwrap();
+    std::fs::write(host.path().join("big"), vec![7; 4 << 20]).unwrap();
+    everywhere(|v| {
+        v.write("f", vec![7; 4 << 20]).unwrap();
+        let mut archive = Vec::new();
+        v.export_tar(&mut archive).unwrap();
+        let stopped = |copy: &dyn Fn(&mut CopyOptions<'_>) -> std::io::Result<arboretum::CopyStats>| {
+            let flag = AtomicBool::new(false);
+            let at_two = |stats: &arboretum::CopyStats, _: &Path| flag.store(stats.bytes >= 2 << 20, Relaxed);
+            let error = copy(&mut CopyOptions::new().stop_when(&flag).progress(at_two)).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Interrupted);
+            assert!(error.to_string().ends_with(": interrupted"), "{error}");
+        };
+        stopped(&|options| v.copy_in_with(host.path(), "in", options));
+        assert_eq!(names(v, "in"), [""; 0]);
+        let out = tempfile::tempdir().unwrap();
+        stopped(&|options| v.copy_out_with("f", out.path().join("f"), options));
+        assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
+        stopped(&|options| v.import_tar_with(&archive[..], options));
+        assert!(!v.exists("f"));
+    });
 }

@@ -2,6 +2,7 @@
 
 use crate::args::TarArgs;
 use crate::image::Image;
+use crate::interrupt;
 use crate::progress::{Progress, tell_skipped};
 use anyhow::{Context, Result};
 use arboretum::CopyOptions;
@@ -11,7 +12,8 @@ use std::io::{self, Write};
 pub(crate) fn run(args: &TarArgs, out: &mut dyn Write) -> Result<()> {
     let image = Image::new(&args.image)?;
     let progress = Progress::copy(true);
-    let mut options = CopyOptions::new().progress(|stats, path| progress.copied(stats, path));
+    let stop = interrupt::flag()?;
+    let mut options = CopyOptions::new().stop_when(&stop).progress(|stats, path| progress.copied(stats, path));
     let stats = match (&args.import, &args.export) {
         (Some(file), _) => {
             let volume = image.volume(false)?;

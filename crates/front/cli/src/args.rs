@@ -1,5 +1,6 @@
 //! The command line.
 
+use arboretum::vfs::parse_size;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use std::path::PathBuf;
@@ -53,7 +54,9 @@ pub enum Command {
     Fsck(FsckArgs),
     /// Show what an image holds.
     Info(InfoArgs),
-    /// Grow or shrink an unmounted file system, and its image file with it.
+    /// Grow an unmounted file system, and its image file with it.
+    ///
+    /// Shrinking is not implemented.
     Resize(ResizeArgs),
     /// Give free space back to the host.
     Trim(TrimArgs),
@@ -66,8 +69,14 @@ pub enum Command {
     /// Show all attributes of files.
     Stat(JsonPathsArgs),
     /// Copy files and trees of the host into an image.
+    ///
+    /// Files that are there already are overwritten and directories merged; what is no directory is never overwritten
+    /// with one.
     Put(PutArgs),
     /// Copy files and trees out of an image.
+    ///
+    /// Files that are there already are overwritten and directories merged; what is no directory is never overwritten
+    /// with one.
     Get(GetArgs),
     /// Remove files and trees.
     Rm(RmArgs),
@@ -80,6 +89,9 @@ pub enum Command {
     /// Show how much space trees take.
     Du(DuArgs),
     /// Fill a file system from a tar archive, or write it as one.
+    ///
+    /// With --import files that are there already are overwritten and directories merged; what is no directory is never
+    /// overwritten with one. With --export an archive that is there already is overwritten.
     Tar(TarArgs),
     /// Draw where everything lies.
     Map(MapArgs),
@@ -128,9 +140,17 @@ impl Command {
     }
 }
 
-fn size(text: &str) -> Result<u64, String> {
-    arboretum::vfs::parse_size(text)
-        .ok_or_else(|| "not a size: write a number, with K, M, G or T for powers of 1024, as in 64M".into())
+/// Why a size cannot be.
+pub(crate) const TOO_LARGE: &str = "too large: a file has less than 8 EiB";
+
+/// A size, or why it is none.
+pub(crate) fn size(text: &str) -> Result<u64, String> {
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let is_number = unit.len() < text.len() && parse_size(&format!("1{unit}")).is_some();
+    parse_size(text).ok_or_else(|| match is_number {
+        true => TOO_LARGE.into(),
+        false => "not a size: write a number, with K, M, G or T for powers of 1024, as in 64M".into(),
+    })
 }
 
 fn seconds(text: &str) -> Result<u32, String> {
@@ -160,6 +180,8 @@ pub struct MkfsArgs {
     #[arg(short = 't', long = "type", value_name = "ENGINE")]
     pub engine: Option<String>,
     /// Size with K, M, G or T; the size of the file if it is there.
+    ///
+    /// A file that is larger is shortened only with -f, and with offset= not even then.
     #[arg(short, long, value_parser = size)]
     pub size: Option<u64>,
     /// Label, at most 63 bytes.
@@ -376,7 +398,7 @@ pub struct ResizeArgs {
     /// The image.
     #[command(flatten)]
     pub image: ImageArgs,
-    /// New size with K, M, G or T; +SIZE grows by and -SIZE shrinks by.
+    /// New size with K, M, G or T; +SIZE grows by so much.
     #[arg(allow_hyphen_values = true)]
     pub size: String,
 }
@@ -536,12 +558,13 @@ pub struct DuArgs {
 
 /// Arguments of `tar`.
 #[derive(Clone, Debug, Args)]
+#[command(group(clap::ArgGroup::new("direction").required(true)))]
 pub struct TarArgs {
     /// Archive to unpack over the file system; "-" for the standard input.
-    #[arg(long, value_name = "FILE", required_unless_present = "export", conflicts_with = "export")]
+    #[arg(long, value_name = "FILE", group = "direction")]
     pub import: Option<PathBuf>,
     /// Archive to write; "-" for the standard output.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", group = "direction")]
     pub export: Option<PathBuf>,
     /// The image.
     #[command(flatten)]

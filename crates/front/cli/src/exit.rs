@@ -1,5 +1,6 @@
 //! How a command ends: an exit code, and one line that says why.
 
+use crate::interrupt::INTERRUPTED;
 use std::io;
 use std::process::ExitCode;
 
@@ -16,7 +17,11 @@ const BROKEN_PIPE: u8 = 141;
 impl<E: Into<anyhow::Error>> From<E> for Exit {
     fn from(e: E) -> Exit {
         let error = e.into();
-        let code = if is_broken_pipe(&error) { BROKEN_PIPE } else { 1 };
+        let code = match io_kind(&error) {
+            Some(io::ErrorKind::BrokenPipe) => BROKEN_PIPE,
+            Some(io::ErrorKind::Interrupted) => INTERRUPTED,
+            _ => 1,
+        };
         Exit { code, error }
     }
 }
@@ -29,14 +34,14 @@ impl Exit {
 
     /// Says why, unless nobody listens.
     pub(crate) fn tell(&self, who: &str) {
-        if !is_broken_pipe(&self.error) {
+        if io_kind(&self.error) != Some(io::ErrorKind::BrokenPipe) {
             eprintln!("{who}: {}", one_line(&self.error));
         }
     }
 }
 
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+fn io_kind(error: &anyhow::Error) -> Option<io::ErrorKind> {
+    error.downcast_ref::<io::Error>().map(io::Error::kind)
 }
 
 fn one_line(error: &anyhow::Error) -> String {

@@ -3,6 +3,7 @@
 use crate::args::*;
 use crate::image::Image;
 use crate::info::write_json;
+use crate::interrupt;
 use crate::progress::{Progress, tell_skipped};
 use crate::show;
 use anyhow::{Context, Result, bail};
@@ -217,12 +218,20 @@ fn stat_text(volume: &Volume, path: &Path, meta: &Metadata, out: &mut dyn Write)
     Ok(())
 }
 
-/// Sources and the place for each of them: inside the target if that is a directory.
-fn places(paths: &[PathBuf], is_dir: impl Fn(&Path) -> bool) -> Result<Vec<(&Path, PathBuf)>> {
+/// Sources and the place for each of them: inside the target if that is a directory. Only a
+/// directory may go to a name that ends in a slash and is not there.
+fn places(
+    paths: &[PathBuf],
+    is_source_dir: impl Fn(&Path) -> bool,
+    is_target_dir: impl Fn(&Path) -> bool,
+) -> Result<Vec<(&Path, PathBuf)>> {
     let Some((target, sources)) = paths.split_last() else { return Ok(Vec::new()) };
-    let into = is_dir(target);
-    if sources.len() > 1 && !into {
-        bail!("{}: not a directory", target.display());
+    let into = is_target_dir(target);
+    let name = target.as_os_str().as_encoded_bytes();
+    let says_dir = name.ends_with(b"/") || name.ends_with(b"/.");
+    let needs_dir = sources.len() > 1 || (says_dir && !sources.iter().all(|source| is_source_dir(source)));
+    if needs_dir && !into {
+        bail!("{}: there is no such directory", target.display());
     }
     let place = |source: &PathBuf| match (into, source.file_name()) {
         (true, Some(name)) => target.join(name),
@@ -232,15 +241,24 @@ fn places(paths: &[PathBuf], is_dir: impl Fn(&Path) -> bool) -> Result<Vec<(&Pat
     Ok(sources.iter().map(|source| (source.as_path(), place(source))).collect())
 }
 
+fn is_dir(volume: &Volume, path: &Path) -> bool {
+    volume.metadata(path).is_ok_and(|m| m.is_dir())
+}
+
+/// Whether it is copied as a directory: a link to one is not.
+fn is_host_dir(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|m| m.is_dir())
+}
+
 pub(crate) fn put(args: &PutArgs) -> Result<()> {
     let image = Image::new(&args.image)?;
     let volume = match args.owner {
         None => image.volume(false)?,
         Some((uid, gid)) => image.options(false).owner(uid, gid).open(&image.path).map_err(|e| image.said(e))?,
     };
-    let progress = Progress::copy(true);
-    for (source, target) in places(&args.paths, |path| volume.metadata(path).is_ok_and(|m| m.is_dir()))? {
-        let options = CopyOptions::new().keep_owner(args.owner.is_none());
+    let (progress, stop) = (Progress::copy(true), interrupt::flag()?);
+    for (source, target) in places(&args.paths, is_host_dir, |path| is_dir(&volume, path))? {
+        let options = CopyOptions::new().stop_when(&stop).keep_owner(args.owner.is_none());
         let mut options = options.progress(|stats, path| progress.copied(stats, path));
         let stats = volume.copy_in_with(source, &target, &mut options)?;
         tell_skipped("arbor put", &stats);
@@ -251,9 +269,10 @@ pub(crate) fn put(args: &PutArgs) -> Result<()> {
 
 pub(crate) fn get(args: &GetArgs) -> Result<()> {
     let volume = Image::new(&args.image)?.volume(true)?;
-    let progress = Progress::copy(true);
-    for (source, target) in places(&args.paths, Path::is_dir)? {
-        let mut options = CopyOptions::new().progress(|stats, path| progress.copied(stats, path));
+    let (progress, stop) = (Progress::copy(true), interrupt::flag()?);
+    let is_source_dir = |path: &Path| volume.symlink_metadata(path).is_ok_and(|m| m.is_dir());
+    for (source, target) in places(&args.paths, is_source_dir, Path::is_dir)? {
+        let mut options = CopyOptions::new().stop_when(&stop).progress(|stats, path| progress.copied(stats, path));
         let stats = volume.copy_out_with(source, &target, &mut options)?;
         tell_skipped("arbor get", &stats);
     }
@@ -264,8 +283,10 @@ pub(crate) fn get(args: &GetArgs) -> Result<()> {
 pub(crate) fn rm(args: &RmArgs) -> Result<()> {
     let image = Image::new(&args.image)?;
     let volume = image.volume(false)?;
+    let root = volume.metadata("/")?.ino();
     for path in &args.paths {
         let removed = match volume.symlink_metadata(path) {
+            Ok(meta) if meta.ino() == root => bail!("{}: the root cannot be removed", path.display()),
             Ok(meta) if meta.is_dir() && args.recursive => volume.remove_dir_all(path),
             Ok(_) => volume.remove_file(path),
             Err(e) => Err(e),
@@ -290,7 +311,8 @@ pub(crate) fn mkdir(args: &MkdirArgs) -> Result<()> {
 pub(crate) fn mv(args: &MvArgs) -> Result<()> {
     let image = Image::new(&args.image)?;
     let volume = image.volume(false)?;
-    for (source, target) in places(&args.paths, |path| volume.metadata(path).is_ok_and(|m| m.is_dir()))? {
+    let is_dir = |path: &Path| is_dir(&volume, path);
+    for (source, target) in places(&args.paths, is_dir, is_dir)? {
         volume.rename(source, target)?;
     }
     volume.close().map_err(|e| image.said(e))

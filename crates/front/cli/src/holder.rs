@@ -20,6 +20,27 @@ pub(crate) fn mounted_on(_image: &Path) -> Option<PathBuf> {
     None
 }
 
+/// What is mounted on `dir`, if that is not `image`. The mount table may show a name that is no
+/// path (`fsname=`) or leads nowhere any more; so what the server has open counts too.
+#[cfg(target_os = "linux")]
+pub(crate) fn other_on(dir: &Path, image: &Path) -> Option<PathBuf> {
+    let dir = std::fs::canonicalize(dir).ok()?;
+    let mount = arbor_fuse::mount_table().into_iter().rfind(|mount| mount.mountpoint == dir)?;
+    let server = arbor_fuse::mounts().into_iter().find(|record| record.mountpoint == dir);
+    let is_named = mount.source == image || std::fs::canonicalize(image).is_ok_and(|image| mount.source == image);
+    let is_it = is_named || server.is_some_and(|server| has_open(server.pid, image));
+    (!is_it).then_some(mount.source)
+}
+
+#[cfg(target_os = "linux")]
+fn has_open(pid: u32, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(wanted) = std::fs::metadata(path) else { return false };
+    let is_it = |m: std::fs::Metadata| (m.dev(), m.ino()) == (wanted.dev(), wanted.ino());
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    open.map(|fd| std::fs::metadata(fd.path())).any(|meta| meta.is_ok_and(is_it))
+}
+
 /// Adds to "x.img is in use by process N" the process's name and the mount.
 pub(crate) fn in_use(image: &Path, text: &str) -> String {
     let pid = text.rsplit_once(" process ").and_then(|(_, pid)| pid.parse::<u32>().ok());

@@ -3,7 +3,7 @@
 use crate::args::ImageArgs;
 use crate::holder::{self, Peek};
 use anyhow::{Context, Result, anyhow, bail};
-use arboretum::device::{Device, FileDevice, Kind, OffsetDevice, OpenMode};
+use arboretum::device::{Device, FileDevice, Kind, OffsetDevice, OpenMode, SECTOR};
 use arboretum::vfs::{Devices, Engine, OptionSpec, Options, VolumeInfo};
 use arboretum::{Volume, VolumeOptions};
 use std::io::ErrorKind;
@@ -31,9 +31,18 @@ impl Image {
     pub(crate) fn parse(path: &Path, options: &[String]) -> Result<Image> {
         let all = Options::parse(&options.join(","));
         let offset = all.size("offset")?.unwrap_or(0);
+        if !offset.is_multiple_of(SECTOR as u64) {
+            bail!("option offset: {offset} is not a multiple of {SECTOR} bytes");
+        }
         let mut image = Image { path: path.to_path_buf(), offset, extra: Vec::new(), rest: Options::default() };
         for (key, value) in all.0 {
             if is_role(&key) {
+                if value.is_empty() {
+                    bail!("option {key}: it names no file, as {key}=FILE does");
+                }
+                if is_same(path, Path::new(&value)) {
+                    bail!("{}: {key} and volume are the same file", path.display());
+                }
                 image.extra.push((key, value.into()));
             } else if key != "offset" {
                 image.rest.0.push((key, value));
@@ -147,6 +156,12 @@ impl Image {
     }
 }
 
+/// Whether two names lead to one file, which need not be there.
+fn is_same(a: &Path, b: &Path) -> bool {
+    let whole = |path: &Path| std::fs::canonicalize(path).or_else(|_| std::path::absolute(path));
+    matches!((whole(a), whole(b)), (Ok(a), Ok(b)) if a == b)
+}
+
 /// Whether an option names a further device of some engine.
 fn is_role(key: &str) -> bool {
     arboretum::engines().iter().any(|engine| engine.extra_devices().contains(&key))
@@ -232,6 +247,10 @@ mod tests {
     fn options_are_taken_apart() {
         let image = Image::parse(Path::new("x"), &["offset=1M,a=1".into(), "b".into()]).unwrap();
         assert_eq!((image.offset, image.rest), (1 << 20, Options::parse("a=1,b")));
-        assert!(Image::parse(Path::new("x"), &["offset=z".into()]).is_err());
+        let refused = |option: &str| Image::parse(Path::new("x"), &[option.into()]).unwrap_err().to_string();
+        assert_eq!(refused("offset=z"), "option offset: \"z\" is not a size");
+        assert_eq!(refused("offset=1"), "option offset: 1 is not a multiple of 512 bytes");
+        assert_eq!(refused("log="), "option log: it names no file, as log=FILE does");
+        assert_eq!(refused("log=./x"), "x: log and volume are the same file");
     }
 }

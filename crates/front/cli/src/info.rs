@@ -1,6 +1,6 @@
 //! `arbor info`, `resize`, `trim` and `dump`.
 
-use crate::args::{DumpArgs, InfoArgs, ResizeArgs, TrimArgs};
+use crate::args::{self, DumpArgs, InfoArgs, ResizeArgs, TrimArgs};
 use crate::holder;
 use crate::image::Image;
 use crate::show;
@@ -72,7 +72,9 @@ fn table(image: &Image, info: &VolumeInfo, out: &mut dyn Write) -> Result<()> {
     table.load_preset(presets::NOTHING);
     table.add_row(["image".to_string(), image.path.display().to_string()]);
     table.add_row(["engine".to_string(), info.engine.to_string()]);
-    table.add_row(["label".to_string(), info.label.clone()]);
+    if !info.label.is_empty() {
+        table.add_row(["label".to_string(), info.label.clone()]);
+    }
     table.add_row(["UUID".to_string(), show::uuid(info.uuid)]);
     table.add_row(["size".to_string(), show::exact_bytes(info.size)]);
     table.add_row(["state".to_string(), state(image, info)]);
@@ -114,9 +116,12 @@ pub(crate) fn resize(args: &ResizeArgs, out: &mut dyn Write) -> Result<()> {
     let image = Image::new(&args.image)?;
     let (devices, engine) = image.devices(false)?;
     let old = devices.main.geometry().size;
-    let size = new_size(&args.size, old).ok_or_else(|| {
-        anyhow!("{:?}: not a size: write a number, with K, M, G or T, as in 2G, or +1G to grow by that", args.size)
-    })?;
+    let size = new_size(&args.size, old).map_err(|why| anyhow!("{:?}: {why}", args.size))?;
+    let has = arboretum::detect(&*devices.main).ok().flatten().map_or(0, |(_, info)| info.size);
+    if size < has {
+        let (path, has, size) = (image.path.display(), show::exact_bytes(has), show::exact_bytes(size));
+        bail!("{path}: shrinking is not implemented: the volume has {has}, asked for are {size}");
+    }
     if image.offset != 0 {
         bail!("{}: a volume inside a larger file cannot be resized", image.path.display());
     }
@@ -125,12 +130,13 @@ pub(crate) fn resize(args: &ResizeArgs, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-fn new_size(text: &str, old: u64) -> Option<u64> {
-    match text.as_bytes().first()? {
-        b'+' => old.checked_add(parse_size(text.get(1..)?)?),
-        b'-' => old.checked_sub(parse_size(text.get(1..)?)?),
-        _ => parse_size(text),
-    }
+fn new_size(text: &str, old: u64) -> Result<u64, String> {
+    let size = match (text.strip_prefix('+'), text.strip_prefix('-')) {
+        (Some(number), _) => old.saturating_add(args::size(number)?),
+        (_, Some(number)) => old.saturating_sub(args::size(number)?),
+        _ => args::size(text)?,
+    };
+    if size > i64::MAX.unsigned_abs() { Err(args::TOO_LARGE.into()) } else { Ok(size) }
 }
 
 pub(crate) fn trim(args: &TrimArgs, out: &mut dyn Write) -> Result<()> {
@@ -145,7 +151,7 @@ pub(crate) fn trim(args: &TrimArgs, out: &mut dyn Write) -> Result<()> {
 pub(crate) fn dump(args: &DumpArgs, out: &mut dyn Write) -> Result<()> {
     let image = Image::new(&args.image)?;
     let (devices, engine) = image.devices(true)?;
-    let what: Vec<&str> = args.what.iter().map(String::as_str).collect();
+    let what: Vec<&str> = args.what.iter().flat_map(|words| words.split_whitespace()).collect();
     let value = engine.dump(&devices, &what).map_err(|e| anyhow!("{}: {e}", image.path.display()))?;
     if args.json {
         write_json(&value, out)?;
@@ -210,11 +216,16 @@ mod tests {
 
     #[test]
     fn sizes_may_be_relative() {
-        assert_eq!(new_size("+1K", 1024), Some(2048));
-        assert_eq!(new_size("-1K", 1024), Some(0));
-        assert_eq!(new_size("-2K", 1024), None);
-        assert_eq!(new_size("1G", 0), Some(1 << 30));
-        assert_eq!(new_size("", 0), None);
+        assert_eq!(new_size("+1K", 1024), Ok(2048));
+        assert_eq!(new_size("-1K", 1024), Ok(0));
+        assert_eq!(new_size("-2K", 1024), Ok(0));
+        assert_eq!(new_size("1G", 0), Ok(1 << 30));
+        for huge in ["99999999T", "9000000T", "99999999999999999999999"] {
+            assert_eq!(new_size(huge, 0), Err(args::TOO_LARGE.into()));
+        }
+        for nonsense in ["", "+", "T", "1X", "+-1"] {
+            assert!(new_size(nonsense, 0).unwrap_err().starts_with("not a size"), "{nonsense}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! | `image` | images: options `offset=` and extra devices, what an image holds |
 //! | `holder` | who has an image, and where it is mounted |
 //! | `mkfs`, `mount`, `fsck`, `info` | the life of a volume |
+//! | `interrupt` | Ctrl-C during long work |
 //! | `trial` | whether a volume can be made as asked |
 //! | `files`, `archive` | what is in it |
 //! | `torture` | tests of an engine |
@@ -26,6 +27,7 @@ mod fsck;
 mod holder;
 mod image;
 mod info;
+mod interrupt;
 pub mod map;
 mod mkfs;
 mod mount;

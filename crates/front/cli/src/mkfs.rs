@@ -2,17 +2,19 @@
 
 use crate::args::MkfsArgs;
 use crate::image::{Image, check_options, refuse_used};
-use crate::progress::{Progress, tell_skipped};
+use crate::interrupt;
+use crate::progress::{Progress, copied, tell_skipped};
 use crate::show;
 use crate::trial::Trial;
 use anyhow::{Context, Result, anyhow, bail};
-use arboretum::device::{Device, FileDevice, Kind, OpenMode, Request, SECTOR};
+use arboretum::device::{FileDevice, Kind, OpenMode, Request, SECTOR};
 use arboretum::vfs::{Clock, Engine, ManualClock, SystemClock, Time};
 use arboretum::{CopyOptions, CopyStats, Volume, VolumeOptions};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 pub(crate) fn run(args: &MkfsArgs, out: &mut dyn Write) -> Result<()> {
     let image = Image::new(&args.image)?;
@@ -26,14 +28,14 @@ pub(crate) fn run(args: &MkfsArgs, out: &mut dyn Write) -> Result<()> {
     let old_size = image.existing_size()?;
     let size = size(&image, args.size, old_size)?;
     let uuid = uuid(&args.uuid, clock.now())?;
-    make_way(&image, args, old_size.is_some())?;
+    make_way(&image, args, size, old_size)?;
     let options = image.options(false).engine(engine.name()).uuid(uuid).clock(clock).overwrite(true);
     let options = options.label(args.label.clone().unwrap_or_default());
     let trial = Trial { image: &image, options: options.clone(), size, extra: extra_sizes(&image)? };
     trial.run()?;
     let mut filled = None;
     if !args.dry_run {
-        discard_old(&image, old_size.is_some() && args.force)?;
+        discard_old(&image, size, old_size.is_some() && args.force)?;
         let options = image.rest.0.iter().fold(options, |o, (k, v)| o.format_option(k.clone(), v.clone()));
         let made = Made::before(&image);
         filled = make(&options, &image, size, args, epoch).inspect_err(|_| made.undo())?;
@@ -45,8 +47,7 @@ pub(crate) fn run(args: &MkfsArgs, out: &mut dyn Write) -> Result<()> {
         writeln!(out, "{path}: {}, {size}, UUID {uuid}{label}{dry}", engine.name())?;
     }
     if let (Some(stats), Some(source), false) = (filled, &args.directory, args.quiet) {
-        let names = show::of(stats.names(), "file", "files");
-        writeln!(out, "{names}, {} from {}", show::bytes(stats.bytes), source.display())?;
+        writeln!(out, "{} from {}", copied(&stats), source.display())?;
     }
     Ok(())
 }
@@ -91,15 +92,20 @@ fn make(
     args: &MkfsArgs,
     epoch: Option<Time>,
 ) -> Result<Option<CopyStats>> {
+    let (was_there, stop) = (image.path.exists(), interrupt::flag()?);
     let volume = options.format(&image.path, size).map_err(|e| match e.kind() {
         io::ErrorKind::FileTooLarge => {
             anyhow!("{}: what it lies on takes no file of {}", image.path.display(), show::exact_bytes(size))
         }
         _ => image.said(e),
     })?;
-    let fill = |source: &PathBuf| fill(&volume, source, epoch, args.quiet);
-    let stats = args.directory.as_ref().map(fill).transpose()?;
-    volume.close().map_err(|e| image.said(e))?;
+    let fill = |source: &PathBuf| fill(&volume, source, epoch, args.quiet, &stop);
+    let filled = args.directory.as_ref().map(fill).transpose();
+    let filled = filled.and_then(|stats| volume.close().map(|()| stats).map_err(|e| image.said(e)));
+    let stats = filled.map_err(|e| match was_there {
+        true => e.context(format!("{}: the new volume in it is incomplete", image.path.display())),
+        false => e,
+    })?;
     if let Some(stats) = &stats {
         tell_skipped("arbor mkfs", stats);
     }
@@ -118,9 +124,9 @@ fn extra_sizes(image: &Image) -> Result<Vec<(String, u64)>> {
     image.extra.iter().map(|(role, path)| Ok((role.clone(), size(role, path)?))).collect()
 }
 
-fn fill(volume: &Volume, source: &Path, epoch: Option<Time>, quiet: bool) -> Result<CopyStats> {
+fn fill(volume: &Volume, source: &Path, epoch: Option<Time>, quiet: bool, stop: &AtomicBool) -> Result<CopyStats> {
     let progress = Progress::copy(!quiet);
-    let mut options = CopyOptions::new().progress(|stats, path| progress.copied(stats, path));
+    let mut options = CopyOptions::new().stop_when(stop).progress(|stats, path| progress.copied(stats, path));
     if let Some(latest) = epoch {
         options = options.clamp_times(latest);
     }
@@ -150,12 +156,14 @@ pub(crate) fn engine(name: Option<&str>) -> Result<&'static dyn Engine> {
     })
 }
 
-/// Refuses an image or a further device that holds something, unless told to go on.
-fn make_way(image: &Image, args: &MkfsArgs, exists: bool) -> Result<()> {
+/// Refuses an image that would lose its end, and one or a further device that holds something,
+/// unless told to go on.
+fn make_way(image: &Image, args: &MkfsArgs, size: u64, old_size: Option<u64>) -> Result<()> {
     if args.force {
         return Ok(());
     }
-    if exists {
+    if let Some(old) = old_size {
+        refuse_shortening(image, size, old)?;
         // Further devices may be missing yet.
         let main = Image { extra: Vec::new(), ..image.clone() };
         let devices = main.options(false).devices(&main.path).map_err(|e| image.said(e))?;
@@ -168,19 +176,26 @@ fn make_way(image: &Image, args: &MkfsArgs, exists: bool) -> Result<()> {
     Ok(())
 }
 
-fn discard_old(image: &Image, exists: bool) -> Result<()> {
+fn refuse_shortening(image: &Image, size: u64, old: u64) -> Result<()> {
+    let is_file = std::fs::metadata(&image.path).is_ok_and(|m| m.is_file());
+    if is_file && image.offset == 0 && size < old {
+        let (path, old, size) = (image.path.display(), show::exact_bytes(old), show::exact_bytes(size));
+        bail!("{path}: is {old} long and would be shortened to {size} (-f does that)");
+    }
+    Ok(())
+}
+
+/// Gives back the space of what was where the volume will lie.
+fn discard_old(image: &Image, size: u64, exists: bool) -> Result<()> {
     if !exists {
         return Ok(());
     }
     let main = Image { extra: Vec::new(), ..image.clone() };
     let devices = main.options(false).devices(&main.path).map_err(|e| image.said(e))?;
-    discard(&*devices.main)
-}
-
-fn discard(device: &dyn Device) -> Result<()> {
-    let geometry = device.geometry();
-    if geometry.discard_unit > 0 && geometry.size > 0 {
-        device.submit(vec![Request::discard(Kind::Other, 0, geometry.size)]).wait_all()?;
+    let geometry = devices.main.geometry();
+    let len = geometry.size.min(size);
+    if geometry.discard_unit > 0 && len > 0 {
+        devices.main.submit(vec![Request::discard(Kind::Other, 0, len)]).wait_all()?;
     }
     Ok(())
 }

@@ -67,7 +67,7 @@ mod linux {
     pub(crate) fn run(args: &MountArgs) -> Result<u8, Exit> {
         let options = Options::parse(&args.image.options.join(","));
         if options.get("remount").is_some() {
-            return if args.fake { Ok(0) } else { remount(&args.dir, &options).map_err(|e| Exit::with(FAILED, e)) };
+            return if args.fake { Ok(0) } else { remount(args, &options).map_err(|e| Exit::with(FAILED, e)) };
         }
         let plan = plan(args).map_err(|e| Exit::with(USAGE, e))?;
         if args.fake {
@@ -82,7 +82,11 @@ mod linux {
         served.map_err(failed)
     }
 
-    fn remount(dir: &Path, options: &Options) -> Result<u8> {
+    fn remount(args: &MountArgs, options: &Options) -> Result<u8> {
+        let (dir, image) = (&args.dir, &args.image.image);
+        if let Some(other) = holder::other_on(dir, image) {
+            bail!("{}: {} is mounted there, not {}", dir.display(), other.display(), image.display());
+        }
         arbor_fuse::remount(dir, options).map_err(|e| match e.kind() {
             io::ErrorKind::ResourceBusy => anyhow!("{}: busy: files on it are open for writing", dir.display()),
             io::ErrorKind::PermissionDenied => anyhow!("{}: only root can change a mount", dir.display()),
@@ -166,6 +170,8 @@ mod linux {
         if std::env::var_os("MALLOC_ARENA_MAX").is_none() {
             command.env("MALLOC_ARENA_MAX", "2");
         }
+        // What the caller has open, a lock perhaps, must not stay so for as long as the mount is there.
+        close_fds::set_fds_cloexec_threadsafe(3, &[]);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let mut ready = [0];
         let told = child.stdout.take().map(|mut pipe| pipe.read(&mut ready)).transpose()?;

@@ -1,5 +1,6 @@
 //! Progress on standard error, if it is a terminal.
 
+use crate::show;
 use arboretum::CopyStats;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::path::Path;
@@ -37,8 +38,7 @@ impl Progress {
 
     pub(crate) fn copied(&self, stats: &CopyStats, path: &Path) {
         if !self.0.is_hidden() {
-            let bytes = crate::show::bytes(stats.bytes);
-            self.0.set_prefix(format!("{} files, {bytes}", crate::show::count(stats.names())));
+            self.0.set_prefix(copied(stats));
             self.0.set_message(path.display().to_string());
         }
     }
@@ -46,6 +46,13 @@ impl Progress {
     pub(crate) fn clear(&self) {
         self.0.finish_and_clear();
     }
+}
+
+/// What was copied, in numbers.
+pub(crate) fn copied(stats: &CopyStats) -> String {
+    let files = show::of(stats.names() - stats.directories, "file", "files");
+    let directories = show::of(stats.directories, "directory", "directories");
+    format!("{files}, {directories}, {}", show::bytes(stats.bytes))
 }
 
 /// Tells what a copy could not carry over.

@@ -2,6 +2,7 @@
 
 use crate::args::{TortureArgs, TorturePart};
 use crate::exit::Exit;
+use crate::interrupt::{self, INTERRUPTED};
 use crate::show;
 use anyhow::{Context, anyhow};
 use arbor_torture::machine::{self, Plan};
@@ -14,7 +15,6 @@ use serde_json::json;
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -27,9 +27,6 @@ const SCHEDULES: u64 = 1_000_000;
 const PARTS: [(TorturePart, f64); 4] =
     [(TorturePart::Crash, 0.4), (TorturePart::Fault, 0.2), (TorturePart::Fuzz, 0.2), (TorturePart::Concurrency, 0.2)];
 
-/// What a shell shows for a process that SIGINT ended.
-const INTERRUPTED: u8 = 130;
-
 pub(crate) fn run(args: &TortureArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     let name = args.engine.as_str();
     let engine = arboretum::engine(name).ok_or_else(|| anyhow!("no engine is called {name:?}"))?;
@@ -39,7 +36,8 @@ pub(crate) fn run(args: &TortureArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     // Whether it can be written is better known before the hours than after them.
     let open = |path: &PathBuf| File::create(path).with_context(|| path.display().to_string());
     let mut file = args.json.as_ref().map(open).transpose()?;
-    let stop = stopped_by_signals()?;
+    // The first signal ends the run with its table, the second at once.
+    let stop = interrupt::flag()?;
     let seed = args.seed.unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0 >> 32);
     writeln!(out, "{name}, seed {seed}")?;
     out.flush()?;
@@ -57,17 +55,6 @@ pub(crate) fn run(args: &TortureArgs, out: &mut dyn Write) -> Result<u8, Exit> {
         file.write_all(&text).with_context(|| path.display().to_string())?;
     }
     Ok(if missing.is_some() { INTERRUPTED } else { u8::from(!whole.failures.is_empty()) })
-}
-
-/// Is set by the first signal, so that the run ends with its table; the second ends it at once.
-fn stopped_by_signals() -> std::io::Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    #[cfg(unix)]
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, i32::from(INTERRUPTED), Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
-    Ok(stop)
 }
 
 /// A part, what it did, and how long it took.

@@ -34,7 +34,9 @@ impl Trial<'_> {
         let reason = e.to_string();
         let reason = reason.strip_prefix("format: ").unwrap_or(&reason);
         if let Some((key, value)) = all.0.iter().find(|(key, _)| self.fails(&without(all, key), self.size).is_none()) {
-            return Err(anyhow!("{path}: option {key}={value}: {reason}"));
+            let names_it = reason.starts_with(&format!("option {key}: "));
+            let option = if names_it { String::new() } else { format!("option {key}={value}: ") };
+            return Err(anyhow!("{path}: {option}{reason}"));
         }
         match self.least(all) {
             Some(least) if least > self.size => {

@@ -535,3 +535,190 @@ fn an_interrupted_torture_says_what_is_missing() {
         assert_eq!(counts["interrupted"], Value::from(true));
     }
 }
+
+#[test]
+fn mkfs_shortens_no_file_unasked() {
+    each_engine(|dir, engine| {
+        let len = |name: &str| fs::metadata(dir.join(name)).unwrap().len();
+        fs::File::create(dir.join("big")).unwrap().set_len(100 << 20).unwrap();
+        for args in [&["mkfs", "-s", "64M", "-t", engine, "big"][..], &["mkfs", "-n", "-s", "64M", "big"]] {
+            let (code, _, err) = run_in(dir, args);
+            assert_eq!((code, len("big")), (1, 100 << 20));
+            assert!(err.starts_with("arbor mkfs: big: is 100 MiB "), "{err}");
+            assert!(err.contains("64 MiB") && err.contains("-f"), "{err}");
+        }
+        ok(dir, &["mkfs", "-q", "-f", "-s", "64M", "-t", engine, "big"]);
+        assert_eq!(len("big"), 64 << 20);
+        let mut bytes = vec![0xaa; 80 << 20];
+        bytes[1 << 20..2 << 20].fill(0);
+        fs::write(dir.join("disk"), bytes).unwrap();
+        for force in [&[][..], &["-f"]] {
+            let args = [&["mkfs", "-q"], force, &["-s", "64M", "-t", engine, "-o", "offset=1M", "disk"]].concat();
+            ok(dir, &args);
+            ok(dir, &["fsck", "-f", "-o", "offset=1M", "disk"]);
+            let bytes = fs::read(dir.join("disk")).unwrap();
+            assert_eq!(bytes.len(), 80 << 20);
+            assert!(bytes[..1 << 20].iter().chain(&bytes[65 << 20..]).all(|b| *b == 0xaa), "{force:?}");
+        }
+        let map = json(dir, &["map", "--json", "-O", "offset=1M", "disk"]);
+        assert_eq!(map["size"].as_u64(), Some(64 << 20));
+        ok(dir, &["mkfs", "-q", "-f", "-s", "96M", "-t", engine, "-o", "offset=1M", "disk"]);
+        assert_eq!(len("disk"), 97 << 20);
+    });
+}
+
+#[test]
+fn directories_overwrite_nothing_and_names_with_a_slash_are_theirs() {
+    each_engine(|dir, _| {
+        tree(dir);
+        fs::write(dir.join("file"), "host").unwrap();
+        ok(dir, &["put", "x.img", "tree", "file", "/"]);
+        let no_dir = "there is no such directory\n";
+        let no_overwrite = "cannot overwrite non-directory with directory\n";
+        for (args, want) in [
+            (&["put", "x.img", "tree", "/file"][..], no_overwrite),
+            (&["get", "x.img", "tree", "file"], no_overwrite),
+            (&["put", "x.img", "file", "/none/"], no_dir),
+            (&["put", "x.img", "file", "/file/"], no_dir),
+            (&["get", "x.img", "file", "none/"], no_dir),
+            (&["get", "x.img", "file", "none/dir/"], no_dir),
+            (&["mv", "x.img", "file", "/none/"], no_dir),
+        ] {
+            let (code, _, err) = run_in(dir, args);
+            assert_eq!(code, 1, "{args:?}");
+            assert!(err.ends_with(want), "{args:?}: {err}");
+        }
+        assert_eq!(ok(dir, &["cat", "x.img", "file"]), "host");
+        assert_eq!(fs::read(dir.join("file")).unwrap(), b"host");
+        assert_eq!(ok(dir, &["ls", "x.img"]), "file\ntree\n");
+        ok(dir, &["put", "x.img", "tree", "/new/"]);
+        assert_eq!(ok(dir, &["cat", "x.img", "new/a.txt"]), "alpha\n");
+        for command in ["put", "get", "tar"] {
+            assert!(ok(dir, &[command, "--help"]).contains("overwritten"), "{command}");
+        }
+    });
+}
+
+/// Sends SIGINT to a process as soon as it catches it.
+fn interrupt(child: &std::process::Child) {
+    let catches = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim().to_string();
+        u64::from_str_radix(&mask, 16).unwrap() & 2 != 0
+    };
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !catches() {
+        assert!(std::time::Instant::now() < limit, "it does not catch SIGINT");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+}
+
+fn start(dir: &Path, args: &[&str]) -> std::process::Child {
+    let mut command = std::process::Command::new(BINARY);
+    let piped = std::process::Stdio::piped;
+    command.args(args).current_dir(dir).stdin(piped()).stdout(piped()).stderr(piped()).spawn().unwrap()
+}
+
+/// Waits for the end of a process that was interrupted; gives what it said.
+fn interrupted(child: std::process::Child) -> String {
+    let out = child.wait_with_output().unwrap();
+    let err = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(out.status.code(), Some(130), "{err}");
+    assert!(err.ends_with(": interrupted\n") && err.lines().count() == 1, "{err}");
+    err
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn an_interrupted_mkfs_leaves_no_image() {
+    use std::io::Write;
+    each_engine(|dir, engine| {
+        fs::write(dir.join("big"), vec![7; 8 << 20]).unwrap();
+        ok(dir, &["put", "x.img", "big", "/"]);
+        ok(dir, &["tar", "--export", "x.tar", "x.img"]);
+        let archive = fs::read(dir.join("x.tar")).unwrap();
+        let mkfs = |image: &str| {
+            let mut child = start(dir, &["mkfs", "-t", engine, "-s", "64M", "-d", "-", image]);
+            let mut pipe = child.stdin.take().unwrap();
+            pipe.write_all(&archive[..4 << 20]).unwrap();
+            interrupt(&child);
+            // It may be gone before all is written.
+            let _ = pipe.write_all(&archive[4 << 20..]);
+            drop(pipe);
+            interrupted(child)
+        };
+        mkfs("new.img");
+        assert!(!dir.join("new.img").exists());
+        fs::File::create(dir.join("old.img")).unwrap().set_len(64 << 20).unwrap();
+        let said = mkfs("old.img");
+        assert!(said.starts_with("arbor mkfs: old.img: the new volume in it is incomplete: "), "{said}");
+        assert_eq!(ok(dir, &["ls", "old.img"]), "");
+    });
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn interrupted_copies_say_so_and_leave_no_part_of_a_file() {
+    each_engine(|dir, _| {
+        fs::write(dir.join("big"), vec![7; 8 << 20]).unwrap();
+        ok(dir, &["put", "x.img", "big", "/"]);
+        fs::create_dir(dir.join("out")).unwrap();
+        for (command, target) in [("get", "out"), ("put", "/")] {
+            // The same again and again: it does not end by itself.
+            let args = [&[command, "x.img"][..], &vec!["big"; 5000], &[target]].concat();
+            let child = start(dir, &args);
+            interrupt(&child);
+            interrupted(child);
+        }
+        ok(dir, &["fsck", "-f", "x.img"]);
+        assert!(fs::read_dir(dir.join("out")).unwrap().all(|entry| entry.unwrap().file_name() == "big"));
+    });
+}
+
+#[test]
+fn a_volume_does_not_shrink() {
+    each_engine(|dir, _| {
+        for size in ["32M", "-32M"] {
+            let (code, _, err) = run_in(dir, &["resize", "x.img", size]);
+            assert_eq!(code, 1);
+            assert!(err.contains("shrinking is not implemented: the volume has 64 MiB ("), "{err}");
+            assert!(err.contains("32 MiB (33,554,432 bytes)"), "{err}");
+        }
+        assert!(ok(dir, &["resize", "--help"]).contains("Shrinking is not implemented"));
+        for size in ["99999999T", "9000000T"] {
+            let (code, _, err) = run_in(dir, &["resize", "x.img", size]);
+            assert_eq!((code, err), (1, format!("arbor resize: {size:?}: too large: a file has less than 8 EiB\n")));
+        }
+    });
+}
+
+#[test]
+fn messages_say_what_is_wrong_and_what_was_done() {
+    each_engine(|dir, engine| {
+        tree(dir);
+        for (args, want) in [
+            (&["mkfs", "-f", "-t", engine, "-o", "block=3K", "x.img"][..], "mkfs: x.img: option block: 3072 is not a "),
+            (&["ls", "-o", "offset=1", "x.img"], "ls: option offset: 1 is not a multiple of 512 bytes\n"),
+            (&["rm", "-r", "x.img", "/"], "rm: /: the root cannot be removed\n"),
+            (&["dump", "x.img", "ag 999"], "dump: x.img: AG 999 is not in use"),
+        ] {
+            let (code, _, err) = run_in(dir, args);
+            assert_eq!(code, 1);
+            assert!(err.starts_with(&format!("arbor {want}")), "{args:?}: {err}");
+        }
+        let (code, _, err) = run_in(dir, &["tar", "x.img"]);
+        assert!(code == 2 && err.contains("--import") && err.contains("--export"), "{err}");
+        assert!(!ok(dir, &["dump", "x.img", "ag 0"]).is_empty());
+        let said = ok(dir, &["mkfs", "-t", engine, "-s", "64M", "-d", "tree", "y.img"]);
+        assert!(said.ends_with("\n4 files, 2 directories, 11 B from tree\n"), "{said}");
+        assert!(!ok(dir, &["info", "y.img"]).contains("label"));
+        assert!(ok(dir, &["map", "-o", "m.svg", "x.img"]).starts_with("m.svg: picture of x.img, in SVG\n"));
+    });
+    for engine in arboretum::engines().iter().filter(|e| e.extra_devices().contains(&"log")) {
+        let dir = tempfile::tempdir().unwrap();
+        let mkfs = |o: &str| run_in(dir.path(), &["mkfs", "-t", engine.name(), "-s", "64M", "-o", o, "x.img"]);
+        assert_eq!(mkfs("log=").2, "arbor mkfs: option log: it names no file, as log=FILE does\n");
+        assert_eq!(mkfs("log=./x.img").2, "arbor mkfs: x.img: log and volume are the same file\n");
+    }
+}

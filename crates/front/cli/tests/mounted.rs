@@ -414,6 +414,20 @@ fn a_mount_turns_read_only_and_back() {
         let out = remount("remount,rw");
         assert!(String::from_utf8_lossy(&out.stderr).contains("opened read-only"), "{out:?}");
         volume.umount();
+        let other = volume.dir.path().join("other.img");
+        arbor(&["mkfs", "-q", "-s", "64M"], &[&other]);
+        for name in ["noatime", "fsname=name"] {
+            arbor(&["mount", "-q", "-o", name], &[&volume.image(), &volume.root()]);
+            for another in [&other, &volume.dir.path().join("none.img")] {
+                let (code, said) = refused(&["mount", "-o", "remount,ro"], &[another, &volume.root()]);
+                assert_eq!(code, Some(32));
+                assert!(said.contains(&format!(" is mounted there, not {}", another.display())), "{said}");
+            }
+            fs::write(&file, "y").unwrap();
+            assert!(remount("remount,ro").status.success());
+            assert!(fs::write(&file, "z").is_err());
+            volume.umount();
+        }
         volume.check();
     });
 }
@@ -487,6 +501,22 @@ fn a_device_that_fails_is_told_by_sync_and_umount() {
         assert_eq!(code, Some(1));
         assert!(said.contains("unmounted, but the volume has been read-only since an error"), "{said}");
         assert!(!volume.is_mounted());
+    });
+}
+
+#[test]
+fn the_server_holds_nothing_of_its_caller() {
+    each_engine("64M", |volume| {
+        volume.umount();
+        let lock = volume.dir.path().join("lock");
+        let shell = "exec 9>\"$1\"; flock -n 9 && \"$0\" mount -q \"$2\" \"$3\"";
+        let mut command = Command::new("sh");
+        command.args(["-c", shell, env!("CARGO_BIN_EXE_arbor")]).args([&lock, &volume.image(), &volume.root()]);
+        assert!(command.status().unwrap().success());
+        assert!(volume.is_mounted());
+        let lock = File::open(&lock).unwrap();
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).expect("the lock is free");
+        volume.umount();
     });
 }
 

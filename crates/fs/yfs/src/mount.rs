@@ -234,9 +234,8 @@ pub(crate) fn geometry(sb: &SuperBlock, size: u64) -> Result<Geom> {
     }
     if geom.frags.checked_mul(geom.frag_size()).is_none_or(|b| b > size) {
         return Err(Error::refused(format!(
-            "the volume has {} fragments of {} bytes, the device only {size} bytes: truncated image?",
-            geom.frags,
-            geom.frag_size()
+            "the volume has {} bytes, the device only {size}: truncated image?",
+            u128::from(geom.frags) * u128::from(geom.frag_size())
         )));
     }
     if sb.ag_used.get() == 0 || sb.ag_used.get() > geom.ag_count {

@@ -21,7 +21,8 @@ use std::io::{self, Read, Write};
 use std::sync::Arc;
 
 impl Volume {
-    /// Unpacks a tar archive over the volume, in one pass. Kept are modes, owners, times to the
+    /// Unpacks a tar archive over the volume, in one pass. Files that are there are overwritten, but
+    /// a directory takes the place of nothing else. Kept are modes, owners, times to the
     /// nanosecond, links of both kinds, device nodes, holes and extended attributes. Names with
     /// `..` are refused.
     pub fn import_tar(&self, reader: impl Read) -> io::Result<CopyStats> {
@@ -73,7 +74,7 @@ impl Import<'_, '_> {
             let done = self.member(&member, &path, &mut reader);
             // Which member it was is more use than that it was an import.
             done.map_err(|e| crate::error::Failure::Host(e.named("unpack", &path)))?;
-            self.options.tell(&self.stats, &path);
+            self.options.tell(&self.stats, &path)?;
         }
         for (path, set) in std::mem::take(&mut self.directories).into_iter().rev() {
             self.volume.mount().resolve(&join(b"/", &path), false)?.set(&set)?;
@@ -109,7 +110,7 @@ impl Import<'_, '_> {
             FileType::File => {
                 self.stats.files += 1;
                 let node = dir.mknod(&name, FileType::File.mode() | 0o600, 0)?;
-                let copied = self.content(&node, member, reader);
+                let copied = self.content(&node, member, path, reader);
                 copied.inspect_err(|_| remove_part(&dir, &name))?;
                 node
             }
@@ -136,7 +137,7 @@ impl Import<'_, '_> {
         Ok(())
     }
 
-    fn content<R: Read>(&mut self, node: &Node, member: &Member, reader: &mut TarReader<R>) -> Result<()> {
+    fn content<R: Read>(&mut self, node: &Node, member: &Member, path: &[u8], reader: &mut TarReader<R>) -> Result<()> {
         let mut end = 0;
         for &(offset, len) in member.segments.iter().filter(|(_, len)| *len > 0) {
             let mut done = 0;
@@ -147,6 +148,7 @@ impl Import<'_, '_> {
                 write_all(node, offset + done, piece)?;
                 done += want as u64;
                 self.stats.bytes += want as u64;
+                self.options.tell(&self.stats, path)?;
             }
             end = end.max(offset + len);
         }

@@ -28,7 +28,7 @@ pub(super) fn export(volume: &Volume, writer: impl Write, options: &mut CopyOpti
     for step in volume.walk("/")?.sorted() {
         let entry = step?.entry;
         export.member(&entry)?;
-        options.tell(&export.stats, entry.path_bytes());
+        options.tell(&export.stats, entry.path_bytes())?;
     }
     export.out.write_all(&[0; 2 * BLOCK as usize])?;
     export.out.flush()?;

@@ -42,6 +42,7 @@ pub(crate) fn run(args: &MapArgs, out: &mut dyn Write) -> Result<()> {
         Some(path) if path.as_os_str() == "-" => out.write_all(draw_svg(&facts).as_bytes())?,
         Some(path) => {
             fs::write(path, draw_svg(&facts)).with_context(|| path.display().to_string())?;
+            writeln!(out, "{}: picture of {}, in SVG", path.display(), args.image.display())?;
             text::summary(&Survey::new(&facts.regions, facts.size), out)?;
         }
         None => {
@@ -60,9 +61,11 @@ fn collect(image: &Image) -> Result<Facts> {
     let mut regions = Vec::new();
     let described = engine.describe(&devices, &mut |region| regions.push(region));
     described.map_err(|e| anyhow!("{}: {e}", image.path.display()))?;
+    // A volume inside a larger file ends before it does.
+    let device_size = devices.main.geometry().size;
+    let size = info.as_ref().map_or(device_size, |info| info.size.min(device_size));
     let label = info.map(|i| i.label).filter(|l| !l.is_empty()).map(|l| format!("“{l}”, ")).unwrap_or_default();
     let name = image.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let size = devices.main.geometry().size;
     let subtitle = format!("{label}{}, {}", engine.name(), show::bytes(size));
     Ok(Facts { name, subtitle, size, regions })
 }
