@@ -294,3 +294,36 @@ fn a_damaged_inode_hides_nothing_else() {
         look(&*Yfs.mount(Devices::single(dev.clone()), &options, Arc::new(SystemClock)).unwrap());
     }
 }
+
+/// What docs/semantics.md promises of a rename over a file: its old contents or its new ones, whenever
+/// the power fails, although nobody synced the new file.
+#[test]
+fn a_rename_over_a_file_leaves_its_old_or_its_new_contents() {
+    for (old, new) in [(100, 300), (300_000, 90), (90, 5000), (5000, 70_000), (70_000, 300_000)] {
+        let (old, new) = (vec![1; old], vec![2; new]);
+        let disk = fresh(16 << 20, "");
+        let fs = mount_with(disk.clone(), "");
+        let a = make(&*fs, "a");
+        fs.write(a, 0, &old).unwrap();
+        fs.unmount().unwrap();
+        let dev = RecordingDevice::new(disk);
+        let fs = mount_with(dev.clone(), "");
+        let b = make(&*fs, "b");
+        fs.write(b, 0, &new).unwrap();
+        fs.rename(&Cx::default(), fs.root(), b"b", fs.root(), b"a", RenameFlags::empty()).unwrap();
+        // The rename becomes durable, and nothing else is asked for.
+        fs.fsync(fs.root(), false).unwrap();
+        let mut seen = [0, 0];
+        for at in 0..=dev.events() {
+            let lost = (0..8).map(CrashChoice::DropOne).chain((0..8).map(CrashChoice::Seeded));
+            for choice in [CrashChoice::AllKept, CrashChoice::NoneKept].into_iter().chain(lost) {
+                let fs = mount_with(dev.crash_state(at, &choice), "");
+                let ino = fs.lookup(fs.root(), b"a").unwrap().ino;
+                let found = read_all(&*fs, ino);
+                assert!(found == old || found == new, "{at} {choice:?}: {} bytes", found.len());
+                seen[usize::from(found == new)] += 1;
+            }
+        }
+        assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
+    }
+}
