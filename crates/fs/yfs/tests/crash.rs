@@ -91,3 +91,12 @@ fn power_loss_of_a_repair() {
 fn number(key: &str, otherwise: u64) -> u64 {
     std::env::var(key).map_or(otherwise, |n| n.parse().expect("a number"))
 }
+
+/// The checker gave an inode with a wrong checksum a right one, and so believed a name in it that a torn
+/// write had mixed from two.
+#[test]
+fn names_in_a_torn_inode_are_not_believed() {
+    let line = "seed=165458673084801 profile=Sync size=67108864 image=some-4 repair=yes \
+                cuts=12:Seeded(950944034) damage=superblock 0+176=00000080 ops=";
+    arbor_torture::machine::repeat(&Yfs, line).unwrap_or_else(|e| panic!("{e}"));
+}

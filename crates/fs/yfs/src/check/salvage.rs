@@ -5,7 +5,7 @@
 //! symbolic link. What cannot be verified (owner, permissions, times) is kept, and said to be
 //! doubtful.
 
-use super::dirs::parse_body;
+use super::dirs::{Name, encode, parse_body, set_inline};
 use super::inodes::{extent, plausible};
 use super::issue::{Issue, Node};
 use super::tree::{self, Spec};
@@ -108,8 +108,25 @@ impl Checker<'_> {
             let end = i.area().iter().rposition(|b| *b != 0).map_or(0, |at| at as u64 + 1);
             i.d.size = end.into();
         }
+        if kind == DIR_KIND && format == Format::Inline {
+            self.keep_named(&mut i);
+        }
         make_possible(&mut i.d);
         Ok(plausible(&i).then_some(i))
+    }
+
+    /// Takes entries out of an inline directory whose hash does not bear out their name: with the
+    /// inode's checksum wrong nothing else does, and of a torn write names may be mixed.
+    fn keep_named(&self, i: &mut RawInode) {
+        let (entries, _) = parse_body(i.area());
+        let named = |e: &&super::dirs::Entry<'_>| e.head.hash.get() == name_hash(self.r.geom.hash_seed, e.name);
+        let name =
+            |e: &super::dirs::Entry<'_>| Name { name: e.name.to_vec(), ino: e.head.ino.get(), kind: e.head.kind };
+        let kept: Vec<(u64, Name)> = entries.iter().filter(named).map(|e| (e.key(), name(e))).collect();
+        if kept.len() < entries.len() {
+            let kept: Vec<(u64, &Name)> = kept.iter().map(|(key, name)| (*key, name)).collect();
+            set_inline(i, &encode(i.area().len(), &kept));
+        }
     }
 
     /// Kind and format, by what is stored if the area can hold it, else by what the area holds.
