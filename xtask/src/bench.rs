@@ -14,8 +14,8 @@
 //! the figures.
 
 mod machine;
-mod record;
-mod report;
+pub(crate) mod record;
+pub(crate) mod report;
 mod system;
 mod work;
 

@@ -1,12 +1,15 @@
 //! Tables of what the long runs have counted. Each run leaves a file in `docs/figures`:
 //! `torture-PART.json` by `arbor torture --json`, `planted.json` by the test of planted mistakes,
-//! `fuzz.json` by `cargo xtask fuzz --json`.
+//! `fuzz.json` by `cargo xtask fuzz --json`, `mounted.json` by `cargo xtask bench --mounted --json`,
+//! `small-files.json` by `cargo bench -- --json`.
 
+use crate::bench::{record::Record, report};
 use crate::fuzz::Targets;
 use crate::layout::Tables;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -24,6 +27,8 @@ struct Torture {
     schedules: u64,
     failures: u64,
     seconds: f64,
+    #[serde(default)]
+    interrupted: bool,
 }
 
 /// As the test of planted mistakes writes it.
@@ -45,6 +50,37 @@ pub(crate) fn tables(dir: &Path) -> Result<Tables> {
     ]))
 }
 
+/// Seconds or bytes of the rounds, by phase, by store, by set of files: as the benchmark writes it.
+type SmallFiles = BTreeMap<String, BTreeMap<String, BTreeMap<String, Vec<f64>>>>;
+
+/// The tables of `docs/performance.md`.
+pub(crate) fn performance(dir: &Path) -> Result<Tables> {
+    let mounted: Record = read(&dir.join("mounted.json"))?;
+    Ok(Tables::from([
+        ("mounted".to_string(), format!("```text\n{}```\n", report::text(&mounted))),
+        ("small-files".to_string(), small_files(&read(&dir.join("small-files.json"))?)?),
+    ]))
+}
+
+fn small_files(sets: &SmallFiles) -> Result<String> {
+    let mut out = String::new();
+    for (set, stores) in sets {
+        let names: Vec<&str> = stores.keys().map(String::as_str).collect();
+        writeln!(out, "| {set} | {} |\n|---|{}", names.join(" | "), "---:|".repeat(names.len()))?;
+        for phase in ["create", "stat, cold", "read, cold", "delete", "space"] {
+            let value = |store: &&str| {
+                let mut rounds = stores[*store].get(phase).cloned().unwrap_or_default();
+                rounds.sort_by(f64::total_cmp);
+                let median = rounds.get(rounds.len() / 2).copied().unwrap_or(f64::NAN);
+                if phase == "space" { format!("{:.0} MB", median / 1e6) } else { report::figure(median) }
+            };
+            writeln!(out, "| {phase} | {} |", names.iter().map(value).collect::<Vec<_>>().join(" | "))?;
+        }
+        out.push('\n');
+    }
+    Ok(out)
+}
+
 fn read<T: DeserializeOwned>(path: &Path) -> Result<T> {
     let bytes = fs::read(path).with_context(|| path.display().to_string())?;
     serde_json::from_slice(&bytes).with_context(|| path.display().to_string())
@@ -62,6 +98,7 @@ fn torture(dir: &Path) -> Result<String> {
     for name in names {
         let Some(part) = name.strip_prefix("torture-").and_then(|n| n.strip_suffix(".json")) else { continue };
         let t: Torture = read(&dir.join(&name))?;
+        ensure!(!t.interrupted, "{name}: an interrupted run");
         let counts =
             [t.sequences, t.crash_states, t.distinct_states, t.faults, t.mutants, t.schedules, t.failures].map(number);
         writeln!(

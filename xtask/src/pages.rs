@@ -25,6 +25,7 @@ pub fn filled(root: &Path) -> Result<Vec<Page>> {
     let mut pages = vec![
         page(root, Path::new("docs/options.md"), &options()?)?,
         page(root, Path::new("docs/testing.md"), &figures::tables(&root.join("docs/figures"))?)?,
+        page(root, Path::new("docs/performance.md"), &figures::performance(&root.join("docs/figures"))?)?,
     ];
     let mut engines: Vec<PathBuf> =
         fs::read_dir(root.join("crates/fs"))?.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>()?;

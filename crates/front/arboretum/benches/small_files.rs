@@ -41,7 +41,7 @@ struct Args {
     /// Only these stores.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// All figures, in seconds and bytes.
+    /// All figures, in seconds and bytes; a path from the root of the checkout.
     #[arg(long)]
     json: Option<PathBuf>,
     /// What cargo passes.
@@ -398,6 +398,9 @@ fn main() -> Result<()> {
     let known = |s: &&&str| args.only.is_empty() || args.only.iter().any(|o| o.eq_ignore_ascii_case(s));
     let stores: Vec<&str> = STORES.iter().filter(known).copied().collect();
     let below = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    // cargo runs benchmarks in the directory of their package.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let mut file = args.json.map(|path| fs::File::create(root.join(path))).transpose()?;
     if !drop_caches() {
         eprintln!("not root: the phases that are called cold find the image in the page cache");
     }
@@ -416,8 +419,8 @@ fn main() -> Result<()> {
         println!("{}\n", table(&stores, &all));
         json.insert(set.name.into(), serde_json::to_value(&all)?);
     }
-    if let Some(path) = args.json {
-        fs::write(path, serde_json::to_vec_pretty(&json)?)?;
+    if let Some(file) = &mut file {
+        serde_json::to_writer_pretty(file, &json)?;
     }
     Ok(())
 }
