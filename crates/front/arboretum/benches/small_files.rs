@@ -205,6 +205,32 @@ impl Store for Sqlite {
     }
 }
 
+/// A store of keys and values: a value is a head and the contents.
+trait Records {
+    /// Gives the value of every key to `each`; returns how many there are, and the sum of what it said.
+    fn all(&self, each: fn(&[u8]) -> Result<u64>) -> Result<(usize, u64)>;
+    /// Makes or removes all files of a set, with a commit after each batch.
+    fn change(&self, set: &Set, remove: bool) -> Result<()>;
+}
+
+impl<T: Records> Store for T {
+    fn create(&self, set: &Set) -> Result<()> {
+        self.change(set, false)
+    }
+
+    fn stat(&self) -> Result<(usize, u64)> {
+        self.all(length)
+    }
+
+    fn read(&self) -> Result<(usize, u64)> {
+        self.all(|record| Ok(record.get(HEAD..).ok_or("a short record")?.to_vec().len() as u64))
+    }
+
+    fn delete(&self, set: &Set) -> Result<()> {
+        self.change(set, true)
+    }
+}
+
 fn record(data: &[u8]) -> Vec<u8> {
     let mut all = Vec::with_capacity(HEAD + data.len());
     all.extend_from_slice(&0o100_644u32.to_le_bytes());
@@ -222,8 +248,8 @@ const TABLE: redb::TableDefinition<'_, &str, &[u8]> = redb::TableDefinition::new
 
 struct Redb(PathBuf);
 
-impl Redb {
-    fn all(&self, mut each: impl FnMut(&[u8]) -> Result<u64>) -> Result<(usize, u64)> {
+impl Records for Redb {
+    fn all(&self, each: fn(&[u8]) -> Result<u64>) -> Result<(usize, u64)> {
         use redb::ReadableTable;
         let db = redb::Database::open(&self.0)?;
         let table = db.begin_read()?.open_table(TABLE)?;
@@ -233,38 +259,17 @@ impl Redb {
         }
         Ok(sum)
     }
-}
 
-impl Store for Redb {
-    fn create(&self, set: &Set) -> Result<()> {
+    fn change(&self, set: &Set, remove: bool) -> Result<()> {
         let db = redb::Database::create(&self.0)?;
         for batch in set.files.chunks(COMMIT) {
             let tx = db.begin_write()?;
             let mut table = tx.open_table(TABLE)?;
             for (name, data) in batch {
-                table.insert(name.as_str(), record(data).as_slice())?;
-            }
-            drop(table);
-            tx.commit()?;
-        }
-        Ok(())
-    }
-
-    fn stat(&self) -> Result<(usize, u64)> {
-        self.all(length)
-    }
-
-    fn read(&self) -> Result<(usize, u64)> {
-        self.all(|record| Ok(record[HEAD..].to_vec().len() as u64))
-    }
-
-    fn delete(&self, set: &Set) -> Result<()> {
-        let db = redb::Database::open(&self.0)?;
-        for batch in set.files.chunks(COMMIT) {
-            let tx = db.begin_write()?;
-            let mut table = tx.open_table(TABLE)?;
-            for (name, _) in batch {
-                table.remove(name.as_str())?;
+                match remove {
+                    true => table.remove(name.as_str())?,
+                    false => table.insert(name.as_str(), record(data).as_slice())?,
+                };
             }
             drop(table);
             tx.commit()?;
@@ -288,8 +293,10 @@ impl Lmdb {
         tx.commit()?;
         Ok((env, db))
     }
+}
 
-    fn all(&self, mut each: impl FnMut(&[u8]) -> Result<u64>) -> Result<(usize, u64)> {
+impl Records for Lmdb {
+    fn all(&self, each: fn(&[u8]) -> Result<u64>) -> Result<(usize, u64)> {
         let (env, db) = self.open()?;
         let tx = env.read_txn()?;
         let mut sum = (0, 0);
@@ -298,35 +305,16 @@ impl Lmdb {
         }
         Ok(sum)
     }
-}
 
-impl Store for Lmdb {
-    fn create(&self, set: &Set) -> Result<()> {
+    fn change(&self, set: &Set, remove: bool) -> Result<()> {
         let (env, db) = self.open()?;
         for batch in set.files.chunks(COMMIT) {
             let mut tx = env.write_txn()?;
             for (name, data) in batch {
-                db.put(&mut tx, name, &record(data))?;
-            }
-            tx.commit()?;
-        }
-        Ok(())
-    }
-
-    fn stat(&self) -> Result<(usize, u64)> {
-        self.all(length)
-    }
-
-    fn read(&self) -> Result<(usize, u64)> {
-        self.all(|record| Ok(record[HEAD..].to_vec().len() as u64))
-    }
-
-    fn delete(&self, set: &Set) -> Result<()> {
-        let (env, db) = self.open()?;
-        for batch in set.files.chunks(COMMIT) {
-            let mut tx = env.write_txn()?;
-            for (name, _) in batch {
-                db.delete(&mut tx, name)?;
+                match remove {
+                    true => drop(db.delete(&mut tx, name)?),
+                    false => db.put(&mut tx, name, &record(data))?,
+                }
             }
             tx.commit()?;
         }

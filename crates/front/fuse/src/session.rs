@@ -1,7 +1,7 @@
 //! A mount at work: INIT, the workers, the background thread and the end.
 //!
-//! Requests come by io_uring (see [`ring`]) or from `/dev/fuse`. There every worker owns a descriptor of the connection and two buffers, and for each request goes
-//! through
+//! Requests come by io_uring (see [`ring`]) or from `/dev/fuse`. There every worker owns a
+//! descriptor of the connection and two buffers, and for each request goes through
 //!
 //! ```text
 //! read -> (give the seat away?) -> Server::serve -> write -> (forget, if it did not arrive)
@@ -300,10 +300,21 @@ pub(crate) fn catch_up(device: &OwnedFd, server: &Server) {
         let args = &mut &request[..len];
         let Some(head) = take::<InHeader>(args) else { return };
         let (len, answer) = server.serve(&head, args, &mut reply);
-        if len > 0 && rustix::io::write(device, &reply[..len]).is_err() {
-            server.undelivered(&answer, &reply[OUT_HEAD..len]);
+        if len > 0 {
+            send(device, server, &reply[..len], &answer);
         }
     }
+}
+
+/// Sends a reply to where its request was read.
+fn send(device: &OwnedFd, server: &Server, bytes: &[u8], reply: &Reply) {
+    match rustix::io::write(device, bytes) {
+        Ok(_) => return,
+        // The caller was killed meanwhile, or the mount is off.
+        Err(OsErrno::NOENT | OsErrno::INTR | OsErrno::NODEV | OsErrno::PERM | OsErrno::CONNABORTED) => {}
+        Err(e) => server.log.say(format_args!("sending a reply: {e}")),
+    }
+    server.undelivered(reply, &bytes[OUT_HEAD..]);
 }
 
 /// What the threads of a session share besides the server.
@@ -519,7 +530,7 @@ impl Worker {
         // Sending takes longer when the caller runs at once.
         let took = begun.elapsed();
         if len > 0 {
-            self.send(&buffer[..len], &reply);
+            send(&self.device, &self.server, &buffer[..len], &reply);
         }
         if let Some(mark) = mark {
             control.seat.end(mark);
@@ -530,16 +541,6 @@ impl Worker {
             control.slow_until_us.fetch_max(until, Ordering::Relaxed);
         }
         after(control, &self.server, head.opcode);
-    }
-
-    fn send(&self, bytes: &[u8], reply: &Reply) {
-        match rustix::io::write(&self.device, bytes) {
-            Ok(_) => return,
-            // The caller was killed meanwhile, or the mount is off.
-            Err(OsErrno::NOENT | OsErrno::INTR | OsErrno::NODEV | OsErrno::PERM | OsErrno::CONNABORTED) => {}
-            Err(e) => self.server.log.say(format_args!("sending a reply: {e}")),
-        }
-        self.server.undelivered(reply, &bytes[OUT_HEAD..]);
     }
 }
 

@@ -650,6 +650,7 @@ impl Volume {
                     filled => filled?,
                 },
                 Want::Pages(ino, first, last) => {
+                    // Write-backs of the file may come between again and again; then they have to wait.
                     fills += 1;
                     self.fill_pages(ino, first, last, fills % 8 == 0)?;
                 }

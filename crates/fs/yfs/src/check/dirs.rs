@@ -28,6 +28,15 @@ impl Entry<'_> {
     pub fn key(&self) -> u64 {
         dir_key(self.head.hash.get(), self.head.seq.get())
     }
+
+    /// Whether its hash bears out its name.
+    pub fn is_named(&self, hash_seed: u32) -> bool {
+        self.head.hash.get() == name_hash(hash_seed, self.name)
+    }
+
+    pub(super) fn to_name(self) -> Name {
+        Name { name: self.name.to_vec(), ino: self.head.ino.get(), kind: self.head.kind }
+    }
 }
 
 /// The entries of a body in the order of their list, as far as it can be followed, and what is
@@ -294,7 +303,7 @@ impl Checker<'_> {
             if look.last.is_some_and(|l| l >= key) || (key < lo && place > 0) || hi.is_some_and(|h| key >= h) {
                 look.broken.push(broken(format!("entry {} stands in the wrong block", show(e.name))));
             }
-            if e.head.hash.get() != name_hash(self.r.geom.hash_seed, e.name) {
+            if !e.is_named(self.r.geom.hash_seed) {
                 look.broken.push(broken(format!("entry {} has a wrong hash", show(e.name))));
             }
             if look.broken.len() > 100 {
@@ -416,9 +425,8 @@ impl Checker<'_> {
             for (body, damage) in self.read_bodies(i, group)? {
                 let Some(body) = body else { continue };
                 for e in parse_body(&body).0 {
-                    let hash = e.head.hash.get() == name_hash(self.r.geom.hash_seed, e.name);
-                    if hash || damage.is_none() {
-                        all.push(Name { name: e.name.to_vec(), ino: e.head.ino.get(), kind: e.head.kind });
+                    if e.is_named(self.r.geom.hash_seed) || damage.is_none() {
+                        all.push(e.to_name());
                     }
                 }
             }
@@ -436,7 +444,7 @@ impl Checker<'_> {
         };
         let mut kept = Vec::new();
         for e in parse_body(&body).0 {
-            let mut name = Name { name: e.name.to_vec(), ino: e.head.ino.get(), kind: e.head.kind };
+            let mut name = e.to_name();
             match fixes.iter().find(|f| f.0 == e.at).map(|f| f.1) {
                 Some(Fix::Drop) => continue,
                 Some(Fix::Kind(kind)) => name.kind = kind,

@@ -119,10 +119,8 @@ impl Checker<'_> {
     /// inode's checksum wrong nothing else does, and of a torn write names may be mixed.
     fn keep_named(&self, i: &mut RawInode) {
         let (entries, _) = parse_body(i.area());
-        let named = |e: &&super::dirs::Entry<'_>| e.head.hash.get() == name_hash(self.r.geom.hash_seed, e.name);
-        let name =
-            |e: &super::dirs::Entry<'_>| Name { name: e.name.to_vec(), ino: e.head.ino.get(), kind: e.head.kind };
-        let kept: Vec<(u64, Name)> = entries.iter().filter(named).map(|e| (e.key(), name(e))).collect();
+        let named = entries.iter().filter(|e| e.is_named(self.r.geom.hash_seed));
+        let kept: Vec<(u64, Name)> = named.map(|e| (e.key(), e.to_name())).collect();
         if kept.len() < entries.len() {
             let kept: Vec<(u64, &Name)> = kept.iter().map(|(key, name)| (*key, name)).collect();
             set_inline(i, &encode(i.area().len(), &kept));
@@ -137,9 +135,8 @@ impl Checker<'_> {
             return Ok(Some((kind, format)));
         }
         let (entries, damage) = parse_body(i.area());
-        let seed = self.r.geom.hash_seed;
-        let named = |e: &super::dirs::Entry<'_>| e.head.hash.get() == name_hash(seed, e.name);
-        if !entries.is_empty() && damage.is_none() && entries.iter().all(named) {
+        let named = || entries.iter().all(|e| e.is_named(self.r.geom.hash_seed));
+        if !entries.is_empty() && damage.is_none() && named() {
             return Ok(Some((DIR_KIND, Format::Inline)));
         }
         let fits = i.d.size.get() <= i.area().len() as u64;

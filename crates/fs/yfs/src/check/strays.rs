@@ -170,10 +170,9 @@ impl Checker<'_> {
         let strays = std::mem::take(&mut self.strays);
         for start in strays {
             let bytes = self.r.blocks(BlockType::Dir, &[start])?.pop().unwrap_or_default();
-            let seed = self.r.geom.hash_seed;
             for e in parse_body(bytes.get(HEADER..).unwrap_or(&[])).0 {
                 let ino = e.head.ino.get();
-                let good = e.head.hash.get() == name_hash(seed, e.name) && super::dirs::valid_name(e.name);
+                let good = e.is_named(self.r.geom.hash_seed) && super::dirs::valid_name(e.name);
                 let kind = self.find(ino).and_then(|at| self.recs.get(at)).map(Rec::kind);
                 if good && kind == Some(e.head.kind) {
                     self.stray_names.entry(ino).or_insert_with(|| e.name.to_vec());
