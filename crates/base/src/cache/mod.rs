@@ -14,9 +14,13 @@
 //! engine's to know: it pins the buffer ([`Cache::pin`]) until the condition holds; a pinned
 //! buffer is neither written nor evicted.
 //!
+//! What was read ahead of its use is kept by device address, see [`windows`].
+//!
 //! Replacement is segmented LRU: a buffer enters the probation list and is promoted by a second
 //! use, so one scan through a large file evicts only other scans. Dirty, pinned and in-flight
 //! buffers are on no list.
+
+pub mod windows;
 
 use crate::device::{Buf, Kind, Request};
 use rustc_hash::FxHashMap;

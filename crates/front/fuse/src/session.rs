@@ -174,6 +174,7 @@ impl Session {
         if rings {
             (threads, spin) = (2, Duration::ZERO);
         }
+        let gather = if rings { FORGETS } else { Duration::ZERO };
         let mut devices = vec![device.clone()];
         for _ in 1..threads {
             // Where a clone is not to be had the workers share one queue.
@@ -183,7 +184,7 @@ impl Session {
             let flags = rustix::fs::fcntl_getfl(&device)?;
             rustix::fs::fcntl_setfl(&device, flags | OFlags::NONBLOCK)?;
             let (server, control) = (self.server.clone().ok_or(io::ErrorKind::Other)?, self.control.clone());
-            let worker = Worker { me, device, server, control, spin };
+            let worker = Worker { me, device, server, control, spin, gather };
             self.workers.push(thread::Builder::new().name(format!("arbor-fuse-{me}")).spawn(move || worker.run())?);
         }
         Ok(())
@@ -420,12 +421,18 @@ pub(crate) fn after(control: &Control, server: &Server, opcode: u32) {
     }
 }
 
+/// With rings, what comes from `/dev/fuse` is little more than FORGETs, one for each file that is
+/// deleted. Nobody waits for them, and many are read as cheaply as one.
+const FORGETS: Duration = Duration::from_millis(2);
+
 struct Worker {
     me: usize,
     device: Arc<OwnedFd>,
     server: Arc<Server>,
     control: Arc<Control>,
     spin: Duration,
+    /// Between a request that wakes it and the first look at the queue.
+    gather: Duration,
 }
 
 /// What a read of the device gave.
@@ -504,6 +511,7 @@ impl Worker {
                     self.server.log.say(format_args!("waiting for requests: {e}"));
                     return Next::End;
                 }
+                thread::sleep(self.gather);
                 since = Instant::now();
             }
         }

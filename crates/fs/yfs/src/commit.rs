@@ -620,17 +620,22 @@ impl Volume {
             self.flush_log(io)?;
         }
         loop {
-            let (pieces, names) = {
+            let (pieces, names, windows) = {
                 let mut core = self.core.lock();
                 core.check_ordered()?;
-                core.collect_metadata(all)
+                let (pieces, names) = core.collect_metadata(all);
+                let windows = core.writes(&pieces);
+                (pieces, names, windows)
             };
             if names.is_empty() {
                 break;
             }
             let written = self.dev.submit(cluster(pieces, 1 << 20)).wait_all().map_err(Error::Io);
             let ok = written.is_ok();
-            self.core.lock().end_metadata(&names, ok);
+            let mut core = self.core.lock();
+            core.written_to(&windows);
+            core.end_metadata(&names, ok);
+            drop(core);
             self.or_fail(written)?;
             if !all && names.len() < CHECKPOINT_BATCH {
                 break;
@@ -759,6 +764,20 @@ impl Core {
         }
         self.meta_seq += 1;
         (pieces, names)
+    }
+
+    /// What was read ahead of the places that are about to be written is not believed any more;
+    /// [`Core::written_to`] says the same when they have been written.
+    pub fn writes(&mut self, pieces: &[Piece]) -> Vec<u64> {
+        let windows = self.windows.numbers(pieces.iter().map(|p| (p.0, p.2.len() as u64)));
+        self.written_to(&windows);
+        windows
+    }
+
+    pub fn written_to(&mut self, windows: &[u64]) {
+        if !planted(Flaw::StaleWindows) {
+            self.windows.forget(windows);
+        }
     }
 
     fn end_metadata(&mut self, names: &[(u64, Rec)], ok: bool) {

@@ -11,10 +11,14 @@ use crate::btree::Tree;
 use crate::file::MapStore;
 use crate::format::*;
 use crate::inode::Inode;
-use crate::mount::Core;
+use crate::mount::{Core, Want, What};
+use arbor_base::cache::Name;
 use arbor_base::layout::{Corrupt, get_u16};
 use arbor_base::vfs::{Errno, FileType, Ino, Result};
 use zerocopy::{FromBytes, IntoBytes};
+
+/// Directory blocks that a walk asks for at a time.
+const WALK_BLOCKS: usize = 16;
 
 type DirTree<'s, 'c> = Tree<'s, MapStore<'c>, DIR_VALUE>;
 
@@ -230,11 +234,17 @@ impl Core {
     }
 
     /// Offers entries with keys of at least `from`, in order, until `f` says `false`. The entries
-    /// of one body are collected before they are offered, so `f` may use the state in core.
-    pub fn dir_walk(&mut self, i: &Inode, from: u64, f: &mut Visit<'_>) -> Result<()> {
+    /// of one body are collected before they are offered, so `f` may use the state in core. With
+    /// `plus` it is going to use the inodes.
+    pub fn dir_walk(&mut self, i: &Inode, from: u64, plus: bool, f: &mut Visit<'_>) -> Result<()> {
         let (mut p, mut key) = self.place(i, from)?;
         loop {
-            for e in self.entries(i, p)? {
+            self.want_bodies(i, p, key)?;
+            let entries = self.entries(i, p)?;
+            if plus {
+                self.want_inodes(entries.iter().filter(|e| e.key() >= from).map(|e| Ino(e.head.ino.get())))?;
+            }
+            for e in entries {
                 if e.key() < from {
                     continue;
                 }
@@ -248,6 +258,26 @@ impl Core {
                 None => return Ok(()),
             }
         }
+    }
+
+    /// Asks for a body that is not in the cache together with those that follow it.
+    fn want_bodies(&mut self, i: &Inode, p: Place, mut key: u64) -> Result<()> {
+        let is_missing = |core: &Core, p: Place| match p {
+            Place::Block(b) => (!core.cache.contains(Name::Block(core.geom.daddr(b).0))).then_some(b),
+            Place::Inline => None,
+        };
+        let Some(first) = is_missing(self, p).filter(|_| self.by_batch && !self.blocking) else { return Ok(()) };
+        let mut missing = vec![first];
+        for _ in 1..WALK_BLOCKS {
+            let Some((np, k)) = self.next_place(i, key)? else { break };
+            missing.extend(is_missing(self, np));
+            key = k;
+        }
+        let (geom, len) = (self.geom, self.geom.block_size());
+        missing.retain(|b| geom.valid_run(*b, geom.block_frags()));
+        let all = missing.into_iter().map(|b| (geom.daddr(b), len, What::Block(BlockType::Dir))).collect();
+        self.want = Some(Want::Buffers(all));
+        Err(Errno::EAGAIN.into())
     }
 
     fn entries(&mut self, i: &Inode, p: Place) -> Result<Vec<Raw>> {

@@ -11,6 +11,7 @@ use crate::format::*;
 use crate::inode::Inode;
 use crate::mount::{Core, Volume, Want};
 use crate::planted::{Flaw, planted};
+use arbor_base::cache::windows::Window;
 use arbor_base::cache::{Name, cluster};
 use arbor_base::device::{Buf, Kind, Request};
 use arbor_base::vfs::{Errno, Error, FallocMode, Ino, Result, Seek, Time};
@@ -33,6 +34,8 @@ pub(crate) struct Delayed {
 
 /// A file past this many blocks gets full blocks only (3.1).
 const SMALL_BLOCKS: u64 = 12;
+/// A read of no more bytes is served from a window, or fetches one, if it finds neighbours there.
+const SMALL_READ: u64 = 64 << 10;
 /// Pages that are allocated at a time.
 const RUN_PAGES: usize = 64;
 /// Largest size of a file.
@@ -769,6 +772,21 @@ struct Fetch {
     first: u64,
     last: u64,
     extents: Vec<Mapped>,
+    /// The same in windows, if all of it is in some.
+    windows: Vec<(Mapped, Arc<Window>)>,
+}
+
+/// What a read has to do without the lock.
+struct Plan {
+    /// Bytes of the file that are read.
+    len: usize,
+    fetches: Vec<Fetch>,
+    /// To be read for those to come.
+    ahead: Vec<Arc<Window>>,
+    size: u64,
+    version: u64,
+    /// Bytes of a page and of a fragment.
+    units: (u64, u64),
 }
 
 impl Volume {
@@ -787,33 +805,56 @@ impl Volume {
 
     /// Reads; `None` if the file changed on disk meanwhile, unless it is `settled`.
     fn try_read(&self, ino: Ino, offset: u64, buf: &mut [u8], settled: bool) -> Result<Option<usize>> {
-        let (n, fetches, size, version, units) = self.run(|core| {
+        let plan = self.run(|core| {
             let i = core.iget(ino)?;
             if !i.is_file() {
                 return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
             }
             let size = core.size_of(&i);
-            let n = size.saturating_sub(offset).min(buf.len() as u64) as usize;
-            let fetches = core.read_cached(&i, offset, &mut buf[..n])?;
-            Ok((n, fetches, size, core.versions.of(ino), (core.page_size(), core.geom.frag_size())))
+            let len = size.saturating_sub(offset).min(buf.len() as u64) as usize;
+            let mut fetches = core.read_cached(&i, offset, &mut buf[..len])?;
+            let ahead = core.read_ahead(&i, offset..offset + len as u64, size, &mut fetches)?;
+            let units = (core.page_size(), core.geom.frag_size());
+            Ok(Plan { len, fetches, ahead, size, version: core.versions.of(ino), units })
         })?;
-        if fetches.is_empty() {
-            return Ok(Some(n));
+        for window in &plan.ahead {
+            window.start(&*self.dev, Kind::Data);
         }
-        let read = match self.fetch(&fetches, size, units) {
+        if plan.fetches.is_empty() {
+            return Ok(Some(plan.len));
+        }
+        let mut direct = plan.fetches;
+        direct.retain(|f| !self.copy_windows(f, offset, &mut buf[..plan.len], plan.units.1));
+        let read = match self.fetch(&direct, plan.size, plan.units) {
             // What could not be read may be no part of the file any more.
-            Err(_) if !settled && self.core.lock().versions.of(ino) != version => return Ok(None),
+            Err(_) if !settled && self.core.lock().versions.of(ino) != plan.version => return Ok(None),
             read => read?,
         };
-        let ps = units.0;
-        for (f, bytes) in fetches.iter().zip(&read) {
-            let (lo, hi) = ((f.first * ps).max(offset), ((f.last + 1) * ps).min(offset + n as u64));
+        let ps = plan.units.0;
+        for (f, bytes) in direct.iter().zip(&read) {
+            let (lo, hi) = ((f.first * ps).max(offset), ((f.last + 1) * ps).min(offset + plan.len as u64));
             let from = (lo - f.first * ps) as usize;
             buf[(lo - offset) as usize..(hi - offset) as usize]
                 .copy_from_slice(&bytes[from..from + (hi - lo) as usize]);
         }
-        let same = self.keep_pages(ino, &fetches, &read, version);
-        Ok((same || settled || planted(Flaw::MixedRead)).then_some(n))
+        let same = self.keep_pages(ino, &direct, &read, plan.version);
+        Ok((same || settled || planted(Flaw::MixedRead)).then_some(plan.len))
+    }
+
+    /// Copies a piece of a file out of its windows, as far as it lies in `buf`, which is at `offset`
+    /// of the file; says whether it could.
+    fn copy_windows(&self, f: &Fetch, offset: u64, buf: &mut [u8], fs: u64) -> bool {
+        let end = offset + buf.len() as u64;
+        for (e, window) in &f.windows {
+            let Some(bytes) = window.bytes(&*self.dev, Kind::Data) else { return false };
+            let (lo, hi) = ((e.at * fs).max(offset), (e.end() * fs).min(end));
+            let from = window.place(e.start.0 * fs + lo.saturating_sub(e.at * fs));
+            let Some(piece) = bytes.get(from..from + hi.saturating_sub(lo) as usize) else { return false };
+            if lo < hi {
+                buf[(lo - offset) as usize..(hi - offset) as usize].copy_from_slice(piece);
+            }
+        }
+        !f.windows.is_empty()
     }
 
     /// Reads the missing pieces from the device, all at once. Takes no lock: what was mapped may be
@@ -875,7 +916,8 @@ impl Volume {
             let lo = first * core.page_frags();
             let extents = core.written(&i, lo, (last + 1) * core.page_frags())?;
             let units = (core.page_size(), core.geom.frag_size());
-            Ok((vec![Fetch { first, last, extents }], core.size_of(&i), core.versions.of(ino), units))
+            let all = vec![Fetch { first, last, extents, windows: Vec::new() }];
+            Ok((all, core.size_of(&i), core.versions.of(ino), units))
         })?;
         let ps = units.0;
         let mut read = match self.fetch(&fetches, size, units) {
@@ -893,8 +935,12 @@ impl Volume {
     /// Writes dirty data to the device: of one file, or of all that became dirty by `until`.
     pub(crate) fn write_back(&self, io: &mut crate::mount::Io, which: Which) -> Result<()> {
         loop {
-            let step = { self.core.lock().collect_data(which, self.clock.now()) };
-            let (out, more) = match step {
+            let step = {
+                let mut core = self.core.lock();
+                let collected = core.collect_data(which, self.clock.now());
+                collected.map(|(out, more)| (core.writes(&out.pieces), out, more))
+            };
+            let (windows, out, more) = match step {
                 Ok(s) => s,
                 Err(e) if e.errno() == Errno::EAGAIN => {
                     self.core.lock().want = None;
@@ -912,6 +958,7 @@ impl Volume {
                 let done = self.dev.submit(cluster(out.pieces, 1 << 20)).wait_all().map_err(Error::Io);
                 io.unflushed_data = true;
                 let mut core = self.core.lock();
+                core.written_to(&windows);
                 for name in &out.pages {
                     core.cache.end_write(*name, done.is_ok());
                 }
@@ -1171,7 +1218,7 @@ impl Core {
             }
             match out.last_mut() {
                 Some(f) if f.last + 1 == index => f.last = index,
-                _ => out.push(Fetch { first: index, last: index, extents: Vec::new() }),
+                _ => out.push(Fetch { first: index, last: index, extents: Vec::new(), windows: Vec::new() }),
             }
         }
         let pf = self.page_frags();
@@ -1180,6 +1227,57 @@ impl Core {
         }
         out.retain(|f| !f.extents.is_empty());
         Ok(out)
+    }
+
+    /// Finds windows for what a read has to fetch; returns those that should be read for the reads
+    /// to come.
+    fn read_ahead(
+        &mut self,
+        i: &Inode,
+        range: std::ops::Range<u64>,
+        size: u64,
+        fetches: &mut [Fetch],
+    ) -> Result<Vec<Arc<Window>>> {
+        if fetches.is_empty() {
+            return Ok(Vec::new());
+        }
+        for f in fetches {
+            f.windows = self.windows_of(&f.extents).unwrap_or_default();
+        }
+        let fs = self.geom.frag_size();
+        let next = self.streams.read(i.ino.0, range, size);
+        if next.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut out = Vec::new();
+        for e in self.written(i, next.start / fs, next.end.div_ceil(fs))? {
+            let (at, len) = (e.start.0 * fs, u64::from(e.len) * fs);
+            if len >= SMALL_READ {
+                out.extend(self.windows.ahead(at..at + len));
+            }
+        }
+        self.streams.started(i.ino.0, next.end);
+        Ok(out)
+    }
+
+    /// Extents cut at the bounds of windows, each with its window; `None` unless all have one.
+    fn windows_of(&mut self, extents: &[Mapped]) -> Option<Vec<(Mapped, Arc<Window>)>> {
+        let fs = self.geom.frag_size();
+        let small = extents.iter().map(|e| u64::from(e.len)).sum::<u64>() * fs <= SMALL_READ;
+        let per = (self.windows.window_len() / fs).max(1);
+        let mut out = Vec::new();
+        for e in extents {
+            let mut at = e.at;
+            while at < e.end() {
+                let start = e.start.0 + (at - e.at);
+                let piece = clip(*e, at, at + (per - start % per));
+                let len = u64::from(piece.len) * fs;
+                let found = if small { self.windows.find(start * fs, len) } else { self.windows.get(start * fs) };
+                out.push((piece, found?));
+                at = piece.end();
+            }
+        }
+        Some(out)
     }
 
     /// Grows a file by a hole; the page at its old end is written back with zeros behind it.

@@ -5,8 +5,9 @@
 //! times) waits in [`crate::file::Delayed`].
 
 use crate::format::*;
-use crate::mount::{Core, What};
+use crate::mount::{Core, Want, What};
 use crate::planted::{Flaw, planted};
+use arbor_base::cache::Name;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Attr, Errno, Ino, Result, Time, XattrMode, mode};
 use zerocopy::{FromBytes, IntoBytes};
@@ -68,6 +69,23 @@ impl Core {
             return Err(i.corrupt("xattr_inline", d.xattr_inline, "no more than the area").into());
         }
         Ok(i)
+    }
+
+    /// Asks for the chunks of inodes that are not in the cache.
+    pub fn want_inodes(&mut self, inodes: impl Iterator<Item = Ino>) -> Result<()> {
+        if !self.by_batch || self.blocking {
+            return Ok(());
+        }
+        let mut chunks: Vec<Daddr> = inodes.filter_map(|ino| self.geom.inode_at(ino)).map(|p| p.0).collect();
+        chunks.sort_unstable();
+        chunks.dedup();
+        chunks.retain(|c| !self.cache.contains(Name::Block(c.0)));
+        if chunks.len() < 2 {
+            return Ok(());
+        }
+        let len = self.geom.chunk_size();
+        self.want = Some(Want::Buffers(chunks.into_iter().map(|c| (c, len, What::Chunk)).collect()));
+        Err(Errno::EAGAIN.into())
     }
 
     /// Like [`Core::iget`] for a directory; `ENOTDIR` otherwise.

@@ -21,8 +21,9 @@ use crate::file::Delayed;
 use crate::format::*;
 use crate::planted::{Flaw, planted};
 use crate::{options, recover, sound};
+use arbor_base::cache::windows::{Streams, Windows};
 use arbor_base::cache::{Cache, Name};
-use arbor_base::device::{Device, Kind};
+use arbor_base::device::{Device, Kind, Request};
 use arbor_base::layout::{Access, Corrupt, Features, crc_without};
 use arbor_base::sync::{Mutex, Rank};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Result, Time};
@@ -33,11 +34,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use zerocopy::{FromBytes, IntoBytes};
 
+/// A metadata buffer: first sector, length, kind.
+pub(crate) type BufferId = (Daddr, usize, What);
+
 /// What a call gave up for; the caller provides it and starts again.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Want {
-    /// A metadata buffer: first sector, length, kind of request.
+    /// A metadata buffer.
     Buffer(Daddr, usize, What),
+    /// Metadata buffers that a walk is about to need.
+    Buffers(Vec<BufferId>),
     /// Pages of a file: first and last.
     Pages(Ino, u64, u64),
     /// Room in the log.
@@ -108,6 +114,8 @@ pub(crate) struct Core {
     pub sb: SuperBlock,
     pub dev: Arc<dyn Device>,
     pub cache: Cache,
+    pub windows: Windows,
+    pub streams: Streams,
     pub dirty: FxHashMap<u64, Dirty>,
     pub tx: Tx,
     pub log: Log,
@@ -138,6 +146,8 @@ pub(crate) struct Core {
     /// Misses are read at once, under the lock.
     pub blocking: bool,
     pub want: Option<Want>,
+    /// A walk asks for what it is about to need, all at once.
+    pub by_batch: bool,
     pub failed: Option<String>,
     pub gone: bool,
     pub read_only: bool,
@@ -151,6 +161,12 @@ pub(crate) struct Core {
 /// Order of the locks.
 const IO: Rank = Rank(0);
 const CORE: Rank = Rank(1);
+const WINDOW: Rank = Rank(2);
+
+/// Batches that one call may ask for.
+const MOST_BATCHES: u32 = 32;
+/// Read-ahead of a file.
+const MOST_AHEAD: u64 = 4 << 20;
 
 /// A mounted volume.
 pub(crate) struct Volume {
@@ -395,12 +411,15 @@ impl Core {
         read_only: bool,
     ) -> Core {
         let ags = (0..geom.ag_count).map(|ag| Ag::unused(&geom, &sb, ag)).collect();
-        let total = geom.frags;
+        let (total, size) = (geom.frags, dev.geometry().size);
+        let windows = cache_bytes / 8;
         Core {
             geom,
             sb,
             dev,
-            cache: Cache::new(cache_bytes),
+            cache: Cache::new(cache_bytes - windows),
+            windows: Windows::new(WINDOW, size, windows),
+            streams: Streams::new((windows as u64 / 4).min(MOST_AHEAD)),
             dirty: FxHashMap::default(),
             tx: Tx::default(),
             log,
@@ -422,6 +441,7 @@ impl Core {
             meta_seq: 0,
             blocking: false,
             want: None,
+            by_batch: false,
             failed: None,
             gone: false,
             read_only,
@@ -516,16 +536,38 @@ impl Core {
 /// Reads and checks a metadata buffer. What is damaged is read once more: if the fault lay in the
 /// transfer, it must neither fail the call nor stay in the cache.
 pub(crate) fn read_buffer(dev: &dyn Device, geom: &Geom, addr: Daddr, len: usize, what: What) -> Result<Vec<u8>> {
-    let kind = match what {
+    check_buffer(dev, geom, addr, what, None, len)
+}
+
+fn kind_of(what: What) -> Kind {
+    match what {
         What::Chunk => Kind::Inode,
         What::Block(BlockType::Dir) => Kind::Dir,
         What::Block(BlockType::Bitmap) => Kind::Bitmap,
         What::Block(BlockType::Group | BlockType::Inodes) => Kind::Group,
         What::Block(BlockType::Xattr) => Kind::Xattr,
         What::Block(_) => Kind::Tree,
+    }
+}
+
+/// As [`read_buffer`], for bytes that may have been read already.
+fn check_buffer(
+    dev: &dyn Device,
+    geom: &Geom,
+    addr: Daddr,
+    what: What,
+    read: Option<Vec<u8>>,
+    len: usize,
+) -> Result<Vec<u8>> {
+    let kind = kind_of(what);
+    let mut bytes = match read {
+        Some(bytes) => bytes,
+        None => {
+            let mut bytes = vec![0; len];
+            dev.read_at(kind, addr.byte(), &mut bytes)?;
+            bytes
+        }
     };
-    let mut bytes = vec![0; len];
-    dev.read_at(kind, addr.byte(), &mut bytes)?;
     // A chunk's inodes are refused each by itself, see `Core::note_damage`.
     let check = |bytes: &[u8]| match what {
         What::Chunk => Ok(()),
@@ -536,6 +578,28 @@ pub(crate) fn read_buffer(dev: &dyn Device, geom: &Geom, addr: Daddr, len: usize
     }
     check(&bytes)?;
     Ok(bytes)
+}
+
+/// Buffers in groups that are read by one request each: it costs less to read what lies between
+/// them than to ask once more.
+fn neighbours(mut all: Vec<BufferId>) -> Vec<Vec<BufferId>> {
+    const GAP: u64 = 64 << 10;
+    const MOST: u64 = 1 << 20;
+    all.sort_unstable_by_key(|b| b.0);
+    let mut groups: Vec<Vec<BufferId>> = Vec::new();
+    for one in all {
+        let end = one.0.byte() + one.1 as u64;
+        match groups.last_mut() {
+            Some(g)
+                if g.last().is_some_and(|l| one.0.byte() <= l.0.byte() + l.1 as u64 + GAP)
+                    && g.first().is_some_and(|f| end - f.0.byte() <= MOST) =>
+            {
+                g.push(one);
+            }
+            _ => groups.push(vec![one]),
+        }
+    }
+    groups
 }
 
 /// Whether an inode is as it was written. One that was never used has no checksum, only zeros.
@@ -581,10 +645,8 @@ impl Volume {
         };
         let len = geom.block_size();
         for group in (0..used).collect::<Vec<_>>().chunks(256) {
-            let batch = group
-                .iter()
-                .map(|&ag| arbor_base::device::Request::read(Kind::Group, geom.group_block(ag).byte(), 2 * len))
-                .collect();
+            let batch =
+                group.iter().map(|&ag| Request::read(Kind::Group, geom.group_block(ag).byte(), 2 * len)).collect();
             for (&ag, bytes) in group.iter().zip(self.dev.submit(batch).wait()) {
                 let bytes = bytes?;
                 let (a, b) = bytes.split_at(len);
@@ -615,12 +677,14 @@ impl Volume {
     /// Runs a call on the state in core; see the module's documentation.
     pub(crate) fn run<R>(&self, mut f: impl FnMut(&mut Core) -> Result<R>) -> Result<R> {
         let (mut reclaimed, mut fills, mut in_place) = (0, 0, false);
+        let (mut batches, mut by_batch) = (0, true);
         loop {
             let want = {
                 let mut core = self.core.lock();
                 core.check_alive()?;
                 core.want = None;
                 core.blocking = in_place;
+                core.by_batch = by_batch;
                 let result = f(&mut core);
                 core.blocking = false;
                 match result {
@@ -643,6 +707,11 @@ impl Volume {
                 }
             };
             match want {
+                Want::Buffers(all) => {
+                    // A small cache may not hold all of them: one by one is slower, and gets on.
+                    batches += 1;
+                    by_batch = self.fill_buffers(all) && batches < MOST_BATCHES;
+                }
                 Want::Buffer(addr, len, what) => match self.fill_buffer(addr, len, what) {
                     // It may have been freed since it was wanted: look again, and read what is
                     // still wanted under the lock, where nobody frees or writes it.
@@ -681,11 +750,17 @@ impl Volume {
     fn fill_buffer(&self, addr: Daddr, len: usize, what: What) -> Result<()> {
         for attempt in 0.. {
             let order = (attempt >= 3).then(|| self.io.lock());
-            let (geom, seq) = {
-                let core = self.core.lock();
-                (core.geom, core.meta_seq)
+            let (geom, seq, window) = {
+                let mut core = self.core.lock();
+                let window = if attempt == 0 { core.windows.find(addr.byte(), len as u64) } else { None };
+                (core.geom, core.meta_seq, window)
             };
-            let bytes = read_buffer(&*self.dev, &geom, addr, len, what);
+            let from_window = window.and_then(|w| {
+                let bytes = w.bytes(&*self.dev, kind_of(what))?;
+                let at = w.place(addr.byte());
+                bytes.get(at..at + len).map(<[u8]>::to_vec)
+            });
+            let bytes = check_buffer(&*self.dev, &geom, addr, what, from_window, len);
             self.counters.metadata_reads.fetch_add(1, Relaxed);
             let mut core = self.core.lock();
             if core.meta_seq != seq && order.is_none() {
@@ -699,6 +774,49 @@ impl Volume {
             return Ok(());
         }
         Ok(())
+    }
+
+    /// Reads metadata buffers into the cache, all at once; those close together with one request.
+    /// Says whether all are there now; [`Volume::fill_buffer`] knows more ways.
+    fn fill_buffers(&self, all: Vec<BufferId>) -> bool {
+        let (geom, seq) = {
+            let core = self.core.lock();
+            (core.geom, core.meta_seq)
+        };
+        let count = all.len();
+        let groups = neighbours(all);
+        let extent = |group: &[BufferId]| {
+            let (first, last) = (group.first().map_or(0, |b| b.0.byte()), group.last());
+            (first, last.map_or(0, |b| (b.0.byte() - first) as usize + b.1))
+        };
+        let batch = groups.iter().map(|g| {
+            let (at, len) = extent(g);
+            Request::read(g.first().map_or(Kind::Other, |b| kind_of(b.2)), at, len)
+        });
+        let read = self.dev.submit(batch.collect()).wait();
+        self.counters.metadata_reads.fetch_add(groups.len() as u64, Relaxed);
+        let mut found = Vec::new();
+        for (group, bytes) in groups.iter().zip(read) {
+            let (Ok(bytes), (first, _)) = (bytes, extent(group)) else { continue };
+            for &(addr, len, what) in group {
+                let at = (addr.byte() - first) as usize;
+                let piece = bytes.get(at..at + len).map(<[u8]>::to_vec);
+                if let Ok(sound) = check_buffer(&*self.dev, &geom, addr, what, piece, len) {
+                    found.push((addr, what, sound));
+                }
+            }
+        }
+        let mut core = self.core.lock();
+        let complete = found.len() == count && core.meta_seq == seq;
+        if core.meta_seq == seq {
+            for (addr, what, bytes) in found {
+                if !core.cache.contains(Name::Block(addr.0)) {
+                    core.note_damage(addr, what, &bytes);
+                    core.cache.insert(Name::Block(addr.0), Arc::new(bytes));
+                }
+            }
+        }
+        complete
     }
 
     fn make_log_space(&self) -> Result<()> {

@@ -863,6 +863,9 @@ impl FileSystem for Volume {
             ("cache_evictions", s.evictions),
             ("cache_bytes", s.bytes),
             ("cache_dirty_bytes", s.dirty_bytes),
+            ("windows_read", core.windows.made()),
+            ("windows_hits", core.windows.hits()),
+            ("windows_bytes", core.windows.bytes()),
             ("log_bytes", core.log.bytes_logged),
             ("log_records", core.log.records),
             ("log_transactions", core.log.transactions),
@@ -922,7 +925,7 @@ impl Volume {
                 }
             }
             let from = (at + 1).saturating_sub(COOKIE_BASE);
-            core.dir_walk(&dir, from, &mut |core, found, name| {
+            core.dir_walk(&dir, from, plus, &mut |core, found, name| {
                 let kind = FileType::from_mode(u32::from(found.kind) << 12).unwrap_or(FileType::File);
                 let cookie = found.key + COOKIE_BASE;
                 let e = DirEntry { ino: found.ino, file_type: kind, cookie, name };

@@ -60,6 +60,8 @@ flaws! {
     FreedBelieved,
     /// A read that met a change of its file returns what it found, without another look.
     MixedRead,
+    /// What was read ahead is believed although it has been written over.
+    StaleWindows,
     /// A volume says that it has grown before its device has the new size.
     GrowthBeforeDevice,
     /// The new size of a volume goes in place before the transaction that makes it grow is durable.
@@ -77,6 +79,9 @@ flaws! {
 impl Flaw {
     /// Mistakes that only several tasks at once can meet.
     pub const CONCURRENT: [Flaw; 3] = [Flaw::StalePages, Flaw::FreedBelieved, Flaw::MixedRead];
+
+    /// Mistakes that only a cache smaller than the files can meet.
+    pub const SMALL_CACHE: [Flaw; 1] = [Flaw::StaleWindows];
 
     /// Mistakes that only growing and repairing can meet.
     pub const GROWTH_AND_REPAIR: [Flaw; 6] = [

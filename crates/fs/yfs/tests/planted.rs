@@ -6,6 +6,8 @@
 //! `ARBOR_SECONDS` is the time for each mistake, 10 unless it says otherwise; those of growing and
 //! repair have a number of volumes instead. `ARBOR_FLAW` names one that is looked for alone.
 
+mod small_cache;
+
 use arbor_torture::concurrent::run;
 use arbor_torture::crash::Explored;
 use arbor_torture::grow::Grow;
@@ -100,21 +102,24 @@ fn every_planted_mistake_is_found() {
     let _alone = GARDEN.lock();
     let seconds = std::env::var("ARBOR_SECONDS").map_or(10, |s| s.parse().expect("ARBOR_SECONDS is a number"));
     let plan = Plan { time: Some(Duration::from_secs(seconds)), keep_going: true, plain: 0, ..Plan::whole(1) };
-    each_is_found(asked(|flaw| !Flaw::GROWTH_AND_REPAIR.contains(&flaw)), |flaw| {
-        let mut tally = Tally::default();
-        if flaw.is_none_or(|f| !Flaw::CONCURRENT.contains(&f)) {
-            tally.add(crash(&Yfs, &plan, &mut |_| true));
-            // Rare ones get more time, until they are met.
-            if tally.failed_states == 0 && flaw.is_some() {
-                let more = Plan { time: plan.time.map(|t| t * 10), seed: 2, ..plan };
-                tally.add(crash(&Yfs, &more, &mut |t| t.failed_states == 0));
+    each_is_found(
+        asked(|flaw| !Flaw::GROWTH_AND_REPAIR.contains(&flaw) && !Flaw::SMALL_CACHE.contains(&flaw)),
+        |flaw| {
+            let mut tally = Tally::default();
+            if flaw.is_none_or(|f| !Flaw::CONCURRENT.contains(&f)) {
+                tally.add(crash(&Yfs, &plan, &mut |_| true));
+                // Rare ones get more time, until they are met.
+                if tally.failed_states == 0 && flaw.is_some() {
+                    let more = Plan { time: plan.time.map(|t| t * 10), seed: 2, ..plan };
+                    tally.add(crash(&Yfs, &more, &mut |t| t.failed_states == 0));
+                }
             }
-        }
-        if flaw.is_none_or(|f| Flaw::CONCURRENT.contains(&f)) {
-            tally.add(scheduled(seconds));
-        }
-        tally
-    });
+            if flaw.is_none_or(|f| Flaw::CONCURRENT.contains(&f)) {
+                tally.add(scheduled(seconds));
+            }
+            tally
+        },
+    );
 }
 
 /// What only growing and repairing can meet is found by the sources made for it.
@@ -133,5 +138,15 @@ fn mistakes_of_growing_and_repair_are_found_by_their_own_sources() {
         // A mistake has to be found by a cut.
         let failures = if flaw.is_none() { failures } else { Vec::new() };
         Tally { distinct_states: done.distinct, failed_states: done.failed, failures, ..Tally::default() }
+    });
+}
+
+/// What only a cache smaller than the files can meet is found by reading them.
+#[test]
+fn mistakes_of_read_ahead_are_found_by_a_small_cache() {
+    let _alone = GARDEN.lock();
+    each_is_found(asked(|flaw| Flaw::SMALL_CACHE.contains(&flaw)), |_| {
+        let failures: Vec<String> = (1..=4).filter_map(|seed| small_cache::run(seed, 6000)).collect();
+        Tally { distinct_states: 4, failures, ..Tally::default() }
     });
 }

@@ -1,0 +1,345 @@
+//! Read-ahead: windows of the device as they were read, whoever their bytes belong to.
+//!
+//! A window is an aligned piece of the device. What lies together on it (the inodes, the entries
+//! and the small files of one directory) comes with one read, in whatever order it is asked for;
+//! and a file that is read from its beginning on comes before it is asked for.
+//!
+//! Typical sequence, the engine's state locked: [`Windows::find`] for a read that the cache does not
+//! serve, [`Streams::read`] for what comes next in the file, [`Windows::ahead`] for windows of it.
+//! Unlocked: [`Window::start`], [`Window::bytes`].
+//!
+//! Whoever writes to the device calls [`Windows::forget`] with the state locked: before the write
+//! begins, and again when it has ended, before what was written may leave the cache. So a window
+//! that is found has bytes that nobody has written over since.
+
+use crate::device::{Device, Kind, Request, Ticket};
+use crate::sync::{Mutex, Rank};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Length of a window, if the limit allows for enough of them.
+const MOST_BYTES: usize = 256 << 10;
+const LEAST_BYTES: usize = 4096;
+/// Windows that a limit should have room for.
+const ENOUGH: usize = 8;
+/// Windows that are remembered for having been missed.
+const MISSED: usize = 32;
+
+enum State {
+    Wanted,
+    Reading(Ticket),
+    Ready(Arc<Vec<u8>>),
+    Failed,
+}
+
+/// A piece of the device, read or about to be.
+pub struct Window {
+    offset: u64,
+    len: usize,
+    state: Mutex<State>,
+}
+
+impl Window {
+    /// Starts the read, unless that has been done.
+    pub fn start(&self, device: &dyn Device, kind: Kind) {
+        let mut state = self.state.lock();
+        if matches!(*state, State::Wanted) {
+            *state = State::Reading(device.submit(vec![Request::read(kind, self.offset, self.len)]));
+        }
+    }
+
+    /// Waits for the bytes; `None` if they cannot be read.
+    pub fn bytes(&self, device: &dyn Device, kind: Kind) -> Option<Arc<Vec<u8>>> {
+        let mut state = self.state.lock();
+        let read = match std::mem::replace(&mut *state, State::Failed) {
+            State::Ready(bytes) => Some(bytes),
+            State::Failed => None,
+            State::Reading(ticket) => ticket.wait().pop().and_then(Result::ok).map(Arc::new),
+            State::Wanted => {
+                let mut bytes = vec![0; self.len];
+                device.read_at(kind, self.offset, &mut bytes).ok().map(|()| Arc::new(bytes))
+            }
+        };
+        let bytes = read.filter(|b| b.len() == self.len)?;
+        *state = State::Ready(bytes.clone());
+        Some(bytes)
+    }
+
+    /// Where `offset` of the device lies in it.
+    pub fn place(&self, offset: u64) -> usize {
+        offset.saturating_sub(self.offset) as usize
+    }
+}
+
+/// The windows of a device, the oldest of which go when there are too many.
+pub struct Windows {
+    rank: Rank,
+    size: u64,
+    len: u64,
+    most: usize,
+    map: FxHashMap<u64, (u64, Arc<Window>)>,
+    /// Numbers of windows with the turn they were made in; not all are there any more.
+    order: VecDeque<(u64, u64)>,
+    turn: u64,
+    missed: VecDeque<u64>,
+    hits: u64,
+}
+
+impl Windows {
+    /// Windows of a device of `size` bytes that take at most `limit` bytes; `rank` is that of their
+    /// locks, above the lock of the state they are part of.
+    pub fn new(rank: Rank, size: u64, limit: usize) -> Windows {
+        let len = (limit / ENOUGH).checked_ilog2().map_or(0, |bits| 1 << bits).min(MOST_BYTES);
+        let most = if len < LEAST_BYTES { 0 } else { limit / len };
+        Windows {
+            rank,
+            size,
+            len: len.max(LEAST_BYTES) as u64,
+            most,
+            map: FxHashMap::default(),
+            order: VecDeque::new(),
+            turn: 0,
+            missed: VecDeque::new(),
+            hits: 0,
+        }
+    }
+
+    /// Length of a window in bytes.
+    pub fn window_len(&self) -> u64 {
+        self.len
+    }
+
+    /// Bytes that are held, or on their way.
+    pub fn bytes(&self) -> u64 {
+        self.map.len() as u64 * self.len
+    }
+
+    /// Windows made since the beginning.
+    pub fn made(&self) -> u64 {
+        self.turn
+    }
+
+    /// Ranges that were found in a window since the beginning.
+    pub fn hits(&self) -> u64 {
+        self.hits
+    }
+
+    /// The window for a range that the cache does not have: one that is there, or a new one if it
+    /// was missed not long ago. Ranges that lie in two windows have none.
+    pub fn find(&mut self, offset: u64, len: u64) -> Option<Arc<Window>> {
+        let number = offset / self.len;
+        if self.most == 0 || len == 0 || offset.checked_add(len - 1)? / self.len != number {
+            return None;
+        }
+        if let Some((_, window)) = self.map.get(&number) {
+            self.hits += 1;
+            return Some(window.clone());
+        }
+        if let Some(at) = self.missed.iter().position(|m| *m == number) {
+            self.missed.remove(at);
+            return self.add(number);
+        }
+        if self.missed.len() >= MISSED {
+            self.missed.pop_front();
+        }
+        self.missed.push_back(number);
+        None
+    }
+
+    /// The window that holds the byte `offset`, if it is there.
+    pub fn get(&mut self, offset: u64) -> Option<Arc<Window>> {
+        let found = self.map.get(&(offset / self.len)).map(|w| w.1.clone());
+        self.hits += u64::from(found.is_some());
+        found
+    }
+
+    /// Those windows of a range that are not there yet, for [`Window::start`].
+    pub fn ahead(&mut self, range: Range<u64>) -> Vec<Arc<Window>> {
+        if self.most == 0 || range.is_empty() {
+            return Vec::new();
+        }
+        let numbers = range.start / self.len..=(range.end - 1) / self.len;
+        numbers.take(self.most / 2).filter_map(|n| if self.map.contains_key(&n) { None } else { self.add(n) }).collect()
+    }
+
+    fn add(&mut self, number: u64) -> Option<Arc<Window>> {
+        let offset = number * self.len;
+        let len = self.size.checked_sub(offset)?.min(self.len) as usize;
+        while self.map.len() >= self.most {
+            let (old, turn) = self.order.pop_front()?;
+            if self.map.get(&old).is_some_and(|w| w.0 == turn) {
+                self.map.remove(&old);
+            }
+        }
+        let window = Arc::new(Window { offset, len, state: Mutex::new(self.rank, State::Wanted) });
+        self.turn += 1;
+        self.map.insert(number, (self.turn, window.clone()));
+        self.order.push_back((number, self.turn));
+        if self.order.len() > 4 * self.most {
+            self.order.retain(|(n, turn)| self.map.get(n).is_some_and(|w| w.0 == *turn));
+        }
+        Some(window)
+    }
+
+    /// Numbers of the windows that pieces of the device lie in, for [`Windows::forget`].
+    pub fn numbers(&self, pieces: impl Iterator<Item = (u64, u64)>) -> Vec<u64> {
+        let mut out: Vec<u64> = Vec::new();
+        for (offset, len) in pieces.filter(|p| p.1 > 0) {
+            for number in offset / self.len..=offset.saturating_add(len - 1) / self.len {
+                if out.last() != Some(&number) {
+                    out.push(number);
+                }
+            }
+        }
+        out
+    }
+
+    /// What was read of these windows, or is being read, is out of date.
+    pub fn forget(&mut self, numbers: &[u64]) {
+        if !self.map.is_empty() {
+            for number in numbers {
+                self.map.remove(number);
+            }
+        }
+    }
+}
+
+/// Files that are told apart.
+const STREAMS: usize = 32;
+/// How far from the expected place a read may begin: those of one sequence overtake each other.
+const SLACK: u64 = 2 << 20;
+/// A first read of so many bytes from the beginning of a file announces a sequence.
+const FIRST: u64 = 64 << 10;
+
+struct Stream {
+    file: u64,
+    /// Where the next read is expected.
+    next: u64,
+    /// So far was read ahead.
+    until: u64,
+    /// How far to read ahead, the next time.
+    ahead: u64,
+}
+
+/// Tells which reads of files are sequences.
+pub struct Streams {
+    /// The latest first.
+    all: VecDeque<Stream>,
+    least: u64,
+    most: u64,
+}
+
+impl Streams {
+    /// Read-ahead of up to `most` bytes.
+    pub fn new(most: u64) -> Streams {
+        Streams { all: VecDeque::new(), least: (512 << 10).min(most), most }
+    }
+
+    /// Notes a read of a file; returns what of the file should be read ahead now. The same is
+    /// returned again until [`Streams::started`].
+    pub fn read(&mut self, file: u64, range: Range<u64>, size: u64) -> Range<u64> {
+        let at = self.all.iter().position(|s| s.file == file);
+        let known = at.and_then(|at| self.all.remove(at));
+        let expected = known.as_ref().is_some_and(|s| s.next.abs_diff(range.start) <= SLACK);
+        let mut stream = match known {
+            Some(s) if expected => s,
+            _ => Stream { file, next: range.end, until: range.end, ahead: self.least },
+        };
+        let announced = range.start == 0 && range.end >= FIRST;
+        stream.next = stream.next.max(range.end);
+        let from = stream.until.max(stream.next);
+        let (to, wanted) = ((stream.next + stream.ahead).min(size), from < stream.next + stream.ahead / 2 + 1);
+        self.all.push_front(stream);
+        self.all.truncate(STREAMS);
+        if (expected || announced) && wanted && from < to { from..to } else { 0..0 }
+    }
+
+    /// The read-ahead up to `until` is under way.
+    pub fn started(&mut self, file: u64, until: u64) {
+        if let Some(s) = self.all.iter_mut().find(|s| s.file == file) {
+            s.until = s.until.max(until);
+            s.ahead = (s.ahead * 2).min(self.most);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::MemDevice;
+
+    const KIND: Kind = Kind::Data;
+
+    fn windows(device: &MemDevice) -> Windows {
+        Windows::new(Rank(1), device.geometry().size, 8 * LEAST_BYTES)
+    }
+
+    #[test]
+    fn the_second_miss_fetches_the_window() {
+        let device = MemDevice::new(1 << 20);
+        let mut all = windows(&device);
+        assert!(all.find(8192 + 512, 512).is_none());
+        device.write_at(KIND, 8192, &[7; 512]).unwrap();
+        let window = all.find(8192, 512).unwrap();
+        let bytes = window.bytes(&device, KIND).unwrap();
+        assert_eq!((bytes.len(), bytes[window.place(8192)]), (LEAST_BYTES, 7));
+        assert!(Arc::ptr_eq(&all.find(8192 + 1024, 512).unwrap(), &window));
+        assert!(all.find(8192 + 3584, 1024).is_none(), "it lies in two windows");
+    }
+
+    #[test]
+    fn what_was_written_over_is_forgotten() {
+        let device = MemDevice::new(1 << 20);
+        let mut all = windows(&device);
+        for window in all.ahead(0..3 * LEAST_BYTES as u64) {
+            window.start(&device, KIND);
+        }
+        let touched = all.numbers([(4096 + 512, 512), (4096 + 1024, 512)].into_iter());
+        assert_eq!(touched, [1]);
+        all.forget(&touched);
+        assert!(all.get(0).is_some() && all.get(4096).is_none() && all.get(8192).is_some());
+    }
+
+    #[test]
+    fn the_oldest_go_and_the_end_of_the_device_is_kept() {
+        let device = MemDevice::new(10 * LEAST_BYTES as u64 + 512);
+        let mut all = windows(&device);
+        for n in 0..11 {
+            all.ahead(n * 4096..n * 4096 + 1);
+        }
+        assert_eq!((0..11).filter(|n| all.get(n * 4096).is_some()).count(), 8);
+        let last = all.get(10 * 4096).unwrap();
+        assert_eq!(last.bytes(&device, KIND).unwrap().len(), 512);
+        assert!(all.ahead(11 * 4096..12 * 4096).is_empty(), "behind the end");
+    }
+
+    #[test]
+    fn too_little_memory_means_none() {
+        let mut none = Windows::new(Rank(1), 1 << 20, 4096);
+        assert!((0..4).all(|_| none.find(0, 512).is_none()) && none.ahead(0..4096).is_empty());
+    }
+
+    #[test]
+    fn sequences_are_read_ahead_further_and_further() {
+        let mut s = Streams::new(4 << 20);
+        let mib = 1u64 << 20;
+        assert_eq!(s.read(1, 5 * mib..6 * mib, 100 * mib), 0..0, "one read says nothing");
+        assert_eq!(s.read(1, 6 * mib..7 * mib, 100 * mib), 7 * mib..7 * mib + mib / 2);
+        s.started(1, 7 * mib + mib / 2);
+        let (mut at, mut until) = (7 * mib, 7 * mib + mib / 2);
+        for _ in 0..20 {
+            let ahead = s.read(1, at..at + mib, 100 * mib);
+            at += mib;
+            if !ahead.is_empty() {
+                assert!(ahead.start == until.max(at) && ahead.end <= at + 4 * mib);
+                until = ahead.end;
+                s.started(1, until);
+            }
+        }
+        assert!(until >= at + 2 * mib, "at least half of the distance is kept");
+        assert_eq!(s.read(1, 90 * mib..91 * mib, 100 * mib), 0..0, "a jump begins anew");
+        assert_eq!(s.read(2, 0..FIRST, FIRST + 5), FIRST..FIRST + 5, "no further than the file");
+    }
+}
