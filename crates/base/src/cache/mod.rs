@@ -156,6 +156,11 @@ impl Cache {
         &self.slots[place.0 as usize].data
     }
 
+    /// Where the buffer is, not counted as a use.
+    pub fn place(&self, name: Name) -> Option<Place> {
+        self.map.get(&name).map(|&i| Place(i))
+    }
+
     /// The buffer, not counted as a use.
     pub fn peek(&self, name: Name) -> Option<&Arc<Vec<u8>>> {
         self.map.get(&name).map(|&i| &self.slots[i as usize].data)
@@ -212,7 +217,12 @@ impl Cache {
     /// Changes the buffer and marks it dirty; `None` if it is not there. The closure may change
     /// the length.
     pub fn modify<R>(&mut self, name: Name, f: impl FnOnce(&mut Vec<u8>) -> R) -> Option<R> {
-        let &i = self.map.get(&name)?;
+        self.place(name).map(|place| self.modify_at(place, f))
+    }
+
+    /// [`Cache::modify`] of the buffer that was found there.
+    pub fn modify_at<R>(&mut self, place: Place, f: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        let i = place.0;
         self.mark_dirty(i);
         let slot = &mut self.slots[i as usize];
         let before = slot.data.len();
@@ -221,7 +231,7 @@ impl Cache {
         for total in [&mut self.stats.bytes, &mut self.stats.dirty_bytes] {
             *total = *total + after as u64 - before as u64;
         }
-        Some(r)
+        r
     }
 
     /// Keeps the buffer from being written or evicted.

@@ -119,7 +119,7 @@ impl Store for Yfs {
         for step in volume.walk("/")? {
             let entry = step?.entry;
             if entry.metadata().is_file() {
-                sum = (sum.0 + 1, sum.1 + volume.read(entry.path())?.len() as u64);
+                sum = (sum.0 + 1, sum.1 + entry.read()?.len() as u64);
             }
         }
         Ok(sum)

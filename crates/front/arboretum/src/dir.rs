@@ -1,6 +1,7 @@
 //! Directories: reading, walking and removing them.
 
 use crate::error::{Failure, Named, Result};
+use crate::file::read_whole;
 use crate::meta::Metadata;
 use crate::node::{Mount, Node, path_of};
 use arbor_base::vfs::{Errno, FileType, Ino};
@@ -61,6 +62,11 @@ impl DirEntry {
     /// Attributes as they were when the directory was read; links are not followed.
     pub fn metadata(&self) -> Metadata {
         self.node.attr.into()
+    }
+
+    /// The whole content of the file, found without another look at its path. Links are not followed.
+    pub fn read(&self) -> io::Result<Vec<u8>> {
+        read_whole(&self.node).named("read", &self.path)
     }
 
     /// Inode number.

@@ -3,7 +3,7 @@
 use crate::error::{Named, Result};
 use crate::meta::{FileTimes, Metadata};
 use crate::node::{Mount, Node, bytes_of};
-use crate::volume::Volume;
+use crate::volume::{CHUNK, Volume};
 use arbor_base::vfs::{Errno, FallocMode, FileType, SetAttr, mode};
 use std::fmt;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -129,6 +129,23 @@ impl OpenOptions {
             FileType::Dir => Err(Errno::EISDIR.into()),
             FileType::Symlink => Err(Errno::ELOOP.into()),
             _ => Err(Errno::ENXIO.into()),
+        }
+    }
+}
+
+/// The whole content of a file.
+pub(crate) fn read_whole(node: &Node) -> Result<Vec<u8>> {
+    let mut data = Vec::new();
+    loop {
+        // The size is only a hint: a hostile one must not cost memory. A byte more than it, so that the
+        // first read tells that this is all.
+        let left = node.attr.size.saturating_sub(data.len() as u64).clamp(0, CHUNK as u64) as usize + 1;
+        let at = data.len();
+        data.resize(at + left, 0);
+        let n = node.fs().read(node.ino(), at as u64, data.get_mut(at..).unwrap_or_default())?;
+        data.truncate(at + n);
+        if n < left {
+            return Ok(data);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::dir::{ReadDir, Walk};
 use crate::error::{Failure, Named, Result};
-use crate::file::{File, OpenOptions, next_data, write_all};
+use crate::file::{File, OpenOptions, next_data, read_whole, write_all};
 use crate::meta::{FileTimes, Metadata};
 use crate::node::{Mount, Node, bytes_of, path_of};
 use crate::registry;
@@ -389,20 +389,7 @@ impl Volume {
     }
 
     fn read_bytes(&self, path: &[u8]) -> Result<Vec<u8>> {
-        let node = self.mount.resolve(path, true)?;
-        let mut data = Vec::new();
-        loop {
-            // The size is only a hint: a hostile one must not cost memory. A byte more than it, so that the
-            // first read tells that this is all.
-            let left = node.attr.size.saturating_sub(data.len() as u64).clamp(0, CHUNK as u64) as usize + 1;
-            let at = data.len();
-            data.resize(at + left, 0);
-            let n = node.fs().read(node.ino(), at as u64, data.get_mut(at..).unwrap_or_default())?;
-            data.truncate(at + n);
-            if n < left {
-                return Ok(data);
-            }
-        }
+        read_whole(&self.mount.resolve(path, true)?)
     }
 
     /// Makes `data` the whole content of a file; creates it if it is not there.

@@ -25,7 +25,7 @@ use crate::format::*;
 use crate::mount::{Core, Volume, Want, What};
 use crate::planted::{Flaw, planted};
 use crate::recover;
-use arbor_base::cache::{Name, cluster};
+use arbor_base::cache::{Name, Place, cluster};
 use arbor_base::device::{Buf, Kind, Request};
 use arbor_base::layout::{Corrupt, crc_without};
 use arbor_base::vfs::{Errno, Error, Result, Time};
@@ -59,6 +59,59 @@ struct Item {
     ranges: Vec<(usize, usize)>,
 }
 
+/// Ranges of bytes that one write changes, ascending; those close together are one.
+#[derive(Default)]
+struct Changed {
+    all: [(usize, usize); 8],
+    len: usize,
+}
+
+impl Changed {
+    /// What differs between two slices of one length.
+    fn between(old: &[u8], new: &[u8]) -> Changed {
+        let mut changed = Changed::default();
+        let mut at = 0;
+        // Most stays the same, and long pieces are compared fastest.
+        for (old, new) in old.chunks(LOG_ENTRY).zip(new.chunks(LOG_ENTRY)) {
+            if old != new {
+                changed.compare(at, old, new);
+            }
+            at += new.len();
+        }
+        changed
+    }
+
+    fn compare(&mut self, at: usize, old: &[u8], new: &[u8]) {
+        let ((a, a_rest), (b, b_rest)) = (old.as_chunks::<8>(), new.as_chunks::<8>());
+        for (n, (x, y)) in a.iter().zip(b).enumerate() {
+            let differ = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
+            if differ != 0 {
+                let (first, behind) = (differ.trailing_zeros() as usize / 8, 8 - differ.leading_zeros() as usize / 8);
+                self.push(at + n * 8 + first, at + n * 8 + behind);
+            }
+        }
+        for (n, _) in a_rest.iter().zip(b_rest).enumerate().filter(|(_, (x, y))| x != y) {
+            let n = at + a.len() * 8 + n;
+            self.push(n, n + 1);
+        }
+    }
+
+    fn push(&mut self, lo: usize, hi: usize) {
+        let full = self.len == self.all.len();
+        match self.all[..self.len].last_mut() {
+            Some(last) if full || lo <= last.1 + LOG_ENTRY => last.1 = hi,
+            _ => {
+                self.all[self.len] = (lo, hi);
+                self.len += 1;
+            }
+        }
+    }
+
+    fn ranges(&self) -> &[(usize, usize)] {
+        &self.all[..self.len]
+    }
+}
+
 /// The open transaction: log items by buffer, free items.
 #[derive(Default)]
 pub(crate) struct Tx {
@@ -69,7 +122,14 @@ pub(crate) struct Tx {
     deleted: Vec<(u64, usize)>,
     marked: Vec<Extent>,
     unmarked: Vec<Extent>,
+    /// What `items` take in the log, or a little more.
+    bytes: usize,
+    /// Ranges of earlier items, to be used again.
+    spare: Vec<Vec<(usize, usize)>>,
 }
+
+/// Ranges that are kept for use again.
+const SPARE: usize = 64;
 
 /// Bytes to be written: where, what for, which.
 pub(crate) type Piece = (u64, Kind, Buf);
@@ -280,59 +340,55 @@ impl Core {
         let item = tx.items.entry(addr.0).or_default();
         if item.seal.is_none() {
             item.seal = Some(seal);
+            item.ranges = tx.spare.pop().unwrap_or_default();
+            tx.bytes += LOG_ENTRY;
             tx.order.push(addr.0);
         }
         item
     }
 
-    /// Changes bytes of a metadata buffer that is in the cache. Bytes that stay the same at both
-    /// ends are not logged.
+    /// Changes bytes of a metadata buffer that is in the cache. Bytes that stay the same are not
+    /// logged, unless another log entry would be longer.
     pub fn write(&mut self, addr: Daddr, seal: Seal, at: usize, bytes: &[u8]) -> Result<()> {
-        self.write_parts(addr, seal, at, bytes, bytes.len())
-    }
-
-    /// The same in parts of `len` bytes: those between that stay the same are not logged either.
-    pub fn write_parts(&mut self, addr: Daddr, seal: Seal, at: usize, bytes: &[u8], len: usize) -> Result<()> {
-        let name = Name::Block(addr.0);
-        self.reload(addr, seal)?;
-        let Some(old) = self.cache.peek(name).and_then(|b| b.get(at..at + bytes.len())) else {
-            return Err(Error::refused(format!("bug: write of {} bytes at {at} of buffer {addr:?}", bytes.len())));
+        let bug = || Error::refused(format!("bug: write of {} bytes at {at} of buffer {addr:?}", bytes.len()));
+        let place = match self.cache.place(Name::Block(addr.0)) {
+            Some(place) => place,
+            None => self.reload(addr, seal)?,
         };
-        let mut changed = Vec::new();
-        let mut from = 0;
-        for (old, new) in old.chunks(len.max(1)).zip(bytes.chunks(len.max(1))) {
-            // Most parts are equal, and equality is told fastest.
-            if old != new
-                && let Some((lo, hi)) = difference(old, new)
-            {
-                changed.push((from + lo, from + hi));
-            }
-            from += new.len();
-        }
+        let old = self.cache.at(place).get(at..at + bytes.len()).ok_or_else(bug)?;
+        let changed = Changed::between(old, bytes);
+        let changed = changed.ranges();
         if changed.is_empty() {
             return Ok(());
         }
-        self.cache.modify(name, |b| {
-            for &(lo, hi) in &changed {
+        self.cache.modify_at(place, |b| {
+            for &(lo, hi) in changed {
                 b[at + lo..at + hi].copy_from_slice(&bytes[lo..hi]);
             }
         });
         let item = self.item(addr, seal);
-        for (lo, hi) in changed.into_iter().map(|(lo, hi)| (at + lo, at + hi)) {
+        let mut more = 0;
+        for &(lo, hi) in changed {
+            let (lo, hi) = (at + lo, at + hi);
             match item.ranges.iter_mut().find(|(a, b)| lo <= *b + LOG_ENTRY && *a <= hi + LOG_ENTRY) {
-                Some(r) => *r = (r.0.min(lo), r.1.max(hi)),
-                None => item.ranges.push((lo, hi)),
+                Some(r) => {
+                    let joined = (r.0.min(lo), r.1.max(hi));
+                    more += (joined.1 - joined.0) - (r.1 - r.0);
+                    *r = joined;
+                }
+                None => {
+                    more += hi - lo + LOG_ENTRY;
+                    item.ranges.push((lo, hi));
+                }
             }
         }
+        self.tx.bytes += more;
         Ok(())
     }
 
     /// Reads a buffer again that was checked before and evicted since (only a tiny cache does it).
     /// It is about to be changed and sealed, which would make damage look sound.
-    fn reload(&mut self, addr: Daddr, seal: Seal) -> Result<()> {
-        if self.cache.contains(Name::Block(addr.0)) {
-            return Ok(());
-        }
+    fn reload(&mut self, addr: Daddr, seal: Seal) -> Result<Place> {
         let (dev, geom) = (&*self.dev, &self.geom);
         let bytes = match seal {
             Seal::Super => match crate::mount::read_super(dev, addr.byte())? {
@@ -350,8 +406,7 @@ impl Core {
         if seal == Seal::Inodes {
             self.note_damage(addr, What::Chunk, &bytes);
         }
-        self.cache.insert(Name::Block(addr.0), std::sync::Arc::new(bytes));
-        Ok(())
+        Ok(self.cache.insert(Name::Block(addr.0), std::sync::Arc::new(bytes)))
     }
 
     /// A new metadata buffer of zeros.
@@ -414,8 +469,12 @@ impl Core {
         let empty = order.is_empty() && self.tx.deleted.is_empty() && self.tx.marked.is_empty();
         let before = self.log.open.len();
         for addr in &order {
-            if let Some(item) = items.remove(addr) {
+            if let Some(mut item) = items.remove(addr) {
                 self.log_item(*addr, &item, tid, rec);
+                if self.tx.spare.len() < SPARE {
+                    item.ranges.clear();
+                    self.tx.spare.push(item.ranges);
+                }
             }
         }
         let entry = |kind: EntryType, addr: u64, len: u32| LogEntry {
@@ -455,6 +514,7 @@ impl Core {
         self.tx.items = items;
         self.tx.order = order;
         self.tx.order.clear();
+        self.tx.bytes = 0;
         self.tx.open = false;
         self.blocking = false;
     }
@@ -531,22 +591,6 @@ impl Core {
     pub fn metadata_pressure(&self) -> bool {
         self.dirty.len() * self.geom.block_size() > self.cache.limit() / 4
     }
-}
-
-/// From the first byte that differs to behind the last, of slices of one length.
-fn difference(old: &[u8], new: &[u8]) -> Option<(usize, usize)> {
-    let ((a, a_rest), (b, b_rest)) = (old.as_chunks::<8>(), new.as_chunks::<8>());
-    let word = |(x, y): (&[u8; 8], &[u8; 8])| u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
-    let rest = || a_rest.iter().zip(b_rest);
-    let first = a.iter().zip(b).map(word).enumerate().find(|w| w.1 != 0);
-    let first = first.map(|(n, w)| n * 8 + w.trailing_zeros() as usize / 8);
-    let first = first.or_else(|| rest().position(|(x, y)| x != y).map(|n| a.len() * 8 + n))?;
-    let end = rest().rposition(|(x, y)| x != y).map(|n| a.len() * 8 + n + 1);
-    let end = end.or_else(|| {
-        let last = a.iter().zip(b).map(word).enumerate().rfind(|w| w.1 != 0);
-        last.map(|(n, w)| n * 8 + 8 - w.leading_zeros() as usize / 8)
-    })?;
-    Some((first, end))
 }
 
 fn buffer_kind(seal: Seal, bytes: Option<&std::sync::Arc<Vec<u8>>>) -> Kind {
@@ -807,14 +851,8 @@ impl Core {
 impl Core {
     /// Bytes the open transaction would log now, roughly.
     pub fn tx_bytes(&self) -> usize {
-        let items: usize = self
-            .tx
-            .items
-            .values()
-            .map(|i| LOG_ENTRY + i.ranges.iter().map(|r| r.1 - r.0 + LOG_ENTRY).sum::<usize>())
-            .sum();
         let bits: usize = self.tx.marked.iter().map(|e| e.len as usize / 8).sum();
-        items + bits + (self.tx.marked.len() + self.tx.deleted.len()) * LOG_ENTRY
+        self.tx.bytes + bits + (self.tx.marked.len() + self.tx.deleted.len()) * LOG_ENTRY
     }
 
     /// The superblock as it must be on disk.
@@ -1035,18 +1073,30 @@ const DAEMON_ALL: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests {
-    use super::difference;
+    use super::{Changed, LOG_ENTRY};
 
     #[test]
     fn differences_are_exact() {
-        for len in 0..40 {
+        for len in 0..80 {
             let old = vec![7; len];
-            assert_eq!(difference(&old, &old), None);
+            assert_eq!(Changed::between(&old, &old).ranges(), []);
             for (lo, hi) in (0..len).flat_map(|lo| (lo..len).map(move |hi| (lo, hi))) {
                 let mut new = old.clone();
                 (new[lo], new[hi]) = (8, 0);
-                assert_eq!(difference(&old, &new), Some((lo, hi + 1)));
+                let expected =
+                    if hi <= lo + 1 + LOG_ENTRY { vec![(lo, hi + 1)] } else { vec![(lo, lo + 1), (hi, hi + 1)] };
+                assert_eq!(Changed::between(&old, &new).ranges(), expected);
             }
         }
+    }
+
+    #[test]
+    fn many_differences_are_no_more_than_eight() {
+        let old = vec![0; 4000];
+        let mut new = old.clone();
+        new.iter_mut().step_by(100).for_each(|b| *b = 1);
+        let changed = Changed::between(&old, &new);
+        assert_eq!(changed.ranges().len(), 8);
+        assert_eq!((changed.ranges()[6], changed.ranges()[7]), ((600, 601), (700, 3901)));
     }
 }

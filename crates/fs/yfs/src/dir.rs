@@ -99,6 +99,36 @@ pub(crate) fn walk(body: &[u8], mut f: impl FnMut(usize, &DirEnt, &[u8]) -> bool
     None
 }
 
+/// Where the entries with keys of at least `key` begin: the entry before them, and the first of
+/// them, 0 if there is none. `None` if the list is broken.
+fn seek(body: &[u8], key: u64) -> Option<(Option<usize>, usize)> {
+    let mut before = None;
+    let mut at = usize::from(head_of(body).first.get());
+    for _ in 0..=body.len() / DIR_ENT {
+        if at == 0 {
+            return Some((before, 0));
+        }
+        let e = body.get(at..)?.first_chunk::<DIR_ENT>()?;
+        if at < DIR_HEAD {
+            return None;
+        }
+        let e: &DirEnt = zerocopy::transmute_ref!(e);
+        if dir_key(e.hash.get(), e.seq.get()) >= key {
+            return Some((before, at));
+        }
+        before = Some(at);
+        at = usize::from(e.next.get());
+    }
+    None
+}
+
+/// The entry at an offset, with its name.
+fn entry_at(body: &[u8], at: usize) -> Option<(&DirEnt, &[u8])> {
+    let (e, rest) = DirEnt::ref_from_prefix(body.get(at..)?).ok()?;
+    let name = rest.get(..usize::from(e.name_len))?;
+    (at >= DIR_HEAD && !name.is_empty()).then_some((e, name))
+}
+
 fn encode(body_len: usize, entries: &[Raw]) -> Vec<u8> {
     let mut out = vec![0; body_len];
     let mut at = DIR_HEAD;
@@ -180,18 +210,25 @@ impl Core {
         loop {
             let (mut found, mut past) = (None, false);
             let done = self.body(i, p, |body| {
-                walk(body, |_, e, n| {
+                let (_, mut at) = seek(body, lo)?;
+                while at != 0 {
+                    let (e, n) = entry_at(body, at)?;
                     let k = dir_key(e.hash.get(), e.seq.get());
-                    if k >= lo && k <= hi {
-                        if n == name {
-                            found = Some(Found { ino: Ino(e.ino.get()), key: k, kind: e.kind });
-                            return false;
-                        }
-                        taken.push(e.seq.get());
-                    }
                     past = k > hi;
-                    !past
-                })
+                    if past {
+                        break;
+                    }
+                    if n == name {
+                        found = Some(Found { ino: Ino(e.ino.get()), key: k, kind: e.kind });
+                        break;
+                    }
+                    if k < lo || taken.last().is_some_and(|t| *t >= e.seq.get()) {
+                        return None;
+                    }
+                    taken.push(e.seq.get());
+                    at = usize::from(e.next.get());
+                }
+                Some(())
             })?;
             done.ok_or_else(|| self.broken(i, p))?;
             if let Some(f) = found {
@@ -360,19 +397,8 @@ impl Core {
             self.body_write(i, p, 0, &packed)?;
             return self.insert_in(i, p, new);
         }
-        let mut before = None;
-        let mut next = 0;
-        self.body(i, p, |b| {
-            walk(b, |at, e, _| {
-                if dir_key(e.hash.get(), e.seq.get()) < new.key() {
-                    before = Some(at);
-                    return true;
-                }
-                next = at;
-                false
-            })
-        })?
-        .ok_or_else(|| self.broken(i, p))?;
+        let found = self.body(i, p, |b| seek(b, new.key()))?;
+        let (before, next) = found.ok_or_else(|| self.broken(i, p))?;
         let entry = DirEnt { next: (next as u16).into(), ..new.head };
         let mut bytes = entry.as_bytes().to_vec();
         bytes.extend_from_slice(&new.name);
@@ -427,21 +453,13 @@ impl Core {
 
     fn locate(&mut self, i: &Inode, key: u64) -> Result<Located> {
         let (p, desc) = self.place(i, key)?;
-        let mut before = None;
-        let mut found = None;
-        self.body(i, p, |b| {
-            walk(b, |at, e, name| {
-                let k = dir_key(e.hash.get(), e.seq.get());
-                if k < key {
-                    before = Some(at);
-                } else if k == key {
-                    found = Some(Raw { at, head: *e, name: name.to_vec() });
-                }
-                k < key
-            })
-        })?
-        .ok_or_else(|| self.broken(i, p))?;
-        let found = found.ok_or_else(|| self.broken(i, p))?;
+        let found = self.body(i, p, |b| {
+            let (before, at) = seek(b, key)?;
+            let (e, name) = entry_at(b, at)?;
+            let is_it = dir_key(e.hash.get(), e.seq.get()) == key;
+            is_it.then(|| (before, Raw { at, head: *e, name: name.to_vec() }))
+        })?;
+        let (before, found) = found.ok_or_else(|| self.broken(i, p))?;
         Ok((p, desc, before, found))
     }
 

@@ -97,8 +97,7 @@ impl Core {
     /// Writes the fixed part back; only what differs is logged.
     pub fn iput(&mut self, i: &Inode) -> Result<()> {
         self.buffer(i.chunk, self.geom.chunk_size(), What::Chunk)?;
-        // Fields that change together stand together.
-        self.write_parts(i.chunk, Seal::Inodes, i.at, i.d.as_bytes(), 16)
+        self.write(i.chunk, Seal::Inodes, i.at, i.d.as_bytes())
     }
 
     /// The area behind the fixed part, without inline attributes.
@@ -163,7 +162,7 @@ impl Core {
         d.set_btime(now);
         let i = Inode { ino, d, chunk, at };
         // What was never used is all zeros, unless somebody else made the image.
-        if old.magic.get() != 0 || self.area(&i, |a| a.iter().any(|b| *b != 0))? {
+        if old.magic.get() != 0 || !self.area(&i, is_zero)? {
             self.area_clear(&i)?;
         }
         self.iput(&i)?;
@@ -390,6 +389,11 @@ impl Core {
             }
         }
     }
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    let (words, rest) = bytes.as_chunks::<16>();
+    words.iter().all(|w| u128::from_le_bytes(*w) == 0) && rest.iter().all(|b| *b == 0)
 }
 
 fn xattr_bytes(list: &[(Vec<u8>, Vec<u8>)]) -> usize {
