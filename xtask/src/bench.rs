@@ -13,12 +13,13 @@
 //! what changes on the machine meanwhile meets all of them. `docs/performance.md` says how to read
 //! the figures.
 
-mod machine;
+pub(crate) mod machine;
 pub(crate) mod record;
 pub(crate) mod report;
 mod system;
 mod work;
 
+pub(crate) use system::of_process;
 pub(crate) use work::part;
 
 use crate::show::{self, kit};

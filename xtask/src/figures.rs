@@ -1,10 +1,11 @@
 //! Tables of what the long runs have counted. Each run leaves a file in `docs/figures`:
 //! `torture-PART.json` by `arbor torture --json`, `planted.json` by the test of planted mistakes,
 //! `fuzz.json` by `cargo xtask fuzz --json`, `mounted.json` by `cargo xtask bench --mounted --json`,
-//! `small-files.json` by `cargo bench -- --json`.
+//! `small-files.json` by `cargo bench -- --json`, `growth.json` by `cargo xtask growth --json`.
 
 use crate::bench::{record::Record, report};
 use crate::fuzz::Targets;
+use crate::growth;
 use crate::layout::Tables;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -56,8 +57,10 @@ type SmallFiles = BTreeMap<String, BTreeMap<String, BTreeMap<String, Vec<f64>>>>
 /// The tables of `docs/performance.md`.
 pub(crate) fn performance(dir: &Path) -> Result<Tables> {
     let mounted: Record = read(&dir.join("mounted.json"))?;
+    let growth: growth::record::Record = read(&dir.join("growth.json"))?;
     Ok(Tables::from([
         ("mounted".to_string(), format!("```text\n{}```\n", report::text(&mounted))),
+        ("growth".to_string(), format!("```text\n{}```\n", growth::report::text(&growth))),
         ("small-files".to_string(), small_files(&read(&dir.join("small-files.json"))?)?),
     ]))
 }
@@ -135,7 +138,7 @@ fn planted(all: &[Planted]) -> Result<String> {
 }
 
 /// A number with commas.
-fn number(n: u64) -> String {
+pub(crate) fn number(n: u64) -> String {
     let digits = n.to_string();
     let head = digits.len() % 3;
     let mut out = digits[..head].to_string();

@@ -1,5 +1,5 @@
 //! Work on the repository itself: `cargo xtask docs [--check]`, `cargo xtask show N`,
-//! `cargo xtask bench --mounted`, `cargo xtask stress`, `cargo xtask fuzz`.
+//! `cargo xtask bench --mounted`, `cargo xtask growth`, `cargo xtask stress`, `cargo xtask fuzz`.
 //!
 //! | module | what it makes |
 //! |---|---|
@@ -8,6 +8,7 @@
 //! | `figures` | tables of what the long runs have counted, from `docs/figures` |
 //! | `show` | demonstrations on real mounts |
 //! | `bench` | mounts compared with those of other file systems |
+//! | `growth` | how costs grow with files, names, extents, images and caches |
 //! | `stress` | a mount under the load of other people's tools, its server killed again and again |
 //! | `fuzz` | fuzzing guided by coverage |
 //!
@@ -17,6 +18,7 @@
 mod bench;
 mod figures;
 mod fuzz;
+mod growth;
 mod layout;
 mod pages;
 mod show;
@@ -38,11 +40,13 @@ fn main() -> Result<()> {
         ["show", words @ ..] => show::run(words.iter().copied()),
         ["bench", words @ ..] => bench::run(words.iter().copied()),
         ["bench-part", words @ ..] => bench::part(words),
+        ["growth", words @ ..] => growth::run(words.iter().copied()),
+        ["growth-part", words @ ..] => growth::part(words),
         ["stress", words @ ..] => stress::run(words.iter().copied()),
         ["fuzz", words @ ..] => fuzz::run(words.iter().copied()),
         _ => bail!(
-            "usage: cargo xtask docs [--check], cargo xtask show N, cargo xtask bench --mounted, cargo xtask stress, \
-             cargo xtask fuzz (--help tells more)"
+            "usage: cargo xtask docs [--check], cargo xtask show N, cargo xtask bench --mounted, cargo xtask growth, \
+             cargo xtask stress, cargo xtask fuzz (--help tells more)"
         ),
     }
 }

@@ -68,10 +68,13 @@ pub(crate) struct State {
 
 impl State {
     pub(crate) fn measured(name: &str) -> Result<State> {
-        let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
-        let load = load.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or(0.0);
-        Ok(State { name: name.into(), ping_pong_us: ping_pong_us()?, load })
+        Ok(State { name: name.into(), ping_pong_us: ping_pong_us()?, load: load().unwrap_or(0.0) })
     }
+}
+
+/// Load of the last minute.
+pub(crate) fn load() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
 /// Sets how long idle processors poll. The value found comes back in any case: a shell waits for

@@ -15,9 +15,9 @@ pub(crate) fn figure(value: f64) -> String {
 }
 
 /// Rows of figures under a line of headings.
-struct Table {
-    head: Vec<String>,
-    rows: Vec<Vec<String>>,
+pub(crate) struct Table {
+    pub(crate) head: Vec<String>,
+    pub(crate) rows: Vec<Vec<String>>,
 }
 
 /// A row before it is text.
@@ -108,7 +108,7 @@ fn byte_table(record: &Record, state: &str) -> Table {
 }
 
 impl Table {
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let width = |column: usize| {
             let cells = self.rows.iter().chain([&self.head]).map(|row| row[column].len());
             cells.max().unwrap_or(0)
@@ -125,7 +125,7 @@ impl Table {
         std::iter::once(&self.head).chain(&self.rows).map(line).collect()
     }
 
-    fn html(&self) -> String {
+    pub(crate) fn html(&self) -> String {
         let row = |tag: &str, cells: &[String]| {
             let cells: String = cells.iter().map(|c| format!("<{tag}>{}</{tag}>", escaped(c))).collect();
             format!("<tr>{cells}</tr>\n")
@@ -186,7 +186,7 @@ pub(crate) fn text(record: &Record) -> String {
     text
 }
 
-const STYLE: &str = "
+pub(crate) const STYLE: &str = "
 :root { color-scheme: light dark; --ink: #1c1f23; --soft: #667; --line: #d5d8dd; --ground: #fff }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e8eb; --soft: #9aa; --line: #3a3f46; --ground: #16181b } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground); max-width: 76rem;
@@ -285,7 +285,7 @@ fn colour(system: &str, index: usize) -> &'static str {
     }
 }
 
-fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -367,7 +367,7 @@ fn drop_caches() -> Result<()> {
 }
 
 /// A number from `/proc/PID/FILE`.
-fn of_process(pid: Pid, file: &str, key: &str) -> Option<u64> {
+pub(crate) fn of_process(pid: Pid, file: &str, key: &str) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{}/{file}", pid.as_raw_nonzero())).ok()?;
     number_behind(&text, key)
 }
