@@ -149,6 +149,11 @@ impl<T> Mutex<T> {
         Mutex { rank, inner: parking_lot::Mutex::new(value) }
     }
 
+    /// What it holds.
+    pub fn into_inner(self) -> T {
+        self.inner.into_inner()
+    }
+
     /// Waits until it is free, and takes it.
     pub fn lock(&self) -> MutexGuard<'_, T> {
         order::enter(self.rank);

@@ -46,7 +46,14 @@ pub enum Name {
 pub struct Place(u32);
 
 const NIL: u32 = u32::MAX;
-const OVERHEAD: usize = 128;
+/// What a buffer takes beside its bytes: its slot, its names in the indices, two allocations.
+const OVERHEAD: usize = 256;
+
+/// Memory that a buffer of so many bytes takes; an eighth is what the allocator loses between buffers of
+/// all lengths.
+const fn weight(len: usize) -> usize {
+    len + len / 8 + OVERHEAD
+}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum List {
@@ -83,10 +90,12 @@ pub struct Stats {
     pub misses: u64,
     /// Buffers evicted.
     pub evictions: u64,
-    /// Bytes held now.
+    /// Memory that is held now, in bytes.
     pub bytes: u64,
     /// Dirty bytes now.
     pub dirty_bytes: u64,
+    /// Those of them that are pages of files.
+    pub dirty_page_bytes: u64,
 }
 
 /// The buffer cache.
@@ -133,6 +142,21 @@ impl Cache {
     /// Bytes of dirty buffers.
     pub fn dirty_bytes(&self) -> usize {
         self.stats.dirty_bytes as usize
+    }
+
+    /// Bytes of dirty pages of files.
+    pub fn dirty_page_bytes(&self) -> usize {
+        self.stats.dirty_page_bytes as usize
+    }
+
+    /// What a dirty buffer counts for has changed from `before` to `after`.
+    fn recount(&mut self, name: Name, before: u64, after: u64) {
+        let is_page = matches!(name, Name::Page { .. });
+        let stats = &mut self.stats;
+        stats.dirty_bytes = stats.dirty_bytes + after - before;
+        if is_page {
+            stats.dirty_page_bytes = stats.dirty_page_bytes + after - before;
+        }
     }
 
     /// The buffer, counted as a use.
@@ -182,7 +206,7 @@ impl Cache {
         if let Some(&i) = self.map.get(&name) {
             return Place(i);
         }
-        self.stats.bytes += (data.len() + OVERHEAD) as u64;
+        self.stats.bytes += weight(data.len()) as u64;
         let slot = Slot {
             name,
             data,
@@ -225,12 +249,11 @@ impl Cache {
         let i = place.0;
         self.mark_dirty(i);
         let slot = &mut self.slots[i as usize];
-        let before = slot.data.len();
+        let before = weight(slot.data.len()) as u64;
         let r = f(Arc::make_mut(&mut slot.data));
-        let after = slot.data.len();
-        for total in [&mut self.stats.bytes, &mut self.stats.dirty_bytes] {
-            *total = *total + after as u64 - before as u64;
-        }
+        let (name, after) = (slot.name, weight(slot.data.len()) as u64);
+        self.stats.bytes = self.stats.bytes + after - before;
+        self.recount(name, before, after);
         r
     }
 
@@ -275,7 +298,8 @@ impl Cache {
         }
         if slot.dirty {
             slot.dirty = false;
-            self.stats.dirty_bytes -= (slot.data.len() + OVERHEAD) as u64;
+            let size = weight(slot.data.len()) as u64;
+            self.recount(name, size, 0);
             self.dirty.remove(&name);
         }
         self.relist(i);
@@ -306,10 +330,10 @@ impl Cache {
         self.unlist(i);
         let slot = &mut self.slots[i as usize];
         let data = std::mem::take(&mut slot.data);
-        let size = (data.len() + OVERHEAD) as u64;
+        let size = weight(data.len()) as u64;
         self.stats.bytes -= size;
         if slot.dirty {
-            self.stats.dirty_bytes -= size;
+            self.recount(name, size, 0);
             self.dirty.remove(&name);
         }
         self.unused.push(i);
@@ -360,8 +384,9 @@ impl Cache {
         slot.redirtied = true;
         if !slot.dirty {
             slot.dirty = true;
-            self.stats.dirty_bytes += (slot.data.len() + OVERHEAD) as u64;
-            self.dirty.insert(slot.name);
+            let (name, size) = (slot.name, weight(slot.data.len()) as u64);
+            self.recount(name, 0, size);
+            self.dirty.insert(name);
         }
     }
 
@@ -403,7 +428,7 @@ impl Cache {
     }
 
     fn push(&mut self, i: u32, list: List) {
-        let size = self.slots[i as usize].data.len() + OVERHEAD;
+        let size = weight(self.slots[i as usize].data.len());
         let ends = self.ends(list);
         ends.bytes += size;
         let head = std::mem::replace(&mut ends.head, i);
@@ -418,7 +443,7 @@ impl Cache {
 
     fn unlist(&mut self, i: u32) {
         let slot = &mut self.slots[i as usize];
-        let (list, prev, next, size) = (slot.list, slot.prev, slot.next, slot.data.len() + OVERHEAD);
+        let (list, prev, next, size) = (slot.list, slot.prev, slot.next, weight(slot.data.len()));
         if list == List::None {
             return;
         }
@@ -478,21 +503,21 @@ mod tests {
 
     #[test]
     fn stays_within_its_limit_and_resists_scans() {
-        let mut c = Cache::new(100 * (1000 + OVERHEAD));
+        let mut c = Cache::new(100 * weight(1000));
         for i in 0..50 {
             c.insert(Name::Block(i), buf(1000));
             c.get(Name::Block(i));
         }
         for i in 0..10_000 {
             c.insert(page(i), buf(1000));
-            assert!(c.stats().bytes as usize <= c.limit() + 1000 + OVERHEAD);
+            assert!(c.stats().bytes as usize <= c.limit() + weight(1000));
         }
         assert!((0..50).all(|i| c.contains(Name::Block(i))), "one scan does not evict what was used twice");
     }
 
     #[test]
     fn what_was_just_inserted_is_there() {
-        let mut c = Cache::new(3 * (1000 + OVERHEAD));
+        let mut c = Cache::new(3 * weight(1000));
         for i in 0..100 {
             c.insert(page(i), buf(1000));
             assert!(c.modify(page(i), |d| d[0] = 1).is_some(), "even when everything else is dirty");
@@ -501,7 +526,7 @@ mod tests {
 
     #[test]
     fn dirty_and_pinned_buffers_stay() {
-        let mut c = Cache::new(10 * (1000 + OVERHEAD));
+        let mut c = Cache::new(10 * weight(1000));
         c.insert(Name::Block(1), buf(1000));
         c.modify(Name::Block(1), |d| d[0] = 1);
         c.insert(Name::Block(2), buf(1000));

@@ -28,7 +28,8 @@ const ENOUGH: usize = 8;
 const MISSED: usize = 32;
 
 enum State {
-    Wanted,
+    /// Not read yet; with a buffer that an older window had.
+    Wanted(Option<Vec<u8>>),
     Reading(Ticket),
     Ready(Arc<Vec<u8>>),
     Failed,
@@ -45,7 +46,10 @@ impl Window {
     /// Starts the read, unless that has been done.
     pub fn start(&self, device: &dyn Device, kind: Kind) {
         let mut state = self.state.lock();
-        if matches!(*state, State::Wanted) {
+        if let State::Wanted(old) = &mut *state {
+            if let Some(old) = old.take() {
+                device.recycle(old);
+            }
             *state = State::Reading(device.submit(vec![Request::read(kind, self.offset, self.len)]));
         }
     }
@@ -57,8 +61,8 @@ impl Window {
             State::Ready(bytes) => Some(bytes),
             State::Failed => None,
             State::Reading(ticket) => ticket.wait().pop().and_then(Result::ok).map(Arc::new),
-            State::Wanted => {
-                let mut bytes = vec![0; self.len];
+            State::Wanted(old) => {
+                let mut bytes = old.unwrap_or_else(|| vec![0; self.len]);
                 device.read_at(kind, self.offset, &mut bytes).ok().map(|()| Arc::new(bytes))
             }
         };
@@ -84,8 +88,13 @@ pub struct Windows {
     order: VecDeque<(u64, u64)>,
     turn: u64,
     missed: VecDeque<u64>,
+    /// Buffers of windows that have gone.
+    spare: Vec<Vec<u8>>,
     hits: u64,
 }
+
+/// Buffers that are kept.
+const SPARE: usize = 8;
 
 impl Windows {
     /// Windows of a device of `size` bytes that take at most `limit` bytes; `rank` is that of their
@@ -102,6 +111,7 @@ impl Windows {
             order: VecDeque::new(),
             turn: 0,
             missed: VecDeque::new(),
+            spare: Vec::new(),
             hits: 0,
         }
     }
@@ -169,11 +179,15 @@ impl Windows {
         let len = self.size.checked_sub(offset)?.min(self.len) as usize;
         while self.map.len() >= self.most {
             let (old, turn) = self.order.pop_front()?;
-            if self.map.get(&old).is_some_and(|w| w.0 == turn) {
-                self.map.remove(&old);
+            if self.map.get(&old).is_some_and(|w| w.0 == turn)
+                && let Some((_, gone)) = self.map.remove(&old)
+            {
+                self.keep_buffer(gone);
             }
         }
-        let window = Arc::new(Window { offset, len, state: Mutex::new(self.rank, State::Wanted) });
+        let at = self.spare.iter().position(|b| b.len() == len);
+        let old = at.map(|at| self.spare.swap_remove(at));
+        let window = Arc::new(Window { offset, len, state: Mutex::new(self.rank, State::Wanted(old)) });
         self.turn += 1;
         self.map.insert(number, (self.turn, window.clone()));
         self.order.push_back((number, self.turn));
@@ -181,6 +195,17 @@ impl Windows {
             self.order.retain(|(n, turn)| self.map.get(n).is_some_and(|w| w.0 == *turn));
         }
         Some(window)
+    }
+
+    /// Keeps the buffer of a window that nobody looks at any more.
+    fn keep_buffer(&mut self, gone: Arc<Window>) {
+        if self.spare.len() < SPARE
+            && let Ok(window) = Arc::try_unwrap(gone)
+            && let State::Ready(bytes) = window.state.into_inner()
+            && let Ok(buffer) = Arc::try_unwrap(bytes)
+        {
+            self.spare.push(buffer);
+        }
     }
 
     /// Numbers of the windows that pieces of the device lie in, for [`Windows::forget`].

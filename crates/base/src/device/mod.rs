@@ -237,6 +237,10 @@ pub trait Device: Send + Sync {
     /// Returns when every write completed before this call is durable.
     fn flush(&self) -> io::Result<()>;
 
+    /// Takes back a buffer that a read has completed with, to use it again: a new one costs the zeros that
+    /// are written over at once.
+    fn recycle(&self, _buffer: Vec<u8>) {}
+
     /// Changes the size in bytes; new bytes read as zeros. A larger size is durable after the next
     /// flush, a smaller one on return.
     fn set_size(&self, size: u64) -> io::Result<()>;
@@ -267,6 +271,9 @@ impl<D: Device + ?Sized> Device for Arc<D> {
     }
     fn flush(&self) -> io::Result<()> {
         (**self).flush()
+    }
+    fn recycle(&self, buffer: Vec<u8>) {
+        (**self).recycle(buffer);
     }
     fn set_size(&self, size: u64) -> io::Result<()> {
         (**self).set_size(size)

@@ -49,6 +49,10 @@ impl<D: Device> Device for OffsetDevice<D> {
         self.inner.flush()
     }
 
+    fn recycle(&self, buffer: Vec<u8>) {
+        self.inner.recycle(buffer);
+    }
+
     fn set_size(&self, size: u64) -> io::Result<()> {
         let (start, len) = (self.start, self.len);
         let text = format!("a window of a larger device (offset {start}, {len} bytes) cannot become {size} bytes");

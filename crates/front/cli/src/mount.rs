@@ -165,11 +165,6 @@ mod linux {
             command.arg("-o").arg(options);
         }
         command.arg("--").arg(&args.image.image).arg(&args.dir);
-        // glibc's allocator keeps an arena for each thread, and memory that goes from one to another
-        // stays in both: that doubles a small cache.
-        if std::env::var_os("MALLOC_ARENA_MAX").is_none() {
-            command.env("MALLOC_ARENA_MAX", "2");
-        }
         // What the caller has open, a lock perhaps, must not stay so for as long as the mount is there.
         close_fds::set_fds_cloexec_threadsafe(3, &[]);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;

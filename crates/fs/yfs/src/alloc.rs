@@ -251,6 +251,8 @@ impl Core {
         a.used = true;
         (a.free, a.dirs) = (body.free.get(), body.dirs.get());
         (a.inodes, a.inodes_free, a.recovery) = (ib.total.get(), ib.free.get(), ib.recovery.get());
+        self.inodes += u64::from(a.inodes);
+        self.inodes_free += u64::from(a.inodes_free);
         Ok(())
     }
 
@@ -452,6 +454,8 @@ impl Core {
         let a = &mut self.ags[ag as usize];
         a.inodes += CHUNK_INODES as u32;
         a.inodes_free += CHUNK_INODES as u32;
+        self.inodes += CHUNK_INODES;
+        self.inodes_free += CHUNK_INODES;
         if let Some(c) = a.chunks.as_mut() {
             c.insert(start.0, u64::MAX);
         }
@@ -514,7 +518,7 @@ impl Core {
 
     /// Whether an inode can be made, before the transaction begins.
     pub fn need_inode(&mut self) -> Result<()> {
-        if self.ags.iter().any(|a| a.used && a.inodes_free > 0) {
+        if self.inodes_free > 0 {
             return Ok(());
         }
         self.need_space(u64::from(self.geom.chunk_frags() + 4 * self.geom.block_frags()))?;
@@ -602,6 +606,7 @@ impl Core {
         }
         a.last_chunk = chunk;
         a.inodes_free = a.inodes_free.saturating_sub(1);
+        self.inodes_free = self.inodes_free.saturating_sub(1);
         self.set_mask(ag, chunk, mask)?;
         if dir {
             self.ags[ag as usize].dirs += 1;
@@ -631,12 +636,15 @@ impl Core {
         let mask = u64::from_le_bytes(old) | 1 << n;
         let a = &mut self.ags[ag as usize];
         a.inodes_free += 1;
+        self.inodes_free += 1;
         let chunks = a.chunks.get_or_insert_default();
         chunks.insert(chunk.0, mask);
         if mask == u64::MAX && chunks.len() > 1 {
             chunks.remove(&chunk.0);
             a.inodes_free -= CHUNK_INODES as u32;
             a.inodes -= CHUNK_INODES as u32;
+            self.inodes_free -= CHUNK_INODES;
+            self.inodes -= CHUNK_INODES;
             let mut store = ChunkStore { core: self, ag };
             Tree::<_, CHUNK_VALUE>::new(&mut store).remove(chunk.0)?;
             self.log_inodes_body(ag)?;
@@ -674,7 +682,7 @@ impl Core {
 
     /// Inodes that exist and are in use.
     pub fn inodes_used(&self) -> u64 {
-        self.ags.iter().map(|a| u64::from(a.inodes - a.inodes_free.min(a.inodes))).sum()
+        self.inodes.saturating_sub(self.inodes_free)
     }
 }
 

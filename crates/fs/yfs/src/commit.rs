@@ -587,9 +587,13 @@ impl Core {
         Ok(freed)
     }
 
-    /// Dirty metadata buffers, in bytes.
+    /// Whether there is so much dirty metadata that it should go in place.
     pub fn metadata_pressure(&self) -> bool {
-        self.dirty.len() * self.geom.block_size() > self.cache.limit() / 4
+        self.cache.dirty_bytes() - self.cache.dirty_page_bytes() > self.cache.limit() / 8
+    }
+
+    fn data_pressure(&self) -> bool {
+        self.cache.dirty_page_bytes() > self.cache.limit() / 8
     }
 }
 
@@ -861,10 +865,9 @@ impl Core {
     }
 
     fn pressure(&self) -> (bool, bool) {
-        let dirty = self.cache.dirty_bytes();
-        let limit = self.cache.limit();
-        let soon = dirty > limit / 8 || self.log.has_full() || self.marked.len() > 1000 || self.inactive.len() > 256;
-        (soon, dirty > limit / 2)
+        let much = self.data_pressure() || self.metadata_pressure();
+        let soon = much || self.log.has_full() || self.marked.len() > 1000 || self.inactive.len() > 256;
+        (soon, self.cache.dirty_bytes() > self.cache.limit() / 2)
     }
 }
 
@@ -889,7 +892,7 @@ impl Volume {
         let seq = self.core.lock().delayed_seq;
         self.write_back(&mut io, Which::UpTo(seq))?;
         let core = self.core.lock();
-        let metadata = core.cache.dirty_bytes() > core.cache.limit() / 4;
+        let metadata = core.metadata_pressure();
         drop(core);
         if metadata {
             self.flush_log(&mut io)?;
@@ -980,6 +983,9 @@ impl Volume {
         }
         let unit = u64::from(self.dev.geometry().discard_unit);
         joined.retain(|d| d.1 >= unit);
+        // Each is a call to the host: what a file in many pieces had comes back with the next trim.
+        joined.sort_unstable_by_key(|d| (std::cmp::Reverse(d.1), d.0));
+        joined.truncate(DISCARDS);
         let batch = joined.into_iter().map(|(at, len)| Request::discard(Kind::Data, at, len)).collect();
         for done in self.dev.submit(batch).wait() {
             drop(done);
@@ -1034,10 +1040,9 @@ impl Volume {
         let (seq, data, log) = {
             let core = self.core.lock();
             let oldest = core.delayed_order.values().next().and_then(|i| core.delayed.get(i)).map(|d| d.since);
-            let heavy = core.cache.dirty_bytes() > core.cache.limit() / 8;
             (
                 core.delayed_seq,
-                due(oldest) || heavy,
+                due(oldest) || core.data_pressure(),
                 due(core.log.open_since) || core.log.has_full() || core.marked.len() > 1000,
             )
         };
@@ -1069,6 +1074,8 @@ const CHECKPOINT_MS: u64 = 30_000;
 /// Extents the bitmap daemon discards and frees at a time; more when all must go, so that pieces
 /// which lie side by side become one discard.
 const DAEMON_BATCH: usize = 1024;
+/// Discards of a batch, the longest first.
+const DISCARDS: usize = 256;
 const DAEMON_ALL: usize = 1 << 16;
 
 #[cfg(test)]

@@ -123,6 +123,9 @@ pub(crate) struct Core {
     /// AGs whose bitmap is loaded, oldest first.
     pub loaded: VecDeque<u32>,
     pub free: u64,
+    /// Inodes of all AGs in use, and those of them that are free.
+    pub inodes: u64,
+    pub inodes_free: u64,
     /// Fragments promised to delayed allocations.
     pub reserved: u64,
     /// Kept back for tree nodes and the like of delayed allocations.
@@ -412,7 +415,7 @@ impl Core {
     ) -> Core {
         let ags = (0..geom.ag_count).map(|ag| Ag::unused(&geom, &sb, ag)).collect();
         let (total, size) = (geom.frags, dev.geometry().size);
-        let windows = cache_bytes / 8;
+        let windows = cache_bytes / 16;
         Core {
             geom,
             sb,
@@ -426,6 +429,8 @@ impl Core {
             ags,
             loaded: VecDeque::new(),
             free: 0,
+            inodes: 0,
+            inodes_free: 0,
             reserved: 0,
             pool: (total / 64).min(u64::from(geom.block_frags()) * 256),
             marked: VecDeque::new(),

@@ -813,7 +813,7 @@ impl FileSystem for Volume {
         self.drain_inactive()?;
         self.run(|core| {
             let g = &core.geom;
-            let overhead: u64 = (0..g.ag_count).map(|_| u64::from(g.ag_meta_frags())).sum();
+            let overhead = u64::from(g.ag_count) * u64::from(g.ag_meta_frags());
             let log = if core.sb.incompat.get() & INCOMPAT_EXTERNAL_LOG == 0 {
                 core.sb.log_sectors.get() / g.frag_sectors()
             } else {
@@ -821,7 +821,7 @@ impl FileSystem for Volume {
             };
             let free = core.free + core.marked_frags;
             let free = free.saturating_sub(core.reserved);
-            let spare: u64 = core.ags.iter().map(|a| u64::from(a.inodes_free)).sum();
+            let spare = core.inodes_free;
             let more = free / u64::from(g.chunk_frags()) * CHUNK_INODES;
             Ok(StatFs {
                 frsize: g.frag_size() as u32,

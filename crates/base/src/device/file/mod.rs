@@ -10,6 +10,7 @@ mod raw;
 
 use super::check::{Access, check_new_size, check_range, check_request, whole_sectors};
 use super::{Completion, Device, Geometry, Kind, Op, Request, SECTOR, Ticket};
+use parking_lot::Mutex;
 use pool::{Pool, Run};
 use raw::RawFile;
 use std::fs::{self, File, OpenOptions};
@@ -22,6 +23,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const INLINE_LEN: u64 = 128 << 10;
 /// Adjacent writes of a batch are put together up to so many bytes.
 const COALESCE_LEN: u64 = 1 << 20;
+/// Buffers that are kept to be used again.
+const SPARE: usize = 8;
 /// Block size of the file systems and disks an image usually lies on; smaller holes free nothing.
 const DISCARD_UNIT: u64 = 4096;
 
@@ -104,6 +107,7 @@ impl FileDevice {
             is_block_device,
             can_discard: AtomicBool::new(raw::CAN_DISCARD),
             flush_failed: AtomicBool::new(false),
+            spare: Mutex::default(),
         });
         Ok(FileDevice { pool: Pool::new(Arc::clone(&core)), core })
     }
@@ -170,6 +174,13 @@ impl Device for FileDevice {
         self.core.flush()
     }
 
+    fn recycle(&self, buffer: Vec<u8>) {
+        let mut spare = self.core.spare.lock();
+        if spare.len() < SPARE {
+            spare.push(buffer);
+        }
+    }
+
     fn set_size(&self, size: u64) -> io::Result<()> {
         self.core.set_size(size)
     }
@@ -216,6 +227,8 @@ struct Core {
     is_block_device: bool,
     can_discard: AtomicBool,
     flush_failed: AtomicBool,
+    /// Buffers to be used again.
+    spare: Mutex<Vec<Vec<u8>>>,
 }
 
 impl Drop for Core {
@@ -256,7 +269,7 @@ impl Core {
         check_request(&self.geometry(), request)?;
         match &request.op {
             Op::Read(len) => {
-                let mut bytes = vec![0; *len];
+                let mut bytes = self.buffer(*len);
                 self.read(request.offset, &mut bytes)?;
                 return Ok(bytes);
             }
@@ -267,6 +280,13 @@ impl Core {
             Op::Discard(len) => self.discard(request.offset, *len)?,
         }
         Ok(Vec::new())
+    }
+
+    fn buffer(&self, len: usize) -> Vec<u8> {
+        let mut spare = self.spare.lock();
+        let found = spare.iter().position(|b| b.len() == len).map(|at| spare.swap_remove(at));
+        drop(spare);
+        found.unwrap_or_else(|| vec![0; len])
     }
 
     fn write_together(&self, job: &[(usize, Request)]) -> io::Result<()> {
