@@ -206,8 +206,16 @@ impl Image {
     pub(crate) fn parse(&self, text: &str) -> Result<Vec<Change>, String> {
         text.trim()
             .split(';')
-            .map(|one| self.parse_one(one).ok_or_else(|| format!("{one:?} fits no structure")))
+            .map(|one| self.parse_one(one).ok_or_else(|| format!("{one:?} fits no structure{}", self.like(one))))
             .collect()
+    }
+
+    /// What there is of the kind that the text names.
+    fn like(&self, text: &str) -> String {
+        let kind = text.trim_start().split(|c: char| c.is_ascii_digit()).next().unwrap_or_default().trim_end();
+        let numbers: Vec<String> =
+            self.structures.iter().filter(|s| s.kind == kind).map(|s| s.number.to_string()).collect();
+        if numbers.is_empty() { String::new() } else { format!("; {kind}: {}", numbers.join(", ")) }
     }
 
     fn parse_one(&self, text: &str) -> Option<Change> {
