@@ -420,7 +420,8 @@ impl Core {
             geom,
             sb,
             dev,
-            cache: Cache::new(cache_bytes - windows),
+            // The rest is for the log and for what is on its way.
+            cache: Cache::new(cache_bytes - windows - cache_bytes / 16),
             windows: Windows::new(WINDOW, size, windows),
             streams: Streams::new((windows as u64 / 4).min(MOST_AHEAD)),
             dirty: FxHashMap::default(),
