@@ -13,22 +13,25 @@
 //!
 //! * **YFS-C1** a buffer is written in place only when the record with its last change is durable
 //!   (write-ahead).
-//! * **YFS-C2** a record is written only after the data that its transactions made reachable is
-//!   durable (dependent data blocks).
+//! * **YFS-C2** a record counts only if the data that its transactions made reachable is durable
+//!   (dependent data blocks): it is written after a flush of the data, or bears witness to them
+//!   ([`Core::bear_witness`]). Then one flush makes both durable; replay looks at the witnesses of the last
+//!   record, which is the only one whose flush may be missing; and nobody writes over what the last record
+//!   bears witness to ([`Volume::part_from_witnesses`]).
 //! * **YFS-C3** records become durable in the order of their transactions: a record names its
 //!   predecessor, recovery follows the chain.
 //! * **YFS-C4** log space is used again only when a durable anchor lies behind it.
 //! * **YFS-C5** an extent is allocatable again only when the record that marked it free is durable.
 
-use crate::file::Which;
+use crate::file::{DataWrites, Which};
 use crate::format::*;
-use crate::mount::{Core, Volume, Want, What};
+use crate::mount::{Core, Io, Unflushed, Volume, Want, What, Witness};
 use crate::planted::{Flaw, planted};
 use crate::recover;
 use arbor_base::cache::{Name, Place, cluster};
 use arbor_base::device::{Buf, Kind, Request};
-use arbor_base::layout::{Corrupt, crc_without};
-use arbor_base::vfs::{Errno, Error, Result, Time};
+use arbor_base::layout::{Corrupt, crc, crc_without};
+use arbor_base::vfs::{Errno, Error, Ino, Result, Time};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeSet, VecDeque};
 use std::mem::offset_of;
@@ -166,6 +169,8 @@ pub(crate) struct Log {
     pub max_tx: usize,
     sync_list: BTreeSet<(Rec, u64)>,
     deleted: VecDeque<(Rec, u64)>,
+    /// What the last record that is durable bears witness to.
+    witnesses: Vec<Witness>,
     pub bytes_logged: u64,
     pub records: u64,
     pub transactions: u64,
@@ -203,6 +208,7 @@ impl Log {
             max_tx: Log::max_tx(geom),
             sync_list: BTreeSet::new(),
             deleted: VecDeque::new(),
+            witnesses: Vec::new(),
             bytes_logged: 0,
             records: 0,
             transactions: 0,
@@ -235,14 +241,17 @@ impl Log {
     /// what wrapping around may waste.
     fn has_room(&self, beside: usize) -> bool {
         let pending: usize = self.open.len() + self.active.iter().map(|s| s.entries.len() + 1024).sum::<usize>();
-        let need = pending + beside + self.max_tx / 2 + self.seal_at + self.max_tx + 4096;
+        let need = pending + beside + self.max_tx / 2 + self.seal_at + self.max_tx + 4096 + WITNESSES * LOG_ENTRY;
         u64::from(self.free_sectors()) * SECTOR > need as u64
     }
 
     fn seal(&mut self) {
-        if self.open_count == 0 {
-            return;
+        if self.open_count > 0 {
+            self.seal_anyway();
         }
+    }
+
+    fn seal_anyway(&mut self) {
         let fresh = self.idle.pop().unwrap_or_default();
         let entries = std::mem::replace(&mut self.open, fresh);
         self.active.push_back(Sealed { rec: self.open_rec, entries, count: self.open_count });
@@ -621,21 +630,22 @@ fn buffer_kind(seal: Seal, bytes: Option<&std::sync::Arc<Vec<u8>>>) -> Kind {
 impl Volume {
     /// Group commit: makes every transaction committed so far durable, and the data before it
     /// (YFS-C2). Only the holder of the commit lock `io` orders writes.
-    pub(crate) fn flush_log(&self, io: &mut crate::mount::Io) -> Result<()> {
-        let placed = {
+    pub(crate) fn flush_log(&self, io: &mut Io) -> Result<()> {
+        let (placed, witnesses) = {
             let mut core = self.core.lock();
             core.check_alive()?;
             core.check_ordered()?;
             core.log.seal();
+            let witnesses = core.bear_witness(&io.unflushed);
             let secs = self.clock.now().secs;
             let fsid = core.geom.fsid;
-            core.log.place(fsid, secs)
+            (core.log.place(fsid, secs), witnesses)
         };
         let (writes, last) = self.or_fail(placed)?;
-        if io.unflushed_data && !planted(Flaw::NoDataFlush) {
+        if witnesses.is_empty() && !matches!(io.unflushed, Unflushed::Nothing) && !planted(Flaw::NoDataFlush) {
             self.or_fail(self.dev.flush().map_err(Error::Io))?;
             self.counters.flushes.fetch_add(1, Relaxed);
-            io.unflushed_data = false;
+            io.unflushed = Unflushed::Nothing;
         }
         if writes.is_empty() {
             return Ok(());
@@ -645,7 +655,11 @@ impl Volume {
         let done = if planted(Flaw::NoLogFlush) { done } else { done.and_then(|()| log.flush()) };
         self.or_fail(done.map_err(Error::Io))?;
         self.counters.flushes.fetch_add(1, Relaxed);
+        if !witnesses.is_empty() {
+            io.unflushed = Unflushed::Nothing;
+        }
         let mut core = self.core.lock();
+        core.log.witnesses = witnesses;
         core.log.durable = last;
         while let Some(&(rec, addr)) = core.log.deleted.front() {
             if rec > last {
@@ -660,9 +674,21 @@ impl Volume {
         Ok(())
     }
 
+    /// Makes a record durable behind the one that bears witness to data which are about to be written
+    /// over. Nothing else may have been committed whose data is still to be written.
+    pub(crate) fn part_from_witnesses(&self, io: &mut Io) -> Result<()> {
+        self.flush_log(io)?;
+        let mut core = self.core.lock();
+        if !core.log.witnesses.is_empty() {
+            core.log.seal_anyway();
+        }
+        drop(core);
+        self.flush_log(io)
+    }
+
     /// Writes metadata in place whose log records are durable, and moves the tail. `all` writes
     /// everything; otherwise the oldest, until the log is half empty.
-    pub(crate) fn checkpoint(&self, io: &mut crate::mount::Io, all: bool) -> Result<()> {
+    pub(crate) fn checkpoint(&self, io: &mut Io, all: bool) -> Result<()> {
         // "Unmark free" items must be durable before the tail passes what they unmark.
         if !planted(Flaw::WriteBeforeLog) {
             self.flush_log(io)?;
@@ -692,7 +718,7 @@ impl Volume {
         if !planted(Flaw::TailBeforeFlush) {
             self.or_fail(self.dev.flush().map_err(Error::Io))?;
         }
-        io.unflushed_data = false;
+        io.unflushed = Unflushed::Nothing;
         self.counters.flushes.fetch_add(1, Relaxed);
         self.move_tail()
     }
@@ -733,6 +759,69 @@ impl Volume {
             self.core.lock().fail(e);
         }
         r
+    }
+}
+
+/// Pieces and bytes of data that a record bears witness to: beyond it, computing their checksums costs
+/// more than a flush.
+const WITNESSES: usize = 16;
+const WITNESSED_BYTES: usize = 128 << 10;
+
+impl Io {
+    /// Notes data that is about to be written.
+    pub(crate) fn note_data(&mut self, out: &DataWrites) {
+        let bytes: usize = out.pieces.iter().map(|p| p.2.len()).sum();
+        let mut all = match std::mem::take(&mut self.unflushed) {
+            Unflushed::Nothing => Vec::new(),
+            Unflushed::Little(all) => all,
+            Unflushed::Much => {
+                self.unflushed = Unflushed::Much;
+                return;
+            }
+        };
+        // What is written over again has its witness with the latest bytes.
+        all.retain(|w| !out.pieces.iter().any(|(at, _, buf)| w.lies_in(*at, buf.len() as u64)));
+        let before: usize = all.iter().map(|w| w.len as usize).sum();
+        let in_part = all.iter().any(|w| out.pieces.iter().any(|(at, _, buf)| w.meets(*at, buf.len() as u64)));
+        if in_part || all.len() + out.pieces.len() > WITNESSES || before + bytes > WITNESSED_BYTES {
+            self.unflushed = Unflushed::Much;
+            return;
+        }
+        for (&(ino, page), (offset, _, buf)) in out.owners.iter().zip(&out.pieces) {
+            all.push(Witness { ino, page, offset: *offset, len: buf.len() as u32, crc: crc(buf.bytes()) });
+        }
+        self.unflushed = Unflushed::Little(all);
+    }
+}
+
+impl Core {
+    /// Whether the last durable record bears witness to data of a file that have changed since.
+    pub fn is_witnessed(&self, ino: Ino) -> bool {
+        let changed = |w: &Witness| self.cache.is_dirty(Name::Page { file: ino.0, index: w.page });
+        self.log.witnesses.iter().any(|w| w.ino == ino && changed(w))
+    }
+
+    /// Lets the only record that waits to be written bear witness to the data written before it, if they
+    /// are few; returns to which. Nothing else may share its flush.
+    fn bear_witness(&mut self, unflushed: &Unflushed) -> Vec<Witness> {
+        let Unflushed::Little(all) = unflushed else { return Vec::new() };
+        let able = self.sb.incompat.get() & INCOMPAT_WITNESS != 0;
+        let [record] = self.log.active.make_contiguous() else { return Vec::new() };
+        if !able {
+            return Vec::new();
+        }
+        for w in all {
+            let entry = LogEntry {
+                kind: EntryType::Witness as u8,
+                addr: (w.offset / SECTOR).into(),
+                at: w.crc.into(),
+                len: w.len.into(),
+                ..LogEntry::default()
+            };
+            record.entries.extend_from_slice(entry.as_bytes());
+            record.count += 1;
+        }
+        all.clone()
     }
 }
 
@@ -922,7 +1011,7 @@ impl Volume {
 
     /// Frees in the bitmap what is durably marked free; `all` of it, or one transaction's worth.
     /// Discards go out before the space can be taken again.
-    pub(crate) fn run_bitmap_daemon(&self, io: &mut crate::mount::Io, all: bool) -> Result<()> {
+    pub(crate) fn run_bitmap_daemon(&self, io: &mut Io, all: bool) -> Result<()> {
         loop {
             let todo: Vec<Extent> = {
                 let core = self.core.lock();
@@ -946,7 +1035,7 @@ impl Volume {
     }
 
     /// One transaction of the bitmap daemon; 0 if it first had to make room in the log.
-    fn free_marked(&self, io: &mut crate::mount::Io, count: usize) -> Result<usize> {
+    fn free_marked(&self, io: &mut Io, count: usize) -> Result<usize> {
         let mut core = self.core.lock();
         match core.bitmap_daemon(self.clock.now(), count) {
             Err(e) if e.errno() == Errno::EAGAIN => {
@@ -1031,7 +1120,7 @@ impl Volume {
         [oldest, core.log.open_since].into_iter().flatten().map(|t| t.plus_ms(ms)).fold(later, Time::min)
     }
 
-    fn daemon_turn(&self, io: &mut crate::mount::Io, now: Time) -> Result<()> {
+    fn daemon_turn(&self, io: &mut Io, now: Time) -> Result<()> {
         if planted(Flaw::WriteBeforeLog) {
             self.checkpoint(io, true)?;
         }

@@ -74,9 +74,11 @@ pub const SUPER_MAGIC: [u8; 8] = *b"yFS\x00arbo";
 /// Format version. A greater one is refused.
 pub const VERSION: u32 = 1;
 /// Feature bits this code knows.
-pub const KNOWN: Features = Features { compat: 0, ro_compat: 0, incompat: INCOMPAT_EXTERNAL_LOG };
+pub const KNOWN: Features = Features { compat: 0, ro_compat: 0, incompat: INCOMPAT_EXTERNAL_LOG | INCOMPAT_WITNESS };
 /// The log is on another device.
 pub const INCOMPAT_EXTERNAL_LOG: u32 = 1;
+/// Log records may have witnesses (`EntryType::Witness`).
+pub const INCOMPAT_WITNESS: u32 = 2;
 
 /// Superblock: at byte 0 of the volume; copies in the sector behind it, at the start of AG 1, and
 /// at the start of every initialised AG. The first is changed through the log; `clean` and
@@ -526,9 +528,9 @@ pub struct LogEntry {
     pub reserved: U16,
     /// Transaction.
     pub tid: U32,
-    /// First sector of the buffer; first fragment of the extent of a free item.
+    /// First sector of the buffer or of the data; first fragment of the extent of a free item.
     pub addr: U64,
-    /// Where in the buffer.
+    /// Where in the buffer; the checksum of a witness.
     pub at: U32,
     /// Length in bytes; of an extent, in fragments.
     pub len: U32,
@@ -554,13 +556,16 @@ pub enum EntryType {
     MarkFree = 5,
     /// "Unmark free": the bitmap shows it free now.
     UnmarkFree = 6,
+    /// File data of `len` bytes at sector `addr` that was written together with the record; `at` is its
+    /// CRC32C. The last record of a log counts only if the data of all its witnesses are there.
+    Witness = 7,
 }
 
 impl EntryType {
     /// From its number on disk.
     pub fn from_disk(kind: u8) -> Option<EntryType> {
         use EntryType::*;
-        [Update, Init, Commit, Deleted, MarkFree, UnmarkFree].into_iter().find(|t| *t as u8 == kind)
+        [Update, Init, Commit, Deleted, MarkFree, UnmarkFree, Witness].into_iter().find(|t| *t as u8 == kind)
     }
 }
 

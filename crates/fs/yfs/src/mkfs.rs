@@ -142,7 +142,7 @@ fn layout(f: &options::Format, o: &FormatOptions, size: u64, log_size: Option<u6
         version: VERSION.into(),
         compat: 0.into(),
         ro_compat: 0.into(),
-        incompat: if log_size.is_some() { INCOMPAT_EXTERNAL_LOG } else { 0 }.into(),
+        incompat: if log_size.is_some() { INCOMPAT_EXTERNAL_LOG } else { INCOMPAT_WITNESS }.into(),
         clean: 0.into(),
         uuid: o.uuid,
         label,

@@ -62,9 +62,40 @@ pub(crate) enum What {
 /// State of the commit lock.
 #[derive(Default)]
 pub(crate) struct Io {
-    /// Data was written since the last flush of the main device.
-    pub unflushed_data: bool,
+    /// Data that was written since the last flush of the main device.
+    pub unflushed: Unflushed,
     pub checkpointed_at: Time,
+}
+
+/// Data that was written to the device and not flushed.
+#[derive(Default)]
+pub(crate) enum Unflushed {
+    #[default]
+    Nothing,
+    /// So little that a record of the log can bear witness to it.
+    Little(Vec<Witness>),
+    Much,
+}
+
+/// A piece of a file's data as it was written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Witness {
+    pub ino: Ino,
+    pub page: u64,
+    /// Where it lies, in bytes.
+    pub offset: u64,
+    pub len: u32,
+    pub crc: u32,
+}
+
+impl Witness {
+    pub fn lies_in(&self, offset: u64, len: u64) -> bool {
+        self.offset >= offset && self.offset + u64::from(self.len) <= offset + len
+    }
+
+    pub fn meets(&self, offset: u64, len: u64) -> bool {
+        self.offset < offset + len && offset < self.offset + u64::from(self.len)
+    }
 }
 
 #[derive(Default)]

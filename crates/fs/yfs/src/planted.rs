@@ -40,6 +40,10 @@ flaws! {
     TornRecordsBelieved,
     /// Replay goes on behind a gap in the chain of records (against YFS-C3).
     GapIgnored,
+    /// Replay believes a record whose witnesses are not borne out.
+    WitnessesBelieved,
+    /// Data that the last record bears witness to are written over.
+    WitnessesForgotten,
     /// Replay ignores what was logged of deleted metadata.
     DeletedIgnored,
     /// Mount goes on with the cycle of the log that it found.

@@ -15,7 +15,7 @@ use crate::format::*;
 use crate::mount::geometry;
 use crate::planted::{Flaw, planted};
 use arbor_base::device::{Device, Kind, Request};
-use arbor_base::layout::{Corrupt, crc_without, get_u32};
+use arbor_base::layout::{Corrupt, crc, crc_without, get_u32};
 use arbor_base::vfs::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
@@ -192,7 +192,12 @@ pub fn replay_what_is_there(dev: &dyn Device, log: &dyn Device, sb: &SuperBlock,
     let mut out = Replay { anchor_seq: anchor.seq.get(), ..Replay::default() };
     let tail = Lsn(anchor.tail.get());
     let mut area = LogArea::new(log, start, sb.log_sectors.get() as usize);
-    let found = find_records(&mut area, tail, Lsn(anchor.prev.get()), geom.fsid, &mut out)?;
+    let mut found = find_records(&mut area, tail, Lsn(anchor.prev.get()), geom.fsid, &mut out)?;
+    let last = found.last().and_then(|(_, body)| area.bytes.get(body.clone()));
+    if !last.map_or(Ok(true), |last| borne_out(dev, geom, last))? {
+        found.pop();
+        out.records -= 1;
+    }
     let records: Vec<(Lsn, &[u8])> =
         found.into_iter().filter_map(|(lsn, body)| Some((lsn, area.bytes.get(body)?))).collect();
     let entries = committed(&records, start, &mut out)?;
@@ -202,6 +207,29 @@ pub fn replay_what_is_there(dev: &dyn Device, log: &dyn Device, sb: &SuperBlock,
     out.note_rest(geom);
     Ok(out)
 }
+
+/// Whether the data that the last record bears witness to are there (YFS-C2).
+fn borne_out(dev: &dyn Device, geom: &Geom, body: &[u8]) -> Result<bool> {
+    let mut rest = body;
+    while let Ok((head, tail)) = LogEntry::read_from_prefix(rest) {
+        let kind = EntryType::from_disk(head.kind);
+        let len = head.len.get() as usize;
+        rest = tail.get(if kind == Some(EntryType::Update) { len } else { 0 }..).unwrap_or(&[]);
+        if kind != Some(EntryType::Witness) || planted(Flaw::WitnessesBelieved) {
+            continue;
+        }
+        let there = len <= MAX_WITNESSED && in_volume(geom, head.addr.get(), len);
+        let mut bytes = vec![0; if there { len } else { 0 }];
+        dev.read_at(Kind::Data, head.addr.get().saturating_mul(SECTOR), &mut bytes)?;
+        if !there || crc(&bytes) != head.at.get() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Longest piece of data that has a witness.
+const MAX_WITNESSED: usize = 1 << 20;
 
 /// The log area, read piece by piece as the scan comes to it.
 struct LogArea<'a> {
@@ -315,6 +343,9 @@ fn committed<'a>(records: &[(Lsn, &'a [u8])], start: u64, out: &mut Replay) -> R
             let len = if kind == EntryType::Update { head.len.get() as usize } else { 0 };
             let data = tail.get(..len).ok_or_else(|| bad("len", head.len.get().into()))?;
             rest = tail.get(len..).unwrap_or(&[]);
+            if kind == EntryType::Witness {
+                continue;
+            }
             if kind == EntryType::Commit {
                 let tid = head.tid.get();
                 before_last = done.len();

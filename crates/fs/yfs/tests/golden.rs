@@ -1,5 +1,5 @@
-//! The golden image of format version 1: today's code reads it, and makes the same bytes.
-//! `ARBOR_RERECORD=1` writes it anew, for a new version of the format only.
+//! The golden images of format version 1: today's code reads them, and makes the same bytes as the
+//! latest. `ARBOR_RERECORD=1` writes that one anew, for a new version or feature of the format only.
 
 use arbor_base::device::MemDevice;
 use arbor_base::vfs::*;
@@ -10,8 +10,11 @@ use std::sync::Arc;
 const SIZE: u64 = 8 << 20;
 const UNIT: usize = 512;
 
-fn path() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1.bin")
+/// Without features, and with `INCOMPAT_WITNESS`.
+const GOLDEN: [&str; 2] = ["v1.bin", "v1-witness.bin"];
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
 /// Sectors that are not zero: number and bytes of each.
@@ -63,16 +66,19 @@ fn make() -> MemDevice {
 fn the_same_bytes_are_made() {
     let made = pack(&make().to_bytes());
     if std::env::var_os("ARBOR_RERECORD").is_some() {
-        std::fs::create_dir_all(path().parent().unwrap()).unwrap();
-        std::fs::write(path(), &made).unwrap();
+        std::fs::write(path(GOLDEN[1]), &made).unwrap();
     }
-    let golden = std::fs::read(path()).unwrap();
-    assert!(made == golden, "the image differs from the golden one of version 1");
+    let golden = std::fs::read(path(GOLDEN[1])).unwrap();
+    assert!(made == golden, "the image differs from the golden one");
 }
 
 #[test]
-fn the_golden_image_is_read() {
-    let dev = MemDevice::from_bytes(&unpack(&std::fs::read(path()).unwrap()));
+fn the_golden_images_are_read() {
+    GOLDEN.into_iter().for_each(is_read);
+}
+
+fn is_read(name: &str) {
+    let dev = MemDevice::from_bytes(&unpack(&std::fs::read(path(name)).unwrap()));
     let report =
         Yfs.check(Devices::single(dev.clone()), &CheckOptions { repair: Repair::No, force: true }, &mut |_, _, _| {});
     assert_eq!(report.unwrap().issues, []);
