@@ -810,7 +810,11 @@ impl Core {
         if !able {
             return Vec::new();
         }
-        for w in all {
+        // What is free again with this record may be discarded, and another's, before there is a next one.
+        let fs = self.geom.frag_size();
+        let is_free = |w: &Witness| self.marked.iter().any(|(_, e)| w.meets(e.start.0 * fs, u64::from(e.len) * fs));
+        let all: Vec<Witness> = all.iter().filter(|w| !is_free(w)).copied().collect();
+        for w in &all {
             let entry = LogEntry {
                 kind: EntryType::Witness as u8,
                 addr: (w.offset / SECTOR).into(),
@@ -821,7 +825,7 @@ impl Core {
             record.entries.extend_from_slice(entry.as_bytes());
             record.count += 1;
         }
-        all.clone()
+        all
     }
 }
 

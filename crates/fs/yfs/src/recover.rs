@@ -194,7 +194,7 @@ pub fn replay_what_is_there(dev: &dyn Device, log: &dyn Device, sb: &SuperBlock,
     let mut area = LogArea::new(log, start, sb.log_sectors.get() as usize);
     let mut found = find_records(&mut area, tail, Lsn(anchor.prev.get()), geom.fsid, &mut out)?;
     let last = found.last().and_then(|(_, body)| area.bytes.get(body.clone()));
-    if !last.map_or(Ok(true), |last| borne_out(dev, geom, last))? {
+    if last.is_some_and(|last| !borne_out(dev, geom, last)) {
         found.pop();
         out.records -= 1;
     }
@@ -208,8 +208,9 @@ pub fn replay_what_is_there(dev: &dyn Device, log: &dyn Device, sb: &SuperBlock,
     Ok(out)
 }
 
-/// Whether the data that the last record bears witness to are there (YFS-C2).
-fn borne_out(dev: &dyn Device, geom: &Geom, body: &[u8]) -> Result<bool> {
+/// Whether the data that the last record bears witness to are there (YFS-C2). What cannot be read is
+/// damaged, and not for want of a flush: that costs its file, and not the record.
+fn borne_out(dev: &dyn Device, geom: &Geom, body: &[u8]) -> bool {
     let mut rest = body;
     while let Ok((head, tail)) = LogEntry::read_from_prefix(rest) {
         let kind = EntryType::from_disk(head.kind);
@@ -218,14 +219,17 @@ fn borne_out(dev: &dyn Device, geom: &Geom, body: &[u8]) -> Result<bool> {
         if kind != Some(EntryType::Witness) || planted(Flaw::WitnessesBelieved) {
             continue;
         }
-        let there = len <= MAX_WITNESSED && in_volume(geom, head.addr.get(), len);
-        let mut bytes = vec![0; if there { len } else { 0 }];
-        dev.read_at(Kind::Data, head.addr.get().saturating_mul(SECTOR), &mut bytes)?;
-        if !there || crc(&bytes) != head.at.get() {
-            return Ok(false);
+        let whole = len.is_multiple_of(SECTOR as usize) && len <= MAX_WITNESSED;
+        if !whole || !in_volume(geom, head.addr.get(), len) {
+            return false;
+        }
+        let mut bytes = vec![0; len];
+        let read = dev.read_at(Kind::Data, head.addr.get().saturating_mul(SECTOR), &mut bytes);
+        if read.is_ok() && crc(&bytes) != head.at.get() {
+            return false;
         }
     }
-    Ok(true)
+    true
 }
 
 /// Longest piece of data that has a witness.

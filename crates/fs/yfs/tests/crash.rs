@@ -100,3 +100,19 @@ fn names_in_a_torn_inode_are_not_believed() {
                 cuts=12:Seeded(950944034) damage=superblock 0+176=00000080 ops=";
     arbor_torture::machine::repeat(&Yfs, line).unwrap_or_else(|e| panic!("{e}"));
 }
+
+/// A record bore witness to bytes that were written over before it was written, and to data that it
+/// made free again.
+#[test]
+fn a_record_bears_witness_to_what_stays() {
+    for line in [
+        "seed=227918802077908 profile=Small size=67108864 format=block=64K,frag=16K,inode=2K,ag=16M mount=cache=2M \
+         cuts=9:AllKept ops=mkdir /d2 448 0; create /d2/f0 420 0; append /d2/f0 77 18; fallocate /d2/f0 17 0 72",
+        "seed=9334854331554 profile=Full size=25165824 cuts=8:AllKept ops=mkdir /d0 493 0; mkdir /d1 493 0; \
+         create /d0/f6 493 0; link /d0/f6 /d1/a.name.of.middling.length.17; create /d0/a.name.of.middling.length.24 \
+         420 7; write /d1/a.name.of.middling.length.17 906749 12 139; fallocate /d1/a.name.of.middling.length.17 3 \
+         808853 214275; fsync /d0/a.name.of.middling.length.24 1",
+    ] {
+        arbor_torture::machine::repeat(&Yfs, line).unwrap_or_else(|e| panic!("{e}"));
+    }
+}
