@@ -449,6 +449,9 @@ impl Core {
     fn add_chunk(&mut self, ag: u32, at: u32) -> Result<u64> {
         let start = self.geom.daddr(Frag(self.geom.ag_start(ag).0 + u64::from(at)));
         self.init(start, Seal::Inodes, self.geom.chunk_size());
+        // What was read of the place before was no chunk, or another.
+        let end = start.0 + self.geom.chunk_size() as u64 / SECTOR;
+        self.damaged.retain(|ino, _| !(start.0..end).contains(ino));
         let mut store = ChunkStore { core: self, ag };
         Tree::<_, CHUNK_VALUE>::new(&mut store).insert(start.0, &u64::MAX.to_le_bytes())?;
         let a = &mut self.ags[ag as usize];

@@ -691,7 +691,8 @@ impl Volume {
     pub(crate) fn checkpoint(&self, io: &mut Io, all: bool) -> Result<()> {
         // "Unmark free" items must be durable before the tail passes what they unmark.
         if !planted(Flaw::WriteBeforeLog) {
-            self.flush_log(io)?;
+            // What goes in place must not hang on data that might yet change under a witness.
+            self.part_from_witnesses(io)?;
         }
         loop {
             let (pieces, names, windows) = {
@@ -762,11 +763,6 @@ impl Volume {
     }
 }
 
-/// Pieces and bytes of data that a record bears witness to: beyond it, computing their checksums costs
-/// more than a flush.
-const WITNESSES: usize = 16;
-const WITNESSED_BYTES: usize = 128 << 10;
-
 impl Io {
     /// Notes data that is about to be written.
     pub(crate) fn note_data(&mut self, out: &DataWrites) {
@@ -801,19 +797,30 @@ impl Core {
         self.log.witnesses.iter().any(|w| w.ino == ino && changed(w))
     }
 
+    /// Whether none of the extents has data that the last durable record bears witness to.
+    fn bears_no_witness_to(&self, extents: &[Extent]) -> bool {
+        let fs = self.geom.frag_size();
+        let meets = |w: &Witness| extents.iter().any(|e| w.meets(e.start.0 * fs, u64::from(e.len) * fs));
+        planted(Flaw::WitnessesForgotten) || !self.log.witnesses.iter().any(meets)
+    }
+
     /// Lets the only record that waits to be written bear witness to the data written before it, if they
     /// are few; returns to which. Nothing else may share its flush.
     fn bear_witness(&mut self, unflushed: &Unflushed) -> Vec<Witness> {
         let Unflushed::Little(all) = unflushed else { return Vec::new() };
-        let able = self.sb.incompat.get() & INCOMPAT_WITNESS != 0;
         let [record] = self.log.active.make_contiguous() else { return Vec::new() };
-        if !able {
+        if self.sb.incompat.get() & (INCOMPAT_WITNESS | INCOMPAT_EXTERNAL_LOG) != INCOMPAT_WITNESS {
             return Vec::new();
         }
         // What is free again with this record may be discarded, and another's, before there is a next one.
-        let fs = self.geom.frag_size();
-        let is_free = |w: &Witness| self.marked.iter().any(|(_, e)| w.meets(e.start.0 * fs, u64::from(e.len) * fs));
-        let all: Vec<Witness> = all.iter().filter(|w| !is_free(w)).copied().collect();
+        let (fs, durable) = (self.geom.frag_size(), self.log.durable);
+        let freed = self.marked.iter().rev().take_while(|(rec, _)| *rec > durable);
+        let freed: Vec<(u64, u64)> = freed.map(|(_, e)| (e.start.0 * fs, u64::from(e.len) * fs)).collect();
+        let mut all = all.clone();
+        all.retain(|w| !freed.iter().any(|&(at, len)| w.lies_in(at, len)));
+        if all.iter().any(|w| freed.iter().any(|&(at, len)| w.meets(at, len))) {
+            return Vec::new();
+        }
         for w in &all {
             let entry = LogEntry {
                 kind: EntryType::Witness as u8,
@@ -1026,6 +1033,7 @@ impl Volume {
             if todo.is_empty() {
                 return Ok(());
             }
+            debug_assert!(self.core.lock().bears_no_witness_to(&todo), "YFS-C2");
             self.discard(&todo);
             let mut left = todo.len();
             while left > 0 {

@@ -306,7 +306,8 @@ impl Core {
         let Some(first) = is_missing(self, p).filter(|_| self.by_batch && !self.blocking) else { return Ok(()) };
         let mut missing = vec![first];
         for _ in 1..WALK_BLOCKS {
-            let Some((np, k)) = self.next_place(i, key)? else { break };
+            // Damage behind this body is for who comes there.
+            let Ok(Some((np, k))) = self.next_place(i, key) else { break };
             missing.extend(is_missing(self, np));
             key = k;
         }

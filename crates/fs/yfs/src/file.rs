@@ -853,11 +853,12 @@ impl Volume {
         for (e, window) in &f.windows {
             let Some(bytes) = window.bytes(&*self.dev, Kind::Data) else { return false };
             let (lo, hi) = ((e.at * fs).max(offset), (e.end() * fs).min(end));
-            let from = window.place(e.start.0 * fs + lo.saturating_sub(e.at * fs));
-            let Some(piece) = bytes.get(from..from + hi.saturating_sub(lo) as usize) else { return false };
-            if lo < hi {
-                buf[(lo - offset) as usize..(hi - offset) as usize].copy_from_slice(piece);
+            if lo >= hi {
+                continue;
             }
+            let from = window.place(e.start.0 * fs + (lo - e.at * fs));
+            let Some(piece) = bytes.get(from..from + (hi - lo) as usize) else { return false };
+            buf[(lo - offset) as usize..(hi - offset) as usize].copy_from_slice(piece);
         }
         !f.windows.is_empty()
     }
@@ -1261,7 +1262,9 @@ impl Core {
             return Ok(Vec::new());
         }
         let mut out = Vec::new();
-        for e in self.written(i, next.start / fs, next.end.div_ceil(fs))? {
+        // What lies ahead may be damaged, or not in the cache: that is for who comes there.
+        let Ok(extents) = self.written(i, next.start / fs, next.end.div_ceil(fs)) else { return Ok(out) };
+        for e in extents {
             let (at, len) = (e.start.0 * fs, u64::from(e.len) * fs);
             if len >= SMALL_READ {
                 out.extend(self.windows.ahead(at..at + len));

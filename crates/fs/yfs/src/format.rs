@@ -561,6 +561,11 @@ pub enum EntryType {
     Witness = 7,
 }
 
+/// Most witnesses of a record.
+pub const WITNESSES: usize = 16;
+/// Most bytes of data that a record bears witness to: computing more checksums costs more than a flush.
+pub const WITNESSED_BYTES: usize = 128 << 10;
+
 impl EntryType {
     /// From its number on disk.
     pub fn from_disk(kind: u8) -> Option<EntryType> {

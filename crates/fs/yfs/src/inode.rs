@@ -12,6 +12,8 @@ use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Attr, Errno, Ino, Result, Time, XattrMode, mode};
 use zerocopy::{FromBytes, IntoBytes};
 
+/// Inode chunks that a walk asks for at a time, in bytes.
+const MOST_CHUNK_BYTES: usize = 4 << 20;
 /// Greatest link count.
 pub(crate) const LINK_MAX: u32 = 65_000;
 
@@ -76,14 +78,17 @@ impl Core {
         if !self.by_batch || self.blocking {
             return Ok(());
         }
-        let mut chunks: Vec<Daddr> = inodes.filter_map(|ino| self.geom.inode_at(ino)).map(|p| p.0).collect();
-        chunks.sort_unstable();
-        chunks.dedup();
-        chunks.retain(|c| !self.cache.contains(Name::Block(c.0)));
+        let len = self.geom.chunk_size();
+        let most = (self.cache.limit() / 8).min(MOST_CHUNK_BYTES) / len;
+        let mut chunks: Vec<Daddr> = Vec::new();
+        for (chunk, _) in inodes.filter_map(|ino| self.geom.inode_at(ino)) {
+            if chunks.len() < most && !chunks.contains(&chunk) && !self.cache.contains(Name::Block(chunk.0)) {
+                chunks.push(chunk);
+            }
+        }
         if chunks.len() < 2 {
             return Ok(());
         }
-        let len = self.geom.chunk_size();
         self.want = Some(Want::Buffers(chunks.into_iter().map(|c| (c, len, What::Chunk)).collect()));
         Err(Errno::EAGAIN.into())
     }

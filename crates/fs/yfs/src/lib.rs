@@ -29,7 +29,8 @@
 //! without a lock and the call starts again), [`mount::Core::begin`] reserves,
 //! `inew` and `dir_insert` change buffers, `commit` copies the changes to the log buffer.
 //! `write`: pages become dirty, space is reserved. `fsync`: `write_back` allocates and writes the
-//! data, `flush_log` writes the log after it. `background`: the same by age, then the bitmap
+//! data, `flush_log` writes the log, which bears witness to the data or waits for it.
+//! `background`: the same by age, then the bitmap
 //! daemon, then metadata in place.
 //!
 //! yFS has no cleaner, so there is no `clean.rs`.

@@ -3,7 +3,7 @@
 //! # Locks
 //!
 //! In this order: `io` (the commit lock: who holds it orders writes), `core` (everything in
-//! memory). `core` is not held while the device works, except for a metadata block that a running
+//! memory), one of the windows of the read-ahead (held while it is read; never taken under `core`). `core` is not held while the device works, except for a metadata block that a running
 //! transaction turns out to need, and for those of a call that has met a damaged one and has to
 //! know whether it still is the one, and for FITRIM, which discards the free space of an AG.
 //!
@@ -820,7 +820,7 @@ impl Volume {
             let core = self.core.lock();
             (core.geom, core.meta_seq)
         };
-        let count = all.len();
+        let names: Vec<Name> = all.iter().map(|b| Name::Block(b.0.0)).collect();
         let groups = neighbours(all);
         let extent = |group: &[BufferId]| {
             let (first, last) = (group.first().map_or(0, |b| b.0.byte()), group.last());
@@ -844,7 +844,6 @@ impl Volume {
             }
         }
         let mut core = self.core.lock();
-        let complete = found.len() == count && core.meta_seq == seq;
         if core.meta_seq == seq {
             for (addr, what, bytes) in found {
                 if !core.cache.contains(Name::Block(addr.0)) {
@@ -853,7 +852,8 @@ impl Volume {
                 }
             }
         }
-        complete
+        let there = names.iter().filter(|name| core.cache.contains(**name)).count();
+        there == names.len()
     }
 
     fn make_log_space(&self) -> Result<()> {

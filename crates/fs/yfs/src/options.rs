@@ -63,7 +63,12 @@ pub const MOUNT: &[OptionSpec] = &[
         default: "5",
         help: "Greatest age of data and log records in memory.",
     },
-    OptionSpec { key: "discard", value: "", default: "on", help: "Give freed space back to the device." },
+    OptionSpec {
+        key: "discard",
+        value: "",
+        default: "on",
+        help: "Give freed space back to the device; of much in small pieces the longest runs, the rest with a trim.",
+    },
     OptionSpec { key: "nodiscard", value: "", default: "", help: "Keep freed space allocated on the device." },
 ];
 

@@ -212,6 +212,7 @@ pub fn replay_what_is_there(dev: &dyn Device, log: &dyn Device, sb: &SuperBlock,
 /// damaged, and not for want of a flush: that costs its file, and not the record.
 fn borne_out(dev: &dyn Device, geom: &Geom, body: &[u8]) -> bool {
     let mut rest = body;
+    let (mut count, mut sum) = (0, 0usize);
     while let Ok((head, tail)) = LogEntry::read_from_prefix(rest) {
         let kind = EntryType::from_disk(head.kind);
         let len = head.len.get() as usize;
@@ -219,8 +220,9 @@ fn borne_out(dev: &dyn Device, geom: &Geom, body: &[u8]) -> bool {
         if kind != Some(EntryType::Witness) || planted(Flaw::WitnessesBelieved) {
             continue;
         }
-        let whole = len.is_multiple_of(SECTOR as usize) && len <= MAX_WITNESSED;
-        if !whole || !in_volume(geom, head.addr.get(), len) {
+        (count, sum) = (count + 1, sum.saturating_add(len));
+        let within = count <= WITNESSES && sum <= WITNESSED_BYTES && len.is_multiple_of(SECTOR as usize);
+        if !within || !in_volume(geom, head.addr.get(), len) {
             return false;
         }
         let mut bytes = vec![0; len];
@@ -231,9 +233,6 @@ fn borne_out(dev: &dyn Device, geom: &Geom, body: &[u8]) -> bool {
     }
     true
 }
-
-/// Longest piece of data that has a witness.
-const MAX_WITNESSED: usize = 1 << 20;
 
 /// The log area, read piece by piece as the scan comes to it.
 struct LogArea<'a> {

@@ -102,7 +102,7 @@ fn names_in_a_torn_inode_are_not_believed() {
 }
 
 /// A record bore witness to bytes that were written over before it was written, and to data that it
-/// made free again.
+/// made free again; the last two, all cuts of them, free a part of such data, and all of it twice.
 #[test]
 fn a_record_bears_witness_to_what_stays() {
     for line in [
@@ -112,6 +112,11 @@ fn a_record_bears_witness_to_what_stays() {
          create /d0/f6 493 0; link /d0/f6 /d1/a.name.of.middling.length.17; create /d0/a.name.of.middling.length.24 \
          420 7; write /d1/a.name.of.middling.length.17 906749 12 139; fallocate /d1/a.name.of.middling.length.17 3 \
          808853 214275; fsync /d0/a.name.of.middling.length.24 1",
+        "seed=1 profile=Sync size=67108864 ops=create /a 420 0; write /a 0 4096 1; create /b 420 0; syncfs; \
+         rename /a /b 0; truncate /b 1100; create /g 420 0; write /g 0 4096 3; fsync /g 0",
+        "seed=1 profile=Sync size=67108864 ops=create /f 420 0; create /t 420 0; write /t 0 4096 1; rename /t /f 0; \
+         create /t 420 0; write /t 0 4096 2; rename /t /f 0; create /g 420 0; fsync /g 0; background 6000; \
+         create /h 420 0; write /h 0 8192 4; fsync /h 0; background 6000",
     ] {
         arbor_torture::machine::repeat(&Yfs, line).unwrap_or_else(|e| panic!("{e}"));
     }
