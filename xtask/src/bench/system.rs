@@ -229,6 +229,165 @@ fn kind_and_count(line: &str) -> Option<(String, u64)> {
     (of == "mount").then_some((kind.into(), count.replace(',', "").parse().ok()?))
 }
 
+impl Drop for Volume<'_> {
+    fn drop(&mut self) {
+        self.mounted = None;
+        let _ = fs::remove_file(&self.image);
+        let _ = fs::remove_dir(&self.dir);
+    }
+}
+
+enum Mounted<'a> {
+    Ours(kit::Mount<'a>),
+    Kernel(KernelMount),
+    Served(ServedMount),
+}
+
+struct KernelMount {
+    dir: PathBuf,
+    /// The loop device, as `loop0`. It is freed with the mount.
+    device: Option<String>,
+    is_on: bool,
+}
+
+impl KernelMount {
+    fn new(kind: &str, image: Option<&Path>, dir: &Path) -> Result<KernelMount> {
+        let mut command = Command::new("mount");
+        command.args(["-t", kind]);
+        match image {
+            Some(image) => command.args(["-o", "loop"]).arg(image),
+            None => command.arg(kind),
+        };
+        command_ok(command.arg(dir))?;
+        let source = mounted_at(dir).map(|m| m.source).unwrap_or_default();
+        let device = source.strip_prefix("/dev/").filter(|_| image.is_some()).map(str::to_owned);
+        Ok(KernelMount { dir: dir.into(), device, is_on: true })
+    }
+
+    fn take_off(&mut self) -> Result<()> {
+        unmount(&self.dir)?;
+        self.is_on = false;
+        // The device is let go a moment later.
+        let Some(device) = &self.device else { return Ok(()) };
+        let start = Instant::now();
+        while Path::new(&format!("/sys/block/{device}/loop/backing_file")).exists() {
+            ensure!(start.elapsed() < PATIENCE, "{device} is not let go");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for KernelMount {
+    fn drop(&mut self) {
+        if self.is_on && self.take_off().is_err() {
+            let _ = rustix::mount::unmount(&self.dir, UnmountFlags::DETACH);
+        }
+    }
+}
+
+/// A mount whose server is a child, and ends with it.
+struct ServedMount {
+    dir: PathBuf,
+    server: Running,
+}
+
+impl ServedMount {
+    fn new(mut command: Command, dir: &Path) -> Result<ServedMount> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        // Of its own group: an interrupt is ours alone.
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        let server = Running(command.spawn().with_context(|| name.clone())?);
+        let mut mount = ServedMount { dir: dir.into(), server };
+        let start = Instant::now();
+        while mounted_at(dir).is_none() {
+            kit::go_on()?;
+            if let Some(status) = mount.server.0.try_wait()? {
+                bail!("{name}: {status}");
+            }
+            ensure!(start.elapsed() < PATIENCE, "{name} mounts nothing");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // Answered once the server is at work.
+        fs::metadata(dir).with_context(|| name)?;
+        Ok(mount)
+    }
+
+    fn take_off(&mut self) -> Result<()> {
+        unmount(&self.dir)?;
+        let server = rustix::process::pidfd_open(Pid::from_child(&self.server.0), PidfdFlags::empty())?;
+        ensure!(kit::has_ended(&server, PATIENCE)?, "the server of {} does not end", self.dir.display());
+        Ok(())
+    }
+}
+
+impl Drop for ServedMount {
+    fn drop(&mut self) {
+        if mounted_at(&self.dir).is_some() && self.take_off().is_err() {
+            let _ = rustix::mount::unmount(&self.dir, UnmountFlags::DETACH);
+        }
+    }
+}
+
+/// Something may still look into it for a moment.
+fn unmount(dir: &Path) -> Result<()> {
+    let start = Instant::now();
+    loop {
+        match rustix::mount::unmount(dir, UnmountFlags::empty()) {
+            Err(rustix::io::Errno::BUSY) if start.elapsed() < Duration::from_secs(5) => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            result => return result.with_context(|| format!("unmount of {}", dir.display())),
+        }
+    }
+}
+
+/// A line of mountinfo.
+pub(crate) struct MountLine {
+    pub(crate) kind: String,
+    pub(crate) source: String,
+    dir: PathBuf,
+}
+
+/// What is mounted on `dir` itself.
+pub(crate) fn mounted_at(dir: &Path) -> Option<MountLine> {
+    let text = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    text.lines().rev().filter_map(mount_line).find(|line| line.dir == dir)
+}
+
+fn mount_line(line: &str) -> Option<MountLine> {
+    let (before, after) = line.split_once(" - ")?;
+    let dir = before.split(' ').nth(4)?.replace("\\040", " ");
+    let mut after = after.split(' ');
+    let (kind, source) = (after.next()?.to_owned(), after.next()?.to_owned());
+    Some(MountLine { kind, source, dir: dir.into() })
+}
+
+/// Drops what the kernel keeps of all file systems, dirty pages written first.
+fn drop_caches() -> Result<()> {
+    rustix::fs::sync();
+    fs::write("/proc/sys/vm/drop_caches", "3").context("drop_caches")
+}
+
+/// A number from `/proc/PID/FILE`.
+pub(crate) fn of_process(pid: Pid, file: &str, key: &str) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{}/{file}", pid.as_raw_nonzero())).ok()?;
+    number_behind(&text, key)
+}
+
+fn number_behind(text: &str, key: &str) -> Option<u64> {
+    let rest = text.lines().find_map(|line| line.strip_prefix(key))?;
+    rest.split_whitespace().next()?.parse().ok()
+}
+
+fn command_ok(command: &mut Command) -> Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let out = command.stdin(Stdio::null()).output().with_context(|| name.clone())?;
+    let said = String::from_utf8_lossy(&out.stderr);
+    ensure!(out.status.success(), "{name}: {}: {}", out.status, kit::tail(&said, 5));
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -252,8 +411,6 @@ mod tests {
     fn numbers_of_processes() {
         assert_eq!(number_behind("a: 1\nVmHWM:\t  123 kB\n", "VmHWM:"), Some(123));
         assert_eq!(number_behind("a: 1\n", "VmHWM:"), None);
-        assert_eq!(kind_and_count(("READ", " 12")), Some(("READ".into(), 12)));
-        assert_eq!(kind_and_count(("requests", "by kind")), None);
     }
 
     #[test]

@@ -564,7 +564,7 @@ pub enum EntryType {
 /// Most witnesses of a record.
 pub const WITNESSES: usize = 16;
 /// Most bytes of data that a record bears witness to: computing more checksums costs more than a flush.
-pub const WITNESSED_BYTES: usize = 128 << 10;
+pub const WITNESSED_BYTES: usize = 128 * 1024;
 
 impl EntryType {
     /// From its number on disk.
