@@ -169,12 +169,7 @@ fn compare(args: &Args, arbor: &Path) -> Result<()> {
         record.notes.push("not run to its end".into());
     }
     print!("{}", report::text(&record));
-    let write = |path: &Option<PathBuf>, text: String| match path {
-        Some(path) => crate::write(path, text.as_bytes()),
-        None => Ok(()),
-    };
-    write(&args.json, serde_json::to_string_pretty(&record)? + "\n")?;
-    write(&args.report, report::html(&record))?;
+    crate::write_figures(&record, args.json.as_deref(), report::html(&record), args.report.as_deref())?;
     result?;
     let ours = |run: &&Run| run.failure.is_some() && args.engine.contains(&run.system);
     let failed = record.runs.iter().filter(ours).count();

@@ -76,12 +76,7 @@ pub(crate) fn run<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<()> {
         record.notes.push("not run to its end".into());
     }
     print!("{}", report::text(&record));
-    let write = |path: &Option<PathBuf>, text: String| match path {
-        Some(path) => crate::write(path, text.as_bytes()),
-        None => Ok(()),
-    };
-    write(&args.json, serde_json::to_string_pretty(&record)? + "\n")?;
-    write(&args.report, report::html(&record))?;
+    crate::write_figures(&record, args.json.as_deref(), report::html(&record), args.report.as_deref())?;
     result?;
     ensure!(record.notes.is_empty(), "not complete: {}", record.notes.join("; "));
     Ok(())

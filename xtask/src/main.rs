@@ -76,6 +76,19 @@ fn write_docs() -> Result<()> {
     Ok(())
 }
 
+/// Writes what a run has measured, as JSON and as a page, to the files that were asked for.
+fn write_figures(
+    figures: &impl serde::Serialize,
+    json: Option<&Path>,
+    page: String,
+    report: Option<&Path>,
+) -> Result<()> {
+    if let Some(path) = json {
+        write(path, (serde_json::to_string_pretty(figures)? + "\n").as_bytes())?;
+    }
+    report.map_or(Ok(()), |path| write(path, page.as_bytes()))
+}
+
 fn write(path: &Path, text: &[u8]) -> Result<()> {
     fs::write(path, text).with_context(|| path.display().to_string())
 }

@@ -63,11 +63,11 @@ impl Point {
 
     /// Median of samples in microseconds.
     pub(crate) fn note_us(&mut self, name: &str, samples: Vec<f64>) {
-        self.note(name, "us", median(samples));
+        self.note(name, "us", median(&samples));
     }
 
     pub(crate) fn note_ms(&mut self, name: &str, samples: Vec<f64>) {
-        self.note(name, "ms", median(samples) / 1e3);
+        self.note(name, "ms", median(&samples) / 1e3);
     }
 
     /// The most memory this process has had.

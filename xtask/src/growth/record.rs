@@ -1,6 +1,7 @@
 //! The curves: what is kept of a run, written as JSON, and how a curve grows.
 
 use crate::bench::machine::Machine;
+use crate::bench::record::Spread;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -151,9 +152,8 @@ impl fmt::Display for Growth {
 }
 
 /// The middle of several samples.
-pub(crate) fn median(mut samples: Vec<f64>) -> f64 {
-    samples.sort_by(f64::total_cmp);
-    samples.get(samples.len() / 2).copied().unwrap_or(f64::NAN)
+pub(crate) fn median(samples: &[f64]) -> f64 {
+    Spread::of(samples).map_or(f64::NAN, |spread| spread.median)
 }
 
 #[cfg(test)]
@@ -198,6 +198,6 @@ mod tests {
         assert_eq!(series.sizes(), [10, 100]);
         assert_eq!(series.metrics[0].at(100), None);
         assert_eq!(series.metrics[1].points, [(10, 2.0), (100, 3.0)]);
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
     }
 }

@@ -39,7 +39,7 @@ pub(super) fn cold(point: &mut Point) -> Result<()> {
         times.push(timed(|| list(&volume, count))? / count as f64);
         volume.close()?;
     }
-    point.note("readdir, cold, a name", "us", median(times));
+    point.note("readdir, cold, a name", "us", median(&times));
     Ok(())
 }
 
@@ -49,7 +49,7 @@ pub(super) fn warm(point: &mut Point) -> Result<()> {
     let rounds = (10_000 / count).clamp(3, 100);
     list(&volume, count)?;
     let times = sampled(rounds, |_| list(&volume, count))?;
-    point.note("readdir, warm, a name", "us", median(times) / count as f64);
+    point.note("readdir, warm, a name", "us", median(&times) / count as f64);
     let chosen = chosen(MANY, count);
     let one = |n: u64| chosen[n as usize % chosen.len()];
     for &n in &chosen {
