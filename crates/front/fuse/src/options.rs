@@ -52,6 +52,10 @@ pub struct MountConfig {
     /// How long a worker asks again and again before it sleeps; `None` is 100 us, and 0 on a
     /// machine with one processor.
     pub spin: Option<Duration>,
+    /// Added to the nice value of the workers of io_uring, if we may (root, `CAP_SYS_NICE`,
+    /// `RLIMIT_NICE`). With a lower one than their callers' these are not moved to another processor
+    /// each time they are answered.
+    pub nice: i32,
     /// How long the kernel may keep a name.
     pub entry_timeout: Duration,
     /// How long the kernel may keep attributes.
@@ -92,6 +96,7 @@ impl Default for MountConfig {
             transport: Transport::Auto,
             threads: 0,
             spin: None,
+            nice: -5,
             entry_timeout: DAY,
             attr_timeout: DAY,
             negative_timeout: DAY,
@@ -122,6 +127,7 @@ impl fmt::Debug for MountConfig {
             .field("transport", &self.transport)
             .field("threads", &self.threads)
             .field("spin", &self.spin)
+            .field("nice", &self.nice)
             .field("entry_timeout", &self.entry_timeout)
             .field("attr_timeout", &self.attr_timeout)
             .field("negative_timeout", &self.negative_timeout)
@@ -179,6 +185,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "100",
         "Microseconds a worker asks /dev/fuse for requests before it sleeps; 0 sleeps at once. None by io_uring.",
     ),
+    spec("nice", "N", "-5", "Added to the nice value of the workers of io_uring, where that is allowed (root)."),
     spec("entry_timeout", "S", "86400", "Seconds the kernel may keep a name."),
     spec("attr_timeout", "S", "86400", "Seconds the kernel may keep attributes."),
     spec("negative_timeout", "S", "86400", "Seconds the kernel may keep that there is no such name."),
@@ -250,6 +257,7 @@ pub fn parse_options(options: &Options) -> vfs::Result<(MountConfig, Options)> {
             "transport" => config.transport = transport(key, value)?,
             "threads" => config.threads = number(key, value, 2, 256)? as usize,
             "spin" => config.spin = Some(Duration::from_micros(number(key, value, 0, 1_000_000)?)),
+            "nice" => config.nice = nice(key, value)?,
             "entry_timeout" => config.entry_timeout = seconds(key, value)?,
             "attr_timeout" => config.attr_timeout = seconds(key, value)?,
             "negative_timeout" => config.negative_timeout = seconds(key, value)?,
@@ -274,6 +282,13 @@ fn number(key: &str, value: &str, least: u64, most: u64) -> vfs::Result<u64> {
     match value.parse() {
         Ok(n) if (least..=most).contains(&n) => Ok(n),
         _ => Err(Error::refused(format!("option {key}: {value:?} is not a number from {least} to {most}"))),
+    }
+}
+
+fn nice(key: &str, value: &str) -> vfs::Result<i32> {
+    match value.parse() {
+        Ok(n) if (-20..=19).contains(&n) => Ok(n),
+        _ => Err(Error::refused(format!("option {key}: {value:?} is not a number from -20 to 19"))),
     }
 }
 
@@ -324,6 +339,7 @@ mod tests {
             "attr_timeout=NaN",
             "max_read_ahead=9T",
             "spin=",
+            "nice=-21",
             "uid=-1",
             "gid=4294967295",
             "umask=8",

@@ -74,6 +74,7 @@ fn parse(list: &str) -> Option<Vec<usize>> {
 pub(crate) struct RingWorker {
     pub(crate) queue: u16,
     pub(crate) channel: Channel,
+    pub(crate) nice: i32,
     pub(crate) device: Arc<OwnedFd>,
     pub(crate) server: Arc<Server>,
     pub(crate) control: Arc<Control>,
@@ -101,6 +102,7 @@ impl RingWorker {
         let _all = EndsAll(self.control.clone());
         // Only now: the kernel waits for every queue, also for that of a processor where we get no turn.
         self.bind();
+        self.go_before();
         if let Err(e) = self.serve() {
             self.server.log.say(format_args!("requests over io_uring: {e}"));
         }
@@ -121,6 +123,15 @@ impl RingWorker {
         {
             here.set(queue);
             let _ = rustix::thread::sched_setaffinity(None, &here);
+        }
+    }
+
+    /// Raises our priority, if we may. A caller that waits for us stays in the run queue, and so on its
+    /// processor, if it has had more than its share of it, and else is woken on an idle one.
+    fn go_before(&self) {
+        if self.nice != 0 {
+            let now = rustix::process::getpriority_process(None).unwrap_or(0);
+            let _ = rustix::process::setpriority_process(None, (now + self.nice).clamp(-20, 19));
         }
     }
 

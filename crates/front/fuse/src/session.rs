@@ -151,7 +151,7 @@ fn start(fs: Arc<dyn FileSystem>, attached: Attached, config: &MountConfig) -> i
         *server.record.lock() = Some(record);
     }
     session.start_workers(&device, config, !channels.is_empty())?;
-    let rings = session.start_rings(&device, channels)?;
+    let rings = session.start_rings(&device, config.nice, channels)?;
     let (s, c, clock) = (server.clone(), control.clone(), config.clock.clone());
     session.background =
         Some(thread::Builder::new().name("arbor-background".into()).spawn(move || background(&s, &c.work, &*clock))?);
@@ -191,12 +191,12 @@ impl Session {
     }
 
     /// Starts the workers of the rings; they wait for [`Rings::go`].
-    fn start_rings(&mut self, device: &Arc<OwnedFd>, channels: Vec<(u16, Channel)>) -> io::Result<Rings> {
+    fn start_rings(&mut self, device: &Arc<OwnedFd>, nice: i32, channels: Vec<(u16, Channel)>) -> io::Result<Rings> {
         let (tell, told) = mpsc::channel();
         let mut rings = Rings { go: Vec::new(), told };
         for (n, (queue, channel)) in channels.into_iter().enumerate() {
             let (server, control) = (self.server.clone().ok_or(io::ErrorKind::Other)?, self.control.clone());
-            let worker = RingWorker { queue, channel, device: device.clone(), server, control };
+            let worker = RingWorker { queue, channel, nice, device: device.clone(), server, control };
             let (go, gone) = mpsc::channel();
             let tell = tell.clone();
             let run = move || {
