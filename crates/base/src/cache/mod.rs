@@ -20,6 +20,7 @@
 //! use, so one scan through a large file evicts only other scans. Dirty, pinned and in-flight
 //! buffers are on no list.
 
+pub mod walks;
 pub mod windows;
 
 use crate::device::{Buf, Kind, Request};

@@ -1,3 +1,4 @@
 //! Mechanisms shared by engines; none of them knows a disk format.
 
 pub mod buddy;
+pub mod refs;

@@ -159,6 +159,15 @@ pub trait FileSystem: Send + Sync {
         false
     }
 
+    /// Brings into memory what calls before it have made likely to be wanted next. For a thread that
+    /// runs beside the callers; never needed.
+    fn read_ahead(&self) {}
+
+    /// Whether [`read_ahead`](FileSystem::read_ahead) has something to do. Cheap.
+    fn wants_read_ahead(&self) -> bool {
+        false
+    }
+
     /// Why the file system has turned read-only, if it has.
     fn failure(&self) -> Option<String>;
 

@@ -390,7 +390,16 @@ fn background(server: &Server, work: &Work, clock: &dyn Clock) {
     let _ = rustix::process::configure_io_flusher_behavior(true);
     let mut rounds = 0;
     let mut pause = Duration::ZERO;
+    let mut due = Instant::now();
     while work.wait(pause) {
+        if server.fs.wants_read_ahead() && catch_unwind(AssertUnwindSafe(|| server.fs.read_ahead())).is_err() {
+            server.log.say(format_args!("panic while reading ahead"));
+        }
+        let left = due.saturating_duration_since(Instant::now());
+        if !left.is_zero() && !server.fs.wants_background() {
+            pause = left;
+            continue;
+        }
         let now = clock.now();
         pause = match catch_unwind(AssertUnwindSafe(|| server.fs.background(now))) {
             Ok(next) => Duration::from_millis(clock.now().ms_until(next)).clamp(LEAST, MOST),
@@ -403,6 +412,7 @@ fn background(server: &Server, work: &Work, clock: &dyn Clock) {
         if rounds > 0 {
             pause = if rounds % ROUNDS == 0 { LEAST } else { Duration::ZERO };
         }
+        due = Instant::now() + pause;
         server.look_for_failure();
     }
 }
@@ -416,7 +426,11 @@ pub(crate) fn before(control: &Control, opcode: u32) {
 
 /// Done after a request was served.
 pub(crate) fn after(control: &Control, server: &Server, opcode: u32) {
-    if changes_something(opcode) && server.fs.wants_background() {
+    let wanted = match changes_something(opcode) {
+        true => server.fs.wants_background(),
+        false => opcode == Op::Readdirplus as u32 && server.fs.wants_read_ahead(),
+    };
+    if wanted {
         control.work.poke();
     }
 }

@@ -220,7 +220,7 @@ impl Core {
             self.set_recovery(ag, i.ino.0)?;
         }
         self.iput(i)?;
-        if !self.refs.contains_key(&i.ino.0) {
+        if !self.refs.has(i.ino) {
             self.inactive.push_back(i.ino.0);
         }
         Ok(())

@@ -21,9 +21,11 @@ use crate::file::Delayed;
 use crate::format::*;
 use crate::planted::{Flaw, planted};
 use crate::{options, recover, sound};
+use arbor_base::cache::walks::Walks;
 use arbor_base::cache::windows::{Streams, Windows};
 use arbor_base::cache::{Cache, Name};
 use arbor_base::device::{Device, Kind, Request};
+use arbor_base::kit::refs::Refs;
 use arbor_base::layout::{Access, Corrupt, Features, crc_without};
 use arbor_base::sync::{Mutex, Rank};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Result, Time};
@@ -147,6 +149,7 @@ pub(crate) struct Core {
     pub cache: Cache,
     pub windows: Windows,
     pub streams: Streams,
+    pub walks: Walks,
     pub dirty: FxHashMap<u64, Dirty>,
     pub tx: Tx,
     pub log: Log,
@@ -167,7 +170,7 @@ pub(crate) struct Core {
     pub delayed_order: BTreeMap<u64, u64>,
     pub delayed_seq: u64,
     /// Lookup counts.
-    pub refs: FxHashMap<u64, u64>,
+    pub refs: Refs,
     /// Inodes on a recovery list, each with the one before it (0: it is first).
     pub orphans: FxHashMap<u64, u64>,
     /// Those among them that never had a name, and may get one.
@@ -216,6 +219,8 @@ pub(crate) struct Volume {
     pub pressed: AtomicBool,
     /// So much is dirty that writers must help.
     pub full: AtomicBool,
+    /// A walk has a piece to be brought.
+    pub walked: AtomicBool,
 }
 
 /// Reads and checks the superblock of AG 0, or of `at` (a byte address) for a copy. `None` if
@@ -455,6 +460,7 @@ impl Core {
             cache: Cache::new(cache_bytes - windows - cache_bytes / 16),
             windows: Windows::new(WINDOW, size, windows),
             streams: Streams::new((windows as u64 / 4).min(MOST_AHEAD)),
+            walks: Walks::default(),
             dirty: FxHashMap::default(),
             tx: Tx::default(),
             log,
@@ -470,7 +476,7 @@ impl Core {
             delayed: FxHashMap::default(),
             delayed_order: BTreeMap::new(),
             delayed_seq: 0,
-            refs: FxHashMap::default(),
+            refs: Refs::default(),
             orphans: FxHashMap::default(),
             unnamed: FxHashSet::default(),
             inactive: VecDeque::new(),
@@ -670,6 +676,7 @@ impl Volume {
             opts,
             root,
             pressed: AtomicBool::new(false),
+            walked: AtomicBool::new(false),
             full: AtomicBool::new(false),
         }
     }

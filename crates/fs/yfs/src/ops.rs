@@ -8,10 +8,15 @@ use crate::format::*;
 use crate::inode::{Inode, LINK_MAX};
 use crate::mount::{Core, Volume, What};
 use crate::planted::{Flaw, planted};
+use arbor_base::cache::walks::Piece;
 use arbor_base::vfs::*;
 use std::sync::atomic::Ordering::Relaxed;
 
 const COOKIE_BASE: u64 = 3;
+/// Entries of a directory that are brought ahead of a walk at a time.
+const WALK_AHEAD: u32 = 512;
+/// A smaller cache may lose what is brought before it is used.
+const WALK_CACHE: usize = 16 << 20;
 
 fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > 255 {
@@ -26,7 +31,7 @@ fn check_xattr(name: &[u8]) -> Result<()> {
 
 impl Core {
     fn hold(&mut self, i: &Inode) -> Entry {
-        *self.refs.entry(i.ino.0).or_default() += 1;
+        self.refs.add(i.ino);
         self.attr(i)
     }
 
@@ -229,7 +234,7 @@ impl Core {
     /// Frees inodes that have neither names nor users, as far as one transaction goes.
     fn inactivate(&mut self, now: Time) -> Result<bool> {
         while let Some(&ino) = self.inactive.front() {
-            if self.orphans.contains_key(&ino) && !self.refs.contains_key(&ino) {
+            if self.orphans.contains_key(&ino) && !self.refs.has(Ino(ino)) {
                 break;
             }
             self.inactive.pop_front();
@@ -243,7 +248,7 @@ impl Core {
                 break;
             }
             self.inactive.pop_front();
-            if !self.orphans.contains_key(&ino) || self.refs.contains_key(&ino) {
+            if !self.orphans.contains_key(&ino) || self.refs.has(Ino(ino)) {
                 continue;
             }
             let mut i = self.iget(Ino(ino))?;
@@ -509,15 +514,10 @@ impl FileSystem for Volume {
 
     fn forget(&self, ino: Ino, count: u64) {
         let mut core = self.core.lock();
-        let Some(n) = core.refs.get_mut(&ino.0) else { return };
-        *n = n.saturating_sub(count);
-        if *n == 0 {
-            core.refs.remove(&ino.0);
-            if core.orphans.contains_key(&ino.0) {
-                core.inactive.push_back(ino.0);
-                if core.inactive.len() > 256 {
-                    self.pressed.store(true, Relaxed);
-                }
+        if core.refs.drop(ino, count) && core.orphans.contains_key(&ino.0) {
+            core.inactive.push_back(ino.0);
+            if core.inactive.len() > 256 {
+                self.pressed.store(true, Relaxed);
             }
         }
     }
@@ -850,6 +850,14 @@ impl FileSystem for Volume {
         self.pressed.load(Relaxed)
     }
 
+    fn read_ahead(&self) {
+        self.walk_ahead();
+    }
+
+    fn wants_read_ahead(&self) -> bool {
+        self.walked.load(Relaxed)
+    }
+
     fn failure(&self) -> Option<String> {
         self.core.lock().failed.clone()
     }
@@ -912,7 +920,10 @@ impl Volume {
         // The call may start again when a block is missing: what was accepted is not repeated.
         let mut at = cookie;
         let root = self.root;
-        self.run(|core| {
+        let mut children = Vec::new();
+        let mut ended = false;
+        let reads = self.counters.metadata_reads.load(Relaxed);
+        let done = self.run(|core| {
             let dir = core.iget_dir(ino)?;
             for (n, name, target) in [(1, &b"."[..], ino), (2, b"..", Ino(dir.d.parent.get()))] {
                 let target = if ino == root { ino } else { target };
@@ -925,6 +936,7 @@ impl Volume {
                 }
             }
             let from = (at + 1).saturating_sub(COOKIE_BASE);
+            ended = true;
             core.dir_walk(&dir, from, plus, &mut |core, found, name| {
                 let kind = FileType::from_mode(u32::from(found.kind) << 12).unwrap_or(FileType::File);
                 let cookie = found.key + COOKIE_BASE;
@@ -938,15 +950,54 @@ impl Volume {
                     other => other?,
                 };
                 let attr = inode.as_ref().map(|i| core.attr(i));
-                let go = f(&e, attr.as_ref());
-                if let Some(i) = inode.filter(|_| go) {
-                    core.hold(&i);
-                }
-                if go {
+                ended = f(&e, attr.as_ref());
+                if ended {
+                    if let Some(i) = inode {
+                        core.refs.add(i.ino);
+                        if i.is_dir() {
+                            children.push(i.ino.0);
+                        }
+                    }
                     at = cookie;
                 }
-                Ok(go)
+                Ok(ended)
             })
-        })
+        });
+        if plus && done.is_ok() {
+            let core = &mut *self.core.lock();
+            if core.cache.limit() >= WALK_CACHE {
+                let missed = self.counters.metadata_reads.load(Relaxed) != reads;
+                match ended {
+                    true => core.walks.ended(ino.0, &children, missed),
+                    false => core.walks.stopped(ino.0, (at + 1).saturating_sub(COOKIE_BASE), missed),
+                }
+                self.walked.store(core.walks.wait(), Relaxed);
+            }
+        }
+        done
+    }
+
+    /// Brings what walks are about to read. Errors are for who comes there.
+    fn walk_ahead(&self) {
+        while let Some((dir, from)) = self.next_piece() {
+            let reads = self.counters.metadata_reads.load(Relaxed);
+            let _ = self.run(|core| {
+                let dir = core.iget_dir(Ino(dir))?;
+                let mut left = WALK_AHEAD;
+                core.dir_walk(&dir, from, true, &mut |_, _, _| {
+                    left -= 1;
+                    Ok(left > 0)
+                })
+            });
+            let missed = self.counters.metadata_reads.load(Relaxed) != reads;
+            self.core.lock().walks.brought(missed);
+        }
+    }
+
+    fn next_piece(&self) -> Option<Piece> {
+        let mut core = self.core.lock();
+        let piece = core.walks.take();
+        self.walked.store(piece.is_some(), Relaxed);
+        piece
     }
 }

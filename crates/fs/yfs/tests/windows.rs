@@ -1,10 +1,79 @@
-//! Read-ahead never shows what has been written over.
+//! Read-ahead never shows what has been written over, and brings what a walk is about to read.
 
 mod small_cache;
+
+use arbor_base::device::MemDevice;
+use arbor_base::vfs::*;
+use arbor_yfs::Yfs;
+use std::sync::Arc;
 
 #[test]
 fn files_larger_than_the_cache_are_read_as_they_were_written() {
     for seed in 1..=4 {
         assert_eq!(small_cache::run(seed, 6000), None);
     }
+}
+
+fn metadata_reads(fs: &dyn FileSystem) -> u64 {
+    fs.counters().iter().find(|c| c.0 == "metadata_reads").map_or(0, |c| c.1)
+}
+
+/// Gives out `most` entries of `dir` with their attributes, from `cookie` on; where it stopped.
+fn walk(fs: &dyn FileSystem, dir: Ino, cookie: u64, most: usize) -> (Vec<Ino>, u64) {
+    let (mut dirs, mut at, mut left) = (Vec::new(), cookie, most);
+    fs.readdir_plus(dir, cookie, &mut |e, attr| {
+        if left == 0 {
+            return false;
+        }
+        left -= 1;
+        at = e.cookie;
+        dirs.extend(attr.filter(|a| a.file_type() == FileType::Dir).map(|a| a.ino));
+        true
+    })
+    .unwrap();
+    (dirs, at)
+}
+
+#[test]
+fn a_walk_finds_its_next_piece_in_the_cache() {
+    let dev = MemDevice::new(64 << 20);
+    let options = FormatOptions { uuid: [3; 16], options: Options::parse("logsize=1M"), ..Default::default() };
+    Yfs.format(Devices::single(dev.clone()), &options).unwrap();
+    let mount = || Yfs.mount(Devices::single(dev.clone()), &MountOptions::default(), Arc::new(SystemClock)).unwrap();
+    let (fs, cx) = (mount(), Cx::default());
+    for d in 0..4 {
+        let dir = fs.mkdir(&cx, fs.root(), format!("d{d}").as_bytes(), 0o755).unwrap().ino;
+        for n in 0..900 {
+            fs.mknod(&cx, dir, format!("{n:0>40}").as_bytes(), mode::IFREG | 0o644, 0).unwrap();
+        }
+    }
+    fs.unmount().unwrap();
+    let fs = mount();
+    let bring = || {
+        let before = metadata_reads(&*fs);
+        while fs.wants_read_ahead() {
+            fs.read_ahead();
+        }
+        metadata_reads(&*fs) - before
+    };
+    let (dirs, _) = walk(&*fs, fs.root(), 0, usize::MAX);
+    assert_eq!(dirs.len(), 4);
+    let mut brought = 0;
+    for dir in dirs {
+        let mut at = 0;
+        for _ in 0..3 {
+            brought += bring();
+            let before = metadata_reads(&*fs);
+            (_, at) = walk(&*fs, dir, at, 400);
+            assert_eq!(metadata_reads(&*fs), before);
+        }
+    }
+    assert!(brought > 4, "{brought}");
+    // All is in the cache now.
+    assert_eq!(bring(), 0);
+    for _ in 0..10 {
+        walk(&*fs, fs.root(), 0, usize::MAX);
+        assert_eq!(bring(), 0);
+    }
+    assert!(!fs.wants_read_ahead());
 }
