@@ -34,6 +34,7 @@ pub use record::{CrashChoice, Event, Fate, RecordingDevice};
 pub use view::OffsetDevice;
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Smallest unit of I/O, and the unit at which writes tear, in bytes.
@@ -241,6 +242,10 @@ pub trait Device: Send + Sync {
     /// are written over at once.
     fn recycle(&self, _buffer: Vec<u8>) {}
 
+    /// Says that only this range is used, and others that were given like this: whatever a device does
+    /// by itself, it does there.
+    fn confine(&self, _range: Range<u64>) {}
+
     /// Changes the size in bytes; new bytes read as zeros. A larger size is durable after the next
     /// flush, a smaller one on return.
     fn set_size(&self, size: u64) -> io::Result<()>;
@@ -274,6 +279,9 @@ impl<D: Device + ?Sized> Device for Arc<D> {
     }
     fn recycle(&self, buffer: Vec<u8>) {
         (**self).recycle(buffer);
+    }
+    fn confine(&self, range: Range<u64>) {
+        (**self).confine(range);
     }
     fn set_size(&self, size: u64) -> io::Result<()> {
         (**self).set_size(size)

@@ -3,6 +3,7 @@
 use super::check::{Access, check_range, check_request, submit_admitted, whole_sectors};
 use super::{Device, Geometry, Kind, Request, Ticket};
 use std::io;
+use std::ops::Range;
 
 /// A part of another device, for a file system inside a larger file. Requests that leave the
 /// window fail without reaching the device behind it.
@@ -23,6 +24,7 @@ impl<D: Device> OffsetDevice<D> {
             let text = format!("a window of {len} bytes at {start} does not fit a device of {size} bytes");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
+        inner.confine(start..start + len);
         Ok(OffsetDevice { inner, start, len })
     }
 
@@ -51,6 +53,10 @@ impl<D: Device> Device for OffsetDevice<D> {
 
     fn recycle(&self, buffer: Vec<u8>) {
         self.inner.recycle(buffer);
+    }
+
+    fn confine(&self, range: Range<u64>) {
+        self.inner.confine(self.start.saturating_add(range.start)..self.start.saturating_add(range.end));
     }
 
     fn set_size(&self, size: u64) -> io::Result<()> {

@@ -1,20 +1,23 @@
 //! A device in an image file or a block device.
 //!
 //! From the top: `FileDevice` sorts a batch into jobs; `pool` carries jobs out beside the caller;
-//! `Core` carries out one request; `raw` does positioned I/O, direct or buffered; `lock` keeps a
-//! second owner out.
+//! `Core` carries out one request; `holes` fills holes before small durable writes; `raw` does
+//! positioned I/O, direct or buffered; `lock` keeps a second owner out.
 
+mod holes;
 mod lock;
 mod pool;
 mod raw;
 
 use super::check::{Access, check_new_size, check_range, check_request, whole_sectors};
 use super::{Completion, Device, Geometry, Kind, Op, Request, SECTOR, Ticket};
+use holes::Holes;
 use parking_lot::Mutex;
 use pool::{Pool, Run};
 use raw::RawFile;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -108,6 +111,7 @@ impl FileDevice {
             can_discard: AtomicBool::new(raw::CAN_DISCARD),
             flush_failed: AtomicBool::new(false),
             spare: Mutex::default(),
+            holes: Holes::default(),
         });
         Ok(FileDevice { pool: Pool::new(Arc::clone(&core)), core })
     }
@@ -185,6 +189,10 @@ impl Device for FileDevice {
         self.core.set_size(size)
     }
 
+    fn confine(&self, range: Range<u64>) {
+        self.core.holes.confine(range);
+    }
+
     fn read_at(&self, _kind: Kind, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.core.read(offset, buf)
     }
@@ -229,6 +237,7 @@ struct Core {
     flush_failed: AtomicBool,
     /// Buffers to be used again.
     spare: Mutex<Vec<Vec<u8>>>,
+    holes: Holes,
 }
 
 impl Drop for Core {
@@ -309,6 +318,10 @@ impl Core {
     /// The range was checked by the caller.
     fn write(&self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
         let len = parts.iter().map(|p| p.len() as u64).sum();
+        if !self.is_block_device && !self.raw.is_direct() {
+            self.holes.before_write(&self.raw, || self.size.load(Ordering::Acquire), offset, len);
+        }
+        let _change = self.holes.change();
         self.raw.write(offset, parts).map_err(|e| self.failed("write", len, offset, e))
     }
 
@@ -320,7 +333,11 @@ impl Core {
         if from >= to || !self.can_discard.load(Ordering::Relaxed) {
             return Ok(());
         }
-        match self.raw.discard(from, to - from) {
+        let change = self.holes.change();
+        let discarded = self.raw.discard(from, to - from);
+        drop(change);
+        self.holes.made(from, to - from);
+        match discarded {
             Err(e) if e.kind() == io::ErrorKind::Unsupported => {
                 self.can_discard.store(false, Ordering::Relaxed);
                 Ok(())
@@ -341,7 +358,9 @@ impl Core {
         self.raw.sync_data().map_err(|e| {
             self.flush_failed.store(true, Ordering::Release);
             io::Error::new(e.kind(), format!("{}: flush: {e}", self.path.display()))
-        })
+        })?;
+        self.holes.flushed();
+        Ok(())
     }
 
     fn set_size(&self, size: u64) -> io::Result<()> {
@@ -350,6 +369,7 @@ impl Core {
             let text = format!("{}: the size of a block device cannot change", self.path.display());
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));
         }
+        let _change = self.holes.change();
         let old = self.size.load(Ordering::Acquire);
         self.raw.set_len(old, size).map_err(|e| named(&self.path, e))?;
         self.size.store(size, Ordering::Release);

@@ -3,6 +3,7 @@
 use parking_lot::{Mutex, RwLock};
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
+use std::ops::Range;
 
 /// Alignment of direct I/O: enough for every disk, and the page size of most hosts.
 const DIRECT_UNIT: usize = 4096;
@@ -79,6 +80,30 @@ impl RawFile {
     /// The file of buffered I/O.
     pub(super) fn file(&self) -> &File {
         self.buffered.file()
+    }
+
+    /// The first hole from `at` on that begins before `end`, as far as that, if the host tells.
+    #[cfg(target_os = "linux")]
+    pub(super) fn next_hole(&self, at: u64, end: u64) -> io::Result<Option<Range<u64>>> {
+        use rustix::fs::{SeekFrom, seek};
+        use rustix::io::Errno;
+        if at >= end {
+            return Ok(None);
+        }
+        let start = seek(self.buffered.file(), SeekFrom::Hole(at))?;
+        if start >= end {
+            return Ok(None);
+        }
+        let data = match seek(self.buffered.file(), SeekFrom::Data(start)) {
+            Err(Errno::NXIO) => end,
+            data => data?,
+        };
+        Ok(Some(start..data.min(end)))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn next_hole(&self, _at: u64, _end: u64) -> io::Result<Option<Range<u64>>> {
+        Ok(None)
     }
 
     /// Changes the size from `old`, so that new bytes are zero even if the file did not end in a

@@ -170,3 +170,101 @@ fn discard_frees_blocks() {
     assert!(all[..512] == [1; 512] && all[4 * MIB + 512..].iter().all(|b| *b == 1));
     assert_eq!(device.geometry().size, 8 * MIB as u64);
 }
+
+/// Bytes the host has given an image, if it tells of holes at all.
+#[cfg(target_os = "linux")]
+fn allocated(path: &std::path::Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).unwrap().blocks() * 512
+}
+
+#[cfg(target_os = "linux")]
+fn write_and_flush(device: &dyn Device, offset: u64) {
+    device.write_at(Kind::Data, offset, &[offset as u8 | 1; 512]).unwrap();
+    device.flush().unwrap();
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn holes_around_small_durable_writes_are_filled() {
+    const CHUNK: u64 = 256 << 10;
+    let (_dir, path) = image();
+    let device = FileDevice::create(&path, 8 * CHUNK).unwrap();
+    // A large write that is flushed begins anew.
+    for n in 0..4 {
+        write_and_flush(&device, n * 1024);
+    }
+    device.write_at(Kind::Data, 4 * CHUNK, &vec![9; CHUNK as usize]).unwrap();
+    device.flush().unwrap();
+    for n in 4..8 {
+        write_and_flush(&device, n * 1024);
+    }
+    assert!(allocated(&path) < 2 * CHUNK, "{}", allocated(&path));
+    write_and_flush(&device, 2 * CHUNK - 512);
+    write_and_flush(&device, 2 * CHUNK + 512);
+    let filled = allocated(&path);
+    if device.geometry().discard_unit != 0 {
+        assert!((3 * CHUNK..4 * CHUNK).contains(&filled), "{filled}");
+    }
+    device.submit(vec![Request::discard(Kind::Data, CHUNK, CHUNK)]).wait_all().unwrap();
+    write_and_flush(&device, CHUNK + 4096);
+    assert_eq!(allocated(&path), filled, "what was discarded is filled again");
+    let mut all = vec![0; 8 * CHUNK as usize];
+    device.read_at(Kind::Data, 0, &mut all).unwrap();
+    let written = |n: u64| match n {
+        n if n < 8 * 1024 && n % 1024 < 512 => (n / 1024 * 1024) as u8 | 1,
+        n if (4 * CHUNK..5 * CHUNK).contains(&n) => 9,
+        n if (CHUNK + 4096..CHUNK + 4608).contains(&n) || (2 * CHUNK + 512..2 * CHUNK + 1024).contains(&n) => 1,
+        _ => 0,
+    };
+    assert!(all.iter().enumerate().all(|(n, b)| *b == written(n as u64)));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn holes_outside_of_a_window_stay() {
+    const CHUNK: u64 = 256 << 10;
+    let (_dir, path) = image();
+    let whole = std::sync::Arc::new(FileDevice::create(&path, 8 * CHUNK).unwrap());
+    let window = OffsetDevice::new(whole, CHUNK / 2, 2 * CHUNK).unwrap();
+    for n in 0..8 {
+        write_and_flush(&window, n * 512);
+        write_and_flush(&window, 2 * CHUNK - 512 - n * 512);
+    }
+    assert!(allocated(&path) < CHUNK, "{}", allocated(&path));
+    write_and_flush(&window, CHUNK);
+    assert!(allocated(&path) < 2 * CHUNK, "{}", allocated(&path));
+}
+
+/// Writers in the sectors of one another's chunks, each of them filling holes, and one that makes new ones.
+#[cfg(target_os = "linux")]
+#[test]
+fn nothing_is_lost_where_holes_are_filled() {
+    const WRITERS: u64 = 4;
+    const SECTORS: u64 = 64 << 11;
+    let (_dir, path) = image();
+    let device = FileDevice::create(&path, 2 * SECTORS * SECTOR as u64).unwrap();
+    let at = |writer: u64, n: u64| (n * 7919 % (SECTORS / WRITERS) * WRITERS + writer) * SECTOR as u64;
+    std::thread::scope(|s| {
+        for writer in 0..WRITERS {
+            let device = &device;
+            s.spawn(move || {
+                for n in 0..3000 {
+                    device.write_at(Kind::Data, at(writer, n), &[writer as u8 + 1; SECTOR]).unwrap();
+                    if n % 8 == writer {
+                        device.flush().unwrap();
+                    }
+                    if n % 100 == 0 {
+                        let discard = Request::discard(Kind::Data, (SECTORS + n) * SECTOR as u64, 1 << 20);
+                        device.submit(vec![discard]).wait_all().unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let mut sector = [0; SECTOR];
+    for (writer, n) in (0..WRITERS).flat_map(|writer| (0..3000).map(move |n| (writer, n))) {
+        device.read_at(Kind::Data, at(writer, n), &mut sector).unwrap();
+        assert_eq!(sector, [writer as u8 + 1; SECTOR], "{writer} {n}");
+    }
+}

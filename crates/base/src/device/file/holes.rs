@@ -1,0 +1,112 @@
+//! Fills holes of a sparse image before small writes that are made durable one by one.
+//!
+//! The host gives a hole its blocks when something is written there, and the flush then has to make
+//! that durable too: a commit of the host's journal for each. Where one small write after another is
+//! flushed, the hole around the write is filled with zeros, so that the next ones find blocks.
+//!
+//! Nothing changes by it: only zeros are written over zeros, and never where somebody else may be
+//! writing. What the host calls a hole is read before it is believed.
+
+use super::raw::RawFile;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use rustc_hash::FxHashSet;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// Filled at a time, and aligned to it.
+const CHUNK: u64 = 256 << 10;
+/// Flushes with at most so many bytes written since the one before are small ...
+const SMALL_FLUSH: u64 = 128 << 10;
+/// ... and after so many of them in a row holes are filled ...
+const STREAK: u32 = 4;
+/// ... around writes up to this length.
+const SMALL_WRITE: u64 = 64 << 10;
+/// Chunks known to be filled; forgotten all at once when they are more.
+const MOST_KNOWN: usize = 1 << 16;
+
+/// What is known of the holes of a file, and of how it is written.
+#[derive(Debug, Default)]
+pub(super) struct Holes {
+    /// Writes share it, filling is alone.
+    writing: RwLock<()>,
+    known: Mutex<FxHashSet<u64>>,
+    since_flush: AtomicU64,
+    streak: AtomicU32,
+    /// Where holes may be filled, if not everywhere.
+    within: Mutex<Vec<Range<u64>>>,
+}
+
+impl Holes {
+    /// Leaves alone what lies outside of this range and others that were given.
+    pub(super) fn confine(&self, range: Range<u64>) {
+        self.within.lock().push(range);
+    }
+
+    /// To be held during anything that changes the file.
+    pub(super) fn change(&self) -> RwLockReadGuard<'_, ()> {
+        self.writing.read()
+    }
+
+    /// To be called before a write, with [`Holes::change`] not held yet. Fills the holes around it, if
+    /// it is one of those that will be flushed on their own. Failure to do so is no failure.
+    pub(super) fn before_write(&self, file: &RawFile, size: impl Fn() -> u64, offset: u64, len: u64) {
+        self.since_flush.fetch_add(len, Relaxed);
+        if self.streak.load(Relaxed) < STREAK || len == 0 || len > SMALL_WRITE {
+            return;
+        }
+        for chunk in offset / CHUNK..=(offset + len - 1) / CHUNK {
+            if !self.known.lock().contains(&chunk) {
+                let _alone = self.writing.write();
+                let _ = self.fill(file, size(), chunk);
+                let mut known = self.known.lock();
+                if known.len() >= MOST_KNOWN {
+                    known.clear();
+                }
+                known.insert(chunk);
+            }
+        }
+    }
+
+    fn fill(&self, file: &RawFile, size: u64, chunk: u64) -> io::Result<()> {
+        let (mut at, end) = (chunk * CHUNK, ((chunk + 1) * CHUNK).min(size));
+        let within = self.within.lock();
+        if !within.is_empty() && !within.iter().any(|r| r.start <= at && end <= r.end) {
+            return Ok(());
+        }
+        drop(within);
+        while let Some(hole) = file.next_hole(at, end)? {
+            let mut bytes = vec![0; (hole.end - hole.start) as usize];
+            file.read(hole.start, &mut bytes)?;
+            if bytes.iter().all(|b| *b == 0) {
+                file.write(hole.start, &[&bytes])?;
+            }
+            at = hole.end;
+        }
+        Ok(())
+    }
+
+    /// The file was flushed.
+    pub(super) fn flushed(&self) {
+        match self.since_flush.swap(0, Relaxed) {
+            0 => {}
+            1..=SMALL_FLUSH => {
+                self.streak.fetch_add(1, Relaxed);
+            }
+            _ => self.streak.store(0, Relaxed),
+        }
+    }
+
+    /// A hole was made.
+    pub(super) fn made(&self, offset: u64, len: u64) {
+        let mut known = self.known.lock();
+        let (first, last) = (offset / CHUNK, offset.saturating_add(len) / CHUNK);
+        if last - first > known.len() as u64 {
+            known.retain(|chunk| *chunk < first || *chunk > last);
+        } else {
+            (first..=last).for_each(|chunk| {
+                known.remove(&chunk);
+            });
+        }
+    }
+}
