@@ -48,8 +48,8 @@ struct Args {
     /// Engines of the house; ratios are to the first.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "yfs")]
     engine: Vec<String>,
-    /// Other file systems: ext2, ext3, ext4, xfs, btrfs (on a loop device), fuse2fs, tmpfs. What the
-    /// machine lacks is left out.
+    /// Other file systems: ext2, ext3, ext4, xfs, btrfs (on a loop device), fuse2fs, tmpfs, memfs. What
+    /// the machine lacks is left out.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "ext4")]
     peer: Vec<String>,
     /// A FUSE server that keeps all in memory, started as PROGRAM DIR OPTIONS with FLOOR_ONCE=1; it
@@ -136,6 +136,10 @@ fn compare(args: &Args, arbor: &Path) -> Result<()> {
         None => None,
     };
     let (systems, mut notes) = systems(args)?;
+    let memfs = match systems.contains(&System::Memfs) {
+        true => Some(show::build_one("arbor-fuse", "--example", "memfs")?),
+        false => None,
+    };
     let (workloads, scale) = workloads(args, &kit, &mut notes)?;
     let place = Place {
         kit: &kit,
@@ -143,6 +147,7 @@ fn compare(args: &Args, arbor: &Path) -> Result<()> {
         mount_options: args.mount_options.as_deref(),
         floor: floor.as_deref(),
         floor_options: &args.floor_options,
+        memfs: memfs.as_deref(),
         has_stats: kit.output(["stats", "--help"]).is_some(),
     };
     let mut record = Record {

@@ -161,18 +161,23 @@ fn show(number: u32, args: &Args, arbor: &std::path::Path) -> Result<()> {
 
 /// Builds `arbor` and returns where it lies.
 pub(crate) fn build() -> Result<PathBuf> {
-    println!("building arbor for release");
+    build_one("arbor-cli", "--bin", "arbor")
+}
+
+/// Builds a program of a package for release and returns where it lies.
+pub(crate) fn build_one(package: &str, kind: &str, name: &str) -> Result<PathBuf> {
+    println!("building {name} for release");
     let out = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()))
-        .args(["build", "--release", "--package", "arbor-cli", "--bin", "arbor"])
+        .args(["build", "--release", "--package", package, kind, name])
         .arg("--message-format=json-render-diagnostics")
         .current_dir(crate::root())
         .stderr(Stdio::inherit())
         .output()
         .context("cargo")?;
-    ensure!(out.status.success(), "arbor does not build");
+    ensure!(out.status.success(), "{name} does not build");
     let messages = String::from_utf8(out.stdout)?;
     let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    let mut paths = artifacts.filter(|m| m["target"]["name"] == "arbor").filter_map(|m| {
+    let mut paths = artifacts.filter(|m| m["target"]["name"] == name).filter_map(|m| {
         let path = m["executable"].as_str()?;
         Some(PathBuf::from(path))
     });

@@ -25,6 +25,8 @@ pub(crate) enum System {
     Tmpfs,
     /// A FUSE server that keeps all in memory.
     Floor,
+    /// Another, behind our own transport, with all that our mounts promise.
+    Memfs,
 }
 
 impl System {
@@ -33,7 +35,8 @@ impl System {
             "ext2" | "ext3" | "ext4" | "xfs" | "btrfs" => System::Kernel(name.into()),
             "fuse2fs" => System::Fuse2fs,
             "tmpfs" => System::Tmpfs,
-            _ => bail!("no peer {name}: ext2, ext3, ext4, xfs, btrfs, fuse2fs and tmpfs are known"),
+            "memfs" => System::Memfs,
+            _ => bail!("no peer {name}: ext2, ext3, ext4, xfs, btrfs, fuse2fs, tmpfs and memfs are known"),
         })
     }
 
@@ -43,13 +46,14 @@ impl System {
             System::Fuse2fs => "fuse2fs",
             System::Tmpfs => "tmpfs",
             System::Floor => "floor",
+            System::Memfs => "memfs",
         }
     }
 
     /// What this machine lacks for it.
     pub(crate) fn missing(&self) -> Option<String> {
         let tools: &[&str] = match self {
-            System::Engine(_) | System::Floor | System::Tmpfs => &[],
+            System::Engine(_) | System::Floor | System::Memfs | System::Tmpfs => &[],
             System::Kernel(kind) => &[&format!("mkfs.{kind}"), "mount"],
             System::Fuse2fs => &["mkfs.ext4", "fuse2fs"],
         };
@@ -65,7 +69,7 @@ impl System {
     }
 
     fn has_image(&self) -> bool {
-        !matches!(self, System::Tmpfs | System::Floor)
+        !matches!(self, System::Tmpfs | System::Floor | System::Memfs)
     }
 }
 
@@ -76,6 +80,7 @@ pub(crate) struct Place<'a> {
     pub(crate) mount_options: Option<&'a str>,
     pub(crate) floor: Option<&'a Path>,
     pub(crate) floor_options: &'a str,
+    pub(crate) memfs: Option<&'a Path>,
     /// `arbor stats` is there.
     pub(crate) has_stats: bool,
 }
@@ -134,6 +139,11 @@ impl<'a> Volume<'a> {
             System::Floor => {
                 let mut command = Command::new(self.place.floor.context("no floor")?);
                 command.arg(&self.dir).arg(self.place.floor_options).env("FLOOR_ONCE", "1");
+                Mounted::Served(ServedMount::new(command, &self.dir)?)
+            }
+            System::Memfs => {
+                let mut command = Command::new(self.place.memfs.context("no memfs")?);
+                command.arg(&self.dir).args(mount_options);
                 Mounted::Served(ServedMount::new(command, &self.dir)?)
             }
         });
@@ -208,7 +218,7 @@ impl<'a> Volume<'a> {
 
     /// What the file system says it uses.
     pub(crate) fn used_bytes(&self) -> Option<u64> {
-        let stat = rustix::fs::statvfs(&self.dir).ok().filter(|_| self.system != System::Floor)?;
+        let stat = rustix::fs::statvfs(&self.dir).ok().filter(|_| !matches!(self.system, System::Floor | System::Memfs))?;
         Some((stat.f_blocks - stat.f_bfree) * stat.f_frsize)
     }
 
@@ -415,7 +425,7 @@ mod tests {
 
     #[test]
     fn peers_have_names() {
-        for name in ["ext2", "ext4", "xfs", "btrfs", "fuse2fs", "tmpfs"] {
+        for name in ["ext2", "ext4", "xfs", "btrfs", "fuse2fs", "tmpfs", "memfs"] {
             assert_eq!(System::peer(name).unwrap().name(), name);
         }
         assert!(System::peer("ntfs").is_err());
