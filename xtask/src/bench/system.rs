@@ -218,7 +218,8 @@ impl<'a> Volume<'a> {
 
     /// What the file system says it uses.
     pub(crate) fn used_bytes(&self) -> Option<u64> {
-        let stat = rustix::fs::statvfs(&self.dir).ok().filter(|_| !matches!(self.system, System::Floor | System::Memfs))?;
+        let stat =
+            rustix::fs::statvfs(&self.dir).ok().filter(|_| !matches!(self.system, System::Floor | System::Memfs))?;
         Some((stat.f_blocks - stat.f_bfree) * stat.f_frsize)
     }
 

@@ -151,6 +151,30 @@ fn encode(body_len: usize, entries: &[Raw]) -> Vec<u8> {
     out
 }
 
+/// Names that were looked for and are missing, one for each directory, of a few.
+#[derive(Default)]
+pub(crate) struct Misses([Missed; 8]);
+
+#[derive(Default)]
+struct Missed {
+    /// The directory, or 0.
+    dir: u64,
+    name: Vec<u8>,
+    /// Number for its entry, as [`Lookup::Missing`] has it.
+    seq: Option<u16>,
+}
+
+impl Misses {
+    fn slot(&mut self, dir: Ino) -> &mut Missed {
+        &mut self.0[(dir.0 % 8) as usize]
+    }
+
+    /// The entries of a directory change.
+    fn forget(&mut self, dir: Ino) {
+        self.slot(dir).dir = 0;
+    }
+}
+
 impl Core {
     fn body<R>(&mut self, i: &Inode, p: Place, f: impl FnOnce(&[u8]) -> R) -> Result<R> {
         match p {
@@ -201,8 +225,23 @@ impl Core {
         Ok(found.map(|(k, v)| (Place::Block(Frag(u64::from_le_bytes(v))), k)))
     }
 
-    /// Looks for a name.
+    /// Looks for a name. Who is about to make one has often looked for it just before.
     pub fn dir_lookup(&mut self, i: &Inode, name: &[u8]) -> Result<Lookup> {
+        let slot = self.missed.slot(i.ino);
+        if slot.dir == i.ino.0 && slot.name == name {
+            return Ok(Lookup::Missing { seq: slot.seq });
+        }
+        let found = self.dir_search(i, name)?;
+        if let Lookup::Missing { seq } = found {
+            let slot = self.missed.slot(i.ino);
+            (slot.dir, slot.seq) = (i.ino.0, seq);
+            slot.name.clear();
+            slot.name.extend_from_slice(name);
+        }
+        Ok(found)
+    }
+
+    fn dir_search(&mut self, i: &Inode, name: &[u8]) -> Result<Lookup> {
         let hash = name_hash(self.geom.hash_seed, name);
         let (lo, hi) = (dir_key(hash, 0), dir_key(hash, u16::MAX));
         let (mut p, mut key) = self.place(i, lo)?;
@@ -350,6 +389,7 @@ impl Core {
 
     /// Adds an entry whose name is known to be missing; `seq` as [`Core::dir_lookup`] said.
     pub fn dir_insert(&mut self, i: &mut Inode, name: &[u8], seq: u16, ino: Ino, t: FileType) -> Result<()> {
+        self.missed.forget(i.ino);
         let hash = name_hash(self.geom.hash_seed, name);
         let head = DirEnt {
             next: 0.into(),
@@ -466,6 +506,7 @@ impl Core {
 
     /// Makes an entry name another inode.
     pub fn dir_replace(&mut self, i: &Inode, key: u64, ino: Ino, t: FileType) -> Result<()> {
+        self.missed.forget(i.ino);
         let (p, _, _, e) = self.locate(i, key)?;
         let head = DirEnt { kind: (t.mode() >> 12) as u8, ino: ino.0.into(), ..e.head };
         self.body_write(i, p, e.at, head.as_bytes())
@@ -474,6 +515,7 @@ impl Core {
     /// Removes an entry; a block that becomes empty is freed, a small directory moves back into
     /// its inode.
     pub fn dir_remove(&mut self, i: &mut Inode, key: u64) -> Result<()> {
+        self.missed.forget(i.ino);
         let (p, desc, before, e) = self.locate(i, key)?;
         let head = self.body(i, p, head_of)?;
         let next = e.head.next;
@@ -521,6 +563,7 @@ impl Core {
 
     /// Frees the blocks of an empty directory.
     pub fn dir_clear(&mut self, i: &mut Inode) -> Result<()> {
+        self.missed.forget(i.ino);
         if i.format() == Format::Inline {
             return Ok(());
         }

@@ -17,6 +17,7 @@
 
 use crate::alloc::Ag;
 use crate::commit::{Dirty, Log, Tx};
+use crate::dir::Misses;
 use crate::file::Delayed;
 use crate::format::*;
 use crate::planted::{Flaw, planted};
@@ -175,6 +176,7 @@ pub(crate) struct Core {
     pub orphans: FxHashMap<u64, u64>,
     /// Those among them that never had a name, and may get one.
     pub unnamed: FxHashSet<u64>,
+    pub missed: Misses,
     pub inactive: VecDeque<u64>,
     pub versions: Versions,
     /// Counts beginnings and ends of writes of metadata blocks in place: what was read before may be
@@ -478,6 +480,7 @@ impl Core {
             delayed_seq: 0,
             refs: Refs::default(),
             orphans: FxHashMap::default(),
+            missed: Misses::default(),
             unnamed: FxHashSet::default(),
             inactive: VecDeque::new(),
             versions: Versions::default(),

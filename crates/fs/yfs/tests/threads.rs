@@ -102,3 +102,74 @@ fn lookups_beside_changes_in_a_cache_that_holds_nothing() {
     let options = CheckOptions { repair: Repair::No, force: true };
     assert_eq!(Yfs.check(Devices::single(dev), &options, &mut |_, _, _| {}).unwrap().issues, []);
 }
+
+/// Walks are read ahead by another thread, while names come and go.
+#[test]
+fn walks_beside_changes_and_their_read_ahead() {
+    let dev = MemDevice::new(256 << 20);
+    let options = FormatOptions { uuid: [4; 16], options: Options::parse("logsize=4M"), ..Default::default() };
+    Yfs.format(Devices::single(dev.clone()), &options).unwrap();
+    let mount = || Yfs.mount(Devices::single(dev.clone()), &MountOptions::default(), Arc::new(SystemClock)).unwrap();
+    let (cx, kept) = (Cx::default(), 1500);
+    let name = |n: usize| format!("{n:0>50}").into_bytes();
+    let fs = mount();
+    for d in 0..6 {
+        let dir = fs.mkdir(&cx, fs.root(), format!("d{d}").as_bytes(), 0o755).unwrap().ino;
+        for n in 0..kept {
+            fs.mknod(&cx, dir, &name(n), mode::IFREG | 0o644, 0).unwrap();
+        }
+    }
+    fs.unmount().unwrap();
+    let fs = mount();
+    let dirs: Vec<Ino> = (0..6).map(|d| fs.lookup(fs.root(), format!("d{d}").as_bytes()).unwrap().ino).collect();
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                fs.read_ahead();
+                fs.background(SystemClock.now().plus_ms(10_000));
+            }
+        });
+        for t in 0..2 {
+            let (fs, dirs) = (&fs, &dirs);
+            s.spawn(move || {
+                for n in kept..kept + 2000 {
+                    let dir = dirs[(n + t) % 6];
+                    let e = fs.mknod(&cx, dir, &name(n * 2 + t), mode::IFREG | 0o644, 0).unwrap();
+                    fs.write(e.ino, 0, &[t as u8; 600]).unwrap();
+                    fs.forget(e.ino, 1);
+                    if n % 4 > 0 {
+                        fs.unlink(dir, &name(n * 2 + t)).unwrap();
+                    }
+                }
+            });
+        }
+        for &dir in &dirs {
+            let mut seen = std::collections::BTreeSet::new();
+            let mut cookie = 0;
+            loop {
+                let (before, mut left) = (cookie, 100);
+                fs.readdir_plus(dir, cookie, &mut |e, attr| {
+                    if left == 0 {
+                        return false;
+                    }
+                    left -= 1;
+                    cookie = e.cookie;
+                    seen.insert(e.name.to_vec());
+                    assert!(attr.is_none_or(|a| a.nlink == 1 || e.name == b"." || e.name == b".."));
+                    true
+                })
+                .unwrap();
+                if cookie == before {
+                    break;
+                }
+            }
+            assert!((0..kept).all(|n| seen.contains(&name(n))));
+        }
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    assert_eq!(fs.failure(), None);
+    fs.unmount().unwrap();
+    let options = CheckOptions { repair: Repair::No, force: true };
+    assert_eq!(Yfs.check(Devices::single(dev), &options, &mut |_, _, _| {}).unwrap().issues, []);
+}
