@@ -6,7 +6,7 @@ use crate::file::{next_data, write_all};
 use crate::host::{self, HostFile};
 use crate::node::{Node, bytes_of, path_of};
 use crate::volume::{CHUNK, Volume};
-use arbor_base::vfs::{Errno, FileType, Ino, Seek, SetAttr, SetTime, Time, XattrMode};
+use arbor_base::vfs::{Errno, FileType, Ino, RenameFlags, Seek, SetAttr, SetTime, Time, XattrMode};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt;
@@ -262,40 +262,53 @@ impl CopyIn<'_, '_> {
     /// Copies one name; a directory comes back to be filled.
     fn one(&mut self, dir: &Node, name: &[u8], host: &Path, file: HostFile, path: &[u8]) -> Result<Option<InFrame>> {
         self.options.tell(&self.stats, path)?;
-        let old = make_room(dir, name, file.kind)?;
+        let way = Way::to(dir, name, file.kind)?;
         if let Some(first) = file.identity.and_then(|id| self.links.get(&id)) {
-            first.link(dir, name)?;
-            dir.mount.changed();
+            way.link(first, dir, name)?;
             self.stats.hard_links += 1;
             return Ok(None);
         }
-        let node = match file.kind {
-            FileType::Dir => {
-                let node = old.map_or_else(|| dir.mkdir(name, 0o700), Ok)?;
+        let node = match way {
+            Way::Merge(old) => {
                 self.stats.directories += 1;
-                return self.frame(node, host, file, path).map(Some);
+                return self.frame(old, host, file, path).map(Some);
             }
-            FileType::Symlink => {
-                self.stats.symlinks += 1;
-                dir.symlink(name, &bytes_of(&at(host, fs::read_link(host))?))?
+            _ if file.kind == FileType::Dir => {
+                self.stats.directories += 1;
+                return self.frame(dir.mkdir(name, 0o700)?, host, file, path).map(Some);
             }
-            FileType::File => {
-                self.stats.files += 1;
-                let node = dir.mknod(name, FileType::File.mode() | 0o600, 0)?;
-                let copied = self.content(&node, host, file.size, path);
-                copied.inspect_err(|_| remove_part(dir, name))?;
+            way => {
+                let node = self.make(dir, way.name(name), host, &file, path)?;
+                way.done(dir, name)?;
                 node
             }
-            kind => {
-                self.stats.special += 1;
-                dir.mknod(name, kind.mode() | 0o600, file.rdev)?
-            }
         };
-        self.finish(&node, host, &file)?;
         if let Some(id) = file.identity {
             self.links.insert(id, Arc::new(node));
         }
         Ok(None)
+    }
+
+    /// Makes what is no directory, with all that belongs to it.
+    fn make(&mut self, dir: &Node, name: &[u8], host: &Path, file: &HostFile, path: &[u8]) -> Result<Node> {
+        let (node, filled) = match file.kind {
+            FileType::Symlink => {
+                self.stats.symlinks += 1;
+                (dir.symlink(name, &bytes_of(&at(host, fs::read_link(host))?))?, Ok(()))
+            }
+            FileType::File => {
+                self.stats.files += 1;
+                let node = dir.mknod(name, FileType::File.mode() | 0o600, 0)?;
+                let filled = self.content(&node, host, file.size, path);
+                (node, filled)
+            }
+            kind => {
+                self.stats.special += 1;
+                (dir.mknod(name, kind.mode() | 0o600, file.rdev)?, Ok(()))
+            }
+        };
+        filled.and_then(|()| self.finish(&node, host, file)).inspect_err(|_| remove_part(dir, name))?;
+        Ok(node)
     }
 
     fn content(&mut self, node: &Node, host: &Path, size: u64, path: &[u8]) -> Result<()> {
@@ -347,17 +360,62 @@ pub(crate) fn set_xattr(node: &Node, name: &[u8], value: &[u8], stats: &mut Copy
     }
 }
 
-/// Makes way for something of `kind`; a directory that can be merged with comes back.
-pub(crate) fn make_room(dir: &Node, name: &[u8], kind: FileType) -> Result<Option<Node>> {
-    match dir.child_if_any(name)? {
-        None => Ok(None),
-        Some(old) if old.is_dir() && kind == FileType::Dir => Ok(Some(old)),
-        Some(old) if old.is_dir() => Err(Errno::EISDIR.into()),
-        Some(_) if kind == FileType::Dir => Err(no_directory_there().into()),
-        Some(_) => {
-            dir.fs().unlink(dir.ino(), name)?;
-            dir.mount.changed();
-            Ok(None)
+/// Where something is made that is to have a name.
+pub(crate) enum Way {
+    /// At its name: nothing is there.
+    Free,
+    /// A directory is there, to merge with another.
+    Merge(Node),
+    /// Under another name, until it is whole and takes the place of what is there.
+    Beside { part: Vec<u8>, old: Node },
+}
+
+impl Way {
+    pub(crate) fn to(dir: &Node, name: &[u8], kind: FileType) -> Result<Way> {
+        match dir.child_if_any(name)? {
+            None => Ok(Way::Free),
+            Some(old) if old.is_dir() && kind == FileType::Dir => Ok(Way::Merge(old)),
+            Some(old) if old.is_dir() => Err(Errno::EISDIR.into()),
+            Some(_) if kind == FileType::Dir => Err(no_directory_there().into()),
+            Some(old) => {
+                for n in 0.. {
+                    let part = format!(".arbor-part-{n}").into_bytes();
+                    if dir.child_if_any(&part)?.is_none() {
+                        return Ok(Way::Beside { part, old });
+                    }
+                }
+                Err(Errno::EEXIST.into())
+            }
+        }
+    }
+
+    /// The name to make it under, if it is to have `name`.
+    pub(crate) fn name<'a>(&'a self, name: &'a [u8]) -> &'a [u8] {
+        match self {
+            Way::Beside { part, .. } => part,
+            _ => name,
+        }
+    }
+
+    /// It is whole.
+    pub(crate) fn done(&self, dir: &Node, name: &[u8]) -> Result<()> {
+        if let Way::Beside { part, .. } = self {
+            let (fs, ino) = (dir.fs(), dir.ino());
+            let renamed = fs.rename(&dir.mount.cx, ino, part, ino, name, RenameFlags::empty());
+            renamed.inspect_err(|_| remove_part(dir, part))?;
+        }
+        dir.mount.changed();
+        Ok(())
+    }
+
+    /// Makes it another name of `first`.
+    pub(crate) fn link(&self, first: &Node, dir: &Node, name: &[u8]) -> Result<()> {
+        match self {
+            Way::Beside { old, .. } if old.ino() == first.ino() => Ok(()),
+            _ => {
+                first.link(dir, self.name(name))?;
+                self.done(dir, name)
+            }
         }
     }
 }

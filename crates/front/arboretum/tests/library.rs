@@ -552,7 +552,35 @@ fn a_copy_is_stopped_and_leaves_no_part_of_a_file() {
         let out = tempfile::tempdir().unwrap();
         stopped(&|options| v.copy_out_with("f", out.path().join("f"), options));
         assert_eq!(std::fs::read_dir(out.path()).unwrap().count(), 0);
+        v.remove_file("f").unwrap();
         stopped(&|options| v.import_tar_with(&archive[..], options));
         assert!(!v.exists("f"));
+        // What was there stays until all of the other is.
+        v.write("f", "old").unwrap();
+        v.write("in/big", "old").unwrap();
+        stopped(&|options| v.import_tar_with(&archive[..], options));
+        stopped(&|options| v.copy_in_with(host.path(), "in", options));
+        assert_eq!((v.read("f").unwrap(), v.read("in/big").unwrap()), (b"old".to_vec(), b"old".to_vec()));
+        assert_eq!(names(v, "in"), ["big"]);
+        assert_eq!(names(v, "/"), ["f", "in"]);
+        v.import_tar(&archive[..]).unwrap();
+        assert_eq!((v.read("f").unwrap().len(), names(v, "/").len()), (4 << 20, 2));
+    });
+}
+
+#[test]
+fn names_of_one_file_are_copied_over_names_of_one_file() {
+    everywhere(|v| {
+        v.write("a", "new").unwrap();
+        v.hard_link("a", "b").unwrap();
+        v.symlink("a", "s").unwrap();
+        let mut archive = Vec::new();
+        v.export_tar(&mut archive).unwrap();
+        for _ in 0..2 {
+            v.import_tar(&archive[..]).unwrap();
+            assert_eq!(names(v, "/"), ["a", "b", "s"]);
+            assert_eq!(v.metadata("a").unwrap().ino(), v.metadata("b").unwrap().ino());
+            assert_eq!(v.metadata("a").unwrap().nlink(), 2);
+        }
     });
 }

@@ -13,7 +13,7 @@ use crate::error::{Named, Result};
 use crate::file::write_all;
 use crate::host::HostFile;
 use crate::node::{Node, path_of};
-use crate::transfer::{CopyOptions, CopyStats, make_room, remove_part, set_xattr};
+use crate::transfer::{CopyOptions, CopyStats, Way, remove_part, set_xattr};
 use crate::volume::{CHUNK, Volume};
 use arbor_base::vfs::{self, Errno, FileType, SetAttr};
 use reader::{Member, TarReader, What};
@@ -91,36 +91,56 @@ impl Import<'_, '_> {
         };
         let What::File(kind) = member.what else {
             let original = self.volume.mount().resolve(&join(b"/", &clean(&member.link)?), false)?;
-            make_room(&dir, &name, original.attr.file_type())?;
-            original.link(&dir, &name)?;
+            Way::to(&dir, &name, original.attr.file_type())?.link(&original, &dir, &name)?;
             self.stats.hard_links += 1;
             return Ok(());
         };
-        let old = make_room(&dir, &name, kind)?;
-        let node = match kind {
-            FileType::Dir => {
+        match Way::to(&dir, &name, kind)? {
+            Way::Merge(old) => {
                 self.stats.directories += 1;
-                let node = old.map_or_else(|| dir.mkdir(&name, 0o700), Ok)?;
-                return self.keep_directory(&node, member, path);
+                self.keep_directory(&old, member, path)
             }
+            _ if kind == FileType::Dir => {
+                self.stats.directories += 1;
+                self.keep_directory(&dir.mkdir(&name, 0o700)?, member, path)
+            }
+            way => {
+                self.make(&dir, way.name(&name), kind, member, path, reader)?;
+                way.done(&dir, &name)
+            }
+        }
+    }
+
+    /// Makes what is no directory, with all that belongs to it.
+    fn make<R: Read>(
+        &mut self,
+        dir: &Node,
+        name: &[u8],
+        kind: FileType,
+        member: &Member,
+        path: &[u8],
+        reader: &mut TarReader<R>,
+    ) -> Result<()> {
+        let (node, filled) = match kind {
             FileType::Symlink => {
                 self.stats.symlinks += 1;
-                dir.symlink(&name, &member.link)?
+                (dir.symlink(name, &member.link)?, Ok(()))
             }
             FileType::File => {
                 self.stats.files += 1;
-                let node = dir.mknod(&name, FileType::File.mode() | 0o600, 0)?;
-                let copied = self.content(&node, member, path, reader);
-                copied.inspect_err(|_| remove_part(&dir, &name))?;
-                node
+                let node = dir.mknod(name, FileType::File.mode() | 0o600, 0)?;
+                let filled = self.content(&node, member, path, reader);
+                (node, filled)
             }
             special => {
                 self.stats.special += 1;
-                dir.mknod(&name, special.mode() | 0o600, member.rdev)?
+                (dir.mknod(name, special.mode() | 0o600, member.rdev)?, Ok(()))
             }
         };
-        self.attributes(&node, member, path)?;
-        node.set(&self.options.attributes(&host_file(member, kind))).map(drop)
+        let whole = filled
+            .and_then(|()| self.attributes(&node, member, path))
+            .and_then(|()| node.set(&self.options.attributes(&host_file(member, kind))).map(drop));
+        whole.inspect_err(|_| remove_part(dir, name))
     }
 
     fn keep_directory(&mut self, node: &Node, member: &Member, path: &[u8]) -> Result<()> {
