@@ -77,17 +77,29 @@ impl Window {
     }
 }
 
+struct Entry {
+    turn: u64,
+    window: Arc<Window>,
+    /// Read because of the windows before it, and not used yet.
+    is_ahead: bool,
+}
+
+/// Windows that are read ahead of those that are used one after another.
+const RUN_ON: u64 = 2;
+
 /// The windows of a device, the oldest of which go when there are too many.
 pub struct Windows {
     rank: Rank,
     size: u64,
     len: u64,
     most: usize,
-    map: FxHashMap<u64, (u64, Arc<Window>)>,
+    map: FxHashMap<u64, Entry>,
     /// Numbers of windows with the turn they were made in; not all are there any more.
     order: VecDeque<(u64, u64)>,
     turn: u64,
     missed: VecDeque<u64>,
+    /// A window whose use says that those behind it come next.
+    runs_on: Option<u64>,
     /// Buffers of windows that have gone.
     spare: Vec<Vec<u8>>,
     hits: u64,
@@ -111,6 +123,7 @@ impl Windows {
             order: VecDeque::new(),
             turn: 0,
             missed: VecDeque::new(),
+            runs_on: None,
             spare: Vec::new(),
             hits: 0,
         }
@@ -143,12 +156,18 @@ impl Windows {
         if self.most == 0 || len == 0 || offset.checked_add(len - 1)? / self.len != number {
             return None;
         }
-        if let Some((_, window)) = self.map.get(&number) {
+        if let Some(entry) = self.map.get_mut(&number) {
             self.hits += 1;
-            return Some(window.clone());
+            if std::mem::take(&mut entry.is_ahead) {
+                self.runs_on = Some(number);
+            }
+            return Some(entry.window.clone());
         }
         if let Some(at) = self.missed.iter().position(|m| *m == number) {
             self.missed.remove(at);
+            if (1..=RUN_ON).any(|n| number.checked_sub(n).is_some_and(|n| self.map.contains_key(&n))) {
+                self.runs_on = Some(number);
+            }
             return self.add(number);
         }
         if self.missed.len() >= MISSED {
@@ -158,9 +177,24 @@ impl Windows {
         None
     }
 
+    /// Windows to be started because those before them have been found one after another.
+    pub fn run_on(&mut self) -> Vec<Arc<Window>> {
+        let Some(number) = self.runs_on.take() else { return Vec::new() };
+        let mut out = Vec::new();
+        for next in number + 1..=number + RUN_ON {
+            if !self.map.contains_key(&next)
+                && let Some(window) = self.add(next)
+            {
+                self.map.entry(next).and_modify(|entry| entry.is_ahead = true);
+                out.push(window);
+            }
+        }
+        out
+    }
+
     /// The window that holds the byte `offset`, if it is there.
     pub fn get(&mut self, offset: u64) -> Option<Arc<Window>> {
-        let found = self.map.get(&(offset / self.len)).map(|w| w.1.clone());
+        let found = self.map.get(&(offset / self.len)).map(|entry| entry.window.clone());
         self.hits += u64::from(found.is_some());
         found
     }
@@ -176,23 +210,23 @@ impl Windows {
 
     fn add(&mut self, number: u64) -> Option<Arc<Window>> {
         let offset = number * self.len;
-        let len = self.size.checked_sub(offset)?.min(self.len) as usize;
+        let len = self.size.checked_sub(offset).filter(|left| *left > 0)?.min(self.len) as usize;
         while self.map.len() >= self.most {
             let (old, turn) = self.order.pop_front()?;
-            if self.map.get(&old).is_some_and(|w| w.0 == turn)
-                && let Some((_, gone)) = self.map.remove(&old)
+            if self.map.get(&old).is_some_and(|entry| entry.turn == turn)
+                && let Some(gone) = self.map.remove(&old)
             {
-                self.keep_buffer(gone);
+                self.keep_buffer(gone.window);
             }
         }
         let at = self.spare.iter().position(|b| b.len() == len);
         let old = at.map(|at| self.spare.swap_remove(at));
         let window = Arc::new(Window { offset, len, state: Mutex::new(self.rank, State::Wanted(old)) });
         self.turn += 1;
-        self.map.insert(number, (self.turn, window.clone()));
+        self.map.insert(number, Entry { turn: self.turn, window: window.clone(), is_ahead: false });
         self.order.push_back((number, self.turn));
         if self.order.len() > 4 * self.most {
-            self.order.retain(|(n, turn)| self.map.get(n).is_some_and(|w| w.0 == *turn));
+            self.order.retain(|(n, turn)| self.map.get(n).is_some_and(|entry| entry.turn == *turn));
         }
         Some(window)
     }
@@ -338,6 +372,32 @@ mod tests {
         let last = all.get(10 * 4096).unwrap();
         assert_eq!(last.bytes(&device, KIND).unwrap().len(), 512);
         assert!(all.ahead(11 * 4096..12 * 4096).is_empty(), "behind the end");
+    }
+
+    #[test]
+    fn windows_one_after_another_bring_those_behind_them() {
+        let device = MemDevice::new(8 * LEAST_BYTES as u64);
+        let mut all = windows(&device);
+        let numbers = |all: &mut Windows| -> Vec<u64> {
+            let on = all.run_on();
+            on.iter().map(|w| w.offset / LEAST_BYTES as u64).collect()
+        };
+        let touch = |all: &mut Windows, n: u64| (0..2).for_each(|at| drop(all.find(n * 4096 + at * 512, 512)));
+        touch(&mut all, 4);
+        assert_eq!(numbers(&mut all), [0; 0], "one says nothing");
+        touch(&mut all, 1);
+        assert_eq!(numbers(&mut all), [0; 0], "nor do two that are apart");
+        touch(&mut all, 2);
+        assert_eq!(numbers(&mut all), [3]);
+        touch(&mut all, 2);
+        assert_eq!(numbers(&mut all), [0; 0]);
+        // The first use of one that was brought brings more, up to the end of the device.
+        touch(&mut all, 3);
+        assert_eq!(numbers(&mut all), [5]);
+        touch(&mut all, 5);
+        assert_eq!(numbers(&mut all), [6, 7]);
+        touch(&mut all, 7);
+        assert_eq!(numbers(&mut all), [0; 0]);
     }
 
     #[test]

@@ -605,7 +605,8 @@ impl Core {
     }
 
     /// The last block of a small file is in one piece: if it cannot grow in place, it moves
-    /// (fragment reallocation, 3.1). Only when all its pages are being written anyway.
+    /// (fragment reallocation, 3.1). Only when all its pages are being written anyway, and space is
+    /// not scarce.
     fn move_tail_block(
         &mut self,
         i: &mut Inode,
@@ -618,7 +619,8 @@ impl Core {
         let Some(e) = prev.filter(|e| e.end() == at && !at.is_multiple_of(bf)) else { return Ok(false) };
         let tail = e.at.max(at - at % bf);
         let behind = Frag(e.start.0 + u64::from(e.len));
-        if tail < lo || self.is_free(behind)? {
+        // What it leaves is free only later, and nobody has reserved what it takes.
+        if tail < lo || self.available() < bf || self.is_free(behind)? {
             return Ok(false);
         }
         let cut = self.cut_extent(i, e, tail, at)?;
@@ -1256,12 +1258,12 @@ impl Core {
         for f in fetches {
             f.windows = self.windows_of(&f.extents).unwrap_or_default();
         }
+        let mut out = self.windows.run_on();
         let fs = self.geom.frag_size();
         let next = self.streams.read(i.ino.0, range, size);
         if next.is_empty() {
-            return Ok(Vec::new());
+            return Ok(out);
         }
-        let mut out = Vec::new();
         // What lies ahead may be damaged, or not in the cache: that is for who comes there.
         let Ok(extents) = self.written(i, next.start / fs, next.end.div_ceil(fs)) else { return Ok(out) };
         for e in extents {

@@ -797,11 +797,12 @@ impl Volume {
     fn fill_buffer(&self, addr: Daddr, len: usize, what: What) -> Result<()> {
         for attempt in 0.. {
             let order = (attempt >= 3).then(|| self.io.lock());
-            let (geom, seq, window) = {
+            let (geom, seq, window, ahead) = {
                 let mut core = self.core.lock();
                 let window = if attempt == 0 { core.windows.find(addr.byte(), len as u64) } else { None };
-                (core.geom, core.meta_seq, window)
+                (core.geom, core.meta_seq, window, core.windows.run_on())
             };
+            ahead.iter().for_each(|w| w.start(&*self.dev, kind_of(what)));
             let from_window = window.and_then(|w| {
                 let bytes = w.bytes(&*self.dev, kind_of(what))?;
                 let at = w.place(addr.byte());

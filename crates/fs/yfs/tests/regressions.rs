@@ -327,3 +327,47 @@ fn a_rename_over_a_file_leaves_its_old_or_its_new_contents() {
         assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
     }
 }
+
+/// On a volume that is almost full and free in pieces, the last block of a small file moved again and
+/// again, each time to space that nobody had reserved, and data that had been accepted found none.
+#[test]
+fn the_last_block_of_a_file_does_not_move_when_space_is_scarce() {
+    for files in 3..40 {
+        let dev = fresh(24 << 20, "block=64K,frag=16K,inode=2K,ag=16M");
+        let fs = mount_with(dev.clone(), "");
+        let mut kept = 0;
+        while fs.mknod(&Cx::default(), fs.root(), format!("f{kept}").as_bytes(), mode::IFREG | 0o644, 0).is_ok_and(
+            |e| {
+                let done = fs.write(e.ino, 0, &[7; 16 << 10]);
+                fs.fsync(e.ino, false).unwrap();
+                done.is_ok()
+            },
+        ) {
+            kept += 1;
+        }
+        for n in (0..kept).filter(|n| n % 3 > 0).take(files * 5) {
+            let name = format!("f{n}");
+            let ino = fs.lookup(fs.root(), name.as_bytes()).unwrap().ino;
+            fs.unlink(fs.root(), name.as_bytes()).unwrap();
+            fs.forget(ino, 2);
+        }
+        fs.syncfs().unwrap();
+        fs.background(SystemClock.now().plus_ms(60_000));
+        for n in 0..4 {
+            let Ok(tail) = fs.mknod(&Cx::default(), fs.root(), format!("tail{n}").as_bytes(), mode::IFREG | 0o644, 0)
+            else {
+                break;
+            };
+            let mut at = 0;
+            while at < 400 << 10
+                && let Ok(len) = fs.write(tail.ino, at, &[9; 20_000])
+            {
+                at += len as u64;
+            }
+            fs.fsync(tail.ino, false).unwrap();
+        }
+        assert_eq!(fs.failure(), None);
+        fs.unmount().unwrap();
+        clean(dev);
+    }
+}
