@@ -2,8 +2,8 @@
 //!
 //! Who looks at all names and attributes below a directory reads one directory after another, and is
 //! busy with what it has been given while the next could be read. [`Walks`] knows where walks are
-//! and says which pieces of which directories to bring next. It is for walks that miss the cache:
-//! one that finds everything there asks for nothing.
+//! and says which pieces of which directories to bring next, as long as walks miss the cache now and
+//! then.
 //!
 //! Typical sequence, the engine's state locked: [`Walks::stopped`] or [`Walks::ended`] after a call
 //! that gave out entries; then, in the background, [`Walks::take`], bring that piece, [`Walks::brought`].
@@ -24,6 +24,7 @@ pub type Piece = (u64, u64);
 
 struct Coming {
     dir: u64,
+    parent: u64,
     begun: bool,
 }
 
@@ -38,20 +39,20 @@ pub struct Walks {
 }
 
 impl Walks {
-    /// A call has given out entries of `dir` up to, without, key `next`; `missed` if the cache did not
-    /// have them.
-    pub fn stopped(&mut self, dir: u64, next: u64, missed: bool) {
+    /// A call has given out entries of `dir` up to, without, key `next`. `found` are the directories
+    /// among them; `missed` if something had to be read.
+    pub fn stopped(&mut self, dir: u64, next: u64, found: &[u64], missed: bool) {
+        self.found(dir, found);
         self.met(missed);
         if self.cold > 0 {
             self.push((dir, next));
         }
     }
 
-    /// A call has given out the last entries of `dir`. `found` are the directories among the entries of
-    /// this call.
+    /// As [`Walks::stopped`], with the last entries of `dir`.
     pub fn ended(&mut self, dir: u64, found: &[u64], missed: bool) {
         self.coming.retain(|c| c.dir != dir);
-        self.found(found);
+        self.found(dir, found);
         self.met(missed);
         if self.cold == 0 {
             return;
@@ -70,9 +71,12 @@ impl Walks {
         next.into_iter().for_each(|dir| self.push((dir, 0)));
     }
 
-    /// Directories that a walk has met, in its order.
-    fn found(&mut self, dirs: &[u64]) {
-        self.coming.extend(dirs.iter().rev().map(|&dir| Coming { dir, begun: false }));
+    /// Directories that a walk has met in `parent`; they come behind those that it met there before.
+    fn found(&mut self, parent: u64, dirs: &[u64]) {
+        let at = self.coming.iter().position(|c| c.parent == parent).unwrap_or(self.coming.len());
+        let later = self.coming.split_off(at);
+        self.coming.extend(dirs.iter().rev().map(|&dir| Coming { dir, parent, begun: false }));
+        self.coming.extend(later);
         let over = self.coming.len().saturating_sub(MOST_DIRS);
         self.coming.drain(..over);
     }
@@ -118,12 +122,12 @@ mod tests {
     #[test]
     fn a_cold_walk_has_its_next_pieces_brought() {
         let mut walks = Walks::default();
-        walks.stopped(1, 40, true);
+        walks.stopped(1, 40, &[], true);
         assert_eq!(pieces(&mut walks), [(1, 40)]);
         walks.brought(true);
         // It finds what was brought, and goes on being cold.
-        walks.stopped(1, 80, false);
-        walks.ended(1, &[2, 3, 4], false);
+        walks.stopped(1, 80, &[2], false);
+        walks.ended(1, &[3, 4], false);
         assert_eq!(pieces(&mut walks), [(1, 80), (2, 0), (3, 0)]);
         // Depth first: what is found in 2 comes before 3, which has been begun already.
         walks.ended(2, &[5], false);
@@ -135,17 +139,17 @@ mod tests {
     #[test]
     fn a_warm_walk_asks_for_nothing() {
         let mut walks = Walks::default();
-        walks.stopped(1, 40, false);
+        walks.stopped(1, 40, &[], false);
         walks.ended(1, &[2, 3], false);
         assert!(!walks.wait());
         walks.ended(2, &[], true);
         assert_eq!(pieces(&mut walks), [(3, 0)]);
         for n in 0..WARM {
-            walks.stopped(3, u64::from(n), false);
+            walks.stopped(3, u64::from(n), &[], false);
             assert!(walks.take().is_some());
             walks.brought(false);
         }
-        walks.stopped(3, 100, false);
+        walks.stopped(3, 100, &[], false);
         assert!(!walks.wait());
     }
 
@@ -155,7 +159,7 @@ mod tests {
         walks.ended(1, &(10..10_000).collect::<Vec<_>>(), true);
         assert_eq!(walks.coming.len(), MOST_DIRS);
         assert_eq!(pieces(&mut walks), [(10, 0), (11, 0)]);
-        (0..100).for_each(|n| walks.stopped(1, n, true));
+        (0..100).for_each(|n| walks.stopped(1, n, &[], true));
         assert_eq!(pieces(&mut walks), [(1, 96), (1, 97), (1, 98), (1, 99)]);
     }
 }

@@ -3,7 +3,7 @@
 use crate::vfs::Ino;
 use rustc_hash::FxHashMap;
 
-/// Inodes of a group: as many as make a line of the processor's cache.
+/// Inodes of a group.
 const GROUP: u64 = 8;
 
 /// How many references the kernel, or another user, holds to each inode.
@@ -23,7 +23,7 @@ impl Refs {
     }
 
     /// `n` less for `ino`, or all there are. Says whether those were the last; not if there were none.
-    pub fn drop(&mut self, ino: Ino, n: u64) -> bool {
+    pub fn release(&mut self, ino: Ino, n: u64) -> bool {
         let Some(group) = self.0.get_mut(&(ino.0 / GROUP)) else { return false };
         let count = &mut group[(ino.0 % GROUP) as usize];
         let last = *count > 0 && *count <= n;
@@ -42,14 +42,14 @@ mod tests {
     #[test]
     fn neighbours_count_apart() {
         let mut refs = Refs::default();
-        assert!(!refs.drop(Ino(8), 1));
+        assert!(!refs.release(Ino(8), 1));
         for ino in [8, 8, 9, 16] {
             refs.add(Ino(ino));
         }
         assert!(refs.has(Ino(8)) && refs.has(Ino(9)) && !refs.has(Ino(10)) && !refs.has(Ino(0)));
-        assert!(!refs.drop(Ino(8), 1));
-        assert!(refs.drop(Ino(8), 5) && !refs.drop(Ino(8), 1));
-        assert!(refs.has(Ino(9)) && refs.drop(Ino(9), 1));
+        assert!(!refs.release(Ino(8), 1));
+        assert!(refs.release(Ino(8), 5) && !refs.release(Ino(8), 1));
+        assert!(refs.has(Ino(9)) && refs.release(Ino(9), 1));
         assert_eq!(refs.0.len(), 1);
     }
 }

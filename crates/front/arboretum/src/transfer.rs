@@ -377,15 +377,12 @@ impl Way {
             Some(old) if old.is_dir() && kind == FileType::Dir => Ok(Way::Merge(old)),
             Some(old) if old.is_dir() => Err(Errno::EISDIR.into()),
             Some(_) if kind == FileType::Dir => Err(no_directory_there().into()),
-            Some(old) => {
-                for n in 0.. {
-                    let part = format!(".arbor-part-{n}").into_bytes();
-                    if dir.child_if_any(&part)?.is_none() {
-                        return Ok(Way::Beside { part, old });
-                    }
+            Some(old) => loop {
+                let part = format!(".arbor-part-{}", next_part()).into_bytes();
+                if dir.child_if_any(&part)?.is_none() {
+                    break Ok(Way::Beside { part, old });
                 }
-                Err(Errno::EEXIST.into())
-            }
+            },
         }
     }
 
@@ -582,10 +579,15 @@ impl CopyOut<'_, '_> {
     }
 }
 
+/// A number that no other copy of this process has.
+fn next_part() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
 /// A name beside `host` for a file that is not yet whole.
 fn part_path(host: &Path) -> PathBuf {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let number = next_part();
     host.with_file_name(format!(".arbor-{}-{number}.part", std::process::id()))
 }
 

@@ -20,9 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         [dir, options] => (dir, options.as_str()),
         _ => return Err("usage: memfs DIR [OPTIONS]".into()),
     };
-    let (config, rest) = arbor_fuse::parse_options(&Options::parse(options))?;
-    if let Some((key, _)) = rest.0.first() {
-        return Err(format!("no option {key}").into());
-    }
+    // The rest is for engines.
+    let (config, _) = arbor_fuse::parse_options(&Options::parse(options))?;
     Ok(arbor_fuse::mount(Arc::new(memfs::MemFs::new()), Path::new(dir), &config)?.wait()?)
 }

@@ -9,7 +9,7 @@
 //!
 //! where reading is governed by [`Seat`]. The background thread calls
 //! [`FileSystem::background`] when it asked to be called, or when a worker saw that work has piled
-//! up. The connection ends when the kernel has unmounted (reads say `ENODEV`) or when
+//! up, and [`FileSystem::read_ahead`] behind walks. The connection ends when the kernel has unmounted (reads say `ENODEV`) or when
 //! [`Unmounter::abort`] is called; then [`Session::wait`] unmounts the file system.
 
 use crate::counters::Counters;
@@ -397,7 +397,7 @@ fn background(server: &Server, work: &Work, clock: &dyn Clock) {
         }
         let left = due.saturating_duration_since(Instant::now());
         if !left.is_zero() && !server.fs.wants_background() {
-            pause = left;
+            pause = if server.fs.wants_read_ahead() { Duration::ZERO } else { left };
             continue;
         }
         let now = clock.now();

@@ -377,6 +377,7 @@ pub(crate) fn mount(mut devices: Devices, options: &MountOptions, clock: Arc<dyn
     let (cycle, anchor_seq) = recover_log(&*dev, log_dev, &mut sb, &geom, read_only, now)?;
     // The log may have held a growth.
     let geom = geometry(&sb, dev.geometry().size)?;
+    dev.confine(0..geom.frags.saturating_mul(geom.frag_size()));
     let log_state = Log::new(&geom, &sb, cycle, anchor_seq);
     let core = Core::new(geom, sb, dev.clone(), log_state, opts.cache_bytes, read_only);
     let volume = Arc::new(Volume::assemble(dev, log, clock, core, opts, Ino(sb.root.get())));

@@ -8,7 +8,6 @@ use crate::format::*;
 use crate::inode::{Inode, LINK_MAX};
 use crate::mount::{Core, Volume, What};
 use crate::planted::{Flaw, planted};
-use arbor_base::cache::walks::Piece;
 use arbor_base::vfs::*;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -514,7 +513,7 @@ impl FileSystem for Volume {
 
     fn forget(&self, ino: Ino, count: u64) {
         let mut core = self.core.lock();
-        if core.refs.drop(ino, count) && core.orphans.contains_key(&ino.0) {
+        if core.refs.release(ino, count) && core.orphans.contains_key(&ino.0) {
             core.inactive.push_back(ino.0);
             if core.inactive.len() > 256 {
                 self.pressed.store(true, Relaxed);
@@ -964,40 +963,45 @@ impl Volume {
             })
         });
         if plus && done.is_ok() {
-            let core = &mut *self.core.lock();
-            if core.cache.limit() >= WALK_CACHE {
-                let missed = self.counters.metadata_reads.load(Relaxed) != reads;
-                match ended {
-                    true => core.walks.ended(ino.0, &children, missed),
-                    false => core.walks.stopped(ino.0, (at + 1).saturating_sub(COOKIE_BASE), missed),
-                }
-                self.walked.store(core.walks.wait(), Relaxed);
-            }
+            let missed = self.counters.metadata_reads.load(Relaxed) != reads;
+            let stopped = (!ended).then(|| (at + 1).saturating_sub(COOKIE_BASE));
+            self.note_walk(ino, stopped, &children, missed);
         }
         done
     }
 
-    /// Brings what walks are about to read. Errors are for who comes there.
-    fn walk_ahead(&self) {
-        while let Some((dir, from)) = self.next_piece() {
-            let reads = self.counters.metadata_reads.load(Relaxed);
-            let _ = self.run(|core| {
-                let dir = core.iget_dir(Ino(dir))?;
-                let mut left = WALK_AHEAD;
-                core.dir_walk(&dir, from, true, &mut |_, _, _| {
-                    left -= 1;
-                    Ok(left > 0)
-                })
-            });
-            let missed = self.counters.metadata_reads.load(Relaxed) != reads;
-            self.core.lock().walks.brought(missed);
+    /// Notes that entries of a directory were given out, the last one or up to key `stopped`.
+    fn note_walk(&self, ino: Ino, stopped: Option<u64>, children: &[u64], missed: bool) {
+        let core = &mut *self.core.lock();
+        if core.cache.limit() < WALK_CACHE {
+            return;
         }
+        match stopped {
+            None => core.walks.ended(ino.0, children, missed),
+            Some(next) => core.walks.stopped(ino.0, next, children, missed),
+        }
+        self.walked.store(core.walks.wait(), Relaxed);
     }
 
-    fn next_piece(&self) -> Option<Piece> {
-        let mut core = self.core.lock();
-        let piece = core.walks.take();
-        self.walked.store(piece.is_some(), Relaxed);
-        piece
+    /// Brings a piece of what walks are about to read. Errors are for who comes there.
+    fn walk_ahead(&self) {
+        let Some((dir, from)) = self.core.lock().walks.take() else { return };
+        let reads = self.counters.metadata_reads.load(Relaxed);
+        let _ = self.run(|core| {
+            // Without a reference it may have gone since, and its inode be something else.
+            if !core.refs.has(Ino(dir)) && Ino(dir) != self.root {
+                return Err(Errno::ESTALE.into());
+            }
+            let dir = core.iget_dir(Ino(dir))?;
+            let mut left = WALK_AHEAD;
+            core.dir_walk(&dir, from, true, &mut |_, _, _| {
+                left -= 1;
+                Ok(left > 0)
+            })
+        });
+        let missed = self.counters.metadata_reads.load(Relaxed) != reads;
+        let core = &mut *self.core.lock();
+        core.walks.brought(missed);
+        self.walked.store(core.walks.wait(), Relaxed);
     }
 }

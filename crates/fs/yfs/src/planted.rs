@@ -66,6 +66,8 @@ flaws! {
     MixedRead,
     /// What was read ahead is believed although it has been written over.
     StaleWindows,
+    /// A name that was missing counts as missing after changes of its directory too.
+    MissesKept,
     /// A volume says that it has grown before its device has the new size.
     GrowthBeforeDevice,
     /// The new size of a volume goes in place before the transaction that makes it grow is durable.

@@ -4,15 +4,15 @@
 //! that durable too: a commit of the host's journal for each. Where one small write after another is
 //! flushed, the hole around the write is filled with zeros, so that the next ones find blocks.
 //!
-//! Nothing changes by it: only zeros are written over zeros, and never where somebody else may be
-//! writing. What the host calls a hole is read before it is believed.
+//! Nothing changes by it: only zeros are written over zeros, while nobody else writes, and only within
+//! the volume. What the host calls a hole is read before it is believed.
 
 use super::raw::RawFile;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use rustc_hash::FxHashSet;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Filled at a time, and aligned to it.
 const CHUNK: u64 = 256 << 10;
@@ -35,12 +35,29 @@ pub(super) struct Holes {
     streak: AtomicU32,
     /// Where holes may be filled, if not everywhere.
     within: Mutex<Vec<Range<u64>>>,
+    /// A range that has no holes.
+    solid: Mutex<Range<u64>>,
+    /// Filling has failed, and is given up.
+    failed: AtomicBool,
+}
+
+fn fill_hole(file: &RawFile, start: u64, end: u64) -> io::Result<()> {
+    let mut bytes = vec![0; end.saturating_sub(start) as usize];
+    file.read(start, &mut bytes)?;
+    if bytes.iter().any(|b| *b != 0) {
+        return Ok(());
+    }
+    // A host that has no space left is to have it for what was really written.
+    file.write(start, &[&bytes]).inspect_err(|_| drop(file.discard(start, end - start)))
 }
 
 impl Holes {
-    /// Leaves alone what lies outside of this range and others that were given.
+    /// Leaves alone what lies outside of this range and others that were given; one inside of another
+    /// takes its place.
     pub(super) fn confine(&self, range: Range<u64>) {
-        self.within.lock().push(range);
+        let mut within = self.within.lock();
+        within.retain(|r| r.start > range.start || range.end > r.end);
+        within.push(range);
     }
 
     /// To be held during anything that changes the file.
@@ -51,14 +68,17 @@ impl Holes {
     /// To be called before a write, with [`Holes::change`] not held yet. Fills the holes around it, if
     /// it is one of those that will be flushed on their own. Failure to do so is no failure.
     pub(super) fn before_write(&self, file: &RawFile, size: impl Fn() -> u64, offset: u64, len: u64) {
-        self.since_flush.fetch_add(len, Relaxed);
-        if self.streak.load(Relaxed) < STREAK || len == 0 || len > SMALL_WRITE {
+        let since = self.since_flush.fetch_add(len, Relaxed).saturating_add(len);
+        if self.streak.load(Relaxed) < STREAK || since > SMALL_FLUSH || len == 0 || len > SMALL_WRITE {
             return;
         }
         for chunk in offset / CHUNK..=(offset + len - 1) / CHUNK {
             if !self.known.lock().contains(&chunk) {
                 let _alone = self.writing.write();
-                let _ = self.fill(file, size(), chunk);
+                if self.failed.load(Relaxed) || self.fill(file, size(), chunk).is_err() {
+                    self.failed.store(true, Relaxed);
+                    return;
+                }
                 let mut known = self.known.lock();
                 if known.len() >= MOST_KNOWN {
                     known.clear();
@@ -75,18 +95,24 @@ impl Holes {
             return Ok(());
         }
         drop(within);
-        while let Some(hole) = file.next_hole(at, end)? {
-            let mut bytes = vec![0; (hole.end - hole.start) as usize];
-            file.read(hole.start, &mut bytes)?;
-            if bytes.iter().all(|b| *b == 0) {
-                file.write(hole.start, &[&bytes])?;
+        while at < end {
+            let solid = self.solid.lock().clone();
+            if solid.contains(&at) {
+                at = solid.end;
+                continue;
             }
-            at = hole.end;
+            let Some(hole) = file.next_hole(at)? else { break };
+            if hole.start >= end {
+                *self.solid.lock() = at..hole.start;
+                break;
+            }
+            at = hole.end.min(end);
+            fill_hole(file, hole.start, at)?;
         }
         Ok(())
     }
 
-    /// The file was flushed.
+    /// The file was flushed, with success.
     pub(super) fn flushed(&self) {
         match self.since_flush.swap(0, Relaxed) {
             0 => {}
@@ -99,6 +125,7 @@ impl Holes {
 
     /// A hole was made.
     pub(super) fn made(&self, offset: u64, len: u64) {
+        *self.solid.lock() = 0..0;
         let mut known = self.known.lock();
         let (first, last) = (offset / CHUNK, offset.saturating_add(len) / CHUNK);
         if last - first > known.len() as u64 {

@@ -82,27 +82,23 @@ impl RawFile {
         self.buffered.file()
     }
 
-    /// The first hole from `at` on that begins before `end`, as far as that, if the host tells.
+    /// The first hole from `at` on, if the host tells. The last one has no end.
     #[cfg(target_os = "linux")]
-    pub(super) fn next_hole(&self, at: u64, end: u64) -> io::Result<Option<Range<u64>>> {
+    pub(super) fn next_hole(&self, at: u64) -> io::Result<Option<Range<u64>>> {
         use rustix::fs::{SeekFrom, seek};
         use rustix::io::Errno;
-        if at >= end {
-            return Ok(None);
-        }
-        let start = seek(self.buffered.file(), SeekFrom::Hole(at))?;
-        if start >= end {
-            return Ok(None);
-        }
-        let data = match seek(self.buffered.file(), SeekFrom::Data(start)) {
-            Err(Errno::NXIO) => end,
-            data => data?,
+        let start = match seek(self.buffered.file(), SeekFrom::Hole(at)) {
+            Err(Errno::NXIO | Errno::INVAL) => return Ok(None),
+            start => start?,
         };
-        Ok(Some(start..data.min(end)))
+        match seek(self.buffered.file(), SeekFrom::Data(start)) {
+            Err(Errno::NXIO) => Ok(Some(start..u64::MAX)),
+            end => Ok(Some(start..end?)),
+        }
     }
 
     #[cfg(not(target_os = "linux"))]
-    pub(super) fn next_hole(&self, _at: u64, _end: u64) -> io::Result<Option<Range<u64>>> {
+    pub(super) fn next_hole(&self, _at: u64) -> io::Result<Option<Range<u64>>> {
         Ok(None)
     }
 
