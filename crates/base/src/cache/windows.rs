@@ -150,8 +150,9 @@ impl Windows {
     }
 
     /// The window for a range that the cache does not have: one that is there, or a new one if it
-    /// was missed not long ago. Ranges that lie in two windows have none.
-    pub fn find(&mut self, offset: u64, len: u64) -> Option<Arc<Window>> {
+    /// was missed not long ago, or at once, for one who is `at_home` where windows have been found, such as
+    /// readers of small files. Ranges that lie in two windows have none.
+    pub fn find(&mut self, offset: u64, len: u64, at_home: bool) -> Option<Arc<Window>> {
         let number = offset / self.len;
         if self.most == 0 || len == 0 || offset.checked_add(len - 1)? / self.len != number {
             return None;
@@ -163,11 +164,11 @@ impl Windows {
             }
             return Some(entry.window.clone());
         }
-        if let Some(at) = self.missed.iter().position(|m| *m == number) {
-            self.missed.remove(at);
-            if (1..=RUN_ON).any(|n| number.checked_sub(n).is_some_and(|n| self.map.contains_key(&n))) {
-                self.runs_on = Some(number);
-            }
+        let missed = self.missed.iter().position(|m| *m == number);
+        let behind = (1..=RUN_ON).any(|n| number.checked_sub(n).is_some_and(|n| self.map.contains_key(&n)));
+        if missed.is_some() || behind && at_home {
+            missed.map(|at| self.missed.remove(at));
+            self.runs_on = behind.then_some(number);
             return self.add(number);
         }
         if self.missed.len() >= MISSED {
@@ -339,13 +340,13 @@ mod tests {
     fn the_second_miss_fetches_the_window() {
         let device = MemDevice::new(1 << 20);
         let mut all = windows(&device);
-        assert!(all.find(8192 + 512, 512).is_none());
+        assert!(all.find(8192 + 512, 512, false).is_none());
         device.write_at(KIND, 8192, &[7; 512]).unwrap();
-        let window = all.find(8192, 512).unwrap();
+        let window = all.find(8192, 512, false).unwrap();
         let bytes = window.bytes(&device, KIND).unwrap();
         assert_eq!((bytes.len(), bytes[window.place(8192)]), (LEAST_BYTES, 7));
-        assert!(Arc::ptr_eq(&all.find(8192 + 1024, 512).unwrap(), &window));
-        assert!(all.find(8192 + 3584, 1024).is_none(), "it lies in two windows");
+        assert!(Arc::ptr_eq(&all.find(8192 + 1024, 512, false).unwrap(), &window));
+        assert!(all.find(8192 + 3584, 1024, false).is_none(), "it lies in two windows");
     }
 
     #[test]
@@ -382,7 +383,7 @@ mod tests {
             let on = all.run_on();
             on.iter().map(|w| w.offset / LEAST_BYTES as u64).collect()
         };
-        let touch = |all: &mut Windows, n: u64| (0..2).for_each(|at| drop(all.find(n * 4096 + at * 512, 512)));
+        let touch = |all: &mut Windows, n: u64| (0..2).for_each(|at| drop(all.find(n * 4096 + at * 512, 512, false)));
         touch(&mut all, 4);
         assert_eq!(numbers(&mut all), [0; 0], "one says nothing");
         touch(&mut all, 1);
@@ -403,7 +404,7 @@ mod tests {
     #[test]
     fn too_little_memory_means_none() {
         let mut none = Windows::new(Rank(1), 1 << 20, 4096);
-        assert!((0..4).all(|_| none.find(0, 512).is_none()) && none.ahead(0..4096).is_empty());
+        assert!((0..4).all(|_| none.find(0, 512, true).is_none()) && none.ahead(0..4096).is_empty());
     }
 
     #[test]

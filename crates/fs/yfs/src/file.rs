@@ -1256,7 +1256,7 @@ impl Core {
             return Ok(Vec::new());
         }
         for f in fetches {
-            f.windows = self.windows_of(&f.extents).unwrap_or_default();
+            f.windows = self.windows_of(&f.extents, size <= SMALL_READ).unwrap_or_default();
         }
         let mut out = self.windows.run_on();
         let fs = self.geom.frag_size();
@@ -1277,7 +1277,7 @@ impl Core {
     }
 
     /// Extents cut at the bounds of windows, each with its window; `None` unless all have one.
-    fn windows_of(&mut self, extents: &[Mapped]) -> Option<Vec<(Mapped, Arc<Window>)>> {
+    fn windows_of(&mut self, extents: &[Mapped], at_home: bool) -> Option<Vec<(Mapped, Arc<Window>)>> {
         let fs = self.geom.frag_size();
         let small = extents.iter().map(|e| u64::from(e.len)).sum::<u64>() * fs <= SMALL_READ;
         let per = (self.windows.window_len() / fs).max(1);
@@ -1288,7 +1288,8 @@ impl Core {
                 let start = e.start.0 + (at - e.at);
                 let piece = clip(*e, at, at + (per - start % per));
                 let len = u64::from(piece.len) * fs;
-                let found = if small { self.windows.find(start * fs, len) } else { self.windows.get(start * fs) };
+                let found =
+                    if small { self.windows.find(start * fs, len, at_home) } else { self.windows.get(start * fs) };
                 out.push((piece, found?));
                 at = piece.end();
             }

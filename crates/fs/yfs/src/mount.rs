@@ -800,7 +800,7 @@ impl Volume {
             let order = (attempt >= 3).then(|| self.io.lock());
             let (geom, seq, window, ahead) = {
                 let mut core = self.core.lock();
-                let window = if attempt == 0 { core.windows.find(addr.byte(), len as u64) } else { None };
+                let window = if attempt == 0 { core.windows.find(addr.byte(), len as u64, true) } else { None };
                 (core.geom, core.meta_seq, window, core.windows.run_on())
             };
             ahead.iter().for_each(|w| w.start(&*self.dev, kind_of(what)));
