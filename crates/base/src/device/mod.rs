@@ -242,8 +242,8 @@ pub trait Device: Send + Sync {
     /// are written over at once.
     fn recycle(&self, _buffer: Vec<u8>) {}
 
-    /// Says that only this range is used, and others that were given like this and lie elsewhere: whatever
-    /// a device does by itself, it does there.
+    /// Says that this range is the caller's alone, besides others that were given like this and lie
+    /// elsewhere: whatever a device does by itself, it does there and not before.
     fn confine(&self, _range: Range<u64>) {}
 
     /// Changes the size in bytes; new bytes read as zeros. A larger size is durable after the next

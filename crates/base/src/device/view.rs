@@ -24,7 +24,6 @@ impl<D: Device> OffsetDevice<D> {
             let text = format!("a window of {len} bytes at {start} does not fit a device of {size} bytes");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
-        inner.confine(start..start + len);
         Ok(OffsetDevice { inner, start, len })
     }
 

@@ -33,7 +33,7 @@ pub(super) struct Holes {
     known: Mutex<FxHashSet<u64>>,
     since_flush: AtomicU64,
     streak: AtomicU32,
-    /// Where holes may be filled, if not everywhere.
+    /// Where holes may be filled.
     within: Mutex<Vec<Range<u64>>>,
     /// A range that has no holes.
     solid: Mutex<Range<u64>>,
@@ -52,8 +52,7 @@ fn fill_hole(file: &RawFile, start: u64, end: u64) -> io::Result<()> {
 }
 
 impl Holes {
-    /// Leaves alone what lies outside of this range and others that were given; one inside of another
-    /// takes its place.
+    /// Holes may be filled in this range, and others that were given; one inside of another takes its place.
     pub(super) fn confine(&self, range: Range<u64>) {
         let mut within = self.within.lock();
         within.retain(|r| r.start > range.start || range.end > r.end);
@@ -91,7 +90,8 @@ impl Holes {
     fn fill(&self, file: &RawFile, size: u64, chunk: u64) -> io::Result<()> {
         let (mut at, end) = (chunk * CHUNK, ((chunk + 1) * CHUNK).min(size));
         let within = self.within.lock();
-        if !within.is_empty() && !within.iter().any(|r| r.start <= at && end <= r.end) {
+        // The last chunk of a volume may be somebody else's in part.
+        if !within.iter().any(|r| r.start <= at && end <= r.end) {
             return Ok(());
         }
         drop(within);
@@ -104,6 +104,10 @@ impl Holes {
             let Some(hole) = file.next_hole(at)? else { break };
             if hole.start >= end {
                 *self.solid.lock() = at..hole.start;
+                break;
+            }
+            if hole.end <= at {
+                // A host that contradicts itself.
                 break;
             }
             at = hole.end.min(end);

@@ -190,6 +190,7 @@ fn holes_around_small_durable_writes_are_filled() {
     const CHUNK: u64 = 256 << 10;
     let (_dir, path) = image();
     let device = FileDevice::create(&path, 8 * CHUNK).unwrap();
+    device.confine(0..8 * CHUNK);
     // A large write that is flushed begins anew.
     for n in 0..4 {
         write_and_flush(&device, n * 1024);
@@ -230,6 +231,11 @@ fn holes_outside_of_a_window_stay() {
     let whole = std::sync::Arc::new(FileDevice::create(&path, 8 * CHUNK).unwrap());
     let window = OffsetDevice::new(whole, CHUNK / 2, 2 * CHUNK).unwrap();
     for n in 0..8 {
+        write_and_flush(&window, CHUNK + n * 512);
+    }
+    assert!(allocated(&path) < CHUNK, "nobody has said whose it is");
+    window.confine(0..2 * CHUNK);
+    for n in 0..8 {
         write_and_flush(&window, n * 512);
         write_and_flush(&window, 2 * CHUNK - 512 - n * 512);
     }
@@ -250,6 +256,7 @@ fn nothing_is_lost_where_holes_are_filled() {
     const SECTORS: u64 = 64 << 11;
     let (_dir, path) = image();
     let device = FileDevice::create(&path, 2 * SECTORS * SECTOR as u64).unwrap();
+    device.confine(0..2 * SECTORS * SECTOR as u64);
     let at = |writer: u64, n: u64| (n * 7919 % (SECTORS / WRITERS) * WRITERS + writer) * SECTOR as u64;
     std::thread::scope(|s| {
         for writer in 0..WRITERS {
