@@ -89,7 +89,7 @@ impl Walks {
     }
 
     /// Whether there is a piece to bring.
-    pub fn wait(&self) -> bool {
+    pub fn has_piece(&self) -> bool {
         !self.pieces.is_empty()
     }
 
@@ -141,7 +141,7 @@ mod tests {
         let mut walks = Walks::default();
         walks.stopped(1, 40, &[], false);
         walks.ended(1, &[2, 3], false);
-        assert!(!walks.wait());
+        assert!(!walks.has_piece());
         walks.ended(2, &[], true);
         assert_eq!(pieces(&mut walks), [(3, 0)]);
         for n in 0..WARM {
@@ -150,7 +150,7 @@ mod tests {
             walks.brought(false);
         }
         walks.stopped(3, 100, &[], false);
-        assert!(!walks.wait());
+        assert!(!walks.has_piece());
     }
 
     #[test]

@@ -9,8 +9,9 @@
 //!
 //! where reading is governed by [`Seat`]. The background thread calls
 //! [`FileSystem::background`] when it asked to be called, or when a worker saw that work has piled
-//! up, and [`FileSystem::read_ahead`] behind walks. The connection ends when the kernel has unmounted (reads say `ENODEV`) or when
-//! [`Unmounter::abort`] is called; then [`Session::wait`] unmounts the file system.
+//! up, and [`FileSystem::read_ahead`] behind walks. The connection ends when the kernel has unmounted
+//! (reads say `ENODEV`) or when [`Unmounter::abort`] is called; then [`Session::wait`] unmounts the file
+//! system.
 
 use crate::counters::Counters;
 use crate::kernel::{self, MAX_IO};

@@ -8,6 +8,7 @@ use crate::format::*;
 use crate::inode::{Inode, LINK_MAX};
 use crate::mount::{Core, Volume, What};
 use crate::planted::{Flaw, planted};
+use arbor_base::cache::walks::Piece;
 use arbor_base::vfs::*;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -980,12 +981,12 @@ impl Volume {
             None => core.walks.ended(ino.0, children, missed),
             Some(next) => core.walks.stopped(ino.0, next, children, missed),
         }
-        self.walked.store(core.walks.wait(), Relaxed);
+        self.walked.store(core.walks.has_piece(), Relaxed);
     }
 
     /// Brings a piece of what walks are about to read. Errors are for who comes there.
     fn walk_ahead(&self) {
-        let Some((dir, from)) = self.core.lock().walks.take() else { return };
+        let Some((dir, from)) = self.next_piece() else { return };
         let reads = self.counters.metadata_reads.load(Relaxed);
         let _ = self.run(|core| {
             // Without a reference it may have gone since, and its inode be something else.
@@ -1002,6 +1003,14 @@ impl Volume {
         let missed = self.counters.metadata_reads.load(Relaxed) != reads;
         let core = &mut *self.core.lock();
         core.walks.brought(missed);
-        self.walked.store(core.walks.wait(), Relaxed);
+        self.walked.store(core.walks.has_piece(), Relaxed);
+    }
+
+    /// The next piece to bring. Only those behind it are wanted from here on, whatever becomes of it.
+    fn next_piece(&self) -> Option<Piece> {
+        let core = &mut *self.core.lock();
+        let piece = core.walks.take();
+        self.walked.store(core.walks.has_piece(), Relaxed);
+        piece
     }
 }
