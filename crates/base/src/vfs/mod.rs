@@ -168,6 +168,12 @@ pub trait FileSystem: Send + Sync {
         false
     }
 
+    /// A number that changes before a directory leaves its place: while it stays the same, the directory
+    /// that a path without links led to is still there. `None` if nobody counts.
+    fn tree_version(&self) -> Option<u64> {
+        None
+    }
+
     /// Why the file system has turned read-only, if it has.
     fn failure(&self) -> Option<String>;
 

@@ -8,7 +8,7 @@ use arbor_base::vfs::{Attr, Clock, Cx, Entry, Errno, FileSystem, FileType, Ino, 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Links followed on one path before it counts as a loop.
 const MAX_LINKS: u32 = 40;
@@ -25,6 +25,27 @@ pub(crate) struct Mount {
     deadline_ms: AtomicI64,
     working: Mutex<()>,
     closed: AtomicBool,
+    /// Where the last path led.
+    known: Mutex<Option<Known>>,
+}
+
+/// A directory and the path to it, as long as [`FileSystem::tree_version`] says so.
+struct Known {
+    path: Vec<u8>,
+    version: u64,
+    dir: Arc<Held>,
+}
+
+/// A lookup reference that several nodes share.
+struct Held {
+    fs: Arc<dyn FileSystem>,
+    attr: Attr,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.fs.forget(self.attr.ino, 1);
+    }
 }
 
 impl Mount {
@@ -38,6 +59,7 @@ impl Mount {
             deadline_ms: AtomicI64::new(0),
             working: Mutex::new(()),
             closed: AtomicBool::new(false),
+            known: Mutex::new(None),
         })
     }
 
@@ -57,13 +79,53 @@ impl Mount {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        self.forget_known();
         Ok(self.fs.unmount()?)
     }
 
     pub(crate) fn root(self: &Arc<Mount>) -> Result<Node> {
         let attr = self.fs.getattr(self.fs.root())?;
-        Ok(Node { mount: self.clone(), attr, counted: false })
+        Ok(Node { mount: self.clone(), attr, reference: Reference::None })
     }
+
+    /// Forgets where the last path led: a directory is about to go, and must not be held.
+    pub(crate) fn forget_known(&self) {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(known);
+    }
+
+    /// The directory at `path`, if the last path led there.
+    fn known(self: &Arc<Mount>, path: &[u8]) -> Option<Node> {
+        let version = self.fs.tree_version()?;
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = known.as_ref().filter(|k| k.version == version && k.path == path)?;
+        let dir = known.dir.clone();
+        Some(Node { mount: self.clone(), attr: dir.attr, reference: Reference::Shared { _with: dir } })
+    }
+
+    /// Remembers that `path` led to `dir`, when the tree had this version.
+    fn remember(&self, path: &[u8], version: Option<u64>, dir: &mut Node) {
+        let (Some(version), Reference::Own) = (version, &dir.reference) else { return };
+        let held = Arc::new(Held { fs: self.fs.clone(), attr: dir.attr });
+        dir.reference = Reference::Shared { _with: held.clone() };
+        let known = Known { path: path.to_vec(), version, dir: held };
+        let before = self.known.lock().unwrap_or_else(PoisonError::into_inner).replace(known);
+        drop(before);
+    }
+
+    /// The directory that holds the last name of `path`, and the name, if the last path led to the
+    /// same directory.
+    pub(crate) fn known_place<'p>(self: &Arc<Mount>, path: &'p [u8]) -> Option<(Node, &'p [u8])> {
+        let (dir, name) = last_name(path)?;
+        Some((self.known(dir)?, name))
+    }
+}
+
+/// A path as its directory and its last name, if it has both and needs no care.
+fn last_name(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = path.iter().rposition(|b| *b == b'/')?;
+    let (dir, name) = (path.get(..at)?, path.get(at + 1..)?);
+    (!dir.is_empty() && !matches!(name, b"" | b"." | b"..")).then_some((dir, name))
 }
 
 impl Drop for Mount {
@@ -77,17 +139,27 @@ fn as_ms(t: Time) -> i64 {
     t.secs.saturating_mul(1000).saturating_add(i64::from(t.nanos / 1_000_000))
 }
 
+/// What keeps an inode for a [`Node`].
+enum Reference {
+    /// It is the root, which needs none.
+    None,
+    Own,
+    Shared {
+        _with: Arc<Held>,
+    },
+}
+
 /// An inode and, except for the root, one lookup reference to it.
 pub(crate) struct Node {
     pub(crate) mount: Arc<Mount>,
     /// Attributes at the time of the lookup.
     pub(crate) attr: Attr,
-    counted: bool,
+    reference: Reference,
 }
 
 impl Drop for Node {
     fn drop(&mut self) {
-        if self.counted {
+        if matches!(self.reference, Reference::Own) {
             self.mount.fs.forget(self.attr.ino, 1);
         }
     }
@@ -96,7 +168,7 @@ impl Drop for Node {
 impl Node {
     /// Takes over the reference that came with `entry`.
     pub(crate) fn adopt(mount: &Arc<Mount>, entry: Entry) -> Node {
-        Node { mount: mount.clone(), attr: entry, counted: true }
+        Node { mount: mount.clone(), attr: entry, reference: Reference::Own }
     }
 
     pub(crate) fn ino(&self) -> Ino {
@@ -171,6 +243,8 @@ pub(crate) struct Found {
     pub(crate) node: Option<Node>,
     /// The path ended in a slash.
     pub(crate) must_be_dir: bool,
+    /// A link was followed.
+    by_link: bool,
 }
 
 impl Found {
@@ -214,6 +288,22 @@ impl Mount {
         if path.is_empty() {
             return Err(Errno::ENOENT.into());
         }
+        if let Some((dir, name)) = self.known_place(path) {
+            let node = dir.child_if_any(name)?;
+            // A link leads on from here, and that needs the way.
+            if !follow || node.as_ref().is_none_or(|n| n.attr.file_type() != FileType::Symlink) {
+                return Ok(Found { parent: Some((dir, name.to_vec())), node, must_be_dir: false, by_link: false });
+            }
+        }
+        let version = self.fs.tree_version();
+        let mut found = self.walk_from_root(path, follow)?;
+        if let (Some((dir, _)), false, Some((above, _))) = (&mut found.parent, found.by_link, last_name(path)) {
+            self.remember(above, version, dir);
+        }
+        Ok(found)
+    }
+
+    fn walk_from_root(self: &Arc<Mount>, path: &[u8], follow: bool) -> Result<Found> {
         let chain = vec![self.root()?];
         let mut walker = Walker { mount: self, chain, rest: VecDeque::new(), links: 0, must_be_dir: false };
         walker.prepend(path);
@@ -240,7 +330,7 @@ impl Walker<'_> {
         loop {
             let Some(name) = self.rest.pop_front() else {
                 let node = self.chain.pop();
-                return Ok(Found { parent: None, node, must_be_dir: true });
+                return Ok(Found { parent: None, node, must_be_dir: true, by_link: self.links > 0 });
             };
             if name == b".." {
                 if self.chain.len() > 1 {
@@ -279,7 +369,7 @@ impl Walker<'_> {
             None if !last => Err(Errno::ENOENT.into()),
             node => {
                 let parent = self.chain.pop().map(|dir| (dir, name));
-                Ok(Some(Found { parent, node, must_be_dir: self.must_be_dir }))
+                Ok(Some(Found { parent, node, must_be_dir: self.must_be_dir, by_link: self.links > 0 }))
             }
         }
     }

@@ -478,18 +478,26 @@ impl Volume {
     /// Removes a name that is not a directory's.
     pub fn remove_file(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let path = bytes_of(path.as_ref());
+        if let (false, Some((dir, name))) = (self.mount.read_only, self.mount.known_place(&path)) {
+            // Nobody holds the file on the way, so it may be freed at once.
+            dir.fs().unlink(dir.ino(), name).map_err(Failure::from).named("remove", &path)?;
+            self.mount.changed();
+            return Ok(());
+        }
         self.remove(&path, |dir, name, _| Ok(dir.fs().unlink(dir.ino(), name)?)).named("remove", &path)
     }
 
     /// Removes an empty directory.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let path = bytes_of(path.as_ref());
+        self.mount.forget_known();
         self.remove(&path, |dir, name, _| Ok(dir.fs().rmdir(dir.ino(), name)?)).named("remove directory", &path)
     }
 
     /// Removes a directory and all it holds. Links in it are removed, not followed.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let path = bytes_of(path.as_ref());
+        self.mount.forget_known();
         let removed = self.remove(&path, |dir, name, node| self.mount.remove_tree(dir, name, node.need_dir()?));
         removed.named("remove directory", &path)
     }
@@ -514,6 +522,7 @@ impl Volume {
         }
         let (new_dir, new_name) = target.parent.ok_or(Errno::EBUSY)?;
         self.mount.fs.rename(&self.mount.cx, dir.ino(), &name, new_dir.ino(), &new_name, flags)?;
+        self.mount.forget_known();
         self.mount.changed();
         Ok(())
     }

@@ -14,6 +14,8 @@ use std::collections::BTreeMap;
 use std::mem::{offset_of, size_of};
 use zerocopy::{FromBytes, IntoBytes};
 
+/// Whole blocks that data leave to directories, attributes and trees, while they find anything else.
+const SPARE_BLOCKS: u32 = 16;
 /// AGs whose bitmap may be in core at one time.
 const MAPS: usize = 64;
 
@@ -97,7 +99,7 @@ impl Core {
         if self.available() >= frags {
             return Ok(());
         }
-        if !self.marked.is_empty() || !self.inactive.is_empty() {
+        if self.is_freeing() {
             self.want = Some(Want::DiskSpace);
             return Err(Errno::EAGAIN.into());
         }
@@ -325,6 +327,12 @@ impl Core {
         debug_assert!(want > 0);
         let count = self.geom.ag_count;
         let goal_ag = goal.ag.min(count - 1);
+        if scope == Scope::Anywhere
+            && self.is_scarce()
+            && let Some(scrap) = self.alloc_scraps(goal_ag, want)?
+        {
+            return Ok(scrap);
+        }
         for i in 0..count {
             let ag = (goal_ag + i) % count;
             if !self.ags[ag as usize].used || self.ags[ag as usize].free == 0 {
@@ -545,28 +553,65 @@ impl Core {
         Ok(false)
     }
 
-    /// Fails with `ENOSPC` unless `n` metadata blocks can be had: free fragments alone do not
-    /// tell on a volume whose free space is in pieces.
+    /// Fails with `ENOSPC` unless `n` metadata blocks can be had, beside those that delayed writes
+    /// will need: free fragments alone do not tell on a volume whose free space is in pieces.
     pub fn need_runs(&mut self, n: u32) -> Result<()> {
         let len = self.geom.block_frags();
+        let n = n.saturating_add(self.delayed_nodes());
         let plenty = self.free > u64::from(self.geom.ag_frags as u32) * u64::from(self.geom.ag_count) / 4;
-        if len == 1 || plenty && self.has_run(len)? || self.has_run(n.saturating_mul(len))? {
+        if len == 1 || plenty && self.has_run(len)? || self.has_run(n.saturating_mul(len))? || self.has_blocks(n)? {
             return Ok(());
         }
-        let mut found = 0;
-        for ag in 0..self.sb.ag_used.get() {
-            if self.ags[ag as usize].free >= len {
-                found += self.free_runs(ag)?.iter().map(|e| e.len / len).sum::<u32>();
-            }
-            if found >= n {
-                return Ok(());
-            }
-        }
-        if !self.marked.is_empty() || !self.inactive.is_empty() {
+        if self.is_freeing() {
             self.want = Some(Want::DiskSpace);
             return Err(Errno::EAGAIN.into());
         }
         Err(Errno::ENOSPC.into())
+    }
+
+    /// Tree nodes that delayed writes may need: each fragment may be an extent of its own, and a node is
+    /// at least half full.
+    fn delayed_nodes(&self) -> u32 {
+        let per = (self.geom.block_size() - HEADER - NODE_HEADER) / (8 + EXTENT_VALUE) / 2;
+        u32::try_from(self.reserved / per.max(1) as u64).unwrap_or(u32::MAX)
+    }
+
+    /// Whether the free runs of the AGs in use hold `n` blocks, wherever these begin.
+    fn has_blocks(&mut self, n: u32) -> Result<bool> {
+        let len = self.geom.block_frags();
+        let mut found = 0;
+        for ag in 0..self.sb.ag_used.get() {
+            if found < n && self.ags[ag as usize].free >= len {
+                found += self.free_runs(ag)?.iter().map(|e| e.len / len).sum::<u32>();
+            }
+        }
+        Ok(found >= n)
+    }
+
+    /// Whether so little is free that blocks may run out before fragments do.
+    pub fn is_scarce(&self) -> bool {
+        self.free < self.geom.frags / 8
+    }
+
+    /// For data on a volume whose last whole blocks are needed for metadata: fragments that are no part
+    /// of one.
+    fn alloc_scraps(&mut self, goal_ag: u32, want: u32) -> Result<Option<Extent>> {
+        let (len, used) = (self.geom.block_frags(), self.sb.ag_used.get());
+        let blocks = self.delayed_nodes().saturating_add(want.div_ceil(len) + SPARE_BLOCKS);
+        if len == 1 || used < self.geom.ag_count || self.has_blocks(blocks)? {
+            return Ok(None);
+        }
+        for ag in (0..used).map(|i| (goal_ag + i) % used) {
+            if self.ags[ag as usize].free > 0
+                && let Some(e) = self.free_runs(ag)?.into_iter().find(|e| !e.len.is_multiple_of(len))
+            {
+                let odd = e.len % len;
+                let scrap = Extent { start: Frag(e.start.0 + u64::from(e.len - odd)), len: odd.min(want) };
+                self.free_run_taken(ag, scrap.start, scrap.len)?;
+                return Ok(Some(scrap));
+            }
+        }
+        Ok(None)
     }
 
     /// Takes a free inode in `ag` if possible, else in another.

@@ -4,7 +4,8 @@
 //! | transition | function |
 //! |---|---|
 //! | clean buffer -> changed by the open transaction | [`Core::write`], [`Core::init`] |
-//! | transaction -> committed in core, buffers pinned | [`Core::commit`] |
+//! | transaction -> joined with those before it | [`Core::commit`] |
+//! | compound transaction -> in the in-core log, buffers pinned | [`Core::close_tx`] |
 //! | committed in core -> on disk, buffers unpinned | [`Volume::flush_log`] |
 //! | logged and dirty -> in place, tail moves | [`Volume::checkpoint`] |
 //! | marked free -> free in the bitmap | [`Core::bitmap_daemon`] |
@@ -73,14 +74,14 @@ impl Changed {
     /// What differs between two slices of one length.
     fn between(old: &[u8], new: &[u8]) -> Changed {
         let mut changed = Changed::default();
-        let mut at = 0;
+        let ((a, a_rest), (b, b_rest)) = (old.as_chunks::<LOG_ENTRY>(), new.as_chunks::<LOG_ENTRY>());
         // Most stays the same, and long pieces are compared fastest.
-        for (old, new) in old.chunks(LOG_ENTRY).zip(new.chunks(LOG_ENTRY)) {
-            if old != new {
-                changed.compare(at, old, new);
+        for (n, (x, y)) in a.iter().zip(b).enumerate() {
+            if x != y {
+                changed.compare(n * LOG_ENTRY, x, y);
             }
-            at += new.len();
         }
+        changed.compare(a.len() * LOG_ENTRY, a_rest, b_rest);
         changed
     }
 
@@ -115,9 +116,11 @@ impl Changed {
     }
 }
 
-/// The open transaction: log items by buffer, free items.
+/// The compound transaction: log items by buffer, free items. The transactions of several calls, one
+/// after another, become one: what all of them change is logged once. They are all durable or none is.
 #[derive(Default)]
 pub(crate) struct Tx {
+    /// A call is changing something.
     pub open: bool,
     tid: u32,
     order: Vec<u64>,
@@ -125,14 +128,22 @@ pub(crate) struct Tx {
     deleted: Vec<(u64, usize)>,
     marked: Vec<Extent>,
     unmarked: Vec<Extent>,
-    /// What `items` take in the log, or a little more.
+    /// What all of it takes in the log, or a little more.
     bytes: usize,
+    /// Fragments in `marked`.
+    marked_frags: u64,
     /// Ranges of earlier items, to be used again.
     spare: Vec<Vec<(usize, usize)>>,
 }
 
 /// Ranges that are kept for use again.
 const SPARE: usize = 64;
+
+impl Tx {
+    fn is_empty(&self) -> bool {
+        self.order.is_empty() && self.deleted.is_empty() && self.marked.is_empty() && self.unmarked.is_empty()
+    }
+}
 
 /// Bytes to be written: where, what for, which.
 pub(crate) type Piece = (u64, Kind, Buf);
@@ -245,6 +256,11 @@ impl Log {
         u64::from(self.free_sectors()) * SECTOR > need as u64
     }
 
+    /// Bytes that joined transactions may log before no more are joined to them.
+    fn compound(&self) -> usize {
+        self.max_tx / 6
+    }
+
     fn seal(&mut self) {
         if self.open_count > 0 {
             self.seal_anyway();
@@ -326,19 +342,19 @@ impl Core {
     /// room first if the log or the cache has none (reservation, 4.3).
     pub fn begin(&mut self) -> Result<()> {
         // The bitmap daemon must find room when nobody else does: the tail waits for it.
-        let marked = self.marked.len() * MARKED_COST + self.marked_frags as usize / 8;
+        let (count, frags) = (self.marked.len() + self.tx.marked.len(), self.marked_frags + self.tx.marked_frags);
+        let marked = count * MARKED_COST + frags as usize / 8;
         let beside = 2 * self.log.max_tx + marked;
         self.begin_beside(beside)
     }
 
     fn begin_beside(&mut self, beside: usize) -> Result<()> {
         debug_assert!(!self.tx.open, "transactions do not nest");
-        if !self.log.has_room(beside) {
+        if !self.log.has_room(beside + self.tx.bytes) {
             self.want = Some(Want::LogSpace);
             return Err(Errno::EAGAIN.into());
         }
         self.tx.open = true;
-        self.tx.tid = self.tx.tid.wrapping_add(1);
         self.blocking = true;
         Ok(())
     }
@@ -379,7 +395,7 @@ impl Core {
         let mut more = 0;
         for &(lo, hi) in changed {
             let (lo, hi) = (at + lo, at + hi);
-            match item.ranges.iter_mut().find(|(a, b)| lo <= *b + LOG_ENTRY && *a <= hi + LOG_ENTRY) {
+            match item.ranges.iter_mut().rev().find(|(a, b)| lo <= *b + LOG_ENTRY && *a <= hi + LOG_ENTRY) {
                 Some(r) => {
                     let joined = (r.0.min(lo), r.1.max(hi));
                     more += (joined.1 - joined.0) - (r.1 - r.0);
@@ -453,6 +469,7 @@ impl Core {
             drop(item);
             self.tx.order.retain(|a| *a != addr.0);
         }
+        self.tx.bytes += LOG_ENTRY;
         self.tx.deleted.push((addr.0, len));
     }
 
@@ -463,19 +480,53 @@ impl Core {
             return;
         }
         while extent.len > MARKED_FRAGS {
-            self.tx.marked.push(Extent { start: extent.start, len: MARKED_FRAGS });
+            self.push_marked(Extent { start: extent.start, len: MARKED_FRAGS });
             extent = Extent { start: Frag(extent.start.0 + u64::from(MARKED_FRAGS)), len: extent.len - MARKED_FRAGS };
         }
+        self.push_marked(extent);
+    }
+
+    fn push_marked(&mut self, extent: Extent) {
+        // The bits that freeing it will log one day.
+        self.tx.bytes += LOG_ENTRY + extent.len as usize / 8;
+        self.tx.marked_frags += u64::from(extent.len);
         self.tx.marked.push(extent);
     }
 
-    /// Ends the transaction: its changes go to the in-core log, its buffers are pinned by it.
+    /// Whether something is on its way to be free.
+    pub fn is_freeing(&self) -> bool {
+        !self.marked.is_empty() || !self.tx.marked.is_empty() || !self.inactive.is_empty()
+    }
+
+    /// Fragments that are marked free and not yet free in the bitmap.
+    pub fn marked_free(&self) -> u64 {
+        self.marked_frags + self.tx.marked_frags
+    }
+
+    /// Ends the transaction of a call. Those that follow join it, until they are large together or
+    /// somebody needs what they have changed.
     pub fn commit(&mut self, now: Time) {
+        self.tx.open = false;
+        self.blocking = false;
+        if self.tx.is_empty() {
+            return;
+        }
+        self.log.open_since.get_or_insert(now);
+        if self.tx.bytes > self.log.compound() {
+            self.close_tx();
+        }
+    }
+
+    /// Ends the compound transaction: its changes go to the in-core log, its buffers are pinned by it.
+    fn close_tx(&mut self) {
+        debug_assert!(!self.tx.open, "a call is not finished");
+        if self.tx.is_empty() || self.tx.open {
+            return;
+        }
         let rec = self.log.open_rec;
         let tid = self.tx.tid;
         let order = std::mem::take(&mut self.tx.order);
         let mut items = std::mem::take(&mut self.tx.items);
-        let empty = order.is_empty() && self.tx.deleted.is_empty() && self.tx.marked.is_empty();
         let before = self.log.open.len();
         for addr in &order {
             if let Some(mut item) = items.remove(addr) {
@@ -502,30 +553,27 @@ impl Core {
                 d.last = rec;
             }
         }
-        for e in std::mem::take(&mut self.tx.marked) {
+        // What was freed in the bitmap may have been allocated since, and marked free once more.
+        for e in self.tx.unmarked.drain(..) {
+            self.log.entry(entry(EntryType::UnmarkFree, e.start.0, e.len), &[]);
+        }
+        for e in self.tx.marked.drain(..) {
             self.log.entry(entry(EntryType::MarkFree, e.start.0, e.len), &[]);
             self.marked_frags += u64::from(e.len);
             self.marked.push_back((rec, e));
         }
-        for e in std::mem::take(&mut self.tx.unmarked) {
-            self.log.entry(entry(EntryType::UnmarkFree, e.start.0, e.len), &[]);
-        }
-        if !empty {
-            self.log.entry(entry(EntryType::Commit, 0, 0), &[]);
-            self.log.transactions += 1;
-            self.log.open_since.get_or_insert(now);
-            let logged = self.log.open.len() - before;
-            debug_assert!(logged <= self.log.max_tx, "a transaction logged {logged} bytes");
-            if self.log.open.len() >= self.log.seal_at {
-                self.log.seal();
-            }
-        }
+        self.log.entry(entry(EntryType::Commit, 0, 0), &[]);
+        self.log.transactions += 1;
+        let logged = self.log.open.len() - before;
+        debug_assert!(logged <= self.log.max_tx + self.log.compound(), "a transaction logged {logged} bytes");
         self.tx.items = items;
         self.tx.order = order;
         self.tx.order.clear();
-        self.tx.bytes = 0;
-        self.tx.open = false;
-        self.blocking = false;
+        (self.tx.bytes, self.tx.marked_frags) = (0, 0);
+        self.tx.tid = tid.wrapping_add(1);
+        if self.log.open.len() >= self.log.seal_at {
+            self.log.seal();
+        }
     }
 
     fn log_item(&mut self, addr: u64, item: &Item, tid: u32, rec: Rec) {
@@ -588,6 +636,7 @@ impl Core {
             self.marked_frags -= u64::from(e.len);
             self.free_now(e)?;
             if !planted(Flaw::NoUnmark) {
+                self.tx.bytes += LOG_ENTRY;
                 self.tx.unmarked.push(e);
             }
             freed += 1;
@@ -635,6 +684,7 @@ impl Volume {
             let mut core = self.core.lock();
             core.check_alive()?;
             core.check_ordered()?;
+            core.close_tx();
             core.log.seal();
             let witnesses = core.bear_witness(&io.unflushed);
             let secs = self.clock.now().secs;
@@ -680,6 +730,7 @@ impl Volume {
         self.flush_log(io)?;
         let mut core = self.core.lock();
         if !core.log.witnesses.is_empty() {
+            core.close_tx();
             core.log.seal_anyway();
         }
         drop(core);
@@ -871,6 +922,8 @@ impl Core {
     }
 
     fn collect_metadata(&mut self, all: bool) -> (Vec<Piece>, Vec<(u64, Rec)>) {
+        // YFS-C1 goes for buffers whose last change no record has yet, too.
+        self.close_tx();
         let mut addrs = Vec::new();
         let half = self.log.durable.saturating_sub(self.log.on_disk.len() as u64 / 2);
         for &(first, addr) in &self.log.sync_list {
@@ -879,6 +932,7 @@ impl Core {
             }
             // YFS-C1
             if self.dirty.get(&addr).is_some_and(|d| d.last <= self.log.durable || planted(Flaw::WriteBeforeLog)) {
+                debug_assert!(!self.tx.items.contains_key(&addr), "YFS-C1");
                 addrs.push(addr);
             }
         }
@@ -929,6 +983,8 @@ impl Core {
     }
 
     fn end_metadata(&mut self, names: &[(u64, Rec)], ok: bool) {
+        // A buffer that was changed meanwhile does not become clean.
+        self.close_tx();
         self.meta_seq += 1;
         for &(addr, first) in names {
             let name = Name::Block(addr);
@@ -953,10 +1009,9 @@ impl Core {
 }
 
 impl Core {
-    /// Bytes the open transaction would log now, roughly.
+    /// Bytes the compound transaction would log now, roughly.
     pub fn tx_bytes(&self) -> usize {
-        let bits: usize = self.tx.marked.iter().map(|e| e.len as usize / 8).sum();
-        self.tx.bytes + bits + (self.tx.marked.len() + self.tx.deleted.len()) * LOG_ENTRY
+        self.tx.bytes
     }
 
     /// The superblock as it must be on disk.

@@ -1,7 +1,8 @@
 //! Regular files: the map of extents, reading, delayed writing, truncation, holes (3.3, 3.4).
 //!
-//! A write goes into pages of the cache and reserves space ([`Delayed`]). Write-back decides
-//! then, when the size is known: inline in the inode, or extents, as contiguous as the AG allows.
+//! A write that fits the inode goes there. Others go into pages of the cache and reserve space
+//! ([`Delayed`]). Write-back decides then, when the size is known: inline in the inode, or extents, as
+//! contiguous as the AG allows.
 //! The size on disk follows the data: it is logged by the transaction that makes the data
 //! reachable, whose record waits for the data (YFS-C2).
 
@@ -314,6 +315,8 @@ impl Core {
         let (first, last) = (offset / ps, (end - 1) / ps);
         if i.format() != Format::Inline {
             self.want_edges(&i, size, offset, end)?;
+        } else if end <= self.area_len(&i) as u64 && !self.delayed.contains_key(&ino.0) {
+            return self.write_inline(i, offset, data, now);
         }
         match self.reserve(&i, first, last, size, offset, now) {
             Err(e) if e.errno() == Errno::ENOSPC && first < last => {
@@ -340,6 +343,24 @@ impl Core {
         if planted(Flaw::SizeBeforeData) && i.format() != Format::Inline {
             self.log_size(i, size.max(end), now)?;
         }
+        Ok(data.len())
+    }
+
+    /// Writes into the inode: that is logged anyway, and there is nothing to decide later.
+    fn write_inline(&mut self, mut i: Inode, offset: u64, data: &[u8], now: Time) -> Result<usize> {
+        self.begin()?;
+        let size = i.d.size.get();
+        if offset > size {
+            self.area_write(&i, size as usize, &vec![0; (offset - size) as usize])?;
+        }
+        self.area_write(&i, offset as usize, data)?;
+        // A page of it would be believed before the inode.
+        self.cache.remove(Name::Page { file: i.ino.0, index: 0 });
+        i.d.size = size.max(offset + data.len() as u64).into();
+        i.d.set_mtime(now);
+        i.d.set_ctime(now);
+        self.iput(&i)?;
+        self.commit(now);
         Ok(data.len())
     }
 
@@ -415,10 +436,8 @@ impl Core {
         }
         if need > 0 {
             self.need_space(need)?;
-            if self.free < self.geom.frags / 8 {
-                // Every page may be an extent of its own; a tree node holds at least half.
-                let nodes = self.reserved / self.page_frags() / 64;
-                self.need_runs(8 + u32::try_from(nodes).unwrap_or(u32::MAX / 64))?;
+            if self.is_scarce() {
+                self.need_runs(8)?;
             }
         }
         self.delay(i, now).reserved += need;

@@ -223,6 +223,8 @@ pub(crate) struct Volume {
     pub full: AtomicBool,
     /// A walk has a piece to be brought.
     pub walked: AtomicBool,
+    /// Counts directories that have left their place, or may have.
+    pub tree: AtomicU64,
 }
 
 /// Reads and checks the superblock of AG 0, or of `at` (a byte address) for a copy. `None` if
@@ -682,6 +684,7 @@ impl Volume {
             pressed: AtomicBool::new(false),
             walked: AtomicBool::new(false),
             full: AtomicBool::new(false),
+            tree: AtomicU64::new(0),
         }
     }
 

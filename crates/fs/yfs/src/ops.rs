@@ -10,7 +10,7 @@ use crate::mount::{Core, Volume, What};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::walks::Piece;
 use arbor_base::vfs::*;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 const COOKIE_BASE: u64 = 3;
 /// Entries of a directory that are brought ahead of a walk at a time.
@@ -76,12 +76,14 @@ impl Core {
         self.begin()?;
         let ag = if is_dir { self.dirpref(parent, root) } else { self.inode_ag(&dir) };
         let mut i = self.inew(ag, m, cx.uid, gid, now)?;
-        i.d.rdev = rdev.into();
         if is_dir {
             i.d.parent = parent.0.into();
             dir.d.nlink = (dir.d.nlink.get() + 1).into();
         }
-        self.iput(&i)?;
+        if is_dir || rdev != 0 {
+            i.d.rdev = rdev.into();
+            self.iput(&i)?;
+        }
         self.dir_insert(&mut dir, name, seq, i.ino, t)?;
         self.touch_dir(&mut dir, now);
         self.iput(&dir)?;
@@ -104,7 +106,30 @@ impl Core {
         if let Some(d) = self.delayed.get_mut(&i.ino.0) {
             d.ctime = now;
         }
-        if left == 0 { self.orphan(i) } else { self.iput(i) }
+        if left > 0 {
+            return self.iput(i);
+        }
+        // What nobody uses is freed at once, if one transaction can do it.
+        if !self.refs.has(i.ino) && self.release(i)? { self.ifree(i) } else { self.orphan(i) }
+    }
+
+    /// Gives the blocks of an inode back that has neither names nor users, as far as the open
+    /// transaction goes; says whether it has none left.
+    fn release(&mut self, i: &mut Inode) -> Result<bool> {
+        self.undelay(i.ino);
+        self.cache.drop_pages(i.ino.0, 0, u64::MAX);
+        self.versions.change(i.ino);
+        if i.is_dir() {
+            self.dir_clear(i)?;
+        } else if i.is_symlink() {
+            if i.format() != Format::Inline {
+                let (start, frags) = self.symlink_block(i)?;
+                self.free_block(start, frags)?;
+            }
+        } else {
+            return Ok(self.truncate_step(i, 0)? == 0);
+        }
+        Ok(true)
     }
 
     fn set_ctime(&mut self, i: &mut Inode, now: Time) {
@@ -252,21 +277,7 @@ impl Core {
                 continue;
             }
             let mut i = self.iget(Ino(ino))?;
-            self.undelay(i.ino);
-            self.cache.drop_pages(ino, 0, u64::MAX);
-            self.versions.change(Ino(ino));
-            let done = if i.is_dir() {
-                self.dir_clear(&mut i)?;
-                true
-            } else if i.is_symlink() {
-                if i.format() != Format::Inline {
-                    let (start, frags) = self.symlink_block(&i)?;
-                    self.free_block(start, frags)?;
-                }
-                true
-            } else {
-                self.truncate_step(&mut i, 0)? == 0
-            };
+            let done = self.release(&mut i)?;
             if done {
                 self.ifree(&mut i)?;
             } else {
@@ -336,6 +347,7 @@ impl Volume {
             core.dir_remove(&mut dir, found.key)?;
             core.touch_dir(&mut dir, now);
             if i.is_dir() {
+                self.tree.fetch_add(1, Release);
                 dir.d.nlink = dir.d.nlink.get().saturating_sub(1).into();
             }
             core.iput(&dir)?;
@@ -347,6 +359,7 @@ impl Volume {
 
     fn move_name(&self, cx: &Cx, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: RenameFlags) -> Result<()> {
         self.change(|core, now| {
+            self.tree.fetch_add(1, Release);
             let mut dir = core.iget_dir(from.0)?;
             let mut new_dir = core.iget_dir(to.0)?;
             let src = core.dir_find(&dir, from.1)?;
@@ -819,7 +832,7 @@ impl FileSystem for Volume {
             } else {
                 0
             };
-            let free = core.free + core.marked_frags;
+            let free = core.free + core.marked_free();
             let free = free.saturating_sub(core.reserved);
             let spare = core.inodes_free;
             let more = free / u64::from(g.chunk_frags()) * CHUNK_INODES;
@@ -856,6 +869,10 @@ impl FileSystem for Volume {
 
     fn wants_read_ahead(&self) -> bool {
         self.walked.load(Relaxed)
+    }
+
+    fn tree_version(&self) -> Option<u64> {
+        Some(self.tree.load(Acquire))
     }
 
     fn failure(&self) -> Option<String> {

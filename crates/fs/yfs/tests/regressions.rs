@@ -371,3 +371,34 @@ fn the_last_block_of_a_file_does_not_move_when_space_is_scarce() {
         clean(dev);
     }
 }
+
+/// Freed in the bitmap, allocated again and freed once more, all in one compound transaction: replay must
+/// not take the second "marked free" item to be void.
+#[test]
+fn space_that_is_freed_twice_in_one_transaction() {
+    let dev = fresh(24 << 20, "");
+    let fs = mount_with(dev.clone(), "");
+    let file = |name: &str| {
+        let ino = make(&*fs, name);
+        fs.write(ino, 0, &[7; 5000]).unwrap();
+        ino
+    };
+    let gone = |name: &str, ino: Ino| {
+        fs.unlink(fs.root(), name.as_bytes()).unwrap();
+        fs.forget(ino, 1);
+        fs.statfs().unwrap();
+    };
+    let first = file("first");
+    file("behind");
+    fs.syncfs().unwrap();
+    gone("first", first);
+    fs.syncfs().unwrap();
+    fs.background(SystemClock.now());
+    let again = file("again");
+    // Write-back without a flush of the log.
+    fs.seek(again, 0, Seek::Data).unwrap();
+    gone("again", again);
+    fs.syncfs().unwrap();
+    drop(fs);
+    clean(dev);
+}
