@@ -3,10 +3,12 @@
 
 mod engine;
 mod error;
+mod interrupt;
 mod types;
 
 pub use engine::*;
 pub use error::*;
+pub use interrupt::*;
 pub use types::*;
 
 /// A mounted file system, at the level of inodes. Every method may be called from any thread.
@@ -36,7 +38,8 @@ pub use types::*;
 /// # Errors
 ///
 /// Names are 1 to 255 bytes without `/` and NUL, and not `.` or `..`, else `EINVAL` or
-/// `ENAMETOOLONG`. A number that names no inode gives `ESTALE`.
+/// `ENAMETOOLONG`. A number that names no inode gives `ESTALE`. A call that has changed nothing may end with
+/// `EINTR` when [`interrupted`] says so.
 pub trait FileSystem: Send + Sync {
     /// The root directory.
     fn root(&self) -> Ino;

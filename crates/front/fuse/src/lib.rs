@@ -8,6 +8,7 @@
 //! | `session` | INIT, worker threads, background work, signals, the end |
 //! | `seat` | which worker waits for `/dev/fuse` |
 //! | `ring` | the workers of FUSE over io_uring |
+//! | `interrupt` | which requests' callers got a signal |
 //! | `serve` | one request, one call of [`FileSystem`](arbor_base::vfs::FileSystem), one reply |
 //! | `proto` | the structures of the protocol |
 //! | `kernel` | the mount table, by system call or `fusermount3` |
@@ -50,11 +51,18 @@
 //! A handler holds no lock of this crate and waits for no other request, so it can serve the
 //! kernel's write-back of a page while another handler is stuck in the device. A panic in a
 //! handler is answered with `EIO`, and service goes on.
+//!
+//! # Signals
+//!
+//! The file system below may ask [`interrupted`](arbor_base::vfs::interrupted) where it waits, and end a call
+//! that has changed nothing with `EINTR`. That is so for every call of a process that a signal ends, and for
+//! those that may take long (fsync, fallocate, copy_file_range) of one that runs a handler.
 #![deny(unsafe_code)]
 #![warn(missing_docs)]
 #![cfg(target_os = "linux")]
 
 mod counters;
+mod interrupt;
 mod kernel;
 pub mod options;
 mod proto;

@@ -178,6 +178,7 @@ wire! {
         attr_valid_nsec: u32, attr: Attr,
     }
     AttrOut = 104 { attr_valid: u64, attr_valid_nsec: u32, dummy: u32, attr: Attr }
+    InterruptIn = 8 { unique: u64 }
     ForgetIn = 8 { nlookup: u64 }
     ForgetOne = 16 { nodeid: u64, nlookup: u64 }
     BatchForgetIn = 8 { count: u32, dummy: u32 }

@@ -18,6 +18,7 @@
 //! that were sent after them. That matters where a FORGET frees space: who finds none, or asks how
 //! much there is, reads them first.
 
+use crate::interrupt::Desk;
 use crate::proto::{InHeader, Op, OutHeader};
 use crate::serve::{Reply, Server};
 use crate::session::{Control, after, before, catch_up};
@@ -103,7 +104,8 @@ impl RingWorker {
         // Only now: the kernel waits for every queue, also for that of a processor where we get no turn.
         self.bind();
         self.go_before();
-        if let Err(e) = self.serve() {
+        let interrupts = self.server.interrupts.clone();
+        if let Err(e) = Desk::with(&interrupts, |desk| self.serve(desk)) {
             self.server.log.say(format_args!("requests over io_uring: {e}"));
         }
     }
@@ -135,14 +137,14 @@ impl RingWorker {
         }
     }
 
-    fn serve(&mut self) -> io::Result<()> {
+    fn serve(&mut self, desk: &Desk) -> io::Result<()> {
         /// The kernel has unmounted, or the connection was aborted.
         const OVER: [rustix::io::Errno; 3] =
             [rustix::io::Errno::NOTCONN, rustix::io::Errno::CANCELED, rustix::io::Errno::CONNABORTED];
         let mut scratch = vec![0; SHORT];
         loop {
             match self.channel.wait() {
-                Event::Request => self.one(&mut scratch)?,
+                Event::Request => self.one(desk, &mut scratch)?,
                 Event::Stop => return Ok(()),
                 Event::End(e) if OVER.iter().any(|o| e.raw_os_error() == Some(o.raw_os_error())) => return Ok(()),
                 Event::End(e) => return Err(e),
@@ -150,7 +152,7 @@ impl RingWorker {
         }
     }
 
-    fn one(&mut self, scratch: &mut [u8]) -> io::Result<()> {
+    fn one(&mut self, desk: &Desk, scratch: &mut [u8]) -> io::Result<()> {
         let bad = || io::Error::new(io::ErrorKind::InvalidData, "a request that makes no sense");
         let (ring, buffer) = self.channel.memory();
         let (head, _) = InHeader::read_from_prefix(&ring.in_out).map_err(|_| bad())?;
@@ -164,7 +166,7 @@ impl RingWorker {
         if all.end > buffer.len() {
             return Err(bad());
         }
-        before(&self.control, head.opcode);
+        before(&self.control, desk, &head);
         let (error, reply);
         if all.len() <= scratch.len() {
             let args = &mut scratch[..all.len()];

@@ -4,14 +4,14 @@
 //! answer straight into the reply buffer. It holds nothing of this crate and never waits for
 //! another request of the kernel: no invalidation is sent from here, and the file system below
 //! knows nothing of the mount. What the kernel is told once with `ENOSYS` (OPEN, OPENDIR,
-//! CREATE, FLUSH, ACCESS, BMAP, POLL, INTERRUPT; LSEEK under the kernel's write-back cache) it
-//! never asks again, but for INTERRUPT of requests that came by io_uring, which gets no answer.
+//! CREATE, FLUSH, ACCESS, BMAP, POLL; LSEEK under the kernel's write-back cache) it never asks again.
 //!
 //! The kernel drops a file's set-id bits itself, but for what `HANDLE_KILLPRIV_V2` moves here:
 //! chown, a WRITE or a truncation that says so, and a SETATTR that changes nothing, which is how
 //! it asks for the drop alone (before a write, or for a chown to nobody).
 
 use crate::counters::{Counters, Log, STATS, stats_text};
+use crate::interrupt::Interrupts;
 use crate::options::MountConfig;
 use crate::proto::*;
 use crate::record::MountRecord;
@@ -64,6 +64,7 @@ pub(crate) struct Server {
     pub(crate) fs: Arc<dyn FileSystem>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) log: Log,
+    pub(crate) interrupts: Arc<Interrupts>,
     /// Result of the final [`FileSystem::unmount`] if DESTROY has called it.
     pub(crate) destroyed: Mutex<Option<vfs::Result<()>>>,
     agreed: Agreed,
@@ -144,6 +145,7 @@ impl Server {
             fs,
             counters,
             log: Log::default(),
+            interrupts: Arc::default(),
             destroyed: Mutex::new(None),
             agreed,
             root,
@@ -243,7 +245,6 @@ impl Server {
             // The kernel does not write back before it asks, so what it has not written would be a hole or
             // behind the end. Declined, it takes the whole file for data.
             Some(Op::Lseek) => self.agreed.flags.contains(InitFlags::WRITEBACK_CACHE),
-            Some(Op::Interrupt) => !self.agreed.flags.contains(InitFlags::OVER_IO_URING),
             Some(Op::Create | Op::Flush | Op::Access | Op::Bmap | Op::Poll) | None => true,
             _ => false,
         }
@@ -360,7 +361,7 @@ impl Server {
                 let to = self.ino(what.nodeid_out);
                 // The older reply has 32 bits for the count.
                 let len = if op == Op::CopyFileRange { what.len.min(1 << 30) } else { what.len };
-                let copied = fs.copy_range(ino, what.off_in, to, what.off_out, len)?;
+                let copied = self.copy_range(ino, to, &CopyFileRangeIn { len, ..what })?;
                 self.drop_setid_for(&cx, to)?;
                 Ok(Reply::Bytes(match op {
                     Op::CopyFileRange => put(out, &WriteOut { size: copied as u32, padding: 0 }),
@@ -452,8 +453,10 @@ impl Server {
                 Ok(Reply::Bytes(0))
             }
             Op::Init => Err(malformed()),
-            // By a ring, an answer to it would find no request.
-            Op::Interrupt => Ok(Reply::None),
+            Op::Interrupt => {
+                self.interrupts.interrupt(arg::<InterruptIn>(args)?.unique);
+                Ok(Reply::None)
+            }
             Op::Create | Op::Flush | Op::Access | Op::Bmap | Op::Poll => Err(Errno::ENOSYS.into()),
         }
     }
@@ -535,13 +538,31 @@ impl Server {
         Ok(Reply::Bytes(put(out, &WriteOut { size: written as u32, padding: 0 })))
     }
 
+    /// Copies piece by piece, so that a caller with a signal gets what was copied until then.
+    fn copy_range(&self, from: Ino, to: Ino, what: &CopyFileRangeIn) -> vfs::Result<u64> {
+        const PIECE: u64 = 8 << 20;
+        let mut done = 0;
+        while done < what.len && !(done > 0 && vfs::interrupted()) {
+            let piece = PIECE.min(what.len - done);
+            let (from_at, to_at) = (what.off_in.checked_add(done), what.off_out.checked_add(done));
+            let (from_at, to_at) = (from_at.ok_or(Errno::EOVERFLOW)?, to_at.ok_or(Errno::EFBIG)?);
+            match self.fs.copy_range(from, from_at, to, to_at, piece) {
+                Ok(copied) if copied == piece => done += copied,
+                Ok(copied) => return Ok(done + copied),
+                Err(e) if done == 0 => return Err(e),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
     fn readdir(&self, ino: Ino, what: &ReadIn, out: &mut [u8]) -> Handled {
         let max = out.len().min(what.size as usize);
         let out = &mut out[..max];
         let mut used = 0;
         self.fs.readdir(ino, what.offset, &mut |entry| {
             let len = record_len(size_of::<Dirent>(), entry.name.len());
-            let Some(record) = out.get_mut(used..used + len) else { return false };
+            let Some(record) = out.get_mut(used..used + len).filter(|_| goes_on(used, len)) else { return false };
             put_dirent(record, entry);
             used += len;
             true
@@ -556,7 +577,7 @@ impl Server {
         let mut used = 0;
         let walked = self.fs.readdir_plus(ino, what.offset, &mut |entry, attr| {
             let len = record_len(HEAD + size_of::<Dirent>(), entry.name.len());
-            let Some(record) = out.get_mut(used..used + len) else { return false };
+            let Some(record) = out.get_mut(used..used + len).filter(|_| goes_on(used, len)) else { return false };
             match attr {
                 Some(attr) => {
                     self.entry_out(record, attr);
@@ -683,6 +704,11 @@ fn op_name(opcode: u32) -> &'static str {
 
 fn done(result: vfs::Result<()>) -> Handled {
     result.map(|()| Reply::Bytes(0))
+}
+
+/// A walk with something to show ends when its caller is let go, which is asked every 4 KiB.
+fn goes_on(used: usize, len: usize) -> bool {
+    used == 0 || used >> 12 == (used + len) >> 12 || !vfs::interrupted()
 }
 
 fn open_out(out: &mut [u8], open_flags: u32) -> usize {

@@ -14,6 +14,7 @@
 //! system.
 
 use crate::counters::Counters;
+use crate::interrupt::Desk;
 use crate::kernel::{self, MAX_IO};
 use crate::options::{MountConfig, Transport};
 use crate::proto::{InHeader, InitFlags, InitIn, InitOut, MAJOR, MINOR, Op, OutHeader, take};
@@ -419,8 +420,9 @@ fn background(server: &Server, work: &Work, clock: &dyn Clock) {
 }
 
 /// Done before a request is served.
-pub(crate) fn before(control: &Control, opcode: u32) {
-    if opcode == Op::Destroy as u32 {
+pub(crate) fn before(control: &Control, desk: &Desk, head: &InHeader) {
+    desk.begin(head);
+    if head.opcode == Op::Destroy as u32 {
         control.work.stop();
     }
 }
@@ -463,6 +465,11 @@ enum Next {
 impl Worker {
     fn run(self) {
         let _ = rustix::process::configure_io_flusher_behavior(true);
+        Desk::with(&self.server.interrupts, |desk| self.serve_all(desk));
+        self.control.stop();
+    }
+
+    fn serve_all(&self, desk: &Desk) {
         let mut request = vec![0u8; READ_BUFFER];
         let mut reply = vec![0u8; WRITE_BUFFER];
         let mut queued = 0;
@@ -486,9 +493,8 @@ impl Worker {
                 queued = 0;
             }
             caller = head.pid;
-            self.serve(&head, args, &mut reply, queued);
+            self.serve(desk, &head, args, &mut reply, queued);
         }
-        self.control.stop();
     }
 
     fn read(&self, buffer: &mut [u8]) -> Next {
@@ -533,7 +539,7 @@ impl Worker {
         Next::End
     }
 
-    fn serve(&self, head: &InHeader, args: &[u8], buffer: &mut [u8], queued: u32) {
+    fn serve(&self, desk: &Desk, head: &InHeader, args: &[u8], buffer: &mut [u8], queued: u32) {
         let control = &*self.control;
         let begun = Instant::now();
         let now_us = begun.duration_since(control.born).as_micros() as u64;
@@ -548,7 +554,7 @@ impl Worker {
             self.server.counters.handed_over.fetch_add(1, Ordering::Relaxed);
             control.seat.give(self.me);
         }
-        before(control, head.opcode);
+        before(control, desk, head);
         let (len, reply) = self.server.serve(head, args, buffer);
         // Sending takes longer when the caller runs at once.
         let took = begun.elapsed();

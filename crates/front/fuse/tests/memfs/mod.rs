@@ -13,6 +13,8 @@ const ROOT: u64 = 77;
 pub const PANICS: &[u8] = b"panics";
 /// Looking up this name takes a second.
 pub const SLEEPS: &[u8] = b"sleeps";
+/// Looking up a name that begins so waits while the device hangs, as an fsync does, and a copy when it is done.
+pub const HANGS: &[u8] = b"hangs";
 
 #[derive(Default)]
 struct Dir {
@@ -42,6 +44,10 @@ pub struct MemFs {
     pub background_calls: AtomicU64,
     pub unmounted: AtomicBool,
     pub dirty: AtomicBool,
+    /// The device hangs.
+    pub hangs: AtomicBool,
+    /// Calls that wait for it.
+    pub waiting: AtomicU64,
     changes: AtomicU64,
 }
 
@@ -274,6 +280,8 @@ impl MemFs {
             background_calls: AtomicU64::new(0),
             unmounted: AtomicBool::new(false),
             dirty: AtomicBool::new(false),
+            hangs: AtomicBool::new(false),
+            waiting: AtomicU64::new(0),
             changes: AtomicU64::new(0),
         }
     }
@@ -294,6 +302,20 @@ impl MemFs {
             self.dirty.store(true, SeqCst);
         }
         self.state.lock()
+    }
+
+    /// Waits while the device hangs, or until the caller got a signal; not for ever, so that a test that
+    /// fails ends.
+    fn device(&self) -> Result<()> {
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        self.waiting.fetch_add(1, SeqCst);
+        let mut result = Ok(());
+        while self.hangs.load(SeqCst) && result.is_ok() && std::time::Instant::now() < end {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            result = if interrupted() { err(Errno::EINTR) } else { Ok(()) };
+        }
+        self.waiting.fetch_sub(1, SeqCst);
+        result
     }
 
     fn walk(
@@ -340,6 +362,7 @@ impl FileSystem for MemFs {
         match name {
             PANICS => panic!("as the test wants it"),
             SLEEPS => std::thread::sleep(std::time::Duration::from_secs(1)),
+            n if n.starts_with(HANGS) => self.device()?,
             _ => {}
         }
         let mut st = self.state.lock();
@@ -534,6 +557,7 @@ impl FileSystem for MemFs {
     }
 
     fn fsync(&self, ino: Ino, _data_only: bool) -> Result<()> {
+        self.device()?;
         self.state.lock().node(ino)?;
         self.syncs.fetch_add(1, SeqCst);
         Ok(())
@@ -585,6 +609,9 @@ impl FileSystem for MemFs {
         let mut data = vec![0; len.min(size.saturating_sub(from_offset)) as usize];
         st.node_mut(from)?.regular()?.read(from_offset, &mut data);
         st.node_mut(to)?.regular()?.write(to_offset, &data);
+        drop(st);
+        // What is copied is copied.
+        let _ = self.device();
         Ok(data.len() as u64)
     }
 
