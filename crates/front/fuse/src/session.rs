@@ -13,7 +13,7 @@
 //! (reads say `ENODEV`) or when [`Unmounter::abort`] is called; then [`Session::wait`] unmounts the file
 //! system.
 
-use crate::counters::Counters;
+use crate::counters::{Counters, Log};
 use crate::interrupt::Desk;
 use crate::kernel::{self, MAX_IO};
 use crate::options::{MountConfig, Transport};
@@ -56,15 +56,36 @@ const GRACE: Duration = Duration::from_secs(5);
 /// is taken off first; `ResourceBusy` if it carries a mount of ours that lives. On any error `fs`
 /// has been unmounted, cleanly if it could be.
 ///
+/// If io_uring is refused although the kernel has offered it, `dir` is mounted anew without, unless
+/// [`Transport::Uring`] was asked for.
+///
 /// The session should hold the only reference to `fs`, so that the image is released when it ends.
 pub fn mount(fs: Arc<dyn FileSystem>, dir: &Path, config: &MountConfig) -> io::Result<Session> {
-    match attach(dir, config) {
-        Ok(attached) => start(fs, attached, config),
-        Err(e) => {
+    let attached = attach(dir, config).inspect_err(|_| {
+        let _ = fs.unmount();
+    })?;
+    match start(fs.clone(), attached, config)? {
+        Started::Serving(session) => Ok(*session),
+        Started::Refused(why) if config.transport == Transport::Uring => {
             let _ = fs.unmount();
-            Err(e)
+            Err(with("transport=uring: FUSE over io_uring was refused", &why))
+        }
+        Started::Refused(why) => {
+            without_rings(&why);
+            mount(fs, dir, &MountConfig { transport: Transport::Classic, ..config.clone() })
         }
     }
+}
+
+fn without_rings(why: &io::Error) {
+    Log::default().say(format_args!("FUSE over io_uring was refused, requests come from /dev/fuse: {why}"));
+}
+
+/// What came of it when the kernel was told that we serve.
+enum Started {
+    Serving(Box<Session>),
+    /// There is no io_uring for us. The mount is off again, and the file system was not unmounted.
+    Refused(io::Error),
 }
 
 /// A mount that the kernel has made, and whose INIT waits for an answer.
@@ -105,7 +126,10 @@ fn agree(init: &Init, config: &MountConfig) -> io::Result<(Agreed, Vec<(u16, Cha
         match ring::channels(config.threads) {
             Ok(made) => channels = made,
             Err(e) if config.transport == Transport::Uring => return Err(with("transport=uring", &e)),
-            Err(_) => flags.remove(InitFlags::OVER_IO_URING),
+            Err(e) => {
+                without_rings(&e);
+                flags.remove(InitFlags::OVER_IO_URING);
+            }
         }
     } else if config.transport == Transport::Uring {
         return Err(io::Error::new(io::ErrorKind::Unsupported, NO_RING));
@@ -119,7 +143,7 @@ fn with(what: &str, e: &io::Error) -> io::Error {
 
 /// Starts to serve the mount. INIT is answered when everything stands that serves: a kernel that was
 /// promised rings lets all requests wait for them. On errors the session that is begun cleans up.
-fn start(fs: Arc<dyn FileSystem>, attached: Attached, config: &MountConfig) -> io::Result<Session> {
+fn start(fs: Arc<dyn FileSystem>, attached: Attached, config: &MountConfig) -> io::Result<Started> {
     let Attached { dir, device, init, agreed, channels } = attached;
     let counters = Arc::new(Counters::new());
     let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).inspect_err(|_| {
@@ -153,7 +177,10 @@ fn start(fs: Arc<dyn FileSystem>, attached: Attached, config: &MountConfig) -> i
         *server.record.lock() = Some(record);
     }
     session.start_workers(&device, config, !channels.is_empty())?;
-    let rings = session.start_rings(&device, config.nice, channels)?;
+    let rings = match session.start_rings(&device, config.nice, channels) {
+        Ok(rings) => rings,
+        Err(why) => return Ok(session.refused(device, why)),
+    };
     let (s, c, clock) = (server.clone(), control.clone(), config.clock.clone());
     session.background =
         Some(thread::Builder::new().name("arbor-background".into()).spawn(move || background(&s, &c.work, &*clock))?);
@@ -161,9 +188,11 @@ fn start(fs: Arc<dyn FileSystem>, attached: Attached, config: &MountConfig) -> i
         session.signals = Some(Signals::start(server, control.clone())?);
     }
     init.answer(&device, agreed.flags, config)?;
-    rings.go().map_err(|e| with("io_uring (transport=classic does without)", &e))?;
+    if let Err(why) = rings.go() {
+        return Ok(session.refused(device, why));
+    }
     kernel::raise_read_ahead(&control.dir, config.max_read_ahead);
-    Ok(session)
+    Ok(Started::Serving(Box::new(session)))
 }
 
 impl Session {
@@ -683,15 +712,45 @@ impl Session {
         self.finish()
     }
 
-    fn finish(&mut self) -> vfs::Result<()> {
-        let Some(server) = self.server.take() else { return Ok(()) };
+    /// Takes the mount off without unmounting the file system.
+    fn refused(mut self, device: Arc<OwnedFd>, why: io::Error) -> Started {
+        self.control.stop();
+        // With the last descriptor goes the connection, and so its DESTROY, which would unmount.
+        drop(device);
+        self.join_workers();
+        let _ = kernel::detach(&self.control.dir, true);
+        self.join_others();
+        self.server = None;
+        self.remove_record();
+        Started::Refused(why)
+    }
+
+    fn join_workers(&mut self) {
         for worker in self.workers.drain(..) {
             let _ = worker.join();
         }
+    }
+
+    fn finish(&mut self) -> vfs::Result<()> {
+        let Some(server) = self.server.take() else { return Ok(()) };
+        self.join_workers();
         // The connection may have been aborted from elsewhere, which leaves a dead mount.
         if kernel::is_mounted(&self.control.dir) {
             let _ = kernel::clean_stale(&self.control.dir);
         }
+        self.join_others();
+        let result = server.destroyed.lock().take();
+        let result = result.unwrap_or_else(|| {
+            catch_unwind(AssertUnwindSafe(|| server.fs.unmount())).unwrap_or(Err(Errno::EIO.into()))
+        });
+        // Only now is the image released, and may somebody be told so.
+        drop(server);
+        self.remove_record();
+        result
+    }
+
+    /// Ends what is no worker.
+    fn join_others(&mut self) {
         self.control.work.stop();
         if let Some(background) = self.background.take() {
             let _ = background.join();
@@ -700,16 +759,12 @@ impl Session {
             signals.handle.close();
             let _ = signals.thread.join();
         }
-        let result = server.destroyed.lock().take();
-        let result = result.unwrap_or_else(|| {
-            catch_unwind(AssertUnwindSafe(|| server.fs.unmount())).unwrap_or(Err(Errno::EIO.into()))
-        });
-        // Only now is the image released, and may somebody be told so.
-        drop(server);
+    }
+
+    fn remove_record(&mut self) {
         if let Some(path) = self.record.take() {
             crate::record::remove(&path);
         }
-        result
     }
 }
 

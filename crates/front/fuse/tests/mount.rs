@@ -663,6 +663,90 @@ fn requests_come_as_the_mount_is_told() {
     }
 }
 
+/// Lets the system call that brings rings to the kernel fail with `EPERM`, as containers do, in the process
+/// that `command` starts; `uid` is given up to last, so that `fusermount3` still gets its rights.
+fn refuse_rings(command: &mut Command, uid: u32) {
+    let code = |code: u32, k: u32, jf| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+    let (load, jump, ret) = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, libc::BPF_JMP | libc::BPF_JEQ, libc::BPF_RET);
+    let program = [
+        code(load, std::mem::offset_of!(libc::seccomp_data, nr) as u32, 0),
+        code(jump, libc::SYS_io_uring_enter as u32, 1),
+        code(ret, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32, 0),
+        code(ret, libc::SECCOMP_RET_ALLOW, 0),
+    ];
+    let install = move || {
+        let mut program = program;
+        let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+        // SAFETY: the kernel copies a program of that length; the other calls take numbers.
+        let done = unsafe {
+            libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &filter) == 0
+                && libc::setgid(uid) == 0
+                && libc::setuid(uid) == 0
+        };
+        if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    // SAFETY: between fork and exec it makes system calls only, and takes no memory.
+    unsafe { command.pre_exec(install) };
+}
+
+/// Whether rings are offered, so that they can be refused; says aloud if not.
+fn can_refuse_rings() -> bool {
+    let can = can_mount() && transports().contains(&Transport::Uring);
+    if !can {
+        eprintln!("NOT RUN: io_uring is not offered, so it cannot be refused");
+    }
+    can
+}
+
+#[test]
+fn refused_rings_are_done_without() {
+    if !can_refuse_rings() {
+        return;
+    }
+    const NOBODY: u32 = 65534;
+    for uid in [0, NOBODY] {
+        if uid == NOBODY && output(Command::new("fusermount3").arg("-V")).is_err() {
+            eprintln!("NOT RUN: this part needs fusermount3");
+            continue;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        std::os::unix::fs::chown(dir.path(), Some(uid), Some(uid)).unwrap();
+        let mut server = Server::start(dir.path(), |c| {
+            refuse_rings(c.env_remove("XDG_RUNTIME_DIR"), uid);
+        });
+        let said = server.said.join("\n");
+        assert!(said.contains("io_uring was refused") && said.contains("not permitted"), "{said}");
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert_eq!(table.lines().filter(|l| l.split(' ').nth(4) == dir.path().to_str()).count(), 1);
+        if uid == 0 {
+            fs::write(dir.path().join("f"), b"x").unwrap();
+            assert_eq!(fs::read(dir.path().join("f")).unwrap(), b"x");
+            assert!(arbor_fuse::mounts().iter().any(|r| r.mountpoint == dir.path()));
+        }
+        server.signal(rustix::process::Signal::TERM);
+        let served = server.expect("served");
+        assert!(!served.contains("by_ring"), "{served}");
+        assert_eq!(server.expect("UNMOUNTED"), "UNMOUNTED true synced 0");
+        assert!(server.child.wait().unwrap().success());
+        assert!(!is_mounted(dir.path()));
+    }
+}
+
+#[test]
+fn refused_rings_are_an_error_where_they_were_asked_for() {
+    if !can_refuse_rings() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Server::command(dir.path());
+    refuse_rings(command.env("ARBOR_FUSE_TEST_OPTIONS", "transport=uring"), 0);
+    let output = output(&mut command).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(said.contains("transport=uring: FUSE over io_uring was refused: Operation not permitted"), "{said}");
+    assert!(!is_mounted(dir.path()));
+}
+
 #[test]
 fn the_kernels_write_back_cache() {
     let _caches = dropping();
@@ -983,32 +1067,38 @@ fn server_process() {
 struct Server {
     child: Child,
     lines: std::io::Lines<BufReader<std::process::ChildStderr>>,
+    /// What it has said until it was ready, and between two things that were expected.
+    said: Vec<String>,
     dir: PathBuf,
 }
 
 impl Server {
-    fn start(dir: &Path, change: impl FnOnce(&mut Command)) -> Server {
+    fn command(dir: &Path) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "server_process", "--ignored", "--nocapture"]);
         command.env("ARBOR_FUSE_TEST_DIR", dir).stdout(Stdio::null()).stderr(Stdio::piped());
+        command
+    }
+
+    fn start(dir: &Path, change: impl FnOnce(&mut Command)) -> Server {
+        let mut command = Server::command(dir);
         change(&mut command);
         let mut child = start(&mut command);
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let mut server = Server { child, lines, dir: dir.to_path_buf() };
+        let mut server = Server { child, lines, said: Vec::new(), dir: dir.to_path_buf() };
         server.expect("READY");
         server
     }
 
     fn expect(&mut self, text: &str) -> String {
-        let mut all = String::new();
         for line in &mut self.lines {
             let line = line.unwrap();
             if line.starts_with(text) {
                 return line;
             }
-            all += &(line + "\n");
+            self.said.push(line);
         }
-        panic!("the server did not say {text}: {all}");
+        panic!("the server did not say {text}: {}", self.said.join("\n"));
     }
 
     fn signal(&self, signal: rustix::process::Signal) {
@@ -1149,18 +1239,27 @@ fn block_devices_get_syncfs_and_a_umount_that_waits() {
         }
     }
     let device = Loop(String::from_utf8(made.stdout).unwrap().trim().to_string());
-    let dir = tempfile::tempdir().unwrap();
-    let mut server = Server::start(dir.path(), |c| {
-        c.env("ARBOR_FUSE_TEST_DEVICE", &device.0);
-    });
-    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let line = table.lines().find(|l| l.split(' ').nth(4) == dir.path().to_str()).unwrap();
-    assert!(line.contains(&format!("- fuseblk.arbor {} ", device.0)), "{line}");
-    let f = File::create(dir.path().join("f")).unwrap();
-    rustix::fs::syncfs(&f).unwrap();
-    drop(f);
-    rustix::mount::unmount(dir.path(), rustix::mount::UnmountFlags::empty()).unwrap();
-    let said = server.expect("UNMOUNTED true synced ");
-    assert!(said.rsplit(' ').next().unwrap().parse::<u64>().unwrap() >= 1_000_000, "{said}");
-    assert!(server.child.wait().unwrap().success());
+    // Also where the first mount of the device had to be given up.
+    for refuse in [false, true] {
+        if refuse && !can_refuse_rings() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let mut server = Server::start(dir.path(), |c| {
+            c.env("ARBOR_FUSE_TEST_DEVICE", &device.0);
+            if refuse {
+                refuse_rings(c, 0);
+            }
+        });
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let line = table.lines().find(|l| l.split(' ').nth(4) == dir.path().to_str()).unwrap();
+        assert!(line.contains(&format!("- fuseblk.arbor {} ", device.0)), "{line}");
+        let f = File::create(dir.path().join("f")).unwrap();
+        rustix::fs::syncfs(&f).unwrap();
+        drop(f);
+        rustix::mount::unmount(dir.path(), rustix::mount::UnmountFlags::empty()).unwrap();
+        let said = server.expect("UNMOUNTED true synced ");
+        assert!(said.rsplit(' ').next().unwrap().parse::<u64>().unwrap() >= 1_000_000, "{said}");
+        assert!(server.child.wait().unwrap().success());
+    }
 }
