@@ -13,6 +13,7 @@
 //! | `proto` | the structures of the protocol |
 //! | `kernel` | the mount table, by system call or `fusermount3` |
 //! | `record` | who serves which mount, for [`unmount`] |
+//! | `hostile` | requests as no kernel sends them, for tests |
 //! | `sys` | what needs `unsafe`: an ioctl, and the memory that the kernel writes requests to |
 //!
 //! Typical sequence:
@@ -62,6 +63,9 @@
 #![cfg(target_os = "linux")]
 
 mod counters;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod hostile;
 mod interrupt;
 mod kernel;
 pub mod options;

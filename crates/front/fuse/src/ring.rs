@@ -11,7 +11,7 @@
 //! being served, as long as a worker is left.
 //!
 //! ```text
-//! wait -> arguments together -> Server::answer, into the payload -> commit with the next wait
+//! wait -> serve: arguments together -> Server::answer, into the payload -> commit with the next wait
 //! ```
 //!
 //! FORGET and INTERRUPT still come from `/dev/fuse`, to the workers there, and so later than requests
@@ -19,13 +19,14 @@
 //! much there is, reads them first.
 
 use crate::interrupt::Desk;
-use crate::proto::{InHeader, Op, OutHeader};
+use crate::proto::{InHeader, Op, OutHeader, RingHead};
 use crate::serve::{Reply, Server};
 use crate::session::{Control, after, before, catch_up};
 use crate::sys::{Channel, Event};
 use arbor_base::vfs::Errno;
 use rustix::fd::{AsFd, OwnedFd};
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -153,37 +154,68 @@ impl RingWorker {
     }
 
     fn one(&mut self, desk: &Desk, scratch: &mut [u8]) -> io::Result<()> {
-        let bad = || io::Error::new(io::ErrorKind::InvalidData, "a request that makes no sense");
-        let (ring, buffer) = self.channel.memory();
-        let (head, _) = InHeader::read_from_prefix(&ring.in_out).map_err(|_| bad())?;
-        let payload = ring.payload_size as usize;
-        // The first argument comes apart from the others.
-        let first = (head.len as usize).checked_sub(size_of::<InHeader>() + payload).ok_or_else(bad)?;
-        let first = ring.op_in.get(..first).ok_or_else(bad)?;
-        let begin = Channel::ROOM - first.len();
-        buffer[begin..Channel::ROOM].copy_from_slice(first);
-        let all = begin..Channel::ROOM + payload;
-        if all.end > buffer.len() {
-            return Err(bad());
+        let RingWorker { queue, channel, device, server, control, .. } = self;
+        let (ring, buffer) = channel.memory();
+        let served = serve(ring, buffer, scratch, |head, args, out| {
+            before(control, desk, head);
+            answer(device, server, head, args, out)
+        });
+        server.counters.by_ring.fetch_add(1, Relaxed);
+        channel.commit(device.as_fd(), *queue)?;
+        match served {
+            Some(head) => after(control, server, head.opcode),
+            None => server.log.say(format_args!("a request by io_uring makes no sense, answered EIO")),
         }
-        before(&self.control, desk, &head);
-        let (error, reply);
-        if all.len() <= scratch.len() {
-            let args = &mut scratch[..all.len()];
-            args.copy_from_slice(&buffer[all]);
-            (error, reply) = answer(&self.device, &self.server, &head, args, &mut buffer[Channel::ROOM..]);
-        } else {
-            (error, reply) = answer(&self.device, &self.server, &head, &buffer[all], scratch);
-            buffer[Channel::ROOM..][..reply.len()].copy_from_slice(&scratch[..reply.len()]);
-        }
-        self.server.counters.by_ring.fetch_add(1, Relaxed);
-        let out = OutHeader { len: (size_of::<OutHeader>() + reply.len()) as u32, error: -error, unique: head.unique };
-        ring.in_out[..size_of::<OutHeader>()].copy_from_slice(out.as_bytes());
-        ring.payload_size = reply.len() as u32;
-        self.channel.commit(self.device.as_fd(), self.queue)?;
-        after(&self.control, &self.server, head.opcode);
         Ok(())
     }
+}
+
+/// Serves the request in the memory of a channel and puts the reply into its place, whatever is there: the
+/// lengths in it are only numbers. Returns its head, none if it makes no sense; then the reply is `EIO`.
+pub(crate) fn serve(
+    ring: &mut RingHead,
+    buffer: &mut [u8],
+    scratch: &mut [u8],
+    answer: impl FnOnce(&InHeader, &[u8], &mut [u8]) -> (i32, Reply),
+) -> Option<InHeader> {
+    let head = InHeader::read_from_prefix(&ring.in_out).ok()?.0;
+    let args = arguments(&head, ring, buffer);
+    let replied = args.clone().and_then(|args| reply(&head, args, buffer, scratch, answer));
+    let (error, len) = replied.unwrap_or((Errno::EIO.0, 0));
+    let out = OutHeader { len: (size_of::<OutHeader>() + len) as u32, error: -error, unique: head.unique };
+    ring.in_out[..size_of::<OutHeader>()].copy_from_slice(out.as_bytes());
+    ring.payload_size = len as u32;
+    args.map(|_| head)
+}
+
+/// Where the arguments are, after the first, which comes apart from the others, is put before them.
+fn arguments(head: &InHeader, ring: &RingHead, buffer: &mut [u8]) -> Option<Range<usize>> {
+    let payload = ring.payload_size as usize;
+    let first = (head.len as usize).checked_sub(size_of::<InHeader>())?.checked_sub(payload)?;
+    let first = ring.op_in.get(..first)?;
+    let all = Channel::ROOM.checked_sub(first.len())?..Channel::ROOM.checked_add(payload)?;
+    buffer.get_mut(all.clone())?[..first.len()].copy_from_slice(first);
+    Some(all)
+}
+
+/// Lets `answer` write to the place of the payload; short arguments are taken out of its way before, and
+/// beside long ones the answer is short. Returns the errno and the length.
+fn reply(
+    head: &InHeader,
+    args: Range<usize>,
+    buffer: &mut [u8],
+    scratch: &mut [u8],
+    answer: impl FnOnce(&InHeader, &[u8], &mut [u8]) -> (i32, Reply),
+) -> Option<(i32, usize)> {
+    if let Some(copy) = scratch.get_mut(..args.len()) {
+        copy.copy_from_slice(buffer.get(args)?);
+        let (error, reply) = answer(head, copy, buffer.get_mut(Channel::ROOM..)?);
+        return Some((error, reply.len()));
+    }
+    let (error, reply) = answer(head, buffer.get(args)?, scratch);
+    let len = reply.len();
+    buffer.get_mut(Channel::ROOM..)?.get_mut(..len)?.copy_from_slice(scratch.get(..len)?);
+    Some((error, len))
 }
 
 /// Answers a request after the FORGETs before it, where they matter.

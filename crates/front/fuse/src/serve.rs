@@ -544,8 +544,9 @@ impl Server {
         let mut done = 0;
         while done < what.len && !(done > 0 && vfs::interrupted()) {
             let piece = PIECE.min(what.len - done);
-            let (from_at, to_at) = (what.off_in.checked_add(done), what.off_out.checked_add(done));
-            let (from_at, to_at) = (from_at.ok_or(Errno::EOVERFLOW)?, to_at.ok_or(Errno::EFBIG)?);
+            let (Some(from_at), Some(to_at)) = (what.off_in.checked_add(done), what.off_out.checked_add(done)) else {
+                break;
+            };
             match self.fs.copy_range(from, from_at, to, to_at, piece) {
                 Ok(copied) if copied == piece => done += copied,
                 Ok(copied) => return Ok(done + copied),
@@ -719,7 +720,7 @@ fn xattr_out(out: &mut [u8], room: u32, value: &[u8]) -> Handled {
     if room == 0 {
         return Ok(Reply::Bytes(put(out, &GetxattrOut { size: value.len() as u32, padding: 0 })));
     }
-    if value.len() > room as usize {
+    if value.len() > out.len().min(room as usize) {
         return Err(Errno::ERANGE.into());
     }
     out[..value.len()].copy_from_slice(value);
