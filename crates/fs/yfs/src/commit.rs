@@ -1157,6 +1157,7 @@ impl Volume {
         let used = self.core.lock().sb.ag_used.get();
         let mut bytes = 0;
         for ag in 0..used {
+            self.go_on()?;
             // Nothing may take the space between the look and the discard.
             let mut core = self.core.lock();
             core.blocking = true;

@@ -15,7 +15,7 @@ use crate::planted::{Flaw, planted};
 use arbor_base::cache::windows::Window;
 use arbor_base::cache::{Name, cluster};
 use arbor_base::device::{Buf, Kind, Request};
-use arbor_base::vfs::{Errno, Error, FallocMode, Ino, Result, Seek, Time};
+use arbor_base::vfs::{Errno, Error, FallocMode, Ino, Result, Seek, Time, interrupted};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -1060,10 +1060,16 @@ impl Volume {
         self.write_back(&mut io, Which::One(ino))
     }
 
+    /// Between the steps of a long call, which leave everything sound: `EINTR` if nobody waits for it.
+    pub(crate) fn go_on(&self) -> Result<()> {
+        if interrupted() { Err(Errno::EINTR.into()) } else { Ok(()) }
+    }
+
     fn preallocate(&self, ino: Ino, offset: u64, end: u64) -> Result<()> {
         let fs = self.core.lock().geom.frag_size();
         let (mut at, hi) = (offset / fs, end.div_ceil(fs));
         while at < hi {
+            self.go_on()?;
             at = self.change(|core, now| {
                 let mut i = core.iget(ino)?;
                 if i.format() == Format::Inline && i.d.size.get() > 0 {
@@ -1104,6 +1110,7 @@ impl Volume {
         let fs = self.core.lock().geom.frag_size();
         let (first, mut stop) = (lo / fs, hi / fs);
         while stop > first {
+            self.go_on()?;
             stop = self.change(|core, now| {
                 let mut i = core.iget(ino)?;
                 if i.format() == Format::Inline {

@@ -275,3 +275,21 @@ fn a_bit_flipped_in_transfer_does_no_harm() {
     }
     assert!(mounted > 0);
 }
+
+/// A caller with a signal is let go between the steps of a call that may take long; what was done by
+/// then is sound.
+#[test]
+fn a_long_call_may_be_interrupted() {
+    let dev = fresh();
+    let fs = mount(dev.clone()).unwrap();
+    let ino = fs.mknod(&Cx::default(), fs.root(), b"f", mode::IFREG | 0o644, 0).unwrap().ino;
+    fs.write(ino, 5 << 30, b"end").unwrap();
+    let all = |mode| interruptible(|| true, || fs.fallocate(ino, mode, 0, 4 << 20)).unwrap_err().errno();
+    assert_eq!(all(FallocMode::empty()), Errno::EINTR);
+    fs.fallocate(ino, FallocMode::empty(), 0, 4 << 20).unwrap();
+    assert_eq!(all(FallocMode::PUNCH_HOLE | FallocMode::KEEP_SIZE), Errno::EINTR);
+    assert_eq!(interruptible(|| true, || fs.trim()).unwrap_err().errno(), Errno::EINTR);
+    assert_eq!(fs.failure(), None);
+    fs.unmount().unwrap();
+    verify(dev, 0);
+}
