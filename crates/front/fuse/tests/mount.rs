@@ -1254,10 +1254,13 @@ fn block_devices_get_syncfs_and_a_umount_that_waits() {
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let line = table.lines().find(|l| l.split(' ').nth(4) == dir.path().to_str()).unwrap();
         assert!(line.contains(&format!("- fuseblk.arbor {} ", device.0)), "{line}");
+        // A child of another test would keep the file open.
+        let forks = FORKS.write().unwrap_or_else(PoisonError::into_inner);
         let f = File::create(dir.path().join("f")).unwrap();
         rustix::fs::syncfs(&f).unwrap();
         drop(f);
         rustix::mount::unmount(dir.path(), rustix::mount::UnmountFlags::empty()).unwrap();
+        drop(forks);
         let said = server.expect("UNMOUNTED true synced ");
         assert!(said.rsplit(' ').next().unwrap().parse::<u64>().unwrap() >= 1_000_000, "{said}");
         assert!(server.child.wait().unwrap().success());
