@@ -175,6 +175,9 @@ impl Core {
         if used {
             bitmap::set_used(&mut map.bits, start, len);
             map.summary.used(&map.bits, start, len);
+            // No more than these, if the run began and ended inside of blocks.
+            let blocks = len.div_ceil(self.geom.block_frags()) + 1;
+            self.blocks_known = self.blocks_known.saturating_sub(blocks);
         } else {
             bitmap::set_free(&mut map.bits, start, len);
             map.summary.freed(&map.bits, start, len);
@@ -328,7 +331,6 @@ impl Core {
         let count = self.geom.ag_count;
         let goal_ag = goal.ag.min(count - 1);
         if scope == Scope::Anywhere
-            && self.is_scarce()
             && let Some(scrap) = self.alloc_scraps(goal_ag, want)?
         {
             return Ok(scrap);
@@ -533,7 +535,8 @@ impl Core {
             return Ok(());
         }
         self.need_space(u64::from(self.geom.chunk_frags() + 4 * self.geom.block_frags()))?;
-        if self.has_chunk()? { self.need_runs(4) } else { Err(Errno::ENOSPC.into()) }
+        let blocks = self.geom.chunk_frags().div_ceil(self.geom.block_frags());
+        if self.has_chunk()? { self.need_runs(4 + blocks) } else { Err(Errno::ENOSPC.into()) }
     }
 
     /// Whether some AG has an aligned run for an inode chunk.
@@ -556,13 +559,10 @@ impl Core {
     /// Fails with `ENOSPC` unless `n` metadata blocks can be had, beside those that delayed writes
     /// will need: free fragments alone do not tell on a volume whose free space is in pieces.
     pub fn need_runs(&mut self, n: u32) -> Result<()> {
-        let len = self.geom.block_frags();
-        let n = n.saturating_add(self.delayed_nodes());
-        let plenty = self.free > u64::from(self.geom.ag_frags as u32) * u64::from(self.geom.ag_count) / 4;
-        if len == 1 || plenty && self.has_run(len)? || self.has_run(n.saturating_mul(len))? || self.has_blocks(n)? {
+        if self.has_blocks(n.saturating_add(self.delayed_nodes()))? {
             return Ok(());
         }
-        if self.is_freeing() {
+        if self.is_freeing() || self.reserved > 0 {
             self.want = Some(Want::DiskSpace);
             return Err(Errno::EAGAIN.into());
         }
@@ -576,21 +576,46 @@ impl Core {
         u32::try_from(self.reserved / per.max(1) as u64).unwrap_or(u32::MAX)
     }
 
-    /// Whether the free runs of the AGs in use hold `n` blocks, wherever these begin.
+    /// Whether the free runs hold `n` blocks, wherever these begin. Counts some more, so that it need not
+    /// count again soon.
     fn has_blocks(&mut self, n: u32) -> Result<bool> {
-        let len = self.geom.block_frags();
-        let mut found = 0;
-        for ag in 0..self.sb.ag_used.get() {
-            if found < n && self.ags[ag as usize].free >= len {
-                found += self.free_runs(ag)?.iter().map(|e| e.len / len).sum::<u32>();
+        let (len, used) = (self.geom.block_frags(), self.sb.ag_used.get());
+        if len == 1 || used < self.geom.ag_count || n <= self.blocks_known {
+            return Ok(true);
+        }
+        let most = n.saturating_add(1024);
+        let (mut found, from) = (0, self.blocks_at);
+        for ag in (0..used).map(|i| (from + i) % used) {
+            if found < most && self.ags[ag as usize].free >= len {
+                let here = match self.count_blocks(ag, most - found) {
+                    // One that is damaged is for who allocates there.
+                    Err(Error::Corrupt(_)) => 0,
+                    here => here?,
+                };
+                if found == 0 && here > 0 {
+                    self.blocks_at = ag;
+                }
+                found += here;
             }
         }
+        self.blocks_known = found;
         Ok(found >= n)
     }
 
-    /// Whether so little is free that blocks may run out before fragments do.
-    pub fn is_scarce(&self) -> bool {
-        self.free < self.geom.frags / 8
+    /// Blocks in the free runs of an AG, as far as `most`.
+    fn count_blocks(&mut self, ag: u32, most: u32) -> Result<u32> {
+        let (len, bits) = (self.geom.block_frags(), self.geom.ag_len(ag));
+        let bytes = &self.map(ag)?.bits;
+        let (mut found, mut at) = (0, 0);
+        while found < most
+            && let Some(start) = bitmap::next_free(bytes, at, bits)
+        {
+            let want = (most - found).saturating_mul(len).min(bits - start);
+            let run = bitmap::free_run(bytes, start, want, bits);
+            found += run / len;
+            at = start + run.max(1);
+        }
+        Ok(found)
     }
 
     /// For data on a volume whose last whole blocks are needed for metadata: fragments that are no part
@@ -598,13 +623,18 @@ impl Core {
     fn alloc_scraps(&mut self, goal_ag: u32, want: u32) -> Result<Option<Extent>> {
         let (len, used) = (self.geom.block_frags(), self.sb.ag_used.get());
         let blocks = self.delayed_nodes().saturating_add(want.div_ceil(len) + SPARE_BLOCKS);
-        if len == 1 || used < self.geom.ag_count || self.has_blocks(blocks)? {
+        if self.has_blocks(blocks)? {
             return Ok(None);
         }
         for ag in (0..used).map(|i| (goal_ag + i) % used) {
-            if self.ags[ag as usize].free > 0
-                && let Some(e) = self.free_runs(ag)?.into_iter().find(|e| !e.len.is_multiple_of(len))
-            {
+            if self.ags[ag as usize].free == 0 {
+                continue;
+            }
+            let runs = match self.free_runs(ag) {
+                Err(Error::Corrupt(_)) => continue,
+                runs => runs?,
+            };
+            if let Some(e) = runs.into_iter().find(|e| !e.len.is_multiple_of(len)) {
                 let odd = e.len % len;
                 let scrap = Extent { start: Frag(e.start.0 + u64::from(e.len - odd)), len: odd.min(want) };
                 self.free_run_taken(ag, scrap.start, scrap.len)?;

@@ -37,6 +37,8 @@ pub(crate) struct Delayed {
 const SMALL_BLOCKS: u64 = 12;
 /// A read of no more bytes is served from a window, or fetches one, if it finds neighbours there.
 const SMALL_READ: u64 = 64 << 10;
+/// Extents that a preallocation makes at a time: no more nodes than it has asked for.
+const UNWRITTEN_EXTENTS: u32 = 128;
 /// Pages that are allocated at a time.
 const RUN_PAGES: usize = 64;
 /// Largest size of a file.
@@ -354,8 +356,9 @@ impl Core {
             self.area_write(&i, size as usize, &vec![0; (offset - size) as usize])?;
         }
         self.area_write(&i, offset as usize, data)?;
-        // A page of it would be believed before the inode.
+        // A page of it would be believed before the inode, also one that somebody is about to bring.
         self.cache.remove(Name::Page { file: i.ino.0, index: 0 });
+        self.versions.change(i.ino);
         i.d.size = size.max(offset + data.len() as u64).into();
         i.d.set_mtime(now);
         i.d.set_ctime(now);
@@ -436,9 +439,7 @@ impl Core {
         }
         if need > 0 {
             self.need_space(need)?;
-            if self.is_scarce() {
-                self.need_runs(8)?;
-            }
+            self.need_runs(8)?;
         }
         self.delay(i, now).reserved += need;
         self.reserved += need;
@@ -642,6 +643,12 @@ impl Core {
         if tail < lo || self.available() < bf || self.is_free(behind)? {
             return Ok(false);
         }
+        let want = (at - tail + 1).next_multiple_of(bf).min(bf) as u32;
+        let got = self.alloc(self.goal(i, None, tail), want.max((at - tail) as u32 + 1), Scope::Anywhere)?;
+        if u64::from(got.len) <= at - tail {
+            self.free_now(got)?;
+            return Ok(false);
+        }
         let cut = self.cut_extent(i, e, tail, at)?;
         self.mark_free(Extent { start: cut.start, len: cut.len });
         while out.last().is_some_and(|p| p.end() > tail) {
@@ -650,8 +657,6 @@ impl Core {
                 out.push(clip(p, p.at, tail));
             }
         }
-        let want = (at - tail + 1).next_multiple_of(bf).min(bf) as u32;
-        let got = self.alloc(self.goal(i, None, tail), want.max((at - tail) as u32 + 1), Scope::Anywhere)?;
         let piece = Mapped { at: tail, start: got.start, len: got.len.min((at - tail) as u32 + 1), flags: 0 };
         if got.len > piece.len {
             let rest = Extent { start: Frag(got.start.0 + u64::from(piece.len)), len: got.len - piece.len };
@@ -726,8 +731,9 @@ impl Core {
     /// Allocates what is a hole in [lo, hi) as unwritten extents, until the transaction is large
     /// enough; returns where it stopped.
     fn allocate_unwritten(&mut self, i: &mut Inode, lo: u64, hi: u64) -> Result<u64> {
-        let mut at = lo;
-        while at < hi && !self.tx_full() {
+        let (mut at, mut left) = (lo, UNWRITTEN_EXTENTS);
+        while at < hi && left > 0 && !self.tx_full() {
+            left -= 1;
             let prev = self.extent_le(i, at)?;
             if let Some(e) = prev.filter(|e| e.end() > at) {
                 at = e.end();
@@ -943,7 +949,9 @@ impl Volume {
             let lo = first * core.page_frags();
             let extents = core.written(&i, lo, (last + 1) * core.page_frags())?;
             let units = (core.page_size(), core.geom.frag_size());
-            let all = vec![Fetch { first, last, extents, windows: Vec::new() }];
+            let mut all = vec![Fetch { first, last, extents, windows: Vec::new() }];
+            // It may have become inline since: its bytes are in the inode, and a page would hide them.
+            all.retain(|_| i.format() != Format::Inline);
             Ok((all, core.size_of(&i), core.versions.of(ino), units))
         })?;
         let ps = units.0;

@@ -366,6 +366,7 @@ impl Core {
             return Ok(true);
         }
         let frags = (need + HEADER).div_ceil(self.geom.frag_size() as usize) as u32;
+        self.need_runs(frags.div_ceil(self.geom.block_frags()))?;
         self.has_run(frags)
     }
 

@@ -18,7 +18,7 @@
 use crate::alloc::Ag;
 use crate::commit::{Dirty, Log, Tx};
 use crate::dir::Misses;
-use crate::file::Delayed;
+use crate::file::{Delayed, Which};
 use crate::format::*;
 use crate::planted::{Flaw, planted};
 use crate::{options, recover, sound};
@@ -158,6 +158,9 @@ pub(crate) struct Core {
     /// AGs whose bitmap is loaded, oldest first.
     pub loaded: VecDeque<u32>,
     pub free: u64,
+    /// Blocks that the free runs are known to hold at least, and the AG where they were found first.
+    pub blocks_known: u32,
+    pub blocks_at: u32,
     /// Inodes of all AGs in use, and those of them that are free.
     pub inodes: u64,
     pub inodes_free: u64,
@@ -472,6 +475,8 @@ impl Core {
             ags,
             loaded: VecDeque::new(),
             free: 0,
+            blocks_known: 0,
+            blocks_at: 0,
             inodes: 0,
             inodes_free: 0,
             reserved: 0,
@@ -884,6 +889,9 @@ impl Volume {
     fn reclaim(&self) -> Result<()> {
         self.drain_inactive()?;
         let mut io = self.io.lock();
+        // Delayed writes have more reserved than they take.
+        let seq = self.core.lock().delayed_seq;
+        self.write_back(&mut io, Which::UpTo(seq))?;
         self.flush_log(&mut io)?;
         self.run_bitmap_daemon(&mut io, true)?;
         self.flush_log(&mut io)

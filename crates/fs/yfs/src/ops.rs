@@ -601,8 +601,11 @@ impl FileSystem for Volume {
         self.change(|core, now| {
             let frags = (target.len() + HEADER).div_ceil(core.geom.frag_size() as usize) as u32;
             core.need_space(u64::from(frags))?;
-            if target.len() > core.geom.area() && !core.has_run(frags)? {
-                return Err(Errno::ENOSPC.into());
+            if target.len() > core.geom.area() {
+                core.need_runs(frags.div_ceil(core.geom.block_frags()))?;
+                if !core.has_run(frags)? {
+                    return Err(Errno::ENOSPC.into());
+                }
             }
             let mut i = core.create(cx, parent, name, (mode::IFLNK | 0o777, 0), self.root, now)?;
             core.store_symlink(&mut i, target)?;

@@ -402,3 +402,40 @@ fn space_that_is_freed_twice_in_one_transaction() {
     drop(fs);
     clean(dev);
 }
+
+/// Free space in single fragments, a fifth of the volume: data took the last whole blocks, and the trees of
+/// files that had been accepted found none.
+#[test]
+fn data_leave_blocks_to_their_trees() {
+    let dev = fresh(256 << 20, "block=8K,frag=4K");
+    let fs = mount_with(dev.clone(), "");
+    let full = make(&*fs, "full");
+    let fill = |ino: Ino, mut at: u64, step: usize| {
+        while fs.write(ino, at, &vec![7; step]).is_ok_and(|n| n == step) {
+            at += step as u64;
+            if at.is_multiple_of(8 << 20) {
+                fs.fsync(ino, false).unwrap();
+            }
+        }
+        fs.fsync(ino, false).unwrap();
+        at
+    };
+    let end = fill(full, 0, 1 << 20);
+    for at in (0..end).step_by(16 << 10) {
+        fs.fallocate(full, FallocMode::KEEP_SIZE | FallocMode::PUNCH_HOLE, at, 4096).unwrap();
+    }
+    fs.syncfs().unwrap();
+    fs.background(SystemClock.now().plus_ms(60_000));
+    fs.syncfs().unwrap();
+    let pieces = make(&*fs, "pieces");
+    assert!(fill(pieces, 0, 64 << 10) > 16 << 20);
+    for n in 0..400 {
+        let small = make(&*fs, &format!("small{n}"));
+        let _ = fs.write(small, 0, &[9; 9000]).and_then(|_| fs.write(small, 9000, &[9; 9000]));
+        let _ = fs.setxattr(small, b"user.long", &[1; 3000], XattrMode::Set);
+    }
+    fs.syncfs().unwrap();
+    assert_eq!(fs.failure(), None);
+    fs.unmount().unwrap();
+    clean(dev);
+}
