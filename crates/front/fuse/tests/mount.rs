@@ -504,6 +504,16 @@ fn attributes_are_set_and_shown() {
     m.end();
 }
 
+/// Whether ordinary users may mount here; says so if not.
+fn users_can_mount() -> bool {
+    let everybodys = fs::metadata("/dev/fuse").is_ok_and(|st| st.mode() & 0o666 == 0o666);
+    let can = everybodys && output(Command::new("fusermount3").arg("-V")).is_ok();
+    if !can {
+        eprintln!("NOT RUN: this needs fusermount3, and a /dev/fuse that is open to everybody");
+    }
+    can
+}
+
 /// Runs `script` in a shell as nobody.
 fn as_nobody(script: &str) -> String {
     let mut shell = Command::new("sh");
@@ -705,8 +715,7 @@ fn refused_rings_are_done_without() {
     }
     const NOBODY: u32 = 65534;
     for uid in [0, NOBODY] {
-        if uid == NOBODY && output(Command::new("fusermount3").arg("-V")).is_err() {
-            eprintln!("NOT RUN: this part needs fusermount3");
+        if uid == NOBODY && !users_can_mount() {
             continue;
         }
         let dir = tempfile::tempdir().unwrap();
@@ -1198,9 +1207,7 @@ fn ordinary_users_mount_by_fusermount() {
     if !can_mount() {
         return;
     }
-    let everybodys = fs::metadata("/dev/fuse").is_ok_and(|st| st.mode() & 0o666 == 0o666);
-    if !everybodys || output(Command::new("fusermount3").arg("-V")).is_err() {
-        eprintln!("NOT RUN: this test needs fusermount3, and a /dev/fuse that is open to everybody");
+    if !users_can_mount() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
