@@ -90,6 +90,7 @@ impl Mount {
 
     /// Forgets where the last path led: a directory is about to go, and must not be held.
     pub(crate) fn forget_known(&self) {
+        // Given back when the lock is.
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(known);
     }

@@ -569,6 +569,13 @@ impl Core {
         Err(Errno::ENOSPC.into())
     }
 
+    /// Fails with `ENOSPC` unless one run of `frags` can be had for metadata, beside what delayed writes
+    /// will need.
+    pub fn need_run(&mut self, frags: u32) -> Result<()> {
+        self.need_runs(frags.div_ceil(self.geom.block_frags()))?;
+        if self.has_run(frags)? { Ok(()) } else { Err(Errno::ENOSPC.into()) }
+    }
+
     /// Tree nodes that delayed writes may need: each fragment may be an extent of its own, and a node is
     /// at least half full.
     fn delayed_nodes(&self) -> u32 {
@@ -827,7 +834,7 @@ pub(crate) fn make_extent(start: Frag, len: u32, flags: u32) -> [u8; EXTENT_VALU
 
 impl Core {
     /// Whether some AG has `frags` free fragments in one run.
-    pub fn has_run(&mut self, frags: u32) -> Result<bool> {
+    fn has_run(&mut self, frags: u32) -> Result<bool> {
         if self.sb.ag_used.get() < self.geom.ag_count {
             return Ok(true);
         }

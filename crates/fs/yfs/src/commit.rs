@@ -342,8 +342,8 @@ impl Core {
     /// room first if the log or the cache has none (reservation, 4.3).
     pub fn begin(&mut self) -> Result<()> {
         // The bitmap daemon must find room when nobody else does: the tail waits for it.
-        let (count, frags) = (self.marked.len() + self.tx.marked.len(), self.marked_frags + self.tx.marked_frags);
-        let marked = count * MARKED_COST + frags as usize / 8;
+        let count = self.marked.len() + self.tx.marked.len();
+        let marked = count * MARKED_COST + self.marked_free() as usize / 8;
         let beside = 2 * self.log.max_tx + marked;
         self.begin_beside(beside)
     }
@@ -932,7 +932,6 @@ impl Core {
             }
             // YFS-C1
             if self.dirty.get(&addr).is_some_and(|d| d.last <= self.log.durable || planted(Flaw::WriteBeforeLog)) {
-                debug_assert!(!self.tx.items.contains_key(&addr), "YFS-C1");
                 addrs.push(addr);
             }
         }

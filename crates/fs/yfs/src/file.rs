@@ -949,9 +949,9 @@ impl Volume {
             let lo = first * core.page_frags();
             let extents = core.written(&i, lo, (last + 1) * core.page_frags())?;
             let units = (core.page_size(), core.geom.frag_size());
-            let mut all = vec![Fetch { first, last, extents, windows: Vec::new() }];
+            let all = Fetch { first, last, extents, windows: Vec::new() };
             // It may have become inline since: its bytes are in the inode, and a page would hide them.
-            all.retain(|_| i.format() != Format::Inline);
+            let all = if i.format() == Format::Inline { Vec::new() } else { vec![all] };
             Ok((all, core.size_of(&i), core.versions.of(ino), units))
         })?;
         let ps = units.0;

@@ -358,16 +358,15 @@ impl Core {
         Ok(())
     }
 
-    /// Whether one run for an attribute block of `need` bytes can be had: asked before the
-    /// transaction begins, as a full volume may be in pieces.
-    pub fn xattr_fits(&mut self, i: &Inode, list: &[(Vec<u8>, Vec<u8>)]) -> Result<bool> {
+    /// Fails with `ENOSPC` unless the attributes fit the inode, or one run for their block can be had:
+    /// asked before the transaction begins, as a full volume may be in pieces.
+    pub fn need_xattr_run(&mut self, i: &Inode, list: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         let need = xattr_bytes(list);
         if need <= self.geom.area().saturating_sub(self.area_used(i)?) && need <= self.geom.area() / 2 {
-            return Ok(true);
+            return Ok(());
         }
         let frags = (need + HEADER).div_ceil(self.geom.frag_size() as usize) as u32;
-        self.need_runs(frags.div_ceil(self.geom.block_frags()))?;
-        self.has_run(frags)
+        self.need_run(frags)
     }
 
     fn free_xattr_block(&mut self, i: &mut Inode) -> Result<()> {

@@ -602,10 +602,7 @@ impl FileSystem for Volume {
             let frags = (target.len() + HEADER).div_ceil(core.geom.frag_size() as usize) as u32;
             core.need_space(u64::from(frags))?;
             if target.len() > core.geom.area() {
-                core.need_runs(frags.div_ceil(core.geom.block_frags()))?;
-                if !core.has_run(frags)? {
-                    return Err(Errno::ENOSPC.into());
-                }
+                core.need_run(frags)?;
             }
             let mut i = core.create(cx, parent, name, (mode::IFLNK | 0o777, 0), self.root, now)?;
             core.store_symlink(&mut i, target)?;
@@ -918,9 +915,7 @@ impl Volume {
         self.change(|core, now| {
             let mut i = core.iget(ino)?;
             let list = core.xattr_change(&i, name, value, how)?;
-            if !core.xattr_fits(&i, &list)? {
-                return Err(Errno::ENOSPC.into());
-            }
+            core.need_xattr_run(&i, &list)?;
             core.begin()?;
             core.xattr_store(&mut i, &list)?;
             core.set_ctime(&mut i, now);
