@@ -268,6 +268,25 @@ pub struct Structure {
     pub fields: Vec<Field>,
 }
 
+/// What a power cut leaves of what was not made durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CrashPromise {
+    /// Names and attributes are as after some prefix of the operations.
+    #[default]
+    Prefix,
+    /// Each name, and each file's attributes, are of some moment since they were made durable; nothing is lost that
+    /// was not removed, but a rename may leave both names, and an exchange a third one (`.exchange-...`); what has no name yet may come
+    /// to `/lost+found`.
+    Ordered {
+        /// Names are durable when a call returns.
+        names: bool,
+        /// No file shows bytes that were never its own.
+        data: bool,
+    },
+    /// The checker can make a volume of it that can be used; no more.
+    Repairable,
+}
+
 /// Progress of long work: done, total and what is being done.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64, &str);
 
@@ -291,6 +310,11 @@ pub trait Engine: Send + Sync {
     /// Roles of further devices that [`Devices::extra`] may hold.
     fn extra_devices(&self) -> &'static [&'static str] {
         &[]
+    }
+
+    /// What a power cut leaves of a volume that is mounted with these options.
+    fn crash_promise(&self, _mount: &Options) -> CrashPromise {
+        CrashPromise::Prefix
     }
 
     /// Whether the device holds a volume of this engine, and what its superblock says. Damage

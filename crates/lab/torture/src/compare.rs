@@ -85,7 +85,7 @@ pub fn show(bytes: &[u8]) -> String {
     }
 }
 
-fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
+pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     [dir, name].join(&b'/')
 }
 

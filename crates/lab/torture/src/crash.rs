@@ -9,11 +9,14 @@ use crate::config::{BEGIN, Config, Cut, Failure};
 use crate::model::State;
 use crate::ops::{Op, Path};
 use crate::oracle::{Oracle, Promise, Step};
+use crate::ordered;
 use crate::rng::{Rng, mix, pattern};
 use crate::run::{self, Opener, World, check_clean, guarded, mount, opener};
 use crate::shrink::shrink;
 use arbor_base::device::{CrashChoice, Device, MemDevice, RecordingDevice};
-use arbor_base::vfs::{Cx, Engine, Errno, FallocMode, FileSystem, ManualClock, Repair, mode};
+use arbor_base::vfs::{
+    CheckOptions, CrashPromise, Cx, Engine, Errno, FallocMode, FileSystem, ManualClock, Repair, Severity, mode,
+};
 use parking_lot::Mutex;
 use rustc_hash::{FxHashSet, FxHasher};
 use std::hash::{Hash, Hasher};
@@ -360,6 +363,7 @@ impl Run<'_> {
 
     fn record_recovery(&self, disk: MemDevice) -> Result<RecordingDevice, String> {
         let recovery = RecordingDevice::new(disk);
+        self.repair(&recovery)?;
         let fs = self.mount(&recovery)?;
         fs.unmount().map_err(|e| format!("unmount after recovery: {e}"))?;
         Ok(recovery)
@@ -402,24 +406,52 @@ impl Run<'_> {
         mount(self.engine, self.config, self.config.devices(disk), &Arc::new(ManualClock::new(BEGIN)))
     }
 
+    /// Where nothing is promised but that this helps, the checker comes first.
+    fn repair<D: Device + Clone + 'static>(&self, disk: &D) -> Result<(), String> {
+        if self.promise() != CrashPromise::Repairable {
+            return Ok(());
+        }
+        let options = CheckOptions { repair: Repair::Yes, force: true };
+        let report = self.engine.check(self.config.devices(disk), &options, &mut |_, _, _| {});
+        let report = report.map_err(|e| format!("repair: {e}"))?;
+        match report.issues.iter().find(|i| !i.repaired && i.severity > Severity::Warning) {
+            Some(i) => Err(format!("the repair leaves {}: {}", i.code, i.text)),
+            None => Ok(()),
+        }
+    }
+
     fn check(&self, disk: &MemDevice) -> Result<(), String> {
         check_clean(self.engine, self.config.devices(disk), Repair::No)
     }
 
+    /// Holds a mounted volume against the history, as far as the engine promises.
+    fn hold_against(&self, fs: &dyn FileSystem, at: usize) -> Result<(), String> {
+        match self.promise() {
+            CrashPromise::Prefix => self.oracle.verify(fs, at),
+            promise @ CrashPromise::Ordered { .. } => ordered::verify(&self.oracle, fs, at, promise),
+            CrashPromise::Repairable => crate::compare::observe(fs).map(drop),
+        }
+    }
+
+    fn promise(&self) -> CrashPromise {
+        self.engine.crash_promise(&self.config.mount)
+    }
+
     fn verify(&self, disk: MemDevice, at: usize) -> Result<(), String> {
-        if at.is_multiple_of(4) {
+        if self.promise() == CrashPromise::Prefix && at.is_multiple_of(4) {
             let untouched = disk.snapshot();
             untouched.set_read_only(true);
             self.check(&untouched).map_err(|e| format!("unmounted, {e}"))?;
         }
+        self.repair(&disk)?;
         let fs = self.mount(&disk)?;
-        self.oracle.verify(&*fs, at)?;
+        self.hold_against(&*fs, at)?;
         use_it(&*fs).map_err(|e| format!("in use after recovery: {e}"))?;
         fs.unmount().map_err(|e| format!("unmount after recovery: {e}"))?;
         drop(fs);
         self.check(&disk)?;
         let fs = self.mount(&disk)?;
-        self.oracle.verify(&*fs, at).map_err(|e| format!("mounted again: {e}"))
+        self.hold_against(&*fs, at).map_err(|e| format!("mounted again: {e}"))
     }
 }
 

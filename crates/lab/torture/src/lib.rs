@@ -30,6 +30,7 @@ pub mod model;
 pub mod mutate;
 pub mod ops;
 pub mod oracle;
+mod ordered;
 pub mod repair;
 pub mod rng;
 pub mod run;

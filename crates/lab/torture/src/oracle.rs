@@ -94,6 +94,28 @@ impl Oracle {
         self.steps.partition_point(|s| s.end <= at)
     }
 
+    /// Number of operations all of which a cut after `at` events must know of, by a promise for everything.
+    pub fn oldest_all(&self, at: usize) -> usize {
+        self.last_promise(at, |p| p == Promise::All)
+    }
+
+    /// Holds the contents of a file against those of `known` up to a cut; `only_settled`: if they have not changed
+    /// since the last promise for them.
+    pub(crate) fn verify_contents(
+        &self,
+        fs: &dyn FileSystem,
+        ino: Ino,
+        size: u64,
+        (known, at): (u64, usize),
+        only_settled: bool,
+    ) -> Result<(), String> {
+        let past = self.past(known, at);
+        if only_settled && past.versions.len() > 1 {
+            return Ok(());
+        }
+        past.verify(fs, ino, size).map_err(|wrong| wrong.text)
+    }
+
     fn last_promise(&self, at: usize, counts: impl Fn(Promise) -> bool) -> usize {
         self.steps[..self.done(at)].iter().rposition(|s| counts(s.promise)).map_or(0, |i| i + 1)
     }

@@ -1,0 +1,554 @@
+//! Free space and free inodes: which cylinder group first, then the place in it.
+//!
+//! The names are those of `ffs_alloc.c`. Callers ask [`Core::blkpref`] or [`Core::dirpref`] where they would
+//! like something to be; [`Core::alloc`], [`Core::realloc_frags`] and [`Core::ialloc`] find a place as near
+//! as possible: the group asked for, then a quadratic rehash, then every group ([`Core::hashalloc`]).
+//! Sources: McKusick and others 1984, section 3; Orlov's `ffs_dirpref` (FreeBSD 4.5).
+
+use crate::bitmap::{block_bits, free_runs, header};
+use crate::format::*;
+use crate::mount::{Core, What};
+use arbor_base::cache::Name;
+use arbor_base::layout::{Corrupt, U32};
+use arbor_base::vfs::{Errno, Ino, Result, mode};
+use std::mem::offset_of;
+use zerocopy::IntoBytes;
+
+/// What is known in core of a cylinder group.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cg {
+    pub nbfree: u32,
+    pub nffree: u32,
+    pub nifree: u32,
+    pub ndir: u32,
+    /// Directories made here one after another (Orlov).
+    pub contigdirs: u8,
+    /// No run of more free blocks than this has been seen lately.
+    pub maxcluster: u32,
+    /// Fragments that are free in the bitmap but not to be given away yet, as the bitmap has them;
+    /// empty if there are none.
+    pub held: Vec<u8>,
+}
+
+impl Cg {
+    pub fn new(s: &Summary) -> Cg {
+        Cg {
+            nbfree: s.nbfree.get(),
+            nffree: s.nffree.get(),
+            nifree: s.nifree.get(),
+            ndir: s.ndir.get(),
+            maxcluster: u32::MAX,
+            ..Cg::default()
+        }
+    }
+
+    pub fn summary(&self) -> Summary {
+        Summary {
+            nbfree: self.nbfree.into(),
+            nffree: self.nffree.into(),
+            nifree: self.nifree.into(),
+            ndir: self.ndir.into(),
+        }
+    }
+}
+
+const ROTOR_AT: usize = offset_of!(CgHeader, rotor);
+const FROTOR_AT: usize = offset_of!(CgHeader, frotor);
+/// Where `initediblk` lies in the header.
+pub(crate) const INITED_AT: usize = offset_of!(CgHeader, initediblk);
+
+impl Core {
+    /// Name of a group's buffer.
+    pub fn cg_name(&self, cgx: u32) -> Name {
+        Name::Block(self.geom.cg_block(cgx).0.into())
+    }
+
+    /// The structure of a group.
+    pub fn cg(&mut self, cgx: u32) -> Result<&[u8]> {
+        self.block(self.geom.cg_block(cgx), What::Cg)
+    }
+
+    fn cg_corrupt(&self, cgx: u32, field: &'static str, found: impl std::fmt::Display, should: &str) -> Corrupt {
+        Corrupt::new("cylinder group", field, self.geom.byte(self.geom.cg_block(cgx)), found, should)
+    }
+
+    /// Free space for data in fragments, without what `minfree` keeps back.
+    pub fn available(&self) -> u64 {
+        self.free_frags().saturating_sub(self.reserve)
+    }
+
+    /// Free fragments.
+    pub fn free_frags(&self) -> u64 {
+        let blocks: u64 = self.nbfree * u64::from(self.geom.block_frags());
+        blocks + self.nffree
+    }
+
+    /// Marks fragments of a group used or free, and keeps all counts.
+    fn set_run(&mut self, cgx: u32, at: u32, len: u32, used: bool) -> Result<()> {
+        let (geom, n) = (self.geom, self.geom.block_frags());
+        let cg = self.cg(cgx)?;
+        let mut h = header(cg);
+        let mut bytes: Vec<(usize, u8)> = Vec::new();
+        let (mut b, end) = (at / n, at + len);
+        while b * n < end {
+            let (lo, hi) = (at.max(b * n) - b * n, end.min((b + 1) * n) - b * n);
+            let mask = (((1u16 << hi) - 1) ^ ((1u16 << lo) - 1)) as u8;
+            let old = block_bits(&geom, cg, b);
+            if old & mask != if used { 0 } else { mask } {
+                let what = if used { "fragments that are free" } else { "fragments in use" };
+                return Err(self.cg_corrupt(cgx, "bitmap", format!("{old:#010b} for block {b}"), what).into());
+            }
+            let new = if used { old | mask } else { old & !mask };
+            account(&mut h, old, n, false);
+            account(&mut h, new, n, true);
+            let (place, bit) = bit_place(1 + geom.inode_sectors(), b * n);
+            let shift = bit.trailing_zeros();
+            let all = ((1u16 << n) - 1) as u8;
+            // Blocks of less than eight fragments share a byte.
+            let before = match bytes.last() {
+                Some((p, byte)) if *p == place => *byte,
+                _ => cg.get(place).copied().unwrap_or(0),
+            };
+            let byte = before & !(all << shift) | new << shift;
+            match bytes.last_mut() {
+                Some(last) if last.0 == place => last.1 = byte,
+                _ => bytes.push((place, byte)),
+            }
+            b += 1;
+        }
+        let name = self.cg_name(cgx);
+        self.modify(name, |buf| {
+            for (place, byte) in &bytes {
+                if let Some(b) = buf.get_mut(*place) {
+                    *b = *byte;
+                }
+            }
+        })?;
+        self.put_header(cgx, &h)
+    }
+
+    /// Writes the counts and rotors of a header back, and into what is known in core.
+    fn put_header(&mut self, cgx: u32, h: &CgHeader) -> Result<()> {
+        let name = self.cg_name(cgx);
+        self.modify(name, |buf| {
+            if let Some(place) = buf.get_mut(..SECTOR) {
+                place.copy_from_slice(h.as_bytes());
+            }
+        })?;
+        let info = &mut self.cgs[cgx as usize];
+        self.nbfree = self.nbfree - u64::from(info.nbfree) + u64::from(h.sum.nbfree.get());
+        self.nffree = self.nffree - u64::from(info.nffree) + u64::from(h.sum.nffree.get());
+        self.nifree = self.nifree - u64::from(info.nifree) + u64::from(h.sum.nifree.get());
+        self.ndir = self.ndir - u64::from(info.ndir) + u64::from(h.sum.ndir.get());
+        if h.sum.nbfree.get() > info.nbfree {
+            info.maxcluster = u32::MAX;
+        }
+        (info.nbfree, info.nffree) = (h.sum.nbfree.get(), h.sum.nffree.get());
+        (info.nifree, info.ndir) = (h.sum.nifree.get(), h.sum.ndir.get());
+        Ok(())
+    }
+
+    fn set_rotor(&mut self, cgx: u32, at: usize, value: u32) -> Result<()> {
+        let name = self.cg_name(cgx);
+        self.modify(name, |buf| put_u32(buf, at, value))
+    }
+
+    /// Allocates `frags` fragments (up to a block) for `ino`, at `pref` if that is possible.
+    pub fn alloc(&mut self, ino: Ino, pref: Option<Frag>, frags: u32) -> Result<Frag> {
+        if self.available() < u64::from(frags) {
+            return Err(Errno::ENOSPC.into());
+        }
+        let pref = pref.filter(|p| p.0 < self.geom.frags);
+        let cgx = pref.map_or_else(|| self.geom.cg_of_inode(ino), |p| self.geom.cg_of(p));
+        let found = self.hashalloc(cgx, &mut |core, c| core.alloccg(c, pref.filter(|_| c == cgx), frags))?;
+        found.ok_or_else(|| Errno::ENOSPC.into())
+    }
+
+    /// Tries the group asked for, then others by a quadratic rehash, then all.
+    fn hashalloc<R>(&mut self, cgx: u32, f: &mut dyn FnMut(&mut Core, u32) -> Result<Option<R>>) -> Result<Option<R>> {
+        let count = self.geom.cg_count;
+        if let Some(r) = f(self, cgx)? {
+            return Ok(Some(r));
+        }
+        let (mut step, mut at) = (1, cgx);
+        while step < count {
+            at = (at + step) % count;
+            if let Some(r) = f(self, at)? {
+                return Ok(Some(r));
+            }
+            step *= 2;
+        }
+        for i in 1..count {
+            if let Some(r) = f(self, (cgx + i) % count)? {
+                return Ok(Some(r));
+            }
+        }
+        Ok(None)
+    }
+
+    fn alloccg(&mut self, cgx: u32, pref: Option<Frag>, frags: u32) -> Result<Option<Frag>> {
+        let (n, info) = (self.geom.block_frags(), &self.cgs[cgx as usize]);
+        if info.nbfree == 0 && (frags == n || info.nffree < frags) {
+            return Ok(None);
+        }
+        if frags < n
+            && let Some(at) = self.find_frags(cgx, pref, frags)?
+        {
+            self.set_run(cgx, at, frags, true)?;
+            self.set_rotor(cgx, FROTOR_AT, at)?;
+            return Ok(Some(Frag(self.geom.cg_start(cgx).0 + at)));
+        }
+        let Some(at) = self.find_block(cgx, pref)? else { return Ok(None) };
+        self.set_run(cgx, at, frags, true)?;
+        self.set_rotor(cgx, if frags == n { ROTOR_AT } else { FROTOR_AT }, at)?;
+        Ok(Some(Frag(self.geom.cg_start(cgx).0 + at)))
+    }
+
+    /// Used fragments of block `b`, those that are held among them.
+    fn taken(&self, cg: &[u8], cgx: u32, b: u32) -> u8 {
+        let held = &self.cgs[cgx as usize].held;
+        block_bits(&self.geom, cg, b) | if held.is_empty() { 0 } else { block_bits(&self.geom, held, b) }
+    }
+
+    /// A free block of a group: the one at `pref`, or the next one behind it.
+    fn find_block(&mut self, cgx: u32, pref: Option<Frag>) -> Result<Option<u32>> {
+        let (geom, n) = (self.geom, self.geom.block_frags());
+        let name = self.cg_name(cgx);
+        let rotor = header(self.cg(cgx)?).rotor.get();
+        let Some(cg) = self.cache.peek(name).cloned() else { return Ok(None) };
+        let blocks = geom.cg_len(cgx) / n;
+        let start = pref.map_or(rotor, |p| p.0 % geom.cg_frags) / n % blocks.max(1);
+        let found = (start..blocks).chain(0..start).find(|b| self.taken(&cg, cgx, *b) == 0);
+        Ok(found.map(|b| b * n))
+    }
+
+    /// The first run of the smallest sufficient length of free fragments that are no whole block: at
+    /// `pref` or behind it (`mapsearch`).
+    fn find_frags(&mut self, cgx: u32, pref: Option<Frag>, frags: u32) -> Result<Option<u32>> {
+        let (geom, n) = (self.geom, self.geom.block_frags());
+        let name = self.cg_name(cgx);
+        let h = header(self.cg(cgx)?);
+        let Some(cg) = self.cache.peek(name).cloned() else { return Ok(None) };
+        let blocks = geom.cg_len(cgx) / n;
+        let start = pref.map_or(h.frotor.get(), |p| p.0 % geom.cg_frags) / n % blocks.max(1);
+        for size in frags..n {
+            if h.frsum.get(size as usize).is_none_or(|c| c.get() == 0) {
+                continue;
+            }
+            for b in (start..blocks).chain(0..start) {
+                let (mut at, taken) = (None, self.taken(&cg, cgx, b));
+                free_runs(taken, n, |run, len| {
+                    if len == size && len < n {
+                        at = at.or(Some(b * n + run));
+                    }
+                });
+                if at.is_some() {
+                    return Ok(at);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes a run of fragments longer where it is, if those behind it are free (`ffs_fragextend`).
+    fn fragextend(&mut self, frag: Frag, old: u32, new: u32) -> Result<bool> {
+        let (n, cgx) = (self.geom.block_frags(), self.geom.cg_of(frag));
+        let at = frag.0 % self.geom.cg_frags;
+        if at % n + new > n || self.cgs[cgx as usize].nffree < new - old {
+            return Ok(false);
+        }
+        let name = self.cg_name(cgx);
+        self.cg(cgx)?;
+        let Some(cg) = self.cache.peek(name).cloned() else { return Ok(false) };
+        let mask = (((1u16 << (at % n + new)) - 1) ^ ((1u16 << (at % n + old)) - 1)) as u8;
+        if self.taken(&cg, cgx, at / n) & mask != 0 {
+            return Ok(false);
+        }
+        self.set_run(cgx, at + old, new - old, true)?;
+        Ok(true)
+    }
+
+    /// Makes the run `frag` of `old` fragments one of `new`: in place, or elsewhere; says where. The old
+    /// one, if it was left, is still in use (`ffs_realloccg`).
+    pub fn realloc_frags(&mut self, ino: Ino, frag: Frag, (old, new): (u32, u32), pref: Option<Frag>) -> Result<Frag> {
+        if self.available() < u64::from(new - old) {
+            return Err(Errno::ENOSPC.into());
+        }
+        if self.fragextend(frag, old, new)? {
+            return Ok(frag);
+        }
+        let n = self.geom.block_frags();
+        self.choose_optimization();
+        if self.optimize_space || new == n {
+            return self.alloc(ino, pref, new);
+        }
+        // A whole block, of which the rest is free: the next extension stays in place.
+        match self.alloc(ino, pref, n) {
+            Ok(found) => {
+                let cgx = self.geom.cg_of(found);
+                self.set_run(cgx, found.0 % self.geom.cg_frags + new, n - new, false)?;
+                Ok(found)
+            }
+            Err(e) if e.errno() == Errno::ENOSPC => self.alloc(ino, pref, new),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Time, until too much of the space is in fragments; then space, until little is.
+    fn choose_optimization(&mut self) {
+        let minfree = u64::from(self.sb.minfree.get());
+        let data = u64::from(self.geom.frags);
+        if self.optimize_space {
+            self.optimize_space = self.nffree >= data * minfree / 200;
+        } else {
+            self.optimize_space = minfree > 2 && self.nffree >= data * (minfree - 2) / 100;
+        }
+    }
+
+    /// `len` free blocks in a row in the group of `pref`, as near to it as possible (`ffs_clusteralloc`).
+    pub fn clusteralloc(&mut self, pref: Frag, len: u32) -> Result<Option<Frag>> {
+        let (geom, n, cgx) = (self.geom, self.geom.block_frags(), self.geom.cg_of(pref));
+        let info = &self.cgs[cgx as usize];
+        if info.maxcluster < len || info.nbfree < len || self.available() < u64::from(len * n) {
+            return Ok(None);
+        }
+        let name = self.cg_name(cgx);
+        self.cg(cgx)?;
+        let Some(cg) = self.cache.peek(name).cloned() else { return Ok(None) };
+        let blocks = geom.cg_len(cgx) / n;
+        let start = pref.0 % geom.cg_frags / n;
+        let mut longest = 0;
+        let mut search = |range: std::ops::Range<u32>| {
+            let mut run = 0;
+            for b in range {
+                run = if self.taken(&cg, cgx, b) == 0 { run + 1 } else { 0 };
+                longest = longest.max(run);
+                if run == len {
+                    return Some((b + 1 - len) * n);
+                }
+            }
+            None
+        };
+        let Some(at) = search(start..blocks).or_else(|| search(0..blocks)) else {
+            self.cgs[cgx as usize].maxcluster = longest;
+            return Ok(None);
+        };
+        self.set_run(cgx, at, len * n, true)?;
+        Ok(Some(Frag(geom.cg_start(cgx).0 + at)))
+    }
+
+    /// Marks a run free (`ffs_blkfree`). When it may be used again is [`commit`](crate::commit)'s business.
+    pub fn blkfree(&mut self, frag: Frag, frags: u32) -> Result<()> {
+        if !self.geom.is_data(frag, frags) {
+            let at = self.geom.byte(frag);
+            return Err(Corrupt::new("block pointer", "frag", at, frag.0, "a run of data fragments").into());
+        }
+        let cgx = self.geom.cg_of(frag);
+        self.set_run(cgx, frag.0 % self.geom.cg_frags, frags, false)
+    }
+
+    /// Keeps free fragments from being given away, until [`Core::unhold`].
+    pub fn hold(&mut self, frag: Frag, frags: u32) {
+        let (cgx, first, len) = (self.geom.cg_of(frag), 1 + self.geom.inode_sectors(), self.geom.block_size());
+        let held = &mut self.cgs[cgx as usize].held;
+        held.resize(len, 0);
+        for i in frag.0 % self.geom.cg_frags..frag.0 % self.geom.cg_frags + frags {
+            let (at, mask) = bit_place(first, i);
+            if let Some(byte) = held.get_mut(at) {
+                *byte |= mask;
+            }
+        }
+        self.held_frags += u64::from(frags);
+        if !self.holding.contains(&cgx) {
+            self.holding.push(cgx);
+        }
+    }
+
+    /// Discards what is free in a group; returns the bytes.
+    pub fn trim_group(&mut self, cgx: u32) -> Result<u64> {
+        let (geom, n) = (self.geom, self.geom.block_frags());
+        self.cg(cgx)?;
+        let Some(cg) = self.cache.peek(self.cg_name(cgx)).cloned() else { return Ok(0) };
+        let mut runs: Vec<(Frag, u32)> = Vec::new();
+        for b in 0..geom.cg_len(cgx) / n {
+            free_runs(self.taken(&cg, cgx, b), n, |at, len| {
+                let frag = Frag(geom.cg_start(cgx).0 + b * n + at);
+                match runs.last_mut() {
+                    Some(last) if last.0.0 + last.1 == frag.0 => last.1 += len,
+                    _ => runs.push((frag, len)),
+                }
+            });
+        }
+        self.discard(&runs)?;
+        Ok(runs.iter().map(|r| geom.bytes_of(r.1) as u64).sum())
+    }
+
+    /// Everything that was held may be given away.
+    pub fn unhold(&mut self) {
+        for cgx in std::mem::take(&mut self.holding) {
+            self.cgs[cgx as usize].held = Vec::new();
+            self.cgs[cgx as usize].maxcluster = u32::MAX;
+        }
+        self.held_frags = 0;
+    }
+
+    /// Where logical block `lbn` of a file should be: behind the one before it (`before`), unless a file
+    /// has had enough of this group (`ffs_blkpref`). `index` is its place in its array of pointers.
+    pub fn blkpref(&mut self, ino: Ino, lbn: u64, index: u64, before: Frag) -> Frag {
+        let (geom, maxbpg) = (self.geom, u64::from(self.sb.maxbpg.get()));
+        if before.0 != 0 && !index.is_multiple_of(maxbpg) {
+            let gap = 1 + self.sb.rotdelay.get();
+            return Frag(before.0.saturating_add(gap * geom.block_frags()));
+        }
+        let start = |cgx: u32| Frag(geom.cg_start(cgx).0 + geom.meta_frags());
+        let home = geom.cg_of_inode(ino);
+        if lbn < NDADDR as u64 + geom.nindir() {
+            return start(home);
+        }
+        let first = if before.0 == 0 { u64::from(home) + lbn / maxbpg } else { u64::from(geom.cg_of(before)) + 1 };
+        let average = self.nbfree / u64::from(geom.cg_count);
+        let groups = (0..u64::from(geom.cg_count)).map(|i| ((first + i) % u64::from(geom.cg_count)) as u32);
+        let found = groups.into_iter().find(|c| u64::from(self.cgs[*c as usize].nbfree) >= average);
+        start(found.unwrap_or(home))
+    }
+
+    /// Group for a new directory: those in the root apart from each other, others near their parent as long
+    /// as there is room for their files (`ffs_dirpref`).
+    pub fn dirpref(&mut self, parent: Ino) -> u32 {
+        let count = self.geom.cg_count;
+        let (inodes, blocks, dirs) =
+            (self.nifree / u64::from(count), self.nbfree / u64::from(count), self.ndir / u64::from(count));
+        let home = self.geom.cg_of_inode(parent);
+        if parent == ROOT {
+            self.drawn = self.drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let first = (self.drawn >> 33) as u32 % count;
+            let fit = |c: &u32| {
+                let info = &self.cgs[*c as usize];
+                u64::from(info.nifree) >= inodes && u64::from(info.nbfree) >= blocks
+            };
+            let groups = (0..count).map(|i| (first + i) % count).filter(fit);
+            return groups.min_by_key(|c| self.cgs[*c as usize].ndir).unwrap_or(first);
+        }
+        let limits = self.dir_limits(inodes, blocks, dirs);
+        let fit = |c: &u32| {
+            let info = &self.cgs[*c as usize];
+            u64::from(info.ndir) < limits.0
+                && u64::from(info.nifree) >= limits.1
+                && u64::from(info.nbfree) >= limits.2
+                && u64::from(info.contigdirs) < limits.3
+        };
+        let groups = || (0..count).map(|i| (home + i) % count);
+        let found = groups().find(fit).or_else(|| groups().find(|c| u64::from(self.cgs[*c as usize].nifree) >= inodes));
+        found.unwrap_or(home)
+    }
+
+    /// Most directories, fewest inodes, fewest blocks and most directories in a row of a group that takes a
+    /// new directory, from the averages of all groups.
+    fn dir_limits(&self, inodes: u64, blocks: u64, dirs: u64) -> (u64, u64, u64, u64) {
+        let (ipg, bsize) = (u64::from(self.geom.cg_inodes), self.geom.block_size() as u64);
+        let (avg_size, avg_files) =
+            (u64::from(self.sb.avg_file_size.get()), u64::from(self.sb.avg_files_per_dir.get()));
+        let group = u64::from(self.geom.cg_frags) << self.geom.frag_shift;
+        let present = group.saturating_sub(blocks * bsize).checked_div(dirs).unwrap_or(0);
+        let size = avg_size.saturating_mul(avg_files).max(present).max(1);
+        let in_a_row = (blocks * bsize / size).min(255).min(ipg / avg_files.max(1)).max(1);
+        let least = |average: u64| (average - average / 4).max(1);
+        ((dirs + ipg / 16).min(ipg), least(inodes), least(blocks), in_a_row)
+    }
+
+    /// Takes a free inode: in group `cgx`, near `near` (`ffs_valloc`, `ffs_nodealloccg`).
+    pub fn ialloc(&mut self, cgx: u32, near: Ino, m: u32) -> Result<Ino> {
+        if self.nifree == 0 {
+            return Err(Errno::ENOSPC.into());
+        }
+        let found = self.hashalloc(cgx, &mut |core, c| core.nodealloccg(c, near, m))?;
+        let ino = found.ok_or(Errno::ENOSPC)?;
+        let info = &mut self.cgs[self.geom.cg_of_inode(ino) as usize];
+        let is_dir = m & mode::IFMT == mode::IFDIR;
+        info.contigdirs = if is_dir { info.contigdirs.saturating_add(1) } else { info.contigdirs.saturating_sub(1) };
+        Ok(ino)
+    }
+
+    fn nodealloccg(&mut self, cgx: u32, near: Ino, m: u32) -> Result<Option<Ino>> {
+        if self.cgs[cgx as usize].nifree == 0 {
+            return Ok(None);
+        }
+        let geom = self.geom;
+        let base = u64::from(cgx) * u64::from(geom.cg_inodes);
+        let cg = self.cg(cgx)?;
+        let mut h = header(cg);
+        let start = if geom.cg_of_inode(near) == cgx { (near.0 - base) as u32 } else { h.irotor.get() };
+        let start = start.min(geom.cg_inodes - 1);
+        let is_free = |i: &u32| !bit(cg, 1, *i) && base + u64::from(*i) >= ROOT.0;
+        let Some(at) = (start..geom.cg_inodes).chain(0..start).find(is_free) else {
+            let found = self.cgs[cgx as usize].nifree;
+            return Err(self.cg_corrupt(cgx, "nifree", found, "as many as the bitmap has free").into());
+        };
+        h.irotor = at.into();
+        self.set_inode_bit(cgx, at, true, m, &mut h)?;
+        while at >= header(self.cg(cgx)?).initediblk.get() {
+            self.init_inode_block(cgx)?;
+        }
+        Ok(Some(Ino(base + u64::from(at))))
+    }
+
+    fn set_inode_bit(&mut self, cgx: u32, at: u32, used: bool, m: u32, h: &mut CgHeader) -> Result<()> {
+        let (place, mask) = bit_place(1, at);
+        let one = |n: U32, more: bool| if more { n.get().wrapping_add(1) } else { n.get().saturating_sub(1) }.into();
+        h.sum.nifree = one(h.sum.nifree, !used);
+        if m & mode::IFMT == mode::IFDIR {
+            h.sum.ndir = one(h.sum.ndir, used);
+        }
+        let name = self.cg_name(cgx);
+        self.modify(name, |buf| {
+            if let Some(b) = buf.get_mut(place) {
+                *b = if used { *b | mask } else { *b & !mask };
+            }
+        })?;
+        self.put_header(cgx, h)
+    }
+
+    /// Marks an inode free in the bitmap (`ffs_vfree`).
+    pub fn vfree(&mut self, ino: Ino, m: u32) -> Result<()> {
+        let cgx = self.geom.cg_of_inode(ino);
+        let at = (ino.0 % u64::from(self.geom.cg_inodes)) as u32;
+        let cg = self.cg(cgx)?;
+        let mut h = header(cg);
+        if !bit(cg, 1, at) {
+            return Err(self.cg_corrupt(cgx, "inode bitmap", format!("inode {ino} free"), "an inode in use").into());
+        }
+        h.irotor = h.irotor.get().min(at).into();
+        self.set_inode_bit(cgx, at, false, m, &mut h)
+    }
+
+    /// Makes the next block of a group's inode table one of free inodes.
+    fn init_inode_block(&mut self, cgx: u32) -> Result<()> {
+        let geom = self.geom;
+        let old = header(self.cg(cgx)?).initediblk.get();
+        let base = u64::from(cgx) * u64::from(geom.cg_inodes);
+        let block = geom.cg_start(cgx).0 + (2 + old / geom.inodes_per_block()) * geom.block_frags();
+        self.make_block(Frag(block), What::Inodes, vec![0; geom.block_size()]);
+        debug_assert_eq!(geom.first_inode(Frag(block)).0, base + u64::from(old));
+        self.before_inited(cgx, Frag(block), old)?;
+        let name = self.cg_name(cgx);
+        self.modify(name, |buf| put_u32(buf, INITED_AT, old + geom.inodes_per_block()))?;
+        self.inited(cgx)
+    }
+}
+
+/// Adds or takes away what a block with these used fragments counts for.
+fn account(h: &mut CgHeader, used: u8, n: u32, add: bool) {
+    let change = |count: &mut U32, by: u32| {
+        *count = if add { count.get().wrapping_add(by) } else { count.get().wrapping_sub(by) }.into();
+    };
+    free_runs(used, n, |_, len| {
+        if len == n {
+            change(&mut h.sum.nbfree, 1);
+        } else {
+            change(&mut h.sum.nffree, len);
+            if let Some(count) = h.frsum.get_mut(len as usize) {
+                change(count, 1);
+            }
+        }
+    });
+}

@@ -1,0 +1,352 @@
+//! The checker (fsck) after McKusick, "Fsck - The UNIX File System Check Program": finds what is wrong, and
+//! mends it.
+//!
+//! | phase | file | what |
+//! |---|---|---|
+//! | superblock, journal | `start.rs` | from a copy if need be |
+//! | 1 blocks and sizes | `inodes.rs`, `mend.rs`, `blocks.rs` | every inode; each fragment gets its one owner |
+//! | 2 path names | `dirs.rs` | chunks, names, what entries name |
+//! | 3 connectivity | `links.rs` | directories that the root does not lead to, loops |
+//! | 4 reference counts | `links.rs` | link counts, inodes without names |
+//! | 5 cylinder groups | `groups.rs` | bitmaps, counts, summary area, superblock copies |
+//! | new blocks, entries | `edit.rs` | lost+found, the root, blocks for holes in directories |
+//! | sentences | `issue.rs`, `names.rs` | what was found, with the paths it concerns |
+//!
+//! A pass changes a view in memory only (`view.rs`); passes follow one another until one finds nothing,
+//! and what was found decides whether the changes are written. So checking and repairing are the same
+//! work, and a repair that cannot end well writes nothing that would have to be explained.
+//!
+//! What a repair writes goes in stages, each durable before the next: blocks that were free, blocks in use,
+//! inodes, bitmaps, the summary area, at last the mark that the volume is clean. Before all of it the
+//! superblock says that nothing was ordered (`keeping` = async), if there was damage: should the power
+//! fail, the next run reconnects what is without a name instead of taking it for the leak of a crash.
+//!
+//! In memory are two bits for each fragment, 20 bytes for each inode in use, the names of the directory that
+//! is being read, and what is going to be written.
+
+mod blocks;
+mod dirs;
+mod edit;
+mod groups;
+mod inodes;
+mod issue;
+mod links;
+mod mend;
+mod names;
+mod path;
+mod space;
+mod start;
+pub(crate) mod view;
+
+pub(crate) use blocks::{Piece, Slot};
+pub(crate) use issue::ISSUES;
+pub(crate) use path::check_path;
+pub(crate) use start::search;
+
+use crate::format::*;
+use crate::superblock;
+use arbor_base::device::Kind;
+use arbor_base::layout::crc;
+use arbor_base::vfs::{self, CheckOptions, CheckReport, Devices, Progress, Repair, Result, Severity};
+use issue::{Class, Issue, Paths};
+use std::collections::BTreeSet;
+use view::{Reader, Stage, View};
+
+/// Passes at most.
+const PASSES: usize = 12;
+/// Issues listed one by one; further ones are counted.
+const LISTED: usize = 100_000;
+
+/// What was found.
+#[derive(Default)]
+struct Findings {
+    issues: Vec<Issue>,
+    further: u64,
+    /// Something was found that no crash leaves.
+    damaged: bool,
+    /// Something was found that preening leaves alone.
+    unsafe_found: bool,
+    keeping: Keeping,
+}
+
+impl Findings {
+    fn note(&mut self, issue: Issue) {
+        self.damaged |= issue.class() == Class::Damage;
+        self.unsafe_found |= !issue.safe(self.keeping);
+        if self.issues.len() < LISTED {
+            self.issues.push(issue);
+        } else {
+            self.further += 1;
+        }
+    }
+
+    fn report(mut self, repaired: bool, paths: &Paths, report: CheckReport) -> CheckReport {
+        if self.further > 0 {
+            self.issues.push(Issue::Further { count: self.further });
+        }
+        let issue = |i: &Issue| vfs::Issue {
+            code: i.code(),
+            severity: i.severity(),
+            text: i.text(paths),
+            repaired: repaired && i.severity() < Severity::Fatal,
+        };
+        CheckReport { issues: self.issues.iter().map(issue).collect(), ..report }
+    }
+}
+
+/// What is kept of an inode in use.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rec {
+    ino: u32,
+    /// Of a directory, the one that holds its name; 0 if none does.
+    parent: u32,
+    /// Names found; of a directory, subdirectories found.
+    found: u32,
+    /// Of a directory, what it calls its parent.
+    dotdot: u32,
+    /// Link count.
+    nlink: u16,
+    /// File type as in entries.
+    kind: u8,
+    flags: u8,
+}
+
+const _: () = assert!(size_of::<Rec>() == 20);
+
+impl Rec {
+    /// It has no bytes.
+    const EMPTY: u8 = 1;
+    /// The root leads to it.
+    const REACHED: u8 = 2;
+    /// The root does not.
+    const LOST: u8 = 4;
+    /// On the way that is being followed.
+    const ON_PATH: u8 = 8;
+    /// It was cleared.
+    const GONE: u8 = 16;
+
+    fn is_dir(&self) -> bool {
+        self.kind == DIR_KIND && !self.has(Rec::GONE)
+    }
+    fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+/// File type of a directory in entries.
+const DIR_KIND: u8 = (vfs::mode::IFDIR >> 12) as u8;
+
+/// A second name of a directory.
+struct Extra {
+    dir: u32,
+    offset: u64,
+    child: u32,
+}
+
+struct Checker<'a> {
+    r: Reader<'a>,
+    f: Findings,
+    progress: Progress<'a>,
+    space: space::Space,
+    /// Inodes in use, ascending.
+    recs: Vec<Rec>,
+    /// Of each group, the inodes from the start of its table that mean something.
+    inited: Vec<u32>,
+    /// Pointers to fragments that had an owner: the inode that lost, fragment.
+    twice: Vec<(u64, u32)>,
+    extras: Vec<Extra>,
+    /// What the cylinder groups count, as the summary area should have it.
+    sums: Vec<u8>,
+    /// The same as it was found.
+    old_sums: Vec<u8>,
+    lost_found: u32,
+    /// Blocks from the start of a directory that have no room for another entry.
+    full: (u32, u64),
+    /// Inodes that this pass took into use or cleared: that the bitmaps do not know of it is no news.
+    touched: BTreeSet<u32>,
+    /// The superblock must be written.
+    super_changed: bool,
+    /// Made when the first damaged inode is met.
+    syndromes: Option<mend::Syndromes>,
+}
+
+/// Checks a volume, and repairs it if told to.
+pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport> {
+    let dev = &*devices.main;
+    let mut f = Findings::default();
+    let found = match start::superblock(dev)? {
+        Ok(found) => found,
+        Err(lost) => {
+            f.note(lost);
+            return Ok(f.report(false, &Paths::new(), CheckReport::default()));
+        }
+    };
+    start::refuse_unknown(&found.sb, options.repair != Repair::No)?;
+    if found.sb.clean.get() != 0 && !options.force {
+        return Ok(CheckReport { skipped: true, ..CheckReport::default() });
+    }
+    let mut r = Reader { view: View::new(dev), sb: found.sb, geom: found.geom };
+    let super_changed = found.damage.is_some();
+    let recovered = start::journal_view(&mut r, options.repair != Repair::No, super_changed)?;
+    f.keeping = Keeping::from_number(r.sb.keeping.get()).unwrap_or_default();
+    found.damage.into_iter().for_each(|issue| f.note(issue));
+    let mut c = Checker { super_changed, ..Checker::new(r, f, progress) };
+    let repaired = c.run(options.repair)?;
+    let paths = c.paths()?;
+    let report = CheckReport { recovered, ..c.counts() };
+    Ok(c.f.report(repaired, &paths, report))
+}
+
+impl<'a> Checker<'a> {
+    fn new(r: Reader<'a>, f: Findings, progress: Progress<'a>) -> Checker<'a> {
+        Checker {
+            space: space::Space::new(&r),
+            r,
+            f,
+            progress,
+            recs: Vec::new(),
+            inited: Vec::new(),
+            twice: Vec::new(),
+            extras: Vec::new(),
+            sums: Vec::new(),
+            old_sums: Vec::new(),
+            lost_found: 0,
+            full: (0, 0),
+            touched: BTreeSet::new(),
+            super_changed: false,
+            syndromes: None,
+        }
+    }
+}
+
+impl Checker<'_> {
+    /// Passes until one finds nothing, then the writes. Whether everything found was mended.
+    fn run(&mut self, repair: Repair) -> Result<bool> {
+        self.pass()?;
+        if repair == Repair::No || repair == Repair::Preen && self.f.unsafe_found {
+            return Ok(false);
+        }
+        let mut mended = self.f.issues.is_empty();
+        let mut last = self.f.issues.clone();
+        for _ in 1..PASSES {
+            if mended {
+                break;
+            }
+            let before = self.f.issues.len();
+            let further = self.f.further;
+            self.pass()?;
+            let new = self.f.issues.get(before..).unwrap_or(&[]).to_vec();
+            mended = new.is_empty() && self.f.further == further;
+            // What was found once more cannot be mended.
+            if !mended && new == last {
+                break;
+            }
+            last = new;
+        }
+        if repair == Repair::Preen && (self.f.unsafe_found || !mended) {
+            return Ok(false);
+        }
+        self.write(mended)?;
+        Ok(mended)
+    }
+
+    fn pass(&mut self) -> Result<()> {
+        self.space.begin(&self.r);
+        (self.recs, self.extras, self.twice) = Default::default();
+        self.lost_found = 0;
+        self.full = (0, 0);
+        self.touched.clear();
+        self.read_inodes()?;
+        self.report_twice()?;
+        self.find_root()?;
+        self.read_dirs()?;
+        self.connect()?;
+        self.count_links()?;
+        self.check_groups()?;
+        self.check_copies()?;
+        self.check_summary()
+    }
+
+    /// Writes what the passes changed, then what a clean volume says of itself.
+    fn write(&mut self, mended: bool) -> Result<()> {
+        let sb = self.r.sb;
+        let keeping = if self.f.damaged { Keeping::Async as u32 } else { sb.keeping.get() };
+        if self.r.view.changed() || self.super_changed {
+            let marked = SuperBlock { clean: 0.into(), keeping: keeping.into(), ..sb };
+            self.write_super(marked)?;
+        } else if sb.clean.get() != 0 {
+            return Ok(());
+        }
+        self.r.view.commit()?;
+        if !mended {
+            return Ok(());
+        }
+        let summary_crc = crc(&self.sums).into();
+        self.write_super(SuperBlock { clean: 1.into(), orphan: 0.into(), summary_crc, ..sb })
+    }
+
+    fn write_super(&mut self, sb: SuperBlock) -> Result<()> {
+        superblock::write(self.r.view.dev, 0, &sb)?;
+        Ok(self.r.view.dev.flush()?)
+    }
+
+    fn counts(&self) -> CheckReport {
+        let there = || self.recs.iter().filter(|r| !r.has(Rec::GONE));
+        CheckReport {
+            files: there().count() as u64,
+            directories: there().filter(|r| r.is_dir()).count() as u64,
+            used_bytes: self.space.used().saturating_mul(self.r.geom.frag_size() as u64),
+            ..CheckReport::default()
+        }
+    }
+
+    fn find(&self, ino: u32) -> Option<usize> {
+        self.recs.binary_search_by_key(&ino, |r| r.ino).ok().filter(|i| !self.at(*i).has(Rec::GONE))
+    }
+
+    fn at(&self, i: usize) -> Rec {
+        self.recs.get(i).copied().unwrap_or_default()
+    }
+
+    fn rec(&mut self, ino: u32) -> Option<&mut Rec> {
+        let i = self.find(ino)?;
+        self.recs.get_mut(i)
+    }
+
+    /// Directories, as they are now.
+    fn dirs(&self) -> Vec<u32> {
+        self.recs.iter().filter(|r| r.is_dir()).map(|r| r.ino).collect()
+    }
+
+    /// Whether what has no name gets one again, or was left over by a crash and is cleared.
+    fn reconnects(&self) -> bool {
+        self.f.damaged || matches!(self.f.keeping, Keeping::Sync | Keeping::Async)
+    }
+
+    /// The inode of one in use.
+    fn inode(&self, ino: u32) -> Result<Option<Dinode>> {
+        Ok(self.r.inode(ino.into())?.and_then(|d| d.ok()).filter(Dinode::in_use))
+    }
+
+    fn byte(&self, frag: Frag) -> u64 {
+        self.r.geom.byte(frag)
+    }
+
+    /// Changes a block in use.
+    fn put_block(&mut self, kind: Kind, frag: Frag, bytes: &[u8]) -> Result<()> {
+        // What was free when this run began is durable before anything leads there.
+        let stage = if self.space.is_fresh(frag) { Stage::Fresh } else { Stage::Blocks };
+        self.r.view.write(stage, kind, self.r.geom.byte(frag), bytes)
+    }
+}
+
+#[cfg(test)]
+#[test]
+fn a_long_list_is_cut() {
+    let mut f = Findings::default();
+    (0..LISTED as u32 + 7).for_each(|cgx| f.note(Issue::SuperCopy { cgx, at: 0 }));
+    let report = f.report(true, &Paths::new(), CheckReport::default());
+    let last = report.issues.last().map(|i| (i.code, i.text.as_str(), i.repaired));
+    assert_eq!(last, Some(("Further", "7 further issues are not listed", true)));
+    assert_eq!(report.issues.len(), LISTED + 1);
+}

@@ -1,0 +1,208 @@
+//! What the checker can find.
+
+use crate::format::Keeping;
+use arbor_base::vfs::Severity;
+use std::collections::BTreeMap;
+
+/// A name as people read it.
+pub(super) fn show(name: &[u8]) -> String {
+    format!("{:?}", String::from_utf8_lossy(name))
+}
+
+/// A file or directory by its number. In a sentence its path follows, where it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Node(pub u64);
+
+/// Paths of files and directories.
+pub(super) type Paths = BTreeMap<u64, String>;
+
+/// A field of an issue, as it stands in the sentence.
+trait Say {
+    fn say(&self, paths: &Paths) -> String;
+
+    /// The file it names.
+    fn node(&self) -> Option<u64> {
+        None
+    }
+}
+
+macro_rules! say {
+    ($($t:ty),*) => {
+        $(impl Say for $t {
+            fn say(&self, _paths: &Paths) -> String {
+                self.to_string()
+            }
+        })*
+    };
+}
+say!(u32, u64, String, &'static str);
+
+impl Say for Node {
+    fn say(&self, paths: &Paths) -> String {
+        match paths.get(&self.0) {
+            Some(path) => format!("{} ({path})", self.0),
+            None => self.0.to_string(),
+        }
+    }
+
+    fn node(&self) -> Option<u64> {
+        Some(self.0)
+    }
+}
+
+/// Where an issue comes from, and so whether preening may mend it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    /// Something that is in use by mistake, or a number that can be counted again: any crash may leave it.
+    Leak,
+    /// What is written late unless updates are ordered: a crash may leave it without soft updates.
+    Late,
+    /// No crash leaves it, unless nothing is ordered; mending it may lose something.
+    Damage,
+}
+
+macro_rules! issues {
+    ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* } $severity:ident $class:ident $text:literal;)*) => {
+        /// One thing that the checker found.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub(super) enum Issue {
+            $($(#[$doc])* $name { $($field: $type),* },)*
+        }
+
+        /// Names of all issues.
+        pub(crate) const ISSUES: &[&str] = &[$(stringify!($name)),*];
+
+        impl Issue {
+            /// Name for scripts.
+            pub fn code(&self) -> &'static str {
+                match self { $(Issue::$name { .. } => stringify!($name),)* }
+            }
+
+            /// How much it matters.
+            pub fn severity(&self) -> Severity {
+                match self { $(Issue::$name { .. } => Severity::$severity,)* }
+            }
+
+            /// Where it comes from.
+            pub fn class(&self) -> Class {
+                match self { $(Issue::$name { .. } => Class::$class,)* }
+            }
+
+            /// The files and directories that it names.
+            pub fn nodes(&self) -> impl Iterator<Item = u64> + use<> {
+                let nodes = match self {
+                    $(Issue::$name { $($field),* } => vec![$($field.node()),*],)*
+                };
+                nodes.into_iter().flatten()
+            }
+
+            /// The sentence for people.
+            pub fn text(&self, paths: &Paths) -> String {
+                match self {
+                    $(Issue::$name { $($field),* } => {
+                        $(let $field = $field.say(paths);)*
+                        format!($text)
+                    })*
+                }
+            }
+        }
+    };
+}
+
+impl Issue {
+    /// Whether preening mends it on a volume that was kept so.
+    pub fn safe(&self, keeping: Keeping) -> bool {
+        match self.class() {
+            Class::Leak => true,
+            Class::Late => matches!(keeping, Keeping::Sync | Keeping::Async),
+            Class::Damage => false,
+        }
+    }
+}
+
+issues! {
+    /// The superblock at byte 0 is damaged; a copy or its own fields serve instead.
+    SuperDamaged { why: String, from: String } Error Damage "the superblock is damaged: {why}; {from}";
+    /// There is no usable superblock.
+    SuperLost { why: String } Fatal Damage "there is no usable superblock: {why}";
+    SuperCopy { cgx: u32, at: u64 } Error Leak
+        "the superblock copy of group {cgx} at byte {at} is damaged or differs";
+    GroupHeader { cgx: u32, at: u64, why: &'static str } Error Damage "header of group {cgx} at byte {at}: {why}";
+    /// A sector of a bitmap is damaged: what it says is counted again.
+    GroupBitmap { cgx: u32, sector: u64, at: u64 } Error Damage
+        "group {cgx}: sector {sector} of its bitmaps, at byte {at}, has a wrong checksum";
+    /// Bits that stand for nothing, or unused sectors.
+    GroupTail { cgx: u32 } Error Damage "group {cgx}: bits of its bitmaps that stand for nothing are set wrong";
+    /// How many inodes are initialised.
+    Inited { cgx: u32, found: u32, expected: u32 } Error Late
+        "group {cgx} calls {found} inodes initialised, {expected} are";
+    GroupCount { cgx: u32, what: &'static str, found: u32, expected: u32 } Warning Leak
+        "group {cgx} counts {found} {what}, has {expected}";
+    Rotor { cgx: u32, found: u32 } Warning Leak "group {cgx}: a search ended at {found}, which is outside of it";
+    /// Dangerous: they could be given away.
+    FragsFree { cgx: u32, count: u32, first: u32 } Error Late
+        "group {cgx}: {count} fragments in use are marked free, the first is {first}";
+    FragsUsed { cgx: u32, count: u32, first: u32 } Warning Leak
+        "group {cgx}: {count} free fragments are marked in use, the first is {first}";
+    InodesFree { cgx: u32, count: u32, first: Node } Error Late
+        "group {cgx}: {count} inodes in use are marked free, the first is {first}";
+    InodesUsed { cgx: u32, count: u32, first: Node } Warning Leak
+        "group {cgx}: {count} free inodes are marked in use, the first is {first}";
+    /// Only a clean volume has one.
+    Summary { at: u64 } Warning Leak "the summary area at byte {at} differs from the cylinder groups";
+    /// A clean volume has no such list.
+    Orphans { ino: Node } Warning Leak "the list of inodes without names begins with {ino}, it should be empty";
+    /// Its checksum says which byte it was.
+    InodeByte { ino: Node, at: u64, byte: u32 } Error Damage
+        "inode {ino} at byte {at}: byte {byte} of it was wrong and is put back";
+    InodeDamaged { ino: Node, at: u64, why: &'static str } Error Damage
+        "inode {ino} at byte {at} is damaged beyond use: {why}";
+    InodeSize { ino: Node, found: u64, why: &'static str } Error Damage "inode {ino} has {found} bytes, {why}";
+    BadPointers { ino: Node, count: u64, lbn: u64, frag: u32, why: &'static str } Error Damage
+        "inode {ino}: {count} bad pointers, the first, for block {lbn}, leads to fragment {frag}, which {why}";
+    /// An indirect block that holds something else.
+    BadIndirect { ino: Node, lbn: u64, frag: u32, at: u64 } Error Damage
+        "inode {ino}: the indirect block for block {lbn}, fragment {frag} at byte {at}, holds no pointers";
+    /// The size of a file that grew may be written later than its indirect blocks.
+    BeyondSize { ino: Node, count: u64, lbn: u64, frag: u32 } Warning Leak
+        "inode {ino}: {count} blocks behind its end, the first is block {lbn} at fragment {frag}";
+    /// Two owners; the one named first loses it.
+    Duplicate { ino: Node, frag: u32, at: u64, owner: Node } Error Damage
+        "inode {ino}: fragment {frag} at byte {at} belongs to inode {owner} already";
+    /// The other owner is the volume itself.
+    OwnSpace { ino: Node, frag: u32, at: u64 } Error Damage
+        "inode {ino}: fragment {frag} at byte {at} belongs to the summary area or the journal";
+    Xattr { ino: Node, frag: u32, at: u64, why: &'static str } Error Damage
+        "attributes of inode {ino}, fragment {frag} at byte {at}: {why}";
+    FragCount { ino: Node, found: u32, expected: u32 } Warning Leak
+        "inode {ino} counts {found} fragments, has {expected}";
+    RootLost { why: &'static str } Error Damage "the root directory, inode 2, {why}";
+    DirHole { ino: Node, offset: u64 } Error Damage "directory {ino} has no block at offset {offset}";
+    DirChunk { ino: Node, offset: u64, at: u64, why: &'static str } Error Damage
+        "directory {ino}, offset {offset}, byte {at}: {why}";
+    Dots { ino: Node, at: u64, why: &'static str } Error Damage "directory {ino}, byte {at}: {why}";
+    DotDot { ino: Node, found: Node, expected: Node } Error Leak
+        "directory {ino} calls {found} its parent, it lies in {expected}";
+    EntryName { dir: Node, name: String, offset: u64 } Error Damage
+        "directory {dir}, offset {offset}: {name} is no valid name";
+    EntryTarget { dir: Node, name: String, ino: Node, why: &'static str } Error Damage
+        "directory {dir}: entry {name} names inode {ino}, which {why}";
+    /// A repair was cut off between the name and the inode.
+    LostFound { ino: Node } Error Late "the entry \"lost+found\" names inode {ino}, which is not in use";
+    EntryKind { dir: Node, name: String, ino: Node } Error Leak
+        "directory {dir}: entry {name} has not the file type of inode {ino}";
+    DuplicateName { dir: Node, name: String } Error Damage "directory {dir} has the name {name} twice";
+    /// A rename that was cut off leaves it too.
+    TwoParents { ino: Node, kept: Node, dropped: Node } Error Leak
+        "directory {ino} lies in directory {kept} and has another name in {dropped}";
+    DirLoop { ino: Node } Error Damage "directory {ino} lies below itself";
+    /// In use without a name: made or removed when the volume was not unmounted, or its directory is lost.
+    Unnamed { ino: Node, what: &'static str, done: &'static str } Warning Leak "{what} {ino} has no name: {done}";
+    LinkCountHigh { ino: Node, found: u32, expected: u32 } Warning Leak
+        "inode {ino} has link count {found}, should have {expected}";
+    LinkCountLow { ino: Node, found: u32, expected: u32 } Error Late
+        "inode {ino} has link count {found}, should have {expected}";
+    NoSpace { what: String } Error Damage "no space to repair {what}";
+    /// The list of issues was cut.
+    Further { count: u64 } Error Damage "{count} further issues are not listed";
+}

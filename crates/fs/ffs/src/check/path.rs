@@ -1,0 +1,190 @@
+//! The check of one path: the inodes on it, the directories that lead on, and everything of the file at its
+//! end, against the bitmaps. Nothing is repaired, and nothing else is read.
+
+use super::dirs::{Names, dots};
+use super::issue::{Issue, Node, Paths, show};
+use super::names::readable;
+use super::view::{Reader, View};
+use super::{Checker, DIR_KIND, Findings, start};
+use crate::dirent::{entries, is_name};
+use crate::format::*;
+use arbor_base::device::Kind;
+use arbor_base::vfs::{CheckReport, Devices, Error, Result};
+use std::collections::BTreeMap;
+
+/// Checks the file or directory at `path`, and what it takes to get there.
+pub(crate) fn check_path(devices: &Devices, path: &[u8]) -> Result<CheckReport> {
+    let dev = &*devices.main;
+    let mut f = Findings::default();
+    let found = match start::superblock(dev)? {
+        Ok(found) => found,
+        Err(lost) => {
+            f.note(lost);
+            return Ok(f.report(false, &Paths::new(), CheckReport::default()));
+        }
+    };
+    start::refuse_unknown(&found.sb, false)?;
+    let lost = found.damage.is_some();
+    found.damage.into_iter().for_each(|issue| f.note(issue));
+    let mut r = Reader { view: View::new(dev), sb: found.sb, geom: found.geom };
+    let recovered = start::journal_view(&mut r, false, lost)?;
+    let mut silent = |_: u64, _: u64, _: &str| ();
+    let mut c = Checker::new(r, f, &mut silent);
+    let mut paths = Paths::new();
+    c.follow(path, &mut paths)?;
+    c.check_bits()?;
+    let used_bytes = c.space.used().saturating_mul(c.r.geom.frag_size() as u64);
+    let report = CheckReport { recovered, used_bytes, ..c.counts() };
+    Ok(c.f.report(false, &paths, report))
+}
+
+impl Checker<'_> {
+    fn follow(&mut self, path: &[u8], paths: &mut Paths) -> Result<()> {
+        let (mut ino, mut parent) = (ROOT.0 as u32, ROOT.0 as u32);
+        let mut here = String::new();
+        for name in path.split(|b| *b == b'/').filter(|n| !n.is_empty() && *n != b".") {
+            paths.insert(ino.into(), if here.is_empty() { "/".into() } else { here.clone() });
+            let Some(d) = self.path_inode(ino, parent)? else { return Ok(()) };
+            here = format!("{here}/{}", readable(name));
+            let missing = Error::refused(format!("there is no {here} on this volume"));
+            if d.kind() >> 12 != u32::from(DIR_KIND) {
+                return Err(missing);
+            }
+            let next = match self.path_entry(ino, &d, name)? {
+                Some(next) => next,
+                None if self.f.issues.is_empty() => return Err(missing),
+                None => return Ok(()),
+            };
+            (parent, ino) = (ino, next);
+        }
+        paths.insert(ino.into(), if here.is_empty() { "/".into() } else { here });
+        self.path_inode(ino, parent).map(drop)
+    }
+
+    /// An inode by itself, with its blocks and attributes, and the chunks of a directory; `None` if it cannot
+    /// be used.
+    fn path_inode(&mut self, ino: u32, parent: u32) -> Result<Option<Dinode>> {
+        match self.r.inode(ino.into())? {
+            Some(Ok(d)) if d.in_use() => self.check_inode(ino.into(), d)?,
+            Some(Err(why)) => {
+                let at = self.r.inode_byte(ino.into());
+                let bytes = self.r.inode_bytes(at)?;
+                match self.mend(ino.into(), &bytes)?.filter(Dinode::in_use) {
+                    Some(d) => self.check_inode(ino.into(), d)?,
+                    None => {
+                        self.f.note(Issue::InodeDamaged { ino: Node(ino.into()), at, why });
+                        return Ok(None);
+                    }
+                }
+            }
+            _ if ino == ROOT.0 as u32 => {
+                self.f.note(Issue::RootLost { why: "is not in use" });
+                return Ok(None);
+            }
+            _ => return Ok(None),
+        }
+        self.report_twice()?;
+        let Some(d) = self.inode(ino)? else { return Ok(None) };
+        if d.kind() >> 12 == u32::from(DIR_KIND) {
+            self.check_form(ino, parent, &d)?;
+        }
+        Ok(Some(d))
+    }
+
+    /// The chunks of a directory, without what the entries name.
+    fn check_form(&mut self, ino: u32, parent: u32, d: &Dinode) -> Result<()> {
+        let node = Node(ino.into());
+        let mut names = Names::default();
+        for p in self.r.dir_blocks(d)? {
+            let bytes = self.r.run(Kind::Dir, p.frag, p.frags)?;
+            let start = p.lbn << self.r.geom.block_shift;
+            for (i, chunk) in (0u64..).zip(bytes.chunks_exact(DIRBLKSIZ)) {
+                let (offset, at) = (start + i * DIRBLKSIZ as u64, self.byte(p.frag) + i * DIRBLKSIZ as u64);
+                if offset >= d.size.get() {
+                    break;
+                }
+                match if offset == 0 { dots(ino, chunk) } else { Ok(parent) } {
+                    Err(why) => self.f.note(Issue::Dots { ino: node, at, why }),
+                    Ok(up) if up != parent => {
+                        self.f.note(Issue::DotDot { ino: node, found: Node(up.into()), expected: Node(parent.into()) });
+                    }
+                    Ok(_) => {}
+                }
+                let all = match entries(chunk) {
+                    Ok(all) => all,
+                    Err(why) => {
+                        self.f.note(Issue::DirChunk { ino: node, offset, at, why });
+                        continue;
+                    }
+                };
+                for e in all.iter().filter(|e| e.ino.0 != 0 && (offset > 0 || e.at > crate::dirent::DOTDOT_AT)) {
+                    if !is_name(e.name) {
+                        let offset = offset + e.at as u64;
+                        self.f.note(Issue::EntryName { dir: node, name: show(e.name), offset });
+                    } else if !names.insert(e.name.into()) {
+                        self.f.note(Issue::DuplicateName { dir: node, name: show(e.name) });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a name in a directory leads to.
+    fn path_entry(&mut self, dir: u32, d: &Dinode, name: &[u8]) -> Result<Option<u32>> {
+        let mut found = None;
+        for p in self.r.dir_blocks(d)? {
+            let bytes = self.r.run(Kind::Dir, p.frag, p.frags)?;
+            for chunk in bytes.chunks_exact(DIRBLKSIZ) {
+                let all = entries(chunk).unwrap_or_default();
+                let entry = all.iter().find(|e| e.ino.0 != 0 && e.name == name);
+                found = found.or(entry.map(|e| (e.ino.0, e.kind)));
+            }
+        }
+        let Some((ino, kind)) = found else { return Ok(None) };
+        let (node, dir) = (Node(ino), Node(dir.into()));
+        let why = match self.r.inode(ino)? {
+            None => "cannot be there",
+            Some(Ok(d)) if !d.in_use() => "is not in use",
+            Some(Ok(d)) if d.kind() >> 12 != u32::from(kind) => {
+                self.f.note(Issue::EntryKind { dir, name: show(name), ino: node });
+                return Ok(Some(ino as u32));
+            }
+            Some(_) => return Ok(Some(ino as u32)),
+        };
+        self.f.note(Issue::EntryTarget { dir, name: show(name), ino: node, why });
+        Ok(None)
+    }
+
+    /// What the inodes on the path are and own must be in use by the bitmaps.
+    fn check_bits(&mut self) -> Result<()> {
+        let geom = self.r.geom;
+        let mut free: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
+        for cgx in 0..geom.cg_count {
+            let (start, len) = (geom.cg_start(cgx).0, geom.cg_len(cgx));
+            let owned = (0..len).filter(|i| self.space.owned(start.saturating_add(*i)));
+            let owned: Vec<u32> = owned.collect();
+            let first = self.r.first_inode(cgx);
+            let inodes = first..first.saturating_add(geom.cg_inodes.into());
+            let recs: Vec<u32> = self.recs.iter().map(|r| r.ino).filter(|i| inodes.contains(&u64::from(*i))).collect();
+            if owned.is_empty() && recs.is_empty() {
+                continue;
+            }
+            let cg = self.r.group(cgx)?;
+            if let Err(why) = self.r.header(cgx, &cg) {
+                self.f.note(Issue::GroupHeader { cgx, at: geom.byte(geom.cg_block(cgx)), why });
+            }
+            for i in owned.into_iter().filter(|i| !bit(&cg, 1 + geom.inode_sectors(), *i)) {
+                let entry = free.entry(cgx).or_insert((0, start.saturating_add(i)));
+                entry.0 += 1;
+            }
+            for ino in recs.into_iter().filter(|i| !bit(&cg, 1, (u64::from(*i) - first) as u32)) {
+                self.f.note(Issue::InodesFree { cgx, count: 1, first: Node(ino.into()) });
+            }
+        }
+        for (cgx, (count, first)) in free {
+            self.f.note(Issue::FragsFree { cgx, count, first });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,183 @@
+//! First phases: the superblock, or what serves instead of it; the journal.
+
+use super::issue::Issue;
+use super::view::{Reader, check_header};
+use crate::format::*;
+use crate::superblock::{features, geometry, read};
+use arbor_base::device::{Device, Kind, Request};
+use arbor_base::layout::{Access, crc_without};
+use arbor_base::vfs::{Error, Result};
+use zerocopy::FromBytes;
+
+/// How far copies are looked for, in bytes, and in what steps: no group is larger, and each begins with a
+/// block.
+const SEARCH: [(u64, u64); 2] = [(1 << 30, 4 << 10), (40 << 30, 32 << 10)];
+/// Cylinder groups that are asked whether they bear a superblock out.
+const WITNESSES: u32 = 64;
+
+/// Refuses volumes that need newer code.
+pub(crate) fn refuse_unknown(sb: &SuperBlock, write: bool) -> Result<()> {
+    match features(sb).access(KNOWN) {
+        Access::ReadOnly(bits) if write => Err(Error::refused(format!("unknown features {bits:#x}"))),
+        Access::Refused(bits) => Err(Error::refused(format!("unknown features {bits:#x}"))),
+        _ => Ok(()),
+    }
+}
+
+/// Makes the journal of a volume that was not unmounted count. With `write` it is replayed in its place and
+/// made empty, without it is laid over the view in memory ([`View::lay`](super::view::View::lay)). `lost` says
+/// that the superblock comes from elsewhere and does not know how the volume was kept. The superblock of `r`
+/// is read again if the replay changed it. Whether anything was replayed.
+pub(crate) fn journal_view(r: &mut Reader<'_>, write: bool, lost: bool) -> Result<bool> {
+    let kept = lost || r.sb.keeping.get() == Keeping::Journal as u32;
+    if !kept || r.sb.clean.get() != 0 || r.sb.journal_frags.get() == 0 {
+        return Ok(false);
+    }
+    crate::recover::replay_for_check(r, write)
+}
+
+/// A superblock that can be used.
+pub(super) struct Found {
+    pub sb: SuperBlock,
+    pub geom: Geom,
+    /// It is not the one at byte 0.
+    pub damage: Option<Issue>,
+}
+
+/// Finds the superblock, or the reason why there is none.
+pub(super) fn superblock(dev: &dyn Device) -> Result<std::result::Result<Found, Issue>> {
+    let size = dev.geometry().size;
+    let own = match read(dev, 0) {
+        Ok(Some(sb)) => geometry(&sb, size).map(|geom| (sb, geom)),
+        Ok(None) => Err(Error::refused("no FFS superblock")),
+        Err(e) => Err(e),
+    };
+    let (why, rank) = match own {
+        Ok((sb, geom)) => match witnesses(dev, &geom)? {
+            (good, asked) if good * 2 >= asked => return Ok(Ok(Found { sb, geom, damage: None })),
+            (good, _) => {
+                let better = copy(dev, good)?;
+                let Some((at, copy)) = better else { return Ok(Ok(Found { sb, geom, damage: None })) };
+                return found(dev, copy, "its cylinder groups are not there".into(), from_copy(at));
+            }
+        },
+        Err(e @ (Error::Corrupt(_) | Error::Refused(_))) if magic_or_damage(&e) => (e.to_string(), 0),
+        Err(e) => return Err(e),
+    };
+    match substitute(dev, rank)? {
+        Some((from, sb)) => found(dev, sb, why, from),
+        None => Ok(Err(Issue::SuperLost { why: format!("{why}, and no copy is found") })),
+    }
+}
+
+/// Whether another superblock may be looked for; a volume that is newer than this program is left alone.
+fn magic_or_damage(e: &Error) -> bool {
+    !e.to_string().contains("newer")
+}
+
+fn from_copy(at: u64) -> String {
+    format!("the copy at byte {at} is used")
+}
+
+fn found(dev: &dyn Device, sb: SuperBlock, why: String, from: String) -> Result<std::result::Result<Found, Issue>> {
+    let geom = geometry(&sb, dev.geometry().size)?;
+    Ok(Ok(Found { sb: SuperBlock { clean: 0.into(), ..sb }, geom, damage: Some(Issue::SuperDamaged { why, from }) }))
+}
+
+/// What serves instead of a damaged superblock: itself with one byte put back, a copy, or its own fields if
+/// the first groups bear them out.
+fn substitute(dev: &dyn Device, rank: u32) -> Result<Option<(String, SuperBlock)>> {
+    let mut bytes = vec![0; SECTOR];
+    if dev.geometry().size < SECTOR as u64 {
+        return Ok(None);
+    }
+    dev.read_at(Kind::Super, 0, &mut bytes)?;
+    if let Some((at, sb)) = put_back(dev, &bytes) {
+        return Ok(Some((format!("byte {at} of it was wrong and is put back"), sb)));
+    }
+    if let Some((at, sb)) = copy(dev, rank)? {
+        return Ok(Some((from_copy(at), sb)));
+    }
+    own_fields(dev, &bytes)
+}
+
+/// Whether a volume of ours seems to lie here although byte 0 does not say so.
+pub(crate) fn search(dev: &dyn Device) -> Result<bool> {
+    Ok(substitute(dev, 0)?.is_some())
+}
+
+/// The superblock with one byte changed so that its checksum is right.
+fn put_back(dev: &dyn Device, bytes: &[u8]) -> Option<(usize, SuperBlock)> {
+    let mut bytes = bytes.to_vec();
+    for at in 0..bytes.len() {
+        let old = *bytes.get(at)?;
+        for byte in 0..=u8::MAX {
+            *bytes.get_mut(at)? = byte;
+            let stored = bytes.get(SUPER_CRC_AT..SUPER_CRC_AT + 4)?;
+            if byte != old && crc_without(&bytes, SUPER_CRC_AT)?.to_le_bytes() == *stored {
+                let sb = SuperBlock::read_from_bytes(&bytes).ok()?;
+                let usable = sb.magic == SUPER_MAGIC && sb.version.get() <= VERSION;
+                return (usable && geometry(&sb, dev.geometry().size).is_ok()).then_some((at, sb));
+            }
+        }
+        *bytes.get_mut(at)? = old;
+    }
+    None
+}
+
+/// The superblock at byte 0 in spite of its checksum, if the first groups bear it out.
+fn own_fields(dev: &dyn Device, bytes: &[u8]) -> Result<Option<(String, SuperBlock)>> {
+    let Ok(mut sb) = SuperBlock::read_from_bytes(bytes) else { return Ok(None) };
+    // Any field may be what is damaged; these few say nothing that cannot be found out.
+    (sb.magic, sb.compat, sb.ro_compat, sb.incompat) = (SUPER_MAGIC, 0.into(), 0.into(), 0.into());
+    sb.version = sb.version.get().min(VERSION).into();
+    let Ok(geom) = geometry(&sb, dev.geometry().size) else { return Ok(None) };
+    let (good, asked) = witnesses(dev, &geom)?;
+    let from = "no copy is found, its own fields are used as they agree with the cylinder groups".into();
+    Ok((good * 2 >= asked).then_some((from, sb)))
+}
+
+/// How many of the first groups have a header that agrees with a geometry, and how many were asked.
+fn witnesses(dev: &dyn Device, geom: &Geom) -> Result<(u32, u32)> {
+    let asked = geom.cg_count.min(WITNESSES);
+    let places = (0..asked).map(|cgx| Request::read(Kind::Group, geom.byte(geom.cg_block(cgx)), SECTOR));
+    let mut good = 0;
+    for (cgx, read) in (0..asked).zip(dev.submit(places.collect()).wait()) {
+        good += u32::from(check_header(geom, cgx, &read?).is_ok());
+    }
+    Ok((good, asked))
+}
+
+/// A copy that more groups than `rank` bear out, and where it stands.
+fn copy(dev: &dyn Device, rank: u32) -> Result<Option<(u64, SuperBlock)>> {
+    let (mut at, mut spare) = (0, None);
+    for (end, step) in SEARCH {
+        let end = end.min(dev.geometry().size);
+        while at < end {
+            let places: Vec<u64> = (0..256).map(|i| at + i * step).filter(|p| *p < end && *p > 0).collect();
+            at += 256 * step;
+            let batch = places.iter().map(|p| Request::read(Kind::Super, *p, SECTOR)).collect();
+            for (place, bytes) in places.into_iter().zip(dev.submit(batch).wait()) {
+                let Some((good, sb)) = candidate(dev, place, &bytes?)? else { continue };
+                if good > rank {
+                    return Ok(Some((place, sb)));
+                }
+                spare = spare.or(Some((place, sb)));
+            }
+        }
+    }
+    // Nothing else speaks for it, but nothing better is there.
+    Ok(spare.filter(|_| rank == 0))
+}
+
+fn candidate(dev: &dyn Device, at: u64, bytes: &[u8]) -> Result<Option<(u32, SuperBlock)>> {
+    if !bytes.starts_with(&SUPER_MAGIC) {
+        return Ok(None);
+    }
+    let Ok(Some(sb)) = read(dev, at) else { return Ok(None) };
+    let Ok(geom) = geometry(&sb, dev.geometry().size) else { return Ok(None) };
+    if !at.is_multiple_of(u64::from(geom.cg_frags) << geom.frag_shift) {
+        return Ok(None);
+    }
+    Ok(Some((witnesses(dev, &geom)?.0, sb)))
+}

@@ -1,0 +1,616 @@
+//! The order of writes; nobody else orders them.
+//!
+//! A buffer that was changed is *dirty*, with the time at which it is due. What else holds depends on how the
+//! volume keeps its metadata ([`Keeping`]):
+//!
+//! * **async**: nothing. Buffers go to the disk when they are due, or the cache is full of them.
+//! * **sync**: what others are about to depend on is written, and waited for, at once: an inode before the
+//!   first name of it, a removed name before the link count falls, a pointer that was cleared before its
+//!   block is free, an indirect block before it is pointed to. Bitmaps, data and times are delayed.
+//! * **softupdates**: nothing waits. Each such dependency is a *patch* (`commit/soft.rs`): what must be on disk
+//!   before it, and how the buffer was without it. A buffer that is written while a patch in it still waits is
+//!   written without it (*rolled back*), and stays dirty.
+//! * **journal**: metadata buffers belong to the running transaction and stay in core; when it commits, data are
+//!   written first, then copies of all its buffers to the journal, then a commit fragment
+//!   (`commit/journal.rs`). Buffers go to their places later.
+//!
+//! # Invariants
+//!
+//! * **FFS-C1** an inode is on disk before a name of it is.
+//! * **FFS-C2** a name is gone from the disk, or names another inode, before the link count that it stood
+//!   for is taken away, and the inode freed with the last one.
+//! * **FFS-C3** a fragment or an inode is marked used on disk before a pointer to it, or its inode, is there; and
+//!   no pointer to it is on disk when it is marked free (softupdates; sync: only the second).
+//! * **FFS-C4** a block is written before a pointer to it (softupdates and journal: all blocks; sync: indirect
+//!   blocks and directories).
+//! * **FFS-C5** what is freed by a transaction is not given away before it is durable (journal).
+
+pub(crate) mod journal;
+mod soft;
+
+use crate::file::Slot;
+use crate::format::*;
+use crate::inode::Inode;
+use crate::mount::{Core, What};
+use arbor_base::cache::Name;
+use arbor_base::device::{Buf, Request, Ticket};
+use arbor_base::layout::crc_without;
+use arbor_base::vfs::{Errno, Error, Ino, Result, Time};
+use rustc_hash::FxHashSet;
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+
+/// What the removal of a name takes away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Drop {
+    /// A name of this inode.
+    Name(Ino),
+    /// This directory, and its entry `..` in the other.
+    Dir(Ino, Ino),
+    /// An entry `..` in this directory.
+    Parent(Ino),
+}
+
+/// How metadata are kept.
+pub(crate) struct Keep {
+    pub mode: Keeping,
+    /// Pages whose block was allocated since it was last written.
+    pub fresh: FxHashSet<Name>,
+    soft: soft::Soft,
+    journal: Option<journal::Journal>,
+}
+
+impl Keep {
+    pub fn new(mode: Keeping) -> Keep {
+        Keep { mode, fresh: FxHashSet::default(), soft: soft::Soft::default(), journal: None }
+    }
+}
+
+/// Writes of data under way.
+pub(crate) struct InFlight {
+    ticket: Ticket,
+    pub names: Vec<Name>,
+    /// Patches that they bring to the disk.
+    included: Vec<u64>,
+}
+
+/// Writes of data under way, at most.
+const IN_FLIGHT: usize = 16;
+/// Rounds after which buffers that are still dirty are a mistake.
+const MOST_ROUNDS: usize = 200;
+
+impl Core {
+    // What the rest of the engine tells.
+
+    /// An inode was allocated; `old` is what was in its place.
+    pub fn inode_made(&mut self, i: &Inode, old: Dinode) -> Result<()> {
+        if self.keep.mode == Keeping::SoftUpdates { self.soft_inode(i, old) } else { Ok(()) }
+    }
+
+    /// An inode was cleared; it is free when that is on disk.
+    pub fn inode_freed(&mut self, i: &Inode, m: u32) -> Result<()> {
+        match self.keep.mode {
+            Keeping::SoftUpdates => self.soft_free_inode(i, m),
+            Keeping::Sync => {
+                self.write_now(i.name())?;
+                self.vfree(i.ino, m)
+            }
+            _ => self.vfree(i.ino, m),
+        }
+    }
+
+    /// A link count was raised: returns what a name that it stands for has to wait for.
+    pub fn links_raised(&mut self, i: &Inode) -> Result<Vec<u64>> {
+        match self.keep.mode {
+            Keeping::Sync => self.write_now(i.name()).map(|()| Vec::new()),
+            Keeping::SoftUpdates => Ok(self.soft_links_raised(i)),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// What the first name of a new inode has to wait for.
+    pub fn inode_ready(&mut self, i: &Inode) -> Result<Vec<u64>> {
+        match self.keep.mode {
+            Keeping::SoftUpdates => Ok(self.soft_inode_ready(i)),
+            Keeping::Sync => {
+                let pages: Vec<u64> = self.cache.dirty_pages(i.ino.0, 0).collect();
+                for index in pages {
+                    self.write_now(Name::Page { file: i.ino.0, index })?;
+                }
+                self.write_now(i.name()).map(|()| Vec::new())
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// A pointer was set, from `old` (fragment 0: none) to `new`, whose content is the buffer `content`;
+    /// `inode`: where the pointer's inode begins in the buffer and the size it had before, if it lies in one.
+    pub fn pointer_set(
+        &mut self,
+        slot: Slot,
+        old: (Frag, u32),
+        new: (Frag, u32),
+        content: Name,
+        inode: Option<(usize, u64)>,
+    ) -> Result<()> {
+        match self.keep.mode {
+            Keeping::SoftUpdates => return self.soft_pointer(slot, old, new, content, inode),
+            Keeping::Sync if self.dirty.get(&content).is_some_and(|d| d.what != What::Data) => {
+                self.write_now(content)?
+            }
+            _ => {}
+        }
+        if old.0.0 == 0 || old.0 == new.0 { Ok(()) } else { self.free_after(slot.0, &[old]) }
+    }
+
+    /// A pointer was cleared: the runs are free when that is on disk.
+    pub fn free_slot(&mut self, slot: Slot, runs: &[(Frag, u32)]) -> Result<()> {
+        match self.keep.mode {
+            Keeping::SoftUpdates => self.soft_free_slot(slot, runs),
+            _ => self.free_after(slot.0, runs),
+        }
+    }
+
+    /// The runs are free when this buffer is on disk.
+    pub fn free_after(&mut self, name: Name, runs: &[(Frag, u32)]) -> Result<()> {
+        match self.keep.mode {
+            Keeping::SoftUpdates => {
+                self.soft_free_after(name, runs);
+                return Ok(());
+            }
+            Keeping::Sync if !runs.is_empty() => self.write_now(name)?,
+            _ => {}
+        }
+        runs.iter().try_for_each(|r| self.free_run(r.0, r.1))
+    }
+
+    /// A name was entered; returns what waits for it has to wait for.
+    pub fn entry_added(&mut self, slot: Slot, ino: Ino, waits: Vec<u64>) -> Result<u64> {
+        match self.keep.mode {
+            Keeping::SoftUpdates => Ok(self.soft_added(slot, ino, waits)),
+            Keeping::Sync => self.write_now(slot.0).map(|()| 0),
+            _ => Ok(0),
+        }
+    }
+
+    /// A name of `old` was removed. `after`: a name that has to be on disk before (of a rename).
+    pub fn entry_removed(&mut self, slot: Slot, old: ((Ino, u8), &[u8]), after: Option<u64>, drop: Drop) -> Result<()> {
+        match self.keep.mode {
+            Keeping::SoftUpdates => return self.soft_removed(slot, old, after, drop),
+            Keeping::Sync => self.write_now(slot.0)?,
+            _ => {}
+        }
+        self.run_drop(drop)
+    }
+
+    /// An entry names another inode than `old`; returns what waits for it has to wait for.
+    pub fn entry_changed(
+        &mut self,
+        (page, at): Slot,
+        (old, new): ((Ino, u8), Ino),
+        waits: Vec<u64>,
+        drop: Drop,
+    ) -> Result<u64> {
+        match self.keep.mode {
+            Keeping::SoftUpdates => return self.soft_changed((page, at), (old, new), waits, drop),
+            Keeping::Sync => self.write_now(page)?,
+            _ => {}
+        }
+        self.run_drop(drop).map(|()| 0)
+    }
+
+    /// The group says that a further block of its inode table is in use; `old`: how much was before.
+    pub fn before_inited(&mut self, cgx: u32, block: Frag, old: u32) -> Result<()> {
+        match self.keep.mode {
+            Keeping::SoftUpdates => {
+                self.soft_inited(cgx, block, old);
+                Ok(())
+            }
+            Keeping::Journal => Ok(()),
+            _ => self.write_now(Name::Block(block.0.into())),
+        }
+    }
+
+    /// A group says that more of its inode table is in use: what it did not say is not looked for after a crash.
+    pub fn inited(&mut self, cgx: u32) -> Result<()> {
+        match self.keep.mode {
+            Keeping::Sync | Keeping::Async => self.write_now(self.cg_name(cgx)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Names of an inode that are gone for users, and still counted.
+    pub fn links_going(&self, ino: Ino) -> u32 {
+        self.keep.soft.going(ino)
+    }
+
+    /// Whether the bytes of a removed entry may have to come back.
+    pub fn is_held(&self, page: Name, at: usize) -> bool {
+        self.keep.soft.is_held(page, at)
+    }
+
+    /// Where an entry of this name was that is removed, and may have to come back.
+    pub fn held_name(&self, dir: Ino, name: &[u8]) -> Option<Slot> {
+        if self.holds_entries() { self.keep.soft.held_name(dir, name) } else { None }
+    }
+
+    /// Whether the removal of an entry leaves its bytes alone.
+    pub fn holds_entries(&self) -> bool {
+        self.keep.mode == Keeping::SoftUpdates
+    }
+
+    /// Marks a run free, and lets nobody have it before that may be.
+    fn free_run(&mut self, frag: Frag, frags: u32) -> Result<()> {
+        self.blkfree(frag, frags)?;
+        if self.keep.mode == Keeping::Journal {
+            self.hold(frag, frags);
+            self.revoke(frag, frags);
+        } else if self.opts.discard {
+            self.discard(&[(frag, frags)])?;
+        }
+        Ok(())
+    }
+
+    /// Gives runs back to the device.
+    pub fn discard(&mut self, runs: &[(Frag, u32)]) -> Result<()> {
+        if self.dev.geometry().discard_unit == 0 {
+            return Ok(());
+        }
+        let request = |(frag, frags): &(Frag, u32)| {
+            Request::discard(What::Data.kind(), self.geom.byte(*frag), self.geom.bytes_of(*frags) as u64)
+        };
+        Ok(self.dev.submit(runs.iter().map(request).collect()).wait_all()?)
+    }
+
+    /// A dirty metadata buffer joins the running transaction.
+    pub fn join_transaction(&mut self, name: Name, what: What) {
+        if self.keep.mode == Keeping::Journal && what != What::Data {
+            self.journal_join(name);
+        }
+    }
+
+    /// A buffer is dropped.
+    pub fn leave_transaction(&mut self, name: Name) {
+        self.keep.fresh.remove(&name);
+        if self.keep.mode == Keeping::Journal {
+            self.journal_leave(name);
+        }
+    }
+
+    /// Drops a buffer, and with it what waited to be written in it.
+    pub fn drop_buffer(&mut self, name: Name) -> Result<()> {
+        let runs = self.cancel_buffer(name)?;
+        self.forget(name);
+        runs.iter().try_for_each(|r| self.free_run(r.0, r.1))
+    }
+
+    /// Nothing of a buffer will be written. Returns runs whose freeing waited for it.
+    pub fn cancel_buffer(&mut self, name: Name) -> Result<Vec<(Frag, u32)>> {
+        if self.keep.mode == Keeping::SoftUpdates { self.soft_cancel(name) } else { Ok(Vec::new()) }
+    }
+
+    // Writing.
+
+    /// The bytes to write of a buffer, and whether something in it was rolled back.
+    fn image(&self, name: Name, what: What, bytes: Arc<Vec<u8>>) -> (Arc<Vec<u8>>, bool) {
+        if what == What::Data || what == What::Xattr {
+            return (bytes, false);
+        }
+        let mut image = bytes.as_ref().clone();
+        let rolled = self.keep.mode == Keeping::SoftUpdates && self.soft_roll_back(name, &mut image);
+        self.seal(name, what, &mut image);
+        (Arc::new(image), rolled)
+    }
+
+    fn seal(&self, name: Name, what: What, image: &mut [u8]) {
+        match what {
+            What::Cg => seal_cg(image),
+            What::Super => {
+                let crc = image.get(..SECTOR).and_then(|b| crc_without(b, SUPER_CRC_AT)).unwrap_or(0);
+                put_u32(image, SUPER_CRC_AT, crc);
+            }
+            What::Inodes => {
+                let Name::Block(at) = name else { return };
+                let first = self.geom.first_inode(Frag(at as u32)).0;
+                for (i, inode) in image.chunks_exact_mut(INODE).enumerate() {
+                    let ino = Ino(first + i as u64);
+                    // Zeros need no seal, and a damaged inode does not get a right one.
+                    if inode.iter().any(|b| *b != 0) && !self.damaged.contains_key(&ino.0) {
+                        let crc = inode_crc(inode, self.geom.fsid, ino);
+                        put_u32(inode, INODE - 4, crc);
+                    }
+                }
+            }
+            What::Indirect | What::Xattr | What::Dir | What::Data => {}
+        }
+    }
+
+    /// Requests for buffers, neighbours in one, up to a cluster; with the buffers of each, and of all those that
+    /// were rolled back.
+    fn requests(&mut self, names: &[Name]) -> (Vec<Request>, Vec<Name>, FxHashSet<Name>) {
+        let mut all: Vec<(Frag, Name, What)> =
+            names.iter().filter_map(|n| self.dirty.get(n).map(|d| (d.frag, *n, d.what))).collect();
+        all.sort_unstable_by_key(|a| a.0);
+        let most = self.geom.block_size() as u64 * u64::from(self.sb.maxcontig.get());
+        let (mut out, mut written, mut rolled): (Vec<Request>, _, _) = (Vec::new(), Vec::new(), FxHashSet::default());
+        for (frag, name, what) in all {
+            let Some(bytes) = self.cache.begin_write(name) else { continue };
+            let (bytes, back) = self.image(name, what, bytes);
+            if back {
+                rolled.insert(name);
+            }
+            written.push(name);
+            self.keep.fresh.remove(&name);
+            let (at, len) = (self.geom.byte(frag), bytes.len() as u64);
+            self.counters.write_bytes += len;
+            match out.last_mut() {
+                Some(last)
+                    if last.kind == what.kind() && last.offset + last.len() == at && last.len() + len <= most =>
+                {
+                    if let arbor_base::device::Op::Write(bufs) = &mut last.op {
+                        bufs.push(Buf::new(bytes));
+                    }
+                }
+                _ => out.push(Request::write(what.kind(), at, vec![Buf::new(bytes)])),
+            }
+        }
+        self.counters.writes += out.len() as u64;
+        (out, written, rolled)
+    }
+
+    /// Writes buffers as they may be written now, and makes them durable. What had to be rolled back in them
+    /// leaves them dirty.
+    fn write_round(&mut self, names: &[Name]) -> Result<()> {
+        self.reap(0)?;
+        let (batch, written, rolled) = self.requests(names);
+        let included = self.keep.soft.included(&written);
+        let done = self.dev.submit(batch).wait_all().map_err(Error::Io).and_then(|()| self.order());
+        if let Err(e) = done {
+            self.unwritten(&written);
+            self.fail(&e);
+            return Err(e);
+        }
+        for name in written {
+            self.end_write(name, !rolled.contains(&name));
+        }
+        self.soft_written(included)
+    }
+
+    /// A write failed: its buffers stay dirty.
+    fn unwritten(&mut self, names: &[Name]) {
+        for name in names {
+            self.cache.end_write(*name, false);
+        }
+    }
+
+    fn end_write(&mut self, name: Name, whole: bool) {
+        if !whole {
+            self.counters.rollbacks += 1;
+        }
+        if self.cache.end_write(name, whole) {
+            self.untouch(name);
+        } else if let Some(d) = self.untouch(name) {
+            self.touch(name, d.frag, d.what, d.owner);
+        }
+    }
+
+    /// What was written is on disk before anything that is written after it.
+    fn order(&mut self) -> Result<()> {
+        if self.keep.mode == Keeping::Async { Ok(()) } else { self.flush() }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.counters.flushes += 1;
+        Ok(self.dev.flush()?)
+    }
+
+    /// Writes one buffer and waits for it (the original FFS's `bwrite`).
+    fn write_now(&mut self, name: Name) -> Result<()> {
+        self.counters.sync_writes += 1;
+        self.write_round(&[name])
+    }
+
+    /// Starts to write pages of data, without waiting (`bawrite`).
+    pub fn start_writes(&mut self, names: &[Name]) -> Result<()> {
+        self.reap(IN_FLIGHT - 1)?;
+        let (batch, written, _) = self.requests(names);
+        let included = self.keep.soft.included(&written);
+        self.keep.soft.close_events(&written);
+        let ticket = self.dev.submit(batch);
+        self.in_flight.push_back(InFlight { ticket, names: written, included });
+        Ok(())
+    }
+
+    /// Waits for writes under way until at most `left` are.
+    pub fn reap(&mut self, left: usize) -> Result<()> {
+        let (mut done, mut included) = (Vec::new(), Vec::new());
+        while self.in_flight.len() > left {
+            let Some(InFlight { ticket, names, included: more }) = self.in_flight.pop_front() else { break };
+            if let Err(e) = ticket.wait_all().map_err(Error::Io) {
+                self.unwritten(&names);
+                self.fail(&e);
+                return Err(e);
+            }
+            done.extend(names);
+            included.extend(more);
+        }
+        if !included.is_empty() {
+            self.flush()?;
+        }
+        done.into_iter().for_each(|n| self.end_write(n, true));
+        self.soft_written(included)
+    }
+
+    /// Writes what is dirty and not part of a running transaction, in such an order that nothing is rolled back
+    /// as long as that is possible, until `wanted` has nothing more.
+    fn write_out(&mut self, wanted: &mut dyn FnMut(&mut Core) -> Result<Vec<Name>>) -> Result<()> {
+        for _ in 0..MOST_ROUNDS {
+            let names = wanted(self)?;
+            if names.is_empty() {
+                return Ok(());
+            }
+            let ready: Vec<Name> = names.iter().copied().filter(|n| self.keep.soft.is_ready(*n)).collect();
+            self.write_round(if ready.is_empty() { &names } else { &ready })?;
+        }
+        let e = Error::Io(std::io::Error::other("buffers wait for each other"));
+        self.fail(&e);
+        Err(e)
+    }
+
+    /// Makes everything durable.
+    pub fn sync_all(&mut self) -> Result<()> {
+        if self.keep.mode == Keeping::Journal {
+            return self.commit_journal();
+        }
+        loop {
+            self.write_out(&mut |core| Ok(core.dirty.keys().copied().collect()))?;
+            self.reap(0)?;
+            if !self.run_work()? && self.dirty.is_empty() {
+                break;
+            }
+        }
+        self.flush()
+    }
+
+    /// Makes a file durable, with the names it was made by.
+    pub fn sync_file(&mut self, ino: Ino) -> Result<()> {
+        match self.keep.mode {
+            Keeping::Journal => return self.commit_journal(),
+            Keeping::SoftUpdates => {
+                self.reap(0)?;
+                self.write_out(&mut |core| core.soft_needed(ino))?;
+            }
+            _ => {
+                self.reap(0)?;
+                self.write_out(&mut |core| core.buffers_of(ino))?;
+            }
+        }
+        self.flush()
+    }
+
+    /// Dirty buffers of a file: pages, indirect blocks, its inode.
+    fn buffers_of(&mut self, ino: Ino) -> Result<Vec<Name>> {
+        let mut out: Vec<Name> =
+            self.cache.dirty_pages(ino.0, 0).map(|index| Name::Page { file: ino.0, index }).collect();
+        let owned = self.owned.range((ino.0, Name::Block(0))..(ino.0 + 1, Name::Block(0)));
+        out.extend(owned.map(|o| o.1));
+        let (block, _) = self.geom.inode_at(ino).ok_or(Errno::ESTALE)?;
+        out.push(Name::Block(block.0.into()));
+        out.retain(|n| self.dirty.contains_key(n));
+        Ok(out)
+    }
+
+    /// Work that is due at `now`; returns when there is more.
+    pub fn background(&mut self, now: Time) -> Result<Time> {
+        let at = self.begin.ms_until(now).max(self.now_ms);
+        if self.check_writable().is_ok() {
+            if self.keep.mode == Keeping::Journal {
+                self.journal_daemon(at)?;
+            } else {
+                let due: Vec<Name> = self.ages.range(..(at + 1, Name::Block(0))).map(|a| a.1).collect();
+                self.write_some(&due)?;
+                self.run_work()?;
+            }
+        }
+        let next = self.ages.first().map_or(60_000, |a| a.0.saturating_sub(at).clamp(1000, 60_000));
+        Ok(now.plus_ms(next))
+    }
+
+    /// Writes buffers because of their age: as they are, rolled back where they have to be.
+    fn write_some(&mut self, names: &[Name]) -> Result<()> {
+        if names.is_empty() { Ok(()) } else { self.gather_files(names).and_then(|()| self.write_round(names)) }
+    }
+
+    /// New blocks of files that are about to be written together lie together (`cluster_write`).
+    fn gather_files(&mut self, names: &[Name]) -> Result<()> {
+        let mut pages: Vec<(u64, u64)> = names
+            .iter()
+            .filter(|n| self.keep.fresh.contains(n) && self.dirty.get(n).is_some_and(|d| d.what == What::Data))
+            .filter_map(|n| if let Name::Page { file, index } = n { Some((*file, *index)) } else { None })
+            .collect();
+        pages.sort_unstable();
+        let most = u64::from(self.sb.maxcontig.get());
+        for run in pages.chunk_by(|a, b| a.0 == b.0 && a.1 + 1 == b.1) {
+            let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
+            let mut i = self.iget(Ino(first.0))?;
+            let whole = |core: &Core, lbn| core.geom.lbn_frags(i.size(), lbn) == core.geom.block_frags();
+            let last = if whole(self, last.1) { last.1 + 1 } else { last.1 };
+            let mut at = first.1;
+            while at < last {
+                // The direct blocks and those of an indirect block are arrays of their own.
+                let border = if at < NDADDR as u64 { NDADDR as u64 } else { u64::MAX };
+                let end = last.min(at + most).min(border);
+                self.gather(&mut i, at, end - 1)?;
+                at = end;
+            }
+        }
+        Ok(())
+    }
+
+    /// After a call: if too much is dirty, the oldest of it is written.
+    pub fn relieve(&mut self) {
+        let done = if self.keep.mode == Keeping::Journal { self.relieve_journal() } else { self.relieve_cache() };
+        if let Err(e) = done {
+            self.fail(&e);
+        }
+    }
+
+    fn relieve_cache(&mut self) -> Result<()> {
+        let limit = self.cache.limit() / 4;
+        let mut rounds = 0;
+        while self.cache.dirty_bytes() > limit && rounds < 8 && self.failed.is_none() {
+            rounds += 1;
+            let (mut names, mut bytes) = (Vec::new(), 0);
+            for (_, name) in &self.ages {
+                names.push(*name);
+                bytes += self.cache.peek(*name).map_or(0, |b| b.len());
+                if bytes > limit / 4 {
+                    break;
+                }
+            }
+            self.write_some(&names)?;
+            self.run_work()?;
+        }
+        Ok(())
+    }
+
+    /// Space that was freed and may not be used yet is made usable. Says whether that can have helped.
+    pub fn settle_frees(&mut self) -> Result<bool> {
+        let some = !self.inactive.is_empty();
+        while self.inactivate()? {}
+        match self.keep.mode {
+            Keeping::Journal if self.holding.is_empty() => Ok(some),
+            Keeping::Journal => self.commit_journal().map(|()| true),
+            Keeping::SoftUpdates if self.keep.soft.frees_nothing() => Ok(some),
+            Keeping::SoftUpdates => self.sync_all().map(|()| true),
+            _ => Ok(some),
+        }
+    }
+
+    fn run_work(&mut self) -> Result<bool> {
+        let (mut some, mut later) = (false, Vec::new());
+        while let Some(drop) = self.keep.soft.next_work() {
+            // What was removed from a directory before it was removed itself comes first.
+            if let Drop::Dir(ino, _) = drop
+                && self.links_going(ino) > 0
+            {
+                later.push(drop);
+                self.keep.soft.count_going(drop, true);
+                continue;
+            }
+            some = true;
+            self.counters.work_items += 1;
+
+            self.run_drop(drop)?;
+        }
+        self.keep.soft.put_off(later);
+        Ok(some)
+    }
+}
+
+/// The bytes of an inode.
+fn inode_bytes(d: &Dinode) -> [u8; INODE] {
+    let mut out = [0; INODE];
+    out.copy_from_slice(d.as_bytes());
+    out
+}

@@ -1,0 +1,615 @@
+//! Soft updates (Ganger and Patt 1994; McKusick and Ganger 1999).
+//!
+//! A *patch* stands for one change of a buffer: how the bytes were before, which patches must be on disk before
+//! it may be, and what follows when it is. A patch without bytes to restore is an *event*: the next write of its
+//! buffer. A patch is ready when none of those it waits for exist any more; a write includes what is ready and
+//! rolls the rest back in the image that goes to the disk, never in the buffer. When that write is durable, the
+//! patches that it included are gone, which makes others ready, and what follows them is done: fragments and
+//! inodes are marked free, and link counts fall (the *work list*).
+//!
+//! In the terms of the papers: `soft_pointer` makes an allocdirect or allocindirect, with the events as its newblk
+//! and the bmsafemap of its group; `soft_inode` an inodedep, `soft_added` a diradd, `soft_removed` a dirrem,
+//! `soft_free_slot` freeblks and freefrags. Changes of one place are merged: it is one patch, back to what is
+//! on disk. What is removed before it was written vanishes with its patch, and nothing of it is ever
+//! written: the fast path.
+
+use super::{Drop, inode_bytes};
+use crate::alloc::INITED_AT;
+use crate::file::Slot;
+use crate::format::*;
+use crate::inode::Inode;
+use crate::mount::Core;
+use arbor_base::cache::Name;
+use arbor_base::layout::get_u32;
+use arbor_base::vfs::{Ino, Result};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::VecDeque;
+use std::mem::offset_of;
+
+/// How to undo a patch in the image of its buffer.
+#[derive(Clone, Copy, Debug)]
+enum Undo {
+    /// Nothing to undo: an event.
+    None,
+    /// The whole inode: on disk it is free.
+    Inode([u8; INODE]),
+    /// A pointer; of an inode that begins at the byte given, with the size it had.
+    Pointer { old: u32, inode: Option<(usize, u64)> },
+    /// Inode and kind of a directory entry.
+    Entry { ino: u32, kind: u8 },
+    /// How far the inode table is in use.
+    Inited(u32),
+}
+
+/// What follows when a patch is on disk.
+#[derive(Clone, Copy, Debug)]
+enum After {
+    Free(Frag, u32),
+    FreeInode(Ino, u32),
+    Drop(Drop),
+}
+
+#[derive(Debug)]
+struct Patch {
+    buffer: Name,
+    /// Byte in the buffer, for those that can be undone.
+    at: usize,
+    undo: Undo,
+    waits: Vec<u64>,
+    after: Vec<After>,
+    /// The inode that a new entry names.
+    names: u64,
+    /// Directory and name of a removed entry that may have to come back.
+    held: Option<(u64, Vec<u8>)>,
+}
+
+impl Patch {
+    fn is_event(&self) -> bool {
+        matches!(self.undo, Undo::None)
+    }
+}
+
+/// All patches of a volume.
+#[derive(Default)]
+pub(super) struct Soft {
+    last: u64,
+    patches: FxHashMap<u64, Patch>,
+    of: FxHashMap<Name, Vec<u64>>,
+    at: FxHashMap<(Name, usize), u64>,
+    /// The event of the next write of a buffer.
+    events: FxHashMap<Name, u64>,
+    /// New entries that are not on disk, by the inode that they name.
+    adds: FxHashMap<u64, Vec<u64>>,
+    /// Inodes entered in directories that have no way to the root on disk yet, with these directories.
+    under: FxHashMap<u64, FxHashSet<u64>>,
+    /// The same the other way round.
+    below: FxHashMap<u64, Vec<u64>>,
+    /// Removed entries that may have to come back, by directory and name.
+    held: FxHashMap<(u64, Vec<u8>), u64>,
+    work: VecDeque<Drop>,
+    /// Names that are gone for users and still counted.
+    going: FxHashMap<u64, u32>,
+    /// Fragments and inodes whose freeing waits.
+    frees: usize,
+}
+
+/// Offset that a new inode's patch has in its inode: no other patch has it.
+const INODE_AT: usize = offset_of!(Dinode, crc);
+
+impl Soft {
+    fn add(&mut self, patch: Patch) -> u64 {
+        self.last += 1;
+        let id = self.last;
+        self.of.entry(patch.buffer).or_default().push(id);
+        match patch.undo {
+            Undo::None => self.events.insert(patch.buffer, id),
+            _ => self.at.insert((patch.buffer, patch.at), id),
+        };
+        if patch.names != 0 {
+            self.adds.entry(patch.names).or_default().push(id);
+            if let Name::Page { file, .. } = patch.buffer
+                && (self.adds.contains_key(&file) || self.under.contains_key(&file))
+            {
+                self.under.entry(patch.names).or_default().insert(file);
+                self.below.entry(file).or_default().push(patch.names);
+            }
+        }
+        if let Some(key) = &patch.held {
+            self.held.insert(key.clone(), id);
+        }
+        self.patches.insert(id, patch);
+        id
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Patch> {
+        let patch = self.patches.remove(&id)?;
+        if let Some(list) = self.of.get_mut(&patch.buffer) {
+            list.retain(|p| *p != id);
+            if list.is_empty() {
+                self.of.remove(&patch.buffer);
+            }
+        }
+        if self.events.get(&patch.buffer) == Some(&id) {
+            self.events.remove(&patch.buffer);
+        }
+        if self.at.get(&(patch.buffer, patch.at)) == Some(&id) {
+            self.at.remove(&(patch.buffer, patch.at));
+        }
+        if let Some(key) = &patch.held
+            && self.held.get(key) == Some(&id)
+        {
+            self.held.remove(key);
+        }
+        if let Some(list) = self.adds.get_mut(&patch.names) {
+            list.retain(|p| *p != id);
+            if list.is_empty() {
+                self.adds.remove(&patch.names);
+                self.arrived(patch.names);
+            }
+        }
+        Some(patch)
+    }
+
+    /// The names of a directory are on disk: what is below it hangs on the directories above.
+    fn arrived(&mut self, dir: u64) {
+        let above = self.under.get(&dir).cloned().unwrap_or_default();
+        for child in self.below.remove(&dir).unwrap_or_default() {
+            let Some(dirs) = self.under.get_mut(&child) else { continue };
+            dirs.remove(&dir);
+            for d in &above {
+                if dirs.insert(*d) {
+                    self.below.entry(*d).or_default().push(child);
+                }
+            }
+            if dirs.is_empty() {
+                self.under.remove(&child);
+            }
+        }
+    }
+
+    /// What came before a change of an entry that is on disk now is of no account any more.
+    fn remove_older(&mut self, buffer: Name, at: usize, than: u64) -> Vec<After> {
+        let all = self.of.get(&buffer).map_or(&[][..], |l| l).iter();
+        let same = |id: &&u64| **id < than && self.patches.get(*id).is_some_and(|p| p.at == at && !p.is_event());
+        let older: Vec<u64> = all.filter(same).copied().collect();
+        older.into_iter().filter_map(|id| self.remove(id)).flat_map(|p| p.after).collect()
+    }
+
+    /// The next write of a buffer.
+    fn event(&mut self, buffer: Name) -> u64 {
+        match self.events.get(&buffer) {
+            Some(id) => *id,
+            None => self.add(Patch {
+                buffer,
+                at: 0,
+                undo: Undo::None,
+                waits: Vec::new(),
+                after: Vec::new(),
+                names: 0,
+                held: None,
+            }),
+        }
+    }
+
+    /// These buffers are on their way to the disk as they are: what changes from now on goes with another write.
+    pub fn close_events(&mut self, buffers: &[Name]) {
+        for b in buffers {
+            self.events.remove(b);
+        }
+    }
+
+    /// The patch of a place.
+    fn find(&self, buffer: Name, at: usize) -> Option<u64> {
+        self.at.get(&(buffer, at)).copied()
+    }
+
+    fn follow(&mut self, id: u64, after: After) {
+        if !matches!(after, After::Drop(_)) {
+            self.frees += 1;
+        }
+        if let Some(patch) = self.patches.get_mut(&id) {
+            patch.after.push(after);
+        }
+    }
+
+    fn waits(&self, patch: &Patch) -> bool {
+        patch.waits.iter().any(|w| self.patches.contains_key(w))
+    }
+
+    /// Whether nothing in a buffer would be rolled back.
+    pub fn is_ready(&self, buffer: Name) -> bool {
+        let all = self.of.get(&buffer).map_or(&[][..], |l| l);
+        all.iter().all(|id| self.patches.get(id).is_none_or(|p| !self.waits(p)))
+    }
+
+    /// What a write of these buffers includes.
+    pub fn included(&self, buffers: &[Name]) -> Vec<u64> {
+        let ready = |id: &&u64| self.patches.get(*id).is_some_and(|p| !self.waits(p));
+        buffers.iter().filter_map(|b| self.of.get(b)).flat_map(|l| l.iter().filter(ready)).copied().collect()
+    }
+
+    pub fn going(&self, ino: Ino) -> u32 {
+        self.going.get(&ino.0).copied().unwrap_or(0)
+    }
+
+    pub fn is_held(&self, page: Name, at: usize) -> bool {
+        self.find(page, at).is_some()
+    }
+
+    /// Where a removed entry of this name waits.
+    pub fn held_name(&self, dir: Ino, name: &[u8]) -> Option<Slot> {
+        let id = self.held.get(&(dir.0, name.to_vec()))?;
+        self.patches.get(id).map(|p| (p.buffer, p.at))
+    }
+
+    pub fn frees_nothing(&self) -> bool {
+        self.frees == 0 && self.work.is_empty() && self.going.is_empty()
+    }
+
+    pub fn next_work(&mut self) -> Option<Drop> {
+        let drop = self.work.pop_front()?;
+        self.count_going(drop, false);
+        Some(drop)
+    }
+
+    /// The work is for another time.
+    pub fn put_off(&mut self, drops: Vec<Drop>) {
+        self.work.extend(drops);
+    }
+
+    /// Counts what a removal takes away, until it is taken away.
+    pub fn count_going(&mut self, drop: Drop, more: bool) {
+        let (one, two) = match drop {
+            Drop::Name(ino) | Drop::Parent(ino) => ((ino, 1), None),
+            Drop::Dir(ino, parent) => ((ino, 1 << 20), Some((parent, 1))),
+        };
+        for (ino, n) in [Some(one), two].into_iter().flatten() {
+            let count = self.going.entry(ino.0).or_default();
+            *count = if more { *count + n } else { count.saturating_sub(n) };
+            if *count == 0 {
+                self.going.remove(&ino.0);
+            }
+        }
+    }
+}
+
+impl Core {
+    fn soft(&mut self) -> &mut Soft {
+        &mut self.keep.soft
+    }
+
+    /// A new inode must not be on disk before its bit is.
+    pub(super) fn soft_inode(&mut self, i: &Inode, old: Dinode) -> Result<()> {
+        let cg = self.cg_name(self.geom.cg_of_inode(i.ino));
+        let soft = self.soft();
+        let mut waits = vec![soft.event(cg)];
+        // Nor before the group says that this part of its table is in use.
+        waits.extend(soft.find(cg, INITED_AT));
+        let undo = Undo::Inode(inode_bytes(&old));
+        soft.add(Patch { buffer: i.name(), at: i.at + INODE_AT, undo, waits, after: Vec::new(), names: 0, held: None });
+        Ok(())
+    }
+
+    pub(super) fn soft_inited(&mut self, cgx: u32, block: Frag, old: u32) {
+        let cg = self.cg_name(cgx);
+        let soft = self.soft();
+        let wait = soft.event(Name::Block(block.0.into()));
+        match soft.find(cg, INITED_AT).and_then(|id| soft.patches.get_mut(&id)) {
+            Some(patch) => patch.waits.push(wait),
+            None => {
+                let undo = Undo::Inited(old);
+                soft.add(Patch {
+                    buffer: cg,
+                    at: INITED_AT,
+                    undo,
+                    waits: vec![wait],
+                    after: Vec::new(),
+                    names: 0,
+                    held: None,
+                });
+            }
+        }
+    }
+
+    pub(super) fn soft_links_raised(&mut self, i: &Inode) -> Vec<u64> {
+        let mut waits = vec![self.soft().event(i.name())];
+        waits.extend(self.keep.soft.find(i.name(), i.at + INODE_AT));
+        waits
+    }
+
+    /// An inode with what it needs to be whole: of a directory, its first block.
+    pub(super) fn soft_inode_ready(&mut self, i: &Inode) -> Vec<u64> {
+        let pointers = (0..NDADDR).filter_map(|k| self.keep.soft.find(i.name(), i.pointer_at(k)));
+        pointers.chain(self.keep.soft.find(i.name(), i.at + INODE_AT)).collect()
+    }
+
+    /// A pointer must not be on disk before its block is, and the bits of its fragments.
+    pub(super) fn soft_pointer(
+        &mut self,
+        (buffer, at): Slot,
+        old: (Frag, u32),
+        new: (Frag, u32),
+        content: Name,
+        inode: Option<(usize, u64)>,
+    ) -> Result<()> {
+        let cg = self.cg_name(self.geom.cg_of(new.0));
+        let moved = old.0.0 != 0 && old.0 != new.0;
+        let soft = self.soft();
+        let waits = vec![soft.event(cg), soft.event(content)];
+        let Some(id) = soft.find(buffer, at) else {
+            let undo = Undo::Pointer { old: old.0.0, inode };
+            let id = soft.add(Patch { buffer, at, undo, waits, after: Vec::new(), names: 0, held: None });
+            if moved {
+                soft.follow(id, After::Free(old.0, old.1));
+            }
+            return Ok(());
+        };
+        let Some(patch) = soft.patches.get_mut(&id) else { return Ok(()) };
+        patch.waits = waits;
+        let on_disk = matches!(patch.undo, Undo::Pointer { old: o, .. } if o == old.0.0);
+        if moved && on_disk {
+            soft.follow(id, After::Free(old.0, old.1));
+        } else if moved {
+            // No pointer to it has ever been on disk.
+            return self.free_run(old.0, old.1);
+        }
+        Ok(())
+    }
+
+    /// A pointer was cleared.
+    pub(super) fn soft_free_slot(&mut self, (buffer, at): Slot, runs: &[(Frag, u32)]) -> Result<()> {
+        let soft = self.soft();
+        let Some(patch) = soft.find(buffer, at).and_then(|id| soft.remove(id)) else {
+            self.soft_free_after(buffer, runs);
+            return Ok(());
+        };
+        if matches!(patch.undo, Undo::Pointer { old: 0, .. }) {
+            self.follow_on(patch.after)?;
+            return runs.iter().try_for_each(|r| self.free_run(r.0, r.1));
+        }
+        let event = self.soft().event(buffer);
+        if let Some(e) = self.soft().patches.get_mut(&event) {
+            e.after.extend(patch.after);
+        }
+        self.soft_free_after(buffer, runs);
+        Ok(())
+    }
+
+    pub(super) fn soft_free_after(&mut self, buffer: Name, runs: &[(Frag, u32)]) {
+        let event = if runs.is_empty() { return } else { self.soft().event(buffer) };
+        for (frag, frags) in runs {
+            self.soft().follow(event, After::Free(*frag, *frags));
+        }
+    }
+
+    pub(super) fn soft_free_inode(&mut self, i: &Inode, m: u32) -> Result<()> {
+        // Pointers that were never written went with their blocks; what is left says how it was on disk.
+        let pending: Vec<u64> =
+            (0..=NDADDR + NIADDR).filter_map(|k| self.keep.soft.find(i.name(), i.pointer_at(k))).collect();
+        let mut after = Vec::new();
+        for id in pending {
+            after.extend(self.soft().remove(id).map(|p| p.after).unwrap_or_default());
+        }
+        let new = self.keep.soft.find(i.name(), i.at + INODE_AT).and_then(|id| self.soft().remove(id));
+        if let Some(new) = new {
+            // The disk has never seen it.
+            after.extend(new.after);
+            self.follow_on(after)?;
+            return self.vfree(i.ino, m);
+        }
+        let event = self.soft().event(i.name());
+        self.soft().follow(event, After::FreeInode(i.ino, m));
+        if let Some(e) = self.soft().patches.get_mut(&event) {
+            e.after.extend(after);
+        }
+        Ok(())
+    }
+
+    /// A new entry must not be on disk before what it names.
+    pub(super) fn soft_added(&mut self, (page, at): Slot, ino: Ino, mut waits: Vec<u64>) -> u64 {
+        let soft = self.soft();
+        let (mut undo, mut after) = (Undo::Entry { ino: 0, kind: 0 }, Vec::new());
+        if let Some(removed) = soft.find(page, at).and_then(|id| soft.remove(id)) {
+            // The same name again, where the old one has not gone yet.
+            waits.extend(removed.waits);
+            (undo, after) = (removed.undo, removed.after);
+        }
+        soft.add(Patch { buffer: page, at, undo, waits, after, names: ino.0, held: None })
+    }
+
+    pub(super) fn soft_removed(
+        &mut self,
+        (page, at): Slot,
+        ((ino, kind), name): ((Ino, u8), &[u8]),
+        after: Option<u64>,
+        drop: Drop,
+    ) -> Result<()> {
+        let soft = self.soft();
+        soft.count_going(drop, true);
+        if let Some(wait) = after.filter(|id| soft.patches.contains_key(id)) {
+            // Whatever else waits for this entry to be on disk goes on waiting for that.
+            let undo = Undo::Entry { ino: ino.0 as u32, kind };
+            let after = vec![After::Drop(drop)];
+            let held = if let Name::Page { file, .. } = page { Some((file, name.to_vec())) } else { None };
+            soft.add(Patch { buffer: page, at, undo, waits: vec![wait], after, names: 0, held });
+            return Ok(());
+        }
+        let mut following = vec![After::Drop(drop)];
+        if let Some(patch) = soft.find(page, at).and_then(|id| soft.remove(id)) {
+            if let Undo::Entry { ino: 0, .. } = patch.undo {
+                // It has never been on disk.
+                soft.work.push_back(drop);
+                self.follow_on(patch.after)?;
+                return self.run_work().map(|_| ());
+            }
+            following.extend(patch.after);
+        }
+        let event = soft.event(page);
+        if let Some(patch) = soft.patches.get_mut(&event) {
+            patch.after.extend(following);
+        }
+        Ok(())
+    }
+
+    pub(super) fn soft_changed(
+        &mut self,
+        (page, at): Slot,
+        ((ino, kind), new): ((Ino, u8), Ino),
+        waits: Vec<u64>,
+        drop: Drop,
+    ) -> Result<u64> {
+        let soft = self.soft();
+        soft.count_going(drop, true);
+        let (undo, mut after) = match soft.find(page, at).and_then(|id| soft.remove(id)) {
+            Some(patch) => (patch.undo, patch.after),
+            None => (Undo::Entry { ino: ino.0 as u32, kind }, Vec::new()),
+        };
+        let never_on_disk = matches!(undo, Undo::Entry { ino: 0, .. });
+        if !never_on_disk {
+            after.push(After::Drop(drop));
+        }
+        let id = soft.add(Patch { buffer: page, at, undo, waits, after, names: new.0, held: None });
+        if never_on_disk {
+            soft.work.push_back(drop);
+            self.run_work()?;
+        }
+        Ok(id)
+    }
+
+    /// Undoes in an image what must not be on disk yet. Says whether there was anything.
+    pub(super) fn soft_roll_back(&self, name: Name, image: &mut [u8]) -> bool {
+        let soft = &self.keep.soft;
+        let mut inodes = Vec::new();
+        let mut rolled = false;
+        // The newest first: an entry may have been entered and removed.
+        for id in soft.of.get(&name).map_or(&[][..], |l| l).iter().rev() {
+            let Some(patch) = soft.patches.get(id).filter(|p| soft.waits(p)) else { continue };
+            rolled = true;
+            match patch.undo {
+                Undo::None => {}
+                Undo::Inode(old) => inodes.push((patch.at - INODE_AT, old)),
+                Undo::Pointer { old, inode } => {
+                    put_u32(image, patch.at, old);
+                    if let Some((at, size)) = inode {
+                        lower_size(image, at, size);
+                    }
+                }
+                Undo::Entry { ino, kind } => {
+                    put_u32(image, patch.at, ino);
+                    if let Some(k) = image.get_mut(patch.at + 6).filter(|_| ino != 0) {
+                        *k = kind;
+                    }
+                }
+                Undo::Inited(old) => put_u32(image, patch.at, old),
+            }
+        }
+        for (at, old) in inodes {
+            if let Some(place) = image.get_mut(at..at + INODE) {
+                place.copy_from_slice(&old);
+            }
+        }
+        rolled
+    }
+
+    /// What was included in writes is on disk now.
+    pub(super) fn soft_written(&mut self, included: Vec<u64>) -> Result<()> {
+        let mut after = Vec::new();
+        for id in included {
+            let Some(patch) = self.soft().remove(id) else { continue };
+            if matches!(patch.undo, Undo::Entry { .. }) {
+                after.extend(self.soft().remove_older(patch.buffer, patch.at, id));
+            }
+            after.extend(patch.after);
+        }
+        self.follow_on(after)
+    }
+
+    /// Does what follows patches that are on disk now, or never will be.
+    fn follow_on(&mut self, after: Vec<After>) -> Result<()> {
+        for a in after {
+            if !matches!(a, After::Drop(_)) {
+                self.soft().frees = self.soft().frees.saturating_sub(1);
+            }
+            match a {
+                After::Free(frag, frags) => self.free_run(frag, frags)?,
+                After::FreeInode(ino, m) => self.vfree(ino, m)?,
+                After::Drop(drop) => self.soft().work.push_back(drop),
+            }
+        }
+        Ok(())
+    }
+
+    /// A buffer is dropped; what followed its patches happens, or is returned.
+    pub(super) fn soft_cancel(&mut self, name: Name) -> Result<Vec<(Frag, u32)>> {
+        let ids = self.keep.soft.of.get(&name).cloned().unwrap_or_default();
+        let (mut runs, mut rest) = (Vec::new(), Vec::new());
+        for id in ids {
+            for a in self.soft().remove(id).map(|p| p.after).unwrap_or_default() {
+                match a {
+                    After::Free(frag, frags) => {
+                        self.soft().frees = self.soft().frees.saturating_sub(1);
+                        runs.push((frag, frags));
+                    }
+                    other => rest.push(other),
+                }
+            }
+        }
+        self.follow_on(rest)?;
+        Ok(runs)
+    }
+
+    /// Buffers that have to be written until a file is durable with the names it was made by, as far as that can
+    /// be seen now.
+    pub(super) fn soft_needed(&mut self, ino: Ino) -> Result<Vec<Name>> {
+        let mut out: FxHashSet<Name> = self.buffers_of(ino)?.into_iter().collect();
+        // Its names, and the directories up to the root that are new as well.
+        let (mut inos, mut seen) = (vec![ino.0], FxHashSet::default());
+        while let Some(ino) = inos.pop() {
+            if !seen.insert(ino) {
+                continue;
+            }
+            let (block, at) = match self.geom.inode_at(Ino(ino)) {
+                Some(place) => place,
+                None => continue,
+            };
+            let name = Name::Block(block.0.into());
+            let soft = &self.keep.soft;
+            inos.extend(soft.under.get(&ino).into_iter().flatten());
+            let pending = (at..at + INODE).step_by(4).any(|at| soft.find(name, at).is_some());
+            if pending && self.dirty.contains_key(&name) {
+                out.insert(name);
+            }
+            for id in soft.adds.get(&ino).map_or(&[][..], |l| l) {
+                if let Some(patch) = soft.patches.get(id) {
+                    out.insert(patch.buffer);
+                    if let Name::Page { file, .. } = patch.buffer {
+                        inos.push(file);
+                    }
+                }
+            }
+        }
+        // And what all these wait for.
+        let mut todo: Vec<Name> = out.iter().copied().collect();
+        while let Some(name) = todo.pop() {
+            for id in self.keep.soft.of.get(&name).map_or(&[][..], |l| l) {
+                let waits = self.keep.soft.patches.get(id).map_or(&[][..], |p| &p.waits);
+                for patch in waits.iter().filter_map(|w| self.keep.soft.patches.get(w)) {
+                    if out.insert(patch.buffer) {
+                        todo.push(patch.buffer);
+                    }
+                }
+            }
+        }
+        Ok(out.into_iter().filter(|n| self.dirty.contains_key(n)).collect())
+    }
+}
+
+fn lower_size(image: &mut [u8], inode: usize, size: u64) {
+    let at = inode + offset_of!(Dinode, size);
+    let lo = u64::from(get_u32(image, at).unwrap_or(0));
+    let hi = u64::from(get_u32(image, at + 4).unwrap_or(0));
+    if size < hi << 32 | lo {
+        put_u32(image, at, size as u32);
+        put_u32(image, at + 4, (size >> 32) as u32);
+    }
+}

@@ -1,0 +1,868 @@
+//! Files: the map from logical blocks to fragments, reading, writing, truncation.
+//!
+//! Blocks are allocated when they are written (`ffs_balloc`), so that a buffer of the cache, a *page* of one
+//! logical block, always knows its place. Bytes of a page behind the end of the file are zero. A page is as
+//! long as its fragments.
+
+use crate::format::*;
+use crate::inode::Inode;
+use crate::mount::{Core, What};
+use arbor_base::cache::Name;
+use arbor_base::layout::{Corrupt, get_u32};
+use arbor_base::vfs::{Errno, FallocMode, Ino, Result, Seek, Time};
+use std::sync::Arc;
+
+/// Where a pointer lies: a buffer, and the byte in it.
+pub(crate) type Slot = (Name, usize);
+/// Changes the bytes of a page; the second argument is the length it has to get.
+pub(crate) type Fill<'a> = &'a mut dyn FnMut(&mut Vec<u8>, usize);
+
+/// Groups in which one step of a truncation frees, at most: a transaction holds the structures of all of them.
+const STEP_GROUPS: usize = 16;
+/// Files whose sequence of blocks is remembered.
+const STREAMS: usize = 32;
+
+/// The way from the inode to a logical block behind the direct ones: which pointer of the inode, then which of
+/// each indirect block.
+fn path(geom: &Geom, lbn: u64) -> Option<(usize, Vec<u64>)> {
+    let n = geom.nindir();
+    let mut at = lbn.checked_sub(NDADDR as u64)?;
+    let mut reach = n;
+    for level in 0..NIADDR {
+        if at < reach {
+            let mut steps = Vec::with_capacity(level + 1);
+            let mut unit = reach / n;
+            for _ in 0..=level {
+                steps.push(at / unit);
+                at %= unit;
+                unit = (unit / n).max(1);
+            }
+            return Some((NDADDR + level, steps));
+        }
+        at -= reach;
+        reach = reach.saturating_mul(n);
+    }
+    None
+}
+
+/// First logical block that the indirect block of `level` (0: single) in the inode covers, and how many.
+fn cover(geom: &Geom, level: usize) -> (u64, u64) {
+    let n = geom.nindir();
+    let (mut first, mut reach) = (NDADDR as u64, n);
+    for _ in 0..level {
+        first += reach;
+        reach *= n;
+    }
+    (first, reach)
+}
+
+impl Core {
+    fn pointer_checked(&self, i: &Inode, lbn: u64, frag: Frag, frags: u32) -> Result<Option<Frag>> {
+        if frag.0 == 0 {
+            return Ok(None);
+        }
+        let n = self.geom.block_frags();
+        if !self.geom.is_data(frag, frags.max(1)) || frag.0 % n + frags > n {
+            let what = format!("{} for block {lbn}", frag.0);
+            return Err(i.corrupt("pointer", what, "fragments of a data area, in one block").into());
+        }
+        Ok(Some(frag))
+    }
+
+    /// An indirect block of a file.
+    fn indirect(&mut self, i: &Inode, frag: Frag) -> Result<&[u8]> {
+        self.pointer_checked(i, 0, frag, self.geom.block_frags())?;
+        self.block(frag, What::Indirect)
+    }
+
+    /// Entry of an indirect block.
+    fn indirect_entry(&mut self, i: &Inode, frag: Frag, index: u64) -> Result<Frag> {
+        let bytes = self.indirect(i, frag)?;
+        Ok(Frag(get_u32(bytes, index as usize * 4).unwrap_or(0)))
+    }
+
+    /// Where a logical block lies, if it is no hole.
+    pub fn bmap(&mut self, i: &Inode, lbn: u64) -> Result<Option<Frag>> {
+        let n = self.geom.block_frags();
+        if lbn < NDADDR as u64 {
+            let frags = self.geom.lbn_frags(i.size(), lbn).clamp(1, n);
+            return self.pointer_checked(i, lbn, i.pointer(lbn as usize), frags);
+        }
+        let Some((root, steps)) = path(&self.geom, lbn) else { return Ok(None) };
+        let mut at = i.pointer(root);
+        for index in steps {
+            if at.0 == 0 {
+                return Ok(None);
+            }
+            at = self.indirect_entry(i, at, index)?;
+        }
+        self.pointer_checked(i, lbn, at, n)
+    }
+
+    /// Free blocks that nobody holds, at least.
+    fn blocks_at_hand(&self) -> u64 {
+        self.nbfree.saturating_sub(self.held_frags)
+    }
+
+    /// The slot of a logical block behind the direct ones, with the block before it in the same array; makes
+    /// indirect blocks that are missing.
+    fn slot(&mut self, i: &mut Inode, lbn: u64) -> Result<(Slot, u64, Frag)> {
+        let (root, steps) = path(&self.geom, lbn).ok_or(Errno::EFBIG)?;
+        self.need_blocks(i, root, &steps)?;
+        let mut slot = (i.name(), i.pointer_at(root));
+        let mut at = i.pointer(root);
+        let mut in_inode = true;
+        for (depth, index) in steps.iter().enumerate() {
+            if at.0 == 0 {
+                let pref = self.blkpref(i.ino, lbn, 0, Frag(0));
+                at = self.alloc(i.ino, Some(pref), self.geom.block_frags())?;
+                self.make_block(at, What::Indirect, vec![0; self.geom.block_size()]);
+                let content = Name::Block(at.0.into());
+                self.own(content, i.ino);
+                i.add_frags(self.geom.block_frags(), 0);
+                if in_inode {
+                    i.set_pointer(root, at);
+                } else {
+                    self.set_entry(slot, at, i.ino)?;
+                }
+                self.iput(i)?;
+                let inode = in_inode.then_some((i.at, i.size()));
+                self.pointer_set(slot, (Frag(0), 0), (at, self.geom.block_frags()), content, inode)?;
+            }
+            slot = (Name::Block(at.0.into()), *index as usize * 4);
+            in_inode = false;
+            let next = self.indirect_entry(i, at, *index)?;
+            if depth + 1 == steps.len() {
+                let before = if *index > 0 { self.indirect_entry(i, at, index - 1)? } else { Frag(0) };
+                return Ok((slot, *index, before));
+            }
+            at = next;
+        }
+        Err(Errno::EFBIG.into())
+    }
+
+    /// The slot of a logical block that is no hole, with its place in its array and the block before it.
+    fn find_slot(&mut self, i: &Inode, lbn: u64) -> Result<(Slot, u64, Frag)> {
+        if lbn < NDADDR as u64 {
+            let before = if lbn > 0 { i.pointer(lbn as usize - 1) } else { Frag(0) };
+            return Ok(((i.name(), i.pointer_at(lbn as usize)), lbn, before));
+        }
+        let (root, mut steps) = path(&self.geom, lbn).ok_or(Errno::EFBIG)?;
+        let last = steps.pop().unwrap_or(0);
+        let mut at = i.pointer(root);
+        for index in steps {
+            at = self.indirect_entry(i, at, index)?;
+        }
+        let before = if last > 0 { self.indirect_entry(i, at, last - 1)? } else { Frag(0) };
+        Ok(((Name::Block(at.0.into()), last as usize * 4), last, before))
+    }
+
+    /// Lets a pointer point elsewhere, in the inode or in an indirect block.
+    fn set_slot(&mut self, i: &mut Inode, lbn: u64, slot: Slot, to: Frag) -> Result<()> {
+        if lbn < NDADDR as u64 {
+            i.set_pointer(lbn as usize, to);
+            return Ok(());
+        }
+        self.set_entry(slot, to, i.ino)
+    }
+
+    /// Fails with `ENOSPC` unless a block and the indirect blocks on the way to it can be had.
+    fn need_blocks(&mut self, i: &Inode, root: usize, steps: &[u64]) -> Result<()> {
+        let mut missing = 1 + steps.len() as u64;
+        let mut at = i.pointer(root);
+        for index in steps {
+            if at.0 == 0 {
+                break;
+            }
+            missing -= 1;
+            at = self.indirect_entry(i, at, *index)?;
+        }
+        let frags = missing * u64::from(self.geom.block_frags());
+        if self.blocks_at_hand() < missing || self.available() < frags { Err(Errno::ENOSPC.into()) } else { Ok(()) }
+    }
+
+    fn set_entry(&mut self, (name, at): Slot, to: Frag, ino: Ino) -> Result<()> {
+        self.modify(name, |buf| put_u32(buf, at, to.0))?;
+        self.own(name, ino);
+        Ok(())
+    }
+
+    /// A metadata buffer belongs to a file: its fsync writes it.
+    fn own(&mut self, name: Name, ino: Ino) {
+        if let Some(d) = self.dirty.get_mut(&name) {
+            self.owned.remove(&(d.owner, name));
+            d.owner = ino.0;
+            self.owned.insert((ino.0, name));
+        }
+    }
+
+    /// Gives logical block `lbn` the fragments that a file of `size` bytes has there, changes its page, which is
+    /// in the cache, and makes the file at least that long.
+    pub fn balloc(&mut self, i: &mut Inode, lbn: u64, size: u64, what: What, fill: Fill<'_>) -> Result<Frag> {
+        let done = self.balloc_page(i, lbn, size, what, fill);
+        let name = Name::Page { file: i.ino.0, index: lbn };
+        if done.is_err() && !self.dirty.contains_key(&name) {
+            // It may be one that was made to be written over.
+            self.cache.remove(name);
+        }
+        done
+    }
+
+    fn balloc_page(&mut self, i: &mut Inode, lbn: u64, size: u64, what: What, fill: Fill<'_>) -> Result<Frag> {
+        let old_size = i.size();
+        let size = size.max(old_size);
+        let want = self.geom.lbn_frags(size, lbn);
+        let present = self.bmap(i, lbn)?;
+        let have = present.map_or(0, |_| self.geom.lbn_frags(old_size, lbn).max(1));
+        let name = Name::Page { file: i.ino.0, index: lbn };
+        let direct = lbn < NDADDR as u64;
+        let (slot, index, before) =
+            if direct || present.is_some() { self.find_slot(i, lbn)? } else { self.slot(i, lbn)? };
+        let frag = match present {
+            Some(frag) if have >= want => frag,
+            _ => {
+                let pref = self.blkpref(i.ino, lbn, index, before);
+                match present {
+                    Some(frag) => self.realloc_frags(i.ino, frag, (have, want), Some(pref))?,
+                    None => self.alloc(i.ino, Some(pref), want)?,
+                }
+            }
+        };
+        let len = self.geom.bytes_of(want.max(have));
+        self.cache.modify(name, |buf| fill(buf, len)).ok_or(Errno::EIO)?;
+        self.touch(name, frag, what, i.ino.0);
+        i.d.size = size.into();
+        if have >= want {
+            self.iput(i)?;
+            return Ok(frag);
+        }
+        i.add_frags(want, have);
+        self.set_slot(i, lbn, slot, frag)?;
+        self.iput(i)?;
+        if present.is_none() {
+            self.keep.fresh.insert(name);
+        }
+        let inode = direct.then_some((i.at, old_size));
+        self.pointer_set(slot, (present.unwrap_or(Frag(0)), have), (frag, want), name, inode)?;
+        Ok(frag)
+    }
+
+    /// A page of a file whose block is not a hole, read if it is not in the cache.
+    fn page(&mut self, i: &Inode, lbn: u64, frag: Frag) -> Result<Arc<Vec<u8>>> {
+        let name = Name::Page { file: i.ino.0, index: lbn };
+        if let Some(bytes) = self.cache.get(name) {
+            return Ok(bytes.clone());
+        }
+        self.read_cluster(i, lbn, frag)?;
+        self.cache.get(name).cloned().ok_or_else(|| Errno::EIO.into())
+    }
+
+    /// Reads a block; if the file is read one block after another, those that lie behind it as well, up to a
+    /// cluster.
+    fn read_cluster(&mut self, i: &Inode, lbn: u64, frag: Frag) -> Result<()> {
+        let (geom, n) = (self.geom, self.geom.block_frags());
+        let at = self.streams.iter().position(|s| s.0 == i.ino.0);
+        let expected = at.and_then(|at| self.streams.remove(at)).is_some_and(|s| s.1 == lbn) || lbn == 0;
+        let most = if expected { u64::from(self.sb.maxcontig.get()) } else { 1 };
+        let mut lens = vec![geom.bytes_of(geom.lbn_frags(i.size(), lbn))];
+        while (lens.len() as u64) < most && lens.last() == Some(&geom.block_size()) {
+            let next = lbn + lens.len() as u64;
+            let name = Name::Page { file: i.ino.0, index: next };
+            let frags = geom.lbn_frags(i.size(), next);
+            let behind = Frag(frag.0 + lens.len() as u32 * n);
+            if next << geom.block_shift >= i.size() || self.cache.contains(name) || self.bmap(i, next)? != Some(behind)
+            {
+                break;
+            }
+            lens.push(geom.bytes_of(frags));
+        }
+        let bytes = self.read(frag, lens.iter().sum(), What::Data)?;
+        let mut rest = &bytes[..];
+        for (k, len) in lens.iter().enumerate() {
+            let (head, tail) = rest.split_at(*len);
+            let mut page = head.to_vec();
+            self.zero_past_end(i, lbn + k as u64, &mut page);
+            self.cache.insert(Name::Page { file: i.ino.0, index: lbn + k as u64 }, Arc::new(page));
+            rest = tail;
+        }
+        self.streams.push_front((i.ino.0, lbn + lens.len() as u64));
+        self.streams.truncate(STREAMS);
+        Ok(())
+    }
+
+    /// What a crash may have left behind the end of a file is not the file's.
+    fn zero_past_end(&self, i: &Inode, lbn: u64, page: &mut [u8]) {
+        let valid = i.size().saturating_sub(lbn << self.geom.block_shift);
+        if let Some(rest) = page.get_mut(valid.min(page.len() as u64) as usize..) {
+            rest.fill(0);
+        }
+    }
+
+    /// Reads up to `buf.len()` bytes at `offset`.
+    pub fn read_file(&mut self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let i = self.iget(ino)?;
+        if !i.is_file() {
+            return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
+        }
+        let len = i.size().saturating_sub(offset).min(buf.len() as u64) as usize;
+        let mut done = 0;
+        while done < len {
+            let at = offset + done as u64;
+            let lbn = self.geom.lbn(at);
+            let within = (at - (lbn << self.geom.block_shift)) as usize;
+            let n = (self.geom.block_size() - within).min(len - done);
+            let Some(out) = buf.get_mut(done..done + n) else { break };
+            match self.bmap(&i, lbn)? {
+                None => out.fill(0),
+                Some(frag) => {
+                    let page = self.page(&i, lbn, frag)?;
+                    let bytes = page.get(within..within + n).ok_or(Errno::EIO)?;
+                    out.copy_from_slice(bytes);
+                }
+            }
+            done += n;
+        }
+        Ok(done)
+    }
+
+    /// Writes `data` at `offset`; what was written before space ran out stays.
+    pub fn write_file(&mut self, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize> {
+        let mut i = self.iget(ino)?;
+        if !i.is_file() {
+            return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
+        }
+        let end = offset.checked_add(data.len() as u64).filter(|e| *e <= self.geom.max_size()).ok_or(Errno::EFBIG)?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let old_size = i.size();
+        if end > old_size {
+            self.fill_tail(&mut i, end)?;
+        }
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let lbn = self.geom.lbn(at);
+            let within = (at - (lbn << self.geom.block_shift)) as usize;
+            let n = (self.geom.block_size() - within).min(data.len() - done);
+            let piece = data.get(done..done + n).unwrap_or(&[]);
+            match self.write_block(&mut i, lbn, within, piece, now) {
+                Ok(()) => done += n,
+                Err(e) if done > 0 && e.errno() == Errno::ENOSPC => break,
+                Err(e) => {
+                    if i.size() > old_size && e.errno() == Errno::ENOSPC {
+                        self.truncate_direct(&mut i, old_size)?;
+                    }
+                    return Err(e);
+                }
+            }
+            if within + n == self.geom.block_size() {
+                self.block_filled(&mut i, lbn)?;
+            }
+        }
+        Ok(done)
+    }
+
+    /// Makes the page of a block that is about to be changed in `range` be there.
+    fn prepare_page(&mut self, i: &Inode, lbn: u64, range: std::ops::Range<usize>) -> Result<()> {
+        let name = Name::Page { file: i.ino.0, index: lbn };
+        if self.cache.contains(name) {
+            return Ok(());
+        }
+        let present = self.bmap(i, lbn)?;
+        let valid = i.size().saturating_sub(lbn << self.geom.block_shift).min(self.geom.block_size() as u64) as usize;
+        match present {
+            Some(frag) if range.start > 0 || range.end < valid => drop(self.page(i, lbn, frag)?),
+            Some(_) => {
+                let len = self.geom.bytes_of(self.geom.lbn_frags(i.size(), lbn).max(1));
+                self.cache.insert(name, Arc::new(vec![0; len]));
+            }
+            None => drop(self.cache.insert(name, Arc::new(Vec::new()))),
+        }
+        Ok(())
+    }
+
+    fn write_block(&mut self, i: &mut Inode, lbn: u64, within: usize, piece: &[u8], now: Time) -> Result<()> {
+        self.prepare_page(i, lbn, within..within + piece.len())?;
+        let size = (lbn << self.geom.block_shift) + (within + piece.len()) as u64;
+        let (mtime, ctime) = (i.d.mtime, i.d.ctime);
+        (i.d.mtime, i.d.ctime) = (now.into(), now.into());
+        let done = self.balloc(i, lbn, size, What::Data, &mut |buf, len| {
+            buf.resize(len, 0);
+            if let Some(place) = buf.get_mut(within..within + piece.len()) {
+                place.copy_from_slice(piece);
+            }
+        });
+        done.map(drop).inspect_err(|_| (i.d.mtime, i.d.ctime) = (mtime, ctime))
+    }
+
+    /// Makes the last block of a file, if it is a run of fragments, as long as a file of `size` bytes has it.
+    fn fill_tail(&mut self, i: &mut Inode, size: u64) -> Result<()> {
+        let Some(last) = i.size().checked_sub(1).map(|at| self.geom.lbn(at)) else { return Ok(()) };
+        let (old, new) = (self.geom.lbn_frags(i.size(), last), self.geom.lbn_frags(size, last));
+        if last >= NDADDR as u64 || new <= old || self.geom.lbn(size - 1) == last {
+            return Ok(());
+        }
+        let Some(frag) = self.bmap(i, last)? else { return Ok(()) };
+        self.page(i, last, frag)?;
+        // The size stays inside the block until there is something behind it.
+        let size = (last + 1) << self.geom.block_shift;
+        self.balloc(i, last, size, What::Data, &mut |buf, len| buf.resize(len, 0)).map(drop)
+    }
+
+    /// A block was written to its end: if it ends a cluster, that goes to the disk.
+    fn block_filled(&mut self, i: &mut Inode, lbn: u64) -> Result<()> {
+        let most = u64::from(self.sb.maxcontig.get());
+        if most < 2 || !(lbn + 1).is_multiple_of(most) {
+            return Ok(());
+        }
+        let first = lbn + 1 - most;
+        let names: Vec<Name> = (first..=lbn).map(|index| Name::Page { file: i.ino.0, index }).collect();
+        if names.iter().all(|n| self.dirty.contains_key(n)) {
+            self.gather(i, first, lbn)?;
+            self.start_writes(&names)?;
+        }
+        Ok(())
+    }
+
+    /// Moves new blocks that lie apart to a free cluster (`ffs_reallocblks`).
+    pub fn gather(&mut self, i: &mut Inode, first: u64, last: u64) -> Result<()> {
+        let (n, len) = (self.geom.block_frags(), (last + 1 - first) as u32);
+        if !self.opts.reallocblks || len < 2 {
+            return Ok(());
+        }
+        let direct = last < NDADDR as u64;
+        let same_array = direct
+            || first >= NDADDR as u64
+                && path(&self.geom, first).map(|p| trunk(p.1)) == path(&self.geom, last).map(|p| trunk(p.1));
+        let mut old = Vec::new();
+        for lbn in first..=last {
+            let name = Name::Page { file: i.ino.0, index: lbn };
+            let whole = self.geom.lbn_frags(i.size(), lbn) == n;
+            match self.bmap(i, lbn)? {
+                Some(frag) if same_array && whole && self.keep.fresh.contains(&name) => old.push(frag),
+                _ => return Ok(()),
+            }
+        }
+        if old.windows(2).all(|w| w[1].0 == w[0].0 + n) {
+            return Ok(());
+        }
+        let (_, index, before) = self.find_slot(i, first)?;
+        let pref = self.blkpref(i.ino, first, index, before);
+        if pref.0 >= self.geom.frags {
+            return Ok(());
+        }
+        let Some(start) = self.clusteralloc(pref, len)? else { return Ok(()) };
+        self.counters.reallocs += 1;
+        for (k, frag) in old.into_iter().enumerate() {
+            let (lbn, to) = (first + k as u64, Frag(start.0 + k as u32 * n));
+            let name = Name::Page { file: i.ino.0, index: lbn };
+            let (slot, ..) = self.find_slot(i, lbn)?;
+            self.set_slot(i, lbn, slot, to)?;
+            self.iput(i)?;
+            self.touch(name, to, What::Data, i.ino.0);
+            let inode = direct.then_some((i.at, i.size()));
+            self.pointer_set(slot, (frag, n), (to, n), name, inode)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a file longer, with a hole.
+    pub fn extend(&mut self, i: &mut Inode, to: u64, now: Time) -> Result<()> {
+        if to > self.geom.max_size() {
+            return Err(Errno::EFBIG.into());
+        }
+        let last = i.size().checked_sub(1).map(|at| self.geom.lbn(at));
+        if last == Some(self.geom.lbn(to.saturating_sub(1))) {
+            // Inside the last block: its fragments follow the size.
+            let lbn = last.unwrap_or(0);
+            if let Some(frag) = self.bmap(i, lbn)? {
+                self.page(i, lbn, frag)?;
+                (i.d.mtime, i.d.ctime) = (now.into(), now.into());
+                self.balloc(i, lbn, to, What::Data, &mut |buf, len| buf.resize(len, 0))?;
+                return Ok(());
+            }
+        } else {
+            self.fill_tail(i, to)?;
+        }
+        i.d.size = to.into();
+        (i.d.mtime, i.d.ctime) = (now.into(), now.into());
+        self.iput(i)
+    }
+
+    /// Takes a file a step nearer to the smaller size `to`; returns the size it has then.
+    pub fn shrink_to(&mut self, i: &mut Inode, to: u64, now: Time) -> Result<u64> {
+        (i.d.mtime, i.d.ctime) = (now.into(), now.into());
+        self.truncate_step(i, to)
+    }
+
+    /// Frees blocks from the end of a file: all direct ones, or those of one indirect block, so that a step is
+    /// bounded. Returns the size that the file has then.
+    pub fn truncate_step(&mut self, i: &mut Inode, to: u64) -> Result<u64> {
+        let geom = self.geom;
+        let keep = to.div_ceil(geom.block_size() as u64);
+        for level in (0..NIADDR).rev() {
+            let (first, reach) = cover(&geom, level);
+            let root = i.pointer(NDADDR + level);
+            if root.0 == 0 || keep >= first + reach {
+                continue;
+            }
+            let mut cut = Cut { keep: keep.saturating_sub(first), at: 0, freed: 0 };
+            let gone = self.cut_indirect(i, root, (level, 0), &mut cut)?;
+            if cut.freed == 0 && gone.is_none() {
+                continue;
+            }
+            let size = ((first + cut.at).max(keep) << geom.block_shift).max(to);
+            i.d.size = i.size().min(size).into();
+            self.drop_pages(i, size.div_ceil(geom.block_size() as u64))?;
+            let slot = (i.name(), i.pointer_at(NDADDR + level));
+            let Some(mut runs) = gone else {
+                self.iput(i)?;
+                return Ok(i.size().max(to));
+            };
+            runs.push((root, geom.block_frags()));
+            i.set_pointer(NDADDR + level, Frag(0));
+            i.add_frags(0, runs.iter().map(|r| r.1).sum());
+            self.iput(i)?;
+            self.free_slot(slot, &runs)?;
+            return Ok(i.size().max(to));
+        }
+        self.truncate_direct(i, to)?;
+        Ok(to)
+    }
+
+    /// Frees what lies behind `cut.keep` in the last lowest indirect block under `frag` that has something there.
+    /// If `frag` itself has nothing left then, the caller frees what is returned, and `frag`, with the
+    /// pointer to it.
+    fn cut_indirect(
+        &mut self,
+        i: &mut Inode,
+        frag: Frag,
+        (level, base): (usize, u64),
+        cut: &mut Cut,
+    ) -> Result<Option<Vec<(Frag, u32)>>> {
+        let (n, block) = (self.geom.nindir(), self.geom.block_frags());
+        let unit = n.pow(level as u32);
+        let bytes = self.indirect(i, frag)?.to_vec();
+        let used: Vec<(u64, Frag)> =
+            (0..n).map(|k| (k, Frag(get_u32(&bytes, k as usize * 4).unwrap_or(0)))).filter(|e| e.1.0 != 0).collect();
+        let behind = used.iter().filter(|(k, _)| base + (k + 1) * unit > cut.keep).count();
+        let (stays, goes) = used.split_at(used.len() - behind);
+        cut.at = base.max(cut.keep);
+        // Entries that go, each with the runs that go with it.
+        let mut freed: Vec<(u64, Vec<(Frag, u32)>)> = Vec::new();
+        if level == 0 {
+            let mut groups: Vec<u32> = Vec::new();
+            for (k, f) in goes.iter().rev() {
+                self.pointer_checked(i, base + k, *f, block)?;
+                let cgx = self.geom.cg_of(*f);
+                if !groups.contains(&cgx) {
+                    groups.push(cgx);
+                }
+                if groups.len() > STEP_GROUPS {
+                    break;
+                }
+                freed.push((*k, vec![(*f, block)]));
+                cut.at = cut.keep.max(base + k);
+            }
+            if freed.len() == goes.len() {
+                cut.at = base.max(cut.keep);
+            }
+        } else if let Some((k, child)) = goes.last()
+            && let Some(mut runs) = self.cut_indirect(i, *child, (level - 1, base + k * unit), cut)?
+        {
+            runs.push((*child, block));
+            freed.push((*k, runs));
+        }
+        cut.freed += freed.len();
+        let name = Name::Block(frag.0.into());
+        if stays.is_empty() && freed.len() == goes.len() {
+            // The pointer to this block goes, so that what is in it does not matter.
+            let mut runs = self.cancel_buffer(name)?;
+            runs.extend(freed.into_iter().flat_map(|(_, runs)| runs));
+            self.forget(name);
+            return Ok(Some(runs));
+        }
+        for (k, runs) in freed {
+            let slot = (name, k as usize * 4);
+            i.add_frags(0, runs.iter().map(|r| r.1).sum());
+            self.set_entry(slot, Frag(0), i.ino)?;
+            self.free_slot(slot, &runs)?;
+        }
+        Ok(None)
+    }
+
+    /// Frees direct blocks, and fragments of the last one, behind byte `to`.
+    fn truncate_direct(&mut self, i: &mut Inode, to: u64) -> Result<()> {
+        let geom = self.geom;
+        let keep = to.div_ceil(geom.block_size() as u64);
+        let old_size = i.size();
+        self.cut_last(i, to)?;
+        let mut freed = Vec::new();
+        for lbn in keep.min(NDADDR as u64)..NDADDR as u64 {
+            let frags = geom.lbn_frags(old_size, lbn).max(1);
+            if let Some(frag) = self.pointer_checked(i, lbn, i.pointer(lbn as usize), frags)? {
+                i.set_pointer(lbn as usize, Frag(0));
+                i.add_frags(0, frags);
+                freed.push((lbn, frag, frags));
+            }
+        }
+        let mut tail: Option<(Frag, u32)> = None;
+        if let Some(last) = keep.checked_sub(1).filter(|l| *l < NDADDR as u64 && to < old_size) {
+            let (old, new) = (geom.lbn_frags(old_size, last), geom.lbn_frags(to, last));
+            if let Some(frag) = self.bmap(i, last)?.filter(|_| new < old) {
+                i.add_frags(0, old - new);
+                tail = Some((Frag(frag.0 + new), old - new));
+            }
+        }
+        i.d.size = to.into();
+        self.drop_pages(i, keep)?;
+        self.iput(i)?;
+        for (lbn, frag, frags) in freed {
+            self.free_slot((i.name(), i.pointer_at(lbn as usize)), &[(frag, frags)])?;
+        }
+        match tail {
+            Some(run) => self.free_after(i.name(), &[run]),
+            None => Ok(()),
+        }
+    }
+
+    /// Zeros behind byte `to` of its block, whose page gets as short as the fragments.
+    fn cut_last(&mut self, i: &Inode, to: u64) -> Result<()> {
+        let (lbn, within) = (self.geom.lbn(to), (to % self.geom.block_size() as u64) as usize);
+        if within == 0 || to >= i.size() || !(i.is_file() || i.is_dir()) {
+            return Ok(());
+        }
+        let Some(frag) = self.bmap(i, lbn)? else { return Ok(()) };
+        self.page(i, lbn, frag)?;
+        let len = self.geom.bytes_of(self.geom.lbn_frags(to, lbn));
+        let name = Name::Page { file: i.ino.0, index: lbn };
+        self.cache.modify(name, |buf| {
+            buf.resize(len, 0);
+            if let Some(rest) = buf.get_mut(within..) {
+                rest.fill(0);
+            }
+        });
+        self.touch(name, frag, What::Data, i.ino.0);
+        Ok(())
+    }
+
+    /// Drops the pages of a file from block `from`.
+    fn drop_pages(&mut self, i: &Inode, from: u64) -> Result<()> {
+        let dirty: Vec<u64> = self.cache.dirty_pages(i.ino.0, from).collect();
+        for index in dirty {
+            self.drop_buffer(Name::Page { file: i.ino.0, index })?;
+        }
+        self.cache.drop_pages(i.ino.0, from, u64::MAX);
+        Ok(())
+    }
+
+    /// Takes one step of setting the size; says whether it is done.
+    pub fn set_size(&mut self, ino: Ino, to: u64, now: Time) -> Result<bool> {
+        let mut i = self.iget(ino)?;
+        if !i.is_file() {
+            return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
+        }
+        if to >= i.size() {
+            return self.extend(&mut i, to, now).map(|()| true);
+        }
+        Ok(self.shrink_to(&mut i, to, now)? == to)
+    }
+
+    /// The first logical block at or behind `lbn` that is no hole.
+    fn next_mapped(&mut self, i: &Inode, mut lbn: u64) -> Result<Option<u64>> {
+        let end = i.size().div_ceil(self.geom.block_size() as u64);
+        while lbn < end {
+            if lbn < NDADDR as u64 {
+                if i.pointer(lbn as usize).0 != 0 {
+                    return Ok(Some(lbn));
+                }
+                lbn += 1;
+                continue;
+            }
+            let Some((root, steps)) = path(&self.geom, lbn) else { return Ok(None) };
+            let (mut at, mut unit) = (i.pointer(root), self.geom.nindir().pow(steps.len() as u32));
+            let (first, _) = cover(&self.geom, root - NDADDR);
+            for index in &steps {
+                if at.0 == 0 {
+                    break;
+                }
+                at = self.indirect_entry(i, at, *index)?;
+                unit /= self.geom.nindir();
+            }
+            if at.0 != 0 {
+                return Ok(Some(lbn));
+            }
+            lbn = first + ((lbn - first) / unit + 1) * unit;
+        }
+        Ok(None)
+    }
+
+    /// Next data or hole, by blocks.
+    pub fn seek_file(&mut self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
+        let i = self.iget(ino)?;
+        if !i.is_file() {
+            return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
+        }
+        if offset >= i.size() {
+            return Err(Errno::ENXIO.into());
+        }
+        let shift = self.geom.block_shift;
+        let mut lbn = self.geom.lbn(offset);
+        match whence {
+            Seek::Data => {
+                let found = self.next_mapped(&i, lbn)?.ok_or(Errno::ENXIO)?;
+                Ok((found << shift).max(offset))
+            }
+            Seek::Hole => {
+                while lbn << shift < i.size() && self.bmap(&i, lbn)?.is_some() {
+                    lbn += 1;
+                }
+                Ok((lbn << shift).clamp(offset, i.size()))
+            }
+        }
+    }
+
+    /// A step of fallocate from `offset`: a block. Says where the next one begins.
+    pub fn falloc_step(&mut self, ino: Ino, mode: FallocMode, offset: u64, end: u64, now: Time) -> Result<u64> {
+        let mut i = self.iget(ino)?;
+        let keep = mode.contains(FallocMode::KEEP_SIZE);
+        let lbn = self.geom.lbn(offset);
+        let start = lbn << self.geom.block_shift;
+        let stop = (start + self.geom.block_size() as u64).min(end);
+        if mode.contains(FallocMode::PUNCH_HOLE) {
+            return self.punch(&mut i, (offset, stop), end, now);
+        }
+        if !keep && stop > i.size() && self.geom.lbn(i.size().saturating_sub(1)) < lbn {
+            self.fill_tail(&mut i, stop)?;
+        }
+        let zero = mode.contains(FallocMode::ZERO_RANGE);
+        let present = self.bmap(&i, lbn)?.is_some();
+        let (within, until) = ((offset - start) as usize, (stop - start) as usize);
+        if present && !zero && (stop <= i.size()) {
+            return Ok(stop);
+        }
+        self.prepare_page(&i, lbn, if present && !zero { 1..1 } else { within..until })?;
+        (i.d.mtime, i.d.ctime) = (now.into(), now.into());
+        self.balloc(&mut i, lbn, if keep { 0 } else { stop }, What::Data, &mut |buf, len| {
+            buf.resize(len, 0);
+            if let Some(place) = buf.get_mut(within..until.min(len)).filter(|_| zero) {
+                place.fill(0);
+            }
+        })?;
+        Ok(stop)
+    }
+
+    /// Punches a hole into one block; the next step begins where the next block is that is none.
+    fn punch(&mut self, i: &mut Inode, (offset, stop): (u64, u64), end: u64, now: Time) -> Result<u64> {
+        let geom = self.geom;
+        let lbn = geom.lbn(offset);
+        let start = lbn << geom.block_shift;
+        let Some(frag) = self.bmap(i, lbn)? else {
+            let next = self.next_mapped(i, lbn)?.map_or(end, |l| l << geom.block_shift);
+            return Ok(next.min(end).max(stop));
+        };
+        (i.d.mtime, i.d.ctime) = (now.into(), now.into());
+        let frags = geom.lbn_frags(i.size(), lbn);
+        let name = Name::Page { file: i.ino.0, index: lbn };
+        if offset == start && stop >= i.size().min(start + geom.block_size() as u64) {
+            self.drop_buffer(name)?;
+            i.add_frags(0, frags);
+            let (slot, ..) = self.find_slot(i, lbn)?;
+            self.set_slot(i, lbn, slot, Frag(0))?;
+            self.iput(i)?;
+            self.free_slot(slot, &[(frag, frags)])?;
+            return Ok(stop);
+        }
+        self.page(i, lbn, frag)?;
+        let (a, b) = ((offset - start) as usize, (stop - start) as usize);
+        self.cache.modify(name, |buf| {
+            let b = b.min(buf.len());
+            if let Some(place) = buf.get_mut(a..b) {
+                place.fill(0);
+            }
+        });
+        self.touch(name, frag, What::Data, i.ino.0);
+        self.iput(i)?;
+        Ok(stop)
+    }
+
+    /// Target of a symbolic link.
+    pub fn link_target(&mut self, i: &Inode) -> Result<Vec<u8>> {
+        let size = i.size() as usize;
+        if i.d.is_fast_link() {
+            let bytes = self.block(i.block, What::Inodes)?;
+            let at = i.at + FAST_LINK_AT;
+            return Ok(bytes.get(at..at + size).unwrap_or(&[]).to_vec());
+        }
+        let frag = self.bmap(i, 0)?.ok_or_else(|| i.corrupt("db", 0, "the target's block"))?;
+        let page = self.page(i, 0, frag)?;
+        let target = page.get(..size).ok_or_else(|| i.corrupt("size", size, "a target within its block"))?;
+        if target.contains(&0) {
+            return Err(Corrupt::new("symbolic link", "target", self.geom.byte(frag), "NUL", "a path").into());
+        }
+        Ok(target.to_vec())
+    }
+
+    /// Stores the target of a new symbolic link.
+    pub fn store_target(&mut self, i: &mut Inode, target: &[u8]) -> Result<()> {
+        if target.len() <= FAST_LINK {
+            i.d.size = (target.len() as u64).into();
+            self.iput(i)?;
+            let at = i.at + FAST_LINK_AT;
+            self.modify(i.name(), |buf| {
+                if let Some(place) = buf.get_mut(at..at + target.len()) {
+                    place.copy_from_slice(target);
+                }
+            })?;
+            // The copy in hand is what is written back by others.
+            *i = self.iget(i.ino)?;
+            return Ok(());
+        }
+        self.cache.insert(Name::Page { file: i.ino.0, index: 0 }, Arc::new(Vec::new()));
+        self.balloc(i, 0, target.len() as u64, What::Data, &mut |buf, len| {
+            buf.resize(len, 0);
+            if let Some(place) = buf.get_mut(..target.len()) {
+                place.copy_from_slice(target);
+            }
+        })?;
+        Ok(())
+    }
+}
+
+/// A step of a truncation, in the area that one of the inode's indirect blocks covers.
+struct Cut {
+    /// Blocks of the area that stay.
+    keep: u64,
+    /// Block of the area from which on all is free now.
+    at: u64,
+    /// Pointers that were freed.
+    freed: usize,
+}
+
+/// The steps to an indirect block, without the last one inside it.
+fn trunk(mut steps: Vec<u64>) -> Vec<u64> {
+    steps.pop();
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_through_indirect_blocks() {
+        let geom =
+            Geom { block_shift: 12, frag_shift: 9, cg_count: 1, cg_frags: 800, cg_inodes: 128, frags: 800, fsid: 0 };
+        let n = 1024;
+        assert_eq!(path(&geom, 11), None);
+        assert_eq!(path(&geom, 12), Some((12, vec![0])));
+        assert_eq!(path(&geom, 12 + n - 1), Some((12, vec![n - 1])));
+        assert_eq!(path(&geom, 12 + n), Some((13, vec![0, 0])));
+        assert_eq!(path(&geom, 12 + n + n + 5), Some((13, vec![1, 5])));
+        assert_eq!(path(&geom, 12 + n + n * n), Some((14, vec![0, 0, 0])));
+        assert_eq!(path(&geom, 12 + n + n * n + n * n + 2 * n + 3), Some((14, vec![1, 2, 3])));
+        assert_eq!(path(&geom, geom.max_blocks()), None);
+        assert_eq!((cover(&geom, 0), cover(&geom, 1)), ((12, n), (12 + n, n * n)));
+    }
+}

@@ -1,0 +1,510 @@
+//! Inodes: reading and writing them, their life and death, extended attributes.
+//!
+//! An inode has no copy of its own in core: it is decoded from its block's buffer, and written back to it.
+
+use crate::commit::Drop;
+use crate::format::*;
+use crate::mount::{Core, What, xattr_name};
+use arbor_base::cache::Name;
+use arbor_base::layout::{Corrupt, crc_without};
+use arbor_base::vfs::{Attr, Errno, Ino, Result, SetAttr, SetTime, Time, XattrMode, mode};
+use std::mem::offset_of;
+use std::sync::Arc;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Greatest link count.
+pub(crate) const LINK_MAX: u16 = 65_000;
+
+/// A decoded inode and where it lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inode {
+    pub ino: Ino,
+    pub d: Dinode,
+    /// Its block.
+    pub block: Frag,
+    /// Where it begins there.
+    pub at: usize,
+}
+
+impl Inode {
+    pub fn is_dir(&self) -> bool {
+        self.d.kind() == mode::IFDIR
+    }
+
+    pub fn is_file(&self) -> bool {
+        self.d.kind() == mode::IFREG
+    }
+
+    pub fn is_symlink(&self) -> bool {
+        self.d.kind() == mode::IFLNK
+    }
+
+    pub fn size(&self) -> u64 {
+        self.d.size.get()
+    }
+
+    /// Name of its block's buffer.
+    pub fn name(&self) -> Name {
+        Name::Block(self.block.0.into())
+    }
+
+    /// Where pointer `index` lies in that buffer: 0 to 11 direct, 12 to 14 indirect, 15 attributes.
+    pub fn pointer_at(&self, index: usize) -> usize {
+        self.at + offset_of!(Dinode, db) + 4 * index
+    }
+
+    /// Pointer `index`.
+    pub fn pointer(&self, index: usize) -> Frag {
+        let all = self.d.db.iter().chain(self.d.ib.iter()).chain([&self.d.xattr]);
+        Frag(all.into_iter().nth(index).map_or(0, |p| p.get()))
+    }
+
+    pub fn set_pointer(&mut self, index: usize, to: Frag) {
+        let all = self.d.db.iter_mut().chain(self.d.ib.iter_mut()).chain([&mut self.d.xattr]);
+        if let Some(p) = all.into_iter().nth(index) {
+            *p = to.0.into();
+        }
+    }
+
+    /// Adds to the count of its fragments.
+    pub fn add_frags(&mut self, more: u32, less: u32) {
+        self.d.frags = self.d.frags.get().saturating_add(more).saturating_sub(less).into();
+    }
+
+    pub fn corrupt(&self, field: &'static str, found: impl std::fmt::Display, expected: &str) -> Corrupt {
+        Corrupt::new("inode", field, 0, format!("{found} (inode {})", self.ino), expected)
+    }
+}
+
+/// Pointer index of the extended attributes.
+pub(crate) const XATTR: usize = NDADDR + NIADDR;
+
+impl Core {
+    /// The inode, which must be in use; `ESTALE` otherwise.
+    pub fn iget(&mut self, ino: Ino) -> Result<Inode> {
+        let i = self.islot(ino)?;
+        if let Some(c) = self.damaged.get(&ino.0) {
+            return Err(c.clone().into());
+        }
+        if !i.d.in_use() {
+            return Err(Errno::ESTALE.into());
+        }
+        Ok(i)
+    }
+
+    /// The inode, in use or not.
+    fn islot(&mut self, ino: Ino) -> Result<Inode> {
+        let (block, at) = self.geom.inode_at(ino).ok_or(Errno::ESTALE)?;
+        let cgx = self.geom.cg_of_inode(ino);
+        let index = (ino.0 % u64::from(self.geom.cg_inodes)) as u32;
+        if !self.cache.contains(Name::Block(block.0.into()))
+            && index >= crate::bitmap::header(self.cg(cgx)?).initediblk.get()
+        {
+            return Err(Errno::ESTALE.into());
+        }
+        let bytes = self.block(block, What::Inodes)?;
+        let d = bytes.get(at..at + INODE).and_then(|b| Dinode::read_from_bytes(b).ok()).ok_or(Errno::ESTALE)?;
+        Ok(Inode { ino, d, block, at })
+    }
+
+    /// Like [`Core::iget`] for a directory; `ENOTDIR` otherwise.
+    pub fn iget_dir(&mut self, ino: Ino) -> Result<Inode> {
+        let i = self.iget(ino)?;
+        if i.is_dir() { Ok(i) } else { Err(Errno::ENOTDIR.into()) }
+    }
+
+    /// Writes an inode back to its buffer.
+    pub fn iput(&mut self, i: &Inode) -> Result<()> {
+        self.block(i.block, What::Inodes)?;
+        self.modify(i.name(), |buf| {
+            if let Some(place) = buf.get_mut(i.at..i.at + INODE) {
+                place.copy_from_slice(i.d.as_bytes());
+            }
+        })
+    }
+
+    /// A new inode in group `cgx`, with no name yet.
+    pub fn inew(&mut self, (cgx, near): (u32, Ino), m: u32, (uid, gid): (u32, u32), now: Time) -> Result<Inode> {
+        let ino = self.ialloc(cgx, near, m)?;
+        let mut i = self.islot(ino)?;
+        if let Some(c) = self.damaged.get(&ino.0) {
+            return Err(c.clone().into());
+        }
+        if i.d.in_use() {
+            return Err(i.corrupt("mode", i.d.mode, "a free inode, as the bitmap says").into());
+        }
+        let old = i.d;
+        let stamp = Stamp::from(now);
+        i.d = Dinode {
+            mode: (m as u16).into(),
+            nlink: if m & mode::IFMT == mode::IFDIR { 2 } else { 1 }.into(),
+            uid: uid.into(),
+            gid: gid.into(),
+            atime: stamp,
+            mtime: stamp,
+            ctime: stamp,
+            btime: stamp,
+            generation: old.generation.get().wrapping_add(1).into(),
+            ..Dinode::default()
+        };
+        self.iput(&i)?;
+        self.inode_made(&i, old)?;
+        Ok(i)
+    }
+
+    /// Attributes, as users see them.
+    pub fn attr(&self, i: &Inode) -> Attr {
+        let d = &i.d;
+        let is_node = matches!(d.kind(), mode::IFCHR | mode::IFBLK);
+        let btime = self.orphans.get(&i.ino.0).map_or(d.btime, |o| o.1);
+        Attr {
+            ino: i.ino,
+            generation: d.generation.get().into(),
+            mode: d.mode.get().into(),
+            nlink: u32::from(d.nlink.get()).saturating_sub(self.links_going(i.ino)),
+            uid: d.uid.get(),
+            gid: d.gid.get(),
+            rdev: if is_node { d.db[0].get() } else { 0 },
+            size: d.size.get(),
+            blocks: u64::from(d.frags.get()) << (self.geom.frag_shift - 9),
+            blksize: self.geom.block_size() as u32,
+            atime: d.atime.into(),
+            mtime: d.mtime.into(),
+            ctime: d.ctime.into(),
+            btime: btime.into(),
+        }
+    }
+
+    /// Applies a change of attributes other than the size.
+    pub fn apply(&mut self, i: &mut Inode, set: &SetAttr, now: Time) {
+        let d = &mut i.d;
+        if let Some(m) = set.mode {
+            d.mode = (d.mode.get() & mode::IFMT as u16 | (m & 0o7777) as u16).into();
+        }
+        d.uid = set.uid.map_or(d.uid, Into::into);
+        d.gid = set.gid.map_or(d.gid, Into::into);
+        let at = |t: SetTime| match t {
+            SetTime::Now => Stamp::from(now),
+            SetTime::At(t) => Stamp::from(t),
+        };
+        d.atime = set.atime.map_or(d.atime, at);
+        d.mtime = set.mtime.map_or(d.mtime, at);
+        d.ctime = set.ctime.map_or(Stamp::from(now), at);
+        if let Some(t) = set.btime {
+            match self.orphans.get_mut(&i.ino.0) {
+                Some(o) => o.1 = at(t),
+                None => d.btime = at(t),
+            }
+        }
+    }
+
+    /// Names an inode has, as users see it.
+    pub fn links(&self, i: &Inode) -> u32 {
+        u32::from(i.d.nlink.get()).saturating_sub(self.links_going(i.ino))
+    }
+
+    /// Takes from link counts what the removal of a name has taken away.
+    pub fn run_drop(&mut self, drop: Drop) -> Result<()> {
+        match drop {
+            Drop::Name(ino) => self.unlinked(ino, 1),
+            Drop::Parent(ino) => {
+                let mut i = self.iget(ino)?;
+                i.d.nlink = i.d.nlink.get().saturating_sub(1).into();
+                self.iput(&i)
+            }
+            Drop::Dir(ino, parent) => {
+                self.run_drop(Drop::Parent(parent))?;
+                self.unlinked(ino, u16::MAX)
+            }
+        }
+    }
+
+    fn unlinked(&mut self, ino: Ino, names: u16) -> Result<()> {
+        let mut i = self.iget(ino)?;
+        i.d.nlink = i.d.nlink.get().saturating_sub(names).into();
+        if i.d.nlink.get() > 0 {
+            return self.iput(&i);
+        }
+        self.iput(&i)?;
+        if self.refs.has(ino) {
+            return self.orphan(&mut i);
+        }
+        // What fits one step goes at once.
+        if self.release(&mut i)? {
+            self.ifree(&mut i)
+        } else {
+            self.inactive.push_back(ino.0);
+            self.orphan(&mut i)
+        }
+    }
+
+    /// Gives the blocks of an inode back that has neither names nor users, as far as one step goes; says
+    /// whether it has none left.
+    fn release(&mut self, i: &mut Inode) -> Result<bool> {
+        if i.d.has_blocks() && self.truncate_step(i, 0)? > 0 {
+            return Ok(false);
+        }
+        if i.d.xattr.get() != 0 {
+            self.free_xattr(i)?;
+        }
+        self.hashes.remove(i.ino);
+        Ok(true)
+    }
+
+    /// Frees an inode whose blocks are gone.
+    fn ifree(&mut self, i: &mut Inode) -> Result<()> {
+        self.unorphan(i)?;
+        let (generation, m) = (i.d.generation, u32::from(i.d.mode.get()));
+        i.d = Dinode { generation, ..Dinode::default() };
+        self.iput(i)?;
+        self.inode_freed(i, m)
+    }
+
+    /// A step of freeing what has neither names nor users; says whether there is more.
+    pub fn inactivate(&mut self) -> Result<bool> {
+        let Some(ino) = self.inactive.pop_front() else { return Ok(false) };
+        if self.refs.has(Ino(ino)) {
+            return Ok(!self.inactive.is_empty());
+        }
+        let mut i = match self.iget(Ino(ino)) {
+            Err(e) if e.errno() == Errno::ESTALE => return Ok(!self.inactive.is_empty()),
+            got => got?,
+        };
+        if i.d.nlink.get() > 0 {
+            return Ok(!self.inactive.is_empty());
+        }
+        if self.release(&mut i)? {
+            self.ifree(&mut i)?;
+        } else {
+            self.inactive.push_front(ino);
+        }
+        Ok(!self.inactive.is_empty())
+    }
+
+    // The orphan list. Without a journal the checker finds what has no name.
+
+    fn set_orphan_head(&mut self, to: u64) -> Result<()> {
+        self.sb.orphan = (to as u32).into();
+        let name = Name::Block(0);
+        self.block(Frag(0), What::Super)?;
+        self.modify(name, |buf| put_u32(buf, offset_of!(SuperBlock, orphan), to as u32))
+    }
+
+    /// Puts an inode without names on the orphan list: on that in core, and with a journal on that on disk.
+    pub fn orphan(&mut self, i: &mut Inode) -> Result<()> {
+        if self.orphans.contains_key(&i.ino.0) {
+            return Ok(());
+        }
+        self.orphans.insert(i.ino.0, (0, i.d.btime));
+        if self.opts.keeping != Keeping::Journal {
+            return Ok(());
+        }
+        let head = u64::from(self.sb.orphan.get());
+        if let Some(next) = self.orphans.get_mut(&head) {
+            next.0 = i.ino.0;
+        }
+        i.d.btime.secs = (head as u32).into();
+        self.iput(i)?;
+        self.set_orphan_head(i.ino.0)
+    }
+
+    /// Takes an inode off the orphan list.
+    pub fn unorphan(&mut self, i: &mut Inode) -> Result<()> {
+        let Some((before, btime)) = self.orphans.remove(&i.ino.0) else { return Ok(()) };
+        self.unnamed.remove(&i.ino.0);
+        let next = u64::from(i.d.btime.secs.get());
+        i.d.btime = btime;
+        self.iput(i)?;
+        if self.opts.keeping != Keeping::Journal {
+            return Ok(());
+        }
+        if let Some(n) = self.orphans.get_mut(&next) {
+            n.0 = before;
+        }
+        if before == 0 {
+            return self.set_orphan_head(next);
+        }
+        let mut b = self.iget(Ino(before))?;
+        b.d.btime.secs = (next as u32).into();
+        self.iput(&b)
+    }
+
+    /// Finds at mount what was open and unlinked at the crash.
+    pub fn load_orphans(&mut self) -> Result<()> {
+        let (mut at, mut before) = (u64::from(self.sb.orphan.get()), 0);
+        while at != 0 {
+            let i = self.iget(Ino(at))?;
+            if self.orphans.insert(at, (before, Stamp::default())).is_some() || i.d.nlink.get() != 0 {
+                return Err(i.corrupt("btime", i.d.btime.secs, "an orphan list without a loop").into());
+            }
+            self.inactive.push_back(at);
+            (before, at) = (at, i.d.btime.secs.get().into());
+        }
+        Ok(())
+    }
+
+    /// At the unmount nobody uses anything any more.
+    pub fn abandon_orphans(&mut self) {
+        self.refs = Default::default();
+        let mut all: Vec<u64> = self.orphans.keys().copied().collect();
+        all.sort_unstable();
+        self.inactive.extend(all);
+    }
+
+    // Extended attributes: a run of fragments, always a new one, so that no old one is half overwritten.
+
+    /// All attributes.
+    pub fn xattrs(&mut self, i: &Inode) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        if i.d.xattr.get() == 0 {
+            return Ok(Vec::new());
+        }
+        let bytes = self.xattr_block(i)?;
+        let (head, rest) = XattrHeader::ref_from_prefix(&bytes).map_err(|_| Errno::EIO)?;
+        let list = rest.get(..head.len.get() as usize).and_then(parse_xattrs);
+        list.ok_or_else(|| i.corrupt("xattr", "a broken list", "names and values").into())
+    }
+
+    fn xattr_block(&mut self, i: &Inode) -> Result<Arc<Vec<u8>>> {
+        let name = xattr_name(i.ino);
+        if let Some(bytes) = self.cache.get(name) {
+            return Ok(bytes.clone());
+        }
+        let frag = Frag(i.d.xattr.get());
+        let frags = self.xattr_frags(i, frag)?;
+        let bytes = Arc::new(self.read(frag, self.geom.bytes_of(frags), What::Xattr)?);
+        check_xattr_run(&self.geom, i.ino, frag, &bytes)?;
+        self.cache.insert(name, bytes.clone());
+        Ok(bytes)
+    }
+
+    /// Length of the run, which stands in its head.
+    fn xattr_frags(&mut self, i: &Inode, frag: Frag) -> Result<u32> {
+        if let Some(bytes) = self.cache.peek(xattr_name(i.ino)) {
+            return Ok(self.geom.frags_for(bytes.len()));
+        }
+        let bad = || i.corrupt("xattr", frag.0, "a run of fragments with attributes");
+        if !self.geom.is_data(frag, 1) {
+            return Err(bad().into());
+        }
+        let head = self.read(frag, self.geom.frag_size(), What::Xattr)?;
+        let frags = XattrHeader::ref_from_prefix(&head).map_or(0, |h| h.0.frags.get());
+        let n = self.geom.block_frags();
+        if frags == 0 || frags > n || frag.0 % n + frags > n || !self.geom.is_data(frag, frags) {
+            return Err(bad().into());
+        }
+        Ok(frags)
+    }
+
+    /// Checks a change of one attribute and returns the new list.
+    pub fn xattr_change(
+        &mut self,
+        i: &Inode,
+        name: &[u8],
+        value: Option<&[u8]>,
+        how: XattrMode,
+    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let mut list = self.xattrs(i)?;
+        let at = list.iter().position(|(n, _)| n == name);
+        match (at, value, how) {
+            (Some(_), Some(_), XattrMode::Create) => return Err(Errno::EEXIST.into()),
+            (None, Some(_), XattrMode::Replace) | (None, None, _) => return Err(Errno::ENODATA.into()),
+            (Some(n), Some(v), _) => list[n].1 = v.to_vec(),
+            (None, Some(v), _) => list.push((name.to_vec(), v.to_vec())),
+            (Some(n), None, _) => drop(list.remove(n)),
+        }
+        let bytes: usize = list.iter().map(|(n, v)| 4 + n.len() + v.len()).sum();
+        if bytes > self.geom.block_size() - XATTR_HEADER {
+            return Err(Errno::ENOSPC.into());
+        }
+        Ok(list)
+    }
+
+    /// Stores the list in a new run.
+    pub fn xattr_store(&mut self, i: &mut Inode, list: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+        let old = Frag(i.d.xattr.get());
+        let old_frags = if old.0 == 0 { 0 } else { self.xattr_frags(i, old)? };
+        if list.is_empty() {
+            return if old.0 == 0 { Ok(()) } else { self.free_xattr(i) };
+        }
+        let body = encode_xattrs(list);
+        let frags = self.geom.frags_for(XATTR_HEADER + body.len());
+        let home = self.geom.cg_start(self.geom.cg_of_inode(i.ino));
+        let new = self.alloc(i.ino, Some(home), frags)?;
+        let mut bytes = vec![0; self.geom.bytes_of(frags)];
+        let head = XattrHeader {
+            magic: XATTR_MAGIC.into(),
+            fsid: self.geom.fsid.into(),
+            ino: (i.ino.0 as u32).into(),
+            frags: frags.into(),
+            len: (body.len() as u32).into(),
+            ..XattrHeader::default()
+        };
+        bytes[..XATTR_HEADER].copy_from_slice(head.as_bytes());
+        bytes[XATTR_HEADER..XATTR_HEADER + body.len()].copy_from_slice(&body);
+        let sum = crc_without(&bytes, CRC_AT).unwrap_or(0);
+        put_u32(&mut bytes, CRC_AT, sum);
+        let name = xattr_name(i.ino);
+        self.drop_buffer(name)?;
+        self.cache.insert(name, Arc::new(bytes));
+        self.cache.modify(name, |_| ());
+        self.touch(name, new, What::Xattr, i.ino.0);
+        i.d.xattr = new.0.into();
+        i.add_frags(frags, old_frags);
+        self.iput(i)?;
+        self.pointer_set((i.name(), i.pointer_at(XATTR)), (old, old_frags), (new, frags), name, None)
+    }
+
+    fn free_xattr(&mut self, i: &mut Inode) -> Result<()> {
+        let frag = Frag(i.d.xattr.get());
+        let frags = self.xattr_frags(i, frag)?;
+        self.drop_buffer(xattr_name(i.ino))?;
+        i.d.xattr = 0.into();
+        i.add_frags(0, frags);
+        self.iput(i)?;
+        self.free_slot((i.name(), i.pointer_at(XATTR)), &[(frag, frags)])
+    }
+}
+
+/// Checks a run of fragments with attributes.
+pub(crate) fn check_xattr_run(geom: &Geom, ino: Ino, frag: Frag, bytes: &[u8]) -> std::result::Result<(), Corrupt> {
+    let bad =
+        |field, found: String, expected: &str| Err(Corrupt::new("attributes", field, geom.byte(frag), found, expected));
+    let Ok((h, _)) = XattrHeader::ref_from_prefix(bytes) else { return bad("len", bytes.len().to_string(), "a head") };
+    let crc = crc_without(bytes, CRC_AT).unwrap_or(0);
+    if h.magic.get() != XATTR_MAGIC || h.fsid.get() != geom.fsid || u64::from(h.ino.get()) != ino.0 {
+        return bad("magic", format!("{:#x} of inode {}", h.magic.get(), h.ino), "attributes of this inode");
+    }
+    if h.crc.get() != crc {
+        return bad("crc", format!("{:#x}", h.crc.get()), &format!("{crc:#x}"));
+    }
+    if h.len.get() as usize > bytes.len() - XATTR_HEADER {
+        return bad("len", h.len.to_string(), "entries within the run");
+    }
+    Ok(())
+}
+
+fn encode_xattrs(list: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (n, v) in list {
+        out.extend_from_slice(&[n.len() as u8, 0]);
+        out.extend_from_slice(&(v.len() as u16).to_le_bytes());
+        out.extend_from_slice(n);
+        out.extend_from_slice(v);
+    }
+    out
+}
+
+/// Decodes a list of attributes; `None` if it is broken, or names one twice.
+pub(crate) fn parse_xattrs(mut bytes: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut out: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    while let Some((head, rest)) = bytes.split_first_chunk::<4>() {
+        let (n, v) = (usize::from(head[0]), usize::from(u16::from_le_bytes([head[2], head[3]])));
+        let name = rest.get(..n)?;
+        if n == 0 || out.iter().any(|(known, _)| known == name) {
+            return None;
+        }
+        out.push((name.to_vec(), rest.get(n..n + v)?.to_vec()));
+        bytes = rest.get(n + v..)?;
+    }
+    if bytes.is_empty() { Some(out) } else { None }
+}

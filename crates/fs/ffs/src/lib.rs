@@ -1,0 +1,160 @@
+//! FFS, the fast file system of 4.4BSD (McKusick, Joy, Leffler and Fabry 1984), with clustering (McVoy and Kleiman
+//! 1991) and soft updates (McKusick and Ganger 1999).
+//!
+//! ```text
+//!  volume  | cylinder group 0 | group 1 | ... | middle group with the journal | ... | last group |
+//!
+//!  group   | superblock copy | header and bitmaps | inodes | data: blocks, and blocks cut into fragments |
+//! ```
+//!
+//! An inode has 128 bytes: 12 direct pointers, 3 indirect ones. The last block of a small file is a run of
+//! fragments. Directories are files of 512-byte chunks of entries. In which order what is written, the mount option
+//! `keep` says: see `commit.rs`.
+//!
+//! # Invariants
+//!
+//! FFS-C1 to C5, the order of writes, stand in `commit.rs`. Further:
+//!
+//! * **FFS-A1** a fragment has one owner: a group's own structures, the summary area, the journal, an indirect
+//!   block, attributes, or one place in one file; the bitmap says so.
+//! * **FFS-A2** the counts of a group are those of its bitmaps.
+//! * **FFS-F1** only the last block of a file, among the direct ones, has less than a block's fragments: as many
+//!   as the size needs.
+//! * **FFS-D1** an entry of a directory stays where it is until it is removed.
+//!
+//! # Typical sequence
+//!
+//! `create`: [`mount::Volume::change`] takes the lock, `dir_room` finds room for the name, `inew` takes an inode,
+//! `dir_insert` enters the name; then `note_added` tells `commit.rs` what the name has to wait for.
+//! `write`: `balloc` allocates and changes pages. `fsync`: `sync_file` writes what the file
+//! needs. `background`: what is old enough is written.
+//!
+//! FFS has no cleaner, so there is no `clean.rs`.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod alloc;
+mod anatomy;
+mod bitmap;
+mod check;
+mod commit;
+mod describe;
+mod dir;
+mod dirent;
+mod dump;
+mod file;
+pub mod format;
+mod inode;
+mod mkfs;
+mod mount;
+mod ops;
+mod options;
+mod recover;
+mod sound;
+mod superblock;
+
+use arbor_base::device::Device;
+use arbor_base::vfs::*;
+use std::sync::Arc;
+
+/// Names of all issues that the checker can find, for its tests.
+#[doc(hidden)]
+pub const ISSUES: &[&str] = check::ISSUES;
+
+/// The engine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Ffs;
+
+impl Engine for Ffs {
+    fn name(&self) -> &'static str {
+        "ffs"
+    }
+
+    fn format_options(&self) -> &'static [OptionSpec] {
+        options::FORMAT
+    }
+
+    fn mount_options(&self) -> &'static [OptionSpec] {
+        options::MOUNT
+    }
+
+    fn shapes(&self) -> &'static [(&'static str, &'static str)] {
+        options::SHAPES
+    }
+
+    fn crash_promise(&self, mount: &Options) -> CrashPromise {
+        match options::Mount::parse(mount).map(|m| m.keeping) {
+            Ok(format::Keeping::Journal) => CrashPromise::Prefix,
+            Ok(format::Keeping::Sync) => CrashPromise::Ordered { names: true, data: false },
+            Ok(format::Keeping::SoftUpdates) => CrashPromise::Ordered { names: false, data: true },
+            Ok(format::Keeping::Async) | Err(_) => CrashPromise::Repairable,
+        }
+    }
+
+    fn probe(&self, device: &dyn Device) -> Result<Option<VolumeInfo>> {
+        let Some(sb) = superblock::read(device, 0)? else { return Ok(None) };
+        let label = sb.label.split(|b| *b == 0).next().unwrap_or(&[]);
+        let frag = 1u64.checked_shl(sb.frag_shift.get()).unwrap_or(0);
+        let keeping = format::Keeping::from_number(sb.keeping.get()).map_or("unknown", |k| k.name());
+        Ok(Some(VolumeInfo {
+            engine: self.name(),
+            label: String::from_utf8_lossy(label).into_owned(),
+            uuid: sb.uuid,
+            size: sb.frags.get().saturating_mul(frag),
+            clean: sb.clean.get() != 0,
+            facts: vec![
+                ("version", sb.version.to_string()),
+                ("block_size", 1u64.checked_shl(sb.block_shift.get()).unwrap_or(0).to_string()),
+                ("fragment_size", frag.to_string()),
+                ("cg_count", sb.cg_count.to_string()),
+                ("cg_size", u64::from(sb.cg_frags.get()).saturating_mul(frag).to_string()),
+                ("cg_inodes", sb.cg_inodes.to_string()),
+                ("journal_size", u64::from(sb.journal_frags.get()).saturating_mul(frag).to_string()),
+                ("keep", keeping.to_string()),
+                ("minfree", sb.minfree.to_string()),
+                ("mounts", sb.mounts.to_string()),
+                ("created", sb.created.to_string()),
+            ],
+        }))
+    }
+
+    fn format(&self, devices: Devices, options: &FormatOptions) -> Result<()> {
+        mkfs::format(devices, options)
+    }
+
+    fn mount(&self, devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<dyn FileSystem>> {
+        Ok(mount::mount(devices, options, clock)?)
+    }
+
+    fn check(&self, devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport> {
+        check::check(devices, options, progress)
+    }
+
+    fn search(&self, device: &dyn Device) -> Result<bool> {
+        check::search(device)
+    }
+
+    fn check_path(&self, devices: Devices, path: &[u8]) -> Result<CheckReport> {
+        check::check_path(&devices, path)
+    }
+
+    fn describe(&self, devices: &Devices, f: &mut dyn FnMut(Region)) -> Result<()> {
+        describe::describe(devices, f)
+    }
+
+    fn anatomy(&self, devices: &Devices, f: &mut dyn FnMut(Structure)) -> Result<()> {
+        anatomy::anatomy(devices, f)
+    }
+
+    fn reseal(&self, device: &dyn Device, structure: &Structure) -> Result<()> {
+        anatomy::reseal(device, structure)
+    }
+
+    fn dump(&self, devices: &Devices, what: &[&str]) -> Result<serde_json::Value> {
+        dump::dump(devices, what)
+    }
+
+    fn resize(&self, _devices: Devices, _size: u64, _clock: Arc<dyn Clock>) -> Result<()> {
+        Err(Error::refused("ffs volumes cannot be resized yet"))
+    }
+}

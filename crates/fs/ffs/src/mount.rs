@@ -1,0 +1,493 @@
+//! The mounted volume: its state in core, its buffers, how calls enter it, mounting and unmounting.
+//!
+//! One lock holds everything, and it is held while the device works: FFS is the yardstick of the
+//! laboratory, where calls come one after another. A call runs as [`Volume::run`]: it looks up and checks
+//! first, then changes; if the device fails or damage is met after the first change, what is in core is half
+//! of a call, so the volume turns read-only and nothing more is written. `ENOSPC` never comes with
+//! a change half made.
+
+use crate::alloc::Cg;
+use crate::commit::{InFlight, Keep};
+use crate::dir::Hashes;
+use crate::format::*;
+use crate::{bitmap, options, recover, sound, superblock};
+use arbor_base::cache::{Cache, Name};
+use arbor_base::device::{Device, Kind};
+use arbor_base::kit::refs::Refs;
+use arbor_base::layout::{Access, Corrupt, crc};
+use arbor_base::sync::{Mutex, MutexGuard, Rank};
+use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Result, Time};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// What a buffer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    Super,
+    Cg,
+    Inodes,
+    Indirect,
+    Xattr,
+    Dir,
+    Data,
+}
+
+impl What {
+    pub fn kind(self) -> Kind {
+        match self {
+            What::Super => Kind::Super,
+            What::Cg => Kind::Bitmap,
+            What::Inodes => Kind::Inode,
+            What::Indirect => Kind::Tree,
+            What::Xattr => Kind::Xattr,
+            What::Dir => Kind::Dir,
+            What::Data => Kind::Data,
+        }
+    }
+}
+
+/// A buffer that differs from the disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dirty {
+    /// When it is due, milliseconds since the mount.
+    pub due: u64,
+    /// Where it goes.
+    pub frag: Frag,
+    pub what: What,
+    /// The file it belongs to, 0 if to several.
+    pub owner: u64,
+}
+
+/// The pseudo file whose only page holds the attributes of `ino`.
+pub(crate) fn xattr_name(ino: Ino) -> Name {
+    Name::Page { file: ino.0 | 1 << 63, index: 0 }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counters {
+    pub flushes: u64,
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub write_bytes: u64,
+    pub sync_writes: u64,
+    pub rollbacks: u64,
+    pub reallocs: u64,
+    pub transactions: u64,
+    pub journal_bytes: u64,
+    pub work_items: u64,
+}
+
+/// Everything in core.
+pub(crate) struct Core {
+    pub geom: Geom,
+    pub sb: SuperBlock,
+    pub dev: Arc<dyn Device>,
+    pub opts: options::Mount,
+    pub cache: Cache,
+    pub dirty: FxHashMap<Name, Dirty>,
+    /// Dirty buffers by the time at which they are due.
+    pub ages: BTreeSet<(u64, Name)>,
+    /// Dirty buffers other than pages, by the file they belong to.
+    pub owned: BTreeSet<(u64, Name)>,
+    /// Writes of data under way.
+    pub in_flight: VecDeque<InFlight>,
+    pub cgs: Vec<Cg>,
+    pub nbfree: u64,
+    pub nffree: u64,
+    pub nifree: u64,
+    pub ndir: u64,
+    /// Fragments that `minfree` keeps back.
+    pub reserve: u64,
+    /// Groups with fragments that are held.
+    pub holding: Vec<u32>,
+    pub held_frags: u64,
+    pub optimize_space: bool,
+    /// State of the sequence that spreads directories of the root.
+    pub drawn: u64,
+    pub keep: Keep,
+    /// Lookup counts.
+    pub refs: Refs,
+    /// Inodes that have lost their last name and their last user.
+    pub inactive: VecDeque<u64>,
+    /// Inodes on the orphan list, each with the one before it (0: it is first), and its time of creation.
+    pub orphans: FxHashMap<u64, (u64, Stamp)>,
+    /// Those among them that never had a name, and may get one.
+    pub unnamed: FxHashSet<u64>,
+    pub hashes: Hashes,
+    /// Files read or written one block after another, with the next block.
+    pub streams: VecDeque<(u64, u64)>,
+    /// Inodes that failed their check when their block was read: only these are refused.
+    pub damaged: FxHashMap<u64, Corrupt>,
+    /// Damage was met: the volume is not marked clean, so that fsck looks.
+    pub damage_met: bool,
+    pub begin: Time,
+    pub now: Time,
+    pub now_ms: u64,
+    /// The call that runs has changed something.
+    pub changed: bool,
+    pub failed: Option<String>,
+    pub gone: bool,
+    pub read_only: bool,
+    pub counters: Counters,
+    pub tree: u64,
+}
+
+/// A mounted volume.
+pub(crate) struct Volume {
+    pub clock: Arc<dyn Clock>,
+    core: Mutex<Core>,
+}
+
+/// Mounts, after recovery if the volume was not unmounted.
+pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<Volume>> {
+    let opts = options::Mount::parse(&options.options)?;
+    let dev: Arc<dyn Device> = Arc::from(devices.main);
+    let Some(mut sb) = superblock::read(&*dev, 0)? else {
+        return Err(Error::refused("no FFS superblock"));
+    };
+    let read_only = match superblock::features(&sb).access(KNOWN) {
+        Access::ReadWrite => options.read_only || dev.geometry().read_only,
+        Access::ReadOnly(_) if options.read_only => true,
+        Access::ReadOnly(bits) => {
+            return Err(Error::refused(format!("unknown read-only features {bits:#x}: mount read-only")));
+        }
+        Access::Refused(bits) => return Err(Error::refused(format!("unknown features {bits:#x}"))),
+    };
+    let geom = superblock::geometry(&sb, dev.geometry().size)?;
+    if opts.keeping == Keeping::Journal && sb.journal_frags.get() == 0 && !read_only {
+        return Err(Error::refused("keep=journal needs a volume that was made with a journal"));
+    }
+    if sb.clean.get() == 0 {
+        recover::recover(&dev, &mut sb, &geom, read_only)?;
+    }
+    dev.confine(0..geom.byte(Frag(geom.frags)));
+    let summaries = read_summaries(&*dev, &sb, &geom)?;
+    let mut core = Core::new(geom, sb, dev, opts, clock.now(), &summaries);
+    core.read_only = read_only;
+    if !read_only {
+        core.sb.clean = 0.into();
+        core.sb.keeping = (opts.keeping as u32).into();
+        core.sb.mounts = (core.sb.mounts.get() + 1).into();
+        superblock::write(&*core.dev, 0, &core.sb)?;
+        core.dev.flush()?;
+        core.begin_journal()?;
+    }
+    let volume = Arc::new(Volume { clock, core: Mutex::new(Rank(0), core) });
+    if !read_only {
+        volume.run(|core| core.load_orphans())?;
+        volume.drain_inactive()?;
+    }
+    Ok(volume)
+}
+
+/// What is free in each group: from the summary area, which is right on a volume that is clean.
+fn read_summaries(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<Vec<Summary>> {
+    let len = geom.cg_count as usize * size_of::<Summary>();
+    let mut area = vec![0; geom.bytes_of(geom.summary_frags())];
+    let at = geom.byte(Frag(sb.summary_start.get()));
+    dev.read_at(Kind::Group, at, &mut area)?;
+    let bytes = area.get(..len).unwrap_or(&[]);
+    if crc(bytes) != sb.summary_crc.get() {
+        let (found, should) = (format!("{:#x}", crc(bytes)), format!("{:#x}", sb.summary_crc.get()));
+        return Err(Corrupt::new("summary area", "summary_crc", at, found, should).into());
+    }
+    Ok(bytes.chunks_exact(size_of::<Summary>()).filter_map(|b| Summary::read_from_bytes(b).ok()).collect())
+}
+
+impl Core {
+    fn new(
+        geom: Geom,
+        sb: SuperBlock,
+        dev: Arc<dyn Device>,
+        opts: options::Mount,
+        now: Time,
+        summaries: &[Summary],
+    ) -> Core {
+        let total = |f: fn(&Summary) -> u32| summaries.iter().map(|s| u64::from(f(s))).sum();
+        let data = u64::from(geom.frags).saturating_sub(u64::from(geom.cg_count) * u64::from(geom.meta_frags()));
+        Core {
+            cache: Cache::new(opts.cache_bytes),
+            dirty: FxHashMap::default(),
+            ages: BTreeSet::new(),
+            owned: BTreeSet::new(),
+            in_flight: VecDeque::new(),
+            cgs: summaries.iter().map(Cg::new).collect(),
+            nbfree: total(|s| s.nbfree.get()),
+            nffree: total(|s| s.nffree.get()),
+            nifree: total(|s| s.nifree.get()),
+            ndir: total(|s| s.ndir.get()),
+            reserve: data * u64::from(sb.minfree.get()) / 100,
+            holding: Vec::new(),
+            held_frags: 0,
+            optimize_space: false,
+            drawn: geom.fsid ^ sb.mounts.get(),
+            keep: Keep::new(opts.keeping),
+            refs: Refs::default(),
+            inactive: VecDeque::new(),
+            orphans: FxHashMap::default(),
+            unnamed: FxHashSet::default(),
+            hashes: Hashes::new(opts.cache_bytes / 4),
+            streams: VecDeque::new(),
+            damaged: FxHashMap::default(),
+            damage_met: false,
+            begin: now,
+            now,
+            now_ms: 0,
+            changed: false,
+            failed: None,
+            gone: false,
+            read_only: false,
+            counters: Counters::default(),
+            tree: 0,
+            geom,
+            sb,
+            dev,
+            opts,
+        }
+    }
+
+    /// Fails if the volume was unmounted.
+    pub fn check_alive(&self) -> Result<()> {
+        if self.gone { Err(Errno::EIO.into()) } else { Ok(()) }
+    }
+
+    /// Fails if nothing may be changed.
+    pub fn check_writable(&self) -> Result<()> {
+        self.check_alive()?;
+        if self.read_only || self.failed.is_some() { Err(Errno::EROFS.into()) } else { Ok(()) }
+    }
+
+    /// Turns the volume read-only.
+    pub fn fail(&mut self, why: &Error) {
+        self.failed.get_or_insert_with(|| why.to_string());
+    }
+
+    /// The metadata block at `frag`.
+    pub fn block(&mut self, frag: Frag, what: What) -> Result<&[u8]> {
+        let name = Name::Block(frag.0.into());
+        if !self.cache.contains(name) {
+            let bytes = self.read(frag, self.geom.block_size(), what)?;
+            sound::block(&self.geom, frag, what, &bytes)?;
+            if what == What::Inodes {
+                self.note_damaged(frag, &bytes);
+            }
+            self.cache.insert(name, Arc::new(bytes));
+        }
+        Ok(self.cache.get(name).map_or(&[], |b| &b[..]))
+    }
+
+    fn note_damaged(&mut self, frag: Frag, bytes: &[u8]) {
+        let first = self.geom.first_inode(frag).0;
+        for (i, inode) in bytes.chunks_exact(INODE).enumerate() {
+            let ino = Ino(first + i as u64);
+            match sound::inode(&self.geom, ino, inode) {
+                Ok(()) => drop(self.damaged.remove(&ino.0)),
+                Err(c) => drop(self.damaged.insert(ino.0, c)),
+            }
+        }
+    }
+
+    /// Reads `len` bytes at `frag`.
+    pub fn read(&mut self, frag: Frag, len: usize, what: What) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        self.dev.read_at(what.kind(), self.geom.byte(frag), &mut bytes)?;
+        self.counters.reads += 1;
+        self.counters.read_bytes += len as u64;
+        Ok(bytes)
+    }
+
+    /// A new metadata block; whatever was there means nothing.
+    pub fn make_block(&mut self, frag: Frag, what: What, bytes: Vec<u8>) {
+        let name = Name::Block(frag.0.into());
+        self.forget(name);
+        if what == What::Inodes {
+            self.note_damaged(frag, &bytes);
+        }
+        self.cache.insert(name, Arc::new(bytes));
+        self.cache.modify(name, |_| ());
+        self.touch(name, frag, what, 0);
+    }
+
+    /// Changes a metadata block that was read before in the same call.
+    pub fn modify(&mut self, name: Name, f: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
+        let Name::Block(at) = name else { return Err(Errno::EIO.into()) };
+        let frag = Frag(at as u32);
+        self.cache.modify(name, f).ok_or(Errno::EIO)?;
+        let within = frag.0 % self.geom.cg_frags / self.geom.block_frags();
+        let what = match within {
+            0 => What::Super,
+            1 => What::Cg,
+            _ if frag.0 % self.geom.cg_frags < self.geom.meta_frags() => What::Inodes,
+            _ => What::Indirect,
+        };
+        let owner = self.dirty.get(&name).map_or(0, |d| d.owner);
+        self.touch(name, frag, what, owner);
+        Ok(())
+    }
+
+    /// Notes that a buffer was changed, and where it goes.
+    pub fn touch(&mut self, name: Name, frag: Frag, what: What, owner: u64) {
+        self.changed = true;
+        let early = match what {
+            What::Data => 0,
+            What::Dir => 1000,
+            _ => 2000,
+        };
+        let due = self.now_ms + self.opts.commit_ms.saturating_sub(early).max(1);
+        let d = self.dirty.entry(name).or_insert(Dirty { due, frag, what, owner });
+        (d.frag, d.owner) = (frag, owner);
+        self.ages.insert((d.due, name));
+        if owner != 0 && what != What::Data && what != What::Dir {
+            self.owned.insert((owner, name));
+        }
+        self.join_transaction(name, what);
+    }
+
+    /// A buffer is as it is on disk, or nobody wants it any more.
+    pub fn untouch(&mut self, name: Name) -> Option<Dirty> {
+        let d = self.dirty.remove(&name)?;
+        self.ages.remove(&(d.due, name));
+        self.owned.remove(&(d.owner, name));
+        Some(d)
+    }
+
+    /// Drops a buffer whose place on disk is not its own any more.
+    pub fn forget(&mut self, name: Name) {
+        if self.in_flight.iter().any(|w| w.names.contains(&name)) {
+            // The place may be somebody else's next, whose write must not be overtaken.
+            let _ = self.reap(0);
+        }
+        self.untouch(name);
+        self.leave_transaction(name);
+        self.cache.remove(name);
+    }
+
+    /// Time since the mount, for ages.
+    fn set_now(&mut self, now: Time) {
+        self.now = now;
+        self.now_ms = self.now_ms.max(self.begin.ms_until(now));
+    }
+
+    /// Summary of all groups, as the summary area has it.
+    fn summary_bytes(&self) -> Vec<u8> {
+        self.cgs.iter().flat_map(|c| c.summary().as_bytes().to_vec()).collect()
+    }
+}
+
+impl Volume {
+    /// The state, at the present time.
+    pub fn lock(&self) -> MutexGuard<'_, Core> {
+        let now = self.clock.now();
+        let mut core = self.core.lock();
+        core.set_now(now);
+        core
+    }
+
+    /// Runs a call. What it freed may be needed to give it space, so it is tried again once.
+    pub fn run<R>(&self, mut f: impl FnMut(&mut Core) -> Result<R>) -> Result<R> {
+        let core = &mut *self.lock();
+        core.check_alive()?;
+        let mut tried = false;
+        loop {
+            core.changed = false;
+            let done = f(core);
+            match done {
+                Err(e) if e.errno() == Errno::ENOSPC && !tried && core.check_writable().is_ok() => {
+                    tried = true;
+                    if !core.settle_frees()? {
+                        return Err(e);
+                    }
+                }
+                Err(e) => {
+                    core.damage_met |= matches!(e, Error::Corrupt(_));
+                    if core.changed && !matches!(e, Error::Errno(_)) {
+                        core.fail(&e);
+                    }
+                    return Err(e);
+                }
+                Ok(r) => {
+                    core.relieve();
+                    return Ok(r);
+                }
+            }
+        }
+    }
+
+    /// Like [`Volume::run`] for calls that change something.
+    pub fn change<R>(&self, mut f: impl FnMut(&mut Core, Time) -> Result<R>) -> Result<R> {
+        self.run(|core| {
+            core.check_writable()?;
+            let now = core.now;
+            f(core, now)
+        })
+    }
+
+    /// Frees inodes that have neither names nor users.
+    pub fn drain_inactive(&self) -> Result<()> {
+        while self.run(|core| {
+            if core.check_writable().is_err() {
+                return Ok(false);
+            }
+            core.inactivate()
+        })? {}
+        Ok(())
+    }
+
+    /// Unmounts: everything durable, the superblock clean.
+    pub fn close(&self) -> Result<()> {
+        {
+            let mut core = self.lock();
+            if core.gone || core.read_only {
+                core.gone = true;
+                return Ok(());
+            }
+            if core.failed.is_none() {
+                core.abandon_orphans();
+            }
+        }
+        let done = self.drain_inactive().and_then(|()| self.run(|core| core.sync_all()));
+        // What was freed by that is freed for good now.
+        let done = done.and_then(|()| self.drain_inactive()).and_then(|()| self.run(|core| core.sync_all()));
+        let mut core = self.lock();
+        core.gone = true;
+        match (&core.failed, done) {
+            (Some(why), _) => Err(Error::Io(std::io::Error::other(why.clone()))),
+            (None, Ok(())) => core.mark_clean(),
+            (None, done) => done,
+        }
+    }
+}
+
+impl Core {
+    fn mark_clean(&mut self) -> Result<()> {
+        self.end_journal()?;
+        let mut sums = self.summary_bytes();
+        self.sb.summary_crc = crc(&sums).into();
+        sums.resize(self.geom.bytes_of(self.geom.summary_frags()), 0);
+        self.dev.write_at(Kind::Group, self.geom.byte(Frag(self.sb.summary_start.get())), &sums)?;
+        self.dev.flush()?;
+        self.sb.clean = u32::from(!self.damage_met).into();
+        superblock::write(&*self.dev, 0, &self.sb)?;
+        Ok(self.dev.flush()?)
+    }
+}
+
+/// Summaries of all groups from the groups themselves, written to the summary area; after recovery.
+pub(crate) fn rebuild_summaries(dev: &dyn Device, sb: &mut SuperBlock, geom: &Geom, write: bool) -> Result<()> {
+    let mut sums = Vec::new();
+    for cgx in 0..geom.cg_count {
+        let mut cg = vec![0; geom.block_size()];
+        dev.read_at(Kind::Bitmap, geom.byte(geom.cg_block(cgx)), &mut cg)?;
+        sound::block(geom, geom.cg_block(cgx), What::Cg, &cg)?;
+        sums.extend_from_slice(bitmap::header(&cg).sum.as_bytes());
+    }
+    sb.summary_crc = crc(&sums).into();
+    sums.resize(geom.bytes_of(geom.summary_frags()), 0);
+    if write {
+        dev.write_at(Kind::Group, geom.byte(Frag(sb.summary_start.get())), &sums)?;
+    }
+    Ok(())
+}

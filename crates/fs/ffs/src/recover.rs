@@ -1,0 +1,184 @@
+//! What mount does after a crash: the journal is replayed; without one the checker does what a crash of that
+//! way to keep metadata makes necessary.
+
+use crate::check;
+use crate::check::view::Reader;
+use crate::commit::journal::{journal_fragment, seal_journal};
+use crate::format::*;
+use crate::mount::rebuild_summaries;
+use crate::superblock;
+use arbor_base::device::{Device, Kind};
+use arbor_base::layout::{crc, crc_without};
+use arbor_base::vfs::{CheckOptions, Devices, Error, Repair, Result, Severity};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use zerocopy::FromBytes;
+
+/// A copy of metadata in the journal.
+pub(crate) struct Copy {
+    pub frag: Frag,
+    pub bytes: Vec<u8>,
+}
+
+/// Writes the first fragment of the journal: replay begins with transaction `seq` at fragment `at`.
+pub(crate) fn write_tail(dev: &dyn Device, sb: &SuperBlock, geom: &Geom, seq: u32, at: u32) -> Result<()> {
+    let mut bytes = journal_fragment(geom, JournalKind::Tail, seq, at);
+    seal_journal(&mut bytes);
+    Ok(dev.write_at(Kind::Log, geom.byte(Frag(sb.journal_start.get())), &bytes)?)
+}
+
+/// The fragment of the journal at `at`, if it is sound and of this volume.
+fn read_head(dev: &dyn Device, sb: &SuperBlock, geom: &Geom, at: u32) -> Result<Option<(JournalHeader, Vec<u8>)>> {
+    if at >= sb.journal_frags.get() {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; geom.frag_size()];
+    dev.read_at(Kind::Log, geom.byte(Frag(sb.journal_start.get() + at)), &mut bytes)?;
+    let Ok((h, _)) = JournalHeader::read_from_prefix(&bytes) else { return Ok(None) };
+    let sound =
+        h.magic.get() == JOURNAL_MAGIC && h.fsid.get() == geom.fsid && crc_without(&bytes, CRC_AT) == Some(h.crc.get());
+    Ok(sound.then_some((h, bytes)))
+}
+
+/// Number of the first transaction to be replayed, and where it begins.
+pub(crate) fn read_tail(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<Option<(u32, u32)>> {
+    let tail = read_head(dev, sb, geom, 0)?.filter(|(h, _)| h.kind.get() == JournalKind::Tail as u32);
+    Ok(tail.map(|(h, _)| (h.seq.get(), h.count.get())))
+}
+
+/// What the journal's complete transactions have to say, the last word of each place, and the number of the
+/// transaction after them.
+pub(crate) fn read_journal(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<(Vec<Copy>, u32)> {
+    let Some((mut seq, mut at)) = read_tail(dev, sb, geom)? else { return Ok((Vec::new(), 1)) };
+    let mut copies: FxHashMap<u32, Vec<u8>> = FxHashMap::default();
+    while let Some((tags, end)) = read_transaction(dev, sb, geom, seq, at)? {
+        for (tag, bytes) in tags {
+            match bytes {
+                Some(bytes) => drop(copies.insert(tag.frag.get(), bytes)),
+                // Whatever covers the place; copies begin where their buffers do.
+                None => drop(copies.remove(&tag.frag.get())),
+            }
+        }
+        (seq, at) = (seq.wrapping_add(1), end);
+    }
+    let mut copies: Vec<Copy> = copies.into_iter().map(|(f, bytes)| Copy { frag: Frag(f), bytes }).collect();
+    copies.sort_unstable_by_key(|c| c.frag);
+    Ok((copies, seq))
+}
+
+type Tagged = (JournalTag, Option<Vec<u8>>);
+
+/// The transaction `seq` at fragment `at`, if all of it is there, and where it ends.
+fn read_transaction(
+    dev: &dyn Device,
+    sb: &SuperBlock,
+    geom: &Geom,
+    seq: u32,
+    mut at: u32,
+) -> Result<Option<(Vec<Tagged>, u32)>> {
+    let (mut all, mut descriptors) = (Vec::new(), 0);
+    loop {
+        let Some((h, bytes)) = read_head(dev, sb, geom, at)?.filter(|(h, _)| h.seq.get() == seq) else {
+            return Ok(None);
+        };
+        at += 1;
+        if h.kind.get() == JournalKind::Commit as u32 {
+            return Ok((h.count.get() == descriptors).then_some((all, at)));
+        }
+        let tags = bytes.get(JOURNAL_HEADER..).unwrap_or(&[]).chunks_exact(JOURNAL_TAG);
+        if h.kind.get() != JournalKind::Descriptor as u32 || h.count.get() as usize > tags.len() {
+            return Ok(None);
+        }
+        descriptors += 1;
+        for tag in tags.take(h.count.get() as usize) {
+            let Ok(tag) = JournalTag::read_from_bytes(tag) else { return Ok(None) };
+            let frags = tag.frags.get();
+            if frags == 0 {
+                all.push((tag, None));
+                continue;
+            }
+            let end = tag.frag.get().checked_add(frags);
+            if frags > geom.block_frags() || end.is_none_or(|e| e > geom.frags) || at + frags > sb.journal_frags.get() {
+                return Ok(None);
+            }
+            let mut copy = vec![0; geom.bytes_of(frags)];
+            dev.read_at(Kind::Log, geom.byte(Frag(sb.journal_start.get() + at)), &mut copy)?;
+            if crc(&copy) != tag.crc.get() {
+                return Ok(None);
+            }
+            at += frags;
+            all.push((tag, Some(copy)));
+        }
+    }
+}
+
+/// Brings a volume that was not unmounted into a state that can be mounted.
+pub(crate) fn recover(dev: &Arc<dyn Device>, sb: &mut SuperBlock, geom: &Geom, read_only: bool) -> Result<()> {
+    if read_only {
+        return Err(Error::refused(
+            "the volume was not unmounted and needs recovery: mount it for writing, or run fsck",
+        ));
+    }
+    match Keeping::from_number(sb.keeping.get()) {
+        Some(Keeping::Journal) => {
+            replay(&**dev, sb, geom)?;
+            rebuild_summaries(&**dev, sb, geom, true)?;
+            Ok(dev.flush()?)
+        }
+        Some(Keeping::Async) | None => {
+            Err(Error::refused("the volume was not unmounted, and its metadata were kept in no order: run fsck"))
+        }
+        Some(Keeping::Sync | Keeping::SoftUpdates) => preen(dev, sb),
+    }
+}
+
+/// Writes what the journal has to say to its place, and makes the journal empty. Says whether it said anything.
+fn replay(dev: &dyn Device, sb: &mut SuperBlock, geom: &Geom) -> Result<bool> {
+    let (copies, seq) = read_journal(dev, sb, geom)?;
+    for copy in &copies {
+        dev.write_at(Kind::Other, geom.byte(copy.frag), &copy.bytes)?;
+    }
+    dev.flush()?;
+    if holds_super(&copies)
+        && let Some(found) = superblock::read(dev, 0)?
+    {
+        *sb = found;
+    }
+    write_tail(dev, sb, geom, seq, 1)?;
+    dev.flush()?;
+    Ok(!copies.is_empty())
+}
+
+/// Whether the journal held the superblock.
+fn holds_super(copies: &[Copy]) -> bool {
+    copies.iter().any(|c| c.frag == Frag(0))
+}
+
+/// Frees what a crash has left in use, and counts again what was written late.
+fn preen(dev: &Arc<dyn Device>, sb: &mut SuperBlock) -> Result<()> {
+    let options = CheckOptions { repair: Repair::Preen, force: true };
+    let report = check::check(Devices::single(dev.clone()), &options, &mut |_, _, _| {})?;
+    if let Some(issue) = report.issues.iter().find(|i| !i.repaired && i.severity > Severity::Warning) {
+        return Err(Error::refused(format!("the volume is damaged, run fsck: {}", issue.text)));
+    }
+    *sb = superblock::read(&**dev, 0)?.ok_or_else(|| Error::refused("no FFS superblock"))?;
+    Ok(())
+}
+
+/// For the checker: replays the journal, or lays it over what is read. Says whether it said anything.
+pub(crate) fn replay_for_check(r: &mut Reader<'_>, write: bool) -> Result<bool> {
+    if write {
+        return replay(r.view.dev, &mut r.sb, &r.geom);
+    }
+    let (copies, _) = read_journal(r.view.dev, &r.sb, &r.geom)?;
+    for copy in &copies {
+        r.view.lay(r.geom.byte(copy.frag), &copy.bytes);
+    }
+    let bytes = r.view.read(Kind::Super, 0, SECTOR)?;
+    if holds_super(&copies)
+        && let Some(found) = superblock::decode(&bytes, 0)?
+    {
+        r.sb = found;
+    }
+    Ok(!copies.is_empty())
+}

@@ -1,0 +1,105 @@
+//! What must hold of a structure by itself: looked at once, when it is read. What follows from it the code
+//! behind takes for granted. Whether structures agree with each other is the checker's business.
+
+use crate::bitmap::{count, header};
+use crate::dirent::{entries, is_name};
+use crate::format::*;
+use crate::mount::What;
+use arbor_base::layout::Corrupt;
+use arbor_base::vfs::{FileType, Ino};
+use zerocopy::FromBytes;
+
+/// Longest target of a symbolic link.
+pub(crate) const MAX_TARGET: usize = 4095;
+
+/// Checks a metadata block. Blocks of inodes pass: their inodes are checked one by one.
+pub(crate) fn block(geom: &Geom, frag: Frag, what: What, bytes: &[u8]) -> Result<(), Corrupt> {
+    match what {
+        What::Cg => group(geom, geom.cg_of(frag), bytes),
+        _ => Ok(()),
+    }
+}
+
+/// Checks the structure of a group: seals, header, and the counts against the bitmaps.
+pub(crate) fn group(geom: &Geom, cgx: u32, bytes: &[u8]) -> Result<(), Corrupt> {
+    let at = geom.byte(geom.cg_block(cgx));
+    let bad =
+        |field, at, found: String, expected: &str| Err(Corrupt::new("cylinder group", field, at, found, expected));
+    if let Some(sector) = unsealed_sector(bytes) {
+        return bad(
+            "crc",
+            at + (sector * SECTOR) as u64,
+            format!("a wrong value in sector {sector}"),
+            "that of its bytes",
+        );
+    }
+    let h = header(bytes);
+    if h.magic.get() != CG_MAGIC || h.fsid.get() != geom.fsid {
+        return bad("magic", at, format!("{:#x}, fsid {:#x}", h.magic.get(), h.fsid.get()), "a group of this volume");
+    }
+    if h.cgx.get() != cgx || h.frags.get() != geom.cg_len(cgx) {
+        return bad("cgx", at, format!("{} with {} fragments", h.cgx, h.frags), "the number and length of this group");
+    }
+    let inited = h.initediblk.get();
+    if inited > geom.cg_inodes || !inited.is_multiple_of(geom.inodes_per_block()) {
+        return bad("initediblk", at, inited.to_string(), "whole blocks of inodes");
+    }
+    let (sum, frsum) = count(geom, cgx, bytes);
+    if (Summary { ndir: h.sum.ndir, ..sum }) != h.sum || frsum != h.frsum || h.sum.ndir.get() > geom.cg_inodes {
+        return bad("sum", at, format!("{:?}", h.sum), "what the bitmaps count");
+    }
+    Ok(())
+}
+
+/// Checks an inode read from its place. Free ones pass.
+pub(crate) fn inode(geom: &Geom, ino: Ino, bytes: &[u8]) -> Result<(), Corrupt> {
+    let Ok(d) = Dinode::ref_from_bytes(bytes) else { return Ok(()) };
+    if bytes.iter().all(|b| *b == 0) {
+        return Ok(());
+    }
+    let at = geom.inode_at(ino).map_or(0, |(block, at)| geom.byte(block) + at as u64);
+    let bad = |field, found: String, expected: &str| Err(Corrupt::new("inode", field, at, found, expected));
+    let crc = inode_crc(bytes, geom.fsid, ino);
+    if d.crc.get() != crc {
+        return bad("crc", format!("{:#x}", d.crc.get()), &format!("{crc:#x}"));
+    }
+    if !d.in_use() {
+        return Ok(());
+    }
+    let Some(kind) = FileType::from_mode(d.kind()) else {
+        return bad("mode", format!("{:#o}", d.mode.get()), "a known type");
+    };
+    let most = match kind {
+        FileType::File | FileType::Dir => geom.max_size(),
+        FileType::Symlink => MAX_TARGET as u64,
+        _ => 0,
+    };
+    let size = d.size.get();
+    if size > most {
+        return bad("size", size.to_string(), "no more than its type allows");
+    }
+    if kind == FileType::Dir && (size == 0 || !size.is_multiple_of(geom.frag_size() as u64)) {
+        return bad("size", size.to_string(), "whole fragments of entries");
+    }
+    Ok(())
+}
+
+/// Checks a block of a directory.
+pub(crate) fn dir_block(at: u64, bytes: &[u8], first: bool) -> Result<(), Corrupt> {
+    for (i, chunk) in bytes.chunks_exact(DIRBLKSIZ).enumerate() {
+        let at = at + (i * DIRBLKSIZ) as u64;
+        let bad = |found: String, expected: &str| Err(Corrupt::new("directory", "entries", at, found, expected));
+        let all = match entries(chunk) {
+            Ok(all) => all,
+            Err(why) => return bad(why.to_string(), "a chunk filled with entries"),
+        };
+        let dots = if first && i == 0 { 2 } else { 0 };
+        if dots == 2 && (all.first().map(|e| e.name) != Some(b".") || all.get(1).map(|e| e.name) != Some(b"..")) {
+            return bad("other entries".to_string(), ". and .. first");
+        }
+        if let Some(e) = all.iter().skip(dots).find(|e| e.ino.0 != 0 && !is_name(e.name)) {
+            return bad(format!("{:?}", String::from_utf8_lossy(e.name)), "a name");
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,55 @@
+//! The hand-written POSIX checks and generated sequences against the reference model, in all four ways to keep
+//! metadata.
+
+use arbor_base::vfs::Options;
+use arbor_ffs::Ffs;
+use arbor_torture::config::Config;
+use arbor_torture::generate::Profile;
+use arbor_torture::{conformance, run};
+
+const KEEPINGS: [&str; 4] = ["async", "sync", "softupdates", "journal"];
+
+fn with(profile: Profile, keep: &str) -> Config {
+    Config { mount: Options::parse(&format!("keep={keep}")), ..Config::new(profile) }
+}
+
+#[test]
+fn posix_checks() {
+    for keep in KEEPINGS {
+        conformance::run_with(&Ffs, &with(Profile::Small, keep));
+    }
+}
+
+#[test]
+fn fsync_reaches_the_device() {
+    for keep in KEEPINGS {
+        conformance::fsync_reaches_flush_with(&Ffs, &with(Profile::Small, keep));
+    }
+}
+
+fn sequences(profile: Profile) {
+    for keep in KEEPINGS {
+        eprintln!("{keep}");
+        run::sequences(&Ffs, &with(profile, keep));
+    }
+}
+
+#[test]
+fn sequences_small_files() {
+    sequences(Profile::Small);
+}
+
+#[test]
+fn sequences_big_files() {
+    sequences(Profile::Big);
+}
+
+#[test]
+fn sequences_directories() {
+    sequences(Profile::Dirs);
+}
+
+#[test]
+fn sequences_full_volume() {
+    sequences(Profile::Full);
+}

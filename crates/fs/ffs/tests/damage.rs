@@ -1,0 +1,559 @@
+//! Each issue of the checker planted in a good image, found, mended; the other files intact.
+
+mod damage_kit;
+
+use arbor_base::device::{CrashChoice, MemDevice, RecordingDevice};
+use arbor_base::layout::U32;
+use arbor_base::vfs::*;
+use arbor_ffs::Ffs;
+use arbor_ffs::format::*;
+use damage_kit::*;
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
+
+const SHAPES: [(u64, &str); 3] =
+    [(16 << 20, "block=4K,cg=4M"), (32 << 20, "block=16K,frag=2K,cg=8M"), (24 << 20, "block=8K,frag=8K,cg=6M")];
+
+/// The good images, and their trees.
+fn good(shape: usize) -> (MemDevice, &'static Tree) {
+    static GOOD: OnceLock<Vec<(MemDevice, Tree)>> = OnceLock::new();
+    let all = GOOD.get_or_init(|| {
+        let build = |(size, shape): (u64, &str)| {
+            let image = build(size, shape);
+            let tree = Knife::new(image.clone()).tree();
+            (image, tree)
+        };
+        SHAPES.into_iter().map(build).collect()
+    });
+    (all[shape].0.snapshot(), &all[shape].1)
+}
+
+#[test]
+fn a_good_image_has_no_issues() {
+    for (shape, (_, name)) in SHAPES.iter().enumerate() {
+        let (image, _) = good(shape);
+        for repair in [Repair::No, Repair::Preen, Repair::Yes] {
+            let before = image.to_bytes();
+            let report = check(&image, repair);
+            assert_eq!(report.issues, vec![], "{name} {repair:?}");
+            assert!(!report.skipped && report.files > 60 && report.directories > 20);
+            assert!(before == image.to_bytes(), "a good image is not written to");
+        }
+    }
+}
+
+/// What preening does with it.
+#[derive(Clone, Copy, PartialEq)]
+enum Preen {
+    /// Mends it, however the volume was kept.
+    Always,
+    /// Mends it unless updates were ordered.
+    Unordered,
+    Never,
+}
+
+struct Case {
+    /// What the checker must find.
+    codes: &'static [&'static str],
+    preen: Preen,
+    /// Paths that may change, by their beginning.
+    lost: &'static [&'static str],
+    damage: fn(&Knife),
+}
+
+fn case(codes: &'static [&'static str], preen: Preen, lost: &'static [&'static str], damage: fn(&Knife)) -> Case {
+    Case { codes, preen, lost, damage }
+}
+
+fn flip(k: &Knife, at: u64) {
+    let byte = k.read(at, 1)[0];
+    k.write(at, &[byte ^ 0x55]);
+}
+
+/// Byte of a group's bitmaps.
+fn bitmap(k: &Knife, cgx: u32, sector: u32) -> u64 {
+    k.geom.byte(k.geom.cg_block(cgx)) + u64::from(sector) * 512
+}
+
+fn more(field: &mut U32, by: u32) {
+    *field = field.get().wrapping_add(by).into();
+}
+
+fn blocks(dir: &'static str, n: u64) -> impl Fn(&Knife) -> u64 {
+    move |k| k.byte_of(k.ino(dir), n)
+}
+
+fn cases() -> Vec<Case> {
+    use Preen::*;
+    [super_and_groups(), inodes(Never), directories(Never)].into_iter().flatten().collect()
+}
+
+fn super_and_groups() -> Vec<Case> {
+    use Preen::*;
+    vec![
+        case(&["SuperDamaged"], Never, &[], |k| k.write(0, &[0; 512])),
+        case(&["SuperDamaged"], Never, &[], |k| flip(k, 60)),
+        case(&["SuperDamaged"], Never, &[], |k| flip(k, 0)),
+        case(&["SuperDamaged"], Never, &[], |k| k.super_at(0, |sb| sb.cg_frags = 77.into())),
+        case(&["SuperDamaged"], Never, &[], |k| k.super_at(0, |sb| sb.uuid = [9; 16])),
+        case(&["SuperDamaged", "SuperCopy"], Never, &[], |k| {
+            k.write(0, &[0; 512]);
+            k.write(k.geom.byte(k.geom.cg_start(1)), &[0; 512]);
+        }),
+        case(&["SuperCopy"], Always, &[], |k| k.write(k.geom.byte(k.geom.cg_start(1)), &[0; 512])),
+        case(&["SuperCopy"], Always, &[], |k| {
+            k.super_at(k.geom.byte(k.geom.cg_start(2)), |sb| sb.minfree = 9.into());
+        }),
+        case(&["GroupHeader"], Never, &[], |k| k.write(bitmap(k, 1, 0), &[0; 512])),
+        case(&["GroupHeader"], Never, &[], |k| k.header(1, |h| h.fsid = 4.into())),
+        case(&["GroupHeader", "GroupBitmap"], Never, &[], |k| {
+            k.write(bitmap(k, 1, 0), &vec![0xab; k.geom.block_size()]);
+        }),
+        case(&["GroupBitmap"], Never, &[], |k| flip(k, bitmap(k, 0, 1) + 40)),
+        case(&["GroupBitmap"], Never, &[], |k| flip(k, bitmap(k, 0, 1 + k.geom.inode_sectors()) + 11)),
+        case(&["GroupTail"], Never, &[], |k| k.cg(0, |cg| set_bit(cg, 1, k.geom.cg_inodes, true))),
+        case(&["GroupTail"], Never, &[], |k| k.cg(0, |cg| *cg.iter_mut().nth_back(9).unwrap() = 1)),
+        case(&["Inited"], Unordered, &[], |k| k.header(1, |h| h.initediblk = 0.into())),
+        case(&["GroupCount"], Always, &[], |k| k.header(1, |h| more(&mut h.sum.nbfree, 1))),
+        case(&["GroupCount"], Always, &[], |k| k.header(1, |h| more(&mut h.sum.nifree, 1))),
+        case(&["GroupCount"], Always, &[], |k| k.header(1, |h| more(&mut h.sum.ndir, 1))),
+        case(&["GroupCount"], Always, &[], |k| k.header(1, |h| more(&mut h.frsum[1], 1))),
+        case(&["Rotor"], Always, &[], |k| k.header(1, |h| h.rotor = 999_999.into())),
+        case(&["FragsFree"], Unordered, &[], |k| k.frag_bit(k.map(k.ino("/b/big"))[3].1, false)),
+        case(&["FragsUsed"], Always, &[], |k| k.frag_bit(k.free_block(1), true)),
+        case(&["InodesFree"], Unordered, &[], |k| k.inode_bit(k.ino("/a/small"), false)),
+        case(&["InodesUsed"], Always, &[], |k| k.inode_bit(k.free_inode(1), true)),
+        case(&["Summary"], Always, &[], |k| flip(k, k.geom.byte(Frag(k.sb.summary_start.get())))),
+        case(&["Summary"], Always, &[], |k| k.super_at(0, |sb| sb.summary_crc = 4.into())),
+        case(&["Orphans"], Always, &[], |k| k.super_at(0, |sb| sb.orphan = 5.into())),
+    ]
+}
+
+fn inodes(never: Preen) -> Vec<Case> {
+    use Preen::*;
+    vec![
+        case(&["InodeByte"], never, &[], |k| flip(k, k.inode_byte(k.ino("/a/small")) + 20)),
+        case(&["InodeByte"], never, &[], |k| flip(k, k.inode_byte(2))),
+        case(&["InodeByte"], never, &[], |k| flip(k, k.inode_byte(k.ino("/many")) + 126)),
+        case(&["InodeByte"], never, &[], |k| flip(k, k.inode_byte(3) + 60)),
+        case(&["InodeDamaged"], never, &["/a/small", "/b/hard"], |k| {
+            k.write(k.inode_byte(k.ino("/a/small")) + 20, &[9, 8, 7, 6]);
+        }),
+        case(&["InodeDamaged"], never, &["/a/sub"], |k| k.inode(k.ino("/a/sub"), |d| d.mode = 0o30644.into())),
+        case(&["InodeDamaged"], never, &["/a/slow"], |k| k.inode(k.ino("/a/slow"), |d| d.size = 1_000_000.into())),
+        case(&["InodeDamaged"], never, &["/a/sub"], |k| k.inode(k.ino("/a/sub"), |d| d.db = Default::default())),
+        case(&["InodeSize"], never, &[], |k| k.inode(k.ino("/many"), |d| d.size = (d.size.get() + 5).into())),
+        case(&["InodeSize"], never, &["/b/big"], |k| k.inode(k.ino("/b/big"), |d| d.size = u64::MAX.into())),
+        case(&["InodeSize"], never, &[], |k| k.inode(k.ino("/b"), |d| d.size = (1 << 60).into())),
+        case(&["BadPointers"], never, &["/b/big"], |k| k.inode(k.ino("/b/big"), |d| d.db[3] = 1.into())),
+        case(&["BadPointers"], never, &["/b/big"], |k| k.inode(k.ino("/b/big"), |d| d.ib[0] = u32::MAX.into())),
+        case(&["BadPointers"], never, &["/b/big"], |k| {
+            let at = k.geom.byte(Frag(k.get(k.ino("/b/big")).ib[0].get()));
+            k.write(at + 8, &[0xff; 4]);
+        }),
+        case(&["BadIndirect"], never, &["/b/big"], |k| {
+            let at = k.geom.byte(Frag(k.get(k.ino("/b/big")).ib[0].get()));
+            k.write(at, &vec![0xee; k.geom.block_size()]);
+        }),
+        case(&["BeyondSize"], Always, &[], |k| {
+            let block = k.free_block(1);
+            (0..k.geom.block_frags()).for_each(|i| k.frag_bit(block + i, true));
+            k.inode(k.ino("/a/small"), |d| d.db[5] = block.into());
+        }),
+        case(&["Duplicate"], never, &["/a/tail2"], |k| {
+            let taken = k.get(k.ino("/a/small")).db[0];
+            k.inode(k.ino("/a/tail2"), |d| d.db[0] = taken);
+            // The other fragments must be free to lead inside one block.
+        }),
+        case(&["Duplicate"], never, &["/b/sparse"], |k| {
+            let ib = k.get(k.ino("/b/big")).ib[0];
+            k.inode(k.ino("/b/sparse"), |d| d.ib[0] = ib);
+        }),
+        case(&["OwnSpace"], never, &["/a/small", "/b/hard"], |k| {
+            k.inode(k.ino("/a/small"), |d| d.db[0] = k.sb.summary_start);
+        }),
+        case(&["OwnSpace"], never, &["/b/big"], |k| k.inode(k.ino("/b/big"), |d| d.db[0] = k.sb.journal_start)),
+        case(&["Xattr"], never, &[], |k| flip(k, k.geom.byte(Frag(k.get(k.ino("/b/heavy")).xattr.get())) + 50)),
+        case(&["Xattr"], never, &[], |k| flip(k, k.geom.byte(Frag(k.get(k.ino("/b/heavy")).xattr.get())))),
+        case(&["Xattr"], never, &[], |k| k.inode(k.ino("/b/heavy"), |d| d.xattr = 3.into())),
+        case(&["FragCount"], Always, &[], |k| k.inode(k.ino("/b/big"), |d| more(&mut d.frags, 3))),
+        case(&["LinkCountHigh"], Always, &["/a/small", "/b/hard"], |k| {
+            k.inode(k.ino("/b/hard"), |d| d.nlink = 9.into())
+        }),
+        case(&["LinkCountLow"], Unordered, &["/a/small", "/b/hard"], |k| {
+            k.inode(k.ino("/b/hard"), |d| d.nlink = 1.into());
+        }),
+        case(&["LinkCountHigh"], Always, &[], |k| k.inode(k.ino("/a"), |d| d.nlink = 7.into())),
+        case(&["Unnamed"], Always, &["/a/tail"], |k| k.write(k.find("/a/tail").1, &[0; 4])),
+        case(&["Unnamed", "LinkCountHigh"], Always, &["/a/sub"], |k| k.write(k.find("/a/sub").1, &[0; 4])),
+        case(&["Unnamed"], Always, &[], |k| {
+            let ino = k.free_inode(1);
+            k.inode_bit(ino, true);
+            k.put(ino, Dinode { mode: 0o100644.into(), nlink: 1.into(), ..Dinode::default() });
+        }),
+    ]
+}
+
+fn directories(never: Preen) -> Vec<Case> {
+    use Preen::*;
+    vec![
+        case(&["RootLost"], never, &["/", ""], |k| k.put(2, Dinode::default())),
+        case(&["RootLost"], never, &["/", ""], |k| k.inode(2, |d| d.mode = 0o100644.into())),
+        case(&["DirHole"], never, &["/many"], |k| k.inode(k.ino("/many"), |d| d.db[0] = 0.into())),
+        case(&["DirHole"], never, &["/many"], |k| k.inode(k.ino("/many"), |d| d.db[1] = 0.into())),
+        case(&["InodeSize", "DirHole"], never, &["/wide"], |k| {
+            // A directory of holes, with a block far away.
+            let (block, far) = (k.free_block(2), 12 + 200);
+            (0..2 * k.geom.block_frags()).for_each(|i| k.frag_bit(block + i, true));
+            let at = k.geom.byte(Frag(block));
+            k.write(at, &vec![0; 2 * k.geom.block_size()]);
+            k.write(at + (far - 12) * 4, &(block + k.geom.block_frags()).to_le_bytes());
+            k.inode(k.ino("/wide"), |d| {
+                d.ib[0] = block.into();
+                d.size = (((far + 1) << k.geom.block_shift) + 1).into();
+            });
+        }),
+        case(&["DirChunk"], never, &["/many"], |k| k.write(blocks("/many", 512)(k), &[0xab; 512])),
+        case(&["DirChunk"], never, &["/many"], |k| k.write(blocks("/many", 1024)(k), &[0; 512])),
+        case(&["DirChunk"], never, &["/a/pipe", "/a/sub"], |k| k.write(k.find("/a/pipe").1 + 4, &[3, 0])),
+        case(&["Dots"], never, &[], |k| k.write(blocks("/a", 0)(k), &[9])),
+        case(&["Dots"], never, &[], |k| k.write(blocks("/a", 20)(k), b"xx")),
+        case(&["Dots"], never, &[], |k| k.write(blocks("/a", 6)(k), &[8])),
+        case(&["Dots", "Unnamed"], never, &["/wide"], |k| k.write(blocks("/wide", 0)(k), &[0; 512])),
+        case(&["DotDot"], Always, &[], |k| k.write(blocks("/a/sub/subsub", 12)(k), &[2, 0])),
+        case(&["EntryName"], never, &["/a/tail"], |k| k.write(k.find("/a/tail").1 + 9, b"/")),
+        case(&["EntryTarget"], never, &["/a/tail"], |k| {
+            k.write(k.find("/a/tail").1, &(k.free_inode(1) as u32).to_le_bytes());
+        }),
+        case(&["EntryTarget"], never, &["/a/tail"], |k| k.write(k.find("/a/tail").1, &[0xff; 4])),
+        case(&["EntryTarget"], never, &["/a/tail"], |k| k.write(k.find("/a/tail").1, &[2, 0, 0, 0])),
+        case(&["LostFound"], Unordered, &[], |k| {
+            // Behind the last name of the root directory, which has the rest of the chunk.
+            let (name, last) = ("lost+found", k.list(2).into_iter().next_back().unwrap());
+            let used = (8 + last.0.len()).next_multiple_of(4) as u64;
+            let rest = u16::from_le_bytes(k.read(last.2 + 4, 2).try_into().unwrap()) - used as u16;
+            k.write(last.2 + 4, &(used as u16).to_le_bytes());
+            k.write(last.2 + used, &(k.free_inode(1) as u32).to_le_bytes());
+            k.write(last.2 + used + 4, &[rest as u8, (rest >> 8) as u8, 4, name.len() as u8]);
+            k.write(last.2 + used + 8, name.as_bytes());
+        }),
+        case(&["EntryKind"], Always, &[], |k| k.write(k.find("/a/tail").1 + 6, &[6])),
+        case(&["DuplicateName", "Unnamed"], never, &["/a/fast", "/a/slow"], |k| {
+            k.write(k.find("/a/slow").1 + 8, b"fast")
+        }),
+        case(&["TwoParents", "LinkCountHigh"], Always, &["/a/small", "/b/hard"], |k| {
+            let at = k.find("/b/hard").1;
+            k.write(at, &(k.ino("/a/sub") as u32).to_le_bytes());
+            k.write(at + 6, &[4]);
+        }),
+        case(&["TwoParents", "DotDot"], Always, &["/a/sub", "/b/hard", "/a/small"], |k| {
+            let at = k.find("/b/hard").1;
+            k.write(at, &(k.ino("/a/sub") as u32).to_le_bytes());
+            k.write(at + 6, &[4]);
+            k.write(blocks("/a/sub", 12)(k), &(k.ino("/wide") as u32).to_le_bytes());
+        }),
+        case(&["DirLoop"], never, &["/a/sub"], |k| {
+            let (sub, at) = (k.ino("/a/sub"), k.find("/a/sub/subsub/leaf").1);
+            k.write(k.find("/a/sub").1, &[0; 4]);
+            k.write(at, &(sub as u32).to_le_bytes());
+            k.write(at + 6, &[4]);
+        }),
+    ]
+}
+
+/// Issues that have a test of their own below.
+const ALONE: [&str; 3] = ["SuperLost", "NoSpace", "Further"];
+
+#[test]
+fn every_issue_is_planted() {
+    let planted: BTreeSet<&str> = cases().iter().flat_map(|c| c.codes.iter().copied()).chain(ALONE).collect();
+    let all: BTreeSet<&str> = arbor_ffs::ISSUES.iter().copied().collect();
+    assert_eq!(planted, all);
+}
+
+#[test]
+fn planted_damage_is_found_and_mended() {
+    for shape in 0..SHAPES.len() {
+        for (n, case) in cases().iter().enumerate() {
+            heal(shape, n, case);
+        }
+    }
+}
+
+fn is_lost(lost: &[&str], path: &str) -> bool {
+    lost.iter().any(|l| path.starts_with(l))
+}
+
+fn heal(shape: usize, n: usize, case: &Case) {
+    let (image, tree) = good(shape);
+    let what = format!("case {n} of {:?} in shape {shape}", case.codes);
+    (case.damage)(&Knife::new(image.clone()));
+    let before = image.to_bytes();
+    image.set_read_only(true);
+    let found = check(&image, Repair::No);
+    image.set_read_only(false);
+    for code in case.codes {
+        assert!(found.issues.iter().any(|i| i.code == *code && !i.repaired), "{what}: {code} in {:#?}", found.issues);
+    }
+    assert!(before == image.to_bytes(), "{what}: a check without repair wrote");
+    let damaged = image.snapshot();
+    let report = check(&image, Repair::Yes);
+    assert!(report.issues.iter().all(|i| i.repaired), "{what}: {:#?}", report.issues);
+    let again = check(&image, Repair::No);
+    assert_eq!(again.issues, vec![], "{what}, after {:#?}", report.issues);
+    let now = Knife::new(image.clone()).tree();
+    for (path, then) in tree {
+        let same = now.get(path) == Some(then);
+        assert!(same || is_lost(case.lost, path), "{what}: {path} after {:#?}", report.issues);
+    }
+    killed(&damaged, &now, &what, n, shape == 0);
+    preened(case, &damaged, &what);
+}
+
+/// A repair that loses the power anywhere leaves what another mends in the same way.
+fn killed(image: &MemDevice, healed: &Tree, what: &str, n: usize, everywhere: bool) {
+    let device = RecordingDevice::new(image.snapshot());
+    let options = CheckOptions { repair: Repair::Yes, force: true };
+    Ffs.check(Devices::single(device.clone()), &options, &mut |_, _, _| ()).unwrap();
+    let events = device.events();
+    // In the first shape everywhere, in the others here and there.
+    let step = if everywhere { 1 } else { events.div_ceil(3).max(1) };
+    for at in (n % step..=events).step_by(step) {
+        let choices = [CrashChoice::AllKept, CrashChoice::NoneKept, CrashChoice::Seeded(at as u64)];
+        let image = device.crash_state(at, &choices[(at + n) % 3]);
+        let report = check(&image, Repair::Yes);
+        assert_eq!(report.remaining(), 0, "{what}, killed at {at} of {events}: {:#?}", report.issues);
+        assert_eq!(check(&image, Repair::No).issues, vec![], "{what}, killed at {at}: {:#?}", report.issues);
+        let now = Knife::new(image.clone()).tree();
+        assert!(now.keys().eq(healed.keys()), "{what}, killed at {at} of {events}: {:#?}", report.issues);
+        assert!(now == *healed, "{what}, killed at {at} of {events}: {:#?}", report.issues);
+    }
+}
+
+/// Preening mends what a crash may have left, and writes nothing else.
+fn preened(case: &Case, damaged: &MemDevice, what: &str) {
+    for keeping in [Keeping::SoftUpdates, Keeping::Sync, Keeping::Async, Keeping::Journal] {
+        let image = damaged.snapshot();
+        if case.preen != Preen::Never {
+            Knife::new(image.clone()).super_at(0, |sb| sb.keeping = (keeping as u32).into());
+        }
+        let before = image.to_bytes();
+        let report = check(&image, Repair::Preen);
+        let unordered = matches!(keeping, Keeping::Sync | Keeping::Async);
+        if case.preen == Preen::Always || case.preen == Preen::Unordered && unordered {
+            assert!(report.issues.iter().all(|i| i.repaired), "{what}, {keeping:?}: {:#?}", report.issues);
+            assert_eq!(check(&image, Repair::No).issues, vec![], "{what}, {keeping:?}");
+        } else {
+            assert!(report.issues.iter().all(|i| !i.repaired), "{what}, {keeping:?}: {:#?}", report.issues);
+            assert!(before == image.to_bytes(), "{what}, {keeping:?}");
+        }
+    }
+}
+
+#[test]
+fn without_any_superblock_nothing_is_done() {
+    let (image, _) = good(0);
+    let k = Knife::new(image.clone());
+    (0..k.geom.cg_count).for_each(|cgx| k.write(k.geom.byte(k.geom.cg_start(cgx)), &[0; 512]));
+    let before = image.to_bytes();
+    let report = check(&image, Repair::Yes);
+    assert_eq!((codes(&report), report.remaining()), (vec!["SuperLost"], 1));
+    assert!(before == image.to_bytes());
+    assert!(!Ffs.search(&image).unwrap());
+    let (image, _) = good(0);
+    Knife::new(image.clone()).write(0, &[0; 512]);
+    assert!(Ffs.search(&image).unwrap());
+}
+
+/// Its own fields serve if the groups agree, or one byte is put back, when there is no copy.
+#[test]
+fn a_superblock_without_copies() {
+    let small = || build(4 << 20, "block=4K,cg=4M,journal=0");
+    let tree = Knife::new(small()).tree();
+    for at in [&[60][..], &[130], &[16, 100], &[12, 24, 190]] {
+        let image = small();
+        let k = Knife::new(image.clone());
+        assert_eq!(k.geom.cg_count, 1);
+        at.iter().for_each(|at| flip(&k, *at));
+        let report = check(&image, Repair::Yes);
+        assert_eq!((codes(&report), report.remaining()), (vec!["SuperDamaged"], 0), "{at:?} {:?}", report.issues);
+        assert_eq!(check(&image, Repair::No).issues, vec![]);
+        assert!(Knife::new(image).tree() == tree);
+    }
+}
+
+/// What a crash leaves without a name: with ordered updates it is cleared, else it is kept.
+#[test]
+fn unnamed_inodes() {
+    for keeping in Keeping::ALL {
+        let (image, tree) = good(0);
+        let k = Knife::new(image.clone());
+        k.crashed(keeping);
+        let (tail, sub) = (k.ino("/a/tail"), k.ino("/a/sub"));
+        ["/a/tail", "/a/sub", "/a/empty"].iter().for_each(|p| k.write(k.find(p).1, &[0; 4]));
+        let crashed = image.snapshot();
+        let report = check(&image, Repair::Preen);
+        assert!(report.issues.iter().all(|i| i.repaired && i.severity == Severity::Warning), "{:#?}", report.issues);
+        assert_eq!(check(&image, Repair::No).issues, vec![]);
+        let now = Knife::new(image).tree();
+        let kept = matches!(keeping, Keeping::Sync | Keeping::Async);
+        let same = |new: String, old: &str| now.get(&new).is_some_and(|n| *n == tree[old]);
+        assert_eq!(same(format!("/lost+found/#{tail}"), "/a/tail"), kept, "{keeping:?}");
+        assert_eq!(same(format!("/lost+found/#{sub}/subsub/leaf"), "/a/sub/subsub/leaf"), kept, "{keeping:?}");
+        assert_eq!(now.len(), tree.len() - 1 - if kept { 0 } else { 4 } + usize::from(kept), "{keeping:?}");
+        preen_again(crashed, &now, keeping);
+    }
+}
+
+/// Preening that loses the power is taken up by the next.
+fn preen_again(crashed: MemDevice, preened: &Tree, keeping: Keeping) {
+    let device = RecordingDevice::new(crashed);
+    let options = CheckOptions { repair: Repair::Preen, force: true };
+    Ffs.check(Devices::single(device.clone()), &options, &mut |_, _, _| ()).unwrap();
+    for at in 0..=device.events() {
+        for choice in [CrashChoice::AllKept, CrashChoice::NoneKept, CrashChoice::Seeded(at as u64)] {
+            let image = device.crash_state(at, &choice);
+            let report = check(&image, Repair::Preen);
+            assert!(report.issues.iter().all(|i| i.repaired), "{keeping:?} at {at}: {:#?}", report.issues);
+            assert_eq!(check(&image, Repair::No).issues, vec![], "{keeping:?} at {at}");
+            assert!(Knife::new(image).tree() == *preened, "{keeping:?} at {at}: {:#?}", report.issues);
+        }
+    }
+}
+
+/// A volume on which nothing is free, and a file without a name.
+#[test]
+fn a_full_volume() {
+    let mut b = Builder::new(format(4 << 20, "block=4K,cg=4M,density=1K,journal=0"));
+    let lonely = b.file(ROOT.0, "lonely", 100, &[0], mode::IFREG);
+    b.fill_up();
+    let image = b.finish();
+    assert_eq!(check(&image, Repair::No).issues, vec![]);
+    let k = Knife::new(image.clone());
+    k.write(k.find("/lonely").1, &[0; 4]);
+    k.crashed(Keeping::Async);
+    let report = check(&image, Repair::Yes);
+    assert!(codes(&report).contains(&"NoSpace") && report.remaining() > 0, "{:#?}", report.issues);
+    assert!(Knife::new(image.clone()).get(lonely).in_use());
+    // With a file less there is room.
+    k.write(k.find("/full 0").1, &[0; 4]);
+    k.put(k.ino("/full 1"), Dinode::default());
+    let report = check(&image, Repair::Yes);
+    assert_eq!(check(&image, Repair::No).issues, vec![], "{:#?}", report.issues);
+    assert!(Knife::new(image).tree().contains_key(&format!("/lost+found/#{lonely}")));
+}
+
+#[test]
+fn a_clean_volume_is_skipped() {
+    let options = CheckOptions { repair: Repair::Preen, force: false };
+    let report = Ffs.check(Devices::single(good(0).0), &options, &mut |_, _, _| ()).unwrap();
+    assert!(report.skipped);
+    let (image, _) = good(0);
+    Knife::new(image.clone()).crashed(Keeping::SoftUpdates);
+    let report = Ffs.check(Devices::single(image.clone()), &options, &mut |_, _, _| ()).unwrap();
+    assert!(!report.skipped && report.issues.is_empty());
+    let report = Ffs.check(Devices::single(image), &options, &mut |_, _, _| ()).unwrap();
+    assert!(report.skipped);
+}
+
+#[test]
+fn progress() {
+    let mut steps: Vec<(u64, u64, String)> = Vec::new();
+    let options = CheckOptions { repair: Repair::No, force: true };
+    Ffs.check(Devices::single(good(0).0), &options, &mut |done, total, what| steps.push((done, total, what.into())))
+        .unwrap();
+    assert!(steps.iter().all(|s| s.0 <= s.1));
+    for what in ["inodes", "names", "links", "cylinder groups"] {
+        assert!(steps.iter().any(|s| s.2 == what), "{what} in {steps:?}");
+    }
+}
+
+/// What takes many blocks goes to lost+found too, which grows.
+#[test]
+fn a_lost_directory_with_many_files() {
+    for shape in 0..SHAPES.len() {
+        let (image, tree) = good(shape);
+        let k = Knife::new(image.clone());
+        k.write(k.inode_byte(k.ino("/many")), &[7; INODE]);
+        let report = check(&image, Repair::Yes);
+        assert!(report.issues.iter().all(|i| i.repaired));
+        assert_eq!(check(&image, Repair::No).issues, vec![]);
+        let now = Knife::new(image).tree();
+        let many = tree.keys().filter(|p| p.starts_with("/many/")).count();
+        // Empty files are not kept.
+        let empty = tree.iter().filter(|(p, f)| p.starts_with("/many/") && f.2 == 0).count();
+        assert_eq!(now.keys().filter(|p| p.starts_with("/lost+found/")).count(), many - empty, "{shape}");
+    }
+}
+
+#[test]
+fn one_path() {
+    let (image, _) = good(0);
+    let path = |image: &MemDevice, path: &str| Ffs.check_path(Devices::single(image.clone()), path.as_bytes());
+    image.set_read_only(true);
+    for (p, inodes) in
+        [("/", 1), ("/a/sub/subsub/leaf", 5), ("b/sparse", 3), ("/many", 2), ("/a/fast", 3), ("a/null", 3)]
+    {
+        let report = path(&image, p).unwrap();
+        assert_eq!((report.issues, report.files), (vec![], inodes), "{p}");
+    }
+    for p in ["/nobody", "/a/small/x", "/many/99999"] {
+        assert!(path(&image, p).unwrap_err().to_string().contains("there is no"), "{p}");
+    }
+    let one = |p: &str, code: &str, says: &str, damage: &dyn Fn(&Knife)| {
+        let (image, _) = good(0);
+        damage(&Knife::new(image.clone()));
+        let before = image.to_bytes();
+        let issues = path(&image, p).unwrap().issues;
+        assert!(issues.iter().any(|i| i.code == code && i.text.contains(says)), "{code} at {p}: {issues:#?}");
+        assert_eq!(path(&image, "/wide/3").unwrap().issues, vec![], "{code} at {p} does not matter elsewhere");
+        assert!(before == image.to_bytes(), "nothing is written");
+    };
+    one("/a/small", "InodeByte", "(/a/small)", &|k| flip(k, k.inode_byte(k.ino("/a/small")) + 9));
+    one("/a/small", "InodeDamaged", "(/a/small)", &|k| k.write(k.inode_byte(k.ino("/a/small")), &[3; 50]));
+    one("/b/big", "BadPointers", "(/b/big)", &|k| k.inode(k.ino("/b/big"), |d| d.db[2] = 3.into()));
+    one("/b/heavy", "Xattr", "(/b/heavy)", &|k| k.inode(k.ino("/b/heavy"), |d| d.xattr = 3.into()));
+    one("/many", "DirChunk", "(/many)", &|k| k.write(k.byte_of(k.ino("/many"), 512), &[0xab; 512]));
+    one("/b/big", "FragsFree", "1 fragments", &|k| k.frag_bit(k.map(k.ino("/b/big"))[20].1, false));
+    one("/a/tail", "InodesFree", "(/a/tail)", &|k| k.inode_bit(k.ino("/a/tail"), false));
+    one("/a/tail", "EntryTarget", "\"tail\"", &|k| k.write(k.find("/a/tail").1, &[0xff; 4]));
+    one("/a/sub/subsub", "DotDot", "subsub", &|k| k.write(k.byte_of(k.ino("/a/sub/subsub"), 12), &[2, 0]));
+}
+
+#[test]
+fn description_and_dumps() {
+    for shape in 0..SHAPES.len() {
+        let (image, _) = good(shape);
+        let devices = Devices::single(image.clone());
+        let mut regions = Vec::new();
+        Ffs.describe(&devices, &mut |r| regions.push(r)).unwrap();
+        regions.sort_by_key(|r| r.offset);
+        for pair in regions.windows(2) {
+            assert!(pair[0].offset + pair[0].len <= pair[1].offset, "{pair:?} overlap");
+        }
+        let used: u64 = regions.iter().map(|r| r.len).sum();
+        assert_eq!(used, check(&image, Repair::No).used_bytes);
+        let k = Knife::new(image);
+        let [big, heavy, many] = ["/b/big", "/b/heavy", "/many"].map(|p| k.ino(p).to_string());
+        for what in [
+            &["superblock"][..],
+            &["journal"],
+            &["group", "1"],
+            &["inode", &big],
+            &["inode", &heavy],
+            &["map", &big],
+            &["dir", &many],
+            &["dir", "2"],
+            &["block", "9"],
+        ] {
+            let value = Ffs.dump(&devices, what).unwrap();
+            assert!(!value.to_string().contains("damage\":"), "{value}");
+        }
+        for what in [&["nonsense"][..], &["inode"], &["inode", "x"]] {
+            assert!(Ffs.dump(&devices, what).unwrap_err().to_string().contains("known are"));
+        }
+        for what in [["group", "99"], ["inode", "4000000000"], ["dir", &big], ["block", "4000000000"]] {
+            assert!(Ffs.dump(&devices, &what).is_err());
+        }
+    }
+}

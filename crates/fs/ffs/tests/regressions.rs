@@ -1,0 +1,33 @@
+//! What once failed, as the lines that repeat it.
+
+use arbor_ffs::Ffs;
+
+#[test]
+fn lines() {
+    for line in [
+        // A directory was freed before the work that its own removals had left.
+        "seed=1 profile=Dirs size=67108864 mount=keep=softupdates ops=mkdir /d2 1533 0; mkdir /d1 448 0; \
+         mkdir /d0 493 0; rename /d2 /d0/d2 0; mkdir /d2 1023 0; rename /d2 /d0 2; rename /d2 /d0/d2 0; \
+         mkdir /d2 448 0; rename /d0 /d2/d2 0",
+        // The third name of an exchange vanished before it had been of any use.
+        "seed=3 profile=Sync size=67108864 mount=keep=softupdates ops=mkdir /d0 493 0; mkdir /d1 493 0; \
+         mkdir /d1/d0 1023 0; syncfs; rename /d0 /d1/d0 2; fsync /d0 0",
+        // A name was made again while its removal could still be undone: the directory had it twice.
+        "seed=3 profile=Dirs size=67108864 mount=keep=softupdates ops=mkdir /d2 448 0; mkdir /d1 493 0; \
+         create /d2/f2528 493 7; mkdir /d1/d0 493 7; rename /d2/f2528 /d2/L0 0; rename /d1/d0 /d2/d2 1; \
+         mkdir /d1/d0 493 0",
+        // A file was synced, the directory that it lies in was not.
+        "seed=4 profile=Dirs size=67108864 mount=keep=softupdates ops=mkdir /d0 493 0; mkdir /d1 493 0; \
+         rename /d0 /d1 2; create /d0/f2791 0 0; fsync /d0/f2791 1",
+        // The old place of attributes was given away before the inode that named it was written.
+        "seed=3 profile=Full size=25165824 mount=keep=sync ops=mkdir /d2 493 0; create /d2/f23 384 7; \
+         setxattr /d2/f23 user.x0 60 12 0; syncfs; setxattr /d2/f23 user.x1 256 38 0; mkdir /d2/d2 1023 0",
+        // A directory and a link that were being removed had no length any more.
+        "seed=1 profile=Dirs size=67108864 mount=keep=sync ops=mkdir /d2 493 7; mkdir /d2/d2 1023 0; rmdir /d2/d2",
+        "seed=4 profile=Small size=67108864 mount=keep=sync ops=symlink /L5 4095 9; unlink /L5",
+        // A link without a target was taken for a good one.
+        "seed=1 profile=Small size=67108864 mount=keep=async ops=mkdir /d0 493 0; symlink /d0/L4 127 50",
+    ] {
+        arbor_torture::machine::repeat(&Ffs, line).unwrap_or_else(|e| panic!("{e}"));
+    }
+}
