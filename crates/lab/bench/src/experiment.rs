@@ -1,0 +1,337 @@
+//! The experiments, as data: what is run, and what the paper says came out.
+//!
+//! All of now are those of Zhang and Ghose, "yFS: A Journaling File System Design for Handling Large Data Sets with
+//! Reduced Seeking", FAST 2003, section 6, on two Seagate ST39140 with blocks of 16 KiB, fragments of 2 KiB,
+//! allocation groups of 178 MB, a log of 32 MB and 128 MB of memory. The paper's averages are over at least five
+//! runs; "the standard deviation is usually less than 3%".
+
+use crate::op::Program;
+use crate::workload::aging::Aging;
+use crate::workload::archive::Archive;
+use crate::workload::postmark::PostMark;
+use crate::workload::source_tree::SourceTree;
+use arbor_base::device::Kind;
+
+/// A workload with the paper's parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// 6.1, see [`SourceTree`].
+    KernelBuild,
+    /// 6.2, with so many files.
+    PostMark(u32),
+    /// 6.3, see [`Archive`].
+    Archive,
+    /// 6.4, with so many operations.
+    Aging(u32),
+}
+
+impl Load {
+    /// The program for run number `seed`, from 1 on, with counts divided by `divisor`.
+    pub fn program(self, seed: u64, divisor: u32, capacity_bytes: u64) -> Box<dyn Program> {
+        match self {
+            Load::KernelBuild => SourceTree::divided_by(divisor).program(seed),
+            Load::PostMark(files) => {
+                let seed = (PostMark::default().seed - 1).wrapping_add(seed as u32);
+                PostMark { files: files.div_ceil(divisor), seed, ..PostMark::default() }.program()
+            }
+            Load::Archive => Archive::divided_by(divisor).program(seed),
+            Load::Aging(operations) => {
+                let operations = operations.div_ceil(divisor);
+                Aging { operations, capacity_bytes, ..Aging::default() }.program(seed)
+            }
+        }
+    }
+}
+
+/// What is measured of a part of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantity {
+    /// Virtual time, s.
+    Elapsed,
+    /// Files removed a second.
+    RemovalRate,
+    /// Requests of the driver to the file system's disk.
+    Requests,
+    /// Requests after the part and up to the next one, or to the end of an unmount.
+    RequestsAfter,
+    /// Average service time of a request, ms (the paper's W).
+    Service,
+    /// Average time of a request in the driver's queue, ms (the paper's Z).
+    Queue,
+    /// Time the disk was busy, s.
+    Busy,
+    /// Real time of the processor, s.
+    Processor,
+    /// Read and written, MB.
+    Transferred,
+    /// Seeks, s.
+    Seek,
+    /// Rotational delay, s.
+    Rotation,
+    /// Transfer, s.
+    Transfer,
+    /// Time the disk was busy with requests of a kind, s.
+    Kind(Kind),
+    /// Bytes of log for each call that changes names: creation, removal, renaming. An engine may join the
+    /// transactions of several calls, so that its own count of them says less.
+    LogPerChange,
+}
+
+impl Quantity {
+    /// Its name and unit in tables.
+    pub fn name(self) -> (&'static str, &'static str) {
+        match self {
+            Quantity::Elapsed => ("elapsed time", "s"),
+            Quantity::RemovalRate => ("deletion rate", "files/s"),
+            Quantity::Requests => ("requests", ""),
+            Quantity::RequestsAfter => ("requests afterwards", ""),
+            Quantity::Service => ("service time", "ms"),
+            Quantity::Queue => ("queueing time", "ms"),
+            Quantity::Busy => ("disk busy", "s"),
+            Quantity::Processor => ("processor, real", "s"),
+            Quantity::Transferred => ("transferred", "MB"),
+            Quantity::Seek => ("disk time, seeks", "s"),
+            Quantity::Rotation => ("disk time, rotation", "s"),
+            Quantity::Transfer => ("disk time, transfer", "s"),
+            Quantity::Kind(Kind::Log) => ("disk time, log", "s"),
+            Quantity::Kind(Kind::Inode) => ("disk time, inodes", "s"),
+            Quantity::Kind(Kind::Dir) => ("disk time, directories", "s"),
+            Quantity::Kind(Kind::Data) => ("disk time, data", "s"),
+            Quantity::Kind(_) => ("disk time, other metadata", "s"),
+            Quantity::LogPerChange => ("log for each change of names", "bytes"),
+        }
+    }
+}
+
+/// A part of a run that is measured by itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// Its name, empty for the whole.
+    pub name: &'static str,
+    /// The phases of the program that make it up.
+    pub phases: &'static [&'static str],
+    /// The phases whose requests come after it.
+    pub after: &'static [&'static str],
+    /// What the paper says of it, in the order of [`Experiment::columns`].
+    pub paper: &'static [(Quantity, [f64; 3])],
+}
+
+/// One workload of an experiment.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// Its name, empty if it is the only one.
+    pub name: &'static str,
+    /// The workload.
+    pub load: Load,
+    /// Its parts.
+    pub parts: &'static [Part],
+}
+
+/// A table of a paper.
+#[derive(Clone, Copy, Debug)]
+pub struct Experiment {
+    /// Its name for the command.
+    pub name: &'static str,
+    /// One sentence.
+    pub about: &'static str,
+    /// Paper, section and table.
+    pub source: &'static str,
+    /// The subjects of the paper.
+    pub columns: [&'static str; 3],
+    /// The one that the others are compared with: ratios are its figures over theirs.
+    pub reference: &'static str,
+    /// Subjects with a log, and how many bytes of it a change of names takes at most, as the paper says.
+    pub log_bound: (&'static [&'static str], f64),
+    /// The workloads.
+    pub cases: &'static [Case],
+}
+
+impl Experiment {
+    /// What the paper says of `subject`, if it was one of its subjects.
+    pub fn column(&self, subject: &str) -> Option<usize> {
+        self.columns.iter().position(|c| *c == subject)
+    }
+}
+
+/// The last phase of every run: everything is written back and unmounted.
+pub const END: &str = "end";
+/// The phase between an unmount and the next mark: mounting.
+pub const MOUNT: &str = "mount";
+
+const COLUMNS: [&str; 3] = ["yFS-inline", "yFS-external", "FFS-SU"];
+
+use Quantity::{Elapsed, Queue, RemovalRate, Requests, RequestsAfter, Service};
+
+const fn yfs(name: &'static str, about: &'static str, source: &'static str, cases: &'static [Case]) -> Experiment {
+    // "Each transactions writes less than 500 bytes of log data" (6.5).
+    let log_bound: (&[&str], f64) = (&["yFS-inline", "yFS-external"], 500.0);
+    Experiment { name, about, source, columns: COLUMNS, reference: "FFS-SU", log_bound, cases }
+}
+
+/// All experiments.
+pub const ALL: &[Experiment] = &[
+    yfs(
+        "yfs-table1",
+        "A kernel's source is copied and built.",
+        "yFS, FAST 2003, section 6.1, table 1",
+        &[Case { name: "", load: Load::KernelBuild, parts: TABLE_1 }],
+    ),
+    yfs(
+        "yfs-table2",
+        "PostMark 1.5 in one directory.",
+        "yFS, FAST 2003, section 6.2, tables 2(a) and 2(b)",
+        &[
+            Case { name: "50,000 files", load: Load::PostMark(50_000), parts: TABLE_2[0] },
+            Case { name: "100,000 files", load: Load::PostMark(100_000), parts: TABLE_2[1] },
+            Case { name: "150,000 files", load: Load::PostMark(150_000), parts: TABLE_2[2] },
+        ],
+    ),
+    yfs(
+        "yfs-table3",
+        "An archive of 55,189 files is extracted and removed.",
+        "yFS, FAST 2003, section 6.3, table 3",
+        &[Case { name: "", load: Load::Archive, parts: TABLE_3 }],
+    ),
+    yfs(
+        "yfs-table4",
+        "An empty file system is aged by creations and deletions.",
+        "yFS, FAST 2003, section 6.4, tables 4(a) and 4(b)",
+        &[
+            Case { name: "10,000 operations", load: Load::Aging(10_000), parts: TABLE_4[0] },
+            Case { name: "20,000 operations", load: Load::Aging(20_000), parts: TABLE_4[1] },
+            Case { name: "40,000 operations", load: Load::Aging(40_000), parts: TABLE_4[2] },
+        ],
+    ),
+];
+
+const TABLE_1: &[Part] = &[
+    Part { name: "copy", phases: &["copy"], after: &[], paper: &[(Elapsed, [32.0, 32.0, 40.0])] },
+    Part { name: "compile", phases: &["compile"], after: &[], paper: &[(Elapsed, [704.0, 703.0, 701.0])] },
+    Part {
+        name: "whole",
+        phases: &["copy", "compile"],
+        after: &[END],
+        paper: &[
+            (Requests, [10_505.0, 10_177.0, 14_614.0]),
+            (RequestsAfter, [131.0, 115.0, 181.0]),
+            (Service, [5.0, 4.0, 7.0]),
+            (Queue, [58.0, 53.0, 209.0]),
+        ],
+    },
+];
+
+const POSTMARK: &[&str] = &["create", "transactions", "delete"];
+
+const TABLE_2: [&[Part]; 3] = [
+    &[
+        Part {
+            name: "",
+            phases: POSTMARK,
+            after: &["cleanup", END],
+            paper: &[
+                (Elapsed, [102.0, 87.0, 130.0]),
+                (Requests, [58_084.0, 56_874.0, 57_632.0]),
+                (RequestsAfter, [373.0, 402.0, 404.0]),
+                (Service, [2.0, 1.0, 4.0]),
+                (Queue, [39.0, 28.0, 107.0]),
+            ],
+        },
+        Part { name: "", phases: &["delete"], after: &[], paper: &[(RemovalRate, [1666.0, 2772.0, 6962.0])] },
+    ],
+    &[
+        Part {
+            name: "",
+            phases: POSTMARK,
+            after: &["cleanup", END],
+            paper: &[
+                (Elapsed, [215.0, 177.0, 281.0]),
+                (Requests, [117_247.0, 114_698.0, 115_603.0]),
+                (RequestsAfter, [407.0, 462.0, 575.0]),
+                (Service, [2.0, 1.0, 4.0]),
+                (Queue, [34.0, 24.0, 100.0]),
+            ],
+        },
+        Part { name: "", phases: &["delete"], after: &[], paper: &[(RemovalRate, [1552.0, 2795.0, 5888.0])] },
+    ],
+    &[
+        Part {
+            name: "",
+            phases: POSTMARK,
+            after: &["cleanup", END],
+            paper: &[
+                (Elapsed, [320.0, 267.0, 462.0]),
+                (Requests, [176_159.0, 172_104.0, 173_222.0]),
+                (RequestsAfter, [358.0, 482.0, 397.0]),
+                (Service, [2.0, 1.0, 4.0]),
+                (Queue, [33.0, 23.0, 98.0]),
+            ],
+        },
+        Part { name: "", phases: &["delete"], after: &[], paper: &[(RemovalRate, [1530.0, 2560.0, 5357.0])] },
+    ],
+];
+
+const TABLE_3: &[Part] = &[
+    Part {
+        name: "extraction",
+        phases: &["extract"],
+        after: &["remount"],
+        paper: &[
+            (Elapsed, [97.0, 89.0, 502.0]),
+            (Requests, [26_472.0, 25_761.0, 96_614.0]),
+            (RequestsAfter, [558.0, 647.0, 201.0]),
+            (Service, [4.0, 4.0, 10.0]),
+            (Queue, [75.0, 59.0, 645.0]),
+        ],
+    },
+    Part {
+        name: "deletion",
+        phases: &["remove"],
+        after: &[END],
+        paper: &[
+            (Elapsed, [43.0, 37.0, 148.0]),
+            (Requests, [4683.0, 3929.0, 22_613.0]),
+            (RequestsAfter, [141.0, 238.0, 303.0]),
+            (Service, [12.0, 11.0, 10.0]),
+            (Queue, [111.0, 107.0, 185.0]),
+        ],
+    },
+];
+
+const TABLE_4: [&[Part]; 3] = [
+    &[Part {
+        name: "",
+        phases: &["age"],
+        after: &[END],
+        paper: &[
+            (Elapsed, [114.0, 117.0, 168.0]),
+            (Requests, [20_961.0, 20_521.0, 21_817.0]),
+            (RequestsAfter, [325.0, 216.0, 387.0]),
+            (Service, [10.0, 11.0, 15.0]),
+            (Queue, [144.0, 148.0, 240.0]),
+        ],
+    }],
+    &[Part {
+        name: "",
+        phases: &["age"],
+        after: &[END],
+        paper: &[
+            (Elapsed, [241.0, 241.0, 400.0]),
+            (Requests, [40_967.0, 40_714.0, 47_791.0]),
+            (RequestsAfter, [454.0, 414.0, 365.0]),
+            (Service, [11.0, 11.0, 16.0]),
+            (Queue, [150.0, 147.0, 281.0]),
+        ],
+    }],
+    &[Part {
+        name: "",
+        phases: &["age"],
+        after: &[END],
+        paper: &[
+            (Elapsed, [552.0, 519.0, 1024.0]),
+            (Requests, [82_860.0, 80_034.0, 121_179.0]),
+            (RequestsAfter, [610.0, 673.0, 452.0]),
+            (Service, [12.0, 12.0, 16.0]),
+            (Queue, [165.0, 155.0, 335.0]),
+        ],
+    }],
+];

@@ -1,0 +1,151 @@
+//! Runs a program on a ground.
+
+use crate::op::{Digest, Listed, Op, Program};
+use std::fmt::Write;
+use thiserror::Error;
+
+/// Where operations are carried out.
+pub trait Ground {
+    /// Carries out one operation; what it brings to light goes to `seen`. An error says what went wrong.
+    fn apply(&mut self, op: &Op, seen: &mut Seen) -> Result<(), String>;
+}
+
+/// What operations bring to light.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Names of the directory listed last.
+    pub listed: Vec<Listed>,
+    /// Room for the bytes of one call.
+    pub buffer: Vec<u8>,
+    /// Digest of what was read and done.
+    pub digest: Digest,
+    /// Calls of the file system's interface so far.
+    pub calls: u64,
+    /// Bytes read so far.
+    pub read_bytes: u64,
+    /// Bytes written so far.
+    pub written_bytes: u64,
+}
+
+/// Why a run ended early.
+#[derive(Debug, Error)]
+#[error("operation {index}, {op}: {why}")]
+pub struct Failure {
+    /// Number of the operation, from 0.
+    pub index: u64,
+    /// Its line.
+    pub op: String,
+    /// What went wrong.
+    pub why: String,
+}
+
+/// What a phase did. A phase ends where the next one begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Operations.
+    pub ops: u64,
+    /// Calls of the file system's interface: a write of 4 KiB in units of 512 bytes is eight.
+    pub calls: u64,
+    /// Files made, symbolic links too.
+    pub files_made: u64,
+    /// Directories made.
+    pub dirs_made: u64,
+    /// Files opened that were there.
+    pub files_opened: u64,
+    /// Files removed.
+    pub files_removed: u64,
+    /// Directories removed.
+    pub dirs_removed: u64,
+    /// Files renamed.
+    pub renamed: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+}
+
+/// A phase and what it did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Phase {
+    /// Its name, `"start"` for what comes before the first mark.
+    pub name: &'static str,
+    /// What it did.
+    pub counts: Counts,
+}
+
+/// What a run did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Its phases in order.
+    pub phases: Vec<Phase>,
+    /// Tells it from other runs.
+    pub digest: Digest,
+}
+
+impl Outcome {
+    /// The counts of the first phase called `name`.
+    pub fn phase(&self, name: &str) -> Option<&Counts> {
+        self.phases.iter().find(|p| p.name == name).map(|p| &p.counts)
+    }
+}
+
+/// What the caller of [`run`] is told meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub enum Event {
+    /// A phase is about to begin.
+    Phase(&'static str),
+    /// So much is done, of so much.
+    Progress(u64, u64),
+}
+
+/// Runs `program` to its end.
+pub fn run(
+    program: &mut dyn Program,
+    ground: &mut dyn Ground,
+    tell: &mut dyn FnMut(Event),
+) -> Result<Outcome, Failure> {
+    let mut seen = Seen::default();
+    let mut phases = vec![Phase { name: "start", counts: Counts::default() }];
+    let (mut ops, mut line, mut index) = (Vec::new(), String::new(), 0);
+    while program.step(&mut ops) {
+        for op in ops.drain(..) {
+            line.clear();
+            // Writing to a string cannot fail.
+            let _ = write!(line, "{op}");
+            seen.digest.op(&line);
+            if let Op::Phase(name) = op {
+                tell(Event::Phase(name));
+                phases.push(Phase { name, counts: Counts::default() });
+                continue;
+            }
+            let before = (seen.calls, seen.read_bytes, seen.written_bytes);
+            ground.apply(&op, &mut seen).map_err(|why| Failure { index, op: line.clone(), why })?;
+            if let Some(phase) = phases.last_mut() {
+                count(&mut phase.counts, &op, &seen, before);
+            }
+            if matches!(op, Op::List { .. }) {
+                program.listed(&seen.listed);
+            }
+            index += 1;
+        }
+        let (done, total) = program.progress();
+        tell(Event::Progress(done, total));
+    }
+    Ok(Outcome { phases, digest: seen.digest })
+}
+
+fn count(counts: &mut Counts, op: &Op, seen: &Seen, before: (u64, u64, u64)) {
+    counts.ops += 1;
+    counts.calls += seen.calls - before.0;
+    counts.read_bytes += seen.read_bytes - before.1;
+    counts.written_bytes += seen.written_bytes - before.2;
+    match op {
+        Op::Mkdir { .. } => counts.dirs_made += 1,
+        Op::Rmdir { .. } => counts.dirs_removed += 1,
+        Op::Create { .. } | Op::Symlink { .. } => counts.files_made += 1,
+        Op::Open { .. } => counts.files_opened += 1,
+        Op::Unlink { .. } => counts.files_removed += 1,
+        Op::Rename { .. } => counts.renamed += 1,
+        _ => {}
+    }
+}

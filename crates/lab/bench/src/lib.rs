@@ -1,0 +1,54 @@
+//! Workloads, what runs them on any engine or mount, experiments and their report.
+//!
+//! A workload ([`workload`]) is data; with a seed it makes a [`Program`](op::Program), which gives
+//! operations ([`op::Op`]) one after the other. [`ground::run`] carries them out on a
+//! [`Ground`](ground::Ground): [`library::Library`] is a mounted [`FileSystem`](arbor_base::vfs::FileSystem) called
+//! directly, `calls::SystemCalls` a directory of any mount. Both get the same operations in the same order,
+//! except that a program which removes a tree follows the order in which the file system lists it.
+//!
+//! The typical sequence:
+//!
+//! ```text
+//! let program = PostMark { files: 50_000, ..PostMark::default() }.program();
+//! let mut ground = Library::new(fs, clock, Charge::default(), remount);
+//! let outcome = ground::run(&mut *program, &mut ground, &mut |event| ...)?;
+//! ```
+//!
+//! An experiment ([`experiment`]) is one or more workloads and what a paper says came out. [`run()`] runs it on
+//! [`Subject`]s, engines with their options, each on a simulated disk of its own with a virtual clock, and gives
+//! [`Row`]s, figures beside those of the paper, and [`Picture`](picture::Picture)s for the [`report()`].
+//!
+//! ```text
+//! let experiment = arbor_bench::list().iter().find(|e| e.name == "yfs-table2");
+//! let results = arbor_bench::run(experiment, &subjects, &Settings::new(Model::named("st39140")?), &mut |p| ...)?;
+//! let page = arbor_bench::report("...", &results.rows, &results.pictures);
+//! ```
+//!
+//! Everything repeats bit for bit from the seed: random numbers are integers of SplitMix64 (or of the
+//! Mersenne Twister, for PostMark), and logarithms and cosines are those of `libm`, which computes the same
+//! on every platform.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+#[cfg(unix)]
+pub mod calls;
+pub mod draw;
+pub mod experiment;
+pub mod ground;
+pub mod library;
+pub mod measure;
+pub mod op;
+pub mod picture;
+mod report;
+pub mod rows;
+pub mod workload;
+
+pub use experiment::Experiment;
+pub use measure::{Settings, Subject};
+pub use report::report;
+pub use rows::{Progress, Results, Row, run, to_json};
+
+/// All experiments.
+pub fn list() -> &'static [Experiment] {
+    experiment::ALL
+}

@@ -1,0 +1,324 @@
+//! One run of one workload on one engine on a simulated disk, phase by phase.
+
+use crate::experiment::{Case, END, MOUNT, Part, Quantity};
+use crate::ground::{Counts, Event, Outcome, run};
+use crate::library::{Charge, Library, VirtualTime};
+use crate::picture::{Map, Picture};
+use arbor_base::device::{Device, Kind, MemDevice};
+use arbor_base::vfs::{Clock, Devices, Engine, FileSystem, FormatOptions, MountOptions, Options, Result, Time};
+use arbor_simdisk::{HostQueue, Model, SimClock, SimDevice, Stats};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What is compared: an engine with its options.
+#[derive(Clone)]
+pub struct Subject<'a> {
+    /// Its name; a paper's figures are found by it.
+    pub name: String,
+    /// The engine.
+    pub engine: &'a dyn Engine,
+    /// Options of format, as after `-o`.
+    pub format: String,
+    /// Options of mount, as after `-o`.
+    pub mount: String,
+    /// Further devices by role, and their sizes in bytes: each at the beginning of a disk of its own of the same
+    /// model, whose requests are not counted, as in the paper.
+    pub extra: Vec<(String, u64)>,
+}
+
+/// What is the same for all subjects.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The disk.
+    pub model: Model,
+    /// The driver's queue.
+    pub queue: HostQueue,
+    /// Charge of the processor on the virtual clock.
+    pub charge: Charge,
+    /// Runs of each workload, with seeds counting up.
+    pub runs: u32,
+    /// The seed of the first run.
+    pub seed: u64,
+    /// Counts of files and operations are divided by this; unless it is 1 there are no figures of a paper.
+    pub divisor: u32,
+}
+
+impl Settings {
+    /// One run of the paper's size on `model`, without charges.
+    pub fn new(model: Model) -> Settings {
+        let (queue, charge) = (HostQueue::default(), Charge::default());
+        Settings { model, queue, charge, runs: 1, seed: 1, divisor: 1 }
+    }
+}
+
+impl VirtualTime for SimClock {
+    fn now(&self) -> Time {
+        Clock::now(self)
+    }
+    fn advance_ns(&self, ns: u64) {
+        SimClock::advance_ns(self, ns);
+    }
+}
+
+/// A phase of a run, measured.
+#[derive(Clone, Debug)]
+pub struct PhaseSample {
+    /// Its name.
+    pub name: &'static str,
+    /// When it began, virtual time, ns.
+    pub begun_ns: u64,
+    /// Virtual time that it took, ns.
+    pub elapsed_ns: u64,
+    /// Real time of the processor, s.
+    pub processor_s: f64,
+    /// What the file system's disk did.
+    pub disk: Stats,
+    /// Bytes of log, if the engine counts them.
+    pub log_bytes: Option<u64>,
+}
+
+impl PhaseSample {
+    /// How long the disk was busy with requests of a kind, s: its busy time, of which each kind has a share according
+    /// to the service times, since the drive works at several requests at once.
+    pub fn busy_s(&self, kind: Kind) -> f64 {
+        let share = self.disk.kind(kind).service_ns as f64 / self.disk.service_ns.max(1) as f64;
+        self.disk.busy_ns as f64 / 1e9 * share
+    }
+}
+
+/// A run, measured.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// Its phases, those that the program marks and [`MOUNT`] and [`END`].
+    pub phases: Vec<PhaseSample>,
+    /// What the program did.
+    pub outcome: Outcome,
+    /// What there is to see, if it was asked for.
+    pub picture: Option<Picture>,
+}
+
+/// Formats, mounts with nothing cached, runs, unmounts. `with_picture` keeps a trace and describes the volume.
+pub fn sample(
+    subject: &Subject<'_>,
+    case: &Case,
+    settings: &Settings,
+    seed: u64,
+    with_picture: bool,
+    tell: &mut dyn FnMut(Event),
+) -> std::result::Result<Sample, String> {
+    let bench = Bench::new(subject, settings, with_picture)?;
+    let text = |e: &dyn std::fmt::Display| format!("{}: {e}", subject.name);
+    bench.format().and_then(|()| bench.map("formatted")).map_err(|e| text(&e))?;
+    let fs = bench.mount().map_err(|e| text(&e))?;
+    bench.disk.drain();
+    bench.disk.set_tracing(with_picture);
+    let mut program = case.load.program(seed, settings.divisor.max(1), settings.model.capacity_bytes());
+    let remount = Box::new(|fs| bench.remount(fs));
+    let mut ground = Library::new(fs, bench.clock.clone(), settings.charge, remount);
+    let mut event = |event: Event| {
+        if let Event::Phase(name) = event {
+            bench.meter.borrow_mut().mark(name);
+        }
+        tell(event);
+    };
+    let outcome = run(&mut *program, &mut ground, &mut event).map_err(|e| text(&e))?;
+    bench.meter.borrow_mut().mark(END);
+    let trace = with_picture.then(|| bench.disk.take_trace());
+    let fs = ground.into_inner();
+    bench.unmount(fs).and_then(|()| bench.map("at the end")).map_err(|e| text(&e))?;
+    let mut phases = bench.meter.into_inner().finish();
+    // What came before the first mark is making the volume and mounting it.
+    phases.remove(0);
+    let maps = bench.maps.into_inner();
+    let picture = trace.map(|trace| Picture::new(&subject.name, case, settings, &trace, &phases, maps));
+    Ok(Sample { phases, outcome, picture })
+}
+
+/// A volume on simulated disks.
+struct Bench<'a> {
+    subject: &'a Subject<'a>,
+    clock: Arc<SimClock>,
+    /// What the simulated disks keep their bytes in; looked at without taking time.
+    memory: MemDevice,
+    disk: SimDevice,
+    extra: BTreeMap<String, (MemDevice, SimDevice)>,
+    meter: RefCell<Meter>,
+    /// Whether maps are wanted, and those made.
+    with_maps: bool,
+    maps: RefCell<Vec<Map>>,
+}
+
+impl<'a> Bench<'a> {
+    fn new(subject: &'a Subject<'a>, settings: &Settings, with_maps: bool) -> std::result::Result<Bench<'a>, String> {
+        // Any day will do.
+        let clock = SimClock::new(Time { secs: 1_000_000_000, nanos: 0 });
+        let device = |bytes: u64| {
+            let memory = MemDevice::new(bytes);
+            let inner = Arc::new(memory.clone());
+            SimDevice::new(inner, &settings.model, settings.queue.clone(), clock.clone()).map(|sim| (memory, sim))
+        };
+        let (memory, disk) = device(settings.model.capacity_bytes())?;
+        let extra = subject.extra.iter().map(|(role, bytes)| Ok((role.clone(), device(*bytes)?)));
+        let extra = extra.collect::<std::result::Result<_, String>>()?;
+        let meter = RefCell::new(Meter::new(clock.clone(), disk.clone()));
+        Ok(Bench { subject, clock, memory, disk, extra, meter, with_maps, maps: RefCell::default() })
+    }
+
+    fn devices(&self) -> Devices {
+        let extra = self.extra.iter().map(|(role, (_, sim))| (role.clone(), Box::new(sim.clone()) as Box<dyn Device>));
+        Devices { main: Box::new(self.disk.clone()), extra: extra.collect() }
+    }
+
+    fn format(&self) -> Result<()> {
+        let options = Options::parse(&self.subject.format);
+        let now = Clock::now(&*self.clock);
+        self.subject.engine.format(self.devices(), &FormatOptions { options, now, ..FormatOptions::default() })
+    }
+
+    fn mount(&self) -> Result<Arc<dyn FileSystem>> {
+        let options = MountOptions { read_only: false, options: Options::parse(&self.subject.mount) };
+        let fs = self.subject.engine.mount(self.devices(), &options, self.clock.clone())?;
+        self.meter.borrow_mut().mounted(&fs);
+        Ok(fs)
+    }
+
+    fn unmount(&self, fs: Arc<dyn FileSystem>) -> Result<()> {
+        fs.unmount()?;
+        self.meter.borrow_mut().fs = None;
+        self.disk.drain();
+        Ok(())
+    }
+
+    fn remount(&self, fs: Arc<dyn FileSystem>) -> Result<Arc<dyn FileSystem>> {
+        self.unmount(fs)?;
+        self.map("between")?;
+        self.meter.borrow_mut().mark(MOUNT);
+        self.mount()
+    }
+
+    fn map(&self, when: &'static str) -> Result<()> {
+        if !self.with_maps {
+            return Ok(());
+        }
+        let extra = self.extra.iter().map(|(role, (memory, _))| {
+            let device: Box<dyn Device> = Box::new(memory.clone());
+            (role.clone(), device)
+        });
+        let devices = Devices { main: Box::new(self.memory.clone()), extra: extra.collect() };
+        let mut map = Map::new(when, self.memory.geometry().size);
+        self.subject.engine.describe(&devices, &mut |region| map.add(&region))?;
+        self.maps.borrow_mut().push(map);
+        Ok(())
+    }
+}
+
+/// Cuts a run into phases.
+struct Meter {
+    clock: Arc<SimClock>,
+    disk: SimDevice,
+    fs: Option<Arc<dyn FileSystem>>,
+    /// The phase that runs now, and where it began.
+    name: &'static str,
+    begun_ns: u64,
+    begun_s: f64,
+    log_bytes: Option<u64>,
+    phases: Vec<PhaseSample>,
+}
+
+impl Meter {
+    fn new(clock: Arc<SimClock>, disk: SimDevice) -> Meter {
+        let (begun_ns, begun_s) = (clock.now_ns(), processor_s());
+        Meter { clock, disk, fs: None, name: MOUNT, begun_ns, begun_s, log_bytes: None, phases: Vec::new() }
+    }
+
+    fn mounted(&mut self, fs: &Arc<dyn FileSystem>) {
+        self.fs = Some(fs.clone());
+        self.log_bytes = self.logged();
+    }
+
+    fn logged(&self) -> Option<u64> {
+        let counters = self.fs.as_ref()?.counters();
+        counters.iter().find(|(name, _)| *name == "log_bytes").map(|(_, n)| *n)
+    }
+
+    /// The phase ends here, and `next` begins.
+    fn mark(&mut self, next: &'static str) {
+        let (now_ns, now_s, logged) = (self.clock.now_ns(), processor_s(), self.logged());
+        self.phases.push(PhaseSample {
+            name: self.name,
+            begun_ns: self.begun_ns,
+            elapsed_ns: now_ns - self.begun_ns,
+            processor_s: now_s - self.begun_s,
+            disk: self.disk.stats(),
+            log_bytes: logged.zip(self.log_bytes).map(|(now, before)| now.saturating_sub(before)),
+        });
+        self.disk.reset_stats();
+        (self.name, self.begun_ns, self.begun_s, self.log_bytes) = (next, now_ns, now_s, logged);
+    }
+
+    fn finish(mut self) -> Vec<PhaseSample> {
+        self.mark("");
+        self.phases
+    }
+}
+
+/// Time of the processor that this thread has used, s; elapsed time where the system does not say.
+fn processor_s() -> f64 {
+    #[cfg(unix)]
+    {
+        let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
+    }
+    #[cfg(not(unix))]
+    {
+        static BEGUN: std::sync::LazyLock<std::time::Instant> = std::sync::LazyLock::new(std::time::Instant::now);
+        BEGUN.elapsed().as_secs_f64()
+    }
+}
+
+/// Kinds with figures of their own.
+const NAMED: [Kind; 4] = [Kind::Log, Kind::Inode, Kind::Dir, Kind::Data];
+
+impl Sample {
+    fn phases_of<'s>(&'s self, names: &'s [&'s str]) -> impl Iterator<Item = &'s PhaseSample> {
+        self.phases.iter().filter(|p| names.contains(&p.name))
+    }
+
+    fn counts(&self, part: &Part, what: impl Fn(&Counts) -> u64) -> u64 {
+        self.outcome.phases.iter().filter(|p| part.phases.contains(&p.name)).map(|p| what(&p.counts)).sum()
+    }
+
+    /// A quantity of a part; `None` if there is no such thing.
+    pub fn quantity(&self, part: &Part, quantity: Quantity) -> Option<f64> {
+        let sum = |f: &dyn Fn(&PhaseSample) -> u64| self.phases_of(part.phases).map(f).sum::<u64>() as f64;
+        let elapsed_s = sum(&|p| p.elapsed_ns) / 1e9;
+        let requests = sum(&|p| p.disk.requests);
+        let over = |a: f64, b: f64| (b > 0.0).then_some(a / b);
+        match quantity {
+            Quantity::Elapsed => Some(elapsed_s),
+            Quantity::RemovalRate => over(self.counts(part, |c| c.files_removed) as f64, elapsed_s),
+            Quantity::Requests => Some(requests),
+            Quantity::RequestsAfter => Some(self.phases_of(part.after).map(|p| p.disk.requests).sum::<u64>() as f64),
+            Quantity::Service => over(sum(&|p| p.disk.service_ns) / 1e6, requests),
+            Quantity::Queue => over(sum(&|p| p.disk.queue_ns) / 1e6, requests),
+            Quantity::Busy => Some(sum(&|p| p.disk.busy_ns) / 1e9),
+            Quantity::Processor => Some(self.phases_of(part.phases).map(|p| p.processor_s).sum()),
+            Quantity::Transferred => Some(sum(&|p| p.disk.read_bytes + p.disk.write_bytes) / 1e6),
+            Quantity::Seek => Some(sum(&|p| p.disk.seek_ns) / 1e9),
+            Quantity::Rotation => Some(sum(&|p| p.disk.rotation_ns) / 1e9),
+            Quantity::Transfer => Some(sum(&|p| p.disk.transfer_ns) / 1e9),
+            Quantity::Kind(Kind::Other) => {
+                let named = |p: &PhaseSample| NAMED.iter().map(|kind| p.busy_s(*kind)).sum::<f64>();
+                let rest = |p: &PhaseSample| p.disk.busy_ns as f64 / 1e9 - named(p);
+                Some(self.phases_of(part.phases).map(rest).sum::<f64>().max(0.0))
+            }
+            Quantity::Kind(kind) => Some(self.phases_of(part.phases).map(|p| p.busy_s(kind)).sum()),
+            Quantity::LogPerChange => {
+                let bytes: Option<u64> = self.phases_of(part.phases).map(|p| p.log_bytes).sum();
+                let changes = |c: &Counts| c.files_made + c.dirs_made + c.files_removed + c.dirs_removed + c.renamed;
+                over(bytes? as f64, self.counts(part, changes) as f64)
+            }
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Figures beside those of a paper.
+
+use crate::experiment::{Case, Experiment, Part, Quantity};
+use crate::ground::Event;
+use crate::measure::{Sample, Settings, Subject, sample};
+use crate::picture::Picture;
+use arbor_base::device::Kind;
+use serde::{Deserialize, Serialize};
+
+/// One figure. Rows that were measured elsewhere, by real file systems say, can be added before [`compare`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Name of the experiment.
+    pub experiment: String,
+    /// What was measured.
+    pub subject: String,
+    /// Workload, part of it and quantity.
+    pub metric: String,
+    /// Unit, empty for counts.
+    pub unit: String,
+    /// The paper's figure for this subject.
+    pub paper: Option<f64>,
+    /// Our figure, the mean of all runs.
+    pub ours: f64,
+    /// Standard deviation of the runs, 0 for a single one.
+    pub spread: f64,
+    /// The paper's figure of the reference over that of this subject.
+    pub paper_ratio: Option<f64>,
+    /// Our figure of the reference over that of this subject.
+    pub our_ratio: Option<f64>,
+    /// Whether both ratios say the same, see [`holds`]; of the log, where the paper's figure is a bound, whether
+    /// ours is below.
+    pub holds: Option<bool>,
+}
+
+/// What runs brought.
+#[derive(Clone, Debug, Default)]
+pub struct Results {
+    /// The figures.
+    pub rows: Vec<Row>,
+    /// What there is to see, of the first run of each workload on each subject.
+    pub pictures: Vec<Picture>,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress<'a> {
+    /// Name of the experiment.
+    pub experiment: &'a str,
+    /// Name of the subject.
+    pub subject: &'a str,
+    /// Name of the workload, empty if there is one only.
+    pub case: &'a str,
+    /// Number of the run, from 1 on.
+    pub run: u32,
+    /// So much is done.
+    pub done: u64,
+    /// Of so much.
+    pub total: u64,
+}
+
+/// Quantities that are always given, besides those of the paper.
+const ALWAYS: [Quantity; 18] = [
+    Quantity::Elapsed,
+    Quantity::RemovalRate,
+    Quantity::Requests,
+    Quantity::RequestsAfter,
+    Quantity::Service,
+    Quantity::Queue,
+    Quantity::Busy,
+    Quantity::Seek,
+    Quantity::Rotation,
+    Quantity::Transfer,
+    Quantity::Kind(Kind::Log),
+    Quantity::Kind(Kind::Inode),
+    Quantity::Kind(Kind::Dir),
+    Quantity::Kind(Kind::Data),
+    Quantity::Kind(Kind::Other),
+    Quantity::Transferred,
+    Quantity::LogPerChange,
+    Quantity::Processor,
+];
+
+/// Runs an experiment on all subjects.
+pub fn run(
+    experiment: &Experiment,
+    subjects: &[Subject<'_>],
+    settings: &Settings,
+    progress: &mut dyn FnMut(&Progress<'_>),
+) -> Result<Results, String> {
+    let mut results = Results::default();
+    for subject in subjects {
+        for case in experiment.cases {
+            let mut samples = Vec::new();
+            for run in 1..=settings.runs.max(1) {
+                let mut tell = |event: Event| {
+                    if let Event::Progress(done, total) = event {
+                        let (experiment, subject, case) = (experiment.name, &*subject.name, case.name);
+                        progress(&Progress { experiment, subject, case, run, done, total });
+                    }
+                };
+                let seed = settings.seed + u64::from(run) - 1;
+                let mut sample = sample(subject, case, settings, seed, run == 1, &mut tell)?;
+                results.pictures.extend(sample.picture.take().map(|p| Picture { experiment: experiment.name, ..p }));
+                samples.push(sample);
+            }
+            results.rows.extend(rows(experiment, subject, case, settings, &samples));
+        }
+    }
+    compare(experiment, &mut results.rows);
+    Ok(results)
+}
+
+fn rows(
+    experiment: &Experiment,
+    subject: &Subject<'_>,
+    case: &Case,
+    settings: &Settings,
+    samples: &[Sample],
+) -> Vec<Row> {
+    let column = experiment.column(&subject.name).filter(|_| settings.divisor == 1);
+    let mut rows = Vec::new();
+    for part in case.parts {
+        for quantity in ALWAYS.into_iter().filter(|q| belongs(part, *q)) {
+            let values: Vec<f64> = samples.iter().filter_map(|s| s.quantity(part, quantity)).collect();
+            let given = part.paper.iter().find(|p| p.0 == quantity);
+            let (ours, spread) = mean_and_deviation(&values);
+            if values.is_empty() {
+                continue;
+            }
+            let bound = log_bound(experiment, subject, quantity).filter(|_| column.is_some());
+            rows.push(Row {
+                experiment: experiment.name.into(),
+                subject: subject.name.clone(),
+                metric: metric(case, part, quantity),
+                unit: quantity.name().1.into(),
+                paper: given.zip(column).map(|(given, column)| given.1[column]).or(bound),
+                ours,
+                spread,
+                paper_ratio: None,
+                our_ratio: None,
+                holds: bound.map(|bound| ours < bound),
+            });
+        }
+    }
+    rows
+}
+
+/// What the paper says a figure is below.
+fn log_bound(experiment: &Experiment, subject: &Subject<'_>, quantity: Quantity) -> Option<f64> {
+    let (subjects, bytes) = experiment.log_bound;
+    (quantity == Quantity::LogPerChange && subjects.contains(&&*subject.name)).then_some(bytes)
+}
+
+/// Whether a quantity is given for a part: that of removal where the paper has it, and there nothing else.
+fn belongs(part: &Part, quantity: Quantity) -> bool {
+    let has_removal = part.paper.iter().any(|p| p.0 == Quantity::RemovalRate);
+    match quantity {
+        Quantity::RemovalRate => has_removal,
+        Quantity::RequestsAfter => !part.after.is_empty(),
+        _ => !has_removal,
+    }
+}
+
+fn metric(case: &Case, part: &Part, quantity: Quantity) -> String {
+    let words = [case.name, part.name, quantity.name().0];
+    words.iter().filter(|w| !w.is_empty()).copied().collect::<Vec<_>>().join(", ")
+}
+
+fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|v| (v - mean).powi(2)).sum();
+    let deviation = (squares / (n - 1.0).max(1.0)).sqrt();
+    // What rounding leaves of equal figures is no spread.
+    (mean, if deviation > mean * 1e-9 { deviation } else { 0.0 })
+}
+
+/// Fills in the ratios: figures of the reference over those of each other subject.
+pub fn compare(experiment: &Experiment, rows: &mut [Row]) {
+    let reference: Vec<(String, f64)> = rows
+        .iter()
+        .filter(|r| r.experiment == experiment.name && r.subject == experiment.reference)
+        .map(|r| (r.metric.clone(), r.ours))
+        .collect();
+    for row in rows.iter_mut().filter(|r| r.experiment == experiment.name && r.subject != experiment.reference) {
+        let ratio = |a: f64, b: f64| (b != 0.0).then_some(a / b);
+        row.paper_ratio = row.paper.zip(paper_reference(experiment, &row.metric)).and_then(|(own, r)| ratio(r, own));
+        let ours = reference.iter().find(|(metric, _)| *metric == row.metric);
+        row.our_ratio = ours.and_then(|(_, r)| ratio(*r, row.ours));
+        row.holds = row.paper_ratio.zip(row.our_ratio).map(|(paper, ours)| holds(paper, ours)).or(row.holds);
+    }
+}
+
+/// What the paper says of the reference.
+fn paper_reference(experiment: &Experiment, wanted: &str) -> Option<f64> {
+    let column = experiment.column(experiment.reference)?;
+    let parts = experiment.cases.iter().flat_map(|case| case.parts.iter().map(move |part| (case, part)));
+    let mut figures = parts.flat_map(|(case, part)| part.paper.iter().map(move |(q, f)| (metric(case, part, *q), f)));
+    figures.find(|(name, _)| name == wanted).map(|(_, figures)| figures[column])
+}
+
+/// Whether our ratio says what the paper's says: it is on the same side of 1, and within a factor of 1.5 of it. A
+/// ratio within 3% of 1, the usual deviation of the paper's figures, is on both sides.
+pub fn holds(paper: f64, ours: f64) -> bool {
+    let side = |r: f64| if (r - 1.0).abs() <= 0.03 { 0.0 } else { (r - 1.0).signum() };
+    side(paper) * side(ours) >= 0.0 && (1.0 / 1.5..=1.5).contains(&(ours / paper))
+}
+
+/// The rows as JSON, an array of objects.
+pub fn to_json(rows: &[Row]) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::ALL;
+
+    #[test]
+    fn sides_and_factors() {
+        assert!(holds(1.27, 1.1) && holds(1.27, 1.9) && !holds(1.27, 0.9) && !holds(1.27, 2.0));
+        assert!(holds(0.996, 1.2) && holds(1.2, 0.99) && !holds(0.8, 1.1));
+    }
+
+    #[test]
+    fn ratios_are_those_of_the_issue() {
+        let row = |e: &Experiment, subject: &str, metric: &str| {
+            let part = e.cases.iter().flat_map(|c| c.parts.iter().map(move |p| (c, p)));
+            let mut all = part.flat_map(|(c, p)| p.paper.iter().map(move |f| (super::metric(c, p, f.0), f.1)));
+            let paper = all.find(|f| f.0 == metric).map(|f| f.1[e.column(subject).unwrap()]);
+            let (subject, metric, experiment) = (subject.to_string(), metric.to_string(), e.name.to_string());
+            let rest = (String::new(), None, None, None);
+            let (unit, paper_ratio, our_ratio, holds) = rest;
+            Row { experiment, subject, metric, unit, paper, ours: 1.0, spread: 0.0, paper_ratio, our_ratio, holds }
+        };
+        let wanted = [
+            (0, "yFS-inline", "copy, elapsed time", 1.25),
+            (1, "yFS-inline", "50,000 files, elapsed time", 1.27),
+            (1, "yFS-inline", "150,000 files, elapsed time", 1.44),
+            (1, "yFS-external", "50,000 files, elapsed time", 1.49),
+            (1, "yFS-external", "150,000 files, elapsed time", 1.73),
+            (2, "yFS-inline", "extraction, elapsed time", 5.2),
+            (2, "yFS-external", "extraction, elapsed time", 5.6),
+            (2, "yFS-inline", "deletion, elapsed time", 3.4),
+            (2, "yFS-external", "deletion, elapsed time", 4.0),
+            (3, "yFS-external", "10,000 operations, elapsed time", 1.43),
+            (3, "yFS-external", "40,000 operations, elapsed time", 1.97),
+        ];
+        for (at, subject, metric, ratio) in wanted {
+            let mut rows = vec![row(&ALL[at], subject, metric), row(&ALL[at], "FFS-SU", metric)];
+            compare(&ALL[at], &mut rows);
+            let got = rows[0].paper_ratio.unwrap();
+            assert!((got - ratio).abs() < 0.06, "{subject}, {metric}: {got}");
+            assert_eq!((rows[0].our_ratio, rows[1].our_ratio), (Some(1.0), None));
+        }
+    }
+
+    #[test]
+    fn json_has_a_field_for_each_column() {
+        let row = Row {
+            experiment: "e".into(),
+            subject: "s".into(),
+            metric: "m".into(),
+            unit: "s".into(),
+            paper: Some(2.0),
+            ours: 1.5,
+            spread: 0.0,
+            paper_ratio: None,
+            our_ratio: None,
+            holds: None,
+        };
+        let json: serde_json::Value = serde_json::from_str(&to_json(&[row]).unwrap()).unwrap();
+        let wanted = serde_json::json!([{"experiment": "e", "subject": "s", "metric": "m", "unit": "s", "paper": 2.0,
+            "ours": 1.5, "spread": 0.0, "paper_ratio": null, "our_ratio": null, "holds": null}]);
+        assert_eq!(json, wanted);
+    }
+}
