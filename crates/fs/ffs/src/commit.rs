@@ -108,6 +108,12 @@ impl Core {
         }
     }
 
+    /// What another name in a directory has to wait for, of a directory that it counts already: that count may be
+    /// on its way. The directory's inode was changed in this call.
+    pub fn dir_counted(&mut self, dir: &Inode) -> Result<Vec<u64>> {
+        if self.holds_entries() { self.links_raised(dir) } else { Ok(Vec::new()) }
+    }
+
     /// What the first name of a new inode has to wait for.
     pub fn inode_ready(&mut self, i: &Inode) -> Result<Vec<u64>> {
         match self.keep.mode {

@@ -218,6 +218,9 @@ impl Core {
         if let Some(t) = &target {
             self.set_ctime(t.ino, now)?;
         }
+        if i.is_dir() && same {
+            waits.extend(self.dir_counted(&dir)?);
+        }
         let white_waits = white.map(|w| self.inode_ready(&w)).transpose()?;
         let added = match (&dst, target) {
             (Some(d), Some(t)) => {
@@ -273,6 +276,10 @@ impl Core {
         self.dir_replace(&dir, a.at, j.ino, kind_of(&j))?;
         self.dir_replace(&new_dir, b.at, i.ino, kind_of(&i))?;
         self.touch_dirs(&[dir.ino, new_dir.ino], now)?;
+        if i.is_dir() || j.is_dir() {
+            a_waits.extend(self.dir_counted(&dir)?);
+            b_waits.extend(self.dir_counted(&new_dir)?);
+        }
         let first = self.note_changed((&dir, a.at), ((i.ino, a.kind), j.ino), a_waits, Drop::Name(i.ino))?;
         b_waits.push(first);
         let second = self.note_changed((&new_dir, b.at), ((j.ino, b.kind), i.ino), b_waits, Drop::Name(j.ino))?;

@@ -313,7 +313,7 @@ impl Core {
 
     pub(super) fn soft_links_raised(&mut self, i: &Inode) -> Vec<u64> {
         let mut waits = vec![self.soft().event(i.name())];
-        waits.extend(self.keep.soft.find(i.name(), i.at + INODE_AT));
+        waits.extend(self.soft_inode_ready(i));
         waits
     }
 
@@ -455,13 +455,17 @@ impl Core {
         &mut self,
         (page, at): Slot,
         ((ino, kind), new): ((Ino, u8), Ino),
-        waits: Vec<u64>,
+        mut waits: Vec<u64>,
         drop: Drop,
     ) -> Result<u64> {
         let soft = self.soft();
         soft.count_going(drop, true);
         let (undo, mut after) = match soft.find(page, at).and_then(|id| soft.remove(id)) {
-            Some(patch) => (patch.undo, patch.after),
+            Some(patch) => {
+                // The link count of the directory, above all, if the entry names one before and after.
+                waits.extend(patch.waits);
+                (patch.undo, patch.after)
+            }
             None => (Undo::Entry { ino: ino.0 as u32, kind }, Vec::new()),
         };
         let never_on_disk = matches!(undo, Undo::Entry { ino: 0, .. });
