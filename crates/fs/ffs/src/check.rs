@@ -67,6 +67,8 @@ struct Findings {
     /// Something was found that preening leaves alone.
     unsafe_found: bool,
     keeping: Keeping,
+    /// The volume says that it was unmounted.
+    was_clean: bool,
 }
 
 impl Findings {
@@ -86,7 +88,8 @@ impl Findings {
         }
         let issue = |i: &Issue| vfs::Issue {
             code: i.code(),
-            severity: i.severity(),
+            // What is odd after a crash is wrong on a volume that was unmounted.
+            severity: if self.was_clean { i.severity().max(Severity::Error) } else { i.severity() },
             text: i.text(paths),
             repaired: repaired && i.severity() < Severity::Fatal,
         };
@@ -185,6 +188,7 @@ pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress
     if found.sb.clean.get() != 0 && !options.force {
         return Ok(CheckReport { skipped: true, ..CheckReport::default() });
     }
+    f.was_clean = found.sb.clean.get() != 0;
     let mut r = Reader { view: View::new(dev), sb: found.sb, geom: found.geom };
     let super_changed = found.damage.is_some();
     let recovered = start::journal_view(&mut r, options.repair != Repair::No, super_changed)?;

@@ -117,7 +117,12 @@ impl Core {
     /// What the first name of a new inode has to wait for.
     pub fn inode_ready(&mut self, i: &Inode) -> Result<Vec<u64>> {
         match self.keep.mode {
-            Keeping::SoftUpdates => Ok(self.soft_inode_ready(i)),
+            Keeping::SoftUpdates => {
+                if i.is_dir() {
+                    self.soft_directory(i);
+                }
+                Ok(self.soft_inode_ready(i))
+            }
             Keeping::Sync => {
                 let pages: Vec<u64> = self.cache.dirty_pages(i.ino.0, 0).collect();
                 for index in pages {

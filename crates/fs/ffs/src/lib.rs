@@ -155,6 +155,6 @@ impl Engine for Ffs {
     }
 
     fn resize(&self, _devices: Devices, _size: u64, _clock: Arc<dyn Clock>) -> Result<()> {
-        Err(Error::refused("ffs volumes cannot be resized yet"))
+        Err(Errno::EOPNOTSUPP.into())
     }
 }

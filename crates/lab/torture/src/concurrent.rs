@@ -21,7 +21,7 @@ pub use history::Call;
 pub use program::Program;
 
 use crate::compare;
-use crate::config::{self, BEGIN, Config};
+use crate::config::{self, BEGIN, Config, exact_shapes};
 use crate::crash::{Base, From};
 use crate::exec::{Outcome, Side, agree};
 use crate::exhaust;
@@ -105,7 +105,7 @@ struct Ground {
 /// through or `watch` says no.
 pub fn run(engine: &'static dyn Engine, seed: u64, most: u64, keep_going: bool, watch: Watch<'_>) -> Tally {
     let mut grounds = Vec::new();
-    for (format, mount) in engine.shapes() {
+    for (format, mount) in exact_shapes(engine) {
         for from in [From::Empty, From::Aged] {
             let config = Config { format: Options::parse(format), mount: Options::parse(mount), ..config() };
             match guarded(|| exhaust::base(engine, &config, from)) {

@@ -5,7 +5,7 @@ use crate::generate::{Profile, generate};
 use crate::line::{self, number, variant};
 use crate::ops::{Op, parse, print};
 use arbor_base::device::{CrashChoice, Device, MemDevice, OffsetDevice};
-use arbor_base::vfs::{Devices, Engine, FormatOptions, MountOptions, Options, Time};
+use arbor_base::vfs::{CrashPromise, Devices, Engine, FormatOptions, MountOptions, Options, Time};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -14,6 +14,12 @@ pub const BEGIN: Time = Time { secs: 1_700_000_000, nanos: 0 };
 
 /// A power cut: after so many events of the device, with this fate of what was pending.
 pub type Cut = (usize, CrashChoice);
+
+/// The shapes of an engine in which a power cut leaves the state after some prefix of the operations.
+pub(crate) fn exact_shapes(engine: &dyn Engine) -> Vec<(&'static str, &'static str)> {
+    let exact = |mount: &str| engine.crash_promise(&Options::parse(mount)) == CrashPromise::Prefix;
+    engine.shapes().iter().copied().filter(|s| exact(s.1)).collect()
+}
 
 /// What a run is told. `ARBOR_SEED`, `ARBOR_COUNT`, `ARBOR_OPS` and `ARBOR_BUDGET` override it.
 #[derive(Clone, Debug)]

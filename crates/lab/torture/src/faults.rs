@@ -23,7 +23,7 @@
 //!   nothing differs. A bit that flips while it is read leaves the volume whole.
 
 use crate::compare::{expected, observe, pages_to_read, show};
-use crate::config::{BEGIN, Config, Failure, volume_words};
+use crate::config::{BEGIN, Config, Failure, exact_shapes, volume_words};
 use crate::crash::{From, use_it};
 use crate::data::{Data, PAGE};
 use crate::exec::Facts;
@@ -213,7 +213,7 @@ impl<'a> Sequences<'a> {
 
     fn config(&self, number: u64) -> Config {
         const PROFILES: [Profile; 4] = [Profile::Sync, Profile::Small, Profile::Big, Profile::Full];
-        let shapes = self.engine.shapes();
+        let shapes = exact_shapes(self.engine);
         let profile = PROFILES[(number % 4) as usize];
         let (format, mount) = shapes[(number / 4 % shapes.len() as u64) as usize];
         let (format, mount) = (Options::parse(format), Options::parse(mount));

@@ -227,7 +227,8 @@ impl Checker<'_> {
         let (most, why) = match d.kind() {
             mode::IFREG => (geom.max_size(), "more than a file can have"),
             mode::IFDIR => (u64::from(geom.frags) << geom.frag_shift, "more than a directory can have"),
-            _ => return Ok(true),
+            mode::IFLNK => return Ok(true),
+            _ => (0, "a device or pipe has none"),
         };
         if d.kind() == mode::IFDIR && (found == 0 || !found.is_multiple_of(frag)) {
             self.f.note(Issue::InodeSize { ino: Node(ino), found, why: "not a number of whole fragments" });
@@ -236,9 +237,9 @@ impl Checker<'_> {
             self.f.note(Issue::InodeSize { ino: Node(ino), found, why });
         }
         if found > most {
-            d.size = self.size_by_blocks(ino, d)?.unwrap_or(most).into();
+            d.size = if d.has_blocks() { self.size_by_blocks(ino, d)?.unwrap_or(most) } else { 0 }.into();
         }
-        Ok(found <= most)
+        Ok(found <= most || !d.has_blocks())
     }
 
     /// The size of a file without indirect blocks, by its pointers and the fragments that it counts.

@@ -317,6 +317,16 @@ impl Core {
         waits
     }
 
+    /// A new directory is not on disk before its first block may be: without one it is none.
+    pub(super) fn soft_directory(&mut self, i: &Inode) {
+        let pointer = self.keep.soft.find(i.name(), i.pointer_at(0)).and_then(|id| self.keep.soft.patches.get(&id));
+        let waits = pointer.map_or(Vec::new(), |p| p.waits.clone());
+        let new = self.keep.soft.find(i.name(), i.at + INODE_AT);
+        if let Some(patch) = new.and_then(|id| self.keep.soft.patches.get_mut(&id)) {
+            patch.waits.extend(waits);
+        }
+    }
+
     /// An inode with what it needs to be whole: of a directory, its first block.
     pub(super) fn soft_inode_ready(&mut self, i: &Inode) -> Vec<u64> {
         let pointers = (0..NDADDR).filter_map(|k| self.keep.soft.find(i.name(), i.pointer_at(k)));
