@@ -1,5 +1,9 @@
 //! The command line.
 
+mod lab;
+
+pub use lab::{LabArgs, LabCommand, LabDisksArgs, LabListArgs, LabRunArgs, QueueArgs, QueueOrder};
+
 use arboretum::vfs::parse_size;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
@@ -99,6 +103,8 @@ pub enum Command {
     Dump(DumpArgs),
     /// Test an engine under power cuts, faults of the device, damaged images and concurrency.
     Torture(TortureArgs),
+    /// Run the experiments of papers on simulated disks, and compare.
+    Lab(LabArgs),
     /// Print completions for a shell.
     Completions(CompletionsArgs),
     /// Write the manual pages into a directory.
@@ -134,6 +140,7 @@ impl Command {
             Command::Map(_) => "map",
             Command::Dump(_) => "dump",
             Command::Torture(_) => "torture",
+            Command::Lab(_) => "lab",
             Command::Completions(_) => "completions",
             Command::Man(_) => "man",
         }

@@ -141,13 +141,22 @@ fn man_pages() -> Result<Vec<(String, Vec<u8>)>> {
     arbor.build();
     let mut pages = vec![page(args::command(), "1")];
     for sub in arbor.get_subcommands().filter(|s| !s.is_hide_set() && s.get_name() != "help") {
-        let (name, bin) = (format!("arbor-{}", sub.get_name()), format!("arbor {}", sub.get_name()));
-        pages.push(page(sub.clone().name(name).bin_name(bin).disable_help_subcommand(true), "1"));
+        pages.push(page(named(sub, "arbor"), "1"));
+        let below = format!("arbor {}", sub.get_name());
+        for inner in sub.get_subcommands() {
+            pages.push(page(named(inner, &below), "1"));
+        }
     }
     for command in [MkfsCli::command(), FsckCli::command(), MountHelper::command()] {
         pages.push(page(command, "8"));
     }
     pages.into_iter().map(|page| Ok((format!("{}.{}", page.command.get_name(), page.section), render(page)?))).collect()
+}
+
+/// A command below others, with its full name.
+fn named(command: &Command, below: &str) -> Command {
+    let bin = format!("{below} {}", command.get_name());
+    command.clone().name(bin.replace(' ', "-")).bin_name(bin).disable_help_subcommand(true)
 }
 
 fn page(command: Command, section: &'static str) -> Page {
@@ -156,6 +165,7 @@ fn page(command: Command, section: &'static str) -> Page {
         "arbor-mount" | "mount.arbor" => (mount_lists(), MOUNT_EXTRA),
         "arbor-fsck" | "fsck.arbor" => (Vec::new(), FSCK_EXTRA),
         "arbor-map" => (Vec::new(), MAP_EXTRA),
+        "arbor-lab-run" => (Vec::new(), LAB_RUN_EXTRA),
         _ => (Vec::new(), ""),
     };
     // The lists follow as a section of their own, laid out for paper.
@@ -221,8 +231,19 @@ arbor map \-o home.svg home.img
 .fi
 ";
 
+const LAB_RUN_EXTRA: &str = r".SH EXIT STATUS
+0 everything was run, 1 a subject failed or something is not known, 2 wrong usage, 130 interrupted.
+.SH EXAMPLES
+.nf
+arbor lab run yfs\-table3
+arbor lab run all \-\-engine ffs \-\-runs 5 \-\-json rows.json \-\-report report.html
+arbor lab run yfs\-table2 \-\-subject yFS\-inline,FFS\-SU \-\-disk 870evo \-\-divisor 10
+.fi
+";
+
 fn render(page: Page) -> Result<Vec<u8>> {
     let name = page.command.get_name().to_string();
+    let has_subcommands = page.command.has_subcommands();
     let man = Man::new(page.command).title(name.to_uppercase()).section(page.section).manual("Arboretum").date("");
     let mut out = Vec::new();
     man.render_title(&mut out)?;
@@ -230,7 +251,7 @@ fn render(page: Page) -> Result<Vec<u8>> {
     man.render_synopsis_section(&mut out)?;
     man.render_description_section(&mut out)?;
     man.render_options_section(&mut out)?;
-    if name == "arbor" {
+    if has_subcommands {
         man.render_subcommands_section(&mut out)?;
     }
     for (heading, specs) in page.lists.iter().filter(|(_, specs)| !specs.is_empty()) {

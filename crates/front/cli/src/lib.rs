@@ -10,6 +10,7 @@
 //! | `trial` | whether a volume can be made as asked |
 //! | `files`, `archive` | what is in it |
 //! | `torture` | tests of an engine |
+//! | `lab` | experiments of papers on simulated disks |
 //! | `map` | a picture of where everything lies |
 //! | [`docs`] | man pages and completions |
 //!
@@ -28,6 +29,7 @@ mod holder;
 mod image;
 mod info;
 mod interrupt;
+mod lab;
 pub mod map;
 mod mkfs;
 mod mount;
@@ -146,6 +148,7 @@ fn run(command: Command, out: &mut dyn Write) -> Result<u8, Exit> {
         Command::Tar(a) => archive::run(&a, out)?,
         Command::Map(a) => map::run(&a, out)?,
         Command::Torture(a) => return torture::run(&a, out),
+        Command::Lab(a) => return lab::run(&a, out),
         Command::Completions(a) => docs::completions(a.shell, out)?,
         Command::Man(a) => docs::write_man(&a.directory)?,
     }

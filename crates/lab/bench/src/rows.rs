@@ -53,6 +53,8 @@ pub struct Progress<'a> {
     pub case: &'a str,
     /// Number of the run, from 1 on.
     pub run: u32,
+    /// The phase that it is in, empty before the first.
+    pub phase: &'a str,
     /// So much is done.
     pub done: u64,
     /// Of so much.
@@ -93,10 +95,12 @@ pub fn run(
         for case in experiment.cases {
             let mut samples = Vec::new();
             for run in 1..=settings.runs.max(1) {
-                let mut tell = |event: Event| {
-                    if let Event::Progress(done, total) = event {
+                let mut phase = "";
+                let mut tell = |event: Event| match event {
+                    Event::Phase(name) => phase = name,
+                    Event::Progress(done, total) => {
                         let (experiment, subject, case) = (experiment.name, &*subject.name, case.name);
-                        progress(&Progress { experiment, subject, case, run, done, total });
+                        progress(&Progress { experiment, subject, case, run, phase, done, total });
                     }
                 };
                 let seed = settings.seed + u64::from(run) - 1;

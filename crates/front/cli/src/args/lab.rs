@@ -1,0 +1,127 @@
+//! The command line of `arbor lab`.
+
+use super::size;
+use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Arguments of `lab`.
+#[derive(Clone, Debug, Args)]
+#[command(disable_help_subcommand = true)]
+pub struct LabArgs {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: LabCommand,
+}
+
+/// A command of `arbor lab`.
+#[derive(Clone, Debug, Subcommand)]
+pub enum LabCommand {
+    /// List the experiments and the subjects they are run on.
+    List(LabListArgs),
+    /// List the simulated disks.
+    Disks(LabDisksArgs),
+    /// Run an experiment.
+    ///
+    /// Each subject, an engine with its options, runs on a simulated disk of its own. Times are virtual: what the
+    /// disk and the charges of the processor take; the same seed gives the same figures. Ratios are the figure of the
+    /// reference over that of the subject; one "holds" if it is on the same side of 1 as the paper's and within a
+    /// factor of 1.5 of it.
+    Run(Box<LabRunArgs>),
+}
+
+/// Arguments of `lab list`.
+#[derive(Clone, Debug, Args)]
+pub struct LabListArgs {
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `lab disks`.
+#[derive(Clone, Debug, Args)]
+pub struct LabDisksArgs {
+    /// As JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `lab run`.
+#[derive(Clone, Debug, Args)]
+pub struct LabRunArgs {
+    /// Name of the experiment, or "all"; `arbor lab list` lists them.
+    pub experiment: String,
+    /// Only these subjects; `arbor lab list` lists them.
+    #[arg(short, long = "subject", value_name = "NAME,...", value_delimiter = ',')]
+    pub subjects: Vec<String>,
+    /// Only subjects of these engines.
+    #[arg(short = 't', long = "engine", value_name = "ENGINE,...", value_delimiter = ',')]
+    pub engines: Vec<String>,
+    /// Simulated disk; `arbor lab disks` lists them.
+    #[arg(short, long, value_name = "DISK", default_value = "st39140")]
+    pub disk: String,
+    /// Seed of the first run; further ones count up.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u32,
+    /// Runs of each workload; figures are means.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub runs: u32,
+    /// Divides counts of files and operations; unless it is 1 there are no figures of the paper.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub divisor: u32,
+    /// Virtual time that the processor takes for each call, in nanoseconds.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
+    pub cpu_call_ns: u64,
+    /// Virtual time that the processor takes for each KiB read or written, in nanoseconds.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
+    pub cpu_kib_ns: u64,
+    /// The driver's queue.
+    #[command(flatten)]
+    pub queue: QueueArgs,
+    /// Writes the rows to this file as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Writes tables and pictures to this file, a page that needs nothing else.
+    #[arg(long, value_name = "FILE.html")]
+    pub report: Option<PathBuf>,
+}
+
+/// The driver's queue in front of the disk, and what of the disk can be switched. What is not given is as in
+/// [`HostQueue`](arbor_simdisk::HostQueue).
+#[derive(Clone, Debug, Args)]
+pub struct QueueArgs {
+    /// Order in which the driver hands requests to the disk.
+    #[arg(long, value_name = "ORDER", default_value = "clook")]
+    pub scheduler: QueueOrder,
+    /// At most so many requests are with the disk at once; its own tags limit it too.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub queue_depth: Option<u32>,
+    /// Adjacent requests are merged up to this size, larger ones split; 0: neither [default: 128K].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub max_transfer: Option<u64>,
+    /// Reads do not go before writes.
+    #[arg(long)]
+    pub no_prefer_reads: bool,
+    /// A write is due after so many milliseconds [default: 5000].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
+    pub deadline_ms: Option<u64>,
+    /// Writes that go in a row when they are due [default: 16].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub batch: Option<u32>,
+    /// Size of a hard disk's write cache; 0: off [default: that of the disk].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub write_cache: Option<u64>,
+    /// Requests that a hard disk takes at once [default: that of the disk].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub tags: Option<u32>,
+}
+
+/// An order of the driver's queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum QueueOrder {
+    /// One-way elevator.
+    Clook,
+    /// In the order of arrival.
+    Fifo,
+    /// The nearest address first.
+    Sstf,
+}

@@ -1,0 +1,298 @@
+//! `arbor lab`: the experiments of papers on simulated disks.
+
+mod progress;
+mod subjects;
+
+use crate::args::{LabArgs, LabCommand, LabRunArgs, QueueArgs, QueueOrder};
+use crate::exit::Exit;
+use crate::interrupt::{self, INTERRUPTED};
+use crate::show;
+use anyhow::{Context, Result, anyhow};
+use arbor_bench::library::Charge;
+use arbor_bench::rows::compare;
+use arbor_bench::{Experiment, Results, Row, Settings, Subject, report, to_json};
+use arbor_simdisk::{HostQueue, Model, Scheduler};
+use comfy_table::{CellAlignment, Table, presets};
+use progress::Watch;
+use serde_json::json;
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use subjects::{KNOWN, Known, chosen, listed};
+
+pub(crate) fn run(args: &LabArgs, out: &mut dyn Write) -> Result<u8, Exit> {
+    match &args.command {
+        LabCommand::List(a) => list(a.json, out)?,
+        LabCommand::Disks(a) => disks(a.json, out)?,
+        LabCommand::Run(a) => return experiments(a, out),
+    }
+    Ok(0)
+}
+
+fn list(as_json: bool, out: &mut dyn Write) -> Result<()> {
+    if as_json {
+        let experiment = |e: &Experiment| json!({ "name": e.name, "about": e.about, "source": e.source });
+        let experiments: Vec<_> = arbor_bench::list().iter().map(experiment).collect();
+        let subjects: Vec<_> = KNOWN.iter().map(subject_json).collect();
+        let all = json!({ "experiments": experiments, "subjects": subjects });
+        return Ok(writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?);
+    }
+    let mut table = plain(&["experiment", "what", "source"]);
+    for e in arbor_bench::list() {
+        table.add_row([e.name, e.about, e.source]);
+    }
+    writeln!(out, "{}\n", table.trim_fmt())?;
+    let mut table = plain(&["subject", "engine", "what"]);
+    for k in KNOWN {
+        let options = format!("mkfs -o {}{}, mount -o {}", k.format, extra_words(k), k.mount);
+        table.add_row([k.name, k.engine, &format!("{}\n{options}", k.about)]);
+    }
+    Ok(writeln!(out, "{}", table.trim_fmt())?)
+}
+
+fn extra_words(known: &Known) -> String {
+    known.extra.iter().map(|(role, bytes)| format!(" and a {role} of {}", show::bytes(*bytes))).collect()
+}
+
+fn subject_json(known: &Known) -> serde_json::Value {
+    let extra: serde_json::Map<_, _> =
+        known.extra.iter().map(|(role, bytes)| (role.to_string(), json!(bytes))).collect();
+    json!({
+        "name": known.name,
+        "about": known.about,
+        "engine": known.engine,
+        "format": known.format,
+        "mount": known.mount,
+        "extra": extra,
+    })
+}
+
+fn disks(as_json: bool, out: &mut dyn Write) -> Result<()> {
+    let models: Vec<Model> = Model::shipped().into_iter().map(model).collect::<Result<_>>()?;
+    let kind = |m: &Model| if m.is_disk() { "disk" } else { "SSD" };
+    if as_json {
+        let one = |m: &Model| {
+            let capacity = m.capacity_bytes();
+            json!({ "name": m.name(), "title": m.title(), "kind": kind(m), "capacity_bytes": capacity })
+        };
+        let all: Vec<_> = models.iter().map(one).collect();
+        return Ok(writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?);
+    }
+    let mut table = plain(&["name", "kind", "capacity", "title"]);
+    right(&mut table, 2..3);
+    for m in &models {
+        table.add_row([m.name(), kind(m), &show::bytes(m.capacity_bytes()), m.title()]);
+    }
+    Ok(writeln!(out, "{}", table.trim_fmt())?)
+}
+
+fn model(name: &str) -> Result<Model> {
+    if !Model::shipped().contains(&name) {
+        return Err(anyhow!("no disk is called {name:?}; there are {}", Model::shipped().join(", ")));
+    }
+    Model::named(name).map_err(|e| anyhow!("disk {name}: {e}"))
+}
+
+/// The experiment of this name, or all.
+fn wanted(name: &str) -> Result<Vec<&'static Experiment>> {
+    let found: Vec<_> = arbor_bench::list().iter().filter(|e| name == "all" || e.name == name).collect();
+    let names = || listed(arbor_bench::list().iter().map(|e| e.name));
+    if found.is_empty() {
+        Err(anyhow!("no experiment is called {name:?}; there are {}, all", names()))
+    } else {
+        Ok(found)
+    }
+}
+
+fn settings(args: &LabRunArgs) -> Result<Settings> {
+    let mut model = model(&args.disk)?;
+    if let Some(bytes) = args.queue.write_cache {
+        model = model.with_write_cache(bytes);
+    }
+    if let Some(tags) = args.queue.tags {
+        model = model.with_tags(tags as usize);
+    }
+    let charge = Charge { call_ns: args.cpu_call_ns, kib_ns: args.cpu_kib_ns };
+    let (runs, seed, divisor) = (args.runs, args.seed.into(), args.divisor);
+    Ok(Settings { queue: queue(&args.queue), charge, runs, seed, divisor, ..Settings::new(model) })
+}
+
+fn queue(args: &QueueArgs) -> HostQueue {
+    let usual = HostQueue::default();
+    HostQueue {
+        scheduler: match args.scheduler {
+            QueueOrder::Clook => Scheduler::Clook,
+            QueueOrder::Fifo => Scheduler::Fifo,
+            QueueOrder::Sstf => Scheduler::Sstf,
+        },
+        depth: args.queue_depth.map_or(usual.depth, |n| n as usize),
+        max_transfer_bytes: args.max_transfer.unwrap_or(usual.max_transfer_bytes),
+        prefer_reads: !args.no_prefer_reads,
+        deadline_ms: args.deadline_ms.unwrap_or(usual.deadline_ms),
+        batch: args.batch.unwrap_or(usual.batch),
+    }
+}
+
+fn experiments(args: &LabRunArgs, out: &mut dyn Write) -> Result<u8, Exit> {
+    let (wanted, settings) = (wanted(&args.experiment)?, settings(args)?);
+    let subjects = chosen(&args.subjects, &args.engines)?;
+    // Whether it can be written is better known before the hours than after them.
+    let open = |path: &PathBuf| File::create(path).with_context(|| path.display().to_string());
+    let (json, page) = (args.json.as_ref().map(open).transpose()?, args.report.as_ref().map(open).transpose()?);
+    // The first signal ends it after the subject that runs, the second at once.
+    let stop = interrupt::flag()?;
+    let setting = in_words(&settings);
+    writeln!(out, "{setting}")?;
+    let mut all = Results::default();
+    let mut missing = Vec::new();
+    for experiment in wanted {
+        writeln!(out, "\n{}: {} {}.", experiment.name, experiment.about, experiment.source)?;
+        out.flush()?;
+        let results = one(experiment, &subjects, &settings, &stop, &mut missing);
+        print(experiment, &results.rows, out)?;
+        all.rows.extend(results.rows);
+        all.pictures.extend(results.pictures);
+    }
+    write_all(json, args.json.as_ref(), &(to_json(&all.rows)? + "\n"))?;
+    write_all(
+        page,
+        args.report.as_ref(),
+        &report(&format!("{}: {setting}", args.experiment), &all.rows, &all.pictures),
+    )?;
+    if !missing.is_empty() {
+        writeln!(out)?;
+    }
+    missing.iter().try_for_each(|text| writeln!(out, "missing: {text}"))?;
+    Ok(if stop.load(Relaxed) { INTERRUPTED } else { u8::from(!missing.is_empty()) })
+}
+
+fn write_all(file: Option<File>, path: Option<&PathBuf>, text: &str) -> Result<()> {
+    let Some((mut file, path)) = file.zip(path) else { return Ok(()) };
+    file.write_all(text.as_bytes()).with_context(|| path.display().to_string())
+}
+
+/// Runs an experiment. A subject that fails is missing, the others are not.
+fn one(
+    experiment: &Experiment,
+    subjects: &[Subject<'_>],
+    settings: &Settings,
+    stop: &AtomicBool,
+    missing: &mut Vec<String>,
+) -> Results {
+    let mut all = Results::default();
+    for subject in subjects {
+        if stop.load(Relaxed) {
+            missing.push(format!("{}, {}: not run, interrupted", experiment.name, subject.name));
+            continue;
+        }
+        let watch = Watch::new(experiment, subject, settings.runs);
+        let result =
+            arbor_bench::run(experiment, std::slice::from_ref(subject), settings, &mut |p| watch.step(p, stop));
+        drop(watch);
+        match result {
+            Ok(results) => {
+                all.rows.extend(results.rows);
+                all.pictures.extend(results.pictures);
+            }
+            Err(e) => missing.push(format!("{}, {e}", experiment.name)),
+        }
+    }
+    compare(experiment, &mut all.rows);
+    all
+}
+
+/// What is the same for all subjects.
+fn in_words(settings: &Settings) -> String {
+    let mut words = vec![settings.model.title().to_string(), format!("seed {}", settings.seed)];
+    words.push(show::of(settings.runs.into(), "run", "runs"));
+    if settings.divisor > 1 {
+        words.push(format!("counts divided by {}", settings.divisor));
+    }
+    if settings.charge != Charge::default() {
+        let Charge { call_ns, kib_ns } = settings.charge;
+        words.push(format!("processor {call_ns} ns a call and {kib_ns} ns a KiB"));
+    }
+    if settings.queue != HostQueue::default() {
+        words.push(format!("{:?}", settings.queue));
+    }
+    words.join(", ")
+}
+
+/// The figures, those of all subjects together for each metric.
+fn print(experiment: &Experiment, rows: &[Row], out: &mut dyn Write) -> Result<()> {
+    let mut metrics: Vec<&str> = Vec::new();
+    rows.iter().for_each(|r| {
+        if !metrics.contains(&&*r.metric) {
+            metrics.push(&r.metric)
+        }
+    });
+    let mut sorted: Vec<&Row> = rows.iter().collect();
+    sorted.sort_by_key(|r| metrics.iter().position(|m| *m == r.metric));
+    let mut table = plain(&["subject", "metric", "unit", "paper", "ours", "paper's ratio", "our ratio", "holds"]);
+    right(&mut table, 3..7);
+    for row in sorted {
+        table.add_row(cells(row));
+    }
+    if !rows.is_empty() {
+        writeln!(out, "{}", table.trim_fmt())?;
+    }
+    let held: Vec<bool> = rows.iter().filter_map(|r| r.holds).collect();
+    if !held.is_empty() {
+        writeln!(out, "{} of {} hold", held.iter().filter(|h| **h).count(), held.len())?;
+    }
+    if !rows.iter().any(|r| r.subject == experiment.reference) {
+        writeln!(out, "no ratios: there are no figures of {}, the reference", experiment.reference)?;
+    }
+    Ok(())
+}
+
+fn cells(row: &Row) -> [String; 8] {
+    let figure = |n: f64| {
+        let is_count = row.unit.is_empty() && n.fract() == 0.0;
+        if is_count { show::count(n as u64) } else { figure(n) }
+    };
+    let spread = if row.spread > 0.0 { format!(" ± {}", figure(row.spread)) } else { String::new() };
+    let ratio = |r: Option<f64>| r.map(|r| format!("{r:.2}")).unwrap_or_default();
+    [
+        row.subject.clone(),
+        row.metric.clone(),
+        row.unit.clone(),
+        row.paper.map(figure).unwrap_or_default(),
+        format!("{}{spread}", figure(row.ours)),
+        ratio(row.paper_ratio),
+        ratio(row.our_ratio),
+        row.holds.map_or("", |h| if h { "yes" } else { "no" }).into(),
+    ]
+}
+
+/// Three digits, or all before the point.
+fn figure(n: f64) -> String {
+    match n.abs() {
+        99.95.. => show::count(n.round() as u64),
+        9.995.. => format!("{n:.1}"),
+        _ => format!("{n:.2}"),
+    }
+}
+
+fn plain(heads: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(heads);
+    table
+}
+
+fn right(table: &mut Table, columns: std::ops::Range<usize>) {
+    let width = columns.len();
+    table.column_iter_mut().skip(columns.start).take(width).for_each(|c| c.set_cell_alignment(CellAlignment::Right));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_three_digits() {
+        let all = [0.0, 0.125, 9.99, 9.996, 99.94, 99.96, 502.4, 96_614.0];
+        assert_eq!(all.map(figure), ["0.00", "0.12", "9.99", "10.0", "99.9", "100", "502", "96,614"]);
+    }
+}

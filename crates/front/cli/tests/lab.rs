@@ -1,0 +1,141 @@
+//! `arbor lab` from outside.
+
+use assert_cmd::Command;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+/// Runs `arbor lab` in `dir`; gives exit code, standard output and standard error.
+fn lab(dir: &Path, args: &[&str]) -> (i32, String, String) {
+    let out = Command::new(env!("CARGO_BIN_EXE_arbor")).current_dir(dir).arg("lab").args(args).output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (out.status.code().unwrap_or(-1), text(&out.stdout), text(&out.stderr))
+}
+
+/// Runs `arbor lab` where no file is touched and nothing goes wrong.
+fn ok(args: &[&str]) -> String {
+    let (code, out, err) = lab(Path::new("."), args);
+    assert_eq!((code, err.as_str()), (0, ""), "{args:?}: {out}");
+    out
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn what_there_is_is_listed() {
+    let all: Value = serde_json::from_str(&ok(&["list", "--json"])).unwrap();
+    let experiments: Vec<&str> = arbor_bench::list().iter().map(|e| e.name).collect();
+    assert_eq!(names(&all["experiments"]), experiments);
+    let subjects = ["yFS-inline", "yFS-external", "FFS-SU", "FFS-sync", "FFS-async", "FFS-journal"];
+    assert_eq!(names(&all["subjects"]), subjects);
+    let text = ok(&["list"]);
+    assert!(experiments.iter().chain(&subjects).all(|name| text.contains(name)), "{text}");
+    assert!(arbor_bench::list().iter().all(|e| text.contains(e.about) && text.contains(e.source)), "{text}");
+}
+
+#[test]
+fn disks_are_listed() {
+    let all: Value = serde_json::from_str(&ok(&["disks", "--json"])).unwrap();
+    let shipped = arbor_simdisk::Model::shipped();
+    assert_eq!(names(&all), shipped);
+    let text = ok(&["disks"]);
+    for (name, disk) in shipped.iter().zip(all.as_array().unwrap()) {
+        let model = arbor_simdisk::Model::named(name).unwrap();
+        assert_eq!(disk["capacity_bytes"], model.capacity_bytes());
+        assert!(text.contains(name) && text.contains(model.title()), "{text}");
+    }
+}
+
+/// Rows without the real time of the processor, which is not the same twice.
+fn virtual_rows(path: &Path) -> Vec<Value> {
+    let rows: Vec<Value> = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+    rows.into_iter().filter(|r| !r["metric"].as_str().unwrap().contains("processor")).collect()
+}
+
+#[test]
+fn a_run_gives_rows_and_a_page_and_repeats() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |seed: &str, json: &str| {
+        let subjects = "yFS-inline,FFS-SU";
+        let (json, page) = (["--json", json], ["--report", "page.html"]);
+        let args =
+            [&["run", "yfs-table3", "--subject", subjects, "--divisor", "500", "--seed", seed][..], &json, &page];
+        let (code, out, err) = lab(dir.path(), &args.concat());
+        assert_eq!((code, err.as_str()), (0, "yfs-table3: yFS-inline\nyfs-table3: FFS-SU\n"), "{out}");
+        out
+    };
+    let out = run("7", "one.json");
+    assert!(out.contains("seed 7, 1 run, counts divided by 500\n"), "{out}");
+    run("7", "other.json");
+    run("8", "differs.json");
+    let rows = ["one.json", "other.json", "differs.json"].map(|name| virtual_rows(&dir.path().join(name)));
+    assert_eq!(rows[0], rows[1]);
+    assert_ne!(rows[0], rows[2]);
+    for subject in ["yFS-inline", "FFS-SU"] {
+        let of = |metric: &str| rows[0].iter().find(|r| r["subject"] == subject && r["metric"] == metric).unwrap();
+        assert!(of("extraction, elapsed time")["ours"].as_f64().unwrap() > 0.0);
+        assert_eq!(of("deletion, elapsed time")["our_ratio"].is_null(), subject == "FFS-SU");
+    }
+    // Two subjects together for each metric.
+    let lines: Vec<&str> = out.lines().filter(|l| l.contains("extraction, elapsed time")).collect();
+    assert!(lines[0].trim_start().starts_with("yFS-inline") && lines[1].trim_start().starts_with("FFS-SU"), "{out}");
+    let page = fs::read_to_string(dir.path().join("page.html")).unwrap();
+    assert!(page.contains("yFS-inline") && page.contains("FFS-SU") && page.ends_with("</html>\n"));
+    assert!(["http:", "https:", "src=", "href=", "@import", "url("].iter().all(|outside| !page.contains(outside)));
+}
+
+#[test]
+fn every_subject_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, out, err) = lab(dir.path(), &["run", "yfs-table1", "--divisor", "500", "--json", "rows.json"]);
+    assert_eq!((code, err.lines().count()), (0, 6), "{out}{err}");
+    let rows = virtual_rows(&dir.path().join("rows.json"));
+    for subject in ["yFS-inline", "yFS-external", "FFS-SU", "FFS-sync", "FFS-async", "FFS-journal"] {
+        assert!(rows.iter().any(|r| r["subject"] == subject && r["ours"].as_f64() > Some(0.0)), "{subject}");
+    }
+}
+
+#[test]
+fn settings_reach_the_run() {
+    let dir = tempfile::tempdir().unwrap();
+    let elapsed = |more: &[&str]| {
+        let usual = ["run", "yfs-table3", "--engine", "yfs", "--subject", "yFS-inline", "--divisor", "200"];
+        let (code, out, err) = lab(dir.path(), &[&usual[..], &["--json", "rows.json"], more].concat());
+        assert_eq!(code, 0, "{out}{err}");
+        assert!(out.contains("no ratios: there are no figures of FFS-SU"), "{out}");
+        let rows = virtual_rows(&dir.path().join("rows.json"));
+        let row = rows.iter().find(|r| r["metric"] == "extraction, elapsed time").unwrap();
+        let spread = rows.iter().map(|r| r["spread"].as_f64().unwrap()).fold(0.0, f64::max);
+        (row["ours"].as_f64().unwrap(), spread)
+    };
+    let usual = elapsed(&[]);
+    assert!(elapsed(&["--cpu-call-ns", "1000000"]).0 > usual.0);
+    assert!(elapsed(&["--cpu-kib-ns", "1000000"]).0 > usual.0);
+    assert!(elapsed(&["--disk", "980pro"]).0 < usual.0);
+    assert!(elapsed(&["--runs", "2"]).1 > 0.0 && usual.1 == 0.0);
+}
+
+#[test]
+fn unknown_names_are_told_with_the_known_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    for (args, want) in [
+        (&["table3"][..], "arbor lab: no experiment is called \"table3\"; there are yfs-table1, "),
+        (&["all", "--disk", "floppy"], "arbor lab: no disk is called \"floppy\"; there are dsp3105, "),
+        (&["all", "--subject", "yFS-inline,ext2"], "arbor lab: no subject is called \"ext2\"; there are yFS-inline, "),
+        (&["all", "--engine", "ext2"], "arbor lab: no engine is called \"ext2\"; there are yfs, "),
+        (
+            &["all", "--engine", "ffs", "--subject", "yFS-inline"],
+            "arbor lab: none of the subjects yFS-inline is one of",
+        ),
+        (&["all", "--json", "no/rows.json"], "arbor lab: no/rows.json: No such file or directory"),
+    ] {
+        let (code, out, err) = lab(dir.path(), &[&["run"], args].concat());
+        assert_eq!((code, out.as_str()), (1, ""), "{err}");
+        assert!(err.starts_with(want) && err.lines().count() == 1, "{err}");
+    }
+    for args in [&[][..], &["run"], &["run", "all", "--runs", "0"], &["run", "all", "--divisor", "0"], &["lost"]] {
+        assert_eq!(lab(dir.path(), args).0, 2, "{args:?}");
+    }
+}
