@@ -82,14 +82,21 @@ impl Findings {
         }
     }
 
+    /// What is odd after a crash is wrong on a volume that was unmounted, and so is it with a journal, but for
+    /// files that were in use without a name.
+    fn is_wrong(&self, issue: &Issue) -> bool {
+        let nameless = matches!(issue, Issue::Unnamed { .. } | Issue::Orphans { .. });
+        self.was_clean || self.keeping == Keeping::Journal && !nameless
+    }
+
     fn report(mut self, repaired: bool, paths: &Paths, report: CheckReport) -> CheckReport {
         if self.further > 0 {
             self.issues.push(Issue::Further { count: self.further });
         }
+        let wrong = |i: &Issue| self.is_wrong(i);
         let issue = |i: &Issue| vfs::Issue {
             code: i.code(),
-            // What is odd after a crash is wrong on a volume that was unmounted.
-            severity: if self.was_clean { i.severity().max(Severity::Error) } else { i.severity() },
+            severity: if wrong(i) { i.severity().max(Severity::Error) } else { i.severity() },
             text: i.text(paths),
             repaired: repaired && i.severity() < Severity::Fatal,
         };

@@ -269,7 +269,11 @@ impl Core {
     pub fn block(&mut self, frag: Frag, what: What) -> Result<&[u8]> {
         let name = Name::Block(frag.0.into());
         if !self.cache.contains(name) {
-            let bytes = self.read(frag, self.geom.block_size(), what)?;
+            let mut bytes = self.read(frag, self.geom.block_size(), what)?;
+            if !self.is_sound(frag, what, &bytes) {
+                // It may have been read wrong, and what is written back must not make that last.
+                bytes = self.read(frag, self.geom.block_size(), what)?;
+            }
             sound::block(&self.geom, frag, what, &bytes)?;
             if what == What::Inodes {
                 self.note_damaged(frag, &bytes);
@@ -277,6 +281,15 @@ impl Core {
             self.cache.insert(name, Arc::new(bytes));
         }
         Ok(self.cache.get(name).map_or(&[], |b| &b[..]))
+    }
+
+    fn is_sound(&self, frag: Frag, what: What, bytes: &[u8]) -> bool {
+        if what != What::Inodes {
+            return sound::block(&self.geom, frag, what, bytes).is_ok();
+        }
+        let first = self.geom.first_inode(frag).0;
+        let mut all = (first..).zip(bytes.chunks_exact(INODE));
+        all.all(|(ino, b)| sound::inode(&self.geom, Ino(ino), b).is_ok())
     }
 
     fn note_damaged(&mut self, frag: Frag, bytes: &[u8]) {

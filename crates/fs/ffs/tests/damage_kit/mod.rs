@@ -33,7 +33,9 @@ pub fn codes(report: &CheckReport) -> Vec<&'static str> {
 
 /// Bytes that tell where they should be.
 pub fn bytes(len: usize, seed: u32) -> Vec<u8> {
-    (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761).wrapping_add(seed.wrapping_mul(97)) >> 13) as u8).collect()
+    // No zeros: links have such targets too.
+    let byte = |i: u32| (i.wrapping_mul(2_654_435_761).wrapping_add(seed.wrapping_mul(97)) >> 13) as u8;
+    (0..len as u32).map(|i| byte(i).max(1)).collect()
 }
 
 pub struct Knife {
