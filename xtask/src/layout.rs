@@ -25,6 +25,10 @@ struct Reader {
     constants: String,
     /// Sizes of the structures so far.
     sizes: BTreeMap<String, u64>,
+    /// Where their fields begin, by `Structure, field`.
+    offsets: BTreeMap<String, u64>,
+    /// Constants so far that are numbers.
+    numbers: BTreeMap<String, u64>,
     /// Comment and representation that stand before the next item.
     doc: Vec<String>,
     repr: String,
@@ -60,8 +64,9 @@ impl Reader {
             }
             let field = line.strip_prefix("pub ").and_then(|l| l.strip_suffix(','));
             let (field, kind) = field.and_then(|f| f.split_once(": ")).with_context(|| format!("no field: {line}"))?;
-            let (size, kind) = field_type(kind)?;
+            let (size, kind) = self.field_type(kind)?;
             ensure!(!doc.is_empty(), "{field} has no comment");
+            self.offsets.insert(format!("{name}, {field}"), offset);
             writeln!(table, "| {offset} | {size} | {kind} | `{field}` | {} |", cell(&doc.join(" ")))?;
             offset += size;
             doc.clear();
@@ -98,6 +103,9 @@ impl Reader {
             if self.constants.is_empty() {
                 self.constants.push_str("| name | value | |\n|---|---|---|\n");
             }
+            if let Ok(number) = value.parse() {
+                self.numbers.insert(name.to_string(), number);
+            }
             writeln!(self.constants, "| `{name}` | {value} | {} |", cell(doc))?;
         }
         Ok(())
@@ -111,30 +119,99 @@ impl Reader {
         if let Some(bytes) = text.strip_prefix("*b\"").and_then(|t| t.strip_suffix('"')) {
             return Ok(format!("`\"{bytes}\"`"));
         }
-        if let Some(name) = text.strip_prefix("size_of::<").and_then(|t| t.strip_suffix(">()")) {
-            return self.sizes.get(name).map(u64::to_string).context("a structure that is not declared before");
-        }
-        let factors = text.split(" * ").map(|f| f.replace('_', "").parse::<u64>());
-        let product = factors.reduce(|a, b| Ok(a? * b?)).context("nothing")?;
-        Ok(product.with_context(|| format!("{text}: a product, a size or bytes are understood"))?.to_string())
+        Ok(self.number(text)?.to_string())
     }
+
+    /// The value of an expression of numbers, constants, sizes and offsets.
+    fn number(&self, text: &str) -> Result<u64> {
+        let mut rest = text;
+        let value = self.sum(&mut rest).with_context(|| format!("{text}: no number that is understood"))?;
+        ensure!(rest.is_empty(), "{text}: what is {rest}?");
+        Ok(value)
+    }
+
+    fn sum(&self, rest: &mut &str) -> Result<u64> {
+        let mut value = self.product(rest)?;
+        loop {
+            value = if taken(rest, " + ") {
+                value.checked_add(self.product(rest)?).context("too large")?
+            } else if taken(rest, " - ") {
+                value.checked_sub(self.product(rest)?).context("negative")?
+            } else {
+                return Ok(value);
+            };
+        }
+    }
+
+    fn product(&self, rest: &mut &str) -> Result<u64> {
+        let mut value = self.atom(rest)?;
+        while taken(rest, " * ") {
+            value = value.checked_mul(self.atom(rest)?).context("too large")?;
+        }
+        Ok(value)
+    }
+
+    fn atom(&self, rest: &mut &str) -> Result<u64> {
+        let value = if taken(rest, "(") {
+            let value = self.sum(rest)?;
+            ensure!(taken(rest, ")"), "no closing bracket");
+            value
+        } else if taken(rest, "size_of::<") {
+            *self.sizes.get(until(rest, ">()")?).context("a structure that is not declared before")?
+        } else if taken(rest, "offset_of!(") {
+            *self.offsets.get(until(rest, ")")?).context("a field that is not declared before")?
+        } else {
+            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+            let (word, behind) = rest.split_at(end);
+            *rest = behind;
+            match self.numbers.get(word) {
+                Some(number) => *number,
+                None => word.replace('_', "").parse().with_context(|| format!("{word:?} is no number"))?,
+            }
+        };
+        for cast in [" as u32", " as u64", " as usize"] {
+            taken(rest, cast);
+        }
+        Ok(value)
+    }
+
+    /// Size of a field in bytes and its type in the document.
+    fn field_type(&self, text: &str) -> Result<(u64, String)> {
+        if let Some((kind, count)) = text.strip_prefix('[').and_then(|t| t.strip_suffix(']')?.split_once("; ")) {
+            let ((size, kind), count) = (self.field_type(kind)?, self.number(count)?);
+            return Ok((size * count, format!("{kind}[{count}]")));
+        }
+        Ok(match text {
+            "u8" => (1, "u8".to_string()),
+            "U16" | "U32" | "U64" | "I64" => (text[1..].parse::<u64>()? / 8, text.to_lowercase()),
+            _ => {
+                let Some(size) = self.sizes.get(text) else { bail!("no on-disk type: {text}") };
+                (*size, format!("`{text}`"))
+            }
+        })
+    }
+}
+
+/// Takes `word` off the front of `rest`, if it stands there.
+fn taken(rest: &mut &str, word: &str) -> bool {
+    match rest.strip_prefix(word) {
+        Some(behind) => {
+            *rest = behind;
+            true
+        }
+        None => false,
+    }
+}
+
+/// Takes what stands before `end` off the front of `rest`, and `end` too.
+fn until<'a>(rest: &mut &'a str, end: &str) -> Result<&'a str> {
+    let (before, behind) = rest.split_once(end).with_context(|| format!("no {end}"))?;
+    *rest = behind;
+    Ok(before)
 }
 
 fn named<'a>(line: &'a str, before: &str) -> Option<&'a str> {
     line.strip_prefix(before)?.strip_suffix(" {")
-}
-
-/// Size of a field in bytes and its type in the document.
-fn field_type(text: &str) -> Result<(u64, String)> {
-    Ok(match text {
-        "u8" => (1, "u8".to_string()),
-        "U16" | "U32" | "U64" | "I64" => (text[1..].parse::<u64>()? / 8, text.to_lowercase()),
-        _ => {
-            let count = text.strip_prefix("[u8; ").and_then(|t| t.strip_suffix(']'));
-            let Some(count) = count else { bail!("no on-disk type: {text}") };
-            (count.parse()?, format!("u8[{count}]"))
-        }
-    })
 }
 
 fn cell(text: &str) -> String {
@@ -166,6 +243,22 @@ pub struct Head {
 /// Length.
 pub const HEAD: usize = size_of::<Head>();
 
+/// Offset of the count.
+pub const COUNT_AT: usize = offset_of!(Head, count);
+/// All.
+pub const ALL: u32 = (FIRST as u32 - 4) * 2 + COUNT_AT as u32;
+
+/// Holds others.
+#[repr(C)]
+pub struct Tail {
+    /// Numbers.
+    pub numbers: [U32; COUNT_AT],
+    /// Heads.
+    pub heads: [Head; 2],
+    /// One more.
+    pub head: Head,
+}
+
 /// In core only.
 pub struct Core {
     pub map: Vec<u8>,
@@ -185,18 +278,34 @@ pub enum Kind {
     #[test]
     fn offsets_follow_from_the_types() {
         let tables = tables(SOURCE).unwrap();
-        assert_eq!(tables.keys().collect::<Vec<_>>(), ["constants", "enum Kind", "struct Head"]);
+        assert_eq!(tables.keys().collect::<Vec<_>>(), ["constants", "enum Kind", "struct Head", "struct Tail"]);
         let head = &tables["struct Head"];
         assert!(head.contains("| 0 | 8 | u8[8] | `magic` | `MAGIC` \\| more, on two lines. |\n"), "{head}");
         assert!(head.contains("| 8 | 2 | u16 | `count` | Count. |\n| 10 | 8 | i64 | `time` | When. |\n\n18 bytes.\n"));
         assert!(tables["enum Kind"].contains("| 1 | `One` | One. |\n| `\"ABCD\"` | `Two` | Two. |\n"));
-        assert!(tables["constants"].ends_with("| `FIRST` | 2048 | Where. |\n| `HEAD` | 18 | Length. |\n"));
+        assert!(tables["constants"].contains("| `FIRST` | 2048 | Where. |\n| `HEAD` | 18 | Length. |\n"));
+    }
+
+    #[test]
+    fn structures_and_constants_may_be_made_of_others() {
+        let tables = tables(SOURCE).unwrap();
+        let constants = &tables["constants"];
+        assert!(
+            constants.ends_with("| `COUNT_AT` | 8 | Offset of the count. |\n| `ALL` | 4096 | All. |\n"),
+            "{constants}"
+        );
+        let tail = &tables["struct Tail"];
+        assert!(tail.contains("| 0 | 32 | u32[8] | `numbers` | Numbers. |\n"), "{tail}");
+        assert!(tail.contains("| 32 | 36 | `Head`[2] | `heads` | Heads. |\n"), "{tail}");
+        assert!(tail.contains("| 68 | 18 | `Head` | `head` | One more. |\n\n86 bytes.\n"), "{tail}");
     }
 
     #[test]
     fn what_is_not_understood_is_an_error() {
         assert!(tables(&SOURCE.replace("U16", "Vec<u8>")).is_err());
         assert!(tables(&SOURCE.replace("2 * 1_024", "f(2)")).is_err());
+        assert!(tables(&SOURCE.replace("(FIRST as", "(LATER as")).is_err());
+        assert!(tables(&SOURCE.replace("[Head; 2]", "[Later; 2]")).is_err());
         assert!(tables(&SOURCE.replace("    /// Count.\n", "")).is_err());
     }
 }

@@ -374,7 +374,7 @@ const _: () = assert!(JOURNAL_HEADER == 32 && offset_of!(JournalHeader, crc) == 
 pub struct JournalTag {
     /// First fragment on the volume.
     pub frag: U32,
-    /// Fragments, 0 for a revocation: copies of this place in this and earlier transactions count no more.
+    /// Fragments, 0 for a revocation: copies of this place that stand before it count no more.
     pub frags: U32,
     /// CRC32C of the copy.
     pub crc: U32,
