@@ -317,6 +317,12 @@ pub trait Engine: Send + Sync {
         CrashPromise::Prefix
     }
 
+    /// Whether calls overlap: `false` where one lock is held from the beginning of each to its end, so that there is
+    /// only their order to be explored.
+    fn overlaps_calls(&self) -> bool {
+        true
+    }
+
     /// Whether the device holds a volume of this engine, and what its superblock says. Damage
     /// that leaves the magic intact is an error, a foreign device is `None`.
     fn probe(&self, device: &dyn Device) -> Result<Option<VolumeInfo>>;

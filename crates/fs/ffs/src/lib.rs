@@ -82,6 +82,10 @@ impl Engine for Ffs {
         options::SHAPES
     }
 
+    fn overlaps_calls(&self) -> bool {
+        false
+    }
+
     fn crash_promise(&self, mount: &Options) -> CrashPromise {
         match options::Mount::parse(mount).map(|m| m.keeping) {
             Ok(format::Keeping::Journal) => CrashPromise::Prefix,
