@@ -198,7 +198,9 @@ pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress
     f.was_clean = found.sb.clean.get() != 0;
     let mut r = Reader { view: View::new(dev), sb: found.sb, geom: found.geom };
     let super_changed = found.damage.is_some();
-    let recovered = start::journal_view(&mut r, options.repair != Repair::No, super_changed)?;
+    let replayed = start::journal_view(&mut r, options.repair != Repair::No, super_changed)?;
+    // A volume that was not unmounted is brought to where it can be mounted, journal or not.
+    let recovered = replayed || options.repair != Repair::No && !f.was_clean;
     f.keeping = Keeping::from_number(r.sb.keeping.get()).unwrap_or_default();
     found.damage.into_iter().for_each(|issue| f.note(issue));
     let mut c = Checker { super_changed, ..Checker::new(r, f, progress) };

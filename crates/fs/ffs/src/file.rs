@@ -516,15 +516,15 @@ impl Core {
             i.d.size = i.size().min(size).into();
             self.drop_pages(i, size.div_ceil(geom.block_size() as u64))?;
             let slot = (i.name(), i.pointer_at(NDADDR + level));
-            let Some(mut runs) = gone else {
+            let Some(mut gone) = gone else {
                 self.iput(i)?;
                 return Ok(i.size().max(to));
             };
-            runs.push((root, geom.block_frags()));
+            gone.own((root, geom.block_frags()));
             i.set_pointer(NDADDR + level, Frag(0));
-            i.add_frags(0, runs.iter().map(|r| r.1).sum());
+            i.add_frags(0, gone.counted);
             self.iput(i)?;
-            self.free_slot(slot, &runs)?;
+            self.free_slot(slot, &gone.runs)?;
             return Ok(i.size().max(to));
         }
         self.truncate_direct(i, to)?;
@@ -540,7 +540,7 @@ impl Core {
         frag: Frag,
         (level, base): (usize, u64),
         cut: &mut Cut,
-    ) -> Result<Option<Vec<(Frag, u32)>>> {
+    ) -> Result<Option<Gone>> {
         let (n, block) = (self.geom.nindir(), self.geom.block_frags());
         let unit = n.pow(level as u32);
         let bytes = self.indirect(i, frag)?.to_vec();
@@ -550,7 +550,7 @@ impl Core {
         let (stays, goes) = used.split_at(used.len() - behind);
         cut.at = base.max(cut.keep);
         // Entries that go, each with the runs that go with it.
-        let mut freed: Vec<(u64, Vec<(Frag, u32)>)> = Vec::new();
+        let mut freed: Vec<(u64, Gone)> = Vec::new();
         if level == 0 {
             let mut groups: Vec<u32> = Vec::new();
             for (k, f) in goes.iter().rev() {
@@ -562,32 +562,37 @@ impl Core {
                 if groups.len() > STEP_GROUPS {
                     break;
                 }
-                freed.push((*k, vec![(*f, block)]));
+                let mut gone = Gone::default();
+                gone.own((*f, block));
+                freed.push((*k, gone));
                 cut.at = cut.keep.max(base + k);
             }
             if freed.len() == goes.len() {
                 cut.at = base.max(cut.keep);
             }
         } else if let Some((k, child)) = goes.last()
-            && let Some(mut runs) = self.cut_indirect(i, *child, (level - 1, base + k * unit), cut)?
+            && let Some(mut gone) = self.cut_indirect(i, *child, (level - 1, base + k * unit), cut)?
         {
-            runs.push((*child, block));
-            freed.push((*k, runs));
+            gone.own((*child, block));
+            freed.push((*k, gone));
         }
         cut.freed += freed.len();
         let name = Name::Block(frag.0.into());
         if stays.is_empty() && freed.len() == goes.len() {
             // The pointer to this block goes, so that what is in it does not matter.
-            let mut runs = self.cancel_buffer(name)?;
-            runs.extend(freed.into_iter().flat_map(|(_, runs)| runs));
+            let mut gone = Gone { runs: self.cancel_buffer(name)?, counted: 0 };
+            for (_, g) in freed {
+                gone.runs.extend(g.runs);
+                gone.counted += g.counted;
+            }
             self.forget(name);
-            return Ok(Some(runs));
+            return Ok(Some(gone));
         }
-        for (k, runs) in freed {
+        for (k, gone) in freed {
             let slot = (name, k as usize * 4);
-            i.add_frags(0, runs.iter().map(|r| r.1).sum());
+            i.add_frags(0, gone.counted);
             self.set_entry(slot, Frag(0), i.ino)?;
-            self.free_slot(slot, &runs)?;
+            self.free_slot(slot, &gone.runs)?;
         }
         Ok(None)
     }
@@ -827,6 +832,21 @@ impl Core {
             }
         })?;
         Ok(())
+    }
+}
+
+/// Runs that are to be freed, and how many of their fragments the inode counts: not those that it gave up before
+/// and that wait.
+#[derive(Default)]
+struct Gone {
+    runs: Vec<(Frag, u32)>,
+    counted: u32,
+}
+
+impl Gone {
+    fn own(&mut self, run: (Frag, u32)) {
+        self.runs.push(run);
+        self.counted += run.1;
     }
 }
 

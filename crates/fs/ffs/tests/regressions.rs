@@ -25,6 +25,9 @@ fn lines() {
         // A directory and a link that were being removed had no length any more.
         "seed=1 profile=Dirs size=67108864 mount=keep=sync ops=mkdir /d2 493 7; mkdir /d2/d2 1023 0; rmdir /d2/d2",
         "seed=4 profile=Small size=67108864 mount=keep=sync ops=symlink /L5 4095 9; unlink /L5",
+        // A file gave up fragments twice in its count: those that waited to be freed in an indirect block.
+        "seed=1 profile=Big size=67108864 mount=keep=softupdates ops=create /f0 0 0; write /f0 677240 12288 357; \
+         fallocate /f0 0 962560 243386; syncfs; truncate /f0 860157; write /f0 114688 394725 430; truncate /f0 140295",
         // A link without a target was taken for a good one.
         "seed=1 profile=Small size=67108864 mount=keep=async ops=mkdir /d0 493 0; symlink /d0/L4 127 50",
     ] {
