@@ -109,6 +109,7 @@ pub struct Cache {
     dirty: BTreeSet<Name>,
     pages: BTreeSet<(u64, u64)>,
     limit: usize,
+    dirty_limit: usize,
     stats: Stats,
 }
 
@@ -126,6 +127,7 @@ impl Cache {
             dirty: BTreeSet::new(),
             pages: BTreeSet::new(),
             limit,
+            dirty_limit: limit / 4,
             stats: Stats::default(),
         }
     }
@@ -133,6 +135,16 @@ impl Cache {
     /// The memory limit in bytes.
     pub fn limit(&self) -> usize {
         self.limit
+    }
+
+    /// Bytes that may be dirty before some are written back; a quarter of the memory limit, unless it was set.
+    pub fn dirty_limit(&self) -> usize {
+        self.dirty_limit
+    }
+
+    /// Sets that limit, in bytes: at least 256 KiB and at most a quarter of the memory limit.
+    pub fn set_dirty_limit(&mut self, bytes: usize) {
+        self.dirty_limit = bytes.max(256 << 10).min(self.limit / 4);
     }
 
     /// Counters and amounts.

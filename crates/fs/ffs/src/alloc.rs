@@ -383,13 +383,34 @@ impl Core {
         Ok(runs.iter().map(|r| geom.bytes_of(r.1) as u64).sum())
     }
 
-    /// Everything that was held may be given away.
-    pub fn unhold(&mut self) {
+    /// Everything that was held may be given away, to the device too.
+    pub fn unhold(&mut self) -> Result<()> {
+        let mut runs = Vec::new();
         for cgx in std::mem::take(&mut self.holding) {
+            if self.opts.discard {
+                self.held_runs(cgx, &mut runs);
+            }
             self.cgs[cgx as usize].held = Vec::new();
             self.cgs[cgx as usize].maxcluster = u32::MAX;
         }
         self.held_frags = 0;
+        self.discard(&runs)
+    }
+
+    /// Adds what is held in a group.
+    fn held_runs(&self, cgx: u32, runs: &mut Vec<(Frag, u32)>) {
+        let (first, start) = (1 + self.geom.inode_sectors(), self.geom.cg_start(cgx).0);
+        let held = &self.cgs[cgx as usize].held;
+        let is_held = |i: u32| {
+            let (at, mask) = bit_place(first, i);
+            held.get(at).is_some_and(|byte| byte & mask != 0)
+        };
+        for i in (0..self.geom.cg_len(cgx)).filter(|i| is_held(*i)) {
+            match runs.last_mut() {
+                Some(last) if last.0.0 + last.1 == start + i => last.1 += 1,
+                _ => runs.push((Frag(start + i), 1)),
+            }
+        }
     }
 
     /// Where logical block `lbn` of a file should be: behind the one before it (`before`), unless a file

@@ -64,6 +64,11 @@ impl Keep {
     pub fn new(mode: Keeping) -> Keep {
         Keep { mode, fresh: FxHashSet::default(), soft: soft::Soft::default(), journal: None }
     }
+
+    /// Whether nothing waits for a write any more.
+    pub fn owes_nothing(&self) -> bool {
+        self.soft.frees_nothing()
+    }
 }
 
 /// Writes of data under way.
@@ -522,6 +527,9 @@ impl Core {
                 self.write_some(&due)?;
                 self.run_work()?;
             }
+            if self.is_pressed() {
+                self.clean()?;
+            }
         }
         let next = self.ages.first().map_or(60_000, |a| a.0.saturating_sub(at).clamp(1000, 60_000));
         Ok(now.plus_ms(next))
@@ -558,37 +566,65 @@ impl Core {
         Ok(())
     }
 
-    /// After a call: if too much is dirty, the oldest of it is written.
+    /// After a call: what is dirty beyond the limit is written by who made it so.
     pub fn relieve(&mut self) {
-        let done = if self.keep.mode == Keeping::Journal { self.relieve_journal() } else { self.relieve_cache() };
+        let much = self.cache.dirty_bytes() > self.cache.dirty_limit();
+        let done = if much { self.clean() } else { self.bound_transaction() };
         if let Err(e) = done {
             self.fail(&e);
         }
     }
 
-    fn relieve_cache(&mut self) -> Result<()> {
-        let limit = self.cache.limit() / 4;
-        let mut rounds = 0;
-        while self.cache.dirty_bytes() > limit && rounds < 8 && self.failed.is_none() {
+    /// Whether so much is dirty that it should be written in the background: half way from where that ends to the limit.
+    pub fn is_pressed(&self) -> bool {
+        self.cache.dirty_bytes() > self.cache.dirty_limit() / 4 * 3
+    }
+
+    /// Writes until half of what may be dirty is (the buffer daemon).
+    fn clean(&mut self) -> Result<()> {
+        if self.keep.mode == Keeping::Journal {
+            return self.clean_journal();
+        }
+        let (limit, mut rounds) = (self.cache.dirty_limit(), 0);
+        while self.cache.dirty_bytes() > limit / 2 && rounds < MOST_ROUNDS && self.failed.is_none() {
             rounds += 1;
-            let (mut names, mut bytes) = (Vec::new(), 0);
-            for (_, name) in &self.ages {
-                names.push(*name);
-                bytes += self.cache.peek(*name).map_or(0, |b| b.len());
-                if bytes > limit / 4 {
-                    break;
-                }
-            }
+            let names = self.next_in_queue(limit / 4);
             self.write_some(&names)?;
             self.run_work()?;
         }
         Ok(())
     }
 
+    /// Buffers of about so many bytes that were not changed for longest. One in which something would be rolled back
+    /// goes to the end of the queue, but only once (`flushbufqueues` of FreeBSD 4).
+    fn next_in_queue(&mut self, bytes: usize) -> Vec<Name> {
+        let (mut names, mut sum) = (Vec::new(), 0);
+        while sum < bytes
+            && let Some((turn, name)) = self.queue.pop_first()
+        {
+            let Some(d) = self.dirty.get_mut(&name) else { continue };
+            if d.deferred || self.keep.soft.is_ready(name) {
+                names.push((turn, name));
+                sum += self.cache.peek(name).map_or(0, |b| b.len());
+            } else {
+                self.turns += 1;
+                (d.deferred, d.turn) = (true, self.turns);
+                self.queue.insert(self.turns, name);
+            }
+        }
+        // What is written leaves the queue by that.
+        self.queue.extend(names.iter().copied());
+        names.into_iter().map(|n| n.1).collect()
+    }
+
     /// Space that was freed and may not be used yet is made usable. Says whether that can have helped.
     pub fn settle_frees(&mut self) -> Result<bool> {
         let some = !self.inactive.is_empty();
-        while self.inactivate()? {}
+        // One after another, so that no transaction outgrows the journal.
+        while self.inactivate()? {
+            self.relieve();
+            self.check_writable()?;
+        }
         match self.keep.mode {
             Keeping::Journal if self.holding.is_empty() => Ok(some),
             Keeping::Journal => self.commit_journal().map(|()| true),

@@ -14,7 +14,7 @@ use arbor_base::cache::Name;
 use arbor_base::layout::{Corrupt, crc};
 use arbor_base::vfs::{Errno, FileType, Ino, Result, Time};
 use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Directories of more bytes get a hash.
@@ -55,41 +55,72 @@ struct Hash {
     room: Vec<u8>,
     /// For each amount of free space by 16 bytes, a chunk before which there is none.
     hints: [u32; 33],
+    /// Number of its last use.
+    used: u64,
 }
 
 /// The hashes of the directories searched last, within a limit of memory.
 pub(crate) struct Hashes {
     all: FxHashMap<u64, Hash>,
-    order: VecDeque<u64>,
+    /// Directories by the time of their last use.
+    order: BTreeMap<u64, u64>,
+    uses: u64,
     names: usize,
     most: usize,
 }
 
 impl Hashes {
     pub fn new(bytes: usize) -> Hashes {
-        Hashes { all: FxHashMap::default(), order: VecDeque::new(), names: 0, most: bytes / NAME_BYTES }
+        Hashes { all: FxHashMap::default(), order: BTreeMap::new(), uses: 0, names: 0, most: bytes / NAME_BYTES }
     }
 
     /// Forgets the hash of a directory.
     pub fn remove(&mut self, dir: Ino) {
         if let Some(hash) = self.all.remove(&dir.0) {
             self.names -= hash.count;
-            self.order.retain(|d| *d != dir.0);
+            self.order.remove(&hash.used);
         }
     }
 
-    /// Takes a new hash in, and lets older ones go.
-    fn insert(&mut self, dir: Ino, hash: Hash) {
+    /// The hash of a directory, used now.
+    fn find(&mut self, dir: Ino) -> Option<&mut Hash> {
+        let hash = self.all.get_mut(&dir.0)?;
+        self.uses += 1;
+        self.order.remove(&hash.used);
+        self.order.insert(self.uses, dir.0);
+        hash.used = self.uses;
+        Some(hash)
+    }
+
+    /// Takes a new hash in, unless it alone is too large.
+    fn insert(&mut self, dir: Ino, mut hash: Hash) {
         self.remove(dir);
-        self.names += hash.count;
-        self.all.insert(dir.0, hash);
-        self.order.push_back(dir.0);
-        while self.names > self.most && self.order.len() > 1 {
-            let oldest = self.order.front().copied().unwrap_or(0);
-            self.remove(Ino(oldest));
+        if hash.count > self.most {
+            return;
         }
-        if self.names > self.most {
-            self.remove(dir);
+        self.uses += 1;
+        hash.used = self.uses;
+        self.names += hash.count;
+        self.order.insert(hash.used, dir.0);
+        self.all.insert(dir.0, hash);
+        self.trim();
+    }
+
+    /// A name has come to a directory that has a hash.
+    fn add(&mut self, dir: Ino, name: &[u8], at: u64) {
+        let Some(hash) = self.find(dir) else { return };
+        hash.names.entry(hash_of(name)).or_default().push(at);
+        hash.count += 1;
+        self.names += 1;
+        self.trim();
+    }
+
+    /// Lets go what was not used for longest, until there is room.
+    fn trim(&mut self) {
+        while self.names > self.most
+            && let Some((_, oldest)) = self.order.first_key_value()
+        {
+            self.remove(Ino(*oldest));
         }
     }
 }
@@ -159,7 +190,7 @@ impl Core {
         if dir.size() / 20 > self.hashes.most as u64 * 4 {
             return Ok(());
         }
-        let mut hash = Hash { names: FxHashMap::default(), count: 0, room: Vec::new(), hints: [0; 33] };
+        let mut hash = Hash { names: FxHashMap::default(), count: 0, room: Vec::new(), hints: [0; 33], used: 0 };
         let ino = dir.ino;
         self.each_chunk(dir, 0, &mut |core, at, all| {
             for e in all.iter().filter(|e| e.ino.0 != 0) {
@@ -179,7 +210,7 @@ impl Core {
     /// The entry `name` of a directory, if there is one.
     pub fn dir_lookup(&mut self, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
         self.build_hash(dir)?;
-        let Some(hash) = self.hashes.all.get(&dir.ino.0) else {
+        let Some(hash) = self.hashes.find(dir.ino) else {
             let mut found = None;
             self.each_chunk(dir, 0, &mut |_, at, all| {
                 let e = all.iter().find(|e| e.ino.0 != 0 && e.name == name);
@@ -316,11 +347,7 @@ impl Core {
                 put_entry(rest, ino, room.reclen - room.keeps, (t.mode() >> 12) as u8, name);
             }
         })?;
-        if let Some(hash) = self.hashes.all.get_mut(&dir.ino.0) {
-            hash.names.entry(hash_of(name)).or_default().push(at);
-            hash.count += 1;
-            self.hashes.names += 1;
-        }
+        self.hashes.add(dir.ino, name, at);
         self.refresh_room(dir, at)?;
         Ok(at)
     }
@@ -448,5 +475,28 @@ impl Core {
     /// A directory was changed now.
     pub fn touch_dir(&mut self, dir: &mut Inode, now: Time) {
         (dir.d.mtime, dir.d.ctime) = (now.into(), now.into());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hash(count: usize) -> Hash {
+        Hash { names: FxHashMap::default(), count, room: Vec::new(), hints: [0; 33], used: 0 }
+    }
+
+    #[test]
+    fn what_was_not_used_for_longest_goes() {
+        let mut all = Hashes::new(100 * NAME_BYTES);
+        (1..=3).for_each(|dir| all.insert(Ino(dir), hash(30)));
+        assert!(all.find(Ino(1)).is_some());
+        // Growth counts as well.
+        (0..11).for_each(|at| all.add(Ino(3), b"name", at));
+        let left = |dir: u64| all.all.contains_key(&dir);
+        assert_eq!((left(1), left(2), left(3)), (true, false, true));
+        assert_eq!((all.names, all.order.len()), (71, 2));
+        all.insert(Ino(4), hash(101));
+        assert_eq!((all.names, all.all.len(), all.order.len()), (71, 2, 2));
     }
 }

@@ -269,7 +269,7 @@ impl Core {
             let next = lbn + lens.len() as u64;
             let name = Name::Page { file: i.ino.0, index: next };
             let frags = geom.lbn_frags(i.size(), next);
-            let behind = Frag(frag.0 + lens.len() as u32 * n);
+            let behind = Frag(frag.0.saturating_add(lens.len() as u32 * n));
             if next << geom.block_shift >= i.size() || self.cache.contains(name) || self.bmap(i, next)? != Some(behind)
             {
                 break;

@@ -260,6 +260,14 @@ impl Core {
         self.inode_freed(i, m)
     }
 
+    /// Frees a new inode that never got a name.
+    pub fn unmake(&mut self, i: &mut Inode) -> Result<()> {
+        i.d.nlink = 0.into();
+        self.iput(i)?;
+        while !self.release(i)? {}
+        self.ifree(i)
+    }
+
     /// A step of freeing what has neither names nor users; says whether there is more.
     pub fn inactivate(&mut self) -> Result<bool> {
         let Some(ino) = self.inactive.pop_front() else { return Ok(false) };

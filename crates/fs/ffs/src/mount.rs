@@ -18,8 +18,9 @@ use arbor_base::layout::{Access, Corrupt, crc};
 use arbor_base::sync::{Mutex, MutexGuard, Rank};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Result, Time};
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// What a buffer holds.
@@ -58,6 +59,10 @@ pub(crate) struct Dirty {
     pub what: What,
     /// The file it belongs to, 0 if to several.
     pub owner: u64,
+    /// Its place in [`Core::queue`].
+    pub turn: u64,
+    /// It was passed over once, since something in it would have been rolled back.
+    pub deferred: bool,
 }
 
 /// The pseudo file whose only page holds the attributes of `ino`.
@@ -90,6 +95,9 @@ pub(crate) struct Core {
     pub dirty: FxHashMap<Name, Dirty>,
     /// Dirty buffers by the time at which they are due.
     pub ages: BTreeSet<(u64, Name)>,
+    /// Dirty buffers in the order of their last change, by a number that counts changes.
+    pub queue: BTreeMap<u64, Name>,
+    pub turns: u64,
     /// Dirty buffers other than pages, by the file they belong to.
     pub owned: BTreeSet<(u64, Name)>,
     /// Writes of data under way.
@@ -138,6 +146,8 @@ pub(crate) struct Core {
 /// A mounted volume.
 pub(crate) struct Volume {
     pub clock: Arc<dyn Clock>,
+    /// Background work should not wait.
+    pub pressed: AtomicBool,
     core: Mutex<Core>,
 }
 
@@ -175,7 +185,7 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
         core.dev.flush()?;
         core.begin_journal()?;
     }
-    let volume = Arc::new(Volume { clock, core: Mutex::new(Rank(0), core) });
+    let volume = Arc::new(Volume { clock, pressed: AtomicBool::new(false), core: Mutex::new(Rank(0), core) });
     if !read_only {
         volume.run(|core| core.load_orphans())?;
         volume.drain_inactive()?;
@@ -208,10 +218,14 @@ impl Core {
     ) -> Core {
         let total = |f: fn(&Summary) -> u32| summaries.iter().map(|s| u64::from(f(s))).sum();
         let data = u64::from(geom.frags).saturating_sub(u64::from(geom.cg_count) * u64::from(geom.meta_frags()));
+        let mut cache = Cache::new(opts.cache_bytes);
+        opts.dirty_bytes.into_iter().for_each(|bytes| cache.set_dirty_limit(bytes));
         Core {
-            cache: Cache::new(opts.cache_bytes),
+            cache,
             dirty: FxHashMap::default(),
             ages: BTreeSet::new(),
+            queue: BTreeMap::new(),
+            turns: 0,
             owned: BTreeSet::new(),
             in_flight: VecDeque::new(),
             cgs: summaries.iter().map(Cg::new).collect(),
@@ -350,8 +364,11 @@ impl Core {
             _ => 2000,
         };
         let due = self.now_ms + self.opts.commit_ms.saturating_sub(early).max(1);
-        let d = self.dirty.entry(name).or_insert(Dirty { due, frag, what, owner });
-        (d.frag, d.owner) = (frag, owner);
+        self.turns += 1;
+        let d = self.dirty.entry(name).or_insert(Dirty { due, frag, what, owner, turn: 0, deferred: false });
+        self.queue.remove(&d.turn);
+        self.queue.insert(self.turns, name);
+        (d.frag, d.owner, d.turn) = (frag, owner, self.turns);
         self.ages.insert((d.due, name));
         if owner != 0 && what != What::Data && what != What::Dir {
             self.owned.insert((owner, name));
@@ -363,6 +380,7 @@ impl Core {
     pub fn untouch(&mut self, name: Name) -> Option<Dirty> {
         let d = self.dirty.remove(&name)?;
         self.ages.remove(&(d.due, name));
+        self.queue.remove(&d.turn);
         self.owned.remove(&(d.owner, name));
         Some(d)
     }
@@ -423,10 +441,16 @@ impl Volume {
                 }
                 Ok(r) => {
                     core.relieve();
+                    self.note_pressure(core);
                     return Ok(r);
                 }
             }
         }
+    }
+
+    /// Notes whether work has piled up.
+    pub fn note_pressure(&self, core: &Core) {
+        self.pressed.store(core.is_pressed() || core.inactive.len() > 256, Relaxed);
     }
 
     /// Like [`Volume::run`] for calls that change something.
@@ -482,7 +506,7 @@ impl Core {
         sums.resize(self.geom.bytes_of(self.geom.summary_frags()), 0);
         self.dev.write_at(Kind::Group, self.geom.byte(Frag(self.sb.summary_start.get())), &sums)?;
         self.dev.flush()?;
-        self.sb.clean = u32::from(!self.damage_met).into();
+        self.sb.clean = u32::from(!self.damage_met && self.dirty.is_empty() && self.keep.owes_nothing()).into();
         superblock::write(&*self.dev, 0, &self.sb)?;
         Ok(self.dev.flush()?)
     }

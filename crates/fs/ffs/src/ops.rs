@@ -12,6 +12,7 @@ use crate::mount::{Core, Volume, What};
 use arbor_base::cache::Name;
 use arbor_base::vfs::*;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > 255 {
@@ -105,15 +106,6 @@ impl Core {
             }
             _ => Ok(()),
         }
-    }
-
-    /// Frees a new inode that never got a name.
-    fn unmake(&mut self, i: &mut Inode) -> Result<()> {
-        i.d.nlink = 0.into();
-        self.iput(i)?;
-        self.inactive.push_back(i.ino.0);
-        while self.inactivate()? {}
-        Ok(())
     }
 
     /// Whether directory `a` is `b` or lies above it.
@@ -735,17 +727,16 @@ impl FileSystem for Volume {
         // Errors are for who syncs; the volume says what it failed of.
         let _ = self.drain_inactive();
         let core = &mut *self.lock();
-        match core.background(now) {
-            Ok(next) => next,
-            Err(e) => {
-                core.fail(&e);
-                now.plus_ms(60_000)
-            }
-        }
+        let next = core.background(now).unwrap_or_else(|e| {
+            core.fail(&e);
+            now.plus_ms(60_000)
+        });
+        self.note_pressure(core);
+        next
     }
 
     fn wants_background(&self) -> bool {
-        self.lock().inactive.len() > 256
+        self.pressed.load(Relaxed)
     }
 
     fn tree_version(&self) -> Option<u64> {

@@ -73,6 +73,12 @@ pub const MOUNT: &[OptionSpec] = &[
     },
     OptionSpec { key: "cache", value: "SIZE", default: "256M", help: "Memory limit of the buffer cache." },
     OptionSpec {
+        key: "dirty",
+        value: "SIZE",
+        default: "a quarter of the cache",
+        help: "Changed data in memory beyond which some is written back; at most a quarter of the cache.",
+    },
+    OptionSpec {
         key: "commit",
         value: "SECONDS",
         default: "30, with keep=journal 5",
@@ -109,6 +115,8 @@ pub struct Mount {
     pub keeping: Keeping,
     /// Memory limit of the cache in bytes.
     pub cache_bytes: usize,
+    /// Most dirty bytes, if not as many as the cache allows.
+    pub dirty_bytes: Option<usize>,
     /// Greatest age of dirty data, milliseconds.
     pub commit_ms: u64,
     /// Gather new blocks into clusters.
@@ -138,9 +146,11 @@ impl Mount {
                 .saturating_mul(1000),
         };
         let last = |name: &str| o.0.iter().rev().find(|(k, _)| k.trim_start_matches("no") == name);
+        let cache_bytes = o.size("cache")?.unwrap_or(256 << 20).clamp(1 << 20, 1 << 40) as usize;
         Ok(Mount {
             keeping,
-            cache_bytes: o.size("cache")?.unwrap_or(256 << 20).clamp(1 << 20, 1 << 40) as usize,
+            cache_bytes,
+            dirty_bytes: o.size("dirty")?.map(|bytes| bytes as usize),
             commit_ms,
             reallocblks: last("reallocblks").is_none_or(|(k, _)| k == "reallocblks"),
             discard: last("discard").is_some_and(|(k, _)| k == "discard"),

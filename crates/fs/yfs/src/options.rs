@@ -58,6 +58,12 @@ pub const FORMAT: &[OptionSpec] = &[
 pub const MOUNT: &[OptionSpec] = &[
     OptionSpec { key: "cache", value: "SIZE", default: "256M", help: "Memory limit of the buffer cache." },
     OptionSpec {
+        key: "dirty",
+        value: "SIZE",
+        default: "a quarter of the cache",
+        help: "Changed data in memory beyond which some is written back; at most a quarter of the cache.",
+    },
+    OptionSpec {
         key: "commit",
         value: "SECONDS",
         default: "5",
@@ -87,6 +93,8 @@ pub const SHAPES: &[(&str, &str)] = &[
 pub struct Mount {
     /// Memory limit of the cache in bytes.
     pub cache_bytes: usize,
+    /// Most dirty bytes, if not as many as the cache allows.
+    pub dirty_bytes: Option<usize>,
     /// Greatest age of dirty data and log buffers, milliseconds.
     pub commit_ms: u64,
     /// Discard freed space.
@@ -108,7 +116,8 @@ impl Mount {
                 .saturating_mul(1000),
         };
         let discard = o.0.iter().rev().find(|(k, _)| k.ends_with("discard")).is_none_or(|(k, _)| k == "discard");
-        Ok(Mount { cache_bytes, commit_ms, discard })
+        let dirty_bytes = o.size("dirty")?.map(|bytes| bytes as usize);
+        Ok(Mount { cache_bytes, dirty_bytes, commit_ms, discard })
     }
 }
 

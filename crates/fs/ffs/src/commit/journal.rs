@@ -27,6 +27,18 @@ pub(super) struct Journal {
     revoked: BTreeSet<u32>,
 }
 
+impl Journal {
+    /// What lies behind the journal is not its own: a transaction that does not fit is not written at all.
+    fn check_room(&self, frags: u32, of: u32) -> Result<()> {
+        if self.head.checked_add(frags).is_some_and(|end| end <= of) {
+            return Ok(());
+        }
+        let head = self.head;
+        let why = format!("a transaction of {frags} fragments does not fit into a journal of {of} from {head} on");
+        Err(Error::Io(std::io::Error::other(why)))
+    }
+}
+
 impl Core {
     /// At the mount: the journal is empty.
     pub fn begin_journal(&mut self) -> Result<()> {
@@ -96,6 +108,10 @@ impl Core {
         let record = self.record();
         let Some(j) = &mut self.keep.journal else { return Err(Errno::EIO.into()) };
         let Some((requests, logged, frags)) = record else { return Ok(()) };
+        if let Err(e) = j.check_room(frags, self.sb.journal_frags.get()) {
+            self.fail(&e);
+            return Err(e);
+        }
         let members: Vec<Name> = j.running.drain().map(|r| r.0).collect();
         j.running_bytes = 0;
         j.revoked.clear();
@@ -111,7 +127,7 @@ impl Core {
             return Err(e);
         }
         members.iter().for_each(|n| self.cache.unpin(*n));
-        self.unhold();
+        self.unhold()?;
         if full { self.checkpoint() } else { Ok(()) }
     }
 
@@ -199,14 +215,18 @@ impl Core {
         self.write_some(&due)
     }
 
-    pub(super) fn relieve_journal(&mut self) -> Result<()> {
-        let Some(j) = &self.keep.journal else { return Ok(()) };
+    /// A transaction that takes a quarter of the journal is committed.
+    pub(super) fn bound_transaction(&mut self) -> Result<()> {
         let room = self.geom.bytes_of(self.sb.journal_frags.get()) / 4;
-        let much = self.cache.dirty_bytes() > self.cache.limit() / 4;
-        if j.running_bytes > room || much {
-            self.commit_journal()?;
+        match &self.keep.journal {
+            Some(j) if j.running_bytes > room => self.commit_journal(),
+            _ => Ok(()),
         }
-        if self.cache.dirty_bytes() > self.cache.limit() / 4 { self.checkpoint() } else { Ok(()) }
+    }
+
+    pub(super) fn clean_journal(&mut self) -> Result<()> {
+        self.commit_journal()?;
+        if self.is_pressed() { self.checkpoint() } else { Ok(()) }
     }
 }
 
@@ -229,4 +249,24 @@ pub(crate) fn journal_fragment(geom: &Geom, kind: JournalKind, seq: u32, count: 
 pub(crate) fn seal_journal(bytes: &mut [u8]) {
     let sum = crc_without(bytes, CRC_AT).unwrap_or(0);
     put_u32(bytes, CRC_AT, sum);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_ends_within_the_journal() {
+        let journal = Journal {
+            seq: 1,
+            head: 60,
+            running: FxHashMap::default(),
+            running_bytes: 0,
+            since: 0,
+            logged: FxHashSet::default(),
+            revoked: BTreeSet::new(),
+        };
+        assert!(journal.check_room(40, 100).is_ok());
+        assert!(journal.check_room(41, 100).is_err() && journal.check_room(u32::MAX, 100).is_err());
+    }
 }

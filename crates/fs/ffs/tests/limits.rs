@@ -1,0 +1,100 @@
+//! What is limited stays within its limits: dirty buffers, transactions; freed space goes back when it may.
+
+use arbor_base::device::MemDevice;
+use arbor_base::vfs::*;
+use arbor_ffs::Ffs;
+use std::sync::Arc;
+
+const MODES: [&str; 4] = ["softupdates", "journal", "sync", "async"];
+
+fn fresh(size: u64, format: &str) -> MemDevice {
+    let dev = MemDevice::new(size);
+    let options = FormatOptions { uuid: [9; 16], options: Options::parse(format), ..Default::default() };
+    Ffs.format(Devices::single(dev.clone()), &options).unwrap();
+    dev
+}
+
+fn mount(dev: &MemDevice, options: &str) -> Arc<dyn FileSystem> {
+    let options = MountOptions { options: Options::parse(options), ..Default::default() };
+    let clock = ManualClock::new(Time { secs: 1_000_000_000, nanos: 0 });
+    Ffs.mount(Devices::single(dev.clone()), &options, Arc::new(clock)).unwrap()
+}
+
+fn make(fs: &dyn FileSystem, dir: Ino, name: &str) -> Ino {
+    fs.mknod(&Cx::default(), dir, name.as_bytes(), mode::IFREG | 0o644, 0).unwrap().ino
+}
+
+fn clean(dev: &MemDevice) {
+    let options = CheckOptions { repair: Repair::No, force: true };
+    assert_eq!(Ffs.check(Devices::single(dev.clone()), &options, &mut |_, _, _| {}).unwrap().issues, []);
+}
+
+fn counter(fs: &dyn FileSystem, name: &str) -> u64 {
+    fs.counters().iter().find(|c| c.0 == name).unwrap().1
+}
+
+#[test]
+fn no_more_is_dirty_than_may_be() {
+    for mode in MODES {
+        let dev = fresh(64 << 20, "");
+        let fs = mount(&dev, &format!("cache=16M,dirty=512K,keep={mode}"));
+        let mut most = 0;
+        for i in 0..400 {
+            let ino = make(&*fs, fs.root(), &format!("file{i}"));
+            fs.write(ino, 0, &vec![i as u8; 30_000]).unwrap();
+            fs.forget(ino, 1);
+            most = most.max(counter(&*fs, "cache_dirty_bytes"));
+        }
+        assert!((256 << 10..=512 << 10).contains(&most), "{mode}: {most}");
+        fs.unmount().unwrap();
+        clean(&dev);
+    }
+}
+
+/// Files in every group, removed and then freed all at once for want of space, change more metadata than the journal
+/// has room for.
+#[test]
+fn what_is_freed_for_want_of_space_fits_the_journal() {
+    let dev = fresh(256 << 20, "block=4K,cg=2M,journal=1M,minfree=0,density=8K");
+    let fs = mount(&dev, "keep=journal,cache=32M");
+    let mut held = Vec::new();
+    for d in 0..256 {
+        let dir = fs.mkdir(&Cx::default(), fs.root(), format!("dir{d}").as_bytes(), mode::IFDIR | 0o755).unwrap().ino;
+        for f in 0..40 {
+            let ino = make(&*fs, dir, &format!("file{f}"));
+            fs.write(ino, 0, &[1; 4096]).unwrap();
+            held.push((dir, f, ino));
+        }
+    }
+    let large = make(&*fs, fs.root(), "large");
+    let (chunk, mut end) = (vec![2; 1 << 20], 0);
+    while let Ok(n) = fs.write(large, end, &chunk) {
+        end += n as u64;
+    }
+    held.iter().for_each(|(dir, f, _)| fs.unlink(*dir, format!("file{f}").as_bytes()).unwrap());
+    fs.syncfs().unwrap();
+    // Users go without the background work that would free the files one after another.
+    held.iter().for_each(|(_, _, ino)| fs.forget(*ino, 1));
+    assert_eq!(fs.write(large, end, &chunk).unwrap(), chunk.len());
+    fs.unmount().unwrap();
+    clean(&dev);
+}
+
+#[test]
+fn freed_space_goes_back_to_the_device() {
+    for mode in MODES {
+        let dev = fresh(64 << 20, "");
+        let fs = mount(&dev, &format!("discard,keep={mode}"));
+        let ino = make(&*fs, fs.root(), "file");
+        fs.write(ino, 0, &vec![1; 16 << 20]).unwrap();
+        fs.fsync(ino, false).unwrap();
+        fs.forget(ino, 1);
+        let full = dev.allocated();
+        fs.unlink(fs.root(), b"file").unwrap();
+        fs.syncfs().unwrap();
+        fs.syncfs().unwrap();
+        assert!(dev.allocated() + (15 << 20) < full, "{mode}: {} of {full} bytes", dev.allocated());
+        fs.unmount().unwrap();
+        clean(&dev);
+    }
+}
