@@ -115,7 +115,8 @@ fn settings(args: &LabRunArgs) -> Result<Settings> {
     }
     let charge = Charge { call_ns: args.cpu_call_ns, kib_ns: args.cpu_kib_ns };
     let (runs, seed, divisor) = (args.runs, args.seed.into(), args.divisor);
-    Ok(Settings { queue: queue(&args.queue), charge, runs, seed, divisor, ..Settings::new(model) })
+    let source = subjects::source()?;
+    Ok(Settings { queue: queue(&args.queue), charge, runs, seed, divisor, source, ..Settings::new(model) })
 }
 
 fn queue(args: &QueueArgs) -> HostQueue {

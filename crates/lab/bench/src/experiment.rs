@@ -26,10 +26,19 @@ pub enum Load {
 }
 
 impl Load {
-    /// The program for run number `seed`, from 1 on, with counts divided by `divisor`.
-    pub fn program(self, seed: u64, divisor: u32, capacity_bytes: u64) -> Box<dyn Program> {
+    /// The program of another disk, from which this one copies, if it does.
+    pub fn source(self, seed: u64, divisor: u32) -> Option<Box<dyn Program>> {
         match self {
-            Load::KernelBuild => SourceTree::divided_by(divisor).program(seed),
+            Load::KernelBuild => Some(SourceTree::divided_by(divisor).reader(seed)),
+            _ => None,
+        }
+    }
+
+    /// The program for run number `seed`, from 1 on, with counts divided by `divisor`. `reads_ns`: how long it waits
+    /// for each file of its source.
+    pub fn program(self, seed: u64, divisor: u32, capacity_bytes: u64, reads_ns: &[u64]) -> Box<dyn Program> {
+        match self {
+            Load::KernelBuild => SourceTree::divided_by(divisor).program(seed, reads_ns),
             Load::PostMark(files) => {
                 let seed = (PostMark::default().seed - 1).wrapping_add(seed as u32);
                 PostMark { files: files.div_ceil(divisor), seed, ..PostMark::default() }.program()

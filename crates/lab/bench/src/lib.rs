@@ -44,7 +44,7 @@ pub mod rows;
 pub mod workload;
 
 pub use experiment::Experiment;
-pub use measure::{Settings, Subject};
+pub use measure::{Settings, Source, Subject};
 pub use report::report;
 pub use rows::{Progress, Results, Row, run, to_json};
 

@@ -1,14 +1,16 @@
 //! One run of one workload on one engine on a simulated disk, phase by phase.
 
 use crate::experiment::{Case, END, MOUNT, Part, Quantity};
-use crate::ground::{Counts, Event, Outcome, run};
+use crate::ground::{Counts, Event, Ground, Outcome, Seen, run};
 use crate::library::{Charge, Library, VirtualTime};
+use crate::op::Op;
 use crate::picture::{Map, Picture};
 use arbor_base::device::{Device, Kind, MemDevice};
 use arbor_base::vfs::{Clock, Devices, Engine, FileSystem, FormatOptions, MountOptions, Options, Result, Time};
 use arbor_simdisk::{HostQueue, Model, SimClock, SimDevice, Stats};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 /// What is compared: an engine with its options.
@@ -42,13 +44,32 @@ pub struct Settings {
     pub seed: u64,
     /// Counts of files and operations are divided by this; unless it is 1 there are no figures of a paper.
     pub divisor: u32,
+    /// What is on the other disk, of the same model, of workloads that copy from one; without it they read nothing.
+    pub source: Option<Source>,
+}
+
+/// A file system that is read from.
+#[derive(Clone)]
+pub struct Source {
+    /// The engine.
+    pub engine: &'static dyn Engine,
+    /// Options of format, as after `-o`.
+    pub format: String,
+    /// Options of mount, as after `-o`.
+    pub mount: String,
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} -o {} -o {}", self.engine.name(), self.format, self.mount)
+    }
 }
 
 impl Settings {
-    /// One run of the paper's size on `model`, without charges.
+    /// One run of the paper's size on `model`, without charges and a source.
     pub fn new(model: Model) -> Settings {
         let (queue, charge) = (HostQueue::default(), Charge::default());
-        Settings { model, queue, charge, runs: 1, seed: 1, divisor: 1 }
+        Settings { model, queue, charge, runs: 1, seed: 1, divisor: 1, source: None }
     }
 }
 
@@ -107,13 +128,15 @@ pub fn sample(
     with_picture: bool,
     tell: &mut dyn FnMut(Event),
 ) -> std::result::Result<Sample, String> {
+    let reads_ns = reads_ns(case, settings, seed)?;
     let bench = Bench::new(subject, settings, with_picture)?;
     let text = |e: &dyn std::fmt::Display| format!("{}: {e}", subject.name);
     bench.format().and_then(|()| bench.map("formatted")).map_err(|e| text(&e))?;
     let fs = bench.mount().map_err(|e| text(&e))?;
     bench.disk.drain();
     bench.disk.set_tracing(with_picture);
-    let mut program = case.load.program(seed, settings.divisor.max(1), settings.model.capacity_bytes());
+    let (divisor, capacity_bytes) = (settings.divisor.max(1), settings.model.capacity_bytes());
+    let mut program = case.load.program(seed, divisor, capacity_bytes, &reads_ns);
     let remount = Box::new(|fs| bench.remount(fs));
     let mut ground = Library::new(fs, bench.clock.clone(), settings.charge, remount);
     let mut event = |event: Event| {
@@ -133,6 +156,46 @@ pub fn sample(
     let maps = bench.maps.into_inner();
     let picture = trace.map(|trace| Picture::new(&subject.name, case, settings, &trace, &phases, maps));
     Ok(Sample { phases, outcome, picture })
+}
+
+/// How long a program that copies waits for each file of its source: the source is on a disk of its own, nothing of
+/// it is cached, and it is read one file after another.
+fn reads_ns(case: &Case, settings: &Settings, seed: u64) -> std::result::Result<Vec<u64>, String> {
+    let Some(source) = &settings.source else { return Ok(Vec::new()) };
+    let Some(mut program) = case.load.source(seed, settings.divisor.max(1)) else { return Ok(Vec::new()) };
+    let (format, mount) = (source.format.clone(), source.mount.clone());
+    let subject = Subject { name: "source".into(), engine: source.engine, format, mount, extra: Vec::new() };
+    let bench = Bench::new(&subject, settings, false)?;
+    let fs = bench.format().and_then(|()| bench.mount()).map_err(|e| format!("source: {e}"))?;
+    let ground = Library::new(fs, bench.clock.clone(), settings.charge, Box::new(|fs| bench.remount(fs)));
+    let mut timed = Timed { ground, clock: bench.clock.clone(), from_ns: 0, reads_ns: Vec::new() };
+    run(&mut *program, &mut timed, &mut |_| ()).map_err(|e| format!("source: {e}"))?;
+    Ok(timed.reads_ns)
+}
+
+/// Notes the time from one close to the next, after the remount.
+struct Timed<'a> {
+    ground: Library<'a>,
+    clock: Arc<SimClock>,
+    /// When the last file was closed; before the remount nothing counts.
+    from_ns: u64,
+    reads_ns: Vec<u64>,
+}
+
+impl Ground for Timed<'_> {
+    fn apply(&mut self, op: &Op, seen: &mut Seen) -> std::result::Result<(), String> {
+        self.ground.apply(op, seen)?;
+        let now = self.clock.now_ns();
+        match op {
+            Op::Remount => self.from_ns = now,
+            Op::Close if self.from_ns > 0 => {
+                self.reads_ns.push(now - self.from_ns);
+                self.from_ns = now;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
 }
 
 /// A volume on simulated disks.

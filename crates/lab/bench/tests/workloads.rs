@@ -41,7 +41,7 @@ fn programs(seed: u64) -> Vec<(&'static str, Box<dyn Program>)> {
     vec![
         ("postmark", small_postmark().program()),
         ("archive", Archive::divided_by(100).program(seed)),
-        ("source tree", small_tree().program(seed)),
+        ("source tree", small_tree().program(seed, &[])),
         ("aging", aging.program(seed)),
         ("big file", BigFile { file_bytes: 2 << 20, io_bytes: 8192 }.program(seed)),
         ("small files", many.program()),
@@ -147,7 +147,7 @@ fn workloads_have_these_digests() {
     let digests = [
         digest(&mut *PostMark::default().program()),
         digest(&mut *Archive::default().program(1)),
-        digest(&mut *SourceTree::default().program(1)),
+        digest(&mut *SourceTree::default().program(1, &[])),
         digest(&mut *Aging::default().program(1)),
     ];
     let wanted =

@@ -6,7 +6,10 @@
 //! headers of 8 KB on average, the others short: about 61 MB; 950 objects of the kernel and 150 modules of four; 40
 //! headers read for each object, mostly the same ones; objects a little smaller than their sources. The time of
 //! the processor is a stated charge, 700 seconds for the whole build: it hides what the disk does meanwhile, as in
-//! the paper. The copy is not charged for reading the source.
+//! the paper.
+//!
+//! Of the copy, this program has what happens on the file system that is measured. That the copying program waits for
+//! the disk it reads from is [`Op::Think`], with the times of [`SourceTree::reader`] on that disk.
 
 use super::primitive::{Chain, Ops};
 use crate::draw::LogNormal;
@@ -66,6 +69,8 @@ struct Source {
 impl SourceTree {
     /// The phases.
     pub const PHASES: [&str; 2] = ["copy", "compile"];
+    /// The phase of [`SourceTree::reader`] that counts.
+    pub const READING: &str = "read";
 
     /// About one `divisor`th of everything but the directories.
     pub fn divided_by(divisor: u32) -> SourceTree {
@@ -77,16 +82,33 @@ impl SourceTree {
         spec
     }
 
-    /// Makes the program.
-    pub fn program(&self, seed: u64) -> Box<dyn Program> {
+    /// Makes the program. `reads_ns`: how long the copying program waits for each file that it reads, in order; none
+    /// if it does not.
+    pub fn program(&self, seed: u64, reads_ns: &[u64]) -> Box<dyn Program> {
+        let (tree, rng) = self.tree(seed);
+        let copy = tree.copy(reads_ns);
+        let build =
+            Build { spec: *self, rng, sources: tree.sources, headers: tree.headers, step: 0, objects: Vec::new() };
+        Box::new(Chain::new(vec![Box::new(Ops::new(copy)), Box::new(build)]))
+    }
+
+    /// The other side of the copy, for the disk that is read: the tree is made, and after a mount with nothing cached
+    /// each file is read. It is a file from one [`Op::Close`] to the next in the phase [`SourceTree::READING`].
+    pub fn reader(&self, seed: u64) -> Box<dyn Program> {
+        let tree = self.tree(seed).0;
+        let mut ops = tree.copy(&[]);
+        ops.extend([Op::Sync, Op::Remount, Op::Phase(Self::READING)]);
+        tree.in_order().for_each(|file| read_file(&mut ops, file));
+        Box::new(Ops::new(ops))
+    }
+
+    fn tree(&self, seed: u64) -> (Tree, Rng) {
         let mut rng = Rng::new(seed);
         let parents = (1..=self.dirs).map(|dir| if dir < 24 { 0 } else { rng.below(u64::from(dir)) as u32 }).collect();
         let sources = self.files(&mut rng, "c", self.sources, 22_000);
         let headers = self.files(&mut rng, "h", self.headers, 8_000);
         let others = self.files(&mut rng, "mk", self.others, 1_000);
-        let copy = self.copy(parents, [&sources, &headers, &others]);
-        let build = Build { spec: *self, rng, sources, headers, step: 0, objects: Vec::new() };
-        Box::new(Chain::new(vec![Box::new(Ops::new(copy)), Box::new(build)]))
+        (Tree { parents, sources, headers, others }, rng)
     }
 
     fn objects(&self) -> u32 {
@@ -102,18 +124,41 @@ impl SourceTree {
         };
         (0..count).map(file).collect()
     }
+}
 
-    /// `cp -R`: a directory, its files, its directories.
-    fn copy(&self, parents: Vec<u32>, files: [&Vec<Source>; 3]) -> Vec<Op> {
-        let mut ops = vec![Op::Phase(Self::PHASES[0])];
-        let mut inside = vec![Vec::new(); self.dirs as usize + 1];
-        for file in files.into_iter().flatten() {
+/// A tree to be copied.
+struct Tree {
+    /// The directory that each is in, 0 the root; they count from 1.
+    parents: Vec<u32>,
+    sources: Vec<Source>,
+    headers: Vec<Source>,
+    others: Vec<Source>,
+}
+
+impl Tree {
+    /// The files of each directory.
+    fn inside(&self) -> Vec<Vec<&Source>> {
+        let mut inside = vec![Vec::new(); self.parents.len() + 1];
+        for file in [&self.sources, &self.headers, &self.others].into_iter().flatten() {
             inside[file.dir.0 as usize].push(file);
         }
-        for (dir, parent) in (1..).zip(parents) {
-            ops.push(Op::Mkdir { parent: Dir(parent), name: format!("dir{dir:03}"), dir: Dir(dir) });
+        inside
+    }
+
+    /// The files as they are copied.
+    fn in_order(&self) -> impl Iterator<Item = &Source> {
+        self.inside().into_iter().flatten()
+    }
+
+    /// `cp -R`: a directory, its files, its directories.
+    fn copy(&self, reads_ns: &[u64]) -> Vec<Op> {
+        let mut ops = vec![Op::Phase(SourceTree::PHASES[0])];
+        let (inside, mut reads_ns) = (self.inside(), reads_ns.iter());
+        for (dir, parent) in (1..).zip(&self.parents) {
+            ops.push(Op::Mkdir { parent: Dir(*parent), name: format!("dir{dir:03}"), dir: Dir(dir) });
             for file in &inside[dir as usize] {
                 let tag = ops.len() as u64;
+                ops.extend(reads_ns.next().map(|ns| Op::Think { ns: *ns }));
                 write_file(&mut ops, file.dir, &file.name, file.len, tag);
             }
         }
