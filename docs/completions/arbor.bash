@@ -184,6 +184,9 @@ _arbor() {
             arbor__subcmd__help,umount)
                 cmd="arbor__subcmd__help__subcmd__umount"
                 ;;
+            arbor__subcmd__help__subcmd__lab,disk)
+                cmd="arbor__subcmd__help__subcmd__lab__subcmd__disk"
+                ;;
             arbor__subcmd__help__subcmd__lab,disks)
                 cmd="arbor__subcmd__help__subcmd__lab__subcmd__disks"
                 ;;
@@ -192,6 +195,9 @@ _arbor() {
                 ;;
             arbor__subcmd__help__subcmd__lab,run)
                 cmd="arbor__subcmd__help__subcmd__lab__subcmd__run"
+                ;;
+            arbor__subcmd__lab,disk)
+                cmd="arbor__subcmd__lab__subcmd__disk"
                 ;;
             arbor__subcmd__lab,disks)
                 cmd="arbor__subcmd__lab__subcmd__disks"
@@ -489,8 +495,22 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__help__subcmd__lab)
-            opts="list disks run"
+            opts="list disks disk run"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        arbor__subcmd__help__subcmd__lab__subcmd__disk)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -815,12 +835,82 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__lab)
-            opts="-h --help list disks run"
+            opts="-h --help list disks disk run"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        arbor__subcmd__lab__subcmd__disk)
+            opts="-m -s -h --model --size --trace --keep --scheduler --queue-depth --max-transfer --no-prefer-reads --deadline-ms --batch --write-cache --tags --json --peer --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --model)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -m)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -s)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --trace)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keep)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --scheduler)
+                    COMPREPLY=($(compgen -W "clook fifo sstf" -- "${cur}"))
+                    return 0
+                    ;;
+                --queue-depth)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-transfer)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --deadline-ms)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --batch)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --write-cache)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --tags)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --peer)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

@@ -150,15 +150,33 @@ concurrency\t'Several tasks at once, under chosen schedules'"
 complete -c arbor -n "__fish_arbor_using_subcommand torture" -l json -d 'Writes the counts to this file as JSON' -r -F
 complete -c arbor -n "__fish_arbor_using_subcommand torture" -l repeat -d 'Does once more what the line of a failure says' -r
 complete -c arbor -n "__fish_arbor_using_subcommand torture" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks run" -s h -l help -d 'Print help'
-complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks run" -f -a "list" -d 'List the experiments and the subjects they are run on'
-complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks run" -f -a "disks" -d 'List the simulated disks'
-complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks run" -f -a "run" -d 'Run an experiment'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks disk run" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks disk run" -f -a "list" -d 'List the experiments and the subjects they are run on'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks disk run" -f -a "disks" -d 'List the simulated disks'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks disk run" -f -a "disk" -d 'Show a simulated disk as a file, for other programs'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and not __fish_seen_subcommand_from list disks disk run" -f -a "run" -d 'Run an experiment'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from list" -l json -d 'As JSON'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disks" -l json -d 'As JSON'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disks" -s h -l help -d 'Print help'
-complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -s s -l subject -d 'Only these subjects; `arbor lab list` lists them' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -s m -l model -d 'Model of the disk; `arbor lab disks` lists them' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -s s -l size -d 'Size of the file, with K, M, G or T [default: the disk\'s capacity]' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l trace -d 'Writes all requests with their times to this file at the end' -r -F
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l keep -d 'Keeps the bytes in this file, which is made if it is missing, and not in memory' -r -F
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l scheduler -d 'Order in which the driver hands requests to the disk' -r -f -a "clook\t'One-way elevator'
+fifo\t'In the order of arrival'
+sstf\t'The nearest address first'"
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l queue-depth -d 'At most so many requests are with the disk at once; its own tags limit it too' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l max-transfer -d 'Adjacent requests are merged up to this size, larger ones split; 0: neither [default: 128K]' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l deadline-ms -d 'A write is due after so many milliseconds [default: 5000]' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l batch -d 'Writes that go in a row when they are due [default: 16]' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l write-cache -d 'Size of a hard disk\'s write cache; 0: off [default: that of the disk]' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l tags -d 'Requests that a hard disk takes at once [default: that of the disk]' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l peer -d 'Mounts this file system of the kernel on the disk, in DIR, and takes orders on the standard input' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l no-prefer-reads -d 'Reads do not go before writes'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l json -d 'Statistics as JSON'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -s s -l subject -d 'Only these subjects, or file systems of the kernel; `arbor lab list` lists them' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -s t -l engine -d 'Only subjects of these engines' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -s d -l disk -d 'Simulated disk; `arbor lab disks` lists them' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l seed -d 'Seed of the first run; further ones count up' -r
@@ -211,4 +229,5 @@ complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_su
 complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync stats fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "list" -d 'List the experiments and the subjects they are run on'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "disks" -d 'List the simulated disks'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "disk" -d 'Show a simulated disk as a file, for other programs'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and __fish_seen_subcommand_from lab" -f -a "run" -d 'Run an experiment'

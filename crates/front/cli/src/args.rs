@@ -2,7 +2,7 @@
 
 mod lab;
 
-pub use lab::{LabArgs, LabCommand, LabDisksArgs, LabListArgs, LabRunArgs, QueueArgs, QueueOrder};
+pub use lab::{LabArgs, LabCommand, LabDiskArgs, LabDisksArgs, LabListArgs, LabRunArgs, QueueArgs, QueueOrder};
 
 use arboretum::vfs::parse_size;
 use clap::{Args, CommandFactory, Parser, Subcommand};

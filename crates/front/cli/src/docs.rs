@@ -165,6 +165,7 @@ fn page(command: Command, section: &'static str) -> Page {
         "arbor-mount" | "mount.arbor" => (mount_lists(), MOUNT_EXTRA),
         "arbor-fsck" | "fsck.arbor" => (Vec::new(), FSCK_EXTRA),
         "arbor-map" => (Vec::new(), MAP_EXTRA),
+        "arbor-lab-disk" => (Vec::new(), LAB_DISK_EXTRA),
         "arbor-lab-run" => (Vec::new(), LAB_RUN_EXTRA),
         _ => (Vec::new(), ""),
     };
@@ -231,6 +232,16 @@ arbor map \-o home.svg home.img
 .fi
 ";
 
+const LAB_DISK_EXTRA: &str = r".SH EXAMPLES
+.nf
+arbor lab disk \-\-trace ext4.trace /mnt/disk &
+losetup \-\-find \-\-show \-\-direct\-io=on /mnt/disk/disk
+mkfs.ext4 /dev/loop0
+losetup \-d /dev/loop0
+umount /mnt/disk
+.fi
+";
+
 const LAB_RUN_EXTRA: &str = r".SH EXIT STATUS
 0 everything was run, 1 a subject failed or something is not known, 2 wrong usage, 130 interrupted.
 .SH EXAMPLES
@@ -238,6 +249,7 @@ const LAB_RUN_EXTRA: &str = r".SH EXIT STATUS
 arbor lab run yfs\-table3
 arbor lab run all \-\-engine ffs \-\-runs 5 \-\-json rows.json \-\-report report.html
 arbor lab run yfs\-table2 \-\-subject yFS\-inline,FFS\-SU \-\-disk 870evo \-\-divisor 10
+arbor lab run yfs\-table3 \-\-subject yFS\-inline,FFS\-SU,ext4,XFS
 .fi
 ";
 

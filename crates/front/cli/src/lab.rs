@@ -1,5 +1,9 @@
 //! `arbor lab`: the experiments of papers on simulated disks.
 
+#[cfg(target_os = "linux")]
+mod disk;
+#[cfg(target_os = "linux")]
+mod peers;
 mod progress;
 mod subjects;
 
@@ -10,21 +14,29 @@ use crate::show;
 use anyhow::{Context, Result, anyhow};
 use arbor_bench::library::Charge;
 use arbor_bench::rows::compare;
-use arbor_bench::{Experiment, Results, Row, Settings, Subject, report, to_json};
+use arbor_bench::{Experiment, Results, Row, Settings, Subject, System, report, to_json};
 use arbor_simdisk::{HostQueue, Model, Scheduler};
+#[cfg(target_os = "linux")]
+use clap::ValueEnum;
 use comfy_table::{CellAlignment, Table, presets};
 use progress::Watch;
 use serde_json::json;
+use std::cell::RefCell;
 use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use subjects::{KNOWN, Known, chosen, listed};
+use subjects::{KNOWN, Known, PEERS, Peer, chosen, listed};
 
 pub(crate) fn run(args: &LabArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     match &args.command {
         LabCommand::List(a) => list(a.json, out)?,
         LabCommand::Disks(a) => disks(a.json, out)?,
+        #[cfg(target_os = "linux")]
+        LabCommand::Disk(a) => return disk::run(a, out),
+        #[cfg(not(target_os = "linux"))]
+        LabCommand::Disk(_) => return Err(anyhow!("mounting needs Linux").into()),
         LabCommand::Run(a) => return experiments(a, out),
     }
     Ok(0)
@@ -35,7 +47,8 @@ fn list(as_json: bool, out: &mut dyn Write) -> Result<()> {
         let experiment = |e: &Experiment| json!({ "name": e.name, "about": e.about, "source": e.source });
         let experiments: Vec<_> = arbor_bench::list().iter().map(experiment).collect();
         let subjects: Vec<_> = KNOWN.iter().map(subject_json).collect();
-        let all = json!({ "experiments": experiments, "subjects": subjects });
+        let peers: Vec<_> = PEERS.iter().map(peer_json).collect();
+        let all = json!({ "experiments": experiments, "subjects": subjects, "peers": peers });
         return Ok(writeln!(out, "{}", serde_json::to_string_pretty(&all)?)?);
     }
     let mut table = plain(&["experiment", "what", "source"]);
@@ -47,6 +60,11 @@ fn list(as_json: bool, out: &mut dyn Write) -> Result<()> {
     for k in KNOWN {
         let options = format!("mkfs -o {}{}, mount -o {}", k.format, extra_words(k), k.mount);
         table.add_row([k.name, k.engine, &format!("{}\n{options}", k.about)]);
+    }
+    writeln!(out, "{}\n", table.trim_fmt())?;
+    let mut table = plain(&["subject when named", "kernel's", "what"]);
+    for p in PEERS {
+        table.add_row([p.name, p.kind, &format!("{}\n{}", p.about, p.mkfs.join(" "))]);
     }
     Ok(writeln!(out, "{}", table.trim_fmt())?)
 }
@@ -66,6 +84,10 @@ fn subject_json(known: &Known) -> serde_json::Value {
         "mount": known.mount,
         "extra": extra,
     })
+}
+
+fn peer_json(peer: &Peer) -> serde_json::Value {
+    json!({ "name": peer.name, "about": peer.about, "kind": peer.kind, "mkfs": peer.mkfs.join(" ") })
 }
 
 fn disks(as_json: bool, out: &mut dyn Write) -> Result<()> {
@@ -94,6 +116,13 @@ fn model(name: &str) -> Result<Model> {
     Model::named(name).map_err(|e| anyhow!("disk {name}: {e}"))
 }
 
+/// The model of this name, with what of it was switched.
+fn model_with(name: &str, args: &QueueArgs) -> Result<Model> {
+    let model = model(name)?;
+    let model = args.write_cache.map_or(model.clone(), |bytes| model.with_write_cache(bytes));
+    Ok(args.tags.map_or(model.clone(), |tags| model.with_tags(tags as usize)))
+}
+
 /// The experiment of this name, or all.
 fn wanted(name: &str) -> Result<Vec<&'static Experiment>> {
     let found: Vec<_> = arbor_bench::list().iter().filter(|e| name == "all" || e.name == name).collect();
@@ -106,13 +135,7 @@ fn wanted(name: &str) -> Result<Vec<&'static Experiment>> {
 }
 
 fn settings(args: &LabRunArgs) -> Result<Settings> {
-    let mut model = model(&args.disk)?;
-    if let Some(bytes) = args.queue.write_cache {
-        model = model.with_write_cache(bytes);
-    }
-    if let Some(tags) = args.queue.tags {
-        model = model.with_tags(tags as usize);
-    }
+    let model = model_with(&args.disk, &args.queue)?;
     let charge = Charge { call_ns: args.cpu_call_ns, kib_ns: args.cpu_kib_ns };
     let (runs, seed, divisor) = (args.runs, args.seed.into(), args.divisor);
     let source = subjects::source()?;
@@ -137,7 +160,8 @@ fn queue(args: &QueueArgs) -> HostQueue {
 
 fn experiments(args: &LabRunArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     let (wanted, settings) = (wanted(&args.experiment)?, settings(args)?);
-    let subjects = chosen(&args.subjects, &args.engines)?;
+    let notes = Notes::default();
+    let subjects = chosen(&args.subjects, &args.engines, &|p| system(p, args, &notes))?;
     // Whether it can be written is better known before the hours than after them.
     let open = |path: &PathBuf| File::create(path).with_context(|| path.display().to_string());
     let (json, page) = (args.json.as_ref().map(open).transpose()?, args.report.as_ref().map(open).transpose()?);
@@ -161,11 +185,46 @@ fn experiments(args: &LabRunArgs, out: &mut dyn Write) -> Result<u8, Exit> {
         args.report.as_ref(),
         &report(&format!("{}: {setting}", args.experiment), &all.rows, &all.pictures),
     )?;
-    if !missing.is_empty() {
+    let mut notes = notes.take();
+    notes.dedup();
+    if !missing.is_empty() || !notes.is_empty() {
         writeln!(out)?;
     }
+    notes.iter().try_for_each(|text| writeln!(out, "note: {text}"))?;
     missing.iter().try_for_each(|text| writeln!(out, "missing: {text}"))?;
     Ok(if stop.load(Relaxed) { INTERRUPTED } else { u8::from(!missing.is_empty()) })
+}
+
+/// What people should know of the runs.
+type Notes = Rc<RefCell<Vec<String>>>;
+
+#[cfg(target_os = "linux")]
+fn system(peer: &Peer, args: &LabRunArgs, notes: &Notes) -> Result<System<'static>> {
+    Ok(System::Peer(peers::start(peer.name, disk_args(args), notes.clone())))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn system(peer: &Peer, _args: &LabRunArgs, _notes: &Notes) -> Result<System<'static>> {
+    Err(anyhow!("{} needs Linux", peer.name))
+}
+
+/// The disk of a run as arguments of `lab disk`.
+#[cfg(target_os = "linux")]
+fn disk_args(args: &LabRunArgs) -> Vec<String> {
+    let q = &args.queue;
+    let order = q.scheduler.to_possible_value().map(|v| v.get_name().to_string());
+    let options = [
+        ("--model", Some(args.disk.clone())),
+        ("--scheduler", order),
+        ("--queue-depth", q.queue_depth.map(|n| n.to_string())),
+        ("--max-transfer", q.max_transfer.map(|n| n.to_string())),
+        ("--deadline-ms", q.deadline_ms.map(|n| n.to_string())),
+        ("--batch", q.batch.map(|n| n.to_string())),
+        ("--write-cache", q.write_cache.map(|n| n.to_string())),
+        ("--tags", q.tags.map(|n| n.to_string())),
+    ];
+    let given = options.into_iter().filter_map(|(name, value)| value.map(|value| format!("{name}={value}")));
+    given.chain(q.no_prefer_reads.then(|| "--no-prefer-reads".into())).collect()
 }
 
 fn write_all(file: Option<File>, path: Option<&PathBuf>, text: &str) -> Result<()> {
@@ -280,6 +339,18 @@ fn plain(heads: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_header(heads);
     table
+}
+
+/// Words and figures in two columns.
+#[cfg(target_os = "linux")]
+fn right_column(rows: &[(&str, String)]) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    rows.iter().for_each(|(words, figure)| {
+        table.add_row([words, &figure[..]]);
+    });
+    right(&mut table, 1..2);
+    table.trim_fmt()
 }
 
 fn right(table: &mut Table, columns: std::ops::Range<usize>) {

@@ -30,8 +30,10 @@ fn what_there_is_is_listed() {
     assert_eq!(names(&all["experiments"]), experiments);
     let subjects = ["yFS-inline", "yFS-external", "FFS-SU", "FFS-sync", "FFS-async", "FFS-journal"];
     assert_eq!(names(&all["subjects"]), subjects);
+    let peers = ["ext2", "ext3", "ext4", "XFS", "btrfs"];
+    assert_eq!(names(&all["peers"]), peers);
     let text = ok(&["list"]);
-    assert!(experiments.iter().chain(&subjects).all(|name| text.contains(name)), "{text}");
+    assert!(experiments.iter().chain(&subjects).chain(&peers).all(|name| text.contains(name)), "{text}");
     assert!(arbor_bench::list().iter().all(|e| text.contains(e.about) && text.contains(e.source)), "{text}");
 }
 
@@ -123,7 +125,7 @@ fn unknown_names_are_told_with_the_known_ones() {
     for (args, want) in [
         (&["table3"][..], "arbor lab: no experiment is called \"table3\"; there are yfs-table1, "),
         (&["all", "--disk", "floppy"], "arbor lab: no disk is called \"floppy\"; there are dsp3105, "),
-        (&["all", "--subject", "yFS-inline,ext2"], "arbor lab: no subject is called \"ext2\"; there are yFS-inline, "),
+        (&["all", "--subject", "yFS-inline,ext5"], "arbor lab: no subject is called \"ext5\"; there are yFS-inline, "),
         (&["all", "--engine", "ext2"], "arbor lab: no engine is called \"ext2\"; there are yfs, "),
         (
             &["all", "--engine", "ffs", "--subject", "yFS-inline"],

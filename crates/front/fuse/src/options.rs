@@ -64,6 +64,8 @@ pub struct MountConfig {
     pub negative_timeout: Duration,
     /// Let the kernel keep written data back.
     pub writeback_cache: bool,
+    /// Files are read and written without the kernel's pages: each call is a request.
+    pub direct_io: bool,
     /// Read-ahead in bytes, raised in the kernel too if we are root.
     pub max_read_ahead: u32,
     /// Carry extended attributes. Without, the kernel need not ask for `security.capability` of
@@ -101,6 +103,7 @@ impl Default for MountConfig {
             attr_timeout: DAY,
             negative_timeout: DAY,
             writeback_cache: false,
+            direct_io: false,
             max_read_ahead: 1 << 20,
             xattrs: true,
             nfs_export: false,
@@ -132,6 +135,7 @@ impl fmt::Debug for MountConfig {
             .field("attr_timeout", &self.attr_timeout)
             .field("negative_timeout", &self.negative_timeout)
             .field("writeback_cache", &self.writeback_cache)
+            .field("direct_io", &self.direct_io)
             .field("max_read_ahead", &self.max_read_ahead)
             .field("xattrs", &self.xattrs)
             .field("nfs_export", &self.nfs_export)

@@ -129,6 +129,8 @@ bitflags::bitflags! {
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 /// `FUSE_FSYNC_FDATASYNC`.
 pub(crate) const FSYNC_FDATASYNC: u32 = 1;
+/// `FOPEN_DIRECT_IO`.
+pub(crate) const FOPEN_DIRECT_IO: u32 = 1;
 /// `FOPEN_KEEP_CACHE`.
 pub(crate) const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 /// `FOPEN_NOFLUSH`.

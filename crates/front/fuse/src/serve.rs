@@ -73,6 +73,8 @@ pub(crate) struct Server {
     attr_timeout: Duration,
     negative_timeout: Duration,
     shown: Shown,
+    /// How the kernel treats an open file.
+    open_flags: u32,
     /// What umount is told by; kept up to date with [`FileSystem::failure`].
     pub(crate) record: Mutex<Option<MountRecord>>,
     failure_told: AtomicBool,
@@ -153,6 +155,7 @@ impl Server {
             attr_timeout: config.attr_timeout,
             negative_timeout: config.negative_timeout,
             shown: Shown { uid: config.uid, gid: config.gid, umask: config.umask },
+            open_flags: FOPEN_NOFLUSH | if config.direct_io { FOPEN_DIRECT_IO } else { FOPEN_KEEP_CACHE },
             record: Mutex::new(None),
             failure_told: AtomicBool::new(false),
         }
@@ -306,7 +309,7 @@ impl Server {
                 let what: CreateIn = arg(args)?;
                 let entry = fs.tmpfile(&cx, ino, what.mode & 0o7777)?;
                 let len = self.entry_out(out, &entry);
-                Ok(Reply::Entry(len + open_out(&mut out[len..], FOPEN_KEEP_CACHE | FOPEN_NOFLUSH), entry.ino))
+                Ok(Reply::Entry(len + open_out(&mut out[len..], self.open_flags), entry.ino))
             }
             Op::Link => {
                 let what: LinkIn = arg(args)?;
@@ -440,7 +443,7 @@ impl Server {
             }
             Op::NotifyReply => Ok(Reply::None),
             // Where these come the kernel keeps handles, which mean nothing here.
-            Op::Open => Ok(Reply::Bytes(open_out(out, FOPEN_KEEP_CACHE | FOPEN_NOFLUSH))),
+            Op::Open => Ok(Reply::Bytes(open_out(out, self.open_flags))),
             Op::Opendir => Ok(Reply::Bytes(open_out(out, FOPEN_KEEP_CACHE | FOPEN_CACHE_DIR))),
             Op::Release | Op::Releasedir => Ok(Reply::Bytes(0)),
             Op::Ioctl => self.ioctl(&cx, &arg(args)?, out),

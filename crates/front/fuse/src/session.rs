@@ -119,6 +119,8 @@ fn agree(init: &Init, config: &MountConfig) -> io::Result<(Agreed, Vec<(u16, Cha
     let mut wanted = InitFlags::all();
     wanted.set(InitFlags::EXPORT_SUPPORT, config.nfs_export);
     wanted.set(InitFlags::WRITEBACK_CACHE, config.writeback_cache);
+    // The kernel learns from the answer to OPEN which files have no pages.
+    wanted.set(InitFlags::NO_OPEN_SUPPORT, !config.direct_io);
     wanted.set(InitFlags::OVER_IO_URING, config.transport != Transport::Classic);
     let mut flags = init.offered & wanted;
     let mut channels = Vec::new();

@@ -16,10 +16,14 @@ use std::time::Duration;
 /// Drops what is cached of the file system, by unmounting and mounting it or in another way.
 pub type Cool<'a> = Box<dyn FnMut() -> io::Result<()> + 'a>;
 
-/// A directory of a mounted file system. [`Op::Think`] sleeps.
+/// Lets so many nanoseconds of computing pass.
+pub type Think<'a> = Box<dyn FnMut(u64) -> io::Result<()> + 'a>;
+
+/// A directory of a mounted file system. [`Op::Think`] sleeps, unless [`SystemCalls::thinking`] says otherwise.
 pub struct SystemCalls<'a> {
     root: PathBuf,
     cool: Cool<'a>,
+    think: Think<'a>,
     dirs: FxHashMap<Dir, PathBuf>,
     open: Option<File>,
 }
@@ -29,7 +33,21 @@ impl<'a> SystemCalls<'a> {
     pub fn new(root: impl Into<PathBuf>, cool: Cool<'a>) -> SystemCalls<'a> {
         let root = root.into();
         let dirs = FxHashMap::from_iter([(Dir::ROOT, root.clone())]);
-        SystemCalls { root, cool, dirs, open: None }
+        let sleep = |ns| {
+            std::thread::sleep(Duration::from_nanos(ns));
+            Ok(())
+        };
+        SystemCalls { root, cool, think: Box::new(sleep), dirs, open: None }
+    }
+
+    /// Does [`Op::Think`] by `think`.
+    pub fn thinking(self, think: Think<'a>) -> SystemCalls<'a> {
+        SystemCalls { think, ..self }
+    }
+
+    /// Makes everything durable.
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(File::open(&self.root)?)?)
     }
 
     fn path(&self, dir: Dir, name: &str) -> io::Result<PathBuf> {
@@ -56,10 +74,10 @@ impl<'a> SystemCalls<'a> {
                 fs::remove_dir(self.path(*dir, "")?)?;
                 self.dirs.remove(dir);
             }
-            Op::Sync => rustix::fs::syncfs(File::open(&self.root)?)?,
+            Op::Sync => self.sync()?,
             Op::Remount => (self.cool)()?,
             Op::Think { ns } => {
-                std::thread::sleep(Duration::from_nanos(*ns));
+                (self.think)(*ns)?;
                 return Ok(());
             }
             Op::Write { .. } | Op::Read { .. } | Op::Fsync | Op::Close => return self.file_op(op, seen),

@@ -63,6 +63,8 @@ pub enum Quantity {
     Requests,
     /// Requests after the part and up to the next one, or to the end of an unmount.
     RequestsAfter,
+    /// Virtual time of the same, s: a part ends with dirty memory, and this is what it costs.
+    ElapsedAfter,
     /// Average service time of a request, ms (the paper's W).
     Service,
     /// Average time of a request in the driver's queue, ms (the paper's Z).
@@ -94,6 +96,7 @@ impl Quantity {
             Quantity::RemovalRate => ("deletion rate", "files/s"),
             Quantity::Requests => ("requests", ""),
             Quantity::RequestsAfter => ("requests afterwards", ""),
+            Quantity::ElapsedAfter => ("time afterwards", "s"),
             Quantity::Service => ("service time", "ms"),
             Quantity::Queue => ("queueing time", "ms"),
             Quantity::Busy => ("disk busy", "s"),

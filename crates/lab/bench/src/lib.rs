@@ -15,7 +15,8 @@
 //! ```
 //!
 //! An experiment ([`experiment`]) is one or more workloads and what a paper says came out. [`run()`] runs it on
-//! [`Subject`]s, engines with their options, each on a simulated disk of its own with a virtual clock, and gives
+//! [`Subject`]s, engines with their options or file systems of the kernel (`peer`), each on a simulated disk of its own
+//! with a virtual clock, and gives
 //! [`Row`]s, figures beside those of the paper, and [`Picture`](picture::Picture)s for the [`report()`].
 //!
 //! ```text
@@ -38,13 +39,15 @@ pub mod ground;
 pub mod library;
 pub mod measure;
 pub mod op;
+#[cfg(unix)]
+pub mod peer;
 pub mod picture;
 mod report;
 pub mod rows;
 pub mod workload;
 
 pub use experiment::Experiment;
-pub use measure::{Settings, Source, Subject};
+pub use measure::{Settings, Setup, Subject, System};
 pub use report::report;
 pub use rows::{Progress, Results, Row, run, to_json};
 

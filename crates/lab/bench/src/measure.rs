@@ -1,4 +1,5 @@
-//! One run of one workload on one engine on a simulated disk, phase by phase.
+//! One run of one workload on one engine on a simulated disk, phase by phase. `peer` does the same for file systems
+//! that are no engines.
 
 use crate::experiment::{Case, END, MOUNT, Part, Quantity};
 use crate::ground::{Counts, Event, Ground, Outcome, Seen, run};
@@ -11,13 +12,32 @@ use arbor_simdisk::{HostQueue, Model, SimClock, SimDevice, Stats};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
+#[cfg(unix)]
+use std::rc::Rc;
 use std::sync::Arc;
 
-/// What is compared: an engine with its options.
+/// What is compared.
 #[derive(Clone)]
 pub struct Subject<'a> {
     /// Its name; a paper's figures are found by it.
     pub name: String,
+    /// What it is.
+    pub system: System<'a>,
+}
+
+/// A file system that workloads run on.
+#[derive(Clone)]
+pub enum System<'a> {
+    /// One of ours, called directly.
+    Engine(Setup<'a>),
+    /// Somebody else's, mounted.
+    #[cfg(unix)]
+    Peer(Rc<crate::peer::Start<'a>>),
+}
+
+/// An engine with its options.
+#[derive(Clone)]
+pub struct Setup<'a> {
     /// The engine.
     pub engine: &'a dyn Engine,
     /// Options of format, as after `-o`.
@@ -27,6 +47,12 @@ pub struct Subject<'a> {
     /// Further devices by role, and their sizes in bytes: each at the beginning of a disk of its own of the same
     /// model, whose requests are not counted, as in the paper.
     pub extra: Vec<(String, u64)>,
+}
+
+impl fmt::Debug for Setup<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} -o {} -o {}", self.engine.name(), self.format, self.mount)
+    }
 }
 
 /// What is the same for all subjects.
@@ -45,24 +71,7 @@ pub struct Settings {
     /// Counts of files and operations are divided by this; unless it is 1 there are no figures of a paper.
     pub divisor: u32,
     /// What is on the other disk, of the same model, of workloads that copy from one; without it they read nothing.
-    pub source: Option<Source>,
-}
-
-/// A file system that is read from.
-#[derive(Clone)]
-pub struct Source {
-    /// The engine.
-    pub engine: &'static dyn Engine,
-    /// Options of format, as after `-o`.
-    pub format: String,
-    /// Options of mount, as after `-o`.
-    pub mount: String,
-}
-
-impl fmt::Debug for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} -o {} -o {}", self.engine.name(), self.format, self.mount)
-    }
+    pub source: Option<Setup<'static>>,
 }
 
 impl Settings {
@@ -91,8 +100,8 @@ pub struct PhaseSample {
     pub begun_ns: u64,
     /// Virtual time that it took, ns.
     pub elapsed_ns: u64,
-    /// Real time of the processor, s.
-    pub processor_s: f64,
+    /// Real time of the processor, s, if all that the file system did was in this thread.
+    pub processor_s: Option<f64>,
     /// What the file system's disk did.
     pub disk: Stats,
     /// Bytes of log, if the engine counts them.
@@ -115,6 +124,8 @@ pub struct Sample {
     pub phases: Vec<PhaseSample>,
     /// What the program did.
     pub outcome: Outcome,
+    /// Whether requests say what they are for.
+    pub has_kinds: bool,
     /// What there is to see, if it was asked for.
     pub picture: Option<Picture>,
 }
@@ -128,14 +139,31 @@ pub fn sample(
     with_picture: bool,
     tell: &mut dyn FnMut(Event),
 ) -> std::result::Result<Sample, String> {
-    let reads_ns = reads_ns(case, settings, seed)?;
-    let bench = Bench::new(subject, settings, with_picture)?;
-    let text = |e: &dyn std::fmt::Display| format!("{}: {e}", subject.name);
+    match &subject.system {
+        System::Engine(setup) => of_engine(&subject.name, setup, case, settings, seed, with_picture, tell),
+        #[cfg(unix)]
+        System::Peer(start) => crate::peer::sample(&subject.name, &**start, case, settings, seed, with_picture, tell),
+    }
+    .map_err(|e| format!("{}: {e}", subject.name))
+}
+
+fn of_engine(
+    name: &str,
+    setup: &Setup<'_>,
+    case: &Case,
+    settings: &Settings,
+    seed: u64,
+    with_picture: bool,
+    tell: &mut dyn FnMut(Event),
+) -> std::result::Result<Sample, String> {
+    let bench = Bench::new(setup, settings, with_picture)?;
+    let text = |e: &dyn std::fmt::Display| e.to_string();
     bench.format().and_then(|()| bench.map("formatted")).map_err(|e| text(&e))?;
     let fs = bench.mount().map_err(|e| text(&e))?;
     bench.disk.drain();
     bench.disk.set_tracing(with_picture);
     let (divisor, capacity_bytes) = (settings.divisor.max(1), settings.model.capacity_bytes());
+    let reads_ns = reads_ns(case, settings, seed)?;
     let mut program = case.load.program(seed, divisor, capacity_bytes, &reads_ns);
     let remount = Box::new(|fs| bench.remount(fs));
     let mut ground = Library::new(fs, bench.clock.clone(), settings.charge, remount);
@@ -154,18 +182,16 @@ pub fn sample(
     // What came before the first mark is making the volume and mounting it.
     phases.remove(0);
     let maps = bench.maps.into_inner();
-    let picture = trace.map(|trace| Picture::new(&subject.name, case, settings, &trace, &phases, maps));
-    Ok(Sample { phases, outcome, picture })
+    let picture = trace.map(|trace| Picture::new(name, case, settings, &trace, &phases, maps));
+    Ok(Sample { phases, outcome, has_kinds: true, picture })
 }
 
 /// How long a program that copies waits for each file of its source: the source is on a disk of its own, nothing of
 /// it is cached, and it is read one file after another.
-fn reads_ns(case: &Case, settings: &Settings, seed: u64) -> std::result::Result<Vec<u64>, String> {
+pub(crate) fn reads_ns(case: &Case, settings: &Settings, seed: u64) -> std::result::Result<Vec<u64>, String> {
     let Some(source) = &settings.source else { return Ok(Vec::new()) };
     let Some(mut program) = case.load.source(seed, settings.divisor.max(1)) else { return Ok(Vec::new()) };
-    let (format, mount) = (source.format.clone(), source.mount.clone());
-    let subject = Subject { name: "source".into(), engine: source.engine, format, mount, extra: Vec::new() };
-    let bench = Bench::new(&subject, settings, false)?;
+    let bench = Bench::new(source, settings, false)?;
     let fs = bench.format().and_then(|()| bench.mount()).map_err(|e| format!("source: {e}"))?;
     let ground = Library::new(fs, bench.clock.clone(), settings.charge, Box::new(|fs| bench.remount(fs)));
     let mut timed = Timed { ground, clock: bench.clock.clone(), from_ns: 0, reads_ns: Vec::new() };
@@ -200,7 +226,7 @@ impl Ground for Timed<'_> {
 
 /// A volume on simulated disks.
 struct Bench<'a> {
-    subject: &'a Subject<'a>,
+    setup: &'a Setup<'a>,
     clock: Arc<SimClock>,
     /// What the simulated disks keep their bytes in; looked at without taking time.
     memory: MemDevice,
@@ -213,7 +239,7 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn new(subject: &'a Subject<'a>, settings: &Settings, with_maps: bool) -> std::result::Result<Bench<'a>, String> {
+    fn new(setup: &'a Setup<'a>, settings: &Settings, with_maps: bool) -> std::result::Result<Bench<'a>, String> {
         // Any day will do.
         let clock = SimClock::new(Time { secs: 1_000_000_000, nanos: 0 });
         let device = |bytes: u64| {
@@ -222,10 +248,10 @@ impl<'a> Bench<'a> {
             SimDevice::new(inner, &settings.model, settings.queue.clone(), clock.clone()).map(|sim| (memory, sim))
         };
         let (memory, disk) = device(settings.model.capacity_bytes())?;
-        let extra = subject.extra.iter().map(|(role, bytes)| Ok((role.clone(), device(*bytes)?)));
+        let extra = setup.extra.iter().map(|(role, bytes)| Ok((role.clone(), device(*bytes)?)));
         let extra = extra.collect::<std::result::Result<_, String>>()?;
         let meter = RefCell::new(Meter::new(clock.clone(), disk.clone()));
-        Ok(Bench { subject, clock, memory, disk, extra, meter, with_maps, maps: RefCell::default() })
+        Ok(Bench { setup, clock, memory, disk, extra, meter, with_maps, maps: RefCell::default() })
     }
 
     fn devices(&self) -> Devices {
@@ -234,14 +260,14 @@ impl<'a> Bench<'a> {
     }
 
     fn format(&self) -> Result<()> {
-        let options = Options::parse(&self.subject.format);
+        let options = Options::parse(&self.setup.format);
         let now = Clock::now(&*self.clock);
-        self.subject.engine.format(self.devices(), &FormatOptions { options, now, ..FormatOptions::default() })
+        self.setup.engine.format(self.devices(), &FormatOptions { options, now, ..FormatOptions::default() })
     }
 
     fn mount(&self) -> Result<Arc<dyn FileSystem>> {
-        let options = MountOptions { read_only: false, options: Options::parse(&self.subject.mount) };
-        let fs = self.subject.engine.mount(self.devices(), &options, self.clock.clone())?;
+        let options = MountOptions { read_only: false, options: Options::parse(&self.setup.mount) };
+        let fs = self.setup.engine.mount(self.devices(), &options, self.clock.clone())?;
         self.meter.borrow_mut().mounted(&fs);
         Ok(fs)
     }
@@ -270,7 +296,7 @@ impl<'a> Bench<'a> {
         });
         let devices = Devices { main: Box::new(self.memory.clone()), extra: extra.collect() };
         let mut map = Map::new(when, self.memory.geometry().size);
-        self.subject.engine.describe(&devices, &mut |region| map.add(&region))?;
+        self.setup.engine.describe(&devices, &mut |region| map.add(&region))?;
         self.maps.borrow_mut().push(map);
         Ok(())
     }
@@ -312,7 +338,7 @@ impl Meter {
             name: self.name,
             begun_ns: self.begun_ns,
             elapsed_ns: now_ns - self.begun_ns,
-            processor_s: now_s - self.begun_s,
+            processor_s: Some(now_s - self.begun_s),
             disk: self.disk.stats(),
             log_bytes: logged.zip(self.log_bytes).map(|(now, before)| now.saturating_sub(before)),
         });
@@ -363,10 +389,12 @@ impl Sample {
             Quantity::RemovalRate => over(self.counts(part, |c| c.files_removed) as f64, elapsed_s),
             Quantity::Requests => Some(requests),
             Quantity::RequestsAfter => Some(self.phases_of(part.after).map(|p| p.disk.requests).sum::<u64>() as f64),
+            Quantity::ElapsedAfter => Some(self.phases_of(part.after).map(|p| p.elapsed_ns).sum::<u64>() as f64 / 1e9),
             Quantity::Service => over(sum(&|p| p.disk.service_ns) / 1e6, requests),
             Quantity::Queue => over(sum(&|p| p.disk.queue_ns) / 1e6, requests),
             Quantity::Busy => Some(sum(&|p| p.disk.busy_ns) / 1e9),
-            Quantity::Processor => Some(self.phases_of(part.phases).map(|p| p.processor_s).sum()),
+            Quantity::Processor => self.phases_of(part.phases).map(|p| p.processor_s).sum(),
+            Quantity::Kind(_) if !self.has_kinds => None,
             Quantity::Transferred => Some(sum(&|p| p.disk.read_bytes + p.disk.write_bytes) / 1e6),
             Quantity::Seek => Some(sum(&|p| p.disk.seek_ns) / 1e9),
             Quantity::Rotation => Some(sum(&|p| p.disk.rotation_ns) / 1e9),

@@ -146,7 +146,9 @@ impl Page {
         self.put(format_args!("<p>Where the time of the disk went, in seconds:</p>"));
         let colour = |name: &str| KINDS.iter().position(|k| kind_name(*k) == name).unwrap_or(KINDS.len());
         let by_kind: Vec<_> = picture.by_kind.iter().map(|(name, s)| (*name, *s, COLOURS[colour(name)])).collect();
-        self.stack(&by_kind);
+        if !by_kind.is_empty() {
+            self.stack(&by_kind);
+        }
         let by_work = picture.by_work.iter().enumerate();
         let by_work: Vec<_> = by_work.map(|(i, (name, s))| (*name, *s, COLOURS[[1, 8, 5, 10][i]])).collect();
         self.stack(&by_work);

@@ -62,11 +62,12 @@ pub struct Progress<'a> {
 }
 
 /// Quantities that are always given, besides those of the paper.
-const ALWAYS: [Quantity; 18] = [
+const ALWAYS: [Quantity; 19] = [
     Quantity::Elapsed,
     Quantity::RemovalRate,
     Quantity::Requests,
     Quantity::RequestsAfter,
+    Quantity::ElapsedAfter,
     Quantity::Service,
     Quantity::Queue,
     Quantity::Busy,
@@ -161,7 +162,7 @@ fn belongs(part: &Part, quantity: Quantity) -> bool {
     let has_removal = part.paper.iter().any(|p| p.0 == Quantity::RemovalRate);
     match quantity {
         Quantity::RemovalRate => has_removal,
-        Quantity::RequestsAfter => !part.after.is_empty(),
+        Quantity::RequestsAfter | Quantity::ElapsedAfter => !part.after.is_empty(),
         _ => !has_removal,
     }
 }

@@ -1,6 +1,6 @@
 //! Experiments in small, on a simulated disk.
 
-use arbor_bench::{Results, Row, Settings, Subject, list, report, run, to_json};
+use arbor_bench::{Results, Row, Settings, Setup, Subject, System, list, report, run, to_json};
 use arbor_simdisk::Model;
 use arbor_yfs::Yfs;
 
@@ -8,10 +8,12 @@ fn results(name: &str, runs: u32, divisor: u32) -> Results {
     let experiment = list().iter().find(|e| e.name == name).unwrap();
     let subject = |name: &str, extra: &[(String, u64)]| Subject {
         name: name.into(),
-        engine: &Yfs,
-        format: "block=16K,frag=2K,ag=178M,logsize=32M".into(),
-        mount: "cache=128M".into(),
-        extra: extra.to_vec(),
+        system: System::Engine(Setup {
+            engine: &Yfs,
+            format: "block=16K,frag=2K,ag=178M,logsize=32M".into(),
+            mount: "cache=128M".into(),
+            extra: extra.to_vec(),
+        }),
     };
     let external = [("log".to_string(), 32 << 20)];
     // The reference is played by a second yFS, so that there are ratios.

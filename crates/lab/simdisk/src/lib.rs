@@ -16,6 +16,7 @@
 //! [`SimDevice::take_trace`].
 //!
 //! * [`Model`]: the parameters of a drive, from a TOML file; those in `models/` are built in.
+//! * [`DiskFs`]: the disk as a file to be mounted, for those who know nothing of us.
 //! * [`HostQueue`]: the driver's queue, its scheduler and merging.
 //! * [`Stats`]: counters in the terms of the yFS paper (service time W, queueing time Z).
 //! * [`Trace`]: every request with its times; kept as text, replayed on another model, exchanged with fio and
@@ -32,6 +33,7 @@ mod clock;
 mod device;
 mod disk;
 mod drive;
+mod file;
 mod host;
 mod model;
 mod sim;
@@ -41,6 +43,7 @@ mod trace;
 
 pub use clock::SimClock;
 pub use device::SimDevice;
+pub use file::{DISK_FILE, DiskFs, UNDER_WAY_BYTES};
 pub use host::{HostQueue, Scheduler};
 pub use model::Model;
 pub use stats::{KindStats, SsdStats, Stats};

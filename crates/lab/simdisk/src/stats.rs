@@ -2,9 +2,10 @@
 
 use crate::trace::KINDS;
 use arbor_base::device::Kind;
+use serde::{Deserialize, Serialize};
 
 /// What was asked for one kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KindStats {
     /// Requests as the file system submitted them.
     pub requests: u64,
@@ -15,7 +16,7 @@ pub struct KindStats {
 }
 
 /// What an SSD's flash did, since the device was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SsdStats {
     /// Bytes that the host wrote, in whole units of the mapping.
     pub host_bytes: u64,
@@ -56,7 +57,7 @@ impl SsdStats {
 /// time W runs from the handing over to completion, and its queueing time Z is what it spent in the driver's queue
 /// before. The parts of the service time are overhead, seek, rotation and transfer; the rest it waited in the drive's
 /// own queue.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stats {
     /// Requests as the file system submitted them: reads, writes, and discards if the drive has TRIM.
     pub submitted: u64,

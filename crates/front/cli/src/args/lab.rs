@@ -20,9 +20,16 @@ pub enum LabCommand {
     List(LabListArgs),
     /// List the simulated disks.
     Disks(LabDisksArgs),
+    /// Show a simulated disk as a file, for other programs.
+    ///
+    /// DIR shows one file, `disk`, until it is unmounted or the command is interrupted; then the statistics of the disk
+    /// are printed. Nobody waits: a read moves the virtual clock to its completion, a write goes on beside it until a
+    /// flush (fsync) waits for it.
+    Disk(Box<LabDiskArgs>),
     /// Run an experiment.
     ///
-    /// Each subject, an engine with its options, runs on a simulated disk of its own. Times are virtual: what the
+    /// Each subject, an engine with its options, runs on a simulated disk of its own. A file system of the kernel is run
+    /// when it is named; that needs root, loop devices, /dev/fuse and its mkfs. Times are virtual: what the
     /// disk and the charges of the processor take; the same seed gives the same figures. Ratios are the figure of the
     /// reference over that of the subject; one "holds" if it is on the same side of 1 as the paper's and within a
     /// factor of 1.5 of it.
@@ -45,12 +52,40 @@ pub struct LabDisksArgs {
     pub json: bool,
 }
 
+/// Arguments of `lab disk`.
+#[derive(Clone, Debug, Args)]
+pub struct LabDiskArgs {
+    /// Model of the disk; `arbor lab disks` lists them.
+    #[arg(short, long, value_name = "DISK", default_value = "st39140")]
+    pub model: String,
+    /// Size of the file, with K, M, G or T [default: the disk's capacity].
+    #[arg(short, long, value_parser = size)]
+    pub size: Option<u64>,
+    /// Writes all requests with their times to this file at the end.
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Keeps the bytes in this file, which is made if it is missing, and not in memory.
+    #[arg(long, value_name = "IMAGE")]
+    pub keep: Option<PathBuf>,
+    /// The driver's queue.
+    #[command(flatten)]
+    pub queue: QueueArgs,
+    /// Statistics as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Mounts this file system of the kernel on the disk, in DIR, and takes orders on the standard input.
+    #[arg(long, hide = true, value_name = "NAME")]
+    pub peer: Option<String>,
+    /// Directory that shows the disk; it is made if it is missing.
+    pub dir: PathBuf,
+}
+
 /// Arguments of `lab run`.
 #[derive(Clone, Debug, Args)]
 pub struct LabRunArgs {
     /// Name of the experiment, or "all"; `arbor lab list` lists them.
     pub experiment: String,
-    /// Only these subjects; `arbor lab list` lists them.
+    /// Only these subjects, or file systems of the kernel; `arbor lab list` lists them.
     #[arg(short, long = "subject", value_name = "NAME,...", value_delimiter = ',')]
     pub subjects: Vec<String>,
     /// Only subjects of these engines.

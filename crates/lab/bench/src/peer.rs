@@ -1,0 +1,176 @@
+//! Runs on a file system that is no engine: somebody mounts it on a simulated disk, and the workload runs on it by
+//! system calls.
+//!
+//! The program computes and waits on the virtual clock of that disk alone. What the file system does by the real clock
+//! follows it as far as it can be made to: after each [`SYNC_MS`] of virtual time everything is made durable. As with
+//! an engine's background work, that passes as if the program waited for it, and what the program computes after it
+//! costs nothing up to the time it took.
+
+use crate::calls::SystemCalls;
+use crate::experiment::{Case, END, MOUNT};
+use crate::ground::{self, Event, Ground, Seen};
+use crate::library::Charge;
+use crate::measure::{PhaseSample, Sample, Settings, reads_ns};
+use crate::op::Op;
+use crate::picture::Picture;
+use arbor_simdisk::{Stats, Trace};
+use std::cell::RefCell;
+use std::io;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+/// Virtual time between two syncs, ms: Linux writes back what has been dirty for so long (vm.dirty_expire_centisecs).
+pub const SYNC_MS: u64 = 30_000;
+/// The clock is looked at after so many operations.
+const LOOK_OPS: u32 = 16;
+
+/// A mounted file system, and the simulated disk below it.
+pub trait Peer {
+    /// Its root directory.
+    fn root(&self) -> PathBuf;
+    /// Virtual time since the disk was made, ns.
+    fn now_ns(&mut self) -> io::Result<u64>;
+    /// Virtual time goes on, because the program computes.
+    fn advance_ns(&mut self, ns: u64) -> io::Result<()>;
+    /// What the disk did since it was asked last, with the time.
+    fn take_stats(&mut self) -> io::Result<(u64, Stats)>;
+    /// Unmounts, and waits until the disk has nothing left to do.
+    fn unmount(&mut self) -> io::Result<()>;
+    /// Mounts it again, with nothing cached.
+    fn mount(&mut self) -> io::Result<()>;
+    /// The requests since it was mounted first, if they were asked for.
+    fn take_trace(&mut self) -> io::Result<Trace>;
+}
+
+/// Makes the file system on a disk and mounts it, with nothing cached. The flag asks for a trace.
+pub type Start<'a> = dyn Fn(&Settings, bool) -> Result<Box<dyn Peer>, String> + 'a;
+
+/// As [`measure::sample`](crate::measure::sample).
+pub(crate) fn sample(
+    name: &str,
+    start: &Start<'_>,
+    case: &Case,
+    settings: &Settings,
+    seed: u64,
+    with_picture: bool,
+    tell: &mut dyn FnMut(Event),
+) -> Result<Sample, String> {
+    let text = |e: io::Error| e.to_string();
+    let meter = Rc::new(RefCell::new(Meter::new(start(settings, with_picture)?).map_err(text)?));
+    let reads_ns = reads_ns(case, settings, seed)?;
+    let (divisor, capacity_bytes) = (settings.divisor.max(1), settings.model.capacity_bytes());
+    let mut program = case.load.program(seed, divisor, capacity_bytes, &reads_ns);
+    let mut ground = Mounted::new(meter.clone(), settings.charge);
+    let mut event = |event: Event| {
+        if let Event::Phase(name) = event {
+            meter.borrow_mut().mark(name);
+        }
+        tell(event);
+    };
+    let outcome = ground::run(&mut *program, &mut ground, &mut event).map_err(|e| e.to_string())?;
+    drop(ground);
+    let mut meter = meter.borrow_mut();
+    meter.mark(END);
+    meter.peer.unmount().map_err(text)?;
+    meter.mark("");
+    let mut phases = meter.phases().map_err(text)?;
+    // What came before the first mark is mounting.
+    phases.remove(0);
+    let trace = if with_picture { Some(meter.peer.take_trace().map_err(text)?) } else { None };
+    let picture = trace.map(|trace| Picture::new(name, case, settings, &trace, &phases, Vec::new()).without_kinds());
+    Ok(Sample { phases, outcome, has_kinds: false, picture })
+}
+
+/// Cuts a run into phases.
+struct Meter {
+    peer: Box<dyn Peer>,
+    name: &'static str,
+    begun_ns: u64,
+    phases: Vec<PhaseSample>,
+    /// Why a phase could not be measured.
+    failure: Option<io::Error>,
+}
+
+impl Meter {
+    fn new(mut peer: Box<dyn Peer>) -> io::Result<Meter> {
+        let (begun_ns, _) = peer.take_stats()?;
+        Ok(Meter { peer, name: MOUNT, begun_ns, phases: Vec::new(), failure: None })
+    }
+
+    /// The phase ends here, and `next` begins.
+    fn mark(&mut self, next: &'static str) {
+        let (now_ns, disk) = match self.peer.take_stats() {
+            Ok(taken) => taken,
+            Err(e) => return self.failure = Some(e),
+        };
+        let (name, begun_ns, elapsed_ns) = (self.name, self.begun_ns, now_ns - self.begun_ns);
+        self.phases.push(PhaseSample { name, begun_ns, elapsed_ns, processor_s: None, disk, log_bytes: None });
+        (self.name, self.begun_ns) = (next, now_ns);
+    }
+
+    fn phases(&mut self) -> io::Result<Vec<PhaseSample>> {
+        self.failure.take().map_or(Ok(std::mem::take(&mut self.phases)), Err)
+    }
+
+    fn remount(&mut self) -> io::Result<()> {
+        self.peer.unmount()?;
+        self.mark(MOUNT);
+        self.peer.mount()
+    }
+}
+
+/// The mounted file system as a ground, with charges and syncs on the virtual clock.
+struct Mounted {
+    calls: SystemCalls<'static>,
+    meter: Rc<RefCell<Meter>>,
+    /// What is left of the time of the last sync, ns.
+    credit_ns: Rc<RefCell<u64>>,
+    charge: Charge,
+    ops: u32,
+    synced_ns: u64,
+}
+
+impl Mounted {
+    fn new(meter: Rc<RefCell<Meter>>, charge: Charge) -> Mounted {
+        let (root, synced_ns) = (meter.borrow().peer.root(), meter.borrow().begun_ns);
+        let credit_ns = Rc::new(RefCell::new(0));
+        let (cooled, thought, credit) = (meter.clone(), meter.clone(), credit_ns.clone());
+        let cool = Box::new(move || cooled.borrow_mut().remount());
+        let think = move |ns| compute(&thought, &credit, ns);
+        let calls = SystemCalls::new(root, cool).thinking(Box::new(think));
+        Mounted { calls, meter, credit_ns, charge, ops: 0, synced_ns }
+    }
+
+    /// Syncs when its time has come.
+    fn background(&mut self, op: &Op) -> io::Result<()> {
+        self.ops += 1;
+        if !self.ops.is_multiple_of(LOOK_OPS) && !matches!(op, Op::Think { .. }) {
+            return Ok(());
+        }
+        let now_ns = self.meter.borrow_mut().peer.now_ns()?;
+        if now_ns - self.synced_ns >= SYNC_MS * 1_000_000 {
+            self.calls.sync()?;
+            self.synced_ns = self.meter.borrow_mut().peer.now_ns()?;
+            *self.credit_ns.borrow_mut() = self.synced_ns - now_ns;
+        }
+        Ok(())
+    }
+}
+
+/// The program computes, unless it has done so during a sync.
+fn compute(meter: &RefCell<Meter>, credit_ns: &RefCell<u64>, ns: u64) -> io::Result<()> {
+    let mut credit = credit_ns.borrow_mut();
+    let spent = ns.min(*credit);
+    *credit -= spent;
+    if ns > spent { meter.borrow_mut().peer.advance_ns(ns - spent) } else { Ok(()) }
+}
+
+impl Ground for Mounted {
+    fn apply(&mut self, op: &Op, seen: &mut Seen) -> Result<(), String> {
+        let before = (seen.calls, seen.read_bytes + seen.written_bytes);
+        self.calls.apply(op, seen)?;
+        let bytes = seen.read_bytes + seen.written_bytes - before.1;
+        let ns = (seen.calls - before.0) * self.charge.call_ns + bytes * self.charge.kib_ns / 1024;
+        compute(&self.meter, &self.credit_ns, ns).and_then(|()| self.background(op)).map_err(|e| e.to_string())
+    }
+}
