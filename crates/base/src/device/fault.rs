@@ -72,6 +72,8 @@ struct Plan {
     counts: [u64; 5],
     faults: Vec<(FaultOp, u64, FaultTimes, Fault)>,
     struck: u64,
+    /// What the last one struck was for.
+    struck_kind: Option<Kind>,
     power_is_off: bool,
     trace: Option<Vec<(FaultOp, Kind)>>,
     /// With [`Fault::Forgotten`] planned: sectors written since the last flush, as they were.
@@ -95,6 +97,9 @@ impl Plan {
         let fault = struck.map(|f| f.3).filter(|f| f.fits(op));
         // A full device strikes only if the write needs room.
         self.struck += u64::from(fault.is_some_and(|f| f != Fault::Full));
+        if fault.is_some() {
+            self.struck_kind = Some(kind);
+        }
         fault
     }
 }
@@ -140,6 +145,11 @@ impl<D: Device> FaultDevice<D> {
     /// Operations that a fault has struck so far.
     pub fn struck(&self) -> u64 {
         self.shared.plan.lock().struck
+    }
+
+    /// What the last operation was for that a fault has struck.
+    pub fn struck_kind(&self) -> Option<Kind> {
+        self.shared.plan.lock().struck_kind
     }
 
     /// Remembers from now on what each operation was and what for.

@@ -317,8 +317,13 @@ pub trait Engine: Send + Sync {
         CrashPromise::Prefix
     }
 
-    /// Whether calls overlap: `false` where one lock is held from the beginning of each to its end, so that there is
-    /// only their order to be explored.
+    /// Whether blocks of a kind carry a checksum, so that a wrong bit in one is seen.
+    fn has_checksum(&self, kind: Kind) -> bool {
+        kind != Kind::Data
+    }
+
+    /// Whether calls overlap: `false` where one lock is held from the beginning of nearly each to its end, so that
+    /// there is little but their order to be explored.
     fn overlaps_calls(&self) -> bool {
         true
     }

@@ -8,6 +8,7 @@
 use crate::bitmap::{block_bits, free_runs, header};
 use crate::format::*;
 use crate::mount::{Core, What};
+use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
 use arbor_base::layout::{Corrupt, U32};
 use arbor_base::vfs::{Errno, Ino, Result, mode};
@@ -100,7 +101,7 @@ impl Core {
             }
             let new = if used { old | mask } else { old & !mask };
             account(&mut h, old, n, false);
-            account(&mut h, new, n, true);
+            account(&mut h, if planted(Flaw::CountsStale) { old } else { new }, n, true);
             let (place, bit) = bit_place(1 + geom.inode_sectors(), b * n);
             let shift = bit.trailing_zeros();
             let all = ((1u16 << n) - 1) as u8;
@@ -140,7 +141,7 @@ impl Core {
         self.nffree = self.nffree - u64::from(info.nffree) + u64::from(h.sum.nffree.get());
         self.nifree = self.nifree - u64::from(info.nifree) + u64::from(h.sum.nifree.get());
         self.ndir = self.ndir - u64::from(info.ndir) + u64::from(h.sum.ndir.get());
-        if h.sum.nbfree.get() > info.nbfree {
+        if h.sum.nbfree.get() > info.nbfree && !planted(Flaw::ClustersForgotten) {
             info.maxcluster = u32::MAX;
         }
         (info.nbfree, info.nffree) = (h.sum.nbfree.get(), h.sum.nffree.get());
@@ -261,7 +262,12 @@ impl Core {
         self.cg(cgx)?;
         let Some(cg) = self.cache.peek(name).cloned() else { return Ok(false) };
         let mask = (((1u16 << (at % n + new)) - 1) ^ ((1u16 << (at % n + old)) - 1)) as u8;
-        if self.taken(&cg, cgx, at / n) & mask != 0 {
+        let taken = if planted(Flaw::GrowIntoHeld) {
+            block_bits(&self.geom, &cg, at / n)
+        } else {
+            self.taken(&cg, cgx, at / n)
+        };
+        if taken & mask != 0 {
             return Ok(false);
         }
         self.set_run(cgx, at + old, new - old, true)?;
@@ -391,7 +397,9 @@ impl Core {
                 self.held_runs(cgx, &mut runs);
             }
             self.cgs[cgx as usize].held = Vec::new();
-            self.cgs[cgx as usize].maxcluster = u32::MAX;
+            if !planted(Flaw::ClustersForgotten) {
+                self.cgs[cgx as usize].maxcluster = u32::MAX;
+            }
         }
         self.held_frags = 0;
         self.discard(&runs)

@@ -32,6 +32,7 @@ use crate::file::Slot;
 use crate::format::*;
 use crate::inode::Inode;
 use crate::mount::{Core, What};
+use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
 use arbor_base::device::{Buf, Request, Ticket};
 use arbor_base::layout::crc_without;
@@ -133,6 +134,9 @@ impl Core {
                 for index in pages {
                     self.write_now(Name::Page { file: i.ino.0, index })?;
                 }
+                if planted(Flaw::SyncNameFirst) {
+                    return Ok(Vec::new());
+                }
                 self.write_now(i.name()).map(|()| Vec::new())
             }
             _ => Ok(Vec::new()),
@@ -151,6 +155,7 @@ impl Core {
     ) -> Result<()> {
         match self.keep.mode {
             Keeping::SoftUpdates => return self.soft_pointer(slot, old, new, content, inode),
+            Keeping::Sync if planted(Flaw::SyncPointerFirst) => {}
             Keeping::Sync if self.dirty.get(&content).is_some_and(|d| d.what != What::Data) => {
                 self.write_now(content)?
             }
@@ -170,11 +175,8 @@ impl Core {
     /// The runs are free when this buffer is on disk.
     pub fn free_after(&mut self, name: Name, runs: &[(Frag, u32)]) -> Result<()> {
         match self.keep.mode {
-            Keeping::SoftUpdates => {
-                self.soft_free_after(name, runs);
-                return Ok(());
-            }
-            Keeping::Sync if !runs.is_empty() => self.write_now(name)?,
+            Keeping::SoftUpdates => return self.soft_free_after(name, runs),
+            Keeping::Sync if !runs.is_empty() && !planted(Flaw::SyncFreeFirst) => self.write_now(name)?,
             _ => {}
         }
         runs.iter().try_for_each(|r| self.free_run(r.0, r.1))
@@ -184,7 +186,14 @@ impl Core {
     pub fn entry_added(&mut self, slot: Slot, ino: Ino, waits: Vec<u64>) -> Result<u64> {
         match self.keep.mode {
             Keeping::SoftUpdates => Ok(self.soft_added(slot, ino, waits)),
-            Keeping::Sync => self.write_now(slot.0).map(|()| 0),
+            Keeping::Sync => {
+                self.write_now(slot.0)?;
+                if planted(Flaw::SyncNameFirst) {
+                    let (block, _) = self.geom.inode_at(ino).ok_or(Errno::ESTALE)?;
+                    self.write_now(Name::Block(block.0.into()))?;
+                }
+                Ok(0)
+            }
             _ => Ok(0),
         }
     }
@@ -193,6 +202,7 @@ impl Core {
     pub fn entry_removed(&mut self, slot: Slot, old: ((Ino, u8), &[u8]), after: Option<u64>, drop: Drop) -> Result<()> {
         match self.keep.mode {
             Keeping::SoftUpdates => return self.soft_removed(slot, old, after, drop),
+            Keeping::Sync if planted(Flaw::SyncDropFirst) => {}
             Keeping::Sync => self.write_now(slot.0)?,
             _ => {}
         }
@@ -259,7 +269,9 @@ impl Core {
     fn free_run(&mut self, frag: Frag, frags: u32) -> Result<()> {
         self.blkfree(frag, frags)?;
         if self.keep.mode == Keeping::Journal {
-            self.hold(frag, frags);
+            if !planted(Flaw::ReuseAtOnce) {
+                self.hold(frag, frags);
+            }
             self.revoke(frag, frags);
         } else if self.opts.discard {
             self.discard(&[(frag, frags)])?;
@@ -331,7 +343,8 @@ impl Core {
                 for (i, inode) in image.chunks_exact_mut(INODE).enumerate() {
                     let ino = Ino(first + i as u64);
                     // Zeros need no seal, and a damaged inode does not get a right one.
-                    if inode.iter().any(|b| *b != 0) && !self.damaged.contains_key(&ino.0) {
+                    let damaged = self.damaged.contains_key(&ino.0) && !planted(Flaw::DamageSealed);
+                    if inode.iter().any(|b| *b != 0) && !damaged {
                         let crc = inode_crc(inode, self.geom.fsid, ino);
                         put_u32(inode, INODE - 4, crc);
                     }
@@ -412,12 +425,14 @@ impl Core {
 
     /// What was written is on disk before anything that is written after it.
     fn order(&mut self) -> Result<()> {
-        if self.keep.mode == Keeping::Async { Ok(()) } else { self.flush() }
+        if self.keep.mode == Keeping::Async || planted(Flaw::NoOrder) { Ok(()) } else { self.flush() }
     }
 
     fn flush(&mut self) -> Result<()> {
         self.counters.flushes += 1;
-        Ok(self.dev.flush()?)
+        let done = self.dev.flush().map_err(Error::Io);
+        // What was written may be lost, though its buffers are clean.
+        done.inspect_err(|e| self.fail(e))
     }
 
     /// Writes one buffer and waits for it (the original FFS's `bwrite`).

@@ -49,11 +49,13 @@ mod mkfs;
 mod mount;
 mod ops;
 mod options;
+#[doc(hidden)]
+pub mod planted;
 mod recover;
 mod sound;
 mod superblock;
 
-use arbor_base::device::Device;
+use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::*;
 use std::sync::Arc;
 
@@ -80,6 +82,10 @@ impl Engine for Ffs {
 
     fn shapes(&self) -> &'static [(&'static str, &'static str)] {
         options::SHAPES
+    }
+
+    fn has_checksum(&self, kind: Kind) -> bool {
+        !matches!(kind, Kind::Dir | Kind::Tree | Kind::Data)
     }
 
     fn overlaps_calls(&self) -> bool {

@@ -10,6 +10,7 @@ use crate::alloc::Cg;
 use crate::commit::{InFlight, Keep};
 use crate::dir::Hashes;
 use crate::format::*;
+use crate::planted::{Flaw, planted};
 use crate::{bitmap, options, recover, sound, superblock};
 use arbor_base::cache::{Cache, Name};
 use arbor_base::device::{Device, Kind};
@@ -182,7 +183,9 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
         core.sb.keeping = (opts.keeping as u32).into();
         core.sb.mounts = (core.sb.mounts.get() + 1).into();
         superblock::write(&*core.dev, 0, &core.sb)?;
-        core.dev.flush()?;
+        if !planted(Flaw::MountUnmarked) {
+            core.dev.flush()?;
+        }
         core.begin_journal()?;
     }
     let volume = Arc::new(Volume { clock, pressed: AtomicBool::new(false), core: Mutex::new(Rank(0), core) });
@@ -276,7 +279,9 @@ impl Core {
 
     /// Turns the volume read-only.
     pub fn fail(&mut self, why: &Error) {
-        self.failed.get_or_insert_with(|| why.to_string());
+        if !planted(Flaw::FailureForgotten) {
+            self.failed.get_or_insert_with(|| why.to_string());
+        }
     }
 
     /// The metadata block at `frag`.
@@ -284,7 +289,7 @@ impl Core {
         let name = Name::Block(frag.0.into());
         if !self.cache.contains(name) {
             let mut bytes = self.read(frag, self.geom.block_size(), what)?;
-            if !self.is_sound(frag, what, &bytes) {
+            if !self.is_sound(frag, what, &bytes) && !planted(Flaw::NoSecondLook) {
                 // It may have been read wrong, and what is written back must not make that last.
                 bytes = self.read(frag, self.geom.block_size(), what)?;
             }
@@ -481,9 +486,13 @@ impl Volume {
                 core.gone = true;
                 return Ok(());
             }
-            if core.failed.is_none() {
-                core.abandon_orphans();
+            if let Some(why) = &core.failed {
+                // What is in core may be half of a call.
+                let done = Err(Error::Io(std::io::Error::other(why.clone())));
+                core.gone = true;
+                return done;
             }
+            core.abandon_orphans();
         }
         let done = self.drain_inactive().and_then(|()| self.run(|core| core.sync_all()));
         // What was freed by that is freed for good now.
@@ -505,7 +514,9 @@ impl Core {
         self.sb.summary_crc = crc(&sums).into();
         sums.resize(self.geom.bytes_of(self.geom.summary_frags()), 0);
         self.dev.write_at(Kind::Group, self.geom.byte(Frag(self.sb.summary_start.get())), &sums)?;
-        self.dev.flush()?;
+        if !planted(Flaw::CleanTooEarly) {
+            self.dev.flush()?;
+        }
         self.sb.clean = u32::from(!self.damage_met && self.dirty.is_empty() && self.keep.owes_nothing()).into();
         superblock::write(&*self.dev, 0, &self.sb)?;
         Ok(self.dev.flush()?)

@@ -34,3 +34,21 @@ fn lines() {
         arbor_torture::machine::repeat(&Ffs, line).unwrap_or_else(|e| panic!("{e}"));
     }
 }
+
+/// Faults of the device.
+#[test]
+fn faults() {
+    for line in [
+        // An unmount after a failure wrote half of a call: a file without a name, a name without its inode.
+        "profile=Sync size=25165824 mount=keep=journal fault=Read:8:FromThenOn:Error end=Unmount ops=mkdir /d0 493 0; \
+         tmpfile /d0 2",
+        "profile=Sync size=25165824 mount=keep=sync fault=Write:1:FromThenOn:Full end=Unmount ops=create /L1 493 0",
+        "profile=Small size=25165824 mount=keep=sync fault=Flush:5:FromThenOn:Forgotten(10656329) end=Unmount \
+         ops=mkdir /d3 493 0",
+        // A superblock that was damaged on disk was read, and written back with a checksum that fits.
+        "profile=Sync size=25165824 mount=keep=journal fault=Write:1:Once:Flipped(3962617) end=Cut \
+         ops=mkdir /d0 493 0; create /d0/f3 0 7; tmpfile /d0 2; fsync /d0/f3 0",
+    ] {
+        arbor_torture::faults::repeat(&Ffs, line).unwrap_or_else(|e| panic!("{e}"));
+    }
+}

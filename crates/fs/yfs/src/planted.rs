@@ -1,23 +1,7 @@
 //! Deliberate mistakes, to see whether the crash explorer finds them. Without the feature
 //! `planted`, which only a test of the explorer turns on, all of this is nothing at run time.
 
-macro_rules! flaws {
-    ($($(#[doc = $text:literal])* $name:ident,)*) => {
-        /// A mistake.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[repr(u8)]
-        pub enum Flaw {
-            $($(#[doc = $text])* $name,)*
-        }
-
-        impl Flaw {
-            /// All of them, each with what it does.
-            pub const ALL: &'static [(Flaw, &'static str)] = &[$((Flaw::$name, concat!($($text),*)),)*];
-        }
-    };
-}
-
-flaws! {
+arbor_base::flaws! {
     /// The log is written without a flush of the data before it (against YFS-C2).
     NoDataFlush,
     /// The log is written without a flush after it.
@@ -98,25 +82,4 @@ impl Flaw {
         Flaw::RepairInPlace,
         Flaw::MendedTooEarly,
     ];
-}
-
-#[cfg(feature = "planted")]
-static PLANTED: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(u8::MAX);
-
-/// Plants a mistake in every volume of the process, or none.
-#[cfg(feature = "planted")]
-pub fn plant(flaw: Option<Flaw>) {
-    PLANTED.store(flaw.map_or(u8::MAX, |f| f as u8), std::sync::atomic::Ordering::SeqCst);
-}
-
-/// Whether `flaw` is planted.
-#[cfg(feature = "planted")]
-pub(crate) fn planted(flaw: Flaw) -> bool {
-    PLANTED.load(std::sync::atomic::Ordering::Relaxed) == flaw as u8
-}
-
-#[cfg(not(feature = "planted"))]
-#[inline(always)]
-pub(crate) fn planted(_flaw: Flaw) -> bool {
-    false
 }

@@ -30,7 +30,7 @@ use crate::line::{Again, number, one_of};
 use crate::model::{Model, State};
 use crate::ops::{Op, parse};
 use crate::rng::{Rng, mix};
-use crate::run::{check_clean, guarded, mount, opener};
+use crate::run::{World, check_clean, guarded, mount, opener};
 use crate::tally::{Tally, Watch, on_all_cores};
 use arbor_base::device::{CrashChoice, MemDevice, RecordingDevice};
 use arbor_base::sync::refereed;
@@ -41,7 +41,8 @@ use schedule::{Leisurely, Picks, Shuttle};
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 /// Schedules of each program.
 const SCHEDULES: u64 = 12;
@@ -49,6 +50,8 @@ const SCHEDULES: u64 = 12;
 const CUTS: usize = 2;
 /// Schedules that a smaller program gets to fail in.
 const SHRINK_SCHEDULES: u64 = 400;
+/// Time after which a failing case is small enough: nobody who gave a run some seconds waits for minutes.
+const SHRINK_TIME: Duration = Duration::from_secs(15);
 
 /// A program on a volume under one schedule: all that repeats a failure.
 #[derive(Clone, Debug)]
@@ -151,8 +154,12 @@ fn one(
 
 /// Makes a failing case smaller and says how to repeat it.
 fn report(engine: &'static dyn Engine, ground: &Arc<Ground>, mut case: Case, mut message: String) -> String {
+    let began = Instant::now();
     'again: loop {
         for smaller in smaller(&case.program) {
+            if began.elapsed() > SHRINK_TIME {
+                break;
+            }
             let seeds = (0..SHRINK_SCHEDULES).map(|n| mix(case.schedule.wrapping_add(n)) >> 16).collect();
             if let Err((schedule, text)) = explore(engine, ground, &smaller, seeds, false, &mut Tally::default()) {
                 (case.program, case.schedule, message) = (smaller, schedule, text);
@@ -280,38 +287,48 @@ struct Ran {
 fn execute(engine: &'static dyn Engine, ground: &Ground, program: &Program, seed: u64) -> Result<u64, String> {
     let recorder = RecordingDevice::new(ground.base.disk());
     let open = opener(&ground.config, Leisurely(recorder.clone()));
-    let mut world = ground.base.world(engine, &ground.config, open)?;
-    for op in &program.setup {
-        world.step(op).map_err(|e| format!("setup ({op}): {e}"))?;
-    }
-    // What the power cut may take begins here.
-    world.step(&Op::Syncfs {})?;
-    let (fs, model) = (world.side.fs.clone(), world.model.clone());
-    let slots = parse(program::SLOTS)?;
-    let held = |fs: Arc<dyn FileSystem>| {
-        let mut side = Side::new(fs);
-        slots.iter().for_each(|op| drop(side.apply(op)));
-        side
-    };
-    let sides: Vec<Side> = program.tasks.iter().map(|_| held(model.clone())).collect();
+    let prepared = Prepared::new(ground.base.world(engine, &ground.config, open)?, program)?;
+    let Prepared { world, tasks, sides, begin } = prepared;
+    let fs = world.side.fs.clone();
     let began = recorder.events();
-    let tasks = program.tasks.iter().map(|ops| (held(fs.clone()), ops.clone())).collect();
     // Before and after, one task is alone: no need to ask who goes on.
     schedule::begin();
     let calls = run_tasks(tasks, &world.clock, &recorder);
     schedule::end();
-    let calls = calls?;
-    let ended = recorder.events();
-    if let Some(why) = fs.failure() {
-        return Err(format!("the engine has given up: {why}"));
-    }
-    let ran = Ran { begin: model.state(), calls, model, sides };
-    let cuts = draw_cuts(&recorder, began, ended, seed);
-    let ends = Ends { engine, config: &ground.config, fs: &*fs, recorder: &recorder, cuts: &cuts };
-    if program.is_exact() { ends.verify(&ran) } else { ends.verify_loosely(&ran) }?;
-    fs.unmount().map_err(|e| format!("unmount: {e}"))?;
-    check_clean(engine, ground.config.devices(&recorder), Repair::No)?;
+    let ran = Ran { begin, calls: calls?, model: world.model.clone(), sides };
+    let cuts = draw_cuts(&recorder, began, recorder.events(), seed);
+    Ends { engine, config: &ground.config, fs: &*fs, recorder: &recorder, cuts: &cuts }.all(program, &ran)?;
     Ok(cuts.len() as u64)
+}
+
+/// A volume on which a program may begin.
+struct Prepared<'e> {
+    world: World<'e>,
+    /// What each task works with, and what it does.
+    tasks: Vec<(Side, Vec<Op>)>,
+    /// The same of the model, for each task.
+    sides: Vec<Side>,
+    begin: State,
+}
+
+impl<'e> Prepared<'e> {
+    fn new(mut world: World<'e>, program: &Program) -> Result<Prepared<'e>, String> {
+        for op in &program.setup {
+            world.step(op).map_err(|e| format!("setup ({op}): {e}"))?;
+        }
+        // What the power cut may take begins here.
+        world.step(&Op::Syncfs {})?;
+        let (fs, model) = (world.side.fs.clone(), world.model.clone());
+        let slots = parse(program::SLOTS)?;
+        let held = |fs: Arc<dyn FileSystem>| {
+            let mut side = Side::new(fs);
+            slots.iter().for_each(|op| drop(side.apply(op)));
+            side
+        };
+        let sides = program.tasks.iter().map(|_| held(model.clone())).collect();
+        let tasks = program.tasks.iter().map(|ops| (held(fs.clone()), ops.clone())).collect();
+        Ok(Prepared { begin: model.state(), world, tasks, sides })
+    }
 }
 
 /// Lets the tasks run, and collects what each call was told.
@@ -323,16 +340,50 @@ fn run_tasks(
     let moments = Arc::new(AtomicU64::new(0));
     let spawn = |(mut side, ops): (Side, Vec<Op>)| {
         let (moments, recorder, clock) = (moments.clone(), recorder.clone(), clock.clone());
-        let one = move |side: &mut Side, op: Op| {
-            let (start, begin) = (moments.fetch_add(1, Relaxed), recorder.events());
-            let outcome = apply(side, &op, &clock);
-            let (end, done) = (moments.fetch_add(1, Relaxed), recorder.events());
-            Call { op, outcome, span: (start, end), events: (begin, done) }
-        };
+        let one = move |side: &mut Side, op: Op| timed(side, op, &clock, &moments, &recorder);
         shuttle::thread::spawn(move || guarded(|| Ok(ops.into_iter().map(|op| one(&mut side, op)).collect())))
     };
     let handles: Vec<_> = tasks.into_iter().map(spawn).collect();
     handles.into_iter().map(|h| h.join().map_err(|_| "a task panicked".to_string())?).collect()
+}
+
+/// Lets programs run on threads of the system, `programs` of them on volumes of one shape: what they are told, the
+/// tree and the checker have to be as under chosen schedules. Not repeatable; panics on failure.
+pub fn threads(engine: &dyn Engine, config: &Config, seed: u64, programs: u64) {
+    let base = guarded(|| exhaust::base(engine, config, From::Empty)).unwrap_or_else(|e| panic!("{e}"));
+    for number in 0..programs {
+        let program = Program::draw(mix(seed.wrapping_add(mix(number))) >> 16);
+        guarded(|| on_threads(engine, config, &base, &program)).unwrap_or_else(|e| panic!("{e}\n  {program}"));
+    }
+}
+
+fn on_threads(engine: &dyn Engine, config: &Config, base: &Base, program: &Program) -> Result<(), String> {
+    let recorder = RecordingDevice::new(base.disk());
+    let prepared = Prepared::new(base.world(engine, config, opener(config, recorder.clone()))?, program)?;
+    let Prepared { world, tasks, sides, begin } = prepared;
+    let (moments, clock) = (AtomicU64::new(0), &*world.clock);
+    let calls: Result<_, String> = std::thread::scope(|s| {
+        let run = |(mut side, ops): (Side, Vec<Op>)| {
+            let (moments, recorder) = (&moments, &recorder);
+            s.spawn(move || {
+                let all = ops.into_iter().map(|op| timed(&mut side, op, clock, moments, recorder));
+                guarded(|| Ok(all.collect::<Vec<_>>()))
+            })
+        };
+        let handles: Vec<_> = tasks.into_iter().map(run).collect();
+        handles.into_iter().map(|h| h.join().map_err(|_| "a thread panicked".to_string())?).collect()
+    });
+    let (fs, ran) = (world.side.fs.clone(), Ran { calls: calls?, model: world.model.clone(), sides, begin });
+    drop(world);
+    Ends { engine, config, fs: &*fs, recorder: &recorder, cuts: &[] }.all(program, &ran)
+}
+
+/// Carries a call of a task out.
+fn timed(side: &mut Side, op: Op, clock: &ManualClock, moments: &AtomicU64, recorder: &RecordingDevice) -> Call {
+    let (start, begin) = (moments.fetch_add(1, SeqCst), recorder.events());
+    let outcome = apply(side, &op, clock);
+    let (end, done) = (moments.fetch_add(1, SeqCst), recorder.events());
+    Call { op, outcome, span: (start, end), events: (begin, done) }
 }
 
 fn apply(side: &mut Side, op: &Op, clock: &ManualClock) -> Outcome {
@@ -374,6 +425,16 @@ struct Ends<'a> {
 type Recovered<'a> = (usize, &'a CrashChoice, Arc<dyn FileSystem>);
 
 impl Ends<'_> {
+    /// All that has to hold, up to the unmount.
+    fn all(&self, program: &Program, ran: &Ran) -> Result<(), String> {
+        if let Some(why) = self.fs.failure() {
+            return Err(format!("the engine has given up: {why}"));
+        }
+        if program.is_exact() { self.verify(ran) } else { self.verify_loosely(ran) }?;
+        self.fs.unmount().map_err(|e| format!("unmount: {e}"))?;
+        check_clean(self.engine, self.config.devices(self.recorder), Repair::No)
+    }
+
     /// Looks for an order of the calls that explains everything.
     fn verify(&self, ran: &Ran) -> Result<(), String> {
         let mut left = self.recovered()?;

@@ -365,7 +365,7 @@ impl Run<'_> {
 
     fn record_recovery(&self, disk: MemDevice) -> Result<RecordingDevice, String> {
         let recovery = RecordingDevice::new(disk);
-        self.repair(&recovery)?;
+        repair(self.engine, self.config, &recovery)?;
         let fs = self.mount(&recovery)?;
         fs.unmount().map_err(|e| format!("unmount after recovery: {e}"))?;
         Ok(recovery)
@@ -408,31 +408,12 @@ impl Run<'_> {
         mount(self.engine, self.config, self.config.devices(disk), &Arc::new(ManualClock::new(BEGIN)))
     }
 
-    /// Where nothing is promised but that this helps, the checker comes first.
-    fn repair<D: Device + Clone + 'static>(&self, disk: &D) -> Result<(), String> {
-        if self.promise() != CrashPromise::Repairable {
-            return Ok(());
-        }
-        let options = CheckOptions { repair: Repair::Yes, force: true };
-        let report = self.engine.check(self.config.devices(disk), &options, &mut |_, _, _| {});
-        let report = report.map_err(|e| format!("repair: {e}"))?;
-        match report.issues.iter().find(|i| !i.repaired && i.severity > Severity::Warning) {
-            Some(i) => Err(format!("the repair leaves {}: {}", i.code, i.text)),
-            None => Ok(()),
-        }
-    }
-
     fn check(&self, disk: &MemDevice) -> Result<(), String> {
         check_clean(self.engine, self.config.devices(disk), Repair::No)
     }
 
-    /// Holds a mounted volume against the history, as far as the engine promises.
     fn hold_against(&self, fs: &dyn FileSystem, at: usize) -> Result<(), String> {
-        match self.promise() {
-            CrashPromise::Prefix => self.oracle.verify(fs, at),
-            promise @ CrashPromise::Ordered { .. } => ordered::verify(&self.oracle, fs, at, promise),
-            CrashPromise::Repairable => crate::compare::observe(fs).map(drop),
-        }
+        hold_against(self.promise(), &self.oracle, fs, at)
     }
 
     fn promise(&self) -> CrashPromise {
@@ -445,7 +426,7 @@ impl Run<'_> {
             untouched.set_read_only(true);
             self.check(&untouched).map_err(|e| format!("unmounted, {e}"))?;
         }
-        self.repair(&disk)?;
+        repair(self.engine, self.config, &disk)?;
         let fs = self.mount(&disk)?;
         self.hold_against(&*fs, at)?;
         use_it(&*fs).map_err(|e| format!("in use after recovery: {e}"))?;
@@ -454,6 +435,37 @@ impl Run<'_> {
         self.check(&disk)?;
         let fs = self.mount(&disk)?;
         self.hold_against(&*fs, at).map_err(|e| format!("mounted again: {e}"))
+    }
+}
+
+/// Where nothing is promised but that this helps, the checker comes before a mount.
+pub(crate) fn repair<D>(engine: &dyn Engine, config: &Config, disk: &D) -> Result<(), String>
+where
+    D: Device + Clone + 'static,
+{
+    if engine.crash_promise(&config.mount) != CrashPromise::Repairable {
+        return Ok(());
+    }
+    let options = CheckOptions { repair: Repair::Yes, force: true };
+    let report = engine.check(config.devices(disk), &options, &mut |_, _, _| {});
+    let report = report.map_err(|e| format!("repair: {e}"))?;
+    match report.issues.iter().find(|i| !i.repaired && i.severity > Severity::Warning) {
+        Some(i) => Err(format!("the repair leaves {}: {}", i.code, i.text)),
+        None => Ok(()),
+    }
+}
+
+/// Holds a mounted volume against the history, as far as the engine promises.
+pub(crate) fn hold_against(
+    promise: CrashPromise,
+    oracle: &Oracle,
+    fs: &dyn FileSystem,
+    at: usize,
+) -> Result<(), String> {
+    match promise {
+        CrashPromise::Prefix => oracle.verify(fs, at),
+        CrashPromise::Ordered { .. } => ordered::verify(oracle, fs, at, promise),
+        CrashPromise::Repairable => crate::compare::observe(fs).map(drop),
     }
 }
 

@@ -8,7 +8,8 @@ use crate::crash::{Base, Explored, From, Seen, try_sequence};
 use crate::generate::Profile;
 use crate::ops::{Op, parse};
 use crate::rng::mix;
-use arbor_base::vfs::Engine;
+use arbor_base::vfs::{Engine, Options};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Operations, one a line. Slot 0 holds `/a` of the aged volume where a line says so.
@@ -147,11 +148,63 @@ pub(crate) fn base(engine: &dyn Engine, config: &Config, from: From) -> Result<B
     if from == From::Empty { Base::fresh(engine, config) } else { Base::used(engine, config, from, &aged()) }
 }
 
+fn config() -> Config {
+    Config { device_size: 16 << 20, ..Config::crash(Profile::Sync) }
+}
+
+/// Volumes of one sort: one for each way in which the engine can be mounted that promises something of its own of a
+/// power cut.
+pub fn volumes(engine: &dyn Engine, from: From) -> Result<Vec<(Options, Arc<Base>)>, String> {
+    let mut known = Vec::new();
+    let mounts = engine.shapes().iter().filter(|(format, _)| format.is_empty()).map(|s| Options::parse(s.1));
+    let ways = mounts.filter(|mount| {
+        let promise = engine.crash_promise(mount);
+        let new = !known.contains(&promise);
+        known.push(promise);
+        new
+    });
+    ways.map(|mount| Ok((mount.clone(), Arc::new(base(engine, &Config { mount, ..config() }, from)?)))).collect()
+}
+
+/// Sequences of a fixed length from volumes of one sort, of each in turn; shared by threads.
+pub struct Spaces<'a> {
+    all: Vec<Space<'a>>,
+    turn: AtomicU64,
+}
+
+impl<'a> Spaces<'a> {
+    /// At most `total` sequences of `len` operations from each of `volumes`.
+    pub fn new(
+        engine: &'a dyn Engine,
+        len: u32,
+        volumes: &[(Options, Arc<Base>)],
+        total: u64,
+        seed: u64,
+    ) -> Spaces<'a> {
+        let budget = if len == 0 { 3000 / volumes.len().max(1) } else { 64 };
+        let space = |v: &(Options, Arc<Base>)| Space::new(engine, len, v.clone(), (total, budget), seed);
+        let all = volumes.iter().map(space).collect();
+        Spaces { all, turn: AtomicU64::new(0) }
+    }
+
+    /// Counts failing states instead of stopping at the first.
+    pub fn keep_going(mut self, keep_going: bool) -> Spaces<'a> {
+        self.all.iter_mut().for_each(|s| s.config.keep_going = keep_going);
+        self
+    }
+
+    /// Explores the next sequence that nobody has taken; `None` when there is none left.
+    pub fn step(&self, done: &mut Explored) -> Option<Result<(), Box<Failure>>> {
+        let (turn, count) = (self.turn.fetch_add(1, Relaxed) as usize, self.all.len());
+        (0..count).find_map(|i| self.all[(turn + i) % count].step(done))
+    }
+}
+
 /// Sequences of a fixed length from one volume; shared by threads.
-pub struct Space<'a> {
+struct Space<'a> {
     engine: &'a dyn Engine,
     config: Config,
-    base: Base,
+    base: Arc<Base>,
     seen: Seen,
     steps: Vec<Vec<Op>>,
     /// Operations in a sequence; 0 for the hand-made lists.
@@ -159,7 +212,7 @@ pub struct Space<'a> {
     /// How many have been given out.
     next: AtomicU64,
     /// How many there are to give out.
-    pub total: u64,
+    total: u64,
     /// Between one and the next: has no factor in common with the number of sequences, so that
     /// every part of the whole is a fair sample.
     stride: u64,
@@ -168,25 +221,22 @@ pub struct Space<'a> {
 impl<'a> Space<'a> {
     /// The sequences of `len` operations from a volume (the hand-made ones if it is 0); at most `total` of them,
     /// spread evenly.
-    pub fn new(engine: &'a dyn Engine, len: u32, from: From, total: u64, seed: u64) -> Result<Space<'a>, String> {
-        let config = Config { device_size: 16 << 20, budget: 64, seed, ..Config::crash(Profile::Sync) };
-        let base = base(engine, &config, from)?;
+    fn new(
+        engine: &'a dyn Engine,
+        len: u32,
+        (mount, base): (Options, Arc<Base>),
+        (total, budget): (u64, usize),
+        seed: u64,
+    ) -> Space<'a> {
+        let config = Config { budget, seed, mount, ..config() };
         let all = if len == 0 { LISTS.len() as u64 } else { count(len) };
         let steps = if len == 0 { lists() } else { steps() };
-        let budget = if len == 0 { 3000 } else { config.budget };
-        let config = Config { budget, ..config };
         let mut stride = (all as f64 * 0.618) as u64 | 1;
         while gcd(stride, all) != 1 {
             stride += 2;
         }
         let (next, total) = (AtomicU64::new(0), total.min(all));
-        Ok(Space { engine, config, base, seen: Seen::default(), steps, len, next, total, stride })
-    }
-
-    /// Counts failing states instead of stopping at the first.
-    pub fn keep_going(mut self, keep_going: bool) -> Space<'a> {
-        self.config.keep_going = keep_going;
-        self
+        Space { engine, config, base, seen: Seen::default(), steps, len, next, total, stride }
     }
 
     /// The operations of sequence `number`.
@@ -205,8 +255,7 @@ impl<'a> Space<'a> {
         ops
     }
 
-    /// Explores the next sequence that nobody has taken; `None` when there is none left.
-    pub fn step(&self, done: &mut Explored) -> Option<Result<(), Box<Failure>>> {
+    fn step(&self, done: &mut Explored) -> Option<Result<(), Box<Failure>>> {
         let number = self.next.fetch_add(1, Relaxed);
         if number >= self.total {
             return None;

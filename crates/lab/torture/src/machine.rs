@@ -3,7 +3,7 @@
 
 use crate::config::{Config, Failure, parse_cuts};
 use crate::crash::{Base, Explored, From, Seen, try_sequence};
-use crate::exhaust::{self, Space};
+use crate::exhaust::{self, Spaces};
 use crate::generate::Profile;
 use crate::grow::{self, Grow};
 use crate::line::{Again, one_of};
@@ -110,14 +110,15 @@ impl Long<'_> {
 /// Runs the crash explorer and the model.
 pub fn crash(engine: &dyn Engine, plan: &Plan, watch: Watch<'_>) -> Tally {
     let mut whole = Tally::default();
-    let mut spaces = Vec::new();
-    for (len, most) in [(0, u64::MAX), (1, u64::MAX), (2, plan.pairs), (3, plan.triples)] {
-        for from in From::ALL {
-            match run::guarded(|| Space::new(engine, len, from, most, plan.seed)) {
-                Ok(space) => spaces.push(space.keep_going(plan.keep_going)),
-                Err(e) => whole.failures.push(format!("{}: {e}", engine.name())),
-            }
-        }
+    let (mut spaces, mut lists) = (Vec::new(), Vec::new());
+    for from in From::ALL {
+        let volumes = run::guarded(|| exhaust::volumes(engine, from)).unwrap_or_else(|e| {
+            whole.failures.push(format!("{}: {e}", engine.name()));
+            Vec::new()
+        });
+        let sized = |len, most| Spaces::new(engine, len, &volumes, most, plan.seed).keep_going(plan.keep_going);
+        spaces.extend([(1, u64::MAX), (2, plan.pairs), (3, plan.triples)].map(|(len, most)| sized(len, most)));
+        lists.push(sized(0, u64::MAX));
     }
     let long = |total, cuts| Long {
         engine,
@@ -134,6 +135,8 @@ pub fn crash(engine: &dyn Engine, plan: &Plan, watch: Watch<'_>) -> Tally {
     let mut sources: Vec<Source<'_>> = spaces.iter().map(|s| Box::new(|d: &mut _| s.step(d)) as Source<'_>).collect();
     sources.push(Box::new(|d| long.step(d)));
     sources.push(Box::new(|d| plain.step(d)));
+    // Each of these takes long: a short run should have begun all the rest before.
+    sources.extend(lists.iter().map(|s| Box::new(|d: &mut _| s.step(d)) as Source<'_>));
     sources.push(Box::new(|d| repairs.step(d)));
     if let Ok(grow) = &grow {
         sources.push(Box::new(|d| grow.step(d)));

@@ -90,7 +90,9 @@ impl Core {
 
     /// A run is free: copies of it must not be replayed over what comes there.
     pub(super) fn revoke(&mut self, frag: Frag, frags: u32) {
-        if let Some(j) = &mut self.keep.journal {
+        if let Some(j) = &mut self.keep.journal
+            && !planted(Flaw::NoRevocation)
+        {
             j.revoked.extend((frag.0..frag.0 + frags).filter(|f| j.logged.contains(f)));
         }
     }
@@ -104,7 +106,9 @@ impl Core {
     pub(super) fn commit_journal(&mut self) -> Result<()> {
         let data = self.dirty_data();
         self.gather_files(&data)?;
-        self.write_round(&data)?;
+        if !planted(Flaw::CommitBeforeData) {
+            self.write_round(&data)?;
+        }
         let record = self.record();
         let Some(j) = &mut self.keep.journal else { return Err(Errno::EIO.into()) };
         let Some((requests, logged, frags)) = record else { return Ok(()) };
@@ -121,7 +125,11 @@ impl Core {
         let full = j.head > self.sb.journal_frags.get() / 2;
         self.counters.transactions += 1;
         self.counters.journal_bytes += self.geom.bytes_of(frags) as u64;
-        let done = self.dev.submit(requests).wait_all().map_err(Error::Io).and_then(|()| self.flush());
+        let done = self.dev.submit(requests).wait_all().map_err(Error::Io);
+        let done = if planted(Flaw::CommitUnflushed) { done } else { done.and_then(|()| self.flush()) };
+        if planted(Flaw::CommitBeforeData) {
+            self.write_round(&data)?;
+        }
         if let Err(e) = done {
             self.fail(&e);
             return Err(e);
@@ -195,12 +203,17 @@ impl Core {
     /// Writes all metadata to their places; nothing of them is in a running transaction. The journal is empty then.
     fn checkpoint(&mut self) -> Result<()> {
         let names: Vec<Name> = self.dirty.iter().filter(|d| d.1.what != What::Data).map(|d| *d.0).collect();
-        self.write_round(&names)?;
+        if !planted(Flaw::TailTooEarly) {
+            self.write_round(&names)?;
+        }
         let Some(j) = &mut self.keep.journal else { return Ok(()) };
         j.head = 1;
         j.logged.clear();
         let seq = j.seq;
         let done = crate::recover::write_tail(&*self.dev, &self.sb, &self.geom, seq, 1).and_then(|()| self.flush());
+        if planted(Flaw::TailTooEarly) {
+            self.write_round(&names)?;
+        }
         done.inspect_err(|e| self.fail(e))
     }
 
@@ -211,7 +224,7 @@ impl Core {
             return self.commit_journal();
         }
         let due = self.ages.range(..(at + 1, Name::Block(0))).map(|a| a.1);
-        let due: Vec<Name> = due.filter(|n| !j.running.contains_key(n)).collect();
+        let due: Vec<Name> = due.filter(|n| !j.running.contains_key(n) || planted(Flaw::PlaceBeforeCommit)).collect();
         self.write_some(&due)
     }
 

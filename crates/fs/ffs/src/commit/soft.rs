@@ -19,6 +19,7 @@ use crate::file::Slot;
 use crate::format::*;
 use crate::inode::Inode;
 use crate::mount::Core;
+use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
 use arbor_base::layout::get_u32;
 use arbor_base::vfs::{Ino, Result};
@@ -282,7 +283,7 @@ impl Core {
     pub(super) fn soft_inode(&mut self, i: &Inode, old: Dinode) -> Result<()> {
         let cg = self.cg_name(self.geom.cg_of_inode(i.ino));
         let soft = self.soft();
-        let mut waits = vec![soft.event(cg)];
+        let mut waits = if planted(Flaw::InodeBeforeBit) { Vec::new() } else { vec![soft.event(cg)] };
         // Nor before the group says that this part of its table is in use.
         waits.extend(soft.find(cg, INITED_AT));
         let undo = Undo::Inode(inode_bytes(&old));
@@ -294,6 +295,9 @@ impl Core {
         let cg = self.cg_name(cgx);
         let soft = self.soft();
         let wait = soft.event(Name::Block(block.0.into()));
+        if planted(Flaw::TableBeforeBlock) {
+            return;
+        }
         match soft.find(cg, INITED_AT).and_then(|id| soft.patches.get_mut(&id)) {
             Some(patch) => patch.waits.push(wait),
             None => {
@@ -345,7 +349,11 @@ impl Core {
         let cg = self.cg_name(self.geom.cg_of(new.0));
         let moved = old.0.0 != 0 && old.0 != new.0;
         let soft = self.soft();
-        let waits = vec![soft.event(cg), soft.event(content)];
+        let waits = match () {
+            () if planted(Flaw::PointerBeforeBits) => vec![soft.event(content)],
+            () if planted(Flaw::PointerBeforeBlock) => vec![soft.event(cg)],
+            () => vec![soft.event(cg), soft.event(content)],
+        };
         let Some(id) = soft.find(buffer, at) else {
             let undo = Undo::Pointer { old: old.0.0, inode };
             let id = soft.add(Patch { buffer, at, undo, waits, after: Vec::new(), names: 0, held: None });
@@ -370,8 +378,7 @@ impl Core {
     pub(super) fn soft_free_slot(&mut self, (buffer, at): Slot, runs: &[(Frag, u32)]) -> Result<()> {
         let soft = self.soft();
         let Some(patch) = soft.find(buffer, at).and_then(|id| soft.remove(id)) else {
-            self.soft_free_after(buffer, runs);
-            return Ok(());
+            return self.soft_free_after(buffer, runs);
         };
         if matches!(patch.undo, Undo::Pointer { old: 0, .. }) {
             self.follow_on(patch.after)?;
@@ -381,15 +388,18 @@ impl Core {
         if let Some(e) = self.soft().patches.get_mut(&event) {
             e.after.extend(patch.after);
         }
-        self.soft_free_after(buffer, runs);
-        Ok(())
+        self.soft_free_after(buffer, runs)
     }
 
-    pub(super) fn soft_free_after(&mut self, buffer: Name, runs: &[(Frag, u32)]) {
-        let event = if runs.is_empty() { return } else { self.soft().event(buffer) };
+    pub(super) fn soft_free_after(&mut self, buffer: Name, runs: &[(Frag, u32)]) -> Result<()> {
+        let event = if runs.is_empty() { return Ok(()) } else { self.soft().event(buffer) };
+        if planted(Flaw::FragmentsTooEarly) {
+            return runs.iter().try_for_each(|r| self.free_run(r.0, r.1));
+        }
         for (frag, frags) in runs {
             self.soft().follow(event, After::Free(*frag, *frags));
         }
+        Ok(())
     }
 
     pub(super) fn soft_free_inode(&mut self, i: &Inode, m: u32) -> Result<()> {
@@ -418,6 +428,9 @@ impl Core {
     /// A new entry must not be on disk before what it names.
     pub(super) fn soft_added(&mut self, (page, at): Slot, ino: Ino, mut waits: Vec<u64>) -> u64 {
         let soft = self.soft();
+        if planted(Flaw::NameBeforeInode) {
+            waits.clear();
+        }
         let (mut undo, mut after) = (Undo::Entry { ino: 0, kind: 0 }, Vec::new());
         if let Some(removed) = soft.find(page, at).and_then(|id| soft.remove(id)) {
             // The same name again, where the old one has not gone yet.
@@ -436,6 +449,7 @@ impl Core {
     ) -> Result<()> {
         let soft = self.soft();
         soft.count_going(drop, true);
+        let after = after.filter(|_| !planted(Flaw::OldNameFirst));
         if let Some(wait) = after.filter(|id| soft.patches.contains_key(id)) {
             // Whatever else waits for this entry to be on disk goes on waiting for that.
             let undo = Undo::Entry { ino: ino.0 as u32, kind };
@@ -443,6 +457,10 @@ impl Core {
             let held = if let Name::Page { file, .. } = page { Some((file, name.to_vec())) } else { None };
             soft.add(Patch { buffer: page, at, undo, waits: vec![wait], after, names: 0, held });
             return Ok(());
+        }
+        if planted(Flaw::DropBeforeName) {
+            soft.work.push_back(drop);
+            return self.run_work().map(|_| ());
         }
         let mut following = vec![After::Drop(drop)];
         if let Some(patch) = soft.find(page, at).and_then(|id| soft.remove(id)) {
@@ -504,10 +522,11 @@ impl Core {
                 Undo::Inode(old) => inodes.push((patch.at - INODE_AT, old)),
                 Undo::Pointer { old, inode } => {
                     put_u32(image, patch.at, old);
-                    if let Some((at, size)) = inode {
+                    if let Some((at, size)) = inode.filter(|_| !planted(Flaw::SizeNotRolledBack)) {
                         lower_size(image, at, size);
                     }
                 }
+                Undo::Entry { .. } if planted(Flaw::EntryNotRolledBack) => {}
                 Undo::Entry { ino, kind } => {
                     put_u32(image, patch.at, ino);
                     if let Some(k) = image.get_mut(patch.at + 6).filter(|_| ino != 0) {
@@ -593,7 +612,8 @@ impl Core {
             if pending && self.dirty.contains_key(&name) {
                 out.insert(name);
             }
-            for id in soft.adds.get(&ino).map_or(&[][..], |l| l) {
+            let forgets = planted(Flaw::SyncForgetsNames);
+            for id in soft.adds.get(&ino).filter(|_| !forgets).map_or(&[][..], |l| l) {
                 if let Some(patch) = soft.patches.get(id) {
                     out.insert(patch.buffer);
                     if let Name::Page { file, .. } = patch.buffer {

@@ -8,6 +8,7 @@ use crate::exec::{Facts, Outcome, Side, agree};
 use crate::model::{Model, State};
 use crate::ops::Op;
 use crate::oracle::{Oracle, Promise, Step};
+use arbor_base::vfs::Errno;
 use std::sync::Arc;
 
 /// A call as its task saw it.
@@ -95,9 +96,11 @@ impl<'a> Search<'a> {
             self.left -= 1;
             let mut place = place.fork();
             let promise = promise(call, &place.sides[task]);
-            let told = place.sides[task].apply(&call.op);
-            if !(self.agrees)(&call.op, &told, &call.outcome) {
-                continue;
+            if !is_refused(call) {
+                let told = place.sides[task].apply(&call.op);
+                if !(self.agrees)(&call.op, &told, &call.outcome) {
+                    continue;
+                }
             }
             place.next[task] += 1;
             let state = place.model.state();
@@ -131,6 +134,11 @@ pub(super) fn by_system_call(op: &Op, told: &Outcome, saw: &Outcome) -> bool {
         (told, Outcome::Done) => !matches!(told, Outcome::Err(_)),
         _ => agree(op, told, saw),
     }
+}
+
+/// Whether the engine knows no such call, so that it did nothing.
+fn is_refused(call: &Call) -> bool {
+    matches!((&call.op, &call.outcome), (Op::Fallocate { mode, .. }, Outcome::Err(Errno::EOPNOTSUPP)) if *mode != 0)
 }
 
 fn promise(call: &Call, model: &Side) -> Promise {

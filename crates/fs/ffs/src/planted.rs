@@ -1,0 +1,78 @@
+//! Deliberate mistakes, to see whether the tests find them. Without the feature `planted`, which only
+//! `tests/planted.rs` turns on, all of this is nothing at run time.
+
+arbor_base::flaws! {
+    /// A new name does not wait for its inode (against FFS-C1).
+    NameBeforeInode,
+    /// What a name stood for is taken away before it is gone from the disk (against FFS-C2).
+    DropBeforeName,
+    /// A new inode does not wait for its bit (against FFS-C3).
+    InodeBeforeBit,
+    /// A pointer does not wait for the bits of its fragments (against FFS-C3).
+    PointerBeforeBits,
+    /// A pointer does not wait for its block (against FFS-C4).
+    PointerBeforeBlock,
+    /// Fragments are free before the pointer to them is cleared on disk (against FFS-C3).
+    FragmentsTooEarly,
+    /// The old name of a rename does not wait for the new one.
+    OldNameFirst,
+    /// The bytes of entries are not rolled back.
+    EntryNotRolledBack,
+    /// A pointer is rolled back, the size of its inode is not.
+    SizeNotRolledBack,
+    /// A group does not wait for the block that its inode table grows by.
+    TableBeforeBlock,
+    /// fsync does not see to the names of a file.
+    SyncForgetsNames,
+    /// A name is written before its inode (sync, against FFS-C1).
+    SyncNameFirst,
+    /// A link count falls before the name is gone from the disk (sync, against FFS-C2).
+    SyncDropFirst,
+    /// Fragments are free before the pointer to them is cleared on disk (sync, against FFS-C3).
+    SyncFreeFirst,
+    /// An indirect block or a directory's block is not written before the pointer to it (sync, against FFS-C4).
+    SyncPointerFirst,
+    /// A commit does not wait for the transaction to be on disk.
+    CommitUnflushed,
+    /// A transaction is committed before its data are written.
+    CommitBeforeData,
+    /// Replay believes a transaction without its commit fragment.
+    HalfBelieved,
+    /// Replay believes copies whose checksum is wrong.
+    TornBelieved,
+    /// What is freed is not revoked.
+    NoRevocation,
+    /// What is freed may be used before the transaction that frees it is durable (against FFS-C5).
+    ReuseAtOnce,
+    /// A run of fragments grows into some that are held (against FFS-C5).
+    GrowIntoHeld,
+    /// Metadata that are due go to their places though their transaction is running.
+    PlaceBeforeCommit,
+    /// The journal begins again before what it held is in its place.
+    TailTooEarly,
+    /// After a replay the numbers of transactions begin again where the journal began.
+    NumbersAgain,
+    /// An inode without a name that is open is not put on the orphan list.
+    NoOrphans,
+    /// Nothing that is written waits for what was written before.
+    NoOrder,
+    /// The mark that a volume is mounted is not flushed.
+    MountUnmarked,
+    /// Unmount marks the volume clean before its summaries are flushed.
+    CleanTooEarly,
+    /// The counts of a group are not those of its bitmap.
+    CountsStale,
+    /// No cluster is looked for in a group again where there once was none.
+    ClustersForgotten,
+    /// A block that was read wrong is not read again.
+    NoSecondLook,
+    /// A damaged inode gets a right checksum with its block.
+    DamageSealed,
+    /// A device that fails does not turn the volume read-only.
+    FailureForgotten,
+}
+
+impl Flaw {
+    /// Mistakes that only a device that fails can meet.
+    pub const FAULTS: [Flaw; 3] = [Flaw::NoSecondLook, Flaw::DamageSealed, Flaw::FailureForgotten];
+}
