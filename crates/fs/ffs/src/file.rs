@@ -278,12 +278,13 @@ impl Core {
         }
         let bytes = self.read(frag, lens.iter().sum(), What::Data)?;
         let mut rest = &bytes[..];
-        for (k, len) in lens.iter().enumerate() {
-            let (head, tail) = rest.split_at(*len);
-            let mut page = head.to_vec();
+        // The one that is wanted comes last: in a full cache each new page may drive the one before it out.
+        for (k, len) in lens.iter().enumerate().rev() {
+            let (head, tail) = rest.split_at(rest.len() - len);
+            let mut page = tail.to_vec();
             self.zero_past_end(i, lbn + k as u64, &mut page);
             self.cache.insert(Name::Page { file: i.ino.0, index: lbn + k as u64 }, Arc::new(page));
-            rest = tail;
+            rest = head;
         }
         self.streams.push_front((i.ino.0, lbn + lens.len() as u64));
         self.streams.truncate(STREAMS);
