@@ -195,6 +195,8 @@ complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcomm
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l tags -d 'Requests that a hard disk takes at once [default: that of the disk]' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l json -d 'Writes the rows to this file as JSON' -r -F
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l report -d 'Writes tables and pictures to this file, a page that needs nothing else' -r -F
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l figures -d 'Writes tables as Markdown, pictures as SVG and the rows into this directory, which is made if it is not there' -r -F
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l rows -d 'Adds rows of these files, written by --json, and compares them with the others' -r -F
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l no-prefer-reads -d 'Reads do not go before writes'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c arbor -n "__fish_arbor_using_subcommand completions" -s h -l help -d 'Print help'

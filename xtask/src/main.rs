@@ -1,5 +1,5 @@
 //! Work on the repository itself: `cargo xtask docs [--check]`, `cargo xtask show N`,
-//! `cargo xtask bench --mounted`, `cargo xtask growth`, `cargo xtask stress`, `cargo xtask fuzz`.
+//! `cargo xtask bench --mounted`, `cargo xtask growth`, `cargo xtask lab`, `cargo xtask stress`, `cargo xtask fuzz`.
 //!
 //! | module | what it makes |
 //! |---|---|
@@ -9,6 +9,7 @@
 //! | `show` | demonstrations on real mounts |
 //! | `bench` | mounts compared with those of other file systems |
 //! | `growth` | how costs grow with files, names, extents, images and caches |
+//! | `lab` | the laboratory's experiments, and the tables and pictures of them |
 //! | `stress` | a mount under the load of other people's tools, its server killed again and again |
 //! | `fuzz` | fuzzing guided by coverage |
 //!
@@ -19,6 +20,7 @@ mod bench;
 mod figures;
 mod fuzz;
 mod growth;
+mod lab;
 mod layout;
 mod pages;
 mod show;
@@ -42,11 +44,12 @@ fn main() -> Result<()> {
         ["bench-part", words @ ..] => bench::part(words),
         ["growth", words @ ..] => growth::run(words.iter().copied()),
         ["growth-part", words @ ..] => growth::part(words),
+        ["lab", words @ ..] => lab::run(words.iter().copied()),
         ["stress", words @ ..] => stress::run(words.iter().copied()),
         ["fuzz", words @ ..] => fuzz::run(words.iter().copied()),
         _ => bail!(
             "usage: cargo xtask docs [--check], cargo xtask show N, cargo xtask bench --mounted, cargo xtask growth, \
-             cargo xtask stress, cargo xtask fuzz (--help tells more)"
+             cargo xtask lab, cargo xtask stress, cargo xtask fuzz (--help tells more)"
         ),
     }
 }
@@ -68,6 +71,12 @@ fn write_docs() -> Result<()> {
     for path in arbor_cli::docs::stale(&docs)? {
         fs::remove_file(docs.join(&path)).with_context(|| path.display().to_string())?;
     }
+    lab::write_drawings()?;
+    write_pages()
+}
+
+/// Fills the documents.
+fn write_pages() -> Result<()> {
     for page in pages::filled(&root())? {
         if page.new != page.old {
             write(&root().join(&page.path), page.new.as_bytes())?;
@@ -98,6 +107,7 @@ fn stale() -> Result<Vec<PathBuf>> {
     let mut stale: Vec<PathBuf> =
         arbor_cli::docs::stale(&root().join("docs"))?.into_iter().map(|p| Path::new("docs").join(p)).collect();
     stale.extend(pages::filled(&root())?.into_iter().filter(|p| p.new != p.old).map(|p| p.path));
+    stale.extend(lab::stale()?);
     Ok(stale)
 }
 

@@ -2,6 +2,7 @@
 //! `<!-- generated: NAME -->` and `<!-- end -->`, each on a line of its own.
 
 use crate::figures;
+use crate::lab;
 use crate::layout::{self, Tables};
 use anyhow::{Context, Result, ensure};
 use arbor_cli::args::{MkfsCli, MountHelper};
@@ -24,6 +25,7 @@ pub struct Page {
 pub fn filled(root: &Path) -> Result<Vec<Page>> {
     let mut pages = vec![
         page(root, Path::new("docs/options.md"), &options()?)?,
+        page(root, Path::new("docs/lab.md"), &lab::tables(root)?)?,
         page(root, Path::new("docs/testing.md"), &figures::tables(&root.join("docs/figures"))?)?,
         page(root, Path::new("docs/performance.md"), &figures::performance(&root.join("docs/figures"))?)?,
     ];

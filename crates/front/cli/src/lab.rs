@@ -2,6 +2,7 @@
 
 #[cfg(target_os = "linux")]
 mod disk;
+mod figures;
 #[cfg(target_os = "linux")]
 mod peers;
 mod progress;
@@ -14,7 +15,7 @@ use crate::show;
 use anyhow::{Context, Result, anyhow};
 use arbor_bench::library::Charge;
 use arbor_bench::rows::compare;
-use arbor_bench::{Experiment, Results, Row, Settings, Subject, System, report, to_json};
+use arbor_bench::{Experiment, Figures, Results, Row, Settings, Subject, System, report, to_json};
 use arbor_simdisk::{HostQueue, Model, Scheduler};
 #[cfg(target_os = "linux")]
 use clap::ValueEnum;
@@ -165,6 +166,10 @@ fn experiments(args: &LabRunArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     // Whether it can be written is better known before the hours than after them.
     let open = |path: &PathBuf| File::create(path).with_context(|| path.display().to_string());
     let (json, page) = (args.json.as_ref().map(open).transpose()?, args.report.as_ref().map(open).transpose()?);
+    let given = figures::read(&args.rows, &wanted)?;
+    if let Some(dir) = &args.figures {
+        std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
+    }
     // The first signal ends it after the subject that runs, the second at once.
     let stop = interrupt::flag()?;
     let setting = in_words(&settings);
@@ -174,7 +179,8 @@ fn experiments(args: &LabRunArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     for experiment in wanted {
         writeln!(out, "\n{}: {} {}.", experiment.name, experiment.about, experiment.source)?;
         out.flush()?;
-        let results = one(experiment, &subjects, &settings, &stop, &mut missing);
+        let mut results = one(experiment, &subjects, &settings, &stop, &mut missing);
+        figures::add(&mut results, experiment, &given);
         print(experiment, &results.rows, out)?;
         all.rows.extend(results.rows);
         all.pictures.extend(results.pictures);
@@ -185,6 +191,9 @@ fn experiments(args: &LabRunArgs, out: &mut dyn Write) -> Result<u8, Exit> {
         args.report.as_ref(),
         &report(&format!("{}: {setting}", args.experiment), &all.rows, &all.pictures),
     )?;
+    if let Some(dir) = &args.figures {
+        figures::write(dir, &Figures::new(&setting, &all.rows).with(&given), &all.pictures)?;
+    }
     let mut notes = notes.take();
     notes.dedup();
     if !missing.is_empty() || !notes.is_empty() {

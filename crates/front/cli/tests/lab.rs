@@ -2,6 +2,7 @@
 
 use assert_cmd::Command;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -88,6 +89,39 @@ fn a_run_gives_rows_and_a_page_and_repeats() {
     assert!(["http:", "https:", "src=", "href=", "@import", "url("].iter().all(|outside| !page.contains(outside)));
 }
 
+/// All files of a directory, by name.
+fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(dir).unwrap().map(|e| e.unwrap());
+    entries.map(|e| (e.file_name().into_string().unwrap(), fs::read(e.path()).unwrap())).collect()
+}
+
+#[test]
+fn figures_are_files_and_repeat() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |more: &[&str]| {
+        let usual = ["run", "yfs-table3", "--subject", "yFS-inline,FFS-SU", "--divisor", "500"];
+        let (code, out, err) = lab(dir.path(), &[&usual[..], more].concat());
+        assert_eq!(code, 0, "{out}{err}");
+        out
+    };
+    run(&["--figures", "one/deep", "--json", "rows.json"]);
+    run(&["--figures", "other"]);
+    let one = files(&dir.path().join("one/deep"));
+    assert_eq!(one, files(&dir.path().join("other")));
+    let pictures = ["maps", "ratios", "seeks", "times"].map(|what| format!("yfs-table3-{what}.svg"));
+    assert!(pictures.iter().all(|name| one.contains_key(name)) && one.len() == 6, "{:?}", one.keys());
+    let document = String::from_utf8_lossy(&one["figures.md"]);
+    assert!(pictures.iter().all(|name| document.contains(&format!("]({name})"))), "{document}");
+    assert!(document.contains("seed 1, 1 run, counts divided by 500.\n"), "{document}");
+
+    let rows = fs::read_to_string(dir.path().join("rows.json")).unwrap().replace("yFS-inline", "ext4");
+    fs::write(dir.path().join("ext4.json"), rows).unwrap();
+    let out = run(&["--figures", "more", "--rows", "ext4.json"]);
+    assert!(out.lines().any(|l| l.trim_start().starts_with("ext4  ")), "{out}");
+    let document = fs::read_to_string(dir.path().join("more/figures.md")).unwrap();
+    assert!(document.contains("Measured elsewhere: ext4, FFS-SU.\n") && document.contains("| FFS-SU | ext4 |\n"));
+}
+
 #[test]
 fn every_subject_runs() {
     let dir = tempfile::tempdir().unwrap();
@@ -131,6 +165,7 @@ fn unknown_names_are_told_with_the_known_ones() {
             &["all", "--engine", "ffs", "--subject", "yFS-inline"],
             "arbor lab: none of the subjects yFS-inline is one of",
         ),
+        (&["all", "--rows", "none.json"], "arbor lab: none.json: No such file or directory"),
         (&["all", "--json", "no/rows.json"], "arbor lab: no/rows.json: No such file or directory"),
     ] {
         let (code, out, err) = lab(dir.path(), &[&["run"], args].concat());

@@ -16,8 +16,8 @@
 //!
 //! An experiment ([`experiment`]) is one or more workloads and what a paper says came out. [`run()`] runs it on
 //! [`Subject`]s, engines with their options or file systems of the kernel (`peer`), each on a simulated disk of its own
-//! with a virtual clock, and gives
-//! [`Row`]s, figures beside those of the paper, and [`Picture`](picture::Picture)s for the [`report()`].
+//! with a virtual clock, and gives [`Row`]s, figures beside those of the paper, and [`Picture`](picture::Picture)s for
+//! the [`report()`], a page that needs nothing else, and for [`Figures`], tables and pictures for documents.
 //!
 //! ```text
 //! let experiment = arbor_bench::list().iter().find(|e| e.name == "yfs-table2");
@@ -33,8 +33,10 @@
 
 #[cfg(unix)]
 pub mod calls;
+mod charts;
 pub mod draw;
 pub mod experiment;
+mod figures;
 pub mod ground;
 pub mod library;
 pub mod measure;
@@ -44,9 +46,12 @@ pub mod peer;
 pub mod picture;
 mod report;
 pub mod rows;
+mod svg;
 pub mod workload;
 
+pub use charts::Drawing;
 pub use experiment::Experiment;
+pub use figures::Figures;
 pub use measure::{Settings, Setup, Subject, System};
 pub use report::report;
 pub use rows::{Progress, Results, Row, run, to_json};

@@ -408,7 +408,8 @@ impl Sample {
             Quantity::LogPerChange => {
                 let bytes: Option<u64> = self.phases_of(part.phases).map(|p| p.log_bytes).sum();
                 let changes = |c: &Counts| c.files_made + c.dirs_made + c.files_removed + c.dirs_removed + c.renamed;
-                over(bytes? as f64, self.counts(part, changes) as f64)
+                // An engine that counts a log but has none has nothing to say.
+                over(bytes.filter(|n| *n > 0)? as f64, self.counts(part, changes) as f64)
             }
         }
     }

@@ -77,7 +77,7 @@ pub(crate) fn sample(
     // What came before the first mark is mounting.
     phases.remove(0);
     let trace = if with_picture { Some(meter.peer.take_trace().map_err(text)?) } else { None };
-    let picture = trace.map(|trace| Picture::new(name, case, settings, &trace, &phases, Vec::new()).without_kinds());
+    let picture = trace.map(|trace| Picture::new(name, case, settings, &trace, &phases, Vec::new()));
     Ok(Sample { phases, outcome, has_kinds: false, picture })
 }
 

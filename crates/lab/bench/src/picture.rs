@@ -1,12 +1,14 @@
-//! What there is to see of a run: requests over time, where the disk's time went, maps of the disk.
+//! What there is to see of a run: requests over time, maps of the disk.
 
-use crate::experiment::{Case, END, MOUNT};
+use crate::experiment::{Case, END};
 use crate::measure::{PhaseSample, Settings};
 use arbor_base::vfs::Region;
-use arbor_simdisk::{KINDS, Stats, Trace, TraceOp, TraceRequest, kind_name};
+use arbor_simdisk::{KINDS, Trace, TraceOp, TraceRequest};
+use rustc_hash::FxHashSet;
 
-/// Most dots of a picture; of more requests every second, third ... is shown.
-const MOST_DOTS: usize = 4000;
+/// Requests of the same kind that are as close as this in time and address are one dot: parts of the run, and of the
+/// disk. Finer than any picture.
+const GRAIN: (f64, u64) = (4096.0, 1 << 15);
 /// Cells of a map.
 pub(crate) const CELLS: usize = 2048;
 
@@ -77,14 +79,10 @@ pub struct Picture {
     pub phases: Vec<(&'static str, f64)>,
     /// How long the run was, s.
     pub end_s: f64,
-    /// Requests over time, thinned out.
+    /// Requests over time; of those that no picture tells apart, the first.
     pub dots: Vec<Dot>,
     /// How many requests there were.
     pub requests: usize,
-    /// Where the time of the disk went in all phases but mounts and the final unmount, by what it was for, s.
-    pub by_kind: Vec<(&'static str, f64)>,
-    /// The same by what the disk did, s.
-    pub by_work: Vec<(&'static str, f64)>,
     /// The disk before, between and afterwards.
     pub maps: Vec<Map>,
 }
@@ -98,50 +96,39 @@ impl Picture {
         phases: &[PhaseSample],
         maps: Vec<Map>,
     ) -> Picture {
-        let measured = || phases.iter().filter(|p| p.name != MOUNT && p.name != END);
-        let seconds = |f: &dyn Fn(&Stats) -> u64| measured().map(|p| f(&p.disk)).sum::<u64>() as f64 / 1e9;
-        let by_kind = KINDS.iter().map(|kind| (kind_name(*kind), measured().map(|p| p.busy_s(*kind)).sum::<f64>()));
-        let known = |s: &Stats| s.seek_ns + s.rotation_ns + s.transfer_ns;
-        let by_work = vec![
-            ("seek", seconds(&|s| s.seek_ns)),
-            ("rotation", seconds(&|s| s.rotation_ns)),
-            ("transfer", seconds(&|s| s.transfer_ns)),
-            ("other", seconds(&|s| s.busy_ns.saturating_sub(known(s)))),
-        ];
         let begin_ns = phases.first().map_or(0, |p| p.begun_ns);
         let since_begin_s = |ns: u64| ns.saturating_sub(begin_ns) as f64 / 1e9;
         let mut timed = phases.iter().filter(|p| p.name != END);
+        let begun_s = timed.clone().map(|p| (p.name, since_begin_s(p.begun_ns))).collect();
+        let end_s = timed.next_back().map_or(0.0, |p| since_begin_s(p.begun_ns + p.elapsed_ns));
+        let capacity_bytes = settings.model.capacity_bytes();
         Picture {
             experiment: "",
             subject: subject.to_string(),
             case: case.name,
-            capacity_bytes: settings.model.capacity_bytes(),
-            phases: timed.clone().map(|p| (p.name, since_begin_s(p.begun_ns))).collect(),
-            end_s: timed.next_back().map_or(0.0, |p| since_begin_s(p.begun_ns + p.elapsed_ns)),
-            dots: dots(trace, begin_ns),
+            capacity_bytes,
+            phases: begun_s,
+            end_s,
+            dots: dots(trace, begin_ns, end_s, capacity_bytes),
             requests: trace.requests.len(),
-            by_kind: by_kind.filter(|k| k.1 > 0.0).collect(),
-            by_work,
             maps,
         }
     }
-
-    /// Without what the requests were for, where nobody knows.
-    #[cfg(unix)]
-    pub(crate) fn without_kinds(self) -> Picture {
-        Picture { by_kind: Vec::new(), ..self }
-    }
 }
 
-fn dots(trace: &Trace, begin_ns: u64) -> Vec<Dot> {
-    let every = trace.requests.len().div_ceil(MOST_DOTS).max(1);
+fn dots(trace: &Trace, begin_ns: u64, end_s: f64, capacity_bytes: u64) -> Vec<Dot> {
     let dot = |r: &TraceRequest| Dot {
         at_s: r.end_ns.saturating_sub(begin_ns) as f64 / 1e9,
         offset: r.offset,
         kind: kind_index(r.kind),
         write: r.op == TraceOp::Write,
     };
-    trace.requests.iter().step_by(every).map(dot).collect()
+    let grain = (end_s / GRAIN.0, (capacity_bytes / GRAIN.1).max(1));
+    let mut seen = FxHashSet::default();
+    let mut is_new =
+        |d: &Dot| seen.insert(((d.at_s / grain.0) as u32, (d.offset / grain.1) as u32, d.kind as u8, d.write));
+    let moves = |r: &&TraceRequest| matches!(r.op, TraceOp::Read | TraceOp::Write);
+    trace.requests.iter().filter(moves).map(dot).filter(|d| is_new(d)).collect()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use crate::ground::Event;
 use crate::measure::{Sample, Settings, Subject, sample};
 use crate::picture::Picture;
 use arbor_base::device::Kind;
+use rustc_hash::FxHashSet;
 use serde::{Deserialize, Serialize};
 
 /// One figure. Rows that were measured elsewhere, by real file systems say, can be added before [`compare`].
@@ -104,7 +105,7 @@ pub fn run(
                         progress(&Progress { experiment, subject, case, run, phase, done, total });
                     }
                 };
-                let seed = settings.seed + u64::from(run) - 1;
+                let seed = settings.seed.wrapping_add(u64::from(run) - 1);
                 let mut sample = sample(subject, case, settings, seed, run == 1, &mut tell)?;
                 results.pictures.extend(sample.picture.take().map(|p| Picture { experiment: experiment.name, ..p }));
                 samples.push(sample);
@@ -167,7 +168,8 @@ fn belongs(part: &Part, quantity: Quantity) -> bool {
     }
 }
 
-fn metric(case: &Case, part: &Part, quantity: Quantity) -> String {
+/// How the quantity of a part is called.
+pub(crate) fn metric(case: &Case, part: &Part, quantity: Quantity) -> String {
     let words = [case.name, part.name, quantity.name().0];
     words.iter().filter(|w| !w.is_empty()).copied().collect::<Vec<_>>().join(", ")
 }
@@ -179,6 +181,14 @@ fn mean_and_deviation(values: &[f64]) -> (f64, f64) {
     let deviation = (squares / (n - 1.0).max(1.0)).sqrt();
     // What rounding leaves of equal figures is no spread.
     (mean, if deviation > mean * 1e-9 { deviation } else { 0.0 })
+}
+
+/// Adds rows that were measured elsewhere, in the place of those of the same experiment, subject and metric.
+pub fn merge(rows: &mut Vec<Row>, more: Vec<Row>) {
+    let name = |r: &Row| (r.experiment.clone(), r.subject.clone(), r.metric.clone());
+    let replaced: FxHashSet<_> = more.iter().map(name).collect();
+    rows.retain(|row| !replaced.contains(&name(row)));
+    rows.extend(more);
 }
 
 /// Fills in the ratios: figures of the reference over those of each other subject.

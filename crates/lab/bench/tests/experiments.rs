@@ -1,6 +1,6 @@
 //! Experiments in small, on a simulated disk.
 
-use arbor_bench::{Results, Row, Settings, Setup, Subject, System, list, report, run, to_json};
+use arbor_bench::{Figures, Results, Row, Settings, Setup, Subject, System, list, report, run, to_json};
 use arbor_simdisk::Model;
 use arbor_yfs::Yfs;
 
@@ -83,4 +83,69 @@ fn computing_overlaps_with_the_disk() {
     };
     let (elapsed, busy) = (find("compile, elapsed time"), find("compile, disk busy"));
     assert!(elapsed >= 35.0 && elapsed < 35.0 + busy * 0.8, "{elapsed} s, the disk {busy} s");
+}
+
+/// As many cells in every line.
+fn is_a_table(text: &str) -> bool {
+    let cells = |line: &str| line.matches('|').count();
+    let lines: Vec<&str> = text.lines().filter(|l| l.starts_with('|')).collect();
+    lines.len() > 2 && lines.iter().all(|l| cells(l) == cells(lines[0])) && lines[1].starts_with("|---|")
+}
+
+/// Every tag that is opened is closed, in order.
+fn is_whole(svg: &str) -> bool {
+    let mut open = Vec::new();
+    for tag in svg.split('<').skip(1).map(|rest| rest.split('>').next().unwrap()) {
+        let name = tag.split([' ', '/']).find(|w| !w.is_empty()).unwrap();
+        if tag.starts_with('/') {
+            if open.pop() != Some(name) {
+                return false;
+            }
+        } else if !tag.ends_with('/') {
+            open.push(name);
+        }
+    }
+    open.is_empty()
+}
+
+#[test]
+fn tables_and_pictures_repeat_and_have_their_shape() {
+    for name in ["yfs-table2", "yfs-table3"] {
+        let (one, other) = (results(name, 1, 200), results(name, 1, 200));
+        let figures = Figures::new("A disk", &one.rows);
+        assert_eq!(figures.to_json().unwrap(), Figures::new("A disk", &other.rows).to_json().unwrap());
+        assert_eq!(serde_json::from_str::<Figures>(&figures.to_json().unwrap()).unwrap(), figures);
+        let drawings = figures.drawings(&one.pictures);
+        assert_eq!(drawings, figures.drawings(&other.pictures));
+        let names: Vec<&str> = drawings.iter().map(|d| d.name.strip_prefix(name).unwrap()).collect();
+        assert_eq!(names, ["-ratios", "-times", "-seeks", "-maps"]);
+        for drawing in &drawings {
+            let svg = &drawing.svg;
+            assert!(is_whole(svg) && svg.starts_with("<svg xmlns=") && svg.len() < 100 << 10, "{}", drawing.name);
+            assert!(!svg.contains("NaN") && !svg.contains("inf\""), "{}", drawing.name);
+            assert!(["yFS-inline", "yFS-external"].iter().all(|subject| svg.contains(subject)), "{}", drawing.name);
+        }
+        let tables = figures.tables();
+        assert_eq!(tables.keys().collect::<Vec<_>>(), ["setting", "summary", name]);
+        assert_eq!(tables["setting"], "A disk.\n");
+        assert!(is_a_table(&tables["summary"]) && is_a_table(&tables[name]), "{tables:?}");
+        let document = figures.document(&drawings);
+        assert!(drawings.iter().all(|d| document.contains(&format!("]({}.svg)", d.name))), "{document}");
+    }
+}
+
+#[test]
+fn rows_from_elsewhere_have_a_column() {
+    let rows = results("yfs-table3", 1, 200).rows;
+    let is_of = |row: &&Row| row.subject == "yFS-inline" && !row.metric.contains("directories");
+    let peer = rows.iter().filter(is_of).map(|r| Row { subject: "ext4".into(), ours: r.ours * 2.0, ..r.clone() });
+    let peer: Vec<Row> = peer.collect();
+    let figures = Figures::new("A disk", &rows).with(&peer);
+    assert_eq!(figures.clone().with(&peer), figures);
+    assert_eq!(figures.tables()["setting"], "A disk. Measured elsewhere: ext4.\n");
+    let others = &figures.tables()["others"];
+    assert!(is_a_table(others) && others.starts_with("| experiment | seconds | FFS-SU | ext4 |\n"), "{others}");
+    assert!(others.lines().skip(2).all(|line| line.ends_with(" (0.50) |")), "{others}");
+    let times = figures.drawings(&[]).into_iter().find(|d| d.name == "yfs-table3-times").unwrap();
+    assert!(times.svg.contains(">ext4<"));
 }

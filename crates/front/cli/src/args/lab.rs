@@ -118,6 +118,12 @@ pub struct LabRunArgs {
     /// Writes tables and pictures to this file, a page that needs nothing else.
     #[arg(long, value_name = "FILE.html")]
     pub report: Option<PathBuf>,
+    /// Writes tables as Markdown, pictures as SVG and the rows into this directory, which is made if it is not there.
+    #[arg(long, value_name = "DIR")]
+    pub figures: Option<PathBuf>,
+    /// Adds rows of these files, written by --json, and compares them with the others.
+    #[arg(long, value_name = "FILE.json")]
+    pub rows: Vec<PathBuf>,
 }
 
 /// The driver's queue in front of the disk, and what of the disk can be switched. What is not given is as in

@@ -1,0 +1,227 @@
+//! Tables and pictures for documents.
+
+use crate::charts::{Drawing, distinct, drawings, find, label, parts, subjects};
+use crate::experiment::{Case, Experiment, Part, Quantity};
+use crate::list;
+use crate::picture::Picture;
+use crate::rows::{Row, compare, merge};
+use crate::svg::{count, number};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Figures and how they were measured: what can be kept, and made into tables and pictures again.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Disk, seed, runs and whatever else is the same for all subjects.
+    pub setting: String,
+    /// Subjects that were measured elsewhere.
+    pub elsewhere: Vec<String>,
+    /// The figures.
+    pub rows: Vec<Row>,
+}
+
+impl Figures {
+    /// Of these rows, without the real time of the processor, which is not the same twice.
+    pub fn new(setting: &str, rows: &[Row]) -> Figures {
+        let is_virtual = |row: &&Row| !row.metric.ends_with(Quantity::Processor.name().0);
+        let rows = rows.iter().filter(is_virtual).cloned().collect();
+        Figures { setting: setting.into(), elsewhere: Vec::new(), rows }
+    }
+
+    /// With rows that were measured elsewhere; all are compared again.
+    pub fn with(mut self, more: &[Row]) -> Figures {
+        let more = Figures::new("", more).rows;
+        let subjects = self.elsewhere.iter().map(|s| &**s).chain(more.iter().map(|r| &*r.subject));
+        self.elsewhere = distinct(subjects).into_iter().map(String::from).collect();
+        merge(&mut self.rows, more);
+        list().iter().for_each(|experiment| compare(experiment, &mut self.rows));
+        self
+    }
+
+    /// As JSON with a line for each row.
+    pub fn to_json(&self) -> serde_json::Result<String> {
+        let rows: Vec<String> = self.rows.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+        let (setting, elsewhere) = (serde_json::to_string(&self.setting)?, serde_json::to_string(&self.elsewhere)?);
+        let rows = rows.join(",\n    ");
+        Ok(format!(
+            "{{\n  \"setting\": {setting},\n  \"elsewhere\": {elsewhere},\n  \"rows\": [\n    {rows}\n  ]\n}}\n"
+        ))
+    }
+
+    /// The experiments that there are figures of.
+    fn experiments(&self) -> impl Iterator<Item = &'static Experiment> {
+        list().iter().filter(|e| self.rows.iter().any(|r| r.experiment == e.name))
+    }
+
+    /// Tables in Markdown by name: `setting`, a sentence; `summary`, the times of the subjects of the paper; `others`,
+    /// the times of all the other subjects; and by the name of an experiment all figures that the paper has of it.
+    pub fn tables(&self) -> BTreeMap<String, String> {
+        let mut tables: BTreeMap<String, String> =
+            self.experiments().map(|e| (e.name.to_string(), self.details(e))).collect();
+        tables.insert("setting".into(), self.setting());
+        tables.insert("summary".into(), self.summary());
+        tables.extend(self.others().map(|text| ("others".into(), text)));
+        tables
+    }
+
+    /// Pictures of all experiments, as far as there is something to show. Those of where the requests went need the
+    /// pictures of a run.
+    pub fn drawings(&self, pictures: &[Picture]) -> Vec<Drawing> {
+        self.experiments().flat_map(|experiment| drawings(experiment, &self.rows, pictures)).collect()
+    }
+
+    /// All tables and pictures as one document, which shows files beside it.
+    pub fn document(&self, drawings: &[Drawing]) -> String {
+        let mut tables = self.tables();
+        let mut take = |name: &str| tables.remove(name).unwrap_or_default();
+        let mut out =
+            format!("# Figures of the laboratory\n\n{}\n{}\n{}", take("setting"), take("summary"), take("others"));
+        for experiment in self.experiments() {
+            out += &format!("\n## {}\n\n{} {}.\n", experiment.name, experiment.about, experiment.source);
+            for drawing in drawings.iter().filter(|d| d.name.starts_with(&format!("{}-", experiment.name))) {
+                out += &format!("\n![{}]({}.svg)\n", drawing.title, drawing.name);
+            }
+            out += &format!("\n{}", take(experiment.name));
+        }
+        out
+    }
+
+    fn setting(&self) -> String {
+        match &self.elsewhere[..] {
+            [] => format!("{}.\n", self.setting),
+            elsewhere => format!("{}. Measured elsewhere: {}.\n", self.setting, elsewhere.join(", ")),
+        }
+    }
+
+    /// The times of the paper's subjects, a line for each part of an experiment.
+    fn summary(&self) -> String {
+        let Some(first) = self.experiments().next() else { return String::new() };
+        let mut heads = vec!["experiment".to_string(), "seconds".into()];
+        heads.extend(first.columns.map(String::from));
+        for subject in compared(first) {
+            heads.extend([format!("{} / {subject}, paper", first.reference), "ours".into(), "holds".into()]);
+        }
+        let mut table = Table::new(&heads);
+        for (experiment, case, part) in self.timed() {
+            let of = |subject: &str| find(experiment, &self.rows, subject, (case, part, Quantity::Elapsed));
+            let mut cells = vec![experiment.name.to_string(), label(case, part)];
+            cells.extend(experiment.columns.map(|subject| of(subject).map(figure).unwrap_or_default()));
+            for subject in compared(experiment) {
+                let row = of(subject);
+                cells.extend([ratio(row.and_then(|r| r.paper_ratio)), ratio(row.and_then(|r| r.our_ratio)), held(row)]);
+            }
+            table.line(&cells);
+        }
+        table.0
+    }
+
+    /// Parts whose time the paper gives.
+    fn timed(&self) -> impl Iterator<Item = (&'static Experiment, &'static Case, &'static Part)> {
+        let has_time = |part: &Part| part.paper.iter().any(|p| p.0 == Quantity::Elapsed);
+        let all = self.experiments().flat_map(|e| parts(e).map(move |(case, part)| (e, case, part)));
+        all.filter(move |(_, _, part)| has_time(part))
+    }
+
+    /// The times of the reference and of the subjects that the paper does not have, with the ratio behind them.
+    fn others(&self) -> Option<String> {
+        let all = self.experiments().flat_map(|e| subjects(e, &self.rows).into_iter().map(move |s| (e, s)));
+        let others = distinct(all.filter(|(e, subject)| e.column(subject).is_none()).map(|(_, subject)| subject));
+        if others.is_empty() {
+            return None;
+        }
+        let reference = self.experiments().next()?.reference;
+        let heads = ["experiment", "seconds", reference].into_iter().chain(others.iter().copied());
+        let mut table = Table::new(&heads.map(String::from).collect::<Vec<_>>());
+        for (experiment, case, part) in self.timed() {
+            let mut cells = vec![experiment.name.to_string(), label(case, part)];
+            for subject in [&reference].into_iter().chain(&others) {
+                let row = find(experiment, &self.rows, subject, (case, part, Quantity::Elapsed));
+                let ratio = row.and_then(|r| r.our_ratio).map(|r| format!(" ({})", number(r))).unwrap_or_default();
+                cells.push(row.map(|row| ours(row) + &ratio).unwrap_or_default());
+            }
+            table.line(&cells);
+        }
+        Some(table.0)
+    }
+
+    /// Everything that the paper says of an experiment, and the log.
+    fn details(&self, experiment: &Experiment) -> String {
+        let mut heads = vec![String::new(), experiment.reference.into()];
+        compared(experiment).for_each(|subject| heads.extend([subject.into(), "ratio".into(), "holds".into()]));
+        let mut table = Table::new(&heads);
+        for (case, part) in parts(experiment) {
+            let has_names = part.paper.iter().any(|p| p.0 == Quantity::Elapsed);
+            let log = has_names.then_some(Quantity::LogPerChange);
+            for quantity in part.paper.iter().map(|p| p.0).chain(log) {
+                let of = |subject: &str| find(experiment, &self.rows, subject, (case, part, quantity));
+                let (name, unit) = quantity.name();
+                let words = [&label(case, part), name, unit];
+                let name = words.into_iter().filter(|w| !w.is_empty()).collect::<Vec<_>>().join(", ");
+                let mut cells = vec![name, of(experiment.reference).map(figure).unwrap_or_default()];
+                let is_measured = experiment.columns.iter().any(|subject| of(subject).is_some());
+                for row in compared(experiment).map(of) {
+                    cells.extend([row.map(figure).unwrap_or_default(), ratios(row), held(row)]);
+                }
+                if is_measured {
+                    table.line(&cells);
+                }
+            }
+        }
+        let held: Vec<bool> =
+            self.rows.iter().filter(|r| r.experiment == experiment.name).filter_map(|r| r.holds).collect();
+        let yes = held.iter().filter(|held| **held).count();
+        let count = if held.is_empty() { String::new() } else { format!("\n{yes} of {} hold.\n", held.len()) };
+        table.0 + &count
+    }
+}
+
+/// The subjects of the paper that are compared with the reference.
+fn compared(experiment: &Experiment) -> impl Iterator<Item = &'static str> {
+    let reference = experiment.reference;
+    experiment.columns.into_iter().filter(move |subject| *subject != reference)
+}
+
+fn ours(row: &Row) -> String {
+    let of = |n: f64| if row.unit.is_empty() && n.fract() == 0.0 { count(n) } else { number(n) };
+    let spread = if row.spread > 0.0 { format!(" \u{b1} {}", number(row.spread)) } else { String::new() };
+    of(row.ours) + &spread
+}
+
+/// Ours, and the paper's in brackets.
+fn figure(row: &Row) -> String {
+    let paper = |n: f64| if row.unit.is_empty() { count(n) } else { number(n) };
+    ours(row) + &row.paper.map(|n| format!(" ({})", paper(n))).unwrap_or_default()
+}
+
+fn ratio(ratio: Option<f64>) -> String {
+    ratio.map(number).unwrap_or_default()
+}
+
+/// Our ratio, and the paper's in brackets.
+fn ratios(row: Option<&Row>) -> String {
+    let paper = row.and_then(|r| r.paper_ratio).map(|r| format!(" ({})", number(r))).unwrap_or_default();
+    ratio(row.and_then(|r| r.our_ratio)) + &paper
+}
+
+fn held(row: Option<&Row>) -> String {
+    row.and_then(|r| r.holds).map_or("", |held| if held { "yes" } else { "no" }).into()
+}
+
+/// In Markdown; what begins as a number stands to the right.
+struct Table(String);
+
+impl Table {
+    fn new(heads: &[String]) -> Table {
+        let mut table = Table(String::new());
+        table.line(heads);
+        let names = heads.iter().take_while(|h| ["", "experiment", "seconds"].contains(&&***h)).count();
+        table.0 += &format!("|{}{}\n", "---|".repeat(names), "---:|".repeat(heads.len() - names));
+        table
+    }
+
+    fn line(&mut self, cells: &[String]) {
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.0, "| {} |", cells.join(" | "));
+    }
+}

@@ -1,0 +1,155 @@
+//! `cargo xtask lab`: runs the laboratory's experiments, and makes the tables and pictures of `docs/lab.md` from them.
+//!
+//! The rows stay in `docs/figures/lab.json`, and `cargo xtask docs` makes from them what rows are enough for: the
+//! tables and the pictures of ratios and times. Those of requests and of the disk, in `docs/lab` like the others, are made
+//! by a run only.
+
+use crate::{root, write, write_pages};
+use anyhow::{Context, Result, ensure};
+use arbor_bench::{Figures, Row};
+use clap::Parser;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Run the experiments of the laboratory, and fill docs/lab.md and docs/lab.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask lab", bin_name = "cargo xtask lab")]
+struct Args {
+    /// Add rows that were measured elsewhere, as `arbor lab run --json` writes them.
+    #[arg(long, value_name = "FILE.json", num_args = 1..)]
+    rows: Vec<PathBuf>,
+    /// Run nothing: take the rows of the last run. The pictures of requests and of the disk stay as they are.
+    #[arg(long, conflicts_with = "more")]
+    no_run: bool,
+    /// Further arguments of `arbor lab run all`, behind `--`.
+    #[arg(last = true, value_name = "ARGUMENTS")]
+    more: Vec<OsString>,
+}
+
+/// Where the rows are kept.
+const FIGURES: &str = "docs/figures/lab.json";
+/// Where the pictures are.
+const PICTURES: &str = "docs/lab";
+
+/// Runs `cargo xtask lab` with `words` behind it.
+pub(crate) fn run<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<()> {
+    let args = Args::parse_from(["lab"].into_iter().chain(words));
+    if args.no_run {
+        let figures = figures(&root())?.with(&rows(&args.rows)?);
+        write(&root().join(FIGURES), figures.to_json()?.as_bytes())?;
+    } else {
+        let made = tempfile::tempdir()?;
+        measure(&args, made.path())?;
+        fs::copy(made.path().join("figures.json"), root().join(FIGURES)).context(FIGURES)?;
+        replace_pictures(made.path(), &root().join(PICTURES))?;
+    }
+    write_drawings()?;
+    write_pages()
+}
+
+fn measure(args: &Args, dir: &Path) -> Result<()> {
+    let mut words: Vec<OsString> = ["arbor", "lab", "run", "all", "--figures"].map(OsString::from).into();
+    words.push(dir.into());
+    words.extend(args.rows.iter().flat_map(|file| ["--rows".into(), file.clone().into_os_string()]));
+    words.extend(args.more.iter().cloned());
+    ensure!(arbor_cli::main(words) == ExitCode::SUCCESS, "not all was measured; nothing is changed");
+    Ok(())
+}
+
+/// Puts the pictures of a run in the place of all that are there.
+fn replace_pictures(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| to.display().to_string())?;
+    for old in pictures(to)? {
+        fs::remove_file(to.join(&old)).context(old)?;
+    }
+    for new in pictures(from)? {
+        fs::copy(from.join(&new), to.join(&new)).context(new)?;
+    }
+    Ok(())
+}
+
+/// Names of the pictures in a directory.
+fn pictures(dir: &Path) -> Result<Vec<String>> {
+    let entries = fs::read_dir(dir).with_context(|| dir.display().to_string())?;
+    let names = entries.map(|e| e.map(|e| e.file_name().to_string_lossy().into_owned()));
+    let mut names: Vec<String> = names.collect::<Result<_, _>>()?;
+    names.retain(|name| name.ends_with(".svg"));
+    names.sort();
+    Ok(names)
+}
+
+fn rows(files: &[PathBuf]) -> Result<Vec<Row>> {
+    let one = |path: &PathBuf| -> Result<Vec<Row>> { Ok(serde_json::from_slice(&fs::read(path)?)?) };
+    let all: Vec<Vec<Row>> =
+        files.iter().map(|path| one(path).with_context(|| path.display().to_string())).collect::<Result<_>>()?;
+    Ok(all.concat())
+}
+
+fn figures(root: &Path) -> Result<Figures> {
+    let bytes = fs::read(root.join(FIGURES)).context(FIGURES)?;
+    serde_json::from_slice(&bytes).context(FIGURES)
+}
+
+/// The tables of `docs/lab.md`.
+pub(crate) fn tables(root: &Path) -> Result<BTreeMap<String, String>> {
+    Ok(figures(root)?.tables())
+}
+
+/// The pictures that rows are enough for: path and content.
+fn drawings() -> Result<Vec<(PathBuf, String)>> {
+    let drawings = figures(&root())?.drawings(&[]);
+    Ok(drawings.into_iter().map(|d| (Path::new(PICTURES).join(d.name + ".svg"), d.svg)).collect())
+}
+
+/// Writes the pictures that rows are enough for.
+pub(crate) fn write_drawings() -> Result<()> {
+    drawings()?.into_iter().try_for_each(|(path, svg)| write(&root().join(path), svg.as_bytes()))
+}
+
+/// Those of them that are not as [`write_drawings`] makes them.
+pub(crate) fn stale() -> Result<Vec<PathBuf>> {
+    let differs = |(path, svg): &(PathBuf, String)| fs::read(root().join(path)).ok().as_deref() != Some(svg.as_bytes());
+    Ok(drawings()?.into_iter().filter(differs).map(|(path, _)| path).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Args::command().debug_assert();
+        let args = Args::try_parse_from(["lab", "--rows", "a", "b", "--", "--runs", "3"]).unwrap();
+        assert_eq!((args.rows.len(), args.more.len()), (2, 2));
+        assert!(Args::try_parse_from(["lab", "--no-run", "--", "--runs", "3"]).is_err());
+    }
+
+    /// The pictures of `docs/lab` that a document shows.
+    fn shown(document: &str, below: &str) -> Vec<String> {
+        let text = fs::read_to_string(root().join(document)).unwrap();
+        let begin = format!("]({below}");
+        text.split(&begin).skip(1).map(|rest| rest.split(')').next().unwrap().to_string()).collect()
+    }
+
+    #[test]
+    fn every_picture_is_shown_and_every_one_shown_is_there() {
+        let there = pictures(&root().join(PICTURES)).unwrap();
+        let mut used = [shown("docs/lab.md", "lab/"), shown("README.md", "docs/lab/")].concat();
+        used.sort();
+        used.dedup();
+        assert_eq!(there, used);
+    }
+
+    #[test]
+    fn pictures_are_small_and_whole() {
+        for name in pictures(&root().join(PICTURES)).unwrap() {
+            let svg = fs::read_to_string(root().join(PICTURES).join(&name)).unwrap();
+            assert!(svg.len() < 100 << 10, "{name}: {} bytes", svg.len());
+            assert!(svg.starts_with("<svg xmlns=") && svg.ends_with("</svg>\n"), "{name}");
+        }
+    }
+}
