@@ -1,8 +1,8 @@
 //! `cargo xtask lab`: runs the laboratory's experiments, and makes the tables and pictures of `docs/lab.md` from them.
 //!
 //! The rows stay in `docs/figures/lab.json`, and `cargo xtask docs` makes from them what rows are enough for: the
-//! tables and the pictures of ratios and times. Those of requests and of the disk, in `docs/lab` like the others, are made
-//! by a run only.
+//! tables and the pictures of ratios and times. Those of requests and of the disk, in `docs/lab` like the others, are
+//! made by a run only.
 
 use crate::{root, write, write_pages};
 use anyhow::{Context, Result, ensure};

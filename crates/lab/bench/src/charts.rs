@@ -61,8 +61,8 @@ pub(crate) fn class(kind: usize) -> usize {
     }
 }
 
-/// All pictures of an experiment that the rows and pictures are enough for. Of several workloads `seeks` and `maps` show
-/// the last one, and of the subjects those of the paper, if there are any.
+/// All pictures of an experiment that the rows and pictures are enough for. Of several workloads `seeks` and `maps`
+/// show the last one, and of the subjects those of the paper, if there are any.
 pub(crate) fn drawings(experiment: &Experiment, rows: &[Row], pictures: &[Picture]) -> Vec<Drawing> {
     let shown = of_paper(experiment, pictures);
     let workload = shown.first().filter(|p| !p.case.is_empty()).map(|p| format!(", {}", p.case)).unwrap_or_default();

@@ -42,8 +42,8 @@ impl Page {
         let _ = self.0.write_fmt(text);
     }
 
-    /// Pictures before figures; of each workload first the subjects of the paper on the same axes, then the others, each
-    /// on its own.
+    /// Pictures before figures; of each workload first the subjects of the paper on the same axes, then the others,
+    /// each on its own.
     fn experiment(&mut self, name: &str, rows: &[Row], pictures: &[Picture]) {
         let experiment = list().iter().find(|e| e.name == name);
         if let Some(e) = experiment {

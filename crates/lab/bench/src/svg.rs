@@ -11,8 +11,8 @@ pub(crate) const EDGE: f64 = 24.0;
 /// Sizes of the writing. Classes stand below one of the picture, for in a page the style is that of all pictures.
 const STYLE: &str = ".lab text{font:12px system-ui,-apple-system,'Segoe UI','Helvetica Neue',Arial,sans-serif;\
     fill:#24292f;font-variant-numeric:tabular-nums}.lab .t{font-size:16px;font-weight:600}.lab .s{fill:#57606a}\
-    .lab .h{font-weight:600;fill:#24292f}.lab .v{font-size:11px;fill:#57606a}.lab .e{text-anchor:end}.lab .m{text-anchor:middle}\
-    .lab .o{paint-order:stroke;stroke:#fff;stroke-width:3px;stroke-linejoin:round}";
+    .lab .h{font-weight:600;fill:#24292f}.lab .v{font-size:11px;fill:#57606a}.lab .e{text-anchor:end}\
+    .lab .m{text-anchor:middle}.lab .o{paint-order:stroke;stroke:#fff;stroke-width:3px;stroke-linejoin:round}";
 
 /// What tells a file that it is a picture; a page knows.
 pub(crate) const NAMESPACE: &str = " xmlns=\"http://www.w3.org/2000/svg\"";
@@ -56,7 +56,8 @@ impl Canvas {
     pub fn heading(&mut self, x: f64, name: &str, text: &str) {
         let (y, name, text) = (self.y, escape(name), escape(text));
         self.put(format_args!(
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"s\"><tspan class=\"h\">{name}</tspan><tspan dx=\"10\">{text}</tspan></text>"
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"s\"><tspan class=\"h\">{name}</tspan>\
+             <tspan dx=\"10\">{text}</tspan></text>"
         ));
     }
 

@@ -21,8 +21,8 @@ pub(crate) fn maps(name: &str, pictures: &[&Picture]) -> Option<String> {
     let title = format!("{name}{case}: the disk before and after");
     let lines = CELLS / COLUMNS;
     let what = format!(
-        "{COLUMNS} by {lines} cells of {} MB, line by line from the first address. The colour is that of what takes most \
-         of a cell; the less is in use, the paler.",
+        "{COLUMNS} by {lines} cells of {} MB, line by line from the first address. The colour is that of what takes \
+         most of a cell; the less is in use, the paler.",
         number(cell_bytes as f64 / 1e6)
     );
     let mut canvas = Canvas::new(&title, &[&what]);

@@ -31,7 +31,8 @@ pub(crate) fn seeks(name: &str, pictures: &[&Picture]) -> Option<String> {
         .unwrap_or_else(|| (CELLS[4], drawn(CELLS[4])));
     let case = pictures.first().filter(|p| !p.case.is_empty()).map(|p| format!(", {}", p.case)).unwrap_or_default();
     let title = format!("{name}{case}: requests over time");
-    let what = "Address on the disk against virtual time; what no request went to is left out. A spot has the colour of most requests there.";
+    let what = "Address on the disk against virtual time; what no request went to is left out. A spot has the \
+                colour of most requests there.";
     let mut canvas = Canvas::new(&title, &[what]);
     let used = |class: usize| all.iter().any(|paths| !paths[class].is_empty());
     let entries: Vec<(String, &str)> =
