@@ -173,18 +173,18 @@ pub struct Spaces<'a> {
 }
 
 impl<'a> Spaces<'a> {
-    /// At most `total` sequences of `len` operations from each of `volumes`.
+    /// At most `total` sequences of `len` operations from each of `volumes`, beginning with number `first`.
     pub fn new(
         engine: &'a dyn Engine,
         len: u32,
-        volumes: &[(Options, Arc<Base>)],
+        (volumes, first): (&[(Options, Arc<Base>)], u64),
         total: u64,
         seed: u64,
     ) -> Spaces<'a> {
         let budget = if len == 0 { 3000 / volumes.len().max(1) } else { 64 };
         let space = |v: &(Options, Arc<Base>)| Space::new(engine, len, v.clone(), (total, budget), seed);
         let all = volumes.iter().map(space).collect();
-        Spaces { all, turn: AtomicU64::new(0) }
+        Spaces { all, turn: AtomicU64::new(first) }
     }
 
     /// Counts failing states instead of stopping at the first.

@@ -111,12 +111,16 @@ impl Long<'_> {
 pub fn crash(engine: &dyn Engine, plan: &Plan, watch: Watch<'_>) -> Tally {
     let mut whole = Tally::default();
     let (mut spaces, mut lists) = (Vec::new(), Vec::new());
-    for from in From::ALL {
+    for (n, from) in (0..).zip(From::ALL) {
         let volumes = run::guarded(|| exhaust::volumes(engine, from)).unwrap_or_else(|e| {
             whole.failures.push(format!("{}: {e}", engine.name()));
             Vec::new()
         });
-        let sized = |len, most| Spaces::new(engine, len, &volumes, most, plan.seed).keep_going(plan.keep_going);
+        // A short run meets each way to mount, too.
+        let sized = |len: u32, most| {
+            let first = n + u64::from(len);
+            Spaces::new(engine, len, (&volumes, first), most, plan.seed).keep_going(plan.keep_going)
+        };
         spaces.extend([(1, u64::MAX), (2, plan.pairs), (3, plan.triples)].map(|(len, most)| sized(len, most)));
         lists.push(sized(0, u64::MAX));
     }
