@@ -218,16 +218,20 @@ impl Core {
         let direct = lbn < NDADDR as u64;
         let (slot, index, before) =
             if direct || present.is_some() { self.find_slot(i, lbn)? } else { self.slot(i, lbn)? };
-        let frag = match present {
-            Some(frag) if have >= want => frag,
+        // What is read to find space must not drive the page out.
+        self.cache.pin(name);
+        let placed = match present {
+            Some(frag) if have >= want => Ok(frag),
             _ => {
                 let pref = self.blkpref(i.ino, lbn, index, before);
                 match present {
-                    Some(frag) => self.realloc_frags(i.ino, frag, (have, want), Some(pref))?,
-                    None => self.alloc(i.ino, Some(pref), want)?,
+                    Some(frag) => self.realloc_frags(i.ino, frag, (have, want), Some(pref)),
+                    None => self.alloc(i.ino, Some(pref), want),
                 }
             }
         };
+        self.cache.unpin(name);
+        let frag = placed?;
         let len = self.geom.bytes_of(want.max(have));
         self.cache.modify(name, |buf| fill(buf, len)).ok_or(Errno::EIO)?;
         self.touch(name, frag, what, i.ino.0);
