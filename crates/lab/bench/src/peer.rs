@@ -56,8 +56,9 @@ pub(crate) fn sample(
     tell: &mut dyn FnMut(Event),
 ) -> Result<Sample, String> {
     let text = |e: io::Error| e.to_string();
-    let meter = Rc::new(RefCell::new(Meter::new(start(settings, with_picture)?).map_err(text)?));
+    // Before the kernel's memory is limited: this needs some of its own.
     let reads_ns = reads_ns(case, settings, seed)?;
+    let meter = Rc::new(RefCell::new(Meter::new(start(settings, with_picture)?).map_err(text)?));
     let (divisor, capacity_bytes) = (settings.divisor.max(1), settings.model.capacity_bytes());
     let mut program = case.load.program(seed, divisor, capacity_bytes, &reads_ns);
     let mut ground = Mounted::new(meter.clone(), settings.charge);
