@@ -110,6 +110,8 @@ pub struct Cache {
     pages: BTreeSet<(u64, u64)>,
     limit: usize,
     dirty_limit: usize,
+    /// Nothing is evicted now.
+    keeps_all: bool,
     stats: Stats,
 }
 
@@ -128,6 +130,7 @@ impl Cache {
             pages: BTreeSet::new(),
             limit,
             dirty_limit: limit / 4,
+            keeps_all: false,
             stats: Stats::default(),
         }
     }
@@ -145,6 +148,13 @@ impl Cache {
     /// Sets that limit, in bytes: at least 256 KiB and at most a quarter of the memory limit.
     pub fn set_dirty_limit(&mut self, bytes: usize) {
         self.dirty_limit = bytes.max(256 << 10).min(self.limit / 4);
+    }
+
+    /// Whether all that is there stays there, the limit notwithstanding: for a call that changes several buffers
+    /// which it has read before. `false` evicts what is too much then.
+    pub fn keep_all(&mut self, keep: bool) {
+        self.keeps_all = keep;
+        self.shrink();
     }
 
     /// Counters and amounts.
@@ -404,7 +414,7 @@ impl Cache {
     }
 
     fn shrink(&mut self) {
-        while self.stats.bytes as usize > self.limit {
+        while self.stats.bytes as usize > self.limit && !self.keeps_all {
             let i = if self.probation.tail != NIL { self.probation.tail } else { self.protected.tail };
             if i == NIL {
                 return;
@@ -578,5 +588,16 @@ mod tests {
         let piece = |at: u64| (at, Kind::Data, Buf::from(vec![0; 512]));
         let out = cluster(vec![piece(1024), piece(0), piece(512), piece(4096)], 1 << 20);
         assert_eq!(out.iter().map(|r| (r.offset, r.len())).collect::<Vec<_>>(), [(0, 1536), (4096, 512)]);
+    }
+
+    #[test]
+    fn what_a_call_has_read_stays_until_it_ends() {
+        let mut c = Cache::new(10_000);
+        let name = |i| Name::Block(i);
+        c.keep_all(true);
+        (0..100).for_each(|i| drop(c.insert(name(i), Arc::new(vec![0; 1000]))));
+        assert!((0..100).all(|i| c.contains(name(i))));
+        c.keep_all(false);
+        assert!(c.stats().bytes <= 10_000 && c.contains(name(99)) && !c.contains(name(0)));
     }
 }

@@ -12,6 +12,12 @@ pub fn crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }
 
+/// SipHash-1-3 of `bytes`, for what is made of structures that end in their own CRC. A CRC over them does not see that one
+/// is another, whole one: the CRC of bytes followed by their CRC is always the same.
+pub fn hash(key: (u64, u64), bytes: &[u8]) -> u64 {
+    siphasher::sip::SipHasher13::new_with_keys(key.0, key.1).hash(bytes)
+}
+
 /// CRC32C of `bytes` with the four bytes at `field` taken as zero, which is how a structure
 /// carries its own checksum. `None` if the field does not lie inside `bytes`.
 pub fn crc_without(bytes: &[u8], field: usize) -> Option<u32> {
@@ -111,5 +117,19 @@ impl Features {
             (0, ro) => Access::ReadOnly(ro),
             (bits, _) => Access::Refused(bits),
         }
+    }
+}
+
+#[cfg(test)]
+mod checksum_tests {
+    use super::*;
+
+    #[test]
+    fn a_crc_does_not_tell_sealed_structures_apart_and_a_hash_does() {
+        let sealed = |byte: u8| [&[byte; 508][..], &crc(&[byte; 508]).to_le_bytes()].concat();
+        let block = |byte| [&[9; 512][..], &sealed(byte), &[9; 512]].concat();
+        assert_eq!(crc(&block(1)), crc(&block(2)));
+        assert_ne!(hash((1, 2), &block(1)), hash((1, 2), &block(2)));
+        assert_ne!(hash((1, 2), &block(1)), hash((1, 3), &block(1)));
     }
 }

@@ -400,8 +400,6 @@ impl Core {
     fn dir_modify(&mut self, dir: &Inode, page: Name, f: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
         let Name::Page { index, .. } = page else { return Err(Errno::EIO.into()) };
         let frag = self.bmap(dir, index)?.ok_or(Errno::EIO)?;
-        // In a full cache what was read since may have driven it out.
-        self.dir_page(dir, index)?;
         self.cache.modify(page, f).ok_or(Errno::EIO)?;
         self.touch(page, frag, What::Dir, dir.ino.0);
         Ok(())

@@ -218,20 +218,16 @@ impl Core {
         let direct = lbn < NDADDR as u64;
         let (slot, index, before) =
             if direct || present.is_some() { self.find_slot(i, lbn)? } else { self.slot(i, lbn)? };
-        // What is read to find space must not drive the page out.
-        self.cache.pin(name);
-        let placed = match present {
-            Some(frag) if have >= want => Ok(frag),
+        let frag = match present {
+            Some(frag) if have >= want => frag,
             _ => {
                 let pref = self.blkpref(i.ino, lbn, index, before);
                 match present {
-                    Some(frag) => self.realloc_frags(i.ino, frag, (have, want), Some(pref)),
-                    None => self.alloc(i.ino, Some(pref), want),
+                    Some(frag) => self.realloc_frags(i.ino, frag, (have, want), Some(pref))?,
+                    None => self.alloc(i.ino, Some(pref), want)?,
                 }
             }
         };
-        self.cache.unpin(name);
-        let frag = placed?;
         let len = self.geom.bytes_of(want.max(have));
         self.cache.modify(name, |buf| fill(buf, len)).ok_or(Errno::EIO)?;
         self.touch(name, frag, what, i.ino.0);
@@ -282,13 +278,12 @@ impl Core {
         }
         let bytes = self.read(frag, lens.iter().sum(), What::Data)?;
         let mut rest = &bytes[..];
-        // The one that is wanted comes last: in a full cache each new page may drive the one before it out.
-        for (k, len) in lens.iter().enumerate().rev() {
-            let (head, tail) = rest.split_at(rest.len() - len);
-            let mut page = tail.to_vec();
+        for (k, len) in lens.iter().enumerate() {
+            let (head, tail) = rest.split_at(*len);
+            let mut page = head.to_vec();
             self.zero_past_end(i, lbn + k as u64, &mut page);
             self.cache.insert(Name::Page { file: i.ino.0, index: lbn + k as u64 }, Arc::new(page));
-            rest = head;
+            rest = tail;
         }
         self.streams.push_front((i.ino.0, lbn + lens.len() as u64));
         self.streams.truncate(STREAMS);
@@ -323,6 +318,9 @@ impl Core {
                     let page = self.page(&i, lbn, frag)?;
                     let bytes = page.get(within..within + n).ok_or(Errno::EIO)?;
                     out.copy_from_slice(bytes);
+                    // A long call needs no more of the pages behind it.
+                    self.cache.keep_all(false);
+                    self.cache.keep_all(true);
                 }
             }
             done += n;

@@ -19,7 +19,7 @@
 //! `ro_compat` bit, anything else an `incompat` bit; a new golden image goes beside the old ones
 //! (`tests/golden.rs`), which stay readable.
 
-use arbor_base::layout::{Features, I64, U16, U32, U64, crc, crc_without, get_u32};
+use arbor_base::layout::{Features, I64, U16, U32, U64, crc, crc_without, get_u32, hash};
 use arbor_base::vfs::{Ino, Time, mode};
 use std::mem::{offset_of, size_of};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -376,10 +376,14 @@ pub struct JournalTag {
     pub frag: U32,
     /// Fragments, 0 for a revocation: copies of this place that stand before it count no more.
     pub frags: U32,
-    /// CRC32C of the copy.
-    pub crc: U32,
-    /// Zero.
-    pub reserved: U32,
+    /// SipHash-1-3 of the copy, with `fsid` and the transaction's number as the key ([`copy_hash`]).
+    pub hash: U64,
+}
+
+/// Tells whether a copy in the journal is whole. No CRC: inodes and sectors of bitmaps end in their own, and then one
+/// of an older transaction could stand for a newer one.
+pub fn copy_hash(fsid: u64, seq: u32, copy: &[u8]) -> u64 {
+    hash((fsid, seq.into()), copy)
 }
 
 /// Length of [`JournalTag`].

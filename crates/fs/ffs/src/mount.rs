@@ -423,9 +423,16 @@ impl Volume {
     }
 
     /// Runs a call. What it freed may be needed to give it space, so it is tried again once.
-    pub fn run<R>(&self, mut f: impl FnMut(&mut Core) -> Result<R>) -> Result<R> {
+    pub fn run<R>(&self, f: impl FnMut(&mut Core) -> Result<R>) -> Result<R> {
         let core = &mut *self.lock();
         core.check_alive()?;
+        core.cache.keep_all(true);
+        let done = self.attempt(core, f);
+        core.cache.keep_all(false);
+        done
+    }
+
+    fn attempt<R>(&self, core: &mut Core, mut f: impl FnMut(&mut Core) -> Result<R>) -> Result<R> {
         let mut tried = false;
         loop {
             core.changed = false;
@@ -439,7 +446,8 @@ impl Volume {
                 }
                 Err(e) => {
                     core.damage_met |= matches!(e, Error::Corrupt(_));
-                    if core.changed && !matches!(e, Error::Errno(_)) {
+                    let refused = matches!(&e, Error::Errno(n) if *n != Errno::EIO);
+                    if core.changed && !refused {
                         core.fail(&e);
                     }
                     return Err(e);

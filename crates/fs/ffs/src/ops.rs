@@ -455,6 +455,9 @@ impl FileSystem for Volume {
             let done = self.change(|core, now| {
                 if let Some(to) = set.size.filter(|_| !sized) {
                     sized = core.set_size(ino, to, now)?;
+                    while !sized && core.transaction_has_room() {
+                        sized = core.set_size(ino, to, now)?;
+                    }
                     if !sized {
                         return Ok(None);
                     }
@@ -727,10 +730,12 @@ impl FileSystem for Volume {
         // Errors are for who syncs; the volume says what it failed of.
         let _ = self.drain_inactive();
         let core = &mut *self.lock();
+        core.cache.keep_all(true);
         let next = core.background(now).unwrap_or_else(|e| {
             core.fail(&e);
             now.plus_ms(60_000)
         });
+        core.cache.keep_all(false);
         self.note_pressure(core);
         next
     }

@@ -104,7 +104,7 @@ fn read_transaction(
             }
             let mut copy = vec![0; geom.bytes_of(frags)];
             dev.read_at(Kind::Log, geom.byte(Frag(sb.journal_start.get() + at)), &mut copy)?;
-            if crc(&copy) != tag.crc.get() && !planted(Flaw::TornBelieved) {
+            if copy_hash(geom.fsid, seq, &copy) != tag.hash.get() && !planted(Flaw::TornBelieved) {
                 return Ok(None);
             }
             at += frags;

@@ -27,7 +27,6 @@ fn threads_see_an_order() {
 
 /// What failed once under chosen schedules; all of these when `Engine::overlaps_calls` says `true`.
 #[test]
-#[ignore = "a truncation in steps is not one change: with a journal a commit between two of them makes half of it last"]
 fn what_failed_once() {
     concurrent::regressions(
         &Ffs,
@@ -88,18 +87,8 @@ fn verify(fs: &dyn FileSystem, threads: usize) {
 
 #[test]
 fn threads_beside_the_daemon() {
-    beside_the_daemon(&["async", "sync", "softupdates"]);
-}
-
-#[test]
-#[ignore = "with a journal and a small cache mknod fails with EIO sooner or later"]
-fn threads_beside_the_daemon_with_a_journal() {
-    beside_the_daemon(&["journal"]);
-}
-
-fn beside_the_daemon(keepings: &[&str]) {
     const THREADS: usize = 3;
-    for keep in keepings {
+    for keep in KEEPINGS {
         let dev = MemDevice::new(64 << 20);
         let o = FormatOptions { uuid: [3; 16], options: Options::parse("block=4K,cg=8M"), ..FormatOptions::default() };
         Ffs.format(Devices::single(dev.clone()), &o).unwrap();

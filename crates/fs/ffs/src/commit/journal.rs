@@ -7,7 +7,6 @@
 
 use super::*;
 use arbor_base::device::Kind;
-use arbor_base::layout::crc;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
@@ -155,12 +154,8 @@ impl Core {
             let Some(bytes) = self.cache.peek(name).cloned() else { continue };
             let (image, _) = self.image(name, what, bytes);
             let frags = self.geom.frags_for(image.len());
-            let tag = JournalTag {
-                frag: frag.0.into(),
-                frags: frags.into(),
-                crc: crc(&image).into(),
-                ..JournalTag::default()
-            };
+            let hash = copy_hash(self.geom.fsid, j.seq, &image).into();
+            let tag = JournalTag { frag: frag.0.into(), frags: frags.into(), hash };
             tags.push((tag, Some(image)));
         }
         Some(self.encode(j.seq, j.head, &tags))
@@ -230,11 +225,13 @@ impl Core {
 
     /// A transaction that takes a quarter of the journal is committed.
     pub(super) fn bound_transaction(&mut self) -> Result<()> {
+        if self.keep.journal.is_none() || self.transaction_has_room() { Ok(()) } else { self.commit_journal() }
+    }
+
+    /// Whether a further step of a call may belong to the same transaction, so that both last or neither.
+    pub fn transaction_has_room(&self) -> bool {
         let room = self.geom.bytes_of(self.sb.journal_frags.get()) / 4;
-        match &self.keep.journal {
-            Some(j) if j.running_bytes > room => self.commit_journal(),
-            _ => Ok(()),
-        }
+        self.keep.journal.as_ref().is_some_and(|j| j.running_bytes <= room)
     }
 
     pub(super) fn clean_journal(&mut self) -> Result<()> {
