@@ -12,8 +12,8 @@ pub fn crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }
 
-/// SipHash-1-3 of `bytes`, for what is made of structures that end in their own CRC. A CRC over them does not see that one
-/// is another, whole one: the CRC of bytes followed by their CRC is always the same.
+/// SipHash-1-3 of `bytes`, for what is made of structures that end in their own CRC. A CRC over them does not see that
+/// one is another, whole one: the CRC of bytes followed by their CRC is always the same.
 pub fn hash(key: (u64, u64), bytes: &[u8]) -> u64 {
     siphasher::sip::SipHasher13::new_with_keys(key.0, key.1).hash(bytes)
 }

@@ -357,6 +357,9 @@ impl Core {
     pub fn hold(&mut self, frag: Frag, frags: u32) {
         let (cgx, first, len) = (self.geom.cg_of(frag), 1 + self.geom.inode_sectors(), self.geom.block_size());
         let held = &mut self.cgs[cgx as usize].held;
+        if held.is_empty() {
+            self.holding.push(cgx);
+        }
         held.resize(len, 0);
         for i in frag.0 % self.geom.cg_frags..frag.0 % self.geom.cg_frags + frags {
             let (at, mask) = bit_place(first, i);
@@ -365,9 +368,6 @@ impl Core {
             }
         }
         self.held_frags += u64::from(frags);
-        if !self.holding.contains(&cgx) {
-            self.holding.push(cgx);
-        }
     }
 
     /// Discards what is free in a group; returns the bytes.
@@ -390,7 +390,7 @@ impl Core {
     }
 
     /// Everything that was held may be given away, to the device too.
-    pub fn unhold(&mut self) -> Result<()> {
+    pub fn unhold(&mut self) {
         let mut runs = Vec::new();
         for cgx in std::mem::take(&mut self.holding) {
             if self.opts.discard {
@@ -402,7 +402,8 @@ impl Core {
             }
         }
         self.held_frags = 0;
-        self.discard(&runs)
+        // It is advice: the commit is durable whether the device takes it or not.
+        let _ = self.discard(&runs);
     }
 
     /// Adds what is held in a group.

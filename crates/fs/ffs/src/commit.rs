@@ -260,6 +260,11 @@ impl Core {
         if self.holds_entries() { self.keep.soft.held_name(dir, name) } else { None }
     }
 
+    /// A new name of `ino` that must be on disk before the one in `slot` may go, or no name of it would be there.
+    pub fn newer_name(&self, slot: Slot, ino: Ino) -> Option<u64> {
+        if self.holds_entries() { self.soft_newer_name(slot, ino) } else { None }
+    }
+
     /// Whether the removal of an entry leaves its bytes alone.
     pub fn holds_entries(&self) -> bool {
         self.keep.mode == Keeping::SoftUpdates
@@ -274,7 +279,8 @@ impl Core {
             }
             self.revoke(frag, frags);
         } else if self.opts.discard {
-            self.discard(&[(frag, frags)])?;
+            // It is advice: nothing depends on it.
+            let _ = self.discard(&[(frag, frags)]);
         }
         Ok(())
     }
@@ -583,6 +589,9 @@ impl Core {
 
     /// After a call: what is dirty beyond the limit is written by who made it so.
     pub fn relieve(&mut self) {
+        if self.check_writable().is_err() {
+            return;
+        }
         let much = self.cache.dirty_bytes() > self.cache.dirty_limit();
         let done = if much { self.clean() } else { self.bound_transaction() };
         if let Err(e) = done {
@@ -590,7 +599,8 @@ impl Core {
         }
     }
 
-    /// Whether so much is dirty that it should be written in the background: half way from where that ends to the limit.
+    /// Whether so much is dirty that it should be written in the background: half way from where that ends to the
+    /// limit.
     pub fn is_pressed(&self) -> bool {
         self.cache.dirty_bytes() > self.cache.dirty_limit() / 4 * 3
     }

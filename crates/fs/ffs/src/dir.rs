@@ -472,6 +472,11 @@ impl Core {
         self.entry_changed(slot, names, waits, drop)
     }
 
+    /// See [`Core::newer_name`], of the entry at byte `at` of `dir`.
+    pub fn name_before(&self, dir: &Inode, at: u64, ino: Ino) -> Option<u64> {
+        self.newer_name(self.dir_place(dir, at), ino)
+    }
+
     /// A directory was changed now.
     pub fn touch_dir(&mut self, dir: &mut Inode, now: Time) {
         (dir.d.mtime, dir.d.ctime) = (now.into(), now.into());

@@ -362,6 +362,9 @@ impl Core {
             if within + n == self.geom.block_size() {
                 self.block_filled(&mut i, lbn)?;
             }
+            if self.opts.keeping == Keeping::Journal && !self.transaction_has_room() {
+                break;
+            }
         }
         Ok(done)
     }

@@ -345,8 +345,8 @@ impl Core {
     }
 
     /// Finds at mount what was open and unlinked at the crash.
-    pub fn load_orphans(&mut self) -> Result<()> {
-        let (mut at, mut before) = (u64::from(self.sb.orphan.get()), 0);
+    pub fn load_orphans(&mut self, head: u32) -> Result<()> {
+        let (mut at, mut before) = (u64::from(head), 0);
         while at != 0 {
             let i = self.iget(Ino(at))?;
             if self.orphans.insert(at, (before, Stamp::default())).is_some() || i.d.nlink.get() != 0 {

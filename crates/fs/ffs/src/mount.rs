@@ -178,7 +178,12 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     let summaries = read_summaries(&*dev, &sb, &geom)?;
     let mut core = Core::new(geom, sb, dev, opts, clock.now(), &summaries);
     core.read_only = read_only;
+    let orphans = core.sb.orphan.get();
     if !read_only {
+        if opts.keeping != Keeping::Journal {
+            // From now on the checker finds what has no name.
+            core.sb.orphan = 0.into();
+        }
         core.sb.clean = 0.into();
         core.sb.keeping = (opts.keeping as u32).into();
         core.sb.mounts = (core.sb.mounts.get() + 1).into();
@@ -190,7 +195,7 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     }
     let volume = Arc::new(Volume { clock, pressed: AtomicBool::new(false), core: Mutex::new(Rank(0), core) });
     if !read_only {
-        volume.run(|core| core.load_orphans())?;
+        volume.run(|core| core.load_orphans(orphans))?;
         volume.drain_inactive()?;
     }
     Ok(volume)
@@ -463,7 +468,8 @@ impl Volume {
 
     /// Notes whether work has piled up.
     pub fn note_pressure(&self, core: &Core) {
-        self.pressed.store(core.is_pressed() || core.inactive.len() > 256, Relaxed);
+        let much = core.is_pressed() || core.inactive.len() > 256;
+        self.pressed.store(much && core.check_writable().is_ok(), Relaxed);
     }
 
     /// Like [`Volume::run`] for calls that change something.

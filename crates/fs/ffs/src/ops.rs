@@ -323,14 +323,15 @@ impl Volume {
                 (true, true) if !core.dir_is_empty(&i)? => return Err(Errno::ENOTEMPTY.into()),
                 _ => {}
             }
-            core.dir_remove(&dir, name, found.at, false)?;
+            let after = if want_dir { None } else { core.name_before(&dir, found.at, i.ino) };
+            core.dir_remove(&dir, name, found.at, after.is_some())?;
             core.touch_dir(&mut dir, now);
             core.iput(&dir)?;
             i.d.ctime = now.into();
             core.iput(&i)?;
             let drop = if want_dir { Drop::Dir(i.ino, dir.ino) } else { Drop::Name(i.ino) };
             core.tree += u64::from(want_dir);
-            core.note_removed((&dir, found.at), ((i.ino, found.kind), name), None, drop)
+            core.note_removed((&dir, found.at), ((i.ino, found.kind), name), after, drop)
         })
     }
 
@@ -398,7 +399,15 @@ impl Volume {
             (i.d.mtime, i.d.ctime) = (now.into(), now.into());
             core.iput(&i)
         })?;
-        let mut at = offset;
+        let done = self.falloc_steps(ino, how, offset, end);
+        if done.is_err() && self.getattr(ino).is_ok_and(|now| (attr.size + 1..=end).contains(&now.size)) {
+            // What could be had is given back: the file is as long as it was.
+            self.setattr(ino, &SetAttr { size: Some(attr.size), ..SetAttr::default() })?;
+        }
+        done
+    }
+
+    fn falloc_steps(&self, ino: Ino, how: FallocMode, mut at: u64, end: u64) -> Result<()> {
         while at < end {
             if interrupted() {
                 return Err(Errno::EINTR.into());

@@ -9,7 +9,7 @@ use crate::mount::rebuild_summaries;
 use crate::planted::{Flaw, planted};
 use crate::superblock;
 use arbor_base::device::{Device, Kind};
-use arbor_base::layout::{crc, crc_without};
+use arbor_base::layout::crc_without;
 use arbor_base::vfs::{CheckOptions, Devices, Error, Repair, Result, Severity};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -50,7 +50,9 @@ pub(crate) fn read_tail(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Resul
 /// What the journal's complete transactions have to say, the last word of each place, and the number of the
 /// transaction after them.
 pub(crate) fn read_journal(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<(Vec<Copy>, u32)> {
-    let Some((mut seq, mut at)) = read_tail(dev, sb, geom)? else { return Ok((Vec::new(), 1)) };
+    // A tail may have been read wrong, and without one everything is lost that the journal has.
+    let tail = read_tail(dev, sb, geom)?.map_or_else(|| read_tail(dev, sb, geom), |tail| Ok(Some(tail)))?;
+    let Some((mut seq, mut at)) = tail else { return Ok((Vec::new(), 1)) };
     let mut copies: FxHashMap<u32, Vec<u8>> = FxHashMap::default();
     while let Some((tags, end)) = read_transaction(dev, sb, geom, seq, at)? {
         for (tag, bytes) in tags {
@@ -145,8 +147,10 @@ fn replay(dev: &dyn Device, sb: &mut SuperBlock, geom: &Geom) -> Result<bool> {
     {
         *sb = found;
     }
-    let seq = if planted(Flaw::NumbersAgain) { read_tail(dev, sb, geom)?.map_or(seq, |t| t.0) } else { seq };
-    write_tail(dev, sb, geom, seq, 1)?;
+    // The number of a transaction that was torn is not used again: what is there of it must not make a new one whole.
+    let next = seq.wrapping_add(1);
+    let next = if planted(Flaw::NumbersAgain) { read_tail(dev, sb, geom)?.map_or(next, |t| t.0) } else { next };
+    write_tail(dev, sb, geom, next, 1)?;
     dev.flush()?;
     Ok(!copies.is_empty())
 }

@@ -98,3 +98,41 @@ fn freed_space_goes_back_to_the_device() {
         clean(&dev);
     }
 }
+
+#[test]
+fn an_allocation_that_finds_no_space_leaves_the_file_as_long_as_it_was() {
+    for mode in MODES {
+        let dev = fresh(24 << 20, "minfree=0");
+        let fs = mount(&dev, &format!("keep={mode}"));
+        let ino = make(&*fs, fs.root(), "file");
+        assert_eq!(fs.write(ino, 0, &[1; 5000]).unwrap(), 5000);
+        let done = fs.fallocate(ino, FallocMode::empty(), 0, 64 << 20);
+        assert_eq!(done.unwrap_err().errno(), Errno::ENOSPC, "{mode}");
+        assert_eq!(fs.getattr(ino).unwrap().size, 5000, "{mode}");
+        let free = fs.statfs().unwrap();
+        assert!(free.bavail * u64::from(free.frsize) > 20 << 20, "{mode}: {free:?}");
+        fs.unmount().unwrap();
+        clean(&dev);
+    }
+}
+
+/// A file that was open and unlinked at a crash is freed by the next mount, also by one that keeps no list of such files.
+#[test]
+fn orphans_of_a_journal_are_freed_by_every_mount() {
+    for mode in MODES {
+        let dev = fresh(64 << 20, "");
+        let fs = mount(&dev, "keep=journal");
+        let ino = make(&*fs, fs.root(), "file");
+        fs.write(ino, 0, &vec![1; 1 << 20]).unwrap();
+        fs.unlink(fs.root(), b"file").unwrap();
+        fs.syncfs().unwrap();
+        let crashed = dev.snapshot();
+        for _ in 0..3 {
+            let fs = mount(&crashed, &format!("keep={mode}"));
+            make(&*fs, fs.root(), "new");
+            fs.unlink(fs.root(), b"new").unwrap();
+            fs.unmount().unwrap();
+            clean(&crashed);
+        }
+    }
+}

@@ -103,6 +103,9 @@ impl Core {
 
     /// Commits the running transaction, and makes everything durable by that.
     pub(super) fn commit_journal(&mut self) -> Result<()> {
+        if self.failed.is_some() {
+            return Err(Errno::EROFS.into());
+        }
         let data = self.dirty_data();
         self.gather_files(&data)?;
         if !planted(Flaw::CommitBeforeData) {
@@ -134,7 +137,7 @@ impl Core {
             return Err(e);
         }
         members.iter().for_each(|n| self.cache.unpin(*n));
-        self.unhold()?;
+        self.unhold();
         if full { self.checkpoint() } else { Ok(()) }
     }
 

@@ -425,6 +425,17 @@ impl Core {
         Ok(())
     }
 
+    /// The newest name of `ino` that is not on disk yet, if the one in `slot` is.
+    pub(super) fn soft_newer_name(&self, slot: Slot, ino: Ino) -> Option<u64> {
+        let soft = &self.keep.soft;
+        let here = soft.find(slot.0, slot.1);
+        let undo = here.and_then(|id| soft.patches.get(&id)).map(|p| p.undo);
+        if matches!(undo, Some(Undo::Entry { ino: 0, .. })) {
+            return None;
+        }
+        soft.adds.get(&ino.0)?.iter().rev().copied().find(|id| Some(*id) != here)
+    }
+
     /// A new entry must not be on disk before what it names.
     pub(super) fn soft_added(&mut self, (page, at): Slot, ino: Ino, mut waits: Vec<u64>) -> u64 {
         let soft = self.soft();
