@@ -595,7 +595,9 @@ mod tests {
         let mut c = Cache::new(10_000);
         let name = |i| Name::Block(i);
         c.keep_all(true);
-        (0..100).for_each(|i| drop(c.insert(name(i), Arc::new(vec![0; 1000]))));
+        for i in 0..100 {
+            c.insert(name(i), Arc::new(vec![0; 1000]));
+        }
         assert!((0..100).all(|i| c.contains(name(i))));
         c.keep_all(false);
         assert!(c.stats().bytes <= 10_000 && c.contains(name(99)) && !c.contains(name(0)));

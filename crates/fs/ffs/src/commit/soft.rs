@@ -445,7 +445,7 @@ impl Core {
         let (mut undo, mut after) = (Undo::Entry { ino: 0, kind: 0 }, Vec::new());
         if let Some(removed) = soft.find(page, at).and_then(|id| soft.remove(id)) {
             // The same name again, where the old one has not gone yet.
-            waits.extend(removed.waits);
+            waits.extend(removed.waits.into_iter().filter(|w| soft.patches.contains_key(w)));
             (undo, after) = (removed.undo, removed.after);
         }
         soft.add(Patch { buffer: page, at, undo, waits, after, names: ino.0, held: None })
@@ -502,7 +502,7 @@ impl Core {
         let (undo, mut after) = match soft.find(page, at).and_then(|id| soft.remove(id)) {
             Some(patch) => {
                 // The link count of the directory, above all, if the entry names one before and after.
-                waits.extend(patch.waits);
+                waits.extend(patch.waits.into_iter().filter(|w| soft.patches.contains_key(w)));
                 (patch.undo, patch.after)
             }
             None => (Undo::Entry { ino: ino.0 as u32, kind }, Vec::new()),

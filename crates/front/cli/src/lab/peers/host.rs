@@ -2,6 +2,7 @@
 
 use super::limit::Limit;
 use super::orders::{Answer, Order};
+use super::remote::trace_file;
 use super::{DIRTY_BYTES, MEMORY_BYTES};
 use crate::args::LabDiskArgs;
 use crate::lab::subjects::{PEERS, Peer};
@@ -128,7 +129,7 @@ impl Stage {
             Order::WriteTrace => {
                 self.limit = Err(io::Error::other("the workload is over"));
                 let path = self.trace.as_ref().context("no trace was asked for")?;
-                disk::write_trace(&self.device, File::create(path)?)?;
+                disk::write_trace(&self.device, File::create_new(path)?)?;
             }
         }
         Ok(Answer { stats, ..self.answer() })
@@ -196,6 +197,7 @@ impl WorkDir {
 impl Drop for WorkDir {
     /// Never more than what was made: a mount that could not be taken off must not lose its files.
     fn drop(&mut self) {
+        let _ = fs::remove_file(trace_file(&self.0));
         for dir in [self.disk(), self.root(), self.0.clone()] {
             let _ = fs::remove_dir(dir);
         }

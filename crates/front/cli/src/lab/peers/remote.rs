@@ -66,9 +66,9 @@ impl Remote {
     }
 }
 
-/// Beside the directory of the run, which the other process removes.
-fn trace_file(dir: &std::path::Path) -> PathBuf {
-    dir.with_extension("trace")
+/// In the directory of the run, which the other process makes and removes: nobody else can have put anything there.
+pub(super) fn trace_file(dir: &std::path::Path) -> PathBuf {
+    dir.join("trace")
 }
 
 impl Peer for Remote {
