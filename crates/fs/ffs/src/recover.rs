@@ -47,12 +47,12 @@ pub(crate) fn read_tail(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Resul
     Ok(tail.map(|(h, _)| (h.seq.get(), h.count.get())))
 }
 
-/// What the journal's complete transactions have to say, the last word of each place, and the number of the
+/// What the journal's complete transactions have to say, the last word of each place, and number and place of the
 /// transaction after them.
-pub(crate) fn read_journal(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<(Vec<Copy>, u32)> {
+pub(crate) fn read_journal(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<(Vec<Copy>, (u32, u32))> {
     // A tail may have been read wrong, and without one everything is lost that the journal has.
     let tail = read_tail(dev, sb, geom)?.map_or_else(|| read_tail(dev, sb, geom), |tail| Ok(Some(tail)))?;
-    let Some((mut seq, mut at)) = tail else { return Ok((Vec::new(), 1)) };
+    let Some((mut seq, mut at)) = tail else { return Ok((Vec::new(), (1, 1))) };
     let mut copies: FxHashMap<u32, Vec<u8>> = FxHashMap::default();
     while let Some((tags, end)) = read_transaction(dev, sb, geom, seq, at)? {
         for (tag, bytes) in tags {
@@ -66,7 +66,7 @@ pub(crate) fn read_journal(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Re
     }
     let mut copies: Vec<Copy> = copies.into_iter().map(|(f, bytes)| Copy { frag: Frag(f), bytes }).collect();
     copies.sort_unstable_by_key(|c| c.frag);
-    Ok((copies, seq))
+    Ok((copies, (seq, at)))
 }
 
 type Tagged = (JournalTag, Option<Vec<u8>>);
@@ -137,7 +137,11 @@ pub(crate) fn recover(dev: &Arc<dyn Device>, sb: &mut SuperBlock, geom: &Geom, r
 
 /// Writes what the journal has to say to its place, and makes the journal empty. Says whether it said anything.
 fn replay(dev: &dyn Device, sb: &mut SuperBlock, geom: &Geom) -> Result<bool> {
-    let (copies, seq) = read_journal(dev, sb, geom)?;
+    let (copies, (seq, at)) = read_journal(dev, sb, geom)?;
+    let is_torn = read_head(dev, sb, geom, at)?.is_some_and(|(h, _)| h.seq.get() == seq);
+    if copies.is_empty() && !is_torn && read_tail(dev, sb, geom)?.is_some() {
+        return Ok(false);
+    }
     for copy in &copies {
         dev.write_at(Kind::Other, geom.byte(copy.frag), &copy.bytes)?;
     }
