@@ -5,7 +5,7 @@ use crate::holder;
 use crate::image::Image;
 use crate::show;
 use anyhow::{Result, anyhow, bail};
-use arboretum::vfs::{SystemClock, Time, VolumeInfo, parse_size};
+use arboretum::vfs::{Errno, SystemClock, Time, VolumeInfo, parse_size};
 use comfy_table::{Table, presets};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
@@ -125,7 +125,10 @@ pub(crate) fn resize(args: &ResizeArgs, out: &mut dyn Write) -> Result<()> {
     if image.offset != 0 {
         bail!("{}: a volume inside a larger file cannot be resized", image.path.display());
     }
-    engine.resize(devices, size, Arc::new(SystemClock)).map_err(|e| anyhow!("{}: {e}", image.path.display()))?;
+    engine.resize(devices, size, Arc::new(SystemClock)).map_err(|e| match e.errno() {
+        Errno::EOPNOTSUPP => anyhow!("{}: a volume of {} keeps its size: {e}", image.path.display(), engine.name()),
+        _ => anyhow!("{}: {e}", image.path.display()),
+    })?;
     writeln!(out, "{}: {} -> {}", image.path.display(), show::exact_bytes(old), show::exact_bytes(size))?;
     Ok(())
 }
