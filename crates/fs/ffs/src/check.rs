@@ -269,6 +269,7 @@ impl Checker<'_> {
         self.lost_found = 0;
         self.full = (0, 0);
         self.touched.clear();
+        self.check_journal()?;
         self.read_inodes()?;
         self.report_twice()?;
         self.find_root()?;

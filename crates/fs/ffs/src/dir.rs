@@ -9,6 +9,7 @@ use crate::dirent::{DOTDOT_AT, Dirent, empty_chunks, entries, put_entry};
 use crate::format::*;
 use crate::inode::Inode;
 use crate::mount::{Core, What};
+use crate::planted::{Flaw, planted};
 use crate::sound;
 use arbor_base::cache::Name;
 use arbor_base::layout::{Corrupt, crc};
@@ -470,6 +471,19 @@ impl Core {
     ) -> Result<u64> {
         let slot = self.dir_place(dir, at);
         self.entry_changed(slot, names, waits, drop)
+    }
+
+    /// Entries that are about to name another inode while the one that they name lives on are on disk as they are,
+    /// with what waits for them: else an older name of it could go before there is a new one.
+    pub fn settle_names(&mut self, entries: &[(&Inode, u64)], named: &[Ino]) -> Result<()> {
+        let waits = |e: &(&Inode, u64)| {
+            let (page, at) = self.dir_place(e.0, e.1);
+            self.is_held(page, at)
+        };
+        if !self.holds_entries() || !entries.iter().any(waits) || planted(Flaw::NamesUnsettled) {
+            return Ok(());
+        }
+        named.iter().try_for_each(|ino| self.sync_file(*ino))
     }
 
     /// See [`Core::newer_name`], of the entry at byte `at` of `dir`.

@@ -173,6 +173,9 @@ impl Core {
         whiteout: bool,
     ) -> Result<()> {
         let now = self.now;
+        if whiteout {
+            self.settle_names(&[(&dir, src.at)], &[i.ino])?;
+        }
         let (same, t) = (dir.ino == new_dir.ino, kind_of(&i));
         let target = match &dst {
             Some(d) => Some(self.replaceable(&i, d.ino)?),
@@ -242,6 +245,7 @@ impl Core {
         if i.ino == j.ino {
             return Ok(());
         }
+        self.settle_names(&[(&dir, a.at), (&new_dir, b.at)], &[i.ino, j.ino])?;
         let now = self.now;
         let third = match self.keep.mode {
             Keeping::Sync | Keeping::SoftUpdates => {

@@ -16,6 +16,8 @@ arbor_base::flaws! {
     FragmentsTooEarly,
     /// The old name of a rename does not wait for the new one.
     OldNameFirst,
+    /// An exchange does not wait for what waits for the names that it exchanges.
+    NamesUnsettled,
     /// The bytes of entries are not rolled back.
     EntryNotRolledBack,
     /// A pointer is rolled back, the size of its inode is not.
@@ -50,7 +52,7 @@ arbor_base::flaws! {
     PlaceBeforeCommit,
     /// The journal begins again before what it held is in its place.
     TailTooEarly,
-    /// After a replay the numbers of transactions begin again where the journal began.
+    /// The number of a transaction that was torn is given to another.
     NumbersAgain,
     /// An inode without a name that is open is not put on the orphan list.
     NoOrphans,

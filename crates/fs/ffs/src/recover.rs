@@ -9,7 +9,7 @@ use crate::mount::rebuild_summaries;
 use crate::planted::{Flaw, planted};
 use crate::superblock;
 use arbor_base::device::{Device, Kind};
-use arbor_base::layout::crc_without;
+use arbor_base::layout::{Corrupt, crc_without};
 use arbor_base::vfs::{CheckOptions, Devices, Error, Repair, Result, Severity};
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -21,40 +21,81 @@ pub(crate) struct Copy {
     pub bytes: Vec<u8>,
 }
 
-/// Writes the first fragment of the journal: replay begins with transaction `seq` at fragment `at`.
-pub(crate) fn write_tail(dev: &dyn Device, sb: &SuperBlock, geom: &Geom, seq: u32, at: u32) -> Result<()> {
+/// The first fragment of a journal whose replay begins with transaction `seq` at fragment `at`.
+pub(crate) fn tail_bytes(geom: &Geom, seq: u32, at: u32) -> Vec<u8> {
     let mut bytes = journal_fragment(geom, JournalKind::Tail, seq, at);
     seal_journal(&mut bytes);
-    Ok(dev.write_at(Kind::Log, geom.byte(Frag(sb.journal_start.get())), &bytes)?)
+    bytes
 }
 
-/// The fragment of the journal at `at`, if it is sound and of this volume.
+/// Writes the journal's tail, which like a superblock is there as it was or as it shall be.
+pub(crate) fn write_tail(dev: &dyn Device, sb: &SuperBlock, geom: &Geom, seq: u32, at: u32) -> Result<()> {
+    let bytes = tail_bytes(geom, seq, at);
+    Ok(dev.write_at(Kind::Super, geom.byte(Frag(sb.journal_start.get())), &bytes)?)
+}
+
+/// The head of a fragment of the journal, if it is sound and of this volume.
+fn decode_head(geom: &Geom, bytes: &[u8]) -> Option<JournalHeader> {
+    let (h, _) = JournalHeader::read_from_prefix(bytes).ok()?;
+    let ours = h.magic.get() == JOURNAL_MAGIC && h.fsid.get() == geom.fsid;
+    (ours && crc_without(bytes, CRC_AT) == Some(h.crc.get())).then_some(h)
+}
+
+/// Whether this is the journal's first fragment as it should be.
+pub(crate) fn is_tail(geom: &Geom, bytes: &[u8]) -> bool {
+    decode_head(geom, bytes).is_some_and(|h| h.kind.get() == JournalKind::Tail as u32)
+}
+
+/// The fragment of the journal at `at` with its head.
 fn read_head(dev: &dyn Device, sb: &SuperBlock, geom: &Geom, at: u32) -> Result<Option<(JournalHeader, Vec<u8>)>> {
     if at >= sb.journal_frags.get() {
         return Ok(None);
     }
     let mut bytes = vec![0; geom.frag_size()];
     dev.read_at(Kind::Log, geom.byte(Frag(sb.journal_start.get() + at)), &mut bytes)?;
-    let Ok((h, _)) = JournalHeader::read_from_prefix(&bytes) else { return Ok(None) };
-    let sound =
-        h.magic.get() == JOURNAL_MAGIC && h.fsid.get() == geom.fsid && crc_without(&bytes, CRC_AT) == Some(h.crc.get());
-    Ok(sound.then_some((h, bytes)))
+    Ok(decode_head(geom, &bytes).map(|h| (h, bytes)))
 }
 
-/// Number of the first transaction to be replayed, and where it begins.
+/// Does it again if the first time said nothing: what is read may be wrong once, and what ends the journal loses
+/// everything behind it.
+fn twice<T>(read: impl Fn() -> Result<Option<T>>) -> Result<Option<T>> {
+    read()?.map_or_else(read, |found| Ok(Some(found)))
+}
+
+/// Number of the first transaction to be replayed, and where it begins; `None` if the tail is damaged.
 pub(crate) fn read_tail(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<Option<(u32, u32)>> {
-    let tail = read_head(dev, sb, geom, 0)?.filter(|(h, _)| h.kind.get() == JournalKind::Tail as u32);
-    Ok(tail.map(|(h, _)| (h.seq.get(), h.count.get())))
+    let head = twice(|| Ok(read_head(dev, sb, geom, 0)?.filter(|(_, bytes)| is_tail(geom, bytes))))?;
+    Ok(head.map(|(h, _)| (h.seq.get(), h.count.get())))
 }
 
-/// What the journal's complete transactions have to say, the last word of each place, and number and place of the
+/// The same where nothing can be done without it.
+pub(crate) fn sound_tail(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<(u32, u32)> {
+    let damaged = || {
+        let at = geom.byte(Frag(sb.journal_start.get()));
+        Corrupt::new("journal tail", "crc", at, "a wrong one", "the one of its bytes: run fsck -f").into()
+    };
+    read_tail(dev, sb, geom)?.ok_or_else(damaged)
+}
+
+/// A number that no transaction has whose remains are in the journal.
+pub(crate) fn unused_number(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<u32> {
+    let mut last = 0;
+    for at in 1..sb.journal_frags.get() {
+        last = last.max(read_head(dev, sb, geom, at)?.map_or(0, |(h, _)| h.seq.get()));
+    }
+    Ok(last.wrapping_add(1))
+}
+
+/// What the journal's complete transactions have to say, the last word of each place, and the number of the
 /// transaction after them.
-pub(crate) fn read_journal(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<(Vec<Copy>, (u32, u32))> {
-    // A tail may have been read wrong, and without one everything is lost that the journal has.
-    let tail = read_tail(dev, sb, geom)?.map_or_else(|| read_tail(dev, sb, geom), |tail| Ok(Some(tail)))?;
-    let Some((mut seq, mut at)) = tail else { return Ok((Vec::new(), (1, 1))) };
+fn read_journal(
+    dev: &dyn Device,
+    sb: &SuperBlock,
+    geom: &Geom,
+    (mut seq, mut at): (u32, u32),
+) -> Result<(Vec<Copy>, u32)> {
     let mut copies: FxHashMap<u32, Vec<u8>> = FxHashMap::default();
-    while let Some((tags, end)) = read_transaction(dev, sb, geom, seq, at)? {
+    while let Some((tags, end)) = twice(|| read_transaction(dev, sb, geom, seq, at))? {
         for (tag, bytes) in tags {
             match bytes {
                 Some(bytes) => drop(copies.insert(tag.frag.get(), bytes)),
@@ -66,7 +107,7 @@ pub(crate) fn read_journal(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Re
     }
     let mut copies: Vec<Copy> = copies.into_iter().map(|(f, bytes)| Copy { frag: Frag(f), bytes }).collect();
     copies.sort_unstable_by_key(|c| c.frag);
-    Ok((copies, (seq, at)))
+    Ok((copies, seq))
 }
 
 type Tagged = (JournalTag, Option<Vec<u8>>);
@@ -124,7 +165,8 @@ pub(crate) fn recover(dev: &Arc<dyn Device>, sb: &mut SuperBlock, geom: &Geom, r
     }
     match Keeping::from_number(sb.keeping.get()) {
         Some(Keeping::Journal) => {
-            replay(&**dev, sb, geom)?;
+            let tail = sound_tail(&**dev, sb, geom)?;
+            replay(&**dev, sb, geom, tail)?;
             rebuild_summaries(&**dev, sb, geom, true)?;
             Ok(dev.flush()?)
         }
@@ -136,10 +178,9 @@ pub(crate) fn recover(dev: &Arc<dyn Device>, sb: &mut SuperBlock, geom: &Geom, r
 }
 
 /// Writes what the journal has to say to its place, and makes the journal empty. Says whether it said anything.
-fn replay(dev: &dyn Device, sb: &mut SuperBlock, geom: &Geom) -> Result<bool> {
-    let (copies, (seq, at)) = read_journal(dev, sb, geom)?;
-    let is_torn = read_head(dev, sb, geom, at)?.is_some_and(|(h, _)| h.seq.get() == seq);
-    if copies.is_empty() && !is_torn && read_tail(dev, sb, geom)?.is_some() {
+fn replay(dev: &dyn Device, sb: &mut SuperBlock, geom: &Geom, tail: (u32, u32)) -> Result<bool> {
+    let (copies, seq) = read_journal(dev, sb, geom, tail)?;
+    if seq == tail.0 {
         return Ok(false);
     }
     for copy in &copies {
@@ -151,10 +192,8 @@ fn replay(dev: &dyn Device, sb: &mut SuperBlock, geom: &Geom) -> Result<bool> {
     {
         *sb = found;
     }
-    // The number of a transaction that was torn is not used again: what is there of it must not make a new one whole.
-    let next = seq.wrapping_add(1);
-    let next = if planted(Flaw::NumbersAgain) { read_tail(dev, sb, geom)?.map_or(next, |t| t.0) } else { next };
-    write_tail(dev, sb, geom, next, 1)?;
+    let seq = if planted(Flaw::NumbersAgain) { tail.0 } else { seq };
+    write_tail(dev, sb, geom, seq, 1)?;
     dev.flush()?;
     Ok(!copies.is_empty())
 }
@@ -175,12 +214,14 @@ fn preen(dev: &Arc<dyn Device>, sb: &mut SuperBlock) -> Result<()> {
     Ok(())
 }
 
-/// For the checker: replays the journal, or lays it over what is read. Says whether it said anything.
+/// For the checker: replays the journal, or lays it over what is read. Says whether it said anything; of a journal
+/// without a tail nobody knows what it says.
 pub(crate) fn replay_for_check(r: &mut Reader<'_>, write: bool) -> Result<bool> {
+    let Some(tail) = read_tail(r.view.dev, &r.sb, &r.geom)? else { return Ok(false) };
     if write {
-        return replay(r.view.dev, &mut r.sb, &r.geom);
+        return replay(r.view.dev, &mut r.sb, &r.geom, tail);
     }
-    let (copies, _) = read_journal(r.view.dev, &r.sb, &r.geom)?;
+    let (copies, _) = read_journal(r.view.dev, &r.sb, &r.geom, tail)?;
     for copy in &copies {
         r.view.lay(r.geom.byte(copy.frag), &copy.bytes);
     }

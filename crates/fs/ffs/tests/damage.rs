@@ -100,6 +100,7 @@ fn super_and_groups() -> Vec<Case> {
             k.write(0, &[0; 512]);
             k.write(k.geom.byte(k.geom.cg_start(1)), &[0; 512]);
         }),
+        case(&["JournalTail"], Never, &[], |k| flip(k, k.geom.byte(Frag(k.sb.journal_start.get())) + 12)),
         case(&["SuperCopy"], Always, &[], |k| k.write(k.geom.byte(k.geom.cg_start(1)), &[0; 512])),
         case(&["SuperCopy"], Always, &[], |k| {
             k.super_at(k.geom.byte(k.geom.cg_start(2)), |sb| sb.minfree = 9.into());

@@ -30,6 +30,10 @@ fn lines() {
          fallocate /f0 0 962560 243386; syncfs; truncate /f0 860157; write /f0 114688 394725 430; truncate /f0 140295",
         // A link without a target was taken for a good one.
         "seed=1 profile=Small size=67108864 mount=keep=async ops=mkdir /d0 493 0; symlink /d0/L4 127 50",
+        // An older name went, waiting for nothing, when the newer one it had waited for was exchanged.
+        "seed=1 profile=Dirs size=67108864 mount=keep=softupdates ops=mkdir /d0 493 0; mkdir /d1 493 0; \
+         mkdir /d2 493 0; create /d0/f0 420 0; create /d2/f1 384 0; syncfs; rename /d0/f0 /d1/f2 0; \
+         rename /d1/f2 /d2/f1 2; background 60000",
     ] {
         arbor_torture::machine::repeat(&Ffs, line).unwrap_or_else(|e| panic!("{e}"));
     }

@@ -2,8 +2,8 @@
 //! ([`CrashPromise::Ordered`]).
 //!
 //! *Names*: each one that is there was there, for an inode of the same kind, in some state between the last
-//! promise and the cut. A name that was the same in all of these states is there. A file that was synced has
-//! one of the names it has had.
+//! promise and the cut. A name that was the same in all of these states is there. A file that had a name in all
+//! of them, or ever since it was synced, has one of those names.
 //!
 //! *Attributes*: owner, permissions, extended attributes and targets are those of one of these states.
 //!
@@ -50,10 +50,14 @@ pub(crate) fn verify(oracle: &Oracle, fs: &dyn FileSystem, at: usize, promise: C
     let found = window.walk()?;
     window.must_exist(from, &found)?;
     let there: BTreeSet<u64> = found.values().flatten().copied().collect();
+    let named = |ino: u64, s: usize| oracle.state(s).node(ino).is_ok_and(|n| n.nlink > 0);
+    let lost = |ino: &&u64| window.states.clone().all(|s| named(**ino, s)) && !there.contains(*ino);
+    if let Some(ino) = oracle.state(from).nodes.keys().find(lost) {
+        return Err(format!("file {ino} of the history had a name all the time, and has none"));
+    }
     for (i, step) in oracle.steps()[..oracle.done(at)].iter().enumerate() {
         let Promise::File(ino) = step.promise else { continue };
-        let named = |s: usize| oracle.state(s).node(ino).is_ok_and(|n| n.nlink > 0);
-        if (i + 1..=*window.states.end()).all(named) && !there.contains(&ino) {
+        if (i + 1..=*window.states.end()).all(|s| named(ino, s)) && !there.contains(&ino) {
             return Err(format!("a file that was synced by operation {i} is gone"));
         }
     }

@@ -125,6 +125,8 @@ issues! {
     SuperDamaged { why: String, from: String } Error Damage "the superblock is damaged: {why}; {from}";
     /// There is no usable superblock.
     SuperLost { why: String } Fatal Damage "there is no usable superblock: {why}";
+    /// Where the journal begins; without it nobody knows which of its transactions count.
+    JournalTail { at: u64 } Error Damage "the journal's tail at byte {at} is damaged, what the journal held is lost";
     SuperCopy { cgx: u32, at: u64 } Error Leak
         "the superblock copy of group {cgx} at byte {at} is damaged or differs";
     GroupHeader { cgx: u32, at: u64, why: &'static str } Error Damage "header of group {cgx} at byte {at}: {why}";

@@ -1,8 +1,10 @@
 //! First phases: the superblock, or what serves instead of it; the journal.
 
+use super::Checker;
 use super::issue::Issue;
-use super::view::{Reader, check_header};
+use super::view::{Reader, Stage, View, check_header};
 use crate::format::*;
+use crate::recover::{is_tail, tail_bytes, unused_number};
 use crate::superblock::{features, geometry, read};
 use arbor_base::device::{Device, Kind, Request};
 use arbor_base::layout::{Access, crc_without};
@@ -34,6 +36,21 @@ pub(crate) fn journal_view(r: &mut Reader<'_>, write: bool, lost: bool) -> Resul
         return Ok(false);
     }
     crate::recover::replay_for_check(r, write)
+}
+
+impl Checker<'_> {
+    /// The journal's tail. What is put in its place says that the journal is empty.
+    pub(super) fn check_journal(&mut self) -> Result<()> {
+        let Reader { view, sb, geom } = &mut self.r;
+        let at = geom.byte(Frag(sb.journal_start.get()));
+        let sound = |view: &View<'_>| Ok::<_, Error>(is_tail(geom, &view.read(Kind::Log, at, geom.frag_size())?));
+        if sb.journal_frags.get() == 0 || sound(view)? || sound(view)? {
+            return Ok(());
+        }
+        self.f.note(Issue::JournalTail { at });
+        let seq = unused_number(view.dev, sb, geom)?;
+        view.write(Stage::Rest, Kind::Super, at, &tail_bytes(geom, seq, 1))
+    }
 }
 
 /// A superblock that can be used.

@@ -39,12 +39,15 @@ impl Journal {
 }
 
 impl Core {
-    /// At the mount: the journal is empty.
+    /// At the mount: the journal is empty. A new number every time: what a torn transaction has left in the journal
+    /// must not make a new one whole.
     pub fn begin_journal(&mut self) -> Result<()> {
         if self.keep.mode != Keeping::Journal {
             return Ok(());
         }
-        let seq = crate::recover::read_tail(&*self.dev, &self.sb, &self.geom)?.map_or(1, |t| t.0);
+        let (last, _) = crate::recover::sound_tail(&*self.dev, &self.sb, &self.geom)?;
+        let seq = if planted(Flaw::NumbersAgain) { last } else { last.wrapping_add(1) };
+        crate::recover::write_tail(&*self.dev, &self.sb, &self.geom, seq, 1)?;
         self.keep.journal = Some(Journal {
             seq,
             head: 1,
