@@ -156,9 +156,11 @@ impl Core {
 
     /// Allocates `frags` fragments (up to a block) for `ino`, at `pref` if that is possible.
     pub fn alloc(&mut self, ino: Ino, pref: Option<Frag>, frags: u32) -> Result<Frag> {
-        if self.available() < u64::from(frags) {
-            return Err(Errno::ENOSPC.into());
-        }
+        if self.available() < u64::from(frags) { Err(Errno::ENOSPC.into()) } else { self.alloc_reserved(ino, pref, frags) }
+    }
+
+    /// The same from what is kept back, for what gives space back.
+    pub fn alloc_reserved(&mut self, ino: Ino, pref: Option<Frag>, frags: u32) -> Result<Frag> {
         let pref = pref.filter(|p| p.0 < self.geom.frags);
         let cgx = pref.map_or_else(|| self.geom.cg_of_inode(ino), |p| self.geom.cg_of(p));
         let found = self.hashalloc(cgx, &mut |core, c| core.alloccg(c, pref.filter(|_| c == cgx), frags))?;

@@ -73,6 +73,7 @@ const GROUP: &[Field] = table!(CgHeader {
     frotor: Number,
     irotor: Number,
     initediblk: Number,
+    inodes: Number,
     reserved: Bytes,
 });
 const SUMMARY: &[Field] = table!(Summary { nbfree: Number, nffree: Number, nifree: Number, ndir: Number });

@@ -196,8 +196,10 @@ pub struct CgHeader {
     /// Inodes from the start of the table whose blocks have been written; the others are free, and what
     /// their blocks hold means nothing.
     pub initediblk: U32,
+    /// Inodes of this cylinder group.
+    pub inodes: U32,
     /// Zero.
-    pub reserved: [u8; 424],
+    pub reserved: [u8; 420],
 }
 
 const _: () = assert!(size_of::<CgHeader>() == SECTOR);

@@ -434,7 +434,7 @@ impl Core {
         Ok(list)
     }
 
-    /// Stores the list in a new run.
+    /// Stores the list in a new run. One that is no longer than the old one may use what `minfree` keeps back.
     pub fn xattr_store(&mut self, i: &mut Inode, list: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         let old = Frag(i.d.xattr.get());
         let old_frags = if old.0 == 0 { 0 } else { self.xattr_frags(i, old)? };
@@ -444,7 +444,11 @@ impl Core {
         let body = encode_xattrs(list);
         let frags = self.geom.frags_for(XATTR_HEADER + body.len());
         let home = self.geom.cg_start(self.geom.cg_of_inode(i.ino));
-        let new = self.alloc(i.ino, Some(home), frags)?;
+        let new = if frags > old_frags {
+            self.alloc(i.ino, Some(home), frags)?
+        } else {
+            self.alloc_reserved(i.ino, Some(home), frags)?
+        };
         let mut bytes = vec![0; self.geom.bytes_of(frags)];
         let head = XattrHeader {
             magic: XATTR_MAGIC.into(),

@@ -206,7 +206,8 @@ fn group(sb: &SuperBlock, geom: &Geom, cgx: u32, root: Frag) -> Vec<u8> {
         sum,
         frsum,
         initediblk: if cgx == 0 { geom.inodes_per_block() } else { 0 }.into(),
-        reserved: [0; 424],
+        inodes: geom.cg_inodes.into(),
+        reserved: [0; 420],
         ..CgHeader::default()
     };
     cg[..SECTOR].copy_from_slice(header.as_bytes());

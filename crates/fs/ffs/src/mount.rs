@@ -108,7 +108,7 @@ pub(crate) struct Core {
     pub nffree: u64,
     pub nifree: u64,
     pub ndir: u64,
-    /// Fragments that `minfree` keeps back.
+    /// Fragments that `minfree` keeps back, at least a block.
     pub reserve: u64,
     /// Groups with fragments that are held.
     pub holding: Vec<u32>,
@@ -241,7 +241,7 @@ impl Core {
             nffree: total(|s| s.nffree.get()),
             nifree: total(|s| s.nifree.get()),
             ndir: total(|s| s.ndir.get()),
-            reserve: data * u64::from(sb.minfree.get()) / 100,
+            reserve: (data * u64::from(sb.minfree.get()) / 100).max(geom.block_frags().into()),
             holding: Vec::new(),
             held_frags: 0,
             optimize_space: false,

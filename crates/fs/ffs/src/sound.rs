@@ -40,6 +40,9 @@ pub(crate) fn group(geom: &Geom, cgx: u32, bytes: &[u8]) -> Result<(), Corrupt> 
     if h.cgx.get() != cgx || h.frags.get() != geom.cg_len(cgx) {
         return bad("cgx", at, format!("{} with {} fragments", h.cgx, h.frags), "the number and length of this group");
     }
+    if h.inodes.get() != geom.cg_inodes {
+        return bad("inodes", at, h.inodes.to_string(), "the superblock's inodes of a group");
+    }
     let inited = h.initediblk.get();
     if inited > geom.cg_inodes || !inited.is_multiple_of(geom.inodes_per_block()) {
         return bad("initediblk", at, inited.to_string(), "whole blocks of inodes");

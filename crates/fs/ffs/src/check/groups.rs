@@ -190,6 +190,7 @@ impl Checker<'_> {
             frotor: within(old.frotor, geom.cg_len(cgx)),
             irotor: within(old.irotor, geom.cg_inodes),
             initediblk: self.inited.get(cgx as usize).copied().unwrap_or(0).into(),
+            inodes: geom.cg_inodes.into(),
             ..old
         }
     }

@@ -199,7 +199,8 @@ pub(crate) fn check_header(geom: &Geom, cgx: u32, cg: &[u8]) -> std::result::Res
     if unsealed_sector(sector).is_some() {
         return Err("its checksum is wrong");
     }
-    if head.fsid.get() != geom.fsid || head.cgx.get() != cgx || head.frags.get() != geom.cg_len(cgx) {
+    let size = (geom.cg_len(cgx), geom.cg_inodes);
+    if head.fsid.get() != geom.fsid || head.cgx.get() != cgx || (head.frags.get(), head.inodes.get()) != size {
         return Err("it belongs to another group or volume");
     }
     Ok(head)
