@@ -156,7 +156,11 @@ impl Core {
 
     /// Allocates `frags` fragments (up to a block) for `ino`, at `pref` if that is possible.
     pub fn alloc(&mut self, ino: Ino, pref: Option<Frag>, frags: u32) -> Result<Frag> {
-        if self.available() < u64::from(frags) { Err(Errno::ENOSPC.into()) } else { self.alloc_reserved(ino, pref, frags) }
+        if self.available() < u64::from(frags) {
+            Err(Errno::ENOSPC.into())
+        } else {
+            self.alloc_reserved(ino, pref, frags)
+        }
     }
 
     /// The same from what is kept back, for what gives space back.

@@ -31,7 +31,7 @@ mod soft;
 use crate::file::Slot;
 use crate::format::*;
 use crate::inode::Inode;
-use crate::mount::{Core, What};
+use crate::mount::{Core, EARLIEST_MS, What};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
 use arbor_base::device::{Buf, Request, Ticket};
@@ -82,6 +82,8 @@ pub(crate) struct InFlight {
 
 /// Writes of data under way, at most.
 const IN_FLIGHT: usize = 16;
+/// Milliseconds at least between two turns of background work that nothing presses for.
+const LEAST_PAUSE_MS: u64 = 200;
 /// Rounds after which buffers that are still dirty are a mistake.
 const MOST_ROUNDS: usize = 200;
 
@@ -408,7 +410,10 @@ impl Core {
         for name in written {
             self.end_write(name, !rolled.contains(&name));
         }
-        self.soft_written(included)
+        self.soft_written(included)?;
+        // They may wait for each other.
+        while rolled.iter().fold(false, |some, name| self.hasten(*name) || some) {}
+        Ok(())
     }
 
     /// A write failed: its buffers stay dirty.
@@ -427,6 +432,19 @@ impl Core {
         } else if let Some(d) = self.untouch(name) {
             self.touch(name, d.frag, d.what, d.owner);
         }
+    }
+
+    /// What was rolled back in a buffer is due as soon as something of it waits no longer. Says whether that is earlier
+    /// than it was.
+    fn hasten(&mut self, name: Name) -> bool {
+        let of = |buffer: &Name| self.dirty.get(buffer).map_or(0, |d| d.due);
+        let ready = self.keep.soft.waited_for(name).map(|buffers| buffers.iter().map(of).max().unwrap_or(0));
+        let due = ready.min().unwrap_or(0).max(self.now_ms + LEAST_PAUSE_MS);
+        let Some(d) = self.dirty.get_mut(&name).filter(|d| d.due > due) else { return false };
+        let old = std::mem::replace(&mut d.due, due);
+        self.ages.remove(&(old, name));
+        self.ages.insert((due, name));
+        true
     }
 
     /// What was written is on disk before anything that is written after it.
@@ -552,8 +570,11 @@ impl Core {
                 self.clean()?;
             }
         }
-        let next = self.ages.first().map_or(60_000, |a| a.0.saturating_sub(at).clamp(1000, 60_000));
-        Ok(now.plus_ms(next))
+        // What is changed right after this is not due before then.
+        let idle = at + self.opts.commit_ms.saturating_sub(EARLIEST_MS);
+        let oldest = self.ages.first().map(|a| a.0);
+        let next = [oldest, self.journal_due()].into_iter().flatten().fold(idle, u64::min);
+        Ok(now.plus_ms(next.saturating_sub(at).max(LEAST_PAUSE_MS)))
     }
 
     /// Writes buffers because of their age: as they are, rolled back where they have to be.
@@ -563,6 +584,13 @@ impl Core {
 
     /// New blocks of files that are about to be written together lie together (`cluster_write`).
     fn gather_files(&mut self, names: &[Name]) -> Result<()> {
+        self.settling = true;
+        let done = self.gather_runs(names);
+        self.settling = false;
+        done
+    }
+
+    fn gather_runs(&mut self, names: &[Name]) -> Result<()> {
         let mut pages: Vec<(u64, u64)> = names
             .iter()
             .filter(|n| self.keep.fresh.contains(n) && self.dirty.get(n).is_some_and(|d| d.what == What::Data))

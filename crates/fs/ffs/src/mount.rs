@@ -50,6 +50,12 @@ impl What {
     }
 }
 
+/// How long before data other metadata are due, milliseconds.
+pub(crate) const EARLIEST_MS: u64 = 2000;
+
+/// When buffers are due that changed because of what is being written, milliseconds.
+const SETTLE_MS: u64 = 1000;
+
 /// A buffer that differs from the disk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dirty {
@@ -137,6 +143,8 @@ pub(crate) struct Core {
     pub now_ms: u64,
     /// The call that runs has changed something.
     pub changed: bool,
+    /// What is changed now was changed for users long ago, and what they see waits for it.
+    pub settling: bool,
     pub failed: Option<String>,
     pub gone: bool,
     pub read_only: bool,
@@ -259,6 +267,7 @@ impl Core {
             now,
             now_ms: 0,
             changed: false,
+            settling: false,
             failed: None,
             gone: false,
             read_only: false,
@@ -371,9 +380,10 @@ impl Core {
         let early = match what {
             What::Data => 0,
             What::Dir => 1000,
-            _ => 2000,
+            _ => EARLIEST_MS,
         };
-        let due = self.now_ms + self.opts.commit_ms.saturating_sub(early).max(1);
+        let wait = self.opts.commit_ms.saturating_sub(early).max(1);
+        let due = self.now_ms + if self.settling { wait.min(SETTLE_MS) } else { wait };
         self.turns += 1;
         let d = self.dirty.entry(name).or_insert(Dirty { due, frag, what, owner, turn: 0, deferred: false });
         self.queue.remove(&d.turn);

@@ -27,6 +27,16 @@ fn fsync_reaches_the_device() {
     }
 }
 
+#[test]
+fn what_is_old_is_written() {
+    for (keep, seconds) in [("async", 30), ("sync", 30), ("softupdates", 32), ("journal", 5)] {
+        eprintln!("{keep}");
+        conformance::write_back_by_age(&Ffs, &with(Profile::Small, keep), seconds * 1000);
+        let short = Config { mount: Options::parse(&format!("keep={keep},commit=2")), ..Config::new(Profile::Small) };
+        conformance::write_back_by_age(&Ffs, &short, 4000);
+    }
+}
+
 fn sequences(profile: Profile) {
     for keep in KEEPINGS {
         eprintln!("{keep}");

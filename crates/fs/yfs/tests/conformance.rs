@@ -16,6 +16,11 @@ fn fsync_reaches_the_device() {
 }
 
 #[test]
+fn what_is_old_is_written() {
+    conformance::write_back_by_age(&Yfs, &Config::new(Profile::Small), 5000);
+}
+
+#[test]
 fn sequences_small_files() {
     run::sequences(&Yfs, &Config::new(Profile::Small));
 }

@@ -220,13 +220,19 @@ impl Core {
 
     /// Commits a transaction that is old enough, and writes what is due.
     pub(super) fn journal_daemon(&mut self, at: u64) -> Result<()> {
-        let Some(j) = &self.keep.journal else { return Ok(()) };
-        if !j.running.is_empty() && at >= j.since + self.opts.commit_ms {
+        if self.journal_due().is_some_and(|due| at >= due) {
             return self.commit_journal();
         }
+        let Some(j) = &self.keep.journal else { return Ok(()) };
         let due = self.ages.range(..(at + 1, Name::Block(0))).map(|a| a.1);
         let due: Vec<Name> = due.filter(|n| !j.running.contains_key(n) || planted(Flaw::PlaceBeforeCommit)).collect();
         self.write_some(&due)
+    }
+
+    /// When the running transaction is to be committed.
+    pub(super) fn journal_due(&self) -> Option<u64> {
+        let j = self.keep.journal.as_ref().filter(|j| !j.running.is_empty())?;
+        Some(j.since + self.opts.commit_ms)
     }
 
     /// A transaction that takes a quarter of the journal is committed.

@@ -223,6 +223,12 @@ impl Soft {
         all.iter().all(|id| self.patches.get(id).is_none_or(|p| !self.waits(p)))
     }
 
+    /// Of each patch in a buffer, the buffers of those that it waits for.
+    pub fn waited_for(&self, buffer: Name) -> impl Iterator<Item = Vec<Name>> {
+        let all = self.of.get(&buffer).map_or(&[][..], |l| l).iter().filter_map(|id| self.patches.get(id));
+        all.map(|p| p.waits.iter().filter_map(|w| self.patches.get(w)).map(|w| w.buffer).collect())
+    }
+
     /// What a write of these buffers includes.
     pub fn included(&self, buffers: &[Name]) -> Vec<u64> {
         let ready = |id: &&u64| self.patches.get(*id).is_some_and(|p| !self.waits(p));

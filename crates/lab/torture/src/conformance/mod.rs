@@ -12,9 +12,10 @@ mod xattr;
 
 use crate::config::{BEGIN, Config};
 use crate::run::{check_clean, guarded, mount};
-use arbor_base::device::RecordingDevice;
+use arbor_base::device::{CrashChoice, RecordingDevice};
 use arbor_base::vfs::{
-    Attr, Cx, Engine, Errno, FileSystem, FileType, Ino, ManualClock, RenameFlags, Repair, Result, SetAttr, mode,
+    Attr, CheckOptions, Clock, CrashPromise, Cx, Engine, Errno, FileSystem, FileType, Ino, ManualClock, RenameFlags,
+    Repair, Result, SetAttr, Time, mode,
 };
 use std::sync::Arc;
 
@@ -194,6 +195,52 @@ pub fn fsync_reaches_flush_with(engine: &dyn Engine, config: &Config) {
     create(&*fs, fs.root(), "a fourth");
     fs.unmount().expect("unmount");
     covered("unmount", before);
+}
+
+/// Checks that what nobody has synced is on disk `ms` after it was changed, if background work is done when it is
+/// asked for and not before; panics if it is not.
+pub fn write_back_by_age(engine: &dyn Engine, config: &Config, ms: u64) {
+    for quiet in [0, 10_000, 45_000] {
+        let memory = config.memory();
+        engine.format(config.devices(&memory), &config.format_options()).expect("format");
+        let device = RecordingDevice::new(memory);
+        let clock = Arc::new(ManualClock::new(BEGIN));
+        let fs = mount(engine, config, config.devices(&device), &clock).expect("mount");
+        let next = work_until(&*fs, &clock, BEGIN, BEGIN.plus_ms(quiet));
+        let (mut dir, bytes) = (fs.root(), crate::rng::pattern(7, 0, 100_000));
+        for depth in 0..5 {
+            write(&*fs, create(&*fs, dir, "file"), 0, &bytes);
+            write(&*fs, create(&*fs, dir, "large"), 0, &bytes.repeat(10));
+            dir = mkdir(&*fs, dir, &format!("d{depth}"));
+        }
+        work_until(&*fs, &clock, next, BEGIN.plus_ms(quiet + ms));
+        // Without any order nothing is flushed either.
+        let ordered = engine.crash_promise(&config.mount) != CrashPromise::Repairable;
+        let kept = if ordered { CrashChoice::NoneKept } else { CrashChoice::AllKept };
+        let crashed = device.crash_state(device.events(), &kept);
+        let options = CheckOptions { repair: Repair::Yes, force: true };
+        engine.check(config.devices(&crashed), &options, &mut |_, _, _| ()).expect("check");
+        let fs = mount(engine, config, config.devices(&crashed), &clock).expect("mount after the power cut");
+        let mut dir = fs.root();
+        for depth in 0..5 {
+            let there = |name: &str| find(&*fs, dir, name).unwrap_or_else(|| panic!("{name} in depth {depth}: lost"));
+            let file = there("file");
+            assert!(read(&*fs, file, 0, 200_000) == bytes, "the file in depth {depth} after {quiet} ms has lost bytes");
+            dir = there(&format!("d{depth}"));
+        }
+    }
+}
+
+/// Does background work when it is asked for, first at `next`, until `end`; returns when it is wanted after that.
+fn work_until(fs: &dyn FileSystem, clock: &ManualClock, mut next: Time, end: Time) -> Time {
+    while next <= end {
+        clock.advance_ms(clock.now().ms_until(next));
+        let then = fs.background(next);
+        assert!(then > next, "background work that never ends");
+        next = then;
+    }
+    clock.advance_ms(clock.now().ms_until(end));
+    next
 }
 
 /// The caller of most checks.
