@@ -1,5 +1,7 @@
-//! Mechanisms shared by engines; none of them knows a disk format.
+//! Mechanisms shared by engines.
 
 pub mod buddy;
+pub mod chunkdir;
+pub mod dirent;
 pub mod flaws;
 pub mod refs;

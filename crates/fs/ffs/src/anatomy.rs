@@ -3,9 +3,9 @@
 
 use crate::check::view::{self, Reader};
 use crate::describe::piece_name;
-use crate::dirent::entry;
 use crate::format::*;
 use arbor_base::device::{Device, Kind};
+use arbor_base::kit::dirent::entry;
 use arbor_base::layout::{crc_without, get_u32};
 use arbor_base::vfs::{Devices, Field, Ino, Meaning, Result, Structure, mode};
 use std::mem::offset_of;

@@ -412,7 +412,7 @@ impl Core {
         }
         self.soft_written(included)?;
         // They may wait for each other.
-        while rolled.iter().fold(false, |some, name| self.hasten(*name) || some) {}
+        while rolled.iter().filter(|name| self.hasten(**name)).count() > 0 {}
         Ok(())
     }
 

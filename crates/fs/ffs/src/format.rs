@@ -19,6 +19,7 @@
 //! `ro_compat` bit, anything else an `incompat` bit; a new golden image goes beside the old ones
 //! (`tests/golden.rs`), which stay readable.
 
+pub use arbor_base::kit::dirent::{DIRBLKSIZ, DIRENT_HEAD, DirentHead, dirent_len};
 use arbor_base::layout::{Features, I64, U16, U32, U64, crc, crc_without, get_u32, hash};
 use arbor_base::vfs::{Ino, Time, mode};
 use std::mem::{offset_of, size_of};
@@ -275,32 +276,6 @@ const _: () = assert!(offset_of!(Dinode, crc) == INODE - 4);
 pub const FAST_LINK: usize = 4 * (NDADDR + NIADDR);
 /// Where it lies in the inode.
 pub const FAST_LINK_AT: usize = offset_of!(Dinode, db);
-
-/// Directories consist of chunks of this size. A chunk is filled with entries, and none crosses its end.
-pub const DIRBLKSIZ: usize = SECTOR;
-
-/// Head of a directory entry; the name follows, padded with NUL to a multiple of 4.
-#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct DirentHead {
-    /// Inode, 0 if the entry is free.
-    pub ino: U32,
-    /// Bytes to the next entry; what the name leaves of them is free.
-    pub reclen: U16,
-    /// File type: the mode's type bits, shifted by 12.
-    pub kind: u8,
-    /// Length of the name.
-    pub namlen: u8,
-}
-
-/// Length of [`DirentHead`].
-pub const DIRENT_HEAD: usize = size_of::<DirentHead>();
-const _: () = assert!(DIRENT_HEAD == 8);
-
-/// Bytes that an entry with a name of `namlen` bytes needs.
-pub fn dirent_len(namlen: usize) -> usize {
-    (DIRENT_HEAD + namlen).next_multiple_of(4)
-}
 
 /// Magic of an [`XattrHeader`].
 pub const XATTR_MAGIC: u32 = u32::from_le_bytes(*b"fXA1");

@@ -40,7 +40,6 @@ mod check;
 mod commit;
 mod describe;
 mod dir;
-mod dirent;
 mod dump;
 mod file;
 pub mod format;

@@ -2,10 +2,10 @@
 //! says how much of its table is in use.
 
 use crate::bitmap::count;
-use crate::dirent::first_chunks;
 use crate::format::*;
 use crate::{options, superblock};
 use arbor_base::device::{Device, Kind, Request};
+use arbor_base::kit::dirent::first_chunks;
 use arbor_base::layout::crc;
 use arbor_base::vfs::{Devices, Error, FormatOptions, Result, mode};
 use zerocopy::IntoBytes;
@@ -249,7 +249,7 @@ fn write_root(dev: &dyn Device, geom: &Geom, root: Frag, o: &FormatOptions) -> R
     let mut bytes = vec![0; geom.block_size()];
     bytes[at..at + INODE].copy_from_slice(inode.sealed(geom.fsid, ROOT).as_bytes());
     dev.write_at(Kind::Inode, geom.byte(block), &bytes)?;
-    Ok(dev.write_at(Kind::Dir, geom.byte(root), &first_chunks(geom, ROOT, ROOT))?)
+    Ok(dev.write_at(Kind::Dir, geom.byte(root), &first_chunks(geom.frag_size(), ROOT, ROOT))?)
 }
 
 /// Makes the journal empty: an older one of another volume cannot be taken for it, its `fsid` differs, but

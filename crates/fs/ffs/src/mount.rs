@@ -8,12 +8,12 @@
 
 use crate::alloc::Cg;
 use crate::commit::{InFlight, Keep};
-use crate::dir::Hashes;
 use crate::format::*;
 use crate::planted::{Flaw, planted};
 use crate::{bitmap, options, recover, sound, superblock};
 use arbor_base::cache::{Cache, Name};
 use arbor_base::device::{Device, Kind};
+use arbor_base::kit::chunkdir::Hashes;
 use arbor_base::kit::refs::Refs;
 use arbor_base::layout::{Access, Corrupt, crc};
 use arbor_base::sync::{Mutex, MutexGuard, Rank};

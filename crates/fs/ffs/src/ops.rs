@@ -4,12 +4,12 @@
 //! order the changes depend on each other, because that may already take link counts away and free inodes.
 
 use crate::commit::Drop;
-use crate::dir::{Found, Room};
-use crate::dirent::{DOTDOT_AT, first_chunks, is_name};
 use crate::format::*;
 use crate::inode::{Inode, LINK_MAX};
 use crate::mount::{Core, Volume, What};
 use arbor_base::cache::Name;
+use arbor_base::kit::chunkdir::{ChunkDirs, Found, Room};
+use arbor_base::kit::dirent::{DOTDOT_AT, first_chunks, is_name};
 use arbor_base::vfs::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -95,7 +95,7 @@ impl Core {
                 let name = Name::Page { file: ino.0, index: 0 };
                 self.cache.insert(name, Arc::new(Vec::new()));
                 self.balloc(i, 0, geom.frag_size() as u64, What::Dir, &mut |buf, _| {
-                    *buf = first_chunks(&geom, ino, parent);
+                    *buf = first_chunks(geom.frag_size(), ino, parent);
                 })?;
                 Ok(())
             }

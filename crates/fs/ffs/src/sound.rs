@@ -2,9 +2,9 @@
 //! behind takes for granted. Whether structures agree with each other is the checker's business.
 
 use crate::bitmap::{count, header};
-use crate::dirent::{entries, is_name};
 use crate::format::*;
 use crate::mount::What;
+use arbor_base::kit::dirent::{entries, is_name};
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{FileType, Ino};
 use zerocopy::FromBytes;

@@ -4,9 +4,9 @@ use super::blocks::Piece;
 use super::edit::LOST_FOUND;
 use super::issue::{Issue, Node, show};
 use super::{Checker, DIR_KIND, Extra, Rec};
-use crate::dirent::{DOTDOT_AT, Dirent, entries, entry, is_name, put_entry};
 use crate::format::*;
 use arbor_base::device::Kind;
+use arbor_base::kit::dirent::{DOTDOT_AT, Dirent, entries, entry, is_name, put_entry};
 use arbor_base::vfs::{Ino, Result};
 use rustc_hash::FxHashSet;
 

@@ -5,9 +5,9 @@ use super::dirs::set_reclen;
 use super::issue::Issue;
 use super::view::Stage;
 use super::{Checker, DIR_KIND, Rec, Slot};
-use crate::dirent::{empty_chunks, entries, first_chunks, put_entry};
 use crate::format::*;
 use arbor_base::device::Kind;
+use arbor_base::kit::dirent::{empty_chunks, entries, first_chunks, put_entry};
 use arbor_base::layout::get_u32;
 use arbor_base::vfs::{Ino, Result, mode};
 
@@ -25,7 +25,7 @@ impl Checker<'_> {
     fn new_dir(&mut self, ino: u32, parent: u32) -> Result<Option<Dinode>> {
         let Some(frag) = self.space.alloc(1) else { return Ok(None) };
         let (own, up) = (Ino(ino.into()), Ino(parent.into()));
-        let bytes = first_chunks(&self.r.geom, own, up);
+        let bytes = first_chunks(self.r.geom.frag_size(), own, up);
         self.put_block(Kind::Dir, frag, &bytes)?;
         let old = self.r.inode(ino.into())?.and_then(|d| d.ok()).unwrap_or_default();
         let stamp = Stamp::from(arbor_base::vfs::Time { secs: self.r.sb.created.get(), nanos: 0 });

@@ -2,8 +2,8 @@
 
 use super::issue::{Issue, Node};
 use super::{Checker, Rec};
-use crate::dirent::DOTDOT_AT;
 use crate::format::*;
+use arbor_base::kit::dirent::DOTDOT_AT;
 use arbor_base::vfs::Result;
 
 impl Checker<'_> {

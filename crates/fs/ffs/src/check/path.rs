@@ -6,9 +6,9 @@ use super::issue::{Issue, Node, Paths, show};
 use super::names::readable;
 use super::view::{Reader, View};
 use super::{Checker, DIR_KIND, Findings, start};
-use crate::dirent::{entries, is_name};
 use crate::format::*;
 use arbor_base::device::Kind;
+use arbor_base::kit::dirent::{entries, is_name};
 use arbor_base::vfs::{CheckReport, Devices, Error, Result};
 use std::collections::BTreeMap;
 
@@ -117,7 +117,9 @@ impl Checker<'_> {
                         continue;
                     }
                 };
-                for e in all.iter().filter(|e| e.ino.0 != 0 && (offset > 0 || e.at > crate::dirent::DOTDOT_AT)) {
+                for e in
+                    all.iter().filter(|e| e.ino.0 != 0 && (offset > 0 || e.at > arbor_base::kit::dirent::DOTDOT_AT))
+                {
                     if !is_name(e.name) {
                         let offset = offset + e.at as u64;
                         self.f.note(Issue::EntryName { dir: node, name: show(e.name), offset });

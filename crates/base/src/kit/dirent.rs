@@ -1,22 +1,53 @@
-//! Chunks of a directory: 512 bytes filled with entries.
+//! Chunks of a directory as 4.2BSD has them: 512 bytes filled with entries. A table of the format of each engine that
+//! has them.
 //!
 //! An entry never moves: what is removed becomes free space of the entry before it (or stays, with inode
 //! 0), and a new one takes the free space at the end of another. So an offset names an entry as long as it
 //! exists, which is what a walk's cookies need; BSD compacts chunks instead.
 
-use crate::format::*;
-use arbor_base::vfs::{FileType, Ino};
-use zerocopy::{FromBytes, IntoBytes};
+use crate::device::SECTOR;
+use crate::layout::{U16, U32};
+use crate::vfs::{FileType, Ino};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Length of a chunk; no entry crosses its end, and no write tears it.
+pub const DIRBLKSIZ: usize = SECTOR;
+
+/// Head of a directory entry; the name follows, padded with NUL to a multiple of 4.
+#[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct DirentHead {
+    /// Inode, 0 if the entry is free.
+    pub ino: U32,
+    /// Bytes to the next entry; what the name leaves of them is free.
+    pub reclen: U16,
+    /// File type: the mode's type bits, shifted by 12.
+    pub kind: u8,
+    /// Length of the name.
+    pub namlen: u8,
+}
+
+/// Length of [`DirentHead`].
+pub const DIRENT_HEAD: usize = size_of::<DirentHead>();
+const _: () = assert!(DIRENT_HEAD == 8);
+
+/// Bytes that an entry with a name of `namlen` bytes needs.
+pub fn dirent_len(namlen: usize) -> usize {
+    (DIRENT_HEAD + namlen).next_multiple_of(4)
+}
 
 /// An entry in use, or free (inode 0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Dirent<'a> {
+pub struct Dirent<'a> {
     /// Where it begins in the chunk.
     pub at: usize,
+    /// What it names.
     pub ino: Ino,
     /// Bytes to the next one.
     pub reclen: usize,
+    /// File type: the mode's type bits, shifted by 12.
     pub kind: u8,
+    /// The name; empty if it is free.
     pub name: &'a [u8],
 }
 
@@ -28,12 +59,12 @@ impl Dirent<'_> {
 }
 
 /// Whether an entry may have this name; `.` and `..` only in their places.
-pub(crate) fn is_name(name: &[u8]) -> bool {
+pub fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/') && !name.contains(&0)
 }
 
 /// The entry at `at` of a chunk, and what is wrong with it otherwise.
-pub(crate) fn entry(chunk: &[u8], at: usize) -> Result<Dirent<'_>, &'static str> {
+pub fn entry(chunk: &[u8], at: usize) -> Result<Dirent<'_>, &'static str> {
     let head = chunk.get(at..at + DIRENT_HEAD).and_then(|b| DirentHead::ref_from_bytes(b).ok());
     let head = head.ok_or("an entry that begins behind the chunk's end")?;
     let (reclen, namlen) = (usize::from(head.reclen.get()), usize::from(head.namlen));
@@ -49,7 +80,7 @@ pub(crate) fn entry(chunk: &[u8], at: usize) -> Result<Dirent<'_>, &'static str>
 }
 
 /// All entries of a chunk.
-pub(crate) fn entries(chunk: &[u8]) -> Result<Vec<Dirent<'_>>, &'static str> {
+pub fn entries(chunk: &[u8]) -> Result<Vec<Dirent<'_>>, &'static str> {
     let (mut at, mut all) = (0, Vec::with_capacity(16));
     while at < DIRBLKSIZ {
         let e = entry(chunk, at)?;
@@ -60,7 +91,7 @@ pub(crate) fn entries(chunk: &[u8]) -> Result<Vec<Dirent<'_>>, &'static str> {
 }
 
 /// What the bytes of an entry are; `out` has room for all of `reclen`.
-pub(crate) fn put_entry(out: &mut [u8], ino: Ino, reclen: usize, kind: u8, name: &[u8]) {
+pub fn put_entry(out: &mut [u8], ino: Ino, reclen: usize, kind: u8, name: &[u8]) {
     let head =
         DirentHead { ino: (ino.0 as u32).into(), reclen: (reclen as u16).into(), kind, namlen: name.len() as u8 };
     let need = dirent_len(name.len());
@@ -71,8 +102,8 @@ pub(crate) fn put_entry(out: &mut [u8], ino: Ino, reclen: usize, kind: u8, name:
     }
 }
 
-/// A fragment of empty chunks.
-pub(crate) fn empty_chunks(len: usize) -> Vec<u8> {
+/// So many bytes of empty chunks.
+pub fn empty_chunks(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     for chunk in bytes.chunks_exact_mut(DIRBLKSIZ) {
         put_entry(chunk, Ino(0), DIRBLKSIZ, 0, b"");
@@ -80,9 +111,9 @@ pub(crate) fn empty_chunks(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// The first fragment of a new directory.
-pub(crate) fn first_chunks(geom: &Geom, ino: Ino, parent: Ino) -> Vec<u8> {
-    let mut bytes = empty_chunks(geom.frag_size());
+/// The first `len` bytes of a new directory.
+pub fn first_chunks(len: usize, ino: Ino, parent: Ino) -> Vec<u8> {
+    let mut bytes = empty_chunks(len);
     let kind = (FileType::Dir.mode() >> 12) as u8;
     put_entry(&mut bytes, ino, dirent_len(1), kind, b".");
     put_entry(&mut bytes[DOTDOT_AT..], parent, DIRBLKSIZ - DOTDOT_AT, kind, b"..");
@@ -90,7 +121,7 @@ pub(crate) fn first_chunks(geom: &Geom, ino: Ino, parent: Ino) -> Vec<u8> {
 }
 
 /// Where the entry `..` lies in a directory.
-pub(crate) const DOTDOT_AT: usize = 12;
+pub const DOTDOT_AT: usize = 12;
 
 #[cfg(test)]
 mod tests {
@@ -98,9 +129,7 @@ mod tests {
 
     #[test]
     fn a_new_directory_has_its_dots() {
-        let geom =
-            Geom { block_shift: 14, frag_shift: 11, cg_count: 1, cg_frags: 800, cg_inodes: 128, frags: 800, fsid: 0 };
-        let bytes = first_chunks(&geom, Ino(7), Ino(2));
+        let bytes = first_chunks(2048, Ino(7), Ino(2));
         let all = entries(&bytes[..DIRBLKSIZ]).unwrap();
         let names: Vec<_> = all.iter().map(|e| (e.at, e.ino.0, e.reclen, e.name)).collect();
         assert_eq!(names, [(0, 7, 12, &b"."[..]), (12, 2, 500, b"..")]);
