@@ -181,7 +181,7 @@ complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcomm
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -s d -l disk -d 'Simulated disk; `arbor lab disks` lists them' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l seed -d 'Seed of the first run; further ones count up' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l runs -d 'Runs of each workload; figures are means' -r
-complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l divisor -d 'Divides counts of files and operations; unless it is 1 there are no figures of the paper' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l divisor -d 'Divides counts of files and operations, to try something out: small runs stay in memory. Unless it is 1 there are no figures of the paper' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l cpu-call-ns -d 'Virtual time that the processor takes for each call, in nanoseconds' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l cpu-kib-ns -d 'Virtual time that the processor takes for each KiB read or written, in nanoseconds' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l scheduler -d 'Order in which the driver hands requests to the disk' -r -f -a "clook\t'One-way elevator'
@@ -193,11 +193,12 @@ complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcomm
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l batch -d 'Writes that go in a row when they are due [default: 16]' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l write-cache -d 'Size of a hard disk\'s write cache; 0: off [default: that of the disk]' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l tags -d 'Requests that a hard disk takes at once [default: that of the disk]' -r
-complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l json -d 'Writes the rows to this file as JSON' -r -F
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l json -d 'Writes all figures to this file as JSON, each with the settings that it was measured with' -r -F
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l report -d 'Writes tables and pictures to this file, a page that needs nothing else' -r -F
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l figures -d 'Writes tables as Markdown, pictures as SVG and the rows into this directory, which is made if it is not there' -r -F
-complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l rows -d 'Adds rows of these files, written by --json, and compares them with the others' -r -F
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l rows -d 'Adds figures of these files, written by --json with the same settings, and compares them with the others. Of a subject that is run, none are taken' -r -F
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l no-prefer-reads -d 'Reads do not go before writes'
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l details -d 'Prints all figures; otherwise only the times'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c arbor -n "__fish_arbor_using_subcommand completions" -s h -l help -d 'Print help'
 complete -c arbor -n "__fish_arbor_using_subcommand man" -s h -l help -d 'Print help'

@@ -5,8 +5,9 @@
 //! made by a run only.
 
 use crate::{root, write, write_pages};
-use anyhow::{Context, Result, ensure};
-use arbor_bench::{Figures, Row};
+use anyhow::{Context, Result, anyhow, ensure};
+use arbor_bench::rows::comparable;
+use arbor_bench::{Conditions, Figures, Row, from_json};
 use clap::Parser;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -38,7 +39,9 @@ const PICTURES: &str = "docs/lab";
 pub(crate) fn run<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<()> {
     let args = Args::parse_from(["lab"].into_iter().chain(words));
     if args.no_run {
-        let figures = figures(&root())?.with(&rows(&args.rows)?);
+        let kept = figures(&root())?;
+        let here = kept.conditions.clone().with_context(|| format!("{FIGURES} does not say how it was measured"))?;
+        let figures = kept.with(&rows(&args.rows, &here)?);
         write(&root().join(FIGURES), figures.to_json()?.as_bytes())?;
     } else {
         let made = tempfile::tempdir()?;
@@ -81,16 +84,21 @@ fn pictures(dir: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn rows(files: &[PathBuf]) -> Result<Vec<Row>> {
-    let one = |path: &PathBuf| -> Result<Vec<Row>> { Ok(serde_json::from_slice(&fs::read(path)?)?) };
+/// Rows of files, if they were measured as `here`.
+fn rows(files: &[PathBuf], here: &Conditions) -> Result<Vec<Row>> {
+    let one = |path: &PathBuf| -> Result<Vec<Row>> {
+        let rows = from_json(&fs::read_to_string(path)?).map_err(|e| anyhow!(e))?;
+        comparable(&rows, here).map_err(|e| anyhow!(e))?;
+        Ok(rows)
+    };
     let all: Vec<Vec<Row>> =
         files.iter().map(|path| one(path).with_context(|| path.display().to_string())).collect::<Result<_>>()?;
     Ok(all.concat())
 }
 
 fn figures(root: &Path) -> Result<Figures> {
-    let bytes = fs::read(root.join(FIGURES)).context(FIGURES)?;
-    serde_json::from_slice(&bytes).context(FIGURES)
+    let text = fs::read_to_string(root.join(FIGURES)).context(FIGURES)?;
+    Figures::from_json(&text).context(FIGURES)
 }
 
 /// The tables of `docs/lab.md`.

@@ -232,15 +232,16 @@ arbor map \-o home.svg home.img
 .fi
 ";
 
-const LAB_DISK_EXTRA: &str = r".SH EXAMPLES
+const LAB_DISK_EXTRA: &str = r#".SH EXAMPLES
 .nf
 arbor lab disk \-\-trace ext4.trace /mnt/disk &
-losetup \-\-find \-\-show \-\-direct\-io=on /mnt/disk/disk
-mkfs.ext4 /dev/loop0
-losetup \-d /dev/loop0
+until [ \-e /mnt/disk/disk ]; do sleep 0.1; done
+device=$(losetup \-\-find \-\-show \-\-direct\-io=on /mnt/disk/disk)
+mkfs.ext4 "$device"
+losetup \-d "$device"
 umount /mnt/disk
 .fi
-";
+"#;
 
 const LAB_RUN_EXTRA: &str = r".SH EXIT STATUS
 0 everything was run, 1 a subject failed or something is not known, 2 wrong usage, 130 interrupted.

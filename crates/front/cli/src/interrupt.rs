@@ -6,6 +6,8 @@ use std::sync::atomic::AtomicBool;
 
 /// What a shell shows for a process that SIGINT ended.
 pub(crate) const INTERRUPTED: u8 = 130;
+/// Why work that was interrupted is not done.
+pub(crate) const WORD: &str = "interrupted";
 
 /// A flag that is set by the first interrupt from now on.
 pub(crate) fn flag() -> Result<Arc<AtomicBool>> {

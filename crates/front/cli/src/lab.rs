@@ -14,8 +14,8 @@ use crate::interrupt::{self, INTERRUPTED};
 use crate::show;
 use anyhow::{Context, Result, anyhow};
 use arbor_bench::library::Charge;
-use arbor_bench::rows::compare;
-use arbor_bench::{Experiment, Figures, Results, Row, Settings, Subject, System, report, to_json};
+use arbor_bench::rows::{compare, is_compared};
+use arbor_bench::{Conditions, Experiment, Figures, Results, Row, Settings, Subject, System, report, to_json};
 use arbor_simdisk::{HostQueue, Model, Scheduler};
 #[cfg(target_os = "linux")]
 use clap::ValueEnum;
@@ -27,6 +27,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use subjects::{KNOWN, Known, PEERS, Peer, chosen, listed};
 
@@ -135,12 +136,12 @@ fn wanted(name: &str) -> Result<Vec<&'static Experiment>> {
     }
 }
 
-fn settings(args: &LabRunArgs) -> Result<Settings> {
+fn settings(args: &LabRunArgs, stop: Arc<AtomicBool>) -> Result<Settings> {
     let model = model_with(&args.disk, &args.queue)?;
     let charge = Charge { call_ns: args.cpu_call_ns, kib_ns: args.cpu_kib_ns };
     let (runs, seed, divisor) = (args.runs, args.seed.into(), args.divisor);
     let source = subjects::source()?;
-    Ok(Settings { queue: queue(&args.queue), charge, runs, seed, divisor, source, ..Settings::new(model) })
+    Ok(Settings { queue: queue(&args.queue), charge, runs, seed, divisor, source, stop, ..Settings::new(model) })
 }
 
 fn queue(args: &QueueArgs) -> HostQueue {
@@ -160,48 +161,62 @@ fn queue(args: &QueueArgs) -> HostQueue {
 }
 
 fn experiments(args: &LabRunArgs, out: &mut dyn Write) -> Result<u8, Exit> {
-    let (wanted, settings) = (wanted(&args.experiment)?, settings(args)?);
+    // The first signal ends it with the next operation, the second at once.
+    let stop = interrupt::flag()?;
+    let (wanted, settings) = (wanted(&args.experiment)?, settings(args, stop.clone())?);
     let notes = Notes::default();
     let subjects = chosen(&args.subjects, &args.engines, &|p| system(p, args, &notes))?;
+    let given = figures::read(&args.rows, &wanted, &Conditions::new(&settings))?;
     // Whether it can be written is better known before the hours than after them.
     let open = |path: &PathBuf| File::create(path).with_context(|| path.display().to_string());
     let (json, page) = (args.json.as_ref().map(open).transpose()?, args.report.as_ref().map(open).transpose()?);
-    let given = figures::read(&args.rows, &wanted)?;
     if let Some(dir) = &args.figures {
         std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
     }
-    // The first signal ends it after the subject that runs, the second at once.
-    let stop = interrupt::flag()?;
     let setting = in_words(&settings);
     writeln!(out, "{setting}")?;
     let mut all = Results::default();
-    let mut missing = Vec::new();
+    let (mut missing, mut added) = (Vec::new(), Vec::new());
     for experiment in wanted {
-        writeln!(out, "\n{}: {} {}.", experiment.name, experiment.about, experiment.source)?;
+        let about = experiment.about(settings.divisor);
+        writeln!(out, "\n{}: {about} {}.", experiment.name, experiment.source)?;
         out.flush()?;
-        let mut results = one(experiment, &subjects, &settings, &stop, &mut missing);
-        figures::add(&mut results, experiment, &given);
-        print(experiment, &results.rows, out)?;
+        let mut results = one(experiment, &subjects, &settings, &mut missing);
+        added.extend(figures::add(&mut results, experiment, &given, &notes));
+        print(experiment, &results.rows, args.details, out)?;
+        notes.borrow_mut().append(&mut results.notes);
         all.rows.extend(results.rows);
         all.pictures.extend(results.pictures);
     }
-    write_all(json, args.json.as_ref(), &(to_json(&all.rows)? + "\n"))?;
-    write_all(
-        page,
-        args.report.as_ref(),
-        &report(&format!("{}: {setting}", args.experiment), &all.rows, &all.pictures),
-    )?;
-    if let Some(dir) = &args.figures {
-        figures::write(dir, &Figures::new(&setting, &all.rows).with(&given), &all.pictures)?;
-    }
     let mut notes = notes.take();
     notes.dedup();
-    if !missing.is_empty() || !notes.is_empty() {
+    let figures = Figures::new(&setting, &all.rows).with(&added);
+    let written = save(args, (json, page), &figures, &all, &notes)?;
+    if !missing.is_empty() || !notes.is_empty() || !written.is_empty() {
         writeln!(out)?;
     }
+    written.iter().try_for_each(|path| writeln!(out, "written: {}", path.display()))?;
     notes.iter().try_for_each(|text| writeln!(out, "note: {text}"))?;
     missing.iter().try_for_each(|text| writeln!(out, "missing: {text}"))?;
     Ok(if stop.load(Relaxed) { INTERRUPTED } else { u8::from(!missing.is_empty()) })
+}
+
+/// Writes what was asked for; gives the paths.
+fn save(
+    args: &LabRunArgs,
+    (json, page): (Option<File>, Option<File>),
+    figures: &Figures,
+    all: &Results,
+    notes: &[String],
+) -> Result<Vec<PathBuf>> {
+    write_all(json, args.json.as_ref(), &(to_json(&all.rows)? + "\n"))?;
+    let text = report(&args.experiment, &figures.setting, &all.rows, &all.pictures, notes);
+    write_all(page, args.report.as_ref(), &text)?;
+    let mut written: Vec<PathBuf> = args.json.iter().chain(&args.report).cloned().collect();
+    if let Some(dir) = &args.figures {
+        written.extend(figures::write(dir, figures, &all.pictures)?);
+    }
+    Ok(written)
 }
 
 /// What people should know of the runs.
@@ -242,17 +257,11 @@ fn write_all(file: Option<File>, path: Option<&PathBuf>, text: &str) -> Result<(
 }
 
 /// Runs an experiment. A subject that fails is missing, the others are not.
-fn one(
-    experiment: &Experiment,
-    subjects: &[Subject<'_>],
-    settings: &Settings,
-    stop: &AtomicBool,
-    missing: &mut Vec<String>,
-) -> Results {
-    let mut all = Results::default();
+fn one(experiment: &Experiment, subjects: &[Subject<'_>], settings: &Settings, missing: &mut Vec<String>) -> Results {
+    let (mut all, stop) = (Results::default(), &*settings.stop);
     for subject in subjects {
         if stop.load(Relaxed) {
-            missing.push(format!("{}, {}: not run, interrupted", experiment.name, subject.name));
+            missing.push(format!("{}, {}: not run, {}", experiment.name, subject.name, interrupt::WORD));
             continue;
         }
         let watch = Watch::new(experiment, subject, settings.runs);
@@ -263,6 +272,10 @@ fn one(
             Ok(results) => {
                 all.rows.extend(results.rows);
                 all.pictures.extend(results.pictures);
+                all.notes.extend(results.notes);
+            }
+            Err(_) if stop.load(Relaxed) => {
+                missing.push(format!("{}, {}: {}", experiment.name, subject.name, interrupt::WORD));
             }
             Err(e) => missing.push(format!("{}, {e}", experiment.name)),
         }
@@ -288,27 +301,32 @@ fn in_words(settings: &Settings) -> String {
     words.join(", ")
 }
 
-/// The figures, those of all subjects together for each metric.
-fn print(experiment: &Experiment, rows: &[Row], out: &mut dyn Write) -> Result<()> {
+/// The times, or with details all figures; those of all subjects together for each metric.
+fn print(experiment: &Experiment, rows: &[Row], details: bool, out: &mut dyn Write) -> Result<()> {
     let mut metrics: Vec<&str> = Vec::new();
     rows.iter().for_each(|r| {
         if !metrics.contains(&&*r.metric) {
             metrics.push(&r.metric)
         }
     });
-    let mut sorted: Vec<&Row> = rows.iter().collect();
+    let mut sorted: Vec<&Row> = rows.iter().filter(|r| details || r.is_headline()).collect();
+    let hidden = rows.len() - sorted.len();
     sorted.sort_by_key(|r| metrics.iter().position(|m| *m == r.metric));
     let mut table = plain(&["subject", "metric", "unit", "paper", "ours", "paper's ratio", "our ratio", "holds"]);
     right(&mut table, 3..7);
     for row in sorted {
-        table.add_row(cells(row));
+        table.add_row(cells(row, rows));
     }
     if !rows.is_empty() {
         writeln!(out, "{}", table.trim_fmt())?;
     }
     let held: Vec<bool> = rows.iter().filter_map(|r| r.holds).collect();
     if !held.is_empty() {
-        writeln!(out, "{} of {} hold", held.iter().filter(|h| **h).count(), held.len())?;
+        let all = if hidden > 0 { ", all figures counted" } else { "" };
+        writeln!(out, "{} of {} hold{all}", held.iter().filter(|h| **h).count(), held.len())?;
+    }
+    if hidden > 0 {
+        writeln!(out, "{} more with --details", show::of(hidden as u64, "figure", "figures"))?;
     }
     if !rows.iter().any(|r| r.subject == experiment.reference) {
         writeln!(out, "no ratios: there are no figures of {}, the reference", experiment.reference)?;
@@ -316,13 +334,14 @@ fn print(experiment: &Experiment, rows: &[Row], out: &mut dyn Write) -> Result<(
     Ok(())
 }
 
-fn cells(row: &Row) -> [String; 8] {
+fn cells(row: &Row, rows: &[Row]) -> [String; 8] {
     let figure = |n: f64| {
         let is_count = row.unit.is_empty() && n.fract() == 0.0;
         if is_count { show::count(n as u64) } else { figure(n) }
     };
     let spread = if row.spread > 0.0 { format!(" ± {}", figure(row.spread)) } else { String::new() };
     let ratio = |r: Option<f64>| r.map(|r| format!("{r:.2}")).unwrap_or_default();
+    let none = || if is_compared(row, rows.iter()) { "-".into() } else { String::new() };
     [
         row.subject.clone(),
         row.metric.clone(),
@@ -330,7 +349,7 @@ fn cells(row: &Row) -> [String; 8] {
         row.paper.map(figure).unwrap_or_default(),
         format!("{}{spread}", figure(row.ours)),
         ratio(row.paper_ratio),
-        ratio(row.our_ratio),
+        row.our_ratio.map_or_else(none, |r| ratio(Some(r))),
         row.holds.map_or("", |h| if h { "yes" } else { "no" }).into(),
     ]
 }

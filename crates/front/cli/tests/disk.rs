@@ -7,7 +7,7 @@ use arbor_simdisk::{HostQueue, Model, SimClock, SimDevice, Trace, TraceOp};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs::{self, File};
-use std::io::{BufReader, Read};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -178,6 +178,43 @@ fn ext4_gives_rows_beside_ours() {
     let page = fs::read_to_string(dir.path().join("page")).unwrap();
     assert!(page.contains(">ext4<") && !page.contains("NaN"));
     assert_eq!(left_behind(dir.path()), [""; 0]);
+}
+
+/// One signal: the run ends within seconds even on a machine that is busy, however long the subject would take, and the
+/// processes take everything off before.
+#[test]
+fn an_interrupted_run_ends_soon_and_leaves_nothing() {
+    if !has(LOOP) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for (subject, wait, ms) in [("ext4", " - ext4 ", 700), ("ext4", "arbor-lab", 50), ("FFS-sync", "", 700)] {
+        let mut run = arbor(dir.path(), &["lab", "run", "yfs-table4", "--subject", subject]);
+        let mut run = run.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let (mut out, mut text) = (BufReader::new(run.stdout.take().unwrap()), String::new());
+        out.read_line(&mut text).unwrap();
+        until("it runs", || wait.is_empty() || left_behind(dir.path()).iter().any(|line| line.contains(wait)));
+        sleep(Duration::from_millis(ms));
+        let begun = Instant::now();
+        kill_process(Pid::from_child(&run), Signal::INT).unwrap();
+        out.read_to_string(&mut text).unwrap();
+        assert_eq!(run.wait().unwrap().code(), Some(130), "{text}");
+        let took = begun.elapsed();
+        eprintln!("{subject}: ended after {took:?}");
+        assert!(took < Duration::from_secs(5), "{subject}: {took:?}");
+        assert!(text.ends_with(&format!("missing: yfs-table4, {subject}: interrupted\n")), "{text}");
+        assert_eq!(left_behind(dir.path()), [""; 0]);
+        assert!(fs::read_dir(dir.path()).unwrap().next().is_none());
+        assert_eq!(processes(dir.path()), [""; 0]);
+    }
+}
+
+/// Processes with this directory in their arguments.
+fn processes(dir: &Path) -> Vec<String> {
+    let dir = dir.display().to_string();
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    let lines = all.filter_map(|e| fs::read(e.path().join("cmdline")).ok());
+    lines.map(|l| String::from_utf8_lossy(&l).into_owned()).filter(|line| line.contains(&dir)).collect()
 }
 
 /// The second signal ends the run at once, and the process with the disk takes everything off.

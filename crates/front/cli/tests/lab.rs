@@ -71,6 +71,8 @@ fn a_run_gives_rows_and_a_page_and_repeats() {
     };
     let out = run("7", "one.json");
     assert!(out.contains("seed 7, 1 run, counts divided by 500\n"), "{out}");
+    assert!(out.contains("An archive of 55,189 files is extracted and removed, counts divided by 500."), "{out}");
+    assert!(out.contains("\nwritten: one.json\nwritten: page.html\n"), "{out}");
     run("7", "other.json");
     run("8", "differs.json");
     let rows = ["one.json", "other.json", "differs.json"].map(|name| virtual_rows(&dir.path().join(name)));
@@ -119,7 +121,106 @@ fn figures_are_files_and_repeat() {
     let out = run(&["--figures", "more", "--rows", "ext4.json"]);
     assert!(out.lines().any(|l| l.trim_start().starts_with("ext4  ")), "{out}");
     let document = fs::read_to_string(dir.path().join("more/figures.md")).unwrap();
-    assert!(document.contains("Measured elsewhere: ext4, FFS-SU.\n") && document.contains("| FFS-SU | ext4 |\n"));
+    assert!(document.contains("Measured elsewhere: ext4.\n") && document.contains("| FFS-SU | ext4 |\n"));
+}
+
+#[test]
+fn times_are_printed_and_all_figures_with_details() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |more: &[&str]| {
+        let usual = ["run", "yfs-table2", "--subject", "yfs-INLINE,ffs-su", "--divisor", "1000", "--json", "rows.json"];
+        let (code, out, err) = lab(dir.path(), &[&usual[..], more].concat());
+        assert_eq!(code, 0, "{out}{err}");
+        out
+    };
+    let lines = |out: &str, what: &str| out.lines().filter(|l| l.contains(what)).count();
+    let (out, rows) = (run(&["--report", "page.html"]), virtual_rows(&dir.path().join("rows.json")));
+    // Two subjects and three workloads, whose counts are the divided ones everywhere.
+    assert_eq!((lines(&out, "files, elapsed time"), lines(&out, "files, time afterwards")), (6, 6), "{out}");
+    assert!(lines(&out, " 50 files, ") >= 4 && lines(&out, "50,000") == 0, "{out}");
+    assert_eq!(lines(&out, "requests"), 0, "{out}");
+    assert!(rows.iter().any(|r| r["metric"] == "150 files, requests"));
+    let page = fs::read_to_string(dir.path().join("page.html")).unwrap();
+    assert!(page.contains(">50 files<") && !page.contains("50,000 files"));
+    assert_eq!(page.matches("Seagate").count(), 1);
+    let more: usize = out.lines().find_map(|l| l.strip_suffix(" figures more with --details")?.parse().ok()).unwrap();
+    let details = run(&["--details"]);
+    assert_eq!(lines(&details, "--details"), 0);
+    assert_eq!(lines(&details, " files, "), more + 12 + lines(&details, "note: "), "{details}");
+    // A figure without a ratio, since it is nothing: FFS has no log.
+    let log = details.lines().find(|l| l.contains("yFS-inline  50 files, disk time, log")).unwrap();
+    assert!(log.trim_end().ends_with(" -"), "{log}");
+    let rated =
+        |subject: &str| rows.iter().any(|r| r["subject"] == subject && r["metric"] == "50 files, deletion rate");
+    for subject in ["yFS-inline", "FFS-SU"] {
+        let note = format!("note: yfs-table2, {subject}: 50 files, deletion rate: too short to measure\n");
+        assert_ne!(details.contains(&note), rated(subject), "{details}");
+    }
+}
+
+#[test]
+fn rows_of_a_file_do_not_replace_what_was_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let usual = ["run", "yfs-table3", "--divisor", "500", "--subject"];
+    let run = |more: &[&str]| {
+        let (code, out, err) = lab(dir.path(), &[&usual[..], more].concat());
+        assert_eq!(code, 0, "{out}{err}");
+        out
+    };
+    run(&["yFS-inline,FFS-SU", "--json", "one.json"]);
+    let measured = virtual_rows(&dir.path().join("one.json"));
+    let mut changed = measured.clone();
+    changed.iter_mut().for_each(|row| row["ours"] = 12_345.0.into());
+    fs::write(dir.path().join("changed.json"), serde_json::to_vec(&changed).unwrap()).unwrap();
+    let out = run(&["yFS-inline", "--rows", "changed.json", "--json", "both.json"]);
+    let note = "note: changed.json: its rows of yFS-inline in yfs-table3 are not used, there are others\n";
+    assert!(out.contains(note), "{out}");
+    let both = virtual_rows(&dir.path().join("both.json"));
+    let ours = |rows: &[Value], subject: &str| -> Vec<Value> {
+        rows.iter().filter(|r| r["subject"] == subject).map(|r| r["ours"].clone()).collect()
+    };
+    assert_eq!(ours(&both, "yFS-inline"), ours(&measured, "yFS-inline"));
+    assert_eq!(ours(&both, "FFS-SU"), ours(&changed, "FFS-SU"));
+    assert!(both.iter().all(|r| r["conditions"]["divisor"] == 500 && r["conditions"]["disk"] == "st39140"));
+}
+
+#[test]
+fn rows_that_cannot_be_compared_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let usual = ["run", "yfs-table3", "--divisor", "500", "--subject", "yFS-inline"];
+    assert_eq!(lab(dir.path(), &[&usual[..], &["--json", "rows.json"]].concat()).0, 0);
+    let mut old = virtual_rows(&dir.path().join("rows.json"));
+    old.iter_mut().for_each(|row| drop(row.as_object_mut().unwrap().remove("conditions")));
+    fs::write(dir.path().join("old.json"), serde_json::to_vec(&old).unwrap()).unwrap();
+    fs::write(dir.path().join("empty.json"), "{}").unwrap();
+    let other = "row yfs-table3, yFS-inline, \"extraction, elapsed time\": measured with other settings: ";
+    for (experiment, more, file, want) in [
+        (
+            "yfs-table3",
+            &["--disk", "870evo"][..],
+            "rows",
+            format!("{other}disk is \"st39140\", not \"870evo\" as here"),
+        ),
+        ("yfs-table3", &["--seed", "2"], "rows", format!("{other}seed is 1, not 2 as here")),
+        ("yfs-table3", &["--runs", "2"], "rows", format!("{other}runs is 1, not 2 as here")),
+        (
+            "yfs-table3",
+            &["--scheduler", "fifo"],
+            "rows",
+            format!("{other}scheduler is \"clook\", not \"fifo\" as here"),
+        ),
+        ("yfs-table3", &["--tags", "1"], "rows", format!("{other}tags is 2, not 1 as here")),
+        ("yfs-table3", &["--cpu-call-ns", "9"], "rows", format!("{other}cpu_call_ns is 0, not 9 as here")),
+        ("yfs-table3", &[], "old", other.replace("measured with other settings: ", "it does not say on which disk")),
+        ("yfs-table3", &[], "empty", "rows of the laboratory are expected, a JSON array as `arbor lab run".into()),
+        ("yfs-table4", &[], "rows", "it has no rows of yfs-table4".into()),
+    ] {
+        let file = format!("{file}.json");
+        let args = ["run", experiment, "--divisor", "500", "--subject", "yFS-inline", "--rows", &file];
+        let (code, out, err) = lab(dir.path(), &[&args[..], more].concat());
+        assert_eq!((code, out.as_str()), (1, ""), "{err}");
+        assert!(err.starts_with(&format!("arbor lab: {file}: {want}")) && err.lines().count() == 1, "{err}");
+    }
 }
 
 #[test]

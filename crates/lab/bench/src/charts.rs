@@ -19,7 +19,7 @@ mod times;
 
 use crate::experiment::{Case, Experiment, Part, Quantity};
 use crate::picture::Picture;
-use crate::rows::{Row, metric};
+use crate::rows::{Row, divisor, metric};
 use arbor_base::device::Kind;
 use arbor_simdisk::KINDS;
 
@@ -83,8 +83,9 @@ pub(crate) fn drawings(experiment: &Experiment, rows: &[Row], pictures: &[Pictur
 }
 
 fn of_paper<'a>(experiment: &Experiment, pictures: &'a [Picture]) -> Vec<&'a Picture> {
-    let case = experiment.cases.last().map_or("", |c| c.name);
-    let here = || pictures.iter().filter(move |p| p.experiment == experiment.name && p.case == case);
+    let all = || pictures.iter().filter(|p| p.experiment == experiment.name);
+    let case = all().next_back().map_or("", |p| &*p.case);
+    let here = || all().filter(move |p| p.case == case);
     let of_paper: Vec<_> = here().filter(|p| experiment.column(&p.subject).is_some()).collect();
     if of_paper.is_empty() { here().collect() } else { of_paper }
 }
@@ -94,9 +95,9 @@ pub(crate) fn parts(experiment: &Experiment) -> impl Iterator<Item = (&'static C
     experiment.cases.iter().flat_map(|case| case.parts.iter().map(move |part| (case, part)))
 }
 
-/// Workload and part in words.
-pub(crate) fn label(case: &Case, part: &Part) -> String {
-    [case.name, part.name].into_iter().filter(|w| !w.is_empty()).collect::<Vec<_>>().join(", ")
+/// Workload and part in words, with the counts of these rows.
+pub(crate) fn label(case: &Case, part: &Part, rows: &[Row]) -> String {
+    [&*case.title(divisor(rows)), part.name].into_iter().filter(|w| !w.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
 /// The figure of a subject.
@@ -106,7 +107,7 @@ pub(crate) fn find<'a>(
     subject: &str,
     (case, part, quantity): (&Case, &Part, Quantity),
 ) -> Option<&'a Row> {
-    let metric = metric(case, part, quantity);
+    let metric = metric(case, part, quantity, divisor(rows));
     rows.iter().find(|r| r.experiment == experiment.name && r.subject == subject && r.metric == metric)
 }
 

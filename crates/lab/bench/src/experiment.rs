@@ -6,6 +6,7 @@
 //! runs; "the standard deviation is usually less than 3%".
 
 use crate::op::Program;
+use crate::svg::count;
 use crate::workload::aging::Aging;
 use crate::workload::archive::Archive;
 use crate::workload::postmark::PostMark;
@@ -128,6 +129,18 @@ pub struct Part {
     pub paper: &'static [(Quantity, [f64; 3])],
 }
 
+impl Case {
+    /// Its name with the counts of a run, which are divided by `divisor`.
+    pub fn title(&self, divisor: u32) -> String {
+        let of = |n: u32, what: &str| format!("{} {what}", count(f64::from(n.div_ceil(divisor.max(1)))));
+        match self.load {
+            Load::PostMark(files) => of(files, "files"),
+            Load::Aging(operations) => of(operations, "operations"),
+            Load::KernelBuild | Load::Archive => self.name.into(),
+        }
+    }
+}
+
 /// One workload of an experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
@@ -159,6 +172,14 @@ pub struct Experiment {
 }
 
 impl Experiment {
+    /// What is done in a run whose counts are divided by `divisor`.
+    pub fn about(&self, divisor: u32) -> String {
+        match divisor {
+            0 | 1 => self.about.into(),
+            _ => format!("{}, counts divided by {divisor}.", self.about.trim_end_matches('.')),
+        }
+    }
+
     /// What the paper says of `subject`, if it was one of its subjects.
     pub fn column(&self, subject: &str) -> Option<usize> {
         self.columns.iter().position(|c| *c == subject)
@@ -347,3 +368,21 @@ const TABLE_4: [&[Part]; 3] = [
         ],
     }],
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_have_the_counts_of_the_run() {
+        for case in ALL.iter().flat_map(|e| e.cases) {
+            assert_eq!(case.title(1), case.name);
+        }
+        assert_eq!(
+            (ALL[1].cases[0].title(20), ALL[3].cases[2].title(3)),
+            ("2,500 files".into(), "13,334 operations".into())
+        );
+        assert_eq!(ALL[2].about(1), ALL[2].about);
+        assert_eq!(ALL[2].about(20), "An archive of 55,189 files is extracted and removed, counts divided by 20.");
+    }
+}

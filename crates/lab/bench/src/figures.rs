@@ -1,10 +1,11 @@
 //! Tables and pictures for documents.
 
 use crate::charts::{Drawing, distinct, drawings, find, label, parts, subjects};
+use crate::conditions::Conditions;
 use crate::experiment::{Case, Experiment, Part, Quantity};
 use crate::list;
 use crate::picture::Picture;
-use crate::rows::{Row, compare, merge};
+use crate::rows::{Row, compare, divisor, is_compared, merge};
 use crate::svg::{count, number};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -15,6 +16,8 @@ use std::fmt::Write;
 pub struct Figures {
     /// Disk, seed, runs and whatever else is the same for all subjects.
     pub setting: String,
+    /// The same for programs. In the file it stands here, and not with each row.
+    pub conditions: Option<Conditions>,
     /// Subjects that were measured elsewhere.
     pub elsewhere: Vec<String>,
     /// The figures.
@@ -25,8 +28,9 @@ impl Figures {
     /// Of these rows, without the real time of the processor, which is not the same twice.
     pub fn new(setting: &str, rows: &[Row]) -> Figures {
         let is_virtual = |row: &&Row| !row.metric.ends_with(Quantity::Processor.name().0);
-        let rows = rows.iter().filter(is_virtual).cloned().collect();
-        Figures { setting: setting.into(), elsewhere: Vec::new(), rows }
+        let rows: Vec<Row> = rows.iter().filter(is_virtual).cloned().collect();
+        let conditions = rows.first().and_then(|row| row.conditions.clone());
+        Figures { setting: setting.into(), conditions, elsewhere: Vec::new(), rows }
     }
 
     /// With rows that were measured elsewhere; all are compared again.
@@ -41,12 +45,21 @@ impl Figures {
 
     /// As JSON with a line for each row.
     pub fn to_json(&self) -> serde_json::Result<String> {
-        let rows: Vec<String> = self.rows.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+        let bare = |row: &Row| serde_json::to_string(&Row { conditions: None, ..row.clone() });
+        let rows: Vec<String> = self.rows.iter().map(bare).collect::<Result<_, _>>()?;
         let (setting, elsewhere) = (serde_json::to_string(&self.setting)?, serde_json::to_string(&self.elsewhere)?);
-        let rows = rows.join(",\n    ");
+        let (conditions, rows) = (serde_json::to_string(&self.conditions)?, rows.join(",\n    "));
         Ok(format!(
-            "{{\n  \"setting\": {setting},\n  \"elsewhere\": {elsewhere},\n  \"rows\": [\n    {rows}\n  ]\n}}\n"
+            "{{\n  \"setting\": {setting},\n  \"conditions\": {conditions},\n  \"elsewhere\": {elsewhere},\n  \
+             \"rows\": [\n    {rows}\n  ]\n}}\n"
         ))
+    }
+
+    /// What [`Figures::to_json`] made.
+    pub fn from_json(text: &str) -> serde_json::Result<Figures> {
+        let mut figures: Figures = serde_json::from_str(text)?;
+        figures.rows.iter_mut().for_each(|row| row.conditions = figures.conditions.clone());
+        Ok(figures)
     }
 
     /// The experiments that there are figures of.
@@ -78,7 +91,8 @@ impl Figures {
         let mut out =
             format!("# Figures of the laboratory\n\n{}\n{}\n{}", take("setting"), take("summary"), take("others"));
         for experiment in self.experiments() {
-            out += &format!("\n## {}\n\n{} {}.\n", experiment.name, experiment.about, experiment.source);
+            let about = experiment.about(divisor(&self.rows));
+            out += &format!("\n## {}\n\n{about} {}.\n", experiment.name, experiment.source);
             for drawing in drawings.iter().filter(|d| d.name.starts_with(&format!("{}-", experiment.name))) {
                 out += &format!("\n![{}]({}.svg)\n", drawing.title, drawing.name);
             }
@@ -103,24 +117,45 @@ impl Figures {
             heads.extend([format!("{} / {subject}, paper", first.reference), "ours".into(), "holds".into()]);
         }
         let mut table = Table::new(&heads);
-        for (experiment, case, part) in self.timed() {
-            let of = |subject: &str| find(experiment, &self.rows, subject, (case, part, Quantity::Elapsed));
-            let mut cells = vec![experiment.name.to_string(), label(case, part)];
+        for Timed { experiment, case, part, quantity, label } in self.timed() {
+            let of = |subject: &str| find(experiment, &self.rows, subject, (case, part, quantity));
+            let mut cells = vec![experiment.name.to_string(), label];
             cells.extend(experiment.columns.map(|subject| of(subject).map(figure).unwrap_or_default()));
             for subject in compared(experiment) {
                 let row = of(subject);
-                cells.extend([ratio(row.and_then(|r| r.paper_ratio)), ratio(row.and_then(|r| r.our_ratio)), held(row)]);
+                cells.extend([ratio(row.and_then(|r| r.paper_ratio)), self.our_ratio(row), held(row)]);
             }
             table.line(&cells);
         }
         table.0
     }
 
-    /// Parts whose time the paper gives.
-    fn timed(&self) -> impl Iterator<Item = (&'static Experiment, &'static Case, &'static Part)> {
+    /// The times of parts whose time the paper gives, and those after them if counts were divided: then all may have
+    /// stayed in memory before.
+    fn timed(&self) -> impl Iterator<Item = Timed> {
         let has_time = |part: &Part| part.paper.iter().any(|p| p.0 == Quantity::Elapsed);
         let all = self.experiments().flat_map(|e| parts(e).map(move |(case, part)| (e, case, part)));
-        all.filter(move |(_, _, part)| has_time(part))
+        all.flat_map(move |(experiment, case, part)| {
+            let label = label(case, part, &self.rows);
+            let words = [&*label, Quantity::ElapsedAfter.name().0].into_iter().filter(|w| !w.is_empty());
+            let after = words.collect::<Vec<_>>().join(", ");
+            let has_after = divisor(&self.rows) > 1 && !part.after.is_empty();
+            let timed = |quantity, label| Timed { experiment, case, part, quantity, label };
+            let first = has_time(part).then(|| timed(Quantity::Elapsed, label));
+            first.into_iter().chain(has_after.then(|| timed(Quantity::ElapsedAfter, after)))
+        })
+    }
+
+    /// A dash where there is no ratio because a figure is too small for one.
+    fn our_ratio(&self, row: Option<&Row>) -> String {
+        let none = |row| if is_compared(row, self.rows.iter()) { "-".into() } else { String::new() };
+        row.map(|row| row.our_ratio.map_or_else(|| none(row), number)).unwrap_or_default()
+    }
+
+    /// Our ratio, and the paper's in brackets.
+    fn ratios(&self, row: Option<&Row>) -> String {
+        let paper = row.and_then(|r| r.paper_ratio).map(|r| format!(" ({})", number(r))).unwrap_or_default();
+        self.our_ratio(row) + &paper
     }
 
     /// The times of the reference and of the subjects that the paper does not have, with the ratio behind them.
@@ -133,10 +168,10 @@ impl Figures {
         let reference = self.experiments().next()?.reference;
         let heads = ["experiment", "seconds", reference].into_iter().chain(others.iter().copied());
         let mut table = Table::new(&heads.map(String::from).collect::<Vec<_>>());
-        for (experiment, case, part) in self.timed() {
-            let mut cells = vec![experiment.name.to_string(), label(case, part)];
+        for Timed { experiment, case, part, quantity, label } in self.timed() {
+            let mut cells = vec![experiment.name.to_string(), label];
             for subject in [&reference].into_iter().chain(&others) {
-                let row = find(experiment, &self.rows, subject, (case, part, Quantity::Elapsed));
+                let row = find(experiment, &self.rows, subject, (case, part, quantity));
                 let ratio = row.and_then(|r| r.our_ratio).map(|r| format!(" ({})", number(r))).unwrap_or_default();
                 cells.push(row.map(|row| ours(row) + &ratio).unwrap_or_default());
             }
@@ -156,12 +191,12 @@ impl Figures {
             for quantity in part.paper.iter().map(|p| p.0).chain(log) {
                 let of = |subject: &str| find(experiment, &self.rows, subject, (case, part, quantity));
                 let (name, unit) = quantity.name();
-                let words = [&label(case, part), name, unit];
+                let words = [&label(case, part, &self.rows), name, unit];
                 let name = words.into_iter().filter(|w| !w.is_empty()).collect::<Vec<_>>().join(", ");
                 let mut cells = vec![name, of(experiment.reference).map(figure).unwrap_or_default()];
                 let is_measured = experiment.columns.iter().any(|subject| of(subject).is_some());
                 for row in compared(experiment).map(of) {
-                    cells.extend([row.map(figure).unwrap_or_default(), ratios(row), held(row)]);
+                    cells.extend([row.map(figure).unwrap_or_default(), self.ratios(row), held(row)]);
                 }
                 if is_measured {
                     table.line(&cells);
@@ -174,6 +209,15 @@ impl Figures {
         let count = if held.is_empty() { String::new() } else { format!("\n{yes} of {} hold.\n", held.len()) };
         table.0 + &count
     }
+}
+
+/// A line of a table of times.
+struct Timed {
+    experiment: &'static Experiment,
+    case: &'static Case,
+    part: &'static Part,
+    quantity: Quantity,
+    label: String,
 }
 
 /// The subjects of the paper that are compared with the reference.
@@ -196,12 +240,6 @@ fn figure(row: &Row) -> String {
 
 fn ratio(ratio: Option<f64>) -> String {
     ratio.map(number).unwrap_or_default()
-}
-
-/// Our ratio, and the paper's in brackets.
-fn ratios(row: Option<&Row>) -> String {
-    let paper = row.and_then(|r| r.paper_ratio).map(|r| format!(" ({})", number(r))).unwrap_or_default();
-    ratio(row.and_then(|r| r.our_ratio)) + &paper
 }
 
 fn held(row: Option<&Row>) -> String {

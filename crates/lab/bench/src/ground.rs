@@ -2,12 +2,31 @@
 
 use crate::op::{Digest, Listed, Op, Program};
 use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use thiserror::Error;
 
 /// Where operations are carried out.
 pub trait Ground {
     /// Carries out one operation; what it brings to light goes to `seen`. An error says what went wrong.
     fn apply(&mut self, op: &Op, seen: &mut Seen) -> Result<(), String>;
+}
+
+/// A ground on which nothing is carried out any more once the flag is set.
+pub(crate) struct Stoppable<'a, G> {
+    pub ground: G,
+    pub stop: &'a AtomicBool,
+}
+
+impl<G> Stoppable<'_, G> {
+    pub(crate) fn into_inner(self) -> G {
+        self.ground
+    }
+}
+
+impl<G: Ground> Ground for Stoppable<'_, G> {
+    fn apply(&mut self, op: &Op, seen: &mut Seen) -> Result<(), String> {
+        if self.stop.load(Relaxed) { Err("interrupted".into()) } else { self.ground.apply(op, seen) }
+    }
 }
 
 /// What operations bring to light.

@@ -22,7 +22,7 @@
 //! ```text
 //! let experiment = arbor_bench::list().iter().find(|e| e.name == "yfs-table2");
 //! let results = arbor_bench::run(experiment, &subjects, &Settings::new(Model::named("st39140")?), &mut |p| ...)?;
-//! let page = arbor_bench::report("...", &results.rows, &results.pictures);
+//! let page = arbor_bench::report("...", "...", &results.rows, &results.pictures, &results.notes);
 //! ```
 //!
 //! Everything repeats bit for bit from the seed: random numbers are integers of SplitMix64 (or of the
@@ -34,6 +34,7 @@
 #[cfg(unix)]
 pub mod calls;
 mod charts;
+mod conditions;
 pub mod draw;
 pub mod experiment;
 mod figures;
@@ -50,11 +51,12 @@ mod svg;
 pub mod workload;
 
 pub use charts::Drawing;
+pub use conditions::Conditions;
 pub use experiment::Experiment;
 pub use figures::Figures;
 pub use measure::{Settings, Setup, Subject, System};
 pub use report::report;
-pub use rows::{Progress, Results, Row, run, to_json};
+pub use rows::{Progress, Results, Row, from_json, run, to_json};
 
 /// All experiments.
 pub fn list() -> &'static [Experiment] {

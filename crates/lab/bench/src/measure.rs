@@ -2,7 +2,7 @@
 //! that are no engines.
 
 use crate::experiment::{Case, END, MOUNT, Part, Quantity};
-use crate::ground::{Counts, Event, Ground, Outcome, Seen, run};
+use crate::ground::{Counts, Event, Ground, Outcome, Seen, Stoppable, run};
 use crate::library::{Charge, Library, VirtualTime};
 use crate::op::Op;
 use crate::picture::{Map, Picture};
@@ -15,6 +15,7 @@ use std::fmt;
 #[cfg(unix)]
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// What is compared.
 #[derive(Clone)]
@@ -72,13 +73,16 @@ pub struct Settings {
     pub divisor: u32,
     /// What is on the other disk, of the same model, of workloads that copy from one; without it they read nothing.
     pub source: Option<Setup<'static>>,
+    /// Once it is set, a run ends with an error before its next operation.
+    pub stop: Arc<AtomicBool>,
 }
 
 impl Settings {
     /// One run of the paper's size on `model`, without charges and a source.
     pub fn new(model: Model) -> Settings {
         let (queue, charge) = (HostQueue::default(), Charge::default());
-        Settings { model, queue, charge, runs: 1, seed: 1, divisor: 1, source: None }
+        let stop = Arc::default();
+        Settings { model, queue, charge, runs: 1, seed: 1, divisor: 1, source: None, stop }
     }
 }
 
@@ -166,7 +170,8 @@ fn of_engine(
     let reads_ns = reads_ns(case, settings, seed)?;
     let mut program = case.load.program(seed, divisor, capacity_bytes, &reads_ns);
     let remount = Box::new(|fs| bench.remount(fs));
-    let mut ground = Library::new(fs, bench.clock.clone(), settings.charge, remount);
+    let ground = Library::new(fs, bench.clock.clone(), settings.charge, remount);
+    let mut ground = Stoppable { ground, stop: &settings.stop };
     let mut event = |event: Event| {
         if let Event::Phase(name) = event {
             bench.meter.borrow_mut().mark(name);
@@ -176,7 +181,7 @@ fn of_engine(
     let outcome = run(&mut *program, &mut ground, &mut event).map_err(|e| text(&e))?;
     bench.meter.borrow_mut().mark(END);
     let trace = with_picture.then(|| bench.disk.take_trace());
-    let fs = ground.into_inner();
+    let fs = ground.into_inner().into_inner();
     bench.unmount(fs).and_then(|()| bench.map("at the end")).map_err(|e| text(&e))?;
     let mut phases = bench.meter.into_inner().finish();
     // What came before the first mark is making the volume and mounting it.
@@ -194,9 +199,10 @@ pub(crate) fn reads_ns(case: &Case, settings: &Settings, seed: u64) -> std::resu
     let bench = Bench::new(source, settings, false)?;
     let fs = bench.format().and_then(|()| bench.mount()).map_err(|e| format!("source: {e}"))?;
     let ground = Library::new(fs, bench.clock.clone(), settings.charge, Box::new(|fs| bench.remount(fs)));
-    let mut timed = Timed { ground, clock: bench.clock.clone(), from_ns: 0, reads_ns: Vec::new() };
-    run(&mut *program, &mut timed, &mut |_| ()).map_err(|e| format!("source: {e}"))?;
-    Ok(timed.reads_ns)
+    let timed = Timed { ground, clock: bench.clock.clone(), from_ns: 0, reads_ns: Vec::new() };
+    let mut ground = Stoppable { ground: timed, stop: &settings.stop };
+    run(&mut *program, &mut ground, &mut |_| ()).map_err(|e| format!("source: {e}"))?;
+    Ok(ground.into_inner().reads_ns)
 }
 
 /// Notes the time from one close to the next, after the remount.

@@ -8,7 +8,7 @@
 
 use crate::calls::SystemCalls;
 use crate::experiment::{Case, END, MOUNT};
-use crate::ground::{self, Event, Ground, Seen};
+use crate::ground::{self, Event, Ground, Seen, Stoppable};
 use crate::library::Charge;
 use crate::measure::{PhaseSample, Sample, Settings, reads_ns};
 use crate::op::Op;
@@ -61,7 +61,8 @@ pub(crate) fn sample(
     let meter = Rc::new(RefCell::new(Meter::new(start(settings, with_picture)?).map_err(text)?));
     let (divisor, capacity_bytes) = (settings.divisor.max(1), settings.model.capacity_bytes());
     let mut program = case.load.program(seed, divisor, capacity_bytes, &reads_ns);
-    let mut ground = Mounted::new(meter.clone(), settings.charge);
+    let ground = Mounted::new(meter.clone(), settings.charge);
+    let mut ground = Stoppable { ground, stop: &settings.stop };
     let mut event = |event: Event| {
         if let Event::Phase(name) = event {
             meter.borrow_mut().mark(name);

@@ -72,7 +72,7 @@ pub struct Picture {
     /// Name of the subject.
     pub subject: String,
     /// Name of the workload, empty if there is one only.
-    pub case: &'static str,
+    pub case: String,
     /// Size of the disk, bytes.
     pub capacity_bytes: u64,
     /// Phases and when they began, s.
@@ -105,7 +105,7 @@ impl Picture {
         Picture {
             experiment: "",
             subject: subject.to_string(),
-            case: case.name,
+            case: case.title(settings.divisor),
             capacity_bytes,
             phases: begun_s,
             end_s,

@@ -3,7 +3,7 @@
 use crate::charts::{distinct, maps, ratios, seeks, times};
 use crate::list;
 use crate::picture::Picture;
-use crate::rows::Row;
+use crate::rows::{Row, divisor, is_compared};
 use crate::svg::{NAMESPACE, escape, number};
 use std::fmt::Write;
 
@@ -15,17 +15,21 @@ const STYLE: &str = "body{font:14px/1.45 system-ui,-apple-system,'Segoe UI','Hel
     .paper{color:#57606a}.no{color:#b03a00;font-weight:600}\
     h2{margin-top:2.5em}h3{margin-top:2em}svg{display:block;margin:1em 0;max-width:100%;height:auto}";
 
-/// Makes the report. `title` says what was run on what.
-pub fn report(title: &str, rows: &[Row], pictures: &[Picture]) -> String {
+/// Makes the report. `title` says what was run, `setting` on what, `notes` what people should know of the figures.
+pub fn report(title: &str, setting: &str, rows: &[Row], pictures: &[Picture], notes: &[String]) -> String {
     let mut page = Page(String::new());
-    let title = escape(title);
+    let (title, setting) = (escape(title), escape(setting));
     page.put(format_args!("<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>"));
-    page.put(format_args!("<style>{STYLE}</style></head><body><h1>{title}</h1>"));
+    page.put(format_args!("<style>{STYLE}</style></head><body><h1>{setting}</h1>"));
     page.put(format_args!(
         "<p>Times are virtual: what the simulated disk and the stated charge of the processor take. "
     ));
     page.put(format_args!("\u{201c}Processor, real\u{201d} is what the run took of this machine's. A ratio is the "));
-    page.put(format_args!("reference's figure over the subject's. Behind \u{b1} stands the standard deviation.</p>"));
+    page.put(format_args!(
+        "reference's figure over the subject's. Behind \u{b1} stands the standard deviation. A dash "
+    ));
+    page.put(format_args!("stands where one of two figures is too small for a ratio.</p>"));
+    notes.iter().for_each(|note| page.put(format_args!("<p>{}</p>", escape(note))));
     for experiment in distinct(rows.iter().map(|r| &*r.experiment)) {
         page.put(format_args!("<h2>{}</h2>", escape(experiment)));
         page.experiment(experiment, rows, pictures);
@@ -47,13 +51,13 @@ impl Page {
     fn experiment(&mut self, name: &str, rows: &[Row], pictures: &[Picture]) {
         let experiment = list().iter().find(|e| e.name == name);
         if let Some(e) = experiment {
-            self.put(format_args!("<p>{} {}.</p>", escape(e.about), escape(e.source)));
+            self.put(format_args!("<p>{} {}.</p>", escape(&e.about(divisor(rows))), escape(e.source)));
             self.drawings([ratios(e, rows), times(e, rows)]);
         }
         let rows: Vec<&Row> = rows.iter().filter(|r| r.experiment == name).collect();
         self.table(&rows);
         let here: Vec<&Picture> = pictures.iter().filter(|p| p.experiment == name).collect();
-        for case in distinct(here.iter().map(|p| p.case)) {
+        for case in distinct(here.iter().map(|p| &*p.case)) {
             let of_case = here.iter().copied().filter(|p| p.case == case);
             let is_compared = |p: &&Picture| experiment.is_some_and(|e| e.column(&p.subject).is_some());
             let (compared, others): (Vec<_>, Vec<_>) = of_case.partition(is_compared);
@@ -84,19 +88,20 @@ impl Page {
             self.put(format_args!("<tr><td>{}{}</td>", escape(metric), escape(&unit)));
             for subject in &subjects {
                 let row = rows.iter().find(|r| r.metric == metric && r.subject == **subject);
-                self.cells(row.copied());
+                self.cells(row.copied(), rows);
             }
             self.put(format_args!("</tr>"));
         }
         self.put(format_args!("</table></div>"));
     }
 
-    fn cells(&mut self, row: Option<&Row>) {
+    fn cells(&mut self, row: Option<&Row>, all: &[&Row]) {
         let Some(row) = row else { return self.put(format_args!("<td></td><td></td><td></td>")) };
         let spread = if row.spread > 0.0 { format!(" \u{b1} {}", number(row.spread)) } else { String::new() };
         self.put(format_args!("<td>{}{spread}</td>", number(row.ours)));
         self.put(format_args!("<td class=\"paper\">{}</td>", row.paper.map(number).unwrap_or_default()));
-        let ours = row.our_ratio.map(number).unwrap_or_default();
+        let none = if is_compared(row, all.iter().copied()) { "-" } else { "" };
+        let ours = row.our_ratio.map_or(none.into(), number);
         let paper =
             row.paper_ratio.map(|r| format!(" <span class=\"paper\">({})</span>", number(r))).unwrap_or_default();
         let class = if row.holds == Some(false) { " class=\"no\"" } else { "" };

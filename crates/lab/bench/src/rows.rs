@@ -1,5 +1,6 @@
 //! Figures beside those of a paper.
 
+use crate::conditions::Conditions;
 use crate::experiment::{Case, Experiment, Part, Quantity};
 use crate::ground::Event;
 use crate::measure::{Sample, Settings, Subject, sample};
@@ -32,6 +33,39 @@ pub struct Row {
     /// Whether both ratios say the same, see [`holds`]; of the log, where the paper's figure is a bound, whether
     /// ours is below.
     pub holds: Option<bool>,
+    /// The settings it was measured with; rows of older versions do not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Conditions>,
+}
+
+impl Row {
+    /// What counts of files and operations were divided by.
+    pub fn divisor(&self) -> u32 {
+        self.conditions.as_ref().map_or(1, |c| c.divisor)
+    }
+
+    /// Whether it belongs to the figures that are looked at first: the times. Of a divided run that also is what was
+    /// left to be done after it, since all may have stayed in memory.
+    pub fn is_headline(&self) -> bool {
+        let is = |quantity: Quantity| {
+            let before = self.metric.strip_suffix(quantity.name().0);
+            before.is_some_and(|before| before.is_empty() || before.ends_with(", "))
+        };
+        is(Quantity::Elapsed) || (self.divisor() > 1 && is(Quantity::ElapsedAfter))
+    }
+}
+
+/// What counts were divided by in the run that these rows are of.
+pub(crate) fn divisor(rows: &[Row]) -> u32 {
+    rows.first().map_or(1, Row::divisor)
+}
+
+/// Whether there is a figure of the reference for the same, so that a ratio which is not there could not be given.
+pub fn is_compared<'a>(row: &Row, mut rows: impl Iterator<Item = &'a Row>) -> bool {
+    let Some(experiment) = crate::list().iter().find(|e| e.name == row.experiment) else { return false };
+    let is_reference =
+        |r: &Row| r.subject == experiment.reference && r.experiment == row.experiment && r.metric == row.metric;
+    row.subject != experiment.reference && rows.any(is_reference)
 }
 
 /// What runs brought.
@@ -41,6 +75,8 @@ pub struct Results {
     pub rows: Vec<Row>,
     /// What there is to see, of the first run of each workload on each subject.
     pub pictures: Vec<Picture>,
+    /// Figures that there are none of, and why.
+    pub notes: Vec<String>,
 }
 
 /// How far a run is.
@@ -95,13 +131,14 @@ pub fn run(
     let mut results = Results::default();
     for subject in subjects {
         for case in experiment.cases {
+            let title = case.title(settings.divisor);
             let mut samples = Vec::new();
             for run in 1..=settings.runs.max(1) {
                 let mut phase = "";
                 let mut tell = |event: Event| match event {
                     Event::Phase(name) => phase = name,
                     Event::Progress(done, total) => {
-                        let (experiment, subject, case) = (experiment.name, &*subject.name, case.name);
+                        let (experiment, subject, case) = (experiment.name, &*subject.name, &*title);
                         progress(&Progress { experiment, subject, case, run, phase, done, total });
                     }
                 };
@@ -111,6 +148,7 @@ pub fn run(
                 samples.push(sample);
             }
             results.rows.extend(rows(experiment, subject, case, settings, &samples));
+            results.notes.extend(too_short(experiment, subject, case, settings, &samples));
         }
     }
     compare(experiment, &mut results.rows);
@@ -138,7 +176,7 @@ fn rows(
             rows.push(Row {
                 experiment: experiment.name.into(),
                 subject: subject.name.clone(),
-                metric: metric(case, part, quantity),
+                metric: metric(case, part, quantity, settings.divisor),
                 unit: quantity.name().1.into(),
                 paper: given.zip(column).map(|(given, column)| given.1[column]).or(bound),
                 ours,
@@ -146,10 +184,26 @@ fn rows(
                 paper_ratio: None,
                 our_ratio: None,
                 holds: bound.map(|bound| ours < bound),
+                conditions: Some(Conditions::new(settings)),
             });
         }
     }
     rows
+}
+
+/// Rates that could not be measured, since no virtual time passed.
+fn too_short(
+    experiment: &Experiment,
+    subject: &Subject<'_>,
+    case: &Case,
+    settings: &Settings,
+    samples: &[Sample],
+) -> Vec<String> {
+    let rate = Quantity::RemovalRate;
+    let is_missing = |part: &&Part| belongs(part, rate) && samples.iter().all(|s| s.quantity(part, rate).is_none());
+    let missing = case.parts.iter().filter(is_missing);
+    let words = |part| metric(case, part, rate, settings.divisor);
+    missing.map(|p| format!("{}, {}: {}: too short to measure", experiment.name, subject.name, words(p))).collect()
 }
 
 /// What the paper says a figure is below.
@@ -168,9 +222,9 @@ fn belongs(part: &Part, quantity: Quantity) -> bool {
     }
 }
 
-/// How the quantity of a part is called.
-pub(crate) fn metric(case: &Case, part: &Part, quantity: Quantity) -> String {
-    let words = [case.name, part.name, quantity.name().0];
+/// How the quantity of a part is called in a run whose counts are divided.
+pub(crate) fn metric(case: &Case, part: &Part, quantity: Quantity, divisor: u32) -> String {
+    let words = [&*case.title(divisor), part.name, quantity.name().0];
     words.iter().filter(|w| !w.is_empty()).copied().collect::<Vec<_>>().join(", ")
 }
 
@@ -199,7 +253,7 @@ pub fn compare(experiment: &Experiment, rows: &mut [Row]) {
         .map(|r| (r.metric.clone(), r.ours))
         .collect();
     for row in rows.iter_mut().filter(|r| r.experiment == experiment.name && r.subject != experiment.reference) {
-        let ratio = |a: f64, b: f64| (b != 0.0).then_some(a / b);
+        let ratio = |a: f64, b: f64| (!is_negligible(a) && !is_negligible(b)).then_some(a / b);
         row.paper_ratio = row.paper.zip(paper_reference(experiment, &row.metric)).and_then(|(own, r)| ratio(r, own));
         let ours = reference.iter().find(|(metric, _)| *metric == row.metric);
         row.our_ratio = ours.and_then(|(_, r)| ratio(*r, row.ours));
@@ -207,11 +261,17 @@ pub fn compare(experiment: &Experiment, rows: &mut [Row]) {
     }
 }
 
+/// Whether a figure is shown as 0.00: a ratio with it would say nothing.
+pub fn is_negligible(figure: f64) -> bool {
+    figure.abs() < 0.005
+}
+
 /// What the paper says of the reference.
 fn paper_reference(experiment: &Experiment, wanted: &str) -> Option<f64> {
     let column = experiment.column(experiment.reference)?;
     let parts = experiment.cases.iter().flat_map(|case| case.parts.iter().map(move |part| (case, part)));
-    let mut figures = parts.flat_map(|(case, part)| part.paper.iter().map(move |(q, f)| (metric(case, part, *q), f)));
+    let mut figures =
+        parts.flat_map(|(case, part)| part.paper.iter().map(move |(q, f)| (metric(case, part, *q, 1), f)));
     figures.find(|(name, _)| name == wanted).map(|(_, figures)| figures[column])
 }
 
@@ -222,15 +282,78 @@ pub fn holds(paper: f64, ours: f64) -> bool {
     side(paper) * side(ours) >= 0.0 && (1.0 / 1.5..=1.5).contains(&(ours / paper))
 }
 
-/// The rows as JSON, an array of objects.
+/// Refuses rows that were measured with other settings than `here`; the error names the row and the setting.
+pub fn comparable(rows: &[Row], here: &Conditions) -> Result<(), String> {
+    for row in rows {
+        let name = || format!("row {}, {}, {:?}", row.experiment, row.subject, row.metric);
+        let Some(there) = &row.conditions else {
+            return Err(format!("{}: it does not say on which disk and with which settings it was measured", name()));
+        };
+        if let Some(difference) = there.difference(here) {
+            return Err(format!("{}: measured with other settings: {difference} as here", name()));
+        }
+    }
+    Ok(())
+}
+
+/// The rows as JSON, an array of objects, a line each.
 pub fn to_json(rows: &[Row]) -> serde_json::Result<String> {
-    serde_json::to_string_pretty(rows)
+    let lines: Vec<String> = rows.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+    Ok(if lines.is_empty() { "[]".into() } else { format!("[\n  {}\n]", lines.join(",\n  ")) })
+}
+
+/// The rows that [`to_json`] made; the error says what is expected.
+pub fn from_json(text: &str) -> Result<Vec<Row>, String> {
+    let expected = "rows of the laboratory are expected, a JSON array as `arbor lab run --json` writes it";
+    serde_json::from_str(text).map_err(|e| format!("{expected}: {e}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::experiment::ALL;
+
+    fn plain() -> Row {
+        Row {
+            experiment: "e".into(),
+            subject: "s".into(),
+            metric: "m".into(),
+            unit: "s".into(),
+            paper: None,
+            ours: 1.0,
+            spread: 0.0,
+            paper_ratio: None,
+            our_ratio: None,
+            holds: None,
+            conditions: None,
+        }
+    }
+
+    fn conditions(disk: &str) -> Conditions {
+        Conditions::new(&Settings::new(arbor_simdisk::Model::named(disk).unwrap()))
+    }
+
+    #[test]
+    fn rows_of_other_settings_are_refused() {
+        let row = |disk: &str| Row { conditions: Some(conditions(disk)), ..plain() };
+        let here = conditions("870evo");
+        assert_eq!(comparable(&[row("870evo"), row("870evo")], &here), Ok(()));
+        let wanted = "row e, s, \"m\": measured with other settings: disk is \"st39140\", not \"870evo\" as here";
+        assert_eq!(comparable(&[row("870evo"), row("st39140")], &here).unwrap_err(), wanted);
+        let e = comparable(&[plain()], &here).unwrap_err();
+        assert!(e.starts_with("row e, s, \"m\": it does not say"), "{e}");
+    }
+
+    #[test]
+    fn what_is_no_list_of_rows_is_refused() {
+        for text in ["", "{}", "[{}]", "[1]", "[{\"experiment\": \"e\"}]", "\u{0}"] {
+            let e = from_json(text).unwrap_err();
+            assert!(e.starts_with("rows of the laboratory are expected"), "{e}");
+        }
+        assert_eq!(from_json(&to_json(&[]).unwrap()), Ok(Vec::new()));
+        let rows = [Row { conditions: Some(conditions("980pro")), ..plain() }, plain()];
+        assert_eq!(from_json(&to_json(&rows).unwrap()).unwrap(), rows);
+    }
 
     #[test]
     fn sides_and_factors() {
@@ -242,12 +365,10 @@ mod tests {
     fn ratios_are_those_of_the_issue() {
         let row = |e: &Experiment, subject: &str, metric: &str| {
             let part = e.cases.iter().flat_map(|c| c.parts.iter().map(move |p| (c, p)));
-            let mut all = part.flat_map(|(c, p)| p.paper.iter().map(move |f| (super::metric(c, p, f.0), f.1)));
+            let mut all = part.flat_map(|(c, p)| p.paper.iter().map(move |f| (super::metric(c, p, f.0, 1), f.1)));
             let paper = all.find(|f| f.0 == metric).map(|f| f.1[e.column(subject).unwrap()]);
             let (subject, metric, experiment) = (subject.to_string(), metric.to_string(), e.name.to_string());
-            let rest = (String::new(), None, None, None);
-            let (unit, paper_ratio, our_ratio, holds) = rest;
-            Row { experiment, subject, metric, unit, paper, ours: 1.0, spread: 0.0, paper_ratio, our_ratio, holds }
+            Row { experiment, subject, metric, paper, ..plain() }
         };
         let wanted = [
             (0, "yFS-inline", "copy, elapsed time", 1.25),
@@ -272,22 +393,44 @@ mod tests {
     }
 
     #[test]
-    fn json_has_a_field_for_each_column() {
-        let row = Row {
-            experiment: "e".into(),
-            subject: "s".into(),
-            metric: "m".into(),
-            unit: "s".into(),
-            paper: Some(2.0),
-            ours: 1.5,
-            spread: 0.0,
-            paper_ratio: None,
-            our_ratio: None,
-            holds: None,
+    fn nothing_is_compared_with_nothing() {
+        let row = |subject: &str, ours: f64| Row {
+            experiment: "yfs-table3".into(),
+            subject: subject.into(),
+            metric: "extraction, disk time, log".into(),
+            ours,
+            ..plain()
         };
+        for (own, reference, wanted) in [(2.0, 3.0, Some(1.5)), (2.0, 0.0, None), (0.0, 3.0, None), (0.001, 6.6, None)]
+        {
+            let mut rows = vec![row("yFS-inline", own), row("FFS-SU", reference)];
+            compare(&ALL[2], &mut rows);
+            assert_eq!(rows[0].our_ratio, wanted);
+            assert!(is_compared(&rows[0], rows.iter()) && !is_compared(&rows[1], rows.iter()));
+            assert!(!is_compared(&rows[0], rows[..1].iter()));
+        }
+    }
+
+    #[test]
+    fn times_come_first() {
+        let row = |metric: &str, divisor| {
+            let conditions = Some(Conditions { divisor, ..conditions("st39140") });
+            Row { metric: metric.into(), conditions, ..plain() }.is_headline()
+        };
+        assert!(row("elapsed time", 1) && row("extraction, elapsed time", 20));
+        assert!(row("extraction, time afterwards", 20) && !row("extraction, time afterwards", 1));
+        assert!(!row("extraction, requests", 20) && !row("unelapsed time", 1));
+    }
+
+    #[test]
+    fn json_has_a_field_for_each_column() {
+        let row = Row { paper: Some(2.0), ours: 1.5, conditions: Some(conditions("st39140")), ..plain() };
         let json: serde_json::Value = serde_json::from_str(&to_json(&[row]).unwrap()).unwrap();
         let wanted = serde_json::json!([{"experiment": "e", "subject": "s", "metric": "m", "unit": "s", "paper": 2.0,
-            "ours": 1.5, "spread": 0.0, "paper_ratio": null, "our_ratio": null, "holds": null}]);
+            "ours": 1.5, "spread": 0.0, "paper_ratio": null, "our_ratio": null, "holds": null,
+            "conditions": {"disk": "st39140", "write_cache_bytes": 0, "tags": 2, "seed": 1, "runs": 1, "divisor": 1,
+            "cpu_call_ns": 0, "cpu_kib_ns": 0, "scheduler": "clook", "queue_depth": null, "max_transfer_bytes": 131072,
+            "prefer_reads": true, "deadline_ms": 5000, "batch": 16}}]);
         assert_eq!(json, wanted);
     }
 }

@@ -1,6 +1,7 @@
 //! Experiments in small, on a simulated disk.
 
-use arbor_bench::{Figures, Results, Row, Settings, Setup, Subject, System, list, report, run, to_json};
+use arbor_bench::rows::is_negligible;
+use arbor_bench::{Figures, Results, Row, Settings, Setup, Subject, System, from_json, list, report, run, to_json};
 use arbor_simdisk::Model;
 use arbor_yfs::Yfs;
 
@@ -43,7 +44,10 @@ fn experiments_repeat_and_make_sense() {
         for row in &one.rows {
             assert!(row.ours.is_finite() && row.ours >= 0.0 && row.spread == 0.0, "{row:?}");
             assert!(row.paper.is_none() && row.holds.is_none(), "{row:?}");
-            assert_eq!(row.our_ratio.is_some(), row.subject != "FFS-SU" && row.ours > 0.0, "{row:?}");
+            let reference = one.rows.iter().find(|r| r.subject == "FFS-SU" && r.metric == row.metric);
+            let is_large = |figure: f64| !is_negligible(figure);
+            let has_both = is_large(row.ours) && reference.is_some_and(|r| is_large(r.ours));
+            assert_eq!(row.our_ratio.is_some(), row.subject != "FFS-SU" && has_both, "{row:?}");
         }
         let find = |metric: &str| {
             let mine = |r: &&Row| r.subject == "yFS-inline" && r.metric.ends_with(metric);
@@ -65,13 +69,15 @@ fn experiments_repeat_and_make_sense() {
 fn seeds_differ_and_have_a_spread() {
     let results = results("yfs-table3", 3, 100);
     assert!(results.rows.iter().any(|r| r.spread > 0.0));
-    let page = report("Table 3 <in small>", &results.rows, &results.pictures);
-    assert!(page.contains("Table 3 &lt;in small&gt;") && page.ends_with("</html>\n"));
+    let notes = ["a < b".to_string()];
+    let page = report("Table 3 <in small>", "A disk & a seed", &results.rows, &results.pictures, &notes);
+    assert_eq!(page.matches("Table 3 &lt;in small&gt;").count(), 1);
+    assert_eq!(page.matches("A disk &amp; a seed").count(), 1);
+    assert!(page.contains("<p>a &lt; b</p>") && page.ends_with("</html>\n"));
     // Formatted, between extraction and removal, at the end.
     assert_eq!(results.pictures[0].maps.len(), 3);
     assert!(!page.contains("http") && !page.contains("NaN"));
-    let rows: Vec<Row> = serde_json::from_str(&to_json(&results.rows).unwrap()).unwrap();
-    assert!(rows == results.rows);
+    assert!(from_json(&to_json(&results.rows).unwrap()).unwrap() == results.rows);
 }
 
 /// A program that computes hides background work, though not what it has to wait for.
@@ -114,7 +120,7 @@ fn tables_and_pictures_repeat_and_have_their_shape() {
         let (one, other) = (results(name, 1, 200), results(name, 1, 200));
         let figures = Figures::new("A disk", &one.rows);
         assert_eq!(figures.to_json().unwrap(), Figures::new("A disk", &other.rows).to_json().unwrap());
-        assert_eq!(serde_json::from_str::<Figures>(&figures.to_json().unwrap()).unwrap(), figures);
+        assert_eq!(Figures::from_json(&figures.to_json().unwrap()).unwrap(), figures);
         let drawings = figures.drawings(&one.pictures);
         assert_eq!(drawings, figures.drawings(&other.pictures));
         let names: Vec<&str> = drawings.iter().map(|d| d.name.strip_prefix(name).unwrap()).collect();

@@ -131,6 +131,22 @@ impl Model {
         matches!(self.kind, Kind::Disk(_))
     }
 
+    /// Size of a hard disk's write cache, 0 if it is off; an SSD has none of this kind.
+    pub fn write_cache_bytes(&self) -> Option<u64> {
+        match &self.kind {
+            Kind::Disk(disk) => Some(disk.write_cache_bytes),
+            Kind::Ssd(_) => None,
+        }
+    }
+
+    /// How many requests a hard disk takes at once; of an SSD it cannot be chosen.
+    pub fn tags(&self) -> Option<usize> {
+        match &self.kind {
+            Kind::Disk(disk) => Some(disk.tags),
+            Kind::Ssd(_) => None,
+        }
+    }
+
     /// The same disk with its write cache on or off; `bytes` is 0 for off. An SSD is left as it is.
     pub fn with_write_cache(mut self, bytes: u64) -> Model {
         if let Kind::Disk(disk) = &mut self.kind {

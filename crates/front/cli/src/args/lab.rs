@@ -24,7 +24,8 @@ pub enum LabCommand {
     ///
     /// DIR shows one file, `disk`, until it is unmounted or the command is interrupted; then the statistics of the disk
     /// are printed. Nobody waits: a read moves the virtual clock to its completion, a write goes on beside it until a
-    /// flush (fsync) waits for it.
+    /// flush (fsync) waits for it. A disk without a write cache gets no flushes, and none are counted: what
+    /// is complete is on the medium.
     Disk(Box<LabDiskArgs>),
     /// Run an experiment.
     ///
@@ -32,7 +33,10 @@ pub enum LabCommand {
     /// when it is named; that needs root, loop devices, /dev/fuse and its mkfs. Times are virtual: what the
     /// disk and the charges of the processor take; the same seed gives the same figures. Ratios are the figure of the
     /// reference over that of the subject; one "holds" if it is on the same side of 1 as the paper's and within a
-    /// factor of 1.5 of it.
+    /// factor of 1.5 of it. A dash stands where one of the two figures is too small for a ratio.
+    ///
+    /// An experiment of the paper's size takes from half a minute to some minutes with all engines. An interrupt ends
+    /// it; subjects that are complete are reported.
     Run(Box<LabRunArgs>),
 }
 
@@ -100,7 +104,8 @@ pub struct LabRunArgs {
     /// Runs of each workload; figures are means.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub runs: u32,
-    /// Divides counts of files and operations; unless it is 1 there are no figures of the paper.
+    /// Divides counts of files and operations, to try something out: small runs stay in memory. Unless it is 1 there
+    /// are no figures of the paper.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub divisor: u32,
     /// Virtual time that the processor takes for each call, in nanoseconds.
@@ -112,7 +117,10 @@ pub struct LabRunArgs {
     /// The driver's queue.
     #[command(flatten)]
     pub queue: QueueArgs,
-    /// Writes the rows to this file as JSON.
+    /// Prints all figures; otherwise only the times.
+    #[arg(long)]
+    pub details: bool,
+    /// Writes all figures to this file as JSON, each with the settings that it was measured with.
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
     /// Writes tables and pictures to this file, a page that needs nothing else.
@@ -121,7 +129,8 @@ pub struct LabRunArgs {
     /// Writes tables as Markdown, pictures as SVG and the rows into this directory, which is made if it is not there.
     #[arg(long, value_name = "DIR")]
     pub figures: Option<PathBuf>,
-    /// Adds rows of these files, written by --json, and compares them with the others.
+    /// Adds figures of these files, written by --json with the same settings, and compares them with the others. Of a
+    /// subject that is run, none are taken.
     #[arg(long, value_name = "FILE.json")]
     pub rows: Vec<PathBuf>,
 }

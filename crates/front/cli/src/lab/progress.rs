@@ -22,7 +22,7 @@ impl Watch {
     pub(super) fn step(&self, p: &Progress<'_>, stop: &AtomicBool) {
         let Some(bar) = &self.bar else { return };
         let run = format!("run {} of {}", p.run, self.runs);
-        let ending = if stop.load(Relaxed) { "ends after this subject" } else { "" };
+        let ending = if stop.load(Relaxed) { "ends" } else { "" };
         let words = [p.experiment, p.subject, p.case, &run, p.phase, ending];
         let words: Vec<&str> = words.into_iter().filter(|w| !w.is_empty()).collect();
         bar.step(p.done, p.total, &words.join(", "));

@@ -128,22 +128,22 @@ pub(in crate::lab) const PEERS: &[Peer] = &[
     },
 ];
 
-/// The subjects of these names and engines; an empty list means all engines, and `peer` starts those of the kernel.
+/// The subjects of these names, in any case, and engines; an empty list means all engines, and `peer` starts those of the kernel.
 pub(super) fn chosen(
     names: &[String],
     engines: &[String],
     peer: &dyn Fn(&'static Peer) -> Result<System<'static>>,
 ) -> Result<Vec<Subject<'static>>> {
     let known = || KNOWN.iter().map(|k| k.name).chain(PEERS.iter().map(|p| p.name));
-    if let Some(wrong) = names.iter().find(|name| !known().any(|k| k == **name)) {
+    if let Some(wrong) = names.iter().find(|name| !known().any(|k| k.eq_ignore_ascii_case(name))) {
         bail!("no subject is called {wrong:?}; there are {}", listed(known()));
     }
     if let Some(wrong) = engines.iter().find(|name| arboretum::engine(name).is_none()) {
         bail!("no engine is called {wrong:?}; there are {}", listed(arboretum::engines().iter().map(|e| e.name())));
     }
-    let has = |list: &[String], name: &str| list.is_empty() || list.iter().any(|one| one == name);
+    let has = |list: &[String], name: &str| list.is_empty() || list.iter().any(|one| one.eq_ignore_ascii_case(name));
     let ours = KNOWN.iter().filter(|k| has(names, k.name) && has(engines, k.engine)).map(subject);
-    let peers = PEERS.iter().filter(|p| engines.is_empty() && names.iter().any(|name| name == p.name));
+    let peers = PEERS.iter().filter(|p| engines.is_empty() && !names.is_empty() && has(names, p.name));
     let peers = peers.map(|p| Ok(Subject { name: p.name.into(), system: peer(p)? }));
     let chosen: Vec<_> = ours.chain(peers).collect::<Result<_>>()?;
     if chosen.is_empty() {
@@ -199,6 +199,8 @@ mod tests {
         };
         assert_eq!(names(&[], &["yfs"]).unwrap(), "yFS-inline, yFS-external");
         assert_eq!(names(&["FFS-SU", "yFS-inline"], &[]).unwrap(), "yFS-inline, FFS-SU");
+        assert_eq!(names(&["ffs-su", "YFS-inline"], &[]).unwrap(), "yFS-inline, FFS-SU");
+        assert_eq!(names(&["xfs"], &[]).unwrap_err().to_string(), "XFS is not wanted");
         assert!(names(&["FFS-SU"], &["yfs"]).is_err());
         assert_eq!(names(&["FFS-SU", "ext4"], &[]).unwrap_err().to_string(), "ext4 is not wanted");
         assert!(names(&["ext4"], &["yfs"]).unwrap_err().to_string().starts_with("none of the subjects ext4"));

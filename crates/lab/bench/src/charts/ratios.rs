@@ -66,14 +66,14 @@ fn lines<'a>(experiment: &Experiment, rows: &'a [Row], subjects: &[&str]) -> Vec
     for (case, part) in parts(experiment) {
         for (quantity, _) in part.paper {
             let of = |subject: &&str| find(experiment, rows, subject, (case, part, *quantity));
-            let rows: Vec<_> = subjects.iter().map(of).collect();
-            if rows.iter().flatten().all(|r| r.our_ratio.is_none()) {
+            let found: Vec<_> = subjects.iter().map(of).collect();
+            if found.iter().flatten().all(|r| r.our_ratio.is_none()) {
                 continue;
             }
-            let label = label(case, part);
+            let label = label(case, part, rows);
             let heading = (label != last).then(|| label.clone());
             last = label;
-            lines.push(Line { heading, name: quantity.name().0, rows });
+            lines.push(Line { heading, name: quantity.name().0, rows: found });
         }
     }
     lines

@@ -34,7 +34,7 @@ pub(crate) fn times(experiment: &Experiment, rows: &[Row]) -> Option<String> {
     let subjects = subjects(experiment, rows);
     let of = |(case, part): (&'static Case, &'static Part)| {
         let bars: Vec<Bar<'_>> = subjects.iter().filter_map(|s| bar(experiment, rows, s, case, part)).collect();
-        (!bars.is_empty()).then(|| (label(case, part), bars))
+        (!bars.is_empty()).then(|| (label(case, part, rows), bars))
     };
     let mut groups: Vec<(String, Vec<Bar<'_>>)> = parts(experiment).filter_map(of).collect();
     // Parts that share a name share these figures.

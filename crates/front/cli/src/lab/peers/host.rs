@@ -5,6 +5,7 @@ use super::orders::{Answer, Order};
 use super::remote::trace_file;
 use super::{DIRTY_BYTES, MEMORY_BYTES};
 use crate::args::LabDiskArgs;
+use crate::interrupt;
 use crate::lab::subjects::{PEERS, Peer};
 use crate::lab::{disk, model_with};
 use anyhow::{Context, Result, anyhow, bail};
@@ -12,10 +13,10 @@ use arbor_fuse::{MountConfig, Session};
 use arbor_simdisk::{DISK_FILE, SimDevice};
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::fs::{self, File};
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::mpsc::{self, Receiver};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use std::time::Duration;
 pub(in crate::lab) fn serve(args: &LabDiskArgs, name: &str) -> Result<u8> {
     let peer = PEERS.iter().find(|p| p.name == name).ok_or_else(|| anyhow!("no file system is called {name:?}"))?;
     let orders = orders()?;
-    let mut stage = match Stage::new(args, peer) {
+    let mut stage = match Stage::new(args, peer, &orders) {
         Ok(stage) => stage,
         Err(e) => {
             tell(&Answer { error: Some(format!("{e:#}")), ..Answer::default() })?;
@@ -77,7 +78,7 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(args: &LabDiskArgs, peer: &Peer) -> Result<Stage> {
+    fn new(args: &LabDiskArgs, peer: &Peer, orders: &Receiver<Option<String>>) -> Result<Stage> {
         let missing = missing(peer);
         if !missing.is_empty() {
             bail!("not run, it needs {}", missing.join(", "));
@@ -89,7 +90,7 @@ impl Stage {
         let session = disk::mount(&device, &work.disk(), config)?;
         let loop_device = LoopDevice::new(&session.mountpoint().join(DISK_FILE), is_disk)?;
         let (program, rest) = peer.mkfs.split_first().context("a program")?;
-        output(Command::new(found(program).context("a program")?).args(rest).arg(&loop_device.path))?;
+        make(Command::new(found(program).context("a program")?).args(rest).arg(&loop_device.path), orders)?;
         let mut mounted = Mounted::new(peer.kind, &loop_device, work.root());
         mounted.mount()?;
         device.drain();
@@ -171,6 +172,33 @@ fn output(command: &mut Command) -> Result<String> {
         bail!("{name}: {}", text.split_whitespace().collect::<Vec<_>>().join(" "));
     }
     Ok(String::from_utf8_lossy(&out.stdout).trim().to_string())
+}
+
+/// Runs a program that takes its time; it is killed if the end comes first, and no order comes before it is done.
+fn make(command: &mut Command, orders: &Receiver<Option<String>>) -> Result<()> {
+    let name = Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    let mut errors = child.stderr.take().context("its errors")?;
+    // Read beside it: a pipe that is full would stop it.
+    let text = thread::spawn(move || {
+        let mut text = Vec::new();
+        errors.read_to_end(&mut text).map(|_| String::from_utf8_lossy(&text).into_owned())
+    });
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if !matches!(orders.recv_timeout(Duration::from_millis(20)), Err(RecvTimeoutError::Timeout)) {
+            child.kill()?;
+            child.wait()?;
+            bail!("{name}: {}", interrupt::WORD);
+        }
+    };
+    let text = text.join().unwrap_or_else(|_| Ok(String::new()))?;
+    if !status.success() {
+        bail!("{name}: {}", text.split_whitespace().collect::<Vec<_>>().join(" "));
+    }
+    Ok(())
 }
 
 /// The directories of a run, removed at the end.
@@ -317,5 +345,21 @@ mod tests {
         let e = output(Command::new("sh").args(["-c", "echo a b >&2; echo c >&2; exit 3"])).unwrap_err();
         assert_eq!(e.to_string(), "sh: a b c");
         assert_eq!(output(Command::new("echo").arg("/dev/loop7")).unwrap(), "/dev/loop7");
+    }
+
+    #[test]
+    fn what_takes_its_time_ends_with_the_orders() {
+        let (lines, orders) = mpsc::channel();
+        make(&mut Command::new("true"), &orders).unwrap();
+        let e = make(Command::new("sh").args(["-c", "echo a b >&2; exit 3"]), &orders).unwrap_err();
+        assert_eq!(e.to_string(), "sh: a b");
+        let end = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            lines.send(None)
+        });
+        let begun = std::time::Instant::now();
+        assert_eq!(make(Command::new("sleep").arg("60"), &orders).unwrap_err().to_string(), "sleep: interrupted");
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        assert_eq!(end.join().unwrap(), Ok(()));
     }
 }

@@ -1,21 +1,25 @@
 //! The file system as the workload sees it: a directory, and orders to the process with the disk.
 
 use super::orders::{Answer, Order};
+use crate::interrupt;
 use crate::lab::Notes;
 use arbor_bench::peer::{Peer, Start};
 use arbor_simdisk::{Stats, Trace};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 /// What starts runs of the file system `name` on a disk given by the arguments `disk` of `lab disk`.
 pub(in crate::lab) fn start(name: &'static str, disk: Vec<String>, notes: Notes) -> Rc<Start<'static>> {
-    Rc::new(move |_, with_trace| {
-        let (remote, note) = Remote::new(name, &disk, with_trace).map_err(|e| e.to_string())?;
+    Rc::new(move |settings, with_trace| {
+        let (remote, note) = Remote::new(name, &disk, with_trace, &settings.stop).map_err(|e| e.to_string())?;
         let note = note.map(|note| format!("{name}: {note}"));
         notes.borrow_mut().extend(note);
         Ok(Box::new(remote))
@@ -28,10 +32,19 @@ struct Remote {
     orders: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     dir: PathBuf,
+    stop: Arc<AtomicBool>,
 }
 
+/// How soon a wait for an answer notices that the run is to stop.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
 impl Remote {
-    fn new(name: &str, disk: &[String], with_trace: bool) -> io::Result<(Remote, Option<String>)> {
+    fn new(
+        name: &str,
+        disk: &[String],
+        with_trace: bool,
+        stop: &Arc<AtomicBool>,
+    ) -> io::Result<(Remote, Option<String>)> {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let number = RUNS.fetch_add(1, Relaxed);
         let dir = std::env::temp_dir().join(format!("arbor-lab-{}-{number}", std::process::id()));
@@ -44,9 +57,22 @@ impl Remote {
         command.arg("--").arg(&dir).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;
         let (orders, answers) = (child.stdin.take(), child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?);
-        let mut remote = Remote { child, orders, answers: BufReader::new(answers), dir };
+        let mut remote = Remote { child, orders, answers: BufReader::new(answers), dir, stop: stop.clone() };
         let note = remote.answer()?.note;
         Ok((remote, note))
+    }
+
+    /// Until there is an answer; no answer comes before the one that is waited for.
+    fn wait(&self) -> io::Result<()> {
+        while !self.stop.load(Relaxed) {
+            let mut fds = [PollFd::new(self.answers.get_ref(), PollFlags::IN)];
+            match poll(&mut fds, Some(&LOOK)) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return Ok(()),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Err(io::Error::other(interrupt::WORD))
     }
 
     fn ask(&mut self, order: Order) -> io::Result<Answer> {
@@ -57,6 +83,7 @@ impl Remote {
     }
 
     fn answer(&mut self) -> io::Result<Answer> {
+        self.wait()?;
         let mut line = String::new();
         if self.answers.read_line(&mut line)? == 0 {
             return Err(io::Error::other("the process with the disk has ended"));
