@@ -315,7 +315,7 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__fsck)
-            opts="-n -a -p -y -f -C -r -T -V -o -h --force --path --json --help"
+            opts="-n -a -p -y -f -v -C -r -T -V -o -h --force --path --json --verbose --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1049,7 +1049,7 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__ls)
-            opts="-l -a -o -h --json --help"
+            opts="-l -a -R -o -h --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -44,7 +44,7 @@ complete -c arbor -n "__fish_arbor_needs_command" -f -a "get" -d 'Copy files and
 complete -c arbor -n "__fish_arbor_needs_command" -f -a "rm" -d 'Remove files and trees'
 complete -c arbor -n "__fish_arbor_needs_command" -f -a "mkdir" -d 'Make directories'
 complete -c arbor -n "__fish_arbor_needs_command" -f -a "mv" -d 'Move or rename files'
-complete -c arbor -n "__fish_arbor_needs_command" -f -a "df" -d 'Show how much space is left'
+complete -c arbor -n "__fish_arbor_needs_command" -f -a "df" -d 'Show how much space is left, in an image or on a mount'
 complete -c arbor -n "__fish_arbor_needs_command" -f -a "du" -d 'Show how much space trees take'
 complete -c arbor -n "__fish_arbor_needs_command" -f -a "tar" -d 'Fill a file system from a tar archive, or write it as one'
 complete -c arbor -n "__fish_arbor_needs_command" -f -a "map" -d 'Draw where everything lies'
@@ -59,7 +59,7 @@ complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s s -l size -d 'Size 
 complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s L -l label -d 'Label, at most 63 bytes' -r
 complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s U -l uuid -d 'UUID: "random", "time", "null" or one in full' -r
 complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s d -l directory -d 'Fill it with this directory, or with this tar archive ("-" for the standard input)' -r -F
-complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
 complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s f -l force -d 'Go on even if the image holds something'
 complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s q -l quiet -d 'Print nothing but errors'
 complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s n -l dry-run -d 'Say what would be done, and do nothing'
@@ -67,7 +67,7 @@ complete -c arbor -n "__fish_arbor_using_subcommand mkfs" -s h -l help -d 'Print
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -l new -d 'Make the image first, with a file system of this size; it must not exist yet' -r
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -s t -l type -d 'Kind of file system; by default what the image holds' -r
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -l ready-fd -d 'Tell on this file descriptor that the mount works (used between two processes of arbor)' -r
-complete -c arbor -n "__fish_arbor_using_subcommand mount" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand mount" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -s f -l foreground -d 'Stay in the foreground'
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -s q -l quiet -d 'Do not say what was mounted where'
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -77,67 +77,69 @@ complete -c arbor -n "__fish_arbor_using_subcommand stats" -s w -l watch -d 'Aga
 complete -c arbor -n "__fish_arbor_using_subcommand stats" -l json -d 'As JSON'
 complete -c arbor -n "__fish_arbor_using_subcommand stats" -s h -l help -d 'Print help'
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -l path -d 'Check this file or directory and the way to it, nothing else; repairs nothing' -r
-complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s n -d 'Change nothing (the default)'
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s p -s a -d 'Repair what is safe, without asking'
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s y -d 'Repair everything that can be repaired'
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s f -l force -d 'Check even if the file system says it is clean'
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -l json -d 'Report as JSON'
+complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s v -l verbose -d 'List every issue, however many there are of one kind'
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s C -d 'Show progress; a file descriptor may follow, as fsck(8) passes it'
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s r -d 'Accepted: nothing is ever asked'
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s T -d 'Accepted: there is no title'
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s V -d 'Print the version'
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c arbor -n "__fish_arbor_using_subcommand info" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand info" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
 complete -c arbor -n "__fish_arbor_using_subcommand info" -l json -d 'As JSON'
 complete -c arbor -n "__fish_arbor_using_subcommand info" -l export -d 'As KEY=VALUE lines, like blkid(8)'
 complete -c arbor -n "__fish_arbor_using_subcommand info" -s h -l help -d 'Print help'
-complete -c arbor -n "__fish_arbor_using_subcommand resize" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand resize" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
 complete -c arbor -n "__fish_arbor_using_subcommand resize" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c arbor -n "__fish_arbor_using_subcommand trim" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand trim" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
 complete -c arbor -n "__fish_arbor_using_subcommand trim" -s h -l help -d 'Print help'
-complete -c arbor -n "__fish_arbor_using_subcommand ls" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand ls" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
 complete -c arbor -n "__fish_arbor_using_subcommand ls" -s l -d 'With mode, links, owner, size and time'
 complete -c arbor -n "__fish_arbor_using_subcommand ls" -s a -d 'Names that begin with a dot, too'
+complete -c arbor -n "__fish_arbor_using_subcommand ls" -s R -d 'Directories in directories, too'
 complete -c arbor -n "__fish_arbor_using_subcommand ls" -l json -d 'As JSON'
 complete -c arbor -n "__fish_arbor_using_subcommand ls" -s h -l help -d 'Print help'
-complete -c arbor -n "__fish_arbor_using_subcommand tree" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand tree" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
 complete -c arbor -n "__fish_arbor_using_subcommand tree" -s h -l help -d 'Print help'
-complete -c arbor -n "__fish_arbor_using_subcommand cat" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand cat" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
 complete -c arbor -n "__fish_arbor_using_subcommand cat" -s h -l help -d 'Print help'
-complete -c arbor -n "__fish_arbor_using_subcommand stat" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand stat" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
 complete -c arbor -n "__fish_arbor_using_subcommand stat" -l json -d 'As JSON'
 complete -c arbor -n "__fish_arbor_using_subcommand stat" -s h -l help -d 'Print help'
 complete -c arbor -n "__fish_arbor_using_subcommand put" -l owner -d 'Owner of everything put in, instead of the owners on the host' -r
-complete -c arbor -n "__fish_arbor_using_subcommand put" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand put" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
 complete -c arbor -n "__fish_arbor_using_subcommand put" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c arbor -n "__fish_arbor_using_subcommand get" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand get" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
 complete -c arbor -n "__fish_arbor_using_subcommand get" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c arbor -n "__fish_arbor_using_subcommand rm" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand rm" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
 complete -c arbor -n "__fish_arbor_using_subcommand rm" -s r -s R -d 'Directories too, with all they hold'
 complete -c arbor -n "__fish_arbor_using_subcommand rm" -s f -d 'Names that do not exist are fine'
 complete -c arbor -n "__fish_arbor_using_subcommand rm" -s h -l help -d 'Print help'
-complete -c arbor -n "__fish_arbor_using_subcommand mkdir" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand mkdir" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
 complete -c arbor -n "__fish_arbor_using_subcommand mkdir" -s p -d 'Those above too; one that exists is fine'
 complete -c arbor -n "__fish_arbor_using_subcommand mkdir" -s h -l help -d 'Print help'
-complete -c arbor -n "__fish_arbor_using_subcommand mv" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand mv" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
 complete -c arbor -n "__fish_arbor_using_subcommand mv" -s h -l help -d 'Print help'
-complete -c arbor -n "__fish_arbor_using_subcommand df" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand df" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
 complete -c arbor -n "__fish_arbor_using_subcommand df" -l json -d 'As JSON'
 complete -c arbor -n "__fish_arbor_using_subcommand df" -s h -l help -d 'Print help'
-complete -c arbor -n "__fish_arbor_using_subcommand du" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand du" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
 complete -c arbor -n "__fish_arbor_using_subcommand du" -s s -d 'Totals only'
 complete -c arbor -n "__fish_arbor_using_subcommand du" -l json -d 'As JSON'
 complete -c arbor -n "__fish_arbor_using_subcommand du" -s h -l help -d 'Print help'
 complete -c arbor -n "__fish_arbor_using_subcommand tar" -l import -d 'Archive to unpack over the file system; "-" for the standard input' -r -F
 complete -c arbor -n "__fish_arbor_using_subcommand tar" -l export -d 'Archive to write; "-" for the standard output' -r -F
-complete -c arbor -n "__fish_arbor_using_subcommand tar" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand tar" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
 complete -c arbor -n "__fish_arbor_using_subcommand tar" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c arbor -n "__fish_arbor_using_subcommand map" -s o -l output -d 'Write a picture (SVG) there, instead of a map in letters here; "-" for the standard output' -r -F
 complete -c arbor -n "__fish_arbor_using_subcommand map" -s O -l options -d 'Options of the image, as -o of the other commands' -r
 complete -c arbor -n "__fish_arbor_using_subcommand map" -l json -d 'Counts of fragments as JSON, and no map'
 complete -c arbor -n "__fish_arbor_using_subcommand map" -s h -l help -d 'Print help'
-complete -c arbor -n "__fish_arbor_using_subcommand dump" -s o -d 'Options: offset=N for a volume inside a larger file, log=FILE for an external log, and those of the engine' -r
+complete -c arbor -n "__fish_arbor_using_subcommand dump" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
 complete -c arbor -n "__fish_arbor_using_subcommand dump" -l json -d 'As JSON'
 complete -c arbor -n "__fish_arbor_using_subcommand dump" -s h -l help -d 'Print help'
 complete -c arbor -n "__fish_arbor_using_subcommand torture" -s t -l engine -d 'The engine' -r
@@ -220,7 +222,7 @@ complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_su
 complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync stats fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help" -f -a "rm" -d 'Remove files and trees'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync stats fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help" -f -a "mkdir" -d 'Make directories'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync stats fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help" -f -a "mv" -d 'Move or rename files'
-complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync stats fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help" -f -a "df" -d 'Show how much space is left'
+complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync stats fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help" -f -a "df" -d 'Show how much space is left, in an image or on a mount'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync stats fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help" -f -a "du" -d 'Show how much space trees take'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync stats fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help" -f -a "tar" -d 'Fill a file system from a tar archive, or write it as one'
 complete -c arbor -n "__fish_arbor_using_subcommand help; and not __fish_seen_subcommand_from mkfs mount umount sync stats fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help" -f -a "map" -d 'Draw where everything lies'

@@ -30,6 +30,9 @@ use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+const USAGE: &str = "usage: cargo xtask docs [--check], cargo xtask show N, cargo xtask bench --mounted, \
+    cargo xtask growth, cargo xtask lab, cargo xtask stress, cargo xtask fuzz (--help behind one of them tells more)";
+
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
@@ -47,10 +50,11 @@ fn main() -> Result<()> {
         ["lab", words @ ..] => lab::run(words.iter().copied()),
         ["stress", words @ ..] => stress::run(words.iter().copied()),
         ["fuzz", words @ ..] => fuzz::run(words.iter().copied()),
-        _ => bail!(
-            "usage: cargo xtask docs [--check], cargo xtask show N, cargo xtask bench --mounted, cargo xtask growth, \
-             cargo xtask lab, cargo xtask stress, cargo xtask fuzz (--help tells more)"
-        ),
+        ["--help" | "-h" | "help"] => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        _ => bail!(USAGE),
     }
 }
 

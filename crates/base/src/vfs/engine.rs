@@ -64,6 +64,16 @@ impl Options {
             .transpose()
     }
 
+    /// The last value of `key` as a size from `least` on; an error names the option.
+    pub fn size_from(&self, key: &str, least: u64) -> Result<Option<u64>> {
+        match self.size(key)? {
+            Some(size) if size < least => {
+                Err(Error::refused(format!("option {key}: {size} bytes are too few, {least} are the least")))
+            }
+            size => Ok(size),
+        }
+    }
+
     /// Refuses keys that none of `specs` knows.
     pub fn check(&self, specs: &[OptionSpec]) -> Result<()> {
         match self.0.iter().find(|(k, _)| !specs.iter().any(|s| s.key == k)) {
@@ -161,6 +171,8 @@ pub struct Issue {
     pub text: String,
     /// Whether this run mended it.
     pub repaired: bool,
+    /// Files, names or contents may be lost by it, mended or not.
+    pub loses: bool,
 }
 
 /// What the checker does about issues.
@@ -189,8 +201,11 @@ pub struct CheckOptions {
 pub struct CheckReport {
     /// Everything found, in the order found.
     pub issues: Vec<Issue>,
-    /// The log was replayed.
+    /// The volume was brought to where it can be mounted: its log was replayed (without repair in memory), or what
+    /// a crash leaves was looked for.
     pub recovered: bool,
+    /// The superblock said, before this run, that the volume was not unmounted; one that is damaged says nothing.
+    pub unclean: bool,
     /// The volume said it was clean and was not walked.
     pub skipped: bool,
     /// Inodes in use.
@@ -300,6 +315,11 @@ pub trait Engine: Send + Sync {
 
     /// Options of [`Engine::mount`].
     fn mount_options(&self) -> &'static [OptionSpec];
+
+    /// Refuses mount options that [`Engine::mount`] would refuse, whatever the volume; the error names the option.
+    fn check_mount_options(&self, options: &Options) -> Result<()> {
+        options.check(self.mount_options())
+    }
 
     /// Options of format and mount under which everything happens often: the smallest log and
     /// cache, the smallest and largest blocks. Tests go through all of them.

@@ -182,6 +182,7 @@ impl VolumeOptions {
         if exists && !self.overwrite {
             return Err(Errno::EEXIST.into());
         }
+        refuse_roles(self.chosen_engine()?, self.extra.keys())?;
         let mut made = Vec::new();
         let formatted = self.make_extra(&mut made).and_then(|()| self.format_main(path, size, exists));
         if formatted.is_err() {
@@ -222,6 +223,7 @@ impl VolumeOptions {
 
     fn format_devices(&self, devices: Devices) -> Result<()> {
         let engine = self.chosen_engine()?;
+        refuse_roles(engine, devices.extra.keys())?;
         let options = FormatOptions {
             label: self.label.clone(),
             uuid: self.uuid.unwrap_or_else(|| uuid::Uuid::new_v4().into_bytes()),
@@ -280,6 +282,7 @@ impl VolumeOptions {
         if let Some(name) = self.engine.as_deref().filter(|name| *name != engine.name()) {
             return Err(vfs::Error::refused(format!("this is a volume of {}, not of {name}", engine.name())).into());
         }
+        refuse_roles(engine, devices.extra.keys())?;
         let options = MountOptions { read_only: self.read_only, options: self.mount_options.clone() };
         let fs = engine.mount(devices, &options, self.clock.clone())?;
         Ok(Volume { mount: self.shared(fs), info: Some(info) })
@@ -297,6 +300,14 @@ impl VolumeOptions {
     /// Wraps a file system that is already mounted.
     pub fn wrap(&self, fs: Arc<dyn FileSystem>) -> Volume {
         Volume { mount: self.shared(fs), info: None }
+    }
+}
+
+/// Refuses devices that the engine would not use.
+fn refuse_roles<'a>(engine: &dyn Engine, mut roles: impl Iterator<Item = &'a String>) -> Result<()> {
+    match roles.find(|role| !engine.extra_devices().contains(&role.as_str())) {
+        Some(role) => Err(vfs::Error::refused(format!("a volume of {} has no device {role:?}", engine.name())).into()),
+        None => Ok(()),
     }
 }
 

@@ -88,7 +88,7 @@ pub enum Command {
     Mkdir(MkdirArgs),
     /// Move or rename files.
     Mv(MvArgs),
-    /// Show how much space is left.
+    /// Show how much space is left, in an image or on a mount.
     Df(DfArgs),
     /// Show how much space trees take.
     Du(DuArgs),
@@ -172,8 +172,8 @@ fn seed(text: &str) -> Result<u64, String> {
 /// An image, and how to find the volume in it.
 #[derive(Clone, Debug, Args)]
 pub struct ImageArgs {
-    /// Options: offset=N for a volume inside a larger file, log=FILE for an external log, and
-    /// those of the engine.
+    /// Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE
+    /// of yfs for an external log.
     #[arg(short = 'o', value_name = "KEY=VALUE,...")]
     pub options: Vec<String>,
     /// Image file or block device.
@@ -235,10 +235,13 @@ pub struct MountArgs {
     /// Check the arguments and mount nothing (for mount.arbor).
     #[arg(skip)]
     pub fake: bool,
+    /// Called by mount(8).
+    #[arg(skip)]
+    pub is_helper: bool,
     /// The image.
     #[command(flatten)]
     pub image: ImageArgs,
-    /// Directory; made if it is missing.
+    /// Directory; if it is missing it is made, though none above it, and stays.
     pub dir: PathBuf,
 }
 
@@ -249,7 +252,7 @@ pub struct MountArgs {
 pub struct MountHelper {
     /// Image file or block device.
     spec: PathBuf,
-    /// Directory.
+    /// Directory; it must exist.
     dir: PathBuf,
     /// Tolerate unknown options.
     #[arg(short)]
@@ -284,6 +287,7 @@ impl From<MountHelper> for MountArgs {
             ready_fd: None,
             quiet: !helper.verbose,
             fake: helper.fake,
+            is_helper: true,
             image: ImageArgs { options, image: helper.spec },
             dir: helper.dir,
         }
@@ -331,6 +335,9 @@ pub struct FsckArgs {
     /// Report as JSON.
     #[arg(long)]
     pub json: bool,
+    /// List every issue, however many there are of one kind.
+    #[arg(short, long)]
+    pub verbose: bool,
     /// Show progress; a file descriptor may follow, as fsck(8) passes it.
     #[arg(short = 'C')]
     pub progress: bool,
@@ -427,6 +434,9 @@ pub struct LsArgs {
     /// Names that begin with a dot, too.
     #[arg(short)]
     pub all: bool,
+    /// Directories in directories, too.
+    #[arg(short = 'R')]
+    pub recursive: bool,
     /// As JSON.
     #[arg(long)]
     pub json: bool,
@@ -541,7 +551,7 @@ pub struct DfArgs {
     /// As JSON.
     #[arg(long)]
     pub json: bool,
-    /// The image.
+    /// The image, or a directory on a mount.
     #[command(flatten)]
     pub image: ImageArgs,
 }

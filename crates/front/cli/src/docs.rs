@@ -2,7 +2,7 @@
 
 use crate::args::{self, FsckCli, MkfsCli, MountHelper};
 use anyhow::{Context, Result};
-use arboretum::vfs::OptionSpec;
+use arboretum::vfs::{Engine, OptionSpec};
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 
 /// Exit status of the checker, for its help.
 pub(crate) const FSCK_STATUS: &str = "Exit status: 0 clean, 1 errors corrected, 4 errors left, 8 operational error, \
-    16 usage error; the sum where several apply.";
+    16 usage error; the sum where several apply. A volume that was not unmounted, with nothing else wrong, is no error \
+    to -n: 0, though it needs recovery.";
 
 /// Options of the mount itself.
 #[cfg(target_os = "linux")]
@@ -32,22 +33,23 @@ const IMAGE_OPTIONS: &[OptionSpec] =
 /// Lists of options with their headings.
 type Lists = Vec<(String, Vec<OptionSpec>)>;
 
-fn role_options() -> Vec<OptionSpec> {
-    let roles = arboretum::engines().iter().flat_map(|e| e.extra_devices());
-    let spec = |key| OptionSpec { key, value: "FILE", default: "", help: "Further device of the volume." };
-    IMAGE_OPTIONS.iter().copied().chain(roles.map(|role| spec(*role))).collect()
+/// The options of an engine for what it is asked to do, its further devices first.
+fn own_options(engine: &dyn Engine, specs: &[OptionSpec]) -> Vec<OptionSpec> {
+    const HELP: &str = "A further device of the volume: it lies in this file, and every command must be told so.";
+    let role = |key: &&'static str| OptionSpec { key, value: "FILE", default: "", help: HELP };
+    engine.extra_devices().iter().map(role).chain(specs.iter().copied()).collect()
 }
 
 fn mkfs_lists() -> Lists {
     let engines = arboretum::engines().iter();
-    let own = engines.map(|e| (format!("Options of {} (-o)", e.name()), e.format_options().to_vec()));
-    [("Options of every engine (-o)".to_string(), role_options())].into_iter().chain(own).collect()
+    let own = engines.map(|e| (format!("Options of {} (-o)", e.name()), own_options(*e, e.format_options())));
+    [("Options of every engine (-o)".to_string(), IMAGE_OPTIONS.to_vec())].into_iter().chain(own).collect()
 }
 
 fn mount_lists() -> Lists {
     let engines = arboretum::engines().iter();
-    let own = engines.map(|e| (format!("Options of {} (-o)", e.name()), e.mount_options().to_vec()));
-    let common = role_options().into_iter().chain(fuse_options().iter().copied()).collect();
+    let own = engines.map(|e| (format!("Options of {} (-o)", e.name()), own_options(*e, e.mount_options())));
+    let common = IMAGE_OPTIONS.iter().chain(fuse_options()).copied().collect();
     [("Options of every mount (-o)".to_string(), common)].into_iter().chain(own).collect()
 }
 
@@ -222,7 +224,10 @@ In
 const FSCK_EXTRA: &str = r".SH EXIT STATUS
 The sum of: 0 clean, 1 errors corrected, 4 errors left, 8 operational error, 16 usage error, as of
 .BR fsck (8).
-A volume that is mounted is not checked (8).
+A volume that is mounted is not checked (8). One that was not unmounted and has nothing else wrong is told as such, and
+is no error to
+.B \-n
+(0; in JSON clean is false), though it needs recovery before it can be mounted for reading only.
 ";
 
 const MAP_EXTRA: &str = r".SH EXAMPLES

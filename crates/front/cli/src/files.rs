@@ -1,6 +1,7 @@
 //! What is in a volume: `ls`, `tree`, `cat`, `stat`, `put`, `get`, `rm`, `mkdir`, `mv`, `df`, `du`.
 
 use crate::args::*;
+use crate::holder;
 use crate::image::Image;
 use crate::info::write_json;
 use crate::interrupt;
@@ -21,19 +22,38 @@ struct Line {
     meta: Metadata,
 }
 
+/// An error about a path in the image, which it names as `IMAGE:PATH`: the command's name says what was tried.
+fn at<T>(image: &Image, path: &Path, result: io::Result<T>) -> io::Result<T> {
+    result.map_err(|e| {
+        let reason = e.get_ref().and_then(|e| e.source()).map_or_else(|| e.to_string(), ToString::to_string);
+        io::Error::new(e.kind(), format!("{}: {reason}", place(image, path)))
+    })
+}
+
+fn place(image: &Image, path: &Path) -> String {
+    format!("{}:{}", image.path.display(), path.display())
+}
+
 pub(crate) fn ls(args: &LsArgs, out: &mut dyn Write) -> Result<()> {
-    let volume = Image::new(&args.image)?.volume(true)?;
+    let image = Image::new(&args.image)?;
+    let volume = image.volume(true)?;
     let mut json = Vec::new();
-    for (i, path) in args.paths.iter().enumerate() {
-        let lines = list(&volume, path, args.all || args.json)?;
+    let mut todo: Vec<PathBuf> = args.paths.iter().rev().cloned().collect();
+    let (has_headings, mut is_first) = (todo.len() > 1 || args.recursive, true);
+    while let Some(path) = todo.pop() {
+        let lines = at(&image, &path, list(&volume, &path, args.all || args.json))?;
+        if args.recursive {
+            todo.extend(lines.iter().rev().filter(|line| line.meta.is_dir()).map(|line| line.path.clone()));
+        }
         if args.json {
             for line in &lines {
                 json.push(as_json(&volume, &line.path, &line.meta)?);
             }
             continue;
         }
-        if args.paths.len() > 1 {
-            writeln!(out, "{}{}:", if i > 0 { "\n" } else { "" }, path.display())?;
+        if has_headings {
+            writeln!(out, "{}{}:", if is_first { "" } else { "\n" }, path.display())?;
+            is_first = false;
         }
         if args.long {
             write_long(&volume, &lines, out)?;
@@ -51,7 +71,7 @@ pub(crate) fn ls(args: &LsArgs, out: &mut dyn Write) -> Result<()> {
 }
 
 /// What a directory holds, sorted; of a file itself.
-fn list(volume: &Volume, path: &Path, all: bool) -> Result<Vec<Line>> {
+fn list(volume: &Volume, path: &Path, all: bool) -> io::Result<Vec<Line>> {
     let meta = volume.symlink_metadata(path)?;
     let is_dir = meta.is_dir() || (meta.is_symlink() && volume.metadata(path).is_ok_and(|m| m.is_dir()));
     if !is_dir {
@@ -123,11 +143,13 @@ fn as_json(volume: &Volume, path: &Path, meta: &Metadata) -> Result<Value> {
 }
 
 pub(crate) fn tree(args: &PathsArgs, out: &mut dyn Write) -> Result<()> {
-    let volume = Image::new(&args.image)?.volume(true)?;
+    let image = Image::new(&args.image)?;
+    let volume = image.volume(true)?;
     let (mut directories, mut files) = (0, 0);
     for path in &args.paths {
+        let lines = at(&image, path, list(&volume, path, true))?;
         writeln!(out, "{}", path.display())?;
-        let mut levels = vec![list(&volume, path, true)?.into_iter().peekable()];
+        let mut levels = vec![lines.into_iter().peekable()];
         while let Some(level) = levels.last_mut() {
             let Some(line) = level.next() else {
                 levels.pop();
@@ -145,7 +167,7 @@ pub(crate) fn tree(args: &PathsArgs, out: &mut dyn Write) -> Result<()> {
             writeln!(out)?;
             if line.meta.is_dir() {
                 directories += 1;
-                levels.push(list(&volume, &line.path, true)?.into_iter().peekable());
+                levels.push(at(&image, &line.path, list(&volume, &line.path, true))?.into_iter().peekable());
             } else {
                 files += 1;
             }
@@ -157,10 +179,11 @@ pub(crate) fn tree(args: &PathsArgs, out: &mut dyn Write) -> Result<()> {
 }
 
 pub(crate) fn cat(args: &PathsArgs, out: &mut dyn Write) -> Result<()> {
-    let volume = Image::new(&args.image)?.volume(true)?;
+    let image = Image::new(&args.image)?;
+    let volume = image.volume(true)?;
     for path in &args.paths {
-        let mut file = volume.open_file(path)?;
-        copy(&mut file, out).with_context(|| path.display().to_string())?;
+        let mut file = at(&image, path, volume.open_file(path))?;
+        copy(&mut file, out).with_context(|| place(&image, path))?;
     }
     Ok(())
 }
@@ -177,10 +200,11 @@ fn copy(file: &mut arboretum::File, out: &mut dyn Write) -> io::Result<()> {
 }
 
 pub(crate) fn stat(args: &JsonPathsArgs, out: &mut dyn Write) -> Result<()> {
-    let volume = Image::new(&args.image)?.volume(true)?;
+    let image = Image::new(&args.image)?;
+    let volume = image.volume(true)?;
     let mut all = Vec::new();
     for path in &args.paths {
-        let meta = volume.symlink_metadata(path)?;
+        let meta = at(&image, path, volume.symlink_metadata(path))?;
         if args.json {
             all.push(as_json(&volume, path, &meta)?);
         } else {
@@ -286,14 +310,17 @@ pub(crate) fn rm(args: &RmArgs) -> Result<()> {
     let root = volume.metadata("/")?.ino();
     for path in &args.paths {
         let removed = match volume.symlink_metadata(path) {
-            Ok(meta) if meta.ino() == root => bail!("{}: the root cannot be removed", path.display()),
+            Ok(meta) if meta.ino() == root => bail!("{}: the root cannot be removed", place(&image, path)),
             Ok(meta) if meta.is_dir() && args.recursive => volume.remove_dir_all(path),
+            Ok(meta) if meta.is_dir() => {
+                bail!("{}: is a directory (-r removes it with all it holds)", place(&image, path))
+            }
             Ok(_) => volume.remove_file(path),
             Err(e) => Err(e),
         };
         match removed {
             Err(e) if args.force && e.kind() == ErrorKind::NotFound => {}
-            other => other?,
+            other => at(&image, path, other)?,
         }
     }
     volume.close().map_err(|e| image.said(e))
@@ -303,7 +330,14 @@ pub(crate) fn mkdir(args: &MkdirArgs) -> Result<()> {
     let image = Image::new(&args.image)?;
     let volume = image.volume(false)?;
     for path in &args.paths {
-        if args.parents { volume.create_dir_all(path) } else { volume.create_dir(path) }?;
+        if args.parents {
+            at(&image, path, volume.create_dir_all(path))?;
+        } else {
+            at(&image, path, volume.create_dir(path)).map_err(|e| match e.kind() {
+                ErrorKind::NotFound => io::Error::new(e.kind(), format!("{e} (-p makes those above too)")),
+                _ => e,
+            })?;
+        }
     }
     volume.close().map_err(|e| image.said(e))
 }
@@ -313,19 +347,24 @@ pub(crate) fn mv(args: &MvArgs) -> Result<()> {
     let volume = image.volume(false)?;
     let is_dir = |path: &Path| is_dir(&volume, path);
     for (source, target) in places(&args.paths, is_dir, is_dir)? {
-        volume.rename(source, target)?;
+        let moved = volume.rename(source, &target);
+        let at_fault = if volume.symlink_metadata(source).is_err() { source } else { &target };
+        at(&image, at_fault, moved)?;
     }
     volume.close().map_err(|e| image.said(e))
 }
 
 pub(crate) fn df(args: &DfArgs, out: &mut dyn Write) -> Result<()> {
     let image = Image::new(&args.image)?;
-    let s = image.volume(true)?.statfs()?;
+    let (s, name) = match image.path.is_dir() {
+        true => holder::statfs(&image.path).with_context(|| image.path.display().to_string())?,
+        false => (image.volume(true)?.statfs()?, image.path.clone()),
+    };
     let unit = u64::from(s.frsize);
     let used = s.blocks.saturating_sub(s.bfree);
     if args.json {
         let value = json!({
-            "image": image.path.display().to_string(),
+            "image": name.display().to_string(),
             "size": s.blocks * unit,
             "used": used * unit,
             "free": s.bfree * unit,
@@ -360,11 +399,12 @@ pub(crate) fn df(args: &DfArgs, out: &mut dyn Write) -> Result<()> {
 }
 
 pub(crate) fn du(args: &DuArgs, out: &mut dyn Write) -> Result<()> {
-    let volume = Image::new(&args.image)?.volume(true)?;
+    let image = Image::new(&args.image)?;
+    let volume = image.volume(true)?;
     let mut json = Vec::new();
     let mut seen = HashSet::new();
     for path in &args.paths {
-        for (path, bytes) in usage(&volume, path, &mut seen, args.summarize)? {
+        for (path, bytes) in at(&image, path, usage(&volume, path, &mut seen, args.summarize))? {
             if args.json {
                 json.push(json!({ "path": path.to_string_lossy(), "allocated": bytes }));
             } else {
@@ -380,7 +420,7 @@ pub(crate) fn du(args: &DuArgs, out: &mut dyn Write) -> Result<()> {
 
 /// Allocated bytes of each directory with all below it, the deepest first. A file with several
 /// names counts once.
-fn usage(volume: &Volume, path: &Path, seen: &mut HashSet<u64>, total_only: bool) -> Result<Vec<(PathBuf, u64)>> {
+fn usage(volume: &Volume, path: &Path, seen: &mut HashSet<u64>, total_only: bool) -> io::Result<Vec<(PathBuf, u64)>> {
     let mut sums: HashMap<PathBuf, u64> = HashMap::new();
     let mut order = Vec::new();
     for step in volume.walk(path)?.sorted() {

@@ -6,13 +6,16 @@ use crate::image::Image;
 use crate::progress::Progress;
 use crate::show;
 use anyhow::anyhow;
-use arboretum::vfs::{CheckOptions, CheckReport, Error, Repair, Severity};
+use arboretum::vfs::{CheckOptions, CheckReport, Error, Issue, Repair, Severity};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 const CORRECTED: u8 = 1;
 const UNCORRECTED: u8 = 4;
 const OPERATIONAL: u8 = 8;
+/// Issues of one kind that are listed one by one, unless all are asked for.
+const LISTED: usize = 20;
 
 pub(crate) fn run(args: &FsckArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     let operational = |e: anyhow::Error| Exit::with(OPERATIONAL, e);
@@ -35,11 +38,11 @@ pub(crate) fn run(args: &FsckArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     };
     let code = exit_code(&report, repair);
     let told = if args.json {
-        serde_json::to_writer_pretty(&mut *out, &as_json(&image, engine.name(), &report, code))
+        serde_json::to_writer_pretty(&mut *out, &as_json(&image, engine.name(), &report, code, repair))
             .map_err(io::Error::from)
             .and_then(|()| writeln!(out))
     } else {
-        tell(&image, &report, repair, out)
+        tell(&image, &report, args, out)
     };
     told.map_err(|e| untold(code, e))?;
     Ok(code)
@@ -75,40 +78,89 @@ fn severity(s: Severity) -> &'static str {
     }
 }
 
-fn tell(image: &Image, report: &CheckReport, repair: Repair, out: &mut dyn Write) -> io::Result<()> {
-    let path = image.path.display();
-    if report.recovered {
-        let how = if repair == Repair::No { "would be replayed" } else { "was replayed" };
-        writeln!(out, "{path}: not unmounted cleanly, the log {how}")?;
+/// Whether mounting it read-only would be refused still.
+fn needs_recovery(report: &CheckReport, repair: Repair) -> bool {
+    report.unclean && (repair == Repair::No || report.remaining() > 0)
+}
+
+fn tell(image: &Image, report: &CheckReport, args: &FsckArgs, out: &mut dyn Write) -> io::Result<()> {
+    let (path, words, repair) = (image.path.display(), image.words(), repair(args));
+    match (report.unclean, needs_recovery(report, repair)) {
+        (true, true) => writeln!(
+            out,
+            "{path}: not unmounted cleanly, needs recovery: mount it for writing or run `arbor fsck -p {words}`"
+        )?,
+        (true, false) => writeln!(out, "{path}: not unmounted cleanly, recovered")?,
+        _ => {}
     }
-    for issue in &report.issues {
-        let mended = if issue.repaired { " (repaired)" } else { "" };
-        writeln!(out, "{path}: {}: {}: {}{mended}", severity(issue.severity), issue.code, issue.text)?;
-    }
+    list(image, &report.issues, args.verbose, out)?;
     if report.skipped {
         return writeln!(out, "{path}: marked clean, not checked (-f checks)");
     }
-    let verdict = match (report.remaining(), report.issues.iter().filter(|i| i.repaired).count()) {
-        (0, 0) => "clean".to_string(),
-        (0, n) => format!("clean, {} repaired", show::of(n as u64, "issue", "issues")),
-        (n, 0) => format!("{} left", show::of(n as u64, "issue", "issues")),
-        (n, m) => format!("{} left, {m} repaired", show::of(n as u64, "issue", "issues")),
-    };
-    let files = show::of(report.files, "file", "files");
+    let files = show::of(files(report), "file", "files");
     let directories = show::of(report.directories, "directory", "directories");
-    writeln!(out, "{path}: {verdict}; {files}, {directories}, {} in use", show::bytes(report.used_bytes))
+    let (verdict, used) = (verdict(report, repair), show::bytes(report.used_bytes));
+    writeln!(out, "{path}: {verdict}; {files}, {directories}, {used} in use")?;
+    if repair == Repair::Preen && report.remaining() > 0 {
+        writeln!(out, "{path}: more than -p repairs: run `arbor fsck -y {words}`")?;
+    }
+    Ok(())
 }
 
-fn as_json(image: &Image, engine: &str, report: &CheckReport, code: u8) -> Value {
-    let issue = |i: &arboretum::vfs::Issue| json!({ "code": i.code, "severity": severity(i.severity), "text": i.text, "repaired": i.repaired });
+/// The issues; of many of one kind the first, and how many more there are.
+fn list(image: &Image, issues: &[Issue], all: bool, out: &mut dyn Write) -> io::Result<()> {
+    let path = image.path.display();
+    let mut more: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for issue in issues {
+        let (count, repaired) = more.entry(issue.code).or_default();
+        *count += 1;
+        if all || *count <= LISTED {
+            let mended = if issue.repaired { " (repaired)" } else { "" };
+            writeln!(out, "{path}: {}: {}: {}{mended}", severity(issue.severity), issue.code, issue.text)?;
+        } else {
+            *repaired += usize::from(issue.repaired);
+        }
+    }
+    for (code, (count, repaired)) in more.into_iter().filter(|(_, (count, _))| !all && *count > LISTED) {
+        let rest = show::of((count - LISTED) as u64, "more issue", "more issues");
+        writeln!(out, "{path}: {rest} of the kind {code}, {} repaired (-v lists them)", show::count(repaired as u64))?;
+    }
+    Ok(())
+}
+
+fn verdict(report: &CheckReport, repair: Repair) -> String {
+    let repaired = report.issues.iter().filter(|i| i.repaired).count();
+    let lost = if report.issues.iter().any(|i| i.repaired && i.loses) { ", files may be lost: see above" } else { "" };
+    let issues = |n: usize| show::of(n as u64, "issue", "issues");
+    match (report.remaining(), repaired) {
+        (0, 0) if needs_recovery(report, repair) => "not unmounted cleanly, nothing else is wrong".to_string(),
+        (0, 0) => "clean".to_string(),
+        (0, n) if lost.is_empty() => format!("clean, {} repaired", issues(n)),
+        (0, n) => format!("damage was repaired, {}{lost}", issues(n)),
+        (n, 0) => format!("{} left", issues(n)),
+        (n, m) => format!("{} left, {m} repaired{lost}", issues(n)),
+    }
+}
+
+/// Files that are no directories.
+fn files(report: &CheckReport) -> u64 {
+    report.files.saturating_sub(report.directories)
+}
+
+fn as_json(image: &Image, engine: &str, report: &CheckReport, code: u8, repair: Repair) -> Value {
+    let issue = |i: &Issue| {
+        let severity = severity(i.severity);
+        json!({ "code": i.code, "severity": severity, "text": i.text, "repaired": i.repaired, "loses": i.loses })
+    };
     json!({
         "image": image.path.display().to_string(),
         "engine": engine,
         "exit_code": code,
-        "clean": report.remaining() == 0,
+        "clean": report.remaining() == 0 && !needs_recovery(report, repair),
+        "unclean": report.unclean,
         "skipped": report.skipped,
         "recovered": report.recovered,
-        "files": report.files,
+        "files": files(report),
         "directories": report.directories,
         "used_bytes": report.used_bytes,
         "issues": report.issues.iter().map(issue).collect::<Vec<_>>(),
@@ -126,6 +178,7 @@ mod tests {
             severity: *severity,
             text: "inode 3 has 2 names, not 1".into(),
             repaired: *repaired,
+            loses: false,
         };
         CheckReport { issues: issues.iter().map(issue).collect(), ..CheckReport::default() }
     }
@@ -142,14 +195,58 @@ mod tests {
         assert_eq!(exit_code(&recovered, Repair::Preen), 1);
     }
 
-    #[test]
-    fn the_report_reads_well() {
+    fn args(words: &str) -> FsckArgs {
+        use clap::Parser;
+        crate::args::FsckCli::try_parse_from(["fsck.arbor"].into_iter().chain(words.split_whitespace())).unwrap().fsck
+    }
+
+    fn told(report: &CheckReport, words: &str) -> String {
         let image = Image::parse("x.img".as_ref(), &[]).unwrap();
         let mut out = Vec::new();
-        tell(&image, &report(&[(Severity::Error, true)]), Repair::Yes, &mut out).unwrap();
-        let want = "x.img: error: LinkCount: inode 3 has 2 names, not 1 (repaired)\n\
-                    x.img: clean, 1 issue repaired; 0 files, 0 directories, 0 B in use\n";
-        assert_eq!(String::from_utf8(out).unwrap(), want);
-        assert_eq!(as_json(&image, "yfs", &report(&[]), 0)["issues"], json!([]));
+        tell(&image, report, &args(words), &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    const COUNTS: &str = "0 files, 0 directories, 0 B in use\n";
+
+    #[test]
+    fn the_report_reads_well() {
+        let line = "x.img: error: LinkCount: inode 3 has 2 names, not 1";
+        let mut damage = report(&[(Severity::Error, true)]);
+        assert_eq!(told(&damage, "-y x.img"), format!("{line} (repaired)\nx.img: clean, 1 issue repaired; {COUNTS}"));
+        damage.issues[0].loses = true;
+        assert_eq!(
+            told(&damage, "-y x.img"),
+            format!("{line} (repaired)\nx.img: damage was repaired, 1 issue, files may be lost: see above; {COUNTS}")
+        );
+        let left = told(&report(&[(Severity::Error, false)]), "-p x.img");
+        let advice = "x.img: more than -p repairs: run `arbor fsck -y x.img`\n";
+        assert_eq!(left, format!("{line}\nx.img: 1 issue left; {COUNTS}{advice}"));
+        let image = Image::parse("x.img".as_ref(), &[]).unwrap();
+        assert_eq!(as_json(&image, "yfs", &report(&[]), 0, Repair::No)["issues"], json!([]));
+    }
+
+    #[test]
+    fn a_volume_that_was_not_unmounted_is_not_called_clean() {
+        let unclean = CheckReport { unclean: true, files: 3, directories: 2, ..CheckReport::default() };
+        let line = "x.img: not unmounted cleanly, ";
+        let counts = "1 file, 2 directories, 0 B in use\n";
+        let advice = "needs recovery: mount it for writing or run `arbor fsck -p x.img`\n";
+        let want = format!("{line}{advice}{line}nothing else is wrong; {counts}");
+        assert_eq!(told(&unclean, "x.img"), want);
+        assert_eq!(told(&unclean, "-p x.img"), format!("{line}recovered\nx.img: clean; {counts}"));
+        let image = Image::parse("x.img".as_ref(), &[]).unwrap();
+        for (repair, clean) in [(Repair::No, false), (Repair::Preen, true)] {
+            assert_eq!(as_json(&image, "yfs", &unclean, 0, repair)["clean"], clean);
+        }
+    }
+
+    #[test]
+    fn many_of_one_kind_are_counted() {
+        let many = report(&[(Severity::Error, true); 25]);
+        let short = told(&many, "-p x.img");
+        assert_eq!(short.lines().count(), 22, "{short}");
+        assert!(short.contains("x.img: 5 more issues of the kind LinkCount, 5 repaired (-v lists them)\n"), "{short}");
+        assert_eq!(told(&many, "-p -v x.img").lines().count(), 26);
     }
 }

@@ -1,6 +1,7 @@
 //! Who has an image, and where it is mounted; and reading its head all the same.
 
 use arboretum::device::{Completion, Device, Geometry, Op, Request, SECTOR, Ticket};
+use arboretum::vfs::StatFs;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -18,6 +19,38 @@ pub(crate) fn mounted_on(image: &Path) -> Option<PathBuf> {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn mounted_on(_image: &Path) -> Option<PathBuf> {
     None
+}
+
+/// The root of the mount of ours that `dir` lies on, and what is mounted there.
+#[cfg(target_os = "linux")]
+pub(crate) fn mount_of(dir: &Path) -> io::Result<(PathBuf, PathBuf)> {
+    use std::os::unix::fs::MetadataExt;
+    let mut root = std::fs::canonicalize(dir)?;
+    let device = std::fs::metadata(&root)?.dev();
+    while let Some(above) = root.parent() {
+        if std::fs::metadata(above)?.dev() != device {
+            break;
+        }
+        root = above.to_path_buf();
+    }
+    let mount = arbor_fuse::mount_table().into_iter().rfind(|mount| mount.mountpoint == root);
+    mount.map(|mount| (root, mount.source)).ok_or_else(|| io::Error::other("not on a mount of arbor"))
+}
+
+/// What a mount says of its space, and what is mounted there.
+#[cfg(target_os = "linux")]
+pub(crate) fn statfs(dir: &Path) -> io::Result<(StatFs, PathBuf)> {
+    let (root, source) = mount_of(dir)?;
+    let s = rustix::fs::statvfs(&root)?;
+    let number = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+    let (blocks, bfree, bavail, files, ffree) = (s.f_blocks, s.f_bfree, s.f_bavail, s.f_files, s.f_ffree);
+    let (bsize, frsize, namelen, fsid) = (number(s.f_bsize), number(s.f_frsize), number(s.f_namemax), s.f_fsid);
+    Ok((StatFs { blocks, bfree, bavail, files, ffree, bsize, frsize, namelen, fsid }, source))
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn statfs(_dir: &Path) -> io::Result<(StatFs, PathBuf)> {
+    Err(io::ErrorKind::IsADirectory.into())
 }
 
 /// What is mounted on `dir`, if that is not `image`. The mount table may show a name that is no

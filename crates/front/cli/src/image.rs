@@ -2,15 +2,13 @@
 
 use crate::args::ImageArgs;
 use crate::holder::{self, Peek};
+use crate::used::foreign_name;
 use anyhow::{Context, Result, anyhow, bail};
-use arboretum::device::{Device, FileDevice, Kind, OffsetDevice, OpenMode, SECTOR};
+use arboretum::device::{Device, FileDevice, OffsetDevice, OpenMode, SECTOR};
 use arboretum::vfs::{Devices, Engine, OptionSpec, Options, VolumeInfo};
 use arboretum::{Volume, VolumeOptions};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-
-/// How far into an image something foreign is looked for.
-const HEAD_LEN: u64 = 64 << 10;
 
 /// An image on the command line, taken apart.
 #[derive(Clone, Debug)]
@@ -61,24 +59,41 @@ impl Image {
     pub(crate) fn volume(&self, read_only: bool) -> Result<Volume> {
         let options = self.options(read_only);
         let options = self.rest.0.iter().fold(options, |options, (k, v)| options.mount_option(k.clone(), v.clone()));
-        options.open(&self.path).map_err(|e| self.unclean(&e).unwrap_or_else(|| self.said(e)))
+        options.open(&self.path).map_err(|e| self.advice(&e).unwrap_or_else(|| self.said(e)))
     }
 
-    /// What to do about a volume that cannot be read before its log is replayed.
-    pub(crate) fn unclean(&self, e: &dyn std::fmt::Display) -> Option<anyhow::Error> {
-        let recovers = e.to_string().contains("needs recovery") && self.info().is_ok_and(|info| !info.clean);
-        let path = self.path.display();
-        recovers.then(|| {
-            anyhow!(
-                "{path}: was not unmounted cleanly, so its log must be replayed first: \
-                 `arbor fsck -p {}` does that, and so does mounting it for writing",
-                self.words()
-            )
-        })
+    /// What to do about a volume that cannot be opened.
+    pub(crate) fn advice(&self, e: &dyn std::fmt::Display) -> Option<anyhow::Error> {
+        let (text, path, words) = (e.to_string(), self.path.display(), self.words());
+        let is = |words: &str| text.contains(words);
+        if is("needs recovery") && self.info().is_ok_and(|info| !info.clean) {
+            return Some(anyhow!(
+                "{path}: was not unmounted cleanly and needs recovery: \
+                 mount it for writing, or run `arbor fsck -p {words}`"
+            ));
+        }
+        if is("kept in no order: run fsck") {
+            return Some(anyhow!(
+                "{path}: was not unmounted, and its metadata were kept in no order: `arbor fsck -y {words}`"
+            ));
+        }
+        if is("not a volume of any known engine") {
+            let devices = self.options(true).devices(&self.path).ok()?;
+            return Some(self.foreign(&*devices.main));
+        }
+        None
+    }
+
+    /// What the superblock says, or that it is damaged and what to do.
+    fn known(&self, device: &dyn Device) -> Result<VolumeInfo> {
+        match arboretum::detect(device) {
+            Ok(found) => Ok(found.ok_or_else(|| self.foreign(device))?.1),
+            Err(e) => Err(anyhow!("{}: {e}; `arbor fsck {}` looks for a copy", self.path.display(), self.words())),
+        }
     }
 
     /// The image as one names it on a command line.
-    fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         let mut options: Vec<String> = self.extra.iter().map(|(k, path)| format!("{k}={}", path.display())).collect();
         if self.offset != 0 {
             options.push(format!("offset={}", self.offset));
@@ -87,10 +102,20 @@ impl Image {
         format!("{options}{}", self.path.display())
     }
 
-    /// Opens the devices and finds out whose volume it is, damaged or not.
+    /// Opens the devices and finds out whose volume it is; refuses devices that such a volume does not have.
     pub(crate) fn devices(&self, read_only: bool) -> Result<(Devices, &'static dyn Engine)> {
+        let (devices, engine) = self.find(read_only)?;
+        self.refuse_roles(engine)?;
+        Ok((devices, engine))
+    }
+
+    /// Opens the devices and finds out whose volume it is.
+    pub(crate) fn find(&self, read_only: bool) -> Result<(Devices, &'static dyn Engine)> {
         let devices = self.options(read_only).devices(&self.path).map_err(|e| self.said(e))?;
-        let (engine, _) = arboretum::find(&*devices.main).ok_or_else(|| self.foreign())?;
+        let (engine, info) = arboretum::find(&*devices.main).ok_or_else(|| self.foreign(&*devices.main))?;
+        if info.is_err() {
+            self.known(&*devices.main)?;
+        }
         Ok((devices, engine))
     }
 
@@ -98,38 +123,89 @@ impl Image {
     pub(crate) fn damaged_devices(&self, read_only: bool) -> Result<(Devices, &'static dyn Engine)> {
         let devices = self.options(read_only).devices(&self.path).map_err(|e| self.said(e))?;
         let found = arboretum::find(&*devices.main).map(|found| found.0);
-        let engine = found.or_else(|| arboretum::search(&*devices.main)).ok_or_else(|| self.foreign())?;
+        let engine = found.or_else(|| arboretum::search(&*devices.main)).ok_or_else(|| {
+            let no_copy = foreign_name(&*devices.main).is_none().then_some(", and no copy of a superblock is found");
+            anyhow!("{}{}", self.what_it_is(&*devices.main), no_copy.unwrap_or_default())
+        })?;
+        self.refuse_roles(engine)?;
         Ok((devices, engine))
+    }
+
+    /// Refuses options for devices that volumes of this engine do not have.
+    pub(crate) fn refuse_roles(&self, engine: &dyn Engine) -> Result<()> {
+        match self.extra.iter().find(|(role, _)| !engine.extra_devices().contains(&role.as_str())) {
+            Some((role, _)) => {
+                Err(self.not_of(engine, role, &engines_with(|e| e.extra_devices().contains(&role.as_str()))))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses options that this engine does not know; says so if another one does.
+    pub(crate) fn check_options(&self, engine: &dyn Engine, job: Job) -> Result<()> {
+        self.refuse_roles(engine)?;
+        let knows = |e: &dyn Engine, key: &str| job.specs(e).iter().any(|spec| spec.key == key);
+        for (key, _) in self.rest.0.iter().filter(|(key, _)| !knows(engine, key)) {
+            let others = engines_with(|e| knows(e, key));
+            if !others.is_empty() {
+                return Err(self.not_of(engine, key, &others));
+            }
+        }
+        check_options(&self.rest, job.specs(engine), job.name())
+    }
+
+    /// An option of other engines than the volume's.
+    fn not_of(&self, engine: &dyn Engine, key: &str, others: &[&str]) -> anyhow::Error {
+        let (path, others, engine) = (self.path.display(), others.join(" and "), engine.name());
+        anyhow!("{path}: {key}= is an option of {others}, and this is a volume of {engine}")
     }
 
     /// What the superblock says, also while the image is in use.
     pub(crate) fn info(&self) -> Result<VolumeInfo> {
-        let found = match self.options(true).devices(&self.path) {
-            Ok(devices) => arboretum::detect(&*devices.main),
+        match self.options(true).devices(&self.path) {
+            Ok(devices) => self.known(&*devices.main),
             Err(e) if e.kind() == ErrorKind::ResourceBusy => self.peek(),
-            Err(e) => return Err(self.said(e)),
-        };
-        let found = found.with_context(|| self.path.display().to_string())?;
-        Ok(found.ok_or_else(|| self.foreign())?.1)
+            Err(e) => Err(self.said(e)),
+        }
     }
 
-    fn peek(&self) -> std::io::Result<Option<(&'static dyn Engine, VolumeInfo)>> {
+    /// By which process the image is in use, if it is.
+    pub(crate) fn in_use(&self) -> Option<String> {
+        let e = self.options(true).devices(&self.path).err().filter(|e| e.kind() == ErrorKind::ResourceBusy)?;
+        let text = holder::in_use(&self.path, &e.to_string());
+        Some(text.split_once(" is in use").map_or(text.clone(), |(_, by)| format!("in use{by}")))
+    }
+
+    fn peek(&self) -> Result<VolumeInfo> {
         /// The owner may be writing it at this moment.
         const TRIES: usize = 5;
-        let mut found = Ok(None);
-        for _ in 0..TRIES {
-            let device = Peek::open(&self.path)?;
-            let len = device.geometry().size.saturating_sub(self.offset);
-            found = arboretum::detect(&OffsetDevice::new(device, self.offset, len)?);
-            if found.is_ok() {
-                break;
+        let device = Peek::open(&self.path).with_context(|| self.path.display().to_string())?;
+        let len = device.geometry().size.saturating_sub(self.offset);
+        let device = OffsetDevice::new(device, self.offset, len)?;
+        for _ in 1..TRIES {
+            if let Ok(info) = self.known(&device) {
+                return Ok(info);
             }
         }
-        found
+        self.known(&device)
     }
 
-    pub(crate) fn foreign(&self) -> anyhow::Error {
-        anyhow!("{}: not a volume of any known engine", self.path.display())
+    /// What is there instead of a volume, and what to do.
+    fn foreign(&self, device: &dyn Device) -> anyhow::Error {
+        let what = self.what_it_is(device);
+        if foreign_name(device).is_some() {
+            return anyhow!(what);
+        }
+        anyhow!(
+            "{what}; `arbor fsck {}` looks for a damaged one, -o offset=N says where in the file it begins",
+            self.words()
+        )
+    }
+
+    fn what_it_is(&self, device: &dyn Device) -> String {
+        let path = self.path.display();
+        let holds = foreign_name(device).map(|what| format!(": it seems to hold {what}")).unwrap_or_default();
+        format!("{path}: not a volume of any known engine{holds}")
     }
 
     /// An error of the library without the operation in front: the command's name says it.
@@ -162,55 +238,37 @@ fn is_same(a: &Path, b: &Path) -> bool {
     matches!((whole(a), whole(b)), (Ok(a), Ok(b)) if a == b)
 }
 
+/// What an engine's options are for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Job {
+    Format,
+    Mount,
+}
+
+impl Job {
+    fn specs(self, engine: &dyn Engine) -> &'static [OptionSpec] {
+        match self {
+            Job::Format => engine.format_options(),
+            Job::Mount => engine.mount_options(),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Job::Format => "mkfs",
+            Job::Mount => "mount",
+        }
+    }
+}
+
+/// Names of the engines of which something is true.
+fn engines_with(is_so: impl Fn(&dyn Engine) -> bool) -> Vec<&'static str> {
+    arboretum::engines().iter().filter(|e| is_so(**e)).map(|e| e.name()).collect()
+}
+
 /// Whether an option names a further device of some engine.
 fn is_role(key: &str) -> bool {
     arboretum::engines().iter().any(|engine| engine.extra_devices().contains(&key))
-}
-
-/// Refuses an image that holds something.
-pub(crate) fn refuse_used(path: &Path, device: &dyn Device) -> Result<()> {
-    if let Some((engine, _)) = arboretum::find(device) {
-        bail!("{}: holds a volume of {} (-f makes a new one)", path.display(), engine.name());
-    }
-    let len = HEAD_LEN.min(device.geometry().size);
-    let mut head = vec![0; len as usize];
-    device.read_at(Kind::Other, 0, &mut head)?;
-    if let Some(what) = signature(&head) {
-        bail!("{}: seems to hold {what} (-f overwrites it)", path.display());
-    }
-    match head.iter().position(|b| *b != 0) {
-        Some(at) => bail!("{}: holds data (at byte {at}; -f overwrites it)", path.display()),
-        None => Ok(()),
-    }
-}
-
-/// Well-known signatures, at their offsets.
-const SIGNATURES: &[(usize, &[u8], &str)] = &[
-    (0x438, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
-    (0, b"XFSB", "an XFS file system"),
-    (0x10040, b"_BHRfS_M", "a btrfs file system"),
-    (0, b"hsqs", "a squashfs file system"),
-    (0x400, b"\x10\x20\xf5\xf2", "an F2FS file system"),
-    (0x400, b"\xe2\xe1\xf5\xe0", "an EROFS file system"),
-    (3, b"NTFS    ", "an NTFS file system"),
-    (3, b"EXFAT   ", "an exFAT file system"),
-    (0x36, b"FAT1", "a FAT file system"),
-    (0x52, b"FAT32", "a FAT file system"),
-    (0x8001, b"CD001", "an ISO 9660 file system"),
-    (0, b"LUKS\xba\xbe", "a LUKS volume"),
-    (0x218, b"LVM2 001", "an LVM physical volume"),
-    (0x200, b"EFI PART", "a GPT partition table"),
-    (0x10034, b"ReIsErFs", "a ReiserFS file system"),
-    (0x10034, b"ReIsEr2Fs", "a ReiserFS file system"),
-    (0xff6, b"SWAPSPACE2", "swap space"),
-    (0, b"conectix", "a VHD disk image"),
-    (0, b"QFI\xfb", "a QCOW2 disk image"),
-    (0x1fe, b"\x55\xaa", "a boot sector or partition table"),
-];
-
-fn signature(head: &[u8]) -> Option<&'static str> {
-    let there = |at: usize, magic: &[u8]| head.get(at..).is_some_and(|rest| rest.starts_with(magic));
-    SIGNATURES.iter().find(|(at, magic, _)| there(*at, magic)).map(|(_, _, what)| *what)
 }
 
 /// Refuses options that are in none of the lists, by name, and says where the lists are.
@@ -226,22 +284,6 @@ pub(crate) fn check_options<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arboretum::device::MemDevice;
-
-    #[test]
-    fn what_an_image_holds_is_told() {
-        let mut bytes = vec![0; 128 << 10];
-        let refused =
-            |bytes: &[u8]| refuse_used(Path::new("x"), &MemDevice::from_bytes(bytes)).map_err(|e| e.to_string());
-        assert!(refused(&bytes).is_ok());
-        bytes[0x438..0x43a].copy_from_slice(b"\x53\xef");
-        assert!(refused(&bytes).unwrap_err().contains("ext4"));
-        bytes[0x438..0x43a].fill(0);
-        bytes[100_000] = 1;
-        assert!(refused(&bytes).is_ok(), "behind the first 64 KiB");
-        bytes[77] = 1;
-        assert_eq!(refused(&bytes).unwrap_err(), "x: holds data (at byte 77; -f overwrites it)");
-    }
 
     #[test]
     fn options_are_taken_apart() {

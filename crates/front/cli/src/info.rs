@@ -87,10 +87,10 @@ fn table(image: &Image, info: &VolumeInfo, out: &mut dyn Write) -> Result<()> {
 
 /// Whether it is clean or in use; what an owner has not yet written in place is not seen.
 fn state(image: &Image, info: &VolumeInfo) -> String {
-    match holder::mounted_on(&image.path) {
-        Some(dir) => format!("mounted on {} (these are the figures on disk; `df` shows the space)", dir.display()),
+    match image.in_use() {
+        Some(text) => format!("{text} (these are the figures on disk; `df` shows the space)"),
         None if info.clean => "clean".to_string(),
-        None => "in use, or not unmounted cleanly".to_string(),
+        None => "not unmounted cleanly".to_string(),
     }
 }
 
@@ -98,6 +98,7 @@ fn state(image: &Image, info: &VolumeInfo) -> String {
 fn fact_name(key: &str) -> String {
     match key {
         "mounts" => "opened to write".to_string(),
+        "keep" => "keep, by the last mount".to_string(),
         key => key.replace('_', " "),
     }
 }

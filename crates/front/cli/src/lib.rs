@@ -8,6 +8,7 @@
 //! | `mkfs`, `mount`, `fsck`, `info` | the life of a volume |
 //! | `interrupt` | Ctrl-C during long work |
 //! | `trial` | whether a volume can be made as asked |
+//! | `used` | whether something lies where it is to be made |
 //! | `files`, `archive` | what is in it |
 //! | `torture` | tests of an engine |
 //! | `lab` | experiments of papers on simulated disks |
@@ -37,6 +38,7 @@ mod progress;
 mod show;
 mod torture;
 mod trial;
+mod used;
 
 use args::{Cli, Command, FsckCli, MkfsCli, MountHelper};
 use clap::Parser;

@@ -1,11 +1,12 @@
 //! `arbor mkfs`.
 
 use crate::args::MkfsArgs;
-use crate::image::{Image, check_options, refuse_used};
+use crate::image::{Image, Job};
 use crate::interrupt;
 use crate::progress::{Progress, copied, tell_skipped};
 use crate::show;
 use crate::trial::Trial;
+use crate::used::{refuse_data, refuse_used};
 use anyhow::{Context, Result, anyhow, bail};
 use arboretum::device::{FileDevice, Kind, OpenMode, Request, SECTOR};
 use arboretum::vfs::{Clock, Engine, ManualClock, SystemClock, Time};
@@ -19,7 +20,7 @@ use std::sync::atomic::AtomicBool;
 pub(crate) fn run(args: &MkfsArgs, out: &mut dyn Write) -> Result<()> {
     let image = Image::new(&args.image)?;
     let engine = engine(args.engine.as_deref())?;
-    check_options(&image.rest, engine.format_options(), "mkfs")?;
+    image.check_options(engine, Job::Format)?;
     let epoch = source_date_epoch()?;
     let clock: Arc<dyn Clock> = match epoch {
         Some(t) => Arc::new(ManualClock::new(t)),
@@ -167,11 +168,13 @@ fn make_way(image: &Image, args: &MkfsArgs, size: u64, old_size: Option<u64>) ->
         // Further devices may be missing yet.
         let main = Image { extra: Vec::new(), ..image.clone() };
         let devices = main.options(false).devices(&main.path).map_err(|e| image.said(e))?;
-        refuse_used(&image.path, &*devices.main)?;
+        refuse_used(&image.path, image.offset, &*devices.main)?;
+        refuse_data(&image.path, image.offset, image.offset.saturating_add(size))?;
     }
     for (_, path) in image.extra.iter().filter(|(_, path)| path.exists()) {
         let device = FileDevice::open(path, OpenMode::ReadWrite).map_err(|e| image.said(e))?;
-        refuse_used(path, &device)?;
+        refuse_used(path, 0, &device)?;
+        refuse_data(path, 0, u64::MAX)?;
     }
     Ok(())
 }
@@ -226,6 +229,7 @@ pub(crate) fn source_date_epoch() -> Result<Option<Time>> {
 /// Makes a volume in a new file for `mount --new`.
 pub(crate) fn make_new(image: &Image, engine_name: Option<&str>, size: u64) -> Result<()> {
     let engine = engine(engine_name)?;
+    image.refuse_roles(engine)?;
     let options = image.options(false).engine(engine.name());
     let main = Image { rest: Default::default(), ..image.clone() };
     Trial { image: &main, options: options.clone(), size, extra: extra_sizes(&main)? }.run()?;

@@ -42,16 +42,15 @@ pub(crate) fn stats(_args: &StatsArgs, _out: &mut dyn Write) -> Result<()> {
 mod linux {
     use super::*;
     use crate::holder;
-    use crate::image::{Image, check_options};
+    use crate::image::{Image, Job, check_options};
     use crate::mkfs;
     use crate::show;
     use anyhow::{Context, anyhow, bail};
     use arbor_fuse::MountConfig;
-    use arboretum::vfs::{Engine, MountOptions, Options, SystemClock};
+    use arboretum::vfs::{Devices, Engine, MountOptions, Options, SystemClock};
     use std::fs::{self, OpenOptions};
     use std::io::{self, Read};
     use std::os::unix::fs::FileTypeExt;
-    use std::os::unix::fs::MetadataExt;
     use std::path::{Path, PathBuf};
     use std::process::{Command, Stdio};
     use std::sync::Arc;
@@ -61,12 +60,15 @@ mod linux {
         image: Image,
         config: MountConfig,
         engine: Option<&'static dyn Engine>,
+        /// Options that the engine does not know are left out.
+        is_sloppy: bool,
         dir: PathBuf,
     }
 
     pub(crate) fn run(args: &MountArgs) -> Result<u8, Exit> {
         let options = Options::parse(&args.image.options.join(","));
         if options.get("remount").is_some() {
+            check_remount(args).map_err(|e| Exit::with(USAGE, e))?;
             return if args.fake { Ok(0) } else { remount(args, &options).map_err(|e| Exit::with(FAILED, e)) };
         }
         let plan = plan(args).map_err(|e| Exit::with(USAGE, e))?;
@@ -78,8 +80,32 @@ mod linux {
         }
         let failed = |e| Exit::with(FAILED, e);
         check_places(&plan, args).map_err(failed)?;
-        let served = if args.foreground { serve(plan, args) } else { start_background(&plan, args) };
-        served.map_err(failed)
+        if args.foreground { serve(plan, args) } else { start_background(&plan, args).map_err(failed) }
+    }
+
+    /// Refuses what a mount that works cannot be told. mount(8) tells its helper all that stands in fstab:
+    /// there it goes by without a word.
+    fn check_remount(args: &MountArgs) -> Result<()> {
+        const CHANGES: [&str; 8] = ["ro", "rw", "suid", "nosuid", "dev", "nodev", "exec", "noexec"];
+        let what = "what can be changed is ro, rw, suid, dev, exec and their opposites";
+        if args.is_helper {
+            return Ok(());
+        }
+        let image = Image::parse(&args.image.image, &args.image.options)?;
+        let rest = Options(image.rest.0.into_iter().filter(|(key, _)| key != "remount").collect());
+        let is_change = |key: &str| CHANGES.contains(&key);
+        for (key, value) in rest.0.iter().filter(|(key, _)| !is_change(key)) {
+            let one = Options(vec![(key.clone(), value.clone())]);
+            let means_nothing = arbor_fuse::parse_options(&one).is_ok_and(|(_, rest)| rest.0.is_empty())
+                && !arbor_fuse::OPTIONS.iter().any(|spec| spec.key == key);
+            if !means_nothing {
+                bail!("remount: {key}: {what}; for the rest unmount, and mount again");
+            }
+        }
+        if !rest.0.iter().any(|(key, _)| is_change(key)) {
+            bail!("remount: nothing is to be changed; {what}");
+        }
+        Ok(())
     }
 
     fn remount(args: &MountArgs, options: &Options) -> Result<u8> {
@@ -121,7 +147,24 @@ mod linux {
         }
         match fs::metadata(dir) {
             Ok(meta) if !meta.is_dir() => bail!("{}: not a directory", dir.display()),
-            _ => Ok(()),
+            Ok(_) => Ok(()),
+            Err(_) => check_missing(dir, args),
+        }
+    }
+
+    /// A typo in the path is not to be taken for the wish for new directories; mount(8) makes none at all.
+    fn check_missing(dir: &Path, args: &MountArgs) -> Result<()> {
+        if is_missing(dir) && args.is_helper {
+            bail!("{}: the mount point does not exist", dir.display());
+        }
+        let above = dir.parent().filter(|above| !above.as_os_str().is_empty());
+        match above.filter(|above| is_missing(above)) {
+            Some(above) => bail!(
+                "{}: the mount point does not exist; it would be made if {} were there",
+                dir.display(),
+                above.display()
+            ),
+            None => Ok(()),
         }
     }
 
@@ -133,22 +176,33 @@ mod linux {
         let rest: Vec<String> =
             rest.0.iter().map(|(k, v)| if v.is_empty() { k.clone() } else { format!("{k}={v}") }).collect();
         let mut image = Image::parse(&args.image.image, &rest)?;
-        let engine = args.engine.as_deref().map(|name| mkfs::engine(Some(name))).transpose()?;
-        let specs = match engine {
-            Some(engine) => engine.mount_options().to_vec(),
-            None => arboretum::engines().iter().flat_map(|e| e.mount_options()).copied().collect(),
-        };
-        if is_sloppy {
-            image.rest.0.retain(|(key, _)| specs.iter().any(|s| s.key == key));
+        let named = args.engine.is_some() || args.new.is_some();
+        let engine = named.then(|| mkfs::engine(args.engine.as_deref())).transpose()?;
+        match engine {
+            Some(engine) => check_engine_options(&mut image, engine, is_sloppy)?,
+            None => {
+                let specs = || arboretum::engines().iter().flat_map(|e| e.mount_options());
+                if is_sloppy {
+                    image.rest.0.retain(|(key, _)| specs().any(|s| s.key == key));
+                }
+                check_options(&image.rest, specs(), "mount")?;
+            }
         }
-        check_options(&image.rest, &specs, "mount")?;
         if options.get("fsname").is_none() {
             // With --new there may be nothing yet to be resolved.
             let path = fs::canonicalize(&image.path).or_else(|_| std::path::absolute(&image.path))?;
             config.source = path.into();
         }
         config.handle_signals = true;
-        Ok(Plan { image, config, engine, dir: args.dir.clone() })
+        Ok(Plan { image, config, engine, is_sloppy, dir: args.dir.clone() })
+    }
+
+    fn check_engine_options(image: &mut Image, engine: &dyn Engine, is_sloppy: bool) -> Result<()> {
+        if is_sloppy {
+            image.rest.0.retain(|(key, _)| engine.mount_options().iter().any(|s| s.key == key));
+        }
+        image.check_options(engine, Job::Mount)?;
+        Ok(engine.check_mount_options(&image.rest)?)
     }
 
     /// Runs this program again to serve the mount, and returns when the mount works.
@@ -167,11 +221,12 @@ mod linux {
         command.arg("--").arg(&args.image.image).arg(&args.dir);
         // What the caller has open, a lock perhaps, must not stay so for as long as the mount is there.
         close_fds::set_fds_cloexec_threadsafe(3, &[]);
+        let makes_dir = is_missing(&plan.dir);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let mut ready = [0];
         let told = child.stdout.take().map(|mut pipe| pipe.read(&mut ready)).transpose()?;
         if told == Some(1) {
-            tell_mounted(plan, args);
+            tell_mounted(plan, args, makes_dir);
             return Ok(0);
         }
         // It has said why on the standard error we share.
@@ -179,20 +234,25 @@ mod linux {
         Ok(status.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code != 0).unwrap_or(FAILED))
     }
 
-    fn serve(plan: Plan, args: &MountArgs) -> Result<u8> {
-        let made_dirs = make_dir(&plan.dir)?;
+    fn serve(mut plan: Plan, args: &MountArgs) -> Result<u8, Exit> {
+        let failed = |e| Exit::with(FAILED, e);
+        let makes_dir = make_dir(&plan.dir).map_err(failed)?;
         let made = args.new.map(|_| mkfs::Made::before(&plan.image));
-        let session = start(&plan, args).inspect_err(|_| {
-            for dir in &made_dirs {
-                let _ = fs::remove_dir(dir);
+        let session = start(&mut plan, args).inspect_err(|_| {
+            if makes_dir {
+                let _ = fs::remove_dir(&plan.dir);
             }
             if let Some(made) = &made {
                 made.undo();
             }
         })?;
         if args.ready_fd.is_none() {
-            tell_mounted(&plan, args);
+            tell_mounted(&plan, args, makes_dir);
         }
+        serve_session(session, &plan, args).map_err(failed)
+    }
+
+    fn serve_session(session: arbor_fuse::Session, plan: &Plan, args: &MountArgs) -> Result<u8> {
         // The directories we were called in must stay free to be unmounted.
         std::env::set_current_dir("/")?;
         notify_systemd();
@@ -209,29 +269,41 @@ mod linux {
     }
 
     /// One line for people. That it cannot be written does not undo the mount.
-    fn tell_mounted(plan: &Plan, args: &MountArgs) {
+    fn tell_mounted(plan: &Plan, args: &MountArgs, makes_dir: bool) {
         if !args.quiet {
-            let how = if plan.config.read_only { ", read-only" } else { "" };
+            let made = if makes_dir { " (a new directory)" } else { "" };
+            let how = format!("{made}{}", if plan.config.read_only { ", read-only" } else { "" });
             let (image, dir) = (plan.image.path.display(), plan.dir.display());
             let mut out = io::stdout();
             let _ = writeln!(out, "{image}: mounted on {dir}{how}").and_then(|()| out.flush());
         }
     }
 
-    fn start(plan: &Plan, args: &MountArgs) -> Result<arbor_fuse::Session> {
+    fn start(plan: &mut Plan, args: &MountArgs) -> Result<arbor_fuse::Session, Exit> {
+        let failed = |e| Exit::with(FAILED, e);
+        let (devices, found) = open(plan, args).map_err(failed)?;
+        check_engine_options(&mut plan.image, found, plan.is_sloppy).map_err(|e| Exit::with(USAGE, e))?;
+        mount(plan, devices, found).map_err(failed)
+    }
+
+    fn open(plan: &Plan, args: &MountArgs) -> Result<(Devices, &'static dyn Engine)> {
         let image = &plan.image;
         if let Some(size) = args.new {
             mkfs::make_new(image, args.engine.as_deref(), size)?;
         }
-        let (devices, found) = image.devices(plan.config.read_only)?;
+        let (devices, found) = image.find(plan.config.read_only)?;
         if let Some(wanted) = plan.engine.filter(|e| e.name() != found.name()) {
             bail!("{}: a volume of {}, not of {}", image.path.display(), found.name(), wanted.name());
         }
-        check_options(&image.rest, found.mount_options(), "mount")?;
+        Ok((devices, found))
+    }
+
+    fn mount(plan: &Plan, devices: Devices, found: &dyn Engine) -> Result<arbor_fuse::Session> {
+        let image = &plan.image;
         let options = MountOptions { read_only: plan.config.read_only, options: image.rest.clone() };
         let fs = found
             .mount(devices, &options, Arc::new(SystemClock))
-            .map_err(|e| image.unclean(&e).unwrap_or_else(|| anyhow!("{}: {e}", image.path.display())))?;
+            .map_err(|e| image.advice(&e).unwrap_or_else(|| anyhow!("{}: {e}", image.path.display())))?;
         let mut config = plan.config.clone();
         config.block_device = block_device(&image.path);
         let dir = fs::canonicalize(&plan.dir).with_context(|| plan.dir.display().to_string())?;
@@ -245,18 +317,14 @@ mod linux {
         fs::metadata(&path).ok().filter(|m| m.file_type().is_block_device()).map(|_| path)
     }
 
-    /// Makes the directory if it is missing; tells what was made, the deepest first.
-    fn make_dir(dir: &Path) -> Result<Vec<PathBuf>> {
-        // A dead mount answers with other errors; the mount takes it off.
-        let missing = dir.ancestors().filter(|above| !above.as_os_str().is_empty());
-        let missing: Vec<PathBuf> = missing.take_while(|above| is_missing(above)).map(Path::to_path_buf).collect();
-        fs::create_dir_all(dir).or_else(|e| if missing.is_empty() { Ok(()) } else { Err(e) }).map_err(|e| {
-            for made in &missing {
-                let _ = fs::remove_dir(made);
-            }
-            anyhow!("{}: cannot be made: {e}", dir.display())
-        })?;
-        Ok(missing)
+    /// Makes the directory if it is missing; tells whether it did. A dead mount answers with other errors; the
+    /// mount takes it off.
+    fn make_dir(dir: &Path) -> Result<bool> {
+        if !is_missing(dir) {
+            return Ok(false);
+        }
+        fs::create_dir(dir).map_err(|e| anyhow!("{}: cannot be made: {e}", dir.display()))?;
+        Ok(true)
     }
 
     /// Lets go of the caller's terminal, then says that the mount works.
@@ -299,17 +367,13 @@ mod linux {
     }
 
     pub(crate) fn sync(args: &DirArgs) -> Result<()> {
-        let synced = mount_root(&args.dir).and_then(|root| {
-            if !arbor_fuse::mount_table().iter().any(|mount| mount.mountpoint == root) {
-                return Err(io::Error::other("not on a mount of arbor"));
-            }
-            arbor_fuse::sync(&root)
-        });
+        // An fsync of the root makes all of the mount durable.
+        let synced = holder::mount_of(&args.dir).and_then(|(root, _)| arbor_fuse::sync(&root));
         synced.map_err(|e| anyhow!("{}: {e}", args.dir.display()))
     }
 
     pub(crate) fn stats(args: &StatsArgs, out: &mut dyn Write) -> Result<()> {
-        let root = mount_root(&args.dir).with_context(|| args.dir.display().to_string())?;
+        let (root, _) = holder::mount_of(&args.dir).map_err(|e| anyhow!("{}: {e}", args.dir.display()))?;
         let ask = || arbor_fuse::stats(&root).map_err(|e| anyhow!("{}: {e}", args.dir.display()));
         let mut before = ask()?;
         if args.json {
@@ -342,19 +406,6 @@ mod linux {
         Ok(())
     }
 
-    /// The root of the mount that `dir` lies on; an fsync of it makes all of the mount durable.
-    fn mount_root(dir: &Path) -> io::Result<PathBuf> {
-        let mut root = fs::canonicalize(dir)?;
-        let device = fs::metadata(&root)?.dev();
-        while let Some(above) = root.parent() {
-            if fs::metadata(above)?.dev() != device {
-                break;
-            }
-            root = above.to_path_buf();
-        }
-        Ok(root)
-    }
-
     #[cfg(test)]
     mod tests {
         use super::*;
@@ -364,7 +415,8 @@ mod linux {
             let image = ImageArgs { options: vec![options.into()], image: "/no/such.img".into() };
             let dir = "/mnt".into();
             let (foreground, quiet, fake) = (false, false, false);
-            MountArgs { new: None, engine: None, foreground, quiet, ready_fd: None, fake, image, dir }
+            let is_helper = false;
+            MountArgs { new: None, engine: None, foreground, quiet, ready_fd: None, fake, is_helper, image, dir }
         }
 
         #[test]

@@ -54,10 +54,33 @@ fn a_wrong_command_line_has_its_exit_code() {
 fn errors_are_one_line_with_the_image() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("zeros.img"), vec![0; 1 << 20]).unwrap();
+    let ext4 = [vec![0; 0x438], b"\x53\xef".to_vec(), vec![0; 1 << 20]].concat();
+    fs::write(dir.path().join("ext4.img"), &ext4[..1 << 20]).unwrap();
     for (args, code, want) in [
         (&["info", "no.img"][..], 1, "arbor info: no.img: "),
-        (&["ls", "zeros.img"], 1, "arbor ls: zeros.img: not a volume of any known engine\n"),
-        (&["fsck", "zeros.img"], 8, "arbor fsck: zeros.img: not a volume of any known engine\n"),
+        (
+            &["ls", "zeros.img"],
+            1,
+            "arbor ls: zeros.img: not a volume of any known engine; `arbor fsck zeros.img` looks for a damaged one, \
+             -o offset=N says where in the file it begins\n",
+        ),
+        (
+            &["fsck", "zeros.img"],
+            8,
+            "arbor fsck: zeros.img: not a volume of any known engine, and no copy of a superblock is found\n",
+        ),
+        (
+            &["info", "ext4.img"],
+            1,
+            "arbor info: ext4.img: not a volume of any known engine: it seems to hold an ext2, ext3 or ext4 file \
+             system\n",
+        ),
+        (
+            &["fsck", "ext4.img"],
+            8,
+            "arbor fsck: ext4.img: not a volume of any known engine: it seems to hold an ext2, ext3 or ext4 file \
+             system\n",
+        ),
         (&["mkfs", "-t", "nosuch", "-s", "1G", "new.img"], 1, "arbor mkfs: no engine named \"nosuch\""),
     ] {
         let (got, out, err) = run_in(dir.path(), args);
@@ -87,6 +110,66 @@ fn the_name_decides_what_it_is() {
         assert!(said.contains(name) && !said.contains("Usage: arbor"), "{name} {args:?}: {said}");
     }
     assert!(!dir.path().join("mnt").exists(), "a failed mount leaves no directory");
+}
+
+#[test]
+fn options_of_another_engine_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let says = |args: &[&str], code: i32, want: &str| {
+        let (got, out, err) = run_in(dir, args);
+        assert_eq!((got, out.as_str()), (code, ""), "{args:?}: {err}");
+        assert!(err.ends_with(&format!("{want}\n")) && err.lines().count() == 1, "{args:?}: {err}");
+    };
+    let log = "x.img: log= is an option of yfs, and this is a volume of ffs";
+    says(&["mkfs", "-t", "ffs", "-s", "64M", "-o", "log=l.img", "x.img"], 1, log);
+    says(&["mount", "--new", "64M", "-t", "ffs", "-o", "log=l.img", "x.img", "mnt"], 1, log);
+    assert_eq!(fs::read_dir(dir).unwrap().count(), 0, "nothing is made");
+    let ag = "x.img: ag= is an option of yfs, and this is a volume of ffs";
+    says(&["mkfs", "-t", "ffs", "-s", "64M", "-o", "ag=16M", "x.img"], 1, ag);
+    ok(dir, &["mkfs", "-q", "-t", "ffs", "-s", "64M", "x.img"]);
+    fs::write(dir.join("l.img"), vec![0; 1 << 20]).unwrap();
+    says(&["mount", "-o", "log=l.img", "x.img", "mnt"], 1, log);
+    says(&["fsck", "-o", "log=l.img", "x.img"], 8, log);
+    says(&["ls", "-o", "log=l.img", "x.img"], 1, "a volume of ffs has no device \"log\"");
+    ok(dir, &["mkfs", "-q", "-s", "64M", "y.img"]);
+    let keep = "y.img: keep= is an option of ffs, and this is a volume of yfs";
+    says(&["mount", "-o", "keep=journal", "y.img", "mnt"], 1, keep);
+    says(&["mount", "-t", "yfs", "-o", "keep=journal", "y.img", "mnt"], 1, keep);
+    assert!(!dir.join("mnt").exists());
+}
+
+#[test]
+fn wrong_mount_options_have_one_exit_code() {
+    each_engine(|dir, engine| {
+        let least = "option cache: 1 bytes are too few, 1048576 are the least";
+        for (options, want) in
+            [("nosuch", "nosuch"), ("threads=1", "option threads"), ("cache=1", least), ("commit=0", "commit")]
+        {
+            for by in [&["x.img"][..], &["-t", engine, "x.img"], &["--new", "64M", "-t", engine, "new.img"]] {
+                let (code, _, err) = run_in(dir, &[&["mount", "-o", options], by, &["mnt"]].concat());
+                assert!(code == 1 && err.contains(want) && err.lines().count() == 1, "{options} {by:?}: {code} {err}");
+            }
+        }
+        assert!(!dir.join("mnt").exists() && !dir.join("new.img").exists());
+    });
+}
+
+#[test]
+fn a_remount_that_would_do_nothing_is_refused() {
+    each_engine(|dir, _| {
+        for (options, want) in [
+            ("remount", "remount: nothing is to be changed; what can be changed is ro, rw, "),
+            ("remount,defaults", "nothing is to be changed"),
+            ("remount,ro,cache=64M", "remount: cache: what can be changed is ro, "),
+            ("remount,uid=7", "remount: uid: what can be changed is ro, "),
+        ] {
+            let (code, _, err) = run_in(dir, &["mount", "-o", options, "x.img", "mnt"]);
+            assert!(code == 1 && err.contains(want) && err.lines().count() == 1, "{options}: {err}");
+        }
+        let (code, _, err) = run_in(dir, &["mount", "-o", "remount,ro,noatime", "x.img", "."]);
+        assert!(code == 32 && err.contains("not a mount point of arbor"), "{err}");
+    });
 }
 
 #[test]
@@ -121,6 +204,29 @@ fn mkfs_makes_sparse_images_and_refuses_used_ones() {
         let export = ok(dir, &["info", "--export", "x.img"]);
         assert!(export.contains("TYPE=arbor\n") && export.contains("LABEL=again\n"), "{export}");
         assert!(ok(dir, &["info", "x.img"]).contains("again"));
+    });
+}
+
+#[test]
+fn mkfs_overwrites_no_data_unasked() {
+    each_engine(|dir, engine| {
+        let late = [vec![0; 100_000], b"text\n".repeat(120_000)].concat();
+        for (name, bytes, at) in
+            [("text", b"hello\n".to_vec(), 0), ("zeros", vec![0; 600], 600), ("late", late, 100_000)]
+        {
+            fs::write(dir.join(name), &bytes).unwrap();
+            let (code, _, err) = run_in(dir, &["mkfs", "-t", engine, "-s", "64M", name]);
+            if at == bytes.len() {
+                assert_eq!((code, err.as_str()), (0, ""), "a file of zeros holds nothing");
+                continue;
+            }
+            assert_eq!((code, err), (1, format!("arbor mkfs: {name}: holds data (at byte {at}; -f overwrites it)\n")));
+            assert!(fs::read(dir.join(name)).unwrap() == bytes, "{name} stays as it was");
+            ok(dir, &["mkfs", "-q", "-f", "-t", engine, "-s", "64M", name]);
+        }
+        fs::write(dir.join("in"), [vec![0xaa; 1 << 20], vec![0; 1 << 20], b"x".to_vec()].concat()).unwrap();
+        let (_, _, err) = run_in(dir, &["mkfs", "-t", engine, "-s", "64M", "-o", "offset=1M", "in"]);
+        assert!(err.contains("in: holds data (at byte 2097152; "), "{err}");
     });
 }
 
@@ -175,6 +281,8 @@ fn files_go_in_are_seen_and_come_out() {
         ok(dir, &["get", "x.img", "new", "tree", "out"]);
         assert_eq!(fs::read(dir.join("out/new/b.txt")).unwrap(), b"beta\n");
         assert_eq!(fs::read_link(dir.join("out/tree/link")).unwrap(), Path::new("sub/b.txt"));
+        assert_eq!(ok(dir, &["ls", "-R", "x.img", "new"]), "new:\na.txt\nb.txt\ner\n\nnew/er:\n");
+        assert_eq!(json(dir, &["ls", "-R", "--json", "x.img", "new"]).as_array().unwrap().len(), 3);
         assert_eq!(run_in(dir, &["rm", "x.img", "new"]).0, 1);
         ok(dir, &["rm", "-r", "x.img", "new", "tree"]);
         ok(dir, &["rm", "-f", "x.img", "new"]);
@@ -257,7 +365,7 @@ fn one_path_is_checked() {
     each_engine(|dir, _| {
         tree(dir);
         ok(dir, &["put", "x.img", "tree", "/"]);
-        assert!(ok(dir, &["fsck", "--path", "/tree/a.txt", "x.img"]).contains("clean; 3 files, 2 directories"));
+        assert!(ok(dir, &["fsck", "--path", "/tree/a.txt", "x.img"]).contains("clean; 1 file, 2 directories"));
         let (code, _, err) = run_in(dir, &["fsck", "--path", "/tree/none", "x.img"]);
         assert_eq!((code, err.contains("there is no /tree/none")), (8, true), "{err}");
         assert_eq!(run_in(dir, &["fsck", "-y", "--path", "/tree", "x.img"]).0, 16);
@@ -272,10 +380,33 @@ fn a_lost_superblock_is_found() {
         let mut bytes = fs::read(dir.join("x.img")).unwrap();
         bytes[..512].fill(0);
         fs::write(dir.join("x.img"), bytes).unwrap();
-        assert_eq!(run_in(dir, &["ls", "x.img"]).0, 1);
+        let (code, _, err) = run_in(dir, &["ls", "x.img"]);
+        assert!(code == 1 && err.contains("`arbor fsck x.img` looks for a damaged one"), "{err}");
         assert_eq!(run_in(dir, &["fsck", "x.img"]).0, 4);
-        assert_eq!(run_in(dir, &["fsck", "-y", "x.img"]).0, 1);
+        let (code, said, _) = run_in(dir, &["fsck", "-y", "x.img"]);
+        assert!(code == 1 && !said.contains("unmounted") && !said.contains("log"), "it was closed cleanly: {said}");
         assert_eq!(ok(dir, &["cat", "x.img", "tree/a.txt"]), "alpha\n");
+        ok(dir, &["fsck", "-f", "x.img"]);
+    });
+}
+
+#[test]
+fn damage_that_loses_files_is_not_called_clean() {
+    each_engine(|dir, engine| {
+        tree(dir);
+        ok(dir, &["mkfs", "-q", "-f", "-t", engine, "-s", "64M", "-d", "tree", "x.img"]);
+        let mut bytes = fs::read(dir.join("x.img")).unwrap();
+        let mut random = 1u32;
+        bytes[..1 << 20].iter_mut().for_each(|b| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            *b = (random >> 24) as u8;
+        });
+        fs::write(dir.join("x.img"), bytes).unwrap();
+        let (code, said, _) = run_in(dir, &["fsck", "-y", "x.img"]);
+        let last = said.lines().last().unwrap_or_default();
+        assert!(code == 1 && last.starts_with("x.img: damage was repaired, "), "{code}: {said}");
+        assert!(last.contains(", files may be lost: see above; "), "{said}");
+        assert!(said.contains("of its inodes those are left that a search finds (repaired)\n"), "{said}");
         ok(dir, &["fsck", "-f", "x.img"]);
     });
 }
@@ -436,7 +567,11 @@ fn a_mount_works_on_return_and_is_durable_after_umount() {
         assert!(err.contains(&format!("(arbor), mounted on {}", mounted.display())), "{err}");
         let info = json(dir, &["info", "--json", "new.img"]);
         assert_eq!(info["mounted_on"].as_str(), mounted.to_str());
-        assert!(ok(dir, &["info", "new.img"]).contains("mounted on "));
+        let state = ok(dir, &["info", "new.img"]);
+        assert!(state.contains("in use by process ") && state.contains("(arbor), mounted on "), "{state}");
+        let df = json(dir, &["df", "--json", "mnt/sub"]);
+        assert_eq!(df["image"].as_str(), dir.join("new.img").canonicalize().unwrap().to_str());
+        assert!(df["size"].as_u64().unwrap() > 32 << 20 && df["inodes_used"].as_u64().unwrap() >= 3, "{df}");
         assert_eq!(run_in(dir, &["fsck", "-p", "new.img"]).0, 8);
         ok(dir, &["umount", "mnt"]);
         assert_eq!(ok(dir, &["cat", "new.img", "file"]), "through the kernel");
@@ -554,7 +689,7 @@ fn mkfs_shortens_no_file_unasked() {
         ok(dir, &["mkfs", "-q", "-f", "-s", "64M", "-t", engine, "big"]);
         assert_eq!(len("big"), 64 << 20);
         let mut bytes = vec![0xaa; 80 << 20];
-        bytes[1 << 20..2 << 20].fill(0);
+        bytes[1 << 20..65 << 20].fill(0);
         fs::write(dir.join("disk"), bytes).unwrap();
         for force in [&[][..], &["-f"]] {
             let args = [&["mkfs", "-q"], force, &["-s", "64M", "-t", engine, "-o", "offset=1M", "disk"]].concat();
@@ -704,13 +839,33 @@ fn messages_say_what_is_wrong_and_what_was_done() {
         for (args, want) in [
             (&["mkfs", "-f", "-t", engine, "-o", "block=3K", "x.img"][..], "mkfs: x.img: option block: 3072 is not a "),
             (&["ls", "-o", "offset=1", "x.img"], "ls: option offset: 1 is not a multiple of 512 bytes\n"),
-            (&["rm", "-r", "x.img", "/"], "rm: /: the root cannot be removed\n"),
+            (&["rm", "-r", "x.img", "/"], "rm: x.img:/: the root cannot be removed\n"),
             (&["dump", "x.img", "inode 1"], "dump: x.img: "),
+            (&["ls", "x.img", "none"], "ls: x.img:none: No such file or directory\n"),
+            (&["cat", "x.img", "/no/ne"], "cat: x.img:/no/ne: No such file or directory\n"),
+            (&["stat", "x.img", "none"], "stat: x.img:none: No such file or directory\n"),
+            (&["tree", "x.img", "none"], "tree: x.img:none: No such file or directory\n"),
+            (&["du", "x.img", "none"], "du: x.img:none: No such file or directory\n"),
+            (&["rm", "x.img", "none"], "rm: x.img:none: No such file or directory\n"),
+            (&["mv", "x.img", "none", "new"], "mv: x.img:none: No such file or directory\n"),
+            (
+                &["mkdir", "x.img", "a/b/c"],
+                "mkdir: x.img:a/b/c: No such file or directory (-p makes those above too)\n",
+            ),
+            (&["map", "-o", "m.foo", "x.img"], "map: m.foo: no picture of the kind \"foo\": it is SVG, "),
+            (&["df", "."], "df: .: not on a mount of arbor\n"),
         ] {
             let (code, _, err) = run_in(dir, args);
             assert_eq!(code, 1);
             assert!(err.starts_with(&format!("arbor {want}")), "{args:?}: {err}");
         }
+        ok(dir, &["mkdir", "x.img", "dir"]);
+        let (code, _, err) = run_in(dir, &["rm", "-f", "x.img", "dir"]);
+        assert_eq!(
+            (code, err.as_str()),
+            (1, "arbor rm: x.img:dir: is a directory (-r removes it with all it holds)\n")
+        );
+        assert_eq!(ok(dir, &["info", "x.img"]).contains("keep, by the last mount"), engine == "ffs");
         let (code, _, err) = run_in(dir, &["tar", "x.img"]);
         assert!(code == 2 && err.contains("--import") && err.contains("--export"), "{err}");
         assert!(!ok(dir, &["dump", "x.img", "superblock"]).is_empty());

@@ -143,7 +143,7 @@ fn stats_of_a_mount() {
     assert!(number("volume", "cache_dirty_bytes") >= 5000);
     let json: serde_json::Value = serde_json::from_slice(&arbor(&["stats", "--json"], &[&volume.root()])).unwrap();
     assert_eq!(json["mount"]["written_bytes"], 5000);
-    assert!(refused(&["stats"], &[Path::new("/")]).1.contains("not a mount of arbor"));
+    assert!(refused(&["stats"], &[Path::new("/")]).1.contains("not on a mount of arbor"));
     volume.umount();
 }
 
@@ -346,9 +346,10 @@ fn a_mount_that_fails_leaves_nothing() {
     for (args, place, code, want) in [
         (&["mount", "--new", "64M"][..], "file", 32, "file: not a directory"),
         (&["mount", "--new", "64M"], "file/below", 32, "Not a directory"),
-        (&["mount", "--new", "64K"], "a/b/c", 32, "is too small"),
-        (&["mount", "--new", "64M", "-o", "nosuch"], "a/b/c", 1, "`arbor mount --help` lists them"),
-        (&["mount"], "a/b/c", 32, "`arbor mount --new SIZE` makes it"),
+        (&["mount", "--new", "64K"], "a", 32, "is too small"),
+        (&["mount", "--new", "64M"], "a/b", 32, "a/b: the mount point does not exist; it would be made if "),
+        (&["mount", "--new", "64M", "-o", "nosuch"], "a", 1, "`arbor mount --help` lists them"),
+        (&["mount"], "a", 32, "`arbor mount --new SIZE` makes it"),
     ] {
         let (got, said) = refused(args, &[&at("x.img"), &at(place)]);
         assert_eq!(got, Some(code), "{said}");
@@ -366,11 +367,43 @@ fn what_to_do_after_a_crash_is_what_helps() {
         volume.signal_server(Signal::KILL);
         let (_, said) = refused(&["ls"], &[&volume.image()]);
         let advice = format!("`arbor fsck -p {}`", volume.image().display());
-        assert!(said.contains(&advice), "{said}");
+        assert!(said.contains(&advice) && said.contains("needs recovery") && !said.contains("log"), "{said}");
+        let state = String::from_utf8(arbor(&["info"], &[&volume.image()])).unwrap();
+        assert!(state.contains("not unmounted cleanly") && !state.contains("in use"), "{state}");
         assert_eq!(refused(&["fsck", "-p"], &[&volume.image()]).0, Some(1), "corrected");
         assert_eq!(arbor(&["cat"], &[&volume.image(), Path::new("file")]), b"kept");
         volume.umount();
     });
+}
+
+#[test]
+fn the_checker_says_that_a_volume_was_not_unmounted() {
+    if !can_mount() {
+        return;
+    }
+    let ways = [("yfs", "rw"), ("ffs", "keep=journal"), ("ffs", "keep=softupdates"), ("ffs", "keep=sync")];
+    for (engine, options) in ways.into_iter().chain([("ffs", "keep=async")]) {
+        let volume = Volume { dir: tempfile::tempdir().unwrap() };
+        arbor(&["mkfs", "-q", "-t", engine, "-s", "64M"], &[&volume.image()]);
+        arbor(&["mount", "-o", options], &[&volume.image(), &volume.root()]);
+        arbor(&["sync"], &[&volume.root()]);
+        volume.signal_server(Signal::KILL);
+        volume.umount();
+        let fsck = |args: &[&str]| {
+            let out = Command::new(env!("CARGO_BIN_EXE_arbor")).arg("fsck").args(args).arg(volume.image()).output();
+            let out = out.unwrap();
+            (out.status.code(), String::from_utf8(out.stdout).unwrap())
+        };
+        let (_, said) = fsck(&[]);
+        assert!(said.contains("not unmounted cleanly, needs recovery"), "{engine} {options}: {said}");
+        assert!(!said.contains(": clean") && !said.contains(" log "), "{engine} {options}: {said}");
+        let (_, report) = fsck(&["--json"]);
+        assert!(report.contains("\"clean\": false") && report.contains("\"unclean\": true"), "{report}");
+        let (code, said) = fsck(&["-p"]);
+        assert!(code == Some(1) && said.contains("not unmounted cleanly, recovered\n"), "{engine} {options}: {said}");
+        assert!(said.contains(": clean") && !said.contains(" log "), "{engine} {options}: {said}");
+        assert!(fsck(&[]).1.contains("marked clean"));
+    }
 }
 
 #[test]

@@ -99,6 +99,7 @@ impl Findings {
             severity: if wrong(i) { i.severity().max(Severity::Error) } else { i.severity() },
             text: i.text(paths),
             repaired: repaired && i.severity() < Severity::Fatal,
+            loses: i.loses(),
         };
         CheckReport { issues: self.issues.iter().map(issue).collect(), ..report }
     }
@@ -198,6 +199,7 @@ pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress
     f.was_clean = found.sb.clean.get() != 0;
     let mut r = Reader { view: View::new(dev), sb: found.sb, geom: found.geom };
     let super_changed = found.damage.is_some();
+    let unclean = !f.was_clean && !super_changed;
     let replayed = start::journal_view(&mut r, options.repair != Repair::No, super_changed)?;
     // A volume that was not unmounted is brought to where it can be mounted, journal or not.
     let recovered = replayed || options.repair != Repair::No && !f.was_clean;
@@ -206,7 +208,7 @@ pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress
     let mut c = Checker { super_changed, ..Checker::new(r, f, progress) };
     let repaired = c.run(options.repair)?;
     let paths = c.paths()?;
-    let report = CheckReport { recovered, ..c.counts() };
+    let report = CheckReport { recovered, unclean, ..c.counts() };
     Ok(c.f.report(repaired, &paths, report))
 }
 

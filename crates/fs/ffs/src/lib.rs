@@ -79,6 +79,10 @@ impl Engine for Ffs {
         options::MOUNT
     }
 
+    fn check_mount_options(&self, options: &Options) -> Result<()> {
+        options::Mount::parse(options).map(drop)
+    }
+
     fn shapes(&self) -> &'static [(&'static str, &'static str)] {
         options::SHAPES
     }

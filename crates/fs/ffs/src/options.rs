@@ -71,7 +71,7 @@ pub const MOUNT: &[OptionSpec] = &[
         default: "softupdates",
         help: "How metadata are kept: sync, softupdates, async (no promise but that fsck mends it) or journal.",
     },
-    OptionSpec { key: "cache", value: "SIZE", default: "256M", help: "Memory limit of the buffer cache." },
+    OptionSpec { key: "cache", value: "SIZE", default: "256M", help: "Memory limit of the buffer cache, at least 1M." },
     OptionSpec {
         key: "dirty",
         value: "SIZE",
@@ -107,6 +107,9 @@ pub const SHAPES: &[(&str, &str)] = &[
     ("block=64K", "cache=4M"),
     ("block=8K,frag=8K,minfree=0", "cache=2M,noreallocblks"),
 ];
+
+/// The smallest cache that works.
+const MIN_CACHE: u64 = 1 << 20;
 
 /// Mount options, parsed.
 #[derive(Clone, Copy, Debug)]
@@ -146,7 +149,7 @@ impl Mount {
                 .saturating_mul(1000),
         };
         let last = |name: &str| o.0.iter().rev().find(|(k, _)| k.trim_start_matches("no") == name);
-        let cache_bytes = o.size("cache")?.unwrap_or(256 << 20).clamp(1 << 20, 1 << 40) as usize;
+        let cache_bytes = o.size_from("cache", MIN_CACHE)?.unwrap_or(256 << 20).min(1 << 40) as usize;
         Ok(Mount {
             keeping,
             cache_bytes,

@@ -126,6 +126,7 @@ impl Findings {
             severity: issue.severity(),
             text: issue.text(paths),
             repaired: *repaired,
+            loses: issue.loses(),
         });
         self.report.issues = issues.collect();
         self.report

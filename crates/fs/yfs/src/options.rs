@@ -56,7 +56,7 @@ pub const FORMAT: &[OptionSpec] = &[
 
 /// Options of mount.
 pub const MOUNT: &[OptionSpec] = &[
-    OptionSpec { key: "cache", value: "SIZE", default: "256M", help: "Memory limit of the buffer cache." },
+    OptionSpec { key: "cache", value: "SIZE", default: "256M", help: "Memory limit of the buffer cache, at least 1M." },
     OptionSpec {
         key: "dirty",
         value: "SIZE",
@@ -88,6 +88,9 @@ pub const SHAPES: &[(&str, &str)] = &[
     ("inode=1K,logsize=960K,ag=16M", "cache=1M,nodiscard"),
 ];
 
+/// The smallest cache that works.
+const MIN_CACHE: u64 = 1 << 20;
+
 /// Mount options, parsed.
 #[derive(Clone, Copy, Debug)]
 pub struct Mount {
@@ -105,7 +108,7 @@ impl Mount {
     /// Parses and checks.
     pub fn parse(o: &Options) -> Result<Mount> {
         o.check(MOUNT)?;
-        let cache_bytes = o.size("cache")?.unwrap_or(256 << 20).clamp(1 << 20, 1 << 40) as usize;
+        let cache_bytes = o.size_from("cache", MIN_CACHE)?.unwrap_or(256 << 20).min(1 << 40) as usize;
         let commit_ms = match o.get("commit") {
             None => 5000,
             Some(s) => s

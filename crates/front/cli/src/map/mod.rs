@@ -11,12 +11,13 @@ use crate::args::MapArgs;
 use crate::image::Image;
 use crate::info::write_json;
 use crate::show;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use arboretum::device::Kind;
 use arboretum::vfs::{Ino, Region};
 use layout::Layout;
 use std::fs;
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use survey::Survey;
 
 /// A picture's worth of facts about one volume.
@@ -34,6 +35,10 @@ pub struct Facts {
 
 pub(crate) fn run(args: &MapArgs, out: &mut dyn Write) -> Result<()> {
     let image = Image::parse(&args.image, &args.options)?;
+    if let Some(suffix) = args.output.as_deref().and_then(Path::extension).filter(|s| !s.eq_ignore_ascii_case("svg")) {
+        let (path, suffix) = (args.output.as_deref().unwrap_or(Path::new("")).display(), suffix.to_string_lossy());
+        bail!("{path}: no picture of the kind {suffix:?}: it is SVG, so its name ends in .svg");
+    }
     let facts = collect(&image)?;
     if args.json {
         return Ok(write_json(&Survey::new(&facts.regions, facts.size).as_json(), out)?);

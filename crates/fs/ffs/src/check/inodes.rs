@@ -201,7 +201,7 @@ impl Checker<'_> {
 
     /// A directory that was removed, and whose blocks are gone already.
     fn removed(&mut self, ino: u64, d: &Dinode) -> Result<()> {
-        self.f.note(Issue::Unnamed { ino: Node(ino), what: "directory", done: "cleared" });
+        self.f.note(Issue::Unnamed { ino: Node(ino), what: "directory", why: "it was left over" });
         self.touched.insert(ino as u32);
         self.r.put_inode(ino, Dinode { generation: d.generation, ..Dinode::default() })
     }

@@ -110,6 +110,15 @@ macro_rules! issues {
 }
 
 impl Issue {
+    /// Whether files, names or contents may be lost.
+    pub fn loses(&self) -> bool {
+        use Issue::*;
+        let files = matches!(self, JournalTail { .. } | GroupHeader { .. } | InodeDamaged { .. } | RootLost { .. });
+        let contents = matches!(self, BadPointers { .. } | BadIndirect { .. } | Duplicate { .. } | OwnSpace { .. });
+        let names = matches!(self, DirHole { .. } | DirChunk { .. } | EntryName { .. } | EntryTarget { .. });
+        files || contents || names || matches!(self, InodeSize { .. } | Xattr { .. } | DuplicateName { .. })
+    }
+
     /// Whether preening mends it on a volume that was kept so.
     pub fn safe(&self, keeping: Keeping) -> bool {
         match self.class() {
@@ -129,7 +138,8 @@ issues! {
     JournalTail { at: u64 } Error Damage "the journal's tail at byte {at} is damaged, what the journal held is lost";
     SuperCopy { cgx: u32, at: u64 } Error Leak
         "the superblock copy of group {cgx} at byte {at} is damaged or differs";
-    GroupHeader { cgx: u32, at: u64, why: &'static str } Error Damage "header of group {cgx} at byte {at}: {why}";
+    GroupHeader { cgx: u32, at: u64, why: &'static str } Error Damage
+        "header of group {cgx} at byte {at}: {why}; of its inodes those are left that a search finds";
     /// A sector of a bitmap is damaged: what it says is counted again.
     GroupBitmap { cgx: u32, sector: u64, at: u64 } Error Damage
         "group {cgx}: sector {sector} of its bitmaps, at byte {at}, has a wrong checksum";
@@ -156,7 +166,7 @@ issues! {
     Orphans { ino: Node } Warning Leak "the list of inodes without names begins with {ino}, it should be empty";
     /// Its checksum says which byte it was.
     InodeByte { ino: Node, at: u64, byte: u32 } Error Damage
-        "inode {ino} at byte {at}: byte {byte} of it was wrong and is put back";
+        "inode {ino} at byte {at}: byte {byte} of it is wrong, its checksum tells what it was";
     InodeDamaged { ino: Node, at: u64, why: &'static str } Error Damage
         "inode {ino} at byte {at} is damaged beyond use: {why}";
     InodeSize { ino: Node, found: u64, why: &'static str } Error Damage "inode {ino} has {found} bytes, {why}";
@@ -199,7 +209,7 @@ issues! {
         "directory {ino} lies in directory {kept} and has another name in {dropped}";
     DirLoop { ino: Node } Error Damage "directory {ino} lies below itself";
     /// In use without a name: made or removed when the volume was not unmounted, or its directory is lost.
-    Unnamed { ino: Node, what: &'static str, done: &'static str } Warning Leak "{what} {ino} has no name: {done}";
+    Unnamed { ino: Node, what: &'static str, why: &'static str } Warning Leak "{what} {ino} has no name: {why}";
     LinkCountHigh { ino: Node, found: u32, expected: u32 } Warning Leak
         "inode {ino} has link count {found}, should have {expected}";
     LinkCountLow { ino: Node, found: u32, expected: u32 } Error Late

@@ -100,14 +100,14 @@ impl Checker<'_> {
     fn settle_lost(&mut self, ino: u32) -> Result<()> {
         let Some(rec) = self.find(ino).map(|i| self.at(i)) else { return Ok(()) };
         if !self.reconnects() || rec.parent == 0 && rec.nlink == 0 {
-            self.unnamed(ino, "directory", "it is cleared");
+            self.unnamed(ino, "directory", "it was left over");
             for e in self.names_in(ino)? {
                 self.lose_name(ino, e.ino);
             }
             return self.clear(ino);
         }
         if rec.parent == 0 {
-            self.unnamed(ino, "directory", "it goes to lost+found");
+            self.unnamed(ino, "directory", "its place is lost+found");
             let parent = self.adopt(ino, rec.kind)?;
             self.set_parent(ino, parent);
             if parent != 0 {
@@ -119,8 +119,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn unnamed(&mut self, ino: u32, what: &'static str, done: &'static str) {
-        self.f.note(Issue::Unnamed { ino: Node(ino.into()), what, done });
+    fn unnamed(&mut self, ino: u32, what: &'static str, why: &'static str) {
+        self.f.note(Issue::Unnamed { ino: Node(ino.into()), what, why });
     }
 
     /// A directory that is cleared names nothing any more.
@@ -151,11 +151,11 @@ impl Checker<'_> {
         for ino in unnamed {
             let Some(rec) = self.find(ino).map(|i| self.at(i)) else { continue };
             if !self.reconnects() || rec.has(Rec::EMPTY) || rec.nlink == 0 {
-                self.unnamed(ino, "inode", "it is cleared");
+                self.unnamed(ino, "inode", "it was left over");
                 self.clear(ino)?;
                 continue;
             }
-            self.unnamed(ino, "inode", "it goes to lost+found");
+            self.unnamed(ino, "inode", "its place is lost+found");
             if self.adopt(ino, rec.kind)? != 0
                 && let Some(rec) = self.rec(ino)
             {

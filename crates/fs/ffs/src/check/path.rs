@@ -25,6 +25,7 @@ pub(crate) fn check_path(devices: &Devices, path: &[u8]) -> Result<CheckReport> 
     };
     start::refuse_unknown(&found.sb, false)?;
     let lost = found.damage.is_some();
+    let unclean = found.sb.clean.get() == 0 && !lost;
     found.damage.into_iter().for_each(|issue| f.note(issue));
     let mut r = Reader { view: View::new(dev), sb: found.sb, geom: found.geom };
     let recovered = start::journal_view(&mut r, false, lost)?;
@@ -34,7 +35,7 @@ pub(crate) fn check_path(devices: &Devices, path: &[u8]) -> Result<CheckReport> 
     c.follow(path, &mut paths)?;
     c.check_bits()?;
     let used_bytes = c.space.used().saturating_mul(c.r.geom.frag_size() as u64);
-    let report = CheckReport { recovered, used_bytes, ..c.counts() };
+    let report = CheckReport { recovered, unclean, used_bytes, ..c.counts() };
     Ok(c.f.report(false, &paths, report))
 }
 

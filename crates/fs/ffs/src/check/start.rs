@@ -110,7 +110,7 @@ fn substitute(dev: &dyn Device, rank: u32) -> Result<Option<(String, SuperBlock)
     }
     dev.read_at(Kind::Super, 0, &mut bytes)?;
     if let Some((at, sb)) = put_back(dev, &bytes) {
-        return Ok(Some((format!("byte {at} of it was wrong and is put back"), sb)));
+        return Ok(Some((format!("byte {at} of it is wrong, its checksum tells what it was"), sb)));
     }
     if let Some((at, sb)) = copy(dev, rank)? {
         return Ok(Some((from_copy(at), sb)));

@@ -94,6 +94,19 @@ macro_rules! issues {
     };
 }
 
+impl Issue {
+    /// Whether files, names or contents may be lost.
+    pub fn loses(&self) -> bool {
+        use Issue::*;
+        let log = matches!(self, LogAnchors { .. } | LogDamaged { .. } | LogBlockLost { .. });
+        let inodes = matches!(self, InodeBlock { .. } | ChunkTree { .. } | ChunkRecord { .. } | InodeDamaged { .. });
+        let contents =
+            matches!(self, MapTree { .. } | Extent { .. } | CrossLinked { .. } | Symlink { .. } | Xattr { .. });
+        let names = matches!(self, DirBlock { .. } | DirEntries { .. } | EntryName { .. } | EntryTarget { .. });
+        log || inodes || contents || names || matches!(self, DuplicateName { .. } | Root { .. })
+    }
+}
+
 #[derive(PartialEq, Eq)]
 enum Class {
     Safe,
@@ -116,7 +129,8 @@ issues! {
     LogBlockLost { at: u64 } Error Ask
         "the log has changes for a metadata block at sector {at}, where no such block is any more";
     GroupBlock { ag: u32, why: String } Error Ask "group block of AG {ag}: {why}";
-    InodeBlock { ag: u32, why: String } Error Ask "inode block of AG {ag}: {why}";
+    InodeBlock { ag: u32, why: String } Error Ask
+        "inode block of AG {ag}: {why}; of its inodes those are left that a search finds";
     BitmapBlock { ag: u32, n: u32, why: String } Error Ask "bitmap block {n} of AG {ag}: {why}";
     ChunkTree { ag: u32, why: String } Error Ask "tree of inode chunks of AG {ag}: {why}";
     /// A record of a chunk tree names no chunk.
@@ -126,7 +140,7 @@ issues! {
     /// Nothing of it can be kept.
     InodeDamaged { ino: Node, why: String } Error Ask "inode {ino} is damaged beyond use: {why}";
     /// Its head was damaged, its contents are kept.
-    InodeSalvaged { ino: Node, why: String } Error Ask "inode {ino} is damaged, its contents are kept: {why}";
+    InodeSalvaged { ino: Node, why: String } Error Ask "inode {ino} is damaged, its contents can be kept: {why}";
     /// Checksum wrong, everything else plausible.
     InodeChecksum { ino: Node, why: String } Error Ask "inode {ino} has a wrong checksum: {why}";
     FreeInode { ino: Node, why: String } Error Ask "free inode {ino} is damaged: {why}";
@@ -141,9 +155,9 @@ issues! {
     Symlink { ino: Node, why: String } Error Ask "symbolic link {ino}: {why}";
     Xattr { ino: Node, why: String } Error Ask "extended attributes of inode {ino}: {why}";
     DirBlocksFound { ino: Node, count: u64 } Error Ask
-        "directory {ino}: {count} blocks of it that nothing leads to are found and belong to it again";
+        "directory {ino}: nothing leads to {count} blocks that say they belong to it";
     ExtentsFound { ino: Node, count: u64 } Error Ask
-        "inode {ino}: {count} extents of it that its tree does not lead to are found and belong to it again";
+        "inode {ino}: its tree does not lead to {count} extents that a node of it holds";
     DirBlock { ino: Node, at: u64, why: String } Error Ask "directory {ino}, block at fragment {at}: {why}";
     DirEntries { ino: Node, why: String } Error Ask "directory {ino}: {why}";
     EntryName { dir: Node, name: String } Error Ask "directory {dir}: {name} is no valid name";

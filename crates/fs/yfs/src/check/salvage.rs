@@ -227,7 +227,7 @@ fn make_possible(d: &mut Dinode) {
 /// What is kept without proof.
 fn doubtful(d: &Dinode) -> String {
     let permissions = d.mode.get() & 0o7777;
-    format!("mode {permissions:04o}, owner {}:{} and times are kept but cannot be verified", d.uid, d.gid)
+    format!("mode {permissions:04o}, owner {}:{} and times cannot be verified", d.uid, d.gid)
 }
 
 /// All bytes of an inode with its checksum.

@@ -53,6 +53,7 @@ pub(super) fn start<'a>(devices: &'a Devices, options: &CheckOptions, f: &mut Fi
         Seal::Super.seal(&mut bytes, 0);
         view.lay(0, &bytes);
     }
+    f.report.unclean = sb.clean.get() == 0 && !damaged;
     if sb.clean.get() == 0 {
         replay(&view, log, &sb, &geom, f)?;
         match read_super(&view, 0) {
@@ -166,7 +167,7 @@ fn substitute(dev: &dyn Device) -> Result<Option<Candidate>> {
     let Some(bytes) = sector(dev, 0)? else { return Ok(None) };
     let mended = put_back(&bytes, offset_of!(SuperBlock, crc)).and_then(|(at, good)| {
         let sb = SuperBlock::read_from_bytes(&good).ok().filter(|sb| usable(dev, sb))?;
-        Some(Candidate { sb, from: format!("byte {at} of it was wrong and is put back") })
+        Some(Candidate { sb, from: format!("byte {at} of it is wrong, its checksum tells what it was") })
     });
     if let Some(found) = mended {
         return Ok(Some(found));

@@ -108,8 +108,13 @@ impl Engine for Toy {
 
     fn check(&self, devices: Devices, _: &CheckOptions, _: Progress<'_>) -> Result<CheckReport> {
         let found = Slots::newest(&*devices.main)?.and_then(|s| decode(&s.payload));
-        let issue =
-            |text: &str| Issue { code: "Slot", severity: Severity::Fatal, text: text.to_string(), repaired: false };
+        let issue = |text: &str| Issue {
+            code: "Slot",
+            severity: Severity::Fatal,
+            text: text.to_string(),
+            repaired: false,
+            loses: false,
+        };
         let issues = if found.is_some() { Vec::new() } else { vec![issue("no slot holds a state")] };
         Ok(CheckReport { issues, ..CheckReport::default() })
     }
