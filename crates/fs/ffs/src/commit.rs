@@ -584,9 +584,8 @@ impl Core {
 
     /// New blocks of files that are about to be written together lie together (`cluster_write`).
     fn gather_files(&mut self, names: &[Name]) -> Result<()> {
-        self.settling = true;
         let done = self.gather_runs(names);
-        self.settling = false;
+        self.settling = None;
         done
     }
 
@@ -601,6 +600,7 @@ impl Core {
         for run in pages.chunk_by(|a, b| a.0 == b.0 && a.1 + 1 == b.1) {
             let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
             let mut i = self.iget(Ino(first.0))?;
+            self.settling = self.dirty.get(&i.name()).map(|d| d.due);
             let whole = |core: &Core, lbn| core.geom.lbn_frags(i.size(), lbn) == core.geom.block_frags();
             let last = if whole(self, last.1) { last.1 + 1 } else { last.1 };
             let mut at = first.1;

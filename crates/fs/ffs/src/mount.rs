@@ -53,9 +53,6 @@ impl What {
 /// How long before data other metadata are due, milliseconds.
 pub(crate) const EARLIEST_MS: u64 = 2000;
 
-/// When buffers are due that changed because of what is being written, milliseconds.
-const SETTLE_MS: u64 = 1000;
-
 /// A buffer that differs from the disk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dirty {
@@ -143,8 +140,8 @@ pub(crate) struct Core {
     pub now_ms: u64,
     /// The call that runs has changed something.
     pub changed: bool,
-    /// What is changed now was changed for users long ago, and what they see waits for it.
-    pub settling: bool,
+    /// What is changed now was changed for users before, and what they see waits for it: when that is due.
+    pub settling: Option<u64>,
     pub failed: Option<String>,
     pub gone: bool,
     pub read_only: bool,
@@ -267,7 +264,7 @@ impl Core {
             now,
             now_ms: 0,
             changed: false,
-            settling: false,
+            settling: None,
             failed: None,
             gone: false,
             read_only: false,
@@ -383,11 +380,15 @@ impl Core {
             _ => EARLIEST_MS,
         };
         let wait = self.opts.commit_ms.saturating_sub(early).max(1);
-        let due = self.now_ms + if self.settling { wait.min(SETTLE_MS) } else { wait };
+        let due = (self.now_ms + wait).min(self.settling.unwrap_or(u64::MAX));
         self.turns += 1;
         let d = self.dirty.entry(name).or_insert(Dirty { due, frag, what, owner, turn: 0, deferred: false });
         self.queue.remove(&d.turn);
         self.queue.insert(self.turns, name);
+        if d.due > due {
+            self.ages.remove(&(d.due, name));
+            d.due = due;
+        }
         (d.frag, d.owner, d.turn) = (frag, owner, self.turns);
         self.ages.insert((d.due, name));
         if owner != 0 && what != What::Data && what != What::Dir {
