@@ -407,12 +407,14 @@ impl Core {
             self.fail(&e);
             return Err(e);
         }
+        let is_late = |name: &&Name| self.dirty.get(name).is_some_and(|d| d.due <= self.now_ms);
+        let late: Vec<Name> = rolled.iter().filter(is_late).copied().collect();
         for name in written {
             self.end_write(name, !rolled.contains(&name));
         }
         self.soft_written(included)?;
         // They may wait for each other.
-        while rolled.iter().filter(|name| self.hasten(**name)).count() > 0 {}
+        while late.iter().filter(|name| self.hasten(**name)).count() > 0 {}
         Ok(())
     }
 
@@ -431,20 +433,20 @@ impl Core {
             self.untouch(name);
         } else if let Some(d) = self.untouch(name) {
             self.touch(name, d.frag, d.what, d.owner);
+            if !whole && d.due > self.now_ms {
+                // What was not written of it may be as old as what was.
+                self.lower_due(name, d.due);
+            }
         }
     }
 
-    /// What was rolled back in a buffer is due as soon as something of it waits no longer. Says whether that is earlier
-    /// than it was.
+    /// What was rolled back in a buffer though it was due is due again as soon as something of it waits no longer. Says
+    /// whether that is earlier than it was.
     fn hasten(&mut self, name: Name) -> bool {
         let of = |buffer: &Name| self.dirty.get(buffer).map_or(0, |d| d.due);
         let ready = self.keep.soft.waited_for(name).map(|buffers| buffers.iter().map(of).max().unwrap_or(0));
         let due = ready.min().unwrap_or(0).max(self.now_ms + LEAST_PAUSE_MS);
-        let Some(d) = self.dirty.get_mut(&name).filter(|d| d.due > due) else { return false };
-        let old = std::mem::replace(&mut d.due, due);
-        self.ages.remove(&(old, name));
-        self.ages.insert((due, name));
-        true
+        self.lower_due(name, due)
     }
 
     /// What was written is on disk before anything that is written after it.

@@ -385,16 +385,22 @@ impl Core {
         let d = self.dirty.entry(name).or_insert(Dirty { due, frag, what, owner, turn: 0, deferred: false });
         self.queue.remove(&d.turn);
         self.queue.insert(self.turns, name);
-        if d.due > due {
-            self.ages.remove(&(d.due, name));
-            d.due = due;
-        }
         (d.frag, d.owner, d.turn) = (frag, owner, self.turns);
         self.ages.insert((d.due, name));
+        self.lower_due(name, due);
         if owner != 0 && what != What::Data && what != What::Dir {
             self.owned.insert((owner, name));
         }
         self.join_transaction(name, what);
+    }
+
+    /// A dirty buffer is due then, unless it is before. Says whether that changed anything.
+    pub fn lower_due(&mut self, name: Name, due: u64) -> bool {
+        let Some(d) = self.dirty.get_mut(&name).filter(|d| d.due > due) else { return false };
+        let old = std::mem::replace(&mut d.due, due);
+        self.ages.remove(&(old, name));
+        self.ages.insert((due, name));
+        true
     }
 
     /// A buffer is as it is on disk, or nobody wants it any more.
