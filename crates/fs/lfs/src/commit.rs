@@ -1,0 +1,698 @@
+//! The segment writer: nobody else writes, but for the checkpoints.
+//!
+//! Changes stay in core until a *group* of partial segments is written: all that is changed, so that what is on disk is
+//! the state after some call, whole. Blocks get their addresses there, in this order: files as they came to be
+//! changed, of each its blocks with the lower numbers first, then its indirect blocks from below; then the inodes.
+//! A pointer has the checksum of what it leads to, so the order is also that in which pointers are known.
+//!
+//! A *checkpoint* writes the ifile in a group of its own, then one of the two checkpoints.
+//!
+//! # Invariants
+//!
+//! * **LFS-C1** a fragment is written once while its segment is filled; a segment is filled from its start to its end.
+//!   Only what no checkpoint and no whole group speaks of is written over: the rest of a torn group.
+//! * **LFS-C2** a group counts whole or not at all.
+//! * **LFS-C3** a segment is filled again when two checkpoints in a row have called it clean: neither of the two that
+//!   are on disk leads into it.
+//! * **LFS-C4** a checkpoint is written when all that it leads to is durable.
+
+use crate::format::*;
+use crate::inode::Inode;
+use crate::mount::{Core, inode_name, name_of};
+use crate::summary::{Parsed, length};
+use arbor_base::cache::Name;
+use arbor_base::device::{Kind, Request};
+use arbor_base::layout::crc;
+use arbor_base::vfs::{Errno, Error, Ino, Result, Time};
+use rustc_hash::FxHashSet;
+use std::collections::{BTreeMap, BTreeSet};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Segments that users cannot fill, at least, so that the cleaner always has room.
+const LEAST_RESERVE: u32 = 8;
+/// Segments that stay clean when a group is written: the cleaner needs them to begin.
+const SPARE: u32 = 4;
+/// Metadata is in the ifile at the latest after this time, so that recovery is short.
+const CHECKPOINT_MS: u64 = 30_000;
+
+/// Where the log ends.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Log {
+    pub seg: Seg,
+    /// Fragments of the segment that are filled.
+    pub offset: u32,
+    pub next_seg: Seg,
+    pub fill: u64,
+    pub group: u64,
+    pub epoch: u64,
+    /// When the ifile was written, milliseconds since the mount.
+    pub checkpointed_ms: u64,
+}
+
+impl Log {
+    /// Where a checkpoint says it ends.
+    pub fn new(cp: &Checkpoint) -> Log {
+        Log {
+            seg: Seg(cp.seg.get()),
+            offset: cp.offset.get(),
+            next_seg: Seg(cp.next_seg.get()),
+            fill: cp.fill.get(),
+            group: cp.group.get(),
+            epoch: cp.epoch.get(),
+            checkpointed_ms: 0,
+        }
+    }
+}
+
+/// A block to be written.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    ino: Ino,
+    version: u32,
+    place: Place,
+    frags: u32,
+    /// Where it lies now, and its bytes there.
+    old: Option<(Frag, u32)>,
+}
+
+/// What is to be written.
+#[derive(Debug, Default)]
+struct Batch {
+    blocks: Vec<Block>,
+    /// Inodes, and where each lies now.
+    inodes: Vec<(Ino, Option<Frag>)>,
+    /// Further entries of the inode map that have changed.
+    entries: Vec<Ino>,
+    /// Bytes that have died in segments.
+    deaths: Vec<(u32, u32)>,
+}
+
+/// A partial segment that is planned.
+#[derive(Debug, Default)]
+struct Part {
+    seg: Seg,
+    at: u32,
+    fill: u64,
+    next_seg: Seg,
+    blocks: Vec<Block>,
+    files: usize,
+    inodes: Vec<Ino>,
+    entries: Vec<Ino>,
+    deaths: BTreeMap<u32, u32>,
+    block_frags: u32,
+}
+
+impl Part {
+    fn is_empty(&self) -> bool {
+        self.blocks.is_empty() && self.inodes.is_empty() && self.entries.is_empty() && self.deaths.is_empty()
+    }
+
+    fn shape(&self) -> Shape {
+        Shape {
+            files: self.files,
+            blocks: self.blocks.len(),
+            inodes: self.inodes.len(),
+            entries: self.entries.len(),
+            deaths: self.deaths.len(),
+            block_frags: self.block_frags,
+        }
+    }
+
+    fn summary_frags(&self, geom: &Geom) -> u32 {
+        self.shape().summary_frags(geom)
+    }
+
+    fn frags(&self, geom: &Geom) -> u32 {
+        self.shape().frags(geom)
+    }
+
+    fn bury(&mut self, geom: &Geom, old: Option<(Frag, u32)>) {
+        if let Some((seg, bytes)) = old.and_then(|(frag, bytes)| Some((geom.seg_of(frag)?, bytes))) {
+            *self.deaths.entry(seg.0).or_default() += bytes;
+        }
+    }
+}
+
+/// Places what is to be written, without changing anything.
+struct Planner<'a> {
+    geom: Geom,
+    clean: &'a BTreeSet<u32>,
+    taken: BTreeSet<u32>,
+    log: Log,
+    part: Part,
+    done: Vec<Part>,
+}
+
+impl Planner<'_> {
+    fn open(&mut self) {
+        let Log { seg, offset: at, fill, next_seg, .. } = self.log;
+        self.part = Part { seg, at, fill, next_seg, ..Part::default() };
+    }
+
+    /// Goes on in the next segment.
+    fn advance(&mut self) -> Result<()> {
+        let from = self.log.next_seg.0;
+        let free = |n: &&u32| !self.taken.contains(n);
+        let behind = self.clean.range(from + 1..).find(free);
+        let Some(next) = behind.or_else(|| self.clean.range(..from).find(free)).copied() else {
+            return Err(Error::Io(std::io::Error::other("the log has no clean segment to go on in")));
+        };
+        self.taken.insert(next);
+        self.log.seg = self.log.next_seg;
+        (self.log.next_seg, self.log.offset) = (Seg(next), 0);
+        self.log.fill += 1;
+        Ok(())
+    }
+
+    /// Ends the partial segment, if there is something in it.
+    fn close(&mut self) {
+        if !self.part.is_empty() {
+            self.log.offset += self.part.frags(&self.geom);
+            self.done.push(std::mem::take(&mut self.part));
+        }
+        self.open();
+    }
+
+    /// Makes room for something that is `more` larger than the partial segment, in the next segment if need be.
+    fn make_room(&mut self, more: &dyn Fn(&Part) -> Shape) -> Result<()> {
+        for _ in 0..2 {
+            let shape = self.part.shape().plus(more(&self.part));
+            if self.part.at + shape.frags(&self.geom) <= self.geom.seg_frags() {
+                return Ok(());
+            }
+            self.close();
+            self.advance()?;
+            self.open();
+        }
+        Err(Error::Io(std::io::Error::other("a block does not fit into a segment")))
+    }
+
+    fn run(mut self, batch: &Batch) -> Result<(Vec<Part>, Log)> {
+        self.open();
+        let geom = self.geom;
+        let death = |p: &Part, old: Option<Frag>| {
+            let seg = old.and_then(|frag| geom.seg_of(frag));
+            usize::from(seg.is_some_and(|seg| !p.deaths.contains_key(&seg.0)))
+        };
+        for (seg, bytes) in &batch.deaths {
+            self.make_room(&|_| Shape { deaths: 1, ..Shape::default() })?;
+            *self.part.deaths.entry(*seg).or_default() += bytes;
+        }
+        for b in &batch.blocks {
+            let is_new = |p: &Part| p.blocks.last().is_none_or(|last| last.ino != b.ino);
+            self.make_room(&|p| {
+                let (files, deaths) = (usize::from(is_new(p)), death(p, b.old.map(|o| o.0)));
+                Shape { files, blocks: 1, block_frags: b.frags, deaths, ..Shape::default() }
+            })?;
+            self.part.files += usize::from(is_new(&self.part));
+            self.part.blocks.push(*b);
+            self.part.block_frags += b.frags;
+            self.part.bury(&geom, b.old);
+        }
+        for (ino, old) in &batch.inodes {
+            self.make_room(&|p| Shape { inodes: 1, deaths: death(p, *old), ..Shape::default() })?;
+            self.part.inodes.push(*ino);
+            self.part.bury(&geom, old.map(|frag| (frag, INODE as u32)));
+        }
+        for ino in &batch.entries {
+            self.make_room(&|_| Shape { entries: 1, ..Shape::default() })?;
+            self.part.entries.push(*ino);
+        }
+        self.close();
+        Ok((self.done, self.log))
+    }
+}
+
+/// How much a partial segment holds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Shape {
+    files: usize,
+    blocks: usize,
+    inodes: usize,
+    entries: usize,
+    deaths: usize,
+    block_frags: u32,
+}
+
+impl Shape {
+    fn plus(self, more: Shape) -> Shape {
+        Shape {
+            files: self.files + more.files,
+            blocks: self.blocks + more.blocks,
+            inodes: self.inodes + more.inodes,
+            entries: self.entries + more.entries,
+            deaths: self.deaths + more.deaths,
+            block_frags: self.block_frags + more.block_frags,
+        }
+    }
+
+    fn summary_frags(&self, geom: &Geom) -> u32 {
+        geom.frags_for(length(self.files, self.blocks, self.inodes + self.entries, self.deaths))
+    }
+
+    fn frags(&self, geom: &Geom) -> u32 {
+        let per = geom.frag_size() / INODE;
+        self.summary_frags(geom) + self.block_frags + self.inodes.div_ceil(per) as u32
+    }
+}
+
+impl Core {
+    /// Whether something is in core that no group has.
+    pub fn is_changed(&self) -> bool {
+        let files = self.changed.len() - usize::from(self.changed.contains_key(&IFILE.0));
+        files > 0 || !self.remapped.is_empty() || !self.died.is_empty()
+    }
+
+    /// Indirect blocks above a changed block change with it.
+    fn change_above(&mut self, i: &Inode, lbn: u64, seen: &mut FxHashSet<(u8, u64)>) -> Result<()> {
+        let mut at = Place::Data(lbn);
+        while let Some(crate::file::Parent::Indirect(level, n, _)) = crate::file::parent(&self.geom, at) {
+            if !seen.insert((level, n)) {
+                break;
+            }
+            self.indirect(i, level, n)?.ok_or(Errno::EIO)?;
+            at = Place::Indirect(level, n);
+            self.cache.modify(name_of(i.ino, at), |_| ()).ok_or(Errno::EIO)?;
+        }
+        Ok(())
+    }
+
+    /// Changed blocks of a file, in the order in which they are written.
+    fn blocks_of(&mut self, ino: Ino) -> Result<Vec<Block>> {
+        let i = self.inode(ino)?;
+        let mut places: Vec<Place> = self.cache.dirty_pages(ino.0, 0).map(Place::Data).collect();
+        let mut seen = FxHashSet::default();
+        for p in &places {
+            if let Place::Data(lbn) = p {
+                self.change_above(&i, *lbn, &mut seen)?;
+            }
+        }
+        if self.cache.is_dirty(name_of(ino, Place::Xattr)) {
+            places.push(Place::Xattr);
+        }
+        let Name::Page { file, .. } = name_of(ino, Place::Indirect(1, 0)) else { return Err(Errno::EIO.into()) };
+        places.extend(self.cache.dirty_pages(file, 0).filter_map(Place::from_code));
+        let mut out = Vec::with_capacity(places.len());
+        for place in places {
+            let p = self.pointer(&i, place)?;
+            let old = (!matches!(p.frag.get(), 0 | UNWRITTEN))
+                .then(|| (Frag(p.frag.get()), self.geom.bytes_of(self.disk_frags(ino, place)) as u32));
+            let len = self.cache.peek(name_of(ino, place)).map_or(0, |b| b.len());
+            let (version, frags) = (i.d.version.get(), self.geom.frags_for(len));
+            out.push(Block { ino, version, place, frags, old });
+        }
+        Ok(out)
+    }
+
+    /// All that is changed, but for the ifile.
+    fn batch(&mut self) -> Result<Batch> {
+        let mut batch = Batch { deaths: self.died.iter().map(|d| (*d.0, *d.1)).collect(), ..Batch::default() };
+        let files: Vec<Ino> = self.order.values().map(|ino| Ino(*ino)).filter(|ino| *ino != IFILE).collect();
+        for ino in &files {
+            batch.blocks.extend(self.blocks_of(*ino)?);
+        }
+        for ino in files {
+            let frag = self.map_entry(ino)?.frag.get();
+            batch.inodes.push((ino, (!matches!(frag, 0 | UNWRITTEN)).then_some(Frag(frag))));
+        }
+        let written: FxHashSet<u64> = batch.inodes.iter().map(|i| i.0.0).collect();
+        batch.entries = self.remapped.iter().filter(|ino| !written.contains(ino)).map(|ino| Ino(*ino)).collect();
+        Ok(batch)
+    }
+
+    fn plan(&self, batch: &Batch) -> Result<(Vec<Part>, Log)> {
+        let (geom, clean, log) = (self.geom, &self.segs.clean, self.log);
+        Planner { geom, clean, taken: BTreeSet::new(), log, part: Part::default(), done: Vec::new() }.run(batch)
+    }
+
+    /// What a plan makes of the usage of segments.
+    fn apply_usage(&mut self, parts: &[Part], log: &Log) {
+        let time = self.now.secs;
+        for p in parts {
+            let blocks: u32 = p.blocks.iter().map(|b| self.geom.bytes_of(b.frags) as u32).sum();
+            self.segs.add(p.seg.0, blocks + (p.inodes.len() * INODE) as u32, time);
+            p.deaths.iter().for_each(|(seg, bytes)| self.segs.bury(*seg, *bytes));
+        }
+        for seg in [log.seg, log.next_seg] {
+            self.segs.clean.remove(&seg.0);
+        }
+    }
+
+    /// Writes all that is changed, and makes it durable.
+    pub fn sync(&mut self) -> Result<()> {
+        if self.failed.is_some() {
+            return Err(Errno::EROFS.into());
+        }
+        let done = self.write_group();
+        done.inspect_err(|e| self.fail(e))
+    }
+
+    fn write_group(&mut self) -> Result<()> {
+        if !self.is_changed() {
+            return Ok(());
+        }
+        let batch = self.batch()?;
+        let (parts, log) = self.plan(&batch)?;
+        self.apply_usage(&parts, &log);
+        self.emit(&parts, log, 0)?;
+        self.died.clear();
+        self.remapped.clear();
+        self.since = None;
+        Ok(())
+    }
+
+    /// Writes planned partial segments, and flushes.
+    fn emit(&mut self, parts: &[Part], log: Log, flags: u32) -> Result<()> {
+        let (mut requests, mut written) = (Vec::new(), Vec::new());
+        for (index, part) in parts.iter().enumerate() {
+            let last = if index + 1 == parts.len() { LAST } else { 0 };
+            requests.push(self.partial_segment(part, index as u32, flags | last, &mut written)?);
+        }
+        self.counters.groups += 1;
+        self.counters.partial_segments += parts.len() as u64;
+        self.counters.writes += requests.len() as u64;
+        self.counters.write_bytes += requests.iter().map(Request::len).sum::<u64>();
+        self.dev.submit(requests).wait_all()?;
+        self.flush()?;
+        for name in written {
+            self.cache.end_write(name, true);
+        }
+        for ino in parts.iter().flat_map(|p| &p.inodes) {
+            if let Some(c) = self.changed.remove(&ino.0) {
+                self.order.remove(&c.turn);
+            }
+        }
+        self.log = Log { group: log.group + 1, ..log };
+        Ok(())
+    }
+
+    pub fn flush(&mut self) -> Result<()> {
+        self.counters.flushes += 1;
+        Ok(self.dev.flush()?)
+    }
+
+    fn partial_segment(&mut self, p: &Part, index: u32, flags: u32, written: &mut Vec<Name>) -> Result<Request> {
+        let geom = self.geom;
+        let start = geom.seg_start(p.seg).0 + p.at;
+        let mut at = start + p.summary_frags(&geom);
+        let (mut data, mut files): (Vec<u8>, Vec<(FileInfo, Vec<BlockInfo>)>) = (Vec::new(), Vec::new());
+        for b in &p.blocks {
+            let info = self.write_block_at(b, Frag(at), &mut data, written)?;
+            at += b.frags;
+            if files.last().is_none_or(|f| u64::from(f.0.ino.get()) != b.ino.0) {
+                let file = FileInfo { ino: (b.ino.0 as u32).into(), version: b.version.into(), ..FileInfo::default() };
+                files.push((file, Vec::new()));
+            }
+            if let Some((file, blocks)) = files.last_mut() {
+                blocks.push(info);
+                file.blocks = (blocks.len() as u32).into();
+            }
+        }
+        let mut inodes = Vec::new();
+        for some in p.inodes.chunks(geom.frag_size() / INODE) {
+            for ino in some {
+                self.write_inode_at(*ino, Frag(at), &mut data, written)?;
+                inodes.push(*ino);
+            }
+            data.resize(data.len().next_multiple_of(geom.frag_size()), 0);
+            at += 1;
+        }
+        inodes.extend(&p.entries);
+        let mut infos = Vec::with_capacity(inodes.len());
+        for ino in inodes.into_iter().filter(|ino| *ino != IFILE) {
+            infos.push(InodeInfo { ino: (ino.0 as u32).into(), entry: self.map_entry(ino)? });
+        }
+        let segs: Vec<SegInfo> =
+            p.deaths.iter().map(|(seg, died)| SegInfo { seg: (*seg).into(), died: (*died).into() }).collect();
+        let head = self.head(p, (index, flags), (files.len(), infos.len(), segs.len()), crc(&data));
+        let summary = Parsed { head, files, inodes: infos, segs }.encode(&geom);
+        Ok(Request::write(Kind::Log, geom.byte(Frag(start)), vec![summary.into(), data.into()]))
+    }
+
+    fn head(&self, p: &Part, (index, flags): (u32, u32), counts: (usize, usize, usize), data_crc: u32) -> Summary {
+        let s = &self.state;
+        Summary {
+            magic: SUMMARY_MAGIC.into(),
+            fsid: self.geom.fsid.into(),
+            group: self.log.group.into(),
+            epoch: self.log.epoch.into(),
+            fill: p.fill.into(),
+            index: index.into(),
+            flags: flags.into(),
+            summary_frags: p.summary_frags(&self.geom).into(),
+            frags: p.frags(&self.geom).into(),
+            next_seg: p.next_seg.0.into(),
+            files: (counts.0 as u32).into(),
+            inodes: (counts.1 as u32).into(),
+            segs: (counts.2 as u32).into(),
+            data_crc: data_crc.into(),
+            time: self.now.secs.into(),
+            ninodes: s.inodes.into(),
+            free_ino: s.free_ino.into(),
+            used_inodes: s.used_inodes.into(),
+            orphan: s.orphan.into(),
+            file_frags: s.file_frags.into(),
+            ..Summary::default()
+        }
+    }
+
+    /// Takes a block's bytes, and lets its pointer lead to where it is going to lie.
+    fn write_block_at(
+        &mut self,
+        b: &Block,
+        at: Frag,
+        data: &mut Vec<u8>,
+        written: &mut Vec<Name>,
+    ) -> Result<BlockInfo> {
+        let name = name_of(b.ino, b.place);
+        let bytes = self.cache.begin_write(name).ok_or(Errno::EIO)?;
+        written.push(name);
+        data.extend_from_slice(&bytes);
+        let sum = crc(&bytes);
+        let mut i = self.inode(b.ino)?;
+        self.set_pointer(&mut i, b.place, Pointer { frag: at.0.into(), crc: sum.into() })?;
+        Ok(BlockInfo { place: b.place.code().into(), frags: b.frags.into(), crc: sum.into() })
+    }
+
+    fn write_inode_at(&mut self, ino: Ino, at: Frag, data: &mut Vec<u8>, written: &mut Vec<Name>) -> Result<()> {
+        let name = inode_name(ino);
+        let bytes = self.cache.begin_write(name).ok_or(Errno::EIO)?;
+        written.push(name);
+        let d = Dinode::read_from_bytes(&bytes[..]).map_err(|_| Errno::EIO)?.sealed();
+        data.extend_from_slice(d.as_bytes());
+        if ino == IFILE {
+            self.checkpoint.ifile = at.0.into();
+            return Ok(());
+        }
+        let entry = MapEntry { frag: at.0.into(), version: d.version, ..MapEntry::default() };
+        self.set_map_entry(ino, entry)
+    }
+
+    /// Writes the ifile, in a group that means nothing without the checkpoint that follows.
+    fn write_ifile(&mut self) -> Result<()> {
+        let busy = [self.log.seg.0, self.log.next_seg.0];
+        for seg in self.segs.empty(&busy) {
+            let clean = crate::ifile::Use { dirty: false, ..self.segs.get(seg) };
+            self.segs.set(seg, clean);
+            self.segs.settling.push(seg);
+        }
+        self.store_usage()?;
+        if !self.changed.contains_key(&IFILE.0) {
+            return Ok(());
+        }
+        // Blocks of the usage table are written with those whose segments they count.
+        let (parts, log) = loop {
+            let old = Frag(self.checkpoint.ifile.get());
+            let inodes = vec![(IFILE, (old.0 != 0).then_some(old))];
+            let batch = Batch { blocks: self.blocks_of(IFILE)?, inodes, ..Batch::default() };
+            let (parts, log) = self.plan(&batch)?;
+            if !self.count_in(&parts, &log)? {
+                break (parts, log);
+            }
+        };
+        self.apply_usage(&parts, &log);
+        self.mark_taken(&log);
+        self.store_usage()?;
+        self.emit(&parts, log, IFILE_ONLY)?;
+        self.remapped.clear();
+        Ok(())
+    }
+
+    /// The segments that the log is in, and goes to, are not clean.
+    fn mark_taken(&mut self, log: &Log) {
+        for seg in [log.seg.0, log.next_seg.0] {
+            let s = self.segs.get(seg);
+            if !s.dirty {
+                self.segs.set(seg, crate::ifile::Use { dirty: true, ..s });
+            }
+        }
+    }
+
+    /// Makes the blocks of the usage table change that a plan concerns. Says whether one came to be changed by that.
+    fn count_in(&mut self, parts: &[Part], log: &Log) -> Result<bool> {
+        let per = (self.geom.block_size() / USAGE) as u32;
+        let mut segs: BTreeSet<u32> = parts.iter().flat_map(|p| p.deaths.keys().copied().chain([p.seg.0])).collect();
+        segs.extend([log.seg.0, log.next_seg.0]);
+        let mut some = false;
+        for lbn in segs.into_iter().map(|seg| u64::from(seg / per)).collect::<BTreeSet<_>>() {
+            if !self.cache.is_dirty(name_of(IFILE, Place::Data(lbn))) {
+                self.ifile_modify(lbn, 0, &[])?;
+                some = true;
+            }
+        }
+        Ok(some)
+    }
+
+    /// Writes a checkpoint.
+    pub fn checkpoint(&mut self, clean: bool) -> Result<()> {
+        if self.failed.is_some() {
+            return Err(Errno::EROFS.into());
+        }
+        let done = self.write_checkpoint(clean);
+        done.inspect_err(|e| self.fail(e))
+    }
+
+    fn write_checkpoint(&mut self, clean: bool) -> Result<()> {
+        self.write_group()?;
+        let settled = std::mem::take(&mut self.segs.settling);
+        self.mark_taken(&self.log.clone());
+        self.write_ifile()?;
+        let (s, log) = (self.state, self.log);
+        let cp = Checkpoint {
+            magic: CHECKPOINT_MAGIC,
+            clean: u32::from(clean).into(),
+            fsid: self.geom.fsid.into(),
+            serial: (self.checkpoint.serial.get() + 1).into(),
+            epoch: log.epoch.into(),
+            group: log.group.into(),
+            segs: self.segs.count().into(),
+            seg: log.seg.0.into(),
+            offset: log.offset.into(),
+            next_seg: log.next_seg.0.into(),
+            fill: log.fill.into(),
+            inodes: s.inodes.into(),
+            free_ino: s.free_ino.into(),
+            used_inodes: s.used_inodes.into(),
+            file_frags: s.file_frags.into(),
+            time: self.now.secs.into(),
+            orphan: s.orphan.into(),
+            ..self.checkpoint
+        };
+        crate::superblock::write_checkpoint(&*self.dev, &self.geom, self.place, &cp)?;
+        self.flush()?;
+        self.counters.checkpoints += 1;
+        (self.checkpoint, self.place) = (cp, 1 - self.place);
+        self.segs.clean.extend(settled);
+        self.log.checkpointed_ms = self.now_ms;
+        Ok(())
+    }
+
+    /// At a mount for writing: what was rolled forward lasts, and what a torn group has left follows nothing any more.
+    pub fn begin(&mut self) -> Result<()> {
+        self.log.epoch += 1;
+        self.write_checkpoint(false)
+    }
+
+    /// At the unmount.
+    pub fn end(&mut self) -> Result<()> {
+        let clean = !self.damage_met;
+        self.checkpoint(clean)
+    }
+
+    // Space.
+
+    /// Segments that users cannot fill.
+    pub fn reserve(&self) -> u32 {
+        LEAST_RESERVE.max(self.segs.count() / 12)
+    }
+
+    /// Fragments that files can have. Summaries take the rest.
+    pub fn capacity(&self) -> u64 {
+        let segs = self.segs.count().saturating_sub(self.reserve());
+        u64::from(segs) * u64::from(self.geom.seg_frags()) / 16 * 15
+    }
+
+    /// Fragments that can still be had.
+    pub fn available(&self) -> u64 {
+        let bytes = u64::from(self.state.inodes) * (INODE + MAP_ENTRY) as u64;
+        let usage = u64::from(self.segs.count()) * USAGE as u64;
+        let ifile = (bytes + usage).div_ceil(self.geom.frag_size() as u64) + 4 * u64::from(self.geom.block_frags());
+        self.capacity().saturating_sub(self.state.file_frags + ifile)
+    }
+
+    /// Fails with `ENOSPC` unless so many fragments can be had.
+    pub fn need(&self, frags: u32) -> Result<()> {
+        if frags == 0 || self.available() >= u64::from(frags) { Ok(()) } else { Err(Errno::ENOSPC.into()) }
+    }
+
+    /// Segments that what is changed may need.
+    fn wanted_segs(&self) -> u32 {
+        let inodes = self.changed.len() * (INODE + 64) + self.remapped.len() * 32;
+        // Each block and inode has its part of a summary.
+        let bytes = (self.cache.dirty_bytes() + inodes) / 8 * 9;
+        (bytes >> self.geom.seg_shift) as u32 + 2
+    }
+
+    /// After a call: what is changed beyond the limit is written by who changed it, and there is always room for it.
+    pub fn relieve(&mut self) {
+        if self.check_writable().is_err() {
+            return;
+        }
+        let short = (self.segs.clean.len() as u32) < self.wanted_segs() + SPARE + 1;
+        let much = self.cache.dirty_bytes() > self.cache.dirty_limit();
+        let done = match (short, much) {
+            (true, _) => self.make_room(),
+            (false, true) => self.sync().and_then(|()| {
+                // What is left is the ifile's.
+                if self.cache.dirty_bytes() > self.cache.dirty_limit() / 2 { self.checkpoint(false) } else { Ok(()) }
+            }),
+            _ => Ok(()),
+        };
+        if let Err(e) = done {
+            self.fail(&e);
+        }
+    }
+
+    /// Writes what is changed as long as there is room for it, and makes segments clean.
+    fn make_room(&mut self) -> Result<()> {
+        self.checkpoint(false)?;
+        // The second one lets what the first has called clean be filled.
+        self.checkpoint(false)?;
+        self.clean_until(self.reserve())
+    }
+
+    /// Whether so much is changed that it should be written in the background.
+    pub fn is_pressed(&self) -> bool {
+        self.cache.dirty_bytes() > self.cache.dirty_limit() / 4 * 3
+    }
+
+    /// Work that is due at `now`; returns when there is more.
+    pub fn background(&mut self, now: Time) -> Result<Time> {
+        let at = self.begin.ms_until(now).max(self.now_ms);
+        if self.check_writable().is_ok() {
+            if self.since.is_some_and(|since| at >= since + self.opts.commit_ms) || self.is_pressed() {
+                self.sync()?;
+            }
+            let stale = self.changed.contains_key(&IFILE.0) && at >= self.log.checkpointed_ms + CHECKPOINT_MS;
+            if stale || self.is_pressed() {
+                self.checkpoint(false)?;
+            }
+        }
+        let next = self.since.map_or(self.opts.commit_ms, |since| (since + self.opts.commit_ms).saturating_sub(at));
+        Ok(now.plus_ms(next.max(1)))
+    }
+
+    /// Gives clean segments back to the device; returns the bytes.
+    pub fn trim(&mut self) -> Result<u64> {
+        let unit = self.dev.geometry().discard_unit;
+        if unit == 0 {
+            return Ok(0);
+        }
+        let len = 1u64 << self.geom.seg_shift;
+        let at = |seg: &u32| Request::discard(Kind::Data, self.geom.byte(self.geom.seg_start(Seg(*seg))), len);
+        let requests: Vec<Request> = self.segs.clean.iter().map(at).collect();
+        let bytes = requests.len() as u64 * len;
+        self.dev.submit(requests).wait_all()?;
+        Ok(bytes)
+    }
+}

@@ -1,0 +1,746 @@
+//! Files: the map from logical blocks to fragments, reading, writing, truncation.
+//!
+//! A write changes buffers named by file and logical block; their address they get when a segment is written
+//! (`commit.rs`). What is changed has its place in the map before that: a pointer [`UNWRITTEN`], and indirect blocks on
+//! the way to it, so that its space is counted. Bytes of a page behind the end of the file are zero. A page is as
+//! long as its fragments.
+
+use crate::format::*;
+use crate::inode::Inode;
+use crate::mount::{Core, indirect_name, inode_name, name_of};
+use arbor_base::cache::Name;
+use arbor_base::device::Kind;
+use arbor_base::layout::get_u32;
+use arbor_base::vfs::{Errno, FallocMode, Ino, Result, Seek, Time};
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+
+/// Changes the bytes of a page; the second argument is the length it has to get.
+pub(crate) type Fill<'a> = &'a mut dyn FnMut(&mut Vec<u8>, usize);
+
+/// Files whose sequence of blocks is remembered.
+const STREAMS: usize = 32;
+/// Bytes of a cluster: largest read.
+const CLUSTER: usize = 256 << 10;
+
+/// Where the pointer to a block stands: in the inode, or in an indirect block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Parent {
+    Direct(usize),
+    Root(usize),
+    Xattr,
+    Indirect(u8, u64, usize),
+}
+
+/// Where the pointer to a block stands; `None` for a block that no file can have.
+pub(crate) fn parent(geom: &Geom, place: Place) -> Option<Parent> {
+    let n = geom.nindir();
+    let split = |level, at: u64| Parent::Indirect(level, at / n, (at % n) as usize);
+    match place {
+        Place::Xattr => Some(Parent::Xattr),
+        Place::Data(lbn) if lbn < NDADDR as u64 => Some(Parent::Direct(lbn as usize)),
+        Place::Data(lbn) if lbn < geom.max_blocks() => Some(split(1, lbn - NDADDR as u64)),
+        Place::Data(_) => None,
+        Place::Indirect(1, 0) => Some(Parent::Root(0)),
+        Place::Indirect(1, k) if k <= n => Some(Parent::Indirect(2, 0, (k - 1) as usize)),
+        Place::Indirect(1, k) => {
+            let at = k - 1 - n;
+            Some(Parent::Indirect(2, 1 + at / n, (at % n) as usize))
+        }
+        Place::Indirect(2, 0) => Some(Parent::Root(1)),
+        Place::Indirect(2, k) if k <= n => Some(Parent::Indirect(3, 0, (k - 1) as usize)),
+        Place::Indirect(3, 0) => Some(Parent::Root(2)),
+        Place::Indirect(..) => None,
+    }
+}
+
+impl Core {
+    /// The pointer to a block of a file; fragment 0 if there is none.
+    pub fn pointer(&mut self, i: &Inode, place: Place) -> Result<Pointer> {
+        match parent(&self.geom, place) {
+            None => Ok(Pointer::default()),
+            Some(Parent::Direct(k)) => Ok(i.d.db.get(k).copied().unwrap_or_default()),
+            Some(Parent::Root(k)) => Ok(i.d.ib.get(k).copied().unwrap_or_default()),
+            Some(Parent::Xattr) => Ok(i.d.xattr),
+            Some(Parent::Indirect(level, n, at)) => match self.indirect(i, level, n)? {
+                None => Ok(Pointer::default()),
+                Some(bytes) => {
+                    let word = |k| get_u32(&bytes, at * POINTER + k).unwrap_or(0);
+                    Ok(Pointer { frag: word(0).into(), crc: word(4).into() })
+                }
+            },
+        }
+    }
+
+    /// Lets the pointer to a block lead elsewhere. The indirect block that it stands in is there.
+    pub fn set_pointer(&mut self, i: &mut Inode, place: Place, to: Pointer) -> Result<()> {
+        let slot = match parent(&self.geom, place).ok_or(Errno::EFBIG)? {
+            Parent::Direct(k) => i.d.db.get_mut(k),
+            Parent::Root(k) => i.d.ib.get_mut(k),
+            Parent::Xattr => Some(&mut i.d.xattr),
+            Parent::Indirect(level, n, at) => {
+                self.indirect(i, level, n)?.ok_or(Errno::EIO)?;
+                return self.set_entry(i.ino, (level, n), at, to);
+            }
+        };
+        *slot.ok_or(Errno::EFBIG)? = to;
+        self.iput(i)
+    }
+
+    fn set_entry(&mut self, ino: Ino, (level, n): (u8, u64), at: usize, to: Pointer) -> Result<()> {
+        self.mark(ino)?;
+        let change = |buf: &mut Vec<u8>| {
+            if let Some(place) = buf.get_mut(at * POINTER..(at + 1) * POINTER) {
+                place.copy_from_slice(to.as_bytes());
+            }
+        };
+        Ok(self.cache.modify(indirect_name(ino, level, n), change).ok_or(Errno::EIO)?)
+    }
+
+    /// An indirect block of a file, if there is one.
+    pub fn indirect(&mut self, i: &Inode, level: u8, n: u64) -> Result<Option<Arc<Vec<u8>>>> {
+        let name = indirect_name(i.ino, level, n);
+        if let Some(bytes) = self.cache.get(name) {
+            return Ok(Some(bytes.clone()));
+        }
+        let p = self.pointer(i, Place::Indirect(level, n))?;
+        if p.frag.get() == 0 {
+            return Ok(None);
+        }
+        let bytes = Arc::new(self.read_block(p, self.geom.block_frags(), Kind::Tree)?);
+        self.cache.insert(name, bytes.clone());
+        Ok(Some(bytes))
+    }
+
+    /// Adds to the count of a file's fragments.
+    pub fn count(&mut self, i: &mut Inode, more: u32, less: u32) {
+        i.d.frags = (i.d.frags.get() + u64::from(more)).saturating_sub(less.into()).into();
+        if i.ino != IFILE {
+            self.state.file_frags = (self.state.file_frags + u64::from(more)).saturating_sub(less.into());
+        }
+    }
+
+    /// Makes the way to a logical block: indirect blocks that are missing, and a pointer that says that it is there.
+    pub fn ensure(&mut self, i: &mut Inode, lbn: u64) -> Result<()> {
+        let place = Place::Data(lbn);
+        let mut missing = Vec::new();
+        let mut at = place;
+        while let Some(Parent::Indirect(level, n, _)) = parent(&self.geom, at) {
+            at = Place::Indirect(level, n);
+            if self.indirect(i, level, n)?.is_some() {
+                break;
+            }
+            missing.push((level, n));
+        }
+        for (level, n) in missing.into_iter().rev() {
+            let name = indirect_name(i.ino, level, n);
+            self.mark(i.ino)?;
+            self.set_pointer(i, Place::Indirect(level, n), Pointer { frag: UNWRITTEN.into(), crc: 0.into() })?;
+            self.cache.insert(name, Arc::new(vec![0; self.geom.block_size()]));
+            self.cache.modify(name, |_| ());
+            self.count(i, self.geom.block_frags(), 0);
+            self.iput(i)?;
+        }
+        if self.pointer(i, place)?.frag.get() == 0 {
+            self.set_pointer(i, place, Pointer { frag: UNWRITTEN.into(), crc: 0.into() })?;
+        }
+        Ok(())
+    }
+
+    /// Indirect blocks that are missing on the way to a logical block.
+    fn missing(&mut self, i: &Inode, lbn: u64) -> Result<u32> {
+        let (mut at, mut missing) = (Place::Data(lbn), 0);
+        while let Some(Parent::Indirect(level, n, _)) = parent(&self.geom, at) {
+            at = Place::Indirect(level, n);
+            if self.indirect(i, level, n)?.is_some() {
+                break;
+            }
+            missing += 1;
+        }
+        Ok(missing)
+    }
+
+    /// Gives logical block `lbn` the fragments that a file of `size` bytes has there, changes its page, which is
+    /// in the cache, and makes the file at least that long.
+    pub fn balloc(&mut self, i: &mut Inode, lbn: u64, size: u64, fill: Fill<'_>) -> Result<()> {
+        let name = Name::Page { file: i.ino.0, index: lbn };
+        let done = self.balloc_page(i, lbn, size, fill);
+        if done.is_err() && !self.cache.is_dirty(name) {
+            // It may be one that was made to be written over.
+            self.cache.remove(name);
+        }
+        done
+    }
+
+    fn balloc_page(&mut self, i: &mut Inode, lbn: u64, size: u64, fill: Fill<'_>) -> Result<()> {
+        let (old_size, size) = (i.size(), size.max(i.size()));
+        let want = self.geom.lbn_frags(size, lbn);
+        let present = self.pointer(i, Place::Data(lbn))?.frag.get() != 0;
+        let have = if present { self.geom.lbn_frags(old_size, lbn) } else { 0 };
+        let more = if present { 0 } else { self.missing(i, lbn)? * self.geom.block_frags() };
+        self.need(want.saturating_sub(have) + more)?;
+        self.mark(i.ino)?;
+        self.ensure(i, lbn)?;
+        let len = self.geom.bytes_of(want.max(have));
+        self.cache.modify(Name::Page { file: i.ino.0, index: lbn }, |buf| fill(buf, len)).ok_or(Errno::EIO)?;
+        i.d.size = size.into();
+        self.count(i, want, have.min(want));
+        self.iput(i)
+    }
+
+    /// A page of a file whose block is not a hole, read if it is not in the cache.
+    fn page(&mut self, i: &Inode, lbn: u64, p: Pointer) -> Result<Arc<Vec<u8>>> {
+        let name = Name::Page { file: i.ino.0, index: lbn };
+        if let Some(bytes) = self.cache.get(name) {
+            return Ok(bytes.clone());
+        }
+        self.read_cluster(i, lbn, p)?;
+        self.cache.get(name).cloned().ok_or_else(|| Errno::EIO.into())
+    }
+
+    /// Fragments of a block as it lies on disk.
+    fn run_of(&self, i: &Inode, lbn: u64) -> u32 {
+        let size = self.changed.get(&i.ino.0).map_or(i.size(), |c| c.disk_size);
+        self.geom.lbn_frags(size, lbn)
+    }
+
+    /// Reads a block; if the file is read one block after another, those that lie behind it as well, up to a
+    /// cluster.
+    fn read_cluster(&mut self, i: &Inode, lbn: u64, p: Pointer) -> Result<()> {
+        let at = self.streams.iter().position(|s| s.0 == i.ino.0);
+        let expected = at.and_then(|at| self.streams.remove(at)).is_some_and(|s| s.1 == lbn) || lbn == 0;
+        let most = if expected { (CLUSTER >> self.geom.block_shift).max(1) } else { 1 };
+        let n = self.geom.block_frags();
+        let mut all = vec![(p, self.run_of(i, lbn))];
+        while all.len() < most && all.last().is_some_and(|a| a.1 == n) {
+            let next = lbn + all.len() as u64;
+            let frags = self.run_of(i, next);
+            if frags == 0 || self.cache.contains(Name::Page { file: i.ino.0, index: next }) {
+                break;
+            }
+            let q = self.pointer(i, Place::Data(next))?;
+            if q.frag.get() != p.frag.get().saturating_add(all.len() as u32 * n) {
+                break;
+            }
+            all.push((q, frags));
+        }
+        let kind = if i.is_dir() { Kind::Dir } else { Kind::Data };
+        let total = all.iter().map(|a| a.1).sum();
+        // Blocks of a cluster may lie in two segments that follow each other.
+        let together = self.check_run(Frag(p.frag.get()), total, "pointer", "frag").is_ok();
+        let bytes = if together { self.read_run(Frag(p.frag.get()), total, kind)? } else { Vec::new() };
+        let mut from = 0;
+        for (k, (q, frags)) in (lbn..).zip(all) {
+            let len = self.geom.bytes_of(frags);
+            let mut page = bytes.get(from..from + len).unwrap_or(&[]).to_vec();
+            from += len;
+            if page.is_empty() || self.verify(q, &page).is_err() {
+                if k > lbn {
+                    break;
+                }
+                page = self.read_block(q, frags, kind)?;
+            }
+            self.keep_page(i, k, page);
+        }
+        self.streams.push_front((i.ino.0, lbn + (from >> self.geom.block_shift).max(1) as u64));
+        self.streams.truncate(STREAMS);
+        Ok(())
+    }
+
+    /// Takes a page that was read into the cache, as long as the file has it now.
+    fn keep_page(&mut self, i: &Inode, lbn: u64, mut page: Vec<u8>) {
+        let len = self.geom.bytes_of(self.geom.lbn_frags(i.size(), lbn));
+        let valid = i.size().saturating_sub(lbn << self.geom.block_shift).min(len as u64) as usize;
+        page.truncate(valid);
+        page.resize(len, 0);
+        self.cache.insert(Name::Page { file: i.ino.0, index: lbn }, Arc::new(page));
+    }
+
+    /// Reads up to `buf.len()` bytes at `offset`.
+    pub fn read_file(&mut self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let i = self.iget(ino)?;
+        if !i.is_file() {
+            return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
+        }
+        let len = i.size().saturating_sub(offset).min(buf.len() as u64) as usize;
+        let mut done = 0;
+        while done < len {
+            let at = offset + done as u64;
+            let lbn = self.geom.lbn(at);
+            let within = (at - (lbn << self.geom.block_shift)) as usize;
+            let n = (self.geom.block_size() - within).min(len - done);
+            let Some(out) = buf.get_mut(done..done + n) else { break };
+            match self.pointer(&i, Place::Data(lbn))? {
+                p if p.frag.get() == 0 => out.fill(0),
+                p => {
+                    let page = self.page(&i, lbn, p)?;
+                    let bytes = page.get(within..within + n).ok_or(Errno::EIO)?;
+                    out.copy_from_slice(bytes);
+                    // A long call needs no more of the pages behind it.
+                    self.cache.keep_all(false);
+                    self.cache.keep_all(true);
+                }
+            }
+            done += n;
+        }
+        Ok(done)
+    }
+
+    /// A page of a directory, or of anything else that is read whole.
+    pub fn whole_page(&mut self, i: &Inode, lbn: u64) -> Result<Arc<Vec<u8>>> {
+        match self.pointer(i, Place::Data(lbn))? {
+            p if p.frag.get() == 0 => Err(i.corrupt("db", lbn, "a block, not a hole").into()),
+            p => self.page(i, lbn, p),
+        }
+    }
+
+    /// Writes `data` at `offset`; what was written before space ran out stays.
+    pub fn write_file(&mut self, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize> {
+        let mut i = self.iget(ino)?;
+        if !i.is_file() {
+            return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
+        }
+        let end = offset.checked_add(data.len() as u64).filter(|e| *e <= self.geom.max_size()).ok_or(Errno::EFBIG)?;
+        if data.is_empty() {
+            return Ok(0);
+        }
+        let old_size = i.size();
+        if end > old_size {
+            self.fill_tail(&mut i, end)?;
+        }
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let lbn = self.geom.lbn(at);
+            let within = (at - (lbn << self.geom.block_shift)) as usize;
+            let n = (self.geom.block_size() - within).min(data.len() - done);
+            let piece = data.get(done..done + n).unwrap_or(&[]);
+            match self.write_block(&mut i, lbn, within, piece, now) {
+                Ok(()) => done += n,
+                Err(e) if done > 0 && e.errno() == Errno::ENOSPC => break,
+                Err(e) => {
+                    if i.size() > old_size && e.errno() == Errno::ENOSPC {
+                        self.truncate_direct(&mut i, old_size)?;
+                    }
+                    return Err(e);
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// Makes the page of a block that is about to be changed in `range` be there.
+    fn prepare_page(&mut self, i: &Inode, lbn: u64, range: std::ops::Range<usize>) -> Result<()> {
+        let name = Name::Page { file: i.ino.0, index: lbn };
+        if self.cache.contains(name) {
+            return Ok(());
+        }
+        let p = self.pointer(i, Place::Data(lbn))?;
+        let valid = i.size().saturating_sub(lbn << self.geom.block_shift).min(self.geom.block_size() as u64) as usize;
+        match p.frag.get() {
+            0 => drop(self.cache.insert(name, Arc::new(Vec::new()))),
+            _ if range.start > 0 || range.end < valid => drop(self.page(i, lbn, p)?),
+            _ => {
+                let len = self.geom.bytes_of(self.geom.lbn_frags(i.size(), lbn));
+                self.cache.insert(name, Arc::new(vec![0; len]));
+            }
+        }
+        Ok(())
+    }
+
+    fn write_block(&mut self, i: &mut Inode, lbn: u64, within: usize, piece: &[u8], now: Time) -> Result<()> {
+        self.prepare_page(i, lbn, within..within + piece.len())?;
+        let size = (lbn << self.geom.block_shift) + (within + piece.len()) as u64;
+        let (mtime, ctime) = (i.d.mtime, i.d.ctime);
+        (i.d.mtime, i.d.ctime) = (now.into(), now.into());
+        let done = self.balloc(i, lbn, size, &mut |buf, len| {
+            buf.resize(len, 0);
+            if let Some(place) = buf.get_mut(within..within + piece.len()) {
+                place.copy_from_slice(piece);
+            }
+        });
+        done.inspect_err(|_| (i.d.mtime, i.d.ctime) = (mtime, ctime))
+    }
+
+    /// Makes the last block of a file, if it is a run of fragments, as long as a file of `size` bytes has it.
+    fn fill_tail(&mut self, i: &mut Inode, size: u64) -> Result<()> {
+        let Some(last) = i.size().checked_sub(1).map(|at| self.geom.lbn(at)) else { return Ok(()) };
+        let (old, new) = (self.geom.lbn_frags(i.size(), last), self.geom.lbn_frags(size, last));
+        if last >= NDADDR as u64 || new <= old || self.geom.lbn(size - 1) == last {
+            return Ok(());
+        }
+        let p = self.pointer(i, Place::Data(last))?;
+        if p.frag.get() == 0 {
+            return Ok(());
+        }
+        self.page(i, last, p)?;
+        // The size stays inside the block until there is something behind it.
+        let size = (last + 1) << self.geom.block_shift;
+        self.balloc(i, last, size, &mut |buf, len| buf.resize(len, 0))
+    }
+
+    /// Makes a file longer, with a hole.
+    pub fn extend(&mut self, i: &mut Inode, to: u64, now: Time) -> Result<()> {
+        if to > self.geom.max_size() {
+            return Err(Errno::EFBIG.into());
+        }
+        let last = i.size().checked_sub(1).map(|at| self.geom.lbn(at));
+        if last == Some(self.geom.lbn(to.saturating_sub(1))) {
+            // Inside the last block: its fragments follow the size.
+            let lbn = last.unwrap_or(0);
+            let p = self.pointer(i, Place::Data(lbn))?;
+            if p.frag.get() != 0 {
+                self.page(i, lbn, p)?;
+                (i.d.mtime, i.d.ctime) = (now.into(), now.into());
+                return self.balloc(i, lbn, to, &mut |buf, len| buf.resize(len, 0));
+            }
+        } else {
+            self.fill_tail(i, to)?;
+        }
+        self.mark(i.ino)?;
+        i.d.size = to.into();
+        (i.d.mtime, i.d.ctime) = (now.into(), now.into());
+        self.iput(i)
+    }
+
+    /// Frees blocks from the end of a file: those that one lowest indirect block leads to, or all direct ones, so that a
+    /// step is bounded. Returns the size that the file has then.
+    pub fn truncate_step(&mut self, i: &mut Inode, to: u64) -> Result<u64> {
+        self.mark(i.ino)?;
+        let keep = to.div_ceil(self.geom.block_size() as u64).max(NDADDR as u64);
+        let Some((level, n)) = self.last_indirect(i, keep)? else {
+            self.truncate_direct(i, to)?;
+            return Ok(to);
+        };
+        let per = self.geom.nindir();
+        let first = NDADDR as u64 + n * per;
+        debug_assert!(level == 1);
+        for at in (keep.max(first) - first..per).rev() {
+            self.free_block(i, Place::Data(first + at))?;
+        }
+        if keep <= first {
+            self.free_empty(i, Place::Indirect(1, n))?;
+        }
+        let size = (keep.max(first) << self.geom.block_shift).max(to);
+        i.d.size = i.size().min(size).into();
+        self.drop_pages(i.ino, keep.max(first));
+        self.iput(i)?;
+        Ok(i.size().max(to))
+    }
+
+    /// The last lowest indirect block of a file that leads to blocks from `keep` on.
+    fn last_indirect(&mut self, i: &Inode, keep: u64) -> Result<Option<(u8, u64)>> {
+        for root in (0..NIADDR).rev() {
+            let level = root as u8 + 1;
+            if i.d.ib.get(root).is_none_or(|p| p.frag.get() == 0) {
+                continue;
+            }
+            let Some(found) = self.last_below(i, level, 0)? else { continue };
+            let per = self.geom.nindir();
+            let first = NDADDR as u64 + found * per;
+            let bytes = self.indirect(i, 1, found)?.ok_or(Errno::EIO)?;
+            let used = (0..per).rev().find(|k| get_u32(&bytes, *k as usize * POINTER).unwrap_or(0) != 0);
+            let goes = first >= keep || used.is_some_and(|k| first + k >= keep);
+            return Ok(goes.then_some((1, found)));
+        }
+        Ok(None)
+    }
+
+    /// The last block of level 1 below this indirect block.
+    fn last_below(&mut self, i: &Inode, level: u8, n: u64) -> Result<Option<u64>> {
+        if level == 1 {
+            return Ok(Some(n));
+        }
+        let per = self.geom.nindir();
+        let bytes = self.indirect(i, level, n)?.ok_or(Errno::EIO)?;
+        let used = (0..per).rev().find(|k| get_u32(&bytes, *k as usize * POINTER).unwrap_or(0) != 0);
+        match used {
+            None => Ok(None),
+            // Behind the first, which stands in the inode.
+            Some(k) if n == 0 => self.last_below(i, level - 1, 1 + k),
+            Some(k) if level == 2 => Ok(Some(1 + per + (n - 1) * per + k)),
+            Some(_) => Ok(None),
+        }
+    }
+
+    /// Takes a block from a file, if it is there.
+    fn free_block(&mut self, i: &mut Inode, place: Place) -> Result<()> {
+        let p = self.pointer(i, place)?;
+        if p.frag.get() == 0 {
+            return Ok(());
+        }
+        let frags = match place {
+            Place::Data(lbn) => self.geom.lbn_frags(i.size(), lbn),
+            _ => self.geom.block_frags(),
+        };
+        self.bury(i, place, p);
+        self.cache.remove(name_of(i.ino, place));
+        self.count(i, 0, frags);
+        self.set_pointer(i, place, Pointer::default())
+    }
+
+    /// Frees an indirect block that leads nowhere any more, and those above it that do not either.
+    fn free_empty(&mut self, i: &mut Inode, mut place: Place) -> Result<()> {
+        loop {
+            self.free_block(i, place)?;
+            let Some(Parent::Indirect(level, n, _)) = parent(&self.geom, place) else { return Ok(()) };
+            let bytes = self.indirect(i, level, n)?.ok_or(Errno::EIO)?;
+            if bytes.iter().any(|b| *b != 0) {
+                return Ok(());
+            }
+            place = Place::Indirect(level, n);
+        }
+    }
+
+    /// Frees direct blocks, and fragments of the last one, behind byte `to`.
+    pub fn truncate_direct(&mut self, i: &mut Inode, to: u64) -> Result<()> {
+        let geom = self.geom;
+        self.mark(i.ino)?;
+        let keep = to.div_ceil(geom.block_size() as u64);
+        self.cut_last(i, to)?;
+        for lbn in keep.min(NDADDR as u64)..NDADDR as u64 {
+            self.free_block(i, Place::Data(lbn))?;
+        }
+        i.d.size = to.into();
+        self.drop_pages(i.ino, keep);
+        self.iput(i)
+    }
+
+    /// Zeros behind byte `to` of its block, whose page gets as short as the fragments.
+    fn cut_last(&mut self, i: &mut Inode, to: u64) -> Result<()> {
+        let (lbn, within) = (self.geom.lbn(to.saturating_sub(1)), to as usize % self.geom.block_size());
+        if to == 0 || to >= i.size() || !(i.is_file() || i.is_dir()) {
+            return Ok(());
+        }
+        let p = self.pointer(i, Place::Data(lbn))?;
+        if p.frag.get() == 0 {
+            return Ok(());
+        }
+        let (old, new) = (self.geom.lbn_frags(i.size(), lbn), self.geom.lbn_frags(to, lbn));
+        if within == 0 && old == new {
+            return Ok(());
+        }
+        self.page(i, lbn, p)?;
+        let len = self.geom.bytes_of(new);
+        self.cache.modify(Name::Page { file: i.ino.0, index: lbn }, |buf| {
+            buf.resize(len, 0);
+            if let Some(rest) = buf.get_mut(within..).filter(|_| within > 0) {
+                rest.fill(0);
+            }
+        });
+        self.count(i, new, old);
+        Ok(())
+    }
+
+    /// Drops the pages of a file from block `from`.
+    fn drop_pages(&mut self, ino: Ino, from: u64) {
+        let dirty: Vec<u64> = self.cache.dirty_pages(ino.0, from).collect();
+        for index in dirty {
+            self.cache.remove(Name::Page { file: ino.0, index });
+        }
+        self.cache.drop_pages(ino.0, from, u64::MAX);
+    }
+
+    /// Takes one step of setting the size; says whether it is done.
+    pub fn set_size(&mut self, ino: Ino, to: u64, now: Time) -> Result<bool> {
+        let mut i = self.iget(ino)?;
+        if !i.is_file() {
+            return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
+        }
+        if to >= i.size() {
+            return self.extend(&mut i, to, now).map(|()| true);
+        }
+        (i.d.mtime, i.d.ctime) = (now.into(), now.into());
+        Ok(self.truncate_step(&mut i, to)? == to)
+    }
+
+    /// The first logical block at or behind `lbn` that is no hole.
+    fn next_mapped(&mut self, i: &Inode, mut lbn: u64) -> Result<Option<u64>> {
+        let end = i.size().div_ceil(self.geom.block_size() as u64);
+        let per = self.geom.nindir();
+        while lbn < end {
+            if self.pointer(i, Place::Data(lbn))?.frag.get() != 0 {
+                return Ok(Some(lbn));
+            }
+            lbn += 1;
+            // Where a whole indirect block is missing, nothing is below it.
+            let mut at = Place::Data(lbn);
+            let mut reach = 1;
+            while let Some(Parent::Indirect(level, n, _)) = parent(&self.geom, at) {
+                if self.indirect(i, level, n)?.is_some() {
+                    break;
+                }
+                at = Place::Indirect(level, n);
+                reach *= per;
+            }
+            if reach > 1 {
+                let first = first_of(&self.geom, at).unwrap_or(lbn);
+                lbn = lbn.max(first.saturating_add(reach));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Next data or hole, by blocks.
+    pub fn seek_file(&mut self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
+        let i = self.iget(ino)?;
+        if !i.is_file() {
+            return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
+        }
+        if offset >= i.size() {
+            return Err(Errno::ENXIO.into());
+        }
+        let shift = self.geom.block_shift;
+        let mut lbn = self.geom.lbn(offset);
+        match whence {
+            Seek::Data => {
+                let found = self.next_mapped(&i, lbn)?.ok_or(Errno::ENXIO)?;
+                Ok((found << shift).max(offset))
+            }
+            Seek::Hole => {
+                while lbn << shift < i.size() && self.pointer(&i, Place::Data(lbn))?.frag.get() != 0 {
+                    lbn += 1;
+                }
+                Ok((lbn << shift).clamp(offset, i.size()))
+            }
+        }
+    }
+
+    /// A step of fallocate from `offset`: a block. Says where the next one begins.
+    pub fn falloc_step(&mut self, ino: Ino, mode: FallocMode, offset: u64, end: u64, now: Time) -> Result<u64> {
+        let mut i = self.iget(ino)?;
+        let keep = mode.contains(FallocMode::KEEP_SIZE);
+        let lbn = self.geom.lbn(offset);
+        let start = lbn << self.geom.block_shift;
+        let stop = (start + self.geom.block_size() as u64).min(end);
+        if mode.contains(FallocMode::PUNCH_HOLE) {
+            return self.punch(&mut i, (offset, stop), end, now);
+        }
+        if !keep && stop > i.size() && self.geom.lbn(i.size().saturating_sub(1)) < lbn {
+            self.fill_tail(&mut i, stop)?;
+        }
+        let zero = mode.contains(FallocMode::ZERO_RANGE);
+        let present = self.pointer(&i, Place::Data(lbn))?.frag.get() != 0;
+        let (within, until) = ((offset - start) as usize, (stop - start) as usize);
+        if present && !zero && stop <= i.size() {
+            return Ok(stop);
+        }
+        self.prepare_page(&i, lbn, if present && !zero { 1..1 } else { within..until })?;
+        (i.d.mtime, i.d.ctime) = (now.into(), now.into());
+        self.balloc(&mut i, lbn, if keep { 0 } else { stop }, &mut |buf, len| {
+            buf.resize(len, 0);
+            if let Some(place) = buf.get_mut(within..until.min(len)).filter(|_| zero) {
+                place.fill(0);
+            }
+        })?;
+        Ok(stop)
+    }
+
+    /// Punches a hole into one block; the next step begins where the next block is that is none.
+    fn punch(&mut self, i: &mut Inode, (offset, stop): (u64, u64), end: u64, now: Time) -> Result<u64> {
+        let geom = self.geom;
+        let lbn = geom.lbn(offset);
+        let start = lbn << geom.block_shift;
+        let p = self.pointer(i, Place::Data(lbn))?;
+        if p.frag.get() == 0 {
+            let next = self.next_mapped(i, lbn)?.map_or(end, |l| l << geom.block_shift);
+            return Ok(next.min(end).max(stop));
+        }
+        self.mark(i.ino)?;
+        (i.d.mtime, i.d.ctime) = (now.into(), now.into());
+        if offset == start && stop >= i.size().min(start + geom.block_size() as u64) {
+            self.free_block(i, Place::Data(lbn))?;
+            self.iput(i)?;
+            return Ok(stop);
+        }
+        self.page(i, lbn, p)?;
+        let (a, b) = ((offset - start) as usize, (stop - start) as usize);
+        self.cache.modify(Name::Page { file: i.ino.0, index: lbn }, |buf| {
+            let b = b.min(buf.len());
+            if let Some(place) = buf.get_mut(a..b) {
+                place.fill(0);
+            }
+        });
+        self.iput(i)?;
+        Ok(stop)
+    }
+
+    /// Target of a symbolic link.
+    pub fn link_target(&mut self, i: &Inode) -> Result<Vec<u8>> {
+        let size = i.size() as usize;
+        let bytes = if i.d.is_fast_link() {
+            i.d.as_bytes().get(FAST_LINK_AT..FAST_LINK_AT + size).map(<[u8]>::to_vec)
+        } else {
+            self.whole_page(i, 0)?.get(..size).map(<[u8]>::to_vec)
+        };
+        let bytes = bytes.filter(|b| !b.contains(&0));
+        bytes.ok_or_else(|| i.corrupt("size", size, "a target without NUL, within its block").into())
+    }
+
+    /// Stores the target of a new symbolic link.
+    pub fn store_target(&mut self, i: &mut Inode, target: &[u8]) -> Result<()> {
+        if target.len() <= FAST_LINK {
+            i.d.size = (target.len() as u64).into();
+            self.iput(i)?;
+            self.cache.modify(inode_name(i.ino), |buf| {
+                if let Some(place) = buf.get_mut(FAST_LINK_AT..FAST_LINK_AT + target.len()) {
+                    place.copy_from_slice(target);
+                }
+            });
+            // The copy in hand is what is written back by others.
+            *i = self.iget(i.ino)?;
+            return Ok(());
+        }
+        self.cache.insert(Name::Page { file: i.ino.0, index: 0 }, Arc::new(Vec::new()));
+        self.balloc(i, 0, target.len() as u64, &mut |buf, len| {
+            buf.resize(len, 0);
+            if let Some(place) = buf.get_mut(..target.len()) {
+                place.copy_from_slice(target);
+            }
+        })
+    }
+}
+
+/// First logical block that lies below an indirect block.
+fn first_of(geom: &Geom, place: Place) -> Option<u64> {
+    let n = geom.nindir();
+    let base = NDADDR as u64;
+    match place {
+        Place::Data(lbn) => Some(lbn),
+        Place::Indirect(1, k) => Some(base + k * n),
+        Place::Indirect(2, 0) => Some(base + n),
+        Place::Indirect(2, k) => Some(base + n + n * n + (k - 1) * n * n),
+        Place::Indirect(3, _) => Some(base + n + n * n),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pointers_to_blocks() {
+        let geom = Geom { block_shift: 12, frag_shift: 9, seg_shift: 18, first: 32, fsid: 0 };
+        let (n, up) = (512, |p| parent(&geom, p));
+        assert_eq!(up(Place::Data(11)), Some(Parent::Direct(11)));
+        assert_eq!(up(Place::Data(12)), Some(Parent::Indirect(1, 0, 0)));
+        assert_eq!(up(Place::Data(12 + n + 3)), Some(Parent::Indirect(1, 1, 3)));
+        assert_eq!(up(Place::Indirect(1, 0)), Some(Parent::Root(0)));
+        assert_eq!(up(Place::Indirect(1, 1)), Some(Parent::Indirect(2, 0, 0)));
+        assert_eq!(up(Place::Indirect(1, n)), Some(Parent::Indirect(2, 0, 511)));
+        assert_eq!(up(Place::Indirect(1, n + 1)), Some(Parent::Indirect(2, 1, 0)));
+        assert_eq!(up(Place::Indirect(2, 0)), Some(Parent::Root(1)));
+        assert_eq!(up(Place::Indirect(2, 1)), Some(Parent::Indirect(3, 0, 0)));
+        assert_eq!(up(Place::Indirect(3, 0)), Some(Parent::Root(2)));
+        assert_eq!(up(Place::Data(geom.max_blocks())), None);
+        for lbn in [12, 12 + n - 1, 12 + n, 12 + n + n * n, geom.max_blocks() - 1] {
+            let mut at = Place::Data(lbn);
+            while let Some(Parent::Indirect(level, k, _)) = up(at) {
+                at = Place::Indirect(level, k);
+                assert!(first_of(&geom, at).is_some_and(|first| first <= lbn), "{lbn} {at:?}");
+            }
+            assert!(matches!(up(at), Some(Parent::Root(_))));
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! LFS, the log-structured file system of 4.4BSD (Seltzer, Bostic, McKusick and Staelin 1993), after Sprite LFS (Rosenblum
+//! and Ousterhout 1992).
+//!
+//! ```text
+//!  volume   | superblock | checkpoint | checkpoint | copy | segment 0 | segment 1 | ... |
+//!
+//!  segment  | partial segment | partial segment | ... |
+//!
+//!  partial  | summary | blocks of files, indirect blocks | inodes |
+//! ```
+//!
+//! Nothing is overwritten: what is changed is appended to the log, with the inodes that lead to it. Where inodes lie, the
+//! inode map says, and how much of each segment lives, the segment usage table: both are in a file, the *ifile*, which is
+//! in the log as well. A checkpoint says where the ifile's inode lies. The cleaner makes segments clean again.
+//!
+//! # Invariants
+//!
+//! LFS-C1 to C4, the order of writes, stand in `commit.rs`. Further:
+//!
+//! * **LFS-U1** the usage of a segment is the sum of what leads into it: blocks with all their fragments, 256 bytes for
+//!   each inode.
+//! * **LFS-F1** only the last block of a file, among the direct ones, has less than a block's fragments.
+//! * **LFS-F2** a file that is changed counts all fragments that it is going to have: what was accepted can be written.
+//! * **LFS-D1** an entry of a directory stays where it is until it is removed.
+//!
+//! # Typical sequence
+//!
+//! `write`: [`mount::Volume::change`] takes the lock, `balloc` counts the space and changes the page. `fsync`:
+//! `write_group` gives everything that is changed its address and writes it. `background`: the same by age; a checkpoint;
+//! cleaning.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod check;
+mod clean;
+mod commit;
+mod dir;
+mod file;
+pub mod format;
+mod ifile;
+mod inode;
+mod mkfs;
+mod mount;
+mod ops;
+mod options;
+mod recover;
+mod summary;
+mod superblock;
+
+use arbor_base::device::{Device, Kind};
+use arbor_base::vfs::*;
+use std::sync::Arc;
+
+/// The engine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Lfs;
+
+impl Engine for Lfs {
+    fn name(&self) -> &'static str {
+        "lfs"
+    }
+
+    fn format_options(&self) -> &'static [OptionSpec] {
+        options::FORMAT
+    }
+
+    fn mount_options(&self) -> &'static [OptionSpec] {
+        options::MOUNT
+    }
+
+    fn check_mount_options(&self, options: &Options) -> Result<()> {
+        options::Mount::parse(options).map(drop)
+    }
+
+    fn shapes(&self) -> &'static [(&'static str, &'static str)] {
+        options::SHAPES
+    }
+
+    fn has_checksum(&self, _kind: Kind) -> bool {
+        true
+    }
+
+    fn overlaps_calls(&self) -> bool {
+        false
+    }
+
+    fn probe(&self, device: &dyn Device) -> Result<Option<VolumeInfo>> {
+        let Some(sb) = superblock::read(device, 0)? else { return Ok(None) };
+        let geom = superblock::geometry(&sb)?;
+        let label = sb.label.split(|b| *b == 0).next().unwrap_or(&[]);
+        let cp = superblock::checkpoints(device, &geom)?.first().map(|found| found.1).unwrap_or_default();
+        let segs = u64::from(cp.segs.get());
+        Ok(Some(VolumeInfo {
+            engine: self.name(),
+            label: String::from_utf8_lossy(label).into_owned(),
+            uuid: sb.uuid,
+            size: geom.byte(format::Frag(geom.first)) + (segs << geom.seg_shift),
+            clean: cp.clean.get() != 0,
+            facts: vec![
+                ("version", sb.version.to_string()),
+                ("block_size", geom.block_size().to_string()),
+                ("fragment_size", geom.frag_size().to_string()),
+                ("segment_size", (1u64 << geom.seg_shift).to_string()),
+                ("segments", segs.to_string()),
+                ("checkpoint", cp.serial.to_string()),
+                ("inodes", cp.used_inodes.to_string()),
+                ("created", sb.created.to_string()),
+            ],
+        }))
+    }
+
+    fn format(&self, devices: Devices, options: &FormatOptions) -> Result<()> {
+        mkfs::format(devices, options)
+    }
+
+    fn mount(&self, devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<dyn FileSystem>> {
+        Ok(mount::mount(devices, options, clock)?)
+    }
+
+    fn check(&self, devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport> {
+        check::check(devices, options, progress)
+    }
+
+    fn describe(&self, _devices: &Devices, _f: &mut dyn FnMut(Region)) -> Result<()> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    fn dump(&self, _devices: &Devices, _what: &[&str]) -> Result<serde_json::Value> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    fn resize(&self, _devices: Devices, _size: u64, _clock: Arc<dyn Clock>) -> Result<()> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
+}

@@ -1,0 +1,98 @@
+//! Making a volume: the superblock, then the first checkpoint of a volume with an empty root directory.
+
+use crate::commit::Log;
+use crate::format::*;
+use crate::inode::Inode;
+use crate::mount::{Core, inode_name};
+use crate::{options, superblock};
+use arbor_base::cache::Name;
+use arbor_base::device::{Device, Kind};
+use arbor_base::kit::dirent::first_chunks;
+use arbor_base::vfs::{Devices, Error, FormatOptions, Ino, Options, Result, mode};
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+
+/// Makes a volume on the whole of the device.
+pub(crate) fn format(devices: Devices, options: &FormatOptions) -> Result<()> {
+    let dev: Arc<dyn Device> = Arc::from(devices.main);
+    let size = dev.geometry().size;
+    let f = options::Format::parse(&options.options, size)?;
+    if options.label.len() > 63 {
+        return Err(Error::refused("a label has at most 63 bytes"));
+    }
+    let mut label = [0; 64];
+    label.iter_mut().zip(options.label.bytes()).for_each(|(place, b)| *place = b);
+    let first = 4u32 << (f.block_shift - f.frag_shift);
+    let sb = SuperBlock {
+        magic: SUPER_MAGIC,
+        version: VERSION.into(),
+        uuid: options.uuid,
+        label,
+        block_shift: f.block_shift.into(),
+        frag_shift: f.frag_shift.into(),
+        seg_shift: f.seg_shift.into(),
+        first: first.into(),
+        created: options.now.secs.into(),
+        ..SuperBlock::default()
+    };
+    let geom = superblock::geometry(&sb)?;
+    let segs = size.saturating_sub(geom.byte(Frag(first))) >> f.seg_shift;
+    // Fragments are counted by 32 bits.
+    let most = (u64::from(UNWRITTEN) - u64::from(first)) / u64::from(geom.seg_frags());
+    let segs = segs.min(most) as u32;
+    if segs < superblock::LEAST_SEGS {
+        let least = geom.byte(Frag(first)) + (u64::from(superblock::LEAST_SEGS) << f.seg_shift);
+        return Err(Error::refused(format!("{size} bytes are too few: at this segment size {least} are the least")));
+    }
+    wipe(&*dev, &geom, segs)?;
+    first_state(dev.clone(), geom, segs, options)?;
+    let bytes = superblock::sealed(sb.as_bytes());
+    dev.write_at(Kind::Super, geom.copy_at(), &bytes)?;
+    dev.flush()?;
+    dev.write_at(Kind::Super, 0, &bytes)?;
+    Ok(dev.flush()?)
+}
+
+/// An older volume is not to be found in this one: neither its checkpoints, nor the starts of its segments.
+fn wipe(dev: &dyn Device, geom: &Geom, segs: u32) -> Result<()> {
+    let (head, zeros) = (geom.byte(Frag(geom.first)) as usize, vec![0; geom.frag_size()]);
+    dev.write_at(Kind::Super, 0, &vec![0; head])?;
+    let mut found = vec![0; geom.frag_size()];
+    for seg in 0..segs {
+        let at = geom.byte(geom.seg_start(Seg(seg)));
+        dev.read_at(Kind::Log, at, &mut found)?;
+        if found != zeros {
+            dev.write_at(Kind::Log, at, &zeros)?;
+        }
+    }
+    Ok(dev.flush()?)
+}
+
+/// The ifile, the root directory, and both checkpoints.
+fn first_state(dev: Arc<dyn Device>, geom: Geom, segs: u32, options: &FormatOptions) -> Result<()> {
+    let opts = options::Mount::parse(&Options::default())?;
+    let mut core = Core::new(geom, dev, opts, options.now, segs);
+    core.cache.keep_all(true);
+    core.log = Log { next_seg: Seg(1), fill: 1, group: 1, epoch: 1, ..Log::default() };
+    core.segs.clean.remove(&0);
+    core.segs.clean.remove(&1);
+    core.state.inodes = ROOT.0 as u32;
+    let now = Stamp::from(options.now);
+    let ifile = Dinode {
+        fsid: geom.fsid.into(),
+        ino: (IFILE.0 as u32).into(),
+        version: 1.into(),
+        mode: (mode::IFREG | 0o600).into(),
+        nlink: 1.into(),
+        ctime: now,
+        btime: now,
+        ..Dinode::default()
+    };
+    core.cache.insert(inode_name(IFILE), Arc::new(ifile.as_bytes().to_vec()));
+    let mut root: Inode = core.inew(mode::IFDIR | 0o755, options.owner, options.now)?;
+    debug_assert_eq!(root.ino, ROOT);
+    core.cache.insert(Name::Page { file: ROOT.0, index: 0 }, Arc::new(Vec::new()));
+    core.balloc(&mut root, 0, geom.frag_size() as u64, &mut |buf, len| *buf = first_chunks(len, ROOT, Ino(ROOT.0)))?;
+    core.checkpoint(true)?;
+    core.checkpoint(true)
+}

@@ -1,0 +1,452 @@
+//! The mounted volume: its state in core, how calls enter it, mounting and unmounting.
+//!
+//! One lock holds everything, and it is held while the device works. A call runs as [`Volume::run`]: it looks up and
+//! checks first, then changes; if the device fails or damage is met after the first change, what is in core is half of
+//! a call, so the volume turns read-only and nothing more is written. `ENOSPC` never comes with a change half made.
+
+use crate::commit::Log;
+use crate::format::*;
+use crate::ifile::Segments;
+use crate::{options, recover, superblock};
+use arbor_base::cache::{Cache, Name};
+use arbor_base::device::{Device, Kind};
+use arbor_base::kit::chunkdir::Hashes;
+use arbor_base::kit::refs::Refs;
+use arbor_base::layout::{Access, Corrupt, crc};
+use arbor_base::sync::{Mutex, MutexGuard, Rank};
+use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Result, Time};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+const INDIRECT: u64 = 1 << 62;
+const INODE_BUFFER: u64 = 2 << 62;
+const XATTR: u64 = 3 << 62;
+
+/// Name of an indirect block's buffer.
+pub(crate) fn indirect_name(ino: Ino, level: u8, n: u64) -> Name {
+    Name::Page { file: ino.0 | INDIRECT, index: u64::from(level) << 56 | n }
+}
+
+/// Name of an inode's buffer.
+pub(crate) fn inode_name(ino: Ino) -> Name {
+    Name::Page { file: ino.0 | INODE_BUFFER, index: 0 }
+}
+
+/// Name of the buffer of an inode's extended attributes.
+pub(crate) fn xattr_name(ino: Ino) -> Name {
+    Name::Page { file: ino.0 | XATTR, index: 0 }
+}
+
+/// Name of the buffer of a block of a file.
+pub(crate) fn name_of(ino: Ino, place: Place) -> Name {
+    match place {
+        Place::Data(lbn) => Name::Page { file: ino.0, index: lbn },
+        Place::Indirect(level, n) => indirect_name(ino, level, n),
+        Place::Xattr => xattr_name(ino),
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counters {
+    pub flushes: u64,
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub write_bytes: u64,
+    pub groups: u64,
+    pub partial_segments: u64,
+    pub checkpoints: u64,
+    pub cleaned: u64,
+    pub clean_read_bytes: u64,
+    pub clean_live_bytes: u64,
+}
+
+/// What belongs to the state of the volume beside its files.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct State {
+    /// Inodes that the inode map has entries for.
+    pub inodes: u32,
+    /// First free one, 0 if there is none.
+    pub free_ino: u32,
+    pub used_inodes: u32,
+    /// Fragments that files count, the ifile left out.
+    pub file_frags: u64,
+    pub orphan: u32,
+}
+
+/// A file that differs from the disk: how long what lies on disk of it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Changed {
+    /// Its place in [`Core::turns`].
+    pub turn: u64,
+    pub disk_size: u64,
+    pub disk_xattr_len: u32,
+}
+
+/// Everything in core.
+pub(crate) struct Core {
+    pub geom: Geom,
+    pub dev: Arc<dyn Device>,
+    pub opts: options::Mount,
+    pub cache: Cache,
+    pub state: State,
+    pub segs: Segments,
+    pub log: Log,
+    /// The newest checkpoint, and where the next one goes.
+    pub checkpoint: Checkpoint,
+    pub place: usize,
+    /// Files that differ from the disk, and the order in which they came to.
+    pub changed: FxHashMap<u64, Changed>,
+    pub order: BTreeMap<u64, u64>,
+    pub turns: u64,
+    /// When the oldest change was made, milliseconds since the mount.
+    pub since: Option<u64>,
+    /// Entries of the inode map that differ from what the log says.
+    pub remapped: BTreeSet<u64>,
+    /// Bytes that have died in each segment since the last group.
+    pub died: BTreeMap<u32, u32>,
+    pub refs: Refs,
+    /// Inodes that have lost their last name and their last user.
+    pub inactive: VecDeque<u64>,
+    /// Inodes on the orphan list, each with the one before it (0: it is first).
+    pub orphans: FxHashMap<u64, u64>,
+    /// Those among them that never had a name, and may get one.
+    pub unnamed: FxHashSet<u64>,
+    pub hashes: Hashes,
+    /// Files read one block after another, with the next block.
+    pub streams: VecDeque<(u64, u64)>,
+    /// Damage was met: the volume is not marked clean, so that fsck looks.
+    pub damage_met: bool,
+    pub begin: Time,
+    pub now: Time,
+    pub now_ms: u64,
+    /// The call that runs has changed something.
+    pub touched: bool,
+    pub failed: Option<String>,
+    pub gone: bool,
+    pub read_only: bool,
+    pub counters: Counters,
+    pub tree: u64,
+}
+
+/// A mounted volume.
+pub(crate) struct Volume {
+    pub clock: Arc<dyn Clock>,
+    /// Background work should not wait.
+    pub pressed: AtomicBool,
+    core: Mutex<Core>,
+}
+
+/// The superblock, or its copy if that is all there is.
+pub(crate) fn read_super(dev: &dyn Device) -> Result<SuperBlock> {
+    superblock::read(dev, 0)?.ok_or_else(|| Error::refused("no LFS superblock"))
+}
+
+/// Mounts, after recovery if the volume was not unmounted.
+pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<Volume>> {
+    let opts = options::Mount::parse(&options.options)?;
+    let dev: Arc<dyn Device> = Arc::from(devices.main);
+    let sb = read_super(&*dev)?;
+    let read_only = match superblock::features(&sb).access(KNOWN) {
+        Access::ReadWrite => options.read_only || dev.geometry().read_only,
+        Access::ReadOnly(_) if options.read_only => true,
+        Access::ReadOnly(bits) => {
+            return Err(Error::refused(format!("unknown read-only features {bits:#x}: mount read-only")));
+        }
+        Access::Refused(bits) => return Err(Error::refused(format!("unknown features {bits:#x}"))),
+    };
+    let geom = superblock::geometry(&sb)?;
+    let mut core = open(dev, geom, opts, clock.now())?;
+    core.read_only = read_only;
+    if core.checkpoint.clean.get() == 0 && read_only {
+        return Err(Error::refused(
+            "the volume was not unmounted and needs recovery: mount it for writing, or run fsck",
+        ));
+    }
+    if !read_only {
+        core.cache.keep_all(true);
+        core.begin()?;
+        core.load_orphans()?;
+        core.cache.keep_all(false);
+    }
+    let volume = Arc::new(Volume { clock, pressed: AtomicBool::new(false), core: Mutex::new(Rank(0), core) });
+    if !read_only {
+        volume.drain_inactive()?;
+    }
+    Ok(volume)
+}
+
+/// The state of the newest checkpoint, with what the log says after it; nothing is written.
+pub(crate) fn open(dev: Arc<dyn Device>, geom: Geom, opts: options::Mount, now: Time) -> Result<Core> {
+    let found = superblock::checkpoints(&*dev, &geom)?;
+    let Some((place, cp)) = found.first().copied() else {
+        let at = geom.checkpoints()[0];
+        return Err(Corrupt::new("checkpoint", "crc", at, "none that is sound", "one of two").into());
+    };
+    let at = geom.checkpoints().get(place).copied().unwrap_or(0);
+    superblock::check_checkpoint(&geom, dev.geometry().size, at, &cp)?;
+    dev.confine(0..geom.byte(geom.seg_start(Seg(cp.segs.get()))));
+    let mut core = Core::new(geom, dev, opts, now, cp.segs.get());
+    core.checkpoint = cp;
+    core.place = 1 - place;
+    core.load()?;
+    if cp.clean.get() == 0 {
+        recover::roll_forward(&mut core)?;
+    }
+    Ok(core)
+}
+
+impl Core {
+    /// A volume without anything.
+    pub fn new(geom: Geom, dev: Arc<dyn Device>, opts: options::Mount, now: Time, segs: u32) -> Core {
+        let mut cache = Cache::new(opts.cache_bytes);
+        opts.dirty_bytes.into_iter().for_each(|bytes| cache.set_dirty_limit(bytes));
+        Core {
+            geom,
+            dev,
+            opts,
+            cache,
+            state: State::default(),
+            segs: Segments::new(segs),
+            log: Log::default(),
+            checkpoint: Checkpoint::default(),
+            place: 0,
+            changed: FxHashMap::default(),
+            order: BTreeMap::new(),
+            turns: 0,
+            since: None,
+            remapped: BTreeSet::new(),
+            died: BTreeMap::new(),
+            refs: Refs::default(),
+            inactive: VecDeque::new(),
+            orphans: FxHashMap::default(),
+            unnamed: FxHashSet::default(),
+            hashes: Hashes::new(opts.cache_bytes / 4),
+            streams: VecDeque::new(),
+            damage_met: false,
+            begin: now,
+            now,
+            now_ms: 0,
+            touched: false,
+            failed: None,
+            gone: false,
+            read_only: false,
+            counters: Counters::default(),
+            tree: 0,
+        }
+    }
+
+    /// Fails if the volume was unmounted.
+    pub fn check_alive(&self) -> Result<()> {
+        if self.gone { Err(Errno::EIO.into()) } else { Ok(()) }
+    }
+
+    /// Fails if nothing may be changed.
+    pub fn check_writable(&self) -> Result<()> {
+        self.check_alive()?;
+        if self.read_only || self.failed.is_some() { Err(Errno::EROFS.into()) } else { Ok(()) }
+    }
+
+    /// Turns the volume read-only.
+    pub fn fail(&mut self, why: &Error) {
+        self.failed.get_or_insert_with(|| why.to_string());
+    }
+
+    /// Checks that a run lies in the segments, inside one of them.
+    pub fn check_run(&self, frag: Frag, frags: u32, what: &'static str, field: &'static str) -> Result<()> {
+        let n = self.geom.seg_frags();
+        let inside = self.geom.seg_of(frag).is_some_and(|seg| {
+            let at = frag.0 - self.geom.seg_start(seg).0;
+            seg.0 < self.segs.count() && at.checked_add(frags).is_some_and(|end| end <= n)
+        });
+        if inside && frags > 0 {
+            return Ok(());
+        }
+        Err(Corrupt::new(what, field, 0, frag.0, "fragments of one segment").into())
+    }
+
+    /// Reads a run of fragments.
+    pub fn read_run(&mut self, frag: Frag, frags: u32, kind: Kind) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.geom.bytes_of(frags)];
+        self.dev.read_at(kind, self.geom.byte(frag), &mut bytes)?;
+        self.counters.reads += 1;
+        self.counters.read_bytes += bytes.len() as u64;
+        Ok(bytes)
+    }
+
+    /// Reads what a pointer leads to, and verifies it; once more if it was read wrong.
+    pub fn read_block(&mut self, p: Pointer, frags: u32, kind: Kind) -> Result<Vec<u8>> {
+        let frag = Frag(p.frag.get());
+        self.check_run(frag, frags, "pointer", "frag")?;
+        let mut bytes = self.read_run(frag, frags, kind)?;
+        if crc(&bytes) != p.crc.get() {
+            bytes = self.read_run(frag, frags, kind)?;
+        }
+        self.verify(p, &bytes)?;
+        Ok(bytes)
+    }
+
+    /// Fails unless these bytes are what the pointer leads to.
+    pub fn verify(&self, p: Pointer, bytes: &[u8]) -> Result<()> {
+        let found = crc(bytes);
+        if found == p.crc.get() {
+            return Ok(());
+        }
+        let at = self.geom.byte(Frag(p.frag.get()));
+        Err(Corrupt::new("block", "crc", at, format!("{found:#x}"), format!("{:#x}", p.crc.get())).into())
+    }
+
+    /// Notes that a file is going to be changed.
+    pub fn mark(&mut self, ino: Ino) -> Result<()> {
+        self.touched = true;
+        if self.changed.contains_key(&ino.0) {
+            return Ok(());
+        }
+        let i = self.inode(ino)?;
+        self.turns += 1;
+        let (disk_size, disk_xattr_len) = (i.size(), i.d.xattr_len.get());
+        self.changed.insert(ino.0, Changed { turn: self.turns, disk_size, disk_xattr_len });
+        self.order.insert(self.turns, ino.0);
+        if ino != IFILE {
+            self.since.get_or_insert(self.now_ms);
+        }
+        // Its inode is written with it, and stays until then.
+        self.cache.modify(inode_name(ino), |_| ()).ok_or(Errno::EIO)?;
+        Ok(())
+    }
+
+    /// Fragments on disk of a block that has a pointer there.
+    pub fn disk_frags(&self, ino: Ino, place: Place) -> u32 {
+        let changed = self.changed.get(&ino.0);
+        match place {
+            Place::Indirect(..) => self.geom.block_frags(),
+            Place::Data(lbn) => changed.map_or(0, |c| self.geom.lbn_frags(c.disk_size, lbn)),
+            Place::Xattr => changed.map_or(0, |c| self.geom.frags_for(c.disk_xattr_len as usize)),
+        }
+    }
+
+    /// What a pointer of a changed file leads to is dead.
+    pub fn bury(&mut self, i: &Inode, place: Place, p: Pointer) {
+        let frag = p.frag.get();
+        if frag == 0 || frag == UNWRITTEN {
+            return;
+        }
+        let bytes = self.geom.bytes_of(self.disk_frags(i.ino, place)) as u32;
+        self.bury_run(Frag(frag), bytes);
+    }
+
+    /// So many bytes at this fragment are dead.
+    pub fn bury_run(&mut self, frag: Frag, bytes: u32) {
+        if let Some(seg) = self.geom.seg_of(frag) {
+            *self.died.entry(seg.0).or_default() += bytes;
+        }
+    }
+
+    fn set_now(&mut self, now: Time) {
+        self.now = now;
+        self.now_ms = self.now_ms.max(self.begin.ms_until(now));
+    }
+}
+
+use crate::inode::Inode;
+
+impl Volume {
+    /// The state, at the present time.
+    pub fn lock(&self) -> MutexGuard<'_, Core> {
+        let now = self.clock.now();
+        let mut core = self.core.lock();
+        core.set_now(now);
+        core
+    }
+
+    /// Runs a call.
+    pub fn run<R>(&self, f: impl FnOnce(&mut Core) -> Result<R>) -> Result<R> {
+        let core = &mut *self.lock();
+        core.check_alive()?;
+        core.cache.keep_all(true);
+        let done = self.attempt(core, f);
+        core.cache.keep_all(false);
+        done
+    }
+
+    fn attempt<R>(&self, core: &mut Core, f: impl FnOnce(&mut Core) -> Result<R>) -> Result<R> {
+        core.touched = false;
+        match f(core) {
+            Err(e) => {
+                core.damage_met |= matches!(e, Error::Corrupt(_));
+                let refused = matches!(&e, Error::Errno(n) if *n != Errno::EIO);
+                if core.touched && !refused {
+                    core.fail(&e);
+                }
+                Err(e)
+            }
+            Ok(r) => {
+                core.relieve();
+                self.note_pressure(core);
+                Ok(r)
+            }
+        }
+    }
+
+    /// Notes whether work has piled up.
+    pub fn note_pressure(&self, core: &Core) {
+        let much = core.is_pressed() || core.inactive.len() > 256;
+        self.pressed.store(much && core.check_writable().is_ok(), Relaxed);
+    }
+
+    /// Like [`Volume::run`] for calls that change something. Where space is short, what has neither names nor users gives
+    /// its own up, and the call is tried again.
+    pub fn change<R>(&self, mut f: impl FnMut(&mut Core, Time) -> Result<R>) -> Result<R> {
+        match self.change_once(&mut f) {
+            Err(e) if e.errno() == Errno::ENOSPC && self.free_inactive()? => self.change_once(&mut f),
+            done => done,
+        }
+    }
+
+    fn change_once<R>(&self, f: &mut impl FnMut(&mut Core, Time) -> Result<R>) -> Result<R> {
+        self.run(|core| {
+            core.check_writable()?;
+            let now = core.now;
+            f(core, now)
+        })
+    }
+
+    /// Frees what has neither names nor users; says whether there was any.
+    pub fn free_inactive(&self) -> Result<bool> {
+        let some = !self.lock().inactive.is_empty();
+        self.drain_inactive().map(|()| some)
+    }
+
+    /// Frees inodes that have neither names nor users.
+    pub fn drain_inactive(&self) -> Result<()> {
+        while self.run(|core| if core.check_writable().is_err() { Ok(false) } else { core.inactivate() })? {}
+        Ok(())
+    }
+
+    /// Unmounts: everything durable, the checkpoint clean.
+    pub fn close(&self) -> Result<()> {
+        {
+            let mut core = self.lock();
+            if core.gone || core.read_only {
+                core.gone = true;
+                return Ok(());
+            }
+            if let Some(why) = &core.failed {
+                // What is in core may be half of a call.
+                let done = Err(Error::Io(std::io::Error::other(why.clone())));
+                core.gone = true;
+                return done;
+            }
+            core.abandon_orphans();
+        }
+        let done = self.drain_inactive().and_then(|()| self.run(|core| core.end()));
+        let mut core = self.lock();
+        core.gone = true;
+        match &core.failed {
+            Some(why) => Err(Error::Io(std::io::Error::other(why.clone()))),
+            None => done,
+        }
+    }
+}

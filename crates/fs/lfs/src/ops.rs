@@ -1,0 +1,747 @@
+//! `impl FileSystem`: names, checks and changes of every call. A call changes buffers; what it changed is written with all
+//! else that is changed, so that a crash leaves all of it or nothing.
+
+use crate::format::*;
+use crate::inode::{Inode, LINK_MAX, Xattrs};
+use crate::mount::{Core, Volume};
+use arbor_base::cache::Name;
+use arbor_base::kit::chunkdir::{ChunkDirs, Found, Room};
+use arbor_base::kit::dirent::{DOTDOT_AT, first_chunks, is_name};
+use arbor_base::vfs::*;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Longest target of a symbolic link.
+pub(crate) const MAX_TARGET: usize = 4095;
+
+fn check_name(name: &[u8]) -> Result<()> {
+    if name.len() > 255 {
+        return Err(Errno::ENAMETOOLONG.into());
+    }
+    if is_name(name) { Ok(()) } else { Err(Errno::EINVAL.into()) }
+}
+
+fn check_xattr(name: &[u8]) -> Result<()> {
+    if name.is_empty() || name.len() > 255 { Err(Errno::ERANGE.into()) } else { Ok(()) }
+}
+
+fn kind_of(i: &Inode) -> FileType {
+    FileType::from_mode(i.d.kind()).unwrap_or(FileType::File)
+}
+
+/// A directory, an entry of it, and the inode that it names.
+type Named = (Inode, Found, Inode);
+
+impl Core {
+    fn hold_entry(&mut self, i: &Inode) -> Entry {
+        self.refs.add(i.ino);
+        self.attr(i)
+    }
+
+    /// Room for the free name `name` in a directory. `EEXIST` if it is taken.
+    fn vacant(&mut self, dir: &mut Inode, name: &[u8]) -> Result<Room> {
+        if dir.d.nlink.get() == 0 {
+            return Err(Errno::ENOENT.into());
+        }
+        match self.dir_lookup(dir, name)? {
+            Some(_) => Err(Errno::EEXIST.into()),
+            None => self.dir_room(dir, name),
+        }
+    }
+
+    /// Makes an inode and its name; a symbolic link has `target`.
+    fn create(
+        &mut self,
+        cx: &Cx,
+        (parent, name): (Ino, &[u8]),
+        (m, rdev): (u32, u32),
+        target: &[u8],
+        now: Time,
+    ) -> Result<Inode> {
+        let mut dir = self.iget_dir(parent)?;
+        let t = FileType::from_mode(m).ok_or(Errno::EINVAL)?;
+        if t == FileType::Dir && dir.d.nlink.get() >= LINK_MAX {
+            return Err(Errno::EMLINK.into());
+        }
+        let room = self.vacant(&mut dir, name)?;
+        let (gid, m) = inherit(&dir, cx.gid, m);
+        let mut i = self.inew(m, (cx.uid, gid), now)?;
+        if let Err(e) = self.furnish(&mut i, t, rdev, target, parent) {
+            if e.errno() == Errno::ENOSPC {
+                self.unmake(&mut i)?;
+            }
+            return Err(e);
+        }
+        self.dir_insert(&dir, room, name, i.ino, t)?;
+        let more = u32::from(t == FileType::Dir);
+        self.touch_dir(parent, now, more)?;
+        Ok(i)
+    }
+
+    /// What a new inode begins with.
+    fn furnish(&mut self, i: &mut Inode, t: FileType, rdev: u32, target: &[u8], parent: Ino) -> Result<()> {
+        match t {
+            FileType::Dir => {
+                let (len, ino) = (self.geom.frag_size(), i.ino);
+                self.cache.insert(Name::Page { file: ino.0, index: 0 }, Arc::new(Vec::new()));
+                self.balloc(i, 0, len as u64, &mut |buf, len| *buf = first_chunks(len, ino, parent))
+            }
+            FileType::Symlink => self.store_target(i, target),
+            FileType::Char | FileType::Block => {
+                i.d.rdev = rdev.into();
+                self.iput(i)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether directory `a` is `b` or lies above it.
+    fn is_above(&mut self, a: Ino, b: Ino) -> Result<bool> {
+        let (mut at, mut steps) = (b, 0u32);
+        while at != a {
+            if at == ROOT {
+                return Ok(false);
+            }
+            let i = self.iget_dir(at)?;
+            steps += 1;
+            if steps > 1 << 20 {
+                return Err(i.corrupt("entry ..", at, "a path to the root").into());
+            }
+            at = self.parent_of(&i)?;
+        }
+        Ok(true)
+    }
+
+    /// The inode a rename of `i` would replace, if it may.
+    fn replaceable(&mut self, i: &Inode, ino: Ino) -> Result<Inode> {
+        let t = self.iget(ino)?;
+        match (i.is_dir(), t.is_dir()) {
+            (true, false) => Err(Errno::ENOTDIR.into()),
+            (false, true) => Err(Errno::EISDIR.into()),
+            (true, true) if !self.dir_is_empty(&t)? => Err(Errno::ENOTEMPTY.into()),
+            _ => Ok(t),
+        }
+    }
+
+    /// A directory was changed now, and has so many subdirectories more.
+    fn touch_dir(&mut self, ino: Ino, now: Time, more: u32) -> Result<()> {
+        let mut dir = self.iget(ino)?;
+        (dir.d.mtime, dir.d.ctime) = (now.into(), now.into());
+        dir.d.nlink = dir.d.nlink.get().saturating_add(more).into();
+        self.iput(&dir)
+    }
+
+    fn set_ctime(&mut self, ino: Ino, now: Time) -> Result<()> {
+        let mut i = self.iget(ino)?;
+        i.d.ctime = now.into();
+        self.iput(&i)
+    }
+
+    /// A removed name, or one that names something else now, stood for this.
+    fn drop_name(&mut self, i: &Inode, parent: Ino) -> Result<()> {
+        if i.is_dir() {
+            self.drop_parent(parent)?;
+        }
+        self.unlinked(i.ino, i.is_dir())
+    }
+
+    /// A directory lies in another one now.
+    fn reparent(&mut self, i: &Inode, from: Ino, to: Ino) -> Result<()> {
+        if !i.is_dir() || from == to {
+            return Ok(());
+        }
+        self.dir_replace(i, DOTDOT_AT as u64, to, FileType::Dir)?;
+        let mut dir = self.iget(to)?;
+        dir.d.nlink = dir.d.nlink.get().saturating_add(1).into();
+        self.iput(&dir)?;
+        self.drop_parent(from)
+    }
+
+    /// Moves the name of `src` to `to` in `new_dir`, where `dst` may be.
+    fn move_entry(
+        &mut self,
+        cx: &Cx,
+        (dir, src, i): Named,
+        from: &[u8],
+        (mut new_dir, to): (Inode, &[u8]),
+        dst: Option<Found>,
+        whiteout: bool,
+    ) -> Result<()> {
+        let now = self.now;
+        let target = dst.map(|d| self.replaceable(&i, d.ino)).transpose()?;
+        if i.is_dir() && dir.ino != new_dir.ino && dst.is_none() && new_dir.d.nlink.get() >= LINK_MAX {
+            return Err(Errno::EMLINK.into());
+        }
+        let room = if dst.is_none() { Some(self.vacant(&mut new_dir, to)?) } else { None };
+        let white = match whiteout {
+            true => Some(self.inew(mode::IFCHR, (cx.uid, cx.gid), now)?),
+            false => None,
+        };
+        // It may have grown.
+        let dir = self.iget_dir(dir.ino)?;
+        match (dst, room) {
+            (Some(d), _) => self.dir_replace(&new_dir, d.at, i.ino, kind_of(&i))?,
+            (None, Some(room)) => drop(self.dir_insert(&new_dir, room, to, i.ino, kind_of(&i))?),
+            (None, None) => return Err(Errno::EIO.into()),
+        }
+        match white {
+            Some(w) => self.dir_replace(&dir, src.at, w.ino, FileType::Char)?,
+            None => self.dir_remove(&dir, from, src.at, false)?,
+        }
+        self.reparent(&i, dir.ino, new_dir.ino)?;
+        self.set_ctime(i.ino, now)?;
+        if let Some(t) = target {
+            self.set_ctime(t.ino, now)?;
+            self.drop_name(&t, new_dir.ino)?;
+        }
+        self.touch_dir(dir.ino, now, 0)?;
+        self.touch_dir(new_dir.ino, now, 0)
+    }
+
+    fn exchange(&mut self, (dir, a, i): Named, (new_dir, b, j): Named) -> Result<()> {
+        if i.ino == j.ino {
+            return Ok(());
+        }
+        let now = self.now;
+        self.dir_replace(&dir, a.at, j.ino, kind_of(&j))?;
+        self.dir_replace(&new_dir, b.at, i.ino, kind_of(&i))?;
+        self.reparent(&i, dir.ino, new_dir.ino)?;
+        self.reparent(&j, new_dir.ino, dir.ino)?;
+        self.set_ctime(i.ino, now)?;
+        self.set_ctime(j.ino, now)?;
+        self.touch_dir(dir.ino, now, 0)?;
+        self.touch_dir(new_dir.ino, now, 0)
+    }
+}
+
+fn inherit(dir: &Inode, gid: u32, m: u32) -> (u32, u32) {
+    if dir.d.mode.get() & mode::ISGID == 0 {
+        return (gid, m);
+    }
+    let bit = if m & mode::IFMT == mode::IFDIR { mode::ISGID } else { 0 };
+    (dir.d.gid.get(), m | bit)
+}
+
+impl Volume {
+    fn make(&self, cx: &Cx, at: (Ino, &[u8]), m: (u32, u32), target: &[u8]) -> Result<Entry> {
+        check_name(at.1)?;
+        self.change(|core, now| {
+            let i = core.create(cx, at, m, target, now)?;
+            Ok(core.hold_entry(&i))
+        })
+    }
+
+    fn remove(&self, parent: Ino, name: &[u8], want_dir: bool) -> Result<()> {
+        if want_dir && name == b"." {
+            return Err(Errno::EINVAL.into());
+        }
+        if want_dir && name == b".." {
+            return Err(Errno::ENOTEMPTY.into());
+        }
+        check_name(name)?;
+        self.change(|core, now| {
+            let dir = core.iget_dir(parent)?;
+            let found = core.dir_find(&dir, name)?;
+            let i = core.iget(found.ino)?;
+            match (i.is_dir(), want_dir) {
+                (true, false) => return Err(Errno::EISDIR.into()),
+                (false, true) => return Err(Errno::ENOTDIR.into()),
+                (true, true) if !core.dir_is_empty(&i)? => return Err(Errno::ENOTEMPTY.into()),
+                _ => {}
+            }
+            core.dir_remove(&dir, name, found.at, false)?;
+            core.touch_dir(parent, now, 0)?;
+            core.set_ctime(i.ino, now)?;
+            core.tree += u64::from(want_dir);
+            core.drop_name(&i, parent)
+        })
+    }
+
+    fn move_name(&self, cx: &Cx, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: RenameFlags) -> Result<()> {
+        self.change(|core, _| {
+            core.tree += 1;
+            let dir = core.iget_dir(from.0)?;
+            let new_dir = core.iget_dir(to.0)?;
+            let src = core.dir_find(&dir, from.1)?;
+            let i = core.iget(src.ino)?;
+            let dst = core.dir_lookup(&new_dir, to.1)?;
+            match (&dst, flags) {
+                (Some(_), f) if f.contains(RenameFlags::NOREPLACE) => return Err(Errno::EEXIST.into()),
+                (None, f) if f.contains(RenameFlags::EXCHANGE) => return Err(Errno::ENOENT.into()),
+                _ => {}
+            }
+            if i.is_dir() && core.is_above(i.ino, to.0)? {
+                return Err(Errno::EINVAL.into());
+            }
+            if let Some(d) = dst {
+                if flags.contains(RenameFlags::EXCHANGE) {
+                    let j = core.iget(d.ino)?;
+                    if j.is_dir() && core.is_above(j.ino, from.0)? {
+                        return Err(Errno::EINVAL.into());
+                    }
+                    return core.exchange((dir, src, i), (new_dir, d, j));
+                }
+                if d.ino == i.ino {
+                    return Ok(());
+                }
+                if core.is_above(d.ino, from.0)? {
+                    return Err(Errno::ENOTEMPTY.into());
+                }
+            }
+            let whiteout = flags.contains(RenameFlags::WHITEOUT);
+            core.move_entry(cx, (dir, src, i), from.1, (new_dir, to.1), dst, whiteout)
+        })
+    }
+
+    fn falloc(&self, ino: Ino, how: FallocMode, offset: u64, len: u64) -> Result<()> {
+        let known = FallocMode::KEEP_SIZE | FallocMode::PUNCH_HOLE | FallocMode::ZERO_RANGE;
+        let punch = how.contains(FallocMode::PUNCH_HOLE);
+        if !known.contains(how) || punch && how != FallocMode::PUNCH_HOLE | FallocMode::KEEP_SIZE {
+            return Err(Errno::EOPNOTSUPP.into());
+        }
+        let mut end =
+            offset.checked_add(len).filter(|_| len > 0).ok_or(if len > 0 { Errno::EFBIG } else { Errno::EINVAL })?;
+        let attr = self.getattr(ino)?;
+        if attr.file_type() != FileType::File {
+            let e = if attr.file_type() == FileType::Dir { Errno::EISDIR } else { Errno::ENODEV };
+            return Err(e.into());
+        }
+        if how.contains(FallocMode::KEEP_SIZE) {
+            // The length of the last block follows the size, so there is nothing behind it.
+            if how == FallocMode::KEEP_SIZE && end > attr.size {
+                return Err(Errno::EOPNOTSUPP.into());
+            }
+            end = end.min(attr.size);
+        }
+        self.change(|core, now| {
+            if end > core.geom.max_size() {
+                return Err(Errno::EFBIG.into());
+            }
+            let mut i = core.iget(ino)?;
+            (i.d.mtime, i.d.ctime) = (now.into(), now.into());
+            core.iput(&i)
+        })?;
+        let done = self.falloc_steps(ino, how, offset, end);
+        if done.is_err() && self.getattr(ino).is_ok_and(|now| (attr.size + 1..=end).contains(&now.size)) {
+            // What could be had is given back: the file is as long as it was.
+            self.setattr(ino, &SetAttr { size: Some(attr.size), ..SetAttr::default() })?;
+        }
+        done
+    }
+
+    fn falloc_steps(&self, ino: Ino, how: FallocMode, mut at: u64, end: u64) -> Result<()> {
+        while at < end {
+            if interrupted() {
+                return Err(Errno::EINTR.into());
+            }
+            at = self.change(|core, now| core.falloc_step(ino, how, at, end, now))?;
+        }
+        Ok(())
+    }
+
+    fn change_xattr(&self, ino: Ino, name: &[u8], value: Option<&[u8]>, how: XattrMode) -> Result<()> {
+        self.change(|core, now| {
+            let mut i = core.iget(ino)?;
+            let list: Xattrs = core.xattr_change(&i, name, value, how)?;
+            i.d.ctime = now.into();
+            core.xattr_store(&mut i, &list)
+        })
+    }
+
+    fn walk(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        plus: bool,
+        f: &mut dyn FnMut(&DirEntry<'_>, Option<&Entry>) -> bool,
+    ) -> Result<()> {
+        self.run(|core| {
+            let dir = core.iget_dir(ino)?;
+            core.dir_walk(&dir, cookie, &mut |core, found, name| {
+                let file_type = FileType::from_mode(u32::from(found.kind) << 12).unwrap_or(FileType::File);
+                let target = if ino == ROOT && name == b".." { ROOT } else { found.ino };
+                let e = DirEntry { ino: target, file_type, cookie: found.at + 1, name };
+                let dots = name == b"." || name == b"..";
+                let inode = match (plus && !dots).then(|| core.iget(found.ino)).transpose() {
+                    // One that is damaged, or free, does not hide the others.
+                    Err(Error::Corrupt(_) | Error::Errno(Errno::ESTALE)) => {
+                        core.damage_met = true;
+                        None
+                    }
+                    other => other?,
+                };
+                let attr = inode.as_ref().map(|i| core.attr(i));
+                let accepted = f(&e, attr.as_ref());
+                if let Some(i) = inode.filter(|_| accepted) {
+                    core.refs.add(i.ino);
+                }
+                Ok(accepted)
+            })
+        })
+    }
+}
+
+fn failure(core: &Core) -> Result<()> {
+    match &core.failed {
+        Some(why) => Err(Error::Io(std::io::Error::other(why.clone()))),
+        None => Ok(()),
+    }
+}
+
+impl FileSystem for Volume {
+    fn root(&self) -> Ino {
+        ROOT
+    }
+
+    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Entry> {
+        if name.len() > 255 {
+            return Err(Errno::ENAMETOOLONG.into());
+        }
+        self.run(|core| {
+            let dir = core.iget_dir(parent)?;
+            let ino = match name {
+                b"." => parent,
+                b".." if parent == ROOT => ROOT,
+                b".." => core.parent_of(&dir)?,
+                _ => core.dir_find(&dir, name)?.ino,
+            };
+            let i = core.iget(ino).map_err(|e| match e.errno() {
+                Errno::ESTALE => dir.corrupt("entry", ino.0, "an inode in use").into(),
+                _ => e,
+            })?;
+            Ok(core.hold_entry(&i))
+        })
+    }
+
+    fn forget(&self, ino: Ino, count: u64) {
+        let mut core = self.lock();
+        if core.refs.release(ino, count) && core.orphans.contains_key(&ino.0) {
+            core.inactive.push_back(ino.0);
+        }
+    }
+
+    fn getattr(&self, ino: Ino) -> Result<Attr> {
+        self.run(|core| {
+            let i = core.iget(ino)?;
+            Ok(core.attr(&i))
+        })
+    }
+
+    fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        let rest = SetAttr { size: None, ..*set };
+        self.change(|core, now| {
+            if let Some(to) = set.size {
+                while !core.set_size(ino, to, now)? {}
+            }
+            let mut i = core.iget(ino)?;
+            if rest != SetAttr::default() {
+                core.apply(&mut i, &rest, now);
+                core.iput(&i)?;
+            }
+            Ok(core.attr(&i))
+        })
+    }
+
+    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
+        self.run(|core| {
+            let i = core.iget(ino)?;
+            if i.is_symlink() { core.link_target(&i) } else { Err(Errno::EINVAL.into()) }
+        })
+    }
+
+    fn mknod(&self, cx: &Cx, parent: Ino, name: &[u8], m: u32, rdev: u32) -> Result<Entry> {
+        let m = if m & mode::IFMT == 0 { m | mode::IFREG } else { m };
+        match FileType::from_mode(m) {
+            None | Some(FileType::Dir | FileType::Symlink) => return Err(Errno::EINVAL.into()),
+            _ => {}
+        }
+        self.make(cx, (parent, name), (m & (mode::IFMT | 0o7777), rdev), b"")
+    }
+
+    fn mkdir(&self, cx: &Cx, parent: Ino, name: &[u8], m: u32) -> Result<Entry> {
+        self.make(cx, (parent, name), (mode::IFDIR | m & 0o7777, 0), b"")
+    }
+
+    fn symlink(&self, cx: &Cx, parent: Ino, name: &[u8], target: &[u8]) -> Result<Entry> {
+        check_name(name)?;
+        if target.is_empty() {
+            return Err(Errno::ENOENT.into());
+        }
+        if target.len() > MAX_TARGET {
+            return Err(Errno::ENAMETOOLONG.into());
+        }
+        self.make(cx, (parent, name), (mode::IFLNK | 0o777, 0), target)
+    }
+
+    fn tmpfile(&self, cx: &Cx, parent: Ino, m: u32) -> Result<Entry> {
+        self.change(|core, now| {
+            let dir = core.iget_dir(parent)?;
+            let (gid, m) = inherit(&dir, cx.gid, mode::IFREG | m & 0o7777);
+            let mut i = core.inew(m, (cx.uid, gid), now)?;
+            i.d.nlink = 0.into();
+            core.iput(&i)?;
+            let entry = core.hold_entry(&i);
+            core.orphan(&mut i)?;
+            core.unnamed.insert(i.ino.0);
+            Ok(entry)
+        })
+    }
+
+    fn link(&self, ino: Ino, new_parent: Ino, new_name: &[u8]) -> Result<Entry> {
+        check_name(new_name)?;
+        self.change(|core, now| {
+            let mut i = core.iget(ino)?;
+            if i.is_dir() {
+                return Err(Errno::EPERM.into());
+            }
+            if i.d.nlink.get() >= LINK_MAX {
+                return Err(Errno::EMLINK.into());
+            }
+            let mut dir = core.iget_dir(new_parent)?;
+            if dir.d.nlink.get() == 0 {
+                return Err(Errno::ENOENT.into());
+            }
+            if core.dir_lookup(&dir, new_name)?.is_some() {
+                return Err(Errno::EEXIST.into());
+            }
+            if i.d.nlink.get() == 0 && !core.unnamed.contains(&ino.0) {
+                return Err(Errno::ENOENT.into());
+            }
+            let room = core.dir_room(&mut dir, new_name)?;
+            core.unorphan(&mut i)?;
+            core.dir_insert(&dir, room, new_name, ino, kind_of(&i))?;
+            core.touch_dir(new_parent, now, 0)?;
+            let mut i = core.iget(ino)?;
+            i.d.nlink = i.d.nlink.get().saturating_add(1).into();
+            i.d.ctime = now.into();
+            core.iput(&i)?;
+            Ok(core.hold_entry(&i))
+        })
+    }
+
+    fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.remove(parent, name, false)
+    }
+
+    fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        self.remove(parent, name, true)
+    }
+
+    fn rename(
+        &self,
+        cx: &Cx,
+        parent: Ino,
+        name: &[u8],
+        new_parent: Ino,
+        new_name: &[u8],
+        flags: RenameFlags,
+    ) -> Result<()> {
+        check_name(name)?;
+        check_name(new_name)?;
+        let known = RenameFlags::from_bits(flags.bits()).is_some();
+        if !known || flags.contains(RenameFlags::EXCHANGE) && flags != RenameFlags::EXCHANGE {
+            return Err(Errno::EINVAL.into());
+        }
+        self.move_name(cx, (parent, name), (new_parent, new_name), flags)
+    }
+
+    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.run(|core| core.read_file(ino, offset, buf))
+    }
+
+    fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        let mut done = 0;
+        loop {
+            let rest = data.get(done..).unwrap_or(&[]);
+            let piece = rest.get(..rest.len().min(256 << 10)).unwrap_or(&[]);
+            let at = offset.checked_add(done as u64).ok_or(Errno::EFBIG)?;
+            match self.change(|core, now| core.write_file(ino, at, piece, now)) {
+                Ok(n) => {
+                    done += n;
+                    if n < piece.len() && !self.free_inactive()? {
+                        return Ok(done);
+                    }
+                }
+                Err(_) if done > 0 => return Ok(done),
+                Err(e) => return Err(e),
+            }
+            if done >= data.len() {
+                return Ok(done);
+            }
+        }
+    }
+
+    fn readdir(&self, ino: Ino, cookie: u64, f: &mut dyn FnMut(&DirEntry<'_>) -> bool) -> Result<()> {
+        self.walk(ino, cookie, false, &mut |e, _| f(e))
+    }
+
+    fn readdir_plus(
+        &self,
+        ino: Ino,
+        cookie: u64,
+        f: &mut dyn FnMut(&DirEntry<'_>, Option<&Entry>) -> bool,
+    ) -> Result<()> {
+        self.walk(ino, cookie, true, f)
+    }
+
+    fn fsync(&self, ino: Ino, _data_only: bool) -> Result<()> {
+        self.run(|core| {
+            failure(core)?;
+            core.iget(ino)?;
+            if core.read_only { Ok(()) } else { core.sync() }
+        })
+    }
+
+    fn syncfs(&self) -> Result<()> {
+        self.drain_inactive()?;
+        self.run(|core| {
+            failure(core)?;
+            if core.read_only { Ok(()) } else { core.sync() }
+        })
+    }
+
+    fn fallocate(&self, ino: Ino, mode: FallocMode, offset: u64, len: u64) -> Result<()> {
+        self.falloc(ino, mode, offset, len)
+    }
+
+    fn seek(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
+        self.run(|core| core.seek_file(ino, offset, whence))
+    }
+
+    fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64> {
+        for ino in [from, to] {
+            match self.getattr(ino)?.file_type() {
+                FileType::File => {}
+                FileType::Dir => return Err(Errno::EISDIR.into()),
+                _ => return Err(Errno::EINVAL.into()),
+            }
+        }
+        let len = len.min(self.getattr(from)?.size.saturating_sub(from_offset));
+        if from == to && from_offset < to_offset.saturating_add(len) && to_offset < from_offset.saturating_add(len) {
+            return Err(Errno::EINVAL.into());
+        }
+        let mut buf = vec![0; len.min(1 << 20) as usize];
+        let mut done = 0;
+        while done < len {
+            let want = (len - done).min(buf.len() as u64) as usize;
+            let n = self.read(from, from_offset + done, &mut buf[..want])?;
+            if n == 0 {
+                break;
+            }
+            let at = to_offset.checked_add(done).ok_or(Errno::EFBIG)?;
+            match self.write(to, at, &buf[..n]) {
+                Ok(w) => done += w as u64,
+                Err(_) if done > 0 => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
+    }
+
+    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
+        check_xattr(name)?;
+        self.run(|core| {
+            let i = core.iget(ino)?;
+            let found = core.xattrs(&i)?.into_iter().find(|(n, _)| n == name);
+            found.map(|(_, v)| v).ok_or_else(|| Errno::ENODATA.into())
+        })
+    }
+
+    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], how: XattrMode) -> Result<()> {
+        check_xattr(name)?;
+        if value.len() > 64 * 1024 {
+            return Err(Errno::E2BIG.into());
+        }
+        self.change_xattr(ino, name, Some(value), how)
+    }
+
+    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
+        self.run(|core| {
+            let i = core.iget(ino)?;
+            Ok(core.xattrs(&i)?.into_iter().map(|(n, _)| n).collect())
+        })
+    }
+
+    fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        check_xattr(name)?;
+        self.change_xattr(ino, name, None, XattrMode::Set)
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        self.drain_inactive()?;
+        self.run(|core| {
+            let (capacity, available) = (core.capacity(), core.available());
+            // An inode needs its own bytes, and an entry of the map.
+            let ffree = available.saturating_mul(core.geom.frag_size() as u64) / (INODE + MAP_ENTRY) as u64;
+            Ok(StatFs {
+                frsize: core.geom.frag_size() as u32,
+                bsize: core.geom.block_size() as u32,
+                blocks: capacity,
+                bfree: available,
+                bavail: available,
+                files: ffree.saturating_add(core.state.used_inodes.into()),
+                ffree,
+                namelen: 255,
+                fsid: core.geom.fsid,
+            })
+        })
+    }
+
+    fn trim(&self) -> Result<u64> {
+        self.syncfs()?;
+        self.change(|core, _| core.trim())
+    }
+
+    fn background(&self, now: Time) -> Time {
+        // Errors are for who syncs; the volume says what it failed of.
+        let _ = self.drain_inactive();
+        let core = &mut *self.lock();
+        core.cache.keep_all(true);
+        let next = core.background(now).unwrap_or_else(|e| {
+            core.fail(&e);
+            now.plus_ms(60_000)
+        });
+        core.cache.keep_all(false);
+        self.note_pressure(core);
+        next
+    }
+
+    fn wants_background(&self) -> bool {
+        self.pressed.load(Relaxed)
+    }
+
+    fn tree_version(&self) -> Option<u64> {
+        Some(self.lock().tree)
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.lock().failed.clone()
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let core = self.lock();
+        let (s, c) = (core.cache.stats(), core.counters);
+        vec![
+            ("cache_hits", s.hits),
+            ("cache_misses", s.misses),
+            ("cache_evictions", s.evictions),
+            ("cache_bytes", s.bytes),
+            ("cache_dirty_bytes", s.dirty_bytes),
+            ("flushes", c.flushes),
+            ("reads", c.reads),
+            ("read_bytes", c.read_bytes),
+            ("writes", c.writes),
+            ("write_bytes", c.write_bytes),
+            ("groups", c.groups),
+            ("partial_segments", c.partial_segments),
+            ("checkpoints", c.checkpoints),
+            ("cleaned_segments", c.cleaned),
+            ("cleaner_read_bytes", c.clean_read_bytes),
+            ("cleaner_live_bytes", c.clean_live_bytes),
+        ]
+    }
+
+    fn unmount(&self) -> Result<()> {
+        self.close()
+    }
+}

@@ -1,0 +1,129 @@
+//! Partial segments as bytes: making summaries, and reading them.
+
+use crate::format::*;
+use crate::mount::Core;
+use arbor_base::device::{Device, Kind};
+use arbor_base::layout::{crc, crc_without};
+use arbor_base::vfs::Result;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// A summary that was read.
+#[derive(Debug, Default)]
+pub(crate) struct Parsed {
+    pub head: Summary,
+    pub files: Vec<(FileInfo, Vec<BlockInfo>)>,
+    pub inodes: Vec<InodeInfo>,
+    pub segs: Vec<SegInfo>,
+}
+
+/// Length of a summary in bytes.
+pub(crate) fn length(files: usize, blocks: usize, inodes: usize, segs: usize) -> usize {
+    SUMMARY
+        + files * size_of::<FileInfo>()
+        + blocks * size_of::<BlockInfo>()
+        + inodes * size_of::<InodeInfo>()
+        + segs * size_of::<SegInfo>()
+}
+
+impl Parsed {
+    /// The bytes of the summary's fragments, with their checksum.
+    pub fn encode(&self, geom: &Geom) -> Vec<u8> {
+        let mut bytes = self.head.as_bytes().to_vec();
+        for (file, blocks) in &self.files {
+            bytes.extend_from_slice(file.as_bytes());
+            blocks.iter().for_each(|b| bytes.extend_from_slice(b.as_bytes()));
+        }
+        self.inodes.iter().for_each(|i| bytes.extend_from_slice(i.as_bytes()));
+        self.segs.iter().for_each(|s| bytes.extend_from_slice(s.as_bytes()));
+        bytes.resize(geom.bytes_of(self.head.summary_frags.get()), 0);
+        let sum = crc_without(&bytes, SUMMARY_CRC_AT).unwrap_or(0);
+        if let Some(place) = bytes.get_mut(SUMMARY_CRC_AT..SUMMARY_CRC_AT + 4) {
+            place.copy_from_slice(&sum.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Blocks with the place of each, in fragments from the start of the partial segment.
+    pub fn blocks(&self) -> impl Iterator<Item = (FileInfo, BlockInfo, u32)> + '_ {
+        let mut at = self.head.summary_frags.get();
+        let all = self.files.iter().flat_map(|(f, blocks)| blocks.iter().map(|b| (*f, *b)));
+        all.map(move |(f, b)| {
+            let here = at;
+            at = at.saturating_add(b.frags.get());
+            (f, b, here)
+        })
+    }
+}
+
+/// The head in these bytes, if there is one of this volume that can be true of a segment with `room` fragments left.
+fn head(geom: &Geom, bytes: &[u8], room: u32) -> Option<Summary> {
+    let (h, _) = Summary::read_from_prefix(bytes).ok()?;
+    let (own, all) = (h.summary_frags.get(), h.frags.get());
+    let possible = own > 0 && own <= all && all <= room;
+    (h.magic.get() == SUMMARY_MAGIC && h.fsid.get() == geom.fsid && possible).then_some(h)
+}
+
+/// Reads structures of one kind.
+fn take<T: FromBytes>(bytes: &mut &[u8], count: u32) -> Option<Vec<T>> {
+    let need = (count as usize).checked_mul(size_of::<T>())?;
+    let (these, rest) = bytes.split_at_checked(need)?;
+    *bytes = rest;
+    these.chunks_exact(size_of::<T>()).map(|b| T::read_from_bytes(b).ok()).collect()
+}
+
+/// The summary in these bytes, if it is whole.
+fn parse(geom: &Geom, bytes: &[u8], room: u32) -> Option<Parsed> {
+    let head = head(geom, bytes, room)?;
+    if crc_without(bytes, SUMMARY_CRC_AT) != Some(head.crc.get()) {
+        return None;
+    }
+    let mut rest = bytes.get(SUMMARY..)?;
+    let mut files = Vec::new();
+    for _ in 0..head.files.get() {
+        let file: FileInfo = take(&mut rest, 1)?.pop()?;
+        let blocks = take(&mut rest, file.blocks.get())?;
+        files.push((file, blocks));
+    }
+    let inodes = take(&mut rest, head.inodes.get())?;
+    let segs = take(&mut rest, head.segs.get())?;
+    Some(Parsed { head, files, inodes, segs })
+}
+
+/// The summary at fragment `at` of a segment, if there is a whole one.
+pub(crate) fn read(dev: &dyn Device, geom: &Geom, seg: Seg, at: u32) -> Result<Option<Parsed>> {
+    let Some(room) = geom.seg_frags().checked_sub(at).filter(|r| *r > 0) else { return Ok(None) };
+    let byte = geom.byte(Frag(geom.seg_start(seg).0 + at));
+    let mut bytes = vec![0; geom.frag_size()];
+    dev.read_at(Kind::Log, byte, &mut bytes)?;
+    let Some(h) = head(geom, &bytes, room) else { return Ok(None) };
+    bytes.resize(geom.bytes_of(h.summary_frags.get()), 0);
+    dev.read_at(Kind::Log, byte, &mut bytes)?;
+    Ok(parse(geom, &bytes, room))
+}
+
+/// Whether what stands behind a summary is what it says.
+pub(crate) fn is_whole(dev: &dyn Device, geom: &Geom, (seg, at): (Seg, u32), p: &Parsed) -> Result<bool> {
+    let (own, all) = (p.head.summary_frags.get(), p.head.frags.get());
+    let mut bytes = vec![0; geom.bytes_of(all - own)];
+    if !bytes.is_empty() {
+        dev.read_at(Kind::Log, geom.byte(Frag(geom.seg_start(seg).0 + at + own)), &mut bytes)?;
+    }
+    Ok(crc(&bytes) == p.head.data_crc.get())
+}
+
+impl Core {
+    /// The summaries of a segment, each with the fragment of the segment where it stands.
+    pub fn summaries(&self, seg: Seg) -> Result<Vec<(u32, Parsed)>> {
+        let (mut at, mut all): (u32, Vec<(u32, Parsed)>) = (0, Vec::new());
+        while let Some(p) = read(&*self.dev, &self.geom, seg, at)? {
+            // What an earlier filling has left does not count.
+            if all.first().is_some_and(|(_, first)| first.head.fill != p.head.fill) {
+                break;
+            }
+            let next = at + p.head.frags.get();
+            all.push((at, p));
+            at = next;
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,133 @@
+//! Reading, checking and writing the superblock and the checkpoints.
+
+use crate::format::*;
+use arbor_base::device::{Device, Kind};
+use arbor_base::layout::{Corrupt, Features, crc_without};
+use arbor_base::vfs::{Error, Result};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Segments that a volume has at least.
+pub(crate) const LEAST_SEGS: u32 = 16;
+
+/// Reads and checks the superblock at byte `at`. `None` if there is no magic.
+pub(crate) fn read(dev: &dyn Device, at: u64) -> Result<Option<SuperBlock>> {
+    if dev.geometry().size < at.saturating_add(SECTOR as u64) {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; SECTOR];
+    dev.read_at(Kind::Super, at, &mut bytes)?;
+    let Ok(sb) = SuperBlock::read_from_bytes(&bytes[..]) else { return Ok(None) };
+    if sb.magic != SUPER_MAGIC {
+        return Ok(None);
+    }
+    check_crc("superblock", &bytes, at, sb.crc.get())?;
+    if sb.version.get() > VERSION {
+        let version = sb.version.get();
+        return Err(Error::refused(format!(
+            "LFS format version {version} is newer than this program knows ({VERSION})"
+        )));
+    }
+    Ok(Some(sb))
+}
+
+fn check_crc(what: &'static str, bytes: &[u8], at: u64, found: u32) -> Result<()> {
+    let crc = crc_without(bytes, CRC_AT).unwrap_or(0);
+    if found == crc {
+        return Ok(());
+    }
+    Err(Corrupt::new(what, "crc", at, format!("{found:#x}"), format!("{crc:#x}")).into())
+}
+
+/// The bytes of a superblock or a checkpoint, with its checksum.
+pub(crate) fn sealed(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let crc = crc_without(&bytes, CRC_AT).unwrap_or(0);
+    if let Some(place) = bytes.get_mut(CRC_AT..CRC_AT + 4) {
+        place.copy_from_slice(&crc.to_le_bytes());
+    }
+    bytes
+}
+
+/// Feature bits of a superblock.
+pub(crate) fn features(sb: &SuperBlock) -> Features {
+    Features { compat: sb.compat.get(), ro_compat: sb.ro_compat.get(), incompat: sb.incompat.get() }
+}
+
+/// First eight bytes of the UUID.
+pub(crate) fn fsid(uuid: &[u8; 16]) -> u64 {
+    uuid.first_chunk().map_or(0, |b| u64::from_le_bytes(*b))
+}
+
+/// The geometry that a superblock describes, checked against nonsense.
+pub(crate) fn geometry(sb: &SuperBlock) -> Result<Geom> {
+    let bad = |field, found: u32, expected: &str| Error::from(Corrupt::new("superblock", field, 0, found, expected));
+    let (block_shift, frag_shift, seg_shift) = (sb.block_shift.get(), sb.frag_shift.get(), sb.seg_shift.get());
+    if !(12..=16).contains(&block_shift) {
+        return Err(bad("block_shift", block_shift, "12 to 16"));
+    }
+    if frag_shift > block_shift || block_shift - frag_shift > 3 {
+        return Err(bad("frag_shift", frag_shift, "an eighth of a block to a whole one"));
+    }
+    if seg_shift > 26 || seg_shift < block_shift + 4 {
+        return Err(bad("seg_shift", seg_shift, "at least 16 blocks, and at most 64 MiB"));
+    }
+    let geom = Geom { block_shift, frag_shift, seg_shift, first: sb.first.get(), fsid: fsid(&sb.uuid) };
+    if geom.first != 4 * geom.block_frags() {
+        return Err(bad("first", geom.first, "the fragment behind four blocks"));
+    }
+    Ok(geom)
+}
+
+/// A checkpoint as it lies at byte `at`; `None` if there is none that is sound and of this volume.
+fn checkpoint_at(dev: &dyn Device, geom: &Geom, at: u64) -> Result<Option<Checkpoint>> {
+    let mut bytes = vec![0; SECTOR];
+    dev.read_at(Kind::Super, at, &mut bytes)?;
+    let Ok(cp) = Checkpoint::read_from_bytes(&bytes[..]) else { return Ok(None) };
+    let sound =
+        cp.magic == CHECKPOINT_MAGIC && cp.fsid.get() == geom.fsid && crc_without(&bytes, CRC_AT) == Some(cp.crc.get());
+    Ok(sound.then_some(cp))
+}
+
+/// The two checkpoints, the newer one first; each with the number of its place.
+pub(crate) fn checkpoints(dev: &dyn Device, geom: &Geom) -> Result<Vec<(usize, Checkpoint)>> {
+    let mut found = Vec::new();
+    for (i, at) in geom.checkpoints().into_iter().enumerate() {
+        found.extend(checkpoint_at(dev, geom, at)?.map(|cp| (i, cp)));
+    }
+    found.sort_by_key(|(_, cp)| std::cmp::Reverse(cp.serial.get()));
+    Ok(found)
+}
+
+/// Checks the numbers of a checkpoint.
+pub(crate) fn check_checkpoint(geom: &Geom, size: u64, at: u64, cp: &Checkpoint) -> Result<()> {
+    let bad = |field, found: u64, expected: &str| Err(Corrupt::new("checkpoint", field, at, found, expected).into());
+    let end = geom.byte(Frag(geom.first)) + (u64::from(cp.segs.get()) << geom.seg_shift);
+    let frags = u64::from(geom.first) + u64::from(cp.segs.get()) * u64::from(geom.seg_frags());
+    if cp.segs.get() < LEAST_SEGS || frags > u64::from(u32::MAX) {
+        return bad("segs", cp.segs.get().into(), "at least 16, and fragments that 32 bits count");
+    }
+    if end > size {
+        return Err(Error::refused(format!("the volume has {end} bytes, the device only {size}: truncated image?")));
+    }
+    for (field, seg) in [("seg", cp.seg.get()), ("next_seg", cp.next_seg.get())] {
+        if seg >= cp.segs.get() {
+            return bad(field, seg.into(), "a segment of the volume");
+        }
+    }
+    if cp.seg.get() == cp.next_seg.get() {
+        return bad("next_seg", cp.next_seg.get().into(), "another one than seg");
+    }
+    if cp.offset.get() > geom.seg_frags() {
+        return bad("offset", cp.offset.get().into(), "fragments of a segment");
+    }
+    if cp.inodes.get() <= ROOT.0 as u32 || cp.free_ino.get() >= cp.inodes.get() {
+        return bad("free_ino", cp.free_ino.get().into(), "an entry of the inode map");
+    }
+    Ok(())
+}
+
+/// Writes a checkpoint to place 0 or 1. The caller flushes before, and after.
+pub(crate) fn write_checkpoint(dev: &dyn Device, geom: &Geom, place: usize, cp: &Checkpoint) -> Result<()> {
+    let at = geom.checkpoints().get(place).copied().unwrap_or(0);
+    Ok(dev.write_at(Kind::Super, at, &sealed(cp.as_bytes()))?)
+}

@@ -1,0 +1,41 @@
+//! The hand-written POSIX checks and generated sequences against the reference model.
+
+use arbor_lfs::Lfs;
+use arbor_torture::config::Config;
+use arbor_torture::generate::Profile;
+use arbor_torture::{conformance, run};
+
+#[test]
+fn posix_checks() {
+    conformance::run(&Lfs);
+}
+
+#[test]
+fn fsync_reaches_the_device() {
+    conformance::fsync_reaches_flush(&Lfs);
+}
+
+#[test]
+fn what_is_old_is_written() {
+    conformance::write_back_by_age(&Lfs, &Config::new(Profile::Small), 5000);
+}
+
+#[test]
+fn sequences_small_files() {
+    run::sequences(&Lfs, &Config::new(Profile::Small));
+}
+
+#[test]
+fn sequences_big_files() {
+    run::sequences(&Lfs, &Config::new(Profile::Big));
+}
+
+#[test]
+fn sequences_directories() {
+    run::sequences(&Lfs, &Config::new(Profile::Dirs));
+}
+
+#[test]
+fn sequences_full_volume() {
+    run::sequences(&Lfs, &Config::new(Profile::Full));
+}

@@ -1,0 +1,95 @@
+//! The log goes round: volumes are written over many times, at several fullness levels, with the cleaner at work.
+
+use arbor_base::device::MemDevice;
+use arbor_base::vfs::*;
+use arbor_lfs::Lfs;
+use std::sync::Arc;
+
+const BLOCK: usize = 8192;
+const CX: Cx = Cx { uid: 0, gid: 0 };
+
+/// xorshift64*.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % n
+    }
+}
+
+fn fresh(size: u64, options: &str) -> MemDevice {
+    let dev = MemDevice::new(size);
+    let options = FormatOptions { uuid: [7; 16], options: Options::parse(options), ..FormatOptions::default() };
+    Lfs.format(Devices::single(dev.clone()), &options).expect("format");
+    dev
+}
+
+fn mount(dev: &MemDevice, clock: &Arc<ManualClock>) -> Arc<dyn FileSystem> {
+    let options = MountOptions { options: Options::parse("cache=8M"), ..MountOptions::default() };
+    Lfs.mount(Devices::single(dev.clone()), &options, clock.clone()).expect("mount")
+}
+
+fn check(dev: &MemDevice) {
+    let options = CheckOptions { repair: Repair::No, force: true };
+    let report = Lfs.check(Devices::single(dev.clone()), &options, &mut |_, _, _| ()).expect("check");
+    assert_eq!(report.issues, vec![]);
+}
+
+fn content(block: u64, version: u64) -> Vec<u8> {
+    let word = (block << 32 | version).to_le_bytes();
+    word.iter().copied().cycle().take(BLOCK).collect()
+}
+
+/// Fills a volume to some percentage of what it can hold, and writes its blocks over at random.
+fn overwrite(percent: u64, rounds: u64) {
+    let dev = fresh(64 << 20, "segment=512K");
+    let clock = Arc::new(ManualClock::new(Time { secs: 1_000_000, nanos: 0 }));
+    let fs = mount(&dev, &clock);
+    let s = fs.statfs().expect("statfs");
+    let blocks = s.bavail * u64::from(s.frsize) * percent / 100 / BLOCK as u64;
+    let file = fs.mknod(&CX, fs.root(), b"file", mode::IFREG | 0o644, 0).expect("create").ino;
+    let mut versions = vec![0; blocks as usize];
+    for b in 0..blocks {
+        assert_eq!(fs.write(file, b * BLOCK as u64, &content(b, 0)).expect("write"), BLOCK, "block {b}");
+    }
+    let mut random = Random(percent);
+    for n in 0..rounds * blocks {
+        let b = random.below(blocks);
+        versions[b as usize] = n + 1;
+        let done = fs.write(file, b * BLOCK as u64, &content(b, n + 1));
+        assert_eq!(done.unwrap_or_else(|e| panic!("overwrite {n}: {e}, {:?}", fs.failure())), BLOCK);
+        clock.advance_ms(10);
+    }
+    let counters = fs.counters();
+    fs.unmount().expect("unmount");
+    drop(fs);
+    check(&dev);
+    let fs = mount(&dev, &clock);
+    let file = fs.lookup(fs.root(), b"file").expect("lookup").ino;
+    let mut buf = vec![0; BLOCK];
+    for b in 0..blocks {
+        assert_eq!(fs.read(file, b * BLOCK as u64, &mut buf).expect("read"), BLOCK);
+        assert!(buf == content(b, versions[b as usize]), "block {b}");
+    }
+    let of = |name: &str| counters.iter().find(|c| c.0 == name).map_or(0, |c| c.1);
+    let written = of("write_bytes") as f64 / (rounds as f64 + 1.0) / (blocks * BLOCK as u64) as f64;
+    eprintln!("{percent}%: {} segments cleaned, {written:.2} bytes written for one", of("cleaned_segments"));
+}
+
+#[test]
+fn a_volume_that_is_half_full() {
+    overwrite(50, 10);
+}
+
+#[test]
+fn a_volume_that_is_nearly_full() {
+    overwrite(90, 4);
+}
+
+#[test]
+fn a_full_volume() {
+    overwrite(99, 2);
+}
