@@ -227,7 +227,9 @@ impl Core {
         if moves_dir {
             let kind = (FileType::Dir.mode() >> 12) as u8;
             let names = ((dir.ino, kind), new_dir.ino);
-            self.note_changed((&i, DOTDOT_AT as u64), names, parent_waits, Drop::Parent(dir.ino))?;
+            // The directory above counts it as long as no other one has a name of it.
+            let waits = parent_waits.into_iter().chain([added]).collect();
+            self.note_changed((&i, DOTDOT_AT as u64), names, waits, Drop::Parent(dir.ino))?;
         }
         match white_waits.zip(white) {
             Some((mut waits, w)) => {
@@ -279,8 +281,9 @@ impl Core {
         let first = self.note_changed((&dir, a.at), ((i.ino, a.kind), j.ino), a_waits, Drop::Name(i.ino))?;
         b_waits.push(first);
         let second = self.note_changed((&new_dir, b.at), ((j.ino, b.kind), i.ino), b_waits, Drop::Name(j.ino))?;
-        for (moved, old, waits) in dots {
+        for (moved, old, mut waits) in dots {
             let kind = (FileType::Dir.mode() >> 12) as u8;
+            waits.push(if moved.ino == i.ino { second } else { first });
             self.note_changed((&moved, DOTDOT_AT as u64), ((old.0, kind), old.1), waits, Drop::Parent(old.0))?;
         }
         if let Some((_, at, name)) = third {

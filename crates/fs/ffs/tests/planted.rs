@@ -13,9 +13,11 @@ use arbor_torture::machine::{Plan, crash};
 use arbor_torture::tally::Tally;
 use std::time::{Duration, Instant};
 
-/// Mistakes that nothing here has found yet, in 10,000 to 30,000 states each, or (`NumbersAgain`) once in 28,000. They are
+/// Mistakes that nothing here has found yet, in 10,000 to 30,000 states each, or (`NumbersAgain`) once in 28,000;
+/// `NamesUnsettled` is found by a line of `regressions.rs`. They are
 /// looked for when they are named.
-const HIDDEN: [Flaw; 8] = [
+const HIDDEN: [Flaw; 9] = [
+    Flaw::NamesUnsettled,
     Flaw::TableBeforeBlock,
     Flaw::HalfBelieved,
     Flaw::ReuseAtOnce,

@@ -34,6 +34,11 @@ fn lines() {
         "seed=1 profile=Dirs size=67108864 mount=keep=softupdates ops=mkdir /d0 493 0; mkdir /d1 493 0; \
          mkdir /d2 493 0; create /d0/f0 420 0; create /d2/f1 384 0; syncfs; rename /d0/f0 /d1/f2 0; \
          rename /d1/f2 /d2/f1 2; background 60000",
+        // A directory's count fell for a subdirectory that was on its way to another one and had no name there yet.
+        "seed=3 profile=Dirs size=67108864 mount=keep=softupdates ops=mkdir /d0 493 7; mkdir /d1 1533 0; \
+         mkdir /d0/d2 448 7; mkdir /d1/d0 448 0; rename /d0/d2 /d1/d0 2; background 40000; background 40000",
+        "seed=3 profile=Dirs size=67108864 mount=keep=softupdates ops=mkdir /d0 493 7; mkdir /d1 1533 0; syncfs; \
+         mkdir /d0/d2 448 7; rename /d0/d2 /d1/d3 0; background 40000; background 40000",
     ] {
         arbor_torture::machine::repeat(&Ffs, line).unwrap_or_else(|e| panic!("{e}"));
     }
