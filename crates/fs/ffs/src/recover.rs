@@ -164,7 +164,7 @@ pub(crate) fn recover(dev: &Arc<dyn Device>, sb: &mut SuperBlock, geom: &Geom, r
         ));
     }
     match Keeping::from_number(sb.keeping.get()) {
-        Some(Keeping::Journal) => {
+        Some(Keeping::Journal) if sb.journal_frags.get() > 0 => {
             let tail = sound_tail(&**dev, sb, geom)?;
             replay(&**dev, sb, geom, tail)?;
             rebuild_summaries(&**dev, sb, geom, true)?;
@@ -173,7 +173,8 @@ pub(crate) fn recover(dev: &Arc<dyn Device>, sb: &mut SuperBlock, geom: &Geom, r
         Some(Keeping::Async) | None => {
             Err(Error::refused("the volume was not unmounted, and its metadata were kept in no order: run fsck"))
         }
-        Some(Keeping::Sync | Keeping::SoftUpdates) => preen(dev, sb),
+        // Without a journal there is nothing to replay, whatever the superblock says.
+        Some(Keeping::Sync | Keeping::SoftUpdates | Keeping::Journal) => preen(dev, sb),
     }
 }
 

@@ -5,6 +5,7 @@
 
 use super::start;
 use crate::format::*;
+use crate::inode::parse_xattrs;
 use arbor_base::device::{Device, Kind, Request};
 use arbor_base::vfs::{Devices, Error, Ino, Result};
 use std::collections::BTreeMap;
@@ -248,20 +249,4 @@ impl Reader<'_> {
         let end = XATTR_HEADER.saturating_add(head.len.get() as usize);
         Ok(bytes.get(XATTR_HEADER..end).and_then(parse_xattrs).ok_or("their list is broken"))
     }
-}
-
-fn parse_xattrs(mut list: &[u8]) -> Option<Xattrs> {
-    let mut all = Vec::new();
-    while !list.is_empty() {
-        let (head, rest) = list.split_at_checked(4)?;
-        let [namlen, _, lo, hi] = head else { return None };
-        let (name, rest) = rest.split_at_checked(usize::from(*namlen))?;
-        let (value, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes([*lo, *hi])))?;
-        if name.is_empty() {
-            return None;
-        }
-        all.push((name.to_vec(), value.to_vec()));
-        list = rest;
-    }
-    Some(all)
 }
