@@ -6,6 +6,7 @@
 
 use crate::format::*;
 use crate::mount::{Core, inode_name, name_of};
+use crate::planted::{Flaw, planted};
 use crate::summary::Parsed;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Ino, Result};
@@ -99,7 +100,8 @@ impl Core {
             }
             let i = self.inode(ino)?;
             let p = self.pointer(&i, place)?;
-            if p.frag.get() != here.0 {
+            let is_dead = p.frag.get() != here.0 && !(planted(Flaw::DeadForLive) && p.frag.get() != 0);
+            if is_dead || planted(Flaw::LiveForDead) && matches!(place, Place::Data(_)) {
                 continue;
             }
             let name = name_of(ino, place);

@@ -19,6 +19,7 @@
 use crate::format::*;
 use crate::inode::Inode;
 use crate::mount::{Core, inode_name, name_of};
+use crate::planted::{Flaw, planted};
 use crate::summary::{Parsed, length};
 use arbor_base::cache::Name;
 use arbor_base::device::{Kind, Request};
@@ -264,15 +265,16 @@ impl Core {
     }
 
     /// Indirect blocks above a changed block change with it.
-    fn change_above(&mut self, i: &Inode, lbn: u64, seen: &mut FxHashSet<(u8, u64)>) -> Result<()> {
-        let mut at = Place::Data(lbn);
+    fn change_above(&mut self, i: &Inode, mut at: Place, seen: &mut FxHashSet<(u8, u64)>) -> Result<()> {
         while let Some(crate::file::Parent::Indirect(level, n, _)) = crate::file::parent(&self.geom, at) {
             if !seen.insert((level, n)) {
                 break;
             }
             self.indirect(i, level, n)?.ok_or(Errno::EIO)?;
             at = Place::Indirect(level, n);
-            self.cache.modify(name_of(i.ino, at), |_| ()).ok_or(Errno::EIO)?;
+            if !planted(Flaw::StalePointers) {
+                self.cache.modify(name_of(i.ino, at), |_| ()).ok_or(Errno::EIO)?;
+            }
         }
         Ok(())
     }
@@ -280,17 +282,16 @@ impl Core {
     /// Changed blocks of a file, in the order in which they are written.
     fn blocks_of(&mut self, ino: Ino) -> Result<Vec<Block>> {
         let i = self.inode(ino)?;
+        let Name::Page { file, .. } = name_of(ino, Place::Indirect(1, 0)) else { return Err(Errno::EIO.into()) };
         let mut places: Vec<Place> = self.cache.dirty_pages(ino.0, 0).map(Place::Data).collect();
+        let indirect: Vec<Place> = self.cache.dirty_pages(file, 0).filter_map(Place::from_code).collect();
         let mut seen = FxHashSet::default();
-        for p in &places {
-            if let Place::Data(lbn) = p {
-                self.change_above(&i, *lbn, &mut seen)?;
-            }
+        for p in places.iter().chain(&indirect) {
+            self.change_above(&i, *p, &mut seen)?;
         }
         if self.cache.is_dirty(name_of(ino, Place::Xattr)) {
             places.push(Place::Xattr);
         }
-        let Name::Page { file, .. } = name_of(ino, Place::Indirect(1, 0)) else { return Err(Errno::EIO.into()) };
         places.extend(self.cache.dirty_pages(file, 0).filter_map(Place::from_code));
         let mut out = Vec::with_capacity(places.len());
         for place in places {
@@ -358,6 +359,10 @@ impl Core {
         self.died.clear();
         self.remapped.clear();
         self.since = None;
+        if planted(Flaw::ReuseBeforeCheckpoint) {
+            let empty = self.segs.empty(&[self.log.seg.0, self.log.next_seg.0]);
+            self.segs.clean.extend(empty);
+        }
         Ok(())
     }
 
@@ -373,7 +378,9 @@ impl Core {
         self.counters.writes += requests.len() as u64;
         self.counters.write_bytes += requests.iter().map(Request::len).sum::<u64>();
         self.dev.submit(requests).wait_all()?;
-        self.flush()?;
+        if !(planted(Flaw::CheckpointTooEarly) && flags & IFILE_ONLY != 0) {
+            self.flush()?;
+        }
         for name in written {
             self.cache.end_write(name, true);
         }
@@ -506,7 +513,7 @@ impl Core {
             let inodes = vec![(IFILE, (old.0 != 0).then_some(old))];
             let batch = Batch { blocks: self.blocks_of(IFILE)?, inodes, ..Batch::default() };
             let (parts, log) = self.plan(&batch)?;
-            if !self.count_in(&parts, &log)? {
+            if planted(Flaw::TableUncounted) || !self.count_in(&parts, &log)? {
                 break (parts, log);
             }
         };
@@ -589,7 +596,7 @@ impl Core {
 
     /// At a mount for writing: what was rolled forward lasts, and what a torn group has left follows nothing any more.
     pub fn begin(&mut self) -> Result<()> {
-        self.log.epoch += 1;
+        self.log.epoch += u64::from(!planted(Flaw::EpochStays));
         self.write_checkpoint(false)
     }
 

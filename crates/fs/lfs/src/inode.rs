@@ -4,6 +4,7 @@
 
 use crate::format::*;
 use crate::mount::{Core, inode_name, xattr_name};
+use crate::planted::{Flaw, planted};
 use arbor_base::device::Kind;
 use arbor_base::layout::{Corrupt, crc_without, get_u32};
 use arbor_base::vfs::{Attr, Errno, Ino, Result, SetAttr, SetTime, Time, XattrMode, mode};
@@ -252,6 +253,9 @@ impl Core {
     /// Puts an inode without names on the list.
     pub fn orphan(&mut self, i: &mut Inode) -> Result<()> {
         if self.orphans.contains_key(&i.ino.0) {
+            return Ok(());
+        }
+        if planted(Flaw::NoOrphans) {
             return Ok(());
         }
         let head = u64::from(self.state.orphan);

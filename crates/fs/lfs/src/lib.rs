@@ -43,6 +43,8 @@ mod mkfs;
 mod mount;
 mod ops;
 mod options;
+#[doc(hidden)]
+pub mod planted;
 mod recover;
 mod summary;
 mod superblock;

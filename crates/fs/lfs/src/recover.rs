@@ -5,6 +5,7 @@
 use crate::commit::Log;
 use crate::format::*;
 use crate::mount::{Core, State, inode_name};
+use crate::planted::{Flaw, planted};
 use crate::summary::{self, Parsed};
 use arbor_base::vfs::{Ino, Result};
 
@@ -40,7 +41,10 @@ fn next_group(core: &Core) -> Result<Option<(Vec<Found>, Log)>> {
             log = Log { seg: log.next_seg, offset: 0, fill: log.fill + 1, ..log };
             parsed = partial_segment(core, &log, group.len())?;
         }
-        let Some(parsed) = parsed else { return Ok(None) };
+        let Some(parsed) = parsed else {
+            let half = planted(Flaw::HalfGroup) && !group.is_empty();
+            return Ok(half.then_some((group, core.log)));
+        };
         log.offset += parsed.head.frags.get();
         log.next_seg = Seg(parsed.head.next_seg.get());
         let is_last = parsed.head.flags.get() & LAST != 0;
@@ -62,7 +66,7 @@ fn partial_segment(core: &Core, log: &Log, index: usize) -> Result<Option<Parsed
             && h.fill.get() == log.fill
             && h.index.get() as usize == index
             && h.next_seg.get() < core.segs.count();
-        if fits && summary::is_whole(dev, geom, (log.seg, log.offset), &p)? {
+        if fits && (planted(Flaw::BlocksUnverified) || summary::is_whole(dev, geom, (log.seg, log.offset), &p)?) {
             return Ok(Some(p));
         }
     }
@@ -92,7 +96,9 @@ fn apply(core: &mut Core, group: &[Found]) -> Result<()> {
         }
     }
     for s in group.iter().flat_map(|f| &f.parsed.segs) {
-        core.segs.bury(s.seg.get(), s.died.get());
+        if !planted(Flaw::DeathsForgotten) {
+            core.segs.bury(s.seg.get(), s.died.get());
+        }
     }
     // The log says so already.
     core.remapped.clear();
