@@ -250,7 +250,7 @@ fn sealed(sector: &[u8]) -> bool {
 }
 
 /// What copies of a superblock hold: nothing that changes.
-fn as_copy(sb: SuperBlock) -> SuperBlock {
+pub(super) fn as_copy(sb: SuperBlock) -> SuperBlock {
     SuperBlock {
         crc: 0.into(),
         clean: 0.into(),

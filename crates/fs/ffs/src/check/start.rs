@@ -1,6 +1,7 @@
 //! First phases: the superblock, or what serves instead of it; the journal.
 
 use super::Checker;
+use super::groups::as_copy;
 use super::issue::Issue;
 use super::view::{Reader, Stage, View, check_header};
 use crate::format::*;
@@ -9,7 +10,7 @@ use crate::superblock::{features, geometry, read};
 use arbor_base::device::{Device, Kind, Request};
 use arbor_base::layout::{Access, crc_without};
 use arbor_base::vfs::{Error, Result};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// How far copies are looked for, in bytes, and in what steps: no group is larger, and each begins with a
 /// block.
@@ -71,7 +72,10 @@ pub(super) fn superblock(dev: &dyn Device) -> Result<std::result::Result<Found, 
     };
     let (why, rank) = match own {
         Ok((sb, geom)) => match witnesses(dev, &geom)? {
-            (good, asked) if good * 2 >= asked => return Ok(Ok(Found { sb, geom, damage: None })),
+            (good, asked) if good * 2 >= asked => match outvoted(dev, &sb, &geom)? {
+                Some((at, copy)) => return found(dev, copy, "its copies say otherwise".into(), from_copy(at)),
+                None => return Ok(Ok(Found { sb, geom, damage: None })),
+            },
             (good, _) => {
                 let better = copy(dev, good)?;
                 let Some((at, copy)) = better else { return Ok(Ok(Found { sb, geom, damage: None })) };
@@ -152,6 +156,22 @@ fn own_fields(dev: &dyn Device, bytes: &[u8]) -> Result<Option<(String, SuperBlo
     let (good, asked) = witnesses(dev, &geom)?;
     let from = "no copy is found, its own fields are used as they agree with the cylinder groups".into();
     Ok((good * 2 >= asked).then_some((from, sb)))
+}
+
+/// A copy of the superblock, if the first copies agree with each other and not with it.
+fn outvoted(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<Option<(u64, SuperBlock)>> {
+    let mut copies = Vec::new();
+    for cgx in 1..geom.cg_count.min(4) {
+        let at = geom.byte(geom.cg_start(cgx));
+        match read(dev, at) {
+            Ok(found) => copies.extend(found.map(|copy| (at, copy))),
+            Err(Error::Io(e)) => return Err(Error::Io(e)),
+            Err(_) => {}
+        }
+    }
+    let same = |a: &SuperBlock, b: &SuperBlock| as_copy(*a).as_bytes() == as_copy(*b).as_bytes();
+    let agree = copies.len() > 1 && copies.windows(2).all(|w| same(&w[0].1, &w[1].1));
+    Ok(copies.into_iter().next().filter(|(_, first)| agree && !same(sb, first)))
 }
 
 /// How many of the first groups have a header that agrees with a geometry, and how many were asked.
