@@ -19,6 +19,9 @@ _arbor() {
             arbor,cat)
                 cmd="arbor__subcmd__cat"
                 ;;
+            arbor,clean)
+                cmd="arbor__subcmd__clean"
+                ;;
             arbor,completions)
                 cmd="arbor__subcmd__completions"
                 ;;
@@ -76,6 +79,9 @@ _arbor() {
             arbor,rm)
                 cmd="arbor__subcmd__rm"
                 ;;
+            arbor,scrub)
+                cmd="arbor__subcmd__scrub"
+                ;;
             arbor,stat)
                 cmd="arbor__subcmd__stat"
                 ;;
@@ -102,6 +108,9 @@ _arbor() {
                 ;;
             arbor__subcmd__help,cat)
                 cmd="arbor__subcmd__help__subcmd__cat"
+                ;;
+            arbor__subcmd__help,clean)
+                cmd="arbor__subcmd__help__subcmd__clean"
                 ;;
             arbor__subcmd__help,completions)
                 cmd="arbor__subcmd__help__subcmd__completions"
@@ -160,6 +169,9 @@ _arbor() {
             arbor__subcmd__help,rm)
                 cmd="arbor__subcmd__help__subcmd__rm"
                 ;;
+            arbor__subcmd__help,scrub)
+                cmd="arbor__subcmd__help__subcmd__scrub"
+                ;;
             arbor__subcmd__help,stat)
                 cmd="arbor__subcmd__help__subcmd__stat"
                 ;;
@@ -215,7 +227,7 @@ _arbor() {
 
     case "${cmd}" in
         arbor)
-            opts="-h -V --help --version mkfs mount umount sync stats fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help"
+            opts="-h -V --help --version mkfs mount umount sync stats fsck info resize trim clean scrub ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -235,6 +247,32 @@ _arbor() {
                 return 0
             fi
             case "${prev}" in
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        arbor__subcmd__clean)
+            opts="-b -o -h --budget --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --budget)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -b)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 -o)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -355,7 +393,7 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__help)
-            opts="mkfs mount umount sync stats fsck info resize trim ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help"
+            opts="mkfs mount umount sync stats fsck info resize trim clean scrub ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -369,6 +407,20 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__help__subcmd__cat)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        arbor__subcmd__help__subcmd__clean)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -691,6 +743,20 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__help__subcmd__rm)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        arbor__subcmd__help__subcmd__scrub)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1280,6 +1346,24 @@ _arbor() {
             ;;
         arbor__subcmd__rm)
             opts="-R -r -f -o -h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        arbor__subcmd__scrub)
+            opts="-o -h --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

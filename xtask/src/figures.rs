@@ -1,6 +1,7 @@
 //! Tables of what the long runs have counted. Each run leaves a file in `docs/figures`:
-//! `torture-PART.json` by `arbor torture --json`, `planted.json` by the test of planted mistakes,
-//! `fuzz.json` by `cargo xtask fuzz --json`, `mounted.json` by `cargo xtask bench --mounted --json`,
+//! `torture-ENGINE-PART.json` by `arbor torture --json`, `planted.json` by the test of planted mistakes,
+//! `fuzz.json` by `cargo xtask fuzz --json`, `mounted.json` and
+//! `mounted-engines.json` by `cargo xtask bench --mounted --json`,
 //! `small-files.json` by `cargo bench -- --json`, `growth.json` by `cargo xtask growth --json`.
 
 use crate::bench::{record::Record, report};
@@ -57,9 +58,11 @@ type SmallFiles = BTreeMap<String, BTreeMap<String, BTreeMap<String, Vec<f64>>>>
 /// The tables of `docs/performance.md`.
 pub(crate) fn performance(dir: &Path) -> Result<Tables> {
     let mounted: Record = read(&dir.join("mounted.json"))?;
+    let engines: Record = read(&dir.join("mounted-engines.json"))?;
     let growth: growth::record::Record = read(&dir.join("growth.json"))?;
     Ok(Tables::from([
         ("mounted".to_string(), format!("```text\n{}```\n", report::text(&mounted))),
+        ("mounted-engines".to_string(), format!("```text\n{}```\n", report::text(&engines))),
         ("growth".to_string(), format!("```text\n{}```\n", growth::report::text(&growth))),
         ("small-files".to_string(), small_files(&read(&dir.join("small-files.json"))?)?),
     ]))
@@ -99,7 +102,8 @@ fn torture(dir: &Path) -> Result<String> {
         .collect::<Result<_, _>>()?;
     names.sort();
     for name in names {
-        let Some(part) = name.strip_prefix("torture-").and_then(|n| n.strip_suffix(".json")) else { continue };
+        let run = name.strip_prefix("torture-").and_then(|n| n.strip_suffix(".json"));
+        let Some((_, part)) = run.and_then(|run| run.split_once('-')) else { continue };
         let t: Torture = read(&dir.join(&name))?;
         ensure!(!t.interrupted, "{name}: an interrupted run");
         let counts =

@@ -7,7 +7,7 @@
 use crate::{root, write, write_pages};
 use anyhow::{Context, Result, anyhow, ensure};
 use arbor_bench::rows::comparable;
-use arbor_bench::{Conditions, Figures, Row, from_json};
+use arbor_bench::{Figures, Row, from_json};
 use clap::Parser;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -15,17 +15,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Run the experiments of the laboratory, and fill docs/lab.md and docs/lab.
+/// Run experiments of the laboratory, and fill docs/lab.md and docs/lab.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask lab", bin_name = "cargo xtask lab")]
 struct Args {
+    /// Run only these; the figures of all others stay as they are [default: all].
+    #[arg(value_name = "EXPERIMENT", conflicts_with = "no_run")]
+    experiments: Vec<String>,
     /// Add rows that were measured elsewhere, as `arbor lab run --json` writes them.
     #[arg(long, value_name = "FILE.json", num_args = 1..)]
     rows: Vec<PathBuf>,
     /// Run nothing: take the rows of the last run. The pictures of requests and of the disk stay as they are.
     #[arg(long, conflicts_with = "more")]
     no_run: bool,
-    /// Further arguments of `arbor lab run all`, behind `--`.
+    /// Further arguments of `arbor lab run`, behind `--`.
     #[arg(last = true, value_name = "ARGUMENTS")]
     more: Vec<OsString>,
 }
@@ -38,23 +41,32 @@ const PICTURES: &str = "docs/lab";
 /// Runs `cargo xtask lab` with `words` behind it.
 pub(crate) fn run<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<()> {
     let args = Args::parse_from(["lab"].into_iter().chain(words));
+    let path = root().join(FIGURES);
+    let mut kept = figures(&root())?;
     if args.no_run {
-        let kept = figures(&root())?;
-        let here = kept.conditions.clone().with_context(|| format!("{FIGURES} does not say how it was measured"))?;
-        let figures = kept.with(&rows(&args.rows, &here)?);
-        write(&root().join(FIGURES), figures.to_json()?.as_bytes())?;
-    } else {
-        let made = tempfile::tempdir()?;
-        measure(&args, made.path())?;
-        fs::copy(made.path().join("figures.json"), root().join(FIGURES)).context(FIGURES)?;
-        replace_pictures(made.path(), &root().join(PICTURES))?;
+        kept = kept.clone().with(&rows(&args.rows, &kept)?);
+        return write(&path, kept.to_json()?.as_bytes()).and_then(|()| drawn());
     }
+    let all = ["all".to_string()];
+    for name in if args.experiments.is_empty() { &all[..] } else { &args.experiments } {
+        let made = tempfile::tempdir()?;
+        measure(name, &args, made.path())?;
+        let text = fs::read_to_string(made.path().join("figures.json"))?;
+        let new = Figures::from_json(&text)?;
+        replace_pictures(made.path(), &root().join(PICTURES), &new)?;
+        kept = kept.join(new);
+        write(&path, kept.to_json()?.as_bytes())?;
+    }
+    drawn()
+}
+
+fn drawn() -> Result<()> {
     write_drawings()?;
     write_pages()
 }
 
-fn measure(args: &Args, dir: &Path) -> Result<()> {
-    let mut words: Vec<OsString> = ["arbor", "lab", "run", "all", "--figures"].map(OsString::from).into();
+fn measure(experiment: &str, args: &Args, dir: &Path) -> Result<()> {
+    let mut words: Vec<OsString> = ["arbor", "lab", "run", experiment, "--figures"].map(OsString::from).into();
     words.push(dir.into());
     words.extend(args.rows.iter().flat_map(|file| ["--rows".into(), file.clone().into_os_string()]));
     words.extend(args.more.iter().cloned());
@@ -62,11 +74,15 @@ fn measure(args: &Args, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Puts the pictures of a run in the place of all that are there.
-fn replace_pictures(from: &Path, to: &Path) -> Result<()> {
+/// Puts the pictures of a run in the place of those of the same experiments.
+fn replace_pictures(from: &Path, to: &Path, new: &Figures) -> Result<()> {
     fs::create_dir_all(to).with_context(|| to.display().to_string())?;
-    for old in pictures(to)? {
-        fs::remove_file(to.join(&old)).context(old)?;
+    let is_new = |picture: &&String| {
+        let experiment = picture.rsplit_once('-').map_or("", |(name, _)| name);
+        new.setting(experiment).is_some()
+    };
+    for old in pictures(to)?.iter().filter(is_new) {
+        fs::remove_file(to.join(old)).with_context(|| old.clone())?;
     }
     for new in pictures(from)? {
         fs::copy(from.join(&new), to.join(&new)).context(new)?;
@@ -84,11 +100,15 @@ fn pictures(dir: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Rows of files, if they were measured as `here`.
-fn rows(files: &[PathBuf], here: &Conditions) -> Result<Vec<Row>> {
+/// Rows of files, if they were measured as those that are kept.
+fn rows(files: &[PathBuf], kept: &Figures) -> Result<Vec<Row>> {
     let one = |path: &PathBuf| -> Result<Vec<Row>> {
         let rows = from_json(&fs::read_to_string(path)?).map_err(|e| anyhow!(e))?;
-        comparable(&rows, here).map_err(|e| anyhow!(e))?;
+        for row in &rows {
+            let here = kept.setting(&row.experiment).and_then(|s| s.conditions.as_ref());
+            let here = here.with_context(|| format!("{FIGURES} has nothing of {}", row.experiment))?;
+            comparable(std::slice::from_ref(row), here).map_err(|e| anyhow!(e))?;
+        }
         Ok(rows)
     };
     let all: Vec<Vec<Row>> =
@@ -134,6 +154,8 @@ mod tests {
         let args = Args::try_parse_from(["lab", "--rows", "a", "b", "--", "--runs", "3"]).unwrap();
         assert_eq!((args.rows.len(), args.more.len()), (2, 2));
         assert!(Args::try_parse_from(["lab", "--no-run", "--", "--runs", "3"]).is_err());
+        let args = Args::try_parse_from(["lab", "lfs-small", "lfs-large"]).unwrap();
+        assert_eq!(args.experiments, ["lfs-small", "lfs-large"]);
     }
 
     /// The pictures of `docs/lab` that a document shows.

@@ -16,11 +16,13 @@
 
 mod copy;
 pub(crate) mod crash;
+mod full;
 pub(crate) mod kit;
 mod names;
 mod sparse;
 pub(crate) mod suites;
 pub(crate) mod tree;
+mod wrap;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Parser;
@@ -37,10 +39,12 @@ use std::time::Instant;
 /// 5: a volume of 1 TiB in a small file.
 /// 6: pjdfstest and fsx.
 /// 7: small files, compared with ext4.
+/// 8: LFS, or another engine, on a volume that is written over ten times; with the server killed too.
+/// 9: the same engine on a volume that is 90 % full.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask show", bin_name = "cargo xtask show", verbatim_doc_comment)]
 struct Args {
-    /// 2 to 7, or "all".
+    /// 2 to 9, or "all".
     #[arg(value_parser = which)]
     which: Which,
     /// A small scale: minutes become seconds, and 2 and 3 need no tarball.
@@ -56,15 +60,22 @@ struct Args {
     /// Leave the work directory, with the image, for a look at it.
     #[arg(long)]
     keep: bool,
-    /// 3, 4, 5, 6: where the random numbers start; otherwise drawn, and printed.
+    /// 3 to 6, 8, 9: where the random numbers start; otherwise drawn, and printed.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// 2, 3: the tarball to extract; by default that of Debian's package linux-source-6.1.
+    /// Volumes of this engine [default: the default of mkfs; 8 and 9: lfs].
+    #[arg(long, value_name = "NAME")]
+    engine: Option<String>,
+    /// 2, 3, 8: the tarball to extract; by default that of Debian's package linux-source-6.1.
     #[arg(long, value_name = "FILE")]
     tar: Option<PathBuf>,
     /// 3: how many times the server is killed [default: 20, or 3 with --quick].
+    /// 8: how many times the volume is written over [default: 10, or 2 with --quick].
     #[arg(long, value_name = "N")]
     rounds: Option<u32>,
+    /// 8: only one half of it.
+    #[arg(long)]
+    half: Option<wrap::Half>,
     /// 4: how many names [default: 1000000, or 20000 with --quick].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1000..=10_000_000))]
     names: Option<u32>,
@@ -90,7 +101,7 @@ enum Which {
 }
 
 const FIRST: u32 = 2;
-const LAST: u32 = 7;
+const LAST: u32 = 9;
 
 fn which(text: &str) -> Result<Which, String> {
     if text == "all" {
@@ -143,6 +154,8 @@ fn show(number: u32, args: &Args, arbor: &std::path::Path) -> Result<()> {
     }
     let seed = args.seed.unwrap_or_else(kit::drawn_seed);
     let kit = Kit::new(&format!("show-{number}"), arbor, args.dir.as_deref(), args.keep)?;
+    let engine = args.engine.as_deref().or((number >= 8).then_some("lfs"));
+    let kit = kit.with_engine(engine);
     match number {
         2 => copy::run(&kit, args.quick, args.tar.as_deref()),
         3 => {
@@ -155,6 +168,8 @@ fn show(number: u32, args: &Args, arbor: &std::path::Path) -> Result<()> {
             let operations = args.fsx_ops.unwrap_or(if args.quick { 10_000 } else { 1_000_000 });
             suites::run(&kit, args.tools.as_deref(), operations, seed)
         }
+        8 => wrap::run(&kit, (args.quick, args.half), args.tar.as_deref(), args.rounds, seed),
+        9 => full::run(&kit, args.quick, seed),
         _ => bail!("no such show"),
     }
 }
@@ -192,6 +207,6 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Args::command().debug_assert();
-        assert!(which("1").is_err() && which("8").is_err() && which("all").is_ok());
+        assert!(which("1").is_err() && which("10").is_err() && which("all").is_ok());
     }
 }

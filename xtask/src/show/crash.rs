@@ -80,7 +80,7 @@ pub(crate) fn run(kit: &Kit, quick: bool, tar: Option<&Path>, rounds: u32, seed:
     Ok(())
 }
 
-fn remove_trees(dir: &Path) -> Result<()> {
+pub(crate) fn remove_trees(dir: &Path) -> Result<()> {
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         if entry.file_name().as_encoded_bytes().starts_with(b"tree-") {
@@ -92,7 +92,7 @@ fn remove_trees(dir: &Path) -> Result<()> {
 }
 
 /// What tar had begun to write, and when.
-struct Written {
+pub(crate) struct Written {
     /// Directory of the pass, member, time of its beginning.
     names: Vec<(String, PathBuf, Instant)>,
     killed: Instant,
@@ -101,7 +101,7 @@ struct Written {
 impl Written {
     /// What was complete so long before the end that it must be there: a member is complete
     /// when the next one begins.
-    fn certain(&self) -> Vec<(&str, &Path)> {
+    pub(crate) fn certain(&self) -> Vec<(&str, &Path)> {
         let done = |pair: &&[(String, PathBuf, Instant)]| pair[1].2 + OLD < self.killed;
         self.names.windows(2).take_while(done).map(|pair| (pair[0].0.as_str(), pair[0].1.as_path())).collect()
     }
@@ -109,7 +109,7 @@ impl Written {
 
 /// Extracts the archive, as often as there is time for, beside a thread that fsyncs, and kills the
 /// server after `delay`.
-fn extract_and_kill(
+pub(crate) fn extract_and_kill(
     mount: &Mount<'_>,
     archive: &Path,
     round: u32,
@@ -161,7 +161,7 @@ fn extract_and_kill(
 }
 
 /// Whether the member `there` is as the one on the host.
-fn same(host: &Path, there: &Path) -> bool {
+pub(crate) fn same(host: &Path, there: &Path) -> bool {
     let (Ok(a), Ok(b)) = (fs::symlink_metadata(host), fs::symlink_metadata(there)) else { return false };
     if a.file_type() != b.file_type() {
         return false;

@@ -38,6 +38,8 @@ pub(crate) fn go_on() -> Result<()> {
 /// Where a show works, and with which `arbor`.
 pub(crate) struct Kit {
     arbor: PathBuf,
+    /// The engine of its volumes, if not the default.
+    engine: Option<String>,
     work: tempfile::TempDir,
 }
 
@@ -49,11 +51,16 @@ impl Kit {
         let work = tempfile::Builder::new().prefix(&format!("arbor-{what}-")).tempdir_in(&below)?;
         // The users of pjdfstest have to get through it.
         fs::set_permissions(work.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-        let mut kit = Kit { arbor: arbor.to_path_buf(), work };
+        let mut kit = Kit { arbor: arbor.to_path_buf(), engine: None, work };
         if keep {
             kit.keep(what);
         }
         Ok(kit)
+    }
+
+    /// The same with volumes of another engine than the default.
+    pub(crate) fn with_engine(self, engine: Option<&str>) -> Kit {
+        Kit { engine: engine.map(str::to_string), ..self }
     }
 
     /// Leaves the work directory for a look at it.
@@ -116,7 +123,9 @@ impl Kit {
     /// Makes a volume in a new image.
     pub(crate) fn mkfs(&self, name: &str, size: &str) -> Result<(PathBuf, Duration)> {
         let image = self.path(name);
-        let took = self.arbor(["mkfs".as_ref(), "-q".as_ref(), "-s".as_ref(), size.as_ref(), image.as_os_str()])?;
+        let engine = self.engine.iter().flat_map(|name| ["-t".as_ref(), OsStr::new(name)]);
+        let rest = ["-q".as_ref(), "-s".as_ref(), size.as_ref(), image.as_os_str()];
+        let took = self.arbor([OsStr::new("mkfs")].into_iter().chain(engine).chain(rest))?;
         Ok((image, took))
     }
 

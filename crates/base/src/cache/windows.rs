@@ -12,7 +12,7 @@
 //! begins, and again when it has ended, before what was written may leave the cache. So a window
 //! that is found has bytes that nobody has written over since.
 
-use crate::device::{Device, Kind, Request, Ticket};
+use crate::device::{Device, Kind, Request, Ticket, zeroed};
 use crate::sync::{Mutex, Rank};
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -62,7 +62,7 @@ impl Window {
             State::Failed => None,
             State::Reading(ticket) => ticket.wait().pop().and_then(Result::ok).map(Arc::new),
             State::Wanted(old) => {
-                let mut bytes = old.unwrap_or_else(|| vec![0; self.len]);
+                let mut bytes = old.unwrap_or_else(|| zeroed(self.len));
                 device.read_at(kind, self.offset, &mut bytes).ok().map(|()| Arc::new(bytes))
             }
         };

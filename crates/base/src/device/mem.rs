@@ -1,7 +1,7 @@
 //! A device in memory.
 
 use super::check::{Access, check_new_size, check_range, check_request};
-use super::{Completion, Device, Geometry, Kind, Op, Request, SECTOR, Ticket};
+use super::{Completion, Device, Geometry, Kind, Op, Request, SECTOR, Ticket, zeroed};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -83,7 +83,7 @@ impl MemDevice {
         if let Op::Read(len) = request.op {
             let space = self.space.read();
             check_request(&space.geometry(), request)?;
-            let mut bytes = vec![0; len];
+            let mut bytes = zeroed(len);
             space.read(request.offset, &mut bytes);
             return Ok(bytes);
         }

@@ -58,11 +58,6 @@ impl Dirent<'_> {
     }
 }
 
-/// Whether an entry may have this name; `.` and `..` only in their places.
-pub fn is_name(name: &[u8]) -> bool {
-    !name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/') && !name.contains(&0)
-}
-
 /// The entry at `at` of a chunk, and what is wrong with it otherwise.
 pub fn entry(chunk: &[u8], at: usize) -> Result<Dirent<'_>, &'static str> {
     let head = chunk.get(at..at + DIRENT_HEAD).and_then(|b| DirentHead::ref_from_bytes(b).ok());

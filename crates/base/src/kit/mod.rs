@@ -1,7 +1,11 @@
 //! Mechanisms shared by engines.
 
+pub mod anatomy;
 pub mod buddy;
 pub mod chunkdir;
 pub mod dirent;
 pub mod flaws;
+pub mod issue;
+pub mod mend;
 pub mod refs;
+pub mod xattr;

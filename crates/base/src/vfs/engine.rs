@@ -9,15 +9,15 @@ use std::sync::Arc;
 /// The devices of one volume.
 pub struct Devices {
     /// The one that carries the superblock.
-    pub main: Box<dyn Device>,
+    pub main: Arc<dyn Device>,
     /// Further ones by role, as the engine names them (yFS: `"log"`).
-    pub extra: BTreeMap<String, Box<dyn Device>>,
+    pub extra: BTreeMap<String, Arc<dyn Device>>,
 }
 
 impl Devices {
     /// A volume on one device.
     pub fn single(main: impl Device + 'static) -> Devices {
-        Devices { main: Box::new(main), extra: BTreeMap::new() }
+        Devices { main: Arc::new(main), extra: BTreeMap::new() }
     }
 }
 
@@ -266,7 +266,18 @@ pub struct Field {
     pub meaning: Meaning,
 }
 
-/// A structure with a checksum of its own, and its fields; see [`Engine::anatomy`].
+/// A CRC32C on the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checksum {
+    /// Byte of the device where it stands, four bytes.
+    pub at: u64,
+    /// First byte of the device that it covers.
+    pub offset: u64,
+    /// Bytes that it covers; where it stands among them itself, it counts as zero.
+    pub len: u64,
+}
+
+/// A structure with a checksum, and its fields; see [`Engine::anatomy`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Structure {
     /// Byte offset on the main device.
@@ -281,6 +292,9 @@ pub struct Structure {
     pub addresses: Vec<u64>,
     /// Its fields.
     pub fields: Vec<Field>,
+    /// Checksums that cover it or what leads to it, in the order in which [`Engine::reseal`] makes them right: that in
+    /// a pointer to it, then that of what the pointer stands in, and so on. None where the structure itself tells it all.
+    pub checksums: Vec<Checksum>,
 }
 
 /// What a power cut leaves of what was not made durable.
@@ -300,6 +314,15 @@ pub enum CrashPromise {
     },
     /// The checker can make a volume of it that can be used; no more.
     Repairable,
+}
+
+/// The segments of a log-structured volume, see [`Engine::utilisation`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Utilisation {
+    /// Bytes of a segment.
+    pub segment_size: u64,
+    /// Live bytes of each segment in the order of their addresses, `None` if it is clean.
+    pub live: Vec<Option<u64>>,
 }
 
 /// Progress of long work: done, total and what is being done.
@@ -375,6 +398,11 @@ pub trait Engine: Send + Sync {
     /// Tells where each structure and each piece of each file lies, on an unmounted volume, in
     /// no particular order. What no region covers is free.
     fn describe(&self, devices: &Devices, f: &mut dyn FnMut(Region)) -> Result<()>;
+
+    /// How much of each segment of an unmounted volume lives; `None` where there are no segments.
+    fn utilisation(&self, _devices: &Devices) -> Result<Option<Utilisation>> {
+        Ok(None)
+    }
 
     /// Tells which structures lie on the main device of an unmounted volume and what their fields
     /// are, for tests of damage; the default knows none.

@@ -4,11 +4,13 @@
 mod engine;
 mod error;
 mod interrupt;
+mod names;
 mod types;
 
 pub use engine::*;
 pub use error::*;
 pub use interrupt::*;
+pub use names::*;
 pub use types::*;
 
 /// A mounted file system, at the level of inodes. Every method may be called from any thread.
@@ -130,8 +132,38 @@ pub trait FileSystem: Send + Sync {
     /// Next data or hole at or after `offset`; `ENXIO` past the end.
     fn seek(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64>;
 
-    /// Copies up to `len` bytes between regular files; returns how many.
-    fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64>;
+    /// Copies up to `len` bytes between regular files; returns how many. By reading and writing, unless an engine
+    /// knows better.
+    fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64> {
+        for ino in [from, to] {
+            match self.getattr(ino)?.file_type() {
+                FileType::File => {}
+                FileType::Dir => return Err(Errno::EISDIR.into()),
+                _ => return Err(Errno::EINVAL.into()),
+            }
+        }
+        let len = len.min(self.getattr(from)?.size.saturating_sub(from_offset));
+        if from == to && from_offset < to_offset.saturating_add(len) && to_offset < from_offset.saturating_add(len) {
+            return Err(Errno::EINVAL.into());
+        }
+        let mut buf = vec![0; len.min(1 << 20) as usize];
+        let mut done = 0;
+        while done < len {
+            let want = (len - done).min(buf.len() as u64) as usize;
+            let at = from_offset.checked_add(done).ok_or(Errno::EOVERFLOW)?;
+            let n = self.read(from, at, &mut buf[..want])?;
+            if n == 0 {
+                break;
+            }
+            let to_at = to_offset.checked_add(done).ok_or(Errno::EFBIG)?;
+            match self.write(to, to_at, &buf[..n]) {
+                Ok(w) => done += w as u64,
+                Err(_) if done > 0 => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
+    }
 
     /// Value of an extended attribute; `ENODATA` if there is none.
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
@@ -151,6 +183,18 @@ pub trait FileSystem: Send + Sync {
 
     /// Gives free space back to the device; returns the bytes discarded.
     fn trim(&self) -> Result<u64>;
+
+    /// Makes room in one piece out of scattered free space, as a log's cleaner does: reads about `budget` bytes, at
+    /// least one segment. `EOPNOTSUPP` where nothing has to be cleaned.
+    fn clean(&self, _budget: u64) -> Result<Cleaned> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    /// Verifies the checksums of what lies on the device behind position `at` (0 at first), some of it in each call.
+    /// `EOPNOTSUPP` where contents have none.
+    fn scrub(&self, _at: u64) -> Result<Scrubbed> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
 
     /// Does work that is due at `now` (write-back, log flush, bitmap daemon, cleaning) and
     /// returns when to call again, at the latest. The caller's thread pays.

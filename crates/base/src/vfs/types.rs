@@ -320,3 +320,27 @@ pub struct StatFs {
     /// Identifies the volume.
     pub fsid: u64,
 }
+
+/// What a call of [`FileSystem::clean`](super::FileSystem::clean) did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cleaned {
+    /// Segments that were cleaned.
+    pub segments: u64,
+    /// Bytes read from them.
+    pub read_bytes: u64,
+    /// Bytes among them that lived and were written elsewhere.
+    pub moved_bytes: u64,
+    /// Whether there is more that is worth it.
+    pub more: bool,
+}
+
+/// What a call of [`FileSystem::scrub`](super::FileSystem::scrub) found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scrubbed {
+    /// Where to go on; `None` at the end.
+    pub next: Option<u64>,
+    /// Bytes that were verified.
+    pub verified_bytes: u64,
+    /// Damage that was found: a sentence for each, naming the file and the place.
+    pub damage: Vec<String>,
+}

@@ -6,7 +6,7 @@ use arbor_base::vfs::{self, Engine, VolumeInfo};
 use std::io;
 
 /// One line an engine. The first one formats when none is named.
-static ENGINES: &[&dyn Engine] = &[&arbor_yfs::Yfs, &arbor_ffs::Ffs];
+static ENGINES: &[&dyn Engine] = &[&arbor_yfs::Yfs, &arbor_ffs::Ffs, &arbor_lfs::Lfs];
 
 /// All engines, the default one first.
 pub fn engines() -> &'static [&'static dyn Engine] {

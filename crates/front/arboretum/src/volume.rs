@@ -8,8 +8,8 @@ use crate::node::{Mount, Node, bytes_of, path_of};
 use crate::registry;
 use arbor_base::device::{Device, FileDevice, MemDevice, OffsetDevice, OpenMode};
 use arbor_base::vfs::{
-    self, Clock, Cx, Devices, Engine, Errno, FileSystem, FileType, FormatOptions, MountOptions, Options, RenameFlags,
-    SetAttr, StatFs, SystemClock, VolumeInfo, XattrMode,
+    self, Cleaned, Clock, Cx, Devices, Engine, Errno, FileSystem, FileType, FormatOptions, MountOptions, Options,
+    RenameFlags, Scrubbed, SetAttr, StatFs, SystemClock, VolumeInfo, XattrMode,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -255,21 +255,21 @@ impl VolumeOptions {
     }
 
     /// The volume's part of its file: so many bytes, or all from where it begins.
-    fn window(&self, device: FileDevice, len: Option<u64>) -> Result<Box<dyn Device>> {
+    fn window(&self, device: FileDevice, len: Option<u64>) -> Result<Arc<dyn Device>> {
         if self.offset == 0 {
-            return Ok(Box::new(device));
+            return Ok(Arc::new(device));
         }
         let size = device.geometry().size;
         let rest = size.checked_sub(self.offset).ok_or_else(|| {
             vfs::Error::refused(format!("offset {} lies behind the end of {size} bytes", self.offset))
         })?;
-        Ok(Box::new(OffsetDevice::new(device, self.offset, len.unwrap_or(rest))?))
+        Ok(Arc::new(OffsetDevice::new(device, self.offset, len.unwrap_or(rest))?))
     }
 
-    fn with_extra(&self, main: Box<dyn Device>) -> Result<Devices> {
+    fn with_extra(&self, main: Arc<dyn Device>) -> Result<Devices> {
         let mut devices = Devices { main, extra: BTreeMap::new() };
         for (role, path) in &self.extra {
-            devices.extra.insert(role.clone(), Box::new(FileDevice::open(path, self.open_mode())?));
+            devices.extra.insert(role.clone(), Arc::new(FileDevice::open(path, self.open_mode())?));
         }
         Ok(devices)
     }
@@ -639,6 +639,23 @@ impl Volume {
     /// Gives free space back to the host; returns the bytes.
     pub fn trim(&self) -> io::Result<u64> {
         self.mount.fs.trim().map_err(Failure::from).named("trim", b"")
+    }
+
+    /// Lets the cleaner of a log-structured volume read about `budget` bytes, at least one segment;
+    /// [`Unsupported`](io::ErrorKind::Unsupported) where nothing has to be cleaned.
+    pub fn clean(&self, budget: u64) -> io::Result<Cleaned> {
+        self.mount.fs.clean(budget).map_err(Failure::from).named("clean", b"")
+    }
+
+    /// Verifies the checksums of what lies behind position `at`, 0 at first, and says where to go on;
+    /// [`Unsupported`](io::ErrorKind::Unsupported) where contents have none.
+    pub fn scrub(&self, at: u64) -> io::Result<Scrubbed> {
+        self.mount.fs.scrub(at).map_err(Failure::from).named("scrub", b"")
+    }
+
+    /// Named counters of the engine.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.mount.fs.counters()
     }
 
     /// Makes everything durable.

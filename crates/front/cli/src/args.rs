@@ -57,6 +57,9 @@ pub enum Command {
     #[command(version, disable_version_flag = true, after_long_help = crate::docs::FSCK_STATUS)]
     Fsck(FsckArgs),
     /// Show what an image holds.
+    ///
+    /// Of engines with segments also how much of each lives. Instead of an image a directory on a mount may be named;
+    /// then it is what was last put in place.
     Info(InfoArgs),
     /// Grow an unmounted file system, and its image file with it.
     ///
@@ -64,6 +67,18 @@ pub enum Command {
     Resize(ResizeArgs),
     /// Give free space back to the host.
     Trim(TrimArgs),
+    /// Clean segments of a log-structured file system.
+    ///
+    /// What lives in segments that are mostly dead is written anew at the end of the log, and they can be filled again.
+    /// Goes on until nothing is gained by it. A mount cleans by itself when few segments are clean, though no more than
+    /// it needs; cleaning at a quiet time saves it that. Instead of an image a directory on a mount may be named: the
+    /// mount goes on meanwhile.
+    Clean(CleanArgs),
+    /// Verify all checksums, those of the contents of files too.
+    ///
+    /// Instead of an image a directory on a mount may be named: the mount goes on meanwhile.
+    #[command(after_long_help = crate::docs::SCRUB_STATUS)]
+    Scrub(ScrubArgs),
     /// List directories.
     Ls(LsArgs),
     /// Show a tree of directories.
@@ -125,6 +140,8 @@ impl Command {
             Command::Info(_) => "info",
             Command::Resize(_) => "resize",
             Command::Trim(_) => "trim",
+            Command::Clean(_) => "clean",
+            Command::Scrub(_) => "scrub",
             Command::Ls(_) => "ls",
             Command::Tree(_) => "tree",
             Command::Cat(_) => "cat",
@@ -364,7 +381,7 @@ pub struct InfoArgs {
     /// As KEY=VALUE lines, like blkid(8).
     #[arg(long)]
     pub export: bool,
-    /// The image.
+    /// The image, or a directory on a mount.
     #[command(flatten)]
     pub image: ImageArgs,
 }
@@ -421,6 +438,25 @@ pub struct ResizeArgs {
 #[derive(Clone, Debug, Args)]
 pub struct TrimArgs {
     /// The image.
+    #[command(flatten)]
+    pub image: ImageArgs,
+}
+
+/// Arguments of `clean`.
+#[derive(Clone, Debug, Args)]
+pub struct CleanArgs {
+    /// Read about so much at most, with K, M, G or T; at least one segment.
+    #[arg(short, long, value_name = "SIZE", value_parser = size)]
+    pub budget: Option<u64>,
+    /// The image, or a directory on a mount.
+    #[command(flatten)]
+    pub image: ImageArgs,
+}
+
+/// Arguments of `scrub`.
+#[derive(Clone, Debug, Args)]
+pub struct ScrubArgs {
+    /// The image, or a directory on a mount.
     #[command(flatten)]
     pub image: ImageArgs,
 }

@@ -16,6 +16,10 @@ pub(crate) const FSCK_STATUS: &str = "Exit status: 0 clean, 1 errors corrected, 
     16 usage error; the sum where several apply. A volume that was not unmounted, with nothing else wrong, is no error \
     to -n: 0, though it needs recovery.";
 
+/// Exit status of the scrubber, for its help.
+pub(crate) const SCRUB_STATUS: &str = "Exit status: 0 all is well, 4 damage was found, 8 operational error, 130 \
+    interrupted.";
+
 /// Options of the mount itself.
 #[cfg(target_os = "linux")]
 fn fuse_options() -> &'static [OptionSpec] {
@@ -166,6 +170,7 @@ fn page(command: Command, section: &'static str) -> Page {
         "arbor-mkfs" | "mkfs.arbor" => (mkfs_lists(), MKFS_EXTRA),
         "arbor-mount" | "mount.arbor" => (mount_lists(), MOUNT_EXTRA),
         "arbor-fsck" | "fsck.arbor" => (Vec::new(), FSCK_EXTRA),
+        "arbor-scrub" => (Vec::new(), SCRUB_EXTRA),
         "arbor-map" => (Vec::new(), MAP_EXTRA),
         "arbor-lab-disk" => (Vec::new(), LAB_DISK_EXTRA),
         "arbor-lab-run" => (Vec::new(), LAB_RUN_EXTRA),
@@ -228,6 +233,10 @@ A volume that is mounted is not checked (8). One that was not unmounted and has 
 is no error to
 .B \-n
 (0; in JSON clean is false), though it needs recovery before it can be mounted for reading only.
+";
+
+const SCRUB_EXTRA: &str = r".SH EXIT STATUS
+0 all is well, 4 damage was found, 8 operational error, 130 interrupted.
 ";
 
 const MAP_EXTRA: &str = r".SH EXAMPLES

@@ -86,6 +86,7 @@ fn needs_recovery(report: &CheckReport, repair: Repair) -> bool {
 fn tell(image: &Image, report: &CheckReport, args: &FsckArgs, out: &mut dyn Write) -> io::Result<()> {
     let (path, words, repair) = (image.path.display(), image.words(), repair(args));
     match (report.unclean, needs_recovery(report, repair)) {
+        (true, true) if repair != Repair::No => writeln!(out, "{path}: not unmounted cleanly, and not recovered")?,
         (true, true) => writeln!(
             out,
             "{path}: not unmounted cleanly, needs recovery: mount it for writing or run `arbor fsck -p {words}`"

@@ -1,5 +1,6 @@
 //! Who has an image, and where it is mounted; and reading its head all the same.
 
+use crate::image::Image;
 use arboretum::device::{Completion, Device, Geometry, Op, Request, SECTOR, Ticket};
 use arboretum::vfs::StatFs;
 use std::fs::File;
@@ -37,6 +38,20 @@ pub(crate) fn mount_of(dir: &Path) -> io::Result<(PathBuf, PathBuf)> {
     mount.map(|mount| (root, mount.source)).ok_or_else(|| io::Error::other("not on a mount of arbor"))
 }
 
+/// The image that is mounted where this one's path says, if that is a mount of ours.
+#[cfg(target_os = "linux")]
+pub(crate) fn behind(image: Image) -> Image {
+    match mount_of(&image.path) {
+        Ok((_, source)) if image.path.is_dir() && source.is_absolute() => Image { path: source, ..image },
+        _ => image,
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn behind(image: Image) -> Image {
+    image
+}
+
 /// What a mount says of its space, and what is mounted there.
 #[cfg(target_os = "linux")]
 pub(crate) fn statfs(dir: &Path) -> io::Result<(StatFs, PathBuf)> {
@@ -51,6 +66,12 @@ pub(crate) fn statfs(dir: &Path) -> io::Result<(StatFs, PathBuf)> {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn statfs(_dir: &Path) -> io::Result<(StatFs, PathBuf)> {
     Err(io::ErrorKind::IsADirectory.into())
+}
+
+/// Whether a mount refuses to be written to. Its server is not told of `remount,ro`.
+#[cfg(target_os = "linux")]
+pub(crate) fn is_read_only(dir: &Path) -> bool {
+    rustix::fs::statvfs(dir).is_ok_and(|s| s.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
 }
 
 /// What is mounted on `dir`, if that is not `image`. The mount table may show a name that is no

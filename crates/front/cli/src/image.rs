@@ -5,10 +5,16 @@ use crate::holder::{self, Peek};
 use crate::used::foreign_name;
 use anyhow::{Context, Result, anyhow, bail};
 use arboretum::device::{Device, FileDevice, OffsetDevice, OpenMode, SECTOR};
-use arboretum::vfs::{Devices, Engine, OptionSpec, Options, VolumeInfo};
+use arboretum::vfs::{Devices, Engine, OptionSpec, Options, Utilisation, VolumeInfo};
 use arboretum::{Volume, VolumeOptions};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+
+/// What is read beside an owner, who may be writing it at this moment.
+fn tried<T>(read: impl Fn() -> Result<T>) -> Result<T> {
+    const TRIES: usize = 5;
+    (1..TRIES).find_map(|_| read().ok()).map_or_else(read, Ok)
+}
 
 /// An image on the command line, taken apart.
 #[derive(Clone, Debug)]
@@ -177,17 +183,26 @@ impl Image {
     }
 
     fn peek(&self) -> Result<VolumeInfo> {
-        /// The owner may be writing it at this moment.
-        const TRIES: usize = 5;
+        let devices = self.peek_devices()?;
+        tried(|| self.known(&*devices.main))
+    }
+
+    fn peek_devices(&self) -> Result<Devices> {
         let device = Peek::open(&self.path).with_context(|| self.path.display().to_string())?;
         let len = device.geometry().size.saturating_sub(self.offset);
-        let device = OffsetDevice::new(device, self.offset, len)?;
-        for _ in 1..TRIES {
-            if let Ok(info) = self.known(&device) {
-                return Ok(info);
-            }
+        Ok(Devices::single(OffsetDevice::new(device, self.offset, len)?))
+    }
+
+    /// How much of each segment lives, where there are segments; of an image in use, when metadata were last put in
+    /// place.
+    pub(crate) fn utilisation(&self) -> Result<Option<Utilisation>> {
+        if self.in_use().is_none() {
+            let (devices, engine) = self.find(true)?;
+            return Ok(engine.utilisation(&devices)?);
         }
-        self.known(&device)
+        let devices = self.peek_devices()?;
+        let Some((engine, _)) = arboretum::find(&*devices.main) else { return Ok(None) };
+        tried(|| Ok(engine.utilisation(&devices)?))
     }
 
     /// What is there instead of a volume, and what to do.

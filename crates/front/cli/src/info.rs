@@ -3,23 +3,30 @@
 use crate::args::{self, DumpArgs, InfoArgs, ResizeArgs, TrimArgs};
 use crate::holder;
 use crate::image::Image;
+use crate::segments;
 use crate::show;
 use anyhow::{Result, anyhow, bail};
-use arboretum::vfs::{Errno, SystemClock, Time, VolumeInfo, parse_size};
+use arboretum::vfs::{Errno, SystemClock, Time, Utilisation, VolumeInfo, parse_size};
 use comfy_table::{Table, presets};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
 use std::sync::Arc;
 
 pub(crate) fn run(args: &InfoArgs, out: &mut dyn Write) -> Result<()> {
-    let image = Image::new(&args.image)?;
+    let image = holder::behind(Image::new(&args.image)?);
     let info = image.info()?;
+    if args.export {
+        return export(&image, &info, out);
+    }
+    let utilisation = image.utilisation();
     if args.json {
-        write_json(&as_json(&image, &info), out)?;
-    } else if args.export {
-        export(&image, &info, out)?;
-    } else {
-        table(&image, &info, out)?;
+        return Ok(write_json(&as_json(&image, &info, &utilisation), out)?);
+    }
+    table(&image, &info, out)?;
+    match utilisation {
+        Ok(Some(u)) => write!(out, "\n{}", segments::draw(&u))?,
+        Ok(None) => {}
+        Err(e) => writeln!(out, "\nsegments: {e}")?,
     }
     Ok(())
 }
@@ -29,9 +36,9 @@ pub(crate) fn write_json(value: &Value, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out)
 }
 
-fn as_json(image: &Image, info: &VolumeInfo) -> Value {
+fn as_json(image: &Image, info: &VolumeInfo, utilisation: &Result<Option<Utilisation>>) -> Value {
     let facts: Map<String, Value> = info.facts.iter().map(|(k, v)| (k.replace(' ', "_"), json!(v))).collect();
-    json!({
+    let mut all = json!({
         "image": image.path.display().to_string(),
         "engine": info.engine,
         "label": info.label,
@@ -40,7 +47,11 @@ fn as_json(image: &Image, info: &VolumeInfo) -> Value {
         "clean": info.clean,
         "mounted_on": holder::mounted_on(&image.path).map(|dir| dir.display().to_string()),
         "facts": facts,
-    })
+    });
+    if let Ok(Some(u)) = utilisation {
+        all["segments"] = segments::as_json(u);
+    }
+    all
 }
 
 /// The variables of blkid(8). The type is what mount(8) is to be told.

@@ -15,6 +15,7 @@ use crate::show;
 use anyhow::{Context, Result, anyhow};
 use arbor_bench::library::Charge;
 use arbor_bench::rows::{compare, is_compared};
+use arbor_bench::sheets::sheets;
 use arbor_bench::{Conditions, Experiment, Figures, Results, Row, Settings, Subject, System, report, to_json};
 use arbor_simdisk::{HostQueue, Model, Scheduler};
 #[cfg(target_os = "linux")]
@@ -136,12 +137,19 @@ fn wanted(name: &str) -> Result<Vec<&'static Experiment>> {
     }
 }
 
-fn settings(args: &LabRunArgs, stop: Arc<AtomicBool>) -> Result<Settings> {
-    let model = model_with(&args.disk, &args.queue)?;
-    let charge = Charge { call_ns: args.cpu_call_ns, kib_ns: args.cpu_kib_ns };
+/// Those of the experiment's host, as far as nothing else was asked for.
+fn settings(experiment: &Experiment, args: &LabRunArgs, stop: Arc<AtomicBool>) -> Result<Settings> {
+    let host = &experiment.host;
+    let model = model_with(args.disk.as_deref().unwrap_or(host.disk), &args.queue)?;
+    let queue = HostQueue {
+        max_transfer_bytes: args.queue.max_transfer.unwrap_or(host.max_transfer_bytes),
+        ..queue(&args.queue)
+    };
+    let (call_ns, kib_ns) = (args.cpu_call_ns.unwrap_or(host.call_ns), args.cpu_kib_ns.unwrap_or(host.kib_ns));
+    let charge = Charge { call_ns, kib_ns };
     let (runs, seed, divisor) = (args.runs, args.seed.into(), args.divisor);
     let source = subjects::source()?;
-    Ok(Settings { queue: queue(&args.queue), charge, runs, seed, divisor, source, stop, ..Settings::new(model) })
+    Ok(Settings { queue, charge, runs, seed, divisor, source, stop, ..Settings::new(model) })
 }
 
 fn queue(args: &QueueArgs) -> HostQueue {
@@ -163,34 +171,51 @@ fn queue(args: &QueueArgs) -> HostQueue {
 fn experiments(args: &LabRunArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     // The first signal ends it with the next operation, the second at once.
     let stop = interrupt::flag()?;
-    let (wanted, settings) = (wanted(&args.experiment)?, settings(args, stop.clone())?);
     let notes = Notes::default();
-    let subjects = chosen(&args.subjects, &args.engines, &|p| system(p, args, &notes))?;
-    let given = figures::read(&args.rows, &wanted, &Conditions::new(&settings))?;
+    let mut plan = Vec::new();
+    for experiment in wanted(&args.experiment)? {
+        let settings = settings(experiment, args, stop.clone())?;
+        let peer = |p| system(p, experiment, args, &notes);
+        plan.push((experiment, settings, chosen(experiment, &args.subjects, &args.engines, &peer)?));
+    }
+    // Of all experiments, those that have a subject.
+    if plan.iter().any(|(_, _, subjects)| !subjects.is_empty()) {
+        plan.retain(|(_, _, subjects)| !subjects.is_empty());
+    } else {
+        let wanted = if args.subjects.is_empty() { "the paper's".into() } else { args.subjects.join(", ") };
+        return Err(anyhow!("none of the subjects {wanted} is one of {}", args.engines.join(", ")).into());
+    }
+    let here: Vec<_> = plan.iter().map(|(e, settings, _)| (*e, Conditions::new(settings))).collect();
+    let given = figures::read(&args.rows, &here)?;
     // Whether it can be written is better known before the hours than after them.
     let open = |path: &PathBuf| File::create(path).with_context(|| path.display().to_string());
     let (json, page) = (args.json.as_ref().map(open).transpose()?, args.report.as_ref().map(open).transpose()?);
     if let Some(dir) = &args.figures {
         std::fs::create_dir_all(dir).with_context(|| dir.display().to_string())?;
     }
-    let setting = in_words(&settings);
-    writeln!(out, "{setting}")?;
     let mut all = Results::default();
-    let (mut missing, mut added) = (Vec::new(), Vec::new());
-    for experiment in wanted {
+    let mut missing = Vec::new();
+    let mut figures = Figures::new("", &[]);
+    let mut last = String::new();
+    for (experiment, settings, subjects) in &plan {
+        let setting = in_words(settings);
+        if setting != last {
+            writeln!(out, "{}{setting}", if last.is_empty() { "" } else { "\n" })?;
+        }
         let about = experiment.about(settings.divisor);
         writeln!(out, "\n{}: {about} {}.", experiment.name, experiment.source)?;
         out.flush()?;
-        let mut results = one(experiment, &subjects, &settings, &mut missing);
-        added.extend(figures::add(&mut results, experiment, &given, &notes));
+        let mut results = one(experiment, subjects, settings, &mut missing);
+        let added = figures::add(&mut results, experiment, &given, &notes);
         print(experiment, &results.rows, args.details, out)?;
         notes.borrow_mut().append(&mut results.notes);
+        figures = figures.join(Figures::new(&setting, &results.rows).with(&added));
         all.rows.extend(results.rows);
         all.pictures.extend(results.pictures);
+        last = setting;
     }
     let mut notes = notes.take();
     notes.dedup();
-    let figures = Figures::new(&setting, &all.rows).with(&added);
     let written = save(args, (json, page), &figures, &all, &notes)?;
     if !missing.is_empty() || !notes.is_empty() || !written.is_empty() {
         writeln!(out)?;
@@ -210,7 +235,8 @@ fn save(
     notes: &[String],
 ) -> Result<Vec<PathBuf>> {
     write_all(json, args.json.as_ref(), &(to_json(&all.rows)? + "\n"))?;
-    let text = report(&args.experiment, &figures.setting, &all.rows, &all.pictures, notes);
+    let settings: Vec<&str> = figures.settings.iter().map(|s| &*s.words).collect();
+    let text = report(&args.experiment, &settings.join("; "), &all.rows, &all.pictures, notes);
     write_all(page, args.report.as_ref(), &text)?;
     let mut written: Vec<PathBuf> = args.json.iter().chain(&args.report).cloned().collect();
     if let Some(dir) = &args.figures {
@@ -223,25 +249,25 @@ fn save(
 type Notes = Rc<RefCell<Vec<String>>>;
 
 #[cfg(target_os = "linux")]
-fn system(peer: &Peer, args: &LabRunArgs, notes: &Notes) -> Result<System<'static>> {
-    Ok(System::Peer(peers::start(peer.name, disk_args(args), notes.clone())))
+fn system(peer: &Peer, experiment: &Experiment, args: &LabRunArgs, notes: &Notes) -> Result<System<'static>> {
+    Ok(System::Peer(peers::start(peer.name, disk_args(experiment, args), notes.clone())))
 }
 
 #[cfg(not(target_os = "linux"))]
-fn system(peer: &Peer, _args: &LabRunArgs, _notes: &Notes) -> Result<System<'static>> {
+fn system(peer: &Peer, _: &Experiment, _args: &LabRunArgs, _notes: &Notes) -> Result<System<'static>> {
     Err(anyhow!("{} needs Linux", peer.name))
 }
 
 /// The disk of a run as arguments of `lab disk`.
 #[cfg(target_os = "linux")]
-fn disk_args(args: &LabRunArgs) -> Vec<String> {
-    let q = &args.queue;
+fn disk_args(experiment: &Experiment, args: &LabRunArgs) -> Vec<String> {
+    let (q, host) = (&args.queue, &experiment.host);
     let order = q.scheduler.to_possible_value().map(|v| v.get_name().to_string());
     let options = [
-        ("--model", Some(args.disk.clone())),
+        ("--model", Some(args.disk.clone().unwrap_or(host.disk.into()))),
         ("--scheduler", order),
         ("--queue-depth", q.queue_depth.map(|n| n.to_string())),
-        ("--max-transfer", q.max_transfer.map(|n| n.to_string())),
+        ("--max-transfer", Some(q.max_transfer.unwrap_or(host.max_transfer_bytes).to_string())),
         ("--deadline-ms", q.deadline_ms.map(|n| n.to_string())),
         ("--batch", q.batch.map(|n| n.to_string())),
         ("--write-cache", q.write_cache.map(|n| n.to_string())),
@@ -295,14 +321,27 @@ fn in_words(settings: &Settings) -> String {
         let Charge { call_ns, kib_ns } = settings.charge;
         words.push(format!("processor {call_ns} ns a call and {kib_ns} ns a KiB"));
     }
-    if settings.queue != HostQueue::default() {
+    let usual = HostQueue::default();
+    let transfer = settings.queue.max_transfer_bytes;
+    if settings.queue == (HostQueue { max_transfer_bytes: transfer, ..usual.clone() }) {
+        if transfer != usual.max_transfer_bytes {
+            words.push(format!("requests of {} at most", show::bytes(transfer)));
+        }
+    } else {
         words.push(format!("{:?}", settings.queue));
     }
     words.join(", ")
 }
 
-/// The times, or with details all figures; those of all subjects together for each metric.
+/// Of an experiment with charts what they show, and what the paper says; of others the times. With details all figures,
+/// those of all subjects together for each metric.
 fn print(experiment: &Experiment, rows: &[Row], details: bool, out: &mut dyn Write) -> Result<()> {
+    if experiment.charts().is_some() {
+        charts(experiment, rows, out)?;
+        if !details {
+            return Ok(());
+        }
+    }
     let mut metrics: Vec<&str> = Vec::new();
     rows.iter().for_each(|r| {
         if !metrics.contains(&&*r.metric) {
@@ -330,6 +369,30 @@ fn print(experiment: &Experiment, rows: &[Row], details: bool, out: &mut dyn Wri
     }
     if !rows.iter().any(|r| r.subject == experiment.reference) {
         writeln!(out, "no ratios: there are no figures of {}, the reference", experiment.reference)?;
+    }
+    Ok(())
+}
+
+/// The figures of charts, then what the paper says with our figure.
+fn charts(experiment: &Experiment, rows: &[Row], out: &mut dyn Write) -> Result<()> {
+    for sheet in sheets(experiment, rows) {
+        let mut table = plain(&[]);
+        table.set_header(&sheet.heads);
+        right(&mut table, 1..sheet.heads.len());
+        sheet.lines.iter().for_each(|line| {
+            table.add_row(line);
+        });
+        writeln!(out, "{}\n{}", sheet.title, table.trim_fmt())?;
+    }
+    let mut held = Vec::new();
+    for judged in experiment.judge(rows).iter().filter(|judged| judged.figure.is_some()) {
+        let said = judged.statement;
+        let word = judged.holds.map_or("not judged", |held| if held { "holds" } else { "does not hold" });
+        held.extend(judged.holds);
+        writeln!(out, "{} {}: {} ({word})", said.text, said.what, judged.figure.map(figure).unwrap_or_default())?;
+    }
+    if !held.is_empty() {
+        writeln!(out, "{} of {} hold", held.iter().filter(|h| **h).count(), held.len())?;
     }
     Ok(())
 }

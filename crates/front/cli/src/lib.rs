@@ -7,6 +7,8 @@
 //! | `holder` | who has an image, and where it is mounted |
 //! | `mkfs`, `mount`, `fsck`, `info` | the life of a volume |
 //! | `interrupt` | Ctrl-C during long work |
+//! | `upkeep` | cleaning and scrubbing |
+//! | `segments` | how much of each segment lives, as a histogram and a picture |
 //! | `trial` | whether a volume can be made as asked |
 //! | `used` | whether something lies where it is to be made |
 //! | `files`, `archive` | what is in it |
@@ -35,9 +37,11 @@ pub mod map;
 mod mkfs;
 mod mount;
 mod progress;
+mod segments;
 mod show;
 mod torture;
 mod trial;
+mod upkeep;
 mod used;
 
 use args::{Cli, Command, FsckCli, MkfsCli, MountHelper};
@@ -135,6 +139,8 @@ fn run(command: Command, out: &mut dyn Write) -> Result<u8, Exit> {
         Command::Info(a) => info::run(&a, out)?,
         Command::Resize(a) => info::resize(&a, out)?,
         Command::Trim(a) => info::trim(&a, out)?,
+        Command::Clean(a) => return upkeep::clean(&a, out),
+        Command::Scrub(a) => return upkeep::scrub(&a, out),
         Command::Dump(a) => info::dump(&a, out)?,
         Command::Ls(a) => files::ls(&a, out)?,
         Command::Tree(a) => files::tree(&a, out)?,

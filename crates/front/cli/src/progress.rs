@@ -18,6 +18,11 @@ impl Progress {
         Progress(bar)
     }
 
+    /// Progress whose end is not known.
+    pub(crate) fn spinner() -> Progress {
+        Progress::copy(true)
+    }
+
     /// Progress of a copy, whose end is not known.
     pub(crate) fn copy(shown: bool) -> Progress {
         let target = if shown { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
@@ -34,6 +39,16 @@ impl Progress {
         if self.0.message() != what {
             self.0.set_message(what.to_string());
         }
+    }
+
+    /// Says how far it has come where the end is not known.
+    pub(crate) fn say(&self, text: &str) {
+        self.0.set_prefix(text.to_string());
+    }
+
+    /// Writes something that stays, above the progress.
+    pub(crate) fn above<R>(&self, write: impl FnOnce() -> R) -> R {
+        self.0.suspend(write)
     }
 
     pub(crate) fn copied(&self, stats: &CopyStats, path: &Path) {

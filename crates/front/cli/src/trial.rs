@@ -9,6 +9,7 @@ use arboretum::device::MemDevice;
 use arboretum::vfs::{Devices, Options};
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
 /// Larger volumes are not tried: the engine's tables of them take memory.
 const MOST: u64 = 64 << 40;
@@ -53,9 +54,9 @@ impl Trial<'_> {
         }
         let all = self.options.clone();
         let all = options.0.iter().fold(all, |all, (key, value)| all.format_option(key.clone(), value.clone()));
-        let mut devices = Devices { main: Box::new(MemDevice::new(size)), extra: BTreeMap::new() };
+        let mut devices = Devices { main: Arc::new(MemDevice::new(size)), extra: BTreeMap::new() };
         for (role, len) in &self.extra {
-            devices.extra.insert(role.clone(), Box::new(MemDevice::new(*len)));
+            devices.extra.insert(role.clone(), Arc::new(MemDevice::new(*len)));
         }
         all.format_on(devices).err()
     }

@@ -29,8 +29,10 @@ fn what_there_is_is_listed() {
     let all: Value = serde_json::from_str(&ok(&["list", "--json"])).unwrap();
     let experiments: Vec<&str> = arbor_bench::list().iter().map(|e| e.name).collect();
     assert_eq!(names(&all["experiments"]), experiments);
-    let subjects = ["yFS-inline", "yFS-external", "FFS-SU", "FFS-sync", "FFS-async", "FFS-journal"];
-    assert_eq!(names(&all["subjects"]), subjects);
+    let subjects = names(&all["subjects"]);
+    let usual = arbor_bench::list().iter().flat_map(|e| e.columns.iter().chain(e.others));
+    assert!(usual.clone().all(|name| subjects.iter().filter(|s| *s == name).count() == 1), "{subjects:?}");
+    assert!(subjects.iter().all(|s| usual.clone().any(|name| name == s)), "{subjects:?}");
     let peers = ["ext2", "ext3", "ext4", "XFS", "btrfs"];
     assert_eq!(names(&all["peers"]), peers);
     let text = ok(&["list"]);
@@ -221,6 +223,76 @@ fn rows_that_cannot_be_compared_are_refused() {
         assert_eq!((code, out.as_str()), (1, ""), "{err}");
         assert!(err.starts_with(&format!("arbor lab: {file}: {want}")) && err.lines().count() == 1, "{err}");
     }
+}
+
+/// Volumes of a size of their own, as divided as the subjects can be.
+#[test]
+fn filled_and_aged_volumes() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |name: &str, subjects: &str, divisor: &str| {
+        let args = ["run", name, "--subject", subjects, "--divisor", divisor, "--json", "rows.json"];
+        let (code, out, err) = lab(dir.path(), &args);
+        assert_eq!(code, 0, "{out}{err}");
+        let experiment = arbor_bench::list().iter().find(|e| e.name == name).unwrap();
+        let charts = experiment.charts().unwrap();
+        assert!(charts.charts.iter().any(|chart| out.contains(chart.title)), "{out}");
+        let rows = virtual_rows(&dir.path().join("rows.json"));
+        assert!(rows.iter().all(|r| r["ours"].as_f64().is_some_and(|f| f >= 0.0)), "{rows:?}");
+        rows
+    };
+    let figures = |rows: &[Value], subject: &str, metric: &str| -> Vec<f64> {
+        let mine = rows.iter().filter(|r| r["subject"] == subject && r["metric"].as_str().unwrap().ends_with(metric));
+        mine.map(|r| r["ours"].as_f64().unwrap()).collect()
+    };
+    let rows = run("lfs-tpcb", "LFS-uncleaned,FFS-4K", "40");
+    let (log, in_place) = (figures(&rows, "LFS-uncleaned", "transactions"), figures(&rows, "FFS-4K", "transactions"));
+    // Without a cleaner there is one figure, wherever it is shown.
+    assert!(log.len() == 6 && in_place.len() == 6 && log.iter().all(|f| *f == log[0] && *f > in_place[0]), "{rows:?}");
+    let rows = run("lfs-cleaning", "LFS-benefit", "4");
+    let costs = figures(&rows, "LFS-benefit", "even, uniform, write cost");
+    assert!(costs.len() == 5 && costs.is_sorted() && costs[0] >= 1.0 && costs[4] > 2.0, "{costs:?}");
+    let rows = run("ffs-aging", "FFS-home-70", "16");
+    let reads = figures(&rows, "FFS-home-70", "read 64 KB, throughput");
+    assert!(reads.len() > 5 && reads[1..].iter().all(|f| *f < reads[0]), "{reads:?}");
+}
+
+#[test]
+fn charts_are_printed_with_what_the_paper_says() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["lfs-small", "lfs-large", "lfs-filesize"] {
+        let figures = ["--figures", name, "--json", "rows.json", "--report", "page.html"];
+        let (code, out, err) = lab(dir.path(), &[&["run", name, "--divisor", "20"][..], &figures].concat());
+        assert_eq!((code, err.lines().count()), (0, 3), "{out}{err}");
+        assert!(out.starts_with("Digital DSP3105") && out.contains("requests of 64 KiB at most\n"), "{out}");
+        let experiment = arbor_bench::list().iter().find(|e| e.name == name).unwrap();
+        let charts = experiment.charts().unwrap();
+        assert!(charts.charts.iter().all(|chart| out.contains(chart.title)), "{out}");
+        // Counts were divided: nothing is judged.
+        assert!(charts.statements.iter().all(|s| out.contains(s.text)), "{out}");
+        assert_eq!(out.matches("(not judged)").count(), charts.statements.len(), "{out}");
+        let files = files(&dir.path().join(name));
+        assert!(files.contains_key(&format!("{name}-curves.svg")), "{:?}", files.keys());
+        let document = String::from_utf8_lossy(&files["figures.md"]);
+        assert!(charts.statements.iter().all(|s| document.contains(&format!("| {} | {} |", s.text, s.what))));
+        let rows = virtual_rows(&dir.path().join("rows.json"));
+        assert!(rows.iter().all(|r| r["conditions"]["disk"] == "dsp3105" && r["ours"].as_f64().is_some()));
+        assert!(fs::read_to_string(dir.path().join("page.html")).unwrap().contains(charts.statements[0].text));
+    }
+}
+
+#[test]
+fn small_files_are_the_business_of_a_log() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(lab(dir.path(), &["run", "lfs-small", "--divisor", "20", "--json", "rows.json"]).0, 0);
+    let rows = virtual_rows(&dir.path().join("rows.json"));
+    let rate = |subject: &str, part: &str| {
+        let metric = format!("{part}, rate");
+        rows.iter().find(|r| r["subject"] == subject && r["metric"] == metric).unwrap()["ours"].as_f64().unwrap()
+    };
+    for part in ["create", "delete"] {
+        assert!(rate("LFS-4K", part) > 5.0 * rate("FFS", part), "{part}");
+    }
+    assert!(rate("LFS-4K", "read") > 0.5 * rate("FFS", "read"));
 }
 
 #[test]

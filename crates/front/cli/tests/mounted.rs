@@ -62,6 +62,11 @@ impl Volume {
         self.dir.path().join("mnt")
     }
 
+    fn engine(&self) -> String {
+        let info: serde_json::Value = serde_json::from_slice(&arbor(&["info", "--json"], &[&self.image()])).unwrap();
+        info["engine"].as_str().unwrap().to_string()
+    }
+
     fn mount(&self) {
         arbor(&["mount"], &[&self.image(), &self.root()]);
     }
@@ -381,8 +386,8 @@ fn the_checker_says_that_a_volume_was_not_unmounted() {
     if !can_mount() {
         return;
     }
-    let ways = [("yfs", "rw"), ("ffs", "keep=journal"), ("ffs", "keep=softupdates"), ("ffs", "keep=sync")];
-    for (engine, options) in ways.into_iter().chain([("ffs", "keep=async")]) {
+    let ways = [("yfs", "rw"), ("lfs", "rw"), ("ffs", "keep=journal"), ("ffs", "keep=softupdates")];
+    for (engine, options) in ways.into_iter().chain([("ffs", "keep=sync"), ("ffs", "keep=async")]) {
         let volume = Volume { dir: tempfile::tempdir().unwrap() };
         arbor(&["mkfs", "-q", "-t", engine, "-s", "64M"], &[&volume.image()]);
         arbor(&["mount", "-o", options], &[&volume.image(), &volume.root()]);
@@ -404,6 +409,41 @@ fn the_checker_says_that_a_volume_was_not_unmounted() {
         assert!(said.contains(": clean") && !said.contains(" log "), "{engine} {options}: {said}");
         assert!(fsck(&[]).1.contains("marked clean"));
     }
+}
+
+#[test]
+fn a_mount_is_cleaned_while_it_is_used() {
+    each_engine("64M", |volume| {
+        let (root, is_lfs) = (volume.root(), volume.engine() == "lfs");
+        if !is_lfs {
+            let (code, said) = refused(&["clean"], &[&root]);
+            let want = format!("arbor clean: {}: {} has nothing to clean\n", root.display(), volume.engine());
+            assert_eq!((code, said), (Some(1), want));
+            let (code, said) = refused(&["scrub"], &[&root]);
+            assert!(code == Some(8) && said.contains(" has no checksums on the contents of files; "), "{said}");
+            return;
+        }
+        let content = |n: u32| (0..75_000u32).flat_map(|i| (n << 20 | i).to_le_bytes()).collect::<Vec<u8>>();
+        (0..100).for_each(|n| fs::write(root.join(n.to_string()), content(n)).unwrap());
+        arbor(&["sync"], &[&root]);
+        (0..100).step_by(2).for_each(|n| fs::remove_file(root.join(n.to_string())).unwrap());
+        fs::create_dir(root.join("below")).unwrap();
+        let said = std::thread::scope(|scope| {
+            let cleaner = scope.spawn(|| String::from_utf8(arbor(&["clean"], &[&root.join("below")])).unwrap());
+            (100..110).for_each(|n| fs::write(root.join(n.to_string()), content(n)).unwrap());
+            cleaner.join().unwrap()
+        });
+        assert!(said.contains(" segments cleaned, ") && said.contains(" clean segments, "), "{said}");
+        let said = String::from_utf8(arbor(&["info"], &[&root.join("below")])).unwrap();
+        assert!(said.contains(", mounted on ") && said.contains("\nby address; a cell is a segment, "), "{said}");
+        for n in (1..100).step_by(2).chain(100..110) {
+            assert!(fs::read(root.join(n.to_string())).unwrap() == content(n), "file {n}");
+        }
+        let said = String::from_utf8(arbor(&["scrub"], &[&root])).unwrap();
+        assert!(said.contains(" MiB verified, no damage"), "{said}");
+        volume.umount();
+        volume.check();
+    });
 }
 
 #[test]

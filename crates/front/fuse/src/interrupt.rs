@@ -15,7 +15,7 @@
 //! | caller | let go from |
 //! |---|---|
 //! | that the signal ends: it sees no result | every request |
-//! | that will run a handler | requests that may take long: fsync, syncfs, fallocate, copy_file_range, FITRIM |
+//! | that will run a handler | requests that may take long: fsync, syncfs, fallocate, copy_file_range, ioctls |
 //! | that is only stopped, traced or frozen | none |
 //!
 //! The kernel sends one INTERRUPT a request, be it followed by SIGKILL, so a request that is marked

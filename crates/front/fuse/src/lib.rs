@@ -14,7 +14,8 @@
 //! | `kernel` | the mount table, by system call or `fusermount3` |
 //! | `record` | who serves which mount, for [`unmount`] |
 //! | `hostile` | requests as no kernel sends them, for tests |
-//! | `sys` | what needs `unsafe`: an ioctl, and the memory that the kernel writes requests to |
+//! | `upkeep` | cleaning and scrubbing, asked of a mount |
+//! | `sys` | what needs `unsafe`: ioctls, and the memory that the kernel writes requests to |
 //!
 //! Typical sequence:
 //!
@@ -76,9 +77,11 @@ mod seat;
 mod serve;
 mod session;
 mod sys;
+mod upkeep;
 
 pub use counters::{Counters, STATS, Stats, stats};
 pub use kernel::{MountEntry, clean_stale, mount_table, remount};
 pub use options::{MountConfig, OPTIONS, Transport, parse_options};
 pub use record::{MountRecord, mounts, sync, unmount};
 pub use session::{Session, Unmounter, mount};
+pub use upkeep::{clean, scrub};

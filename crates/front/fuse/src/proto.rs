@@ -4,6 +4,7 @@
 //! the answer. All numbers are in native byte order, the kernel is on this machine. Requests are
 //! copied out of the receive buffer structure by structure, so no alignment is asked of it.
 
+use rustix::ioctl::opcode;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Major version spoken.
@@ -139,6 +140,10 @@ pub(crate) const FOPEN_NOFLUSH: u32 = 1 << 5;
 pub(crate) const FOPEN_CACHE_DIR: u32 = 1 << 3;
 /// `FITRIM`, `_IOWR('X', 121, struct fstrim_range)`.
 pub(crate) const FITRIM: u32 = 0xc018_5879;
+/// An ioctl of our own on the root of a mount: [`CleanIo`].
+pub(crate) const CLEAN: u32 = opcode::read_write::<CleanIo>(b'A', 1);
+/// Another one: [`ScrubIo`].
+pub(crate) const SCRUB: u32 = opcode::read_write::<ScrubIo>(b'A', 2);
 /// `STATX_BASIC_STATS | STATX_BTIME`.
 pub(crate) const STATX_MASK: u32 = 0xfff;
 
@@ -223,6 +228,11 @@ wire! {
     IoctlIn = 32 { fh: u64, flags: u32, cmd: u32, arg: u64, in_size: u32, out_size: u32 }
     IoctlOut = 16 { result: i32, flags: u32, in_iovs: u32, out_iovs: u32 }
     FstrimRange = 24 { start: u64, len: u64, minlen: u64 }
+    /// A call of `FileSystem::clean`: what it is told, then what it has done.
+    CleanIo = 40 { budget: u64, segments: u64, read_bytes: u64, moved_bytes: u64, more: u64 }
+    /// A call of `FileSystem::scrub`. `next` is `u64::MAX` at the end; `text` holds the first sentences on damage, a line
+    /// each, and `damage` counts all.
+    ScrubIo = 4096 { at: u64, next: u64, verified_bytes: u64, damage: u64, len: u64, text: [u8; 4056] }
     FallocateIn = 32 { fh: u64, offset: u64, length: u64, mode: u32, padding: u32 }
     Dirent = 24 { ino: u64, off: u64, namelen: u32, kind: u32 }
     LseekIn = 24 { fh: u64, offset: u64, whence: u32, padding: u32 }

@@ -15,6 +15,7 @@ use crate::interrupt::Interrupts;
 use crate::options::MountConfig;
 use crate::proto::*;
 use crate::record::MountRecord;
+use crate::upkeep;
 use arbor_base::vfs::{
     self, Attr, Cx, Entry, Errno, Error, FallocMode, FileSystem, FileType, Ino, RenameFlags, Seek, SetAttr, SetTime,
     Time, XattrMode, mode,
@@ -446,7 +447,10 @@ impl Server {
             Op::Open => Ok(Reply::Bytes(open_out(out, self.open_flags))),
             Op::Opendir => Ok(Reply::Bytes(open_out(out, FOPEN_KEEP_CACHE | FOPEN_CACHE_DIR))),
             Op::Release | Op::Releasedir => Ok(Reply::Bytes(0)),
-            Op::Ioctl => self.ioctl(&cx, &arg(args)?, out),
+            Op::Ioctl => {
+                let what: IoctlIn = arg(args)?;
+                self.ioctl(&cx, &what, args, out)
+            }
             Op::Destroy => {
                 let result = fs.unmount();
                 if let Err(e) = &result {
@@ -599,18 +603,25 @@ impl Server {
         }
     }
 
-    /// FITRIM is the only one carried.
-    fn ioctl(&self, cx: &Cx, what: &IoctlIn, out: &mut [u8]) -> Handled {
-        if what.cmd != FITRIM {
+    /// FITRIM and our own are carried. They are for root, and ours for whoever runs the server too.
+    fn ioctl(&self, cx: &Cx, what: &IoctlIn, args: &mut &[u8], out: &mut [u8]) -> Handled {
+        let is_ours = matches!(what.cmd, CLEAN | SCRUB);
+        if !is_ours && what.cmd != FITRIM {
             // ENOTTY, which the seam has no name for.
             return Err(Errno(25).into());
         }
-        if cx.uid != 0 {
+        if cx.uid != 0 && !(is_ours && cx.uid == rustix::process::geteuid().as_raw()) {
             return Err(Errno::EPERM.into());
         }
-        let range = FstrimRange { start: 0, len: self.fs.trim()?, minlen: 0 };
+        let answer = match what.cmd {
+            CLEAN => upkeep::serve_clean(&*self.fs, &arg(args)?)?.as_bytes().to_vec(),
+            SCRUB => upkeep::serve_scrub(&*self.fs, &arg(args)?)?.as_bytes().to_vec(),
+            _ => FstrimRange { start: 0, len: self.fs.trim()?, minlen: 0 }.as_bytes().to_vec(),
+        };
         let head = put(out, &IoctlOut { result: 0, flags: 0, in_iovs: 0, out_iovs: 0 });
-        Ok(Reply::Bytes(head + put(&mut out[head..], &range)))
+        let end = head + answer.len();
+        out.get_mut(head..end).ok_or_else(malformed)?.copy_from_slice(&answer);
+        Ok(Reply::Bytes(end))
     }
 
     fn wire_attr(&self, a: &Attr) -> crate::proto::Attr {

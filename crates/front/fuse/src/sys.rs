@@ -1,5 +1,5 @@
 //! The one place with `unsafe`: what rustix cannot know. The ioctl that clones a descriptor of the
-//! connection, and [`Channel`], an entry of FUSE over io_uring.
+//! connection, those that ask a server, and [`Channel`], an entry of FUSE over io_uring.
 #![allow(unsafe_code)]
 
 use crate::kernel::MAX_IO;
@@ -7,9 +7,9 @@ use crate::proto::RingHead;
 use io_uring::{IoUring, cqueue, opcode as op, squeue, types};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
-use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
+use rustix::ioctl::{Opcode, Setter, Updater, ioctl, opcode};
 use std::io;
-use zerocopy::FromZeros;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// `FUSE_DEV_IOC_CLONE`, `_IOR(229, 0, uint32_t)`.
 const FUSE_DEV_IOC_CLONE: Opcode = opcode::read::<u32>(229, 0);
@@ -25,6 +25,16 @@ pub(crate) fn clone_device(device: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd
         ioctl(&clone, Setter::<FUSE_DEV_IOC_CLONE, u32>::new(number))?;
     }
     Ok(clone)
+}
+
+/// Asks the server behind `root` by an ioctl of ours, whose number has the size of `T` in it. Only for descriptors
+/// that are known to lie on a mount of ours.
+pub(crate) fn ask<const NUMBER: Opcode, T: FromBytes + IntoBytes>(
+    root: BorrowedFd<'_>,
+    value: &mut T,
+) -> rustix::io::Result<()> {
+    // SAFETY: FUSE reads and writes as many bytes as the number says, which was made of `T`; any bytes are a `T`.
+    unsafe { ioctl(root, Updater::<NUMBER, T>::new(value)) }
 }
 
 /// `FUSE_IO_URING_CMD_REGISTER` and `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`.

@@ -428,17 +428,19 @@ impl Core {
         }
     }
 
-    /// Where logical block `lbn` of a file should be: behind the one before it (`before`), unless a file
-    /// has had enough of this group (`ffs_blkpref`). `index` is its place in its array of pointers.
+    /// Where logical block `lbn` of a file should be: behind the one before it (`before`), after a cluster with a gap,
+    /// unless a file has had enough of this group (`ffs_blkpref`). `index` is its place in its array of pointers.
     pub fn blkpref(&mut self, ino: Ino, lbn: u64, index: u64, before: Frag) -> Frag {
         let (geom, maxbpg) = (self.geom, u64::from(self.sb.maxbpg.get()));
         if before.0 != 0 && !index.is_multiple_of(maxbpg) {
-            let gap = 1 + self.sb.rotdelay.get();
+            let ends_cluster = index.is_multiple_of(u64::from(self.sb.maxcontig.get()));
+            let gap = 1 + if ends_cluster { self.sb.rotdelay.get() } else { 0 };
             return Frag(before.0.saturating_add(gap * geom.block_frags()));
         }
         let start = |cgx: u32| Frag(geom.cg_start(cgx).0 + geom.meta_frags());
         let home = geom.cg_of_inode(ino);
-        if lbn < NDADDR as u64 + geom.nindir() {
+        let near = if self.opts.spread { 0 } else { geom.nindir() };
+        if lbn < NDADDR as u64 + near {
             return start(home);
         }
         let first = if before.0 == 0 { u64::from(home) + lbn / maxbpg } else { u64::from(geom.cg_of(before)) + 1 };

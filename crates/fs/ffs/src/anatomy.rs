@@ -5,30 +5,14 @@ use crate::check::view::{self, Reader};
 use crate::describe::piece_name;
 use crate::format::*;
 use arbor_base::device::{Device, Kind};
+use arbor_base::fields;
+use arbor_base::kit::anatomy::Fields;
 use arbor_base::kit::dirent::entry;
 use arbor_base::layout::{crc_without, get_u32};
 use arbor_base::vfs::{Devices, Field, Ino, Meaning, Result, Structure, mode};
 use std::mem::offset_of;
 
-/// The fields of a structure of `format.rs`; with one left out it does not compile.
-macro_rules! table {
-    ($t:ident { $($f:ident: $m:ident),* $(,)? }) => {{
-        const fn len<S, F>(_: fn(&S) -> &F) -> u32 {
-            size_of::<F>() as u32
-        }
-        let _ = |s: $t| {
-            let $t { $($f: _),* } = s;
-        };
-        &[$(Field {
-            name: concat!(stringify!($t), ".", stringify!($f)),
-            at: offset_of!($t, $f) as u32,
-            len: len(|s: &$t| &s.$f),
-            meaning: Meaning::$m,
-        }),*]
-    }};
-}
-
-const SUPER: &[Field] = table!(SuperBlock {
+const SUPER: &[Field] = fields!(SuperBlock {
     magic: Bytes,
     crc: Checksum,
     version: Number,
@@ -61,7 +45,7 @@ const SUPER: &[Field] = table!(SuperBlock {
     created: Number,
     reserved: Bytes,
 });
-const GROUP: &[Field] = table!(CgHeader {
+const GROUP: &[Field] = fields!(CgHeader {
     magic: Number,
     crc: Checksum,
     fsid: Number,
@@ -76,8 +60,8 @@ const GROUP: &[Field] = table!(CgHeader {
     inodes: Number,
     reserved: Bytes,
 });
-const SUMMARY: &[Field] = table!(Summary { nbfree: Number, nffree: Number, nifree: Number, ndir: Number });
-const INODE_FIELDS: &[Field] = table!(Dinode {
+const SUMMARY: &[Field] = fields!(Summary { nbfree: Number, nffree: Number, nifree: Number, ndir: Number });
+const INODE_FIELDS: &[Field] = fields!(Dinode {
     mode: Number,
     nlink: Number,
     uid: Number,
@@ -94,7 +78,7 @@ const INODE_FIELDS: &[Field] = table!(Dinode {
     generation: Number,
     crc: Checksum,
 });
-const XATTR: &[Field] = table!(XattrHeader {
+const XATTR: &[Field] = fields!(XattrHeader {
     magic: Number,
     crc: Checksum,
     fsid: Number,
@@ -103,7 +87,7 @@ const XATTR: &[Field] = table!(XattrHeader {
     len: Number,
     reserved: Number,
 });
-const ENTRY: &[Field] = table!(DirentHead { ino: Address, reclen: Number, kind: Number, namlen: Number });
+const ENTRY: &[Field] = fields!(DirentHead { ino: Address, reclen: Number, kind: Number, namlen: Number });
 
 /// See [`Engine::reseal`](arbor_base::vfs::Engine::reseal). Chunks of directories and indirect blocks have no
 /// checksum.
@@ -148,29 +132,8 @@ pub(crate) fn anatomy(devices: &Devices, f: &mut dyn FnMut(Structure)) -> Result
     (0..r.geom.cg_count).try_for_each(|cgx| a.group(cgx))
 }
 
-/// Fields found so far.
-#[derive(Default)]
-struct Fields(Vec<Field>);
-
-impl Fields {
-    fn table(mut self, table: &[Field], at: usize) -> Fields {
-        self.0.extend(table.iter().map(|f| Field { at: f.at + at as u32, ..*f }));
-        self
-    }
-
-    fn one(mut self, name: &'static str, at: usize, len: usize, meaning: Meaning) -> Fields {
-        if let (Ok(at), Ok(len @ 1..)) = (u32::try_from(at), u32::try_from(len)) {
-            self.0.push(Field { name, at, len, meaning });
-        }
-        self
-    }
-
-    fn pointers(mut self, name: &'static str, at: usize, n: usize) -> Fields {
-        for i in 0..n {
-            self = self.one(name, at + i * 4, 4, Meaning::Address);
-        }
-        self
-    }
+fn addresses(fields: Fields, name: &'static str, at: usize, n: usize) -> Fields {
+    (0..n).fold(fields, |fields, i| fields.one(name, at + i * 4, 4, Meaning::Address))
 }
 
 struct Anatomist<'a, 'd> {
@@ -182,7 +145,7 @@ impl Anatomist<'_, '_> {
     fn emit(&mut self, kind: &'static str, number: u64, offset: u64, len: usize, addresses: Vec<u64>, fields: Fields) {
         let mut fields = fields.0;
         fields.retain(|f| u64::from(f.at) + u64::from(f.len) <= len as u64);
-        (self.f)(Structure { offset, len, kind, number, addresses, fields });
+        (self.f)(Structure { offset, len, kind, number, addresses, fields, checksums: Vec::new() });
     }
 
     fn summary(&mut self) {
@@ -232,8 +195,8 @@ impl Anatomist<'_, '_> {
         };
         fields = fields.table(INODE_FIELDS, 0);
         if d.has_blocks() {
-            fields = fields.pointers("inode.db", FAST_LINK_AT, NDADDR);
-            fields = fields.pointers("inode.ib", FAST_LINK_AT + 4 * NDADDR, NIADDR);
+            fields = addresses(fields, "inode.db", FAST_LINK_AT, NDADDR);
+            fields = addresses(fields, "inode.ib", FAST_LINK_AT + 4 * NDADDR, NIADDR);
         }
         self.emit(kind, ino, self.r.inode_byte(ino), INODE, vec![ino], fields);
         let mut blocks = Vec::new();
@@ -264,7 +227,7 @@ impl Anatomist<'_, '_> {
     fn indirect(&mut self, frag: Frag, bytes: &[u8]) {
         let pointers = || bytes.chunks_exact(4).map(|b| get_u32(b, 0).unwrap_or(0)).enumerate();
         let set = pointers().filter(|(_, p)| *p != 0).chain(pointers().find(|(_, p)| *p == 0));
-        let fields = set.fold(Fields::default(), |f, (i, _)| f.pointers("indirect.pointer", i * 4, 1));
+        let fields = set.fold(Fields::default(), |f, (i, _)| addresses(f, "indirect.pointer", i * 4, 1));
         let offset = self.r.geom.byte(frag);
         self.emit("indirect block", frag.0.into(), offset, bytes.len(), vec![frag.0.into()], fields);
     }

@@ -7,8 +7,9 @@ use crate::format::*;
 use crate::mount::{Core, What, xattr_name};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
+use arbor_base::kit::xattr::{self, Xattrs};
 use arbor_base::layout::{Corrupt, crc_without};
-use arbor_base::vfs::{Attr, Errno, Ino, Result, SetAttr, SetTime, Time, XattrMode, mode};
+use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, SetAttr, SetTime, Time, XattrMode, mode};
 use std::mem::offset_of;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
@@ -98,14 +99,22 @@ impl Core {
         let (block, at) = self.geom.inode_at(ino).ok_or(Errno::ESTALE)?;
         let cgx = self.geom.cg_of_inode(ino);
         let index = (ino.0 % u64::from(self.geom.cg_inodes)) as u32;
-        if !self.cache.contains(Name::Block(block.0.into()))
-            && index >= crate::bitmap::header(self.cg(cgx)?).initediblk.get()
-        {
+        if !self.cache.contains(Name::Block(block.0.into())) && !self.may_be_initialised(cgx, index)? {
             return Err(Errno::ESTALE.into());
         }
         let bytes = self.block(block, What::Inodes)?;
         let d = bytes.get(at..at + INODE).and_then(|b| Dinode::read_from_bytes(b).ok()).ok_or(Errno::ESTALE)?;
         Ok(Inode { ino, d, block, at })
+    }
+
+    /// Whether an inode's block was written ever. A damaged group does not take the files in it along: inodes have
+    /// checksums of their own.
+    fn may_be_initialised(&mut self, cgx: u32, index: u32) -> Result<bool> {
+        match self.cg(cgx) {
+            Ok(group) => Ok(index < crate::bitmap::header(group).initediblk.get()),
+            Err(Error::Corrupt(_)) => Ok(true),
+            Err(e) => Err(e),
+        }
     }
 
     /// Like [`Core::iget`] for a directory; `ENOTDIR` otherwise.
@@ -369,13 +378,13 @@ impl Core {
     // Extended attributes: a run of fragments, always a new one, so that no old one is half overwritten.
 
     /// All attributes.
-    pub fn xattrs(&mut self, i: &Inode) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    pub fn xattrs(&mut self, i: &Inode) -> Result<Xattrs> {
         if i.d.xattr.get() == 0 {
             return Ok(Vec::new());
         }
         let bytes = self.xattr_block(i)?;
         let (head, rest) = XattrHeader::ref_from_prefix(&bytes).map_err(|_| Errno::EIO)?;
-        let list = rest.get(..head.len.get() as usize).and_then(parse_xattrs);
+        let list = rest.get(..head.len.get() as usize).and_then(xattr::parse);
         list.ok_or_else(|| i.corrupt("xattr", "a broken list", "names and values").into())
     }
 
@@ -411,37 +420,23 @@ impl Core {
     }
 
     /// Checks a change of one attribute and returns the new list.
-    pub fn xattr_change(
-        &mut self,
-        i: &Inode,
-        name: &[u8],
-        value: Option<&[u8]>,
-        how: XattrMode,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    pub fn xattr_change(&mut self, i: &Inode, name: &[u8], value: Option<&[u8]>, how: XattrMode) -> Result<Xattrs> {
         let mut list = self.xattrs(i)?;
-        let at = list.iter().position(|(n, _)| n == name);
-        match (at, value, how) {
-            (Some(_), Some(_), XattrMode::Create) => return Err(Errno::EEXIST.into()),
-            (None, Some(_), XattrMode::Replace) | (None, None, _) => return Err(Errno::ENODATA.into()),
-            (Some(n), Some(v), _) => list[n].1 = v.to_vec(),
-            (None, Some(v), _) => list.push((name.to_vec(), v.to_vec())),
-            (Some(n), None, _) => drop(list.remove(n)),
-        }
-        let bytes: usize = list.iter().map(|(n, v)| 4 + n.len() + v.len()).sum();
-        if bytes > self.geom.block_size() - XATTR_HEADER {
+        xattr::change(&mut list, name, value, how)?;
+        if xattr::encoded_len(&list) > self.geom.block_size() - XATTR_HEADER {
             return Err(Errno::ENOSPC.into());
         }
         Ok(list)
     }
 
     /// Stores the list in a new run. One that is no longer than the old one may use what `minfree` keeps back.
-    pub fn xattr_store(&mut self, i: &mut Inode, list: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+    pub fn xattr_store(&mut self, i: &mut Inode, list: &Xattrs) -> Result<()> {
         let old = Frag(i.d.xattr.get());
         let old_frags = if old.0 == 0 { 0 } else { self.xattr_frags(i, old)? };
         if list.is_empty() {
             return if old.0 == 0 { Ok(()) } else { self.free_xattr(i) };
         }
-        let body = encode_xattrs(list);
+        let body = xattr::encode(list);
         let frags = self.geom.frags_for(XATTR_HEADER + body.len());
         let home = self.geom.cg_start(self.geom.cg_of_inode(i.ino));
         let new = if frags > old_frags {
@@ -500,30 +495,4 @@ pub(crate) fn check_xattr_run(geom: &Geom, ino: Ino, frag: Frag, bytes: &[u8]) -
         return bad("len", h.len.to_string(), "entries within the run");
     }
     Ok(())
-}
-
-fn encode_xattrs(list: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
-    let mut out = Vec::new();
-    for (n, v) in list {
-        out.extend_from_slice(&[n.len() as u8, 0]);
-        out.extend_from_slice(&(v.len() as u16).to_le_bytes());
-        out.extend_from_slice(n);
-        out.extend_from_slice(v);
-    }
-    out
-}
-
-/// Decodes a list of attributes; `None` if it is broken, or names one twice.
-pub(crate) fn parse_xattrs(mut bytes: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
-    let mut out: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-    while let Some((head, rest)) = bytes.split_first_chunk::<4>() {
-        let (n, v) = (usize::from(head[0]), usize::from(u16::from_le_bytes([head[2], head[3]])));
-        let name = rest.get(..n)?;
-        if n == 0 || out.iter().any(|(known, _)| known == name) {
-            return None;
-        }
-        out.push((name.to_vec(), rest.get(n..n + v)?.to_vec()));
-        bytes = rest.get(n + v..)?;
-    }
-    if bytes.is_empty() { Some(out) } else { None }
 }

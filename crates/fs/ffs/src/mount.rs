@@ -12,7 +12,7 @@ use crate::format::*;
 use crate::planted::{Flaw, planted};
 use crate::{bitmap, options, recover, sound, superblock};
 use arbor_base::cache::{Cache, Name};
-use arbor_base::device::{Device, Kind};
+use arbor_base::device::{Device, Kind, zeroed};
 use arbor_base::kit::chunkdir::Hashes;
 use arbor_base::kit::refs::Refs;
 use arbor_base::layout::{Access, Corrupt, crc};
@@ -160,7 +160,7 @@ pub(crate) struct Volume {
 /// Mounts, after recovery if the volume was not unmounted.
 pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<Volume>> {
     let opts = options::Mount::parse(&options.options)?;
-    let dev: Arc<dyn Device> = Arc::from(devices.main);
+    let dev: Arc<dyn Device> = devices.main;
     let Some(mut sb) = superblock::read(&*dev, 0)? else {
         return Err(Error::refused("no FFS superblock"));
     };
@@ -335,7 +335,7 @@ impl Core {
 
     /// Reads `len` bytes at `frag`.
     pub fn read(&mut self, frag: Frag, len: usize, what: What) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; len];
+        let mut bytes = zeroed(len);
         self.dev.read_at(what.kind(), self.geom.byte(frag), &mut bytes)?;
         self.counters.reads += 1;
         self.counters.read_bytes += len as u64;

@@ -9,21 +9,10 @@ use crate::inode::{Inode, LINK_MAX};
 use crate::mount::{Core, Volume, What};
 use arbor_base::cache::Name;
 use arbor_base::kit::chunkdir::{ChunkDirs, Found, Room};
-use arbor_base::kit::dirent::{DOTDOT_AT, first_chunks, is_name};
+use arbor_base::kit::dirent::{DOTDOT_AT, first_chunks};
 use arbor_base::vfs::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-
-fn check_name(name: &[u8]) -> Result<()> {
-    if name.len() > 255 {
-        return Err(Errno::ENAMETOOLONG.into());
-    }
-    if is_name(name) { Ok(()) } else { Err(Errno::EINVAL.into()) }
-}
-
-fn check_xattr(name: &[u8]) -> Result<()> {
-    if name.is_empty() || name.len() > 255 { Err(Errno::ERANGE.into()) } else { Ok(()) }
-}
 
 fn kind_of(i: &Inode) -> FileType {
     FileType::from_mode(i.d.kind()).unwrap_or(FileType::File)
@@ -406,7 +395,10 @@ impl Volume {
             (i.d.mtime, i.d.ctime) = (now.into(), now.into());
             core.iput(&i)
         })?;
-        let done = self.falloc_steps(ino, how, offset, end);
+        // What is missing first: without space nothing is zeroed.
+        let done = self.falloc_steps(ino, how - FallocMode::ZERO_RANGE, offset, end).and_then(|()| {
+            if how.contains(FallocMode::ZERO_RANGE) { self.falloc_steps(ino, how, offset, end) } else { Ok(()) }
+        });
         if done.is_err() && self.getattr(ino).is_ok_and(|now| (attr.size + 1..=end).contains(&now.size)) {
             // What could be had is given back: the file is as long as it was.
             self.setattr(ino, &SetAttr { size: Some(attr.size), ..SetAttr::default() })?;
@@ -657,38 +649,8 @@ impl FileSystem for Volume {
         self.run(|core| core.seek_file(ino, offset, whence))
     }
 
-    fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64> {
-        for ino in [from, to] {
-            match self.getattr(ino)?.file_type() {
-                FileType::File => {}
-                FileType::Dir => return Err(Errno::EISDIR.into()),
-                _ => return Err(Errno::EINVAL.into()),
-            }
-        }
-        let len = len.min(self.getattr(from)?.size.saturating_sub(from_offset));
-        if from == to && from_offset < to_offset.saturating_add(len) && to_offset < from_offset.saturating_add(len) {
-            return Err(Errno::EINVAL.into());
-        }
-        let mut buf = vec![0; len.min(1 << 20) as usize];
-        let mut done = 0;
-        while done < len {
-            let want = (len - done).min(buf.len() as u64) as usize;
-            let n = self.read(from, from_offset + done, &mut buf[..want])?;
-            if n == 0 {
-                break;
-            }
-            let at = to_offset.checked_add(done).ok_or(Errno::EFBIG)?;
-            match self.write(to, at, &buf[..n]) {
-                Ok(w) => done += w as u64,
-                Err(_) if done > 0 => break,
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(done)
-    }
-
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        check_xattr(name)?;
+        check_xattr_name(name)?;
         self.run(|core| {
             let i = core.iget(ino)?;
             let found = core.xattrs(&i)?.into_iter().find(|(n, _)| n == name);
@@ -697,7 +659,7 @@ impl FileSystem for Volume {
     }
 
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], how: XattrMode) -> Result<()> {
-        check_xattr(name)?;
+        check_xattr_name(name)?;
         if value.len() > 64 * 1024 {
             return Err(Errno::E2BIG.into());
         }
@@ -712,7 +674,7 @@ impl FileSystem for Volume {
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        check_xattr(name)?;
+        check_xattr_name(name)?;
         self.change_xattr(ino, name, None, XattrMode::Set)
     }
 

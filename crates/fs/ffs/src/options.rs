@@ -47,7 +47,7 @@ pub const FORMAT: &[OptionSpec] = &[
         key: "rotdelay",
         value: "N",
         default: "0",
-        help: "Blocks left out between two blocks of a file (for hosts of the 1980s).",
+        help: "Blocks left out between two clusters of a file, for a host that is late with the next one.",
     },
     OptionSpec {
         key: "avgfilesize",
@@ -91,6 +91,13 @@ pub const MOUNT: &[OptionSpec] = &[
         help: "Gather new blocks that lie apart into clusters before they are written.",
     },
     OptionSpec { key: "noreallocblks", value: "", default: "", help: "Leave blocks where they were allocated." },
+    OptionSpec {
+        key: "spread",
+        value: "",
+        default: "",
+        help: "Begin another cylinder group where a file's indirect blocks begin, as 4.3BSD did.",
+    },
+    OptionSpec { key: "nospread", value: "", default: "on", help: "Stay in the file's group there." },
     OptionSpec { key: "discard", value: "", default: "", help: "Give freed space back to the device at once." },
     OptionSpec { key: "nodiscard", value: "", default: "on", help: "Keep freed space allocated on the device." },
 ];
@@ -105,7 +112,7 @@ pub const SHAPES: &[(&str, &str)] = &[
     ("block=4K,cg=4M", "cache=1M"),
     ("block=4K,cg=4M,journal=1M", "keep=journal,cache=1M"),
     ("block=64K", "cache=4M"),
-    ("block=8K,frag=8K,minfree=0", "cache=2M,noreallocblks"),
+    ("block=8K,frag=8K,minfree=0", "cache=2M,noreallocblks,spread"),
 ];
 
 /// The smallest cache that works.
@@ -124,6 +131,8 @@ pub struct Mount {
     pub commit_ms: u64,
     /// Gather new blocks into clusters.
     pub reallocblks: bool,
+    /// Leave a file's group where its indirect blocks begin.
+    pub spread: bool,
     /// Discard freed space.
     pub discard: bool,
 }
@@ -156,6 +165,7 @@ impl Mount {
             dirty_bytes: o.size("dirty")?.map(|bytes| bytes as usize),
             commit_ms,
             reallocblks: last("reallocblks").is_none_or(|(k, _)| k == "reallocblks"),
+            spread: last("spread").is_some_and(|(k, _)| k == "spread"),
             discard: last("discard").is_some_and(|(k, _)| k == "discard"),
         })
     }
@@ -180,7 +190,7 @@ pub struct Format {
     pub maxcontig: u32,
     /// Blocks of one file in one group.
     pub maxbpg: u32,
-    /// Blocks left out between two of a file.
+    /// Blocks left out between two clusters of a file.
     pub rotdelay: u32,
     /// Average file size in bytes.
     pub avg_file_size: u32,

@@ -2,6 +2,14 @@
 
 use arbor_ffs::Ffs;
 
+/// A range was zeroed in part, and then there was no space for the rest.
+const ZEROED: &str = include_str!("regressions/zeroed.txt");
+
+#[test]
+fn zeroing_without_space_changes_nothing() {
+    arbor_torture::line::repeat(&Ffs, ZEROED.trim()).and_then(|done| done).unwrap_or_else(|e| panic!("{e}"));
+}
+
 #[test]
 fn lines() {
     for line in [
@@ -48,6 +56,10 @@ fn lines() {
 #[test]
 fn faults() {
     for line in [
+        // The files of a group could not be read any more when the group was damaged.
+        "profile=Full size=25165824 format=block=4K,cg=4M,journal=1M mount=keep=journal,cache=1M \
+         fault=Write:9:Once:Flipped(11009007) end=Unmount ops=mkdir /d0 493 0; mkdir /d1 493 0; create /d0/f23 493 7; \
+         create /d1/f27 420 0; remount; write /d0/f23 3945813 411877 57",
         // An unmount after a failure wrote half of a call: a file without a name, a name without its inode.
         "profile=Sync size=25165824 mount=keep=journal fault=Read:8:FromThenOn:Error end=Unmount ops=mkdir /d0 493 0; \
          tmpfile /d0 2",

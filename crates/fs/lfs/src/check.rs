@@ -1,342 +1,372 @@
-//! The checker: reads all metadata, and compares what is counted twice. It repairs nothing yet but what a mount does.
+//! The checker (fsck): finds what is wrong, and mends it.
+//!
+//! | phase | file | what |
+//! |---|---|---|
+//! | superblock, checkpoints, ifile | `start.rs`, `log.rs` | from a copy, the older checkpoint, or the summaries if need be |
+//! | inodes | `inodes.rs` | every inode and its blocks; each fragment gets its one owner |
+//! | counts | `counts.rs` | free inodes, inodes without names, fragments of files |
+//! | names | `dirs.rs` | chunks, names, what entries name |
+//! | links | `links.rs` | directories that the root does not lead to, link counts, lost+found |
+//! | segments | `segments.rs`, `space.rs` | the usage table; what lives in the log against its checksum and the summaries |
+//! | sentences | `issue.rs`, `names.rs` | what was found, with the paths it concerns |
+//! | one path | `path.rs` | the same for one file and those above it |
+//!
+//! A pass changes the core only, as calls do; passes follow one another until one finds nothing, and what was found decides
+//! whether anything is written. So checking and repairing are the same work. What a repair writes is a group and a
+//! checkpoint: until that is there, the volume is what it was.
+//!
+//! In memory are three bits for each fragment, 20 bytes for each segment, 24 for each inode in use, the names of the
+//! directory that is being read, and what is going to be written.
 
-use crate::file::{Parent, parent};
+mod counts;
+mod dirs;
+mod inodes;
+mod issue;
+mod links;
+mod log;
+mod names;
+mod path;
+mod segments;
+mod space;
+mod start;
+
+pub(crate) use issue::ISSUES;
+pub(crate) use path::check_path;
+pub(crate) use start::search;
+
 use crate::format::*;
-use crate::inode::Inode;
-use crate::mount::{Core, open, read_super};
-use crate::{options, superblock};
-use arbor_base::device::Device;
-use arbor_base::kit::chunkdir::ChunkDirs;
-use arbor_base::layout::Access;
+use crate::mount::Core;
+use crate::superblock;
+use arbor_base::device::Kind;
 use arbor_base::vfs::{
-    CheckOptions, CheckReport, Devices, Error, FileType, Ino, Issue, Options, Progress, Repair, Result, Severity, Time,
+    self, CheckOptions, CheckReport, Devices, Errno, Error, Ino, Progress, Repair, Result, Severity, mode,
 };
-use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use issue::{Issue, Paths};
+use rustc_hash::FxHashSet;
+use std::collections::{BTreeMap, BTreeSet};
+use zerocopy::IntoBytes;
 
-/// What was found of an inode.
+/// Passes at most.
+const PASSES: usize = 12;
+/// Issues listed one by one; further ones are counted.
+const LISTED: usize = 100_000;
+
+/// What was found.
+#[derive(Default)]
+struct Findings {
+    issues: Vec<Issue>,
+    further: u64,
+    /// Something was found that preening leaves alone.
+    unsafe_found: bool,
+}
+
+impl Findings {
+    fn note(&mut self, issue: Issue) {
+        self.unsafe_found |= !issue.safe();
+        if self.issues.len() < LISTED {
+            self.issues.push(issue);
+        } else {
+            self.further += 1;
+        }
+    }
+
+    fn report(mut self, repaired: bool, paths: &Paths, report: CheckReport) -> CheckReport {
+        if self.further > 0 {
+            self.issues.push(Issue::Further { count: self.further });
+        }
+        let issue = |i: &Issue| vfs::Issue {
+            code: i.code(),
+            severity: i.severity(),
+            text: i.text(paths),
+            repaired: repaired && i.severity() < Severity::Fatal,
+            loses: i.loses(),
+        };
+        CheckReport { issues: self.issues.iter().map(issue).collect(), ..report }
+    }
+}
+
+/// What is kept of an inode in use.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rec {
+    ino: u32,
+    /// Of a directory, the one that holds its name; 0 if none does.
+    parent: u32,
+    /// Names found; of a directory, subdirectories found.
+    found: u32,
+    /// Of a directory, what it calls its parent.
+    dotdot: u32,
+    /// Link count.
     nlink: u32,
-    is_dir: bool,
-    /// Entries that name it; of a directory, its dot and those of its subdirectories too.
-    named: u32,
-    kind: u32,
+    /// File type as in entries.
+    kind: u8,
+    flags: u8,
+}
+
+const _: () = assert!(size_of::<Rec>() == 24);
+
+impl Rec {
+    /// It has no bytes.
+    const EMPTY: u8 = 1;
+    /// The root leads to it.
+    const REACHED: u8 = 2;
+    /// The root does not.
+    const LOST: u8 = 4;
+    /// On the way that is being followed.
+    const ON_PATH: u8 = 8;
+    /// It was cleared.
+    const GONE: u8 = 16;
+    /// It is on the list of those without names.
+    const ORPHAN: u8 = 32;
+    /// Its names were read, so each of its blocks is there.
+    const READ: u8 = 64;
+
+    fn is_dir(&self) -> bool {
+        self.kind == DIR_KIND && !self.has(Rec::GONE)
+    }
+
+    fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// What its link count should be.
+    fn links(&self) -> u32 {
+        if self.is_dir() { self.found.saturating_add(2) } else { self.found }
+    }
+}
+
+/// File type of a directory in entries.
+const DIR_KIND: u8 = (mode::IFDIR >> 12) as u8;
+
+/// A second name of a directory.
+struct Extra {
+    dir: u32,
+    offset: u64,
+    child: u32,
 }
 
 struct Checker<'a> {
     core: Core,
-    issues: Vec<Issue>,
+    sb: SuperBlock,
+    f: Findings,
     progress: Progress<'a>,
-    /// One bit for each fragment.
-    used: Vec<u64>,
-    live: BTreeMap<u32, u64>,
-    recs: FxHashMap<u64, Rec>,
-    /// Fragments of inodes that were counted.
-    file_frags: u64,
+    space: space::Space,
+    /// Inodes in use, ascending.
+    recs: Vec<Rec>,
+    /// Inodes that cannot be read, and why.
+    damaged: Vec<(u32, String)>,
+    extras: Vec<Extra>,
+    /// What the list of inodes without names leads to, as far as it can be followed.
+    listed: FxHashSet<u32>,
+    lost_found: u32,
+    /// Something was cut off or freed in this run: that counts differ follows from it.
+    reshaped: bool,
+    /// Every block is read: older states of inodes are used.
+    wary: bool,
+    /// Segments whose blocks are read one by one, and the sum of what leads there.
+    suspects: BTreeMap<u32, u64>,
+    /// A further pass has to look at segments.
+    again: bool,
+    /// Fragments that inodes count.
+    frags: u64,
+    /// Segments out of which all that lives is written anew.
+    leaving: BTreeSet<u32>,
+    /// The superblock, or its copy, is to be written.
+    super_changed: bool,
+    was_clean: bool,
+    /// That inodes without names are on a clean volume was said.
+    orphans_told: bool,
 }
 
-/// Checks a volume.
+/// Checks a volume, and repairs it if told to.
 pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport> {
-    let dev: Arc<dyn Device> = Arc::from(devices.main);
-    let sb = read_super(&*dev)?;
-    match superblock::features(&sb).access(KNOWN) {
-        Access::ReadWrite => {}
-        Access::ReadOnly(_) if options.repair == Repair::No => {}
-        Access::ReadOnly(bits) | Access::Refused(bits) => {
-            return Err(Error::refused(format!("unknown features {bits:#x}")));
+    let write = options.repair != Repair::No;
+    let mut f = Findings::default();
+    let dev = devices.main;
+    let found = match start::superblock(&*dev)? {
+        Ok(found) => found,
+        Err(lost) => {
+            f.note(lost);
+            return Ok(f.report(false, &Paths::new(), CheckReport::default()));
         }
-    }
-    let geom = superblock::geometry(&sb)?;
-    let mut core = match open(dev, geom, options::Mount::parse(&Options::default())?, Time::default()) {
-        Err(Error::Corrupt(c)) => {
-            let issue = Issue { severity: Severity::Fatal, ..issue("Checkpoint", c.to_string(), true) };
-            return Ok(CheckReport { issues: vec![issue], ..CheckReport::default() });
-        }
-        other => other?,
     };
-    let unclean = core.checkpoint.clean.get() == 0;
-    if !unclean && !options.force {
+    start::refuse_unknown(&found.sb, write)?;
+    if !options.force && start::is_clean(&*dev, &found)? {
         return Ok(CheckReport { skipped: true, ..CheckReport::default() });
     }
-    core.cache.keep_all(true);
-    let words = (u64::from(core.segs.count()) * u64::from(geom.seg_frags())).div_ceil(64) as usize;
-    let (issues, used) = (Vec::new(), vec![0; words]);
-    let mut c =
-        Checker { core, issues, progress, used, live: BTreeMap::new(), recs: FxHashMap::default(), file_frags: 0 };
-    c.run()?;
-    if unclean && options.repair != Repair::No && c.issues.is_empty() {
-        c.core.begin()?;
-        c.core.load_orphans()?;
-        while c.core.inactivate()? {}
-        c.core.end()?;
-    }
-    let dirs = c.recs.values().filter(|r| r.is_dir).count() as u64;
-    Ok(CheckReport {
-        issues: c.issues,
-        recovered: unclean,
-        unclean,
-        files: c.recs.len() as u64 - dirs,
-        directories: dirs,
-        used_bytes: c.core.segs.live,
-        ..CheckReport::default()
-    })
+    let super_changed = start::note_super(&*dev, &found, &mut f)?;
+    let begun = start::begin(dev, &found, &mut f)?;
+    let unclean = begun.says_unclean;
+    let mut c = Checker { super_changed, wary: begun.rebuilt, ..Checker::new(begun.core, found.sb, f, progress) };
+    c.was_clean = !unclean;
+    let (mended, wrote) = c.run(options.repair)?;
+    let paths = c.paths()?;
+    let counts = c.counts();
+    Ok(c.f.report(mended && wrote, &paths, CheckReport { recovered: unclean, unclean, ..counts }))
 }
 
-fn issue(code: &'static str, text: String, loses: bool) -> Issue {
-    Issue { code, severity: Severity::Error, text, repaired: false, loses }
+impl<'a> Checker<'a> {
+    fn new(core: Core, sb: SuperBlock, f: Findings, progress: Progress<'a>) -> Checker<'a> {
+        Checker {
+            space: space::Space::new(core.geom, core.segs.count()),
+            core,
+            sb,
+            f,
+            progress,
+            recs: Vec::new(),
+            damaged: Vec::new(),
+            extras: Vec::new(),
+            listed: FxHashSet::default(),
+            lost_found: 0,
+            reshaped: false,
+            wary: false,
+            suspects: BTreeMap::new(),
+            again: false,
+            frags: 0,
+            leaving: BTreeSet::new(),
+            super_changed: false,
+            was_clean: false,
+            orphans_told: false,
+        }
+    }
+
+    /// Passes until one finds nothing, then the writes. Whether everything found was mended, and whether that was
+    /// written.
+    fn run(&mut self, repair: Repair) -> Result<(bool, bool)> {
+        self.core.cache.keep_all(true);
+        let (mut mended, mut last) = (false, Vec::new());
+        for _ in 0..PASSES {
+            let (before, further) = (self.f.issues.len(), self.f.further);
+            self.pass()?;
+            let new = self.f.issues.get(before..).unwrap_or(&[]).to_vec();
+            if self.again {
+                continue;
+            }
+            if repair == Repair::No || repair == Repair::Preen && self.f.unsafe_found {
+                return Ok((false, false));
+            }
+            mended = new.is_empty() && self.f.further == further;
+            // What was found once more cannot be mended.
+            if mended || new == last {
+                break;
+            }
+            last = new;
+        }
+        if repair == Repair::No || repair == Repair::Preen && (self.f.unsafe_found || !mended) {
+            return Ok((false, false));
+        }
+        let changed = !self.f.issues.is_empty() || self.super_changed;
+        if changed || !self.was_clean {
+            mended &= self.write(mended)?;
+        }
+        Ok((mended, true))
+    }
+
+    fn pass(&mut self) -> Result<()> {
+        self.space.begin();
+        (self.recs, self.extras, self.damaged) = Default::default();
+        (self.lost_found, self.frags) = (0, 0);
+        self.check_ifile()?;
+        self.list_orphans()?;
+        self.read_inodes()?;
+        self.look_for_older()?;
+        self.count_inodes()?;
+        self.find_root()?;
+        self.read_dirs()?;
+        self.connect()?;
+        self.count_links()?;
+        self.check_usage()?;
+        self.check_segments()
+    }
+
+    /// Buffers that are not changed may go.
+    fn breathe(&mut self) {
+        self.core.cache.keep_all(false);
+        self.core.cache.keep_all(true);
+    }
+
+    /// Writes what the passes changed, then what a clean volume says of itself. Whether there was room for it.
+    fn write(&mut self, mended: bool) -> Result<bool> {
+        self.core.damage_met = !mended;
+        match self.core.begin().and_then(|()| self.finish()) {
+            Ok(()) => Ok(true),
+            Err(e) if e.errno() == Errno::ENOSPC || self.core.segs.clean.is_empty() => {
+                self.f.note(Issue::NoSpace { what: format!("the volume: {e}") });
+                Ok(false)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// What has no name goes; then the superblock, at last the mark that the volume is clean.
+    fn finish(&mut self) -> Result<()> {
+        self.core.orphans.clear();
+        self.core.inactive.clear();
+        self.core.load_orphans()?;
+        while self.core.inactivate()? {}
+        if self.super_changed {
+            let bytes = superblock::sealed(self.sb.as_bytes());
+            self.core.dev.write_at(Kind::Super, self.core.geom.copy_at(), &bytes)?;
+            self.core.flush()?;
+            self.core.dev.write_at(Kind::Super, 0, &bytes)?;
+            self.core.flush()?;
+        }
+        self.core.end()
+    }
+
+    fn counts(&self) -> CheckReport {
+        let there = || self.recs.iter().filter(|r| !r.has(Rec::GONE));
+        CheckReport {
+            files: there().count() as u64,
+            directories: there().filter(|r| r.is_dir()).count() as u64,
+            used_bytes: self.space.total(),
+            ..CheckReport::default()
+        }
+    }
+
+    fn find(&self, ino: u32) -> Option<usize> {
+        self.recs.binary_search_by_key(&ino, |r| r.ino).ok().filter(|i| !self.at(*i).has(Rec::GONE))
+    }
+
+    fn at(&self, i: usize) -> Rec {
+        self.recs.get(i).copied().unwrap_or_default()
+    }
+
+    fn rec(&mut self, ino: u32) -> Option<&mut Rec> {
+        let i = self.find(ino)?;
+        self.recs.get_mut(i)
+    }
+
+    /// Directories, as they are now.
+    fn dirs(&self) -> Vec<u32> {
+        self.recs.iter().filter(|r| r.is_dir()).map(|r| r.ino).collect()
+    }
+
+    fn byte(&self, frag: u32) -> u64 {
+        self.core.geom.byte(Frag(frag))
+    }
 }
 
-impl Checker<'_> {
-    fn note(&mut self, code: &'static str, text: String, loses: bool) {
-        self.issues.push(issue(code, text, loses));
+/// Damage as words; other errors go on.
+fn words<T>(result: Result<T>) -> Result<std::result::Result<T, String>> {
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(Error::Corrupt(c)) => Ok(Err(c.to_string())),
+        Err(e) => Err(e),
     }
+}
 
-    fn run(&mut self) -> Result<()> {
-        let ifile = self.core.inode(IFILE)?;
-        self.claim(Frag(self.core.checkpoint.ifile.get()), INODE as u64, 0, "the ifile's inode");
-        self.blocks(&ifile)?;
-        // The rest of an inode's fragment belongs to others, so that it is claimed once for all of them.
-        let mut shared = BTreeMap::new();
-        for n in ROOT.0..u64::from(self.core.state.inodes) {
-            if n % 1024 == 0 {
-                (self.progress)(n, self.core.state.inodes.into(), "inodes");
-            }
-            self.inode(Ino(n), &mut shared)?;
-        }
-        self.free_list()?;
-        self.directories()?;
-        self.links();
-        self.usage();
-        Ok(())
-    }
+/// An inode's number.
+fn number(ino: u32) -> Ino {
+    Ino(ino.into())
+}
 
-    fn inode(&mut self, ino: Ino, shared: &mut BTreeMap<u32, ()>) -> Result<()> {
-        let entry = self.core.map_entry(ino)?;
-        if entry.frag.get() == 0 {
-            return Ok(());
-        }
-        let i = match self.core.inode(ino) {
-            Err(Error::Corrupt(c)) => {
-                self.note("Inode", c.to_string(), true);
-                return Ok(());
-            }
-            other => other?,
-        };
-        let new = shared.insert(entry.frag.get(), ()).is_none();
-        self.claim(Frag(entry.frag.get()), INODE as u64, u32::from(new), &format!("inode {ino}"));
-        if FileType::from_mode(i.d.mode.get()).is_none() || i.size() > self.core.geom.max_size() {
-            let text = format!("inode {ino} has mode {:o} and {} bytes", i.d.mode.get(), i.size());
-            self.note("InodeFields", text, true);
-            return Ok(());
-        }
-        self.file_frags += i.d.frags.get();
-        let rec = Rec { nlink: i.d.nlink.get(), is_dir: i.is_dir(), named: 0, kind: i.d.kind() };
-        self.recs.insert(ino.0, rec);
-        let frags = self.blocks(&i)?;
-        if frags != i.d.frags.get() {
-            self.note("FragCount", format!("inode {ino} counts {} fragments, has {frags}", i.d.frags), false);
-        }
-        Ok(())
-    }
-
-    /// So many bytes live here; `frags` fragments must belong to nobody else.
-    fn claim(&mut self, frag: Frag, bytes: u64, frags: u32, whose: &str) {
-        let geom = self.core.geom;
-        let Some(seg) = geom.seg_of(frag).filter(|_| self.core.check_run(frag, frags.max(1), "", "").is_ok()) else {
-            self.note("BadPointer", format!("{whose} lies at fragment {}, outside of the segments", frag.0), true);
-            return;
-        };
-        *self.live.entry(seg.0).or_default() += bytes;
-        for f in frag.0 - geom.first..frag.0 - geom.first + frags {
-            let (word, bit) = ((f / 64) as usize, 1u64 << (f % 64));
-            let Some(w) = self.used.get_mut(word) else { continue };
-            if *w & bit != 0 {
-                self.note("Duplicate", format!("{whose}: fragment {} belongs to another", f + geom.first), true);
-                return;
-            }
-            *w |= bit;
-        }
-    }
-
-    /// All blocks of a file; returns their fragments.
-    fn blocks(&mut self, i: &Inode) -> Result<u64> {
-        let mut todo: Vec<Place> = Vec::new();
-        let mut frags = 0;
-        if i.d.has_blocks() || i.ino == IFILE {
-            todo.extend((0..NDADDR as u64).map(Place::Data));
-            todo.extend([Place::Indirect(1, 0), Place::Indirect(2, 0), Place::Indirect(3, 0)]);
-        }
-        todo.push(Place::Xattr);
-        while let Some(place) = todo.pop() {
-            let p = match self.core.pointer(i, place) {
-                Err(Error::Corrupt(c)) => {
-                    self.note("Indirect", format!("inode {}: {c}", i.ino), true);
-                    continue;
-                }
-                other => other?,
-            };
-            if p.frag.get() == 0 {
-                continue;
-            }
-            let geom = self.core.geom;
-            let n = match place {
-                Place::Data(lbn) => geom.lbn_frags(i.size(), lbn),
-                Place::Indirect(..) => geom.block_frags(),
-                Place::Xattr => geom.frags_for(i.d.xattr_len.get() as usize),
-            };
-            if n == 0 {
-                self.note("BeyondSize", format!("inode {} has {place:?} behind its end", i.ino), false);
-                continue;
-            }
-            frags += u64::from(n);
-            self.claim(Frag(p.frag.get()), geom.bytes_of(n) as u64, n, &format!("inode {}, {place:?}", i.ino));
-            if let Place::Indirect(level, at) = place {
-                self.below(i, level, at, &mut todo)?;
-            }
-        }
-        Ok(frags)
-    }
-
-    /// What an indirect block leads to.
-    fn below(&mut self, i: &Inode, level: u8, at: u64, todo: &mut Vec<Place>) -> Result<()> {
-        let n = self.core.geom.nindir();
-        let bytes = match self.core.indirect(i, level, at) {
-            Err(Error::Corrupt(c)) => {
-                self.note("Indirect", format!("inode {}: {c}", i.ino), true);
-                return Ok(());
-            }
-            other => other?.unwrap_or_default(),
-        };
-        for (k, p) in (0u64..).zip(bytes.chunks_exact(POINTER)) {
-            if p.iter().all(|b| *b == 0) {
-                continue;
-            }
-            let child = match (level, at) {
-                (1, _) => Place::Data(NDADDR as u64 + at * n + k),
-                (2, 0) => Place::Indirect(1, 1 + k),
-                (2, _) => Place::Indirect(1, 1 + n + (at - 1) * n + k),
-                _ => Place::Indirect(2, 1 + k),
-            };
-            debug_assert!(
-                matches!(parent(&self.core.geom, child), Some(Parent::Indirect(l, a, _)) if (l, a) == (level, at))
-            );
-            todo.push(child);
-        }
-        Ok(())
-    }
-
-    fn free_list(&mut self) -> Result<()> {
-        let (mut at, mut free) = (self.core.state.free_ino, 0u64);
-        let all = u64::from(self.core.state.inodes).saturating_sub(ROOT.0);
-        while at != 0 && free <= all {
-            let entry = self.core.map_entry(Ino(at.into()))?;
-            if entry.frag.get() != 0 {
-                self.note("FreeList", format!("inode {at} is in use and on the list of free ones"), false);
-                return Ok(());
-            }
-            free += 1;
-            at = entry.next_free.get();
-        }
-        let used = u64::from(self.core.state.used_inodes);
-        if free + used != all {
-            let text = format!("{used} inodes in use and {free} on the list of free ones are not {all}");
-            self.note("InodeCount", text, false);
-        }
-        if self.file_frags != self.core.state.file_frags {
-            let text = format!("files count {} fragments, the volume {}", self.file_frags, self.core.state.file_frags);
-            self.note("VolumeFrags", text, false);
-        }
-        Ok(())
-    }
-
-    fn directories(&mut self) -> Result<()> {
-        let mut todo = vec![(ROOT, ROOT)];
-        let mut seen = FxHashMap::default();
-        while let Some((ino, up)) = todo.pop() {
-            if seen.insert(ino.0, ()).is_some() {
-                self.note("TwoParents", format!("directory {ino} has a second name in {up}"), true);
-                continue;
-            }
-            let Ok(dir) = self.core.iget_dir(ino) else {
-                self.note("DirLost", format!("directory {ino}, named in {up}, cannot be read"), true);
-                continue;
-            };
-            let mut entries = Vec::new();
-            let done = self.core.dir_walk(&dir, 0, &mut |_, found, name| {
-                entries.push((found, name.to_vec()));
-                Ok(true)
-            });
-            if let Err(e) = done {
-                self.note("DirChunk", format!("directory {ino}: {e}"), true);
-            }
-            for (found, name) in entries {
-                self.entry((ino, up), (found.ino, found.kind), &name, &mut todo);
-            }
-        }
-        for (n, r) in self.recs.iter().filter(|(n, r)| r.is_dir && r.nlink > 0 && !seen.contains_key(n)) {
-            let _ = r;
-            self.issues.push(issue("Unreached", format!("the root does not lead to directory {n}"), true));
-        }
-        Ok(())
-    }
-
-    fn entry(&mut self, (dir, up): (Ino, Ino), (ino, kind): (Ino, u8), name: &[u8], todo: &mut Vec<(Ino, Ino)>) {
-        let shown = String::from_utf8_lossy(name).into_owned();
-        let Some(rec) = self.recs.get_mut(&ino.0) else {
-            self.note("EntryTarget", format!("directory {dir}: {shown:?} names inode {ino}, which is free"), true);
-            return;
-        };
-        rec.named += 1;
-        let wrong_kind = rec.kind >> 12 != u32::from(kind);
-        let expected = if name == b"." { Some(dir) } else { (name == b"..").then_some(up) };
-        if wrong_kind {
-            self.note("EntryKind", format!("directory {dir}: {shown:?} has the wrong type"), false);
-        }
-        match expected {
-            Some(e) if e != ino => {
-                self.note("Dots", format!("directory {dir}: {shown:?} names {ino}, should name {e}"), false);
-            }
-            None if self.recs.get(&ino.0).is_some_and(|r| r.is_dir) => todo.push((ino, dir)),
-            _ => {}
-        }
-    }
-
-    fn links(&mut self) {
-        let orphans = self.orphans();
-        let mut wrong: Vec<(u64, Rec)> = self.recs.iter().map(|(n, r)| (*n, *r)).collect();
-        wrong.sort_unstable_by_key(|w| w.0);
-        for (ino, r) in wrong {
-            if r.nlink == 0 && r.named == 0 && orphans.contains(&ino) {
-                continue;
-            }
-            if r.nlink != r.named || r.nlink == 0 {
-                let text = format!("inode {ino} counts {} links, has {}", r.nlink, r.named);
-                self.note("LinkCount", text, false);
-            }
-        }
-    }
-
-    /// Inodes on the list of those without names.
-    fn orphans(&mut self) -> Vec<u64> {
-        let (mut at, mut all) = (u64::from(self.core.state.orphan), Vec::new());
-        while at != 0 && all.len() <= self.recs.len() {
-            all.push(at);
-            at = self.core.iget(Ino(at)).map_or(0, |i| i.d.next_orphan.get().into());
-        }
-        all
-    }
-
-    fn usage(&mut self) {
-        for seg in 0..self.core.segs.count() {
-            let (found, should) = (self.core.segs.get(seg), self.live.get(&seg).copied().unwrap_or(0));
-            if u64::from(found.live) != should {
-                self.note("Usage", format!("segment {seg} counts {} live bytes, has {should}", found.live), false);
-            }
-            if should > 0 && !found.dirty {
-                self.note("UsageClean", format!("segment {seg} is called clean, and has {should} live bytes"), false);
-            }
-        }
-    }
+#[cfg(test)]
+#[test]
+fn a_long_list_is_cut() {
+    let mut f = Findings::default();
+    (0..LISTED as u64 + 7).for_each(|at| f.note(Issue::SuperCopy { at }));
+    let report = f.report(true, &Paths::new(), CheckReport::default());
+    let last = report.issues.last().map(|i| (i.code, i.text.as_str(), i.repaired));
+    assert_eq!(last, Some(("Further", "7 further issues are not listed", true)));
+    assert_eq!(report.issues.len(), LISTED + 1);
 }

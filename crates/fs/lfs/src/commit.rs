@@ -5,6 +5,9 @@
 //! changed, of each its blocks with the lower numbers first, then its indirect blocks from below; then the inodes.
 //! A pointer has the checksum of what it leads to, so the order is also that in which pointers are known.
 //!
+//! The cleaner's groups hold only what it moves, and go to a head of the log of their own (`clean.rs`), when nothing else is
+//! changed.
+//!
 //! A *checkpoint* writes the ifile in a group of its own, then one of the two checkpoints.
 //!
 //! # Invariants
@@ -19,243 +22,23 @@
 use crate::format::*;
 use crate::inode::Inode;
 use crate::mount::{Core, inode_name, name_of};
+use crate::plan::{Batch, Block, HOT, Log, Part, Planner};
 use crate::planted::{Flaw, planted};
-use crate::summary::{Parsed, length};
+use crate::summary::Parsed;
 use arbor_base::cache::Name;
 use arbor_base::device::{Kind, Request};
 use arbor_base::layout::crc;
-use arbor_base::vfs::{Errno, Error, Ino, Result, Time};
+use arbor_base::vfs::{Errno, Ino, Result, Time};
 use rustc_hash::FxHashSet;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Segments that users cannot fill, at least, so that the cleaner always has room.
-const LEAST_RESERVE: u32 = 8;
+const LEAST_RESERVE: u32 = 10;
 /// Segments that stay clean when a group is written: the cleaner needs them to begin.
 const SPARE: u32 = 4;
 /// Metadata is in the ifile at the latest after this time, so that recovery is short.
 const CHECKPOINT_MS: u64 = 30_000;
-
-/// Where the log ends.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Log {
-    pub seg: Seg,
-    /// Fragments of the segment that are filled.
-    pub offset: u32,
-    pub next_seg: Seg,
-    pub fill: u64,
-    pub group: u64,
-    pub epoch: u64,
-    /// When the ifile was written, milliseconds since the mount.
-    pub checkpointed_ms: u64,
-}
-
-impl Log {
-    /// Where a checkpoint says it ends.
-    pub fn new(cp: &Checkpoint) -> Log {
-        Log {
-            seg: Seg(cp.seg.get()),
-            offset: cp.offset.get(),
-            next_seg: Seg(cp.next_seg.get()),
-            fill: cp.fill.get(),
-            group: cp.group.get(),
-            epoch: cp.epoch.get(),
-            checkpointed_ms: 0,
-        }
-    }
-}
-
-/// A block to be written.
-#[derive(Clone, Copy, Debug)]
-struct Block {
-    ino: Ino,
-    version: u32,
-    place: Place,
-    frags: u32,
-    /// Where it lies now, and its bytes there.
-    old: Option<(Frag, u32)>,
-}
-
-/// What is to be written.
-#[derive(Debug, Default)]
-struct Batch {
-    blocks: Vec<Block>,
-    /// Inodes, and where each lies now.
-    inodes: Vec<(Ino, Option<Frag>)>,
-    /// Further entries of the inode map that have changed.
-    entries: Vec<Ino>,
-    /// Bytes that have died in segments.
-    deaths: Vec<(u32, u32)>,
-}
-
-/// A partial segment that is planned.
-#[derive(Debug, Default)]
-struct Part {
-    seg: Seg,
-    at: u32,
-    fill: u64,
-    next_seg: Seg,
-    blocks: Vec<Block>,
-    files: usize,
-    inodes: Vec<Ino>,
-    entries: Vec<Ino>,
-    deaths: BTreeMap<u32, u32>,
-    block_frags: u32,
-}
-
-impl Part {
-    fn is_empty(&self) -> bool {
-        self.blocks.is_empty() && self.inodes.is_empty() && self.entries.is_empty() && self.deaths.is_empty()
-    }
-
-    fn shape(&self) -> Shape {
-        Shape {
-            files: self.files,
-            blocks: self.blocks.len(),
-            inodes: self.inodes.len(),
-            entries: self.entries.len(),
-            deaths: self.deaths.len(),
-            block_frags: self.block_frags,
-        }
-    }
-
-    fn summary_frags(&self, geom: &Geom) -> u32 {
-        self.shape().summary_frags(geom)
-    }
-
-    fn frags(&self, geom: &Geom) -> u32 {
-        self.shape().frags(geom)
-    }
-
-    fn bury(&mut self, geom: &Geom, old: Option<(Frag, u32)>) {
-        if let Some((seg, bytes)) = old.and_then(|(frag, bytes)| Some((geom.seg_of(frag)?, bytes))) {
-            *self.deaths.entry(seg.0).or_default() += bytes;
-        }
-    }
-}
-
-/// Places what is to be written, without changing anything.
-struct Planner<'a> {
-    geom: Geom,
-    clean: &'a BTreeSet<u32>,
-    taken: BTreeSet<u32>,
-    log: Log,
-    part: Part,
-    done: Vec<Part>,
-}
-
-impl Planner<'_> {
-    fn open(&mut self) {
-        let Log { seg, offset: at, fill, next_seg, .. } = self.log;
-        self.part = Part { seg, at, fill, next_seg, ..Part::default() };
-    }
-
-    /// Goes on in the next segment.
-    fn advance(&mut self) -> Result<()> {
-        let from = self.log.next_seg.0;
-        let free = |n: &&u32| !self.taken.contains(n);
-        let behind = self.clean.range(from + 1..).find(free);
-        let Some(next) = behind.or_else(|| self.clean.range(..from).find(free)).copied() else {
-            return Err(Error::Io(std::io::Error::other("the log has no clean segment to go on in")));
-        };
-        self.taken.insert(next);
-        self.log.seg = self.log.next_seg;
-        (self.log.next_seg, self.log.offset) = (Seg(next), 0);
-        self.log.fill += 1;
-        Ok(())
-    }
-
-    /// Ends the partial segment, if there is something in it.
-    fn close(&mut self) {
-        if !self.part.is_empty() {
-            self.log.offset += self.part.frags(&self.geom);
-            self.done.push(std::mem::take(&mut self.part));
-        }
-        self.open();
-    }
-
-    /// Makes room for something that is `more` larger than the partial segment, in the next segment if need be.
-    fn make_room(&mut self, more: &dyn Fn(&Part) -> Shape) -> Result<()> {
-        for _ in 0..2 {
-            let shape = self.part.shape().plus(more(&self.part));
-            if self.part.at + shape.frags(&self.geom) <= self.geom.seg_frags() {
-                return Ok(());
-            }
-            self.close();
-            self.advance()?;
-            self.open();
-        }
-        Err(Error::Io(std::io::Error::other("a block does not fit into a segment")))
-    }
-
-    fn run(mut self, batch: &Batch) -> Result<(Vec<Part>, Log)> {
-        self.open();
-        let geom = self.geom;
-        let death = |p: &Part, old: Option<Frag>| {
-            let seg = old.and_then(|frag| geom.seg_of(frag));
-            usize::from(seg.is_some_and(|seg| !p.deaths.contains_key(&seg.0)))
-        };
-        for (seg, bytes) in &batch.deaths {
-            self.make_room(&|_| Shape { deaths: 1, ..Shape::default() })?;
-            *self.part.deaths.entry(*seg).or_default() += bytes;
-        }
-        for b in &batch.blocks {
-            let is_new = |p: &Part| p.blocks.last().is_none_or(|last| last.ino != b.ino);
-            self.make_room(&|p| {
-                let (files, deaths) = (usize::from(is_new(p)), death(p, b.old.map(|o| o.0)));
-                Shape { files, blocks: 1, block_frags: b.frags, deaths, ..Shape::default() }
-            })?;
-            self.part.files += usize::from(is_new(&self.part));
-            self.part.blocks.push(*b);
-            self.part.block_frags += b.frags;
-            self.part.bury(&geom, b.old);
-        }
-        for (ino, old) in &batch.inodes {
-            self.make_room(&|p| Shape { inodes: 1, deaths: death(p, *old), ..Shape::default() })?;
-            self.part.inodes.push(*ino);
-            self.part.bury(&geom, old.map(|frag| (frag, INODE as u32)));
-        }
-        for ino in &batch.entries {
-            self.make_room(&|_| Shape { entries: 1, ..Shape::default() })?;
-            self.part.entries.push(*ino);
-        }
-        self.close();
-        Ok((self.done, self.log))
-    }
-}
-
-/// How much a partial segment holds.
-#[derive(Clone, Copy, Debug, Default)]
-struct Shape {
-    files: usize,
-    blocks: usize,
-    inodes: usize,
-    entries: usize,
-    deaths: usize,
-    block_frags: u32,
-}
-
-impl Shape {
-    fn plus(self, more: Shape) -> Shape {
-        Shape {
-            files: self.files + more.files,
-            blocks: self.blocks + more.blocks,
-            inodes: self.inodes + more.inodes,
-            entries: self.entries + more.entries,
-            deaths: self.deaths + more.deaths,
-            block_frags: self.block_frags + more.block_frags,
-        }
-    }
-
-    fn summary_frags(&self, geom: &Geom) -> u32 {
-        geom.frags_for(length(self.files, self.blocks, self.inodes + self.entries, self.deaths))
-    }
-
-    fn frags(&self, geom: &Geom) -> u32 {
-        let per = geom.frag_size() / INODE;
-        self.summary_frags(geom) + self.block_frags + self.inodes.div_ceil(per) as u32
-    }
-}
 
 impl Core {
     /// Whether something is in core that no group has.
@@ -300,13 +83,13 @@ impl Core {
                 .then(|| (Frag(p.frag.get()), self.geom.bytes_of(self.disk_frags(ino, place)) as u32));
             let len = self.cache.peek(name_of(ino, place)).map_or(0, |b| b.len());
             let (version, frags) = (i.d.version.get(), self.geom.frags_for(len));
-            out.push(Block { ino, version, place, frags, old });
+            out.push(Block { ino, version, place, frags, old, written: None });
         }
         Ok(out)
     }
 
     /// All that is changed, but for the ifile.
-    fn batch(&mut self) -> Result<Batch> {
+    pub fn batch(&mut self) -> Result<Batch> {
         let mut batch = Batch { deaths: self.died.iter().map(|d| (*d.0, *d.1)).collect(), ..Batch::default() };
         let files: Vec<Ino> = self.order.values().map(|ino| Ino(*ino)).filter(|ino| *ino != IFILE).collect();
         for ino in &files {
@@ -321,21 +104,19 @@ impl Core {
         Ok(batch)
     }
 
-    fn plan(&self, batch: &Batch) -> Result<(Vec<Part>, Log)> {
-        let (geom, clean, log) = (self.geom, &self.segs.clean, self.log);
-        Planner { geom, clean, taken: BTreeSet::new(), log, part: Part::default(), done: Vec::new() }.run(batch)
+    fn plan(&self, batch: &Batch, head: usize) -> Result<(Vec<Part>, Log)> {
+        Planner::new(self.geom, &self.segs.clean, self.log, head).run(batch)
     }
 
     /// What a plan makes of the usage of segments.
     fn apply_usage(&mut self, parts: &[Part], log: &Log) {
-        let time = self.now.secs;
         for p in parts {
             let blocks: u32 = p.blocks.iter().map(|b| self.geom.bytes_of(b.frags) as u32).sum();
-            self.segs.add(p.seg.0, blocks + (p.inodes.len() * INODE) as u32, time);
+            self.segs.add(p.seg.0, blocks + (p.inodes.len() * INODE) as u32, p.time(self.now.secs));
             p.deaths.iter().for_each(|(seg, bytes)| self.segs.bury(*seg, *bytes));
         }
-        for seg in [log.seg, log.next_seg] {
-            self.segs.clean.remove(&seg.0);
+        for seg in log.busy() {
+            self.segs.clean.remove(&seg);
         }
     }
 
@@ -348,21 +129,28 @@ impl Core {
         done.inspect_err(|e| self.fail(e))
     }
 
-    fn write_group(&mut self) -> Result<()> {
+    /// The same; an error is for the caller to deal with.
+    pub fn write_group(&mut self) -> Result<()> {
         if !self.is_changed() {
             return Ok(());
         }
         let batch = self.batch()?;
-        let (parts, log) = self.plan(&batch)?;
+        self.write_batch(&batch, HOT)?;
+        if planted(Flaw::ReuseBeforeCheckpoint) {
+            let empty = self.segs.empty(&self.log.busy());
+            self.segs.clean.extend(empty);
+        }
+        Ok(())
+    }
+
+    /// Writes a group at one of the heads of the log.
+    pub fn write_batch(&mut self, batch: &Batch, head: usize) -> Result<()> {
+        let (parts, log) = self.plan(batch, head)?;
         self.apply_usage(&parts, &log);
         self.emit(&parts, log, 0)?;
         self.died.clear();
         self.remapped.clear();
         self.since = None;
-        if planted(Flaw::ReuseBeforeCheckpoint) {
-            let empty = self.segs.empty(&[self.log.seg.0, self.log.next_seg.0]);
-            self.segs.clean.extend(empty);
-        }
         Ok(())
     }
 
@@ -453,7 +241,7 @@ impl Core {
             inodes: (counts.1 as u32).into(),
             segs: (counts.2 as u32).into(),
             data_crc: data_crc.into(),
-            time: self.now.secs.into(),
+            time: p.time(self.now.secs).into(),
             ninodes: s.inodes.into(),
             free_ino: s.free_ino.into(),
             used_inodes: s.used_inodes.into(),
@@ -497,8 +285,7 @@ impl Core {
 
     /// Writes the ifile, in a group that means nothing without the checkpoint that follows.
     fn write_ifile(&mut self) -> Result<()> {
-        let busy = [self.log.seg.0, self.log.next_seg.0];
-        for seg in self.segs.empty(&busy) {
+        for seg in self.segs.empty(&self.log.busy()) {
             let clean = crate::ifile::Use { dirty: false, ..self.segs.get(seg) };
             self.segs.set(seg, clean);
             self.segs.settling.push(seg);
@@ -512,7 +299,7 @@ impl Core {
             let old = Frag(self.checkpoint.ifile.get());
             let inodes = vec![(IFILE, (old.0 != 0).then_some(old))];
             let batch = Batch { blocks: self.blocks_of(IFILE)?, inodes, ..Batch::default() };
-            let (parts, log) = self.plan(&batch)?;
+            let (parts, log) = self.plan(&batch, HOT)?;
             if planted(Flaw::TableUncounted) || !self.count_in(&parts, &log)? {
                 break (parts, log);
             }
@@ -526,8 +313,8 @@ impl Core {
     }
 
     /// The segments that the log is in, and goes to, are not clean.
-    fn mark_taken(&mut self, log: &Log) {
-        for seg in [log.seg.0, log.next_seg.0] {
+    pub fn mark_taken(&mut self, log: &Log) {
+        for seg in log.busy() {
             let s = self.segs.get(seg);
             if !s.dirty {
                 self.segs.set(seg, crate::ifile::Use { dirty: true, ..s });
@@ -539,7 +326,7 @@ impl Core {
     fn count_in(&mut self, parts: &[Part], log: &Log) -> Result<bool> {
         let per = (self.geom.block_size() / USAGE) as u32;
         let mut segs: BTreeSet<u32> = parts.iter().flat_map(|p| p.deaths.keys().copied().chain([p.seg.0])).collect();
-        segs.extend([log.seg.0, log.next_seg.0]);
+        segs.extend(log.busy());
         let mut some = false;
         for lbn in segs.into_iter().map(|seg| u64::from(seg / per)).collect::<BTreeSet<_>>() {
             if !self.cache.is_dirty(name_of(IFILE, Place::Data(lbn))) {
@@ -559,12 +346,14 @@ impl Core {
         done.inspect_err(|e| self.fail(e))
     }
 
-    fn write_checkpoint(&mut self, clean: bool) -> Result<()> {
+    /// The same; an error is for the caller to deal with.
+    pub fn write_checkpoint(&mut self, clean: bool) -> Result<()> {
         self.write_group()?;
         let settled = std::mem::take(&mut self.segs.settling);
         self.mark_taken(&self.log.clone());
         self.write_ifile()?;
         let (s, log) = (self.state, self.log);
+        let [hot, cold] = log.heads;
         let cp = Checkpoint {
             magic: CHECKPOINT_MAGIC,
             clean: u32::from(clean).into(),
@@ -573,10 +362,14 @@ impl Core {
             epoch: log.epoch.into(),
             group: log.group.into(),
             segs: self.segs.count().into(),
-            seg: log.seg.0.into(),
-            offset: log.offset.into(),
-            next_seg: log.next_seg.0.into(),
-            fill: log.fill.into(),
+            seg: hot.seg.0.into(),
+            offset: hot.offset.into(),
+            next_seg: hot.next_seg.0.into(),
+            fill: hot.fill.into(),
+            cold_seg: cold.seg.0.into(),
+            cold_offset: cold.offset.into(),
+            cold_next: cold.next_seg.0.into(),
+            cold_fill: cold.fill.into(),
             inodes: s.inodes.into(),
             free_ino: s.free_ino.into(),
             used_inodes: s.used_inodes.into(),
@@ -633,11 +426,18 @@ impl Core {
     }
 
     /// Segments that what is changed may need.
-    fn wanted_segs(&self) -> u32 {
+    pub fn wanted_segs(&self) -> u32 {
         let inodes = self.changed.len() * (INODE + 64) + self.remapped.len() * 32;
+        // Each inode's entry may lie in a block of the map of its own.
+        let map = (self.changed.len() * self.geom.block_size()).min(self.state.inodes as usize * MAP_ENTRY);
         // Each block and inode has its part of a summary.
-        let bytes = (self.cache.dirty_bytes() + inodes) / 8 * 9;
+        let bytes = (self.cache.dirty_bytes() + inodes + map) / 8 * 9;
         (bytes >> self.geom.seg_shift) as u32 + 2
+    }
+
+    /// Segments that have to be clean for what is changed, with what the cleaner needs to begin.
+    pub fn least_clean(&self) -> u32 {
+        self.wanted_segs() + SPARE + 1
     }
 
     /// After a call: what is changed beyond the limit is written by who changed it, and there is always room for it.
@@ -645,13 +445,14 @@ impl Core {
         if self.check_writable().is_err() {
             return;
         }
-        let short = (self.segs.clean.len() as u32) < self.wanted_segs() + SPARE + 1;
+        let short = (self.segs.clean.len() as u32) < self.least_clean();
         let much = self.cache.dirty_bytes() > self.cache.dirty_limit();
         let done = match (short, much) {
             (true, _) => self.make_room(),
-            (false, true) => self.sync().and_then(|()| {
+            (false, true) => self.write_group().and_then(|()| {
                 // What is left is the ifile's.
-                if self.cache.dirty_bytes() > self.cache.dirty_limit() / 2 { self.checkpoint(false) } else { Ok(()) }
+                let ifile = self.cache.dirty_bytes() > self.cache.dirty_limit() / 2;
+                if ifile { self.write_checkpoint(false) } else { Ok(()) }
             }),
             _ => Ok(()),
         };
@@ -660,12 +461,14 @@ impl Core {
         }
     }
 
-    /// Writes what is changed as long as there is room for it, and makes segments clean.
-    fn make_room(&mut self) -> Result<()> {
-        self.checkpoint(false)?;
-        // The second one lets what the first has called clean be filled.
-        self.checkpoint(false)?;
-        self.clean_until(self.reserve())
+    /// Lets segments with nothing live in them be filled: two checkpoints call them clean. Says whether there are any.
+    pub fn settle(&mut self) -> Result<bool> {
+        if self.segs.empty(&self.log.busy()).is_empty() && self.segs.settling.is_empty() {
+            return Ok(false);
+        }
+        self.write_checkpoint(false)?;
+        self.write_checkpoint(false)?;
+        Ok(true)
     }
 
     /// Whether so much is changed that it should be written in the background.
@@ -676,17 +479,19 @@ impl Core {
     /// Work that is due at `now`; returns when there is more.
     pub fn background(&mut self, now: Time) -> Result<Time> {
         let at = self.begin.ms_until(now).max(self.now_ms);
-        if self.check_writable().is_ok() {
-            if self.since.is_some_and(|since| at >= since + self.opts.commit_ms) || self.is_pressed() {
-                self.sync()?;
-            }
-            let stale = self.changed.contains_key(&IFILE.0) && at >= self.log.checkpointed_ms + CHECKPOINT_MS;
-            if stale || self.is_pressed() {
-                self.checkpoint(false)?;
-            }
+        if self.check_writable().is_err() {
+            return Ok(now.plus_ms(60_000));
         }
-        let next = self.since.map_or(self.opts.commit_ms, |since| (since + self.opts.commit_ms).saturating_sub(at));
-        Ok(now.plus_ms(next.max(1)))
+        if self.since.is_some_and(|since| at >= since + self.opts.commit_ms) || self.is_pressed() {
+            self.write_group()?;
+        }
+        let stale = self.changed.contains_key(&IFILE.0) && at >= self.log.checkpointed_ms + CHECKPOINT_MS;
+        if stale || self.is_pressed() {
+            self.write_checkpoint(false)?;
+        }
+        let commit = self.since.map_or(self.opts.commit_ms, |since| (since + self.opts.commit_ms).saturating_sub(at));
+        let clean = self.clean_in_background(at)?.unwrap_or(commit);
+        Ok(now.plus_ms(commit.min(clean).max(1)))
     }
 
     /// Gives clean segments back to the device; returns the bytes.

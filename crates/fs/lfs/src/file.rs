@@ -54,6 +54,17 @@ pub(crate) fn parent(geom: &Geom, place: Place) -> Option<Parent> {
     }
 }
 
+/// What pointer `k` of an indirect block leads to.
+pub(crate) fn child(geom: &Geom, level: u8, at: u64, k: u64) -> Place {
+    let n = geom.nindir();
+    match (level, at) {
+        (1, _) => Place::Data(NDADDR as u64 + at * n + k),
+        (2, 0) => Place::Indirect(1, 1 + k),
+        (2, _) => Place::Indirect(1, 1 + n + (at - 1) * n + k),
+        _ => Place::Indirect(2, 1 + k),
+    }
+}
+
 impl Core {
     /// The pointer to a block of a file; fragment 0 if there is none.
     pub fn pointer(&mut self, i: &Inode, place: Place) -> Result<Pointer> {
@@ -240,7 +251,10 @@ impl Core {
                 }
                 page = self.read_block(q, frags, kind)?;
             }
-            self.keep_page(i, k, page);
+            match self.keep_page(i, k, page) {
+                Err(_) if k > lbn => break,
+                kept => kept?,
+            }
         }
         self.streams.push_front((i.ino.0, lbn + (from >> self.geom.block_shift).max(1) as u64));
         self.streams.truncate(STREAMS);
@@ -248,12 +262,16 @@ impl Core {
     }
 
     /// Takes a page that was read into the cache, as long as the file has it now.
-    fn keep_page(&mut self, i: &Inode, lbn: u64, mut page: Vec<u8>) {
+    fn keep_page(&mut self, i: &Inode, lbn: u64, mut page: Vec<u8>) -> Result<()> {
         let len = self.geom.bytes_of(self.geom.lbn_frags(i.size(), lbn));
         let valid = i.size().saturating_sub(lbn << self.geom.block_shift).min(len as u64) as usize;
         page.truncate(valid);
         page.resize(len, 0);
+        if i.is_dir() {
+            crate::sound::dir_block(i.ino, &page, lbn == 0)?;
+        }
         self.cache.insert(Name::Page { file: i.ino.0, index: lbn }, Arc::new(page));
+        Ok(())
     }
 
     /// Reads up to `buf.len()` bytes at `offset`.
@@ -423,7 +441,7 @@ impl Core {
         }
         let size = (keep.max(first) << self.geom.block_shift).max(to);
         i.d.size = i.size().min(size).into();
-        self.drop_pages(i.ino, keep.max(first));
+        self.cache.drop_pages(i.ino.0, keep.max(first), u64::MAX);
         self.iput(i)?;
         Ok(i.size().max(to))
     }
@@ -473,6 +491,9 @@ impl Core {
             Place::Data(lbn) => self.geom.lbn_frags(i.size(), lbn),
             _ => self.geom.block_frags(),
         };
+        if i.d.frags.get() < frags.into() {
+            return Err(i.corrupt("frags", i.d.frags, "as many fragments as its blocks have").into());
+        }
         self.bury(i, place, p);
         self.cache.remove(name_of(i.ino, place));
         self.count(i, 0, frags);
@@ -485,7 +506,7 @@ impl Core {
             self.free_block(i, place)?;
             let Some(Parent::Indirect(level, n, _)) = parent(&self.geom, place) else { return Ok(()) };
             let bytes = self.indirect(i, level, n)?.ok_or(Errno::EIO)?;
-            if bytes.iter().any(|b| *b != 0) {
+            if bytes.chunks_exact(POINTER).any(|p| get_u32(p, 0) != Some(0)) {
                 return Ok(());
             }
             place = Place::Indirect(level, n);
@@ -502,7 +523,7 @@ impl Core {
             self.free_block(i, Place::Data(lbn))?;
         }
         i.d.size = to.into();
-        self.drop_pages(i.ino, keep);
+        self.cache.drop_pages(i.ino.0, keep, u64::MAX);
         self.iput(i)
     }
 
@@ -532,15 +553,6 @@ impl Core {
         Ok(())
     }
 
-    /// Drops the pages of a file from block `from`.
-    fn drop_pages(&mut self, ino: Ino, from: u64) {
-        let dirty: Vec<u64> = self.cache.dirty_pages(ino.0, from).collect();
-        for index in dirty {
-            self.cache.remove(Name::Page { file: ino.0, index });
-        }
-        self.cache.drop_pages(ino.0, from, u64::MAX);
-    }
-
     /// Takes one step of setting the size; says whether it is done.
     pub fn set_size(&mut self, ino: Ino, to: u64, now: Time) -> Result<bool> {
         let mut i = self.iget(ino)?;
@@ -555,7 +567,7 @@ impl Core {
     }
 
     /// The first logical block at or behind `lbn` that is no hole.
-    fn next_mapped(&mut self, i: &Inode, mut lbn: u64) -> Result<Option<u64>> {
+    pub fn next_mapped(&mut self, i: &Inode, mut lbn: u64) -> Result<Option<u64>> {
         let end = i.size().div_ceil(self.geom.block_size() as u64);
         let per = self.geom.nindir();
         while lbn < end {
@@ -598,7 +610,11 @@ impl Core {
                 Ok((found << shift).max(offset))
             }
             Seek::Hole => {
+                let most = lbn + i.d.frags.get();
                 while lbn << shift < i.size() && self.pointer(&i, Place::Data(lbn))?.frag.get() != 0 {
+                    if lbn > most {
+                        return Err(i.corrupt("frags", i.d.frags, "as many fragments as its blocks have").into());
+                    }
                     lbn += 1;
                 }
                 Ok((lbn << shift).clamp(offset, i.size()))
@@ -702,7 +718,7 @@ impl Core {
 }
 
 /// First logical block that lies below an indirect block.
-fn first_of(geom: &Geom, place: Place) -> Option<u64> {
+pub(crate) fn first_of(geom: &Geom, place: Place) -> Option<u64> {
     let n = geom.nindir();
     let base = NDADDR as u64;
     match place {
@@ -741,6 +757,11 @@ mod tests {
                 assert!(first_of(&geom, at).is_some_and(|first| first <= lbn), "{lbn} {at:?}");
             }
             assert!(matches!(up(at), Some(Parent::Root(_))));
+            let mut at = Place::Data(lbn);
+            while let Some(Parent::Indirect(level, k, slot)) = up(at) {
+                assert_eq!(child(&geom, level, k, slot as u64), at);
+                at = Place::Indirect(level, k);
+            }
         }
     }
 }

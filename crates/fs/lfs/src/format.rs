@@ -8,6 +8,9 @@
 //!   at most 12 blocks may be shorter than a block, a run of fragments;
 //! * **segment** ([`Seg`]): a power of two of blocks, written once, from its start to its end, in *partial segments*.
 //!
+//! The log has two heads, each with a segment that it fills: one for what users change, one for what the cleaner moves.
+//! Groups are numbered, and the next one begins where one of the heads stands.
+//!
 //! A volume begins with a block that holds the superblock, two that hold the checkpoints, and a copy of the superblock;
 //! segments fill the rest. A pointer to a block has the checksum of what it points to ([`Pointer`]), so that every
 //! block is verified when it is read.
@@ -83,6 +86,9 @@ const _: () = assert!(offset_of!(SuperBlock, crc) == 8);
 /// Offset of `crc` in a superblock and in a checkpoint.
 pub const CRC_AT: usize = 8;
 
+/// No segment.
+pub const NO_SEG: u32 = 4294967295;
+
 /// First bytes of a checkpoint.
 pub const CHECKPOINT_MAGIC: [u8; 8] = *b"LFS\x00ckpt";
 
@@ -129,8 +135,16 @@ pub struct Checkpoint {
     pub time: I64,
     /// First inode of the list of those without names that were in use, 0 if it is empty.
     pub orphan: U32,
+    /// Segment that the cleaner fills, `NO_SEG` if it never did.
+    pub cold_seg: U32,
+    /// Fragments of it that are filled.
+    pub cold_offset: U32,
+    /// The segment after it.
+    pub cold_next: U32,
+    /// Ordinal number of the filling of `cold_seg`.
+    pub cold_fill: U64,
     /// Zero.
-    pub reserved: [u8; 404],
+    pub reserved: [u8; 384],
 }
 
 const _: () = assert!(size_of::<Checkpoint>() == SECTOR);
@@ -168,7 +182,7 @@ pub struct Summary {
     pub summary_frags: U32,
     /// Fragments of the partial segment, with the summary.
     pub frags: U32,
-    /// The segment in which the log goes on when this one is full.
+    /// The segment in which this head of the log goes on when this one is full.
     pub next_seg: U32,
     /// [`FileInfo`]s.
     pub files: U32,
@@ -180,7 +194,7 @@ pub struct Summary {
     pub data_crc: U32,
     /// Zero.
     pub reserved: U32,
-    /// Time, seconds.
+    /// When the youngest of its blocks was written, seconds: of what the cleaner has moved, before that.
     pub time: I64,
     /// Inodes that the inode map has entries for, when the group is there.
     pub ninodes: U32,
@@ -540,6 +554,16 @@ impl Geom {
             self.block_frags()
         } else {
             0
+        }
+    }
+
+    /// What the size of a directory of about `size` bytes is a multiple of: it ends with its last block, or with the
+    /// fragments of it.
+    pub fn dir_unit(&self, size: u64) -> u64 {
+        if self.lbn(size.saturating_sub(1)) < NDADDR as u64 {
+            self.frag_size() as u64
+        } else {
+            self.block_size() as u64
         }
     }
 

@@ -9,7 +9,7 @@ use crate::inode::Inode;
 use crate::mount::{Core, inode_name, name_of};
 use arbor_base::device::Kind;
 use arbor_base::layout::Corrupt;
-use arbor_base::vfs::{Errno, Ino, Result};
+use arbor_base::vfs::{Errno, Error, Ino, Result};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
@@ -35,16 +35,25 @@ pub(crate) struct Segments {
     pub changed: BTreeSet<u32>,
     /// Live bytes of all.
     pub live: u64,
+    /// Dirty ones in which nothing lives.
+    hollow: BTreeSet<u32>,
 }
 
 impl Segments {
     pub fn new(count: u32) -> Segments {
         let all = vec![Use::default(); count as usize];
-        Segments { all, clean: (0..count).collect(), settling: Vec::new(), changed: BTreeSet::new(), live: 0 }
+        let clean = (0..count).collect();
+        Segments { all, clean, settling: Vec::new(), changed: BTreeSet::new(), live: 0, hollow: BTreeSet::new() }
     }
 
     pub fn count(&self) -> u32 {
         self.all.len() as u32
+    }
+
+    /// Adds clean ones, up to `count`. The ifile has no entries for them, or zeros, which says the same.
+    pub fn grow(&mut self, count: u32) {
+        self.clean.extend(self.count()..count);
+        self.all.resize(self.all.len().max(count as usize), Use::default());
     }
 
     pub fn get(&self, seg: u32) -> Use {
@@ -58,6 +67,11 @@ impl Segments {
             self.changed.insert(seg);
             if to.dirty {
                 self.clean.remove(&seg);
+            }
+            if to.dirty && to.live == 0 {
+                self.hollow.insert(seg);
+            } else {
+                self.hollow.remove(&seg);
             }
         }
     }
@@ -75,8 +89,12 @@ impl Segments {
 
     /// Segments with something in them, and nothing live, but for those that the log is in.
     pub fn empty(&self, busy: &[u32]) -> Vec<u32> {
-        let is = |(n, s): &(u32, &Use)| s.dirty && s.live == 0 && !busy.contains(n);
-        (0u32..).zip(&self.all).filter(is).map(|(n, _)| n).collect()
+        self.hollow.iter().copied().filter(|n| !busy.contains(n)).collect()
+    }
+
+    /// All segments with their use, in the order of their addresses.
+    pub fn all(&self) -> impl Iterator<Item = Use> + '_ {
+        self.all.iter().copied()
     }
 
     /// Dirty segments with their use.
@@ -155,7 +173,8 @@ impl Core {
             0 => (Ino(self.state.inodes.into()), 0),
             ino => (Ino(ino.into()), self.map_entry(Ino(ino.into()))?.next_free.get()),
         };
-        if next >= self.state.inodes {
+        let reserved = |n: u32| n != 0 && u64::from(n) <= ROOT.0;
+        if next >= self.state.inodes || reserved(next) || free != 0 && reserved(free) {
             let (found, at) = (next, self.map_at(ino).1 as u64);
             return Err(Corrupt::new("inode map", "next_free", at, found, "an inode of the map").into());
         }
@@ -192,8 +211,8 @@ impl Core {
         Ok(())
     }
 
-    /// Reads the checkpoint's ifile: the usage table as a whole.
-    pub fn load(&mut self) -> Result<()> {
+    /// Reads the checkpoint's ifile: the usage table as a whole. A block of it that cannot be read goes to `lost`.
+    pub fn load(&mut self, lost: &mut dyn FnMut(Corrupt) -> Result<()>) -> Result<()> {
         let cp = self.checkpoint;
         self.state = crate::mount::State {
             inodes: cp.inodes.get(),
@@ -202,16 +221,29 @@ impl Core {
             file_frags: cp.file_frags.get(),
             orphan: cp.orphan.get(),
         };
-        self.log = crate::commit::Log::new(&cp);
-        let d = self.read_inode(IFILE, Frag(cp.ifile.get()))?;
+        self.log = crate::plan::Log::new(&cp);
+        let d = self.read_ifile_inode()?;
+        let least = MAP_AT + u64::from(cp.inodes.get()) * MAP_ENTRY as u64;
+        if d.size.get() < least {
+            let at = self.geom.byte(Frag(cp.ifile.get()));
+            return Err(Corrupt::new("ifile", "size", at, d.size.get(), format!("{least} or more")).into());
+        }
         self.cache.insert(inode_name(IFILE), Arc::new(d.as_bytes().to_vec()));
         let per = (self.geom.block_size() / USAGE) as u32;
         let i = Inode { ino: IFILE, d };
         for lbn in 0..self.segs.count().div_ceil(per) {
-            if self.pointer(&i, Place::Data(lbn.into()))?.frag.get() == 0 {
-                continue;
-            }
-            let page = self.ifile_page(lbn.into())?;
+            let page = match self.pointer(&i, Place::Data(lbn.into())) {
+                Ok(p) if p.frag.get() == 0 => continue,
+                Ok(_) => self.ifile_page(lbn.into()),
+                Err(e) => Err(e),
+            };
+            let page = match page {
+                Err(Error::Corrupt(c)) => {
+                    lost(*c)?;
+                    continue;
+                }
+                page => page?,
+            };
             for (n, bytes) in (lbn * per..self.segs.count()).zip(page.chunks_exact(USAGE)) {
                 let Ok(u) = Usage::read_from_bytes(bytes) else { continue };
                 let dirty = u.flags.get() & DIRTY != 0;
@@ -221,7 +253,7 @@ impl Core {
             }
         }
         self.segs.changed.clear();
-        for seg in [self.log.seg.0, self.log.next_seg.0] {
+        for seg in self.log.busy() {
             self.segs.clean.remove(&seg);
         }
         Ok(())

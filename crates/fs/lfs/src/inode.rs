@@ -6,6 +6,7 @@ use crate::format::*;
 use crate::mount::{Core, inode_name, xattr_name};
 use crate::planted::{Flaw, planted};
 use arbor_base::device::Kind;
+use arbor_base::kit::xattr::{self, Xattrs};
 use arbor_base::layout::{Corrupt, crc_without, get_u32};
 use arbor_base::vfs::{Attr, Errno, Ino, Result, SetAttr, SetTime, Time, XattrMode, mode};
 use std::sync::Arc;
@@ -43,8 +44,18 @@ impl Inode {
     }
 }
 
-/// Names and values of extended attributes.
-pub(crate) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+/// The sound inodes of a volume in the bytes of a fragment, and where.
+fn sound_inodes(geom: &Geom, fragment: &[u8]) -> impl DoubleEndedIterator<Item = (usize, Dinode)> {
+    let is_sound = |b: &&[u8]| crc_without(b, CRC_AT) == get_u32(b, CRC_AT);
+    let each = fragment.chunks_exact(INODE).enumerate().filter(move |(_, b)| is_sound(b));
+    let all = each.filter_map(|(n, b)| Some((n * INODE, Dinode::read_from_bytes(b).ok()?)));
+    all.filter(|(_, d)| d.fsid.get() == geom.fsid)
+}
+
+/// The inode in the bytes of a fragment, if it is there and sound, and where.
+pub(crate) fn find_inode(geom: &Geom, ino: Ino, fragment: &[u8]) -> Option<(usize, Dinode)> {
+    sound_inodes(geom, fragment).rfind(|(_, d)| u64::from(d.ino.get()) == ino.0)
+}
 
 impl Core {
     /// The inode, which must be in use; `ESTALE` otherwise.
@@ -62,7 +73,7 @@ impl Core {
             return Ok(Inode { ino, d });
         }
         if ino == IFILE {
-            let d = self.read_inode(ino, Frag(self.checkpoint.ifile.get()))?;
+            let d = self.read_ifile_inode()?;
             self.cache.insert(inode_name(ino), Arc::new(d.as_bytes().to_vec()));
             return Ok(Inode { ino, d });
         }
@@ -70,13 +81,53 @@ impl Core {
         if entry.frag.get() == 0 {
             return Err(Errno::ESTALE.into());
         }
+        self.read_inodes(Frag(entry.frag.get()));
+        if let Some(bytes) = self.cache.get(inode_name(ino)) {
+            let d = Dinode::read_from_bytes(bytes).map_err(|_| Errno::EIO)?;
+            return Ok(Inode { ino, d });
+        }
         let d = self.read_inode(ino, Frag(entry.frag.get()))?;
         if d.version != entry.version {
             let (at, found) = (self.geom.byte(Frag(entry.frag.get())), d.version.get());
             return Err(Corrupt::new("inode", "version", at, found, entry.version.get()).into());
         }
+        crate::sound::inode(&self.geom, self.segs.count(), self.geom.byte(Frag(entry.frag.get())), ino, &d)?;
         self.cache.insert(inode_name(ino), Arc::new(d.as_bytes().to_vec()));
         Ok(Inode { ino, d })
+    }
+
+    /// Reads the ifile's inode.
+    pub fn read_ifile_inode(&mut self) -> Result<Dinode> {
+        let frag = Frag(self.checkpoint.ifile.get());
+        let d = self.read_inode(IFILE, frag)?;
+        if d.kind() != mode::IFREG {
+            return Err(Corrupt::new("ifile", "mode", self.geom.byte(frag), d.mode.get(), "a file").into());
+        }
+        crate::sound::inode(&self.geom, self.segs.count(), self.geom.byte(frag), IFILE, &d)?;
+        Ok(d)
+    }
+
+    /// Takes the inodes of a block of them into the cache, from this fragment on: those that were changed one after
+    /// the other lie one behind the other. What cannot be read, or is not as it has to be, is left out.
+    fn read_inodes(&mut self, frag: Frag) {
+        let geom = self.geom;
+        let fits = |n: &u32| self.check_run(frag, *n, "inode map", "frag").is_ok();
+        let Some(frags) = (1..=geom.block_frags()).rev().find(fits) else { return };
+        let Ok(bytes) = self.read_run(frag, frags, Kind::Inode) else { return };
+        for (at, bytes) in (frag.0..).zip(bytes.chunks_exact(geom.frag_size())) {
+            // Of two with the same number the last one counts.
+            for (_, d) in sound_inodes(&geom, bytes).rev() {
+                let ino = Ino(d.ino.get().into());
+                if ino == IFILE || self.cache.contains(inode_name(ino)) {
+                    continue;
+                }
+                let is_here = |e: MapEntry| e.frag.get() == at && e.version == d.version;
+                let is_sound = crate::sound::inode(&geom, self.segs.count(), geom.byte(Frag(at)), ino, &d).is_ok();
+                if is_sound && self.map_entry(ino).is_ok_and(is_here) {
+                    self.cache.insert(inode_name(ino), Arc::new(d.as_bytes().to_vec()));
+                }
+            }
+        }
     }
 
     /// Reads an inode from its fragment, once more if it was not there.
@@ -85,15 +136,12 @@ impl Core {
         let found = self.look_for_inode(ino, frag)?;
         let found = if found.is_none() { self.look_for_inode(ino, frag)? } else { found };
         let missing = || Corrupt::new("inode", "crc", self.geom.byte(frag), format!("no inode {ino}"), "a sound one");
-        Ok(found.ok_or_else(missing)?)
+        Ok(found.ok_or_else(missing)?.1)
     }
 
-    fn look_for_inode(&mut self, ino: Ino, frag: Frag) -> Result<Option<Dinode>> {
+    fn look_for_inode(&mut self, ino: Ino, frag: Frag) -> Result<Option<(usize, Dinode)>> {
         let bytes = self.read_run(frag, 1, Kind::Inode)?;
-        let is_sound = |b: &&[u8]| crc_without(b, CRC_AT) == get_u32(b, CRC_AT);
-        let mut all = bytes.chunks_exact(INODE).filter(is_sound).filter_map(|b| Dinode::read_from_bytes(b).ok());
-        let fsid = self.geom.fsid;
-        Ok(all.rfind(|d| u64::from(d.ino.get()) == ino.0 && d.fsid.get() == fsid))
+        Ok(find_inode(&self.geom, ino, &bytes))
     }
 
     /// Like [`Core::iget`] for a directory; `ENOTDIR` otherwise.
@@ -331,34 +379,26 @@ impl Core {
         if head.magic.get() != XATTR_MAGIC || u64::from(head.ino.get()) != i.ino.0 {
             return Err(broken());
         }
-        rest.get(..head.len.get() as usize).and_then(parse_xattrs).ok_or_else(broken)
+        rest.get(..head.len.get() as usize).and_then(xattr::parse).ok_or_else(broken)
     }
 
     /// Checks a change of one attribute and returns the new list.
     pub fn xattr_change(&mut self, i: &Inode, name: &[u8], value: Option<&[u8]>, how: XattrMode) -> Result<Xattrs> {
         let mut list = self.xattrs(i)?;
-        let at = list.iter().position(|(n, _)| n == name);
-        match (at.and_then(|n| list.get_mut(n)), value, how) {
-            (Some(_), Some(_), XattrMode::Create) => return Err(Errno::EEXIST.into()),
-            (None, Some(_), XattrMode::Replace) | (None, None, _) => return Err(Errno::ENODATA.into()),
-            (Some(old), Some(v), _) => old.1 = v.to_vec(),
-            (None, Some(v), _) => list.push((name.to_vec(), v.to_vec())),
-            (Some(_), None, _) => list.retain(|(n, _)| n != name),
-        }
-        let bytes: usize = list.iter().map(|(n, v)| 4 + n.len() + v.len()).sum();
-        if bytes > self.geom.block_size() - XATTR_HEADER {
+        xattr::change(&mut list, name, value, how)?;
+        if xattr::encoded_len(&list) > self.geom.block_size() - XATTR_HEADER {
             return Err(Errno::ENOSPC.into());
         }
         Ok(list)
     }
 
     /// Stores the list.
-    pub fn xattr_store(&mut self, i: &mut Inode, list: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
+    pub fn xattr_store(&mut self, i: &mut Inode, list: &Xattrs) -> Result<()> {
         if list.is_empty() {
             self.drop_xattr(i)?;
             return self.iput(i);
         }
-        let body = encode_xattrs(list);
+        let body = xattr::encode(list);
         let len = XATTR_HEADER + body.len();
         let (new, old) = (self.geom.frags_for(len), self.geom.frags_for(i.d.xattr_len.get() as usize));
         self.need(new.saturating_sub(old))?;
@@ -397,30 +437,4 @@ impl Core {
         self.count(i, 0, old);
         self.iput(i)
     }
-}
-
-fn encode_xattrs(list: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
-    let mut out = Vec::new();
-    for (n, v) in list {
-        out.extend_from_slice(&[n.len() as u8, 0]);
-        out.extend_from_slice(&(v.len() as u16).to_le_bytes());
-        out.extend_from_slice(n);
-        out.extend_from_slice(v);
-    }
-    out
-}
-
-/// Decodes a list of attributes; `None` if it is broken, or names one twice.
-pub(crate) fn parse_xattrs(mut bytes: &[u8]) -> Option<Xattrs> {
-    let mut out: Xattrs = Vec::new();
-    while let Some((head, rest)) = bytes.split_first_chunk::<4>() {
-        let (n, v) = (usize::from(head[0]), usize::from(u16::from_le_bytes([head[2], head[3]])));
-        let name = rest.get(..n)?;
-        if n == 0 || out.iter().any(|(known, _)| known == name) {
-            return None;
-        }
-        out.push((name.to_vec(), rest.get(n..n + v)?.to_vec()));
-        bytes = rest.get(n + v..)?;
-    }
-    if bytes.is_empty() { Some(out) } else { None }
 }

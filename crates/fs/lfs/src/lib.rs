@@ -31,10 +31,13 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod anatomy;
 mod check;
 mod clean;
 mod commit;
+mod describe;
 mod dir;
+mod dump;
 mod file;
 pub mod format;
 mod ifile;
@@ -43,15 +46,24 @@ mod mkfs;
 mod mount;
 mod ops;
 mod options;
+mod plan;
 #[doc(hidden)]
 pub mod planted;
 mod recover;
+mod resize;
+mod scrub;
+mod sound;
 mod summary;
 mod superblock;
+mod view;
 
 use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::*;
 use std::sync::Arc;
+
+/// Names of everything that the checker can find.
+#[doc(hidden)]
+pub const ISSUES: &[&str] = check::ISSUES;
 
 /// The engine.
 #[derive(Clone, Copy, Debug, Default)]
@@ -86,6 +98,10 @@ impl Engine for Lfs {
         false
     }
 
+    fn utilisation(&self, devices: &Devices) -> Result<Option<Utilisation>> {
+        mount::utilisation(devices).map(Some)
+    }
+
     fn probe(&self, device: &dyn Device) -> Result<Option<VolumeInfo>> {
         let Some(sb) = superblock::read(device, 0)? else { return Ok(None) };
         let geom = superblock::geometry(&sb)?;
@@ -111,6 +127,10 @@ impl Engine for Lfs {
         }))
     }
 
+    fn search(&self, device: &dyn Device) -> Result<bool> {
+        check::search(device)
+    }
+
     fn format(&self, devices: Devices, options: &FormatOptions) -> Result<()> {
         mkfs::format(devices, options)
     }
@@ -123,15 +143,27 @@ impl Engine for Lfs {
         check::check(devices, options, progress)
     }
 
-    fn describe(&self, _devices: &Devices, _f: &mut dyn FnMut(Region)) -> Result<()> {
-        Err(Errno::EOPNOTSUPP.into())
+    fn check_path(&self, devices: Devices, path: &[u8]) -> Result<CheckReport> {
+        check::check_path(devices, path)
     }
 
-    fn dump(&self, _devices: &Devices, _what: &[&str]) -> Result<serde_json::Value> {
-        Err(Errno::EOPNOTSUPP.into())
+    fn describe(&self, devices: &Devices, f: &mut dyn FnMut(Region)) -> Result<()> {
+        describe::describe(devices, f)
     }
 
-    fn resize(&self, _devices: Devices, _size: u64, _clock: Arc<dyn Clock>) -> Result<()> {
-        Err(Errno::EOPNOTSUPP.into())
+    fn anatomy(&self, devices: &Devices, f: &mut dyn FnMut(Structure)) -> Result<()> {
+        anatomy::anatomy(devices, f)
+    }
+
+    fn reseal(&self, device: &dyn Device, structure: &Structure) -> Result<()> {
+        anatomy::reseal(device, structure)
+    }
+
+    fn dump(&self, devices: &Devices, what: &[&str]) -> Result<serde_json::Value> {
+        dump::dump(devices, what)
+    }
+
+    fn resize(&self, devices: Devices, size: u64, clock: Arc<dyn Clock>) -> Result<()> {
+        resize::resize(devices, size, clock)
     }
 }

@@ -1,20 +1,21 @@
 //! Making a volume: the superblock, then the first checkpoint of a volume with an empty root directory.
 
-use crate::commit::Log;
 use crate::format::*;
 use crate::inode::Inode;
 use crate::mount::{Core, inode_name};
+use crate::plan::{HOT, Head, Log};
 use crate::{options, superblock};
 use arbor_base::cache::Name;
 use arbor_base::device::{Device, Kind};
 use arbor_base::kit::dirent::first_chunks;
 use arbor_base::vfs::{Devices, Error, FormatOptions, Ino, Options, Result, mode};
+use std::ops::Range;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
 /// Makes a volume on the whole of the device.
 pub(crate) fn format(devices: Devices, options: &FormatOptions) -> Result<()> {
-    let dev: Arc<dyn Device> = Arc::from(devices.main);
+    let dev: Arc<dyn Device> = devices.main;
     let size = dev.geometry().size;
     let f = options::Format::parse(&options.options, size)?;
     if options.label.len() > 63 {
@@ -36,15 +37,15 @@ pub(crate) fn format(devices: Devices, options: &FormatOptions) -> Result<()> {
         ..SuperBlock::default()
     };
     let geom = superblock::geometry(&sb)?;
-    let segs = size.saturating_sub(geom.byte(Frag(first))) >> f.seg_shift;
-    // Fragments are counted by 32 bits.
-    let most = (u64::from(UNWRITTEN) - u64::from(first)) / u64::from(geom.seg_frags());
-    let segs = segs.min(most) as u32;
+    superblock::check_size(&geom, size)?;
+    let segs = superblock::segs_in(&geom, size);
     if segs < superblock::LEAST_SEGS {
         let least = geom.byte(Frag(first)) + (u64::from(superblock::LEAST_SEGS) << f.seg_shift);
         return Err(Error::refused(format!("{size} bytes are too few: at this segment size {least} are the least")));
     }
-    wipe(&*dev, &geom, segs)?;
+    let head = geom.byte(Frag(geom.first)) as usize;
+    dev.write_at(Kind::Super, 0, &vec![0; head])?;
+    wipe(&*dev, &geom, 0..segs)?;
     first_state(dev.clone(), geom, segs, options)?;
     let bytes = superblock::sealed(sb.as_bytes());
     dev.write_at(Kind::Super, geom.copy_at(), &bytes)?;
@@ -53,12 +54,11 @@ pub(crate) fn format(devices: Devices, options: &FormatOptions) -> Result<()> {
     Ok(dev.flush()?)
 }
 
-/// An older volume is not to be found in this one: neither its checkpoints, nor the starts of its segments.
-fn wipe(dev: &dyn Device, geom: &Geom, segs: u32) -> Result<()> {
-    let (head, zeros) = (geom.byte(Frag(geom.first)) as usize, vec![0; geom.frag_size()]);
-    dev.write_at(Kind::Super, 0, &vec![0; head])?;
+/// What an older volume has left is not to be found in these segments: their starts become zeros, durably.
+pub(crate) fn wipe(dev: &dyn Device, geom: &Geom, segs: Range<u32>) -> Result<()> {
+    let zeros = vec![0; geom.frag_size()];
     let mut found = vec![0; geom.frag_size()];
-    for seg in 0..segs {
+    for seg in segs {
         let at = geom.byte(geom.seg_start(Seg(seg)));
         dev.read_at(Kind::Log, at, &mut found)?;
         if found != zeros {
@@ -73,7 +73,8 @@ fn first_state(dev: Arc<dyn Device>, geom: Geom, segs: u32, options: &FormatOpti
     let opts = options::Mount::parse(&Options::default())?;
     let mut core = Core::new(geom, dev, opts, options.now, segs);
     core.cache.keep_all(true);
-    core.log = Log { next_seg: Seg(1), fill: 1, group: 1, epoch: 1, ..Log::default() };
+    core.log = Log { group: 1, epoch: 1, ..Log::default() };
+    core.log.heads[HOT] = Head { seg: Seg(0), offset: 0, next_seg: Seg(1), fill: 1 };
     core.segs.clean.remove(&0);
     core.segs.clean.remove(&1);
     core.state.inodes = ROOT.0 as u32;

@@ -4,17 +4,18 @@
 //! checks first, then changes; if the device fails or damage is met after the first change, what is in core is half of
 //! a call, so the volume turns read-only and nothing more is written. `ENOSPC` never comes with a change half made.
 
-use crate::commit::Log;
 use crate::format::*;
 use crate::ifile::Segments;
+use crate::inode::Inode;
+use crate::plan::Log;
 use crate::{options, recover, superblock};
 use arbor_base::cache::{Cache, Name};
-use arbor_base::device::{Device, Kind};
+use arbor_base::device::{Device, Kind, zeroed};
 use arbor_base::kit::chunkdir::Hashes;
 use arbor_base::kit::refs::Refs;
 use arbor_base::layout::{Access, Corrupt, crc};
 use arbor_base::sync::{Mutex, MutexGuard, Rank};
-use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Result, Time};
+use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Options, Result, Time, Utilisation};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -60,8 +61,13 @@ pub(crate) struct Counters {
     pub checkpoints: u64,
     pub cleaned: u64,
     pub clean_read_bytes: u64,
-    pub clean_live_bytes: u64,
+    pub clean_moved_bytes: u64,
+    /// Segments that the cleaner found when it chose, by how many twentieths of them lived.
+    pub found: [u64; SHARES],
 }
+
+/// Classes of segments by how much of them lives.
+pub(crate) const SHARES: usize = 20;
 
 /// What belongs to the state of the volume beside its files.
 #[derive(Clone, Copy, Debug, Default)]
@@ -101,6 +107,12 @@ pub(crate) struct Core {
     pub changed: FxHashMap<u64, Changed>,
     pub order: BTreeMap<u64, u64>,
     pub turns: u64,
+    /// When users last changed something, milliseconds since the mount.
+    pub changed_ms: u64,
+    /// Segments that the cleaner cannot make clean.
+    pub stuck: FxHashSet<u32>,
+    /// The cleaner gains nothing while users last changed something then.
+    pub nothing_worth: Option<u64>,
     /// When the oldest change was made, milliseconds since the mount.
     pub since: Option<u64>,
     /// Entries of the inode map that differ from what the log says.
@@ -147,7 +159,7 @@ pub(crate) fn read_super(dev: &dyn Device) -> Result<SuperBlock> {
 /// Mounts, after recovery if the volume was not unmounted.
 pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<Volume>> {
     let opts = options::Mount::parse(&options.options)?;
-    let dev: Arc<dyn Device> = Arc::from(devices.main);
+    let dev: Arc<dyn Device> = devices.main;
     let sb = read_super(&*dev)?;
     let read_only = match superblock::features(&sb).access(KNOWN) {
         Access::ReadWrite => options.read_only || dev.geometry().read_only,
@@ -178,23 +190,42 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     Ok(volume)
 }
 
+/// How much of each segment of an unmounted volume lives; nothing is written.
+pub(crate) fn utilisation(devices: &Devices) -> Result<Utilisation> {
+    let geom = superblock::geometry(&read_super(&*devices.main)?)?;
+    let opts = options::Mount::parse(&Options::default())?;
+    let core = open(devices.main.clone(), geom, opts, Time::default())?;
+    let live = core.segs.all().map(|u| u.dirty.then_some(u.live.into())).collect();
+    Ok(Utilisation { segment_size: 1 << geom.seg_shift, live })
+}
+
 /// The state of the newest checkpoint, with what the log says after it; nothing is written.
 pub(crate) fn open(dev: Arc<dyn Device>, geom: Geom, opts: options::Mount, now: Time) -> Result<Core> {
     let found = superblock::checkpoints(&*dev, &geom)?;
-    let Some((place, cp)) = found.first().copied() else {
+    let Some(first) = found.first().copied() else {
         let at = geom.checkpoints()[0];
         return Err(Corrupt::new("checkpoint", "crc", at, "none that is sound", "one of two").into());
     };
+    let mut core = begin_at(dev, geom, opts, now, first)?;
+    core.load(&mut |c| Err(c.into()))?;
+    // If one is damaged it may be the newer one.
+    recover::recover(&mut core, found.len() < 2)?;
+    Ok(core)
+}
+
+/// A core at a checkpoint, of which nothing is read yet.
+pub(crate) fn begin_at(
+    dev: Arc<dyn Device>,
+    geom: Geom,
+    opts: options::Mount,
+    now: Time,
+    (place, cp): (usize, Checkpoint),
+) -> Result<Core> {
     let at = geom.checkpoints().get(place).copied().unwrap_or(0);
     superblock::check_checkpoint(&geom, dev.geometry().size, at, &cp)?;
     dev.confine(0..geom.byte(geom.seg_start(Seg(cp.segs.get()))));
     let mut core = Core::new(geom, dev, opts, now, cp.segs.get());
-    core.checkpoint = cp;
-    core.place = 1 - place;
-    core.load()?;
-    if cp.clean.get() == 0 {
-        recover::roll_forward(&mut core)?;
-    }
+    (core.checkpoint, core.place) = (cp, 1 - place);
     Ok(core)
 }
 
@@ -216,6 +247,9 @@ impl Core {
             changed: FxHashMap::default(),
             order: BTreeMap::new(),
             turns: 0,
+            changed_ms: 0,
+            stuck: FxHashSet::default(),
+            nothing_worth: None,
             since: None,
             remapped: BTreeSet::new(),
             died: BTreeMap::new(),
@@ -269,7 +303,7 @@ impl Core {
 
     /// Reads a run of fragments.
     pub fn read_run(&mut self, frag: Frag, frags: u32, kind: Kind) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; self.geom.bytes_of(frags)];
+        let mut bytes = zeroed(self.geom.bytes_of(frags));
         self.dev.read_at(kind, self.geom.byte(frag), &mut bytes)?;
         self.counters.reads += 1;
         self.counters.read_bytes += bytes.len() as u64;
@@ -311,6 +345,7 @@ impl Core {
         self.order.insert(self.turns, ino.0);
         if ino != IFILE {
             self.since.get_or_insert(self.now_ms);
+            self.changed_ms = self.now_ms;
         }
         // Its inode is written with it, and stays until then.
         self.cache.modify(inode_name(ino), |_| ()).ok_or(Errno::EIO)?;
@@ -340,7 +375,8 @@ impl Core {
     /// So many bytes at this fragment are dead.
     pub fn bury_run(&mut self, frag: Frag, bytes: u32) {
         if let Some(seg) = self.geom.seg_of(frag) {
-            *self.died.entry(seg.0).or_default() += bytes;
+            let died = self.died.entry(seg.0).or_default();
+            *died = died.saturating_add(bytes);
         }
     }
 
@@ -349,8 +385,6 @@ impl Core {
         self.now_ms = self.now_ms.max(self.begin.ms_until(now));
     }
 }
-
-use crate::inode::Inode;
 
 impl Volume {
     /// The state, at the present time.
@@ -392,7 +426,7 @@ impl Volume {
 
     /// Notes whether work has piled up.
     pub fn note_pressure(&self, core: &Core) {
-        let much = core.is_pressed() || core.inactive.len() > 256;
+        let much = core.is_pressed() || core.inactive.len() > 256 || core.wants_cleaning();
         self.pressed.store(much && core.check_writable().is_ok(), Relaxed);
     }
 

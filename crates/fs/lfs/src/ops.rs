@@ -2,28 +2,24 @@
 //! else that is changed, so that a crash leaves all of it or nothing.
 
 use crate::format::*;
-use crate::inode::{Inode, LINK_MAX, Xattrs};
-use crate::mount::{Core, Volume};
+use crate::inode::{Inode, LINK_MAX};
+use crate::mount::{Core, SHARES, Volume};
 use arbor_base::cache::Name;
 use arbor_base::kit::chunkdir::{ChunkDirs, Found, Room};
-use arbor_base::kit::dirent::{DOTDOT_AT, first_chunks, is_name};
+use arbor_base::kit::dirent::{DOTDOT_AT, first_chunks};
 use arbor_base::vfs::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+/// Counters of the segments that the cleaner found, by the least part of them that lived, %.
+const FOUND: [&str; SHARES] = [
+    "found_00", "found_05", "found_10", "found_15", "found_20", "found_25", "found_30", "found_35", "found_40",
+    "found_45", "found_50", "found_55", "found_60", "found_65", "found_70", "found_75", "found_80", "found_85",
+    "found_90", "found_95",
+];
+
 /// Longest target of a symbolic link.
 pub(crate) const MAX_TARGET: usize = 4095;
-
-fn check_name(name: &[u8]) -> Result<()> {
-    if name.len() > 255 {
-        return Err(Errno::ENAMETOOLONG.into());
-    }
-    if is_name(name) { Ok(()) } else { Err(Errno::EINVAL.into()) }
-}
-
-fn check_xattr(name: &[u8]) -> Result<()> {
-    if name.is_empty() || name.len() > 255 { Err(Errno::ERANGE.into()) } else { Ok(()) }
-}
 
 fn kind_of(i: &Inode) -> FileType {
     FileType::from_mode(i.d.kind()).unwrap_or(FileType::File)
@@ -321,7 +317,10 @@ impl Volume {
             (i.d.mtime, i.d.ctime) = (now.into(), now.into());
             core.iput(&i)
         })?;
-        let done = self.falloc_steps(ino, how, offset, end);
+        // What is missing first: without space nothing is zeroed.
+        let done = self.falloc_steps(ino, how - FallocMode::ZERO_RANGE, offset, end).and_then(|()| {
+            if how.contains(FallocMode::ZERO_RANGE) { self.falloc_steps(ino, how, offset, end) } else { Ok(()) }
+        });
         if done.is_err() && self.getattr(ino).is_ok_and(|now| (attr.size + 1..=end).contains(&now.size)) {
             // What could be had is given back: the file is as long as it was.
             self.setattr(ino, &SetAttr { size: Some(attr.size), ..SetAttr::default() })?;
@@ -342,7 +341,7 @@ impl Volume {
     fn change_xattr(&self, ino: Ino, name: &[u8], value: Option<&[u8]>, how: XattrMode) -> Result<()> {
         self.change(|core, now| {
             let mut i = core.iget(ino)?;
-            let list: Xattrs = core.xattr_change(&i, name, value, how)?;
+            let list = core.xattr_change(&i, name, value, how)?;
             i.d.ctime = now.into();
             core.xattr_store(&mut i, &list)
         })
@@ -608,38 +607,8 @@ impl FileSystem for Volume {
         self.run(|core| core.seek_file(ino, offset, whence))
     }
 
-    fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64> {
-        for ino in [from, to] {
-            match self.getattr(ino)?.file_type() {
-                FileType::File => {}
-                FileType::Dir => return Err(Errno::EISDIR.into()),
-                _ => return Err(Errno::EINVAL.into()),
-            }
-        }
-        let len = len.min(self.getattr(from)?.size.saturating_sub(from_offset));
-        if from == to && from_offset < to_offset.saturating_add(len) && to_offset < from_offset.saturating_add(len) {
-            return Err(Errno::EINVAL.into());
-        }
-        let mut buf = vec![0; len.min(1 << 20) as usize];
-        let mut done = 0;
-        while done < len {
-            let want = (len - done).min(buf.len() as u64) as usize;
-            let n = self.read(from, from_offset + done, &mut buf[..want])?;
-            if n == 0 {
-                break;
-            }
-            let at = to_offset.checked_add(done).ok_or(Errno::EFBIG)?;
-            match self.write(to, at, &buf[..n]) {
-                Ok(w) => done += w as u64,
-                Err(_) if done > 0 => break,
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(done)
-    }
-
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        check_xattr(name)?;
+        check_xattr_name(name)?;
         self.run(|core| {
             let i = core.iget(ino)?;
             let found = core.xattrs(&i)?.into_iter().find(|(n, _)| n == name);
@@ -648,7 +617,7 @@ impl FileSystem for Volume {
     }
 
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], how: XattrMode) -> Result<()> {
-        check_xattr(name)?;
+        check_xattr_name(name)?;
         if value.len() > 64 * 1024 {
             return Err(Errno::E2BIG.into());
         }
@@ -663,7 +632,7 @@ impl FileSystem for Volume {
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        check_xattr(name)?;
+        check_xattr_name(name)?;
         self.change_xattr(ino, name, None, XattrMode::Set)
     }
 
@@ -690,6 +659,19 @@ impl FileSystem for Volume {
     fn trim(&self) -> Result<u64> {
         self.syncfs()?;
         self.change(|core, _| core.trim())
+    }
+
+    fn clean(&self, budget: u64) -> Result<Cleaned> {
+        self.drain_inactive()?;
+        self.run(|core| {
+            core.check_writable()?;
+            core.touched = true;
+            core.clean(budget)
+        })
+    }
+
+    fn scrub(&self, at: u64) -> Result<Scrubbed> {
+        self.run(|core| core.scrub(at))
     }
 
     fn background(&self, now: Time) -> Time {
@@ -721,7 +703,7 @@ impl FileSystem for Volume {
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let core = self.lock();
         let (s, c) = (core.cache.stats(), core.counters);
-        vec![
+        let mut all = vec![
             ("cache_hits", s.hits),
             ("cache_misses", s.misses),
             ("cache_evictions", s.evictions),
@@ -735,10 +717,14 @@ impl FileSystem for Volume {
             ("groups", c.groups),
             ("partial_segments", c.partial_segments),
             ("checkpoints", c.checkpoints),
+            ("segments", core.segs.count().into()),
             ("cleaned_segments", c.cleaned),
-            ("cleaner_read_bytes", c.clean_read_bytes),
-            ("cleaner_live_bytes", c.clean_live_bytes),
-        ]
+            ("clean_read_bytes", c.clean_read_bytes),
+            ("clean_moved_bytes", c.clean_moved_bytes),
+            ("clean_segments", core.segs.clean.len() as u64),
+        ];
+        all.extend(FOUND.into_iter().zip(c.found));
+        all
     }
 
     fn unmount(&self) -> Result<()> {

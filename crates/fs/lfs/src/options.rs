@@ -34,11 +34,26 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
         default: "5",
         help: "How long changes may wait in memory, 1 to 3600.",
     },
+    OptionSpec {
+        key: "clean",
+        value: "POLICY",
+        default: "cost-benefit",
+        help: "Which segments are cleaned: cost-benefit, greedy, or off: in the background none.",
+    },
+    OptionSpec {
+        key: "agesort",
+        value: "on|off",
+        default: "on",
+        help: "Whether what the cleaner moves is sorted by its age.",
+    },
 ];
 
 /// Shapes of volumes and mounts that tests take beside the defaults.
 pub(crate) const SHAPES: &[(&str, &str)] =
-    &[("block=4K,segment=256K", ""), ("block=8K,frag=8K,segment=512K", "cache=2M"), ("block=16K,segment=1M", "")];
+    &[("block=4K,segment=64K", ""), ("block=8K,frag=8K,segment=512K", "cache=2M"), ("block=16K,segment=512K", "")];
+
+/// Smallest cache, bytes.
+const MIN_CACHE: u64 = 1 << 20;
 
 /// What mkfs was told.
 #[derive(Clone, Copy, Debug)]
@@ -61,12 +76,26 @@ impl Format {
         o.check(FORMAT)?;
         let block_shift = power(o, "block", 8 << 10, 4 << 10, 64 << 10)?;
         let block = 1u64 << block_shift;
-        let frag_shift = power(o, "frag", block / 8, block / 8, block)?;
+        // A large volume needs larger ones, since 32 bits count them.
+        let least = (size >> 32).saturating_add(1).next_power_of_two();
+        let frag_shift = power(o, "frag", least.clamp(block / 8, block), block / 8, block)?;
         // A small volume needs segments to move between.
         let usual = (size / 64).next_power_of_two().clamp(256 << 10, 1 << 20).max(block * 16);
         let seg_shift = power(o, "segment", usual, (64 << 10).max(block * 16), 64 << 20)?;
         Ok(Format { block_shift, frag_shift, seg_shift })
     }
+}
+
+/// Which segments the cleaner chooses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Policy {
+    /// Those that are worth most.
+    #[default]
+    CostBenefit,
+    /// The emptiest.
+    Greedy,
+    /// Those that are worth most, and only when a caller finds no room.
+    Off,
 }
 
 /// What mount was told.
@@ -75,6 +104,8 @@ pub(crate) struct Mount {
     pub cache_bytes: usize,
     pub dirty_bytes: Option<usize>,
     pub commit_ms: u64,
+    pub clean: Policy,
+    pub agesort: bool,
 }
 
 impl Mount {
@@ -89,10 +120,25 @@ impl Mount {
                 .ok_or_else(|| Error::refused(format!("option commit: {s:?} is not 1 to 3600 seconds")))?
                 .saturating_mul(1000),
         };
+        let clean = match o.get("clean") {
+            None | Some("cost-benefit") => Policy::CostBenefit,
+            Some("greedy") => Policy::Greedy,
+            Some("off") => Policy::Off,
+            Some(s) => {
+                return Err(Error::refused(format!("option clean: {s:?} is none of cost-benefit, greedy, off")));
+            }
+        };
+        let agesort = match o.get("agesort") {
+            None | Some("on") => true,
+            Some("off") => false,
+            Some(s) => return Err(Error::refused(format!("option agesort: {s:?} is neither on nor off"))),
+        };
         Ok(Mount {
-            cache_bytes: o.size("cache")?.unwrap_or(256 << 20).clamp(1 << 20, 1 << 40) as usize,
+            cache_bytes: o.size_from("cache", MIN_CACHE)?.unwrap_or(256 << 20).min(1 << 40) as usize,
             dirty_bytes: o.size("dirty")?.map(|bytes| bytes as usize),
             commit_ms,
+            clean,
+            agesort,
         })
     }
 }

@@ -4,10 +4,14 @@
 arbor_base::flaws! {
     /// A segment is filled again before a checkpoint has called it clean (against LFS-C3).
     ReuseBeforeCheckpoint,
-    /// The cleaner takes what lives for dead.
+    /// The cleaner takes the blocks of files that live for dead.
     LiveForDead,
     /// The cleaner takes what is dead for alive.
     DeadForLive,
+    /// The cleaner drops blocks of the ifile that it has brought, and what it changed in them.
+    IfileDropped,
+    /// The cleaner's head of the log is used before a checkpoint has said where it is.
+    ColdHeadUnsaid,
     /// Half a group is rolled forward (against LFS-C2).
     HalfGroup,
     /// Roll-forward does not look at what a summary covers.

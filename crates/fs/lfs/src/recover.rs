@@ -2,11 +2,13 @@
 //! groups are whole. A group brings the entries of the inode map and of the segment usage table that it has changed,
 //! so that nothing but summaries has to be read, and what they cover to be verified.
 
-use crate::commit::Log;
 use crate::format::*;
 use crate::mount::{Core, State, inode_name};
+use crate::plan::{Head, Log};
 use crate::planted::{Flaw, planted};
+use crate::sound;
 use crate::summary::{self, Parsed};
+use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Ino, Result};
 
 /// A partial segment of a group, and where it stands.
@@ -15,9 +17,24 @@ struct Found {
     parsed: Parsed,
 }
 
+/// Brings core to the end of the log, if the volume was not unmounted, or if the newest checkpoint is `lost`: then what
+/// follows the older one may have been written by a later mount.
+pub(crate) fn recover(core: &mut Core, lost: bool) -> Result<()> {
+    let lives = |h: &&Head| h.is_open() && core.segs.get(h.next_seg.0).live != 0;
+    if let Some(head) = core.log.heads.iter().find(lives) {
+        let found = head.next_seg.0;
+        return Err(Corrupt::new("checkpoint", "next_seg", 0, found, "a segment without live blocks").into());
+    }
+    if core.checkpoint.clean.get() != 0 && !lost {
+        return Ok(());
+    }
+    core.checkpoint.clean = 0.into();
+    roll_forward(core, lost)
+}
+
 /// Rolls the log forward in core.
-pub(crate) fn roll_forward(core: &mut Core) -> Result<()> {
-    while let Some((group, log)) = next_group(core)? {
+fn roll_forward(core: &mut Core, lost: bool) -> Result<()> {
+    while let Some((group, log)) = next_group(core, lost)? {
         if group.last().is_some_and(|f| f.parsed.head.flags.get() & IFILE_ONLY == 0) {
             apply(core, &group)?;
         } else {
@@ -25,7 +42,7 @@ pub(crate) fn roll_forward(core: &mut Core) -> Result<()> {
             group.iter().for_each(|f| core.segs.add(f.seg.0, 0, f.parsed.head.time.get()));
         }
         core.log = Log { group: log.group + 1, ..log };
-        for seg in [log.seg.0, log.next_seg.0] {
+        for seg in log.busy() {
             core.segs.clean.remove(&seg);
         }
     }
@@ -33,44 +50,74 @@ pub(crate) fn roll_forward(core: &mut Core) -> Result<()> {
 }
 
 /// The next group, if it is whole, and where the log ends behind it.
-fn next_group(core: &Core) -> Result<Option<(Vec<Found>, Log)>> {
+fn next_group(core: &Core, lost: bool) -> Result<Option<(Vec<Found>, Log)>> {
+    for head in (0..core.log.heads.len()).filter(|n| core.log.heads[*n].is_open()) {
+        let found = group_at(core, head, lost)?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
+/// The next group, if it begins at this head of the log.
+fn group_at(core: &Core, at: usize, lost: bool) -> Result<Option<(Vec<Found>, Log)>> {
     let (mut log, mut group) = (core.log, Vec::new());
     loop {
-        let mut parsed = partial_segment(core, &log, group.len())?;
+        let later = lost && group.is_empty();
+        let mut parsed = partial_segment(core, &log, at, group.len(), later)?;
         if parsed.is_none() {
-            log = Log { seg: log.next_seg, offset: 0, fill: log.fill + 1, ..log };
-            parsed = partial_segment(core, &log, group.len())?;
+            log.heads[at] = Head { seg: log.heads[at].next_seg, offset: 0, fill: log.next_fill(), ..log.heads[at] };
+            parsed = partial_segment(core, &log, at, group.len(), later)?;
         }
         let Some(parsed) = parsed else {
             let half = planted(Flaw::HalfGroup) && !group.is_empty();
             return Ok(half.then_some((group, core.log)));
         };
-        log.offset += parsed.head.frags.get();
-        log.next_seg = Seg(parsed.head.next_seg.get());
+        log.epoch = parsed.head.epoch.get();
+        let head = &mut log.heads[at];
+        head.offset += parsed.head.frags.get();
+        head.next_seg = Seg(parsed.head.next_seg.get());
         let is_last = parsed.head.flags.get() & LAST != 0;
-        group.push(Found { seg: log.seg, parsed });
+        group.push(Found { seg: head.seg, parsed });
         if is_last {
-            return Ok(Some((group, log)));
+            return Ok(is_possible(core, &group).then_some((group, log)));
         }
     }
 }
 
-/// The partial segment with this number in the group that comes next, if it stands where the log ends.
-fn partial_segment(core: &Core, log: &Log, index: usize) -> Result<Option<Parsed>> {
-    let (dev, geom) = (&*core.dev, &core.geom);
+/// Whether the numbers of a group can be.
+fn is_possible(core: &Core, group: &[Found]) -> bool {
+    let Some(h) = group.last().map(|f| &f.parsed.head) else { return false };
+    let numbers = (h.ninodes.get(), h.free_ino.get(), h.used_inodes.get());
+    let counts = sound::counts(&core.geom, core.segs.count(), numbers, h.file_frags.get());
+    let known = |i: &InodeInfo| (ROOT.0 as u32..h.ninodes.get()).contains(&i.ino.get());
+    counts.is_ok() && group.iter().flat_map(|f| &f.parsed.inodes).all(known)
+}
+
+/// The partial segment with this number in the group that comes next, if it stands where this head of the log ends.
+fn partial_segment(core: &Core, log: &Log, at: usize, index: usize, later: bool) -> Result<Option<Parsed>> {
+    let (dev, geom, head) = (&*core.dev, &core.geom, log.heads[at]);
     for _ in 0..2 {
-        let Some(p) = summary::read(dev, geom, log.seg, log.offset)? else { continue };
+        let Some(p) = summary::read(dev, geom, head.seg, head.offset)? else { continue };
         let h = &p.head;
         let fits = h.group.get() == log.group
-            && h.epoch.get() == log.epoch
-            && h.fill.get() == log.fill
+            && (h.epoch.get() == log.epoch || later && h.epoch.get() > log.epoch && h.epoch.get() < sound::MOST)
+            && h.fill.get() == head.fill
             && h.index.get() as usize == index
-            && h.next_seg.get() < core.segs.count();
-        if fits && (planted(Flaw::BlocksUnverified) || summary::is_whole(dev, geom, (log.seg, log.offset), &p)?) {
+            && goes_on(core, &head, h.next_seg.get());
+        if fits && (planted(Flaw::BlocksUnverified) || summary::is_whole(dev, geom, (head.seg, head.offset), &p)?) {
             return Ok(Some(p));
         }
     }
     Ok(None)
+}
+
+/// Whether the log may go on in this segment: the one that it was to go on in, or one that is clean. Where the head has
+/// just come to a segment, that one was the next.
+fn goes_on(core: &Core, head: &Head, next: u32) -> bool {
+    let same = next == head.next_seg.0;
+    next != head.seg.0 && (same || next < core.segs.count() && core.segs.clean.contains(&next))
 }
 
 fn apply(core: &mut Core, group: &[Found]) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use crate::format::*;
 use crate::mount::Core;
-use arbor_base::device::{Device, Kind};
+use arbor_base::device::{Device, Kind, zeroed};
 use arbor_base::layout::{crc, crc_without};
 use arbor_base::vfs::Result;
 use zerocopy::{FromBytes, IntoBytes};
@@ -41,6 +41,16 @@ impl Parsed {
             place.copy_from_slice(&sum.to_le_bytes());
         }
         bytes
+    }
+
+    /// Whether blocks and inodes find room in the partial segment.
+    fn fits(&self, geom: &Geom) -> bool {
+        let room = self.head.frags.get() - self.head.summary_frags.get();
+        let mut blocks = self.files.iter().flat_map(|f| &f.1).map(|b| b.frags.get());
+        let sum = blocks.try_fold(0u32, |sum, n| {
+            (1..=geom.block_frags()).contains(&n).then(|| sum.saturating_add(n)).filter(|sum| *sum <= room)
+        });
+        sum.is_some()
     }
 
     /// Blocks with the place of each, in fragments from the start of the partial segment.
@@ -86,7 +96,8 @@ fn parse(geom: &Geom, bytes: &[u8], room: u32) -> Option<Parsed> {
     }
     let inodes = take(&mut rest, head.inodes.get())?;
     let segs = take(&mut rest, head.segs.get())?;
-    Some(Parsed { head, files, inodes, segs })
+    let parsed = Parsed { head, files, inodes, segs };
+    parsed.fits(geom).then_some(parsed)
 }
 
 /// The summary at fragment `at` of a segment, if there is a whole one.
@@ -101,10 +112,18 @@ pub(crate) fn read(dev: &dyn Device, geom: &Geom, seg: Seg, at: u32) -> Result<O
     Ok(parse(geom, &bytes, room))
 }
 
+/// The summary at fragment `at` of a segment, in the segment's bytes.
+pub(crate) fn in_bytes(geom: &Geom, segment: &[u8], at: u32) -> Option<Parsed> {
+    let room = geom.seg_frags().checked_sub(at).filter(|r| *r > 0)?;
+    let from = geom.bytes_of(at);
+    let h = head(geom, segment.get(from..)?, room)?;
+    parse(geom, segment.get(from..from + geom.bytes_of(h.summary_frags.get()))?, room)
+}
+
 /// Whether what stands behind a summary is what it says.
 pub(crate) fn is_whole(dev: &dyn Device, geom: &Geom, (seg, at): (Seg, u32), p: &Parsed) -> Result<bool> {
     let (own, all) = (p.head.summary_frags.get(), p.head.frags.get());
-    let mut bytes = vec![0; geom.bytes_of(all - own)];
+    let mut bytes = zeroed(geom.bytes_of(all - own));
     if !bytes.is_empty() {
         dev.read_at(Kind::Log, geom.byte(Frag(geom.seg_start(seg).0 + at + own)), &mut bytes)?;
     }
@@ -112,10 +131,15 @@ pub(crate) fn is_whole(dev: &dyn Device, geom: &Geom, (seg, at): (Seg, u32), p: 
 }
 
 impl Core {
-    /// The summaries of a segment, each with the fragment of the segment where it stands.
-    pub fn summaries(&self, seg: Seg) -> Result<Vec<(u32, Parsed)>> {
+    /// The summaries of a segment, each with the fragment of the segment where it stands. `bytes` are the segment's, if
+    /// it was read.
+    pub fn summaries(&self, seg: Seg, bytes: Option<&[u8]>) -> Result<Vec<(u32, Parsed)>> {
         let (mut at, mut all): (u32, Vec<(u32, Parsed)>) = (0, Vec::new());
-        while let Some(p) = read(&*self.dev, &self.geom, seg, at)? {
+        let next = |at| match bytes {
+            Some(bytes) => Ok(in_bytes(&self.geom, bytes, at)),
+            None => read(&*self.dev, &self.geom, seg, at),
+        };
+        while let Some(p) = next(at)? {
             // What an earlier filling has left does not count.
             if all.first().is_some_and(|(_, first)| first.head.fill != p.head.fill) {
                 break;

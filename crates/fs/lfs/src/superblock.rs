@@ -1,6 +1,7 @@
 //! Reading, checking and writing the superblock and the checkpoints.
 
 use crate::format::*;
+use crate::sound;
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{Corrupt, Features, crc_without};
 use arbor_base::vfs::{Error, Result};
@@ -78,6 +79,29 @@ pub(crate) fn geometry(sb: &SuperBlock) -> Result<Geom> {
     Ok(geom)
 }
 
+/// Segments that fit into so many bytes.
+pub(crate) fn segs_in(geom: &Geom, size: u64) -> u32 {
+    let fit = size.saturating_sub(geom.byte(Frag(geom.first))) >> geom.seg_shift;
+    fit.min(most_segs(geom)) as u32
+}
+
+/// Fragments are counted by 32 bits.
+fn most_segs(geom: &Geom) -> u64 {
+    u64::from(UNWRITTEN - geom.first) / u64::from(geom.seg_frags())
+}
+
+/// Refuses a volume of which not all could be used.
+pub(crate) fn check_size(geom: &Geom, size: u64) -> Result<()> {
+    let most = geom.byte(Frag(geom.first)) + ((most_segs(geom) + 1) << geom.seg_shift);
+    if size < most {
+        return Ok(());
+    }
+    let frag = geom.frag_size();
+    Err(Error::refused(format!(
+        "{size} bytes are too many: with fragments of {frag} bytes a volume has less than {most}"
+    )))
+}
+
 /// A checkpoint as it lies at byte `at`; `None` if there is none that is sound and of this volume.
 fn checkpoint_at(dev: &dyn Device, geom: &Geom, at: u64) -> Result<Option<Checkpoint>> {
     let mut bytes = vec![0; SECTOR];
@@ -109,19 +133,33 @@ pub(crate) fn check_checkpoint(geom: &Geom, size: u64, at: u64, cp: &Checkpoint)
     if end > size {
         return Err(Error::refused(format!("the volume has {end} bytes, the device only {size}: truncated image?")));
     }
-    for (field, seg) in [("seg", cp.seg.get()), ("next_seg", cp.next_seg.get())] {
+    let hot = [("seg", cp.seg.get()), ("next_seg", cp.next_seg.get())];
+    let cold = [("cold_seg", cp.cold_seg.get()), ("cold_next", cp.cold_next.get())];
+    let is_open = cp.cold_seg.get() != NO_SEG;
+    let mut filled = Vec::new();
+    for (field, seg) in hot.into_iter().chain(cold.into_iter().filter(|_| is_open)) {
         if seg >= cp.segs.get() {
             return bad(field, seg.into(), "a segment of the volume");
         }
+        if filled.contains(&seg) {
+            return bad(field, seg.into(), "a segment of its own");
+        }
+        filled.push(seg);
     }
-    if cp.seg.get() == cp.next_seg.get() {
-        return bad("next_seg", cp.next_seg.get().into(), "another one than seg");
+    for (field, offset) in [("offset", cp.offset.get()), ("cold_offset", cp.cold_offset.get())] {
+        if offset > geom.seg_frags() {
+            return bad(field, offset.into(), "fragments of a segment");
+        }
     }
-    if cp.offset.get() > geom.seg_frags() {
-        return bad("offset", cp.offset.get().into(), "fragments of a segment");
+    let numbers = (cp.inodes.get(), cp.free_ino.get(), cp.used_inodes.get());
+    let counts = sound::counts(geom, cp.segs.get(), numbers, cp.file_frags.get());
+    if let Err((field, found)) = sound::ordinals(cp).and(counts) {
+        return bad(field, found, "a number that can be");
     }
-    if cp.inodes.get() <= ROOT.0 as u32 || cp.free_ino.get() >= cp.inodes.get() {
-        return bad("free_ino", cp.free_ino.get().into(), "an entry of the inode map");
+    // The ifile's inode is the last that is written before a checkpoint.
+    let end = geom.seg_start(Seg(cp.seg.get())).0.saturating_add(cp.offset.get());
+    if end != cp.ifile.get().saturating_add(1) {
+        return bad("ifile", cp.ifile.get().into(), "the last fragment of the log");
     }
     Ok(())
 }

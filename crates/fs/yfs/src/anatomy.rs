@@ -9,30 +9,13 @@ use crate::describe::{extent, is_dir};
 use crate::dump::log_records;
 use crate::format::*;
 use arbor_base::device::{Device, Kind};
+use arbor_base::fields;
 use arbor_base::layout::{crc_without, get_u16};
 use arbor_base::vfs::{Devices, Field, Meaning, Result, Structure, mode};
 use std::mem::offset_of;
 use zerocopy::FromBytes;
 
-/// The fields of a structure of `format.rs`; with one left out it does not compile.
-macro_rules! table {
-    ($t:ident { $($f:ident: $m:ident),* $(,)? }) => {{
-        const fn len<S, F>(_: fn(&S) -> &F) -> u32 {
-            size_of::<F>() as u32
-        }
-        let _ = |s: $t| {
-            let $t { $($f: _),* } = s;
-        };
-        &[$(Field {
-            name: concat!(stringify!($t), ".", stringify!($f)),
-            at: offset_of!($t, $f) as u32,
-            len: len(|s: &$t| &s.$f),
-            meaning: Meaning::$m,
-        }),*]
-    }};
-}
-
-const SUPER: &[Field] = table!(SuperBlock {
+const SUPER: &[Field] = fields!(SuperBlock {
     magic: Bytes,
     crc: Checksum,
     version: Number,
@@ -61,7 +44,7 @@ const SUPER: &[Field] = table!(SuperBlock {
     created: Number,
     reserved: Bytes,
 });
-const BLOCK: &[Field] = table!(BlockHeader {
+const BLOCK: &[Field] = fields!(BlockHeader {
     magic: Number,
     crc: Checksum,
     fsid: Number,
@@ -70,9 +53,9 @@ const BLOCK: &[Field] = table!(BlockHeader {
     len: Number,
     reserved: Number,
 });
-const GROUP: &[Field] = table!(GroupBody { free: Number, dirs: Number, frags: Number, reserved: Number });
-const INODES: &[Field] = table!(InodesBody { total: Number, free: Number, recovery: Address });
-const INODE: &[Field] = table!(Dinode {
+const GROUP: &[Field] = fields!(GroupBody { free: Number, dirs: Number, frags: Number, reserved: Number });
+const INODES: &[Field] = fields!(InodesBody { total: Number, free: Number, recovery: Address });
+const INODE: &[Field] = fields!(Dinode {
     magic: Number,
     crc: Checksum,
     ino: Address,
@@ -100,11 +83,11 @@ const INODE: &[Field] = table!(Dinode {
     format: Number,
     reserved: Number,
 });
-const DIR: &[Field] = table!(DirHead { first: Number, end: Number, count: Number, live: Number });
+const DIR: &[Field] = fields!(DirHead { first: Number, end: Number, count: Number, live: Number });
 const ENTRY: &[Field] =
-    table!(DirEnt { next: Number, name_len: Number, kind: Number, hash: Number, seq: Number, ino: Address });
-const ATTRIBUTE: &[Field] = table!(XattrHead { name_len: Number, reserved: Number, value_len: Number });
-const ANCHOR: &[Field] = table!(LogAnchor {
+    fields!(DirEnt { next: Number, name_len: Number, kind: Number, hash: Number, seq: Number, ino: Address });
+const ATTRIBUTE: &[Field] = fields!(XattrHead { name_len: Number, reserved: Number, value_len: Number });
+const ANCHOR: &[Field] = fields!(LogAnchor {
     magic: Number,
     crc: Checksum,
     fsid: Number,
@@ -114,7 +97,7 @@ const ANCHOR: &[Field] = table!(LogAnchor {
     time: Number,
     reserved: Bytes,
 });
-const RECORD: &[Field] = table!(LogHeader {
+const RECORD: &[Field] = fields!(LogHeader {
     magic: Number,
     crc: Checksum,
     fsid: Number,
@@ -125,7 +108,7 @@ const RECORD: &[Field] = table!(LogHeader {
     time: Number,
     reserved: Bytes,
 });
-const LOG: &[Field] = table!(LogEntry {
+const LOG: &[Field] = fields!(LogEntry {
     kind: Number,
     seal: Number,
     reserved: Number,
@@ -264,7 +247,7 @@ impl Anatomist<'_, '_> {
     fn emit(&mut self, kind: &'static str, number: u64, offset: u64, len: usize, addresses: Vec<u64>, fields: Fields) {
         let mut fields = fields.0;
         fields.retain(|f| u64::from(f.at) + u64::from(f.len) <= len as u64);
-        (self.f)(Structure { offset, len, kind, number, addresses, fields });
+        (self.f)(Structure { offset, len, kind, number, addresses, fields, checksums: Vec::new() });
     }
 
     /// A block with a header; `f` adds the fields of its body.

@@ -14,7 +14,7 @@ use crate::mount::{Core, Volume, Want};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::windows::Window;
 use arbor_base::cache::{Name, cluster};
-use arbor_base::device::{Buf, Kind, Request};
+use arbor_base::device::{Buf, Kind, Request, zeroed};
 use arbor_base::vfs::{Errno, Error, FallocMode, Ino, Result, Seek, Time, interrupted};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -893,7 +893,7 @@ impl Volume {
     /// Reads the missing pieces from the device, all at once. Takes no lock: what was mapped may be
     /// another file's by the time it is read, and its callers look at the version again.
     fn fetch(&self, fetches: &[Fetch], size: u64, (ps, fs): (u64, u64)) -> Result<Vec<Vec<u8>>> {
-        let mut out: Vec<Vec<u8>> = fetches.iter().map(|f| vec![0; ((f.last + 1 - f.first) * ps) as usize]).collect();
+        let mut out: Vec<Vec<u8>> = fetches.iter().map(|f| zeroed(((f.last + 1 - f.first) * ps) as usize)).collect();
         let all: Vec<(usize, Mapped)> =
             fetches.iter().enumerate().flat_map(|(n, f)| f.extents.iter().map(move |e| (n, *e))).collect();
         let batch: Vec<Request> = all
@@ -904,7 +904,7 @@ impl Volume {
         self.counters.data_read_bytes.fetch_add(batch.iter().map(Request::len).sum(), Relaxed);
         let done = match <[_; 1]>::try_from(batch) {
             Ok([one]) => {
-                let mut bytes = vec![0; one.len() as usize];
+                let mut bytes = zeroed(one.len() as usize);
                 vec![self.dev.read_at(Kind::Data, one.offset, &mut bytes).map(|()| bytes)]
             }
             Err(batch) => self.dev.submit(batch).wait(),

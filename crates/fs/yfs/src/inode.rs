@@ -8,6 +8,7 @@ use crate::format::*;
 use crate::mount::{Core, Want, What};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
+use arbor_base::kit::xattr;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Attr, Errno, Ino, Result, Time, XattrMode, mode};
 use zerocopy::{FromBytes, IntoBytes};
@@ -309,14 +310,7 @@ impl Core {
         how: XattrMode,
     ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut list = self.xattrs(i)?;
-        let at = list.iter().position(|(n, _)| n == name);
-        match (at, value, how) {
-            (Some(_), Some(_), XattrMode::Create) => return Err(Errno::EEXIST.into()),
-            (None, Some(_), XattrMode::Replace) | (None, None, _) => return Err(Errno::ENODATA.into()),
-            (Some(n), Some(v), _) => list[n].1 = v.to_vec(),
-            (None, Some(v), _) => list.push((name.to_vec(), v.to_vec())),
-            (Some(n), None, _) => drop(list.remove(n)),
-        }
+        xattr::change(&mut list, name, value, how)?;
         if xattr_bytes(&list) > XATTR_MAX - HEADER {
             return Err(Errno::ENOSPC.into());
         }

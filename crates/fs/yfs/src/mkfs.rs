@@ -19,7 +19,7 @@ impl Clock for At {
 /// Formats the main device, and an external log if one is given.
 pub(crate) fn format(mut devices: Devices, o: &FormatOptions) -> Result<()> {
     let f = options::Format::parse(&o.options)?;
-    let dev: Arc<dyn Device> = Arc::from(devices.main);
+    let dev: Arc<dyn Device> = devices.main;
     let log = devices.extra.remove("log");
     let sb = layout(&f, o, dev.geometry().size, log.as_deref().map(|l| l.geometry().size))?;
     let geom = mount::geometry(&SuperBlock { ag_used: 1.into(), ..sb }, dev.geometry().size)?;

@@ -25,7 +25,7 @@ use crate::{options, recover, sound};
 use arbor_base::cache::walks::Walks;
 use arbor_base::cache::windows::{Streams, Windows};
 use arbor_base::cache::{Cache, Name};
-use arbor_base::device::{Device, Kind, Request};
+use arbor_base::device::{Device, Kind, Request, zeroed};
 use arbor_base::kit::refs::Refs;
 use arbor_base::layout::{Access, Corrupt, Features, crc_without};
 use arbor_base::sync::{Mutex, Rank};
@@ -213,7 +213,7 @@ const MOST_AHEAD: u64 = 4 << 20;
 /// A mounted volume.
 pub(crate) struct Volume {
     pub dev: Arc<dyn Device>,
-    pub log: Option<Box<dyn Device>>,
+    pub log: Option<Arc<dyn Device>>,
     pub clock: Arc<dyn Clock>,
     pub io: Mutex<Io>,
     pub core: Mutex<Core>,
@@ -353,7 +353,7 @@ pub(crate) fn features(sb: &SuperBlock) -> Features {
 /// Mounts: superblock, recovery, AG headers, recovery lists.
 pub(crate) fn mount(mut devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<Volume>> {
     let opts = options::Mount::parse(&options.options)?;
-    let dev: Arc<dyn Device> = Arc::from(devices.main);
+    let dev: Arc<dyn Device> = devices.main;
     let Some(mut sb) = read_super(&*dev, 0)? else {
         return Err(Error::refused("no yFS superblock"));
     };
@@ -618,7 +618,7 @@ fn check_buffer(
     let mut bytes = match read {
         Some(bytes) => bytes,
         None => {
-            let mut bytes = vec![0; len];
+            let mut bytes = zeroed(len);
             dev.read_at(kind, addr.byte(), &mut bytes)?;
             bytes
         }
@@ -672,7 +672,7 @@ fn inodes_of<'a>(geom: &Geom, addr: Daddr, chunk: &'a [u8]) -> impl Iterator<Ite
 impl Volume {
     pub(crate) fn assemble(
         dev: Arc<dyn Device>,
-        log: Option<Box<dyn Device>>,
+        log: Option<Arc<dyn Device>>,
         clock: Arc<dyn Clock>,
         core: Core,
         opts: options::Mount,

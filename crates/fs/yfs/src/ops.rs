@@ -18,17 +18,6 @@ const WALK_AHEAD: u32 = 512;
 /// A smaller cache may lose what is brought before it is used.
 const WALK_CACHE: usize = 16 << 20;
 
-fn check_name(name: &[u8]) -> Result<()> {
-    if name.len() > 255 {
-        return Err(Errno::ENAMETOOLONG.into());
-    }
-    if crate::sound::name(name) { Ok(()) } else { Err(Errno::EINVAL.into()) }
-}
-
-fn check_xattr(name: &[u8]) -> Result<()> {
-    if name.is_empty() || name.len() > 255 { Err(Errno::ERANGE.into()) } else { Ok(()) }
-}
-
 impl Core {
     fn hold(&mut self, i: &Inode) -> Entry {
         self.refs.add(i.ino);
@@ -762,39 +751,8 @@ impl FileSystem for Volume {
         self.seek_file(ino, offset, whence)
     }
 
-    fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64> {
-        for ino in [from, to] {
-            self.run(|core| {
-                let i = core.iget(ino)?;
-                let kind = if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL };
-                if i.is_file() { Ok(()) } else { Err(kind.into()) }
-            })?;
-        }
-        let len = len.min(self.getattr(from)?.size.saturating_sub(from_offset));
-        if from == to && from_offset < to_offset.saturating_add(len) && to_offset < from_offset.saturating_add(len) {
-            return Err(Errno::EINVAL.into());
-        }
-        let mut buf = vec![0; len.min(1 << 20) as usize];
-        let mut done = 0;
-        while done < len {
-            let want = (len - done).min(buf.len() as u64) as usize;
-            let at = from_offset.checked_add(done).ok_or(Errno::EOVERFLOW)?;
-            let n = self.read(from, at, &mut buf[..want])?;
-            if n == 0 {
-                break;
-            }
-            let to_at = to_offset.checked_add(done).ok_or(Errno::EFBIG)?;
-            match self.write(to, to_at, &buf[..n]) {
-                Ok(w) => done += w as u64,
-                Err(_) if done > 0 => break,
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(done)
-    }
-
     fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        check_xattr(name)?;
+        check_xattr_name(name)?;
         self.run(|core| {
             let i = core.iget(ino)?;
             let found = core.xattrs(&i)?.into_iter().find(|(n, _)| n == name);
@@ -803,7 +761,7 @@ impl FileSystem for Volume {
     }
 
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], how: XattrMode) -> Result<()> {
-        check_xattr(name)?;
+        check_xattr_name(name)?;
         if value.len() > 64 * 1024 {
             return Err(Errno::E2BIG.into());
         }
@@ -818,7 +776,7 @@ impl FileSystem for Volume {
     }
 
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        check_xattr(name)?;
+        check_xattr_name(name)?;
         self.change_xattr(ino, name, None, XattrMode::Set)
     }
 

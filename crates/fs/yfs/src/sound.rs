@@ -9,17 +9,12 @@ use crate::check::parse_body;
 use crate::file::MAX_SIZE;
 use crate::format::*;
 use arbor_base::layout::{Corrupt, get_u16, get_u64};
-use arbor_base::vfs::{FileType, mode};
+use arbor_base::vfs::{FileType, is_name, mode};
 use std::fmt::Display;
 use zerocopy::FromBytes;
 
 /// Longest target of a symbolic link.
 const MAX_TARGET: u64 = 4095;
-
-/// Whether an entry may have this name.
-pub(crate) fn name(name: &[u8]) -> bool {
-    !name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/') && !name.contains(&0)
-}
 
 /// Checks an inode read from its place. Free ones pass.
 pub(crate) fn inode(geom: &Geom, ino: u64, bytes: &[u8]) -> Result<(), Corrupt> {
@@ -78,7 +73,7 @@ fn entries(what: &'static str, at: u64, body: &[u8]) -> Result<(), Corrupt> {
     if let Some(why) = damage {
         return bad(&why, "a list in the order of the hashes");
     }
-    match entries.iter().find(|e| !name(e.name)) {
+    match entries.iter().find(|e| !is_name(e.name)) {
         Some(e) => bad(&format_args!("{:?}", String::from_utf8_lossy(e.name)), "a name"),
         None => Ok(()),
     }

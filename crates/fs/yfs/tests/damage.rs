@@ -1073,7 +1073,7 @@ fn an_external_log() {
     let (device, log) = (MemDevice::new(8 << 20), MemDevice::new(4 << 20));
     let devices = || {
         let mut d = Devices::single(device.clone());
-        d.extra.insert("log".into(), Box::new(log.clone()));
+        d.extra.insert("log".into(), Arc::new(log.clone()));
         d
     };
     Yfs.format(devices(), &FormatOptions { uuid: [7; 16], ..FormatOptions::default() }).expect("format");

@@ -217,7 +217,7 @@ fn an_attribute_that_is_there_twice() {
 fn the_log_of_another_volume() {
     let with_log = |dev: &MemDevice, log: &MemDevice| {
         let mut devices = Devices::single(dev.clone());
-        devices.extra.insert("log".into(), Box::new(log.clone()));
+        devices.extra.insert("log".into(), Arc::new(log.clone()));
         devices
     };
     let volume = |n: u8| {

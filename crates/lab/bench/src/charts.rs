@@ -2,16 +2,18 @@
 //!
 //! | module | what it shows |
 //! |---|---|
+//! | `curves` | lines or bars of an experiment with charts |
 //! | `ratios` | the paper's ratio of each figure beside ours |
 //! | `times` | where the time of the disk went, by what it was for and by what the disk did |
 //! | `seeks` | the addresses of requests over time |
 //! | `addresses` | the axis of addresses that `seeks` has |
 //! | `maps` | what lies where on the disk |
 //!
-//! `ratios` and `times` are made from [`Row`]s, so that they also show what was measured elsewhere; `seeks` and `maps`
-//! from [`Picture`]s.
+//! `curves`, `ratios` and `times` are made from [`Row`]s, so that they also show what was measured elsewhere; `seeks`
+//! and `maps` from [`Picture`]s.
 
 mod addresses;
+mod curves;
 mod maps;
 mod ratios;
 mod seeks;
@@ -23,6 +25,7 @@ use crate::rows::{Row, divisor, metric};
 use arbor_base::device::Kind;
 use arbor_simdisk::KINDS;
 
+pub(crate) use curves::curves;
 pub(crate) use maps::maps;
 pub(crate) use ratios::ratios;
 pub(crate) use seeks::seeks;
@@ -67,6 +70,7 @@ pub(crate) fn drawings(experiment: &Experiment, rows: &[Row], pictures: &[Pictur
     let shown = of_paper(experiment, pictures);
     let workload = shown.first().filter(|p| !p.case.is_empty()).map(|p| format!(", {}", p.case)).unwrap_or_default();
     let all = [
+        ("curves", experiment.about.trim_end_matches('.').to_string(), curves(experiment, rows)),
         ("ratios", "the paper's ratios beside ours".to_string(), ratios(experiment, rows)),
         ("times", "where the time of the disk went".to_string(), times(experiment, rows)),
         ("seeks", format!("requests over time{workload}"), seeks(experiment.name, &shown)),

@@ -26,6 +26,27 @@ impl LogNormal {
     }
 }
 
+/// How many there are of each power of two: of 0, 1, 2, 4 and so on at most, and more than of the one before. Within a
+/// class the logarithm is uniform.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Classes(pub &'static [u64]);
+
+impl Classes {
+    /// Draws one of them.
+    pub fn draw(&self, rng: &mut Rng) -> u64 {
+        let mut at = rng.below(self.0.iter().sum());
+        let is_here = |many: &u64| {
+            let is_here = at < *many;
+            at = at.saturating_sub(*many);
+            is_here
+        };
+        match self.0.iter().position(is_here).unwrap_or(0) {
+            class @ 0..2 => class as u64,
+            class => libm::ceil(libm::exp2(class as f64 - 2.0 + unit(rng))) as u64,
+        }
+    }
+}
+
 /// A Pareto distribution: larger than `x` with probability `(kappa / x)^alpha`, from `kappa` on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pareto {

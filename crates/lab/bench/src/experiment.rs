@@ -1,17 +1,34 @@
 //! The experiments, as data: what is run, and what the paper says came out.
 //!
-//! All of now are those of Zhang and Ghose, "yFS: A Journaling File System Design for Handling Large Data Sets with
+//! An experiment has one of two shapes. Tables have figures of the paper beside ours. Charts have lines or bars, and
+//! what the paper says of them in words: [`curves`]. Each experiment with charts has a module of its own.
+//!
+//! The tables are those of Zhang and Ghose, "yFS: A Journaling File System Design for Handling Large Data Sets with
 //! Reduced Seeking", FAST 2003, section 6, on two Seagate ST39140 with blocks of 16 KiB, fragments of 2 KiB,
 //! allocation groups of 178 MB, a log of 32 MB and 128 MB of memory. The paper's averages are over at least five
 //! runs; "the standard deviation is usually less than 3%".
+
+pub mod curves;
+mod ffs_aging;
+mod lfs_cleaning;
+mod lfs_filesize;
+mod lfs_large;
+mod lfs_small;
+mod lfs_tpcb;
 
 use crate::op::Program;
 use crate::svg::count;
 use crate::workload::aging::Aging;
 use crate::workload::archive::Archive;
+use crate::workload::file_size::FileSize;
 use crate::workload::postmark::PostMark;
+use crate::workload::primitive::{BigFile, SmallFiles};
 use crate::workload::source_tree::SourceTree;
 use arbor_base::device::Kind;
+use curves::{Charts, Host};
+use ffs_aging::Aged;
+use lfs_cleaning::Filled;
+use lfs_tpcb::Database;
 
 /// A workload with the paper's parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,9 +41,40 @@ pub enum Load {
     Archive,
     /// 6.4, with so many operations.
     Aging(u32),
+    /// See [`SmallFiles`].
+    SmallFiles(SmallFiles),
+    /// See [`BigFile`].
+    BigFile(BigFile),
+    /// See [`FileSize`].
+    FileSize(FileSize),
+    /// TPC-B on a volume that is so full.
+    TpcB(Database),
+    /// Overwriting on a volume that is so full.
+    Overwrite(Filled),
+    /// Turnover up to a date, and then the sequential benchmark.
+    Turnover(Aged),
 }
 
 impl Load {
+    /// The workload as a subject of this name has it: some subjects differ in what is done with them.
+    pub fn on(self, subject: &str) -> Load {
+        match self {
+            Load::TpcB(database) => Load::TpcB(database.on(subject)),
+            Load::Turnover(aged) => Load::Turnover(aged.on(subject)),
+            _ => self,
+        }
+    }
+
+    /// The size of the volume, bytes, if it is not the disk's.
+    pub fn volume_bytes(self, divisor: u32) -> Option<u64> {
+        match self {
+            Load::TpcB(database) => Some(database.volume_bytes(divisor)),
+            Load::Overwrite(_) => Some(Filled::volume_bytes(divisor)),
+            Load::Turnover(_) => Some(Aged::volume_bytes(divisor)),
+            _ => None,
+        }
+    }
+
     /// The program of another disk, from which this one copies, if it does.
     pub fn source(self, seed: u64, divisor: u32) -> Option<Box<dyn Program>> {
         match self {
@@ -40,6 +88,12 @@ impl Load {
     pub fn program(self, seed: u64, divisor: u32, capacity_bytes: u64, reads_ns: &[u64]) -> Box<dyn Program> {
         match self {
             Load::KernelBuild => SourceTree::divided_by(divisor).program(seed, reads_ns),
+            Load::SmallFiles(spec) => SmallFiles { files: spec.files.div_ceil(divisor), ..spec }.program(),
+            Load::BigFile(spec) => BigFile { file_bytes: spec.file_bytes / u64::from(divisor), ..spec }.program(seed),
+            Load::FileSize(spec) => spec.divided_by(divisor).program(),
+            Load::TpcB(database) => database.spec(divisor).program(seed),
+            Load::Overwrite(filled) => filled.spec(divisor).program(seed),
+            Load::Turnover(aged) => aged.spec(divisor).program(seed),
             Load::PostMark(files) => {
                 let seed = (PostMark::default().seed - 1).wrapping_add(seed as u32);
                 PostMark { files: files.div_ceil(divisor), seed, ..PostMark::default() }.program()
@@ -60,6 +114,19 @@ pub enum Quantity {
     Elapsed,
     /// Files removed a second.
     RemovalRate,
+    /// Files made, opened or removed a second.
+    FileRate,
+    /// What the program read and wrote, MB a second.
+    Throughput,
+    /// Transactions a second.
+    TransactionRate,
+    /// Bytes to and from the disk for each byte that is new, where a cleaner moves others (Rosenblum and Ousterhout
+    /// 1992, section 3.4).
+    WriteCost,
+    /// The part of what the cleaner reads that lives and is written elsewhere, %.
+    Moved,
+    /// Of the segments that a cleaner found when it chose, those of which so many twentieths lived, %.
+    Found(usize),
     /// Requests of the driver to the file system's disk.
     Requests,
     /// Requests after the part and up to the next one, or to the end of an unmount.
@@ -95,6 +162,12 @@ impl Quantity {
         match self {
             Quantity::Elapsed => ("elapsed time", "s"),
             Quantity::RemovalRate => ("deletion rate", "files/s"),
+            Quantity::FileRate => ("rate", "files/s"),
+            Quantity::Throughput => ("throughput", "MB/s"),
+            Quantity::TransactionRate => ("transactions", "1/s"),
+            Quantity::WriteCost => ("write cost", ""),
+            Quantity::Moved => ("live part of what is cleaned", "%"),
+            Quantity::Found(class) => (FOUND.get(class).map_or("", |found| found.1), "%"),
             Quantity::Requests => ("requests", ""),
             Quantity::RequestsAfter => ("requests afterwards", ""),
             Quantity::ElapsedAfter => ("time afterwards", "s"),
@@ -114,7 +187,43 @@ impl Quantity {
             Quantity::LogPerChange => ("log for each change of names", "bytes"),
         }
     }
+
+    /// What theory says of it, over an axis in percent.
+    pub fn theory(self) -> Option<Theory> {
+        match self {
+            // All of a segment is read, and its live part u written, for a part 1 - u of new data.
+            Quantity::WriteCost => Some(("2 / (1 - u)", |percent| 2.0 / (1.0 - percent / 100.0))),
+            _ => None,
+        }
+    }
 }
+
+/// The classes of segments that a cleaner found: counters of the engine, and names of [`Quantity::Found`].
+pub(crate) const FOUND: [(&str, &str); 20] = [
+    ("found_00", "segments of which 0 to 5% live"),
+    ("found_05", "segments of which 5 to 10% live"),
+    ("found_10", "segments of which 10 to 15% live"),
+    ("found_15", "segments of which 15 to 20% live"),
+    ("found_20", "segments of which 20 to 25% live"),
+    ("found_25", "segments of which 25 to 30% live"),
+    ("found_30", "segments of which 30 to 35% live"),
+    ("found_35", "segments of which 35 to 40% live"),
+    ("found_40", "segments of which 40 to 45% live"),
+    ("found_45", "segments of which 45 to 50% live"),
+    ("found_50", "segments of which 50 to 55% live"),
+    ("found_55", "segments of which 55 to 60% live"),
+    ("found_60", "segments of which 60 to 65% live"),
+    ("found_65", "segments of which 65 to 70% live"),
+    ("found_70", "segments of which 70 to 75% live"),
+    ("found_75", "segments of which 75 to 80% live"),
+    ("found_80", "segments of which 80 to 85% live"),
+    ("found_85", "segments of which 85 to 90% live"),
+    ("found_90", "segments of which 90 to 95% live"),
+    ("found_95", "segments of which 95 to 100% live"),
+];
+
+/// What theory says of a quantity: its name, and it over an axis.
+pub type Theory = (&'static str, fn(f64) -> f64);
 
 /// A part of a run that is measured by itself.
 #[derive(Clone, Copy, Debug)]
@@ -129,6 +238,13 @@ pub struct Part {
     pub paper: &'static [(Quantity, [f64; 3])],
 }
 
+impl Part {
+    /// Some phases, of which the paper gives no figures.
+    pub const fn new(name: &'static str, phases: &'static [&'static str]) -> Part {
+        Part { name, phases, after: &[], paper: &[] }
+    }
+}
+
 impl Case {
     /// Its name with the counts of a run, which are divided by `divisor`.
     pub fn title(&self, divisor: u32) -> String {
@@ -136,7 +252,7 @@ impl Case {
         match self.load {
             Load::PostMark(files) => of(files, "files"),
             Load::Aging(operations) => of(operations, "operations"),
-            Load::KernelBuild | Load::Archive => self.name.into(),
+            _ => self.name.into(),
         }
     }
 }
@@ -148,11 +264,22 @@ pub struct Case {
     pub name: &'static str,
     /// The workload.
     pub load: Load,
+    /// What it differs in from the others, where charts have lines over that.
+    pub x: f64,
     /// Its parts.
     pub parts: &'static [Part],
 }
 
-/// A table of a paper.
+/// What an experiment shows.
+#[derive(Clone, Copy, Debug)]
+pub enum Shape {
+    /// Figures beside those of the paper.
+    Tables,
+    /// Lines or bars, and what the paper says of them.
+    Charts(&'static Charts),
+}
+
+/// A table or a figure of a paper.
 #[derive(Clone, Copy, Debug)]
 pub struct Experiment {
     /// Its name for the command.
@@ -162,13 +289,21 @@ pub struct Experiment {
     /// Paper, section and table.
     pub source: &'static str,
     /// The subjects of the paper.
-    pub columns: [&'static str; 3],
+    pub columns: &'static [&'static str],
+    /// What is run besides them.
+    pub others: &'static [&'static str],
     /// The one that the others are compared with: ratios are its figures over theirs.
     pub reference: &'static str,
     /// Subjects with a log, and how many bytes of it a change of names takes at most, as the paper says.
     pub log_bound: (&'static [&'static str], f64),
+    /// The paper's host, as far as nothing else is asked for.
+    pub host: Host,
     /// The workloads.
     pub cases: &'static [Case],
+    /// Subjects on which the workloads run one after the other on the same volume. On all others each has a new one.
+    pub series: &'static [&'static str],
+    /// What it shows.
+    pub shape: Shape,
 }
 
 impl Experiment {
@@ -177,6 +312,14 @@ impl Experiment {
         match divisor {
             0 | 1 => self.about.into(),
             _ => format!("{}, counts divided by {divisor}.", self.about.trim_end_matches('.')),
+        }
+    }
+
+    /// Its charts, if it has any.
+    pub fn charts(&self) -> Option<&'static Charts> {
+        match self.shape {
+            Shape::Tables => None,
+            Shape::Charts(charts) => Some(charts),
         }
     }
 
@@ -190,15 +333,30 @@ impl Experiment {
 pub const END: &str = "end";
 /// The phase between an unmount and the next mark: mounting.
 pub const MOUNT: &str = "mount";
+/// The phase between two workloads on the same volume.
+pub const NEXT: &str = "next";
 
-const COLUMNS: [&str; 3] = ["yFS-inline", "yFS-external", "FFS-SU"];
+const COLUMNS: &[&str] = &["yFS-inline", "yFS-external", "FFS-SU"];
+const OTHERS: &[&str] = &["FFS-sync", "FFS-async", "FFS-journal"];
 
 use Quantity::{Elapsed, Queue, RemovalRate, Requests, RequestsAfter, Service};
 
 const fn yfs(name: &'static str, about: &'static str, source: &'static str, cases: &'static [Case]) -> Experiment {
     // "Each transactions writes less than 500 bytes of log data" (6.5).
     let log_bound: (&[&str], f64) = (&["yFS-inline", "yFS-external"], 500.0);
-    Experiment { name, about, source, columns: COLUMNS, reference: "FFS-SU", log_bound, cases }
+    Experiment {
+        name,
+        about,
+        source,
+        columns: COLUMNS,
+        others: OTHERS,
+        reference: "FFS-SU",
+        log_bound,
+        host: Host::YFS,
+        cases,
+        series: &[],
+        shape: Shape::Tables,
+    }
 }
 
 /// All experiments.
@@ -207,34 +365,40 @@ pub const ALL: &[Experiment] = &[
         "yfs-table1",
         "A kernel's source is copied and built.",
         "yFS, FAST 2003, section 6.1, table 1",
-        &[Case { name: "", load: Load::KernelBuild, parts: TABLE_1 }],
+        &[Case { name: "", load: Load::KernelBuild, x: 0.0, parts: TABLE_1 }],
     ),
     yfs(
         "yfs-table2",
         "PostMark 1.5 in one directory.",
         "yFS, FAST 2003, section 6.2, tables 2(a) and 2(b)",
         &[
-            Case { name: "50,000 files", load: Load::PostMark(50_000), parts: TABLE_2[0] },
-            Case { name: "100,000 files", load: Load::PostMark(100_000), parts: TABLE_2[1] },
-            Case { name: "150,000 files", load: Load::PostMark(150_000), parts: TABLE_2[2] },
+            Case { name: "50,000 files", load: Load::PostMark(50_000), x: 0.0, parts: TABLE_2[0] },
+            Case { name: "100,000 files", load: Load::PostMark(100_000), x: 0.0, parts: TABLE_2[1] },
+            Case { name: "150,000 files", load: Load::PostMark(150_000), x: 0.0, parts: TABLE_2[2] },
         ],
     ),
     yfs(
         "yfs-table3",
         "An archive of 55,189 files is extracted and removed.",
         "yFS, FAST 2003, section 6.3, table 3",
-        &[Case { name: "", load: Load::Archive, parts: TABLE_3 }],
+        &[Case { name: "", load: Load::Archive, x: 0.0, parts: TABLE_3 }],
     ),
     yfs(
         "yfs-table4",
         "An empty file system is aged by creations and deletions.",
         "yFS, FAST 2003, section 6.4, tables 4(a) and 4(b)",
         &[
-            Case { name: "10,000 operations", load: Load::Aging(10_000), parts: TABLE_4[0] },
-            Case { name: "20,000 operations", load: Load::Aging(20_000), parts: TABLE_4[1] },
-            Case { name: "40,000 operations", load: Load::Aging(40_000), parts: TABLE_4[2] },
+            Case { name: "10,000 operations", load: Load::Aging(10_000), x: 0.0, parts: TABLE_4[0] },
+            Case { name: "20,000 operations", load: Load::Aging(20_000), x: 0.0, parts: TABLE_4[1] },
+            Case { name: "40,000 operations", load: Load::Aging(40_000), x: 0.0, parts: TABLE_4[2] },
         ],
     ),
+    lfs_small::EXPERIMENT,
+    lfs_large::EXPERIMENT,
+    lfs_filesize::EXPERIMENT,
+    lfs_tpcb::EXPERIMENT,
+    lfs_cleaning::EXPERIMENT,
+    ffs_aging::EXPERIMENT,
 ];
 
 const TABLE_1: &[Part] = &[
@@ -375,7 +539,7 @@ mod tests {
 
     #[test]
     fn words_have_the_counts_of_the_run() {
-        for case in ALL.iter().flat_map(|e| e.cases) {
+        for case in ALL.iter().filter(|e| e.charts().is_none()).flat_map(|e| e.cases) {
             assert_eq!(case.title(1), case.name);
         }
         assert_eq!(

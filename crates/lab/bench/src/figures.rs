@@ -6,6 +6,7 @@ use crate::experiment::{Case, Experiment, Part, Quantity};
 use crate::list;
 use crate::picture::Picture;
 use crate::rows::{Row, compare, divisor, is_compared, merge};
+use crate::sheets::{sheets, statements};
 use crate::svg::{count, number};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -14,23 +15,36 @@ use std::fmt::Write;
 /// Figures and how they were measured: what can be kept, and made into tables and pictures again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Disk, seed, runs and whatever else is the same for all subjects.
-    pub setting: String,
-    /// The same for programs. In the file it stands here, and not with each row.
-    pub conditions: Option<Conditions>,
+    /// How the figures of each experiment were measured.
+    pub settings: Vec<Setting>,
     /// Subjects that were measured elsewhere.
     pub elsewhere: Vec<String>,
     /// The figures.
     pub rows: Vec<Row>,
 }
 
+/// How some experiments were measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Setting {
+    /// Their names.
+    pub experiments: Vec<String>,
+    /// Disk, seed, runs and whatever else is the same for all subjects.
+    pub words: String,
+    /// The same for programs. In the file it stands here, and not with each row.
+    pub conditions: Option<Conditions>,
+}
+
 impl Figures {
-    /// Of these rows, without the real time of the processor, which is not the same twice.
+    /// Of these rows, all measured in this setting, without the real time of the processor, which is not the same
+    /// twice.
     pub fn new(setting: &str, rows: &[Row]) -> Figures {
         let is_virtual = |row: &&Row| !row.metric.ends_with(Quantity::Processor.name().0);
         let rows: Vec<Row> = rows.iter().filter(is_virtual).cloned().collect();
+        let experiments = distinct(rows.iter().map(|r| &*r.experiment)).into_iter().map(String::from).collect();
         let conditions = rows.first().and_then(|row| row.conditions.clone());
-        Figures { setting: setting.into(), conditions, elsewhere: Vec::new(), rows }
+        let setting = Setting { experiments, words: setting.into(), conditions };
+        let settings = if setting.experiments.is_empty() { Vec::new() } else { vec![setting] };
+        Figures { settings, elsewhere: Vec::new(), rows }
     }
 
     /// With rows that were measured elsewhere; all are compared again.
@@ -43,14 +57,39 @@ impl Figures {
         self
     }
 
+    /// With other experiments, which take the place of those of the same name.
+    pub fn join(mut self, other: Figures) -> Figures {
+        let is_new = |name: &str| other.rows.iter().any(|r| r.experiment == name);
+        self.rows.retain(|r| !is_new(&r.experiment));
+        self.settings.iter_mut().for_each(|s| s.experiments.retain(|name| !is_new(name)));
+        self.rows.extend(other.rows);
+        for setting in other.settings {
+            let same = |s: &&mut Setting| s.words == setting.words && s.conditions == setting.conditions;
+            match self.settings.iter_mut().find(same) {
+                Some(here) => here.experiments.extend(setting.experiments),
+                None => self.settings.push(setting),
+            }
+        }
+        self.settings.retain(|s| !s.experiments.is_empty());
+        let subjects = self.elsewhere.iter().chain(&other.elsewhere).map(|s| &**s);
+        self.elsewhere = distinct(subjects).into_iter().map(String::from).collect();
+        self
+    }
+
+    /// How an experiment was measured.
+    pub fn setting(&self, experiment: &str) -> Option<&Setting> {
+        self.settings.iter().find(|s| s.experiments.iter().any(|name| name == experiment))
+    }
+
     /// As JSON with a line for each row.
     pub fn to_json(&self) -> serde_json::Result<String> {
         let bare = |row: &Row| serde_json::to_string(&Row { conditions: None, ..row.clone() });
         let rows: Vec<String> = self.rows.iter().map(bare).collect::<Result<_, _>>()?;
-        let (setting, elsewhere) = (serde_json::to_string(&self.setting)?, serde_json::to_string(&self.elsewhere)?);
-        let (conditions, rows) = (serde_json::to_string(&self.conditions)?, rows.join(",\n    "));
+        let settings: Vec<String> = self.settings.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+        let elsewhere = serde_json::to_string(&self.elsewhere)?;
+        let (settings, rows) = (settings.join(",\n    "), rows.join(",\n    "));
         Ok(format!(
-            "{{\n  \"setting\": {setting},\n  \"conditions\": {conditions},\n  \"elsewhere\": {elsewhere},\n  \
+            "{{\n  \"settings\": [\n    {settings}\n  ],\n  \"elsewhere\": {elsewhere},\n  \
              \"rows\": [\n    {rows}\n  ]\n}}\n"
         ))
     }
@@ -58,7 +97,12 @@ impl Figures {
     /// What [`Figures::to_json`] made.
     pub fn from_json(text: &str) -> serde_json::Result<Figures> {
         let mut figures: Figures = serde_json::from_str(text)?;
-        figures.rows.iter_mut().for_each(|row| row.conditions = figures.conditions.clone());
+        let settings = std::mem::take(&mut figures.settings);
+        for setting in &settings {
+            let here = figures.rows.iter_mut().filter(|row| setting.experiments.contains(&row.experiment));
+            here.for_each(|row| row.conditions = setting.conditions.clone());
+        }
+        figures.settings = settings;
         Ok(figures)
     }
 
@@ -67,15 +111,34 @@ impl Figures {
         list().iter().filter(|e| self.rows.iter().any(|r| r.experiment == e.name))
     }
 
-    /// Tables in Markdown by name: `setting`, a sentence; `summary`, the times of the subjects of the paper; `others`,
-    /// the times of all the other subjects; and by the name of an experiment all figures that the paper has of it.
+    /// Those of them whose figures stand beside the paper's.
+    fn tabular(&self) -> impl Iterator<Item = &'static Experiment> {
+        self.experiments().filter(|e| e.charts().is_none())
+    }
+
+    /// Tables in Markdown by name. Of tables of a paper: `setting`, a sentence; `summary`, the times of the subjects of
+    /// the paper; `others`, the times of all the other subjects; and by the name of an experiment all figures that the
+    /// paper has of it. Of experiments with charts, by name: the setting, what the paper says, the figures.
     pub fn tables(&self) -> BTreeMap<String, String> {
-        let mut tables: BTreeMap<String, String> =
-            self.experiments().map(|e| (e.name.to_string(), self.details(e))).collect();
-        tables.insert("setting".into(), self.setting());
-        tables.insert("summary".into(), self.summary());
-        tables.extend(self.others().map(|text| ("others".into(), text)));
+        let of = |e: &'static Experiment| if e.charts().is_some() { self.charted(e) } else { self.details(e) };
+        let mut tables: BTreeMap<String, String> = self.experiments().map(|e| (e.name.to_string(), of(e))).collect();
+        if let Some(first) = self.tabular().next() {
+            tables.insert("setting".into(), self.in_words(first));
+            tables.insert("summary".into(), self.summary());
+            tables.extend(self.others().map(|text| ("others".into(), text)));
+        }
         tables
+    }
+
+    /// Setting, statements and figures of an experiment with charts.
+    fn charted(&self, experiment: &Experiment) -> String {
+        let mut out = self.in_words(experiment);
+        for sheet in statements(experiment, &self.rows).into_iter().chain(sheets(experiment, &self.rows)) {
+            let mut table = Table::new(&sheet.heads);
+            sheet.lines.iter().for_each(|line| table.line(line));
+            out += &format!("\n{}:\n\n{}", sheet.title, table.0);
+        }
+        out
     }
 
     /// Pictures of all experiments, as far as there is something to show. Those of where the requests went need the
@@ -88,8 +151,10 @@ impl Figures {
     pub fn document(&self, drawings: &[Drawing]) -> String {
         let mut tables = self.tables();
         let mut take = |name: &str| tables.remove(name).unwrap_or_default();
-        let mut out =
-            format!("# Figures of the laboratory\n\n{}\n{}\n{}", take("setting"), take("summary"), take("others"));
+        let mut out = "# Figures of the laboratory\n".to_string();
+        if self.tabular().next().is_some() {
+            out += &format!("\n{}\n{}\n{}", take("setting"), take("summary"), take("others"));
+        }
         for experiment in self.experiments() {
             let about = experiment.about(divisor(&self.rows));
             out += &format!("\n## {}\n\n{about} {}.\n", experiment.name, experiment.source);
@@ -101,18 +166,22 @@ impl Figures {
         out
     }
 
-    fn setting(&self) -> String {
-        match &self.elsewhere[..] {
-            [] => format!("{}.\n", self.setting),
-            elsewhere => format!("{}. Measured elsewhere: {}.\n", self.setting, elsewhere.join(", ")),
+    /// The setting of an experiment in a sentence.
+    fn in_words(&self, experiment: &Experiment) -> String {
+        let words = self.setting(experiment.name).map_or("", |s| &*s.words);
+        let is_here = |s: &&str| self.rows.iter().any(|r| r.subject == **s && r.experiment == experiment.name);
+        let elsewhere: Vec<&str> = self.elsewhere.iter().map(|s| &**s).filter(is_here).collect();
+        match &elsewhere[..] {
+            [] => format!("{words}.\n"),
+            elsewhere => format!("{words}. Measured elsewhere: {}.\n", elsewhere.join(", ")),
         }
     }
 
     /// The times of the paper's subjects, a line for each part of an experiment.
     fn summary(&self) -> String {
-        let Some(first) = self.experiments().next() else { return String::new() };
+        let Some(first) = self.tabular().next() else { return String::new() };
         let mut heads = vec!["experiment".to_string(), "seconds".into()];
-        heads.extend(first.columns.map(String::from));
+        heads.extend(first.columns.iter().map(ToString::to_string));
         for subject in compared(first) {
             heads.extend([format!("{} / {subject}, paper", first.reference), "ours".into(), "holds".into()]);
         }
@@ -120,7 +189,7 @@ impl Figures {
         for Timed { experiment, case, part, quantity, label } in self.timed() {
             let of = |subject: &str| find(experiment, &self.rows, subject, (case, part, quantity));
             let mut cells = vec![experiment.name.to_string(), label];
-            cells.extend(experiment.columns.map(|subject| of(subject).map(figure).unwrap_or_default()));
+            cells.extend(experiment.columns.iter().map(|subject| of(subject).map(figure).unwrap_or_default()));
             for subject in compared(experiment) {
                 let row = of(subject);
                 cells.extend([ratio(row.and_then(|r| r.paper_ratio)), self.our_ratio(row), held(row)]);
@@ -134,7 +203,7 @@ impl Figures {
     /// stayed in memory before.
     fn timed(&self) -> impl Iterator<Item = Timed> {
         let has_time = |part: &Part| part.paper.iter().any(|p| p.0 == Quantity::Elapsed);
-        let all = self.experiments().flat_map(|e| parts(e).map(move |(case, part)| (e, case, part)));
+        let all = self.tabular().flat_map(|e| parts(e).map(move |(case, part)| (e, case, part)));
         all.flat_map(move |(experiment, case, part)| {
             let label = label(case, part, &self.rows);
             let words = [&*label, Quantity::ElapsedAfter.name().0].into_iter().filter(|w| !w.is_empty());
@@ -160,12 +229,12 @@ impl Figures {
 
     /// The times of the reference and of the subjects that the paper does not have, with the ratio behind them.
     fn others(&self) -> Option<String> {
-        let all = self.experiments().flat_map(|e| subjects(e, &self.rows).into_iter().map(move |s| (e, s)));
+        let all = self.tabular().flat_map(|e| subjects(e, &self.rows).into_iter().map(move |s| (e, s)));
         let others = distinct(all.filter(|(e, subject)| e.column(subject).is_none()).map(|(_, subject)| subject));
         if others.is_empty() {
             return None;
         }
-        let reference = self.experiments().next()?.reference;
+        let reference = self.tabular().next()?.reference;
         let heads = ["experiment", "seconds", reference].into_iter().chain(others.iter().copied());
         let mut table = Table::new(&heads.map(String::from).collect::<Vec<_>>());
         for Timed { experiment, case, part, quantity, label } in self.timed() {
@@ -223,7 +292,7 @@ struct Timed {
 /// The subjects of the paper that are compared with the reference.
 fn compared(experiment: &Experiment) -> impl Iterator<Item = &'static str> {
     let reference = experiment.reference;
-    experiment.columns.into_iter().filter(move |subject| *subject != reference)
+    experiment.columns.iter().copied().filter(move |subject| *subject != reference)
 }
 
 fn ours(row: &Row) -> String {
@@ -246,15 +315,19 @@ fn held(row: Option<&Row>) -> String {
     row.and_then(|r| r.holds).map_or("", |held| if held { "yes" } else { "no" }).into()
 }
 
-/// In Markdown; what begins as a number stands to the right.
+/// Heads of columns with words, as the first one always is.
+const WORDS: [&str; 4] = ["seconds", "figure", "holds if", "why"];
+
+/// In Markdown; figures stand to the right.
 struct Table(String);
 
 impl Table {
     fn new(heads: &[String]) -> Table {
         let mut table = Table(String::new());
         table.line(heads);
-        let names = heads.iter().take_while(|h| ["", "experiment", "seconds"].contains(&&***h)).count();
-        table.0 += &format!("|{}{}\n", "---|".repeat(names), "---:|".repeat(heads.len() - names));
+        let is_left = |(at, head): (usize, &String)| at == 0 || WORDS.contains(&&**head);
+        let columns = heads.iter().enumerate().map(|head| if is_left(head) { "---|" } else { "---:|" });
+        table.0 += &format!("|{}\n", columns.collect::<String>());
         table
     }
 

@@ -77,6 +77,8 @@ pub struct Counts {
     pub dirs_removed: u64,
     /// Files renamed.
     pub renamed: u64,
+    /// Transactions.
+    pub transactions: u64,
     /// Bytes read.
     pub read_bytes: u64,
     /// Bytes written.
@@ -135,6 +137,12 @@ pub fn run(
             if let Op::Phase(name) = op {
                 tell(Event::Phase(name));
                 phases.push(Phase { name, counts: Counts::default() });
+                continue;
+            }
+            if op == Op::Done {
+                if let Some(phase) = phases.last_mut() {
+                    phase.counts.transactions += 1;
+                }
                 continue;
             }
             let before = (seen.calls, seen.read_bytes, seen.written_bytes);

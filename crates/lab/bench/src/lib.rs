@@ -47,13 +47,14 @@ pub mod peer;
 pub mod picture;
 mod report;
 pub mod rows;
+pub mod sheets;
 mod svg;
 pub mod workload;
 
 pub use charts::Drawing;
 pub use conditions::Conditions;
 pub use experiment::Experiment;
-pub use figures::Figures;
+pub use figures::{Figures, Setting};
 pub use measure::{Settings, Setup, Subject, System};
 pub use report::report;
 pub use rows::{Progress, Results, Row, from_json, run, to_json};

@@ -1,13 +1,16 @@
 //! One run of one workload on one engine on a simulated disk, phase by phase. `peer` does the same for file systems
 //! that are no engines.
 
-use crate::experiment::{Case, END, MOUNT, Part, Quantity};
-use crate::ground::{Counts, Event, Ground, Outcome, Seen, Stoppable, run};
+use crate::experiment::{Case, END, FOUND, MOUNT, NEXT, Part, Quantity};
+use crate::ground::{Counts, Event, Ground, Outcome, Phase, Seen, Stoppable, run};
 use crate::library::{Charge, Library, VirtualTime};
-use crate::op::Op;
+use crate::op::{Op, Program};
 use crate::picture::{Map, Picture};
+use crate::workload::primitive::{Chain, Ops};
 use arbor_base::device::{Device, Kind, MemDevice};
-use arbor_base::vfs::{Clock, Devices, Engine, FileSystem, FormatOptions, MountOptions, Options, Result, Time};
+use arbor_base::vfs::{
+    Clock, Devices, Engine, Errno, Error, FileSystem, FormatOptions, MountOptions, Options, Result, Time,
+};
 use arbor_simdisk::{HostQueue, Model, SimClock, SimDevice, Stats};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -108,8 +111,8 @@ pub struct PhaseSample {
     pub processor_s: Option<f64>,
     /// What the file system's disk did.
     pub disk: Stats,
-    /// Bytes of log, if the engine counts them.
-    pub log_bytes: Option<u64>,
+    /// By how much the engine's counters have grown, by name.
+    pub counters: Vec<(&'static str, u64)>,
 }
 
 impl PhaseSample {
@@ -118,6 +121,11 @@ impl PhaseSample {
     pub fn busy_s(&self, kind: Kind) -> f64 {
         let share = self.disk.kind(kind).service_ns as f64 / self.disk.service_ns.max(1) as f64;
         self.disk.busy_ns as f64 / 1e9 * share
+    }
+
+    /// By how much one of the engine's counters has grown, if it has it.
+    pub fn counter(&self, name: &str) -> Option<u64> {
+        self.counters.iter().find(|(n, _)| *n == name).map(|(_, by)| *by)
     }
 }
 
@@ -134,41 +142,55 @@ pub struct Sample {
     pub picture: Option<Picture>,
 }
 
-/// Formats, mounts with nothing cached, runs, unmounts. `with_picture` keeps a trace and describes the volume.
+/// Formats, mounts with nothing cached, runs the workloads one after the other, unmounts. `with_picture` keeps a trace
+/// and describes the volume. A sample for each workload; what there is to see is with the first one.
 pub fn sample(
     subject: &Subject<'_>,
-    case: &Case,
+    cases: &[Case],
     settings: &Settings,
     seed: u64,
     with_picture: bool,
     tell: &mut dyn FnMut(Event),
-) -> std::result::Result<Sample, String> {
+) -> std::result::Result<Vec<Sample>, String> {
     match &subject.system {
-        System::Engine(setup) => of_engine(&subject.name, setup, case, settings, seed, with_picture, tell),
+        System::Engine(setup) => of_engine(&subject.name, setup, cases, settings, seed, with_picture, tell),
         #[cfg(unix)]
-        System::Peer(start) => crate::peer::sample(&subject.name, &**start, case, settings, seed, with_picture, tell),
+        System::Peer(start) => crate::peer::sample(&subject.name, &**start, cases, settings, seed, with_picture, tell),
     }
+    .map(Sample::split)
     .map_err(|e| format!("{}: {e}", subject.name))
+}
+
+/// The programs of the workloads one after the other, with a phase [`NEXT`] between.
+pub(crate) fn program(cases: &[Case], settings: &Settings, seed: u64, reads_ns: &[u64]) -> Box<dyn Program> {
+    let (divisor, capacity_bytes) = (settings.divisor.max(1), settings.model.capacity_bytes());
+    let mut programs: Vec<Box<dyn Program>> = Vec::new();
+    for case in cases {
+        if !programs.is_empty() {
+            programs.push(Box::new(Ops::new(vec![Op::Phase(NEXT)])));
+        }
+        programs.push(case.load.program(seed, divisor, capacity_bytes, reads_ns));
+    }
+    Box::new(Chain::new(programs))
 }
 
 fn of_engine(
     name: &str,
     setup: &Setup<'_>,
-    case: &Case,
+    cases: &[Case],
     settings: &Settings,
     seed: u64,
     with_picture: bool,
     tell: &mut dyn FnMut(Event),
 ) -> std::result::Result<Sample, String> {
-    let bench = Bench::new(setup, settings, with_picture)?;
+    let volume_bytes = cases.iter().find_map(|case| case.load.volume_bytes(settings.divisor.max(1)));
+    let bench = Bench::new(setup, settings, volume_bytes, with_picture)?;
     let text = |e: &dyn std::fmt::Display| e.to_string();
     bench.format().and_then(|()| bench.map("formatted")).map_err(|e| text(&e))?;
     let fs = bench.mount().map_err(|e| text(&e))?;
     bench.disk.drain();
     bench.disk.set_tracing(with_picture);
-    let (divisor, capacity_bytes) = (settings.divisor.max(1), settings.model.capacity_bytes());
-    let reads_ns = reads_ns(case, settings, seed)?;
-    let mut program = case.load.program(seed, divisor, capacity_bytes, &reads_ns);
+    let mut program = program(cases, settings, seed, &reads_ns(cases, settings, seed)?);
     let remount = Box::new(|fs| bench.remount(fs));
     let ground = Library::new(fs, bench.clock.clone(), settings.charge, remount);
     let mut ground = Stoppable { ground, stop: &settings.stop };
@@ -187,16 +209,17 @@ fn of_engine(
     // What came before the first mark is making the volume and mounting it.
     phases.remove(0);
     let maps = bench.maps.into_inner();
-    let picture = trace.map(|trace| Picture::new(name, case, settings, &trace, &phases, maps));
+    let picture = trace.map(|trace| Picture::new(name, cases, settings, &trace, &phases, maps));
     Ok(Sample { phases, outcome, has_kinds: true, picture })
 }
 
 /// How long a program that copies waits for each file of its source: the source is on a disk of its own, nothing of
 /// it is cached, and it is read one file after another.
-pub(crate) fn reads_ns(case: &Case, settings: &Settings, seed: u64) -> std::result::Result<Vec<u64>, String> {
+pub(crate) fn reads_ns(cases: &[Case], settings: &Settings, seed: u64) -> std::result::Result<Vec<u64>, String> {
     let Some(source) = &settings.source else { return Ok(Vec::new()) };
-    let Some(mut program) = case.load.source(seed, settings.divisor.max(1)) else { return Ok(Vec::new()) };
-    let bench = Bench::new(source, settings, false)?;
+    let copied = cases.first().and_then(|case| case.load.source(seed, settings.divisor.max(1)));
+    let Some(mut program) = copied else { return Ok(Vec::new()) };
+    let bench = Bench::new(source, settings, None, false)?;
     let fs = bench.format().and_then(|()| bench.mount()).map_err(|e| format!("source: {e}"))?;
     let ground = Library::new(fs, bench.clock.clone(), settings.charge, Box::new(|fs| bench.remount(fs)));
     let timed = Timed { ground, clock: bench.clock.clone(), from_ns: 0, reads_ns: Vec::new() };
@@ -245,7 +268,13 @@ struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    fn new(setup: &'a Setup<'a>, settings: &Settings, with_maps: bool) -> std::result::Result<Bench<'a>, String> {
+    /// `volume_bytes`: the size of the volume, which begins where the disk does; `None` for the whole disk.
+    fn new(
+        setup: &'a Setup<'a>,
+        settings: &Settings,
+        volume_bytes: Option<u64>,
+        with_maps: bool,
+    ) -> std::result::Result<Bench<'a>, String> {
         // Any day will do.
         let clock = SimClock::new(Time { secs: 1_000_000_000, nanos: 0 });
         let device = |bytes: u64| {
@@ -253,7 +282,7 @@ impl<'a> Bench<'a> {
             let inner = Arc::new(memory.clone());
             SimDevice::new(inner, &settings.model, settings.queue.clone(), clock.clone()).map(|sim| (memory, sim))
         };
-        let (memory, disk) = device(settings.model.capacity_bytes())?;
+        let (memory, disk) = device(volume_bytes.unwrap_or(settings.model.capacity_bytes()))?;
         let extra = setup.extra.iter().map(|(role, bytes)| Ok((role.clone(), device(*bytes)?)));
         let extra = extra.collect::<std::result::Result<_, String>>()?;
         let meter = RefCell::new(Meter::new(clock.clone(), disk.clone()));
@@ -261,8 +290,8 @@ impl<'a> Bench<'a> {
     }
 
     fn devices(&self) -> Devices {
-        let extra = self.extra.iter().map(|(role, (_, sim))| (role.clone(), Box::new(sim.clone()) as Box<dyn Device>));
-        Devices { main: Box::new(self.disk.clone()), extra: extra.collect() }
+        let extra = self.extra.iter().map(|(role, (_, sim))| (role.clone(), Arc::new(sim.clone()) as Arc<dyn Device>));
+        Devices { main: Arc::new(self.disk.clone()), extra: extra.collect() }
     }
 
     fn format(&self) -> Result<()> {
@@ -297,12 +326,16 @@ impl<'a> Bench<'a> {
             return Ok(());
         }
         let extra = self.extra.iter().map(|(role, (memory, _))| {
-            let device: Box<dyn Device> = Box::new(memory.clone());
+            let device: Arc<dyn Device> = Arc::new(memory.clone());
             (role.clone(), device)
         });
-        let devices = Devices { main: Box::new(self.memory.clone()), extra: extra.collect() };
+        let devices = Devices { main: Arc::new(self.memory.clone()), extra: extra.collect() };
         let mut map = Map::new(when, self.memory.geometry().size);
-        self.setup.engine.describe(&devices, &mut |region| map.add(&region))?;
+        match self.setup.engine.describe(&devices, &mut |region| map.add(&region)) {
+            // An engine that cannot say what lies where has no maps.
+            Err(Error::Errno(Errno::EOPNOTSUPP)) => return Ok(()),
+            described => described?,
+        }
         self.maps.borrow_mut().push(map);
         Ok(())
     }
@@ -317,39 +350,40 @@ struct Meter {
     name: &'static str,
     begun_ns: u64,
     begun_s: f64,
-    log_bytes: Option<u64>,
+    counters: Vec<(&'static str, u64)>,
     phases: Vec<PhaseSample>,
 }
 
 impl Meter {
     fn new(clock: Arc<SimClock>, disk: SimDevice) -> Meter {
         let (begun_ns, begun_s) = (clock.now_ns(), processor_s());
-        Meter { clock, disk, fs: None, name: MOUNT, begun_ns, begun_s, log_bytes: None, phases: Vec::new() }
+        Meter { clock, disk, fs: None, name: MOUNT, begun_ns, begun_s, counters: Vec::new(), phases: Vec::new() }
     }
 
     fn mounted(&mut self, fs: &Arc<dyn FileSystem>) {
         self.fs = Some(fs.clone());
-        self.log_bytes = self.logged();
+        self.counters = self.counted();
     }
 
-    fn logged(&self) -> Option<u64> {
-        let counters = self.fs.as_ref()?.counters();
-        counters.iter().find(|(name, _)| *name == "log_bytes").map(|(_, n)| *n)
+    fn counted(&self) -> Vec<(&'static str, u64)> {
+        self.fs.as_ref().map(|fs| fs.counters()).unwrap_or_default()
     }
 
     /// The phase ends here, and `next` begins.
     fn mark(&mut self, next: &'static str) {
-        let (now_ns, now_s, logged) = (self.clock.now_ns(), processor_s(), self.logged());
+        let (now_ns, now_s, counted) = (self.clock.now_ns(), processor_s(), self.counted());
+        let before = |name: &str| self.counters.iter().find(|(n, _)| *n == name).map_or(0, |(_, count)| *count);
+        let counters = counted.iter().map(|(name, count)| (*name, count.saturating_sub(before(name)))).collect();
         self.phases.push(PhaseSample {
             name: self.name,
             begun_ns: self.begun_ns,
             elapsed_ns: now_ns - self.begun_ns,
             processor_s: Some(now_s - self.begun_s),
             disk: self.disk.stats(),
-            log_bytes: logged.zip(self.log_bytes).map(|(now, before)| now.saturating_sub(before)),
+            counters,
         });
         self.disk.reset_stats();
-        (self.name, self.begun_ns, self.begun_s, self.log_bytes) = (next, now_ns, now_s, logged);
+        (self.name, self.begun_ns, self.begun_s, self.counters) = (next, now_ns, now_s, counted);
     }
 
     fn finish(mut self) -> Vec<PhaseSample> {
@@ -372,16 +406,39 @@ fn processor_s() -> f64 {
     }
 }
 
+/// The counters of what a cleaner reads, and of what it writes elsewhere.
+const CLEANED: [&str; 2] = ["clean_read_bytes", "clean_moved_bytes"];
+
 /// Kinds with figures of their own.
 const NAMED: [Kind; 4] = [Kind::Log, Kind::Inode, Kind::Dir, Kind::Data];
 
 impl Sample {
+    /// One for each workload, which a phase [`NEXT`] parts from the one before it.
+    fn split(self) -> Vec<Sample> {
+        let phases = self.phases.split(|p| p.name == NEXT);
+        let outcomes = self.outcome.phases.split(|p| p.name == NEXT);
+        let (digest, has_kinds) = (self.outcome.digest, self.has_kinds);
+        let mut picture = self.picture;
+        let mut one = |(phases, counts): (&[PhaseSample], &[Phase])| Sample {
+            phases: phases.to_vec(),
+            outcome: Outcome { phases: counts.to_vec(), digest },
+            has_kinds,
+            picture: picture.take(),
+        };
+        phases.zip(outcomes).map(&mut one).collect()
+    }
+
     fn phases_of<'s>(&'s self, names: &'s [&'s str]) -> impl Iterator<Item = &'s PhaseSample> {
         self.phases.iter().filter(|p| names.contains(&p.name))
     }
 
     fn counts(&self, part: &Part, what: impl Fn(&Counts) -> u64) -> u64 {
         self.outcome.phases.iter().filter(|p| part.phases.contains(&p.name)).map(|p| what(&p.counts)).sum()
+    }
+
+    /// By how much one of the engine's counters has grown in a part, if it has it.
+    fn counted(&self, part: &Part, name: &str) -> Option<u64> {
+        self.phases_of(part.phases).map(|p| p.counter(name)).sum()
     }
 
     /// A quantity of a part; `None` if there is no such thing.
@@ -393,6 +450,26 @@ impl Sample {
         match quantity {
             Quantity::Elapsed => Some(elapsed_s),
             Quantity::RemovalRate => over(self.counts(part, |c| c.files_removed) as f64, elapsed_s),
+            Quantity::FileRate => {
+                let files = |c: &Counts| c.files_made + c.files_opened + c.files_removed;
+                over(self.counts(part, files) as f64, elapsed_s)
+            }
+            Quantity::Throughput => over(self.counts(part, |c| c.read_bytes + c.written_bytes) as f64 / 1e6, elapsed_s),
+            Quantity::TransactionRate => over(self.counts(part, |c| c.transactions) as f64, elapsed_s),
+            Quantity::WriteCost => {
+                let (read, moved) = (self.counted(part, CLEANED[0])?, self.counted(part, CLEANED[1])?);
+                let written = self.counted(part, "write_bytes")?;
+                over((read + written) as f64, written.saturating_sub(moved) as f64)
+            }
+            Quantity::Moved => {
+                let (read, moved) = (self.counted(part, CLEANED[0])?, self.counted(part, CLEANED[1])?);
+                over(100.0 * moved as f64, read as f64)
+            }
+            Quantity::Found(class) => {
+                let count = |(name, _): &(&str, &str)| self.counted(part, name);
+                let all: u64 = FOUND.iter().map(count).sum::<Option<u64>>()?;
+                over(100.0 * FOUND.get(class).and_then(count)? as f64, all as f64)
+            }
             Quantity::Requests => Some(requests),
             Quantity::RequestsAfter => Some(self.phases_of(part.after).map(|p| p.disk.requests).sum::<u64>() as f64),
             Quantity::ElapsedAfter => Some(self.phases_of(part.after).map(|p| p.elapsed_ns).sum::<u64>() as f64 / 1e9),
@@ -412,7 +489,7 @@ impl Sample {
             }
             Quantity::Kind(kind) => Some(self.phases_of(part.phases).map(|p| p.busy_s(kind)).sum()),
             Quantity::LogPerChange => {
-                let bytes: Option<u64> = self.phases_of(part.phases).map(|p| p.log_bytes).sum();
+                let bytes = self.counted(part, "log_bytes");
                 let changes = |c: &Counts| c.files_made + c.dirs_made + c.files_removed + c.dirs_removed + c.renamed;
                 // An engine that counts a log but has none has nothing to say.
                 over(bytes.filter(|n| *n > 0)? as f64, self.counts(part, changes) as f64)

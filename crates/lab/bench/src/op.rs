@@ -58,6 +58,8 @@ pub enum Op {
     Phase(&'static str),
     /// The program computes for so many nanoseconds.
     Think { ns: u64 },
+    /// A transaction of the program is done. Nothing is asked of the file system.
+    Done,
 }
 
 /// A line for each operation, the same for ever: digests are made of it.
@@ -84,6 +86,7 @@ impl fmt::Display for Op {
             Op::Remount => write!(f, "remount"),
             Op::Phase(name) => write!(f, "phase {name}"),
             Op::Think { ns } => write!(f, "think {ns}"),
+            Op::Done => write!(f, "done"),
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::calls::SystemCalls;
 use crate::experiment::{Case, END, MOUNT};
 use crate::ground::{self, Event, Ground, Seen, Stoppable};
 use crate::library::Charge;
-use crate::measure::{PhaseSample, Sample, Settings, reads_ns};
+use crate::measure::{PhaseSample, Sample, Settings, program, reads_ns};
 use crate::op::Op;
 use crate::picture::Picture;
 use arbor_simdisk::{Stats, Trace};
@@ -49,18 +49,20 @@ pub type Start<'a> = dyn Fn(&Settings, bool) -> Result<Box<dyn Peer>, String> + 
 pub(crate) fn sample(
     name: &str,
     start: &Start<'_>,
-    case: &Case,
+    cases: &[Case],
     settings: &Settings,
     seed: u64,
     with_picture: bool,
     tell: &mut dyn FnMut(Event),
 ) -> Result<Sample, String> {
+    if cases.iter().any(|case| case.load.volume_bytes(1).is_some()) {
+        return Err("the volume has a size of its own, and a mount has the whole disk".into());
+    }
     let text = |e: io::Error| e.to_string();
     // Before the kernel's memory is limited: this needs some of its own.
-    let reads_ns = reads_ns(case, settings, seed)?;
+    let reads_ns = reads_ns(cases, settings, seed)?;
     let meter = Rc::new(RefCell::new(Meter::new(start(settings, with_picture)?).map_err(text)?));
-    let (divisor, capacity_bytes) = (settings.divisor.max(1), settings.model.capacity_bytes());
-    let mut program = case.load.program(seed, divisor, capacity_bytes, &reads_ns);
+    let mut program = program(cases, settings, seed, &reads_ns);
     let ground = Mounted::new(meter.clone(), settings.charge);
     let mut ground = Stoppable { ground, stop: &settings.stop };
     let mut event = |event: Event| {
@@ -79,7 +81,7 @@ pub(crate) fn sample(
     // What came before the first mark is mounting.
     phases.remove(0);
     let trace = if with_picture { Some(meter.peer.take_trace().map_err(text)?) } else { None };
-    let picture = trace.map(|trace| Picture::new(name, case, settings, &trace, &phases, Vec::new()));
+    let picture = trace.map(|trace| Picture::new(name, cases, settings, &trace, &phases, Vec::new()));
     Ok(Sample { phases, outcome, has_kinds: false, picture })
 }
 
@@ -106,7 +108,7 @@ impl Meter {
             Err(e) => return self.failure = Some(e),
         };
         let (name, begun_ns, elapsed_ns) = (self.name, self.begun_ns, now_ns - self.begun_ns);
-        self.phases.push(PhaseSample { name, begun_ns, elapsed_ns, processor_s: None, disk, log_bytes: None });
+        self.phases.push(PhaseSample { name, begun_ns, elapsed_ns, processor_s: None, disk, counters: Vec::new() });
         (self.name, self.begun_ns) = (next, now_ns);
     }
 

@@ -90,7 +90,7 @@ pub struct Picture {
 impl Picture {
     pub(crate) fn new(
         subject: &str,
-        case: &Case,
+        cases: &[Case],
         settings: &Settings,
         trace: &Trace,
         phases: &[PhaseSample],
@@ -105,7 +105,7 @@ impl Picture {
         Picture {
             experiment: "",
             subject: subject.to_string(),
-            case: case.title(settings.divisor),
+            case: cases.first().map(|case| case.title(settings.divisor)).unwrap_or_default(),
             capacity_bytes,
             phases: begun_s,
             end_s,

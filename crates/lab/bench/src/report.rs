@@ -1,9 +1,10 @@
 //! The report: one HTML file that needs nothing else.
 
-use crate::charts::{distinct, maps, ratios, seeks, times};
+use crate::charts::{curves, distinct, maps, ratios, seeks, times};
 use crate::list;
 use crate::picture::Picture;
 use crate::rows::{Row, divisor, is_compared};
+use crate::sheets::{Sheet, sheets, statements};
 use crate::svg::{NAMESPACE, escape, number};
 use std::fmt::Write;
 
@@ -52,7 +53,8 @@ impl Page {
         let experiment = list().iter().find(|e| e.name == name);
         if let Some(e) = experiment {
             self.put(format_args!("<p>{} {}.</p>", escape(&e.about(divisor(rows))), escape(e.source)));
-            self.drawings([ratios(e, rows), times(e, rows)]);
+            self.drawings([curves(e, rows), ratios(e, rows), times(e, rows)]);
+            statements(e, rows).into_iter().chain(sheets(e, rows)).for_each(|sheet| self.sheet(&sheet));
         }
         let rows: Vec<&Row> = rows.iter().filter(|r| r.experiment == name).collect();
         self.table(&rows);
@@ -73,6 +75,16 @@ impl Page {
     /// The name of the format, which a file needs, would look like an address elsewhere.
     fn drawings(&mut self, all: impl IntoIterator<Item = Option<String>>) {
         all.into_iter().flatten().for_each(|svg| self.0 += &svg.replacen(NAMESPACE, "", 1));
+    }
+
+    fn sheet(&mut self, sheet: &Sheet) {
+        self.put(format_args!("<h3>{}</h3><div class=\"scroll\"><table><tr>", escape(&sheet.title)));
+        sheet.heads.iter().for_each(|head| self.put(format_args!("<th>{}</th>", escape(head))));
+        for line in &sheet.lines {
+            self.put(format_args!("</tr><tr>"));
+            line.iter().for_each(|cell| self.put(format_args!("<td>{}</td>", escape(cell))));
+        }
+        self.put(format_args!("</tr></table></div>"));
     }
 
     fn table(&mut self, rows: &[&Row]) {

@@ -1,7 +1,7 @@
 //! Figures beside those of a paper.
 
 use crate::conditions::Conditions;
-use crate::experiment::{Case, Experiment, Part, Quantity};
+use crate::experiment::{Case, Experiment, FOUND, NEXT, Part, Quantity};
 use crate::ground::Event;
 use crate::measure::{Sample, Settings, Subject, sample};
 use crate::picture::Picture;
@@ -99,9 +99,14 @@ pub struct Progress<'a> {
 }
 
 /// Quantities that are always given, besides those of the paper.
-const ALWAYS: [Quantity; 19] = [
+const ALWAYS: [Quantity; 24] = [
     Quantity::Elapsed,
     Quantity::RemovalRate,
+    Quantity::FileRate,
+    Quantity::Throughput,
+    Quantity::TransactionRate,
+    Quantity::WriteCost,
+    Quantity::Moved,
     Quantity::Requests,
     Quantity::RequestsAfter,
     Quantity::ElapsedAfter,
@@ -129,26 +134,40 @@ pub fn run(
     progress: &mut dyn FnMut(&Progress<'_>),
 ) -> Result<Results, String> {
     let mut results = Results::default();
+    // Of many workloads nobody wants to see the disk.
+    let with_pictures = experiment.charts().is_none() || experiment.cases.len() == 1;
     for subject in subjects {
-        for case in experiment.cases {
-            let title = case.title(settings.divisor);
-            let mut samples = Vec::new();
+        let goes_on = experiment.series.contains(&&*subject.name);
+        let all: Vec<Case> =
+            experiment.cases.iter().map(|case| Case { load: case.load.on(&subject.name), ..*case }).collect();
+        for cases in all.chunks(if goes_on { all.len().max(1) } else { 1 }) {
+            let mut samples: Vec<Vec<Sample>> = cases.iter().map(|_| Vec::new()).collect();
+            let titles: Vec<String> = cases.iter().map(|case| case.title(settings.divisor)).collect();
             for run in 1..=settings.runs.max(1) {
-                let mut phase = "";
+                let (mut phase, mut at) = ("", 0);
                 let mut tell = |event: Event| match event {
-                    Event::Phase(name) => phase = name,
+                    Event::Phase(name) => {
+                        phase = name;
+                        at += usize::from(name == NEXT);
+                    }
                     Event::Progress(done, total) => {
-                        let (experiment, subject, case) = (experiment.name, &*subject.name, &*title);
+                        let case = titles.get(at).map_or("", String::as_str);
+                        let (experiment, subject) = (experiment.name, &*subject.name);
                         progress(&Progress { experiment, subject, case, run, phase, done, total });
                     }
                 };
                 let seed = settings.seed.wrapping_add(u64::from(run) - 1);
-                let mut sample = sample(subject, case, settings, seed, run == 1, &mut tell)?;
-                results.pictures.extend(sample.picture.take().map(|p| Picture { experiment: experiment.name, ..p }));
-                samples.push(sample);
+                let measured = sample(subject, cases, settings, seed, with_pictures && run == 1, &mut tell)?;
+                for (all, mut sample) in samples.iter_mut().zip(measured) {
+                    let picture = sample.picture.take();
+                    results.pictures.extend(picture.map(|p| Picture { experiment: experiment.name, ..p }));
+                    all.push(sample);
+                }
             }
-            results.rows.extend(rows(experiment, subject, case, settings, &samples));
-            results.notes.extend(too_short(experiment, subject, case, settings, &samples));
+            for (case, samples) in cases.iter().zip(&samples) {
+                results.rows.extend(rows(experiment, subject, case, settings, samples));
+                results.notes.extend(too_short(experiment, subject, case, settings, samples));
+            }
         }
     }
     compare(experiment, &mut results.rows);
@@ -165,7 +184,8 @@ fn rows(
     let column = experiment.column(&subject.name).filter(|_| settings.divisor == 1);
     let mut rows = Vec::new();
     for part in case.parts {
-        for quantity in ALWAYS.into_iter().filter(|q| belongs(part, *q)) {
+        let classes = (0..FOUND.len()).map(Quantity::Found);
+        for quantity in ALWAYS.into_iter().chain(classes).filter(|q| belongs(experiment, part, *q)) {
             let values: Vec<f64> = samples.iter().filter_map(|s| s.quantity(part, quantity)).collect();
             let given = part.paper.iter().find(|p| p.0 == quantity);
             let (ours, spread) = mean_and_deviation(&values);
@@ -199,11 +219,14 @@ fn too_short(
     settings: &Settings,
     samples: &[Sample],
 ) -> Vec<String> {
-    let rate = Quantity::RemovalRate;
-    let is_missing = |part: &&Part| belongs(part, rate) && samples.iter().all(|s| s.quantity(part, rate).is_none());
-    let missing = case.parts.iter().filter(is_missing);
-    let words = |part| metric(case, part, rate, settings.divisor);
-    missing.map(|p| format!("{}, {}: {}: too short to measure", experiment.name, subject.name, words(p))).collect()
+    let is_missing =
+        |part: &Part, rate| belongs(experiment, part, rate) && samples.iter().all(|s| s.quantity(part, rate).is_none());
+    let rates = case.parts.iter().flat_map(|part| RATES.map(|rate| (part, rate)));
+    let missing = rates.filter(|(part, rate)| is_missing(part, *rate));
+    let words = |part, rate| metric(case, part, rate, settings.divisor);
+    let note =
+        |(part, rate)| format!("{}, {}: {}: too short to measure", experiment.name, subject.name, words(part, rate));
+    missing.map(note).collect()
 }
 
 /// What the paper says a figure is below.
@@ -212,11 +235,38 @@ fn log_bound(experiment: &Experiment, subject: &Subject<'_>, quantity: Quantity)
     (quantity == Quantity::LogPerChange && subjects.contains(&&*subject.name)).then_some(bytes)
 }
 
-/// Whether a quantity is given for a part: that of removal where the paper has it, and there nothing else.
-fn belongs(part: &Part, quantity: Quantity) -> bool {
+/// Quantities for a second.
+const RATES: [Quantity; 3] = [Quantity::RemovalRate, Quantity::FileRate, Quantity::Throughput];
+/// Quantities that are given only where a chart shows them.
+const ASKED: [Quantity; 3] = [Quantity::TransactionRate, Quantity::WriteCost, Quantity::Moved];
+
+/// Whether it is one of these, or a class of something.
+fn is_asked(quantity: Quantity) -> bool {
+    ASKED.contains(&quantity) || matches!(quantity, Quantity::Found(_))
+}
+
+/// Of many workloads only this is given besides what the charts show.
+const FEW: [Quantity; 4] = [Quantity::Elapsed, Quantity::Requests, Quantity::Busy, Quantity::Processor];
+
+/// Whether a quantity is given for a part: what its charts show; the rate of removal where the paper has it, and there
+/// nothing else.
+fn belongs(experiment: &Experiment, part: &Part, quantity: Quantity) -> bool {
+    if let Some(charts) = experiment.charts() {
+        let of_part = || charts.charts.iter().filter(|c| c.parts.contains(&part.name));
+        let is_shown = of_part().any(|c| c.shows(part.name, quantity));
+        let is_in_classes = of_part().next().is_some() && of_part().all(|c| c.classes.is_some());
+        if is_in_classes || is_asked(quantity) {
+            return is_shown;
+        }
+        let is_usual = if experiment.cases.len() > 1 { FEW.contains(&quantity) } else { !RATES.contains(&quantity) };
+        let is_after = matches!(quantity, Quantity::RequestsAfter | Quantity::ElapsedAfter);
+        return is_shown || (is_usual && (!is_after || !part.after.is_empty()));
+    }
     let has_removal = part.paper.iter().any(|p| p.0 == Quantity::RemovalRate);
     match quantity {
         Quantity::RemovalRate => has_removal,
+        Quantity::FileRate | Quantity::Throughput => false,
+        _ if is_asked(quantity) => false,
         Quantity::RequestsAfter | Quantity::ElapsedAfter => !part.after.is_empty(),
         _ => !has_removal,
     }

@@ -1,7 +1,10 @@
 //! Experiments in small, on a simulated disk.
 
 use arbor_bench::rows::is_negligible;
-use arbor_bench::{Figures, Results, Row, Settings, Setup, Subject, System, from_json, list, report, run, to_json};
+use arbor_bench::sheets::sheets;
+use arbor_bench::{
+    Experiment, Figures, Results, Row, Settings, Setup, Subject, System, from_json, list, report, run, to_json,
+};
 use arbor_simdisk::Model;
 use arbor_yfs::Yfs;
 
@@ -36,7 +39,7 @@ fn virtual_rows(results: &Results) -> Vec<&Row> {
 
 #[test]
 fn experiments_repeat_and_make_sense() {
-    for experiment in list() {
+    for experiment in list().iter().filter(|e| e.charts().is_none()) {
         let (one, other) = (results(experiment.name, 1, 200), results(experiment.name, 1, 200));
         assert_eq!(virtual_rows(&one), virtual_rows(&other));
         assert_eq!(one.pictures, other.pictures);
@@ -154,4 +157,110 @@ fn rows_from_elsewhere_have_a_column() {
     assert!(others.lines().skip(2).all(|line| line.ends_with(" (0.50) |")), "{others}");
     let times = figures.drawings(&[]).into_iter().find(|d| d.name == "yfs-table3-times").unwrap();
     assert!(times.svg.contains(">ext4<"));
+}
+
+/// Charts on yFS: who plays which part does not matter to them.
+fn charted(name: &str, series: bool) -> (Experiment, Results) {
+    let mut experiment = *list().iter().find(|e| e.name == name).unwrap();
+    if !series {
+        experiment.series = &[];
+    }
+    let setup = Setup {
+        engine: &Yfs,
+        format: "block=16K,frag=2K,logsize=8M".into(),
+        mount: "cache=8M".into(),
+        extra: Vec::new(),
+    };
+    let subjects: Vec<Subject<'_>> = experiment
+        .columns
+        .iter()
+        .map(|name| Subject { name: name.to_string(), system: System::Engine(setup.clone()) })
+        .collect();
+    let settings = Settings { divisor: 50, ..Settings::new(Model::named(experiment.host.disk).unwrap()) };
+    (experiment, run(&experiment, &subjects, &settings, &mut |_| ()).unwrap())
+}
+
+#[test]
+fn charts_have_a_point_for_each_workload_and_judge_whole_runs_only() {
+    for name in ["lfs-small", "lfs-large", "lfs-filesize"] {
+        let (experiment, results) = charted(name, true);
+        let charts = experiment.charts().unwrap();
+        assert_eq!(results.pictures.len(), if experiment.cases.len() > 1 { 0 } else { experiment.columns.len() });
+        for (chart, sheet) in charts.charts.iter().zip(sheets(&experiment, &results.rows)) {
+            let lines = if chart.parts.len() > 1 { chart.parts.len() } else { experiment.cases.len() };
+            assert_eq!((sheet.lines.len(), sheet.heads.len()), (lines, experiment.columns.len() + 1), "{name}");
+            assert!(sheet.lines.iter().flatten().all(|cell| !cell.is_empty()), "{name}: {sheet:?}");
+        }
+        let judged = experiment.judge(&results.rows);
+        assert_eq!(judged.len(), charts.statements.len());
+        assert!(judged.iter().all(|j| j.figure.is_some() && j.holds.is_none()), "{name}");
+        // The same as if it had been measured whole; all subjects are the same, so no ratio is far from 1.
+        let mut whole = results.rows.clone();
+        for row in &mut whole {
+            row.conditions.as_mut().unwrap().divisor = 1;
+        }
+        let judged = experiment.judge(&whole);
+        assert!(judged.iter().all(|j| j.holds.is_some()), "{name}");
+        let order = judged.iter().filter(|j| j.statement.text.contains("order of magnitude"));
+        assert!(order.clone().all(|j| j.holds == Some(false)), "{name}");
+        assert_eq!(order.count() > 0, name != "lfs-large");
+        let figures = Figures::new("A disk", &whole);
+        assert_eq!(Figures::from_json(&figures.to_json().unwrap()).unwrap(), figures);
+        let tables = figures.tables();
+        assert!(tables.keys().eq([name]), "{tables:?}");
+        assert!(tables[name].split("\n\n").filter(|part| part.starts_with('|')).all(is_a_table), "{}", tables[name]);
+        assert!(charts.statements.iter().all(|s| tables[name].contains(s.text)), "{name}");
+        let drawings = figures.drawings(&results.pictures);
+        let curves = &drawings[0];
+        assert_eq!(curves.name, format!("{name}-curves"));
+        assert!(is_whole(&curves.svg) && !curves.svg.contains("NaN") && !curves.svg.contains("inf"), "{}", curves.svg);
+        assert!(experiment.columns.iter().all(|subject| curves.svg.contains(&format!(">{subject}<"))));
+        let page = report("charts", "a disk", &whole, &results.pictures, &[]);
+        assert!(page.contains(&curves.title) && page.contains(">no<"), "{name}");
+    }
+}
+
+#[test]
+fn workloads_of_a_series_share_a_volume_and_are_measured_apart() {
+    let ((_, series), (_, apart)) = (charted("lfs-filesize", true), charted("lfs-filesize", false));
+    let names =
+        |results: &Results| results.rows.iter().map(|r| (r.subject.clone(), r.metric.clone())).collect::<Vec<_>>();
+    assert_eq!(names(&series), names(&apart));
+    // The first workload finds the same volume in both; one behind it does not.
+    let of = |results: &Results, subject: &str, metric: &str| {
+        results.rows.iter().find(|r| r.subject == subject && r.metric == metric).unwrap().ours
+    };
+    let first = "1 KB, create, throughput";
+    assert_eq!(of(&series, "FFS", first), of(&apart, "FFS", first));
+    let all = |results: &Results, subject: &str| -> Vec<f64> {
+        let mine = results.rows.iter().filter(|r| r.subject == subject && !r.metric.contains("processor"));
+        mine.map(|r| r.ours).collect()
+    };
+    assert_ne!(all(&series, "FFS"), all(&apart, "FFS"));
+    assert_eq!(all(&series, "LFS"), all(&apart, "LFS"));
+}
+
+#[test]
+fn experiments_join_and_keep_their_settings() {
+    let rows = |name: &str, subject: &str| {
+        let (_, results) = charted(name, true);
+        results.rows.into_iter().filter(|r| r.subject == subject).collect::<Vec<Row>>()
+    };
+    let (small, large) = (rows("lfs-small", "FFS"), rows("lfs-large", "FFS"));
+    let yfs = results("yfs-table3", 1, 500).rows;
+    let all = Figures::new("one", &small).join(Figures::new("other", &yfs)).join(Figures::new("one", &large));
+    let words = |name: &str| all.setting(name).map(|s| s.words.as_str());
+    assert_eq!(
+        (words("lfs-small"), words("yfs-table3"), words("lfs-large")),
+        (Some("one"), Some("other"), Some("one"))
+    );
+    assert_eq!(all.settings.len(), 2);
+    assert_eq!(Figures::from_json(&all.to_json().unwrap()).unwrap(), all);
+    assert!(all.tables()["setting"].starts_with("other.") && all.tables()["lfs-small"].starts_with("one.\n"));
+    // What is measured anew takes the place of what was there, and leaves the others.
+    let anew = rows("lfs-small", "LFS-4K");
+    let all = all.join(Figures::new("new", &anew));
+    let of = |name: &str| all.rows.iter().filter(|r| r.experiment == name).collect::<Vec<_>>();
+    assert!(of("lfs-small").iter().all(|r| r.subject == "LFS-4K") && of("lfs-large").len() == large.len() - 5);
+    assert_eq!((all.setting("lfs-small").unwrap().words.as_str(), all.settings.len()), ("new", 3));
 }

@@ -8,9 +8,13 @@ use arbor_bench::library::{Charge, Library};
 use arbor_bench::op::{Op, Program};
 use arbor_bench::workload::aging::Aging;
 use arbor_bench::workload::archive::Archive;
+use arbor_bench::workload::file_size::FileSize;
+use arbor_bench::workload::overwrite::{Access, Overwrite};
 use arbor_bench::workload::postmark::PostMark;
 use arbor_bench::workload::primitive::{BigFile, SmallFiles, read_everything};
 use arbor_bench::workload::source_tree::SourceTree;
+use arbor_bench::workload::tpcb::TpcB;
+use arbor_bench::workload::turnover::{Purpose, Turnover};
 use arbor_yfs::Yfs;
 use std::sync::Arc;
 
@@ -37,6 +41,18 @@ fn small_tree() -> SourceTree {
 /// Small ones of every workload, without and with an order that the file system chooses.
 fn programs(seed: u64) -> Vec<(&'static str, Box<dyn Program>)> {
     let aging = Aging { operations: 400, capacity_bytes: 30 << 20, largest_bytes: 2 << 20, ..Aging::default() };
+    let tpcb =
+        TpcB { account_bytes: 4 << 20, cache_bytes: 1 << 20, warm_up: 300, transactions: 500, ..TpcB::default() };
+    let overwrite = Overwrite {
+        data_bytes: 1 << 20,
+        piece_bytes: 4096,
+        is_files: true,
+        access: Access::HOT_AND_COLD,
+        warm_up_bytes: 1 << 20,
+        measured_bytes: 1 << 20,
+    };
+    let (capacity_bytes, probe_bytes) = (8 << 20, 1 << 20);
+    let turnover = |purpose| Turnover { purpose, capacity_bytes, probe_bytes, days: 5, ..Turnover::default() };
     let many = SmallFiles { files: 200, file_bytes: 1000, files_per_dir: 50, fsync: true };
     vec![
         ("postmark", small_postmark().program()),
@@ -45,6 +61,12 @@ fn programs(seed: u64) -> Vec<(&'static str, Box<dyn Program>)> {
         ("aging", aging.program(seed)),
         ("big file", BigFile { file_bytes: 2 << 20, io_bytes: 8192 }.program(seed)),
         ("small files", many.program()),
+        ("file size", FileSize { file_bytes: 9000, data_bytes: 2_000_000, least_files: 10 }.program()),
+        ("TPC-B", tpcb.program(seed)),
+        ("overwriting", overwrite.program(seed)),
+        ("news", turnover(Purpose::News).program(seed)),
+        ("home", turnover(Purpose::Home).program(seed)),
+        ("software", turnover(Purpose::Software).program(seed)),
     ]
 }
 
@@ -103,7 +125,7 @@ fn a_seed_gives_one_run() {
     }
     let digests = |seed| programs(seed).into_iter().map(|(name, mut p)| (name, digest(&mut *p))).collect::<Vec<_>>();
     for ((name, one), (_, other)) in digests(5).into_iter().zip(digests(6)) {
-        assert_eq!(one == other, ["postmark", "small files"].contains(&name), "{name}");
+        assert_eq!(one == other, ["postmark", "small files", "file size"].contains(&name), "{name}");
     }
 }
 
@@ -149,10 +171,38 @@ fn workloads_have_these_digests() {
         digest(&mut *Archive::default().program(1)),
         digest(&mut *SourceTree::default().program(1, &[])),
         digest(&mut *Aging::default().program(1)),
+        digest(&mut *FileSize::new(1024).program()),
+        digest(&mut *TpcB::default().program(1)),
+        digest(&mut *Turnover::default().program(1)),
     ];
-    let wanted =
-        [16_019_397_835_675_639_992, 15_860_453_790_425_075_991, 827_919_482_493_975_023, 4_333_995_527_569_470_741];
+    let wanted = [
+        16_019_397_835_675_639_992,
+        15_860_453_790_425_075_991,
+        827_919_482_493_975_023,
+        4_333_995_527_569_470_741,
+        13_086_784_514_801_439_991,
+        12_147_896_108_651_515_773,
+        13_689_308_423_853_364_806,
+    ];
     assert_eq!(digests, wanted);
+}
+
+/// The paper's data, or ten files; nothing stays, so that the next size finds an empty volume.
+#[test]
+fn file_sizes_have_their_files_and_leave_nothing() {
+    assert_eq!(FileSize::new(1 << 10).files(), 32_768);
+    assert_eq!((FileSize::new(4 << 20).files(), FileSize::new(16 << 20).files()), (10, 10));
+    assert_eq!(FileSize::new(16 << 20).divided_by(4).files(), 3);
+    let spec = FileSize { file_bytes: 5000, data_bytes: 1_050_000, least_files: 10 };
+    let mut two = [spec.program(), spec.program()];
+    let [one, other] = &mut two;
+    let (outcomes, _) = on_yfs(&mut [&mut **one, &mut **other, &mut *read_everything()], Charge::default());
+    let phase = |name| *outcomes[1].phase(name).unwrap();
+    assert_eq!((phase("create").files_made, phase("create").dirs_made), (210, 3));
+    assert_eq!((phase("create").written_bytes, phase("read").read_bytes), (1_050_000, 1_050_000));
+    assert_eq!((phase("write").files_opened, phase("write").written_bytes), (210, 1_050_000));
+    assert_eq!((phase("delete").files_removed, phase("cleanup").dirs_removed), (210, 3));
+    assert_eq!(outcomes[2].phases[0].counts.ops, 1);
 }
 
 #[test]
@@ -162,6 +212,14 @@ fn archive_leaves_nothing() {
     let (extract, remove) = (outcomes[0].phase("extract").unwrap(), outcomes[0].phase("remove").unwrap());
     assert_eq!((extract.files_made, extract.dirs_made), (remove.files_removed, remove.dirs_removed));
     assert_eq!(outcomes[1].phases[0].counts.ops, 1);
+}
+
+#[test]
+fn transactions_are_counted() {
+    let spec = TpcB { account_bytes: 1 << 20, warm_up: 20, transactions: 70, ..TpcB::default() };
+    let (outcomes, _) = on_yfs(&mut [&mut *spec.program(1)], Charge::default());
+    let of = |phase| outcomes[0].phase(phase).unwrap().transactions;
+    assert_eq!(TpcB::PHASES.map(of), [0, 20, 70]);
 }
 
 #[test]

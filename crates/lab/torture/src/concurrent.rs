@@ -13,10 +13,12 @@
 //! Calls of several steps (see [`FileSystem`]) meet in some programs what lies in the same file:
 //! there contents and the power cut are asked less.
 
+mod daemon;
 mod history;
 mod program;
 mod schedule;
 
+pub use daemon::beside_the_daemon;
 pub use history::Call;
 pub use program::Program;
 

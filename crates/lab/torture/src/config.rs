@@ -8,6 +8,7 @@ use arbor_base::device::{CrashChoice, Device, MemDevice, OffsetDevice};
 use arbor_base::vfs::{CrashPromise, Devices, Engine, FormatOptions, MountOptions, Options, Time};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// Time at which every run begins.
 pub const BEGIN: Time = Time { secs: 1_700_000_000, nanos: 0 };
@@ -68,7 +69,11 @@ impl Config {
             count: 4,
             ops: if profile == Profile::Dirs { 4000 } else { 600 },
             profile,
-            device_size: if profile == Profile::Full { 24 << 20 } else { 64 << 20 },
+            device_size: match profile {
+                Profile::Churn => 12 << 20,
+                Profile::Full => 24 << 20,
+                _ => 64 << 20,
+            },
             extra_devices: BTreeMap::new(),
             format: Options::default(),
             mount: Options::default(),
@@ -164,7 +169,7 @@ impl Config {
         let mut devices = Devices::single(window(0, self.device_size));
         let mut start = self.device_size;
         for (role, len) in &self.extra_devices {
-            devices.extra.insert(role.clone(), Box::new(window(start, *len)));
+            devices.extra.insert(role.clone(), Arc::new(window(start, *len)));
             start += len;
         }
         devices

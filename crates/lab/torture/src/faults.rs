@@ -216,11 +216,11 @@ impl<'a> Sequences<'a> {
     }
 
     fn config(&self, number: u64) -> Config {
-        const PROFILES: [Profile; 4] = [Profile::Sync, Profile::Small, Profile::Big, Profile::Full];
-        let shapes = self.engine.shapes();
-        let profile = PROFILES[(number % 4) as usize];
+        const PROFILES: [Profile; 5] = [Profile::Sync, Profile::Small, Profile::Churn, Profile::Big, Profile::Full];
+        let (shapes, kinds) = (self.engine.shapes(), PROFILES.len() as u64);
+        let profile = PROFILES[(number % kinds) as usize];
         // A few sequences meet as many shapes, many meet all with each profile.
-        let shape = (number / 4 + number % 4).wrapping_add(self.seed) % shapes.len() as u64;
+        let shape = (number / kinds + number % kinds).wrapping_add(self.seed) % shapes.len() as u64;
         let (format, mount) = shapes[shape as usize];
         let (format, mount) = (Options::parse(format), Options::parse(mount));
         // The further devices are used by one sequence of five.

@@ -23,11 +23,14 @@ pub enum Profile {
     Full,
     /// As `Small` with every fourth operation a promise of durability, for the crash explorer.
     Sync,
+    /// A few files whose blocks are written over, so that a log goes round and is cleaned.
+    Churn,
 }
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Profile; 5] = [Profile::Small, Profile::Big, Profile::Dirs, Profile::Full, Profile::Sync];
+    pub const ALL: [Profile; 6] =
+        [Profile::Small, Profile::Big, Profile::Dirs, Profile::Full, Profile::Sync, Profile::Churn];
 
     fn shape(self) -> Shape {
         match self {
@@ -35,6 +38,7 @@ impl Profile {
             Profile::Sync => Shape { dirs: 2, files: 6, region: 32 << 10, deep: true },
             Profile::Big => Shape { dirs: 1, files: 4, region: 2 << 20, deep: false },
             Profile::Dirs => Shape { dirs: 3, files: 3000, region: 4 << 10, deep: false },
+            Profile::Churn => Shape { dirs: 2, files: 12, region: 160 << 10, deep: false },
             Profile::Full => Shape { dirs: 3, files: 30, region: 4 << 20, deep: false },
         }
     }
@@ -105,11 +109,15 @@ pub fn generate(profile: Profile, seed: u64, count: usize) -> Vec<Op> {
 impl Draw {
     fn op(&mut self) -> Op {
         self.tag += 1;
+        if self.profile == Profile::Churn && self.rng.one_in(6) {
+            return Op::Clean { bytes: *self.rng.pick(&[1, 256 << 10, 1 << 20]) };
+        }
         let weights = match self.profile {
             Profile::Small => [26, 22, 8, 16, 8, 12, 8],
             Profile::Sync => [18, 22, 8, 16, 8, 2, 26],
             Profile::Big => [8, 60, 12, 4, 3, 3, 10],
             Profile::Dirs => [50, 4, 2, 24, 1, 14, 5],
+            Profile::Churn => [10, 60, 4, 8, 2, 2, 14],
             Profile::Full => [16, 56, 8, 8, 3, 3, 6],
         };
         let mut at = self.rng.below(weights.iter().sum());
@@ -136,7 +144,7 @@ impl Draw {
     fn make(&mut self) -> Op {
         let (path, gid) = (self.name(), *self.rng.pick(&[0, 0, 7]));
         self.recall(&path);
-        let heavy = matches!(self.profile, Profile::Big | Profile::Full);
+        let heavy = matches!(self.profile, Profile::Big | Profile::Full | Profile::Churn);
         match self.rng.below(if heavy { 10 } else { 16 }) {
             0..=8 => {
                 remember(&mut self.files, &path);
@@ -338,9 +346,10 @@ impl Draw {
         let most = match self.profile {
             Profile::Small | Profile::Sync => 40 << 10,
             Profile::Dirs => 2000,
+            Profile::Churn => 64 << 10,
             Profile::Big | Profile::Full => 500 << 10,
         };
-        let classes = if self.profile == Profile::Full { 14 } else { 10 };
+        let classes = if matches!(self.profile, Profile::Full | Profile::Churn) { 14 } else { 10 };
         let len = match self.rng.below(classes) {
             0..=2 => 1 + self.rng.below(100),
             3..=5 => 1 + self.rng.below(5000),

@@ -91,7 +91,7 @@ mod tests {
             ("size", "\"size\" is not key=value"),
             ("size=x", "size: \"x\" is no number"),
             ("end=Bigger", "end: \"Bigger\" is none of Big, Sync"),
-            ("profile=x", "profile: \"x\" is none of Small, Big, Dirs, Full, Sync"),
+            ("profile=x", "profile: \"x\" is none of Small, Big, Dirs, Full, Sync, Churn"),
             ("extra=log", "extra: \"log\" is not ROLE:SIZE"),
             ("size=5 seed=3", "unknown key \"seed\""),
         ] {

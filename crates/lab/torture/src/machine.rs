@@ -79,6 +79,7 @@ impl Long<'_> {
         let base = if self.cuts { Config::crash(profile) } else { Config::new(profile) };
         let ops = match (self.cuts, profile) {
             (true, Profile::Dirs) => 600,
+            (true, Profile::Churn) => 300,
             (true, _) => 40 + number as usize % 7 * 40,
             (false, _) => 3000,
         };

@@ -363,6 +363,11 @@ ops! {
         /// Milliseconds.
         ms: u64,
     }
+    /// Lets the cleaner work, where there is one.
+    Clean "clean" {
+        /// Bytes that it reads.
+        bytes: u64,
+    }
 }
 
 /// Writes a list in one line.

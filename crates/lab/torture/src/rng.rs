@@ -49,13 +49,12 @@ impl Rng {
 /// Bytes that no other write has: made from the tag of the write and the offset in the file, never
 /// zero, so that foreign and stale bytes are recognised.
 pub fn pattern(tag: u64, offset: u64, len: usize) -> Vec<u8> {
-    let mut out = Vec::with_capacity(len + 8);
-    let mut word = offset / 8;
-    out.extend_from_slice(&pattern_word(tag, word)[(offset % 8) as usize..]);
-    while out.len() < len {
-        word += 1;
-        out.extend_from_slice(&pattern_word(tag, word));
+    let skipped = (offset % 8) as usize;
+    let mut out = vec![0; (skipped + len).next_multiple_of(8)];
+    for (word, place) in (offset / 8..).zip(out.chunks_exact_mut(8)) {
+        place.copy_from_slice(&pattern_word(tag, word));
     }
+    out.drain(..skipped);
     out.truncate(len);
     out
 }

@@ -170,6 +170,7 @@ impl<'e> World<'e> {
         let done = match op {
             Op::Remount {} => self.remount(),
             Op::Background { ms } => self.background(*ms),
+            Op::Clean { bytes } => self.clean(*bytes),
             Op::Walk { walk, path, chunk } => self.walk(*walk, path, *chunk),
             _ if self.undefined(op) => Ok(false),
             _ => self.both(op),
@@ -315,6 +316,14 @@ impl<'e> World<'e> {
             next = self.side.fs.background(now);
         }
         Ok(true)
+    }
+
+    fn clean(&mut self, bytes: u64) -> Result<bool, String> {
+        match self.side.fs.clean(bytes) {
+            Ok(_) => Ok(true),
+            Err(e) if e.errno() == Errno::EOPNOTSUPP || self.device_fails => Ok(false),
+            Err(e) => Err(format!("clean: {e}")),
+        }
     }
 
     fn walk(&mut self, number: u8, path: &Path, chunk: usize) -> Result<bool, String> {

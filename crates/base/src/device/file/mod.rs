@@ -10,7 +10,7 @@ mod pool;
 mod raw;
 
 use super::check::{Access, check_new_size, check_range, check_request, whole_sectors};
-use super::{Completion, Device, Geometry, Kind, Op, Request, SECTOR, Ticket};
+use super::{Completion, Device, Geometry, Kind, Op, Request, SECTOR, Ticket, zeroed};
 use holes::Holes;
 use parking_lot::Mutex;
 use pool::{Pool, Run};
@@ -295,7 +295,7 @@ impl Core {
         let mut spare = self.spare.lock();
         let found = spare.iter().position(|b| b.len() == len).map(|at| spare.swap_remove(at));
         drop(spare);
-        found.unwrap_or_else(|| vec![0; len])
+        found.unwrap_or_else(|| zeroed(len))
     }
 
     fn write_together(&self, job: &[(usize, Request)]) -> io::Result<()> {

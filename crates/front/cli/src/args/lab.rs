@@ -89,15 +89,15 @@ pub struct LabDiskArgs {
 pub struct LabRunArgs {
     /// Name of the experiment, or "all"; `arbor lab list` lists them.
     pub experiment: String,
-    /// Only these subjects, or file systems of the kernel; `arbor lab list` lists them.
+    /// These subjects, or file systems of the kernel, in the place of the paper's; `arbor lab list` lists them.
     #[arg(short, long = "subject", value_name = "NAME,...", value_delimiter = ',')]
     pub subjects: Vec<String>,
     /// Only subjects of these engines.
     #[arg(short = 't', long = "engine", value_name = "ENGINE,...", value_delimiter = ',')]
     pub engines: Vec<String>,
-    /// Simulated disk; `arbor lab disks` lists them.
-    #[arg(short, long, value_name = "DISK", default_value = "st39140")]
-    pub disk: String,
+    /// Simulated disk; `arbor lab disks` lists them [default: the paper's].
+    #[arg(short, long, value_name = "DISK")]
+    pub disk: Option<String>,
     /// Seed of the first run; further ones count up.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u32,
@@ -108,12 +108,12 @@ pub struct LabRunArgs {
     /// are no figures of the paper.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub divisor: u32,
-    /// Virtual time that the processor takes for each call, in nanoseconds.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
-    pub cpu_call_ns: u64,
-    /// Virtual time that the processor takes for each KiB read or written, in nanoseconds.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
-    pub cpu_kib_ns: u64,
+    /// Virtual time that the processor takes for each call, in nanoseconds [default: that of the experiment's host].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
+    pub cpu_call_ns: Option<u64>,
+    /// Virtual time that the processor takes for each KiB read or written, in nanoseconds [default: likewise].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
+    pub cpu_kib_ns: Option<u64>,
     /// The driver's queue.
     #[command(flatten)]
     pub queue: QueueArgs,
@@ -145,7 +145,8 @@ pub struct QueueArgs {
     /// At most so many requests are with the disk at once; its own tags limit it too.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub queue_depth: Option<u32>,
-    /// Adjacent requests are merged up to this size, larger ones split; 0: neither [default: 128K].
+    /// Adjacent requests are merged up to this size, larger ones split; 0: neither [default: 128K, or what the paper's
+    /// controller took].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub max_transfer: Option<u64>,
     /// Reads do not go before writes.

@@ -12,22 +12,26 @@ pub(super) struct Given {
     rows: Vec<Row>,
 }
 
-/// The rows of these experiments in all these files, as `--json` writes them, if they were measured as `here`.
-pub(super) fn read(files: &[PathBuf], wanted: &[&Experiment], here: &Conditions) -> Result<Vec<Given>> {
+/// The rows of these experiments in all these files, as `--json` writes them, if they were measured in the same
+/// setting.
+pub(super) fn read(files: &[PathBuf], wanted: &[(&Experiment, Conditions)]) -> Result<Vec<Given>> {
     let one = |path: &PathBuf| {
-        let rows = rows_of(path, wanted, here).with_context(|| path.display().to_string())?;
+        let rows = rows_of(path, wanted).with_context(|| path.display().to_string())?;
         Ok(Given { path: path.clone(), rows })
     };
     files.iter().map(one).collect()
 }
 
-fn rows_of(path: &Path, wanted: &[&Experiment], here: &Conditions) -> Result<Vec<Row>> {
+fn rows_of(path: &Path, wanted: &[(&Experiment, Conditions)]) -> Result<Vec<Row>> {
     let mut rows = from_json(&fs::read_to_string(path)?).map_err(|e| anyhow!(e))?;
-    rows.retain(|row| wanted.iter().any(|e| e.name == row.experiment));
+    rows.retain(|row| wanted.iter().any(|(e, _)| e.name == row.experiment));
     if rows.is_empty() {
-        bail!("it has no rows of {}", super::listed(wanted.iter().map(|e| e.name)));
+        bail!("it has no rows of {}", super::listed(wanted.iter().map(|(e, _)| e.name)));
     }
-    rows::comparable(&rows, here).map_err(|e| anyhow!(e))?;
+    for (experiment, here) in wanted {
+        let of: Vec<Row> = rows.iter().filter(|r| r.experiment == experiment.name).cloned().collect();
+        rows::comparable(&of, here).map_err(|e| anyhow!(e))?;
+    }
     Ok(rows)
 }
 

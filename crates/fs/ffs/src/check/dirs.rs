@@ -3,11 +3,12 @@
 use super::blocks::Piece;
 use super::edit::LOST_FOUND;
 use super::issue::{Issue, Node, show};
-use super::{Checker, DIR_KIND, Extra, Rec};
+use super::{Checker, Extra, Rec};
 use crate::format::*;
 use arbor_base::device::Kind;
-use arbor_base::kit::dirent::{DOTDOT_AT, Dirent, entries, entry, is_name, put_entry};
-use arbor_base::vfs::{Ino, Result};
+use arbor_base::kit::dirent::{DOTDOT_AT, Dirent, entries, entry};
+use arbor_base::kit::mend::{cut_chunk, dots, put_dots, set_kind};
+use arbor_base::vfs::{Ino, Result, is_name};
 use rustc_hash::FxHashSet;
 
 /// Names of the directory that is being read.
@@ -107,7 +108,7 @@ impl Checker<'_> {
             if e.ino.0 != 0 && !dots {
                 match self.check_entry(dir, offset + at as u64, &e, names) {
                     None => put_u32(chunk, at, 0),
-                    Some(kind) => chunk.iter_mut().skip(at + KIND_AT).take(1).for_each(|b| *b = kind),
+                    Some(kind) => set_kind(chunk, at, kind),
                 }
             }
             last = Some(at);
@@ -165,15 +166,15 @@ impl Checker<'_> {
 
     /// The first two entries of a directory.
     fn check_dots(&mut self, dir: u32, byte: u64, chunk: &mut [u8]) {
-        let parent = match dots(dir, chunk) {
+        let parent = match dots(Ino(dir.into()), chunk) {
             Ok(parent) => parent,
             Err(why) => {
                 self.f.note(Issue::Dots { ino: Node(dir.into()), at: byte, why });
-                put_dots(dir, chunk)
+                put_dots(Ino(dir.into()), ROOT, chunk)
             }
         };
         if let Some(rec) = self.rec(dir) {
-            rec.dotdot = parent;
+            rec.dotdot = parent.0 as u32;
         }
     }
 
@@ -210,62 +211,6 @@ impl Checker<'_> {
 }
 
 const NOWHERE: &str = "cannot be there";
-const KIND_AT: usize = std::mem::offset_of!(DirentHead, kind);
-const RECLEN_AT: usize = std::mem::offset_of!(DirentHead, reclen);
-
-/// What the entry at `last` does not need, and all behind it, becomes its free space; without one the chunk
-/// is empty.
-fn cut_chunk(chunk: &mut [u8], last: Option<usize>) {
-    match last {
-        Some(at) => set_reclen(chunk, at, DIRBLKSIZ - at),
-        None => put_entry(chunk, Ino(0), DIRBLKSIZ, 0, b""),
-    }
-}
-
-pub(super) fn set_reclen(chunk: &mut [u8], at: usize, reclen: usize) {
-    if let Some(place) = chunk.get_mut(at + RECLEN_AT..at + RECLEN_AT + 2) {
-        place.copy_from_slice(&(reclen as u16).to_le_bytes());
-    }
-}
-
-/// What a directory calls its parent, or what is wrong with its first two entries.
-pub(super) fn dots(dir: u32, chunk: &[u8]) -> std::result::Result<u32, &'static str> {
-    let (dot, dotdot) = (entry(chunk, 0)?, entry(chunk, DOTDOT_AT)?);
-    if dot.reclen != DOTDOT_AT || dot.name != b"." || dot.kind != DIR_KIND {
-        return Err("it does not begin with the entry \".\"");
-    }
-    if dot.ino.0 != u64::from(dir) {
-        return Err("its entry \".\" names another inode");
-    }
-    if dotdot.name != b".." || dotdot.kind != DIR_KIND {
-        return Err("its second entry is not \"..\"");
-    }
-    Ok(dotdot.ino.0 as u32)
-}
-
-/// Makes the first two entries anew; those that begin behind them stay. What the directory is to call its
-/// parent for now.
-fn put_dots(dir: u32, chunk: &mut [u8]) -> u32 {
-    let old = entry(chunk, DOTDOT_AT).ok().filter(|e| e.name == b"..").map(|e| e.ino);
-    let parent = old.unwrap_or(ROOT);
-    let mut next = 0;
-    while next < DOTDOT_AT + dirent_len(2) {
-        let Ok(e) = entry(chunk, next) else { break };
-        next += e.reclen;
-    }
-    // Behind a broken entry others may follow at a known place.
-    if next < DOTDOT_AT + dirent_len(2) {
-        next = entry(chunk, DOTDOT_AT).map_or(DIRBLKSIZ, |e| DOTDOT_AT + e.reclen);
-    }
-    if next < DOTDOT_AT + dirent_len(2) {
-        next = DIRBLKSIZ;
-    }
-    put_entry(chunk, Ino(dir.into()), DOTDOT_AT, DIR_KIND, b".");
-    if let Some(rest) = chunk.get_mut(DOTDOT_AT..) {
-        put_entry(rest, parent, next - DOTDOT_AT, DIR_KIND, b"..");
-    }
-    parent.0 as u32
-}
 
 impl Rec {
     /// What its link count should be.

@@ -1,13 +1,13 @@
 //! What a repair adds: blocks and entries in directories, lost+found, the root directory.
 
 use super::blocks::Piece;
-use super::dirs::set_reclen;
 use super::issue::Issue;
 use super::view::Stage;
 use super::{Checker, DIR_KIND, Rec, Slot};
 use crate::format::*;
 use arbor_base::device::Kind;
-use arbor_base::kit::dirent::{empty_chunks, entries, first_chunks, put_entry};
+use arbor_base::kit::dirent::{empty_chunks, first_chunks};
+use arbor_base::kit::mend::insert_into;
 use arbor_base::layout::get_u32;
 use arbor_base::vfs::{Ino, Result, mode};
 
@@ -168,7 +168,7 @@ impl Checker<'_> {
                 let mut bytes = self.r.run(Kind::Dir, p.frag, p.frags)?;
                 let left = d.size.get().saturating_sub(p.lbn << self.r.geom.block_shift) as usize / DIRBLKSIZ;
                 let mut chunks = bytes.chunks_exact_mut(DIRBLKSIZ).take(left);
-                if chunks.any(|chunk| insert_into(chunk, name, ino, kind)) {
+                if chunks.any(|chunk| insert_into(chunk, name, Ino(ino.into()), kind)) {
                     self.full.1 = p.lbn;
                     self.put_block(Kind::Dir, p.frag, &bytes)?;
                     return Ok(true);
@@ -275,20 +275,4 @@ impl Checker<'_> {
         d.frags = d.frags.get().saturating_add(frags).into();
         Ok(Some(frag))
     }
-}
-
-/// Puts an entry into the free space of a chunk, if one has enough.
-fn insert_into(chunk: &mut [u8], name: &[u8], ino: u32, kind: u8) -> bool {
-    let need = dirent_len(name.len());
-    let room = entries(chunk).unwrap_or_default().into_iter().find_map(|e| {
-        let free = e.reclen.saturating_sub(e.used());
-        (free >= need).then_some((e.at, e.used(), free))
-    });
-    let Some((at, used, free)) = room else { return false };
-    if used > 0 {
-        set_reclen(chunk, at, used);
-    }
-    let Some(place) = chunk.get_mut(at + used..) else { return false };
-    put_entry(place, Ino(ino.into()), free, kind, name);
-    true
 }

@@ -1,112 +1,17 @@
 //! What the checker can find.
 
 use crate::format::Keeping;
-use arbor_base::vfs::Severity;
-use std::collections::BTreeMap;
-
-/// A name as people read it.
-pub(super) fn show(name: &[u8]) -> String {
-    format!("{:?}", String::from_utf8_lossy(name))
-}
-
-/// A file or directory by its number. In a sentence its path follows, where it is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Node(pub u64);
-
-/// Paths of files and directories.
-pub(super) type Paths = BTreeMap<u64, String>;
-
-/// A field of an issue, as it stands in the sentence.
-trait Say {
-    fn say(&self, paths: &Paths) -> String;
-
-    /// The file it names.
-    fn node(&self) -> Option<u64> {
-        None
-    }
-}
-
-macro_rules! say {
-    ($($t:ty),*) => {
-        $(impl Say for $t {
-            fn say(&self, _paths: &Paths) -> String {
-                self.to_string()
-            }
-        })*
-    };
-}
-say!(u32, u64, String, &'static str);
-
-impl Say for Node {
-    fn say(&self, paths: &Paths) -> String {
-        match paths.get(&self.0) {
-            Some(path) => format!("{} ({path})", self.0),
-            None => self.0.to_string(),
-        }
-    }
-
-    fn node(&self) -> Option<u64> {
-        Some(self.0)
-    }
-}
+pub(super) use arbor_base::kit::issue::{Node, Paths, show};
 
 /// Where an issue comes from, and so whether preening may mend it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Class {
+pub(crate) enum Class {
     /// Something that is in use by mistake, or a number that can be counted again: any crash may leave it.
     Leak,
     /// What is written late unless updates are ordered: a crash may leave it without soft updates.
     Late,
     /// No crash leaves it, unless nothing is ordered; mending it may lose something.
     Damage,
-}
-
-macro_rules! issues {
-    ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* } $severity:ident $class:ident $text:literal;)*) => {
-        /// One thing that the checker found.
-        #[derive(Clone, Debug, PartialEq, Eq)]
-        pub(super) enum Issue {
-            $($(#[$doc])* $name { $($field: $type),* },)*
-        }
-
-        /// Names of all issues.
-        pub(crate) const ISSUES: &[&str] = &[$(stringify!($name)),*];
-
-        impl Issue {
-            /// Name for scripts.
-            pub fn code(&self) -> &'static str {
-                match self { $(Issue::$name { .. } => stringify!($name),)* }
-            }
-
-            /// How much it matters.
-            pub fn severity(&self) -> Severity {
-                match self { $(Issue::$name { .. } => Severity::$severity,)* }
-            }
-
-            /// Where it comes from.
-            pub fn class(&self) -> Class {
-                match self { $(Issue::$name { .. } => Class::$class,)* }
-            }
-
-            /// The files and directories that it names.
-            pub fn nodes(&self) -> impl Iterator<Item = u64> + use<> {
-                let nodes = match self {
-                    $(Issue::$name { $($field),* } => vec![$($field.node()),*],)*
-                };
-                nodes.into_iter().flatten()
-            }
-
-            /// The sentence for people.
-            pub fn text(&self, paths: &Paths) -> String {
-                match self {
-                    $(Issue::$name { $($field),* } => {
-                        $(let $field = $field.say(paths);)*
-                        format!($text)
-                    })*
-                }
-            }
-        }
-    };
 }
 
 impl Issue {
@@ -129,7 +34,7 @@ impl Issue {
     }
 }
 
-issues! {
+arbor_base::issues! {
     /// The superblock at byte 0 is damaged; a copy or its own fields serve instead.
     SuperDamaged { why: String, from: String } Error Damage "the superblock is damaged: {why}; {from}";
     /// There is no usable superblock.

@@ -3,6 +3,7 @@
 use super::issue::Paths;
 use super::{Checker, Rec};
 use crate::format::*;
+use arbor_base::kit::issue::readable;
 use arbor_base::vfs::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +11,6 @@ use std::collections::{BTreeMap, BTreeSet};
 const WANTED: usize = 10_000;
 /// Longest path in names.
 const DEEPEST: usize = 64;
-
-/// A name as people read it; what would disturb a terminal is escaped.
-pub(super) fn readable(name: &[u8]) -> String {
-    let text = String::from_utf8_lossy(name);
-    let shown = text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() });
-    shown.collect()
-}
 
 impl Checker<'_> {
     /// Paths of the files that were found to be damaged, as far as they have any now.

@@ -1,15 +1,16 @@
 //! The check of one path: the inodes on it, the directories that lead on, and everything of the file at its
 //! end, against the bitmaps. Nothing is repaired, and nothing else is read.
 
-use super::dirs::{Names, dots};
+use super::dirs::Names;
 use super::issue::{Issue, Node, Paths, show};
-use super::names::readable;
 use super::view::{Reader, View};
 use super::{Checker, DIR_KIND, Findings, start};
 use crate::format::*;
 use arbor_base::device::Kind;
-use arbor_base::kit::dirent::{entries, is_name};
-use arbor_base::vfs::{CheckReport, Devices, Error, Result};
+use arbor_base::kit::dirent::entries;
+use arbor_base::kit::issue::readable;
+use arbor_base::kit::mend::dots;
+use arbor_base::vfs::{CheckReport, Devices, Error, Ino, Result, is_name};
 use std::collections::BTreeMap;
 
 /// Checks the file or directory at `path`, and what it takes to get there.
@@ -104,10 +105,11 @@ impl Checker<'_> {
                 if offset >= d.size.get() {
                     break;
                 }
-                match if offset == 0 { dots(ino, chunk) } else { Ok(parent) } {
+                let up = if offset == 0 { dots(Ino(ino.into()), chunk) } else { Ok(Ino(parent.into())) };
+                match up {
                     Err(why) => self.f.note(Issue::Dots { ino: node, at, why }),
-                    Ok(up) if up != parent => {
-                        self.f.note(Issue::DotDot { ino: node, found: Node(up.into()), expected: Node(parent.into()) });
+                    Ok(up) if up.0 != u64::from(parent) => {
+                        self.f.note(Issue::DotDot { ino: node, found: Node(up.0), expected: Node(parent.into()) });
                     }
                     Ok(_) => {}
                 }

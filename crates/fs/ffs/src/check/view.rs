@@ -5,8 +5,8 @@
 
 use super::start;
 use crate::format::*;
-use crate::inode::parse_xattrs;
-use arbor_base::device::{Device, Kind, Request};
+use arbor_base::device::{Device, Kind, Request, zeroed};
+use arbor_base::kit::xattr::{self, Xattrs};
 use arbor_base::vfs::{Devices, Error, Ino, Result};
 use std::collections::BTreeMap;
 use zerocopy::{FromBytes, IntoBytes};
@@ -52,7 +52,7 @@ impl<'a> View<'a> {
 
     /// Bytes of the volume.
     pub fn read(&self, kind: Kind, at: u64, len: usize) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; len];
+        let mut bytes = zeroed(len);
         self.dev.read_at(kind, at, &mut bytes)?;
         let first = at / SECTOR as u64;
         let range = first..first.saturating_add((len / SECTOR) as u64);
@@ -216,9 +216,6 @@ pub(crate) fn decode_inode(geom: &Geom, ino: u64, bytes: &[u8]) -> std::result::
     Ok(d)
 }
 
-/// Names and values of a run of attributes.
-pub(crate) type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
-
 impl Reader<'_> {
     /// Fragments of a run of attributes, as its head says.
     pub fn xattr_frags(&self, ino: u64, frag: Frag) -> Result<std::result::Result<u32, &'static str>> {
@@ -247,6 +244,6 @@ impl Reader<'_> {
             return Ok(Err("their checksum is wrong"));
         }
         let end = XATTR_HEADER.saturating_add(head.len.get() as usize);
-        Ok(bytes.get(XATTR_HEADER..end).and_then(parse_xattrs).ok_or("their list is broken"))
+        Ok(bytes.get(XATTR_HEADER..end).and_then(xattr::parse).ok_or("their list is broken"))
     }
 }

@@ -1,100 +1,13 @@
 //! What the checker can find.
 
-use arbor_base::vfs::Severity;
-use std::collections::BTreeMap;
-
-/// A name as people read it.
-pub(crate) fn show(name: &[u8]) -> String {
-    format!("{:?}", String::from_utf8_lossy(name))
-}
-
-/// A file or directory by its number. In a sentence its path follows, where it is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Node(pub u64);
-
-/// Paths of files and directories.
-pub(crate) type Paths = BTreeMap<u64, String>;
-
-/// A field of an issue, as it stands in the sentence.
-trait Say {
-    fn say(&self, paths: &Paths) -> String;
-
-    /// The file it names.
-    fn node(&self) -> Option<u64> {
-        None
-    }
-}
-
-macro_rules! say {
-    ($($t:ty),*) => {
-        $(impl Say for $t {
-            fn say(&self, _paths: &Paths) -> String {
-                self.to_string()
-            }
-        })*
-    };
-}
-say!(u32, u64, String, &'static str);
-
-impl Say for Node {
-    fn say(&self, paths: &Paths) -> String {
-        match paths.get(&self.0) {
-            Some(path) => format!("{} ({path})", self.0),
-            None => self.0.to_string(),
-        }
-    }
-
-    fn node(&self) -> Option<u64> {
-        Some(self.0)
-    }
-}
-
-macro_rules! issues {
-    ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* } $severity:ident $class:ident $text:literal;)*) => {
-        /// One thing that the checker found.
-        #[derive(Clone, Debug)]
-        pub(crate) enum Issue {
-            $($(#[$doc])* $name { $($field: $type),* },)*
-        }
-
-        impl Issue {
-            /// Name for scripts.
-            pub fn code(&self) -> &'static str {
-                match self { $(Issue::$name { .. } => stringify!($name),)* }
-            }
-
-            /// How much it matters.
-            pub fn severity(&self) -> Severity {
-                match self { $(Issue::$name { .. } => Severity::$severity,)* }
-            }
-
-            /// Whether preening mends it: nothing can be lost by that.
-            pub fn safe(&self) -> bool {
-                match self { $(Issue::$name { .. } => Class::$class == Class::Safe,)* }
-            }
-
-            /// The files and directories that it names.
-            pub fn nodes(&self) -> impl Iterator<Item = u64> + use<> {
-                let nodes = match self {
-                    $(Issue::$name { $($field),* } => vec![$($field.node()),*],)*
-                };
-                nodes.into_iter().flatten()
-            }
-
-            /// The sentence for people.
-            pub fn text(&self, paths: &Paths) -> String {
-                match self {
-                    $(Issue::$name { $($field),* } => {
-                        $(let $field = $field.say(paths);)*
-                        format!($text)
-                    })*
-                }
-            }
-        }
-    };
-}
+pub(crate) use arbor_base::kit::issue::{Node, Paths, show};
 
 impl Issue {
+    /// Whether preening mends it: nothing can be lost by that.
+    pub fn safe(&self) -> bool {
+        self.class() == Class::Safe
+    }
+
     /// Whether files, names or contents may be lost.
     pub fn loses(&self) -> bool {
         use Issue::*;
@@ -107,13 +20,16 @@ impl Issue {
     }
 }
 
-#[derive(PartialEq, Eq)]
-enum Class {
+/// What preening does with an issue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// It mends it: nothing can be lost by that.
     Safe,
+    /// It leaves it.
     Ask,
 }
 
-issues! {
+arbor_base::issues! {
     /// The superblock at byte 0 is damaged; a copy or its own fields serve instead.
     SuperDamaged { why: String, from: String } Error Ask "the superblock is damaged: {why}; {from}";
     /// There is no usable superblock.

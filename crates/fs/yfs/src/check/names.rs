@@ -4,6 +4,7 @@
 use super::Checker;
 use super::issue::Paths;
 use crate::check::dirs::parse_body;
+use arbor_base::kit::issue::readable;
 use arbor_base::vfs::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -118,11 +119,4 @@ fn path(root: u64, place: &Place, dirs: &BTreeMap<u64, Place>) -> Option<String>
         at = above.0;
     }
     Some(names.iter().rev().map(|name| format!("/{}", readable(name))).collect())
-}
-
-/// A name as people read it; what would disturb a terminal is escaped.
-pub(super) fn readable(name: &[u8]) -> String {
-    let text = String::from_utf8_lossy(name);
-    let shown = text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() });
-    shown.collect()
 }

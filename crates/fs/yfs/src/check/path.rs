@@ -7,6 +7,7 @@ use super::tree::{self, Spec};
 use super::view::RawInode;
 use super::{Checker, DIR_KIND, Findings, groups::CHUNK_ROOT, start};
 use crate::format::*;
+use arbor_base::kit::issue::readable;
 use arbor_base::layout::get_u64;
 use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Error, Ino, Repair, Result};
 
@@ -35,7 +36,7 @@ impl Checker<'_> {
         for name in path.split(|b| *b == b'/').filter(|n| !n.is_empty() && *n != b".") {
             paths.insert(ino, if here.is_empty() { "/".into() } else { here.clone() });
             let Some(i) = self.path_inode(ino)? else { return Ok(()) };
-            here = format!("{here}/{}", super::names::readable(name));
+            here = format!("{here}/{}", readable(name));
             if i.kind() != DIR_KIND {
                 return Err(missing(&here));
             }

@@ -6,7 +6,7 @@
 use crate::format::*;
 use crate::mount::{self, geometry, read_super};
 use crate::recover::{self, Replay};
-use arbor_base::device::{Device, Geometry, Kind, Op, Request, Ticket};
+use arbor_base::device::{Device, Geometry, Kind, Op, Request, Ticket, zeroed};
 use arbor_base::layout::{Access, Corrupt};
 use arbor_base::vfs::{Devices, Error, Ino, Result};
 use parking_lot::RwLock;
@@ -136,7 +136,7 @@ impl RawInode {
 
 /// Whether the devices are those that the superblock asks for; the log's device.
 pub(crate) fn log_device<'a>(devices: &'a Devices, sb: &SuperBlock) -> Result<Option<&'a dyn Device>> {
-    let log = devices.extra.get("log").map(|b| &**b);
+    let log = devices.extra.get("log").map(|d| &**d);
     match (sb.incompat.get() & INCOMPAT_EXTERNAL_LOG != 0, log) {
         (true, None) => Err(Error::refused("the volume's log is on another device: option log=FILE is needed")),
         (false, Some(_)) => Err(Error::refused("the volume's log is internal, but option log was given")),
@@ -197,7 +197,7 @@ impl Reader<'_> {
 
     /// Bytes of the device.
     pub fn read(&self, kind: Kind, at: u64, len: usize) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; len];
+        let mut bytes = zeroed(len);
         self.view.read_at(kind, at, &mut bytes)?;
         Ok(bytes)
     }

@@ -19,7 +19,7 @@ const HEADING: f64 = 26.0;
 /// A bar for each ratio that the paper has, or could have; none if nothing was compared.
 pub(crate) fn ratios(experiment: &Experiment, rows: &[Row]) -> Option<String> {
     let compared = |name: &&str| *name != experiment.reference;
-    let subjects: Vec<&str> = experiment.columns.into_iter().filter(compared).collect();
+    let subjects: Vec<&str> = experiment.columns.iter().copied().filter(compared).collect();
     let lines = lines(experiment, rows, &subjects);
     let all = || lines.iter().flat_map(|l| &l.rows).flatten().flat_map(|r| [r.our_ratio, r.paper_ratio]).flatten();
     let scale = Scale::new(all(), (WIDTH - LEFT - EDGE - GAP) / 2.0)?;

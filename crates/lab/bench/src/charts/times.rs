@@ -79,6 +79,8 @@ struct Bar<'a> {
 fn bar<'a>(experiment: &Experiment, rows: &[Row], subject: &'a str, case: &Case, part: &Part) -> Option<Bar<'a>> {
     let of = |quantity| find(experiment, rows, subject, (case, part, quantity)).map(|r| r.ours);
     let busy = of(Quantity::Busy)?;
+    // Of many workloads there is no more than that.
+    of(Quantity::Seek)?;
     let purpose = FOR.iter().map(|(q, class)| (of(*q).unwrap_or(0.0), CLASSES[*class].1)).collect();
     let mut work: Vec<_> = DID.iter().map(|(q, _, colour)| (of(*q).unwrap_or(0.0), *colour)).collect();
     work.push(((busy - work.iter().map(|w| w.0).sum::<f64>()).max(0.0), REST.1));

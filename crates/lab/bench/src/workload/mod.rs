@@ -2,7 +2,11 @@
 
 pub mod aging;
 pub mod archive;
+pub mod file_size;
+pub mod overwrite;
 pub mod postmark;
 pub mod primitive;
 pub mod source_tree;
+pub mod tpcb;
 pub mod tree;
+pub mod turnover;

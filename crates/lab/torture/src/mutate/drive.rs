@@ -21,6 +21,8 @@ use std::sync::Arc;
 const CX: Cx = Cx { uid: 1, gid: 1 };
 /// Names in one directory, and files of one volume, beyond which a walk is taken for endless.
 const MANY: usize = 50_000;
+/// What a repair mended that is told with what was wrong after it.
+const SHOWN: usize = 20;
 
 /// The first error that shows damage, and whether it is a refusal to mount.
 type Met = Option<(String, bool)>;
@@ -104,6 +106,15 @@ impl Drive<'_> {
             Err(Error::Refused(_)) => return Ok(()),
             Err(e) => return Err(format!("the checker gives up: {e}")),
         };
+        let first = |e| {
+            let mended = report.issues.iter().take(SHOWN).map(|i| format!("\n  mended: {}: {}", i.code, i.text));
+            format!("{e}{}", mended.collect::<String>())
+        };
+        self.holds(disk, &report).map_err(first)
+    }
+
+    /// After a repair there is nothing to be found, and use leaves nothing to be found.
+    fn holds(&self, disk: &MemDevice, report: &CheckReport) -> Result<(), String> {
         if report.issues.iter().any(|i| i.severity == Severity::Fatal) {
             return Ok(());
         }

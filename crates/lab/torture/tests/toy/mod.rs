@@ -135,7 +135,7 @@ impl Engine for Toy {
 struct ToyFs {
     model: Model,
     clock: Arc<dyn Clock>,
-    device: Box<dyn Device>,
+    device: Arc<dyn Device>,
     sequence: AtomicU64,
     flaw: Flaw,
     /// With `Lag`: contents that go to the disk.

@@ -1,0 +1,68 @@
+//! Lists of extended attributes: how they change, and as bytes for the engines that keep them so: length of the name
+//! (u8), zero (u8), length of the value (u16), name, value.
+
+use crate::vfs::{Errno, Result, XattrMode};
+
+/// Names and values.
+pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Changes one attribute, or removes it; `EEXIST` and `ENODATA` as `how` asks.
+pub fn change(list: &mut Xattrs, name: &[u8], value: Option<&[u8]>, how: XattrMode) -> Result<()> {
+    let old = list.iter_mut().find(|(n, _)| n == name);
+    match (old, value, how) {
+        (Some(_), Some(_), XattrMode::Create) => return Err(Errno::EEXIST.into()),
+        (None, Some(_), XattrMode::Replace) | (None, None, _) => return Err(Errno::ENODATA.into()),
+        (Some(old), Some(v), _) => old.1 = v.to_vec(),
+        (None, Some(v), _) => list.push((name.to_vec(), v.to_vec())),
+        (Some(_), None, _) => list.retain(|(n, _)| n != name),
+    }
+    Ok(())
+}
+
+/// Bytes that [`encode`] makes.
+pub fn encoded_len(list: &Xattrs) -> usize {
+    list.iter().map(|(n, v)| 4 + n.len() + v.len()).sum()
+}
+
+/// The list as bytes.
+pub fn encode(list: &Xattrs) -> Vec<u8> {
+    let mut out = Vec::new();
+    for (n, v) in list {
+        out.extend_from_slice(&[n.len() as u8, 0]);
+        out.extend_from_slice(&(v.len() as u16).to_le_bytes());
+        out.extend_from_slice(n);
+        out.extend_from_slice(v);
+    }
+    out
+}
+
+/// Decodes a list of attributes; `None` if it is broken, or names one twice.
+pub fn parse(mut bytes: &[u8]) -> Option<Xattrs> {
+    let mut out: Xattrs = Vec::new();
+    while let Some((head, rest)) = bytes.split_first_chunk::<4>() {
+        let (n, v) = (usize::from(head[0]), usize::from(u16::from_le_bytes([head[2], head[3]])));
+        let name = rest.get(..n)?;
+        if n == 0 || out.iter().any(|(known, _)| known == name) {
+            return None;
+        }
+        out.push((name.to_vec(), rest.get(n..n + v)?.to_vec()));
+        bytes = rest.get(n + v..)?;
+    }
+    if bytes.is_empty() { Some(out) } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_encoded_is_parsed() {
+        let list: Xattrs = vec![(b"user.a".to_vec(), b"1".to_vec()), (b"user.b".to_vec(), Vec::new())];
+        let bytes = encode(&list);
+        assert_eq!((bytes.len(), parse(&bytes)), (encoded_len(&list), Some(list.clone())));
+        let twice: Xattrs = [&list[..], &list[..1]].concat();
+        assert_eq!(parse(&encode(&twice)), None);
+        assert_eq!(parse(&bytes[..bytes.len() - 1]), None);
+        assert_eq!(parse(&[0; 4]), None);
+    }
+}

@@ -1,0 +1,576 @@
+//! Every inode, its blocks and its attributes. Each fragment gets its one owner.
+
+use super::issue::{Issue, Node};
+use super::space::Print;
+use super::{Checker, Rec, log, number, words};
+use crate::file::{child, first_of};
+use crate::format::*;
+use crate::inode::Inode;
+use crate::mount::{inode_name, name_of};
+use crate::sound;
+use arbor_base::cache::Name;
+use arbor_base::device::Kind;
+use arbor_base::layout::crc;
+use arbor_base::vfs::{FileType, Ino, Result, mode};
+use std::sync::Arc;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// What the walk through one inode's blocks found.
+#[derive(Default)]
+struct Tally {
+    /// Fragments that it owns.
+    frags: u64,
+    /// Last logical block that is no hole.
+    last: Option<u64>,
+    /// How many, and the first.
+    bad: Option<(u64, Place, u32, &'static str)>,
+    beyond: Option<(u64, Place)>,
+    wrong: Option<(u64, Place, u32)>,
+    /// Something was cut off.
+    cut: bool,
+}
+
+/// Whether a pointer may stay.
+enum Verdict {
+    Stays,
+    /// It leads nowhere from now on.
+    Goes,
+}
+
+/// A block of a file for people.
+pub(super) fn spoken(place: Place) -> String {
+    match place {
+        Place::Data(lbn) => format!("block {lbn}"),
+        Place::Indirect(level, n) => format!("indirect block {n} of level {level}"),
+        Place::Xattr => "the attributes".into(),
+    }
+}
+
+/// A block and its pointer.
+type Piece = (Place, Pointer);
+
+impl Checker<'_> {
+    /// The ifile's own blocks.
+    pub(super) fn check_ifile(&mut self) -> Result<()> {
+        let mut i = self.core.inode(IFILE)?;
+        let frag = self.core.checkpoint.ifile.get();
+        if frag != 0 && self.core.check_run(Frag(frag), 1, "", "").is_ok() {
+            self.space.claim_inode(Print::of_inode(frag, IFILE.0 as u32, 0), false);
+        }
+        let mut t = Tally::default();
+        self.walk(&mut i, &mut t)?;
+        self.tell(i.ino, &t);
+        self.check_map_end()?;
+        let missing = log::missing_map(&mut self.core)?;
+        if !missing.is_empty() {
+            log::fill_map(&mut self.core, missing)?;
+            self.wary = true;
+        }
+        Ok(())
+    }
+
+    /// Behind the inodes that the volume says it has, the inode map says nothing.
+    fn check_map_end(&mut self) -> Result<()> {
+        let (geom, i, found) = (self.core.geom, self.core.inode(IFILE)?, self.core.state.inodes);
+        let (per, most) = (geom.block_size() / MAP_ENTRY, sound::most_inodes(&geom, self.core.segs.count()));
+        let first = geom.lbn(MAP_AT);
+        let (mut lbn, mut end) = (first + u64::from(found) / per as u64, u64::from(found));
+        while let Some(at) = self.core.next_mapped(&i, lbn)? {
+            let page = self.core.ifile_page(at)?;
+            let last = page.chunks_exact(MAP_ENTRY).rposition(|e| e.iter().any(|b| *b != 0));
+            end = end.max(last.map_or(0, |k| (at - first) * per as u64 + k as u64 + 1));
+            lbn = at + 1;
+        }
+        if let Some(expected) = u32::try_from(end).ok().filter(|n| *n > found && u64::from(*n) <= most) {
+            self.f.note(Issue::MapEnd { found, expected });
+            self.core.state.inodes = expected;
+        }
+        Ok(())
+    }
+
+    pub(super) fn read_inodes(&mut self) -> Result<()> {
+        let end = u64::from(self.core.state.inodes);
+        for n in ROOT.0..end {
+            if (n - ROOT.0).is_multiple_of(1024) {
+                (self.progress)(n, end, "inodes");
+            }
+            let entry = self.core.map_entry(Ino(n))?;
+            if entry.frag.get() != 0 {
+                match self.raw_inode(Ino(n), entry)? {
+                    Ok(d) => self.check_inode(n as u32, d)?,
+                    Err(why) => self.damaged.push((n as u32, why)),
+                }
+            }
+            self.breathe();
+        }
+        Ok(())
+    }
+
+    /// The inode that an entry of the map leads to, whatever stands in it.
+    pub(super) fn raw_inode(&mut self, ino: Ino, entry: MapEntry) -> Result<std::result::Result<Dinode, String>> {
+        if let Some(bytes) = self.core.cache.peek(inode_name(ino)) {
+            return Ok(Dinode::read_from_bytes(&bytes[..]).map_err(|_| "it is cut off".into()));
+        }
+        let d = words(self.core.read_inode(ino, Frag(entry.frag.get())))?;
+        Ok(d.and_then(|d| if d.version == entry.version { Ok(d) } else { Err("it is of another version".into()) }))
+    }
+
+    /// Checks an inode in use, and keeps it in mind if it can be used.
+    pub(super) fn check_inode(&mut self, ino: u32, d: Dinode) -> Result<()> {
+        let geom = self.core.geom;
+        if let Some(why) = self.unusable(&d) {
+            self.damaged.push((ino, why.into()));
+            return Ok(());
+        }
+        let entry = self.core.map_entry(number(ino))?;
+        let frag = entry.frag.get();
+        if frag != UNWRITTEN && !self.space.may_hold_inode(frag) {
+            self.damaged.push((ino, "its place belongs to something else".into()));
+            return Ok(());
+        }
+        self.core.cache.insert(inode_name(number(ino)), Arc::new(d.as_bytes().to_vec()));
+        let mut i = Inode { ino: number(ino), d };
+        let possible = self.limit_size(&mut i)?;
+        let mut t = Tally::default();
+        if d.has_blocks() {
+            self.walk(&mut i, &mut t)?;
+        }
+        if !possible {
+            let end = t.last.map_or(0, |lbn| (lbn + 1) << geom.block_shift);
+            i.d.size = i.size().min(end).into();
+            self.core.iput(&i)?;
+        }
+        let why = match () {
+            () if self.is_named_dir(&i) && !self.bound_dir(&mut i, &t)? => Some("it is a directory without blocks"),
+            () if !self.has_target(&i)? => Some("it is a symbolic link whose target is no path"),
+            () => None,
+        };
+        self.tell(i.ino, &t);
+        if let Some(why) = why {
+            self.damaged.push((ino, why.into()));
+            return Ok(());
+        }
+        let cut = self.check_xattr(&mut i, &mut t)?;
+        if i.d.frags.get() != t.frags {
+            self.count_frags(&mut i, &t, cut)?;
+        }
+        if frag != UNWRITTEN {
+            self.space.claim_inode(Print::of_inode(frag, ino, d.version.get()), true);
+            self.leave_with(number(ino), frag)?;
+        }
+        let flags = if i.size() == 0 { Rec::EMPTY } else { 0 };
+        self.frags = self.frags.saturating_add(i.d.frags.get());
+        let rec = Rec { ino, nlink: i.d.nlink.get(), kind: (i.d.kind() >> 12) as u8, flags, ..Rec::default() };
+        let at = self.recs.partition_point(|r| r.ino < ino);
+        self.recs.insert(at, rec);
+        Ok(())
+    }
+
+    /// An inode in a segment that is left is written anew.
+    fn leave_with(&mut self, ino: Ino, frag: u32) -> Result<()> {
+        let leaves = self.core.geom.seg_of(Frag(frag)).is_some_and(|seg| self.leaving.contains(&seg.0));
+        if leaves { self.core.mark(ino) } else { Ok(()) }
+    }
+
+    fn count_frags(&mut self, i: &mut Inode, t: &Tally, cut: bool) -> Result<()> {
+        if !t.cut && !cut {
+            let (ino, found, expected) = (Node(i.ino.0), i.d.frags.get(), t.frags);
+            self.f.note(Issue::FragCount { ino, found, expected });
+        }
+        self.core.mark(i.ino)?;
+        i.d.frags = t.frags.into();
+        self.core.iput(i)
+    }
+
+    /// Why nothing of an inode can be kept.
+    fn unusable(&self, d: &Dinode) -> Option<&'static str> {
+        match FileType::from_mode(d.mode.get()) {
+            None => Some("its file type is unknown"),
+            Some(FileType::Symlink) if d.size.get() == 0 && d.nlink.get() > 0 => {
+                Some("it is a symbolic link without a target")
+            }
+            Some(FileType::Symlink) if d.size.get() > crate::ops::MAX_TARGET as u64 => {
+                Some("it is a symbolic link with an endless target")
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it is a directory, and not one that was removed.
+    fn is_named_dir(&self, i: &Inode) -> bool {
+        i.is_dir() && !self.listed.contains(&(i.ino.0 as u32))
+    }
+
+    /// Brings an impossible size into bounds for now. Whether it was possible.
+    fn limit_size(&mut self, i: &mut Inode) -> Result<bool> {
+        let (found, geom) = (i.size(), self.core.geom);
+        let (frag, unit) = (geom.frag_size() as u64, geom.dir_unit(found));
+        let (most, why) = match i.d.kind() {
+            mode::IFREG => (geom.max_size(), "more than a file can have"),
+            mode::IFDIR => (geom.max_size().min(sound::MAX_DIR), "more than a directory can have"),
+            mode::IFLNK => return Ok(true),
+            _ => (0, "a device or pipe has none"),
+        };
+        let named_dir = self.is_named_dir(i);
+        let ragged = named_dir && found == 0 || i.is_dir() && !found.is_multiple_of(unit);
+        // The length of the last block is not what the size says then.
+        let last = i.d.db.iter().rposition(|p| p.frag.get() != 0).filter(|_| i.d.ib.iter().all(|p| p.frag.get() == 0));
+        let end = last.map(|last| (last as u64 + 1) << geom.block_shift).filter(|end| named_dir && found > *end);
+        match end {
+            _ if found > most => self.f.note(Issue::InodeSize { ino: Node(i.ino.0), found, why }),
+            _ if ragged => {
+                let why = "not a number of whole fragments or blocks";
+                self.f.note(Issue::InodeSize { ino: Node(i.ino.0), found, why });
+            }
+            Some(offset) => self.f.note(Issue::DirHole { ino: Node(i.ino.0), offset }),
+            None => return Ok(true),
+        }
+        self.core.mark(i.ino)?;
+        let guess = if i.d.has_blocks() { self.size_by_blocks(i)? } else { Some(0) };
+        // Where it says nothing the blocks do, when all of them are known.
+        let silent = found > most || found < frag;
+        i.d.size = guess.unwrap_or(if silent { most } else { found.next_multiple_of(unit) }).into();
+        if let Some(c) = self.core.changed.get_mut(&i.ino.0).filter(|c| c.disk_size == found) {
+            c.disk_size = i.size();
+        }
+        self.core.iput(i)?;
+        Ok(guess.is_some() || !silent)
+    }
+
+    /// The size of a file without indirect blocks, by its pointers and the checksum of the last block.
+    fn size_by_blocks(&mut self, i: &Inode) -> Result<Option<u64>> {
+        let geom = self.core.geom;
+        let Some(last) = i.d.db.iter().rposition(|p| p.frag.get() != 0) else { return Ok(None) };
+        let p = i.d.db[last];
+        if i.d.ib.iter().any(|p| p.frag.get() != 0) || p.frag.get() == UNWRITTEN {
+            return Ok(None);
+        }
+        for frags in 1..=geom.block_frags() {
+            if self.core.check_run(Frag(p.frag.get()), frags, "", "").is_err() {
+                break;
+            }
+            if crc(&self.core.read_run(Frag(p.frag.get()), frags, Kind::Data)?) == p.crc.get() {
+                return Ok(Some(((last as u64) << geom.block_shift) + geom.bytes_of(frags) as u64));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A directory ends with its last block, and has one. Whether it can be kept.
+    fn bound_dir(&mut self, i: &mut Inode, t: &Tally) -> Result<bool> {
+        let Some(last) = t.last else { return Ok(false) };
+        let end = (last + 1) << self.core.geom.block_shift;
+        if i.size() > end {
+            self.f.note(Issue::DirHole { ino: Node(i.ino.0), offset: end });
+            self.core.mark(i.ino)?;
+            i.d.size = end.into();
+            self.core.iput(i)?;
+        }
+        Ok(true)
+    }
+
+    /// Whether a symbolic link leads somewhere.
+    fn has_target(&mut self, i: &Inode) -> Result<bool> {
+        Ok(!i.is_symlink() || i.d.nlink.get() == 0 || words(self.core.link_target(i))?.is_ok())
+    }
+
+    // Blocks.
+
+    fn walk(&mut self, i: &mut Inode, t: &mut Tally) -> Result<()> {
+        let mut todo: Vec<Piece> = Vec::new();
+        let roots = (0..NIADDR).rev().map(|k| (Place::Indirect(k as u8 + 1, 0), i.d.ib[k]));
+        todo.extend(roots);
+        todo.extend((0..NDADDR).rev().map(|k| (Place::Data(k as u64), i.d.db[k])));
+        let mut steps = 0u32;
+        while let Some(piece) = todo.pop().or(None) {
+            if piece.1.frag.get() == 0 {
+                continue;
+            }
+            let verdict = self.judge(i, piece, t)?;
+            match (verdict, piece.0) {
+                (Verdict::Stays, Place::Indirect(level, n)) => self.go_below(i, (level, n), &mut todo, t)?,
+                (Verdict::Stays, _) => {}
+                (Verdict::Goes, place) => self.cut(i, place, t)?,
+            }
+            steps += 1;
+            if steps.is_multiple_of(1024) {
+                self.breathe();
+            }
+        }
+        Ok(())
+    }
+
+    fn cut(&mut self, i: &mut Inode, place: Place, t: &mut Tally) -> Result<()> {
+        (self.reshaped, t.cut) = (true, true);
+        self.core.set_pointer(i, place, Pointer::default())?;
+        self.core.cache.remove(name_of(i.ino, place));
+        if let Place::Indirect(level, n) = place {
+            self.drop_below(i.ino, (level, n));
+        }
+        Ok(())
+    }
+
+    /// Forgets all blocks below an indirect block.
+    fn drop_below(&mut self, ino: Ino, (level, n): (u8, u64)) {
+        let (geom, mut range) = (self.core.geom, (Place::Indirect(level, n), Place::Indirect(level, n)));
+        while let (Place::Indirect(level, first), Place::Indirect(_, last)) = range {
+            range = (child(&geom, level, first, 0), child(&geom, level, last, geom.nindir() - 1));
+            if let (Name::Page { file, index: from }, Name::Page { index: to, .. }) =
+                (name_of(ino, range.0), name_of(ino, range.1))
+            {
+                self.core.cache.drop_pages(file, from, to + 1);
+            }
+        }
+    }
+
+    /// Goes on with what an indirect block leads to; it is cut off if it cannot be read, or leads nowhere.
+    fn go_below(&mut self, i: &mut Inode, (level, n): (u8, u64), todo: &mut Vec<Piece>, t: &mut Tally) -> Result<()> {
+        let place = Place::Indirect(level, n);
+        let bytes = match words(self.core.indirect(i, level, n))? {
+            Ok(bytes) => bytes.unwrap_or_default(),
+            Err(why) => {
+                self.f.note(Issue::Indirect { ino: Node(i.ino.0), place: spoken(place), why });
+                t.frags = t.frags.saturating_sub(self.core.geom.block_frags().into());
+                return self.cut(i, place, t);
+            }
+        };
+        let geom = self.core.geom;
+        let before = todo.len();
+        let all = (0u64..).zip(bytes.chunks_exact(POINTER));
+        let there =
+            all.filter_map(|(k, b)| Some((k, Pointer::read_from_bytes(b).ok()?))).filter(|(_, p)| p.frag.get() != 0);
+        todo.extend(there.map(|(k, p)| (child(&geom, level, n, k), p)));
+        if let Some(children) = todo.get_mut(before..) {
+            children.reverse();
+        }
+        if todo.len() == before && level > 1 {
+            t.beyond = Some(t.beyond.map_or((1, place), |b| (b.0 + 1, b.1)));
+            t.frags = t.frags.saturating_sub(geom.block_frags().into());
+            return self.cut(i, place, t);
+        }
+        Ok(())
+    }
+
+    /// Fragments that a file of its size has for a block: 0 behind its end.
+    fn want(&self, i: &Inode, place: Place) -> u32 {
+        let geom = &self.core.geom;
+        match place {
+            Place::Data(lbn) => geom.lbn_frags(i.size(), lbn),
+            Place::Xattr => geom.frags_for(i.d.xattr_len.get() as usize),
+            Place::Indirect(..) => {
+                let first = first_of(geom, place).unwrap_or(u64::MAX);
+                if first < i.size().div_ceil(geom.block_size() as u64) { geom.block_frags() } else { 0 }
+            }
+        }
+    }
+
+    /// Fragments of a block as it lies on disk.
+    fn on_disk(&self, i: &Inode, place: Place) -> u32 {
+        match self.core.changed.contains_key(&i.ino.0) {
+            true => self.core.disk_frags(i.ino, place),
+            false => self.want(i, place),
+        }
+    }
+
+    /// Whether a pointer may stay; what it names belongs to the inode then.
+    fn judge(&mut self, i: &Inode, (place, p): Piece, t: &mut Tally) -> Result<Verdict> {
+        let (want, frag) = (self.want(i, place), p.frag.get());
+        if want == 0 {
+            t.beyond = Some(t.beyond.map_or((1, place), |b| (b.0 + 1, b.1)));
+            return Ok(Verdict::Goes);
+        }
+        let dirty = self.core.cache.is_dirty(name_of(i.ino, place));
+        if frag != UNWRITTEN || !dirty {
+            let disk = match self.on_disk(i, place) {
+                0 => want,
+                n => n,
+            };
+            if self.core.check_run(Frag(frag), disk, "", "").is_err() {
+                t.bad = Some(t.bad.map_or((1, place, frag, "is no place for it"), |b| (b.0 + 1, b.1, b.2, b.3)));
+                return Ok(Verdict::Goes);
+            }
+            if let Some(first) = self.space.taken(frag, disk) {
+                let (ino, at) = (Node(i.ino.0), self.byte(first));
+                self.f.note(Issue::Duplicate { ino, place: spoken(place), frag: first, at });
+                return Ok(Verdict::Goes);
+            }
+            if !dirty && !self.verify(i, (place, p), disk, t)? {
+                return Ok(Verdict::Goes);
+            }
+            self.claim(i, (place, p), disk);
+        }
+        t.frags += u64::from(want);
+        if let Place::Data(lbn) = place {
+            t.last = t.last.max(Some(lbn));
+        }
+        Ok(Verdict::Stays)
+    }
+
+    fn claim(&mut self, i: &Inode, (place, p): Piece, frags: u32) {
+        self.space.claim(Print {
+            frag: p.frag.get(),
+            ino: i.ino.0 as u32,
+            version: i.d.version.get(),
+            place: place.code(),
+            frags,
+            crc: p.crc.get(),
+        });
+    }
+
+    /// Reads a block of data where there is reason to, and takes it along out of a segment that is left. Whether
+    /// it is what its pointer says.
+    fn verify(&mut self, i: &Inode, (place, p): Piece, disk: u32, t: &mut Tally) -> Result<bool> {
+        let seg = self.core.geom.seg_of(Frag(p.frag.get())).map_or(u32::MAX, |seg| seg.0);
+        let (suspect, leaves) = (self.wary || self.suspects.contains_key(&seg), self.leaving.contains(&seg));
+        if !suspect && !leaves {
+            return Ok(true);
+        }
+        // Of directories what can be read is kept; other metadata is read anyway.
+        let checked = matches!(place, Place::Data(_)) && !i.is_dir() && i.ino != IFILE;
+        let kind = if checked { Kind::Data } else { Kind::Tree };
+        match words(self.core.read_block(p, disk, kind))? {
+            Ok(mut bytes) if leaves => {
+                let name = name_of(i.ino, place);
+                bytes.resize(self.core.geom.bytes_of(self.want(i, place)), 0);
+                self.core.cache.insert(name, Arc::new(bytes));
+                self.core.mark(i.ino)?;
+                self.core.cache.modify(name, |_| ());
+            }
+            Ok(_) => {}
+            Err(_) if checked => {
+                t.wrong = Some(t.wrong.map_or((1, place, p.frag.get()), |w| (w.0 + 1, w.1, w.2)));
+                return Ok(false);
+            }
+            Err(_) => {}
+        }
+        Ok(true)
+    }
+
+    /// Checks and claims the attributes. Whether they were cut off.
+    fn check_xattr(&mut self, i: &mut Inode, t: &mut Tally) -> Result<bool> {
+        let (p, ino) = (i.d.xattr, Node(i.ino.0));
+        if p.frag.get() == 0 && i.d.xattr_len.get() == 0 {
+            return Ok(false);
+        }
+        let why = match sound::xattr_len(&self.core.geom, &i.d) {
+            false => Some(format!("they cannot have {} bytes", i.d.xattr_len)),
+            true => words(self.core.xattrs(i))?.err(),
+        };
+        if why.is_none() && !matches!(self.judge(i, (Place::Xattr, p), t)?, Verdict::Goes) {
+            return Ok(false);
+        }
+        if let Some(why) = why {
+            self.f.note(Issue::Xattr { ino, frag: p.frag.get(), why });
+        }
+        self.reshaped = true;
+        self.core.mark(i.ino)?;
+        (i.d.xattr, i.d.xattr_len) = (Pointer::default(), 0.into());
+        self.core.cache.remove(name_of(i.ino, Place::Xattr));
+        self.core.iput(i)?;
+        Ok(true)
+    }
+
+    /// The issues of a walk.
+    fn tell(&mut self, ino: Ino, t: &Tally) {
+        let node = Node(ino.0);
+        if let Some((count, place, frag, why)) = t.bad {
+            self.f.note(Issue::BadPointers { ino: node, count, place: spoken(place), frag, why });
+        }
+        if let Some((count, place)) = t.beyond {
+            self.f.note(Issue::BeyondSize { ino: node, count, place: spoken(place) });
+        }
+        if let Some((count, place, frag)) = t.wrong {
+            let at = self.byte(frag);
+            self.f.note(Issue::DataDamaged { ino: node, count, place: spoken(place), at });
+        }
+    }
+
+    // Damaged inodes.
+
+    /// For damaged inodes an older state serves, if all of it is still there; otherwise they are lost.
+    pub(super) fn look_for_older(&mut self) -> Result<()> {
+        let damaged = std::mem::take(&mut self.damaged);
+        if damaged.is_empty() {
+            return Ok(());
+        }
+        let wanted: Vec<u32> = damaged.iter().map(|d| d.0).collect();
+        let found = log::states(&self.core, &|ino| wanted.binary_search(&ino).is_ok())?;
+        for (ino, why) in damaged {
+            let entry = self.core.map_entry(number(ino))?;
+            let at = if entry.frag.get() == UNWRITTEN { 0 } else { self.byte(entry.frag.get()) };
+            self.f.note(Issue::InodeDamaged { ino: Node(ino.into()), at, why });
+            self.discard(number(ino));
+            let states = found.get(&ino).map_or(&[][..], |s| s);
+            let older = states.iter().filter(|s| s.frag != entry.frag.get() && s.version == entry.version.get());
+            let mut kept = false;
+            for s in older.filter(|s| s.frag != 0) {
+                if let Some(d) = self.older(s)? {
+                    self.f.note(Issue::InodeOlder { ino: Node(ino.into()), at: self.byte(s.frag) });
+                    self.core.set_map_entry(number(ino), MapEntry { frag: s.frag.into(), ..entry })?;
+                    self.check_inode(ino, d)?;
+                    kept = true;
+                    break;
+                }
+            }
+            if !kept {
+                self.free(ino)?;
+            }
+        }
+        // What came of them may be damaged in its turn; then it is lost.
+        for (ino, _) in std::mem::take(&mut self.damaged) {
+            self.free(ino)?;
+        }
+        Ok(())
+    }
+
+    /// An older state of an inode, if all its blocks are there and nobody else's.
+    fn older(&mut self, s: &log::State) -> Result<Option<Dinode>> {
+        let ino = number(s.ino);
+        let Ok(d) = words(self.core.read_inode(ino, Frag(s.frag)))? else { return Ok(None) };
+        let (geom, segs) = (self.core.geom, self.core.segs.count());
+        let sound = d.version.get() == s.version && sound::inode(&geom, segs, 0, ino, &d).is_ok();
+        if !sound || !self.space.may_hold_inode(s.frag) {
+            return Ok(None);
+        }
+        let space = &self.space;
+        let taken = |frag: u32, frags: u32| space.taken(frag, frags).is_some();
+        Ok(log::is_whole(&mut self.core, &Inode { ino, d }, &taken)?.then_some(d))
+    }
+
+    /// Forgets all that core has of an inode.
+    fn discard(&mut self, ino: Ino) {
+        for place in [Place::Data(0), Place::Indirect(1, 0), Place::Xattr] {
+            if let Name::Page { file, .. } = name_of(ino, place) {
+                self.core.cache.drop_pages(file, 0, u64::MAX);
+            }
+        }
+        self.core.cache.remove(inode_name(ino));
+        self.core.hashes.remove(ino);
+        if let Some(c) = self.core.changed.remove(&ino.0) {
+            self.core.order.remove(&c.turn);
+        }
+    }
+
+    /// Makes an inode free. What it had belongs to nobody from the next pass on.
+    pub(super) fn free(&mut self, ino: u32) -> Result<()> {
+        self.reshaped = true;
+        self.discard(number(ino));
+        let entry = self.core.map_entry(number(ino))?;
+        let next_free = self.core.state.free_ino;
+        let used = self.core.state.used_inodes;
+        self.core.set_map_entry(number(ino), MapEntry { frag: 0.into(), next_free: next_free.into(), ..entry })?;
+        self.core.state.free_ino = ino;
+        self.core.state.used_inodes = used.saturating_sub(1);
+        if let Some(rec) = self.rec(ino) {
+            rec.flags |= Rec::GONE;
+        }
+        Ok(())
+    }
+
+    /// Makes an inode free that was checked and is in use.
+    pub(super) fn clear(&mut self, ino: u32) -> Result<()> {
+        let i = self.core.inode(number(ino))?;
+        self.core.state.file_frags = self.core.state.file_frags.saturating_sub(i.d.frags.get());
+        self.free(ino)
+    }
+}

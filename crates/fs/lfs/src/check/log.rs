@@ -1,0 +1,331 @@
+//! The log as a source: what summaries say of inodes, where the ifile does not say it any more.
+
+use super::words;
+use crate::format::*;
+use crate::inode::Inode;
+use crate::mount::{Core, inode_name, name_of};
+use crate::options;
+use crate::plan::{HOT, Log};
+use crate::sound::{self, MOST};
+use crate::summary::{self, Parsed};
+use crate::superblock;
+use arbor_base::cache::Name;
+use arbor_base::device::{Device, Kind, zeroed};
+use arbor_base::layout::{Corrupt, get_u32};
+use arbor_base::vfs::{Ino, Options, Result, Time, mode};
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+
+/// Older states of one inode that are kept in mind.
+const STATES: usize = 4;
+/// How much is read at once where a summary is looked for, bytes.
+const PIECE: usize = 256 << 10;
+
+/// What a summary says of an inode.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct State {
+    pub ino: u32,
+    epoch: u64,
+    group: u64,
+    pub frag: u32,
+    pub version: u32,
+}
+
+/// What block of the ifile it is.
+pub(super) fn what(geom: &Geom, lbn: u64) -> &'static str {
+    if lbn < geom.lbn(MAP_AT) { "of the segment usage table" } else { "of the inode map" }
+}
+
+/// Reads all blocks of the ifile; those that cannot be read are left out of it, and told. A block
+/// between the usage table and the map is damage to the inode: its pointers are not where they were.
+pub(super) fn read_ifile(core: &mut Core) -> Result<Vec<(u64, String)>> {
+    let mut lost = Vec::new();
+    let usage = u64::from(core.segs.count()).div_ceil((core.geom.block_size() / USAGE) as u64);
+    let mut i = core.inode(IFILE)?;
+    let mut todo: Vec<Place> = (1..=NIADDR as u8).map(|level| Place::Indirect(level, 0)).collect();
+    todo.extend((0..NDADDR as u64).map(Place::Data));
+    while let Some(place) = todo.pop() {
+        if core.pointer(&i, place)?.frag.get() == 0 {
+            continue;
+        }
+        let read = match place {
+            Place::Indirect(level, n) => core.indirect(&i, level, n).map(Option::unwrap_or_default),
+            Place::Data(lbn) => core.ifile_page(lbn),
+            Place::Xattr => continue,
+        };
+        if let Place::Data(lbn) = place
+            && (usage..core.geom.lbn(MAP_AT)).contains(&lbn)
+        {
+            let at = core.geom.byte(Frag(core.checkpoint.ifile.get()));
+            return Err(Corrupt::new("ifile", "db", at, format!("block {lbn}"), "none there").into());
+        }
+        match (words(read)?, place) {
+            (Ok(bytes), Place::Indirect(level, n)) => {
+                let there = |k: &u64| get_u32(&bytes, *k as usize * POINTER).is_some_and(|frag| frag != 0);
+                let per = core.geom.nindir();
+                todo.extend((0..per).filter(there).map(|k| crate::file::child(&core.geom, level, n, k)));
+            }
+            (Ok(_), _) => {}
+            (Err(why), _) => {
+                let lbn = crate::file::first_of(&core.geom, place).unwrap_or(0);
+                lost.push((lbn, why));
+                core.set_pointer(&mut i, place, Pointer::default())?;
+            }
+        }
+        core.cache.keep_all(false);
+        core.cache.keep_all(true);
+    }
+    Ok(lost)
+}
+
+/// Calls `f` for all summaries that can be found.
+fn each_summary(core: &Core, f: &mut dyn FnMut(Seg, u32, &Parsed)) -> Result<()> {
+    for seg in (0..core.segs.count()).map(Seg) {
+        let mut at = 0;
+        while at < core.geom.seg_frags() {
+            match summary::read(&*core.dev, &core.geom, seg, at)? {
+                Some(p) => {
+                    f(seg, at, &p);
+                    at += p.head.frags.get().max(1);
+                }
+                None => at = next_magic(core, seg, at + 1)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The next fragment of a segment that begins like a summary.
+fn next_magic(core: &Core, seg: Seg, mut at: u32) -> Result<u32> {
+    let (geom, step) = (core.geom, (PIECE >> core.geom.frag_shift).max(1) as u32);
+    while at < geom.seg_frags() {
+        let n = step.min(geom.seg_frags() - at);
+        let mut bytes = zeroed(geom.bytes_of(n));
+        core.dev.read_at(Kind::Log, geom.byte(Frag(geom.seg_start(seg).0 + at)), &mut bytes)?;
+        let found = bytes.chunks_exact(geom.frag_size()).position(|b| get_u32(b, 0) == Some(SUMMARY_MAGIC));
+        if let Some(found) = found {
+            return Ok(at + found as u32);
+        }
+        at += n;
+    }
+    Ok(at)
+}
+
+/// Where the log has come to.
+#[derive(Debug, Default)]
+struct Ends {
+    /// The first group of each mount.
+    epochs: BTreeMap<u64, u64>,
+    /// The last group of the last mount, and the parts of it that are whole; `true` at the last one.
+    last: (u64, u64),
+    parts: BTreeMap<u32, bool>,
+    fill: u64,
+    /// Inodes of the map then.
+    inodes: u32,
+}
+
+impl Ends {
+    fn find(core: &Core) -> Result<Ends> {
+        let mut ends = Ends::default();
+        let mut last = Vec::new();
+        each_summary(core, &mut |seg, at, p| {
+            let h = &p.head;
+            let (epoch, group) = (h.epoch.get(), h.group.get());
+            if epoch >= MOST || group >= MOST || h.fill.get() >= MOST {
+                return;
+            }
+            let first = ends.epochs.entry(epoch).or_insert(group);
+            *first = (*first).min(group);
+            ends.fill = ends.fill.max(h.fill.get());
+            if (epoch, group) > ends.last {
+                ends.last = (epoch, group);
+                last.clear();
+            }
+            if (epoch, group) == ends.last {
+                ends.inodes = h.ninodes.get();
+                last.push((seg, at, h.index.get(), h.flags.get() & LAST != 0));
+            }
+        })?;
+        for (seg, at, index, is_last) in last {
+            if let Some(p) = summary::read(&*core.dev, &core.geom, seg, at)?
+                && summary::is_whole(&*core.dev, &core.geom, (seg, at), &p)?
+            {
+                ends.parts.insert(index, is_last);
+            }
+        }
+        Ok(ends)
+    }
+
+    /// Whether a group counts: no later mount began before its end, and the last one is whole.
+    fn counts(&self, epoch: u64, group: u64) -> bool {
+        let cut = self.epochs.range(epoch.saturating_add(1)..).any(|(_, first)| *first <= group);
+        let whole = || {
+            let all = self.parts.keys().enumerate().all(|(n, index)| n as u32 == *index);
+            all && self.parts.last_key_value().is_some_and(|(_, is_last)| *is_last)
+        };
+        !cut && ((epoch, group) < self.last || (epoch, group) == self.last && whole())
+    }
+}
+
+/// The ordinal number of the last filling that the log has.
+pub(super) fn last_fill(core: &Core) -> Result<u64> {
+    Ok(Ends::find(core)?.fill)
+}
+
+/// States of inodes that the log has, the newest of each inode first.
+pub(super) fn states(core: &Core, wanted: &dyn Fn(u32) -> bool) -> Result<FxHashMap<u32, Vec<State>>> {
+    let ends = Ends::find(core)?;
+    collect(core, &ends, wanted)
+}
+
+fn collect(core: &Core, ends: &Ends, wanted: &dyn Fn(u32) -> bool) -> Result<FxHashMap<u32, Vec<State>>> {
+    let mut all: FxHashMap<u32, Vec<State>> = FxHashMap::default();
+    each_summary(core, &mut |_, _, p| {
+        let (epoch, group) = (p.head.epoch.get(), p.head.group.get());
+        if !ends.counts(epoch, group) {
+            return;
+        }
+        for info in p.inodes.iter().filter(|i| u64::from(i.ino.get()) >= ROOT.0 && wanted(i.ino.get())) {
+            let (frag, version) = (info.entry.frag.get(), info.entry.version.get());
+            let list = all.entry(info.ino.get()).or_default();
+            list.push(State { ino: info.ino.get(), epoch, group, frag, version });
+            list.sort_by_key(|s| std::cmp::Reverse((s.epoch, s.group)));
+            list.truncate(STATES);
+        }
+    })?;
+    Ok(all)
+}
+
+/// Blocks that the inode map has not any more, by their number in the map.
+pub(super) fn missing_map(core: &mut Core) -> Result<BTreeSet<u64>> {
+    let per = (core.geom.block_size() / MAP_ENTRY) as u64;
+    let i = core.inode(IFILE)?;
+    let (first, end) = (core.geom.lbn(MAP_AT), u64::from(core.state.inodes).div_ceil(per));
+    let mut missing = BTreeSet::new();
+    for n in 0..end {
+        if core.pointer(&i, Place::Data(first + n))?.frag.get() == 0 {
+            missing.insert(n);
+        }
+    }
+    Ok(missing)
+}
+
+/// Fills blocks of the inode map.
+pub(super) fn fill_map(core: &mut Core, missing: BTreeSet<u64>) -> Result<()> {
+    let per = (core.geom.block_size() / MAP_ENTRY) as u64;
+    let first = core.geom.lbn(MAP_AT);
+    let found = states(core, &|ino| missing.contains(&(u64::from(ino) / per)))?;
+    // A block without an inode in use is there too.
+    for n in missing {
+        core.ifile_modify(first + n, 0, &[])?;
+    }
+    enter(core, found)
+}
+
+/// Enters the newest sound state of each inode into the map.
+fn enter(core: &mut Core, found: FxHashMap<u32, Vec<State>>) -> Result<()> {
+    let mut inos: Vec<u32> = found.keys().copied().filter(|ino| *ino < core.state.inodes).collect();
+    inos.sort_unstable();
+    for ino in inos {
+        let list = found.get(&ino).map_or(&[][..], |l| l);
+        let version = list.first().map_or(0, |s| s.version);
+        let mut entry = MapEntry { version: version.into(), ..MapEntry::default() };
+        // One that the newest state calls free is free; of older ones only states of the same life count.
+        for s in list.iter().take_while(|s| s.frag != 0 && s.version == version) {
+            let d = words(core.read_inode(Ino(ino.into()), Frag(s.frag)))?;
+            if d.is_ok_and(|d| d.version.get() == version) {
+                entry.frag = s.frag.into();
+                break;
+            }
+        }
+        core.set_map_entry(Ino(ino.into()), entry)?;
+    }
+    // The log says so already.
+    core.remapped.clear();
+    Ok(())
+}
+
+/// Makes the ifile anew, from the summaries alone. The log goes on in a segment of which they say nothing that lives.
+pub(super) fn rebuild(dev: Arc<dyn Device>, geom: Geom, cp: Option<Checkpoint>, now: Time) -> Result<Core> {
+    let most = superblock::segs_in(&geom, dev.geometry().size);
+    let known = cp.map(|cp| cp.segs.get()).filter(|n| *n >= superblock::LEAST_SEGS && *n <= most);
+    let segs = known.unwrap_or(most);
+    let mut core = Core::new(geom, dev, options::Mount::parse(&Options::default())?, now, segs);
+    core.dev.confine(0..geom.byte(geom.seg_start(Seg(segs))));
+    core.cache.keep_all(true);
+    let ends = Ends::find(&core)?;
+    let found = collect(&core, &ends, &|_| true)?;
+    let most = sound::most_inodes(&geom, segs);
+    let highest = found.keys().copied().filter(|n| u64::from(*n) < most).max().unwrap_or(ROOT.0 as u32);
+    core.state.inodes = ends.inodes.min(most as u32).max(highest + 1);
+    let serial = cp.map(|cp| cp.serial.get()).filter(|n| *n < MOST);
+    core.checkpoint.serial = serial.unwrap_or(1).into();
+    core.log = Log { epoch: ends.last.0 + 1, group: ends.last.1 + 1, ..Log::default() };
+    // No segment yet; see `place_log`.
+    core.log.heads[HOT].fill = ends.fill;
+    let stamp = Stamp::from(now);
+    let ifile = Dinode {
+        fsid: geom.fsid.into(),
+        ino: (IFILE.0 as u32).into(),
+        version: 1.into(),
+        mode: (mode::IFREG | 0o600).into(),
+        nlink: 1.into(),
+        ctime: stamp,
+        btime: stamp,
+        ..Dinode::default()
+    };
+    core.cache.insert(inode_name(IFILE), Arc::new(ifile.as_bytes().to_vec()));
+    // Where nothing is known of a segment, it is not clean; see `check_usage`.
+    core.segs.clean.clear();
+    let (first, per) = (geom.lbn(MAP_AT), (geom.block_size() / MAP_ENTRY) as u64);
+    for n in 0..u64::from(core.state.inodes).div_ceil(per) {
+        core.ifile_modify(first + n, 0, &[])?;
+    }
+    enter(&mut core, found)?;
+    let i = core.inode(IFILE)?;
+    debug_assert!(core.pointer(&i, Place::Data(first))?.frag.get() != 0);
+    core.cache.keep_all(false);
+    Ok(core)
+}
+
+/// Whether an inode's blocks are all what its pointers say.
+pub(super) fn is_whole(core: &mut Core, i: &Inode, taken: &dyn Fn(u32, u32) -> bool) -> Result<bool> {
+    let whole = walk_whole(core, i, taken);
+    if let Name::Page { file, .. } = name_of(i.ino, Place::Indirect(1, 0)) {
+        core.cache.drop_pages(file, 0, u64::MAX);
+    }
+    whole
+}
+
+fn walk_whole(core: &mut Core, i: &Inode, taken: &dyn Fn(u32, u32) -> bool) -> Result<bool> {
+    let mut todo: Vec<Place> = vec![Place::Xattr];
+    if i.d.has_blocks() {
+        todo.extend((1..=NIADDR as u8).map(|level| Place::Indirect(level, 0)));
+        todo.extend((0..NDADDR as u64).map(Place::Data));
+    }
+    let mut frags = 0;
+    while let Some(place) = todo.pop() {
+        let p = core.pointer(i, place)?;
+        if p.frag.get() == 0 {
+            continue;
+        }
+        let n = match place {
+            Place::Data(lbn) => core.geom.lbn_frags(i.size(), lbn),
+            Place::Indirect(..) => core.geom.block_frags(),
+            Place::Xattr => core.geom.frags_for(i.d.xattr_len.get() as usize),
+        };
+        frags += u64::from(n);
+        if n == 0 || taken(p.frag.get(), n) || frags > i.d.frags.get() {
+            return Ok(false);
+        }
+        let Ok(bytes) = words(core.read_block(p, n, Kind::Log))? else { return Ok(false) };
+        if let Place::Indirect(level, at) = place {
+            core.cache.insert(name_of(i.ino, place), Arc::new(bytes.clone()));
+            let there = |k: &u64| get_u32(&bytes, *k as usize * POINTER).is_some_and(|frag| frag != 0);
+            todo.extend((0..core.geom.nindir()).filter(there).map(|k| crate::file::child(&core.geom, level, at, k)));
+        }
+    }
+    Ok(frags == i.d.frags.get())
+}

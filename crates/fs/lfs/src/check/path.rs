@@ -1,0 +1,169 @@
+//! The check of one path: the inodes on it, the directories that lead on, and everything of the file at its end with
+//! its data. Nothing is repaired, and nothing else is read.
+
+use super::dirs::Names;
+use super::issue::{Issue, Node, Paths, show};
+use super::{Checker, Findings, number, start, words};
+use crate::format::*;
+use crate::inode::Inode;
+use arbor_base::device::Kind;
+use arbor_base::kit::dirent::{DOTDOT_AT, entries};
+use arbor_base::kit::issue::readable;
+use arbor_base::kit::mend::dots;
+use arbor_base::vfs::{CheckReport, Devices, Error, Ino, Result, is_name};
+
+/// Checks the file or directory at `path`, and what it takes to get there.
+pub(crate) fn check_path(devices: Devices, path: &[u8]) -> Result<CheckReport> {
+    let mut f = Findings::default();
+    let dev = devices.main;
+    let found = match start::superblock(&*dev)? {
+        Ok(found) => found,
+        Err(lost) => {
+            f.note(lost);
+            return Ok(f.report(false, &Paths::new(), CheckReport::default()));
+        }
+    };
+    start::refuse_unknown(&found.sb, false)?;
+    start::note_super(&*dev, &found, &mut f)?;
+    let begun = start::begin(dev, &found, &mut f)?;
+    let unclean = begun.says_unclean;
+    let mut silent = |_: u64, _: u64, _: &str| ();
+    let mut c = Checker { wary: true, ..Checker::new(begun.core, found.sb, f, &mut silent) };
+    c.core.cache.keep_all(true);
+    let mut paths = Paths::new();
+    c.follow(path, &mut paths)?;
+    let report = CheckReport { recovered: unclean, unclean, ..c.counts() };
+    Ok(c.f.report(false, &paths, report))
+}
+
+impl Checker<'_> {
+    fn follow(&mut self, path: &[u8], paths: &mut Paths) -> Result<()> {
+        let (mut ino, mut parent) = (ROOT.0 as u32, ROOT.0 as u32);
+        let mut here = String::new();
+        for name in path.split(|b| *b == b'/').filter(|n| !n.is_empty() && *n != b".") {
+            paths.insert(ino.into(), if here.is_empty() { "/".into() } else { here.clone() });
+            let Some(i) = self.path_inode(ino, parent)? else { return Ok(()) };
+            here = format!("{here}/{}", readable(name));
+            let missing = Error::refused(format!("there is no {here} on this volume"));
+            if !i.is_dir() {
+                return Err(missing);
+            }
+            let next = match self.path_entry(&i, name)? {
+                Some(next) => next,
+                None if self.f.issues.is_empty() => return Err(missing),
+                None => return Ok(()),
+            };
+            (parent, ino) = (ino, next);
+        }
+        paths.insert(ino.into(), if here.is_empty() { "/".into() } else { here });
+        self.path_inode(ino, parent).map(drop)
+    }
+
+    /// An inode by itself, with its blocks and attributes, and the chunks of a directory; `None` if it cannot
+    /// be used.
+    fn path_inode(&mut self, ino: u32, parent: u32) -> Result<Option<Inode>> {
+        let entry = self.core.map_entry(number(ino))?;
+        if entry.frag.get() == 0 {
+            if ino == ROOT.0 as u32 {
+                self.f.note(Issue::RootLost { why: "is not in use" });
+            }
+            return Ok(None);
+        }
+        match self.raw_inode(number(ino), entry)? {
+            Ok(d) => self.check_inode(ino, d)?,
+            Err(why) => self.damaged.push((ino, why)),
+        }
+        for (ino, why) in std::mem::take(&mut self.damaged) {
+            let at = self.byte(entry.frag.get());
+            self.f.note(Issue::InodeDamaged { ino: Node(ino.into()), at, why });
+        }
+        if self.find(ino).is_none() {
+            return Ok(None);
+        }
+        let i = self.core.inode(number(ino))?;
+        if i.is_dir() {
+            self.check_form(&i, parent)?;
+        }
+        Ok(Some(i))
+    }
+
+    /// The page of a directory as it lies on disk, if all of it can be read.
+    fn plain_page(&mut self, i: &Inode, lbn: u64) -> Result<std::result::Result<Vec<u8>, u64>> {
+        let p = self.core.pointer(i, Place::Data(lbn))?;
+        if p.frag.get() == 0 {
+            return Ok(Err(0));
+        }
+        let frags = self.core.geom.lbn_frags(i.size(), lbn);
+        Ok(words(self.core.read_block(p, frags, Kind::Dir))?.map_err(|_| self.byte(p.frag.get())))
+    }
+
+    /// The chunks of a directory, without what the entries name.
+    fn check_form(&mut self, i: &Inode, parent: u32) -> Result<()> {
+        let (node, shift) = (Node(i.ino.0), self.core.geom.block_shift);
+        let mut names = Names::default();
+        for lbn in 0..i.size().div_ceil(1 << shift) {
+            let page = match self.plain_page(i, lbn)? {
+                Ok(page) => page,
+                Err(at) => {
+                    let offset = lbn << shift;
+                    self.f.note(match at {
+                        0 => Issue::DirHole { ino: node, offset },
+                        at => Issue::DirBlock { ino: node, offset, at },
+                    });
+                    continue;
+                }
+            };
+            for (k, chunk) in (0u64..).zip(page.chunks_exact(DIRBLKSIZ)) {
+                let offset = (lbn << shift) + k * DIRBLKSIZ as u64;
+                let up = if offset == 0 { dots(i.ino, chunk) } else { Ok(Ino(parent.into())) };
+                match up {
+                    Err(why) => self.f.note(Issue::Dots { ino: node, why }),
+                    Ok(up) if up.0 != u64::from(parent) => {
+                        let expected = Node(parent.into());
+                        self.f.note(Issue::DotDot { ino: node, found: Node(up.0), expected });
+                    }
+                    Ok(_) => {}
+                }
+                match entries(chunk) {
+                    Err(why) => self.f.note(Issue::DirChunk { ino: node, offset, why }),
+                    Ok(all) => {
+                        for e in all.iter().filter(|e| e.ino.0 != 0 && (offset > 0 || e.at > DOTDOT_AT)) {
+                            if !is_name(e.name) {
+                                let offset = offset + e.at as u64;
+                                self.f.note(Issue::EntryName { dir: node, name: show(e.name), offset });
+                            } else if !names.insert(e.name.into()) {
+                                self.f.note(Issue::DuplicateName { dir: node, name: show(e.name) });
+                            }
+                        }
+                    }
+                }
+            }
+            self.breathe();
+        }
+        Ok(())
+    }
+
+    /// What a name in a directory leads to.
+    fn path_entry(&mut self, i: &Inode, name: &[u8]) -> Result<Option<u32>> {
+        let mut found = None;
+        for lbn in 0..i.size().div_ceil(self.core.geom.block_size() as u64) {
+            let Ok(page) = self.plain_page(i, lbn)? else { continue };
+            for chunk in page.chunks_exact(DIRBLKSIZ) {
+                let all = entries(chunk).unwrap_or_default();
+                let entry = all.iter().find(|e| e.ino.0 != 0 && e.name == name);
+                found = found.or(entry.map(|e| (e.ino, e.kind)));
+            }
+        }
+        let Some((ino, kind)) = found else { return Ok(None) };
+        let (node, dir) = (Node(ino.0), Node(i.ino.0));
+        let entry = self.core.map_entry(ino)?;
+        if ino == IFILE || entry.frag.get() == 0 {
+            self.f.note(Issue::EntryTarget { dir, name: show(name), ino: node, why: "is not in use" });
+            return Ok(None);
+        }
+        if self.raw_inode(ino, entry)?.is_ok_and(|d| d.kind() >> 12 != u32::from(kind)) {
+            self.f.note(Issue::EntryKind { dir, name: show(name), ino: node });
+        }
+        Ok(Some(ino.0 as u32))
+    }
+}

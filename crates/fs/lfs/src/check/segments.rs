@@ -1,0 +1,152 @@
+//! The segment usage table, and what lives in the log: every segment is read whole, and what lives in it must be what
+//! pointers and summaries say.
+//!
+//! To compare, sums suffice: of what the pointers that lead into a segment say, and of what its summaries say of the blocks
+//! that begin where a pointer leads to, with the checksums of what is there. Where they differ, the next pass reads block by
+//! block; if all are sound, it is the summaries that are wrong.
+
+use super::Checker;
+use super::issue::Issue;
+use super::log;
+use super::space::Print;
+use crate::format::*;
+use crate::ifile::Use;
+use crate::plan::{HOT, Head};
+use crate::summary;
+use arbor_base::device::Kind;
+use arbor_base::layout::crc;
+use arbor_base::vfs::{Ino, Result};
+
+/// Clean segments that a repair needs to begin.
+const NEEDED: usize = 4;
+
+impl Checker<'_> {
+    pub(super) fn check_usage(&mut self) -> Result<()> {
+        let silent = self.reshaped || self.wary;
+        for seg in 0..self.core.segs.count() {
+            let died = self.core.died.get(&seg).copied().unwrap_or(0);
+            let (found, expected) = (self.core.segs.get(seg), self.space.live(seg).saturating_add(died.into()));
+            if u64::from(found.live) != expected && !silent {
+                self.f.note(Issue::Usage { seg, found: found.live, expected });
+            }
+            let live = u32::try_from(expected).unwrap_or(u32::MAX);
+            let to = Use { live, dirty: found.dirty || live > 0, ..found };
+            if to != found {
+                self.core.segs.set(seg, to);
+            }
+        }
+        self.find_clean();
+        self.place_log()
+    }
+
+    /// Where too few segments are known to be clean, those in which nothing lives are.
+    fn find_clean(&mut self) {
+        let busy = self.core.log.busy();
+        if self.core.segs.clean.len() >= NEEDED {
+            return;
+        }
+        let empty = (0..self.core.segs.count()).filter(|seg| !busy.contains(seg));
+        let empty: Vec<u32> = empty.filter(|seg| self.core.segs.get(*seg) == Use::default()).collect();
+        self.core.segs.clean.extend(empty);
+    }
+
+    /// Each head of the log goes on behind all that lives, and then in a segment where nothing does.
+    fn place_log(&mut self) -> Result<()> {
+        for n in 0..self.core.log.heads.len() {
+            let head = self.core.log.heads[n];
+            let why = if !head.is_open() && n == HOT {
+                "it is lost"
+            } else if !head.is_open() {
+                continue;
+            } else if head.offset < self.space.end(head.seg.0) {
+                "something lives behind its end"
+            } else if self.space.live(head.next_seg.0) > 0 {
+                "something lives in the one after it"
+            } else if !self.leads_to_end(&head)? {
+                "its summaries do not lead to its end"
+            } else {
+                continue;
+            };
+            if !self.wary {
+                self.f.note(Issue::LogPlace { seg: head.seg.0, why });
+            }
+            let mut clean = self.core.segs.clean.iter().copied();
+            let (Some(seg), Some(next)) = (clean.next(), clean.next()) else {
+                self.f.note(Issue::NoSpace { what: "the log: no segment is clean".into() });
+                return Ok(());
+            };
+            for seg in [seg, next] {
+                self.core.segs.clean.remove(&seg);
+            }
+            let fill = self.core.log.next_fill().max(log::last_fill(&self.core)? + 1);
+            self.core.log.heads[n] = Head { seg: Seg(seg), offset: 0, next_seg: Seg(next), fill };
+        }
+        Ok(())
+    }
+
+    /// Whether one summary leads to the next up to where the log ends: only so the cleaner finds what is going to follow.
+    fn leads_to_end(&self, head: &Head) -> Result<bool> {
+        let ends =
+            |(at, p): &(u32, summary::Parsed)| at + p.head.frags.get() == head.offset && p.head.fill.get() == head.fill;
+        Ok(head.offset == 0 || self.core.summaries(head.seg, None)?.iter().any(ends))
+    }
+
+    pub(super) fn check_segments(&mut self) -> Result<()> {
+        self.again = false;
+        for seg in 0..self.core.segs.count() {
+            (self.progress)(seg.into(), self.core.segs.count().into(), "segments");
+            if self.space.live(seg) == 0 || self.leaving.contains(&seg) {
+                continue;
+            }
+            let expected = self.space.sum(seg);
+            if self.sum_of(Seg(seg))? == expected {
+                continue;
+            }
+            if self.suspects.insert(seg, expected) == Some(expected) {
+                self.f.note(Issue::Summary { seg });
+                self.leaving.insert(seg);
+            }
+            self.again = true;
+        }
+        Ok(())
+    }
+
+    /// The sum of the prints of what lives in a segment, as it is there.
+    fn sum_of(&mut self, seg: Seg) -> Result<u64> {
+        let (geom, start) = (self.core.geom, self.core.geom.seg_start(seg).0);
+        let end = self.space.end(seg.0).min(geom.seg_frags());
+        let bytes = self.core.read_run(Frag(start), end.max(1), Kind::Log)?;
+        let (mut at, mut sum, mut fill) = (0, 0u64, None);
+        while let Some(p) = summary::in_bytes(&geom, &bytes, at) {
+            // What an earlier filling has left does not count.
+            if *fill.get_or_insert(p.head.fill) != p.head.fill {
+                break;
+            }
+            for (file, block, off) in p.blocks() {
+                let (frag, frags) = (start + at + off, block.frags.get());
+                let from = geom.bytes_of(at + off);
+                let there = bytes.get(from..from + geom.bytes_of(frags)).filter(|_| self.space.begins(frag));
+                let print = there.map(|b| Print {
+                    frag,
+                    ino: file.ino.get(),
+                    version: file.version.get(),
+                    place: block.place.get(),
+                    frags,
+                    crc: crc(b),
+                });
+                sum = sum.wrapping_add(print.map_or(0, |p| p.number()));
+            }
+            let part = start + at..start + at + p.head.frags.get();
+            for info in &p.inodes {
+                let frag = info.entry.frag.get();
+                if part.contains(&frag) && self.core.map_entry(Ino(info.ino.get().into()))?.frag.get() == frag {
+                    let print = Print::of_inode(frag, info.ino.get(), info.entry.version.get());
+                    sum = sum.wrapping_add(print.number());
+                }
+            }
+            at += p.head.frags.get();
+        }
+        self.breathe();
+        Ok(sum)
+    }
+}

@@ -1,0 +1,241 @@
+//! First phases: the superblock, or what serves instead of it; the checkpoints, and the ifile that one of them leads to.
+
+use super::issue::Issue;
+use super::{Findings, log, words};
+use crate::format::*;
+use crate::mount::{Core, begin_at};
+use crate::superblock::{checkpoints, features, fsid, geometry, read};
+use crate::{options, recover, sound, superblock};
+use arbor_base::device::{Device, Kind};
+use arbor_base::layout::Access;
+use arbor_base::vfs::{Error, Options, Result, Time};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Refuses volumes that need newer code.
+pub(super) fn refuse_unknown(sb: &SuperBlock, write: bool) -> Result<()> {
+    match features(sb).access(KNOWN) {
+        Access::ReadOnly(bits) if write => Err(Error::refused(format!("unknown features {bits:#x}"))),
+        Access::Refused(bits) => Err(Error::refused(format!("unknown features {bits:#x}"))),
+        _ => Ok(()),
+    }
+}
+
+/// A superblock that can be used.
+pub(super) struct Found {
+    pub sb: SuperBlock,
+    pub geom: Geom,
+    /// What is wrong with the one at byte 0, and what serves instead.
+    pub damage: Option<(String, String)>,
+}
+
+/// Places where the copy of the superblock may be: block sizes may be 4 KiB to 64 KiB.
+fn copies() -> impl Iterator<Item = u64> {
+    (12..=16).map(|shift| 3 << shift)
+}
+
+/// Finds the superblock, or the reason why there is none.
+pub(super) fn superblock(dev: &dyn Device) -> Result<std::result::Result<Found, Issue>> {
+    let own = match read(dev, 0) {
+        Ok(Some(sb)) => geometry(&sb).map(|geom| (sb, geom)),
+        Ok(None) => Err(Error::refused("no LFS superblock")),
+        Err(e @ Error::Io(_)) => return Err(e),
+        Err(e) if e.to_string().contains("newer") => return Err(e),
+        Err(e) => Err(e),
+    };
+    let (rank, why) = match &own {
+        Ok((_, geom)) => (witnesses(dev, geom)?, "nothing bears it out".to_string()),
+        Err(e) => (0, e.to_string()),
+    };
+    // Both checkpoints agree with it.
+    if let (Ok((sb, geom)), true) = (&own, rank >= MOST_WITNESSES) {
+        return Ok(Ok(Found { sb: *sb, geom: *geom, damage: None }));
+    }
+    match (substitute(dev, rank)?, own) {
+        (Some((from, sb, geom)), _) => Ok(Ok(Found { sb, geom, damage: Some((why, from)) })),
+        (None, Ok((sb, geom))) => Ok(Ok(Found { sb, geom, damage: None })),
+        (None, Err(_)) => Ok(Err(Issue::SuperLost { why: format!("{why}, and no copy is found") })),
+    }
+}
+
+/// Whether a volume of ours seems to lie here although byte 0 does not say so.
+pub(crate) fn search(dev: &dyn Device) -> Result<bool> {
+    Ok(substitute(dev, 0)?.is_some())
+}
+
+/// What more speaks for than for the superblock at byte 0: a copy, or else its own fields in spite of the checksum.
+fn substitute(dev: &dyn Device, rank: u32) -> Result<Option<(String, SuperBlock, Geom)>> {
+    let mut best = None;
+    for at in copies() {
+        let sb = match read(dev, at) {
+            Err(e @ Error::Io(_)) => return Err(e),
+            Ok(Some(sb)) => sb,
+            _ => continue,
+        };
+        let Ok(geom) = geometry(&sb) else { continue };
+        if geom.copy_at() == at {
+            let good = witnesses(dev, &geom)?;
+            best = best.or(Some((good, format!("the copy at byte {at} is used"), sb, geom)));
+        }
+    }
+    if let Some((sb, geom)) = own_fields(dev)? {
+        let good = witnesses(dev, &geom)?;
+        let from = "its own fields are used as they agree with the checkpoints".to_string();
+        if best.as_ref().is_none_or(|b| b.0 < good) && good > 0 {
+            best = Some((good, from, sb, geom));
+        }
+    }
+    // A copy serves also where there is no checkpoint any more.
+    let better = |b: &(u32, String, SuperBlock, Geom)| b.0 > rank || rank == 0;
+    let own_is_sound = matches!(read(dev, 0), Ok(Some(sb)) if geometry(&sb).is_ok());
+    Ok(best.filter(|b| better(b) && (b.0 > rank || !own_is_sound)).map(|(_, from, sb, geom)| (from, sb, geom)))
+}
+
+/// The superblock at byte 0 in spite of its checksum.
+fn own_fields(dev: &dyn Device) -> Result<Option<(SuperBlock, Geom)>> {
+    let mut bytes = vec![0; SECTOR];
+    if dev.geometry().size < SECTOR as u64 {
+        return Ok(None);
+    }
+    dev.read_at(Kind::Super, 0, &mut bytes)?;
+    let Ok(mut sb) = SuperBlock::read_from_bytes(&bytes) else { return Ok(None) };
+    // Any field may be what is damaged; these few say nothing that cannot be found out.
+    (sb.magic, sb.compat, sb.ro_compat, sb.incompat) = (SUPER_MAGIC, 0.into(), 0.into(), 0.into());
+    sb.version = sb.version.get().min(VERSION).into();
+    Ok(geometry(&sb).ok().map(|geom| (sb, geom)))
+}
+
+/// What both checkpoints can say for a geometry.
+const MOST_WITNESSES: u32 = 4;
+
+/// How much speaks for a geometry: checkpoints that are its own, and whose numbers fit.
+fn witnesses(dev: &dyn Device, geom: &Geom) -> Result<u32> {
+    let size = dev.geometry().size;
+    if geom.copy_at() + SECTOR as u64 > size {
+        return Ok(0);
+    }
+    let mut good = 0;
+    for (_, cp) in checkpoints(dev, geom)? {
+        good += 1 + u32::from(superblock::check_checkpoint(geom, size, 0, &cp).is_ok());
+    }
+    Ok(good)
+}
+
+/// Whether the volume says that it is clean, and nothing at the start of it is damaged.
+pub(super) fn is_clean(dev: &dyn Device, found: &Found) -> Result<bool> {
+    let all = checkpoints(dev, &found.geom)?;
+    Ok(found.damage.is_none() && all.len() == 2 && all.first().is_some_and(|(_, cp)| cp.clean.get() != 0))
+}
+
+/// Notes what is wrong with the superblock or its copy; whether one of them has to be written.
+pub(super) fn note_super(dev: &dyn Device, found: &Found, f: &mut Findings) -> Result<bool> {
+    let at = found.geom.copy_at();
+    let same = match read(dev, at) {
+        Err(e @ Error::Io(_)) => return Err(e),
+        Ok(Some(copy)) => {
+            SuperBlock { crc: 0.into(), ..copy }.as_bytes() == SuperBlock { crc: 0.into(), ..found.sb }.as_bytes()
+        }
+        _ => false,
+    };
+    if !same {
+        f.note(Issue::SuperCopy { at });
+    }
+    if let Some((why, from)) = found.damage.clone() {
+        f.note(Issue::SuperDamaged { why, from });
+    }
+    Ok(!same || found.damage.is_some())
+}
+
+/// The volume in core.
+pub(super) struct Begun {
+    pub core: Core,
+    /// The volume says that it was not unmounted.
+    pub says_unclean: bool,
+    /// The inode map comes from the summaries.
+    pub rebuilt: bool,
+}
+
+/// Brings the volume into core, by the newest checkpoint that leads to a sound ifile.
+pub(super) fn begin(dev: Arc<dyn Device>, found: &Found, f: &mut Findings) -> Result<Begun> {
+    let geom = found.geom;
+    let mut all = checkpoints(&*dev, &geom)?;
+    // One that was read wrong may be read right.
+    if all.len() < 2 {
+        all = checkpoints(&*dev, &geom)?;
+    }
+    let missing = (0..2).filter(|place| !all.iter().any(|(p, _)| p == place));
+    let mut bad: Vec<(usize, String)> = missing.map(|p| (p, "it is damaged".to_string())).collect();
+    let says_unclean = all.first().is_some_and(|(_, cp)| cp.clean.get() == 0);
+    let mut damaged: Option<(Opened, usize)> = None;
+    for (place, cp) in &all {
+        let opened = words(open(&dev, geom, (*place, *cp), !bad.is_empty()))?;
+        match opened {
+            Ok(opened) if opened.lost.is_empty() => {
+                note_bad(&geom, f, bad);
+                return Ok(Begun { core: opened.core, says_unclean, rebuilt: false });
+            }
+            Ok(opened) => {
+                let why = opened.lost.first().map_or("", |l| &l.1);
+                bad.push((*place, format!("the ifile that it leads to is damaged: {why}")));
+                damaged = damaged.or(Some((opened, *place)));
+            }
+            Err(why) => bad.push((*place, why)),
+        }
+    }
+    if let Some((Opened { mut core, lost, missing }, place)) = damaged {
+        note_bad(&geom, f, bad.into_iter().filter(|b| b.0 != place).collect());
+        for (lbn, why) in lost {
+            f.note(Issue::IfileBlock { what: log::what(&geom, lbn), lbn, why });
+        }
+        let rebuilt = !missing.is_empty();
+        core.cache.keep_all(true);
+        log::fill_map(&mut core, missing)?;
+        // Which segments are clean is not known; see `check_usage`.
+        core.segs.clean.clear();
+        return Ok(Begun { core, says_unclean, rebuilt });
+    }
+    let why = bad.into_iter().map(|(place, why)| format!("checkpoint at byte {}: {why}", byte_of(&geom, place)));
+    let why = why.collect::<Vec<_>>().join("; ");
+    f.note(Issue::IfileLost { why });
+    let now = Time { secs: found.sb.created.get(), nanos: 0 };
+    let sound = all.iter().map(|a| a.1).find(|cp| sound::ordinals(cp).is_ok());
+    let core = log::rebuild(dev, geom, sound.or(all.first().map(|a| a.1)), now)?;
+    debug_assert_eq!(geom.fsid, fsid(&found.sb.uuid));
+    Ok(Begun { core, says_unclean, rebuilt: true })
+}
+
+fn note_bad(geom: &Geom, f: &mut Findings, bad: Vec<(usize, String)>) {
+    for (place, why) in bad {
+        f.note(Issue::Checkpoint { at: byte_of(geom, place), why });
+    }
+}
+
+fn byte_of(geom: &Geom, place: usize) -> u64 {
+    geom.checkpoints().get(place).copied().unwrap_or(0)
+}
+
+/// The volume as a checkpoint and the log behind it have it.
+struct Opened {
+    core: Core,
+    /// Blocks of the ifile that cannot be read, which are left out of it, and why.
+    lost: Vec<(u64, String)>,
+    /// Blocks of the inode map that are not there.
+    missing: BTreeSet<u64>,
+}
+
+fn open(dev: &Arc<dyn Device>, geom: Geom, cp: (usize, Checkpoint), older: bool) -> Result<Opened> {
+    let opts = options::Mount::parse(&Options::default())?;
+    let now = Time { secs: cp.1.time.get(), nanos: 0 };
+    let mut core = begin_at(dev.clone(), geom, opts, now, cp)?;
+    core.cache.keep_all(true);
+    core.load(&mut |_| Ok(()))?;
+    let mut lost = log::read_ifile(&mut core)?;
+    let missing = log::missing_map(&mut core)?;
+    if let (true, Some(n)) = (lost.is_empty(), missing.first()) {
+        lost.push((geom.lbn(MAP_AT) + n, "it is not there".into()));
+    }
+    recover::recover(&mut core, older)?;
+    core.cache.keep_all(false);
+    Ok(Opened { core, lost, missing })
+}

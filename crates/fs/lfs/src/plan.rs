@@ -1,0 +1,288 @@
+//! Where the log goes on, and the plan of a group: which block comes to lie where, before anything is changed.
+
+use crate::format::*;
+use crate::summary::length;
+use arbor_base::vfs::{Error, Ino, Result};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The head of the log at which users' changes are written.
+pub(crate) const HOT: usize = 0;
+/// The one at which the cleaner writes.
+pub(crate) const COLD: usize = 1;
+
+/// A head of the log: the segment that it fills.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Head {
+    pub seg: Seg,
+    /// Fragments of the segment that are filled.
+    pub offset: u32,
+    pub next_seg: Seg,
+    /// Ordinal number of this filling.
+    pub fill: u64,
+}
+
+impl Head {
+    /// One that was never used.
+    pub const NONE: Head = Head { seg: Seg(NO_SEG), offset: 0, next_seg: Seg(NO_SEG), fill: 0 };
+
+    /// Whether it fills a segment.
+    pub fn is_open(&self) -> bool {
+        self.seg.0 != NO_SEG
+    }
+}
+
+/// Where the log ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Log {
+    pub heads: [Head; 2],
+    pub group: u64,
+    pub epoch: u64,
+    /// When the ifile was written, milliseconds since the mount.
+    pub checkpointed_ms: u64,
+}
+
+impl Default for Log {
+    fn default() -> Log {
+        Log { heads: [Head::NONE; 2], group: 0, epoch: 0, checkpointed_ms: 0 }
+    }
+}
+
+impl Log {
+    /// Where a checkpoint says it ends.
+    pub fn new(cp: &Checkpoint) -> Log {
+        let hot = Head {
+            seg: Seg(cp.seg.get()),
+            offset: cp.offset.get(),
+            next_seg: Seg(cp.next_seg.get()),
+            fill: cp.fill.get(),
+        };
+        let cold = Head {
+            seg: Seg(cp.cold_seg.get()),
+            offset: cp.cold_offset.get(),
+            next_seg: Seg(cp.cold_next.get()),
+            fill: cp.cold_fill.get(),
+        };
+        Log { heads: [hot, cold], group: cp.group.get(), epoch: cp.epoch.get(), checkpointed_ms: 0 }
+    }
+
+    /// Segments that are being filled, and those that come after them.
+    pub fn busy(&self) -> Vec<u32> {
+        self.heads.iter().filter(|h| h.is_open()).flat_map(|h| [h.seg.0, h.next_seg.0]).collect()
+    }
+
+    /// Ordinal number of the next filling of any segment.
+    pub fn next_fill(&self) -> u64 {
+        self.heads.iter().map(|h| h.fill).max().unwrap_or(0) + 1
+    }
+}
+
+/// A block to be written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Block {
+    pub ino: Ino,
+    pub version: u32,
+    pub place: Place,
+    pub frags: u32,
+    /// Where it lies now, and its bytes there.
+    pub old: Option<(Frag, u32)>,
+    /// When it was written, seconds, if the cleaner moves it.
+    pub written: Option<i64>,
+}
+
+/// What is to be written.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub blocks: Vec<Block>,
+    /// Inodes, and where each lies now.
+    pub inodes: Vec<(Ino, Option<Frag>)>,
+    /// Further entries of the inode map that have changed.
+    pub entries: Vec<Ino>,
+    /// Bytes that have died in segments.
+    pub deaths: Vec<(u32, u32)>,
+}
+
+/// A partial segment that is planned.
+#[derive(Debug, Default)]
+pub(crate) struct Part {
+    pub seg: Seg,
+    pub at: u32,
+    pub fill: u64,
+    pub next_seg: Seg,
+    pub blocks: Vec<Block>,
+    files: usize,
+    pub inodes: Vec<Ino>,
+    pub entries: Vec<Ino>,
+    pub deaths: BTreeMap<u32, u32>,
+    block_frags: u32,
+}
+
+impl Part {
+    fn is_empty(&self) -> bool {
+        self.blocks.is_empty() && self.inodes.is_empty() && self.entries.is_empty() && self.deaths.is_empty()
+    }
+
+    fn shape(&self) -> Shape {
+        Shape {
+            files: self.files,
+            blocks: self.blocks.len(),
+            inodes: self.inodes.len(),
+            entries: self.entries.len(),
+            deaths: self.deaths.len(),
+            block_frags: self.block_frags,
+        }
+    }
+
+    pub fn summary_frags(&self, geom: &Geom) -> u32 {
+        self.shape().summary_frags(geom)
+    }
+
+    pub fn frags(&self, geom: &Geom) -> u32 {
+        self.shape().frags(geom)
+    }
+
+    /// When the youngest of its blocks was written: of what the cleaner moves, before now.
+    pub fn time(&self, now: i64) -> i64 {
+        self.blocks.iter().filter_map(|b| b.written).max().unwrap_or(now)
+    }
+
+    fn bury(&mut self, geom: &Geom, old: Option<(Frag, u32)>) {
+        if let Some((seg, bytes)) = old.and_then(|(frag, bytes)| Some((geom.seg_of(frag)?, bytes))) {
+            let died = self.deaths.entry(seg.0).or_default();
+            *died = died.saturating_add(bytes);
+        }
+    }
+}
+
+/// Places what is to be written at one head of the log, without changing anything.
+pub(crate) struct Planner<'a> {
+    geom: Geom,
+    clean: &'a BTreeSet<u32>,
+    taken: BTreeSet<u32>,
+    log: Log,
+    at: usize,
+    part: Part,
+    done: Vec<Part>,
+}
+
+impl<'a> Planner<'a> {
+    pub fn new(geom: Geom, clean: &'a BTreeSet<u32>, log: Log, at: usize) -> Planner<'a> {
+        Planner { geom, clean, taken: BTreeSet::new(), log, at, part: Part::default(), done: Vec::new() }
+    }
+
+    fn head(&mut self) -> &mut Head {
+        &mut self.log.heads[self.at]
+    }
+
+    fn open(&mut self) {
+        let Head { seg, offset: at, fill, next_seg } = *self.head();
+        self.part = Part { seg, at, fill, next_seg, ..Part::default() };
+    }
+
+    /// Goes on in the next segment.
+    fn advance(&mut self) -> Result<()> {
+        let from = self.head().next_seg.0;
+        let free = |n: &&u32| !self.taken.contains(n);
+        let behind = self.clean.range(from + 1..).find(free);
+        let Some(next) = behind.or_else(|| self.clean.range(..from).find(free)).copied() else {
+            return Err(Error::Io(std::io::Error::other("the log has no clean segment to go on in")));
+        };
+        self.taken.insert(next);
+        let fill = self.log.next_fill();
+        let head = self.head();
+        *head = Head { seg: head.next_seg, offset: 0, next_seg: Seg(next), fill };
+        Ok(())
+    }
+
+    /// Ends the partial segment, if there is something in it.
+    fn close(&mut self) {
+        if !self.part.is_empty() {
+            self.head().offset += self.part.frags(&self.geom);
+            self.done.push(std::mem::take(&mut self.part));
+        }
+        self.open();
+    }
+
+    /// Makes room for something that is `more` larger than the partial segment, in the next segment if need be.
+    fn make_room(&mut self, more: &dyn Fn(&Part) -> Shape) -> Result<()> {
+        for _ in 0..2 {
+            let shape = self.part.shape().plus(more(&self.part));
+            if self.part.at + shape.frags(&self.geom) <= self.geom.seg_frags() {
+                return Ok(());
+            }
+            self.close();
+            self.advance()?;
+            self.open();
+        }
+        Err(Error::Io(std::io::Error::other("a block does not fit into a segment")))
+    }
+
+    /// The partial segments of the group, and where the log ends behind them.
+    pub fn run(mut self, batch: &Batch) -> Result<(Vec<Part>, Log)> {
+        self.open();
+        let geom = self.geom;
+        let death = |p: &Part, old: Option<Frag>| {
+            let seg = old.and_then(|frag| geom.seg_of(frag));
+            usize::from(seg.is_some_and(|seg| !p.deaths.contains_key(&seg.0)))
+        };
+        for (seg, bytes) in &batch.deaths {
+            self.make_room(&|_| Shape { deaths: 1, ..Shape::default() })?;
+            let died = self.part.deaths.entry(*seg).or_default();
+            *died = died.saturating_add(*bytes);
+        }
+        for b in &batch.blocks {
+            let is_new = |p: &Part| p.blocks.last().is_none_or(|last| last.ino != b.ino);
+            self.make_room(&|p| {
+                let (files, deaths) = (usize::from(is_new(p)), death(p, b.old.map(|o| o.0)));
+                Shape { files, blocks: 1, block_frags: b.frags, deaths, ..Shape::default() }
+            })?;
+            self.part.files += usize::from(is_new(&self.part));
+            self.part.blocks.push(*b);
+            self.part.block_frags += b.frags;
+            self.part.bury(&geom, b.old);
+        }
+        for (ino, old) in &batch.inodes {
+            self.make_room(&|p| Shape { inodes: 1, deaths: death(p, *old), ..Shape::default() })?;
+            self.part.inodes.push(*ino);
+            self.part.bury(&geom, old.map(|frag| (frag, INODE as u32)));
+        }
+        for ino in &batch.entries {
+            self.make_room(&|_| Shape { entries: 1, ..Shape::default() })?;
+            self.part.entries.push(*ino);
+        }
+        self.close();
+        Ok((self.done, self.log))
+    }
+}
+
+/// How much a partial segment holds.
+#[derive(Clone, Copy, Debug, Default)]
+struct Shape {
+    files: usize,
+    blocks: usize,
+    inodes: usize,
+    entries: usize,
+    deaths: usize,
+    block_frags: u32,
+}
+
+impl Shape {
+    fn plus(self, more: Shape) -> Shape {
+        Shape {
+            files: self.files + more.files,
+            blocks: self.blocks + more.blocks,
+            inodes: self.inodes + more.inodes,
+            entries: self.entries + more.entries,
+            deaths: self.deaths + more.deaths,
+            block_frags: self.block_frags + more.block_frags,
+        }
+    }
+
+    fn summary_frags(&self, geom: &Geom) -> u32 {
+        geom.frags_for(length(self.files, self.blocks, self.inodes + self.entries, self.deaths))
+    }
+
+    fn frags(&self, geom: &Geom) -> u32 {
+        let per = geom.frag_size() / INODE;
+        self.summary_frags(geom) + self.block_frags + self.inodes.div_ceil(per) as u32
+    }
+}

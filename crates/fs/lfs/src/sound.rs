@@ -1,0 +1,125 @@
+//! What must hold of a structure by itself: looked at once, when it is read. What follows from it the code behind takes
+//! for granted. Whether structures agree with each other is the checker's business.
+
+use crate::format::*;
+use crate::ops::MAX_TARGET;
+use arbor_base::kit::dirent::entries;
+use arbor_base::layout::Corrupt;
+use arbor_base::vfs::{FileType, Ino, is_name};
+
+/// Longest directory in bytes.
+pub(crate) const MAX_DIR: u64 = 1 << 32;
+/// Greatest number that is counted up for each mount, group, checkpoint or filling of a segment.
+pub(crate) const MOST: u64 = 1 << 60;
+
+/// Inodes of the map at most: each had its bytes in the log at some time.
+pub(crate) fn most_inodes(geom: &Geom, segs: u32) -> u64 {
+    (u64::from(segs) << geom.seg_shift) / INODE as u64
+}
+
+/// Checks the numbers of a checkpoint, or of a group, that are counted up and down from then on: inodes in the map, the
+/// first free one, those in use, fragments of files.
+pub(crate) fn counts(
+    geom: &Geom,
+    segs: u32,
+    (inodes, free, used): (u32, u32, u32),
+    file_frags: u64,
+) -> Result<(), (&'static str, u64)> {
+    let frags = u64::from(segs) * u64::from(geom.seg_frags());
+    let most = most_inodes(geom, segs);
+    if u64::from(inodes) <= ROOT.0 || u64::from(inodes) > most {
+        return Err(("inodes", inodes.into()));
+    }
+    if free >= inodes || free != 0 && u64::from(free) <= ROOT.0 {
+        return Err(("free_ino", free.into()));
+    }
+    if used >= inodes {
+        return Err(("used_inodes", used.into()));
+    }
+    if file_frags > frags {
+        return Err(("file_frags", file_frags));
+    }
+    Ok(())
+}
+
+/// Checks the numbers of a checkpoint that only grow.
+pub(crate) fn ordinals(cp: &Checkpoint) -> Result<(), (&'static str, u64)> {
+    let all = [
+        ("serial", cp.serial),
+        ("epoch", cp.epoch),
+        ("group", cp.group),
+        ("fill", cp.fill),
+        ("cold_fill", cp.cold_fill),
+    ];
+    all.into_iter().find(|(_, n)| n.get() > MOST).map_or(Ok(()), |(field, n)| Err((field, n.get())))
+}
+
+/// Checks an inode of a volume with so many segments.
+pub(crate) fn inode(geom: &Geom, segs: u32, at: u64, ino: Ino, d: &Dinode) -> Result<(), Corrupt> {
+    let bad = |field, found: String, expected: &str| {
+        Err(Corrupt::new("inode", field, at, format!("{found} (inode {ino})"), expected))
+    };
+    let Some(kind) = FileType::from_mode(d.kind()) else {
+        return bad("mode", format!("{:#o}", d.mode.get()), "a known type");
+    };
+    let most = match kind {
+        FileType::File => geom.max_size(),
+        FileType::Dir => MAX_DIR,
+        FileType::Symlink => MAX_TARGET as u64,
+        _ => 0,
+    };
+    let size = d.size.get();
+    if size > most {
+        return bad("size", size.to_string(), "no more than its type allows");
+    }
+    let removed = d.nlink.get() == 0;
+    if kind == FileType::Dir && !removed && (size == 0 || !size.is_multiple_of(geom.dir_unit(size))) {
+        return bad("size", size.to_string(), "whole fragments of entries, or whole blocks");
+    }
+    if kind == FileType::Symlink && !removed && size == 0 {
+        return bad("size", size.to_string(), "a target");
+    }
+    if d.frags.get() > u64::from(segs) * u64::from(geom.seg_frags()) {
+        return bad("frags", d.frags.to_string(), "no more than the volume has");
+    }
+    if !xattr_len(geom, d) {
+        return bad("xattr_len", d.xattr_len.to_string(), "a block at most, and as many as there are");
+    }
+    Ok(())
+}
+
+/// Whether an inode's attributes have a length that they can have.
+pub(crate) fn xattr_len(geom: &Geom, d: &Dinode) -> bool {
+    let len = d.xattr_len.get() as usize;
+    match d.xattr.frag.get() {
+        0 => len == 0,
+        _ => (XATTR_HEADER..=geom.block_size()).contains(&len),
+    }
+}
+
+/// Checks a block of a directory.
+pub(crate) fn dir_block(ino: Ino, bytes: &[u8], first: bool) -> Result<(), Corrupt> {
+    for (i, chunk) in bytes.chunks_exact(DIRBLKSIZ).enumerate() {
+        let bad = |found: String, expected: &str| {
+            Err(Corrupt::new(
+                "directory",
+                "entries",
+                (i * DIRBLKSIZ) as u64,
+                format!("{found} (inode {ino})"),
+                expected,
+            ))
+        };
+        let all = match entries(chunk) {
+            Ok(all) => all,
+            Err(why) => return bad(why.to_string(), "a chunk filled with entries"),
+        };
+        let dots = if first && i == 0 { 2 } else { 0 };
+        if dots == 2 && (all.first().map(|e| e.name) != Some(b".") || all.get(1).map(|e| e.name) != Some(b"..")) {
+            return bad("other entries".to_string(), ". and .. first");
+        }
+        if let Some(e) = all.iter().skip(dots).find(|e| e.ino.0 != 0 && !is_name(e.name)) {
+            return bad(format!("{:?}", String::from_utf8_lossy(e.name)), "a name");
+        }
+    }
+    Ok(())
+}

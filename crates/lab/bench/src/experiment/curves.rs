@@ -1,0 +1,202 @@
+//! Experiments with charts: what their lines and bars show, and what the paper says of them.
+//!
+//! A subject is a line, a workload a point on it ([`Case::x`](super::Case::x)); where there is one workload only, its
+//! parts are bars. What the paper says is kept as [`Statement`]s, each with the figure that decides it, taken from the
+//! rows.
+
+use super::{Experiment, Part, Quantity};
+use crate::rows::{Row, divisor, metric};
+
+/// The paper's host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Model of the disk.
+    pub disk: &'static str,
+    /// Largest request of the driver.
+    pub max_transfer_bytes: u64,
+    /// Charge of the processor for a call.
+    pub call_ns: u64,
+    /// Charge of the processor for a KiB.
+    pub kib_ns: u64,
+}
+
+impl Host {
+    /// Of the yFS paper: FreeBSD with its MAXPHYS.
+    pub const YFS: Host = Host { disk: "st39140", max_transfer_bytes: 128 << 10, call_ns: 0, kib_ns: 0 };
+    /// Of "File System Logging Versus Clustering": the controller transfers 64 KB at most. What the processor took is
+    /// not known.
+    pub const LFS: Host = Host { disk: "dsp3105", max_transfer_bytes: 64 << 10, call_ns: 0, kib_ns: 0 };
+}
+
+/// The charts of an experiment.
+#[derive(Clone, Copy, Debug)]
+pub struct Charts {
+    /// What the workloads differ in.
+    pub x: Axis,
+    /// The charts, in their order.
+    pub charts: &'static [Chart],
+    /// What the paper says.
+    pub statements: &'static [Statement],
+}
+
+/// An axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// What it is.
+    pub name: &'static str,
+    /// Its unit, empty for counts.
+    pub unit: &'static str,
+    /// Whether it is logarithmic.
+    pub log: bool,
+}
+
+/// A quantity of each subject.
+#[derive(Clone, Copy, Debug)]
+pub struct Chart {
+    /// What it shows.
+    pub title: &'static str,
+    /// The parts of the workloads that it shows: a single one as lines over the workloads, several as bars.
+    pub parts: &'static [&'static str],
+    /// What is shown of them.
+    pub quantity: Quantity,
+    /// Whether its axis is logarithmic.
+    pub log: bool,
+    /// Whether all is shown as percent of the figure with the least `x`.
+    pub relative: bool,
+    /// Instead of all workloads: one, over classes.
+    pub classes: Option<Classes>,
+}
+
+/// How something is distributed with one workload.
+#[derive(Clone, Copy, Debug)]
+pub struct Classes {
+    /// What the classes are of.
+    pub axis: Axis,
+    /// The workload.
+    pub x: f64,
+    /// Where each class lies on the axis, and what is shown of it.
+    pub quantities: &'static [(f64, Quantity)],
+}
+
+impl Chart {
+    /// Lines or bars of a quantity.
+    pub const fn new(title: &'static str, parts: &'static [&'static str], quantity: Quantity) -> Chart {
+        Chart { title, parts, quantity, log: false, relative: false, classes: None }
+    }
+
+    /// Whether it shows a quantity of a part.
+    pub fn shows(&self, part: &str, quantity: Quantity) -> bool {
+        let is_quantity = match self.classes {
+            None => self.quantity == quantity,
+            Some(classes) => classes.quantities.iter().any(|(_, q)| *q == quantity),
+        };
+        is_quantity && self.parts.contains(&part)
+    }
+
+    /// What its lines are over, where `usual` is what those of other charts are over.
+    pub fn axis(&self, usual: Axis) -> Axis {
+        self.classes.map_or(usual, |classes| classes.axis)
+    }
+}
+
+/// What the paper says of the figures.
+#[derive(Clone, Copy, Debug)]
+pub struct Statement {
+    /// In a sentence.
+    pub text: &'static str,
+    /// What the figure that decides is.
+    pub what: &'static str,
+    /// It; `None` if something was not measured.
+    pub figure: fn(&Measured<'_>) -> Option<f64>,
+    /// The least and the greatest figure with which the statement holds.
+    pub range: (f64, f64),
+    /// Why it does not hold, or what else is to be said; may be empty.
+    pub why: &'static str,
+}
+
+/// A statement, and what was measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Judged {
+    /// The statement.
+    pub statement: &'static Statement,
+    /// Its figure.
+    pub figure: Option<f64>,
+    /// Whether it holds. Divided runs decide nothing.
+    pub holds: Option<bool>,
+}
+
+impl Experiment {
+    /// The parts with their workloads that a chart's part names, in the order of `x`.
+    pub fn points(&self, part: &str) -> impl Iterator<Item = (&'static super::Case, &'static Part)> {
+        let of = move |case: &'static super::Case| case.parts.iter().find(|p| p.name == part).map(|p| (case, p));
+        self.cases.iter().filter_map(of)
+    }
+
+    /// What the paper says, and whether the rows agree.
+    pub fn judge(&self, rows: &[Row]) -> Vec<Judged> {
+        let measured = Measured { experiment: self, rows };
+        let is_whole = rows.iter().filter(|r| r.experiment == self.name).all(|r| r.divisor() == 1);
+        let judge = |statement: &'static Statement| {
+            let figure = (statement.figure)(&measured).filter(|f| f.is_finite());
+            let (least, most) = statement.range;
+            let holds = figure.filter(|_| is_whole).map(|f| (least..=most).contains(&f));
+            Judged { statement, figure, holds }
+        };
+        self.charts().map(|c| c.statements.iter().map(judge).collect()).unwrap_or_default()
+    }
+}
+
+/// The rows of an experiment, to take figures from.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured<'a> {
+    pub(crate) experiment: &'a Experiment,
+    pub(crate) rows: &'a [Row],
+}
+
+impl Measured<'_> {
+    /// The figure of a subject with the workload at `x`, in a part.
+    pub fn figure(&self, subject: &str, x: f64, part: &str, quantity: Quantity) -> Option<f64> {
+        let (case, part) = self.experiment.points(part).find(|(case, _)| case.x == x)?;
+        let of_experiment = || self.rows.iter().filter(|r| r.experiment == self.experiment.name);
+        let divisor = of_experiment().next().map_or(1, |r| divisor(std::slice::from_ref(r)));
+        let metric = metric(case, part, quantity, divisor);
+        of_experiment().find(|r| r.subject == subject && r.metric == metric).map(|r| r.ours)
+    }
+
+    /// The figure of one subject over that of another.
+    pub fn ratio(&self, over: &str, under: &str, x: f64, part: &str, quantity: Quantity) -> Option<f64> {
+        let under = self.figure(under, x, part, quantity).filter(|f| *f > 0.0)?;
+        Some(self.figure(over, x, part, quantity)? / under)
+    }
+
+    /// The ratios of all workloads from one `x` to another.
+    pub fn ratios(
+        &self,
+        over: &str,
+        under: &str,
+        (from, to): (f64, f64),
+        part: &str,
+        quantity: Quantity,
+    ) -> Option<Vec<f64>> {
+        let here = self.experiment.cases.iter().map(|c| c.x).filter(|x| (from..=to).contains(x));
+        here.map(|x| self.ratio(over, under, x, part, quantity))
+            .collect::<Option<Vec<_>>>()
+            .filter(|all| !all.is_empty())
+    }
+}
+
+/// The least of some ratios.
+pub fn least(ratios: Vec<f64>) -> f64 {
+    ratios.into_iter().fold(f64::INFINITY, f64::min)
+}
+
+/// The greatest of some ratios.
+pub fn greatest(ratios: Vec<f64>) -> f64 {
+    ratios.into_iter().fold(f64::NEG_INFINITY, f64::max)
+}
+
+/// Their geometric mean.
+pub fn mean(ratios: Vec<f64>) -> f64 {
+    let n = ratios.len() as f64;
+    libm::exp(ratios.into_iter().map(libm::log).sum::<f64>() / n)
+}

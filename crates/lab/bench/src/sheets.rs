@@ -1,0 +1,126 @@
+//! The figures of charts, and what the paper says of them, as tables for documents and terminals.
+
+use crate::charts::subjects;
+use crate::experiment::Experiment;
+use crate::experiment::curves::{Chart, Measured};
+use crate::rows::Row;
+use crate::svg::{number, tick};
+
+/// A table in words.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sheet {
+    /// What it shows, with the unit.
+    pub title: String,
+    /// The heads of its columns; the first is that of words, the others are of figures.
+    pub heads: Vec<String>,
+    /// Its lines.
+    pub lines: Vec<Vec<String>>,
+}
+
+/// A sheet for each chart: a line for each workload or part, a column for each subject.
+pub fn sheets(experiment: &Experiment, rows: &[Row]) -> Vec<Sheet> {
+    let charts = experiment.charts().map_or(&[][..], |c| c.charts);
+    charts.iter().filter_map(|chart| sheet(experiment, chart, rows)).collect()
+}
+
+fn sheet(experiment: &Experiment, chart: &Chart, rows: &[Row]) -> Option<Sheet> {
+    let subjects = with_theory(subjects(experiment, rows), [chart]);
+    let lines: Vec<Vec<String>> = lines(experiment, chart, rows, &subjects)
+        .into_iter()
+        .map(|(name, figures)| {
+            let cell = |figure: Option<f64>| figure.map(number).unwrap_or_default();
+            [vec![name], figures.into_iter().map(cell).collect()].concat()
+        })
+        .collect();
+    let axis = experiment.charts().map(|c| chart.axis(c.x));
+    let x = axis.map(|axis| named(axis.name, axis.unit)).unwrap_or_default();
+    let heads = std::iter::once(x).chain(subjects.iter().map(ToString::to_string)).collect();
+    let unit = if chart.relative { "%" } else { chart.quantity.name().1 };
+    (!lines.is_empty()).then(|| Sheet { title: named(chart.title, unit), heads, lines })
+}
+
+/// The subjects, and as one of them what theory says of the charts.
+pub(crate) fn with_theory<'a>(mut subjects: Vec<&'a str>, charts: impl IntoIterator<Item = &'a Chart>) -> Vec<&'a str> {
+    for (name, _) in charts.into_iter().filter_map(|chart| chart.quantity.theory()) {
+        if !subjects.contains(&name) {
+            subjects.push(name);
+        }
+    }
+    subjects
+}
+
+/// A figure of each subject.
+type Line = (String, Vec<Option<f64>>);
+
+/// A line for each workload of a chart with lines, or for each part of one with bars.
+pub(crate) fn lines(experiment: &Experiment, chart: &Chart, rows: &[Row], subjects: &[&str]) -> Vec<Line> {
+    let has_figures = |line: &Line| line.1.iter().any(Option::is_some);
+    let over_x = |part| {
+        let points = points(experiment, chart, rows, subjects, part);
+        points.into_iter().map(|(x, figures)| (tick(x), figures)).collect::<Vec<_>>()
+    };
+    match chart.parts {
+        [part] => over_x(part).into_iter().filter(has_figures).collect(),
+        parts => {
+            let bars = parts.iter().flat_map(|part| over_x(part).into_iter().map(|(_, f)| (part.to_string(), f)));
+            bars.filter(has_figures).collect()
+        }
+    }
+}
+
+/// A figure of each subject for each workload.
+pub(crate) fn points(
+    experiment: &Experiment,
+    chart: &Chart,
+    rows: &[Row],
+    subjects: &[&str],
+    part: &str,
+) -> Vec<(f64, Vec<Option<f64>>)> {
+    let measured = Measured { experiment, rows };
+    if let Some(classes) = chart.classes {
+        let all = |quantity| subjects.iter().map(|s| measured.figure(s, classes.x, part, quantity)).collect();
+        return classes.quantities.iter().map(|(at, quantity)| (*at, all(*quantity))).collect();
+    }
+    let mut all: Vec<f64> = experiment.points(part).map(|(case, _)| case.x).collect();
+    all.sort_by(f64::total_cmp);
+    let first = all.first().copied().unwrap_or_default();
+    let figure = |x: f64, subject: &str| {
+        if let Some((_, theory)) = chart.quantity.theory().filter(|(name, _)| *name == subject) {
+            return Some(theory(x));
+        }
+        let figure = measured.figure(subject, x, part, chart.quantity)?;
+        let base = if chart.relative { measured.figure(subject, first, part, chart.quantity)? / 100.0 } else { 1.0 };
+        Some(figure / base).filter(|f| f.is_finite())
+    };
+    all.iter().map(|x| (*x, subjects.iter().map(|s| figure(*x, s)).collect())).collect()
+}
+
+/// What the paper says, with our figure and whether it holds; none if it says nothing.
+pub fn statements(experiment: &Experiment, rows: &[Row]) -> Option<Sheet> {
+    let heads = ["what the paper says", "figure", "ours", "holds if", "holds", "why"].map(String::from).to_vec();
+    let lines: Vec<Vec<String>> = experiment
+        .judge(rows)
+        .into_iter()
+        .filter(|judged| judged.figure.is_some())
+        .map(|judged| {
+            let s = judged.statement;
+            let holds = judged.holds.map_or("", |held| if held { "yes" } else { "no" });
+            let ours = judged.figure.map(number).unwrap_or_default();
+            vec![s.text.into(), s.what.into(), ours, range(s.range), holds.into(), s.why.into()]
+        })
+        .collect();
+    (!lines.is_empty()).then(|| Sheet { title: "what the paper says".into(), heads, lines })
+}
+
+fn range((least, most): (f64, f64)) -> String {
+    match (least.is_finite(), most.is_finite()) {
+        (true, true) => format!("{} to {}", number(least), number(most)),
+        (true, false) => format!("at least {}", number(least)),
+        _ => format!("at most {}", number(most)),
+    }
+}
+
+/// A name and its unit.
+pub(crate) fn named(name: &str, unit: &str) -> String {
+    [name, unit].into_iter().filter(|w| !w.is_empty()).collect::<Vec<_>>().join(", ")
+}
