@@ -964,3 +964,17 @@ fn messages_say_what_is_wrong_and_what_was_done() {
         assert_eq!(mkfs("log=./x.img").2, "arbor mkfs: x.img: log and volume are the same file\n");
     }
 }
+
+/// Torture combines what an engine can be formatted with and what is done with a volume.
+#[test]
+fn each_shape_of_an_engine_takes_each_profile() {
+    use arbor_torture::{config::Config, crash::Base, generate::Profile};
+    use arboretum::vfs::Options;
+    for engine in arboretum::engines() {
+        for ((format, mount), profile) in engine.shapes().iter().flat_map(|s| Profile::ALL.map(|p| (*s, p))) {
+            let (format, mount) = (Options::parse(format), Options::parse(mount));
+            let made = Base::fresh(*engine, &Config { format, mount, ..Config::crash(profile) });
+            assert!(made.is_ok(), "{} {profile:?}: {:?}", engine.name(), made.err());
+        }
+    }
+}

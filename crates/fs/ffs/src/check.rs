@@ -7,7 +7,7 @@
 //! | 1 blocks and sizes | `inodes.rs`, `mend.rs`, `blocks.rs` | every inode; each fragment gets its one owner |
 //! | 2 path names | `dirs.rs` | chunks, names, what entries name |
 //! | 3 connectivity | `links.rs` | directories that the root does not lead to, loops |
-//! | 4 reference counts | `links.rs` | link counts, inodes without names |
+//! | 4 reference counts | `links.rs` | link counts, inodes without names, the list of these |
 //! | 5 cylinder groups | `groups.rs` | bitmaps, counts, summary area, superblock copies |
 //! | new blocks, entries | `edit.rs` | lost+found, the root, blocks for holes in directories |
 //! | sentences | `issue.rs`, `names.rs` | what was found, with the paths it concerns |
@@ -274,6 +274,7 @@ impl Checker<'_> {
         self.check_journal()?;
         self.read_inodes()?;
         self.report_twice()?;
+        self.check_orphans()?;
         self.find_root()?;
         self.read_dirs()?;
         self.connect()?;

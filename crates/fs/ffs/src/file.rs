@@ -9,7 +9,7 @@ use crate::inode::Inode;
 use crate::mount::{Core, What};
 use arbor_base::cache::Name;
 use arbor_base::layout::{Corrupt, get_u32};
-use arbor_base::vfs::{Errno, FallocMode, Ino, Result, Seek, Time};
+use arbor_base::vfs::{Errno, Error, FallocMode, Ino, Result, Seek, Time};
 use std::sync::Arc;
 
 /// Where a pointer lies: a buffer, and the byte in it.
@@ -349,9 +349,17 @@ impl Core {
             let within = (at - (lbn << self.geom.block_shift)) as usize;
             let n = (self.geom.block_size() - within).min(data.len() - done);
             let piece = data.get(done..done + n).unwrap_or(&[]);
-            match self.write_block(&mut i, lbn, within, piece, now) {
+            let changed = std::mem::take(&mut self.changed);
+            let wrote = self.write_block(&mut i, lbn, within, piece, now);
+            let untouched = !self.changed;
+            self.changed |= changed;
+            match wrote {
                 Ok(()) => done += n,
-                Err(e) if done > 0 && e.errno() == Errno::ENOSPC => break,
+                // What is written already counts, and is all that will be on the disk.
+                Err(e) if done > 0 && (untouched || e.errno() == Errno::ENOSPC) => {
+                    self.damage_met |= matches!(e, Error::Corrupt(_));
+                    break;
+                }
                 Err(e) => {
                     if i.size() > old_size && e.errno() == Errno::ENOSPC {
                         self.truncate_direct(&mut i, old_size)?;

@@ -588,6 +588,13 @@ impl Geom {
         self.frags_for(size.saturating_sub(start) as usize)
     }
 
+    /// What the size of a directory of about `size` bytes is a multiple of: it ends with its last block, or with the
+    /// fragments of it.
+    pub fn dir_unit(&self, size: u64) -> u64 {
+        let direct = self.lbn(size.saturating_sub(1)) < NDADDR as u64;
+        if direct { self.frag_size() as u64 } else { self.block_size() as u64 }
+    }
+
     /// Fragments of the summary area.
     pub fn summary_frags(&self) -> u32 {
         self.frags_for(self.cg_count as usize * size_of::<Summary>())

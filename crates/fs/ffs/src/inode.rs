@@ -357,9 +357,16 @@ impl Core {
     pub fn load_orphans(&mut self, head: u32) -> Result<()> {
         let (mut at, mut before) = (u64::from(head), 0);
         while at != 0 {
-            let i = self.iget(Ino(at))?;
-            if self.orphans.insert(at, (before, Stamp::default())).is_some() || i.d.nlink.get() != 0 {
-                return Err(i.corrupt("btime", i.d.btime.secs, "an orphan list without a loop").into());
+            let i = self.islot(Ino(at))?;
+            if let Some(c) = self.damaged.get(&at) {
+                return Err(c.clone().into());
+            }
+            if !i.d.in_use() || i.d.nlink.get() != 0 {
+                let found = format!("mode {:o} and link count {}", i.d.mode, i.d.nlink);
+                return Err(i.corrupt("nlink", found, "a file without names, as it is on the orphan list").into());
+            }
+            if self.orphans.insert(at, (before, Stamp::default())).is_some() {
+                return Err(i.corrupt("btime", before, "an orphan list without a loop").into());
             }
             self.inactive.push_back(at);
             (before, at) = (at, i.d.btime.secs.get().into());

@@ -81,8 +81,8 @@ pub(crate) fn inode(geom: &Geom, ino: Ino, bytes: &[u8]) -> Result<(), Corrupt> 
     if size > most {
         return bad("size", size.to_string(), "no more than its type allows");
     }
-    if kind == FileType::Dir && (size == 0 || !size.is_multiple_of(geom.frag_size() as u64)) {
-        return bad("size", size.to_string(), "whole fragments of entries");
+    if kind == FileType::Dir && (size == 0 || !size.is_multiple_of(geom.dir_unit(size))) {
+        return bad("size", size.to_string(), "whole fragments of entries, or whole blocks");
     }
     Ok(())
 }

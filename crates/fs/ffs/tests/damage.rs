@@ -100,6 +100,11 @@ fn super_and_groups() -> Vec<Case> {
             k.write(0, &[0; 512]);
             k.write(k.geom.byte(k.geom.cg_start(1)), &[0; 512]);
         }),
+        // The copy that would serve cannot be used itself.
+        case(&["SuperDamaged", "SuperCopy"], Never, &[], |k| {
+            k.super_at(0, |sb| sb.compat = 8.into());
+            k.super_at(k.geom.byte(k.geom.cg_start(1)), |sb| sb.keeping = 9.into());
+        }),
         case(&["JournalTail"], Never, &[], |k| flip(k, k.geom.byte(Frag(k.sb.journal_start.get())) + 12)),
         case(&["SuperCopy"], Always, &[], |k| k.write(k.geom.byte(k.geom.cg_start(1)), &[0; 512])),
         case(&["SuperCopy"], Always, &[], |k| {
@@ -127,6 +132,10 @@ fn super_and_groups() -> Vec<Case> {
         case(&["Summary"], Always, &[], |k| flip(k, k.geom.byte(Frag(k.sb.summary_start.get())))),
         case(&["Summary"], Always, &[], |k| k.super_at(0, |sb| sb.summary_crc = 4.into())),
         case(&["Orphans"], Always, &[], |k| k.super_at(0, |sb| sb.orphan = 5.into())),
+        case(&["OrphanList"], Never, &[], |k| {
+            let ino = k.ino("/a/small") as u32;
+            k.super_at(0, |sb| (sb.orphan, sb.clean) = (ino.into(), 0.into()));
+        }),
     ]
 }
 

@@ -75,6 +75,14 @@ fn faults() {
          setxattr /d1/f2 user.x1 1 12 1; fsync /d1/f2 1; create /d1/f1 0 0; create /d0/f4 0 0; remount; \
          create /d0/f0 493 0; unlink /d1/f1; background 6000; setxattr /d1/f2 user.x0 8 50 0; syncfs; \
          append /d0/f4 4021 53",
+        // A transaction was lost in a journal written wrong: the list of inodes without names led to one with a name.
+        "profile=Sync size=25165824 mount=keep=journal fault=Write:4:Once:Flipped(8782213) end=Cut again=Read:7 \
+         ops=mkdir /d1 493 0; create /d1/L4 384 0; hold /d1/L4 3; fsync /d1/L4 1; unlink /d1/L4; fsync /d1 0; \
+         background 6000",
+        // A write said that it was short, and bytes behind its end went to the disk.
+        "profile=Full size=25165824 format=block=4K,cg=4M,journal=1M mount=keep=journal,cache=1M \
+         fault=Read:18:Once:Error end=Promise ops=mkdir /d2 493 0; create /d2/f9 0 7; link /d2/f9 /d2/L5; \
+         write /d2/f9 139 424350 22; remount; write /d2/L5 0 397448 27",
     ] {
         arbor_torture::faults::repeat(&Ffs, line).unwrap_or_else(|e| panic!("{e}"));
     }

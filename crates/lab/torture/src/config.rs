@@ -70,7 +70,7 @@ impl Config {
             ops: if profile == Profile::Dirs { 4000 } else { 600 },
             profile,
             device_size: match profile {
-                Profile::Churn => 12 << 20,
+                Profile::Churn => 14 << 20,
                 Profile::Full => 24 << 20,
                 _ => 64 << 20,
             },

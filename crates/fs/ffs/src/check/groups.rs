@@ -202,8 +202,9 @@ impl Checker<'_> {
             let at = self.byte(self.r.geom.cg_start(cgx));
             let bytes = self.r.view.read(Kind::Super, at, SECTOR)?;
             let found = superblock::decode(&bytes, at);
-            let good = matches!(found, Ok(Some(sb)) if as_copy(sb).as_bytes() == right.as_bytes());
-            if !good {
+            let same = |sb: &SuperBlock| as_copy(*sb).as_bytes() == right.as_bytes();
+            let usable = |sb: &SuperBlock| superblock::geometry(sb, self.r.view.dev.geometry().size).is_ok();
+            if !matches!(&found, Ok(Some(sb)) if same(sb) && usable(sb)) {
                 self.f.note(Issue::SuperCopy { cgx, at });
                 self.r.view.write(Stage::Rest, Kind::Super, at, &superblock::encode(&right))?;
             }

@@ -223,16 +223,18 @@ impl Checker<'_> {
     /// Brings an impossible size into bounds for now. Whether it was possible.
     fn limit_size(&mut self, ino: u64, d: &mut Dinode) -> Result<bool> {
         let (found, geom) = (d.size.get(), self.r.geom);
-        let frag = geom.frag_size() as u64;
+        let unit = geom.dir_unit(found);
         let (most, why) = match d.kind() {
             mode::IFREG => (geom.max_size(), "more than a file can have"),
             mode::IFDIR => (u64::from(geom.frags) << geom.frag_shift, "more than a directory can have"),
             mode::IFLNK => return Ok(true),
             _ => (0, "a device or pipe has none"),
         };
-        if d.kind() == mode::IFDIR && (found == 0 || !found.is_multiple_of(frag)) {
-            self.f.note(Issue::InodeSize { ino: Node(ino), found, why: "not a number of whole fragments" });
-            d.size = (found / frag * frag).max(frag).into();
+        if d.kind() == mode::IFDIR && (found == 0 || !found.is_multiple_of(unit)) {
+            let why = "not a number of whole fragments, or blocks";
+            self.f.note(Issue::InodeSize { ino: Node(ino), found, why });
+            let next = found.max(1).checked_next_multiple_of(unit).unwrap_or(most);
+            d.size = self.size_by_blocks(ino, d)?.unwrap_or(next).into();
         } else if found > most {
             self.f.note(Issue::InodeSize { ino: Node(ino), found, why });
         }

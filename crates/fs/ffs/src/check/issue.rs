@@ -69,6 +69,9 @@ arbor_base::issues! {
     Summary { at: u64 } Warning Leak "the summary area at byte {at} differs from the cylinder groups";
     /// A clean volume has no such list.
     Orphans { ino: Node } Warning Leak "the list of inodes without names begins with {ino}, it should be empty";
+    /// What the journal of a volume that was not unmounted does not leave: one of its transactions is lost.
+    OrphanList { ino: Node, why: &'static str } Error Damage
+        "the list of inodes without names leads to inode {ino}, which {why}";
     /// Its checksum says which byte it was.
     InodeByte { ino: Node, at: u64, byte: u32 } Error Damage
         "inode {ino} at byte {at}: byte {byte} of it is wrong, its checksum tells what it was";

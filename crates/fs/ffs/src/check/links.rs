@@ -5,6 +5,7 @@ use super::{Checker, Rec};
 use crate::format::*;
 use arbor_base::kit::dirent::DOTDOT_AT;
 use arbor_base::vfs::Result;
+use std::collections::BTreeSet;
 
 impl Checker<'_> {
     /// Phase 3: each directory gets one parent, and the root leads to all of them.
@@ -141,6 +142,27 @@ impl Checker<'_> {
         let (found, expected) = (Node(rec.dotdot.into()), Node(rec.parent.into()));
         self.f.note(Issue::DotDot { ino: Node(ino.into()), found, expected });
         self.put_entry_ino(ino, DOTDOT_AT as u64, rec.parent)
+    }
+
+    /// The orphan list, which mount follows on a volume that was not unmounted.
+    pub(super) fn check_orphans(&mut self) -> Result<()> {
+        let (mut at, mut seen) = (self.r.sb.orphan.get(), BTreeSet::new());
+        while self.r.sb.clean.get() == 0 && at != 0 {
+            let why = match self.inode(at)? {
+                _ if !seen.insert(at) => "is on it already",
+                None => "is not in use",
+                Some(d) if d.nlink.get() > 0 => "has a name",
+                Some(d) => {
+                    at = d.btime.secs.get();
+                    continue;
+                }
+            };
+            self.f.note(Issue::OrphanList { ino: Node(at.into()), why });
+            self.r.sb.orphan = 0.into();
+            self.super_changed = true;
+            break;
+        }
+        Ok(())
     }
 
     /// Phase 4: each inode has a name, and as many as it says.

@@ -164,7 +164,10 @@ fn outvoted(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<Option<(u6
     for cgx in 1..geom.cg_count.min(4) {
         let at = geom.byte(geom.cg_start(cgx));
         match read(dev, at) {
-            Ok(found) => copies.extend(found.map(|copy| (at, copy))),
+            Ok(found) => {
+                let usable = found.filter(|copy| geometry(copy, dev.geometry().size).is_ok());
+                copies.extend(usable.map(|copy| (at, copy)));
+            }
             Err(Error::Io(e)) => return Err(Error::Io(e)),
             Err(_) => {}
         }
