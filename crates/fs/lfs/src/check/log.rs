@@ -6,7 +6,7 @@ use crate::inode::Inode;
 use crate::mount::{Core, inode_name, name_of};
 use crate::options;
 use crate::plan::{HOT, Log};
-use crate::sound::{self, MOST};
+use crate::sound::MOST;
 use crate::summary::{self, Parsed};
 use crate::superblock;
 use arbor_base::cache::Name;
@@ -122,8 +122,6 @@ struct Ends {
     last: (u64, u64),
     parts: BTreeMap<u32, bool>,
     fill: u64,
-    /// Inodes of the map then.
-    inodes: u32,
 }
 
 impl Ends {
@@ -144,7 +142,6 @@ impl Ends {
                 last.clear();
             }
             if (epoch, group) == ends.last {
-                ends.inodes = h.ninodes.get();
                 last.push((seg, at, h.index.get(), h.flags.get() & LAST != 0));
             }
         })?;
@@ -221,25 +218,34 @@ pub(super) fn fill_map(core: &mut Core, missing: BTreeSet<u64>) -> Result<()> {
     for n in missing {
         core.ifile_modify(first + n, 0, &[])?;
     }
-    enter(core, found)
+    let entries = entries(core, &found)?;
+    enter(core, entries)
 }
 
-/// Enters the newest sound state of each inode into the map.
-fn enter(core: &mut Core, found: FxHashMap<u32, Vec<State>>) -> Result<()> {
-    let mut inos: Vec<u32> = found.keys().copied().filter(|ino| *ino < core.state.inodes).collect();
-    inos.sort_unstable();
-    for ino in inos {
-        let list = found.get(&ino).map_or(&[][..], |l| l);
+/// Entries of the map by the newest sound state of each inode, ascending.
+fn entries(core: &mut Core, found: &FxHashMap<u32, Vec<State>>) -> Result<Vec<(u32, MapEntry)>> {
+    let mut all = Vec::with_capacity(found.len());
+    for (ino, list) in found {
         let version = list.first().map_or(0, |s| s.version);
         let mut entry = MapEntry { version: version.into(), ..MapEntry::default() };
         // One that the newest state calls free is free; of older ones only states of the same life count.
         for s in list.iter().take_while(|s| s.frag != 0 && s.version == version) {
-            let d = words(core.read_inode(Ino(ino.into()), Frag(s.frag)))?;
+            let d = words(core.read_inode(Ino((*ino).into()), Frag(s.frag)))?;
             if d.is_ok_and(|d| d.version.get() == version) {
                 entry.frag = s.frag.into();
                 break;
             }
         }
+        all.push((*ino, entry));
+    }
+    all.sort_unstable_by_key(|e| e.0);
+    Ok(all)
+}
+
+/// Enters them into the map, as far as it goes.
+fn enter(core: &mut Core, entries: Vec<(u32, MapEntry)>) -> Result<()> {
+    let end = core.state.inodes;
+    for (ino, entry) in entries.into_iter().filter(|e| e.0 < end) {
         core.set_map_entry(Ino(ino.into()), entry)?;
     }
     // The log says so already.
@@ -257,9 +263,10 @@ pub(super) fn rebuild(dev: Arc<dyn Device>, geom: Geom, cp: Option<Checkpoint>, 
     core.cache.keep_all(true);
     let ends = Ends::find(&core)?;
     let found = collect(&core, &ends, &|_| true)?;
-    let most = sound::most_inodes(&geom, segs);
-    let highest = found.keys().copied().filter(|n| u64::from(*n) < most).max().unwrap_or(ROOT.0 as u32);
-    core.state.inodes = ends.inodes.min(most as u32).max(highest + 1);
+    let found = entries(&mut core, &found)?;
+    // What summaries say beyond that nothing bears out, and a map of so many may leave no space for anything else.
+    let highest = found.iter().rev().find(|e| e.1.frag.get() != 0).map_or(ROOT.0 as u32, |e| e.0);
+    core.state.inodes = highest.saturating_add(1);
     let serial = cp.map(|cp| cp.serial.get()).filter(|n| *n < MOST);
     core.checkpoint.serial = serial.unwrap_or(1).into();
     core.log = Log { epoch: ends.last.0 + 1, group: ends.last.1 + 1, ..Log::default() };
