@@ -305,7 +305,7 @@ pub enum CrashPromise {
     Prefix,
     /// Each name, and each file's attributes, are of some moment since they were made durable; nothing is lost that
     /// was not removed, but a rename may leave both names, and an exchange a third one (`.exchange-...`); what has no name yet may come
-    /// to `/lost+found`.
+    /// to `/lost+found`. A large file may be truncated in part, from its end.
     Ordered {
         /// Names are durable when a call returns.
         names: bool,

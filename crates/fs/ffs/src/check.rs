@@ -18,8 +18,8 @@
 //!
 //! What a repair writes goes in stages, each durable before the next: blocks that were free, blocks in use,
 //! inodes, bitmaps, the summary area, at last the mark that the volume is clean. Before all of it the
-//! superblock says that nothing was ordered (`keeping` = async), if there was damage: should the power
-//! fail, the next run reconnects what is without a name instead of taking it for the leak of a crash.
+//! superblock says that nothing was ordered (`keeping` = async), if what is without a name is reconnected: should
+//! the power fail, the next run does so too instead of taking it for the leak of a crash.
 //!
 //! In memory are two bits for each fragment, 20 bytes for each inode in use, the names of the directory that
 //! is being read, and what is going to be written.
@@ -166,6 +166,8 @@ struct Checker<'a> {
     /// Pointers to fragments that had an owner: the inode that lost, fragment.
     twice: Vec<(u64, u32)>,
     extras: Vec<Extra>,
+    /// Entries that name nothing, with the directory of each.
+    dangling: Vec<(u32, Issue)>,
     /// What the cylinder groups count, as the summary area should have it.
     sums: Vec<u8>,
     /// The same as it was found.
@@ -223,6 +225,7 @@ impl<'a> Checker<'a> {
             inited: Vec::new(),
             twice: Vec::new(),
             extras: Vec::new(),
+            dangling: Vec::new(),
             sums: Vec::new(),
             old_sums: Vec::new(),
             lost_found: 0,
@@ -287,7 +290,8 @@ impl Checker<'_> {
     /// Writes what the passes changed, then what a clean volume says of itself.
     fn write(&mut self, mended: bool) -> Result<()> {
         let sb = self.r.sb;
-        let keeping = if self.f.damaged { Keeping::Async as u32 } else { sb.keeping.get() };
+        let unordered = self.f.damaged || self.reconnects() && self.f.keeping != Keeping::Sync;
+        let keeping = if unordered { Keeping::Async as u32 } else { sb.keeping.get() };
         if self.r.view.changed() || self.super_changed {
             let marked = SuperBlock { clean: 0.into(), keeping: keeping.into(), ..sb };
             self.write_super(marked)?;
@@ -335,9 +339,9 @@ impl Checker<'_> {
         self.recs.iter().filter(|r| r.is_dir()).map(|r| r.ino).collect()
     }
 
-    /// Whether what has no name gets one again, or was left over by a crash and is cleared.
+    /// Whether what has no name, and should have one, gets one again. Only soft updates leave such a thing over at a crash.
     fn reconnects(&self) -> bool {
-        self.f.damaged || matches!(self.f.keeping, Keeping::Sync | Keeping::Async)
+        self.f.damaged || self.f.was_clean || self.f.keeping != Keeping::SoftUpdates
     }
 
     /// The inode of one in use.

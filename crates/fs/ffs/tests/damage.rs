@@ -408,13 +408,42 @@ fn unnamed_inodes() {
         assert!(report.issues.iter().all(|i| i.repaired && i.severity <= most), "{:#?}", report.issues);
         assert_eq!(check(&image, Repair::No).issues, vec![]);
         let now = Knife::new(image).tree();
-        let kept = matches!(keeping, Keeping::Sync | Keeping::Async);
+        let kept = keeping != Keeping::SoftUpdates;
         let same = |new: String, old: &str| now.get(&new).is_some_and(|n| *n == tree[old]);
         assert_eq!(same(format!("/lost+found/#{tail}"), "/a/tail"), kept, "{keeping:?}");
         assert_eq!(same(format!("/lost+found/#{sub}/subsub/leaf"), "/a/sub/subsub/leaf"), kept, "{keeping:?}");
         assert_eq!(now.len(), tree.len() - 1 - if kept { 0 } else { 4 } + usize::from(kept), "{keeping:?}");
         preen_again(crashed, &now, keeping);
     }
+}
+
+/// A volume that was unmounted has nothing that a crash has left over.
+#[test]
+fn an_unnamed_inode_of_a_clean_volume() {
+    let (image, tree) = good(0);
+    let k = Knife::new(image.clone());
+    k.super_at(0, |sb| sb.keeping = (Keeping::SoftUpdates as u32).into());
+    let sub = k.ino("/a/sub");
+    k.write(k.find("/a/sub").1, &[0; 4]);
+    let report = check(&image, Repair::Preen);
+    assert!(report.issues.iter().all(|i| i.repaired && i.severity >= Severity::Error), "{:#?}", report.issues);
+    let now = Knife::new(image).tree();
+    assert_eq!(now.get(&format!("/lost+found/#{sub}/subsub/leaf")), tree.get("/a/sub/subsub/leaf"));
+}
+
+/// Preening cleared what a directory without a name held, and lost the power before it cleared the directory.
+#[test]
+fn a_directory_left_over_whose_files_are_cleared() {
+    let (image, _) = good(0);
+    let k = Knife::new(image.clone());
+    k.crashed(Keeping::SoftUpdates);
+    let subsub = k.ino("/a/sub/subsub");
+    k.write(k.find("/a/sub").1, &[0; 4]);
+    k.put(subsub, Dinode::default());
+    let report = check(&image, Repair::Preen);
+    assert!(report.issues.iter().all(|i| i.repaired), "{:#?}", report.issues);
+    assert_eq!(check(&image, Repair::No).issues, vec![]);
+    assert!(!Knife::new(image).tree().contains_key("/lost+found"));
 }
 
 /// Preening that loses the power is taken up by the next.

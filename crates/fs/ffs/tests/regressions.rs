@@ -83,6 +83,14 @@ fn faults() {
         "profile=Full size=25165824 format=block=4K,cg=4M,journal=1M mount=keep=journal,cache=1M \
          fault=Read:18:Once:Error end=Promise ops=mkdir /d2 493 0; create /d2/f9 0 7; link /d2/f9 /d2/L5; \
          write /d2/f9 139 424350 22; remount; write /d2/L5 0 397448 27",
+        // A large truncation that a fault ends has been done in part.
+        "profile=Full size=25165824 mount=keep=sync fault=Read:16:Once:Error end=Promise again=Write:1 \
+         ops=mkdir /d0 493 0; create /d0/f 493 7; write /d0/f 2392064 311982 21; remount; \
+         write /d0/f 5368709974 329017 36; truncate /d0/f 3239936",
+        // A recovery that a fault ended had cleared what a directory named, and not yet the directory.
+        "profile=Full size=25165824 format=block=4K,cg=4M mount=cache=1M fault=Write:32:Once:Torn(14493473) \
+         end=Promise again=Write:4 ops=mkdir /d0 493 0; mkdir /d1 493 0; mkdir /d2 493 0; rename /d1 /d2/d0 1; \
+         create /f23 420 0; write /f23 0 282524 9; append /f23 451957 10; append /f23 438379 13; append /f23 264291 16",
     ] {
         arbor_torture::faults::repeat(&Ffs, line).unwrap_or_else(|e| panic!("{e}"));
     }

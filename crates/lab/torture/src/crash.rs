@@ -254,7 +254,7 @@ impl Start<'_> {
     pub fn record(&self, ops: &[Op]) -> Result<(RecordingDevice, Oracle), String> {
         let device = RecordingDevice::new(self.base.disk());
         let mut world = self.base.world(self.engine, self.config, opener(self.config, device.clone()))?;
-        let mut oracle = Oracle::new(world.model.state());
+        let mut oracle = Oracle::new(world.model.state()).under(self.engine.crash_promise(&self.config.mount));
         for (i, op) in ops.iter().chain([&Op::Remount {}]).enumerate() {
             let start = device.events();
             let file = if let Op::Fsync { path, .. } = op { world.identity(path) } else { None };

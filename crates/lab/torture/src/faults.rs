@@ -460,7 +460,7 @@ impl<'a> Attempt<'a> {
             }
         };
         world.device_fails = true;
-        let mut oracle = Oracle::new(world.model.state());
+        let mut oracle = Oracle::new(world.model.state()).under(self.base.promise());
         for (i, op) in self.case.ops.iter().enumerate() {
             self.begun = i + 1;
             let before = world.model.state();
@@ -570,7 +570,7 @@ impl<'a> Attempt<'a> {
             }
             None => {
                 self.device.heal();
-                let mut short = Oracle::new(before.clone());
+                let mut short = Oracle::new(before.clone()).under(self.base.promise());
                 // Half a copy or write is a shorter one.
                 let step = Step { op: op.clone(), start: 0, end: usize::MAX, promise: Promise::None };
                 short.push(step, after.clone());

@@ -14,7 +14,7 @@ use crate::data::{Data, PAGE};
 use crate::model::{Node, State};
 use crate::ops::Op;
 use crate::rng::whose;
-use arbor_base::vfs::{FileSystem, Ino};
+use arbor_base::vfs::{CrashPromise, FileSystem, Ino};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, OnceLock};
@@ -48,12 +48,19 @@ pub struct Oracle {
     steps: Vec<Step>,
     states: Vec<State>,
     fingerprints: Vec<OnceLock<u64>>,
+    promise: CrashPromise,
 }
 
 impl Oracle {
     /// A history that begins with `state`.
     pub fn new(state: State) -> Oracle {
-        Oracle { steps: Vec::new(), states: vec![state], fingerprints: vec![OnceLock::new()] }
+        let fingerprints = vec![OnceLock::new()];
+        Oracle { steps: Vec::new(), states: vec![state], fingerprints, promise: CrashPromise::Prefix }
+    }
+
+    /// The history of an engine that promises so much.
+    pub fn under(self, promise: CrashPromise) -> Oracle {
+        Oracle { promise, ..self }
     }
 
     /// Adds a step and the state after it.
@@ -189,10 +196,10 @@ impl Oracle {
                 continue;
             }
             let before = last.and_then(|n| n.data()).map(Data::size);
+            let truncates = || matches!(self.steps[state - 1].op, Op::Truncate { .. });
             past.sizes.push(match before {
-                Some(b) if b < data.size() && !matches!(self.steps[state - 1].op, Op::Truncate { .. }) => {
-                    b..=data.size()
-                }
+                Some(b) if b < data.size() && !truncates() => b..=data.size(),
+                Some(b) if b > data.size() && self.promise != CrashPromise::Prefix && truncates() => data.size()..=b,
                 _ => data.size()..=data.size(),
             });
             past.versions.push(data);

@@ -141,7 +141,7 @@ impl Checker<'_> {
             return None;
         }
         if let Some(why) = why {
-            self.f.note(Issue::EntryTarget { dir: node, name: show(e.name), ino, why });
+            self.dangling.push((dir, Issue::EntryTarget { dir: node, name: show(e.name), ino, why }));
             return None;
         }
         let kind = rec.map_or(0, |r| r.kind);

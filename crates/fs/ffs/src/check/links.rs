@@ -15,6 +15,7 @@ impl Checker<'_> {
         for ino in self.dirs() {
             self.reach(ino)?;
         }
+        self.tell_dangling();
         let lost: Vec<u32> = self.recs.iter().filter(|r| r.is_dir() && r.has(Rec::LOST)).map(|r| r.ino).collect();
         for ino in lost {
             self.settle_lost(ino)?;
@@ -23,6 +24,16 @@ impl Checker<'_> {
             self.check_dotdot(ino)?;
         }
         Ok(())
+    }
+
+    /// Entries that name nothing: in directories that are going to be cleared, a run that the power ended has cleared
+    /// what they named.
+    fn tell_dangling(&mut self) {
+        let dangling = std::mem::take(&mut self.dangling);
+        let reached = |dir: u32| self.find(dir).is_some_and(|i| self.at(i).has(Rec::REACHED));
+        if self.reconnects() || dangling.iter().any(|d| reached(d.0)) {
+            dangling.into_iter().for_each(|d| self.f.note(d.1));
+        }
     }
 
     /// Of several names of a directory the one that it agrees with stays.
