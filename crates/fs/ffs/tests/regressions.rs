@@ -47,6 +47,10 @@ fn lines() {
          mkdir /d0/d2 448 7; mkdir /d1/d0 448 0; rename /d0/d2 /d1/d0 2; background 40000; background 40000",
         "seed=3 profile=Dirs size=67108864 mount=keep=softupdates ops=mkdir /d0 493 7; mkdir /d1 1533 0; syncfs; \
          mkdir /d0/d2 448 7; rename /d0/d2 /d1/d3 0; background 40000; background 40000",
+        // The name that an exchange had put in a place was removed there before the older one might go.
+        "seed=111885582703260 profile=Churn size=14680064 ops=mkdir /d0 493 0; mkdir /d1 493 0; create /d1/f1 420 0; \
+         create /d0/f5 420 0; rename /d1/f1 /d0/f5 2; rename /d0/f5 /d0/a.name.of.middling.length.1 0; fsync /d1 0; \
+         background 1",
     ] {
         arbor_torture::machine::repeat(&Ffs, line).unwrap_or_else(|e| panic!("{e}"));
     }

@@ -466,13 +466,17 @@ impl Core {
     ) -> Result<()> {
         let soft = self.soft();
         soft.count_going(drop, true);
-        let after = after.filter(|_| !planted(Flaw::OldNameFirst));
-        if let Some(wait) = after.filter(|id| soft.patches.contains_key(id)) {
+        let after = after.filter(|id| soft.patches.contains_key(id) && !planted(Flaw::OldNameFirst));
+        // What is on disk here may not go yet either, as the newer name of that is not there.
+        let waits = |p: &Patch| soft.waits(p) && !matches!(p.undo, Undo::Entry { ino: 0, .. });
+        let older = soft.find(page, at).filter(|id| soft.patches.get(id).is_some_and(waits));
+        let waits: Vec<u64> = after.into_iter().chain(older).collect();
+        if !waits.is_empty() {
             // Whatever else waits for this entry to be on disk goes on waiting for that.
             let undo = Undo::Entry { ino: ino.0 as u32, kind };
             let after = vec![After::Drop(drop)];
             let held = if let Name::Page { file, .. } = page { Some((file, name.to_vec())) } else { None };
-            soft.add(Patch { buffer: page, at, undo, waits: vec![wait], after, names: 0, held });
+            soft.add(Patch { buffer: page, at, undo, waits, after, names: 0, held });
             return Ok(());
         }
         if planted(Flaw::DropBeforeName) {
