@@ -262,9 +262,10 @@ impl Core {
         if self.holds_entries() { self.keep.soft.held_name(dir, name) } else { None }
     }
 
-    /// A new name of `ino` that must be on disk before the one in `slot` may go, or no name of it would be there.
-    pub fn newer_name(&self, slot: Slot, ino: Ino) -> Option<u64> {
-        if self.holds_entries() { self.soft_newer_name(slot, ino) } else { None }
+    /// A name that must be on disk before the one in `slot` may go, or a file would be there without one: of the file that
+    /// it names, or of what it took the place of.
+    pub fn newer_name(&self, slot: Slot, file: Option<Ino>) -> Option<u64> {
+        if self.holds_entries() { self.soft_newer_name(slot, file) } else { None }
     }
 
     /// Whether the removal of an entry leaves its bytes alone.

@@ -153,8 +153,8 @@ impl Core {
     }
 
     /// See [`Core::newer_name`], of the entry at byte `at` of `dir`.
-    pub fn name_before(&self, dir: &Inode, at: u64, ino: Ino) -> Option<u64> {
-        self.newer_name(self.dir_place(dir, at), ino)
+    pub fn name_before(&self, dir: &Inode, at: u64, file: Option<Ino>) -> Option<u64> {
+        self.newer_name(self.dir_place(dir, at), file)
     }
 
     /// A directory was changed now.

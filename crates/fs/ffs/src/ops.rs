@@ -319,7 +319,7 @@ impl Volume {
                 (true, true) if !core.dir_is_empty(&i)? => return Err(Errno::ENOTEMPTY.into()),
                 _ => {}
             }
-            let after = if want_dir { None } else { core.name_before(&dir, found.at, i.ino) };
+            let after = core.name_before(&dir, found.at, (!want_dir).then_some(i.ino));
             core.dir_remove(&dir, name, found.at, after.is_some())?;
             core.touch_dir(&mut dir, now);
             core.iput(&dir)?;

@@ -51,6 +51,21 @@ fn lines() {
         "seed=111885582703260 profile=Churn size=14680064 ops=mkdir /d0 493 0; mkdir /d1 493 0; create /d1/f1 420 0; \
          create /d0/f5 420 0; rename /d1/f1 /d0/f5 2; rename /d0/f5 /d0/a.name.of.middling.length.1 0; fsync /d1 0; \
          background 1",
+        // What took the place of a name was removed, with the name, before the new one of that was there.
+        "seed=3 profile=Small size=67108864 mount=keep=softupdates ops=mkdir /d0 493 0; mkdir /d1 493 0; \
+         mkdir /d1/d2 493 0; mkdir /d0/d3 493 0; create /d0/d3/f1 420 0; syncfs; rename /d1/d2 /d0/d3 2; rmdir /d0/d3; \
+         background 40000; background 40000",
+        "seed=3 profile=Small size=67108864 mount=keep=softupdates ops=mkdir /d0 493 0; mkdir /d1 493 0; \
+         create /d0/f1 420 0; syncfs; rename /d0/f1 /d1/f2 0; create /d0/f1 420 0; unlink /d0/f1; background 40000; \
+         background 40000",
+        "seed=47634382260246 profile=Big size=67108864 ops=mkdir /d0 1023 7; create /d0/f0 0 0; rename /d0/f0 /d0/f3 0; \
+         create /d0/f0 493 0; unlink /d0/f0; create /d0/f0 420 0",
+        // The new name of a directory was there, the name of the one that it moved to was not.
+        "seed=92501988124621 profile=Dirs size=67108864 ops=mkdir /d1 448 0; create /d1/f2850 420 0; \
+         fsync /d1/f2850 1; mkdir /d2 1533 0; rename /d1 /d2/a.name.of.middling.length.1092 0",
+        "seed=3 profile=Dirs size=67108864 mount=keep=softupdates ops=mkdir /d1 448 0; create /d1/f1 420 0; \
+         create /f2 420 0; syncfs; mkdir /d2 1533 0; rename /d1 /d2/d1 0; rename /f2 /d2/d1/f1 2; background 40000; \
+         background 40000",
     ] {
         arbor_torture::machine::repeat(&Ffs, line).unwrap_or_else(|e| panic!("{e}"));
     }

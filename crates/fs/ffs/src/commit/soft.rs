@@ -217,6 +217,22 @@ impl Soft {
         patch.waits.iter().any(|w| self.patches.contains_key(w))
     }
 
+    /// What has to be on disk for the names among these patches to be reached from the root, and the patches.
+    fn ways(&self, mut all: Vec<u64>) -> Vec<u64> {
+        let mut seen = FxHashSet::default();
+        let mut at = 0;
+        while let Some(patch) = all.get(at).map(|id| self.patches.get(id)) {
+            at += 1;
+            let Some(Patch { buffer: Name::Page { file, .. }, names: 1.., .. }) = patch else { continue };
+            let mut dirs = vec![*file];
+            while let Some(dir) = dirs.pop().filter(|d| seen.insert(*d)) {
+                all.extend(self.adds.get(&dir).into_iter().flatten());
+                dirs.extend(self.under.get(&dir).into_iter().flatten());
+            }
+        }
+        all
+    }
+
     /// Whether nothing in a buffer would be rolled back.
     pub fn is_ready(&self, buffer: Name) -> bool {
         let all = self.of.get(&buffer).map_or(&[][..], |l| l);
@@ -431,15 +447,22 @@ impl Core {
         Ok(())
     }
 
-    /// The newest name of `ino` that is not on disk yet, if the one in `slot` is.
-    pub(super) fn soft_newer_name(&self, slot: Slot, ino: Ino) -> Option<u64> {
+    /// What has to be on disk before the entry in `slot` may go: the newest name of the file `ino` that is not there yet,
+    /// if this one is; or the entry itself, if what it takes the place of may not go yet.
+    pub(super) fn soft_newer_name(&self, slot: Slot, file: Option<Ino>) -> Option<u64> {
         let soft = &self.keep.soft;
         let here = soft.find(slot.0, slot.1);
-        let undo = here.and_then(|id| soft.patches.get(&id)).map(|p| p.undo);
-        if matches!(undo, Some(Undo::Entry { ino: 0, .. })) {
+        let patch = here.and_then(|id| soft.patches.get(&id));
+        if matches!(patch, Some(Patch { undo: Undo::Entry { ino: 0, .. }, .. })) {
             return None;
         }
-        soft.adds.get(&ino.0)?.iter().rev().copied().find(|id| Some(*id) != here)
+        let names = file.and_then(|ino| soft.adds.get(&ino.0)).map_or(&[][..], |l| l);
+        names
+            .iter()
+            .rev()
+            .copied()
+            .find(|id| Some(*id) != here)
+            .or(here.filter(|_| patch.is_some_and(|p| soft.waits(p))))
     }
 
     /// A new entry must not be on disk before what it names.
@@ -467,11 +490,11 @@ impl Core {
         let soft = self.soft();
         soft.count_going(drop, true);
         let after = after.filter(|id| soft.patches.contains_key(id) && !planted(Flaw::OldNameFirst));
-        // What is on disk here may not go yet either, as the newer name of that is not there.
-        let waits = |p: &Patch| soft.waits(p) && !matches!(p.undo, Undo::Entry { ino: 0, .. });
-        let older = soft.find(page, at).filter(|id| soft.patches.get(id).is_some_and(waits));
-        let waits: Vec<u64> = after.into_iter().chain(older).collect();
-        if !waits.is_empty() {
+        if let Some(wait) = after {
+            // What is on disk here may not go yet either, as long as the newer name of that is not there.
+            let unwritten = |p: &Patch| !matches!(p.undo, Undo::Entry { ino: 0, .. });
+            let older = soft.find(page, at).filter(|id| soft.patches.get(id).is_some_and(unwritten));
+            let waits = soft.ways([Some(wait), older].into_iter().flatten().collect());
             // Whatever else waits for this entry to be on disk goes on waiting for that.
             let undo = Undo::Entry { ino: ino.0 as u32, kind };
             let after = vec![After::Drop(drop)];
@@ -509,6 +532,7 @@ impl Core {
     ) -> Result<u64> {
         let soft = self.soft();
         soft.count_going(drop, true);
+        waits = soft.ways(waits);
         let (undo, mut after) = match soft.find(page, at).and_then(|id| soft.remove(id)) {
             Some(patch) => {
                 // The link count of the directory, above all, if the entry names one before and after.
