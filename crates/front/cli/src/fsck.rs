@@ -25,7 +25,7 @@ pub(crate) fn run(args: &FsckArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     let options = CheckOptions { repair, force: args.force };
     let progress = Progress::bar();
     let checked = match &args.path {
-        Some(path) => engine.check_path(devices, path.as_bytes()),
+        Some(path) => engine.check_path(devices, &without_dots(path.as_bytes())),
         None => engine.check(devices, &options, &mut |done, total, what| progress.step(done, total, what)),
     };
     progress.clear();
@@ -46,6 +46,19 @@ pub(crate) fn run(args: &FsckArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     };
     told.map_err(|e| untold(code, e))?;
     Ok(code)
+}
+
+/// A path without `.` and `..`; the checker follows no symbolic links.
+fn without_dots(path: &[u8]) -> Vec<u8> {
+    let mut names: Vec<&[u8]> = Vec::new();
+    for name in path.split(|b| *b == b'/') {
+        match name {
+            b"" | b"." => {}
+            b".." => drop(names.pop()),
+            name => names.push(name),
+        }
+    }
+    names.join(&b'/')
 }
 
 /// A check whose report could not be written.

@@ -438,6 +438,9 @@ fn one_path_is_checked() {
         tree(dir);
         ok(dir, &["put", "x.img", "tree", "/"]);
         assert!(ok(dir, &["fsck", "--path", "/tree/a.txt", "x.img"]).contains("clean; 1 file, 2 directories"));
+        assert!(
+            ok(dir, &["fsck", "--path", "/none/../tree/./a.txt", "x.img"]).contains("clean; 1 file, 2 directories")
+        );
         let (code, _, err) = run_in(dir, &["fsck", "--path", "/tree/none", "x.img"]);
         assert_eq!((code, err.contains("there is no /tree/none")), (8, true), "{err}");
         assert_eq!(run_in(dir, &["fsck", "-y", "--path", "/tree", "x.img"]).0, 16);

@@ -105,7 +105,7 @@ struct Rec {
 const _: () = assert!(size_of::<Rec>() == 24);
 
 impl Rec {
-    /// It has no bytes.
+    /// It is a file without bytes and attributes.
     const EMPTY: u8 = 1;
     /// The root leads to it.
     const REACHED: u8 = 2;
@@ -287,6 +287,15 @@ impl<'a> Checker<'a> {
     /// Writes what the passes changed, then what a clean volume says of itself. Whether there was room for it.
     fn write(&mut self, mended: bool) -> Result<bool> {
         self.core.damage_met = !mended;
+        if !self.core.log.heads.first().is_some_and(|hot| hot.is_open()) {
+            return Ok(false);
+        }
+        let (wanted, clean) = (self.core.wanted_segs(), self.core.segs.clean.len());
+        if wanted as usize > clean {
+            let what = format!("the volume: what is changed takes {wanted} segments, {clean} are clean");
+            self.f.note(Issue::NoSpace { what });
+            return Ok(false);
+        }
         match self.core.begin().and_then(|()| self.finish()) {
             Ok(()) => Ok(true),
             Err(e) if e.errno() == Errno::ENOSPC || self.core.segs.clean.is_empty() => {

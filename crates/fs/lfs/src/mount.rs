@@ -151,7 +151,7 @@ pub(crate) struct Volume {
     core: Mutex<Core>,
 }
 
-/// The superblock, or its copy if that is all there is.
+/// The superblock at byte 0.
 pub(crate) fn read_super(dev: &dyn Device) -> Result<SuperBlock> {
     superblock::read(dev, 0)?.ok_or_else(|| Error::refused("no LFS superblock"))
 }

@@ -88,6 +88,11 @@ fn volume() -> Vec<Case> {
         }),
         case(&["Checkpoint"], true, &[], |k| k.write(k.inode_byte(IFILE.0), &[7; 9])),
         case(&["Checkpoint"], true, &[], |k| k.flip(k.byte_of(IFILE.0, k.map_block()) + 40)),
+        case(&["Checkpoint", "LogEnd"], false, &[""], |k| {
+            k.flip(k.behind_older() + 20);
+            k.write(k.inode_byte(IFILE.0), &[7; 9]);
+        }),
+        case(&["Checkpoint"], true, &[], |k| k.checkpoint(|cp| cp.segs = (cp.segs.get() + 1000).into())),
         case(&["Checkpoint", "IfileBlock"], false, &[], |k| {
             k.lose_older();
             k.flip(k.byte_of(IFILE.0, k.map_block()) + 40);
@@ -222,6 +227,7 @@ fn inodes() -> Vec<Case> {
 
 fn directories() -> Vec<Case> {
     vec![
+        case(&["LinkCount"], true, &[], |k| k.inode(2, |d| d.nlink = 0.into())),
         case(&["RootLost"], false, &["/", ""], |k| k.put_entry(2, |e| e.frag = 0.into())),
         case(&["RootLost"], false, &["/", ""], |k| k.inode(2, |d| d.mode = 0o100644.into())),
         case(&["InodeDamaged"], false, &["/", ""], |k| k.flip(k.inode_byte(2) + 20)),
@@ -292,7 +298,8 @@ fn planted_damage_without_fragments() {
 }
 
 fn is_lost(lost: &[&str], path: &str) -> bool {
-    lost.iter().any(|l| path.starts_with(l))
+    lost.iter()
+        .any(|l| path.strip_prefix(l).is_some_and(|rest| rest.is_empty() || l.is_empty() || rest.starts_with('/')))
 }
 
 fn heal(shape: usize, n: usize, case: &Case) {
@@ -517,4 +524,41 @@ fn one_path() {
     one("/many", "DirBlock", "(/many)", &|k| k.flip(k.byte_of(k.ino("/many"), Place::Data(0)) + 700));
     one("/a/tail", "EntryTarget", "\"tail\"", &|k| k.name("/a/tail", 0, &[0xff; 4]));
     one("/a/sub/subsub", "DotDot", "subsub", &|k| k.dir(k.ino("/a/sub/subsub"), 12, &[2, 0]));
+}
+
+/// The older checkpoint does not lead as far as the newer one has come, whose ifile is damaged.
+#[test]
+fn the_older_checkpoint_is_not_the_last_word() {
+    let image = format(16 << 20, "");
+    let made = |name: &[u8], seed| {
+        let fs = mount(image.clone());
+        let file = fs.mknod(&CX, fs.root(), name, mode::IFREG | 0o644, 0).unwrap().ino;
+        fs.write(file, 0, &bytes(30_000, seed)).unwrap();
+        fs.fsync(file, false).unwrap();
+        fs.unmount().unwrap();
+    };
+    made(b"old", 1);
+    made(b"broken", 2);
+    let good = tree(&image);
+    let k = Knife::new(image.clone());
+    let broken = k.ino("/broken");
+    k.flip(k.byte_of(broken, Place::Data(0)) + 5);
+    k.flip(k.byte_of(IFILE.0, k.map_block()) + 40);
+    let report = check(&image, Repair::Yes);
+    assert!(report.issues.iter().all(|i| i.repaired), "{:#?}", report.issues);
+    assert_eq!(codes(&report), ["Checkpoint", "IfileBlock", "DataDamaged"], "{:#?}", report.issues);
+    let now = tree(&image);
+    assert_eq!(now["/old"], good["/old"]);
+    assert_eq!(now["/broken"].3[8192..], good["/broken"].3[8192..]);
+}
+
+/// What has no bytes is something nevertheless.
+#[test]
+fn a_pipe_without_a_name_keeps_its_place() {
+    let (image, _) = good(0);
+    let k = Knife::new(image.clone());
+    let pipe = k.ino("/a/pipe");
+    k.name("/a/pipe", 0, &[0; 4]);
+    check(&image, Repair::Yes);
+    assert!(tree(&image).contains_key(&format!("/lost+found/#{pipe}")));
 }

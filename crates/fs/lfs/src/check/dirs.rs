@@ -8,7 +8,7 @@ use crate::inode::Inode;
 use arbor_base::cache::Name;
 use arbor_base::device::Kind;
 use arbor_base::kit::chunkdir::ChunkDirs;
-use arbor_base::kit::dirent::{DOTDOT_AT, Dirent, empty_chunks, entries, entry, first_chunks};
+use arbor_base::kit::dirent::{DOTDOT_AT, Dirent, empty_chunks, entry, first_chunks};
 use arbor_base::kit::mend::{cut_chunk, dots, put_dots, set_ino, set_kind};
 use arbor_base::vfs::{Ino, Result, is_name, mode};
 use rustc_hash::FxHashSet;
@@ -30,7 +30,7 @@ impl Checker<'_> {
     pub(super) fn find_root(&mut self) -> Result<()> {
         let root = ROOT.0 as u32;
         let why = match self.find(root).map(|k| self.at(k)) {
-            Some(rec) if rec.is_dir() && rec.nlink > 0 => return Ok(()),
+            Some(rec) if rec.is_dir() => return Ok(()),
             Some(_) => "is no directory",
             None => "is not in use",
         };
@@ -164,18 +164,11 @@ impl Checker<'_> {
             match words(self.core.read_block(p, disk, Kind::Dir))? {
                 Ok(bytes) => drop(self.core.cache.insert(name, Arc::new(bytes))),
                 Err(_) => {
-                    // Chunk by chunk what is sound stays.
+                    // Chunk by chunk what is sound stays, see `check_chunk`.
                     let at = self.byte(p.frag.get());
                     self.f.note(Issue::DirBlock { ino: node, offset, at });
                     self.core.check_run(Frag(p.frag.get()), disk, "pointer", "frag")?;
-                    let mut bytes = self.core.read_run(Frag(p.frag.get()), disk, Kind::Dir)?;
-                    for (k, chunk) in bytes.chunks_exact_mut(DIRBLKSIZ).enumerate().filter(|(_, c)| entries(c).is_err())
-                    {
-                        cut_chunk(chunk, None);
-                        if lbn == 0 && k == 0 {
-                            put_dots(i.ino, ROOT, chunk);
-                        }
-                    }
+                    let bytes = self.core.read_run(Frag(p.frag.get()), disk, Kind::Dir)?;
                     self.core.cache.insert(name, Arc::new(Vec::new()));
                     self.put_page(i.ino, lbn, bytes)?;
                 }

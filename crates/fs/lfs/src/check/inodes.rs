@@ -158,7 +158,8 @@ impl Checker<'_> {
             self.space.claim_inode(Print::of_inode(frag, ino, d.version.get()), true);
             self.leave_with(number(ino), frag)?;
         }
-        let flags = if i.size() == 0 { Rec::EMPTY } else { 0 };
+        let empty = i.is_file() && i.size() == 0 && i.d.xattr.frag.get() == 0;
+        let flags = if empty { Rec::EMPTY } else { 0 };
         self.frags = self.frags.saturating_add(i.d.frags.get());
         let rec = Rec { ino, nlink: i.d.nlink.get(), kind: (i.d.kind() >> 12) as u8, flags, ..Rec::default() };
         let at = self.recs.partition_point(|r| r.ino < ino);

@@ -17,10 +17,16 @@ impl Issue {
     pub fn loses(&self) -> bool {
         use Issue::*;
         let files = matches!(self, IfileLost { .. } | IfileBlock { .. } | InodeDamaged { .. } | RootLost { .. });
+        let log = matches!(self, LogEnd { .. });
         let contents = matches!(self, BadPointers { .. } | Indirect { .. } | DataDamaged { .. } | Duplicate { .. });
         let names = matches!(self, DirHole { .. } | DirBlock { .. } | DirChunk { .. } | EntryName { .. });
         let entries = matches!(self, EntryTarget { .. } | DuplicateName { .. } | TwoParents { .. });
-        files || contents || names || entries || matches!(self, InodeOlder { .. } | InodeSize { .. } | Xattr { .. })
+        files
+            || log
+            || contents
+            || names
+            || entries
+            || matches!(self, InodeOlder { .. } | InodeSize { .. } | Xattr { .. })
     }
 
     /// Whether preening mends it.
@@ -38,6 +44,9 @@ arbor_base::issues! {
     /// The other one serves, and what the log says after it.
     Checkpoint { at: u64, why: String } Error Count
         "the checkpoint at byte {at}: {why}; the other one is used, with the log that follows it";
+    /// The newer checkpoint leads to no ifile, and a group before it is damaged.
+    LogEnd { found: u64, expected: u64 } Error Damage
+        "the log can be followed to group {found}, it went on to {expected}: what changed in between is lost";
     /// Neither checkpoint leads to it.
     IfileLost { why: String } Error Damage "the ifile is lost: {why}; what the summaries of the log say of inodes is used";
     IfileBlock { what: &'static str, lbn: u64, why: String } Error Damage

@@ -6,7 +6,7 @@ use crate::inode::Inode;
 use crate::mount::{Core, inode_name, name_of};
 use crate::options;
 use crate::plan::{HOT, Log};
-use crate::sound::MOST;
+use crate::sound::{self, MOST};
 use crate::summary::{self, Parsed};
 use crate::superblock;
 use arbor_base::cache::Name;
@@ -179,12 +179,14 @@ pub(super) fn states(core: &Core, wanted: &dyn Fn(u32) -> bool) -> Result<FxHash
 
 fn collect(core: &Core, ends: &Ends, wanted: &dyn Fn(u32) -> bool) -> Result<FxHashMap<u32, Vec<State>>> {
     let mut all: FxHashMap<u32, Vec<State>> = FxHashMap::default();
+    let most = sound::most_inodes(&core.geom, core.segs.count());
     each_summary(core, &mut |_, _, p| {
         let (epoch, group) = (p.head.epoch.get(), p.head.group.get());
         if !ends.counts(epoch, group) {
             return;
         }
-        for info in p.inodes.iter().filter(|i| u64::from(i.ino.get()) >= ROOT.0 && wanted(i.ino.get())) {
+        let possible = |ino: u32| (ROOT.0..most).contains(&ino.into()) && wanted(ino);
+        for info in p.inodes.iter().filter(|i| possible(i.ino.get())) {
             let (frag, version) = (info.entry.frag.get(), info.entry.version.get());
             let list = all.entry(info.ino.get()).or_default();
             list.push(State { ino: info.ino.get(), epoch, group, frag, version });

@@ -168,6 +168,12 @@ impl Knife {
         self.put_checkpoint(at, cp);
     }
 
+    /// Where the log goes on from the older checkpoint.
+    pub fn behind_older(&self) -> u64 {
+        let (_, older) = self.checkpoints()[1];
+        self.geom.byte(Frag(self.geom.seg_start(Seg(older.seg.get())).0 + older.offset.get()))
+    }
+
     /// The older checkpoint is no help.
     pub fn lose_older(&self) {
         self.write(self.checkpoints()[1].0, &[0; SECTOR]);
