@@ -125,7 +125,7 @@ struct Rec {
 const _: () = assert!(size_of::<Rec>() == 20);
 
 impl Rec {
-    /// It has no bytes.
+    /// It is a file without bytes and attributes.
     const EMPTY: u8 = 1;
     /// The root leads to it.
     const REACHED: u8 = 2;

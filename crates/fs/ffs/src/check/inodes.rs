@@ -189,11 +189,12 @@ impl Checker<'_> {
         if d != found {
             self.r.put_inode(ino, d)?;
         }
+        let empty = d.kind() == mode::IFREG && d.size.get() == 0 && d.xattr.get() == 0;
         self.recs.push(Rec {
             ino: ino as u32,
             nlink: d.nlink.get(),
             kind: (d.kind() >> 12) as u8,
-            flags: if d.size.get() == 0 { Rec::EMPTY } else { 0 },
+            flags: if empty { Rec::EMPTY } else { 0 },
             ..Rec::default()
         });
         Ok(())

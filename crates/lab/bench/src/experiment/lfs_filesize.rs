@@ -90,7 +90,7 @@ const STATEMENTS: &[Statement] = &[
             Some(greatest(ratios.windows(2).map(|w| w[1] / w[0]).collect()))
         },
         range: (0.0, 1.1),
-        why: "It does but for one step: at 104 KB, with the first indirect block, FFS loses more than LFS.",
+        why: "It does up to 96 KB; at 104 KB, with the first indirect block, FFS loses more than LFS, and at 128 KB too.",
     },
     Statement {
         text: "Creating files of 1 MB and more is comparable.",
