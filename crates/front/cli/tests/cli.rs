@@ -432,6 +432,23 @@ fn a_checked_volume_is_clean_and_says_so_in_json() {
     });
 }
 
+/// Nothing is repaired as long as the rest may come back.
+#[test]
+fn a_truncated_image_is_not_clean() {
+    each_engine(|dir, _| {
+        tree(dir);
+        ok(dir, &["put", "x.img", "tree", "/"]);
+        let whole = fs::read(dir.join("x.img")).unwrap();
+        let half = &whole[..whole.len() / 2];
+        fs::write(dir.join("x.img"), half).unwrap();
+        for options in [&["fsck"][..], &["fsck", "-p"], &["fsck", "-f", "-y"]] {
+            let (code, out, err) = run_in(dir, &[options, &["x.img"]].concat());
+            assert!(code >= 4 && (out + &err).contains("truncated"), "{options:?}: {code}, {err}");
+        }
+        assert!(fs::read(dir.join("x.img")).unwrap() == half, "something was written");
+    });
+}
+
 #[test]
 fn one_path_is_checked() {
     each_engine(|dir, _| {

@@ -92,7 +92,6 @@ fn volume() -> Vec<Case> {
             k.flip(k.behind_older() + 20);
             k.write(k.inode_byte(IFILE.0), &[7; 9]);
         }),
-        case(&["Checkpoint"], true, &[], |k| k.checkpoint(|cp| cp.segs = (cp.segs.get() + 1000).into())),
         case(&["Checkpoint", "IfileBlock"], false, &[], |k| {
             k.lose_older();
             k.flip(k.byte_of(IFILE.0, k.map_block()) + 40);
@@ -549,7 +548,7 @@ fn the_older_checkpoint_is_not_the_last_word() {
     assert_eq!(codes(&report), ["Checkpoint", "IfileBlock", "DataDamaged"], "{:#?}", report.issues);
     let now = tree(&image);
     assert_eq!(now["/old"], good["/old"]);
-    assert_eq!(now["/broken"].3[8192..], good["/broken"].3[8192..]);
+    assert!(now["/broken"].3.ends_with(&bytes(30_000, 2)[8192..]), "only its first block is lost");
 }
 
 /// What has no bytes is something nevertheless.

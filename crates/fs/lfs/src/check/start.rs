@@ -7,7 +7,7 @@ use crate::mount::{Core, begin_at};
 use crate::superblock::{checkpoints, features, fsid, geometry, read};
 use crate::{options, recover, sound, superblock};
 use arbor_base::device::{Device, Kind};
-use arbor_base::layout::{Access, Corrupt};
+use arbor_base::layout::Access;
 use arbor_base::vfs::{Error, Options, Result, Time};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -122,10 +122,12 @@ fn witnesses(dev: &dyn Device, geom: &Geom) -> Result<u32> {
     Ok(good)
 }
 
-/// Whether the volume says that it is clean, and its superblock and checkpoints are sound.
+/// Whether the volume says that it is clean, its superblock and checkpoints are sound, and it is all there.
 pub(super) fn is_clean(dev: &dyn Device, found: &Found) -> Result<bool> {
     let all = checkpoints(dev, &found.geom)?;
-    Ok(found.damage.is_none() && all.len() == 2 && all.first().is_some_and(|(_, cp)| cp.clean.get() != 0))
+    let sound = |cp: &Checkpoint| superblock::check_checkpoint(&found.geom, dev.geometry().size, 0, cp).is_ok();
+    let clean = all.first().is_some_and(|(_, cp)| cp.clean.get() != 0 && sound(cp));
+    Ok(found.damage.is_none() && all.len() == 2 && clean)
 }
 
 /// Notes what is wrong with the superblock or its copy; whether one of them has to be written.
@@ -170,7 +172,7 @@ pub(super) fn begin(dev: Arc<dyn Device>, found: &Found, f: &mut Findings) -> Re
     let mut damaged: Option<(Opened, usize)> = None;
     let mut end = 0;
     for (place, cp) in &all {
-        let opened = words(refused_as_damage(open(&dev, geom, (*place, *cp), !bad.is_empty())))?;
+        let opened = words(open(&dev, geom, (*place, *cp), !bad.is_empty()))?;
         // Its last group but the ifile's, or what follows it, as far as that is known.
         end = end.max(cp.group.get().saturating_sub(1));
         match opened {
@@ -214,14 +216,6 @@ pub(super) fn begin(dev: Arc<dyn Device>, found: &Found, f: &mut Findings) -> Re
     let core = log::rebuild(dev, geom, sound.or(all.first().map(|a| a.1)), now)?;
     debug_assert_eq!(geom.fsid, fsid(&found.sb.uuid));
     Ok(Begun { core, says_unclean, rebuilt: true })
-}
-
-/// A checkpoint that claims what cannot be is no reason to end as long as there is another.
-fn refused_as_damage<T>(result: Result<T>) -> Result<T> {
-    result.map_err(|e| match e {
-        Error::Refused(why) => Corrupt::new("checkpoint", "segs", 0, why, "what the device holds").into(),
-        other => other,
-    })
 }
 
 fn note_bad(geom: &Geom, f: &mut Findings, bad: Vec<(usize, String)>) {
