@@ -152,22 +152,32 @@ fn config() -> Config {
     Config { device_size: 16 << 20, ..Config::crash(Profile::Sync) }
 }
 
-/// Volumes of one sort: one for each way in which the engine can be mounted that promises something of its own of a
-/// power cut.
-pub fn volumes(engine: &dyn Engine, from: From) -> Result<Vec<(Options, Arc<Base>)>, String> {
+/// Volumes of one sort, in the engine's first shape: one for each way in which it can be mounted that promises something
+/// of its own of a power cut.
+pub(crate) fn volumes(engine: &dyn Engine, from: From) -> Result<Vec<Start>, String> {
     let mut known = Vec::new();
-    let mounts = engine.shapes().iter().filter(|(format, _)| format.is_empty()).map(|s| Options::parse(s.1));
+    let (first, _) = engine.shapes().first().ok_or("the engine has no shapes")?;
+    let mounts = engine.shapes().iter().filter(|(format, _)| format == first).map(|s| Options::parse(s.1));
     let ways = mounts.filter(|mount| {
         let promise = engine.crash_promise(mount);
         let new = !known.contains(&promise);
         known.push(promise);
         new
     });
-    ways.map(|mount| Ok((mount.clone(), Arc::new(base(engine, &Config { mount, ..config() }, from)?)))).collect()
+    ways.map(|mount| Config { format: Options::parse(first), mount, ..config() })
+        .map(|config| Ok(Start { base: Arc::new(base(engine, &config, from)?), config }))
+        .collect()
+}
+
+/// A volume that sequences begin on, and how it is made.
+#[derive(Clone)]
+pub(crate) struct Start {
+    config: Config,
+    base: Arc<Base>,
 }
 
 /// Sequences of a fixed length from volumes of one sort, of each in turn; shared by threads.
-pub struct Spaces<'a> {
+pub(crate) struct Spaces<'a> {
     all: Vec<Space<'a>>,
     turn: AtomicU64,
 }
@@ -177,12 +187,12 @@ impl<'a> Spaces<'a> {
     pub fn new(
         engine: &'a dyn Engine,
         len: u32,
-        (volumes, first): (&[(Options, Arc<Base>)], u64),
+        (volumes, first): (&[Start], u64),
         total: u64,
         seed: u64,
     ) -> Spaces<'a> {
         let budget = if len == 0 { 3000 / volumes.len().max(1) } else { 64 };
-        let space = |v: &(Options, Arc<Base>)| Space::new(engine, len, v.clone(), (total, budget), seed);
+        let space = |start: &Start| Space::new(engine, len, start.clone(), (total, budget), seed);
         let all = volumes.iter().map(space).collect();
         Spaces { all, turn: AtomicU64::new(first) }
     }
@@ -224,11 +234,11 @@ impl<'a> Space<'a> {
     fn new(
         engine: &'a dyn Engine,
         len: u32,
-        (mount, base): (Options, Arc<Base>),
+        Start { config, base }: Start,
         (total, budget): (u64, usize),
         seed: u64,
     ) -> Space<'a> {
-        let config = Config { budget, seed, mount, ..config() };
+        let config = Config { budget, seed, ..config };
         let all = if len == 0 { LISTS.len() as u64 } else { count(len) };
         let steps = if len == 0 { lists() } else { steps() };
         let mut stride = (all as f64 * 0.618) as u64 | 1;
