@@ -42,7 +42,10 @@ pub(crate) fn mount_of(dir: &Path) -> io::Result<(PathBuf, PathBuf)> {
 #[cfg(target_os = "linux")]
 pub(crate) fn behind(image: Image) -> Image {
     match mount_of(&image.path) {
-        Ok((_, source)) if image.path.is_dir() && source.is_absolute() => Image { path: source, ..image },
+        Ok((root, path)) if image.path.is_dir() && path.is_absolute() => {
+            let record = arbor_fuse::mounts().into_iter().find(|record| record.mountpoint == root);
+            Image { path, offset: record.map_or(image.offset, |record| record.offset), ..image }
+        }
         _ => image,
     }
 }

@@ -305,7 +305,7 @@ mod linux {
             .mount(devices, &options, Arc::new(SystemClock))
             .map_err(|e| image.advice(&e).unwrap_or_else(|| anyhow!("{}: {e}", image.path.display())))?;
         let mut config = plan.config.clone();
-        config.block_device = block_device(&image.path);
+        (config.block_device, config.offset) = (block_device(&image.path), image.offset);
         let dir = fs::canonicalize(&plan.dir).with_context(|| plan.dir.display().to_string())?;
         let session = arbor_fuse::mount(fs, &dir, &config).map_err(|e| anyhow!("{}: {e}", plan.dir.display()))?;
         session.ready().map_err(|e| anyhow!("{}: {e}", plan.dir.display()))?;

@@ -538,6 +538,8 @@ fn a_log_of_its_own_and_an_offset() {
                 assert_eq!(fs::read(name).unwrap(), vec![earlier; 100_000]);
             }
             fs::write(volume.root().join(format!("file-{round}")), vec![round; 100_000]).unwrap();
+            let info = String::from_utf8(arbor(&["info"], &[&volume.root()])).unwrap();
+            assert!(info.contains(&volume.image().display().to_string()) && info.contains(", mounted on "), "{info}");
             if round == 1 {
                 arbor(&["sync"], &[&volume.root()]);
                 volume.signal_server(Signal::KILL);

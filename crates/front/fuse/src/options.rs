@@ -24,6 +24,8 @@ pub enum Transport {
 pub struct MountConfig {
     /// What `mount` and `df` show as the source: the image.
     pub source: OsString,
+    /// Byte of the source at which the volume begins: for the record only.
+    pub offset: u64,
     /// The image if it is a block device: root then mounts type `fuseblk`, where syncfs(2)
     /// arrives and umount(2) waits. It must not be open exclusively; if the kernel refuses, an
     /// ordinary mount is made.
@@ -86,6 +88,7 @@ impl Default for MountConfig {
         const DAY: Duration = Duration::from_secs(86_400);
         MountConfig {
             source: "arbor".into(),
+            offset: 0,
             block_device: None,
             read_only: false,
             allow_other: None,
@@ -118,6 +121,7 @@ impl fmt::Debug for MountConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MountConfig")
             .field("source", &self.source)
+            .field("offset", &self.offset)
             .field("block_device", &self.block_device)
             .field("read_only", &self.read_only)
             .field("allow_other", &self.allow_other)

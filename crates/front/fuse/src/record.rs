@@ -6,6 +6,7 @@
 //! [`unmount`] waits for that, or for the end of the process.
 
 use crate::kernel;
+use crate::options::MountConfig;
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags};
 use std::fs;
@@ -24,6 +25,8 @@ pub struct MountRecord {
     started: u64,
     /// Source as given to the mount: the image.
     pub image: PathBuf,
+    /// Byte of the image at which the volume begins.
+    pub offset: u64,
     /// Where it is mounted.
     pub mountpoint: PathBuf,
     /// The volume itself was opened read-only.
@@ -34,11 +37,18 @@ pub struct MountRecord {
 
 impl MountRecord {
     /// A record of this process.
-    pub(crate) fn of_this_process(image: &Path, mountpoint: &Path, read_only: bool) -> MountRecord {
+    pub(crate) fn of_this_process(config: &MountConfig, mountpoint: &Path) -> MountRecord {
         let pid = std::process::id();
         let started = start_time(pid).unwrap_or(0);
-        let (image, mountpoint) = (image.to_path_buf(), mountpoint.to_path_buf());
-        MountRecord { pid, started, image, mountpoint, read_only, failure: None }
+        MountRecord {
+            pid,
+            started,
+            image: PathBuf::from(&config.source),
+            offset: config.offset,
+            mountpoint: mountpoint.to_path_buf(),
+            read_only: config.read_only,
+            failure: None,
+        }
     }
 
     /// Writes it down and returns where.
@@ -49,7 +59,7 @@ impl MountRecord {
         let new = dir.join(format!(".{}.{}", file_name(&self.mountpoint), self.pid));
         // Paths end in NUL, which no path holds; the reason of a failure is last.
         let access = if self.read_only { "ro" } else { "rw" };
-        let mut text = format!("{} {} {access}\n", self.pid, self.started).into_bytes();
+        let mut text = format!("{} {} {access} {}\n", self.pid, self.started, self.offset).into_bytes();
         for p in [&self.image, &self.mountpoint] {
             text.extend_from_slice(p.as_os_str().as_bytes());
             text.push(0);
@@ -71,6 +81,7 @@ impl MountRecord {
             pid: head.next()?.parse().ok()?,
             started: head.next()?.parse().ok()?,
             read_only: head.next()? == "ro",
+            offset: head.next()?.parse().ok()?,
             image: path()?,
             mountpoint: path()?,
             failure: rest.next().filter(|why| !why.is_empty()).map(|why| String::from_utf8_lossy(why).into_owned()),
@@ -240,7 +251,9 @@ mod tests {
     #[test]
     fn a_record_is_read_as_written_and_knows_its_process() {
         let dir = tempfile::tempdir().unwrap();
-        let mut record = MountRecord::of_this_process(Path::new("/im age"), &dir.path().join("m\nn"), true);
+        let config =
+            MountConfig { source: "/im age".into(), offset: 512, read_only: true, ..MountConfig::default() };
+        let mut record = MountRecord::of_this_process(&config, &dir.path().join("m\nn"));
         record.failure = Some("write of 4 KiB: gone".into());
         let path = record.write().unwrap();
         let read = MountRecord::read(&path);

@@ -171,7 +171,7 @@ fn start(fs: Arc<dyn FileSystem>, attached: Attached, config: &MountConfig) -> i
         record: None,
     };
     if config.record {
-        let record = MountRecord::of_this_process(Path::new(&config.source), &control.dir, config.read_only);
+        let record = MountRecord::of_this_process(config, &control.dir);
         match record.write() {
             Ok(path) => session.record = Some(path),
             Err(e) => server.log.say(format_args!("no record of this mount, unmount will not wait: {e}")),

@@ -28,6 +28,11 @@ fn fsync_reaches_the_device() {
 }
 
 #[test]
+fn an_older_volume_is_gone() {
+    conformance::older_volume_is_gone(&Ffs);
+}
+
+#[test]
 fn what_is_old_is_written() {
     for (keep, seconds) in [("async", 30), ("sync", 30), ("softupdates", 32), ("journal", 5)] {
         eprintln!("{keep}");

@@ -27,7 +27,7 @@ const SUPER: &[Field] = fields!(SuperBlock {
     compat: Number,
     ro_compat: Number,
     incompat: Number,
-    reserved0: Number,
+    salt: Number,
     uuid: Bytes,
     label: Bytes,
     block_shift: Number,

@@ -16,7 +16,8 @@
 //! checkpoint: until that is there, the volume is what it was.
 //!
 //! In memory are three bits for each fragment, 20 bytes for each segment, 24 for each inode in use, the names of the
-//! directory that is being read, and what is going to be written.
+//! directory that is being read, and what is going to be written: blocks of segments whose summaries are damaged are
+//! among that, so a repair of many such segments takes as much memory as lives in them.
 
 mod counts;
 mod dirs;
@@ -166,6 +167,10 @@ struct Checker<'a> {
     suspects: BTreeMap<u32, u64>,
     /// A further pass has to look at segments.
     again: bool,
+    /// Fragments that two claimed. Whoever claims them next must be the owner by checksum and summary.
+    contested: FxHashSet<u32>,
+    /// Some of them came in this pass.
+    undecided: bool,
     /// Fragments that inodes count.
     frags: u64,
     /// Segments out of which all that lives is written anew.
@@ -221,6 +226,8 @@ impl<'a> Checker<'a> {
             wary: false,
             suspects: BTreeMap::new(),
             again: false,
+            contested: FxHashSet::default(),
+            undecided: false,
             frags: 0,
             leaving: BTreeSet::new(),
             super_changed: false,
@@ -268,6 +275,10 @@ impl<'a> Checker<'a> {
         self.check_ifile()?;
         self.list_orphans()?;
         self.read_inodes()?;
+        if std::mem::take(&mut self.undecided) {
+            self.again = true;
+            return Ok(());
+        }
         self.look_for_older()?;
         self.count_inodes()?;
         self.find_root()?;

@@ -60,9 +60,9 @@ pub struct SuperBlock {
     pub ro_compat: U32,
     /// Features that forbid mounting if unknown.
     pub incompat: U32,
-    /// Zero.
-    pub reserved0: U32,
-    /// UUID of the volume; its first eight bytes are the `fsid` of other structures.
+    /// Tells the volume from those that lay in its place before, perhaps with its UUID.
+    pub salt: U32,
+    /// UUID of the volume; its first eight bytes, changed by `salt`, are the `fsid` of other structures.
     pub uuid: [u8; 16],
     /// Label, padded with NUL.
     pub label: [u8; 64],

@@ -4,12 +4,12 @@ use crate::format::*;
 use crate::inode::Inode;
 use crate::mount::{Core, inode_name};
 use crate::plan::{HOT, Head, Log};
-use crate::{options, superblock};
+use crate::{options, summary, superblock};
 use arbor_base::cache::Name;
 use arbor_base::device::{Device, Kind};
 use arbor_base::kit::dirent::first_chunks;
 use arbor_base::vfs::{Devices, Error, FormatOptions, Ino, Options, Result, mode};
-use std::ops::Range;
+use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
@@ -24,7 +24,7 @@ pub(crate) fn format(devices: Devices, options: &FormatOptions) -> Result<()> {
     let mut label = [0; 64];
     label.iter_mut().zip(options.label.bytes()).for_each(|(place, b)| *place = b);
     let first = 4u32 << (f.block_shift - f.frag_shift);
-    let sb = SuperBlock {
+    let mut sb = SuperBlock {
         magic: SUPER_MAGIC,
         version: VERSION.into(),
         uuid: options.uuid,
@@ -43,9 +43,10 @@ pub(crate) fn format(devices: Devices, options: &FormatOptions) -> Result<()> {
         let least = geom.byte(Frag(first)) + (u64::from(superblock::LEAST_SEGS) << f.seg_shift);
         return Err(Error::refused(format!("{size} bytes are too few: at this segment size {least} are the least")));
     }
+    sb.salt = salt(&*dev, &sb, &geom, segs)?.into();
+    let geom = superblock::geometry(&sb)?;
     let head = geom.byte(Frag(geom.first)) as usize;
     dev.write_at(Kind::Super, 0, &vec![0; head])?;
-    wipe(&*dev, &geom, 0..segs)?;
     first_state(dev.clone(), geom, segs, options)?;
     let bytes = superblock::sealed(sb.as_bytes());
     dev.write_at(Kind::Super, geom.copy_at(), &bytes)?;
@@ -54,18 +55,23 @@ pub(crate) fn format(devices: Devices, options: &FormatOptions) -> Result<()> {
     Ok(dev.flush()?)
 }
 
-/// What an older volume has left is not to be found in these segments: their starts become zeros, durably.
-pub(crate) fn wipe(dev: &dyn Device, geom: &Geom, segs: Range<u32>) -> Result<()> {
-    let zeros = vec![0; geom.frag_size()];
-    let mut found = vec![0; geom.frag_size()];
-    for seg in segs {
-        let at = geom.byte(geom.seg_start(Seg(seg)));
-        dev.read_at(Kind::Log, at, &mut found)?;
-        if found != zeros {
-            dev.write_at(Kind::Log, at, &zeros)?;
-        }
+/// Segments that are looked at for what an older volume has left, where nothing else tells of it.
+const LOOKED_AT: u32 = 64;
+
+/// A salt with which nothing that an older volume has left passes for the new one's: with the same UUID, and the same
+/// first changes, its log would go on where the new one ends.
+fn salt(dev: &dyn Device, sb: &SuperBlock, geom: &Geom, segs: u32) -> Result<u32> {
+    let old = std::iter::once(0).chain(superblock::copies()).filter_map(|at| superblock::read(dev, at).ok().flatten());
+    let mut salt = old.map(|old| old.salt.get().wrapping_add(1)).max().unwrap_or(0);
+    let step = segs.div_ceil(LOOKED_AT).max(1) as usize;
+    let mut left = FxHashSet::default();
+    for seg in (0..segs).step_by(step) {
+        left.extend(summary::fsid_at(dev, geom, Seg(seg))?);
     }
-    Ok(dev.flush()?)
+    while left.contains(&superblock::fsid(&sb.uuid, salt)) {
+        salt = salt.wrapping_add(1);
+    }
+    Ok(salt)
 }
 
 /// The ifile, the root directory, and both checkpoints.

@@ -1,9 +1,7 @@
-//! Growing a volume: the device first, durably; then the starts of the new segments become zeros, so that nothing of
-//! an older volume is taken for a summary; then a checkpoint counts them. The superblock does not know how many
-//! segments there are, so that a crash leaves the old size or the new one.
+//! Growing a volume: the device first, durably; then a checkpoint counts the new segments. The superblock does not know
+//! how many there are, so that a crash leaves the old size or the new one.
 
 use crate::format::*;
-use crate::mkfs::wipe;
 use crate::mount::{self, read_super};
 use crate::superblock::{self, check_checkpoint, checkpoints, segs_in};
 use arbor_base::layout::Corrupt;
@@ -34,7 +32,6 @@ pub(crate) fn resize(devices: Devices, size: u64, clock: Arc<dyn Clock>) -> Resu
         }
         // What is still changed in core gets its place among the old ones.
         core.checkpoint(false)?;
-        wipe(&*dev, &geom, from..to)?;
         dev.confine(0..geom.byte(geom.seg_start(Seg(to))));
         core.segs.grow(to);
         core.checkpoint(false)

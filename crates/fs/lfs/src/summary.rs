@@ -73,6 +73,14 @@ fn head(geom: &Geom, bytes: &[u8], room: u32) -> Option<Summary> {
     (h.magic.get() == SUMMARY_MAGIC && h.fsid.get() == geom.fsid && possible).then_some(h)
 }
 
+/// Whose summary seems to stand at the start of a segment, of whatever volume.
+pub(crate) fn fsid_at(dev: &dyn Device, geom: &Geom, seg: Seg) -> Result<Option<u64>> {
+    let mut bytes = vec![0; geom.frag_size()];
+    dev.read_at(Kind::Log, geom.byte(geom.seg_start(seg)), &mut bytes)?;
+    let head = Summary::read_from_prefix(&bytes).ok();
+    Ok(head.filter(|(h, _)| h.magic.get() == SUMMARY_MAGIC).map(|(h, _)| h.fsid.get()))
+}
+
 /// Reads structures of one kind.
 fn take<T: FromBytes>(bytes: &mut &[u8], count: u32) -> Option<Vec<T>> {
     let need = (count as usize).checked_mul(size_of::<T>())?;

@@ -31,6 +31,11 @@ pub(crate) fn read(dev: &dyn Device, at: u64) -> Result<Option<SuperBlock>> {
     Ok(Some(sb))
 }
 
+/// Places where the copy of a superblock may be: block sizes may be 4 KiB to 64 KiB.
+pub(crate) fn copies() -> impl Iterator<Item = u64> {
+    (12..=16).map(|shift| 3 << shift)
+}
+
 fn check_crc(what: &'static str, bytes: &[u8], at: u64, found: u32) -> Result<()> {
     let crc = crc_without(bytes, CRC_AT).unwrap_or(0);
     if found == crc {
@@ -54,9 +59,9 @@ pub(crate) fn features(sb: &SuperBlock) -> Features {
     Features { compat: sb.compat.get(), ro_compat: sb.ro_compat.get(), incompat: sb.incompat.get() }
 }
 
-/// First eight bytes of the UUID.
-pub(crate) fn fsid(uuid: &[u8; 16]) -> u64 {
-    uuid.first_chunk().map_or(0, |b| u64::from_le_bytes(*b))
+/// What the volume's structures are known by: the first eight bytes of the UUID; other ones with each salt.
+pub(crate) fn fsid(uuid: &[u8; 16], salt: u32) -> u64 {
+    uuid.first_chunk().map_or(0, |b| u64::from_le_bytes(*b)) ^ u64::from(salt).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// The geometry that a superblock describes, checked against nonsense.
@@ -72,7 +77,7 @@ pub(crate) fn geometry(sb: &SuperBlock) -> Result<Geom> {
     if seg_shift > 26 || seg_shift < block_shift + 4 {
         return Err(bad("seg_shift", seg_shift, "at least 16 blocks, and at most 64 MiB"));
     }
-    let geom = Geom { block_shift, frag_shift, seg_shift, first: sb.first.get(), fsid: fsid(&sb.uuid) };
+    let geom = Geom { block_shift, frag_shift, seg_shift, first: sb.first.get(), fsid: fsid(&sb.uuid, sb.salt.get()) };
     if geom.first != 4 * geom.block_frags() {
         return Err(bad("first", geom.first, "the fragment behind four blocks"));
     }

@@ -207,6 +207,38 @@ fn inodes() -> Vec<Case> {
             let ifile = k.pointer(IFILE.0, k.map_block());
             k.inode(k.ino("/b/big"), |d| d.db[2] = ifile);
         }),
+        // Whoever is read first is not the owner for that.
+        case(&["Duplicate"], false, &["/a/small", "/b/hard"], |k| {
+            let taken = k.get(k.ino("/a/tail2")).db[0];
+            assert!(k.ino("/a/small") < k.ino("/a/tail2"));
+            k.inode(k.ino("/a/small"), |d| d.db[0] = taken);
+        }),
+        case(&["Duplicate"], false, &["/a/small", "/b/hard"], |k| {
+            let taken = k.get(k.ino("/a/tail2")).db[0].frag;
+            k.inode(k.ino("/a/small"), |d| d.db[0].frag = taken);
+        }),
+        case(&["Duplicate"], false, &["/a/small", "/b/hard"], |k| {
+            let dir = k.ino("/many");
+            assert!(k.ino("/a/small") < dir);
+            let taken = k.get(dir).db[1].frag;
+            k.inode(k.ino("/a/small"), |d| d.db[0].frag = taken);
+        }),
+        case(&["Duplicate"], false, &["/a/small", "/b/hard"], |k| {
+            let taken = k.entry(k.ino("/b/heavy")).frag.get();
+            k.inode(k.ino("/a/small"), |d| d.db[0].frag = taken.into());
+        }),
+        case(&["Indirect"], false, &["/b/big"], |k| {
+            let (big, dir) = (k.ino("/b/big"), k.ino("/many"));
+            assert!(big < dir);
+            let taken = k.get(dir).db[1].frag;
+            k.inode(big, |d| d.ib[0].frag = taken);
+        }),
+        case(&["Duplicate"], false, &["/a/sub"], |k| {
+            let (dir, file) = (k.ino("/a/sub"), k.ino("/b/big"));
+            assert!(dir < file);
+            let taken = k.get(file).db[1].frag;
+            k.inode(dir, |d| d.db[0].frag = taken);
+        }),
         case(&["Xattr"], false, &["/b/heavy"], |k| k.flip(k.byte_of(k.ino("/b/heavy"), Place::Xattr) + 50)),
         case(&["Xattr"], false, &["/b/heavy"], |k| k.inode(k.ino("/b/heavy"), |d| d.xattr_len = u32::MAX.into())),
         case(&["Xattr"], false, &["/b/heavy"], |k| k.inode(k.ino("/b/heavy"), |d| d.xattr.frag = 3.into())),
@@ -560,4 +592,20 @@ fn a_pipe_without_a_name_keeps_its_place() {
     k.name("/a/pipe", 0, &[0; 4]);
     check(&image, Repair::Yes);
     assert!(tree(&image).contains_key(&format!("/lost+found/#{pipe}")));
+}
+
+/// A volume made with the UUID of the one before it finds nothing of that in its log.
+#[test]
+fn nothing_of_an_older_volume_comes_back() {
+    let (image, then) = good(0);
+    let uuid = Lfs.probe(&image).unwrap().unwrap().uuid;
+    assert!(then.len() > 60);
+    let options = FormatOptions { uuid, options: Options::parse(SHAPES[0].1), ..FormatOptions::default() };
+    Lfs.format(Devices::single(image.clone()), &options).unwrap();
+    let empty = tree(&image);
+    let k = Knife::new(image.clone());
+    k.checkpoints().iter().for_each(|(at, _)| k.write(*at, &[0; 512]));
+    let report = check(&image, Repair::Yes);
+    assert_eq!(codes(&report), ["IfileLost"], "{:#?}", report.issues);
+    assert!(tree(&image) == empty);
 }

@@ -16,6 +16,11 @@ fn fsync_reaches_the_device() {
 }
 
 #[test]
+fn an_older_volume_is_gone() {
+    conformance::older_volume_is_gone(&Yfs);
+}
+
+#[test]
 fn what_is_old_is_written() {
     conformance::write_back_by_age(&Yfs, &Config::new(Profile::Small), 5000);
 }

@@ -124,7 +124,8 @@ impl Checker<'_> {
         }
         let entry = self.core.map_entry(number(ino))?;
         let frag = entry.frag.get();
-        if frag != UNWRITTEN && !self.space.may_hold_inode(frag) {
+        let free = frag == UNWRITTEN || self.space.may_hold_inode(frag);
+        if !free && !self.contest(frag, 1) {
             self.damaged.push((ino, "its place belongs to something else".into()));
             return Ok(());
         }
@@ -154,7 +155,7 @@ impl Checker<'_> {
         if i.d.frags.get() != t.frags {
             self.count_frags(&mut i, &t, cut)?;
         }
-        if frag != UNWRITTEN {
+        if free && frag != UNWRITTEN {
             self.space.claim_inode(Print::of_inode(frag, ino, d.version.get()), true);
             self.leave_with(number(ino), frag)?;
         }
@@ -390,21 +391,58 @@ impl Checker<'_> {
                 t.bad = Some(t.bad.map_or((1, place, frag, "is no place for it"), |b| (b.0 + 1, b.1, b.2, b.3)));
                 return Ok(Verdict::Goes);
             }
-            if let Some(first) = self.space.taken(frag, disk) {
-                let (ino, at) = (Node(i.ino.0), self.byte(first));
-                self.f.note(Issue::Duplicate { ino, place: spoken(place), frag: first, at });
+            if !self.settle(i, (place, p), disk)? || !dirty && !self.verify(i, (place, p), disk, t)? {
                 return Ok(Verdict::Goes);
             }
-            if !dirty && !self.verify(i, (place, p), disk, t)? {
-                return Ok(Verdict::Goes);
-            }
-            self.claim(i, (place, p), disk);
         }
         t.frags += u64::from(want);
         if let Place::Data(lbn) = place {
             t.last = t.last.max(Some(lbn));
         }
         Ok(Verdict::Stays)
+    }
+
+    /// A block's fragments get their owner. Where they have one already, this pass does not decide which of both is
+    /// right; the next one does. Whether the pointer may stay.
+    fn settle(&mut self, i: &Inode, (place, p): Piece, frags: u32) -> Result<bool> {
+        let frag = p.frag.get();
+        let taken = self.space.taken(frag, frags);
+        let wrong = match taken {
+            Some(first) => Some(first).filter(|_| !self.contest(frag, frags)),
+            None => {
+                let contested = (frag..frag + frags).find(|f| self.contested.contains(f));
+                if contested.is_some() && self.is_rightful(i, (place, p), frags)? { None } else { contested }
+            }
+        };
+        if let Some(first) = wrong {
+            let (ino, at) = (Node(i.ino.0), self.byte(first));
+            self.f.note(Issue::Duplicate { ino, place: spoken(place), frag: first, at });
+        } else if taken.is_none() {
+            self.claim(i, (place, p), frags);
+        }
+        Ok(wrong.is_none())
+    }
+
+    /// Two claim these fragments; whether that was not known before.
+    fn contest(&mut self, frag: u32, frags: u32) -> bool {
+        let new = (frag..frag + frags).fold(false, |new, f| self.contested.insert(f) || new);
+        self.undecided |= new;
+        new
+    }
+
+    /// Whether a block is what its pointer says, and the summary of its partial segment does not name another owner.
+    fn is_rightful(&mut self, i: &Inode, (place, p): Piece, frags: u32) -> Result<bool> {
+        let frag = p.frag.get();
+        if words(self.core.read_block(p, frags, Kind::Data))?.is_err() {
+            return Ok(false);
+        }
+        let Some(seg) = self.core.geom.seg_of(Frag(frag)) else { return Ok(false) };
+        let start = self.core.geom.seg_start(seg).0;
+        let all = self.core.summaries(seg, None)?;
+        let mut blocks = all.iter().flat_map(|(at, p)| p.blocks().map(move |(f, b, off)| (start + at + off, f, b)));
+        let own = (i.ino.0 as u32, i.d.version.get(), place.code());
+        let owner = blocks.find(|b| b.0 == frag);
+        Ok(owner.is_none_or(|(_, f, b)| (f.ino.get(), f.version.get(), b.place.get()) == own))
     }
 
     fn claim(&mut self, i: &Inode, (place, p): Piece, frags: u32) {

@@ -66,7 +66,7 @@ arbor_base::issues! {
         "inode {ino}: {count} blocks behind its end or for nothing, the first is {place}";
     /// Two owners; this one loses it.
     Duplicate { ino: Node, place: String, frag: u32, at: u64 } Error Damage
-        "inode {ino}, {place}: fragment {frag} at byte {at} belongs to something else already";
+        "inode {ino}, {place}: fragment {frag} at byte {at} belongs to something else";
     Xattr { ino: Node, frag: u32, why: String } Error Damage "attributes of inode {ino}, fragment {frag}: {why}";
     FragCount { ino: Node, found: u64, expected: u64 } Error Count
         "inode {ino} counts {found} fragments, has {expected}";

@@ -4,7 +4,7 @@ use super::issue::Issue;
 use super::{Findings, log, words};
 use crate::format::*;
 use crate::mount::{Core, begin_at};
-use crate::superblock::{checkpoints, features, fsid, geometry, read};
+use crate::superblock::{checkpoints, copies, features, fsid, geometry, read};
 use crate::{options, recover, sound, superblock};
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::Access;
@@ -28,11 +28,6 @@ pub(super) struct Found {
     pub geom: Geom,
     /// What is wrong with the one at byte 0, and what serves instead.
     pub damage: Option<(String, String)>,
-}
-
-/// Places where the copy of the superblock may be: block sizes may be 4 KiB to 64 KiB.
-fn copies() -> impl Iterator<Item = u64> {
-    (12..=16).map(|shift| 3 << shift)
 }
 
 /// Finds the superblock, or the reason why there is none.
@@ -214,7 +209,7 @@ pub(super) fn begin(dev: Arc<dyn Device>, found: &Found, f: &mut Findings) -> Re
     let now = Time { secs: found.sb.created.get(), nanos: 0 };
     let sound = all.iter().map(|a| a.1).find(|cp| sound::ordinals(cp).is_ok());
     let core = log::rebuild(dev, geom, sound.or(all.first().map(|a| a.1)), now)?;
-    debug_assert_eq!(geom.fsid, fsid(&found.sb.uuid));
+    debug_assert_eq!(geom.fsid, fsid(&found.sb.uuid, found.sb.salt.get()));
     Ok(Begun { core, says_unclean, rebuilt: true })
 }
 

@@ -11,11 +11,12 @@ mod wrong;
 mod xattr;
 
 use crate::config::{BEGIN, Config};
+use crate::generate::Profile;
 use crate::run::{check_clean, guarded, mount};
 use arbor_base::device::{CrashChoice, RecordingDevice};
 use arbor_base::vfs::{
-    Attr, CheckOptions, Clock, CrashPromise, Cx, Engine, Errno, FileSystem, FileType, Ino, ManualClock, RenameFlags,
-    Repair, Result, SetAttr, Time, mode,
+    Attr, CheckOptions, Clock, CrashPromise, Cx, Engine, Errno, FileSystem, FileType, Ino, ManualClock, Options,
+    RenameFlags, Repair, Result, SetAttr, Time, mode,
 };
 use std::sync::Arc;
 
@@ -227,6 +228,42 @@ pub fn write_back_by_age(engine: &dyn Engine, config: &Config, ms: u64) {
             let file = there("file");
             assert!(read(&*fs, file, 0, 200_000) == bytes, "the file in depth {depth} after {quiet} ms has lost bytes");
             dir = there(&format!("d{depth}"));
+        }
+    }
+}
+
+/// Checks that a volume which is made where another one was, with the same UUID, at the same time and with the same
+/// first changes, has nothing of that one after a power cut; panics if it has.
+pub fn older_volume_is_gone(engine: &dyn Engine) {
+    const ALL: usize = 12;
+    for (format, mount_options) in engine.shapes() {
+        let (format, mount_options) = (Options::parse(format), Options::parse(mount_options));
+        let config = Config { format, mount: mount_options, ..Config::crash(Profile::Churn) };
+        let memory = config.memory();
+        let make = |files: usize| {
+            engine.format(config.devices(&memory), &config.format_options()).expect("format");
+            let clock = Arc::new(ManualClock::new(BEGIN));
+            let fs = mount(engine, &config, config.devices(&memory), &clock).expect("mount");
+            for n in 0..files {
+                write(&*fs, create(&*fs, fs.root(), &format!("file {n}")), 0, &crate::rng::pattern(n as u64, 0, 5000));
+                fs.syncfs().expect("syncfs");
+            }
+            fs
+        };
+        for files in 0..ALL {
+            drop(make(ALL).unmount());
+            let fs = make(files);
+            let cut = memory.snapshot();
+            drop(fs);
+            let options = CheckOptions { repair: Repair::Yes, force: true };
+            let report = engine.check(config.devices(&cut), &options, &mut |_, _, _| ()).expect("check");
+            let clock = Arc::new(ManualClock::new(BEGIN));
+            let fs = mount(engine, &config, config.devices(&cut), &clock).expect("mount after the power cut");
+            let there = (0..ALL).filter(|n| find(&*fs, fs.root(), &format!("file {n}")).is_some());
+            let found: Vec<usize> = there.collect();
+            let (name, expected) = (engine.name(), (0..files).collect::<Vec<_>>());
+            assert_eq!(found, expected, "{name}, {}, {}: {:?}", config.format, config.mount, report.issues);
+            assert_eq!(report.issues, vec![], "{name}, {}, {}", config.format, config.mount);
         }
     }
 }
