@@ -251,8 +251,7 @@ mod tests {
     #[test]
     fn a_record_is_read_as_written_and_knows_its_process() {
         let dir = tempfile::tempdir().unwrap();
-        let config =
-            MountConfig { source: "/im age".into(), offset: 512, read_only: true, ..MountConfig::default() };
+        let config = MountConfig { source: "/im age".into(), offset: 512, read_only: true, ..MountConfig::default() };
         let mut record = MountRecord::of_this_process(&config, &dir.path().join("m\nn"));
         record.failure = Some("write of 4 KiB: gone".into());
         let path = record.write().unwrap();

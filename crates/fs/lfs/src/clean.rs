@@ -169,6 +169,7 @@ impl Core {
     fn room_to_clean(&self) -> u64 {
         let size = 1u64 << self.geom.seg_shift;
         let clean = (self.segs.clean.len() as u64).saturating_sub(2) * size / 8 * 7;
+        let clean = clean.saturating_sub(self.usage_bytes() as u64);
         clean.min((self.cache.limit() as u64 / 2).max(size))
     }
 
@@ -267,9 +268,15 @@ impl Core {
         let before = self.counters.read_bytes;
         let whole = u64::from(self.segs.get(seg.0).live) * PARTLY >= size;
         let start = self.geom.seg_start(seg);
-        let bytes = if whole { self.read_run(start, self.geom.seg_frags(), Kind::Log)? } else { Vec::new() };
+        // Where a sector cannot be read, what lives beside it can.
+        let read = whole.then(|| self.read_run(start, self.geom.seg_frags(), Kind::Log).ok()).flatten();
+        let (whole, bytes) = (read.is_some(), read.unwrap_or_default());
         let mut done = Revived { read_bytes: 0, ifile_bytes: 0, complete: true };
-        for (at, parsed) in self.summaries(seg, whole.then_some(&bytes[..]))? {
+        let Ok(summaries) = self.summaries(seg, whole.then_some(&bytes[..])) else {
+            self.leave(seg);
+            return Ok(done);
+        };
+        for (at, parsed) in summaries {
             if !whole {
                 done.read_bytes += self.geom.bytes_of(parsed.head.summary_frags.get()) as u64;
             }
@@ -308,11 +315,7 @@ impl Core {
                     *ifile_bytes += self.geom.bytes_of(block.frags.get()) as u64;
                 }
                 Ok(_) => {}
-                Err(_) => {
-                    // What cannot be read stays where it is.
-                    self.damage_met = true;
-                    self.stuck.extend(seg.map(|seg| seg.0));
-                }
+                Err(_) => seg.into_iter().for_each(|seg| self.leave(seg)),
             }
         }
         for info in &parsed.inodes {
@@ -320,13 +323,22 @@ impl Core {
                 return Ok(false);
             }
             let (ino, frag) = (Ino(info.ino.get().into()), Frag(info.entry.frag.get()));
-            let lives = frag.0 != 0 && self.geom.seg_of(frag) == seg && self.map_entry(ino)?.frag.get() == frag.0;
-            if lives && self.take(ino, found).is_err() {
-                self.damage_met = true;
-                self.stuck.extend(seg.map(|seg| seg.0));
+            if frag.0 == 0 || self.geom.seg_of(frag) != seg {
+                continue;
+            }
+            let taken =
+                self.map_entry(ino).and_then(|e| if e.frag.get() == frag.0 { self.take(ino, found) } else { Ok(()) });
+            if taken.is_err() {
+                seg.into_iter().for_each(|seg| self.leave(seg));
             }
         }
         Ok(true)
+    }
+
+    /// What cannot be read stays where it is, and its segment is not cleaned.
+    fn leave(&mut self, seg: Seg) {
+        self.damage_met = true;
+        self.stuck.insert(seg.0);
     }
 
     /// Bytes that writing these takes.

@@ -28,7 +28,7 @@ use crate::summary::Parsed;
 use arbor_base::cache::Name;
 use arbor_base::device::{Kind, Request};
 use arbor_base::layout::crc;
-use arbor_base::vfs::{Errno, Ino, Result, Time};
+use arbor_base::vfs::{Errno, Error, Ino, Result, Time};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeSet;
 use zerocopy::{FromBytes, IntoBytes};
@@ -83,6 +83,9 @@ impl Core {
                 .then(|| (Frag(p.frag.get()), self.geom.bytes_of(self.disk_frags(ino, place)) as u32));
             let len = self.cache.peek(name_of(ino, place)).map_or(0, |b| b.len());
             let (version, frags) = (i.d.version.get(), self.geom.frags_for(len));
+            if frags == 0 {
+                return Err(Error::Io(std::io::Error::other(format!("inode {ino}: {place:?} has no bytes"))));
+            }
             out.push(Block { ino, version, place, frags, old, written: None });
         }
         Ok(out)
@@ -414,7 +417,8 @@ impl Core {
 
     /// Fragments that can still be had.
     pub fn available(&self) -> u64 {
-        let bytes = u64::from(self.state.inodes) * (INODE + MAP_ENTRY) as u64;
+        let (used, all) = (u64::from(self.state.used_inodes), u64::from(self.state.inodes));
+        let bytes = used * INODE as u64 + all * MAP_ENTRY as u64;
         let usage = u64::from(self.segs.count()) * USAGE as u64;
         let ifile = (bytes + usage).div_ceil(self.geom.frag_size() as u64) + 4 * u64::from(self.geom.block_frags());
         self.capacity().saturating_sub(self.state.file_frags + ifile)
@@ -431,8 +435,15 @@ impl Core {
         // Each inode's entry may lie in a block of the map of its own.
         let map = (self.changed.len() * self.geom.block_size()).min(self.state.inodes as usize * MAP_ENTRY);
         // Each block and inode has its part of a summary.
-        let bytes = (self.cache.dirty_bytes() + inodes + map) / 8 * 9;
+        let bytes = (self.cache.dirty_bytes() + inodes + map) / 8 * 9 + self.usage_bytes();
         (bytes >> self.geom.seg_shift) as u32 + 2
+    }
+
+    /// What a group and a checkpoint after it write of the usage of segments at most: a call may leave something dead in
+    /// each.
+    pub fn usage_bytes(&self) -> usize {
+        let each = USAGE + size_of::<SegInfo>();
+        self.segs.count() as usize * each + self.geom.block_size()
     }
 
     /// Segments that have to be clean for what is changed, with what the cleaner needs to begin.

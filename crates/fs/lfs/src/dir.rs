@@ -31,6 +31,7 @@ impl ChunkDirs for Core {
 
     fn dir_modify(&mut self, dir: &Inode, index: u64, f: &mut dyn FnMut(&mut Vec<u8>)) -> Result<()> {
         self.mark(dir.ino)?;
+        self.change_way(dir, Place::Data(index))?;
         Ok(self.cache.modify(Name::Page { file: dir.ino.0, index }, f).ok_or(Errno::EIO)?)
     }
 

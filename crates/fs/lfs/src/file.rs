@@ -8,6 +8,7 @@
 use crate::format::*;
 use crate::inode::Inode;
 use crate::mount::{Core, indirect_name, inode_name, name_of};
+use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
 use arbor_base::device::Kind;
 use arbor_base::layout::get_u32;
@@ -90,12 +91,27 @@ impl Core {
             Parent::Root(k) => i.d.ib.get_mut(k),
             Parent::Xattr => Some(&mut i.d.xattr),
             Parent::Indirect(level, n, at) => {
-                self.indirect(i, level, n)?.ok_or(Errno::EIO)?;
+                self.change_way(i, place)?;
                 return self.set_entry(i.ino, (level, n), at, to);
             }
         };
         *slot.ok_or(Errno::EFBIG)? = to;
         self.iput(i)
+    }
+
+    /// Indirect blocks above a block that is changed are going to be written with it: they count as changed from now on,
+    /// so that there is room for them (`Core::wanted_segs`). They are there.
+    pub fn change_way(&mut self, i: &Inode, mut at: Place) -> Result<()> {
+        while let Some(Parent::Indirect(level, n, _)) = parent(&self.geom, at) {
+            self.indirect(i, level, n)?.ok_or(Errno::EIO)?;
+            let name = indirect_name(i.ino, level, n);
+            if planted(Flaw::StalePointers) || self.cache.is_dirty(name) {
+                break;
+            }
+            self.cache.modify(name, |_| ()).ok_or(Errno::EIO)?;
+            at = Place::Indirect(level, n);
+        }
+        Ok(())
     }
 
     fn set_entry(&mut self, ino: Ino, (level, n): (u8, u64), at: usize, to: Pointer) -> Result<()> {
@@ -155,7 +171,7 @@ impl Core {
         if self.pointer(i, place)?.frag.get() == 0 {
             self.set_pointer(i, place, Pointer { frag: UNWRITTEN.into(), crc: 0.into() })?;
         }
-        Ok(())
+        self.change_way(i, place)
     }
 
     /// Indirect blocks that are missing on the way to a logical block.
@@ -543,6 +559,7 @@ impl Core {
         }
         self.page(i, lbn, p)?;
         let len = self.geom.bytes_of(new);
+        self.change_way(i, Place::Data(lbn))?;
         self.cache.modify(Name::Page { file: i.ino.0, index: lbn }, |buf| {
             buf.resize(len, 0);
             if let Some(rest) = buf.get_mut(within..).filter(|_| within > 0) {
@@ -626,6 +643,11 @@ impl Core {
     pub fn falloc_step(&mut self, ino: Ino, mode: FallocMode, offset: u64, end: u64, now: Time) -> Result<u64> {
         let mut i = self.iget(ino)?;
         let keep = mode.contains(FallocMode::KEEP_SIZE);
+        // The file may have become shorter since the call began.
+        let end = if keep { end.min(i.size()) } else { end };
+        if offset >= end {
+            return Ok(u64::MAX);
+        }
         let lbn = self.geom.lbn(offset);
         let start = lbn << self.geom.block_shift;
         let stop = (start + self.geom.block_size() as u64).min(end);
@@ -671,6 +693,7 @@ impl Core {
         }
         self.page(i, lbn, p)?;
         let (a, b) = ((offset - start) as usize, (stop - start) as usize);
+        self.change_way(i, Place::Data(lbn))?;
         self.cache.modify(Name::Page { file: i.ino.0, index: lbn }, |buf| {
             let b = b.min(buf.len());
             if let Some(place) = buf.get_mut(a..b) {

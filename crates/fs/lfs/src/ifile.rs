@@ -137,12 +137,12 @@ impl Core {
             i.d.size = end.into();
         }
         self.iput(&i)?;
-        self.cache.modify(name_of(IFILE, Place::Data(lbn)), |buf| {
+        let change = |buf: &mut Vec<u8>| {
             if let Some(place) = buf.get_mut(at..at + bytes.len()) {
                 place.copy_from_slice(bytes);
             }
-        });
-        Ok(())
+        };
+        Ok(self.cache.modify(name_of(IFILE, Place::Data(lbn)), change).ok_or(Errno::EIO)?)
     }
 
     /// Entry of the inode map. Of an inode that there is none of, one that is free.

@@ -207,9 +207,11 @@ pub(crate) fn open(dev: Arc<dyn Device>, geom: Geom, opts: options::Mount, now: 
         return Err(Corrupt::new("checkpoint", "crc", at, "none that is sound", "one of two").into());
     };
     let mut core = begin_at(dev, geom, opts, now, first)?;
+    core.cache.keep_all(true);
     core.load(&mut |c| Err(c.into()))?;
     // If one is damaged it may be the newer one.
     recover::recover(&mut core, found.len() < 2)?;
+    core.cache.keep_all(false);
     Ok(core)
 }
 
@@ -475,7 +477,14 @@ impl Volume {
             }
             core.abandon_orphans();
         }
-        let done = self.drain_inactive().and_then(|()| self.run(|core| core.end()));
+        let done = self.drain_inactive().and_then(|()| {
+            self.run(|core| {
+                core.end()?;
+                // Whoever waits for the lock comes too late.
+                core.gone = true;
+                Ok(())
+            })
+        });
         let mut core = self.lock();
         core.gone = true;
         match &core.failed {

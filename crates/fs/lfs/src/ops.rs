@@ -401,6 +401,8 @@ impl FileSystem for Volume {
             let ino = match name {
                 b"." => parent,
                 b".." if parent == ROOT => ROOT,
+                // Its own parent may be gone, too.
+                b".." if dir.d.nlink.get() == 0 => return Err(Errno::ENOENT.into()),
                 b".." => core.parent_of(&dir)?,
                 _ => core.dir_find(&dir, name)?.ino,
             };

@@ -1,6 +1,6 @@
 //! The cleaner by itself: when it works, when it ends, what its policies cost.
 
-use arbor_base::device::MemDevice;
+use arbor_base::device::{FaultDevice, FaultOp, FaultTimes, MemDevice};
 use arbor_base::vfs::*;
 use arbor_lfs::Lfs;
 use std::sync::Arc;
@@ -156,4 +156,32 @@ fn cost_benefit_with_ages_costs_less_than_greed() {
     );
     eprintln!("moved for each byte written: greedy {greedy:.2}, cost-benefit {without:.2}, sorted by age {best:.2}");
     assert!(best < greedy, "greedy {greedy:.2}, cost-benefit with ages {best:.2}");
+}
+
+/// Any of the cleaner's reads fails: that is nobody's loss, and the volume goes on.
+#[test]
+fn what_the_cleaner_cannot_read_stays() {
+    let mut b = Bench::new("cache=8M,clean=off", 60);
+    for _ in 0..b.blocks {
+        let block = b.below(b.blocks);
+        b.write(block);
+    }
+    b.fs.unmount().expect("unmount");
+    for n in 1.. {
+        let dev = FaultDevice::new(b.dev.snapshot());
+        let options = MountOptions { options: Options::parse("cache=8M,clean=off"), ..MountOptions::default() };
+        let fs = Lfs.mount(Devices::single(dev.clone()), &options, b.clock.clone()).expect("mount");
+        dev.fail(FaultOp::Read, dev.count(FaultOp::Read) + n, FaultTimes::Once);
+        fs.clean(2 << 20).unwrap_or_else(|e| panic!("read {n}: {e}"));
+        let struck = dev.struck() > 0;
+        let file = fs.lookup(fs.root(), b"file").expect("lookup").ino;
+        fs.write(file, 0, &[0; BLOCK]).unwrap_or_else(|e| panic!("after read {n}: {e}"));
+        fs.unmount().unwrap_or_else(|e| panic!("after read {n}: {e}"));
+        let fs = mounted(dev.inner(), "cache=8M,clean=off", &b.clock);
+        Bench { dev: dev.inner().clone(), clock: b.clock.clone(), fs, file, ..b }.verify();
+        if !struck {
+            assert!(n > 5, "{n} reads");
+            return;
+        }
+    }
 }

@@ -56,11 +56,6 @@ fn a_volume_grows() {
     assert!(old <= OLD && info.size > NEW - SEGMENT);
     let checkpoints = Lfs.dump(&Devices::single(dev.clone()), &["checkpoints"]).unwrap();
     assert_eq!((&checkpoints[0]["segs"], &checkpoints[1]["segs"]), (&segs.into(), &segs.into()));
-    let bytes = dev.to_bytes();
-    for seg in (old - HEADS) / SEGMENT..segs {
-        let start = &bytes[(HEADS + seg * SEGMENT) as usize..][..512];
-        assert!(start.iter().all(|b| *b == 0), "segment {seg}");
-    }
     let fs = mount(&dev);
     let after = fs.statfs().unwrap();
     let more = (after.blocks - before.blocks) * u64::from(after.frsize);

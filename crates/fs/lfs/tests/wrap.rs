@@ -93,3 +93,51 @@ fn a_volume_that_is_nearly_full() {
 fn a_full_volume() {
     overwrite(99, 2);
 }
+
+/// Blocks behind the direct ones, each in a file of its own: what is accepted brings an indirect block along for each.
+#[test]
+fn what_changes_indirect_blocks_has_room_for_them() {
+    for clean in [24, 27] {
+        one_byte_in_each(clean);
+    }
+}
+
+/// Changes a byte of each file of a volume that has so many clean segments, and no cleaner.
+fn one_byte_in_each(clean: usize) {
+    const FILES: u64 = 920;
+    const LEN: usize = 13 * BLOCK;
+    let dev = fresh(128 << 20, "segment=512K");
+    let clock = Arc::new(ManualClock::new(Time { secs: 1_000_000, nanos: 0 }));
+    let options = MountOptions { options: Options::parse("cache=256M,clean=off"), ..MountOptions::default() };
+    let fs = Lfs.mount(Devices::single(dev.clone()), &options, clock.clone()).expect("mount");
+    let make = |n: u64| {
+        let ino = fs.mknod(&CX, fs.root(), n.to_string().as_bytes(), mode::IFREG | 0o644, 0).expect("create").ino;
+        assert_eq!(fs.write(ino, 0, &content(n, 0).repeat(13)).expect("write"), LEN);
+        ino
+    };
+    let files: Vec<Ino> = (0..FILES).map(make).collect();
+    let are_clean = || {
+        fs.syncfs().expect("syncfs");
+        let live = Lfs.utilisation(&Devices::single(dev.clone())).expect("utilisation").expect("segments").live;
+        live.iter().filter(|live| live.is_none()).count()
+    };
+    let mut some = (0..FILES).cycle().step_by(7);
+    while are_clean() > clean {
+        for n in some.by_ref().take(25) {
+            assert_eq!(fs.write(files[n as usize], 0, &content(n, 0)).expect("write"), BLOCK);
+        }
+    }
+    for ino in &files {
+        assert_eq!(fs.write(*ino, 100_000, &[7]).expect("overwrite"), 1, "{clean} clean segments");
+    }
+    fs.unmount().expect("unmount");
+    check(&dev);
+    let fs = mount(&dev, &clock);
+    for (n, ino) in (0..).zip(files) {
+        let mut was = content(n, 0).repeat(13);
+        was[100_000] = 7;
+        let mut now = vec![0; LEN];
+        assert_eq!(fs.read(ino, 0, &mut now).expect("read"), LEN);
+        assert!(now == was, "file {n}");
+    }
+}
