@@ -425,7 +425,9 @@ impl Checker<'_> {
 
     /// Two claim these fragments; whether that was not known before.
     fn contest(&mut self, frag: u32, frags: u32) -> bool {
-        let new = (frag..frag + frags).fold(false, |new, f| self.contested.insert(f) || new);
+        let known = self.contested.len();
+        self.contested.extend(frag..frag + frags);
+        let new = self.contested.len() > known;
         self.undecided |= new;
         new
     }
