@@ -83,6 +83,9 @@ impl Image {
                 "{path}: was not unmounted, and its metadata were kept in no order: `arbor fsck -y {words}`"
             ));
         }
+        if is("damaged ") && is(": field ") {
+            return Some(anyhow!("{path}: {text}; `arbor fsck {words}` tells what is damaged, with -y it mends it"));
+        }
         if is("not a volume of any known engine") {
             let devices = self.options(true).devices(&self.path).ok()?;
             return Some(self.foreign(&*devices.main));

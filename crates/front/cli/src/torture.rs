@@ -46,6 +46,10 @@ pub(crate) fn run(args: &TortureArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     let mut whole = Tally::default();
     rows.iter().for_each(|r| whole.add(r.1.clone()));
     table(&rows, &whole, began.elapsed(), out)?;
+    let concurrent = rows.iter().any(|r| matches!(r.0, TorturePart::Concurrency));
+    if concurrent && !engine.overlaps_calls() {
+        writeln!(out, "\nconcurrency: calls of {name} hold one lock, there is nothing to schedule")?;
+    }
     if let Some(missing) = &missing {
         writeln!(out, "\ninterrupted: {missing}")?;
     }

@@ -81,7 +81,8 @@ impl MountRecord {
             pid: head.next()?.parse().ok()?,
             started: head.next()?.parse().ok()?,
             read_only: head.next()? == "ro",
-            offset: head.next()?.parse().ok()?,
+            // A server of an older build says none.
+            offset: head.next().map_or(Some(0), |word| word.parse().ok())?,
             image: path()?,
             mountpoint: path()?,
             failure: rest.next().filter(|why| !why.is_empty()).map(|why| String::from_utf8_lossy(why).into_owned()),

@@ -17,7 +17,8 @@
 //!
 //! In memory are three bits for each fragment, 20 bytes for each segment, 24 for each inode in use, the names of the
 //! directory that is being read, and what is going to be written: blocks of segments whose summaries are damaged are
-//! among that, so a repair of many such segments takes as much memory as lives in them.
+//! among that, so a repair of many such segments takes as much memory as lives in them. Fragments that two claim take
+//! some bytes each.
 
 mod counts;
 mod dirs;
@@ -171,6 +172,8 @@ struct Checker<'a> {
     contested: FxHashSet<u32>,
     /// Some of them came in this pass.
     undecided: bool,
+    /// What summaries say of the segment that was asked about last.
+    owners: Option<(Seg, inodes::Owners)>,
     /// Fragments that inodes count.
     frags: u64,
     /// Segments out of which all that lives is written anew.
@@ -228,6 +231,7 @@ impl<'a> Checker<'a> {
             again: false,
             contested: FxHashSet::default(),
             undecided: false,
+            owners: None,
             frags: 0,
             leaving: BTreeSet::new(),
             super_changed: false,
@@ -301,7 +305,7 @@ impl<'a> Checker<'a> {
         if !self.core.log.heads.first().is_some_and(|hot| hot.is_open()) {
             return Ok(false);
         }
-        let (wanted, clean) = (self.core.wanted_segs(), self.core.segs.clean.len());
+        let (wanted, clean) = (self.core.wanted_segs(true), self.core.segs.clean.len());
         if wanted as usize > clean {
             let what = format!("the volume: what is changed takes {wanted} segments, {clean} are clean");
             self.f.note(Issue::NoSpace { what });

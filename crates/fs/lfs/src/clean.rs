@@ -168,8 +168,9 @@ impl Core {
     /// Bytes that can be moved before the first segment is clean.
     fn room_to_clean(&self) -> u64 {
         let size = 1u64 << self.geom.seg_shift;
-        let clean = (self.segs.clean.len() as u64).saturating_sub(2) * size / 8 * 7;
-        let clean = clean.saturating_sub(self.usage_bytes() as u64);
+        let clean = (self.segs.clean.len() as u64).saturating_sub(2) * size;
+        // That much more is clean when it begins (`Core::least_clean`).
+        let clean = clean.saturating_sub(self.usage_bytes() as u64) / 8 * 7;
         clean.min((self.cache.limit() as u64 / 2).max(size))
     }
 

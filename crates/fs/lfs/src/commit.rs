@@ -429,13 +429,16 @@ impl Core {
         if frags == 0 || self.available() >= u64::from(frags) { Ok(()) } else { Err(Errno::ENOSPC.into()) }
     }
 
-    /// Segments that what is changed may need.
-    pub fn wanted_segs(&self) -> u32 {
+    /// Segments that what is changed may need. `exactly`: further calls need not have room.
+    pub fn wanted_segs(&self, exactly: bool) -> u32 {
         let inodes = self.changed.len() * (INODE + 64) + self.remapped.len() * 32;
         // Each inode's entry may lie in a block of the map of its own.
         let map = (self.changed.len() * self.geom.block_size()).min(self.state.inodes as usize * MAP_ENTRY);
         // Each block and inode has its part of a summary.
-        let bytes = (self.cache.dirty_bytes() + inodes + map) / 8 * 9 + self.usage_bytes();
+        let bytes = (self.cache.dirty_bytes() + inodes + map) / 8 * 9;
+        let touched = self.segs.changed.len() + self.died.len() + bytes / self.geom.frag_size() + 64;
+        let most = if exactly { touched * self.geom.block_size() } else { usize::MAX };
+        let bytes = bytes + self.usage_bytes().min(most);
         (bytes >> self.geom.seg_shift) as u32 + 2
     }
 
@@ -448,7 +451,7 @@ impl Core {
 
     /// Segments that have to be clean for what is changed, with what the cleaner needs to begin.
     pub fn least_clean(&self) -> u32 {
-        self.wanted_segs() + SPARE + 1
+        self.wanted_segs(false) + SPARE + 1
     }
 
     /// After a call: what is changed beyond the limit is written by who changed it, and there is always room for it.

@@ -59,6 +59,7 @@ fn superblock(sb: &SuperBlock) -> Value {
         "ro_compat": sb.ro_compat.get(),
         "incompat": sb.incompat.get(),
         "uuid": hex(&sb.uuid),
+        "salt": sb.salt.get(),
         "label": text(sb.label.split(|b| *b == 0).next().unwrap_or(&[])),
         "block_shift": sb.block_shift.get(),
         "frag_shift": sb.frag_shift.get(),
@@ -161,6 +162,9 @@ fn get(core: &mut Core, ino: Ino) -> Result<Inode> {
 }
 
 fn inode(core: &mut Core, ino: Ino) -> Result<Value> {
+    if ino.0 >= u64::from(core.state.inodes) {
+        return Err(Error::refused(format!("there is no inode {ino}: the inode map has {}", core.state.inodes)));
+    }
     let entry = if ino == IFILE { MapEntry::default() } else { core.map_entry(ino)? };
     let shown = json!({ "frag": entry.frag.get(), "version": entry.version.get(), "next_free": entry.next_free.get() });
     if ino != IFILE && entry.frag.get() == 0 {

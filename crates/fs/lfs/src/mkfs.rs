@@ -8,6 +8,7 @@ use crate::{options, summary, superblock};
 use arbor_base::cache::Name;
 use arbor_base::device::{Device, Kind};
 use arbor_base::kit::dirent::first_chunks;
+use arbor_base::layout::hash;
 use arbor_base::vfs::{Devices, Error, FormatOptions, Ino, Options, Result, mode};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
@@ -62,12 +63,15 @@ const LOOKED_AT: u32 = 64;
 /// first changes, its log would go on where the new one ends.
 fn salt(dev: &dyn Device, sb: &SuperBlock, geom: &Geom, segs: u32) -> Result<u32> {
     let old = std::iter::once(0).chain(superblock::copies()).filter_map(|at| superblock::read(dev, at).ok().flatten());
-    let mut salt = old.map(|old| old.salt.get().wrapping_add(1)).max().unwrap_or(0);
+    let old = old.map(|old| old.salt.get().wrapping_add(1)).max();
     let step = segs.div_ceil(LOOKED_AT).max(1) as usize;
     let mut left = FxHashSet::default();
     for seg in (0..segs).step_by(step) {
         left.extend(summary::fsid_at(dev, geom, Seg(seg))?);
     }
+    // What has left summaries and no superblock had any salt.
+    let any = || hash((sb.created.get().unsigned_abs(), 0), &sb.uuid) as u32 | 1;
+    let mut salt = old.unwrap_or_else(|| if left.is_empty() { 0 } else { any() });
     while left.contains(&superblock::fsid(&sb.uuid, salt)) {
         salt = salt.wrapping_add(1);
     }

@@ -550,6 +550,7 @@ fn one_path() {
     one("/a/small", "InodeDamaged", "(/a/small)", &|k| k.flip(k.inode_byte(k.ino("/a/small")) + 9));
     one("/b/big", "BadPointers", "(/b/big)", &|k| k.inode(k.ino("/b/big"), |d| d.db[2].frag = 3.into()));
     one("/b/big", "DataDamaged", "(/b/big)", &|k| k.flip(k.byte_of(k.ino("/b/big"), Place::Data(20)) + 9));
+    one("/b/big", "Duplicate", "(/b/big)", &|k| k.inode(k.ino("/b/big"), |d| d.db[3] = d.db[2]));
     one("/b/heavy", "Xattr", "(/b/heavy)", &|k| k.inode(k.ino("/b/heavy"), |d| d.xattr.frag = 3.into()));
     one("/many", "DirChunk", "(/many)", &|k| k.dir(k.ino("/many"), 512, &[0xab; 512]));
     one("/many", "DirBlock", "(/many)", &|k| k.flip(k.byte_of(k.ino("/many"), Place::Data(0)) + 700));
@@ -581,6 +582,20 @@ fn the_older_checkpoint_is_not_the_last_word() {
     let now = tree(&image);
     assert_eq!(now["/old"], good["/old"]);
     assert!(now["/broken"].3.ends_with(&bytes(30_000, 2)[8192..]), "only its first block is lost");
+}
+
+/// What is wrong in one block is told once, and moves nothing else.
+#[test]
+fn a_flipped_byte_is_one_issue() {
+    for shape in 0..SHAPES.len() {
+        let (image, _) = good(shape);
+        let k = Knife::new(image.clone());
+        k.flip(k.byte_of(k.ino("/b/big"), Place::Data(20)) + 100);
+        for repair in [Repair::No, Repair::Yes] {
+            let report = check(&image, repair);
+            assert_eq!(codes(&report), ["DataDamaged"], "{:#?}", report.issues);
+        }
+    }
 }
 
 /// What has no bytes is something nevertheless.

@@ -12,6 +12,7 @@ use arbor_base::cache::Name;
 use arbor_base::device::Kind;
 use arbor_base::layout::crc;
 use arbor_base::vfs::{FileType, Ino, Result, mode};
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -45,6 +46,17 @@ pub(super) fn spoken(place: Place) -> String {
         Place::Xattr => "the attributes".into(),
     }
 }
+
+/// Whose a fragment is where a block begins, as summaries have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// Inode, version, place.
+    Block(u32, u32, u64),
+    Inodes,
+}
+
+/// What summaries say of one segment, by fragments.
+pub(super) type Owners = FxHashMap<u32, Owner>;
 
 /// A block and its pointer.
 type Piece = (Place, Pointer);
@@ -391,8 +403,12 @@ impl Checker<'_> {
                 t.bad = Some(t.bad.map_or((1, place, frag, "is no place for it"), |b| (b.0 + 1, b.1, b.2, b.3)));
                 return Ok(Verdict::Goes);
             }
-            if !self.settle(i, (place, p), disk)? || !dirty && !self.verify(i, (place, p), disk, t)? {
+            let Some(owns) = self.settle(i, (place, p), disk)? else { return Ok(Verdict::Goes) };
+            if !dirty && !self.verify(i, (place, p), disk, t)? {
                 return Ok(Verdict::Goes);
+            }
+            if owns {
+                self.claim(i, (place, p), disk);
             }
         }
         t.frags += u64::from(want);
@@ -402,9 +418,9 @@ impl Checker<'_> {
         Ok(Verdict::Stays)
     }
 
-    /// A block's fragments get their owner. Where they have one already, this pass does not decide which of both is
-    /// right; the next one does. Whether the pointer may stay.
-    fn settle(&mut self, i: &Inode, (place, p): Piece, frags: u32) -> Result<bool> {
+    /// Whether a block may have the fragments that its pointer names: `None` if they are another's. Where they have an
+    /// owner already, this pass does not decide which of both is right, and it gets none of them; the next one does.
+    fn settle(&mut self, i: &Inode, (place, p): Piece, frags: u32) -> Result<Option<bool>> {
         let frag = p.frag.get();
         let taken = self.space.taken(frag, frags);
         let wrong = match taken {
@@ -417,10 +433,9 @@ impl Checker<'_> {
         if let Some(first) = wrong {
             let (ino, at) = (Node(i.ino.0), self.byte(first));
             self.f.note(Issue::Duplicate { ino, place: spoken(place), frag: first, at });
-        } else if taken.is_none() {
-            self.claim(i, (place, p), frags);
+            return Ok(None);
         }
-        Ok(wrong.is_none())
+        Ok(Some(taken.is_none()))
     }
 
     /// Two claim these fragments; whether that was not known before.
@@ -432,19 +447,30 @@ impl Checker<'_> {
         new
     }
 
-    /// Whether a block is what its pointer says, and the summary of its partial segment does not name another owner.
+    /// Whether fragments are a block's by the summaries of its segment, or by its checksum where they say nothing.
     fn is_rightful(&mut self, i: &Inode, (place, p): Piece, frags: u32) -> Result<bool> {
-        let frag = p.frag.get();
-        if words(self.core.read_block(p, frags, Kind::Data))?.is_err() {
-            return Ok(false);
+        let own = Owner::Block(i.ino.0 as u32, i.d.version.get(), place.code());
+        match self.owner(Frag(p.frag.get()))? {
+            Some(owner) => Ok(owner == own),
+            None => Ok(words(self.core.read_block(p, frags, Kind::Data))?.is_ok()),
         }
-        let Some(seg) = self.core.geom.seg_of(Frag(frag)) else { return Ok(false) };
-        let start = self.core.geom.seg_start(seg).0;
-        let all = self.core.summaries(seg, None)?;
-        let mut blocks = all.iter().flat_map(|(at, p)| p.blocks().map(move |(f, b, off)| (start + at + off, f, b)));
-        let own = (i.ino.0 as u32, i.d.version.get(), place.code());
-        let owner = blocks.find(|b| b.0 == frag);
-        Ok(owner.is_none_or(|(_, f, b)| (f.ino.get(), f.version.get(), b.place.get()) == own))
+    }
+
+    /// What the summaries of a segment say that begins at a fragment of it.
+    fn owner(&mut self, frag: Frag) -> Result<Option<Owner>> {
+        let Some(seg) = self.core.geom.seg_of(frag) else { return Ok(None) };
+        if self.owners.as_ref().is_none_or(|(of, _)| *of != seg) {
+            let (start, mut all) = (self.core.geom.seg_start(seg).0, FxHashMap::default());
+            for (at, p) in self.core.summaries(seg, None)? {
+                let block = |(f, b, off): (FileInfo, BlockInfo, u32)| {
+                    (start + at + off, Owner::Block(f.ino.get(), f.version.get(), b.place.get()))
+                };
+                all.extend(p.blocks().map(block));
+                all.extend(p.inodes.iter().map(|i| (i.entry.frag.get(), Owner::Inodes)));
+            }
+            self.owners = Some((seg, all));
+        }
+        Ok(self.owners.as_ref().and_then(|(_, all)| all.get(&frag.0).copied()))
     }
 
     fn claim(&mut self, i: &Inode, (place, p): Piece, frags: u32) {

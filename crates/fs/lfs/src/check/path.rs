@@ -11,6 +11,7 @@ use arbor_base::kit::dirent::{DOTDOT_AT, entries};
 use arbor_base::kit::issue::readable;
 use arbor_base::kit::mend::dots;
 use arbor_base::vfs::{CheckReport, Devices, Error, Ino, Result, is_name};
+use rustc_hash::FxHashSet;
 
 /// Checks the file or directory at `path`, and what it takes to get there.
 pub(crate) fn check_path(devices: Devices, path: &[u8]) -> Result<CheckReport> {
@@ -32,11 +33,26 @@ pub(crate) fn check_path(devices: Devices, path: &[u8]) -> Result<CheckReport> {
     c.core.cache.keep_all(true);
     let mut paths = Paths::new();
     c.follow(path, &mut paths)?;
+    if c.undecided {
+        c.follow_again(path, &mut paths)?;
+    }
     let report = CheckReport { recovered: unclean, unclean, ..c.counts() };
     Ok(c.f.report(false, &paths, report))
 }
 
 impl Checker<'_> {
+    /// Whose the fragments are that two claimed.
+    fn follow_again(&mut self, path: &[u8], paths: &mut Paths) -> Result<()> {
+        let mut said = std::mem::take(&mut self.f.issues);
+        let known: FxHashSet<String> = said.iter().map(|issue| issue.text(paths)).collect();
+        self.space.begin();
+        (self.recs, self.damaged) = Default::default();
+        self.follow(path, paths)?;
+        said.extend(std::mem::take(&mut self.f.issues).into_iter().filter(|issue| !known.contains(&issue.text(paths))));
+        self.f.issues = said;
+        Ok(())
+    }
+
     fn follow(&mut self, path: &[u8], paths: &mut Paths) -> Result<()> {
         let (mut ino, mut parent) = (ROOT.0 as u32, ROOT.0 as u32);
         let mut here = String::new();
