@@ -42,7 +42,9 @@ pub const SUPER_MAGIC: [u8; 8] = *b"LFS\x00arbo";
 /// Format version. A greater one is refused.
 pub const VERSION: u32 = 1;
 /// Feature bits this code knows.
-pub const KNOWN: Features = Features { compat: 0, ro_compat: 0, incompat: 0 };
+pub const KNOWN: Features = Features { compat: 0, ro_compat: 0, incompat: INCOMPAT_SALT };
+/// `salt` is not 0.
+pub const INCOMPAT_SALT: u32 = 1;
 
 /// Superblock: what never changes. At byte 0 of the volume and in its fourth block.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -62,7 +64,8 @@ pub struct SuperBlock {
     pub incompat: U32,
     /// Tells the volume from those that lay in its place before, perhaps with its UUID.
     pub salt: U32,
-    /// UUID of the volume; its first eight bytes, changed by `salt`, are the `fsid` of other structures.
+    /// UUID of the volume. Its first eight bytes as a number, exclusive or `salt` times 0x9e3779b97f4a7c15 (modulo 2^64),
+    /// are the `fsid` of other structures.
     pub uuid: [u8; 16],
     /// Label, padded with NUL.
     pub label: [u8; 64],
@@ -103,7 +106,7 @@ pub struct Checkpoint {
     pub crc: U32,
     /// 1 if nothing was written after it: the volume was unmounted.
     pub clean: U32,
-    /// First eight bytes of the UUID.
+    /// The volume's, by UUID and `salt`.
     pub fsid: U64,
     /// One more than that of the checkpoint before.
     pub serial: U64,
@@ -166,7 +169,7 @@ pub struct Summary {
     pub magic: U32,
     /// CRC32C of the summary's fragments, this field as zero.
     pub crc: U32,
-    /// First eight bytes of the UUID.
+    /// The volume's, by UUID and `salt`.
     pub fsid: U64,
     /// Number of the group.
     pub group: U64,
@@ -343,7 +346,7 @@ pub struct Stamp {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Dinode {
-    /// First eight bytes of the UUID.
+    /// The volume's, by UUID and `salt`.
     pub fsid: U64,
     /// CRC32C of the inode, this field as zero.
     pub crc: U32,
@@ -489,7 +492,7 @@ pub struct Geom {
     pub seg_shift: u32,
     /// First fragment of segment 0.
     pub first: u32,
-    /// First eight bytes of the UUID.
+    /// The volume's, by UUID and `salt`.
     pub fsid: u64,
 }
 

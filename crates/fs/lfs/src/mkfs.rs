@@ -45,6 +45,7 @@ pub(crate) fn format(devices: Devices, options: &FormatOptions) -> Result<()> {
         return Err(Error::refused(format!("{size} bytes are too few: at this segment size {least} are the least")));
     }
     sb.salt = salt(&*dev, &sb, &geom, segs)?.into();
+    sb.incompat = superblock::incompat(&sb).into();
     let geom = superblock::geometry(&sb)?;
     let head = geom.byte(Frag(geom.first)) as usize;
     dev.write_at(Kind::Super, 0, &vec![0; head])?;

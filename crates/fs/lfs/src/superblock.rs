@@ -59,6 +59,11 @@ pub(crate) fn features(sb: &SuperBlock) -> Features {
     Features { compat: sb.compat.get(), ro_compat: sb.ro_compat.get(), incompat: sb.incompat.get() }
 }
 
+/// The feature bits that follow from the other fields.
+pub(crate) fn incompat(sb: &SuperBlock) -> u32 {
+    if sb.salt.get() == 0 { 0 } else { INCOMPAT_SALT }
+}
+
 /// What the volume's structures are known by: the first eight bytes of the UUID; other ones with each salt.
 pub(crate) fn fsid(uuid: &[u8; 16], salt: u32) -> u64 {
     uuid.first_chunk().map_or(0, |b| u64::from_le_bytes(*b)) ^ u64::from(salt).wrapping_mul(0x9e37_79b9_7f4a_7c15)

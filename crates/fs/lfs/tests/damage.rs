@@ -618,6 +618,13 @@ fn nothing_of_an_older_volume_comes_back() {
     let options = FormatOptions { uuid, options: Options::parse(SHAPES[0].1), ..FormatOptions::default() };
     Lfs.format(Devices::single(image.clone()), &options).unwrap();
     let empty = tree(&image);
+    // Its salt is found again as well.
+    let hurt = image.snapshot();
+    let k = Knife::new(hurt.clone());
+    k.flip(2);
+    k.write(k.geom.copy_at(), &[0; 512]);
+    assert_eq!(check(&hurt, Repair::Yes).remaining(), 0);
+    assert!(tree(&hurt) == empty && hurt.to_bytes()[..512] == image.to_bytes()[..512]);
     let k = Knife::new(image.clone());
     k.checkpoints().iter().for_each(|(at, _)| k.write(*at, &[0; 512]));
     let report = check(&image, Repair::Yes);

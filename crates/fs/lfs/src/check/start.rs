@@ -96,7 +96,8 @@ fn own_fields(dev: &dyn Device) -> Result<Option<(SuperBlock, Geom)>> {
     dev.read_at(Kind::Super, 0, &mut bytes)?;
     let Ok(mut sb) = SuperBlock::read_from_bytes(&bytes) else { return Ok(None) };
     // Any field may be what is damaged; these few say nothing that cannot be found out.
-    (sb.magic, sb.compat, sb.ro_compat, sb.incompat) = (SUPER_MAGIC, 0.into(), 0.into(), 0.into());
+    (sb.magic, sb.compat, sb.ro_compat) = (SUPER_MAGIC, 0.into(), 0.into());
+    sb.incompat = superblock::incompat(&sb).into();
     sb.version = sb.version.get().min(VERSION).into();
     Ok(geometry(&sb).ok().map(|geom| (sb, geom)))
 }
