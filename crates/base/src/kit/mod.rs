@@ -8,4 +8,5 @@ pub mod flaws;
 pub mod issue;
 pub mod mend;
 pub mod refs;
+pub mod watch;
 pub mod xattr;

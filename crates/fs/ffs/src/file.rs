@@ -338,6 +338,7 @@ impl Core {
         if data.is_empty() {
             return Ok(0);
         }
+        self.watch.note(ino);
         let old_size = i.size();
         if end > old_size {
             self.fill_tail(&mut i, end)?;
@@ -682,6 +683,7 @@ impl Core {
         if !i.is_file() {
             return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
         }
+        self.watch.note(ino);
         if to >= i.size() {
             return self.extend(&mut i, to, now).map(|()| true);
         }
@@ -746,6 +748,11 @@ impl Core {
     pub fn falloc_step(&mut self, ino: Ino, mode: FallocMode, offset: u64, end: u64, now: Time) -> Result<u64> {
         let mut i = self.iget(ino)?;
         let keep = mode.contains(FallocMode::KEEP_SIZE);
+        // The file may have become shorter since the call began.
+        let end = if keep { end.min(i.size()) } else { end };
+        if offset >= end {
+            return Ok(u64::MAX);
+        }
         let lbn = self.geom.lbn(offset);
         let start = lbn << self.geom.block_shift;
         let stop = (start + self.geom.block_size() as u64).min(end);

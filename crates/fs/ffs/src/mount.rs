@@ -15,6 +15,7 @@ use arbor_base::cache::{Cache, Name};
 use arbor_base::device::{Device, Kind, zeroed};
 use arbor_base::kit::chunkdir::Hashes;
 use arbor_base::kit::refs::Refs;
+use arbor_base::kit::watch::Watch;
 use arbor_base::layout::{Access, Corrupt, crc};
 use arbor_base::sync::{Mutex, MutexGuard, Rank};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Result, Time};
@@ -122,6 +123,8 @@ pub(crate) struct Core {
     pub keep: Keep,
     /// Lookup counts.
     pub refs: Refs,
+    /// Files that a call of several steps works on.
+    pub watch: Watch,
     /// Inodes that have lost their last name and their last user.
     pub inactive: VecDeque<u64>,
     /// Inodes on the orphan list, each with the one before it (0: it is first), and its time of creation.
@@ -253,6 +256,7 @@ impl Core {
             drawn: geom.fsid ^ sb.mounts.get(),
             keep: Keep::new(opts.keeping),
             refs: Refs::default(),
+            watch: Watch::default(),
             inactive: VecDeque::new(),
             orphans: FxHashMap::default(),
             unnamed: FxHashSet::default(),

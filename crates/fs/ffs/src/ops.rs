@@ -236,6 +236,12 @@ impl Core {
         if i.ino == j.ino {
             return Ok(());
         }
+        let same = dir.ino == new_dir.ino;
+        let grows =
+            |to: &Inode, i: &Inode, other: &Inode| i.is_dir() && !other.is_dir() && to.d.nlink.get() >= LINK_MAX;
+        if !same && (grows(&new_dir, &i, &j) || grows(&dir, &j, &i)) {
+            return Err(Errno::EMLINK.into());
+        }
         self.settle_names(&[(&dir, a.at), (&new_dir, b.at)], &[i.ino, j.ino])?;
         let now = self.now;
         let third = match self.keep.mode {
@@ -248,7 +254,6 @@ impl Core {
             }
             _ => None,
         };
-        let same = dir.ino == new_dir.ino;
         let (mut a_waits, mut b_waits) = (self.raise(j.ino, Some(now))?, self.raise(i.ino, Some(now))?);
         a_waits.extend(third.as_ref().map(|t| t.0));
         let mut dots = Vec::new();
@@ -387,32 +392,50 @@ impl Volume {
             }
             end = end.min(attr.size);
         }
-        self.change(|core, now| {
+        let (size, mut own) = self.change(|core, now| {
             if end > core.geom.max_size() {
                 return Err(Errno::EFBIG.into());
             }
             let mut i = core.iget(ino)?;
             (i.d.mtime, i.d.ctime) = (now.into(), now.into());
-            core.iput(&i)
+            core.iput(&i)?;
+            Ok((i.size(), core.watch.begin(ino)))
         })?;
         // What is missing first: without space nothing is zeroed.
-        let done = self.falloc_steps(ino, how - FallocMode::ZERO_RANGE, offset, end).and_then(|()| {
-            if how.contains(FallocMode::ZERO_RANGE) { self.falloc_steps(ino, how, offset, end) } else { Ok(()) }
-        });
-        if done.is_err() && self.getattr(ino).is_ok_and(|now| (attr.size + 1..=end).contains(&now.size)) {
-            // What could be had is given back: the file is as long as it was.
-            self.setattr(ino, &SetAttr { size: Some(attr.size), ..SetAttr::default() })?;
+        let mut done = self.falloc_steps(ino, how - FallocMode::ZERO_RANGE, (offset, end), &mut own);
+        if done.is_ok() && how.contains(FallocMode::ZERO_RANGE) {
+            done = self.falloc_steps(ino, how, (offset, end), &mut own);
         }
+        let done = done.or_else(|e| self.falloc_undo(ino, size, own).and(Err(e)));
+        self.lock().watch.end(ino);
         done
     }
 
-    fn falloc_steps(&self, ino: Ino, how: FallocMode, mut at: u64, end: u64) -> Result<()> {
+    /// Allocates a range block by block; `own` are the changes of the file if nobody else changes it.
+    fn falloc_steps(&self, ino: Ino, how: FallocMode, (mut at, end): (u64, u64), own: &mut u64) -> Result<()> {
         while at < end {
             if interrupted() {
                 return Err(Errno::EINTR.into());
             }
-            at = self.change(|core, now| core.falloc_step(ino, how, at, end, now))?;
+            at = self.change(|core, now| {
+                let next = core.falloc_step(ino, how, at, end, now)?;
+                core.watch.note(ino);
+                Ok(next)
+            })?;
+            *own += 1;
         }
+        Ok(())
+    }
+
+    /// What could be had is given back, so that the file is as long as it was. Not what others have written meanwhile.
+    fn falloc_undo(&self, ino: Ino, size: u64, mut own: u64) -> Result<()> {
+        while !self.change(|core, now| {
+            if core.watch.changes(ino) != own || core.iget(ino)?.size() <= size {
+                return Ok(true);
+            }
+            own += 1;
+            core.set_size(ino, size, now)
+        })? {}
         Ok(())
     }
 }

@@ -28,6 +28,16 @@ fn fsync_reaches_the_device() {
 }
 
 #[test]
+fn fallocate_leaves_what_others_write() {
+    conformance::fallocate_and_others(&Ffs);
+}
+
+#[test]
+fn subdirectories_are_limited() {
+    conformance::subdirectories_are_limited(&Ffs);
+}
+
+#[test]
 fn an_older_volume_is_gone() {
     conformance::older_volume_is_gone(&Ffs);
 }

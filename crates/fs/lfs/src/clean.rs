@@ -10,7 +10,7 @@
 //! Ousterhout 1992); or greedily, the emptiest first.
 
 use crate::format::*;
-use crate::mount::{Core, SHARES, inode_name, name_of};
+use crate::mount::{Core, inode_name, name_of};
 use crate::options::Policy;
 use crate::plan::{Batch, COLD, HOT, Head};
 use crate::planted::{Flaw, planted};
@@ -134,8 +134,9 @@ impl Core {
         Ok(Cleaned { more: gained && !self.victims(budget, WORTH, greedy).is_empty(), ..done })
     }
 
-    /// Segments that are worth most, with no more in them than there is room for.
-    fn victims(&self, budget: u64, most: u64, greedy: bool) -> Vec<u32> {
+    /// Segments that are worth most, with no more in them than there is room for. Of those of which as much lives, the
+    /// oldest.
+    fn victims(&mut self, budget: u64, most: u64, greedy: bool) -> Vec<u32> {
         let size = 1u64 << self.geom.seg_shift;
         let (busy, now) = (self.log.busy(), self.now.secs);
         let worth = |u: crate::ifile::Use| {
@@ -143,12 +144,14 @@ impl Core {
             let age = now.saturating_sub(u.time).max(0) as f64 + 1.0;
             if greedy { 1.0 - live } else { (1.0 - live) * age / (1.0 + live) }
         };
-        let is_one =
-            |n: u32, live: u64| live > 0 && live * 64 <= size * most && !busy.contains(&n) && !self.stuck.contains(&n);
-        let some = self.segs.dirty().filter(|(n, u)| is_one(*n, u.live.into()));
-        let mut all: Vec<(f64, u32)> = some.map(|(n, u)| (worth(u), n)).collect();
-        let best_first = |a: &(f64, u32), b: &(f64, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
         let many = (budget / size).max(1) as usize * 4;
+        let (stuck, choice) = (&self.stuck, self.segs.choice(size));
+        let is_one = |n: &u32| !busy.contains(n) && !stuck.contains(n);
+        let some: Vec<u32> = choice.oldest(many, &is_one).collect();
+        let some = some.into_iter().map(|n| (n, self.segs.get(n)));
+        let mut all: Vec<(f64, u32)> =
+            some.filter(|(_, u)| u64::from(u.live) * 64 <= size * most).map(|(n, u)| (worth(u), n)).collect();
+        let best_first = |a: &(f64, u32), b: &(f64, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
         if all.len() > many {
             all.select_nth_unstable_by(many, best_first);
             all.truncate(many);
@@ -215,10 +218,8 @@ impl Core {
     /// Counts what there was to choose from.
     fn count_found(&mut self) {
         let size = 1u64 << self.geom.seg_shift;
-        for (_, u) in self.segs.dirty().filter(|(_, u)| u.live > 0) {
-            let share = (u64::from(u.live) * SHARES as u64 / size) as usize;
-            self.counters.found[share.min(SHARES - 1)] += 1;
-        }
+        let shares = self.segs.choice(size).shares;
+        self.counters.found.iter_mut().zip(shares).for_each(|(found, n)| *found += n);
     }
 
     /// A segment that counts more than what was found in it is not cleaned again.

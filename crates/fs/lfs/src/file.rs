@@ -14,7 +14,7 @@ use arbor_base::device::Kind;
 use arbor_base::layout::get_u32;
 use arbor_base::vfs::{Errno, FallocMode, Ino, Result, Seek, Time};
 use std::sync::Arc;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Changes the bytes of a page; the second argument is the length it has to get.
 pub(crate) type Fill<'a> = &'a mut dyn FnMut(&mut Vec<u8>, usize);
@@ -338,6 +338,7 @@ impl Core {
         if data.is_empty() {
             return Ok(0);
         }
+        self.watch.note(ino);
         let old_size = i.size();
         if end > old_size {
             self.fill_tail(&mut i, end)?;
@@ -449,11 +450,11 @@ impl Core {
         let per = self.geom.nindir();
         let first = NDADDR as u64 + n * per;
         debug_assert!(level == 1);
-        for at in (keep.max(first) - first..per).rev() {
-            self.free_block(i, Place::Data(first + at))?;
-        }
         if keep <= first {
-            self.free_empty(i, Place::Indirect(1, n))?;
+            self.free_leaf(i, n)?;
+        }
+        for at in (keep.max(first) - first..per).rev().filter(|_| keep > first) {
+            self.free_block(i, Place::Data(first + at))?;
         }
         let size = (keep.max(first) << self.geom.block_shift).max(to);
         i.d.size = i.size().min(size).into();
@@ -507,13 +508,35 @@ impl Core {
             Place::Data(lbn) => self.geom.lbn_frags(i.size(), lbn),
             _ => self.geom.block_frags(),
         };
+        self.count_less(i, frags)?;
+        self.bury(i, place, p);
+        self.cache.remove(name_of(i.ino, place));
+        self.set_pointer(i, place, Pointer::default())
+    }
+
+    /// Takes a lowest indirect block from a file, with all that it leads to; their pages are for the caller to drop.
+    fn free_leaf(&mut self, i: &mut Inode, n: u64) -> Result<()> {
+        let bytes = self.indirect(i, 1, n)?.ok_or(Errno::EIO)?;
+        let first = NDADDR as u64 + n * self.geom.nindir();
+        let mut frags = 0;
+        for (lbn, p) in (first..).zip(bytes.chunks_exact(POINTER)) {
+            let Ok(p) = Pointer::read_from_bytes(p) else { continue };
+            if p.frag.get() != 0 {
+                frags += self.geom.lbn_frags(i.size(), lbn);
+                self.bury(i, Place::Data(lbn), p);
+            }
+        }
+        self.count_less(i, frags)?;
+        self.free_empty(i, Place::Indirect(1, n))
+    }
+
+    /// Takes fragments from those that a file counts.
+    fn count_less(&mut self, i: &mut Inode, frags: u32) -> Result<()> {
         if i.d.frags.get() < frags.into() {
             return Err(i.corrupt("frags", i.d.frags, "as many fragments as its blocks have").into());
         }
-        self.bury(i, place, p);
-        self.cache.remove(name_of(i.ino, place));
         self.count(i, 0, frags);
-        self.set_pointer(i, place, Pointer::default())
+        Ok(())
     }
 
     /// Frees an indirect block that leads nowhere any more, and those above it that do not either.
@@ -576,6 +599,7 @@ impl Core {
         if !i.is_file() {
             return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
         }
+        self.watch.note(ino);
         if to >= i.size() {
             return self.extend(&mut i, to, now).map(|()| true);
         }
@@ -583,31 +607,49 @@ impl Core {
         Ok(self.truncate_step(&mut i, to)? == to)
     }
 
-    /// The first logical block at or behind `lbn` that is no hole.
-    pub fn next_mapped(&mut self, i: &Inode, mut lbn: u64) -> Result<Option<u64>> {
+    /// The first logical block of a file from `lbn` on that is a hole, or is none.
+    pub fn next_block(&mut self, i: &Inode, mut lbn: u64, hole: bool) -> Result<Option<u64>> {
         let end = i.size().div_ceil(self.geom.block_size() as u64);
-        let per = self.geom.nindir();
+        let is_it = |frag: Option<u32>| (frag == Some(0)) == hole;
+        let most = lbn.saturating_add(i.d.frags.get());
         while lbn < end {
-            if self.pointer(i, Place::Data(lbn))?.frag.get() != 0 {
-                return Ok(Some(lbn));
-            }
-            lbn += 1;
-            // Where a whole indirect block is missing, nothing is below it.
-            let mut at = Place::Data(lbn);
-            let mut reach = 1;
-            while let Some(Parent::Indirect(level, n, _)) = parent(&self.geom, at) {
-                if self.indirect(i, level, n)?.is_some() {
-                    break;
+            let Some(Parent::Indirect(_, n, at)) = parent(&self.geom, Place::Data(lbn)) else {
+                if is_it(Some(self.pointer(i, Place::Data(lbn))?.frag.get())) {
+                    return Ok(Some(lbn));
                 }
-                at = Place::Indirect(level, n);
-                reach *= per;
+                lbn += 1;
+                continue;
+            };
+            if hole && lbn > most {
+                return Err(i.corrupt("frags", i.d.frags, "as many fragments as its blocks have").into());
             }
-            if reach > 1 {
-                let first = first_of(&self.geom, at).unwrap_or(lbn);
-                lbn = lbn.max(first.saturating_add(reach));
+            let Some(bytes) = self.indirect(i, 1, n)? else {
+                if hole {
+                    return Ok(Some(lbn));
+                }
+                lbn = self.behind_missing(i, lbn)?;
+                continue;
+            };
+            let (first, per) = (lbn - at as u64, self.geom.nindir());
+            match (at..per as usize).find(|k| is_it(get_u32(&bytes, k * POINTER))) {
+                Some(k) => return Ok(Some(first + k as u64).filter(|lbn| *lbn < end)),
+                None => lbn = first + per,
             }
         }
         Ok(None)
+    }
+
+    /// The first logical block behind those that the highest indirect block above `lbn` that is missing would lead to.
+    fn behind_missing(&mut self, i: &Inode, lbn: u64) -> Result<u64> {
+        let (mut at, mut reach) = (Place::Data(lbn), 1u64);
+        while let Some(Parent::Indirect(level, n, _)) = parent(&self.geom, at) {
+            if self.indirect(i, level, n)?.is_some() {
+                break;
+            }
+            at = Place::Indirect(level, n);
+            reach = reach.saturating_mul(self.geom.nindir());
+        }
+        Ok(first_of(&self.geom, at).unwrap_or(lbn).saturating_add(reach))
     }
 
     /// Next data or hole, by blocks.
@@ -620,22 +662,11 @@ impl Core {
             return Err(Errno::ENXIO.into());
         }
         let shift = self.geom.block_shift;
-        let mut lbn = self.geom.lbn(offset);
-        match whence {
-            Seek::Data => {
-                let found = self.next_mapped(&i, lbn)?.ok_or(Errno::ENXIO)?;
-                Ok((found << shift).max(offset))
-            }
-            Seek::Hole => {
-                let most = lbn + i.d.frags.get();
-                while lbn << shift < i.size() && self.pointer(&i, Place::Data(lbn))?.frag.get() != 0 {
-                    if lbn > most {
-                        return Err(i.corrupt("frags", i.d.frags, "as many fragments as its blocks have").into());
-                    }
-                    lbn += 1;
-                }
-                Ok((lbn << shift).clamp(offset, i.size()))
-            }
+        let found = self.next_block(&i, self.geom.lbn(offset), whence == Seek::Hole)?;
+        match (whence, found) {
+            (Seek::Data, None) => Err(Errno::ENXIO.into()),
+            (_, Some(lbn)) => Ok((lbn << shift).clamp(offset, i.size())),
+            (Seek::Hole, None) => Ok(i.size()),
         }
     }
 
@@ -681,7 +712,7 @@ impl Core {
         let start = lbn << geom.block_shift;
         let p = self.pointer(i, Place::Data(lbn))?;
         if p.frag.get() == 0 {
-            let next = self.next_mapped(i, lbn)?.map_or(end, |l| l << geom.block_shift);
+            let next = self.next_block(i, lbn, false)?.map_or(end, |l| l << geom.block_shift);
             return Ok(next.min(end).max(stop));
         }
         self.mark(i.ino)?;

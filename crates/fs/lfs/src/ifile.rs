@@ -4,6 +4,7 @@
 //! is read and changed in the ifile's buffers, which stay in core until a checkpoint. What the log says of both
 //! between two checkpoints, its summaries repeat.
 
+use crate::choice::Choice;
 use crate::format::*;
 use crate::inode::Inode;
 use crate::mount::{Core, inode_name, name_of};
@@ -37,13 +38,23 @@ pub(crate) struct Segments {
     pub live: u64,
     /// Dirty ones in which nothing lives.
     hollow: BTreeSet<u32>,
+    /// The others, once the cleaner has asked for them.
+    choice: Option<Choice>,
 }
 
 impl Segments {
     pub fn new(count: u32) -> Segments {
         let all = vec![Use::default(); count as usize];
         let clean = (0..count).collect();
-        Segments { all, clean, settling: Vec::new(), changed: BTreeSet::new(), live: 0, hollow: BTreeSet::new() }
+        Segments {
+            all,
+            clean,
+            settling: Vec::new(),
+            changed: BTreeSet::new(),
+            live: 0,
+            hollow: BTreeSet::new(),
+            choice: None,
+        }
     }
 
     pub fn count(&self) -> u32 {
@@ -63,6 +74,9 @@ impl Segments {
     pub fn set(&mut self, seg: u32, to: Use) {
         if let Some(at) = self.all.get_mut(seg as usize) {
             self.live = self.live + u64::from(to.live) - u64::from(at.live);
+            if let Some(choice) = &mut self.choice {
+                choice.change(seg, *at, to);
+            }
             *at = to;
             self.changed.insert(seg);
             if to.dirty {
@@ -97,9 +111,10 @@ impl Segments {
         self.all.iter().copied()
     }
 
-    /// Dirty segments with their use.
-    pub fn dirty(&self) -> impl Iterator<Item = (u32, Use)> + '_ {
-        (0u32..).zip(self.all.iter().copied()).filter(|(_, s)| s.dirty)
+    /// What the cleaner chooses from, where a segment has `size` bytes.
+    pub fn choice(&mut self, size: u64) -> &Choice {
+        let all = &self.all;
+        self.choice.get_or_insert_with(|| Choice::new(size, all.iter().copied()))
     }
 }
 

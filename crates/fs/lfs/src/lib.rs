@@ -33,6 +33,7 @@
 
 mod anatomy;
 mod check;
+mod choice;
 mod clean;
 mod commit;
 mod describe;

@@ -460,6 +460,11 @@ impl Core {
             return Ok(());
         }
         let same = dir.ino == new_dir.ino;
+        let grows =
+            |to: &Inode, i: &Inode, other: &Inode| i.is_dir() && !other.is_dir() && to.d.nlink.get() >= LINK_MAX;
+        if !same && (grows(&new_dir, &i, &j) || grows(&dir, &j, &i)) {
+            return Err(Errno::EMLINK.into());
+        }
         let kind = |i: &Inode| FileType::from_mode(i.d.mode.get()).unwrap_or(FileType::File);
         self.begin()?;
         self.dir_replace(&dir, key, j.ino, kind(&j))?;

@@ -16,6 +16,11 @@ fn fsync_reaches_the_device() {
 }
 
 #[test]
+fn subdirectories_are_limited() {
+    conformance::subdirectories_are_limited(&Yfs);
+}
+
+#[test]
 fn an_older_volume_is_gone() {
     conformance::older_volume_is_gone(&Yfs);
 }

@@ -15,10 +15,11 @@ use crate::generate::Profile;
 use crate::run::{check_clean, guarded, mount};
 use arbor_base::device::{CrashChoice, RecordingDevice};
 use arbor_base::vfs::{
-    Attr, CheckOptions, Clock, CrashPromise, Cx, Engine, Errno, FileSystem, FileType, Ino, ManualClock, Options,
-    RenameFlags, Repair, Result, SetAttr, Time, mode,
+    Attr, CheckOptions, Clock, CrashPromise, Cx, Engine, Errno, FallocMode, FileSystem, FileType, Ino, ManualClock,
+    Options, RenameFlags, Repair, Result, SetAttr, Time, mode,
 };
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
 /// A check that needs nothing but a file system.
 pub type Check = fn(&dyn FileSystem);
@@ -264,6 +265,95 @@ pub fn older_volume_is_gone(engine: &dyn Engine) {
             let (name, expected) = (engine.name(), (0..files).collect::<Vec<_>>());
             assert_eq!(found, expected, "{name}, {}, {}: {:?}", config.format, config.mount, report.issues);
             assert_eq!(report.issues, vec![], "{name}, {}, {}", config.format, config.mount);
+        }
+    }
+}
+
+/// Checks that a directory with as many subdirectories as there may be gets no more, by no call; panics if it does.
+pub fn subdirectories_are_limited(engine: &dyn Engine) {
+    const MOST: u32 = 64_998;
+    let config = Config { device_size: 512 << 20, ..Config::new(Profile::Small) };
+    let memory = config.memory();
+    engine.format(config.devices(&memory), &config.format_options()).expect("format");
+    let fs = mount(engine, &config, config.devices(&memory), &Arc::new(ManualClock::new(BEGIN))).expect("mount");
+    let (full, other) = (mkdir(&*fs, fs.root(), "full"), mkdir(&*fs, fs.root(), "other"));
+    for n in 0..MOST {
+        let ino = mkdir(&*fs, full, &n.to_string());
+        fs.forget(ino, 1);
+    }
+    for (dir, name) in [(full, "file"), (other, "file")] {
+        let ino = create(&*fs, dir, name);
+        fs.forget(ino, 1);
+    }
+    mkdir(&*fs, other, "dir");
+    let errno = |r: Result<()>| r.expect_err("one directory more than there may be").errno();
+    assert_eq!(errno(fs.mkdir(&CX, full, b"more", 0o755).map(drop)), Errno::EMLINK);
+    assert_eq!(errno(rename(&*fs, (other, "dir"), (full, "dir"), NONE)), Errno::EMLINK);
+    assert_eq!(errno(rename(&*fs, (other, "dir"), (full, "file"), RenameFlags::EXCHANGE)), Errno::EMLINK);
+    assert_eq!(errno(rename(&*fs, (full, "file"), (other, "dir"), RenameFlags::EXCHANGE)), Errno::EMLINK);
+    for (name, with) in [("dir", "7"), ("file", "file"), ("file", "8")] {
+        rename(&*fs, (other, name), (full, with), RenameFlags::EXCHANGE).expect("as many as before, or fewer");
+    }
+    assert_eq!(attr(&*fs, full).nlink, MOST - 1 + 2);
+    fs.unmount().expect("unmount");
+    check_clean(engine, config.devices(&memory), Repair::No).expect("a clean volume");
+}
+
+/// A clock that does something when it is asked for the time for the `n`-th time, as another thread would between two
+/// steps of a call.
+struct Meddler {
+    clock: ManualClock,
+    left: AtomicU64,
+    deed: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Clock for Meddler {
+    fn now(&self) -> Time {
+        if self.left.fetch_sub(1, Relaxed) == 1 {
+            let deed = self.deed.lock().expect("the clock's lock").take();
+            deed.into_iter().for_each(|deed| deed());
+        }
+        self.clock.now()
+    }
+}
+
+/// Checks that a fallocate which finds no space leaves alone what others write into the file meanwhile, and is undone if
+/// nobody does; panics if not. For engines that ask for the time before they take a lock.
+pub fn fallocate_and_others(engine: &dyn Engine) {
+    const LEN: u64 = 10_000;
+    for (format, mount_options) in engine.shapes() {
+        let (format, mount_options) = (Options::parse(format), Options::parse(mount_options));
+        let config = Config { format, mount: mount_options, ..Config::crash(Profile::Churn) };
+        for (at, grows) in [2, 3, 4, 5, 9, 30].into_iter().flat_map(|n| [(n, false), (n, true)]) {
+            let memory = config.memory();
+            engine.format(config.devices(&memory), &config.format_options()).expect("format");
+            let (clock, left, deed) = (ManualClock::new(BEGIN), AtomicU64::new(0), Mutex::default());
+            let clock = Arc::new(Meddler { clock, left, deed });
+            let fs = engine.mount(config.devices(&memory), &config.mount_options(), clock.clone()).expect("mount");
+            let (file, bytes) = (create(&*fs, fs.root(), "file"), crate::rng::pattern(7, 0, LEN as usize));
+            write(&*fs, file, 0, &bytes);
+            let free = fs.statfs().expect("statfs");
+            let much = (free.bfree + 1) * u64::from(free.frsize) * 2;
+            let falloc = || fs.fallocate(file, FallocMode::empty(), 0, much).expect_err("more than there is").errno();
+            assert_eq!((falloc(), attr(&*fs, file).size), (Errno::ENOSPC, LEN), "{}: not undone", engine.name());
+            let (other, wrote) = (fs.clone(), Arc::new(AtomicU64::new(0)));
+            let report = wrote.clone();
+            *clock.deed.lock().expect("the clock's lock") = Some(Box::new(move || {
+                let size = attr(&*other, file).size;
+                let to = if grows { size } else { size.saturating_sub(100) };
+                write(&*other, file, to, &[0xaa; 100]);
+                report.store(to, Relaxed);
+            }));
+            clock.left.store(at, Relaxed);
+            assert_eq!(falloc(), Errno::ENOSPC);
+            let to = wrote.load(Relaxed);
+            if to > 0 {
+                let there = read(&*fs, file, to, 100) == [0xaa; 100];
+                assert!(there, "{}: what was written at {to} is lost; moment {at}", engine.name());
+            }
+            assert!(read(&*fs, file, 0, 9000) == bytes[..9000]);
+            fs.unmount().expect("unmount");
+            check_clean(engine, config.devices(&memory), Repair::No).expect("a clean volume");
         }
     }
 }
