@@ -80,9 +80,9 @@ complete -c arbor -n "__fish_arbor_using_subcommand stats" -l json -d 'As JSON'
 complete -c arbor -n "__fish_arbor_using_subcommand stats" -s h -l help -d 'Print help'
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -l path -d 'Check this file or directory and the way to it, nothing else; repairs nothing' -r
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
-complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s n -d 'Change nothing (the default)'
+complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s n -d 'Change nothing (the default). What cannot be read is reported, and taken as zeros'
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s p -s a -d 'Repair what is safe, without asking'
-complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s y -d 'Repair everything that can be repaired'
+complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s y -d 'Repair everything that can be repaired. It ends where the device cannot be read'
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s f -l force -d 'Check even if the file system says it is clean'
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -l json -d 'Report as JSON'
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s v -l verbose -d 'List every issue, however many there are of one kind'

@@ -334,13 +334,13 @@ pub struct StatsArgs {
 /// Arguments of `fsck`.
 #[derive(Clone, Debug, Args)]
 pub struct FsckArgs {
-    /// Change nothing (the default).
+    /// Change nothing (the default). What cannot be read is reported, and taken as zeros.
     #[arg(short = 'n', group = "repair")]
     pub no: bool,
     /// Repair what is safe, without asking.
     #[arg(short = 'p', visible_short_alias = 'a', group = "repair")]
     pub preen: bool,
-    /// Repair everything that can be repaired.
+    /// Repair everything that can be repaired. It ends where the device cannot be read.
     #[arg(short = 'y', group = "repair")]
     pub yes: bool,
     /// Check even if the file system says it is clean.

@@ -6,14 +6,19 @@ use crate::image::Image;
 use crate::progress::Progress;
 use crate::show;
 use anyhow::anyhow;
+use arboretum::device::PatientDevice;
 use arboretum::vfs::{CheckOptions, CheckReport, Error, Issue, Repair, Severity};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::ops::Range;
 
 const CORRECTED: u8 = 1;
 const UNCORRECTED: u8 = 4;
 const OPERATIONAL: u8 = 8;
+/// Why a repair ends at what cannot be read.
+const UNREADABLE: &str = "; nothing is repaired where the device cannot be read: copy it, with zeros for what is lost \
+    (ddrescue does), and repair the copy; without -y and -p the check goes on behind it";
 /// Issues of one kind that are listed one by one, unless all are asked for.
 const LISTED: usize = 20;
 
@@ -21,7 +26,7 @@ pub(crate) fn run(args: &FsckArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     let operational = |e: anyhow::Error| Exit::with(OPERATIONAL, e);
     let image = Image::new(&args.image).map_err(operational)?;
     let repair = repair(args);
-    let (devices, engine) = image.damaged_devices(repair == Repair::No).map_err(operational)?;
+    let (devices, patient, engine) = image.damaged_devices(repair == Repair::No).map_err(operational)?;
     let options = CheckOptions { repair, force: args.force };
     let progress = Progress::bar();
     let checked = match &args.path {
@@ -29,13 +34,15 @@ pub(crate) fn run(args: &FsckArgs, out: &mut dyn Write) -> Result<u8, Exit> {
         None => engine.check(devices, &options, &mut |done, total, what| progress.step(done, total, what)),
     };
     progress.clear();
-    let report = match checked {
+    let mut report = match checked {
         Ok(report) => report,
         Err(e) => {
             let code = if matches!(e, Error::Corrupt(_)) { UNCORRECTED } else { OPERATIONAL };
-            return Err(Exit::with(code, anyhow!("{}: {e}", image.path.display())));
+            let advice = if patient.iter().all(|(_, d)| d.unread().is_empty()) { "" } else { UNREADABLE };
+            return Err(Exit::with(code, anyhow!("{}: {e}{advice}", image.path.display())));
         }
     };
+    report.issues.extend(patient.iter().flat_map(|(role, device)| unreadable(role, device)));
     let code = exit_code(&report, repair);
     let told = if args.json {
         serde_json::to_writer_pretty(&mut *out, &as_json(&image, engine.name(), &report, code, repair))
@@ -46,6 +53,18 @@ pub(crate) fn run(args: &FsckArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     };
     told.map_err(|e| untold(code, e))?;
     Ok(code)
+}
+
+/// What could not be read, as issues.
+fn unreadable(role: &str, device: &PatientDevice) -> Vec<Issue> {
+    let issue = |(run, why): (Range<u64>, String)| Issue {
+        code: "Unreadable",
+        severity: Severity::Error,
+        text: format!("bytes {} to {}{role} cannot be read, and were taken as zeros: {why}", run.start, run.end - 1),
+        repaired: false,
+        loses: false,
+    };
+    device.unread().into_iter().map(issue).collect()
 }
 
 /// A path without `.` and `..`; the checker follows no symbolic links.
@@ -253,6 +272,19 @@ mod tests {
         for (repair, clean) in [(Repair::No, false), (Repair::Preen, true)] {
             assert_eq!(as_json(&image, "yfs", &unclean, 0, repair)["clean"], clean);
         }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_an_issue() {
+        use arboretum::device::{Device, FaultDevice, FaultOp, FaultTimes, Kind, MemDevice};
+        let fault = FaultDevice::new(MemDevice::new(8192));
+        fault.fail(FaultOp::Read, 1, FaultTimes::FromThenOn);
+        let device = PatientDevice::new(std::sync::Arc::new(fault), true);
+        device.read_at(Kind::Log, 512, &mut [0; 1024]).unwrap();
+        let issues = unreadable(" of the log device", &device);
+        let text = "bytes 512 to 1535 of the log device cannot be read, and were taken as zeros: ";
+        assert!(issues.len() == 1 && issues[0].text.starts_with(text), "{issues:?}");
+        assert_eq!(exit_code(&CheckReport { issues, ..CheckReport::default() }, Repair::No), 4);
     }
 
     #[test]

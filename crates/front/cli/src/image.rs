@@ -4,13 +4,29 @@ use crate::args::ImageArgs;
 use crate::holder::{self, Peek};
 use crate::used::foreign_name;
 use anyhow::{Context, Result, anyhow, bail};
-use arboretum::device::{Device, FileDevice, OffsetDevice, OpenMode, SECTOR};
+use arboretum::device::{Device, FileDevice, OffsetDevice, OpenMode, PatientDevice, SECTOR};
 use arboretum::vfs::{Devices, Engine, OptionSpec, Options, Utilisation, VolumeInfo};
 use arboretum::{Volume, VolumeOptions};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What is read beside an owner, who may be writing it at this moment.
+/// Devices that note what cannot be read, each with what it is called in messages.
+pub(crate) type Patient = Vec<(String, PatientDevice)>;
+
+/// Wraps the devices so that sectors that cannot be read do not end a check that changes nothing.
+fn with_patience(devices: &mut Devices, zeros: bool) -> Patient {
+    let all = [(String::new(), &mut devices.main)].into_iter();
+    let extra = devices.extra.iter_mut().map(|(role, device)| (format!(" of the {role} device"), device));
+    let wrap = |(role, device): (String, &mut Arc<dyn Device>)| {
+        let patient = PatientDevice::new(device.clone(), zeros);
+        *device = Arc::new(patient.clone());
+        (role, patient)
+    };
+    all.chain(extra).map(wrap).collect()
+}
+
 fn tried<T>(read: impl Fn() -> Result<T>) -> Result<T> {
     const TRIES: usize = 5;
     (1..TRIES).find_map(|_| read().ok()).map_or_else(read, Ok)
@@ -129,15 +145,16 @@ impl Image {
     }
 
     /// Like [`Image::devices`], also for a volume whose superblock is lost.
-    pub(crate) fn damaged_devices(&self, read_only: bool) -> Result<(Devices, &'static dyn Engine)> {
-        let devices = self.options(read_only).devices(&self.path).map_err(|e| self.said(e))?;
+    pub(crate) fn damaged_devices(&self, read_only: bool) -> Result<(Devices, Patient, &'static dyn Engine)> {
+        let mut devices = self.options(read_only).devices(&self.path).map_err(|e| self.said(e))?;
+        let patient = with_patience(&mut devices, read_only);
         let found = arboretum::find(&*devices.main).map(|found| found.0);
         let engine = found.or_else(|| arboretum::search(&*devices.main)).ok_or_else(|| {
             let no_copy = foreign_name(&*devices.main).is_none().then_some(", and no copy of a superblock is found");
             anyhow!("{}{}", self.what_it_is(&*devices.main), no_copy.unwrap_or_default())
         })?;
         self.refuse_roles(engine)?;
-        Ok((devices, engine))
+        Ok((devices, patient, engine))
     }
 
     /// Refuses options for devices that volumes of this engine do not have.

@@ -4,5 +4,6 @@ mod fault;
 mod file;
 mod mem;
 mod model;
+mod patient;
 mod record;
 mod view;
