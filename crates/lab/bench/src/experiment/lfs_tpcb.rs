@@ -126,7 +126,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
                 what: "LFS-cleaned / FFS-4K, 50% full",
                 figure: |m| over(m, "LFS-cleaned", "FFS-4K", 50.0),
                 range: (0.0, 1.05),
-                why: "The curves cross between 40% and 50%.",
+                why: "The curves cross between 30% and 40%.",
             },
             Statement {
                 text: "The fuller the disk, the more the cleaner costs.",
