@@ -38,7 +38,11 @@ pub(crate) fn run(args: &FsckArgs, out: &mut dyn Write) -> Result<u8, Exit> {
         Ok(report) => report,
         Err(e) => {
             let code = if matches!(e, Error::Corrupt(_)) { UNCORRECTED } else { OPERATIONAL };
-            let advice = if patient.iter().all(|(_, d)| d.unread().is_empty()) { "" } else { UNREADABLE };
+            let advice = match patient.iter().any(|(_, d)| !d.unread().is_empty()) {
+                false => "",
+                true if repair == Repair::No => "; too much cannot be read",
+                true => UNREADABLE,
+            };
             return Err(Exit::with(code, anyhow!("{}: {e}{advice}", image.path.display())));
         }
     };
