@@ -21,8 +21,19 @@ pub struct PatientDevice {
 
 /// Whether a read has failed because of what it was to read, not because nobody may read that.
 fn is_of_the_medium(e: &io::Error) -> bool {
-    use io::ErrorKind::{InvalidInput, PermissionDenied, UnexpectedEof, Unsupported};
-    !matches!(e.kind(), InvalidInput | PermissionDenied | UnexpectedEof | Unsupported)
+    use io::ErrorKind as E;
+    let others = [
+        E::InvalidInput,
+        E::PermissionDenied,
+        E::UnexpectedEof,
+        E::Unsupported,
+        E::OutOfMemory,
+        E::Interrupted,
+        E::TimedOut,
+        E::StaleNetworkFileHandle,
+        E::NotFound,
+    ];
+    !others.contains(&e.kind())
 }
 
 impl PatientDevice {
@@ -50,9 +61,12 @@ impl PatientDevice {
         }
         if buf.len() <= SECTOR {
             let mut unread = self.unread.lock();
-            unread.insert(offset, e.to_string());
+            let is_noted = unread.contains_key(&offset) || unread.len() < MOST;
+            if is_noted {
+                unread.insert(offset, e.to_string());
+            }
             buf.fill(0);
-            return if self.zeros && unread.len() <= MOST { Ok(()) } else { Err(e) };
+            return if self.zeros && is_noted { Ok(()) } else { Err(e) };
         }
         let (a, b) = buf.split_at_mut((buf.len() / SECTOR).div_ceil(2) * SECTOR);
         let second = offset + a.len() as u64;

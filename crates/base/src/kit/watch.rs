@@ -1,37 +1,52 @@
-//! Whether others change a file while a call of several steps runs, which may have to take its own steps back.
+//! Where a file ends for others while a call of several steps makes it longer, which may have to take that back.
 
 use crate::vfs::Ino;
 use rustc_hash::FxHashMap;
 
-#[derive(Default)]
 struct Watched {
-    /// Calls that have to know.
+    /// Calls that are under way.
     calls: u32,
-    changes: u64,
+    /// One of them has failed.
+    failed: bool,
+    /// Where the file ends by all that has succeeded.
+    keep: u64,
 }
 
-/// Files that such calls work on, with the number of changes of their data and size.
+/// Files that such calls make longer.
 #[derive(Default)]
 pub struct Watch(FxHashMap<u64, Watched>);
 
 impl Watch {
-    /// A call begins; returns the number of changes so far.
-    pub fn begin(&mut self, ino: Ino) -> u64 {
-        let w = self.0.entry(ino.0).or_default();
-        w.calls += 1;
-        w.changes
+    /// A call begins on a file of `size` bytes.
+    pub fn begin(&mut self, ino: Ino, size: u64) {
+        self.0.entry(ino.0).or_insert(Watched { calls: 0, failed: false, keep: size }).calls += 1;
     }
 
-    /// A file's data or size changes.
-    pub fn note(&mut self, ino: Ino) {
+    /// A write has ended at byte `end`.
+    pub fn wrote(&mut self, ino: Ino, end: u64) {
         if let Some(w) = self.0.get_mut(&ino.0) {
-            w.changes += 1;
+            w.keep = w.keep.max(end);
         }
     }
 
-    /// Changes of a file that is watched.
-    pub fn changes(&self, ino: Ino) -> u64 {
-        self.0.get(&ino.0).map_or(0, |w| w.changes)
+    /// The file was, or is being, made `to` bytes long.
+    pub fn cut(&mut self, ino: Ino, to: u64) {
+        if let Some(w) = self.0.get_mut(&ino.0) {
+            w.keep = to;
+        }
+    }
+
+    /// The steps of a call are done: it has made the file as long as this, or has failed.
+    pub fn done(&mut self, ino: Ino, end: Option<u64>, failed: bool) {
+        end.into_iter().for_each(|end| self.wrote(ino, end));
+        if let Some(w) = self.0.get_mut(&ino.0) {
+            w.failed |= failed;
+        }
+    }
+
+    /// How long the file is to become if what has failed is taken back: by the last call.
+    pub fn to_undo(&self, ino: Ino) -> Option<u64> {
+        self.0.get(&ino.0).filter(|w| w.failed && w.calls == 1).map(|w| w.keep)
     }
 
     /// A call ends.
@@ -50,19 +65,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_calls_see_each_other() {
-        let mut watch = Watch::default();
-        watch.note(Ino(7));
-        let first = watch.begin(Ino(7));
-        assert_eq!(first, 0);
-        watch.note(Ino(7));
-        watch.note(Ino(8));
-        assert_eq!((watch.changes(Ino(7)), watch.changes(Ino(8))), (1, 0));
-        assert_eq!(watch.begin(Ino(7)), 1);
-        watch.end(Ino(7));
-        watch.note(Ino(7));
-        assert_eq!(watch.changes(Ino(7)), 2);
-        watch.end(Ino(7));
+    fn the_last_call_undoes() {
+        let (mut watch, ino) = (Watch::default(), Ino(7));
+        watch.wrote(ino, 9000);
+        watch.begin(ino, 100);
+        watch.begin(ino, 500);
+        watch.wrote(ino, 300);
+        watch.done(ino, None, true);
+        assert_eq!(watch.to_undo(ino), None);
+        watch.end(ino);
+        watch.done(ino, Some(400), false);
+        assert_eq!(watch.to_undo(ino), Some(400));
+        watch.cut(ino, 50);
+        assert_eq!(watch.to_undo(ino), Some(50));
+        watch.end(ino);
         assert!(watch.0.is_empty());
     }
 }

@@ -46,7 +46,7 @@ pub(crate) fn run(args: &FsckArgs, out: &mut dyn Write) -> Result<u8, Exit> {
             return Err(Exit::with(code, anyhow!("{}: {e}{advice}", image.path.display())));
         }
     };
-    report.issues.extend(patient.iter().flat_map(|(role, device)| unreadable(role, device)));
+    report.issues.extend(patient.iter().flat_map(|(role, device)| unreadable(role, device, repair)));
     let code = exit_code(&report, repair);
     let told = if args.json {
         serde_json::to_writer_pretty(&mut *out, &as_json(&image, engine.name(), &report, code, repair))
@@ -60,11 +60,12 @@ pub(crate) fn run(args: &FsckArgs, out: &mut dyn Write) -> Result<u8, Exit> {
 }
 
 /// What could not be read, as issues.
-fn unreadable(role: &str, device: &PatientDevice) -> Vec<Issue> {
+fn unreadable(role: &str, device: &PatientDevice, repair: Repair) -> Vec<Issue> {
+    let taken = if repair == Repair::No { ", and were taken as zeros" } else { "" };
     let issue = |(run, why): (Range<u64>, String)| Issue {
         code: "Unreadable",
         severity: Severity::Error,
-        text: format!("bytes {} to {}{role} cannot be read, and were taken as zeros: {why}", run.start, run.end - 1),
+        text: format!("bytes {} to {}{role} cannot be read{taken}: {why}", run.start, run.end - 1),
         repaired: false,
         loses: false,
     };
@@ -285,7 +286,7 @@ mod tests {
         fault.fail(FaultOp::Read, 1, FaultTimes::FromThenOn);
         let device = PatientDevice::new(std::sync::Arc::new(fault), true);
         device.read_at(Kind::Log, 512, &mut [0; 1024]).unwrap();
-        let issues = unreadable(" of the log device", &device);
+        let issues = unreadable(" of the log device", &device, Repair::No);
         let text = "bytes 512 to 1535 of the log device cannot be read, and were taken as zeros: ";
         assert!(issues.len() == 1 && issues[0].text.starts_with(text), "{issues:?}");
         assert_eq!(exit_code(&CheckReport { issues, ..CheckReport::default() }, Repair::No), 4);

@@ -12,6 +12,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// What is read beside an owner, who may be writing it at this moment.
+fn tried<T>(read: impl Fn() -> Result<T>) -> Result<T> {
+    const TRIES: usize = 5;
+    (1..TRIES).find_map(|_| read().ok()).map_or_else(read, Ok)
+}
+
 /// Devices that note what cannot be read, each with what it is called in messages.
 pub(crate) type Patient = Vec<(String, PatientDevice)>;
 
@@ -25,11 +30,6 @@ fn with_patience(devices: &mut Devices, zeros: bool) -> Patient {
         (role, patient)
     };
     all.chain(extra).map(wrap).collect()
-}
-
-fn tried<T>(read: impl Fn() -> Result<T>) -> Result<T> {
-    const TRIES: usize = 5;
-    (1..TRIES).find_map(|_| read().ok()).map_or_else(read, Ok)
 }
 
 /// An image on the command line, taken apart.
@@ -150,6 +150,10 @@ impl Image {
         let patient = with_patience(&mut devices, read_only);
         let found = arboretum::find(&*devices.main).map(|found| found.0);
         let engine = found.or_else(|| arboretum::search(&*devices.main)).ok_or_else(|| {
+            let unread = patient.first().and_then(|(_, device)| device.unread().into_iter().next());
+            if let Some((_, why)) = unread {
+                return anyhow!("no superblock is found, and not all can be read: {why}");
+            }
             let no_copy = foreign_name(&*devices.main).is_none().then_some(", and no copy of a superblock is found");
             anyhow!("{}{}", self.what_it_is(&*devices.main), no_copy.unwrap_or_default())
         })?;

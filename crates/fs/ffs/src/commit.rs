@@ -84,7 +84,7 @@ pub(crate) struct InFlight {
 const IN_FLIGHT: usize = 16;
 /// Milliseconds at least between two turns of background work that nothing presses for.
 const LEAST_PAUSE_MS: u64 = 200;
-/// Rounds after which buffers that are still dirty are a mistake.
+/// Rounds without progress after which buffers that are still dirty are a mistake.
 const MOST_ROUNDS: usize = 200;
 
 impl Core {
@@ -502,11 +502,15 @@ impl Core {
     /// Writes what is dirty and not part of a running transaction, in such an order that nothing is rolled back
     /// as long as that is possible, until `wanted` has nothing more.
     fn write_out(&mut self, wanted: &mut dyn FnMut(&mut Core) -> Result<Vec<Name>>) -> Result<()> {
-        for _ in 0..MOST_ROUNDS {
+        let (mut least, mut rounds) = (usize::MAX, 0);
+        while rounds < MOST_ROUNDS {
             let names = wanted(self)?;
             if names.is_empty() {
                 return Ok(());
             }
+            let left = self.keep.soft.pending() + self.dirty.len();
+            rounds = if left < least { 0 } else { rounds + 1 };
+            least = least.min(left);
             let ready: Vec<Name> = names.iter().copied().filter(|n| self.keep.soft.is_ready(*n)).collect();
             self.write_round(if ready.is_empty() { &names } else { &ready })?;
         }

@@ -338,7 +338,6 @@ impl Core {
         if data.is_empty() {
             return Ok(0);
         }
-        self.watch.note(ino);
         let old_size = i.size();
         if end > old_size {
             self.fill_tail(&mut i, end)?;
@@ -375,6 +374,7 @@ impl Core {
                 break;
             }
         }
+        self.watch.wrote(ino, offset + done as u64);
         Ok(done)
     }
 
@@ -683,10 +683,12 @@ impl Core {
         if !i.is_file() {
             return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
         }
-        self.watch.note(ino);
         if to >= i.size() {
-            return self.extend(&mut i, to, now).map(|()| true);
+            self.extend(&mut i, to, now)?;
+            self.watch.cut(ino, to);
+            return Ok(true);
         }
+        self.watch.cut(ino, to);
         Ok(self.shrink_to(&mut i, to, now)? == to)
     }
 

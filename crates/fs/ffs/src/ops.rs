@@ -47,8 +47,11 @@ impl Core {
         target: &[u8],
         now: Time,
     ) -> Result<Inode> {
-        let mut dir = self.iget_dir(parent)?;
         let t = FileType::from_mode(m).ok_or(Errno::EINVAL)?;
+        if t == FileType::Dir {
+            self.settle_counts(&[parent])?;
+        }
+        let mut dir = self.iget_dir(parent)?;
         if t == FileType::Dir && dir.d.nlink.get() >= LINK_MAX {
             return Err(Errno::EMLINK.into());
         }
@@ -134,6 +137,18 @@ impl Core {
         }
         self.iput(&i)?;
         self.links_raised(&i)
+    }
+
+    /// Takes from link counts at their limit what is still to be taken from them, so that a call may raise them.
+    fn settle_counts(&mut self, inos: &[Ino]) -> Result<()> {
+        for ino in inos {
+            let i = self.iget(*ino)?;
+            let raw = u32::from(i.d.nlink.get());
+            if raw >= LINK_MAX.into() && self.links(&i) < raw {
+                return self.sync_all();
+            }
+        }
+        Ok(())
     }
 
     fn touch_dirs(&mut self, inos: &[Ino], now: Time) -> Result<()> {
@@ -339,6 +354,11 @@ impl Volume {
     fn move_name(&self, cx: &Cx, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: RenameFlags) -> Result<()> {
         self.change(|core, _| {
             core.tree += 1;
+            for (dir, name) in [from, to] {
+                let dir = core.iget_dir(dir)?;
+                let named = core.dir_lookup(&dir, name)?.map(|found| found.ino);
+                core.settle_counts(&[Some(dir.ino), named].into_iter().flatten().collect::<Vec<_>>())?;
+            }
             let dir = core.iget_dir(from.0)?;
             let new_dir = core.iget_dir(to.0)?;
             let src = core.dir_find(&dir, from.1)?;
@@ -392,49 +412,44 @@ impl Volume {
             }
             end = end.min(attr.size);
         }
-        let (size, mut own) = self.change(|core, now| {
+        self.change(|core, now| {
             if end > core.geom.max_size() {
                 return Err(Errno::EFBIG.into());
             }
             let mut i = core.iget(ino)?;
             (i.d.mtime, i.d.ctime) = (now.into(), now.into());
             core.iput(&i)?;
-            Ok((i.size(), core.watch.begin(ino)))
+            core.watch.begin(ino, i.size());
+            Ok(())
         })?;
         // What is missing first: without space nothing is zeroed.
-        let mut done = self.falloc_steps(ino, how - FallocMode::ZERO_RANGE, (offset, end), &mut own);
+        let mut done = self.falloc_steps(ino, how - FallocMode::ZERO_RANGE, offset, end);
         if done.is_ok() && how.contains(FallocMode::ZERO_RANGE) {
-            done = self.falloc_steps(ino, how, (offset, end), &mut own);
+            done = self.falloc_steps(ino, how, offset, end);
         }
-        let done = done.or_else(|e| self.falloc_undo(ino, size, own).and(Err(e)));
+        let grown = (!how.contains(FallocMode::KEEP_SIZE)).then_some(end);
+        self.lock().watch.done(ino, done.as_ref().map_or(None, |()| grown), done.is_err());
+        // The error is that of the call, whether it could be undone or not.
+        let undone = self.falloc_undo(ino);
         self.lock().watch.end(ino);
-        done
+        done.and(undone)
     }
 
-    /// Allocates a range block by block; `own` are the changes of the file if nobody else changes it.
-    fn falloc_steps(&self, ino: Ino, how: FallocMode, (mut at, end): (u64, u64), own: &mut u64) -> Result<()> {
+    fn falloc_steps(&self, ino: Ino, how: FallocMode, mut at: u64, end: u64) -> Result<()> {
         while at < end {
             if interrupted() {
                 return Err(Errno::EINTR.into());
             }
-            at = self.change(|core, now| {
-                let next = core.falloc_step(ino, how, at, end, now)?;
-                core.watch.note(ino);
-                Ok(next)
-            })?;
-            *own += 1;
+            at = self.change(|core, now| core.falloc_step(ino, how, at, end, now))?;
         }
         Ok(())
     }
 
-    /// What could be had is given back, so that the file is as long as it was. Not what others have written meanwhile.
-    fn falloc_undo(&self, ino: Ino, size: u64, mut own: u64) -> Result<()> {
-        while !self.change(|core, now| {
-            if core.watch.changes(ino) != own || core.iget(ino)?.size() <= size {
-                return Ok(true);
-            }
-            own += 1;
-            core.set_size(ino, size, now)
+    /// What calls that failed could have is given back by the last of them, so that the file ends where others want it to.
+    fn falloc_undo(&self, ino: Ino) -> Result<()> {
+        while !self.change(|core, now| match core.watch.to_undo(ino) {
+            Some(keep) if core.iget(ino)?.size() > keep => core.set_size(ino, keep, now),
+            _ => Ok(true),
         })? {}
         Ok(())
     }
@@ -555,6 +570,7 @@ impl FileSystem for Volume {
     fn link(&self, ino: Ino, new_parent: Ino, new_name: &[u8]) -> Result<Entry> {
         check_name(new_name)?;
         self.change(|core, now| {
+            core.settle_counts(&[ino])?;
             let mut i = core.iget(ino)?;
             if i.is_dir() {
                 return Err(Errno::EPERM.into());

@@ -136,3 +136,61 @@ fn orphans_of_a_journal_are_freed_by_every_mount() {
         }
     }
 }
+
+fn swap(fs: &dyn FileSystem, (a, x): (Ino, &str), (b, y): (Ino, &str)) {
+    fs.rename(&Cx::default(), a, x.as_bytes(), b, y.as_bytes(), RenameFlags::EXCHANGE).unwrap();
+}
+
+#[test]
+fn many_exchanges_between_two_syncs() {
+    for count in [100, 700] {
+        let dev = fresh(128 << 20, "density=2K");
+        let fs = mount(&dev, "keep=softupdates,cache=32M");
+        let dir = |parent, name: &str| fs.mkdir(&Cx::default(), parent, name.as_bytes(), 0o755).unwrap().ino;
+        let (one, two) = (dir(fs.root(), "one"), dir(fs.root(), "two"));
+        for n in 0..count {
+            dir(one, &n.to_string());
+            dir(two, &n.to_string());
+        }
+        fs.syncfs().unwrap();
+        (0..count).for_each(|n| swap(&*fs, (one, &n.to_string()), (two, &n.to_string())));
+        fs.syncfs().unwrap();
+        fs.unmount().unwrap();
+        clean(&dev);
+    }
+}
+
+#[test]
+fn link_counts_do_not_overflow_while_removals_wait() {
+    let dev = fresh(512 << 20, "density=4K");
+    let fs = mount(&dev, "keep=softupdates,cache=256M");
+    let dir = |parent, name: &str| fs.mkdir(&Cx::default(), parent, name.as_bytes(), 0o755).map(|e| e.ino);
+    let (full, other) = (dir(fs.root(), "full").unwrap(), dir(fs.root(), "other").unwrap());
+    for n in 0..64_998 {
+        dir(full, &n.to_string()).unwrap();
+    }
+    for n in 0..700 {
+        dir(other, &n.to_string()).unwrap();
+    }
+    fs.syncfs().unwrap();
+    (0..700).for_each(|n| swap(&*fs, (full, &n.to_string()), (other, &n.to_string())));
+    assert_eq!(dir(full, "more").unwrap_err().errno(), Errno::EMLINK);
+    fs.rmdir(full, b"5").unwrap();
+    dir(full, "more").unwrap();
+    fs.unmount().unwrap();
+    clean(&dev);
+}
+
+#[test]
+fn many_renames_of_one_file_between_two_syncs() {
+    let dev = fresh(64 << 20, "");
+    let fs = mount(&dev, "keep=softupdates,cache=16M");
+    let file = make(&*fs, fs.root(), "a");
+    for n in 0..2000 {
+        let (from, to) = if n % 2 == 0 { (b"a", b"b") } else { (b"b", b"a") };
+        fs.rename(&Cx::default(), fs.root(), from, fs.root(), to, RenameFlags::empty()).unwrap();
+    }
+    assert_eq!(fs.getattr(file).unwrap().nlink, 1);
+    fs.unmount().unwrap();
+    clean(&dev);
+}

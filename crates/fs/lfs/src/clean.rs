@@ -7,7 +7,8 @@
 //! are left to the next checkpoint.
 //!
 //! Segments are chosen by what is gained, and for how long, against what it costs: `(1 - u) * age / (1 + u)` (Rosenblum and
-//! Ousterhout 1992); or greedily, the emptiest first.
+//! Ousterhout 1992); or greedily, the emptiest first. Where very many are equal by
+//! a 64th of a segment, only the oldest of them are looked at (`choice.rs`).
 
 use crate::format::*;
 use crate::mount::{Core, inode_name, name_of};
@@ -134,8 +135,8 @@ impl Core {
         Ok(Cleaned { more: gained && !self.victims(budget, WORTH, greedy).is_empty(), ..done })
     }
 
-    /// Segments that are worth most, with no more in them than there is room for. Of those of which as much lives, the
-    /// oldest.
+    /// Segments that are worth most, with no more in them than there is room for. Of those of which as much lives,
+    /// by 64ths, the oldest.
     fn victims(&mut self, budget: u64, most: u64, greedy: bool) -> Vec<u32> {
         let size = 1u64 << self.geom.seg_shift;
         let (busy, now) = (self.log.busy(), self.now.secs);

@@ -338,7 +338,6 @@ impl Core {
         if data.is_empty() {
             return Ok(0);
         }
-        self.watch.note(ino);
         let old_size = i.size();
         if end > old_size {
             self.fill_tail(&mut i, end)?;
@@ -361,6 +360,7 @@ impl Core {
                 }
             }
         }
+        self.watch.wrote(ino, offset + done as u64);
         Ok(done)
     }
 
@@ -599,10 +599,12 @@ impl Core {
         if !i.is_file() {
             return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
         }
-        self.watch.note(ino);
         if to >= i.size() {
-            return self.extend(&mut i, to, now).map(|()| true);
+            self.extend(&mut i, to, now)?;
+            self.watch.cut(ino, to);
+            return Ok(true);
         }
+        self.watch.cut(ino, to);
         (i.d.mtime, i.d.ctime) = (now.into(), now.into());
         Ok(self.truncate_step(&mut i, to)? == to)
     }
@@ -611,7 +613,7 @@ impl Core {
     pub fn next_block(&mut self, i: &Inode, mut lbn: u64, hole: bool) -> Result<Option<u64>> {
         let end = i.size().div_ceil(self.geom.block_size() as u64);
         let is_it = |frag: Option<u32>| (frag == Some(0)) == hole;
-        let most = lbn.saturating_add(i.d.frags.get());
+        let (most, mut met) = (i.d.frags.get(), 0u64);
         while lbn < end {
             let Some(Parent::Indirect(_, n, at)) = parent(&self.geom, Place::Data(lbn)) else {
                 if is_it(Some(self.pointer(i, Place::Data(lbn))?.frag.get())) {
@@ -620,9 +622,6 @@ impl Core {
                 lbn += 1;
                 continue;
             };
-            if hole && lbn > most {
-                return Err(i.corrupt("frags", i.d.frags, "as many fragments as its blocks have").into());
-            }
             let Some(bytes) = self.indirect(i, 1, n)? else {
                 if hole {
                     return Ok(Some(lbn));
@@ -630,6 +629,15 @@ impl Core {
                 lbn = self.behind_missing(i, lbn)?;
                 continue;
             };
+            met += u64::from(self.geom.block_frags());
+            if met > most {
+                return Err(i.corrupt("frags", i.d.frags, "as many fragments as its blocks have").into());
+            }
+            if !self.touched {
+                // What was looked at is not needed any more.
+                self.cache.keep_all(false);
+                self.cache.keep_all(true);
+            }
             let (first, per) = (lbn - at as u64, self.geom.nindir());
             match (at..per as usize).find(|k| is_it(get_u32(&bytes, k * POINTER))) {
                 Some(k) => return Ok(Some(first + k as u64).filter(|lbn| *lbn < end)),

@@ -314,49 +314,44 @@ impl Volume {
             }
             end = end.min(attr.size);
         }
-        let (size, mut own) = self.change(|core, now| {
+        self.change(|core, now| {
             if end > core.geom.max_size() {
                 return Err(Errno::EFBIG.into());
             }
             let mut i = core.iget(ino)?;
             (i.d.mtime, i.d.ctime) = (now.into(), now.into());
             core.iput(&i)?;
-            Ok((i.size(), core.watch.begin(ino)))
+            core.watch.begin(ino, i.size());
+            Ok(())
         })?;
         // What is missing first: without space nothing is zeroed.
-        let mut done = self.falloc_steps(ino, how - FallocMode::ZERO_RANGE, (offset, end), &mut own);
+        let mut done = self.falloc_steps(ino, how - FallocMode::ZERO_RANGE, offset, end);
         if done.is_ok() && how.contains(FallocMode::ZERO_RANGE) {
-            done = self.falloc_steps(ino, how, (offset, end), &mut own);
+            done = self.falloc_steps(ino, how, offset, end);
         }
-        let done = done.or_else(|e| self.falloc_undo(ino, size, own).and(Err(e)));
+        let grown = (!how.contains(FallocMode::KEEP_SIZE)).then_some(end);
+        self.lock().watch.done(ino, done.as_ref().map_or(None, |()| grown), done.is_err());
+        // The error is that of the call, whether it could be undone or not.
+        let undone = self.falloc_undo(ino);
         self.lock().watch.end(ino);
-        done
+        done.and(undone)
     }
 
-    /// Allocates a range block by block; `own` are the changes of the file if nobody else changes it.
-    fn falloc_steps(&self, ino: Ino, how: FallocMode, (mut at, end): (u64, u64), own: &mut u64) -> Result<()> {
+    fn falloc_steps(&self, ino: Ino, how: FallocMode, mut at: u64, end: u64) -> Result<()> {
         while at < end {
             if interrupted() {
                 return Err(Errno::EINTR.into());
             }
-            at = self.change(|core, now| {
-                let next = core.falloc_step(ino, how, at, end, now)?;
-                core.watch.note(ino);
-                Ok(next)
-            })?;
-            *own += 1;
+            at = self.change(|core, now| core.falloc_step(ino, how, at, end, now))?;
         }
         Ok(())
     }
 
-    /// What could be had is given back, so that the file is as long as it was. Not what others have written meanwhile.
-    fn falloc_undo(&self, ino: Ino, size: u64, mut own: u64) -> Result<()> {
-        while !self.change(|core, now| {
-            if core.watch.changes(ino) != own || core.iget(ino)?.size() <= size {
-                return Ok(true);
-            }
-            own += 1;
-            core.set_size(ino, size, now)
+    /// What calls that failed could have is given back by the last of them, so that the file ends where others want it to.
+    fn falloc_undo(&self, ino: Ino) -> Result<()> {
+        while !self.change(|core, now| match core.watch.to_undo(ino) {
+            Some(keep) if core.iget(ino)?.size() > keep => core.set_size(ino, keep, now),
+            _ => Ok(true),
         })? {}
         Ok(())
     }

@@ -233,6 +233,11 @@ impl Soft {
         all
     }
 
+    /// Patches that are not on the disk.
+    pub fn pending(&self) -> usize {
+        self.patches.len()
+    }
+
     /// Whether nothing in a buffer would be rolled back.
     pub fn is_ready(&self, buffer: Name) -> bool {
         let all = self.of.get(&buffer).map_or(&[][..], |l| l);

@@ -317,18 +317,47 @@ impl Clock for Meddler {
     }
 }
 
-/// Checks that a fallocate which finds no space leaves alone what others write into the file meanwhile, and is undone if
-/// nobody does; panics if not. For engines that ask for the time before they take a lock.
+/// What another caller does to a file of [`LEN`] bytes while space for it is asked for in vain; returns how long the file
+/// has to be then.
+type Deed = fn(&dyn FileSystem, Ino, u64) -> u64;
+
+const LEN: u64 = 10_000;
+
+const DEEDS: [(&str, Deed); 5] = [
+    ("a write behind the end", |fs, file, _| {
+        let size = attr(fs, file).size;
+        fs.write(file, size, &[0xaa; 100]).map_or(LEN, |n| size + n as u64)
+    }),
+    ("a write before the end", |fs, file, _| {
+        let size = attr(fs, file).size;
+        write(fs, file, size - 100, &[0xaa; 100]);
+        size
+    }),
+    ("a write at the start", |fs, file, _| {
+        write(fs, file, 0, &[0xaa; 100]);
+        LEN
+    }),
+    ("a truncation", |fs, file, _| {
+        truncate_to(fs, file, 100).expect("truncate");
+        100
+    }),
+    ("another fallocate", |fs, file, much| {
+        fs.fallocate(file, FallocMode::empty(), 0, much).expect_err("more than there is");
+        LEN
+    }),
+];
+
+/// Checks that a fallocate which finds no space leaves what others write into the file meanwhile, and nothing of its own;
+/// panics if not. For engines that ask for the time before they take a lock.
 pub fn fallocate_and_others(engine: &dyn Engine) {
-    const LEN: u64 = 10_000;
     for (format, mount_options) in engine.shapes() {
         let (format, mount_options) = (Options::parse(format), Options::parse(mount_options));
         let config = Config { format, mount: mount_options, ..Config::crash(Profile::Churn) };
-        for (at, grows) in [2, 3, 4, 5, 9, 30].into_iter().flat_map(|n| [(n, false), (n, true)]) {
+        for (moment, (what, deed)) in [2, 3, 4, 5, 9, 30].into_iter().flat_map(|n| DEEDS.map(|d| (n, d))) {
             let memory = config.memory();
             engine.format(config.devices(&memory), &config.format_options()).expect("format");
-            let (clock, left, deed) = (ManualClock::new(BEGIN), AtomicU64::new(0), Mutex::default());
-            let clock = Arc::new(Meddler { clock, left, deed });
+            let clock = Meddler { clock: ManualClock::new(BEGIN), left: AtomicU64::new(0), deed: Mutex::default() };
+            let clock = Arc::new(clock);
             let fs = engine.mount(config.devices(&memory), &config.mount_options(), clock.clone()).expect("mount");
             let (file, bytes) = (create(&*fs, fs.root(), "file"), crate::rng::pattern(7, 0, LEN as usize));
             write(&*fs, file, 0, &bytes);
@@ -336,22 +365,21 @@ pub fn fallocate_and_others(engine: &dyn Engine) {
             let much = (free.bfree + 1) * u64::from(free.frsize) * 2;
             let falloc = || fs.fallocate(file, FallocMode::empty(), 0, much).expect_err("more than there is").errno();
             assert_eq!((falloc(), attr(&*fs, file).size), (Errno::ENOSPC, LEN), "{}: not undone", engine.name());
-            let (other, wrote) = (fs.clone(), Arc::new(AtomicU64::new(0)));
-            let report = wrote.clone();
-            *clock.deed.lock().expect("the clock's lock") = Some(Box::new(move || {
-                let size = attr(&*other, file).size;
-                let to = if grows { size } else { size.saturating_sub(100) };
-                write(&*other, file, to, &[0xaa; 100]);
-                report.store(to, Relaxed);
-            }));
-            clock.left.store(at, Relaxed);
+            let (other, end) = (fs.clone(), Arc::new(AtomicU64::new(0)));
+            let report = end.clone();
+            *clock.deed.lock().expect("the clock's lock") =
+                Some(Box::new(move || report.store(deed(&*other, file, much), Relaxed)));
+            clock.left.store(moment, Relaxed);
             assert_eq!(falloc(), Errno::ENOSPC);
-            let to = wrote.load(Relaxed);
-            if to > 0 {
-                let there = read(&*fs, file, to, 100) == [0xaa; 100];
-                assert!(there, "{}: what was written at {to} is lost; moment {at}", engine.name());
+            let (end, told) = (end.load(Relaxed), format!("{}, {what} at moment {moment}", engine.name()));
+            assert!(end > 0 || moment > 5, "{told}: never done");
+            if end > 0 {
+                assert_eq!(attr(&*fs, file).size, end, "{told}: the size");
+                if what.contains("end") && end > LEN {
+                    assert!(read(&*fs, file, end - 100, 100) == [0xaa; 100], "{told}: lost");
+                }
+                assert!(read(&*fs, file, 100, 9000) == bytes[100..9100.min(end as usize)], "{told}: what was there");
             }
-            assert!(read(&*fs, file, 0, 9000) == bytes[..9000]);
             fs.unmount().expect("unmount");
             check_clean(engine, config.devices(&memory), Repair::No).expect("a clean volume");
         }
