@@ -196,8 +196,9 @@ fn what_was_fsynced_survives_the_death_of_the_server() {
             assert!(dead, "the dead mount answers");
             volume.mount();
             for (round, i, name) in &synced {
-                let found = fs::read(root.join(name));
-                assert!(found.is_ok_and(|f| f == content(*round, *i)), "{name} was fsynced");
+                let found = fs::read(root.join(name)).map(|found| found == content(*round, *i));
+                let last = synced.last();
+                assert!(matches!(found, Ok(true)), "{}: {name} was fsynced: {found:?}; last {last:?}", volume.engine());
             }
         }
         assert!(synced.len() > 3, "only {} files were fsynced", synced.len());

@@ -24,6 +24,8 @@
 //! * **FFS-C4** a block is written before a pointer to it (softupdates and journal: all blocks; sync: indirect
 //!   blocks and directories).
 //! * **FFS-C5** what is freed by a transaction is not given away before it is durable (journal).
+//! * **FFS-C6** a name counts as on disk, for what waits for it, when the pointers to its block are there too, with the
+//!   size of its directory; and what is removed from a block counts as gone no earlier (softupdates and sync).
 
 pub(crate) mod journal;
 mod soft;
@@ -166,6 +168,21 @@ impl Core {
         if old.0.0 == 0 || old.0 == new.0 { Ok(()) } else { self.free_after(slot.0, &[old]) }
     }
 
+    /// A pointer that was set leads to a directory's block, or to pointers to some: what is written there is not reached
+    /// before the pointer is on disk. `inode`: behind the direct blocks, where the directory's inode begins in its buffer,
+    /// and the size it had before.
+    pub fn leads_to_names(&mut self, slot: Slot, content: Name, inode: Option<(Slot, u64)>) -> Result<()> {
+        match self.keep.mode {
+            Keeping::SoftUpdates => self.soft_leads(slot, content, inode),
+            Keeping::Sync if !planted(Flaw::NamesUnreached) => {
+                self.write_now(slot.0)?;
+                inode.map_or(Ok(()), |i| self.write_now(i.0.0))?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
     /// A pointer was cleared: the runs are free when that is on disk.
     pub fn free_slot(&mut self, slot: Slot, runs: &[(Frag, u32)]) -> Result<()> {
         match self.keep.mode {
@@ -198,6 +215,11 @@ impl Core {
             }
             _ => Ok(0),
         }
+    }
+
+    /// See [`Core::entry_first`].
+    pub fn entry_alone(&mut self, slot: Slot) -> Result<()> {
+        if self.keep.mode == Keeping::Sync && !planted(Flaw::SyncNameFirst) { self.write_now(slot.0) } else { Ok(()) }
     }
 
     /// A name of `old` was removed. `after`: a name that has to be on disk before (of a rename).
@@ -266,6 +288,12 @@ impl Core {
     /// it names, or of what it took the place of.
     pub fn newer_name(&self, slot: Slot, file: Option<Ino>) -> Option<u64> {
         if self.holds_entries() { self.soft_newer_name(slot, file) } else { None }
+    }
+
+    /// Whether `ino` has lost names that are still on disk, and would have none for a while if the one in `slot` were
+    /// replaced as things are.
+    pub fn is_awaited(&self, slot: Slot, ino: Ino) -> bool {
+        self.holds_entries() && self.soft_awaited(slot, ino)
     }
 
     /// Whether the removal of an entry leaves its bytes alone.

@@ -114,6 +114,13 @@ impl Core {
         self.entry_added(slot, ino, waits)
     }
 
+    /// The entry at byte `at` of `dir`, whose waits are over, is on disk before anything else in its block changes, if
+    /// changes come one by one: sectors of a block that is cut off while it is written may be any of the new ones.
+    pub fn entry_first(&mut self, dir: &Inode, at: u64) -> Result<()> {
+        let slot = self.dir_place(dir, at);
+        self.entry_alone(slot)
+    }
+
     /// A name was removed from `dir`; what that takes from link counts follows when it is on disk, and that is
     /// not before `after` is.
     pub fn note_removed(
@@ -150,6 +157,12 @@ impl Core {
             return Ok(());
         }
         named.iter().try_for_each(|ino| self.sync_file(*ino))
+    }
+
+    /// What is about to be replaced in `dir` has a name without that, if it has any.
+    pub fn settle_replaced(&mut self, dir: &Inode, at: u64, ino: Ino) -> Result<()> {
+        let slot = self.dir_place(dir, at);
+        if self.is_awaited(slot, ino) && !planted(Flaw::ReplacedUnnamed) { self.sync_file(ino) } else { Ok(()) }
     }
 
     /// See [`Core::newer_name`], of the entry at byte `at` of `dir`.

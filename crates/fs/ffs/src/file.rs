@@ -128,6 +128,9 @@ impl Core {
                 self.iput(i)?;
                 let inode = in_inode.then_some((i.at, i.size()));
                 self.pointer_set(slot, (Frag(0), 0), (at, self.geom.block_frags()), content, inode)?;
+                if i.is_dir() {
+                    self.leads_to_names(slot, content, None)?;
+                }
             }
             slot = (Name::Block(at.0.into()), *index as usize * 4);
             in_inode = false;
@@ -244,6 +247,9 @@ impl Core {
         }
         let inode = direct.then_some((i.at, old_size));
         self.pointer_set(slot, (present.unwrap_or(Frag(0)), have), (frag, want), name, inode)?;
+        if what == What::Dir && old_size > 0 {
+            self.leads_to_names(slot, name, (!direct).then_some(((i.name(), i.at), old_size)))?;
+        }
         Ok(frag)
     }
 

@@ -182,7 +182,10 @@ impl Core {
         }
         let (same, t) = (dir.ino == new_dir.ino, kind_of(&i));
         let target = match &dst {
-            Some(d) => Some(self.replaceable(&i, d.ino)?),
+            Some(d) => {
+                self.settle_replaced(&new_dir, d.at, d.ino)?;
+                Some(self.replaceable(&i, d.ino)?)
+            }
             None => None,
         };
         if i.is_dir() && !same && dst.is_none() && new_dir.d.nlink.get() >= LINK_MAX {
@@ -206,6 +209,7 @@ impl Core {
             (None, Some(room)) => self.dir_insert(&new_dir, room, to, i.ino, t)?,
             (None, None) => return Err(Errno::EIO.into()),
         };
+        self.entry_first(&new_dir, at)?;
         if moves_dir {
             self.dir_replace(&i, DOTDOT_AT as u64, new_dir.ino, FileType::Dir)?;
         }
@@ -281,6 +285,7 @@ impl Core {
             }
         }
         self.dir_replace(&dir, a.at, j.ino, kind_of(&j))?;
+        self.entry_first(&dir, a.at)?;
         self.dir_replace(&new_dir, b.at, i.ino, kind_of(&i))?;
         self.touch_dirs(&[dir.ino, new_dir.ino], now)?;
         if i.is_dir() || j.is_dir() {

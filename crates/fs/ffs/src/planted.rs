@@ -20,6 +20,12 @@ arbor_base::flaws! {
     NamesUnsettled,
     /// The bytes of entries are not rolled back.
     EntryNotRolledBack,
+    /// A name counts as on disk before the pointer to its block is (against FFS-C6).
+    NamesUnreached,
+    /// What is replaced does not wait for a newer name of it.
+    ReplacedUnnamed,
+    /// A new name vanishes that an older one waits for.
+    VanishedAwaited,
     /// A pointer is rolled back, the size of its inode is not.
     SizeNotRolledBack,
     /// A group does not wait for the block that its inode table grows by.

@@ -194,3 +194,31 @@ fn many_renames_of_one_file_between_two_syncs() {
     fs.unmount().unwrap();
     clean(&dev);
 }
+
+/// A file that was fsynced, and its name, are there after the death of the server at once, wherever its directory has
+/// grown: in a fragment, by a block, behind the direct blocks.
+#[test]
+fn what_was_fsynced_is_there_at_once() {
+    for mode in ["softupdates", "journal", "sync"] {
+        let dev = fresh(64 << 20, "block=4K");
+        let fs = mount(&dev, &format!("keep={mode}"));
+        let dir = |i| fs.mkdir(&Cx::default(), fs.root(), format!("{i}").as_bytes(), mode::IFDIR | 0o755).unwrap().ino;
+        let dirs: Vec<Ino> = (0..3).map(dir).collect();
+        for i in 0..500 {
+            let (dir, name) = (dirs[i % 3], format!("{i:0120}"));
+            let ino = make(&*fs, dir, &name);
+            let len = [0, 7, 900, 5000, 70_000][i % 5];
+            fs.write(ino, 0, &vec![i as u8; len]).unwrap();
+            make(&*fs, dirs[(i + 1) % 3], &format!("{i:0125}"));
+            fs.fsync(ino, false).unwrap();
+            fs.forget(ino, 1);
+            let after = mount(&dev.snapshot(), "keep=journal");
+            let dir = after.lookup(after.root(), format!("{}", i % 3).as_bytes()).unwrap().ino;
+            let found = after.lookup(dir, name.as_bytes()).map(|f| f.size);
+            assert_eq!(found.ok(), Some(len as u64), "{mode}: file {i}");
+        }
+        assert!(fs.getattr(dirs[0]).unwrap().size > 12 << 12, "behind the direct blocks");
+        fs.unmount().unwrap();
+        clean(&dev);
+    }
+}

@@ -66,6 +66,24 @@ fn lines() {
         "seed=3 profile=Dirs size=67108864 mount=keep=softupdates ops=mkdir /d1 448 0; create /d1/f1 420 0; \
          create /f2 420 0; syncfs; mkdir /d2 1533 0; rename /d1 /d2/d1 0; rename /f2 /d2/d1/f1 2; background 40000; \
          background 40000",
+        // The only name of a file was in a block of a directory that the directory's inode did not lead to yet.
+        "seed=3 profile=Dirs size=67108864 format=block=4K,cg=4M mount=keep=softupdates,cache=1M ops=mkdir /d0 493 0; \
+         create /f1 420 0; create /d0/L1 420 0; syncfs; rename /f1 /d0/L2 0; fsync /d0/L2 0",
+        "seed=3 profile=Dirs size=67108864 format=block=4K,cg=4M mount=keep=sync,cache=1M ops=mkdir /d0 493 0; \
+         create /f1 420 0; create /d0/L1 420 0; syncfs; rename /f1 /d0/L2 0",
+        // A block with the new name and without the old one was cut off: the sector of the new one was not written.
+        "seed=96 profile=Sync size=16777216 mount=keep=sync from=Aged ops=rename /big/L3 /big/L94 0",
+        "seed=2 profile=Sync size=16777216 from=Aged ops=link /a /big/L91; unlink /a; background 40000; background 40000",
+        // What was replaced had another name, and that was not on disk yet.
+        "seed=2 profile=Sync size=16777216 from=Aged ops=link /a /d/l; rename /d/a /a 0",
+        "seed=2 profile=Sync size=16777216 from=Aged ops=link /a /big/L91; rename /b /a 0; fsync /a 0",
+        // A new name vanished, and the old one that had waited for it went before another new one was there.
+        "seed=2 profile=Sync size=16777216 from=Aged ops=rename /a /n 0; link /n /d/l; unlink /n",
+        "seed=2 profile=Sync size=16777216 from=Aged ops=rename /a /e/n 0; link /e/n /d/l; rename /b /e/n 0; \
+         create /q 420 0; fsync /q 0",
+        // The newest name was on disk, in a directory that was not.
+        "seed=2 profile=Sync size=16777216 from=Aged ops=mkdir /e/k 493 0; link /a /e/k/l; create /e/k/m 420 0; \
+         background 39900; background 39900; unlink /a; create /q 420 0; fsync /q 0",
     ] {
         arbor_torture::machine::repeat(&Ffs, line).unwrap_or_else(|e| panic!("{e}"));
     }

@@ -613,7 +613,9 @@ impl Core {
     pub fn next_block(&mut self, i: &Inode, mut lbn: u64, hole: bool) -> Result<Option<u64>> {
         let end = i.size().div_ceil(self.geom.block_size() as u64);
         let is_it = |frag: Option<u32>| (frag == Some(0)) == hole;
-        let (most, mut met) = (i.d.frags.get(), 0u64);
+        // The ifile counts its indirect blocks only, and nobody relies on it.
+        let all = u64::from(self.segs.count()) * u64::from(self.geom.seg_frags());
+        let (most, mut met) = (if i.ino == IFILE { all } else { i.d.frags.get() }, 0u64);
         while lbn < end {
             let Some(Parent::Indirect(_, n, at)) = parent(&self.geom, Place::Data(lbn)) else {
                 if is_it(Some(self.pointer(i, Place::Data(lbn))?.frag.get())) {

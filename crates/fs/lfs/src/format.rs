@@ -366,7 +366,7 @@ pub struct Dinode {
     pub rdev: U32,
     /// Size in bytes.
     pub size: U64,
-    /// Fragments of all its blocks, indirect ones and attributes too.
+    /// Fragments of all its blocks, indirect ones and attributes too; of the ifile, of indirect ones only.
     pub frags: U64,
     /// Last access.
     pub atime: Stamp,

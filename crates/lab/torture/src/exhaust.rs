@@ -1,7 +1,7 @@
 //! Bounded exhaustive exploration: every sequence of one and of two operations over a small name
 //! space, and a sample of those of three, each operation followed or not by a promise of
 //! durability, from an empty, from an aged and from a full volume. Nearly all known crash bugs of file systems
-//! show with so few (CrashMonkey and ACE, OSDI 2018).
+//! show with so few (CrashMonkey and ACE, OSDI 2018). Of operations on names alone there are those of three, too.
 
 use crate::config::{Config, Failure};
 use crate::crash::{Base, Explored, From, Seen, try_sequence};
@@ -12,7 +12,8 @@ use arbor_base::vfs::{Engine, Options};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Operations, one a line. Slot 0 holds `/a` of the aged volume where a line says so.
+/// Operations, one a line. Slot 0 holds `/a` of the aged volume where a line says so; `/big` there is full, and grows
+/// with the next long name.
 const ALPHABET: &str = "
     create /a 420 0
     create /d/a 420 0
@@ -65,6 +66,12 @@ const ALPHABET: &str = "
     rename /d /n 0
     rename /d /e/n 0
     rename /d /e 2
+    create /big/L90 420 0
+    link /a /big/L91
+    rename /a /big/L92 0
+    rename /d /big/L93 0
+    rename /big/L3 /big/L94 0
+    unlink /big/L3
     chmod /a 384
     chown /a 1 70000
     chmod /d 448
@@ -78,6 +85,47 @@ const ALPHABET: &str = "
 /// What may follow an operation; the first is nothing.
 const PROMISES: &[&str] =
     &["", "fsync /a 0", "fsync /a 1", "fsync / 0", "fsync /d 0", "syncfs", "background 6000", "background 40000"];
+
+/// Operations on names only, of which more follow each other: where a file has one name that is on disk and others that
+/// are not yet, any of which goes again.
+const NAMES: &str = "
+    link /a /n
+    link /a /d/l
+    link /n /e/n
+    link /d/l /n
+    rename /a /n 0
+    rename /n /a 0
+    rename /a /d/l 0
+    rename /d/l /a 0
+    rename /a /e/n 0
+    rename /n /d/l 0
+    rename /d/a /a 0
+    rename /b /a 0
+    rename /b /n 0
+    rename /a /b 2
+    rename /n /d/a 2
+    rename /a /big/L91 0
+    rename /big/L91 /n 0
+    rename /d/a /big/L91 0
+    rename /d /e/k 0
+    rename /e/f /d/f 0
+    rename /d /e 2
+    mkdir /k 493 0
+    rename /k /d/f 0
+    rename /k /e/f 0
+    link /a /k/l
+    rename /d/a /k/a 0
+    unlink /a
+    unlink /n
+    unlink /d/l
+    unlink /e/n
+    unlink /d/a
+    create /n 420 0
+    rmdir /e/f
+";
+
+/// What may follow one of them.
+const LATER: &[&str] = &["", "create /q 420 0; fsync /q 0", "background 40000"];
 
 /// What is on the aged volume: files in every format and with a past, directories of both sizes.
 const AGED: &str = "
@@ -117,20 +165,41 @@ fn lists() -> Vec<Vec<Op>> {
     LISTS.iter().map(each).collect()
 }
 
-/// How many sequences there are of `len` operations.
-pub fn count(len: u32) -> u64 {
-    let each = ALPHABET.lines().filter(|l| !l.trim().is_empty()).count() * PROMISES.len();
-    (each as u64).saturating_pow(len)
+/// Each operation of an alphabet with each of what may follow it.
+fn words(alphabet: &str, following: &[&str]) -> Vec<Vec<Op>> {
+    let read = |text: &str| parse(text).unwrap_or_else(|e| panic!("the alphabet: {e}"));
+    let following: Vec<Vec<Op>> = following.iter().map(|p| read(p)).collect();
+    read(alphabet)
+        .iter()
+        .flat_map(|op| following.iter().map(move |p| [std::slice::from_ref(op), &p[..]].concat()))
+        .collect()
 }
 
 /// Every operation of the alphabet with every promise after it.
 pub(crate) fn steps() -> Vec<Vec<Op>> {
-    let read = |text: &str| parse(text).unwrap_or_else(|e| panic!("the alphabet: {e}"));
-    let promises: Vec<Vec<Op>> = PROMISES.iter().map(|p| read(p)).collect();
-    read(ALPHABET)
-        .iter()
-        .flat_map(|op| promises.iter().map(move |p| [std::slice::from_ref(op), &p[..]].concat()))
-        .collect()
+    words(ALPHABET, PROMISES)
+}
+
+/// What sequences are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// So many operations of all sorts.
+    Any(u32),
+    /// So many operations on names.
+    Names(u32),
+    /// The lists made by hand.
+    Lists,
+}
+
+impl Kind {
+    /// The parts of sequences, and how many each has.
+    fn parts(self) -> (Vec<Vec<Op>>, u32) {
+        match self {
+            Kind::Any(len) => (steps(), len),
+            Kind::Names(len) => (words(NAMES, LATER), len),
+            Kind::Lists => (lists(), 1),
+        }
+    }
 }
 
 fn aged() -> Vec<Op> {
@@ -183,16 +252,16 @@ pub(crate) struct Spaces<'a> {
 }
 
 impl<'a> Spaces<'a> {
-    /// At most `total` sequences of `len` operations from each of `volumes`, beginning with number `first`.
+    /// At most `total` sequences of a kind from each of `volumes`, beginning with number `first`.
     pub fn new(
         engine: &'a dyn Engine,
-        len: u32,
+        kind: Kind,
         (volumes, first): (&[Start], u64),
         total: u64,
         seed: u64,
     ) -> Spaces<'a> {
-        let budget = if len == 0 { 3000 / volumes.len().max(1) } else { 64 };
-        let space = |start: &Start| Space::new(engine, len, start.clone(), (total, budget), seed);
+        let budget = if kind == Kind::Lists { 3000 / volumes.len().max(1) } else { 64 };
+        let space = |start: &Start| Space::new(engine, kind, start.clone(), (total, budget), seed);
         let all = volumes.iter().map(space).collect();
         Spaces { all, turn: AtomicU64::new(first) }
     }
@@ -217,8 +286,10 @@ struct Space<'a> {
     base: Arc<Base>,
     seen: Seen,
     steps: Vec<Vec<Op>>,
-    /// Operations in a sequence; 0 for the hand-made lists.
+    /// Steps in a sequence.
     len: u32,
+    /// How many sequences there are.
+    all: u64,
     /// How many have been given out.
     next: AtomicU64,
     /// How many there are to give out.
@@ -229,34 +300,30 @@ struct Space<'a> {
 }
 
 impl<'a> Space<'a> {
-    /// The sequences of `len` operations from a volume (the hand-made ones if it is 0); at most `total` of them,
-    /// spread evenly.
+    /// The sequences of a kind from a volume; at most `total` of them, spread evenly.
     fn new(
         engine: &'a dyn Engine,
-        len: u32,
+        kind: Kind,
         Start { config, base }: Start,
         (total, budget): (u64, usize),
         seed: u64,
     ) -> Space<'a> {
         let config = Config { budget, seed, ..config };
-        let all = if len == 0 { LISTS.len() as u64 } else { count(len) };
-        let steps = if len == 0 { lists() } else { steps() };
+        let (steps, len) = kind.parts();
+        let all = (steps.len() as u64).saturating_pow(len);
         let mut stride = (all as f64 * 0.618) as u64 | 1;
         while gcd(stride, all) != 1 {
             stride += 2;
         }
         let (next, total) = (AtomicU64::new(0), total.min(all));
-        Space { engine, config, base, seen: Seen::default(), steps, len, next, total, stride }
+        Space { engine, config, base, seen: Seen::default(), steps, len, all, next, total, stride }
     }
 
     /// The operations of sequence `number`.
     fn sequence(&self, number: u64) -> Vec<Op> {
-        if self.len == 0 {
-            return self.steps[number as usize % self.steps.len()].clone();
-        }
-        let (all, each) = (count(self.len), self.steps.len() as u64);
+        let each = self.steps.len() as u64;
         let start = u128::from(mix(self.config.seed)) + u128::from(number) * u128::from(self.stride);
-        let mut at = (start % u128::from(all)) as u64;
+        let mut at = (start % u128::from(self.all)) as u64;
         let mut ops = Vec::new();
         for _ in 0..self.len {
             ops.extend_from_slice(&self.steps[(at % each) as usize]);
@@ -285,8 +352,8 @@ mod tests {
 
     #[test]
     fn the_alphabet_parses_and_counts() {
-        assert_eq!(steps().len() as u64, count(1));
-        assert!(count(1) > 400);
+        assert!(steps().len() > 400);
+        assert!(words(NAMES, LATER).len() > 90);
         assert!(aged().len() > 40);
         assert!(lists().iter().all(|l| l.len() > 5));
     }

@@ -71,6 +71,8 @@ struct Draw {
     rng: Rng,
     shape: Shape,
     profile: Profile,
+    /// Whether many names are long: directories grow with every few of them.
+    long: bool,
     tag: u64,
     /// Names made lately, so that most operations meet a file.
     recent: VecDeque<Path>,
@@ -95,7 +97,9 @@ fn remember(list: &mut VecDeque<Path>, path: &Path) {
 pub fn generate(profile: Profile, seed: u64, count: usize) -> Vec<Op> {
     let (shape, recent, files) = (profile.shape(), VecDeque::new(), VecDeque::new());
     let walks = [Path::at(&[]), Path::at(&["d0"])];
-    let mut draw = Draw { rng: Rng::new(seed), shape, profile, tag: 0, recent, files, walks, marked: Path::at(&[]) };
+    let mut rng = Rng::new(seed);
+    let long = rng.one_in(4);
+    let mut draw = Draw { rng, shape, profile, long, tag: 0, recent, files, walks, marked: Path::at(&[]) };
     let dirs = (0..draw.shape.dirs).map(|d| Op::Mkdir { path: Path::at(&[&format!("d{d}")]), mode: 0o755, gid: 0 });
     let mut ops: Vec<Op> = dirs.collect();
     while ops.len() < count {
@@ -279,6 +283,7 @@ impl Draw {
         let mut path = self.dir();
         let n = self.rng.below(self.shape.files);
         path.names.push(match self.rng.below(60) {
+            30.. if self.long => format!("L{n}"),
             0..=4 => format!("L{}", n % 9),
             5 => "X1".to_string(),
             6..=12 => format!("a.name.of.middling.length.{n}"),

@@ -3,7 +3,7 @@
 
 use crate::config::{Config, Failure, parse_cuts};
 use crate::crash::{Base, Explored, From, Seen, try_sequence};
-use crate::exhaust::{self, Spaces};
+use crate::exhaust::{self, Kind, Spaces};
 use crate::generate::Profile;
 use crate::grow::{self, Grow};
 use crate::line::{Again, one_of};
@@ -22,10 +22,14 @@ pub struct Plan {
     pub time: Option<Duration>,
     /// Seed of everything that is drawn.
     pub seed: u64,
-    /// Sequences of two operations from each volume; all of them if there are fewer.
+    /// Sequences of one operation from each volume, and lists made by hand; all of them if there are fewer.
+    pub singles: u64,
+    /// Sequences of two operations from each volume.
     pub pairs: u64,
     /// Sequences of three operations from each volume.
     pub triples: u64,
+    /// Sequences of two operations on names, and of three, from each aged volume.
+    pub names: u64,
     /// Long sequences under power cuts.
     pub long: u64,
     /// Long sequences without.
@@ -44,8 +48,10 @@ impl Plan {
         Plan {
             time: None,
             seed,
+            singles: u64::MAX,
             pairs: u64::MAX,
             triples: 100_000,
+            names: 200_000,
             long: 4000,
             plain: 400,
             grow: 4000,
@@ -118,12 +124,17 @@ pub fn crash(engine: &dyn Engine, plan: &Plan, watch: Watch<'_>) -> Tally {
             Vec::new()
         });
         // A short run meets each way to mount, too.
-        let sized = |len: u32, most| {
-            let first = n + u64::from(len);
-            Spaces::new(engine, len, (&volumes, first), most, plan.seed).keep_going(plan.keep_going)
+        let sized = |kind, turn: u64, most| {
+            Spaces::new(engine, kind, (&volumes, n + turn), most, plan.seed).keep_going(plan.keep_going)
         };
-        spaces.extend([(1, u64::MAX), (2, plan.pairs), (3, plan.triples)].map(|(len, most)| sized(len, most)));
-        lists.push(sized(0, u64::MAX));
+        spaces.push(sized(Kind::Any(1), 1, plan.singles));
+        spaces.push(sized(Kind::Any(2), 2, plan.pairs));
+        spaces.push(sized(Kind::Any(3), 3, plan.triples));
+        if from == From::Aged {
+            spaces.push(sized(Kind::Names(2), 0, plan.names));
+            spaces.push(sized(Kind::Names(3), 1, plan.names));
+        }
+        lists.push(sized(Kind::Lists, 0, plan.singles));
     }
     let long = |total, cuts| Long {
         engine,

@@ -9,7 +9,8 @@
 //!
 //! In the terms of the papers: `soft_pointer` makes an allocdirect or allocindirect, with the events as its newblk
 //! and the bmsafemap of its group; `soft_inode` an inodedep, `soft_added` a diradd, `soft_removed` a dirrem,
-//! `soft_free_slot` freeblks and freefrags. Changes of one place are merged: it is one patch, back to what is
+//! `soft_free_slot` freeblks and freefrags. What is written of a directory's block is not reached before the
+//! pointer to it is on disk: until then its patches *hang* on the pointer's (newdirblk). Changes of one place are merged: it is one patch, back to what is
 //! on disk. What is removed before it was written vanishes with its patch, and nothing of it is ever
 //! written: the fast path.
 
@@ -38,6 +39,8 @@ enum Undo {
     Pointer { old: u32, inode: Option<(usize, u64)> },
     /// Inode and kind of a directory entry.
     Entry { ino: u32, kind: u8 },
+    /// The size of a directory whose last block is not reached from its inode yet.
+    Size(u64),
     /// How far the inode table is in use.
     Inited(u32),
 }
@@ -48,6 +51,15 @@ enum After {
     Free(Frag, u32),
     FreeInode(Ino, u32),
     Drop(Drop),
+    /// A patch that hung on this one is gone with it.
+    Patch(u64),
+}
+
+impl After {
+    /// Whether it frees something.
+    fn frees(&self) -> bool {
+        matches!(self, After::Free(..) | After::FreeInode(..))
+    }
 }
 
 #[derive(Debug)]
@@ -62,9 +74,26 @@ struct Patch {
     names: u64,
     /// Directory and name of a removed entry that may have to come back.
     held: Option<(u64, Vec<u8>)>,
+    /// Buffers with names, or with pointers to some, that are reached when it is on disk.
+    leads_to: Vec<Name>,
+    /// Once it is written: the patch that leads to it and is not on disk.
+    hangs: Option<u64>,
 }
 
 impl Patch {
+    fn new(buffer: Name, at: usize, undo: Undo, waits: Vec<u64>) -> Patch {
+        let (after, leads_to) = (Vec::new(), Vec::new());
+        Patch { buffer, at, undo, waits, after, names: 0, held: None, leads_to, hangs: None }
+    }
+
+    /// The inode that the entry of this patch names on disk.
+    fn old_name(&self) -> Option<u64> {
+        match self.undo {
+            Undo::Entry { ino, .. } if ino != 0 => Some(ino.into()),
+            _ => None,
+        }
+    }
+
     fn is_event(&self) -> bool {
         matches!(self.undo, Undo::None)
     }
@@ -79,8 +108,12 @@ pub(super) struct Soft {
     at: FxHashMap<(Name, usize), u64>,
     /// The event of the next write of a buffer.
     events: FxHashMap<Name, u64>,
+    /// Pointers and sizes that are not on disk, by the buffers with names that they lead to.
+    leads: FxHashMap<Name, u64>,
     /// New entries that are not on disk, by the inode that they name.
     adds: FxHashMap<u64, Vec<u64>>,
+    /// How many names of an inode are on disk that have been removed or replaced.
+    olds: FxHashMap<u64, u32>,
     /// Inodes entered in directories that have no way to the root on disk yet, with these directories.
     under: FxHashMap<u64, FxHashSet<u64>>,
     /// The same the other way round.
@@ -96,6 +129,8 @@ pub(super) struct Soft {
 
 /// Offset that a new inode's patch has in its inode: no other patch has it.
 const INODE_AT: usize = offset_of!(Dinode, crc);
+/// Offset of the size in an inode.
+const SIZE_AT: usize = offset_of!(Dinode, size);
 
 impl Soft {
     fn add(&mut self, patch: Patch) -> u64 {
@@ -118,12 +153,33 @@ impl Soft {
         if let Some(key) = &patch.held {
             self.held.insert(key.clone(), id);
         }
+        if let Some(old) = patch.old_name() {
+            *self.olds.entry(old).or_default() += 1;
+        }
         self.patches.insert(id, patch);
         id
     }
 
     fn remove(&mut self, id: u64) -> Option<Patch> {
         let patch = self.patches.remove(&id)?;
+        self.detach(id, &patch);
+        for content in &patch.leads_to {
+            if self.leads.get(content) == Some(&id) {
+                self.leads.remove(content);
+            }
+        }
+        if let Some(list) = self.adds.get_mut(&patch.names) {
+            list.retain(|p| *p != id);
+            if list.is_empty() {
+                self.adds.remove(&patch.names);
+                self.arrived(patch.names);
+            }
+        }
+        Some(patch)
+    }
+
+    /// Takes a patch from its buffer.
+    fn detach(&mut self, id: u64, patch: &Patch) {
         if let Some(list) = self.of.get_mut(&patch.buffer) {
             list.retain(|p| *p != id);
             if list.is_empty() {
@@ -141,14 +197,67 @@ impl Soft {
         {
             self.held.remove(key);
         }
-        if let Some(list) = self.adds.get_mut(&patch.names) {
-            list.retain(|p| *p != id);
-            if list.is_empty() {
-                self.adds.remove(&patch.names);
-                self.arrived(patch.names);
+        if let Some(old) = patch.old_name().filter(|_| patch.hangs.is_none())
+            && let Some(count) = self.olds.get_mut(&old)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.olds.remove(&old);
             }
         }
-        Some(patch)
+    }
+
+    /// A patch was written. Returns what follows, unless its buffer is not reached before another patch is on disk: then
+    /// all that waits for it, and what follows, waits for that as well.
+    fn written(&mut self, id: u64) -> Vec<After> {
+        let Some(patch) = self.patches.get(&id) else { return Vec::new() };
+        let (buffer, at, is_event) = (patch.buffer, patch.at, patch.is_event());
+        let lead = self.leads.get(&buffer).copied().filter(|_| !planted(Flaw::NamesUnreached));
+        let mut after = match patch.undo {
+            Undo::Entry { .. } => self.remove_older(buffer, at, id),
+            _ => Vec::new(),
+        };
+        let Some(lead) = lead else {
+            after.extend(self.remove(id).map(|p| p.after).unwrap_or_default());
+            return after;
+        };
+        if is_event {
+            // The other waits for it.
+            after.extend(self.remove(id).map(|p| p.after).unwrap_or_default());
+        } else if let Some(mut patch) = self.patches.remove(&id) {
+            self.detach(id, &patch);
+            patch.hangs = Some(lead);
+            patch.after.append(&mut after);
+            self.patches.insert(id, patch);
+            after.push(After::Patch(id));
+        }
+        self.hand_on(after, lead);
+        Vec::new()
+    }
+
+    /// What followed one patch follows another.
+    fn hand_on(&mut self, after: Vec<After>, to: u64) {
+        for a in &after {
+            if let After::Patch(id) = a
+                && let Some(patch) = self.patches.get_mut(id)
+            {
+                patch.hangs = Some(to);
+            }
+        }
+        if let Some(patch) = self.patches.get_mut(&to) {
+            patch.after.extend(after);
+        }
+    }
+
+    /// The buffer whose write a patch needs next.
+    fn needs(&self, mut id: u64) -> Option<Name> {
+        loop {
+            let patch = self.patches.get(&id)?;
+            match patch.hangs {
+                Some(on) => id = on,
+                None => return Some(patch.buffer),
+            }
+        }
     }
 
     /// The names of a directory are on disk: what is below it hangs on the directories above.
@@ -180,15 +289,7 @@ impl Soft {
     fn event(&mut self, buffer: Name) -> u64 {
         match self.events.get(&buffer) {
             Some(id) => *id,
-            None => self.add(Patch {
-                buffer,
-                at: 0,
-                undo: Undo::None,
-                waits: Vec::new(),
-                after: Vec::new(),
-                names: 0,
-                held: None,
-            }),
+            None => self.add(Patch::new(buffer, 0, Undo::None, Vec::new())),
         }
     }
 
@@ -205,7 +306,7 @@ impl Soft {
     }
 
     fn follow(&mut self, id: u64, after: After) {
-        if !matches!(after, After::Drop(_)) {
+        if after.frees() {
             self.frees += 1;
         }
         if let Some(patch) = self.patches.get_mut(&id) {
@@ -233,6 +334,23 @@ impl Soft {
         all
     }
 
+    /// The newest name of an inode but the one in `slot` that is not there yet; if there is none, one of a directory on
+    /// the way to one.
+    fn newest_name(&self, slot: Slot, ino: u64) -> Option<u64> {
+        let is_here = |id: &u64| self.patches.get(id).is_some_and(|p| (p.buffer, p.at) == slot);
+        let newest = |ino: u64| self.adds.get(&ino).and_then(|l| l.iter().rev().copied().find(|id| !is_here(id)));
+        let home = if let Name::Page { file, .. } = slot.0 { file } else { 0 };
+        let (mut todo, mut seen) = (vec![ino], FxHashSet::default());
+        while let Some(ino) = todo.pop() {
+            if let Some(id) = newest(ino) {
+                return Some(id);
+            }
+            let above = self.under.get(&ino).into_iter().flatten();
+            todo.extend(above.copied().filter(|dir| *dir != home && seen.insert(*dir)));
+        }
+        None
+    }
+
     /// Patches that are not on the disk.
     pub fn pending(&self) -> usize {
         self.patches.len()
@@ -247,7 +365,7 @@ impl Soft {
     /// Of each patch in a buffer, the buffers of those that it waits for.
     pub fn waited_for(&self, buffer: Name) -> impl Iterator<Item = Vec<Name>> {
         let all = self.of.get(&buffer).map_or(&[][..], |l| l).iter().filter_map(|id| self.patches.get(id));
-        all.map(|p| p.waits.iter().filter_map(|w| self.patches.get(w)).map(|w| w.buffer).collect())
+        all.map(|p| p.waits.iter().filter_map(|w| self.needs(*w)).collect())
     }
 
     /// What a write of these buffers includes.
@@ -314,7 +432,7 @@ impl Core {
         // Nor before the group says that this part of its table is in use.
         waits.extend(soft.find(cg, INITED_AT));
         let undo = Undo::Inode(inode_bytes(&old));
-        soft.add(Patch { buffer: i.name(), at: i.at + INODE_AT, undo, waits, after: Vec::new(), names: 0, held: None });
+        soft.add(Patch::new(i.name(), i.at + INODE_AT, undo, waits));
         Ok(())
     }
 
@@ -328,16 +446,7 @@ impl Core {
         match soft.find(cg, INITED_AT).and_then(|id| soft.patches.get_mut(&id)) {
             Some(patch) => patch.waits.push(wait),
             None => {
-                let undo = Undo::Inited(old);
-                soft.add(Patch {
-                    buffer: cg,
-                    at: INITED_AT,
-                    undo,
-                    waits: vec![wait],
-                    after: Vec::new(),
-                    names: 0,
-                    held: None,
-                });
+                soft.add(Patch::new(cg, INITED_AT, Undo::Inited(old), vec![wait]));
             }
         }
     }
@@ -383,7 +492,7 @@ impl Core {
         };
         let Some(id) = soft.find(buffer, at) else {
             let undo = Undo::Pointer { old: old.0.0, inode };
-            let id = soft.add(Patch { buffer, at, undo, waits, after: Vec::new(), names: 0, held: None });
+            let id = soft.add(Patch::new(buffer, at, undo, waits));
             if moved {
                 soft.follow(id, After::Free(old.0, old.1));
             }
@@ -401,6 +510,26 @@ impl Core {
         Ok(())
     }
 
+    /// See [`Core::leads_to_names`].
+    pub(super) fn soft_leads(&mut self, (buffer, at): Slot, content: Name, inode: Option<(Slot, u64)>) {
+        let soft = self.soft();
+        let Some(pointer) = soft.find(buffer, at) else { return };
+        let lead = match inode.map(|((buffer, at), old)| (buffer, at + SIZE_AT, old)) {
+            None => pointer,
+            Some((buffer, at, old)) => match soft.find(buffer, at) {
+                Some(size) => size,
+                None => soft.add(Patch::new(buffer, at, Undo::Size(old), vec![pointer])),
+            },
+        };
+        soft.leads.insert(content, lead);
+        if let Some(patch) = soft.patches.get_mut(&lead) {
+            patch.leads_to.push(content);
+            if lead != pointer && !patch.waits.contains(&pointer) {
+                patch.waits.push(pointer);
+            }
+        }
+    }
+
     /// A pointer was cleared.
     pub(super) fn soft_free_slot(&mut self, (buffer, at): Slot, runs: &[(Frag, u32)]) -> Result<()> {
         let soft = self.soft();
@@ -412,9 +541,7 @@ impl Core {
             return runs.iter().try_for_each(|r| self.free_run(r.0, r.1));
         }
         let event = self.soft().event(buffer);
-        if let Some(e) = self.soft().patches.get_mut(&event) {
-            e.after.extend(patch.after);
-        }
+        self.soft().hand_on(patch.after, event);
         self.soft_free_after(buffer, runs)
     }
 
@@ -431,8 +558,8 @@ impl Core {
 
     pub(super) fn soft_free_inode(&mut self, i: &Inode, m: u32) -> Result<()> {
         // Pointers that were never written went with their blocks; what is left says how it was on disk.
-        let pending: Vec<u64> =
-            (0..=NDADDR + NIADDR).filter_map(|k| self.keep.soft.find(i.name(), i.pointer_at(k))).collect();
+        let places = (0..=NDADDR + NIADDR).map(|k| i.pointer_at(k)).chain([i.at + SIZE_AT]);
+        let pending: Vec<u64> = places.filter_map(|at| self.keep.soft.find(i.name(), at)).collect();
         let mut after = Vec::new();
         for id in pending {
             after.extend(self.soft().remove(id).map(|p| p.after).unwrap_or_default());
@@ -446,9 +573,7 @@ impl Core {
         }
         let event = self.soft().event(i.name());
         self.soft().follow(event, After::FreeInode(i.ino, m));
-        if let Some(e) = self.soft().patches.get_mut(&event) {
-            e.after.extend(after);
-        }
+        self.soft().hand_on(after, event);
         Ok(())
     }
 
@@ -458,16 +583,20 @@ impl Core {
         let soft = &self.keep.soft;
         let here = soft.find(slot.0, slot.1);
         let patch = here.and_then(|id| soft.patches.get(&id));
+        let newer = || file.and_then(|ino| soft.newest_name(slot, ino.0));
         if matches!(patch, Some(Patch { undo: Undo::Entry { ino: 0, .. }, .. })) {
-            return None;
+            // Names that are on disk may wait for this one.
+            let some = file.is_some_and(|ino| soft.olds.contains_key(&ino.0)) && !planted(Flaw::VanishedAwaited);
+            return if some { newer() } else { None };
         }
-        let names = file.and_then(|ino| soft.adds.get(&ino.0)).map_or(&[][..], |l| l);
-        names
-            .iter()
-            .rev()
-            .copied()
-            .find(|id| Some(*id) != here)
-            .or(here.filter(|_| patch.is_some_and(|p| soft.waits(p))))
+        newer().or(here.filter(|_| patch.is_some_and(|p| soft.waits(p))))
+    }
+
+    /// Whether names of an inode on disk wait to go for its new one in `slot`, and it has others that are not on disk.
+    pub(super) fn soft_awaited(&self, slot: Slot, ino: Ino) -> bool {
+        let soft = &self.keep.soft;
+        let new = soft.find(slot.0, slot.1).and_then(|id| soft.patches.get(&id)).is_some_and(|p| p.names == ino.0);
+        new && soft.olds.contains_key(&ino.0) && soft.newest_name(slot, ino.0).is_some()
     }
 
     /// A new entry must not be on disk before what it names.
@@ -482,7 +611,7 @@ impl Core {
             waits.extend(removed.waits.into_iter().filter(|w| soft.patches.contains_key(w)));
             (undo, after) = (removed.undo, removed.after);
         }
-        soft.add(Patch { buffer: page, at, undo, waits, after, names: ino.0, held: None })
+        soft.add(Patch { after, names: ino.0, ..Patch::new(page, at, undo, waits) })
     }
 
     pub(super) fn soft_removed(
@@ -504,7 +633,7 @@ impl Core {
             let undo = Undo::Entry { ino: ino.0 as u32, kind };
             let after = vec![After::Drop(drop)];
             let held = if let Name::Page { file, .. } = page { Some((file, name.to_vec())) } else { None };
-            soft.add(Patch { buffer: page, at, undo, waits, after, names: 0, held });
+            soft.add(Patch { after, held, ..Patch::new(page, at, undo, waits) });
             return Ok(());
         }
         if planted(Flaw::DropBeforeName) {
@@ -522,9 +651,7 @@ impl Core {
             following.extend(patch.after);
         }
         let event = soft.event(page);
-        if let Some(patch) = soft.patches.get_mut(&event) {
-            patch.after.extend(following);
-        }
+        soft.hand_on(following, event);
         Ok(())
     }
 
@@ -537,6 +664,11 @@ impl Core {
     ) -> Result<u64> {
         let soft = self.soft();
         soft.count_going(drop, true);
+        if let Drop::Name(old) = drop
+            && !planted(Flaw::ReplacedUnnamed)
+        {
+            waits.extend(soft.newest_name((page, at), old.0));
+        }
         waits = soft.ways(waits);
         let (undo, mut after) = match soft.find(page, at).and_then(|id| soft.remove(id)) {
             Some(patch) => {
@@ -550,7 +682,7 @@ impl Core {
         if !never_on_disk {
             after.push(After::Drop(drop));
         }
-        let id = soft.add(Patch { buffer: page, at, undo, waits, after, names: new.0, held: None });
+        let id = soft.add(Patch { after, names: new.0, ..Patch::new(page, at, undo, waits) });
         if never_on_disk {
             soft.work.push_back(drop);
             self.run_work()?;
@@ -583,6 +715,7 @@ impl Core {
                         *k = kind;
                     }
                 }
+                Undo::Size(old) => lower_size(image, patch.at - SIZE_AT, old),
                 Undo::Inited(old) => put_u32(image, patch.at, old),
             }
         }
@@ -596,27 +729,22 @@ impl Core {
 
     /// What was included in writes is on disk now.
     pub(super) fn soft_written(&mut self, included: Vec<u64>) -> Result<()> {
-        let mut after = Vec::new();
-        for id in included {
-            let Some(patch) = self.soft().remove(id) else { continue };
-            if matches!(patch.undo, Undo::Entry { .. }) {
-                after.extend(self.soft().remove_older(patch.buffer, patch.at, id));
-            }
-            after.extend(patch.after);
-        }
+        let after: Vec<After> = included.into_iter().flat_map(|id| self.soft().written(id)).collect();
         self.follow_on(after)
     }
 
     /// Does what follows patches that are on disk now, or never will be.
-    fn follow_on(&mut self, after: Vec<After>) -> Result<()> {
-        for a in after {
-            if !matches!(a, After::Drop(_)) {
+    fn follow_on(&mut self, mut after: Vec<After>) -> Result<()> {
+        after.reverse();
+        while let Some(a) = after.pop() {
+            if a.frees() {
                 self.soft().frees = self.soft().frees.saturating_sub(1);
             }
             match a {
                 After::Free(frag, frags) => self.free_run(frag, frags)?,
                 After::FreeInode(ino, m) => self.vfree(ino, m)?,
                 After::Drop(drop) => self.soft().work.push_back(drop),
+                After::Patch(id) => after.extend(self.soft().remove(id).into_iter().flat_map(|p| p.after).rev()),
             }
         }
         Ok(())
@@ -664,8 +792,8 @@ impl Core {
             }
             let forgets = planted(Flaw::SyncForgetsNames);
             for id in soft.adds.get(&ino).filter(|_| !forgets).map_or(&[][..], |l| l) {
+                out.extend(soft.needs(*id));
                 if let Some(patch) = soft.patches.get(id) {
-                    out.insert(patch.buffer);
                     if let Name::Page { file, .. } = patch.buffer {
                         inos.push(file);
                     }
@@ -677,9 +805,9 @@ impl Core {
         while let Some(name) = todo.pop() {
             for id in self.keep.soft.of.get(&name).map_or(&[][..], |l| l) {
                 let waits = self.keep.soft.patches.get(id).map_or(&[][..], |p| &p.waits);
-                for patch in waits.iter().filter_map(|w| self.keep.soft.patches.get(w)) {
-                    if out.insert(patch.buffer) {
-                        todo.push(patch.buffer);
+                for buffer in waits.iter().filter_map(|w| self.keep.soft.needs(*w)) {
+                    if out.insert(buffer) {
+                        todo.push(buffer);
                     }
                 }
             }
@@ -689,7 +817,7 @@ impl Core {
 }
 
 fn lower_size(image: &mut [u8], inode: usize, size: u64) {
-    let at = inode + offset_of!(Dinode, size);
+    let at = inode + SIZE_AT;
     let lo = u64::from(get_u32(image, at).unwrap_or(0));
     let hi = u64::from(get_u32(image, at + 4).unwrap_or(0));
     if size < hi << 32 | lo {
