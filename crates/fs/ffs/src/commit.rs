@@ -168,9 +168,9 @@ impl Core {
         if old.0.0 == 0 || old.0 == new.0 { Ok(()) } else { self.free_after(slot.0, &[old]) }
     }
 
-    /// A pointer that was set leads to a directory's block, or to pointers to some: what is written there is not reached
-    /// before the pointer is on disk. `inode`: behind the direct blocks, where the directory's inode begins in its buffer,
-    /// and the size it had before.
+    /// A pointer that was set leads to a directory's block, or to pointers to some: what is written there is not
+    /// reached before the pointer is on disk. `inode`: behind the direct blocks, where the directory's inode begins in
+    /// its buffer, and the size it had before.
     pub fn leads_to_names(&mut self, slot: Slot, content: Name, inode: Option<(Slot, u64)>) -> Result<()> {
         match self.keep.mode {
             Keeping::SoftUpdates => self.soft_leads(slot, content, inode),

@@ -195,8 +195,8 @@ fn many_renames_of_one_file_between_two_syncs() {
     clean(&dev);
 }
 
-/// A file that was fsynced, and its name, are there after the death of the server at once, wherever its directory has
-/// grown: in a fragment, by a block, behind the direct blocks.
+/// A file that was fsynced, and its name, are there after the death of the server at once, wherever its directory
+/// has grown: in a fragment, by a block, behind the direct blocks.
 #[test]
 fn what_was_fsynced_is_there_at_once() {
     for mode in ["softupdates", "journal", "sync"] {

@@ -13,8 +13,8 @@ use arbor_torture::machine::{Plan, crash};
 use arbor_torture::tally::Tally;
 use std::time::{Duration, Instant};
 
-/// Mistakes that nothing here has found yet, in 10,000 to 30,000 states each, or (`NumbersAgain`) once in 28,000. They are
-/// looked for when they are named.
+/// Mistakes that nothing here has found yet, in 10,000 to 30,000 states each, or (`NumbersAgain`) once in 28,000.
+/// They are looked for when they are named.
 const HIDDEN: [Flaw; 8] = [
     Flaw::TableBeforeBlock,
     Flaw::HalfBelieved,

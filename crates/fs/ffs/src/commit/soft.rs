@@ -9,9 +9,11 @@
 //!
 //! In the terms of the papers: `soft_pointer` makes an allocdirect or allocindirect, with the events as its newblk
 //! and the bmsafemap of its group; `soft_inode` an inodedep, `soft_added` a diradd, `soft_removed` a dirrem,
-//! `soft_free_slot` freeblks and freefrags. What is written of a directory's block is not reached before the
-//! pointer to it is on disk: until then its patches *hang* on the pointer's (newdirblk). Changes of one place are merged: it is one patch, back to what is
-//! on disk. What is removed before it was written vanishes with its patch, and nothing of it is ever
+//! `soft_free_slot` freeblks and freefrags.
+//!
+//! What is written of a directory's block is not reached before the pointer to it is on disk: until then its
+//! patches *hang* on the pointer's (newdirblk of FreeBSD). Changes of one place are merged: it is one patch, back
+//! to what is on disk. What is removed before it was written vanishes with its patch, and nothing of it is ever
 //! written: the fast path.
 
 use super::{Drop, inode_bytes};
@@ -207,8 +209,8 @@ impl Soft {
         }
     }
 
-    /// A patch was written. Returns what follows, unless its buffer is not reached before another patch is on disk: then
-    /// all that waits for it, and what follows, waits for that as well.
+    /// A patch was written. Returns what follows, unless its buffer is not reached before another patch is on disk:
+    /// then all that waits for it, and what follows, waits for that as well.
     fn written(&mut self, id: u64) -> Vec<After> {
         let Some(patch) = self.patches.get(&id) else { return Vec::new() };
         let (buffer, at, is_event) = (patch.buffer, patch.at, patch.is_event());
@@ -793,10 +795,8 @@ impl Core {
             let forgets = planted(Flaw::SyncForgetsNames);
             for id in soft.adds.get(&ino).filter(|_| !forgets).map_or(&[][..], |l| l) {
                 out.extend(soft.needs(*id));
-                if let Some(patch) = soft.patches.get(id) {
-                    if let Name::Page { file, .. } = patch.buffer {
-                        inos.push(file);
-                    }
+                if let Some(Patch { buffer: Name::Page { file, .. }, .. }) = soft.patches.get(id) {
+                    inos.push(*file);
                 }
             }
         }
