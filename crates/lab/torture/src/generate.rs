@@ -97,9 +97,10 @@ fn remember(list: &mut VecDeque<Path>, path: &Path) {
 pub fn generate(profile: Profile, seed: u64, count: usize) -> Vec<Op> {
     let (shape, recent, files) = (profile.shape(), VecDeque::new(), VecDeque::new());
     let walks = [Path::at(&[]), Path::at(&["d0"])];
-    let mut rng = Rng::new(seed);
-    let long = rng.one_in(4);
-    let mut draw = Draw { rng, shape, profile, long, tag: 0, recent, files, walks, marked: Path::at(&[]) };
+    // Not drawn: lists of older seeds stay as they were, but for these names.
+    let long = seed % 4 == 1;
+    let mut draw =
+        Draw { rng: Rng::new(seed), shape, profile, long, tag: 0, recent, files, walks, marked: Path::at(&[]) };
     let dirs = (0..draw.shape.dirs).map(|d| Op::Mkdir { path: Path::at(&[&format!("d{d}")]), mode: 0o755, gid: 0 });
     let mut ops: Vec<Op> = dirs.collect();
     while ops.len() < count {
