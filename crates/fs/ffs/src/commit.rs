@@ -296,6 +296,17 @@ impl Core {
         self.holds_entries() && self.soft_awaited(slot, ino)
     }
 
+    /// Whether an entry in `slot` is kept, as one without a name, when it is removed: one that is on disk, or waits for
+    /// `after`.
+    pub fn is_kept_removed(&self, slot: Slot, after: Option<u64>) -> bool {
+        self.holds_entries() && (after.is_some() || !self.keep.soft.is_unwritten(slot))
+    }
+
+    /// Whether a directory of so many blocks may not be removed before changes of it are on disk.
+    pub fn is_entangled(&self, dir: Ino, pages: u64) -> bool {
+        self.holds_entries() && self.keep.soft.is_entangled(dir, pages)
+    }
+
     /// Whether the removal of an entry leaves its bytes alone.
     pub fn holds_entries(&self) -> bool {
         self.keep.mode == Keeping::SoftUpdates
@@ -575,6 +586,13 @@ impl Core {
                 self.write_out(&mut |core| core.buffers_of(ino))?;
             }
         }
+        self.flush()
+    }
+
+    /// The same with soft updates, and the old names of a directory are gone.
+    pub fn sync_dir_names(&mut self, dir: Ino) -> Result<()> {
+        self.reap(0)?;
+        self.write_out(&mut |core| core.soft_names_needed(dir))?;
         self.flush()
     }
 

@@ -165,6 +165,19 @@ impl Core {
         if self.is_awaited(slot, ino) && !planted(Flaw::ReplacedUnnamed) { self.sync_file(ino) } else { Ok(()) }
     }
 
+    /// A directory that is about to be removed, or replaced, has one name on disk, and nothing in it that files outside
+    /// wait for.
+    pub fn settle_dir(&mut self, ino: Ino) -> Result<()> {
+        let dir = self.iget_dir(ino)?;
+        let pages = dir.size().div_ceil(self.geom.block_size() as u64);
+        if self.is_entangled(ino, pages) && !planted(Flaw::DirectoryTakes) { self.sync_dir_names(ino) } else { Ok(()) }
+    }
+
+    /// Whether an entry stays in its place when it is removed; `after`: what it waits for.
+    pub fn is_left(&self, dir: &Inode, at: u64, after: Option<u64>) -> bool {
+        self.is_kept_removed(self.dir_place(dir, at), after)
+    }
+
     /// See [`Core::newer_name`], of the entry at byte `at` of `dir`.
     pub fn name_before(&self, dir: &Inode, at: u64, file: Option<Ino>) -> Option<u64> {
         self.newer_name(self.dir_place(dir, at), file)

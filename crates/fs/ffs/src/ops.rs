@@ -183,8 +183,13 @@ impl Core {
         let (same, t) = (dir.ino == new_dir.ino, kind_of(&i));
         let target = match &dst {
             Some(d) => {
-                self.settle_replaced(&new_dir, d.at, d.ino)?;
-                Some(self.replaceable(&i, d.ino)?)
+                let target = self.replaceable(&i, d.ino)?;
+                if target.is_dir() {
+                    self.settle_dir(d.ino)?;
+                } else {
+                    self.settle_replaced(&new_dir, d.at, d.ino)?;
+                }
+                Some(target)
             }
             None => None,
         };
@@ -344,8 +349,13 @@ impl Volume {
                 (true, true) if !core.dir_is_empty(&i)? => return Err(Errno::ENOTEMPTY.into()),
                 _ => {}
             }
+            if want_dir {
+                core.settle_dir(found.ino)?;
+                (dir, i) = (core.iget_dir(parent)?, core.iget(found.ino)?);
+            }
             let after = core.name_before(&dir, found.at, (!want_dir).then_some(i.ino));
-            core.dir_remove(&dir, name, found.at, after.is_some())?;
+            let keep = core.is_left(&dir, found.at, after);
+            core.dir_remove(&dir, name, found.at, keep)?;
             core.touch_dir(&mut dir, now);
             core.iput(&dir)?;
             i.d.ctime = now.into();

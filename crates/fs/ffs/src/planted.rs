@@ -26,6 +26,8 @@ arbor_base::flaws! {
     ReplacedUnnamed,
     /// A new name vanishes that an older one waits for.
     VanishedAwaited,
+    /// A directory goes with names that files outside wait for.
+    DirectoryTakes,
     /// A pointer is rolled back, the size of its inode is not.
     SizeNotRolledBack,
     /// A group does not wait for the block that its inode table grows by.

@@ -27,11 +27,12 @@ const HIDDEN: [Flaw; 8] = [
 ];
 
 /// Mistakes in the order of names, with lists that are looked at first: among all lists those that show them are few.
-const LISTS: [(Flaw, &str); 4] = [
+const LISTS: [(Flaw, &str); 5] = [
     (Flaw::NamesUnsettled, "rename /a /n 0; rename /n /d/a 2; background 40000; background 40000"),
     (Flaw::NamesUnreached, "rename /a /big/L91 0; fsync /big/L91 0"),
     (Flaw::ReplacedUnnamed, "link /a /d/l; rename /d/a /a 0"),
     (Flaw::VanishedAwaited, "rename /a /n 0; link /n /d/l; unlink /n"),
+    (Flaw::DirectoryTakes, "rename /d/a /e/n 0; rmdir /d; create /q 420 0; fsync /q 0"),
 ];
 
 fn name(flaw: Option<Flaw>) -> String {

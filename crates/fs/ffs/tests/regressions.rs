@@ -84,6 +84,56 @@ fn lines() {
         // The newest name was on disk, in a directory that was not.
         "seed=2 profile=Sync size=16777216 from=Aged ops=mkdir /e/k 493 0; link /a /e/k/l; create /e/k/m 420 0; \
          background 39900; background 39900; unlink /a; create /q 420 0; fsync /q 0",
+        // A directory that was removed took the only name on disk of a file that had been moved out of it.
+        "seed=2 profile=Sync size=16777216 from=Aged ops=rename /d/a /e/n 0; rmdir /d; create /q 420 0; fsync /q 0",
+        "seed=2 profile=Sync size=16777216 from=Aged ops=rename /d/a /e/n 0; rename /e /d 0; create /q 256 1; fsync \
+         /q 0",
+        "seed=2 profile=Sync size=16777216 from=Aged ops=rename /e/f /n 0; rmdir /e; create /q 256 1; fsync /q 0",
+        "seed=2 profile=Sync size=16777216 from=Aged ops=tmpfile / 1; write @1 0 300 3; link @1 /d/n; fsync @1 0; \
+         rename /d/n /e/n 0; unlink /d/a; rmdir /d; create /q 256 1; fsync /q 0",
+        "seed=2 profile=Sync size=16777216 from=Aged ops=rename /d/a /e/n 4; unlink /d/a; rmdir /d; create /q 256 \
+         1; fsync /q 0",
+        "seed=2 profile=Sync size=16777216 from=Aged ops=rename /d/a /e/n 0; rename /d /k 0; rmdir /k; create /q \
+         256 1; fsync /q 0",
+        // A directory that was never on disk went, and with it what old names had waited for.
+        "seed=2 profile=Sync size=16777216 from=Aged ops=mkdir /k 448 3; rename /a /k/a 0; rename /k/a /e/n 0; \
+         rmdir /k; create /q 256 1; fsync /q 0",
+        "seed=2 profile=Sync size=16777216 from=Aged ops=mkdir /k 448 3; rename /d /k/d 0; rename /k/d /e/d 0; \
+         rmdir /k; create /q 256 1; fsync /q 0",
+        // The newest name was one that was to go itself.
+        "seed=2 profile=Sync size=16777216 from=Aged ops=link /d/a /big/x; rename /d/a /n 0; rename /n /e/n 0; \
+         unlink /e/n; create /q 256 1; fsync /q 0; fsync /d 0",
+        "seed=2 profile=Sync size=16777216 from=Aged ops=create /d/y 384 9; fsync /d/y 0; link /d/y /big/x; link \
+         /d/y /n; unlink /d/y; link /n /e/n; unlink /n; unlink /e/n; create /q 256 1; fsync /q 0; fsync /d 0",
+        // A directory grew twice, and the size was rolled back behind the first growth.
+        "seed=2 profile=Sync size=67108864 format=block=4K,cg=4M ops=mkdir /big 493 0; create /big/L0 420 0; create \
+         /big/L1 420 0; create /big/L2 420 0; create /big/L3 420 0; create /big/L4 420 0; create /big/L5 420 0; \
+         create /big/L6 420 0; create /a 384 3; write /a 0 3000 5; syncfs; create /big/L7 384 7; rename /a /big/L90 \
+         0; syncfs",
+        "seed=2 profile=Sync size=67108864 format=block=4K,cg=4M ops=mkdir /big 493 0; create /big/L0 420 0; create \
+         /big/L1 420 0; create /big/L2 420 0; create /big/L3 420 0; create /big/L4 420 0; create /big/L5 420 0; \
+         create /big/L6 420 0; create /a 384 3; write /a 0 3000 5; syncfs; create /big/L7 384 7; rename /a /big/L90 \
+         0; fsync /big/L90 0; create /q 384 0; fsync /q 0",
+        // A directory that was not on disk grew, and came there without its blocks.
+        "seed=2 profile=Sync size=16777216 from=Aged ops=mkdir /k 448 3; background 28000; background 1000; create \
+         /k/L1 384 1; create /k/L2 384 2; create /k/L3 384 2; create /k/L4 384 2; create /k/L5 384 2; create /k/L6 \
+         384 2; create /k/L7 384 2; create /k/L8 384 2; create /k/L9 384 9; background 300; background 200; create \
+         /q 256 1; fsync /q 0",
+        "seed=2 profile=Sync size=67108864 format=block=4K,cg=4M ops=mkdir /k 448 3; background 28000; background \
+         1000; create /k/L1 384 1; create /k/L2 384 2; create /k/L3 384 2; background 300; background 200; create \
+         /q 256 1; fsync /q 0",
+        // A name was twice in its directory: the old entry had not gone when the new one came, in another place.
+        "seed=2 profile=Sync size=67108864 format=block=4K,cg=4M ops=mkdir /big 493 0; create /big/L0 420 0; create \
+         /big/L1 420 0; create /big/L2 420 0; create /big/L3 420 0; create /big/L4 420 0; create /big/L5 420 0; \
+         create /big/L6 420 0; create /big/L7 420 0; syncfs; unlink /big/L3; create /big/L90 420 1; create /big/L3 \
+         420 2; fsync /big/L3 0",
+        "seed=8500 profile=Sync size=16777216 from=Aged cuts=7:Seeded(3426500100) ops=unlink /l; rename /b /big/L4 \
+         0; rename /big/L3 /big/L4 0; rename /d/a /e/d 0; rename /big/L4 /l 0",
+        // A directory was moved and removed, and its old name or that of another was left.
+        "seed=2 profile=Sync size=16777216 from=Aged ops=rename /e/f /d/n 0; background 28500; rmdir /d/n; \
+         background 600",
+        "seed=2 profile=Sync size=16777216 from=Aged ops=mkdir /k 448 2; syncfs; rename /k /e/k 0; rename /e /b 2; \
+         background 28500; rmdir /b/k; background 28500",
     ] {
         arbor_torture::machine::repeat(&Ffs, line).unwrap_or_else(|e| panic!("{e}"));
     }

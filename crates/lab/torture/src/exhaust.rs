@@ -122,10 +122,18 @@ const NAMES: &str = "
     unlink /d/a
     create /n 420 0
     rmdir /e/f
+    rmdir /d
+    rmdir /k
+    rename /d/a /e/n 0
+    rename /k/a /e/n 0
+    rename /n /e/n 0
+    rename /e/f /d/n 0
+    rename /e /d 0
+    rename /e /n 2
 ";
 
 /// What may follow one of them.
-const LATER: &[&str] = &["", "create /q 420 0; fsync /q 0", "background 40000"];
+const LATER: &[&str] = &["", "create /q 420 0; fsync /q 0", "background 28500", "background 40000"];
 
 /// What is on the aged volume: files in every format and with a past, directories of both sizes.
 const AGED: &str = "

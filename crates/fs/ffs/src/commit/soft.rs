@@ -39,7 +39,7 @@ enum Undo {
     Inode([u8; INODE]),
     /// A pointer; of an inode that begins at the byte given, with the size it had.
     Pointer { old: u32, inode: Option<(usize, u64)> },
-    /// Inode and kind of a directory entry.
+    /// Inode and kind of a directory entry that names one on disk, or 0.
     Entry { ino: u32, kind: u8 },
     /// The size of a directory whose last block is not reached from its inode yet.
     Size(u64),
@@ -80,12 +80,16 @@ struct Patch {
     leads_to: Vec<Name>,
     /// Once it is written: the patch that leads to it and is not on disk.
     hangs: Option<u64>,
+    /// The entry was removed or changed again while the patch hung.
+    gone: bool,
+    /// It leads to the first block of a new directory.
+    first: bool,
 }
 
 impl Patch {
     fn new(buffer: Name, at: usize, undo: Undo, waits: Vec<u64>) -> Patch {
         let (after, leads_to) = (Vec::new(), Vec::new());
-        Patch { buffer, at, undo, waits, after, names: 0, held: None, leads_to, hangs: None }
+        Patch { buffer, at, undo, waits, after, names: 0, held: None, leads_to, hangs: None, gone: false, first: false }
     }
 
     /// The inode that the entry of this patch names on disk.
@@ -114,8 +118,8 @@ pub(super) struct Soft {
     leads: FxHashMap<Name, u64>,
     /// New entries that are not on disk, by the inode that they name.
     adds: FxHashMap<u64, Vec<u64>>,
-    /// How many names of an inode are on disk that have been removed or replaced.
-    olds: FxHashMap<u64, u32>,
+    /// Names of an inode on disk that have been removed or replaced.
+    olds: FxHashMap<u64, Vec<u64>>,
     /// Inodes entered in directories that have no way to the root on disk yet, with these directories.
     under: FxHashMap<u64, FxHashSet<u64>>,
     /// The same the other way round.
@@ -131,6 +135,8 @@ pub(super) struct Soft {
 
 /// Offset that a new inode's patch has in its inode: no other patch has it.
 const INODE_AT: usize = offset_of!(Dinode, crc);
+/// Offset of the pointers in an inode.
+const POINTERS_AT: usize = offset_of!(Dinode, db);
 /// Offset of the size in an inode.
 const SIZE_AT: usize = offset_of!(Dinode, size);
 
@@ -156,7 +162,7 @@ impl Soft {
             self.held.insert(key.clone(), id);
         }
         if let Some(old) = patch.old_name() {
-            *self.olds.entry(old).or_default() += 1;
+            self.olds.entry(old).or_default().push(id);
         }
         self.patches.insert(id, patch);
         id
@@ -200,10 +206,10 @@ impl Soft {
             self.held.remove(key);
         }
         if let Some(old) = patch.old_name().filter(|_| patch.hangs.is_none())
-            && let Some(count) = self.olds.get_mut(&old)
+            && let Some(list) = self.olds.get_mut(&old)
         {
-            *count -= 1;
-            if *count == 0 {
+            list.retain(|p| *p != id);
+            if list.is_empty() {
                 self.olds.remove(&old);
             }
         }
@@ -316,8 +322,27 @@ impl Soft {
         }
     }
 
+    /// Whether a patch is rolled back, by itself or because its inode is.
     fn waits(&self, patch: &Patch) -> bool {
-        patch.waits.iter().any(|w| self.patches.contains_key(w))
+        let alone = |p: &Patch| p.waits.iter().any(|w| self.patches.contains_key(w));
+        let at = |at: usize| self.find(patch.buffer, at).and_then(|id| self.patches.get(&id));
+        if alone(patch) {
+            return true;
+        }
+        match patch.undo {
+            // A directory is not there before its first block.
+            Undo::Inode(_) => at(patch.at - INODE_AT + POINTERS_AT).is_some_and(|p| p.first && alone(p)),
+            Undo::Pointer { inode: Some((inode, _)), .. } if !patch.leads_to.is_empty() => self.lowers(inode, patch),
+            Undo::Size(_) => self.lowers(patch.at - SIZE_AT, patch),
+            _ => false,
+        }
+    }
+
+    /// Whether another patch of an inode that waits puts its size below what this one leads to, or is the inode's.
+    fn lowers(&self, inode: usize, patch: &Patch) -> bool {
+        let places = (0..NDADDR).map(|k| POINTERS_AT + 4 * k).chain([INODE_AT]);
+        let others = places.filter(|at| inode + at != patch.at).filter_map(|at| self.find(patch.buffer, inode + at));
+        others.filter_map(|id| self.patches.get(&id)).any(|p| p.waits.iter().any(|w| self.patches.contains_key(w)))
     }
 
     /// What has to be on disk for the names among these patches to be reached from the root, and the patches.
@@ -339,8 +364,13 @@ impl Soft {
     /// The newest name of an inode but the one in `slot` that is not there yet; if there is none, one of a directory on
     /// the way to one.
     fn newest_name(&self, slot: Slot, ino: u64) -> Option<u64> {
-        let is_here = |id: &u64| self.patches.get(id).is_some_and(|p| (p.buffer, p.at) == slot);
-        let newest = |ino: u64| self.adds.get(&ino).and_then(|l| l.iter().rev().copied().find(|id| !is_here(id)));
+        let lives = |id: &u64| {
+            self.patches.get(id).filter(|p| (p.buffer, p.at) != slot).is_some_and(|p| match p.hangs {
+                Some(_) => !p.gone,
+                None => self.find(p.buffer, p.at) == Some(*id),
+            })
+        };
+        let newest = |ino: u64| self.adds.get(&ino).and_then(|l| l.iter().rev().copied().find(lives));
         let home = if let Name::Page { file, .. } = slot.0 { file } else { 0 };
         let (mut todo, mut seen) = (vec![ino], FxHashSet::default());
         while let Some(ino) = todo.pop() {
@@ -351,6 +381,28 @@ impl Soft {
             todo.extend(above.copied().filter(|dir| *dir != home && seen.insert(*dir)));
         }
         None
+    }
+
+    /// The name of an inode in `slot` goes.
+    fn leave(&mut self, slot: Slot, ino: u64) {
+        for id in self.adds.get(&ino).map_or(&[][..], |l| l) {
+            if let Some(patch) = self.patches.get_mut(id).filter(|p| (p.buffer, p.at) == slot) {
+                patch.gone = true;
+            }
+        }
+    }
+
+    /// Whether an entry has never been on disk.
+    pub fn is_unwritten(&self, slot: Slot) -> bool {
+        let patch = self.find(slot.0, slot.1).and_then(|id| self.patches.get(&id));
+        matches!(patch, Some(Patch { undo: Undo::Entry { ino: 0, .. }, .. }))
+    }
+
+    /// Whether a directory must not go before what was changed in it, or in its names, has.
+    pub fn is_entangled(&self, dir: Ino, pages: u64) -> bool {
+        let waits = |id: &u64| self.patches.get(id).is_some_and(|p| !p.is_event() && self.waits(p));
+        let page = |index| self.of.get(&Name::Page { file: dir.0, index });
+        self.olds.contains_key(&dir.0) || (0..pages).filter_map(page).flatten().any(waits)
     }
 
     /// Patches that are not on the disk.
@@ -461,11 +513,9 @@ impl Core {
 
     /// A new directory is not on disk before its first block may be: without one it is none.
     pub(super) fn soft_directory(&mut self, i: &Inode) {
-        let pointer = self.keep.soft.find(i.name(), i.pointer_at(0)).and_then(|id| self.keep.soft.patches.get(&id));
-        let waits = pointer.map_or(Vec::new(), |p| p.waits.clone());
-        let new = self.keep.soft.find(i.name(), i.at + INODE_AT);
-        if let Some(patch) = new.and_then(|id| self.keep.soft.patches.get_mut(&id)) {
-            patch.waits.extend(waits);
+        let pointer = self.keep.soft.find(i.name(), i.pointer_at(0));
+        if let Some(patch) = pointer.and_then(|id| self.keep.soft.patches.get_mut(&id)) {
+            patch.first = true;
         }
     }
 
@@ -625,6 +675,8 @@ impl Core {
     ) -> Result<()> {
         let soft = self.soft();
         soft.count_going(drop, true);
+        soft.leave((page, at), ino.0);
+        let held = if let Name::Page { file, .. } = page { Some((file, name.to_vec())) } else { None };
         let after = after.filter(|id| soft.patches.contains_key(id) && !planted(Flaw::OldNameFirst));
         if let Some(wait) = after {
             // What is on disk here may not go yet either, as long as the newer name of that is not there.
@@ -634,7 +686,6 @@ impl Core {
             // Whatever else waits for this entry to be on disk goes on waiting for that.
             let undo = Undo::Entry { ino: ino.0 as u32, kind };
             let after = vec![After::Drop(drop)];
-            let held = if let Name::Page { file, .. } = page { Some((file, name.to_vec())) } else { None };
             soft.add(Patch { after, held, ..Patch::new(page, at, undo, waits) });
             return Ok(());
         }
@@ -642,7 +693,7 @@ impl Core {
             soft.work.push_back(drop);
             return self.run_work().map(|_| ());
         }
-        let mut following = vec![After::Drop(drop)];
+        let (mut undo, mut after) = (Undo::Entry { ino: ino.0 as u32, kind }, vec![After::Drop(drop)]);
         if let Some(patch) = soft.find(page, at).and_then(|id| soft.remove(id)) {
             if let Undo::Entry { ino: 0, .. } = patch.undo {
                 // It has never been on disk.
@@ -650,10 +701,11 @@ impl Core {
                 self.follow_on(patch.after)?;
                 return self.run_work().map(|_| ());
             }
-            following.extend(patch.after);
+            undo = patch.undo;
+            after.extend(patch.after);
         }
-        let event = soft.event(page);
-        soft.hand_on(following, event);
+        // It waits for nothing, but the same name again goes to its place: elsewhere it might be there twice.
+        soft.add(Patch { after, held, ..Patch::new(page, at, undo, Vec::new()) });
         Ok(())
     }
 
@@ -666,6 +718,7 @@ impl Core {
     ) -> Result<u64> {
         let soft = self.soft();
         soft.count_going(drop, true);
+        soft.leave((page, at), ino.0);
         if let Drop::Name(old) = drop
             && !planted(Flaw::ReplacedUnnamed)
         {
@@ -800,7 +853,19 @@ impl Core {
                 }
             }
         }
-        // And what all these wait for.
+        self.with_what_waits(out)
+    }
+
+    /// The same, until it has no other names than those that it is to have either.
+    pub(super) fn soft_names_needed(&mut self, ino: Ino) -> Result<Vec<Name>> {
+        let mut out: FxHashSet<Name> = self.soft_needed(ino)?.into_iter().collect();
+        let soft = &self.keep.soft;
+        out.extend(soft.olds.get(&ino.0).into_iter().flatten().filter_map(|id| soft.needs(*id)));
+        self.with_what_waits(out)
+    }
+
+    /// Buffers, and those that their changes wait for; the dirty ones.
+    fn with_what_waits(&self, mut out: FxHashSet<Name>) -> Result<Vec<Name>> {
         let mut todo: Vec<Name> = out.iter().copied().collect();
         while let Some(name) = todo.pop() {
             for id in self.keep.soft.of.get(&name).map_or(&[][..], |l| l) {
