@@ -56,6 +56,28 @@ struct Hash {
     used: u64,
 }
 
+impl Hash {
+    /// There is room in a chunk for an entry of so many bytes.
+    fn set_room(&mut self, chunk: usize, room: usize) {
+        if let Some(r) = self.room.get_mut(chunk) {
+            *r = (room / 4) as u8;
+            // Who looks for no more than this finds it here, or before.
+            for hint in self.hints.iter_mut().take(room.div_ceil(16) + 1) {
+                *hint = (*hint).min(chunk as u32);
+            }
+        }
+    }
+
+    /// The first chunk that may have room for an entry.
+    fn find_room(&mut self, need: usize) -> Option<u64> {
+        let hint = self.hints.get_mut(need.div_ceil(16).min(32))?;
+        let from = *hint as usize;
+        let behind = self.room.iter().skip(from).position(|r| usize::from(*r) * 4 >= need);
+        *hint = behind.map_or(self.room.len(), |n| from + n) as u32;
+        behind.map(|n| (from + n) as u64 * DIRBLKSIZ as u64)
+    }
+}
+
 /// The hashes of the directories searched last, within a limit of memory.
 pub struct Hashes {
     all: FxHashMap<u64, Hash>,
@@ -127,6 +149,14 @@ impl Hashes {
         self.names -= 1;
     }
 
+    /// The entry at byte `at` of a directory, which was kept, may be used again.
+    pub fn vacate(&mut self, dir: Ino, at: u64) {
+        if let Some(hash) = self.all.get_mut(&dir.0) {
+            // How much room that makes is seen when somebody looks there.
+            hash.set_room((at / DIRBLKSIZ as u64) as usize, DIRBLKSIZ);
+        }
+    }
+
     /// A directory has grown to `size` bytes, by empty chunks.
     pub fn grow(&mut self, dir: Ino, size: u64) {
         if let Some(hash) = self.all.get_mut(&dir.0) {
@@ -154,9 +184,34 @@ fn put_ino(buf: &mut [u8], at: usize, ino: Ino) {
     }
 }
 
+/// Calls `f` for the pieces of a chunk that hold free space, until it says `false`: an entry, with the free ones behind it
+/// that nobody holds.
+fn each_piece(all: &[Dirent<'_>], held: impl Fn(usize) -> bool, mut f: impl FnMut(Room) -> bool) {
+    let mut last: Option<Room> = None;
+    for e in all {
+        let free = e.ino.0 == 0;
+        let is_held = free && held(e.at);
+        match &mut last {
+            Some(piece) if free && !is_held => piece.reclen += e.reclen,
+            _ => {
+                if last.take().is_some_and(|piece| !f(piece)) {
+                    return;
+                }
+                last = (!is_held).then_some(Room { host: e.at as u64, keeps: e.used(), reclen: e.reclen });
+            }
+        }
+    }
+    last.map(f);
+}
+
 /// Largest free piece of a chunk that nobody holds, in bytes.
 fn room_of(all: &[Dirent<'_>], held: impl Fn(usize) -> bool) -> usize {
-    all.iter().filter(|e| e.ino.0 != 0 || !held(e.at)).map(|e| e.reclen - e.used()).max().unwrap_or(0)
+    let mut most = 0;
+    each_piece(all, held, |piece| {
+        most = most.max(piece.reclen - piece.keeps);
+        true
+    });
+    most
 }
 
 /// The pages of directories, and what was learnt of them.
@@ -298,25 +353,31 @@ pub trait ChunkDirs: Sized {
     /// Room for an entry of `need` bytes in what the directory has.
     fn find_room(&mut self, dir: &Self::Dir, need: usize) -> Result<Option<Room>> {
         let mut from = 0;
-        if let Some(hash) = self.hashes().all.get_mut(&Self::ino_of(dir).0) {
-            let hint = hash.hints[need.div_ceil(16).min(32)];
-            let chunk = (hint..hash.room.len() as u32).find(|c| usize::from(hash.room[*c as usize]) * 4 >= need);
-            let at = chunk.unwrap_or(hash.room.len() as u32);
-            hash.hints[need.div_ceil(16).min(32)] = at.min(hash.room.len() as u32);
-            match chunk {
-                None => return Ok(None),
-                Some(chunk) => from = u64::from(chunk) * DIRBLKSIZ as u64,
+        loop {
+            let hash = self.hashes().all.get_mut(&Self::ino_of(dir).0);
+            let hashed = hash.is_some();
+            if let Some(hash) = hash {
+                match hash.find_room(need) {
+                    None => return Ok(None),
+                    Some(at) => from = at,
+                }
             }
+            let mut room = None;
+            self.each_chunk(dir, from, &mut |core, at, all| {
+                let held = |e: usize| core.is_kept(dir, at + e as u64);
+                each_piece(all, held, |piece| {
+                    let fits = piece.reclen - piece.keeps >= need;
+                    room = fits.then_some(Room { host: at + piece.host, ..piece });
+                    !fits
+                });
+                Ok(room.is_none() && !hashed)
+            })?;
+            if room.is_some() || !hashed {
+                return Ok(room);
+            }
+            // There was less than it seemed.
+            self.refresh_room(dir, from)?;
         }
-        let mut room = None;
-        self.each_chunk(dir, from, &mut |core, at, all| {
-            let fits =
-                |e: &&Dirent<'_>| e.reclen - e.used() >= need && (e.ino.0 != 0 || !core.is_kept(dir, at + e.at as u64));
-            let host = all.iter().find(fits);
-            room = host.map(|e| Room { host: at + e.at as u64, keeps: e.used(), reclen: e.reclen });
-            Ok(room.is_none())
-        })?;
-        Ok(room)
     }
 
     /// Enters a name where there is room for it; says where it is.
@@ -384,14 +445,8 @@ pub trait ChunkDirs: Sized {
         let all = entries(page.get(range).unwrap_or(&[])).map_err(|_| Errno::EIO)?;
         let room = room_of(&all, |e| self.is_kept(dir, base + e as u64));
         let chunk = (at / DIRBLKSIZ as u64) as usize;
-        if let Some(hash) = self.hashes().all.get_mut(&Self::ino_of(dir).0)
-            && let Some(r) = hash.room.get_mut(chunk)
-        {
-            *r = (room / 4) as u8;
-            // Who looks for no more than this finds it here, or before.
-            for hint in hash.hints.iter_mut().take(room / 16 + 1) {
-                *hint = (*hint).min(chunk as u32);
-            }
+        if let Some(hash) = self.hashes().all.get_mut(&Self::ino_of(dir).0) {
+            hash.set_room(chunk, room);
         }
         Ok(())
     }

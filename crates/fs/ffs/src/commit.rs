@@ -157,15 +157,20 @@ impl Core {
         content: Name,
         inode: Option<(usize, u64)>,
     ) -> Result<()> {
+        let moved = old.0.0 != 0 && old.0 != new.0;
         match self.keep.mode {
             Keeping::SoftUpdates => return self.soft_pointer(slot, old, new, content, inode),
             Keeping::Sync if planted(Flaw::SyncPointerFirst) => {}
-            Keeping::Sync if self.dirty.get(&content).is_some_and(|d| d.what != What::Data) => {
-                self.write_now(content)?
+            Keeping::Sync => {
+                // Data that were written may have been promised, and move now.
+                let promised = moved && !self.keep.fresh.contains(&content);
+                if self.dirty.get(&content).is_some_and(|d| d.what != What::Data || promised) {
+                    self.write_now(content)?
+                }
             }
             _ => {}
         }
-        if old.0.0 == 0 || old.0 == new.0 { Ok(()) } else { self.free_after(slot.0, &[old]) }
+        if moved { self.free_after(slot.0, &[old]) } else { Ok(()) }
     }
 
     /// A pointer that was set leads to a directory's block, or to pointers to some: what is written there is not
@@ -181,6 +186,13 @@ impl Core {
             _ => {}
         }
         Ok(())
+    }
+
+    /// A file is shorter than it was.
+    pub fn size_lowered(&mut self, i: &Inode) {
+        if self.keep.mode == Keeping::SoftUpdates {
+            self.soft_size_lowered(i);
+        }
     }
 
     /// A pointer was cleared: the runs are free when that is on disk.
@@ -279,6 +291,11 @@ impl Core {
         self.keep.soft.is_held(page, at)
     }
 
+    /// Whether an entry of this name was removed in a block that the disk has elsewhere yet.
+    pub fn is_held_elsewhere(&self, dir: Ino, name: &[u8]) -> bool {
+        self.holds_entries() && self.keep.soft.is_held_elsewhere(dir, name)
+    }
+
     /// Where an entry of this name was that is removed, and may have to come back.
     pub fn held_name(&self, dir: Ino, name: &[u8]) -> Option<Slot> {
         if self.holds_entries() { self.keep.soft.held_name(dir, name) } else { None }
@@ -302,9 +319,14 @@ impl Core {
         self.holds_entries() && (after.is_some() || !self.keep.soft.is_unwritten(slot))
     }
 
-    /// Whether a directory of so many blocks may not be removed before changes of it are on disk.
-    pub fn is_entangled(&self, dir: Ino, pages: u64) -> bool {
-        self.holds_entries() && self.keep.soft.is_entangled(dir, pages)
+    /// Whether a directory has names on disk that it is not to have.
+    pub fn has_old_names(&self, dir: Ino) -> bool {
+        self.holds_entries() && self.keep.soft.has_old_names(dir)
+    }
+
+    /// Whether changes in a directory of so many blocks wait for others.
+    pub fn has_waiting_entries(&self, dir: Ino, pages: u64) -> bool {
+        self.holds_entries() && self.keep.soft.has_waiting_entries(dir, pages)
     }
 
     /// Whether the removal of an entry leaves its bytes alone.

@@ -3,6 +3,7 @@
 //! A directory grows by fragments, later by blocks, of empty chunks, and does not shrink before it is removed.
 
 use crate::commit::Drop;
+use crate::file::Slot;
 use crate::format::*;
 use crate::inode::Inode;
 use crate::mount::{Core, What};
@@ -10,7 +11,7 @@ use crate::planted::{Flaw, planted};
 use crate::sound;
 use arbor_base::cache::Name;
 use arbor_base::kit::chunkdir::{ChunkDirs, Hashes, Room};
-use arbor_base::kit::dirent::empty_chunks;
+use arbor_base::kit::dirent::{DOTDOT_AT, empty_chunks};
 use arbor_base::vfs::{Errno, Ino, Result, Time};
 use std::sync::Arc;
 
@@ -71,6 +72,11 @@ impl Core {
     pub fn dir_room(&mut self, dir: &mut Inode, name: &[u8]) -> Result<Room> {
         let need = dirent_len(name.len());
         self.build_hash(dir)?;
+        if self.is_held_elsewhere(dir.ino, name) {
+            // The old one goes before the new one comes, in whatever place.
+            self.sync_file(dir.ino)?;
+            *dir = self.iget_dir(dir.ino)?;
+        }
         if let Some((Name::Page { index, .. }, within)) = self.held_name(dir.ino, name) {
             let host = (index << self.geom.block_shift) + within as u64;
             let reclen = self.dir_entry(dir, host, |e| e.reclen)?;
@@ -165,12 +171,40 @@ impl Core {
         if self.is_awaited(slot, ino) && !planted(Flaw::ReplacedUnnamed) { self.sync_file(ino) } else { Ok(()) }
     }
 
-    /// A directory that is about to be removed, or replaced, has one name on disk, and nothing in it that files outside
-    /// wait for.
+    /// A directory that is about to be removed, or replaced, has no name on disk but that, and nothing in it that files
+    /// outside wait for.
     pub fn settle_dir(&mut self, ino: Ino) -> Result<()> {
         let dir = self.iget_dir(ino)?;
         let pages = dir.size().div_ceil(self.geom.block_size() as u64);
-        if self.is_entangled(ino, pages) && !planted(Flaw::DirectoryTakes) { self.sync_dir_names(ino) } else { Ok(()) }
+        let entangled = self.has_old_names(ino) || self.has_waiting_entries(ino, pages);
+        if entangled && !planted(Flaw::DirectoryTakes) { self.sync_dir_names(ino) } else { Ok(()) }
+    }
+
+    /// A directory that is about to move into `to` has one name on disk, and its way from there to the root is on disk: no
+    /// two may lie in each other there.
+    pub fn settle_move(&mut self, ino: Ino, to: Ino) -> Result<()> {
+        if !self.holds_entries() || planted(Flaw::WaysUnsettled) {
+            return Ok(());
+        }
+        if self.has_old_names(ino) {
+            self.sync_dir_names(ino)?;
+        }
+        let mut at = to;
+        while at != ROOT {
+            if self.is_held(Name::Page { file: at.0, index: 0 }, DOTDOT_AT) {
+                self.sync_file(at)?;
+            }
+            let dir = self.iget_dir(at)?;
+            at = self.parent_of(&dir)?;
+        }
+        Ok(())
+    }
+
+    /// The place of a removed entry may be used again.
+    pub fn slot_vacated(&mut self, (page, within): Slot) {
+        if let Name::Page { file, index } = page {
+            self.hashes.vacate(Ino(file), (index << self.geom.block_shift) + within as u64);
+        }
     }
 
     /// Whether an entry stays in its place when it is removed; `after`: what it waits for.

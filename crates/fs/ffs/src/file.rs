@@ -535,6 +535,7 @@ impl Core {
             }
             let size = ((first + cut.at).max(keep) << geom.block_shift).max(to);
             i.d.size = i.size().min(size).into();
+            self.size_lowered(i);
             self.drop_pages(i, size.div_ceil(geom.block_size() as u64))?;
             let slot = (i.name(), i.pointer_at(NDADDR + level));
             let Some(mut gone) = gone else {
@@ -642,6 +643,7 @@ impl Core {
             }
         }
         i.d.size = to.into();
+        self.size_lowered(i);
         self.drop_pages(i, keep)?;
         self.iput(i)?;
         for (lbn, frag, frags) in freed {

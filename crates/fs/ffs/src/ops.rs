@@ -172,13 +172,16 @@ impl Core {
         cx: &Cx,
         (dir, src, i): Named,
         from: &[u8],
-        (mut new_dir, to): (Inode, &[u8]),
+        (new_dir, to): (Inode, &[u8]),
         dst: Option<Found>,
         whiteout: bool,
     ) -> Result<()> {
         let now = self.now;
         if whiteout {
             self.settle_names(&[(&dir, src.at)], &[i.ino])?;
+        }
+        if i.is_dir() {
+            self.settle_move(i.ino, new_dir.ino)?;
         }
         let (same, t) = (dir.ino == new_dir.ino, kind_of(&i));
         let target = match &dst {
@@ -193,6 +196,7 @@ impl Core {
             }
             None => None,
         };
+        let (mut new_dir, i) = (self.iget_dir(new_dir.ino)?, self.iget(i.ino)?);
         if i.is_dir() && !same && dst.is_none() && new_dir.d.nlink.get() >= LINK_MAX {
             return Err(Errno::EMLINK.into());
         }
@@ -256,7 +260,7 @@ impl Core {
 
     /// Exchanges two names. Where changes come one by one, one of the two has a third name meanwhile, so that
     /// neither is without: a crash may leave it.
-    fn exchange(&mut self, (mut dir, a, i): Named, (new_dir, b, j): Named) -> Result<()> {
+    fn exchange(&mut self, (dir, a, i): Named, (new_dir, b, j): Named) -> Result<()> {
         if i.ino == j.ino {
             return Ok(());
         }
@@ -267,7 +271,13 @@ impl Core {
             return Err(Errno::EMLINK.into());
         }
         self.settle_names(&[(&dir, a.at), (&new_dir, b.at)], &[i.ino, j.ino])?;
+        for (moved, to) in [(&i, new_dir.ino), (&j, dir.ino)] {
+            if moved.is_dir() {
+                self.settle_move(moved.ino, to)?;
+            }
+        }
         let now = self.now;
+        let mut dir = self.iget_dir(dir.ino)?;
         let third = match self.keep.mode {
             Keeping::Sync | Keeping::SoftUpdates => {
                 let name = format!(".exchange-{}-{}", i.ino, self.sb.mounts).into_bytes();
@@ -278,6 +288,8 @@ impl Core {
             }
             _ => None,
         };
+        // It may be the same, and have grown.
+        let (new_dir, i, j) = (self.iget_dir(new_dir.ino)?, self.iget(i.ino)?, self.iget(j.ino)?);
         let (mut a_waits, mut b_waits) = (self.raise(j.ino, Some(now))?, self.raise(i.ino, Some(now))?);
         a_waits.extend(third.as_ref().map(|t| t.0));
         let mut dots = Vec::new();

@@ -28,7 +28,11 @@ arbor_base::flaws! {
     VanishedAwaited,
     /// A directory goes with names that files outside wait for.
     DirectoryTakes,
-    /// A pointer is rolled back, the size of its inode is not.
+    /// Directories move below others whose way to the root is not on disk yet.
+    WaysUnsettled,
+    /// A change of an entry is undone though a later one of it is not.
+    OlderRolledBack,
+    /// A pointer is rolled back, the size of its inode is not, or to one that the file has no more.
     SizeNotRolledBack,
     /// A group does not wait for the block that its inode table grows by.
     TableBeforeBlock,

@@ -27,12 +27,21 @@ const HIDDEN: [Flaw; 8] = [
 ];
 
 /// Mistakes in the order of names, with lists that are looked at first: among all lists those that show them are few.
-const LISTS: [(Flaw, &str); 5] = [
+const LISTS: [(Flaw, &str); 7] = [
     (Flaw::NamesUnsettled, "rename /a /n 0; rename /n /d/a 2; background 40000; background 40000"),
     (Flaw::NamesUnreached, "rename /a /big/L91 0; fsync /big/L91 0"),
     (Flaw::ReplacedUnnamed, "link /a /d/l; rename /d/a /a 0"),
     (Flaw::VanishedAwaited, "rename /a /n 0; link /n /d/l; unlink /n"),
     (Flaw::DirectoryTakes, "rename /d/a /e/n 0; rmdir /d; create /q 420 0; fsync /q 0"),
+    (
+        Flaw::WaysUnsettled,
+        "rename /e /big/L90 0; rename /big/L90/f /big/L90/e 0; rename /big/L90/e /big/L93 0; rename /big/L90 /big/L93/b 0",
+    ),
+    (
+        Flaw::OlderRolledBack,
+        "create /z 384 1; create /y 384 2; syncfs; create /d/n 384 5; hold /d/n 1; rename /a /d/n 0; \
+         rename /d/n /e/n 0; fsync /e 0; rename /y /d/n 0; fsync /z 0; background 40000",
+    ),
 ];
 
 fn name(flaw: Option<Flaw>) -> String {

@@ -134,9 +134,50 @@ fn lines() {
          background 600",
         "seed=2 profile=Sync size=16777216 from=Aged ops=mkdir /k 448 2; syncfs; rename /k /e/k 0; rename /e /b 2; \
          background 28500; rmdir /b/k; background 28500",
+        // A moved directory was removed while its old name was on disk.
+        "seed=2 profile=Sync size=16777216 from=Aged ops=mkdir /k 485 101; syncfs; rename /k /d/e 0; fsync /d/e 0; \
+         rmdir /d/e; background 200",
+        "seed=2 profile=Sync size=16777216 from=Aged ops=rename /e/f /n 0; create /q1 257 1; fsync /q1 0; \
+         background 27900; rmdir /n",
+        "seed=2 profile=Sync size=16777216 from=Aged ops=mkdir /k 485 101; syncfs; rename /k /d/e 0; fsync /d/e 0; \
+         rename /e/f /d/e 0; fsync /d/e 0; background 200",
+        // Two directories lay in each other on disk, and neither in the root.
+        "seed=2 profile=Sync size=16777216 from=Aged ops=rename /e /big/L90 0; rename /big/L90/f /big/L90/e 0; \
+         rename /big/L90/e /big/L93 0; rename /big/L90 /big/L93/b 0",
+        // A change of an entry was undone though a later one was not.
+        "seed=2 profile=Sync size=16777216 from=Aged ops=create /z 384 1; create /y 384 2; syncfs; create /d/n 384 \
+         5; hold /d/n 1; rename /a /d/n 0; rename /d/n /e/n 0; fsync /e 0; rename /y /d/n 0; fsync /z 0; background \
+         40000",
+        // Fragments of a file that was truncated were free, and an image of its inode still had them.
+        "seed=2 profile=Sync size=67108864 format=block=4K,cg=4M ops=create /w 420 0; write /w 0 1000 5; syncfs; \
+         append /w 500 6; truncate /w 300; append /w 900 7; background 28500",
     ] {
         arbor_torture::machine::repeat(&Ffs, line).unwrap_or_else(|e| panic!("{e}"));
     }
+}
+
+/// Directories full of names that have two to a chunk, so that few make the last block move.
+#[test]
+fn full_directories() {
+    let name = |short: &str| format!("/big/{short:n<248}");
+    let make = |names: &[&str]| {
+        names.iter().enumerate().map(|(i, n)| format!("create {} 420 {i}; ", name(n))).collect::<String>()
+    };
+    let head = "seed=2 profile=Sync size=67108864 format=block=4K,cg=4M";
+    // The removal of a name hung on the pointer to its block, and the same name came into another block.
+    let many: Vec<String> = (1..17).map(|n| format!("N{n}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let first = format!("mkdir /big 493 0; {}create /big/x 420 0; {}", make(&["N0"]), make(&many));
+    let second = format!("write {} 0 300 5; create /a 384 3; create /z 384 3; syncfs; ", name("N1"));
+    let third = format!("unlink {}; unlink {}; background 28500; ", name("N15"), name("N0"));
+    let fourth = format!("create {} 420 0; background 600; unlink /big/x; rename /a {} 0; ", name("N17"), name("N15"));
+    let line = format!("{head} ops={first}{second}{third}{fourth}fsync /z 0; background 40000");
+    arbor_torture::machine::repeat(&Ffs, &line).unwrap_or_else(|e| panic!("{e}"));
+    // An exchange made the directory grow, and wrote to where its block had been.
+    let names = ["p0", "p1", "q0", "q1", "q2", "q3"];
+    let ops = format!("mkdir /big 493 0; {}write {} 0 300 5; syncfs; ", make(&names), name("p0"));
+    let line = format!("{head} mount=keep=sync ops={ops}rename {} {} 2; fsync /big 0", name("q2"), name("q3"));
+    arbor_torture::machine::repeat(&Ffs, &line).unwrap_or_else(|e| panic!("{e}"));
 }
 
 /// Faults of the device.

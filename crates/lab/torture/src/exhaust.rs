@@ -83,8 +83,17 @@ const ALPHABET: &str = "
 ";
 
 /// What may follow an operation; the first is nothing.
-const PROMISES: &[&str] =
-    &["", "fsync /a 0", "fsync /a 1", "fsync / 0", "fsync /d 0", "syncfs", "background 6000", "background 40000"];
+const PROMISES: &[&str] = &[
+    "",
+    "fsync /a 0",
+    "fsync /a 1",
+    "fsync / 0",
+    "fsync /d 0",
+    "syncfs",
+    "background 6000",
+    "background 28500",
+    "background 40000",
+];
 
 /// Operations on names only, of which more follow each other: where a file has one name that is on disk and others that
 /// are not yet, any of which goes again.

@@ -55,6 +55,8 @@ enum After {
     Drop(Drop),
     /// A patch that hung on this one is gone with it.
     Patch(u64),
+    /// The place of a removed entry may be used again.
+    Vacant(Slot),
 }
 
 impl After {
@@ -171,6 +173,19 @@ impl Soft {
     fn remove(&mut self, id: u64) -> Option<Patch> {
         let patch = self.patches.remove(&id)?;
         self.detach(id, &patch);
+        if let Some(key) = &patch.held
+            && self.held.get(key) == Some(&id)
+        {
+            self.held.remove(key);
+        }
+        if let Some(old) = patch.old_name()
+            && let Some(list) = self.olds.get_mut(&old)
+        {
+            list.retain(|p| *p != id);
+            if list.is_empty() {
+                self.olds.remove(&old);
+            }
+        }
         for content in &patch.leads_to {
             if self.leads.get(content) == Some(&id) {
                 self.leads.remove(content);
@@ -199,19 +214,6 @@ impl Soft {
         }
         if self.at.get(&(patch.buffer, patch.at)) == Some(&id) {
             self.at.remove(&(patch.buffer, patch.at));
-        }
-        if let Some(key) = &patch.held
-            && self.held.get(key) == Some(&id)
-        {
-            self.held.remove(key);
-        }
-        if let Some(old) = patch.old_name().filter(|_| patch.hangs.is_none())
-            && let Some(list) = self.olds.get_mut(&old)
-        {
-            list.retain(|p| *p != id);
-            if list.is_empty() {
-                self.olds.remove(&old);
-            }
         }
     }
 
@@ -274,7 +276,7 @@ impl Soft {
         for child in self.below.remove(&dir).unwrap_or_default() {
             let Some(dirs) = self.under.get_mut(&child) else { continue };
             dirs.remove(&dir);
-            for d in &above {
+            for d in above.iter().filter(|d| **d != child) {
                 if dirs.insert(*d) {
                     self.below.entry(*d).or_default().push(child);
                 }
@@ -398,11 +400,14 @@ impl Soft {
         matches!(patch, Some(Patch { undo: Undo::Entry { ino: 0, .. }, .. }))
     }
 
-    /// Whether a directory must not go before what was changed in it, or in its names, has.
-    pub fn is_entangled(&self, dir: Ino, pages: u64) -> bool {
+    pub fn has_old_names(&self, dir: Ino) -> bool {
+        self.olds.contains_key(&dir.0)
+    }
+
+    pub fn has_waiting_entries(&self, dir: Ino, pages: u64) -> bool {
         let waits = |id: &u64| self.patches.get(id).is_some_and(|p| !p.is_event() && self.waits(p));
         let page = |index| self.of.get(&Name::Page { file: dir.0, index });
-        self.olds.contains_key(&dir.0) || (0..pages).filter_map(page).flatten().any(waits)
+        (0..pages).filter_map(page).flatten().any(waits)
     }
 
     /// Patches that are not on the disk.
@@ -440,6 +445,11 @@ impl Soft {
     pub fn held_name(&self, dir: Ino, name: &[u8]) -> Option<Slot> {
         let id = self.held.get(&(dir.0, name.to_vec()))?;
         self.patches.get(id).map(|p| (p.buffer, p.at))
+    }
+
+    pub fn is_held_elsewhere(&self, dir: Ino, name: &[u8]) -> bool {
+        let id = self.held.get(&(dir.0, name.to_vec()));
+        id.and_then(|id| self.patches.get(id)).is_some_and(|p| p.hangs.is_some())
     }
 
     pub fn frees_nothing(&self) -> bool {
@@ -582,6 +592,20 @@ impl Core {
         }
     }
 
+    /// No image of its inode may reach behind the end of a file, where fragments are free soon.
+    pub(super) fn soft_size_lowered(&mut self, i: &Inode) {
+        let (name, size) = (i.name(), i.size());
+        for at in (0..NDADDR + NIADDR).map(|k| i.pointer_at(k)) {
+            let soft = self.soft();
+            let patch = soft.find(name, at).and_then(|id| soft.patches.get_mut(&id));
+            if let Some(Patch { undo: Undo::Pointer { inode: Some((_, old)), .. }, .. }) = patch
+                && !planted(Flaw::SizeNotRolledBack)
+            {
+                *old = size.min(*old);
+            }
+        }
+    }
+
     /// A pointer was cleared.
     pub(super) fn soft_free_slot(&mut self, (buffer, at): Slot, runs: &[(Frag, u32)]) -> Result<()> {
         let soft = self.soft();
@@ -685,7 +709,7 @@ impl Core {
             let waits = soft.ways([Some(wait), older].into_iter().flatten().collect());
             // Whatever else waits for this entry to be on disk goes on waiting for that.
             let undo = Undo::Entry { ino: ino.0 as u32, kind };
-            let after = vec![After::Drop(drop)];
+            let after = vec![After::Drop(drop), After::Vacant((page, at))];
             soft.add(Patch { after, held, ..Patch::new(page, at, undo, waits) });
             return Ok(());
         }
@@ -693,11 +717,13 @@ impl Core {
             soft.work.push_back(drop);
             return self.run_work().map(|_| ());
         }
-        let (mut undo, mut after) = (Undo::Entry { ino: ino.0 as u32, kind }, vec![After::Drop(drop)]);
+        let mut undo = Undo::Entry { ino: ino.0 as u32, kind };
+        let mut after = vec![After::Drop(drop), After::Vacant((page, at))];
         if let Some(patch) = soft.find(page, at).and_then(|id| soft.remove(id)) {
             if let Undo::Entry { ino: 0, .. } = patch.undo {
                 // It has never been on disk.
                 soft.work.push_back(drop);
+                self.slot_vacated((page, at));
                 self.follow_on(patch.after)?;
                 return self.run_work().map(|_| ());
             }
@@ -737,7 +763,9 @@ impl Core {
         if !never_on_disk {
             after.push(After::Drop(drop));
         }
-        let id = soft.add(Patch { after, names: new.0, ..Patch::new(page, at, undo, waits) });
+        // Two dots are no name of the directory above.
+        let names = if let Drop::Parent(_) = drop { 0 } else { new.0 };
+        let id = soft.add(Patch { after, names, ..Patch::new(page, at, undo, waits) });
         if never_on_disk {
             soft.work.push_back(drop);
             self.run_work()?;
@@ -750,9 +778,19 @@ impl Core {
         let soft = &self.keep.soft;
         let mut inodes = Vec::new();
         let mut rolled = false;
+        let mut ready = FxHashSet::default();
         // The newest first: an entry may have been entered and removed.
         for id in soft.of.get(&name).map_or(&[][..], |l| l).iter().rev() {
-            let Some(patch) = soft.patches.get(id).filter(|p| soft.waits(p)) else { continue };
+            let Some(patch) = soft.patches.get(id) else { continue };
+            let is_entry = matches!(patch.undo, Undo::Entry { .. });
+            if !soft.waits(patch) {
+                // What came before it in its place is of no account.
+                ready.extend(is_entry.then_some(patch.at));
+                continue;
+            }
+            if is_entry && ready.contains(&patch.at) && !planted(Flaw::OlderRolledBack) {
+                continue;
+            }
             rolled = true;
             match patch.undo {
                 Undo::None => {}
@@ -799,6 +837,7 @@ impl Core {
                 After::Free(frag, frags) => self.free_run(frag, frags)?,
                 After::FreeInode(ino, m) => self.vfree(ino, m)?,
                 After::Drop(drop) => self.soft().work.push_back(drop),
+                After::Vacant(slot) => self.slot_vacated(slot),
                 After::Patch(id) => after.extend(self.soft().remove(id).into_iter().flat_map(|p| p.after).rev()),
             }
         }
