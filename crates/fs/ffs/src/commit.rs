@@ -128,8 +128,8 @@ impl Core {
     pub fn inode_ready(&mut self, i: &Inode) -> Result<Vec<u64>> {
         match self.keep.mode {
             Keeping::SoftUpdates => {
-                if i.is_dir() {
-                    self.soft_directory(i);
+                if i.is_dir() || i.is_symlink() {
+                    self.soft_first_block(i);
                 }
                 Ok(self.soft_inode_ready(i))
             }

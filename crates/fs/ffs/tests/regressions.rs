@@ -148,6 +148,9 @@ fn lines() {
         "seed=2 profile=Sync size=16777216 from=Aged ops=create /z 384 1; create /y 384 2; syncfs; create /d/n 384 \
          5; hold /d/n 1; rename /a /d/n 0; rename /d/n /e/n 0; fsync /e 0; rename /y /d/n 0; fsync /z 0; background \
          40000",
+        // The inode of a long symbolic link was on disk without its block.
+        "seed=759 profile=Sync size=67108864 format=block=4K,cg=4M ops=symlink /n 1500 205; background 28000; \
+         background 27900",
         // Fragments of a file that was truncated were free, and an image of its inode still had them.
         "seed=2 profile=Sync size=67108864 format=block=4K,cg=4M ops=create /w 420 0; write /w 0 1000 5; syncfs; \
          append /w 500 6; truncate /w 300; append /w 900 7; background 28500",

@@ -84,7 +84,7 @@ struct Patch {
     hangs: Option<u64>,
     /// The entry was removed or changed again while the patch hung.
     gone: bool,
-    /// It leads to the first block of a new directory.
+    /// It leads to the first block of a new directory or symbolic link.
     first: bool,
 }
 
@@ -332,7 +332,7 @@ impl Soft {
             return true;
         }
         match patch.undo {
-            // A directory is not there before its first block.
+            // Not there before its first block.
             Undo::Inode(_) => at(patch.at - INODE_AT + POINTERS_AT).is_some_and(|p| p.first && alone(p)),
             Undo::Pointer { inode: Some((inode, _)), .. } if !patch.leads_to.is_empty() => self.lowers(inode, patch),
             Undo::Size(_) => self.lowers(patch.at - SIZE_AT, patch),
@@ -521,8 +521,8 @@ impl Core {
         waits
     }
 
-    /// A new directory is not on disk before its first block may be: without one it is none.
-    pub(super) fn soft_directory(&mut self, i: &Inode) {
+    /// A new directory or symbolic link is not on disk before its first block may be: without one it is none.
+    pub(super) fn soft_first_block(&mut self, i: &Inode) {
         let pointer = self.keep.soft.find(i.name(), i.pointer_at(0));
         if let Some(patch) = pointer.and_then(|id| self.keep.soft.patches.get_mut(&id)) {
             patch.first = true;
