@@ -91,7 +91,7 @@ const PROMISES: &[&str] = &[
     "fsync /d 0",
     "syncfs",
     "background 6000",
-    "background 28500",
+    "background 28500; background 1000",
     "background 40000",
 ];
 
@@ -142,7 +142,7 @@ const NAMES: &str = "
 ";
 
 /// What may follow one of them.
-const LATER: &[&str] = &["", "create /q 420 0; fsync /q 0", "background 28500", "background 40000"];
+const LATER: &[&str] = &["", "create /q 420 0; fsync /q 0", "background 28500; background 1000", "background 40000"];
 
 /// What is on the aged volume: files in every format and with a past, directories of both sizes.
 const AGED: &str = "

@@ -355,7 +355,10 @@ impl Soft {
             at += 1;
             let Some(Patch { buffer: Name::Page { file, .. }, names: 1.., .. }) = patch else { continue };
             let mut dirs = vec![*file];
-            while let Some(dir) = dirs.pop().filter(|d| seen.insert(*d)) {
+            while let Some(dir) = dirs.pop() {
+                if !seen.insert(dir) {
+                    continue;
+                }
                 all.extend(self.adds.get(&dir).into_iter().flatten());
                 dirs.extend(self.under.get(&dir).into_iter().flatten());
             }
