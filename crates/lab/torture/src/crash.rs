@@ -6,6 +6,7 @@
 //! again, and so on. A disk that was met before, with the same history, is not checked again.
 
 use crate::config::{BEGIN, Config, Cut, Failure};
+use crate::found;
 use crate::model::State;
 use crate::ops::{Op, Path};
 use crate::oracle::{Oracle, Promise, Step};
@@ -72,6 +73,8 @@ pub struct Base {
     /// `None`: it is freshly formatted.
     state: Option<State>,
     from: From,
+    /// A power cut has left it.
+    cut: bool,
 }
 
 /// What kind of volume that is.
@@ -96,7 +99,7 @@ impl Base {
     pub fn fresh(engine: &dyn Engine, config: &Config) -> Result<Base, String> {
         let disk = config.memory();
         engine.format(config.devices(&disk), &config.format_options()).map_err(|e| format!("format: {e}"))?;
-        Ok(Base { disk, state: None, from: From::Empty })
+        Ok(Base { disk, state: None, from: From::Empty, cut: false })
     }
 
     /// A volume on which `ops` were done, all of which must succeed; `From::Full` fills the rest
@@ -122,11 +125,29 @@ impl Base {
         }
         let state = Some(world.model.state());
         world.side.fs.unmount().map_err(|e| format!("unmount: {e}"))?;
-        Ok(Base { disk, state, from })
+        Ok(Base { disk, state, from, cut: false })
     }
 }
 
 impl Base {
+    /// What a power cut has left on `disk`, not recovered yet, with what recovery finds on it; `None` if the model
+    /// cannot have that.
+    pub(crate) fn found(
+        engine: &dyn Engine,
+        config: &Config,
+        disk: MemDevice,
+        from: From,
+    ) -> Result<Option<Base>, String> {
+        repair(engine, config, &disk)?;
+        let fs = mount(engine, config, config.devices(&disk.snapshot()), &Arc::new(ManualClock::new(BEGIN)))?;
+        Ok(found::state(&*fs)?.map(|state| Base { disk, state: Some(state), from, cut: true }))
+    }
+
+    /// What kind of volume it is, or was before the power cut.
+    pub(crate) fn from(&self) -> From {
+        self.from
+    }
+
     /// A copy of the disk.
     pub(crate) fn disk(&self) -> MemDevice {
         self.disk.snapshot()
@@ -254,7 +275,8 @@ impl Start<'_> {
     pub fn record(&self, ops: &[Op]) -> Result<(RecordingDevice, Oracle), String> {
         let device = RecordingDevice::new(self.base.disk());
         let mut world = self.base.world(self.engine, self.config, opener(self.config, device.clone()))?;
-        let mut oracle = Oracle::new(world.model.state()).under(self.engine.crash_promise(&self.config.mount));
+        let promise = self.engine.crash_promise(&self.config.mount);
+        let mut oracle = Oracle::new(world.model.state()).under(promise).after_a_cut(self.base.cut);
         for (i, op) in ops.iter().chain([&Op::Remount {}]).enumerate() {
             let start = device.events();
             let file = if let Op::Fsync { path, .. } = op { world.identity(path) } else { None };

@@ -210,7 +210,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// The parts of sequences, and how many each has.
-    fn parts(self) -> (Vec<Vec<Op>>, u32) {
+    pub(crate) fn parts(self) -> (Vec<Vec<Op>>, u32) {
         match self {
             Kind::Any(len) => (steps(), len),
             Kind::Names(len) => (words(NAMES, LATER), len),
@@ -240,7 +240,7 @@ fn config() -> Config {
 
 /// Volumes of one sort, in the engine's first shape: one for each way in which it can be mounted that promises something
 /// of its own of a power cut.
-pub(crate) fn volumes(engine: &dyn Engine, from: From) -> Result<Vec<Start>, String> {
+pub(crate) fn volumes(engine: &dyn Engine, from: From) -> Result<Vec<Volume>, String> {
     let mut known = Vec::new();
     let (first, _) = engine.shapes().first().ok_or("the engine has no shapes")?;
     let mounts = engine.shapes().iter().filter(|(format, _)| format == first).map(|s| Options::parse(s.1));
@@ -251,15 +251,15 @@ pub(crate) fn volumes(engine: &dyn Engine, from: From) -> Result<Vec<Start>, Str
         new
     });
     ways.map(|mount| Config { format: Options::parse(first), mount, ..config() })
-        .map(|config| Ok(Start { base: Arc::new(base(engine, &config, from)?), config }))
+        .map(|config| Ok(Volume { base: Arc::new(base(engine, &config, from)?), config }))
         .collect()
 }
 
 /// A volume that sequences begin on, and how it is made.
 #[derive(Clone)]
-pub(crate) struct Start {
-    config: Config,
-    base: Arc<Base>,
+pub(crate) struct Volume {
+    pub config: Config,
+    pub base: Arc<Base>,
 }
 
 /// Sequences of a fixed length from volumes of one sort, of each in turn; shared by threads.
@@ -273,12 +273,12 @@ impl<'a> Spaces<'a> {
     pub fn new(
         engine: &'a dyn Engine,
         kind: Kind,
-        (volumes, first): (&[Start], u64),
+        (volumes, first): (&[Volume], u64),
         total: u64,
         seed: u64,
     ) -> Spaces<'a> {
         let budget = if kind == Kind::Lists { 3000 / volumes.len().max(1) } else { 64 };
-        let space = |start: &Start| Space::new(engine, kind, start.clone(), (total, budget), seed);
+        let space = |volume: &Volume| Space::new(engine, kind, volume.clone(), (total, budget), seed);
         let all = volumes.iter().map(space).collect();
         Spaces { all, turn: AtomicU64::new(first) }
     }
@@ -321,7 +321,7 @@ impl<'a> Space<'a> {
     fn new(
         engine: &'a dyn Engine,
         kind: Kind,
-        Start { config, base }: Start,
+        Volume { config, base }: Volume,
         (total, budget): (u64, usize),
         seed: u64,
     ) -> Space<'a> {

@@ -7,6 +7,7 @@ use crate::exhaust::{self, Kind, Spaces};
 use crate::generate::Profile;
 use crate::grow::{self, Grow};
 use crate::line::{Again, one_of};
+use crate::lives::{First, Lives};
 use crate::repair::{self, Repairs};
 use crate::rng::mix;
 use crate::run;
@@ -34,6 +35,8 @@ pub struct Plan {
     pub long: u64,
     /// Long sequences without.
     pub plain: u64,
+    /// Lists of operations that follow a power cut, under power cuts.
+    pub lives: u64,
     /// Volumes that grow under power cuts.
     pub grow: u64,
     /// Damaged volumes that are repaired under power cuts.
@@ -54,6 +57,7 @@ impl Plan {
             names: 200_000,
             long: 4000,
             plain: 400,
+            lives: 100_000,
             grow: 4000,
             repairs: 20_000,
             keep_going: false,
@@ -117,7 +121,7 @@ impl Long<'_> {
 /// Runs the crash explorer and the model.
 pub fn crash(engine: &dyn Engine, plan: &Plan, watch: Watch<'_>) -> Tally {
     let mut whole = Tally::default();
-    let (mut spaces, mut lists) = (Vec::new(), Vec::new());
+    let (mut spaces, mut lists, mut all) = (Vec::new(), Vec::new(), Vec::new());
     for (n, from) in (0..).zip(From::ALL) {
         let volumes = run::guarded(|| exhaust::volumes(engine, from)).unwrap_or_else(|e| {
             whole.failures.push(format!("{}: {e}", engine.name()));
@@ -135,6 +139,7 @@ pub fn crash(engine: &dyn Engine, plan: &Plan, watch: Watch<'_>) -> Tally {
             spaces.push(sized(Kind::Names(3), 1, plan.names));
         }
         lists.push(sized(Kind::Lists, 0, plan.singles));
+        all.extend(volumes);
     }
     let long = |total, cuts| Long {
         engine,
@@ -145,12 +150,14 @@ pub fn crash(engine: &dyn Engine, plan: &Plan, watch: Watch<'_>) -> Tally {
         keep_going: plan.keep_going,
     };
     let (long, plain) = (long(plan.long, true), long(plan.plain, false));
+    let lives = Lives::new(engine, all, plan.lives, plan.seed).keep_going(plan.keep_going);
     let grow = run::guarded(|| Grow::new(engine, plan.grow, plan.seed)).map(|g| g.keep_going(plan.keep_going));
     let grow = grow.inspect_err(|e| whole.failures.push(format!("{}: {e}", engine.name())));
     let repairs = Repairs::new(engine, plan.repairs, plan.seed).keep_going(plan.keep_going);
     let mut sources: Vec<Source<'_>> = spaces.iter().map(|s| Box::new(|d: &mut _| s.step(d)) as Source<'_>).collect();
     sources.push(Box::new(|d| long.step(d)));
     sources.push(Box::new(|d| plain.step(d)));
+    sources.push(Box::new(|d| lives.step(d)));
     // Each of these takes long: a short run should have begun all the rest before.
     sources.extend(lists.iter().map(|s| Box::new(|d: &mut _| s.step(d)) as Source<'_>));
     sources.push(Box::new(|d| repairs.step(d)));
@@ -202,11 +209,12 @@ pub(crate) fn read<'a>(engine: &'a dyn Engine, line: &str) -> Result<Again<'a>, 
     }
     let (head, ops) = line.split_once("ops=").ok_or("the line has no ops=")?;
     let mut config = Config { shrink_runs: 0, count: 1, ..Config::new(Profile::Sync) };
-    let (mut from, mut cuts) = (From::Empty, None);
+    let (mut from, mut cuts, mut first) = (From::Empty, None, None);
     config.read(head, &["seed", "profile", "size", "format", "mount", "extra"], |key, value| {
         match key {
             "from" => from = one_of(From::ALL, value)?,
             "cuts" => cuts = Some(parse_cuts(value)?),
+            "first" => first = Some(First::parse(value)?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -214,11 +222,16 @@ pub(crate) fn read<'a>(engine: &'a dyn Engine, line: &str) -> Result<Again<'a>, 
     config.cuts = cuts;
     let config = config.replaying(ops)?;
     Ok(Box::new(move || {
-        if from == From::Empty && config.cuts.is_none() {
+        if from == From::Empty && config.cuts.is_none() && first.is_none() {
             run::try_sequences(engine, &config).map_err(|f| f.to_string())?;
         }
         let base = run::guarded(|| exhaust::base(engine, &config, from))?;
         let (mut done, ops) = (Explored::default(), config.sequence(config.seed));
+        let (base, ops) = match &first {
+            None => (Some(base), ops),
+            Some(first) => run::guarded(|| first.after(engine, &config, &base, &ops))?,
+        };
+        let Some(base) = base else { return Ok(()) };
         try_sequence(engine, &config, &base, &Seen::default(), &ops, config.seed, &mut done).map_err(|f| f.to_string())
     }))
 }

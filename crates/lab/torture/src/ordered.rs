@@ -21,7 +21,7 @@ use std::ops::RangeInclusive;
 const THIRD: &[u8] = b".exchange-";
 
 /// Where the checker puts what has no name.
-const LOST: &[u8] = b"lost+found";
+const LOST: &[u8] = b"/lost+found";
 
 /// What a directory or file that was found may be in the history.
 struct Found {
@@ -128,7 +128,7 @@ impl Window<'_> {
             if name.starts_with(THIRD) {
                 candidates = self.states().flat_map(|s| s.nodes.keys().copied()).filter(same).collect();
             }
-            if candidates.is_empty() && dir.path.is_empty() && name == LOST {
+            if candidates.is_empty() && (path == LOST || dir.path == LOST) {
                 continue;
             }
             if candidates.is_empty() {

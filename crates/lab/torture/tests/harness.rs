@@ -5,6 +5,7 @@ mod toy;
 use arbor_torture::config::{Config, Failure};
 use arbor_torture::faults::Sequences;
 use arbor_torture::generate::Profile;
+use arbor_torture::machine::Plan;
 use arbor_torture::tally::Tally;
 use arbor_torture::{conformance, crash, faults, line, machine, run};
 use toy::{Flaw, Toy};
@@ -16,12 +17,16 @@ fn sequences_pass_on_the_sound_toy() {
     }
 }
 
-#[test]
-fn exploration_passes_on_the_sound_toy() {
+fn exploration_passes(flaw: Flaw) {
     for profile in [Profile::Sync, Profile::Small, Profile::Big, Profile::Dirs] {
-        let done = crash::explore(&Toy(Flaw::None), &Config { count: 2, ..Config::crash(profile) });
+        let done = crash::explore(&Toy(flaw), &Config { count: 2, ..Config::crash(profile) });
         assert!(done.states > 100 && done.recoveries > 2, "{done:?}");
     }
+}
+
+#[test]
+fn exploration_passes_on_the_sound_toy() {
+    exploration_passes(Flaw::None);
 }
 
 /// The oracle must not complain of what the contract allows.
@@ -80,6 +85,29 @@ found! {
     a_lost_name_is_found: exploration_finds(LostName), 8 operations, "match no prefix";
     lost_data_is_found: exploration_finds(LostData), 8 operations, "could be one of";
     a_fragile_recovery_is_found: exploration_finds(FragileRecovery), 8 operations, "its recovery";
+}
+
+/// Lists after a power cut, under power cuts, and nothing else.
+fn lives_of(flaw: Flaw, lives: u64) -> Tally {
+    let none =
+        Plan { singles: 0, pairs: 0, triples: 0, names: 0, long: 0, plain: 0, grow: 0, repairs: 0, ..Plan::whole(1) };
+    machine::crash(&Toy(flaw), &Plan { lives, ..none }, &mut |t| t.failures.is_empty())
+}
+
+#[test]
+fn lives_pass_on_the_sound_toy() {
+    let tally = lives_of(Flaw::None, 60);
+    assert!(tally.failures.is_empty() && tally.distinct_states > 500, "{tally:?}");
+}
+
+#[test]
+fn what_shows_after_a_second_cut_only_is_found() {
+    exploration_passes(Flaw::RecoveredSlot);
+    let tally = lives_of(Flaw::RecoveredSlot, 300);
+    let failure = tally.failures.first().expect("the flaw was not found");
+    let (_, line) = failure.split_once("--repeat '").expect("a line to repeat it");
+    let again = machine::repeat(&Toy(Flaw::RecoveredSlot), line.trim_end_matches('\'')).expect_err("it repeats");
+    assert!(again.contains("power cut after event"), "{again}");
 }
 
 #[test]

@@ -25,10 +25,11 @@ impl Slots {
     }
 
     pub fn erase(device: &dyn Device) -> Result<()> {
-        for slot in 0..2 {
-            device.write_at(Kind::Super, Slots::place(device, slot).0, &[0; SECTOR])?;
-        }
-        Ok(())
+        (0..2).try_for_each(|slot| Slots::erase_one(device, slot))
+    }
+
+    pub fn erase_one(device: &dyn Device, slot: u64) -> Result<()> {
+        Ok(device.write_at(Kind::Super, Slots::place(device, slot).0, &[0; SECTOR])?)
     }
 
     pub fn write(device: &dyn Device, slot: u64, sequence: u64, flags: u64, state: &State) -> Result<()> {

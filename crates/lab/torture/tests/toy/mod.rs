@@ -37,6 +37,8 @@ pub enum Flaw {
     LostData,
     /// Recovery ruins the volume for a moment.
     FragileRecovery,
+    /// What is synced first after a recovery is written over what was recovered.
+    RecoveredSlot,
     /// A cookie is the number of the entry.
     IndexCookies,
     /// Bytes cut off come back when the file grows.
@@ -95,7 +97,8 @@ impl Engine for Toy {
         let model = Model::new(state, clock.clone());
         let (sequence, late, grown) = (AtomicU64::new(found.sequence), Mutex::default(), Mutex::default());
         let thought_clean = AtomicBool::new(false);
-        let fs = ToyFs { model, clock, device, sequence, flaw: self.0, late, grown, thought_clean };
+        let recovered = AtomicBool::new(false);
+        let fs = ToyFs { model, clock, device, sequence, flaw: self.0, late, grown, thought_clean, recovered };
         fs.catch_up(None);
         if found.flags != CLEAN && !options.read_only {
             fs.recover()?;
@@ -144,13 +147,16 @@ struct ToyFs {
     grown: Mutex<BTreeMap<u64, (u64, u64)>>,
     /// With some flaws: the next sync has nothing to do.
     thought_clean: AtomicBool,
+    /// With `RecoveredSlot`: nothing was saved since.
+    recovered: AtomicBool,
 }
 
 impl ToyFs {
     fn save(&self, state: &State, flags: u64) -> Result<()> {
         // After a failure the same slot is written again: the other one holds what was promised.
         let sequence = self.sequence.load(Ordering::Relaxed) + 1;
-        let slot = if self.flaw == Flaw::OneSlot { 0 } else { sequence % 2 };
+        let recovered = self.recovered.swap(false, Ordering::Relaxed) && flags != CLEAN;
+        let slot = if self.flaw == Flaw::OneSlot { 0 } else { (sequence + u64::from(recovered)) % 2 };
         let late = (self.flaw == Flaw::Lag && flags != CLEAN).then(|| self.with_late_contents(state));
         match Slots::write(&*self.device, slot, sequence, flags, late.as_ref().unwrap_or(state)) {
             Err(e) if e.errno() == Errno::EIO && self.flaw == Flaw::WriteErrorIgnored => {}
@@ -212,8 +218,15 @@ impl ToyFs {
                 Slots::erase(&*self.device)?;
                 self.device.flush()?;
             }
+            Flaw::RecoveredSlot => {
+                self.recovered.store(true, Ordering::Relaxed);
+                return Ok(());
+            }
             _ => {}
         }
+        // A part of what is written next might complete what was torn there.
+        Slots::erase_one(&*self.device, (self.sequence.load(Ordering::Relaxed) + 1) % 2)?;
+        self.device.flush()?;
         self.save(&self.model.state(), 0)
     }
 
