@@ -22,7 +22,8 @@
 //! * **FFS-C3** a fragment or an inode is marked used on disk before a pointer to it, or its inode, is there; and
 //!   no pointer to it is on disk when it is marked free (softupdates; sync: only the second).
 //! * **FFS-C4** a block is written before a pointer to it (softupdates and journal: all blocks; sync: indirect
-//!   blocks and directories).
+//!   blocks and directories); and zeros over what a power cut left behind the end of a file before a size that reaches
+//!   over it (softupdates and journal).
 //! * **FFS-C5** what is freed by a transaction is not given away before it is durable (journal).
 //! * **FFS-C6** a name counts as on disk, for what waits for it, when the pointers to its block are there too, with the
 //!   size of its directory; and what is removed from a block counts as gone no earlier (softupdates and sync).
@@ -59,13 +60,16 @@ pub(crate) struct Keep {
     pub mode: Keeping,
     /// Pages whose block was allocated since it was last written.
     pub fresh: FxHashSet<Name>,
+    /// Pages with something else than zeros on disk behind the end of their file: what a power cut took back.
+    pub tails: FxHashSet<Name>,
     soft: soft::Soft,
     journal: Option<journal::Journal>,
 }
 
 impl Keep {
     pub fn new(mode: Keeping) -> Keep {
-        Keep { mode, fresh: FxHashSet::default(), soft: soft::Soft::default(), journal: None }
+        let (fresh, tails) = (FxHashSet::default(), FxHashSet::default());
+        Keep { mode, fresh, tails, soft: soft::Soft::default(), journal: None }
     }
 
     /// Whether nothing waits for a write any more.
@@ -192,6 +196,13 @@ impl Core {
     pub fn size_lowered(&mut self, i: &Inode) {
         if self.keep.mode == Keeping::SoftUpdates {
             self.soft_size_lowered(i);
+        }
+    }
+
+    /// A file grew from `old` bytes over what its last page `content` had on disk behind the end.
+    pub fn size_grown(&mut self, i: &Inode, old: u64, content: Name) {
+        if self.keep.mode == Keeping::SoftUpdates && self.keep.tails.contains(&content) && !planted(Flaw::TailShown) {
+            self.soft_size_grown(i, old, content);
         }
     }
 
@@ -370,6 +381,7 @@ impl Core {
     /// A buffer is dropped.
     pub fn leave_transaction(&mut self, name: Name) {
         self.keep.fresh.remove(&name);
+        self.keep.tails.remove(&name);
         if self.keep.mode == Keeping::Journal {
             self.journal_leave(name);
         }
@@ -472,6 +484,7 @@ impl Core {
         let is_late = |name: &&Name| self.dirty.get(name).is_some_and(|d| d.due <= self.now_ms);
         let late: Vec<Name> = rolled.iter().filter(is_late).copied().collect();
         for name in written {
+            self.keep.tails.remove(&name);
             self.end_write(name, !rolled.contains(&name));
         }
         self.soft_written(included)?;
@@ -553,10 +566,14 @@ impl Core {
             done.extend(names);
             included.extend(more);
         }
-        if !included.is_empty() {
+        let tails = self.keep.mode == Keeping::SoftUpdates && done.iter().any(|n| self.keep.tails.contains(n));
+        if !included.is_empty() || tails {
             self.flush()?;
         }
-        done.into_iter().for_each(|n| self.end_write(n, true));
+        for name in done {
+            self.keep.tails.remove(&name);
+            self.end_write(name, true);
+        }
         self.soft_written(included)
     }
 

@@ -7,6 +7,7 @@
 use crate::format::*;
 use crate::inode::Inode;
 use crate::mount::{Core, What};
+use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
 use arbor_base::layout::{Corrupt, get_u32};
 use arbor_base::vfs::{Errno, Error, FallocMode, Ino, Result, Seek, Time};
@@ -237,6 +238,9 @@ impl Core {
         i.d.size = size.into();
         if have >= want {
             self.iput(i)?;
+            if size > old_size {
+                self.size_grown(i, old_size, name);
+            }
             return Ok(frag);
         }
         i.add_frags(want, have);
@@ -286,9 +290,11 @@ impl Core {
         let mut rest = &bytes[..];
         for (k, len) in lens.iter().enumerate() {
             let (head, tail) = rest.split_at(*len);
-            let mut page = head.to_vec();
-            self.zero_past_end(i, lbn + k as u64, &mut page);
-            self.cache.insert(Name::Page { file: i.ino.0, index: lbn + k as u64 }, Arc::new(page));
+            let (name, mut page) = (Name::Page { file: i.ino.0, index: lbn + k as u64 }, head.to_vec());
+            if self.zero_past_end(i, lbn + k as u64, &mut page) {
+                self.keep.tails.insert(name);
+            }
+            self.cache.insert(name, Arc::new(page));
             rest = tail;
         }
         self.streams.push_front((i.ino.0, lbn + lens.len() as u64));
@@ -296,12 +302,13 @@ impl Core {
         Ok(())
     }
 
-    /// What a crash may have left behind the end of a file is not the file's.
-    fn zero_past_end(&self, i: &Inode, lbn: u64, page: &mut [u8]) {
+    /// What a crash may have left behind the end of a file is not the file's. Says whether there was something.
+    fn zero_past_end(&self, i: &Inode, lbn: u64, page: &mut [u8]) -> bool {
         let valid = i.size().saturating_sub(lbn << self.geom.block_shift);
-        if let Some(rest) = page.get_mut(valid.min(page.len() as u64) as usize..) {
-            rest.fill(0);
-        }
+        let Some(rest) = page.get_mut(valid.min(page.len() as u64) as usize..) else { return false };
+        let some = rest.iter().any(|b| *b != 0);
+        rest.fill(0);
+        some
     }
 
     /// Reads up to `buf.len()` bytes at `offset`.
@@ -346,7 +353,7 @@ impl Core {
         }
         let old_size = i.size();
         if end > old_size {
-            self.fill_tail(&mut i, end)?;
+            self.fill_tail(&mut i, offset, end)?;
         }
         let mut done = 0;
         while done < data.len() {
@@ -397,6 +404,10 @@ impl Core {
             Some(_) => {
                 let len = self.geom.bytes_of(self.geom.lbn_frags(i.size(), lbn).max(1));
                 self.cache.insert(name, Arc::new(vec![0; len]));
+                if valid < len {
+                    // Nobody has looked at what is behind the end.
+                    self.keep.tails.insert(name);
+                }
             }
             None => drop(self.cache.insert(name, Arc::new(Vec::new()))),
         }
@@ -417,15 +428,22 @@ impl Core {
         done.map(drop).inspect_err(|_| (i.d.mtime, i.d.ctime) = (mtime, ctime))
     }
 
-    /// Makes the last block of a file, if it is a run of fragments, as long as a file of `size` bytes has it.
-    fn fill_tail(&mut self, i: &mut Inode, size: u64) -> Result<()> {
+    /// Makes the last block of a file whole that is going to have `size` bytes, from `from` on new ones: its run of
+    /// fragments as long as such a file has it, and zeros on disk behind the end.
+    fn fill_tail(&mut self, i: &mut Inode, from: u64, size: u64) -> Result<()> {
         let Some(last) = i.size().checked_sub(1).map(|at| self.geom.lbn(at)) else { return Ok(()) };
-        let (old, new) = (self.geom.lbn_frags(i.size(), last), self.geom.lbn_frags(size, last));
-        if last >= NDADDR as u64 || new <= old || self.geom.lbn(size - 1) == last {
+        let more = self.geom.lbn_frags(size, last) > self.geom.lbn_frags(i.size(), last);
+        // What begins in the block changes its page anyway.
+        let changes = self.geom.lbn(from) <= last || i.size().is_multiple_of(self.geom.block_size() as u64);
+        if self.geom.lbn(size - 1) == last || changes && !more {
             return Ok(());
         }
         let Some(frag) = self.bmap(i, last)? else { return Ok(()) };
         self.page(i, last, frag)?;
+        let is_tail = self.keep.tails.contains(&Name::Page { file: i.ino.0, index: last });
+        if !more && (!is_tail || planted(Flaw::TailShown)) {
+            return Ok(());
+        }
         // The size stays inside the block until there is something behind it.
         let size = (last + 1) << self.geom.block_shift;
         self.balloc(i, last, size, What::Data, &mut |buf, len| buf.resize(len, 0)).map(drop)
@@ -504,7 +522,7 @@ impl Core {
                 return Ok(());
             }
         } else {
-            self.fill_tail(i, to)?;
+            self.fill_tail(i, to, to)?;
         }
         i.d.size = to.into();
         (i.d.mtime, i.d.ctime) = (now.into(), now.into());
@@ -770,7 +788,7 @@ impl Core {
             return self.punch(&mut i, (offset, stop), end, now);
         }
         if !keep && stop > i.size() && self.geom.lbn(i.size().saturating_sub(1)) < lbn {
-            self.fill_tail(&mut i, stop)?;
+            self.fill_tail(&mut i, offset, stop)?;
         }
         let zero = mode.contains(FallocMode::ZERO_RANGE);
         let present = self.bmap(&i, lbn)?.is_some();

@@ -34,6 +34,8 @@ arbor_base::flaws! {
     OlderRolledBack,
     /// A pointer is rolled back, the size of its inode is not, or to one that the file has no more.
     SizeNotRolledBack,
+    /// What a power cut left behind the end of a file shows when it grows (against FFS-C4).
+    TailShown,
     /// A group does not wait for the block that its inode table grows by.
     TableBeforeBlock,
     /// fsync does not see to the names of a file.

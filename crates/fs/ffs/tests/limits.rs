@@ -1,6 +1,6 @@
 //! What is limited stays within its limits: dirty buffers, transactions; freed space goes back when it may.
 
-use arbor_base::device::MemDevice;
+use arbor_base::device::{CrashChoice, MemDevice, RecordingDevice};
 use arbor_base::vfs::*;
 use arbor_ffs::Ffs;
 use std::sync::Arc;
@@ -275,4 +275,35 @@ fn a_directory_uses_its_space_again() {
         fs.unmount().unwrap();
         clean(&dev);
     }
+}
+
+#[test]
+fn a_size_that_waits_for_its_page_does_not_wait_for_other_blocks() {
+    let dev = fresh(64 << 20, "block=16K");
+    let fs = mount(&dev, "keep=softupdates");
+    let ino = make(&*fs, fs.root(), "x");
+    fs.write(ino, 0, &[1; 100]).unwrap();
+    fs.unmount().unwrap();
+    let recording = RecordingDevice::new(dev);
+    let clock = Arc::new(ManualClock::new(Time { secs: 1_000_000_000, nanos: 0 }));
+    let options = MountOptions { options: Options::parse("keep=softupdates"), ..Default::default() };
+    let fs = Ffs.mount(Devices::single(recording.clone()), &options, clock.clone()).unwrap();
+    let ino = fs.lookup(fs.root(), b"x").unwrap().ino;
+    // Nobody has read what is behind the end: it may be what a power cut left.
+    fs.write(ino, 0, &[2; 130]).unwrap();
+    let mut next = clock.now();
+    for block in 1..6 {
+        let end = clock.now().plus_ms(25_000);
+        while next <= end {
+            clock.advance_ms(clock.now().ms_until(next));
+            next = fs.background(next);
+        }
+        clock.advance_ms(clock.now().ms_until(end));
+        fs.write(ino, block << 16, &[3; 10]).unwrap();
+    }
+    assert!(counter(&*fs, "rollbacks") < 25, "{} writes were rolled back", counter(&*fs, "rollbacks"));
+    let left = recording.crash_state(recording.events(), &CrashChoice::NoneKept);
+    let fs = Ffs.mount(Devices::single(left), &options, clock).unwrap();
+    let size = fs.lookup(fs.root(), b"x").unwrap().size;
+    assert!(size >= 3 << 16, "{size} bytes on disk 75 seconds after they were more");
 }

@@ -154,6 +154,20 @@ fn lines() {
         // Fragments of a file that was truncated were free, and an image of its inode still had them.
         "seed=2 profile=Sync size=67108864 format=block=4K,cg=4M ops=create /w 420 0; write /w 0 1000 5; syncfs; \
          append /w 500 6; truncate /w 300; append /w 900 7; background 28500",
+        // Bytes of an append that a power cut took back were there again when the file grew over them: before its page was
+        // written (soft updates), or for good if it grew behind the block.
+        "seed=2 profile=Sync size=16777216 from=Aged first=5@12:DropOne(0) ops=create /x 420 0; write /x 0 100 1; \
+         syncfs; append /x 300 2; background 40000; truncate /x 110; background 40000; truncate /x 700; background 40000",
+        "seed=2 profile=Sync size=16777216 from=Aged first=5@12:DropOne(0) ops=create /x 420 0; write /x 0 65236 1; \
+         syncfs; append /x 200 2; background 40000; truncate /x 200000; fsync /x 0; background 40000",
+        "seed=2 profile=Sync size=16777216 mount=keep=journal from=Aged first=5@8:AllKept ops=create /x 420 0; \
+         write /x 0 65236 1; syncfs; append /x 200 2; background 40000; fallocate /x 0 70000 8000; syncfs",
+        "seed=2 profile=Sync size=16777216 mount=keep=sync from=Aged first=5@8:AllKept ops=create /x 420 0; \
+         write /x 0 65236 1; syncfs; append /x 200 2; background 40000; write /x 80000 10 5; fsync /x 0",
+        "seed=2 profile=Sync size=16777216 from=Aged first=5@12:DropOne(0) ops=create /x 420 0; write /x 0 100 1; \
+         syncfs; append /x 300 2; background 40000; write /x 0 100 3; truncate /x 110; background 40000",
+        "seed=2 profile=Sync size=16777216 from=Aged first=5@12:DropOne(0) ops=create /x 420 0; write /x 0 65236 1; \
+         syncfs; append /x 200 2; background 40000; write /x 0 65236 3; truncate /x 65300; background 40000",
     ] {
         arbor_torture::machine::repeat(&Ffs, line).unwrap_or_else(|e| panic!("{e}"));
     }

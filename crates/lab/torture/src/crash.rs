@@ -73,8 +73,6 @@ pub struct Base {
     /// `None`: it is freshly formatted.
     state: Option<State>,
     from: From,
-    /// A power cut has left it.
-    cut: bool,
 }
 
 /// What kind of volume that is.
@@ -99,7 +97,7 @@ impl Base {
     pub fn fresh(engine: &dyn Engine, config: &Config) -> Result<Base, String> {
         let disk = config.memory();
         engine.format(config.devices(&disk), &config.format_options()).map_err(|e| format!("format: {e}"))?;
-        Ok(Base { disk, state: None, from: From::Empty, cut: false })
+        Ok(Base { disk, state: None, from: From::Empty })
     }
 
     /// A volume on which `ops` were done, all of which must succeed; `From::Full` fills the rest
@@ -125,7 +123,7 @@ impl Base {
         }
         let state = Some(world.model.state());
         world.side.fs.unmount().map_err(|e| format!("unmount: {e}"))?;
-        Ok(Base { disk, state, from, cut: false })
+        Ok(Base { disk, state, from })
     }
 }
 
@@ -140,7 +138,7 @@ impl Base {
     ) -> Result<Option<Base>, String> {
         repair(engine, config, &disk)?;
         let fs = mount(engine, config, config.devices(&disk.snapshot()), &Arc::new(ManualClock::new(BEGIN)))?;
-        Ok(found::state(&*fs)?.map(|state| Base { disk, state: Some(state), from, cut: true }))
+        Ok(found::state(&*fs)?.map(|state| Base { disk, state: Some(state), from }))
     }
 
     /// What kind of volume it is, or was before the power cut.
@@ -276,7 +274,7 @@ impl Start<'_> {
         let device = RecordingDevice::new(self.base.disk());
         let mut world = self.base.world(self.engine, self.config, opener(self.config, device.clone()))?;
         let promise = self.engine.crash_promise(&self.config.mount);
-        let mut oracle = Oracle::new(world.model.state()).under(promise).after_a_cut(self.base.cut);
+        let mut oracle = Oracle::new(world.model.state()).under(promise);
         for (i, op) in ops.iter().chain([&Op::Remount {}]).enumerate() {
             let start = device.events();
             let file = if let Op::Fsync { path, .. } = op { world.identity(path) } else { None };

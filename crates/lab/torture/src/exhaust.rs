@@ -167,6 +167,44 @@ const LISTS: &[&str] = &[
     "tmpfile / 1; write @1 0 20000 1; fsync @1 0; link @1 /x; fsync / 0; unlink /x; drop 1; background 6000; syncfs",
 ];
 
+/// Lists after which a file has, or once had, a little more in its last block than a power cut may leave.
+const ENDS: &[&str] = &[
+    "create /x 420 0; write /x 0 100 1; syncfs; append /x 300 2; background 40000",
+    "create /x 420 0; write /x 0 5000 1; syncfs; truncate /x 4200; syncfs; append /x 300 2; fsync /x 0",
+    "create /x 420 0; write /x 0 65236 1; syncfs; append /x 200 2; background 40000",
+    "create /x 420 0; write /x 0 65436 1; syncfs; truncate /x 65236; background 40000",
+    "create /x 420 0; write /x 0 200000 1; syncfs; append /x 300 2; background 40000",
+];
+
+/// Operations by which it grows over that, and lists of such.
+const GROWTHS: &[&str] = &[
+    "append /x 30 3",
+    "truncate /x 110; background 40000; truncate /x 700",
+    "truncate /x 110; append /x 3000 7",
+    "truncate /x 4300",
+    "truncate /x 65300",
+    "truncate /x 70000",
+    "truncate /x 300000",
+    "write /x 0 65400 4",
+    "write /x 0 100 4; truncate /x 110",
+    "write /x 0 65236 4; append /x 30 7",
+    "write /x 80000 10 5",
+    "write /x 400000 10 6",
+    "fallocate /x 0 0 65300",
+    "fallocate /x 0 70000 8000",
+    "fallocate /x 16 200 100000",
+];
+
+/// What may follow one of those.
+const SETTLED: &[&str] = &["", "fsync /x 0", "syncfs", "background 40000"];
+
+/// The first halves and the second halves of what happens to the end of a file.
+pub(crate) fn ends() -> (Vec<Vec<Op>>, Vec<Vec<Op>>) {
+    let read = |text: &str| parse(text).unwrap_or_else(|e| panic!("the end of a file: {e}"));
+    let growths = GROWTHS.iter().flat_map(|g| SETTLED.iter().map(move |s| format!("{g}; {s}")));
+    (ENDS.iter().map(|e| read(e)).collect(), growths.map(|g| read(&g)).collect())
+}
+
 /// The lists of `LISTS`, with `repeat` written out.
 fn lists() -> Vec<Vec<Op>> {
     let each = |list: &&str| {

@@ -7,7 +7,7 @@
 
 use crate::config::{Config, Cut, Failure, parse_cut, print_cuts};
 use crate::crash::{Base, Explored, Seen, Start, try_sequence};
-use crate::exhaust::{Kind, Volume};
+use crate::exhaust::{Kind, Volume, ends};
 use crate::generate::{Profile, generate};
 use crate::line::number;
 use crate::ops::Op;
@@ -23,6 +23,8 @@ pub struct Lives<'a> {
     volumes: Vec<Volume>,
     /// Operations of all sorts, and those on names, each with what may follow.
     steps: [Vec<Vec<Op>>; 2],
+    /// What happens to the end of a file before the cut, and after it.
+    ends: (Vec<Vec<Op>>, Vec<Vec<Op>>),
     seed: u64,
     keep_going: bool,
     next: AtomicU64,
@@ -67,7 +69,7 @@ impl<'a> Lives<'a> {
     pub(crate) fn new(engine: &'a dyn Engine, volumes: Vec<Volume>, total: u64, seed: u64) -> Lives<'a> {
         let steps = [Kind::Any(1), Kind::Names(1)].map(|kind| kind.parts().0);
         let total = if volumes.is_empty() { 0 } else { total };
-        Lives { engine, volumes, steps, seed, keep_going: false, next: AtomicU64::new(0), total }
+        Lives { engine, volumes, steps, ends: ends(), seed, keep_going: false, next: AtomicU64::new(0), total }
     }
 
     /// Counts failing states instead of stopping at the first.
@@ -85,7 +87,10 @@ impl<'a> Lives<'a> {
         let seed = mix(self.seed ^ mix(turn)) >> 16;
         let config = Config { seed, keep_going: self.keep_going, budget: 64, ..volume.config.clone() };
         let mut rng = Rng::new(seed);
-        let (first, second) = (self.draw(&mut rng), self.draw(&mut rng));
+        let (first, second) = match rng.below(4) {
+            0 => (rng.pick(&self.ends.0).clone(), rng.pick(&self.ends.1).clone()),
+            _ => (self.draw(&mut rng), self.draw(&mut rng)),
+        };
         Some(self.explore(&config, &volume.base, (first, second), &mut rng, done))
     }
 
@@ -131,9 +136,10 @@ impl<'a> Lives<'a> {
     }
 }
 
-/// A cut at any event, with any fate of what was pending.
+/// A cut at any event, more often at one of the last, with any fate of what was pending.
 fn draw_cut(rng: &mut Rng, events: usize, pending_at: impl Fn(usize) -> usize) -> Cut {
-    let at = rng.below(events as u64 + 1) as usize;
+    let last = if rng.one_in(2) { events } else { events.min(8) };
+    let at = events - rng.below(last as u64 + 1) as usize;
     let one = rng.below(pending_at(at) as u64) as usize;
     let choices = [
         CrashChoice::AllKept,

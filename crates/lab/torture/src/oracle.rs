@@ -16,7 +16,7 @@ use crate::ops::Op;
 use crate::rng::whose;
 use arbor_base::vfs::{CrashPromise, FileSystem, Ino};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Range, RangeInclusive};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, OnceLock};
 
 /// What an operation has made durable when it returns.
@@ -49,27 +49,18 @@ pub struct Oracle {
     states: Vec<State>,
     fingerprints: Vec<OnceLock<u64>>,
     promise: CrashPromise,
-    /// See [`after_a_cut`](Oracle::after_a_cut).
-    tails: bool,
 }
 
 impl Oracle {
     /// A history that begins with `state`.
     pub fn new(state: State) -> Oracle {
         let fingerprints = vec![OnceLock::new()];
-        Oracle { steps: Vec::new(), states: vec![state], fingerprints, promise: CrashPromise::Prefix, tails: false }
+        Oracle { steps: Vec::new(), states: vec![state], fingerprints, promise: CrashPromise::Prefix }
     }
 
     /// The history of an engine that promises so much.
     pub fn under(self, promise: CrashPromise) -> Oracle {
         Oracle { promise, ..self }
-    }
-
-    /// A history that begins with what a power cut left: behind the end that a file has then, bytes may lie that the
-    /// cut took back. An engine that promises no more than an order may show them when the file grows, until its first
-    /// promise for that file.
-    pub fn after_a_cut(self, cut: bool) -> Oracle {
-        Oracle { tails: cut && self.promise != CrashPromise::Prefix, ..self }
     }
 
     /// Adds a step and the state after it.
@@ -196,9 +187,7 @@ impl Oracle {
     /// What `ino` may look like after a cut at `at`.
     fn past(&self, ino: u64, at: usize) -> Past<'_> {
         let from = self.oldest_of(ino, at);
-        let first = self.states[0].nodes.get(&ino).filter(|_| self.tails && from == 0).and_then(|n| n.data());
-        let tail = first.map_or(0..0, |d| d.size()..d.size().next_multiple_of(PAGE));
-        let mut past = Past { sizes: Vec::new(), versions: Vec::new(), tail };
+        let mut past = Past { sizes: Vec::new(), versions: Vec::new() };
         let mut last: Option<&Arc<Node>> = None;
         for state in from..=self.newest(at) {
             let Some(node) = self.states[state].nodes.get(&ino) else { continue };
@@ -224,8 +213,6 @@ impl Oracle {
 struct Past<'a> {
     sizes: Vec<RangeInclusive<u64>>,
     versions: Vec<&'a Data>,
-    /// Bytes that may be others.
-    tail: Range<u64>,
 }
 
 struct Wrong {
@@ -271,8 +258,7 @@ impl Past<'_> {
         if candidates.iter().any(|c| c[..n] == buf[..]) {
             return Ok(());
         }
-        let fixed = (0..n).filter(|i| !self.tail.contains(&(start + *i as u64)));
-        match { fixed }.find(|i| !candidates.iter().any(|c| c[*i] == buf[*i])) {
+        match (0..n).find(|i| !candidates.iter().any(|c| c[*i] == buf[*i])) {
             None => Ok(()),
             Some(i) => Err(Wrong {
                 text: wrong_byte(start + i as u64, buf[i], candidates.iter().map(|c| c[i])),

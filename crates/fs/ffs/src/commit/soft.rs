@@ -41,7 +41,8 @@ enum Undo {
     Pointer { old: u32, inode: Option<(usize, u64)> },
     /// Inode and kind of a directory entry that names one on disk, or 0.
     Entry { ino: u32, kind: u8 },
-    /// The size of a directory whose last block is not reached from its inode yet.
+    /// The size of a directory whose last block is not reached from its inode yet, or of a file whose last block has
+    /// something on disk behind the end that it had.
     Size(u64),
     /// How far the inode table is in use.
     Inited(u32),
@@ -310,6 +311,15 @@ impl Soft {
         }
     }
 
+    /// Of `size` bytes, how many a file may have on disk as long as its page `content` is not there.
+    fn size_without(&mut self, place: Slot, content: Name, size: u64) -> u64 {
+        let event = self.event(content);
+        match self.find(place.0, place.1).and_then(|id| self.patches.get(&id)) {
+            Some(Patch { undo: Undo::Size(old), waits, .. }) if waits.contains(&event) => size.min(*old),
+            _ => size,
+        }
+    }
+
     /// The patch of a place.
     fn find(&self, buffer: Name, at: usize) -> Option<u64> {
         self.at.get(&(buffer, at)).copied()
@@ -335,7 +345,7 @@ impl Soft {
             // Not there before its first block.
             Undo::Inode(_) => at(patch.at - INODE_AT + POINTERS_AT).is_some_and(|p| p.first && alone(p)),
             Undo::Pointer { inode: Some((inode, _)), .. } if !patch.leads_to.is_empty() => self.lowers(inode, patch),
-            Undo::Size(_) => self.lowers(patch.at - SIZE_AT, patch),
+            Undo::Size(_) if !patch.leads_to.is_empty() => self.lowers(patch.at - SIZE_AT, patch),
             _ => false,
         }
     }
@@ -556,6 +566,7 @@ impl Core {
             () => vec![soft.event(cg), soft.event(content)],
         };
         let Some(id) = soft.find(buffer, at) else {
+            let inode = inode.map(|(i, size)| (i, soft.size_without((buffer, i + SIZE_AT), content, size)));
             let undo = Undo::Pointer { old: old.0.0, inode };
             let id = soft.add(Patch::new(buffer, at, undo, waits));
             if moved {
@@ -595,13 +606,27 @@ impl Core {
         }
     }
 
+    /// The size that a file has now must not be on disk before its last page is.
+    pub(super) fn soft_size_grown(&mut self, i: &Inode, old: u64, content: Name) {
+        let (buffer, at) = (i.name(), i.at + SIZE_AT);
+        let soft = self.soft();
+        let event = soft.event(content);
+        match soft.find(buffer, at).and_then(|id| soft.patches.get_mut(&id)) {
+            Some(patch) if patch.waits.contains(&event) => {}
+            Some(patch) => patch.waits.push(event),
+            None => {
+                soft.add(Patch::new(buffer, at, Undo::Size(old), vec![event]));
+            }
+        }
+    }
+
     /// No image of its inode may reach behind the end of a file, where fragments are free soon.
     pub(super) fn soft_size_lowered(&mut self, i: &Inode) {
         let (name, size) = (i.name(), i.size());
-        for at in (0..NDADDR + NIADDR).map(|k| i.pointer_at(k)) {
+        for at in (0..NDADDR + NIADDR).map(|k| i.pointer_at(k)).chain([i.at + SIZE_AT]) {
             let soft = self.soft();
             let patch = soft.find(name, at).and_then(|id| soft.patches.get_mut(&id));
-            if let Some(Patch { undo: Undo::Pointer { inode: Some((_, old)), .. }, .. }) = patch
+            if let Some(Patch { undo: Undo::Pointer { inode: Some((_, old)), .. } | Undo::Size(old), .. }) = patch
                 && !planted(Flaw::SizeNotRolledBack)
             {
                 *old = size.min(*old);
