@@ -70,6 +70,10 @@ arbor_base::flaws! {
     NumbersAgain,
     /// An inode without a name that is open is not put on the orphan list.
     NoOrphans,
+    /// The checker clears inodes that are open and have no names, and leaves the list of them as it is.
+    OrphansListed,
+    /// A volume that is half mended says that its metadata were kept in no order, whatever was found.
+    MendingUnordered,
     /// Nothing that is written waits for what was written before.
     NoOrder,
     /// The mark that a volume is mounted is not flushed.
