@@ -22,6 +22,8 @@ arbor_base::flaws! {
     EntryNotRolledBack,
     /// A name counts as on disk before the pointer to its block is (against FFS-C6).
     NamesUnreached,
+    /// A file takes the name of another before its data are on disk (against FFS-C7).
+    ReplacedBeforeData,
     /// What is replaced does not wait for a newer name of it.
     ReplacedUnnamed,
     /// A new name vanishes that an older one waits for.
