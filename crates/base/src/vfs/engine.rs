@@ -304,13 +304,12 @@ pub enum CrashPromise {
     #[default]
     Prefix,
     /// Each name, and each file's attributes, are of some moment since they were made durable; nothing is lost that
-    /// was not removed, but a rename may leave both names, and an exchange a third one (`.exchange-...`); what has no name yet may come
-    /// to `/lost+found`. A large file may be truncated in part, from its end.
+    /// was not removed, and no file shows bytes that were never its own; but a rename may leave both names, and an
+    /// exchange a third one (`.exchange-...`); what has no name yet may come to `/lost+found`. A large file may be
+    /// truncated in part, from its end.
     Ordered {
         /// Names are durable when a call returns.
         names: bool,
-        /// No file shows bytes that were never its own.
-        data: bool,
     },
     /// The checker can make a volume of it that can be used; no more.
     Repairable,

@@ -18,8 +18,9 @@
 //!
 //! What a repair writes goes in stages, each durable before the next: blocks that were free, blocks in use,
 //! inodes, bitmaps, the summary area, at last the mark that the volume is clean. Before all of it the
-//! superblock says that nothing was ordered (`keeping` = async), if what is without a name is reconnected: should
-//! the power fail, the next run does so too instead of taking it for the leak of a crash.
+//! superblock says how the volume counts as kept meanwhile (`keeping_meanwhile`), and that no inode without a
+//! name is on a list: should the power fail, what is left of damage is for the checker, and what is left of a
+//! crash for the next mount, and both put into `lost+found` what this run does.
 //!
 //! In memory are two bits for each fragment, 20 bytes for each inode in use, the names of the directory that
 //! is being read, and what is going to be written.
@@ -44,6 +45,7 @@ pub(crate) use path::check_path;
 pub(crate) use start::search;
 
 use crate::format::*;
+use crate::planted::{Flaw, planted};
 use crate::superblock;
 use arbor_base::device::Kind;
 use arbor_base::layout::crc;
@@ -290,10 +292,9 @@ impl Checker<'_> {
     /// Writes what the passes changed, then what a clean volume says of itself.
     fn write(&mut self, mended: bool) -> Result<()> {
         let sb = self.r.sb;
-        let unordered = self.f.damaged || self.reconnects() && self.f.keeping != Keeping::Sync;
-        let keeping = if unordered { Keeping::Async as u32 } else { sb.keeping.get() };
         if self.r.view.changed() || self.super_changed {
-            let marked = SuperBlock { clean: 0.into(), keeping: keeping.into(), ..sb };
+            let keeping = (self.keeping_meanwhile() as u32).into();
+            let marked = SuperBlock { clean: 0.into(), keeping, ..sb };
             self.write_super(marked)?;
         } else if sb.clean.get() != 0 {
             return Ok(());
@@ -304,6 +305,17 @@ impl Checker<'_> {
         }
         let summary_crc = crc(&self.sums).into();
         self.write_super(SuperBlock { clean: 1.into(), orphan: 0.into(), summary_crc, ..sb })
+    }
+
+    /// How a volume that is half mended counts as kept. The journal says nothing of what is changed beside it, and is
+    /// empty by now: the rest of that is what synchronous writes leave, for which mount runs the checker.
+    fn keeping_meanwhile(&self) -> Keeping {
+        let reconnects = self.reconnects();
+        match self.f.keeping {
+            _ if self.f.damaged || reconnects && planted(Flaw::MendingUnordered) => Keeping::Async,
+            Keeping::SoftUpdates | Keeping::Journal if reconnects => Keeping::Sync,
+            kept => kept,
+        }
     }
 
     fn write_super(&mut self, sb: SuperBlock) -> Result<()> {

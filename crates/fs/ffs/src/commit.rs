@@ -4,12 +4,13 @@
 //! volume keeps its metadata ([`Keeping`]):
 //!
 //! * **async**: nothing. Buffers go to the disk when they are due, or the cache is full of them.
-//! * **sync**: what others are about to depend on is written, and waited for, at once: an inode before the
-//!   first name of it, a removed name before the link count falls, a pointer that was cleared before its
-//!   block is free, an indirect block before it is pointed to. Bitmaps, data and times are delayed.
 //! * **softupdates**: nothing waits. Each such dependency is a *patch* (`commit/soft.rs`): what must be on disk
 //!   before it, and how the buffer was without it. A buffer that is written while a patch in it still waits is
 //!   written without it (*rolled back*), and stays dirty.
+//! * **sync**: what others are about to depend on is written, and waited for, at once: an inode before the
+//!   first name of it, a removed name before the link count falls, a pointer that was cleared before its
+//!   block is free, an indirect block before it is pointed to. Bitmaps, data and times are delayed; so pointers
+//!   to data are patches as with soft updates.
 //! * **journal**: metadata buffers belong to the running transaction and stay in core; when it commits, data are
 //!   written first, then copies of all its buffers to the journal, then a commit fragment
 //!   (`commit/journal.rs`). Buffers go to their places later.
@@ -21,12 +22,13 @@
 //!   for is taken away, and the inode freed with the last one.
 //! * **FFS-C3** a fragment or an inode is marked used on disk before a pointer to it, or its inode, is there; and
 //!   no pointer to it is on disk when it is marked free (softupdates; sync: only the second).
-//! * **FFS-C4** a block is written before a pointer to it (softupdates and journal: all blocks; sync: indirect
-//!   blocks and directories); and zeros over what a power cut left behind the end of a file before a size that reaches
-//!   over it (softupdates and journal).
+//! * **FFS-C4** a block is written before a pointer to it; and zeros over what a power cut left behind the end of a
+//!   file before a size that reaches over it (not async).
 //! * **FFS-C5** what is freed by a transaction is not given away before it is durable (journal).
 //! * **FFS-C6** a name counts as on disk, for what waits for it, when the pointers to its block are there too, with the
 //!   size of its directory; and what is removed from a block counts as gone no earlier (softupdates and sync).
+//! * **FFS-C7** the data that a file has when it takes the name of another are on disk before that name is, with the
+//!   pointers to them (not async).
 
 pub(crate) mod journal;
 mod soft;
@@ -62,6 +64,8 @@ pub(crate) struct Keep {
     pub fresh: FxHashSet<Name>,
     /// Pages with something else than zeros on disk behind the end of their file: what a power cut took back.
     pub tails: FxHashSet<Name>,
+    /// Data were written, and the device was not flushed since.
+    streamed: bool,
     soft: soft::Soft,
     journal: Option<journal::Journal>,
 }
@@ -69,7 +73,12 @@ pub(crate) struct Keep {
 impl Keep {
     pub fn new(mode: Keeping) -> Keep {
         let (fresh, tails) = (FxHashSet::default(), FxHashSet::default());
-        Keep { mode, fresh, tails, soft: soft::Soft::default(), journal: None }
+        Keep { mode, fresh, tails, streamed: false, soft: soft::Soft::default(), journal: None }
+    }
+
+    /// Whether changes wait in their buffers for other writes.
+    fn has_patches(&self) -> bool {
+        matches!(self.mode, Keeping::SoftUpdates | Keeping::Sync)
     }
 
     /// Whether nothing waits for a write any more.
@@ -106,8 +115,8 @@ impl Core {
         match self.keep.mode {
             Keeping::SoftUpdates => self.soft_free_inode(i, m),
             Keeping::Sync => {
-                self.write_now(i.name())?;
-                self.vfree(i.ino, m)
+                self.soft_free_inode(i, m)?;
+                self.write_now(i.name())
             }
             _ => self.vfree(i.ino, m),
         }
@@ -151,6 +160,22 @@ impl Core {
         }
     }
 
+    /// What a name has to wait for that a file takes from another: who writes a new file and renames it over the old
+    /// one, and syncs neither, finds one of the two after a crash.
+    pub fn data_ready(&mut self, i: &Inode) -> Result<Vec<u64>> {
+        if !i.is_file() || !self.keep.has_patches() || planted(Flaw::ReplacedBeforeData) {
+            return Ok(Vec::new());
+        }
+        self.reap(0)?;
+        if self.keep.streamed {
+            self.flush()?;
+        }
+        match self.keep.mode {
+            Keeping::Sync => self.write_whole(i.ino).map(|()| Vec::new()),
+            _ => self.soft_data_ready(i),
+        }
+    }
+
     /// A pointer was set, from `old` (fragment 0: none) to `new`, whose content is the buffer `content`;
     /// `inode`: where the pointer's inode begins in the buffer and the size it had before, if it lies in one.
     pub fn pointer_set(
@@ -165,13 +190,11 @@ impl Core {
         match self.keep.mode {
             Keeping::SoftUpdates => return self.soft_pointer(slot, old, new, content, inode),
             Keeping::Sync if planted(Flaw::SyncPointerFirst) => {}
-            Keeping::Sync => {
-                // Data that were written may have been promised, and move now.
-                let promised = moved && !self.keep.fresh.contains(&content);
-                if self.dirty.get(&content).is_some_and(|d| d.what != What::Data || promised) {
-                    self.write_now(content)?
-                }
-            }
+            Keeping::Sync => match self.dirty.get(&content).map(|d| d.what) {
+                Some(What::Data) => return self.soft_pointer(slot, old, new, content, inode),
+                Some(_) => self.write_now(content)?,
+                None => {}
+            },
             _ => {}
         }
         if moved { self.free_after(slot.0, &[old]) } else { Ok(()) }
@@ -194,14 +217,14 @@ impl Core {
 
     /// A file is shorter than it was.
     pub fn size_lowered(&mut self, i: &Inode) {
-        if self.keep.mode == Keeping::SoftUpdates {
+        if self.keep.has_patches() {
             self.soft_size_lowered(i);
         }
     }
 
     /// A file grew from `old` bytes over what its last page `content` had on disk behind the end.
     pub fn size_grown(&mut self, i: &Inode, old: u64, content: Name) {
-        if self.keep.mode == Keeping::SoftUpdates && self.keep.tails.contains(&content) && !planted(Flaw::TailShown) {
+        if self.keep.has_patches() && self.keep.tails.contains(&content) && !planted(Flaw::TailShown) {
             self.soft_size_grown(i, old, content);
         }
     }
@@ -210,6 +233,10 @@ impl Core {
     pub fn free_slot(&mut self, slot: Slot, runs: &[(Frag, u32)]) -> Result<()> {
         match self.keep.mode {
             Keeping::SoftUpdates => self.soft_free_slot(slot, runs),
+            Keeping::Sync if !planted(Flaw::SyncFreeFirst) => {
+                self.soft_free_slot(slot, runs)?;
+                self.write_awaited(slot.0)
+            }
             _ => self.free_after(slot.0, runs),
         }
     }
@@ -217,11 +244,13 @@ impl Core {
     /// The runs are free when this buffer is on disk.
     pub fn free_after(&mut self, name: Name, runs: &[(Frag, u32)]) -> Result<()> {
         match self.keep.mode {
-            Keeping::SoftUpdates => return self.soft_free_after(name, runs),
-            Keeping::Sync if !runs.is_empty() && !planted(Flaw::SyncFreeFirst) => self.write_now(name)?,
-            _ => {}
+            Keeping::SoftUpdates => self.soft_free_after(name, runs),
+            Keeping::Sync if !planted(Flaw::SyncFreeFirst) => {
+                self.soft_free_after(name, runs)?;
+                self.write_awaited(name)
+            }
+            _ => runs.iter().try_for_each(|r| self.free_run(r.0, r.1)),
         }
-        runs.iter().try_for_each(|r| self.free_run(r.0, r.1))
     }
 
     /// A name was entered; returns what waits for it has to wait for.
@@ -231,8 +260,8 @@ impl Core {
             Keeping::Sync => {
                 self.write_now(slot.0)?;
                 if planted(Flaw::SyncNameFirst) {
-                    let (block, _) = self.geom.inode_at(ino).ok_or(Errno::ESTALE)?;
-                    self.write_now(Name::Block(block.0.into()))?;
+                    let inode = self.inode_block(ino)?;
+                    self.write_now(inode)?;
                 }
                 Ok(0)
             }
@@ -396,7 +425,7 @@ impl Core {
 
     /// Nothing of a buffer will be written. Returns runs whose freeing waited for it.
     pub fn cancel_buffer(&mut self, name: Name) -> Result<Vec<(Frag, u32)>> {
-        if self.keep.mode == Keeping::SoftUpdates { self.soft_cancel(name) } else { Ok(Vec::new()) }
+        if self.keep.has_patches() { self.soft_cancel(name) } else { Ok(Vec::new()) }
     }
 
     // Writing.
@@ -407,7 +436,7 @@ impl Core {
             return (bytes, false);
         }
         let mut image = bytes.as_ref().clone();
-        let rolled = self.keep.mode == Keeping::SoftUpdates && self.soft_roll_back(name, &mut image);
+        let rolled = self.keep.has_patches() && self.soft_roll_back(name, &mut image);
         self.seal(name, what, &mut image);
         (Arc::new(image), rolled)
     }
@@ -532,6 +561,7 @@ impl Core {
     fn flush(&mut self) -> Result<()> {
         self.counters.flushes += 1;
         let done = self.dev.flush().map_err(Error::Io);
+        self.keep.streamed &= done.is_err();
         // What was written may be lost, though its buffers are clean.
         done.inspect_err(|e| self.fail(e))
     }
@@ -540,6 +570,11 @@ impl Core {
     fn write_now(&mut self, name: Name) -> Result<()> {
         self.counters.sync_writes += 1;
         self.write_round(&[name])
+    }
+
+    /// Writes a buffer if something waits for its next write.
+    fn write_awaited(&mut self, name: Name) -> Result<()> {
+        if self.keep.soft.is_awaited(name) { self.write_now(name) } else { Ok(()) }
     }
 
     /// Starts to write pages of data, without waiting (`bawrite`).
@@ -566,7 +601,8 @@ impl Core {
             done.extend(names);
             included.extend(more);
         }
-        let tails = self.keep.mode == Keeping::SoftUpdates && done.iter().any(|n| self.keep.tails.contains(n));
+        self.keep.streamed |= !done.is_empty();
+        let tails = self.keep.has_patches() && done.iter().any(|n| self.keep.tails.contains(n));
         if !included.is_empty() || tails {
             self.flush()?;
         }
@@ -620,12 +656,26 @@ impl Core {
                 self.reap(0)?;
                 self.write_out(&mut |core| core.soft_needed(ino))?;
             }
-            _ => {
-                self.reap(0)?;
-                self.write_out(&mut |core| core.buffers_of(ino))?;
-            }
+            Keeping::Sync | Keeping::Async => self.write_whole(ino)?,
         }
         self.flush()
+    }
+
+    /// Writes what a file has in pages and indirect blocks, then its inode: as it is, with what else lies in that block.
+    fn write_whole(&mut self, ino: Ino) -> Result<()> {
+        self.reap(0)?;
+        let inode = self.inode_block(ino)?;
+        self.write_out(&mut |core| {
+            let mut names = core.buffers_of(ino)?;
+            names.retain(|n| *n != inode);
+            Ok(names)
+        })?;
+        if self.dirty.contains_key(&inode) { self.write_round(&[inode]) } else { Ok(()) }
+    }
+
+    fn inode_block(&self, ino: Ino) -> Result<Name> {
+        let (block, _) = self.geom.inode_at(ino).ok_or(Errno::ESTALE)?;
+        Ok(Name::Block(block.0.into()))
     }
 
     /// The same with soft updates, and the old names of a directory are gone.
@@ -641,8 +691,7 @@ impl Core {
             self.cache.dirty_pages(ino.0, 0).map(|index| Name::Page { file: ino.0, index }).collect();
         let owned = self.owned.range((ino.0, Name::Block(0))..(ino.0 + 1, Name::Block(0)));
         out.extend(owned.map(|o| o.1));
-        let (block, _) = self.geom.inode_at(ino).ok_or(Errno::ESTALE)?;
-        out.push(Name::Block(block.0.into()));
+        out.push(self.inode_block(ino)?);
         out.retain(|n| self.dirty.contains_key(n));
         Ok(out)
     }
@@ -773,8 +822,7 @@ impl Core {
         match self.keep.mode {
             Keeping::Journal if self.holding.is_empty() => Ok(some),
             Keeping::Journal => self.commit_journal().map(|()| true),
-            Keeping::SoftUpdates if self.keep.soft.frees_nothing() => Ok(some),
-            Keeping::SoftUpdates => self.sync_all().map(|()| true),
+            Keeping::SoftUpdates | Keeping::Sync if !self.keep.soft.frees_nothing() => self.sync_all().map(|()| true),
             _ => Ok(some),
         }
     }

@@ -98,8 +98,8 @@ impl Engine for Ffs {
     fn crash_promise(&self, mount: &Options) -> CrashPromise {
         match options::Mount::parse(mount).map(|m| m.keeping) {
             Ok(format::Keeping::Journal) => CrashPromise::Prefix,
-            Ok(format::Keeping::Sync) => CrashPromise::Ordered { names: true, data: false },
-            Ok(format::Keeping::SoftUpdates) => CrashPromise::Ordered { names: false, data: true },
+            Ok(format::Keeping::Sync) => CrashPromise::Ordered { names: true },
+            Ok(format::Keeping::SoftUpdates) => CrashPromise::Ordered { names: false },
             Ok(format::Keeping::Async) | Err(_) => CrashPromise::Repairable,
         }
     }

@@ -209,7 +209,8 @@ impl Core {
         };
         let dir = self.iget_dir(dir.ino)?;
         // New names come before old ones go, and each has its count before that.
-        let mut waits = self.raise(i.ino, Some(now))?;
+        let mut waits = if dst.is_some() { self.data_ready(&i)? } else { Vec::new() };
+        waits.extend(self.raise(i.ino, Some(now))?);
         let moves_dir = i.is_dir() && !same;
         let parent_waits = if moves_dir { self.raise(new_dir.ino, None)? } else { Vec::new() };
         waits.extend(parent_waits.iter().copied());
@@ -290,7 +291,9 @@ impl Core {
         };
         // It may be the same, and have grown.
         let (new_dir, i, j) = (self.iget_dir(new_dir.ino)?, self.iget(i.ino)?, self.iget(j.ino)?);
-        let (mut a_waits, mut b_waits) = (self.raise(j.ino, Some(now))?, self.raise(i.ino, Some(now))?);
+        let (mut a_waits, mut b_waits) = (self.data_ready(&j)?, self.data_ready(&i)?);
+        a_waits.extend(self.raise(j.ino, Some(now))?);
+        b_waits.extend(self.raise(i.ino, Some(now))?);
         a_waits.extend(third.as_ref().map(|t| t.0));
         let mut dots = Vec::new();
         for (moved, from, to) in [(&i, &dir, &new_dir), (&j, &new_dir, &dir)] {

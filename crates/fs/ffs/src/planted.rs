@@ -22,6 +22,8 @@ arbor_base::flaws! {
     EntryNotRolledBack,
     /// A name counts as on disk before the pointer to its block is (against FFS-C6).
     NamesUnreached,
+    /// A file takes the name of another before its data are on disk (against FFS-C7).
+    ReplacedBeforeData,
     /// What is replaced does not wait for a newer name of it.
     ReplacedUnnamed,
     /// A new name vanishes that an older one waits for.
@@ -70,6 +72,10 @@ arbor_base::flaws! {
     NumbersAgain,
     /// An inode without a name that is open is not put on the orphan list.
     NoOrphans,
+    /// The checker clears inodes that are open and have no names, and leaves the list of them as it is.
+    OrphansListed,
+    /// A volume that is half mended says that its metadata were kept in no order, whatever was found.
+    MendingUnordered,
     /// Nothing that is written waits for what was written before.
     NoOrder,
     /// The mark that a volume is mounted is not flushed.

@@ -1,6 +1,6 @@
 //! What a run is told, and the line that repeats it.
 
-use crate::crash::From;
+use crate::crash::{From, Mender};
 use crate::generate::{Profile, generate};
 use crate::line::{self, number, variant};
 use crate::ops::{Op, parse, print};
@@ -59,6 +59,8 @@ pub struct Config {
     pub replay: Option<Vec<Op>>,
     /// These power cuts instead of planned ones.
     pub cuts: Option<Vec<Cut>>,
+    /// Whose work the second of those cuts, and those after it, end.
+    pub by: Mender,
 }
 
 impl Config {
@@ -85,6 +87,7 @@ impl Config {
             shrink_runs: 600,
             replay: None,
             cuts: None,
+            by: Mender::Mount,
         }
     }
 

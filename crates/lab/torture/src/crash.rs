@@ -205,10 +205,27 @@ pub fn regressions(engine: &dyn Engine, config: &Config, text: &str) {
     }
 }
 
+/// Who mends what a power cut has left, and may be cut off too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mender {
+    /// Recovery.
+    #[default]
+    Mount,
+    /// The checker, as far as that is safe; then a mount.
+    Preen,
+    /// The checker; then a mount.
+    Check,
+}
+
+impl Mender {
+    pub(crate) const ALL: [Mender; 3] = [Mender::Mount, Mender::Preen, Mender::Check];
+}
+
 /// A failing cut.
 #[derive(Debug)]
 struct Crash {
     cuts: Vec<Cut>,
+    by: Mender,
     /// Operations that had begun before the cut.
     needs: usize,
     message: String,
@@ -235,19 +252,20 @@ impl Start<'_> {
     }
 
     fn failure(&self, ops: Vec<Op>, seed: u64, crash: Crash) -> Failure {
-        let Crash { cuts, message, .. } = crash;
-        Failure { ops, seed, cuts, from: self.base.from, ..Failure::whole(self.engine, self.config, message) }
+        let Crash { cuts, by, message, .. } = crash;
+        let words = if by == Mender::Mount { String::new() } else { format!(" by={by:?}") };
+        Failure { words, ops, seed, cuts, from: self.base.from, ..Failure::whole(self.engine, self.config, message) }
     }
 
     fn explore(&self, ops: &[Op], seed: u64, seen: &Seen, done: &mut Explored) -> Result<(), Crash> {
-        let whole = |message| Crash { cuts: Vec::new(), needs: ops.len(), message };
+        let whole = |message| Crash { cuts: Vec::new(), by: Mender::Mount, needs: ops.len(), message };
         let (device, oracle) = guarded(|| self.record(ops)).map_err(whole)?;
         let history = prefix_prints(self.base.from as u64, ops);
         let run = Run { engine: self.engine, config: self.config, device, oracle, history };
         done.sequences += 1;
         done.events += run.device.events() as u64;
         if let Some(cuts) = &self.config.cuts {
-            return run.try_cuts(cuts);
+            return run.try_cuts(cuts, self.config.by);
         }
         for (i, cut) in run.plan(seed).into_iter().enumerate() {
             done.states += 1;
@@ -255,15 +273,17 @@ impl Start<'_> {
                 continue;
             }
             done.distinct += 1;
-            match run.try_cuts(std::slice::from_ref(&cut)) {
+            match run.try_cuts(std::slice::from_ref(&cut), Mender::Mount) {
                 Err(_) if self.config.keep_going => {
                     done.failed += 1;
                     continue;
                 }
                 tried => tried?,
             }
-            if self.config.depth > 1 && (i as u64).wrapping_add(seed).is_multiple_of(self.config.cut_again) {
-                run.cut_recovery(&mut vec![cut], seed, seen, done)?;
+            let turn = (i as u64).wrapping_add(seed);
+            if self.config.depth > 1 && turn.is_multiple_of(self.config.cut_again) {
+                let by = Mender::ALL[(turn / self.config.cut_again % 3) as usize];
+                run.cut_recovery(&mut vec![cut], by, seed, seen, done)?;
             }
         }
         Ok(())
@@ -278,13 +298,17 @@ impl Start<'_> {
         for (i, op) in ops.iter().chain([&Op::Remount {}]).enumerate() {
             let start = device.events();
             let file = if let Op::Fsync { path, .. } = op { world.identity(path) } else { None };
+            let replacer = world.replacer(op);
             let done = world.step(op).map_err(|e| format!("operation {i} ({op}): {e}"))?;
             let promise = match (op, file) {
                 (Op::Fsync { .. }, Some(ino)) if done => Promise::File(ino),
                 (Op::Syncfs {} | Op::Remount {}, _) if done => Promise::All,
                 _ => Promise::None,
             };
-            oracle.push(Step { op: op.clone(), start, end: device.events(), promise }, world.model.state());
+            oracle.push(
+                Step { op: op.clone(), start, end: device.events(), promise, replacer: replacer.filter(|_| done) },
+                world.model.state(),
+            );
         }
         world.compare()?;
         Ok((device, oracle))
@@ -351,73 +375,116 @@ impl Run<'_> {
         mix(self.device.print(*at, choice) ^ known.rotate_left(17) ^ mix(self.oracle.done(*at) as u64))
     }
 
-    fn crash(&self, cuts: &[Cut], message: String) -> Crash {
+    fn crash(&self, cuts: &[Cut], by: Mender, message: String) -> Crash {
         let needs = cuts.first().map_or(usize::MAX, |c| self.oracle.newest(c.0));
-        Crash { cuts: cuts.to_vec(), needs, message }
+        Crash { cuts: cuts.to_vec(), by, needs, message: self.describe(cuts, by, message) }
     }
 
     /// Cuts the power, and during each recovery again as the further cuts say; then verifies.
-    fn try_cuts(&self, cuts: &[Cut]) -> Result<(), Crash> {
+    fn try_cuts(&self, cuts: &[Cut], by: Mender) -> Result<(), Crash> {
         let Some((at, _)) = cuts.first() else { return Ok(()) };
-        guarded(|| self.verify(self.disk_after(cuts)?, *at)).map_err(|e| self.crash(cuts, self.describe(cuts, e)))
+        guarded(|| self.verify_mended(self.disk_after(cuts, by)?, *at, by)).map_err(|e| self.crash(cuts, by, e))
     }
 
-    fn disk_after(&self, cuts: &[Cut]) -> Result<MemDevice, String> {
+    fn disk_after(&self, cuts: &[Cut], by: Mender) -> Result<MemDevice, String> {
         let Some(((at, choice), again)) = cuts.split_first() else { return Err("no cut".to_string()) };
         if *at > self.device.events() {
             return Err(format!("the run has only {} events", self.device.events()));
         }
         let mut disk = self.device.crash_state(*at, choice);
         for (at, choice) in again {
-            let recovery = self.record_recovery(disk)?;
+            let recovery = self.record_recovery(disk, by)?;
             disk = recovery.crash_state((*at).min(recovery.events()), choice);
         }
         Ok(disk)
     }
 
-    fn describe(&self, cuts: &[Cut], message: String) -> String {
+    fn describe(&self, cuts: &[Cut], by: Mender, message: String) -> String {
         let at = cuts.first().map_or(0, |c| c.0);
-        let again: String = cuts.iter().skip(1).map(|c| format!(", its recovery after event {}", c.0)).collect();
+        let mending = match by {
+            Mender::Mount => "recovery",
+            Mender::Preen => "preening",
+            Mender::Check => "repair",
+        };
+        let again: String = cuts.iter().skip(1).map(|c| format!(", its {mending} after event {}", c.0)).collect();
         let under_way = self.oracle.newest(at).checked_sub(1).and_then(|i| self.oracle.steps().get(i));
         let op = under_way.map(|s| format!(", last operation begun: {}", s.op)).unwrap_or_default();
         format!("power cut after event {at}{again}{op}: {message}")
     }
 
-    fn record_recovery(&self, disk: MemDevice) -> Result<RecordingDevice, String> {
+    fn record_recovery(&self, disk: MemDevice, by: Mender) -> Result<RecordingDevice, String> {
         let recovery = RecordingDevice::new(disk);
+        if by != Mender::Mount {
+            self.run_checker(&recovery, by)?;
+            return Ok(recovery);
+        }
         repair(self.engine, self.config, &recovery)?;
         let fs = self.mount(&recovery)?;
         fs.unmount().map_err(|e| format!("unmount after recovery: {e}"))?;
         Ok(recovery)
     }
 
+    /// Lets the checker mend what a power cut has left, which is all that it finds unless nothing is promised.
+    fn run_checker<D: Device + Clone + 'static>(&self, disk: &D, by: Mender) -> Result<(), String> {
+        let repair = if by == Mender::Preen { Repair::Preen } else { Repair::Yes };
+        let report =
+            self.engine.check(self.config.devices(disk), &CheckOptions { repair, force: true }, &mut |_, _, _| {});
+        let report = report.map_err(|e| format!("{by:?}: {e}"))?;
+        let left = report.issues.iter().find(|i| !i.repaired && i.severity > Severity::Warning);
+        match left.filter(|_| by == Mender::Check || self.promise() != CrashPromise::Repairable) {
+            Some(i) => Err(format!("{by:?} leaves {}: {}", i.code, i.text)),
+            None => Ok(()),
+        }
+    }
+
+    /// Verifies what the power has left of a run or of a mender's work; a checker that was cut off runs once more, too.
+    fn verify_mended(&self, disk: MemDevice, at: usize, by: Mender) -> Result<(), String> {
+        if by != Mender::Mount {
+            let again = disk.snapshot();
+            self.run_checker(&again, by).map_err(|e| format!("again, {e}"))?;
+            self.verify(again, at).map_err(|e| format!("{by:?} once more: {e}"))?;
+        }
+        self.verify(disk, at)
+    }
+
     /// Cuts the recovery of a state at several places, and the recovery of some of those again, as
     /// deep as the configuration says.
-    fn cut_recovery(&self, cuts: &mut Vec<Cut>, seed: u64, seen: &Seen, done: &mut Explored) -> Result<(), Crash> {
-        let recovery = match guarded(|| self.record_recovery(self.disk_after(cuts)?)) {
+    fn cut_recovery(
+        &self,
+        cuts: &mut Vec<Cut>,
+        by: Mender,
+        seed: u64,
+        seen: &Seen,
+        done: &mut Explored,
+    ) -> Result<(), Crash> {
+        let recovery = match guarded(|| self.record_recovery(self.disk_after(cuts, by)?, by)) {
             Err(_) if self.config.keep_going => return Ok(()),
-            recorded => recorded.map_err(|e| self.crash(cuts, self.describe(cuts, e)))?,
+            recorded => recorded.map_err(|e| self.crash(cuts, by, e))?,
         };
         done.recoveries += 1;
         let at = cuts[0].0;
         let mut rng = Rng::new(mix(seed ^ mix(at as u64 ^ mix(cuts.len() as u64))));
-        for i in 0..4 {
+        // A checker has done all of its work once, too.
+        for i in 0..if by == Mender::Mount { 4 } else { 3 } {
             let choice = [CrashChoice::NoneKept, CrashChoice::AllKept, CrashChoice::Seeded(rng.below(1 << 32))];
-            let again = (rng.below(recovery.events() as u64 + 1) as usize, choice[i % 3].clone());
+            let whole = by != Mender::Mount && i == 1 && cuts.len() == 1;
+            let event = if whole { recovery.events() } else { rng.below(recovery.events() as u64 + 1) as usize };
+            let again = (event, choice[i % 3].clone());
             done.states += 1;
-            let print = self.print(&cuts[0]) ^ mix(recovery.print(again.0, &again.1) ^ mix(cuts.len() as u64));
+            let print = recovery.print(again.0, &again.1) ^ mix(cuts.len() as u64 + 64 * by as u64);
+            let print = self.print(&cuts[0]) ^ mix(print);
             if !seen.is_new(mix(print)) {
                 continue;
             }
             done.distinct += 1;
             let disk = recovery.crash_state(again.0, &again.1);
             cuts.push(again);
-            match guarded(|| self.verify(disk, at)) {
+            match guarded(|| self.verify_mended(disk, at, by)) {
                 Err(_) if self.config.keep_going => done.failed += 1,
-                verified => verified.map_err(|e| self.crash(cuts, self.describe(cuts, e)))?,
+                verified => verified.map_err(|e| self.crash(cuts, by, e))?,
             }
             if i == 0 && cuts.len() < self.config.depth as usize {
-                self.cut_recovery(cuts, seed, seen, done)?;
+                self.cut_recovery(cuts, by, seed, seen, done)?;
             }
             cuts.pop();
         }

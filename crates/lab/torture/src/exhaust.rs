@@ -164,6 +164,10 @@ const LISTS: &[&str] = &[
     "create /x 420 0; write /x 0 60000 1; syncfs; truncate /x 0; background 6000; mkdir /y 493 0; repeat /y 30; \
      background 6000; syncfs",
     "mkdir /x 493 0; repeat /x 90; background 40000; write /x/L3 0 5000 1; write /x/L4 0 5000 2; fsync /x/L4 0",
+    "create /x 420 0; write /x 0 9000 1; create /y 420 0; write /y 0 300 2; create /z 420 0; syncfs; \
+     write /x 0 9000 3; rename /x /y 0; fsync /z 0; background 40000",
+    "create /x 420 0; write /x 0 90000 1; create /y 420 0; mkdir /z 493 0; hold /x 1; hold /y 2; hold /z 3; syncfs; \
+     unlink /x; unlink /y; rmdir /z; fsync / 0; drop 2; background 40000",
     "tmpfile / 1; write @1 0 20000 1; fsync @1 0; link @1 /x; fsync / 0; unlink /x; drop 1; background 6000; syncfs",
 ];
 

@@ -474,7 +474,7 @@ impl<'a> Attempt<'a> {
                 _ => Promise::None,
             };
             let end = if stepped.is_ok() || promise != Promise::None { 2 * i + 1 } else { usize::MAX };
-            oracle.push(Step { op: op.clone(), start: 2 * i, end, promise }, world.model.state());
+            oracle.push(Step { op: op.clone(), start: 2 * i, end, promise, replacer: None }, world.model.state());
             if let Err(e) = stepped {
                 let what = format!("operation {i} ({op}): {e}");
                 self.blamed(&world, &e).map_err(|wrong| format!("{what}: {wrong}"))?;
@@ -572,7 +572,7 @@ impl<'a> Attempt<'a> {
                 self.device.heal();
                 let mut short = Oracle::new(before.clone()).under(self.base.promise());
                 // Half a copy or write is a shorter one.
-                let step = Step { op: op.clone(), start: 0, end: usize::MAX, promise: Promise::None };
+                let step = Step { op: op.clone(), start: 0, end: usize::MAX, promise: Promise::None, replacer: None };
                 short.push(step, after.clone());
                 let lied = lies(self.case.planned.fault);
                 if !lied || self.case.planned.op == FaultOp::Read {
@@ -660,7 +660,7 @@ impl<'a> Attempt<'a> {
                 self.excused(&format!("unmount: {e}"))?;
             }
             if unmounted {
-                let step = Step { op: Op::Remount {}, start: at, end: at, promise: Promise::All };
+                let step = Step { op: Op::Remount {}, start: at, end: at, promise: Promise::All, replacer: None };
                 oracle.push(step, state.clone());
             }
         } else if honest || self.case.planned.op == FaultOp::Read {

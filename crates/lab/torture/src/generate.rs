@@ -83,6 +83,8 @@ struct Draw {
     marked: Path,
 }
 
+/// Of so many operations of a list with scenes one begins a scene.
+const SCENES: u64 = 10;
 /// How many names are remembered as made lately.
 const RECENT: usize = 24;
 
@@ -98,12 +100,15 @@ pub fn generate(profile: Profile, seed: u64, count: usize) -> Vec<Op> {
     let (shape, recent, files) = (profile.shape(), VecDeque::new(), VecDeque::new());
     let walks = [Path::at(&[]), Path::at(&["d0"])];
     // Not drawn: lists of older seeds stay as they were, but for these names.
-    let long = seed % 4 == 1;
+    let (long, scenes) = (seed % 4 == 1, seed % 4 == 2);
     let mut draw =
         Draw { rng: Rng::new(seed), shape, profile, long, tag: 0, recent, files, walks, marked: Path::at(&[]) };
     let dirs = (0..draw.shape.dirs).map(|d| Op::Mkdir { path: Path::at(&[&format!("d{d}")]), mode: 0o755, gid: 0 });
     let mut ops: Vec<Op> = dirs.collect();
     while ops.len() < count {
+        if scenes && draw.rng.one_in(SCENES) {
+            ops.extend(draw.scene());
+        }
         let op = draw.op();
         ops.push(op);
     }
@@ -144,6 +149,24 @@ impl Draw {
             5 => self.look(),
             _ => self.sync(),
         }
+    }
+
+    /// What single operations seldom make in this order: a file that was synced is written over and takes the name of
+    /// another; or files that are open are removed, and their names go from the disk.
+    fn scene(&mut self) -> Vec<Op> {
+        let (from, to, other) = (self.file(), self.file(), self.file());
+        let (offset, len, tag, slot) = (self.near(), self.len(), self.tag, self.slot());
+        let write = |tag| Op::Write { path: from.clone(), offset, len, tag };
+        let sync = |path: &Path| Op::Fsync { path: path.clone(), data_only: 0 };
+        if self.rng.one_in(3) {
+            let hold = |path: &Path, slot| Op::Hold { path: path.clone(), slot };
+            let unlink = |path: &Path| Op::Unlink { path: path.clone() };
+            let holds = [hold(&from, slot), hold(&to, (slot + 1) % SLOTS)];
+            return holds.into_iter().chain([unlink(&from), unlink(&to), sync(&Path::at(&[]))]).collect();
+        }
+        self.tag += 1;
+        let rename = Op::Rename { from: from.clone(), to, flags: 0 };
+        vec![write(tag), sync(&from), write(self.tag), rename, sync(&other)]
     }
 
     fn make(&mut self) -> Op {

@@ -2,7 +2,7 @@
 //! they are done or the time is up, and adds up what they did.
 
 use crate::config::{Config, Failure, parse_cuts};
-use crate::crash::{Base, Explored, From, Seen, try_sequence};
+use crate::crash::{Base, Explored, From, Mender, Seen, try_sequence};
 use crate::exhaust::{self, Kind, Spaces};
 use crate::generate::Profile;
 use crate::grow::{self, Grow};
@@ -209,17 +209,18 @@ pub(crate) fn read<'a>(engine: &'a dyn Engine, line: &str) -> Result<Again<'a>, 
     }
     let (head, ops) = line.split_once("ops=").ok_or("the line has no ops=")?;
     let mut config = Config { shrink_runs: 0, count: 1, ..Config::new(Profile::Sync) };
-    let (mut from, mut cuts, mut first) = (From::Empty, None, None);
+    let (mut from, mut cuts, mut first, mut by) = (From::Empty, None, None, Mender::Mount);
     config.read(head, &["seed", "profile", "size", "format", "mount", "extra"], |key, value| {
         match key {
             "from" => from = one_of(From::ALL, value)?,
             "cuts" => cuts = Some(parse_cuts(value)?),
+            "by" => by = one_of(Mender::ALL, value)?,
             "first" => first = Some(First::parse(value)?),
             _ => return Ok(false),
         }
         Ok(true)
     })?;
-    config.cuts = cuts;
+    (config.cuts, config.by) = (cuts, by);
     let config = config.replaying(ops)?;
     Ok(Box::new(move || {
         if from == From::Empty && config.cuts.is_none() && first.is_none() {

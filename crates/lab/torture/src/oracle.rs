@@ -7,7 +7,8 @@
 //! *Contents* follow a rule for each file, since they may lag behind names and attributes: each
 //! byte is one that stood there in a state of that file between the last promise for it and the
 //! cut (a byte not yet reached counts as zero), and the size is one of that time, where a write
-//! may have got any part of the way.
+//! may have got any part of the way. A file that has taken the name of another by a rename counts as promised with
+//! the contents it had then.
 
 use crate::compare::{Tree, expected, observe, pages_to_read, segments, show};
 use crate::data::{Data, PAGE};
@@ -41,6 +42,8 @@ pub struct Step {
     pub end: usize,
     /// What it promised.
     pub promise: Promise,
+    /// The file that took the name of another by it.
+    pub replacer: Option<u64>,
 }
 
 /// The history of a run, against which the remains are held.
@@ -106,21 +109,15 @@ impl Oracle {
         self.last_promise(at, |p| p == Promise::All)
     }
 
-    /// Holds the contents of a file against those of `known` up to a cut; `only_settled`: if they have not changed
-    /// since the last promise for them.
+    /// Holds the contents of a file against those of `known` from state `from` up to a cut.
     pub(crate) fn verify_contents(
         &self,
         fs: &dyn FileSystem,
         ino: Ino,
         size: u64,
-        (known, at): (u64, usize),
-        only_settled: bool,
+        (known, from, at): (u64, usize, usize),
     ) -> Result<(), String> {
-        let past = self.past(known, at);
-        if only_settled && past.versions.len() > 1 {
-            return Ok(());
-        }
-        past.verify(fs, ino, size).map_err(|wrong| wrong.text)
+        self.past(known, from, at).verify(fs, ino, size).map_err(|wrong| wrong.text)
     }
 
     fn last_promise(&self, at: usize, counts: impl Fn(Promise) -> bool) -> usize {
@@ -143,7 +140,7 @@ impl Oracle {
             if !tried.insert(inos) {
                 continue;
             }
-            match self.verify_files(fs, &tree, &files, at) {
+            match self.verify_files(fs, &tree, &files, (state, at)) {
                 Ok(()) => return Ok(()),
                 Err(e) => failure = failure.or(Some(e)),
             }
@@ -166,11 +163,11 @@ impl Oracle {
         fs: &dyn FileSystem,
         tree: &Tree,
         files: &BTreeMap<Vec<u8>, (u64, u64)>,
-        at: usize,
+        (state, at): (usize, usize),
     ) -> Result<(), String> {
         for (path, (size, ino)) in &tree.files {
             let (_, known) = files.get(path).ok_or_else(|| format!("{} is no file", show(path)))?;
-            let past = self.past(*known, at);
+            let past = self.past(*known, self.replaced(*known, state), at);
             past.verify(fs, Ino(*ino), *size).map_err(|e| self.explain(path, e))?;
         }
         Ok(())
@@ -184,9 +181,14 @@ impl Oracle {
         format!("{}: {text}{from}", show(path))
     }
 
-    /// What `ino` may look like after a cut at `at`.
-    fn past(&self, ino: u64, at: usize) -> Past<'_> {
-        let from = self.oldest_of(ino, at);
+    /// The state up to `state` in which `ino` took the name of another file last; 0 if there is none.
+    fn replaced(&self, ino: u64, state: usize) -> usize {
+        self.steps[..state].iter().rposition(|s| s.replacer == Some(ino)).map_or(0, |i| i + 1)
+    }
+
+    /// What `ino` may look like after a cut at `at`, as far as that is of state `from` or later.
+    fn past(&self, ino: u64, from: usize, at: usize) -> Past<'_> {
+        let from = self.oldest_of(ino, at).max(from);
         let mut past = Past { sizes: Vec::new(), versions: Vec::new() };
         let mut last: Option<&Arc<Node>> = None;
         for state in from..=self.newest(at) {

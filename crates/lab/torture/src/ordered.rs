@@ -7,8 +7,8 @@
 //!
 //! *Attributes*: owner, permissions, extended attributes and targets are those of one of these states.
 //!
-//! *Contents*: as the [`oracle`](crate::oracle) has them; with `data: false` only those that did not change after
-//! the last promise for them.
+//! *Contents*: as the [`oracle`](crate::oracle) has them; under a name that a file took from another, with those it
+//! had then or later.
 
 use crate::compare::{join, show};
 use crate::model::{Body, Node, ROOT, State};
@@ -28,6 +28,9 @@ struct Found {
     path: Vec<u8>,
     attr: Attr,
     candidates: BTreeSet<u64>,
+    /// What the directory and the name in it may be.
+    parents: BTreeSet<u64>,
+    name: Vec<u8>,
 }
 
 struct Window<'a> {
@@ -38,15 +41,14 @@ struct Window<'a> {
     states: RangeInclusive<usize>,
     /// The first state that attributes may be of.
     from: usize,
-    data: bool,
 }
 
 /// Holds a recovered file system against the history up to event `at`.
 pub(crate) fn verify(oracle: &Oracle, fs: &dyn FileSystem, at: usize, promise: CrashPromise) -> Result<(), String> {
-    let CrashPromise::Ordered { names, data } = promise else { return Err("no promise of order".to_string()) };
+    let CrashPromise::Ordered { names } = promise else { return Err("no promise of order".to_string()) };
     let promised = oracle.oldest_all(at);
     let from = if names { oracle.done(at) } else { promised };
-    let window = Window { oracle, fs, at, states: from..=oracle.newest(at), from: promised, data };
+    let window = Window { oracle, fs, at, states: from..=oracle.newest(at), from: promised };
     let found = window.walk()?;
     window.must_exist(from, &found)?;
     let there: BTreeSet<u64> = found.values().flatten().copied().collect();
@@ -83,7 +85,13 @@ impl Window<'_> {
     fn walk(&self) -> Result<BTreeMap<Vec<u8>, BTreeSet<u64>>, String> {
         let (mut all, mut names) = (BTreeMap::new(), BTreeMap::<u64, (u32, u32)>::new());
         let root = self.fs.getattr(self.fs.root()).map_err(|e| format!("getattr of the root: {e}"))?;
-        let mut todo = vec![Found { path: Vec::new(), attr: root, candidates: BTreeSet::from([ROOT]) }];
+        let mut todo = vec![Found {
+            path: Vec::new(),
+            attr: root,
+            candidates: BTreeSet::from([ROOT]),
+            parents: BTreeSet::new(),
+            name: Vec::new(),
+        }];
         let mut dirs = BTreeSet::new();
         while let Some(found) = todo.pop() {
             let kept = self.attributes(&found).map_err(|e| format!("{}: {e}", show(&found.path)))?;
@@ -134,7 +142,7 @@ impl Window<'_> {
             if candidates.is_empty() {
                 return Err(format!("{} is there, and was not since the last promise", show(&path)));
             }
-            out.push(Found { path, attr, candidates });
+            out.push(Found { path, attr, candidates, parents: dir.candidates.clone(), name });
         }
         Ok(out)
     }
@@ -169,7 +177,10 @@ impl Window<'_> {
             return Err("has extended attributes that it had not".to_string());
         }
         match a.file_type() {
-            FileType::File => self.oracle.verify_contents(self.fs, a.ino, a.size, (ino, self.at), !self.data),
+            FileType::File => {
+                let from = self.replaced(found, ino);
+                self.oracle.verify_contents(self.fs, a.ino, a.size, (ino, from, self.at))
+            }
             FileType::Symlink => {
                 let target = self.fs.readlink(a.ino).map_err(|e| format!("readlink: {e}"))?;
                 let same = self.past(ino).any(|n| matches!(&n.body, Body::Symlink(t) if *t == target));
@@ -177,6 +188,20 @@ impl Window<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The state in which `ino` took the name under which it was found from another file; 0 if it had it otherwise.
+    fn replaced(&self, found: &Found, ino: u64) -> usize {
+        let named = |s: usize| {
+            let dirs = found.parents.iter().filter_map(|d| self.oracle.state(s).node(*d).ok().and_then(Node::dir));
+            dirs.into_iter().any(|d| d.names.get(&found.name[..]).is_some_and(|e| e.ino == ino))
+        };
+        let Some(mut since) = self.states.clone().find(|s| named(*s)) else { return 0 };
+        while since > self.from && named(since - 1) {
+            since -= 1;
+        }
+        let step = since.checked_sub(1).and_then(|i| self.oracle.steps().get(i));
+        if since > self.from && step.is_some_and(|s| s.replacer == Some(ino)) { since } else { 0 }
     }
 
     /// Names that have been the same since state `from` are there.

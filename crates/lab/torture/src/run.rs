@@ -9,7 +9,7 @@ use crate::ops::{Op, Path};
 use crate::shrink::shrink;
 use arbor_base::device::Device;
 use arbor_base::vfs::{
-    CheckOptions, Clock, Devices, Engine, Errno, FileSystem, FileType, Ino, ManualClock, Repair, Severity,
+    CheckOptions, Clock, Devices, Engine, Errno, FileSystem, FileType, Ino, ManualClock, RenameFlags, Repair, Severity,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -252,6 +252,17 @@ impl<'e> World<'e> {
     /// The inode of `path` in the model, which fsync makes durable.
     pub fn identity(&self, path: &Path) -> Option<u64> {
         self.model_ino(path)
+    }
+
+    /// The file that takes the name of another by `op`.
+    pub fn replacer(&self, op: &Op) -> Option<u64> {
+        let Op::Rename { from, to, flags } = op else { return None };
+        let file = |path| {
+            let ino = self.model_ino(path)?;
+            self.model.with_state(|s| s.node(ino).is_ok_and(|n| n.data().is_some())).then_some(ino)
+        };
+        let (new, old) = (file(from)?, file(to)?);
+        (new != old && *flags & RenameFlags::EXCHANGE.bits() == 0).then_some(new)
     }
 
     /// Operations that the kernel never passes on, so that each engine may do as it likes.

@@ -3,6 +3,7 @@
 use super::issue::{Issue, Node};
 use super::{Checker, Rec};
 use crate::format::*;
+use crate::planted::{Flaw, planted};
 use arbor_base::kit::dirent::DOTDOT_AT;
 use arbor_base::vfs::Result;
 use std::collections::BTreeSet;
@@ -155,7 +156,8 @@ impl Checker<'_> {
         self.put_entry_ino(ino, DOTDOT_AT as u64, rec.parent)
     }
 
-    /// The orphan list, which mount follows on a volume that was not unmounted.
+    /// The orphan list, which mount follows on a volume that was not unmounted. It is empty on a volume that is mended:
+    /// what is on it has no name, and is cleared.
     pub(super) fn check_orphans(&mut self) -> Result<()> {
         let (mut at, mut seen) = (self.r.sb.orphan.get(), BTreeSet::new());
         while self.r.sb.clean.get() == 0 && at != 0 {
@@ -169,11 +171,18 @@ impl Checker<'_> {
                 }
             };
             self.f.note(Issue::OrphanList { ino: Node(at.into()), why });
-            self.r.sb.orphan = 0.into();
-            self.super_changed = true;
+            self.empty_orphans();
             break;
         }
+        if self.r.sb.clean.get() == 0 && self.r.sb.orphan.get() != 0 && !planted(Flaw::OrphansListed) {
+            self.empty_orphans();
+        }
         Ok(())
+    }
+
+    fn empty_orphans(&mut self) {
+        self.r.sb.orphan = 0.into();
+        self.super_changed = true;
     }
 
     /// Phase 4: each inode has a name, and as many as it says.

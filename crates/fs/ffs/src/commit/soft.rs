@@ -423,6 +423,11 @@ impl Soft {
         (0..pages).filter_map(page).flatten().any(waits)
     }
 
+    /// Whether something waits for the next write of a buffer.
+    pub fn is_awaited(&self, buffer: Name) -> bool {
+        self.events.contains_key(&buffer)
+    }
+
     /// Patches that are not on the disk.
     pub fn pending(&self) -> usize {
         self.patches.len()
@@ -548,6 +553,21 @@ impl Core {
         pointers.chain(self.keep.soft.find(i.name(), i.at + INODE_AT)).collect()
     }
 
+    /// The data of a file that are not on disk, with the pointers to them and the size.
+    pub(super) fn soft_data_ready(&mut self, i: &Inode) -> Result<Vec<u64>> {
+        let (inode, mut waits) = (i.name(), Vec::new());
+        for name in self.buffers_of(i.ino)?.into_iter().filter(|n| *n != inode) {
+            let soft = self.soft();
+            if let Name::Page { .. } = name {
+                waits.push(soft.event(name));
+            }
+            waits.extend(soft.of.get(&name).into_iter().flatten());
+        }
+        let places = (0..NDADDR + NIADDR).map(|k| i.pointer_at(k)).chain([i.at + SIZE_AT]);
+        waits.extend(places.filter_map(|at| self.keep.soft.find(inode, at)));
+        Ok(waits)
+    }
+
     /// A pointer must not be on disk before its block is, and the bits of its fragments.
     pub(super) fn soft_pointer(
         &mut self,
@@ -557,14 +577,17 @@ impl Core {
         content: Name,
         inode: Option<(usize, u64)>,
     ) -> Result<()> {
-        let cg = self.cg_name(self.geom.cg_of(new.0));
+        let (mode, cg) = (self.keep.mode, self.cg_name(self.geom.cg_of(new.0)));
         let moved = old.0.0 != 0 && old.0 != new.0;
         let soft = self.soft();
-        let waits = match () {
-            () if planted(Flaw::PointerBeforeBits) => vec![soft.event(content)],
-            () if planted(Flaw::PointerBeforeBlock) => vec![soft.event(cg)],
-            () => vec![soft.event(cg), soft.event(content)],
-        };
+        let mut waits = Vec::new();
+        // With synchronous writes the bits are counted again after a crash.
+        if mode != Keeping::Sync && !planted(Flaw::PointerBeforeBits) {
+            waits.push(soft.event(cg));
+        }
+        if !planted(Flaw::PointerBeforeBlock) {
+            waits.push(soft.event(content));
+        }
         let Some(id) = soft.find(buffer, at) else {
             let inode = inode.map(|(i, size)| (i, soft.size_without((buffer, i + SIZE_AT), content, size)));
             let undo = Undo::Pointer { old: old.0.0, inode };

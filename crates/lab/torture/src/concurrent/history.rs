@@ -162,7 +162,7 @@ pub(super) fn oracle(begin: State, order: &[Placed<'_>]) -> Oracle {
     let mut end = 0;
     for (placed, start) in order.iter().zip(starts.into_iter().rev()) {
         end = end.max(placed.call.events.1);
-        let step = Step { op: placed.call.op.clone(), start, end, promise: placed.promise };
+        let step = Step { op: placed.call.op.clone(), start, end, promise: placed.promise, replacer: None };
         oracle.push(step, placed.state.clone());
     }
     oracle
