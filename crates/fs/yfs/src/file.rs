@@ -27,6 +27,8 @@ pub(crate) struct Delayed {
     pub ctime: Time,
     /// Fragments reserved for its dirty pages.
     pub reserved: u64,
+    /// Its dirty pages that have unwritten space: each may cut an extent in three.
+    pub converting: u64,
     pub since: Time,
     pub order: u64,
     /// Extents are wanted even if the data would fit the inode.
@@ -416,33 +418,43 @@ impl Core {
         });
     }
 
-    /// Reserves space for pages that have none yet.
+    /// Reserves space for pages that have none yet. What fallocate has given needs none, only perhaps nodes for the
+    /// extents that it is cut into: they come from what is kept back.
     fn reserve(&mut self, i: &Inode, first: u64, last: u64, size: u64, offset: u64, now: Time) -> Result<()> {
         let pf = self.page_frags();
-        let mut need = if self.delayed.contains_key(&i.ino.0) { 0 } else { u64::from(self.geom.block_frags()) };
-        let mut hole = |core: &mut Core, index: u64| -> Result<()> {
+        let (mut need, mut converting) = (0, 0);
+        let mut page = |core: &mut Core, index: u64| -> Result<()> {
             if !core.cache.is_dirty(Name::Page { file: i.ino.0, index }) {
                 let (lo, hi) = (index * pf, (index + 1) * pf);
-                let have: u64 = core.written(i, lo, hi)?.iter().map(|e| u64::from(e.len)).sum();
-                need += pf - have.min(pf);
+                let holes = core.holes(i, lo, hi)?;
+                let written: u64 = core.written(i, lo, hi)?.iter().map(|e| u64::from(e.len)).sum();
+                need += holes;
+                converting += u64::from(holes + written < pf);
             }
             Ok(())
         };
         for index in first..=last {
-            hole(self, index)?;
+            page(self, index)?;
         }
         if offset > size && !size.is_multiple_of(self.page_size()) {
-            hole(self, size / self.page_size())?;
+            page(self, size / self.page_size())?;
         }
         if i.format() == Format::Inline && first > 0 {
-            hole(self, 0)?;
+            page(self, 0)?;
         }
         if need > 0 {
+            if self.delayed.get(&i.ino.0).is_none_or(|d| d.reserved == 0) {
+                need += u64::from(self.geom.block_frags());
+            }
             self.need_space(need)?;
             self.need_runs(8)?;
         }
-        self.delay(i, now).reserved += need;
-        self.reserved += need;
+        if converting > 0 {
+            self.need_nodes(converting)?;
+        }
+        let d = self.delay(i, now);
+        (d.reserved, d.converting) = (d.reserved + need, d.converting + converting);
+        (self.reserved, self.converting) = (self.reserved + need, self.converting + converting);
         Ok(())
     }
 
@@ -457,6 +469,7 @@ impl Core {
                 mtime: i.d.mtime(),
                 ctime: i.d.ctime(),
                 reserved: 0,
+                converting: 0,
                 since: now,
                 order: *seq,
                 no_inline: false,
@@ -474,6 +487,7 @@ impl Core {
         if let Some(d) = self.delayed.remove(&ino.0) {
             self.delayed_order.remove(&d.order);
             self.reserved = self.reserved.saturating_sub(d.reserved);
+            self.converting = self.converting.saturating_sub(d.converting);
         }
     }
 
@@ -726,6 +740,12 @@ impl Core {
             at = e.end();
         }
         Ok((hi - lo).saturating_sub(have))
+    }
+
+    /// The fragments that fallocate gives for a range of bytes: whole pages, as they are written.
+    fn given_frags(&self, offset: u64, end: u64) -> (u64, u64) {
+        let (ps, pf) = (self.page_size(), self.page_frags());
+        (offset / ps * pf, end.div_ceil(ps) * pf)
     }
 
     /// Allocates what is a hole in [lo, hi) as unwritten extents, until the transaction is large
@@ -1026,7 +1046,7 @@ impl Volume {
                 return Err(if i.is_dir() { Errno::EISDIR } else { Errno::ENODEV }.into());
             }
             if !punch {
-                let (lo, hi) = (offset / core.geom.frag_size(), end.div_ceil(core.geom.frag_size()));
+                let (lo, hi) = core.given_frags(offset, end);
                 let frags = if zero { hi - lo } else { core.holes(&i, lo, hi)? };
                 core.need_space(frags + u64::from(4 * core.geom.block_frags()))?;
                 core.need_runs(8)?;
@@ -1044,6 +1064,11 @@ impl Volume {
             self.punch(ino, offset, end)?;
         }
         if !punch {
+            let size = self.run(|core| core.iget(ino).map(|i| core.size_of(&i)))?;
+            if offset > size && size > 0 {
+                // A write behind it writes the page of the old end too, with zeros.
+                self.preallocate(ino, size - 1, size)?;
+            }
             self.preallocate(ino, offset, end)?;
         }
         self.change(|core, now| {
@@ -1074,8 +1099,7 @@ impl Volume {
     }
 
     fn preallocate(&self, ino: Ino, offset: u64, end: u64) -> Result<()> {
-        let fs = self.core.lock().geom.frag_size();
-        let (mut at, hi) = (offset / fs, end.div_ceil(fs));
+        let (mut at, hi) = self.core.lock().given_frags(offset, end);
         while at < hi {
             self.go_on()?;
             at = self.change(|core, now| {

@@ -140,6 +140,65 @@ pub fn fallocate_keep(fs: &dyn FileSystem) {
     }
 }
 
+/// Takes all space that small and large writes can have.
+fn fill_up(fs: &dyn FileSystem) {
+    for n in 0..40 {
+        let Ok(made) = fs.mknod(&CX, fs.root(), format!("fill{n}").as_bytes(), mode::IFREG | 0o644, 0) else { return };
+        let mut at = 0;
+        for len in [1 << 20, 65_536, 4096, 1000, 1] {
+            while let Ok(took) = fs.write(made.ino, at, &pattern(n, at, len)) {
+                at += took as u64;
+            }
+        }
+        fs.syncfs().expect("syncfs of a full volume");
+        fs.forget(made.ino, 1);
+    }
+}
+
+pub fn fallocated_space_takes_writes(fs: &dyn FileSystem) {
+    // Bytes written before, size set before, what is given.
+    let given: [(usize, u64, u64, u64, FallocMode); 7] = [
+        (0, 0, 0, 1 << 20, FallocMode::empty()),
+        (0, 0, 1000, 50_001, FallocMode::empty()),
+        (600, 600, 0, 20_000, FallocMode::empty()),
+        (70_000, 70_000, 30_000, 100_000, FallocMode::empty()),
+        (100, 1 << 20, 300_001, 70_000, FallocMode::empty()),
+        (0, 0, 0, 150_000, KEEP),
+        (600, 600, 65_537, 100_000, KEEP),
+    ];
+    let mut files = Vec::new();
+    for (n, (bytes, size, offset, len, how)) in given.into_iter().enumerate() {
+        let f = create(fs, fs.root(), &format!("given{n}"));
+        let mut model = pattern(n as u64, 0, bytes);
+        write(fs, f, 0, &model);
+        truncate_to(fs, f, size).expect("truncate");
+        if how == KEEP && !carried(fs.fallocate(f, how, offset, len)) {
+            continue;
+        } else if how != KEEP {
+            fs.fallocate(f, how, offset, len).expect("fallocate");
+        }
+        model.resize(attr(fs, f).size as usize, 0);
+        files.push((f, offset as usize, len as usize, model));
+    }
+    fill_up(fs);
+    // Every other piece first, so that what is written lies between what is not.
+    for (step, piece, odd) in [(0, 1, 0), (1, 4096, 0), (2, 7001, 0), (3, 7001, 1), (4, 300_000, 0), (5, 10_000, 0)] {
+        for (f, offset, len, model) in &mut files {
+            for at in (0..*len).step_by(piece * 2).map(|at| at + piece * odd).filter(|at| at < len).take(64) {
+                let (at, n) = (*offset + at, piece.min(*len - at));
+                let bytes = pattern(step, at as u64, n);
+                let took = fs.write(*f, at as u64, &bytes);
+                let took = took.unwrap_or_else(|e| panic!("{n} bytes at {at} of what was given at {offset}: {e}"));
+                assert_eq!(took, n, "{n} bytes at {at} of what was given at {offset}");
+                model.resize(model.len().max(at + n), 0);
+                model[at..at + n].copy_from_slice(&bytes);
+            }
+            assert!(read(fs, *f, 0, 2 << 20) == *model, "what was given at {offset}, step {step}");
+        }
+        fs.syncfs().expect("syncfs of a full volume");
+    }
+}
+
 pub fn punch(fs: &dyn FileSystem) {
     let f = file(fs);
     let mut all = pattern(1, 0, 100_000);

@@ -92,6 +92,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("truncate_at_page_bounds", data::truncate_bounds),
     ("fallocate_extends", data::fallocate),
     ("fallocate_keeps_the_size", data::fallocate_keep),
+    ("fallocated_space_takes_writes", data::fallocated_space_takes_writes),
     ("fallocate_punches", data::punch),
     ("fallocate_zeroes", data::zero_range),
     ("fallocate_bad_arguments", data::fallocate_bad),
