@@ -9,7 +9,7 @@ use crate::registry;
 use arbor_base::device::{Device, FileDevice, MemDevice, OffsetDevice, OpenMode};
 use arbor_base::vfs::{
     self, Cleaned, Clock, Cx, Devices, Engine, Errno, FileSystem, FileType, FormatOptions, MountOptions, Options,
-    RenameFlags, Scrubbed, SetAttr, StatFs, SystemClock, VolumeInfo, XattrMode,
+    RenameFlags, Scrubbed, SetAttr, StatFs, SystemClock, TrimRange, VolumeInfo, XattrMode,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -638,7 +638,7 @@ impl Volume {
 
     /// Gives free space back to the host; returns the bytes.
     pub fn trim(&self) -> io::Result<u64> {
-        self.mount.fs.trim().map_err(Failure::from).named("trim", b"")
+        self.mount.fs.trim(&TrimRange::ALL).map_err(Failure::from).named("trim", b"")
     }
 
     /// Lets the cleaner of a log-structured volume read about `budget` bytes, at least one segment;

@@ -18,7 +18,7 @@ use crate::record::MountRecord;
 use crate::upkeep;
 use arbor_base::vfs::{
     self, Attr, Cx, Entry, Errno, Error, FallocMode, FileSystem, FileType, Ino, RenameFlags, Seek, SetAttr, SetTime,
-    Time, XattrMode, mode,
+    Time, TrimRange, XattrMode, mode,
 };
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -616,12 +616,21 @@ impl Server {
         let answer = match what.cmd {
             CLEAN => upkeep::serve_clean(&*self.fs, &arg(args)?)?.as_bytes().to_vec(),
             SCRUB => upkeep::serve_scrub(&*self.fs, &arg(args)?)?.as_bytes().to_vec(),
-            _ => FstrimRange { start: 0, len: self.fs.trim()?, minlen: 0 }.as_bytes().to_vec(),
+            _ => {
+                let FstrimRange { start, len, minlen } = arg(args)?;
+                let len = self.fs.trim(&TrimRange { start, len, minlen })?;
+                FstrimRange { start, len, minlen }.as_bytes().to_vec()
+            }
         };
         let head = put(out, &IoctlOut { result: 0, flags: 0, in_iovs: 0, out_iovs: 0 });
         let end = head + answer.len();
         out.get_mut(head..end).ok_or_else(malformed)?.copy_from_slice(&answer);
         Ok(Reply::Bytes(end))
+    }
+
+    /// How long the kernel may keep attributes: not at all what changes without a call.
+    fn attr_timeout(&self, a: &Attr) -> Duration {
+        if a.unsettled { Duration::ZERO } else { self.attr_timeout }
     }
 
     fn wire_attr(&self, a: &Attr) -> crate::proto::Attr {
@@ -657,9 +666,9 @@ impl Server {
                 nodeid: self.node(entry.ino),
                 generation: entry.generation,
                 entry_valid: self.entry_timeout.as_secs(),
-                attr_valid: self.attr_timeout.as_secs(),
+                attr_valid: self.attr_timeout(entry).as_secs(),
                 entry_valid_nsec: self.entry_timeout.subsec_nanos(),
-                attr_valid_nsec: self.attr_timeout.subsec_nanos(),
+                attr_valid_nsec: self.attr_timeout(entry).subsec_nanos(),
                 attr: self.wire_attr(entry),
             },
         )
@@ -669,8 +678,8 @@ impl Server {
         put(
             out,
             &AttrOut {
-                attr_valid: self.attr_timeout.as_secs(),
-                attr_valid_nsec: self.attr_timeout.subsec_nanos(),
+                attr_valid: self.attr_timeout(attr).as_secs(),
+                attr_valid_nsec: self.attr_timeout(attr).subsec_nanos(),
                 dummy: 0,
                 attr: self.wire_attr(attr),
             },
@@ -683,8 +692,8 @@ impl Server {
         put(
             out,
             &StatxOut {
-                attr_valid: self.attr_timeout.as_secs(),
-                attr_valid_nsec: self.attr_timeout.subsec_nanos(),
+                attr_valid: self.attr_timeout(&a).as_secs(),
+                attr_valid_nsec: self.attr_timeout(&a).subsec_nanos(),
                 flags: 0,
                 spare: [0; 2],
                 mask: STATX_MASK,

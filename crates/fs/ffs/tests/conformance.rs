@@ -33,6 +33,11 @@ fn fallocate_leaves_what_others_write() {
 }
 
 #[test]
+fn attributes_settle() {
+    conformance::attributes_settle(&Ffs);
+}
+
+#[test]
 fn subdirectories_are_limited() {
     conformance::subdirectories_are_limited(&Ffs);
 }

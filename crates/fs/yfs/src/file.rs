@@ -322,7 +322,7 @@ impl Core {
         } else if end <= self.area_len(&i) as u64 && !self.delayed.contains_key(&ino.0) {
             return self.write_inline(i, offset, data, now);
         }
-        match self.reserve(&i, first, last, size, offset, now) {
+        match self.reserve(&i, (first, last), (size, size.max(end)), offset, now) {
             Err(e) if e.errno() == Errno::ENOSPC && first < last => {
                 let half = ((first + (last - first) / 2 + 1) * ps - offset) as usize;
                 return self.write_pages(ino, offset, data.get(..half).unwrap_or(data), now);
@@ -420,16 +420,27 @@ impl Core {
 
     /// Reserves space for pages that have none yet. What fallocate has given needs none, only perhaps nodes for the
     /// extents that it is cut into: they come from what is kept back.
-    fn reserve(&mut self, i: &Inode, first: u64, last: u64, size: u64, offset: u64, now: Time) -> Result<()> {
-        let pf = self.page_frags();
+    fn reserve(
+        &mut self,
+        i: &Inode,
+        (first, last): (u64, u64),
+        (size, grown): (u64, u64),
+        offset: u64,
+        now: Time,
+    ) -> Result<()> {
+        let (pf, fs) = (self.page_frags(), self.geom.frag_size());
+        let known = self.delayed.get(&i.ino.0).is_some_and(|d| d.reserved > 0);
         let (mut need, mut converting) = (0, 0);
         let mut page = |core: &mut Core, index: u64| -> Result<()> {
-            if !core.cache.is_dirty(Name::Page { file: i.ino.0, index }) {
-                let (lo, hi) = (index * pf, (index + 1) * pf);
+            // Write-back takes what lies before the end; of a dirty page, what lay before the old one is reserved.
+            let dirty = core.cache.is_dirty(Name::Page { file: i.ino.0, index });
+            let lo = if dirty && (known || i.format() != Format::Inline) { size.div_ceil(fs) } else { 0 };
+            let (lo, hi) = ((index * pf).max(lo), ((index + 1) * pf).min(grown.div_ceil(fs)));
+            if lo < hi {
                 let holes = core.holes(i, lo, hi)?;
                 let written: u64 = core.written(i, lo, hi)?.iter().map(|e| u64::from(e.len)).sum();
                 need += holes;
-                converting += u64::from(holes + written < pf);
+                converting += u64::from(holes + written < hi - lo);
             }
             Ok(())
         };
@@ -443,7 +454,7 @@ impl Core {
             page(self, 0)?;
         }
         if need > 0 {
-            if self.delayed.get(&i.ino.0).is_none_or(|d| d.reserved == 0) {
+            if !known {
                 need += u64::from(self.geom.block_frags());
             }
             self.need_space(need)?;
@@ -1364,13 +1375,13 @@ impl Core {
         let (size, ps) = (self.size_of(&i), self.page_size());
         if size % ps != 0 && i.format() != Format::Inline {
             self.want_page(&i, size / ps)?;
-            self.reserve(&i, size / ps, size / ps, size, 0, now)?;
+            self.reserve(&i, (size / ps, size / ps), (size, to), 0, now)?;
             if self.cache.contains(Name::Page { file: ino.0, index: size / ps }) {
                 self.page_write(ino, size, &[], now);
             }
         } else if i.format() == Format::Inline {
             if to > self.area_len(&i) as u64 {
-                self.reserve(&i, 0, 0, size, 0, now)?;
+                self.reserve(&i, (0, 0), (size, to), 0, now)?;
             }
             self.inline_to_page(&i)?;
         }

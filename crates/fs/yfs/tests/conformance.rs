@@ -16,6 +16,11 @@ fn fsync_reaches_the_device() {
 }
 
 #[test]
+fn attributes_settle() {
+    conformance::attributes_settle(&Yfs);
+}
+
+#[test]
 fn subdirectories_are_limited() {
     conformance::subdirectories_are_limited(&Yfs);
 }

@@ -156,6 +156,7 @@ impl State {
             mtime: now,
             ctime: now,
             btime: now,
+            unsettled: false,
         };
         let dir = is_dir.then(|| Dir { next: 3, parent: parent.0, ..Dir::default() });
         let node = Node { attr, pages: BTreeMap::new(), target: vec![], xattrs: BTreeMap::new(), dir, lookups: 0 };
@@ -269,6 +270,7 @@ impl MemFs {
             mtime: now,
             ctime: now,
             btime: now,
+            unsettled: false,
         };
         let dir = Some(Dir { next: 3, parent: ROOT, ..Dir::default() });
         let root = Node { attr, pages: BTreeMap::new(), target: vec![], xattrs: BTreeMap::new(), dir, lookups: 1 };
@@ -655,8 +657,9 @@ impl FileSystem for MemFs {
         })
     }
 
-    fn trim(&self) -> Result<u64> {
-        Ok(12345)
+    fn trim(&self, range: &TrimRange) -> Result<u64> {
+        range.check(1 << 20, 4096, 1 << 20)?;
+        Ok(range.len.min(12345))
     }
 
     fn background(&self, now: Time) -> Time {
