@@ -215,7 +215,9 @@ impl VolumeOptions {
         }
         let device = FileDevice::open(path, OpenMode::ReadWrite)?;
         let (old, wanted) = (device.geometry().size, self.offset.saturating_add(size));
-        if wanted > old || (wanted < old && self.offset == 0) {
+        // A disk keeps its length: the volume lies in its first part.
+        let is_file = std::fs::metadata(path)?.is_file();
+        if wanted > old || (wanted < old && self.offset == 0 && is_file) {
             device.set_size(wanted)?;
         }
         self.format_devices(self.with_extra(self.window(device, Some(size))?)?)
@@ -256,10 +258,10 @@ impl VolumeOptions {
 
     /// The volume's part of its file: so many bytes, or all from where it begins.
     fn window(&self, device: FileDevice, len: Option<u64>) -> Result<Arc<dyn Device>> {
-        if self.offset == 0 {
+        let size = device.geometry().size;
+        if self.offset == 0 && len.is_none_or(|len| len == size) {
             return Ok(Arc::new(device));
         }
-        let size = device.geometry().size;
         let rest = size.checked_sub(self.offset).ok_or_else(|| {
             vfs::Error::refused(format!("offset {} lies behind the end of {size} bytes", self.offset))
         })?;

@@ -44,6 +44,8 @@ pub struct MemFs {
     pub background_calls: AtomicU64,
     pub unmounted: AtomicBool,
     pub dirty: AtomicBool,
+    /// Files have space reserved that is going to be given back.
+    pub unsettled: AtomicBool,
     /// The device hangs.
     pub hangs: AtomicBool,
     /// Calls that wait for it.
@@ -282,6 +284,7 @@ impl MemFs {
             background_calls: AtomicU64::new(0),
             unmounted: AtomicBool::new(false),
             dirty: AtomicBool::new(false),
+            unsettled: AtomicBool::new(false),
             hangs: AtomicBool::new(false),
             waiting: AtomicU64::new(0),
             changes: AtomicU64::new(0),
@@ -355,6 +358,13 @@ impl MemFs {
     }
 }
 
+impl MemFs {
+    fn told(&self, a: Attr) -> Attr {
+        let unsettled = self.unsettled.load(SeqCst);
+        Attr { unsettled, blocks: a.blocks + 8 * u64::from(unsettled), ..a }
+    }
+}
+
 impl FileSystem for MemFs {
     fn root(&self) -> Ino {
         Ino(ROOT)
@@ -387,7 +397,7 @@ impl FileSystem for MemFs {
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
-        Ok(self.state.lock().node(ino)?.attr)
+        Ok(self.told(self.state.lock().node(ino)?.attr))
     }
 
     fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
@@ -413,7 +423,7 @@ impl FileSystem for MemFs {
                 None => {}
             }
         }
-        Ok(*a)
+        Ok(self.told(*a))
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {

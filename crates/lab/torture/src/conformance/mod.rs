@@ -5,6 +5,7 @@
 
 mod data;
 mod dirs;
+mod limits;
 mod names;
 mod times;
 mod wrong;
@@ -26,6 +27,7 @@ pub type Check = fn(&dyn FileSystem);
 /// A check that moves the clock.
 pub type TimeCheck = fn(&dyn FileSystem, &ManualClock);
 
+pub use limits::what_a_file_may_have;
 pub use times::TIME_CHECKS;
 
 /// All checks that need nothing but a file system, by name.
