@@ -181,8 +181,8 @@ pub trait FileSystem: Send + Sync {
     /// Space and inode counts, exact at the moment of the call.
     fn statfs(&self) -> Result<StatFs>;
 
-    /// Gives free space back to the device; returns the bytes discarded.
-    fn trim(&self) -> Result<u64>;
+    /// Gives free space in `range` back to the device; returns the bytes discarded.
+    fn trim(&self, range: &TrimRange) -> Result<u64>;
 
     /// Makes room in one piece out of scattered free space, as a log's cleaner does: reads about `budget` bytes, at
     /// least one segment. `EOPNOTSUPP` where nothing has to be cleaned.

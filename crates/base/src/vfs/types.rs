@@ -1,5 +1,6 @@
 //! Ids, attributes and arguments of the VFS seam.
 
+use super::{Errno, Result};
 use bitflags::bitflags;
 
 /// An inode number, in the engine's own numbering.
@@ -198,6 +199,8 @@ pub struct Attr {
     pub ctime: Time,
     /// Creation.
     pub btime: Time,
+    /// [`blocks`](Attr::blocks) is going to change by itself: what was written has no place yet.
+    pub unsettled: bool,
 }
 
 impl Attr {
@@ -319,6 +322,39 @@ pub struct StatFs {
     pub namelen: u32,
     /// Identifies the volume.
     pub fsid: u64,
+}
+
+/// What of the device is to be given back, in bytes: `fstrim_range` of Linux.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrimRange {
+    /// Where it begins.
+    pub start: u64,
+    /// Its length; may reach past the end.
+    pub len: u64,
+    /// Shorter free runs are left alone.
+    pub minlen: u64,
+}
+
+impl TrimRange {
+    /// The whole device.
+    pub const ALL: TrimRange = TrimRange { start: 0, len: u64::MAX, minlen: 0 };
+
+    /// Fails with `EINVAL`, as ext4 and XFS do, if nothing can be in it: it begins behind a volume of `size` bytes, is
+    /// shorter than a `block`, or wants longer runs than a `group` has, inside which runs lie.
+    pub fn check(&self, size: u64, block: u64, group: u64) -> Result<()> {
+        let sound = self.start < size && self.len >= block && self.minlen <= group;
+        if sound { Ok(()) } else { Err(Errno::EINVAL.into()) }
+    }
+
+    /// What of the free run of `len` bytes at `at` is in it, in whole units of the volume; `None` if that is too short.
+    pub fn part(&self, (at, len): (u64, u64), unit: u64) -> Option<(u64, u64)> {
+        let unit = unit.max(1);
+        let lo = at.max(self.start.checked_next_multiple_of(unit)?);
+        let end = self.start.saturating_add(self.len);
+        let hi = at.saturating_add(len).min(end - end % unit);
+        let len = hi.checked_sub(lo).filter(|len| *len > 0 && *len >= self.minlen)?;
+        Some((lo, len))
+    }
 }
 
 /// What a call of [`FileSystem::clean`](super::FileSystem::clean) did.

@@ -9,7 +9,7 @@ use crate::registry;
 use arbor_base::device::{Device, FileDevice, MemDevice, OffsetDevice, OpenMode};
 use arbor_base::vfs::{
     self, Cleaned, Clock, Cx, Devices, Engine, Errno, FileSystem, FileType, FormatOptions, MountOptions, Options,
-    RenameFlags, Scrubbed, SetAttr, StatFs, SystemClock, VolumeInfo, XattrMode,
+    RenameFlags, Scrubbed, SetAttr, StatFs, SystemClock, TrimRange, VolumeInfo, XattrMode,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -215,7 +215,9 @@ impl VolumeOptions {
         }
         let device = FileDevice::open(path, OpenMode::ReadWrite)?;
         let (old, wanted) = (device.geometry().size, self.offset.saturating_add(size));
-        if wanted > old || (wanted < old && self.offset == 0) {
+        // A disk keeps its length: the volume lies in its first part.
+        let is_file = std::fs::metadata(path)?.is_file();
+        if wanted > old || (wanted < old && self.offset == 0 && is_file) {
             device.set_size(wanted)?;
         }
         self.format_devices(self.with_extra(self.window(device, Some(size))?)?)
@@ -256,10 +258,10 @@ impl VolumeOptions {
 
     /// The volume's part of its file: so many bytes, or all from where it begins.
     fn window(&self, device: FileDevice, len: Option<u64>) -> Result<Arc<dyn Device>> {
-        if self.offset == 0 {
+        let size = device.geometry().size;
+        if self.offset == 0 && len.is_none_or(|len| len == size) {
             return Ok(Arc::new(device));
         }
-        let size = device.geometry().size;
         let rest = size.checked_sub(self.offset).ok_or_else(|| {
             vfs::Error::refused(format!("offset {} lies behind the end of {size} bytes", self.offset))
         })?;
@@ -638,7 +640,7 @@ impl Volume {
 
     /// Gives free space back to the host; returns the bytes.
     pub fn trim(&self) -> io::Result<u64> {
-        self.mount.fs.trim().map_err(Failure::from).named("trim", b"")
+        self.mount.fs.trim(&TrimRange::ALL).map_err(Failure::from).named("trim", b"")
     }
 
     /// Lets the cleaner of a log-structured volume read about `budget` bytes, at least one segment;

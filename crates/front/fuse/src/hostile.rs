@@ -143,8 +143,24 @@ impl Yes {
         let (size, blocks, blksize) = (u64::MAX, u64::MAX, u32::MAX);
         let (mode, nlink, uid, gid, rdev) = (mode::IFREG | 0o6777, u32::MAX, 0, 0, u32::MAX);
         let (atime, mtime, ctime, btime) = (time, time, time, time);
-        let generation = u64::MAX;
-        Attr { ino, generation, mode, nlink, uid, gid, rdev, size, blocks, blksize, atime, mtime, ctime, btime }
+        let (generation, unsettled) = (u64::MAX, true);
+        Attr {
+            ino,
+            generation,
+            mode,
+            nlink,
+            uid,
+            gid,
+            rdev,
+            size,
+            blocks,
+            blksize,
+            atime,
+            mtime,
+            ctime,
+            btime,
+            unsettled,
+        }
     }
 
     fn walk(from: u64, mut f: impl FnMut(&DirEntry<'_>) -> bool) {
@@ -246,7 +262,7 @@ impl FileSystem for Yes {
         let (blocks, bfree, bavail, files, ffree, fsid) = (u64::MAX, u64::MAX, u64::MAX, u64::MAX, u64::MAX, u64::MAX);
         Ok(StatFs { frsize, bsize, blocks, bfree, bavail, files, ffree, namelen, fsid })
     }
-    fn trim(&self) -> Result<u64> {
+    fn trim(&self, _range: &TrimRange) -> Result<u64> {
         Ok(u64::MAX)
     }
     fn background(&self, now: Time) -> Time {

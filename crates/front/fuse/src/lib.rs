@@ -76,6 +76,7 @@ mod ring;
 mod seat;
 mod serve;
 mod session;
+mod setid;
 mod sys;
 mod upkeep;
 

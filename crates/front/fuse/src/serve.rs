@@ -6,7 +6,7 @@
 //! knows nothing of the mount. What the kernel is told once with `ENOSYS` (OPEN, OPENDIR,
 //! CREATE, FLUSH, ACCESS, BMAP, POLL; LSEEK under the kernel's write-back cache) it never asks again.
 //!
-//! The kernel drops a file's set-id bits itself, but for what `HANDLE_KILLPRIV_V2` moves here:
+//! The kernel drops a file's set-id bits itself, but for what `HANDLE_KILLPRIV_V2` moves here (`setid.rs`):
 //! chown, a WRITE or a truncation that says so, and a SETATTR that changes nothing, which is how
 //! it asks for the drop alone (before a write, or for a chown to nobody).
 
@@ -15,10 +15,11 @@ use crate::interrupt::Interrupts;
 use crate::options::MountConfig;
 use crate::proto::*;
 use crate::record::MountRecord;
+use crate::setid::Caller;
 use crate::upkeep;
 use arbor_base::vfs::{
     self, Attr, Cx, Entry, Errno, Error, FallocMode, FileSystem, FileType, Ino, RenameFlags, Seek, SetAttr, SetTime,
-    Time, XattrMode, mode,
+    Time, TrimRange, XattrMode, mode,
 };
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -68,12 +69,12 @@ pub(crate) struct Server {
     pub(crate) interrupts: Arc<Interrupts>,
     /// Result of the final [`FileSystem::unmount`] if DESTROY has called it.
     pub(crate) destroyed: Mutex<Option<vfs::Result<()>>>,
-    agreed: Agreed,
+    pub(crate) agreed: Agreed,
     root: Ino,
     entry_timeout: Duration,
     attr_timeout: Duration,
     negative_timeout: Duration,
-    shown: Shown,
+    pub(crate) shown: Shown,
     /// How the kernel treats an open file.
     open_flags: u32,
     /// What umount is told by; kept up to date with [`FileSystem::failure`].
@@ -83,14 +84,14 @@ pub(crate) struct Server {
 
 /// Owners and permissions that stand in for the stored ones.
 #[derive(Clone, Copy, Debug)]
-struct Shown {
+pub(crate) struct Shown {
     uid: Option<u32>,
     gid: Option<u32>,
     umask: u32,
 }
 
 impl Shown {
-    fn attr(self, a: &Attr) -> Attr {
+    pub(crate) fn attr(self, a: &Attr) -> Attr {
         let other_owner = self.uid.is_some_and(|uid| uid != a.uid) || self.gid.is_some_and(|gid| gid != a.gid);
         // Set-id bits were given together with the owner that is stored.
         let set_id = if other_owner { mode::ISUID | mode::ISGID } else { 0 };
@@ -128,12 +129,6 @@ fn xattr_carried(name: &[u8]) -> vfs::Result<()> {
         true => Ok(()),
         false => Err(Errno::EOPNOTSUPP.into()),
     }
-}
-
-/// `mode` without the set-id bits that a write or a chown takes away.
-fn without_setid(mode: u32) -> u32 {
-    let sgid = if mode & 0o010 != 0 { mode::ISGID } else { 0 };
-    mode & !(mode::ISUID | sgid)
 }
 
 impl Server {
@@ -287,7 +282,7 @@ impl Server {
             Op::Lookup => self.lookup(ino, name(args)?, out),
             Op::Getattr => Ok(Reply::Bytes(self.attr_out(out, &fs.getattr(ino)?))),
             Op::Statx => Ok(Reply::Bytes(self.statx_out(out, &fs.getattr(ino)?))),
-            Op::Setattr => self.setattr(ino, &arg(args)?, out),
+            Op::Setattr => self.setattr(Caller::of(head), ino, &arg(args)?, out),
             Op::Readlink => {
                 let target = fs.readlink(ino)?;
                 let bytes = out.get_mut(..target.len()).ok_or(Errno::ENAMETOOLONG)?;
@@ -333,7 +328,7 @@ impl Server {
                 self.counters.read_bytes.fetch_add(got as u64, Relaxed);
                 Ok(Reply::Bytes(got))
             }
-            Op::Write => self.write(ino, &arg(args)?, args, out),
+            Op::Write => self.write(Caller::of(head), ino, &arg(args)?, args, out),
             Op::Fsync => done(fs.fsync(ino, arg::<FsyncIn>(args)?.fsync_flags & FSYNC_FDATASYNC != 0)),
             // An fsync of the root is the sync of a mount that FUSE_SYNCFS does not reach.
             Op::Fsyncdir if head.nodeid == ROOT_NODE => done(fs.syncfs()),
@@ -345,7 +340,7 @@ impl Server {
                 let what: FallocateIn = arg(args)?;
                 let mode = FallocMode::from_bits(what.mode).ok_or(Errno::EOPNOTSUPP)?;
                 fs.fallocate(ino, mode, what.offset, what.length)?;
-                self.drop_setid_for(&cx, ino)?;
+                self.drop_setid_for(Caller::of(head), ino)?;
                 Ok(Reply::Bytes(0))
             }
             Op::Lseek => {
@@ -366,7 +361,7 @@ impl Server {
                 // The older reply has 32 bits for the count.
                 let len = if op == Op::CopyFileRange { what.len.min(1 << 30) } else { what.len };
                 let copied = self.copy_range(ino, to, &CopyFileRangeIn { len, ..what })?;
-                self.drop_setid_for(&cx, to)?;
+                self.drop_setid_for(Caller::of(head), to)?;
                 Ok(Reply::Bytes(match op {
                     Op::CopyFileRange => put(out, &WriteOut { size: copied as u32, padding: 0 }),
                     _ => put(out, &CopyFileRangeOut { bytes_copied: copied }),
@@ -487,7 +482,7 @@ impl Server {
         done(self.fs.rename(cx, parent, old, self.ino(newdir), new, flags))
     }
 
-    fn setattr(&self, ino: Ino, what: &SetattrIn, out: &mut [u8]) -> Handled {
+    fn setattr(&self, caller: Caller, ino: Ino, what: &SetattrIn, out: &mut [u8]) -> Handled {
         let valid = Fattr::from_bits_truncate(what.valid);
         let time = |given, now, secs: u64, nanos| match (valid.contains(given), valid.contains(now)) {
             (_, true) => Some(SetTime::Now),
@@ -507,38 +502,17 @@ impl Server {
             btime: None,
         };
         let kills = valid.intersects(Fattr::KILL_SUIDGID | Fattr::UID | Fattr::GID) || set == SetAttr::default();
-        if kills && set.mode.is_none() && self.agreed.flags.contains(InitFlags::HANDLE_KILLPRIV_V2) {
-            set.mode = self.dropped_setid(ino)?;
+        if kills && set.mode.is_none() {
+            set.mode = self.dropped_setid(caller, ino, valid.contains(Fattr::KILL_SUIDGID))?;
         }
         let attr = if set == SetAttr::default() { self.fs.getattr(ino)? } else { self.fs.setattr(ino, &set)? };
         Ok(Reply::Bytes(self.attr_out(out, &attr)))
     }
 
-    /// The mode `ino` gets when its set-id bits are dropped, if it has any to drop.
-    fn dropped_setid(&self, ino: Ino) -> vfs::Result<Option<u32>> {
-        let attr = self.fs.getattr(ino)?;
-        let dropped = without_setid(attr.mode);
-        Ok((attr.file_type() != FileType::Dir && dropped != attr.mode).then_some(dropped & 0o7777))
-    }
-
-    fn drop_setid(&self, ino: Ino) -> vfs::Result<()> {
-        if self.agreed.flags.contains(InitFlags::HANDLE_KILLPRIV_V2)
-            && let Some(mode) = self.dropped_setid(ino)?
-        {
-            self.fs.setattr(ino, &SetAttr { mode: Some(mode), ..SetAttr::default() })?;
-        }
-        Ok(())
-    }
-
-    /// For requests that do not say whether the caller may keep the bits.
-    fn drop_setid_for(&self, cx: &Cx, ino: Ino) -> vfs::Result<()> {
-        if cx.uid == 0 { Ok(()) } else { self.drop_setid(ino) }
-    }
-
-    fn write(&self, ino: Ino, what: &WriteIn, data: &[u8], out: &mut [u8]) -> Handled {
+    fn write(&self, caller: Caller, ino: Ino, what: &WriteIn, data: &[u8], out: &mut [u8]) -> Handled {
         let data = data.get(..what.size as usize).ok_or_else(malformed)?;
         if what.write_flags & WRITE_KILL_SUIDGID != 0 {
-            self.drop_setid(ino)?;
+            self.drop_setid(caller, ino)?;
         }
         let written = self.fs.write(ino, what.offset, data)?;
         self.counters.written_bytes.fetch_add(written as u64, Relaxed);
@@ -616,12 +590,21 @@ impl Server {
         let answer = match what.cmd {
             CLEAN => upkeep::serve_clean(&*self.fs, &arg(args)?)?.as_bytes().to_vec(),
             SCRUB => upkeep::serve_scrub(&*self.fs, &arg(args)?)?.as_bytes().to_vec(),
-            _ => FstrimRange { start: 0, len: self.fs.trim()?, minlen: 0 }.as_bytes().to_vec(),
+            _ => {
+                let FstrimRange { start, len, minlen } = arg(args)?;
+                let len = self.fs.trim(&TrimRange { start, len, minlen })?;
+                FstrimRange { start, len, minlen }.as_bytes().to_vec()
+            }
         };
         let head = put(out, &IoctlOut { result: 0, flags: 0, in_iovs: 0, out_iovs: 0 });
         let end = head + answer.len();
         out.get_mut(head..end).ok_or_else(malformed)?.copy_from_slice(&answer);
         Ok(Reply::Bytes(end))
+    }
+
+    /// How long the kernel may keep attributes: not at all what changes without a call.
+    fn attr_timeout(&self, a: &Attr) -> Duration {
+        if a.unsettled { Duration::ZERO } else { self.attr_timeout }
     }
 
     fn wire_attr(&self, a: &Attr) -> crate::proto::Attr {
@@ -657,9 +640,9 @@ impl Server {
                 nodeid: self.node(entry.ino),
                 generation: entry.generation,
                 entry_valid: self.entry_timeout.as_secs(),
-                attr_valid: self.attr_timeout.as_secs(),
+                attr_valid: self.attr_timeout(entry).as_secs(),
                 entry_valid_nsec: self.entry_timeout.subsec_nanos(),
-                attr_valid_nsec: self.attr_timeout.subsec_nanos(),
+                attr_valid_nsec: self.attr_timeout(entry).subsec_nanos(),
                 attr: self.wire_attr(entry),
             },
         )
@@ -669,8 +652,8 @@ impl Server {
         put(
             out,
             &AttrOut {
-                attr_valid: self.attr_timeout.as_secs(),
-                attr_valid_nsec: self.attr_timeout.subsec_nanos(),
+                attr_valid: self.attr_timeout(attr).as_secs(),
+                attr_valid_nsec: self.attr_timeout(attr).subsec_nanos(),
                 dummy: 0,
                 attr: self.wire_attr(attr),
             },
@@ -683,8 +666,8 @@ impl Server {
         put(
             out,
             &StatxOut {
-                attr_valid: self.attr_timeout.as_secs(),
-                attr_valid_nsec: self.attr_timeout.subsec_nanos(),
+                attr_valid: self.attr_timeout(&a).as_secs(),
+                attr_valid_nsec: self.attr_timeout(&a).subsec_nanos(),
                 flags: 0,
                 spare: [0; 2],
                 mask: STATX_MASK,

@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Seek, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::os::unix::thread::JoinHandleExt;
@@ -352,7 +353,7 @@ fn links_nodes_and_unnamed_files() {
     let mut t = File::from(open());
     t.write_all(b"temporary").unwrap();
     assert_eq!(t.metadata().unwrap().nlink(), 0);
-    let proc = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&t));
+    let proc = format!("/proc/self/fd/{}", t.as_raw_fd());
     rustix::fs::linkat(CWD, proc, CWD, m.path("named"), AtFlags::SYMLINK_FOLLOW).unwrap();
     drop(t);
     assert_eq!(fs::read(m.path("named")).unwrap(), b"temporary");
@@ -522,6 +523,22 @@ fn as_nobody(script: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
+/// The same with a further group, where setpriv is there to give it one.
+fn as_one_of(group: u32, script: &str) -> String {
+    let ids = ["--reuid=65534", "--regid=65534", &format!("--groups={group}")];
+    let output = output(Command::new("setpriv").args(ids).args(["sh", "-c", script]).current_dir("/")).unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// Whether there is setpriv of util-linux; says so if not.
+fn groups_can_be_given() -> bool {
+    let can = output(Command::new("setpriv").arg("--version")).is_ok();
+    if !can {
+        eprintln!("NOT RUN: members of groups need setpriv");
+    }
+    can
+}
+
 #[test]
 fn setid_bits_go_when_others_write() {
     let _caches = counting();
@@ -534,13 +551,27 @@ fn setid_bits_go_when_others_write() {
         fs::set_permissions(&p, fs::Permissions::from_mode(mode)).unwrap();
         assert_eq!(fs::metadata(&p).unwrap().mode() & 0o7777, mode);
     };
-    let path = p.display();
+    let (path, members) = (p.display(), groups_can_be_given());
     again(0o6777);
     assert_eq!(as_nobody(&format!("printf x >> {path}; stat -c %a {path}")), "777\n");
     assert_eq!(mode(), 0o777, "a write");
-    again(0o6767);
-    assert_eq!(as_nobody(&format!("printf x >> {path}")), "");
-    assert_eq!(mode(), 0o2767, "mandatory locking is not set-group-id");
+    let other_ways = ["printf x >> $f", ": > $f", "truncate -s 5 $f", "fallocate -l 50000 $f"]
+        .map(|way| way.replace("$f", &path.to_string()));
+    for way in &other_ways {
+        again(0o6767);
+        assert_eq!(as_nobody(way), "");
+        assert_eq!(mode(), 0o767, "{way} by one who is not in the group");
+    }
+    std::os::unix::fs::chown(&p, None, Some(77)).unwrap();
+    for way in other_ways.iter().filter(|_| members) {
+        again(0o6767);
+        assert_eq!(as_one_of(77, way), "");
+        assert_eq!(mode(), 0o2767, "{way} by one of the group, which may not execute");
+        again(0o6777);
+        assert_eq!(as_one_of(77, way), "");
+        assert_eq!(mode(), 0o777, "{way} by one of the group, which may");
+    }
+    std::os::unix::fs::chown(&p, None, Some(0)).unwrap();
     again(0o6777);
     assert_eq!(as_nobody(&format!(": > {path}")), "");
     assert_eq!(mode(), 0o777, "a truncation");
@@ -568,6 +599,52 @@ fn setid_bits_go_when_others_write() {
     assert!(m.requests("getxattr") <= asked + 1);
     drop(f);
     m.end();
+}
+
+#[test]
+fn trims_say_what_range() {
+    const EINVAL: i32 = 22;
+    let Some(m) = Mounted::new() else { return };
+    let root = File::open(m.dir.path()).unwrap();
+    let trim = |start: u64, len: u64, minlen: u64| {
+        let mut range = [start, len, minlen];
+        // SAFETY: FITRIM reads and writes a `struct fstrim_range`, which is three 64-bit numbers.
+        match unsafe { libc::ioctl(root.as_raw_fd(), 0xc018_5879, range.as_mut_ptr()) } {
+            0 => Ok(range),
+            _ => Err(std::io::Error::last_os_error().raw_os_error().unwrap()),
+        }
+    };
+    assert_eq!(trim(0, u64::MAX, 0), Ok([0, 12345, 0]));
+    assert_eq!(trim(4096, 8192, 4096), Ok([4096, 8192, 4096]), "the range, with what was given back in it");
+    for (start, len, minlen) in [(0, 0, 0), (1 << 20, 4096, 0), (0, u64::MAX, 1 << 40)] {
+        assert_eq!(trim(start, len, minlen), Err(EINVAL), "{start} {len} {minlen}");
+    }
+    drop(root);
+    m.end();
+}
+
+#[test]
+fn the_kernel_asks_again_for_what_changes_by_itself() {
+    let _caches = counting();
+    let Some(m) = Mounted::new() else { return };
+    let p = m.path("f");
+    fs::write(&p, vec![1u8; 5000]).unwrap();
+    let blocks = |p: &Path| fs::metadata(p).unwrap().blocks();
+    let told = blocks(&p);
+    m.fs.unsettled.store(true, SeqCst);
+    rustix::fs::utimensat(CWD, &p, &later(), AtFlags::empty()).unwrap();
+    assert_eq!(blocks(&p), told + 8, "what is reserved counts");
+    m.fs.unsettled.store(false, SeqCst);
+    assert_eq!(blocks(&p), told, "and is asked for again");
+    let asked = m.requests("getattr") + m.requests("statx");
+    assert_eq!((blocks(&p), m.requests("getattr") + m.requests("statx")), (told, asked), "once it is settled no more");
+    m.end();
+}
+
+/// Any two times.
+fn later() -> rustix::fs::Timestamps {
+    let time = rustix::fs::Timespec { tv_sec: 1, tv_nsec: 1 };
+    rustix::fs::Timestamps { last_access: time, last_modification: time }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use crate::mount::{Core, What};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
 use arbor_base::layout::{Corrupt, U32};
-use arbor_base::vfs::{Errno, Ino, Result, mode};
+use arbor_base::vfs::{Errno, Ino, Result, TrimRange, mode};
 use std::mem::offset_of;
 use zerocopy::IntoBytes;
 
@@ -376,8 +376,8 @@ impl Core {
         self.held_frags += u64::from(frags);
     }
 
-    /// Discards what is free in a group; returns the bytes.
-    pub fn trim_group(&mut self, cgx: u32) -> Result<u64> {
+    /// Discards what is free in a group and in `range`; returns the bytes.
+    pub fn trim_group(&mut self, cgx: u32, range: &TrimRange) -> Result<u64> {
         let (geom, n) = (self.geom, self.geom.block_frags());
         self.cg(cgx)?;
         let Some(cg) = self.cache.peek(self.cg_name(cgx)).cloned() else { return Ok(0) };
@@ -391,8 +391,13 @@ impl Core {
                 }
             });
         }
-        self.discard(&runs)?;
-        Ok(runs.iter().map(|r| geom.bytes_of(r.1) as u64).sum())
+        let part = |(at, len): (Frag, u32)| {
+            let (at, len) = range.part((geom.byte(at), geom.bytes_of(len) as u64), geom.frag_size() as u64)?;
+            Some((Frag((at >> geom.frag_shift) as u32), (len >> geom.frag_shift) as u32))
+        };
+        let parts: Vec<(Frag, u32)> = runs.into_iter().filter_map(part).collect();
+        self.discard(&parts)?;
+        Ok(parts.iter().map(|p| geom.bytes_of(p.1) as u64).sum())
     }
 
     /// Everything that was held may be given away, to the device too.

@@ -182,6 +182,7 @@ impl Core {
             mtime: d.mtime.into(),
             ctime: d.ctime.into(),
             btime: btime.into(),
+            unsettled: false,
         }
     }
 

@@ -767,10 +767,15 @@ impl FileSystem for Volume {
         })
     }
 
-    fn trim(&self) -> Result<u64> {
+    fn trim(&self, range: &TrimRange) -> Result<u64> {
+        let geom = {
+            let core = self.lock();
+            core.check_writable()?;
+            core.geom
+        };
+        range.check(geom.byte(Frag(geom.frags)), geom.block_size() as u64, geom.byte(Frag(geom.cg_frags)))?;
         self.syncfs()?;
-        let groups = self.lock().geom.cg_count;
-        (0..groups).try_fold(0, |sum, cgx| Ok(sum + self.change(|core, _| core.trim_group(cgx))?))
+        (0..geom.cg_count).try_fold(0, |sum, cgx| Ok(sum + self.change(|core, _| core.trim_group(cgx, range))?))
     }
 
     fn background(&self, now: Time) -> Time {

@@ -33,6 +33,17 @@ fn fallocate_leaves_what_others_write() {
 }
 
 #[test]
+fn what_a_file_may_have() {
+    let row = conformance::what_a_file_may_have(&Ffs);
+    assert!(include_str!("../../../../docs/semantics.md").contains(&row), "docs/semantics.md has not: {row}");
+}
+
+#[test]
+fn attributes_settle() {
+    conformance::attributes_settle(&Ffs);
+}
+
+#[test]
 fn subdirectories_are_limited() {
     conformance::subdirectories_are_limited(&Ffs);
 }

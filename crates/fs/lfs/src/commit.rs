@@ -28,7 +28,7 @@ use crate::summary::Parsed;
 use arbor_base::cache::Name;
 use arbor_base::device::{Kind, Request};
 use arbor_base::layout::crc;
-use arbor_base::vfs::{Errno, Error, Ino, Result, Time};
+use arbor_base::vfs::{Errno, Error, Ino, Result, Time, TrimRange};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeSet;
 use zerocopy::{FromBytes, IntoBytes};
@@ -508,17 +508,24 @@ impl Core {
         Ok(now.plus_ms(commit.min(clean).max(1)))
     }
 
-    /// Gives clean segments back to the device; returns the bytes.
-    pub fn trim(&mut self) -> Result<u64> {
-        let unit = self.dev.geometry().discard_unit;
-        if unit == 0 {
+    /// Gives clean segments in `range` back to the device, neighbours as one run; returns the bytes.
+    pub fn trim(&mut self, range: &TrimRange) -> Result<u64> {
+        let (seg, frag) = (1u64 << self.geom.seg_shift, self.geom.frag_size() as u64);
+        let size = self.geom.byte(self.geom.seg_start(Seg(self.segs.count())));
+        range.check(size, self.geom.block_size() as u64, size)?;
+        if self.dev.geometry().discard_unit == 0 {
             return Ok(0);
         }
-        let len = 1u64 << self.geom.seg_shift;
-        let at = |seg: &u32| Request::discard(Kind::Data, self.geom.byte(self.geom.seg_start(Seg(*seg))), len);
-        let requests: Vec<Request> = self.segs.clean.iter().map(at).collect();
-        let bytes = requests.len() as u64 * len;
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for at in self.segs.clean.iter().map(|s| self.geom.byte(self.geom.seg_start(Seg(*s)))) {
+            match runs.last_mut() {
+                Some(last) if last.0 + last.1 == at => last.1 += seg,
+                _ => runs.push((at, seg)),
+            }
+        }
+        let parts: Vec<(u64, u64)> = runs.into_iter().filter_map(|run| range.part(run, frag)).collect();
+        let requests = parts.iter().map(|(at, len)| Request::discard(Kind::Data, *at, *len)).collect();
         self.dev.submit(requests).wait_all()?;
-        Ok(bytes)
+        Ok(parts.iter().map(|p| p.1).sum())
     }
 }

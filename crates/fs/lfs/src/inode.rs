@@ -201,6 +201,7 @@ impl Core {
             mtime: d.mtime.into(),
             ctime: d.ctime.into(),
             btime: d.btime.into(),
+            unsettled: false,
         }
     }
 

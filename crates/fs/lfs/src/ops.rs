@@ -676,9 +676,10 @@ impl FileSystem for Volume {
         })
     }
 
-    fn trim(&self) -> Result<u64> {
+    fn trim(&self, range: &TrimRange) -> Result<u64> {
+        self.lock().check_writable()?;
         self.syncfs()?;
-        self.change(|core, _| core.trim())
+        self.change(|core, _| core.trim(range))
     }
 
     fn clean(&self, budget: u64) -> Result<Cleaned> {

@@ -21,6 +21,17 @@ fn fallocate_leaves_what_others_write() {
 }
 
 #[test]
+fn what_a_file_may_have() {
+    let row = conformance::what_a_file_may_have(&Lfs);
+    assert!(include_str!("../../../../docs/semantics.md").contains(&row), "docs/semantics.md has not: {row}");
+}
+
+#[test]
+fn attributes_settle() {
+    conformance::attributes_settle(&Lfs);
+}
+
+#[test]
 fn subdirectories_are_limited() {
     conformance::subdirectories_are_limited(&Lfs);
 }

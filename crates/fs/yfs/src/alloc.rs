@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::mem::{offset_of, size_of};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Whole blocks that data leave to directories, attributes and trees, while they find anything else.
+/// Whole blocks that data leave to directories, attributes and trees at least, while they find anything else.
 const SPARE_BLOCKS: u32 = 16;
 /// AGs whose bitmap may be in core at one time.
 const MAPS: usize = 64;
@@ -562,11 +562,23 @@ impl Core {
         if self.has_blocks(n.saturating_add(self.delayed_nodes()))? {
             return Ok(());
         }
-        if self.is_freeing() || self.reserved > 0 {
+        if self.is_freeing() || self.reserved + self.converting > 0 {
             self.want = Some(Want::DiskSpace);
             return Err(Errno::EAGAIN.into());
         }
         Err(Errno::ENOSPC.into())
+    }
+
+    /// Fails with `ENOSPC` unless there are nodes for the extents that `pages` more pages in unwritten space may be cut
+    /// into. They may be the last blocks of a full volume.
+    pub fn need_nodes(&mut self, pages: u64) -> Result<()> {
+        let per = self.extents_per_node();
+        let more = u32::try_from((2 * pages).div_ceil(per)).unwrap_or(u32::MAX);
+        if self.has_blocks(more.saturating_add(self.delayed_nodes()))? {
+            return Ok(());
+        }
+        self.want = Some(Want::DiskSpace);
+        Err(Errno::EAGAIN.into())
     }
 
     /// Fails with `ENOSPC` unless one run of `frags` can be had for metadata, beside what delayed writes
@@ -576,11 +588,16 @@ impl Core {
         if self.has_run(frags)? { Ok(()) } else { Err(Errno::ENOSPC.into()) }
     }
 
-    /// Tree nodes that delayed writes may need: each fragment may be an extent of its own, and a node is
-    /// at least half full.
+    /// Tree nodes that delayed writes may need: each fragment may be an extent of its own, and a page in
+    /// unwritten space makes two more.
     fn delayed_nodes(&self) -> u32 {
-        let per = (self.geom.block_size() - HEADER - NODE_HEADER) / (8 + EXTENT_VALUE) / 2;
-        u32::try_from(self.reserved / per.max(1) as u64).unwrap_or(u32::MAX)
+        let extents = self.reserved + 2 * self.converting;
+        u32::try_from(extents / self.extents_per_node()).unwrap_or(u32::MAX)
+    }
+
+    /// Extents in a node, which is at least half full.
+    fn extents_per_node(&self) -> u64 {
+        ((self.geom.block_size() - HEADER - NODE_HEADER) / (8 + EXTENT_VALUE) / 2).max(1) as u64
     }
 
     /// Whether the free runs hold `n` blocks, wherever these begin. Counts some more, so that it need not
@@ -629,7 +646,8 @@ impl Core {
     /// of one.
     fn alloc_scraps(&mut self, goal_ag: u32, want: u32) -> Result<Option<Extent>> {
         let (len, used) = (self.geom.block_frags(), self.sb.ag_used.get());
-        let blocks = self.delayed_nodes().saturating_add(want.div_ceil(len) + SPARE_BLOCKS);
+        let spare = SPARE_BLOCKS.max((self.pool / u64::from(len) / 2) as u32);
+        let blocks = self.delayed_nodes().saturating_add(want.div_ceil(len) + spare);
         if self.has_blocks(blocks)? {
             return Ok(None);
         }

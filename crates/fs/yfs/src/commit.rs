@@ -32,7 +32,7 @@ use crate::recover;
 use arbor_base::cache::{Name, Place, cluster};
 use arbor_base::device::{Buf, Kind, Request};
 use arbor_base::layout::{Corrupt, crc, crc_without};
-use arbor_base::vfs::{Errno, Error, Ino, Result, Time};
+use arbor_base::vfs::{Errno, Error, Ino, Result, Time, TrimRange};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeSet, VecDeque};
 use std::mem::offset_of;
@@ -1147,8 +1147,11 @@ impl Volume {
         }
     }
 
-    /// Discards all free space of the AGs in use.
-    pub(crate) fn trim_free(&self) -> Result<u64> {
+    /// Discards the free space of the AGs in use, as far as it is in `range`.
+    pub(crate) fn trim_free(&self, range: &TrimRange) -> Result<u64> {
+        let geom = self.core.lock().geom;
+        let fs = geom.frag_size();
+        range.check(geom.frags * fs, fs, u64::from(geom.ag_len(0)) * fs)?;
         let mut io = self.io.lock();
         self.flush_log(&mut io)?;
         self.run_bitmap_daemon(&mut io, true)?;
@@ -1162,9 +1165,9 @@ impl Volume {
             core.blocking = true;
             let runs = core.free_runs(ag);
             core.blocking = false;
-            let fs = core.geom.frag_size();
-            let batch: Vec<Request> =
-                runs?.iter().map(|e| Request::discard(Kind::Data, e.start.0 * fs, u64::from(e.len) * fs)).collect();
+            let runs = runs?;
+            let parts = runs.iter().filter_map(|e| range.part((e.start.0 * fs, u64::from(e.len) * fs), fs));
+            let batch: Vec<Request> = parts.map(|(at, len)| Request::discard(Kind::Data, at, len)).collect();
             bytes += batch.iter().map(Request::len).sum::<u64>();
             self.dev.submit(batch).wait_all()?;
         }

@@ -27,6 +27,8 @@ pub(crate) struct Delayed {
     pub ctime: Time,
     /// Fragments reserved for its dirty pages.
     pub reserved: u64,
+    /// Its dirty pages that have unwritten space: each may cut an extent in three.
+    pub converting: u64,
     pub since: Time,
     pub order: u64,
     /// Extents are wanted even if the data would fit the inode.
@@ -320,7 +322,7 @@ impl Core {
         } else if end <= self.area_len(&i) as u64 && !self.delayed.contains_key(&ino.0) {
             return self.write_inline(i, offset, data, now);
         }
-        match self.reserve(&i, first, last, size, offset, now) {
+        match self.reserve(&i, (first, last), (size, size.max(end)), offset, now) {
             Err(e) if e.errno() == Errno::ENOSPC && first < last => {
                 let half = ((first + (last - first) / 2 + 1) * ps - offset) as usize;
                 return self.write_pages(ino, offset, data.get(..half).unwrap_or(data), now);
@@ -416,33 +418,54 @@ impl Core {
         });
     }
 
-    /// Reserves space for pages that have none yet.
-    fn reserve(&mut self, i: &Inode, first: u64, last: u64, size: u64, offset: u64, now: Time) -> Result<()> {
-        let pf = self.page_frags();
-        let mut need = if self.delayed.contains_key(&i.ino.0) { 0 } else { u64::from(self.geom.block_frags()) };
-        let mut hole = |core: &mut Core, index: u64| -> Result<()> {
-            if !core.cache.is_dirty(Name::Page { file: i.ino.0, index }) {
-                let (lo, hi) = (index * pf, (index + 1) * pf);
-                let have: u64 = core.written(i, lo, hi)?.iter().map(|e| u64::from(e.len)).sum();
-                need += pf - have.min(pf);
+    /// Reserves space for pages that have none yet. What fallocate has given needs none, only perhaps nodes for the
+    /// extents that it is cut into: they come from what is kept back.
+    fn reserve(
+        &mut self,
+        i: &Inode,
+        (first, last): (u64, u64),
+        (size, grown): (u64, u64),
+        offset: u64,
+        now: Time,
+    ) -> Result<()> {
+        let (pf, fs) = (self.page_frags(), self.geom.frag_size());
+        let known = self.delayed.get(&i.ino.0).is_some_and(|d| d.reserved > 0);
+        let (mut need, mut converting) = (0, 0);
+        let mut page = |core: &mut Core, index: u64| -> Result<()> {
+            // Write-back takes what lies before the end; of a dirty page, what lay before the old one is reserved.
+            let dirty = core.cache.is_dirty(Name::Page { file: i.ino.0, index });
+            let lo = if dirty && (known || i.format() != Format::Inline) { size.div_ceil(fs) } else { 0 };
+            let (lo, hi) = ((index * pf).max(lo), ((index + 1) * pf).min(grown.div_ceil(fs)));
+            if lo < hi {
+                let holes = core.holes(i, lo, hi)?;
+                let written: u64 = core.written(i, lo, hi)?.iter().map(|e| u64::from(e.len)).sum();
+                need += holes;
+                converting += u64::from(holes + written < hi - lo);
             }
             Ok(())
         };
         for index in first..=last {
-            hole(self, index)?;
+            page(self, index)?;
         }
         if offset > size && !size.is_multiple_of(self.page_size()) {
-            hole(self, size / self.page_size())?;
+            page(self, size / self.page_size())?;
         }
         if i.format() == Format::Inline && first > 0 {
-            hole(self, 0)?;
+            page(self, 0)?;
         }
         if need > 0 {
+            if !known {
+                need += u64::from(self.geom.block_frags());
+            }
             self.need_space(need)?;
             self.need_runs(8)?;
         }
-        self.delay(i, now).reserved += need;
-        self.reserved += need;
+        if converting > 0 {
+            self.need_nodes(converting)?;
+        }
+        let d = self.delay(i, now);
+        (d.reserved, d.converting) = (d.reserved + need, d.converting + converting);
+        (self.reserved, self.converting) = (self.reserved + need, self.converting + converting);
         Ok(())
     }
 
@@ -457,6 +480,7 @@ impl Core {
                 mtime: i.d.mtime(),
                 ctime: i.d.ctime(),
                 reserved: 0,
+                converting: 0,
                 since: now,
                 order: *seq,
                 no_inline: false,
@@ -474,6 +498,7 @@ impl Core {
         if let Some(d) = self.delayed.remove(&ino.0) {
             self.delayed_order.remove(&d.order);
             self.reserved = self.reserved.saturating_sub(d.reserved);
+            self.converting = self.converting.saturating_sub(d.converting);
         }
     }
 
@@ -726,6 +751,12 @@ impl Core {
             at = e.end();
         }
         Ok((hi - lo).saturating_sub(have))
+    }
+
+    /// The fragments that fallocate gives for a range of bytes: whole pages, as they are written.
+    fn given_frags(&self, offset: u64, end: u64) -> (u64, u64) {
+        let (ps, pf) = (self.page_size(), self.page_frags());
+        (offset / ps * pf, end.div_ceil(ps) * pf)
     }
 
     /// Allocates what is a hole in [lo, hi) as unwritten extents, until the transaction is large
@@ -1026,7 +1057,7 @@ impl Volume {
                 return Err(if i.is_dir() { Errno::EISDIR } else { Errno::ENODEV }.into());
             }
             if !punch {
-                let (lo, hi) = (offset / core.geom.frag_size(), end.div_ceil(core.geom.frag_size()));
+                let (lo, hi) = core.given_frags(offset, end);
                 let frags = if zero { hi - lo } else { core.holes(&i, lo, hi)? };
                 core.need_space(frags + u64::from(4 * core.geom.block_frags()))?;
                 core.need_runs(8)?;
@@ -1044,6 +1075,11 @@ impl Volume {
             self.punch(ino, offset, end)?;
         }
         if !punch {
+            let size = self.run(|core| core.iget(ino).map(|i| core.size_of(&i)))?;
+            if offset > size && size > 0 {
+                // A write behind it writes the page of the old end too, with zeros.
+                self.preallocate(ino, size - 1, size)?;
+            }
             self.preallocate(ino, offset, end)?;
         }
         self.change(|core, now| {
@@ -1074,8 +1110,7 @@ impl Volume {
     }
 
     fn preallocate(&self, ino: Ino, offset: u64, end: u64) -> Result<()> {
-        let fs = self.core.lock().geom.frag_size();
-        let (mut at, hi) = (offset / fs, end.div_ceil(fs));
+        let (mut at, hi) = self.core.lock().given_frags(offset, end);
         while at < hi {
             self.go_on()?;
             at = self.change(|core, now| {
@@ -1340,13 +1375,13 @@ impl Core {
         let (size, ps) = (self.size_of(&i), self.page_size());
         if size % ps != 0 && i.format() != Format::Inline {
             self.want_page(&i, size / ps)?;
-            self.reserve(&i, size / ps, size / ps, size, 0, now)?;
+            self.reserve(&i, (size / ps, size / ps), (size, to), 0, now)?;
             if self.cache.contains(Name::Page { file: ino.0, index: size / ps }) {
                 self.page_write(ino, size, &[], now);
             }
         } else if i.format() == Format::Inline {
             if to > self.area_len(&i) as u64 {
-                self.reserve(&i, 0, 0, size, 0, now)?;
+                self.reserve(&i, (0, 0), (size, to), 0, now)?;
             }
             self.inline_to_page(&i)?;
         }

@@ -196,6 +196,7 @@ impl Core {
             mtime: delayed.map_or(d.mtime(), |x| x.mtime),
             ctime: delayed.map_or(d.ctime(), |x| x.ctime),
             btime: d.btime(),
+            unsettled: delayed.is_some(),
         }
     }
 

@@ -166,6 +166,8 @@ pub(crate) struct Core {
     pub inodes_free: u64,
     /// Fragments promised to delayed allocations.
     pub reserved: u64,
+    /// Dirty pages that have unwritten space.
+    pub converting: u64,
     /// Kept back for tree nodes and the like of delayed allocations.
     pub pool: u64,
     pub marked: VecDeque<(u64, Extent)>,
@@ -481,6 +483,7 @@ impl Core {
             inodes: 0,
             inodes_free: 0,
             reserved: 0,
+            converting: 0,
             pool: (total / 64).min(u64::from(geom.block_frags()) * 256),
             marked: VecDeque::new(),
             marked_frags: 0,

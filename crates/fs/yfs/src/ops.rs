@@ -813,9 +813,10 @@ impl FileSystem for Volume {
         })
     }
 
-    fn trim(&self) -> Result<u64> {
+    fn trim(&self, range: &TrimRange) -> Result<u64> {
+        self.core.lock().check_writable()?;
         self.sync_all()?;
-        self.trim_free()
+        self.trim_free(range)
     }
 
     fn background(&self, now: Time) -> Time {

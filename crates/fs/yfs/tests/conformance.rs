@@ -16,6 +16,17 @@ fn fsync_reaches_the_device() {
 }
 
 #[test]
+fn what_a_file_may_have() {
+    let row = conformance::what_a_file_may_have(&Yfs);
+    assert!(include_str!("../../../../docs/semantics.md").contains(&row), "docs/semantics.md has not: {row}");
+}
+
+#[test]
+fn attributes_settle() {
+    conformance::attributes_settle(&Yfs);
+}
+
+#[test]
 fn subdirectories_are_limited() {
     conformance::subdirectories_are_limited(&Yfs);
 }

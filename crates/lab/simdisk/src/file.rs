@@ -8,7 +8,7 @@ use crate::device::SimDevice;
 use arbor_base::device::{Device, Kind, Request, SECTOR, Ticket};
 use arbor_base::vfs::{
     Attr, Clock, Cx, DirEntry, Entry, Errno, FallocMode, FileSystem, FileType, Ino, RenameFlags, Result, Seek, SetAttr,
-    StatFs, Time, XattrMode, mode,
+    StatFs, Time, TrimRange, XattrMode, mode,
 };
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -87,8 +87,24 @@ impl DiskFs {
         };
         let (atime, mtime, ctime, btime) = (self.made, self.made, self.made, self.made);
         let (uid, gid) = (0, 0);
-        let (generation, rdev, blocks, blksize) = (0, 0, size / 512, 4096);
-        Ok(Attr { ino, generation, mode, nlink, uid, gid, rdev, size, blocks, blksize, atime, mtime, ctime, btime })
+        let (generation, rdev, blocks, blksize, unsettled) = (0, 0, size / 512, 4096, false);
+        Ok(Attr {
+            ino,
+            generation,
+            mode,
+            nlink,
+            uid,
+            gid,
+            rdev,
+            size,
+            blocks,
+            blksize,
+            atime,
+            mtime,
+            ctime,
+            btime,
+            unsettled,
+        })
     }
 
     fn flush(&self) -> Result<()> {
@@ -303,7 +319,7 @@ impl FileSystem for DiskFs {
         Ok(StatFs { frsize: SECTOR as u32, bsize: 4096, blocks, files: 1, namelen: 255, ..StatFs::default() })
     }
 
-    fn trim(&self) -> Result<u64> {
+    fn trim(&self, _range: &TrimRange) -> Result<u64> {
         Ok(0)
     }
 

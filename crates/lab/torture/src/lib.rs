@@ -24,6 +24,7 @@ pub mod exhaust;
 pub mod faults;
 mod found;
 pub mod generate;
+mod given;
 pub mod grow;
 pub mod line;
 pub mod lives;

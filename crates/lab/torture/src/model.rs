@@ -9,7 +9,7 @@
 use crate::data::Data;
 use arbor_base::vfs::{
     Attr, Clock, Cx, DirEntry, Entry, Errno, Error, FallocMode, FileSystem, FileType, Ino, RenameFlags, Result, Seek,
-    SetAttr, SetTime, StatFs, Time, XattrMode, mode,
+    SetAttr, SetTime, StatFs, Time, TrimRange, XattrMode, mode,
 };
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
@@ -224,6 +224,7 @@ impl State {
             mtime,
             ctime,
             btime,
+            unsettled: false,
         })
     }
 
@@ -825,7 +826,7 @@ impl FileSystem for Model {
         })
     }
 
-    fn trim(&self) -> Result<u64> {
+    fn trim(&self, _range: &TrimRange) -> Result<u64> {
         self.lock().map(|_| 0)
     }
 

@@ -4,6 +4,7 @@ use crate::compare;
 use crate::config::{BEGIN, Config, Failure};
 use crate::exec::{Outcome, Side, agree, read_names};
 use crate::generate::Profile;
+use crate::given::Given;
 use crate::model::{Model, ROOT, State};
 use crate::ops::{Op, Path};
 use crate::shrink::shrink;
@@ -103,6 +104,7 @@ pub struct World<'e> {
     /// A write may be short though there is space, because the device may fail.
     pub device_fails: bool,
     walks: BTreeMap<u8, Walk>,
+    given: Given,
 }
 
 /// A walk of a directory that goes on while other operations change it.
@@ -161,6 +163,7 @@ impl<'e> World<'e> {
             refused: None,
             device_fails: false,
             walks: BTreeMap::new(),
+            given: Given::default(),
         })
     }
 
@@ -188,10 +191,21 @@ impl<'e> World<'e> {
             (Op::Seek { path, offset, whence: 0 }, Outcome::Err(Errno::ENXIO)) => self.no_data_after(path, *offset),
             _ => agree(&op, &model, &engine),
         };
+        let carried = !matches!(engine, Outcome::Err(_));
+        if carried && agreed {
+            self.note_given(&op);
+        }
         match agreed {
-            true => Ok(!matches!(engine, Outcome::Err(_))),
+            true => Ok(carried),
             false => Err(format!("gives {}, should give {}", brief(&engine), brief(&model))),
         }
+    }
+
+    fn note_given(&mut self, op: &Op) {
+        let (Op::Write { path, .. } | Op::Truncate { path, .. } | Op::Fallocate { path, .. }) = op else { return };
+        let Some(ino) = self.model_ino(path) else { return };
+        let size = self.model.with_state(|s| s.node(ino).ok().and_then(|n| n.data()).map_or(0, |d| d.size()));
+        self.given.done(ino, op, size);
     }
 
     /// What the model has to do so that it agrees with what the engine had space for: nothing, a
@@ -226,6 +240,12 @@ impl<'e> World<'e> {
                 | Op::Fsync { .. }
                 | Op::Syncfs {},
             ) => Err("ENOSPC from an operation that must not need space".to_string()),
+            (Errno::ENOSPC, Op::Write { path, offset, len, .. })
+                if !self.device_fails
+                    && self.model_ino(path).is_some_and(|ino| self.given.covers(ino, *offset, *len as u64)) =>
+            {
+                Err("ENOSPC from a write where the file has been given space".to_string())
+            }
             (Errno::ENOSPC, _) => self.scarce("ENOSPC").map(|()| true),
             (Errno::EFBIG, Op::Write { offset, .. } | Op::Fallocate { offset, .. }) => Ok(*offset >= 1 << 32),
             (Errno::EFBIG, Op::Truncate { size, .. }) => Ok(*size >= 1 << 32),

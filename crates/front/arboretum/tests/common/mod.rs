@@ -88,6 +88,7 @@ impl State {
             mtime: NOW,
             ctime: NOW,
             btime: NOW,
+            unsettled: false,
         };
         let node = Node {
             attr,
@@ -381,7 +382,7 @@ impl FileSystem for FakeFs {
         Ok(StatFs { frsize: 4096, bsize: 4096, namelen: 255, ..StatFs::default() })
     }
 
-    fn trim(&self) -> Result<u64> {
+    fn trim(&self, _range: &TrimRange) -> Result<u64> {
         Ok(0)
     }
 

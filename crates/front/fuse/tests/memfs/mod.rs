@@ -44,6 +44,8 @@ pub struct MemFs {
     pub background_calls: AtomicU64,
     pub unmounted: AtomicBool,
     pub dirty: AtomicBool,
+    /// Files have space reserved that is going to be given back.
+    pub unsettled: AtomicBool,
     /// The device hangs.
     pub hangs: AtomicBool,
     /// Calls that wait for it.
@@ -156,6 +158,7 @@ impl State {
             mtime: now,
             ctime: now,
             btime: now,
+            unsettled: false,
         };
         let dir = is_dir.then(|| Dir { next: 3, parent: parent.0, ..Dir::default() });
         let node = Node { attr, pages: BTreeMap::new(), target: vec![], xattrs: BTreeMap::new(), dir, lookups: 0 };
@@ -269,6 +272,7 @@ impl MemFs {
             mtime: now,
             ctime: now,
             btime: now,
+            unsettled: false,
         };
         let dir = Some(Dir { next: 3, parent: ROOT, ..Dir::default() });
         let root = Node { attr, pages: BTreeMap::new(), target: vec![], xattrs: BTreeMap::new(), dir, lookups: 1 };
@@ -280,6 +284,7 @@ impl MemFs {
             background_calls: AtomicU64::new(0),
             unmounted: AtomicBool::new(false),
             dirty: AtomicBool::new(false),
+            unsettled: AtomicBool::new(false),
             hangs: AtomicBool::new(false),
             waiting: AtomicU64::new(0),
             changes: AtomicU64::new(0),
@@ -353,6 +358,13 @@ impl MemFs {
     }
 }
 
+impl MemFs {
+    fn told(&self, a: Attr) -> Attr {
+        let unsettled = self.unsettled.load(SeqCst);
+        Attr { unsettled, blocks: a.blocks + 8 * u64::from(unsettled), ..a }
+    }
+}
+
 impl FileSystem for MemFs {
     fn root(&self) -> Ino {
         Ino(ROOT)
@@ -385,7 +397,7 @@ impl FileSystem for MemFs {
     }
 
     fn getattr(&self, ino: Ino) -> Result<Attr> {
-        Ok(self.state.lock().node(ino)?.attr)
+        Ok(self.told(self.state.lock().node(ino)?.attr))
     }
 
     fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
@@ -411,7 +423,7 @@ impl FileSystem for MemFs {
                 None => {}
             }
         }
-        Ok(*a)
+        Ok(self.told(*a))
     }
 
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
@@ -655,8 +667,9 @@ impl FileSystem for MemFs {
         })
     }
 
-    fn trim(&self) -> Result<u64> {
-        Ok(12345)
+    fn trim(&self, range: &TrimRange) -> Result<u64> {
+        range.check(1 << 20, 4096, 1 << 20)?;
+        Ok(range.len.min(12345))
     }
 
     fn background(&self, now: Time) -> Time {

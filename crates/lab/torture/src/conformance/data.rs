@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::rng::{Rng, pattern};
-use arbor_base::vfs::{FallocMode, Result, Seek};
+use arbor_base::vfs::{FallocMode, Result, Seek, TrimRange};
 
 const KEEP: FallocMode = FallocMode::KEEP_SIZE;
 const PUNCH: FallocMode = FallocMode::KEEP_SIZE.union(FallocMode::PUNCH_HOLE);
@@ -137,6 +137,146 @@ pub fn fallocate_keep(fs: &dyn FileSystem) {
         assert_eq!(read(fs, f, 0, 100), b"abc");
         truncate_to(fs, f, 60_000).expect("truncate");
         assert!(read(fs, f, 3, 100_000).iter().all(|b| *b == 0), "space reads as zeros");
+    }
+}
+
+/// Takes all space that small and large writes can have.
+fn fill_up(fs: &dyn FileSystem) {
+    for n in 0..40 {
+        let Ok(made) = fs.mknod(&CX, fs.root(), format!("fill{n}").as_bytes(), mode::IFREG | 0o644, 0) else { return };
+        let mut at = 0;
+        for len in [1 << 20, 65_536, 4096, 1000, 1] {
+            while let Ok(took) = fs.write(made.ino, at, &pattern(n, at, len)) {
+                at += took as u64;
+            }
+        }
+        fs.syncfs().expect("syncfs of a full volume");
+        fs.forget(made.ino, 1);
+    }
+}
+
+pub fn fallocated_space_takes_writes(fs: &dyn FileSystem) {
+    // Bytes written before, size set before, what is given.
+    let given: [(usize, u64, u64, u64, FallocMode); 7] = [
+        (0, 0, 0, 1 << 20, FallocMode::empty()),
+        (0, 0, 1000, 50_001, FallocMode::empty()),
+        (600, 600, 0, 20_000, FallocMode::empty()),
+        (70_000, 70_000, 30_000, 100_000, FallocMode::empty()),
+        (100, 1 << 20, 300_001, 70_000, FallocMode::empty()),
+        (0, 0, 0, 150_000, KEEP),
+        (600, 600, 65_537, 100_000, KEEP),
+    ];
+    let mut files = Vec::new();
+    for (n, (bytes, size, offset, len, how)) in given.into_iter().enumerate() {
+        let f = create(fs, fs.root(), &format!("given{n}"));
+        let mut model = pattern(n as u64, 0, bytes);
+        write(fs, f, 0, &model);
+        truncate_to(fs, f, size).expect("truncate");
+        if how == KEEP && !carried(fs.fallocate(f, how, offset, len)) {
+            continue;
+        } else if how != KEEP {
+            fs.fallocate(f, how, offset, len).expect("fallocate");
+        }
+        model.resize(attr(fs, f).size as usize, 0);
+        files.push((f, offset as usize, len as usize, model));
+    }
+    fill_up(fs);
+    // Every other piece first, so that what is written lies between what is not.
+    for (step, piece, odd) in [(0, 1, 0), (1, 4096, 0), (2, 7001, 0), (3, 7001, 1), (4, 300_000, 0), (5, 10_000, 0)] {
+        for (f, offset, len, model) in &mut files {
+            for at in (0..*len).step_by(piece * 2).map(|at| at + piece * odd).filter(|at| at < len).take(64) {
+                let (at, n) = (*offset + at, piece.min(*len - at));
+                let bytes = pattern(step, at as u64, n);
+                let took = fs.write(*f, at as u64, &bytes);
+                let took = took.unwrap_or_else(|e| panic!("{n} bytes at {at} of what was given at {offset}: {e}"));
+                assert_eq!(took, n, "{n} bytes at {at} of what was given at {offset}");
+                model.resize(model.len().max(at + n), 0);
+                model[at..at + n].copy_from_slice(&bytes);
+            }
+            assert!(read(fs, *f, 0, 2 << 20) == *model, "what was given at {offset}, step {step}");
+        }
+        fs.syncfs().expect("syncfs of a full volume");
+    }
+}
+
+/// More pieces than the nodes of a map hold that are there before, and free space in pieces too small for nodes.
+pub fn fallocated_space_in_many_pieces(fs: &dyn FileSystem) {
+    const PAGE: u64 = 4096;
+    let f = file(fs);
+    for n in 0..1500u64 {
+        let small = create(fs, fs.root(), &format!("small{n}"));
+        write(fs, small, 0, &pattern(n, 0, 5000 + (n as usize * 700) % 9000));
+        fs.forget(small, 1);
+    }
+    fs.syncfs().expect("syncfs");
+    fs.fallocate(f, FallocMode::empty(), 0, 16 << 20).expect("fallocate");
+    for n in (0..1500).step_by(2) {
+        fs.unlink(fs.root(), format!("small{n}").as_bytes()).expect("unlink");
+    }
+    fill_up(fs);
+    for page in (0..(16 << 20) / PAGE).step_by(2) {
+        let at = page * PAGE + 100;
+        match fs.write(f, at, &pattern(page, at, 1000)) {
+            Ok(n) => assert_eq!(n, 1000, "at {at}"),
+            Err(e) => panic!("a write at {at} of what was given: {e}"),
+        }
+    }
+    fs.syncfs().expect("syncfs of a full volume");
+    for page in 0..(16 << 20) / PAGE {
+        let mut should = vec![0; PAGE as usize];
+        if page % 2 == 0 {
+            should[100..1100].copy_from_slice(&pattern(page, page * PAGE + 100, 1000));
+        }
+        assert!(read(fs, f, page * PAGE, PAGE as usize) == should, "page {page}");
+    }
+}
+
+pub fn overwriting_needs_no_space(fs: &dyn FileSystem) {
+    let sizes = [100, 600, 5000, 20_000, 70_000, 300_000];
+    let files = sizes.map(|size| {
+        let f = create(fs, fs.root(), &format!("{size}"));
+        write(fs, f, 0, &pattern(1, 0, size + 5000));
+        truncate_to(fs, f, size as u64).expect("truncate");
+        f
+    });
+    fill_up(fs);
+    for (f, size) in files.into_iter().zip(sizes) {
+        for at in [0, size / 2, size - 10] {
+            let took =
+                fs.write(f, at as u64, &pattern(2, at as u64, 10)).unwrap_or_else(|e| panic!("{size}, {at}: {e}"));
+            assert_eq!(took, 10);
+        }
+        assert_eq!(attr(fs, f).size, size as u64);
+    }
+    fs.syncfs().expect("syncfs of a full volume");
+}
+
+pub fn trim_takes_a_range(fs: &dyn FileSystem) {
+    const WHOLE: u64 = 64 << 20;
+    write(fs, file(fs), 0, &pattern(1, 0, 5 << 20));
+    let trim = |start, len, minlen| fs.trim(&TrimRange { start, len, minlen });
+    let bytes = |start, len, minlen| trim(start, len, minlen).expect("trim");
+    let all = bytes(0, u64::MAX, 0);
+    // What was never used need not be given back.
+    assert!(all > 1 << 20 && all <= WHOLE - (5 << 20), "{all} bytes");
+    assert_eq!(bytes(0, WHOLE, 0), all, "what is free can be given back again");
+    let half = 8 << 20;
+    assert_eq!(bytes(0, half, 0) + bytes(half, WHOLE - half, 0), all);
+    let odd = half + 777;
+    let split = bytes(0, odd, 0) + bytes(odd, u64::MAX, 0);
+    assert!(split <= all && split + 65_536 >= all, "{split} of {all} bytes in two odd halves");
+    assert!(bytes(half, 1 << 20, 0) <= 1 << 20);
+    assert_eq!(bytes(half, 1 << 20, (1 << 20) + 1), 0, "runs that are too short");
+    let long = bytes(0, WHOLE, 1 << 20);
+    assert!(long > 0 && long <= all, "{long} bytes in runs of 1 MiB");
+    for (what, start, len, minlen) in [
+        ("nothing", 0, 0, 0),
+        ("less than a block", 0, 511, 0),
+        ("from the end on", WHOLE, WHOLE, 0),
+        ("from far behind the end on", u64::MAX, 4096, 0),
+        ("longer runs than there are", 0, u64::MAX, 1 << 40),
+    ] {
+        fails(what, trim(start, len, minlen), &[Errno::EINVAL]);
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod data;
 mod dirs;
+mod limits;
 mod names;
 mod times;
 mod wrong;
@@ -16,7 +17,7 @@ use crate::run::{check_clean, guarded, mount};
 use arbor_base::device::{CrashChoice, RecordingDevice};
 use arbor_base::vfs::{
     Attr, CheckOptions, Clock, CrashPromise, Cx, Engine, Errno, FallocMode, FileSystem, FileType, Ino, ManualClock,
-    Options, RenameFlags, Repair, Result, SetAttr, Time, mode,
+    MountOptions, Options, RenameFlags, Repair, Result, SetAttr, Time, TrimRange, mode,
 };
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -26,6 +27,7 @@ pub type Check = fn(&dyn FileSystem);
 /// A check that moves the clock.
 pub type TimeCheck = fn(&dyn FileSystem, &ManualClock);
 
+pub use limits::what_a_file_may_have;
 pub use times::TIME_CHECKS;
 
 /// All checks that need nothing but a file system, by name.
@@ -92,6 +94,10 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("truncate_at_page_bounds", data::truncate_bounds),
     ("fallocate_extends", data::fallocate),
     ("fallocate_keeps_the_size", data::fallocate_keep),
+    ("fallocated_space_takes_writes", data::fallocated_space_takes_writes),
+    ("fallocated_space_in_many_pieces", data::fallocated_space_in_many_pieces),
+    ("overwriting_needs_no_space", data::overwriting_needs_no_space),
+    ("trim_takes_a_range", data::trim_takes_a_range),
     ("fallocate_punches", data::punch),
     ("fallocate_zeroes", data::zero_range),
     ("fallocate_bad_arguments", data::fallocate_bad),
@@ -197,6 +203,45 @@ pub fn fsync_reaches_flush_with(engine: &dyn Engine, config: &Config) {
     create(&*fs, fs.root(), "a fourth");
     fs.unmount().expect("unmount");
     covered("unmount", before);
+}
+
+/// Checks that attributes which are said to be settled stay, and that after a syncfs all are those that a remount shows;
+/// panics if not. A volume that is mounted for reading only trims nothing.
+pub fn attributes_settle(engine: &dyn Engine) {
+    for (format, mount_options) in engine.shapes() {
+        let (format, mount_options) = (Options::parse(format), Options::parse(mount_options));
+        let config = Config { format, mount: mount_options, ..Config::new(Profile::Small) };
+        let memory = config.memory();
+        engine.format(config.devices(&memory), &config.format_options()).expect("format");
+        let clock = Arc::new(ManualClock::new(BEGIN));
+        let fs = mount(engine, &config, config.devices(&memory), &clock).expect("mount");
+        let files = [1usize, 60, 600, 5000, 20_000, 70_000, 1 << 20].map(|len| {
+            let file = create(&*fs, fs.root(), &format!("{len}"));
+            write(&*fs, file, 0, &crate::rng::pattern(7, 0, len));
+            write(&*fs, file, (len / 2) as u64, b"again");
+            file
+        });
+        fs.fallocate(files[2], FallocMode::empty(), 0, 50_000).expect("fallocate");
+        truncate_to(&*fs, files[5], 30_001).expect("truncate");
+        let told = format!("{}, {}, {}", engine.name(), config.format, config.mount);
+        let before = files.map(|file| attr(&*fs, file));
+        fs.syncfs().expect("syncfs");
+        let after = files.map(|file| attr(&*fs, file));
+        for (before, after) in before.iter().zip(&after) {
+            assert!(!after.unsettled, "{told}: not settled by syncfs: {after:?}");
+            assert!(before.unsettled || before == after, "{told}: {before:?} was settled, and is {after:?}");
+        }
+        fs.unmount().expect("unmount");
+        let options = MountOptions { read_only: true, ..config.mount_options() };
+        let fs = engine.mount(config.devices(&memory), &options, clock.clone()).expect("mount for reading");
+        for after in after {
+            let name = after.size.to_string();
+            let found = fs.lookup(fs.root(), name.as_bytes()).or_else(|_| fs.getattr(after.ino)).expect("lookup");
+            assert_eq!(found, after, "{told}: after a remount");
+        }
+        let refused = fs.trim(&TrimRange::ALL).expect_err("a trim of what is read only");
+        assert_eq!(refused.errno(), Errno::EROFS, "{told}");
+    }
 }
 
 /// Checks that what nobody has synced is on disk `ms` after it was changed, if background work is done when it is
