@@ -88,14 +88,14 @@ ops! {
 }
 
 bitflags::bitflags! {
-    /// Features negotiated by INIT; bits 32 and up travel in `flags2`.
+    /// Features negotiated by INIT; bits 32 and up travel in `flags2`. `ASYNC_DIO` (bit 15) is not among them: with it
+    /// the kernel does not drop again, when a direct write ends, the pages that were read beside it.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct InitFlags: u64 {
         const ASYNC_READ = 1 << 0;
         const EXPORT_SUPPORT = 1 << 4;
         const BIG_WRITES = 1 << 5;
         const DO_READDIRPLUS = 1 << 13;
-        const ASYNC_DIO = 1 << 15;
         const WRITEBACK_CACHE = 1 << 16;
         const NO_OPEN_SUPPORT = 1 << 17;
         const PARALLEL_DIROPS = 1 << 18;
