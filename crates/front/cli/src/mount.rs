@@ -66,6 +66,7 @@ mod linux {
     }
 
     pub(crate) fn run(args: &MountArgs) -> Result<u8, Exit> {
+        let args = &as_promised(args);
         let options = Options::parse(&args.image.options.join(","));
         if options.get("remount").is_some() {
             check_remount(args).map_err(|e| Exit::with(USAGE, e))?;
@@ -81,6 +82,17 @@ mod linux {
         let failed = |e| Exit::with(FAILED, e);
         check_places(&plan, args).map_err(failed)?;
         if args.foreground { serve(plan, args) } else { start_background(&plan, args).map_err(failed) }
+    }
+
+    /// mount(8) does not tell its helper of `suid` and `dev`: what is not taken away is promised. So it is for root;
+    /// all others have to do without, also where mount(8) has lent them its rights.
+    fn as_promised(args: &MountArgs) -> MountArgs {
+        let mut args = args.clone();
+        let is_root = rustix::process::getuid().is_root() && rustix::process::geteuid().is_root();
+        if args.is_helper && is_root {
+            args.image.options.insert(0, "rw,suid,dev,exec".into());
+        }
+        args
     }
 
     /// Refuses what a mount that works cannot be told. mount(8) tells its helper all that stands in fstab:
