@@ -6,6 +6,7 @@
 //! | `image` | images: options `offset=` and extra devices, what an image holds |
 //! | `holder` | who has an image, and where it is mounted |
 //! | `mkfs`, `mount`, `fsck`, `info` | the life of a volume |
+//! | `overlay` | recovery in memory |
 //! | `interrupt` | Ctrl-C during long work |
 //! | `upkeep` | cleaning and scrubbing |
 //! | `segments` | how much of each segment lives, as a histogram and a picture |
@@ -36,6 +37,8 @@ mod lab;
 pub mod map;
 mod mkfs;
 mod mount;
+#[cfg(target_os = "linux")]
+mod overlay;
 mod progress;
 mod segments;
 mod show;

@@ -44,6 +44,7 @@ mod linux {
     use crate::holder;
     use crate::image::{Image, Job, check_options};
     use crate::mkfs;
+    use crate::overlay;
     use crate::show;
     use anyhow::{Context, anyhow, bail};
     use arbor_fuse::MountConfig;
@@ -313,9 +314,14 @@ mod linux {
     fn mount(plan: &Plan, devices: Devices, found: &dyn Engine) -> Result<arbor_fuse::Session> {
         let image = &plan.image;
         let options = MountOptions { read_only: plan.config.read_only, options: image.rest.clone() };
-        let fs = found
-            .mount(devices, &options, Arc::new(SystemClock))
-            .map_err(|e| image.advice(&e).unwrap_or_else(|| anyhow!("{}: {e}", image.path.display())))?;
+        let failed = |e: &dyn std::fmt::Display| {
+            image.advice(e).unwrap_or_else(|| anyhow!("{}: {e}", image.path.display()))
+        };
+        let devices = match plan.config.no_recovery {
+            true => overlay::recovered(devices, found, &image.rest).map_err(|e| failed(&e))?,
+            false => devices,
+        };
+        let fs = found.mount(devices, &options, Arc::new(SystemClock)).map_err(|e| failed(&e))?;
         let mut config = plan.config.clone();
         (config.block_device, config.offset) = (block_device(&image.path), image.offset);
         let dir = fs::canonicalize(&plan.dir).with_context(|| plan.dir.display().to_string())?;

@@ -128,6 +128,8 @@ bitflags::bitflags! {
 
 /// `FUSE_WRITE_KILL_SUIDGID`.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// In the flags of an open file, which READ carries.
+pub(crate) const O_NOATIME: u32 = rustix::fs::OFlags::NOATIME.bits();
 /// `FUSE_FSYNC_FDATASYNC`.
 pub(crate) const FSYNC_FDATASYNC: u32 = 1;
 /// `FOPEN_DIRECT_IO`.

@@ -4,12 +4,13 @@
 #[allow(dead_code)]
 mod memfs;
 
-use arbor_fuse::{MountConfig, Session, Transport};
+use arbor_base::vfs::{FileSystem, Ino, SetAttr, SetTime, Time};
+use arbor_fuse::{Access, MountConfig, Promptly, Session, Transport};
 use memfs::MemFs;
-use rustix::fs::OFlags;
+use rustix::fs::{CWD, FallocateFlags, OFlags, RenameFlags, XattrFlags};
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -83,6 +84,23 @@ impl Mounted {
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
+
+    fn requests(&self, kind: &str) -> u64 {
+        self.session.counters().requests(kind)
+    }
+
+    /// What the file system knows of a file, without what the mount has noted.
+    fn stored(&self, path: &Path) -> (Time, Time) {
+        let attr = self.fs.getattr(Ino(fs::metadata(path).unwrap().ino())).unwrap();
+        (attr.atime, attr.ctime)
+    }
+}
+
+/// Times of last access and of change.
+fn times(path: &Path) -> (Time, Time) {
+    let m = fs::symlink_metadata(path).unwrap();
+    let time = |secs, nanos| Time { secs, nanos: nanos as u32 };
+    (time(m.atime(), m.atime_nsec()), time(m.ctime(), m.ctime_nsec()))
 }
 
 fn open_direct(path: &Path) -> File {
@@ -212,5 +230,194 @@ fn direct_writes_leave_no_stale_pages() {
             }
             stop.store(true, SeqCst);
         });
+    }
+}
+
+/// Reads that the kernel's pages do not answer.
+fn read(path: &Path) {
+    let file = OpenOptions::new().read(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path).unwrap();
+    file.read_at(&mut Box::new(Page([0; 4096])).0, 0).unwrap();
+}
+
+/// Whether what it does sets the time of last access, and that it changes nothing else.
+fn is_noticed(path: &Path, read: impl FnOnce()) -> bool {
+    let before = times(path);
+    std::thread::sleep(Duration::from_millis(2));
+    read();
+    let after = times(path);
+    assert_eq!(after.1, before.1, "a read is no change");
+    after.0 > before.0
+}
+
+#[test]
+fn reads_set_the_time_of_access() {
+    if !can_mount() {
+        return;
+    }
+    let m = Mounted::with(|_| {});
+    let (file, link, dir) = (m.path("f"), m.path("l"), m.path("d"));
+    fs::write(&file, b"x").unwrap();
+    fs::create_dir(&dir).unwrap();
+    std::os::unix::fs::symlink("f", &link).unwrap();
+    let list = || assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+    assert!(is_noticed(&file, || read(&file)), "the first read behind a change");
+    assert!(!is_noticed(&file, || read(&file)), "no other");
+    assert!(is_noticed(&link, || drop(fs::read_link(&link).unwrap())));
+    assert!(is_noticed(&dir, list));
+    fs::write(&file, b"xy").unwrap();
+    assert!(is_noticed(&file, || read(&file)), "behind a change");
+    fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    assert!(is_noticed(&file, || read(&file)), "of the inode too");
+    let ago = |hours: u64| std::time::SystemTime::now() - Duration::from_secs(3600 * hours);
+    for (hours, wanted) in [(23, false), (25, true)] {
+        let open = File::options().write(true).open(&file).unwrap();
+        let old = fs::FileTimes::new().set_accessed(ago(hours)).set_modified(ago(100));
+        open.set_times(old).unwrap();
+        // That was a change, which a read of another time has to be behind.
+        let ctime = SetAttr { ctime: Some(SetTime::At(Time { secs: 5, nanos: 0 })), ..SetAttr::default() };
+        m.fs.setattr(Ino(fs::metadata(&file).unwrap().ino()), &ctime).unwrap();
+        let before = fs::metadata(&file).unwrap().atime();
+        read(&file);
+        assert_eq!(fs::metadata(&file).unwrap().atime() > before, wanted, "{hours} hours old");
+    }
+}
+
+#[test]
+fn times_of_access_are_kept_as_told() {
+    if !can_mount() {
+        return;
+    }
+    for (access, of_directories, first, second) in [
+        (Access::Never, true, false, false),
+        (Access::Relative, false, true, false),
+        (Access::Strict, true, true, true),
+    ] {
+        let m = Mounted::with(|c| {
+            (c.access_times.access, c.access_times.of_directories) = (access, of_directories);
+        });
+        let (file, dir) = (m.path("f"), m.path("d"));
+        fs::write(&file, b"x").unwrap();
+        fs::create_dir(&dir).unwrap();
+        let list = || assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+        assert_eq!(is_noticed(&file, || read(&file)), first, "{access:?}");
+        assert_eq!(is_noticed(&file, || read(&file)), second, "{access:?}");
+        assert_eq!(is_noticed(&dir, list), access != Access::Never && of_directories, "{access:?}");
+        let silent = || {
+            let flags = (OFlags::NOATIME | OFlags::DIRECT).bits() as i32;
+            let file = OpenOptions::new().read(true).custom_flags(flags).open(&file).unwrap();
+            file.read_at(&mut Box::new(Page([0; 4096])).0, 0).unwrap();
+        };
+        assert!(!is_noticed(&file, silent), "O_NOATIME");
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let line = table.lines().find(|l| l.split(' ').nth(4) == m.dir.path().to_str()).unwrap();
+        assert_eq!(line.contains("noatime"), access == Access::Never, "{line}");
+        assert_eq!(line.contains("nodiratime"), !of_directories, "{line}");
+    }
+}
+
+#[test]
+fn the_file_system_is_told_of_accesses_later() {
+    if !can_mount() {
+        return;
+    }
+    for lazy in [false, true] {
+        let m = Mounted::with(|c| c.access_times.lazy = lazy);
+        let names: Vec<PathBuf> = (0..5).map(|n| m.path(&format!("f{n}"))).collect();
+        let [fsynced, forgotten, by_hand, waits, at_the_end] = names.as_slice() else { panic!() };
+        for name in &names {
+            fs::write(name, b"x").unwrap();
+        }
+        let untold: Vec<(Time, Time)> = names.iter().map(|name| m.stored(name)).collect();
+        std::thread::sleep(Duration::from_millis(2));
+        names.iter().for_each(|name| read(name));
+        for (name, untold) in names.iter().zip(&untold) {
+            assert_eq!(m.stored(name), *untold, "reads do not wait for it");
+            assert!(times(name).0 > untold.0);
+        }
+        File::open(fsynced).unwrap().sync_all().unwrap();
+        assert_eq!(m.stored(fsynced), times(fsynced));
+        let time = Time { secs: 1_000_000_000, nanos: 0 };
+        let set = fs::FileTimes::new().set_accessed(std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000));
+        File::options().write(true).open(by_hand).unwrap().set_times(set).unwrap();
+        assert_eq!((m.stored(by_hand).0, times(by_hand).0), (time, time));
+        let ino = Ino(fs::metadata(forgotten).unwrap().ino());
+        fs::rename(forgotten, m.path("gone")).unwrap();
+        fs::remove_file(m.path("gone")).unwrap();
+        let begun = Instant::now();
+        while m.fs.getattr(ino).is_ok() {
+            assert!(begun.elapsed() < Duration::from_secs(10), "it is forgotten");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let told = |limit: u64| {
+            let end = Instant::now() + Duration::from_secs(limit);
+            while m.stored(waits) != times(waits) && Instant::now() < end {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            m.stored(waits) == times(waits)
+        };
+        assert_eq!(told(if lazy { 6 } else { 30 }), !lazy, "lazy: {lazy}");
+        read(at_the_end);
+        let (shown, ino) = (times(at_the_end), Ino(fs::metadata(at_the_end).unwrap().ino()));
+        let Mounted { session, fs, dir, _limit } = m;
+        session.unmounter().unmount().unwrap();
+        session.wait().unwrap();
+        assert_eq!(fs.getattr(ino).unwrap().atime, shown.0, "unmounted");
+        drop(dir);
+    }
+}
+
+#[test]
+fn a_mount_that_was_made_read_only_notes_no_access() {
+    if !can_mount() {
+        return;
+    }
+    let m = Mounted::with(|c| c.access_times.access = Access::Strict);
+    let file = m.path("f");
+    fs::write(&file, b"x").unwrap();
+    arbor_fuse::remount(m.dir.path(), &arbor_base::vfs::Options::parse("ro")).unwrap();
+    let stored = m.stored(&file);
+    std::thread::sleep(Duration::from_millis(2));
+    read(&file);
+    File::open(&file).unwrap().sync_all().unwrap();
+    assert_eq!(m.stored(&file), stored);
+}
+
+#[test]
+fn changes_are_durable_when_the_mount_is_told_so() {
+    if !can_mount() {
+        return;
+    }
+    for promptly in [Promptly::Asked, Promptly::Names, Promptly::Everything] {
+        let m = Mounted::with(|c| c.promptly = promptly);
+        let (a, b) = (m.path("a"), m.path("b"));
+        let file = |path: &Path| File::options().write(true).create(true).truncate(false).open(path).unwrap();
+        let is_durable = |what: &str, is_name: bool, change: &dyn Fn()| {
+            let (syncs, requests) = (m.fs.syncs.load(SeqCst), m.requests("fsync"));
+            change();
+            let by_us = m.fs.syncs.load(SeqCst) - syncs - (m.requests("fsync") - requests);
+            let wanted = promptly >= if is_name { Promptly::Names } else { Promptly::Everything };
+            assert_eq!(by_us > 0, wanted, "{what}, {promptly:?}");
+        };
+        let rename = |flags| rustix::fs::renameat_with(CWD, &a, CWD, m.path("d/a"), flags).unwrap();
+        is_durable("create", true, &|| drop(file(&a)));
+        is_durable("mkdir", true, &|| fs::create_dir(m.path("d")).unwrap());
+        is_durable("symlink", true, &|| std::os::unix::fs::symlink("a", m.path("s")).unwrap());
+        is_durable("link", true, &|| fs::hard_link(&a, &b).unwrap());
+        is_durable("write", false, &|| file(&a).write_all_at(b"x", 0).unwrap());
+        is_durable("truncate", false, &|| file(&a).set_len(5000).unwrap());
+        is_durable("fallocate", false, &|| {
+            rustix::fs::fallocate(file(&a), FallocateFlags::empty(), 0, 9000).unwrap();
+        });
+        is_durable("copy", false, &|| {
+            let (from, to) = (File::open(&a).unwrap(), file(&m.path("s")));
+            assert_eq!(rustix::fs::copy_file_range(from, Some(&mut 0), to, Some(&mut 20_000), 100), Ok(100));
+        });
+        is_durable("setxattr", false, &|| {
+            rustix::fs::setxattr(&a, "user.x", b"1", XattrFlags::empty()).unwrap();
+        });
+        is_durable("removexattr", false, &|| rustix::fs::removexattr(&a, "user.x").unwrap());
+        is_durable("rename", true, &|| rename(RenameFlags::NOREPLACE));
+        is_durable("unlink", true, &|| fs::remove_file(m.path("d/a")).unwrap());
+        is_durable("rmdir", true, &|| fs::remove_dir(m.path("d")).unwrap());
     }
 }
