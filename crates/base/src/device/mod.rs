@@ -22,6 +22,7 @@ mod check;
 mod fault;
 mod file;
 mod mem;
+mod overlay;
 mod patient;
 mod record;
 #[cfg(test)]
@@ -31,6 +32,7 @@ mod view;
 pub use fault::{Fault, FaultDevice, FaultOp, FaultTimes};
 pub use file::{FileDevice, FileOptions, OpenMode};
 pub use mem::MemDevice;
+pub use overlay::OverlayDevice;
 pub use patient::PatientDevice;
 pub use record::{CrashChoice, Event, Fate, RecordingDevice};
 pub use view::OffsetDevice;

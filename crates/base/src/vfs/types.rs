@@ -220,6 +220,8 @@ pub enum SetTime {
     Now,
     /// This time.
     At(Time),
+    /// As it is. Of the last change of the inode: a change of the other times by who only reads is none.
+    Kept,
 }
 
 /// Attributes to change; `None` leaves one as it is.

@@ -286,9 +286,15 @@ pub struct MountHelper {
     /// Options of the mount and of the engine.
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
-    /// Type as mount(8) knows it: "arbor", or "arbor." and the kind of file system.
+    /// Type as mount(8) knows it: "arbor" or "fuse.arbor", and perhaps "." and the kind of file system.
     #[arg(short, value_name = "TYPE")]
     t: Option<String>,
+}
+
+/// The kind of file system in a type of mount(8).
+fn engine_of_type(kind: &str) -> Option<&str> {
+    let ours = ["fuse.", "fuseblk."].iter().find_map(|prefix| kind.strip_prefix(prefix)).unwrap_or(kind);
+    ours.split_once('.').map(|(_, engine)| engine)
 }
 
 impl From<MountHelper> for MountArgs {
@@ -299,7 +305,7 @@ impl From<MountHelper> for MountArgs {
         }
         MountArgs {
             new: None,
-            engine: helper.t.and_then(|t| t.split_once('.').map(|(_, engine)| engine.to_string())),
+            engine: helper.t.as_deref().and_then(engine_of_type).map(str::to_string),
             foreground: false,
             ready_fd: None,
             quiet: !helper.verbose,
@@ -716,6 +722,9 @@ mod tests {
         assert_eq!(args.engine.as_deref(), Some("yfs"));
         assert!(args.fake && !args.foreground);
         assert_eq!(args.image.options, ["rw,noatime", "sloppy"]);
+        for (kind, engine) in [("arbor", None), ("fuse.arbor", None), ("fuseblk.arbor.lfs", Some("lfs"))] {
+            assert_eq!(engine_of_type(kind), engine, "{kind}");
+        }
     }
 
     #[test]

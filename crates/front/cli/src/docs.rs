@@ -210,8 +210,32 @@ does.
 .B remount
 changes what the kernel enforces on a mount that works; the volume itself stays as it was opened.
 .BR mount (8)
-has to be told the type for it:
-.BR "mount \-t arbor \-o remount,ro IMAGE DIR" .
+finds
+.B arbor
+for it
+.RB ( "mount \-o remount,ro DIR" )
+where the links
+.B mount.fuse.arbor
+and
+.B mount.fuseblk.arbor
+stand beside
+.BR mount.arbor .
+.PP
+Set-id bits and device nodes count where root mounts by
+.BR mount (8)
+and fstab, unless
+.B nosuid
+or
+.B nodev
+is said, or
+.B user
+and the like, which imply them; by
+.B arbor mount
+they do where root says
+.B suid
+and
+.BR dev ,
+and for all others never.
 .SH EXAMPLES
 .nf
 arbor mount \-\-new 10G home.img ~/home

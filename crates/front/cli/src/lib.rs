@@ -6,6 +6,7 @@
 //! | `image` | images: options `offset=` and extra devices, what an image holds |
 //! | `holder` | who has an image, and where it is mounted |
 //! | `mkfs`, `mount`, `fsck`, `info` | the life of a volume |
+//! | `overlay` | recovery in memory |
 //! | `interrupt` | Ctrl-C during long work |
 //! | `upkeep` | cleaning and scrubbing |
 //! | `segments` | how much of each segment lives, as a histogram and a picture |
@@ -17,8 +18,8 @@
 //! | `map` | a picture of where everything lies |
 //! | [`docs`] | man pages and completions |
 //!
-//! The command is one binary; called as `mkfs.arbor`, `fsck.arbor` or `mount.arbor` it behaves as
-//! mkfs(8), fsck(8) and mount(8) expect of their helpers.
+//! The command is one binary; called as `mkfs.arbor`, `fsck.arbor`, `mount.arbor` or
+//! `mount.fuse.arbor` it behaves as mkfs(8), fsck(8) and mount(8) expect of their helpers.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -36,6 +37,8 @@ mod lab;
 pub mod map;
 mod mkfs;
 mod mount;
+#[cfg(target_os = "linux")]
+mod overlay;
 mod progress;
 mod segments;
 mod show;
@@ -59,7 +62,9 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let (who, parsed) = match name.as_str() {
         "mkfs.arbor" => ("mkfs.arbor", MkfsCli::try_parse_from(args).map(|c| Command::Mkfs(c.mkfs))),
         "fsck.arbor" => ("fsck.arbor", FsckCli::try_parse_from(plain_progress(args)).map(|c| Command::Fsck(c.fsck))),
-        "mount.arbor" => ("mount.arbor", MountHelper::try_parse_from(args).map(|c| Command::Mount(c.into()))),
+        name if is_mount_helper(name) => {
+            ("mount.arbor", MountHelper::try_parse_from(args).map(|c| Command::Mount(c.into())))
+        }
         _ => {
             let is_fsck = args.get(1).is_some_and(|a| a == "fsck");
             ("arbor", Cli::try_parse_from(if is_fsck { plain_progress(args) } else { args }).map(|c| c.command))
@@ -81,12 +86,18 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// The last two are what mount(8) looks for when it has a mount of ours to change: their names are its type.
+fn is_mount_helper(name: &str) -> bool {
+    matches!(name, "mount.arbor" | "mount.fuse.arbor" | "mount.fuseblk.arbor")
+}
+
 /// What fsck(8) and mount(8) expect for a wrong command line.
 fn usage_code(name: &str) -> u8 {
     let words: Vec<String> = std::env::args().take(2).collect();
     match (name, words.get(1).map(String::as_str)) {
         ("fsck.arbor", _) | ("arbor", Some("fsck")) => 16,
-        ("mount.arbor", _) | ("arbor", Some("mount")) => 1,
+        ("arbor", Some("mount")) => 1,
+        (name, _) if is_mount_helper(name) => 1,
         _ => 2,
     }
 }

@@ -44,6 +44,7 @@ mod linux {
     use crate::holder;
     use crate::image::{Image, Job, check_options};
     use crate::mkfs;
+    use crate::overlay;
     use crate::show;
     use anyhow::{Context, anyhow, bail};
     use arbor_fuse::MountConfig;
@@ -66,6 +67,7 @@ mod linux {
     }
 
     pub(crate) fn run(args: &MountArgs) -> Result<u8, Exit> {
+        let args = &as_promised(args);
         let options = Options::parse(&args.image.options.join(","));
         if options.get("remount").is_some() {
             check_remount(args).map_err(|e| Exit::with(USAGE, e))?;
@@ -81,6 +83,17 @@ mod linux {
         let failed = |e| Exit::with(FAILED, e);
         check_places(&plan, args).map_err(failed)?;
         if args.foreground { serve(plan, args) } else { start_background(&plan, args).map_err(failed) }
+    }
+
+    /// mount(8) does not tell its helper of `suid` and `dev`: what is not taken away is promised. So it is for root;
+    /// all others have to do without, also where mount(8) has lent them its rights.
+    fn as_promised(args: &MountArgs) -> MountArgs {
+        let mut args = args.clone();
+        let is_root = rustix::process::getuid().is_root() && rustix::process::geteuid().is_root();
+        if args.is_helper && is_root {
+            args.image.options.insert(0, "rw,suid,dev,exec".into());
+        }
+        args
     }
 
     /// Refuses what a mount that works cannot be told. mount(8) tells its helper all that stands in fstab:
@@ -301,9 +314,14 @@ mod linux {
     fn mount(plan: &Plan, devices: Devices, found: &dyn Engine) -> Result<arbor_fuse::Session> {
         let image = &plan.image;
         let options = MountOptions { read_only: plan.config.read_only, options: image.rest.clone() };
-        let fs = found
-            .mount(devices, &options, Arc::new(SystemClock))
-            .map_err(|e| image.advice(&e).unwrap_or_else(|| anyhow!("{}: {e}", image.path.display())))?;
+        let failed = |e: &dyn std::fmt::Display| {
+            image.advice(e).unwrap_or_else(|| anyhow!("{}: {e}", image.path.display()))
+        };
+        let devices = match plan.config.no_recovery {
+            true => overlay::recovered(devices, found, &image.rest).map_err(|e| failed(&e))?,
+            false => devices,
+        };
+        let fs = found.mount(devices, &options, Arc::new(SystemClock)).map_err(|e| failed(&e))?;
         let mut config = plan.config.clone();
         (config.block_device, config.offset) = (block_device(&image.path), image.offset);
         let dir = fs::canonicalize(&plan.dir).with_context(|| plan.dir.display().to_string())?;

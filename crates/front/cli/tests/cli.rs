@@ -100,6 +100,8 @@ fn the_name_decides_what_it_is() {
         ("fsck.arbor", &["-a", "-C0", "no.img"], 8),
         ("mount.arbor", &["only-one"], 1),
         ("mount.arbor", &["no.img", "mnt", "-n", "-o", "rw,noatime"], 32),
+        ("mount.fuse.arbor", &["only-one"], 1),
+        ("mount.fuseblk.arbor", &["only-one"], 1),
         ("mkfs.arbor", &["-o", "nosuch", "-s", "64M", "x.img"], 1),
     ] {
         let link = dir.path().join(name);

@@ -413,6 +413,100 @@ fn the_checker_says_that_a_volume_was_not_unmounted() {
 }
 
 #[test]
+fn a_volume_that_was_not_unmounted_is_looked_at_and_stays_as_it_is() {
+    each_engine("64M", |volume| {
+        let (file, image) = (volume.root().join("file"), volume.image());
+        fs::write(&file, "durable").unwrap();
+        File::open(&file).unwrap().sync_all().unwrap();
+        volume.signal_server(Signal::KILL);
+        let before = fs::read(&image).unwrap();
+        let (code, said) = refused(&["mount", "-o", "norecovery"], &[&image, &volume.root()]);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("norecovery: it needs ro"), "{said}");
+        refused(&["mount", "-o", "ro"], &[&image, &volume.root()]);
+        arbor(&["mount", "-q", "-o", "ro,norecovery"], &[&image, &volume.root()]);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "durable");
+        assert!(fs::write(&file, "x").is_err());
+        volume.umount();
+        assert!(fs::read(&image).unwrap() == before, "{}: something was written", volume.engine());
+        volume.mount();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "durable");
+        volume.umount();
+        arbor(&["mount", "-q", "-o", "ro,norecovery"], &[&image, &volume.root()]);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "durable", "also one that was unmounted");
+    });
+}
+
+#[test]
+fn changes_survive_the_death_of_the_server_where_sync_says_so() {
+    let change = |root: &Path| {
+        fs::write(root.join("file"), "contents").unwrap();
+        fs::write(root.join("moves"), "").unwrap();
+        fs::write(root.join("goes"), "").unwrap();
+        fs::create_dir(root.join("dir")).unwrap();
+        std::os::unix::fs::symlink("file", root.join("symlink")).unwrap();
+        fs::hard_link(root.join("file"), root.join("link")).unwrap();
+        fs::rename(root.join("moves"), root.join("dir/moved")).unwrap();
+        fs::remove_file(root.join("goes")).unwrap();
+        fs::set_permissions(root.join("file"), std::os::unix::fs::PermissionsExt::from_mode(0o751)).unwrap();
+    };
+    each_engine("64M", |volume| {
+        let ways: &[&str] = match volume.engine().as_str() {
+            "ffs" => &["sync,keep=softupdates", "dirsync,keep=journal", "sync,keep=journal", "sync,keep=sync"],
+            _ => &["sync", "dirsync"],
+        };
+        for (n, way) in ways.iter().enumerate() {
+            volume.umount();
+            arbor(&["mount", "-q", "-o", way], &[&volume.image(), &volume.root()]);
+            let dir = volume.root().join(n.to_string());
+            fs::create_dir(&dir).unwrap();
+            change(&dir);
+            volume.signal_server(Signal::KILL);
+            volume.mount();
+            let mut names: Vec<_> = fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+            names.sort();
+            assert_eq!(names, ["dir", "file", "link", "symlink"], "{way}");
+            assert!(dir.join("dir/moved").exists(), "{way}");
+            assert_eq!(fs::metadata(dir.join("file")).unwrap().nlink(), 2, "{way}");
+            assert_eq!(fs::read_link(dir.join("symlink")).unwrap(), Path::new("file"), "{way}");
+            if way.starts_with("sync") {
+                assert_eq!(fs::read_to_string(dir.join("file")).unwrap(), "contents", "{way}");
+                assert_eq!(fs::metadata(dir.join("file")).unwrap().mode() & 0o777, 0o751, "{way}");
+            }
+        }
+        volume.umount();
+        volume.check();
+    });
+}
+
+#[test]
+fn times_of_access_are_stored() {
+    each_engine("64M", |volume| {
+        let file = volume.root().join("file");
+        let times = || {
+            let m = fs::metadata(&file).unwrap();
+            ((m.atime(), m.atime_nsec()), (m.mtime(), m.mtime_nsec()), (m.ctime(), m.ctime_nsec()))
+        };
+        fs::write(&file, "x").unwrap();
+        let written = times();
+        for options in ["noatime", "relatime", "strictatime,lazytime"] {
+            volume.umount();
+            arbor(&["mount", "-q", "-o", options], &[&volume.image(), &volume.root()]);
+            let before = times();
+            assert_eq!(fs::read_to_string(&file).unwrap(), "x");
+            let after = times();
+            assert_eq!(after.0 > before.0, options != "noatime", "{options}");
+            assert_eq!((after.1, after.2), (written.1, written.2), "{options}: a read is no change");
+            volume.umount();
+            volume.mount();
+            assert_eq!(times(), after, "{options}");
+        }
+        volume.umount();
+        volume.check();
+    });
+}
+
+#[test]
 fn a_mount_is_cleaned_while_it_is_used() {
     each_engine("64M", |volume| {
         let (root, is_lfs) = (volume.root(), volume.engine() == "lfs");

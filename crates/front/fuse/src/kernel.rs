@@ -1,6 +1,8 @@
 //! The mount table: mounting and unmounting by system call (root) or by `fusermount3` (all others).
 
+use crate::atime::Access;
 use crate::options::MountConfig;
+use crate::prompt::Promptly;
 use arbor_base::vfs::Options;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -43,6 +45,13 @@ fn mount_as(kind: &str, source: &OsStr, dir: &Path, config: &MountConfig, more: 
     flags.set(MountFlags::NOSUID, config.nosuid);
     flags.set(MountFlags::NODEV, config.nodev);
     flags.set(MountFlags::NOEXEC, config.noexec);
+    // The server does these; the kernel shows them.
+    flags.set(MountFlags::SYNCHRONOUS, config.promptly == Promptly::Everything);
+    flags.set(MountFlags::DIRSYNC, config.promptly == Promptly::Names);
+    flags.set(MountFlags::NOATIME, config.access_times.access == Access::Never);
+    flags.set(MountFlags::STRICTATIME, config.access_times.access == Access::Strict);
+    flags.set(MountFlags::NODIRATIME, !config.access_times.of_directories);
+    flags.set(MountFlags::LAZYTIME, config.access_times.lazy);
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let mut data = format!(
         "fd={},rootmode=40000,user_id={uid},group_id={gid},default_permissions,max_read={MAX_IO}{more}",
@@ -61,9 +70,14 @@ fn mount_as(kind: &str, source: &OsStr, dir: &Path, config: &MountConfig, more: 
 fn mount_by_fusermount(dir: &Path, config: &MountConfig) -> io::Result<OwnedFd> {
     let mut options = OsString::from("nosuid,nodev,default_permissions,subtype=arbor");
     options.push(format!(",max_read={MAX_IO}"));
-    for (on, name) in
-        [(config.read_only, ",ro"), (config.noexec, ",noexec"), (config.allow_other == Some(true), ",allow_other")]
-    {
+    for (on, name) in [
+        (config.read_only, ",ro"),
+        (config.noexec, ",noexec"),
+        (config.promptly == Promptly::Everything, ",sync"),
+        (config.promptly == Promptly::Names, ",dirsync"),
+        (config.access_times.access == Access::Never, ",noatime"),
+        (config.allow_other == Some(true), ",allow_other"),
+    ] {
         if on {
             options.push(name);
         }
@@ -199,6 +213,8 @@ pub struct MountEntry {
     pub mountpoint: PathBuf,
     /// Options of the mount, such as `ro` and `nosuid`.
     pub options: Vec<String>,
+    /// Options of what is mounted, such as `sync`.
+    pub volume_options: Vec<String>,
 }
 
 /// All mounts of arbor that this process can see, a later one behind those it covers.
@@ -212,16 +228,25 @@ fn entry(line: &[u8]) -> Option<MountEntry> {
     let mut fields = line.split(|&b| b == b' ').skip(4);
     let path = |field: &[u8]| PathBuf::from(OsString::from_vec(unescape(field)));
     let mountpoint = path(fields.next()?);
-    let options = String::from_utf8_lossy(fields.next()?).split(',').map(str::to_string).collect();
+    let words = |field: &[u8]| String::from_utf8_lossy(field).split(',').map(str::to_string).collect();
+    let options = words(fields.next()?);
     let mut fields = fields.skip_while(|f| *f != b"-").skip(1);
     let is_ours = matches!(fields.next()?, b"fuse.arbor" | b"fuseblk.arbor");
     let source = path(fields.next()?);
-    is_ours.then_some(MountEntry { source, mountpoint, options })
+    let volume_options = words(fields.next()?);
+    is_ours.then_some(MountEntry { source, mountpoint, options, volume_options })
 }
 
 /// Whether a mount of ours lies on `dir`, an absolute path.
 pub(crate) fn is_mounted(dir: &Path) -> bool {
     mount_table().iter().any(|mount| mount.mountpoint == dir)
+}
+
+/// Whether the mount of ours on `dir`, an absolute path, refuses changes.
+pub(crate) fn is_read_only(dir: &Path) -> bool {
+    let mounts = mount_table();
+    let mount = mounts.iter().rfind(|mount| mount.mountpoint == dir);
+    mount.is_some_and(|mount| mount.options.iter().any(|word| word == "ro"))
 }
 
 /// Changes a mount that works: `ro`, `rw`, `suid`, `dev`, `exec` and their opposites among
@@ -236,6 +261,15 @@ pub fn remount(dir: &Path, options: &Options) -> io::Result<()> {
     let now = mounts.iter().rfind(|mount| mount.mountpoint == dir);
     let now = now.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a mount point of arbor"))?;
     let mut flags = MountFlags::empty();
+    // What stays as it is has to be said again.
+    let stays = [
+        ("sync", MountFlags::SYNCHRONOUS),
+        ("dirsync", MountFlags::DIRSYNC),
+        ("lazytime", MountFlags::LAZYTIME),
+    ];
+    for (_, flag) in stays.iter().filter(|(word, _)| now.volume_options.iter().any(|is| is == word)) {
+        flags |= *flag;
+    }
     for word in now.options.iter().map(String::as_str).chain(options.0.iter().map(|(key, _)| key.as_str())) {
         match word {
             "ro" => flags |= MountFlags::RDONLY,
@@ -307,6 +341,7 @@ mod tests {
         let mount = entry(line).unwrap();
         assert_eq!((mount.source, mount.mountpoint), ("/a b.img".into(), "/m nt".into()));
         assert_eq!(mount.options, ["rw", "nosuid"]);
+        assert_eq!(mount.volume_options, ["rw", "user_id=0"]);
         assert_eq!(entry(b"36 35 0:40 / /mnt rw - ext4 /dev/sda rw"), None);
         assert_eq!(entry(b""), None);
     }

@@ -12,6 +12,8 @@
 //! | `serve` | one request, one call of [`FileSystem`](arbor_base::vfs::FileSystem), one reply |
 //! | `proto` | the structures of the protocol |
 //! | `kernel` | the mount table, by system call or `fusermount3` |
+//! | `atime` | times of last access |
+//! | `prompt` | the options `sync` and `dirsync` |
 //! | `record` | who serves which mount, for [`unmount`] |
 //! | `hostile` | requests as no kernel sends them, for tests |
 //! | `upkeep` | cleaning and scrubbing, asked of a mount |
@@ -51,7 +53,8 @@
 //! # Locks
 //!
 //! A handler holds no lock of this crate and waits for no other request, so it can serve the
-//! kernel's write-back of a page while another handler is stuck in the device. A panic in a
+//! kernel's write-back of a page while another handler is stuck in the device. One lock is an exception: while a time
+//! of last access is set by hand, or the file system is told of one, no other is. A panic in a
 //! handler is answered with `EIO`, and service goes on.
 //!
 //! # Signals
@@ -63,6 +66,7 @@
 #![warn(missing_docs)]
 #![cfg(target_os = "linux")]
 
+mod atime;
 mod counters;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
@@ -70,6 +74,7 @@ pub mod hostile;
 mod interrupt;
 mod kernel;
 pub mod options;
+mod prompt;
 mod proto;
 mod record;
 mod ring;
@@ -80,9 +85,11 @@ mod setid;
 mod sys;
 mod upkeep;
 
+pub use atime::{Access, AccessTimes};
 pub use counters::{Counters, STATS, Stats, stats};
 pub use kernel::{MountEntry, clean_stale, mount_table, remount};
 pub use options::{MountConfig, OPTIONS, Transport, parse_options};
+pub use prompt::Promptly;
 pub use record::{MountRecord, mounts, sync, unmount};
 pub use session::{Session, Unmounter, mount};
 pub use upkeep::{clean, scrub};

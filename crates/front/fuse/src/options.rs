@@ -1,5 +1,7 @@
 //! What a mount is told, in code ([`MountConfig`]) or by `-o` ([`parse_options`]).
 
+use crate::atime::{Access, AccessTimes};
+use crate::prompt::Promptly;
 use arbor_base::vfs::{self, Clock, Error, OptionSpec, Options, SystemClock};
 use std::ffi::OsString;
 use std::fmt;
@@ -32,6 +34,12 @@ pub struct MountConfig {
     pub block_device: Option<PathBuf>,
     /// Refuse all changes. The engine has to be told on its own.
     pub read_only: bool,
+    /// Write nothing to the device, not even recovery: for who opens it.
+    pub no_recovery: bool,
+    /// Which changes are durable when their call returns.
+    pub promptly: Promptly,
+    /// Which reads set the time of last access.
+    pub access_times: AccessTimes,
     /// Let other users in; `None` is yes for root and no for all others.
     pub allow_other: Option<bool>,
     /// Ignore set-id bits. Only root can turn it off.
@@ -91,6 +99,9 @@ impl Default for MountConfig {
             offset: 0,
             block_device: None,
             read_only: false,
+            no_recovery: false,
+            promptly: Promptly::Asked,
+            access_times: AccessTimes::default(),
             allow_other: None,
             nosuid: true,
             nodev: true,
@@ -124,6 +135,9 @@ impl fmt::Debug for MountConfig {
             .field("offset", &self.offset)
             .field("block_device", &self.block_device)
             .field("read_only", &self.read_only)
+            .field("no_recovery", &self.no_recovery)
+            .field("promptly", &self.promptly)
+            .field("access_times", &self.access_times)
             .field("allow_other", &self.allow_other)
             .field("nosuid", &self.nosuid)
             .field("nodev", &self.nodev)
@@ -149,6 +163,14 @@ impl fmt::Debug for MountConfig {
     }
 }
 
+impl MountConfig {
+    /// On a mount that takes no changes nothing is noted either.
+    pub(crate) fn access_times_kept(&self) -> AccessTimes {
+        let access = if self.read_only { Access::Never } else { self.access_times.access };
+        AccessTimes { access, ..self.access_times }
+    }
+}
+
 const fn spec(key: &'static str, value: &'static str, default: &'static str, help: &'static str) -> OptionSpec {
     OptionSpec { key, value, default, help }
 }
@@ -157,6 +179,15 @@ const fn spec(key: &'static str, value: &'static str, default: &'static str, hel
 pub const OPTIONS: &[OptionSpec] = &[
     spec("ro", "", "", "Mount read-only."),
     spec("rw", "", "yes", "Mount for reading and writing."),
+    spec("norecovery", "", "", "With ro: recover in memory, and write nothing to the image."),
+    spec("sync", "", "", "Let every change be durable when its call returns."),
+    spec("dirsync", "", "", "Let changes of names be durable when their call returns."),
+    spec("async", "", "yes", "Write later; an fsync makes durable."),
+    spec("relatime", "", "yes", "Set the time of access by the first read behind a change, and by one a day."),
+    spec("strictatime", "", "", "Set it by every read that the kernel's own pages do not answer."),
+    spec("noatime", "", "", "Set it by no read."),
+    spec("nodiratime", "", "", "Set it by no read of a directory."),
+    spec("lazytime", "", "", "Store times of access within a day, not within seconds."),
     spec("allow_other", "", "yes for root", "Let other users in; permissions are always checked."),
     spec("noallow_other", "", "yes for others", "Let nobody else in."),
     spec("suid", "", "", "Heed set-id bits (root only)."),
@@ -225,16 +256,10 @@ const IGNORED: &[&str] = &[
     "users",
     "owner",
     "group",
-    "async",
-    "atime",
-    "noatime",
-    "relatime",
-    "norelatime",
-    "strictatime",
-    "diratime",
-    "nodiratime",
-    "lazytime",
-    "nolazytime",
+    "mand",
+    "nomand",
+    "iversion",
+    "noiversion",
     "default_permissions",
     "subtype",
     "comment",
@@ -251,6 +276,12 @@ pub fn parse_options(options: &Options) -> vfs::Result<(MountConfig, Options)> {
         match key.as_str() {
             "ro" => config.read_only = true,
             "rw" => config.read_only = false,
+            "norecovery" => config.no_recovery = true,
+            "sync" => config.promptly = Promptly::Everything,
+            "dirsync" => config.promptly = config.promptly.max(Promptly::Names),
+            "async" if config.promptly == Promptly::Everything => config.promptly = Promptly::Asked,
+            "async" => {}
+            word if value.is_empty() && config.access_times.take(word) => {}
             "allow_other" => config.allow_other = Some(true),
             "noallow_other" => config.allow_other = Some(false),
             "suid" => config.nosuid = false,
@@ -282,6 +313,9 @@ pub fn parse_options(options: &Options) -> vfs::Result<(MountConfig, Options)> {
             known if IGNORED.contains(&known) || known.starts_with("x-") || known.starts_with("X-") => {}
             _ => rest.0.push((key.clone(), value.clone())),
         }
+    }
+    if config.no_recovery && !config.read_only {
+        return Err(Error::refused("option norecovery: it needs ro"));
     }
     Ok((config, rest))
 }
@@ -335,6 +369,32 @@ mod tests {
         assert_eq!(config.threads, 3);
         assert_eq!(config.entry_timeout, Duration::from_millis(1500));
         assert_eq!(rest, Options::parse("cache=64M,log=/dev/x"));
+    }
+
+    #[test]
+    fn options_of_mount_8_are_taken() {
+        let parsed = |text: &str| parse_options(&Options::parse(text)).map(|(config, rest)| (config, rest.0.len()));
+        let (config, left) = parsed("mand,nomand,iversion,noiversion,silent,loud,lazytime,nodiratime").unwrap();
+        assert_eq!((left, config.access_times.lazy, config.access_times.of_directories), (0, true, false));
+        for (text, promptly) in [
+            ("dirsync", Promptly::Names),
+            ("sync,dirsync", Promptly::Everything),
+            ("dirsync,async", Promptly::Names),
+            ("sync,async", Promptly::Asked),
+        ] {
+            assert_eq!(parsed(text).unwrap().0.promptly, promptly, "{text}");
+        }
+        for (text, access) in [
+            ("rw", Access::Relative),
+            ("noatime", Access::Never),
+            ("noatime,atime", Access::Relative),
+            ("noatime,strictatime", Access::Strict),
+            ("strictatime,nostrictatime", Access::Relative),
+        ] {
+            assert_eq!(parsed(text).unwrap().0.access_times.access, access, "{text}");
+        }
+        assert!(parsed("norecovery,ro").unwrap().0.no_recovery);
+        assert_eq!(parsed("norecovery").unwrap_err().to_string(), "option norecovery: it needs ro");
     }
 
     #[test]

@@ -88,14 +88,14 @@ ops! {
 }
 
 bitflags::bitflags! {
-    /// Features negotiated by INIT; bits 32 and up travel in `flags2`.
+    /// Features negotiated by INIT; bits 32 and up travel in `flags2`. `ASYNC_DIO` (bit 15) is not among them: with it
+    /// the kernel does not drop again, when a direct write ends, the pages that were read beside it.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct InitFlags: u64 {
         const ASYNC_READ = 1 << 0;
         const EXPORT_SUPPORT = 1 << 4;
         const BIG_WRITES = 1 << 5;
         const DO_READDIRPLUS = 1 << 13;
-        const ASYNC_DIO = 1 << 15;
         const WRITEBACK_CACHE = 1 << 16;
         const NO_OPEN_SUPPORT = 1 << 17;
         const PARALLEL_DIROPS = 1 << 18;
@@ -128,6 +128,8 @@ bitflags::bitflags! {
 
 /// `FUSE_WRITE_KILL_SUIDGID`.
 pub(crate) const WRITE_KILL_SUIDGID: u32 = 1 << 2;
+/// In the flags of an open file, which READ carries.
+pub(crate) const O_NOATIME: u32 = rustix::fs::OFlags::NOATIME.bits();
 /// `FUSE_FSYNC_FDATASYNC`.
 pub(crate) const FSYNC_FDATASYNC: u32 = 1;
 /// `FOPEN_DIRECT_IO`.

@@ -10,9 +10,11 @@
 //! chown, a WRITE or a truncation that says so, and a SETATTR that changes nothing, which is how
 //! it asks for the drop alone (before a write, or for a chown to nobody).
 
+use crate::atime::Atimes;
 use crate::counters::{Counters, Log, STATS, stats_text};
 use crate::interrupt::Interrupts;
 use crate::options::MountConfig;
+use crate::prompt::Promptly;
 use crate::proto::*;
 use crate::record::MountRecord;
 use crate::setid::Caller;
@@ -69,6 +71,8 @@ pub(crate) struct Server {
     pub(crate) interrupts: Arc<Interrupts>,
     /// Result of the final [`FileSystem::unmount`] if DESTROY has called it.
     pub(crate) destroyed: Mutex<Option<vfs::Result<()>>>,
+    pub(crate) atimes: Atimes,
+    promptly: Promptly,
     pub(crate) agreed: Agreed,
     root: Ino,
     entry_timeout: Duration,
@@ -145,6 +149,8 @@ impl Server {
             log: Log::default(),
             interrupts: Arc::default(),
             destroyed: Mutex::new(None),
+            atimes: Atimes::new(config.access_times_kept(), config.clock.clone()),
+            promptly: config.promptly,
             agreed,
             root,
             entry_timeout: config.entry_timeout,
@@ -207,7 +213,7 @@ impl Server {
     /// The same without a head: returns the errno, 0 for success, and what it wrote to `out`.
     pub(crate) fn answer(&self, head: &InHeader, args: &[u8], out: &mut [u8]) -> (i32, Reply) {
         self.counters.count(head.opcode);
-        match catch_unwind(AssertUnwindSafe(|| self.handle(head, args, out))) {
+        match catch_unwind(AssertUnwindSafe(|| self.handle_promptly(head, args, out))) {
             Ok(Ok(reply)) => (0, reply),
             Ok(Err(e)) => (self.errno(head, &e), Reply::Bytes(0)),
             Err(_) => {
@@ -253,13 +259,13 @@ impl Server {
     pub(crate) fn undelivered(&self, reply: &Reply, answer: &[u8]) {
         self.counters.undelivered.fetch_add(1, Relaxed);
         match *reply {
-            Reply::Entry(_, ino) => self.fs.forget(ino, 1),
+            Reply::Entry(_, ino) => self.forget(ino, 1),
             Reply::Entries(len) => {
                 let mut rest = &answer[..len];
                 while let Ok((entry, tail)) = EntryOut::read_from_prefix(rest) {
                     let Ok((dirent, _)) = Dirent::read_from_prefix(tail) else { return };
                     if entry.nodeid != 0 {
-                        self.fs.forget(self.ino(entry.nodeid), 1);
+                        self.forget(self.ino(entry.nodeid), 1);
                     }
                     let len = record_len(size_of::<EntryOut>() + size_of::<Dirent>(), dirent.namelen as usize);
                     rest = rest.get(len..).unwrap_or_default();
@@ -267,6 +273,18 @@ impl Server {
             }
             Reply::None | Reply::Bytes(_) => {}
         }
+    }
+
+    fn forget(&self, ino: Ino, count: u64) {
+        // Behind it the number may be another file's.
+        self.atimes.tell(&*self.fs, ino);
+        self.fs.forget(ino, count);
+    }
+
+    fn handle_promptly(&self, head: &InHeader, args: &[u8], out: &mut [u8]) -> Handled {
+        let reply = self.handle(head, args, out)?;
+        let durable = self.promptly.make_durable(&*self.fs, |node| self.ino(node), (head, args), &reply);
+        durable.inspect_err(|_| self.undelivered(&reply, out)).map(|()| reply)
     }
 
     fn handle(&self, head: &InHeader, args: &[u8], out: &mut [u8]) -> Handled {
@@ -285,6 +303,7 @@ impl Server {
             Op::Setattr => self.setattr(Caller::of(head), ino, &arg(args)?, out),
             Op::Readlink => {
                 let target = fs.readlink(ino)?;
+                self.atimes.read(fs, ino, false);
                 let bytes = out.get_mut(..target.len()).ok_or(Errno::ENAMETOOLONG)?;
                 bytes.copy_from_slice(&target);
                 Ok(Reply::Bytes(target.len()))
@@ -326,14 +345,22 @@ impl Server {
                 let len = out.len().min(what.size as usize);
                 let got = fs.read(ino, what.offset, &mut out[..len])?;
                 self.counters.read_bytes.fetch_add(got as u64, Relaxed);
+                if what.flags & O_NOATIME == 0 {
+                    self.atimes.read(fs, ino, false);
+                }
                 Ok(Reply::Bytes(got))
             }
             Op::Write => self.write(Caller::of(head), ino, &arg(args)?, args, out),
-            Op::Fsync => done(fs.fsync(ino, arg::<FsyncIn>(args)?.fsync_flags & FSYNC_FDATASYNC != 0)),
             // An fsync of the root is the sync of a mount that FUSE_SYNCFS does not reach.
-            Op::Fsyncdir if head.nodeid == ROOT_NODE => done(fs.syncfs()),
-            Op::Fsyncdir => done(fs.fsync(ino, arg::<FsyncIn>(args)?.fsync_flags & FSYNC_FDATASYNC != 0)),
-            Op::Syncfs => done(fs.syncfs()),
+            Op::Fsyncdir if head.nodeid == ROOT_NODE => self.syncfs(),
+            Op::Fsync | Op::Fsyncdir => {
+                let data_only = arg::<FsyncIn>(args)?.fsync_flags & FSYNC_FDATASYNC != 0;
+                if !data_only {
+                    self.atimes.tell(fs, ino);
+                }
+                done(fs.fsync(ino, data_only))
+            }
+            Op::Syncfs => self.syncfs(),
             Op::Readdir => self.readdir(ino, &arg(args)?, out),
             Op::Readdirplus => self.readdir_plus(ino, &arg(args)?, out),
             Op::Fallocate => {
@@ -427,13 +454,13 @@ impl Server {
                 )))
             }
             Op::Forget => {
-                fs.forget(ino, arg::<ForgetIn>(args)?.nlookup);
+                self.forget(ino, arg::<ForgetIn>(args)?.nlookup);
                 Ok(Reply::None)
             }
             Op::BatchForget => {
                 for _ in 0..arg::<BatchForgetIn>(args)?.count {
                     let Ok(one) = arg::<ForgetOne>(args) else { break };
-                    fs.forget(self.ino(one.nodeid), one.nlookup);
+                    self.forget(self.ino(one.nodeid), one.nlookup);
                 }
                 Ok(Reply::None)
             }
@@ -447,6 +474,7 @@ impl Server {
                 self.ioctl(&cx, &what, args, out)
             }
             Op::Destroy => {
+                self.atimes.tell_all(fs);
                 let result = fs.unmount();
                 if let Err(e) = &result {
                     self.log.say(format_args!("unmount: {e}"));
@@ -461,6 +489,11 @@ impl Server {
             }
             Op::Create | Op::Flush | Op::Access | Op::Bmap | Op::Poll => Err(Errno::ENOSYS.into()),
         }
+    }
+
+    fn syncfs(&self) -> Handled {
+        self.atimes.tell_all(&*self.fs);
+        done(self.fs.syncfs())
     }
 
     fn lookup(&self, parent: Ino, name: &[u8], out: &mut [u8]) -> Handled {
@@ -505,7 +538,11 @@ impl Server {
         if kills && set.mode.is_none() {
             set.mode = self.dropped_setid(caller, ino, valid.contains(Fattr::KILL_SUIDGID))?;
         }
-        let attr = if set == SetAttr::default() { self.fs.getattr(ino)? } else { self.fs.setattr(ino, &set)? };
+        let attr = match set.atime {
+            _ if set == SetAttr::default() => self.fs.getattr(ino)?,
+            None => self.fs.setattr(ino, &set)?,
+            Some(_) => self.atimes.set_by_hand(ino, || self.fs.setattr(ino, &set))?,
+        };
         Ok(Reply::Bytes(self.attr_out(out, &attr)))
     }
 
@@ -549,6 +586,7 @@ impl Server {
             used += len;
             true
         })?;
+        self.atimes.read(&*self.fs, ino, true);
         Ok(Reply::Bytes(used))
     }
 
@@ -573,7 +611,10 @@ impl Server {
         match walked {
             // What was offered before the error is counted, so it is answered.
             Err(e) if used == 0 => Err(e),
-            _ => Ok(Reply::Entries(used)),
+            _ => {
+                self.atimes.read(&*self.fs, ino, true);
+                Ok(Reply::Entries(used))
+            }
         }
     }
 
@@ -608,7 +649,7 @@ impl Server {
     }
 
     fn wire_attr(&self, a: &Attr) -> crate::proto::Attr {
-        let a = self.shown.attr(a);
+        let a = self.shown.attr(&self.atimes.shown(a));
         crate::proto::Attr {
             ino: a.ino.0,
             size: a.size,
@@ -661,7 +702,7 @@ impl Server {
     }
 
     fn statx_out(&self, out: &mut [u8], a: &Attr) -> usize {
-        let a = self.shown.attr(a);
+        let a = self.shown.attr(&self.atimes.shown(a));
         let time = |t: Time| SxTime { tv_sec: t.secs, tv_nsec: t.nanos, reserved: 0 };
         put(
             out,

@@ -161,6 +161,7 @@ fn start(fs: Arc<dyn FileSystem>, attached: Attached, config: &MountConfig) -> i
         work: Work::default(),
     });
     let server = Arc::new(Server::new(fs, config, agreed, counters.clone()));
+    server.atimes.set_mountpoint(control.dir.clone());
     let mut session = Session {
         server: Some(server.clone()),
         counters,
@@ -424,7 +425,10 @@ fn background(server: &Server, work: &Work, clock: &dyn Clock) {
     let mut rounds = 0;
     let mut pause = Duration::ZERO;
     let mut due = Instant::now();
-    while work.wait(pause) {
+    while work.wait(pause.min(server.atimes.until_due())) {
+        if server.atimes.until_due().is_zero() {
+            server.atimes.tell_all(&*server.fs);
+        }
         if server.fs.wants_read_ahead() && catch_unwind(AssertUnwindSafe(|| server.fs.read_ahead())).is_err() {
             server.log.say(format_args!("panic while reading ahead"));
         }
@@ -462,7 +466,9 @@ pub(crate) fn before(control: &Control, desk: &Desk, head: &InHeader) {
 pub(crate) fn after(control: &Control, server: &Server, opcode: u32) {
     let wanted = match changes_something(opcode) {
         true => server.fs.wants_background(),
-        false => opcode == Op::Readdirplus as u32 && server.fs.wants_read_ahead(),
+        false => {
+            server.atimes.has_news() || opcode == Op::Readdirplus as u32 && server.fs.wants_read_ahead()
+        }
     };
     if wanted {
         control.work.poke();
@@ -743,6 +749,7 @@ impl Session {
         self.join_others();
         let result = server.destroyed.lock().take();
         let result = result.unwrap_or_else(|| {
+            server.atimes.tell_all(&*server.fs);
             catch_unwind(AssertUnwindSafe(|| server.fs.unmount())).unwrap_or(Err(Errno::EIO.into()))
         });
         // Only now is the image released, and may somebody be told so.

@@ -194,17 +194,18 @@ impl Core {
         }
         d.uid = set.uid.map_or(d.uid, Into::into);
         d.gid = set.gid.map_or(d.gid, Into::into);
-        let at = |t: SetTime| match t {
+        let at = |t: SetTime, old: Stamp| match t {
             SetTime::Now => Stamp::from(now),
             SetTime::At(t) => Stamp::from(t),
+            SetTime::Kept => old,
         };
-        d.atime = set.atime.map_or(d.atime, at);
-        d.mtime = set.mtime.map_or(d.mtime, at);
-        d.ctime = set.ctime.map_or(Stamp::from(now), at);
+        d.atime = set.atime.map_or(d.atime, |t| at(t, d.atime));
+        d.mtime = set.mtime.map_or(d.mtime, |t| at(t, d.mtime));
+        d.ctime = set.ctime.map_or(Stamp::from(now), |t| at(t, d.ctime));
         if let Some(t) = set.btime {
             match self.orphans.get_mut(&i.ino.0) {
-                Some(o) => o.1 = at(t),
-                None => d.btime = at(t),
+                Some(o) => o.1 = at(t, o.1),
+                None => d.btime = at(t, d.btime),
             }
         }
     }

@@ -213,14 +213,15 @@ impl Core {
         }
         d.uid = set.uid.map_or(d.uid, Into::into);
         d.gid = set.gid.map_or(d.gid, Into::into);
-        let at = |t: SetTime| match t {
+        let at = |t: SetTime, old: Stamp| match t {
             SetTime::Now => Stamp::from(now),
             SetTime::At(t) => Stamp::from(t),
+            SetTime::Kept => old,
         };
-        d.atime = set.atime.map_or(d.atime, at);
-        d.mtime = set.mtime.map_or(d.mtime, at);
-        d.ctime = set.ctime.map_or(Stamp::from(now), at);
-        d.btime = set.btime.map_or(d.btime, at);
+        d.atime = set.atime.map_or(d.atime, |t| at(t, d.atime));
+        d.mtime = set.mtime.map_or(d.mtime, |t| at(t, d.mtime));
+        d.ctime = set.ctime.map_or(Stamp::from(now), |t| at(t, d.ctime));
+        d.btime = set.btime.map_or(d.btime, |t| at(t, d.btime));
     }
 
     /// A name of an inode was removed; `all`: a directory's last one, with its dot.

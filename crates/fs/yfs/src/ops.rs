@@ -158,23 +158,26 @@ impl Core {
             d.gid = g.into();
         }
         let at = |t: SetTime| match t {
-            SetTime::Now => now,
-            SetTime::At(t) => t,
+            SetTime::Now => Some(now),
+            SetTime::At(t) => Some(t),
+            SetTime::Kept => None,
         };
-        let ctime = set.ctime.map_or(now, at);
-        let mtime = set.mtime.map(at);
-        if let Some(t) = set.atime {
-            d.set_atime(at(t));
+        let ctime = set.ctime.map_or(Some(now), at);
+        let mtime = set.mtime.and_then(at);
+        if let Some(t) = set.atime.and_then(at) {
+            d.set_atime(t);
         }
         if let Some(t) = mtime {
             d.set_mtime(t);
         }
-        if let Some(t) = set.btime {
-            d.set_btime(at(t));
+        if let Some(t) = set.btime.and_then(at) {
+            d.set_btime(t);
         }
-        d.set_ctime(ctime);
+        if let Some(t) = ctime {
+            d.set_ctime(t);
+        }
         if let Some(x) = self.delayed.get_mut(&i.ino.0) {
-            x.ctime = ctime;
+            x.ctime = ctime.unwrap_or(x.ctime);
             x.mtime = mtime.unwrap_or(x.mtime);
         }
     }

@@ -507,10 +507,11 @@ impl Model {
     }
 }
 
-fn at(set: SetTime, now: Time) -> Time {
+fn at(set: SetTime, old: Time, now: Time) -> Time {
     match set {
         SetTime::Now => now,
         SetTime::At(t) => t,
+        SetTime::Kept => old,
     }
 }
 
@@ -569,10 +570,10 @@ impl FileSystem for Model {
         }
         node.uid = set.uid.unwrap_or(node.uid);
         node.gid = set.gid.unwrap_or(node.gid);
-        node.times[2] = now;
-        for (i, t) in [set.atime, set.mtime, set.ctime, set.btime].into_iter().enumerate() {
+        let changed = Some(set.ctime.unwrap_or(SetTime::Now));
+        for (i, t) in [set.atime, set.mtime, changed, set.btime].into_iter().enumerate() {
             if let Some(t) = t {
-                node.times[i] = at(t, now);
+                node.times[i] = at(t, node.times[i], now);
             }
         }
         state.attr(ino.0)

@@ -4,6 +4,7 @@ mod fault;
 mod file;
 mod mem;
 mod model;
+mod overlay;
 mod patient;
 mod record;
 mod view;

@@ -170,7 +170,7 @@ impl FileSystem for FakeFs {
         let time = |t: Option<SetTime>, old: Time| match t {
             Some(SetTime::At(t)) => t,
             Some(SetTime::Now) => NOW,
-            None => old,
+            Some(SetTime::Kept) | None => old,
         };
         let a = &mut node.attr;
         a.mode = set.mode.map_or(a.mode, |m| (a.mode & mode::IFMT) | (m & 0o7777));

@@ -408,7 +408,7 @@ impl FileSystem for MemFs {
             n.regular()?.truncate(size);
         }
         let a = &mut n.attr;
-        a.ctime = now;
+        a.ctime = if set.ctime == Some(SetTime::Kept) { a.ctime } else { now };
         if let Some(m) = set.mode {
             a.mode = a.mode & mode::IFMT | m & 0o7777;
         }
@@ -420,7 +420,7 @@ impl FileSystem for MemFs {
             match from {
                 Some(SetTime::Now) => *to = now,
                 Some(SetTime::At(t)) => *to = t,
-                None => {}
+                Some(SetTime::Kept) | None => {}
             }
         }
         Ok(self.told(*a))
@@ -546,7 +546,6 @@ impl FileSystem for MemFs {
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let mut st = self.state.lock();
         let n = st.node_mut(ino)?.regular()?;
-        n.attr.atime = SystemClock.now();
         Ok(n.read(offset, buf))
     }
 

@@ -137,4 +137,13 @@ fn by_hand(fs: &dyn FileSystem, clock: &ManualClock) {
     let a = fs.setattr(f, &SetAttr { mtime: Some(SetTime::Now), ..none }).expect("setattr");
     assert_eq!((a.mtime, a.ctime), (clock.now(), clock.now()));
     assert_eq!(a.atime, Time { secs: 9 << 30, nanos: 0 }, "the other stays");
+    clock.advance_ms(10);
+    let read = SetAttr { atime: Some(SetTime::Now), ctime: Some(SetTime::Kept), ..none };
+    let b = fs.setattr(f, &read).expect("setattr");
+    assert_eq!((b.atime, b.mtime, b.ctime), (clock.now(), a.mtime, a.ctime), "who reads changes nothing");
+    write(fs, f, 0, b"x");
+    let written = attr(fs, f);
+    clock.advance_ms(10);
+    let c = fs.setattr(f, &read).expect("setattr");
+    assert_eq!((c.atime, c.mtime, c.ctime), (clock.now(), written.mtime, written.ctime), "also what is not written back");
 }

@@ -1,0 +1,222 @@
+//! Times of last access. The kernel leaves them to the server, which hears of the reads that the kernel's own pages
+//! do not answer.
+//!
+//! A read only notes the time here. The file system is told later, of many at once: by the background thread, and
+//! before the inode is fsynced, forgotten or unmounted. Until then the time here is shown in place of the stored one.
+
+use arbor_base::vfs::{Attr, Clock, FileSystem, Ino, SetAttr, SetTime, Time};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Which reads set the time of last access.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// None, as `noatime` says.
+    Never,
+    /// The first behind a change, and one a day, as `relatime` says.
+    #[default]
+    Relative,
+    /// Every one that reaches the server, as `strictatime` says.
+    Strict,
+}
+
+/// How times of last access are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccessTimes {
+    /// Which reads set them.
+    pub access: Access,
+    /// Those of directories too.
+    pub of_directories: bool,
+    /// The file system is told within a day, not within seconds.
+    pub lazy: bool,
+}
+
+impl Default for AccessTimes {
+    fn default() -> AccessTimes {
+        AccessTimes { access: Access::Relative, of_directories: true, lazy: false }
+    }
+}
+
+impl AccessTimes {
+    /// Takes an option of mount(8) that is about them; `false` if this one is not.
+    pub(crate) fn take(&mut self, word: &str) -> bool {
+        match word {
+            "noatime" => self.access = Access::Never,
+            // The kernel's default is relatime whatever else is not said.
+            "atime" | "relatime" | "norelatime" | "nostrictatime" => self.access = Access::Relative,
+            "strictatime" => self.access = Access::Strict,
+            "diratime" => self.of_directories = true,
+            "nodiratime" => self.of_directories = false,
+            "lazytime" => self.lazy = true,
+            "nolazytime" => self.lazy = false,
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// How long the file system is not told, and with `lazytime`.
+const DELAY: Duration = Duration::from_secs(5);
+const LAZY_DELAY: Duration = Duration::from_secs(86_400);
+/// With relatime an older one is renewed.
+const DAY_MS: u64 = 86_400_000;
+/// More are not kept here for long.
+const MANY: usize = 1 << 16;
+/// How long a mount that refuses changes is not looked at again.
+const LOOK: Duration = Duration::from_secs(1);
+
+#[derive(Default)]
+struct State {
+    times: HashMap<Ino, Time>,
+    due: Option<Instant>,
+    /// The mount was found to refuse changes, and is taken to do so until then.
+    refuses_until: Option<Instant>,
+}
+
+/// The times of last access of a mount that the file system has not been told.
+pub(crate) struct Atimes {
+    how: AccessTimes,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+    /// Length of `State::times`, for those who only want to know that there are none.
+    count: AtomicUsize,
+    /// The background thread has to hear of `State::due`.
+    news: AtomicBool,
+    /// Held while the file system is told, so that a time that a user sets is not overtaken by an older one.
+    telling: Mutex<()>,
+    mountpoint: OnceLock<PathBuf>,
+}
+
+impl Atimes {
+    pub(crate) fn new(how: AccessTimes, clock: Arc<dyn Clock>) -> Atimes {
+        let (state, telling, mountpoint) = Default::default();
+        Atimes { how, clock, state, count: AtomicUsize::new(0), news: AtomicBool::new(false), telling, mountpoint }
+    }
+
+    /// Where to look whether the mount has been made read-only.
+    pub(crate) fn set_mountpoint(&self, dir: PathBuf) {
+        let _ = self.mountpoint.set(dir);
+    }
+
+    /// Notes that `ino` was read.
+    pub(crate) fn read(&self, fs: &dyn FileSystem, ino: Ino, is_directory: bool) {
+        if self.how.access == Access::Never || (is_directory && !self.how.of_directories) {
+            return;
+        }
+        let now = self.clock.now();
+        let is_wanted = match self.how.access {
+            Access::Strict => true,
+            _ => fs.getattr(ino).is_ok_and(|attr| is_old(&self.shown(&attr), now)),
+        };
+        if is_wanted {
+            self.note(ino, now);
+        }
+    }
+
+    fn note(&self, ino: Ino, now: Time) {
+        let mut state = self.state.lock();
+        if state.times.is_empty() && self.refuses_changes(&mut state) {
+            return;
+        }
+        state.times.insert(ino, now);
+        let delay = match self.how.lazy {
+            _ if state.times.len() >= MANY => Duration::ZERO,
+            true => LAZY_DELAY,
+            false => DELAY,
+        };
+        let due = Instant::now() + delay;
+        if state.due.is_none_or(|old| delay.is_zero() && old > due) {
+            state.due = Some(due);
+            self.news.store(true, Relaxed);
+        }
+        self.count.store(state.times.len(), Relaxed);
+    }
+
+    /// Whether the mount was made read-only, of which the server is not told.
+    fn refuses_changes(&self, state: &mut State) -> bool {
+        let now = Instant::now();
+        if state.refuses_until.is_some_and(|until| now < until) {
+            return true;
+        }
+        let refuses = self.mountpoint.get().is_some_and(|dir| crate::kernel::is_read_only(dir));
+        state.refuses_until = refuses.then(|| now + LOOK);
+        refuses
+    }
+
+    /// The attributes with the time that the file system has not been told.
+    pub(crate) fn shown(&self, attr: &Attr) -> Attr {
+        let noted = match self.count.load(Relaxed) {
+            0 => None,
+            _ => self.state.lock().times.get(&attr.ino).copied(),
+        };
+        Attr { atime: noted.unwrap_or(attr.atime), ..*attr }
+    }
+
+    /// Runs `set`, in which a user sets the time of `ino`: what was noted before counts no more.
+    pub(crate) fn set_by_hand<T>(&self, ino: Ino, set: impl FnOnce() -> T) -> T {
+        let _telling = self.telling.lock();
+        self.remove(ino, None);
+        set()
+    }
+
+    /// Whether the background thread has to ask [`Atimes::until_due`] anew.
+    pub(crate) fn has_news(&self) -> bool {
+        self.news.load(Relaxed) && self.news.swap(false, Relaxed)
+    }
+
+    /// How long the file system need not be told.
+    pub(crate) fn until_due(&self) -> Duration {
+        match self.count.load(Relaxed) {
+            0 => Duration::MAX,
+            _ => self.state.lock().due.map_or(Duration::MAX, |due| due.saturating_duration_since(Instant::now())),
+        }
+    }
+
+    /// Tells the file system of one time.
+    pub(crate) fn tell(&self, fs: &dyn FileSystem, ino: Ino) {
+        let _telling = self.telling.lock();
+        let noted = match self.count.load(Relaxed) {
+            0 => None,
+            _ => self.state.lock().times.get(&ino).copied(),
+        };
+        let Some(time) = noted else { return };
+        // A file without a name has nobody who would ask after it.
+        if fs.getattr(ino).is_ok_and(|attr| attr.nlink > 0 && attr.atime != time) {
+            let set =
+                SetAttr { atime: Some(SetTime::At(time)), ctime: Some(SetTime::Kept), ..SetAttr::default() };
+            // What a volume that is full or broken does not take is lost, as after a crash.
+            let _ = fs.setattr(ino, &set);
+        }
+        self.remove(ino, Some(time));
+    }
+
+    /// Tells the file system of all that was noted until now.
+    pub(crate) fn tell_all(&self, fs: &dyn FileSystem) {
+        if self.count.load(Relaxed) == 0 {
+            return;
+        }
+        let mut state = self.state.lock();
+        state.due = None;
+        let noted: Vec<Ino> = state.times.keys().copied().collect();
+        drop(state);
+        noted.into_iter().for_each(|ino| self.tell(fs, ino));
+    }
+
+    /// Forgets a time, if it is still that one.
+    fn remove(&self, ino: Ino, only: Option<Time>) {
+        let mut state = self.state.lock();
+        if state.times.get(&ino).is_some_and(|time| only.is_none_or(|only| only == *time)) {
+            state.times.remove(&ino);
+            self.count.store(state.times.len(), Relaxed);
+        }
+    }
+}
+
+/// Whether relatime renews a time of last access.
+fn is_old(attr: &Attr, now: Time) -> bool {
+    attr.atime <= attr.mtime || attr.atime <= attr.ctime || attr.atime.ms_until(now) >= DAY_MS
+}
