@@ -314,9 +314,8 @@ mod linux {
     fn mount(plan: &Plan, devices: Devices, found: &dyn Engine) -> Result<arbor_fuse::Session> {
         let image = &plan.image;
         let options = MountOptions { read_only: plan.config.read_only, options: image.rest.clone() };
-        let failed = |e: &dyn std::fmt::Display| {
-            image.advice(e).unwrap_or_else(|| anyhow!("{}: {e}", image.path.display()))
-        };
+        let failed =
+            |e: &dyn std::fmt::Display| image.advice(e).unwrap_or_else(|| anyhow!("{}: {e}", image.path.display()));
         let devices = match plan.config.no_recovery {
             true => overlay::recovered(devices, found, &image.rest).map_err(|e| failed(&e))?,
             false => devices,
