@@ -129,19 +129,26 @@ pub(crate) fn resize(args: &ResizeArgs, out: &mut dyn Write) -> Result<()> {
     let (devices, engine) = image.devices(false)?;
     let old = devices.main.geometry().size;
     let size = new_size(&args.size, old).map_err(|why| anyhow!("{:?}: {why}", args.size))?;
-    let has = arboretum::detect(&*devices.main).ok().flatten().map_or(0, |(_, info)| info.size);
+    let main = devices.main.clone();
+    let volume_size = || arboretum::detect(&*main).ok().flatten().map_or(0, |(_, info)| info.size);
+    let (path, has) = (image.path.display(), volume_size());
     if size < has {
-        let (path, has, size) = (image.path.display(), show::exact_bytes(has), show::exact_bytes(size));
+        let (has, size) = (show::exact_bytes(has), show::exact_bytes(size));
         bail!("{path}: shrinking is not implemented: the volume has {has}, asked for are {size}");
     }
     if image.offset != 0 {
-        bail!("{}: a volume inside a larger file cannot be resized", image.path.display());
+        bail!("{path}: a volume inside a larger file cannot be resized");
     }
     engine.resize(devices, size, Arc::new(SystemClock)).map_err(|e| match e.errno() {
-        Errno::EOPNOTSUPP => anyhow!("{}: a volume of {} keeps its size: {e}", image.path.display(), engine.name()),
-        _ => anyhow!("{}: {e}", image.path.display()),
+        Errno::EOPNOTSUPP => anyhow!("{path}: a volume of {} keeps its size: {e}", engine.name()),
+        _ => anyhow!("{path}: {e}"),
     })?;
-    writeln!(out, "{}: {} -> {}", image.path.display(), show::exact_bytes(old), show::exact_bytes(size))?;
+    if volume_size() == has {
+        let (has, size) = (show::exact_bytes(has), show::exact_bytes(size));
+        writeln!(out, "{path}: nothing changed: the volume has {has}, and {size} make no larger one")?;
+    } else {
+        writeln!(out, "{path}: {} -> {}", show::exact_bytes(old), show::exact_bytes(size))?;
+    }
     Ok(())
 }
 

@@ -349,6 +349,11 @@ fn a_volume_grows() {
         // A volume of segments has no part of one at its end.
         let size = json(dir, &["info", "--json", "x.img"])["size"].as_u64().unwrap();
         assert!(size == 128 << 20 || engine == "lfs" && (127 << 20..128 << 20).contains(&size), "{size}");
+        for more in ["+0", "+100"] {
+            let said = ok(dir, &["resize", "x.img", more]);
+            assert!(said.starts_with("x.img: nothing changed: the volume has 12"), "{said}");
+            assert_eq!(json(dir, &["info", "--json", "x.img"])["size"], size);
+        }
         assert_eq!(ok(dir, &["cat", "x.img", "tree/a.txt"]), "alpha\n");
         ok(dir, &["fsck", "-f", "x.img"]);
     });

@@ -85,10 +85,10 @@ impl Findings {
     }
 
     /// What is odd after a crash is wrong on a volume that was unmounted, and so is it with a journal, but for
-    /// files that were in use without a name.
+    /// files that were in use without a name, and a tail that was being written.
     fn is_wrong(&self, issue: &Issue) -> bool {
-        let nameless = matches!(issue, Issue::Unnamed { .. } | Issue::Orphans { .. });
-        self.was_clean || self.keeping == Keeping::Journal && !nameless
+        let left = matches!(issue, Issue::Unnamed { .. } | Issue::Orphans { .. } | Issue::JournalTailCopy { .. });
+        self.was_clean || self.keeping == Keeping::Journal && !left
     }
 
     fn report(mut self, repaired: bool, paths: &Paths, report: CheckReport) -> CheckReport {

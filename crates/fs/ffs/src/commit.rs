@@ -720,7 +720,18 @@ impl Core {
 
     /// Writes buffers because of their age: as they are, rolled back where they have to be.
     fn write_some(&mut self, names: &[Name]) -> Result<()> {
-        if names.is_empty() { Ok(()) } else { self.gather_files(names).and_then(|()| self.write_round(names)) }
+        if names.is_empty() {
+            return Ok(());
+        }
+        self.gather_files(names)?;
+        let is_data = |name: &Name| self.dirty.get(name).is_some_and(|d| d.what == What::Data);
+        let (data, rest): (Vec<Name>, Vec<Name>) = names.iter().partition(|name| is_data(name));
+        if self.keep.mode != Keeping::Sync || data.is_empty() || rest.is_empty() {
+            return self.write_round(names);
+        }
+        // Nobody is to wait longer for the pointers than for the data.
+        self.write_round(&data)?;
+        self.write_round(&rest)
     }
 
     /// New blocks of files that are about to be written together lie together (`cluster_write`).

@@ -312,7 +312,7 @@ pub const JOURNAL_MAGIC: u32 = u32::from_le_bytes(*b"fJR1");
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum JournalKind {
-    /// First fragment of the journal: where replay begins.
+    /// First and last fragment of the journal: where replay begins.
     Tail = 1,
     /// Tags of the copies that follow it.
     Descriptor = 2,

@@ -68,6 +68,8 @@ arbor_base::flaws! {
     PlaceBeforeCommit,
     /// The journal begins again before what it held is in its place.
     TailTooEarly,
+    /// The second tail of the journal is written before the first one is durable.
+    TailsAtOnce,
     /// The number of a transaction that was torn is given to another.
     NumbersAgain,
     /// An inode without a name that is open is not put on the orphan list.

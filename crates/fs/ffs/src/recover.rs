@@ -21,17 +21,44 @@ pub(crate) struct Copy {
     pub bytes: Vec<u8>,
 }
 
-/// The first fragment of a journal whose replay begins with transaction `seq` at fragment `at`.
+/// Fragments of a journal where its tail stands: the first one and, once a mount has kept the journal, the last one.
+pub(crate) fn tail_places(sb: &SuperBlock) -> [u32; 2] {
+    [0, last_fragment(sb)]
+}
+
+/// The last fragment of a journal, which no transaction reaches.
+pub(crate) fn last_fragment(sb: &SuperBlock) -> u32 {
+    sb.journal_frags.get().saturating_sub(1)
+}
+
+/// The tail of a journal whose replay begins with transaction `seq` at fragment `at`.
 pub(crate) fn tail_bytes(geom: &Geom, seq: u32, at: u32) -> Vec<u8> {
     let mut bytes = journal_fragment(geom, JournalKind::Tail, seq, at);
     seal_journal(&mut bytes);
     bytes
 }
 
-/// Writes the journal's tail, which like a superblock is there as it was or as it shall be.
+/// Writes the journal's tail twice, one durable before the other is touched: of the two one is sound, whatever a write
+/// that is cut off leaves in its place.
 pub(crate) fn write_tail(dev: &dyn Device, sb: &SuperBlock, geom: &Geom, seq: u32, at: u32) -> Result<()> {
+    let [first, second] = tail_places(sb);
+    write_tail_at(dev, sb, geom, first, (seq, at))?;
+    if !planted(Flaw::TailsAtOnce) {
+        dev.flush()?;
+    }
+    write_tail_at(dev, sb, geom, second, (seq, at))
+}
+
+/// Writes the tail to one of its places.
+pub(crate) fn write_tail_at(
+    dev: &dyn Device,
+    sb: &SuperBlock,
+    geom: &Geom,
+    place: u32,
+    (seq, at): (u32, u32),
+) -> Result<()> {
     let bytes = tail_bytes(geom, seq, at);
-    Ok(dev.write_at(Kind::Super, geom.byte(Frag(sb.journal_start.get())), &bytes)?)
+    Ok(dev.write_at(Kind::Log, geom.byte(Frag(sb.journal_start.get() + place)), &bytes)?)
 }
 
 /// The head of a fragment of the journal, if it is sound and of this volume.
@@ -41,7 +68,7 @@ fn decode_head(geom: &Geom, bytes: &[u8]) -> Option<JournalHeader> {
     (ours && crc_without(bytes, CRC_AT) == Some(h.crc.get())).then_some(h)
 }
 
-/// Whether this is the journal's first fragment as it should be.
+/// Whether this is the journal's tail as it should be.
 pub(crate) fn is_tail(geom: &Geom, bytes: &[u8]) -> bool {
     decode_head(geom, bytes).is_some_and(|h| h.kind.get() == JournalKind::Tail as u32)
 }
@@ -62,10 +89,28 @@ fn twice<T>(read: impl Fn() -> Result<Option<T>>) -> Result<Option<T>> {
     read()?.map_or_else(read, |found| Ok(Some(found)))
 }
 
-/// Number of the first transaction to be replayed, and where it begins; `None` if the tail is damaged.
+/// Whether transaction `a` comes after `b`.
+fn is_later(a: u32, b: u32) -> bool {
+    a != b && a.wrapping_sub(b) <= u32::MAX / 2
+}
+
+/// Number of the first transaction to be replayed, and where it begins, as the newest of the tails has it; `None` if
+/// they are damaged.
 pub(crate) fn read_tail(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<Option<(u32, u32)>> {
-    let head = twice(|| Ok(read_head(dev, sb, geom, 0)?.filter(|(_, bytes)| is_tail(geom, bytes))))?;
-    Ok(head.map(|(h, _)| (h.seq.get(), h.count.get())))
+    let tail = |place| {
+        let head = twice(|| Ok(read_head(dev, sb, geom, place)?.filter(|(_, bytes)| is_tail(geom, bytes))))?;
+        Ok::<_, Error>(head.map(|(h, _)| (h.seq.get(), h.count.get())))
+    };
+    let [first, second] = tail_places(sb).map(tail);
+    match (first?, second?) {
+        (Some(a), Some(b)) if is_later(b.0, a.0) => Ok(Some(b)),
+        (None, Some(b)) => {
+            // A program that knows of one tail only leaves the other behind.
+            let next = read_head(dev, sb, geom, b.1)?;
+            Ok(Some(b).filter(|b| next.is_none_or(|(h, _)| !is_later(h.seq.get(), b.0))))
+        }
+        (first, _) => Ok(first),
+    }
 }
 
 /// The same where nothing can be done without it.

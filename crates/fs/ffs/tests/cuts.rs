@@ -1,9 +1,11 @@
 //! What a power cut leaves, one case at a time, at each event of the device and with many fates of what was pending.
 
-use arbor_base::device::{CrashChoice, MemDevice, RecordingDevice};
+use arbor_base::device::{CrashChoice, Device, Kind, MemDevice, RecordingDevice};
 use arbor_base::vfs::*;
 use arbor_ffs::Ffs;
+use arbor_ffs::format::{SECTOR, SuperBlock};
 use std::sync::Arc;
+use zerocopy::FromBytes;
 
 const ORDERED: [&str; 3] = ["softupdates", "journal", "sync"];
 
@@ -13,13 +15,13 @@ fn fresh() -> MemDevice {
     dev
 }
 
-fn mount<D: arbor_base::device::Device + 'static>(dev: D, keep: &str) -> Result<Arc<dyn FileSystem>> {
+fn mount<D: Device + 'static>(dev: D, keep: &str) -> Result<Arc<dyn FileSystem>> {
     let options = MountOptions { options: Options::parse(&format!("keep={keep}")), ..Default::default() };
     let clock = ManualClock::new(Time { secs: 1_000_000_000, nanos: 0 });
     Ffs.mount(Devices::single(dev), &options, Arc::new(clock))
 }
 
-fn check<D: arbor_base::device::Device + 'static>(dev: D, repair: Repair) -> CheckReport {
+fn check<D: Device + 'static>(dev: D, repair: Repair) -> CheckReport {
     Ffs.check(Devices::single(dev), &CheckOptions { repair, force: true }, &mut |_, _, _| {}).unwrap()
 }
 
@@ -101,6 +103,49 @@ fn a_cut_while_the_checker_mends_what_a_crash_left_leaves_as_much() {
             }
         }
     }
+}
+
+/// Whichever of the two tails of a journal is nonsense, the other one serves; one that a program has left behind that
+/// knows of one only does not.
+#[test]
+fn either_tail_of_a_journal_is_enough() {
+    let sb = |dev: &MemDevice| {
+        let mut bytes = vec![0; SECTOR];
+        dev.read_at(Kind::Super, 0, &mut bytes).unwrap();
+        SuperBlock::read_from_bytes(&bytes).unwrap()
+    };
+    let byte = |sb: &SuperBlock, n: u32| u64::from(sb.journal_start.get() + n) << sb.frag_shift.get();
+    let nonsense = |dev: &MemDevice, at: u64| dev.write_at(Kind::Other, at, &[0xab; SECTOR]).unwrap();
+    let dev = with_orphans("journal");
+    let volume = sb(&dev);
+    let tails = [byte(&volume, 0), byte(&volume, volume.journal_frags.get() - 1)];
+    for at in tails {
+        for preened in [false, true] {
+            let dev = dev.snapshot();
+            nonsense(&dev, at);
+            if preened {
+                assert_eq!(check(dev.clone(), Repair::Preen).remaining(), 0);
+            }
+            only_the_other_is_left(dev, "journal", &format!("nonsense at {at}"));
+        }
+    }
+    let both = dev.snapshot();
+    tails.iter().for_each(|at| nonsense(&both, *at));
+    assert!(mount(both, "journal").is_err_and(|e| e.to_string().contains("journal tail")));
+    // The last tail is that of the mount before, and what the journal holds is newer.
+    let frag = 1 << volume.frag_shift.get();
+    let mut old = vec![0; frag];
+    dev.read_at(Kind::Other, tails[1], &mut old).unwrap();
+    only_the_other_is_left(dev.clone(), "journal", "as it is");
+    let fs = mount(dev.clone(), "journal").unwrap();
+    make(&*fs, "new", &[4; 100]);
+    fs.fsync(fs.root(), false).unwrap();
+    let dev = dev.snapshot();
+    dev.write_at(Kind::Other, tails[1], &old).unwrap();
+    let one = dev.snapshot();
+    assert!(mount(one.clone(), "journal").is_ok_and(|fs| fs.lookup(fs.root(), b"new").is_ok()), "the newer of the two");
+    nonsense(&dev, tails[0]);
+    assert!(mount(dev, "journal").is_err_and(|e| e.to_string().contains("journal tail")));
 }
 
 /// A rename over a file is durable no earlier than the data that the other file has by then, whether its blocks are new

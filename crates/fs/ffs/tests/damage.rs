@@ -106,6 +106,12 @@ fn super_and_groups() -> Vec<Case> {
             k.super_at(k.geom.byte(k.geom.cg_start(1)), |sb| sb.keeping = 9.into());
         }),
         case(&["JournalTail"], Never, &[], |k| flip(k, k.geom.byte(Frag(k.sb.journal_start.get())) + 12)),
+        case(&["JournalTailCopy"], Always, &[], |k| {
+            let (first, frags) = (k.geom.byte(Frag(k.sb.journal_start.get())), k.sb.journal_frags.get());
+            let last = k.geom.byte(Frag(k.sb.journal_start.get() + frags - 1));
+            k.write(last, &k.read(first, k.geom.frag_size()));
+            flip(k, first + 12);
+        }),
         case(&["SuperCopy"], Always, &[], |k| k.write(k.geom.byte(k.geom.cg_start(1)), &[0; 512])),
         case(&["SuperCopy"], Always, &[], |k| {
             k.super_at(k.geom.byte(k.geom.cg_start(2)), |sb| sb.minfree = 9.into());

@@ -41,6 +41,9 @@ arbor_base::issues! {
     SuperLost { why: String } Fatal Damage "there is no usable superblock: {why}";
     /// Where the journal begins; without it nobody knows which of its transactions count.
     JournalTail { at: u64 } Error Damage "the journal's tail at byte {at} is damaged, what the journal held is lost";
+    /// The tail is there twice; a write of it that was cut off may have left anything.
+    JournalTailCopy { at: u64 } Warning Leak
+        "the first of the journal's two tails, at byte {at}, is damaged, the other one is used";
     SuperCopy { cgx: u32, at: u64 } Error Leak
         "the superblock copy of group {cgx} at byte {at} is damaged or differs";
     GroupHeader { cgx: u32, at: u64, why: &'static str } Error Damage

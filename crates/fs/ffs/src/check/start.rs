@@ -5,7 +5,7 @@ use super::groups::as_copy;
 use super::issue::Issue;
 use super::view::{Reader, Stage, View, check_header};
 use crate::format::*;
-use crate::recover::{is_tail, tail_bytes, unused_number};
+use crate::recover::{is_tail, read_tail, tail_bytes, unused_number};
 use crate::superblock::{features, geometry, read};
 use arbor_base::device::{Device, Kind, Request};
 use arbor_base::layout::{Access, crc_without};
@@ -40,7 +40,7 @@ pub(crate) fn journal_view(r: &mut Reader<'_>, write: bool, lost: bool) -> Resul
 }
 
 impl Checker<'_> {
-    /// The journal's tail. What is put in its place says that the journal is empty.
+    /// The journal's tail. What is put in the place of a lost one says that the journal is empty.
     pub(super) fn check_journal(&mut self) -> Result<()> {
         let Reader { view, sb, geom } = &mut self.r;
         let at = geom.byte(Frag(sb.journal_start.get()));
@@ -48,9 +48,12 @@ impl Checker<'_> {
         if sb.journal_frags.get() == 0 || sound(view)? || sound(view)? {
             return Ok(());
         }
-        self.f.note(Issue::JournalTail { at });
-        let seq = unused_number(view.dev, sb, geom)?;
-        view.write(Stage::Rest, Kind::Super, at, &tail_bytes(geom, seq, 1))
+        let (issue, tail) = match read_tail(view.dev, sb, geom)? {
+            Some((seq, from)) => (Issue::JournalTailCopy { at }, tail_bytes(geom, seq, from)),
+            None => (Issue::JournalTail { at }, tail_bytes(geom, unused_number(view.dev, sb, geom)?, 1)),
+        };
+        self.f.note(issue);
+        view.write(Stage::Rest, Kind::Log, at, &tail)
     }
 }
 

@@ -117,7 +117,7 @@ impl Core {
         let record = self.record();
         let Some(j) = &mut self.keep.journal else { return Err(Errno::EIO.into()) };
         let Some((requests, logged, frags)) = record else { return Ok(()) };
-        if let Err(e) = j.check_room(frags, self.sb.journal_frags.get()) {
+        if let Err(e) = j.check_room(frags, crate::recover::last_fragment(&self.sb)) {
             self.fail(&e);
             return Err(e);
         }
