@@ -164,6 +164,8 @@ const LISTS: &[&str] = &[
     "create /x 420 0; write /x 0 60000 1; syncfs; truncate /x 0; background 6000; mkdir /y 493 0; repeat /y 30; \
      background 6000; syncfs",
     "mkdir /x 493 0; repeat /x 90; background 40000; write /x/L3 0 5000 1; write /x/L4 0 5000 2; fsync /x/L4 0",
+    "create /x 420 0; fallocate /x 1 0 90000; syncfs; write /x 20000 3000 1; background 6000; write /x 5000 9001 2; \
+     fsync /x 0; write /x 60000 20000 3; background 40000; fallocate /x 0 100000 30000; write /x 0 120000 4; fsync /x 0",
     "tmpfile / 1; write @1 0 20000 1; fsync @1 0; link @1 /x; fsync / 0; unlink /x; drop 1; background 6000; syncfs",
 ];
 
