@@ -205,7 +205,8 @@ pub struct MkfsArgs {
     pub engine: Option<String>,
     /// Size with K, M, G or T; the size of the file if it is there.
     ///
-    /// A file that is larger is shortened only with -f, and with offset= not even then.
+    /// A file that is larger is shortened only with -f, and with offset= not even then. On a disk that is larger the volume
+    /// takes the first part.
     #[arg(short, long, value_parser = size)]
     pub size: Option<u64>,
     /// Label, at most 63 bytes.

@@ -437,10 +437,9 @@ impl Core {
             let lo = if dirty && (known || i.format() != Format::Inline) { size.div_ceil(fs) } else { 0 };
             let (lo, hi) = ((index * pf).max(lo), ((index + 1) * pf).min(grown.div_ceil(fs)));
             if lo < hi {
-                let holes = core.holes(i, lo, hi)?;
-                let written: u64 = core.written(i, lo, hi)?.iter().map(|e| u64::from(e.len)).sum();
+                let (holes, unwritten) = core.space_in(i, lo, hi)?;
                 need += holes;
-                converting += u64::from(holes + written < hi - lo);
+                converting += u64::from(unwritten > 0);
             }
             Ok(())
         };
@@ -742,15 +741,23 @@ impl Core {
         }
     }
 
-    /// Fragments of [lo, hi) that have no space.
-    fn holes(&mut self, i: &Inode, lo: u64, hi: u64) -> Result<u64> {
-        let mut have = 0;
-        let mut at = lo;
-        while let Some(e) = self.extent_at(i, at)?.filter(|e| e.at < hi) {
-            have += u64::from(clip(e, lo, hi).len);
+    /// Fragments of [lo, hi) that have no space, and those that have it but are not written.
+    fn space_in(&mut self, i: &Inode, lo: u64, hi: u64) -> Result<(u64, u64)> {
+        let (mut have, mut unwritten, mut at) = (0, 0, lo);
+        while at < hi
+            && let Some(e) = self.extent_at(i, at)?.filter(|e| e.at < hi)
+        {
+            let len = u64::from(clip(e, lo, hi).len);
+            have += len;
+            unwritten += if e.flags & UNWRITTEN != 0 { len } else { 0 };
             at = e.end();
         }
-        Ok((hi - lo).saturating_sub(have))
+        Ok(((hi - lo).saturating_sub(have), unwritten))
+    }
+
+    /// Fragments of [lo, hi) that have no space.
+    fn holes(&mut self, i: &Inode, lo: u64, hi: u64) -> Result<u64> {
+        self.space_in(i, lo, hi).map(|(holes, _)| holes)
     }
 
     /// The fragments that fallocate gives for a range of bytes: whole pages, as they are written.

@@ -168,6 +168,8 @@ const LISTS: &[&str] = &[
      write /x 0 9000 3; rename /x /y 0; fsync /z 0; background 40000",
     "create /x 420 0; write /x 0 90000 1; create /y 420 0; mkdir /z 493 0; hold /x 1; hold /y 2; hold /z 3; syncfs; \
      unlink /x; unlink /y; rmdir /z; fsync / 0; drop 2; background 40000",
+    "create /x 420 0; fallocate /x 1 0 90000; syncfs; write /x 20000 3000 1; background 6000; write /x 5000 9001 2; \
+     fsync /x 0; write /x 60000 20000 3; background 40000; fallocate /x 0 100000 30000; write /x 0 120000 4; fsync /x 0",
     "tmpfile / 1; write @1 0 20000 1; fsync @1 0; link @1 /x; fsync / 0; unlink /x; drop 1; background 6000; syncfs",
 ];
 
