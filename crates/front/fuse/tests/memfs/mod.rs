@@ -46,6 +46,8 @@ pub struct MemFs {
     pub dirty: AtomicBool,
     /// The device hangs.
     pub hangs: AtomicBool,
+    /// Nobody is told the root, so that a mount is not finished.
+    pub has_no_root_yet: AtomicBool,
     /// Calls that wait for it.
     pub waiting: AtomicU64,
     changes: AtomicU64,
@@ -281,6 +283,7 @@ impl MemFs {
             unmounted: AtomicBool::new(false),
             dirty: AtomicBool::new(false),
             hangs: AtomicBool::new(false),
+            has_no_root_yet: AtomicBool::new(false),
             waiting: AtomicU64::new(0),
             changes: AtomicU64::new(0),
         }
@@ -355,6 +358,10 @@ impl MemFs {
 
 impl FileSystem for MemFs {
     fn root(&self) -> Ino {
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while self.has_no_root_yet.load(SeqCst) && std::time::Instant::now() < end {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
         Ino(ROOT)
     }
 
