@@ -10,6 +10,7 @@
 //! | `ring` | the workers of FUSE over io_uring |
 //! | `interrupt` | which requests' callers got a signal |
 //! | `serve` | one request, one call of [`FileSystem`](arbor_base::vfs::FileSystem), one reply |
+//! | `offer` | the kernel's switch for io_uring |
 //! | `proto` | the structures of the protocol |
 //! | `kernel` | the mount table, by system call or `fusermount3` |
 //! | `atime` | times of last access |
@@ -73,6 +74,7 @@ mod counters;
 pub mod hostile;
 mod interrupt;
 mod kernel;
+mod offer;
 pub mod options;
 mod prompt;
 mod proto;

@@ -12,10 +12,13 @@ use std::time::Duration;
 /// How requests come from the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
-    /// By io_uring if the kernel offers it, or else from `/dev/fuse`.
-    #[default]
+    /// By io_uring if it is to be had, or else from `/dev/fuse`. Where the kernel does not offer it by itself root
+    /// turns its switch on for the moment in which the mount is made.
     Auto,
-    /// By io_uring, or the mount fails.
+    /// By io_uring if the kernel offers it by itself, or else from `/dev/fuse`.
+    #[default]
+    Offered,
+    /// As `Auto`, but without io_uring the mount fails.
     Uring,
     /// From `/dev/fuse`.
     Classic,
@@ -109,7 +112,7 @@ impl Default for MountConfig {
             uid: None,
             gid: None,
             umask: 0,
-            transport: Transport::Auto,
+            transport: Transport::Offered,
             threads: 0,
             spin: None,
             nice: -5,
@@ -207,9 +210,10 @@ pub const OPTIONS: &[OptionSpec] = &[
     ),
     spec(
         "transport",
-        "auto|uring|classic",
+        "auto|offered|uring|classic",
         "auto",
-        "Take requests by io_uring (Linux 6.14, Y in /sys/module/fuse/parameters/enable_uring) or from /dev/fuse.",
+        "Take requests by io_uring (Linux 6.14) or from /dev/fuse. Unless Y is in \
+         /sys/module/fuse/parameters/enable_uring, root writes it for the moment of the mount; offered does without.",
     ),
     spec(
         "threads",
@@ -270,7 +274,7 @@ const IGNORED: &[&str] = &[
 /// Takes the options of the mount out of `options`; what it does not know is left for the engine,
 /// in order. Values that make no sense are refused with the name of the option.
 pub fn parse_options(options: &Options) -> vfs::Result<(MountConfig, Options)> {
-    let mut config = MountConfig::default();
+    let mut config = MountConfig { transport: Transport::Auto, ..MountConfig::default() };
     let mut rest = Options::default();
     for (key, value) in &options.0 {
         match key.as_str() {
@@ -337,9 +341,10 @@ fn nice(key: &str, value: &str) -> vfs::Result<i32> {
 fn transport(key: &str, value: &str) -> vfs::Result<Transport> {
     match value {
         "auto" => Ok(Transport::Auto),
+        "offered" => Ok(Transport::Offered),
         "uring" => Ok(Transport::Uring),
         "classic" => Ok(Transport::Classic),
-        _ => Err(Error::refused(format!("option {key}: {value:?} is not auto, uring or classic"))),
+        _ => Err(Error::refused(format!("option {key}: {value:?} is not auto, offered, uring or classic"))),
     }
 }
 

@@ -16,6 +16,7 @@
 use crate::counters::{Counters, Log};
 use crate::interrupt::Desk;
 use crate::kernel::{self, MAX_IO};
+use crate::offer::Offer;
 use crate::options::{MountConfig, Transport};
 use crate::proto::{InHeader, InitFlags, InitIn, InitOut, MAJOR, MINOR, Op, OutHeader, take};
 use crate::record::MountRecord;
@@ -61,10 +62,14 @@ const GRACE: Duration = Duration::from_secs(5);
 ///
 /// The session should hold the only reference to `fs`, so that the image is released when it ends.
 pub fn mount(fs: Arc<dyn FileSystem>, dir: &Path, config: &MountConfig) -> io::Result<Session> {
+    let is_wanted = matches!(config.transport, Transport::Auto | Transport::Uring);
+    let offer = is_wanted.then(Offer::make).flatten();
     let attached = attach(dir, config).inspect_err(|_| {
         let _ = fs.unmount();
     })?;
-    match start(fs.clone(), attached, config)? {
+    let started = start(fs.clone(), attached, config);
+    drop(offer);
+    match started? {
         Started::Serving(session) => Ok(*session),
         Started::Refused(why) if config.transport == Transport::Uring => {
             let _ = fs.unmount();
@@ -170,6 +175,7 @@ fn start(fs: Arc<dyn FileSystem>, attached: Attached, config: &MountConfig) -> i
         background: None,
         signals: None,
         record: None,
+        by_ring: !channels.is_empty(),
     };
     if config.record {
         let record = MountRecord::of_this_process(config, &control.dir);
@@ -688,6 +694,7 @@ pub struct Session {
     background: Option<JoinHandle<()>>,
     signals: Option<Signals>,
     record: Option<PathBuf>,
+    by_ring: bool,
 }
 
 impl Session {
@@ -700,6 +707,11 @@ impl Session {
     /// Where it is mounted.
     pub fn mountpoint(&self) -> &Path {
         &self.control.dir
+    }
+
+    /// Whether requests come by io_uring.
+    pub fn is_by_ring(&self) -> bool {
+        self.by_ring
     }
 
     /// A handle that ends it.

@@ -7,11 +7,12 @@ mod memfs;
 use arbor_base::vfs::{FileSystem, Ino, SetAttr, SetTime, Time};
 use arbor_fuse::{Access, MountConfig, Promptly, Session, Transport};
 use memfs::MemFs;
-use rustix::fs::{CWD, FallocateFlags, OFlags, RenameFlags, XattrFlags};
+use rustix::fs::{CWD, FallocateFlags, FlockOperation, OFlags, RenameFlags, XattrFlags};
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -101,6 +102,119 @@ fn times(path: &Path) -> (Time, Time) {
     let m = fs::symlink_metadata(path).unwrap();
     let time = |secs, nanos| Time { secs, nanos: nanos as u32 };
     (time(m.atime(), m.atime_nsec()), time(m.ctime(), m.ctime_nsec()))
+}
+
+const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// The switch of the kernel as it is while nobody is making a mount.
+fn switch_at_rest() -> String {
+    let switch = File::open(SWITCH).unwrap();
+    rustix::fs::flock(&switch, FlockOperation::LockShared).unwrap();
+    fs::read_to_string(SWITCH).unwrap()
+}
+
+/// Whether root can turn it on here, and has to; says aloud if not. Other tests must not be disturbed by turning it
+/// off for this.
+fn can_offer() -> bool {
+    let is_there = || OpenOptions::new().write(true).open(SWITCH).is_ok();
+    let can = can_mount() && is_there() && switch_at_rest().trim() == "N";
+    if !can {
+        eprintln!("NOT RUN: this test needs a kernel with FUSE over io_uring that does not offer it by itself");
+    }
+    can
+}
+
+/// What other tests run in a process of its own: a mount that is never finished.
+#[test]
+#[ignore = "run by other tests, as a server"]
+fn server_process() {
+    let Some(dir) = std::env::var_os("ARBOR_FUSE_TEST_DIR") else { return };
+    let fs = Arc::new(MemFs::new());
+    fs.has_no_root_yet.store(true, SeqCst);
+    let config = MountConfig { transport: Transport::Auto, record: false, ..Default::default() };
+    drop(arbor_fuse::mount(fs, dir.as_ref(), &config));
+}
+
+/// A server that is in the middle of making its mount.
+struct Unfinished {
+    child: Child,
+    dir: tempfile::TempDir,
+}
+
+impl Unfinished {
+    fn start() -> Unfinished {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "server_process", "--ignored"]).env("ARBOR_FUSE_TEST_DIR", dir.path());
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let started = Unfinished { child, dir };
+        let mounted = || fs::read_to_string("/proc/self/mountinfo").unwrap().contains(started.dir.path().to_str().unwrap());
+        eventually("it is mounted", mounted);
+        started
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = rustix::mount::unmount(self.dir.path(), rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+/// Until it holds, at most ten seconds.
+fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn root_mounts_by_io_uring_and_leaves_the_switch_as_it_was() {
+    if !can_offer() {
+        return;
+    }
+    std::thread::scope(|scope| {
+        for transport in [Transport::Auto, Transport::Uring, Transport::Auto, Transport::Uring] {
+            scope.spawn(move || {
+                for _ in 0..3 {
+                    let m = Mounted::with(|c| c.transport = transport);
+                    assert!(m.session.is_by_ring());
+                    fs::write(m.path("f"), b"x").unwrap();
+                    assert_eq!(fs::read(m.path("f")).unwrap(), b"x");
+                    assert!(m.session.counters().get().iter().any(|c| c.0 == "requests_by_ring"));
+                }
+            });
+        }
+    });
+    assert_eq!(switch_at_rest(), "N\n");
+    let classic = Mounted::with(|c| c.transport = Transport::Classic);
+    assert!(!classic.session.is_by_ring());
+}
+
+#[test]
+fn the_switch_is_as_it_was_when_the_server_is_killed() {
+    if !can_offer() {
+        return;
+    }
+    let _limit = Limit::minutes(2);
+    let mut killed = Unfinished::start();
+    assert_eq!(fs::read_to_string(SWITCH).unwrap(), "Y\n", "in the middle of it");
+    std::thread::scope(|scope| {
+        // Comes in between, and has to wait.
+        let other = scope.spawn(|| Mounted::with(|c| c.transport = Transport::Uring).session.is_by_ring());
+        std::thread::sleep(Duration::from_millis(100));
+        killed.kill();
+        assert!(other.join().unwrap());
+    });
+    assert_eq!(switch_at_rest(), "N\n");
 }
 
 fn open_direct(path: &Path) -> File {

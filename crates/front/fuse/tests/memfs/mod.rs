@@ -48,6 +48,8 @@ pub struct MemFs {
     pub unsettled: AtomicBool,
     /// The device hangs.
     pub hangs: AtomicBool,
+    /// Nobody is told the root, so that a mount is not finished.
+    pub has_no_root_yet: AtomicBool,
     /// Calls that wait for it.
     pub waiting: AtomicU64,
     changes: AtomicU64,
@@ -286,6 +288,7 @@ impl MemFs {
             dirty: AtomicBool::new(false),
             unsettled: AtomicBool::new(false),
             hangs: AtomicBool::new(false),
+            has_no_root_yet: AtomicBool::new(false),
             waiting: AtomicU64::new(0),
             changes: AtomicU64::new(0),
         }
@@ -367,6 +370,10 @@ impl MemFs {
 
 impl FileSystem for MemFs {
     fn root(&self) -> Ino {
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while self.has_no_root_yet.load(SeqCst) && std::time::Instant::now() < end {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
         Ino(ROOT)
     }
 
