@@ -1,9 +1,9 @@
 //! What a mount is told, in code ([`MountConfig`]) or by `-o` ([`parse_options`]).
 
+use arbor_base::device::Claim;
 use arbor_base::vfs::{self, Clock, Error, OptionSpec, Options, SystemClock};
 use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,10 +26,13 @@ pub struct MountConfig {
     pub source: OsString,
     /// Byte of the source at which the volume begins: for the record only.
     pub offset: u64,
-    /// The image if it is a block device: root then mounts type `fuseblk`, where syncfs(2)
-    /// arrives and umount(2) waits. It must not be open exclusively; if the kernel refuses, an
-    /// ordinary mount is made.
-    pub block_device: Option<PathBuf>,
+    /// The device of the volume if it is a block device: root then mounts type `fuseblk`, where
+    /// syncfs(2) arrives and umount(2) waits. If the kernel refuses, that is said on standard error,
+    /// and an ordinary mount is made.
+    pub block_device: Option<Arc<Claim>>,
+    /// What keeps others from all devices of the volume; given up when the volume is unmounted, before
+    /// umount(2) returns where that waits.
+    pub claims: Vec<Arc<Claim>>,
     /// Refuse all changes. The engine has to be told on its own.
     pub read_only: bool,
     /// Let other users in; `None` is yes for root and no for all others.
@@ -90,6 +93,7 @@ impl Default for MountConfig {
             source: "arbor".into(),
             offset: 0,
             block_device: None,
+            claims: Vec::new(),
             read_only: false,
             allow_other: None,
             nosuid: true,
@@ -123,6 +127,7 @@ impl fmt::Debug for MountConfig {
             .field("source", &self.source)
             .field("offset", &self.offset)
             .field("block_device", &self.block_device)
+            .field("claims", &self.claims)
             .field("read_only", &self.read_only)
             .field("allow_other", &self.allow_other)
             .field("nosuid", &self.nosuid)

@@ -16,6 +16,7 @@ use crate::options::MountConfig;
 use crate::proto::*;
 use crate::record::MountRecord;
 use crate::upkeep;
+use arbor_base::device::Claim;
 use arbor_base::vfs::{
     self, Attr, Cx, Entry, Errno, Error, FallocMode, FileSystem, FileType, Ino, RenameFlags, Seek, SetAttr, SetTime,
     Time, XattrMode, mode,
@@ -68,6 +69,8 @@ pub(crate) struct Server {
     pub(crate) interrupts: Arc<Interrupts>,
     /// Result of the final [`FileSystem::unmount`] if DESTROY has called it.
     pub(crate) destroyed: Mutex<Option<vfs::Result<()>>>,
+    /// Given up when DESTROY is answered: who has waited for umount(2) finds the image free.
+    pub(crate) claims: Vec<Arc<Claim>>,
     agreed: Agreed,
     root: Ino,
     entry_timeout: Duration,
@@ -150,6 +153,7 @@ impl Server {
             log: Log::default(),
             interrupts: Arc::default(),
             destroyed: Mutex::new(None),
+            claims: config.claims.clone(),
             agreed,
             root,
             entry_timeout: config.entry_timeout,
@@ -457,6 +461,7 @@ impl Server {
                     self.log.say(format_args!("unmount: {e}"));
                 }
                 *self.destroyed.lock() = Some(result);
+                self.claims.iter().for_each(|claim| claim.release());
                 Ok(Reply::Bytes(0))
             }
             Op::Init => Err(malformed()),
