@@ -12,6 +12,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use watch::{Outcome, Watch, arbor, can_mount, is_mounted, run};
 
 /// A child that one test starts has the open files of another for a moment: so one is at work at a time.
@@ -349,6 +350,44 @@ fn where_fuseblk_is_refused_that_is_said() {
         assert!(said.said.contains("no mount of type fuseblk (") && said.said.contains("arbor sync"), "{}", said.said);
         disk.hold().expect("it is free");
         arbor(&["fsck", "-n", "-f"], &[&disk.device]).well();
+    });
+}
+
+/// Whoever waits for the server holds the mount meanwhile, and must not be waited for by the server.
+#[test]
+fn nobody_hangs_who_syncs_while_others_write() {
+    each_engine(|disk| {
+        let root = disk.root();
+        let shell = |script: &str| {
+            let script = script.replace("ROOT", &root.display().to_string());
+            watch::start("sh", &[Path::new("-c"), Path::new(&script)])
+        };
+        let device = disk.device.display();
+        let scripts = [
+            "for i in $(seq 150); do head -c 70000 /dev/zero > ROOT/a$i && mv ROOT/a$i ROOT/b$i || exit 1; done".into(),
+            "for i in $(seq 150); do mkdir ROOT/d$i && rmdir ROOT/d$i || exit 1; done".into(),
+            "for i in $(seq 40); do sync -f ROOT || exit 1; done".into(),
+            "for i in $(seq 40); do sync ROOT || exit 1; done".into(),
+            format!("for i in $(seq 10); do blockdev --flushbufs {device} || exit 1; done"),
+        ];
+        for killed in [false, true] {
+            disk.mount(&[]).well();
+            let started: Vec<_> = scripts.iter().map(|script: &String| shell(script)).collect();
+            if killed {
+                std::thread::sleep(Duration::from_millis(150));
+                disk.watch.signal(&root, Signal::KILL);
+            }
+            for outcome in started.into_iter().map(watch::end) {
+                assert!(killed || outcome.code == Some(0), "{}: {}", outcome.words, outcome.said);
+            }
+            match killed {
+                true => arbor(&["umount"], &[&root]).well(),
+                false => run("umount", &[&root]).well(),
+            };
+            disk.hold().expect("it is free");
+            arbor(&["fsck", "-p"], &[&disk.device]);
+            arbor(&["fsck", "-n", "-f"], &[&disk.device]).well();
+        }
     });
 }
 
