@@ -69,8 +69,7 @@ impl Disk {
     }
 
     fn clean(&self) -> bool {
-        let info: serde_json::Value =
-            serde_json::from_str(&arbor(&["info", "--json"], &[&self.device]).well()).unwrap();
+        let info: serde_json::Value = serde_json::from_str(arbor(&["info", "--json"], &[&self.device]).well()).unwrap();
         info["clean"].as_bool().unwrap()
     }
 
@@ -147,13 +146,19 @@ fn a_device_is_mounted_as_fuseblk() {
 fn after_syncfs_a_killed_server_loses_nothing() {
     each_engine(|disk| {
         disk.mount(&[]).well();
-        let made = fill(&disk.root());
-        run("sync", &[Path::new("-f"), &disk.root()]).well();
-        disk.watch.signal(&disk.root(), Signal::KILL);
-        // The dead mount on the same directory goes by itself.
-        disk.mount(&[]).well();
-        look(&disk.root(), &made);
-        arbor(&["umount"], &[&disk.root()]).well();
+        let root = disk.root();
+        // syncfs(2) and sync(2).
+        for (round, words) in [&[Path::new("-f"), &root][..], &[]].into_iter().enumerate() {
+            let dir = root.join(format!("{round}"));
+            fs::create_dir(&dir).unwrap();
+            let made = fill(&dir);
+            run("sync", words).well();
+            disk.watch.signal(&root, Signal::KILL);
+            // The dead mount on the same directory goes by itself.
+            disk.mount(&[]).well();
+            look(&dir, &made);
+        }
+        arbor(&["umount"], &[&root]).well();
         arbor(&["fsck", "-n", "-f"], &[&disk.device]).well();
     });
 }
@@ -177,6 +182,26 @@ fn umount_returns_when_all_is_written() {
             run("umount", &[&disk.root()]).well();
         }
     });
+}
+
+/// What is at the end released at once is all of the volume.
+#[test]
+fn umount_returns_when_the_log_is_free_too() {
+    if !can_mount() {
+        return;
+    }
+    let Some(disk) = Disk::new(64 << 20) else { return };
+    let log = format!("log={}", disk.dir.path().join("log").display());
+    arbor(&["mkfs", "-q", "-t", "yfs", "-o", &log], &[&disk.device]).well();
+    for _ in 0..5 {
+        disk.mount(&["-o", &log]).well();
+        let made = fill(&disk.root());
+        run("umount", &[&disk.root()]).well();
+        arbor(&["fsck", "-n", "-o", &log], &[&disk.device]).well();
+        disk.mount(&["-o", &log]).well();
+        look(&disk.root(), &made);
+        run("umount", &[&disk.root()]).well();
+    }
 }
 
 #[test]

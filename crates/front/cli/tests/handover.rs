@@ -138,6 +138,37 @@ fn a_sync_takes_what_the_kernel_keeps() {
     }
 }
 
+/// So for these an fsync of the root is enough.
+#[test]
+fn a_close_and_the_end_of_a_mapping_hand_over() {
+    if !can_mount() {
+        return;
+    }
+    for options in ["transport=auto", "transport=classic", "writeback_cache"] {
+        let dir = tempfile::tempdir().unwrap();
+        let watch = Watch::new(dir.path());
+        let (image, root) = (dir.path().join("x.img"), dir.path().canonicalize().unwrap().join("mnt"));
+        arbor(&["mkfs", "-q", "-s", "64M"], &[&image]).well();
+        arbor(&["mount", "-o", options], &[&image, &root]).well();
+        for i in 0..FILES {
+            fs::write(name(&root, i), [byte(i); LEN]).unwrap();
+            if i % 2 == 0 {
+                let file = OpenOptions::new().read(true).write(true).open(name(&root, i)).unwrap();
+                Mapped::of(&file).fill(byte(i + 1));
+            }
+        }
+        File::open(&root).unwrap().sync_all().unwrap();
+        watch.signal(&root, Signal::KILL);
+        arbor(&["umount"], &[&root]).well();
+        arbor(&["mount"], &[&image, &root]).well();
+        for i in 0..FILES {
+            let wanted = byte(if i % 2 == 0 { i + 1 } else { i });
+            assert!(fs::read(name(&root, i)).unwrap() == [wanted; LEN], "{options}: file {i}");
+        }
+        arbor(&["umount"], &[&root]).well();
+    }
+}
+
 /// The links by which root finds mapped files are for root alone.
 #[test]
 fn a_user_syncs_what_its_processes_have_mapped() {

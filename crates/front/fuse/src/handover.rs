@@ -6,7 +6,7 @@
 //! theirs. An fsync of a file does wait. So we look in `/proc` for who has such files, and fsync these.
 //!
 //! Not seen are processes that `/proc` does not show to the caller: of other users unless it is root, of other
-//! pid namespaces; and what the kernel itself has open, as a loop device on a file of the mount.
+//! pid namespaces; and what the kernel itself has open, as a loop device or an overlay on files of the mount.
 
 use rustix::fs::{FileType, Mode, OFlags};
 use std::collections::BTreeSet;
