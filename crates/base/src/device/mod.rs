@@ -30,7 +30,7 @@ mod tests;
 mod view;
 
 pub use fault::{Fault, FaultDevice, FaultOp, FaultTimes};
-pub use file::{FileDevice, FileOptions, OpenMode};
+pub use file::{Claim, FileDevice, FileOptions, OpenMode};
 pub use mem::MemDevice;
 pub use overlay::OverlayDevice;
 pub use patient::PatientDevice;
@@ -259,6 +259,11 @@ pub trait Device: Send + Sync {
     /// elsewhere: whatever a device does by itself, it does there and not before.
     fn confine(&self, _range: Range<u64>) {}
 
+    /// What keeps others from the file or block device below, for who mounts the volume.
+    fn claim(&self) -> Option<Arc<Claim>> {
+        None
+    }
+
     /// Changes the size in bytes; new bytes read as zeros. A larger size is durable after the next
     /// flush, a smaller one on return.
     fn set_size(&self, size: u64) -> io::Result<()>;
@@ -295,6 +300,9 @@ impl<D: Device + ?Sized> Device for Arc<D> {
     }
     fn confine(&self, range: Range<u64>) {
         (**self).confine(range);
+    }
+    fn claim(&self) -> Option<Arc<Claim>> {
+        (**self).claim()
     }
     fn set_size(&self, size: u64) -> io::Result<()> {
         (**self).set_size(size)

@@ -1,9 +1,10 @@
 //! A window of a larger device.
 
 use super::check::{Access, check_range, check_request, submit_admitted, whole_sectors};
-use super::{Device, Geometry, Kind, Request, Ticket};
+use super::{Claim, Device, Geometry, Kind, Request, Ticket};
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// A part of another device, for a file system inside a larger file. Requests that leave the
 /// window fail without reaching the device behind it.
@@ -56,6 +57,10 @@ impl<D: Device> Device for OffsetDevice<D> {
 
     fn confine(&self, range: Range<u64>) {
         self.inner.confine(self.start.saturating_add(range.start)..self.start.saturating_add(range.end));
+    }
+
+    fn claim(&self) -> Option<Arc<Claim>> {
+        self.inner.claim()
     }
 
     fn set_size(&self, size: u64) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! What a kind of file system offers before and beside a mount.
 
 use super::{Clock, Error, FileSystem, Ino, Result, Time};
-use crate::device::{Device, Kind};
+use crate::device::{Claim, Device, Kind};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -18,6 +18,11 @@ impl Devices {
     /// A volume on one device.
     pub fn single(main: impl Device + 'static) -> Devices {
         Devices { main: Arc::new(main), extra: BTreeMap::new() }
+    }
+
+    /// What keeps others from the files and block devices of the volume.
+    pub fn claims(&self) -> Vec<Arc<Claim>> {
+        std::iter::once(&self.main).chain(self.extra.values()).filter_map(|device| device.claim()).collect()
     }
 }
 

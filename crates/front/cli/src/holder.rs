@@ -17,6 +17,19 @@ pub(crate) fn mounted_on(image: &Path) -> Option<PathBuf> {
     rustix::fs::statfs(&mount.mountpoint).ok().map(|_| mount.mountpoint)
 }
 
+/// Where a mount of the image lies whose server is gone.
+#[cfg(target_os = "linux")]
+fn dead_mount_of(image: &Path) -> Option<PathBuf> {
+    let image = std::fs::canonicalize(image).ok()?;
+    let mount = arbor_fuse::mount_table().into_iter().rfind(|mount| mount.source == image)?;
+    matches!(rustix::fs::statfs(&mount.mountpoint), Err(rustix::io::Errno::NOTCONN)).then_some(mount.mountpoint)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn dead_mount_of(_image: &Path) -> Option<PathBuf> {
+    None
+}
+
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn mounted_on(_image: &Path) -> Option<PathBuf> {
     None
@@ -108,6 +121,10 @@ pub(crate) fn in_use(image: &Path, text: &str) -> String {
     }
     if let Some(dir) = pid.and_then(served_on).or_else(|| mounted_on(image)) {
         text += &format!(", mounted on {}", dir.display());
+    } else if let Some(dir) = dead_mount_of(image) {
+        let dir = dir.display();
+        text +=
+            &format!(": the mount on {dir} has lost its server and still has it, `arbor umount {dir}` takes it off");
     }
     text
 }

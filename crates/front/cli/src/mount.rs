@@ -51,7 +51,6 @@ mod linux {
     use arboretum::vfs::{Devices, Engine, MountOptions, Options, SystemClock};
     use std::fs::{self, OpenOptions};
     use std::io::{self, Read};
-    use std::os::unix::fs::FileTypeExt;
     use std::path::{Path, PathBuf};
     use std::process::{Command, Stdio};
     use std::sync::Arc;
@@ -301,6 +300,8 @@ mod linux {
 
     fn open(plan: &Plan, args: &MountArgs) -> Result<(Devices, &'static dyn Engine)> {
         let image = &plan.image;
+        // The mount of a server that was killed still has its block device.
+        arbor_fuse::clean_stale(&plan.dir).map_err(|e| anyhow!("{}: {e}", plan.dir.display()))?;
         if let Some(size) = args.new {
             mkfs::make_new(image, args.engine.as_deref(), size)?;
         }
@@ -320,18 +321,15 @@ mod linux {
             true => overlay::recovered(devices, found, &image.rest).map_err(|e| failed(&e))?,
             false => devices,
         };
-        let fs = found.mount(devices, &options, Arc::new(SystemClock)).map_err(|e| failed(&e))?;
         let mut config = plan.config.clone();
-        (config.block_device, config.offset) = (block_device(&image.path), image.offset);
+        config.offset = image.offset;
+        config.block_device = devices.main.claim().filter(|claim| claim.block_device().is_some());
+        config.claims = devices.claims();
+        let fs = found.mount(devices, &options, Arc::new(SystemClock)).map_err(|e| failed(&e))?;
         let dir = fs::canonicalize(&plan.dir).with_context(|| plan.dir.display().to_string())?;
         let session = arbor_fuse::mount(fs, &dir, &config).map_err(|e| anyhow!("{}: {e}", plan.dir.display()))?;
         session.ready().map_err(|e| anyhow!("{}: {e}", plan.dir.display()))?;
         Ok(session)
-    }
-
-    fn block_device(path: &Path) -> Option<PathBuf> {
-        let path = fs::canonicalize(path).ok()?;
-        fs::metadata(&path).ok().filter(|m| m.file_type().is_block_device()).map(|_| path)
     }
 
     /// Makes the directory if it is missing; tells whether it did. A dead mount answers with other errors; the

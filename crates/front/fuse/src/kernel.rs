@@ -1,6 +1,7 @@
 //! The mount table: mounting and unmounting by system call (root) or by `fusermount3` (all others).
 
 use crate::atime::Access;
+use crate::blockdev;
 use crate::options::MountConfig;
 use crate::prompt::Promptly;
 use arbor_base::vfs::Options;
@@ -29,16 +30,19 @@ pub(crate) fn mount(dir: &Path, config: &MountConfig) -> io::Result<OwnedFd> {
 }
 
 fn mount_directly(dir: &Path, config: &MountConfig) -> io::Result<OwnedFd> {
-    if let Some(device) = &config.block_device {
-        // It fails where the device is open exclusively, and then the plain type does.
-        if let Ok(fd) = mount_as("fuseblk.arbor", device.as_os_str(), dir, config, ",blksize=4096") {
-            return Ok(fd);
-        }
+    match &config.block_device {
+        Some(device) => blockdev::mount(device, dir, config),
+        None => mount_as("fuse.arbor", &config.source, dir, config, ""),
     }
-    mount_as("fuse.arbor", &config.source, dir, config, "")
 }
 
-fn mount_as(kind: &str, source: &OsStr, dir: &Path, config: &MountConfig, more: &str) -> io::Result<OwnedFd> {
+pub(crate) fn mount_as(
+    kind: &str,
+    source: &OsStr,
+    dir: &Path,
+    config: &MountConfig,
+    more: &str,
+) -> io::Result<OwnedFd> {
     let fd = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let mut flags = MountFlags::empty();
     flags.set(MountFlags::RDONLY, config.read_only);
@@ -215,6 +219,8 @@ pub struct MountEntry {
     pub options: Vec<String>,
     /// Options of what is mounted, such as `sync`.
     pub volume_options: Vec<String>,
+    /// Number of the device that files on it have; of type `fuseblk` that of the block device.
+    pub device: (u32, u32),
 }
 
 /// All mounts of arbor that this process can see, a later one behind those it covers.
@@ -225,7 +231,10 @@ pub fn mount_table() -> Vec<MountEntry> {
 
 /// `ID PARENT MAJOR:MINOR ROOT POINT OPTIONS [OPTIONAL...] - TYPE SOURCE OPTIONS`.
 fn entry(line: &[u8]) -> Option<MountEntry> {
-    let mut fields = line.split(|&b| b == b' ').skip(4);
+    let mut fields = line.split(|&b| b == b' ').skip(2);
+    let (major, minor) = std::str::from_utf8(fields.next()?).ok()?.split_once(':')?;
+    let device = (major.parse().ok()?, minor.parse().ok()?);
+    let mut fields = fields.skip(1);
     let path = |field: &[u8]| PathBuf::from(OsString::from_vec(unescape(field)));
     let mountpoint = path(fields.next()?);
     let words = |field: &[u8]| String::from_utf8_lossy(field).split(',').map(str::to_string).collect();
@@ -234,7 +243,7 @@ fn entry(line: &[u8]) -> Option<MountEntry> {
     let is_ours = matches!(fields.next()?, b"fuse.arbor" | b"fuseblk.arbor");
     let source = path(fields.next()?);
     let volume_options = words(fields.next()?);
-    is_ours.then_some(MountEntry { source, mountpoint, options, volume_options })
+    is_ours.then_some(MountEntry { source, mountpoint, options, volume_options, device })
 }
 
 /// Whether a mount of ours lies on `dir`, an absolute path.
@@ -337,7 +346,7 @@ mod tests {
         let line = b"36 35 0:40 / /m\\040nt rw,nosuid shared:1 - fuse.arbor /a\\040b.img rw,user_id=0";
         let mount = entry(line).unwrap();
         assert_eq!((mount.source, mount.mountpoint), ("/a b.img".into(), "/m nt".into()));
-        assert_eq!(mount.options, ["rw", "nosuid"]);
+        assert_eq!((mount.options, mount.device), (vec!["rw".into(), "nosuid".into()], (0, 40)));
         assert_eq!(mount.volume_options, ["rw", "user_id=0"]);
         assert_eq!(entry(b"36 35 0:40 / /mnt rw - ext4 /dev/sda rw"), None);
         assert_eq!(entry(b""), None);

@@ -12,9 +12,11 @@
 //! | `serve` | one request, one call of [`FileSystem`](arbor_base::vfs::FileSystem), one reply |
 //! | `offer` | the kernel's switch for io_uring |
 //! | `proto` | the structures of the protocol |
+//! | `blockdev` | mounts of block devices, where syncfs(2) arrives |
 //! | `kernel` | the mount table, by system call or `fusermount3` |
 //! | `atime` | times of last access |
 //! | `prompt` | the options `sync` and `dirsync` |
+//! | `handover` | what the kernel keeps of a mount, for [`sync`] |
 //! | `record` | who serves which mount, for [`unmount`] |
 //! | `hostile` | requests as no kernel sends them, for tests |
 //! | `upkeep` | cleaning and scrubbing, asked of a mount |
@@ -47,9 +49,10 @@
 //! # Durability
 //!
 //! sync(2) and syncfs(2) do not reach a plain FUSE mount; they do reach one on a block device,
-//! where root gets type `fuseblk`. **An fsync of the root directory syncs the whole file system**,
-//! on every mount. umount(2) waits for the server only with `fuseblk`; [`unmount`] always does.
-//! The names are `fuse.arbor` and `fuseblk.arbor`, with the image as source.
+//! where root gets type `fuseblk`. **An fsync of the root directory syncs the whole file system** as the
+//! server knows it, on every mount; [`sync`] has the kernel hand over before what it keeps. umount(2)
+//! waits for the server only with `fuseblk`; [`unmount`] always does. The names are `fuse.arbor` and
+//! `fuseblk.arbor`, with the image as source.
 //!
 //! # Locks
 //!
@@ -68,7 +71,9 @@
 #![cfg(target_os = "linux")]
 
 mod atime;
+mod blockdev;
 mod counters;
+mod handover;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod hostile;

@@ -2,10 +2,10 @@
 
 use crate::atime::{Access, AccessTimes};
 use crate::prompt::Promptly;
+use arbor_base::device::Claim;
 use arbor_base::vfs::{self, Clock, Error, OptionSpec, Options, SystemClock};
 use std::ffi::OsString;
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,10 +31,13 @@ pub struct MountConfig {
     pub source: OsString,
     /// Byte of the source at which the volume begins: for the record only.
     pub offset: u64,
-    /// The image if it is a block device: root then mounts type `fuseblk`, where syncfs(2)
-    /// arrives and umount(2) waits. It must not be open exclusively; if the kernel refuses, an
-    /// ordinary mount is made.
-    pub block_device: Option<PathBuf>,
+    /// The device of the volume if it is a block device: root then mounts type `fuseblk`, where
+    /// syncfs(2) arrives and umount(2) waits. If the kernel refuses, that is said on standard error,
+    /// and an ordinary mount is made.
+    pub block_device: Option<Arc<Claim>>,
+    /// What keeps others from all devices of the volume; given up when the volume is unmounted, before
+    /// umount(2) returns where that waits.
+    pub claims: Vec<Arc<Claim>>,
     /// Refuse all changes. The engine has to be told on its own.
     pub read_only: bool,
     /// Write nothing to the device, not even recovery: for who opens it.
@@ -101,6 +104,7 @@ impl Default for MountConfig {
             source: "arbor".into(),
             offset: 0,
             block_device: None,
+            claims: Vec::new(),
             read_only: false,
             no_recovery: false,
             promptly: Promptly::Asked,
@@ -137,6 +141,7 @@ impl fmt::Debug for MountConfig {
             .field("source", &self.source)
             .field("offset", &self.offset)
             .field("block_device", &self.block_device)
+            .field("claims", &self.claims)
             .field("read_only", &self.read_only)
             .field("no_recovery", &self.no_recovery)
             .field("promptly", &self.promptly)

@@ -5,6 +5,7 @@
 //! `$XDG_RUNTIME_DIR/arbor` or `/tmp/arbor-UID`, and takes it away when the image is released;
 //! [`unmount`] waits for that, or for the end of the process.
 
+use crate::handover;
 use crate::kernel;
 use crate::options::MountConfig;
 use rustix::fd::OwnedFd;
@@ -31,6 +32,8 @@ pub struct MountRecord {
     pub mountpoint: PathBuf,
     /// The volume itself was opened read-only.
     pub read_only: bool,
+    /// The kernel keeps written data back.
+    pub writeback_cache: bool,
     /// Why the file system takes no more changes, after an error that it could not undo.
     pub failure: Option<String>,
 }
@@ -47,6 +50,7 @@ impl MountRecord {
             offset: config.offset,
             mountpoint: mountpoint.to_path_buf(),
             read_only: config.read_only,
+            writeback_cache: config.writeback_cache,
             failure: None,
         }
     }
@@ -59,7 +63,8 @@ impl MountRecord {
         let new = dir.join(format!(".{}.{}", file_name(&self.mountpoint), self.pid));
         // Paths end in NUL, which no path holds; the reason of a failure is last.
         let access = if self.read_only { "ro" } else { "rw" };
-        let mut text = format!("{} {} {access} {}\n", self.pid, self.started, self.offset).into_bytes();
+        let cache = if self.writeback_cache { "writeback" } else { "writethrough" };
+        let mut text = format!("{} {} {access} {} {cache}\n", self.pid, self.started, self.offset).into_bytes();
         for p in [&self.image, &self.mountpoint] {
             text.extend_from_slice(p.as_os_str().as_bytes());
             text.push(0);
@@ -83,6 +88,7 @@ impl MountRecord {
             read_only: head.next()? == "ro",
             // A server of an older build says none.
             offset: head.next().map_or(Some(0), |word| word.parse().ok())?,
+            writeback_cache: head.next() != Some("writethrough"),
             image: path()?,
             mountpoint: path()?,
             failure: rest.next().filter(|why| !why.is_empty()).map(|why| String::from_utf8_lossy(why).into_owned()),
@@ -210,10 +216,18 @@ pub fn unmount(dir: &Path, wait: bool) -> io::Result<()> {
     }
 }
 
-/// Makes everything on the mount at `root` durable: an fsync of its root does.
+/// Makes everything on the mount at `root` durable: first the kernel hands over what it keeps, as far as
+/// this process may see who has it open; then an fsync of the root does the rest. What is changed
+/// meanwhile may come too late.
 pub fn sync(root: &Path) -> io::Result<()> {
-    let synced = fs::File::open(root).and_then(|d| d.sync_all());
-    match kernel::absolute(root).ok().and_then(|dir| failure(&dir)) {
+    let dir = kernel::absolute(root)?;
+    let record = mounts().into_iter().find(|record| record.mountpoint == dir);
+    let open_files = record.is_none_or(|record| record.writeback_cache);
+    let synced = fs::File::open(root).and_then(|root| {
+        let handed_over = handover::hand_over(&root, open_files);
+        root.sync_all().and(handed_over)
+    });
+    match failure(&dir) {
         Some(why) => Err(io::Error::other(failed(&why))),
         None => synced,
     }

@@ -19,6 +19,7 @@ use crate::proto::*;
 use crate::record::MountRecord;
 use crate::setid::Caller;
 use crate::upkeep;
+use arbor_base::device::Claim;
 use arbor_base::vfs::{
     self, Attr, Cx, Entry, Errno, Error, FallocMode, FileSystem, FileType, Ino, RenameFlags, Seek, SetAttr, SetTime,
     Time, TrimRange, XattrMode, mode,
@@ -74,6 +75,8 @@ pub(crate) struct Server {
     pub(crate) atimes: Atimes,
     promptly: Promptly,
     pub(crate) agreed: Agreed,
+    /// Given up when DESTROY is answered: who has waited for umount(2) finds the image free.
+    pub(crate) claims: Vec<Arc<Claim>>,
     root: Ino,
     entry_timeout: Duration,
     attr_timeout: Duration,
@@ -151,6 +154,7 @@ impl Server {
             destroyed: Mutex::new(None),
             atimes: Atimes::new(config.access_times_kept(), config.clock.clone()),
             promptly: config.promptly,
+            claims: config.claims.clone(),
             agreed,
             root,
             entry_timeout: config.entry_timeout,
@@ -480,6 +484,7 @@ impl Server {
                     self.log.say(format_args!("unmount: {e}"));
                 }
                 *self.destroyed.lock() = Some(result);
+                self.claims.iter().for_each(|claim| claim.release());
                 Ok(Reply::Bytes(0))
             }
             Op::Init => Err(malformed()),

@@ -13,6 +13,7 @@
 //! (reads say `ENODEV`) or when [`Unmounter::abort`] is called; then [`Session::wait`] unmounts the file
 //! system.
 
+use crate::blockdev;
 use crate::counters::{Counters, Log};
 use crate::interrupt::Desk;
 use crate::kernel::{self, MAX_IO};
@@ -65,6 +66,7 @@ pub fn mount(fs: Arc<dyn FileSystem>, dir: &Path, config: &MountConfig) -> io::R
     let is_wanted = matches!(config.transport, Transport::Auto | Transport::Uring);
     let offer = is_wanted.then(Offer::make).flatten();
     let attached = attach(dir, config).inspect_err(|_| {
+        config.claims.iter().for_each(|claim| claim.take_back());
         let _ = fs.unmount();
     })?;
     let started = start(fs.clone(), attached, config);
@@ -72,6 +74,7 @@ pub fn mount(fs: Arc<dyn FileSystem>, dir: &Path, config: &MountConfig) -> io::R
     match started? {
         Started::Serving(session) => Ok(*session),
         Started::Refused(why) if config.transport == Transport::Uring => {
+            config.claims.iter().for_each(|claim| claim.take_back());
             let _ = fs.unmount();
             Err(with("transport=uring: FUSE over io_uring was refused", &why))
         }
@@ -316,7 +319,7 @@ impl Init {
         out.flags2 = (flags.bits() >> 32) as u32;
         out.max_readahead = config.max_read_ahead.min(self.max_read_ahead.max(MAX_IO));
         out.max_background = 64;
-        out.congestion_threshold = 48;
+        out.congestion_threshold = config.block_device.as_ref().map_or(48, |_| blockdev::CONGESTION_THRESHOLD);
         out.max_write = MAX_IO;
         out.time_gran = 1;
         out.max_pages = (MAX_IO as usize / rustix::param::page_size()) as u16;
@@ -759,6 +762,7 @@ impl Session {
         self.join_others();
         let result = server.destroyed.lock().take();
         let result = result.unwrap_or_else(|| {
+            server.claims.iter().for_each(|claim| claim.take_back());
             server.atimes.tell_all(&*server.fs);
             catch_unwind(AssertUnwindSafe(|| server.fs.unmount())).unwrap_or(Err(Errno::EIO.into()))
         });

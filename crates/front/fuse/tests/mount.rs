@@ -3,6 +3,7 @@
 
 mod memfs;
 
+use arbor_base::device::{Device, FileDevice, OpenMode};
 use arbor_base::vfs::{FileSystem, Options};
 use arbor_fuse::{MountConfig, Session, Transport};
 use memfs::{MemFs, PAGE};
@@ -1133,9 +1134,11 @@ fn server_process() {
     assert_eq!(rest, Options::default());
     config.source = "image".into();
     config.handle_signals = true;
+    let opened;
     if let Some(device) = std::env::var_os("ARBOR_FUSE_TEST_DEVICE") {
-        config.source = device.clone();
-        config.block_device = Some(device.into());
+        opened = FileDevice::open(&device, OpenMode::ReadWrite).unwrap();
+        config.block_device = opened.claim();
+        config.claims.extend(opened.claim());
     }
     let fs = Arc::new(MemFs::new());
     let session = arbor_fuse::mount(fs.clone(), dir.as_ref(), &config).unwrap();

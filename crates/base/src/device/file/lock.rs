@@ -6,7 +6,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 
-fn in_use(path: &Path, holder: Option<u32>) -> io::Error {
+pub(super) fn in_use(path: &Path, holder: Option<u32>) -> io::Error {
     let image = path.display();
     let text = match holder {
         Some(pid) => format!("{image} is in use by process {pid}"),
@@ -15,26 +15,16 @@ fn in_use(path: &Path, holder: Option<u32>) -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, text)
 }
 
-/// Adds what must be asked for when the file is opened: a mounted block device is refused by
-/// O_EXCL on Linux.
-#[cfg(target_os = "linux")]
-pub(super) fn prepare(how: &mut OpenOptions, mode: OpenMode, is_block_device: bool) {
-    use std::os::unix::fs::OpenOptionsExt;
-    if is_block_device && mode == OpenMode::ReadWrite {
-        how.custom_flags(rustix::fs::OFlags::EXCL.bits() as i32);
-    }
-}
-
 /// Adds what must be asked for when the file is opened: sharing is refused there on Windows.
 #[cfg(windows)]
-pub(super) fn prepare(how: &mut OpenOptions, mode: OpenMode, _is_block_device: bool) {
+pub(super) fn prepare(how: &mut OpenOptions, mode: OpenMode) {
     use std::os::windows::fs::OpenOptionsExt;
     const FILE_SHARE_READ: u32 = 1;
     how.share_mode(if mode == OpenMode::ReadOnly { FILE_SHARE_READ } else { 0 });
 }
 
-#[cfg(not(any(target_os = "linux", windows)))]
-pub(super) fn prepare(_how: &mut OpenOptions, _mode: OpenMode, _is_block_device: bool) {}
+#[cfg(not(windows))]
+pub(super) fn prepare(_how: &mut OpenOptions, _mode: OpenMode) {}
 
 /// The error of an open that failed.
 pub(super) fn open_failed(path: &Path, e: io::Error) -> io::Error {

@@ -2,8 +2,9 @@
 //!
 //! From the top: `FileDevice` sorts a batch into jobs; `pool` carries jobs out beside the caller;
 //! `Core` carries out one request; `holes` fills holes before small durable writes; `raw` does
-//! positioned I/O, direct or buffered; `lock` keeps a second owner out.
+//! positioned I/O, direct or buffered; `claim` keeps others out, by `lock` where they are owners too.
 
+mod claim;
 mod holes;
 mod lock;
 mod pool;
@@ -11,6 +12,7 @@ mod raw;
 
 use super::check::{Access, check_new_size, check_range, check_request, whole_sectors};
 use super::{Completion, Device, Geometry, Kind, Op, Request, SECTOR, Ticket, zeroed};
+pub use claim::Claim;
 use holes::Holes;
 use parking_lot::Mutex;
 use pool::{Pool, Run};
@@ -97,13 +99,12 @@ impl FileDevice {
 
     fn start(path: &Path, mut how: OpenOptions, options: FileOptions, is_block_device: bool) -> io::Result<FileDevice> {
         let read_only = options.mode == OpenMode::ReadOnly;
-        lock::prepare(&mut how, options.mode, is_block_device);
-        let file = how.open(path).map_err(|e| lock::open_failed(path, e))?;
-        lock::take(&file, path, options.mode)?;
+        let (file, claim) = Claim::open(path, &mut how, options.mode, is_block_device)?;
         let size = raw::size_of(&file).map_err(|e| named(path, e))? / SECTOR as u64 * SECTOR as u64;
         let direct = if options.direct { Some(open_direct(path, !read_only)?) } else { None };
         let core = Arc::new(Core {
             raw: RawFile::new(file, direct),
+            claim: Arc::new(claim),
             path: path.to_path_buf(),
             size: AtomicU64::new(size),
             read_only,
@@ -193,6 +194,10 @@ impl Device for FileDevice {
         self.core.holes.confine(range);
     }
 
+    fn claim(&self) -> Option<Arc<Claim>> {
+        Some(self.core.claim.clone())
+    }
+
     fn read_at(&self, _kind: Kind, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.core.read(offset, buf)
     }
@@ -229,6 +234,7 @@ fn jobs(batch: Vec<Request>) -> Vec<pool::Job> {
 #[derive(Debug)]
 struct Core {
     raw: RawFile,
+    claim: Arc<Claim>,
     path: PathBuf,
     size: AtomicU64,
     read_only: bool,
@@ -242,7 +248,7 @@ struct Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        lock::release(self.raw.file());
+        self.claim.release();
     }
 }
 
@@ -317,6 +323,7 @@ impl Core {
 
     /// The range was checked by the caller.
     fn write(&self, offset: u64, parts: &[&[u8]]) -> io::Result<()> {
+        self.claim.check()?;
         let len = parts.iter().map(|p| p.len() as u64).sum();
         if !self.is_block_device && !self.raw.is_direct() {
             self.holes.before_write(&self.raw, || self.size.load(Ordering::Acquire), offset, len);
@@ -333,6 +340,7 @@ impl Core {
         if from >= to || !self.can_discard.load(Ordering::Relaxed) {
             return Ok(());
         }
+        self.claim.check()?;
         let change = self.holes.change();
         let discarded = self.raw.discard(from, to - from);
         drop(change);
@@ -342,6 +350,8 @@ impl Core {
                 self.can_discard.store(false, Ordering::Relaxed);
                 Ok(())
             }
+            // Linux does not drop pages that wait to be written of a device that another open file holds, or a mount.
+            Err(e) if e.kind() == io::ErrorKind::ResourceBusy && self.is_block_device => Ok(()),
             done => done.map_err(|e| self.failed("discard", len, offset, e)),
         }
     }
@@ -365,6 +375,7 @@ impl Core {
 
     fn set_size(&self, size: u64) -> io::Result<()> {
         check_new_size(&self.geometry(), size)?;
+        self.claim.check()?;
         if self.is_block_device {
             let text = format!("{}: the size of a block device cannot change", self.path.display());
             return Err(io::Error::new(io::ErrorKind::Unsupported, text));

@@ -77,11 +77,6 @@ impl RawFile {
         self.buffered.file().sync_data()
     }
 
-    /// The file of buffered I/O.
-    pub(super) fn file(&self) -> &File {
-        self.buffered.file()
-    }
-
     /// The first hole from `at` on, if the host tells. The last one has no end.
     #[cfg(target_os = "linux")]
     pub(super) fn next_hole(&self, at: u64) -> io::Result<Option<Range<u64>>> {

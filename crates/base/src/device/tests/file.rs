@@ -150,6 +150,28 @@ fn one_writer_or_many_readers() {
 
 #[cfg(target_os = "linux")]
 #[test]
+fn what_was_released_is_not_written() {
+    let (_dir, path) = image();
+    let device = OffsetDevice::new(FileDevice::create(&path, 1 << 16).unwrap(), 4096, 8192).unwrap();
+    device.write_at(Kind::Data, 0, &[1; 512]).unwrap();
+    let claim = device.claim().unwrap();
+    assert_eq!((claim.path(), claim.block_device(), claim.mode()), (&*path, None, OpenMode::ReadWrite));
+    claim.check().unwrap();
+    claim.release();
+    assert!(claim.check().is_err());
+    let next = FileDevice::open(&path, OpenMode::ReadWrite).unwrap();
+    let requests = [Request::write(Kind::Data, 0, vec![vec![2; 512].into()]), Request::discard(Kind::Data, 0, 4096)];
+    for request in requests {
+        assert_eq!(device.submit(vec![request]).wait_all().unwrap_err().kind(), ErrorKind::ResourceBusy);
+    }
+    drop(device);
+    assert!(FileDevice::open(&path, OpenMode::ReadOnly).is_err(), "the lock of the next owner is not given up");
+    let mut found = [0; 512];
+    next.read_at(Kind::Data, 4096, &mut found).unwrap();
+    assert_eq!(found, [1; 512]);
+}
+
+#[test]
 fn discard_frees_blocks() {
     use std::os::unix::fs::MetadataExt;
     let (_dir, path) = image();

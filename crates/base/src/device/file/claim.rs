@@ -1,0 +1,196 @@
+//! The claim on an image: the lock that keeps other owners out, and of a block device what keeps
+//! everybody else out too.
+//!
+//! Linux gives a block device to one holder at a time: an open file with O_EXCL, or a mount. The
+//! lock is for the whole time between opening and release; the device goes from hand to hand:
+//!
+//! | from | to | by |
+//! |---|---|---|
+//! | | ours | opening for writing |
+//! | ours, nobody's | the kernel's | [`Claim::hand_over`] |
+//! | ours | lost | [`Claim::hand_over`], if another holder comes between |
+//! | the kernel's | ours | [`Claim::take_back`] after the mount is off |
+//! | all | released | [`Claim::release`] |
+//!
+//! Nothing is written to a device that was lost or released.
+
+use super::{OpenMode, lock};
+use parking_lot::Mutex;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Attempts while the device is busy, and the time between them: a child that is being forked
+/// holds an open file for a moment longer, and so does another owner that is being refused.
+const TRIES: u32 = 6;
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// The claim of a [`FileDevice`](super::FileDevice) on its image.
+#[derive(Debug)]
+pub struct Claim {
+    path: PathBuf,
+    mode: OpenMode,
+    /// Number of the device, if it is a block device.
+    number: Option<u64>,
+    /// Carries the lock.
+    file: File,
+    holder: Mutex<Holder>,
+    /// Nothing may be written any more.
+    is_over: AtomicBool,
+}
+
+/// Who keeps others from a block device.
+#[derive(Debug)]
+#[allow(dead_code, reason = "the file is held, not used, and on Linux only")]
+enum Holder {
+    Nobody,
+    Us(File),
+    Kernel,
+}
+
+impl Claim {
+    /// Opens `path` as `how` says and takes its lock.
+    pub(super) fn open(
+        path: &Path,
+        how: &mut OpenOptions,
+        mode: OpenMode,
+        is_block_device: bool,
+    ) -> io::Result<(File, Claim)> {
+        // Before it is opened for writing: who watches devices takes the close of such a file for a change.
+        let holder = match mode {
+            OpenMode::ReadWrite if is_block_device => patiently(|| hold(path))?,
+            _ => Holder::Nobody,
+        };
+        lock::prepare(how, mode);
+        let file = how.open(path).map_err(|e| lock::open_failed(path, e))?;
+        let number = device_number(&file)?;
+        let is_other = matches!(&holder, Holder::Us(held) if device_number(held)? != number);
+        if is_other || number.is_some() != is_block_device {
+            return Err(other_device(path));
+        }
+        match number {
+            // udev looks at a device, under its lock, whenever somebody has closed it that could write.
+            Some(_) => patiently(|| lock::take(&file, path, mode))?,
+            None => lock::take(&file, path, mode)?,
+        }
+        // Of a device the name that stays right wherever this process goes.
+        let path = if is_block_device { std::fs::canonicalize(path)? } else { path.to_path_buf() };
+        let claim = Claim {
+            path,
+            mode,
+            number,
+            file: file.try_clone()?,
+            holder: Mutex::new(holder),
+            is_over: AtomicBool::new(false),
+        };
+        Ok((file, claim))
+    }
+
+    /// The path it was opened by; of a block device absolute and without links.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Number of the device, if it is a block device.
+    pub fn block_device(&self) -> Option<u64> {
+        self.number
+    }
+
+    /// How it was opened.
+    pub fn mode(&self) -> OpenMode {
+        self.mode
+    }
+
+    /// Lets the kernel have the block device: `mount` makes a mount of it. If it fails the device is
+    /// taken back; if that fails too it is lost, and nothing is written to it from then on.
+    pub fn hand_over<T>(&self, mount: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        let mut holder = self.holder.lock();
+        *holder = Holder::Kernel;
+        let mounted = patiently(mount);
+        if mounted.is_err() {
+            *holder = Holder::Nobody;
+            if self.mode == OpenMode::ReadWrite {
+                *holder =
+                    patiently(|| self.hold_again()).inspect_err(|_| self.is_over.store(true, Ordering::Release))?;
+            }
+        }
+        mounted
+    }
+
+    /// Takes the block device back after the kernel has had it. A mount that is gone by name but has
+    /// files in use still keeps others out; then it stays the kernel's.
+    pub fn take_back(&self) {
+        let mut holder = self.holder.lock();
+        if let (Holder::Kernel, OpenMode::ReadWrite) = (&*holder, self.mode)
+            && let Ok(held) = patiently(|| self.hold_again())
+        {
+            *holder = held;
+        }
+    }
+
+    fn hold_again(&self) -> io::Result<Holder> {
+        let holder = hold(&self.path)?;
+        match &holder {
+            Holder::Us(held) if device_number(held)? != self.number => Err(other_device(&self.path)),
+            _ => Ok(holder),
+        }
+    }
+
+    /// Lets others have the image. Nothing is written to it from now on.
+    pub fn release(&self) {
+        self.is_over.store(true, Ordering::Release);
+        lock::release(&self.file);
+        *self.holder.lock() = Holder::Nobody;
+    }
+
+    /// Fails if nothing may be written any more.
+    pub fn check(&self) -> io::Result<()> {
+        match self.is_over.load(Ordering::Acquire) {
+            false => Ok(()),
+            true => Err(lock::in_use(&self.path, None)),
+        }
+    }
+}
+
+fn other_device(path: &Path) -> io::Error {
+    io::Error::other(format!("{}: another file took its place while it was opened", path.display()))
+}
+
+/// Does it again for a while if it is busy.
+fn patiently<T>(mut what: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    for _ in 1..TRIES {
+        match what() {
+            Err(e) if e.kind() == io::ErrorKind::ResourceBusy => std::thread::sleep(PAUSE),
+            done => return done,
+        }
+    }
+    what()
+}
+
+/// Keeps everybody else from a block device: other programs that do so, and mounts.
+#[cfg(target_os = "linux")]
+fn hold(path: &Path) -> io::Result<Holder> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let flags = (rustix::fs::OFlags::EXCL | rustix::fs::OFlags::NONBLOCK).bits() as i32;
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    opened.map(Holder::Us).map_err(|e| lock::open_failed(path, e))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn hold(_path: &Path) -> io::Result<Holder> {
+    Ok(Holder::Nobody)
+}
+
+#[cfg(unix)]
+fn device_number(file: &File) -> io::Result<Option<u64>> {
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    let meta = file.metadata()?;
+    Ok(meta.file_type().is_block_device().then(|| meta.rdev()))
+}
+
+#[cfg(not(unix))]
+fn device_number(_file: &File) -> io::Result<Option<u64>> {
+    Ok(None)
+}
