@@ -288,7 +288,7 @@ fn a_long_call_may_be_interrupted() {
     assert_eq!(all(FallocMode::empty()), Errno::EINTR);
     fs.fallocate(ino, FallocMode::empty(), 0, 4 << 20).unwrap();
     assert_eq!(all(FallocMode::PUNCH_HOLE | FallocMode::KEEP_SIZE), Errno::EINTR);
-    assert_eq!(interruptible(|| true, || fs.trim()).unwrap_err().errno(), Errno::EINTR);
+    assert_eq!(interruptible(|| true, || fs.trim(&TrimRange::ALL)).unwrap_err().errno(), Errno::EINTR);
     assert_eq!(fs.failure(), None);
     fs.unmount().unwrap();
     verify(dev, 0);

@@ -170,7 +170,7 @@ fn observe_dir(fs: &dyn FileSystem, dir: Ino, parent: Ino) -> Result<BTreeMap<Ve
 
 /// Attributes without the space in use, which may move when the engine writes back meanwhile.
 fn settled(attr: Attr) -> Attr {
-    Attr { blocks: 0, ..attr }
+    Attr { blocks: 0, unsettled: false, ..attr }
 }
 
 fn listed(fs: &dyn FileSystem, dir: Ino) -> Result<BTreeMap<Vec<u8>, FileType>, String> {
