@@ -21,6 +21,7 @@
 mod check;
 mod fault;
 mod file;
+mod gate;
 mod mem;
 mod patient;
 mod record;
@@ -30,6 +31,7 @@ mod view;
 
 pub use fault::{Fault, FaultDevice, FaultOp, FaultTimes};
 pub use file::{FileDevice, FileOptions, OpenMode};
+pub use gate::{Gate, GatedDevice};
 pub use mem::MemDevice;
 pub use patient::PatientDevice;
 pub use record::{CrashChoice, Event, Fate, RecordingDevice};

@@ -10,6 +10,8 @@
 //! | `ring` | the workers of FUSE over io_uring |
 //! | `interrupt` | which requests' callers got a signal |
 //! | `serve` | one request, one call of [`FileSystem`](arbor_base::vfs::FileSystem), one reply |
+//! | `caller` | who asks, where the kernel does not say |
+//! | `fileattr` | file flags, the label, shutting down |
 //! | `proto` | the structures of the protocol |
 //! | `kernel` | the mount table, by system call or `fusermount3` |
 //! | `record` | who serves which mount, for [`unmount`] |
@@ -63,7 +65,9 @@
 #![warn(missing_docs)]
 #![cfg(target_os = "linux")]
 
+mod caller;
 mod counters;
+mod fileattr;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod hostile;
@@ -80,6 +84,7 @@ mod sys;
 mod upkeep;
 
 pub use counters::{Counters, STATS, Stats, stats};
+pub use fileattr::{label, set_label, shutdown};
 pub use kernel::{MountEntry, clean_stale, mount_table, remount};
 pub use options::{MountConfig, OPTIONS, Transport, parse_options};
 pub use record::{MountRecord, mounts, sync, unmount};

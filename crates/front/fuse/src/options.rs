@@ -1,5 +1,6 @@
 //! What a mount is told, in code ([`MountConfig`]) or by `-o` ([`parse_options`]).
 
+use arbor_base::device::Gate;
 use arbor_base::vfs::{self, Clock, Error, OptionSpec, Options, SystemClock};
 use std::ffi::OsString;
 use std::fmt;
@@ -73,6 +74,11 @@ pub struct MountConfig {
     /// Carry extended attributes. Without, the kernel need not ask for `security.capability` of
     /// every file that is written to, which saves one request a file.
     pub xattrs: bool,
+    /// Keep POSIX ACLs, by which the kernel then grants access. It asks for them, once for each file that is used.
+    pub acl: bool,
+    /// The gate that the volume's devices lie behind, for [`shutdown`](crate::shutdown); one that nothing lies behind
+    /// stops requests only.
+    pub gate: Gate,
     /// Let file handles be opened, as NFS and open_by_handle_at(2) do.
     pub nfs_export: bool,
     /// Take SIGTERM, SIGINT and SIGHUP as a call to unmount. For a process that does nothing else.
@@ -109,6 +115,8 @@ impl Default for MountConfig {
             direct_io: false,
             max_read_ahead: 1 << 20,
             xattrs: true,
+            acl: false,
+            gate: Gate::default(),
             nfs_export: false,
             handle_signals: false,
             record: true,
@@ -142,6 +150,7 @@ impl fmt::Debug for MountConfig {
             .field("direct_io", &self.direct_io)
             .field("max_read_ahead", &self.max_read_ahead)
             .field("xattrs", &self.xattrs)
+            .field("acl", &self.acl)
             .field("nfs_export", &self.nfs_export)
             .field("handle_signals", &self.handle_signals)
             .field("record", &self.record)
@@ -206,6 +215,8 @@ pub const OPTIONS: &[OptionSpec] = &[
     spec("max_read_ahead", "SIZE", "1M", "Read-ahead."),
     spec("xattr", "", "yes", "Carry extended attributes."),
     spec("noxattr", "", "", "Carry none, which saves a request for every file written to."),
+    spec("acl", "", "", "Keep POSIX ACLs, and grant access by them; a request more for every file that is used."),
+    spec("noacl", "", "yes", "Keep none: they are refused."),
     spec("nfs_export", "", "", "Let file handles be opened, for NFS."),
     spec("fsname", "NAME", "the image", "What mount and df show as the source."),
 ];
@@ -277,11 +288,16 @@ pub fn parse_options(options: &Options) -> vfs::Result<(MountConfig, Options)> {
             }
             "xattr" => config.xattrs = true,
             "noxattr" => config.xattrs = false,
+            "acl" => config.acl = true,
+            "noacl" => config.acl = false,
             "nfs_export" => config.nfs_export = true,
             "fsname" => config.source = value.into(),
             known if IGNORED.contains(&known) || known.starts_with("x-") || known.starts_with("X-") => {}
             _ => rest.0.push((key.clone(), value.clone())),
         }
+    }
+    if config.acl && !config.xattrs {
+        return Err(Error::refused("option acl: lists are extended attributes, so noxattr does not go with it"));
     }
     Ok((config, rest))
 }
@@ -353,9 +369,10 @@ mod tests {
             "umask=8",
             "umask=1777",
             "transport=fast",
+            "acl,noxattr",
         ] {
             let error = parse_options(&Options::parse(bad)).unwrap_err().to_string();
-            assert!(error.contains(bad.split('=').next().unwrap()), "{error}");
+            assert!(error.contains(bad.split(['=', ',']).next().unwrap()), "{error}");
         }
     }
 }

@@ -122,7 +122,13 @@ fn agree(init: &Init, config: &MountConfig) -> io::Result<(Agreed, Vec<(u16, Cha
     // The kernel learns from the answer to OPEN which files have no pages.
     wanted.set(InitFlags::NO_OPEN_SUPPORT, !config.direct_io);
     wanted.set(InitFlags::OVER_IO_URING, config.transport != Transport::Classic);
+    for flag in [InitFlags::POSIX_ACL, InitFlags::DONT_MASK] {
+        wanted.set(flag, config.acl);
+    }
     let mut flags = init.offered & wanted;
+    if config.acl && !flags.contains(InitFlags::POSIX_ACL) {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "acl: the kernel does not offer POSIX ACLs for FUSE"));
+    }
     let mut channels = Vec::new();
     if flags.contains(InitFlags::OVER_IO_URING) {
         match ring::channels(config.threads) {
@@ -425,6 +431,10 @@ fn background(server: &Server, work: &Work, clock: &dyn Clock) {
     let mut pause = Duration::ZERO;
     let mut due = Instant::now();
     while work.wait(pause) {
+        if server.gate.is_shut() {
+            pause = MOST;
+            continue;
+        }
         if server.fs.wants_read_ahead() && catch_unwind(AssertUnwindSafe(|| server.fs.read_ahead())).is_err() {
             server.log.say(format_args!("panic while reading ahead"));
         }
