@@ -74,7 +74,8 @@ pub struct MountConfig {
     /// Carry extended attributes. Without, the kernel need not ask for `security.capability` of
     /// every file that is written to, which saves one request a file.
     pub xattrs: bool,
-    /// Keep POSIX ACLs, by which the kernel then grants access. It asks for them, once for each file that is used.
+    /// Keep POSIX ACLs, by which the kernel then grants access. It asks for that of each file that others than
+    /// its owner use.
     pub acl: bool,
     /// The gate that the volume's devices lie behind, for [`shutdown`](crate::shutdown); one that nothing lies behind
     /// stops requests only.
@@ -215,7 +216,12 @@ pub const OPTIONS: &[OptionSpec] = &[
     spec("max_read_ahead", "SIZE", "1M", "Read-ahead."),
     spec("xattr", "", "yes", "Carry extended attributes."),
     spec("noxattr", "", "", "Carry none, which saves a request for every file written to."),
-    spec("acl", "", "", "Keep POSIX ACLs, and grant access by them; a request more for every file that is used."),
+    spec(
+        "acl",
+        "",
+        "",
+        "Keep POSIX ACLs, and grant access by them; a request more for each use of a file by others than its owner and root.",
+    ),
     spec("noacl", "", "yes", "Keep none: they are refused."),
     spec("nfs_export", "", "", "Let file handles be opened, for NFS."),
     spec("fsname", "NAME", "the image", "What mount and df show as the source."),
