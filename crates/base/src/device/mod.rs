@@ -21,6 +21,7 @@
 mod check;
 mod fault;
 mod file;
+mod gate;
 mod mem;
 mod overlay;
 mod patient;
@@ -31,6 +32,7 @@ mod view;
 
 pub use fault::{Fault, FaultDevice, FaultOp, FaultTimes};
 pub use file::{Claim, FileDevice, FileOptions, OpenMode};
+pub use gate::{Gate, GatedDevice};
 pub use mem::MemDevice;
 pub use overlay::OverlayDevice;
 pub use patient::PatientDevice;

@@ -1,7 +1,7 @@
 //! Lists of extended attributes: how they change, and as bytes for the engines that keep them so: length of the name
 //! (u8), zero (u8), length of the value (u16), name, value.
 
-use crate::vfs::{Errno, Result, XattrMode};
+use crate::vfs::{Errno, Result, SetAttr, XattrChange, XattrMode, check_xattr_name};
 
 /// Names and values.
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -17,6 +17,27 @@ pub fn change(list: &mut Xattrs, name: &[u8], value: Option<&[u8]>, how: XattrMo
         (Some(_), None, _) => list.retain(|(n, _)| n != name),
     }
     Ok(())
+}
+
+/// The list of a new inode.
+pub fn new_list(xattrs: &[(&[u8], &[u8])]) -> Result<Xattrs> {
+    xattrs.iter().try_for_each(|(name, _)| check_xattr_name(name))?;
+    Ok(xattrs.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect())
+}
+
+/// The list after the changes of [`FileSystem::change`](crate::vfs::FileSystem::change), which sets no size.
+pub fn changed(mut list: Xattrs, set: &SetAttr, changes: &[XattrChange<'_>]) -> Result<Xattrs> {
+    if set.size.is_some() {
+        return Err(Errno::EINVAL.into());
+    }
+    for (name, value) in changes {
+        check_xattr_name(name)?;
+        list.retain(|(known, _)| known != name || value.is_some());
+        if value.is_some() {
+            change(&mut list, name, *value, XattrMode::Set)?;
+        }
+    }
+    Ok(list)
 }
 
 /// Bytes that [`encode`] makes.

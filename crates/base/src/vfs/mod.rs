@@ -1,15 +1,20 @@
 //! The seams: what a mounted file system does ([`FileSystem`]), what a kind of file system does
 //! ([`Engine`]), and where time comes from ([`Clock`]).
 
+pub mod acl;
 mod engine;
 mod error;
+mod guard;
 mod interrupt;
+mod label;
 mod names;
 mod types;
 
 pub use engine::*;
 pub use error::*;
+pub use guard::{FileFlags, Guarded, with_flags};
 pub use interrupt::*;
+pub use label::*;
 pub use names::*;
 pub use types::*;
 
@@ -59,6 +64,11 @@ pub trait FileSystem: Send + Sync {
     /// Changes the given attributes in one step and returns all of them.
     fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr>;
 
+    /// Changes attributes (no size) and extended attributes in one step.
+    fn change(&self, _ino: Ino, _set: &SetAttr, _xattrs: &[XattrChange<'_>]) -> Result<Attr> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
     /// Target of a symbolic link; `EINVAL` for anything else.
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>>;
 
@@ -71,6 +81,15 @@ pub trait FileSystem: Send + Sync {
 
     /// Creates a symbolic link to `target` (1 to 4095 bytes).
     fn symlink(&self, cx: &Cx, parent: Ino, name: &[u8], target: &[u8]) -> Result<Entry>;
+
+    /// Creates a file or directory with extended attributes, in one step: after a crash no name is there without them.
+    fn create(&self, cx: &Cx, parent: Ino, name: &[u8], new: &New<'_>) -> Result<Entry> {
+        match FileType::from_mode(new.mode) {
+            _ if !new.xattrs.is_empty() => Err(Errno::EOPNOTSUPP.into()),
+            Some(FileType::Dir) => self.mkdir(cx, parent, name, new.mode),
+            _ => self.mknod(cx, parent, name, new.mode, new.rdev),
+        }
+    }
 
     /// Creates a regular file without a name; [`link`](FileSystem::link) can give it one.
     fn tmpfile(&self, cx: &Cx, parent: Ino, mode: u32) -> Result<Entry>;
@@ -177,6 +196,26 @@ pub trait FileSystem: Send + Sync {
 
     /// Removes an extended attribute; `ENODATA` if there is none.
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()>;
+
+    /// Flags of a file; see [`with_flags`].
+    fn flags(&self, _ino: Ino) -> Result<FileFlags> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    /// Sets all flags of a file.
+    fn set_flags(&self, _ino: Ino, _flags: FileFlags) -> Result<()> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    /// The volume's label.
+    fn label(&self) -> Result<Vec<u8>> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    /// Changes the label, durably: after a crash it is the old or the new one.
+    fn set_label(&self, _label: &[u8]) -> Result<()> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
 
     /// Space and inode counts, exact at the moment of the call.
     fn statfs(&self) -> Result<StatFs>;

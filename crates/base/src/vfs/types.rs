@@ -245,6 +245,34 @@ pub struct SetAttr {
     pub btime: Option<SetTime>,
 }
 
+/// The mode of a node that [`super::FileSystem::mknod`] may create: a regular file if it holds no type.
+pub fn node_mode(mode: u32) -> super::Result<u32> {
+    let mode = if mode & mode::IFMT == 0 { mode | mode::IFREG } else { mode };
+    match FileType::from_mode(mode) {
+        None | Some(FileType::Dir | FileType::Symlink) => Err(super::Errno::EINVAL.into()),
+        Some(_) => Ok(mode & (mode::IFMT | 0o7777)),
+    }
+}
+
+/// The mode of what [`super::FileSystem::create`] may create: a node or a directory.
+pub fn new_mode(mode: u32) -> super::Result<u32> {
+    if mode & mode::IFMT == mode::IFDIR { Ok(mode & (mode::IFMT | 0o7777)) } else { node_mode(mode) }
+}
+
+/// What [`super::FileSystem::create`] makes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct New<'a> {
+    /// Type and permissions: anything but a symbolic link.
+    pub mode: u32,
+    /// Device number of a device node.
+    pub rdev: u32,
+    /// Extended attributes: names and values.
+    pub xattrs: &'a [(&'a [u8], &'a [u8])],
+}
+
+/// A name and the new value of an extended attribute, `None` to have it removed if it is there.
+pub type XattrChange<'a> = (&'a [u8], Option<&'a [u8]>);
+
 /// One name of a directory.
 #[derive(Clone, Copy, Debug)]
 pub struct DirEntry<'a> {

@@ -4,7 +4,7 @@
 //! chain of nodes from the root, so `..` and links need no help from the engine.
 
 use crate::error::Result;
-use arbor_base::vfs::{Attr, Clock, Cx, Entry, Errno, FileSystem, FileType, Ino, SetAttr, Time};
+use arbor_base::vfs::{Attr, Clock, Cx, Entry, Errno, FileSystem, FileType, Ino, SetAttr, Time, acl};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
@@ -226,7 +226,7 @@ impl Node {
     }
 
     pub(crate) fn set(&self, set: &SetAttr) -> Result<Attr> {
-        let attr = self.fs().setattr(self.ino(), set)?;
+        let attr = acl::setattr(self.fs(), self.ino(), set)?;
         self.mount.changed();
         Ok(attr)
     }

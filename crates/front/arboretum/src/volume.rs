@@ -286,7 +286,7 @@ impl VolumeOptions {
         }
         refuse_roles(engine, devices.extra.keys())?;
         let options = MountOptions { read_only: self.read_only, options: self.mount_options.clone() };
-        let fs = engine.mount(devices, &options, self.clock.clone())?;
+        let fs = vfs::with_flags(engine.mount(devices, &options, self.clock.clone())?)?;
         Ok(Volume { mount: self.shared(fs), info: Some(info) })
     }
 
@@ -653,6 +653,16 @@ impl Volume {
     /// [`Unsupported`](io::ErrorKind::Unsupported) where contents have none.
     pub fn scrub(&self, at: u64) -> io::Result<Scrubbed> {
         self.mount.fs.scrub(at).map_err(Failure::from).named("scrub", b"")
+    }
+
+    /// The volume's label.
+    pub fn label(&self) -> io::Result<Vec<u8>> {
+        self.mount.fs.label().map_err(Failure::from).named("label", b"")
+    }
+
+    /// Changes the label, durably: at most 63 bytes, none of them NUL.
+    pub fn set_label(&self, label: &[u8]) -> io::Result<()> {
+        self.mount.fs.set_label(label).map_err(Failure::from).named("label", b"")
     }
 
     /// Named counters of the engine.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use arboretum::vfs::{Errno, FileType, ManualClock, RenameFlags, Time};
+use arboretum::vfs::{Errno, FileFlags, FileType, ManualClock, RenameFlags, Time, acl};
 use arboretum::{CopyOptions, FileTimes, OpenOptions, Volume, errno};
 use common::FakeFs;
 use std::io::{ErrorKind, Read, Seek, SeekFrom, Write};
@@ -435,6 +435,32 @@ fn a_read_only_volume_takes_no_change() {
     ];
     for change in changes {
         assert_eq!(change(&v).unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+    }
+}
+
+#[test]
+fn labels_flags_and_acls_are_heeded() {
+    // Owner rw, user 1000 rwx, group r, mask rwx, others none; the ids are those of the format.
+    let entries = [(1u16, 6u16, u32::MAX), (2, 7, 1000), (4, 4, u32::MAX), (16, 7, u32::MAX), (32, 0, u32::MAX)];
+    let entries =
+        entries.map(|(tag, perm, id)| [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat());
+    let list = [&2u32.to_le_bytes()[..], &entries.concat()].concat();
+    for engine in arboretum::engines() {
+        let v = Volume::options().engine(engine.name()).in_memory(64 << 20).unwrap();
+        v.set_label(b"name").unwrap();
+        assert_eq!(v.label().unwrap(), b"name");
+        assert!(v.set_label(&[b'x'; 64]).unwrap_err().to_string().contains("at most 63 bytes"));
+        v.write("f", "").unwrap();
+        let fs = v.file_system();
+        let ino = fs.lookup(fs.root(), b"f").unwrap().ino;
+        acl::set(&**fs, ino, acl::ACCESS, &list, false).unwrap();
+        v.set_permissions("f", 0o640).unwrap();
+        assert_eq!(acl::get(&**fs, ino, acl::ACCESS).unwrap().unwrap().mode(), 0o640);
+        fs.set_flags(ino, FileFlags::IMMUTABLE).unwrap();
+        assert_eq!(v.write("f", "x").unwrap_err().kind(), ErrorKind::PermissionDenied);
+        assert_eq!(v.remove_file("f").unwrap_err().kind(), ErrorKind::PermissionDenied);
+        fs.forget(ino, 1);
+        v.close().unwrap();
     }
 }
 

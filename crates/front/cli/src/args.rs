@@ -51,6 +51,12 @@ pub enum Command {
     Umount(DirArgs),
     /// Make everything on a mount durable.
     Sync(DirArgs),
+    /// Stop a mount as a power cut would, but for the machine.
+    ///
+    /// Everything is made durable first, unless --now is given. From then on no request reaches the image, and all calls
+    /// fail; the next mount recovers. For tests of programs, and for a mount that must not write any more. For root, and
+    /// for whoever has mounted it.
+    Shutdown(ShutdownArgs),
     /// Count what a mount was asked and what it did.
     Stats(StatsArgs),
     /// Check a file system and repair it.
@@ -61,6 +67,10 @@ pub enum Command {
     /// Of engines with segments also how much of each lives. Instead of an image a directory on a mount may be named;
     /// then it is what was last put in place.
     Info(InfoArgs),
+    /// Show the label of a file system, or change it.
+    ///
+    /// Instead of an image a directory on a mount may be named.
+    Label(LabelArgs),
     /// Grow an unmounted file system, and its image file with it.
     ///
     /// Shrinking is not implemented.
@@ -135,9 +145,11 @@ impl Command {
             Command::Mount(_) => "mount",
             Command::Umount(_) => "umount",
             Command::Sync(_) => "sync",
+            Command::Shutdown(_) => "shutdown",
             Command::Stats(_) => "stats",
             Command::Fsck(_) => "fsck",
             Command::Info(_) => "info",
+            Command::Label(_) => "label",
             Command::Resize(_) => "resize",
             Command::Trim(_) => "trim",
             Command::Clean(_) => "clean",
@@ -323,6 +335,26 @@ impl From<MountHelper> for MountArgs {
 pub struct DirArgs {
     /// Where it is mounted.
     pub dir: PathBuf,
+}
+
+/// Arguments of `shutdown`.
+#[derive(Clone, Debug, Args)]
+pub struct ShutdownArgs {
+    /// Stop at once: what is not durable is lost.
+    #[arg(long)]
+    pub now: bool,
+    /// Where it is mounted.
+    pub dir: PathBuf,
+}
+
+/// Arguments of `label`.
+#[derive(Clone, Debug, Args)]
+pub struct LabelArgs {
+    /// The image, or a directory on a mount.
+    #[command(flatten)]
+    pub image: ImageArgs,
+    /// The new label, at most 63 bytes; "" for none.
+    pub new: Option<String>,
 }
 
 /// Arguments of `stats`.

@@ -34,6 +34,7 @@ mod image;
 mod info;
 mod interrupt;
 mod lab;
+mod label;
 pub mod map;
 mod mkfs;
 mod mount;
@@ -145,6 +146,8 @@ fn run(command: Command, out: &mut dyn Write) -> Result<u8, Exit> {
         Command::Mount(a) => return mount::run(&a),
         Command::Umount(a) => mount::umount(&a)?,
         Command::Sync(a) => mount::sync(&a)?,
+        Command::Shutdown(a) => mount::shutdown(&a)?,
+        Command::Label(a) => label::label(&a, out)?,
         Command::Stats(a) => mount::stats(&a, out)?,
         Command::Fsck(a) => return fsck::run(&a, out),
         Command::Info(a) => info::run(&a, out)?,

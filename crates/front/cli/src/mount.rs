@@ -4,7 +4,7 @@
 //! one byte on its standard output that the root can be listed, and lets go of the terminal. So
 //! no thread is lost in a fork, and errors before that still go to the caller's standard error.
 
-use crate::args::{DirArgs, MountArgs, StatsArgs};
+use crate::args::{DirArgs, MountArgs, ShutdownArgs, StatsArgs};
 use crate::exit::Exit;
 use anyhow::Result;
 use std::io::Write;
@@ -16,7 +16,7 @@ const USAGE: u8 = 1;
 const FAILED: u8 = 32;
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::{run, stats, sync, umount};
+pub(crate) use linux::{run, shutdown, stats, sync, umount};
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn run(_args: &MountArgs) -> Result<u8, Exit> {
@@ -30,6 +30,11 @@ pub(crate) fn umount(_args: &DirArgs) -> Result<()> {
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn sync(_args: &DirArgs) -> Result<()> {
+    Err(anyhow::anyhow!("mounting needs Linux"))
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn shutdown(_args: &ShutdownArgs) -> Result<()> {
     Err(anyhow::anyhow!("mounting needs Linux"))
 }
 
@@ -48,7 +53,8 @@ mod linux {
     use crate::show;
     use anyhow::{Context, anyhow, bail};
     use arbor_fuse::MountConfig;
-    use arboretum::vfs::{Devices, Engine, MountOptions, Options, SystemClock};
+    use arboretum::device::{Device, Gate};
+    use arboretum::vfs::{Devices, Engine, MountOptions, Options, SystemClock, with_flags};
     use std::fs::{self, OpenOptions};
     use std::io::{self, Read};
     use std::path::{Path, PathBuf};
@@ -325,11 +331,21 @@ mod linux {
         config.offset = image.offset;
         config.block_device = devices.main.claim().filter(|claim| claim.block_device().is_some());
         config.claims = devices.claims();
-        let fs = found.mount(devices, &options, Arc::new(SystemClock)).map_err(|e| failed(&e))?;
+        let fs = found
+            .mount(behind(&config.gate, devices), &options, Arc::new(SystemClock))
+            .and_then(with_flags)
+            .map_err(|e| failed(&e))?;
         let dir = fs::canonicalize(&plan.dir).with_context(|| plan.dir.display().to_string())?;
         let session = arbor_fuse::mount(fs, &dir, &config).map_err(|e| anyhow!("{}: {e}", plan.dir.display()))?;
         session.ready().map_err(|e| anyhow!("{}: {e}", plan.dir.display()))?;
         Ok(session)
+    }
+
+    /// The devices behind the gate by which a mount is shut down.
+    fn behind(gate: &Gate, devices: Devices) -> Devices {
+        let extra = devices.extra.into_iter();
+        let gated = |device| -> Arc<dyn Device> { Arc::new(gate.before(device)) };
+        Devices { main: gated(devices.main), extra: extra.map(|(role, device)| (role, gated(device))).collect() }
     }
 
     /// Makes the directory if it is missing; tells whether it did. A dead mount answers with other errors; the
@@ -385,6 +401,16 @@ mod linux {
         // An fsync of the root makes all of the mount durable.
         let synced = holder::mount_of(&args.dir).and_then(|(root, _)| arbor_fuse::sync(&root));
         synced.map_err(|e| anyhow!("{}: {e}", args.dir.display()))
+    }
+
+    pub(crate) fn shutdown(args: &ShutdownArgs) -> Result<()> {
+        let (root, _) = holder::mount_of(&args.dir).map_err(|e| anyhow!("{}: {e}", args.dir.display()))?;
+        arbor_fuse::shutdown(&root, args.now).map_err(|e| match e.kind() {
+            io::ErrorKind::PermissionDenied => {
+                anyhow!("{}: only root, and the user who has mounted it, may ask for this", args.dir.display())
+            }
+            _ => anyhow!("{}: {e}", args.dir.display()),
+        })
     }
 
     pub(crate) fn stats(args: &StatsArgs, out: &mut dyn Write) -> Result<()> {

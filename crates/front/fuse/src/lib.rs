@@ -11,6 +11,8 @@
 //! | `interrupt` | which requests' callers got a signal |
 //! | `serve` | one request, one call of [`FileSystem`](arbor_base::vfs::FileSystem), one reply |
 //! | `offer` | the kernel's switch for io_uring |
+//! | `caller` | who asks, where the kernel does not say |
+//! | `fileattr` | file flags, the label, shutting down |
 //! | `proto` | the structures of the protocol |
 //! | `blockdev` | mounts of block devices, where syncfs(2) arrives |
 //! | `kernel` | the mount table, by system call or `fusermount3` |
@@ -72,7 +74,9 @@
 
 mod atime;
 mod blockdev;
+mod caller;
 mod counters;
+mod fileattr;
 mod handover;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
@@ -94,6 +98,7 @@ mod upkeep;
 
 pub use atime::{Access, AccessTimes};
 pub use counters::{Counters, STATS, Stats, stats};
+pub use fileattr::{label, set_label, shutdown};
 pub use kernel::{MountEntry, clean_stale, mount_table, remount};
 pub use options::{MountConfig, OPTIONS, Transport, parse_options};
 pub use prompt::Promptly;

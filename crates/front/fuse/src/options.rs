@@ -2,7 +2,7 @@
 
 use crate::atime::{Access, AccessTimes};
 use crate::prompt::Promptly;
-use arbor_base::device::Claim;
+use arbor_base::device::{Claim, Gate};
 use arbor_base::vfs::{self, Clock, Error, OptionSpec, Options, SystemClock};
 use std::ffi::OsString;
 use std::fmt;
@@ -87,6 +87,12 @@ pub struct MountConfig {
     /// Carry extended attributes. Without, the kernel need not ask for `security.capability` of
     /// every file that is written to, which saves one request a file.
     pub xattrs: bool,
+    /// Keep POSIX ACLs, by which the kernel then grants access. It asks for that of each file that others than
+    /// its owner use.
+    pub acl: bool,
+    /// The gate that the volume's devices lie behind, for [`shutdown`](crate::shutdown); one that nothing lies behind
+    /// stops requests only.
+    pub gate: Gate,
     /// Let file handles be opened, as NFS and open_by_handle_at(2) do.
     pub nfs_export: bool,
     /// Take SIGTERM, SIGINT and SIGHUP as a call to unmount. For a process that does nothing else.
@@ -127,6 +133,8 @@ impl Default for MountConfig {
             direct_io: false,
             max_read_ahead: 1 << 20,
             xattrs: true,
+            acl: false,
+            gate: Gate::default(),
             nfs_export: false,
             handle_signals: false,
             record: true,
@@ -164,6 +172,7 @@ impl fmt::Debug for MountConfig {
             .field("direct_io", &self.direct_io)
             .field("max_read_ahead", &self.max_read_ahead)
             .field("xattrs", &self.xattrs)
+            .field("acl", &self.acl)
             .field("nfs_export", &self.nfs_export)
             .field("handle_signals", &self.handle_signals)
             .field("record", &self.record)
@@ -246,6 +255,13 @@ pub const OPTIONS: &[OptionSpec] = &[
     spec("max_read_ahead", "SIZE", "1M", "Read-ahead."),
     spec("xattr", "", "yes", "Carry extended attributes."),
     spec("noxattr", "", "", "Carry none, which saves a request for every file written to."),
+    spec(
+        "acl",
+        "",
+        "",
+        "Keep POSIX ACLs, and grant access by them; a request more for each use of a file by others than its owner and root.",
+    ),
+    spec("noacl", "", "yes", "Keep none: they are refused."),
     spec("nfs_export", "", "", "Let file handles be opened, for NFS."),
     spec("fsname", "NAME", "the image", "What mount and df show as the source."),
 ];
@@ -317,6 +333,8 @@ pub fn parse_options(options: &Options) -> vfs::Result<(MountConfig, Options)> {
             }
             "xattr" => config.xattrs = true,
             "noxattr" => config.xattrs = false,
+            "acl" => config.acl = true,
+            "noacl" => config.acl = false,
             "nfs_export" => config.nfs_export = true,
             "fsname" => config.source = value.into(),
             known if IGNORED.contains(&known) || known.starts_with("x-") || known.starts_with("X-") => {}
@@ -325,6 +343,9 @@ pub fn parse_options(options: &Options) -> vfs::Result<(MountConfig, Options)> {
     }
     if config.no_recovery && !config.read_only {
         return Err(Error::refused("option norecovery: it needs ro"));
+    }
+    if config.acl && !config.xattrs {
+        return Err(Error::refused("option acl: lists are extended attributes, so noxattr does not go with it"));
     }
     Ok((config, rest))
 }
@@ -423,9 +444,10 @@ mod tests {
             "umask=8",
             "umask=1777",
             "transport=fast",
+            "acl,noxattr",
         ] {
             let error = parse_options(&Options::parse(bad)).unwrap_err().to_string();
-            assert!(error.contains(bad.split('=').next().unwrap()), "{error}");
+            assert!(error.contains(bad.split(['=', ',']).next().unwrap()), "{error}");
         }
     }
 }

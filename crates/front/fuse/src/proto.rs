@@ -95,16 +95,19 @@ bitflags::bitflags! {
         const ASYNC_READ = 1 << 0;
         const EXPORT_SUPPORT = 1 << 4;
         const BIG_WRITES = 1 << 5;
+        const DONT_MASK = 1 << 6;
         const DO_READDIRPLUS = 1 << 13;
         const WRITEBACK_CACHE = 1 << 16;
         const NO_OPEN_SUPPORT = 1 << 17;
         const PARALLEL_DIROPS = 1 << 18;
+        const POSIX_ACL = 1 << 20;
         const MAX_PAGES = 1 << 22;
         const CACHE_SYMLINKS = 1 << 23;
         const NO_OPENDIR_SUPPORT = 1 << 24;
         const HANDLE_KILLPRIV_V2 = 1 << 28;
         const SETXATTR_EXT = 1 << 29;
         const INIT_EXT = 1 << 30;
+        const ALLOW_IDMAP = 1 << 40;
         const OVER_IO_URING = 1 << 41;
     }
 
@@ -146,6 +149,28 @@ pub(crate) const FITRIM: u32 = 0xc018_5879;
 pub(crate) const CLEAN: u32 = opcode::read_write::<CleanIo>(b'A', 1);
 /// Another one: [`ScrubIo`].
 pub(crate) const SCRUB: u32 = opcode::read_write::<ScrubIo>(b'A', 2);
+/// A third one: [`ShutdownIo`].
+pub(crate) const SHUTDOWN: u32 = opcode::read_write::<ShutdownIo>(b'A', 16);
+/// `XFS_IOC_GOINGDOWN`, `EXT4_IOC_SHUTDOWN`.
+pub(crate) const GOINGDOWN: u32 = opcode::read::<u32>(b'X', 125);
+/// What it asks for: everything made durable before, the log made durable, nothing.
+pub(crate) const GOING_DOWN_SYNC: u32 = 0;
+pub(crate) const GOING_DOWN_LOG: u32 = 1;
+pub(crate) const GOING_DOWN_NOW: u32 = 2;
+/// `FS_IOC_GETFLAGS`; a `long` by its number, an `int` in fact.
+pub(crate) const GETFLAGS: u32 = opcode::read::<core::ffi::c_long>(b'f', 1);
+/// `FS_IOC_SETFLAGS`.
+pub(crate) const SETFLAGS: u32 = opcode::write::<core::ffi::c_long>(b'f', 2);
+/// `FS_IOC_FSGETXATTR`.
+pub(crate) const FSGETXATTR: u32 = opcode::read::<Fsxattr>(b'X', 31);
+/// `FS_IOC_FSSETXATTR`.
+pub(crate) const FSSETXATTR: u32 = opcode::write::<Fsxattr>(b'X', 32);
+/// `FS_IOC_GETFSLABEL`.
+pub(crate) const GETFSLABEL: u32 = opcode::read::<[u8; 256]>(0x94, 49);
+/// `FS_IOC_SETFSLABEL`.
+pub(crate) const SETFSLABEL: u32 = opcode::write::<[u8; 256]>(0x94, 50);
+/// `FUSE_SETXATTR_ACL_KILL_SGID`.
+pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1;
 /// `STATX_BASIC_STATS | STATX_BTIME`.
 pub(crate) const STATX_MASK: u32 = 0xfff;
 
@@ -235,6 +260,9 @@ wire! {
     /// A call of `FileSystem::scrub`. `next` is `u64::MAX` at the end; `text` holds the first sentences on damage, a line
     /// each, and `damage` counts all.
     ScrubIo = 4096 { at: u64, next: u64, verified_bytes: u64, damage: u64, len: u64, text: [u8; 4056] }
+    /// Shuts the volume down; `now` is not zero if nothing is to be made durable before.
+    ShutdownIo = 8 { now: u32, padding: u32 }
+    Fsxattr = 28 { xflags: u32, extsize: u32, nextents: u32, projid: u32, cowextsize: u32, pad: [u8; 8] }
     FallocateIn = 32 { fh: u64, offset: u64, length: u64, mode: u32, padding: u32 }
     Dirent = 24 { ino: u64, off: u64, namelen: u32, kind: u32 }
     LseekIn = 24 { fh: u64, offset: u64, whence: u32, padding: u32 }

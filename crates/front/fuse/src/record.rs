@@ -211,6 +211,7 @@ pub fn unmount(dir: &Path, wait: bool) -> io::Result<()> {
         wait_for_release(&path, &record, &server);
     }
     match failure {
+        Some(why) if why == SHUT => Ok(()),
         Some(why) => Err(io::Error::other(format!("unmounted, but {}", failed(&why)))),
         None => synced,
     }
@@ -237,6 +238,9 @@ pub fn sync(root: &Path) -> io::Result<()> {
 fn failure(dir: &Path) -> Option<String> {
     mounts().into_iter().find(|record| record.mountpoint == dir)?.failure
 }
+
+/// The failure of a volume that was shut down on purpose.
+pub(crate) const SHUT: &str = "it was shut down";
 
 fn failed(why: &str) -> String {
     format!("the volume has been read-only since an error, and changes after it are lost: {why}")

@@ -11,18 +11,19 @@
 //! it asks for the drop alone (before a write, or for a chown to nobody).
 
 use crate::atime::Atimes;
+use crate::caller::Caller;
 use crate::counters::{Counters, Log, STATS, stats_text};
+use crate::fileattr;
 use crate::interrupt::Interrupts;
 use crate::options::MountConfig;
 use crate::prompt::Promptly;
 use crate::proto::*;
 use crate::record::MountRecord;
-use crate::setid::Caller;
 use crate::upkeep;
-use arbor_base::device::Claim;
+use arbor_base::device::{Claim, Gate};
 use arbor_base::vfs::{
     self, Attr, Cx, Entry, Errno, Error, FallocMode, FileSystem, FileType, Ino, RenameFlags, Seek, SetAttr, SetTime,
-    Time, TrimRange, XattrMode, mode,
+    Time, TrimRange, XattrMode, acl, mode,
 };
 use parking_lot::Mutex;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -64,6 +65,13 @@ pub(crate) struct Agreed {
     pub(crate) xattrs: bool,
 }
 
+impl Agreed {
+    /// POSIX ACLs are kept.
+    fn acl(self) -> bool {
+        self.flags.contains(InitFlags::POSIX_ACL)
+    }
+}
+
 /// Serves requests on a file system.
 pub(crate) struct Server {
     pub(crate) fs: Arc<dyn FileSystem>,
@@ -74,9 +82,10 @@ pub(crate) struct Server {
     pub(crate) destroyed: Mutex<Option<vfs::Result<()>>>,
     pub(crate) atimes: Atimes,
     promptly: Promptly,
-    pub(crate) agreed: Agreed,
     /// Given up when DESTROY is answered: who has waited for umount(2) finds the image free.
     pub(crate) claims: Vec<Arc<Claim>>,
+    pub(crate) gate: Gate,
+    pub(crate) agreed: Agreed,
     root: Ino,
     entry_timeout: Duration,
     attr_timeout: Duration,
@@ -128,16 +137,6 @@ fn name<'a>(args: &mut &'a [u8]) -> vfs::Result<&'a [u8]> {
     take_name(args).ok_or_else(malformed)
 }
 
-/// Only these may be stored: POSIX ACLs that nobody enforces would be a lie, and the kernel
-/// has no other handlers.
-fn xattr_carried(name: &[u8]) -> vfs::Result<()> {
-    let known: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
-    match known.iter().any(|prefix| name.starts_with(prefix) && name.len() > prefix.len()) {
-        true => Ok(()),
-        false => Err(Errno::EOPNOTSUPP.into()),
-    }
-}
-
 impl Server {
     pub(crate) fn new(
         fs: Arc<dyn FileSystem>,
@@ -155,6 +154,7 @@ impl Server {
             atimes: Atimes::new(config.access_times_kept(), config.clock.clone()),
             promptly: config.promptly,
             claims: config.claims.clone(),
+            gate: config.gate.clone(),
             agreed,
             root,
             entry_timeout: config.entry_timeout,
@@ -296,7 +296,11 @@ impl Server {
         if self.declined(head.opcode) {
             return Err(Errno::ENOSYS.into());
         }
+        if self.gate.is_shut() && !fileattr::ends_something(op) {
+            return Err(Errno::EIO.into());
+        }
         let fs = &*self.fs;
+        let caller = Caller::of(head);
         let cx = Cx { uid: head.uid, gid: head.gid };
         let ino = self.ino(head.nodeid);
         let args = &mut { args };
@@ -304,7 +308,7 @@ impl Server {
             Op::Lookup => self.lookup(ino, name(args)?, out),
             Op::Getattr => Ok(Reply::Bytes(self.attr_out(out, &fs.getattr(ino)?))),
             Op::Statx => Ok(Reply::Bytes(self.statx_out(out, &fs.getattr(ino)?))),
-            Op::Setattr => self.setattr(Caller::of(head), ino, &arg(args)?, out),
+            Op::Setattr => self.setattr(caller, ino, &arg(args)?, out),
             Op::Readlink => {
                 let target = fs.readlink(ino)?;
                 self.atimes.read(fs, ino, false);
@@ -314,11 +318,13 @@ impl Server {
             }
             Op::Mknod => {
                 let what: MknodIn = arg(args)?;
-                Ok(self.entry(out, &fs.mknod(&cx, ino, name(args)?, what.mode, what.rdev)?))
+                let name = name(args)?;
+                Ok(self.entry(out, &self.create(&cx, (ino, name), (what.mode, what.rdev), what.umask)?))
             }
             Op::Mkdir => {
                 let what: MkdirIn = arg(args)?;
-                Ok(self.entry(out, &fs.mkdir(&cx, ino, name(args)?, what.mode & 0o7777)?))
+                let (name, mode) = (name(args)?, mode::IFDIR | what.mode & 0o7777);
+                Ok(self.entry(out, &self.create(&cx, (ino, name), (mode, 0), what.umask)?))
             }
             Op::Symlink => {
                 let new = name(args)?;
@@ -326,7 +332,10 @@ impl Server {
             }
             Op::Tmpfile => {
                 let what: CreateIn = arg(args)?;
-                let entry = fs.tmpfile(&cx, ino, what.mode & 0o7777)?;
+                let entry = match self.agreed.acl() {
+                    true => acl::tmpfile(fs, &cx, ino, what.mode & 0o7777, what.umask)?,
+                    false => fs.tmpfile(&cx, ino, what.mode & 0o7777)?,
+                };
                 let len = self.entry_out(out, &entry);
                 Ok(Reply::Entry(len + open_out(&mut out[len..], self.open_flags), entry.ino))
             }
@@ -354,9 +363,9 @@ impl Server {
                 }
                 Ok(Reply::Bytes(got))
             }
-            Op::Write => self.write(Caller::of(head), ino, &arg(args)?, args, out),
+            Op::Write => self.write(caller, ino, &arg(args)?, args, out),
             // An fsync of the root is the sync of a mount that FUSE_SYNCFS does not reach.
-            Op::Fsyncdir if head.nodeid == ROOT_NODE => self.syncfs(),
+            Op::Fsyncdir if head.nodeid == ROOT_NODE => done(self.syncfs()),
             Op::Fsync | Op::Fsyncdir => {
                 let data_only = arg::<FsyncIn>(args)?.fsync_flags & FSYNC_FDATASYNC != 0;
                 if !data_only {
@@ -364,14 +373,14 @@ impl Server {
                 }
                 done(fs.fsync(ino, data_only))
             }
-            Op::Syncfs => self.syncfs(),
+            Op::Syncfs => done(self.syncfs()),
             Op::Readdir => self.readdir(ino, &arg(args)?, out),
             Op::Readdirplus => self.readdir_plus(ino, &arg(args)?, out),
             Op::Fallocate => {
                 let what: FallocateIn = arg(args)?;
                 let mode = FallocMode::from_bits(what.mode).ok_or(Errno::EOPNOTSUPP)?;
                 fs.fallocate(ino, mode, what.offset, what.length)?;
-                self.drop_setid_for(Caller::of(head), ino)?;
+                self.drop_setid_for(caller, ino)?;
                 Ok(Reply::Bytes(0))
             }
             Op::Lseek => {
@@ -392,7 +401,7 @@ impl Server {
                 // The older reply has 32 bits for the count.
                 let len = if op == Op::CopyFileRange { what.len.min(1 << 30) } else { what.len };
                 let copied = self.copy_range(ino, to, &CopyFileRangeIn { len, ..what })?;
-                self.drop_setid_for(Caller::of(head), to)?;
+                self.drop_setid_for(caller, to)?;
                 Ok(Reply::Bytes(match op {
                     Op::CopyFileRange => put(out, &WriteOut { size: copied as u32, padding: 0 }),
                     _ => put(out, &CopyFileRangeOut { bytes_copied: copied }),
@@ -404,14 +413,18 @@ impl Server {
                 if ino == self.root && attribute == STATS.as_bytes() {
                     return xattr_out(out, what.size, stats_text(&self.counters, fs).as_bytes());
                 }
-                xattr_carried(attribute)?;
+                self.xattr_carried(attribute)?;
                 xattr_out(out, what.size, &fs.getxattr(ino, attribute)?)
             }
             Op::Listxattr => {
                 let what: GetxattrIn = arg(args)?;
                 let mut list = Vec::new();
                 for attribute in fs.listxattr(ino)? {
-                    if cx.uid == 0 || !attribute.starts_with(b"trusted.") {
+                    let is_listed = match self.xattr_carried(&attribute) {
+                        Ok(()) => !attribute.starts_with(b"trusted.") || caller.is_root(),
+                        Err(_) => false,
+                    };
+                    if is_listed {
                         list.extend_from_slice(&attribute);
                         list.push(0);
                     }
@@ -420,12 +433,16 @@ impl Server {
             }
             Op::Setxattr => {
                 let what: SetxattrIn = arg(args)?;
-                if self.agreed.flags.contains(InitFlags::SETXATTR_EXT) {
-                    arg::<SetxattrExt>(args)?;
-                }
+                let more = match self.agreed.flags.contains(InitFlags::SETXATTR_EXT) {
+                    true => arg::<SetxattrExt>(args)?.setxattr_flags,
+                    false => 0,
+                };
                 let attribute = name(args)?;
-                xattr_carried(attribute)?;
+                self.xattr_carried(attribute)?;
                 let value = args.get(..what.size as usize).ok_or_else(malformed)?;
+                if acl::is_acl(attribute) {
+                    return done(acl::set(fs, ino, attribute, value, more & SETXATTR_ACL_KILL_SGID != 0));
+                }
                 let mode = match what.flags {
                     0 => XattrMode::Set,
                     1 => XattrMode::Create,
@@ -436,7 +453,7 @@ impl Server {
             }
             Op::Removexattr => {
                 let attribute = name(args)?;
-                xattr_carried(attribute)?;
+                self.xattr_carried(attribute)?;
                 done(fs.removexattr(ino, attribute))
             }
             Op::Statfs => {
@@ -475,11 +492,16 @@ impl Server {
             Op::Release | Op::Releasedir => Ok(Reply::Bytes(0)),
             Op::Ioctl => {
                 let what: IoctlIn = arg(args)?;
-                self.ioctl(&cx, &what, args, out)
+                self.ioctl(caller, ino, &what, args, out)
             }
             Op::Destroy => {
-                self.atimes.tell_all(fs);
-                let result = fs.unmount();
+                // What is shut down is left as a crash leaves it.
+                let result = if self.gate.is_shut() {
+                    Ok(())
+                } else {
+                    self.atimes.tell_all(fs);
+                    fs.unmount()
+                };
                 if let Err(e) = &result {
                     self.log.say(format_args!("unmount: {e}"));
                 }
@@ -496,9 +518,27 @@ impl Server {
         }
     }
 
-    fn syncfs(&self) -> Handled {
+    pub(crate) fn syncfs(&self) -> vfs::Result<()> {
         self.atimes.tell_all(&*self.fs);
-        done(self.fs.syncfs())
+        self.fs.syncfs()
+    }
+
+    /// Only these may be stored: POSIX ACLs that nobody enforces would be a lie, and the kernel
+    /// has no other handlers.
+    fn xattr_carried(&self, name: &[u8]) -> vfs::Result<()> {
+        let known: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+        let is_known = known.iter().any(|prefix| name.starts_with(prefix) && name.len() > prefix.len());
+        let carried = is_known || self.agreed.acl() && acl::is_acl(name);
+        if carried { Ok(()) } else { Err(Errno::EOPNOTSUPP.into()) }
+    }
+
+    /// Creates a node or a directory. With ACLs the umask is left to us.
+    fn create(&self, cx: &Cx, at: (Ino, &[u8]), (mode, rdev): (u32, u32), umask: u32) -> vfs::Result<Entry> {
+        match self.agreed.acl() {
+            true => acl::create(&*self.fs, cx, at, (mode, rdev), umask),
+            false if mode & mode::IFMT == mode::IFDIR => self.fs.mkdir(cx, at.0, at.1, mode & 0o7777),
+            false => self.fs.mknod(cx, at.0, at.1, mode, rdev),
+        }
     }
 
     fn lookup(&self, parent: Ino, name: &[u8], out: &mut [u8]) -> Handled {
@@ -543,10 +583,14 @@ impl Server {
         if kills && set.mode.is_none() {
             set.mode = self.dropped_setid(caller, ino, valid.contains(Fattr::KILL_SUIDGID))?;
         }
+        let change = || match self.agreed.acl() {
+            true => acl::setattr(&*self.fs, ino, &set),
+            false => self.fs.setattr(ino, &set),
+        };
         let attr = match set.atime {
             _ if set == SetAttr::default() => self.fs.getattr(ino)?,
-            None => self.fs.setattr(ino, &set)?,
-            Some(_) => self.atimes.set_by_hand(ino, || self.fs.setattr(ino, &set))?,
+            None => change()?,
+            Some(_) => self.atimes.set_by_hand(ino, change)?,
         };
         Ok(Reply::Bytes(self.attr_out(out, &attr)))
     }
@@ -624,13 +668,17 @@ impl Server {
     }
 
     /// FITRIM and our own are carried. They are for root, and ours for whoever runs the server too.
-    fn ioctl(&self, cx: &Cx, what: &IoctlIn, args: &mut &[u8], out: &mut [u8]) -> Handled {
+    fn ioctl(&self, caller: Caller, ino: Ino, what: &IoctlIn, args: &mut &[u8], out: &mut [u8]) -> Handled {
+        let input = args.get(..what.in_size as usize).ok_or_else(malformed)?;
+        if let Some(answer) = self.attribute_ioctl(caller, ino, what, input)? {
+            return ioctl_out(out, &answer);
+        }
         let is_ours = matches!(what.cmd, CLEAN | SCRUB);
         if !is_ours && what.cmd != FITRIM {
             // ENOTTY, which the seam has no name for.
             return Err(Errno(25).into());
         }
-        if cx.uid != 0 && !(is_ours && cx.uid == rustix::process::geteuid().as_raw()) {
+        if !caller.is_root() && !(is_ours && caller.is_ours()) {
             return Err(Errno::EPERM.into());
         }
         let answer = match what.cmd {
@@ -642,10 +690,7 @@ impl Server {
                 FstrimRange { start, len, minlen }.as_bytes().to_vec()
             }
         };
-        let head = put(out, &IoctlOut { result: 0, flags: 0, in_iovs: 0, out_iovs: 0 });
-        let end = head + answer.len();
-        out.get_mut(head..end).ok_or_else(malformed)?.copy_from_slice(&answer);
-        Ok(Reply::Bytes(end))
+        ioctl_out(out, &answer)
     }
 
     /// How long the kernel may keep attributes: not at all what changes without a call.
@@ -753,6 +798,13 @@ fn done(result: vfs::Result<()>) -> Handled {
 /// A walk with something to show ends when its caller is let go, which is asked every 4 KiB.
 fn goes_on(used: usize, len: usize) -> bool {
     used == 0 || used >> 12 == (used + len) >> 12 || !vfs::interrupted()
+}
+
+fn ioctl_out(out: &mut [u8], answer: &[u8]) -> Handled {
+    let head = put(out, &IoctlOut { result: 0, flags: 0, in_iovs: 0, out_iovs: 0 });
+    let end = head + answer.len();
+    out.get_mut(head..end).ok_or_else(malformed)?.copy_from_slice(answer);
+    Ok(Reply::Bytes(end))
 }
 
 fn open_out(out: &mut [u8], open_flags: u32) -> usize {

@@ -130,7 +130,13 @@ fn agree(init: &Init, config: &MountConfig) -> io::Result<(Agreed, Vec<(u16, Cha
     // The kernel learns from the answer to OPEN which files have no pages.
     wanted.set(InitFlags::NO_OPEN_SUPPORT, !config.direct_io);
     wanted.set(InitFlags::OVER_IO_URING, config.transport != Transport::Classic);
+    for flag in [InitFlags::POSIX_ACL, InitFlags::DONT_MASK] {
+        wanted.set(flag, config.acl);
+    }
     let mut flags = init.offered & wanted;
+    if config.acl && !flags.contains(InitFlags::POSIX_ACL) {
+        return Err(io::Error::new(io::ErrorKind::Unsupported, "acl: the kernel does not offer POSIX ACLs for FUSE"));
+    }
     let mut channels = Vec::new();
     if flags.contains(InitFlags::OVER_IO_URING) {
         match ring::channels(config.threads) {
@@ -434,7 +440,10 @@ fn background(server: &Server, work: &Work, clock: &dyn Clock) {
     let mut rounds = 0;
     let mut pause = Duration::ZERO;
     let mut due = Instant::now();
-    while work.wait(pause.min(server.atimes.until_due())) {
+    while work.wait(if server.gate.is_shut() { MOST } else { pause.min(server.atimes.until_due()) }) {
+        if server.gate.is_shut() {
+            continue;
+        }
         if server.atimes.until_due().is_zero() {
             server.atimes.tell_all(&*server.fs);
         }

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::kernel::MAX_IO;
-use crate::proto::RingHead;
+use crate::proto::{GETFSLABEL, RingHead, SETFSLABEL};
 use io_uring::{IoUring, cqueue, opcode as op, squeue, types};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -35,6 +35,18 @@ pub(crate) fn ask<const NUMBER: Opcode, T: FromBytes + IntoBytes>(
 ) -> rustix::io::Result<()> {
     // SAFETY: FUSE reads and writes as many bytes as the number says, which was made of `T`; any bytes are a `T`.
     unsafe { ioctl(root, Updater::<NUMBER, T>::new(value)) }
+}
+
+/// `FS_IOC_GETFSLABEL` of the file system behind `root`.
+pub(crate) fn get_label(root: BorrowedFd<'_>, label: &mut [u8; 256]) -> rustix::io::Result<()> {
+    // SAFETY: the kernel, or the server through it, writes at most the 256 bytes that the number says.
+    unsafe { ioctl(root, Updater::<{ GETFSLABEL }, [u8; 256]>::new(label)) }
+}
+
+/// `FS_IOC_SETFSLABEL`.
+pub(crate) fn set_label(root: BorrowedFd<'_>, label: &[u8; 256]) -> rustix::io::Result<()> {
+    // SAFETY: the 256 bytes are read, and nothing is written.
+    unsafe { ioctl(root, Setter::<{ SETFSLABEL }, [u8; 256]>::new(*label)) }
 }
 
 /// `FUSE_IO_URING_CMD_REGISTER` and `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`.

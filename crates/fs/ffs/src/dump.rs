@@ -8,7 +8,7 @@ use crate::format::*;
 use arbor_base::device::Kind;
 use arbor_base::kit::dirent::entries;
 use arbor_base::layout::crc_without;
-use arbor_base::vfs::{Devices, Error, Result, Time, mode};
+use arbor_base::vfs::{Devices, Error, Result, Time, label_of, mode};
 use serde_json::{Value, json};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -49,7 +49,7 @@ fn superblock(sb: &SuperBlock) -> Value {
         "incompat": sb.incompat.get(),
         "clean": sb.clean.get() != 0,
         "uuid": hex(&sb.uuid),
-        "label": text(sb.label.split(|b| *b == 0).next().unwrap_or(&[])),
+        "label": text(&label_of(&sb.label)),
         "block_size": 1u64.checked_shl(sb.block_shift.get()),
         "fragment_size": 1u64.checked_shl(sb.frag_shift.get()),
         "groups": sb.cg_count.get(),

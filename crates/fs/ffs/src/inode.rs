@@ -432,10 +432,14 @@ impl Core {
     pub fn xattr_change(&mut self, i: &Inode, name: &[u8], value: Option<&[u8]>, how: XattrMode) -> Result<Xattrs> {
         let mut list = self.xattrs(i)?;
         xattr::change(&mut list, name, value, how)?;
-        if xattr::encoded_len(&list) > self.geom.block_size() - XATTR_HEADER {
-            return Err(Errno::ENOSPC.into());
-        }
+        self.check_xattrs(&list)?;
         Ok(list)
+    }
+
+    /// Fails unless these attributes fit an inode.
+    pub fn check_xattrs(&self, list: &Xattrs) -> Result<()> {
+        let fits = xattr::encoded_len(list) <= self.geom.block_size() - XATTR_HEADER;
+        if fits { Ok(()) } else { Err(Errno::ENOSPC.into()) }
     }
 
     /// Stores the list in a new run. One that is no longer than the old one may use what `minfree` keeps back.

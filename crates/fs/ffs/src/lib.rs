@@ -106,12 +106,11 @@ impl Engine for Ffs {
 
     fn probe(&self, device: &dyn Device) -> Result<Option<VolumeInfo>> {
         let Some(sb) = superblock::read(device, 0)? else { return Ok(None) };
-        let label = sb.label.split(|b| *b == 0).next().unwrap_or(&[]);
         let frag = 1u64.checked_shl(sb.frag_shift.get()).unwrap_or(0);
         let keeping = format::Keeping::from_number(sb.keeping.get()).map_or("unknown", |k| k.name());
         Ok(Some(VolumeInfo {
             engine: self.name(),
-            label: String::from_utf8_lossy(label).into_owned(),
+            label: String::from_utf8_lossy(&label_of(&sb.label)).into_owned(),
             uuid: sb.uuid,
             size: sb.frags.get().saturating_mul(frag),
             clean: sb.clean.get() != 0,

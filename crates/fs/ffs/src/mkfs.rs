@@ -7,7 +7,7 @@ use crate::{options, superblock};
 use arbor_base::device::{Device, Kind, Request};
 use arbor_base::kit::dirent::first_chunks;
 use arbor_base::layout::crc;
-use arbor_base::vfs::{Devices, Error, FormatOptions, Result, mode};
+use arbor_base::vfs::{Devices, Error, FormatOptions, Result, label_field, mode};
 use zerocopy::IntoBytes;
 
 /// Formats the main device.
@@ -85,12 +85,7 @@ fn layout(f: &options::Format, o: &FormatOptions, size: u64) -> Result<SuperBloc
         return Err(Error::refused("too many cylinder groups: choose larger blocks or groups"));
     }
     let (journal_start, journal_frags) = place_journal(f, &geom, size)?;
-    let mut label = [0; 64];
-    let name = o.label.as_bytes();
-    if name.len() > 63 {
-        return Err(Error::refused("a label has at most 63 bytes"));
-    }
-    label[..name.len()].copy_from_slice(name);
+    let label = label_field(o.label.as_bytes())?;
     Ok(SuperBlock {
         magic: SUPER_MAGIC,
         crc: 0.into(),

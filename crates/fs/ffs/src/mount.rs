@@ -292,6 +292,19 @@ impl Core {
         if self.read_only || self.failed.is_some() { Err(Errno::EROFS.into()) } else { Ok(()) }
     }
 
+    /// Changes the label in the superblock, durably, then in its copies.
+    pub fn set_label(&mut self, label: [u8; 64]) -> Result<()> {
+        self.changed = true;
+        self.sb.label = label;
+        superblock::write(&*self.dev, 0, &self.sb)?;
+        self.dev.flush()?;
+        let copy = superblock::as_copy(self.sb);
+        for cgx in 1..self.geom.cg_count {
+            superblock::write(&*self.dev, self.geom.byte(self.geom.cg_start(cgx)), &copy)?;
+        }
+        Ok(self.dev.flush()?)
+    }
+
     /// Turns the volume read-only.
     pub fn fail(&mut self, why: &Error) {
         if !planted(Flaw::FailureForgotten) {

@@ -10,6 +10,7 @@ use crate::mount::{Core, Volume, What};
 use arbor_base::cache::Name;
 use arbor_base::kit::chunkdir::{ChunkDirs, Found, Room};
 use arbor_base::kit::dirent::{DOTDOT_AT, first_chunks};
+use arbor_base::kit::xattr::{self, Xattrs};
 use arbor_base::vfs::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -44,7 +45,7 @@ impl Core {
         cx: &Cx,
         (parent, name): (Ino, &[u8]),
         (m, rdev): (u32, u32),
-        target: &[u8],
+        (target, list): (&[u8], &Xattrs),
         now: Time,
     ) -> Result<Inode> {
         let t = FileType::from_mode(m).ok_or(Errno::EINVAL)?;
@@ -59,7 +60,8 @@ impl Core {
         let (gid, m) = inherit(&dir, cx.gid, m);
         let cgx = if t == FileType::Dir { self.dirpref(parent) } else { self.geom.cg_of_inode(parent) };
         let mut i = self.inew((cgx, parent), m, (cx.uid, gid), now)?;
-        if let Err(e) = self.furnish(&mut i, t, rdev, target, parent) {
+        let furnished = self.furnish(&mut i, t, rdev, target, parent);
+        if let Err(e) = furnished.and_then(|()| if list.is_empty() { Ok(()) } else { self.xattr_store(&mut i, list) }) {
             if e.errno() == Errno::ENOSPC {
                 self.unmake(&mut i)?;
             }
@@ -338,10 +340,12 @@ fn inherit(dir: &Inode, gid: u32, m: u32) -> (u32, u32) {
 }
 
 impl Volume {
-    fn make(&self, cx: &Cx, at: (Ino, &[u8]), m: (u32, u32), target: &[u8]) -> Result<Entry> {
+    fn make(&self, cx: &Cx, at: (Ino, &[u8]), new: &New<'_>, target: &[u8]) -> Result<Entry> {
         check_name(at.1)?;
+        let list = xattr::new_list(new.xattrs)?;
         self.change(|core, now| {
-            let i = core.create(cx, at, m, target, now)?;
+            core.check_xattrs(&list)?;
+            let i = core.create(cx, at, (new.mode, new.rdev), (target, &list), now)?;
             Ok(core.hold_entry(&i))
         })
     }
@@ -551,6 +555,18 @@ impl FileSystem for Volume {
         }
     }
 
+    fn change(&self, ino: Ino, set: &SetAttr, xattrs: &[XattrChange<'_>]) -> Result<Attr> {
+        Volume::change(self, |core, now| {
+            let mut i = core.iget(ino)?;
+            let list = xattr::changed(core.xattrs(&i)?, set, xattrs)?;
+            core.check_xattrs(&list)?;
+            core.xattr_store(&mut i, &list)?;
+            core.apply(&mut i, set, now);
+            core.iput(&i)?;
+            Ok(core.attr(&i))
+        })
+    }
+
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
         self.run(|core| {
             let i = core.iget(ino)?;
@@ -559,16 +575,15 @@ impl FileSystem for Volume {
     }
 
     fn mknod(&self, cx: &Cx, parent: Ino, name: &[u8], m: u32, rdev: u32) -> Result<Entry> {
-        let m = if m & mode::IFMT == 0 { m | mode::IFREG } else { m };
-        match FileType::from_mode(m) {
-            None | Some(FileType::Dir | FileType::Symlink) => return Err(Errno::EINVAL.into()),
-            _ => {}
-        }
-        self.make(cx, (parent, name), (m & (mode::IFMT | 0o7777), rdev), b"")
+        self.make(cx, (parent, name), &New { mode: node_mode(m)?, rdev, xattrs: &[] }, b"")
     }
 
     fn mkdir(&self, cx: &Cx, parent: Ino, name: &[u8], m: u32) -> Result<Entry> {
-        self.make(cx, (parent, name), (mode::IFDIR | m & 0o7777, 0), b"")
+        self.make(cx, (parent, name), &New { mode: mode::IFDIR | m & 0o7777, ..New::default() }, b"")
+    }
+
+    fn create(&self, cx: &Cx, parent: Ino, name: &[u8], new: &New<'_>) -> Result<Entry> {
+        self.make(cx, (parent, name), &New { mode: new_mode(new.mode)?, ..*new }, b"")
     }
 
     fn symlink(&self, cx: &Cx, parent: Ino, name: &[u8], target: &[u8]) -> Result<Entry> {
@@ -579,7 +594,7 @@ impl FileSystem for Volume {
         if target.len() > crate::sound::MAX_TARGET {
             return Err(Errno::ENAMETOOLONG.into());
         }
-        self.make(cx, (parent, name), (mode::IFLNK | 0o777, 0), target)
+        self.make(cx, (parent, name), &New { mode: mode::IFLNK | 0o777, ..New::default() }, target)
     }
 
     fn tmpfile(&self, cx: &Cx, parent: Ino, m: u32) -> Result<Entry> {
@@ -745,6 +760,15 @@ impl FileSystem for Volume {
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         check_xattr_name(name)?;
         self.change_xattr(ino, name, None, XattrMode::Set)
+    }
+
+    fn label(&self) -> Result<Vec<u8>> {
+        self.run(|core| Ok(label_of(&core.sb.label)))
+    }
+
+    fn set_label(&self, label: &[u8]) -> Result<()> {
+        let field = label_field(label)?;
+        self.change(|core, _| core.set_label(field))
     }
 
     fn statfs(&self) -> Result<StatFs> {

@@ -50,6 +50,25 @@ pub(crate) fn encode(sb: &SuperBlock) -> Vec<u8> {
     bytes
 }
 
+/// What copies of a superblock hold: nothing that changes.
+pub(crate) fn as_copy(sb: SuperBlock) -> SuperBlock {
+    SuperBlock {
+        crc: 0.into(),
+        clean: 0.into(),
+        keeping: (Keeping::default() as u32).into(),
+        summary_crc: 0.into(),
+        orphan: 0.into(),
+        mounts: 0.into(),
+        ..sb
+    }
+}
+
+/// Whether two superblocks, or copies, are of one volume. A power cut may leave them with two labels.
+pub(crate) fn is_same(a: &SuperBlock, b: &SuperBlock) -> bool {
+    let bare = |sb: &SuperBlock| SuperBlock { label: [0; 64], ..as_copy(*sb) };
+    bare(a).as_bytes() == bare(b).as_bytes()
+}
+
 /// Feature bits of a superblock.
 pub(crate) fn features(sb: &SuperBlock) -> Features {
     Features { compat: sb.compat.get(), ro_compat: sb.ro_compat.get(), incompat: sb.incompat.get() }

@@ -21,6 +21,14 @@ fn posix_checks() {
 }
 
 #[test]
+fn flags_acls_and_labels() {
+    for keep in KEEPINGS {
+        conformance::layers(&Ffs, &with(Profile::Small, keep));
+        conformance::layers_survive_cuts(&Ffs, &with(Profile::Small, keep));
+    }
+}
+
+#[test]
 fn fsync_reaches_the_device() {
     for keep in KEEPINGS {
         conformance::fsync_reaches_flush_with(&Ffs, &with(Profile::Small, keep));

@@ -9,7 +9,7 @@ use crate::view::{self, Piece, Walk, piece_name};
 use arbor_base::device::Kind;
 use arbor_base::kit::dirent::entries;
 use arbor_base::layout::crc;
-use arbor_base::vfs::{Devices, Error, Ino, Result, Time};
+use arbor_base::vfs::{Devices, Error, Ino, Result, Time, label_of};
 use serde_json::{Value, json};
 use zerocopy::IntoBytes;
 
@@ -60,7 +60,7 @@ fn superblock(sb: &SuperBlock) -> Value {
         "incompat": sb.incompat.get(),
         "uuid": hex(&sb.uuid),
         "salt": sb.salt.get(),
-        "label": text(sb.label.split(|b| *b == 0).next().unwrap_or(&[])),
+        "label": text(&label_of(&sb.label)),
         "block_shift": sb.block_shift.get(),
         "frag_shift": sb.frag_shift.get(),
         "seg_shift": sb.seg_shift.get(),

@@ -106,12 +106,11 @@ impl Engine for Lfs {
     fn probe(&self, device: &dyn Device) -> Result<Option<VolumeInfo>> {
         let Some(sb) = superblock::read(device, 0)? else { return Ok(None) };
         let geom = superblock::geometry(&sb)?;
-        let label = sb.label.split(|b| *b == 0).next().unwrap_or(&[]);
         let cp = superblock::checkpoints(device, &geom)?.first().map(|found| found.1).unwrap_or_default();
         let segs = u64::from(cp.segs.get());
         Ok(Some(VolumeInfo {
             engine: self.name(),
-            label: String::from_utf8_lossy(label).into_owned(),
+            label: String::from_utf8_lossy(&label_of(&sb.label)).into_owned(),
             uuid: sb.uuid,
             size: geom.byte(format::Frag(geom.first)) + (segs << geom.seg_shift),
             clean: cp.clean.get() != 0,

@@ -9,7 +9,7 @@ use arbor_base::cache::Name;
 use arbor_base::device::{Device, Kind};
 use arbor_base::kit::dirent::first_chunks;
 use arbor_base::layout::hash;
-use arbor_base::vfs::{Devices, Error, FormatOptions, Ino, Options, Result, mode};
+use arbor_base::vfs::{Devices, Error, FormatOptions, Ino, Options, Result, label_field, mode};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -19,11 +19,7 @@ pub(crate) fn format(devices: Devices, options: &FormatOptions) -> Result<()> {
     let dev: Arc<dyn Device> = devices.main;
     let size = dev.geometry().size;
     let f = options::Format::parse(&options.options, size)?;
-    if options.label.len() > 63 {
-        return Err(Error::refused("a label has at most 63 bytes"));
-    }
-    let mut label = [0; 64];
-    label.iter_mut().zip(options.label.bytes()).for_each(|(place, b)| *place = b);
+    let label = label_field(options.label.as_bytes())?;
     let first = 4u32 << (f.block_shift - f.frag_shift);
     let mut sb = SuperBlock {
         magic: SUPER_MAGIC,

@@ -21,6 +21,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use zerocopy::IntoBytes;
 
 const INDIRECT: u64 = 1 << 62;
 const INODE_BUFFER: u64 = 2 << 62;
@@ -287,6 +288,17 @@ impl Core {
     pub fn check_writable(&self) -> Result<()> {
         self.check_alive()?;
         if self.read_only || self.failed.is_some() { Err(Errno::EROFS.into()) } else { Ok(()) }
+    }
+
+    /// Changes the label in the superblock, durably, then in its copy.
+    pub fn set_label(&mut self, label: [u8; 64]) -> Result<()> {
+        let sb = SuperBlock { label, ..read_super(&*self.dev)? };
+        self.touched = true;
+        for at in [0, self.geom.copy_at()] {
+            self.dev.write_at(Kind::Super, at, &superblock::sealed(sb.as_bytes()))?;
+            self.dev.flush()?;
+        }
+        Ok(())
     }
 
     /// Turns the volume read-only.

@@ -54,6 +54,12 @@ pub(crate) fn sealed(bytes: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// Whether two superblocks, or copies, are of one volume. A power cut may leave them with two labels.
+pub(crate) fn is_same(a: &SuperBlock, b: &SuperBlock) -> bool {
+    let bare = |sb: &SuperBlock| SuperBlock { label: [0; 64], crc: 0.into(), ..*sb };
+    bare(a).as_bytes() == bare(b).as_bytes()
+}
+
 /// Feature bits of a superblock.
 pub(crate) fn features(sb: &SuperBlock) -> Features {
     Features { compat: sb.compat.get(), ro_compat: sb.ro_compat.get(), incompat: sb.incompat.get() }

@@ -11,6 +11,12 @@ fn posix_checks() {
 }
 
 #[test]
+fn flags_acls_and_labels() {
+    conformance::layers(&Lfs, &Config::new(Profile::Small));
+    conformance::layers_survive_cuts(&Lfs, &Config::new(Profile::Small));
+}
+
+#[test]
 fn fsync_reaches_the_device() {
     conformance::fsync_reaches_flush(&Lfs);
 }

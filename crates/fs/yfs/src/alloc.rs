@@ -317,6 +317,7 @@ impl Core {
             (offset_of!(SuperBlock, ag_used), sb.ag_used.as_bytes()),
             (offset_of!(SuperBlock, ag_count), sb.ag_count.as_bytes()),
             (offset_of!(SuperBlock, frags), sb.frags.as_bytes()),
+            (offset_of!(SuperBlock, label), &sb.label),
         ] {
             self.write(Daddr(0), Seal::Super, at, field)?;
         }

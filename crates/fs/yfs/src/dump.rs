@@ -10,7 +10,7 @@ use crate::recover;
 use arbor_base::device::{Device, Kind};
 use arbor_base::kit::buddy::bitmap;
 use arbor_base::layout::{Corrupt, crc_without, get_u16, get_u64};
-use arbor_base::vfs::{Devices, Error, Result};
+use arbor_base::vfs::{Devices, Error, Result, label_of};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::mem::offset_of;
@@ -59,7 +59,7 @@ fn superblock(sb: &SuperBlock) -> Value {
         "incompat": sb.incompat.get(),
         "clean": sb.clean.get() != 0,
         "uuid": hex(&sb.uuid),
-        "label": text(sb.label.split(|b| *b == 0).next().unwrap_or(&[])),
+        "label": text(&label_of(&sb.label)),
         "fragment_size": 1u64.checked_shl(sb.frag_shift.get()),
         "block_size": 1u64.checked_shl(sb.block_shift.get()),
         "inode_size": 1u64.checked_shl(sb.inode_shift.get()),

@@ -8,7 +8,7 @@ use crate::format::*;
 use crate::mount::{Core, Want, What};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
-use arbor_base::kit::xattr;
+use arbor_base::kit::xattr::{self, Xattrs};
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Attr, Errno, Ino, Result, Time, XattrMode, mode};
 use zerocopy::{FromBytes, IntoBytes};
@@ -278,7 +278,7 @@ impl Core {
     // Extended attributes: a list at the end of the inode, or in a block.
 
     /// All attributes.
-    pub fn xattrs(&mut self, i: &Inode) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    pub fn xattrs(&mut self, i: &Inode) -> Result<Xattrs> {
         let inline = usize::from(i.d.xattr_inline.get());
         let bytes = if i.d.xattr.get() != 0 {
             let (addr, len) = self.xattr_buffer(i)?;
@@ -303,13 +303,7 @@ impl Core {
     }
 
     /// Checks a change of one attribute and returns the new list; begins nothing yet.
-    pub fn xattr_change(
-        &mut self,
-        i: &Inode,
-        name: &[u8],
-        value: Option<&[u8]>,
-        how: XattrMode,
-    ) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    pub fn xattr_change(&mut self, i: &Inode, name: &[u8], value: Option<&[u8]>, how: XattrMode) -> Result<Xattrs> {
         let mut list = self.xattrs(i)?;
         xattr::change(&mut list, name, value, how)?;
         if xattr_bytes(&list) > XATTR_MAX - HEADER {
@@ -320,6 +314,34 @@ impl Core {
             self.need_space(frags as u64)?;
         }
         Ok(list)
+    }
+
+    /// Fails with `ENOSPC` unless this list can be stored; begins nothing yet.
+    pub fn check_xattrs(&mut self, i: &Inode, list: &Xattrs) -> Result<()> {
+        if xattr_bytes(list) > XATTR_MAX - HEADER {
+            return Err(Errno::ENOSPC.into());
+        }
+        self.need_space(self.xattr_frags(list))?;
+        self.need_xattr_run(i, list)
+    }
+
+    /// The same for an inode that is yet to be made with its name.
+    pub fn need_new_xattrs(&mut self, list: &Xattrs) -> Result<()> {
+        if list.is_empty() {
+            return Ok(());
+        }
+        if xattr_bytes(list) > XATTR_MAX - HEADER {
+            return Err(Errno::ENOSPC.into());
+        }
+        let (frags, block) = (self.xattr_frags(list), u64::from(self.geom.block_frags()));
+        let inode = u64::from(self.geom.chunk_frags()) + 4 * block;
+        self.need_space(frags + inode + self.dir_insert_frags())?;
+        self.need_runs((frags + inode).div_ceil(block) as u32 + 6)?;
+        self.need_run(frags as u32)
+    }
+
+    fn xattr_frags(&self, list: &Xattrs) -> u64 {
+        (xattr_bytes(list) + HEADER).div_ceil(self.geom.frag_size() as usize) as u64
     }
 
     /// Stores the list: inline if it fits beside what the area holds, else in a new block.
@@ -412,7 +434,7 @@ fn encode_xattrs(list: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
 }
 
 /// Decodes a list of attributes; `None` if it is broken, or names one twice.
-pub(crate) fn parse_xattrs(mut bytes: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
+pub(crate) fn parse_xattrs(mut bytes: &[u8]) -> Option<Xattrs> {
     let mut out = Vec::new();
     while let Ok((head, rest)) = XattrHead::ref_from_prefix(bytes) {
         if head.name_len == 0 {

@@ -92,12 +92,11 @@ impl Engine for Yfs {
 
     fn probe(&self, device: &dyn Device) -> Result<Option<VolumeInfo>> {
         let Some(sb) = mount::read_super(device, 0)? else { return Ok(None) };
-        let label = sb.label.split(|b| *b == 0).next().unwrap_or(&[]);
         let log = if sb.incompat.get() & format::INCOMPAT_EXTERNAL_LOG != 0 { "external" } else { "internal" };
         let frag = 1u64.checked_shl(sb.frag_shift.get()).unwrap_or(0);
         Ok(Some(VolumeInfo {
             engine: self.name(),
-            label: String::from_utf8_lossy(label).into_owned(),
+            label: String::from_utf8_lossy(&label_of(&sb.label)).into_owned(),
             uuid: sb.uuid,
             size: sb.frags.get().saturating_mul(frag),
             clean: sb.clean.get() != 0,

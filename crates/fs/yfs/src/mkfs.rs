@@ -5,7 +5,7 @@ use crate::format::*;
 use crate::mount::{self, Core, Io, Volume};
 use crate::options;
 use arbor_base::device::{Device, Kind};
-use arbor_base::vfs::{Clock, Devices, Error, FormatOptions, Ino, Result, Time, mode};
+use arbor_base::vfs::{Clock, Devices, Error, FormatOptions, Ino, Result, Time, label_field, mode};
 use std::sync::Arc;
 
 struct At(Time);
@@ -129,12 +129,7 @@ fn layout(f: &options::Format, o: &FormatOptions, size: u64, log_size: Option<u6
         return Err(too_small());
     }
     let (log_start, log_bytes) = place_log(f, &geom, size, log_size)?;
-    let mut label = [0; 64];
-    let name = o.label.as_bytes();
-    if name.len() > 63 {
-        return Err(Error::refused("a label has at most 63 bytes"));
-    }
-    label[..name.len()].copy_from_slice(name);
+    let label = label_field(o.label.as_bytes())?;
     let maxblkpg = f.maxblkpg.unwrap_or((ag_frags as u32 / geom.block_frags() / 2).max(1));
     Ok(SuperBlock {
         magic: SUPER_MAGIC,

@@ -9,6 +9,7 @@ use crate::inode::{Inode, LINK_MAX};
 use crate::mount::{Core, Volume, What};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::walks::Piece;
+use arbor_base::kit::xattr;
 use arbor_base::vfs::*;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -308,10 +309,16 @@ impl Volume {
         Ok(())
     }
 
-    fn make(&self, cx: &Cx, parent: Ino, name: &[u8], m: u32, rdev: u32) -> Result<Entry> {
+    fn make(&self, cx: &Cx, parent: Ino, name: &[u8], new: &New<'_>) -> Result<Entry> {
         check_name(name)?;
+        let list = xattr::new_list(new.xattrs)?;
         self.change(|core, now| {
-            let i = core.create(cx, parent, name, (m, rdev), self.root, now)?;
+            core.need_new_xattrs(&list)?;
+            let mut i = core.create(cx, parent, name, (new.mode, new.rdev), self.root, now)?;
+            if !list.is_empty() {
+                core.xattr_store(&mut i, &list)?;
+                core.iput(&i)?;
+            }
             core.commit(now);
             Ok(core.hold(&i))
         })
@@ -567,6 +574,20 @@ impl FileSystem for Volume {
         }
     }
 
+    fn change(&self, ino: Ino, set: &SetAttr, xattrs: &[XattrChange<'_>]) -> Result<Attr> {
+        Volume::change(self, |core, now| {
+            let mut i = core.iget(ino)?;
+            let list = xattr::changed(core.xattrs(&i)?, set, xattrs)?;
+            core.check_xattrs(&i, &list)?;
+            core.begin()?;
+            core.xattr_store(&mut i, &list)?;
+            core.apply(&mut i, set, now);
+            core.iput(&i)?;
+            core.commit(now);
+            core.iget(ino).map(|i| core.attr(&i))
+        })
+    }
+
     fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
         self.run(|core| {
             let i = core.iget(ino)?;
@@ -575,16 +596,15 @@ impl FileSystem for Volume {
     }
 
     fn mknod(&self, cx: &Cx, parent: Ino, name: &[u8], m: u32, rdev: u32) -> Result<Entry> {
-        let m = if m & mode::IFMT == 0 { m | mode::IFREG } else { m };
-        match FileType::from_mode(m) {
-            None | Some(FileType::Dir | FileType::Symlink) => return Err(Errno::EINVAL.into()),
-            _ => {}
-        }
-        self.make(cx, parent, name, m & (mode::IFMT | 0o7777), rdev)
+        self.make(cx, parent, name, &New { mode: node_mode(m)?, rdev, xattrs: &[] })
     }
 
     fn mkdir(&self, cx: &Cx, parent: Ino, name: &[u8], m: u32) -> Result<Entry> {
-        self.make(cx, parent, name, mode::IFDIR | m & 0o7777, 0)
+        self.make(cx, parent, name, &New { mode: mode::IFDIR | m & 0o7777, ..New::default() })
+    }
+
+    fn create(&self, cx: &Cx, parent: Ino, name: &[u8], new: &New<'_>) -> Result<Entry> {
+        self.make(cx, parent, name, &New { mode: new_mode(new.mode)?, ..*new })
     }
 
     fn symlink(&self, cx: &Cx, parent: Ino, name: &[u8], target: &[u8]) -> Result<Entry> {
@@ -786,6 +806,27 @@ impl FileSystem for Volume {
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         check_xattr_name(name)?;
         self.change_xattr(ino, name, None, XattrMode::Set)
+    }
+
+    fn label(&self) -> Result<Vec<u8>> {
+        let core = self.core.lock();
+        core.check_alive()?;
+        Ok(label_of(&core.sb.label))
+    }
+
+    fn set_label(&self, label: &[u8]) -> Result<()> {
+        let field = label_field(label)?;
+        self.change(|core, now| {
+            core.begin()?;
+            core.sb.label = field;
+            core.log_super()?;
+            for at in core.geom.early_copies() {
+                core.log_copy(Daddr(at / SECTOR))?;
+            }
+            core.commit(now);
+            Ok(())
+        })?;
+        self.flush_log(&mut self.io.lock())
     }
 
     fn statfs(&self) -> Result<StatFs> {

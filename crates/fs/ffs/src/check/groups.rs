@@ -197,14 +197,13 @@ impl Checker<'_> {
 
     /// The copies of the superblock say what it says, but for what changes.
     pub(super) fn check_copies(&mut self) -> Result<()> {
-        let right = as_copy(self.r.sb);
+        let right = superblock::as_copy(self.r.sb);
         for cgx in 1..self.r.geom.cg_count {
             let at = self.byte(self.r.geom.cg_start(cgx));
             let bytes = self.r.view.read(Kind::Super, at, SECTOR)?;
             let found = superblock::decode(&bytes, at);
-            let same = |sb: &SuperBlock| as_copy(*sb).as_bytes() == right.as_bytes();
             let usable = |sb: &SuperBlock| superblock::geometry(sb, self.r.view.dev.geometry().size).is_ok();
-            if !matches!(&found, Ok(Some(sb)) if same(sb) && usable(sb)) {
+            if !matches!(&found, Ok(Some(sb)) if superblock::is_same(sb, &right) && usable(sb)) {
                 self.f.note(Issue::SuperCopy { cgx, at });
                 self.r.view.write(Stage::Rest, Kind::Super, at, &superblock::encode(&right))?;
             }
@@ -248,17 +247,4 @@ fn differences(found: &[u8], right: &[u8]) -> impl Iterator<Item = (u32, bool)> 
 fn sealed(sector: &[u8]) -> bool {
     let (body, tail) = sector.split_at(sector.len().saturating_sub(4));
     sector.iter().all(|b| *b == 0) || tail == crc(body).to_le_bytes()
-}
-
-/// What copies of a superblock hold: nothing that changes.
-pub(super) fn as_copy(sb: SuperBlock) -> SuperBlock {
-    SuperBlock {
-        crc: 0.into(),
-        clean: 0.into(),
-        keeping: (Keeping::default() as u32).into(),
-        summary_crc: 0.into(),
-        orphan: 0.into(),
-        mounts: 0.into(),
-        ..sb
-    }
 }

@@ -1,16 +1,15 @@
 //! First phases: the superblock, or what serves instead of it; the journal.
 
 use super::Checker;
-use super::groups::as_copy;
 use super::issue::Issue;
 use super::view::{Reader, Stage, View, check_header};
 use crate::format::*;
 use crate::recover::{is_tail, read_tail, tail_bytes, unused_number};
-use crate::superblock::{features, geometry, read};
+use crate::superblock::{features, geometry, is_same, read};
 use arbor_base::device::{Device, Kind, Request};
 use arbor_base::layout::{Access, crc_without};
 use arbor_base::vfs::{Error, Result};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
 
 /// How far copies are looked for, in bytes, and in what steps: no group is larger, and each begins with a
 /// block.
@@ -175,9 +174,8 @@ fn outvoted(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<Option<(u6
             Err(_) => {}
         }
     }
-    let same = |a: &SuperBlock, b: &SuperBlock| as_copy(*a).as_bytes() == as_copy(*b).as_bytes();
-    let agree = copies.len() > 1 && copies.windows(2).all(|w| same(&w[0].1, &w[1].1));
-    Ok(copies.into_iter().next().filter(|(_, first)| agree && !same(sb, first)))
+    let agree = copies.len() > 1 && copies.windows(2).all(|w| is_same(&w[0].1, &w[1].1));
+    Ok(copies.into_iter().next().filter(|(_, first)| agree && !is_same(sb, first)))
 }
 
 /// How many of the first groups have a header that agrees with a geometry, and how many were asked.

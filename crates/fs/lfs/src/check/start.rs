@@ -4,14 +4,14 @@ use super::issue::Issue;
 use super::{Findings, log, words};
 use crate::format::*;
 use crate::mount::{Core, begin_at};
-use crate::superblock::{checkpoints, copies, features, fsid, geometry, read};
+use crate::superblock::{checkpoints, copies, features, fsid, geometry, is_same, read};
 use crate::{options, recover, sound, superblock};
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::Access;
 use arbor_base::vfs::{Error, Options, Result, Time};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::FromBytes;
 
 /// Refuses volumes that need newer code.
 pub(super) fn refuse_unknown(sb: &SuperBlock, write: bool) -> Result<()> {
@@ -131,9 +131,7 @@ pub(super) fn note_super(dev: &dyn Device, found: &Found, f: &mut Findings) -> R
     let at = found.geom.copy_at();
     let same = match read(dev, at) {
         Err(e @ Error::Io(_)) => return Err(e),
-        Ok(Some(copy)) => {
-            SuperBlock { crc: 0.into(), ..copy }.as_bytes() == SuperBlock { crc: 0.into(), ..found.sb }.as_bytes()
-        }
+        Ok(Some(copy)) => is_same(&copy, &found.sb),
         _ => false,
     };
     if !same {

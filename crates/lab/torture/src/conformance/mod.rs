@@ -5,6 +5,7 @@
 
 mod data;
 mod dirs;
+mod layers;
 mod limits;
 mod names;
 mod times;
@@ -17,7 +18,7 @@ use crate::run::{check_clean, guarded, mount};
 use arbor_base::device::{CrashChoice, RecordingDevice};
 use arbor_base::vfs::{
     Attr, CheckOptions, Clock, CrashPromise, Cx, Engine, Errno, FallocMode, FileSystem, FileType, Ino, ManualClock,
-    MountOptions, Options, RenameFlags, Repair, Result, SetAttr, Time, TrimRange, mode,
+    MountOptions, New, Options, RenameFlags, Repair, Result, SetAttr, Time, TrimRange, mode, with_flags,
 };
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -27,6 +28,7 @@ pub type Check = fn(&dyn FileSystem);
 /// A check that moves the clock.
 pub type TimeCheck = fn(&dyn FileSystem, &ManualClock);
 
+pub use layers::{LAYERS, layers, layers_survive_cuts};
 pub use limits::what_a_file_may_have;
 pub use times::TIME_CHECKS;
 
@@ -154,13 +156,14 @@ fn one(
         let open = crate::run::opener(config, config.memory());
         engine.format(open(), &config.format_options()).map_err(|e| format!("format: {e}"))?;
         let clock = Arc::new(ManualClock::new(BEGIN));
-        let fs = mount(engine, config, open(), &clock)?;
+        // The checks hold with flags on top as well, and some ask for them.
+        let fs = with_flags(mount(engine, config, open(), &clock)?).map_err(|e| format!("flags: {e}"))?;
         check(&*fs, &clock);
         let before = crate::compare::observe(&*fs)?;
         fs.unmount().map_err(|e| format!("unmount: {e}"))?;
         drop(fs);
         check_clean(engine, open(), Repair::No)?;
-        let fs = mount(engine, config, open(), &clock)?;
+        let fs = with_flags(mount(engine, config, open(), &clock)?).map_err(|e| format!("flags: {e}"))?;
         let after = crate::compare::observe(&*fs)?;
         after.difference(&before).map_or(Ok(()), |d| Err(format!("after unmount and mount: {d}")))
     })
