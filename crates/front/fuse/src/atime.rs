@@ -186,8 +186,7 @@ impl Atimes {
         let Some(time) = noted else { return };
         // A file without a name has nobody who would ask after it.
         if fs.getattr(ino).is_ok_and(|attr| attr.nlink > 0 && attr.atime != time) {
-            let set =
-                SetAttr { atime: Some(SetTime::At(time)), ctime: Some(SetTime::Kept), ..SetAttr::default() };
+            let set = SetAttr { atime: Some(SetTime::At(time)), ctime: Some(SetTime::Kept), ..SetAttr::default() };
             // What a volume that is full or broken does not take is lost, as after a crash.
             let _ = fs.setattr(ino, &set);
         }

@@ -262,11 +262,8 @@ pub fn remount(dir: &Path, options: &Options) -> io::Result<()> {
     let now = now.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a mount point of arbor"))?;
     let mut flags = MountFlags::empty();
     // What stays as it is has to be said again.
-    let stays = [
-        ("sync", MountFlags::SYNCHRONOUS),
-        ("dirsync", MountFlags::DIRSYNC),
-        ("lazytime", MountFlags::LAZYTIME),
-    ];
+    let stays =
+        [("sync", MountFlags::SYNCHRONOUS), ("dirsync", MountFlags::DIRSYNC), ("lazytime", MountFlags::LAZYTIME)];
     for (_, flag) in stays.iter().filter(|(word, _)| now.volume_options.iter().any(|is| is == word)) {
         flags |= *flag;
     }

@@ -472,9 +472,7 @@ pub(crate) fn before(control: &Control, desk: &Desk, head: &InHeader) {
 pub(crate) fn after(control: &Control, server: &Server, opcode: u32) {
     let wanted = match changes_something(opcode) {
         true => server.fs.wants_background(),
-        false => {
-            server.atimes.has_news() || opcode == Op::Readdirplus as u32 && server.fs.wants_read_ahead()
-        }
+        false => server.atimes.has_news() || opcode == Op::Readdirplus as u32 && server.fs.wants_read_ahead(),
     };
     if wanted {
         control.work.poke();

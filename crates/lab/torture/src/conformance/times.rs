@@ -145,5 +145,9 @@ fn by_hand(fs: &dyn FileSystem, clock: &ManualClock) {
     let written = attr(fs, f);
     clock.advance_ms(10);
     let c = fs.setattr(f, &read).expect("setattr");
-    assert_eq!((c.atime, c.mtime, c.ctime), (clock.now(), written.mtime, written.ctime), "also what is not written back");
+    assert_eq!(
+        (c.atime, c.mtime, c.ctime),
+        (clock.now(), written.mtime, written.ctime),
+        "also what is not written back"
+    );
 }
