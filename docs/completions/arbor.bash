@@ -1253,7 +1253,7 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__mount)
-            opts="-t -f -q -o -h --new --type --foreground --quiet --ready-fd --help"
+            opts="-t -f -q -v -o -h --new --type --foreground --quiet --verbose --ready-fd --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -259,6 +259,9 @@ pub struct MountArgs {
     /// Do not say what was mounted where.
     #[arg(short, long)]
     pub quiet: bool,
+    /// Say also how requests come from the kernel.
+    #[arg(short, long, conflicts_with = "quiet")]
+    pub verbose: bool,
     /// Tell on this file descriptor that the mount works (used between two processes of arbor).
     #[arg(long, hide = true, value_name = "FD", value_parser = clap::value_parser!(u32).range(1..=1))]
     pub ready_fd: Option<u32>,
@@ -293,7 +296,7 @@ pub struct MountHelper {
     /// Accepted: there is no mtab to write.
     #[arg(short)]
     no_mtab: bool,
-    /// Say what was mounted where.
+    /// Say what was mounted where, and how requests come from the kernel.
     #[arg(short)]
     verbose: bool,
     /// Options of the mount and of the engine.
@@ -322,6 +325,7 @@ impl From<MountHelper> for MountArgs {
             foreground: false,
             ready_fd: None,
             quiet: !helper.verbose,
+            verbose: helper.verbose,
             fake: helper.fake,
             is_helper: true,
             image: ImageArgs { options, image: helper.spec },

@@ -236,6 +236,18 @@ they do where root says
 and
 .BR dev ,
 and for all others never.
+.PP
+Requests come by io_uring where the kernel offers it, which is faster; as it boots it does not. For the moment of a
+mount root turns
+.I /sys/module/fuse/parameters/enable_uring
+on, unless
+.B transport=offered
+is said. For the mounts of others the administrator can leave it on, by a line in
+.IR /etc/modprobe.d/fuse.conf :
+.PP
+.nf
+options fuse enable_uring=1
+.fi
 .SH EXAMPLES
 .nf
 arbor mount \-\-new 10G home.img ~/home

@@ -52,7 +52,7 @@ mod linux {
     use crate::overlay;
     use crate::show;
     use anyhow::{Context, anyhow, bail};
-    use arbor_fuse::MountConfig;
+    use arbor_fuse::{MountConfig, Transport};
     use arboretum::device::{Device, Gate};
     use arboretum::vfs::{Devices, Engine, MountOptions, Options, SystemClock, with_flags};
     use std::fs::{self, OpenOptions};
@@ -60,6 +60,15 @@ mod linux {
     use std::path::{Path, PathBuf};
     use std::process::{Command, Stdio};
     use std::sync::Arc;
+
+    /// What a server tells its parent when the mount works.
+    const BY_RING: [u8; 1] = *b"u";
+    const CLASSIC: [u8; 1] = *b"c";
+
+    /// What somebody who is not root is told.
+    const FASTER: &str = "the mount is slower than it could be: the administrator can put the line \
+                          `options fuse enable_uring=1` into /etc/modprobe.d/fuse.conf, or Y into \
+                          /sys/module/fuse/parameters/enable_uring";
 
     /// A mount whose arguments were understood.
     struct Plan {
@@ -244,7 +253,7 @@ mod linux {
         let mut ready = [0];
         let told = child.stdout.take().map(|mut pipe| pipe.read(&mut ready)).transpose()?;
         if told == Some(1) {
-            tell_mounted(plan, args, makes_dir);
+            tell_mounted(plan, args, makes_dir, ready == BY_RING);
             return Ok(0);
         }
         // It has said why on the standard error we share.
@@ -265,7 +274,7 @@ mod linux {
             }
         })?;
         if args.ready_fd.is_none() {
-            tell_mounted(&plan, args, makes_dir);
+            tell_mounted(&plan, args, makes_dir, session.is_by_ring());
         }
         serve_session(session, &plan, args).map_err(failed)
     }
@@ -280,20 +289,28 @@ mod linux {
             // another processor with every reply of a server in another one, which costs more than the
             // request.
             rustix::process::setpgid(None, None).context("setpgid")?;
-            tell_parent().context("telling the parent")?;
+            tell_parent(session.is_by_ring()).context("telling the parent")?;
         }
         session.wait().map_err(|e| anyhow!("{}: {e}", plan.image.path.display()))?;
         Ok(0)
     }
 
-    /// One line for people. That it cannot be written does not undo the mount.
-    fn tell_mounted(plan: &Plan, args: &MountArgs, makes_dir: bool) {
+    /// Lines for people. That they cannot be written does not undo the mount.
+    fn tell_mounted(plan: &Plan, args: &MountArgs, makes_dir: bool, by_ring: bool) {
         if !args.quiet {
             let made = if makes_dir { " (a new directory)" } else { "" };
             let how = format!("{made}{}", if plan.config.read_only { ", read-only" } else { "" });
             let (image, dir) = (plan.image.path.display(), plan.dir.display());
             let mut out = io::stdout();
             let _ = writeln!(out, "{image}: mounted on {dir}{how}").and_then(|()| out.flush());
+        }
+        if args.verbose {
+            let from = if by_ring { "by io_uring" } else { "from /dev/fuse" };
+            let _ = writeln!(io::stdout(), "requests come {from}");
+        }
+        let is_choice = plan.config.transport == Transport::Classic;
+        if !(args.quiet || by_ring || is_choice || rustix::process::geteuid().is_root()) {
+            let _ = writeln!(io::stderr(), "{FASTER}");
         }
     }
 
@@ -359,12 +376,12 @@ mod linux {
     }
 
     /// Lets go of the caller's terminal, then says that the mount works.
-    fn tell_parent() -> Result<()> {
+    fn tell_parent(by_ring: bool) -> Result<()> {
         let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
         rustix::stdio::dup2_stdin(&null)?;
         rustix::stdio::dup2_stderr(&null)?;
         let mut out = io::stdout();
-        out.write_all(b"+")?;
+        out.write_all(if by_ring { &BY_RING } else { &CLASSIC })?;
         out.flush()?;
         rustix::stdio::dup2_stdout(&null)?;
         Ok(())
@@ -455,9 +472,9 @@ mod linux {
         fn args(options: &str) -> MountArgs {
             let image = ImageArgs { options: vec![options.into()], image: "/no/such.img".into() };
             let dir = "/mnt".into();
-            let (foreground, quiet, fake) = (false, false, false);
-            let is_helper = false;
-            MountArgs { new: None, engine: None, foreground, quiet, ready_fd: None, fake, is_helper, image, dir }
+            let (foreground, quiet, verbose, fake, is_helper) = Default::default();
+            let (new, engine, ready_fd) = Default::default();
+            MountArgs { new, engine, foreground, quiet, verbose, ready_fd, fake, is_helper, image, dir }
         }
 
         #[test]

@@ -480,6 +480,21 @@ fn changes_survive_the_death_of_the_server_where_sync_says_so() {
 }
 
 #[test]
+fn how_requests_come_is_said() {
+    each_engine("64M", |volume| {
+        for (options, said) in [("transport=classic", "requests come from /dev/fuse\n"), ("transport=auto", "")] {
+            volume.umount();
+            let out = arbor(&["mount", "-v", "-o", options], &[&volume.image(), &volume.root()]);
+            let out = String::from_utf8(out).unwrap();
+            assert!(out.ends_with(said) && out.contains("requests come "), "{out}");
+            fs::write(volume.root().join("f"), "x").unwrap();
+            let stats = String::from_utf8(arbor(&["stats"], &[&volume.root()])).unwrap();
+            assert_eq!(out.contains("by io_uring"), stats.contains("requests_by_ring"), "{out}{stats}");
+        }
+    });
+}
+
+#[test]
 fn times_of_access_are_stored() {
     each_engine("64M", |volume| {
         let file = volume.root().join("file");

@@ -148,7 +148,8 @@ impl Unfinished {
         command.args(["--exact", "server_process", "--ignored"]).env("ARBOR_FUSE_TEST_DIR", dir.path());
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let started = Unfinished { child, dir };
-        let mounted = || fs::read_to_string("/proc/self/mountinfo").unwrap().contains(started.dir.path().to_str().unwrap());
+        let mounted =
+            || fs::read_to_string("/proc/self/mountinfo").unwrap().contains(started.dir.path().to_str().unwrap());
         eventually("it is mounted", mounted);
         started
     }
