@@ -12,10 +12,13 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use watch::{Watch, arbor, can_mount, run};
 
-const FILES: usize = 100;
+/// Files that are changed by mappings, and others that are written and stay open.
+const MAPPED: usize = 100;
+const OPEN: usize = 20;
+const FILES: usize = MAPPED + OPEN;
 const LEN: usize = 5 * 4096;
 
 /// A file in memory, shared.
@@ -77,41 +80,69 @@ impl Drop for Disk {
     }
 }
 
-/// Changes files by shared mappings, and others by calls while they stay open; has that synced by a program;
-/// and kills the server.
-fn check(engine: &str, options: &str, on_device: bool, sync: impl Fn(&Path)) {
+/// What [`check`] runs in a process of its own: whoever starts another program hands over what he has open or
+/// mapped, when the copies are closed.
+#[test]
+#[ignore = "run by other tests"]
+fn process_that_keeps_files() {
+    let Some(root) = std::env::var_os("ARBOR_TEST_ROOT") else { return };
+    let open = |i| OpenOptions::new().read(true).write(true).open(name(Path::new(&root), i)).unwrap();
+    let maps: Vec<Mapped> = (0..MAPPED).map(|i| Mapped::of(&open(i))).collect();
+    let files: Vec<File> = (MAPPED..FILES).map(open).collect();
+    for (i, file) in (MAPPED..).zip(&files) {
+        file.write_all_at(&[byte(i); LEN], 0).unwrap();
+    }
+    for (i, map) in maps.iter().enumerate() {
+        map.fill(byte(i));
+    }
+    println!("\nKEPT");
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+/// The program for a user, who may not be allowed to read where it lies.
+fn as_user(program: &Path, dir: &Path) -> Command {
+    let copy = dir.join(program.file_name().unwrap());
+    fs::copy(program, &copy).unwrap();
+    let mut command = Command::new(copy);
+    command.uid(65534).gid(65534);
+    command
+}
+
+/// Starts [`process_that_keeps_files`], and returns when it keeps them. It ends when its input does.
+fn keep(mut program: Command, root: &Path) -> (Child, impl Iterator<Item = String>) {
+    program.args(["--exact", "process_that_keeps_files", "--ignored", "--nocapture"]).env("ARBOR_TEST_ROOT", root);
+    let mut child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert!(said.any(|line| line == "KEPT"));
+    (child, said)
+}
+
+/// Has a sync made while another process, a user's perhaps, has changed files and keeps them; and kills the server.
+fn check(engine: &str, options: &str, on_device: bool, is_user: bool, sync: impl Fn(&Path)) {
     let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let image = dir.path().join("x.img");
     arbor(&["mkfs", "-q", "-t", engine, "-s", "64M"], &[&image]).well();
     let Some(disk) = Disk::of(&image, on_device) else { return };
     let watch = Watch::new(dir.path());
     let (image, root) = (&disk.path, dir.path().canonicalize().unwrap().join("mnt"));
     arbor(&["mount", "-o", options], &[image, &root]).well();
-    let open = |i| OpenOptions::new().read(true).write(true).create(true).truncate(true).open(name(&root, i)).unwrap();
-    let files: Vec<File> = (0..FILES).map(open).collect();
-    let maps: Vec<Mapped> = files
-        .iter()
-        .map(|file| {
-            file.write_all_at(&[b'.'; LEN], 0).unwrap();
-            Mapped::of(file)
-        })
-        .collect();
+    for i in 0..FILES {
+        fs::write(name(&root, i), [b'.'; LEN]).unwrap();
+        fs::set_permissions(name(&root, i), fs::Permissions::from_mode(0o666)).unwrap();
+    }
     arbor(&["sync"], &[&root]).well();
-    for (i, map) in maps.iter().enumerate() {
-        map.fill(byte(i));
-    }
-    // These are mapped by nobody.
-    let written: Vec<File> = (FILES..FILES + 20).map(open).collect();
-    for (i, file) in (FILES..).zip(&written) {
-        file.write_all_at(&[byte(i); LEN], 0).unwrap();
-    }
+    let this = std::env::current_exe().unwrap();
+    let (mut child, said) = keep(if is_user { as_user(&this, dir.path()) } else { Command::new(this) }, &root);
     sync(&root);
     watch.signal(&root, Signal::KILL);
-    drop((maps, files, written));
+    drop(child.stdin.take());
+    let _ = child.wait();
+    drop(said);
     arbor(&["umount"], &[&root]).well();
     arbor(&["mount"], &[image, &root]).well();
     let lost: Vec<usize> =
-        (0..FILES + 20).filter(|i| fs::read(name(&root, *i)).unwrap_or_default() != [byte(*i); LEN]).collect();
+        (0..FILES).filter(|i| fs::read(name(&root, *i)).unwrap_or_default() != [byte(*i); LEN]).collect();
     assert!(lost.is_empty(), "{engine}, {options}: {} lost: {lost:?}", lost.len());
     arbor(&["umount"], &[&root]).well();
     arbor(&["fsck", "-n", "-f"], &[image]).well();
@@ -132,9 +163,9 @@ fn a_sync_takes_what_the_kernel_keeps() {
     }
     for engine in arboretum::engines() {
         for options in ["transport=auto", "transport=classic", "writeback_cache"] {
-            check(engine.name(), options, false, sync_by_arbor);
+            check(engine.name(), options, false, false, sync_by_arbor);
         }
-        check(engine.name(), "writeback_cache", true, sync_by_arbor);
+        check(engine.name(), "writeback_cache", true, false, sync_by_arbor);
     }
 }
 
@@ -171,60 +202,16 @@ fn a_close_and_the_end_of_a_mapping_hand_over() {
 
 /// The links by which root finds mapped files are for root alone.
 #[test]
-fn a_user_syncs_what_its_processes_have_mapped() {
+fn a_user_syncs_what_its_processes_keep() {
     if !can_mount() {
         return;
     }
-    let dir = tempfile::tempdir().unwrap();
-    let watch = Watch::new(dir.path());
-    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let (image, root) = (dir.path().join("x.img"), dir.path().canonicalize().unwrap().join("mnt"));
-    arbor(&["mkfs", "-q", "-s", "64M"], &[&image]).well();
-    arbor(&["mount"], &[&image, &root]).well();
-    let file = root.join("a file");
-    fs::write(&file, [b'.'; LEN]).unwrap();
-    fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-    arbor(&["sync"], &[&root]).well();
-    let as_user = |program: &Path| {
-        let mut command = Command::new(program);
-        command.uid(65534).gid(65534).stdin(Stdio::piped());
-        command
-    };
-    // By copies that the user may read, wherever these programs lie.
-    let copy = |program: &Path, name: &str| {
-        let to = dir.path().join(name);
-        fs::copy(program, &to).unwrap();
-        to
-    };
-    let maps = copy(&std::env::current_exe().unwrap(), "maps");
-    let arbor_copy = copy(Path::new(env!("CARGO_BIN_EXE_arbor")), "arbor");
-    let mut mapping = as_user(&maps)
-        .args(["--exact", "process_that_maps", "--ignored", "--nocapture"])
-        .env("ARBOR_TEST_FILE", &file)
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut said = BufReader::new(mapping.stdout.take().unwrap()).lines().map_while(Result::ok);
-    assert!(said.any(|line| line.contains("MAPPED")));
-    let synced = as_user(&arbor_copy).arg("sync").arg(&root).status().unwrap();
-    assert!(synced.success());
-    watch.signal(&root, Signal::KILL);
-    drop(mapping.stdin.take());
-    let _ = mapping.wait();
-    arbor(&["umount"], &[&root]).well();
-    arbor(&["mount"], &[&image, &root]).well();
-    assert!(fs::read(&file).unwrap() == [b'X'; LEN]);
-}
-
-/// What `a_user_syncs_what_its_processes_have_mapped` runs as another user.
-#[test]
-#[ignore = "run by another test"]
-fn process_that_maps() {
-    let Some(path) = std::env::var_os("ARBOR_TEST_FILE") else { return };
-    let map = Mapped::of(&OpenOptions::new().read(true).write(true).open(path).unwrap());
-    map.fill(b'X');
-    println!("\nMAPPED");
-    let _ = std::io::stdin().read(&mut [0]);
+    for options in ["transport=auto", "writeback_cache"] {
+        check("yfs", options, false, true, |root| {
+            let program = as_user(Path::new(env!("CARGO_BIN_EXE_arbor")), root.parent().unwrap());
+            assert!({ program }.arg("sync").arg(root).status().unwrap().success());
+        });
+    }
 }
 
 /// More than is promised, but as long as nothing of it is being written at that moment.
@@ -235,7 +222,7 @@ fn syncfs_of_a_device_takes_what_the_kernel_keeps() {
     }
     for engine in arboretum::engines() {
         for options in ["transport=auto", "transport=classic", "writeback_cache"] {
-            check(engine.name(), options, true, sync_by_syncfs);
+            check(engine.name(), options, true, false, sync_by_syncfs);
         }
     }
 }
