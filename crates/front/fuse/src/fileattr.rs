@@ -124,7 +124,7 @@ impl Server {
         self.gate.shut();
         self.log.say(format_args!("shut down"));
         if let Some(record) = self.record.lock().as_mut() {
-            record.failure = Some(crate::record::SHUT.into());
+            record.failure.get_or_insert(crate::record::SHUT.into());
             // Without it umount says that it could not sync.
             let _ = record.write();
         }

@@ -173,7 +173,8 @@ impl Server {
             return;
         }
         let Some(why) = self.fs.failure() else { return };
-        if self.failure_told.swap(true, Relaxed) {
+        // What fails behind a gate that was shut is no news; asked after the failure, so that none of it slips through.
+        if self.gate.is_shut() || self.failure_told.swap(true, Relaxed) {
             return;
         }
         self.log.say(format_args!("the file system is read-only from now on: {why}"));

@@ -20,7 +20,7 @@ use super::{Drop, inode_bytes};
 use crate::alloc::INITED_AT;
 use crate::file::Slot;
 use crate::format::*;
-use crate::inode::Inode;
+use crate::inode::{Inode, XATTR};
 use crate::mount::Core;
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
@@ -547,9 +547,9 @@ impl Core {
         }
     }
 
-    /// An inode with what it needs to be whole: of a directory, its first block.
+    /// An inode with what it needs to be whole: of a directory, its first block; the attributes that it was made with.
     pub(super) fn soft_inode_ready(&mut self, i: &Inode) -> Vec<u64> {
-        let pointers = (0..NDADDR).filter_map(|k| self.keep.soft.find(i.name(), i.pointer_at(k)));
+        let pointers = (0..NDADDR).chain([XATTR]).filter_map(|k| self.keep.soft.find(i.name(), i.pointer_at(k)));
         pointers.chain(self.keep.soft.find(i.name(), i.at + INODE_AT)).collect()
     }
 

@@ -268,7 +268,7 @@ pub fn layers_survive_cuts(engine: &dyn Engine, config: &Config) {
     }
     let promise = engine.crash_promise(&config.mount);
     for at in from..=device.events() {
-        for kept in [CrashChoice::NoneKept, CrashChoice::AllKept] {
+        for kept in [CrashChoice::NoneKept, CrashChoice::AllKept, CrashChoice::Seeded(at as u64)] {
             let cut = device.crash_state(at, &kept);
             if promise == CrashPromise::Repairable {
                 continue;
