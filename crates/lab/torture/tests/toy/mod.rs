@@ -314,7 +314,7 @@ impl FileSystem for ToyFs {
         getxattr(ino: Ino, name: &[u8]) -> Result<Vec<u8>>;
         listxattr(ino: Ino) -> Result<Vec<Vec<u8>>>;
         removexattr(ino: Ino, name: &[u8]) -> Result<()>;
-        trim() -> Result<u64>;
+        trim(range: &TrimRange) -> Result<u64>;
         failure() -> Option<String>;
         counters() -> Vec<(&'static str, u64)>;
     }
