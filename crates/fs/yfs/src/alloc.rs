@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::mem::{offset_of, size_of};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Whole blocks that data leave to directories, attributes and trees at least, while they find anything else.
+/// Whole blocks that data leave to directories, attributes and trees, while they find anything else.
 const SPARE_BLOCKS: u32 = 16;
 /// AGs whose bitmap may be in core at one time.
 const MAPS: usize = 64;
@@ -647,8 +647,7 @@ impl Core {
     /// of one.
     fn alloc_scraps(&mut self, goal_ag: u32, want: u32) -> Result<Option<Extent>> {
         let (len, used) = (self.geom.block_frags(), self.sb.ag_used.get());
-        let spare = SPARE_BLOCKS.max((self.pool / u64::from(len) / 2) as u32);
-        let blocks = self.delayed_nodes().saturating_add(want.div_ceil(len) + spare);
+        let blocks = self.delayed_nodes().saturating_add(want.div_ceil(len) + SPARE_BLOCKS);
         if self.has_blocks(blocks)? {
             return Ok(None);
         }
