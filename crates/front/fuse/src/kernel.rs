@@ -263,12 +263,19 @@ pub(crate) fn is_read_only(dir: &Path) -> bool {
 ///
 /// Errors: `InvalidInput` if no mount of ours lies there, `ResourceBusy` if it is to become
 /// read-only while files are open for writing, `ReadOnlyFilesystem` if it is to become writable
-/// but the volume was opened read-only.
+/// but the volume was opened read-only, `Unsupported` for times of access, `sync` and `dirsync`, which stay as they are.
 pub fn remount(dir: &Path, options: &Options) -> io::Result<()> {
     let dir = dir.canonicalize()?;
     let mounts = mount_table();
     let now = mounts.iter().rfind(|mount| mount.mountpoint == dir);
     let now = now.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a mount point of arbor"))?;
+    // The server does these, and hears nothing of a remount.
+    let is_now = |word: &str| now.options.iter().chain(&now.volume_options).any(|is| is == word);
+    let of_server = ["noatime", "nodiratime", "lazytime", "sync", "dirsync"];
+    if let Some((key, _)) = options.0.iter().find(|(key, _)| of_server.contains(&key.as_str()) && !is_now(key)) {
+        let why = format!("remount: {key} cannot be changed; unmount, and mount again");
+        return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+    }
     let mut flags = MountFlags::empty();
     // What stays as it is has to be said again.
     let stays =
