@@ -309,7 +309,7 @@ mod linux {
         let options = MountOptions { read_only: plan.config.read_only, options: image.rest.clone() };
         let fs = found
             .mount(behind(&plan.config.gate, devices), &options, Arc::new(SystemClock))
-            .and_then(with_flags)
+            .map(with_flags)
             .map_err(|e| image.advice(&e).unwrap_or_else(|| anyhow!("{}: {e}", image.path.display())))?;
         let mut config = plan.config.clone();
         (config.block_device, config.offset) = (block_device(&image.path), image.offset);
