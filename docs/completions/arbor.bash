@@ -49,6 +49,9 @@ _arbor() {
             arbor,lab)
                 cmd="arbor__subcmd__lab"
                 ;;
+            arbor,label)
+                cmd="arbor__subcmd__label"
+                ;;
             arbor,ls)
                 cmd="arbor__subcmd__ls"
                 ;;
@@ -81,6 +84,9 @@ _arbor() {
                 ;;
             arbor,scrub)
                 cmd="arbor__subcmd__scrub"
+                ;;
+            arbor,shutdown)
+                cmd="arbor__subcmd__shutdown"
                 ;;
             arbor,stat)
                 cmd="arbor__subcmd__stat"
@@ -139,6 +145,9 @@ _arbor() {
             arbor__subcmd__help,lab)
                 cmd="arbor__subcmd__help__subcmd__lab"
                 ;;
+            arbor__subcmd__help,label)
+                cmd="arbor__subcmd__help__subcmd__label"
+                ;;
             arbor__subcmd__help,ls)
                 cmd="arbor__subcmd__help__subcmd__ls"
                 ;;
@@ -171,6 +180,9 @@ _arbor() {
                 ;;
             arbor__subcmd__help,scrub)
                 cmd="arbor__subcmd__help__subcmd__scrub"
+                ;;
+            arbor__subcmd__help,shutdown)
+                cmd="arbor__subcmd__help__subcmd__shutdown"
                 ;;
             arbor__subcmd__help,stat)
                 cmd="arbor__subcmd__help__subcmd__stat"
@@ -227,7 +239,7 @@ _arbor() {
 
     case "${cmd}" in
         arbor)
-            opts="-h -V --help --version mkfs mount umount sync stats fsck info resize trim clean scrub ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help"
+            opts="-h -V --help --version mkfs mount umount sync shutdown stats fsck info label resize trim clean scrub ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -393,7 +405,7 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__help)
-            opts="mkfs mount umount sync stats fsck info resize trim clean scrub ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help"
+            opts="mkfs mount umount sync shutdown stats fsck info label resize trim clean scrub ls tree cat stat put get rm mkdir mv df du tar map dump torture lab completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -616,6 +628,20 @@ _arbor() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        arbor__subcmd__help__subcmd__label)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         arbor__subcmd__help__subcmd__ls)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -757,6 +783,20 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__help__subcmd__scrub)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        arbor__subcmd__help__subcmd__shutdown)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1114,6 +1154,24 @@ _arbor() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        arbor__subcmd__label)
+            opts="-o -h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         arbor__subcmd__ls)
             opts="-l -a -R -o -h --json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1373,6 +1431,20 @@ _arbor() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        arbor__subcmd__shutdown)
+            opts="-h --now --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 *)
                     COMPREPLY=()
                     ;;

@@ -155,7 +155,7 @@ fn bits_of(mode: u32, tag: Tag, group: Tag) -> Option<u16> {
 pub fn get(fs: &dyn FileSystem, ino: Ino, name: &[u8]) -> Result<Option<Acl>> {
     match fs.getxattr(ino, name) {
         Ok(value) => Acl::decode(&value),
-        Err(e) if e.errno() == Errno::ENODATA => Ok(None),
+        Err(e) if matches!(e.errno(), Errno::ENODATA | Errno::EOPNOTSUPP) => Ok(None),
         Err(e) => Err(e),
     }
 }

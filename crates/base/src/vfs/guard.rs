@@ -46,14 +46,14 @@ enum Act {
     Add,
 }
 
-/// Wraps a mounted file system, so that it keeps and heeds file flags.
-pub fn with_flags(fs: Arc<dyn FileSystem>) -> Result<Arc<dyn FileSystem>> {
+/// Wraps a mounted file system, so that it keeps and heeds file flags. One whose root is damaged is mounted too, and asked
+/// for the flags of every file.
+pub fn with_flags(fs: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> {
     let flagged = match fs.getxattr(fs.root(), MARK) {
+        Err(e) => !matches!(e.errno(), Errno::ENODATA | Errno::EOPNOTSUPP),
         Ok(_) => true,
-        Err(e) if matches!(e.errno(), Errno::ENODATA | Errno::EOPNOTSUPP) => false,
-        Err(e) => return Err(e),
     };
-    Ok(Arc::new(Guarded { fs, flagged: AtomicBool::new(flagged) }))
+    Arc::new(Guarded { fs, flagged: AtomicBool::new(flagged) })
 }
 
 fn is_hidden(name: &[u8]) -> bool {

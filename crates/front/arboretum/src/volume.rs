@@ -286,7 +286,7 @@ impl VolumeOptions {
         }
         refuse_roles(engine, devices.extra.keys())?;
         let options = MountOptions { read_only: self.read_only, options: self.mount_options.clone() };
-        let fs = vfs::with_flags(engine.mount(devices, &options, self.clock.clone())?)?;
+        let fs = vfs::with_flags(engine.mount(devices, &options, self.clock.clone())?);
         Ok(Volume { mount: self.shared(fs), info: Some(info) })
     }
 

@@ -350,7 +350,7 @@ mod linux {
         config.claims = devices.claims();
         let fs = found
             .mount(behind(&config.gate, devices), &options, Arc::new(SystemClock))
-            .and_then(with_flags)
+            .map(with_flags)
             .map_err(|e| failed(&e))?;
         let dir = fs::canonicalize(&plan.dir).with_context(|| plan.dir.display().to_string())?;
         let session = arbor_fuse::mount(fs, &dir, &config).map_err(|e| anyhow!("{}: {e}", plan.dir.display()))?;

@@ -251,7 +251,7 @@ pub fn layers_survive_cuts(engine: &dyn Engine, config: &Config) {
     engine.format(config.devices(&memory), &config.format_options()).expect("format");
     let device = RecordingDevice::new(memory);
     let clock = Arc::new(ManualClock::new(BEGIN));
-    let open = |devices| with_flags(mount(engine, config, devices, &clock).expect("mount")).expect("flags");
+    let open = |devices| with_flags(mount(engine, config, devices, &clock).expect("mount"));
     let fs = open(config.devices(&device));
     let dir = mkdir(&*fs, fs.root(), "dir");
     fs.set_label(b"old").expect("set_label");

@@ -157,13 +157,13 @@ fn one(
         engine.format(open(), &config.format_options()).map_err(|e| format!("format: {e}"))?;
         let clock = Arc::new(ManualClock::new(BEGIN));
         // The checks hold with flags on top as well, and some ask for them.
-        let fs = with_flags(mount(engine, config, open(), &clock)?).map_err(|e| format!("flags: {e}"))?;
+        let fs = with_flags(mount(engine, config, open(), &clock)?);
         check(&*fs, &clock);
         let before = crate::compare::observe(&*fs)?;
         fs.unmount().map_err(|e| format!("unmount: {e}"))?;
         drop(fs);
         check_clean(engine, open(), Repair::No)?;
-        let fs = with_flags(mount(engine, config, open(), &clock)?).map_err(|e| format!("flags: {e}"))?;
+        let fs = with_flags(mount(engine, config, open(), &clock)?);
         let after = crate::compare::observe(&*fs)?;
         after.difference(&before).map_or(Ok(()), |d| Err(format!("after unmount and mount: {d}")))
     })
