@@ -39,14 +39,14 @@ pub(crate) fn tail_bytes(geom: &Geom, seq: u32, at: u32) -> Vec<u8> {
 }
 
 /// Writes the journal's tail twice, one durable before the other is touched: of the two one is sound, whatever a write
-/// that is cut off leaves in its place.
+/// that is cut off leaves in its place. The last one comes first: it may not be there yet.
 pub(crate) fn write_tail(dev: &dyn Device, sb: &SuperBlock, geom: &Geom, seq: u32, at: u32) -> Result<()> {
-    let [first, second] = tail_places(sb);
-    write_tail_at(dev, sb, geom, first, (seq, at))?;
+    let [first, last] = tail_places(sb);
+    write_tail_at(dev, sb, geom, last, (seq, at))?;
     if !planted(Flaw::TailsAtOnce) {
         dev.flush()?;
     }
-    write_tail_at(dev, sb, geom, second, (seq, at))
+    write_tail_at(dev, sb, geom, first, (seq, at))
 }
 
 /// Writes the tail to one of its places.
@@ -132,13 +132,13 @@ pub(crate) fn unused_number(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> R
 }
 
 /// What the journal's complete transactions have to say, the last word of each place, and the number of the
-/// transaction after them.
+/// transaction after them with its fragment.
 fn read_journal(
     dev: &dyn Device,
     sb: &SuperBlock,
     geom: &Geom,
     (mut seq, mut at): (u32, u32),
-) -> Result<(Vec<Copy>, u32)> {
+) -> Result<(Vec<Copy>, (u32, u32))> {
     let mut copies: FxHashMap<u32, Vec<u8>> = FxHashMap::default();
     while let Some((tags, end)) = twice(|| read_transaction(dev, sb, geom, seq, at))? {
         for (tag, bytes) in tags {
@@ -152,7 +152,7 @@ fn read_journal(
     }
     let mut copies: Vec<Copy> = copies.into_iter().map(|(f, bytes)| Copy { frag: Frag(f), bytes }).collect();
     copies.sort_unstable_by_key(|c| c.frag);
-    Ok((copies, seq))
+    Ok((copies, (seq, at)))
 }
 
 type Tagged = (JournalTag, Option<Vec<u8>>);
@@ -225,7 +225,7 @@ pub(crate) fn recover(dev: &Arc<dyn Device>, sb: &mut SuperBlock, geom: &Geom, r
 
 /// Writes what the journal has to say to its place, and makes the journal empty. Says whether it said anything.
 fn replay(dev: &dyn Device, sb: &mut SuperBlock, geom: &Geom, tail: (u32, u32)) -> Result<bool> {
-    let (copies, seq) = read_journal(dev, sb, geom, tail)?;
+    let (copies, (seq, end)) = read_journal(dev, sb, geom, tail)?;
     if seq == tail.0 {
         return Ok(false);
     }
@@ -239,7 +239,12 @@ fn replay(dev: &dyn Device, sb: &mut SuperBlock, geom: &Geom, tail: (u32, u32)) 
         *sb = found;
     }
     let seq = if planted(Flaw::NumbersAgain) { tail.0 } else { seq };
-    write_tail(dev, sb, geom, seq, 1)?;
+    if end > last_fragment(sb) {
+        // A program that knows of one tail only wrote there; what is replayed again must be whole.
+        write_tail_at(dev, sb, geom, 0, (seq, 1))?;
+    } else {
+        write_tail(dev, sb, geom, seq, 1)?;
+    }
     dev.flush()?;
     Ok(!copies.is_empty())
 }

@@ -154,6 +154,8 @@ fn lines() {
         // Fragments of a file that was truncated were free, and an image of its inode still had them.
         "seed=2 profile=Sync size=67108864 format=block=4K,cg=4M ops=create /w 420 0; write /w 0 1000 5; syncfs; \
          append /w 500 6; truncate /w 300; append /w 900 7; background 28500",
+        // The first mount of a journal tore its tail, and the second one was not there yet.
+        "seed=6 profile=Sync size=16777216 mount=keep=journal cuts=3:Seeded(1456556753) ops=",
         // Bytes of an append that a power cut took back were there again when the file grew over them: before its page was
         // written (soft updates), or for good if it grew behind the block.
         "seed=2 profile=Sync size=16777216 from=Aged first=5@12:DropOne(0) ops=create /x 420 0; write /x 0 100 1; \
