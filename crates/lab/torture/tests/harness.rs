@@ -116,6 +116,13 @@ fn the_sound_toy_conforms() {
     conformance::fsync_reaches_flush(&Toy(Flaw::None));
 }
 
+/// The toy keeps no space for anybody, and trims nothing.
+#[test]
+#[should_panic(expected = "toy: 4 of 4 checks failed")]
+fn an_engine_that_forgets_what_it_gave_is_found() {
+    conformance::space(&Toy(Flaw::None));
+}
+
 #[test]
 #[should_panic(expected = "does not reach the device's flush")]
 fn an_fsync_without_flush_does_not_conform() {
