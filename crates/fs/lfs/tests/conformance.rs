@@ -27,6 +27,11 @@ fn fallocate_leaves_what_others_write() {
 }
 
 #[test]
+fn space() {
+    conformance::space(&Lfs);
+}
+
+#[test]
 fn what_a_file_may_have() {
     let row = conformance::what_a_file_may_have(&Lfs);
     assert!(include_str!("../../../../docs/semantics.md").contains(&row), "docs/semantics.md has not: {row}");

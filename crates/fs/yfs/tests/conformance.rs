@@ -22,6 +22,11 @@ fn fsync_reaches_the_device() {
 }
 
 #[test]
+fn space() {
+    conformance::space(&Yfs);
+}
+
+#[test]
 fn what_a_file_may_have() {
     let row = conformance::what_a_file_may_have(&Yfs);
     assert!(include_str!("../../../../docs/semantics.md").contains(&row), "docs/semantics.md has not: {row}");

@@ -51,6 +51,8 @@ pub struct Config {
     pub depth: u32,
     /// Of so many states the recovery of one is cut again.
     pub cut_again: u64,
+    /// The engine keeps what it has given to a file: a write there is never told that the volume is full.
+    pub keeps_space: bool,
     /// Counts failing states and goes on, instead of shrinking the first.
     pub keep_going: bool,
     /// Runs that shrinking a failing list may take.
@@ -83,6 +85,7 @@ impl Config {
             budget: 300,
             depth: 3,
             cut_again: 16,
+            keeps_space: true,
             keep_going: false,
             shrink_runs: 600,
             replay: None,

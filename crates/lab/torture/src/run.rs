@@ -241,7 +241,8 @@ impl<'e> World<'e> {
                 | Op::Syncfs {},
             ) => Err("ENOSPC from an operation that must not need space".to_string()),
             (Errno::ENOSPC, Op::Write { path, offset, len, .. })
-                if !self.device_fails
+                if self.config.keeps_space
+                    && !self.device_fails
                     && self.model_ino(path).is_some_and(|ino| self.given.covers(ino, *offset, *len as u64)) =>
             {
                 Err("ENOSPC from a write where the file has been given space".to_string())

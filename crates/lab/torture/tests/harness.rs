@@ -13,8 +13,15 @@ use toy::{Flaw, Toy};
 #[test]
 fn sequences_pass_on_the_sound_toy() {
     for profile in Profile::ALL {
-        run::sequences(&Toy(Flaw::None), &Config { count: 2, ..Config::new(profile) });
+        run::sequences(&Toy(Flaw::None), &Config { count: 2, keeps_space: false, ..Config::new(profile) });
     }
+}
+
+/// The toy keeps no space for anybody.
+#[test]
+#[should_panic(expected = "ENOSPC from a write where the file has been given space")]
+fn sequences_find_a_write_without_the_space_it_was_given() {
+    run::sequences(&Toy(Flaw::None), &Config { count: 2, shrink_runs: 0, ..Config::new(Profile::Full) });
 }
 
 fn exploration_passes(flaw: Flaw) {
@@ -114,6 +121,13 @@ fn what_shows_after_a_second_cut_only_is_found() {
 fn the_sound_toy_conforms() {
     conformance::run(&Toy(Flaw::None));
     conformance::fsync_reaches_flush(&Toy(Flaw::None));
+}
+
+/// The toy keeps no space for anybody, and trims nothing.
+#[test]
+#[should_panic(expected = "toy: 4 of 4 checks failed")]
+fn an_engine_that_forgets_what_it_gave_is_found() {
+    conformance::space(&Toy(Flaw::None));
 }
 
 #[test]

@@ -96,10 +96,6 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("truncate_at_page_bounds", data::truncate_bounds),
     ("fallocate_extends", data::fallocate),
     ("fallocate_keeps_the_size", data::fallocate_keep),
-    ("fallocated_space_takes_writes", data::fallocated_space_takes_writes),
-    ("fallocated_space_in_many_pieces", data::fallocated_space_in_many_pieces),
-    ("overwriting_needs_no_space", data::overwriting_needs_no_space),
-    ("trim_takes_a_range", data::trim_takes_a_range),
     ("fallocate_punches", data::punch),
     ("fallocate_zeroes", data::zero_range),
     ("fallocate_bad_arguments", data::fallocate_bad),
@@ -122,6 +118,28 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("xattr_belongs_to_the_inode", xattr::inode),
 ];
 
+/// Checks of what an engine promises of space: what is given is kept on a full volume, what is free goes back.
+pub const SPACE_CHECKS: &[(&str, Check)] = &[
+    ("fallocated_space_takes_writes", data::fallocated_space_takes_writes),
+    ("fallocated_space_in_many_pieces", data::fallocated_space_in_many_pieces),
+    ("overwriting_needs_no_space", data::overwriting_needs_no_space),
+    ("trim_takes_a_range", data::trim_takes_a_range),
+];
+
+/// Runs the checks of space as [`run`] does the others.
+pub fn space(engine: &dyn Engine) {
+    let config = Config::new(Profile::Small);
+    let all = SPACE_CHECKS.iter().map(|(name, check)| (*name, one(engine, &config, |fs, _| check(fs))));
+    report(engine, all.collect());
+}
+
+fn report(engine: &dyn Engine, all: Vec<(&str, std::result::Result<(), String>)>) {
+    let count = all.len();
+    let failed: Vec<String> =
+        all.into_iter().filter_map(|(name, done)| done.err().map(|e| format!("  {name}: {e}"))).collect();
+    assert!(failed.is_empty(), "{}: {} of {count} checks failed:\n{}", engine.name(), failed.len(), failed.join("\n"));
+}
+
 /// Runs all checks on `engine`, each on a volume of 64 MiB of its own, which is unmounted, checked
 /// and mounted again afterwards; panics with the names and reasons of those that failed.
 pub fn run(engine: &dyn Engine) {
@@ -132,15 +150,12 @@ pub fn run(engine: &dyn Engine) {
 pub fn run_with(engine: &dyn Engine, config: &Config) {
     let plain = CHECKS.iter().map(|(name, check)| (*name, one(engine, config, |fs, _| check(fs))));
     let times = TIME_CHECKS.iter().map(|(name, check)| (*name, one(engine, config, |fs, clock| check(fs, clock))));
-    let failed: Vec<String> =
-        plain.chain(times).filter_map(|(name, done)| done.err().map(|e| format!("  {name}: {e}"))).collect();
-    let all = CHECKS.len() + TIME_CHECKS.len();
-    assert!(failed.is_empty(), "{}: {} of {all} checks failed:\n{}", engine.name(), failed.len(), failed.join("\n"));
+    report(engine, plain.chain(times).collect());
 }
 
 /// Runs one check by its name; for looking into a failure.
 pub fn run_one(engine: &dyn Engine, config: &Config, name: &str) -> std::result::Result<(), String> {
-    if let Some((_, check)) = CHECKS.iter().find(|c| c.0 == name) {
+    if let Some((_, check)) = CHECKS.iter().chain(SPACE_CHECKS).find(|c| c.0 == name) {
         return one(engine, config, |fs, _| check(fs));
     }
     let check = TIME_CHECKS.iter().find(|c| c.0 == name).ok_or_else(|| format!("no check {name:?}"))?.1;
