@@ -1,7 +1,8 @@
 //! Times of last access. The kernel leaves them to the server, which hears of the reads that the kernel's own pages
 //! do not answer.
 //!
-//! A read only notes the time here. The file system is told later, of many at once: by the background thread, and
+//! A read only notes the time here, and asks the file system nothing. Whether the time counts is decided when the
+//! attributes are at hand: when they are shown, and when the file system is told. That is later, of many at once: by the background thread, and
 //! before the inode is fsynced, forgotten or unmounted. Until then the time here is shown in place of the stored one.
 
 use arbor_base::vfs::{Attr, Clock, FileSystem, Ino, SetAttr, SetTime, Time};
@@ -71,10 +72,32 @@ const LOOK: Duration = Duration::from_secs(1);
 
 #[derive(Default)]
 struct State {
-    times: HashMap<Ino, Time>,
+    times: HashMap<Ino, Reads>,
     due: Option<Instant>,
     /// The mount was found to refuse changes, and is taken to do so until then.
     refuses_until: Option<Instant>,
+}
+
+/// Reads of an inode that the file system has not been told of: the first and the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reads {
+    first: Time,
+    last: Time,
+}
+
+impl Reads {
+    /// The time of last access of an inode with these stored attributes.
+    fn access(self, stored: &Attr, how: Access) -> Time {
+        let changed = stored.mtime.max(stored.ctime);
+        match how {
+            Access::Never => stored.atime,
+            Access::Strict => self.last,
+            Access::Relative if !is_old(stored, self.first) => stored.atime,
+            // It was changed in between, and read again.
+            Access::Relative if self.first <= changed && changed < self.last => self.last,
+            Access::Relative => self.first,
+        }
+    }
 }
 
 /// The times of last access of a mount that the file system has not been told.
@@ -103,17 +126,9 @@ impl Atimes {
     }
 
     /// Notes that `ino` was read.
-    pub(crate) fn read(&self, fs: &dyn FileSystem, ino: Ino, is_directory: bool) {
-        if self.how.access == Access::Never || (is_directory && !self.how.of_directories) {
-            return;
-        }
-        let now = self.clock.now();
-        let is_wanted = match self.how.access {
-            Access::Strict => true,
-            _ => fs.getattr(ino).is_ok_and(|attr| is_old(&self.shown(&attr), now)),
-        };
-        if is_wanted {
-            self.note(ino, now);
+    pub(crate) fn read(&self, ino: Ino, is_directory: bool) {
+        if self.how.access != Access::Never && (self.how.of_directories || !is_directory) {
+            self.note(ino, self.clock.now());
         }
     }
 
@@ -122,7 +137,7 @@ impl Atimes {
         if state.times.is_empty() && self.refuses_changes(&mut state) {
             return;
         }
-        state.times.insert(ino, now);
+        state.times.entry(ino).or_insert(Reads { first: now, last: now }).last = now;
         let delay = match self.how.lazy {
             _ if state.times.len() >= MANY => Duration::ZERO,
             true => LAZY_DELAY,
@@ -149,11 +164,15 @@ impl Atimes {
 
     /// The attributes with the time that the file system has not been told.
     pub(crate) fn shown(&self, attr: &Attr) -> Attr {
-        let noted = match self.count.load(Relaxed) {
+        let atime = self.noted(attr.ino).map_or(attr.atime, |reads| reads.access(attr, self.how.access));
+        Attr { atime, ..*attr }
+    }
+
+    fn noted(&self, ino: Ino) -> Option<Reads> {
+        match self.count.load(Relaxed) {
             0 => None,
-            _ => self.state.lock().times.get(&attr.ino).copied(),
-        };
-        Attr { atime: noted.unwrap_or(attr.atime), ..*attr }
+            _ => self.state.lock().times.get(&ino).copied(),
+        }
     }
 
     /// Runs `set`, in which a user sets the time of `ino`: what was noted before counts no more.
@@ -179,18 +198,16 @@ impl Atimes {
     /// Tells the file system of one time.
     pub(crate) fn tell(&self, fs: &dyn FileSystem, ino: Ino) {
         let _telling = self.telling.lock();
-        let noted = match self.count.load(Relaxed) {
-            0 => None,
-            _ => self.state.lock().times.get(&ino).copied(),
-        };
-        let Some(time) = noted else { return };
+        let Some(reads) = self.noted(ino) else { return };
         // A file without a name has nobody who would ask after it.
-        if fs.getattr(ino).is_ok_and(|attr| attr.nlink > 0 && attr.atime != time) {
+        let stored = fs.getattr(ino).ok().filter(|attr| attr.nlink > 0);
+        let time = stored.map(|attr| (reads.access(&attr, self.how.access), attr.atime));
+        if let Some((time, _)) = time.filter(|(time, stored)| time != stored) {
             let set = SetAttr { atime: Some(SetTime::At(time)), ctime: Some(SetTime::Kept), ..SetAttr::default() };
             // What a volume that is full or broken does not take is lost, as after a crash.
             let _ = fs.setattr(ino, &set);
         }
-        self.remove(ino, Some(time));
+        self.remove(ino, Some(reads));
     }
 
     /// Tells the file system of all that was noted until now.
@@ -205,10 +222,10 @@ impl Atimes {
         noted.into_iter().for_each(|ino| self.tell(fs, ino));
     }
 
-    /// Forgets a time, if it is still that one.
-    fn remove(&self, ino: Ino, only: Option<Time>) {
+    /// Forgets what was noted, if it is still that.
+    fn remove(&self, ino: Ino, only: Option<Reads>) {
         let mut state = self.state.lock();
-        if state.times.get(&ino).is_some_and(|time| only.is_none_or(|only| only == *time)) {
+        if state.times.get(&ino).is_some_and(|reads| only.is_none_or(|only| only == *reads)) {
             state.times.remove(&ino);
             self.count.store(state.times.len(), Relaxed);
         }
@@ -218,4 +235,34 @@ impl Atimes {
 /// Whether relatime renews a time of last access.
 fn is_old(attr: &Attr, now: Time) -> bool {
     attr.atime <= attr.mtime || attr.atime <= attr.ctime || attr.atime.ms_until(now) >= DAY_MS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn which_read_counts() {
+        let at = |secs| Time { secs, nanos: 0 };
+        let mode = arbor_base::vfs::mode::IFREG;
+        let stored = |atime, mtime, ctime| {
+            let (atime, mtime, ctime, btime) = (at(atime), at(mtime), at(ctime), at(0));
+            let (ino, generation, nlink, uid, gid, rdev, size, blocks, blksize) = (Ino(5), 1, 1, 0, 0, 0, 0, 0, 4096);
+            Attr { ino, generation, mode, nlink, uid, gid, rdev, size, blocks, blksize, atime, mtime, ctime, btime }
+        };
+        const DAY: i64 = 86_400;
+        for (what, stored, first, last, relative) in [
+            ("the first behind a change", stored(10, 10, 10), 20, 30, 20),
+            ("the first behind a change of the inode", stored(10, 5, 10), 20, 30, 20),
+            ("none", stored(10, 9, 9), 20, 30, 10),
+            ("one behind a change in between", stored(10, 25, 25), 20, 30, 30),
+            ("that before the change, which was behind an older one", stored(10, 40, 40), 20, 30, 20),
+            ("one a day", stored(10, 9, 9), 10 + DAY, 20 + DAY, 10 + DAY),
+        ] {
+            let reads = Reads { first: at(first), last: at(last) };
+            assert_eq!(reads.access(&stored, Access::Relative), at(relative), "{what}");
+            assert_eq!(reads.access(&stored, Access::Strict), at(last), "{what}");
+            assert_eq!(reads.access(&stored, Access::Never), stored.atime, "{what}");
+        }
+    }
 }

@@ -312,7 +312,7 @@ impl Server {
             Op::Setattr => self.setattr(caller, ino, &arg(args)?, out),
             Op::Readlink => {
                 let target = fs.readlink(ino)?;
-                self.atimes.read(fs, ino, false);
+                self.atimes.read(ino, false);
                 let bytes = out.get_mut(..target.len()).ok_or(Errno::ENAMETOOLONG)?;
                 bytes.copy_from_slice(&target);
                 Ok(Reply::Bytes(target.len()))
@@ -360,7 +360,7 @@ impl Server {
                 let got = fs.read(ino, what.offset, &mut out[..len])?;
                 self.counters.read_bytes.fetch_add(got as u64, Relaxed);
                 if what.flags & O_NOATIME == 0 {
-                    self.atimes.read(fs, ino, false);
+                    self.atimes.read(ino, false);
                 }
                 Ok(Reply::Bytes(got))
             }
@@ -636,7 +636,7 @@ impl Server {
             used += len;
             true
         })?;
-        self.atimes.read(&*self.fs, ino, true);
+        self.atimes.read(ino, true);
         Ok(Reply::Bytes(used))
     }
 
@@ -662,7 +662,7 @@ impl Server {
             // What was offered before the error is counted, so it is answered.
             Err(e) if used == 0 => Err(e),
             _ => {
-                self.atimes.read(&*self.fs, ino, true);
+                self.atimes.read(ino, true);
                 Ok(Reply::Entries(used))
             }
         }
