@@ -13,7 +13,12 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use watch::{Watch, arbor, can_mount, run};
+
+/// A child that one test starts has the open files of another for a moment, also of a program being copied: so one
+/// is at work at a time.
+static TURN: Mutex<()> = Mutex::new(());
 
 /// Files that are changed by mappings, and others that are written and stay open.
 const MAPPED: usize = 100;
@@ -119,6 +124,7 @@ fn keep(mut program: Command, root: &Path) -> (Child, impl Iterator<Item = Strin
 
 /// Has a sync made while another process, a user's perhaps, has changed files and keeps them; and kills the server.
 fn check(engine: &str, options: &str, on_device: bool, is_user: bool, sync: impl Fn(&Path)) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let image = dir.path().join("x.img");
@@ -175,6 +181,7 @@ fn a_close_and_the_end_of_a_mapping_hand_over() {
     if !can_mount() {
         return;
     }
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     for options in ["transport=auto", "transport=classic", "writeback_cache"] {
         let dir = tempfile::tempdir().unwrap();
         let watch = Watch::new(dir.path());
