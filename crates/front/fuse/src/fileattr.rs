@@ -108,7 +108,7 @@ impl Server {
                 input.to_vec()
             }
             SHUTDOWN => {
-                if !caller.is_root() && !caller.is_ours() {
+                if !(caller.is_root() || caller.is_ours()) {
                     return Err(Errno::EPERM.into());
                 }
                 self.shut_down(ShutdownIo::read_from_prefix(input).is_ok_and(|(io, _)| io.now != 0))?;
