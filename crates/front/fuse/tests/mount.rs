@@ -120,6 +120,22 @@ fn dropping() -> impl Drop {
     CACHES.write().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Ends the process, and with it the mounts that it serves, if the test that holds the value takes longer than a minute.
+struct Limit {
+    _ended: std::sync::mpsc::Sender<()>,
+}
+
+fn limited() -> Limit {
+    let (_ended, end) = std::sync::mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        if end.recv_timeout(Duration::from_secs(60)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            eprintln!("a test hangs");
+            std::process::exit(101);
+        }
+    });
+    Limit { _ended }
+}
+
 /// Until it holds, at most ten seconds.
 fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(10);
@@ -542,6 +558,7 @@ fn groups_can_be_given() -> bool {
 
 #[test]
 fn setid_bits_go_when_others_write() {
+    let _limit = limited();
     let _caches = counting();
     let Some(m) = Mounted::new() else { return };
     fs::set_permissions(m.dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
@@ -604,6 +621,7 @@ fn setid_bits_go_when_others_write() {
 
 #[test]
 fn trims_say_what_range() {
+    let _limit = limited();
     const EINVAL: i32 = 22;
     let Some(m) = Mounted::new() else { return };
     let root = File::open(m.dir.path()).unwrap();
@@ -626,6 +644,7 @@ fn trims_say_what_range() {
 
 #[test]
 fn the_kernel_asks_again_for_what_changes_by_itself() {
+    let _limit = limited();
     let _caches = counting();
     let Some(m) = Mounted::new() else { return };
     let p = m.path("f");
