@@ -208,7 +208,7 @@ fn flags_forbid_changes() {
         refuses(fs::remove_file(&file), "unlink");
         refuses(fs::rename(&file, root.join("moved")), "rename");
         refuses(fs::hard_link(&file, root.join("second")), "link");
-        refuses(fs::set_permissions(&file, fs::Permissions::from_mode(0)), "chmod");
+        refuses(fs::set_permissions(&file, fs::Permissions::from_mode(0o400)), "chmod");
         chattr("+i", &dir);
         refuses(fs::write(dir.join("new"), ""), "create");
         refuses(fs::remove_file(dir.join("in it")), "unlink");
