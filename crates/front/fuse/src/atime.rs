@@ -248,7 +248,24 @@ mod tests {
         let stored = |atime, mtime, ctime| {
             let (atime, mtime, ctime, btime) = (at(atime), at(mtime), at(ctime), at(0));
             let (ino, generation, nlink, uid, gid, rdev, size, blocks, blksize) = (Ino(5), 1, 1, 0, 0, 0, 0, 0, 4096);
-            Attr { ino, generation, mode, nlink, uid, gid, rdev, size, blocks, blksize, atime, mtime, ctime, btime }
+            let unsettled = false;
+            Attr {
+                ino,
+                generation,
+                mode,
+                nlink,
+                uid,
+                gid,
+                rdev,
+                size,
+                blocks,
+                blksize,
+                atime,
+                mtime,
+                ctime,
+                btime,
+                unsettled,
+            }
         };
         const DAY: i64 = 86_400;
         for (what, stored, first, last, relative) in [

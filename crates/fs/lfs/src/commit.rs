@@ -526,6 +526,8 @@ impl Core {
         let parts: Vec<(u64, u64)> = runs.into_iter().filter_map(|run| range.part(run, frag)).collect();
         let requests = parts.iter().map(|(at, len)| Request::discard(Kind::Data, *at, *len)).collect();
         self.dev.submit(requests).wait_all()?;
-        Ok(parts.iter().map(|p| p.1).sum())
+        // Clean segments that are kept for the cleaner are no space that users know of.
+        let trimmed: u64 = parts.iter().map(|p| p.1).sum();
+        Ok(trimmed.min(self.capacity().saturating_mul(frag)))
     }
 }
