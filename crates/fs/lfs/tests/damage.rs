@@ -75,7 +75,7 @@ fn volume() -> Vec<Case> {
             k.write(k.geom.copy_at(), &[0; 512]);
         }),
         case(&["SuperCopy"], true, &[], |k| k.write(k.geom.copy_at(), &[0; 512])),
-        case(&["SuperCopy"], true, &[], |k| k.super_at(k.geom.copy_at(), |sb| sb.label[0] = 9)),
+        case(&["SuperCopy"], true, &[], |k| k.super_at(k.geom.copy_at(), |sb| sb.uuid[0] ^= 9)),
         case(&["Checkpoint"], true, &[], |k| k.flip(k.checkpoints()[0].0 + 50)),
         case(&["Checkpoint"], true, &[], |k| k.lose_older()),
         case(&["Checkpoint"], true, &[], |k| k.checkpoint(|cp| cp.ifile = 3.into())),

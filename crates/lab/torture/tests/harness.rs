@@ -21,7 +21,7 @@ fn sequences_pass_on_the_sound_toy() {
 #[test]
 #[should_panic(expected = "ENOSPC from a write where the file has been given space")]
 fn sequences_find_a_write_without_the_space_it_was_given() {
-    run::sequences(&Toy(Flaw::None), &Config { count: 2, shrink_runs: 0, ..Config::new(Profile::Full) });
+    run::sequences(&Toy(Flaw::None), &Config { count: 20, shrink_runs: 0, ..Config::new(Profile::Full) });
 }
 
 fn exploration_passes(flaw: Flaw) {
