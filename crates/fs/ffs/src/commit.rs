@@ -116,7 +116,7 @@ impl Core {
             Keeping::SoftUpdates => self.soft_free_inode(i, m),
             Keeping::Sync => {
                 self.soft_free_inode(i, m)?;
-                self.write_now(i.name())
+                self.write_awaited(i.name())
             }
             _ => self.vfree(i.ino, m),
         }
@@ -572,9 +572,17 @@ impl Core {
         self.write_round(&[name])
     }
 
-    /// Writes a buffer if something waits for its next write.
+    /// Writes a buffer if something waits for its next write; what is on disk as it is in core was written.
     fn write_awaited(&mut self, name: Name) -> Result<()> {
-        if self.keep.soft.is_awaited(name) { self.write_now(name) } else { Ok(()) }
+        if !self.keep.soft.is_awaited(name) {
+            return Ok(());
+        }
+        if self.dirty.contains_key(&name) {
+            return self.write_now(name);
+        }
+        let done = self.keep.soft.included(&[name]);
+        self.keep.soft.close_events(&[name]);
+        self.soft_written(done)
     }
 
     /// Starts to write pages of data, without waiting (`bawrite`).

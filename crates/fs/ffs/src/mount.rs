@@ -292,9 +292,11 @@ impl Core {
         if self.read_only || self.failed.is_some() { Err(Errno::EROFS.into()) } else { Ok(()) }
     }
 
-    /// Changes the label in the superblock, durably, then in its copies.
+    /// Changes the label in the superblock, durably, then in its copies. The journal may hold an older superblock, and
+    /// the one in core says what it has not got yet.
     pub fn set_label(&mut self, label: [u8; 64]) -> Result<()> {
         self.changed = true;
+        self.end_journal()?;
         self.sb.label = label;
         superblock::write(&*self.dev, 0, &self.sb)?;
         self.dev.flush()?;

@@ -148,44 +148,49 @@ fn either_tail_of_a_journal_is_enough() {
     assert!(mount(dev, "journal").is_err_and(|e| e.to_string().contains("journal tail")));
 }
 
-/// A rename over a file is durable no earlier than the data that the other file has by then, whether its blocks are new
-/// or were written over in their places.
+/// A rename over a file, and an exchange, is durable no earlier than the data that the other file has by then, whether
+/// its blocks are new or were written over in their places.
 #[test]
 fn a_rename_over_a_file_leaves_its_old_or_its_new_contents() {
     for keep in ORDERED {
         for (before, old, new) in
             [(0, 100, 300), (0, 5000, 70_000), (300, 100, 300), (70_000, 90, 70_000), (300_000, 9, 300_000)]
         {
-            let (old, new) = (vec![1; old], vec![2; new]);
-            let disk = fresh();
-            let fs = mount(disk.clone(), keep).unwrap();
-            make(&*fs, "b", &old);
-            make(&*fs, "c", &[]);
-            if before > 0 {
-                make(&*fs, "a", &vec![3; before]);
+            for flags in [RenameFlags::empty(), RenameFlags::EXCHANGE] {
+                takes_the_name(keep, before, (vec![1; old], vec![2; new]), flags);
             }
-            fs.unmount().unwrap();
-            let dev = RecordingDevice::new(disk);
-            let fs = mount(dev.clone(), keep).unwrap();
-            let find = |name: &str| fs.lookup(fs.root(), name.as_bytes()).map(|e| e.ino);
-            let a = find("a").unwrap_or_else(|_| make(&*fs, "a", &[]));
-            fs.write(a, 0, &new).unwrap();
-            fs.rename(&Cx::default(), fs.root(), b"a", fs.root(), b"b", RenameFlags::empty()).unwrap();
-            fs.setattr(find("c").unwrap(), &SetAttr { mode: Some(0o600), ..Default::default() }).unwrap();
-            fs.fsync(find("c").unwrap(), false).unwrap();
-            fs.fsync(fs.root(), false).unwrap();
-            let mut seen = [0, 0];
-            for (at, choice) in cuts(&dev) {
-                let fs = mount(dev.crash_state(at, &choice), keep).unwrap();
-                let found = read_all(&*fs, fs.lookup(fs.root(), b"b").unwrap().ino);
-                let first = found.first();
-                let why = format!("{keep}, {before} bytes before, {at} {choice:?}: {} of {first:?}", found.len());
-                assert!(found == old || found == new, "{why}");
-                seen[usize::from(found == new)] += 1;
-            }
-            assert!(seen[0] > 0 && seen[1] > 0, "{keep}, {before} bytes before: {seen:?}");
         }
     }
+}
+
+fn takes_the_name(keep: &str, before: usize, (old, new): (Vec<u8>, Vec<u8>), flags: RenameFlags) {
+    let disk = fresh();
+    let fs = mount(disk.clone(), keep).unwrap();
+    make(&*fs, "b", &old);
+    make(&*fs, "c", &[]);
+    if before > 0 {
+        make(&*fs, "a", &vec![3; before]);
+    }
+    fs.unmount().unwrap();
+    let dev = RecordingDevice::new(disk);
+    let fs = mount(dev.clone(), keep).unwrap();
+    let find = |name: &str| fs.lookup(fs.root(), name.as_bytes()).map(|e| e.ino);
+    let a = find("a").unwrap_or_else(|_| make(&*fs, "a", &[]));
+    fs.write(a, 0, &new).unwrap();
+    fs.rename(&Cx::default(), fs.root(), b"a", fs.root(), b"b", flags).unwrap();
+    fs.setattr(find("c").unwrap(), &SetAttr { mode: Some(0o600), ..Default::default() }).unwrap();
+    fs.fsync(find("c").unwrap(), false).unwrap();
+    fs.fsync(fs.root(), false).unwrap();
+    let mut seen = [0, 0];
+    for (at, choice) in cuts(&dev) {
+        let fs = mount(dev.crash_state(at, &choice), keep).unwrap();
+        let found = read_all(&*fs, fs.lookup(fs.root(), b"b").unwrap().ino);
+        let first = found.first();
+        let why = format!("{keep} {flags:?}, {before} bytes before, {at} {choice:?}: {} of {first:?}", found.len());
+        assert!(found == old || found == new, "{why}");
+        seen[usize::from(found == new)] += 1;
+    }
+    assert!(seen[0] > 0 && seen[1] > 0, "{keep} {flags:?}, {before} bytes before: {seen:?}");
 }
 
 /// The blocks of a file that was removed are given to another one, whose bytes are written later than its names.
@@ -217,5 +222,30 @@ fn blocks_of_a_removed_file_do_not_show_in_a_new_one() {
             }
         }
         assert!(seen > 0, "{keep}");
+    }
+}
+
+/// What is cut off a file is free when that is on disk, and nothing of it is owed at the end.
+#[test]
+fn what_was_cut_off_is_free() {
+    for keep in ORDERED {
+        let disk = fresh();
+        let fs = mount(disk.clone(), keep).unwrap();
+        let free = || fs.statfs().unwrap().bfree;
+        let x = make(&*fs, "x", &[]);
+        fs.syncfs().unwrap();
+        let before = free();
+        for to in [0, 3000, 20_000] {
+            fs.write(x, 0, &[1; 100_000]).unwrap();
+            fs.syncfs().unwrap();
+            fs.setattr(x, &SetAttr { size: Some(to), ..Default::default() }).unwrap();
+            fs.syncfs().unwrap();
+            assert!(free() + 12 > before, "{keep}, to {to}: {} of {before}", free());
+        }
+        fs.setattr(x, &SetAttr { size: Some(0), ..Default::default() }).unwrap();
+        fs.syncfs().unwrap();
+        assert_eq!(free(), before, "{keep}");
+        fs.unmount().unwrap();
+        assert!(Ffs.probe(&disk).unwrap().unwrap().clean, "{keep}");
     }
 }

@@ -256,7 +256,13 @@ pub fn layers_survive_cuts(engine: &dyn Engine, config: &Config) {
     let dir = mkdir(&*fs, fs.root(), "dir");
     fs.set_label(b"old").expect("set_label");
     acl::set(&*fs, dir, acl::DEFAULT, NAMED, false).expect("setfacl");
+    create(&*fs, fs.root(), "a");
+    create(&*fs, fs.root(), "b");
     fs.syncfs().expect("syncfs");
+    // In use without a name, of which the superblock may know, on disk and only in core.
+    fs.unlink(fs.root(), b"a").expect("unlink");
+    fs.fsync(fs.root(), false).expect("fsync");
+    fs.unlink(fs.root(), b"b").expect("unlink");
     let from = device.events();
     fs.set_label(b"new").expect("set_label");
     let labelled = device.events();
