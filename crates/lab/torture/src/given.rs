@@ -14,6 +14,7 @@ impl Given {
     pub fn done(&mut self, ino: u64, op: &Op, size: u64) {
         match op {
             Op::Write { offset, len, .. } => self.give(ino, *offset, offset.saturating_add(*len as u64)),
+            Op::Append { len, .. } => self.give(ino, size.saturating_sub(*len as u64), size),
             Op::Fallocate { mode, offset, len, .. } => {
                 let (mode, end) = (FallocMode::from_bits_retain(*mode), offset.saturating_add(*len));
                 if mode.contains(FallocMode::PUNCH_HOLE) {

@@ -202,7 +202,11 @@ impl<'e> World<'e> {
     }
 
     fn note_given(&mut self, op: &Op) {
-        let (Op::Write { path, .. } | Op::Truncate { path, .. } | Op::Fallocate { path, .. }) = op else { return };
+        let (Op::Write { path, .. } | Op::Append { path, .. } | Op::Truncate { path, .. } | Op::Fallocate { path, .. }) =
+            op
+        else {
+            return;
+        };
         let Some(ino) = self.model_ino(path) else { return };
         let size = self.model.with_state(|s| s.node(ino).ok().and_then(|n| n.data()).map_or(0, |d| d.size()));
         self.given.done(ino, op, size);
@@ -211,10 +215,14 @@ impl<'e> World<'e> {
     /// What the model has to do so that it agrees with what the engine had space for: nothing, a
     /// part of `op`, or `op`.
     fn as_done(&self, op: &Op, engine: &Outcome) -> Result<Option<Op>, String> {
+        let given = self.is_given(op);
         let mut op = op.clone();
         match (&mut op, engine) {
             (_, Outcome::Err(errno)) => return Ok((!self.may_refuse(&op, *errno)?).then_some(op)),
             (Op::Write { len, .. } | Op::Append { len, .. }, Outcome::Count(n)) if 0 < *n && *n < *len as u64 => {
+                if given {
+                    return Err("a short write where the file has been given space".to_string());
+                }
                 if !self.device_fails {
                     self.scarce("a short write")?;
                 }
@@ -224,6 +232,13 @@ impl<'e> World<'e> {
             _ => {}
         }
         Ok(Some(op))
+    }
+
+    /// Whether a write needs no space, because its file has been given it.
+    fn is_given(&self, op: &Op) -> bool {
+        let Op::Write { path, offset, len, .. } = op else { return false };
+        let covered = |ino| self.given.covers(ino, *offset, *len as u64);
+        self.config.keeps_space && !self.device_fails && self.model_ino(path).is_some_and(covered)
     }
 
     /// Whether an engine may refuse `op` with `errno` where the model carries it out.
@@ -240,11 +255,7 @@ impl<'e> World<'e> {
                 | Op::Fsync { .. }
                 | Op::Syncfs {},
             ) => Err("ENOSPC from an operation that must not need space".to_string()),
-            (Errno::ENOSPC, Op::Write { path, offset, len, .. })
-                if self.config.keeps_space
-                    && !self.device_fails
-                    && self.model_ino(path).is_some_and(|ino| self.given.covers(ino, *offset, *len as u64)) =>
-            {
+            (Errno::ENOSPC, _) if self.is_given(op) => {
                 Err("ENOSPC from a write where the file has been given space".to_string())
             }
             (Errno::ENOSPC, _) => self.scarce("ENOSPC").map(|()| true),
