@@ -468,3 +468,26 @@ fn what_waits_to_be_written_may_be_discarded() {
     device.read_at(Kind::Data, 65536, &mut found).unwrap();
     assert_eq!(found, [0; 4096], "what was written is gone");
 }
+
+#[test]
+fn a_loop_device_and_its_file_have_one_owner() {
+    if !can_mount() {
+        return;
+    }
+    let Some(disk) = Disk::of("yfs") else { return };
+    let (image, other) = (disk.dir.path().join("x.img"), disk.dir.path().join("other"));
+    let refused = |outcome: Outcome| {
+        assert!(outcome.code != Some(0) && outcome.said.contains("in use"), "{:?} {}", outcome.code, outcome.said);
+    };
+    disk.mount(&[]).well();
+    refused(arbor(&["mount"], &[&image, &other]));
+    refused(arbor(&["mkfs", "-f"], &[&image]));
+    refused(arbor(&["fsck", "-p"], &[&image]));
+    arbor(&["umount"], &[&disk.root()]).well();
+    arbor(&["mount"], &[&image, &other]).well();
+    refused(disk.mount(&[]));
+    arbor(&["umount"], &[&other]).well();
+    disk.mount(&[]).well();
+    arbor(&["umount"], &[&disk.root()]).well();
+    arbor(&["fsck", "-n", "-f"], &[&image]).well();
+}

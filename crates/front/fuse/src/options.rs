@@ -292,12 +292,39 @@ const IGNORED: &[&str] = &[
     "silent",
 ];
 
+/// Those that are said or not, and have no value.
+const WORDS: &[&str] = &[
+    "ro",
+    "rw",
+    "norecovery",
+    "sync",
+    "dirsync",
+    "async",
+    "allow_other",
+    "noallow_other",
+    "suid",
+    "nosuid",
+    "dev",
+    "nodev",
+    "exec",
+    "noexec",
+    "writeback_cache",
+    "xattr",
+    "noxattr",
+    "acl",
+    "noacl",
+    "nfs_export",
+];
+
 /// Takes the options of the mount out of `options`; what it does not know is left for the engine,
 /// in order. Values that make no sense are refused with the name of the option.
 pub fn parse_options(options: &Options) -> vfs::Result<(MountConfig, Options)> {
     let mut config = MountConfig { transport: Transport::Auto, ..MountConfig::default() };
     let mut rest = Options::default();
     for (key, value) in &options.0 {
+        if !value.is_empty() && WORDS.contains(&key.as_str()) {
+            return Err(Error::refused(format!("option {key} takes no value, and {value:?} was given")));
+        }
         match key.as_str() {
             "ro" => config.read_only = true,
             "rw" => config.read_only = false,
@@ -445,6 +472,8 @@ mod tests {
             "umask=1777",
             "transport=fast",
             "acl,noxattr",
+            "acl=0",
+            "ro=0",
         ] {
             let error = parse_options(&Options::parse(bad)).unwrap_err().to_string();
             assert!(error.contains(bad.split(['=', ',']).next().unwrap()), "{error}");

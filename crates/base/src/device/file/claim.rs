@@ -36,6 +36,8 @@ pub struct Claim {
     number: Option<u64>,
     /// Carries the lock.
     file: File,
+    /// The file behind a loop device, with the lock of who opens it by its own name.
+    behind: Option<File>,
     holder: Mutex<Holder>,
     /// Nothing may be written any more.
     is_over: AtomicBool,
@@ -75,6 +77,7 @@ impl Claim {
             Some(_) => patiently(|| lock::take(&file, path, mode))?,
             None => lock::take(&file, path, mode)?,
         }
+        let behind = number.map_or(Ok(None), |number| lock_behind(number, mode))?;
         // Of a device the name that stays right wherever this process goes.
         let path = if is_block_device { std::fs::canonicalize(path)? } else { path.to_path_buf() };
         let claim = Claim {
@@ -82,6 +85,7 @@ impl Claim {
             mode,
             number,
             file: file.try_clone()?,
+            behind,
             holder: Mutex::new(holder),
             is_over: AtomicBool::new(false),
         };
@@ -142,6 +146,7 @@ impl Claim {
     pub fn release(&self) {
         self.is_over.store(true, Ordering::Release);
         lock::release(&self.file);
+        self.behind.iter().for_each(lock::release);
         *self.holder.lock() = Holder::Nobody;
     }
 
@@ -176,6 +181,27 @@ fn hold(path: &Path) -> io::Result<Holder> {
     let flags = (rustix::fs::OFlags::EXCL | rustix::fs::OFlags::NONBLOCK).bits() as i32;
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
     opened.map(Holder::Us).map_err(|e| lock::open_failed(path, e))
+}
+
+/// Locks the file behind a loop device. One that has been removed, or that this process does not see, nobody opens by its
+/// name.
+#[cfg(target_os = "linux")]
+fn lock_behind(number: u64, mode: OpenMode) -> io::Result<Option<File>> {
+    use std::os::unix::fs::OpenOptionsExt;
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let Ok(path) = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/loop/backing_file")) else {
+        return Ok(None);
+    };
+    let path = Path::new(path.trim_end_matches('\n'));
+    let flags = (rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY).bits() as i32;
+    let Ok(file) = OpenOptions::new().read(true).custom_flags(flags).open(path) else { return Ok(None) };
+    patiently(|| lock::take(&file, path, mode))?;
+    Ok(Some(file))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn lock_behind(_number: u64, _mode: OpenMode) -> io::Result<Option<File>> {
+    Ok(None)
 }
 
 #[cfg(not(target_os = "linux"))]
