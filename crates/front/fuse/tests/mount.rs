@@ -558,8 +558,8 @@ fn groups_can_be_given() -> bool {
 
 #[test]
 fn setid_bits_go_when_others_write() {
-    let _limit = limited();
     let _caches = counting();
+    let _limit = limited();
     let Some(m) = Mounted::new() else { return };
     fs::set_permissions(m.dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let p = m.path("f");
@@ -644,8 +644,8 @@ fn trims_say_what_range() {
 
 #[test]
 fn the_kernel_asks_again_for_what_changes_by_itself() {
-    let _limit = limited();
     let _caches = counting();
+    let _limit = limited();
     let Some(m) = Mounted::new() else { return };
     let p = m.path("f");
     fs::write(&p, vec![1u8; 5000]).unwrap();
