@@ -151,11 +151,15 @@ pub struct Watch {
 
 impl Watch {
     pub fn new(dir: &Path) -> Watch {
+        Watch::lasting(dir, TEST)
+    }
+
+    pub fn lasting(dir: &Path, limit: Duration) -> Watch {
         let dir = dir.canonicalize().unwrap();
         let (tell, told) = mpsc::channel::<()>();
         let watched = dir.clone();
         let thread = thread::spawn(move || {
-            if told.recv_timeout(TEST).is_err_and(|e| e == mpsc::RecvTimeoutError::Timeout) {
+            if told.recv_timeout(limit).is_err_and(|e| e == mpsc::RecvTimeoutError::Timeout) {
                 eprintln!("the test hangs: its mounts are aborted");
                 abort(&watched);
             }
