@@ -1,6 +1,6 @@
 //! A device that can be shut.
 
-use super::{Device, Geometry, Request, Ticket};
+use super::{Claim, Device, Geometry, Kind, Request, Ticket};
 use parking_lot::RwLock;
 use std::io;
 use std::ops::Range;
@@ -58,8 +58,10 @@ impl Device for GatedDevice {
         self.gate.pass(|| Ok(self.inner.submit(batch))).unwrap_or_else(refused)
     }
 
+    /// Takes as long as the device likes, and changes nothing: who shuts the gate does not wait for it.
     fn flush(&self) -> io::Result<()> {
-        self.gate.pass(|| self.inner.flush())
+        self.gate.pass(|| Ok(()))?;
+        self.inner.flush()
     }
 
     fn recycle(&self, buffer: Vec<u8>) {
@@ -70,15 +72,31 @@ impl Device for GatedDevice {
         self.inner.confine(range);
     }
 
+    fn claim(&self) -> Option<Arc<Claim>> {
+        self.inner.claim()
+    }
+
     fn set_size(&self, size: u64) -> io::Result<()> {
         self.gate.pass(|| self.inner.set_size(size))
+    }
+
+    fn read_at(&self, kind: Kind, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        self.gate.pass(|| Ok(()))?;
+        self.inner.read_at(kind, offset, buf)
+    }
+
+    fn write_at(&self, kind: Kind, offset: u64, buf: &[u8]) -> io::Result<()> {
+        self.gate.pass(|| self.inner.write_at(kind, offset, buf))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Kind, MemDevice, SECTOR};
+    use super::super::{MemDevice, SECTOR};
     use super::*;
+    use parking_lot::Mutex;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::time::Duration;
 
     #[test]
     fn nothing_comes_through_when_it_is_shut() {
@@ -95,5 +113,62 @@ mod tests {
         let mut bytes = [0; SECTOR];
         inner.read_at(Kind::Data, 0, &mut bytes).unwrap();
         assert_eq!(bytes, [1; SECTOR]);
+    }
+
+    #[test]
+    fn every_method_is_passed_on() {
+        let names = |text: &'static str| {
+            let lines = text.split("\n}\n").next().unwrap().lines();
+            lines.filter_map(|line| line.strip_prefix("    fn ")?.split('(').next()).collect::<Vec<_>>()
+        };
+        let here = names(include_str!("gate.rs").split_once("impl Device for GatedDevice {").unwrap().1);
+        let all = names(include_str!("mod.rs").split_once("pub trait Device: ").unwrap().1);
+        assert!(all.len() >= 9, "{all:?}");
+        let missing: Vec<_> = all.iter().filter(|name| !here.contains(name)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+
+    /// Its flush says that it has begun, and hangs until it is told.
+    struct Hanging {
+        begun: Sender<()>,
+        end: Mutex<Receiver<()>>,
+    }
+
+    impl Device for Hanging {
+        fn geometry(&self) -> Geometry {
+            MemDevice::new(1 << 20).geometry()
+        }
+
+        fn submit(&self, _: Vec<Request>) -> Ticket {
+            Ticket::done(Vec::new())
+        }
+
+        fn flush(&self) -> io::Result<()> {
+            self.begun.send(()).unwrap();
+            self.end.lock().recv().map_err(io::Error::other)
+        }
+
+        fn set_size(&self, _: u64) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn it_is_shut_while_a_flush_hangs() {
+        let ((begun, has_begun), (tell, end)) = (channel(), channel());
+        let gate = Gate::default();
+        let device = gate.before(Arc::new(Hanging { begun, end: Mutex::new(end) }));
+        let flush = std::thread::spawn(move || device.flush());
+        has_begun.recv().unwrap();
+        let (done, is_done) = channel();
+        let shut = std::thread::spawn(move || {
+            gate.shut();
+            let _ = done.send(());
+        });
+        let shut_in_time = is_done.recv_timeout(Duration::from_secs(10));
+        tell.send(()).unwrap();
+        flush.join().unwrap().unwrap();
+        shut.join().unwrap();
+        shut_in_time.expect("shutting waits for the flush");
     }
 }

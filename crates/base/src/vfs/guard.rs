@@ -98,8 +98,12 @@ impl Guarded {
     }
 
     /// What the kernel does by itself to bring times up to date is no change, and touching is none but of what is
-    /// immutable.
+    /// immutable. Times of reads are kept of that too.
     fn may_set(&self, ino: Ino, set: &SetAttr) -> Result<()> {
+        let of_read = SetAttr { atime: set.atime, ctime: Some(SetTime::Kept), ..SetAttr::default() };
+        if *set == of_read {
+            return Ok(());
+        }
         let is_at = |t: Option<SetTime>| matches!(t, Some(SetTime::At(_)));
         let own = set.ctime.is_some() && set.mode.is_none() && set.uid.is_none() && set.gid.is_none();
         let changes = set.mode.is_some() || set.uid.is_some() || set.gid.is_some() || set.size.is_some();

@@ -54,8 +54,8 @@ pub enum Command {
     /// Stop a mount as a power cut would, but for the machine.
     ///
     /// Everything is made durable first, unless --now is given. From then on no request reaches the image, and all calls
-    /// fail; the next mount recovers. For tests of programs, and for a mount that must not write any more. For root, and
-    /// for whoever has mounted it.
+    /// that reach the server fail, while the kernel still answers from what it keeps; the next mount recovers. For tests
+    /// of programs, and for a mount that must not write any more. For root, and for whoever has mounted it.
     Shutdown(ShutdownArgs),
     /// Count what a mount was asked and what it did.
     Stats(StatsArgs),

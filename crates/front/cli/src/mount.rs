@@ -309,7 +309,10 @@ mod linux {
             let _ = writeln!(io::stdout(), "requests come {from}");
         }
         let is_choice = plan.config.transport == Transport::Classic;
-        if !(args.quiet || by_ring || is_choice || rustix::process::geteuid().is_root()) {
+        // An older kernel knows no rings, and has nothing to be changed.
+        let can_be_faster = Path::new("/sys/module/fuse/parameters/enable_uring").exists();
+        let is_for_root = rustix::process::geteuid().is_root();
+        if can_be_faster && !(args.quiet || by_ring || is_choice || is_for_root) {
             let _ = writeln!(io::stderr(), "{FASTER}");
         }
     }

@@ -11,12 +11,9 @@ use rustix::process::Signal;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::MutexGuard;
 use std::time::Duration;
 use watch::{Outcome, Watch, arbor, can_mount, is_mounted, run};
-
-/// A child that one test starts has the open files of another for a moment: so one is at work at a time.
-static TURN: Mutex<()> = Mutex::new(());
 
 /// A loop device of its own, and a directory to mount it on. In this order it goes: mounts, device, files.
 struct Disk {
@@ -29,7 +26,7 @@ struct Disk {
 impl Disk {
     /// `None` where there are no loop devices.
     fn new(size: u64) -> Option<Disk> {
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = watch::turn();
         let dir = tempfile::tempdir().unwrap();
         let image = dir.path().join("x.img");
         File::create(&image).unwrap().set_len(size).unwrap();

@@ -3,45 +3,32 @@
 
 #![cfg(target_os = "linux")]
 
+mod watch;
+
 use rusqlite::{Connection, params};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::retry_on_intr;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use std::fs::OpenOptions;
+use rustix::process::Signal;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use watch::{Watch, arbor, can_mount};
 
 /// Accounts in the database; what they hold together never changes.
 const ACCOUNTS: i64 = 2_000;
 const TOTAL: i64 = ACCOUNTS * 100;
 
-fn can_mount() -> bool {
-    let can =
-        OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok() && rustix::process::geteuid().is_root();
-    if !can {
-        eprintln!("NOT RUN: this test needs /dev/fuse and root");
-    }
-    can
-}
-
-fn arbor(args: &[&str], paths: &[&Path]) {
-    let out = Command::new(env!("CARGO_BIN_EXE_arbor")).args(args).args(paths).stdin(Stdio::null()).output().unwrap();
-    assert!(out.status.success(), "arbor {args:?}: {}", String::from_utf8_lossy(&out.stderr));
-}
-
 /// A volume that is mounted, killed and mounted again. Taken off when the value goes.
 struct Volume {
+    watch: Watch,
     dir: tempfile::TempDir,
     options: &'static str,
 }
 
 impl Volume {
     fn new(engine: &str, options: &'static str) -> Volume {
-        let volume = Volume { dir: tempfile::tempdir().unwrap(), options };
-        arbor(&["mkfs", "-q", "-t", engine, "-s", "64M"], &[&volume.image()]);
+        let dir = tempfile::tempdir().unwrap();
+        let volume = Volume { watch: Watch::new(dir.path()), dir, options };
+        arbor(&["mkfs", "-q", "-t", engine, "-s", "64M"], &[&volume.image()]).well();
         volume
     }
 
@@ -53,27 +40,14 @@ impl Volume {
         self.dir.path().canonicalize().unwrap().join("mnt")
     }
 
-    fn mount(&self) {
+    /// Mounts it, and has it watched from now on.
+    fn mount(&mut self) {
+        self.watch = Watch::new(self.dir.path());
+        let paths: &[&Path] = &[&self.image(), &self.root()];
         match self.options {
-            "" => arbor(&["mount"], &[&self.image(), &self.root()]),
-            options => arbor(&["mount", "-o", options], &[&self.image(), &self.root()]),
-        }
-    }
-
-    fn kill_server(&self) {
-        let root = self.root();
-        let record = arbor_fuse::mounts().into_iter().find(|r| r.mountpoint == root).expect("a record of the mount");
-        let server = pidfd_open(Pid::from_raw(record.pid as i32).unwrap(), PidfdFlags::empty()).unwrap();
-        pidfd_send_signal(&server, Signal::KILL).unwrap();
-        let limit = Duration::from_secs(30).try_into().unwrap();
-        let ended = retry_on_intr(|| poll(&mut [PollFd::new(&server, PollFlags::IN)], Some(&limit))).unwrap();
-        assert_eq!(ended, 1, "the server does not end");
-    }
-}
-
-impl Drop for Volume {
-    fn drop(&mut self) {
-        let _ = Command::new(env!("CARGO_BIN_EXE_arbor")).arg("umount").arg(self.root()).output();
+            "" => arbor(&["mount"], paths).well(),
+            options => arbor(&["mount", "-o", options], paths).well(),
+        };
     }
 }
 
@@ -117,7 +91,7 @@ fn check(db: &Connection, why: &str) -> i64 {
 }
 
 fn survives(engine: &str, options: &'static str, rounds: i64) {
-    let volume = Volume::new(engine, options);
+    let mut volume = Volume::new(engine, options);
     let path = volume.root().join("db");
     let mut begun = 0;
     for round in 0..rounds {
@@ -142,11 +116,11 @@ fn survives(engine: &str, options: &'static str, rounds: i64) {
                 thread::sleep(Duration::from_millis(1));
             }
             thread::sleep(Duration::from_micros(1700 * round.unsigned_abs()));
-            volume.kill_server();
+            volume.watch.signal(&volume.root(), Signal::KILL);
             assert!(worker.join().unwrap().is_err());
         });
         begun = before + done.load(Ordering::Relaxed);
-        arbor(&["umount"], &[&volume.root()]);
+        arbor(&["umount"], &[&volume.root()]).well();
     }
 }
 

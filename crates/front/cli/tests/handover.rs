@@ -13,12 +13,8 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use watch::{Watch, arbor, can_mount, run};
-
-/// A child that one test starts has the open files of another for a moment, also of a program being copied: so one
-/// is at work at a time.
-static TURN: Mutex<()> = Mutex::new(());
 
 /// Files that are changed by mappings, and others that are written and stay open.
 const MAPPED: usize = 100;
@@ -106,9 +102,7 @@ fn process_that_keeps_files() {
 
 /// The program for a user, who may not be allowed to read where it lies.
 fn as_user(program: &Path, dir: &Path) -> Command {
-    let copy = dir.join(program.file_name().unwrap());
-    fs::copy(program, &copy).unwrap();
-    let mut command = Command::new(copy);
+    let mut command = Command::new(watch::for_users(program, dir));
     command.uid(65534).gid(65534);
     command
 }
@@ -124,7 +118,7 @@ fn keep(mut program: Command, root: &Path) -> (Child, impl Iterator<Item = Strin
 
 /// Has a sync made while another process, a user's perhaps, has changed files and keeps them; and kills the server.
 fn check(engine: &str, options: &str, on_device: bool, is_user: bool, sync: impl Fn(&Path)) {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = watch::turn();
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let image = dir.path().join("x.img");
@@ -175,13 +169,36 @@ fn a_sync_takes_what_the_kernel_keeps() {
     }
 }
 
+/// Of the watch of these tests: also what a shell has started.
+#[test]
+fn a_program_ends_with_its_value() {
+    let _turn = watch::turn();
+    let dir = tempfile::tempdir().unwrap();
+    let note = dir.path().join("pid");
+    let script = format!("sleep 100 & echo $! > {0}.new; mv {0}.new {0}; wait", note.display());
+    let started = watch::start("sh", &[Path::new("-c"), Path::new(&script)]);
+    let limit = Instant::now() + Duration::from_secs(20);
+    let wait_for = |done: &dyn Fn() -> bool| {
+        while !done() {
+            assert!(Instant::now() < limit, "it does not come");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    wait_for(&|| note.exists());
+    let stat = PathBuf::from(format!("/proc/{}/stat", fs::read_to_string(&note).unwrap().trim()));
+    assert!(stat.exists());
+    drop(started);
+    // What nobody has waited for is no program any more.
+    wait_for(&|| fs::read_to_string(&stat).map_or(true, |text| text.contains(") Z ")));
+}
+
 /// So for these an fsync of the root is enough.
 #[test]
 fn a_close_and_the_end_of_a_mapping_hand_over() {
     if !can_mount() {
         return;
     }
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = watch::turn();
     for options in ["transport=auto", "transport=classic", "writeback_cache"] {
         let dir = tempfile::tempdir().unwrap();
         let watch = Watch::new(dir.path());

@@ -3,9 +3,9 @@
 
 #![cfg(target_os = "linux")]
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::retry_on_intr;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+mod watch;
+
+use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -13,6 +13,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use watch::Watch;
 
 /// Whether mounts can be made here; says aloud if not.
 fn can_mount() -> bool {
@@ -40,14 +41,24 @@ fn refused(args: &[&str], paths: &[&Path]) -> (Option<i32>, String) {
     (out.status.code(), String::from_utf8(out.stderr).unwrap())
 }
 
+/// Many names take their time, and tests run beside one another.
+const LIMIT: Duration = Duration::from_secs(300);
+
 /// An image with its mount, taken off when the value goes.
 struct Volume {
+    watch: Watch,
     dir: tempfile::TempDir,
 }
 
 impl Volume {
+    /// Without the image.
+    fn empty() -> Volume {
+        let dir = tempfile::tempdir().unwrap();
+        Volume { watch: Watch::lasting(dir.path(), LIMIT), dir }
+    }
+
     fn new(engine: &str, size: &str) -> Volume {
-        let volume = Volume { dir: tempfile::tempdir().unwrap() };
+        let volume = Volume::empty();
         arbor(&["mkfs", "-q", "-t", engine, "-s", size], &[&volume.image()]);
         volume.mount();
         volume
@@ -76,32 +87,16 @@ impl Volume {
     }
 
     fn is_mounted(&self) -> bool {
-        let root = self.dir.path().canonicalize().unwrap().join("mnt");
-        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        table.lines().any(|line| line.split(' ').nth(4) == root.to_str())
+        watch::is_mounted(&self.dir.path().canonicalize().unwrap().join("mnt"))
     }
 
     /// Sends a signal to the server and waits for its end.
     fn signal_server(&self, signal: Signal) {
-        let root = self.dir.path().canonicalize().unwrap().join("mnt");
-        let record = arbor_fuse::mounts().into_iter().find(|r| r.mountpoint == root).expect("a record of the mount");
-        let server = pidfd_open(Pid::from_raw(record.pid as i32).unwrap(), PidfdFlags::empty()).unwrap();
-        pidfd_send_signal(&server, signal).unwrap();
-        let limit = Duration::from_secs(30).try_into().unwrap();
-        let ended = retry_on_intr(|| poll(&mut [PollFd::new(&server, PollFlags::IN)], Some(&limit))).unwrap();
-        assert_eq!(ended, 1, "the server does not end");
+        self.watch.signal(&self.dir.path().canonicalize().unwrap().join("mnt"), signal);
     }
 
     fn check(&self) {
         arbor(&["fsck", "-n", "-f"], &[&self.image()]);
-    }
-}
-
-impl Drop for Volume {
-    fn drop(&mut self) {
-        if self.is_mounted() {
-            let _ = Command::new(env!("CARGO_BIN_EXE_arbor")).arg("umount").arg(self.root()).output();
-        }
     }
 }
 
@@ -389,7 +384,7 @@ fn the_checker_says_that_a_volume_was_not_unmounted() {
     }
     let ways = [("yfs", "rw"), ("lfs", "rw"), ("ffs", "keep=journal"), ("ffs", "keep=softupdates")];
     for (engine, options) in ways.into_iter().chain([("ffs", "keep=sync"), ("ffs", "keep=async")]) {
-        let volume = Volume { dir: tempfile::tempdir().unwrap() };
+        let volume = Volume::empty();
         arbor(&["mkfs", "-q", "-t", engine, "-s", "64M"], &[&volume.image()]);
         arbor(&["mount", "-o", options], &[&volume.image(), &volume.root()]);
         arbor(&["sync"], &[&volume.root()]);
@@ -637,8 +632,7 @@ fn owners_can_be_shown_otherwise() {
 #[test]
 fn a_log_of_its_own_and_an_offset() {
     for engine in arboretum::engines().iter().filter(|e| can_mount() && e.extra_devices().contains(&"log")) {
-        let dir = tempfile::tempdir().unwrap();
-        let volume = Volume { dir };
+        let volume = Volume::empty();
         let log = format!("log={},offset=3M", volume.dir.path().join("log.img").display());
         arbor(&["mkfs", "-q", "-t", engine.name(), "-s", "64M", "-o", &log], &[&volume.image()]);
         for round in 0..3u8 {

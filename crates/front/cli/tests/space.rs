@@ -8,8 +8,6 @@ use std::fs::{self, OpenOptions};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-const ENGINES: [&str; 3] = ["yfs", "ffs", "lfs"];
-
 /// Runs a command of the shell, in which `arbor` is ours.
 fn run(dir: &Path, script: &str) -> Output {
     let whole = format!("arbor() {{ {:?} \"$@\"; }}\n{script}", env!("CARGO_BIN_EXE_arbor"));
@@ -73,7 +71,8 @@ fn blocks_are_those_of_a_remount_after_a_sync() {
     if !has(&["timeout"]) {
         return;
     }
-    for engine in ENGINES {
+    for engine in arboretum::engines() {
+        let engine = engine.name();
         let place = Place::new();
         let all = "stat -c '%n %b' mnt/a mnt/b mnt/c";
         sh(place.dir(), &format!("arbor mkfs -q -t {engine} -s 64M x.img && arbor mount x.img mnt"));
@@ -94,7 +93,8 @@ fn fstrim_takes_a_range() {
     if !has(&["timeout", "fstrim"]) {
         return;
     }
-    for engine in ENGINES {
+    for engine in arboretum::engines() {
+        let engine = engine.name();
         let place = Place::new();
         sh(place.dir(), &format!("arbor mkfs -q -t {engine} -s 64M x.img && arbor mount x.img mnt"));
         let trim = |args: &str| {
@@ -132,7 +132,8 @@ fn a_volume_may_be_smaller_than_its_disk() {
     if !has(&["timeout", "losetup"]) {
         return;
     }
-    for engine in ENGINES {
+    for engine in arboretum::engines() {
+        let engine = engine.name();
         let place = Place::new();
         fs::File::create(place.dir().join("disk")).unwrap().set_len(100 << 20).unwrap();
         let made = run(place.dir(), "losetup -f --show disk");

@@ -177,6 +177,9 @@ impl Atimes {
 
     /// Runs `set`, in which a user sets the time of `ino`: what was noted before counts no more.
     pub(crate) fn set_by_hand<T>(&self, ino: Ino, set: impl FnOnce() -> T) -> T {
+        if self.noted(ino).is_none() {
+            return set();
+        }
         let _telling = self.telling.lock();
         self.remove(ino, None);
         set()
@@ -197,6 +200,10 @@ impl Atimes {
 
     /// Tells the file system of one time.
     pub(crate) fn tell(&self, fs: &dyn FileSystem, ino: Ino) {
+        // What is being told is noted still, and is waited for.
+        if self.noted(ino).is_none() {
+            return;
+        }
         let _telling = self.telling.lock();
         let Some(reads) = self.noted(ino) else { return };
         // A file without a name has nobody who would ask after it.
@@ -240,6 +247,7 @@ fn is_old(attr: &Attr, now: Time) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::serve::memfs::MemFs;
 
     #[test]
     fn which_read_counts() {
@@ -281,5 +289,22 @@ mod tests {
             assert_eq!(reads.access(&stored, Access::Strict), at(last), "{what}");
             assert_eq!(reads.access(&stored, Access::Never), stored.atime, "{what}");
         }
+    }
+
+    #[test]
+    fn inodes_of_which_nothing_is_noted_wait_for_nobody() {
+        let atimes = Atimes::new(AccessTimes::default(), Arc::new(arbor_base::vfs::ManualClock::new(Time::default())));
+        atimes.read(Ino(7), false);
+        let telling = atimes.telling.lock();
+        let (done, is_done) = std::sync::mpsc::channel();
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                atimes.tell(&MemFs::new(), Ino(8));
+                atimes.set_by_hand(Ino(8), || done.send(()).unwrap());
+            });
+            let in_time = is_done.recv_timeout(Duration::from_secs(10));
+            drop(telling);
+            in_time.expect("they wait");
+        });
     }
 }

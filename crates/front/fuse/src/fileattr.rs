@@ -1,7 +1,8 @@
 //! Ioctls on what a file, or its volume, is: flags, the label, shutting down.
 //!
 //! The kernel asks for flags by `FUSE_IOCTL` on behalf of `FS_IOC_GETFLAGS` and its like, after it has checked that the
-//! caller owns the file, and may change `i` and `a` if it does (`CAP_LINUX_IMMUTABLE`). Others are for root.
+//! caller owns the file, and may change `i` and `a` if it does (`CAP_LINUX_IMMUTABLE`). An older kernel hands them on
+//! unchecked, and is told that there are none. Others are for root.
 
 use crate::caller::Caller;
 use crate::proto::*;
@@ -17,6 +18,9 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 /// Each flag in `FS_IOC_GETFLAGS` and in `FS_IOC_FSGETXATTR`.
 const XFLAGS: [(FileFlags, u32); 3] =
     [(FileFlags::IMMUTABLE, 0x08), (FileFlags::APPEND, 0x10), (FileFlags::NODUMP, 0x80)];
+
+/// The kernel checks who asks for flags, and for what: since Linux 5.13, and this is 5.14.
+const CHECKED_MINOR: u32 = 34;
 
 /// Shuts down the volume that is mounted at `root`: no request reaches its device any more. With `now` nothing is made
 /// durable before.
@@ -61,6 +65,7 @@ impl Server {
     ) -> vfs::Result<Option<Vec<u8>>> {
         let fs = &*self.fs;
         Ok(Some(match what.cmd {
+            GETFLAGS | FSGETXATTR | SETFLAGS | FSSETXATTR if self.agreed.minor < CHECKED_MINOR => return Ok(None),
             GETFLAGS => fs.flags(ino)?.bits().as_bytes().to_vec(),
             FSGETXATTR => {
                 let xflags = to_xflags(fs.flags(ino)?);

@@ -28,7 +28,8 @@ pub struct Hostile {
 
 impl Default for Hostile {
     fn default() -> Hostile {
-        let agreed = Agreed { flags: InitFlags::all() - InitFlags::NO_OPEN_SUPPORT, xattrs: true };
+        let agreed =
+            Agreed { flags: InitFlags::all() - InitFlags::NO_OPEN_SUPPORT, xattrs: true, minor: crate::proto::MINOR };
         let server = Server::new(Arc::new(Yes), &MountConfig::default(), agreed, Arc::new(Counters::new()));
         Hostile {
             server,

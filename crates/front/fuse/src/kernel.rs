@@ -246,6 +246,24 @@ fn entry(line: &[u8]) -> Option<MountEntry> {
     is_ours.then_some(MountEntry { source, mountpoint, options, volume_options, device })
 }
 
+impl MountEntry {
+    /// Whether this word says of what the server does how it is already; any other word is none of that.
+    fn keeps(&self, word: &str) -> bool {
+        let is_now = |word: &str| self.options.iter().chain(&self.volume_options).any(|is| is == word);
+        let is_strict = || !is_now("noatime") && !is_now("relatime");
+        match word {
+            "noatime" | "relatime" | "nodiratime" | "lazytime" | "sync" | "dirsync" => is_now(word),
+            "atime" => !is_now("noatime"),
+            "strictatime" => is_strict(),
+            "nostrictatime" => !is_strict(),
+            "diratime" => !is_now("nodiratime"),
+            "nolazytime" => !is_now("lazytime"),
+            "async" => !is_now("sync"),
+            _ => true,
+        }
+    }
+}
+
 /// Whether a mount of ours lies on `dir`, an absolute path.
 pub(crate) fn is_mounted(dir: &Path) -> bool {
     mount_table().iter().any(|mount| mount.mountpoint == dir)
@@ -270,9 +288,7 @@ pub fn remount(dir: &Path, options: &Options) -> io::Result<()> {
     let now = mounts.iter().rfind(|mount| mount.mountpoint == dir);
     let now = now.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a mount point of arbor"))?;
     // The server does these, and hears nothing of a remount.
-    let is_now = |word: &str| now.options.iter().chain(&now.volume_options).any(|is| is == word);
-    let of_server = ["noatime", "nodiratime", "lazytime", "sync", "dirsync"];
-    if let Some((key, _)) = options.0.iter().find(|(key, _)| of_server.contains(&key.as_str()) && !is_now(key)) {
+    if let Some((key, _)) = options.0.iter().find(|(key, _)| !now.keeps(key)) {
         let why = format!("remount: {key} cannot be changed; unmount, and mount again");
         return Err(io::Error::new(io::ErrorKind::Unsupported, why));
     }
@@ -357,6 +373,37 @@ mod tests {
         assert_eq!(mount.volume_options, ["rw", "user_id=0"]);
         assert_eq!(entry(b"36 35 0:40 / /mnt rw - ext4 /dev/sda rw"), None);
         assert_eq!(entry(b""), None);
+    }
+
+    #[test]
+    fn a_remount_changes_nothing_that_the_server_does() {
+        let of = |options: &str, volume: &str| {
+            entry(format!("36 35 0:40 / /mnt {options} - fuse.arbor a.img {volume}").as_bytes()).unwrap()
+        };
+        let all = [
+            "noatime",
+            "relatime",
+            "atime",
+            "strictatime",
+            "nostrictatime",
+            "nodiratime",
+            "diratime",
+            "lazytime",
+            "nolazytime",
+            "sync",
+            "async",
+            "dirsync",
+            "ro",
+            "nosuid",
+        ];
+        let refused =
+            |mount: MountEntry| all.into_iter().filter(|word| !mount.keeps(word)).collect::<Vec<_>>().join(" ");
+        assert_eq!(refused(of("rw,relatime", "rw")), "noatime strictatime nodiratime lazytime sync dirsync");
+        assert_eq!(refused(of("rw", "rw,sync")), "noatime relatime nostrictatime nodiratime lazytime async dirsync");
+        assert_eq!(
+            refused(of("rw,noatime,nodiratime", "rw,lazytime,dirsync")),
+            "relatime atime strictatime diratime nolazytime sync"
+        );
     }
 
     #[test]

@@ -17,6 +17,7 @@
 //! | `blockdev` | mounts of block devices, where syncfs(2) arrives |
 //! | `kernel` | the mount table, by system call or `fusermount3` |
 //! | `atime` | times of last access |
+//! | `setid` | which set-id bits go with a change |
 //! | `prompt` | the options `sync` and `dirsync` |
 //! | `handover` | what the kernel keeps of a mount, for [`sync`] |
 //! | `record` | who serves which mount, for [`unmount`] |

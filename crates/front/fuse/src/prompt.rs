@@ -1,6 +1,6 @@
 //! Changes that are durable when their call returns: the options `sync` and `dirsync`.
 
-use crate::proto::{CopyFileRangeIn, InHeader, LinkIn, Op, Rename2In, RenameIn, take};
+use crate::proto::{CopyFileRangeIn, InHeader, IoctlIn, LinkIn, Op, Rename2In, RenameIn, take};
 use crate::serve::Reply;
 use arbor_base::vfs::{FileSystem, Ino, Result};
 
@@ -42,8 +42,8 @@ impl Change {
                 take::<CopyFileRangeIn>(args).map_or(Change::Nothing, |copy| Change::Other(copy.nodeid_out))
             }
             // Those that only hand something over (`_IOW`) set it; what others do is no change of a file.
-            Op::Ioctl => match args.get(12..16).and_then(|cmd| cmd.try_into().ok()).map(u32::from_ne_bytes) {
-                Some(cmd) if cmd >> 30 == 1 => Change::Volume,
+            Op::Ioctl => match take::<IoctlIn>(args) {
+                Some(what) if what.cmd >> 30 == 1 => Change::Volume,
                 _ => Change::Nothing,
             },
             _ => Change::Nothing,

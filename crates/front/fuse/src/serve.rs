@@ -63,6 +63,8 @@ pub(crate) struct Agreed {
     pub(crate) flags: InitFlags,
     /// Extended attributes are carried.
     pub(crate) xattrs: bool,
+    /// Version of the protocol, behind the point.
+    pub(crate) minor: u32,
 }
 
 impl Agreed {
@@ -496,13 +498,7 @@ impl Server {
                 self.ioctl(caller, ino, &what, args, out)
             }
             Op::Destroy => {
-                // What is shut down is left as a crash leaves it.
-                let result = if self.gate.is_shut() {
-                    Ok(())
-                } else {
-                    self.atimes.tell_all(fs);
-                    fs.unmount()
-                };
+                let result = self.unmount();
                 if let Err(e) = &result {
                     self.log.say(format_args!("unmount: {e}"));
                 }
@@ -553,6 +549,21 @@ impl Server {
             }
             Err(e) => Err(e),
         }
+    }
+
+    /// Tells the file system the times of access, and unmounts it. What is shut down is left as a crash leaves it.
+    pub(crate) fn unmount(&self) -> vfs::Result<()> {
+        if self.gate.is_shut() {
+            return Ok(());
+        }
+        let end = || {
+            self.atimes.tell_all(&*self.fs);
+            self.fs.unmount()
+        };
+        catch_unwind(AssertUnwindSafe(end)).unwrap_or_else(|_| {
+            self.counters.panics.fetch_add(1, Relaxed);
+            Err(Errno::EIO.into())
+        })
     }
 
     fn rename(&self, cx: &Cx, parent: Ino, newdir: u64, flags: u32, args: &mut &[u8]) -> Handled {
@@ -884,7 +895,7 @@ pub(crate) fn takes_long(opcode: u32) -> bool {
 #[cfg(test)]
 #[path = "../tests/memfs/mod.rs"]
 #[allow(dead_code, missing_docs)]
-mod memfs;
+pub(crate) mod memfs;
 
 #[cfg(test)]
 mod tests {
@@ -892,8 +903,12 @@ mod tests {
     use memfs::MemFs;
 
     fn server() -> (Arc<MemFs>, Server) {
+        server_of(MINOR)
+    }
+
+    fn server_of(minor: u32) -> (Arc<MemFs>, Server) {
         let fs = Arc::new(MemFs::new());
-        let agreed = Agreed { flags: InitFlags::all(), xattrs: true };
+        let agreed = Agreed { flags: InitFlags::all(), xattrs: true, minor };
         let server = Server::new(fs.clone(), &MountConfig::default(), agreed, Arc::new(Counters::new()));
         (fs, server)
     }
@@ -950,6 +965,40 @@ mod tests {
         assert_eq!(fs.lookups(), 2);
         server.undelivered(&reply, &out[OUT_HEAD..]);
         assert_eq!(fs.lookups(), 1);
+    }
+
+    #[test]
+    fn flags_are_carried_where_the_kernel_checks_who_asks() {
+        let mut out = vec![0; 1 << 16];
+        for (minor, is_carried) in [(31, false), (33, false), (34, true), (MINOR, true)] {
+            let (_, server) = server_of(minor);
+            for cmd in [GETFLAGS, FSGETXATTR, SETFLAGS, FSSETXATTR] {
+                let input = [0u8; 64];
+                let what = IoctlIn { cmd, in_size: input.len() as u32, ..IoctlIn::new_zeroed() };
+                let (error, _) = ask(&server, Op::Ioctl as u32, &[what.as_bytes(), &input].concat(), &mut out);
+                assert_eq!(error != -25, is_carried, "{minor} {cmd:#x}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_shut_down_is_not_unmounted() {
+        let (fs, server) = server();
+        server.gate.shut();
+        server.unmount().unwrap();
+        assert!(!fs.unmounted.load(Relaxed));
+        let (fs, server) = self::server();
+        server.unmount().unwrap();
+        assert!(fs.unmounted.load(Relaxed));
+    }
+
+    #[test]
+    fn a_panic_at_the_end_is_an_error() {
+        let (fs, server) = server();
+        fs.panics.store(true, Relaxed);
+        server.atimes.read(server.root, true);
+        assert_eq!(server.unmount().unwrap_err().errno(), Errno::EIO);
+        assert_eq!(server.counters.panics.load(Relaxed), 1);
     }
 
     #[test]

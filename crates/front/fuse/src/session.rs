@@ -25,7 +25,7 @@ use crate::ring::{self, RingWorker};
 use crate::seat::Seat;
 use crate::serve::{Agreed, OUT_HEAD, Reply, Server, changes_something, takes_long};
 use crate::sys::{self, Channel};
-use arbor_base::vfs::{self, Clock, Errno, FileSystem};
+use arbor_base::vfs::{self, Clock, FileSystem};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::EventfdFlags;
 use rustix::fd::{AsFd, OwnedFd};
@@ -150,7 +150,7 @@ fn agree(init: &Init, config: &MountConfig) -> io::Result<(Agreed, Vec<(u16, Cha
     } else if config.transport == Transport::Uring {
         return Err(io::Error::new(io::ErrorKind::Unsupported, NO_RING));
     }
-    Ok((Agreed { flags, xattrs: config.xattrs }, channels))
+    Ok((Agreed { flags, xattrs: config.xattrs, minor: init.minor }, channels))
 }
 
 fn with(what: &str, e: &io::Error) -> io::Error {
@@ -444,8 +444,9 @@ fn background(server: &Server, work: &Work, clock: &dyn Clock) {
         if server.gate.is_shut() {
             continue;
         }
-        if server.atimes.until_due().is_zero() {
-            server.atimes.tell_all(&*server.fs);
+        let tell = || server.atimes.tell_all(&*server.fs);
+        if server.atimes.until_due().is_zero() && catch_unwind(AssertUnwindSafe(tell)).is_err() {
+            server.log.say(format_args!("panic while times of access are stored"));
         }
         if server.fs.wants_read_ahead() && catch_unwind(AssertUnwindSafe(|| server.fs.read_ahead())).is_err() {
             server.log.say(format_args!("panic while reading ahead"));
@@ -651,7 +652,7 @@ impl Signals {
                 GRACE.as_secs()
             ));
             let _ = unmounter.detach();
-            if let Err(e) = server.fs.syncfs() {
+            if let Err(e) = server.syncfs() {
                 server.log.say(format_args!("sync: {e}"));
             }
             let end = Instant::now() + GRACE;
@@ -772,8 +773,7 @@ impl Session {
         let result = server.destroyed.lock().take();
         let result = result.unwrap_or_else(|| {
             server.claims.iter().for_each(|claim| claim.take_back());
-            server.atimes.tell_all(&*server.fs);
-            catch_unwind(AssertUnwindSafe(|| server.fs.unmount())).unwrap_or(Err(Errno::EIO.into()))
+            server.unmount()
         });
         // Only now is the image released, and may somebody be told so.
         drop(server);

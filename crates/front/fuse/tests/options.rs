@@ -3,6 +3,7 @@
 
 #[allow(dead_code)]
 mod memfs;
+mod rings;
 
 use arbor_base::vfs::{FileSystem, Ino, SetAttr, SetTime, Time};
 use arbor_fuse::{Access, MountConfig, Promptly, Session, Transport};
@@ -29,11 +30,14 @@ fn can_mount() -> bool {
 
 /// Every transport that root can have here; says aloud if io_uring is not among them.
 fn transports() -> Vec<Transport> {
-    if OpenOptions::new().write(true).open(SWITCH).is_ok() {
-        return vec![Transport::Classic, Transport::Uring];
+    let is_known = OpenOptions::new().write(true).open(SWITCH).is_ok();
+    if !is_known {
+        eprintln!("NOT RUN: io_uring, of which this kernel knows nothing");
     }
-    eprintln!("NOT RUN: io_uring, of which this kernel knows nothing");
-    vec![Transport::Classic]
+    match is_known && rings::can_be_made() {
+        true => vec![Transport::Classic, Transport::Uring],
+        false => vec![Transport::Classic],
+    }
 }
 
 /// Ends this process, and with it its mounts, if the test is not over in time.
@@ -117,7 +121,7 @@ fn switch_at_rest() -> String {
 /// off for this.
 fn can_offer() -> bool {
     let is_there = || OpenOptions::new().write(true).open(SWITCH).is_ok();
-    let can = can_mount() && is_there() && switch_at_rest().trim() == "N";
+    let can = can_mount() && is_there() && switch_at_rest().trim() == "N" && rings::can_be_made();
     if !can {
         eprintln!("NOT RUN: this test needs a kernel with FUSE over io_uring that does not offer it by itself");
     }

@@ -2,18 +2,37 @@
 
 #![allow(dead_code)]
 
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 /// A program may run for so long, and a test be at work between two mounts.
 const PROGRAM: Duration = Duration::from_secs(40);
 const TEST: Duration = Duration::from_secs(120);
+
+static TURN: Mutex<()> = Mutex::new(());
+
+/// A child that one test starts has the open files of another for a moment, also of a program being copied: so one
+/// is at work at a time.
+pub fn turn() -> MutexGuard<'static, ()> {
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Where a user may run a program: a copy in `dir`, as others may not be allowed to enter where it was built.
+pub fn for_users(program: &Path, dir: &Path) -> PathBuf {
+    let copy = dir.join(program.file_name().unwrap());
+    if !copy.exists() {
+        fs::copy(program, &copy).unwrap();
+    }
+    copy
+}
 
 /// Whether root mounts here; says aloud if not.
 pub fn can_mount() -> bool {
@@ -42,7 +61,8 @@ impl Outcome {
     }
 }
 
-/// A program that has been started. What it says goes to files: a server that it leaves behind may keep a pipe.
+/// A program that has been started, and is killed with all it has started itself if it still runs when the value
+/// goes. What it says goes to files: a server that it leaves behind may keep a pipe.
 pub struct Started {
     child: Child,
     words: String,
@@ -50,9 +70,20 @@ pub struct Started {
     said: File,
 }
 
+impl Drop for Started {
+    fn drop(&mut self) {
+        if self.child.try_wait().is_ok_and(|status| status.is_none()) {
+            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
+            // Where it waits for a mount the watch ends that.
+            let _ = self.child.wait();
+        }
+    }
+}
+
 pub fn start(program: &str, args: &[&Path]) -> Started {
     let (out, said) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
     let mut command = Command::new(program);
+    command.process_group(0);
     command.args(args).stdin(Stdio::null()).stdout(out.try_clone().unwrap()).stderr(said.try_clone().unwrap());
     let words = format!("{program} {args:?}");
     let child = command.spawn().unwrap_or_else(|e| panic!("{words}: {e}"));
@@ -65,20 +96,18 @@ pub fn end(mut started: Started) -> Outcome {
     let status = loop {
         match started.child.try_wait().unwrap() {
             Some(status) => break status,
-            None if Instant::now() > limit => {
-                let _ = started.child.kill();
-                panic!("{}: does not end", started.words);
-            }
+            None if Instant::now() > limit => panic!("{}: does not end", started.words),
             None => thread::sleep(Duration::from_millis(5)),
         }
     };
-    let text = |mut file: File| {
+    let text = |mut file: &File| {
         let mut bytes = Vec::new();
         file.rewind().unwrap();
         file.read_to_end(&mut bytes).unwrap();
         String::from_utf8_lossy(&bytes).into_owned()
     };
-    Outcome { words: started.words, code: status.code(), out: text(started.out), said: text(started.said) }
+    let words = std::mem::take(&mut started.words);
+    Outcome { words, code: status.code(), out: text(&started.out), said: text(&started.said) }
 }
 
 /// Runs a program to its end; one that is not there has failed.
@@ -122,11 +151,15 @@ pub struct Watch {
 
 impl Watch {
     pub fn new(dir: &Path) -> Watch {
+        Watch::lasting(dir, TEST)
+    }
+
+    pub fn lasting(dir: &Path, limit: Duration) -> Watch {
         let dir = dir.canonicalize().unwrap();
         let (tell, told) = mpsc::channel::<()>();
         let watched = dir.clone();
         let thread = thread::spawn(move || {
-            if told.recv_timeout(TEST).is_err_and(|e| e == mpsc::RecvTimeoutError::Timeout) {
+            if told.recv_timeout(limit).is_err_and(|e| e == mpsc::RecvTimeoutError::Timeout) {
                 eprintln!("the test hangs: its mounts are aborted");
                 abort(&watched);
             }

@@ -46,6 +46,8 @@ pub struct MemFs {
     pub dirty: AtomicBool,
     /// Files have space reserved that is going to be given back.
     pub unsettled: AtomicBool,
+    /// A change of attributes panics.
+    pub panics: AtomicBool,
     /// The device hangs.
     pub hangs: AtomicBool,
     /// Nobody is told the root, so that a mount is not finished.
@@ -287,6 +289,7 @@ impl MemFs {
             unmounted: AtomicBool::new(false),
             dirty: AtomicBool::new(false),
             unsettled: AtomicBool::new(false),
+            panics: AtomicBool::new(false),
             hangs: AtomicBool::new(false),
             has_no_root_yet: AtomicBool::new(false),
             waiting: AtomicU64::new(0),
@@ -408,6 +411,7 @@ impl FileSystem for MemFs {
     }
 
     fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
+        assert!(!self.panics.load(SeqCst), "as the test wants it");
         let mut st = self.change();
         let n = st.node_mut(ino)?;
         let now = SystemClock.now();

@@ -113,6 +113,13 @@ fn immutable_file(fs: &dyn FileSystem) {
     fails("chmod", fs.setattr(f, &set_mode(0)), no);
     let touch = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
     fails("touch", fs.setattr(f, &touch), no);
+    let of_read = SetAttr {
+        atime: Some(SetTime::At(Time { secs: 1 << 33, nanos: 0 })),
+        ctime: Some(SetTime::Kept),
+        ..SetAttr::default()
+    };
+    assert_eq!(fs.setattr(f, &of_read).expect("the time of a read").atime.secs, 1 << 33);
+    fails("more than that", fs.setattr(f, &SetAttr { mtime: of_read.atime, ..of_read }), no);
     fails("setxattr", fs.setxattr(f, b"user.a", b"1", XattrMode::Set), no);
     fails("removexattr", fs.removexattr(f, b"user.a"), no);
     fails("change", fs.change(f, &set_mode(0), &[]), no);
