@@ -439,3 +439,38 @@ fn data_leave_blocks_to_their_trees() {
     fs.unmount().unwrap();
     clean(dev);
 }
+
+/// What a truncation takes off a dirty page is not reserved any more.
+#[test]
+fn truncations_of_a_dirty_page() {
+    let dev = fresh(64 << 20, "");
+    let fs = mount_with(dev.clone(), "");
+    let ino = make(&*fs, "f");
+    fs.write(ino, 0, &[1; 8000]).unwrap();
+    let blocks = fs.getattr(ino).unwrap().blocks;
+    for _ in 0..2000 {
+        fs.setattr(ino, &SetAttr { size: Some(4100), ..Default::default() }).unwrap();
+        assert_eq!(fs.write(ino, 4100, &[2; 3900]).unwrap(), 3900);
+    }
+    assert!(fs.getattr(ino).unwrap().blocks <= blocks);
+    fs.unmount().unwrap();
+    clean(dev);
+}
+
+/// What is reserved too much comes back before a write is refused.
+#[test]
+fn reservations_come_back_before_enospc() {
+    let dev = fresh(64 << 20, "");
+    let fs = mount_with(dev.clone(), "");
+    let ino = make(&*fs, "f");
+    let resize = |size| fs.setattr(ino, &SetAttr { size: Some(size), ..Default::default() }).unwrap();
+    fs.write(ino, 0, &[1; 4096]).unwrap();
+    fs.syncfs().unwrap();
+    fs.write(ino, 0, &[2; 4096]).unwrap();
+    for _ in 0..20_000 {
+        resize(8000);
+        resize(4100);
+    }
+    fs.unmount().unwrap();
+    clean(dev);
+}

@@ -122,6 +122,7 @@ pub const CHECKS: &[(&str, Check)] = &[
 pub const SPACE_CHECKS: &[(&str, Check)] = &[
     ("fallocated_space_takes_writes", data::fallocated_space_takes_writes),
     ("fallocated_space_in_many_pieces", data::fallocated_space_in_many_pieces),
+    ("fallocated_space_of_many_files", data::fallocated_space_of_many_files),
     ("overwriting_needs_no_space", data::overwriting_needs_no_space),
     ("trim_takes_a_range", data::trim_takes_a_range),
 ];
