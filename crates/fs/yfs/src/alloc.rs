@@ -588,7 +588,14 @@ impl Core {
     /// will need.
     pub fn need_run(&mut self, frags: u32) -> Result<()> {
         self.need_runs(frags.div_ceil(self.geom.block_frags()))?;
-        if self.has_run(frags)? { Ok(()) } else { Err(Errno::ENOSPC.into()) }
+        if self.has_run(frags)? {
+            return Ok(());
+        }
+        if self.is_freeing() {
+            self.want = Some(Want::DiskSpace);
+            return Err(Errno::EAGAIN.into());
+        }
+        Err(Errno::ENOSPC.into())
     }
 
     /// Tree nodes that delayed writes may need: each fragment may be an extent of its own, and a page in

@@ -474,3 +474,52 @@ fn reservations_come_back_before_enospc() {
     fs.unmount().unwrap();
     clean(dev);
 }
+
+/// The one long run that is free has room for the attributes of a new file, or for the inodes that it needs first.
+#[test]
+fn attributes_and_inodes_want_the_same_run() {
+    let dev = fresh(64 << 20, "");
+    let fs = mount_with(dev.clone(), "");
+    let fill = |name: &str| {
+        let (ino, mut at) = (make(&*fs, name), 0);
+        for step in [1 << 20, 4096, 1024] {
+            while let Ok(n) = fs.write(ino, at, &vec![7; step]) {
+                at += n as u64;
+            }
+        }
+        fs.syncfs().unwrap();
+        ino
+    };
+    let punch = |ino, at, len| fs.fallocate(ino, FallocMode::KEEP_SIZE | FallocMode::PUNCH_HOLE, at, len).unwrap();
+    let scatter = |ino, mib: std::ops::Range<u64>| {
+        (mib.start << 20..mib.end << 20).step_by(16 << 10).for_each(|at| punch(ino, at, 4096));
+        fs.syncfs().unwrap();
+    };
+    // Room for names, but not for inodes, and what is kept back in pieces.
+    let cx = Cx::default();
+    let dirs: Vec<Ino> =
+        (0..60).map(|n| fs.mkdir(&cx, fs.root(), format!("dir{n}").as_bytes(), 0o755).unwrap().ino).collect();
+    let full = fill("full");
+    scatter(full, 16..32);
+    fill("more");
+    for (dir, n) in dirs.into_iter().flat_map(|dir| (0..8).map(move |n| (dir, n))) {
+        let _ = fs.mknod(&cx, dir, &[b'a' + n], mode::IFREG | 0o644, 0);
+    }
+    scatter(full, 32..48);
+    let xattrs: [(&[u8], &[u8]); 1] = [(b"user.long", &[1; 60_000])];
+    let new = New { mode: mode::IFREG | 0o644, rdev: 0, xattrs: &xattrs };
+    for (n, len) in [0, 64 << 10, 80 << 10, 512 << 10].into_iter().enumerate() {
+        if len > 0 {
+            punch(full, (n as u64) << 20, len);
+            fs.syncfs().unwrap();
+        }
+        let made = fs.create(&cx, fs.root(), format!("new{n}").as_bytes(), &new);
+        assert_eq!(fs.failure(), None, "with {len} bytes in one run");
+        match made {
+            Ok(entry) => assert_eq!(fs.getxattr(entry.ino, b"user.long").unwrap().len(), 60_000),
+            Err(e) => assert_eq!((e.errno(), len < 512 << 10), (Errno::ENOSPC, true), "with {len} bytes in one run"),
+        }
+    }
+    fs.unmount().unwrap();
+    clean(dev);
+}
