@@ -19,9 +19,14 @@ pub fn change(list: &mut Xattrs, name: &[u8], value: Option<&[u8]>, how: XattrMo
     Ok(())
 }
 
-/// The list of a new inode.
+/// The list of a new inode. `EINVAL` if it names one twice.
 pub fn new_list(xattrs: &[(&[u8], &[u8])]) -> Result<Xattrs> {
     xattrs.iter().try_for_each(|(name, _)| check_xattr_name(name))?;
+    let mut names: Vec<&[u8]> = xattrs.iter().map(|(name, _)| *name).collect();
+    names.sort_unstable();
+    if names.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(Errno::EINVAL.into());
+    }
     Ok(xattrs.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect())
 }
 
@@ -85,5 +90,12 @@ mod tests {
         assert_eq!(parse(&encode(&twice)), None);
         assert_eq!(parse(&bytes[..bytes.len() - 1]), None);
         assert_eq!(parse(&[0; 4]), None);
+    }
+
+    #[test]
+    fn a_new_inode_has_each_name_once() {
+        let (a, b): ((&[u8], &[u8]), (&[u8], &[u8])) = ((b"user.a", b"1"), (b"user.b", b"2"));
+        assert_eq!(new_list(&[b, a]).map(|list| list.len()).ok(), Some(2));
+        assert_eq!(new_list(&[a, b, a]).map_err(|e| e.errno()), Err(Errno::EINVAL));
     }
 }

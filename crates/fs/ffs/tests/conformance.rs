@@ -42,7 +42,9 @@ fn fallocate_leaves_what_others_write() {
 
 #[test]
 fn space() {
-    conformance::space(&Ffs);
+    for keep in KEEPINGS {
+        conformance::space_with(&Ffs, &with(Profile::Small, keep));
+    }
 }
 
 #[test]

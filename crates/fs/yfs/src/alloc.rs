@@ -99,7 +99,8 @@ impl Core {
         if self.available() >= frags {
             return Ok(());
         }
-        if self.is_freeing() {
+        // Delayed writes may have more reserved than they take.
+        if self.is_freeing() || self.reserved > 0 {
             self.want = Some(Want::DiskSpace);
             return Err(Errno::EAGAIN.into());
         }
@@ -571,11 +572,12 @@ impl Core {
     }
 
     /// Fails with `ENOSPC` unless there are nodes for the extents that `pages` more pages in unwritten space may be cut
-    /// into. They may be the last blocks of a full volume.
-    pub fn need_nodes(&mut self, pages: u64) -> Result<()> {
-        let per = self.extents_per_node();
-        let more = u32::try_from((2 * pages).div_ceil(per)).unwrap_or(u32::MAX);
-        if self.has_blocks(more.saturating_add(self.delayed_nodes()))? {
+    /// into, and `nodes` beside. They may be the last blocks of a full volume, but none that delayed data will take.
+    pub fn need_nodes(&mut self, pages: u64, nodes: u64) -> Result<()> {
+        let more = (2 * pages).div_ceil(self.extents_per_node()) + nodes;
+        let all = u32::try_from(more).unwrap_or(u32::MAX).saturating_add(self.delayed_nodes());
+        let left = self.free.saturating_sub(self.reserved) / u64::from(self.geom.block_frags());
+        if left >= u64::from(all) && self.has_blocks(all)? {
             return Ok(());
         }
         self.want = Some(Want::DiskSpace);
@@ -586,14 +588,21 @@ impl Core {
     /// will need.
     pub fn need_run(&mut self, frags: u32) -> Result<()> {
         self.need_runs(frags.div_ceil(self.geom.block_frags()))?;
-        if self.has_run(frags)? { Ok(()) } else { Err(Errno::ENOSPC.into()) }
+        if self.has_run(frags)? {
+            return Ok(());
+        }
+        if self.is_freeing() {
+            self.want = Some(Want::DiskSpace);
+            return Err(Errno::EAGAIN.into());
+        }
+        Err(Errno::ENOSPC.into())
     }
 
     /// Tree nodes that delayed writes may need: each fragment may be an extent of its own, and a page in
-    /// unwritten space makes two more.
+    /// unwritten space makes two more. Full nodes are counted beside.
     fn delayed_nodes(&self) -> u32 {
         let extents = self.reserved + 2 * self.converting;
-        u32::try_from(extents / self.extents_per_node()).unwrap_or(u32::MAX)
+        u32::try_from(extents / self.extents_per_node() + self.nodes).unwrap_or(u32::MAX)
     }
 
     /// Extents in a node, which is at least half full.

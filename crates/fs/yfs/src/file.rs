@@ -29,6 +29,8 @@ pub(crate) struct Delayed {
     pub reserved: u64,
     /// Its dirty pages that have unwritten space: each may cut an extent in three.
     pub converting: u64,
+    /// Tree nodes kept for its conversions, beside those that are counted by pages.
+    pub nodes: u64,
     pub since: Time,
     pub order: u64,
     /// Extents are wanted even if the data would fit the inode.
@@ -459,13 +461,48 @@ impl Core {
             self.need_space(need)?;
             self.need_runs(8)?;
         }
+        let nodes = if converting > 0 { self.converted_nodes(i, first, last)? } else { 0 };
         if converting > 0 {
-            self.need_nodes(converting)?;
+            self.need_nodes(converting, nodes)?;
         }
         let d = self.delay(i, now);
-        (d.reserved, d.converting) = (d.reserved + need, d.converting + converting);
+        (d.reserved, d.converting, d.nodes) = (d.reserved + need, d.converting + converting, d.nodes + nodes);
         (self.reserved, self.converting) = (self.reserved + need, self.converting + converting);
+        self.nodes += nodes;
         Ok(())
+    }
+
+    /// Tree nodes that a write into unwritten space may need where the nodes of its file are full: a first write those
+    /// of one insert, and in a tree of several leaves any write one for each leaf that its ends lie in.
+    fn converted_nodes(&mut self, i: &Inode, first: u64, last: u64) -> Result<u64> {
+        let mut copy = *i;
+        let height = FileTree::new(&mut MapStore::file(self, &mut copy)).height()?;
+        let is_first = self.delayed.get(&i.ino.0).is_none_or(|d| d.converting == 0);
+        let insert = if is_first { FileTree::max_new_blocks(height) as u64 } else { 0 };
+        let goes_on = first > 0 && self.cache.is_dirty(Name::Page { file: i.ino.0, index: first - 1 });
+        let leaves = if height > 1 { u64::from(!goes_on) + u64::from(first < last) } else { 0 };
+        Ok(insert + leaves)
+    }
+
+    /// Fragments that are reserved for what dirty pages hold from `to` on.
+    pub fn reserved_from(&mut self, i: &Inode, to: u64) -> Result<u64> {
+        let (ps, pf, fs) = (self.page_size(), self.page_frags(), self.geom.frag_size());
+        let (lo, hi) = (to.div_ceil(fs), self.size_of(i).div_ceil(fs));
+        let pages: Vec<u64> = self.cache.dirty_pages(i.ino.0, to / ps).collect();
+        let mut out = 0;
+        for (a, b) in pages.into_iter().map(|p| (lo.max(p * pf), hi.min((p + 1) * pf))) {
+            out += if a < b { self.holes(i, a, b)? } else { 0 };
+        }
+        Ok(out)
+    }
+
+    /// Gives back what is reserved for pages that are cut off.
+    pub fn unreserve(&mut self, ino: Ino, frags: u64) {
+        if let Some(d) = self.delayed.get_mut(&ino.0) {
+            let frags = frags.min(d.reserved);
+            d.reserved -= frags;
+            self.reserved = self.reserved.saturating_sub(frags);
+        }
     }
 
     /// The delayed state of an inode, made if there is none.
@@ -480,6 +517,7 @@ impl Core {
                 ctime: i.d.ctime(),
                 reserved: 0,
                 converting: 0,
+                nodes: 0,
                 since: now,
                 order: *seq,
                 no_inline: false,
@@ -498,6 +536,7 @@ impl Core {
             self.delayed_order.remove(&d.order);
             self.reserved = self.reserved.saturating_sub(d.reserved);
             self.converting = self.converting.saturating_sub(d.converting);
+            self.nodes = self.nodes.saturating_sub(d.nodes);
         }
     }
 

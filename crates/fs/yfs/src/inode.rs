@@ -337,7 +337,11 @@ impl Core {
         let inode = u64::from(self.geom.chunk_frags()) + 4 * block;
         self.need_space(frags + inode + self.dir_insert_frags())?;
         self.need_runs((frags + inode).div_ceil(block) as u32 + 6)?;
-        self.need_run(frags as u32)
+        if frags <= block {
+            return Ok(());
+        }
+        // Inodes and the name are stored first: they may cut the only long run in two.
+        self.need_run(self.geom.chunk_frags() + 2 * (frags + self.dir_insert_frags()) as u32)
     }
 
     fn xattr_frags(&self, list: &Xattrs) -> u64 {

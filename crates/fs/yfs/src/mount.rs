@@ -168,6 +168,8 @@ pub(crate) struct Core {
     pub reserved: u64,
     /// Dirty pages that have unwritten space.
     pub converting: u64,
+    /// Sum of [`Delayed::nodes`].
+    pub nodes: u64,
     /// Kept back for tree nodes and the like of delayed allocations.
     pub pool: u64,
     pub marked: VecDeque<(u64, Extent)>,
@@ -484,6 +486,7 @@ impl Core {
             inodes_free: 0,
             reserved: 0,
             converting: 0,
+            nodes: 0,
             pool: (total / 64).min(u64::from(geom.block_frags()) * 256),
             marked: VecDeque::new(),
             marked_frags: 0,

@@ -189,7 +189,11 @@ impl Core {
         let on_disk = i.d.size.get();
         i.d.set_mtime(now);
         i.d.set_ctime(now);
+        let reserved = self.reserved_from(i, to)?;
         let reached = self.truncate_step(i, to)?;
+        if reached == to {
+            self.unreserve(i.ino, reserved);
+        }
         // Pages go only where the blocks are gone: others may look between the steps, and what lies
         // in a block whose data is on its way is not the file's.
         self.cut_pages(i.ino, reached);

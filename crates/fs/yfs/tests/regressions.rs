@@ -439,3 +439,87 @@ fn data_leave_blocks_to_their_trees() {
     fs.unmount().unwrap();
     clean(dev);
 }
+
+/// What a truncation takes off a dirty page is not reserved any more.
+#[test]
+fn truncations_of_a_dirty_page() {
+    let dev = fresh(64 << 20, "");
+    let fs = mount_with(dev.clone(), "");
+    let ino = make(&*fs, "f");
+    fs.write(ino, 0, &[1; 8000]).unwrap();
+    let blocks = fs.getattr(ino).unwrap().blocks;
+    for _ in 0..2000 {
+        fs.setattr(ino, &SetAttr { size: Some(4100), ..Default::default() }).unwrap();
+        assert_eq!(fs.write(ino, 4100, &[2; 3900]).unwrap(), 3900);
+    }
+    assert!(fs.getattr(ino).unwrap().blocks <= blocks);
+    fs.unmount().unwrap();
+    clean(dev);
+}
+
+/// What is reserved too much comes back before a write is refused.
+#[test]
+fn reservations_come_back_before_enospc() {
+    let dev = fresh(64 << 20, "");
+    let fs = mount_with(dev.clone(), "");
+    let ino = make(&*fs, "f");
+    let resize = |size| fs.setattr(ino, &SetAttr { size: Some(size), ..Default::default() }).unwrap();
+    fs.write(ino, 0, &[1; 4096]).unwrap();
+    fs.syncfs().unwrap();
+    fs.write(ino, 0, &[2; 4096]).unwrap();
+    for _ in 0..20_000 {
+        resize(8000);
+        resize(4100);
+    }
+    fs.unmount().unwrap();
+    clean(dev);
+}
+
+/// The one long run that is free has room for the attributes of a new file, or for the inodes that it needs first.
+#[test]
+fn attributes_and_inodes_want_the_same_run() {
+    let dev = fresh(64 << 20, "");
+    let fs = mount_with(dev.clone(), "");
+    let fill = |name: &str| {
+        let (ino, mut at) = (make(&*fs, name), 0);
+        for step in [1 << 20, 4096, 1024] {
+            while let Ok(n) = fs.write(ino, at, &vec![7; step]) {
+                at += n as u64;
+            }
+        }
+        fs.syncfs().unwrap();
+        ino
+    };
+    let punch = |ino, at, len| fs.fallocate(ino, FallocMode::KEEP_SIZE | FallocMode::PUNCH_HOLE, at, len).unwrap();
+    let scatter = |ino, mib: std::ops::Range<u64>| {
+        (mib.start << 20..mib.end << 20).step_by(16 << 10).for_each(|at| punch(ino, at, 4096));
+        fs.syncfs().unwrap();
+    };
+    // Room for names, but not for inodes, and what is kept back in pieces.
+    let cx = Cx::default();
+    let dirs: Vec<Ino> =
+        (0..60).map(|n| fs.mkdir(&cx, fs.root(), format!("dir{n}").as_bytes(), 0o755).unwrap().ino).collect();
+    let full = fill("full");
+    scatter(full, 16..32);
+    fill("more");
+    for (dir, n) in dirs.into_iter().flat_map(|dir| (0..8).map(move |n| (dir, n))) {
+        let _ = fs.mknod(&cx, dir, &[b'a' + n], mode::IFREG | 0o644, 0);
+    }
+    scatter(full, 32..48);
+    let xattrs: [(&[u8], &[u8]); 1] = [(b"user.long", &[1; 60_000])];
+    let new = New { mode: mode::IFREG | 0o644, rdev: 0, xattrs: &xattrs };
+    for (n, len) in [0, 64 << 10, 80 << 10, 512 << 10].into_iter().enumerate() {
+        if len > 0 {
+            punch(full, (n as u64) << 20, len);
+            fs.syncfs().unwrap();
+        }
+        let made = fs.create(&cx, fs.root(), format!("new{n}").as_bytes(), &new);
+        assert_eq!(fs.failure(), None, "with {len} bytes in one run");
+        match made {
+            Ok(entry) => assert_eq!(fs.getxattr(entry.ino, b"user.long").unwrap().len(), 60_000),
+            Err(e) => assert_eq!((e.errno(), len < 512 << 10), (Errno::ENOSPC, true), "with {len} bytes in one run"),
+        }
+    }
+    fs.unmount().unwrap();
+    clean(dev);
+}

@@ -88,6 +88,29 @@ pub fn check_clean(engine: &dyn Engine, devices: Devices, repair: Repair) -> Res
     }
 }
 
+/// Checks what an unmount leaves: a volume that is clean and says so, in which a check finds nothing at all.
+pub fn check_unmounted(engine: &dyn Engine, open: &Opener) -> Result<(), String> {
+    says_clean(engine, open)?;
+    let options = CheckOptions { repair: Repair::No, force: true };
+    let report = engine.check(open(), &options, &mut |_, _, _| {}).map_err(|e| format!("check: {e}"))?;
+    match report.issues.first() {
+        Some(i) => {
+            Err(format!("check finds {} issues after unmount, first {}: {}", report.issues.len(), i.code, i.text))
+        }
+        None if report.skipped => Err("check skipped the volume though told to force".to_string()),
+        None => Ok(()),
+    }
+}
+
+/// The superblock must say after an unmount that the volume is clean.
+fn says_clean(engine: &dyn Engine, open: &Opener) -> Result<(), String> {
+    match engine.probe(&*open().main).map_err(|e| format!("probe: {e}"))? {
+        Some(info) if info.clean => Ok(()),
+        Some(_) => Err("unmounted, and not clean".to_string()),
+        None => Err("unmounted, and no volume".to_string()),
+    }
+}
+
 /// An engine and the model, mounted side by side.
 pub struct World<'e> {
     engine: &'e dyn Engine,
@@ -336,6 +359,7 @@ impl<'e> World<'e> {
 
     fn remount(&mut self) -> Result<bool, String> {
         self.side.fs.unmount().map_err(|e| format!("unmount: {e}"))?;
+        says_clean(self.engine, &self.open)?;
         self.mount_again()?;
         Ok(true)
     }
@@ -429,7 +453,7 @@ impl<'e> World<'e> {
 
     fn verified_remount(&mut self) -> Result<(), String> {
         self.side.fs.unmount().map_err(|e| format!("unmount: {e}"))?;
-        check_clean(self.engine, (self.open)(), Repair::No)?;
+        check_unmounted(self.engine, &self.open)?;
         self.mount_again()
     }
 }

@@ -231,6 +231,39 @@ pub fn fallocated_space_in_many_pieces(fs: &dyn FileSystem) {
     }
 }
 
+/// Many files whose maps are each just full, on a full volume: each needs space of its own for the next piece. A write
+/// may be refused then, but what was taken is kept.
+pub fn fallocated_space_of_many_files(fs: &dyn FileSystem) {
+    const PAGE: usize = 4096;
+    let files: Vec<Ino> = (0..300)
+        .map(|n| {
+            let f = create(fs, fs.root(), &format!("file{n}"));
+            fs.fallocate(f, FallocMode::empty(), 0, 16 * PAGE as u64).expect("fallocate");
+            (1..14).step_by(2).for_each(|page| write(fs, f, page * PAGE as u64, &pattern(page, 0, PAGE)));
+            f
+        })
+        .collect();
+    fs.syncfs().expect("syncfs");
+    fill_up(fs);
+    let last = 15 * PAGE as u64;
+    let took = |f: Ino| match fs.write(f, last, &pattern(f.0, last, PAGE)) {
+        Ok(n) => {
+            assert_eq!(n, PAGE);
+            true
+        }
+        Err(e) => {
+            assert_eq!(e.errno(), Errno::ENOSPC);
+            false
+        }
+    };
+    let taken: Vec<Ino> = files.into_iter().filter(|f| took(*f)).collect();
+    fs.syncfs().expect("syncfs of a full volume");
+    assert!(!taken.is_empty(), "nothing of what was given takes a write");
+    for f in taken {
+        assert!(read(fs, f, last, PAGE) == pattern(f.0, last, PAGE), "a write that was taken is lost");
+    }
+}
+
 pub fn overwriting_needs_no_space(fs: &dyn FileSystem) {
     let sizes = [100, 600, 5000, 20_000, 70_000, 300_000];
     let files = sizes.map(|size| {

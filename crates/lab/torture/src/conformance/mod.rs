@@ -14,7 +14,7 @@ mod xattr;
 
 use crate::config::{BEGIN, Config};
 use crate::generate::Profile;
-use crate::run::{check_clean, guarded, mount};
+use crate::run::{check_clean, check_unmounted, guarded, mount};
 use arbor_base::device::{CrashChoice, RecordingDevice};
 use arbor_base::vfs::{
     Attr, CheckOptions, Clock, CrashPromise, Cx, Engine, Errno, FallocMode, FileSystem, FileType, Ino, ManualClock,
@@ -122,14 +122,19 @@ pub const CHECKS: &[(&str, Check)] = &[
 pub const SPACE_CHECKS: &[(&str, Check)] = &[
     ("fallocated_space_takes_writes", data::fallocated_space_takes_writes),
     ("fallocated_space_in_many_pieces", data::fallocated_space_in_many_pieces),
+    ("fallocated_space_of_many_files", data::fallocated_space_of_many_files),
     ("overwriting_needs_no_space", data::overwriting_needs_no_space),
     ("trim_takes_a_range", data::trim_takes_a_range),
 ];
 
 /// Runs the checks of space as [`run`] does the others.
 pub fn space(engine: &dyn Engine) {
-    let config = Config::new(Profile::Small);
-    let all = SPACE_CHECKS.iter().map(|(name, check)| (*name, one(engine, &config, |fs, _| check(fs))));
+    space_with(engine, &Config::new(Profile::Small));
+}
+
+/// As [`space`], with the device size and the options of `config`.
+pub fn space_with(engine: &dyn Engine, config: &Config) {
+    let all = SPACE_CHECKS.iter().map(|(name, check)| (*name, one(engine, config, |fs, _| check(fs))));
     report(engine, all.collect());
 }
 
@@ -177,7 +182,7 @@ fn one(
         let before = crate::compare::observe(&*fs)?;
         fs.unmount().map_err(|e| format!("unmount: {e}"))?;
         drop(fs);
-        check_clean(engine, open(), Repair::No)?;
+        check_unmounted(engine, &open)?;
         let fs = with_flags(mount(engine, config, open(), &clock)?);
         let after = crate::compare::observe(&*fs)?;
         after.difference(&before).map_or(Ok(()), |d| Err(format!("after unmount and mount: {d}")))
