@@ -125,7 +125,7 @@ fn the_sound_toy_conforms() {
 
 /// The toy keeps no space for anybody, and trims nothing.
 #[test]
-#[should_panic(expected = "toy: 4 of 4 checks failed")]
+#[should_panic(expected = "toy: 5 of 5 checks failed")]
 fn an_engine_that_forgets_what_it_gave_is_found() {
     conformance::space(&Toy(Flaw::None));
 }
