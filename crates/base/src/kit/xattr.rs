@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_new_inode_has_each_name_once() {
-        let (a, b): ((&[u8], &[u8]), (&[u8], &[u8])) = ((b"user.a", b"1"), (b"user.b", b"2"));
+        let [a, b]: [(&[u8], &[u8]); 2] = [(b"user.a", b"1"), (b"user.b", b"2")];
         assert_eq!(new_list(&[b, a]).map(|list| list.len()).ok(), Some(2));
         assert_eq!(new_list(&[a, b, a]).map_err(|e| e.errno()), Err(Errno::EINVAL));
     }
