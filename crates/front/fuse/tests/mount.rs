@@ -219,7 +219,9 @@ fn open_has_its_flags_right_without_open_requests() {
     for i in 0..200 {
         assert_eq!(fs::read(m.path(&format!("x{i}"))).unwrap(), b"x");
     }
-    assert_eq!(m.requests("read"), reads, "pages are kept");
+    // The kernel may drop a page whenever it likes.
+    let again = m.requests("read") - reads;
+    assert!(again < 20, "pages are kept, of 200 files {again} were read again");
     assert_eq!(m.requests("release") + m.requests("releasedir") + m.requests("access"), 0);
     drop((file, log));
     // Missing names are asked for once.
@@ -269,11 +271,13 @@ fn large_directories_can_be_read_while_names_go() {
     assert_eq!(left.len(), 5000 - gone.len());
     assert!(left.is_disjoint(&gone));
     // Attributes came with the names.
-    let before = (m.requests("getattr"), m.requests("lookup"));
+    let asked = || m.requests("getattr") + m.requests("lookup");
+    let before = asked();
     for name in &left {
         fs::symlink_metadata(m.path("d").join(name)).unwrap();
     }
-    assert_eq!((m.requests("getattr"), m.requests("lookup")), before);
+    let again = asked() - before;
+    assert!(again < 100, "of {} names {again} were asked for again", left.len());
     fs::remove_dir_all(m.path("d")).unwrap();
     eventually("removed files are forgotten", || m.fs.inodes() == 1);
     m.end();
@@ -341,7 +345,7 @@ fn links_nodes_and_unnamed_files() {
     for _ in 0..5 {
         assert_eq!(fs::read_link(m.path("s")).unwrap().to_str(), Some(&*target));
     }
-    assert_eq!(m.requests("readlink"), 1, "the kernel keeps targets");
+    assert!(m.requests("readlink") < 5, "the kernel keeps targets");
     rustix::fs::mknodat(CWD, m.path("fifo"), rustix::fs::FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
     assert!(fs::metadata(m.path("fifo")).unwrap().file_type().is_fifo());
     let dev = rustix::fs::makedev(259, 70_000);
