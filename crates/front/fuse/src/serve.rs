@@ -109,10 +109,19 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
+    /// Whether an owner or a group may stand in for the stored one.
+    pub(crate) fn changes_owners(self) -> bool {
+        self.uid.is_some() || self.gid.is_some()
+    }
+
+    /// Whether other ones than these are shown.
+    pub(crate) fn hides_owner(self, uid: u32, gid: u32) -> bool {
+        self.uid.is_some_and(|shown| shown != uid) || self.gid.is_some_and(|shown| shown != gid)
+    }
+
     pub(crate) fn attr(self, a: &Attr) -> Attr {
-        let other_owner = self.uid.is_some_and(|uid| uid != a.uid) || self.gid.is_some_and(|gid| gid != a.gid);
         // Set-id bits were given together with the owner that is stored.
-        let set_id = if other_owner { mode::ISUID | mode::ISGID } else { 0 };
+        let set_id = if self.hides_owner(a.uid, a.gid) { mode::ISUID | mode::ISGID } else { 0 };
         let mode = a.mode & !(self.umask | if a.file_type() == FileType::Dir { 0 } else { set_id });
         Attr { mode, uid: self.uid.unwrap_or(a.uid), gid: self.gid.unwrap_or(a.gid), ..*a }
     }
@@ -335,6 +344,7 @@ impl Server {
             }
             Op::Tmpfile => {
                 let what: CreateIn = arg(args)?;
+                self.check_new_setid(&cx, ino, mode::IFREG | what.mode & 0o7777)?;
                 let entry = match self.agreed.acl() {
                     true => acl::tmpfile(fs, &cx, ino, what.mode & 0o7777, what.umask)?,
                     false => fs.tmpfile(&cx, ino, what.mode & 0o7777)?,
@@ -382,6 +392,7 @@ impl Server {
             Op::Fallocate => {
                 let what: FallocateIn = arg(args)?;
                 let mode = FallocMode::from_bits(what.mode).ok_or(Errno::EOPNOTSUPP)?;
+                self.drop_hidden(ino)?;
                 fs.fallocate(ino, mode, what.offset, what.length)?;
                 self.drop_setid_for(caller, ino)?;
                 Ok(Reply::Bytes(0))
@@ -401,6 +412,7 @@ impl Server {
                     return Err(Errno::EINVAL.into());
                 }
                 let to = self.ino(what.nodeid_out);
+                self.drop_hidden(to)?;
                 // The older reply has 32 bits for the count.
                 let len = if op == Op::CopyFileRange { what.len.min(1 << 30) } else { what.len };
                 let copied = self.copy_range(ino, to, &CopyFileRangeIn { len, ..what })?;
@@ -531,6 +543,7 @@ impl Server {
 
     /// Creates a node or a directory. With ACLs the umask is left to us.
     fn create(&self, cx: &Cx, at: (Ino, &[u8]), (mode, rdev): (u32, u32), umask: u32) -> vfs::Result<Entry> {
+        self.check_new_setid(cx, at.0, mode)?;
         match self.agreed.acl() {
             true => acl::create(&*self.fs, cx, at, (mode, rdev), umask),
             false if mode & mode::IFMT == mode::IFDIR => self.fs.mkdir(cx, at.0, at.1, mode & 0o7777),
@@ -591,6 +604,12 @@ impl Server {
                 .then_some(SetTime::At(Time { secs: what.ctime as i64, nanos: what.ctimensec })),
             btime: None,
         };
+        if set.mode.is_some_and(|mode| mode & (mode::ISUID | mode::ISGID) != 0) {
+            self.check_setid(ino, &set)?;
+        }
+        if set.size.is_some() {
+            self.drop_hidden(ino)?;
+        }
         let kills = valid.intersects(Fattr::KILL_SUIDGID | Fattr::UID | Fattr::GID) || set == SetAttr::default();
         if kills && set.mode.is_none() {
             set.mode = self.dropped_setid(caller, ino, valid.contains(Fattr::KILL_SUIDGID))?;
@@ -609,6 +628,7 @@ impl Server {
 
     fn write(&self, caller: Caller, ino: Ino, what: &WriteIn, data: &[u8], out: &mut [u8]) -> Handled {
         let data = data.get(..what.size as usize).ok_or_else(malformed)?;
+        self.drop_hidden(ino)?;
         if what.write_flags & WRITE_KILL_SUIDGID != 0 {
             self.drop_setid(caller, ino)?;
         }

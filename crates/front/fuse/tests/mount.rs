@@ -5,7 +5,7 @@ mod memfs;
 mod rings;
 
 use arbor_base::device::{Device, FileDevice, OpenMode};
-use arbor_base::vfs::{FileSystem, Options};
+use arbor_base::vfs::{FileSystem, Options, SetAttr};
 use arbor_fuse::{MountConfig, Session, Transport};
 use memfs::{MemFs, PAGE};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom, StatxFlags, XattrFlags};
@@ -559,6 +559,40 @@ fn groups_can_be_given() -> bool {
         eprintln!("NOT RUN: members of groups need setpriv");
     }
     can
+}
+
+#[test]
+fn who_is_shown_as_the_owner_gives_no_rights_of_the_stored_one() {
+    let _limit = limited();
+    let Some(m) = Mounted::with(|c| c.uid = Some(65534)) else { return };
+    fs::set_permissions(m.dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let stored = |name: &str| m.fs.getattr(m.fs.lookup(m.fs.root(), name.as_bytes()).unwrap().ino).unwrap();
+    let p = m.path("roots");
+    let store = |mode| {
+        fs::write(&p, b"of root").unwrap();
+        let (ino, set) = (stored("roots").ino, SetAttr { mode: Some(mode), ..SetAttr::default() });
+        m.fs.setattr(ino, &set).unwrap();
+    };
+    let path = p.display();
+    store(0o755);
+    assert_eq!(stored("roots").uid, 0);
+    let evil = format!("cp /bin/true {path}; chmod 4755 {path} 2>&1 | grep -c 'not permitted'; chmod 700 {path}");
+    assert_eq!(as_nobody(&evil), "1\n");
+    assert_eq!(stored("roots").mode & 0o7777, 0o700);
+    for way in ["printf x >> $f", ": > $f", "truncate -s 5 $f", "fallocate -l 50000 $f"] {
+        store(0o6755);
+        assert_eq!(as_nobody(&way.replace("$f", &path.to_string())), "");
+        assert_eq!(stored("roots").mode & 0o7777, 0o755, "{way}");
+    }
+    // New files are stored as those of who makes them.
+    let made = m.path("made");
+    let made = made.display();
+    assert_eq!(as_nobody(&format!(": > {made}; chmod 4755 {made} 2>&1")), "");
+    assert_eq!((stored("made").uid, stored("made").mode & 0o7777), (65534, 0o4755));
+    let new = |mode| rustix::fs::mknodat(CWD, m.path("new"), rustix::fs::FileType::RegularFile, mode, 0);
+    assert_eq!(new(Mode::from_raw_mode(0o4755)), Err(Errno::PERM));
+    new(Mode::from_raw_mode(0o755)).unwrap();
+    m.end();
 }
 
 #[test]
