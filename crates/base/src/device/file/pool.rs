@@ -20,6 +20,41 @@ pub(super) trait Run: Send + Sync + 'static {
     fn run(&self, job: &[(usize, Request)]) -> Vec<Completion>;
 }
 
+/// The processors and the priority of a thread.
+#[derive(Debug, PartialEq)]
+struct Place {
+    #[cfg(target_os = "linux")]
+    processors: Option<rustix::thread::CpuSet>,
+    #[cfg(target_os = "linux")]
+    nice: Option<i32>,
+}
+
+impl Place {
+    #[cfg(target_os = "linux")]
+    fn here() -> Place {
+        let processors = rustix::thread::sched_getaffinity(None).ok();
+        Place { processors, nice: rustix::process::getpriority_process(None).ok() }
+    }
+
+    #[cfg(target_os = "linux")]
+    fn take(&self) {
+        if let Some(processors) = &self.processors {
+            let _ = rustix::thread::sched_setaffinity(None, processors);
+        }
+        if let Some(nice) = self.nice {
+            let _ = rustix::process::setpriority_process(None, nice);
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn here() -> Place {
+        Place {}
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn take(&self) {}
+}
+
 /// The threads start with the first batch. Dropping the pool carries out what is queued and ends
 /// them.
 pub(super) struct Pool<R: Run> {
@@ -28,6 +63,8 @@ pub(super) struct Pool<R: Run> {
 
 struct Shared<R> {
     runner: Arc<R>,
+    /// Where the threads run: the one with the first batch may be bound to a processor for a purpose of its own.
+    place: Place,
     queue: Mutex<Queue>,
     work: Condvar,
 }
@@ -41,7 +78,8 @@ struct Queue {
 
 impl<R: Run> Pool<R> {
     pub(super) fn new(runner: Arc<R>) -> Pool<R> {
-        Pool { shared: Arc::new(Shared { runner, queue: Mutex::default(), work: Condvar::new() }) }
+        let place = Place::here();
+        Pool { shared: Arc::new(Shared { runner, place, queue: Mutex::default(), work: Condvar::new() }) }
     }
 
     /// Starts `jobs`, which hold `requests` requests.
@@ -99,6 +137,7 @@ impl<R: Run> fmt::Debug for Pool<R> {
 
 impl<R: Run> Shared<R> {
     fn serve(&self) {
+        self.place.take();
         while let Some(batch) = self.next_batch() {
             batch.work(&*self.runner);
             self.queue.lock().batches.retain(|b| !Arc::ptr_eq(b, &batch));
@@ -214,6 +253,43 @@ mod tests {
                 assert_eq!(done.unwrap(), (i as u64 * 512).to_le_bytes());
             }
         }
+    }
+
+    /// Tells where its threads run.
+    #[cfg(target_os = "linux")]
+    struct Asking(Mutex<Vec<Place>>);
+
+    #[cfg(target_os = "linux")]
+    impl Run for Asking {
+        fn run(&self, job: &[(usize, Request)]) -> Vec<Completion> {
+            self.0.lock().push(Place::here());
+            job.iter().map(|_| Ok(Vec::new())).collect()
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn threads_run_where_the_pool_was_made_and_not_where_the_first_batch_came_from() {
+        let runner = Arc::new(Asking(Mutex::default()));
+        let pool = Arc::new(Pool::new(Arc::clone(&runner)));
+        let made = Place::here();
+        let theirs = Arc::clone(&pool);
+        let bound = thread::spawn(move || {
+            let may = Place::here().processors.unwrap();
+            let first = (0..rustix::thread::CpuSet::MAX_CPU).find(|&cpu| may.is_set(cpu)).unwrap();
+            let mut one = rustix::thread::CpuSet::new();
+            one.set(first);
+            rustix::thread::sched_setaffinity(None, &one).unwrap();
+            let ticket = theirs.submit(50, jobs(50));
+            while !ticket.is_done() {
+                thread::yield_now();
+            }
+        });
+        bound.join().unwrap();
+        drop(pool);
+        let seen = runner.0.lock();
+        assert_eq!(seen.len(), 50);
+        assert!(seen.iter().all(|place| *place == made), "{seen:?} {made:?}");
     }
 
     #[test]
