@@ -242,3 +242,12 @@ fn faults() {
         arbor_torture::faults::repeat(&Ffs, line).unwrap_or_else(|e| panic!("{e}"));
     }
 }
+
+/// The superblock and its first copy are damaged, the copy so that its checksum fits: it was believed though the other
+/// copies agreed with each other, and the journal was freed.
+#[test]
+fn a_copy_that_the_others_outvote_is_not_taken() {
+    let line = "image=some-5 changes=superblock 0+116=ffffff7f;\
+                superblock copy 1+148=00000000000000000000000000000000000000";
+    arbor_torture::line::repeat(&Ffs, line).and_then(|done| done).unwrap_or_else(|e| panic!("{e}"));
+}

@@ -118,7 +118,8 @@ fn substitute(dev: &dyn Device, rank: u32) -> Result<Option<(String, SuperBlock)
     if let Some((at, sb)) = put_back(dev, &bytes) {
         return Ok(Some((format!("byte {at} of it is wrong, its checksum tells what it was"), sb)));
     }
-    if let Some((at, sb)) = copy(dev, rank)? {
+    if let Some(copy) = copy(dev, rank)? {
+        let (at, sb) = most_agree(dev, copy)?;
         return Ok(Some((from_copy(at), sb)));
     }
     own_fields(dev, &bytes)
@@ -162,6 +163,13 @@ fn own_fields(dev: &dyn Device, bytes: &[u8]) -> Result<Option<(String, SuperBlo
 
 /// A copy of the superblock, if the first copies agree with each other and not with it.
 fn outvoted(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<Option<(u64, SuperBlock)>> {
+    let copies = first_copies(dev, geom)?;
+    let agree = copies.len() > 1 && copies.windows(2).all(|w| is_same(&w[0].1, &w[1].1));
+    Ok(copies.into_iter().next().filter(|(_, first)| agree && !is_same(sb, first)))
+}
+
+/// The copies that can be used, of the first groups.
+fn first_copies(dev: &dyn Device, geom: &Geom) -> Result<Vec<(u64, SuperBlock)>> {
     let mut copies = Vec::new();
     for cgx in 1..geom.cg_count.min(4) {
         let at = geom.byte(geom.cg_start(cgx));
@@ -174,8 +182,15 @@ fn outvoted(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<Option<(u6
             Err(_) => {}
         }
     }
-    let agree = copies.len() > 1 && copies.windows(2).all(|w| is_same(&w[0].1, &w[1].1));
-    Ok(copies.into_iter().next().filter(|(_, first)| agree && !is_same(sb, first)))
+    Ok(copies)
+}
+
+/// A copy, or another one that more of the first copies agree with.
+fn most_agree(dev: &dyn Device, copy: (u64, SuperBlock)) -> Result<(u64, SuperBlock)> {
+    let copies = first_copies(dev, &geometry(&copy.1, dev.geometry().size)?)?;
+    let votes = |sb: &SuperBlock| copies.iter().filter(|(_, other)| is_same(sb, other)).count();
+    let best = copies.iter().rev().max_by_key(|(_, sb)| votes(sb)).copied();
+    Ok(best.filter(|(_, sb)| votes(sb) > votes(&copy.1)).unwrap_or(copy))
 }
 
 /// How many of the first groups have a header that agrees with a geometry, and how many were asked.
