@@ -66,6 +66,9 @@ struct Args {
     /// Volumes of this engine [default: the default of mkfs; 8 and 9: lfs].
     #[arg(long, value_name = "NAME")]
     engine: Option<String>,
+    /// Options of every mount, such as `transport=classic`.
+    #[arg(long, value_name = "OPTIONS")]
+    mount_options: Option<String>,
     /// 2, 3, 8: the tarball to extract; by default that of Debian's package linux-source-6.1.
     #[arg(long, value_name = "FILE")]
     tar: Option<PathBuf>,
@@ -155,7 +158,7 @@ fn show(number: u32, args: &Args, arbor: &std::path::Path) -> Result<()> {
     let seed = args.seed.unwrap_or_else(kit::drawn_seed);
     let kit = Kit::new(&format!("show-{number}"), arbor, args.dir.as_deref(), args.keep)?;
     let engine = args.engine.as_deref().or((number >= 8).then_some("lfs"));
-    let kit = kit.with_engine(engine);
+    let kit = kit.with_engine(engine).with_mount_options(args.mount_options.as_deref());
     match number {
         2 => copy::run(&kit, args.quick, args.tar.as_deref()),
         3 => {

@@ -40,6 +40,8 @@ pub(crate) struct Kit {
     arbor: PathBuf,
     /// The engine of its volumes, if not the default.
     engine: Option<String>,
+    /// Options of every mount.
+    mount_options: Option<String>,
     work: tempfile::TempDir,
 }
 
@@ -51,7 +53,7 @@ impl Kit {
         let work = tempfile::Builder::new().prefix(&format!("arbor-{what}-")).tempdir_in(&below)?;
         // The users of pjdfstest have to get through it.
         fs::set_permissions(work.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
-        let mut kit = Kit { arbor: arbor.to_path_buf(), engine: None, work };
+        let mut kit = Kit { arbor: arbor.to_path_buf(), engine: None, mount_options: None, work };
         if keep {
             kit.keep(what);
         }
@@ -61,6 +63,17 @@ impl Kit {
     /// The same with volumes of another engine than the default.
     pub(crate) fn with_engine(self, engine: Option<&str>) -> Kit {
         Kit { engine: engine.map(str::to_string), ..self }
+    }
+
+    /// The same with these options for every mount.
+    pub(crate) fn with_mount_options(self, options: Option<&str>) -> Kit {
+        Kit { mount_options: options.map(str::to_string), ..self }
+    }
+
+    /// The options of a mount: those of all, and `more`.
+    fn options(&self, more: Option<&str>) -> Option<String> {
+        let all: Vec<&str> = self.mount_options.as_deref().into_iter().chain(more).filter(|o| !o.is_empty()).collect();
+        (!all.is_empty()).then(|| all.join(","))
     }
 
     /// Leaves the work directory for a look at it.
@@ -137,7 +150,8 @@ impl Kit {
     pub(crate) fn mount_with(&self, image: &Path, name: &str, options: Option<&str>) -> Result<Mount<'_>> {
         let dir = self.path(name);
         let mut args = vec!["mount".as_ref(), image.as_os_str(), dir.as_os_str()];
-        args.extend(options.into_iter().flat_map(|o| ["-o".as_ref(), OsStr::new(o)]));
+        let options = self.options(options);
+        args.extend(options.iter().flat_map(|o| ["-o".as_ref(), OsStr::new(o)]));
         let took = self.arbor(args)?;
         let record = arbor_fuse::mounts().into_iter().find(|r| r.mountpoint == dir);
         let Some(pid) = record.and_then(|r| Pid::from_raw(r.pid as i32)) else {
@@ -155,8 +169,8 @@ impl Kit {
         let to = fs::OpenOptions::new().create(true).append(true).open(complaints)?;
         let mut command = Command::new(&self.arbor);
         command.args(["mount", "--foreground"]);
-        if !options.is_empty() {
-            command.args(["-o", options]);
+        if let Some(options) = self.options(Some(options)) {
+            command.args(["-o", &options]);
         }
         // A group of its own: the terminal's signals are not meant for the server.
         command.arg(image).arg(&dir).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(to).process_group(0);

@@ -78,6 +78,7 @@ mod blockdev;
 mod caller;
 mod counters;
 mod fileattr;
+mod follow;
 mod handover;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]

@@ -65,8 +65,8 @@ pub struct MountConfig {
     /// Worker threads, at least 2, and by io_uring 2 a processor. 0 is one a processor; by io_uring four,
     /// or two where there are more than 16 processors.
     pub threads: usize,
-    /// How long a worker asks again and again before it sleeps; `None` is 100 us, and 0 on a
-    /// machine with one processor.
+    /// How long a worker asks again and again before it sleeps. With `None` it goes to the processor of its caller and
+    /// sleeps at once; while callers take turns it asks for 100 us, on a machine with one processor not at all.
     pub spin: Option<Duration>,
     /// Added to the nice value of the workers of io_uring, if we may (root, `CAP_SYS_NICE`,
     /// `RLIMIT_NICE`). With a lower one than their callers' these are not moved to another processor
@@ -238,9 +238,10 @@ pub const OPTIONS: &[OptionSpec] = &[
     ),
     spec(
         "spin",
-        "US",
-        "100",
-        "Microseconds a worker asks /dev/fuse for requests before it sleeps; 0 sleeps at once. None by io_uring.",
+        "US|auto",
+        "auto",
+        "Microseconds a worker asks /dev/fuse for requests before it sleeps; 0 sleeps at once. auto goes to the \
+         processor of its caller and sleeps there, and asks for 100 while callers take turns. None by io_uring.",
     ),
     spec("nice", "N", "-5", "Added to the nice value of the workers of io_uring, where that is allowed (root)."),
     spec("entry_timeout", "S", "86400", "Seconds the kernel may keep a name."),
@@ -347,6 +348,7 @@ pub fn parse_options(options: &Options) -> vfs::Result<(MountConfig, Options)> {
             "umask" => config.umask = permissions(key, value)?,
             "transport" => config.transport = transport(key, value)?,
             "threads" => config.threads = number(key, value, 2, 256)? as usize,
+            "spin" if value == "auto" => config.spin = None,
             "spin" => config.spin = Some(Duration::from_micros(number(key, value, 0, 1_000_000)?)),
             "nice" => config.nice = nice(key, value)?,
             "entry_timeout" => config.entry_timeout = seconds(key, value)?,

@@ -15,6 +15,7 @@
 
 use crate::blockdev;
 use crate::counters::{Counters, Log};
+use crate::follow::Follower;
 use crate::interrupt::Desk;
 use crate::kernel::{self, MAX_IO};
 use crate::offer::Offer;
@@ -223,6 +224,7 @@ impl Session {
         if rings {
             (threads, spin) = (2, Duration::ZERO);
         }
+        let follows = !rings && config.spin.is_none() && std::env::var_os("NOFOLLOW").is_none();
         let gather = if rings { FORGETS } else { Duration::ZERO };
         let mut devices = vec![device.clone()];
         for _ in 1..threads {
@@ -233,7 +235,7 @@ impl Session {
             let flags = rustix::fs::fcntl_getfl(&device)?;
             rustix::fs::fcntl_setfl(&device, flags | OFlags::NONBLOCK)?;
             let (server, control) = (self.server.clone().ok_or(io::ErrorKind::Other)?, self.control.clone());
-            let worker = Worker { me, device, server, control, spin, gather };
+            let worker = Worker { me, device, server, control, spin, follows, gather };
             self.workers.push(thread::Builder::new().name(format!("arbor-fuse-{me}")).spawn(move || worker.run())?);
         }
         Ok(())
@@ -502,6 +504,8 @@ struct Worker {
     server: Arc<Server>,
     control: Arc<Control>,
     spin: Duration,
+    /// Whether it goes where its caller is.
+    follows: bool,
     /// Between a request that wakes it and the first look at the queue.
     gather: Duration,
 }
@@ -526,13 +530,14 @@ impl Worker {
     fn serve_all(&self, desk: &Desk) {
         let mut request = vec![0u8; READ_BUFFER];
         let mut reply = vec![0u8; WRITE_BUFFER];
+        let mut follower = Follower::new(self.follows);
         let mut queued = 0;
         let mut caller = 0;
         while !self.control.seat.stopped() {
             let next = match self.read(&mut request) {
                 Next::Nothing => {
                     queued = 0;
-                    self.wait(&mut request)
+                    self.wait(&mut request, if follower.is_there() { Duration::ZERO } else { self.spin })
                 }
                 next => {
                     queued += 1;
@@ -547,6 +552,7 @@ impl Worker {
                 queued = 0;
             }
             caller = head.pid;
+            follower.saw(caller);
             self.serve(desk, &head, args, &mut reply, queued);
         }
     }
@@ -568,7 +574,7 @@ impl Worker {
     }
 
     /// Waits for the seat and then for a request.
-    fn wait(&self, buffer: &mut [u8]) -> Next {
+    fn wait(&self, buffer: &mut [u8], spin: Duration) -> Next {
         let control = &*self.control;
         if !control.seat.take(self.me) {
             return Next::End;
@@ -579,7 +585,7 @@ impl Worker {
                 Next::Nothing => {}
                 next => return next,
             }
-            if since.elapsed() < self.spin {
+            if since.elapsed() < spin {
                 std::hint::spin_loop();
             } else {
                 if let Err(e) = kernel::wait_readable(&self.device, &control.event) {
