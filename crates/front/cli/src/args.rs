@@ -47,6 +47,9 @@ pub enum Command {
     #[command(after_long_help = crate::docs::mount_options())]
     Mount(MountArgs),
     /// Take a mount off; everything is durable and the image free on return.
+    ///
+    /// Also one whose server has died; that is told then, and is an error (1), since what was not synced is lost. Of one
+    /// that was shut down that is told, and is none.
     #[command(alias = "unmount")]
     Umount(DirArgs),
     /// Make everything on a mount durable.
@@ -76,6 +79,8 @@ pub enum Command {
     /// Shrinking is not implemented.
     Resize(ResizeArgs),
     /// Give free space back to the host.
+    ///
+    /// Instead of an image a directory on a mount may be named, by root: the mount goes on meanwhile.
     Trim(TrimArgs),
     /// Clean segments of a log-structured file system.
     ///
@@ -480,7 +485,7 @@ pub struct ResizeArgs {
 /// Arguments of `trim`.
 #[derive(Clone, Debug, Args)]
 pub struct TrimArgs {
-    /// The image.
+    /// The image, or a directory on a mount.
     #[command(flatten)]
     pub image: ImageArgs,
 }

@@ -206,7 +206,7 @@ pub(crate) fn stat(args: &JsonPathsArgs, out: &mut dyn Write) -> Result<()> {
     for path in &args.paths {
         let meta = at(&image, path, volume.symlink_metadata(path))?;
         if args.json {
-            all.push(as_json(&volume, path, &meta)?);
+            all.push(stat_json(&volume, path, &meta)?);
         } else {
             stat_text(&volume, path, &meta, out)?;
         }
@@ -215,6 +215,30 @@ pub(crate) fn stat(args: &JsonPathsArgs, out: &mut dyn Write) -> Result<()> {
         write_json(&Value::Array(all), out)?;
     }
     Ok(())
+}
+
+/// Extended attributes with the lengths of their values, and names of flags. The library follows links: those have none
+/// to be shown.
+fn extras(volume: &Volume, path: &Path, meta: &Metadata) -> Result<(Vec<(String, usize)>, Vec<String>)> {
+    if meta.is_symlink() {
+        return Ok(Default::default());
+    }
+    let mut xattrs = Vec::new();
+    for name in volume.list_xattr(path)? {
+        let value = volume.get_xattr(path, &name)?.unwrap_or_default();
+        xattrs.push((String::from_utf8_lossy(&name).into_owned(), value.len()));
+    }
+    let flags = volume.flags(path)?;
+    Ok((xattrs, flags.iter_names().map(|(name, _)| name.to_lowercase()).collect()))
+}
+
+fn stat_json(volume: &Volume, path: &Path, meta: &Metadata) -> Result<Value> {
+    let mut value = as_json(volume, path, meta)?;
+    let (xattrs, flags) = extras(volume, path, meta)?;
+    value["generation"] = meta.attr().generation.into();
+    value["flags"] = flags.into();
+    value["xattrs"] = xattrs.iter().map(|(name, len)| json!({ "name": name, "size": len })).collect();
+    Ok(value)
 }
 
 fn stat_text(volume: &Volume, path: &Path, meta: &Metadata, out: &mut dyn Write) -> Result<()> {
@@ -233,11 +257,12 @@ fn stat_text(volume: &Volume, path: &Path, meta: &Metadata, out: &mut dyn Write)
     for (name, time) in times {
         writeln!(out, "{name}: {}", show::exact_time(time))?;
     }
-    if !meta.is_symlink() {
-        for name in volume.list_xattr(path)? {
-            let value = volume.get_xattr(path, &name)?.unwrap_or_default();
-            writeln!(out, " Xattr: {} ({} bytes)", String::from_utf8_lossy(&name), value.len())?;
-        }
+    let (xattrs, flags) = extras(volume, path, meta)?;
+    if !flags.is_empty() {
+        writeln!(out, " Flags: {}", flags.join(", "))?;
+    }
+    for (name, len) in xattrs {
+        writeln!(out, " Xattr: {name} ({len} bytes)")?;
     }
     Ok(())
 }
