@@ -344,7 +344,7 @@ fn synopsis(mut command: Command) -> String {
     let mut words = vec![bold(command.get_bin_name().unwrap_or(command.get_name()))];
     words.extend(options.into_iter().map(|arg| if_optional(arg, option(arg))));
     if !one_of.is_empty() {
-        words.push(one_of.into_iter().map(option).collect::<Vec<_>>().join(" | "));
+        words.push(format!("{{{}}}", one_of.into_iter().map(option).collect::<Vec<_>>().join(" | ")));
     }
     words.extend(positional.into_iter().map(|arg| if_optional(arg, value_of(arg))));
     if command.has_subcommands() {
@@ -410,7 +410,7 @@ mod tests {
         };
         assert_eq!(synopsis("arbor-cat.1"), "arbor cat [-o KEY=VALUE,...] [-h|--help] IMAGE [PATHS...]");
         assert!(synopsis("mkfs.arbor.8").contains(" [-s|--size SIZE] "));
-        assert!(synopsis("arbor-tar.1").contains(" --import FILE | --export FILE IMAGE"));
+        assert!(synopsis("arbor-tar.1").contains(" {--import FILE | --export FILE} IMAGE"));
         assert!(synopsis("arbor.1").ends_with(" COMMAND"));
     }
 
