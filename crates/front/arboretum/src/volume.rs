@@ -8,8 +8,8 @@ use crate::node::{Mount, Node, bytes_of, path_of};
 use crate::registry;
 use arbor_base::device::{Device, FileDevice, MemDevice, OffsetDevice, OpenMode};
 use arbor_base::vfs::{
-    self, Cleaned, Clock, Cx, Devices, Engine, Errno, FileFlags, FileSystem, FileType, FormatOptions, MountOptions, Options,
-    RenameFlags, Scrubbed, SetAttr, StatFs, SystemClock, TrimRange, VolumeInfo, XattrMode,
+    self, Cleaned, Clock, Cx, Devices, Engine, Errno, FileFlags, FileSystem, FileType, FormatOptions, MountOptions,
+    Options, RenameFlags, Scrubbed, SetAttr, StatFs, SystemClock, TrimRange, VolumeInfo, XattrMode,
 };
 use std::collections::BTreeMap;
 use std::fmt;

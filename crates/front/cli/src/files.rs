@@ -217,24 +217,31 @@ pub(crate) fn stat(args: &JsonPathsArgs, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// Extended attributes with the lengths of their values, and names of flags. The library follows links: those have none
-/// to be shown.
-fn extras(volume: &Volume, path: &Path, meta: &Metadata) -> Result<(Vec<(String, usize)>, Vec<String>)> {
+/// What a file has besides its attributes.
+#[derive(Default)]
+struct Extras {
+    /// Names of extended attributes, and how long their values are.
+    xattrs: Vec<(String, usize)>,
+    flags: Vec<String>,
+}
+
+/// The library follows links, so of a link itself nothing is told.
+fn extras(volume: &Volume, path: &Path, meta: &Metadata) -> Result<Extras> {
+    let mut extras = Extras::default();
     if meta.is_symlink() {
-        return Ok(Default::default());
+        return Ok(extras);
     }
-    let mut xattrs = Vec::new();
     for name in volume.list_xattr(path)? {
         let value = volume.get_xattr(path, &name)?.unwrap_or_default();
-        xattrs.push((String::from_utf8_lossy(&name).into_owned(), value.len()));
+        extras.xattrs.push((String::from_utf8_lossy(&name).into_owned(), value.len()));
     }
-    let flags = volume.flags(path)?;
-    Ok((xattrs, flags.iter_names().map(|(name, _)| name.to_lowercase()).collect()))
+    extras.flags = volume.flags(path)?.iter_names().map(|(name, _)| name.to_lowercase()).collect();
+    Ok(extras)
 }
 
 fn stat_json(volume: &Volume, path: &Path, meta: &Metadata) -> Result<Value> {
     let mut value = as_json(volume, path, meta)?;
-    let (xattrs, flags) = extras(volume, path, meta)?;
+    let Extras { xattrs, flags } = extras(volume, path, meta)?;
     value["generation"] = meta.attr().generation.into();
     value["flags"] = flags.into();
     value["xattrs"] = xattrs.iter().map(|(name, len)| json!({ "name": name, "size": len })).collect();
@@ -257,7 +264,7 @@ fn stat_text(volume: &Volume, path: &Path, meta: &Metadata, out: &mut dyn Write)
     for (name, time) in times {
         writeln!(out, "{name}: {}", show::exact_time(time))?;
     }
-    let (xattrs, flags) = extras(volume, path, meta)?;
+    let Extras { xattrs, flags } = extras(volume, path, meta)?;
     if !flags.is_empty() {
         writeln!(out, " Flags: {}", flags.join(", "))?;
     }

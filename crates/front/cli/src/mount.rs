@@ -450,9 +450,9 @@ mod linux {
             Unmounted::Served => return Ok(()),
             Unmounted::ShutDown => "it had been shut down: nothing was written since; the next mount recovers",
             Unmounted::DeadReadOnly => "its server had died; nothing waited to be written",
-            Unmounted::Dead => bail!(
-                "{dir}: unmounted, but its server had died: what was not synced is lost; the next mount recovers"
-            ),
+            Unmounted::Dead => {
+                bail!("{dir}: unmounted, but its server had died: what was not synced is lost; the next mount recovers")
+            }
         };
         let _ = writeln!(io::stderr(), "arbor umount: {dir}: unmounted; {note}");
         Ok(())
