@@ -264,7 +264,7 @@ pub struct MountArgs {
     /// Do not say what was mounted where.
     #[arg(short, long)]
     pub quiet: bool,
-    /// Say also how requests come from the kernel.
+    /// Say also how requests come from the kernel, and what is waited for.
     #[arg(short, long, conflicts_with = "quiet")]
     pub verbose: bool,
     /// Tell on this file descriptor that the mount works (used between two processes of arbor).
@@ -301,7 +301,7 @@ pub struct MountHelper {
     /// Accepted: there is no mtab to write.
     #[arg(short)]
     no_mtab: bool,
-    /// Say what was mounted where, and how requests come from the kernel.
+    /// Say what was mounted where, how requests come from the kernel, and what is waited for.
     #[arg(short)]
     verbose: bool,
     /// Options of the mount and of the engine.

@@ -207,6 +207,10 @@ or SIGTERM. With NOTIFY_SOCKET set, READY=1 is sent as
 .BR sd_notify (3)
 does.
 .PP
+.BR umount (8)
+of an image file does not wait for the server to write the rest. The next mount does, up to ten seconds, where no other
+mount has the image.
+.PP
 .B remount
 changes what the kernel enforces on a mount that works; the volume itself stays as it was opened.
 .BR mount (8)
