@@ -74,9 +74,9 @@ complete -c arbor -n "__fish_arbor_using_subcommand mount" -l ready-fd -d 'Tell 
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -s f -l foreground -d 'Stay in the foreground'
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -s q -l quiet -d 'Do not say what was mounted where'
-complete -c arbor -n "__fish_arbor_using_subcommand mount" -s v -l verbose -d 'Say also how requests come from the kernel'
+complete -c arbor -n "__fish_arbor_using_subcommand mount" -s v -l verbose -d 'Say also how requests come from the kernel, and what is waited for'
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c arbor -n "__fish_arbor_using_subcommand umount" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand umount" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c arbor -n "__fish_arbor_using_subcommand sync" -s h -l help -d 'Print help'
 complete -c arbor -n "__fish_arbor_using_subcommand shutdown" -l now -d 'Stop at once: what is not durable is lost'
 complete -c arbor -n "__fish_arbor_using_subcommand shutdown" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -105,7 +105,7 @@ complete -c arbor -n "__fish_arbor_using_subcommand label" -s h -l help -d 'Prin
 complete -c arbor -n "__fish_arbor_using_subcommand resize" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
 complete -c arbor -n "__fish_arbor_using_subcommand resize" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c arbor -n "__fish_arbor_using_subcommand trim" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
-complete -c arbor -n "__fish_arbor_using_subcommand trim" -s h -l help -d 'Print help'
+complete -c arbor -n "__fish_arbor_using_subcommand trim" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c arbor -n "__fish_arbor_using_subcommand clean" -s b -l budget -d 'Read about so much at most, with K, M, G or T; at least one segment' -r
 complete -c arbor -n "__fish_arbor_using_subcommand clean" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
 complete -c arbor -n "__fish_arbor_using_subcommand clean" -s h -l help -d 'Print help (see more with \'--help\')'

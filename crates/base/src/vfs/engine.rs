@@ -206,8 +206,8 @@ pub struct CheckOptions {
 pub struct CheckReport {
     /// Everything found, in the order found.
     pub issues: Vec<Issue>,
-    /// The volume was brought to where it can be mounted: its log was replayed (without repair in memory), or what
-    /// a crash leaves was looked for.
+    /// What a crash leaves was mended on the device: the log was replayed there, or what was lost was looked for. Without
+    /// repair nothing is.
     pub recovered: bool,
     /// The superblock said, before this run, that the volume was not unmounted; one that is damaged says nothing.
     pub unclean: bool,

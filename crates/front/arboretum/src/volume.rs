@@ -8,8 +8,8 @@ use crate::node::{Mount, Node, bytes_of, path_of};
 use crate::registry;
 use arbor_base::device::{Device, FileDevice, MemDevice, OffsetDevice, OpenMode};
 use arbor_base::vfs::{
-    self, Cleaned, Clock, Cx, Devices, Engine, Errno, FileSystem, FileType, FormatOptions, MountOptions, Options,
-    RenameFlags, Scrubbed, SetAttr, StatFs, SystemClock, TrimRange, VolumeInfo, XattrMode,
+    self, Cleaned, Clock, Cx, Devices, Engine, Errno, FileFlags, FileSystem, FileType, FormatOptions, MountOptions,
+    Options, RenameFlags, Scrubbed, SetAttr, StatFs, SystemClock, TrimRange, VolumeInfo, XattrMode,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -631,6 +631,19 @@ impl Volume {
         let path = bytes_of(path.as_ref());
         let remove = |node: &Node| Ok(node.fs().removexattr(node.ino(), name.as_ref())?);
         self.with(&path, true, remove).named("remove attribute", &path)
+    }
+
+    /// Flags of a file. Links are followed.
+    pub fn flags(&self, path: impl AsRef<Path>) -> io::Result<FileFlags> {
+        let path = bytes_of(path.as_ref());
+        let flags = self.mount.resolve(&path, true).and_then(|node| Ok(node.fs().flags(node.ino())?));
+        flags.named("get flags", &path)
+    }
+
+    /// Sets all flags of a file.
+    pub fn set_flags(&self, path: impl AsRef<Path>, flags: FileFlags) -> io::Result<()> {
+        let path = bytes_of(path.as_ref());
+        self.with(&path, true, |node: &Node| Ok(node.fs().set_flags(node.ino(), flags)?)).named("set flags", &path)
     }
 
     /// Space and inode counts.

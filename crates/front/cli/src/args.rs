@@ -47,6 +47,9 @@ pub enum Command {
     #[command(after_long_help = crate::docs::mount_options())]
     Mount(MountArgs),
     /// Take a mount off; everything is durable and the image free on return.
+    ///
+    /// Also one whose server has died; that is told then, and is an error (1), since what was not synced is lost. Of one
+    /// that was shut down that is told, and is none.
     #[command(alias = "unmount")]
     Umount(DirArgs),
     /// Make everything on a mount durable.
@@ -76,6 +79,8 @@ pub enum Command {
     /// Shrinking is not implemented.
     Resize(ResizeArgs),
     /// Give free space back to the host.
+    ///
+    /// Instead of an image a directory on a mount may be named, by root: the mount goes on meanwhile.
     Trim(TrimArgs),
     /// Clean segments of a log-structured file system.
     ///
@@ -259,7 +264,7 @@ pub struct MountArgs {
     /// Do not say what was mounted where.
     #[arg(short, long)]
     pub quiet: bool,
-    /// Say also how requests come from the kernel.
+    /// Say also how requests come from the kernel, and what is waited for.
     #[arg(short, long, conflicts_with = "quiet")]
     pub verbose: bool,
     /// Tell on this file descriptor that the mount works (used between two processes of arbor).
@@ -296,7 +301,7 @@ pub struct MountHelper {
     /// Accepted: there is no mtab to write.
     #[arg(short)]
     no_mtab: bool,
-    /// Say what was mounted where, and how requests come from the kernel.
+    /// Say what was mounted where, how requests come from the kernel, and what is waited for.
     #[arg(short)]
     verbose: bool,
     /// Options of the mount and of the engine.
@@ -480,7 +485,7 @@ pub struct ResizeArgs {
 /// Arguments of `trim`.
 #[derive(Clone, Debug, Args)]
 pub struct TrimArgs {
-    /// The image.
+    /// The image, or a directory on a mount.
     #[command(flatten)]
     pub image: ImageArgs,
 }

@@ -3,7 +3,7 @@
 use crate::args::{self, FsckCli, MkfsCli, MountHelper};
 use anyhow::{Context, Result};
 use arboretum::vfs::{Engine, OptionSpec};
-use clap::{Command, CommandFactory};
+use clap::{Arg, Command, CommandFactory, Id};
 use clap_complete::Shell;
 use clap_mangen::Man;
 use std::fmt::Write as _;
@@ -207,6 +207,10 @@ or SIGTERM. With NOTIFY_SOCKET set, READY=1 is sent as
 .BR sd_notify (3)
 does.
 .PP
+.BR umount (8)
+of an image file does not wait for the server to write the rest. The next mount does, up to ten seconds, where no other
+mount has the image.
+.PP
 .B remount
 changes what the kernel enforces on a mount that works; the volume itself stays as it was opened.
 .BR mount (8)
@@ -307,11 +311,12 @@ arbor lab run yfs\-table3 \-\-subject yFS\-inline,FFS\-SU,ext4,XFS
 fn render(page: Page) -> Result<Vec<u8>> {
     let name = page.command.get_name().to_string();
     let has_subcommands = page.command.has_subcommands();
+    let synopsis = synopsis(page.command.clone());
     let man = Man::new(page.command).title(name.to_uppercase()).section(page.section).manual("Arboretum").date("");
     let mut out = Vec::new();
     man.render_title(&mut out)?;
     man.render_name_section(&mut out)?;
-    man.render_synopsis_section(&mut out)?;
+    writeln!(out, ".SH SYNOPSIS\n{synopsis}")?;
     man.render_description_section(&mut out)?;
     man.render_options_section(&mut out)?;
     if has_subcommands {
@@ -333,6 +338,54 @@ fn render(page: Page) -> Result<Vec<u8>> {
     Ok(out)
 }
 
+/// A command with its options and what follows each of them, which clap_mangen leaves out.
+fn synopsis(mut command: Command) -> String {
+    command.build();
+    let is_required = |id: &Id| command.get_groups().any(|g| g.is_required_set() && g.get_args().any(|arg| arg == id));
+    let shown = command.get_arguments().filter(|arg| !arg.is_hide_set());
+    let (positional, options): (Vec<&Arg>, Vec<&Arg>) = shown.partition(|arg| arg.is_positional());
+    let (one_of, options): (Vec<&Arg>, Vec<&Arg>) = options.into_iter().partition(|arg| is_required(arg.get_id()));
+    let mut words = vec![bold(command.get_bin_name().unwrap_or(command.get_name()))];
+    words.extend(options.into_iter().map(|arg| if_optional(arg, option(arg))));
+    if !one_of.is_empty() {
+        words.push(format!("{{{}}}", one_of.into_iter().map(option).collect::<Vec<_>>().join(" | ")));
+    }
+    words.extend(positional.into_iter().map(|arg| if_optional(arg, value_of(arg))));
+    if command.has_subcommands() {
+        words.push(italic("COMMAND"));
+    }
+    words.join(" ")
+}
+
+fn option(arg: &Arg) -> String {
+    let short = arg.get_short().map(|c| bold(&format!("-{c}")));
+    let long = arg.get_long().map(|word| bold(&format!("--{word}")));
+    let name: Vec<String> = short.into_iter().chain(long).collect();
+    match arg.get_action().takes_values() {
+        true => format!("{} {}", name.join("|"), value_of(arg)),
+        false => name.join("|"),
+    }
+}
+
+fn value_of(arg: &Arg) -> String {
+    let names = arg.get_value_names().unwrap_or_default().join(" ");
+    // A name of several words says by itself how many there are.
+    let more = arg.is_positional() && arg.get_num_args().is_some_and(|n| n.max_values() > 1) && !names.contains(' ');
+    format!("{}{}", italic(&names), if more { "..." } else { "" })
+}
+
+fn if_optional(arg: &Arg, text: String) -> String {
+    if arg.is_required_set() { text } else { format!("[{text}]") }
+}
+
+fn bold(text: &str) -> String {
+    format!("\\fB{}\\fR", escaped(text))
+}
+
+fn italic(text: &str) -> String {
+    format!("\\fI{}\\fR", escaped(text))
+}
+
 /// Text that roff takes as it is.
 fn escaped(text: &str) -> String {
     let text = text.replace('\\', "\\\\").replace('-', "\\-");
@@ -349,6 +402,20 @@ mod tests {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs");
         let stale = stale(&docs).unwrap();
         assert!(stale.is_empty(), "run `cargo xtask docs`: {stale:?}");
+    }
+
+    #[test]
+    fn a_synopsis_says_what_follows_an_option() {
+        let pages = man_pages().unwrap();
+        let synopsis = |name: &str| {
+            let text = String::from_utf8(pages.iter().find(|(page, _)| page == name).unwrap().1.clone()).unwrap();
+            let text = text.split_once(".SH SYNOPSIS\n").unwrap().1.lines().next().unwrap().to_string();
+            text.replace("\\fB", "").replace("\\fI", "").replace("\\fR", "").replace("\\-", "-")
+        };
+        assert_eq!(synopsis("arbor-cat.1"), "arbor cat [-o KEY=VALUE,...] [-h|--help] IMAGE [PATHS...]");
+        assert!(synopsis("mkfs.arbor.8").contains(" [-s|--size SIZE] "));
+        assert!(synopsis("arbor-tar.1").contains(" {--import FILE | --export FILE} IMAGE"));
+        assert!(synopsis("arbor.1").ends_with(" COMMAND"));
     }
 
     #[test]

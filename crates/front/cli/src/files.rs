@@ -206,7 +206,7 @@ pub(crate) fn stat(args: &JsonPathsArgs, out: &mut dyn Write) -> Result<()> {
     for path in &args.paths {
         let meta = at(&image, path, volume.symlink_metadata(path))?;
         if args.json {
-            all.push(as_json(&volume, path, &meta)?);
+            all.push(stat_json(&volume, path, &meta)?);
         } else {
             stat_text(&volume, path, &meta, out)?;
         }
@@ -215,6 +215,37 @@ pub(crate) fn stat(args: &JsonPathsArgs, out: &mut dyn Write) -> Result<()> {
         write_json(&Value::Array(all), out)?;
     }
     Ok(())
+}
+
+/// What a file has besides its attributes.
+#[derive(Default)]
+struct Extras {
+    /// Names of extended attributes, and how long their values are.
+    xattrs: Vec<(String, usize)>,
+    flags: Vec<String>,
+}
+
+/// The library follows links, so of a link itself nothing is told.
+fn extras(volume: &Volume, path: &Path, meta: &Metadata) -> Result<Extras> {
+    let mut extras = Extras::default();
+    if meta.is_symlink() {
+        return Ok(extras);
+    }
+    for name in volume.list_xattr(path)? {
+        let value = volume.get_xattr(path, &name)?.unwrap_or_default();
+        extras.xattrs.push((String::from_utf8_lossy(&name).into_owned(), value.len()));
+    }
+    extras.flags = volume.flags(path)?.iter_names().map(|(name, _)| name.to_lowercase()).collect();
+    Ok(extras)
+}
+
+fn stat_json(volume: &Volume, path: &Path, meta: &Metadata) -> Result<Value> {
+    let mut value = as_json(volume, path, meta)?;
+    let Extras { xattrs, flags } = extras(volume, path, meta)?;
+    value["generation"] = meta.attr().generation.into();
+    value["flags"] = flags.into();
+    value["xattrs"] = xattrs.iter().map(|(name, len)| json!({ "name": name, "size": len })).collect();
+    Ok(value)
 }
 
 fn stat_text(volume: &Volume, path: &Path, meta: &Metadata, out: &mut dyn Write) -> Result<()> {
@@ -233,11 +264,12 @@ fn stat_text(volume: &Volume, path: &Path, meta: &Metadata, out: &mut dyn Write)
     for (name, time) in times {
         writeln!(out, "{name}: {}", show::exact_time(time))?;
     }
-    if !meta.is_symlink() {
-        for name in volume.list_xattr(path)? {
-            let value = volume.get_xattr(path, &name)?.unwrap_or_default();
-            writeln!(out, " Xattr: {} ({} bytes)", String::from_utf8_lossy(&name), value.len())?;
-        }
+    let Extras { xattrs, flags } = extras(volume, path, meta)?;
+    if !flags.is_empty() {
+        writeln!(out, " Flags: {}", flags.join(", "))?;
+    }
+    for (name, len) in xattrs {
+        writeln!(out, " Xattr: {name} ({len} bytes)")?;
     }
     Ok(())
 }

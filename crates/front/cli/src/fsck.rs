@@ -47,7 +47,7 @@ pub(crate) fn run(args: &FsckArgs, out: &mut dyn Write) -> Result<u8, Exit> {
         }
     };
     report.issues.extend(patient.iter().flat_map(|(role, device)| unreadable(role, device, repair)));
-    let code = exit_code(&report, repair);
+    let code = exit_code(&report);
     let told = if args.json {
         serde_json::to_writer_pretty(&mut *out, &as_json(&image, engine.name(), &report, code, repair))
             .map_err(io::Error::from)
@@ -98,8 +98,8 @@ fn repair(args: &FsckArgs) -> Repair {
     }
 }
 
-fn exit_code(report: &CheckReport, repair: Repair) -> u8 {
-    let changed = report.issues.iter().any(|i| i.repaired) || (report.recovered && repair != Repair::No);
+fn exit_code(report: &CheckReport) -> u8 {
+    let changed = report.issues.iter().any(|i| i.repaired) || report.recovered;
     let mut code = if changed { CORRECTED } else { 0 };
     if report.remaining() > 0 {
         code |= UNCORRECTED;
@@ -223,14 +223,13 @@ mod tests {
 
     #[test]
     fn exit_bits_are_those_of_fsck_8() {
-        assert_eq!(exit_code(&report(&[]), Repair::No), 0);
-        assert_eq!(exit_code(&report(&[(Severity::Warning, false)]), Repair::No), 0);
-        assert_eq!(exit_code(&report(&[(Severity::Error, false)]), Repair::No), 4);
-        assert_eq!(exit_code(&report(&[(Severity::Error, true)]), Repair::Yes), 1);
-        assert_eq!(exit_code(&report(&[(Severity::Error, true), (Severity::Fatal, false)]), Repair::Yes), 5);
+        assert_eq!(exit_code(&report(&[])), 0);
+        assert_eq!(exit_code(&report(&[(Severity::Warning, false)])), 0);
+        assert_eq!(exit_code(&report(&[(Severity::Error, false)])), 4);
+        assert_eq!(exit_code(&report(&[(Severity::Error, true)])), 1);
+        assert_eq!(exit_code(&report(&[(Severity::Error, true), (Severity::Fatal, false)])), 5);
         let recovered = CheckReport { recovered: true, ..CheckReport::default() };
-        assert_eq!(exit_code(&recovered, Repair::No), 0);
-        assert_eq!(exit_code(&recovered, Repair::Preen), 1);
+        assert_eq!(exit_code(&recovered), 1);
     }
 
     fn args(words: &str) -> FsckArgs {
@@ -289,7 +288,7 @@ mod tests {
         let issues = unreadable(" of the log device", &device, Repair::No);
         let text = "bytes 512 to 1535 of the log device cannot be read, and were taken as zeros: ";
         assert!(issues.len() == 1 && issues[0].text.starts_with(text), "{issues:?}");
-        assert_eq!(exit_code(&CheckReport { issues, ..CheckReport::default() }, Repair::No), 4);
+        assert_eq!(exit_code(&CheckReport { issues, ..CheckReport::default() }), 4);
     }
 
     #[test]

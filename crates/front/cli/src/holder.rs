@@ -119,8 +119,9 @@ pub(crate) fn in_use(image: &Path, text: &str) -> String {
     if let Some(name) = name {
         text += &format!(" ({})", name.trim_end());
     }
-    if let Some(dir) = pid.and_then(served_on).or_else(|| mounted_on(image)) {
-        text += &format!(", mounted on {}", dir.display());
+    let mounted = || mounted_on(image).map(|dir| format!(", mounted on {}", dir.display()));
+    if let Some(place) = pid.and_then(served_on).or_else(mounted) {
+        text += &place;
     } else if let Some(dir) = dead_mount_of(image) {
         let dir = dir.display();
         text +=
@@ -129,15 +130,29 @@ pub(crate) fn in_use(image: &Path, text: &str) -> String {
     text
 }
 
-/// The mount that a process serves.
+/// Where the mount is that a process serves, or was.
 #[cfg(target_os = "linux")]
-fn served_on(pid: u32) -> Option<PathBuf> {
-    arbor_fuse::mounts().into_iter().find(|record| record.pid == pid).map(|record| record.mountpoint)
+fn served_on(pid: u32) -> Option<String> {
+    let server = arbor_fuse::mounts().into_iter().find(|record| record.pid == pid)?;
+    let dir = server.mountpoint.display();
+    Some(match server.is_ending() {
+        true => format!(", whose mount on {dir} is off: it still writes, or files on it are open"),
+        false => format!(", mounted on {dir}"),
+    })
 }
 
 #[cfg(not(target_os = "linux"))]
-fn served_on(_pid: u32) -> Option<PathBuf> {
+fn served_on(_pid: u32) -> Option<String> {
     None
+}
+
+/// Whether the image is served, and by none but servers whose mounts are off.
+#[cfg(target_os = "linux")]
+pub(crate) fn is_ending(image: &Path) -> bool {
+    let whole = std::fs::canonicalize(image).unwrap_or_default();
+    let mut servers = arbor_fuse::mounts();
+    servers.retain(|server| server.image == whole || has_open(server.pid, image));
+    !servers.is_empty() && servers.iter().all(arbor_fuse::MountRecord::is_ending)
 }
 
 /// An image read beside its owner, without a lock. Only what the owner changes in one piece, a

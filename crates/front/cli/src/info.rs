@@ -10,6 +10,7 @@ use arboretum::vfs::{Errno, SystemClock, Time, Utilisation, VolumeInfo, parse_si
 use comfy_table::{Table, presets};
 use serde_json::{Map, Value, json};
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::Arc;
 
 pub(crate) fn run(args: &InfoArgs, out: &mut dyn Write) -> Result<()> {
@@ -143,11 +144,12 @@ pub(crate) fn resize(args: &ResizeArgs, out: &mut dyn Write) -> Result<()> {
         Errno::EOPNOTSUPP => anyhow!("{path}: a volume of {} keeps its size: {e}", engine.name()),
         _ => anyhow!("{path}: {e}"),
     })?;
-    if volume_size() == has {
-        let (has, size) = (show::exact_bytes(has), show::exact_bytes(size));
-        writeln!(out, "{path}: nothing changed: the volume has {has}, and {size} make no larger one")?;
+    let (now, was) = (volume_size(), show::exact_bytes(has));
+    if now == has {
+        let size = show::exact_bytes(size);
+        writeln!(out, "{path}: nothing changed: the volume has {was}, and {size} make no larger one")?;
     } else {
-        writeln!(out, "{path}: {} -> {}", show::exact_bytes(old), show::exact_bytes(size))?;
+        writeln!(out, "{path}: {was} -> {}", show::exact_bytes(now))?;
     }
     Ok(())
 }
@@ -163,11 +165,30 @@ fn new_size(text: &str, old: u64) -> Result<u64, String> {
 
 pub(crate) fn trim(args: &TrimArgs, out: &mut dyn Write) -> Result<()> {
     let image = Image::new(&args.image)?;
-    let volume = image.volume(false)?;
-    let bytes = volume.trim()?;
-    volume.close()?;
+    let bytes = match image.path.is_dir() {
+        true => trim_mount(&image.path).map_err(|e| match e.kind() {
+            io::ErrorKind::PermissionDenied => anyhow!("{}: only root may trim a mount", image.path.display()),
+            _ => image.said(e),
+        })?,
+        false => {
+            let volume = image.volume(false)?;
+            let bytes = volume.trim()?;
+            volume.close()?;
+            bytes
+        }
+    };
     writeln!(out, "{}: {} given back", image.path.display(), show::bytes(bytes))?;
     Ok(())
+}
+
+#[cfg(target_os = "linux")]
+fn trim_mount(dir: &Path) -> io::Result<u64> {
+    arbor_fuse::trim(&holder::mount_of(dir)?.0)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn trim_mount(_dir: &Path) -> io::Result<u64> {
+    Err(io::ErrorKind::IsADirectory.into())
 }
 
 pub(crate) fn dump(args: &DumpArgs, out: &mut dyn Write) -> Result<()> {

@@ -52,7 +52,7 @@ mod linux {
     use crate::overlay;
     use crate::show;
     use anyhow::{Context, anyhow, bail};
-    use arbor_fuse::{MountConfig, Transport};
+    use arbor_fuse::{MountConfig, Transport, Unmounted};
     use arboretum::device::{Device, Gate};
     use arboretum::vfs::{Devices, Engine, MountOptions, Options, SystemClock, with_flags};
     use std::fs::{self, OpenOptions};
@@ -60,6 +60,10 @@ mod linux {
     use std::path::{Path, PathBuf};
     use std::process::{Command, Stdio};
     use std::sync::Arc;
+    use std::time::{Duration, Instant};
+
+    /// A server whose mount is off may go on writing for so long before the image is called in use.
+    const PATIENCE: Duration = Duration::from_secs(10);
 
     /// What a server tells its parent when the mount works.
     const BY_RING: [u8; 1] = *b"u";
@@ -245,6 +249,9 @@ mod linux {
         for options in &args.image.options {
             command.arg("-o").arg(options);
         }
+        if args.verbose {
+            command.arg("--verbose");
+        }
         command.arg("--").arg(&args.image.image).arg(&args.dir);
         // What the caller has open, a lock perhaps, must not stay so for as long as the mount is there.
         close_fds::set_fds_cloexec_threadsafe(3, &[]);
@@ -331,11 +338,35 @@ mod linux {
         if let Some(size) = args.new {
             mkfs::make_new(image, args.engine.as_deref(), size)?;
         }
-        let (devices, found) = image.find(plan.config.read_only)?;
+        let (devices, found) = find(plan, args)?;
         if let Some(wanted) = plan.engine.filter(|e| e.name() != found.name()) {
             bail!("{}: a volume of {}, not of {}", image.path.display(), found.name(), wanted.name());
         }
         Ok((devices, found))
+    }
+
+    /// The volume, as soon as servers have released it that have lost their mounts: umount(8) does not wait for them.
+    fn find(plan: &Plan, args: &MountArgs) -> Result<(Devices, &'static dyn Engine)> {
+        let (image, read_only) = (&plan.image, plan.config.read_only);
+        if let Ok(found) = image.find(read_only) {
+            return Ok(found);
+        }
+        let end = Instant::now() + PATIENCE;
+        let mut is_told = !args.verbose;
+        loop {
+            // Asked first: what ends between the two has released the image.
+            let is_ending = holder::is_ending(&image.path);
+            match image.find(read_only) {
+                Err(_) if is_ending && Instant::now() < end => {}
+                found => return found,
+            }
+            if !is_told {
+                let path = image.path.display();
+                let _ = writeln!(io::stderr(), "{path}: waiting for the server of its last mount to end");
+                is_told = true;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
     }
 
     fn mount(plan: &Plan, devices: Devices, found: &dyn Engine) -> Result<arbor_fuse::Session> {
@@ -408,13 +439,23 @@ mod linux {
 
     pub(crate) fn umount(args: &DirArgs) -> Result<()> {
         let dir = args.dir.display();
-        arbor_fuse::unmount(&args.dir, true).map_err(|e| match e.kind() {
+        let was = arbor_fuse::unmount(&args.dir, true).map_err(|e| match e.kind() {
             io::ErrorKind::ResourceBusy => anyhow!(
                 "{dir}: busy: files on it are open, or it is the working directory of a process \
                  (`fuser -vm {dir}` shows which)"
             ),
             _ => anyhow!("{dir}: {e}"),
-        })
+        })?;
+        let note = match was {
+            Unmounted::Served => return Ok(()),
+            Unmounted::ShutDown => "it had been shut down: nothing was written since; the next mount recovers",
+            Unmounted::DeadReadOnly => "its server had died; nothing waited to be written",
+            Unmounted::Dead => {
+                bail!("{dir}: unmounted, but its server had died: what was not synced is lost; the next mount recovers")
+            }
+        };
+        let _ = writeln!(io::stderr(), "arbor umount: {dir}: unmounted; {note}");
+        Ok(())
     }
 
     pub(crate) fn sync(args: &DirArgs) -> Result<()> {

@@ -416,12 +416,13 @@ fn shutdowns_under_load() {
 }
 
 #[test]
-fn only_some_may_shut_down() {
+fn only_some_may_shut_down_or_trim() {
     if !can_run(&[]) {
         return;
     }
     let volume = Volume::mounted("yfs", "rw");
     assert!(refused(volume.arbor_as(ONE, &["shutdown"], &[&volume.root()])).contains("only root"));
+    assert!(refused(volume.arbor_as(ONE, &["trim"], &[&volume.root()])).contains("only root may trim"));
     volume.umount();
 }
 

@@ -320,9 +320,9 @@ fn a_device_is_free_when_the_mount_of_a_killed_server_is_off() {
             assert!(said.code == Some(32) && said.said.contains(&help), "{}", said.said);
             let root = disk.root();
             match way {
-                [] => arbor(&["umount"], &[&root]).well(),
-                way => run("umount", &[Path::new(way[0]), &root]).well(),
-            };
+                [] => watch::umount_dead(&root),
+                way => drop(run("umount", &[Path::new(way[0]), &root]).well()),
+            }
             disk.hold().expect("it is free");
         }
     });
@@ -403,9 +403,9 @@ fn nobody_hangs_who_syncs_while_others_write() {
                 assert!(killed || outcome.code == Some(0), "{}: {}", outcome.words, outcome.said);
             }
             match killed {
-                true => arbor(&["umount"], &[&root]).well(),
-                false => run("umount", &[&root]).well(),
-            };
+                true => watch::umount_dead(&root),
+                false => drop(run("umount", &[&root]).well()),
+            }
             disk.hold().expect("it is free");
             arbor(&["fsck", "-p"], &[&disk.device]);
             arbor(&["fsck", "-n", "-f"], &[&disk.device]).well();

@@ -139,7 +139,7 @@ fn check(engine: &str, options: &str, on_device: bool, is_user: bool, sync: impl
     drop(child.stdin.take());
     let _ = child.wait();
     drop(said);
-    arbor(&["umount"], &[&root]).well();
+    watch::umount_dead(&root);
     arbor(&["mount"], &[image, &root]).well();
     let lost: Vec<usize> =
         (0..FILES).filter(|i| fs::read(name(&root, *i)).unwrap_or_default() != [byte(*i); LEN]).collect();
@@ -214,7 +214,7 @@ fn a_close_and_the_end_of_a_mapping_hand_over() {
         }
         File::open(&root).unwrap().sync_all().unwrap();
         watch.signal(&root, Signal::KILL);
-        arbor(&["umount"], &[&root]).well();
+        watch::umount_dead(&root);
         arbor(&["mount"], &[&image, &root]).well();
         for i in 0..FILES {
             let wanted = byte(if i % 2 == 0 { i + 1 } else { i });

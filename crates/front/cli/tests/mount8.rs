@@ -132,6 +132,27 @@ fn mount_8_changes_a_mount_that_works() {
     assert_eq!((*code, *time_code), ("32", "32"), "{said}");
 }
 
+/// An open file stands for what the server has still to write.
+#[test]
+fn mount_8_waits_for_the_server_of_the_last_mount() {
+    if !can_run(&["timeout", "unshare", "mount", "umount", "grep"]) {
+        return;
+    }
+    let script = r#"
+        mount -t arbor "$PWD/x.img" "$PWD/mnt"
+        exec 7>"$PWD/mnt/open"
+        umount -l "$PWD/mnt"
+        mount -v -t arbor "$PWD/x.img" "$PWD/mnt" 7>&- 2>said &
+        until grep -q 'waiting for the server' said || ! kill -0 $!; do sleep 0.05; done
+        exec 7>&-
+        wait $!
+        ls "$PWD/mnt"
+        ./arbor umount mnt
+    "#;
+    let said = Place::new().run(script);
+    assert!(said.ends_with("open\n"), "{said}");
+}
+
 #[test]
 fn a_user_whom_fstab_lets_mount_has_no_set_id_bits() {
     if !can_run(&["unshare", "timeout", "mount", "setpriv", "fusermount3"]) {

@@ -373,7 +373,7 @@ fn what_to_do_after_a_crash_is_what_helps() {
         assert!(state.contains("not unmounted cleanly") && !state.contains("in use"), "{state}");
         assert_eq!(refused(&["fsck", "-p"], &[&volume.image()]).0, Some(1), "corrected");
         assert_eq!(arbor(&["cat"], &[&volume.image(), Path::new("file")]), b"kept");
-        volume.umount();
+        watch::umount_dead(&volume.root());
     });
 }
 
@@ -389,7 +389,7 @@ fn the_checker_says_that_a_volume_was_not_unmounted() {
         arbor(&["mount", "-o", options], &[&volume.image(), &volume.root()]);
         arbor(&["sync"], &[&volume.root()]);
         volume.signal_server(Signal::KILL);
-        volume.umount();
+        watch::umount_dead(&volume.root());
         let fsck = |args: &[&str]| {
             let out = Command::new(env!("CARGO_BIN_EXE_arbor")).arg("fsck").args(args).arg(volume.image()).output();
             let out = out.unwrap();
@@ -563,6 +563,81 @@ fn why_it_cannot_be_unmounted_is_said() {
         let (_, said) = refused(&["umount"], &[&volume.root()]);
         assert!(said.ends_with("mnt: not a mount point of arbor\n"), "{said}");
     });
+}
+
+#[test]
+fn what_became_of_a_mount_is_said_when_it_is_taken_off() {
+    each_engine("64M", |volume| {
+        let root = volume.root();
+        let umount = || {
+            let off = watch::arbor(&["umount"], &[&root]);
+            assert!(!volume.is_mounted(), "{}", off.said);
+            off
+        };
+        fs::write(root.join("file"), "kept").unwrap();
+        arbor(&["sync"], &[&root]);
+        volume.signal_server(Signal::KILL);
+        watch::umount_dead(&root);
+        assert!(!volume.is_mounted());
+        for way in [&["shutdown"][..], &["shutdown", "--now"]] {
+            volume.mount();
+            arbor(way, &[&root]);
+            let off = umount();
+            let told = format!(
+                "arbor umount: {}: unmounted; it had been shut down: nothing was written since; the next mount recovers\n",
+                root.display()
+            );
+            assert_eq!((off.code, off.said), (Some(0), told));
+        }
+        volume.mount();
+        assert_eq!(fs::read_to_string(root.join("file")).unwrap(), "kept");
+        let off = umount();
+        assert_eq!((off.code, off.said.as_str()), (Some(0), ""), "nothing has happened to it");
+        arbor(&["mount", "-q", "-o", "ro"], &[&volume.image(), &root]);
+        volume.signal_server(Signal::KILL);
+        let off = umount();
+        assert!(off.code == Some(0) && off.said.contains("its server had died; nothing waited"), "{off:?}");
+        volume.check();
+    });
+}
+
+/// An open file keeps a server that has lost its mount, for as long as a test likes.
+#[test]
+fn a_mount_waits_for_the_server_of_the_last_one() {
+    if !watch::can_mount() {
+        return;
+    }
+    each_engine("64M", |volume| {
+        let (image, root, other) = (volume.image(), volume.root(), volume.dir.path().join("other"));
+        let waiting = "waiting for the server of its last mount to end";
+        let (code, said) = refused(&["mount", "-v"], &[&image, &other]);
+        assert!(code == Some(32) && said.contains(", mounted on ") && !said.contains(waiting), "{said}");
+        let open = File::create(root.join("open")).unwrap();
+        rustix::mount::unmount(&root, rustix::mount::UnmountFlags::DETACH).unwrap();
+        let (code, said) = refused(&["ls"], &[&image]);
+        assert!(code == Some(1) && said.contains(" is off: it still writes, or files on it are open"), "{said}");
+        let words = ["mount", "-v"].map(Path::new);
+        let mut next = watch::start(env!("CARGO_BIN_EXE_arbor"), &[words[0], words[1], &image, &root]);
+        let waits = next.has_said(waiting);
+        drop(open);
+        let next = watch::end(next);
+        assert!(waits && next.code == Some(0), "{next:?}");
+        assert!(root.join("open").exists());
+        volume.umount();
+        volume.check();
+    });
+}
+
+#[test]
+fn a_mount_does_not_wait_for_ever() {
+    if !watch::can_mount() {
+        return;
+    }
+    let volume = Volume::new("yfs", "64M");
+    let _open = File::create(volume.root().join("open")).unwrap();
+    rustix::mount::unmount(volume.root(), rustix::mount::UnmountFlags::DETACH).unwrap();
+    let (code, said) = refused(&["mount"], &[&volume.image(), &volume.root()]);
+    assert!(code == Some(32) && said.contains("in use by process ") && said.contains(" is off: "), "{said}");
 }
 
 #[test]

@@ -118,6 +118,24 @@ fn fstrim_takes_a_range() {
     }
 }
 
+#[test]
+fn arbor_trims_a_mount() {
+    if !has(&["timeout"]) {
+        return;
+    }
+    for engine in arboretum::engines() {
+        let engine = engine.name();
+        let place = Place::new();
+        sh(place.dir(), &format!("arbor mkfs -q -t {engine} -s 64M x.img && arbor mount -q x.img mnt && mkdir mnt/d"));
+        let said = sh(place.dir(), "arbor trim mnt/d");
+        assert!(said.starts_with("mnt/d: ") && said.ends_with(" MiB given back\n"), "{engine}: {said}");
+        sh(place.dir(), "arbor umount mnt && arbor mount -q -o ro x.img mnt");
+        let said = fails(place.dir(), "arbor trim mnt");
+        assert!(said.ends_with("mnt: Read-only file system\n"), "{engine}: {said}");
+        assert!(fails(place.dir(), "arbor trim .").contains("not on a mount of arbor"));
+    }
+}
+
 /// A loop device of a file, detached with the value.
 struct Loop(String);
 

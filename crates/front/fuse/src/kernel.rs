@@ -179,7 +179,7 @@ pub(crate) fn absolute(dir: &Path) -> io::Result<PathBuf> {
 const DEAD: [Errno; 2] = [Errno::NOTCONN, Errno::CONNABORTED];
 
 /// Whether looking at a directory fails because the server of its mount is gone.
-fn is_dead(e: &io::Error) -> bool {
+pub(crate) fn is_dead(e: &io::Error) -> bool {
     DEAD.iter().any(|d| e.raw_os_error() == Some(d.raw_os_error()))
 }
 
@@ -225,8 +225,17 @@ pub struct MountEntry {
 
 /// All mounts of arbor that this process can see, a later one behind those it covers.
 pub fn mount_table() -> Vec<MountEntry> {
-    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-    table.split(|&b| b == b'\n').filter_map(entry).collect()
+    table_in(Path::new("/proc/self/mountinfo")).unwrap_or_default()
+}
+
+/// Those that another process can see.
+pub(crate) fn mount_table_of(pid: u32) -> io::Result<Vec<MountEntry>> {
+    table_in(Path::new(&format!("/proc/{pid}/mountinfo")))
+}
+
+fn table_in(file: &Path) -> io::Result<Vec<MountEntry>> {
+    let table = std::fs::read(file)?;
+    Ok(table.split(|&b| b == b'\n').filter_map(entry).collect())
 }
 
 /// `ID PARENT MAJOR:MINOR ROOT POINT OPTIONS [OPTIONAL...] - TYPE SOURCE OPTIONS`.

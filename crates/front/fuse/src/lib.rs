@@ -22,7 +22,7 @@
 //! | `handover` | what the kernel keeps of a mount, for [`sync`] |
 //! | `record` | who serves which mount, for [`unmount`] |
 //! | `hostile` | requests as no kernel sends them, for tests |
-//! | `upkeep` | cleaning and scrubbing, asked of a mount |
+//! | `upkeep` | cleaning, scrubbing and trimming, asked of a mount |
 //! | `sys` | what needs `unsafe`: ioctls, and the memory that the kernel writes requests to |
 //!
 //! Typical sequence:
@@ -104,6 +104,6 @@ pub use fileattr::{label, set_label, shutdown};
 pub use kernel::{MountEntry, clean_stale, mount_table, remount};
 pub use options::{MountConfig, OPTIONS, Transport, parse_options};
 pub use prompt::Promptly;
-pub use record::{MountRecord, mounts, sync, unmount};
+pub use record::{MountRecord, Unmounted, mounts, sync, unmount};
 pub use session::{Session, Unmounter, mount};
-pub use upkeep::{clean, scrub};
+pub use upkeep::{clean, scrub, trim};

@@ -95,6 +95,15 @@ impl MountRecord {
         })
     }
 
+    /// Whether the mount is off while its server still writes, or waits for files that are open.
+    pub fn is_ending(&self) -> bool {
+        match kernel::mount_table_of(self.pid) {
+            // Not by the place: a directory above it may have another name now.
+            Ok(table) => !table.iter().any(|mount| mount.source == self.image),
+            Err(e) => e.kind() != io::ErrorKind::PermissionDenied,
+        }
+    }
+
     /// A handle of the server, if it still runs.
     fn server(&self) -> Option<OwnedFd> {
         let pid = Pid::from_raw(i32::try_from(self.pid).ok()?)?;
@@ -148,7 +157,7 @@ pub(crate) fn remove(path: &Path) {
 }
 
 /// Directory of this user's records, made if needed, and surely this user's: `/tmp` is open to all.
-fn own_directory() -> io::Result<PathBuf> {
+pub(crate) fn own_directory() -> io::Result<PathBuf> {
     let dir = own_path();
     let mode = if kernel::is_root() { 0o755 } else { 0o700 };
     match fs::DirBuilder::new().mode(mode).create(&dir) {
@@ -156,8 +165,9 @@ fn own_directory() -> io::Result<PathBuf> {
         _ => {}
     }
     let meta = fs::symlink_metadata(&dir)?;
-    if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} is not ours", dir.display())));
+    let others_write = meta.mode() & 0o022 != 0;
+    if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() || others_write {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} is not ours alone", dir.display())));
     }
     Ok(dir)
 }
@@ -183,16 +193,30 @@ pub fn mounts() -> Vec<MountRecord> {
         .collect()
 }
 
-/// Takes the mount off `dir`. With `wait` everything is durable, and the image released, on
-/// return; without, its server may still be at work.
+/// What a mount was that has been taken off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unmounted {
+    /// One that worked.
+    Served,
+    /// One that had been shut down on purpose: nothing was written since.
+    ShutDown,
+    /// One whose server had died: what was not synced is lost.
+    Dead,
+    /// The same of one that refused changes, where nothing waited to be written.
+    DeadReadOnly,
+}
+
+/// Takes the mount off `dir` and says what it was. With `wait` all that was to be written of one that worked is
+/// durable, and the image released, on return; without, its server may still be at work.
 ///
 /// Errors: `InvalidInput` if no mount of ours lies there; `ResourceBusy` if files are in use; and
-/// if the data could not be written, which is told after the mount is off. A dead mount is only
-/// taken off. In the process that serves the mount it does not wait: there
-/// [`Session::wait`](crate::Session::wait) does.
-pub fn unmount(dir: &Path, wait: bool) -> io::Result<()> {
+/// if the data could not be written, which is told after the mount is off. In the process that serves
+/// the mount it does not wait: there [`Session::wait`](crate::Session::wait) does.
+pub fn unmount(dir: &Path, wait: bool) -> io::Result<Unmounted> {
+    let refuses_changes = kernel::absolute(dir).is_ok_and(|dir| kernel::is_read_only(&dir));
+    let dead = if refuses_changes { Unmounted::DeadReadOnly } else { Unmounted::Dead };
     if clean_stale_at(dir)? {
-        return Ok(());
+        return Ok(dead);
     }
     let dir = kernel::absolute(dir)?;
     if !kernel::is_mounted(&dir) {
@@ -211,9 +235,13 @@ pub fn unmount(dir: &Path, wait: bool) -> io::Result<()> {
         wait_for_release(&path, &record, &server);
     }
     match failure {
-        Some(why) if why == SHUT => Ok(()),
+        Some(why) if why == SHUT => Ok(Unmounted::ShutDown),
         Some(why) => Err(io::Error::other(format!("unmounted, but {}", failed(&why)))),
-        None => synced,
+        None => match synced {
+            // It has died just now.
+            Err(e) if kernel::is_dead(&e) => Ok(dead),
+            synced => synced.map(|()| Unmounted::Served),
+        },
     }
 }
 

@@ -1,6 +1,6 @@
-//! Cleaning and scrubbing, asked of the server of a mount by ioctls on its root, a piece in each.
+//! Cleaning and scrubbing, asked of the server of a mount by ioctls on its root, a piece in each; and trimming.
 
-use crate::proto::{CLEAN, CleanIo, SCRUB, ScrubIo};
+use crate::proto::{CLEAN, CleanIo, FITRIM, FstrimRange, SCRUB, ScrubIo};
 use crate::sys;
 use arbor_base::vfs::{self, Cleaned, FileSystem, Scrubbed};
 use rustix::fd::AsFd;
@@ -23,6 +23,13 @@ pub fn scrub(root: &Path, at: u64) -> io::Result<Scrubbed> {
     let mut io = ScrubIo { at, ..ScrubIo::new_zeroed() };
     sys::ask::<SCRUB, _>(File::open(root)?.as_fd(), &mut io)?;
     Ok(scrubbed(&io))
+}
+
+/// Lets the mount at `root` give all its free space back to the host, and says how much that was. For root.
+pub fn trim(root: &Path) -> io::Result<u64> {
+    let mut range = FstrimRange { start: 0, len: u64::MAX, minlen: 0 };
+    sys::ask::<FITRIM, _>(File::open(root)?.as_fd(), &mut range)?;
+    Ok(range.len)
 }
 
 /// Serves [`clean`].

@@ -110,10 +110,13 @@ fn times(path: &Path) -> (Time, Time) {
 
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
+/// What root locks while the switch is on for a mount.
+const LOCK: &str = "/run/arbor/enable_uring.lock";
+
 /// The switch of the kernel as it is while nobody is making a mount.
 fn switch_at_rest() -> String {
-    let switch = File::open(SWITCH).unwrap();
-    rustix::fs::flock(&switch, FlockOperation::LockShared).unwrap();
+    let lock = File::open(LOCK);
+    lock.iter().for_each(|lock| rustix::fs::flock(lock, FlockOperation::LockShared).unwrap());
     fs::read_to_string(SWITCH).unwrap()
 }
 
@@ -220,6 +223,21 @@ fn the_switch_is_as_it_was_when_the_server_is_killed() {
         assert!(other.join().unwrap());
     });
     assert_eq!(switch_at_rest(), "N\n");
+}
+
+/// Everybody can open the switch for reading, and lock it.
+#[test]
+fn a_stranger_who_locks_the_switch_keeps_nobody_from_io_uring() {
+    if !can_offer() {
+        return;
+    }
+    let _limit = Limit::minutes(2);
+    let stranger = File::open(SWITCH).unwrap();
+    rustix::fs::flock(&stranger, FlockOperation::LockExclusive).unwrap();
+    assert!(Mounted::with(|c| c.transport = Transport::Uring).session.is_by_ring());
+    drop(stranger);
+    assert_eq!(switch_at_rest(), "N\n");
+    assert_eq!(fs::metadata(LOCK).unwrap().mode() & 0o777, 0o600, "nor can they lock what root locks");
 }
 
 fn open_direct(path: &Path) -> File {

@@ -196,7 +196,8 @@ pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress
             return Ok(f.report(false, &Paths::new(), CheckReport::default()));
         }
     };
-    start::refuse_unknown(&found.sb, options.repair != Repair::No)?;
+    let write = options.repair != Repair::No;
+    start::refuse_unknown(&found.sb, write)?;
     if found.sb.clean.get() != 0 && !options.force {
         return Ok(CheckReport { skipped: true, ..CheckReport::default() });
     }
@@ -204,14 +205,15 @@ pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress
     let mut r = Reader { view: View::new(dev), sb: found.sb, geom: found.geom };
     let super_changed = found.damage.is_some();
     let unclean = !f.was_clean && !super_changed;
-    let replayed = start::journal_view(&mut r, options.repair != Repair::No, super_changed)?;
-    // A volume that was not unmounted is brought to where it can be mounted, journal or not.
-    let recovered = replayed || options.repair != Repair::No && !f.was_clean;
+    let replayed = start::journal_view(&mut r, write, super_changed)? && write;
+    let was_clean = f.was_clean;
     f.keeping = Keeping::from_number(r.sb.keeping.get()).unwrap_or_default();
     found.damage.into_iter().for_each(|issue| f.note(issue));
     let mut c = Checker { super_changed, ..Checker::new(r, f, progress) };
     let repaired = c.run(options.repair)?;
     let paths = c.paths()?;
+    // A volume that was not unmounted is brought to where it can be mounted, journal or not.
+    let recovered = replayed || repaired && !was_clean;
     let report = CheckReport { recovered, unclean, ..c.counts() };
     Ok(c.f.report(repaired, &paths, report))
 }

@@ -209,7 +209,8 @@ pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress
     let (mended, wrote) = c.run(options.repair)?;
     let paths = c.paths()?;
     let counts = c.counts();
-    Ok(c.f.report(mended && wrote, &paths, CheckReport { recovered: unclean, unclean, ..counts }))
+    let report = CheckReport { recovered: mended && wrote && unclean, unclean, ..counts };
+    Ok(c.f.report(mended && wrote, &paths, report))
 }
 
 impl<'a> Checker<'a> {

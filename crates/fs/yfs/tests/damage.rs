@@ -495,7 +495,7 @@ fn a_crashed_volume_is_preened() {
         let image = crashed.snapshot();
         let report = check(&image, repair);
         assert_eq!(report.issues, vec![], "{repair:?}");
-        assert!(report.recovered && report.unclean);
+        assert_eq!((report.recovered, report.unclean), (repair != Repair::No, true));
         if repair != Repair::No {
             assert_eq!(check(&image, Repair::No), CheckReport { recovered: false, unclean: false, ..report });
         }

@@ -5,6 +5,7 @@
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek};
+use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -90,6 +91,26 @@ pub fn start(program: &str, args: &[&Path]) -> Started {
     Started { child, words, out, said }
 }
 
+impl Started {
+    /// Waits until it has said this; false if it has ended without.
+    pub fn has_said(&mut self, text: &str) -> bool {
+        let limit = Instant::now() + PROGRAM;
+        loop {
+            let has_ended = self.child.try_wait().unwrap().is_some();
+            // The place in the file is that at which the program writes.
+            let mut bytes = vec![0; 1 << 16];
+            let len = self.said.read_at(&mut bytes, 0).unwrap();
+            if String::from_utf8_lossy(&bytes[..len]).contains(text) {
+                return true;
+            }
+            if has_ended || Instant::now() > limit {
+                return false;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
 /// Waits for its end, and kills it if that does not come.
 pub fn end(mut started: Started) -> Outcome {
     let limit = Instant::now() + PROGRAM;
@@ -120,6 +141,14 @@ pub fn run(program: &str, args: &[&Path]) -> Outcome {
             Outcome { words: program.into(), code: None, out: String::new(), said }
         }
     }
+}
+
+/// Takes off the mount of a server that was killed, which is told, and is no success.
+pub fn umount_dead(root: &Path) {
+    let off = arbor(&["umount"], &[root]);
+    assert_eq!(off.code, Some(1), "{}: {}", off.words, off.said);
+    let told = "unmounted, but its server had died: what was not synced is lost; the next mount recovers\n";
+    assert!(off.said.ends_with(told), "{}", off.said);
 }
 
 pub fn arbor(words: &[&str], paths: &[&Path]) -> Outcome {

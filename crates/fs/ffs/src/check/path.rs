@@ -29,14 +29,14 @@ pub(crate) fn check_path(devices: &Devices, path: &[u8]) -> Result<CheckReport> 
     let unclean = found.sb.clean.get() == 0 && !lost;
     found.damage.into_iter().for_each(|issue| f.note(issue));
     let mut r = Reader { view: View::new(dev), sb: found.sb, geom: found.geom };
-    let recovered = start::journal_view(&mut r, false, lost)?;
+    start::journal_view(&mut r, false, lost)?;
     let mut silent = |_: u64, _: u64, _: &str| ();
     let mut c = Checker::new(r, f, &mut silent);
     let mut paths = Paths::new();
     c.follow(path, &mut paths)?;
     c.check_bits()?;
     let used_bytes = c.space.used().saturating_mul(c.r.geom.frag_size() as u64);
-    let report = CheckReport { recovered, unclean, used_bytes, ..c.counts() };
+    let report = CheckReport { unclean, used_bytes, ..c.counts() };
     Ok(c.f.report(false, &paths, report))
 }
 

@@ -36,7 +36,7 @@ pub(crate) fn check_path(devices: Devices, path: &[u8]) -> Result<CheckReport> {
     if c.undecided {
         c.follow_again(path, &mut paths)?;
     }
-    let report = CheckReport { recovered: unclean, unclean, ..c.counts() };
+    let report = CheckReport { unclean, ..c.counts() };
     Ok(c.f.report(false, &paths, report))
 }
 

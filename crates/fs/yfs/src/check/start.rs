@@ -97,7 +97,6 @@ fn replay(view: &View<'_>, log: Option<&dyn Device>, sb: &SuperBlock, geom: &Geo
         }
         return Ok(());
     }
-    f.report.recovered = true;
     for at in &replay.lost {
         f.note(Issue::LogBlockLost { at: *at });
     }
@@ -109,6 +108,7 @@ fn replay(view: &View<'_>, log: Option<&dyn Device>, sb: &SuperBlock, geom: &Geo
         lay_replay(view, geom, &replay);
         return Ok(());
     }
+    f.report.recovered = true;
     recover::write_back(view, geom, &replay)?;
     anchor(log, sb, geom, replay.anchor_seq, replay.cycle)
 }
