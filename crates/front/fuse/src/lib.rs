@@ -19,6 +19,7 @@
 //! | `atime` | times of last access |
 //! | `setid` | which set-id bits go with a change |
 //! | `prompt` | the options `sync` and `dirsync` |
+//! | `follow` | where a worker runs that takes requests from `/dev/fuse` |
 //! | `handover` | what the kernel keeps of a mount, for [`sync`] |
 //! | `record` | who serves which mount, for [`unmount`] |
 //! | `hostile` | requests as no kernel sends them, for tests |

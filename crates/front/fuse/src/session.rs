@@ -7,7 +7,7 @@
 //! read -> (give the seat away?) -> Server::serve -> write -> (forget, if it did not arrive)
 //! ```
 //!
-//! where reading is governed by [`Seat`]. The background thread calls
+//! where reading is governed by [`Seat`], and the place by [`Follower`]. The background thread calls
 //! [`FileSystem::background`] when it asked to be called, or when a worker saw that work has piled
 //! up, and [`FileSystem::read_ahead`] behind walks. The connection ends when the kernel has unmounted
 //! (reads say `ENODEV`) or when [`Unmounter::abort`] is called; then [`Session::wait`] unmounts the file
@@ -224,7 +224,7 @@ impl Session {
         if rings {
             (threads, spin) = (2, Duration::ZERO);
         }
-        let follows = !rings && config.spin.is_none() && std::env::var_os("NOFOLLOW").is_none();
+        let follows = !rings && config.spin.is_none();
         let gather = if rings { FORGETS } else { Duration::ZERO };
         let mut devices = vec![device.clone()];
         for _ in 1..threads {

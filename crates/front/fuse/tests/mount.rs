@@ -1283,6 +1283,56 @@ fn sigterm_unmounts() {
 }
 
 #[test]
+fn a_classic_worker_goes_to_the_processor_of_its_only_caller() {
+    use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+    let may = sched_getaffinity(None).unwrap();
+    let two: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| may.is_set(cpu)).take(2).collect();
+    if !can_mount() || two.len() < 2 {
+        eprintln!("NOT RUN: it takes a mount and two processors");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    for (options, follows) in [("transport=classic", true), ("transport=classic,spin=100", false)] {
+        let mut server = Server::start(dir.path(), |command| {
+            command.env("ARBOR_FUSE_TEST_OPTIONS", options);
+        });
+        for &cpu in &two {
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    let mut here = CpuSet::new();
+                    here.set(cpu);
+                    sched_setaffinity(None, &here).unwrap();
+                    let call = || (0..200).for_each(|_| fs::write(dir.path().join("f"), b"x").unwrap());
+                    if follows {
+                        eventually("a worker is where its caller is", || {
+                            call();
+                            processors_of_workers(server.child.id()).contains(&cpu.to_string())
+                        });
+                    } else {
+                        call();
+                        let may = processors_of_workers(server.child.id());
+                        assert!(may.iter().all(|list| list.parse::<usize>().is_err()), "{may:?}");
+                    }
+                });
+            });
+        }
+        server.signal(rustix::process::Signal::TERM);
+        server.expect("UNMOUNTED");
+        server.child.wait().unwrap();
+    }
+}
+
+/// Where the workers of a server may run, as the kernel lists it.
+fn processors_of_workers(server: u32) -> Vec<String> {
+    let threads = fs::read_dir(format!("/proc/{server}/task")).unwrap().flatten().map(|thread| thread.path());
+    let workers =
+        threads.filter(|t| fs::read_to_string(t.join("comm")).is_ok_and(|name| name.starts_with("arbor-fuse")));
+    let list =
+        |status: String| status.lines().find_map(|l| Some(l.strip_prefix("Cpus_allowed_list:")?.trim().to_string()));
+    workers.filter_map(|thread| list(fs::read_to_string(thread.join("status")).ok()?)).collect()
+}
+
+#[test]
 fn two_sigterms_end_a_busy_mount() {
     if !can_mount() {
         return;
