@@ -5,10 +5,10 @@
 //! attributes are at hand: when they are shown, and when the file system is told. That is later, of many at once: by the background thread, and
 //! before the inode is fsynced, forgotten or unmounted. Until then the time here is shown in place of the stored one.
 
+use crate::place::Mount;
 use arbor_base::vfs::{Attr, Clock, FileSystem, Ino, SetAttr, SetTime, Time};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -111,18 +111,18 @@ pub(crate) struct Atimes {
     news: AtomicBool,
     /// Held while the file system is told, so that a time that a user sets is not overtaken by an older one.
     telling: Mutex<()>,
-    mountpoint: OnceLock<PathBuf>,
+    mount: OnceLock<Mount>,
 }
 
 impl Atimes {
     pub(crate) fn new(how: AccessTimes, clock: Arc<dyn Clock>) -> Atimes {
-        let (state, telling, mountpoint) = Default::default();
-        Atimes { how, clock, state, count: AtomicUsize::new(0), news: AtomicBool::new(false), telling, mountpoint }
+        let (state, telling, mount) = Default::default();
+        Atimes { how, clock, state, count: AtomicUsize::new(0), news: AtomicBool::new(false), telling, mount }
     }
 
     /// Where to look whether the mount has been made read-only.
-    pub(crate) fn set_mountpoint(&self, dir: PathBuf) {
-        let _ = self.mountpoint.set(dir);
+    pub(crate) fn set_mount(&self, mount: Mount) {
+        let _ = self.mount.set(mount);
     }
 
     /// Notes that `ino` was read.
@@ -157,7 +157,7 @@ impl Atimes {
         if state.refuses_until.is_some_and(|until| now < until) {
             return true;
         }
-        let refuses = self.mountpoint.get().is_some_and(|dir| crate::kernel::is_read_only(dir));
+        let refuses = self.mount.get().is_some_and(Mount::is_read_only);
         state.refuses_until = refuses.then(|| now + LOOK);
         refuses
     }

@@ -11,11 +11,11 @@
 use crate::counters::Log;
 use crate::kernel;
 use crate::options::MountConfig;
+use crate::place::Mount;
 use arbor_base::device::{Claim, OpenMode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::OwnedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use std::io;
-use std::path::Path;
 
 /// Background requests from which on the kernel begins no write-back. syncfs(2) waits for what it could begin, and
 /// passes over the rest: so it had better be able to begin all.
@@ -23,9 +23,9 @@ pub(crate) const CONGESTION_THRESHOLD: u16 = u16::MAX;
 
 /// Mounts the block device on `dir`: as `fuseblk`, or, if the kernel makes no such mount, as any other
 /// image. Fails if somebody else has the device.
-pub(crate) fn mount(device: &Claim, dir: &Path, config: &MountConfig) -> io::Result<OwnedFd> {
+pub(crate) fn mount(device: &Claim, dir: BorrowedFd<'_>, config: &MountConfig) -> io::Result<(OwnedFd, Mount)> {
     let why = match device.hand_over(|| mount_fuseblk(device, dir, config)) {
-        Ok(fd) => return Ok(fd),
+        Ok(made) => return Ok(made),
         Err(why) => why,
     };
     device.check()?;
@@ -42,20 +42,19 @@ pub(crate) fn mount(device: &Claim, dir: &Path, config: &MountConfig) -> io::Res
     kernel::mount_as("fuse.arbor", &config.source, dir, config, "")
 }
 
-fn mount_fuseblk(device: &Claim, dir: &Path, config: &MountConfig) -> io::Result<OwnedFd> {
-    let fd = kernel::mount_as("fuseblk.arbor", device.path().as_os_str(), dir, config, ",blksize=4096")?;
-    check(&fd, device, dir).inspect_err(|_| {
-        let _ = kernel::detach(dir, true);
+fn mount_fuseblk(device: &Claim, dir: BorrowedFd<'_>, config: &MountConfig) -> io::Result<(OwnedFd, Mount)> {
+    let (fd, mount) = kernel::mount_as("fuseblk.arbor", device.path().as_os_str(), dir, config, ",blksize=4096")?;
+    check(&fd, device, &mount).inspect_err(|_| {
+        let _ = mount.detach(true);
     })?;
-    Ok(fd)
+    Ok((fd, mount))
 }
 
 /// Whether the mount that was made is ours, of the device that we have open.
-fn check(fd: &OwnedFd, device: &Claim, dir: &Path) -> io::Result<()> {
+fn check(fd: &OwnedFd, device: &Claim, mount: &Mount) -> io::Result<()> {
     // A path may lead elsewhere by now. A question to the mount itself would wait for its server.
-    let mount = kernel::mount_table().into_iter().rfind(|mount| mount.mountpoint == dir);
     let wanted = device.block_device().map(|n| (rustix::fs::major(n), rustix::fs::minor(n)));
-    if mount.map(|mount| mount.device) != wanted {
+    if Some(mount.device()) != wanted {
         return Err(io::Error::other(format!("{} is another device by now", device.path().display())));
     }
     // A device that is mounted read-only already gets one mount more, of the first server's.

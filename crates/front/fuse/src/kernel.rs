@@ -3,12 +3,13 @@
 use crate::atime::Access;
 use crate::blockdev;
 use crate::options::MountConfig;
+use crate::place::{self, Mount};
 use crate::prompt::Promptly;
 use arbor_base::vfs::Options;
-use rustix::fd::{AsFd, AsRawFd, OwnedFd};
-use rustix::fs::{Mode, OFlags};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::MountFlags;
 use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType};
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
@@ -24,12 +25,16 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Mounts on `dir`, which must be a directory without a dead mount, and returns the connection.
-pub(crate) fn mount(dir: &Path, config: &MountConfig) -> io::Result<OwnedFd> {
-    if is_root() { mount_directly(dir, config) } else { mount_by_fusermount(dir, config) }
+/// Mounts on `dir`, which must carry no dead mount, and returns the connection.
+pub(crate) fn mount(dir: BorrowedFd<'_>, config: &MountConfig) -> io::Result<(OwnedFd, Mount)> {
+    if is_root() {
+        return mount_directly(dir, config);
+    }
+    let fd = mount_by_fusermount(&place::path(dir)?, config)?;
+    Ok((fd, Mount::made(dir)?))
 }
 
-fn mount_directly(dir: &Path, config: &MountConfig) -> io::Result<OwnedFd> {
+fn mount_directly(dir: BorrowedFd<'_>, config: &MountConfig) -> io::Result<(OwnedFd, Mount)> {
     match &config.block_device {
         Some(device) => blockdev::mount(device, dir, config),
         None => mount_as("fuse.arbor", &config.source, dir, config, ""),
@@ -39,10 +44,10 @@ fn mount_directly(dir: &Path, config: &MountConfig) -> io::Result<OwnedFd> {
 pub(crate) fn mount_as(
     kind: &str,
     source: &OsStr,
-    dir: &Path,
+    dir: BorrowedFd<'_>,
     config: &MountConfig,
     more: &str,
-) -> io::Result<OwnedFd> {
+) -> io::Result<(OwnedFd, Mount)> {
     let fd = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let mut flags = MountFlags::empty();
     flags.set(MountFlags::RDONLY, config.read_only);
@@ -65,8 +70,8 @@ pub(crate) fn mount_as(
         data += ",allow_other";
     }
     let data = CString::new(data).expect("no NUL in the options of a mount");
-    rustix::mount::mount(source, dir, kind, flags, &*data)?;
-    Ok(fd)
+    rustix::mount::mount(source, place::link(dir), kind, flags, &*data)?;
+    Ok((fd, Mount::made(dir)?))
 }
 
 /// `fusermount3` opens the device and mounts as root, and hands us the descriptor over its
@@ -131,50 +136,6 @@ fn escape_commas(text: &OsStr) -> OsString {
     OsString::from_vec(escaped)
 }
 
-/// Takes the mount off `dir`; `lazy` takes only the name away and leaves open files working.
-pub(crate) fn detach(dir: &Path, lazy: bool) -> io::Result<()> {
-    if is_root() {
-        let flags = UnmountFlags::NOFOLLOW | if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-        return Ok(rustix::mount::unmount(dir, flags)?);
-    }
-    let output = Command::new("fusermount3")
-        .arg(if lazy { "-uqz" } else { "-u" })
-        .arg("--")
-        .arg(dir)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| io::Error::new(e.kind(), format!("fusermount3: {e}")))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_string();
-    // It sees only the mounts of its user.
-    let is_foreign = said.contains("not found in") || said.contains("Operation not permitted");
-    Err(match (said.contains("busy"), is_foreign) {
-        (true, _) => io::Error::new(io::ErrorKind::ResourceBusy, said),
-        (_, true) => io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            "mounted by another user: only that user or root can unmount it",
-        ),
-        _ => io::Error::other(said.strip_prefix("fusermount3: ").unwrap_or(&said)),
-    })
-}
-
-/// `dir` without links, also where a dead mount lies on it, which cannot be looked at.
-pub(crate) fn absolute(dir: &Path) -> io::Result<PathBuf> {
-    match dir.canonicalize() {
-        Err(e) if is_dead(&e) => {
-            let name = dir.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
-            let parent = match dir.parent() {
-                Some(p) if !p.as_os_str().is_empty() => p,
-                _ => Path::new("."),
-            };
-            Ok(parent.canonicalize()?.join(name))
-        }
-        other => other,
-    }
-}
-
 /// What a request gets when there is no server, and when it goes.
 const DEAD: [Errno; 2] = [Errno::NOTCONN, Errno::CONNABORTED];
 
@@ -183,34 +144,51 @@ pub(crate) fn is_dead(e: &io::Error) -> bool {
     DEAD.iter().any(|d| e.raw_os_error() == Some(d.raw_os_error()))
 }
 
-/// Takes dead mounts off `dir`: those whose server is gone, so that everything on them says
-/// `ENOTCONN`. Returns whether there was one. Leaves a mount that works alone.
+/// Takes dead mounts of ours off `dir`: those whose server is gone, so that everything on them says
+/// `ENOTCONN`. Returns whether there was one. Leaves a mount that works alone, and all of others.
 pub fn clean_stale(dir: &Path) -> io::Result<bool> {
     let mut cleaned = false;
     // Several may lie on one another; a bound, in case the kernel says yes and does nothing.
     for _ in 0..16 {
-        match rustix::fs::statfs(dir) {
-            Err(e) if DEAD.contains(&e) => {}
-            // Its rings are going, and with them the server, if it is one of ours.
-            Err(Errno::CANCELED) => {
-                std::thread::sleep(std::time::Duration::from_millis(10));
-                continue;
-            }
-            // A server that ends may still be about to go.
-            _ => match std::fs::symlink_metadata(dir) {
-                Err(e) if is_dead(&e) => {}
-                _ => return Ok(cleaned),
-            },
+        let Ok(root) = place::directory(CWD, dir.as_os_str(), OFlags::empty()) else { return Ok(cleaned) };
+        let Some(mount) = Mount::of(root.as_fd())? else { return Ok(cleaned) };
+        if !is_stale(&root) {
+            return Ok(cleaned);
         }
-        detach(&absolute(dir)?, true)?;
+        drop(root);
+        mount.detach(true)?;
         cleaned = true;
     }
     Ok(cleaned)
 }
 
+/// Whether the server of the mount with this root is gone.
+fn is_stale(root: &OwnedFd) -> bool {
+    let is_dead = |e: &Errno| DEAD.contains(e);
+    // Its rings are going, and with them the server, if it is one of ours.
+    for _ in 0..16 {
+        match rustix::fs::fstatfs(root) {
+            Err(Errno::CANCELED) => std::thread::sleep(std::time::Duration::from_millis(10)),
+            Err(e) if is_dead(&e) => return true,
+            // A server that ends may still be about to go.
+            _ => return rustix::fs::fstat(root).is_err_and(|e| is_dead(&e)),
+        }
+    }
+    false
+}
+
+/// Takes the mount off if its server is gone.
+pub(crate) fn take_off_stale(mount: &Mount) {
+    if mount.root().is_ok_and(|root| is_stale(&root)) {
+        let _ = mount.detach(true);
+    }
+}
+
 /// A mount of arbor as the kernel's table has it: all of them, whoever made them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountEntry {
+    /// The kernel's number of the mount.
+    pub id: u64,
     /// What was mounted: the image, unless another name was asked for.
     pub source: PathBuf,
     /// Where.
@@ -240,7 +218,9 @@ fn table_in(file: &Path) -> io::Result<Vec<MountEntry>> {
 
 /// `ID PARENT MAJOR:MINOR ROOT POINT OPTIONS [OPTIONAL...] - TYPE SOURCE OPTIONS`.
 fn entry(line: &[u8]) -> Option<MountEntry> {
-    let mut fields = line.split(|&b| b == b' ').skip(2);
+    let mut fields = line.split(|&b| b == b' ');
+    let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+    let mut fields = fields.skip(1);
     let (major, minor) = std::str::from_utf8(fields.next()?).ok()?.split_once(':')?;
     let device = (major.parse().ok()?, minor.parse().ok()?);
     let mut fields = fields.skip(1);
@@ -252,7 +232,7 @@ fn entry(line: &[u8]) -> Option<MountEntry> {
     let is_ours = matches!(fields.next()?, b"fuse.arbor" | b"fuseblk.arbor");
     let source = path(fields.next()?);
     let volume_options = words(fields.next()?);
-    is_ours.then_some(MountEntry { source, mountpoint, options, volume_options, device })
+    is_ours.then_some(MountEntry { id, source, mountpoint, options, volume_options, device })
 }
 
 impl MountEntry {
@@ -273,18 +253,6 @@ impl MountEntry {
     }
 }
 
-/// Whether a mount of ours lies on `dir`, an absolute path.
-pub(crate) fn is_mounted(dir: &Path) -> bool {
-    mount_table().iter().any(|mount| mount.mountpoint == dir)
-}
-
-/// Whether the mount of ours on `dir`, an absolute path, refuses changes.
-pub(crate) fn is_read_only(dir: &Path) -> bool {
-    let mounts = mount_table();
-    let mount = mounts.iter().rfind(|mount| mount.mountpoint == dir);
-    mount.is_some_and(|mount| mount.options.iter().any(|word| word == "ro"))
-}
-
 /// Changes a mount that works: `ro`, `rw`, `suid`, `dev`, `exec` and their opposites among
 /// `options`. The others mean nothing now, and a flag that is not named stays as it is.
 ///
@@ -292,10 +260,9 @@ pub(crate) fn is_read_only(dir: &Path) -> bool {
 /// read-only while files are open for writing, `ReadOnlyFilesystem` if it is to become writable
 /// but the volume was opened read-only, `Unsupported` for times of access, `sync` and `dirsync`, which stay as they are.
 pub fn remount(dir: &Path, options: &Options) -> io::Result<()> {
-    let dir = dir.canonicalize()?;
-    let mounts = mount_table();
-    let now = mounts.iter().rfind(|mount| mount.mountpoint == dir);
-    let now = now.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "not a mount point of arbor"))?;
+    let root = place::directory(CWD, dir.as_os_str(), OFlags::empty())?;
+    let mount = Mount::of(root.as_fd())?;
+    let now = mount.and_then(|mount| mount.entry()).ok_or_else(not_ours)?;
     // The server does these, and hears nothing of a remount.
     if let Some((key, _)) = options.0.iter().find(|(key, _)| !now.keeps(key)) {
         let why = format!("remount: {key} cannot be changed; unmount, and mount again");
@@ -323,12 +290,16 @@ pub fn remount(dir: &Path, options: &Options) -> io::Result<()> {
     }
     if flags.contains(MountFlags::RDONLY) {
         // The kernel's own sync does not reach a plain FUSE mount.
-        crate::record::sync(&dir)?;
-    } else if crate::record::mounts().iter().any(|record| record.mountpoint == dir && record.read_only) {
+        crate::record::sync(dir)?;
+    } else if crate::record::mounts().iter().any(|record| record.mount == now.id && record.read_only) {
         let why = "the volume was opened read-only: unmount it and mount it for writing";
         return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, why));
     }
-    Ok(rustix::mount::mount_remount(&dir, flags, c"")?)
+    Ok(rustix::mount::mount_remount(place::link(root.as_fd()), flags, c"")?)
+}
+
+pub(crate) fn not_ours() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "not a mount point of arbor")
 }
 
 /// Undoes the `\ooo` of the mount table.
@@ -352,10 +323,9 @@ fn unescape(field: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Lets the kernel read that far ahead on the mount of `dir`. Needs root, and is no matter.
-pub(crate) fn raise_read_ahead(dir: &Path, bytes: u32) {
-    let Ok(stat) = rustix::fs::stat(dir) else { return };
-    let (major, minor) = (rustix::fs::major(stat.st_dev), rustix::fs::minor(stat.st_dev));
+/// Lets the kernel read that far ahead on a mount. Needs root, and is no matter.
+pub(crate) fn raise_read_ahead(mount: &Mount, bytes: u32) {
+    let (major, minor) = mount.device();
     let _ = std::fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), (bytes >> 10).to_string());
 }
 
@@ -377,7 +347,7 @@ mod tests {
     fn lines_of_the_mount_table() {
         let line = b"36 35 0:40 / /m\\040nt rw,nosuid shared:1 - fuse.arbor /a\\040b.img rw,user_id=0";
         let mount = entry(line).unwrap();
-        assert_eq!((mount.source, mount.mountpoint), ("/a b.img".into(), "/m nt".into()));
+        assert_eq!((mount.id, mount.source, mount.mountpoint), (36, "/a b.img".into(), "/m nt".into()));
         assert_eq!((mount.options, mount.device), (vec!["rw".into(), "nosuid".into()], (0, 40)));
         assert_eq!(mount.volume_options, ["rw", "user_id=0"]);
         assert_eq!(entry(b"36 35 0:40 / /mnt rw - ext4 /dev/sda rw"), None);

@@ -21,6 +21,7 @@
 //! | `prompt` | the options `sync` and `dirsync` |
 //! | `follow` | where a worker runs that takes requests from `/dev/fuse` |
 //! | `handover` | what the kernel keeps of a mount, for [`sync`] |
+//! | `place` | where a mount lies, whatever its path leads to |
 //! | `record` | who serves which mount, for [`unmount`] |
 //! | `hostile` | requests as no kernel sends them, for tests |
 //! | `upkeep` | cleaning, scrubbing and trimming, asked of a mount |
@@ -88,6 +89,7 @@ mod interrupt;
 mod kernel;
 mod offer;
 pub mod options;
+mod place;
 mod prompt;
 mod proto;
 mod record;

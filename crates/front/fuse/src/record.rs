@@ -8,6 +8,7 @@
 use crate::handover;
 use crate::kernel;
 use crate::options::MountConfig;
+use crate::place::Mount;
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags};
 use std::fs;
@@ -28,8 +29,10 @@ pub struct MountRecord {
     pub image: PathBuf,
     /// Byte of the image at which the volume begins.
     pub offset: u64,
-    /// Where it is mounted.
+    /// Where it was mounted.
     pub mountpoint: PathBuf,
+    /// The kernel's number of the mount; 0 if the server is of a build that did not say.
+    pub mount: u64,
     /// The volume itself was opened read-only.
     pub read_only: bool,
     /// The kernel keeps written data back.
@@ -40,7 +43,7 @@ pub struct MountRecord {
 
 impl MountRecord {
     /// A record of this process.
-    pub(crate) fn of_this_process(config: &MountConfig, mountpoint: &Path) -> MountRecord {
+    pub(crate) fn of_this_process(config: &MountConfig, mountpoint: &Path, mount: u64) -> MountRecord {
         let pid = std::process::id();
         let started = start_time(pid).unwrap_or(0);
         MountRecord {
@@ -49,6 +52,7 @@ impl MountRecord {
             image: PathBuf::from(&config.source),
             offset: config.offset,
             mountpoint: mountpoint.to_path_buf(),
+            mount,
             read_only: config.read_only,
             writeback_cache: config.writeback_cache,
             failure: None,
@@ -64,7 +68,8 @@ impl MountRecord {
         // Paths end in NUL, which no path holds; the reason of a failure is last.
         let access = if self.read_only { "ro" } else { "rw" };
         let cache = if self.writeback_cache { "writeback" } else { "writethrough" };
-        let mut text = format!("{} {} {access} {} {cache}\n", self.pid, self.started, self.offset).into_bytes();
+        let mut text =
+            format!("{} {} {access} {} {cache} {}\n", self.pid, self.started, self.offset, self.mount).into_bytes();
         for p in [&self.image, &self.mountpoint] {
             text.extend_from_slice(p.as_os_str().as_bytes());
             text.push(0);
@@ -89,6 +94,7 @@ impl MountRecord {
             // A server of an older build says none.
             offset: head.next().map_or(Some(0), |word| word.parse().ok())?,
             writeback_cache: head.next() != Some("writethrough"),
+            mount: head.next().map_or(Some(0), |word| word.parse().ok())?,
             image: path()?,
             mountpoint: path()?,
             failure: rest.next().filter(|why| !why.is_empty()).map(|why| String::from_utf8_lossy(why).into_owned()),
@@ -101,6 +107,14 @@ impl MountRecord {
             // Not by the place: a directory above it may have another name now.
             Ok(table) => !table.iter().any(|mount| mount.source == self.image),
             Err(e) => e.kind() != io::ErrorKind::PermissionDenied,
+        }
+    }
+
+    /// Whether it is of this mount.
+    fn is_of(&self, mount: &Mount) -> bool {
+        match self.mount {
+            0 => mount.entry().is_some_and(|entry| entry.mountpoint == self.mountpoint),
+            id => id == mount.id(),
         }
     }
 
@@ -184,13 +198,14 @@ fn directories() -> Vec<PathBuf> {
 
 /// The mounts that are served now, as far as this user can know: all of them for root.
 pub fn mounts() -> Vec<MountRecord> {
+    records().into_iter().map(|(_, record)| record).filter(|record| record.server().is_some()).collect()
+}
+
+/// All records, and where they are.
+fn records() -> Vec<(PathBuf, MountRecord)> {
     let files = directories().into_iter().filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten();
-    files
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|e| e == "mount"))
-        .filter_map(|path| MountRecord::read(&path))
-        .filter(|record| record.server().is_some())
-        .collect()
+    let paths = files.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "mount"));
+    paths.filter_map(|path| MountRecord::read(&path).map(|record| (path, record))).collect()
 }
 
 /// What a mount was that has been taken off.
@@ -213,24 +228,20 @@ pub enum Unmounted {
 /// if the data could not be written, which is told after the mount is off. In the process that serves
 /// the mount it does not wait: there [`Session::wait`](crate::Session::wait) does.
 pub fn unmount(dir: &Path, wait: bool) -> io::Result<Unmounted> {
-    let refuses_changes = kernel::absolute(dir).is_ok_and(|dir| kernel::is_read_only(&dir));
-    let dead = if refuses_changes { Unmounted::DeadReadOnly } else { Unmounted::Dead };
-    if clean_stale_at(dir)? {
+    let Some(mount) = Mount::at(dir)? else { return Err(kernel::not_ours()) };
+    let dead = if mount.is_read_only() { Unmounted::DeadReadOnly } else { Unmounted::Dead };
+    if kernel::clean_stale(dir)? && Mount::at(dir)?.is_none() {
         return Ok(dead);
     }
-    let dir = kernel::absolute(dir)?;
-    if !kernel::is_mounted(&dir) {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a mount point of arbor"));
-    }
-    let found = directories().into_iter().map(|d| d.join(file_name(&dir))).find_map(|path| {
-        let record = MountRecord::read(&path).filter(|r| r.mountpoint == dir)?;
-        let server = record.server()?;
+    let Some(mount) = Mount::at(dir)? else { return Err(kernel::not_ours()) };
+    let found = records().into_iter().find_map(|(path, record)| {
+        let server = record.server().filter(|_| record.is_of(&mount))?;
         Some((path, record, server))
     });
     // Where errors can still be told.
-    let synced = if wait { fs::File::open(&dir).and_then(|d| d.sync_all()) } else { Ok(()) };
-    let failure = failure(&dir);
-    kernel::detach(&dir, false)?;
+    let synced = if wait { fs::File::open(dir).and_then(|d| d.sync_all()) } else { Ok(()) };
+    let failure = failure(&mount);
+    mount.detach(false)?;
     if let Some((path, record, server)) = found.filter(|(_, r, _)| wait && r.pid != std::process::id()) {
         wait_for_release(&path, &record, &server);
     }
@@ -249,22 +260,22 @@ pub fn unmount(dir: &Path, wait: bool) -> io::Result<Unmounted> {
 /// this process may see who has it open; then an fsync of the root does the rest. What is changed
 /// meanwhile may come too late.
 pub fn sync(root: &Path) -> io::Result<()> {
-    let dir = kernel::absolute(root)?;
-    let record = mounts().into_iter().find(|record| record.mountpoint == dir);
+    let mount = Mount::at(root)?.ok_or_else(kernel::not_ours)?;
+    let record = mounts().into_iter().find(|record| record.is_of(&mount));
     let open_files = record.is_none_or(|record| record.writeback_cache);
     let synced = fs::File::open(root).and_then(|root| {
         let handed_over = handover::hand_over(&root, open_files);
         root.sync_all().and(handed_over)
     });
-    match failure(&dir) {
+    match failure(&mount) {
         Some(why) => Err(io::Error::other(failed(&why))),
         None => synced,
     }
 }
 
-/// Why the volume mounted on `dir` takes no more changes, if its server has said so.
-fn failure(dir: &Path) -> Option<String> {
-    mounts().into_iter().find(|record| record.mountpoint == dir)?.failure
+/// Why the volume that is mounted takes no more changes, if its server has said so.
+fn failure(mount: &Mount) -> Option<String> {
+    mounts().into_iter().find(|record| record.is_of(mount))?.failure
 }
 
 /// The failure of a volume that was shut down on purpose.
@@ -272,10 +283,6 @@ pub(crate) const SHUT: &str = "it was shut down";
 
 fn failed(why: &str) -> String {
     format!("the volume has been read-only since an error, and changes after it are lost: {why}")
-}
-
-fn clean_stale_at(dir: &Path) -> io::Result<bool> {
-    kernel::clean_stale(dir).map(|cleaned| cleaned && !kernel::absolute(dir).is_ok_and(|d| kernel::is_mounted(&d)))
 }
 
 /// Returns when the record is gone or another's, or its process has ended.
@@ -299,7 +306,7 @@ mod tests {
     fn a_record_is_read_as_written_and_knows_its_process() {
         let dir = tempfile::tempdir().unwrap();
         let config = MountConfig { source: "/im age".into(), offset: 512, read_only: true, ..MountConfig::default() };
-        let mut record = MountRecord::of_this_process(&config, &dir.path().join("m\nn"));
+        let mut record = MountRecord::of_this_process(&config, &dir.path().join("m\nn"), 77);
         record.failure = Some("write of 4 KiB: gone".into());
         let path = record.write().unwrap();
         let read = MountRecord::read(&path);

@@ -20,6 +20,7 @@ use crate::interrupt::Desk;
 use crate::kernel::{self, MAX_IO};
 use crate::offer::Offer;
 use crate::options::{MountConfig, Transport};
+use crate::place::{self, Mount};
 use crate::proto::{InHeader, InitFlags, InitIn, InitOut, MAJOR, MINOR, Op, OutHeader, take};
 use crate::record::MountRecord;
 use crate::ring::{self, RingWorker};
@@ -30,7 +31,7 @@ use arbor_base::vfs::{self, Clock, FileSystem};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::EventfdFlags;
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::OFlags;
+use rustix::fs::{CWD, OFlags};
 use rustix::io::Errno as OsErrno;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -100,6 +101,7 @@ enum Started {
 /// A mount that the kernel has made, and whose INIT waits for an answer.
 struct Attached {
     dir: PathBuf,
+    mount: Mount,
     device: Arc<OwnedFd>,
     init: Init,
     agreed: Agreed,
@@ -111,16 +113,18 @@ struct Attached {
 fn attach(dir: &Path, config: &MountConfig) -> io::Result<Attached> {
     kernel::clean_stale(dir)?;
     std::fs::create_dir_all(dir)?;
-    let dir = dir.canonicalize()?;
-    if kernel::is_mounted(&dir) {
+    // All that follows is about this directory, wherever its path leads by then.
+    let point = place::directory(CWD, dir.as_os_str(), OFlags::empty())?;
+    let dir = place::path(point.as_fd())?;
+    if Mount::of(point.as_fd())?.is_some() {
         return Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("{} is already mounted", dir.display())));
     }
-    let device = kernel::mount(&dir, config)?;
+    let (device, mount) = kernel::mount(point.as_fd(), config)?;
     let asked = Init::read(&device).and_then(|init| Ok((agree(&init, config)?, init)));
     let ((agreed, channels), init) = asked.inspect_err(|_| {
-        let _ = kernel::detach(&dir, true);
+        let _ = mount.detach(true);
     })?;
-    Ok(Attached { dir, device: Arc::new(device), init, agreed, channels })
+    Ok(Attached { dir, mount, device: Arc::new(device), init, agreed, channels })
 }
 
 /// What we take of what the kernel offers.
@@ -161,14 +165,15 @@ fn with(what: &str, e: &io::Error) -> io::Error {
 /// Starts to serve the mount. INIT is answered when everything stands that serves: a kernel that was
 /// promised rings lets all requests wait for them. On errors the session that is begun cleans up.
 fn start(fs: Arc<dyn FileSystem>, attached: Attached, config: &MountConfig) -> io::Result<Started> {
-    let Attached { dir, device, init, agreed, channels } = attached;
+    let Attached { dir, mount, device, init, agreed, channels } = attached;
     let counters = Arc::new(Counters::new());
     let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).inspect_err(|_| {
-        let _ = kernel::detach(&dir, true);
+        let _ = mount.detach(true);
         let _ = fs.unmount();
     })?;
     let control = Arc::new(Control {
         dir,
+        mount,
         seat: Seat::default(),
         event,
         slow_until_us: AtomicU64::new(0),
@@ -176,7 +181,7 @@ fn start(fs: Arc<dyn FileSystem>, attached: Attached, config: &MountConfig) -> i
         work: Work::default(),
     });
     let server = Arc::new(Server::new(fs, config, agreed, counters.clone()));
-    server.atimes.set_mountpoint(control.dir.clone());
+    server.atimes.set_mount(control.mount.clone());
     let mut session = Session {
         server: Some(server.clone()),
         counters,
@@ -188,7 +193,7 @@ fn start(fs: Arc<dyn FileSystem>, attached: Attached, config: &MountConfig) -> i
         by_ring: !channels.is_empty(),
     };
     if config.record {
-        let record = MountRecord::of_this_process(config, &control.dir);
+        let record = MountRecord::of_this_process(config, &control.dir, control.mount.id());
         match record.write() {
             Ok(path) => session.record = Some(path),
             Err(e) => server.log.say(format_args!("no record of this mount, unmount will not wait: {e}")),
@@ -210,7 +215,7 @@ fn start(fs: Arc<dyn FileSystem>, attached: Attached, config: &MountConfig) -> i
     if let Err(why) = rings.go() {
         return Ok(session.refused(device, why));
     }
-    kernel::raise_read_ahead(&control.dir, config.max_read_ahead);
+    kernel::raise_read_ahead(&control.mount, config.max_read_ahead);
     Ok(Started::Serving(Box::new(session)))
 }
 
@@ -371,7 +376,9 @@ fn send(device: &OwnedFd, server: &Server, bytes: &[u8], reply: &Reply) {
 
 /// What the threads of a session share besides the server.
 pub(crate) struct Control {
+    /// Where it was mounted.
     dir: PathBuf,
+    mount: Mount,
     seat: Seat,
     /// Readable at the end.
     pub(crate) event: OwnedFd,
@@ -680,7 +687,7 @@ impl Unmounter {
     pub fn unmount(&self) -> io::Result<()> {
         let mut tries = 0;
         loop {
-            match kernel::detach(&self.0.dir, false) {
+            match self.0.mount.detach(false) {
                 // Whoever looks at new mounts may be there for a moment.
                 Err(e) if e.kind() == io::ErrorKind::ResourceBusy && tries < 5 => tries += 1,
                 other => return other,
@@ -691,15 +698,13 @@ impl Unmounter {
 
     /// Takes only the name away: the session ends when the last file in use is closed.
     pub fn detach(&self) -> io::Result<()> {
-        kernel::detach(&self.0.dir, true)
+        self.0.mount.detach(true)
     }
 
     /// Ends the session at once, as the last resort: files in use give errors from now on. What
     /// was written before is not lost.
     pub fn abort(&self) {
-        if kernel::is_mounted(&self.0.dir) {
-            let _ = self.detach();
-        }
+        let _ = self.detach();
         self.0.stop();
     }
 }
@@ -755,7 +760,7 @@ impl Session {
         // With the last descriptor goes the connection, and so its DESTROY, which would unmount.
         drop(device);
         self.join_workers();
-        let _ = kernel::detach(&self.control.dir, true);
+        let _ = self.control.mount.detach(true);
         self.join_others();
         self.server = None;
         self.remove_record();
@@ -772,9 +777,7 @@ impl Session {
         let Some(server) = self.server.take() else { return Ok(()) };
         self.join_workers();
         // The connection may have been aborted from elsewhere, which leaves a dead mount.
-        if kernel::is_mounted(&self.control.dir) {
-            let _ = kernel::clean_stale(&self.control.dir);
-        }
+        kernel::take_off_stale(&self.control.mount);
         self.join_others();
         let result = server.destroyed.lock().take();
         let result = result.unwrap_or_else(|| {

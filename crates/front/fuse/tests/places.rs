@@ -1,0 +1,207 @@
+//! Mounts below directories that others may rename: only what is ours is taken off, wherever the path leads. Needs root
+//! and `/dev/fuse`; where they are missing each test says so and does nothing.
+
+#[allow(dead_code)]
+mod memfs;
+
+use arbor_fuse::{MountConfig, Session, Transport};
+use memfs::MemFs;
+use rustix::fs::{CWD, RenameFlags};
+use rustix::mount::{MountFlags, UnmountFlags};
+use std::fs::{self, OpenOptions};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// Whether mounts can be made here; says aloud if not.
+fn can_mount() -> bool {
+    let can =
+        rustix::process::geteuid().is_root() && OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
+    if !can {
+        eprintln!("NOT RUN: this test needs root and /dev/fuse");
+    }
+    can
+}
+
+/// Ends this process, and with it its mounts, if the test is not over in two minutes.
+struct Limit(Arc<AtomicBool>);
+
+impl Limit {
+    fn new() -> Limit {
+        let over = Arc::new(AtomicBool::new(false));
+        let (watched, end) = (over.clone(), Instant::now() + Duration::from_secs(120));
+        std::thread::spawn(move || {
+            while !watched.load(SeqCst) {
+                if Instant::now() > end {
+                    eprintln!("a test of a mount is not over after two minutes");
+                    std::process::abort();
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        });
+        Limit(over)
+    }
+}
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+/// A file system of somebody else, which has to stay.
+struct Foreign(PathBuf);
+
+impl Foreign {
+    fn on(dir: PathBuf) -> Foreign {
+        fs::create_dir_all(&dir).unwrap();
+        rustix::mount::mount("foreign", &dir, "tmpfs", MountFlags::empty(), c"size=64k").unwrap();
+        fs::write(dir.join("kept"), b"x").unwrap();
+        Foreign(dir)
+    }
+
+    fn stays(&self) -> bool {
+        self.0.join("kept").exists()
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
+    }
+}
+
+/// Exchanges two names until dropped.
+struct Swapping {
+    over: Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<u64>>,
+}
+
+impl Swapping {
+    fn start(a: PathBuf, b: PathBuf) -> Swapping {
+        let over = Arc::new(AtomicBool::new(false));
+        let watched = over.clone();
+        let swap = move || {
+            let mut swaps = 0;
+            while !watched.load(SeqCst) {
+                rustix::fs::renameat_with(CWD, &a, CWD, &b, RenameFlags::EXCHANGE).unwrap();
+                swaps += 1;
+            }
+            swaps
+        };
+        Swapping { over, thread: Some(std::thread::spawn(swap)) }
+    }
+}
+
+impl Drop for Swapping {
+    fn drop(&mut self) {
+        self.over.store(true, SeqCst);
+        let swaps = self.thread.take().unwrap().join();
+        assert!(std::thread::panicking() || swaps.unwrap() > 100, "names were hardly exchanged");
+    }
+}
+
+fn mount(dir: &Path) -> std::io::Result<Session> {
+    let config = MountConfig {
+        record: false,
+        transport: Transport::Classic,
+        source: dir.as_os_str().into(),
+        ..Default::default()
+    };
+    arbor_fuse::mount(Arc::new(MemFs::new()), dir, &config)
+}
+
+/// A mount whose server has gone.
+fn dead_mount(dir: &Path) {
+    let device = OpenOptions::new().read(true).write(true).open("/dev/fuse").unwrap();
+    let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
+    let options = std::ffi::CString::new(options).unwrap();
+    rustix::mount::mount("dead", dir, "fuse.arbor", MountFlags::empty(), &*options).unwrap();
+}
+
+fn is_mounted(dir: &Path) -> bool {
+    arbor_fuse::mount_table().iter().any(|mount| mount.mountpoint == dir)
+}
+
+#[test]
+fn a_server_takes_its_own_mount_off_when_a_directory_above_it_was_replaced() {
+    if !can_mount() {
+        return;
+    }
+    let _limit = Limit::new();
+    let top = tempfile::tempdir().unwrap();
+    let top_path = top.path().canonicalize().unwrap();
+    let path = |name: &str| top_path.join(name);
+    fs::create_dir_all(path("a/m")).unwrap();
+    let session = mount(&path("a/m")).unwrap();
+    session.ready().unwrap();
+    fs::rename(path("a"), path("moved")).unwrap();
+    let foreign = Foreign::on(path("other/m"));
+    symlink("other", path("a")).unwrap();
+    session.unmounter().unmount().unwrap();
+    session.wait().unwrap();
+    assert!(foreign.stays());
+    assert!(!is_mounted(&path("moved/m")));
+}
+
+#[test]
+fn a_link_that_flips_leads_to_no_foreign_mount() {
+    if !can_mount() {
+        return;
+    }
+    let _limit = Limit::new();
+    let top = tempfile::tempdir().unwrap();
+    let path = |name: &str| top.path().join(name);
+    let foreign = Foreign::on(path("foreign"));
+    fs::create_dir(path("ours")).unwrap();
+    symlink("ours", path("link")).unwrap();
+    symlink("foreign", path("other")).unwrap();
+    let swapping = Swapping::start(path("link"), path("other"));
+    for _ in 0..400 {
+        dead_mount(&path("ours"));
+        let mut cleaned = false;
+        while !cleaned {
+            // The link may have led to the other one.
+            cleaned = arbor_fuse::clean_stale(&path("link")).unwrap();
+            assert!(foreign.stays(), "a mount of somebody else was taken off");
+        }
+        assert!(!is_mounted(&path("ours").canonicalize().unwrap()));
+    }
+    for _ in 0..20 {
+        let session = mount(&path("ours")).unwrap();
+        while arbor_fuse::unmount(&path("link"), false).is_err() {
+            assert!(foreign.stays(), "a mount of somebody else was taken off");
+        }
+        session.wait().unwrap();
+    }
+    drop(swapping);
+    assert!(foreign.stays());
+}
+
+#[test]
+fn a_mount_lies_on_the_directory_that_was_looked_at() {
+    if !can_mount() {
+        return;
+    }
+    let _limit = Limit::new();
+    let top = tempfile::tempdir().unwrap();
+    let path = |name: &str| top.path().join(name);
+    let foreign = Foreign::on(path("elsewhere"));
+    fs::create_dir_all(path("a/m")).unwrap();
+    symlink("elsewhere", path("b")).unwrap();
+    fs::create_dir(path("elsewhere/m")).unwrap();
+    let swapping = Swapping::start(path("a"), path("b"));
+    for _ in 0..50 {
+        // On either of the two, and then taken off there.
+        let session = mount(&path("a/m")).unwrap();
+        session.unmounter().unmount().unwrap();
+        session.wait().unwrap();
+    }
+    drop(swapping);
+    assert!(foreign.stays());
+    let left = arbor_fuse::mount_table().into_iter().filter(|mount| mount.mountpoint.starts_with(top.path())).count();
+    assert_eq!(left, 0);
+}
