@@ -43,6 +43,8 @@ pub struct MemFs {
     pub syncs: AtomicU64,
     pub background_calls: AtomicU64,
     pub unmounted: AtomicBool,
+    /// Unmounting takes a while.
+    pub unmounts_slowly: AtomicBool,
     pub dirty: AtomicBool,
     /// Files have space reserved that is going to be given back.
     pub unsettled: AtomicBool,
@@ -287,6 +289,7 @@ impl MemFs {
             syncs: AtomicU64::new(0),
             background_calls: AtomicU64::new(0),
             unmounted: AtomicBool::new(false),
+            unmounts_slowly: AtomicBool::new(false),
             dirty: AtomicBool::new(false),
             unsettled: AtomicBool::new(false),
             panics: AtomicBool::new(false),
@@ -701,6 +704,9 @@ impl FileSystem for MemFs {
     }
 
     fn unmount(&self) -> Result<()> {
+        if self.unmounts_slowly.load(SeqCst) {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+        }
         match self.unmounted.swap(true, SeqCst) {
             false => Ok(()),
             true => err(Errno::EIO),
