@@ -646,6 +646,17 @@ fn setid_bits_go_when_others_write() {
     assert!(m.requests("getxattr") <= asked + 1);
     drop(f);
     m.end();
+    // Without pages the kernel does not ask before a write, and says it with the write.
+    let Some(m) = Mounted::with(|c| c.direct_io = true) else { return };
+    let p = m.path("f");
+    fs::set_permissions(m.dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::write(&p, b"1").unwrap();
+    fs::set_permissions(&p, fs::Permissions::from_mode(0o6777)).unwrap();
+    assert_eq!(as_nobody(&format!("printf x >> {}", p.display())), "");
+    let stored = m.fs.getattr(m.fs.lookup(m.fs.root(), b"f").unwrap().ino).unwrap();
+    assert_eq!(stored.mode & 0o7777, 0o777, "a write without pages");
+    m.fs.forget(stored.ino, 1);
+    m.end();
 }
 
 #[test]
