@@ -459,6 +459,17 @@ fn labels_flags_and_acls_are_heeded() {
         fs.set_flags(ino, FileFlags::IMMUTABLE).unwrap();
         assert_eq!(v.write("f", "x").unwrap_err().kind(), ErrorKind::PermissionDenied);
         assert_eq!(v.remove_file("f").unwrap_err().kind(), ErrorKind::PermissionDenied);
+        let file = v.create("log").unwrap();
+        file.write_at(b"one", 0).unwrap();
+        let log = fs.lookup(fs.root(), b"log").unwrap().ino;
+        for (flag, append) in [(FileFlags::IMMUTABLE, false), (FileFlags::APPEND, true)] {
+            fs.set_flags(log, flag).unwrap();
+            assert_eq!(file.write_at(b"two", 0).unwrap_err().kind(), ErrorKind::PermissionDenied);
+            assert_eq!(file.set_len(0).unwrap_err().kind(), ErrorKind::PermissionDenied);
+            assert_eq!(file.write_at(b"two", 3).is_ok(), append);
+        }
+        drop(file);
+        fs.forget(log, 1);
         fs.forget(ino, 1);
         v.close().unwrap();
     }

@@ -419,6 +419,25 @@ fn shutdowns_under_load() {
 }
 
 #[test]
+fn a_shutdown_now_makes_nothing_durable() {
+    if !can_run(&[]) {
+        return;
+    }
+    each_engine(|engine| {
+        for (args, is_kept) in [(&["shutdown"][..], true), (&["shutdown", "--now"], false)] {
+            // Nothing is old enough to be written by itself.
+            let volume = Volume::mounted(engine, "commit=3600");
+            fs::write(volume.root().join("file"), "text").unwrap();
+            said(run(ARBOR, args, &[&volume.root()]));
+            volume.umount();
+            volume.mount();
+            assert_eq!(volume.root().join("file").exists(), is_kept, "{engine}: {args:?}");
+            volume.umount();
+        }
+    });
+}
+
+#[test]
 fn only_some_may_shut_down() {
     if !can_run(&[]) {
         return;

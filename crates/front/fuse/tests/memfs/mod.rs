@@ -50,6 +50,8 @@ pub struct MemFs {
     pub unsettled: AtomicBool,
     /// A change of attributes panics.
     pub panics: AtomicBool,
+    /// Nothing becomes durable.
+    pub fails_to_sync: AtomicBool,
     /// The device hangs.
     pub hangs: AtomicBool,
     /// Nobody is told the root, so that a mount is not finished.
@@ -293,6 +295,7 @@ impl MemFs {
             dirty: AtomicBool::new(false),
             unsettled: AtomicBool::new(false),
             panics: AtomicBool::new(false),
+            fails_to_sync: AtomicBool::new(false),
             hangs: AtomicBool::new(false),
             has_no_root_yet: AtomicBool::new(false),
             waiting: AtomicU64::new(0),
@@ -582,6 +585,9 @@ impl FileSystem for MemFs {
     }
 
     fn fsync(&self, ino: Ino, _data_only: bool) -> Result<()> {
+        if self.fails_to_sync.load(SeqCst) {
+            return err(Errno::EIO);
+        }
         self.device()?;
         self.state.lock().node(ino)?;
         self.syncs.fetch_add(1, SeqCst);
