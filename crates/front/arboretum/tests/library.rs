@@ -459,7 +459,84 @@ fn labels_flags_and_acls_are_heeded() {
         fs.set_flags(ino, FileFlags::IMMUTABLE).unwrap();
         assert_eq!(v.write("f", "x").unwrap_err().kind(), ErrorKind::PermissionDenied);
         assert_eq!(v.remove_file("f").unwrap_err().kind(), ErrorKind::PermissionDenied);
+        let file = v.create("log").unwrap();
+        file.write_at(b"one", 0).unwrap();
+        let log = fs.lookup(fs.root(), b"log").unwrap().ino;
+        for (flag, append) in [(FileFlags::IMMUTABLE, false), (FileFlags::APPEND, true)] {
+            fs.set_flags(log, flag).unwrap();
+            assert_eq!(file.write_at(b"two", 0).unwrap_err().kind(), ErrorKind::PermissionDenied);
+            assert_eq!(file.set_len(0).unwrap_err().kind(), ErrorKind::PermissionDenied);
+            assert_eq!(file.write_at(b"two", 3).is_ok(), append);
+        }
+        drop(file);
+        fs.forget(log, 1);
         fs.forget(ino, 1);
+        v.close().unwrap();
+    }
+}
+
+/// A copy of the image, made while the volume is open, is what a crash leaves.
+#[test]
+fn what_was_synced_is_there_after_a_crash() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, copy) = (dir.path().join("image"), dir.path().join("copy"));
+    let data: Vec<u8> = (0..100_000u32).map(|i| (i % 251) as u8).collect();
+    for engine in arboretum::engines() {
+        let v = Volume::options().engine(engine.name()).overwrite(true).format(&path, 64 << 20).unwrap();
+        let survives = |name: &str| {
+            std::fs::copy(&path, &copy).unwrap();
+            Volume::open(&copy).unwrap().read(name).is_ok_and(|found| found == data)
+        };
+        v.sync().unwrap();
+        v.write("file", &data).unwrap();
+        assert!(!survives("file"), "{}: nothing makes it durable yet", engine.name());
+        v.open_file("file").unwrap().sync_all().unwrap();
+        assert!(survives("file"), "{}: sync_all", engine.name());
+        v.write("data", &data).unwrap();
+        v.open_file("data").unwrap().sync_data().unwrap();
+        assert!(survives("data"), "{}: sync_data", engine.name());
+        v.write("other", &data).unwrap();
+        v.sync().unwrap();
+        assert!(survives("other"), "{}: sync", engine.name());
+        v.write("last", &data).unwrap();
+        v.close().unwrap();
+        assert!(survives("last"), "{}: close", engine.name());
+        assert!(Volume::open_read_only(&path).unwrap().info().unwrap().clean, "{}", engine.name());
+    }
+}
+
+/// What a mount does for its users, and the library leaves to its caller.
+#[test]
+fn set_id_bits_and_times_of_access_stay_and_no_list_is_handed_down() {
+    let entries = [(1u16, 7u16, u32::MAX), (2, 7, 1000), (4, 5, u32::MAX), (16, 7, u32::MAX), (32, 5, u32::MAX)];
+    let entries =
+        entries.map(|(tag, perm, id)| [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat());
+    let list = [&2u32.to_le_bytes()[..], &entries.concat()].concat();
+    for engine in arboretum::engines() {
+        let v = Volume::options().engine(engine.name()).in_memory(64 << 20).unwrap();
+        v.write("f", "x").unwrap();
+        v.set_permissions("f", 0o6777).unwrap();
+        let old = UNIX_EPOCH + Duration::from_secs(1_000_000);
+        v.set_times("f", FileTimes::new().set_accessed(old)).unwrap();
+        let file = OpenOptions::new().read(true).write(true).open(&v, "f").unwrap();
+        assert_eq!(file.write_at(b"yes", 0).unwrap(), 3);
+        file.set_len(2).unwrap();
+        assert_eq!(file.read_at(&mut [0; 10], 0).unwrap(), 2);
+        let found = v.metadata("f").unwrap();
+        assert_eq!((found.permissions(), found.accessed().unwrap()), (0o6777, old), "{}", engine.name());
+        v.create_dir("d").unwrap();
+        let fs = v.file_system();
+        let dir = fs.lookup(fs.root(), b"d").unwrap().ino;
+        acl::set(&**fs, dir, acl::DEFAULT, &list, false).unwrap();
+        v.write("d/f", "").unwrap();
+        v.create_dir("d/d").unwrap();
+        for (name, what) in [(&b"f"[..], acl::ACCESS), (b"d", acl::ACCESS), (b"d", acl::DEFAULT)] {
+            let ino = fs.lookup(dir, name).unwrap().ino;
+            assert_eq!(acl::get(&**fs, ino, what).unwrap(), None, "{}", engine.name());
+            fs.forget(ino, 1);
+        }
+        fs.forget(dir, 1);
+        drop(file);
         v.close().unwrap();
     }
 }

@@ -920,6 +920,7 @@ pub(crate) mod memfs;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use arbor_base::device::{Device, FileDevice, OpenMode};
     use memfs::MemFs;
 
     fn server() -> (Arc<MemFs>, Server) {
@@ -1010,6 +1011,20 @@ mod tests {
         let (fs, server) = self::server();
         server.unmount().unwrap();
         assert!(fs.unmounted.load(Relaxed));
+    }
+
+    #[test]
+    fn an_image_is_free_when_the_kernel_hears_of_the_end() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let open = || FileDevice::open(file.path(), OpenMode::ReadWrite);
+        let device = open().unwrap();
+        let config = MountConfig { claims: device.claim().into_iter().collect(), ..MountConfig::default() };
+        let agreed = Agreed { flags: InitFlags::all(), xattrs: true, minor: MINOR };
+        let server = Server::new(Arc::new(MemFs::new()), &config, agreed, Arc::new(Counters::new()));
+        assert!(open().is_err());
+        assert_eq!(ask(&server, Op::Destroy as u32, &[], &mut [0; 4096]).0, 0);
+        open().expect("it is free");
     }
 
     #[test]

@@ -545,6 +545,27 @@ fn as_nobody(script: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
+/// What a thread of this process does as that user: rights are those of threads, as far as the kernel goes.
+fn as_nobody_here(f: impl FnOnce() + Send) {
+    let drop_rights = || {
+        // SAFETY: nothing but numbers, and an empty list.
+        let done = unsafe {
+            [
+                libc::syscall(libc::SYS_setgroups, 0, std::ptr::null::<libc::gid_t>()),
+                libc::syscall(libc::SYS_setresgid, 65534, 65534, 65534),
+                libc::syscall(libc::SYS_setresuid, 65534, 65534, 65534),
+            ]
+        };
+        assert_eq!(done, [0; 3]);
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            drop_rights();
+            f();
+        });
+    });
+}
+
 /// The same with a further group, where setpriv is there to give it one.
 fn as_one_of(group: u32, script: &str) -> String {
     let ids = ["--reuid=65534", "--regid=65534", &format!("--groups={group}")];
@@ -610,9 +631,16 @@ fn setid_bits_go_when_others_write() {
     };
     let (path, members) = (p.display(), groups_can_be_given());
     again(0o6777);
+    fs::write(m.path("source"), b"source").unwrap();
+    let (from, to) = (File::open(m.path("source")).unwrap(), File::options().write(true).open(&p).unwrap());
+    as_nobody_here(|| assert_eq!(rustix::fs::copy_file_range(&from, Some(&mut 0), &to, Some(&mut 0), 6), Ok(6)));
+    assert_eq!(mode(), 0o777, "a copy");
+    drop((from, to));
+    again(0o6777);
     assert_eq!(as_nobody(&format!("printf x >> {path}; stat -c %a {path}")), "777\n");
     assert_eq!(mode(), 0o777, "a write");
-    let other_ways = ["printf x >> $f", ": > $f", "truncate -s 5 $f", "fallocate -l 50000 $f"]
+    let directly = "dd if=/dev/zero of=$f bs=4096 count=1 conv=notrunc oflag=direct status=none";
+    let other_ways = ["printf x >> $f", ": > $f", "truncate -s 5 $f", "fallocate -l 50000 $f", directly]
         .map(|way| way.replace("$f", &path.to_string()));
     for way in &other_ways {
         again(0o6767);
@@ -655,6 +683,17 @@ fn setid_bits_go_when_others_write() {
     }
     assert!(m.requests("getxattr") <= asked + 1);
     drop(f);
+    m.end();
+    // Without pages the kernel does not ask before a write, and says it with the write.
+    let Some(m) = Mounted::with(|c| c.direct_io = true) else { return };
+    let p = m.path("f");
+    fs::set_permissions(m.dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::write(&p, b"1").unwrap();
+    fs::set_permissions(&p, fs::Permissions::from_mode(0o6777)).unwrap();
+    assert_eq!(as_nobody(&format!("printf x >> {}", p.display())), "");
+    let stored = m.fs.getattr(m.fs.lookup(m.fs.root(), b"f").unwrap().ino).unwrap();
+    assert_eq!(stored.mode & 0o7777, 0o777, "a write without pages");
+    m.fs.forget(stored.ino, 1);
     m.end();
 }
 
@@ -1203,20 +1242,21 @@ fn server_process() {
         config.claims.extend(opened.claim());
     }
     let fs = Arc::new(MemFs::new());
+    // Slow enough that who does not wait would notice.
+    fs.unmounts_slowly.store(true, SeqCst);
     let session = arbor_fuse::mount(fs.clone(), dir.as_ref(), &config).unwrap();
     session.ready().unwrap();
     let counters = session.counters();
     eprintln!("READY");
     session.wait().unwrap();
     eprintln!("served {:?}", counters.get());
-    // Slow enough that who does not wait would notice.
-    std::thread::sleep(Duration::from_millis(300));
     eprintln!("UNMOUNTED {} synced {}", fs.unmounted.load(SeqCst), fs.syncs.load(SeqCst));
 }
 
-/// A server in another process.
+/// A server in another process, which is killed if the test takes longer than a minute.
 struct Server {
     child: Child,
+    _limit: std::sync::mpsc::Sender<()>,
     lines: std::io::Lines<BufReader<std::process::ChildStderr>>,
     /// What it has said until it was ready, and between two things that were expected.
     said: Vec<String>,
@@ -1236,7 +1276,16 @@ impl Server {
         change(&mut command);
         let mut child = start(&mut command);
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let mut server = Server { child, lines, said: Vec::new(), dir: dir.to_path_buf() };
+        let pid = rustix::process::Pid::from_child(&child);
+        let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+        let (_limit, end) = std::sync::mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            if end.recv_timeout(Duration::from_secs(60)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("a server hangs");
+                let _ = rustix::process::pidfd_send_signal(process, rustix::process::Signal::KILL);
+            }
+        });
+        let mut server = Server { child, _limit, lines, said: Vec::new(), dir: dir.to_path_buf() };
         server.expect("READY");
         server
     }
@@ -1360,9 +1409,9 @@ fn unmount_waits_for_the_server() {
     let record = arbor_fuse::mounts().into_iter().find(|r| r.mountpoint == dir.path()).unwrap();
     assert_eq!((record.pid, record.image.to_str()), (server.child.id(), Some("image")));
     arbor_fuse::unmount(dir.path(), true).unwrap();
+    assert!(!arbor_fuse::mounts().iter().any(|r| r.mountpoint == dir.path()), "the server is at work still");
     assert_eq!(server.expect("UNMOUNTED"), "UNMOUNTED true synced 1000000", "and it syncs first");
     assert!(!is_mounted(dir.path()));
-    assert!(!arbor_fuse::mounts().iter().any(|r| r.mountpoint == dir.path()));
     assert!(server.child.wait().unwrap().success());
 }
 

@@ -558,3 +558,30 @@ fn changes_are_durable_when_the_mount_is_told_so() {
         is_durable("rmdir", true, &|| fs::remove_dir(m.path("d")).unwrap());
     }
 }
+
+#[test]
+fn a_change_that_is_not_durable_fails_and_is_made() {
+    if !can_mount() {
+        return;
+    }
+    for (promptly, is_told) in [(Promptly::Asked, false), (Promptly::Everything, true)] {
+        let m = Mounted::with(|c| c.promptly = promptly);
+        let (file, dir) = (m.path("f"), m.path("d"));
+        fs::write(&file, b"old").unwrap();
+        m.fs.fails_to_sync.store(true, SeqCst);
+        let fails = |done: std::io::Result<()>| {
+            assert_eq!(done.err().and_then(|e| e.raw_os_error()), is_told.then_some(libc::EIO), "{promptly:?}");
+        };
+        fails(File::options().write(true).open(&file).unwrap().write_all_at(b"new", 0));
+        fails(fs::create_dir(&dir));
+        m.fs.fails_to_sync.store(false, SeqCst);
+        let root = m.fs.root();
+        let ino = m.fs.lookup(root, b"f").unwrap().ino;
+        let mut found = [0; 3];
+        assert_eq!(m.fs.read(ino, 0, &mut found).unwrap(), 3);
+        assert_eq!(&found, b"new");
+        m.fs.forget(ino, 1);
+        let ino = m.fs.lookup(root, b"d").unwrap().ino;
+        m.fs.forget(ino, 1);
+    }
+}

@@ -25,6 +25,7 @@ fn flags_acls_and_labels() {
     for keep in KEEPINGS {
         conformance::layers(&Ffs, &with(Profile::Small, keep));
         conformance::layers_survive_cuts(&Ffs, &with(Profile::Small, keep));
+        conformance::lists_come_in_one_step(&Ffs, &with(Profile::Small, keep));
     }
 }
 
@@ -32,6 +33,13 @@ fn flags_acls_and_labels() {
 fn fsync_reaches_the_device() {
     for keep in KEEPINGS {
         conformance::fsync_reaches_flush_with(&Ffs, &with(Profile::Small, keep));
+    }
+}
+
+#[test]
+fn fsync_takes_the_data_of_other_files_with_a_journal() {
+    for (keep, takes_it) in [("sync", false), ("journal", true)] {
+        conformance::fsync_and_other_files(&Ffs, &with(Profile::Small, keep), takes_it);
     }
 }
 

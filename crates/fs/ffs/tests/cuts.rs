@@ -105,6 +105,19 @@ fn a_cut_while_the_checker_mends_what_a_crash_left_leaves_as_much() {
     }
 }
 
+#[test]
+fn a_volume_that_was_kept_in_no_order_is_refused_until_it_is_mended() {
+    let dev = fresh();
+    let fs = mount(dev.clone(), "async").unwrap();
+    make(&*fs, "file", &[1; 5000]);
+    fs.syncfs().unwrap();
+    let dev = dev.snapshot();
+    let is_refused = |keep| mount(dev.clone(), keep).is_err_and(|e| e.to_string().contains("run fsck"));
+    assert!(is_refused("async") && is_refused("journal"));
+    assert_eq!(check(dev.clone(), Repair::Yes).remaining(), 0);
+    mount(dev, "async").unwrap().unmount().unwrap();
+}
+
 /// Whichever of the two tails of a journal is nonsense, the other one serves; one that a program has left behind that
 /// knows of one only does not.
 #[test]

@@ -14,11 +14,17 @@ fn posix_checks() {
 fn flags_acls_and_labels() {
     conformance::layers(&Lfs, &Config::new(Profile::Small));
     conformance::layers_survive_cuts(&Lfs, &Config::new(Profile::Small));
+    conformance::lists_come_in_one_step(&Lfs, &Config::new(Profile::Small));
 }
 
 #[test]
 fn fsync_reaches_the_device() {
     conformance::fsync_reaches_flush(&Lfs);
+}
+
+#[test]
+fn fsync_takes_the_data_of_other_files() {
+    conformance::fsync_and_other_files(&Lfs, &Config::new(Profile::Small), true);
 }
 
 #[test]

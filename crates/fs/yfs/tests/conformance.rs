@@ -14,11 +14,17 @@ fn posix_checks() {
 fn flags_acls_and_labels() {
     conformance::layers(&Yfs, &Config::new(Profile::Small));
     conformance::layers_survive_cuts(&Yfs, &Config::new(Profile::Small));
+    conformance::lists_come_in_one_step(&Yfs, &Config::new(Profile::Small));
 }
 
 #[test]
 fn fsync_reaches_the_device() {
     conformance::fsync_reaches_flush(&Yfs);
+}
+
+#[test]
+fn fsync_leaves_the_data_of_other_files() {
+    conformance::fsync_and_other_files(&Yfs, &Config::new(Profile::Small), false);
 }
 
 #[test]

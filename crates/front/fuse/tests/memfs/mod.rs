@@ -43,11 +43,15 @@ pub struct MemFs {
     pub syncs: AtomicU64,
     pub background_calls: AtomicU64,
     pub unmounted: AtomicBool,
+    /// Unmounting takes a while.
+    pub unmounts_slowly: AtomicBool,
     pub dirty: AtomicBool,
     /// Files have space reserved that is going to be given back.
     pub unsettled: AtomicBool,
     /// A change of attributes panics.
     pub panics: AtomicBool,
+    /// Nothing becomes durable.
+    pub fails_to_sync: AtomicBool,
     /// The device hangs.
     pub hangs: AtomicBool,
     /// Nobody is told the root, so that a mount is not finished.
@@ -287,9 +291,11 @@ impl MemFs {
             syncs: AtomicU64::new(0),
             background_calls: AtomicU64::new(0),
             unmounted: AtomicBool::new(false),
+            unmounts_slowly: AtomicBool::new(false),
             dirty: AtomicBool::new(false),
             unsettled: AtomicBool::new(false),
             panics: AtomicBool::new(false),
+            fails_to_sync: AtomicBool::new(false),
             hangs: AtomicBool::new(false),
             has_no_root_yet: AtomicBool::new(false),
             waiting: AtomicU64::new(0),
@@ -579,6 +585,9 @@ impl FileSystem for MemFs {
     }
 
     fn fsync(&self, ino: Ino, _data_only: bool) -> Result<()> {
+        if self.fails_to_sync.load(SeqCst) {
+            return err(Errno::EIO);
+        }
         self.device()?;
         self.state.lock().node(ino)?;
         self.syncs.fetch_add(1, SeqCst);
@@ -701,6 +710,9 @@ impl FileSystem for MemFs {
     }
 
     fn unmount(&self) -> Result<()> {
+        if self.unmounts_slowly.load(SeqCst) {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+        }
         match self.unmounted.swap(true, SeqCst) {
             false => Ok(()),
             true => err(Errno::EIO),

@@ -251,8 +251,9 @@ fn acl_bad(fs: &dyn FileSystem) {
     }
 }
 
-/// Cuts the power at every event while labels are changed and files made below a directory that hands a list down: the
-/// label is the old or the new one, and no name is there without its list. Panics if that fails.
+/// Cuts the power at every event while labels and flags are changed and files made below a directory that hands a list
+/// down: the label is the old or the new one, flags that were synced are there, and no name is there without its list.
+/// Panics if that fails.
 pub fn layers_survive_cuts(engine: &dyn Engine, config: &Config) {
     let memory = config.memory();
     engine.format(config.devices(&memory), &config.format_options()).expect("format");
@@ -265,6 +266,7 @@ pub fn layers_survive_cuts(engine: &dyn Engine, config: &Config) {
     acl::set(&*fs, dir, acl::DEFAULT, NAMED, false).expect("setfacl");
     create(&*fs, fs.root(), "a");
     create(&*fs, fs.root(), "b");
+    let kept = create(&*fs, fs.root(), "kept");
     fs.syncfs().expect("syncfs");
     // In use without a name, of which the superblock may know, on disk and only in core.
     fs.unlink(fs.root(), b"a").expect("unlink");
@@ -273,6 +275,9 @@ pub fn layers_survive_cuts(engine: &dyn Engine, config: &Config) {
     let from = device.events();
     fs.set_label(b"new").expect("set_label");
     let labelled = device.events();
+    fs.set_flags(kept, FileFlags::IMMUTABLE).expect("set_flags");
+    fs.fsync(kept, false).expect("fsync");
+    let flagged = device.events();
     for n in 0..6 {
         let name = format!("file {n}");
         let m = if n % 2 == 0 { mode::IFREG } else { mode::IFDIR };
@@ -289,6 +294,8 @@ pub fn layers_survive_cuts(engine: &dyn Engine, config: &Config) {
             let fs = open(config.devices(&cut));
             let label = fs.label().expect("label");
             assert!(label == b"new" || at < labelled && label == b"old", "event {at}: {label:?}");
+            let flags = fs.flags(find(&*fs, fs.root(), "kept").expect("kept")).expect("flags");
+            assert!(flags == FileFlags::IMMUTABLE || at < flagged && flags.is_empty(), "event {at}: {flags:?}");
             let dir = find(&*fs, fs.root(), "dir").expect("dir");
             for (name, _) in list(&*fs, dir) {
                 let ino = find(&*fs, dir, &name).expect("a name that was listed");
@@ -301,4 +308,44 @@ pub fn layers_survive_cuts(engine: &dyn Engine, config: &Config) {
             check_clean(engine, config.devices(&cut), Repair::No).unwrap_or_else(|e| panic!("event {at}: {e}"));
         }
     }
+}
+
+/// Lets another caller look whenever the clock is read while lists are set, follow a mode and are handed down: each list
+/// and its mode are in step, and no name is there without its list. Panics if that fails.
+pub fn lists_come_in_one_step(engine: &dyn Engine, config: &Config) {
+    let mut met = 0;
+    for moment in 1..=12 {
+        let memory = config.memory();
+        engine.format(config.devices(&memory), &config.format_options()).expect("format");
+        let clock =
+            Arc::new(Meddler { clock: ManualClock::new(BEGIN), left: AtomicU64::new(0), deed: Mutex::default() });
+        let fs = engine.mount(config.devices(&memory), &config.mount_options(), clock.clone()).expect("mount");
+        let dir = mkdir(&*fs, fs.root(), "dir");
+        acl::set(&*fs, dir, acl::DEFAULT, NAMED, false).expect("setfacl");
+        let make = |name: &[u8]| acl::create(&*fs, &CX, (dir, name), (mode::IFREG | 0o640, 0), 0).expect("create").ino;
+        let file = make(b"first");
+        let (other, seen) = (fs.clone(), Arc::new(Mutex::new(None)));
+        let report = seen.clone();
+        let look = move || {
+            let out_of_step = list(&*other, dir).into_iter().map(|n| n.0).find(|name| {
+                let ino = find(&*other, dir, name).expect("a name that was listed");
+                let access = acl::get(&*other, ino, acl::ACCESS).expect("getfacl");
+                access.is_none_or(|access| access.mode() != perm(&*other, ino) & 0o777)
+            });
+            *report.lock().expect("the report's lock") = Some(out_of_step);
+        };
+        *clock.deed.lock().expect("the clock's lock") = Some(Box::new(look));
+        clock.left.store(moment, Relaxed);
+        acl::set(&*fs, file, acl::ACCESS, NAMED, false).expect("setfacl");
+        acl::setattr(&*fs, file, &set_mode(0o604)).expect("chmod");
+        make(b"second");
+        clock.left.store(0, Relaxed);
+        drop(clock.deed.lock().expect("the clock's lock").take());
+        if let Some(out_of_step) = seen.lock().expect("the report's lock").take() {
+            assert_eq!(out_of_step, None, "{}, moment {moment}: a list and its mode", engine.name());
+            met += 1;
+        }
+        fs.unmount().expect("unmount");
+    }
+    assert!(met > 2, "{}: only {met} moments were met", engine.name());
 }

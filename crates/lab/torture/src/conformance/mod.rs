@@ -28,7 +28,7 @@ pub type Check = fn(&dyn FileSystem);
 /// A check that moves the clock.
 pub type TimeCheck = fn(&dyn FileSystem, &ManualClock);
 
-pub use layers::{LAYERS, layers, layers_survive_cuts};
+pub use layers::{LAYERS, layers, layers_survive_cuts, lists_come_in_one_step};
 pub use limits::what_a_file_may_have;
 pub use times::TIME_CHECKS;
 
@@ -228,8 +228,32 @@ pub fn fsync_reaches_flush_with(engine: &dyn Engine, config: &Config) {
     covered("unmount", before);
 }
 
-/// Checks that attributes which are said to be settled stay, and that after a syncfs all are those that a remount shows;
-/// panics if not. A volume that is mounted for reading only trims nothing.
+/// Checks whether an fsync of a file, or of a directory, makes durable what was written to another file before, as
+/// `takes_it` says; panics if it is otherwise.
+pub fn fsync_and_other_files(engine: &dyn Engine, config: &Config, takes_it: bool) {
+    let bytes = crate::rng::pattern(7, 0, 200_000);
+    for of_directory in [false, true] {
+        let memory = config.memory();
+        engine.format(config.devices(&memory), &config.format_options()).expect("format");
+        let device = RecordingDevice::new(memory);
+        let clock = Arc::new(ManualClock::new(BEGIN));
+        let fs = mount(engine, config, config.devices(&device), &clock).expect("mount");
+        let (other, file) = (create(&*fs, fs.root(), "other"), create(&*fs, fs.root(), "file"));
+        fs.syncfs().expect("syncfs");
+        write(&*fs, other, 0, &bytes);
+        write(&*fs, file, 0, b"contents");
+        fs.fsync(if of_directory { fs.root() } else { file }, false).expect("fsync");
+        let crashed = device.crash_state(device.events(), &CrashChoice::NoneKept);
+        let fs = mount(engine, config, config.devices(&crashed), &clock).expect("mount after the power cut");
+        let there = |name: &str| read(&*fs, find(&*fs, fs.root(), name).expect(name), 0, 300_000);
+        let told = format!("{}, {}, of a directory: {of_directory}", engine.name(), config.mount);
+        assert_eq!(there("other") == bytes, takes_it, "{told}: another file's data");
+        assert!(of_directory || there("file") == b"contents", "{told}: its own");
+    }
+}
+
+/// Checks that what has no place yet is counted, that attributes which are said to be settled stay, and that after a syncfs
+/// all are those that a remount shows; panics if not. A volume that is mounted for reading only trims nothing.
 pub fn attributes_settle(engine: &dyn Engine) {
     for (format, mount_options) in engine.shapes() {
         let (format, mount_options) = (Options::parse(format), Options::parse(mount_options));
@@ -248,6 +272,9 @@ pub fn attributes_settle(engine: &dyn Engine) {
         truncate_to(&*fs, files[5], 30_001).expect("truncate");
         let told = format!("{}, {}, {}", engine.name(), config.format, config.mount);
         let before = files.map(|file| attr(&*fs, file));
+        for a in &before {
+            assert!(a.blocks * 512 >= a.size, "{told}: not all that is written is counted: {a:?}");
+        }
         fs.syncfs().expect("syncfs");
         let after = files.map(|file| attr(&*fs, file));
         for (before, after) in before.iter().zip(&after) {
