@@ -72,7 +72,7 @@ pub use error::errno;
 pub use file::{File, OpenOptions};
 pub use meta::{FileTimes, Metadata};
 pub use registry::{detect, engine, engines, find, search};
-pub use transfer::{CopyOptions, CopyStats};
+pub use transfer::{CopyOptions, CopyStats, LeftOut};
 pub use volume::{EXTRA_LEN, Volume, VolumeOptions};
 
 pub use arbor_base::device;
