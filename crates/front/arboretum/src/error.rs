@@ -39,7 +39,7 @@ impl Failure {
     fn errno(&self) -> Option<Errno> {
         match self {
             Failure::Volume(e) => Some(e.errno()),
-            Failure::Host(_) => None,
+            Failure::Host(e) => errno(e),
             Failure::Damage(_) => Some(Errno::EUCLEAN),
         }
     }
