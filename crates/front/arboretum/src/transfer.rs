@@ -50,6 +50,15 @@ pub struct LeftOut {
     pub attributes: u64,
 }
 
+impl std::ops::AddAssign for LeftOut {
+    fn add_assign(&mut self, more: LeftOut) {
+        self.set_ids += more.set_ids;
+        self.devices += more.devices;
+        self.owners += more.owners;
+        self.attributes += more.attributes;
+    }
+}
+
 impl CopyStats {
     /// Names made, of whatever kind.
     pub fn names(&self) -> u64 {
