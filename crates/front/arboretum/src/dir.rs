@@ -213,6 +213,8 @@ pub struct Walk {
     sorted: bool,
     levels: Vec<Level>,
     lineage: Lineage,
+    /// Whether what came last is a directory that it has gone into.
+    has_entered: bool,
     /// Why it could not go into the directory that came last.
     barred: Option<io::Error>,
 }
@@ -266,7 +268,7 @@ impl Walk {
         let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default().len();
         let lineage = Lineage::new(&root.mount);
         let first = DirEntry { path: path.to_vec(), name_start: path.len() - name, node: Arc::new(root) };
-        Walk { first: Some(first), sorted: false, levels: Vec::new(), lineage, barred: None }
+        Walk { first: Some(first), sorted: false, levels: Vec::new(), lineage, has_entered: false, barred: None }
     }
 
     /// Goes through every directory in the order of names.
@@ -277,14 +279,14 @@ impl Walk {
 
     /// What lies in the directory that came last, if the walk is [sorted](Walk::sorted).
     pub fn listing(&self) -> &[DirEntry] {
-        self.levels.last().map_or(&[], Level::rest)
+        self.levels.last().filter(|_| self.has_entered).map_or(&[], Level::rest)
     }
 
     /// Does not go into the directory that came last.
     pub fn skip_dir(&mut self) {
-        match self.barred.take() {
-            Some(_) => {}
-            None => self.leave(),
+        self.barred = None;
+        if std::mem::take(&mut self.has_entered) {
+            self.leave();
         }
     }
 
@@ -322,6 +324,7 @@ impl Iterator for Walk {
     type Item = io::Result<WalkEntry>;
 
     fn next(&mut self) -> Option<io::Result<WalkEntry>> {
+        self.has_entered = false;
         let entry = match self.advance()? {
             Ok(entry) => entry,
             Err(e) => return Some(Err(e)),
@@ -330,6 +333,7 @@ impl Iterator for Walk {
         let is_last = self.levels.last().is_none_or(|level| level.rest().is_empty());
         if entry.file_type() == FileType::Dir {
             self.barred = self.enter(&entry).named("walk", entry.path_bytes()).err();
+            self.has_entered = self.barred.is_none();
         }
         Some(Ok(WalkEntry { entry, depth, is_last }))
     }
