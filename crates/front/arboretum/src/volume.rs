@@ -476,10 +476,20 @@ impl Volume {
             dir = match next {
                 Some(None) => self.make_dir(&dir, name)?,
                 Some(Some(node)) if node.attr.file_type() != FileType::Symlink => node.need_dir()?,
-                _ => self.mount.resolve(path.get(..end).unwrap_or_default(), true)?.need_dir()?,
+                _ => self.dir_by_link(path.get(..end).unwrap_or_default())?,
             };
         }
         Ok(())
+    }
+
+    /// The directory to which links on `path` lead, made if it is missing.
+    pub(crate) fn dir_by_link(&self, path: &[u8]) -> Result<Node> {
+        let found = self.mount.walk(path, true)?;
+        match (found.node, found.parent) {
+            (Some(node), _) => node.need_dir(),
+            (None, Some((dir, name))) => self.make_dir(&dir, &name),
+            (None, None) => Err(Errno::ENOENT.into()),
+        }
     }
 
     /// Makes a directory on the way to something else.

@@ -204,7 +204,7 @@ impl Import<'_, '_> {
                 Some(node) if node.attr.file_type() == FileType::Symlink => {
                     is_near = false;
                     let way = names.get(..=depth).unwrap_or_default().join(&b'/');
-                    self.volume.mount().resolve(&join(b"/", &way), true)?
+                    self.volume.dir_by_link(&join(b"/", &way))?
                 }
                 Some(node) => node,
                 None => self.volume.make_dir(&dir, name)?,
