@@ -596,6 +596,9 @@ impl<'a, 'o> CopyOut<'a, 'o> {
         let kind = node.attr.file_type();
         let first = self.links.get(&node.ino());
         let here = self.descent.here();
+        if kind == FileType::File && self.descent.is_at_base() {
+            at(&host, spare_special(here, name))?;
+        }
         at(&host, clear(here, name, kind, first.is_some()))?;
         if let Some(first) = first {
             at(&host, self.descent.reach(&first.dir).and_then(|dir| dir.link(&first.name, here, name)))?;
@@ -753,17 +756,30 @@ fn narrowed(dir: HostDir, wanted: u32) -> io::Result<HostDir> {
     Ok(dir)
 }
 
+/// Refuses a file for a name that the caller has given, if it leads to a device as `/dev/stdout` does.
+fn spare_special(dir: &HostDir, name: &[u8]) -> io::Result<()> {
+    match dir.look_behind(name) {
+        Ok(file) if is_special(file.kind) => Err(no_regular_file_there()),
+        _ => Ok(()),
+    }
+}
+
+fn is_special(kind: FileType) -> bool {
+    !matches!(kind, FileType::File | FileType::Dir | FileType::Symlink)
+}
+
+fn no_regular_file_there() -> io::Error {
+    io::Error::new(io::ErrorKind::AlreadyExists, "exists and is no regular file")
+}
+
 /// Makes way for something of `kind` that is no directory, or for a link to it. A link that stands there is
 /// replaced, never followed; a device is left alone. A file needs no way made: it will be renamed over what is there.
 fn clear(dir: &HostDir, name: &[u8], kind: FileType, is_link: bool) -> io::Result<()> {
-    let leads_to = dir.look_behind(name).map(|file| file.kind);
-    if kind == FileType::File && leads_to.is_ok_and(|kind| !matches!(kind, FileType::File | FileType::Dir)) {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "exists and is no regular file"));
-    }
     match dir.look(name) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(e),
         Ok(file) if file.kind == FileType::Dir => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(file) if kind == FileType::File && is_special(file.kind) => Err(no_regular_file_there()),
         Ok(_) if kind == FileType::File && !is_link => Ok(()),
         Ok(_) => dir.remove(name),
     }

@@ -204,6 +204,24 @@ fn links_at_the_worst_moments_lead_nowhere() {
 }
 
 #[test]
+fn a_link_to_a_device_is_spared_where_it_was_named_and_replaced_below() {
+    let v = volume();
+    v.create_dir("t").unwrap();
+    v.write("t/f", "new").unwrap();
+    let out = tempfile::tempdir().unwrap();
+    let at = |name: &str| out.path().join(name);
+    fs::create_dir(at("t")).unwrap();
+    symlink("/dev/null", at("t/f")).unwrap();
+    symlink("/dev/null", at("null")).unwrap();
+    let error = v.copy_out("t/f", at("null")).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::AlreadyExists, "{error}");
+    v.copy_out("t", at("t")).unwrap();
+    assert!(fs::symlink_metadata(at("t/f")).unwrap().is_file());
+    assert_eq!(fs::read(at("t/f")).unwrap(), b"new");
+    assert_eq!(fs::read_link(at("null")).unwrap(), Path::new("/dev/null"));
+}
+
+#[test]
 fn what_comes_out_is_its_owners_alone_until_it_is_whole() {
     let v = volume();
     v.create_dir_all("t/sub").unwrap();
@@ -213,7 +231,9 @@ fn what_comes_out_is_its_owners_alone_until_it_is_whole() {
     let out = tempfile::tempdir().unwrap();
     let at = |name: &str| out.path().join(name);
     fs::create_dir_all(at("merged/sub")).unwrap();
-    fs::set_permissions(at("merged/sub"), fs::Permissions::from_mode(0o755)).unwrap();
+    for name in ["merged", "merged/sub"] {
+        fs::set_permissions(at(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
     for target in ["new", "merged"] {
         let mut looked = 0;
         let mut options = CopyOptions::new().progress(|stats, _| {

@@ -74,6 +74,10 @@ impl Descent {
         self.below.last().and_then(|step| step.dir.as_ref()).unwrap_or(&self.base)
     }
 
+    pub(crate) fn is_at_base(&self) -> bool {
+        self.below.is_empty()
+    }
+
     /// Goes down into `dir`, which has this name; the base itself has none.
     pub(crate) fn enter(&mut self, name: Option<&[u8]>, dir: HostDir) -> io::Result<()> {
         let name = name.unwrap_or_default().to_vec();
