@@ -183,6 +183,7 @@ fn plain(name: &[u8]) -> io::Result<&[u8]> {
     }
 }
 
+#[allow(clippy::unnecessary_cast, reason = "the types are others on other systems")]
 fn host_file(stat: &Stat) -> io::Result<HostFile> {
     let mode = stat.st_mode as u32;
     let kind = FileType::from_mode(mode & mode::IFMT).ok_or(io::ErrorKind::Unsupported)?;
@@ -198,6 +199,7 @@ fn host_file(stat: &Stat) -> io::Result<HostFile> {
     })
 }
 
+#[allow(clippy::unnecessary_cast, reason = "the types are others on other systems")]
 fn id(stat: &Stat) -> (u64, u64) {
     (stat.st_dev as u64, stat.st_ino as u64)
 }
