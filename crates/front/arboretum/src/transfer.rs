@@ -594,6 +594,10 @@ impl<'a, 'o> CopyOut<'a, 'o> {
         }
         let name = name.ok_or(io::Error::from(io::ErrorKind::IsADirectory))?;
         let kind = node.attr.file_type();
+        if matches!(kind, FileType::Char | FileType::Block) && !self.options.devices {
+            self.stats.left_out.devices += 1;
+            return Ok(None);
+        }
         let first = self.links.get(&node.ino());
         let here = self.descent.here();
         if kind == FileType::File && self.descent.is_at_base() {
@@ -643,10 +647,6 @@ impl<'a, 'o> CopyOut<'a, 'o> {
             at(host, here.symlink(&node.fs().readlink(node.ino())?, name))?;
             self.stats.symlinks += 1;
         } else {
-            if matches!(kind, FileType::Char | FileType::Block) && !self.options.devices {
-                self.stats.left_out.devices += 1;
-                return Ok(false);
-            }
             if let Err(e) = here.make_node(name, kind, 0o600, node.attr.rdev) {
                 self.stats.skipped.push(format!("{}: {e}", host.display()));
                 return Ok(false);

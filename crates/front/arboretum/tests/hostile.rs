@@ -288,6 +288,9 @@ fn privileges_come_out_only_when_asked_for() {
     assert_eq!(mode_of(&at("plain/fifo")), 0o622);
     assert_eq!(fs::metadata(at("plain/other")).unwrap().uid(), rustix::process::geteuid().as_raw());
     assert!(!at("plain/disk").exists());
+    fs::write(at("plain/disk"), "kept").unwrap();
+    v.copy_out("t", at("plain")).unwrap();
+    assert_eq!(fs::read(at("plain/disk")).unwrap(), b"kept", "what is left out takes no place");
     let xattr = |name: &str, key: &str| rustix::fs::lgetxattr(at(name), key, &mut [0; 64][..]).is_ok();
     assert!(!xattr("plain/su", "security.capability"));
     if !is_root() {
