@@ -121,7 +121,8 @@ pub enum Command {
     /// Fill a file system from a tar archive, or write it as one.
     ///
     /// With --import files that are there already are overwritten and directories merged; what is no directory is never
-    /// overwritten with one. With --export an archive that is there already is overwritten.
+    /// overwritten with one. With --export an archive that is there already is overwritten; a new one is
+    /// its owner's alone.
     Tar(TarArgs),
     /// Draw where everything lies.
     Map(MapArgs),
