@@ -387,12 +387,16 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__get)
-            opts="-o -h --help"
+            opts="-o -h --preserve --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --preserve)
+                    COMPREPLY=($(compgen -W "owner setid devices all" -- "${cur}"))
+                    return 0
+                    ;;
                 -o)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

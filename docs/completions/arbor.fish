@@ -127,6 +127,10 @@ complete -c arbor -n "__fish_arbor_using_subcommand stat" -s h -l help -d 'Print
 complete -c arbor -n "__fish_arbor_using_subcommand put" -l owner -d 'Owner of everything put in, instead of the owners on the host' -r
 complete -c arbor -n "__fish_arbor_using_subcommand put" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
 complete -c arbor -n "__fish_arbor_using_subcommand put" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c arbor -n "__fish_arbor_using_subcommand get" -l preserve -d 'Keep this too. Only root can' -r -f -a "owner\t'Owners and groups'
+setid\t'Set-id bits and the attributes "security.*" and "trusted.*", of files whose owner is kept too'
+devices\t'Device nodes'
+all\t'All of these'"
 complete -c arbor -n "__fish_arbor_using_subcommand get" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
 complete -c arbor -n "__fish_arbor_using_subcommand get" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c arbor -n "__fish_arbor_using_subcommand rm" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r

@@ -5,7 +5,7 @@ use crate::file::read_whole;
 use crate::meta::Metadata;
 use crate::node::{Mount, Node, path_of};
 use arbor_base::vfs::{Errno, FileType, Ino};
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
@@ -150,6 +150,50 @@ impl Iterator for ReadDir {
     }
 }
 
+/// The directories that a walk is in, and those it has been in. One that is met again is damage: who went into it
+/// would come to no end.
+pub(crate) struct Lineage {
+    /// While this stays the same no directory has left its place.
+    version: Option<u64>,
+    way: Vec<Ino>,
+    on_way: HashSet<Ino>,
+    seen: HashSet<Ino>,
+}
+
+impl Lineage {
+    pub(crate) fn new(mount: &Mount) -> Lineage {
+        let version = mount.fs.tree_version();
+        Lineage { version, way: Vec::new(), on_way: HashSet::new(), seen: HashSet::new() }
+    }
+
+    /// Goes into a directory.
+    pub(crate) fn enter(&mut self, dir: &Node, path: impl FnOnce() -> Vec<u8>) -> Result<()> {
+        let ino = dir.ino();
+        let stayed = || self.version.is_some() && self.version == dir.fs().tree_version();
+        let what = match (self.on_way.contains(&ino), self.seen.contains(&ino)) {
+            (true, _) => "lies in itself",
+            (false, true) if stayed() => "has another name too",
+            _ => "",
+        };
+        if !what.is_empty() {
+            let path = path();
+            let path = String::from_utf8_lossy(&path);
+            return Err(Failure::Damage(format!("{path}: damaged: this directory (inode {ino}) {what}")));
+        }
+        self.seen.insert(ino);
+        self.on_way.insert(ino);
+        self.way.push(ino);
+        Ok(())
+    }
+
+    /// Comes out of the directory that it went into last.
+    pub(crate) fn leave(&mut self) {
+        if let Some(ino) = self.way.pop() {
+            self.on_way.remove(&ino);
+        }
+    }
+}
+
 /// One file of a tree.
 #[derive(Debug)]
 pub struct WalkEntry {
@@ -157,18 +201,60 @@ pub struct WalkEntry {
     pub entry: DirEntry,
     /// How deep it lies; what the walk began with has depth 0.
     pub depth: usize,
+    /// In a [sorted](Walk::sorted) walk, whether it is the last one of its directory.
+    pub is_last: bool,
 }
 
-/// A tree, depth first, each directory before what it holds. Links are not followed.
+/// A tree, depth first, each directory before what it holds. Links are not followed. What cannot be
+/// read is an error, and the walk goes on with the rest; so is a directory that is met again, which it
+/// does not go into.
 pub struct Walk {
     first: Option<DirEntry>,
     sorted: bool,
     levels: Vec<Level>,
+    lineage: Lineage,
+    /// Whether what came last is a directory that it has gone into.
+    has_entered: bool,
+    /// Why it could not go into the directory that came last.
+    barred: Option<io::Error>,
 }
 
 enum Level {
     AsRead(ReadDir),
-    Sorted(std::vec::IntoIter<DirEntry>),
+    Sorted { entries: std::vec::IntoIter<DirEntry>, errors: std::vec::IntoIter<io::Error> },
+}
+
+impl Iterator for Level {
+    type Item = io::Result<DirEntry>;
+
+    fn next(&mut self) -> Option<io::Result<DirEntry>> {
+        match self {
+            Level::AsRead(entries) => entries.next(),
+            Level::Sorted { entries, errors } => errors.next().map(Err).or_else(|| entries.next().map(Ok)),
+        }
+    }
+}
+
+impl Level {
+    fn sorted(read: ReadDir) -> Level {
+        let (mut entries, mut errors) = (Vec::new(), Vec::new());
+        for entry in read {
+            match entry {
+                Ok(entry) => entries.push(entry),
+                Err(e) => errors.push(e),
+            }
+        }
+        entries.sort_by(|a, b| a.name().cmp(b.name()));
+        Level::Sorted { entries: entries.into_iter(), errors: errors.into_iter() }
+    }
+
+    /// What is still to come, if it is known.
+    fn rest(&self) -> &[DirEntry] {
+        match self {
+            Level::AsRead(_) => &[],
+            Level::Sorted { entries, .. } => entries.as_slice(),
+        }
+    }
 }
 
 impl fmt::Debug for Walk {
@@ -180,8 +266,9 @@ impl fmt::Debug for Walk {
 impl Walk {
     pub(crate) fn new(root: Node, path: &[u8]) -> Walk {
         let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default().len();
+        let lineage = Lineage::new(&root.mount);
         let first = DirEntry { path: path.to_vec(), name_start: path.len() - name, node: Arc::new(root) };
-        Walk { first: Some(first), sorted: false, levels: Vec::new() }
+        Walk { first: Some(first), sorted: false, levels: Vec::new(), lineage, has_entered: false, barred: None }
     }
 
     /// Goes through every directory in the order of names.
@@ -190,31 +277,44 @@ impl Walk {
         self
     }
 
-    fn enter(&mut self, dir: &DirEntry) -> io::Result<()> {
+    /// What lies in the directory that came last, if the walk is [sorted](Walk::sorted).
+    pub fn listing(&self) -> &[DirEntry] {
+        self.levels.last().filter(|_| self.has_entered).map_or(&[], Level::rest)
+    }
+
+    /// Does not go into the directory that came last.
+    pub fn skip_dir(&mut self) {
+        self.barred = None;
+        if std::mem::take(&mut self.has_entered) {
+            self.leave();
+        }
+    }
+
+    fn enter(&mut self, dir: &DirEntry) -> Result<()> {
+        self.lineage.enter(&dir.node, || dir.path.clone())?;
         let entries = ReadDir::new(dir.node.clone(), dir.path.clone());
-        self.levels.push(if self.sorted {
-            let mut all = entries.collect::<io::Result<Vec<_>>>()?;
-            all.sort_by(|a, b| a.name().cmp(b.name()));
-            Level::Sorted(all.into_iter())
-        } else {
-            Level::AsRead(entries)
-        });
+        self.levels.push(if self.sorted { Level::sorted(entries) } else { Level::AsRead(entries) });
         Ok(())
     }
 
+    fn leave(&mut self) {
+        self.levels.pop();
+        self.lineage.leave();
+    }
+
     fn advance(&mut self) -> Option<io::Result<DirEntry>> {
+        if let Some(e) = self.barred.take() {
+            return Some(Err(e));
+        }
         if let Some(first) = self.first.take() {
             return Some(Ok(first));
         }
         while let Some(level) = self.levels.last_mut() {
-            let next = match level {
-                Level::AsRead(entries) => entries.next(),
-                Level::Sorted(entries) => entries.next().map(Ok),
-            };
+            let next = level.next();
             if next.is_some() {
                 return next;
             }
-            self.levels.pop();
+            self.leave();
         }
         None
     }
@@ -224,17 +324,18 @@ impl Iterator for Walk {
     type Item = io::Result<WalkEntry>;
 
     fn next(&mut self) -> Option<io::Result<WalkEntry>> {
+        self.has_entered = false;
         let entry = match self.advance()? {
             Ok(entry) => entry,
             Err(e) => return Some(Err(e)),
         };
         let depth = self.levels.len();
-        if entry.file_type() == FileType::Dir
-            && let Err(e) = self.enter(&entry)
-        {
-            return Some(Err(e));
+        let is_last = self.levels.last().is_none_or(|level| level.rest().is_empty());
+        if entry.file_type() == FileType::Dir {
+            self.barred = self.enter(&entry).named("walk", entry.path_bytes()).err();
+            self.has_entered = self.barred.is_none();
         }
-        Some(Ok(WalkEntry { entry, depth }))
+        Some(Ok(WalkEntry { entry, depth, is_last }))
     }
 }
 
@@ -249,6 +350,8 @@ impl Mount {
     /// Removes what `dir` holds, then its name in `parent`. No recursion: a hostile image may be
     /// deeper than any stack.
     pub(crate) fn remove_tree(self: &Arc<Mount>, parent: &Node, name: &[u8], dir: Node) -> Result<()> {
+        let mut lineage = Lineage::new(self);
+        lineage.enter(&dir, || name.to_vec())?;
         let mut doomed = vec![Doomed { dir, name: name.to_vec(), subdirs: Vec::new() }];
         while let Some(here) = doomed.last_mut() {
             if here.subdirs.is_empty() {
@@ -256,10 +359,13 @@ impl Mount {
             }
             if let Some(name) = here.subdirs.pop() {
                 let dir = here.dir.child(&name)?;
+                let way = || doomed.iter().map(|d| d.name.as_slice()).chain([name.as_slice()]).collect::<Vec<_>>();
+                lineage.enter(&dir, || way().join(&b'/'))?;
                 doomed.push(Doomed { dir, name, subdirs: Vec::new() });
                 continue;
             }
             let Some(empty) = doomed.pop() else { break };
+            lineage.leave();
             let holder = doomed.last().map_or(parent, |d| &d.dir);
             self.fs.rmdir(holder.ino(), &empty.name)?;
             self.changed();

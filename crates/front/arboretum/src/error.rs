@@ -11,6 +11,8 @@ pub(crate) enum Failure {
     Volume(vfs::Error),
     /// The host said so.
     Host(io::Error),
+    /// The tree of the volume is no tree; says where.
+    Damage(String),
 }
 
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
@@ -37,7 +39,8 @@ impl Failure {
     fn errno(&self) -> Option<Errno> {
         match self {
             Failure::Volume(e) => Some(e.errno()),
-            Failure::Host(_) => None,
+            Failure::Host(e) => errno(e),
+            Failure::Damage(_) => Some(Errno::EUCLEAN),
         }
     }
 
@@ -45,6 +48,7 @@ impl Failure {
         match self {
             Failure::Volume(vfs::Error::Io(e)) | Failure::Host(e) => e.kind(),
             Failure::Volume(e) => kind_of(e.errno()),
+            Failure::Damage(_) => kind_of(Errno::EUCLEAN),
         }
     }
 }
@@ -53,6 +57,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Volume(e) => e.fmt(f),
+            Failure::Damage(text) => f.write_str(text),
             Failure::Host(e) if e.raw_os_error().is_some() => f.write_str(without_number(&e.to_string())),
             Failure::Host(e) => match errno_of(e.kind()).filter(|_| e.get_ref().is_none()) {
                 Some(errno) => f.write_str(errno.text()),
@@ -87,6 +92,7 @@ impl std::error::Error for Failure {
         match self {
             Failure::Volume(e) => Some(e),
             Failure::Host(e) => Some(e),
+            Failure::Damage(_) => None,
         }
     }
 }

@@ -27,7 +27,8 @@
 //! # }
 //! ```
 //!
-//! Trees go in and out as they are ([`Volume::copy_in`], [`Volume::copy_out`]) or as tar archives
+//! Trees go in and out as they are ([`Volume::copy_in`], [`Volume::copy_out`]; privileges come out only
+//! when [asked for](CopyOptions::keep_privileges)) or as tar archives
 //! ([`Volume::import_tar`], [`Volume::export_tar`]). A volume may lie in memory
 //! ([`Volume::in_memory`]), inside a larger file ([`VolumeOptions::offset`]) or on a device of
 //! yours ([`Volume::on_device`]).
@@ -72,7 +73,7 @@ pub use error::errno;
 pub use file::{File, OpenOptions};
 pub use meta::{FileTimes, Metadata};
 pub use registry::{detect, engine, engines, find, search};
-pub use transfer::{CopyOptions, CopyStats};
+pub use transfer::{CopyOptions, CopyStats, LeftOut};
 pub use volume::{EXTRA_LEN, Volume, VolumeOptions};
 
 pub use arbor_base::device;

@@ -160,6 +160,7 @@ impl FileTimes {
     }
 }
 
+#[cfg(not(unix))]
 pub(crate) fn host_time(t: io::Result<SystemTime>) -> Option<Time> {
     t.ok().map(from_system)
 }

@@ -1,14 +1,13 @@
 //! Whole trees between the host and a volume.
 
-use crate::dir::{ReadDir, join};
+use crate::dir::{Lineage, ReadDir, join};
 use crate::error::{Failure, Named, Result};
 use crate::file::{next_data, write_all};
-use crate::host::{self, HostFile};
+use crate::host::{self, Descent, Handle, HostDir, HostFile};
 use crate::node::{Node, bytes_of, path_of};
 use crate::volume::{CHUNK, Volume};
 use arbor_base::vfs::{Errno, FileType, Ino, RenameFlags, Seek, SetAttr, SetTime, Time, XattrMode};
 use std::collections::HashMap;
-use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 use std::io::{self, Read, Seek as _, SeekFrom, Write};
@@ -33,6 +32,31 @@ pub struct CopyStats {
     pub bytes: u64,
     /// What could not be carried over, each with the reason.
     pub skipped: Vec<String>,
+    /// What was not carried over because nobody has asked for it.
+    pub left_out: LeftOut,
+}
+
+/// What a volume may not decide on the host unless it is told so: counts of what
+/// [`Volume::copy_out`] has left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Files with set-id bits.
+    pub set_ids: u64,
+    /// Device nodes.
+    pub devices: u64,
+    /// Files of other owners, where they could be given away.
+    pub owners: u64,
+    /// Extended attributes `security.*` and `trusted.*`.
+    pub attributes: u64,
+}
+
+impl std::ops::AddAssign for LeftOut {
+    fn add_assign(&mut self, more: LeftOut) {
+        self.set_ids += more.set_ids;
+        self.devices += more.devices;
+        self.owners += more.owners;
+        self.attributes += more.attributes;
+    }
 }
 
 impl CopyStats {
@@ -47,6 +71,8 @@ type ProgressFn<'a> = Box<dyn FnMut(&CopyStats, &Path) + 'a>;
 /// How a tree is copied: [`Volume::copy_in_with`], [`Volume::import_tar_with`] and their like.
 pub struct CopyOptions<'a> {
     pub(crate) owner: Option<bool>,
+    privileges: bool,
+    devices: bool,
     pub(crate) xattrs: bool,
     pub(crate) latest: Option<Time>,
     progress: Option<ProgressFn<'a>>,
@@ -55,7 +81,15 @@ pub struct CopyOptions<'a> {
 
 impl Default for CopyOptions<'_> {
     fn default() -> Self {
-        CopyOptions { owner: None, xattrs: true, latest: None, progress: None, stop: None }
+        CopyOptions {
+            owner: None,
+            privileges: false,
+            devices: false,
+            xattrs: true,
+            latest: None,
+            progress: None,
+            stop: None,
+        }
     }
 }
 
@@ -66,14 +100,28 @@ impl fmt::Debug for CopyOptions<'_> {
 }
 
 impl<'a> CopyOptions<'a> {
-    /// Everything is kept; owners only where this process may give files away.
+    /// Everything is kept that goes into a volume or an archive. What comes out to the host has this process's
+    /// owner, no set-id bits, no privileged attributes, and is no device, unless it is told so.
     pub fn new() -> CopyOptions<'a> {
         CopyOptions::default()
     }
 
-    /// Whether owners and groups are kept.
+    /// Whether owners and groups are kept. On the host only root can give files away.
     pub fn keep_owner(mut self, yes: bool) -> CopyOptions<'a> {
         self.owner = Some(yes);
+        self
+    }
+
+    /// Whether what comes out to the host keeps set-id bits, and the attributes `security.*` and `trusted.*`. They
+    /// mean something only together with the owner they were given for, so they are kept only if that is.
+    pub fn keep_privileges(mut self, yes: bool) -> CopyOptions<'a> {
+        self.privileges = yes;
+        self
+    }
+
+    /// Whether device nodes are made on the host.
+    pub fn keep_devices(mut self, yes: bool) -> CopyOptions<'a> {
+        self.devices = yes;
         self
     }
 
@@ -149,16 +197,21 @@ impl Volume {
         let path = bytes_of(path.as_ref());
         let stats = CopyStats::default();
         let at_hand = (host.as_ref().to_path_buf(), path.to_vec());
-        let mut copy = CopyIn { options, stats, links: HashMap::new(), buf: Vec::new(), at_hand };
-        let copied = self.writable().and_then(|()| copy.tree(self, host.as_ref(), &path));
+        let opened = self.writable().and_then(|()| at(host.as_ref(), host::place(host.as_ref())));
+        let (base, name) = opened.map_err(|e| e.named("copy", &both(&bytes_of(&at_hand.0), &path)))?;
+        let descent = Descent::new(base);
+        let mut copy = CopyIn { options, stats, descent, links: HashMap::new(), buf: Vec::new(), at_hand };
+        let copied = copy.tree(self, name.as_deref(), host.as_ref(), &path);
         let (host, path) = &copy.at_hand;
         copied.map_err(|e| e.named("copy", &both(&bytes_of(host), path)))?;
         Ok(copy.stats)
     }
 
     /// Copies a file or tree of the volume to `host`. Directories are merged with those that are
-    /// there and files overwritten, but a directory takes the place of nothing else. Kept is the
-    /// same as by [`copy_in`](Volume::copy_in).
+    /// there and files overwritten, but a directory takes the place of nothing else. Modes, times, links of both
+    /// kinds, holes and extended attributes are kept; [`CopyOptions`] say what a volume may not decide unasked.
+    ///
+    /// What is new is its owner's alone until it is whole. Below `host` no link is followed.
     pub fn copy_out(&self, path: impl AsRef<Path>, host: impl AsRef<Path>) -> io::Result<CopyStats> {
         self.copy_out_with(path, host, &mut CopyOptions::new())
     }
@@ -170,15 +223,15 @@ impl Volume {
         host: impl AsRef<Path>,
         options: &mut CopyOptions<'_>,
     ) -> io::Result<CopyStats> {
-        let path = bytes_of(path.as_ref());
-        let keep_owner = options.owner.unwrap_or_else(host::may_chown);
-        let stats = CopyStats::default();
-        let at_hand = (path.to_vec(), host.as_ref().to_path_buf());
-        let mut copy = CopyOut { options, keep_owner, stats, links: HashMap::new(), buf: vec![0; CHUNK], at_hand };
-        let copied = copy.tree(self, &path, host.as_ref());
-        let (path, host) = &copy.at_hand;
-        copied.map_err(|e| e.named("copy", &both(path, &bytes_of(host))))?;
-        Ok(copy.stats)
+        let (path, host) = (bytes_of(path.as_ref()), host.as_ref());
+        let mut at_hand = (path.to_vec(), host.to_path_buf());
+        let copied = at(host, host::place(host)).and_then(|(base, name)| {
+            let mut copy = CopyOut::new(self, base, options, at_hand.clone());
+            let copied = copy.tree(self, &path, name.as_deref(), host);
+            at_hand = copy.at_hand;
+            copied.map(|()| copy.stats)
+        });
+        copied.map_err(|e| e.named("copy", &both(&at_hand.0, &bytes_of(&at_hand.1))))
     }
 }
 
@@ -198,6 +251,8 @@ fn at<T>(path: &Path, result: io::Result<T>) -> Result<T> {
 struct CopyIn<'a, 'o> {
     options: &'a mut CopyOptions<'o>,
     stats: CopyStats,
+    /// Where on the host it is.
+    descent: Descent,
     /// First name of each file of the host that may have more.
     links: HashMap<(u64, u64), Arc<Node>>,
     buf: Vec<u8>,
@@ -211,37 +266,47 @@ struct InFrame {
     file: HostFile,
     path: Vec<u8>,
     node: Arc<Node>,
-    names: std::vec::IntoIter<OsString>,
+    names: std::vec::IntoIter<Vec<u8>>,
+}
+
+/// Something of the host: its name in the directory at hand, none for that itself, and its path to be shown.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    name: Option<&'a [u8]>,
+    host: &'a Path,
+    path: &'a [u8],
 }
 
 impl CopyIn<'_, '_> {
-    fn tree(&mut self, volume: &Volume, host: &Path, path: &[u8]) -> Result<()> {
+    fn tree(&mut self, volume: &Volume, name: Option<&[u8]>, host: &Path, path: &[u8]) -> Result<()> {
         let found = volume.mount().walk(path, false)?;
-        let file = at(host, HostFile::of(host))?;
+        let source = Source { name, host, path };
+        let file = self.look(source)?;
         if found.must_be_dir && file.kind != FileType::Dir && !found.node.as_ref().is_some_and(Node::is_dir) {
             return Err(Errno::ENOTDIR.into());
         }
         let mut frames = Vec::new();
         match (found.parent, found.node) {
-            (Some((dir, name)), _) => frames.extend(self.one(&dir, &name, host, file, path)?),
-            (None, Some(root)) if file.kind == FileType::Dir => frames.push(self.frame(root, host, file, path)?),
+            (Some((dir, name)), _) => frames.extend(self.one(&dir, &name, file, source)?),
+            (None, Some(root)) if file.kind == FileType::Dir => frames.push(self.frame(root, source)?),
             _ => return Err(Errno::EISDIR.into()),
         }
         while let Some(frame) = frames.last_mut() {
             match frame.names.next() {
                 Some(name) => {
-                    let host = frame.host.join(&name);
-                    let name = bytes_of(Path::new(&name)).into_owned();
+                    let host = frame.host.join(path_of(name.clone()));
                     let path = join(&frame.path, &name);
                     self.at_hand = (host.clone(), path.clone());
-                    let file = at(&host, HostFile::of(&host))?;
+                    let source = Source { name: Some(&name), host: &host, path: &path };
+                    let file = self.look(source)?;
                     let node = frame.node.clone();
-                    frames.extend(self.one(&node, &name, &host, file, &path)?);
+                    frames.extend(self.one(&node, &name, file, source)?);
                 }
                 None => {
                     if let Some(done) = frames.pop() {
                         self.at_hand = (done.host.clone(), done.path);
-                        self.finish(&done.node, &done.host, &done.file)?;
+                        let left = at(&done.host, self.descent.leave().and_then(|dir| dir.handle()))?;
+                        self.finish(&done.node, &left, &done.file, &done.host)?;
                     }
                 }
             }
@@ -249,78 +314,95 @@ impl CopyIn<'_, '_> {
         Ok(())
     }
 
-    fn frame(&mut self, node: Node, host: &Path, file: HostFile, path: &[u8]) -> Result<InFrame> {
-        let entries = at(host, fs::read_dir(host))?;
-        let names = entries.map(|e| e.map(|e| e.file_name())).collect::<io::Result<Vec<_>>>();
-        let mut names = at(host, names)?;
+    fn look(&self, source: Source<'_>) -> Result<HostFile> {
+        let here = self.descent.here();
+        at(source.host, source.name.map_or_else(|| here.itself(), |name| here.look(name)))
+    }
+
+    fn frame(&mut self, node: Node, source: Source<'_>) -> Result<InFrame> {
+        let (here, host) = (self.descent.here(), source.host);
+        let dir = at(host, source.name.map_or_else(|| here.again(), |name| here.dir(name)))?;
+        // What it is now: another may have taken its place since it was looked at.
+        let (file, mut names) = (at(host, dir.itself())?, at(host, dir.names())?);
+        at(host, self.descent.enter(source.name, dir))?;
         // The order of the host must not show in the image.
         names.sort();
-        let (host, path) = (host.to_path_buf(), path.to_vec());
+        let (host, path) = (host.to_path_buf(), source.path.to_vec());
         Ok(InFrame { host, file, path, node: Arc::new(node), names: names.into_iter() })
     }
 
     /// Copies one name; a directory comes back to be filled.
-    fn one(&mut self, dir: &Node, name: &[u8], host: &Path, file: HostFile, path: &[u8]) -> Result<Option<InFrame>> {
-        self.options.tell(&self.stats, path)?;
+    fn one(&mut self, dir: &Node, name: &[u8], file: HostFile, source: Source<'_>) -> Result<Option<InFrame>> {
+        self.options.tell(&self.stats, source.path)?;
         let way = Way::to(dir, name, file.kind)?;
         if let Some(first) = file.identity.and_then(|id| self.links.get(&id)) {
             way.link(first, dir, name)?;
             self.stats.hard_links += 1;
             return Ok(None);
         }
-        let node = match way {
+        let (node, identity) = match way {
             Way::Merge(old) => {
                 self.stats.directories += 1;
-                return self.frame(old, host, file, path).map(Some);
+                return self.frame(old, source).map(Some);
             }
             _ if file.kind == FileType::Dir => {
                 self.stats.directories += 1;
-                return self.frame(dir.mkdir(name, 0o700)?, host, file, path).map(Some);
+                return self.frame(dir.mkdir(name, 0o700)?, source).map(Some);
             }
             way => {
-                let node = self.make(dir, way.name(name), host, &file, path)?;
+                let made = self.make(dir, way.name(name), file, source)?;
                 way.done(dir, name)?;
-                node
+                made
             }
         };
-        if let Some(id) = file.identity {
+        if let Some(id) = identity {
             self.links.insert(id, Arc::new(node));
         }
         Ok(None)
     }
 
     /// Makes what is no directory, with all that belongs to it.
-    fn make(&mut self, dir: &Node, name: &[u8], host: &Path, file: &HostFile, path: &[u8]) -> Result<Node> {
-        let (node, filled) = match file.kind {
-            FileType::Symlink => {
-                self.stats.symlinks += 1;
-                (dir.symlink(name, &bytes_of(&at(host, fs::read_link(host))?))?, Ok(()))
-            }
-            FileType::File => {
-                self.stats.files += 1;
-                let node = dir.mknod(name, FileType::File.mode() | 0o600, 0)?;
-                let filled = self.content(&node, host, file.size, path);
-                (node, filled)
-            }
-            kind => {
-                self.stats.special += 1;
-                (dir.mknod(name, kind.mode() | 0o600, file.rdev)?, Ok(()))
-            }
+    fn make(
+        &mut self,
+        dir: &Node,
+        name: &[u8],
+        file: HostFile,
+        source: Source<'_>,
+    ) -> Result<(Node, Option<(u64, u64)>)> {
+        let (from, host) = (source.name.ok_or(Errno::EISDIR)?, source.host);
+        let here = self.descent.here();
+        if file.kind == FileType::File {
+            let (mut data, file) = at(host, here.open_file(from))?;
+            self.stats.files += 1;
+            let node = dir.mknod(name, FileType::File.mode() | 0o600, 0)?;
+            let filled = self.content(&node, &mut data, file.size, source);
+            let whole = filled.and_then(|()| self.finish(&node, &data.into(), &file, host));
+            whole.inspect_err(|_| remove_part(dir, name))?;
+            return Ok((node, file.identity));
+        }
+        let handle = at(host, here.special(from, file.kind))?;
+        let node = if file.kind == FileType::Symlink {
+            let target = at(host, here.read_link(from))?;
+            self.stats.symlinks += 1;
+            dir.symlink(name, &target)?
+        } else {
+            self.stats.special += 1;
+            dir.mknod(name, file.kind.mode() | 0o600, file.rdev)?
         };
-        filled.and_then(|()| self.finish(&node, host, file)).inspect_err(|_| remove_part(dir, name))?;
-        Ok(node)
+        self.finish(&node, &handle, &file, host).inspect_err(|_| remove_part(dir, name))?;
+        Ok((node, file.identity))
     }
 
-    fn content(&mut self, node: &Node, host: &Path, size: u64, path: &[u8]) -> Result<()> {
-        let mut source = at(host, fs::File::open(host))?;
+    fn content(&mut self, node: &Node, data: &mut fs::File, size: u64, source: Source<'_>) -> Result<()> {
+        let host = source.host;
         self.buf.resize(CHUNK, 0);
         let (mut from, mut written) = (0, 0);
-        while let Some((start, end)) = at(host, host::next_data(&source, from, size))? {
-            at(host, source.seek(SeekFrom::Start(start)))?;
+        while let Some((start, end)) = at(host, host::next_data(data, from, size))? {
+            at(host, data.seek(SeekFrom::Start(start)))?;
             from = start;
             while from < end {
                 let want = (end - from).min(CHUNK as u64) as usize;
-                let n = at(host, source.read(self.buf.get_mut(..want).unwrap_or_default()))?;
+                let n = at(host, data.read(self.buf.get_mut(..want).unwrap_or_default()))?;
                 if n == 0 {
                     break;
                 }
@@ -328,7 +410,7 @@ impl CopyIn<'_, '_> {
                 from += n as u64;
                 written = from;
                 self.stats.bytes += n as u64;
-                self.options.tell(&self.stats, path)?;
+                self.options.tell(&self.stats, source.path)?;
             }
             from = end;
         }
@@ -338,9 +420,9 @@ impl CopyIn<'_, '_> {
         Ok(())
     }
 
-    fn finish(&mut self, node: &Node, host: &Path, file: &HostFile) -> Result<()> {
+    fn finish(&mut self, node: &Node, handle: &Handle, file: &HostFile, host: &Path) -> Result<()> {
         if self.options.xattrs {
-            for (name, value) in host::xattrs(host) {
+            for (name, value) in handle.xattrs() {
                 set_xattr(node, &name, &value, &mut self.stats, host)?;
             }
         }
@@ -433,11 +515,20 @@ struct CopyOut<'a, 'o> {
     options: &'a mut CopyOptions<'o>,
     keep_owner: bool,
     stats: CopyStats,
+    /// Where on the host it is.
+    descent: Descent,
+    lineage: Lineage,
     /// Where the first name of each file with several went.
-    links: HashMap<Ino, PathBuf>,
+    links: HashMap<Ino, FirstName>,
     buf: Vec<u8>,
     /// What is being copied, and where to.
     at_hand: (Vec<u8>, PathBuf),
+}
+
+/// The first name of a file that was made.
+struct FirstName {
+    dir: Vec<Vec<u8>>,
+    name: Vec<u8>,
 }
 
 /// A directory of the volume being copied.
@@ -447,11 +538,30 @@ struct OutFrame {
     entries: ReadDir,
 }
 
-impl CopyOut<'_, '_> {
-    fn tree(&mut self, volume: &Volume, path: &[u8], host: &Path) -> Result<()> {
+impl<'a, 'o> CopyOut<'a, 'o> {
+    fn new(
+        volume: &Volume,
+        base: HostDir,
+        options: &'a mut CopyOptions<'o>,
+        at_hand: (Vec<u8>, PathBuf),
+    ) -> CopyOut<'a, 'o> {
+        CopyOut {
+            keep_owner: options.owner == Some(true) && host::may_chown(),
+            options,
+            stats: CopyStats::default(),
+            descent: Descent::new(base),
+            lineage: Lineage::new(volume.mount()),
+            links: HashMap::new(),
+            buf: vec![0; CHUNK],
+            at_hand,
+        }
+    }
+
+    /// Copies to `name` in the base, or to the base itself.
+    fn tree(&mut self, volume: &Volume, path: &[u8], name: Option<&[u8]>, host: &Path) -> Result<()> {
         let node = Arc::new(volume.mount().resolve(path, false)?);
         let mut frames = Vec::new();
-        frames.extend(self.one(node, path, host.to_path_buf())?);
+        frames.extend(self.one(node, path, name, host.to_path_buf())?);
         while let Some(frame) = frames.last_mut() {
             match frame.entries.next() {
                 Some(Ok(entry)) => {
@@ -459,13 +569,15 @@ impl CopyOut<'_, '_> {
                         return Err(Errno::EUCLEAN.into());
                     }
                     let host = frame.host.join(entry.file_name());
-                    frames.extend(self.one(entry.node.clone(), entry.path_bytes(), host)?);
+                    frames.extend(self.one(entry.node.clone(), entry.path_bytes(), Some(entry.name()), host)?);
                 }
                 Some(Err(e)) => return Err(e.into()),
                 None => {
                     if let Some(done) = frames.pop() {
                         self.at_hand.1.clone_from(&done.host);
-                        self.finish(&done.node, &done.host, &done.host)?;
+                        self.lineage.leave();
+                        let left = at(&done.host, self.descent.leave().and_then(|dir| dir.handle()))?;
+                        self.finish(&done.node, &left, &done.host)?;
                     }
                 }
             }
@@ -474,63 +586,93 @@ impl CopyOut<'_, '_> {
     }
 
     /// Copies one name; a directory comes back to be filled.
-    fn one(&mut self, node: Arc<Node>, path: &[u8], host: PathBuf) -> Result<Option<OutFrame>> {
+    fn one(&mut self, node: Arc<Node>, path: &[u8], name: Option<&[u8]>, host: PathBuf) -> Result<Option<OutFrame>> {
         self.options.tell(&self.stats, path)?;
         self.at_hand = (path.to_vec(), host.clone());
+        if node.is_dir() {
+            return self.enter(node, path, name, host).map(Some);
+        }
+        let name = name.ok_or(io::Error::from(io::ErrorKind::IsADirectory))?;
         let kind = node.attr.file_type();
+        if matches!(kind, FileType::Char | FileType::Block) && !self.options.devices {
+            self.stats.left_out.devices += 1;
+            return Ok(None);
+        }
         let first = self.links.get(&node.ino());
-        let is_dir_there = at(&host, clear_host(&host, kind, first.is_some()))?;
+        let here = self.descent.here();
+        if kind == FileType::File && self.descent.is_at_base() {
+            at(&host, spare_special(here, name))?;
+        }
+        at(&host, clear(here, name, kind, first.is_some()))?;
         if let Some(first) = first {
-            at(&host, fs::hard_link(first, &host))?;
+            at(&host, self.descent.reach(&first.dir).and_then(|dir| dir.link(&first.name, here, name)))?;
             self.stats.hard_links += 1;
             return Ok(None);
         }
-        match kind {
-            FileType::Dir => {
-                if !is_dir_there {
-                    at(&host, fs::create_dir(&host))?;
-                }
-                self.stats.directories += 1;
-                let entries = node.entries(path)?;
-                return Ok(Some(OutFrame { host, node, entries }));
-            }
-            FileType::Symlink => {
-                let target = path_of(node.fs().readlink(node.ino())?);
-                at(&host, host::symlink(&target, &host))?;
-                self.stats.symlinks += 1;
-            }
-            FileType::File => {
-                self.file(&node, path, &host)?;
-                self.stats.files += 1;
-            }
-            special => match host::make_node(&host, special, 0o600, node.attr.rdev) {
-                Ok(()) => self.stats.special += 1,
-                Err(e) => {
-                    self.stats.skipped.push(format!("{}: {e}", host.display()));
-                    return Ok(None);
-                }
-            },
-        }
-        if kind != FileType::File {
-            self.finish(&node, &host, &host)?;
-        }
-        if node.attr.nlink > 1 {
-            self.links.insert(node.ino(), host);
+        let made = match kind {
+            FileType::File => self.file(&node, path, name, &host).map(|()| true)?,
+            kind => self.special(&node, kind, name, &host)?,
+        };
+        if made && node.attr.nlink > 1 {
+            let first = FirstName { dir: self.descent.path(), name: name.to_vec() };
+            self.links.insert(node.ino(), first);
         }
         Ok(None)
     }
 
-    /// A regular file gets its name when it is whole, so what had the name stays until then.
-    fn file(&mut self, node: &Node, path: &[u8], host: &Path) -> Result<()> {
-        let part = part_path(host);
-        let target = at(host, fs::OpenOptions::new().write(true).create_new(true).open(&part))?;
-        let copied = self.content(node, path, host, target).and_then(|()| self.finish(node, &part, host));
-        copied.and_then(|()| at(host, fs::rename(&part, host))).inspect_err(|_| {
-            let _ = fs::remove_file(&part);
-        })
+    /// Makes a directory, or goes into the one that is there.
+    fn enter(&mut self, node: Arc<Node>, path: &[u8], name: Option<&[u8]>, host: PathBuf) -> Result<OutFrame> {
+        self.lineage.enter(&node, || path.to_vec())?;
+        let here = self.descent.here();
+        let wanted = node.attr.mode;
+        let dir = match name {
+            None => here.again().and_then(|dir| narrowed(dir, wanted)),
+            Some(name) => match here.look(name) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => here.make_dir(name),
+                Err(e) => Err(e),
+                Ok(file) if file.kind == FileType::Dir => here.dir(name).and_then(|dir| narrowed(dir, wanted)),
+                Ok(_) => Err(no_directory_there()),
+            },
+        };
+        at(&host, dir.and_then(|dir| self.descent.enter(name, dir)))?;
+        self.stats.directories += 1;
+        let entries = node.entries(path)?;
+        Ok(OutFrame { host, node, entries })
     }
 
-    fn content(&mut self, node: &Node, path: &[u8], host: &Path, mut target: fs::File) -> Result<()> {
+    /// Makes a symbolic link, fifo, socket or device node; tells whether it is there.
+    fn special(&mut self, node: &Node, kind: FileType, name: &[u8], host: &Path) -> Result<bool> {
+        let here = self.descent.here();
+        if kind == FileType::Symlink {
+            at(host, here.symlink(&node.fs().readlink(node.ino())?, name))?;
+            self.stats.symlinks += 1;
+        } else {
+            if let Err(e) = here.make_node(name, kind, 0o600, node.attr.rdev) {
+                self.stats.skipped.push(format!("{}: {e}", host.display()));
+                return Ok(false);
+            }
+            self.stats.special += 1;
+        }
+        let handle = at(host, here.special(name, kind))?;
+        self.finish(node, &handle, host)?;
+        Ok(true)
+    }
+
+    /// A regular file gets its name when it is whole, so what had the name stays until then.
+    fn file(&mut self, node: &Node, path: &[u8], name: &[u8], host: &Path) -> Result<()> {
+        let part = format!(".arbor-{}-{}.part", std::process::id(), next_part()).into_bytes();
+        let mut target = at(host, self.descent.here().create(&part))?;
+        let filled = self.content(node, path, host, &mut target);
+        let whole = filled.and_then(|()| self.finish(node, &target.into(), host));
+        let here = self.descent.here();
+        whole.and_then(|()| at(host, here.rename(&part, name))).inspect_err(|_| {
+            let _ = here.remove(&part);
+        })?;
+        self.stats.files += 1;
+        Ok(())
+    }
+
+    fn content(&mut self, node: &Node, path: &[u8], host: &Path, target: &mut fs::File) -> Result<()> {
         let (size, mut from) = (node.attr.size, 0);
         while let Some(data) = next_data(node, from)?.filter(|data| *data < size) {
             let end = node.fs().seek(node.ino(), data, Seek::Hole)?.min(size);
@@ -551,31 +693,51 @@ impl CopyOut<'_, '_> {
         at(host, target.set_len(size))
     }
 
-    /// Sets the attributes of what lies at `place` and will be at `host`.
-    fn finish(&mut self, node: &Node, place: &Path, host: &Path) -> Result<()> {
-        if self.options.xattrs {
-            for name in node.fs().listxattr(node.ino())? {
-                let value = node.fs().getxattr(node.ino(), &name)?;
-                if let Err(e) = host::set_xattr(place, &name, &value) {
-                    let name = String::from_utf8_lossy(&name);
-                    self.stats.skipped.push(format!("{}: attribute {name}: {e}", host.display()));
-                }
-            }
-        }
+    /// Opens what was made to those whom its mode lets in, with all else that belongs to it.
+    fn finish(&mut self, node: &Node, handle: &Handle, host: &Path) -> Result<()> {
         let attr = &node.attr;
-        // Set-id bits mean something only together with the owner they were given for.
-        let bits = if self.keep_owner { 0o7777 } else { 0o1777 };
+        let keeps_privileges = self.options.privileges && self.keep_owner;
+        match self.keep_owner {
+            true => at(host, handle.chown(attr.uid, attr.gid))?,
+            false => self.stats.left_out.owners += u64::from(self.is_foreign(handle, attr.uid, attr.gid)),
+        }
+        if self.options.xattrs {
+            self.attributes(node, handle, host, keeps_privileges)?;
+        }
+        let has_set_id = attr.mode & 0o6000 != 0;
+        self.stats.left_out.set_ids += u64::from(has_set_id && !keeps_privileges);
         let file = HostFile {
             kind: attr.file_type(),
-            mode: attr.mode & bits,
-            owner: self.keep_owner.then_some((attr.uid, attr.gid)),
+            mode: attr.mode & if keeps_privileges { 0o7777 } else { 0o1777 },
+            owner: None,
             rdev: attr.rdev,
             size: attr.size,
             atime: Some(attr.atime),
             mtime: Some(attr.mtime),
             identity: None,
         };
-        at(host, host::set_attributes(place, &file))
+        at(host, handle.set_attributes(&file))
+    }
+
+    /// Whether somebody could miss the owner that a file had in the volume.
+    fn is_foreign(&self, handle: &Handle, uid: u32, gid: u32) -> bool {
+        let is_asked = self.options.owner == Some(true) || (self.options.owner.is_none() && host::may_chown());
+        is_asked && handle.owner().is_some_and(|owner| owner != (uid, gid))
+    }
+
+    fn attributes(&mut self, node: &Node, handle: &Handle, host: &Path, keeps_privileges: bool) -> Result<()> {
+        for name in node.fs().listxattr(node.ino())? {
+            if !keeps_privileges && (name.starts_with(b"security.") || name.starts_with(b"trusted.")) {
+                self.stats.left_out.attributes += 1;
+                continue;
+            }
+            let value = node.fs().getxattr(node.ino(), &name)?;
+            if let Err(e) = handle.set_xattr(&name, &value) {
+                let name = String::from_utf8_lossy(&name);
+                self.stats.skipped.push(format!("{}: attribute {name}: {e}", host.display()));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -585,28 +747,40 @@ fn next_part() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// A name beside `host` for a file that is not yet whole.
-fn part_path(host: &Path) -> PathBuf {
-    let number = next_part();
-    host.with_file_name(format!(".arbor-{}-{number}.part", std::process::id()))
+/// A directory that is there lets in nobody whom the other does not, from now on.
+fn narrowed(dir: HostDir, wanted: u32) -> io::Result<HostDir> {
+    let mode = dir.itself()?.mode;
+    if mode & !wanted & 0o077 != 0 {
+        dir.handle()?.chmod(mode & (wanted | 0o7700))?;
+    }
+    Ok(dir)
 }
 
-/// Makes way for something of `kind`, or for a link to it; tells whether a directory is there to
-/// merge with. A link that stands there is replaced, never followed; a device is left alone. A
-/// file needs no way made: it will be renamed over what is there.
-fn clear_host(path: &Path, kind: FileType, is_link: bool) -> io::Result<bool> {
-    if kind == FileType::File && fs::metadata(path).is_ok_and(|m| !m.is_file() && !m.is_dir()) {
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "exists and is no regular file"));
+/// Refuses a file for a name that the caller has given, if it leads to a device as `/dev/stdout` does.
+fn spare_special(dir: &HostDir, name: &[u8]) -> io::Result<()> {
+    match dir.look_behind(name) {
+        Ok(file) if is_special(file.kind) => Err(no_regular_file_there()),
+        _ => Ok(()),
     }
-    match fs::symlink_metadata(path) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+}
+
+fn is_special(kind: FileType) -> bool {
+    !matches!(kind, FileType::File | FileType::Dir | FileType::Symlink)
+}
+
+fn no_regular_file_there() -> io::Error {
+    io::Error::new(io::ErrorKind::AlreadyExists, "exists and is no regular file")
+}
+
+/// Makes way for something of `kind` that is no directory, or for a link to it. A link that stands there is
+/// replaced, never followed; a device is left alone. A file needs no way made: it will be renamed over what is there.
+fn clear(dir: &HostDir, name: &[u8], kind: FileType, is_link: bool) -> io::Result<()> {
+    match dir.look(name) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(e) => Err(e),
-        Ok(meta) if meta.is_dir() => match kind {
-            FileType::Dir => Ok(true),
-            _ => Err(io::ErrorKind::IsADirectory.into()),
-        },
-        Ok(_) if kind == FileType::Dir => Err(no_directory_there()),
-        Ok(_) if kind == FileType::File && !is_link => Ok(false),
-        Ok(_) => fs::remove_file(path).map(|()| false),
+        Ok(file) if file.kind == FileType::Dir => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(file) if kind == FileType::File && is_special(file.kind) => Err(no_regular_file_there()),
+        Ok(_) if kind == FileType::File && !is_link => Ok(()),
+        Ok(_) => dir.remove(name),
     }
 }

@@ -459,20 +459,44 @@ impl Volume {
         self.make_dirs(&path).named("create directory", &path)
     }
 
-    pub(crate) fn make_dirs(&self, path: &[u8]) -> Result<()> {
+    fn make_dirs(&self, path: &[u8]) -> Result<()> {
         self.writable()?;
+        let mut dir = self.mount.root()?;
         let ends = path.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(i, _)| i).chain([path.len()]);
-        for end in ends.filter(|end| *end > 0) {
-            let found = self.mount.walk(path.get(..end).unwrap_or_default(), true)?;
-            match (&found.node, &found.parent) {
-                (Some(node), _) if node.is_dir() => {}
-                (Some(_), _) => return Err(Errno::ENOTDIR.into()),
-                (None, Some((dir, name))) => drop(dir.mkdir(name, 0o755)?),
-                (None, None) => return Err(Errno::ENOENT.into()),
-            }
-            self.mount.changed();
+        let mut start = 0;
+        for end in ends {
+            let name = path.get(start..end).unwrap_or_default();
+            start = end + 1;
+            let next = match name {
+                b"" | b"." => continue,
+                // The way back is known to a walk from the root alone.
+                b".." => None,
+                name => Some(dir.child_if_any(name)?),
+            };
+            dir = match next {
+                Some(None) => self.make_dir(&dir, name)?,
+                Some(Some(node)) if node.attr.file_type() != FileType::Symlink => node.need_dir()?,
+                _ => self.dir_by_link(path.get(..end).unwrap_or_default())?,
+            };
         }
         Ok(())
+    }
+
+    /// The directory to which links on `path` lead, made if it is missing.
+    pub(crate) fn dir_by_link(&self, path: &[u8]) -> Result<Node> {
+        let found = self.mount.walk(path, true)?;
+        match (found.node, found.parent) {
+            (Some(node), _) => node.need_dir(),
+            (None, Some((dir, name))) => self.make_dir(&dir, &name),
+            (None, None) => Err(Errno::ENOENT.into()),
+        }
+    }
+
+    /// Makes a directory on the way to something else.
+    pub(crate) fn make_dir(&self, dir: &Node, name: &[u8]) -> Result<Node> {
+        let made = dir.mkdir(name, 0o755)?;
+        self.mount.changed();
+        Ok(made)
     }
 
     /// Entries of a directory, without `.` and `..`, in the order of the engine.

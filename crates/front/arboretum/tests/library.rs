@@ -120,6 +120,48 @@ fn paths_are_followed_through_links_and_dots() {
 }
 
 #[test]
+fn directories_are_made_behind_links_too() {
+    everywhere(|v| {
+        v.create_dir("real").unwrap();
+        v.symlink("real", "link").unwrap();
+        v.symlink("real/later", "ahead").unwrap();
+        v.create_dir_all("link/a/../b/./c").unwrap();
+        v.create_dir_all("/ahead/d/").unwrap();
+        assert_eq!(
+            (names(v, "real"), names(v, "real/later")),
+            (vec!["a".into(), "b".into(), "later".into()], vec!["d".into()])
+        );
+        v.write("file", "").unwrap();
+        assert_eq!(v.create_dir_all("file/x").unwrap_err().kind(), ErrorKind::NotADirectory);
+        // An archive whose links change between its members.
+        let mut builder = tar::Builder::new(Vec::new());
+        let mut add = |name: &str, link: Option<&str>| {
+            let mut header = tar::Header::new_ustar();
+            header.set_mode(0o644);
+            header.set_uid(0);
+            header.set_gid(0);
+            header.set_mtime(0);
+            header.set_size(0);
+            match link {
+                Some(target) => {
+                    header.set_entry_type(tar::EntryType::Symlink);
+                    builder.append_link(&mut header, name, target).unwrap();
+                }
+                None => builder.append_data(&mut header, name, &[][..]).unwrap(),
+            }
+        };
+        add("real/one/f", None);
+        add("real/two/f", None);
+        add("to", Some("real/one"));
+        add("to/deep/g", None);
+        add("to", Some("real/two"));
+        add("to/deep/h", None);
+        v.import_tar(&builder.into_inner().unwrap()[..]).unwrap();
+        assert!(v.exists("real/one/deep/g") && v.exists("real/two/deep/h") && !v.exists("real/one/deep/h"));
+    });
+}
+
+#[test]
 fn a_loop_of_links_ends() {
     everywhere(|v| {
         v.symlink("y", "x").unwrap();

@@ -6,8 +6,9 @@ use crate::interrupt;
 use crate::progress::{Progress, tell_skipped};
 use anyhow::{Context, Result};
 use arboretum::CopyOptions;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::path::Path;
 
 pub(crate) fn run(args: &TarArgs, out: &mut dyn Write) -> Result<()> {
     let image = Image::new(&args.image)?;
@@ -29,7 +30,7 @@ pub(crate) fn run(args: &TarArgs, out: &mut dyn Write) -> Result<()> {
         }
         (None, Some(file)) if file.as_os_str() != "-" => {
             let volume = image.volume(true)?;
-            let target = File::create(file).with_context(|| file.display().to_string())?;
+            let target = create(file).with_context(|| file.display().to_string())?;
             let is_file = target.metadata().is_ok_and(|m| m.is_file());
             volume.export_tar_with(target, &mut options).with_context(|| file.display().to_string()).inspect_err(
                 |_| {
@@ -45,4 +46,13 @@ pub(crate) fn run(args: &TarArgs, out: &mut dyn Write) -> Result<()> {
     progress.clear();
     tell_skipped("arbor tar", &stats);
     Ok(())
+}
+
+/// A new archive is its owner's alone, as the image is: what others may not read in the volume is in it.
+fn create(path: &Path) -> io::Result<File> {
+    let mut how = OpenOptions::new();
+    how.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut how, 0o600);
+    how.open(path)
 }

@@ -110,7 +110,8 @@ pub enum Command {
     /// Copy files and trees out of an image.
     ///
     /// Files that are there already are overwritten and directories merged; what is no directory is never overwritten
-    /// with one.
+    /// with one. The files belong to who copies them, without set-id bits, and device nodes are left out: an image may
+    /// come from anybody. --preserve keeps them. What is new is its owner's alone until it is whole.
     Get(GetArgs),
     /// Remove files and trees.
     Rm(RmArgs),
@@ -125,7 +126,8 @@ pub enum Command {
     /// Fill a file system from a tar archive, or write it as one.
     ///
     /// With --import files that are there already are overwritten and directories merged; what is no directory is never
-    /// overwritten with one. With --export an archive that is there already is overwritten.
+    /// overwritten with one. With --export an archive that is there already is overwritten; a new one is
+    /// its owner's alone.
     Tar(TarArgs),
     /// Draw where everything lies.
     Map(MapArgs),
@@ -576,9 +578,25 @@ fn owner(text: &str) -> Result<(u32, u32), String> {
     parts.ok_or_else(|| "not two numbers with a colon between".into())
 }
 
+/// What `get` keeps only when it is asked to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Preserve {
+    /// Owners and groups.
+    Owner,
+    /// Set-id bits and the attributes "security.*" and "trusted.*", of files whose owner is kept too.
+    Setid,
+    /// Device nodes.
+    Devices,
+    /// All of these.
+    All,
+}
+
 /// Arguments of `get`.
 #[derive(Clone, Debug, Args)]
 pub struct GetArgs {
+    /// Keep this too. Only root can.
+    #[arg(long, value_name = "WHAT,...", value_delimiter = ',')]
+    pub preserve: Vec<Preserve>,
     /// The image.
     #[command(flatten)]
     pub image: ImageArgs,

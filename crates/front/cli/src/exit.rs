@@ -1,6 +1,7 @@
 //! How a command ends: an exit code, and one line that says why.
 
 use crate::interrupt::INTERRUPTED;
+use crate::show;
 use std::io;
 use std::process::ExitCode;
 
@@ -52,7 +53,7 @@ fn one_line(error: &anyhow::Error) -> String {
             text = format!("{text}: {cause}");
         }
     }
-    plain(&text).replace('\n', " ")
+    show::clean(plain(&text).replace('\n', " "))
 }
 
 /// Without the numbers that the standard library appends to the words of strerror(3).

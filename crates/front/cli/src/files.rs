@@ -5,13 +5,13 @@ use crate::holder;
 use crate::image::Image;
 use crate::info::write_json;
 use crate::interrupt;
-use crate::progress::{Progress, tell_skipped};
+use crate::progress::{Progress, tell_left_out, tell_skipped};
 use crate::show;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use arboretum::vfs::FileType;
-use arboretum::{CopyOptions, Metadata, Volume};
+use arboretum::{CopyOptions, DirEntry, LeftOut, Metadata, Volume, Walk, WalkEntry};
 use serde_json::{Value, json};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -34,40 +34,111 @@ fn place(image: &Image, path: &Path) -> String {
     format!("{}:{}", image.path.display(), path.display())
 }
 
+/// What a walk could not go into: it goes on, and the command fails in the end.
+struct Trouble<'a> {
+    who: &'static str,
+    image: &'a Image,
+    last: Option<anyhow::Error>,
+}
+
+impl<'a> Trouble<'a> {
+    fn new(who: &'static str, image: &'a Image) -> Trouble<'a> {
+        Trouble { who, image, last: None }
+    }
+
+    /// The entry, if there is one.
+    fn heed(&mut self, step: io::Result<WalkEntry>) -> Option<WalkEntry> {
+        let e = match step {
+            Ok(entry) => return Some(entry),
+            Err(e) => anyhow!("{}: {e}", self.image.path.display()),
+        };
+        if let Some(before) = self.last.replace(e) {
+            eprintln!("{}: {}", self.who, show::clean(before));
+        }
+        None
+    }
+
+    /// The last error is the command's.
+    fn end(self) -> Result<()> {
+        self.last.map_or(Ok(()), Err)
+    }
+}
+
+/// The tree at `path`; one that a link leads to, too.
+fn walk(volume: &Volume, path: &Path) -> io::Result<Walk> {
+    let is_link = volume.symlink_metadata(path)?.is_symlink();
+    let behind = path.join("");
+    Ok(volume.walk(if is_link && is_dir(volume, path) { &behind } else { path })?.sorted())
+}
+
 pub(crate) fn ls(args: &LsArgs, out: &mut dyn Write) -> Result<()> {
     let image = Image::new(&args.image)?;
     let volume = image.volume(true)?;
-    let mut json = Vec::new();
-    let mut todo: Vec<PathBuf> = args.paths.iter().rev().cloned().collect();
-    let (has_headings, mut is_first) = (todo.len() > 1 || args.recursive, true);
-    while let Some(path) = todo.pop() {
-        let lines = at(&image, &path, list(&volume, &path, args.all || args.json))?;
-        if args.recursive {
-            todo.extend(lines.iter().rev().filter(|line| line.meta.is_dir()).map(|line| line.path.clone()));
-        }
-        if args.json {
-            for line in &lines {
-                json.push(as_json(&volume, &line.path, &line.meta)?);
-            }
+    let mut trouble = Trouble::new("arbor ls", &image);
+    let mut listing = Listing { args, volume: &volume, is_first: true, json: Vec::new() };
+    for path in &args.paths {
+        if !args.recursive || !is_dir(&volume, path) {
+            let lines = at(&image, path, list(&volume, path, args.all || args.json))?;
+            listing.show(path, &lines, out)?;
             continue;
         }
-        if has_headings {
-            writeln!(out, "{}{}:", if is_first { "" } else { "\n" }, path.display())?;
-            is_first = false;
-        }
-        if args.long {
-            write_long(&volume, &lines, out)?;
-        } else {
-            for line in &lines {
-                out.write_all(&show::name(&line.name))?;
-                writeln!(out)?;
+        let mut steps = at(&image, path, walk(&volume, path))?;
+        while let Some(step) = steps.next() {
+            let Some(WalkEntry { entry, depth, .. }) = trouble.heed(step) else { continue };
+            let is_shown = |name: &[u8]| args.all || args.json || !name.starts_with(b".");
+            match entry.metadata().is_dir() {
+                true if depth == 0 || is_shown(entry.name()) => {
+                    let here = if depth == 0 { path.clone() } else { entry.path() };
+                    let lines = steps.listing().iter().filter(|e| is_shown(e.name())).map(Line::from);
+                    listing.show(&here, &lines.collect::<Vec<_>>(), out)?;
+                }
+                true => steps.skip_dir(),
+                false => {}
             }
         }
     }
     if args.json {
-        write_json(&Value::Array(json), out)?;
+        write_json(&Value::Array(listing.json), out)?;
     }
-    Ok(())
+    trouble.end()
+}
+
+impl From<&DirEntry> for Line {
+    fn from(entry: &DirEntry) -> Line {
+        Line { name: entry.name().to_vec(), path: entry.path(), meta: entry.metadata() }
+    }
+}
+
+/// What `ls` shows, directory after directory.
+struct Listing<'a> {
+    args: &'a LsArgs,
+    volume: &'a Volume,
+    is_first: bool,
+    json: Vec<Value>,
+}
+
+impl Listing<'_> {
+    fn show(&mut self, path: &Path, lines: &[Line], out: &mut dyn Write) -> Result<()> {
+        if self.args.json {
+            for line in lines {
+                self.json.push(as_json(self.volume, &line.path, &line.meta)?);
+            }
+            return Ok(());
+        }
+        if self.args.paths.len() > 1 || self.args.recursive {
+            let gap = if self.is_first { "" } else { "\n" };
+            writeln!(out, "{gap}{}:", show::clean(path.display()))?;
+            self.is_first = false;
+        }
+        if self.args.long {
+            return write_long(self.volume, lines, out);
+        }
+        for line in lines {
+            out.write_all(&show::name(&line.name))?;
+            writeln!(out)?;
+        }
+        Ok(())
+    }
 }
 
 /// What a directory holds, sorted; of a file itself.
@@ -82,7 +153,7 @@ fn list(volume: &Volume, path: &Path, all: bool) -> io::Result<Vec<Line>> {
     for entry in volume.read_dir(path)? {
         let entry = entry?;
         if all || !entry.name().starts_with(b".") {
-            lines.push(Line { name: entry.name().to_vec(), path: entry.path(), meta: entry.metadata() });
+            lines.push(Line::from(&entry));
         }
     }
     lines.sort_by(|a, b| a.name.cmp(&b.name));
@@ -109,11 +180,15 @@ fn write_long(volume: &Volume, lines: &[Line], out: &mut dyn Write) -> Result<()
         write!(out, "{mode} {nlink:>w0$} {uid:>w1$} {gid:>w2$} {size:>w3$} {time} ")?;
         out.write_all(&show::name(&line.name))?;
         if line.meta.is_symlink() {
-            write!(out, " -> {}", volume.read_link(&line.path)?.display())?;
+            write_target(volume, &line.path, out)?;
         }
         writeln!(out)?;
     }
     Ok(())
+}
+
+fn write_target(volume: &Volume, path: &Path, out: &mut dyn Write) -> Result<()> {
+    Ok(write!(out, " -> {}", show::clean(volume.read_link(path)?.display()))?)
 }
 
 fn device(rdev: u32) -> String {
@@ -145,37 +220,35 @@ fn as_json(volume: &Volume, path: &Path, meta: &Metadata) -> Result<Value> {
 pub(crate) fn tree(args: &PathsArgs, out: &mut dyn Write) -> Result<()> {
     let image = Image::new(&args.image)?;
     let volume = image.volume(true)?;
+    let mut trouble = Trouble::new("arbor tree", &image);
     let (mut directories, mut files) = (0, 0);
     for path in &args.paths {
-        let lines = at(&image, path, list(&volume, path, true))?;
-        writeln!(out, "{}", path.display())?;
-        let mut levels = vec![lines.into_iter().peekable()];
-        while let Some(level) = levels.last_mut() {
-            let Some(line) = level.next() else {
-                levels.pop();
-                continue;
-            };
-            for level in levels.iter_mut().rev().skip(1).rev() {
-                write!(out, "{}", if level.peek().is_some() { "│   " } else { "    " })?;
+        // Of each directory on the way, whether it is the last in its own.
+        let mut lasts = Vec::new();
+        writeln!(out, "{}", show::clean(path.display()))?;
+        for step in at(&image, path, walk(&volume, path))? {
+            let Some(WalkEntry { entry, depth, is_last }) = trouble.heed(step) else { continue };
+            let is_dir = entry.metadata().is_dir();
+            if depth > 0 {
+                lasts.truncate(depth - 1);
+                for is_last in &lasts {
+                    write!(out, "{}", if *is_last { "    " } else { "│   " })?;
+                }
+                lasts.push(is_last);
+                write!(out, "{}", if is_last { "└── " } else { "├── " })?;
+                out.write_all(&show::name(entry.name()))?;
+                if entry.metadata().is_symlink() {
+                    write_target(&volume, &entry.path(), out)?;
+                }
+                writeln!(out)?;
+                directories += u64::from(is_dir);
             }
-            let is_last = levels.last_mut().is_some_and(|level| level.peek().is_none());
-            write!(out, "{}", if is_last { "└── " } else { "├── " })?;
-            out.write_all(&show::name(&line.name))?;
-            if line.meta.is_symlink() {
-                write!(out, " -> {}", volume.read_link(&line.path)?.display())?;
-            }
-            writeln!(out)?;
-            if line.meta.is_dir() {
-                directories += 1;
-                levels.push(at(&image, &line.path, list(&volume, &line.path, true))?.into_iter().peekable());
-            } else {
-                files += 1;
-            }
+            files += u64::from(!is_dir);
         }
     }
     let directories = show::of(directories, "directory", "directories");
     writeln!(out, "\n{directories}, {}", show::of(files, "file", "files"))?;
-    Ok(())
+    trouble.end()
 }
 
 pub(crate) fn cat(args: &PathsArgs, out: &mut dyn Write) -> Result<()> {
@@ -250,8 +323,11 @@ fn stat_json(volume: &Volume, path: &Path, meta: &Metadata) -> Result<Value> {
 
 fn stat_text(volume: &Volume, path: &Path, meta: &Metadata, out: &mut dyn Write) -> Result<()> {
     let attr = meta.attr();
-    let target = if meta.is_symlink() { format!(" -> {}", volume.read_link(path)?.display()) } else { String::new() };
-    writeln!(out, "  File: {}{target}", path.display())?;
+    write!(out, "  File: {}", show::clean(path.display()))?;
+    if meta.is_symlink() {
+        write_target(volume, path, out)?;
+    }
+    writeln!(out)?;
     let kind = show::kind(meta.file_type());
     writeln!(out, "  Size: {}  Allocated: {}  Type: {kind}", attr.size, attr.blocks * 512)?;
     writeln!(out, " Inode: {}  Links: {}  Generation: {}", attr.ino, attr.nlink, attr.generation)?;
@@ -269,7 +345,7 @@ fn stat_text(volume: &Volume, path: &Path, meta: &Metadata, out: &mut dyn Write)
         writeln!(out, " Flags: {}", flags.join(", "))?;
     }
     for (name, len) in xattrs {
-        writeln!(out, " Xattr: {name} ({len} bytes)")?;
+        writeln!(out, " Xattr: {} ({len} bytes)", show::clean(name))?;
     }
     Ok(())
 }
@@ -326,13 +402,21 @@ pub(crate) fn put(args: &PutArgs) -> Result<()> {
 pub(crate) fn get(args: &GetArgs) -> Result<()> {
     let volume = Image::new(&args.image)?.volume(true)?;
     let (progress, stop) = (Progress::copy(true), interrupt::flag()?);
+    let keeps = |what: Preserve| args.preserve.iter().any(|p| *p == what || *p == Preserve::All);
     let is_source_dir = |path: &Path| volume.symlink_metadata(path).is_ok_and(|m| m.is_dir());
+    let mut left_out = LeftOut::default();
     for (source, target) in places(&args.paths, is_source_dir, Path::is_dir)? {
         let mut options = CopyOptions::new().stop_when(&stop).progress(|stats, path| progress.copied(stats, path));
+        if keeps(Preserve::Owner) {
+            options = options.keep_owner(true);
+        }
+        options = options.keep_privileges(keeps(Preserve::Setid)).keep_devices(keeps(Preserve::Devices));
         let stats = volume.copy_out_with(source, &target, &mut options)?;
         tell_skipped("arbor get", &stats);
+        left_out += stats.left_out;
     }
     progress.clear();
+    tell_left_out("arbor get", &left_out);
     Ok(())
 }
 
@@ -434,44 +518,53 @@ pub(crate) fn du(args: &DuArgs, out: &mut dyn Write) -> Result<()> {
     let image = Image::new(&args.image)?;
     let volume = image.volume(true)?;
     let mut json = Vec::new();
+    let mut trouble = Trouble::new("arbor du", &image);
     let mut seen = HashSet::new();
     for path in &args.paths {
-        for (path, bytes) in at(&image, path, usage(&volume, path, &mut seen, args.summarize))? {
+        let steps = at(&image, path, volume.walk(path))?.sorted();
+        for (path, bytes) in usage(steps, &mut seen, args.summarize, &mut trouble) {
             if args.json {
                 json.push(json!({ "path": path.to_string_lossy(), "allocated": bytes }));
             } else {
-                writeln!(out, "{:>10}  {}", show::bytes(bytes), path.display())?;
+                writeln!(out, "{:>10}  {}", show::bytes(bytes), show::clean(path.display()))?;
             }
         }
     }
     if args.json {
         write_json(&Value::Array(json), out)?;
     }
-    Ok(())
+    trouble.end()
 }
 
 /// Allocated bytes of each directory with all below it, the deepest first. A file with several
 /// names counts once.
-fn usage(volume: &Volume, path: &Path, seen: &mut HashSet<u64>, total_only: bool) -> io::Result<Vec<(PathBuf, u64)>> {
-    let mut sums: HashMap<PathBuf, u64> = HashMap::new();
-    let mut order = Vec::new();
-    for step in volume.walk(path)?.sorted() {
-        let entry = step?.entry;
+fn usage(steps: Walk, seen: &mut HashSet<u64>, total_only: bool, trouble: &mut Trouble<'_>) -> Vec<(PathBuf, u64)> {
+    let mut sums = Vec::new();
+    let mut way: Vec<(PathBuf, u64)> = Vec::new();
+    let mut leave = |way: &mut Vec<(PathBuf, u64)>| {
+        let Some((path, bytes)) = way.pop() else { return };
+        if let Some((_, above)) = way.last_mut() {
+            *above += bytes;
+        }
+        if way.is_empty() || !total_only {
+            sums.push((path, bytes));
+        }
+    };
+    for step in steps {
+        let Some(WalkEntry { entry, depth, .. }) = trouble.heed(step) else { continue };
         let meta = entry.metadata();
-        let here = entry.path();
-        if meta.nlink() > 1 && !meta.is_dir() && !seen.insert(meta.ino()) {
-            continue;
+        while way.len() > depth {
+            leave(&mut way);
         }
-        if meta.is_dir() || here == path {
-            order.push(here.clone());
-        }
-        for above in here.ancestors().take_while(|a| a.starts_with(path)) {
-            if above == here || !total_only || above == path {
-                *sums.entry(above.to_path_buf()).or_default() += meta.blocks() * 512;
-            }
+        let counts = meta.nlink() <= 1 || meta.is_dir() || seen.insert(meta.ino());
+        let bytes = if counts { meta.blocks() * 512 } else { 0 };
+        match way.last_mut() {
+            Some((_, above)) if !meta.is_dir() => *above += bytes,
+            _ => way.push((entry.path(), bytes)),
         }
     }
-    order.reverse();
-    let wanted = order.into_iter().filter(|p| !total_only || p == path);
-    Ok(wanted.map(|p| (p.clone(), sums.get(&p).copied().unwrap_or(0))).collect())
+    while !way.is_empty() {
+        leave(&mut way);
+    }
+    sums
 }

@@ -154,7 +154,8 @@ fn list(image: &Image, issues: &[Issue], all: bool, out: &mut dyn Write) -> io::
         *count += 1;
         if all || *count <= LISTED {
             let mended = if issue.repaired { " (repaired)" } else { "" };
-            writeln!(out, "{path}: {}: {}: {}{mended}", severity(issue.severity), issue.code, issue.text)?;
+            let (severity, text) = (severity(issue.severity), show::clean(&issue.text));
+            writeln!(out, "{path}: {severity}: {}: {text}{mended}", issue.code)?;
         } else {
             *repaired += usize::from(issue.repaired);
         }

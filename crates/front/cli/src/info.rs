@@ -27,7 +27,7 @@ pub(crate) fn run(args: &InfoArgs, out: &mut dyn Write) -> Result<()> {
     match utilisation {
         Ok(Some(u)) => write!(out, "\n{}", segments::draw(&u))?,
         Ok(None) => {}
-        Err(e) => writeln!(out, "\nsegments: {e}")?,
+        Err(e) => writeln!(out, "\nsegments: {}", show::clean(e))?,
     }
     Ok(())
 }
@@ -76,22 +76,22 @@ fn export(image: &Image, info: &VolumeInfo, out: &mut dyn Write) -> Result<()> {
 /// A value that a shell takes as one word.
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,".contains(c);
-    text.chars().map(|c| if plain(c) { c.to_string() } else { format!("\\{c}") }).collect()
+    show::clean(text).chars().map(|c| if plain(c) { c.to_string() } else { format!("\\{c}") }).collect()
 }
 
 fn table(image: &Image, info: &VolumeInfo, out: &mut dyn Write) -> Result<()> {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
-    table.add_row(["image".to_string(), image.path.display().to_string()]);
+    table.add_row(["image".to_string(), show::clean(image.path.display())]);
     table.add_row(["engine".to_string(), info.engine.to_string()]);
     if !info.label.is_empty() {
-        table.add_row(["label".to_string(), info.label.clone()]);
+        table.add_row(["label".to_string(), show::clean(&info.label)]);
     }
     table.add_row(["UUID".to_string(), show::uuid(info.uuid)]);
     table.add_row(["size".to_string(), show::exact_bytes(info.size)]);
     table.add_row(["state".to_string(), state(image, info)]);
     for (key, value) in &info.facts {
-        table.add_row([fact_name(key), fact(key, value)]);
+        table.add_row([fact_name(key), show::clean(fact(key, value))]);
     }
     writeln!(out, "{}", table.trim_fmt())?;
     Ok(())
@@ -226,9 +226,9 @@ fn pretty(value: &Value, depth: usize, out: &mut dyn Write) -> io::Result<()> {
 
 fn pretty_field(key: &str, width: usize, value: &Value, depth: usize, out: &mut dyn Write) -> io::Result<()> {
     if is_short(value) {
-        return writeln!(out, "{:depth$}{key:width$}  {}", "", short_text(value));
+        return writeln!(out, "{:depth$}{:width$}  {}", "", show::clean(key), short_text(value));
     }
-    writeln!(out, "{:depth$}{key}", "")?;
+    writeln!(out, "{:depth$}{}", "", show::clean(key))?;
     pretty(value, depth + 2, out)
 }
 
@@ -245,7 +245,7 @@ fn is_short(value: &Value) -> bool {
 
 fn short_text(value: &Value) -> String {
     match value {
-        Value::String(s) => s.clone(),
+        Value::String(s) => show::clean(s),
         Value::Null => "-".into(),
         Value::Array(items) => items.iter().map(short_text).collect::<Vec<_>>().join(" "),
         Value::Object(_) => "-".into(),

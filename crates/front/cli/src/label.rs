@@ -3,6 +3,7 @@
 use crate::args::LabelArgs;
 use crate::holder;
 use crate::image::Image;
+use crate::show;
 use anyhow::{Result, anyhow, bail};
 use std::io::{self, Write};
 use std::path::Path;
@@ -28,7 +29,7 @@ pub(crate) fn label(args: &LabelArgs, out: &mut dyn Write) -> Result<()> {
                 true => on_mount(&image.path, None).map_err(|e| said(&image, e))?,
                 false => image.info()?.label.into_bytes(),
             };
-            out.write_all(&label)?;
+            out.write_all(&show::name(&label))?;
             Ok(writeln!(out)?)
         }
     }

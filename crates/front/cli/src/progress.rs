@@ -1,7 +1,7 @@
 //! Progress on standard error, if it is a terminal.
 
 use crate::show;
-use arboretum::CopyStats;
+use arboretum::{CopyStats, LeftOut};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::path::Path;
 use std::time::Duration;
@@ -54,7 +54,7 @@ impl Progress {
     pub(crate) fn copied(&self, stats: &CopyStats, path: &Path) {
         if !self.0.is_hidden() {
             self.0.set_prefix(copied(stats));
-            self.0.set_message(path.display().to_string());
+            self.0.set_message(show::clean(path.display()));
         }
     }
 
@@ -73,6 +73,24 @@ pub(crate) fn copied(stats: &CopyStats) -> String {
 /// Tells what a copy could not carry over.
 pub(crate) fn tell_skipped(who: &str, stats: &CopyStats) {
     for text in &stats.skipped {
-        eprintln!("{who}: skipped {text}");
+        eprintln!("{who}: skipped {}", show::clean(text));
+    }
+}
+
+/// Tells what a volume was not allowed to decide on the host.
+pub(crate) fn tell_left_out(who: &str, left: &LeftOut) {
+    let counts = [
+        (left.owners, "owner of 1 file", "owners of", " files"),
+        (left.set_ids, "set-id bits of 1 file", "set-id bits of", " files"),
+        (left.attributes, "1 privileged attribute", "", " privileged attributes"),
+        (left.devices, "1 device node", "", " device nodes"),
+    ];
+    let told = counts.iter().filter(|(n, ..)| *n > 0).map(|(n, one, before, behind)| match n {
+        1 => one.to_string(),
+        n => format!("{before} {}{behind}", show::count(*n)).trim_start().to_string(),
+    });
+    let told: Vec<String> = told.collect();
+    if !told.is_empty() {
+        eprintln!("{who}: left out: {} (--preserve=all, as root, keeps them)", told.join(", "));
     }
 }

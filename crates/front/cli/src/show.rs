@@ -2,6 +2,7 @@
 
 use arboretum::Metadata;
 use arboretum::vfs::{FileType, Time};
+use std::fmt;
 use std::io::IsTerminal;
 
 /// Bytes with a unit, three digits at least.
@@ -115,13 +116,21 @@ pub(crate) fn kind(kind: FileType) -> &'static str {
     }
 }
 
-/// A name to print: as it is into a file or pipe, without control characters on a terminal.
+/// Text that may come from an image, to be printed on one line: what a terminal would obey is a question mark, and
+/// so is what turns the order of letters round.
+pub(crate) fn clean(text: impl fmt::Display) -> String {
+    let obeyed = |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.to_string().chars().map(|c| if obeyed(c) { '?' } else { c }).collect()
+}
+
+/// A name to print, [clean]. Bytes that are no letters stay as they are in a file or pipe, for programs.
 pub(crate) fn name(bytes: &[u8]) -> Vec<u8> {
-    if !std::io::stdout().is_terminal() {
-        return bytes.to_vec();
-    }
-    let clean = |c: char| if c.is_control() { '?' } else { c };
-    String::from_utf8_lossy(bytes).chars().map(clean).collect::<String>().into_bytes()
+    let is_terminal = std::io::stdout().is_terminal();
+    let piece = |chunk: std::str::Utf8Chunk<'_>| {
+        let invalid = if is_terminal && !chunk.invalid().is_empty() { "\u{fffd}".as_bytes() } else { chunk.invalid() };
+        [clean(chunk.valid()).as_bytes(), invalid].concat()
+    };
+    bytes.utf8_chunks().flat_map(piece).collect()
 }
 
 /// UUID in its usual form.
@@ -132,6 +141,12 @@ pub(crate) fn uuid(bytes: [u8; 16]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_not_printed() {
+        assert_eq!(clean("a\x1b[2J\u{9b}b\n\u{202e}c\u{7f} ü"), "a?[2J?b??c? ü");
+        assert_eq!(name(b"a\x1b\xff\n\xc3\xbc"), b"a?\xff?\xc3\xbc");
+    }
 
     #[test]
     fn sizes_have_few_digits() {

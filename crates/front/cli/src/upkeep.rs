@@ -212,7 +212,7 @@ pub(crate) fn scrub(args: &ScrubArgs, out: &mut dyn Write) -> Result<u8, Exit> {
         damage += found.damage.len() as u64;
         progress.step(verified.min(total), total, &format!("{} verified", show::bytes(verified)));
         for sentence in &found.damage {
-            progress.above(|| writeln!(out, "{}: {sentence}", work.name()))?;
+            progress.above(|| writeln!(out, "{}: {}", work.name(), show::clean(sentence)))?;
         }
     }
     progress.clear();

@@ -82,13 +82,14 @@ impl FileDevice {
         FileDevice::start(path, how, options, is_block_device)
     }
 
-    /// Makes a new image file of `size` bytes, all holes, and opens it. Fails if there is
-    /// something of that name.
+    /// Makes a new image file of `size` bytes, all holes, and opens it. It is its owner's alone: whoever
+    /// can read it can read all that lies in it. Fails if there is something of that name.
     pub fn create(path: impl AsRef<Path>, size: u64) -> io::Result<FileDevice> {
         let path = path.as_ref();
         whole_sectors(size)?;
         let mut how = OpenOptions::new();
         how.read(true).write(true).create_new(true);
+        private(&mut how);
         let options = FileOptions { mode: OpenMode::ReadWrite, direct: false };
         let device = FileDevice::start(path, how, options, false)?;
         device.set_size(size).and_then(|()| sync_parent(path)).inspect_err(|_| {
@@ -126,6 +127,14 @@ impl FileDevice {
 fn named(path: &Path, e: io::Error) -> io::Error {
     io::Error::new(e.kind(), format!("{}: {e}", path.display()))
 }
+
+#[cfg(unix)]
+fn private(how: &mut OpenOptions) {
+    std::os::unix::fs::OpenOptionsExt::mode(how, 0o600);
+}
+
+#[cfg(not(unix))]
+fn private(_how: &mut OpenOptions) {}
 
 #[cfg(unix)]
 fn is_block_device(meta: &fs::Metadata) -> bool {

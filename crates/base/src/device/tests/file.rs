@@ -15,6 +15,8 @@ fn image() -> (TempDir, PathBuf) {
 fn content_and_size_outlive_the_device() {
     let (_dir, path) = image();
     let device = FileDevice::create(&path, 8192).unwrap();
+    #[cfg(unix)]
+    assert_eq!(std::os::unix::fs::MetadataExt::mode(&path.metadata().unwrap()) & 0o077, 0, "others can read it");
     assert_eq!(FileDevice::create(&path, 8192).unwrap_err().kind(), ErrorKind::AlreadyExists);
     device.set_size(16384).unwrap();
     device.write_at(Kind::Data, 8192, &[7; 512]).unwrap();

@@ -20,11 +20,14 @@ use reader::{Member, TarReader, What};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 
+/// Directories on the way to a member. What lies deeper has a path that no call of the kernel takes.
+const MAX_DEPTH: usize = 2048;
+
 impl Volume {
     /// Unpacks a tar archive over the volume, in one pass. Files that are there are overwritten, but
     /// a directory takes the place of nothing else. Kept are modes, owners, times to the
     /// nanosecond, links of both kinds, device nodes, holes and extended attributes. Names with
-    /// `..` are refused.
+    /// `..`, or with more than 2048 directories, are refused.
     pub fn import_tar(&self, reader: impl Read) -> io::Result<CopyStats> {
         self.import_tar_with(reader, &mut CopyOptions::new())
     }
@@ -36,7 +39,7 @@ impl Volume {
             volume: self,
             options,
             stats: CopyStats::default(),
-            near: None,
+            near: Vec::new(),
             directories: Vec::new(),
             buf: vec![0; CHUNK],
         };
@@ -60,8 +63,9 @@ struct Import<'a, 'o> {
     volume: &'a Volume,
     options: &'a mut CopyOptions<'o>,
     stats: CopyStats,
-    /// Directory of the last member: the next one mostly lies there too.
-    near: Option<(Vec<u8>, Arc<Node>)>,
+    /// Names and directories from the root to the last member: the next one mostly lies there too. No links are
+    /// among them: those may come to lead elsewhere.
+    near: Vec<(Vec<u8>, Arc<Node>)>,
     /// Directories get their attributes last: filling them changes their times.
     directories: Vec<(Vec<u8>, SetAttr)>,
     buf: Vec<u8>,
@@ -77,7 +81,10 @@ impl Import<'_, '_> {
             self.options.tell(&self.stats, &path)?;
         }
         for (path, set) in std::mem::take(&mut self.directories).into_iter().rev() {
-            self.volume.mount().resolve(&join(b"/", &path), false)?.set(&set)?;
+            match self.place(&path)? {
+                Some((dir, name)) => dir.child(&name)?.set(&set)?,
+                None => self.volume.mount().root()?.set(&set)?,
+            };
         }
         Ok(())
     }
@@ -183,23 +190,31 @@ impl Import<'_, '_> {
         if path.is_empty() {
             return Ok(None);
         }
-        let split = path.iter().rposition(|b| *b == b'/');
-        let (dir, name) = match split {
-            Some(at) => (path.get(..at).unwrap_or_default(), path.get(at + 1..).unwrap_or_default()),
-            None => (&b""[..], path),
+        let mut names: Vec<&[u8]> = path.split(|b| *b == b'/').collect();
+        let name = names.pop().unwrap_or_default().to_vec();
+        let known = self.near.iter().zip(&names).take_while(|((near, _), name)| near == *name).count();
+        self.near.truncate(known);
+        let mut dir = match self.near.last() {
+            Some((_, node)) => node.clone(),
+            None => Arc::new(self.volume.mount().root()?),
         };
-        if let Some((_, node)) = self.near.as_ref().filter(|(near, _)| near == dir) {
-            return Ok(Some((node.clone(), name.to_vec())));
+        let mut is_near = true;
+        for (depth, name) in names.iter().enumerate().skip(known) {
+            let next = match dir.child_if_any(name)? {
+                Some(node) if node.attr.file_type() == FileType::Symlink => {
+                    is_near = false;
+                    let way = names.get(..=depth).unwrap_or_default().join(&b'/');
+                    self.volume.dir_by_link(&join(b"/", &way))?
+                }
+                Some(node) => node,
+                None => self.volume.make_dir(&dir, name)?,
+            };
+            dir = Arc::new(next.need_dir()?);
+            if is_near {
+                self.near.push((name.to_vec(), dir.clone()));
+            }
         }
-        let mut node = self.volume.mount().root()?;
-        if !dir.is_empty() {
-            let full = join(b"/", dir);
-            self.volume.make_dirs(&full)?;
-            node = self.volume.mount().resolve(&full, true)?.need_dir()?;
-        }
-        let node = Arc::new(node);
-        self.near = Some((dir.to_vec(), node.clone()));
-        Ok(Some((node, name.to_vec())))
+        Ok(Some((dir, name)))
     }
 }
 
@@ -218,10 +233,21 @@ fn host_file(member: &Member, kind: FileType) -> HostFile {
 
 /// A member's name without slashes at its ends, empty and `.` components.
 fn clean(path: &[u8]) -> Result<Vec<u8>> {
-    let parts: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|p| !p.is_empty() && *p != b".").collect();
+    let parts = path.split(|b| *b == b'/').filter(|p| !p.is_empty() && *p != b".");
+    let parts: Vec<&[u8]> = parts.take(MAX_DEPTH + 2).collect();
     if parts.contains(&&b".."[..]) {
-        let path = String::from_utf8_lossy(path);
-        return Err(vfs::Error::refused(format!("the archive holds a name with \"..\": {path}")).into());
+        return Err(vfs::Error::refused(format!("the archive holds a name with \"..\": {}", shown(path))).into());
+    }
+    if parts.len() > MAX_DEPTH + 1 {
+        let path = shown(path);
+        let why = format!("the archive holds a name with more than {MAX_DEPTH} directories: {path}");
+        return Err(vfs::Error::refused(why).into());
     }
     Ok(parts.join(&b'/'))
+}
+
+/// The beginning of a name, which may be of any length.
+fn shown(path: &[u8]) -> String {
+    let text = String::from_utf8_lossy(path.get(..path.len().min(100)).unwrap_or_default()).into_owned();
+    if path.len() > 100 { text + "..." } else { text }
 }

@@ -2,12 +2,16 @@
 
 use crate::host::device_number;
 use arbor_base::vfs::{FileType, Time};
+use std::collections::BTreeMap;
 use std::io::{self, Read};
+use std::rc::Rc;
 use tar::{EntryType, GnuExtSparseHeader, Header};
 
 const BLOCK: usize = 512;
 /// Longest extended header taken into memory.
 const MAX_HEADER_LEN: u64 = 64 << 20;
+/// Most bytes of global extended headers: every member is looked up in them.
+const MAX_GLOBAL_LEN: usize = 64 << 10;
 /// Most stretches of data of one sparse file.
 const MAX_SEGMENTS: usize = 1 << 20;
 
@@ -45,7 +49,7 @@ pub(super) struct TarReader<R> {
     /// Data of the member at hand still to come, and the padding behind it.
     left: u64,
     padding: u64,
-    global: Records,
+    global: Rc<BTreeMap<Vec<u8>, Vec<u8>>>,
 }
 
 /// A stream that knows how far it has been read.
@@ -89,7 +93,7 @@ fn bad(text: impl Into<String>) -> io::Error {
 
 impl<R: Read> TarReader<R> {
     pub(super) fn new(inner: R) -> TarReader<R> {
-        TarReader { inner: Counted { inner, at: 0 }, left: 0, padding: 0, global: Vec::new() }
+        TarReader { inner: Counted { inner, at: 0 }, left: 0, padding: 0, global: Rc::default() }
     }
 
     /// The next member; what is left of the one before is skipped.
@@ -103,11 +107,7 @@ impl<R: Read> TarReader<R> {
                 EntryType::GNULongName => ahead.path = Some(without_nul(self.whole()?)),
                 EntryType::GNULongLink => ahead.link = Some(without_nul(self.whole()?)),
                 EntryType::XHeader => ahead.records = records(&self.whole()?)?,
-                EntryType::XGlobalHeader => {
-                    let records = records(&self.whole()?)?;
-                    self.global.retain(|(k, _)| !records.iter().any(|(new, _)| new == k));
-                    self.global.extend(records);
-                }
+                EntryType::XGlobalHeader => self.global_header()?,
                 _ => {
                     if let Some(member) = self.member(&header, ahead)? {
                         return Ok(Some(member));
@@ -116,6 +116,17 @@ impl<R: Read> TarReader<R> {
                 }
             }
         }
+    }
+
+    fn global_header(&mut self) -> io::Result<()> {
+        let too_long = || bad(format!("global extended headers are longer than {} KiB", MAX_GLOBAL_LEN >> 10));
+        if self.left > MAX_GLOBAL_LEN as u64 {
+            return Err(too_long());
+        }
+        let records = records(&self.whole()?)?;
+        Rc::make_mut(&mut self.global).extend(records);
+        let len: usize = self.global.iter().map(|(key, value)| key.len() + value.len()).sum();
+        if len > MAX_GLOBAL_LEN { Err(too_long()) } else { Ok(()) }
     }
 
     /// Fills `buf` with the member's data.
@@ -138,7 +149,7 @@ impl<R: Read> TarReader<R> {
 
     fn whole(&mut self) -> io::Result<Vec<u8>> {
         if self.left > MAX_HEADER_LEN {
-            return Err(bad("an extended header is too long"));
+            return Err(bad(format!("an extended header is longer than {} MiB", MAX_HEADER_LEN >> 20)));
         }
         let mut data = vec![0; self.left as usize];
         self.data(&mut data)?;
@@ -172,8 +183,9 @@ impl<R: Read> TarReader<R> {
     }
 
     fn member(&mut self, header: &Header, ahead: Ahead) -> io::Result<Option<Member>> {
-        let records = Records::from_iter(self.global.iter().cloned().chain(ahead.records));
-        let find = |key: &str| records.iter().rev().find(|(k, _)| k == key.as_bytes()).map(|(_, v)| v.as_slice());
+        let (records, global) = (ahead.records, self.global.clone());
+        let own = |key: &str| records.iter().rev().find(|(k, _)| k == key.as_bytes()).map(|(_, v)| v.as_slice());
+        let find = |key: &str| own(key).or_else(|| global.get(key.as_bytes()).map(Vec::as_slice));
         let number = |key: &str| find(key).and_then(|v| std::str::from_utf8(v).ok()?.parse::<u64>().ok());
         if let Some(len) = number("size") {
             self.expect(len);
@@ -185,6 +197,7 @@ impl<R: Read> TarReader<R> {
         let Some(what) = what(header.entry_type(), &path) else { return Ok(None) };
         let time = |key: &str| find(key).and_then(parse_time);
         let stored_mtime = Time { secs: header.mtime()? as i64, nanos: 0 };
+        let xattrs = xattrs(global.iter().chain(records.iter().map(|(k, v)| (k, v))));
         let (size, segments) = self.layout(header, &records)?;
         let part = |n: io::Result<Option<u32>>| n.ok().flatten().unwrap_or(0);
         Ok(Some(Member {
@@ -199,7 +212,7 @@ impl<R: Read> TarReader<R> {
             size,
             mtime: time("mtime").unwrap_or(stored_mtime),
             atime: time("atime"),
-            xattrs: xattrs(&records),
+            xattrs,
             segments,
             path,
         }))
@@ -317,9 +330,10 @@ fn what(kind: EntryType, path: &[u8]) -> Option<What> {
     })
 }
 
-fn xattrs(records: &Records) -> Records {
-    let named = |(key, value): &(Vec<u8>, Vec<u8>)| Some((key.strip_prefix(b"SCHILY.xattr.")?.to_vec(), value.clone()));
-    records.iter().filter_map(named).collect()
+fn xattrs<'a>(records: impl Iterator<Item = (&'a Vec<u8>, &'a Vec<u8>)>) -> Records {
+    let named =
+        |(key, value): (&Vec<u8>, &Vec<u8>)| Some((key.strip_prefix(b"SCHILY.xattr.")?.to_vec(), value.clone()));
+    records.filter_map(named).collect()
 }
 
 fn without_nul(mut bytes: Vec<u8>) -> Vec<u8> {

@@ -29,6 +29,9 @@ pub struct FakeFs {
     pub syncs: AtomicU64,
     pub unmounts: AtomicU64,
     pub backgrounds: AtomicU64,
+    pub lookups: AtomicU64,
+    /// Whether it says that no directory has left its place.
+    counts: bool,
 }
 
 const NOW: Time = Time { secs: 1_700_000_000, nanos: 5 };
@@ -38,7 +41,31 @@ impl FakeFs {
         let mut state = State { nodes: BTreeMap::new(), next: 1 };
         state.add(Cx::default(), Ino(1), mode::IFDIR | 0o755, 0);
         let zero = || AtomicU64::new(0);
-        Arc::new(FakeFs { state: Mutex::new(state), syncs: zero(), unmounts: zero(), backgrounds: zero() })
+        Arc::new(FakeFs {
+            state: Mutex::new(state),
+            syncs: zero(),
+            unmounts: zero(),
+            backgrounds: zero(),
+            lookups: zero(),
+            counts: false,
+        })
+    }
+
+    /// One with a version of its tree.
+    pub fn counting() -> Arc<FakeFs> {
+        let mut fake = FakeFs::new();
+        Arc::get_mut(&mut fake).unwrap().counts = true;
+        fake
+    }
+
+    /// Gives a directory another name, as no file system does.
+    pub fn enter_directory(&self, at: &str, name: &str, dir: &str) {
+        let mut s = self.lock();
+        let [at, dir] = [at, dir].map(|path| {
+            let names = path.split('/').filter(|name| !name.is_empty());
+            names.fold(Ino(1), |dir, name| s.named(dir, name.as_bytes()).unwrap())
+        });
+        s.dir(at).unwrap().entries.insert(name.as_bytes().to_vec(), dir);
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -147,7 +174,12 @@ impl FileSystem for FakeFs {
         Ino(1)
     }
 
+    fn tree_version(&self) -> Option<u64> {
+        self.counts.then_some(1)
+    }
+
     fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Entry> {
+        self.lookups.fetch_add(1, Ordering::Relaxed);
         let mut s = self.lock();
         let ino = s.named(parent, name)?;
         s.refer(ino)

@@ -69,8 +69,9 @@ fn collect(image: &Image) -> Result<Facts> {
     // A volume inside a larger file ends before it does.
     let device_size = devices.main.geometry().size;
     let size = info.as_ref().map_or(device_size, |info| info.size.min(device_size));
-    let label = info.map(|i| i.label).filter(|l| !l.is_empty()).map(|l| format!("“{l}”, ")).unwrap_or_default();
-    let name = image.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let label =
+        info.map(|i| i.label).filter(|l| !l.is_empty()).map(|l| format!("“{}”, ", show::clean(l))).unwrap_or_default();
+    let name = show::clean(image.path.file_name().unwrap_or_default().display());
     let subtitle = format!("{label}{}, {}", engine.name(), show::bytes(size));
     Ok(Facts { name, subtitle, size, regions })
 }
