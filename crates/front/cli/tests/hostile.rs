@@ -247,3 +247,32 @@ fn images_and_archives_are_their_owners_alone() {
         assert_eq!(mode, 0o600, "{engine}: mount --new");
     });
 }
+
+/// Whoever has the directory where servers say that they are there could make `arbor umount` return before all is
+/// written, and read or print what it likes there.
+#[test]
+fn a_directory_of_records_that_somebody_else_has_is_an_error() {
+    const USER: u32 = 61234;
+    if !rustix::process::geteuid().is_root() {
+        println!("NOT RUN: a mount by another user (needs root)");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    mkfs(dir, "yfs");
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o777)).unwrap();
+    std::os::unix::fs::chown(dir.join("x.img"), Some(USER), Some(USER)).unwrap();
+    for name in ["mnt", "runtime", "runtime/arbor"] {
+        fs::create_dir(dir.join(name)).unwrap();
+    }
+    for args in [&["mount", "x.img", "mnt"][..], &["umount", "mnt"]] {
+        let mut command = std::process::Command::new(BINARY);
+        command.args(args).current_dir(dir).uid(USER).gid(USER).env("XDG_RUNTIME_DIR", dir.join("runtime"));
+        let out = Command::from_std(command).timeout(LIMIT).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert!(!out.status.success(), "{args:?}: {said}");
+        let why = if args[0] == "mount" { "has to be a directory of user 61234 alone" } else { "" };
+        assert!(said.contains(why), "{args:?}: {said}");
+    }
+    assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&format!("{}/mnt", dir.display())));
+}

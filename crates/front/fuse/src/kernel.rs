@@ -261,8 +261,8 @@ impl MountEntry {
 /// but the volume was opened read-only, `Unsupported` for times of access, `sync` and `dirsync`, which stay as they are.
 pub fn remount(dir: &Path, options: &Options) -> io::Result<()> {
     let root = place::directory(CWD, dir.as_os_str(), OFlags::empty())?;
-    let mount = Mount::of(root.as_fd())?;
-    let now = mount.and_then(|mount| mount.entry()).ok_or_else(not_ours)?;
+    let mount = Mount::of(root.as_fd())?.ok_or_else(not_ours)?;
+    let now = mount.entry().ok_or_else(not_ours)?;
     // The server does these, and hears nothing of a remount.
     if let Some((key, _)) = options.0.iter().find(|(key, _)| !now.keeps(key)) {
         let why = format!("remount: {key} cannot be changed; unmount, and mount again");
@@ -290,8 +290,8 @@ pub fn remount(dir: &Path, options: &Options) -> io::Result<()> {
     }
     if flags.contains(MountFlags::RDONLY) {
         // The kernel's own sync does not reach a plain FUSE mount.
-        crate::record::sync(dir)?;
-    } else if crate::record::mounts().iter().any(|record| record.mount == now.id && record.read_only) {
+        crate::record::sync(&place::link(root.as_fd()))?;
+    } else if crate::record::mounts().iter().any(|record| record.is_of(&mount) && record.read_only) {
         let why = "the volume was opened read-only: unmount it and mount it for writing";
         return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, why));
     }

@@ -79,6 +79,11 @@ impl Mount {
         self.entry().is_some_and(|entry| entry.options.iter().any(|word| word == "ro"))
     }
 
+    /// Who has mounted it.
+    pub(crate) fn user(&self) -> Option<u32> {
+        self.entry()?.volume_options.iter().find_map(|word| word.strip_prefix("user_id=")?.parse().ok())
+    }
+
     /// Number of the device that files on it have.
     pub(crate) fn device(&self) -> (u32, u32) {
         self.device
@@ -87,6 +92,16 @@ impl Mount {
     /// The mount's number: of the mounts that there are, no two have the same.
     pub(crate) fn id(&self) -> u64 {
         self.id
+    }
+
+    /// The number that no other mount has had or will have, if it is known.
+    pub(crate) fn unique(&self) -> Option<u64> {
+        self.unique
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_numbers(id: u64, unique: Option<u64>) -> Mount {
+        Mount { id, unique, device: (0, 0), source: PathBuf::new() }
     }
 
     /// Takes it off; `lazy` takes only the name away and leaves open files working.

@@ -10,9 +10,10 @@ use crate::kernel;
 use crate::options::MountConfig;
 use crate::place::Mount;
 use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags};
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -32,18 +33,25 @@ pub struct MountRecord {
     /// Where it was mounted.
     pub mountpoint: PathBuf,
     /// The kernel's number of the mount; 0 if the server is of a build that did not say.
-    pub mount: u64,
+    mount: u64,
+    /// The one that is never given again, if the kernel has it.
+    unique: Option<u64>,
     /// The volume itself was opened read-only.
     pub read_only: bool,
     /// The kernel keeps written data back.
     pub writeback_cache: bool,
     /// Why the file system takes no more changes, after an error that it could not undo.
     pub failure: Option<String>,
+    /// Who has written the record.
+    user: u32,
 }
+
+/// Length of the longest record, in bytes: two paths and a message.
+const LONGEST: u64 = 64 << 10;
 
 impl MountRecord {
     /// A record of this process.
-    pub(crate) fn of_this_process(config: &MountConfig, mountpoint: &Path, mount: u64) -> MountRecord {
+    pub(crate) fn of_this_process(config: &MountConfig, mountpoint: &Path, mount: &Mount) -> MountRecord {
         let pid = std::process::id();
         let started = start_time(pid).unwrap_or(0);
         MountRecord {
@@ -52,24 +60,27 @@ impl MountRecord {
             image: PathBuf::from(&config.source),
             offset: config.offset,
             mountpoint: mountpoint.to_path_buf(),
-            mount,
+            mount: mount.id(),
+            unique: mount.unique(),
             read_only: config.read_only,
             writeback_cache: config.writeback_cache,
             failure: None,
+            user: rustix::process::geteuid().as_raw(),
         }
     }
 
     /// Writes it down and returns where.
     pub(crate) fn write(&self) -> io::Result<PathBuf> {
         let dir = own_directory()?;
-        sweep(&dir);
+        Home::own().sweep();
         let path = dir.join(file_name(&self.mountpoint));
         let new = dir.join(format!(".{}.{}", file_name(&self.mountpoint), self.pid));
         // Paths end in NUL, which no path holds; the reason of a failure is last.
         let access = if self.read_only { "ro" } else { "rw" };
         let cache = if self.writeback_cache { "writeback" } else { "writethrough" };
-        let mut text =
-            format!("{} {} {access} {} {cache} {}\n", self.pid, self.started, self.offset, self.mount).into_bytes();
+        let unique = self.unique.unwrap_or(0);
+        let MountRecord { pid, started, offset, mount, .. } = self;
+        let mut text = format!("{pid} {started} {access} {offset} {cache} {mount} {unique}\n").into_bytes();
         for p in [&self.image, &self.mountpoint] {
             text.extend_from_slice(p.as_os_str().as_bytes());
             text.push(0);
@@ -81,8 +92,17 @@ impl MountRecord {
         Ok(path)
     }
 
-    fn read(path: &Path) -> Option<MountRecord> {
-        let bytes = fs::read(path).ok()?;
+    /// The record at `path`, if `user` has written it and nobody else can have.
+    fn read(path: &Path, user: u32) -> Option<MountRecord> {
+        // Whoever has the directory may have put a fifo, a device or a link there.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = fs::File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
+        let meta = file.metadata().ok()?;
+        if !meta.is_file() || meta.uid() != user || meta.mode() & 0o022 != 0 || meta.len() > LONGEST {
+            return None;
+        }
+        let mut bytes = Vec::new();
+        file.take(LONGEST).read_to_end(&mut bytes).ok()?;
         let end = bytes.iter().position(|&b| b == b'\n')?;
         let mut head = std::str::from_utf8(&bytes[..end]).ok()?.split(' ');
         let mut rest = bytes[end + 1..].splitn(3, |&b| b == 0);
@@ -95,9 +115,11 @@ impl MountRecord {
             offset: head.next().map_or(Some(0), |word| word.parse().ok())?,
             writeback_cache: head.next() != Some("writethrough"),
             mount: head.next().map_or(Some(0), |word| word.parse().ok())?,
+            unique: head.next().and_then(|word| word.parse().ok()).filter(|&number| number != 0),
             image: path()?,
             mountpoint: path()?,
             failure: rest.next().filter(|why| !why.is_empty()).map(|why| String::from_utf8_lossy(why).into_owned()),
+            user,
         })
     }
 
@@ -110,12 +132,15 @@ impl MountRecord {
         }
     }
 
-    /// Whether it is of this mount.
-    fn is_of(&self, mount: &Mount) -> bool {
-        match self.mount {
-            0 => mount.entry().is_some_and(|entry| entry.mountpoint == self.mountpoint),
-            id => id == mount.id(),
-        }
+    /// Whether it is of this mount, and by its user: who else says so is not believed.
+    pub(crate) fn is_of(&self, mount: &Mount) -> bool {
+        let is_it = match (self.mount, self.unique.zip(mount.unique())) {
+            (0, _) => mount.entry().is_some_and(|entry| entry.mountpoint == self.mountpoint),
+            (_, Some((ours, theirs))) => ours == theirs,
+            // A server that is ending may have had the number before.
+            (id, None) => id == mount.id() && mount.entry().is_some_and(|entry| entry.source == self.image),
+        };
+        is_it && mount.user() == Some(self.user)
     }
 
     /// A handle of the server, if it still runs.
@@ -143,57 +168,88 @@ fn file_name(mountpoint: &Path) -> String {
     format!("{hash:016x}.mount")
 }
 
-/// Where this user's records are, whether it exists or not.
-fn own_path() -> PathBuf {
-    if kernel::is_root() {
-        return "/run/arbor".into();
-    }
-    match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
-        Some(dir) if dir.is_absolute() => dir.join("arbor"),
-        _ => format!("/tmp/arbor-{}", rustix::process::geteuid().as_raw()).into(),
-    }
+/// A directory of records.
+struct Home {
+    path: PathBuf,
+    user: u32,
 }
 
-/// Removes records in `dir` whose processes were killed.
-fn sweep(dir: &Path) {
-    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        if MountRecord::read(&entry.path()).is_some_and(|record| record.server().is_none()) {
-            let _ = fs::remove_file(entry.path());
+impl Home {
+    /// That of this user, whether it exists or not.
+    fn own() -> Home {
+        let user = rustix::process::geteuid().as_raw();
+        let path = match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
+            _ if kernel::is_root() => "/run/arbor".into(),
+            Some(dir) if dir.is_absolute() => dir.join("arbor"),
+            _ => format!("/tmp/arbor-{user}").into(),
+        };
+        Home { path, user }
+    }
+
+    /// Those whose records this user may act on.
+    fn all() -> Vec<Home> {
+        let mut homes = vec![Home::own()];
+        if kernel::is_root() {
+            let users = fs::read_dir("/run/user").into_iter().flatten().flatten();
+            let of = |entry: fs::DirEntry| Some((entry.path(), entry.file_name().to_str()?.parse().ok()?));
+            homes.extend(users.filter_map(of).map(|(path, user)| Home { path: path.join("arbor"), user }));
+        }
+        homes
+    }
+
+    /// Fails if somebody else can put records there: `/tmp` is open to all.
+    fn check(&self) -> io::Result<()> {
+        let meta = match fs::symlink_metadata(&self.path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => other?,
+        };
+        if !meta.is_dir() || meta.uid() != self.user || meta.mode() & 0o022 != 0 {
+            let why = format!("{} has to be a directory of user {} alone, and is not", self.path.display(), self.user);
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+        Ok(())
+    }
+
+    /// Its records, and where they are.
+    fn records(&self) -> Vec<(PathBuf, MountRecord)> {
+        if self.check().is_err() {
+            return Vec::new();
+        }
+        let files = fs::read_dir(&self.path).into_iter().flatten().flatten().map(|entry| entry.path());
+        let paths = files.filter(|path| path.extension().is_some_and(|e| e == "mount"));
+        paths.filter_map(|path| MountRecord::read(&path, self.user).map(|record| (path, record))).collect()
+    }
+
+    /// Removes records whose processes were killed.
+    fn sweep(&self) {
+        for (path, _) in self.records().into_iter().filter(|(_, record)| record.server().is_none()) {
+            let _ = fs::remove_file(path);
         }
     }
 }
 
 /// Removes the record at `path` if it is of this process.
 pub(crate) fn remove(path: &Path) {
-    if MountRecord::read(path).is_some_and(|r| r.pid == std::process::id()) {
+    if MountRecord::read(path, Home::own().user).is_some_and(|r| r.pid == std::process::id()) {
         let _ = fs::remove_file(path);
     }
 }
 
-/// Directory of this user's records, made if needed, and surely this user's: `/tmp` is open to all.
+/// Fails if records of this user cannot be believed, by it or by others.
+pub(crate) fn check() -> io::Result<()> {
+    Home::own().check()
+}
+
+/// Directory of this user's records, made if needed, and surely this user's.
 pub(crate) fn own_directory() -> io::Result<PathBuf> {
-    let dir = own_path();
+    let home = Home::own();
     let mode = if kernel::is_root() { 0o755 } else { 0o700 };
-    match fs::DirBuilder::new().mode(mode).create(&dir) {
+    match fs::DirBuilder::new().mode(mode).create(&home.path) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
         _ => {}
     }
-    let meta = fs::symlink_metadata(&dir)?;
-    let others_write = meta.mode() & 0o022 != 0;
-    if !meta.is_dir() || meta.uid() != rustix::process::geteuid().as_raw() || others_write {
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} is not ours alone", dir.display())));
-    }
-    Ok(dir)
-}
-
-/// Directories that may hold records this user may act on.
-fn directories() -> Vec<PathBuf> {
-    let mut dirs = vec![own_path()];
-    if kernel::is_root() {
-        let users = fs::read_dir("/run/user").into_iter().flatten().flatten().map(|e| e.path().join("arbor"));
-        dirs.extend(users);
-    }
-    dirs
+    home.check()?;
+    Ok(home.path)
 }
 
 /// The mounts that are served now, as far as this user can know: all of them for root.
@@ -203,9 +259,7 @@ pub fn mounts() -> Vec<MountRecord> {
 
 /// All records, and where they are.
 fn records() -> Vec<(PathBuf, MountRecord)> {
-    let files = directories().into_iter().filter_map(|dir| fs::read_dir(dir).ok()).flatten().flatten();
-    let paths = files.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "mount"));
-    paths.filter_map(|path| MountRecord::read(&path).map(|record| (path, record))).collect()
+    Home::all().iter().flat_map(Home::records).collect()
 }
 
 /// What a mount was that has been taken off.
@@ -228,6 +282,10 @@ pub enum Unmounted {
 /// if the data could not be written, which is told after the mount is off. In the process that serves
 /// the mount it does not wait: there [`Session::wait`](crate::Session::wait) does.
 pub fn unmount(dir: &Path, wait: bool) -> io::Result<Unmounted> {
+    if wait {
+        // Without the record nobody knows when the server is done.
+        check()?;
+    }
     let Some(mount) = Mount::at(dir)? else { return Err(kernel::not_ours()) };
     let dead = if mount.is_read_only() { Unmounted::DeadReadOnly } else { Unmounted::Dead };
     if kernel::clean_stale(dir)? && Mount::at(dir)?.is_none() {
@@ -290,7 +348,7 @@ fn wait_for_release(path: &Path, record: &MountRecord, server: &OwnedFd) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let step = Timespec::try_from(Duration::from_millis(5)).expect("a short time");
     let same = |now: MountRecord| (now.pid, now.started) == (record.pid, record.started);
-    while MountRecord::read(path).is_some_and(same) {
+    while MountRecord::read(path, record.user).is_some_and(same) {
         let mut fds = [PollFd::new(server, PollFlags::IN)];
         if let Ok(1..) = poll(&mut fds, Some(&step)) {
             break;
@@ -306,15 +364,55 @@ mod tests {
     fn a_record_is_read_as_written_and_knows_its_process() {
         let dir = tempfile::tempdir().unwrap();
         let config = MountConfig { source: "/im age".into(), offset: 512, read_only: true, ..MountConfig::default() };
-        let mut record = MountRecord::of_this_process(&config, &dir.path().join("m\nn"), 77);
+        let mut record =
+            MountRecord::of_this_process(&config, &dir.path().join("m\nn"), &Mount::with_numbers(77, Some(1 << 40)));
         record.failure = Some("write of 4 KiB: gone".into());
         let path = record.write().unwrap();
-        let read = MountRecord::read(&path);
+        let read = MountRecord::read(&path, record.user);
         let listed = mounts().contains(&record);
         fs::remove_file(&path).unwrap();
         assert_eq!(read.as_ref(), Some(&record));
         assert!(listed);
         let earlier = MountRecord { started: record.started - 1, ..record };
         assert!(earlier.server().is_none());
+    }
+
+    #[test]
+    fn a_record_is_a_small_file_that_its_user_has_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let user = rustix::process::geteuid().as_raw();
+        let path = |name: &str| dir.path().join(name);
+        let text = b"1 2 rw 0 writethrough 3\n/image\0/mnt\0";
+        fs::write(path("good"), text).unwrap();
+        assert_eq!(MountRecord::read(&path("good"), user).map(|r| (r.pid, r.mount)), Some((1, 3)));
+        assert!(MountRecord::read(&path("good"), user + 1).is_none(), "somebody else's");
+        // To open a fifo would wait for a writer, and the device never ends.
+        rustix::fs::mknodat(rustix::fs::CWD, path("fifo"), rustix::fs::FileType::Fifo, Mode::RWXU, 0).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", path("zeros")).unwrap();
+        std::os::unix::fs::symlink("good", path("link")).unwrap();
+        fs::write(path("large"), [&text[..], &vec![b'x'; LONGEST as usize]].concat()).unwrap();
+        fs::write(path("open"), text).unwrap();
+        fs::set_permissions(path("open"), std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+        for name in ["fifo", "zeros", "link", "large", "open"] {
+            assert!(MountRecord::read(&path(name), user).is_none(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_directory_of_somebody_else_holds_no_records() {
+        let top = tempfile::tempdir().unwrap();
+        let user = rustix::process::geteuid().as_raw();
+        let home = |name: &str, user| Home { path: top.path().join(name), user };
+        assert!(home("missing", user).check().is_ok());
+        for (name, mode, is_ours) in [("good", 0o700, true), ("open", 0o777, false)] {
+            fs::create_dir(top.path().join(name)).unwrap();
+            fs::set_permissions(top.path().join(name), std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+            fs::write(top.path().join(name).join("a.mount"), b"1 2 rw 0 writethrough 3\n/image\0/mnt\0").unwrap();
+            assert_eq!(home(name, user).check().is_ok(), is_ours);
+            assert_eq!(home(name, user).records().len(), usize::from(is_ours));
+        }
+        assert!(home("good", user + 1).check().is_err());
+        std::os::unix::fs::symlink("good", top.path().join("link")).unwrap();
+        assert!(home("link", user).check().is_err());
     }
 }

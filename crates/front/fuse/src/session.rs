@@ -22,7 +22,7 @@ use crate::offer::Offer;
 use crate::options::{MountConfig, Transport};
 use crate::place::{self, Mount};
 use crate::proto::{InHeader, InitFlags, InitIn, InitOut, MAJOR, MINOR, Op, OutHeader, take};
-use crate::record::MountRecord;
+use crate::record::{self, MountRecord};
 use crate::ring::{self, RingWorker};
 use crate::seat::Seat;
 use crate::serve::{Agreed, OUT_HEAD, Reply, Server, changes_something, takes_long};
@@ -111,6 +111,9 @@ struct Attached {
 
 /// Makes the mount, as far as the kernel is concerned.
 fn attach(dir: &Path, config: &MountConfig) -> io::Result<Attached> {
+    if config.record {
+        record::check()?;
+    }
     kernel::clean_stale(dir)?;
     std::fs::create_dir_all(dir)?;
     // All that follows is about this directory, wherever its path leads by then.
@@ -193,7 +196,7 @@ fn start(fs: Arc<dyn FileSystem>, attached: Attached, config: &MountConfig) -> i
         by_ring: !channels.is_empty(),
     };
     if config.record {
-        let record = MountRecord::of_this_process(config, &control.dir, control.mount.id());
+        let record = MountRecord::of_this_process(config, &control.dir, &control.mount);
         match record.write() {
             Ok(path) => session.record = Some(path),
             Err(e) => server.log.say(format_args!("no record of this mount, unmount will not wait: {e}")),
@@ -804,7 +807,7 @@ impl Session {
 
     fn remove_record(&mut self) {
         if let Some(path) = self.record.take() {
-            crate::record::remove(&path);
+            record::remove(&path);
         }
     }
 }
