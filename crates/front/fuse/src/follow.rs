@@ -4,6 +4,10 @@
 //! costs more than most requests. On the caller's own none has to be woken: the caller waits, and the worker has the
 //! processor until it has answered. FUSE does not say where a caller runs; `/proc` does, so it is looked up now and
 //! then. Callers that take turns are served from any processor, by a worker that polls (`-o spin`).
+//!
+//! Where the scheduler wakes the caller on another processor because the worker still has its own, which it does when that
+//! one is idle and the caller has had less time than the worker, both are woken elsewhere each time, and that is worse
+//! than polling. A caller that is found elsewhere twice is left alone for long.
 
 use rustix::thread::CpuSet;
 use std::fs;
@@ -12,6 +16,10 @@ use std::fs;
 const FAITHFUL: u32 = 16;
 /// After so many more it is looked up again: the scheduler may have moved it.
 const AGAIN: u32 = 128;
+/// The same while it is not known whether it stays.
+const TRIAL: u32 = 16;
+/// Requests for which callers that did not stay are left alone, at first and at most.
+const DISTRUST: (u32, u32) = (4096, 1 << 18);
 
 /// What a worker knows of its caller.
 pub(crate) struct Follower {
@@ -20,6 +28,13 @@ pub(crate) struct Follower {
     caller: u32,
     /// Requests of the caller in a row.
     run: u32,
+    /// Of `run`, when it is looked up.
+    look: u32,
+    /// It was elsewhere when it was looked up last.
+    strayed: bool,
+    /// Requests left that are served from anywhere, and how many it will be the next time.
+    distrust: u32,
+    next_distrust: u32,
     /// Where we are bound to.
     bound: Option<usize>,
 }
@@ -28,7 +43,8 @@ impl Follower {
     /// One for the calling thread; `on` says whether it follows at all.
     pub(crate) fn new(on: bool) -> Follower {
         let may = rustix::thread::sched_getaffinity(None).ok().filter(|may| on && may.count() > 1);
-        Follower { may, caller: 0, run: 0, bound: None }
+        let (caller, run, strayed, distrust) = Default::default();
+        Follower { may, caller, run, look: FAITHFUL, strayed, distrust, next_distrust: DISTRUST.0, bound: None }
     }
 
     /// Whether it is where its caller is; then to poll would only keep the caller from running.
@@ -42,19 +58,39 @@ impl Follower {
         if self.may.is_none() || caller == 0 {
             return;
         }
+        if self.distrust > 0 {
+            self.distrust -= 1;
+            return;
+        }
         if caller != self.caller {
-            (self.caller, self.run) = (caller, 0);
-            if self.bound.is_some() {
-                self.go(None);
-            }
+            self.begin_anew(caller);
         }
         self.run += 1;
-        if self.run == FAITHFUL {
-            self.go(processor(caller));
-        } else if self.run >= FAITHFUL + AGAIN {
-            self.run = FAITHFUL;
-            self.go(processor(caller));
+        if self.run == self.look {
+            self.look_up();
         }
+    }
+
+    fn begin_anew(&mut self, caller: u32) {
+        (self.caller, self.run, self.look, self.strayed) = (caller, 0, FAITHFUL, false);
+        self.go(None);
+    }
+
+    fn look_up(&mut self) {
+        let there = processor(self.caller);
+        let strays = self.bound.is_some() && there != self.bound;
+        if strays && self.strayed {
+            self.distrust = self.next_distrust;
+            self.next_distrust = (2 * self.next_distrust).min(DISTRUST.1);
+            return self.begin_anew(0);
+        }
+        let stays = self.bound.is_some() && !strays;
+        if stays {
+            self.next_distrust = DISTRUST.0;
+        }
+        self.strayed = strays;
+        (self.run, self.look) = (0, if stays { AGAIN } else { TRIAL });
+        self.go(there);
     }
 
     /// Goes there, or wherever the scheduler likes.
@@ -127,6 +163,7 @@ mod tests {
         }
         follower.saw(callers[0].1.0);
         assert!(!follower.is_there());
+        assert_eq!(follower.distrust, 0);
         assert_eq!(rustix::thread::sched_getaffinity(None).unwrap().count(), may.count());
         for _ in 0..2 * FAITHFUL {
             callers.iter().for_each(|(_, (thread, _))| follower.saw(*thread));
@@ -135,5 +172,32 @@ mod tests {
         let mut off = Follower::new(false);
         (0..FAITHFUL).for_each(|_| off.saw(callers[0].1.0));
         assert!(!off.is_there());
+    }
+
+    #[test]
+    fn a_caller_that_does_not_stay_is_left_alone() {
+        let may = rustix::thread::sched_getaffinity(None).unwrap();
+        let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|&cpu| may.is_set(cpu)).take(2).collect();
+        if cpus.len() < 2 {
+            eprintln!("NOT RUN: one processor");
+            return;
+        }
+        let mut follower = Follower::new(true);
+        let (thread, _end) = caller_on(cpus[0]);
+        for expected in [DISTRUST.0, 2 * DISTRUST.0] {
+            (0..FAITHFUL).for_each(|_| follower.saw(thread));
+            for _ in 0..2 {
+                assert!(follower.is_there());
+                // As if it had been woken elsewhere since.
+                follower.bound = Some(cpus[1]);
+                (0..TRIAL).for_each(|_| follower.saw(thread));
+            }
+            assert_eq!((follower.is_there(), follower.distrust), (false, expected));
+            assert_eq!(rustix::thread::sched_getaffinity(None).unwrap().count(), may.count());
+            (0..expected).for_each(|_| follower.saw(thread));
+            assert!(!follower.is_there());
+        }
+        (0..FAITHFUL + TRIAL).for_each(|_| follower.saw(thread));
+        assert_eq!((follower.bound, follower.next_distrust), (Some(cpus[0]), DISTRUST.0));
     }
 }

@@ -65,8 +65,8 @@ pub struct MountConfig {
     /// Worker threads, at least 2, and by io_uring 2 a processor. 0 is one a processor; by io_uring four,
     /// or two where there are more than 16 processors.
     pub threads: usize,
-    /// How long a worker asks again and again before it sleeps. With `None` it goes to the processor of its caller and
-    /// sleeps at once; while callers take turns it asks for 100 us, on a machine with one processor not at all.
+    /// How long a worker asks again and again before it sleeps. With `None` it goes to the processor of a caller that
+    /// stays there, and sleeps at once; else it asks for 100 us, on a machine with one processor not at all.
     pub spin: Option<Duration>,
     /// Added to the nice value of the workers of io_uring, if we may (root, `CAP_SYS_NICE`,
     /// `RLIMIT_NICE`). With a lower one than their callers' these are not moved to another processor
@@ -241,7 +241,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "US|auto",
         "auto",
         "Microseconds a worker asks /dev/fuse for requests before it sleeps; 0 sleeps at once. auto goes to the \
-         processor of its caller and sleeps there, and asks for 100 while callers take turns. None by io_uring.",
+         processor of a caller that stays there, and sleeps at once; else it is 100. None by io_uring.",
     ),
     spec("nice", "N", "-5", "Added to the nice value of the workers of io_uring, where that is allowed (root)."),
     spec("entry_timeout", "S", "86400", "Seconds the kernel may keep a name."),
