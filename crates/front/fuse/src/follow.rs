@@ -1,4 +1,4 @@
-//! Where a worker of the classic way runs: on the processor of its caller, as long as it has one caller.
+//! Where a worker of the classic way runs: on the processor of its caller, as long as it has one that stays there.
 //!
 //! A request and its answer are two wake-ups. On another processor, which halts when it has nothing to do, each
 //! costs more than most requests. On the caller's own none has to be woken: the caller waits, and the worker has the

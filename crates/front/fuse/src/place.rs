@@ -69,6 +69,11 @@ impl Mount {
         if found(root.as_fd())? == known { Ok(root) } else { Err(io::ErrorKind::NotFound.into()) }
     }
 
+    /// Its root, open, to sync it.
+    pub(crate) fn open(&self) -> io::Result<fs::File> {
+        fs::File::open(link(self.root()?.as_fd()))
+    }
+
     /// What the kernel's table says of it, if it is still there.
     pub(crate) fn entry(&self) -> Option<MountEntry> {
         entry(|entry| entry.id == self.id && entry.device == self.device && entry.source == self.source)

@@ -71,10 +71,10 @@ impl MountRecord {
 
     /// Writes it down and returns where.
     pub(crate) fn write(&self) -> io::Result<PathBuf> {
-        let dir = own_directory()?;
-        Home::own().sweep();
-        let path = dir.join(file_name(&self.mountpoint));
-        let new = dir.join(format!(".{}.{}", file_name(&self.mountpoint), self.pid));
+        let home = Home::made()?;
+        home.sweep();
+        let path = home.path.join(file_name(&self.mountpoint));
+        let new = home.path.join(format!(".{}.{}", file_name(&self.mountpoint), self.pid));
         // Paths end in NUL, which no path holds; the reason of a failure is last.
         let access = if self.read_only { "ro" } else { "rw" };
         let cache = if self.writeback_cache { "writeback" } else { "writethrough" };
@@ -186,6 +186,16 @@ impl Home {
         Home { path, user }
     }
 
+    /// The same, made if needed.
+    fn made() -> io::Result<Home> {
+        let home = Home::own();
+        let mode = if kernel::is_root() { 0o755 } else { 0o700 };
+        match fs::DirBuilder::new().mode(mode).create(&home.path) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(e),
+            _ => home.check().map(|()| home),
+        }
+    }
+
     /// Those whose records this user may act on.
     fn all() -> Vec<Home> {
         let mut homes = vec![Home::own()];
@@ -242,14 +252,7 @@ pub(crate) fn check() -> io::Result<()> {
 
 /// Directory of this user's records, made if needed, and surely this user's.
 pub(crate) fn own_directory() -> io::Result<PathBuf> {
-    let home = Home::own();
-    let mode = if kernel::is_root() { 0o755 } else { 0o700 };
-    match fs::DirBuilder::new().mode(mode).create(&home.path) {
-        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-        _ => {}
-    }
-    home.check()?;
-    Ok(home.path)
+    Home::made().map(|home| home.path)
 }
 
 /// The mounts that are served now, as far as this user can know: all of them for root.
@@ -297,7 +300,7 @@ pub fn unmount(dir: &Path, wait: bool) -> io::Result<Unmounted> {
         Some((path, record, server))
     });
     // Where errors can still be told.
-    let synced = if wait { fs::File::open(dir).and_then(|d| d.sync_all()) } else { Ok(()) };
+    let synced = if wait { mount.open().and_then(|root| root.sync_all()) } else { Ok(()) };
     let failure = failure(&mount);
     mount.detach(false)?;
     if let Some((path, record, server)) = found.filter(|(_, r, _)| wait && r.pid != std::process::id()) {
@@ -321,7 +324,7 @@ pub fn sync(root: &Path) -> io::Result<()> {
     let mount = Mount::at(root)?.ok_or_else(kernel::not_ours)?;
     let record = mounts().into_iter().find(|record| record.is_of(&mount));
     let open_files = record.is_none_or(|record| record.writeback_cache);
-    let synced = fs::File::open(root).and_then(|root| {
+    let synced = mount.open().and_then(|root| {
         let handed_over = handover::hand_over(&root, open_files);
         root.sync_all().and(handed_over)
     });

@@ -1,12 +1,14 @@
 //! Real mounts of a file system in memory, used through the kernel. Needs root and `/dev/fuse`;
 //! where they are missing each test says so and does nothing.
 
+mod guard;
 mod memfs;
 mod rings;
 
 use arbor_base::device::{Device, FileDevice, OpenMode};
 use arbor_base::vfs::{FileSystem, Options, SetAttr};
 use arbor_fuse::{MountConfig, Session, Transport};
+use guard::{Limit, can_mount};
 use memfs::{MemFs, PAGE};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, SeekFrom, StatxFlags, XattrFlags};
 use rustix::io::Errno;
@@ -40,16 +42,6 @@ fn start(command: &mut Command) -> Child {
 fn output(command: &mut Command) -> std::io::Result<Output> {
     let _forks = FORKS.read().unwrap_or_else(PoisonError::into_inner);
     command.output()
-}
-
-/// Whether mounts can be made here; says aloud if not.
-fn can_mount() -> bool {
-    let can =
-        rustix::process::geteuid().is_root() && OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-    if !can {
-        eprintln!("NOT RUN: this test needs root and /dev/fuse");
-    }
-    can
 }
 
 /// A mount that is gone when the test is, however it ends: the session goes before the directory.
@@ -119,22 +111,6 @@ fn counting() -> impl Drop {
 
 fn dropping() -> impl Drop {
     CACHES.write().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Ends the process, and with it the mounts that it serves, if the test that holds the value takes longer than a minute.
-struct Limit {
-    _ended: std::sync::mpsc::Sender<()>,
-}
-
-fn limited() -> Limit {
-    let (_ended, end) = std::sync::mpsc::channel::<()>();
-    std::thread::spawn(move || {
-        if end.recv_timeout(Duration::from_secs(60)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-            eprintln!("a test hangs");
-            std::process::exit(101);
-        }
-    });
-    Limit { _ended }
 }
 
 /// Until it holds, at most ten seconds.
@@ -584,7 +560,7 @@ fn groups_can_be_given() -> bool {
 
 #[test]
 fn who_is_shown_as_the_owner_gives_no_rights_of_the_stored_one() {
-    let _limit = limited();
+    let _limit = Limit::minutes(1);
     let Some(m) = Mounted::with(|c| c.uid = Some(65534)) else { return };
     fs::set_permissions(m.dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let stored = |name: &str| m.fs.getattr(m.fs.lookup(m.fs.root(), name.as_bytes()).unwrap().ino).unwrap();
@@ -619,7 +595,7 @@ fn who_is_shown_as_the_owner_gives_no_rights_of_the_stored_one() {
 #[test]
 fn setid_bits_go_when_others_write() {
     let _caches = counting();
-    let _limit = limited();
+    let _limit = Limit::minutes(1);
     let Some(m) = Mounted::new() else { return };
     fs::set_permissions(m.dir.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let p = m.path("f");
@@ -699,7 +675,7 @@ fn setid_bits_go_when_others_write() {
 
 #[test]
 fn trims_say_what_range() {
-    let _limit = limited();
+    let _limit = Limit::minutes(1);
     const EINVAL: i32 = 22;
     let Some(m) = Mounted::new() else { return };
     let root = File::open(m.dir.path()).unwrap();
@@ -723,7 +699,7 @@ fn trims_say_what_range() {
 #[test]
 fn the_kernel_asks_again_for_what_changes_by_itself() {
     let _caches = counting();
-    let _limit = limited();
+    let _limit = Limit::minutes(1);
     let Some(m) = Mounted::new() else { return };
     let p = m.path("f");
     fs::write(&p, vec![1u8; 5000]).unwrap();

@@ -1,12 +1,14 @@
 //! What a mount does as its options say, seen through the kernel on a file system in memory. Needs root and
 //! `/dev/fuse`; where they are missing each test says so and does nothing.
 
+mod guard;
 #[allow(dead_code)]
 mod memfs;
 mod rings;
 
 use arbor_base::vfs::{FileSystem, Ino, SetAttr, SetTime, Time};
 use arbor_fuse::{Access, MountConfig, Promptly, Session, Transport};
+use guard::{Limit, can_mount};
 use memfs::MemFs;
 use rustix::fs::{CWD, FallocateFlags, FlockOperation, OFlags, RenameFlags, XattrFlags};
 use std::fs::{self, File, OpenOptions};
@@ -18,16 +20,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
-/// Whether mounts can be made here; says aloud if not.
-fn can_mount() -> bool {
-    let can =
-        rustix::process::geteuid().is_root() && OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-    if !can {
-        eprintln!("NOT RUN: this test needs root and /dev/fuse");
-    }
-    can
-}
-
 /// Every transport that root can have here; says aloud if io_uring is not among them.
 fn transports() -> Vec<Transport> {
     let is_known = OpenOptions::new().write(true).open(SWITCH).is_ok();
@@ -37,32 +29,6 @@ fn transports() -> Vec<Transport> {
     match is_known && rings::can_be_made() {
         true => vec![Transport::Classic, Transport::Uring],
         false => vec![Transport::Classic],
-    }
-}
-
-/// Ends this process, and with it its mounts, if the test is not over in time.
-struct Limit(Arc<AtomicBool>);
-
-impl Limit {
-    fn minutes(minutes: u64) -> Limit {
-        let over = Arc::new(AtomicBool::new(false));
-        let (watched, end) = (over.clone(), Instant::now() + Duration::from_secs(60 * minutes));
-        std::thread::spawn(move || {
-            while !watched.load(SeqCst) {
-                if Instant::now() > end {
-                    eprintln!("a test of a mount is not over after {minutes} minutes");
-                    std::process::abort();
-                }
-                std::thread::sleep(Duration::from_millis(100));
-            }
-        });
-        Limit(over)
-    }
-}
-
-impl Drop for Limit {
-    fn drop(&mut self) {
-        self.0.store(true, SeqCst);
     }
 }
 

@@ -1,10 +1,12 @@
 //! Mounts below directories that others may rename: only what is ours is taken off, wherever the path leads. Needs root
 //! and `/dev/fuse`; where they are missing each test says so and does nothing.
 
+mod guard;
 #[allow(dead_code)]
 mod memfs;
 
 use arbor_fuse::{MountConfig, Session, Transport};
+use guard::{Limit, can_mount};
 use memfs::MemFs;
 use rustix::fs::{CWD, RenameFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
@@ -14,43 +16,6 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::{Duration, Instant};
-
-/// Whether mounts can be made here; says aloud if not.
-fn can_mount() -> bool {
-    let can =
-        rustix::process::geteuid().is_root() && OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-    if !can {
-        eprintln!("NOT RUN: this test needs root and /dev/fuse");
-    }
-    can
-}
-
-/// Ends this process, and with it its mounts, if the test is not over in two minutes.
-struct Limit(Arc<AtomicBool>);
-
-impl Limit {
-    fn new() -> Limit {
-        let over = Arc::new(AtomicBool::new(false));
-        let (watched, end) = (over.clone(), Instant::now() + Duration::from_secs(120));
-        std::thread::spawn(move || {
-            while !watched.load(SeqCst) {
-                if Instant::now() > end {
-                    eprintln!("a test of a mount is not over after two minutes");
-                    std::process::abort();
-                }
-                std::thread::sleep(Duration::from_millis(100));
-            }
-        });
-        Limit(over)
-    }
-}
-
-impl Drop for Limit {
-    fn drop(&mut self) {
-        self.0.store(true, SeqCst);
-    }
-}
 
 /// A file system of somebody else, which has to stay.
 struct Foreign(PathBuf);
@@ -131,7 +96,7 @@ fn a_server_takes_its_own_mount_off_when_a_directory_above_it_was_replaced() {
     if !can_mount() {
         return;
     }
-    let _limit = Limit::new();
+    let _limit = Limit::minutes(2);
     let top = tempfile::tempdir().unwrap();
     let top_path = top.path().canonicalize().unwrap();
     let path = |name: &str| top_path.join(name);
@@ -152,7 +117,7 @@ fn a_link_that_flips_leads_to_no_foreign_mount() {
     if !can_mount() {
         return;
     }
-    let _limit = Limit::new();
+    let _limit = Limit::minutes(2);
     let top = tempfile::tempdir().unwrap();
     let path = |name: &str| top.path().join(name);
     let foreign = Foreign::on(path("foreign"));
@@ -186,7 +151,7 @@ fn a_mount_lies_on_the_directory_that_was_looked_at() {
     if !can_mount() {
         return;
     }
-    let _limit = Limit::new();
+    let _limit = Limit::minutes(2);
     let top = tempfile::tempdir().unwrap();
     let path = |name: &str| top.path().join(name);
     let foreign = Foreign::on(path("elsewhere"));

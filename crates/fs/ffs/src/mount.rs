@@ -549,11 +549,12 @@ impl Volume {
         let done = done.and_then(|()| self.drain_inactive()).and_then(|()| self.run(|core| core.sync_all()));
         let mut core = self.lock();
         core.gone = true;
-        match (&core.failed, done) {
-            (Some(why), _) => Err(Error::Io(std::io::Error::other(why.clone()))),
-            (None, Ok(())) => core.mark_clean(),
-            (None, done) => done,
-        }
+        let done = match &core.failed {
+            Some(why) => Err(Error::Io(std::io::Error::other(why.clone()))),
+            None => done.and_then(|()| core.mark_clean()),
+        };
+        // Whoever asks later hears of it too.
+        done.inspect_err(|e| core.fail(e))
     }
 }
 

@@ -1,109 +1,39 @@
 //! Errors of the device: the call that meets one fails with EIO, the volume turns read-only, and
 //! what was synced before is there after the device has recovered.
 
-use arbor_base::device::{Fault, FaultDevice, FaultOp, FaultTimes, MemDevice};
+use arbor_base::device::{Device, Fault, FaultDevice, FaultOp, FaultTimes};
 use arbor_base::vfs::*;
+use arbor_torture::turns::Turns;
 use arbor_yfs::Yfs;
 use std::sync::Arc;
 
-const SIZE: u64 = 16 << 20;
-
-fn fresh() -> MemDevice {
-    let dev = MemDevice::new(SIZE);
-    Yfs.format(Devices::single(dev.clone()), &FormatOptions { uuid: [7; 16], ..Default::default() }).unwrap();
-    dev
-}
-
-fn clock() -> Arc<ManualClock> {
-    Arc::new(ManualClock::new(Time { secs: 1_000_000, nanos: 0 }))
-}
-
-fn mount(dev: impl arbor_base::device::Device + 'static) -> Result<Arc<dyn FileSystem>> {
-    Yfs.mount(Devices::single(dev), &MountOptions::default(), clock())
-}
-
-/// Creates, writes and syncs files until something fails; returns how many were synced.
-fn work(fs: &dyn FileSystem) -> (usize, Result<()>) {
-    for n in 0..12 {
-        let step = || -> Result<()> {
-            let e = fs.mknod(&Cx::default(), fs.root(), format!("f{n}").as_bytes(), mode::IFREG | 0o644, 0)?;
-            fs.write(e.ino, 0, &vec![n as u8 + 1; 3000 * (n + 1)])?;
-            fs.fsync(e.ino, false)
-        };
-        if let Err(e) = step() {
-            return (n, Err(e));
-        }
-    }
-    (12, fs.unmount())
-}
-
-fn verify(dev: MemDevice, synced: usize) {
-    let report = Yfs.check(
-        Devices::single(dev.snapshot()),
-        &CheckOptions { repair: Repair::No, force: true },
-        &mut |_, _, _| {},
-    );
-    assert_eq!(report.unwrap().remaining(), 0);
-    let fs = mount(dev).unwrap();
-    for n in 0..synced {
-        let e = fs.lookup(fs.root(), format!("f{n}").as_bytes()).unwrap();
-        let mut buf = vec![0; 3000 * (n + 1) + 1];
-        assert_eq!(fs.read(e.ino, 0, &mut buf).unwrap(), buf.len() - 1);
-        assert!(buf[..buf.len() - 1].iter().all(|b| *b == n as u8 + 1));
-    }
-}
-
-fn fail_nth(op: FaultOp, times: FaultTimes) {
-    for nth in 1.. {
-        let dev = fresh();
-        let faulty = FaultDevice::new(dev.clone());
-        faulty.fail(op, nth, times);
-        let (synced, result) = match mount(faulty.clone()) {
-            Ok(fs) => {
-                let (n, r) = work(&*fs);
-                if r.is_err() {
-                    assert!(fs.failure().is_some(), "{op:?} {nth}: the failure is told");
-                    let again = fs.mknod(&Cx::default(), fs.root(), b"more", mode::IFREG, 0);
-                    assert!(again.is_err(), "{op:?} {nth}: read-only");
-                    assert!(fs.syncfs().is_err(), "{op:?} {nth}: a lost write is not forgotten");
-                }
-                (n, r)
-            }
-            Err(e) => (0, Err(e)),
-        };
-        let Err(e) = result else {
-            assert!(nth > 10, "{op:?}: faults were met");
-            return;
-        };
-        assert_eq!(e.errno(), Errno::EIO, "{op:?} {nth}");
-        verify(dev, synced);
-    }
-}
+const FILES: usize = 12;
+const TURNS: Turns<'_> = Turns { engine: &Yfs, format: "", mount: "", files: FILES, step: 3000 };
 
 #[test]
 fn every_write_fails_once() {
-    fail_nth(FaultOp::Write, FaultTimes::Once);
+    TURNS.fail(FaultOp::Write, FaultTimes::Once);
 }
 
 #[test]
 fn every_write_fails_from_then_on() {
-    fail_nth(FaultOp::Write, FaultTimes::FromThenOn);
+    TURNS.fail(FaultOp::Write, FaultTimes::FromThenOn);
 }
 
 #[test]
 fn every_flush_fails_once() {
-    fail_nth(FaultOp::Flush, FaultTimes::Once);
+    TURNS.fail(FaultOp::Flush, FaultTimes::Once);
 }
 
 #[test]
 fn a_failed_read_is_an_error_and_no_more() {
-    let dev = fresh();
-    let fs = mount(dev.clone()).unwrap();
-    assert_eq!(work(&*fs).0, 12);
+    let dev = TURNS.fresh();
+    let fs = TURNS.mount(dev.clone()).unwrap();
+    assert_eq!(TURNS.work(&*fs).0, FILES);
     let mut once = 0;
     for n in 0.. {
         let faulty = FaultDevice::new(dev.clone());
-        let fs = mount(faulty.clone()).unwrap();
+        let fs = TURNS.mount(faulty.clone()).unwrap();
         let before = faulty.count(FaultOp::Read);
         faulty.fail(FaultOp::Read, before + n + 1, FaultTimes::Once);
         let mut errors = 0;
@@ -132,8 +62,8 @@ fn a_failed_read_is_an_error_and_no_more() {
 /// Calls fail with ENOSPC, nothing worse, and deleting gives everything back.
 #[test]
 fn a_volume_in_pieces_refuses_and_recovers() {
-    let dev = fresh();
-    let fs = mount(dev.clone()).unwrap();
+    let dev = TURNS.fresh();
+    let fs = TURNS.mount(dev.clone()).unwrap();
     let cx = Cx::default();
     let before = fs.statfs().unwrap().bfree;
     let mut names = Vec::new();
@@ -178,7 +108,7 @@ fn a_volume_in_pieces_refuses_and_recovers() {
     let kept = names.len() as u64 / 3 + 250;
     assert!(fs.statfs().unwrap().bfree + kept > before);
     fs.unmount().unwrap();
-    verify(dev, 0);
+    TURNS.verify(dev, 0);
 }
 
 /// One damaged inode is refused by itself, stays damaged when its chunk is written, and keeps the
@@ -186,10 +116,10 @@ fn a_volume_in_pieces_refuses_and_recovers() {
 #[test]
 fn a_damaged_inode_is_alone() {
     use arbor_base::device::{Device, Kind};
-    let dev = fresh();
-    let fs = mount(dev.clone()).unwrap();
-    assert_eq!(work(&*fs).0, 12);
-    let fs = mount(dev.clone()).unwrap();
+    let dev = TURNS.fresh();
+    let fs = TURNS.mount(dev.clone()).unwrap();
+    assert_eq!(TURNS.work(&*fs).0, FILES);
+    let fs = TURNS.mount(dev.clone()).unwrap();
     let ino = fs.lookup(fs.root(), b"f1").unwrap().ino;
     fs.unmount().unwrap();
     let mut sector = [0; 512];
@@ -197,7 +127,7 @@ fn a_damaged_inode_is_alone() {
     sector[60] ^= 4;
     dev.write_at(Kind::Inode, ino.0 * 512, &sector).unwrap();
     for _ in 0..2 {
-        let fs = mount(dev.clone()).unwrap();
+        let fs = TURNS.mount(dev.clone()).unwrap();
         let e = fs.lookup(fs.root(), b"f1").unwrap_err();
         assert_eq!(e.errno(), Errno::EUCLEAN);
         for name in [b"f0", b"f2"] {
@@ -220,16 +150,15 @@ fn every_sort_of_fault() {
     assert!(tally.faults >= 3000, "{tally:?}");
 }
 
-fn mount_small_cache(dev: impl arbor_base::device::Device + 'static) -> Arc<dyn FileSystem> {
-    let options = MountOptions { options: Options::parse("cache=1M"), ..Default::default() };
-    Yfs.mount(Devices::single(dev), &options, clock()).unwrap()
+fn mount_small_cache(dev: impl Device + 'static) -> Arc<dyn FileSystem> {
+    Turns { mount: "cache=1M", ..TURNS }.mount(dev).unwrap()
 }
 
 /// After a failure a change is refused with EROFS, also when so much is dirty that writers have to
 /// help with the writing first.
 #[test]
 fn a_failed_volume_refuses_changes_under_pressure_too() {
-    let faulty = FaultDevice::new(fresh());
+    let faulty = FaultDevice::new(TURNS.fresh());
     let fs = mount_small_cache(faulty.clone());
     let ino = fs.mknod(&Cx::default(), fs.root(), b"f", mode::IFREG | 0o644, 0).unwrap().ino;
     faulty.fail(FaultOp::Write, faulty.count(FaultOp::Write) + 1, FaultTimes::FromThenOn);
@@ -247,16 +176,16 @@ fn a_failed_volume_refuses_changes_under_pressure_too() {
 /// reaches the device, though other inodes of the same chunk are written.
 #[test]
 fn a_bit_flipped_in_transfer_does_no_harm() {
-    let dev = fresh();
-    let fs = mount(dev.clone()).unwrap();
-    assert_eq!(work(&*fs).0, 12);
+    let dev = TURNS.fresh();
+    let fs = TURNS.mount(dev.clone()).unwrap();
+    assert_eq!(TURNS.work(&*fs).0, FILES);
     let mut mounted = 0;
     for nth in 1..6 {
         for seed in 1..40 {
             let dev = dev.snapshot();
             let faulty = FaultDevice::new(dev.clone());
             faulty.inject(FaultOp::Read, nth, FaultTimes::Once, Fault::Flipped(seed));
-            let fs = match mount(faulty.clone()) {
+            let fs = match TURNS.mount(faulty.clone()) {
                 Ok(fs) => fs,
                 Err(e) => {
                     assert_eq!((e.errno(), faulty.struck()), (Errno::EUCLEAN, 1));
@@ -272,7 +201,7 @@ fn a_bit_flipped_in_transfer_does_no_harm() {
             fs.mknod(&Cx::default(), fs.root(), b"g", mode::IFREG | 0o644, 0).unwrap();
             fs.unmount().unwrap();
             mounted += faulty.struck();
-            verify(dev, 12);
+            TURNS.verify(dev, FILES);
         }
     }
     assert!(mounted > 0);
@@ -282,8 +211,8 @@ fn a_bit_flipped_in_transfer_does_no_harm() {
 /// then is sound.
 #[test]
 fn a_long_call_may_be_interrupted() {
-    let dev = fresh();
-    let fs = mount(dev.clone()).unwrap();
+    let dev = TURNS.fresh();
+    let fs = TURNS.mount(dev.clone()).unwrap();
     let ino = fs.mknod(&Cx::default(), fs.root(), b"f", mode::IFREG | 0o644, 0).unwrap().ino;
     fs.write(ino, 5 << 30, b"end").unwrap();
     let all = |mode| interruptible(|| true, || fs.fallocate(ino, mode, 0, 4 << 20)).unwrap_err().errno();
@@ -293,5 +222,5 @@ fn a_long_call_may_be_interrupted() {
     assert_eq!(interruptible(|| true, || fs.trim(&TrimRange::ALL)).unwrap_err().errno(), Errno::EINTR);
     assert_eq!(fs.failure(), None);
     fs.unmount().unwrap();
-    verify(dev, 0);
+    TURNS.verify(dev, 0);
 }

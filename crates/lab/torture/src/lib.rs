@@ -39,3 +39,4 @@ pub mod rng;
 pub mod run;
 pub mod shrink;
 pub mod tally;
+pub mod turns;
