@@ -134,19 +134,30 @@ mod order {
 /// A mutex.
 pub struct Mutex<T> {
     rank: Rank,
+    /// What is done to the value when a holder panics.
+    condemn: fn(&mut T),
     inner: parking_lot::Mutex<T>,
 }
 
 /// Holds a [`Mutex`]. The order of the fields is the order in which they are dropped.
 pub struct MutexGuard<'a, T> {
     inner: parking_lot::MutexGuard<'a, T>,
+    condemn: fn(&mut T),
+    /// Whether the thread was unwinding when it took the lock.
+    was_panicking: bool,
     _release: Release,
 }
 
 impl<T> Mutex<T> {
-    /// A mutex with its place in the order of locks.
+    /// A mutex with its place in the order of locks. What it holds is sound whatever happens to a holder.
     pub fn new(rank: Rank, value: T) -> Mutex<T> {
-        Mutex { rank, inner: parking_lot::Mutex::new(value) }
+        Mutex::condemning(rank, value, |_| ())
+    }
+
+    /// A mutex whose value may be left half changed by a holder that panics: `condemn` is called then, before
+    /// anybody else gets the lock.
+    pub fn condemning(rank: Rank, value: T, condemn: fn(&mut T)) -> Mutex<T> {
+        Mutex { rank, condemn, inner: parking_lot::Mutex::new(value) }
     }
 
     /// What it holds.
@@ -161,7 +172,16 @@ impl<T> Mutex<T> {
             None => self.inner.lock(),
             Some(r) => ask(&*r, || self.inner.try_lock()),
         };
-        MutexGuard { inner, _release: Release(self.rank) }
+        let was_panicking = std::thread::panicking();
+        MutexGuard { inner, condemn: self.condemn, was_panicking, _release: Release(self.rank) }
+    }
+}
+
+impl<T> Drop for MutexGuard<'_, T> {
+    fn drop(&mut self) {
+        if std::thread::panicking() && !self.was_panicking {
+            (self.condemn)(&mut self.inner);
+        }
     }
 }
 
@@ -218,6 +238,31 @@ mod tests {
         assert_eq!((referee.asked.get(), referee.released.get()), (2, 2));
         assert_eq!(*lock.lock(), 6);
         assert_eq!(referee.asked.get(), 2);
+    }
+
+    #[test]
+    fn who_panics_condemns_what_it_held() {
+        let lock = Mutex::condemning(Rank(0), (0, false), |v| v.1 = true);
+        let panics = || {
+            let _late = Late(&lock);
+            panic!("outside of the lock");
+        };
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+        assert_eq!(*lock.lock(), (1, false), "taken while unwinding, and left whole");
+        let panics = || {
+            let _held = lock.lock();
+            panic!("inside");
+        };
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+        assert_eq!(*lock.lock(), (1, true));
+    }
+
+    struct Late<'a>(&'a Mutex<(i32, bool)>);
+
+    impl Drop for Late<'_> {
+        fn drop(&mut self) {
+            self.0.lock().0 += 1;
+        }
     }
 
     #[cfg(debug_assertions)]

@@ -36,6 +36,8 @@ pub enum FaultTimes {
 pub enum Fault {
     /// It fails with an I/O error (EIO) and does not reach the device.
     Error,
+    /// The thread that asks for it panics, inside of the call that it serves.
+    Panic,
     /// Some sectors of the write arrive, and it fails.
     Torn(u64),
     /// The write fails with ENOSPC if it goes where the device reads as zeros: the host has no
@@ -107,7 +109,7 @@ impl Plan {
 impl Fault {
     fn fits(self, op: FaultOp) -> bool {
         match self {
-            Fault::Error => true,
+            Fault::Error | Fault::Panic => true,
             Fault::Forgotten(_) => op == FaultOp::Flush,
             Fault::Flipped(_) => matches!(op, FaultOp::Read | FaultOp::Write),
             Fault::Lost => op != FaultOp::Read,
@@ -181,7 +183,9 @@ impl<D: Device> FaultDevice<D> {
     }
 
     fn admit(&self, op: FaultOp, kind: Kind) -> Option<Fault> {
-        self.shared.plan.lock().admit(op, kind)
+        let fault = self.shared.plan.lock().admit(op, kind);
+        assert!(fault != Some(Fault::Panic), "planted in a device: {op:?} for {kind:?}");
+        fault
     }
 }
 
@@ -208,7 +212,7 @@ impl<D: Device> Shared<D> {
     /// Carries a request out as `fault` wants it.
     fn strike(&self, fault: Fault, mut request: Request) -> Completion {
         match fault {
-            Fault::Error => Err(eio()),
+            Fault::Error | Fault::Panic => Err(eio()),
             Fault::Late => self.run(request),
             Fault::Lost => Ok(Vec::new()),
             Fault::Flipped(seed) if matches!(request.op, Op::Read(_)) => self.run(request).map(|mut bytes| {

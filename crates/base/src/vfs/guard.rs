@@ -378,6 +378,10 @@ impl FileSystem for Guarded {
         self.fs.failure()
     }
 
+    fn fail(&self, why: &str) {
+        self.fs.fail(why);
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         self.fs.counters()
     }

@@ -18,6 +18,9 @@ pub use label::*;
 pub use names::*;
 pub use types::*;
 
+/// What a volume failed of when a call has panicked: what is in core may be half of that call.
+pub const PANICKED: &str = "a call has panicked";
+
 /// A mounted file system, at the level of inodes. Every method may be called from any thread.
 ///
 /// # References
@@ -262,6 +265,10 @@ pub trait FileSystem: Send + Sync {
 
     /// Why the file system has turned read-only, if it has.
     fn failure(&self) -> Option<String>;
+
+    /// Turns the volume read-only for good, as a failed write does; for whoever has caught a panic of a call. What
+    /// the volume failed of before stays the reason.
+    fn fail(&self, why: &str);
 
     /// Named counters (cache hits, log bytes, flushes ...), cheap to read.
     fn counters(&self) -> Vec<(&'static str, u64)>;

@@ -1,6 +1,7 @@
 //! Who has an image, and where it is mounted; and reading its head all the same.
 
 use crate::image::Image;
+use crate::show;
 use arboretum::device::{Completion, Device, Geometry, Op, Request, SECTOR, Ticket};
 use arboretum::vfs::StatFs;
 use std::fs::File;
@@ -137,12 +138,27 @@ fn served_on(pid: u32) -> Option<String> {
     let dir = server.mountpoint.display();
     Some(match server.is_ending() {
         true => format!(", whose mount on {dir} is off: it still writes, or files on it are open"),
-        false => format!(", mounted on {dir}"),
+        false => match server.failure {
+            Some(why) => format!(", mounted on {dir}, where it has turned read-only ({})", show::clean(why)),
+            None => format!(", mounted on {dir}"),
+        },
     })
 }
 
 #[cfg(not(target_os = "linux"))]
 fn served_on(_pid: u32) -> Option<String> {
+    None
+}
+
+/// Why the volume of an image that is mounted has turned read-only, if it has.
+#[cfg(target_os = "linux")]
+pub(crate) fn failure(image: &Path) -> Option<String> {
+    let whole = std::fs::canonicalize(image).ok()?;
+    arbor_fuse::mounts().into_iter().find(|server| server.image == whole)?.failure
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn failure(_image: &Path) -> Option<String> {
     None
 }
 

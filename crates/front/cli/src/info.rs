@@ -47,6 +47,7 @@ fn as_json(image: &Image, info: &VolumeInfo, utilisation: &Result<Option<Utilisa
         "size": info.size,
         "clean": info.clean,
         "mounted_on": holder::mounted_on(&image.path).map(|dir| dir.display().to_string()),
+        "failure": holder::failure(&image.path),
         "facts": facts,
     });
     if let Ok(Some(u)) = utilisation {

@@ -284,6 +284,8 @@ impl FileSystem for Yes {
     fn failure(&self) -> Option<String> {
         None
     }
+
+    fn fail(&self, _why: &str) {}
     fn counters(&self) -> Vec<(&'static str, u64)> {
         vec![("yes", u64::MAX)]
     }

@@ -233,11 +233,23 @@ impl Server {
             Ok(Ok(reply)) => (0, reply),
             Ok(Err(e)) => (self.errno(head, &e), Reply::Bytes(0)),
             Err(_) => {
-                self.counters.panics.fetch_add(1, Relaxed);
-                self.log.say(format_args!("panic in {}, answered EIO", op_name(head.opcode)));
+                self.log.say(format_args!("panic in {} of node {}, answered EIO", op_name(head.opcode), head.nodeid));
+                self.panicked(op_name(head.opcode));
                 (Errno::EIO.0, Reply::Bytes(0))
             }
         }
+    }
+
+    /// A panic was caught: nothing more is written.
+    pub(crate) fn panicked(&self, what: &str) {
+        self.counters.panics.fetch_add(1, Relaxed);
+        let fail = || self.fs.fail(&format!("panic in {what}"));
+        if catch_unwind(AssertUnwindSafe(fail)).is_err() {
+            // Not even that: then the device takes nothing, nor are requests served.
+            self.log.say(format_args!("panic again, the volume is shut down"));
+            self.gate.shut();
+        }
+        self.look_for_failure();
     }
 
     /// The errno to answer with. `ENOSYS` of an engine must not reach the kernel: that would
@@ -574,7 +586,8 @@ impl Server {
             self.fs.unmount()
         };
         catch_unwind(AssertUnwindSafe(end)).unwrap_or_else(|_| {
-            self.counters.panics.fetch_add(1, Relaxed);
+            self.log.say(format_args!("panic while it is unmounted"));
+            self.panicked("unmount");
             Err(Errno::EIO.into())
         })
     }

@@ -459,9 +459,11 @@ fn background(server: &Server, work: &Work, clock: &dyn Clock) {
         let tell = || server.atimes.tell_all(&*server.fs);
         if server.atimes.until_due().is_zero() && catch_unwind(AssertUnwindSafe(tell)).is_err() {
             server.log.say(format_args!("panic while times of access are stored"));
+            server.panicked("the storing of times of access");
         }
         if server.fs.wants_read_ahead() && catch_unwind(AssertUnwindSafe(|| server.fs.read_ahead())).is_err() {
             server.log.say(format_args!("panic while reading ahead"));
+            server.panicked("reading ahead");
         }
         let left = due.saturating_duration_since(Instant::now());
         if !left.is_zero() && !server.fs.wants_background() {
@@ -473,6 +475,7 @@ fn background(server: &Server, work: &Work, clock: &dyn Clock) {
             Ok(next) => Duration::from_millis(clock.now().ms_until(next)).clamp(LEAST, MOST),
             Err(_) => {
                 server.log.say(format_args!("panic in the background work"));
+                server.panicked("the background work");
                 Duration::from_secs(1)
             }
         };

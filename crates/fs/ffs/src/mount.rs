@@ -201,7 +201,11 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
         }
         core.begin_journal()?;
     }
-    let volume = Arc::new(Volume { clock, pressed: AtomicBool::new(false), core: Mutex::new(Rank(0), core) });
+    let volume = Arc::new(Volume {
+        clock,
+        pressed: AtomicBool::new(false),
+        core: Mutex::condemning(Rank(0), core, Core::condemn),
+    });
     if !read_only {
         volume.run(|core| core.load_orphans(orphans))?;
         volume.drain_inactive()?;
@@ -305,6 +309,11 @@ impl Core {
             superblock::write(&*self.dev, self.geom.byte(self.geom.cg_start(cgx)), &copy)?;
         }
         Ok(self.dev.flush()?)
+    }
+
+    /// A call has panicked: what is in core may be half of it.
+    fn condemn(&mut self) {
+        self.fail(&Error::Io(std::io::Error::other(arbor_base::vfs::PANICKED)));
     }
 
     /// Turns the volume read-only.

@@ -29,6 +29,16 @@ fn every_flush_fails_once() {
     KEEPINGS.iter().for_each(|keep| turns(keep).fail(FaultOp::Flush, FaultTimes::Once));
 }
 
+#[test]
+fn every_write_panics() {
+    KEEPINGS.iter().for_each(|keep| turns(keep).panic(FaultOp::Write));
+}
+
+#[test]
+fn every_flush_panics() {
+    KEEPINGS.iter().for_each(|keep| turns(keep).panic(FaultOp::Flush));
+}
+
 /// A bit that flips while metadata with a checksum are read fails no call after the mount but for `EUCLEAN`, and nothing of it
 /// reaches the device, though other inodes of the same block are written.
 #[test]

@@ -187,7 +187,11 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
         core.load_orphans()?;
         core.cache.keep_all(false);
     }
-    let volume = Arc::new(Volume { clock, pressed: AtomicBool::new(false), core: Mutex::new(Rank(0), core) });
+    let volume = Arc::new(Volume {
+        clock,
+        pressed: AtomicBool::new(false),
+        core: Mutex::condemning(Rank(0), core, Core::condemn),
+    });
     if !read_only {
         volume.drain_inactive()?;
     }
@@ -299,6 +303,11 @@ impl Core {
             self.dev.flush()?;
         }
         Ok(())
+    }
+
+    /// A call has panicked: what is in core may be half of it.
+    fn condemn(&mut self) {
+        self.fail(&Error::Io(std::io::Error::other(arbor_base::vfs::PANICKED)));
     }
 
     /// Turns the volume read-only.

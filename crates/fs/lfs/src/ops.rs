@@ -745,6 +745,10 @@ impl FileSystem for Volume {
         self.lock().failed.clone()
     }
 
+    fn fail(&self, why: &str) {
+        self.lock().fail(&Error::Io(std::io::Error::other(why)));
+    }
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let core = self.lock();
         let (s, c) = (core.cache.stats(), core.counters);

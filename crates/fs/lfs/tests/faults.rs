@@ -34,3 +34,13 @@ fn every_write_fails_from_then_on() {
 fn every_flush_fails_once() {
     TURNS.fail(FaultOp::Flush, FaultTimes::Once);
 }
+
+#[test]
+fn every_write_panics() {
+    TURNS.panic(FaultOp::Write);
+}
+
+#[test]
+fn every_flush_panics() {
+    TURNS.panic(FaultOp::Flush);
+}

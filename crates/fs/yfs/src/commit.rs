@@ -1039,7 +1039,7 @@ impl Volume {
             return Ok(());
         }
         self.counters.stalls.fetch_add(1, Relaxed);
-        let mut io = self.io.lock();
+        let mut io = self.order();
         if !self.core.lock().pressure().1 {
             return Ok(());
         }
@@ -1069,7 +1069,7 @@ impl Volume {
             }
             core.delayed_seq
         };
-        let mut io = self.io.lock();
+        let mut io = self.order();
         self.write_back(&mut io, Which::UpTo(seq))?;
         self.flush_log(&mut io)
     }
@@ -1080,6 +1080,7 @@ impl Volume {
         loop {
             let todo: Vec<Extent> = {
                 let core = self.core.lock();
+                core.check_ordered()?;
                 let durable = core.log.durable;
                 let most = if all { DAEMON_ALL } else { DAEMON_BATCH };
                 core.marked.iter().take_while(|m| m.0 <= durable).take(most).map(|m| m.1).collect()
@@ -1152,7 +1153,7 @@ impl Volume {
         let geom = self.core.lock().geom;
         let fs = geom.frag_size();
         range.check(geom.frags * fs, fs, u64::from(geom.ag_len(0)) * fs)?;
-        let mut io = self.io.lock();
+        let mut io = self.order();
         self.flush_log(&mut io)?;
         self.run_bitmap_daemon(&mut io, true)?;
         self.flush_log(&mut io)?;
@@ -1162,6 +1163,7 @@ impl Volume {
             self.go_on()?;
             // Nothing may take the space between the look and the discard.
             let mut core = self.core.lock();
+            core.check_ordered()?;
             core.blocking = true;
             let runs = core.free_runs(ag);
             core.blocking = false;
@@ -1180,7 +1182,7 @@ impl Volume {
         if self.core.lock().check_writable().is_err() || self.drain_inactive().is_err() {
             return later;
         }
-        let mut io = self.io.lock();
+        let mut io = self.order();
         // Errors have turned the volume read-only by now; fsync reports them.
         let _ = self.daemon_turn(&mut io, now);
         let core = self.core.lock();

@@ -904,7 +904,7 @@ impl Volume {
     /// lock held, which nobody writes without.
     pub(crate) fn read_file(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         for attempt in 0.. {
-            let order = (attempt >= 3).then(|| self.io.lock());
+            let order = (attempt >= 3).then(|| self.order());
             if let Some(n) = self.try_read(ino, offset, buf, order.is_some())? {
                 return Ok(n);
             }
@@ -1020,7 +1020,7 @@ impl Volume {
     /// changes on disk meanwhile: who still wants them asks again, in the end `settled`, with the
     /// commit lock held.
     pub(crate) fn fill_pages(&self, ino: Ino, first: u64, last: u64, settled: bool) -> Result<()> {
-        let _order = settled.then(|| self.io.lock());
+        let _order = settled.then(|| self.order());
         let (fetches, size, version, units) = self.run(|core| {
             let i = core.iget(ino)?;
             let lo = first * core.page_frags();
@@ -1049,6 +1049,7 @@ impl Volume {
         loop {
             let step = {
                 let mut core = self.core.lock();
+                core.check_ordered()?;
                 let collected = core.collect_data(which, self.clock.now());
                 collected.map(|(out, more)| (core.writes(&out.pieces), out, more))
             };
@@ -1146,7 +1147,7 @@ impl Volume {
         if !self.core.lock().delayed.contains_key(&ino.0) {
             return Ok(());
         }
-        let mut io = self.io.lock();
+        let mut io = self.order();
         self.write_back(&mut io, Which::One(ino))
     }
 

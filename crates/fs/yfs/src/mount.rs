@@ -28,7 +28,7 @@ use arbor_base::cache::{Cache, Name};
 use arbor_base::device::{Device, Kind, Request, zeroed};
 use arbor_base::kit::refs::Refs;
 use arbor_base::layout::{Access, Corrupt, Features, crc_without};
-use arbor_base::sync::{Mutex, Rank};
+use arbor_base::sync::{Mutex, MutexGuard, Rank};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Result, Time};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, VecDeque};
@@ -68,6 +68,8 @@ pub(crate) struct Io {
     /// Data that was written since the last flush of the main device.
     pub unflushed: Unflushed,
     pub checkpointed_at: Time,
+    /// A holder has panicked.
+    pub condemned: bool,
 }
 
 /// Data that was written to the device and not flushed.
@@ -391,7 +393,7 @@ pub(crate) fn mount(mut devices: Devices, options: &MountOptions, clock: Arc<dyn
     let mut core = Core::new(geom, sb, dev.clone(), log_state, opts.cache_bytes, read_only);
     opts.dirty_bytes.into_iter().for_each(|bytes| core.cache.set_dirty_limit(bytes));
     let volume = Arc::new(Volume::assemble(dev, log, clock, core, opts, Ino(sb.root.get())));
-    volume.io.lock().checkpointed_at = now;
+    volume.order().checkpointed_at = now;
     volume.load_ags()?;
     volume.run(|core| core.iget(Ino(sb.root.get())).map(drop))?;
     if !read_only {
@@ -532,6 +534,11 @@ impl Core {
             Some(why) => Err(Error::Io(std::io::Error::other(why.clone()))),
             None => Ok(()),
         }
+    }
+
+    /// A call has panicked: what is in core may be half of it.
+    fn condemn(&mut self) {
+        self.fail(&Error::Io(std::io::Error::other(arbor_base::vfs::PANICKED)));
     }
 
     /// Turns the volume read-only for good: a write that others depend on has failed, or a
@@ -688,8 +695,8 @@ impl Volume {
             dev,
             log,
             clock,
-            io: Mutex::new(IO, Io::default()),
-            core: Mutex::new(CORE, core),
+            io: Mutex::condemning(IO, Io::default(), |io| io.condemned = true),
+            core: Mutex::condemning(CORE, core, Core::condemn),
             counters: Counters::default(),
             opts,
             root,
@@ -698,6 +705,15 @@ impl Volume {
             full: AtomicBool::new(false),
             tree: AtomicU64::new(0),
         }
+    }
+
+    /// Takes the commit lock.
+    pub fn order(&self) -> MutexGuard<'_, Io> {
+        let io = self.io.lock();
+        if io.condemned {
+            self.core.lock().condemn();
+        }
+        io
     }
 
     /// Reads the headers of all AGs in use, and the inode recovery lists.
@@ -812,7 +828,7 @@ impl Volume {
     /// the commit lock held, which nobody writes without.
     fn fill_buffer(&self, addr: Daddr, len: usize, what: What) -> Result<()> {
         for attempt in 0.. {
-            let order = (attempt >= 3).then(|| self.io.lock());
+            let order = (attempt >= 3).then(|| self.order());
             let (geom, seq, window, ahead) = {
                 let mut core = self.core.lock();
                 let window = if attempt == 0 { core.windows.find(addr.byte(), len as u64, true) } else { None };
@@ -885,7 +901,7 @@ impl Volume {
 
     fn make_log_space(&self) -> Result<()> {
         self.counters.stalls.fetch_add(1, Relaxed);
-        let mut io = self.io.lock();
+        let mut io = self.order();
         self.core.lock().check_writable()?;
         self.flush_log(&mut io)?;
         self.run_bitmap_daemon(&mut io, false)?;
@@ -895,7 +911,7 @@ impl Volume {
     /// Makes fragments that are on their way to be free allocatable.
     fn reclaim(&self) -> Result<()> {
         self.drain_inactive()?;
-        let mut io = self.io.lock();
+        let mut io = self.order();
         // Delayed writes have more reserved than they take.
         let seq = self.core.lock().delayed_seq;
         self.write_back(&mut io, Which::UpTo(seq))?;
@@ -925,7 +941,7 @@ impl Volume {
 
     /// Brings the log to emptiness and marks the superblock clean.
     fn settle(&self) -> Result<()> {
-        let mut io = self.io.lock();
+        let mut io = self.order();
         self.run_bitmap_daemon(&mut io, true)?;
         self.flush_log(&mut io)?;
         if planted(Flaw::CleanTooEarly) {

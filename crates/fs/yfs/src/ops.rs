@@ -763,14 +763,14 @@ impl FileSystem for Volume {
         if is_dir && planted(Flaw::NoDirectorySync) {
             return Ok(());
         }
-        let mut io = self.io.lock();
+        let mut io = self.order();
         self.write_back(&mut io, Which::One(ino))?;
         self.flush_log(&mut io)
     }
 
     fn syncfs(&self) -> Result<()> {
         if planted(Flaw::SyncForgetsData) {
-            return self.flush_log(&mut self.io.lock());
+            return self.flush_log(&mut self.order());
         }
         self.sync_all()
     }
@@ -830,7 +830,7 @@ impl FileSystem for Volume {
             core.commit(now);
             Ok(())
         })?;
-        self.flush_log(&mut self.io.lock())
+        self.flush_log(&mut self.order())
     }
 
     fn statfs(&self) -> Result<StatFs> {
@@ -889,6 +889,10 @@ impl FileSystem for Volume {
 
     fn failure(&self) -> Option<String> {
         self.core.lock().failed.clone()
+    }
+
+    fn fail(&self, why: &str) {
+        self.core.lock().fail(&Error::Io(std::io::Error::other(why)));
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

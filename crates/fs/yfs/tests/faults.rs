@@ -26,6 +26,16 @@ fn every_flush_fails_once() {
 }
 
 #[test]
+fn every_write_panics() {
+    TURNS.panic(FaultOp::Write);
+}
+
+#[test]
+fn every_flush_panics() {
+    TURNS.panic(FaultOp::Flush);
+}
+
+#[test]
 fn a_failed_read_is_an_error_and_no_more() {
     let dev = TURNS.fresh();
     let fs = TURNS.mount(dev.clone()).unwrap();

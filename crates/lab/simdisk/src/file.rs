@@ -332,6 +332,8 @@ impl FileSystem for DiskFs {
         None
     }
 
+    fn fail(&self, _why: &str) {}
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let stats = self.device.stats();
         vec![

@@ -839,6 +839,8 @@ impl FileSystem for Model {
         None
     }
 
+    fn fail(&self, _why: &str) {}
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         vec![("references", self.references() as u64)]
     }

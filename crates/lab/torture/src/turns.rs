@@ -4,13 +4,15 @@
 //! Turns::fail -> fresh volume, fault at the nth operation -> work -> refuses -> verify; then the next n
 //! ```
 
-use arbor_base::device::{Device, FaultDevice, FaultOp, FaultTimes, MemDevice};
+use arbor_base::device::{Device, Fault, FaultDevice, FaultOp, FaultTimes, MemDevice};
 use arbor_base::vfs::{
     CheckOptions, CheckReport, CrashPromise, Cx, Devices, Engine, Errno, FileSystem, FormatOptions, ManualClock,
     MountOptions, Options, Repair, Result, Time, mode,
 };
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// The volume and the program.
 pub struct Turns<'a> {
@@ -68,17 +70,19 @@ impl Turns<'_> {
 
     /// Makes, writes and syncs files until something fails, and unmounts; returns how many were synced.
     pub fn work(&self, fs: &dyn FileSystem) -> (usize, Result<()>) {
+        let synced = AtomicUsize::new(0);
+        let done = self.work_counted(fs, &synced);
+        (synced.into_inner(), done)
+    }
+
+    fn work_counted(&self, fs: &dyn FileSystem, synced: &AtomicUsize) -> Result<()> {
         for n in 0..self.files {
-            let step = || -> Result<()> {
-                let e = fs.mknod(&Cx::default(), fs.root(), format!("f{n}").as_bytes(), mode::IFREG | 0o644, 0)?;
-                fs.write(e.ino, 0, &self.bytes(n))?;
-                fs.fsync(e.ino, false)
-            };
-            if let Err(e) = step() {
-                return (n, Err(e));
-            }
+            let e = fs.mknod(&Cx::default(), fs.root(), format!("f{n}").as_bytes(), mode::IFREG | 0o644, 0)?;
+            fs.write(e.ino, 0, &self.bytes(n))?;
+            fs.fsync(e.ino, false)?;
+            synced.store(n + 1, Relaxed);
         }
-        (self.files, fs.unmount())
+        fs.unmount()
     }
 
     /// What was synced is there after the recovery, and the volume is sound; with no order in what is written, it can
@@ -129,6 +133,43 @@ impl Turns<'_> {
                 return;
             };
             assert_eq!(e.errno(), Errno::EIO, "{what}");
+            self.verify(dev, synced);
+        }
+    }
+
+    /// Lets the first operation of the device panic inside of the call that it serves, on another volume the second,
+    /// and so on: whoever catches it finds the volume read-only, nothing is written from then on, and what was synced
+    /// before is there. Panics if not.
+    pub fn panic(&self, op: FaultOp) {
+        for nth in 1.. {
+            let what = format!("{} {} {op:?} {nth}", self.engine.name(), self.mount);
+            let dev = self.fresh();
+            let faulty = FaultDevice::new(dev.clone());
+            faulty.inject(op, nth, FaultTimes::Once, Fault::Panic);
+            let mounted = catch_unwind(AssertUnwindSafe(|| self.mount(faulty.clone())));
+            // A mount that panics leaves no volume.
+            let Ok(mounted) = mounted else {
+                self.verify(dev, 0);
+                continue;
+            };
+            let fs = mounted.expect("mount");
+            let synced = AtomicUsize::new(0);
+            let work = || self.work_counted(&*fs, &synced).expect("nothing fails");
+            if catch_unwind(AssertUnwindSafe(work)).is_ok() {
+                assert!(nth > 10, "{what}: hardly any panics were met");
+                return;
+            }
+            let writes = faulty.count(FaultOp::Write);
+            let synced = synced.load(Relaxed);
+            if synced < self.files {
+                // Others go on before anybody has been told.
+                let _ = fs.mknod(&Cx::default(), fs.root(), b"between", mode::IFREG, 0);
+                fs.background(Time { secs: 2_000_000, nanos: 0 });
+                assert!(fs.syncfs().is_err(), "{what}: what is half done is not made durable");
+                fs.fail("a panic");
+                self.refuses(&*fs, synced, &what);
+            }
+            assert_eq!(faulty.count(FaultOp::Write), writes, "{what}: nothing is written after it");
             self.verify(dev, synced);
         }
     }

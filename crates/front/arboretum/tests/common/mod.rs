@@ -427,6 +427,8 @@ impl FileSystem for FakeFs {
         None
     }
 
+    fn fail(&self, _why: &str) {}
+
     fn counters(&self) -> Vec<(&'static str, u64)> {
         Vec::new()
     }

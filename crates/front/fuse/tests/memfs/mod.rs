@@ -48,6 +48,7 @@ pub struct MemFs {
     pub dirty: AtomicBool,
     /// Files have space reserved that is going to be given back.
     pub unsettled: AtomicBool,
+    pub failed: Mutex<Option<String>>,
     /// A change of attributes panics.
     pub panics: AtomicBool,
     /// Nothing becomes durable.
@@ -294,6 +295,7 @@ impl MemFs {
             unmounts_slowly: AtomicBool::new(false),
             dirty: AtomicBool::new(false),
             unsettled: AtomicBool::new(false),
+            failed: Mutex::default(),
             panics: AtomicBool::new(false),
             fails_to_sync: AtomicBool::new(false),
             hangs: AtomicBool::new(false),
@@ -702,7 +704,11 @@ impl FileSystem for MemFs {
     }
 
     fn failure(&self) -> Option<String> {
-        None
+        self.failed.lock().clone()
+    }
+
+    fn fail(&self, why: &str) {
+        self.failed.lock().get_or_insert_with(|| why.to_string());
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -316,6 +316,7 @@ impl FileSystem for ToyFs {
         removexattr(ino: Ino, name: &[u8]) -> Result<()>;
         trim(range: &TrimRange) -> Result<u64>;
         failure() -> Option<String>;
+        fail(why: &str) -> ();
         counters() -> Vec<(&'static str, u64)>;
     }
 
