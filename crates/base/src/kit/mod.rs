@@ -8,5 +8,6 @@ pub mod flaws;
 pub mod issue;
 pub mod mend;
 pub mod refs;
+pub mod runs;
 pub mod watch;
 pub mod xattr;

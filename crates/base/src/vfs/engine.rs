@@ -325,8 +325,10 @@ pub enum CrashPromise {
 pub struct Utilisation {
     /// Bytes of a segment.
     pub segment_size: u64,
-    /// Live bytes of each segment in the order of their addresses, `None` if it is clean.
-    pub live: Vec<Option<u64>>,
+    /// Segments.
+    pub count: u64,
+    /// Those that are not clean, in the order of their addresses: number, and live bytes.
+    pub live: Vec<(u64, u64)>,
 }
 
 /// Progress of long work: done, total and what is being done.

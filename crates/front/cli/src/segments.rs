@@ -20,25 +20,25 @@ const CLEAN: char = '·';
 /// Segments in each class, clean ones left out.
 fn histogram(u: &Utilisation) -> [u64; CLASSES] {
     let mut classes = [0; CLASSES];
-    for live in u.live.iter().flatten() {
+    for (_, live) in &u.live {
         let class = live.saturating_mul(CLASSES as u64) / u.segment_size.max(1);
         classes[(class as usize).min(CLASSES - 1)] += 1;
     }
     classes
 }
 
-fn clean(u: &Utilisation) -> usize {
-    u.live.iter().filter(|live| live.is_none()).count()
+fn clean(u: &Utilisation) -> u64 {
+    u.count - u.live.len() as u64
 }
 
 fn live_bytes(u: &Utilisation) -> u64 {
-    u.live.iter().flatten().sum()
+    u.live.iter().map(|(_, live)| live).sum()
 }
 
 pub(crate) fn as_json(u: &Utilisation) -> Value {
     json!({
         "segment_size": u.segment_size,
-        "count": u.live.len(),
+        "count": u.count,
         "clean": clean(u),
         "live_bytes": live_bytes(u),
         "histogram": histogram(u),
@@ -47,7 +47,7 @@ pub(crate) fn as_json(u: &Utilisation) -> Value {
 
 pub(crate) fn draw(u: &Utilisation) -> String {
     let mut out = String::new();
-    let (count, clean) = (u.live.len() as u64, clean(u) as u64);
+    let (count, clean) = (u.count, clean(u));
     let of = show::of(count, "segment", "segments");
     let _ = writeln!(out, "{of} of {}, {} clean", show::bytes(u.segment_size), show::count(clean));
     if clean < count {
@@ -75,21 +75,26 @@ fn draw_histogram(classes: &[u64; CLASSES], out: &mut String) {
 
 /// A cell for each segment, or for several where there are many.
 fn draw_cells(u: &Utilisation, out: &mut String) {
-    let fold = u.live.len().div_ceil(COLUMNS * MAX_ROWS).max(1);
-    let cells: Vec<char> = u.live.chunks(fold).map(|segments| cell(segments, u.segment_size)).collect();
-    let each = if fold == 1 { "a segment".to_string() } else { format!("{} segments", show::count(fold as u64)) };
+    let fold = u.count.div_ceil((COLUMNS * MAX_ROWS) as u64).max(1);
+    let mut live: Vec<Option<u64>> = vec![None; u.count.div_ceil(fold) as usize];
+    for (seg, bytes) in &u.live {
+        if let Some(cell) = live.get_mut((seg / fold) as usize) {
+            *cell = Some(cell.unwrap_or(0) + bytes);
+        }
+    }
+    let bytes = |n: usize| (u.count - n as u64 * fold).min(fold).saturating_mul(u.segment_size);
+    let cells: Vec<char> = live.iter().enumerate().map(|(n, live)| cell(*live, bytes(n))).collect();
+    let each = if fold == 1 { "a segment".to_string() } else { format!("{} segments", show::count(fold)) };
     let _ = writeln!(out, "by address; a cell is {each}, · clean, ▁ little to █ all of it live");
     for row in cells.chunks(COLUMNS) {
         let _ = writeln!(out, "  {}", row.iter().collect::<String>());
     }
 }
 
-fn cell(segments: &[Option<u64>], segment_size: u64) -> char {
-    if segments.iter().all(Option::is_none) {
-        return CLEAN;
-    }
-    let live: u64 = segments.iter().flatten().sum();
-    let level = live.saturating_mul(LEVELS.len() as u64) / (segment_size * segments.len() as u64).max(1);
+/// What lives in segments of so many bytes, `None` if all of them are clean.
+fn cell(live: Option<u64>, bytes: u64) -> char {
+    let Some(live) = live else { return CLEAN };
+    let level = live.saturating_mul(LEVELS.len() as u64) / bytes.max(1);
     LEVELS[(level as usize).min(LEVELS.len() - 1)]
 }
 
@@ -98,7 +103,8 @@ mod tests {
     use super::*;
 
     fn of(live: &[Option<u64>]) -> Utilisation {
-        Utilisation { segment_size: 1000, live: live.to_vec() }
+        let live_only = (0..).zip(live).filter_map(|(n, live)| live.map(|live| (n, live)));
+        Utilisation { segment_size: 1000, count: live.len() as u64, live: live_only.collect() }
     }
 
     #[test]

@@ -307,7 +307,7 @@ impl<'a> Checker<'a> {
             return Ok(false);
         }
         let (wanted, clean) = (self.core.wanted_segs(true), self.core.segs.clean.len());
-        if wanted as usize > clean {
+        if u64::from(wanted) > clean {
             let what = format!("the volume: what is changed takes {wanted} segments, {clean} are clean");
             self.f.note(Issue::NoSpace { what });
             return Ok(false);

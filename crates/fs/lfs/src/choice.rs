@@ -19,9 +19,9 @@ pub(crate) struct Choice {
 }
 
 impl Choice {
-    pub fn new(size: u64, segs: impl Iterator<Item = Use>) -> Choice {
+    pub fn new(size: u64, segs: impl Iterator<Item = (u32, Use)>) -> Choice {
         let mut choice = Choice { size, ..Choice::default() };
-        (0..).zip(segs).for_each(|(n, u)| choice.add(n, u));
+        segs.for_each(|(n, u)| choice.add(n, u));
         choice
     }
 
@@ -63,7 +63,7 @@ mod tests {
     fn follows_what_changes() {
         let u = |live, time| Use { live, dirty: live > 0, time };
         let segs = [u(0, 0), u(64, 9), u(1, 5), u(65, 3), u(4096, 1), u(66, 7)];
-        let mut choice = Choice::new(4096, segs.into_iter());
+        let mut choice = Choice::new(4096, (0..).zip(segs));
         let all = |c: &Choice, many| c.oldest(many, &|_: &u32| true).collect::<Vec<_>>();
         assert_eq!(all(&choice, 9), [2, 3, 5, 1, 4]);
         assert_eq!(all(&choice, 1), [2, 3, 4]);

@@ -120,7 +120,7 @@ impl Core {
 
     /// Segments that are clean, or are so after two checkpoints.
     fn soon_clean(&self) -> u32 {
-        (self.segs.clean.len() + self.segs.settling.len() + self.segs.empty(&self.log.busy()).len()) as u32
+        self.segs.clean.len() as u32 + (self.segs.settling.len() + self.segs.empty(&self.log.busy()).len()) as u32
     }
 
     /// As much of the cleaner's work as reading `budget` bytes is; at least a segment. There is more as long as it gains
@@ -172,7 +172,7 @@ impl Core {
     /// Bytes that can be moved before the first segment is clean.
     fn room_to_clean(&self) -> u64 {
         let size = 1u64 << self.geom.seg_shift;
-        let clean = (self.segs.clean.len() as u64).saturating_sub(2) * size;
+        let clean = self.segs.clean.len().saturating_sub(2) * size;
         // That much more is clean when it begins (`Core::least_clean`).
         let clean = clean.saturating_sub(self.usage_bytes() as u64) / 8 * 7;
         clean.min((self.cache.limit() as u64 / 2).max(size))
@@ -239,13 +239,16 @@ impl Core {
         if self.log.heads[COLD].is_open() {
             return Ok(true);
         }
-        let mut clean = self.segs.clean.iter().rev().copied();
-        let (Some(next), Some(seg), true) = (clean.next(), clean.next(), self.segs.clean.len() > 6) else {
+        let last_two = {
+            let mut clean = self.segs.clean.iter().rev();
+            (clean.next(), clean.next())
+        };
+        let (Some(next), Some(seg), true) = (last_two.0, last_two.1, self.segs.clean.len() > 6) else {
             return Ok(false);
         };
         self.log.heads[COLD] = Head { seg: Seg(seg), offset: 0, next_seg: Seg(next), fill: self.log.next_fill() };
-        self.segs.clean.remove(&seg);
-        self.segs.clean.remove(&next);
+        self.segs.clean.remove(seg);
+        self.segs.clean.remove(next);
         if !planted(Flaw::ColdHeadUnsaid) {
             self.write_checkpoint(false)?;
         }

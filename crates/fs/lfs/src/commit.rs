@@ -119,7 +119,7 @@ impl Core {
             p.deaths.iter().for_each(|(seg, bytes)| self.segs.bury(*seg, *bytes));
         }
         for seg in log.busy() {
-            self.segs.clean.remove(&seg);
+            self.segs.clean.remove(seg);
         }
     }
 
@@ -516,14 +516,9 @@ impl Core {
         if self.dev.geometry().discard_unit == 0 {
             return Ok(0);
         }
-        let mut runs: Vec<(u64, u64)> = Vec::new();
-        for at in self.segs.clean.iter().map(|s| self.geom.byte(self.geom.seg_start(Seg(*s)))) {
-            match runs.last_mut() {
-                Some(last) if last.0 + last.1 == at => last.1 += seg,
-                _ => runs.push((at, seg)),
-            }
-        }
-        let parts: Vec<(u64, u64)> = runs.into_iter().filter_map(|run| range.part(run, frag)).collect();
+        let start = |first: u32| self.geom.byte(self.geom.seg_start(Seg(first)));
+        let runs = self.segs.clean.runs().map(|run| (start(*run.start()), run.count() as u64 * seg));
+        let parts: Vec<(u64, u64)> = runs.filter_map(|run| range.part(run, frag)).collect();
         let requests = parts.iter().map(|(at, len)| Request::discard(Kind::Data, *at, *len)).collect();
         self.dev.submit(requests).wait_all()?;
         // Clean segments that are kept for the cleaner are no space that users know of.

@@ -1,6 +1,6 @@
 //! The ifile: the segment usage table and the inode map.
 //!
-//! The usage table is in core as a whole ([`Segments`]); its blocks are made when a checkpoint is written. The inode map
+//! Of the usage table those pages are in core that have something to say ([`Segments`]); its blocks are made when a checkpoint is written. The inode map
 //! is read and changed in the ifile's buffers, which stay in core until a checkpoint. What the log says of both
 //! between two checkpoints, its summaries repeat.
 
@@ -9,9 +9,10 @@ use crate::format::*;
 use crate::inode::Inode;
 use crate::mount::{Core, inode_name, name_of};
 use arbor_base::device::Kind;
+use arbor_base::kit::runs::Runs;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Errno, Error, Ino, Result};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -25,11 +26,16 @@ pub(crate) struct Use {
     pub time: i64,
 }
 
-/// All segments.
+/// Entries of a page of [`Segments`].
+const PAGE: u32 = 256;
+
+/// All segments, in pages; where there is none nothing was ever written. So a volume takes memory by what it holds,
+/// not by its size.
 pub(crate) struct Segments {
-    all: Vec<Use>,
+    pages: BTreeMap<u32, Box<[Use; PAGE as usize]>>,
+    count: u32,
     /// Those that may be filled.
-    pub clean: BTreeSet<u32>,
+    pub clean: Runs,
     /// Those that the newest checkpoint calls clean, and the one before did not.
     pub settling: Vec<u32>,
     /// Those whose entries differ from the ifile's.
@@ -44,11 +50,10 @@ pub(crate) struct Segments {
 
 impl Segments {
     pub fn new(count: u32) -> Segments {
-        let all = vec![Use::default(); count as usize];
-        let clean = (0..count).collect();
         Segments {
-            all,
-            clean,
+            pages: BTreeMap::new(),
+            count,
+            clean: Runs::below(count),
             settling: Vec::new(),
             changed: BTreeSet::new(),
             live: 0,
@@ -58,21 +63,26 @@ impl Segments {
     }
 
     pub fn count(&self) -> u32 {
-        self.all.len() as u32
+        self.count
     }
 
     /// Adds clean ones, up to `count`. The ifile has no entries for them, or zeros, which says the same.
     pub fn grow(&mut self, count: u32) {
-        self.clean.extend(self.count()..count);
-        self.all.resize(self.all.len().max(count as usize), Use::default());
+        self.clean.insert_run(self.count, count);
+        self.count = self.count.max(count);
     }
 
     pub fn get(&self, seg: u32) -> Use {
-        self.all.get(seg as usize).copied().unwrap_or_default()
+        let page = self.pages.get(&(seg / PAGE));
+        page.and_then(|page| page.get((seg % PAGE) as usize)).copied().unwrap_or_default()
     }
 
     pub fn set(&mut self, seg: u32, to: Use) {
-        if let Some(at) = self.all.get_mut(seg as usize) {
+        if seg >= self.count {
+            return;
+        }
+        let page = self.pages.entry(seg / PAGE).or_insert_with(|| Box::new([Use::default(); PAGE as usize]));
+        if let Some(at) = page.get_mut((seg % PAGE) as usize) {
             self.live = self.live + u64::from(to.live) - u64::from(at.live);
             if let Some(choice) = &mut self.choice {
                 choice.change(seg, *at, to);
@@ -80,7 +90,7 @@ impl Segments {
             *at = to;
             self.changed.insert(seg);
             if to.dirty {
-                self.clean.remove(&seg);
+                self.clean.remove(seg);
             }
             if to.dirty && to.live == 0 {
                 self.hollow.insert(seg);
@@ -106,16 +116,21 @@ impl Segments {
         self.hollow.iter().copied().filter(|n| !busy.contains(n)).collect()
     }
 
-    /// All segments with their use, in the order of their addresses.
-    pub fn all(&self) -> impl Iterator<Item = Use> + '_ {
-        self.all.iter().copied()
+    /// Dirty segments with their use, in the order of their addresses.
+    pub fn dirty(&self) -> impl Iterator<Item = (u32, Use)> + '_ {
+        dirty(&self.pages)
     }
 
     /// What the cleaner chooses from, where a segment has `size` bytes.
     pub fn choice(&mut self, size: u64) -> &Choice {
-        let all = &self.all;
-        self.choice.get_or_insert_with(|| Choice::new(size, all.iter().copied()))
+        let pages = &self.pages;
+        self.choice.get_or_insert_with(|| Choice::new(size, dirty(pages)))
     }
+}
+
+fn dirty(pages: &BTreeMap<u32, Box<[Use; PAGE as usize]>>) -> impl Iterator<Item = (u32, Use)> + '_ {
+    let numbered = |(page, uses): (&u32, &'_ Box<[Use; PAGE as usize]>)| (page * PAGE..).zip(**uses);
+    pages.iter().flat_map(numbered).filter(|(_, u)| u.dirty)
 }
 
 impl Core {
@@ -246,7 +261,18 @@ impl Core {
         self.cache.insert(inode_name(IFILE), Arc::new(d.as_bytes().to_vec()));
         let per = (self.geom.block_size() / USAGE) as u32;
         let i = Inode { ino: IFILE, d };
-        for lbn in 0..self.segs.count().div_ceil(per) {
+        let mut next = 0;
+        loop {
+            // Where it cannot be said what is a hole every block is looked at.
+            match self.next_block(&i, next, false) {
+                Ok(found) => next = found.unwrap_or(u64::MAX),
+                Err(Error::Corrupt(_)) => {}
+                Err(e) => return Err(e),
+            }
+            let Some(lbn) = u32::try_from(next).ok().filter(|lbn| *lbn < self.segs.count().div_ceil(per)) else {
+                break;
+            };
+            next += 1;
             let page = match self.pointer(&i, Place::Data(lbn.into())) {
                 Ok(p) if p.frag.get() == 0 => continue,
                 Ok(_) => self.ifile_page(lbn.into()),
@@ -269,7 +295,7 @@ impl Core {
         }
         self.segs.changed.clear();
         for seg in self.log.busy() {
-            self.segs.clean.remove(&seg);
+            self.segs.clean.remove(seg);
         }
         Ok(())
     }

@@ -82,8 +82,8 @@ fn first_state(dev: Arc<dyn Device>, geom: Geom, segs: u32, options: &FormatOpti
     core.cache.keep_all(true);
     core.log = Log { group: 1, epoch: 1, ..Log::default() };
     core.log.heads[HOT] = Head { seg: Seg(0), offset: 0, next_seg: Seg(1), fill: 1 };
-    core.segs.clean.remove(&0);
-    core.segs.clean.remove(&1);
+    core.segs.clean.remove(0);
+    core.segs.clean.remove(1);
     core.state.inodes = ROOT.0 as u32;
     let now = Stamp::from(options.now);
     let ifile = Dinode {

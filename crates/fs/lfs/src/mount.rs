@@ -203,8 +203,8 @@ pub(crate) fn utilisation(devices: &Devices) -> Result<Utilisation> {
     let geom = superblock::geometry(&read_super(&*devices.main)?)?;
     let opts = options::Mount::parse(&Options::default())?;
     let core = open(devices.main.clone(), geom, opts, Time::default())?;
-    let live = core.segs.all().map(|u| u.dirty.then_some(u.live.into())).collect();
-    Ok(Utilisation { segment_size: 1 << geom.seg_shift, live })
+    let live = core.segs.dirty().map(|(seg, u)| (seg.into(), u.live.into())).collect();
+    Ok(Utilisation { segment_size: 1 << geom.seg_shift, count: core.segs.count().into(), live })
 }
 
 /// The state of the newest checkpoint, with what the log says after it; nothing is written.

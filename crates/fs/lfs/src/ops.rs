@@ -770,7 +770,7 @@ impl FileSystem for Volume {
             ("cleaned_segments", c.cleaned),
             ("clean_read_bytes", c.clean_read_bytes),
             ("clean_moved_bytes", c.clean_moved_bytes),
-            ("clean_segments", core.segs.clean.len() as u64),
+            ("clean_segments", core.segs.clean.len()),
         ];
         all.extend(FOUND.into_iter().zip(c.found));
         all

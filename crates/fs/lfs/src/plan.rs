@@ -2,6 +2,7 @@
 
 use crate::format::*;
 use crate::summary::length;
+use arbor_base::kit::runs::Runs;
 use arbor_base::vfs::{Error, Ino, Result};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -156,7 +157,7 @@ impl Part {
 /// Places what is to be written at one head of the log, without changing anything.
 pub(crate) struct Planner<'a> {
     geom: Geom,
-    clean: &'a BTreeSet<u32>,
+    clean: &'a Runs,
     taken: BTreeSet<u32>,
     log: Log,
     at: usize,
@@ -165,7 +166,7 @@ pub(crate) struct Planner<'a> {
 }
 
 impl<'a> Planner<'a> {
-    pub fn new(geom: Geom, clean: &'a BTreeSet<u32>, log: Log, at: usize) -> Planner<'a> {
+    pub fn new(geom: Geom, clean: &'a Runs, log: Log, at: usize) -> Planner<'a> {
         Planner { geom, clean, taken: BTreeSet::new(), log, at, part: Part::default(), done: Vec::new() }
     }
 
@@ -181,9 +182,9 @@ impl<'a> Planner<'a> {
     /// Goes on in the next segment.
     fn advance(&mut self) -> Result<()> {
         let from = self.head().next_seg.0;
-        let free = |n: &&u32| !self.taken.contains(n);
-        let behind = self.clean.range(from + 1..).find(free);
-        let Some(next) = behind.or_else(|| self.clean.range(..from).find(free)).copied() else {
+        let free = |n: &u32| !self.taken.contains(n);
+        let behind = self.clean.after(from).find(free);
+        let Some(next) = behind.or_else(|| self.clean.before(from).find(free)) else {
             return Err(Error::Io(std::io::Error::other("the log has no clean segment to go on in")));
         };
         self.taken.insert(next);

@@ -43,7 +43,7 @@ fn roll_forward(core: &mut Core, lost: bool) -> Result<()> {
         }
         core.log = Log { group: log.group + 1, ..log };
         for seg in log.busy() {
-            core.segs.clean.remove(&seg);
+            core.segs.clean.remove(seg);
         }
     }
     Ok(())
@@ -117,7 +117,7 @@ fn partial_segment(core: &Core, log: &Log, at: usize, index: usize, later: bool)
 /// just come to a segment, that one was the next.
 fn goes_on(core: &Core, head: &Head, next: u32) -> bool {
     let same = next == head.next_seg.0;
-    next != head.seg.0 && (same || next < core.segs.count() && core.segs.clean.contains(&next))
+    next != head.seg.0 && (same || next < core.segs.count() && core.segs.clean.contains(next))
 }
 
 fn apply(core: &mut Core, group: &[Found]) -> Result<()> {

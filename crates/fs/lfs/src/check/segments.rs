@@ -18,7 +18,7 @@ use arbor_base::layout::crc;
 use arbor_base::vfs::{Ino, Result};
 
 /// Clean segments that a repair needs to begin.
-const NEEDED: usize = 4;
+const NEEDED: u64 = 4;
 
 impl Checker<'_> {
     pub(super) fn check_usage(&mut self) -> Result<()> {
@@ -70,13 +70,16 @@ impl Checker<'_> {
             if !self.wary {
                 self.f.note(Issue::LogPlace { seg: head.seg.0, why });
             }
-            let mut clean = self.core.segs.clean.iter().copied();
-            let (Some(seg), Some(next)) = (clean.next(), clean.next()) else {
+            let first_two = {
+                let mut clean = self.core.segs.clean.iter();
+                (clean.next(), clean.next())
+            };
+            let (Some(seg), Some(next)) = first_two else {
                 self.f.note(Issue::NoSpace { what: "the log: no segment is clean".into() });
                 return Ok(());
             };
             for seg in [seg, next] {
-                self.core.segs.clean.remove(&seg);
+                self.core.segs.clean.remove(seg);
             }
             let fill = self.core.log.next_fill().max(log::last_fill(&self.core)? + 1);
             self.core.log.heads[n] = Head { seg: Seg(seg), offset: 0, next_seg: Seg(next), fill };
