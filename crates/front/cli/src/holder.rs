@@ -112,13 +112,29 @@ fn has_open(pid: u32, path: &Path) -> bool {
     open.map(|fd| std::fs::metadata(fd.path())).any(|meta| meta.is_ok_and(is_it))
 }
 
-/// Adds to "x.img is in use by process N" the process's name and the mount.
+/// The user of a process, if it is not ours.
+#[cfg(unix)]
+fn other_user(pid: u32) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt;
+    let user = std::fs::metadata(format!("/proc/{pid}")).ok()?.uid();
+    (user != rustix::process::geteuid().as_raw()).then_some(user)
+}
+
+#[cfg(not(unix))]
+fn other_user(_pid: u32) -> Option<u32> {
+    None
+}
+
+/// Adds to "x.img is in use by process N" the process's name, its user if that is another one, and the mount.
 pub(crate) fn in_use(image: &Path, text: &str) -> String {
     let pid = text.rsplit_once(" process ").and_then(|(_, pid)| pid.parse::<u32>().ok());
     let name = pid.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok());
     let mut text = text.to_string();
     if let Some(name) = name {
-        text += &format!(" ({})", name.trim_end());
+        text += &format!(" ({})", show::clean(name.trim_end()));
+    }
+    if let Some(user) = pid.and_then(other_user) {
+        text += &format!(" of user {user}");
     }
     let mounted = || mounted_on(image).map(|dir| format!(", mounted on {}", dir.display()));
     if let Some(place) = pid.and_then(served_on).or_else(mounted) {

@@ -3,9 +3,11 @@
 
 use assert_cmd::Command;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Stdio;
 use std::time::Duration;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_arbor");
@@ -275,4 +277,40 @@ fn a_directory_of_records_that_somebody_else_has_is_an_error() {
         assert!(said.contains(why), "{args:?}: {said}");
     }
     assert!(!fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&format!("{}/mnt", dir.display())));
+}
+
+/// Who may read an image can lock it; then the owner is told who that is. Who may not cannot.
+#[test]
+fn a_stranger_who_holds_an_image_is_named() {
+    const NOBODY: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("NOT RUN: this test needs root");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    mkfs(dir.path(), "yfs");
+    let hold = || {
+        let mut flock = std::process::Command::new("flock");
+        flock.args(["-n", "-x", "x.img", "-c", "echo held; exec sleep 100"]).current_dir(dir.path());
+        flock.uid(NOBODY).gid(NOBODY).process_group(0);
+        flock.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    // Made by us it is nobody else's.
+    assert!(!hold().wait().unwrap().success());
+    ok(dir.path(), &["ls", "x.img"]);
+
+    fs::set_permissions(dir.path().join("x.img"), fs::Permissions::from_mode(0o644)).unwrap();
+    let mut holder = hold();
+    let mut held = String::new();
+    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut held).unwrap();
+    let ran = run(dir.path(), &["ls", "x.img"]);
+    let group = rustix::process::Pid::from_child(&holder);
+    rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
+    holder.wait().unwrap();
+    assert_eq!(held, "held\n");
+    assert_eq!(ran.code, 1, "{}", ran.err);
+    let named = ran.err.contains("is in use by process ") && ran.err.contains(" of user 65534");
+    assert!(named, "{}", ran.err);
+    ok(dir.path(), &["ls", "x.img"]);
 }
