@@ -225,6 +225,7 @@ mod linux {
             config.source = path.into();
         }
         config.handle_signals = true;
+        config.confine = true;
         Ok(Plan { image, config, engine, is_sloppy, dir: args.dir.clone() })
     }
 
@@ -270,6 +271,7 @@ mod linux {
 
     fn serve(mut plan: Plan, args: &MountArgs) -> Result<u8, Exit> {
         let failed = |e| Exit::with(FAILED, e);
+        arbor_fuse::confine_process();
         let makes_dir = make_dir(&plan.dir).map_err(failed)?;
         let made = args.new.map(|_| mkfs::Made::before(&plan.image));
         let session = start(&mut plan, args).inspect_err(|_| {

@@ -5,12 +5,12 @@
 //! unchecked, and is told that there are none. Others are for root.
 
 use crate::caller::Caller;
+use crate::place::Mount;
 use crate::proto::*;
 use crate::serve::Server;
 use crate::sys;
 use arbor_base::vfs::{self, Errno, FileFlags, Ino};
 use rustix::fd::AsFd;
-use std::fs::File;
 use std::io;
 use std::path::Path;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
@@ -26,13 +26,13 @@ const CHECKED_MINOR: u32 = 34;
 /// durable before.
 pub fn shutdown(root: &Path, now: bool) -> io::Result<()> {
     let mut io = ShutdownIo { now: now.into(), padding: 0 };
-    Ok(sys::ask::<SHUTDOWN, _>(File::open(root)?.as_fd(), &mut io)?)
+    Ok(sys::ask::<SHUTDOWN, _>(Mount::server_at(root)?.as_fd(), &mut io)?)
 }
 
 /// The label of the volume that is mounted at `root`.
 pub fn label(root: &Path) -> io::Result<Vec<u8>> {
     let mut field = [0; 256];
-    sys::get_label(File::open(root)?.as_fd(), &mut field)?;
+    sys::get_label(Mount::server_at(root)?.as_fd(), &mut field)?;
     Ok(field.iter().copied().take_while(|b| *b != 0).collect())
 }
 
@@ -41,7 +41,7 @@ pub fn set_label(root: &Path, label: &[u8]) -> io::Result<()> {
     let mut field = [0; 256];
     let place = field[..255].get_mut(..label.len()).ok_or(io::ErrorKind::InvalidInput)?;
     place.copy_from_slice(label);
-    Ok(sys::set_label(File::open(root)?.as_fd(), &field)?)
+    Ok(sys::set_label(Mount::server_at(root)?.as_fd(), &field)?)
 }
 
 fn from_xflags(xflags: u32) -> Option<FileFlags> {

@@ -19,6 +19,7 @@
 //! | `atime` | times of last access |
 //! | `setid` | which set-id bits go with a change |
 //! | `prompt` | the options `sync` and `dirsync` |
+//! | `confine` | what the threads of a server give up |
 //! | `follow` | where a worker runs that takes requests from `/dev/fuse` |
 //! | `handover` | what the kernel keeps of a mount, for [`sync`] |
 //! | `place` | where a mount lies, whatever its path leads to |
@@ -78,6 +79,7 @@
 mod atime;
 mod blockdev;
 mod caller;
+mod confine;
 mod counters;
 mod fileattr;
 mod follow;
@@ -102,6 +104,7 @@ mod sys;
 mod upkeep;
 
 pub use atime::{Access, AccessTimes};
+pub use confine::confine_process;
 pub use counters::{Counters, STATS, Stats, stats};
 pub use fileattr::{label, set_label, shutdown};
 pub use kernel::{MountEntry, clean_stale, mount_table, remount};

@@ -99,6 +99,9 @@ pub struct MountConfig {
     pub handle_signals: bool,
     /// Leave a record of this mount, from which [`unmount`](crate::unmount) knows whom to wait for.
     pub record: bool,
+    /// Give up what serving does not need. For a process that does nothing else, see
+    /// [`confine_process`](crate::confine_process).
+    pub confine: bool,
     /// Time for the engine's background work.
     pub clock: Arc<dyn Clock>,
 }
@@ -138,6 +141,7 @@ impl Default for MountConfig {
             nfs_export: false,
             handle_signals: false,
             record: true,
+            confine: false,
             clock: Arc::new(SystemClock),
         }
     }
@@ -176,6 +180,7 @@ impl fmt::Debug for MountConfig {
             .field("nfs_export", &self.nfs_export)
             .field("handle_signals", &self.handle_signals)
             .field("record", &self.record)
+            .field("confine", &self.confine)
             .finish_non_exhaustive()
     }
 }

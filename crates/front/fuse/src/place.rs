@@ -109,6 +109,12 @@ impl Mount {
         Mount { id, unique, device: (0, 0), source: PathBuf::new() }
     }
 
+    /// The root of the mount of ours at `dir`, open, to ask its server by ioctls: on any other file their numbers may
+    /// mean something else, and opening it may be something to somebody.
+    pub(crate) fn server_at(dir: &Path) -> io::Result<fs::File> {
+        Mount::at(dir)?.ok_or_else(kernel::not_ours)?.open()
+    }
+
     /// Takes it off; `lazy` takes only the name away and leaves open files working.
     ///
     /// Errors: `ResourceBusy` if files are in use; `NotFound` if it is off already.

@@ -18,10 +18,11 @@
 //! that were sent after them. That matters where a FORGET frees space: who finds none, or asks how
 //! much there is, reads them first.
 
+use crate::confine::Confinement;
 use crate::interrupt::Desk;
 use crate::proto::{InHeader, Op, OutHeader, RingHead};
 use crate::serve::{Reply, Server};
-use crate::session::{Control, after, before, catch_up};
+use crate::session::{Control, EndsAll, after, before, catch_up};
 use crate::sys::{Channel, Event};
 use arbor_base::vfs::Errno;
 use rustix::fd::{AsFd, OwnedFd};
@@ -80,15 +81,7 @@ pub(crate) struct RingWorker {
     pub(crate) device: Arc<OwnedFd>,
     pub(crate) server: Arc<Server>,
     pub(crate) control: Arc<Control>,
-}
-
-/// Ends the session with this worker, whatever ends it.
-struct EndsAll(Arc<Control>);
-
-impl Drop for EndsAll {
-    fn drop(&mut self) {
-        self.0.stop();
-    }
+    pub(crate) confinement: Confinement,
 }
 
 impl RingWorker {
@@ -105,6 +98,7 @@ impl RingWorker {
         // Only now: the kernel waits for every queue, also for that of a processor where we get no turn.
         self.bind();
         self.go_before();
+        self.confinement.serve();
         let interrupts = self.server.interrupts.clone();
         if let Err(e) = Desk::with(&interrupts, |desk| self.serve(desk)) {
             self.server.log.say(format_args!("requests over io_uring: {e}"));

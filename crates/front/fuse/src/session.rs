@@ -14,6 +14,7 @@
 //! system.
 
 use crate::blockdev;
+use crate::confine::Confinement;
 use crate::counters::{Counters, Log};
 use crate::follow::Follower;
 use crate::interrupt::Desk;
@@ -204,21 +205,27 @@ fn start(fs: Arc<dyn FileSystem>, attached: Attached, config: &MountConfig) -> i
         *server.record.lock() = Some(record);
     }
     session.start_workers(&device, config, !channels.is_empty())?;
-    let rings = match session.start_rings(&device, config.nice, channels) {
+    let rings = match session.start_rings(&device, config, channels) {
         Ok(rings) => rings,
         Err(why) => return Ok(session.refused(device, why)),
     };
     let (s, c, clock) = (server.clone(), control.clone(), config.clock.clone());
-    session.background =
-        Some(thread::Builder::new().name("arbor-background".into()).spawn(move || background(&s, &c.work, &*clock))?);
+    let confinement = Confinement::of(config);
+    let run = move || {
+        let _ = rustix::process::configure_io_flusher_behavior(true);
+        confinement.serve();
+        background(&s, &c.work, &*clock);
+    };
+    session.background = Some(thread::Builder::new().name("arbor-background".into()).spawn(run)?);
     if config.handle_signals {
-        session.signals = Some(Signals::start(server, control.clone())?);
+        session.signals = Some(Signals::start(server, control.clone(), confinement)?);
     }
     init.answer(&device, agreed.flags, config)?;
     if let Err(why) = rings.go() {
         return Ok(session.refused(device, why));
     }
     kernel::raise_read_ahead(&control.mount, config.max_read_ahead);
+    confinement.wait();
     Ok(Started::Serving(Box::new(session)))
 }
 
@@ -243,19 +250,26 @@ impl Session {
             let flags = rustix::fs::fcntl_getfl(&device)?;
             rustix::fs::fcntl_setfl(&device, flags | OFlags::NONBLOCK)?;
             let (server, control) = (self.server.clone().ok_or(io::ErrorKind::Other)?, self.control.clone());
-            let worker = Worker { me, device, server, control, spin, follows, gather };
+            let confinement = Confinement::of(config);
+            let worker = Worker { me, device, server, control, spin, follows, gather, confinement };
             self.workers.push(thread::Builder::new().name(format!("arbor-fuse-{me}")).spawn(move || worker.run())?);
         }
         Ok(())
     }
 
     /// Starts the workers of the rings; they wait for [`Rings::go`].
-    fn start_rings(&mut self, device: &Arc<OwnedFd>, nice: i32, channels: Vec<(u16, Channel)>) -> io::Result<Rings> {
+    fn start_rings(
+        &mut self,
+        device: &Arc<OwnedFd>,
+        config: &MountConfig,
+        channels: Vec<(u16, Channel)>,
+    ) -> io::Result<Rings> {
         let (tell, told) = mpsc::channel();
         let mut rings = Rings { go: Vec::new(), told };
         for (n, (queue, channel)) in channels.into_iter().enumerate() {
             let (server, control) = (self.server.clone().ok_or(io::ErrorKind::Other)?, self.control.clone());
-            let worker = RingWorker { queue, channel, nice, device: device.clone(), server, control };
+            let (nice, confinement) = (config.nice, Confinement::of(config));
+            let worker = RingWorker { queue, channel, nice, device: device.clone(), server, control, confinement };
             let (go, gone) = mpsc::channel();
             let tell = tell.clone();
             let run = move || {
@@ -448,7 +462,6 @@ fn background(server: &Server, work: &Work, clock: &dyn Clock) {
     const ROUNDS: u32 = 64;
     const LEAST: Duration = Duration::from_millis(1);
     const MOST: Duration = Duration::from_secs(3600);
-    let _ = rustix::process::configure_io_flusher_behavior(true);
     let mut rounds = 0;
     let mut pause = Duration::ZERO;
     let mut due = Instant::now();
@@ -521,6 +534,16 @@ struct Worker {
     follows: bool,
     /// Between a request that wakes it and the first look at the queue.
     gather: Duration,
+    confinement: Confinement,
+}
+
+/// Ends the session with this worker, whatever ends it.
+pub(crate) struct EndsAll(pub(crate) Arc<Control>);
+
+impl Drop for EndsAll {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
 }
 
 /// What a read of the device gave.
@@ -535,9 +558,10 @@ enum Next {
 
 impl Worker {
     fn run(self) {
+        let _all = EndsAll(self.control.clone());
         let _ = rustix::process::configure_io_flusher_behavior(true);
+        self.confinement.serve();
         Desk::with(&self.server.interrupts, |desk| self.serve_all(desk));
-        self.control.stop();
     }
 
     fn serve_all(&self, desk: &Desk) {
@@ -653,11 +677,12 @@ struct Signals {
 }
 
 impl Signals {
-    fn start(server: Arc<Server>, control: Arc<Control>) -> io::Result<Signals> {
+    fn start(server: Arc<Server>, control: Arc<Control>, confinement: Confinement) -> io::Result<Signals> {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
         let mut signals = signal_hook::iterator::Signals::new([SIGTERM, SIGINT, SIGHUP])?;
         let handle = signals.handle();
         let thread = thread::Builder::new().name("arbor-signals".into()).spawn(move || {
+            confinement.wait();
             if signals.forever().next().is_none() {
                 return;
             }

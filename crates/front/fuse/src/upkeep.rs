@@ -1,10 +1,10 @@
 //! Cleaning and scrubbing, asked of the server of a mount by ioctls on its root, a piece in each; and trimming.
 
+use crate::place::Mount;
 use crate::proto::{CLEAN, CleanIo, FITRIM, FstrimRange, SCRUB, ScrubIo};
 use crate::sys;
 use arbor_base::vfs::{self, Cleaned, FileSystem, Scrubbed};
 use rustix::fd::AsFd;
-use std::fs::File;
 use std::io;
 use std::path::Path;
 use zerocopy::FromZeros;
@@ -12,7 +12,7 @@ use zerocopy::FromZeros;
 /// Lets the mount at `root` clean: [`FileSystem::clean`]. For root, and for whoever runs the server.
 pub fn clean(root: &Path, budget: u64) -> io::Result<Cleaned> {
     let mut io = CleanIo { budget, ..CleanIo::new_zeroed() };
-    sys::ask::<CLEAN, _>(File::open(root)?.as_fd(), &mut io)?;
+    sys::ask::<CLEAN, _>(Mount::server_at(root)?.as_fd(), &mut io)?;
     let CleanIo { segments, read_bytes, moved_bytes, more, .. } = io;
     Ok(Cleaned { segments, read_bytes, moved_bytes, more: more != 0 })
 }
@@ -21,14 +21,14 @@ pub fn clean(root: &Path, budget: u64) -> io::Result<Cleaned> {
 /// server.
 pub fn scrub(root: &Path, at: u64) -> io::Result<Scrubbed> {
     let mut io = ScrubIo { at, ..ScrubIo::new_zeroed() };
-    sys::ask::<SCRUB, _>(File::open(root)?.as_fd(), &mut io)?;
+    sys::ask::<SCRUB, _>(Mount::server_at(root)?.as_fd(), &mut io)?;
     Ok(scrubbed(&io))
 }
 
 /// Lets the mount at `root` give all its free space back to the host, and says how much that was. For root.
 pub fn trim(root: &Path) -> io::Result<u64> {
     let mut range = FstrimRange { start: 0, len: u64::MAX, minlen: 0 };
-    sys::ask::<FITRIM, _>(File::open(root)?.as_fd(), &mut range)?;
+    sys::ask::<FITRIM, _>(Mount::server_at(root)?.as_fd(), &mut range)?;
     Ok(range.len)
 }
 

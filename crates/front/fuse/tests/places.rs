@@ -170,3 +170,33 @@ fn a_mount_lies_on_the_directory_that_was_looked_at() {
     let left = arbor_fuse::mount_table().into_iter().filter(|mount| mount.mountpoint.starts_with(top.path())).count();
     assert_eq!(left, 0);
 }
+
+/// The ioctls that ask a server go to mounts of ours only, and nothing else is even opened.
+#[test]
+fn no_other_file_is_asked_for_what_a_server_does() {
+    if !can_mount() {
+        return;
+    }
+    let _limit = Limit::minutes(1);
+    let dir = tempfile::tempdir().unwrap();
+    let foreign = Foreign::on(dir.path().join("foreign"));
+    let fifo = dir.path().join("fifo");
+    rustix::fs::mknodat(CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    let device = Path::new("/dev/null");
+    for place in [&fifo, &foreign.0, device, dir.path()] {
+        let asked = [
+            arbor_fuse::clean(place, 1).map(|_| ()),
+            arbor_fuse::scrub(place, 0).map(|_| ()),
+            arbor_fuse::trim(place).map(|_| ()),
+            arbor_fuse::label(place).map(|_| ()),
+            arbor_fuse::set_label(place, b"x"),
+            arbor_fuse::shutdown(place, true),
+        ];
+        for (n, done) in asked.into_iter().enumerate() {
+            let e = done.expect_err("it is no mount of ours");
+            // ENOTTY would be the file's own answer.
+            assert_ne!(e.raw_os_error(), Some(libc::ENOTTY), "{} {n}: {e}", place.display());
+        }
+    }
+    assert!(foreign.stays());
+}

@@ -46,6 +46,18 @@ impl Place {
         }
     }
 
+    /// Gives up what an open file is read and written without.
+    #[cfg(target_os = "linux")]
+    fn need_nothing() {
+        use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities, set_no_new_privs};
+        let none = CapabilitySet::empty();
+        let _ = set_no_new_privs(true);
+        let _ = set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none });
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn need_nothing() {}
+
     #[cfg(not(target_os = "linux"))]
     fn here() -> Place {
         Place {}
@@ -138,6 +150,7 @@ impl<R: Run> fmt::Debug for Pool<R> {
 impl<R: Run> Shared<R> {
     fn serve(&self) {
         self.place.take();
+        Place::need_nothing();
         while let Some(batch) = self.next_batch() {
             batch.work(&*self.runner);
             self.queue.lock().batches.retain(|b| !Arc::ptr_eq(b, &batch));

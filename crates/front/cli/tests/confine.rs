@@ -1,0 +1,142 @@
+//! What a server that `arbor mount` starts may still do, as the kernel tells it. Needs root and /dev/fuse, and says so
+//! if they are not there.
+
+#![cfg(target_os = "linux")]
+
+mod watch;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use watch::{Watch, arbor, can_mount, for_users};
+
+const SYS_ADMIN: u64 = 1 << 21;
+const DAC: u64 = 1 << 1 | 1 << 2;
+const NOBODY: u32 = 65534;
+
+/// Of each thread of a process: its name, what it is capable of now and ever, and whether it may gain by programs it runs.
+fn threads(pid: u32) -> BTreeMap<String, (u64, u64, bool)> {
+    let mut all = BTreeMap::new();
+    for task in fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
+        let task = task.unwrap().path();
+        let Ok(status) = fs::read_to_string(task.join("status")) else { continue };
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(":\t"));
+            line.unwrap_or_else(|| panic!("{name} in {status}")).to_string()
+        };
+        let caps = |name: &str| u64::from_str_radix(&field(name), 16).unwrap();
+        // Threads of one kind differ in their last number.
+        let name = field("Name").trim_end_matches(|c: char| c.is_ascii_digit()).to_string();
+        let found = (caps("CapEff"), caps("CapPrm"), field("NoNewPrivs") == "1");
+        let before = all.insert(name.clone(), found);
+        assert!(before.is_none_or(|before| before == found), "{name}: {before:?} {found:?}");
+    }
+    all
+}
+
+fn server_of(mnt: &Path) -> u32 {
+    arbor_fuse::mounts().into_iter().find(|r| r.mountpoint == mnt).expect("a record of the mount").pid
+}
+
+fn has_no_core(pid: u32) {
+    let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    let words: Vec<&str> = core.split_whitespace().collect();
+    assert_eq!(words[4..6], ["0", "0"], "{core}");
+}
+
+#[test]
+fn a_server_of_root_keeps_what_unmounting_takes() {
+    if !can_mount() {
+        return;
+    }
+    let _turn = watch::turn();
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().canonicalize().unwrap();
+    let mut watch = Watch::new(&place);
+    let (image, mnt) = (place.join("image"), place.join("mnt"));
+    for transport in ["auto", "classic"] {
+        arbor(&["mkfs", "-q", "-f", "-s", "64M"], &[&image]).well();
+        arbor(&["mount", "-q", "-o", &format!("transport={transport}")], &[&image, &mnt]).well();
+        // More than one batch, so that the device's threads run.
+        fs::write(mnt.join("f"), vec![1; 8 << 20]).unwrap();
+        arbor(&["sync"], &[&mnt]).well();
+        let pid = server_of(&mnt);
+        has_no_core(pid);
+        let all = threads(pid);
+        for (name, (effective, permitted, is_bound)) in &all {
+            assert!(is_bound, "{transport}: {name} may gain privileges");
+            assert_eq!(effective, permitted, "{transport}: {name}");
+            let kept = if name == "arbor" || name == "arbor-signals" { SYS_ADMIN | DAC } else { 0 };
+            assert_eq!(*effective, kept, "{transport}: {name} of {all:x?}");
+        }
+        for name in ["arbor", "arbor-signals", "arbor-backgroun", "arbor-fuse-", "device-"] {
+            assert!(all.contains_key(name), "{transport}: {name} of {:?}", all.keys());
+        }
+        if transport == "auto" {
+            watch.signal(&mnt, rustix::process::Signal::TERM);
+        } else {
+            arbor(&["umount"], &[&mnt]).well();
+        }
+        assert!(!watch::is_mounted(&mnt), "{transport}");
+        arbor(&["fsck", "-f", "-n"], &[&image]).well();
+    }
+    watch.end();
+}
+
+#[test]
+fn a_server_of_a_user_gains_nothing_where_it_reads_the_image() {
+    if !can_mount() {
+        return;
+    }
+    let _turn = watch::turn();
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = for_users(Path::new(env!("CARGO_BIN_EXE_arbor")), dir.path());
+    let place = dir.path().canonicalize().unwrap();
+    let mut watch = Watch::new(&place);
+    let (image, mnt) = (place.join("image"), place.join("mnt"));
+    fs::create_dir(&mnt).unwrap();
+    arbor(&["mkfs", "-q", "-s", "64M"], &[&image]).well();
+    for path in [&image, &mnt] {
+        chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    let as_nobody = |words: &[&str], paths: &[&Path]| {
+        let mut command = Command::new(&program);
+        command.args(words).args(paths).uid(NOBODY).gid(NOBODY).env_remove("XDG_RUNTIME_DIR");
+        command.stdin(Stdio::null()).output().unwrap()
+    };
+    let mounted = as_nobody(&["mount", "-q"], &[&image, &mnt]);
+    if !mounted.status.success() {
+        let why = String::from_utf8_lossy(&mounted.stderr).into_owned();
+        assert!(why.contains("fusermount3"), "{why}");
+        eprintln!("NOT RUN: a user cannot mount here: {why}");
+        return;
+    }
+    let entry = arbor_fuse::mount_table().into_iter().find(|e| e.mountpoint == mnt).unwrap();
+    assert_eq!(entry.source, image);
+    let servers = fs::read_dir("/proc").unwrap().filter_map(|e| e.unwrap().file_name().to_str()?.parse::<u32>().ok());
+    let is_it = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let name = mnt.as_os_str().as_encoded_bytes();
+        line.windows(name.len()).any(|bytes| bytes == name)
+    };
+    let pid = servers.into_iter().find(is_it).expect("its server");
+    has_no_core(pid);
+    for (name, (effective, permitted, is_bound)) in threads(pid) {
+        assert_eq!((effective, permitted), (0, 0), "{name}");
+        assert!(is_bound || name == "arbor" || name == "arbor-signals", "{name} may gain privileges");
+    }
+    // It takes its mount off by a program that is set-uid.
+    rustix::process::kill_process(rustix::process::Pid::from_raw(pid as i32).unwrap(), rustix::process::Signal::TERM)
+        .unwrap();
+    let limit = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while watch::is_mounted(&mnt) {
+        assert!(std::time::Instant::now() < limit, "it stays mounted");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    watch.end();
+}

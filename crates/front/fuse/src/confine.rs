@@ -1,0 +1,75 @@
+//! What a server gives up that does nothing else than serve.
+//!
+//! Privileges belong to threads. Those that read an image (workers, the background thread, and the device's, which need
+//! none by themselves) keep none; the one that waits and the one that hears signals keep what unmounting takes:
+//!
+//! | | root's server | a user's |
+//! |---|---|---|
+//! | core files | none | none |
+//! | new privileges by programs that are run | none | none by the threads that read an image; fusermount3, which unmounts, is set-uid |
+//! | capabilities of threads that read an image | none, but for `CAP_DAC_OVERRIDE` where a block device is not root's | it has none |
+//! | capabilities of the others | to unmount: `CAP_SYS_ADMIN`, `CAP_DAC_OVERRIDE`, `CAP_DAC_READ_SEARCH` | it has none |
+
+use crate::options::MountConfig;
+use rustix::process::{Resource, Rlimit};
+use rustix::thread::{CapabilitySet, CapabilitySets};
+use std::os::unix::fs::MetadataExt;
+
+/// What the threads of a server keep.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Confinement {
+    is_on: bool,
+    /// Of those that serve.
+    keeps: CapabilitySet,
+}
+
+/// Unmounting, and reaching the mount point and a block device wherever they are.
+const UNMOUNTING: CapabilitySet =
+    CapabilitySet::SYS_ADMIN.union(CapabilitySet::DAC_OVERRIDE).union(CapabilitySet::DAC_READ_SEARCH);
+
+impl Confinement {
+    pub(crate) fn of(config: &MountConfig) -> Confinement {
+        // It is opened again when the mount is off, by who serves the last request.
+        let is_others = |path: &std::path::Path| std::fs::metadata(path).map_or(true, |meta| meta.uid() != 0);
+        let devices = config.claims.iter().filter(|claim| claim.block_device().is_some());
+        let opens_others = devices.into_iter().any(|claim| is_others(claim.path()));
+        let keeps = if opens_others { CapabilitySet::DAC_OVERRIDE } else { CapabilitySet::empty() };
+        Confinement { is_on: config.confine, keeps }
+    }
+
+    /// For a thread that serves, when it needs no more than that.
+    pub(crate) fn serve(self) {
+        if self.is_on {
+            let _ = rustix::thread::set_no_new_privs(true);
+            keep(self.keeps);
+        }
+    }
+
+    /// For the threads that wait for the end.
+    pub(crate) fn wait(self) {
+        if self.is_on {
+            keep(UNMOUNTING);
+        }
+    }
+}
+
+/// Gives up all capabilities of this thread but those that it has of `some`.
+fn keep(some: CapabilitySet) {
+    let Ok(has) = rustix::thread::capabilities(None) else { return };
+    let sets = CapabilitySets {
+        effective: has.effective & some,
+        permitted: has.permitted & some,
+        inheritable: CapabilitySet::empty(),
+    };
+    let _ = rustix::thread::set_capabilities(None, sets);
+}
+
+/// For a process that is going to serve and does nothing else, before it opens an image: no core files, in which there
+/// would be other people's data. And, if it is root's, no new privileges by programs that it runs; other users mount and
+/// unmount by one that is set-uid.
+pub fn confine_process() {
+    let _ = rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+    if rustix::process::geteuid().is_root() {
+        let _ = rustix::thread::set_no_new_privs(true);
+    }
+}
