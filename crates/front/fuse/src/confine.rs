@@ -8,12 +8,15 @@
 //! | core files | none | none |
 //! | new privileges by programs that are run | none | none by the threads that read an image; fusermount3, which unmounts, is set-uid |
 //! | capabilities of threads that read an image | none, but for `CAP_DAC_OVERRIDE` where a block device is not root's | it has none |
-//! | capabilities of the others | to unmount: `CAP_SYS_ADMIN`, `CAP_DAC_OVERRIDE`, `CAP_DAC_READ_SEARCH` | it has none |
+//! | of the one that reads flags out of callers' memory ([`Looker`]) | `CAP_SYS_PTRACE` | it has none |
+//! | of the others | to unmount: `CAP_SYS_ADMIN`, `CAP_DAC_OVERRIDE`, `CAP_DAC_READ_SEARCH` | it has none |
 
+use crate::caller::Caller;
 use crate::options::MountConfig;
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::os::unix::fs::MetadataExt;
+use std::sync::mpsc;
 
 /// What the threads of a server keep.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +65,39 @@ fn keep(some: CapabilitySet) {
         inheritable: CapabilitySet::empty(),
     };
     let _ = rustix::thread::set_capabilities(None, sets);
+}
+
+/// Looks into callers' memory, which threads that serve may not: root's is seen by who may do all it may. A thread that reads
+/// no image, and keeps `CAP_SYS_PTRACE`.
+#[derive(Debug)]
+pub(crate) struct Looker(mpsc::Sender<Look>);
+
+type Look = (Caller, u64, mpsc::Sender<Option<[u8; 4]>>);
+
+impl Looker {
+    /// None if the threads that serve may look themselves.
+    pub(crate) fn start(config: &MountConfig) -> Option<Looker> {
+        if !config.confine {
+            return None;
+        }
+        let (ask, asked) = mpsc::channel::<Look>();
+        let look = move || {
+            keep(CapabilitySet::SYS_PTRACE);
+            for (caller, address, answer) in asked {
+                let _ = answer.send(caller.memory(address));
+            }
+        };
+        // It ends when nobody is left to ask.
+        std::thread::Builder::new().name("arbor-looker".into()).spawn(look).ok()?;
+        Some(Looker(ask))
+    }
+
+    /// What a caller has in memory.
+    pub(crate) fn memory(&self, caller: Caller, address: u64) -> Option<[u8; 4]> {
+        let (answer, answered) = mpsc::channel();
+        self.0.send((caller, address, answer)).ok()?;
+        answered.recv().ok()?
+    }
 }
 
 /// For a process that is going to serve and does nothing else, before it opens an image: no core files, in which there

@@ -104,7 +104,11 @@ impl Server {
                 }
                 // What it points to is not sent: by its number it is something to be read. If it cannot be had, it
                 // counts as the flag that loses least.
-                let now = match caller.memory(what.arg).map(u32::from_ne_bytes) {
+                let seen = match &self.looker {
+                    Some(looker) => looker.memory(caller, what.arg),
+                    None => caller.memory(what.arg),
+                };
+                let now = match seen.map(u32::from_ne_bytes) {
                     None | Some(GOING_DOWN_SYNC | GOING_DOWN_LOG) => false,
                     Some(GOING_DOWN_NOW) => true,
                     Some(_) => return Err(Errno::EINVAL.into()),

@@ -12,6 +12,7 @@
 
 use crate::atime::Atimes;
 use crate::caller::Caller;
+use crate::confine::Looker;
 use crate::counters::{Counters, Log, STATS, stats_text};
 use crate::fileattr;
 use crate::interrupt::Interrupts;
@@ -98,6 +99,7 @@ pub(crate) struct Server {
     /// What umount is told by; kept up to date with [`FileSystem::failure`].
     pub(crate) record: Mutex<Option<MountRecord>>,
     failure_told: AtomicBool,
+    pub(crate) looker: Option<Looker>,
 }
 
 /// Owners and permissions that stand in for the stored ones.
@@ -175,6 +177,7 @@ impl Server {
             open_flags: FOPEN_NOFLUSH | if config.direct_io { FOPEN_DIRECT_IO } else { FOPEN_KEEP_CACHE },
             record: Mutex::new(None),
             failure_told: AtomicBool::new(false),
+            looker: Looker::start(config),
         }
     }
 

@@ -9,6 +9,7 @@ use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{Opcode, Setter, Updater, ioctl, opcode};
 use std::io;
+use std::ptr::NonNull;
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// `FUSE_DEV_IOC_CLONE`, `_IOR(229, 0, uint32_t)`.
@@ -75,9 +76,40 @@ pub(crate) enum Event {
 /// waits is cancelled by a kernel thread, which copies nothing; so `ring` stands before its memory.
 pub(crate) struct Channel {
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
-    head: Box<RingHead>,
-    buffer: Vec<u8>,
-    vectors: Box<[[usize; 2]; 2]>,
+    memory: Memory,
+}
+
+/// What the kernel writes to and reads behind Rust's back: reached by pointers, so that no reference to it needs to exist
+/// while it does.
+struct Memory {
+    head: NonNull<RingHead>,
+    buffer: NonNull<[u8]>,
+    /// Where the two are, as the kernel is told.
+    vectors: NonNull<[[usize; 2]; 2]>,
+}
+
+// SAFETY: it owns what it points to, and nothing there belongs to a thread.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    fn new() -> Memory {
+        let head = NonNull::from(Box::leak(Box::new(RingHead::new_zeroed())));
+        let buffer = NonNull::from(Box::leak(vec![0; Channel::ROOM + MAX_IO as usize].into_boxed_slice()));
+        let payload = (buffer.cast::<u8>().addr().get() + Channel::ROOM, MAX_IO as usize);
+        let vectors = Box::new([[head.addr().get(), size_of::<RingHead>()], [payload.0, payload.1]]);
+        Memory { head, buffer, vectors: NonNull::from(Box::leak(vectors)) }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: they came out of boxes, once each; the ring that told the kernel of them is closed.
+        unsafe {
+            drop(Box::from_raw(self.head.as_ptr()));
+            drop(Box::from_raw(self.buffer.as_ptr()));
+            drop(Box::from_raw(self.vectors.as_ptr()));
+        }
+    }
 }
 
 impl Channel {
@@ -90,12 +122,7 @@ impl Channel {
         let mut builder = IoUring::<squeue::Entry128, cqueue::Entry>::builder();
         builder.setup_r_disabled().setup_single_issuer().setup_defer_taskrun();
         let ring = builder.build(4)?;
-        let mut head = Box::new(RingHead::new_zeroed());
-        let mut buffer = vec![0; Channel::ROOM + MAX_IO as usize];
-        let payload = &mut buffer[Channel::ROOM..];
-        let vectors =
-            Box::new([[(&raw mut *head).addr(), size_of::<RingHead>()], [payload.as_mut_ptr().addr(), payload.len()]]);
-        Ok(Channel { ring, head, buffer, vectors })
+        Ok(Channel { ring, memory: Memory::new() })
     }
 
     /// Says that this thread will do all the rest.
@@ -113,7 +140,7 @@ impl Channel {
     pub(crate) fn register(&mut self, device: BorrowedFd<'_>, queue: u16) -> io::Result<()> {
         let command = op::UringCmd80::new(types::Fd(device.as_raw_fd()), REGISTER)
             .cmd(command(0, queue))
-            .addr(Some(self.vectors.as_ptr().addr() as u64));
+            .addr(Some(self.memory.vectors.addr().get() as u64));
         // SAFETY: an `Entry128` is the 128 bytes of a submission, `repr(C)`, and any bytes are one.
         let mut bytes: [u8; 128] = unsafe { std::mem::transmute(command.build().user_data(REQUEST)) };
         // The length counts vectors, which the builder has no word for.
@@ -131,13 +158,13 @@ impl Channel {
     /// Answers a request and asks for the next, with the next [`Channel::wait`].
     pub(crate) fn commit(&mut self, device: BorrowedFd<'_>, queue: u16) -> io::Result<()> {
         let commit = op::UringCmd80::new(types::Fd(device.as_raw_fd()), COMMIT_AND_FETCH)
-            .cmd(command(self.head.commit_id, queue));
+            .cmd(command(self.memory().0.commit_id, queue));
         self.push(commit.build().user_data(REQUEST))
     }
 
     fn push(&mut self, entry: squeue::Entry128) -> io::Result<()> {
-        // SAFETY: what an entry points to is in boxes of `self` (the vectors, the memory they name), which
-        // outlive the ring, or nothing (commit, poll).
+        // SAFETY: what an entry points to is the memory of `self` (the vectors, what they name), which outlives the
+        // ring, or nothing (commit, poll).
         unsafe { self.ring.submission().push(&entry) }.map_err(io::Error::other)
     }
 
@@ -166,7 +193,9 @@ impl Channel {
 
     /// The head of a request and its reply, and the payload behind [`Channel::ROOM`] bytes.
     pub(crate) fn memory(&mut self) -> (&mut RingHead, &mut [u8]) {
-        (&mut self.head, &mut self.buffer)
+        // SAFETY: both are there as long as `self`. The kernel writes to them inside of `Channel::wait` only, for which
+        // it takes `&mut self`: no reference that came from here lives then.
+        unsafe { (self.memory.head.as_mut(), self.memory.buffer.as_mut()) }
     }
 }
 
