@@ -29,10 +29,12 @@ pub(crate) struct Use {
 /// Entries of a page of [`Segments`].
 const PAGE: u32 = 256;
 
+struct Page(Box<[Use; PAGE as usize]>);
+
 /// All segments, in pages; where there is none nothing was ever written. So a volume takes memory by what it holds,
 /// not by its size.
 pub(crate) struct Segments {
-    pages: BTreeMap<u32, Box<[Use; PAGE as usize]>>,
+    pages: BTreeMap<u32, Page>,
     count: u32,
     /// Those that may be filled.
     pub clean: Runs,
@@ -74,15 +76,15 @@ impl Segments {
 
     pub fn get(&self, seg: u32) -> Use {
         let page = self.pages.get(&(seg / PAGE));
-        page.and_then(|page| page.get((seg % PAGE) as usize)).copied().unwrap_or_default()
+        page.and_then(|page| page.0.get((seg % PAGE) as usize)).copied().unwrap_or_default()
     }
 
     pub fn set(&mut self, seg: u32, to: Use) {
         if seg >= self.count {
             return;
         }
-        let page = self.pages.entry(seg / PAGE).or_insert_with(|| Box::new([Use::default(); PAGE as usize]));
-        if let Some(at) = page.get_mut((seg % PAGE) as usize) {
+        let page = self.pages.entry(seg / PAGE).or_insert_with(|| Page(Box::new([Use::default(); PAGE as usize])));
+        if let Some(at) = page.0.get_mut((seg % PAGE) as usize) {
             self.live = self.live + u64::from(to.live) - u64::from(at.live);
             if let Some(choice) = &mut self.choice {
                 choice.change(seg, *at, to);
@@ -128,8 +130,8 @@ impl Segments {
     }
 }
 
-fn dirty(pages: &BTreeMap<u32, Box<[Use; PAGE as usize]>>) -> impl Iterator<Item = (u32, Use)> + '_ {
-    let numbered = |(page, uses): (&u32, &'_ Box<[Use; PAGE as usize]>)| (page * PAGE..).zip(**uses);
+fn dirty(pages: &BTreeMap<u32, Page>) -> impl Iterator<Item = (u32, Use)> + '_ {
+    let numbered = |(page, uses): (&u32, &Page)| (page * PAGE..=page * PAGE + (PAGE - 1)).zip(*uses.0);
     pages.iter().flat_map(numbered).filter(|(_, u)| u.dirty)
 }
 
