@@ -29,6 +29,7 @@ impl Cost {
 }
 
 /// Runs `arbor`, which must succeed, and not for ever.
+#[expect(clippy::zombie_processes, reason = "wait4 waits, and tells what was used")]
 fn cost(dir: &Path, args: &[&str]) -> Cost {
     let said = tempfile::tempfile().unwrap();
     let mut command = Command::new("timeout");
