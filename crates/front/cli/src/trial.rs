@@ -5,14 +5,17 @@ use crate::image::Image;
 use crate::show;
 use anyhow::{Result, anyhow};
 use arboretum::VolumeOptions;
-use arboretum::device::MemDevice;
+use arboretum::device::{Device, Geometry, MemDevice, Op, Request, Ticket};
 use arboretum::vfs::{Devices, Options};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Larger volumes are not tried: the engine's tables of them take memory.
 const MOST: u64 = 64 << 40;
+/// An engine that has written so much has found nothing wrong with its options.
+const ENOUGH: u64 = 2 << 20;
 /// To how many bytes the least size is found.
 const STEP: u64 = 4096;
 
@@ -54,11 +57,12 @@ impl Trial<'_> {
         }
         let all = self.options.clone();
         let all = options.0.iter().fold(all, |all, (key, value)| all.format_option(key.clone(), value.clone()));
-        let mut devices = Devices { main: Arc::new(MemDevice::new(size)), extra: BTreeMap::new() };
+        let main = Arc::new(Brief { inner: MemDevice::new(size), written: AtomicU64::new(0) });
+        let mut devices = Devices { main: main.clone(), extra: BTreeMap::new() };
         for (role, len) in &self.extra {
             devices.extra.insert(role.clone(), Arc::new(MemDevice::new(*len)));
         }
-        all.format_on(devices).err()
+        all.format_on(devices).err().filter(|_| !main.has_enough())
     }
 
     /// The least size that works, if a larger one does.
@@ -73,6 +77,41 @@ impl Trial<'_> {
             if self.fails(options, middle).is_some() { fails = middle } else { fits = middle }
         }
         Some(fits)
+    }
+}
+
+/// A device in memory that takes [`ENOUGH`] bytes and no more: groups of a large volume would fill the memory.
+struct Brief {
+    inner: MemDevice,
+    written: AtomicU64,
+}
+
+impl Brief {
+    fn has_enough(&self) -> bool {
+        self.written.load(Relaxed) > ENOUGH
+    }
+}
+
+impl Device for Brief {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn submit(&self, batch: Vec<Request>) -> Ticket {
+        let writes = batch.iter().filter(|request| matches!(request.op, Op::Write(_)));
+        self.written.fetch_add(writes.map(Request::len).sum(), Relaxed);
+        if self.has_enough() {
+            return Ticket::done(batch.iter().map(|_| Err(io::ErrorKind::StorageFull.into())).collect());
+        }
+        self.inner.submit(batch)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.inner.flush()
+    }
+
+    fn set_size(&self, size: u64) -> io::Result<()> {
+        self.inner.set_size(size)
     }
 }
 
