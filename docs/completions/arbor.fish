@@ -72,7 +72,7 @@ complete -c arbor -n "__fish_arbor_using_subcommand mount" -l new -d 'Make the i
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -s t -l type -d 'Kind of file system; by default what the image holds' -r
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -l ready-fd -d 'Tell on this file descriptor that the mount works (used between two processes of arbor)' -r
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r
-complete -c arbor -n "__fish_arbor_using_subcommand mount" -s f -l foreground -d 'Stay in the foreground'
+complete -c arbor -n "__fish_arbor_using_subcommand mount" -s f -l foreground -d 'Stay in the foreground; messages go to standard error then, otherwise to syslog'
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -s q -l quiet -d 'Do not say what was mounted where'
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -s v -l verbose -d 'Say also how requests come from the kernel, and what is waited for'
 complete -c arbor -n "__fish_arbor_using_subcommand mount" -s h -l help -d 'Print help (see more with \'--help\')'

@@ -260,7 +260,7 @@ pub struct MountArgs {
     /// Kind of file system; by default what the image holds.
     #[arg(short = 't', long = "type", value_name = "ENGINE")]
     pub engine: Option<String>,
-    /// Stay in the foreground.
+    /// Stay in the foreground; messages go to standard error then, otherwise to syslog.
     #[arg(short, long)]
     pub foreground: bool,
     /// Do not say what was mounted where.

@@ -289,6 +289,7 @@ mod linux {
     }
 
     fn serve_session(session: arbor_fuse::Session, plan: &Plan, args: &MountArgs) -> Result<u8> {
+        let name = name_in_logs(plan)?;
         // The directories we were called in must stay free to be unmounted.
         std::env::set_current_dir("/")?;
         notify_systemd();
@@ -298,10 +299,18 @@ mod linux {
             // another processor with every reply of a server in another one, which costs more than the
             // request.
             rustix::process::setpgid(None, None).context("setpgid")?;
+            arbor_fuse::log_to_syslog(&name);
+            arbor_fuse::log_panics();
             tell_parent(session.is_by_ring()).context("telling the parent")?;
         }
         session.wait().map_err(|e| anyhow!("{}: {e}", plan.image.path.display()))?;
         Ok(0)
+    }
+
+    /// Which volume a message is about, for one who reads those of all. Asked before the working directory changes.
+    fn name_in_logs(plan: &Plan) -> Result<String> {
+        let (image, dir) = (std::path::absolute(&plan.image.path)?, std::path::absolute(&plan.dir)?);
+        Ok(format!("{} on {}", image.display(), dir.display()))
     }
 
     /// Lines for people. That they cannot be written does not undo the mount.

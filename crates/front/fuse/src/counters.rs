@@ -1,13 +1,10 @@
-//! What was asked of a mount, and complaints about what went wrong.
+//! What was asked of a mount.
 
 use crate::proto::Op;
 use arbor_base::vfs::FileSystem;
-use parking_lot::Mutex;
-use std::fmt;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::{Duration, Instant};
 
 /// The extended attribute of a mount's root that holds its counters: lines of a group, a name and a
 /// number. No list names it, and only the server can set it.
@@ -100,39 +97,5 @@ impl Counters {
             ("requests_by_ring", &self.by_ring),
         ];
         requests.chain(sums.map(|(name, n)| (name, n.load(Relaxed)))).filter(|&(_, n)| n > 0).collect()
-    }
-}
-
-/// Complaints on stderr, a few a second at most.
-#[derive(Debug, Default)]
-pub(crate) struct Log(Mutex<Budget>);
-
-#[derive(Debug, Default)]
-struct Budget {
-    since: Option<Instant>,
-    said: u32,
-    swallowed: u64,
-}
-
-impl Log {
-    /// Complaints in a second.
-    const LIMIT: u32 = 10;
-
-    /// Says it, unless too much was said in this second. Never fails.
-    pub(crate) fn say(&self, what: fmt::Arguments<'_>) {
-        let mut budget = self.0.lock();
-        if budget.since.is_none_or(|t| t.elapsed() > Duration::from_secs(1)) {
-            let swallowed = budget.swallowed;
-            *budget = Budget { since: Some(Instant::now()), said: 0, swallowed: 0 };
-            if swallowed > 0 {
-                let _ = writeln!(std::io::stderr(), "arbor: {swallowed} more messages were not shown");
-            }
-        }
-        if budget.said < Log::LIMIT {
-            budget.said += 1;
-            let _ = writeln!(std::io::stderr(), "arbor: {what}");
-        } else {
-            budget.swallowed += 1;
-        }
     }
 }

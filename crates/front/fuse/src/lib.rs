@@ -23,6 +23,7 @@
 //! | `follow` | where a worker runs that takes requests from `/dev/fuse` |
 //! | `handover` | what the kernel keeps of a mount, for [`sync`] |
 //! | `place` | where a mount lies, whatever its path leads to |
+//! | `log` | where complaints go: standard error, or syslog |
 //! | `record` | who serves which mount, for [`unmount`] |
 //! | `hostile` | requests as no kernel sends them, for tests |
 //! | `upkeep` | cleaning, scrubbing and trimming, asked of a mount |
@@ -89,6 +90,7 @@ mod handover;
 pub mod hostile;
 mod interrupt;
 mod kernel;
+mod log;
 mod offer;
 pub mod options;
 mod place;
@@ -108,6 +110,7 @@ pub use confine::confine_process;
 pub use counters::{Counters, STATS, Stats, stats};
 pub use fileattr::{label, set_label, shutdown};
 pub use kernel::{MountEntry, clean_stale, mount_table, remount};
+pub use log::{log_panics, log_to_syslog};
 pub use options::{MountConfig, OPTIONS, Transport, parse_options};
 pub use prompt::Promptly;
 pub use record::{MountRecord, Unmounted, mounts, sync, unmount};

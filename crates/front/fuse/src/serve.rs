@@ -13,9 +13,10 @@
 use crate::atime::Atimes;
 use crate::caller::Caller;
 use crate::confine::Looker;
-use crate::counters::{Counters, Log, STATS, stats_text};
+use crate::counters::{Counters, STATS, stats_text};
 use crate::fileattr;
 use crate::interrupt::Interrupts;
+use crate::log::Log;
 use crate::options::MountConfig;
 use crate::prompt::Promptly;
 use crate::proto::*;

@@ -15,10 +15,11 @@
 
 use crate::blockdev;
 use crate::confine::Confinement;
-use crate::counters::{Counters, Log};
+use crate::counters::Counters;
 use crate::follow::Follower;
 use crate::interrupt::Desk;
 use crate::kernel::{self, MAX_IO};
+use crate::log::Log;
 use crate::offer::Offer;
 use crate::options::{MountConfig, Transport};
 use crate::place::{self, Mount};
