@@ -55,6 +55,8 @@ fn a_server_of_root_keeps_what_unmounting_takes() {
         return;
     }
     let _turn = watch::turn();
+    // In a container root may have less to begin with.
+    let had = threads(std::process::id()).into_values().next().expect("a thread").1;
     let dir = tempfile::tempdir().unwrap();
     let place = dir.path().canonicalize().unwrap();
     let mut watch = Watch::new(&place);
@@ -75,7 +77,7 @@ fn a_server_of_root_keeps_what_unmounting_takes() {
                 "arbor" | "arbor-signals" => SYS_ADMIN | DAC,
                 "arbor-looker" => SYS_PTRACE,
                 _ => 0,
-            };
+            } & had;
             assert_eq!(*effective, kept, "{transport}: {name} of {all:x?}");
         }
         for name in ["arbor", "arbor-signals", "arbor-backgroun", "arbor-fuse-", "device-"] {
