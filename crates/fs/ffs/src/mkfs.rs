@@ -55,7 +55,7 @@ fn layout(f: &options::Format, o: &FormatOptions, size: u64) -> Result<SuperBloc
     let block_frags = 1u32 << (f.block_shift - f.frag_shift);
     let all = size >> f.block_shift << (f.block_shift - f.frag_shift);
     let all = u32::try_from(all).map_err(|_| {
-        let most = (1u64 << 32) << f.frag_shift;
+        let most = ((1u64 << 32) - u64::from(block_frags)) << f.frag_shift;
         Error::refused(format!("{size} bytes are too many for this fragment size, which allows {most}"))
     })?;
     let cg = f.cg.unwrap_or_else(|| (size / 8).max(4 << 20));
