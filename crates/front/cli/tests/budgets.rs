@@ -15,6 +15,12 @@ use watch::Watch;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
+/// Members of two archives.
+const FEW: usize = 10_000;
+const MANY: usize = 100_000;
+/// Less time than this says nothing.
+const FLOOR: Duration = Duration::from_millis(100);
+
 /// What a program used up to its end.
 #[derive(Clone, Copy, Debug)]
 struct Cost {
@@ -177,8 +183,3 @@ fn an_archive_costs_time_by_its_members_and_no_memory() {
         }
     }
 }
-
-const FEW: usize = 10_000;
-const MANY: usize = 100_000;
-/// Less time than this says nothing.
-const FLOOR: Duration = Duration::from_millis(100);

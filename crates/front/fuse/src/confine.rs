@@ -8,7 +8,7 @@
 //! | core files | none | none |
 //! | new privileges by programs that are run | none | none by the threads that read an image; fusermount3, which unmounts, is set-uid |
 //! | capabilities of threads that read an image | none, but for `CAP_DAC_OVERRIDE` where a block device is not root's | it has none |
-//! | of the one that reads flags out of callers' memory ([`Looker`]) | `CAP_SYS_PTRACE` | it has none |
+//! | of the one that reads flags out of callers' memory ([`Looker`]) | `CAP_SYS_PTRACE` | there is none |
 //! | of the others | to unmount: `CAP_SYS_ADMIN`, `CAP_DAC_OVERRIDE`, `CAP_DAC_READ_SEARCH` | it has none |
 
 use crate::caller::Caller;
@@ -75,9 +75,9 @@ pub(crate) struct Looker(mpsc::Sender<Look>);
 type Look = (Caller, u64, mpsc::Sender<Option<[u8; 4]>>);
 
 impl Looker {
-    /// None if the threads that serve may look themselves.
+    /// None if the threads that serve see as much themselves.
     pub(crate) fn start(config: &MountConfig) -> Option<Looker> {
-        if !config.confine {
+        if !(config.confine && rustix::process::geteuid().is_root()) {
             return None;
         }
         let (ask, asked) = mpsc::channel::<Look>();

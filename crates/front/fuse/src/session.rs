@@ -205,13 +205,13 @@ fn start(fs: Arc<dyn FileSystem>, attached: Attached, config: &MountConfig) -> i
         }
         *server.record.lock() = Some(record);
     }
-    session.start_workers(&device, config, !channels.is_empty())?;
-    let rings = match session.start_rings(&device, config, channels) {
+    let confinement = Confinement::of(config);
+    session.start_workers(&device, config, confinement, !channels.is_empty())?;
+    let rings = match session.start_rings(&device, (config.nice, confinement), channels) {
         Ok(rings) => rings,
         Err(why) => return Ok(session.refused(device, why)),
     };
     let (s, c, clock) = (server.clone(), control.clone(), config.clock.clone());
-    let confinement = Confinement::of(config);
     let run = move || {
         let _ = rustix::process::configure_io_flusher_behavior(true);
         confinement.serve();
@@ -233,7 +233,13 @@ fn start(fs: Arc<dyn FileSystem>, attached: Attached, config: &MountConfig) -> i
 impl Session {
     /// Starts the workers that wait for `/dev/fuse`. If there are rings too, little comes from there
     /// and nobody polls.
-    fn start_workers(&mut self, device: &Arc<OwnedFd>, config: &MountConfig, rings: bool) -> io::Result<()> {
+    fn start_workers(
+        &mut self,
+        device: &Arc<OwnedFd>,
+        config: &MountConfig,
+        confinement: Confinement,
+        rings: bool,
+    ) -> io::Result<()> {
         let processors = thread::available_parallelism().map_or(1, usize::from);
         let mut threads = if config.threads == 0 { processors.min(64) } else { config.threads }.max(2);
         let mut spin = config.spin.unwrap_or(Duration::from_micros(if processors > 1 { 100 } else { 0 }));
@@ -251,7 +257,6 @@ impl Session {
             let flags = rustix::fs::fcntl_getfl(&device)?;
             rustix::fs::fcntl_setfl(&device, flags | OFlags::NONBLOCK)?;
             let (server, control) = (self.server.clone().ok_or(io::ErrorKind::Other)?, self.control.clone());
-            let confinement = Confinement::of(config);
             let worker = Worker { me, device, server, control, spin, follows, gather, confinement };
             self.workers.push(thread::Builder::new().name(format!("arbor-fuse-{me}")).spawn(move || worker.run())?);
         }
@@ -262,14 +267,13 @@ impl Session {
     fn start_rings(
         &mut self,
         device: &Arc<OwnedFd>,
-        config: &MountConfig,
+        (nice, confinement): (i32, Confinement),
         channels: Vec<(u16, Channel)>,
     ) -> io::Result<Rings> {
         let (tell, told) = mpsc::channel();
         let mut rings = Rings { go: Vec::new(), told };
         for (n, (queue, channel)) in channels.into_iter().enumerate() {
             let (server, control) = (self.server.clone().ok_or(io::ErrorKind::Other)?, self.control.clone());
-            let (nice, confinement) = (config.nice, Confinement::of(config));
             let worker = RingWorker { queue, channel, nice, device: device.clone(), server, control, confinement };
             let (go, gone) = mpsc::channel();
             let tell = tell.clone();

@@ -1,8 +1,8 @@
 //! The ifile: the segment usage table and the inode map.
 //!
-//! Of the usage table those pages are in core that have something to say ([`Segments`]); its blocks are made when a checkpoint is written. The inode map
-//! is read and changed in the ifile's buffers, which stay in core until a checkpoint. What the log says of both
-//! between two checkpoints, its summaries repeat.
+//! Of the usage table those pages are in core that have something to say ([`Segments`]); its blocks are made when a
+//! checkpoint is written. The inode map is read and changed in the ifile's buffers, which stay in core until a
+//! checkpoint. What the log says of both between two checkpoints, its summaries repeat.
 
 use crate::choice::Choice;
 use crate::format::*;
@@ -243,7 +243,7 @@ impl Core {
         Ok(())
     }
 
-    /// Reads the checkpoint's ifile: the usage table as a whole. A block of it that cannot be read goes to `lost`.
+    /// Reads the checkpoint's ifile: the usage table as far as there is one. A block of it that cannot be read goes to `lost`.
     pub fn load(&mut self, lost: &mut dyn FnMut(Corrupt) -> Result<()>) -> Result<()> {
         let cp = self.checkpoint;
         self.state = crate::mount::State {
@@ -263,13 +263,15 @@ impl Core {
         self.cache.insert(inode_name(IFILE), Arc::new(d.as_bytes().to_vec()));
         let per = (self.geom.block_size() / USAGE) as u32;
         let i = Inode { ino: IFILE, d };
-        let mut next = 0;
+        let (mut next, mut skips_holes) = (0, true);
         loop {
-            // Where it cannot be said what is a hole every block is looked at.
-            match self.next_block(&i, next, false) {
-                Ok(found) => next = found.unwrap_or(u64::MAX),
-                Err(Error::Corrupt(_)) => {}
-                Err(e) => return Err(e),
+            if skips_holes {
+                match self.next_block(&i, next, false) {
+                    Ok(found) => next = found.unwrap_or(u64::MAX),
+                    // Which are holes cannot be said: each block from here on is looked at.
+                    Err(Error::Corrupt(_)) => skips_holes = false,
+                    Err(e) => return Err(e),
+                }
             }
             let Some(lbn) = u32::try_from(next).ok().filter(|lbn| *lbn < self.segs.count().div_ceil(per)) else {
                 break;
