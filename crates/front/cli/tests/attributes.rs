@@ -206,6 +206,9 @@ fn labels_of_images_and_mounts() {
         assert!(refused(run(ARBOR, &["label"], &[&root, Path::new(&long)])).contains("at most 63 bytes"));
         said(run(ARBOR, &["label"], &[&root, Path::new("third")]));
         assert_eq!(label(&root), "third\n");
+        said(run(ARBOR, &["mount", "-o", "remount,ro"], &[&image, &root]));
+        assert!(refused(run(ARBOR, &["label"], &[&root, Path::new("fourth")])).contains("ead-only"));
+        assert_eq!(label(&root), "third\n");
         // It is durable already, whatever becomes of the mount.
         said(run(ARBOR, &["shutdown", "--now"], &[&root]));
         volume.umount();

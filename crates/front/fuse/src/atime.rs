@@ -125,6 +125,11 @@ impl Atimes {
         let _ = self.mount.set(mount);
     }
 
+    /// Whether the mount has been made read-only, as the kernel's table has it.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.mount.get().is_some_and(Mount::is_read_only)
+    }
+
     /// Notes that `ino` was read.
     pub(crate) fn read(&self, ino: Ino, is_directory: bool) {
         if self.how.access != Access::Never && (self.how.of_directories || !is_directory) {
@@ -157,7 +162,7 @@ impl Atimes {
         if state.refuses_until.is_some_and(|until| now < until) {
             return true;
         }
-        let refuses = self.mount.get().is_some_and(Mount::is_read_only);
+        let refuses = self.is_read_only();
         state.refuses_until = refuses.then(|| now + LOOK);
         refuses
     }

@@ -93,6 +93,10 @@ impl Server {
                 if !caller.is_root() {
                     return Err(Errno::EPERM.into());
                 }
+                // Of other changes the kernel sees to that, not of this one.
+                if self.atimes.is_read_only() {
+                    return Err(Errno::EROFS.into());
+                }
                 let field = input.get(..256).ok_or(Errno::EIO)?;
                 let len = field.iter().position(|b| *b == 0).ok_or(Errno::EINVAL)?;
                 fs.set_label(&field[..len])?;
