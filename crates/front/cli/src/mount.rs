@@ -54,7 +54,7 @@ mod linux {
     use anyhow::{Context, anyhow, bail};
     use arbor_fuse::{MountConfig, Transport, Unmounted};
     use arboretum::device::{Device, Gate};
-    use arboretum::vfs::{Devices, Engine, MountOptions, Options, SystemClock, with_flags};
+    use arboretum::vfs::{Devices, Engine, MountOptions, Options, SystemClock, parse_size, with_flags};
     use std::fs::{self, OpenOptions};
     use std::io::{self, Read};
     use std::path::{Path, PathBuf};
@@ -226,7 +226,9 @@ mod linux {
         }
         config.handle_signals = true;
         config.confine = true;
-        Ok(Plan { image, config, engine, is_sloppy, dir: args.dir.clone() })
+        let plan = Plan { image, config, engine, is_sloppy, dir: args.dir.clone() };
+        memory(&plan)?;
+        Ok(plan)
     }
 
     fn check_engine_options(image: &mut Image, engine: &dyn Engine, is_sloppy: bool) -> Result<()> {
@@ -271,7 +273,7 @@ mod linux {
 
     fn serve(mut plan: Plan, args: &MountArgs) -> Result<u8, Exit> {
         let failed = |e| Exit::with(FAILED, e);
-        arbor_fuse::confine_process();
+        arbor_fuse::confine_process(memory(&plan).map_err(|e| Exit::with(USAGE, e))?);
         let makes_dir = make_dir(&plan.dir).map_err(failed)?;
         let made = args.new.map(|_| mkfs::Made::before(&plan.image));
         let session = start(&mut plan, args).inspect_err(|_| {
@@ -286,6 +288,14 @@ mod linux {
             tell_mounted(&plan, args, makes_dir, session.is_by_ring());
         }
         serve_session(session, &plan, args).map_err(failed)
+    }
+
+    /// What the server may have. The image has not been opened yet: of whichever engine it is, its cache goes into that.
+    fn memory(plan: &Plan) -> Result<Option<u64>> {
+        let of_engines = arboretum::engines().iter().flat_map(|engine| engine.mount_options());
+        let default = of_engines.filter(|spec| spec.key == "cache").filter_map(|spec| parse_size(spec.default)).max();
+        let cache = plan.image.rest.size("cache")?.or(default).unwrap_or_default();
+        Ok(plan.config.memory.bytes(cache)?)
     }
 
     fn serve_session(session: arbor_fuse::Session, plan: &Plan, args: &MountArgs) -> Result<u8> {

@@ -42,11 +42,16 @@ fn server_of(mnt: &Path) -> u32 {
     arbor_fuse::mounts().into_iter().find(|r| r.mountpoint == mnt).expect("a record of the mount").pid
 }
 
-fn has_no_core(pid: u32) {
+/// Soft and hard, as the kernel shows them.
+fn limit_of(pid: u32, name: &str) -> [String; 2] {
     let limits = fs::read_to_string(format!("/proc/{pid}/limits")).unwrap();
-    let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
-    let words: Vec<&str> = core.split_whitespace().collect();
-    assert_eq!(words[4..6], ["0", "0"], "{core}");
+    let line = limits.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    [words[0].into(), words[1].into()]
+}
+
+fn has_no_core(pid: u32) {
+    assert_eq!(limit_of(pid, "Max core file size"), ["0", "0"]);
 }
 
 #[test]
@@ -92,6 +97,74 @@ fn a_server_of_root_keeps_what_unmounting_takes() {
         arbor(&["fsck", "-f", "-n"], &[&image]).well();
     }
     watch.end();
+}
+
+#[test]
+fn a_server_has_a_memory_limit() {
+    if !can_mount() {
+        return;
+    }
+    let _turn = watch::turn();
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().canonicalize().unwrap();
+    let mut watch = Watch::new(&place);
+    let (image, mnt) = (place.join("image"), place.join("mnt"));
+    arbor(&["mkfs", "-q", "-s", "64M"], &[&image]).well();
+    let info = rustix::system::sysinfo();
+    let quarter = info.totalram as u64 * u64::from(info.mem_unit) / 4;
+    let had = limit_of(std::process::id(), "Max data size").map(|limit| limit.parse().unwrap_or(u64::MAX))[1];
+    for (options, limit) in [
+        ("rw", Some((1536 << 20) + quarter)),
+        ("cache=8M", Some((544 << 20) + quarter)),
+        ("cache=8M,memory=200M", Some(200 << 20)),
+        ("memory=none", None),
+    ] {
+        arbor(&["mount", "-q", "-o", options], &[&image, &mnt]).well();
+        let limit = limit.unwrap_or(u64::MAX).min(had);
+        let shown = if limit == u64::MAX { "unlimited".into() } else { limit.to_string() };
+        assert_eq!(limit_of(server_of(&mnt), "Max data size"), [shown.clone(), shown], "{options}");
+        arbor(&["umount"], &[&mnt]).well();
+    }
+    let refused = arbor(&["mount", "-o", "memory=640M"], &[&image, &mnt]);
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.said.contains("option memory") && refused.said.contains("1152M"), "{refused:?}");
+    watch.end();
+}
+
+/// The kernel ends no process for want of memory here: it gives no more, and the server ends by itself.
+#[test]
+fn a_server_without_memory_loses_nothing_that_was_synced() {
+    if !can_mount() {
+        return;
+    }
+    let _turn = watch::turn();
+    for engine in arboretum::engines() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().canonicalize().unwrap();
+        let mut watch = Watch::new(&place);
+        let (image, mnt) = (place.join("image"), place.join("mnt"));
+        arbor(&["mkfs", "-q", "-s", "512M", "-t", engine.name()], &[&image]).well();
+        arbor(&["mount", "-q"], &[&image, &mnt]).well();
+        fs::write(mnt.join("synced"), vec![7; 1 << 20]).unwrap();
+        arbor(&["sync"], &[&mnt]).well();
+        let pid = rustix::process::Pid::from_raw(server_of(&mnt) as i32);
+        let most = Some(32 << 20);
+        let less = rustix::process::Rlimit { current: most, maximum: most };
+        rustix::process::prlimit(pid, rustix::process::Resource::Data, less).unwrap();
+        let ended = (0..256).find_map(|n| fs::write(mnt.join(format!("f{n}")), vec![n as u8; 1 << 20]).err());
+        let ended = ended.unwrap_or_else(|| panic!("{}: 256 MiB went into 32", engine.name()));
+        assert!(
+            matches!(ended.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED | libc::EIO | libc::ENOMEM)),
+            "{}: {ended}",
+            engine.name()
+        );
+        watch::umount_dead(&mnt);
+        arbor(&["mount", "-q"], &[&image, &mnt]).well();
+        assert_eq!(fs::read(mnt.join("synced")).unwrap(), vec![7; 1 << 20], "{}", engine.name());
+        arbor(&["umount"], &[&mnt]).well();
+        arbor(&["fsck", "-f", "-n"], &[&image]).well();
+        watch.end();
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! | | root's server | a user's |
 //! |---|---|---|
 //! | core files | none | none |
+//! | memory | [`MemoryLimit`] | the same |
 //! | new privileges by programs that are run | none | none by the threads that read an image; fusermount3, which unmounts, is set-uid |
 //! | capabilities of threads that read an image | none, but for `CAP_DAC_OVERRIDE` where a block device is not root's | it has none |
 //! | of the one that reads flags out of callers' memory ([`Looker`]) | `CAP_SYS_PTRACE` | there is none |
@@ -13,6 +14,7 @@
 
 use crate::caller::Caller;
 use crate::options::MountConfig;
+use arbor_base::vfs;
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use std::os::unix::fs::MetadataExt;
@@ -100,12 +102,62 @@ impl Looker {
     }
 }
 
+/// How much memory (`RLIMIT_DATA`) a server may have: its heap and the stacks of its threads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MemoryLimit {
+    /// Four times the cache, 512 MiB, and a quarter of what the machine has. The allocator's address space counts, which is up
+    /// to thrice the buffers in it, and what the kernel knows of (inodes, open files) the server has to know as well, so a limit that only a fault reaches has to
+    /// grow with the machine.
+    #[default]
+    Auto,
+    /// So many bytes.
+    Bytes(u64),
+    /// What the process was given.
+    Unlimited,
+}
+
+/// What a server takes beside its cache when nobody uses it, and room for a few users.
+const LEAST_BESIDE_CACHE: u64 = 128 << 20;
+
+impl MemoryLimit {
+    /// The limit in bytes, beside a cache of so many. Fails if the cache does not go into it.
+    pub fn bytes(self, cache: u64) -> vfs::Result<Option<u64>> {
+        let all = cache.saturating_mul(4);
+        match self {
+            MemoryLimit::Unlimited => Ok(None),
+            MemoryLimit::Auto => Ok(Some(all.saturating_add(512 << 20).saturating_add(memory_of_machine() / 4))),
+            MemoryLimit::Bytes(bytes) if bytes < all.saturating_add(LEAST_BESIDE_CACHE) => {
+                let least = all.saturating_add(LEAST_BESIDE_CACHE) >> 20;
+                Err(vfs::Error::refused(format!(
+                    "option memory: {bytes} bytes are too few beside a cache of {} MiB: at least {least}M",
+                    cache >> 20
+                )))
+            }
+            MemoryLimit::Bytes(bytes) => Ok(Some(bytes)),
+        }
+    }
+}
+
+fn memory_of_machine() -> u64 {
+    let info = rustix::system::sysinfo();
+    (info.totalram as u64).saturating_mul(u64::from(info.mem_unit))
+}
+
 /// For a process that is going to serve and does nothing else, before it opens an image: no core files, in which there
-/// would be other people's data. And, if it is root's, no new privileges by programs that it runs; other users mount and
-/// unmount by one that is set-uid.
-pub fn confine_process() {
-    let _ = rustix::process::setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
+/// would be other people's data, and no more memory than `memory` bytes. And, if it is root's, no new privileges by programs
+/// that it runs; other users mount and unmount by one that is set-uid.
+pub fn confine_process(memory: Option<u64>) {
+    limit(Resource::Core, 0);
+    if let Some(memory) = memory {
+        limit(Resource::Data, memory);
+    }
     if rustix::process::geteuid().is_root() {
         let _ = rustix::thread::set_no_new_privs(true);
     }
+}
+
+/// Lowers a limit; one that is lower stays.
+fn limit(resource: Resource, most: u64) {
+    let most = Some(rustix::process::getrlimit(resource).maximum.map_or(most, |had| had.min(most)));
+    let _ = rustix::process::setrlimit(resource, Rlimit { current: most, maximum: most });
 }

@@ -106,7 +106,7 @@ mod sys;
 mod upkeep;
 
 pub use atime::{Access, AccessTimes};
-pub use confine::confine_process;
+pub use confine::{MemoryLimit, confine_process};
 pub use counters::{Counters, STATS, Stats, stats};
 pub use fileattr::{label, set_label, shutdown};
 pub use kernel::{MountEntry, clean_stale, mount_table, remount};

@@ -1,6 +1,7 @@
 //! What a mount is told, in code ([`MountConfig`]) or by `-o` ([`parse_options`]).
 
 use crate::atime::{Access, AccessTimes};
+use crate::confine::MemoryLimit;
 use crate::prompt::Promptly;
 use arbor_base::device::{Claim, Gate};
 use arbor_base::vfs::{self, Clock, Error, OptionSpec, Options, SystemClock};
@@ -102,6 +103,8 @@ pub struct MountConfig {
     /// Give up what serving does not need. For a process that does nothing else, see
     /// [`confine_process`](crate::confine_process).
     pub confine: bool,
+    /// What the process may have, for [`confine_process`](crate::confine_process).
+    pub memory: MemoryLimit,
     /// Time for the engine's background work.
     pub clock: Arc<dyn Clock>,
 }
@@ -142,6 +145,7 @@ impl Default for MountConfig {
             handle_signals: false,
             record: true,
             confine: false,
+            memory: MemoryLimit::Auto,
             clock: Arc::new(SystemClock),
         }
     }
@@ -181,6 +185,7 @@ impl fmt::Debug for MountConfig {
             .field("handle_signals", &self.handle_signals)
             .field("record", &self.record)
             .field("confine", &self.confine)
+            .field("memory", &self.memory)
             .finish_non_exhaustive()
     }
 }
@@ -268,6 +273,13 @@ pub const OPTIONS: &[OptionSpec] = &[
         "Keep POSIX ACLs, and grant access by them; a request more for each use of a file by others than its owner and root.",
     ),
     spec("noacl", "", "yes", "Keep none: they are refused."),
+    spec(
+        "memory",
+        "SIZE|auto|none",
+        "auto",
+        "Memory limit of the server (RLIMIT_DATA), which ends when it asks for more. auto is four times the cache, 512 MiB \
+         and a quarter of the machine's memory.",
+    ),
     spec("nfs_export", "", "", "Let file handles be opened, for NFS."),
     spec("fsname", "NAME", "the image", "What mount and df show as the source."),
 ];
@@ -369,6 +381,7 @@ pub fn parse_options(options: &Options) -> vfs::Result<(MountConfig, Options)> {
             "noxattr" => config.xattrs = false,
             "acl" => config.acl = true,
             "noacl" => config.acl = false,
+            "memory" => config.memory = memory(options, value)?,
             "nfs_export" => config.nfs_export = true,
             "fsname" => config.source = value.into(),
             known if IGNORED.contains(&known) || known.starts_with("x-") || known.starts_with("X-") => {}
@@ -382,6 +395,14 @@ pub fn parse_options(options: &Options) -> vfs::Result<(MountConfig, Options)> {
         return Err(Error::refused("option acl: lists are extended attributes, so noxattr does not go with it"));
     }
     Ok((config, rest))
+}
+
+fn memory(options: &Options, value: &str) -> vfs::Result<MemoryLimit> {
+    match value {
+        "auto" => Ok(MemoryLimit::Auto),
+        "none" => Ok(MemoryLimit::Unlimited),
+        _ => Ok(options.size("memory")?.map_or(MemoryLimit::Auto, MemoryLimit::Bytes)),
+    }
 }
 
 fn number(key: &str, value: &str, least: u64, most: u64) -> vfs::Result<u64> {
@@ -480,6 +501,7 @@ mod tests {
             "transport=fast",
             "acl,noxattr",
             "acl=0",
+            "memory=much",
             "ro=0",
         ] {
             let error = parse_options(&Options::parse(bad)).unwrap_err().to_string();
