@@ -5,7 +5,7 @@
 //! attributes are at hand: when they are shown, and when the file system is told. That is later, of many at once: by the background thread, and
 //! before the inode is fsynced, forgotten or unmounted. Until then the time here is shown in place of the stored one.
 
-use crate::place::Mount;
+use crate::host::place::Mount;
 use arbor_base::vfs::{Attr, Clock, FileSystem, Ino, SetAttr, SetTime, Time};
 use parking_lot::Mutex;
 use std::collections::HashMap;

@@ -5,7 +5,7 @@
 //! unchecked, and is told that there are none. Others are for root.
 
 use crate::caller::Caller;
-use crate::place::Mount;
+use crate::host::place::Mount;
 use crate::proto::*;
 use crate::serve::Server;
 use crate::sys;
@@ -137,7 +137,7 @@ impl Server {
         self.gate.shut();
         self.log.say(format_args!("shut down"));
         if let Some(record) = self.record.lock().as_mut() {
-            record.failure.get_or_insert(crate::record::SHUT.into());
+            record.failure.get_or_insert(crate::host::record::SHUT.into());
             // Without it umount says that it could not sync.
             let _ = record.write();
         }

@@ -78,25 +78,19 @@
 #![cfg(target_os = "linux")]
 
 mod atime;
-mod blockdev;
 mod caller;
-mod confine;
 mod counters;
 mod fileattr;
 mod follow;
-mod handover;
+mod host;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod hostile;
 mod interrupt;
-mod kernel;
 mod log;
-mod offer;
 pub mod options;
-mod place;
 mod prompt;
 mod proto;
-mod record;
 mod ring;
 mod seat;
 mod serve;
@@ -106,13 +100,13 @@ mod sys;
 mod upkeep;
 
 pub use atime::{Access, AccessTimes};
-pub use confine::{MemoryLimit, confine_process};
 pub use counters::{Counters, STATS, Stats, stats};
 pub use fileattr::{label, set_label, shutdown};
-pub use kernel::{MountEntry, clean_stale, mount_table, remount};
+pub use host::confine::{MemoryLimit, confine_process};
+pub use host::kernel::{MountEntry, clean_stale, mount_table, remount};
+pub use host::record::{MountRecord, Unmounted, mounts, sync, unmount};
 pub use log::{log_panics, log_to_syslog};
 pub use options::{MountConfig, OPTIONS, Transport, parse_options};
 pub use prompt::Promptly;
-pub use record::{MountRecord, Unmounted, mounts, sync, unmount};
 pub use session::{Session, Unmounter, mount};
 pub use upkeep::{clean, scrub, trim};

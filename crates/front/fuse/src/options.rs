@@ -1,7 +1,7 @@
 //! What a mount is told, in code ([`MountConfig`]) or by `-o` ([`parse_options`]).
 
 use crate::atime::{Access, AccessTimes};
-use crate::confine::MemoryLimit;
+use crate::host::confine::MemoryLimit;
 use crate::prompt::Promptly;
 use arbor_base::device::{Claim, Gate};
 use arbor_base::vfs::{self, Clock, Error, OptionSpec, Options, SystemClock};

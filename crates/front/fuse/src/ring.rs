@@ -18,7 +18,7 @@
 //! that were sent after them. That matters where a FORGET frees space: who finds none, or asks how
 //! much there is, reads them first.
 
-use crate::confine::Confinement;
+use crate::host::confine::Confinement;
 use crate::interrupt::Desk;
 use crate::proto::{InHeader, Op, OutHeader, RingHead};
 use crate::serve::{Reply, Server};

@@ -12,15 +12,15 @@
 
 use crate::atime::Atimes;
 use crate::caller::Caller;
-use crate::confine::Looker;
 use crate::counters::{Counters, STATS, stats_text};
 use crate::fileattr;
+use crate::host::confine::Looker;
+use crate::host::record::MountRecord;
 use crate::interrupt::Interrupts;
 use crate::log::Log;
 use crate::options::MountConfig;
 use crate::prompt::Promptly;
 use crate::proto::*;
-use crate::record::MountRecord;
 use crate::upkeep;
 use arbor_base::device::{Claim, Gate};
 use arbor_base::vfs::{

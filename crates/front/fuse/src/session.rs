@@ -13,18 +13,18 @@
 //! (reads say `ENODEV`) or when [`Unmounter::abort`] is called; then [`Session::wait`] unmounts the file
 //! system.
 
-use crate::blockdev;
-use crate::confine::Confinement;
 use crate::counters::Counters;
 use crate::follow::Follower;
+use crate::host::blockdev;
+use crate::host::confine::Confinement;
+use crate::host::kernel::{self, MAX_IO};
+use crate::host::offer::Offer;
+use crate::host::place::{self, Mount};
+use crate::host::record::{self, MountRecord};
 use crate::interrupt::Desk;
-use crate::kernel::{self, MAX_IO};
 use crate::log::Log;
-use crate::offer::Offer;
 use crate::options::{MountConfig, Transport};
-use crate::place::{self, Mount};
 use crate::proto::{InHeader, InitFlags, InitIn, InitOut, MAJOR, MINOR, Op, OutHeader, take};
-use crate::record::{self, MountRecord};
 use crate::ring::{self, RingWorker};
 use crate::seat::Seat;
 use crate::serve::{Agreed, OUT_HEAD, Reply, Server, changes_something, takes_long};

@@ -2,7 +2,7 @@
 //! connection, those that ask a server, and [`Channel`], an entry of FUSE over io_uring.
 #![allow(unsafe_code)]
 
-use crate::kernel::MAX_IO;
+use crate::host::kernel::MAX_IO;
 use crate::proto::{GETFSLABEL, RingHead, SETFSLABEL};
 use io_uring::{IoUring, cqueue, opcode as op, squeue, types};
 use rustix::fd::{AsRawFd, BorrowedFd, OwnedFd};

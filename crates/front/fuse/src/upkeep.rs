@@ -1,6 +1,6 @@
 //! Cleaning and scrubbing, asked of the server of a mount by ioctls on its root, a piece in each; and trimming.
 
-use crate::place::Mount;
+use crate::host::place::Mount;
 use crate::proto::{CLEAN, CleanIo, FITRIM, FstrimRange, SCRUB, ScrubIo};
 use crate::sys;
 use arbor_base::vfs::{self, Cleaned, FileSystem, Scrubbed};

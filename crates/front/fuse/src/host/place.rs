@@ -4,7 +4,7 @@
 //! The kernel's table says where the mount of a number is now. What is done there is done by the name of the mount point
 //! in its directory, which is held open, and only after the number of what lies there was looked at through it.
 
-use crate::kernel::{self, MountEntry};
+use crate::host::kernel::{self, MountEntry};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::mount::UnmountFlags;

@@ -7,7 +7,7 @@
 //! before. The switch itself would be no place for the lock, since everybody can open it for reading. Who does not see
 //! that file, in another mount namespace, may turn the switch off too early: then a mount is made without rings.
 
-use crate::record;
+use crate::host::record;
 use rustix::fd::OwnedFd;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use std::fs::{File, OpenOptions};

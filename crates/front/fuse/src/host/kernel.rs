@@ -1,9 +1,9 @@
 //! The mount table: mounting and unmounting by system call (root) or by `fusermount3` (all others).
 
 use crate::atime::Access;
-use crate::blockdev;
+use crate::host::blockdev;
+use crate::host::place::{self, Mount};
 use crate::options::MountConfig;
-use crate::place::{self, Mount};
 use crate::prompt::Promptly;
 use arbor_base::vfs::Options;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -290,8 +290,8 @@ pub fn remount(dir: &Path, options: &Options) -> io::Result<()> {
     }
     if flags.contains(MountFlags::RDONLY) {
         // The kernel's own sync does not reach a plain FUSE mount.
-        crate::record::sync(&place::link(root.as_fd()))?;
-    } else if crate::record::mounts().iter().any(|record| record.is_of(&mount) && record.read_only) {
+        crate::host::record::sync(&place::link(root.as_fd()))?;
+    } else if crate::host::record::mounts().iter().any(|record| record.is_of(&mount) && record.read_only) {
         let why = "the volume was opened read-only: unmount it and mount it for writing";
         return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, why));
     }

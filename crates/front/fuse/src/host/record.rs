@@ -5,10 +5,10 @@
 //! `$XDG_RUNTIME_DIR/arbor` or `/tmp/arbor-UID`, and takes it away when the image is released;
 //! [`unmount`] waits for that, or for the end of the process.
 
-use crate::handover;
-use crate::kernel;
+use crate::host::handover;
+use crate::host::kernel;
+use crate::host::place::Mount;
 use crate::options::MountConfig;
-use crate::place::Mount;
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags};

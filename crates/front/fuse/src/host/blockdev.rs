@@ -8,10 +8,10 @@
 //! A server must not make the kernel sync such a mount itself, for it would wait for its own answer:
 //! of the device it may fsync the open file, but not flush its buffers (`BLKFLSBUF`) or freeze it.
 
-use crate::kernel;
+use crate::host::kernel;
+use crate::host::place::Mount;
 use crate::log::Log;
 use crate::options::MountConfig;
-use crate::place::Mount;
 use arbor_base::device::{Claim, OpenMode};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{BorrowedFd, OwnedFd};
