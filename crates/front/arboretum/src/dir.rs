@@ -4,7 +4,7 @@ use crate::error::{Failure, Named, Result};
 use crate::file::read_whole;
 use crate::meta::Metadata;
 use crate::node::{Mount, Node, path_of};
-use arbor_base::vfs::{Errno, FileType, Ino};
+use arbor_base::vfs::{FileType, Ino};
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
 use std::fmt;
@@ -29,9 +29,9 @@ impl fmt::Debug for DirEntry {
 }
 
 impl DirEntry {
-    fn new(dir: &[u8], name: &[u8], node: Node) -> DirEntry {
-        let path = join(dir, name);
-        DirEntry { name_start: path.len() - name.len(), path, node: Arc::new(node) }
+    fn new(dir: &[u8], child: Child) -> DirEntry {
+        let path = join(dir, &child.name);
+        DirEntry { name_start: path.len() - child.name.len(), path, node: child.node }
     }
 
     /// Its name.
@@ -79,21 +79,103 @@ impl DirEntry {
 pub(crate) fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
     let mut path = Vec::with_capacity(dir.len() + 1 + name.len());
     path.extend_from_slice(dir);
-    if !dir.is_empty() && !dir.ends_with(b"/") {
+    push(&mut path, name);
+    path
+}
+
+/// Adds a name to the path of a directory.
+pub(crate) fn push(path: &mut Vec<u8>, name: &[u8]) {
+    if !path.is_empty() && !path.ends_with(b"/") {
         path.push(b'/');
     }
     path.extend_from_slice(name);
-    path
+}
+
+/// One name of a directory and what it leads to. There may be many at every level of a walk, so it holds no path.
+pub(crate) struct Child {
+    pub(crate) name: Vec<u8>,
+    pub(crate) node: Arc<Node>,
+}
+
+/// A name that leads to nothing that can be read; no name where the directory itself could not be read any further.
+pub(crate) struct Lost {
+    name: Option<Vec<u8>>,
+    failure: Failure,
+}
+
+impl Lost {
+    /// As an error about the directory `dir` or what lies in it.
+    pub(crate) fn named(self, dir: &[u8]) -> io::Error {
+        match self.name {
+            Some(name) => self.failure.named("look at", &join(dir, &name)),
+            None => self.failure.named("read directory", dir),
+        }
+    }
+}
+
+/// What [`ReadDir`] gives, without paths.
+pub(crate) struct Children {
+    dir: Arc<Node>,
+    cookie: u64,
+    ready: VecDeque<std::result::Result<Child, Lost>>,
+    at_end: bool,
+}
+
+impl Children {
+    pub(crate) fn of(dir: Arc<Node>) -> Children {
+        Children { dir, cookie: 0, ready: VecDeque::new(), at_end: false }
+    }
+
+    fn fill(&mut self) -> Result<()> {
+        let (mount, ready) = (&self.dir.mount, &mut self.ready);
+        let mut cookie = self.cookie;
+        let mut full = false;
+        let mut broken = Vec::new();
+        mount.fs.readdir_plus(self.dir.ino(), cookie, &mut |entry, attr| {
+            full = ready.len() == BATCH;
+            if full {
+                return false;
+            }
+            let name = entry.name.to_vec();
+            match attr {
+                Some(attr) => ready.push_back(Ok(Child { name, node: Arc::new(Node::adopt(mount, *attr)) })),
+                None if name == b"." || name == b".." => {}
+                None => broken.push(name),
+            }
+            cookie = entry.cookie;
+            true
+        })?;
+        self.at_end = !full;
+        self.cookie = cookie;
+        for name in broken {
+            self.ready.push_back(match mount.fs.lookup(self.dir.ino(), &name) {
+                Ok(attr) => Ok(Child { name, node: Arc::new(Node::adopt(mount, attr)) }),
+                Err(e) => Err(Lost { name: Some(name), failure: e.into() }),
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for Children {
+    type Item = std::result::Result<Child, Lost>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while self.ready.is_empty() && !self.at_end {
+            if let Err(failure) = self.fill() {
+                self.at_end = true;
+                return Some(Err(Lost { name: None, failure }));
+            }
+        }
+        self.ready.pop_front()
+    }
 }
 
 /// The entries of a directory, without `.` and `..`, in the order of the engine. One whose inode is
 /// damaged is an error, and the others follow.
 pub struct ReadDir {
-    dir: Arc<Node>,
     path: Vec<u8>,
-    cookie: u64,
-    ready: VecDeque<io::Result<DirEntry>>,
-    at_end: bool,
+    children: Children,
 }
 
 impl fmt::Debug for ReadDir {
@@ -103,36 +185,8 @@ impl fmt::Debug for ReadDir {
 }
 
 impl ReadDir {
-    pub(crate) fn new(dir: Arc<Node>, path: Vec<u8>) -> ReadDir {
-        ReadDir { dir, path, cookie: 0, ready: VecDeque::new(), at_end: false }
-    }
-
-    fn fill(&mut self) -> Result<()> {
-        let (mount, path, ready) = (&self.dir.mount, &self.path, &mut self.ready);
-        let mut cookie = self.cookie;
-        let mut full = false;
-        let mut broken = Vec::new();
-        mount.fs.readdir_plus(self.dir.ino(), cookie, &mut |entry, attr| {
-            full = ready.len() == BATCH;
-            if full {
-                return false;
-            }
-            match attr {
-                Some(attr) => ready.push_back(Ok(DirEntry::new(path, entry.name, Node::adopt(mount, *attr)))),
-                None if entry.name == b"." || entry.name == b".." => {}
-                None => broken.push(entry.name.to_vec()),
-            }
-            cookie = entry.cookie;
-            true
-        })?;
-        self.at_end = !full;
-        self.cookie = cookie;
-        for name in broken {
-            let found = mount.fs.lookup(self.dir.ino(), &name).map(|e| Node::adopt(mount, e));
-            let found = found.map_err(Failure::from).named("look at", &join(path, &name));
-            self.ready.push_back(found.map(|node| DirEntry::new(path, &name, node)));
-        }
-        Ok(())
+    pub(crate) fn new(dir: Node, path: &[u8]) -> Result<ReadDir> {
+        Ok(ReadDir { path: path.to_vec(), children: Children::of(Arc::new(dir.need_dir()?)) })
     }
 }
 
@@ -140,13 +194,8 @@ impl Iterator for ReadDir {
     type Item = io::Result<DirEntry>;
 
     fn next(&mut self) -> Option<io::Result<DirEntry>> {
-        while self.ready.is_empty() && !self.at_end {
-            if let Err(e) = self.fill() {
-                self.at_end = true;
-                return Some(Err(e.named("read directory", &self.path)));
-            }
-        }
-        self.ready.pop_front()
+        let next = self.children.next()?;
+        Some(next.map(|child| DirEntry::new(&self.path, child)).map_err(|lost| lost.named(&self.path)))
     }
 }
 
@@ -211,6 +260,8 @@ pub struct WalkEntry {
 pub struct Walk {
     first: Option<DirEntry>,
     sorted: bool,
+    /// The path of the directory that the last level reads.
+    path: Vec<u8>,
     levels: Vec<Level>,
     lineage: Lineage,
     /// Whether what came last is a directory that it has gone into.
@@ -219,40 +270,43 @@ pub struct Walk {
     barred: Option<io::Error>,
 }
 
-enum Level {
-    AsRead(ReadDir),
-    Sorted { entries: std::vec::IntoIter<DirEntry>, errors: std::vec::IntoIter<io::Error> },
+/// A directory that a walk is in.
+struct Level {
+    /// Length of the path of the directory that holds it.
+    above: usize,
+    order: Order,
 }
 
-impl Iterator for Level {
-    type Item = io::Result<DirEntry>;
-
-    fn next(&mut self) -> Option<io::Result<DirEntry>> {
-        match self {
-            Level::AsRead(entries) => entries.next(),
-            Level::Sorted { entries, errors } => errors.next().map(Err).or_else(|| entries.next().map(Ok)),
-        }
-    }
+enum Order {
+    AsRead(Children),
+    Sorted { children: std::vec::IntoIter<Child>, lost: std::vec::IntoIter<Lost> },
 }
 
-impl Level {
-    fn sorted(read: ReadDir) -> Level {
-        let (mut entries, mut errors) = (Vec::new(), Vec::new());
-        for entry in read {
-            match entry {
-                Ok(entry) => entries.push(entry),
-                Err(e) => errors.push(e),
+impl Order {
+    fn sorted(read: Children) -> Order {
+        let (mut children, mut lost) = (Vec::new(), Vec::new());
+        for child in read {
+            match child {
+                Ok(child) => children.push(child),
+                Err(e) => lost.push(e),
             }
         }
-        entries.sort_by(|a, b| a.name().cmp(b.name()));
-        Level::Sorted { entries: entries.into_iter(), errors: errors.into_iter() }
+        children.sort_by(|a, b| a.name.cmp(&b.name));
+        Order::Sorted { children: children.into_iter(), lost: lost.into_iter() }
+    }
+
+    fn next(&mut self) -> Option<std::result::Result<Child, Lost>> {
+        match self {
+            Order::AsRead(children) => children.next(),
+            Order::Sorted { children, lost } => lost.next().map(Err).or_else(|| children.next().map(Ok)),
+        }
     }
 
     /// What is still to come, if it is known.
-    fn rest(&self) -> &[DirEntry] {
+    fn rest(&self) -> &[Child] {
         match self {
-            Level::AsRead(_) => &[],
-            Level::Sorted { entries, .. } => entries.as_slice(),
+            Order::AsRead(_) => &[],
+            Order::Sorted { children, .. } => children.as_slice(),
         }
     }
 }
@@ -266,9 +320,15 @@ impl fmt::Debug for Walk {
 impl Walk {
     pub(crate) fn new(root: Node, path: &[u8]) -> Walk {
         let name = path.rsplit(|b| *b == b'/').next().unwrap_or_default().len();
-        let lineage = Lineage::new(&root.mount);
-        let first = DirEntry { path: path.to_vec(), name_start: path.len() - name, node: Arc::new(root) };
-        Walk { first: Some(first), sorted: false, levels: Vec::new(), lineage, has_entered: false, barred: None }
+        Walk {
+            sorted: false,
+            path: Vec::new(),
+            levels: Vec::new(),
+            lineage: Lineage::new(&root.mount),
+            has_entered: false,
+            barred: None,
+            first: Some(DirEntry { path: path.to_vec(), name_start: path.len() - name, node: Arc::new(root) }),
+        }
     }
 
     /// Goes through every directory in the order of names.
@@ -278,8 +338,13 @@ impl Walk {
     }
 
     /// What lies in the directory that came last, if the walk is [sorted](Walk::sorted).
-    pub fn listing(&self) -> &[DirEntry] {
-        self.levels.last().filter(|_| self.has_entered).map_or(&[], Level::rest)
+    pub fn listing(&self) -> impl Iterator<Item = DirEntry> {
+        let entered = self.levels.last().filter(|_| self.has_entered);
+        let children = entered.map_or(&[][..], |level| level.order.rest());
+        children.iter().map(|child| {
+            let Child { name, node } = child;
+            DirEntry::new(&self.path, Child { name: name.clone(), node: node.clone() })
+        })
     }
 
     /// Does not go into the directory that came last.
@@ -292,13 +357,18 @@ impl Walk {
 
     fn enter(&mut self, dir: &DirEntry) -> Result<()> {
         self.lineage.enter(&dir.node, || dir.path.clone())?;
-        let entries = ReadDir::new(dir.node.clone(), dir.path.clone());
-        self.levels.push(if self.sorted { Level::sorted(entries) } else { Level::AsRead(entries) });
+        let above = self.path.len();
+        self.path.clone_from(&dir.path);
+        let children = Children::of(dir.node.clone());
+        let order = if self.sorted { Order::sorted(children) } else { Order::AsRead(children) };
+        self.levels.push(Level { above, order });
         Ok(())
     }
 
     fn leave(&mut self) {
-        self.levels.pop();
+        if let Some(level) = self.levels.pop() {
+            self.path.truncate(level.above);
+        }
         self.lineage.leave();
     }
 
@@ -310,9 +380,9 @@ impl Walk {
             return Some(Ok(first));
         }
         while let Some(level) = self.levels.last_mut() {
-            let next = level.next();
-            if next.is_some() {
-                return next;
+            if let Some(next) = level.order.next() {
+                let entry = next.map(|child| DirEntry::new(&self.path, child));
+                return Some(entry.map_err(|lost| lost.named(&self.path)));
             }
             self.leave();
         }
@@ -330,7 +400,7 @@ impl Iterator for Walk {
             Err(e) => return Some(Err(e)),
         };
         let depth = self.levels.len();
-        let is_last = self.levels.last().is_none_or(|level| level.rest().is_empty());
+        let is_last = self.levels.last().is_none_or(|level| level.order.rest().is_empty());
         if entry.file_type() == FileType::Dir {
             self.barred = self.enter(&entry).named("walk", entry.path_bytes()).err();
             self.has_entered = self.barred.is_none();
@@ -393,14 +463,5 @@ impl Mount {
                 return Ok(subdirs);
             }
         }
-    }
-}
-
-impl Node {
-    pub(crate) fn entries(self: &Arc<Node>, path: &[u8]) -> Result<ReadDir> {
-        if !self.is_dir() {
-            return Err(Errno::ENOTDIR.into());
-        }
-        Ok(ReadDir::new(self.clone(), path.to_vec()))
     }
 }

@@ -65,6 +65,7 @@ mod host;
 mod meta;
 mod node;
 mod registry;
+mod trail;
 mod transfer;
 mod volume;
 

@@ -1,10 +1,11 @@
 //! Whole trees between the host and a volume.
 
-use crate::dir::{Lineage, ReadDir, join};
+use crate::dir::{Child, Children, Lineage, push};
 use crate::error::{Failure, Named, Result};
 use crate::file::{next_data, write_all};
 use crate::host::{self, Descent, Handle, HostDir, HostFile};
 use crate::node::{Node, bytes_of, path_of};
+use crate::trail::Kept;
 use crate::volume::{CHUNK, Volume};
 use arbor_base::vfs::{Errno, FileType, Ino, RenameFlags, Seek, SetAttr, SetTime, Time, XattrMode};
 use std::collections::HashMap;
@@ -194,16 +195,13 @@ impl Volume {
         path: impl AsRef<Path>,
         options: &mut CopyOptions<'_>,
     ) -> io::Result<CopyStats> {
-        let path = bytes_of(path.as_ref());
-        let stats = CopyStats::default();
-        let at_hand = (host.as_ref().to_path_buf(), path.to_vec());
-        let opened = self.writable().and_then(|()| at(host.as_ref(), host::place(host.as_ref())));
-        let (base, name) = opened.map_err(|e| e.named("copy", &both(&bytes_of(&at_hand.0), &path)))?;
-        let descent = Descent::new(base);
+        let (host, path) = (host.as_ref(), bytes_of(path.as_ref()));
+        let at_hand = AtHand::new(&path, host);
+        let opened = self.writable().and_then(|()| at(host, host::place(host)));
+        let (base, name) = opened.map_err(|e| at_hand.not_in(e))?;
+        let (stats, descent) = (CopyStats::default(), Descent::new(base));
         let mut copy = CopyIn { options, stats, descent, links: HashMap::new(), buf: Vec::new(), at_hand };
-        let copied = copy.tree(self, name.as_deref(), host.as_ref(), &path);
-        let (host, path) = &copy.at_hand;
-        copied.map_err(|e| e.named("copy", &both(&bytes_of(host), path)))?;
+        copy.tree(self, name.as_deref(), &path).map_err(|e| copy.at_hand.not_in(e))?;
         Ok(copy.stats)
     }
 
@@ -224,20 +222,50 @@ impl Volume {
         options: &mut CopyOptions<'_>,
     ) -> io::Result<CopyStats> {
         let (path, host) = (bytes_of(path.as_ref()), host.as_ref());
-        let mut at_hand = (path.to_vec(), host.to_path_buf());
-        let copied = at(host, host::place(host)).and_then(|(base, name)| {
-            let mut copy = CopyOut::new(self, base, options, at_hand.clone());
-            let copied = copy.tree(self, &path, name.as_deref(), host);
-            at_hand = copy.at_hand;
-            copied.map(|()| copy.stats)
-        });
-        copied.map_err(|e| e.named("copy", &both(&at_hand.0, &bytes_of(&at_hand.1))))
+        let at_hand = AtHand::new(&path, host);
+        let (base, name) = at(host, host::place(host)).map_err(|e| at_hand.not_out(e))?;
+        let mut copy = CopyOut::new(self, base, options, at_hand);
+        copy.tree(self, &path, name.as_deref()).map_err(|e| copy.at_hand.not_out(e))?;
+        Ok(copy.stats)
     }
 }
 
-/// Names what was copied where, for errors.
-fn both(from: &[u8], to: &[u8]) -> Vec<u8> {
-    [from, b" to ", to].concat()
+/// What is being copied, in the volume and on the host: for progress and errors, not to be opened.
+struct AtHand {
+    path: Vec<u8>,
+    host: PathBuf,
+    /// Lengths of the path at the directories above.
+    above: Vec<usize>,
+}
+
+impl AtHand {
+    fn new(path: &[u8], host: &Path) -> AtHand {
+        AtHand { path: path.to_vec(), host: host.to_path_buf(), above: Vec::new() }
+    }
+
+    fn down(&mut self, name: &[u8]) {
+        self.above.push(self.path.len());
+        push(&mut self.path, name);
+        self.host.push(path_of(name.to_vec()));
+    }
+
+    /// Back to the directory above; what the copy began with has none.
+    fn up(&mut self) {
+        if let Some(len) = self.above.pop() {
+            self.path.truncate(len);
+            self.host.pop();
+        }
+    }
+
+    /// Why it was not copied into the volume.
+    fn not_in(&self, e: Failure) -> io::Error {
+        e.named("copy", &[&bytes_of(&self.host), &b" to "[..], &self.path].concat())
+    }
+
+    /// Why it was not copied out.
+    fn not_out(&self, e: Failure) -> io::Error {
+        e.named("copy", &[&self.path, &b" to "[..], &bytes_of(&self.host)].concat())
+    }
 }
 
 /// Says which file of the host failed.
@@ -256,84 +284,66 @@ struct CopyIn<'a, 'o> {
     /// First name of each file of the host that may have more.
     links: HashMap<(u64, u64), Arc<Node>>,
     buf: Vec<u8>,
-    /// What is being copied, and where to.
-    at_hand: (PathBuf, Vec<u8>),
+    at_hand: AtHand,
 }
 
 /// A directory of the host being copied.
 struct InFrame {
-    host: PathBuf,
     file: HostFile,
-    path: Vec<u8>,
     node: Arc<Node>,
     names: std::vec::IntoIter<Vec<u8>>,
 }
 
-/// Something of the host: its name in the directory at hand, none for that itself, and its path to be shown.
-#[derive(Clone, Copy)]
-struct Source<'a> {
-    name: Option<&'a [u8]>,
-    host: &'a Path,
-    path: &'a [u8],
-}
-
+/// Names are those in the host's directory at hand; that itself has none.
 impl CopyIn<'_, '_> {
-    fn tree(&mut self, volume: &Volume, name: Option<&[u8]>, host: &Path, path: &[u8]) -> Result<()> {
+    fn tree(&mut self, volume: &Volume, name: Option<&[u8]>, path: &[u8]) -> Result<()> {
         let found = volume.mount().walk(path, false)?;
-        let source = Source { name, host, path };
-        let file = self.look(source)?;
+        let file = self.look(name)?;
         if found.must_be_dir && file.kind != FileType::Dir && !found.node.as_ref().is_some_and(Node::is_dir) {
             return Err(Errno::ENOTDIR.into());
         }
         let mut frames = Vec::new();
         match (found.parent, found.node) {
-            (Some((dir, name)), _) => frames.extend(self.one(&dir, &name, file, source)?),
-            (None, Some(root)) if file.kind == FileType::Dir => frames.push(self.frame(root, source)?),
+            (Some((dir, new)), _) => frames.extend(self.one(&dir, &new, file, name)?),
+            (None, Some(root)) if file.kind == FileType::Dir => frames.push(self.frame(root, name)?),
             _ => return Err(Errno::EISDIR.into()),
         }
         while let Some(frame) = frames.last_mut() {
-            match frame.names.next() {
-                Some(name) => {
-                    let host = frame.host.join(path_of(name.clone()));
-                    let path = join(&frame.path, &name);
-                    self.at_hand = (host.clone(), path.clone());
-                    let source = Source { name: Some(&name), host: &host, path: &path };
-                    let file = self.look(source)?;
-                    let node = frame.node.clone();
-                    frames.extend(self.one(&node, &name, file, source)?);
+            if let Some(name) = frame.names.next() {
+                self.at_hand.down(&name);
+                let file = self.look(Some(&name))?;
+                match self.one(&frame.node, &name, file, Some(&name))? {
+                    Some(below) => frames.push(below),
+                    None => self.at_hand.up(),
                 }
-                None => {
-                    if let Some(done) = frames.pop() {
-                        self.at_hand = (done.host.clone(), done.path);
-                        let left = at(&done.host, self.descent.leave().and_then(|dir| dir.handle()))?;
-                        self.finish(&done.node, &left, &done.file, &done.host)?;
-                    }
-                }
+            } else if let Some(done) = frames.pop() {
+                let left = at(&self.at_hand.host, self.descent.leave().and_then(|dir| dir.handle()))?;
+                self.finish(&done.node, &left, &done.file)?;
+                self.at_hand.up();
             }
         }
         Ok(())
     }
 
-    fn look(&self, source: Source<'_>) -> Result<HostFile> {
+    fn look(&self, name: Option<&[u8]>) -> Result<HostFile> {
         let here = self.descent.here();
-        at(source.host, source.name.map_or_else(|| here.itself(), |name| here.look(name)))
+        at(&self.at_hand.host, name.map_or_else(|| here.itself(), |name| here.look(name)))
     }
 
-    fn frame(&mut self, node: Node, source: Source<'_>) -> Result<InFrame> {
-        let (here, host) = (self.descent.here(), source.host);
-        let dir = at(host, source.name.map_or_else(|| here.again(), |name| here.dir(name)))?;
+    fn frame(&mut self, node: Node, name: Option<&[u8]>) -> Result<InFrame> {
+        let (here, host) = (self.descent.here(), &self.at_hand.host);
+        let dir = at(host, name.map_or_else(|| here.again(), |name| here.dir(name)))?;
         // What it is now: another may have taken its place since it was looked at.
         let (file, mut names) = (at(host, dir.itself())?, at(host, dir.names())?);
-        at(host, self.descent.enter(source.name, dir))?;
+        at(host, self.descent.enter(name, dir))?;
         // The order of the host must not show in the image.
         names.sort();
-        let (host, path) = (host.to_path_buf(), source.path.to_vec());
-        Ok(InFrame { host, file, path, node: Arc::new(node), names: names.into_iter() })
+        Ok(InFrame { file, node: Arc::new(node), names: names.into_iter() })
     }
 
-    /// Copies one name; a directory comes back to be filled.
-    fn one(&mut self, dir: &Node, name: &[u8], file: HostFile, source: Source<'_>) -> Result<Option<InFrame>> {
-        self.options.tell(&self.stats, source.path)?;
+    /// Copies what is named `from` to `name`; a directory comes back to be filled.
+    fn one(&mut self, dir: &Node, name: &[u8], file: HostFile, from: Option<&[u8]>) -> Result<Option<InFrame>> {
+        self.options.tell(&self.stats, &self.at_hand.path)?;
         let way = Way::to(dir, name, file.kind)?;
         if let Some(first) = file.identity.and_then(|id| self.links.get(&id)) {
             way.link(first, dir, name)?;
@@ -343,14 +353,14 @@ impl CopyIn<'_, '_> {
         let (node, identity) = match way {
             Way::Merge(old) => {
                 self.stats.directories += 1;
-                return self.frame(old, source).map(Some);
+                return self.frame(old, from).map(Some);
             }
             _ if file.kind == FileType::Dir => {
                 self.stats.directories += 1;
-                return self.frame(dir.mkdir(name, 0o700)?, source).map(Some);
+                return self.frame(dir.mkdir(name, 0o700)?, from).map(Some);
             }
             way => {
-                let made = self.make(dir, way.name(name), file, source)?;
+                let made = self.make(dir, way.name(name), file, from.ok_or(Errno::EISDIR)?)?;
                 way.done(dir, name)?;
                 made
             }
@@ -362,21 +372,14 @@ impl CopyIn<'_, '_> {
     }
 
     /// Makes what is no directory, with all that belongs to it.
-    fn make(
-        &mut self,
-        dir: &Node,
-        name: &[u8],
-        file: HostFile,
-        source: Source<'_>,
-    ) -> Result<(Node, Option<(u64, u64)>)> {
-        let (from, host) = (source.name.ok_or(Errno::EISDIR)?, source.host);
-        let here = self.descent.here();
+    fn make(&mut self, dir: &Node, name: &[u8], file: HostFile, from: &[u8]) -> Result<(Node, Option<(u64, u64)>)> {
+        let (here, host) = (self.descent.here(), &self.at_hand.host);
         if file.kind == FileType::File {
             let (mut data, file) = at(host, here.open_file(from))?;
             self.stats.files += 1;
             let node = dir.mknod(name, FileType::File.mode() | 0o600, 0)?;
-            let filled = self.content(&node, &mut data, file.size, source);
-            let whole = filled.and_then(|()| self.finish(&node, &data.into(), &file, host));
+            let filled = self.content(&node, &mut data, file.size);
+            let whole = filled.and_then(|()| self.finish(&node, &data.into(), &file));
             whole.inspect_err(|_| remove_part(dir, name))?;
             return Ok((node, file.identity));
         }
@@ -389,12 +392,12 @@ impl CopyIn<'_, '_> {
             self.stats.special += 1;
             dir.mknod(name, file.kind.mode() | 0o600, file.rdev)?
         };
-        self.finish(&node, &handle, &file, host).inspect_err(|_| remove_part(dir, name))?;
+        self.finish(&node, &handle, &file).inspect_err(|_| remove_part(dir, name))?;
         Ok((node, file.identity))
     }
 
-    fn content(&mut self, node: &Node, data: &mut fs::File, size: u64, source: Source<'_>) -> Result<()> {
-        let host = source.host;
+    fn content(&mut self, node: &Node, data: &mut fs::File, size: u64) -> Result<()> {
+        let host = &self.at_hand.host;
         self.buf.resize(CHUNK, 0);
         let (mut from, mut written) = (0, 0);
         while let Some((start, end)) = at(host, host::next_data(data, from, size))? {
@@ -410,7 +413,7 @@ impl CopyIn<'_, '_> {
                 from += n as u64;
                 written = from;
                 self.stats.bytes += n as u64;
-                self.options.tell(&self.stats, source.path)?;
+                self.options.tell(&self.stats, &self.at_hand.path)?;
             }
             from = end;
         }
@@ -420,10 +423,10 @@ impl CopyIn<'_, '_> {
         Ok(())
     }
 
-    fn finish(&mut self, node: &Node, handle: &Handle, file: &HostFile, host: &Path) -> Result<()> {
+    fn finish(&mut self, node: &Node, handle: &Handle, file: &HostFile) -> Result<()> {
         if self.options.xattrs {
             for (name, value) in handle.xattrs() {
-                set_xattr(node, &name, &value, &mut self.stats, host)?;
+                set_xattr(node, &name, &value, &mut self.stats, &self.at_hand.host)?;
             }
         }
         node.set(&self.options.attributes(file)).map(drop)
@@ -521,30 +524,23 @@ struct CopyOut<'a, 'o> {
     /// Where the first name of each file with several went.
     links: HashMap<Ino, FirstName>,
     buf: Vec<u8>,
-    /// What is being copied, and where to.
-    at_hand: (Vec<u8>, PathBuf),
+    at_hand: AtHand,
 }
 
 /// The first name of a file that was made.
 struct FirstName {
-    dir: Vec<Vec<u8>>,
+    dir: Kept,
     name: Vec<u8>,
 }
 
 /// A directory of the volume being copied.
 struct OutFrame {
-    host: PathBuf,
     node: Arc<Node>,
-    entries: ReadDir,
+    children: Children,
 }
 
 impl<'a, 'o> CopyOut<'a, 'o> {
-    fn new(
-        volume: &Volume,
-        base: HostDir,
-        options: &'a mut CopyOptions<'o>,
-        at_hand: (Vec<u8>, PathBuf),
-    ) -> CopyOut<'a, 'o> {
+    fn new(volume: &Volume, base: HostDir, options: &'a mut CopyOptions<'o>, at_hand: AtHand) -> CopyOut<'a, 'o> {
         CopyOut {
             keep_owner: options.owner == Some(true) && host::may_chown(),
             options,
@@ -558,39 +554,36 @@ impl<'a, 'o> CopyOut<'a, 'o> {
     }
 
     /// Copies to `name` in the base, or to the base itself.
-    fn tree(&mut self, volume: &Volume, path: &[u8], name: Option<&[u8]>, host: &Path) -> Result<()> {
+    fn tree(&mut self, volume: &Volume, path: &[u8], name: Option<&[u8]>) -> Result<()> {
         let node = Arc::new(volume.mount().resolve(path, false)?);
         let mut frames = Vec::new();
-        frames.extend(self.one(node, path, name, host.to_path_buf())?);
+        frames.extend(self.one(node, name)?);
         while let Some(frame) = frames.last_mut() {
-            match frame.entries.next() {
-                Some(Ok(entry)) => {
-                    if entry.name().contains(&b'/') || matches!(entry.name(), b"." | b".." | b"") {
-                        return Err(Errno::EUCLEAN.into());
-                    }
-                    let host = frame.host.join(entry.file_name());
-                    frames.extend(self.one(entry.node.clone(), entry.path_bytes(), Some(entry.name()), host)?);
+            if let Some(child) = frame.children.next() {
+                let Child { name, node } = child.map_err(|lost| lost.named(&self.at_hand.path))?;
+                if name.contains(&b'/') || matches!(&name[..], b"." | b".." | b"") {
+                    return Err(Errno::EUCLEAN.into());
                 }
-                Some(Err(e)) => return Err(e.into()),
-                None => {
-                    if let Some(done) = frames.pop() {
-                        self.at_hand.1.clone_from(&done.host);
-                        self.lineage.leave();
-                        let left = at(&done.host, self.descent.leave().and_then(|dir| dir.handle()))?;
-                        self.finish(&done.node, &left, &done.host)?;
-                    }
+                self.at_hand.down(&name);
+                match self.one(node, Some(&name))? {
+                    Some(below) => frames.push(below),
+                    None => self.at_hand.up(),
                 }
+            } else if let Some(done) = frames.pop() {
+                self.lineage.leave();
+                let left = at(&self.at_hand.host, self.descent.leave().and_then(|dir| dir.handle()))?;
+                self.finish(&done.node, &left)?;
+                self.at_hand.up();
             }
         }
         Ok(())
     }
 
     /// Copies one name; a directory comes back to be filled.
-    fn one(&mut self, node: Arc<Node>, path: &[u8], name: Option<&[u8]>, host: PathBuf) -> Result<Option<OutFrame>> {
-        self.options.tell(&self.stats, path)?;
-        self.at_hand = (path.to_vec(), host.clone());
+    fn one(&mut self, node: Arc<Node>, name: Option<&[u8]>) -> Result<Option<OutFrame>> {
+        self.options.tell(&self.stats, &self.at_hand.path)?;
         if node.is_dir() {
-            return self.enter(node, path, name, host).map(Some);
+            return self.enter(node, name).map(Some);
         }
         let name = name.ok_or(io::Error::from(io::ErrorKind::IsADirectory))?;
         let kind = node.attr.file_type();
@@ -599,30 +592,30 @@ impl<'a, 'o> CopyOut<'a, 'o> {
             return Ok(None);
         }
         let first = self.links.get(&node.ino());
-        let here = self.descent.here();
+        let (here, host) = (self.descent.here(), &self.at_hand.host);
         if kind == FileType::File && self.descent.is_at_base() {
-            at(&host, spare_special(here, name))?;
+            at(host, spare_special(here, name))?;
         }
-        at(&host, clear(here, name, kind, first.is_some()))?;
+        at(host, clear(here, name, kind, first.is_some()))?;
         if let Some(first) = first {
-            at(&host, self.descent.reach(&first.dir).and_then(|dir| dir.link(&first.name, here, name)))?;
+            at(host, self.descent.reach(first.dir).and_then(|dir| dir.link(&first.name, here, name)))?;
             self.stats.hard_links += 1;
             return Ok(None);
         }
         let made = match kind {
-            FileType::File => self.file(&node, path, name, &host).map(|()| true)?,
-            kind => self.special(&node, kind, name, &host)?,
+            FileType::File => self.file(&node, name).map(|()| true)?,
+            kind => self.special(&node, kind, name)?,
         };
         if made && node.attr.nlink > 1 {
-            let first = FirstName { dir: self.descent.path(), name: name.to_vec() };
+            let first = FirstName { dir: self.descent.keep(), name: name.to_vec() };
             self.links.insert(node.ino(), first);
         }
         Ok(None)
     }
 
     /// Makes a directory, or goes into the one that is there.
-    fn enter(&mut self, node: Arc<Node>, path: &[u8], name: Option<&[u8]>, host: PathBuf) -> Result<OutFrame> {
-        self.lineage.enter(&node, || path.to_vec())?;
+    fn enter(&mut self, node: Arc<Node>, name: Option<&[u8]>) -> Result<OutFrame> {
+        self.lineage.enter(&node, || self.at_hand.path.clone())?;
         let here = self.descent.here();
         let wanted = node.attr.mode;
         let dir = match name {
@@ -634,15 +627,14 @@ impl<'a, 'o> CopyOut<'a, 'o> {
                 Ok(_) => Err(no_directory_there()),
             },
         };
-        at(&host, dir.and_then(|dir| self.descent.enter(name, dir)))?;
+        at(&self.at_hand.host, dir.and_then(|dir| self.descent.enter(name, dir)))?;
         self.stats.directories += 1;
-        let entries = node.entries(path)?;
-        Ok(OutFrame { host, node, entries })
+        Ok(OutFrame { children: Children::of(node.clone()), node })
     }
 
     /// Makes a symbolic link, fifo, socket or device node; tells whether it is there.
-    fn special(&mut self, node: &Node, kind: FileType, name: &[u8], host: &Path) -> Result<bool> {
-        let here = self.descent.here();
+    fn special(&mut self, node: &Node, kind: FileType, name: &[u8]) -> Result<bool> {
+        let (here, host) = (self.descent.here(), &self.at_hand.host);
         if kind == FileType::Symlink {
             at(host, here.symlink(&node.fs().readlink(node.ino())?, name))?;
             self.stats.symlinks += 1;
@@ -654,17 +646,17 @@ impl<'a, 'o> CopyOut<'a, 'o> {
             self.stats.special += 1;
         }
         let handle = at(host, here.special(name, kind))?;
-        self.finish(node, &handle, host)?;
+        self.finish(node, &handle)?;
         Ok(true)
     }
 
     /// A regular file gets its name when it is whole, so what had the name stays until then.
-    fn file(&mut self, node: &Node, path: &[u8], name: &[u8], host: &Path) -> Result<()> {
+    fn file(&mut self, node: &Node, name: &[u8]) -> Result<()> {
         let part = format!(".arbor-{}-{}.part", std::process::id(), next_part()).into_bytes();
-        let mut target = at(host, self.descent.here().create(&part))?;
-        let filled = self.content(node, path, host, &mut target);
-        let whole = filled.and_then(|()| self.finish(node, &target.into(), host));
-        let here = self.descent.here();
+        let mut target = at(&self.at_hand.host, self.descent.here().create(&part))?;
+        let filled = self.content(node, &mut target);
+        let whole = filled.and_then(|()| self.finish(node, &target.into()));
+        let (here, host) = (self.descent.here(), &self.at_hand.host);
         whole.and_then(|()| at(host, here.rename(&part, name))).inspect_err(|_| {
             let _ = here.remove(&part);
         })?;
@@ -672,7 +664,8 @@ impl<'a, 'o> CopyOut<'a, 'o> {
         Ok(())
     }
 
-    fn content(&mut self, node: &Node, path: &[u8], host: &Path, target: &mut fs::File) -> Result<()> {
+    fn content(&mut self, node: &Node, target: &mut fs::File) -> Result<()> {
+        let host = &self.at_hand.host;
         let (size, mut from) = (node.attr.size, 0);
         while let Some(data) = next_data(node, from)?.filter(|data| *data < size) {
             let end = node.fs().seek(node.ino(), data, Seek::Hole)?.min(size);
@@ -687,22 +680,22 @@ impl<'a, 'o> CopyOut<'a, 'o> {
                 at(host, target.write_all(self.buf.get(..n).unwrap_or_default()))?;
                 from += n as u64;
                 self.stats.bytes += n as u64;
-                self.options.tell(&self.stats, path)?;
+                self.options.tell(&self.stats, &self.at_hand.path)?;
             }
         }
         at(host, target.set_len(size))
     }
 
     /// Opens what was made to those whom its mode lets in, with all else that belongs to it.
-    fn finish(&mut self, node: &Node, handle: &Handle, host: &Path) -> Result<()> {
+    fn finish(&mut self, node: &Node, handle: &Handle) -> Result<()> {
         let attr = &node.attr;
         let keeps_privileges = self.options.privileges && self.keep_owner;
         match self.keep_owner {
-            true => at(host, handle.chown(attr.uid, attr.gid))?,
+            true => at(&self.at_hand.host, handle.chown(attr.uid, attr.gid))?,
             false => self.stats.left_out.owners += u64::from(self.is_foreign(handle, attr.uid, attr.gid)),
         }
         if self.options.xattrs {
-            self.attributes(node, handle, host, keeps_privileges)?;
+            self.attributes(node, handle, keeps_privileges)?;
         }
         let has_set_id = attr.mode & 0o6000 != 0;
         self.stats.left_out.set_ids += u64::from(has_set_id && !keeps_privileges);
@@ -716,7 +709,7 @@ impl<'a, 'o> CopyOut<'a, 'o> {
             mtime: Some(attr.mtime),
             identity: None,
         };
-        at(host, handle.set_attributes(&file))
+        at(&self.at_hand.host, handle.set_attributes(&file))
     }
 
     /// Whether somebody could miss the owner that a file had in the volume.
@@ -725,7 +718,7 @@ impl<'a, 'o> CopyOut<'a, 'o> {
         is_asked && handle.owner().is_some_and(|owner| owner != (uid, gid))
     }
 
-    fn attributes(&mut self, node: &Node, handle: &Handle, host: &Path, keeps_privileges: bool) -> Result<()> {
+    fn attributes(&mut self, node: &Node, handle: &Handle, keeps_privileges: bool) -> Result<()> {
         for name in node.fs().listxattr(node.ino())? {
             if !keeps_privileges && (name.starts_with(b"security.") || name.starts_with(b"trusted.")) {
                 self.stats.left_out.attributes += 1;
@@ -734,7 +727,7 @@ impl<'a, 'o> CopyOut<'a, 'o> {
             let value = node.fs().getxattr(node.ino(), &name)?;
             if let Err(e) = handle.set_xattr(&name, &value) {
                 let name = String::from_utf8_lossy(&name);
-                self.stats.skipped.push(format!("{}: attribute {name}: {e}", host.display()));
+                self.stats.skipped.push(format!("{}: attribute {name}: {e}", self.at_hand.host.display()));
             }
         }
         Ok(())

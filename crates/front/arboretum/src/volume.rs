@@ -503,7 +503,7 @@ impl Volume {
     pub fn read_dir(&self, path: impl AsRef<Path>) -> io::Result<ReadDir> {
         let path = bytes_of(path.as_ref());
         let node = self.mount.resolve(&path, true);
-        node.and_then(|node| Arc::new(node).entries(&path)).named("read directory", &path)
+        node.and_then(|node| ReadDir::new(node, &path)).named("read directory", &path)
     }
 
     /// The tree below `path`, itself first. Links are not followed.

@@ -12,14 +12,25 @@ use arboretum::vfs::FileType;
 use arboretum::{CopyOptions, DirEntry, LeftOut, Metadata, Volume, Walk, WalkEntry};
 use serde_json::{Value, json};
 use std::collections::HashSet;
+use std::ffi::OsString;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// A name with what is known about it.
 struct Line {
-    name: Vec<u8>,
-    path: PathBuf,
+    /// None for what was asked for itself.
+    name: Option<OsString>,
     meta: Metadata,
+}
+
+impl Line {
+    fn path(&self, asked: &Path) -> PathBuf {
+        self.name.as_ref().map_or_else(|| asked.to_path_buf(), |name| asked.join(name))
+    }
+
+    fn shown(&self, asked: &Path) -> Vec<u8> {
+        show::name(self.name.as_deref().unwrap_or(asked.as_os_str()).as_encoded_bytes())
+    }
 }
 
 /// An error about a path in the image, which it names as `IMAGE:PATH`: the command's name says what was tried.
@@ -89,7 +100,7 @@ pub(crate) fn ls(args: &LsArgs, out: &mut dyn Write) -> Result<()> {
             match entry.metadata().is_dir() {
                 true if depth == 0 || is_shown(entry.name()) => {
                     let here = if depth == 0 { path.clone() } else { entry.path() };
-                    let lines = steps.listing().iter().filter(|e| is_shown(e.name())).map(Line::from);
+                    let lines = steps.listing().filter(|e| is_shown(e.name())).map(|e| Line::from(&e));
                     listing.show(&here, &lines.collect::<Vec<_>>(), out)?;
                 }
                 true => steps.skip_dir(),
@@ -105,7 +116,7 @@ pub(crate) fn ls(args: &LsArgs, out: &mut dyn Write) -> Result<()> {
 
 impl From<&DirEntry> for Line {
     fn from(entry: &DirEntry) -> Line {
-        Line { name: entry.name().to_vec(), path: entry.path(), meta: entry.metadata() }
+        Line { name: Some(entry.file_name()), meta: entry.metadata() }
     }
 }
 
@@ -121,7 +132,7 @@ impl Listing<'_> {
     fn show(&mut self, path: &Path, lines: &[Line], out: &mut dyn Write) -> Result<()> {
         if self.args.json {
             for line in lines {
-                self.json.push(as_json(self.volume, &line.path, &line.meta)?);
+                self.json.push(as_json(self.volume, &line.path(path), &line.meta)?);
             }
             return Ok(());
         }
@@ -131,10 +142,10 @@ impl Listing<'_> {
             self.is_first = false;
         }
         if self.args.long {
-            return write_long(self.volume, lines, out);
+            return write_long(self.volume, path, lines, out);
         }
         for line in lines {
-            out.write_all(&show::name(&line.name))?;
+            out.write_all(&line.shown(path))?;
             writeln!(out)?;
         }
         Ok(())
@@ -146,8 +157,7 @@ fn list(volume: &Volume, path: &Path, all: bool) -> io::Result<Vec<Line>> {
     let meta = volume.symlink_metadata(path)?;
     let is_dir = meta.is_dir() || (meta.is_symlink() && volume.metadata(path).is_ok_and(|m| m.is_dir()));
     if !is_dir {
-        let name = path.to_string_lossy().into_owned().into_bytes();
-        return Ok(vec![Line { name, path: path.to_path_buf(), meta }]);
+        return Ok(vec![Line { name: None, meta }]);
     }
     let mut lines = Vec::new();
     for entry in volume.read_dir(path)? {
@@ -160,7 +170,7 @@ fn list(volume: &Volume, path: &Path, all: bool) -> io::Result<Vec<Line>> {
     Ok(lines)
 }
 
-fn write_long(volume: &Volume, lines: &[Line], out: &mut dyn Write) -> Result<()> {
+fn write_long(volume: &Volume, path: &Path, lines: &[Line], out: &mut dyn Write) -> Result<()> {
     let rows: Vec<[String; 5]> = lines
         .iter()
         .map(|Line { meta, .. }| {
@@ -178,9 +188,9 @@ fn write_long(volume: &Volume, lines: &[Line], out: &mut dyn Write) -> Result<()
     for (line, [nlink, uid, gid, size, time]) in lines.iter().zip(&rows) {
         let mode = show::mode(&line.meta);
         write!(out, "{mode} {nlink:>w0$} {uid:>w1$} {gid:>w2$} {size:>w3$} {time} ")?;
-        out.write_all(&show::name(&line.name))?;
+        out.write_all(&line.shown(path))?;
         if line.meta.is_symlink() {
-            write_target(volume, &line.path, out)?;
+            write_target(volume, &line.path(path), out)?;
         }
         writeln!(out)?;
     }
@@ -522,13 +532,16 @@ pub(crate) fn du(args: &DuArgs, out: &mut dyn Write) -> Result<()> {
     let mut seen = HashSet::new();
     for path in &args.paths {
         let steps = at(&image, path, volume.walk(path))?.sorted();
-        for (path, bytes) in usage(steps, &mut seen, args.summarize, &mut trouble) {
+        usage(steps, &mut seen, &mut trouble, |path, bytes, is_total| {
+            if args.summarize && !is_total {
+                return Ok(());
+            }
             if args.json {
                 json.push(json!({ "path": path.to_string_lossy(), "allocated": bytes }));
-            } else {
-                writeln!(out, "{:>10}  {}", show::bytes(bytes), show::clean(path.display()))?;
+                return Ok(());
             }
-        }
+            writeln!(out, "{:>10}  {}", show::bytes(bytes), show::clean(path.display()))
+        })?;
     }
     if args.json {
         write_json(&Value::Array(json), out)?;
@@ -536,35 +549,47 @@ pub(crate) fn du(args: &DuArgs, out: &mut dyn Write) -> Result<()> {
     trouble.end()
 }
 
-/// Allocated bytes of each directory with all below it, the deepest first. A file with several
-/// names counts once.
-fn usage(steps: Walk, seen: &mut HashSet<u64>, total_only: bool, trouble: &mut Trouble<'_>) -> Vec<(PathBuf, u64)> {
-    let mut sums = Vec::new();
-    let mut way: Vec<(PathBuf, u64)> = Vec::new();
-    let mut leave = |way: &mut Vec<(PathBuf, u64)>| {
-        let Some((path, bytes)) = way.pop() else { return };
-        if let Some((_, above)) = way.last_mut() {
+/// Tells the allocated bytes of each directory with all below it when it has seen all of that, in the end those of the
+/// whole. A file with several names counts once.
+fn usage(
+    steps: Walk,
+    seen: &mut HashSet<u64>,
+    trouble: &mut Trouble<'_>,
+    mut tell: impl FnMut(&Path, u64, bool) -> io::Result<()>,
+) -> io::Result<()> {
+    // The sums of the directories on the way; the path is that of the last.
+    let (mut path, mut sums) = (PathBuf::new(), Vec::new());
+    let mut leave = |path: &mut PathBuf, sums: &mut Vec<u64>| -> io::Result<()> {
+        let Some(bytes) = sums.pop() else { return Ok(()) };
+        tell(path, bytes, sums.is_empty())?;
+        if let Some(above) = sums.last_mut() {
             *above += bytes;
+            path.pop();
         }
-        if way.is_empty() || !total_only {
-            sums.push((path, bytes));
-        }
+        Ok(())
     };
     for step in steps {
         let Some(WalkEntry { entry, depth, .. }) = trouble.heed(step) else { continue };
         let meta = entry.metadata();
-        while way.len() > depth {
-            leave(&mut way);
+        while sums.len() > depth {
+            leave(&mut path, &mut sums)?;
         }
         let counts = meta.nlink() <= 1 || meta.is_dir() || seen.insert(meta.ino());
         let bytes = if counts { meta.blocks() * 512 } else { 0 };
-        match way.last_mut() {
-            Some((_, above)) if !meta.is_dir() => *above += bytes,
-            _ => way.push((entry.path(), bytes)),
+        match sums.last_mut() {
+            Some(above) if !meta.is_dir() => *above += bytes,
+            None => {
+                path = entry.path();
+                sums.push(bytes);
+            }
+            Some(_) => {
+                path.push(entry.file_name());
+                sums.push(bytes);
+            }
         }
     }
-    while !way.is_empty() {
-        leave(&mut way);
+    while !sums.is_empty() {
+        leave(&mut path, &mut sums)?;
     }
-    sums
+    Ok(())
 }

@@ -7,7 +7,7 @@ mod watch;
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use watch::Watch;
@@ -180,6 +180,87 @@ fn an_archive_costs_time_by_its_members_and_no_memory() {
             println!("{engine} {way}: {few:?} {many:?}");
             let budget = Cost { memory: few.memory + 24 * MIB, time: few.time.max(FLOOR) * 3 * (MANY / FEW) as u32 };
             assert!(many.is_within(budget), "{engine} {way}: {FEW} members {few:?}, {MANY} {many:?}");
+        }
+    }
+}
+
+/// How deep two trees go.
+const SHALLOW: usize = 200;
+const DEEP: usize = 2000;
+
+/// A tree of one directory in the other, every name 200 bytes long, and a file of two names at every fourth level.
+fn make_deep(image: &Path, engine: &str, depth: usize) {
+    let volume = arboretum::Volume::options().engine(engine).format(image, 256 * MIB).unwrap();
+    let mut path = "deep".to_string();
+    volume.create_dir(&path).unwrap();
+    for level in 0..depth {
+        path = format!("{path}/{level:0200}");
+        volume.create_dir(&path).unwrap();
+        if level % 4 == 0 {
+            let [first, second] = ["a", "b"].map(|name| format!("{path}/{}", name.repeat(200)));
+            volume.write(&first, "seen").unwrap();
+            volume.hard_link(&first, &second).unwrap();
+        }
+    }
+    volume.close().unwrap();
+}
+
+/// Removes a deep tree in the end. The standard library would hold a directory open at every level.
+struct Removal(PathBuf);
+
+impl Drop for Removal {
+    fn drop(&mut self) {
+        let _ = Command::new("rm").arg("-rf").arg(&self.0).status();
+    }
+}
+
+/// What it costs to go through a tree that is so deep.
+fn costs_of_depth(engine: &str, depth: usize) -> Vec<(&'static str, Cost)> {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    make_deep(&dir.join("x.img"), engine, depth);
+    let _removal = Removal(dir.join("out"));
+    cost(dir, &["mkfs", "-q", "-t", engine, "-s", "256M", "y.img"]);
+    let costs = [
+        ("tree", &["tree", "x.img"][..]),
+        ("du", &["du", "x.img"]),
+        ("du -s", &["du", "-s", "x.img"]),
+        ("ls", &["ls", "-lR", "x.img"]),
+        ("get", &["get", "x.img", "deep", "out"]),
+        ("put", &["put", "y.img", "out", "/"]),
+        ("export", &["tar", "--export", "x.tar", "x.img"]),
+        ("fsck", &["fsck", "-f", "x.img"]),
+        ("rm", &["rm", "-r", "x.img", "deep"]),
+        ("import", &["tar", "--import", "x.tar", "x.img"]),
+    ]
+    .map(|(name, args)| {
+        let cost = cost(dir, args);
+        println!("{engine} {depth} {name}: {} MiB, {} ms", cost.memory / MIB, cost.time.as_millis());
+        (name, cost)
+    });
+    // All of it is there; a path has half the depth on average.
+    assert!(fs::metadata(dir.join("x.tar")).unwrap().len() > (depth * depth / 2 * 200) as u64);
+    for image in ["x.img", "y.img"] {
+        let volume = arboretum::Volume::open_read_only(dir.join(image)).unwrap();
+        let found = volume.walk("/").unwrap().inspect(|step| assert!(step.is_ok(), "{step:?}")).count();
+        assert_eq!(found, 2 + depth + depth / 4 * 2, "{engine} {image}");
+    }
+    costs.into()
+}
+
+/// All paths together are 400 MiB long: none is kept at every level. Time may follow them, for most of these commands print,
+/// write or look up paths, and they grow by the square of the depth.
+#[test]
+fn a_deep_tree_costs_memory_by_its_depth() {
+    for engine in arboretum::engines() {
+        let engine = engine.name();
+        let [shallow, deep] = [SHALLOW, DEEP].map(|depth| costs_of_depth(engine, depth));
+        for ((name, shallow), (_, deep)) in shallow.into_iter().zip(deep) {
+            let budget = Cost {
+                memory: shallow.memory + 24 * MIB,
+                time: shallow.time.max(FLOOR) * (DEEP / SHALLOW * (DEEP / SHALLOW)) as u32,
+            };
+            assert!(deep.is_within(budget), "{engine} {name}: {SHALLOW} levels {shallow:?}, {DEEP} {deep:?}");
         }
     }
 }

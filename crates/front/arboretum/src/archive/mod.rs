@@ -13,6 +13,7 @@ use crate::error::{Named, Result};
 use crate::file::write_all;
 use crate::host::HostFile;
 use crate::node::{Node, path_of};
+use crate::trail::{Kept, Trail};
 use crate::transfer::{CopyOptions, CopyStats, Way, remove_part, set_xattr};
 use crate::volume::{CHUNK, Volume};
 use arbor_base::vfs::{self, Errno, FileType, SetAttr};
@@ -40,6 +41,7 @@ impl Volume {
             options,
             stats: CopyStats::default(),
             near: Vec::new(),
+            trail: Trail::default(),
             directories: Vec::new(),
             buf: vec![0; CHUNK],
         };
@@ -67,7 +69,9 @@ struct Import<'a, 'o> {
     /// among them: those may come to lead elsewhere.
     near: Vec<(Vec<u8>, Arc<Node>)>,
     /// Directories get their attributes last: filling them changes their times.
-    directories: Vec<(Vec<u8>, SetAttr)>,
+    directories: Vec<(Kept, SetAttr)>,
+    /// Leads to the last of them.
+    trail: Trail,
     buf: Vec<u8>,
 }
 
@@ -80,7 +84,8 @@ impl Import<'_, '_> {
             done.map_err(|e| crate::error::Failure::Host(e.named("unpack", &path)))?;
             self.options.tell(&self.stats, &path)?;
         }
-        for (path, set) in std::mem::take(&mut self.directories).into_iter().rev() {
+        for (kept, set) in std::mem::take(&mut self.directories).into_iter().rev() {
+            let path = self.trail.names(kept).join(&b'/');
             match self.place(&path)? {
                 Some((dir, name)) => dir.child(&name)?.set(&set)?,
                 None => self.volume.mount().root()?.set(&set)?,
@@ -153,7 +158,8 @@ impl Import<'_, '_> {
     fn keep_directory(&mut self, node: &Node, member: &Member, path: &[u8]) -> Result<()> {
         self.attributes(node, member, path)?;
         let set = self.options.attributes(&host_file(member, FileType::Dir));
-        self.directories.push((path.to_vec(), set));
+        self.trail.go(path.split(|b| *b == b'/').filter(|name| !name.is_empty()));
+        self.directories.push((self.trail.keep(), set));
         Ok(())
     }
 

@@ -1,10 +1,11 @@
 //! A volume as a tar stream in the pax format.
 
-use crate::dir::DirEntry;
+use crate::dir::{DirEntry, WalkEntry};
 use crate::error::Result;
 use crate::file::next_data;
 use crate::host::device_parts;
 use crate::node::Node;
+use crate::trail::{Kept, Trail};
 use crate::transfer::{CopyOptions, CopyStats};
 use crate::volume::{CHUNK, Volume};
 use arbor_base::vfs::{FileType, Ino, Seek, Time};
@@ -20,14 +21,15 @@ pub(super) fn export(volume: &Volume, writer: impl Write, options: &mut CopyOpti
     let mut export = Export {
         out: io::BufWriter::with_capacity(CHUNK, writer),
         stats: CopyStats::default(),
+        trail: Trail::default(),
         links: HashMap::new(),
         keep_owner: options.owner != Some(false),
         keep_xattrs: options.xattrs,
         buf: vec![0; CHUNK],
     };
     for step in volume.walk("/")?.sorted() {
-        let entry = step?.entry;
-        export.member(&entry)?;
+        let WalkEntry { entry, depth, .. } = step?;
+        export.member(&entry, depth)?;
         options.tell(&export.stats, entry.path_bytes())?;
     }
     export.out.write_all(&[0; 2 * BLOCK as usize])?;
@@ -38,8 +40,10 @@ pub(super) fn export(volume: &Volume, writer: impl Write, options: &mut CopyOpti
 struct Export<W: Write> {
     out: io::BufWriter<W>,
     stats: CopyStats,
-    /// Name under which each file with several was written.
-    links: HashMap<Ino, Vec<u8>>,
+    /// Where the walk is.
+    trail: Trail,
+    /// Directory and name under which each file with several was written.
+    links: HashMap<Ino, (Kept, Vec<u8>)>,
     keep_owner: bool,
     keep_xattrs: bool,
     buf: Vec<u8>,
@@ -65,8 +69,13 @@ impl Records {
 }
 
 impl<W: Write> Export<W> {
-    fn member(&mut self, entry: &DirEntry) -> Result<()> {
+    fn member(&mut self, entry: &DirEntry, depth: usize) -> Result<()> {
         let (node, kind) = (&*entry.node, entry.file_type());
+        // The root has no name.
+        self.trail.cut(depth.saturating_sub(1));
+        if kind == FileType::Dir && depth > 0 {
+            self.trail.enter(entry.name());
+        }
         let name = member_name(entry.path_bytes(), kind);
         if kind == FileType::Socket {
             self.stats.skipped.push(format!("{}: an archive holds no sockets", entry.path().display()));
@@ -75,13 +84,16 @@ impl<W: Write> Export<W> {
         let mut header = Header::new_ustar();
         let mut records = Records::default();
         self.describe(&mut header, &mut records, node);
-        if let Some(first) = self.links.get(&node.ino()).cloned() {
+        if let Some((dir, first)) = self.links.get(&node.ino()) {
+            let mut first_name = self.trail.names(*dir);
+            first_name.push(first);
+            let first = first_name.join(&b'/');
             header.set_entry_type(EntryType::Link);
             self.stats.hard_links += 1;
             return self.head(header, records, &name, &first, 0);
         }
         if node.attr.nlink > 1 && kind != FileType::Dir {
-            self.links.insert(node.ino(), name.clone());
+            self.links.insert(node.ino(), (self.trail.keep(), entry.name().to_vec()));
         }
         self.attributes(&mut records, node)?;
         header.set_entry_type(entry_type(kind));

@@ -14,6 +14,7 @@ pub(crate) use portable::{Handle, HostDir, may_chown};
 #[cfg(unix)]
 pub(crate) use unix::{Handle, HostDir, may_chown};
 
+use crate::trail::{Kept, Trail};
 use arbor_base::vfs::{FileType, Time};
 use std::fs;
 use std::io;
@@ -55,10 +56,10 @@ const HELD: usize = 128;
 pub(crate) struct Descent {
     base: HostDir,
     below: Vec<Step>,
+    trail: Trail,
 }
 
 struct Step {
-    name: Vec<u8>,
     id: (u64, u64),
     /// Closed while others far below are open.
     dir: Option<HostDir>,
@@ -66,7 +67,7 @@ struct Step {
 
 impl Descent {
     pub(crate) fn new(base: HostDir) -> Descent {
-        Descent { base, below: Vec::new() }
+        Descent { base, below: Vec::new(), trail: Trail::default() }
     }
 
     /// The directory at hand.
@@ -80,8 +81,10 @@ impl Descent {
 
     /// Goes down into `dir`, which has this name; the base itself has none.
     pub(crate) fn enter(&mut self, name: Option<&[u8]>, dir: HostDir) -> io::Result<()> {
-        let name = name.unwrap_or_default().to_vec();
-        self.below.push(Step { name, id: dir.id()?, dir: Some(dir) });
+        self.below.push(Step { id: dir.id()?, dir: Some(dir) });
+        if let Some(name) = name {
+            self.trail.enter(name);
+        }
         let far = self.below.len().checked_sub(HELD + 1);
         if let Some(step) = far.and_then(|far| self.below.get_mut(far)) {
             step.dir = None;
@@ -91,6 +94,7 @@ impl Descent {
 
     /// Goes up; gives the directory that was left.
     pub(crate) fn leave(&mut self) -> io::Result<HostDir> {
+        self.trail.leave();
         let left = self.below.pop().and_then(|step| step.dir).ok_or_else(swapped)?;
         if let Some(step) = self.below.last_mut().filter(|step| step.dir.is_none()) {
             let dir = left.parent()?;
@@ -102,14 +106,14 @@ impl Descent {
         Ok(left)
     }
 
-    /// The names that lead here from the base.
-    pub(crate) fn path(&self) -> Vec<Vec<u8>> {
-        self.below.iter().map(|step| step.name.clone()).filter(|name| !name.is_empty()).collect()
+    /// Keeps the directory at hand, to be reached later.
+    pub(crate) fn keep(&mut self) -> Kept {
+        self.trail.keep()
     }
 
-    /// The directory to which names lead from the base, to be passed through.
-    pub(crate) fn reach(&self, path: &[Vec<u8>]) -> io::Result<HostDir> {
-        path.iter().try_fold(self.base.again()?, |dir, name| dir.through(name))
+    /// A directory that was kept, to be passed through.
+    pub(crate) fn reach(&self, kept: Kept) -> io::Result<HostDir> {
+        self.trail.names(kept).into_iter().try_fold(self.base.again()?, |dir, name| dir.through(name))
     }
 }
 

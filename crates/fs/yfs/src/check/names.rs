@@ -13,6 +13,8 @@ type Place = (u64, Vec<u8>);
 
 /// Deepest path that is told.
 const DEPTH: usize = 4096;
+/// Longest path that is told, in bytes: no call of the kernel takes a longer one, and each issue has its own.
+const LONGEST: usize = 4096;
 
 impl Checker<'_> {
     /// Paths of what the issues speak of, as far as they can be known.
@@ -31,9 +33,10 @@ impl Checker<'_> {
             }
         }
         self.name_files(&missing, &mut files)?;
+        let wanted: Vec<u64> = heads.iter().chain(files.keys()).copied().collect();
         heads.extend(files.values().map(|place| place.0));
         let dirs = self.name_dirs(heads)?;
-        Ok(compose(self.r.sb.root.get(), &files, &dirs))
+        Ok(compose(self.r.sb.root.get(), &wanted, &files, &dirs))
     }
 
     /// Names of files that were spoken of after the directories had been read.
@@ -98,10 +101,11 @@ impl Checker<'_> {
     }
 }
 
-fn compose(root: u64, files: &BTreeMap<u64, Place>, dirs: &BTreeMap<u64, Place>) -> Paths {
+/// Paths of what is wanted only: those of all directories above would grow by the square of the depth.
+fn compose(root: u64, wanted: &[u64], files: &BTreeMap<u64, Place>, dirs: &BTreeMap<u64, Place>) -> Paths {
     let mut paths = Paths::new();
-    for (ino, place) in files.iter().chain(dirs) {
-        if let Some(path) = path(root, place, dirs) {
+    for ino in wanted {
+        if let Some(path) = files.get(ino).or_else(|| dirs.get(ino)).and_then(|place| path(root, place, dirs)) {
             paths.insert(*ino, path);
         }
     }
@@ -109,14 +113,33 @@ fn compose(root: u64, files: &BTreeMap<u64, Place>, dirs: &BTreeMap<u64, Place>)
     paths
 }
 
-/// The path of what lies at a place; `None` if the way to the root is not known.
+/// The path of what lies at a place; `None` if the way to the root is not known, or too long to be told.
 fn path(root: u64, place: &Place, dirs: &BTreeMap<u64, Place>) -> Option<String> {
     let mut names = vec![&place.1];
+    let mut len = 1 + place.1.len();
     let mut at = place.0;
     while at != root {
         let above = dirs.get(&at).filter(|_| names.len() < DEPTH)?;
         names.push(&above.1);
+        len += 1 + above.1.len();
+        if len > LONGEST {
+            return None;
+        }
         at = above.0;
     }
     Some(names.iter().rev().map(|name| format!("/{}", readable(name))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_spoken_of_gets_a_path_and_none_without_end() {
+        let dirs: BTreeMap<u64, Place> = (1..=2000).map(|ino| (ino, (ino - 1, vec![b'd'; 200]))).collect();
+        let files = BTreeMap::from([(9000, (1, b"f".to_vec())), (9001, (2000, b"f".to_vec()))]);
+        let paths = compose(0, &[10, 2000, 9000, 9001], &files, &dirs);
+        assert_eq!(paths.keys().copied().collect::<Vec<_>>(), [0, 10, 9000]);
+        assert_eq!((paths[&10].len(), &paths[&9000][201..]), (2010, "/f"));
+    }
 }
