@@ -818,7 +818,7 @@ impl Session {
         let result = server.destroyed.lock().take();
         let result = result.unwrap_or_else(|| {
             server.claims.iter().for_each(|claim| claim.take_back());
-            server.unmount()
+            server.unmount().inspect_err(|e| server.log.say(format_args!("unmount: {e}")))
         });
         // Only now is the image released, and may somebody be told so.
         drop(server);
@@ -852,9 +852,8 @@ impl Drop for Session {
             if unmounter.unmount().is_err() {
                 unmounter.abort();
             }
-            if let Err(e) = self.finish() {
-                let _ = io::Write::write_fmt(&mut io::stderr(), format_args!("arbor: unmount: {e}\n"));
-            }
+            // Who serves says what went wrong.
+            let _ = self.finish();
         }
     }
 }
