@@ -558,10 +558,12 @@ fn usage(
     mut tell: impl FnMut(&Path, u64, bool) -> io::Result<()>,
 ) -> io::Result<()> {
     // The sums of the directories on the way; the path is that of the last.
-    let (mut path, mut sums) = (PathBuf::new(), Vec::new());
-    let mut leave = |path: &mut PathBuf, sums: &mut Vec<u64>| -> io::Result<()> {
+    let (mut first, mut path, mut sums) = (PathBuf::new(), PathBuf::new(), Vec::new());
+    let mut leave = |first: &Path, path: &mut PathBuf, sums: &mut Vec<u64>| -> io::Result<()> {
         let Some(bytes) = sums.pop() else { return Ok(()) };
-        tell(path, bytes, sums.is_empty())?;
+        let is_total = sums.is_empty();
+        // The whole is named as it was asked for, with the slash behind it.
+        tell(if is_total { first } else { path }, bytes, is_total)?;
         if let Some(above) = sums.last_mut() {
             *above += bytes;
             path.pop();
@@ -572,14 +574,15 @@ fn usage(
         let Some(WalkEntry { entry, depth, .. }) = trouble.heed(step) else { continue };
         let meta = entry.metadata();
         while sums.len() > depth {
-            leave(&mut path, &mut sums)?;
+            leave(&first, &mut path, &mut sums)?;
         }
         let counts = meta.nlink() <= 1 || meta.is_dir() || seen.insert(meta.ino());
         let bytes = if counts { meta.blocks() * 512 } else { 0 };
         match sums.last_mut() {
             Some(above) if !meta.is_dir() => *above += bytes,
             None => {
-                path = entry.path();
+                first = entry.path();
+                path.clone_from(&first);
                 sums.push(bytes);
             }
             Some(_) => {
@@ -589,7 +592,7 @@ fn usage(
         }
     }
     while !sums.is_empty() {
-        leave(&mut path, &mut sums)?;
+        leave(&first, &mut path, &mut sums)?;
     }
     Ok(())
 }

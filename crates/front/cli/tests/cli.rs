@@ -312,6 +312,26 @@ fn archives_go_through_pipes() {
 }
 
 #[test]
+fn du_tells_each_directory_when_all_below_it_is_counted() {
+    each_engine(|dir, _| {
+        tree(dir);
+        fs::create_dir_all(dir.join("tree/sub/e/f")).unwrap();
+        fs::create_dir_all(dir.join("tree/z")).unwrap();
+        fs::write(dir.join("tree/sub/e/f/data"), vec![1; 1 << 20]).unwrap();
+        ok(dir, &["put", "x.img", "tree", "/"]);
+        let du = json(dir, &["du", "--json", "x.img", "tree", "/tree/sub/e/", "tree/a.txt"]);
+        let told = |n: usize| (du[n]["path"].as_str().unwrap(), du[n]["allocated"].as_u64().unwrap());
+        let paths: Vec<_> = (0..du.as_array().unwrap().len()).map(|n| told(n).0).collect();
+        let below = ["tree/sub/deep", "tree/sub/e/f", "tree/sub/e", "tree/sub", "tree/z", "tree"];
+        assert_eq!(paths[..6], below);
+        assert_eq!(paths[6..], ["/tree/sub/e/f", "/tree/sub/e/", "tree/a.txt"]);
+        assert!(told(1).1 >= 1 << 20 && told(0).1 < 1 << 20 && told(4).1 < 1 << 20);
+        assert!(told(3).1 >= told(0).1 + told(2).1 && told(5).1 >= told(3).1 + told(4).1);
+        assert_eq!(ok(dir, &["du", "-s", "x.img", "tree"]).lines().count(), 1);
+    });
+}
+
+#[test]
 fn counts_and_pictures_are_shown() {
     each_engine(|dir, _| {
         tree(dir);
