@@ -118,6 +118,11 @@ impl Segments {
         self.hollow.iter().copied().filter(|n| !busy.contains(n)).collect()
     }
 
+    /// Segments of which there is something to say, in the order of their addresses.
+    pub fn said(&self) -> impl Iterator<Item = (u32, Use)> + '_ {
+        said(&self.pages)
+    }
+
     /// Dirty segments with their use, in the order of their addresses.
     pub fn dirty(&self) -> impl Iterator<Item = (u32, Use)> + '_ {
         dirty(&self.pages)
@@ -130,9 +135,13 @@ impl Segments {
     }
 }
 
-fn dirty(pages: &BTreeMap<u32, Page>) -> impl Iterator<Item = (u32, Use)> + '_ {
+fn said(pages: &BTreeMap<u32, Page>) -> impl Iterator<Item = (u32, Use)> + '_ {
     let numbered = |(page, uses): (&u32, &Page)| (page * PAGE..=page * PAGE + (PAGE - 1)).zip(*uses.0);
-    pages.iter().flat_map(numbered).filter(|(_, u)| u.dirty)
+    pages.iter().flat_map(numbered).filter(|(_, u)| *u != Use::default())
+}
+
+fn dirty(pages: &BTreeMap<u32, Page>) -> impl Iterator<Item = (u32, Use)> + '_ {
+    said(pages).filter(|(_, u)| u.dirty)
 }
 
 impl Core {
