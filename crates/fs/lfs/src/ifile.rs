@@ -252,7 +252,8 @@ impl Core {
         Ok(())
     }
 
-    /// Reads the checkpoint's ifile: the usage table as far as there is one. A block of it that cannot be read goes to `lost`.
+    /// Reads the checkpoint's ifile: the usage table as far as there is one. What cannot be read goes to `lost`: a
+    /// block of it, or an indirect block with all that lies below.
     pub fn load(&mut self, lost: &mut dyn FnMut(Corrupt) -> Result<()>) -> Result<()> {
         let cp = self.checkpoint;
         self.state = crate::mount::State {
@@ -277,7 +278,7 @@ impl Core {
             if skips_holes {
                 match self.next_block(&i, next, false) {
                     Ok(found) => next = found.unwrap_or(u64::MAX),
-                    // Which are holes cannot be said: each block from here on is looked at.
+                    // Up to what cannot be read each block is looked at.
                     Err(Error::Corrupt(_)) => skips_holes = false,
                     Err(e) => return Err(e),
                 }
@@ -286,12 +287,17 @@ impl Core {
                 break;
             };
             next += 1;
-            let page = match self.pointer(&i, Place::Data(lbn.into())) {
+            match self.pointer(&i, Place::Data(lbn.into())) {
                 Ok(p) if p.frag.get() == 0 => continue,
-                Ok(_) => self.ifile_page(lbn.into()),
-                Err(e) => Err(e),
-            };
-            let page = match page {
+                Ok(_) => {}
+                Err(Error::Corrupt(c)) => {
+                    lost(*c)?;
+                    (next, skips_holes) = (self.behind_lost(&i, lbn.into())?, true);
+                    continue;
+                }
+                Err(e) => return Err(e),
+            }
+            let page = match self.ifile_page(lbn.into()) {
                 Err(Error::Corrupt(c)) => {
                     lost(*c)?;
                     continue;
