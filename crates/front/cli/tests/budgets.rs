@@ -94,6 +94,8 @@ fn costs_at_size(engine: &str, size: u64) -> Option<Vec<(&'static str, Cost)>> {
         ("info", &["info", "x.img"]),
         ("get", &["get", "x.img", "b", "out"]),
         ("fsck", &["fsck", "x.img"]),
+        ("full fsck", &["fsck", "-f", "x.img"]),
+        ("map", &["map", "x.img"]),
     ]
     .map(|(name, args)| (name, cost(dir, args)))
     .into();

@@ -156,7 +156,7 @@ pub(crate) fn anatomy(devices: &Devices, f: &mut dyn FnMut(Structure)) -> Result
     let geom = core.geom;
     let mut a = Anatomist { geom, partials: BTreeMap::new(), infos: BTreeMap::new(), walk: Walk::default(), f };
     a.heads();
-    for seg in 0..core.segs.count() {
+    for seg in core.written_segs() {
         let start = geom.seg_start(Seg(seg)).0;
         for (at, parsed) in core.valid_summaries(seg)? {
             a.summary(start + at, &parsed);

@@ -18,7 +18,7 @@ pub(crate) fn describe(devices: &Devices, f: &mut dyn FnMut(Region)) -> Result<(
         d.structure(Kind::Super, at, block, format!("checkpoint {n}"));
     }
     d.structure(Kind::Super, geom.copy_at(), block, "superblock copy".into());
-    for seg in 0..core.segs.count() {
+    for seg in core.written_segs() {
         let start = geom.seg_start(Seg(seg)).0;
         for (at, parsed) in core.valid_summaries(seg)? {
             let len = geom.bytes_of(parsed.head.summary_frags.get()) as u64;

@@ -33,7 +33,7 @@ pub(crate) fn dump(devices: &Devices, what: &[&str]) -> Result<Value> {
     match what {
         ["superblock"] => Ok(superblock(&sb)),
         ["checkpoints"] => checkpoints(core),
-        ["usage"] => Ok((0..core.segs.count()).filter(|n| core.segs.get(*n).dirty).map(|n| usage(core, n)).collect()),
+        ["usage"] => Ok(core.segs.dirty().map(|(n, _)| usage(core, n)).collect()),
         ["usage", n] => seg(core, n).map(|n| usage(core, n)),
         ["segment", n] => seg(core, n).and_then(|n| segment(core, n)),
         ["inode", n] => inode(core, Ino(number(n)?.into())),

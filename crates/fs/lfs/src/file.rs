@@ -12,7 +12,7 @@ use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
 use arbor_base::device::Kind;
 use arbor_base::layout::get_u32;
-use arbor_base::vfs::{Errno, FallocMode, Ino, Result, Seek, Time};
+use arbor_base::vfs::{Errno, Error, FallocMode, Ino, Result, Seek, Time};
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -628,7 +628,7 @@ impl Core {
                 if hole {
                     return Ok(Some(lbn));
                 }
-                lbn = self.behind_missing(i, lbn)?;
+                lbn = self.behind_lost(i, lbn)?;
                 continue;
             };
             met += u64::from(self.geom.block_frags());
@@ -649,14 +649,16 @@ impl Core {
         Ok(None)
     }
 
-    /// The first logical block behind those that the highest indirect block above `lbn` that is missing would lead to.
-    fn behind_missing(&mut self, i: &Inode, lbn: u64) -> Result<u64> {
+    /// The first logical block behind those that the highest indirect block above `lbn` that is missing, or cannot be
+    /// read, would lead to.
+    pub fn behind_lost(&mut self, i: &Inode, lbn: u64) -> Result<u64> {
         let (mut at, mut reach) = (Place::Data(lbn), 1u64);
         while let Some(Parent::Indirect(level, n, _)) = parent(&self.geom, at) {
-            if self.indirect(i, level, n)?.is_some() {
-                break;
+            match self.indirect(i, level, n) {
+                Ok(Some(_)) => break,
+                Ok(None) | Err(Error::Corrupt(_)) => at = Place::Indirect(level, n),
+                Err(e) => return Err(e),
             }
-            at = Place::Indirect(level, n);
             reach = reach.saturating_mul(self.geom.nindir());
         }
         Ok(first_of(&self.geom, at).unwrap_or(lbn).saturating_add(reach))

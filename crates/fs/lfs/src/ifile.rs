@@ -118,6 +118,11 @@ impl Segments {
         self.hollow.iter().copied().filter(|n| !busy.contains(n)).collect()
     }
 
+    /// Segments of which there is something to say, in the order of their addresses.
+    pub fn said(&self) -> impl Iterator<Item = (u32, Use)> + '_ {
+        said(&self.pages)
+    }
+
     /// Dirty segments with their use, in the order of their addresses.
     pub fn dirty(&self) -> impl Iterator<Item = (u32, Use)> + '_ {
         dirty(&self.pages)
@@ -130,9 +135,13 @@ impl Segments {
     }
 }
 
-fn dirty(pages: &BTreeMap<u32, Page>) -> impl Iterator<Item = (u32, Use)> + '_ {
+fn said(pages: &BTreeMap<u32, Page>) -> impl Iterator<Item = (u32, Use)> + '_ {
     let numbered = |(page, uses): (&u32, &Page)| (page * PAGE..=page * PAGE + (PAGE - 1)).zip(*uses.0);
-    pages.iter().flat_map(numbered).filter(|(_, u)| u.dirty)
+    pages.iter().flat_map(numbered).filter(|(_, u)| *u != Use::default())
+}
+
+fn dirty(pages: &BTreeMap<u32, Page>) -> impl Iterator<Item = (u32, Use)> + '_ {
+    said(pages).filter(|(_, u)| u.dirty)
 }
 
 impl Core {
@@ -243,7 +252,8 @@ impl Core {
         Ok(())
     }
 
-    /// Reads the checkpoint's ifile: the usage table as far as there is one. A block of it that cannot be read goes to `lost`.
+    /// Reads the checkpoint's ifile: the usage table as far as there is one. What cannot be read goes to `lost`: a
+    /// block of it, or an indirect block with all that lies below.
     pub fn load(&mut self, lost: &mut dyn FnMut(Corrupt) -> Result<()>) -> Result<()> {
         let cp = self.checkpoint;
         self.state = crate::mount::State {
@@ -268,7 +278,7 @@ impl Core {
             if skips_holes {
                 match self.next_block(&i, next, false) {
                     Ok(found) => next = found.unwrap_or(u64::MAX),
-                    // Which are holes cannot be said: each block from here on is looked at.
+                    // Up to what cannot be read each block is looked at.
                     Err(Error::Corrupt(_)) => skips_holes = false,
                     Err(e) => return Err(e),
                 }
@@ -277,12 +287,17 @@ impl Core {
                 break;
             };
             next += 1;
-            let page = match self.pointer(&i, Place::Data(lbn.into())) {
+            match self.pointer(&i, Place::Data(lbn.into())) {
                 Ok(p) if p.frag.get() == 0 => continue,
-                Ok(_) => self.ifile_page(lbn.into()),
-                Err(e) => Err(e),
-            };
-            let page = match page {
+                Ok(_) => {}
+                Err(Error::Corrupt(c)) => {
+                    lost(*c)?;
+                    (next, skips_holes) = (self.behind_lost(&i, lbn.into())?, true);
+                    continue;
+                }
+                Err(e) => return Err(e),
+            }
+            let page = match self.ifile_page(lbn.into()) {
                 Err(Error::Corrupt(c)) => {
                     lost(*c)?;
                     continue;

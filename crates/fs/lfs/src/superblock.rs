@@ -101,9 +101,9 @@ pub(crate) fn segs_in(geom: &Geom, size: u64) -> u32 {
     fit.min(most_segs(geom)) as u32
 }
 
-/// Fragments are counted by 32 bits.
+/// Fragments are counted by 32 bits, and the usage table ends before the inode map.
 fn most_segs(geom: &Geom) -> u64 {
-    u64::from(UNWRITTEN - geom.first) / u64::from(geom.seg_frags())
+    (u64::from(UNWRITTEN - geom.first) / u64::from(geom.seg_frags())).min(MAP_AT / USAGE as u64)
 }
 
 /// Refuses a volume of which not all could be used.
@@ -112,9 +112,9 @@ pub(crate) fn check_size(geom: &Geom, size: u64) -> Result<()> {
     if size < most {
         return Ok(());
     }
-    let frag = geom.frag_size();
+    let (frag, seg) = (geom.frag_size(), 1u64 << geom.seg_shift);
     Err(Error::refused(format!(
-        "{size} bytes are too many: with fragments of {frag} bytes a volume has less than {most}"
+        "{size} bytes are too many: with fragments of {frag} and segments of {seg} bytes a volume has less than {most}"
     )))
 }
 
@@ -142,9 +142,8 @@ pub(crate) fn checkpoints(dev: &dyn Device, geom: &Geom) -> Result<Vec<(usize, C
 pub(crate) fn check_checkpoint(geom: &Geom, size: u64, at: u64, cp: &Checkpoint) -> Result<()> {
     let bad = |field, found: u64, expected: &str| Err(Corrupt::new("checkpoint", field, at, found, expected).into());
     let end = geom.byte(Frag(geom.first)) + (u64::from(cp.segs.get()) << geom.seg_shift);
-    let frags = u64::from(geom.first) + u64::from(cp.segs.get()) * u64::from(geom.seg_frags());
-    if cp.segs.get() < LEAST_SEGS || frags > u64::from(u32::MAX) {
-        return bad("segs", cp.segs.get().into(), "at least 16, and fragments that 32 bits count");
+    if cp.segs.get() < LEAST_SEGS || u64::from(cp.segs.get()) > most_segs(geom) {
+        return bad("segs", cp.segs.get().into(), "at least 16, and no more than the usage table and 32 bits count");
     }
     if end > size {
         return Err(Error::refused(format!("the volume has {end} bytes, the device only {size}: truncated image?")));

@@ -178,6 +178,12 @@ impl Core {
         Ok(())
     }
 
+    /// Segments that may hold summaries which count: the others are clean, and the log is not in them.
+    pub fn written_segs(&self) -> BTreeSet<u32> {
+        let heads = self.log.heads.iter().filter(|h| h.is_open()).map(|h| h.seg.0);
+        heads.chain(self.segs.dirty().map(|(seg, _)| seg)).collect()
+    }
+
     /// The summaries of a segment that belong to what the volume is, each with its place in the segment in fragments.
     pub fn valid_summaries(&self, seg: u32) -> Result<Vec<(u32, Parsed)>> {
         let mut heads = self.log.heads.iter().filter(|h| h.is_open());

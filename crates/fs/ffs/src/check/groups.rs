@@ -65,17 +65,15 @@ impl Checker<'_> {
             let (at, mask) = bit_place(first, i);
             cg.iter_mut().skip(at).take(1).for_each(|b| *b |= mask);
         };
-        let (start, first_inode) = (geom.cg_start(cgx).0, self.r.first_inode(cgx) as u32);
+        let first_inode = self.r.first_inode(cgx) as u32;
         if cgx == 0 {
             (0..ROOT.0 as u32).for_each(|i| take(INODE_BITS, i));
         }
         for rec in recs.iter().filter(|r| !r.has(Rec::GONE)) {
             take(INODE_BITS, rec.ino.saturating_sub(first_inode));
         }
-        for i in 0..geom.cg_frags {
-            if i >= geom.cg_len(cgx) || self.space.owned(start.saturating_add(i)) {
-                take(INODE_BITS + geom.inode_sectors(), i);
-            }
+        for i in self.space.owned_in(cgx).chain(geom.cg_len(cgx)..geom.cg_frags) {
+            take(INODE_BITS + geom.inode_sectors(), i);
         }
         cg
     }

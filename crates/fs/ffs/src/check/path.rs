@@ -166,9 +166,8 @@ impl Checker<'_> {
         let geom = self.r.geom;
         let mut free: BTreeMap<u32, (u32, u32)> = BTreeMap::new();
         for cgx in 0..geom.cg_count {
-            let (start, len) = (geom.cg_start(cgx).0, geom.cg_len(cgx));
-            let owned = (0..len).filter(|i| self.space.owned(start.saturating_add(*i)));
-            let owned: Vec<u32> = owned.collect();
+            let start = geom.cg_start(cgx).0;
+            let owned: Vec<u32> = self.space.owned_in(cgx).collect();
             let first = self.r.first_inode(cgx);
             let inodes = first..first.saturating_add(geom.cg_inodes.into());
             let recs: Vec<u32> = self.recs.iter().map(|r| r.ino).filter(|i| inodes.contains(&u64::from(*i))).collect();

@@ -16,6 +16,7 @@ use crate::summary;
 use arbor_base::device::Kind;
 use arbor_base::layout::crc;
 use arbor_base::vfs::{Ino, Result};
+use std::collections::BTreeSet;
 
 /// Clean segments that a repair needs to begin.
 const NEEDED: u64 = 4;
@@ -23,7 +24,7 @@ const NEEDED: u64 = 4;
 impl Checker<'_> {
     pub(super) fn check_usage(&mut self) -> Result<()> {
         let silent = self.reshaped || self.wary;
-        for seg in 0..self.core.segs.count() {
+        for seg in self.said_or_found() {
             let died = self.core.died.get(&seg).copied().unwrap_or(0);
             let (found, expected) = (self.core.segs.get(seg), self.space.live(seg).saturating_add(died.into()));
             if u64::from(found.live) != expected && !silent {
@@ -39,15 +40,29 @@ impl Checker<'_> {
         self.place_log()
     }
 
+    /// Segments of which the table says something, or in which something lives or died; of the others both say nothing.
+    fn said_or_found(&self) -> BTreeSet<u32> {
+        let said = self.core.segs.said().map(|(seg, _)| seg);
+        let died = self.core.died.keys().copied().filter(|seg| *seg < self.core.segs.count());
+        said.chain(self.space.segs()).chain(died).collect()
+    }
+
     /// Where too few segments are known to be clean, those in which nothing lives are.
     fn find_clean(&mut self) {
-        let busy = self.core.log.busy();
-        if self.core.segs.clean.len() >= NEEDED {
+        let segs = &mut self.core.segs;
+        if segs.clean.len() >= NEEDED {
             return;
         }
-        let empty = (0..self.core.segs.count()).filter(|seg| !busy.contains(seg));
-        let empty: Vec<u32> = empty.filter(|seg| self.core.segs.get(*seg) == Use::default()).collect();
-        self.core.segs.clean.extend(empty);
+        let mut taken: BTreeSet<u32> = segs.said().map(|(seg, _)| seg).collect();
+        taken.extend(self.core.log.busy());
+        let known: Vec<u32> = segs.clean.iter().collect();
+        segs.clean.clear();
+        let mut from = 0;
+        for seg in taken.into_iter().chain([segs.count()]) {
+            segs.clean.insert_run(from, seg.min(segs.count()));
+            from = seg.saturating_add(1);
+        }
+        segs.clean.extend(known);
     }
 
     /// Each head of the log goes on behind all that lives, and then in a segment where nothing does.
@@ -96,8 +111,9 @@ impl Checker<'_> {
 
     pub(super) fn check_segments(&mut self) -> Result<()> {
         self.again = false;
-        for seg in 0..self.core.segs.count() {
-            (self.progress)(seg.into(), self.core.segs.count().into(), "segments");
+        let segs: Vec<u32> = self.space.segs().collect();
+        for (n, seg) in (0u64..).zip(segs.iter().copied()) {
+            (self.progress)(n, segs.len() as u64, "segments");
             if self.space.live(seg) == 0 || self.leaving.contains(&seg) {
                 continue;
             }

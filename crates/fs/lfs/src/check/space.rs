@@ -2,20 +2,52 @@
 
 use crate::format::*;
 use arbor_base::layout::hash;
+use std::collections::BTreeMap;
 
 /// What is claimed in a pass.
 pub(super) struct Space {
     geom: Geom,
-    /// Three bits for each fragment: it has an owner, a block begins there, it holds inodes.
-    used: Vec<u64>,
-    starts: Vec<u64>,
-    inodes: Vec<u64>,
-    /// Of each segment, the bytes that live.
-    live: Vec<u64>,
-    /// Of each segment, the sum of the prints of what lives there.
-    sums: Vec<u64>,
-    /// Of each segment, the fragment of it behind the last that has an owner.
-    ends: Vec<u32>,
+    /// Segments of the volume.
+    count: u32,
+    /// Those in which something is claimed: what a check takes goes by what a volume holds, not by its size.
+    segs: BTreeMap<u32, Claims>,
+}
+
+/// What is claimed in a segment.
+#[derive(Default)]
+struct Claims {
+    /// Three bits for each fragment up to the last one claimed, 64 at a time: [`USED`], [`STARTS`], [`INODES`].
+    bits: Vec<[u64; 3]>,
+    /// The bytes that live.
+    live: u64,
+    /// The sum of the prints of what lives.
+    sum: u64,
+    /// The fragment behind the last that has an owner.
+    end: u32,
+}
+
+/// A fragment has an owner.
+const USED: usize = 0;
+/// A block begins there.
+const STARTS: usize = 1;
+/// It holds inodes.
+const INODES: usize = 2;
+
+impl Claims {
+    fn get(&self, what: usize, at: u32) -> bool {
+        let word = self.bits.get(at as usize / 64).and_then(|words| words.get(what));
+        word.is_some_and(|w| w >> (at % 64) & 1 == 1)
+    }
+
+    fn set(&mut self, what: usize, at: u32) {
+        let n = at as usize / 64;
+        if self.bits.len() <= n {
+            self.bits.resize(n + 1, [0; 3]);
+        }
+        if let Some(w) = self.bits.get_mut(n).and_then(|words| words.get_mut(what)) {
+            *w |= 1 << (at % 64);
+        }
+    }
 }
 
 /// What tells a block in the log from others: where it lies, whose it is, which one, how long, its checksum.
@@ -49,99 +81,81 @@ impl Print {
     }
 }
 
-fn get(bits: &[u64], i: u32) -> bool {
-    bits.get(i as usize / 64).is_some_and(|w| w >> (i % 64) & 1 == 1)
-}
-
-fn set(bits: &mut [u64], i: u32) {
-    if let Some(w) = bits.get_mut(i as usize / 64) {
-        *w |= 1 << (i % 64);
-    }
-}
-
 impl Space {
-    pub fn new(geom: Geom, segs: u32) -> Space {
-        let words = (u64::from(segs) * u64::from(geom.seg_frags())).div_ceil(64) as usize;
-        let bits = || vec![0; words];
-        let each = segs as usize;
-        Space {
-            geom,
-            used: bits(),
-            starts: bits(),
-            inodes: bits(),
-            live: vec![0; each],
-            sums: vec![0; each],
-            ends: vec![0; each],
-        }
+    pub fn new(geom: Geom, count: u32) -> Space {
+        Space { geom, count, segs: BTreeMap::new() }
     }
 
     /// Nothing is claimed.
     pub fn begin(&mut self) {
-        for bits in [&mut self.used, &mut self.starts, &mut self.inodes, &mut self.live, &mut self.sums] {
-            bits.fill(0);
-        }
-        self.ends.fill(0);
+        self.segs.clear();
     }
 
-    fn at(&self, frag: u32) -> u32 {
-        frag.saturating_sub(self.geom.first)
+    /// Segment of a fragment, and its place there.
+    fn at(&self, frag: u32) -> Option<(u32, u32)> {
+        let seg = self.geom.seg_of(Frag(frag)).filter(|seg| seg.0 < self.count)?;
+        Some((seg.0, frag - self.geom.seg_start(seg).0))
+    }
+
+    fn get(&self, what: usize, frag: u32) -> bool {
+        self.at(frag).is_some_and(|(seg, at)| self.segs.get(&seg).is_some_and(|claims| claims.get(what, at)))
     }
 
     /// First fragment of a run that has an owner.
     pub fn taken(&self, frag: u32, frags: u32) -> Option<u32> {
-        (frag..frag.saturating_add(frags)).find(|f| get(&self.used, self.at(*f)))
+        (frag..frag.saturating_add(frags)).find(|f| self.get(USED, *f))
     }
 
     /// A run of fragments of one segment gets its owner.
     pub fn claim(&mut self, p: Print) {
-        let at = self.at(p.frag);
-        (at..at.saturating_add(p.frags)).for_each(|f| set(&mut self.used, f));
-        set(&mut self.starts, at);
-        self.count(p.frag, p.frags, self.geom.bytes_of(p.frags) as u64, p.number());
+        self.count(p.frag, p.frags, self.geom.bytes_of(p.frags) as u64, p.number(), STARTS);
     }
 
     /// Whether inodes may lie in a fragment.
     pub fn may_hold_inode(&self, frag: u32) -> bool {
-        !get(&self.used, self.at(frag)) || get(&self.inodes, self.at(frag))
+        !self.get(USED, frag) || self.get(INODES, frag)
     }
 
     /// An inode lies in this fragment, which others may share. `sum`: summaries name it.
     pub fn claim_inode(&mut self, p: Print, sum: bool) {
-        let at = self.at(p.frag);
-        set(&mut self.used, at);
-        set(&mut self.inodes, at);
-        self.count(p.frag, 1, INODE as u64, if sum { p.number() } else { 0 });
+        self.count(p.frag, 1, INODE as u64, if sum { p.number() } else { 0 }, INODES);
     }
 
-    fn count(&mut self, frag: u32, frags: u32, bytes: u64, number: u64) {
-        let Some(seg) = self.geom.seg_of(Frag(frag)) else { return };
-        let n = seg.0 as usize;
-        if let (Some(live), Some(sum), Some(end)) = (self.live.get_mut(n), self.sums.get_mut(n), self.ends.get_mut(n)) {
-            *live = live.saturating_add(bytes);
-            *sum = sum.wrapping_add(number);
-            *end = (*end).max(frag.saturating_sub(self.geom.seg_start(seg).0).saturating_add(frags));
-        }
+    fn count(&mut self, frag: u32, frags: u32, bytes: u64, number: u64, what: usize) {
+        let Some((seg, at)) = self.at(frag) else { return };
+        let end = at.saturating_add(frags).min(self.geom.seg_frags());
+        let claims = self.segs.entry(seg).or_default();
+        (at..end).for_each(|f| claims.set(USED, f));
+        claims.set(what, at);
+        claims.live = claims.live.saturating_add(bytes);
+        claims.sum = claims.sum.wrapping_add(number);
+        claims.end = claims.end.max(end);
     }
 
     /// Whether a block that lives begins there.
     pub fn begins(&self, frag: u32) -> bool {
-        get(&self.starts, self.at(frag))
+        self.get(STARTS, frag)
+    }
+
+    /// Segments in which something is claimed, ascending.
+    pub fn segs(&self) -> impl Iterator<Item = u32> + '_ {
+        self.segs.keys().copied()
     }
 
     pub fn live(&self, seg: u32) -> u64 {
-        self.live.get(seg as usize).copied().unwrap_or(0)
+        self.segs.get(&seg).map_or(0, |claims| claims.live)
     }
 
     pub fn sum(&self, seg: u32) -> u64 {
-        self.sums.get(seg as usize).copied().unwrap_or(0)
+        self.segs.get(&seg).map_or(0, |claims| claims.sum)
     }
 
     pub fn end(&self, seg: u32) -> u32 {
-        self.ends.get(seg as usize).copied().unwrap_or(0)
+        self.segs.get(&seg).map_or(0, |claims| claims.end)
     }
 
     /// Bytes that live.
     pub fn total(&self) -> u64 {
-        self.live.iter().sum()
+        self.segs.values().map(|claims| claims.live).fold(0, u64::saturating_add)
     }
 }

@@ -197,7 +197,10 @@ pub(super) fn begin(dev: Arc<dyn Device>, found: &Found, f: &mut Findings) -> Re
         }
         let rebuilt = !missing.is_empty();
         core.cache.keep_all(true);
-        log::fill_map(&mut core, missing)?;
+        // This reads the whole log.
+        if rebuilt {
+            log::fill_map(&mut core, missing)?;
+        }
         // Which segments are clean is not known; see `check_usage`.
         core.segs.clean.clear();
         return Ok(Begun { core, says_unclean, rebuilt });
