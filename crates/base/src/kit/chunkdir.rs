@@ -486,4 +486,12 @@ mod tests {
         all.insert(Ino(4), hash(101));
         assert_eq!((all.names, all.all.len(), all.order.len()), (71, 2, 2));
     }
+
+    /// What the option `cache` of FFS and LFS says: a quarter of the cache is for hashes.
+    #[test]
+    fn a_mebibyte_of_cache_has_room_for_6500_names() {
+        let mut all = Hashes::new((1 << 20) / 4);
+        [(1, 6500), (2, 6600)].into_iter().for_each(|(dir, names)| all.insert(Ino(dir), hash(names)));
+        assert!(all.find(Ino(1)).is_some() && all.find(Ino(2)).is_none());
+    }
 }

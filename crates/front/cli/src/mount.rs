@@ -82,6 +82,8 @@ mod linux {
         /// Options that the engine does not know are left out.
         is_sloppy: bool,
         dir: PathBuf,
+        /// Limit of the server, in bytes.
+        memory: Option<u64>,
     }
 
     pub(crate) fn run(args: &MountArgs) -> Result<u8, Exit> {
@@ -226,9 +228,15 @@ mod linux {
         }
         config.handle_signals = true;
         config.confine = true;
-        let plan = Plan { image, config, engine, is_sloppy, dir: args.dir.clone() };
-        memory(&plan)?;
-        Ok(plan)
+        let memory = config.memory.bytes(cache(&image)?)?;
+        Ok(Plan { image, config, engine, is_sloppy, dir: args.dir.clone(), memory })
+    }
+
+    /// How large the cache will be, at most: of which engine the image is nobody knows yet.
+    fn cache(image: &Image) -> Result<u64> {
+        let of_engines = arboretum::engines().iter().flat_map(|engine| engine.mount_options());
+        let default = of_engines.filter(|spec| spec.key == "cache").filter_map(|spec| parse_size(spec.default)).max();
+        Ok(image.rest.size("cache")?.or(default).unwrap_or_default())
     }
 
     fn check_engine_options(image: &mut Image, engine: &dyn Engine, is_sloppy: bool) -> Result<()> {
@@ -273,7 +281,7 @@ mod linux {
 
     fn serve(mut plan: Plan, args: &MountArgs) -> Result<u8, Exit> {
         let failed = |e| Exit::with(FAILED, e);
-        arbor_fuse::confine_process(memory(&plan).map_err(|e| Exit::with(USAGE, e))?);
+        arbor_fuse::confine_process(plan.memory);
         let makes_dir = make_dir(&plan.dir).map_err(failed)?;
         let made = args.new.map(|_| mkfs::Made::before(&plan.image));
         let session = start(&mut plan, args).inspect_err(|_| {
@@ -288,14 +296,6 @@ mod linux {
             tell_mounted(&plan, args, makes_dir, session.is_by_ring());
         }
         serve_session(session, &plan, args).map_err(failed)
-    }
-
-    /// What the server may have. The image has not been opened yet: of whichever engine it is, its cache goes into that.
-    fn memory(plan: &Plan) -> Result<Option<u64>> {
-        let of_engines = arboretum::engines().iter().flat_map(|engine| engine.mount_options());
-        let default = of_engines.filter(|spec| spec.key == "cache").filter_map(|spec| parse_size(spec.default)).max();
-        let cache = plan.image.rest.size("cache")?.or(default).unwrap_or_default();
-        Ok(plan.config.memory.bytes(cache)?)
     }
 
     fn serve_session(session: arbor_fuse::Session, plan: &Plan, args: &MountArgs) -> Result<u8> {

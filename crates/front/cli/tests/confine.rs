@@ -127,7 +127,7 @@ fn a_server_has_a_memory_limit() {
     }
     let refused = arbor(&["mount", "-o", "memory=640M"], &[&image, &mnt]);
     assert_eq!(refused.code, Some(1), "{refused:?}");
-    assert!(refused.said.contains("option memory") && refused.said.contains("1152M"), "{refused:?}");
+    assert!(refused.said.contains("option memory: with cache=256M at least 1152M"), "{refused:?}");
     watch.end();
 }
 

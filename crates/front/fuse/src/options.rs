@@ -277,8 +277,8 @@ pub const OPTIONS: &[OptionSpec] = &[
         "memory",
         "SIZE|auto|none",
         "auto",
-        "Memory limit of the server (RLIMIT_DATA), which ends when it asks for more. auto is four times the cache, 512 MiB \
-         and a quarter of the machine's memory.",
+        "Memory limit of the server (RLIMIT_DATA), which ends when it asks for more: at least four times the cache and 128 MiB. \
+         auto is four times the cache, 512 MiB and a quarter of the machine's memory.",
     ),
     spec("nfs_export", "", "", "Let file handles be opened, for NFS."),
     spec("fsname", "NAME", "the image", "What mount and df show as the source."),
@@ -381,7 +381,7 @@ pub fn parse_options(options: &Options) -> vfs::Result<(MountConfig, Options)> {
             "noxattr" => config.xattrs = false,
             "acl" => config.acl = true,
             "noacl" => config.acl = false,
-            "memory" => config.memory = memory(options, value)?,
+            "memory" => config.memory = memory(key, value)?,
             "nfs_export" => config.nfs_export = true,
             "fsname" => config.source = value.into(),
             known if IGNORED.contains(&known) || known.starts_with("x-") || known.starts_with("X-") => {}
@@ -397,11 +397,12 @@ pub fn parse_options(options: &Options) -> vfs::Result<(MountConfig, Options)> {
     Ok((config, rest))
 }
 
-fn memory(options: &Options, value: &str) -> vfs::Result<MemoryLimit> {
-    match value {
-        "auto" => Ok(MemoryLimit::Auto),
-        "none" => Ok(MemoryLimit::Unlimited),
-        _ => Ok(options.size("memory")?.map_or(MemoryLimit::Auto, MemoryLimit::Bytes)),
+fn memory(key: &str, value: &str) -> vfs::Result<MemoryLimit> {
+    match (value, vfs::parse_size(value)) {
+        ("auto", _) => Ok(MemoryLimit::Auto),
+        ("none", _) => Ok(MemoryLimit::Unlimited),
+        (_, Some(bytes)) => Ok(MemoryLimit::Bytes(bytes)),
+        (_, None) => Err(Error::refused(format!("option {key}: {value:?} is not a size, auto or none"))),
     }
 }
 

@@ -56,7 +56,10 @@ fn layout(f: &options::Format, o: &FormatOptions, size: u64) -> Result<SuperBloc
     let all = size >> f.block_shift << (f.block_shift - f.frag_shift);
     let all = u32::try_from(all).map_err(|_| {
         let most = ((1u64 << 32) - u64::from(block_frags)) << f.frag_shift;
-        Error::refused(format!("{size} bytes are too many for this fragment size, which allows {most}"))
+        let frag = 1u64 << f.frag_shift;
+        Error::refused(format!(
+            "{size} bytes are too many: with fragments of {frag} bytes a volume has at most {most} (see block= and frag=)"
+        ))
     })?;
     let cg = f.cg.unwrap_or_else(|| (size / 8).max(4 << 20));
     let wanted = u32::try_from(cg >> f.frag_shift).unwrap_or(u32::MAX).min(all.next_multiple_of(block_frags));

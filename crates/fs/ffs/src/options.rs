@@ -71,7 +71,13 @@ pub const MOUNT: &[OptionSpec] = &[
         default: "softupdates",
         help: "How metadata are kept: sync, softupdates, async (no promise but that fsck mends it) or journal.",
     },
-    OptionSpec { key: "cache", value: "SIZE", default: "256M", help: "Memory limit of the buffer cache, at least 1M." },
+    OptionSpec {
+        key: "cache",
+        value: "SIZE",
+        default: "256M",
+        help: "Memory limit of the buffer cache, at least 1M. Directories of more than 6,500 names for each MiB of it are \
+               searched from their beginning.",
+    },
     OptionSpec {
         key: "dirty",
         value: "SIZE",

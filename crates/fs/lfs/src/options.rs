@@ -8,7 +8,7 @@ pub(crate) const FORMAT: &[OptionSpec] = &[
     OptionSpec {
         key: "frag",
         value: "SIZE",
-        default: "an eighth of a block",
+        default: "an eighth of a block, more from 4 TiB on",
         help: "Fragment size, an eighth of a block to a whole one.",
     },
     OptionSpec {
@@ -21,7 +21,13 @@ pub(crate) const FORMAT: &[OptionSpec] = &[
 
 /// Options of mount.
 pub(crate) const MOUNT: &[OptionSpec] = &[
-    OptionSpec { key: "cache", value: "SIZE", default: "256M", help: "Memory for the buffer cache." },
+    OptionSpec {
+        key: "cache",
+        value: "SIZE",
+        default: "256M",
+        help: "Memory limit of the buffer cache, at least 1M. Directories of more than 6,500 names for each MiB of it are \
+               searched from their beginning.",
+    },
     OptionSpec {
         key: "dirty",
         value: "SIZE",

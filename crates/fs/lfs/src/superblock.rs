@@ -114,7 +114,8 @@ pub(crate) fn check_size(geom: &Geom, size: u64) -> Result<()> {
     }
     let (frag, seg) = (geom.frag_size(), 1u64 << geom.seg_shift);
     Err(Error::refused(format!(
-        "{size} bytes are too many: with fragments of {frag} and segments of {seg} bytes a volume has less than {most}"
+        "{size} bytes are too many: with fragments of {frag} and segments of {seg} bytes a volume has less than {most} \
+         (see block=, frag= and segment=)"
     )))
 }
 

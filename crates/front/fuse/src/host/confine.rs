@@ -105,12 +105,12 @@ impl Looker {
 /// How much memory (`RLIMIT_DATA`) a server may have: its heap and the stacks of its threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemoryLimit {
-    /// Four times the cache, 512 MiB, and a quarter of what the machine has. The allocator's address space counts, which is up
-    /// to thrice the buffers in it, and what the kernel knows of (inodes, open files) the server has to know as well, so a limit that only a fault reaches has to
-    /// grow with the machine.
+    /// Four times the cache, 512 MiB, and a quarter of what the machine has. What counts is address space, and the
+    /// allocator takes more than thrice the buffers that lie in it; and what the kernel knows of (inodes, open files) the
+    /// server has to know as well, so a limit that only a fault reaches grows with the machine.
     #[default]
     Auto,
-    /// So many bytes.
+    /// So many bytes, at least four times the cache and 128 MiB.
     Bytes(u64),
     /// What the process was given.
     Unlimited,
@@ -122,16 +122,15 @@ const LEAST_BESIDE_CACHE: u64 = 128 << 20;
 impl MemoryLimit {
     /// The limit in bytes, beside a cache of so many. Fails if the cache does not go into it.
     pub fn bytes(self, cache: u64) -> vfs::Result<Option<u64>> {
-        let all = cache.saturating_mul(4);
+        let with_cache = |rest: u64| cache.saturating_mul(4).saturating_add(rest);
+        let least = with_cache(LEAST_BESIDE_CACHE);
         match self {
             MemoryLimit::Unlimited => Ok(None),
-            MemoryLimit::Auto => Ok(Some(all.saturating_add(512 << 20).saturating_add(memory_of_machine() / 4))),
-            MemoryLimit::Bytes(bytes) if bytes < all.saturating_add(LEAST_BESIDE_CACHE) => {
-                let least = all.saturating_add(LEAST_BESIDE_CACHE) >> 20;
-                Err(vfs::Error::refused(format!(
-                    "option memory: {bytes} bytes are too few beside a cache of {} MiB: at least {least}M",
-                    cache >> 20
-                )))
+            MemoryLimit::Auto => Ok(Some(with_cache((512 << 20) + memory_of_machine() / 4))),
+            MemoryLimit::Bytes(bytes) if bytes < least => {
+                let [cache, least] = [cache, least].map(|n| n.div_ceil(1 << 20));
+                let why = format!("option memory: with cache={cache}M at least {least}M; a smaller cache needs less");
+                Err(vfs::Error::refused(why))
             }
             MemoryLimit::Bytes(bytes) => Ok(Some(bytes)),
         }
