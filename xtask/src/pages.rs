@@ -36,8 +36,8 @@ pub fn filled(root: &Path) -> Result<Vec<Page>> {
         let source = engine.join("src/format.rs");
         if source.exists() {
             let mut source = fs::read_to_string(&source).with_context(|| source.display().to_string())?;
-            if source.contains("kit::dirent::") {
-                source += &fs::read_to_string(root.join("crates/base/src/kit/dirent.rs"))?;
+            if source.contains("arbor_kit::dirent::") {
+                source += &fs::read_to_string(root.join("crates/kit/src/dirent.rs"))?;
             }
             let name = engine.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let path = Path::new("docs/formats").join(name + ".md");

@@ -3,7 +3,6 @@
 //! * [`device`]: where bytes live, and what survives a power cut;
 //! * [`layout`]: little-endian fields, checksums and [`layout::Corrupt`] errors;
 //! * [`cache`]: the buffer cache for data and metadata;
-//! * [`kit`]: mechanisms that several engines share;
 //! * [`sync`]: locks that a laboratory can schedule;
 //! * [`vfs`]: the seams [`vfs::FileSystem`], [`vfs::Engine`] and [`vfs::Clock`].
 #![forbid(unsafe_code)]
@@ -11,7 +10,6 @@
 
 pub mod cache;
 pub mod device;
-pub mod kit;
 pub mod layout;
 pub mod sync;
 pub mod vfs;

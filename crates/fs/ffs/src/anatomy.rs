@@ -5,11 +5,11 @@ use crate::check::view::{self, Reader};
 use crate::describe::piece_name;
 use crate::format::*;
 use arbor_base::device::{Device, Kind};
-use arbor_base::fields;
-use arbor_base::kit::anatomy::Fields;
-use arbor_base::kit::dirent::entry;
 use arbor_base::layout::{crc_without, get_u32};
 use arbor_base::vfs::{Devices, Field, Ino, Meaning, Result, Structure, mode};
+use arbor_kit::anatomy::Fields;
+use arbor_kit::dirent::entry;
+use arbor_kit::fields;
 use std::mem::offset_of;
 
 const SUPER: &[Field] = fields!(SuperBlock {

@@ -10,9 +10,9 @@ use crate::mount::{Core, What};
 use crate::planted::{Flaw, planted};
 use crate::sound;
 use arbor_base::cache::Name;
-use arbor_base::kit::chunkdir::{ChunkDirs, Hashes, Room};
-use arbor_base::kit::dirent::{DOTDOT_AT, empty_chunks};
 use arbor_base::vfs::{Errno, Ino, Result, Time};
+use arbor_kit::chunkdir::{ChunkDirs, Hashes, Room};
+use arbor_kit::dirent::{DOTDOT_AT, empty_chunks};
 use std::sync::Arc;
 
 impl ChunkDirs for Core {

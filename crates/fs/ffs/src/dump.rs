@@ -6,9 +6,9 @@ use crate::check::view::{self, Reader};
 use crate::describe::piece_name;
 use crate::format::*;
 use arbor_base::device::Kind;
-use arbor_base::kit::dirent::entries;
 use arbor_base::layout::crc_without;
 use arbor_base::vfs::{Devices, Error, Result, Time, label_of, mode};
+use arbor_kit::dirent::entries;
 use serde_json::{Value, json};
 use zerocopy::{FromBytes, IntoBytes};
 

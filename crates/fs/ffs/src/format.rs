@@ -19,9 +19,9 @@
 //! `ro_compat` bit, anything else an `incompat` bit; a new golden image goes beside the old ones
 //! (`tests/golden.rs`), which stay readable.
 
-pub use arbor_base::kit::dirent::{DIRBLKSIZ, DIRENT_HEAD, DirentHead, dirent_len};
 use arbor_base::layout::{Features, I64, U16, U32, U64, crc, crc_without, get_u32, hash};
 use arbor_base::vfs::{Ino, Time, mode};
+pub use arbor_kit::dirent::{DIRBLKSIZ, DIRENT_HEAD, DirentHead, dirent_len};
 use std::mem::{offset_of, size_of};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 

@@ -5,9 +5,9 @@ use crate::bitmap::count;
 use crate::format::*;
 use crate::{options, superblock};
 use arbor_base::device::{Device, Kind, Request};
-use arbor_base::kit::dirent::first_chunks;
 use arbor_base::layout::crc;
 use arbor_base::vfs::{Devices, Error, FormatOptions, Result, label_field, mode};
+use arbor_kit::dirent::first_chunks;
 use zerocopy::IntoBytes;
 
 /// Formats the main device.

@@ -1,7 +1,7 @@
 //! Deliberate mistakes, to see whether the tests find them. Without the feature `planted`, which only
 //! `tests/planted.rs` turns on, all of this is nothing at run time.
 
-arbor_base::flaws! {
+arbor_kit::flaws! {
     /// A new name does not wait for its inode (against FFS-C1).
     NameBeforeInode,
     /// What a name stood for is taken away before it is gone from the disk (against FFS-C2).

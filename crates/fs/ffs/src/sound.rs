@@ -4,9 +4,9 @@
 use crate::bitmap::{count, header};
 use crate::format::*;
 use crate::mount::What;
-use arbor_base::kit::dirent::entries;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{FileType, Ino, is_name};
+use arbor_kit::dirent::entries;
 use zerocopy::FromBytes;
 
 /// Longest target of a symbolic link.

@@ -12,11 +12,11 @@ use crate::summary::Parsed;
 use crate::superblock;
 use crate::view::{self, Found, Piece, Walk, pointers};
 use arbor_base::device::{Device, Kind, SECTOR as DEVICE_SECTOR};
-use arbor_base::fields;
-use arbor_base::kit::anatomy::{Fields, seal};
-use arbor_base::kit::dirent::entry;
 use arbor_base::layout::get_u32;
 use arbor_base::vfs::{Checksum, Devices, Field, Meaning, Result, Structure, mode};
+use arbor_kit::anatomy::{Fields, seal};
+use arbor_kit::dirent::entry;
+use arbor_kit::fields;
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 

@@ -7,9 +7,9 @@ use crate::summary::{self, Parsed};
 use crate::superblock;
 use crate::view::{self, Piece, Walk, piece_name};
 use arbor_base::device::Kind;
-use arbor_base::kit::dirent::entries;
 use arbor_base::layout::crc;
 use arbor_base::vfs::{Devices, Error, Ino, Result, Time, label_of};
+use arbor_kit::dirent::entries;
 use serde_json::{Value, json};
 use zerocopy::IntoBytes;
 

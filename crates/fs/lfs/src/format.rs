@@ -20,9 +20,9 @@
 //! A change that old code can ignore takes a `compat` bit, one that old code can read past an `ro_compat` bit, anything
 //! else an `incompat` bit.
 
-pub use arbor_base::kit::dirent::{DIRBLKSIZ, DIRENT_HEAD, DirentHead, dirent_len};
 use arbor_base::layout::{Features, I64, U16, U32, U64, crc_without};
 use arbor_base::vfs::{Ino, Time, mode};
+pub use arbor_kit::dirent::{DIRBLKSIZ, DIRENT_HEAD, DirentHead, dirent_len};
 use std::mem::{offset_of, size_of};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 

@@ -6,9 +6,9 @@ use crate::format::*;
 use crate::mount::{Core, inode_name, xattr_name};
 use crate::planted::{Flaw, planted};
 use arbor_base::device::Kind;
-use arbor_base::kit::xattr::{self, Xattrs};
 use arbor_base::layout::{Corrupt, crc_without, get_u32};
 use arbor_base::vfs::{Attr, Errno, Ino, Result, SetAttr, SetTime, Time, XattrMode, mode};
+use arbor_kit::xattr::{self, Xattrs};
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 

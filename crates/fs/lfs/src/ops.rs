@@ -5,10 +5,10 @@ use crate::format::*;
 use crate::inode::{Inode, LINK_MAX};
 use crate::mount::{Core, SHARES, Volume};
 use arbor_base::cache::Name;
-use arbor_base::kit::chunkdir::{ChunkDirs, Found, Room};
-use arbor_base::kit::dirent::{DOTDOT_AT, first_chunks};
-use arbor_base::kit::xattr::{self, Xattrs};
 use arbor_base::vfs::*;
+use arbor_kit::chunkdir::{ChunkDirs, Found, Room};
+use arbor_kit::dirent::{DOTDOT_AT, first_chunks};
+use arbor_kit::xattr::{self, Xattrs};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -2,8 +2,8 @@
 
 use crate::format::*;
 use crate::summary::length;
-use arbor_base::kit::runs::Runs;
 use arbor_base::vfs::{Error, Ino, Result};
+use arbor_kit::runs::Runs;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The head of the log at which users' changes are written.

@@ -1,7 +1,7 @@
 //! Deliberate mistakes, to see whether the tests find them. Without the feature `planted`, which only
 //! `tests/planted.rs` turns on, all of this is nothing at run time.
 
-arbor_base::flaws! {
+arbor_kit::flaws! {
     /// A segment is filled again before a checkpoint has called it clean (against LFS-C3).
     ReuseBeforeCheckpoint,
     /// The cleaner takes the blocks of files that live for dead.

@@ -3,9 +3,9 @@
 
 use crate::format::*;
 use crate::ops::MAX_TARGET;
-use arbor_base::kit::dirent::entries;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{FileType, Ino, is_name};
+use arbor_kit::dirent::entries;
 
 /// Longest directory in bytes.
 pub(crate) const MAX_DIR: u64 = 1 << 32;

@@ -7,9 +7,9 @@
 use crate::btree::{Node, NodeStore, Tree};
 use crate::format::*;
 use crate::mount::{Core, Want, What};
-use arbor_base::kit::buddy::{Summary, bitmap};
 use arbor_base::layout::{Corrupt, get_u32, get_u64};
 use arbor_base::vfs::{Errno, Error, Ino, Result};
+use arbor_kit::buddy::{Summary, bitmap};
 use std::collections::BTreeMap;
 use std::mem::{offset_of, size_of};
 use zerocopy::{FromBytes, IntoBytes};

@@ -9,9 +9,9 @@ use crate::describe::{extent, is_dir};
 use crate::dump::log_records;
 use crate::format::*;
 use arbor_base::device::{Device, Kind};
-use arbor_base::fields;
 use arbor_base::layout::{crc_without, get_u16};
 use arbor_base::vfs::{Devices, Field, Meaning, Result, Structure, mode};
+use arbor_kit::fields;
 use std::mem::offset_of;
 use zerocopy::FromBytes;
 

@@ -8,9 +8,9 @@ use crate::format::*;
 use crate::mount::{Core, Want, What};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
-use arbor_base::kit::xattr::{self, Xattrs};
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Attr, Errno, Ino, Result, Time, XattrMode, mode};
+use arbor_kit::xattr::{self, Xattrs};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Inode chunks that a walk asks for at a time, in bytes.

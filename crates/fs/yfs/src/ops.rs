@@ -9,8 +9,8 @@ use crate::inode::{Inode, LINK_MAX};
 use crate::mount::{Core, Volume, What};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::walks::Piece;
-use arbor_base::kit::xattr;
 use arbor_base::vfs::*;
+use arbor_kit::xattr;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 const COOKIE_BASE: u64 = 3;

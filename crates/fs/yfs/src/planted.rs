@@ -1,7 +1,7 @@
 //! Deliberate mistakes, to see whether the crash explorer finds them. Without the feature
 //! `planted`, which only a test of the explorer turns on, all of this is nothing at run time.
 
-arbor_base::flaws! {
+arbor_kit::flaws! {
     /// The log is written without a flush of the data before it (against YFS-C2).
     NoDataFlush,
     /// The log is written without a flush after it.

@@ -6,9 +6,9 @@ use super::issue::{Issue, Node, show};
 use super::{Checker, Extra, Rec};
 use crate::format::*;
 use arbor_base::device::Kind;
-use arbor_base::kit::dirent::{DOTDOT_AT, Dirent, entries, entry};
-use arbor_base::kit::mend::{cut_chunk, dots, put_dots, set_kind};
 use arbor_base::vfs::{Ino, Result, is_name};
+use arbor_kit::dirent::{DOTDOT_AT, Dirent, entries, entry};
+use arbor_kit::mend::{cut_chunk, dots, put_dots, set_kind};
 use rustc_hash::FxHashSet;
 
 /// Names of the directory that is being read.

@@ -6,10 +6,10 @@ use super::view::Stage;
 use super::{Checker, DIR_KIND, Rec, Slot};
 use crate::format::*;
 use arbor_base::device::Kind;
-use arbor_base::kit::dirent::{empty_chunks, first_chunks};
-use arbor_base::kit::mend::insert_into;
 use arbor_base::layout::get_u32;
 use arbor_base::vfs::{Ino, Result, mode};
+use arbor_kit::dirent::{empty_chunks, first_chunks};
+use arbor_kit::mend::insert_into;
 
 /// Where what has no name goes, in the root directory.
 pub(super) const LOST_FOUND: &str = "lost+found";

@@ -4,8 +4,8 @@ use super::issue::{Issue, Node};
 use super::{Checker, Rec};
 use crate::format::*;
 use crate::planted::{Flaw, planted};
-use arbor_base::kit::dirent::DOTDOT_AT;
 use arbor_base::vfs::Result;
+use arbor_kit::dirent::DOTDOT_AT;
 use std::collections::BTreeSet;
 
 impl Checker<'_> {

@@ -3,8 +3,8 @@
 use super::issue::Paths;
 use super::{Checker, Rec};
 use crate::format::*;
-use arbor_base::kit::issue::readable;
 use arbor_base::vfs::Result;
+use arbor_kit::issue::readable;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Files whose paths are looked for, at most.

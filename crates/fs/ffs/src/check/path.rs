@@ -7,10 +7,10 @@ use super::view::{Reader, View};
 use super::{Checker, DIR_KIND, Findings, start};
 use crate::format::*;
 use arbor_base::device::Kind;
-use arbor_base::kit::dirent::entries;
-use arbor_base::kit::issue::readable;
-use arbor_base::kit::mend::dots;
 use arbor_base::vfs::{CheckReport, Devices, Error, Ino, Result, is_name};
+use arbor_kit::dirent::entries;
+use arbor_kit::issue::readable;
+use arbor_kit::mend::dots;
 use std::collections::BTreeMap;
 
 /// Checks the file or directory at `path`, and what it takes to get there.
@@ -120,9 +120,7 @@ impl Checker<'_> {
                         continue;
                     }
                 };
-                for e in
-                    all.iter().filter(|e| e.ino.0 != 0 && (offset > 0 || e.at > arbor_base::kit::dirent::DOTDOT_AT))
-                {
+                for e in all.iter().filter(|e| e.ino.0 != 0 && (offset > 0 || e.at > arbor_kit::dirent::DOTDOT_AT)) {
                     if !is_name(e.name) {
                         let offset = offset + e.at as u64;
                         self.f.note(Issue::EntryName { dir: node, name: show(e.name), offset });

@@ -6,8 +6,8 @@
 use super::start;
 use crate::format::*;
 use arbor_base::device::{Device, Kind, Request, zeroed};
-use arbor_base::kit::xattr::{self, Xattrs};
 use arbor_base::vfs::{Devices, Error, Ino, Result};
+use arbor_kit::xattr::{self, Xattrs};
 use std::collections::BTreeMap;
 use zerocopy::{FromBytes, IntoBytes};
 

@@ -1,6 +1,6 @@
 //! What the checker can find.
 
-pub(super) use arbor_base::kit::issue::{Node, Paths, show};
+pub(super) use arbor_kit::issue::{Node, Paths, show};
 
 /// Where an issue comes from, and so whether preening may mend it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Issue {
     }
 }
 
-arbor_base::issues! {
+arbor_kit::issues! {
     /// The superblock at byte 0 is damaged; its copy or its own fields serve instead.
     SuperDamaged { why: String, from: String } Error Damage "the superblock is damaged: {why}; {from}";
     /// There is no usable superblock.

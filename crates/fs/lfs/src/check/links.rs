@@ -4,9 +4,9 @@ use super::issue::{Issue, Node};
 use super::{Checker, Rec, number};
 use crate::format::*;
 use arbor_base::cache::Name;
-use arbor_base::kit::chunkdir::ChunkDirs;
-use arbor_base::kit::dirent::{DOTDOT_AT, first_chunks};
 use arbor_base::vfs::{Errno, Error, FileType, Ino, Result, mode};
+use arbor_kit::chunkdir::ChunkDirs;
+use arbor_kit::dirent::{DOTDOT_AT, first_chunks};
 use std::sync::Arc;
 
 /// Where what has no name goes, in the root directory.

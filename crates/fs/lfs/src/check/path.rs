@@ -7,10 +7,10 @@ use super::{Checker, Findings, number, start, words};
 use crate::format::*;
 use crate::inode::Inode;
 use arbor_base::device::Kind;
-use arbor_base::kit::dirent::{DOTDOT_AT, entries};
-use arbor_base::kit::issue::readable;
-use arbor_base::kit::mend::dots;
 use arbor_base::vfs::{CheckReport, Devices, Error, Ino, Result, is_name};
+use arbor_kit::dirent::{DOTDOT_AT, entries};
+use arbor_kit::issue::readable;
+use arbor_kit::mend::dots;
 use rustc_hash::FxHashSet;
 
 /// Checks the file or directory at `path`, and what it takes to get there.

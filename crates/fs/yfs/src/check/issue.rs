@@ -1,6 +1,6 @@
 //! What the checker can find.
 
-pub(crate) use arbor_base::kit::issue::{Node, Paths, show};
+pub(crate) use arbor_kit::issue::{Node, Paths, show};
 
 impl Issue {
     /// Whether preening mends it: nothing can be lost by that.
@@ -29,7 +29,7 @@ pub(crate) enum Class {
     Ask,
 }
 
-arbor_base::issues! {
+arbor_kit::issues! {
     /// The superblock at byte 0 is damaged; a copy or its own fields serve instead.
     SuperDamaged { why: String, from: String } Error Ask "the superblock is damaged: {why}; {from}";
     /// There is no usable superblock.

@@ -4,8 +4,8 @@
 use super::Checker;
 use super::issue::Paths;
 use crate::check::dirs::parse_body;
-use arbor_base::kit::issue::readable;
 use arbor_base::vfs::Result;
+use arbor_kit::issue::readable;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Directory and name in it.

@@ -7,9 +7,9 @@ use super::tree::{self, Spec};
 use super::view::RawInode;
 use super::{Checker, DIR_KIND, Findings, groups::CHUNK_ROOT, start};
 use crate::format::*;
-use arbor_base::kit::issue::readable;
 use arbor_base::layout::get_u64;
 use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Error, Ino, Repair, Result};
+use arbor_kit::issue::readable;
 
 /// Checks the file or directory at `path`, and what it takes to get there.
 pub(crate) fn check_path(devices: &Devices, path: &[u8]) -> Result<CheckReport> {

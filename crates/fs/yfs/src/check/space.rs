@@ -2,7 +2,7 @@
 
 use super::view::Reader;
 use crate::format::*;
-use arbor_base::kit::buddy::bitmap;
+use arbor_kit::buddy::bitmap;
 
 /// The fragments of all AGs in use.
 pub(super) struct Space {

@@ -5,9 +5,9 @@
 //! 0), and a new one takes the free space at the end of another. So an offset names an entry as long as it
 //! exists, which is what a walk's cookies need; BSD compacts chunks instead.
 
-use crate::device::SECTOR;
-use crate::layout::{U16, U32};
-use crate::vfs::{FileType, Ino};
+use arbor_base::device::SECTOR;
+use arbor_base::layout::{U16, U32};
+use arbor_base::vfs::{FileType, Ino};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Length of a chunk; no entry crosses its end, and no write tears it.

@@ -5,8 +5,8 @@
 //! linear.
 
 use super::dirent::{DIRBLKSIZ, DOTDOT_AT, Dirent, entries, entry, put_entry};
-use crate::layout::{Corrupt, crc};
-use crate::vfs::{Errno, FileType, Ino, Result};
+use arbor_base::layout::{Corrupt, crc};
+use arbor_base::vfs::{Errno, FileType, Ino, Result};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::ops::Range;

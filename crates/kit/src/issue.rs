@@ -60,7 +60,7 @@ impl Say for Node {
 }
 
 /// Makes the enum `Issue`: `/// doc` NAME `{ field: type, ... }` SEVERITY CLASS `"sentence with {field}";`, and so on. SEVERITY is
-/// one of [`Severity`](crate::vfs::Severity), CLASS one of the enum `Class` where the macro stands.
+/// one of [`Severity`](arbor_base::vfs::Severity), CLASS one of the enum `Class` where the macro stands.
 #[macro_export]
 macro_rules! issues {
     ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* } $severity:ident $class:ident $text:literal;)*) => {
@@ -92,7 +92,7 @@ macro_rules! issues {
 
             /// The files and directories that it names.
             pub fn nodes(&self) -> impl Iterator<Item = u64> + use<> {
-                use $crate::kit::issue::Say as _;
+                use $crate::issue::Say as _;
                 let nodes = match self {
                     $(Issue::$name { $($field),* } => vec![$($field.node()),*],)*
                 };
@@ -100,8 +100,8 @@ macro_rules! issues {
             }
 
             /// The sentence for people.
-            pub fn text(&self, paths: &$crate::kit::issue::Paths) -> String {
-                use $crate::kit::issue::Say as _;
+            pub fn text(&self, paths: &$crate::issue::Paths) -> String {
+                use $crate::issue::Say as _;
                 match self {
                     $(Issue::$name { $($field),* } => {
                         $(let $field = $field.say(paths);)*
@@ -116,7 +116,7 @@ macro_rules! issues {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vfs::Severity;
+    use arbor_base::vfs::Severity;
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Class {

@@ -1,6 +1,6 @@
 //! Where a file ends for others while a call of several steps makes it longer, which may have to take that back.
 
-use crate::vfs::Ino;
+use arbor_base::vfs::Ino;
 use rustc_hash::FxHashMap;
 
 struct Watched {

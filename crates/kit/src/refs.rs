@@ -1,6 +1,6 @@
 //! Lookup counts of inodes, neighbours together: a walk counts one after another.
 
-use crate::vfs::Ino;
+use arbor_base::vfs::Ino;
 use rustc_hash::FxHashMap;
 
 /// Inodes of a group.

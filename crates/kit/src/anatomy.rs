@@ -1,9 +1,9 @@
-//! Fields of structures, and checksums that stand elsewhere, for [`Engine::anatomy`](crate::vfs::Engine::anatomy) and
-//! [`Engine::reseal`](crate::vfs::Engine::reseal).
+//! Fields of structures, and checksums that stand elsewhere, for [`Engine::anatomy`](arbor_base::vfs::Engine::anatomy) and
+//! [`Engine::reseal`](arbor_base::vfs::Engine::reseal).
 
-use crate::device::{Device, Kind, SECTOR, zeroed};
-use crate::layout::{crc, crc_without};
-use crate::vfs::{Checksum, Field, Meaning, Result};
+use arbor_base::device::{Device, Kind, SECTOR, zeroed};
+use arbor_base::layout::{crc, crc_without};
+use arbor_base::vfs::{Checksum, Field, Meaning, Result};
 
 /// The fields of a structure of an engine's `format.rs`; with one left out it does not compile.
 #[macro_export]
@@ -69,7 +69,7 @@ pub fn seal(device: &dyn Device, seal: &Checksum) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::MemDevice;
+    use arbor_base::device::MemDevice;
 
     #[test]
     fn checksums_inside_and_outside() {

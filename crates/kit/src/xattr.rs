@@ -1,7 +1,7 @@
 //! Lists of extended attributes: how they change, and as bytes for the engines that keep them so: length of the name
 //! (u8), zero (u8), length of the value (u16), name, value.
 
-use crate::vfs::{Errno, Result, SetAttr, XattrChange, XattrMode, check_xattr_name};
+use arbor_base::vfs::{Errno, Result, SetAttr, XattrChange, XattrMode, check_xattr_name};
 
 /// Names and values.
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
@@ -30,7 +30,7 @@ pub fn new_list(xattrs: &[(&[u8], &[u8])]) -> Result<Xattrs> {
     Ok(xattrs.iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect())
 }
 
-/// The list after the changes of [`FileSystem::change`](crate::vfs::FileSystem::change), which sets no size.
+/// The list after the changes of [`FileSystem::change`](arbor_base::vfs::FileSystem::change), which sets no size.
 pub fn changed(mut list: Xattrs, set: &SetAttr, changes: &[XattrChange<'_>]) -> Result<Xattrs> {
     if set.size.is_some() {
         return Err(Errno::EINVAL.into());

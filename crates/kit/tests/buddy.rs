@@ -4,7 +4,7 @@
 //! The text file has cases of a command line, `----` and the output, with an empty line behind.
 //! With `ARBOR_RERECORD=1` in the environment the outputs are written anew.
 
-use arbor_base::kit::buddy::{NOFREE, Summary, bitmap};
+use arbor_kit::buddy::{NOFREE, Summary, bitmap};
 use proptest::prelude::*;
 use std::fmt::Write;
 

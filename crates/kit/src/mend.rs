@@ -1,7 +1,7 @@
 //! Mending chunks of directories ([`dirent`](super::dirent)), for checkers.
 
 use super::dirent::{DIRBLKSIZ, DOTDOT_AT, DirentHead, dirent_len, entries, entry, put_entry};
-use crate::vfs::{Ino, mode};
+use arbor_base::vfs::{Ino, mode};
 
 const DIR_KIND: u8 = (mode::IFDIR >> 12) as u8;
 const KIND_AT: usize = std::mem::offset_of!(DirentHead, kind);
@@ -92,7 +92,7 @@ pub fn insert_into(chunk: &mut [u8], name: &[u8], ino: Ino, kind: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kit::dirent::first_chunks;
+    use crate::dirent::first_chunks;
 
     #[test]
     fn dots_are_made_anew() {

@@ -1,0 +1,19 @@
+//! What engines share, and what is no engine's design. This crate knows no engine, and only engines use it.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+pub mod anatomy;
+pub mod buddy;
+pub mod chunkdir;
+pub mod dirent;
+pub mod flaws;
+pub mod issue;
+pub mod mend;
+pub mod refs;
+pub mod runs;
+pub mod watch;
+pub mod xattr;
+
+/// For the macros.
+#[doc(hidden)]
+pub use arbor_base::vfs;
