@@ -7,6 +7,7 @@ pub mod buddy;
 pub mod chunkdir;
 pub mod dirent;
 pub mod flaws;
+pub mod health;
 pub mod issue;
 pub mod mend;
 pub mod refs;

@@ -3,6 +3,7 @@
 use crate::layout::Corrupt;
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 
 /// Result of a file-system call.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -89,6 +90,10 @@ pub enum Error {
     Io(io::Error),
     /// The volume or an option cannot be used, with the reason (`EINVAL`).
     Refused(String),
+    /// The volume has turned read-only before, with the reason (`EIO`).
+    Failed(Arc<str>),
+    /// The call has changed nothing, and begins anew when what it wants is there (`EAGAIN`). It stays inside an engine.
+    Restart,
 }
 
 impl Error {
@@ -99,6 +104,8 @@ impl Error {
             Error::Corrupt(_) => Errno::EUCLEAN,
             Error::Io(_) => Errno::EIO,
             Error::Refused(_) => Errno::EINVAL,
+            Error::Failed(_) => Errno::EIO,
+            Error::Restart => Errno::EAGAIN,
         }
     }
 
@@ -115,6 +122,8 @@ impl fmt::Display for Error {
             Error::Corrupt(c) => c.fmt(f),
             Error::Io(e) => write!(f, "device error: {e}"),
             Error::Refused(why) => f.write_str(why),
+            Error::Failed(why) => write!(f, "turned read-only: {why}"),
+            Error::Restart => f.write_str("to be begun anew"),
         }
     }
 }

@@ -260,7 +260,7 @@ impl Server {
     /// never ask again, and take a missing fsync for a successful one.
     fn errno(&self, head: &InHeader, e: &Error) -> i32 {
         self.counters.errors.fetch_add(1, Relaxed);
-        if let Error::Corrupt(_) | Error::Io(_) = e {
+        if let Error::Corrupt(_) | Error::Io(_) | Error::Failed(_) = e {
             self.log.say(format_args!("{} of node {}: {e}", op_name(head.opcode), head.nodeid));
         }
         if matches!(e.errno(), Errno::EIO | Errno::EROFS | Errno::EUCLEAN) {

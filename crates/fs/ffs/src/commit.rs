@@ -707,7 +707,7 @@ impl Core {
     /// Work that is due at `now`; returns when there is more.
     pub fn background(&mut self, now: Time) -> Result<Time> {
         let at = self.begin.ms_until(now).max(self.now_ms);
-        if self.check_writable().is_ok() {
+        if self.health.is_writable() {
             if self.keep.mode == Keeping::Journal {
                 self.journal_daemon(at)?;
             } else {
@@ -777,7 +777,7 @@ impl Core {
 
     /// After a call: what is dirty beyond the limit is written by who made it so.
     pub fn relieve(&mut self) {
-        if self.check_writable().is_err() {
+        if !self.health.is_writable() {
             return;
         }
         let much = self.cache.dirty_bytes() > self.cache.dirty_limit();
@@ -799,7 +799,7 @@ impl Core {
             return self.clean_journal();
         }
         let (limit, mut rounds) = (self.cache.dirty_limit(), 0);
-        while self.cache.dirty_bytes() > limit / 2 && rounds < MOST_ROUNDS && self.failed.is_none() {
+        while self.cache.dirty_bytes() > limit / 2 && rounds < MOST_ROUNDS && !self.health.has_failed() {
             rounds += 1;
             let names = self.next_in_queue(limit / 4);
             self.write_some(&names)?;
@@ -836,7 +836,7 @@ impl Core {
         // One after another, so that no transaction outgrows the journal.
         while self.inactivate()? {
             self.relieve();
-            self.check_writable()?;
+            self.health.check_writable()?;
         }
         match self.keep.mode {
             Keeping::Journal if self.holding.is_empty() => Ok(some),

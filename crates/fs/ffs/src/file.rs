@@ -10,7 +10,7 @@ use crate::mount::{Core, What};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
 use arbor_base::layout::{Corrupt, get_u32};
-use arbor_base::vfs::{Errno, Error, FallocMode, Ino, Result, Seek, Time};
+use arbor_base::vfs::{Errno, FallocMode, Ino, Result, Seek, Time};
 use std::sync::Arc;
 
 /// Where a pointer lies: a buffer, and the byte in it.
@@ -370,7 +370,7 @@ impl Core {
                 Ok(()) => done += n,
                 // What is written already counts, and is all that will be on the disk.
                 Err(e) if done > 0 && (untouched || e.errno() == Errno::ENOSPC) => {
-                    self.damage_met |= matches!(e, Error::Corrupt(_));
+                    self.health.note(&e);
                     break;
                 }
                 Err(e) => {

@@ -17,6 +17,7 @@ use arbor_base::layout::{Access, Corrupt, crc};
 use arbor_base::sync::{Mutex, MutexGuard, Rank};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Result, Time};
 use arbor_kit::chunkdir::Hashes;
+use arbor_kit::health::Health;
 use arbor_kit::refs::Refs;
 use arbor_kit::watch::Watch;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -136,8 +137,6 @@ pub(crate) struct Core {
     pub streams: VecDeque<(u64, u64)>,
     /// Inodes that failed their check when their block was read: only these are refused.
     pub damaged: FxHashMap<u64, Corrupt>,
-    /// Damage was met: the volume is not marked clean, so that fsck looks.
-    pub damage_met: bool,
     pub begin: Time,
     pub now: Time,
     pub now_ms: u64,
@@ -145,9 +144,7 @@ pub(crate) struct Core {
     pub changed: bool,
     /// What is changed now was changed for users before, and what they see waits for it: when that is due.
     pub settling: Option<u64>,
-    pub failed: Option<String>,
-    pub gone: bool,
-    pub read_only: bool,
+    pub health: Health,
     pub counters: Counters,
     pub tree: u64,
 }
@@ -185,7 +182,7 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     dev.confine(0..geom.byte(Frag(geom.frags)));
     let summaries = read_summaries(&*dev, &sb, &geom)?;
     let mut core = Core::new(geom, sb, dev, opts, clock.now(), &summaries);
-    core.read_only = read_only;
+    core.health.set_read_only(read_only);
     let orphans = core.sb.orphan.get();
     if !read_only {
         if opts.keeping != Keeping::Journal {
@@ -204,7 +201,7 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     let volume = Arc::new(Volume {
         clock,
         pressed: AtomicBool::new(false),
-        core: Mutex::condemning(Rank(0), core, Core::condemn),
+        core: Mutex::condemning(Rank(0), core, |core| core.health.condemn()),
     });
     if !read_only {
         volume.run(|core| core.load_orphans(orphans))?;
@@ -267,15 +264,12 @@ impl Core {
             hashes: Hashes::new(opts.cache_bytes / 4),
             streams: VecDeque::new(),
             damaged: FxHashMap::default(),
-            damage_met: false,
             begin: now,
             now,
             now_ms: 0,
             changed: false,
             settling: None,
-            failed: None,
-            gone: false,
-            read_only: false,
+            health: Health::default(),
             counters: Counters::default(),
             tree: 0,
             geom,
@@ -283,17 +277,6 @@ impl Core {
             dev,
             opts,
         }
-    }
-
-    /// Fails if the volume was unmounted.
-    pub fn check_alive(&self) -> Result<()> {
-        if self.gone { Err(Errno::EIO.into()) } else { Ok(()) }
-    }
-
-    /// Fails if nothing may be changed.
-    pub fn check_writable(&self) -> Result<()> {
-        self.check_alive()?;
-        if self.read_only || self.failed.is_some() { Err(Errno::EROFS.into()) } else { Ok(()) }
     }
 
     /// Changes the label in the superblock, durably, then in its copies. The journal may hold an older superblock, and
@@ -311,15 +294,10 @@ impl Core {
         Ok(self.dev.flush()?)
     }
 
-    /// A call has panicked: what is in core may be half of it.
-    fn condemn(&mut self) {
-        self.fail(&Error::Io(std::io::Error::other(arbor_base::vfs::PANICKED)));
-    }
-
     /// Turns the volume read-only.
     pub fn fail(&mut self, why: &Error) {
         if !planted(Flaw::FailureForgotten) {
-            self.failed.get_or_insert_with(|| why.to_string());
+            self.health.fail(why);
         }
     }
 
@@ -475,7 +453,7 @@ impl Volume {
     /// Runs a call. What it freed may be needed to give it space, so it is tried again once.
     pub fn run<R>(&self, f: impl FnMut(&mut Core) -> Result<R>) -> Result<R> {
         let core = &mut *self.lock();
-        core.check_alive()?;
+        core.health.check_alive()?;
         core.cache.keep_all(true);
         let done = self.attempt(core, f);
         core.cache.keep_all(false);
@@ -488,14 +466,14 @@ impl Volume {
             core.changed = false;
             let done = f(core);
             match done {
-                Err(e) if e.errno() == Errno::ENOSPC && !tried && core.check_writable().is_ok() => {
+                Err(e) if e.errno() == Errno::ENOSPC && !tried && core.health.is_writable() => {
                     tried = true;
                     if !core.settle_frees()? {
                         return Err(e);
                     }
                 }
                 Err(e) => {
-                    core.damage_met |= matches!(e, Error::Corrupt(_));
+                    core.health.note(&e);
                     let refused = matches!(&e, Error::Errno(n) if *n != Errno::EIO);
                     if core.changed && !refused {
                         core.fail(&e);
@@ -514,13 +492,13 @@ impl Volume {
     /// Notes whether work has piled up.
     pub fn note_pressure(&self, core: &Core) {
         let much = core.is_pressed() || core.inactive.len() > 256;
-        self.pressed.store(much && core.check_writable().is_ok(), Relaxed);
+        self.pressed.store(much && core.health.is_writable(), Relaxed);
     }
 
     /// Like [`Volume::run`] for calls that change something.
     pub fn change<R>(&self, mut f: impl FnMut(&mut Core, Time) -> Result<R>) -> Result<R> {
         self.run(|core| {
-            core.check_writable()?;
+            core.health.check_writable()?;
             let now = core.now;
             f(core, now)
         })
@@ -529,7 +507,7 @@ impl Volume {
     /// Frees inodes that have neither names nor users.
     pub fn drain_inactive(&self) -> Result<()> {
         while self.run(|core| {
-            if core.check_writable().is_err() {
+            if !core.health.is_writable() {
                 return Ok(false);
             }
             core.inactivate()
@@ -541,14 +519,7 @@ impl Volume {
     pub fn close(&self) -> Result<()> {
         {
             let mut core = self.lock();
-            if core.gone || core.read_only {
-                core.gone = true;
-                return Ok(());
-            }
-            if let Some(why) = &core.failed {
-                // What is in core may be half of a call.
-                let done = Err(Error::Io(std::io::Error::other(why.clone())));
-                core.gone = true;
+            if let Some(done) = core.health.begin_unmount() {
                 return done;
             }
             core.abandon_orphans();
@@ -557,11 +528,7 @@ impl Volume {
         // What was freed by that is freed for good now.
         let done = done.and_then(|()| self.drain_inactive()).and_then(|()| self.run(|core| core.sync_all()));
         let mut core = self.lock();
-        core.gone = true;
-        let done = match &core.failed {
-            Some(why) => Err(Error::Io(std::io::Error::other(why.clone()))),
-            None => done.and_then(|()| core.mark_clean()),
-        };
+        let done = core.health.end_unmount(done).and_then(|()| core.mark_clean());
         // Whoever asks later hears of it too.
         done.inspect_err(|e| core.fail(e))
     }
@@ -577,7 +544,8 @@ impl Core {
         if !planted(Flaw::CleanTooEarly) {
             self.dev.flush()?;
         }
-        self.sb.clean = u32::from(!self.damage_met && self.dirty.is_empty() && self.keep.owes_nothing()).into();
+        self.sb.clean =
+            u32::from(!self.health.has_met_damage() && self.dirty.is_empty() && self.keep.owes_nothing()).into();
         superblock::write(&*self.dev, 0, &self.sb)?;
         Ok(self.dev.flush()?)
     }

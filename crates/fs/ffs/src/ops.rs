@@ -707,21 +707,17 @@ impl FileSystem for Volume {
 
     fn fsync(&self, ino: Ino, _data_only: bool) -> Result<()> {
         self.run(|core| {
-            if let Some(why) = &core.failed {
-                return Err(Error::Io(std::io::Error::other(why.clone())));
-            }
+            core.health.check_ordered()?;
             core.iget(ino)?;
-            if core.read_only { Ok(()) } else { core.sync_file(ino) }
+            if core.health.is_read_only() { Ok(()) } else { core.sync_file(ino) }
         })
     }
 
     fn syncfs(&self) -> Result<()> {
         self.drain_inactive()?;
         self.run(|core| {
-            if let Some(why) = &core.failed {
-                return Err(Error::Io(std::io::Error::other(why.clone())));
-            }
-            if core.read_only { Ok(()) } else { core.sync_all() }
+            core.health.check_ordered()?;
+            if core.health.is_read_only() { Ok(()) } else { core.sync_all() }
         })
     }
 
@@ -794,7 +790,7 @@ impl FileSystem for Volume {
     fn trim(&self, range: &TrimRange) -> Result<u64> {
         let geom = {
             let core = self.lock();
-            core.check_writable()?;
+            core.health.check_writable()?;
             core.geom
         };
         range.check(geom.byte(Frag(geom.frags)), geom.block_size() as u64, geom.byte(Frag(geom.cg_frags)))?;
@@ -825,11 +821,11 @@ impl FileSystem for Volume {
     }
 
     fn failure(&self) -> Option<String> {
-        self.lock().failed.clone()
+        self.lock().health.failure()
     }
 
     fn fail(&self, why: &str) {
-        self.lock().fail(&Error::Io(std::io::Error::other(why)));
+        self.lock().health.give_up(why);
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
@@ -887,7 +883,7 @@ impl Volume {
                 let inode = match (plus && !dots).then(|| core.iget(found.ino)).transpose() {
                     // One that is damaged, or free, does not hide the others.
                     Err(Error::Corrupt(_) | Error::Errno(Errno::ESTALE)) => {
-                        core.damage_met = true;
+                        core.health.note_damage();
                         None
                     }
                     other => other?,

@@ -302,7 +302,11 @@ impl<'a> Checker<'a> {
 
     /// Writes what the passes changed, then what a clean volume says of itself. Whether there was room for it.
     fn write(&mut self, mended: bool) -> Result<bool> {
-        self.core.damage_met = !mended;
+        if mended {
+            self.core.health.damage_repaired();
+        } else {
+            self.core.health.note_damage();
+        }
         if !self.core.log.heads.first().is_some_and(|hot| hot.is_open()) {
             return Ok(false);
         }

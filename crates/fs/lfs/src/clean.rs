@@ -343,7 +343,7 @@ impl Core {
 
     /// What cannot be read stays where it is, and its segment is not cleaned.
     fn leave(&mut self, seg: Seg) {
-        self.damage_met = true;
+        self.health.note_damage();
         self.stuck.insert(seg.0);
     }
 

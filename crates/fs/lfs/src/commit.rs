@@ -125,11 +125,11 @@ impl Core {
 
     /// Writes all that is changed, and makes it durable.
     pub fn sync(&mut self) -> Result<()> {
-        if self.failed.is_some() {
+        if self.health.has_failed() {
             return Err(Errno::EROFS.into());
         }
         let done = self.write_group();
-        done.inspect_err(|e| self.fail(e))
+        done.inspect_err(|e| self.health.fail(e))
     }
 
     /// The same; an error is for the caller to deal with.
@@ -342,11 +342,11 @@ impl Core {
 
     /// Writes a checkpoint.
     pub fn checkpoint(&mut self, clean: bool) -> Result<()> {
-        if self.failed.is_some() {
+        if self.health.has_failed() {
             return Err(Errno::EROFS.into());
         }
         let done = self.write_checkpoint(clean);
-        done.inspect_err(|e| self.fail(e))
+        done.inspect_err(|e| self.health.fail(e))
     }
 
     /// The same; an error is for the caller to deal with.
@@ -398,7 +398,7 @@ impl Core {
 
     /// At the unmount.
     pub fn end(&mut self) -> Result<()> {
-        let clean = !self.damage_met;
+        let clean = !self.health.has_met_damage();
         self.checkpoint(clean)
     }
 
@@ -456,7 +456,7 @@ impl Core {
 
     /// After a call: what is changed beyond the limit is written by who changed it, and there is always room for it.
     pub fn relieve(&mut self) {
-        if self.check_writable().is_err() {
+        if !self.health.is_writable() {
             return;
         }
         let short = (self.segs.clean.len() as u32) < self.least_clean();
@@ -471,7 +471,7 @@ impl Core {
             _ => Ok(()),
         };
         if let Err(e) = done {
-            self.fail(&e);
+            self.health.fail(&e);
         }
     }
 
@@ -493,7 +493,7 @@ impl Core {
     /// Work that is due at `now`; returns when there is more.
     pub fn background(&mut self, now: Time) -> Result<Time> {
         let at = self.begin.ms_until(now).max(self.now_ms);
-        if self.check_writable().is_err() {
+        if !self.health.is_writable() {
             return Ok(now.plus_ms(60_000));
         }
         if self.since.is_some_and(|since| at >= since + self.opts.commit_ms) || self.is_pressed() {

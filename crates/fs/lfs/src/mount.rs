@@ -15,6 +15,7 @@ use arbor_base::layout::{Access, Corrupt, crc};
 use arbor_base::sync::{Mutex, MutexGuard, Rank};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Options, Result, Time, Utilisation};
 use arbor_kit::chunkdir::Hashes;
+use arbor_kit::health::Health;
 use arbor_kit::refs::Refs;
 use arbor_kit::watch::Watch;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -133,16 +134,12 @@ pub(crate) struct Core {
     pub hashes: Hashes,
     /// Files read one block after another, with the next block.
     pub streams: VecDeque<(u64, u64)>,
-    /// Damage was met: the volume is not marked clean, so that fsck looks.
-    pub damage_met: bool,
     pub begin: Time,
     pub now: Time,
     pub now_ms: u64,
     /// The call that runs has changed something.
     pub touched: bool,
-    pub failed: Option<String>,
-    pub gone: bool,
-    pub read_only: bool,
+    pub health: Health,
     pub counters: Counters,
     pub tree: u64,
 }
@@ -175,7 +172,7 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     };
     let geom = superblock::geometry(&sb)?;
     let mut core = open(dev, geom, opts, clock.now())?;
-    core.read_only = read_only;
+    core.health.set_read_only(read_only);
     if core.checkpoint.clean.get() == 0 && read_only {
         return Err(Error::refused(
             "the volume was not unmounted and needs recovery: mount it for writing, or run fsck",
@@ -190,7 +187,7 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     let volume = Arc::new(Volume {
         clock,
         pressed: AtomicBool::new(false),
-        core: Mutex::condemning(Rank(0), core, Core::condemn),
+        core: Mutex::condemning(Rank(0), core, |core| core.health.condemn()),
     });
     if !read_only {
         volume.drain_inactive()?;
@@ -270,28 +267,14 @@ impl Core {
             unnamed: FxHashSet::default(),
             hashes: Hashes::new(opts.cache_bytes / 4),
             streams: VecDeque::new(),
-            damage_met: false,
             begin: now,
             now,
             now_ms: 0,
             touched: false,
-            failed: None,
-            gone: false,
-            read_only: false,
+            health: Health::default(),
             counters: Counters::default(),
             tree: 0,
         }
-    }
-
-    /// Fails if the volume was unmounted.
-    pub fn check_alive(&self) -> Result<()> {
-        if self.gone { Err(Errno::EIO.into()) } else { Ok(()) }
-    }
-
-    /// Fails if nothing may be changed.
-    pub fn check_writable(&self) -> Result<()> {
-        self.check_alive()?;
-        if self.read_only || self.failed.is_some() { Err(Errno::EROFS.into()) } else { Ok(()) }
     }
 
     /// Changes the label in the superblock, durably, then in its copy.
@@ -303,16 +286,6 @@ impl Core {
             self.dev.flush()?;
         }
         Ok(())
-    }
-
-    /// A call has panicked: what is in core may be half of it.
-    fn condemn(&mut self) {
-        self.fail(&Error::Io(std::io::Error::other(arbor_base::vfs::PANICKED)));
-    }
-
-    /// Turns the volume read-only.
-    pub fn fail(&mut self, why: &Error) {
-        self.failed.get_or_insert_with(|| why.to_string());
     }
 
     /// Checks that a run lies in the segments, inside one of them.
@@ -425,7 +398,7 @@ impl Volume {
     /// Runs a call.
     pub fn run<R>(&self, f: impl FnOnce(&mut Core) -> Result<R>) -> Result<R> {
         let core = &mut *self.lock();
-        core.check_alive()?;
+        core.health.check_alive()?;
         core.cache.keep_all(true);
         let done = self.attempt(core, f);
         core.cache.keep_all(false);
@@ -436,10 +409,10 @@ impl Volume {
         core.touched = false;
         match f(core) {
             Err(e) => {
-                core.damage_met |= matches!(e, Error::Corrupt(_));
+                core.health.note(&e);
                 let refused = matches!(&e, Error::Errno(n) if *n != Errno::EIO);
                 if core.touched && !refused {
-                    core.fail(&e);
+                    core.health.fail(&e);
                 }
                 Err(e)
             }
@@ -454,7 +427,7 @@ impl Volume {
     /// Notes whether work has piled up.
     pub fn note_pressure(&self, core: &Core) {
         let much = core.is_pressed() || core.inactive.len() > 256 || core.wants_cleaning();
-        self.pressed.store(much && core.check_writable().is_ok(), Relaxed);
+        self.pressed.store(much && core.health.is_writable(), Relaxed);
     }
 
     /// Like [`Volume::run`] for calls that change something. Where space is short, what has neither names nor users gives
@@ -468,7 +441,7 @@ impl Volume {
 
     fn change_once<R>(&self, f: &mut impl FnMut(&mut Core, Time) -> Result<R>) -> Result<R> {
         self.run(|core| {
-            core.check_writable()?;
+            core.health.check_writable()?;
             let now = core.now;
             f(core, now)
         })
@@ -482,7 +455,7 @@ impl Volume {
 
     /// Frees inodes that have neither names nor users.
     pub fn drain_inactive(&self) -> Result<()> {
-        while self.run(|core| if core.check_writable().is_err() { Ok(false) } else { core.inactivate() })? {}
+        while self.run(|core| if !core.health.is_writable() { Ok(false) } else { core.inactivate() })? {}
         Ok(())
     }
 
@@ -490,14 +463,7 @@ impl Volume {
     pub fn close(&self) -> Result<()> {
         {
             let mut core = self.lock();
-            if core.gone || core.read_only {
-                core.gone = true;
-                return Ok(());
-            }
-            if let Some(why) = &core.failed {
-                // What is in core may be half of a call.
-                let done = Err(Error::Io(std::io::Error::other(why.clone())));
-                core.gone = true;
+            if let Some(done) = core.health.begin_unmount() {
                 return done;
             }
             core.abandon_orphans();
@@ -506,15 +472,10 @@ impl Volume {
             self.run(|core| {
                 core.end()?;
                 // Whoever waits for the lock comes too late.
-                core.gone = true;
+                core.health.unmount();
                 Ok(())
             })
         });
-        let mut core = self.lock();
-        core.gone = true;
-        match &core.failed {
-            Some(why) => Err(Error::Io(std::io::Error::other(why.clone()))),
-            None => done,
-        }
+        self.lock().health.end_unmount(done)
     }
 }

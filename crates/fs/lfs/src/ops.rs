@@ -386,7 +386,7 @@ impl Volume {
                 let inode = match (plus && !dots).then(|| core.iget(found.ino)).transpose() {
                     // One that is damaged, or free, does not hide the others.
                     Err(Error::Corrupt(_) | Error::Errno(Errno::ESTALE)) => {
-                        core.damage_met = true;
+                        core.health.note_damage();
                         None
                     }
                     other => other?,
@@ -399,13 +399,6 @@ impl Volume {
                 Ok(accepted)
             })
         })
-    }
-}
-
-fn failure(core: &Core) -> Result<()> {
-    match &core.failed {
-        Some(why) => Err(Error::Io(std::io::Error::other(why.clone()))),
-        None => Ok(()),
     }
 }
 
@@ -620,17 +613,17 @@ impl FileSystem for Volume {
 
     fn fsync(&self, ino: Ino, _data_only: bool) -> Result<()> {
         self.run(|core| {
-            failure(core)?;
+            core.health.check_ordered()?;
             core.iget(ino)?;
-            if core.read_only { Ok(()) } else { core.sync() }
+            if core.health.is_read_only() { Ok(()) } else { core.sync() }
         })
     }
 
     fn syncfs(&self) -> Result<()> {
         self.drain_inactive()?;
         self.run(|core| {
-            failure(core)?;
-            if core.read_only { Ok(()) } else { core.sync() }
+            core.health.check_ordered()?;
+            if core.health.is_read_only() { Ok(()) } else { core.sync() }
         })
     }
 
@@ -701,7 +694,7 @@ impl FileSystem for Volume {
     }
 
     fn trim(&self, range: &TrimRange) -> Result<u64> {
-        self.lock().check_writable()?;
+        self.lock().health.check_writable()?;
         self.syncfs()?;
         self.change(|core, _| core.trim(range))
     }
@@ -709,7 +702,7 @@ impl FileSystem for Volume {
     fn clean(&self, budget: u64) -> Result<Cleaned> {
         self.drain_inactive()?;
         self.run(|core| {
-            core.check_writable()?;
+            core.health.check_writable()?;
             core.touched = true;
             core.clean(budget)
         })
@@ -725,7 +718,7 @@ impl FileSystem for Volume {
         let core = &mut *self.lock();
         core.cache.keep_all(true);
         let next = core.background(now).unwrap_or_else(|e| {
-            core.fail(&e);
+            core.health.fail(&e);
             now.plus_ms(60_000)
         });
         core.cache.keep_all(false);
@@ -742,11 +735,11 @@ impl FileSystem for Volume {
     }
 
     fn failure(&self) -> Option<String> {
-        self.lock().failed.clone()
+        self.lock().health.failure()
     }
 
     fn fail(&self, why: &str) {
-        self.lock().fail(&Error::Io(std::io::Error::other(why)));
+        self.lock().health.give_up(why);
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -54,7 +54,9 @@ impl Core {
             done.damage.extend(s.damage);
             done.next = (seg + 1 < count).then_some(u64::from(seg) + 1);
         }
-        self.damage_met |= !done.damage.is_empty();
+        if !done.damage.is_empty() {
+            self.health.note_damage();
+        }
         Ok(done)
     }
 

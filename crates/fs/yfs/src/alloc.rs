@@ -102,7 +102,7 @@ impl Core {
         // Delayed writes may have more reserved than they take.
         if self.is_freeing() || self.reserved > 0 {
             self.want = Some(Want::DiskSpace);
-            return Err(Errno::EAGAIN.into());
+            return Err(Error::Restart);
         }
         Err(Errno::ENOSPC.into())
     }
@@ -566,7 +566,7 @@ impl Core {
         }
         if self.is_freeing() || self.reserved + self.converting > 0 {
             self.want = Some(Want::DiskSpace);
-            return Err(Errno::EAGAIN.into());
+            return Err(Error::Restart);
         }
         Err(Errno::ENOSPC.into())
     }
@@ -581,7 +581,7 @@ impl Core {
             return Ok(());
         }
         self.want = Some(Want::DiskSpace);
-        Err(Errno::EAGAIN.into())
+        Err(Error::Restart)
     }
 
     /// Fails with `ENOSPC` unless one run of `frags` can be had for metadata, beside what delayed writes
@@ -593,7 +593,7 @@ impl Core {
         }
         if self.is_freeing() {
             self.want = Some(Want::DiskSpace);
-            return Err(Errno::EAGAIN.into());
+            return Err(Error::Restart);
         }
         Err(Errno::ENOSPC.into())
     }

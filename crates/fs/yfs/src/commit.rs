@@ -32,7 +32,7 @@ use crate::recover;
 use arbor_base::cache::{Name, Place, cluster};
 use arbor_base::device::{Buf, Kind, Request};
 use arbor_base::layout::{Corrupt, crc, crc_without};
-use arbor_base::vfs::{Errno, Error, Ino, Result, Time, TrimRange};
+use arbor_base::vfs::{Error, Ino, Result, Time, TrimRange};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeSet, VecDeque};
 use std::mem::offset_of;
@@ -352,7 +352,7 @@ impl Core {
         debug_assert!(!self.tx.open, "transactions do not nest");
         if !self.log.has_room(beside + self.tx.bytes) {
             self.want = Some(Want::LogSpace);
-            return Err(Errno::EAGAIN.into());
+            return Err(Error::Restart);
         }
         self.tx.open = true;
         self.blocking = true;
@@ -682,8 +682,8 @@ impl Volume {
     pub(crate) fn flush_log(&self, io: &mut Io) -> Result<()> {
         let (placed, witnesses) = {
             let mut core = self.core.lock();
-            core.check_alive()?;
-            core.check_ordered()?;
+            core.health.check_alive()?;
+            core.health.check_ordered()?;
             core.close_tx();
             core.log.seal();
             let witnesses = core.bear_witness(&io.unflushed);
@@ -748,7 +748,7 @@ impl Volume {
         loop {
             let (pieces, names, windows) = {
                 let mut core = self.core.lock();
-                core.check_ordered()?;
+                core.health.check_ordered()?;
                 let (pieces, names) = core.collect_metadata(all);
                 let windows = core.writes(&pieces);
                 (pieces, names, windows)
@@ -808,7 +808,7 @@ impl Volume {
     /// Turns a failed write into a read-only volume: what must follow it is never written.
     pub(crate) fn or_fail<T>(&self, r: Result<T>) -> Result<T> {
         if let Err(e) = &r {
-            self.core.lock().fail(e);
+            self.core.lock().health.fail(e);
         }
         r
     }
@@ -1060,11 +1060,9 @@ impl Volume {
     pub(crate) fn sync_all(&self) -> Result<()> {
         let seq = {
             let core = self.core.lock();
-            core.check_alive()?;
-            if let Some(why) = &core.failed {
-                return Err(Error::Io(std::io::Error::other(why.clone())));
-            }
-            if core.read_only {
+            core.health.check_alive()?;
+            core.health.check_ordered()?;
+            if core.health.is_read_only() {
                 return Ok(());
             }
             core.delayed_seq
@@ -1080,7 +1078,7 @@ impl Volume {
         loop {
             let todo: Vec<Extent> = {
                 let core = self.core.lock();
-                core.check_ordered()?;
+                core.health.check_ordered()?;
                 let durable = core.log.durable;
                 let most = if all { DAEMON_ALL } else { DAEMON_BATCH };
                 core.marked.iter().take_while(|m| m.0 <= durable).take(most).map(|m| m.1).collect()
@@ -1105,7 +1103,7 @@ impl Volume {
     fn free_marked(&self, io: &mut Io, count: usize) -> Result<usize> {
         let mut core = self.core.lock();
         match core.bitmap_daemon(self.clock.now(), count) {
-            Err(e) if e.errno() == Errno::EAGAIN => {
+            Err(Error::Restart) => {
                 core.want = None;
                 drop(core);
                 self.flush_log(io)?;
@@ -1113,7 +1111,7 @@ impl Volume {
                 Ok(0)
             }
             Err(e) => {
-                core.fail(&e);
+                core.health.fail(&e);
                 core.tx = Tx::default();
                 core.blocking = false;
                 Err(e)
@@ -1163,7 +1161,7 @@ impl Volume {
             self.go_on()?;
             // Nothing may take the space between the look and the discard.
             let mut core = self.core.lock();
-            core.check_ordered()?;
+            core.health.check_ordered()?;
             core.blocking = true;
             let runs = core.free_runs(ag);
             core.blocking = false;
@@ -1179,7 +1177,7 @@ impl Volume {
     /// The daemons' turn: what is due at `now`. Returns when something is due next.
     pub(crate) fn daemon(&self, now: Time) -> Time {
         let later = now.plus_ms(self.opts.commit_ms);
-        if self.core.lock().check_writable().is_err() || self.drain_inactive().is_err() {
+        if !self.core.lock().health.is_writable() || self.drain_inactive().is_err() {
             return later;
         }
         let mut io = self.order();

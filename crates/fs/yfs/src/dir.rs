@@ -15,7 +15,7 @@ use crate::mount::{Core, Want, What};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
 use arbor_base::layout::{Corrupt, get_u16};
-use arbor_base::vfs::{Errno, FileType, Ino, Result};
+use arbor_base::vfs::{Errno, Error, FileType, Ino, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Directory blocks that a walk asks for at a time.
@@ -358,7 +358,7 @@ impl Core {
         missing.retain(|b| geom.valid_run(*b, geom.block_frags()));
         let all = missing.into_iter().map(|b| (geom.daddr(b), len, What::Block(BlockType::Dir))).collect();
         self.want = Some(Want::Buffers(all));
-        Err(Errno::EAGAIN.into())
+        Err(Error::Restart)
     }
 
     fn entries(&mut self, i: &Inode, p: Place) -> Result<Vec<Raw>> {

@@ -303,7 +303,7 @@ impl Core {
             return Ok(());
         }
         self.want = Some(Want::Pages(i.ino, index, index));
-        Err(Errno::EAGAIN.into())
+        Err(Error::Restart)
     }
 
     /// Writes into pages. Everything that can fail comes before the first change.
@@ -1049,13 +1049,13 @@ impl Volume {
         loop {
             let step = {
                 let mut core = self.core.lock();
-                core.check_ordered()?;
+                core.health.check_ordered()?;
                 let collected = core.collect_data(which, self.clock.now());
                 collected.map(|(out, more)| (core.writes(&out.pieces), out, more))
             };
             let (windows, out, more) = match step {
                 Ok(s) => s,
-                Err(e) if e.errno() == Errno::EAGAIN => {
+                Err(Error::Restart) => {
                     self.core.lock().want = None;
                     self.flush_log(io)?;
                     self.run_bitmap_daemon(io, false)?;
@@ -1278,7 +1278,7 @@ const BATCH_BYTES: usize = 16 << 20;
 
 impl Core {
     fn collect_data(&mut self, which: Which, now: Time) -> Result<(DataWrites, bool)> {
-        self.check_alive()?;
+        self.health.check_alive()?;
         let mut out = DataWrites::default();
         let next = |core: &Core| match which {
             Which::One(ino) => core.delayed.contains_key(&ino.0).then_some(ino),
@@ -1287,7 +1287,7 @@ impl Core {
         if next(self).is_none() {
             return Ok((out, false));
         }
-        self.check_writable()?;
+        self.health.check_writable()?;
         self.begin()?;
         let mut more = false;
         while let Some(ino) = next(self) {
@@ -1301,7 +1301,7 @@ impl Core {
             let done = match r {
                 Ok(done) => done,
                 Err(e) => {
-                    self.fail(&e);
+                    self.health.fail(&e);
                     self.tx = Default::default();
                     self.blocking = false;
                     return Err(e);

@@ -9,7 +9,7 @@ use crate::mount::{Core, Want, What};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
 use arbor_base::layout::Corrupt;
-use arbor_base::vfs::{Attr, Errno, Ino, Result, Time, XattrMode, mode};
+use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, Time, XattrMode, mode};
 use arbor_kit::xattr::{self, Xattrs};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -91,7 +91,7 @@ impl Core {
             return Ok(());
         }
         self.want = Some(Want::Buffers(chunks.into_iter().map(|c| (c, len, What::Chunk)).collect()));
-        Err(Errno::EAGAIN.into())
+        Err(Error::Restart)
     }
 
     /// Like [`Core::iget`] for a directory; `ENOTDIR` otherwise.

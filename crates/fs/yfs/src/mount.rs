@@ -29,6 +29,7 @@ use arbor_base::device::{Device, Kind, Request, zeroed};
 use arbor_base::layout::{Access, Corrupt, Features, crc_without};
 use arbor_base::sync::{Mutex, MutexGuard, Rank};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Result, Time};
+use arbor_kit::health::Health;
 use arbor_kit::refs::Refs;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, VecDeque};
@@ -196,14 +197,10 @@ pub(crate) struct Core {
     pub want: Option<Want>,
     /// A walk asks for what it is about to need, all at once.
     pub by_batch: bool,
-    pub failed: Option<String>,
-    pub gone: bool,
-    pub read_only: bool,
+    pub health: Health,
     pub metadata_reads: u64,
     /// Inodes that failed their check when their chunk was read: only these are refused.
     pub damaged: FxHashMap<u64, Corrupt>,
-    /// Damage was met: the volume is not marked clean, so that fsck looks.
-    pub damage_met: bool,
 }
 
 /// Order of the locks.
@@ -505,47 +502,9 @@ impl Core {
             blocking: false,
             want: None,
             by_batch: false,
-            failed: None,
-            gone: false,
-            read_only,
+            health: Health::new(read_only),
             metadata_reads: 0,
             damaged: FxHashMap::default(),
-            damage_met: false,
-        }
-    }
-
-    /// Fails if the volume can serve no writes.
-    pub fn check_writable(&self) -> Result<()> {
-        self.check_alive()?;
-        if self.read_only || self.failed.is_some() { Err(Errno::EROFS.into()) } else { Ok(()) }
-    }
-
-    /// Fails if the volume is unmounted, or can order no writes any more.
-    pub fn check_alive(&self) -> Result<()> {
-        if self.gone {
-            return Err(Errno::EIO.into());
-        }
-        Ok(())
-    }
-
-    /// Fails once a write has failed: nothing that depends on an order may be written after it.
-    pub fn check_ordered(&self) -> Result<()> {
-        match &self.failed {
-            Some(why) => Err(Error::Io(std::io::Error::other(why.clone()))),
-            None => Ok(()),
-        }
-    }
-
-    /// A call has panicked: what is in core may be half of it.
-    fn condemn(&mut self) {
-        self.fail(&Error::Io(std::io::Error::other(arbor_base::vfs::PANICKED)));
-    }
-
-    /// Turns the volume read-only for good: a write that others depend on has failed, or a
-    /// transaction met damage half-way.
-    pub fn fail(&mut self, why: &Error) {
-        if self.failed.is_none() {
-            self.failed = Some(format!("turned read-only: {why}"));
         }
     }
 
@@ -569,7 +528,7 @@ impl Core {
             Some(at) => at,
             None if !self.blocking => {
                 self.want = Some(Want::Buffer(addr, len, what));
-                return Err(Errno::EAGAIN.into());
+                return Err(Error::Restart);
             }
             None => {
                 let bytes = read_buffer(&*self.dev, &self.geom, addr, len, what)?;
@@ -696,7 +655,7 @@ impl Volume {
             log,
             clock,
             io: Mutex::condemning(IO, Io::default(), |io| io.condemned = true),
-            core: Mutex::condemning(CORE, core, Core::condemn),
+            core: Mutex::condemning(CORE, core, |core| core.health.condemn()),
             counters: Counters::default(),
             opts,
             root,
@@ -711,7 +670,7 @@ impl Volume {
     pub fn order(&self) -> MutexGuard<'_, Io> {
         let io = self.io.lock();
         if io.condemned {
-            self.core.lock().condemn();
+            self.core.lock().health.condemn();
         }
         io
     }
@@ -760,7 +719,7 @@ impl Volume {
         loop {
             let want = {
                 let mut core = self.core.lock();
-                core.check_alive()?;
+                core.health.check_alive()?;
                 core.want = None;
                 core.blocking = in_place;
                 core.by_batch = by_batch;
@@ -772,15 +731,15 @@ impl Volume {
                         return Ok(r);
                     }
                     Err(e) => {
-                        core.damage_met |= matches!(e, Error::Corrupt(_));
+                        core.health.note(&e);
                         if core.tx.open {
                             // The transaction cannot be undone, so nothing after it may be written.
-                            core.fail(&e);
+                            core.health.fail(&e);
                             core.tx = Tx::default();
                         }
-                        match core.want.take() {
-                            Some(w) => w,
-                            None => return Err(e),
+                        match (e, core.want.take()) {
+                            (Error::Restart, Some(want)) => want,
+                            (e, _) => return Err(e),
                         }
                     }
                 }
@@ -815,10 +774,10 @@ impl Volume {
     /// Like [`Volume::run`] for calls that change something.
     pub(crate) fn change<R>(&self, mut f: impl FnMut(&mut Core, Time) -> Result<R>) -> Result<R> {
         let now = self.clock.now();
-        self.core.lock().check_writable()?;
+        self.core.lock().health.check_writable()?;
         self.throttle()?;
         self.run(|core| {
-            core.check_writable()?;
+            core.health.check_writable()?;
             f(core, now)
         })
     }
@@ -902,7 +861,7 @@ impl Volume {
     fn make_log_space(&self) -> Result<()> {
         self.counters.stalls.fetch_add(1, Relaxed);
         let mut io = self.order();
-        self.core.lock().check_writable()?;
+        self.core.lock().health.check_writable()?;
         self.flush_log(&mut io)?;
         self.run_bitmap_daemon(&mut io, false)?;
         self.checkpoint(&mut io, true)
@@ -922,21 +881,11 @@ impl Volume {
 
     /// Unmounts: everything durable and in place, the log empty, the superblock clean.
     pub(crate) fn close(&self) -> Result<()> {
-        {
-            let core = self.core.lock();
-            if core.gone || core.read_only {
-                drop(core);
-                self.core.lock().gone = true;
-                return Ok(());
-            }
+        if let Some(done) = self.core.lock().health.begin_unmount() {
+            return done;
         }
         let done = self.drain_inactive().and_then(|()| self.sync_all()).and_then(|()| self.settle());
-        let mut core = self.core.lock();
-        core.gone = true;
-        match (&core.failed, done) {
-            (Some(why), _) => Err(Error::Io(std::io::Error::other(why.clone()))),
-            (None, done) => done,
-        }
+        self.core.lock().health.end_unmount(done)
     }
 
     /// Brings the log to emptiness and marks the superblock clean.
@@ -952,8 +901,8 @@ impl Volume {
         let (mut sb, damaged) = {
             let mut core = self.core.lock();
             // Whoever waits for the commit lock must not write to a volume that is marked clean.
-            core.gone = true;
-            (core.current_super(), core.damage_met)
+            core.health.unmount();
+            (core.current_super(), core.health.has_met_damage())
         };
         sb.clean = u32::from(!damaged).into();
         self.or_fail(write_super(&*self.dev, &sb))?;

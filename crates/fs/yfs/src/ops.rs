@@ -305,7 +305,7 @@ impl Core {
 impl Volume {
     pub(crate) fn drain_inactive(&self) -> Result<()> {
         while self.run(|core| {
-            if core.read_only || core.failed.is_some() {
+            if !core.health.is_writable() {
                 return Ok(false);
             }
             core.inactivate(self.clock.now())
@@ -754,10 +754,8 @@ impl FileSystem for Volume {
     fn fsync(&self, ino: Ino, _data_only: bool) -> Result<()> {
         {
             let core = self.core.lock();
-            core.check_alive()?;
-            if let Some(why) = &core.failed {
-                return Err(Error::Io(std::io::Error::other(why.clone())));
-            }
+            core.health.check_alive()?;
+            core.health.check_ordered()?;
         }
         let is_dir = self.run(|core| core.iget(ino).map(|i| i.is_dir()))?;
         if is_dir && planted(Flaw::NoDirectorySync) {
@@ -814,7 +812,7 @@ impl FileSystem for Volume {
 
     fn label(&self) -> Result<Vec<u8>> {
         let core = self.core.lock();
-        core.check_alive()?;
+        core.health.check_alive()?;
         Ok(label_of(&core.sb.label))
     }
 
@@ -862,7 +860,7 @@ impl FileSystem for Volume {
     }
 
     fn trim(&self, range: &TrimRange) -> Result<u64> {
-        self.core.lock().check_writable()?;
+        self.core.lock().health.check_writable()?;
         self.sync_all()?;
         self.trim_free(range)
     }
@@ -888,11 +886,11 @@ impl FileSystem for Volume {
     }
 
     fn failure(&self) -> Option<String> {
-        self.core.lock().failed.clone()
+        self.core.lock().health.failure()
     }
 
     fn fail(&self, why: &str) {
-        self.core.lock().fail(&Error::Io(std::io::Error::other(why)));
+        self.core.lock().health.give_up(why);
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
@@ -975,7 +973,7 @@ impl Volume {
                 let inode = match plus.then(|| core.iget(found.ino)).transpose() {
                     // One that is damaged, or free, does not hide the others.
                     Err(Error::Corrupt(_) | Error::Errno(Errno::ESTALE)) => {
-                        core.damage_met = true;
+                        core.health.note_damage();
                         None
                     }
                     other => other?,

@@ -106,7 +106,7 @@ impl Core {
 
     /// Commits the running transaction, and makes everything durable by that.
     pub(super) fn commit_journal(&mut self) -> Result<()> {
-        if self.failed.is_some() {
+        if self.health.has_failed() {
             return Err(Errno::EROFS.into());
         }
         let data = self.dirty_data();

@@ -42,7 +42,7 @@ impl Mem {
     fn body(&mut self, node: Node) -> Result<&mut Vec<u8>> {
         match node {
             Node::Root => Ok(&mut self.root),
-            Node::Block(block) if self.absent.contains(&block) => Err(Errno::EAGAIN.into()),
+            Node::Block(block) if self.absent.contains(&block) => Err(Error::Restart),
             Node::Block(block) => self.blocks.get_mut(&block).ok_or(Errno::EIO.into()),
         }
     }
