@@ -10,8 +10,10 @@ pub mod flaws;
 pub mod health;
 pub mod issue;
 pub mod mend;
+pub mod namespace;
 pub mod refs;
 pub mod runs;
+pub mod served;
 pub mod watch;
 pub mod xattr;
 

@@ -3,6 +3,9 @@
 
 use arbor_base::vfs::{Errno, Result, SetAttr, XattrChange, XattrMode, check_xattr_name};
 
+/// Longest value, in bytes.
+pub const VALUE_MAX: usize = 64 << 10;
+
 /// Names and values.
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 

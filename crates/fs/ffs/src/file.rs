@@ -704,7 +704,7 @@ impl Core {
     }
 
     /// Takes one step of setting the size; says whether it is done.
-    pub fn set_size(&mut self, ino: Ino, to: u64, now: Time) -> Result<bool> {
+    pub fn step_size(&mut self, ino: Ino, to: u64, now: Time) -> Result<bool> {
         let mut i = self.iget(ino)?;
         if !i.is_file() {
             return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());

@@ -8,7 +8,7 @@ use crate::mount::{Core, What, xattr_name};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
 use arbor_base::layout::{Corrupt, crc_without};
-use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, SetAttr, SetTime, Time, XattrMode, mode};
+use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, SetAttr, SetTime, Time, mode};
 use arbor_kit::xattr::{self, Xattrs};
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -163,7 +163,7 @@ impl Core {
     }
 
     /// Attributes, as users see them.
-    pub fn attr(&self, i: &Inode) -> Attr {
+    pub fn attr_of(&self, i: &Inode) -> Attr {
         let d = &i.d;
         let is_node = matches!(d.kind(), mode::IFCHR | mode::IFBLK);
         let btime = self.orphans.get(&i.ino.0).map_or(d.btime, |o| o.1);
@@ -273,7 +273,7 @@ impl Core {
     }
 
     /// Frees a new inode that never got a name.
-    pub fn unmake(&mut self, i: &mut Inode) -> Result<()> {
+    pub fn abort_create(&mut self, i: &mut Inode) -> Result<()> {
         i.d.nlink = 0.into();
         self.iput(i)?;
         while !self.release(i)? {}
@@ -387,7 +387,7 @@ impl Core {
     // Extended attributes: a run of fragments, always a new one, so that no old one is half overwritten.
 
     /// All attributes.
-    pub fn xattrs(&mut self, i: &Inode) -> Result<Xattrs> {
+    pub fn xattr_list(&mut self, i: &Inode) -> Result<Xattrs> {
         if i.d.xattr.get() == 0 {
             return Ok(Vec::new());
         }
@@ -426,14 +426,6 @@ impl Core {
             return Err(bad().into());
         }
         Ok(frags)
-    }
-
-    /// Checks a change of one attribute and returns the new list.
-    pub fn xattr_change(&mut self, i: &Inode, name: &[u8], value: Option<&[u8]>, how: XattrMode) -> Result<Xattrs> {
-        let mut list = self.xattrs(i)?;
-        xattr::change(&mut list, name, value, how)?;
-        self.check_xattrs(&list)?;
-        Ok(list)
     }
 
     /// Fails unless these attributes fit an inode.

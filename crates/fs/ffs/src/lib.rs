@@ -56,6 +56,7 @@ mod superblock;
 
 use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::*;
+use arbor_kit::served::Served;
 use std::sync::Arc;
 
 /// Names of all issues that the checker can find, for its tests.
@@ -135,7 +136,7 @@ impl Engine for Ffs {
     }
 
     fn mount(&self, devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<dyn FileSystem>> {
-        Ok(mount::mount(devices, options, clock)?)
+        Ok(Served::new(mount::mount(devices, options, clock)?))
     }
 
     fn check(&self, devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport> {

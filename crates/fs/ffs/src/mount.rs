@@ -146,7 +146,6 @@ pub(crate) struct Core {
     pub settling: Option<u64>,
     pub health: Health,
     pub counters: Counters,
-    pub tree: u64,
 }
 
 /// A mounted volume.
@@ -271,7 +270,6 @@ impl Core {
             settling: None,
             health: Health::default(),
             counters: Counters::default(),
-            tree: 0,
             geom,
             sb,
             dev,

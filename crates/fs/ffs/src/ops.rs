@@ -1,4 +1,4 @@
-//! `impl FileSystem`: names, checks and changes of every call.
+//! The calls: what changes of names, attributes and data are made of. The rules of names stand in `kit::namespace`.
 //!
 //! A call changes its buffers first and writes the inodes it holds back; only then it tells `commit.rs` in which
 //! order the changes depend on each other, because that may already take link counts away and free inodes.
@@ -9,67 +9,89 @@ use crate::inode::{Inode, LINK_MAX};
 use crate::mount::{Core, Volume, What};
 use arbor_base::cache::Name;
 use arbor_base::vfs::*;
-use arbor_kit::chunkdir::{ChunkDirs, Found, Room};
+use arbor_kit::chunkdir::{ChunkDirs, Found};
 use arbor_kit::dirent::{DOTDOT_AT, first_chunks};
-use arbor_kit::xattr::{self, Xattrs};
+use arbor_kit::health::Health;
+use arbor_kit::namespace::{Lookup, Move, Named, Namespace, NewInode, Node, Place, Target, Walk, Walked};
+use arbor_kit::served::{self, Inodes};
+use arbor_kit::xattr::Xattrs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+
+/// The type of an entry that names a directory.
+const DIR_KIND: u8 = (mode::IFDIR >> 12) as u8;
 
 fn kind_of(i: &Inode) -> FileType {
     FileType::from_mode(i.d.kind()).unwrap_or(FileType::File)
 }
 
-/// A directory, an entry of it, and the inode that it names.
-type Named = (Inode, Found, Inode);
+impl Namespace for Core {
+    type Slot = Found;
+    type Room = ();
 
-impl Core {
-    fn hold_entry(&mut self, i: &Inode) -> Entry {
-        self.refs.add(i.ino);
-        self.attr(i)
+    fn root(&self) -> Ino {
+        ROOT
     }
 
-    /// Room for the free name `name` in a directory. `EEXIST` if it is taken.
-    fn vacant(&mut self, dir: &mut Inode, name: &[u8]) -> Result<Room> {
-        if self.links(dir) == 0 {
-            return Err(Errno::ENOENT.into());
-        }
-        match self.dir_lookup(dir, name)? {
-            Some(_) => Err(Errno::EEXIST.into()),
-            None => self.dir_room(dir, name),
-        }
+    fn node(&mut self, ino: Ino) -> Result<Node> {
+        let i = self.iget(ino)?;
+        let is_full = i.d.nlink.get() >= LINK_MAX;
+        Ok(Node { ino, mode: i.d.mode.get().into(), gid: i.d.gid.get(), links: self.links(&i), is_full })
     }
 
-    /// Makes an inode and its name; a symbolic link has `target`.
-    fn create(
-        &mut self,
-        cx: &Cx,
-        (parent, name): (Ino, &[u8]),
-        (m, rdev): (u32, u32),
-        (target, list): (&[u8], &Xattrs),
-        now: Time,
-    ) -> Result<Inode> {
-        let t = FileType::from_mode(m).ok_or(Errno::EINVAL)?;
-        if t == FileType::Dir {
-            self.settle_counts(&[parent])?;
+    fn find(&mut self, dir: Ino, name: &[u8]) -> Result<Lookup<Found, ()>> {
+        let dir = self.iget(dir)?;
+        let found = self.dir_lookup(&dir, name)?;
+        Ok(found.map_or(Lookup::Free(()), |slot| Lookup::Found(Named { ino: slot.ino, slot })))
+    }
+
+    fn parent(&mut self, dir: Ino) -> Result<Ino> {
+        let dir = self.iget(dir)?;
+        self.parent_of(&dir)
+    }
+
+    fn is_empty(&mut self, dir: Ino) -> Result<bool> {
+        let dir = self.iget(dir)?;
+        self.dir_is_empty(&dir)
+    }
+
+    fn settle_links(&mut self, ino: Ino) -> Result<bool> {
+        let i = self.iget(ino)?;
+        if self.links(&i) == u32::from(i.d.nlink.get()) {
+            return Ok(false);
         }
-        let mut dir = self.iget_dir(parent)?;
-        if t == FileType::Dir && dir.d.nlink.get() >= LINK_MAX {
-            return Err(Errno::EMLINK.into());
-        }
-        let room = self.vacant(&mut dir, name)?;
-        let (gid, m) = inherit(&dir, cx.gid, m);
+        self.sync_all().map(|()| true)
+    }
+
+    fn attr(&mut self, ino: Ino) -> Result<Attr> {
+        let i = self.iget(ino)?;
+        Ok(self.attr_of(&i))
+    }
+
+    fn hold(&mut self, ino: Ino) {
+        self.refs.add(ino);
+    }
+
+    fn may_be_named(&mut self, ino: Ino) -> bool {
+        self.unnamed.contains(&ino.0)
+    }
+
+    fn make(&mut self, dir: &Node, name: &[u8], (): (), new: &NewInode<'_>, now: Time) -> Result<Attr> {
+        self.check_xattrs(new.xattrs)?;
+        let (parent, t) = (dir.ino, new.file_type());
+        let mut dir = self.iget(parent)?;
+        let room = self.dir_room(&mut dir, name)?;
         let cgx = if t == FileType::Dir { self.dirpref(parent) } else { self.geom.cg_of_inode(parent) };
-        let mut i = self.inew((cgx, parent), m, (cx.uid, gid), now)?;
-        let furnished = self.furnish(&mut i, t, rdev, target, parent);
-        if let Err(e) = furnished.and_then(|()| if list.is_empty() { Ok(()) } else { self.xattr_store(&mut i, list) }) {
+        let mut i = self.inew((cgx, parent), new.mode, (new.uid, new.gid), now)?;
+        if let Err(e) = self.init_contents(&mut i, new, parent) {
             if e.errno() == Errno::ENOSPC {
-                self.unmake(&mut i)?;
+                self.abort_create(&mut i)?;
             }
             return Err(e);
         }
         let at = self.dir_insert(&dir, room, name, i.ino, t)?;
         if t == FileType::Dir {
-            dir.d.nlink = (dir.d.nlink.get() + 1).into();
+            dir.d.nlink = dir.d.nlink.get().saturating_add(1).into();
         }
         self.touch_dir(&mut dir, now);
         self.iput(&dir)?;
@@ -78,56 +100,161 @@ impl Core {
             waits.extend(self.links_raised(&dir)?);
         }
         self.note_added(&dir, at, i.ino, waits)?;
-        Ok(i)
+        Ok(self.attr_of(&i))
     }
 
+    fn make_unnamed(&mut self, dir: &Node, new: &NewInode<'_>, now: Time) -> Result<Attr> {
+        let home = self.geom.cg_of_inode(dir.ino);
+        let mut i = self.inew((home, dir.ino), new.mode, (new.uid, new.gid), now)?;
+        i.d.nlink = 0.into();
+        self.iput(&i)?;
+        self.refs.add(i.ino);
+        let attr = self.attr_of(&i);
+        self.orphan(&mut i)?;
+        self.unnamed.insert(i.ino.0);
+        Ok(attr)
+    }
+
+    fn link(&mut self, dir: &Node, name: &[u8], (): (), node: &Node, now: Time) -> Result<Attr> {
+        let mut parent = self.iget(dir.ino)?;
+        let room = self.dir_room(&mut parent, name)?;
+        let mut i = self.iget(node.ino)?;
+        self.unorphan(&mut i)?;
+        let at = self.dir_insert(&parent, room, name, i.ino, kind_of(&i))?;
+        self.touch_dirs(&[dir.ino], now)?;
+        let waits = self.raise(i.ino, Some(now))?;
+        self.note_added(&parent, at, i.ino, waits)?;
+        self.attr(node.ino)
+    }
+
+    fn remove(&mut self, dir: &Node, name: &[u8], slot: Found, node: &Node, now: Time) -> Result<()> {
+        if node.is_dir() {
+            self.settle_dir(node.ino)?;
+        }
+        let (mut dir, mut i) = (self.iget(dir.ino)?, self.iget(node.ino)?);
+        let after = self.name_before(&dir, slot.at, (!node.is_dir()).then_some(i.ino));
+        let keep = self.is_left(&dir, slot.at, after);
+        self.dir_remove(&dir, name, slot.at, keep)?;
+        self.touch_dir(&mut dir, now);
+        self.iput(&dir)?;
+        i.d.ctime = now.into();
+        self.iput(&i)?;
+        let drop = if node.is_dir() { Drop::Dir(i.ino, dir.ino) } else { Drop::Name(i.ino) };
+        self.note_removed((&dir, slot.at), ((i.ino, slot.kind), name), after, drop)
+    }
+
+    fn rename(&mut self, m: Move<'_, Found, ()>, now: Time) -> Result<()> {
+        self.settle_rename(&m)?;
+        let (mut new_dir, t) = (self.iget(m.new_dir.ino)?, m.node.file_type());
+        let room = match &m.target {
+            Target::Free(()) => Some(self.dir_room(&mut new_dir, m.new_name)?),
+            Target::Replaced(..) => None,
+        };
+        let white = m.whiteout.map(|cx| self.make_whiteout(&m.dir, &cx, now)).transpose()?;
+        let (dir, i) = (self.iget(m.dir.ino)?, self.iget(m.node.ino)?);
+        // New names come before old ones go, and each has its count before that.
+        let mut waits = if room.is_none() { self.data_ready(&i)? } else { Vec::new() };
+        waits.extend(self.raise(i.ino, Some(now))?);
+        let same = dir.ino == new_dir.ino;
+        let moves_dir = i.is_dir() && !same;
+        let parent_waits = if moves_dir { self.raise(new_dir.ino, None)? } else { Vec::new() };
+        waits.extend(parent_waits.iter().copied());
+        let at = match (&m.target, room) {
+            (Target::Replaced(d, _), _) => self.dir_replace(&new_dir, d.at, i.ino, t).map(|()| d.at)?,
+            (Target::Free(()), Some(room)) => self.dir_insert(&new_dir, room, m.new_name, i.ino, t)?,
+            (Target::Free(()), None) => return Err(Errno::EIO.into()),
+        };
+        self.entry_first(&new_dir, at)?;
+        if moves_dir {
+            self.dir_replace(&i, DOTDOT_AT as u64, new_dir.ino, FileType::Dir)?;
+        }
+        match &white {
+            Some(w) => self.dir_replace(&dir, m.slot.at, w.ino, FileType::Char)?,
+            None => self.dir_remove(&dir, m.name, m.slot.at, self.holds_entries())?,
+        }
+        self.touch_dirs(&[dir.ino, new_dir.ino], now)?;
+        if let Target::Replaced(_, target) = &m.target {
+            self.set_ctime(target.ino, now)?;
+        }
+        if i.is_dir() && same {
+            waits.extend(self.dir_counted(&dir)?);
+        }
+        self.order_rename(&m, at, waits, parent_waits, white)
+    }
+
+    /// Where changes come one by one, one of the two has a third name meanwhile, so that neither is without: a crash may
+    /// leave it.
+    fn exchange(&mut self, a: Place<Found>, b: Place<Found>, now: Time) -> Result<()> {
+        let third = self.settle_exchange(&a, &b)?;
+        let (dir, new_dir) = (self.iget(a.dir.ino)?, self.iget(b.dir.ino)?);
+        let (i, j, same) = (self.iget(a.node.ino)?, self.iget(b.node.ino)?, a.dir.ino == b.dir.ino);
+        let (mut a_waits, mut b_waits) = (self.data_ready(&j)?, self.data_ready(&i)?);
+        a_waits.extend(self.raise(j.ino, Some(now))?);
+        b_waits.extend(self.raise(i.ino, Some(now))?);
+        a_waits.extend(third.as_ref().map(|t| t.0));
+        let mut dots = Vec::new();
+        for (moved, from, to) in [(&i, &dir, &new_dir), (&j, &new_dir, &dir)] {
+            if moved.is_dir() && !same {
+                let waits = self.raise(to.ino, None)?;
+                a_waits.extend(waits.iter().copied());
+                self.dir_replace(moved, DOTDOT_AT as u64, to.ino, FileType::Dir)?;
+                dots.push((*moved, (from.ino, to.ino), waits));
+            }
+        }
+        self.dir_replace(&dir, a.slot.at, j.ino, kind_of(&j))?;
+        self.entry_first(&dir, a.slot.at)?;
+        self.dir_replace(&new_dir, b.slot.at, i.ino, kind_of(&i))?;
+        self.touch_dirs(&[dir.ino, new_dir.ino], now)?;
+        if i.is_dir() || j.is_dir() {
+            a_waits.extend(self.dir_counted(&dir)?);
+            b_waits.extend(self.dir_counted(&new_dir)?);
+        }
+        let first = self.note_changed((&dir, a.slot.at), ((i.ino, a.slot.kind), j.ino), a_waits, Drop::Name(i.ino))?;
+        b_waits.push(first);
+        let second =
+            self.note_changed((&new_dir, b.slot.at), ((j.ino, b.slot.kind), i.ino), b_waits, Drop::Name(j.ino))?;
+        for (moved, old, mut waits) in dots {
+            waits.push(if moved.ino == i.ino { second } else { first });
+            let names = ((old.0, DIR_KIND), old.1);
+            self.note_changed((&moved, DOTDOT_AT as u64), names, waits, Drop::Parent(old.0))?;
+        }
+        if let Some((_, at, name)) = third {
+            self.dir_remove(&dir, &name, at, self.holds_entries())?;
+            let kind = (kind_of(&i).mode() >> 12) as u8;
+            self.note_removed((&dir, at), ((i.ino, kind), &name), Some(second), Drop::Name(i.ino))?;
+        }
+        Ok(())
+    }
+
+    fn walk(&mut self, dir: Ino, cookie: u64, _plus: bool, f: Walk<'_, Core>) -> Result<()> {
+        let dir = self.iget(dir)?;
+        self.dir_walk(&dir, cookie, &mut |core, found, name| {
+            let file_type = FileType::from_mode(u32::from(found.kind) << 12).unwrap_or(FileType::File);
+            f(core, Walked { ino: found.ino, file_type, cookie: found.at + 1 }, name)
+        })
+    }
+}
+
+/// A name that stands in for one of two that are exchanged: what waits for it, its place, and itself.
+type Third = (u64, u64, Vec<u8>);
+
+impl Core {
     /// What a new inode begins with.
-    fn furnish(&mut self, i: &mut Inode, t: FileType, rdev: u32, target: &[u8], parent: Ino) -> Result<()> {
-        match t {
+    fn init_contents(&mut self, i: &mut Inode, new: &NewInode<'_>, parent: Ino) -> Result<()> {
+        match new.file_type() {
             FileType::Dir => {
-                let (geom, ino) = (self.geom, i.ino);
-                let name = Name::Page { file: ino.0, index: 0 };
-                self.cache.insert(name, Arc::new(Vec::new()));
-                self.balloc(i, 0, geom.frag_size() as u64, What::Dir, &mut |buf, _| {
-                    *buf = first_chunks(geom.frag_size(), ino, parent);
-                })?;
-                Ok(())
+                let (len, ino) = (self.geom.frag_size(), i.ino);
+                self.cache.insert(Name::Page { file: ino.0, index: 0 }, Arc::new(Vec::new()));
+                self.balloc(i, 0, len as u64, What::Dir, &mut |buf, _| *buf = first_chunks(len, ino, parent))?;
             }
-            FileType::Symlink => self.store_target(i, target),
+            FileType::Symlink => self.store_target(i, new.target)?,
             FileType::Char | FileType::Block => {
-                i.d.db[0] = rdev.into();
-                self.iput(i)
+                i.d.db[0] = new.rdev.into();
+                self.iput(i)?;
             }
-            _ => Ok(()),
+            _ => {}
         }
-    }
-
-    /// Whether directory `a` is `b` or lies above it.
-    fn is_above(&mut self, a: Ino, b: Ino) -> Result<bool> {
-        let (mut at, mut steps) = (b, 0u32);
-        while at != a {
-            if at == ROOT {
-                return Ok(false);
-            }
-            let i = self.iget_dir(at)?;
-            steps += 1;
-            if steps > 1 << 20 {
-                return Err(i.corrupt("entry ..", at, "a path to the root").into());
-            }
-            at = self.parent_of(&i)?;
-        }
-        Ok(true)
-    }
-
-    /// The inode a rename of `i` would replace, if it may.
-    fn replaceable(&mut self, i: &Inode, ino: Ino) -> Result<Inode> {
-        let t = self.iget(ino)?;
-        match (i.is_dir(), t.is_dir()) {
-            (true, false) => Err(Errno::ENOTDIR.into()),
-            (false, true) => Err(Errno::EISDIR.into()),
-            (true, true) if !self.dir_is_empty(&t)? => Err(Errno::ENOTEMPTY.into()),
-            _ => Ok(t),
-        }
+        if new.xattrs.is_empty() { Ok(()) } else { self.xattr_store(i, new.xattrs) }
     }
 
     /// Raises a link count by one; returns what a name that it stands for has to wait for.
@@ -168,85 +295,58 @@ impl Core {
         self.iput(&i)
     }
 
-    /// Moves the name of `src` to `to` in `new_dir`, where `dst` may be.
-    fn move_entry(
-        &mut self,
-        cx: &Cx,
-        (dir, src, i): Named,
-        from: &[u8],
-        (new_dir, to): (Inode, &[u8]),
-        dst: Option<Found>,
-        whiteout: bool,
-    ) -> Result<()> {
-        let now = self.now;
-        if whiteout {
-            self.settle_names(&[(&dir, src.at)], &[i.ino])?;
+    fn make_whiteout(&mut self, dir: &Node, cx: &Cx, now: Time) -> Result<Inode> {
+        let home = self.geom.cg_of_inode(dir.ino);
+        self.inew((home, dir.ino), mode::IFCHR, (cx.uid, cx.gid), now)
+    }
+
+    /// Writes what has to be on disk before a rename.
+    fn settle_rename(&mut self, m: &Move<'_, Found, ()>) -> Result<()> {
+        let target = match &m.target {
+            Target::Replaced(slot, node) => Some((slot, node)),
+            Target::Free(()) => None,
+        };
+        self.settle_counts(&[m.dir.ino, m.node.ino, m.new_dir.ino])?;
+        if let Some((_, node)) = target {
+            self.settle_counts(&[node.ino])?;
         }
-        if i.is_dir() {
-            self.settle_move(i.ino, new_dir.ino)?;
+        if m.whiteout.is_some() {
+            let dir = self.iget(m.dir.ino)?;
+            self.settle_names(&[(&dir, m.slot.at)], &[m.node.ino])?;
         }
-        let (same, t) = (dir.ino == new_dir.ino, kind_of(&i));
-        let target = match &dst {
-            Some(d) => {
-                let target = self.replaceable(&i, d.ino)?;
-                if target.is_dir() {
-                    self.settle_dir(d.ino)?;
-                } else {
-                    self.settle_replaced(&new_dir, d.at, d.ino)?;
-                }
-                Some(target)
+        if m.node.is_dir() {
+            self.settle_move(m.node.ino, m.new_dir.ino)?;
+        }
+        match target {
+            Some((_, node)) if node.is_dir() => self.settle_dir(node.ino),
+            Some((slot, node)) => {
+                let new_dir = self.iget(m.new_dir.ino)?;
+                self.settle_replaced(&new_dir, slot.at, node.ino)
             }
-            None => None,
-        };
-        let (mut new_dir, i) = (self.iget_dir(new_dir.ino)?, self.iget(i.ino)?);
-        if i.is_dir() && !same && dst.is_none() && new_dir.d.nlink.get() >= LINK_MAX {
-            return Err(Errno::EMLINK.into());
+            None => Ok(()),
         }
-        let room = if dst.is_none() { Some(self.vacant(&mut new_dir, to)?) } else { None };
-        let white = if whiteout {
-            let home = self.geom.cg_of_inode(dir.ino);
-            Some(self.inew((home, dir.ino), mode::IFCHR, (cx.uid, cx.gid), now)?)
-        } else {
-            None
-        };
-        let dir = self.iget_dir(dir.ino)?;
-        // New names come before old ones go, and each has its count before that.
-        let mut waits = if dst.is_some() { self.data_ready(&i)? } else { Vec::new() };
-        waits.extend(self.raise(i.ino, Some(now))?);
-        let moves_dir = i.is_dir() && !same;
-        let parent_waits = if moves_dir { self.raise(new_dir.ino, None)? } else { Vec::new() };
-        waits.extend(parent_waits.iter().copied());
-        let at = match (&dst, room) {
-            (Some(d), _) => self.dir_replace(&new_dir, d.at, i.ino, t).map(|()| d.at)?,
-            (None, Some(room)) => self.dir_insert(&new_dir, room, to, i.ino, t)?,
-            (None, None) => return Err(Errno::EIO.into()),
-        };
-        self.entry_first(&new_dir, at)?;
-        if moves_dir {
-            self.dir_replace(&i, DOTDOT_AT as u64, new_dir.ino, FileType::Dir)?;
-        }
-        match &white {
-            Some(w) => self.dir_replace(&dir, src.at, w.ino, FileType::Char)?,
-            None => self.dir_remove(&dir, from, src.at, self.holds_entries())?,
-        }
-        self.touch_dirs(&[dir.ino, new_dir.ino], now)?;
-        if let Some(t) = &target {
-            self.set_ctime(t.ino, now)?;
-        }
-        if i.is_dir() && same {
-            waits.extend(self.dir_counted(&dir)?);
-        }
+    }
+
+    /// Tells in which order the changes of a rename depend on each other; the new name is at byte `at`.
+    fn order_rename(
+        &mut self,
+        m: &Move<'_, Found, ()>,
+        at: u64,
+        waits: Vec<u64>,
+        parent_waits: Vec<u64>,
+        white: Option<Inode>,
+    ) -> Result<()> {
+        let (dir, new_dir, i) = (self.iget(m.dir.ino)?, self.iget(m.new_dir.ino)?, self.iget(m.node.ino)?);
         let white_waits = white.map(|w| self.inode_ready(&w)).transpose()?;
-        let added = match (&dst, target) {
-            (Some(d), Some(t)) => {
+        let added = match &m.target {
+            Target::Replaced(d, t) => {
                 let drop = if t.is_dir() { Drop::Dir(t.ino, new_dir.ino) } else { Drop::Name(t.ino) };
                 self.note_changed((&new_dir, at), ((d.ino, d.kind), i.ino), waits, drop)?
             }
-            _ => self.note_added(&new_dir, at, i.ino, waits)?,
+            Target::Free(()) => self.note_added(&new_dir, at, i.ino, waits)?,
         };
-        if moves_dir {
-            let kind = (FileType::Dir.mode() >> 12) as u8;
-            let names = ((dir.ino, kind), new_dir.ino);
+        if i.is_dir() && dir.ino != new_dir.ino {
+            let names = ((dir.ino, DIR_KIND), new_dir.ino);
             // The directory above counts it as long as no other one has a name of it.
             let waits = parent_waits.into_iter().chain([added]).collect();
             self.note_changed((&i, DOTDOT_AT as u64), names, waits, Drop::Parent(dir.ino))?;
@@ -254,178 +354,80 @@ impl Core {
         match white_waits.zip(white) {
             Some((mut waits, w)) => {
                 waits.push(added);
-                let names = ((i.ino, src.kind), w.ino);
-                self.note_changed((&dir, src.at), names, waits, Drop::Name(i.ino)).map(|_| ())
+                let names = ((i.ino, m.slot.kind), w.ino);
+                self.note_changed((&dir, m.slot.at), names, waits, Drop::Name(i.ino)).map(|_| ())
             }
-            None => self.note_removed((&dir, src.at), ((i.ino, src.kind), from), Some(added), Drop::Name(i.ino)),
+            None => {
+                let old = ((i.ino, m.slot.kind), m.name);
+                self.note_removed((&dir, m.slot.at), old, Some(added), Drop::Name(i.ino))
+            }
         }
     }
 
-    /// Exchanges two names. Where changes come one by one, one of the two has a third name meanwhile, so that
-    /// neither is without: a crash may leave it.
-    fn exchange(&mut self, (dir, a, i): Named, (new_dir, b, j): Named) -> Result<()> {
-        if i.ino == j.ino {
-            return Ok(());
-        }
-        let same = dir.ino == new_dir.ino;
-        let grows =
-            |to: &Inode, i: &Inode, other: &Inode| i.is_dir() && !other.is_dir() && to.d.nlink.get() >= LINK_MAX;
-        if !same && (grows(&new_dir, &i, &j) || grows(&dir, &j, &i)) {
-            return Err(Errno::EMLINK.into());
-        }
-        self.settle_names(&[(&dir, a.at), (&new_dir, b.at)], &[i.ino, j.ino])?;
-        for (moved, to) in [(&i, new_dir.ino), (&j, dir.ino)] {
+    /// Writes what has to be on disk before an exchange, and gives the first of the two a third name where it needs one.
+    fn settle_exchange(&mut self, a: &Place<Found>, b: &Place<Found>) -> Result<Option<Third>> {
+        self.settle_counts(&[a.dir.ino, a.node.ino, b.dir.ino, b.node.ino])?;
+        let (mut dir, new_dir) = (self.iget(a.dir.ino)?, self.iget(b.dir.ino)?);
+        self.settle_names(&[(&dir, a.slot.at), (&new_dir, b.slot.at)], &[a.node.ino, b.node.ino])?;
+        for (moved, to) in [(&a.node, new_dir.ino), (&b.node, dir.ino)] {
             if moved.is_dir() {
                 self.settle_move(moved.ino, to)?;
             }
         }
-        let now = self.now;
-        let mut dir = self.iget_dir(dir.ino)?;
-        let third = match self.keep.mode {
-            Keeping::Sync | Keeping::SoftUpdates => {
-                let name = format!(".exchange-{}-{}", i.ino, self.sb.mounts).into_bytes();
-                let room = self.vacant(&mut dir, &name)?;
-                let waits = self.raise(i.ino, None)?;
-                let at = self.dir_insert(&dir, room, &name, i.ino, kind_of(&i))?;
-                Some((self.note_added(&dir, at, i.ino, waits)?, at, name))
-            }
-            _ => None,
-        };
-        // It may be the same, and have grown.
-        let (new_dir, i, j) = (self.iget_dir(new_dir.ino)?, self.iget(i.ino)?, self.iget(j.ino)?);
-        let (mut a_waits, mut b_waits) = (self.data_ready(&j)?, self.data_ready(&i)?);
-        a_waits.extend(self.raise(j.ino, Some(now))?);
-        b_waits.extend(self.raise(i.ino, Some(now))?);
-        a_waits.extend(third.as_ref().map(|t| t.0));
-        let mut dots = Vec::new();
-        for (moved, from, to) in [(&i, &dir, &new_dir), (&j, &new_dir, &dir)] {
-            if moved.is_dir() && !same {
-                let waits = self.raise(to.ino, None)?;
-                a_waits.extend(waits.iter().copied());
-                self.dir_replace(moved, DOTDOT_AT as u64, to.ino, FileType::Dir)?;
-                dots.push((*moved, (from.ino, to.ino), waits));
-            }
+        if !matches!(self.keep.mode, Keeping::Sync | Keeping::SoftUpdates) {
+            return Ok(None);
         }
-        self.dir_replace(&dir, a.at, j.ino, kind_of(&j))?;
-        self.entry_first(&dir, a.at)?;
-        self.dir_replace(&new_dir, b.at, i.ino, kind_of(&i))?;
-        self.touch_dirs(&[dir.ino, new_dir.ino], now)?;
-        if i.is_dir() || j.is_dir() {
-            a_waits.extend(self.dir_counted(&dir)?);
-            b_waits.extend(self.dir_counted(&new_dir)?);
+        dir = self.iget(dir.ino)?;
+        let name = format!(".exchange-{}-{}", a.node.ino, self.sb.mounts).into_bytes();
+        if self.dir_lookup(&dir, &name)?.is_some() {
+            return Err(Errno::EEXIST.into());
         }
-        let first = self.note_changed((&dir, a.at), ((i.ino, a.kind), j.ino), a_waits, Drop::Name(i.ino))?;
-        b_waits.push(first);
-        let second = self.note_changed((&new_dir, b.at), ((j.ino, b.kind), i.ino), b_waits, Drop::Name(j.ino))?;
-        for (moved, old, mut waits) in dots {
-            let kind = (FileType::Dir.mode() >> 12) as u8;
-            waits.push(if moved.ino == i.ino { second } else { first });
-            self.note_changed((&moved, DOTDOT_AT as u64), ((old.0, kind), old.1), waits, Drop::Parent(old.0))?;
-        }
-        if let Some((_, at, name)) = third {
-            self.dir_remove(&dir, &name, at, self.holds_entries())?;
-            let kind = (kind_of(&i).mode() >> 12) as u8;
-            self.note_removed((&dir, at), ((i.ino, kind), &name), Some(second), Drop::Name(i.ino))?;
-        }
-        Ok(())
+        let room = self.dir_room(&mut dir, &name)?;
+        let waits = self.raise(a.node.ino, None)?;
+        let at = self.dir_insert(&dir, room, &name, a.node.ino, a.node.file_type())?;
+        Ok(Some((self.note_added(&dir, at, a.node.ino, waits)?, at, name)))
     }
 }
 
-fn inherit(dir: &Inode, gid: u32, m: u32) -> (u32, u32) {
-    if u32::from(dir.d.mode.get()) & mode::ISGID == 0 {
-        return (gid, m);
+impl Inodes for Core {
+    fn health(&mut self) -> &mut Health {
+        &mut self.health
     }
-    let bit = if m & mode::IFMT == mode::IFDIR { mode::ISGID } else { 0 };
-    (dir.d.gid.get(), m | bit)
+
+    fn set_attr(&mut self, ino: Ino, set: &SetAttr, now: Time) -> Result<()> {
+        let mut i = self.iget(ino)?;
+        self.apply(&mut i, set, now);
+        self.iput(&i)
+    }
+
+    fn set_size(&mut self, ino: Ino, to: u64, now: Time) -> Result<bool> {
+        self.step_size(ino, to, now)
+    }
+
+    fn has_room_for_step(&mut self) -> bool {
+        self.transaction_has_room()
+    }
+
+    fn target(&mut self, ino: Ino) -> Result<Vec<u8>> {
+        let i = self.iget(ino)?;
+        if i.is_symlink() { self.link_target(&i) } else { Err(Errno::EINVAL.into()) }
+    }
+
+    fn xattrs(&mut self, ino: Ino) -> Result<Xattrs> {
+        let i = self.iget(ino)?;
+        self.xattr_list(&i)
+    }
+
+    fn set_xattrs(&mut self, ino: Ino, list: &Xattrs, _grows: bool, set: &SetAttr, now: Time) -> Result<()> {
+        self.check_xattrs(list)?;
+        let mut i = self.iget(ino)?;
+        self.xattr_store(&mut i, list)?;
+        self.apply(&mut i, set, now);
+        self.iput(&i)
+    }
 }
 
 impl Volume {
-    fn make(&self, cx: &Cx, at: (Ino, &[u8]), new: &New<'_>, target: &[u8]) -> Result<Entry> {
-        check_name(at.1)?;
-        let list = xattr::new_list(new.xattrs)?;
-        self.change(|core, now| {
-            core.check_xattrs(&list)?;
-            let i = core.create(cx, at, (new.mode, new.rdev), (target, &list), now)?;
-            Ok(core.hold_entry(&i))
-        })
-    }
-
-    fn remove(&self, parent: Ino, name: &[u8], want_dir: bool) -> Result<()> {
-        if want_dir && name == b"." {
-            return Err(Errno::EINVAL.into());
-        }
-        if want_dir && name == b".." {
-            return Err(Errno::ENOTEMPTY.into());
-        }
-        check_name(name)?;
-        self.change(|core, now| {
-            let mut dir = core.iget_dir(parent)?;
-            let found = core.dir_find(&dir, name)?;
-            let mut i = core.iget(found.ino)?;
-            match (i.is_dir(), want_dir) {
-                (true, false) => return Err(Errno::EISDIR.into()),
-                (false, true) => return Err(Errno::ENOTDIR.into()),
-                (true, true) if !core.dir_is_empty(&i)? => return Err(Errno::ENOTEMPTY.into()),
-                _ => {}
-            }
-            if want_dir {
-                core.settle_dir(found.ino)?;
-                (dir, i) = (core.iget_dir(parent)?, core.iget(found.ino)?);
-            }
-            let after = core.name_before(&dir, found.at, (!want_dir).then_some(i.ino));
-            let keep = core.is_left(&dir, found.at, after);
-            core.dir_remove(&dir, name, found.at, keep)?;
-            core.touch_dir(&mut dir, now);
-            core.iput(&dir)?;
-            i.d.ctime = now.into();
-            core.iput(&i)?;
-            let drop = if want_dir { Drop::Dir(i.ino, dir.ino) } else { Drop::Name(i.ino) };
-            core.tree += u64::from(want_dir);
-            core.note_removed((&dir, found.at), ((i.ino, found.kind), name), after, drop)
-        })
-    }
-
-    fn move_name(&self, cx: &Cx, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: RenameFlags) -> Result<()> {
-        self.change(|core, _| {
-            core.tree += 1;
-            for (dir, name) in [from, to] {
-                let dir = core.iget_dir(dir)?;
-                let named = core.dir_lookup(&dir, name)?.map(|found| found.ino);
-                core.settle_counts(&[Some(dir.ino), named].into_iter().flatten().collect::<Vec<_>>())?;
-            }
-            let dir = core.iget_dir(from.0)?;
-            let new_dir = core.iget_dir(to.0)?;
-            let src = core.dir_find(&dir, from.1)?;
-            let i = core.iget(src.ino)?;
-            let dst = core.dir_lookup(&new_dir, to.1)?;
-            match (&dst, flags) {
-                (Some(_), f) if f.contains(RenameFlags::NOREPLACE) => return Err(Errno::EEXIST.into()),
-                (None, f) if f.contains(RenameFlags::EXCHANGE) => return Err(Errno::ENOENT.into()),
-                _ => {}
-            }
-            if i.is_dir() && core.is_above(i.ino, to.0)? {
-                return Err(Errno::EINVAL.into());
-            }
-            if let Some(d) = dst {
-                if flags.contains(RenameFlags::EXCHANGE) {
-                    let j = core.iget(d.ino)?;
-                    if j.is_dir() && core.is_above(j.ino, from.0)? {
-                        return Err(Errno::EINVAL.into());
-                    }
-                    return core.exchange((dir, src, i), (new_dir, d, j));
-                }
-                if d.ino == i.ino {
-                    return Ok(());
-                }
-                if core.is_above(d.ino, from.0)? {
-                    return Err(Errno::ENOTEMPTY.into());
-                }
-            }
-            let whiteout = flags.contains(RenameFlags::WHITEOUT);
-            core.move_entry(cx, (dir, src, i), from.1, (new_dir, to.1), dst, whiteout)
-        })
-    }
-
     fn falloc(&self, ino: Ino, how: FallocMode, offset: u64, len: u64) -> Result<()> {
         let known = FallocMode::KEEP_SIZE | FallocMode::PUNCH_HOLE | FallocMode::ZERO_RANGE;
         let punch = how.contains(FallocMode::PUNCH_HOLE);
@@ -434,7 +436,7 @@ impl Volume {
         }
         let mut end =
             offset.checked_add(len).filter(|_| len > 0).ok_or(if len > 0 { Errno::EFBIG } else { Errno::EINVAL })?;
-        let attr = self.getattr(ino)?;
+        let attr = self.run(|core| core.attr(ino))?;
         if attr.file_type() != FileType::File {
             let e = if attr.file_type() == FileType::Dir { Errno::EISDIR } else { Errno::ENODEV };
             return Err(e.into());
@@ -482,36 +484,30 @@ impl Volume {
     /// What calls that failed could have is given back by the last of them, so that the file ends where others want it to.
     fn falloc_undo(&self, ino: Ino) -> Result<()> {
         while !self.change(|core, now| match core.watch.to_undo(ino) {
-            Some(keep) if core.iget(ino)?.size() > keep => core.set_size(ino, keep, now),
+            Some(keep) if core.iget(ino)?.size() > keep => core.step_size(ino, keep, now),
             _ => Ok(true),
         })? {}
         Ok(())
     }
 }
 
-impl FileSystem for Volume {
+impl served::Volume for Volume {
+    type Core = Core;
+
     fn root(&self) -> Ino {
         ROOT
     }
 
-    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Entry> {
-        if name.len() > 255 {
-            return Err(Errno::ENAMETOOLONG.into());
-        }
-        self.run(|core| {
-            let dir = core.iget_dir(parent)?;
-            let ino = match name {
-                b"." => parent,
-                b".." if parent == ROOT => ROOT,
-                b".." => core.parent_of(&dir)?,
-                _ => core.dir_find(&dir, name)?.ino,
-            };
-            let i = core.iget(ino).map_err(|e| match e.errno() {
-                Errno::ESTALE => dir.corrupt("entry", ino.0, "an inode in use").into(),
-                _ => e,
-            })?;
-            Ok(core.hold_entry(&i))
-        })
+    fn look<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
+        f(&mut self.lock())
+    }
+
+    fn run<R>(&self, f: impl FnMut(&mut Core) -> Result<R>) -> Result<R> {
+        Volume::run(self, f)
+    }
+
+    fn change<R>(&self, f: impl FnMut(&mut Core, Time) -> Result<R>) -> Result<R> {
+        Volume::change(self, f)
     }
 
     fn forget(&self, ino: Ino, count: u64) {
@@ -519,155 +515,6 @@ impl FileSystem for Volume {
         if core.refs.release(ino, count) && core.orphans.contains_key(&ino.0) {
             core.inactive.push_back(ino.0);
         }
-    }
-
-    fn getattr(&self, ino: Ino) -> Result<Attr> {
-        self.run(|core| {
-            let i = core.iget(ino)?;
-            Ok(core.attr(&i))
-        })
-    }
-
-    fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        let rest = SetAttr { size: None, ..*set };
-        let mut sized = set.size.is_none();
-        loop {
-            let done = self.change(|core, now| {
-                if let Some(to) = set.size.filter(|_| !sized) {
-                    sized = core.set_size(ino, to, now)?;
-                    while !sized && core.transaction_has_room() {
-                        sized = core.set_size(ino, to, now)?;
-                    }
-                    if !sized {
-                        return Ok(None);
-                    }
-                }
-                let mut i = core.iget(ino)?;
-                if rest != SetAttr::default() {
-                    core.apply(&mut i, &rest, now);
-                    core.iput(&i)?;
-                }
-                Ok(Some(core.attr(&i)))
-            })?;
-            if let Some(attr) = done {
-                return Ok(attr);
-            }
-        }
-    }
-
-    fn change(&self, ino: Ino, set: &SetAttr, xattrs: &[XattrChange<'_>]) -> Result<Attr> {
-        Volume::change(self, |core, now| {
-            let mut i = core.iget(ino)?;
-            let list = xattr::changed(core.xattrs(&i)?, set, xattrs)?;
-            core.check_xattrs(&list)?;
-            core.xattr_store(&mut i, &list)?;
-            core.apply(&mut i, set, now);
-            core.iput(&i)?;
-            Ok(core.attr(&i))
-        })
-    }
-
-    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.run(|core| {
-            let i = core.iget(ino)?;
-            if i.is_symlink() { core.link_target(&i) } else { Err(Errno::EINVAL.into()) }
-        })
-    }
-
-    fn mknod(&self, cx: &Cx, parent: Ino, name: &[u8], m: u32, rdev: u32) -> Result<Entry> {
-        self.make(cx, (parent, name), &New { mode: node_mode(m)?, rdev, xattrs: &[] }, b"")
-    }
-
-    fn mkdir(&self, cx: &Cx, parent: Ino, name: &[u8], m: u32) -> Result<Entry> {
-        self.make(cx, (parent, name), &New { mode: mode::IFDIR | m & 0o7777, ..New::default() }, b"")
-    }
-
-    fn create(&self, cx: &Cx, parent: Ino, name: &[u8], new: &New<'_>) -> Result<Entry> {
-        self.make(cx, (parent, name), &New { mode: new_mode(new.mode)?, ..*new }, b"")
-    }
-
-    fn symlink(&self, cx: &Cx, parent: Ino, name: &[u8], target: &[u8]) -> Result<Entry> {
-        check_name(name)?;
-        if target.is_empty() {
-            return Err(Errno::ENOENT.into());
-        }
-        if target.len() > crate::sound::MAX_TARGET {
-            return Err(Errno::ENAMETOOLONG.into());
-        }
-        self.make(cx, (parent, name), &New { mode: mode::IFLNK | 0o777, ..New::default() }, target)
-    }
-
-    fn tmpfile(&self, cx: &Cx, parent: Ino, m: u32) -> Result<Entry> {
-        self.change(|core, now| {
-            let dir = core.iget_dir(parent)?;
-            let (gid, m) = inherit(&dir, cx.gid, mode::IFREG | m & 0o7777);
-            let home = core.geom.cg_of_inode(parent);
-            let mut i = core.inew((home, parent), m, (cx.uid, gid), now)?;
-            i.d.nlink = 0.into();
-            core.iput(&i)?;
-            let entry = core.hold_entry(&i);
-            core.orphan(&mut i)?;
-            core.unnamed.insert(i.ino.0);
-            Ok(entry)
-        })
-    }
-
-    fn link(&self, ino: Ino, new_parent: Ino, new_name: &[u8]) -> Result<Entry> {
-        check_name(new_name)?;
-        self.change(|core, now| {
-            core.settle_counts(&[ino])?;
-            let mut i = core.iget(ino)?;
-            if i.is_dir() {
-                return Err(Errno::EPERM.into());
-            }
-            if i.d.nlink.get() >= LINK_MAX {
-                return Err(Errno::EMLINK.into());
-            }
-            let mut dir = core.iget_dir(new_parent)?;
-            if core.links(&dir) == 0 {
-                return Err(Errno::ENOENT.into());
-            }
-            if core.dir_lookup(&dir, new_name)?.is_some() {
-                return Err(Errno::EEXIST.into());
-            }
-            if core.links(&i) == 0 && !core.unnamed.contains(&ino.0) {
-                return Err(Errno::ENOENT.into());
-            }
-            let room = core.dir_room(&mut dir, new_name)?;
-            core.unorphan(&mut i)?;
-            let at = core.dir_insert(&dir, room, new_name, ino, kind_of(&i))?;
-            core.touch_dirs(&[new_parent], now)?;
-            let waits = core.raise(ino, Some(now))?;
-            core.note_added(&dir, at, ino, waits)?;
-            let i = core.iget(ino)?;
-            Ok(core.hold_entry(&i))
-        })
-    }
-
-    fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.remove(parent, name, false)
-    }
-
-    fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.remove(parent, name, true)
-    }
-
-    fn rename(
-        &self,
-        cx: &Cx,
-        parent: Ino,
-        name: &[u8],
-        new_parent: Ino,
-        new_name: &[u8],
-        flags: RenameFlags,
-    ) -> Result<()> {
-        check_name(name)?;
-        check_name(new_name)?;
-        let known = RenameFlags::from_bits(flags.bits()).is_some();
-        if !known || flags.contains(RenameFlags::EXCHANGE) && flags != RenameFlags::EXCHANGE {
-            return Err(Errno::EINVAL.into());
-        }
-        self.move_name(cx, (parent, name), (new_parent, new_name), flags)
     }
 
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
@@ -690,19 +537,6 @@ impl FileSystem for Volume {
                 return Ok(done);
             }
         }
-    }
-
-    fn readdir(&self, ino: Ino, cookie: u64, f: &mut dyn FnMut(&DirEntry<'_>) -> bool) -> Result<()> {
-        self.walk(ino, cookie, false, &mut |e, _| f(e))
-    }
-
-    fn readdir_plus(
-        &self,
-        ino: Ino,
-        cookie: u64,
-        f: &mut dyn FnMut(&DirEntry<'_>, Option<&Entry>) -> bool,
-    ) -> Result<()> {
-        self.walk(ino, cookie, true, f)
     }
 
     fn fsync(&self, ino: Ino, _data_only: bool) -> Result<()> {
@@ -729,41 +563,11 @@ impl FileSystem for Volume {
         self.run(|core| core.seek_file(ino, offset, whence))
     }
 
-    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        check_xattr_name(name)?;
-        self.run(|core| {
-            let i = core.iget(ino)?;
-            let found = core.xattrs(&i)?.into_iter().find(|(n, _)| n == name);
-            found.map(|(_, v)| v).ok_or_else(|| Errno::ENODATA.into())
-        })
-    }
-
-    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], how: XattrMode) -> Result<()> {
-        check_xattr_name(name)?;
-        if value.len() > 64 * 1024 {
-            return Err(Errno::E2BIG.into());
-        }
-        self.change_xattr(ino, name, Some(value), how)
-    }
-
-    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.run(|core| {
-            let i = core.iget(ino)?;
-            Ok(core.xattrs(&i)?.into_iter().map(|(n, _)| n).collect())
-        })
-    }
-
-    fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        check_xattr_name(name)?;
-        self.change_xattr(ino, name, None, XattrMode::Set)
-    }
-
     fn label(&self) -> Result<Vec<u8>> {
         self.run(|core| Ok(label_of(&core.sb.label)))
     }
 
-    fn set_label(&self, label: &[u8]) -> Result<()> {
-        let field = label_field(label)?;
+    fn set_label(&self, field: [u8; 64]) -> Result<()> {
         self.change(|core, _| core.set_label(field))
     }
 
@@ -816,18 +620,6 @@ impl FileSystem for Volume {
         self.pressed.load(Relaxed)
     }
 
-    fn tree_version(&self) -> Option<u64> {
-        Some(self.lock().tree)
-    }
-
-    fn failure(&self) -> Option<String> {
-        self.lock().health.failure()
-    }
-
-    fn fail(&self, why: &str) {
-        self.lock().health.give_up(why);
-    }
-
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let core = self.lock();
         let (s, c) = (core.cache.stats(), core.counters);
@@ -853,48 +645,5 @@ impl FileSystem for Volume {
 
     fn unmount(&self) -> Result<()> {
         self.close()
-    }
-}
-
-impl Volume {
-    fn change_xattr(&self, ino: Ino, name: &[u8], value: Option<&[u8]>, how: XattrMode) -> Result<()> {
-        self.change(|core, now| {
-            let mut i = core.iget(ino)?;
-            let list = core.xattr_change(&i, name, value, how)?;
-            i.d.ctime = now.into();
-            core.xattr_store(&mut i, &list)
-        })
-    }
-
-    fn walk(
-        &self,
-        ino: Ino,
-        cookie: u64,
-        plus: bool,
-        f: &mut dyn FnMut(&DirEntry<'_>, Option<&Entry>) -> bool,
-    ) -> Result<()> {
-        self.run(|core| {
-            let dir = core.iget_dir(ino)?;
-            core.dir_walk(&dir, cookie, &mut |core, found, name| {
-                let file_type = FileType::from_mode(u32::from(found.kind) << 12).unwrap_or(FileType::File);
-                let target = if ino == ROOT && name == b".." { ROOT } else { found.ino };
-                let e = DirEntry { ino: target, file_type, cookie: found.at + 1, name };
-                let dots = name == b"." || name == b"..";
-                let inode = match (plus && !dots).then(|| core.iget(found.ino)).transpose() {
-                    // One that is damaged, or free, does not hide the others.
-                    Err(Error::Corrupt(_) | Error::Errno(Errno::ESTALE)) => {
-                        core.health.note_damage();
-                        None
-                    }
-                    other => other?,
-                };
-                let attr = inode.as_ref().map(|i| core.attr(i));
-                let accepted = f(&e, attr.as_ref());
-                if let Some(i) = inode.filter(|_| accepted) {
-                    core.refs.add(i.ino);
-                }
-                Ok(accepted)
-            })
-        })
     }
 }

@@ -201,7 +201,7 @@ fn inode(core: &mut Core, ino: Ino) -> Result<Value> {
         out["ib"] = pointers(&d.ib).into();
     }
     if d.xattr.frag.get() != 0 {
-        out["xattrs"] = match core.xattrs(&i) {
+        out["xattrs"] = match core.xattr_list(&i) {
             Err(Error::Corrupt(why)) => json!({ "damage": why.to_string() }),
             other => other?.iter().map(|(n, v)| json!({ "name": text(n), "len": v.len(), "value": hex(v) })).collect(),
         };

@@ -7,7 +7,7 @@ use crate::mount::{Core, inode_name, xattr_name};
 use crate::planted::{Flaw, planted};
 use arbor_base::device::Kind;
 use arbor_base::layout::{Corrupt, crc_without, get_u32};
-use arbor_base::vfs::{Attr, Errno, Ino, Result, SetAttr, SetTime, Time, XattrMode, mode};
+use arbor_base::vfs::{Attr, Errno, Ino, Result, SetAttr, SetTime, Time, mode};
 use arbor_kit::xattr::{self, Xattrs};
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
@@ -144,12 +144,6 @@ impl Core {
         Ok(find_inode(&self.geom, ino, &bytes))
     }
 
-    /// Like [`Core::iget`] for a directory; `ENOTDIR` otherwise.
-    pub fn iget_dir(&mut self, ino: Ino) -> Result<Inode> {
-        let i = self.iget(ino)?;
-        if i.is_dir() { Ok(i) } else { Err(Errno::ENOTDIR.into()) }
-    }
-
     /// Writes an inode back to its buffer.
     pub fn iput(&mut self, i: &Inode) -> Result<()> {
         self.mark(i.ino)?;
@@ -184,7 +178,7 @@ impl Core {
     }
 
     /// Attributes, as users see them.
-    pub fn attr(&self, i: &Inode) -> Attr {
+    pub fn attr_of(&self, i: &Inode) -> Attr {
         let d = &i.d;
         Attr {
             ino: i.ino,
@@ -269,7 +263,7 @@ impl Core {
     }
 
     /// Frees a new inode that never got a name.
-    pub fn unmake(&mut self, i: &mut Inode) -> Result<()> {
+    pub fn abort_create(&mut self, i: &mut Inode) -> Result<()> {
         i.d.nlink = 0.into();
         self.iput(i)?;
         while !self.release(i)? {}
@@ -365,7 +359,7 @@ impl Core {
     // Extended attributes: one block, or less.
 
     /// All attributes.
-    pub fn xattrs(&mut self, i: &Inode) -> Result<Xattrs> {
+    pub fn xattr_list(&mut self, i: &Inode) -> Result<Xattrs> {
         if i.d.xattr.frag.get() == 0 {
             return Ok(Vec::new());
         }
@@ -382,14 +376,6 @@ impl Core {
             return Err(broken());
         }
         rest.get(..head.len.get() as usize).and_then(xattr::parse).ok_or_else(broken)
-    }
-
-    /// Checks a change of one attribute and returns the new list.
-    pub fn xattr_change(&mut self, i: &Inode, name: &[u8], value: Option<&[u8]>, how: XattrMode) -> Result<Xattrs> {
-        let mut list = self.xattrs(i)?;
-        xattr::change(&mut list, name, value, how)?;
-        self.check_xattrs(&list)?;
-        Ok(list)
     }
 
     /// Fails unless these attributes fit an inode.

@@ -60,6 +60,7 @@ mod view;
 
 use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::*;
+use arbor_kit::served::Served;
 use std::sync::Arc;
 
 /// Names of everything that the checker can find.
@@ -136,7 +137,7 @@ impl Engine for Lfs {
     }
 
     fn mount(&self, devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<dyn FileSystem>> {
-        Ok(mount::mount(devices, options, clock)?)
+        Ok(Served::new(mount::mount(devices, options, clock)?))
     }
 
     fn check(&self, devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport> {

@@ -141,7 +141,6 @@ pub(crate) struct Core {
     pub touched: bool,
     pub health: Health,
     pub counters: Counters,
-    pub tree: u64,
 }
 
 /// A mounted volume.
@@ -273,7 +272,6 @@ impl Core {
             touched: false,
             health: Health::default(),
             counters: Counters::default(),
-            tree: 0,
         }
     }
 

@@ -1,14 +1,17 @@
-//! `impl FileSystem`: names, checks and changes of every call. A call changes buffers; what it changed is written with all
-//! else that is changed, so that a crash leaves all of it or nothing.
+//! The calls: what changes of names, attributes and data are made of. The rules of names stand in `kit::namespace`. A call changes
+//! buffers; what it changed is written with all else that is changed, so that a crash leaves all of it or nothing.
 
 use crate::format::*;
 use crate::inode::{Inode, LINK_MAX};
-use crate::mount::{Core, SHARES, Volume};
+use crate::mount::{self, Core, SHARES, Volume};
 use arbor_base::cache::Name;
 use arbor_base::vfs::*;
-use arbor_kit::chunkdir::{ChunkDirs, Found, Room};
+use arbor_kit::chunkdir::{ChunkDirs, Found};
 use arbor_kit::dirent::{DOTDOT_AT, first_chunks};
-use arbor_kit::xattr::{self, Xattrs};
+use arbor_kit::health::Health;
+use arbor_kit::namespace::{Lookup, Move, Named, Namespace, NewInode, Node, Place, Target, Walk, Walked};
+use arbor_kit::served::{self, Inodes};
+use arbor_kit::xattr::Xattrs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -19,106 +22,168 @@ const FOUND: [&str; SHARES] = [
     "found_90", "found_95",
 ];
 
-/// Longest target of a symbolic link.
-pub(crate) const MAX_TARGET: usize = 4095;
-
 fn kind_of(i: &Inode) -> FileType {
     FileType::from_mode(i.d.kind()).unwrap_or(FileType::File)
 }
 
-/// A directory, an entry of it, and the inode that it names.
-type Named = (Inode, Found, Inode);
+impl Namespace for Core {
+    type Slot = Found;
+    type Room = ();
 
-impl Core {
-    fn hold_entry(&mut self, i: &Inode) -> Entry {
-        self.refs.add(i.ino);
-        self.attr(i)
+    fn root(&self) -> Ino {
+        ROOT
     }
 
-    /// Room for the free name `name` in a directory. `EEXIST` if it is taken.
-    fn vacant(&mut self, dir: &mut Inode, name: &[u8]) -> Result<Room> {
-        if dir.d.nlink.get() == 0 {
-            return Err(Errno::ENOENT.into());
-        }
-        match self.dir_lookup(dir, name)? {
-            Some(_) => Err(Errno::EEXIST.into()),
-            None => self.dir_room(dir, name),
-        }
+    fn node(&mut self, ino: Ino) -> Result<Node> {
+        let d = self.iget(ino)?.d;
+        let links = d.nlink.get();
+        Ok(Node { ino, mode: d.mode.get(), gid: d.gid.get(), links, is_full: links >= LINK_MAX })
     }
 
-    /// Makes an inode and its name; a symbolic link has `target`.
-    fn create(
-        &mut self,
-        cx: &Cx,
-        (parent, name): (Ino, &[u8]),
-        (m, rdev): (u32, u32),
-        (target, list): (&[u8], &Xattrs),
-        now: Time,
-    ) -> Result<Inode> {
-        let mut dir = self.iget_dir(parent)?;
-        let t = FileType::from_mode(m).ok_or(Errno::EINVAL)?;
-        if t == FileType::Dir && dir.d.nlink.get() >= LINK_MAX {
-            return Err(Errno::EMLINK.into());
-        }
-        let room = self.vacant(&mut dir, name)?;
-        let (gid, m) = inherit(&dir, cx.gid, m);
-        let mut i = self.inew(m, (cx.uid, gid), now)?;
-        let furnished = self.furnish(&mut i, t, rdev, target, parent);
-        if let Err(e) = furnished.and_then(|()| if list.is_empty() { Ok(()) } else { self.xattr_store(&mut i, list) }) {
+    fn find(&mut self, dir: Ino, name: &[u8]) -> Result<Lookup<Found, ()>> {
+        let dir = self.iget(dir)?;
+        let found = self.dir_lookup(&dir, name)?;
+        Ok(found.map_or(Lookup::Free(()), |slot| Lookup::Found(Named { ino: slot.ino, slot })))
+    }
+
+    fn parent(&mut self, dir: Ino) -> Result<Ino> {
+        let dir = self.iget(dir)?;
+        self.parent_of(&dir)
+    }
+
+    fn is_empty(&mut self, dir: Ino) -> Result<bool> {
+        let dir = self.iget(dir)?;
+        self.dir_is_empty(&dir)
+    }
+
+    fn attr(&mut self, ino: Ino) -> Result<Attr> {
+        let i = self.iget(ino)?;
+        Ok(self.attr_of(&i))
+    }
+
+    fn hold(&mut self, ino: Ino) {
+        self.refs.add(ino);
+    }
+
+    fn may_be_named(&mut self, ino: Ino) -> bool {
+        self.unnamed.contains(&ino.0)
+    }
+
+    fn make(&mut self, dir: &Node, name: &[u8], (): (), new: &NewInode<'_>, now: Time) -> Result<Attr> {
+        self.check_xattrs(new.xattrs)?;
+        let mut parent = self.iget(dir.ino)?;
+        let room = self.dir_room(&mut parent, name)?;
+        let mut i = self.inew(new.mode, (new.uid, new.gid), now)?;
+        if let Err(e) = self.init_contents(&mut i, new, dir.ino) {
             if e.errno() == Errno::ENOSPC {
-                self.unmake(&mut i)?;
+                self.abort_create(&mut i)?;
             }
             return Err(e);
         }
-        self.dir_insert(&dir, room, name, i.ino, t)?;
-        let more = u32::from(t == FileType::Dir);
-        self.touch_dir(parent, now, more)?;
-        Ok(i)
+        self.dir_insert(&parent, room, name, i.ino, new.file_type())?;
+        self.touch_dir(dir.ino, now, u32::from(i.is_dir()))?;
+        Ok(self.attr_of(&i))
     }
 
+    fn make_unnamed(&mut self, _dir: &Node, new: &NewInode<'_>, now: Time) -> Result<Attr> {
+        let mut i = self.inew(new.mode, (new.uid, new.gid), now)?;
+        i.d.nlink = 0.into();
+        self.iput(&i)?;
+        self.refs.add(i.ino);
+        self.orphan(&mut i)?;
+        self.unnamed.insert(i.ino.0);
+        Ok(self.attr_of(&i))
+    }
+
+    fn link(&mut self, dir: &Node, name: &[u8], (): (), node: &Node, now: Time) -> Result<Attr> {
+        let mut parent = self.iget(dir.ino)?;
+        let room = self.dir_room(&mut parent, name)?;
+        let mut i = self.iget(node.ino)?;
+        self.unorphan(&mut i)?;
+        self.dir_insert(&parent, room, name, i.ino, kind_of(&i))?;
+        self.touch_dir(dir.ino, now, 0)?;
+        i.d.nlink = i.d.nlink.get().saturating_add(1).into();
+        i.d.ctime = now.into();
+        self.iput(&i)?;
+        Ok(self.attr_of(&i))
+    }
+
+    fn remove(&mut self, dir: &Node, name: &[u8], slot: Found, node: &Node, now: Time) -> Result<()> {
+        let parent = self.iget(dir.ino)?;
+        self.dir_remove(&parent, name, slot.at, false)?;
+        self.touch_dir(dir.ino, now, 0)?;
+        self.set_ctime(node.ino, now)?;
+        self.drop_name(node, dir.ino)
+    }
+
+    fn rename(&mut self, m: Move<'_, Found, ()>, now: Time) -> Result<()> {
+        let mut new_dir = self.iget(m.new_dir.ino)?;
+        let room = match &m.target {
+            Target::Free(()) => Some(self.dir_room(&mut new_dir, m.new_name)?),
+            Target::Replaced(..) => None,
+        };
+        let white = m.whiteout.map(|cx| self.inew(mode::IFCHR, (cx.uid, cx.gid), now)).transpose()?;
+        // It may have grown.
+        let dir = self.iget(m.dir.ino)?;
+        match (&m.target, room) {
+            (Target::Replaced(at, _), _) => self.dir_replace(&new_dir, at.at, m.node.ino, m.node.file_type())?,
+            (Target::Free(()), Some(room)) => {
+                self.dir_insert(&new_dir, room, m.new_name, m.node.ino, m.node.file_type())?;
+            }
+            (Target::Free(()), None) => return Err(Errno::EIO.into()),
+        }
+        match white {
+            Some(w) => self.dir_replace(&dir, m.slot.at, w.ino, FileType::Char)?,
+            None => self.dir_remove(&dir, m.name, m.slot.at, false)?,
+        }
+        self.reparent(&m.node, m.dir.ino, m.new_dir.ino)?;
+        self.set_ctime(m.node.ino, now)?;
+        if let Target::Replaced(_, target) = &m.target {
+            self.set_ctime(target.ino, now)?;
+            self.drop_name(target, m.new_dir.ino)?;
+        }
+        self.touch_dir(m.dir.ino, now, 0)?;
+        self.touch_dir(m.new_dir.ino, now, 0)
+    }
+
+    fn exchange(&mut self, a: Place<Found>, b: Place<Found>, now: Time) -> Result<()> {
+        let (dir, new_dir) = (self.iget(a.dir.ino)?, self.iget(b.dir.ino)?);
+        self.dir_replace(&dir, a.slot.at, b.node.ino, b.node.file_type())?;
+        self.dir_replace(&new_dir, b.slot.at, a.node.ino, a.node.file_type())?;
+        self.reparent(&a.node, dir.ino, new_dir.ino)?;
+        self.reparent(&b.node, new_dir.ino, dir.ino)?;
+        self.set_ctime(a.node.ino, now)?;
+        self.set_ctime(b.node.ino, now)?;
+        self.touch_dir(dir.ino, now, 0)?;
+        self.touch_dir(new_dir.ino, now, 0)
+    }
+
+    fn walk(&mut self, dir: Ino, cookie: u64, _plus: bool, f: Walk<'_, Core>) -> Result<()> {
+        let dir = self.iget(dir)?;
+        self.dir_walk(&dir, cookie, &mut |core, found, name| {
+            let file_type = FileType::from_mode(u32::from(found.kind) << 12).unwrap_or(FileType::File);
+            f(core, Walked { ino: found.ino, file_type, cookie: found.at + 1 }, name)
+        })
+    }
+}
+
+impl Core {
     /// What a new inode begins with.
-    fn furnish(&mut self, i: &mut Inode, t: FileType, rdev: u32, target: &[u8], parent: Ino) -> Result<()> {
-        match t {
+    fn init_contents(&mut self, i: &mut Inode, new: &NewInode<'_>, parent: Ino) -> Result<()> {
+        match new.file_type() {
             FileType::Dir => {
                 let (len, ino) = (self.geom.frag_size(), i.ino);
                 self.cache.insert(Name::Page { file: ino.0, index: 0 }, Arc::new(Vec::new()));
-                self.balloc(i, 0, len as u64, &mut |buf, len| *buf = first_chunks(len, ino, parent))
+                self.balloc(i, 0, len as u64, &mut |buf, len| *buf = first_chunks(len, ino, parent))?;
             }
-            FileType::Symlink => self.store_target(i, target),
+            FileType::Symlink => self.store_target(i, new.target)?,
             FileType::Char | FileType::Block => {
-                i.d.rdev = rdev.into();
-                self.iput(i)
+                i.d.rdev = new.rdev.into();
+                self.iput(i)?;
             }
-            _ => Ok(()),
+            _ => {}
         }
-    }
-
-    /// Whether directory `a` is `b` or lies above it.
-    fn is_above(&mut self, a: Ino, b: Ino) -> Result<bool> {
-        let (mut at, mut steps) = (b, 0u32);
-        while at != a {
-            if at == ROOT {
-                return Ok(false);
-            }
-            let i = self.iget_dir(at)?;
-            steps += 1;
-            if steps > 1 << 20 {
-                return Err(i.corrupt("entry ..", at, "a path to the root").into());
-            }
-            at = self.parent_of(&i)?;
-        }
-        Ok(true)
-    }
-
-    /// The inode a rename of `i` would replace, if it may.
-    fn replaceable(&mut self, i: &Inode, ino: Ino) -> Result<Inode> {
-        let t = self.iget(ino)?;
-        match (i.is_dir(), t.is_dir()) {
-            (true, false) => Err(Errno::ENOTDIR.into()),
-            (false, true) => Err(Errno::EISDIR.into()),
-            (true, true) if !self.dir_is_empty(&t)? => Err(Errno::ENOTEMPTY.into()),
-            _ => Ok(t),
-        }
+        if new.xattrs.is_empty() { Ok(()) } else { self.xattr_store(i, new.xattrs) }
     }
 
     /// A directory was changed now, and has so many subdirectories more.
@@ -136,168 +201,66 @@ impl Core {
     }
 
     /// A removed name, or one that names something else now, stood for this.
-    fn drop_name(&mut self, i: &Inode, parent: Ino) -> Result<()> {
-        if i.is_dir() {
+    fn drop_name(&mut self, node: &Node, parent: Ino) -> Result<()> {
+        if node.is_dir() {
             self.drop_parent(parent)?;
         }
-        self.unlinked(i.ino, i.is_dir())
+        self.unlinked(node.ino, node.is_dir())
     }
 
     /// A directory lies in another one now.
-    fn reparent(&mut self, i: &Inode, from: Ino, to: Ino) -> Result<()> {
-        if !i.is_dir() || from == to {
+    fn reparent(&mut self, node: &Node, from: Ino, to: Ino) -> Result<()> {
+        if !node.is_dir() || from == to {
             return Ok(());
         }
-        self.dir_replace(i, DOTDOT_AT as u64, to, FileType::Dir)?;
+        let i = self.iget(node.ino)?;
+        self.dir_replace(&i, DOTDOT_AT as u64, to, FileType::Dir)?;
         let mut dir = self.iget(to)?;
         dir.d.nlink = dir.d.nlink.get().saturating_add(1).into();
         self.iput(&dir)?;
         self.drop_parent(from)
     }
-
-    /// Moves the name of `src` to `to` in `new_dir`, where `dst` may be.
-    fn move_entry(
-        &mut self,
-        cx: &Cx,
-        (dir, src, i): Named,
-        from: &[u8],
-        (mut new_dir, to): (Inode, &[u8]),
-        dst: Option<Found>,
-        whiteout: bool,
-    ) -> Result<()> {
-        let now = self.now;
-        let target = dst.map(|d| self.replaceable(&i, d.ino)).transpose()?;
-        if i.is_dir() && dir.ino != new_dir.ino && dst.is_none() && new_dir.d.nlink.get() >= LINK_MAX {
-            return Err(Errno::EMLINK.into());
-        }
-        let room = if dst.is_none() { Some(self.vacant(&mut new_dir, to)?) } else { None };
-        let white = match whiteout {
-            true => Some(self.inew(mode::IFCHR, (cx.uid, cx.gid), now)?),
-            false => None,
-        };
-        // It may have grown.
-        let dir = self.iget_dir(dir.ino)?;
-        match (dst, room) {
-            (Some(d), _) => self.dir_replace(&new_dir, d.at, i.ino, kind_of(&i))?,
-            (None, Some(room)) => drop(self.dir_insert(&new_dir, room, to, i.ino, kind_of(&i))?),
-            (None, None) => return Err(Errno::EIO.into()),
-        }
-        match white {
-            Some(w) => self.dir_replace(&dir, src.at, w.ino, FileType::Char)?,
-            None => self.dir_remove(&dir, from, src.at, false)?,
-        }
-        self.reparent(&i, dir.ino, new_dir.ino)?;
-        self.set_ctime(i.ino, now)?;
-        if let Some(t) = target {
-            self.set_ctime(t.ino, now)?;
-            self.drop_name(&t, new_dir.ino)?;
-        }
-        self.touch_dir(dir.ino, now, 0)?;
-        self.touch_dir(new_dir.ino, now, 0)
-    }
-
-    fn exchange(&mut self, (dir, a, i): Named, (new_dir, b, j): Named) -> Result<()> {
-        if i.ino == j.ino {
-            return Ok(());
-        }
-        let grows =
-            |to: &Inode, i: &Inode, other: &Inode| i.is_dir() && !other.is_dir() && to.d.nlink.get() >= LINK_MAX;
-        if dir.ino != new_dir.ino && (grows(&new_dir, &i, &j) || grows(&dir, &j, &i)) {
-            return Err(Errno::EMLINK.into());
-        }
-        let now = self.now;
-        self.dir_replace(&dir, a.at, j.ino, kind_of(&j))?;
-        self.dir_replace(&new_dir, b.at, i.ino, kind_of(&i))?;
-        self.reparent(&i, dir.ino, new_dir.ino)?;
-        self.reparent(&j, new_dir.ino, dir.ino)?;
-        self.set_ctime(i.ino, now)?;
-        self.set_ctime(j.ino, now)?;
-        self.touch_dir(dir.ino, now, 0)?;
-        self.touch_dir(new_dir.ino, now, 0)
-    }
 }
 
-fn inherit(dir: &Inode, gid: u32, m: u32) -> (u32, u32) {
-    if dir.d.mode.get() & mode::ISGID == 0 {
-        return (gid, m);
+impl Inodes for Core {
+    fn health(&mut self) -> &mut Health {
+        &mut self.health
     }
-    let bit = if m & mode::IFMT == mode::IFDIR { mode::ISGID } else { 0 };
-    (dir.d.gid.get(), m | bit)
+
+    fn set_attr(&mut self, ino: Ino, set: &SetAttr, now: Time) -> Result<()> {
+        let mut i = self.iget(ino)?;
+        self.apply(&mut i, set, now);
+        self.iput(&i)
+    }
+
+    fn set_size(&mut self, ino: Ino, to: u64, now: Time) -> Result<bool> {
+        self.step_size(ino, to, now)
+    }
+
+    fn has_room_for_step(&mut self) -> bool {
+        true
+    }
+
+    fn target(&mut self, ino: Ino) -> Result<Vec<u8>> {
+        let i = self.iget(ino)?;
+        if i.is_symlink() { self.link_target(&i) } else { Err(Errno::EINVAL.into()) }
+    }
+
+    fn xattrs(&mut self, ino: Ino) -> Result<Xattrs> {
+        let i = self.iget(ino)?;
+        self.xattr_list(&i)
+    }
+
+    fn set_xattrs(&mut self, ino: Ino, list: &Xattrs, _grows: bool, set: &SetAttr, now: Time) -> Result<()> {
+        self.check_xattrs(list)?;
+        let mut i = self.iget(ino)?;
+        self.xattr_store(&mut i, list)?;
+        self.apply(&mut i, set, now);
+        self.iput(&i)
+    }
 }
 
 impl Volume {
-    fn make(&self, cx: &Cx, at: (Ino, &[u8]), new: &New<'_>, target: &[u8]) -> Result<Entry> {
-        check_name(at.1)?;
-        let list = xattr::new_list(new.xattrs)?;
-        self.change(|core, now| {
-            core.check_xattrs(&list)?;
-            let i = core.create(cx, at, (new.mode, new.rdev), (target, &list), now)?;
-            Ok(core.hold_entry(&i))
-        })
-    }
-
-    fn remove(&self, parent: Ino, name: &[u8], want_dir: bool) -> Result<()> {
-        if want_dir && name == b"." {
-            return Err(Errno::EINVAL.into());
-        }
-        if want_dir && name == b".." {
-            return Err(Errno::ENOTEMPTY.into());
-        }
-        check_name(name)?;
-        self.change(|core, now| {
-            let dir = core.iget_dir(parent)?;
-            let found = core.dir_find(&dir, name)?;
-            let i = core.iget(found.ino)?;
-            match (i.is_dir(), want_dir) {
-                (true, false) => return Err(Errno::EISDIR.into()),
-                (false, true) => return Err(Errno::ENOTDIR.into()),
-                (true, true) if !core.dir_is_empty(&i)? => return Err(Errno::ENOTEMPTY.into()),
-                _ => {}
-            }
-            core.dir_remove(&dir, name, found.at, false)?;
-            core.touch_dir(parent, now, 0)?;
-            core.set_ctime(i.ino, now)?;
-            core.tree += u64::from(want_dir);
-            core.drop_name(&i, parent)
-        })
-    }
-
-    fn move_name(&self, cx: &Cx, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: RenameFlags) -> Result<()> {
-        self.change(|core, _| {
-            core.tree += 1;
-            let dir = core.iget_dir(from.0)?;
-            let new_dir = core.iget_dir(to.0)?;
-            let src = core.dir_find(&dir, from.1)?;
-            let i = core.iget(src.ino)?;
-            let dst = core.dir_lookup(&new_dir, to.1)?;
-            match (&dst, flags) {
-                (Some(_), f) if f.contains(RenameFlags::NOREPLACE) => return Err(Errno::EEXIST.into()),
-                (None, f) if f.contains(RenameFlags::EXCHANGE) => return Err(Errno::ENOENT.into()),
-                _ => {}
-            }
-            if i.is_dir() && core.is_above(i.ino, to.0)? {
-                return Err(Errno::EINVAL.into());
-            }
-            if let Some(d) = dst {
-                if flags.contains(RenameFlags::EXCHANGE) {
-                    let j = core.iget(d.ino)?;
-                    if j.is_dir() && core.is_above(j.ino, from.0)? {
-                        return Err(Errno::EINVAL.into());
-                    }
-                    return core.exchange((dir, src, i), (new_dir, d, j));
-                }
-                if d.ino == i.ino {
-                    return Ok(());
-                }
-                if core.is_above(d.ino, from.0)? {
-                    return Err(Errno::ENOTEMPTY.into());
-                }
-            }
-            let whiteout = flags.contains(RenameFlags::WHITEOUT);
-            core.move_entry(cx, (dir, src, i), from.1, (new_dir, to.1), dst, whiteout)
-        })
-    }
-
     fn falloc(&self, ino: Ino, how: FallocMode, offset: u64, len: u64) -> Result<()> {
         let known = FallocMode::KEEP_SIZE | FallocMode::PUNCH_HOLE | FallocMode::ZERO_RANGE;
         let punch = how.contains(FallocMode::PUNCH_HOLE);
@@ -306,7 +269,7 @@ impl Volume {
         }
         let mut end =
             offset.checked_add(len).filter(|_| len > 0).ok_or(if len > 0 { Errno::EFBIG } else { Errno::EINVAL })?;
-        let attr = self.getattr(ino)?;
+        let attr = self.run(|core| core.attr(ino))?;
         if attr.file_type() != FileType::File {
             let e = if attr.file_type() == FileType::Dir { Errno::EISDIR } else { Errno::ENODEV };
             return Err(e.into());
@@ -354,79 +317,30 @@ impl Volume {
     /// What calls that failed could have is given back by the last of them, so that the file ends where others want it to.
     fn falloc_undo(&self, ino: Ino) -> Result<()> {
         while !self.change(|core, now| match core.watch.to_undo(ino) {
-            Some(keep) if core.iget(ino)?.size() > keep => core.set_size(ino, keep, now),
+            Some(keep) if core.iget(ino)?.size() > keep => core.step_size(ino, keep, now),
             _ => Ok(true),
         })? {}
         Ok(())
     }
-
-    fn change_xattr(&self, ino: Ino, name: &[u8], value: Option<&[u8]>, how: XattrMode) -> Result<()> {
-        self.change(|core, now| {
-            let mut i = core.iget(ino)?;
-            let list = core.xattr_change(&i, name, value, how)?;
-            i.d.ctime = now.into();
-            core.xattr_store(&mut i, &list)
-        })
-    }
-
-    fn walk(
-        &self,
-        ino: Ino,
-        cookie: u64,
-        plus: bool,
-        f: &mut dyn FnMut(&DirEntry<'_>, Option<&Entry>) -> bool,
-    ) -> Result<()> {
-        self.run(|core| {
-            let dir = core.iget_dir(ino)?;
-            core.dir_walk(&dir, cookie, &mut |core, found, name| {
-                let file_type = FileType::from_mode(u32::from(found.kind) << 12).unwrap_or(FileType::File);
-                let target = if ino == ROOT && name == b".." { ROOT } else { found.ino };
-                let e = DirEntry { ino: target, file_type, cookie: found.at + 1, name };
-                let dots = name == b"." || name == b"..";
-                let inode = match (plus && !dots).then(|| core.iget(found.ino)).transpose() {
-                    // One that is damaged, or free, does not hide the others.
-                    Err(Error::Corrupt(_) | Error::Errno(Errno::ESTALE)) => {
-                        core.health.note_damage();
-                        None
-                    }
-                    other => other?,
-                };
-                let attr = inode.as_ref().map(|i| core.attr(i));
-                let accepted = f(&e, attr.as_ref());
-                if let Some(i) = inode.filter(|_| accepted) {
-                    core.refs.add(i.ino);
-                }
-                Ok(accepted)
-            })
-        })
-    }
 }
 
-impl FileSystem for Volume {
+impl served::Volume for Volume {
+    type Core = Core;
+
     fn root(&self) -> Ino {
         ROOT
     }
 
-    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Entry> {
-        if name.len() > 255 {
-            return Err(Errno::ENAMETOOLONG.into());
-        }
-        self.run(|core| {
-            let dir = core.iget_dir(parent)?;
-            let ino = match name {
-                b"." => parent,
-                b".." if parent == ROOT => ROOT,
-                // Its own parent may be gone, too.
-                b".." if dir.d.nlink.get() == 0 => return Err(Errno::ENOENT.into()),
-                b".." => core.parent_of(&dir)?,
-                _ => core.dir_find(&dir, name)?.ino,
-            };
-            let i = core.iget(ino).map_err(|e| match e.errno() {
-                Errno::ESTALE => dir.corrupt("entry", ino.0, "an inode in use").into(),
-                _ => e,
-            })?;
-            Ok(core.hold_entry(&i))
-        })
+    fn look<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
+        f(&mut self.lock())
+    }
+
+    fn run<R>(&self, f: impl FnMut(&mut Core) -> Result<R>) -> Result<R> {
+        Volume::run(self, f)
+    }
+
+    fn change<R>(&self, f: impl FnMut(&mut Core, Time) -> Result<R>) -> Result<R> {
+        Volume::change(self, f)
     }
 
     fn forget(&self, ino: Ino, count: u64) {
@@ -434,142 +348,6 @@ impl FileSystem for Volume {
         if core.refs.release(ino, count) && core.orphans.contains_key(&ino.0) {
             core.inactive.push_back(ino.0);
         }
-    }
-
-    fn getattr(&self, ino: Ino) -> Result<Attr> {
-        self.run(|core| {
-            let i = core.iget(ino)?;
-            Ok(core.attr(&i))
-        })
-    }
-
-    fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        let rest = SetAttr { size: None, ..*set };
-        self.change(|core, now| {
-            if let Some(to) = set.size {
-                while !core.set_size(ino, to, now)? {}
-            }
-            let mut i = core.iget(ino)?;
-            if rest != SetAttr::default() {
-                core.apply(&mut i, &rest, now);
-                core.iput(&i)?;
-            }
-            Ok(core.attr(&i))
-        })
-    }
-
-    fn change(&self, ino: Ino, set: &SetAttr, xattrs: &[XattrChange<'_>]) -> Result<Attr> {
-        Volume::change(self, |core, now| {
-            let mut i = core.iget(ino)?;
-            let list = xattr::changed(core.xattrs(&i)?, set, xattrs)?;
-            core.check_xattrs(&list)?;
-            core.xattr_store(&mut i, &list)?;
-            core.apply(&mut i, set, now);
-            core.iput(&i)?;
-            Ok(core.attr(&i))
-        })
-    }
-
-    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.run(|core| {
-            let i = core.iget(ino)?;
-            if i.is_symlink() { core.link_target(&i) } else { Err(Errno::EINVAL.into()) }
-        })
-    }
-
-    fn mknod(&self, cx: &Cx, parent: Ino, name: &[u8], m: u32, rdev: u32) -> Result<Entry> {
-        self.make(cx, (parent, name), &New { mode: node_mode(m)?, rdev, xattrs: &[] }, b"")
-    }
-
-    fn mkdir(&self, cx: &Cx, parent: Ino, name: &[u8], m: u32) -> Result<Entry> {
-        self.make(cx, (parent, name), &New { mode: mode::IFDIR | m & 0o7777, ..New::default() }, b"")
-    }
-
-    fn create(&self, cx: &Cx, parent: Ino, name: &[u8], new: &New<'_>) -> Result<Entry> {
-        self.make(cx, (parent, name), &New { mode: new_mode(new.mode)?, ..*new }, b"")
-    }
-
-    fn symlink(&self, cx: &Cx, parent: Ino, name: &[u8], target: &[u8]) -> Result<Entry> {
-        check_name(name)?;
-        if target.is_empty() {
-            return Err(Errno::ENOENT.into());
-        }
-        if target.len() > MAX_TARGET {
-            return Err(Errno::ENAMETOOLONG.into());
-        }
-        self.make(cx, (parent, name), &New { mode: mode::IFLNK | 0o777, ..New::default() }, target)
-    }
-
-    fn tmpfile(&self, cx: &Cx, parent: Ino, m: u32) -> Result<Entry> {
-        self.change(|core, now| {
-            let dir = core.iget_dir(parent)?;
-            let (gid, m) = inherit(&dir, cx.gid, mode::IFREG | m & 0o7777);
-            let mut i = core.inew(m, (cx.uid, gid), now)?;
-            i.d.nlink = 0.into();
-            core.iput(&i)?;
-            let entry = core.hold_entry(&i);
-            core.orphan(&mut i)?;
-            core.unnamed.insert(i.ino.0);
-            Ok(entry)
-        })
-    }
-
-    fn link(&self, ino: Ino, new_parent: Ino, new_name: &[u8]) -> Result<Entry> {
-        check_name(new_name)?;
-        self.change(|core, now| {
-            let mut i = core.iget(ino)?;
-            if i.is_dir() {
-                return Err(Errno::EPERM.into());
-            }
-            if i.d.nlink.get() >= LINK_MAX {
-                return Err(Errno::EMLINK.into());
-            }
-            let mut dir = core.iget_dir(new_parent)?;
-            if dir.d.nlink.get() == 0 {
-                return Err(Errno::ENOENT.into());
-            }
-            if core.dir_lookup(&dir, new_name)?.is_some() {
-                return Err(Errno::EEXIST.into());
-            }
-            if i.d.nlink.get() == 0 && !core.unnamed.contains(&ino.0) {
-                return Err(Errno::ENOENT.into());
-            }
-            let room = core.dir_room(&mut dir, new_name)?;
-            core.unorphan(&mut i)?;
-            core.dir_insert(&dir, room, new_name, ino, kind_of(&i))?;
-            core.touch_dir(new_parent, now, 0)?;
-            let mut i = core.iget(ino)?;
-            i.d.nlink = i.d.nlink.get().saturating_add(1).into();
-            i.d.ctime = now.into();
-            core.iput(&i)?;
-            Ok(core.hold_entry(&i))
-        })
-    }
-
-    fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.remove(parent, name, false)
-    }
-
-    fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.remove(parent, name, true)
-    }
-
-    fn rename(
-        &self,
-        cx: &Cx,
-        parent: Ino,
-        name: &[u8],
-        new_parent: Ino,
-        new_name: &[u8],
-        flags: RenameFlags,
-    ) -> Result<()> {
-        check_name(name)?;
-        check_name(new_name)?;
-        let known = RenameFlags::from_bits(flags.bits()).is_some();
-        if !known || flags.contains(RenameFlags::EXCHANGE) && flags != RenameFlags::EXCHANGE {
-            return Err(Errno::EINVAL.into());
-        }
-        self.move_name(cx, (parent, name), (new_parent, new_name), flags)
     }
 
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
@@ -598,19 +376,6 @@ impl FileSystem for Volume {
         }
     }
 
-    fn readdir(&self, ino: Ino, cookie: u64, f: &mut dyn FnMut(&DirEntry<'_>) -> bool) -> Result<()> {
-        self.walk(ino, cookie, false, &mut |e, _| f(e))
-    }
-
-    fn readdir_plus(
-        &self,
-        ino: Ino,
-        cookie: u64,
-        f: &mut dyn FnMut(&DirEntry<'_>, Option<&Entry>) -> bool,
-    ) -> Result<()> {
-        self.walk(ino, cookie, true, f)
-    }
-
     fn fsync(&self, ino: Ino, _data_only: bool) -> Result<()> {
         self.run(|core| {
             core.health.check_ordered()?;
@@ -635,41 +400,11 @@ impl FileSystem for Volume {
         self.run(|core| core.seek_file(ino, offset, whence))
     }
 
-    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        check_xattr_name(name)?;
-        self.run(|core| {
-            let i = core.iget(ino)?;
-            let found = core.xattrs(&i)?.into_iter().find(|(n, _)| n == name);
-            found.map(|(_, v)| v).ok_or_else(|| Errno::ENODATA.into())
-        })
-    }
-
-    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], how: XattrMode) -> Result<()> {
-        check_xattr_name(name)?;
-        if value.len() > 64 * 1024 {
-            return Err(Errno::E2BIG.into());
-        }
-        self.change_xattr(ino, name, Some(value), how)
-    }
-
-    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.run(|core| {
-            let i = core.iget(ino)?;
-            Ok(core.xattrs(&i)?.into_iter().map(|(n, _)| n).collect())
-        })
-    }
-
-    fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        check_xattr_name(name)?;
-        self.change_xattr(ino, name, None, XattrMode::Set)
-    }
-
     fn label(&self) -> Result<Vec<u8>> {
-        self.run(|core| Ok(label_of(&crate::mount::read_super(&*core.dev)?.label)))
+        self.run(|core| Ok(label_of(&mount::read_super(&*core.dev)?.label)))
     }
 
-    fn set_label(&self, label: &[u8]) -> Result<()> {
-        let field = label_field(label)?;
+    fn set_label(&self, field: [u8; 64]) -> Result<()> {
         self.change(|core, _| core.set_label(field))
     }
 
@@ -728,18 +463,6 @@ impl FileSystem for Volume {
 
     fn wants_background(&self) -> bool {
         self.pressed.load(Relaxed)
-    }
-
-    fn tree_version(&self) -> Option<u64> {
-        Some(self.lock().tree)
-    }
-
-    fn failure(&self) -> Option<String> {
-        self.lock().health.failure()
-    }
-
-    fn fail(&self, why: &str) {
-        self.lock().health.give_up(why);
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

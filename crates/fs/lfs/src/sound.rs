@@ -2,10 +2,10 @@
 //! for granted. Whether structures agree with each other is the checker's business.
 
 use crate::format::*;
-use crate::ops::MAX_TARGET;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{FileType, Ino, is_name};
 use arbor_kit::dirent::entries;
+use arbor_kit::namespace::TARGET_MAX;
 
 /// Longest directory in bytes.
 pub(crate) const MAX_DIR: u64 = 1 << 32;
@@ -65,7 +65,7 @@ pub(crate) fn inode(geom: &Geom, segs: u32, at: u64, ino: Ino, d: &Dinode) -> Re
     let most = match kind {
         FileType::File => geom.max_size(),
         FileType::Dir => MAX_DIR,
-        FileType::Symlink => MAX_TARGET as u64,
+        FileType::Symlink => TARGET_MAX as u64,
         _ => 0,
     };
     let size = d.size.get();

@@ -34,7 +34,7 @@ enum Place {
 pub(crate) type Visit<'a> = dyn FnMut(&mut Core, Found, &[u8]) -> Result<bool> + 'a;
 
 /// An entry as found.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub ino: Ino,
     pub key: u64,

@@ -4,13 +4,15 @@
 //! back to it by the transaction that changes it; only what delayed writes will change (size,
 //! times) waits in [`crate::file::Delayed`].
 
+use crate::btree::Tree;
+use crate::file::MapStore;
 use crate::format::*;
 use crate::mount::{Core, Want, What};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
 use arbor_base::layout::Corrupt;
-use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, Time, XattrMode, mode};
-use arbor_kit::xattr::{self, Xattrs};
+use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, SetAttr, SetTime, Time, mode};
+use arbor_kit::xattr::Xattrs;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Inode chunks that a walk asks for at a time, in bytes.
@@ -176,7 +178,7 @@ impl Core {
     }
 
     /// Attributes, with what delayed writes have changed.
-    pub fn attr(&self, i: &Inode) -> Attr {
+    pub fn attr_of(&self, i: &Inode) -> Attr {
         let d = &i.d;
         let delayed = self.delayed.get(&i.ino.0);
         let frags = d.frags.get() + delayed.map_or(0, |x| x.reserved);
@@ -275,10 +277,170 @@ impl Core {
         self.free_inode(i.ino, dir)
     }
 
+    /// Takes one name from an inode in the open transaction.
+    pub fn drop_link(&mut self, i: &mut Inode, now: Time) -> Result<()> {
+        let left = if i.is_dir() { 0 } else { i.d.nlink.get().saturating_sub(1) };
+        i.d.nlink = left.into();
+        i.d.set_ctime(now);
+        if let Some(d) = self.delayed.get_mut(&i.ino.0) {
+            d.ctime = now;
+        }
+        if left > 0 {
+            return self.iput(i);
+        }
+        // What nobody uses is freed at once, if one transaction can do it.
+        if !self.refs.has(i.ino) && self.release(i)? { self.ifree(i) } else { self.orphan(i) }
+    }
+
+    /// Gives the blocks of an inode back that has neither names nor users, as far as the open
+    /// transaction goes; says whether it has none left.
+    fn release(&mut self, i: &mut Inode) -> Result<bool> {
+        self.undelay(i.ino);
+        self.cache.drop_pages(i.ino.0, 0, u64::MAX);
+        self.versions.change(i.ino);
+        if i.is_dir() {
+            self.dir_clear(i)?;
+        } else if i.is_symlink() {
+            if i.format() != Format::Inline {
+                let (start, frags) = self.symlink_block(i)?;
+                self.free_block(start, frags)?;
+            }
+        } else {
+            return Ok(self.truncate_step(i, 0)? == 0);
+        }
+        Ok(true)
+    }
+
+    /// Frees inodes that have neither names nor users, as far as one transaction goes.
+    pub fn inactivate(&mut self, now: Time) -> Result<bool> {
+        while let Some(&ino) = self.inactive.front() {
+            if self.orphans.contains_key(&ino) && !self.refs.has(Ino(ino)) {
+                break;
+            }
+            self.inactive.pop_front();
+        }
+        if self.inactive.is_empty() {
+            return Ok(false);
+        }
+        self.begin()?;
+        while let Some(&ino) = self.inactive.front() {
+            if self.tx_full() {
+                break;
+            }
+            self.inactive.pop_front();
+            if !self.orphans.contains_key(&ino) || self.refs.has(Ino(ino)) {
+                continue;
+            }
+            let mut i = self.iget(Ino(ino))?;
+            let done = self.release(&mut i)?;
+            if done {
+                self.ifree(&mut i)?;
+            } else {
+                self.inactive.push_front(ino);
+            }
+        }
+        self.commit(now);
+        Ok(!self.inactive.is_empty())
+    }
+
+    pub fn set_ctime(&mut self, i: &mut Inode, now: Time) {
+        i.d.set_ctime(now);
+        if let Some(d) = self.delayed.get_mut(&i.ino.0) {
+            d.ctime = now;
+        }
+    }
+
+    pub fn apply(&mut self, i: &mut Inode, set: &SetAttr, now: Time) {
+        let d = &mut i.d;
+        if let Some(m) = set.mode {
+            d.mode = (d.mode.get() & mode::IFMT | m & 0o7777).into();
+        }
+        if let Some(u) = set.uid {
+            d.uid = u.into();
+        }
+        if let Some(g) = set.gid {
+            d.gid = g.into();
+        }
+        let at = |t: SetTime| match t {
+            SetTime::Now => Some(now),
+            SetTime::At(t) => Some(t),
+            SetTime::Kept => None,
+        };
+        let ctime = set.ctime.map_or(Some(now), at);
+        let mtime = set.mtime.and_then(at);
+        if let Some(t) = set.atime.and_then(at) {
+            d.set_atime(t);
+        }
+        if let Some(t) = mtime {
+            d.set_mtime(t);
+        }
+        if let Some(t) = set.btime.and_then(at) {
+            d.set_btime(t);
+        }
+        if let Some(t) = ctime {
+            d.set_ctime(t);
+        }
+        if let Some(x) = self.delayed.get_mut(&i.ino.0) {
+            x.ctime = ctime.unwrap_or(x.ctime);
+            x.mtime = mtime.unwrap_or(x.mtime);
+        }
+    }
+
+    // Symbolic links: the target in the inode, or in a block.
+
+    /// Asks for what a symbolic link to `target` may want; nothing if that is empty.
+    pub fn need_target(&mut self, target: &[u8]) -> Result<()> {
+        if target.is_empty() {
+            return Ok(());
+        }
+        let frags = (target.len() + HEADER).div_ceil(self.geom.frag_size() as usize) as u32;
+        self.need_space(u64::from(frags))?;
+        if target.len() > self.geom.area() { self.need_run(frags) } else { Ok(()) }
+    }
+
+    /// Buffer of a long symbolic link's target.
+    fn symlink_block(&mut self, i: &Inode) -> Result<(Frag, u32)> {
+        let e = self.extent_at(i, 0)?.ok_or_else(|| i.corrupt("format", "no extent", "the target's block"))?;
+        Ok((e.start, e.len))
+    }
+
+    pub fn symlink_target(&mut self, i: &Inode) -> Result<Vec<u8>> {
+        let size = i.d.size.get() as usize;
+        if i.format() == Format::Inline {
+            return self.area(i, |a| a.get(..size).unwrap_or(&[]).to_vec());
+        }
+        let (start, frags) = self.symlink_block(i)?;
+        let len = (u64::from(frags) * self.geom.frag_size()) as usize;
+        if len > crate::recover::MAX_BUFFER {
+            return Err(i.corrupt("extent", frags, "a block for a path").into());
+        }
+        let bytes = self.buffer(self.geom.daddr(start), len, What::Block(BlockType::Symlink))?;
+        let target = bytes.get(HEADER..).and_then(|b| b.get(..size)).map(<[u8]>::to_vec);
+        target.ok_or_else(|| i.corrupt("size", size, "a target within its block").into())
+    }
+
+    pub fn store_symlink(&mut self, i: &mut Inode, target: &[u8]) -> Result<()> {
+        i.d.size = (target.len() as u64).into();
+        if target.len() <= self.area_len(i) {
+            self.area_write(i, 0, target)?;
+            return self.iput(i);
+        }
+        let frags = (target.len() + HEADER).div_ceil(self.geom.frag_size() as usize) as u32;
+        let e = self.alloc_run(self.inode_ag(i), frags)?;
+        let addr = self.geom.daddr(e.start);
+        self.init_block(addr, BlockType::Symlink, i.ino.0, (u64::from(frags) * self.geom.frag_size()) as usize)?;
+        self.write(addr, Seal::Block, HEADER, target)?;
+        i.d.format = Format::Extent as u8;
+        i.d.frags = (i.d.frags.get() + u64::from(frags)).into();
+        let v = crate::alloc::make_extent(e.start, e.len, 0);
+        Tree::<_, EXTENT_VALUE>::new(&mut MapStore::file(self, i)).insert(0, &v)?;
+        self.iput(i)
+    }
+
     // Extended attributes: a list at the end of the inode, or in a block.
 
     /// All attributes.
-    pub fn xattrs(&mut self, i: &Inode) -> Result<Xattrs> {
+    pub fn xattr_list(&mut self, i: &Inode) -> Result<Xattrs> {
         let inline = usize::from(i.d.xattr_inline.get());
         let bytes = if i.d.xattr.get() != 0 {
             let (addr, len) = self.xattr_buffer(i)?;
@@ -302,26 +464,14 @@ impl Core {
         Ok((self.geom.daddr(start), len as usize))
     }
 
-    /// Checks a change of one attribute and returns the new list; begins nothing yet.
-    pub fn xattr_change(&mut self, i: &Inode, name: &[u8], value: Option<&[u8]>, how: XattrMode) -> Result<Xattrs> {
-        let mut list = self.xattrs(i)?;
-        xattr::change(&mut list, name, value, how)?;
-        if xattr_bytes(&list) > XATTR_MAX - HEADER {
-            return Err(Errno::ENOSPC.into());
-        }
-        let frags = (xattr_bytes(&list) + HEADER).div_ceil(self.geom.frag_size() as usize);
-        if value.is_some() {
-            self.need_space(frags as u64)?;
-        }
-        Ok(list)
-    }
-
     /// Fails with `ENOSPC` unless this list can be stored; begins nothing yet.
-    pub fn check_xattrs(&mut self, i: &Inode, list: &Xattrs) -> Result<()> {
+    pub fn check_xattrs(&mut self, i: &Inode, list: &Xattrs, grows: bool) -> Result<()> {
         if xattr_bytes(list) > XATTR_MAX - HEADER {
             return Err(Errno::ENOSPC.into());
         }
-        self.need_space(self.xattr_frags(list))?;
+        if grows {
+            self.need_space(self.xattr_frags(list))?;
+        }
         self.need_xattr_run(i, list)
     }
 

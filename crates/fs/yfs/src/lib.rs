@@ -59,6 +59,7 @@ mod sound;
 
 use arbor_base::device::Device;
 use arbor_base::vfs::*;
+use arbor_kit::served::Served;
 use std::sync::Arc;
 
 /// The engine.
@@ -121,7 +122,7 @@ impl Engine for Yfs {
     }
 
     fn mount(&self, devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<dyn FileSystem>> {
-        Ok(mount::mount(devices, options, clock)?)
+        Ok(Served::new(mount::mount(devices, options, clock)?))
     }
 
     fn check(&self, devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport> {

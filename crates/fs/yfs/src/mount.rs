@@ -229,8 +229,6 @@ pub(crate) struct Volume {
     pub full: AtomicBool,
     /// A walk has a piece to be brought.
     pub walked: AtomicBool,
-    /// Counts directories that have left their place, or may have.
-    pub tree: AtomicU64,
 }
 
 /// Reads and checks the superblock of AG 0, or of `at` (a byte address) for a copy. `None` if
@@ -662,7 +660,6 @@ impl Volume {
             pressed: AtomicBool::new(false),
             walked: AtomicBool::new(false),
             full: AtomicBool::new(false),
-            tree: AtomicU64::new(0),
         }
     }
 
@@ -877,6 +874,17 @@ impl Volume {
         self.flush_log(&mut io)?;
         self.run_bitmap_daemon(&mut io, true)?;
         self.flush_log(&mut io)
+    }
+
+    /// Frees inodes that have neither names nor users.
+    pub(crate) fn drain_inactive(&self) -> Result<()> {
+        while self.run(|core| {
+            if !core.health.is_writable() {
+                return Ok(false);
+            }
+            core.inactivate(self.clock.now())
+        })? {}
+        Ok(())
     }
 
     /// Unmounts: everything durable and in place, the log empty, the superblock clean.

@@ -1,17 +1,21 @@
-//! `impl FileSystem`: names, checks and transactions of every call.
+//! The calls: what changes of names, attributes and data are made of, each a transaction. The rules of names stand in
+//! `kit::namespace`.
+//!
+//! What a change may want is asked for before its transaction begins: it may begin anew until then.
 
-use crate::btree::Tree;
-use crate::dir::Lookup;
-use crate::file::MapStore;
+use crate::dir::{self, Found};
 use crate::file::Which;
 use crate::format::*;
 use crate::inode::{Inode, LINK_MAX};
-use crate::mount::{Core, Volume, What};
+use crate::mount::{Core, Volume};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::walks::Piece;
 use arbor_base::vfs::*;
-use arbor_kit::xattr;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use arbor_kit::health::Health;
+use arbor_kit::namespace::{Lookup, Move, Named, Namespace, NewInode, Node, Place, Target, Walk, Walked};
+use arbor_kit::served::{self, Inodes, Take, WalkEnd};
+use arbor_kit::xattr::Xattrs;
+use std::sync::atomic::Ordering::Relaxed;
 
 const COOKIE_BASE: u64 = 3;
 /// Entries of a directory that are brought ahead of a walk at a time.
@@ -19,474 +23,188 @@ const WALK_AHEAD: u32 = 512;
 /// A smaller cache may lose what is brought before it is used.
 const WALK_CACHE: usize = 16 << 20;
 
-impl Core {
-    fn hold(&mut self, i: &Inode) -> Entry {
-        self.refs.add(i.ino);
-        self.attr(i)
+/// Number for an entry among those whose names have the same hash; `None` if all are taken.
+type Seq = Option<u16>;
+
+impl Namespace for Core {
+    type Slot = Found;
+    type Room = Seq;
+
+    fn root(&self) -> Ino {
+        Ino(self.sb.root.get())
     }
 
-    /// The free name `name` in a directory: number for the new entry. `EEXIST` if it is taken.
-    fn vacant(&mut self, dir: &Inode, name: &[u8]) -> Result<u16> {
-        if dir.d.nlink.get() == 0 {
-            return Err(Errno::ENOENT.into());
-        }
-        match self.dir_lookup(dir, name)? {
-            Lookup::Found(_) => Err(Errno::EEXIST.into()),
-            Lookup::Missing { seq } => {
-                self.dir_insert_fits(dir, name)?;
-                seq.ok_or_else(|| Errno::ENOSPC.into())
-            }
-        }
+    fn node(&mut self, ino: Ino) -> Result<Node> {
+        let d = self.iget(ino)?.d;
+        let links = d.nlink.get();
+        Ok(Node { ino, mode: d.mode.get(), gid: d.gid.get(), links, is_full: links >= LINK_MAX })
     }
 
-    fn touch_dir(&mut self, dir: &mut Inode, now: Time) {
-        dir.d.set_mtime(now);
-        dir.d.set_ctime(now);
+    fn find(&mut self, dir: Ino, name: &[u8]) -> Result<Lookup<Found, Seq>> {
+        let dir = self.iget(dir)?;
+        Ok(match self.dir_lookup(&dir, name)? {
+            dir::Lookup::Found(slot) => Lookup::Found(Named { ino: slot.ino, slot }),
+            dir::Lookup::Missing { seq } => Lookup::Free(seq),
+        })
     }
 
-    /// Makes an inode and its name.
-    fn create(
-        &mut self,
-        cx: &Cx,
-        parent: Ino,
-        name: &[u8],
-        (m, rdev): (u32, u32),
-        root: Ino,
-        now: Time,
-    ) -> Result<Inode> {
-        let mut dir = self.iget_dir(parent)?;
-        let seq = self.vacant(&dir, name)?;
+    fn parent(&mut self, dir: Ino) -> Result<Ino> {
+        Ok(Ino(self.iget(dir)?.d.parent.get()))
+    }
+
+    fn is_empty(&mut self, dir: Ino) -> Result<bool> {
+        let dir = self.iget(dir)?;
+        self.dir_is_empty(&dir)
+    }
+
+    fn attr(&mut self, ino: Ino) -> Result<Attr> {
+        let i = self.iget(ino)?;
+        Ok(self.attr_of(&i))
+    }
+
+    fn hold(&mut self, ino: Ino) {
+        self.refs.add(ino);
+    }
+
+    fn may_be_named(&mut self, ino: Ino) -> bool {
+        self.unnamed.contains(&ino.0)
+    }
+
+    fn make(&mut self, dir: &Node, name: &[u8], room: Seq, new: &NewInode<'_>, now: Time) -> Result<Attr> {
+        self.need_new_xattrs(new.xattrs)?;
+        self.need_target(new.target)?;
+        let mut parent = self.iget(dir.ino)?;
+        let seq = self.need_entry(&parent, name, room)?;
         self.need_inode()?;
-        let is_dir = m & mode::IFMT == mode::IFDIR;
-        if is_dir && dir.d.nlink.get() >= LINK_MAX {
-            return Err(Errno::EMLINK.into());
-        }
-        let t = FileType::from_mode(m).ok_or(Errno::EINVAL)?;
-        let (gid, m) = self.inherit(&dir, cx.gid, m);
         self.begin()?;
-        let ag = if is_dir { self.dirpref(parent, root) } else { self.inode_ag(&dir) };
-        let mut i = self.inew(ag, m, cx.uid, gid, now)?;
+        let is_dir = new.file_type() == FileType::Dir;
+        let ag = if is_dir { self.dirpref(dir.ino, self.root()) } else { self.inode_ag(&parent) };
+        let mut i = self.inew(ag, new.mode, new.uid, new.gid, now)?;
         if is_dir {
-            i.d.parent = parent.0.into();
-            dir.d.nlink = (dir.d.nlink.get() + 1).into();
+            i.d.parent = dir.ino.0.into();
+            parent.d.nlink = parent.d.nlink.get().saturating_add(1).into();
         }
-        if is_dir || rdev != 0 {
-            i.d.rdev = rdev.into();
+        if is_dir || new.rdev != 0 {
+            i.d.rdev = new.rdev.into();
             self.iput(&i)?;
         }
-        self.dir_insert(&mut dir, name, seq, i.ino, t)?;
-        self.touch_dir(&mut dir, now);
-        self.iput(&dir)?;
-        Ok(i)
+        self.dir_insert(&mut parent, name, seq, i.ino, new.file_type())?;
+        touch_dir(&mut parent, now);
+        self.iput(&parent)?;
+        if !new.target.is_empty() {
+            self.store_symlink(&mut i, new.target)?;
+        }
+        if !new.xattrs.is_empty() {
+            self.xattr_store(&mut i, new.xattrs)?;
+            self.iput(&i)?;
+        }
+        self.commit(now);
+        Ok(self.attr_of(&i))
     }
 
-    fn inherit(&self, dir: &Inode, gid: u32, m: u32) -> (u32, u32) {
-        if dir.d.mode.get() & mode::ISGID == 0 {
-            return (gid, m);
-        }
-        let bit = if m & mode::IFMT == mode::IFDIR { mode::ISGID } else { 0 };
-        (dir.d.gid.get(), m | bit)
+    fn make_unnamed(&mut self, dir: &Node, new: &NewInode<'_>, now: Time) -> Result<Attr> {
+        let dir = self.iget(dir.ino)?;
+        self.need_inode()?;
+        self.begin()?;
+        let mut i = self.inew(self.inode_ag(&dir), new.mode, new.uid, new.gid, now)?;
+        i.d.nlink = 0.into();
+        self.refs.add(i.ino);
+        self.orphan(&mut i)?;
+        self.unnamed.insert(i.ino.0);
+        self.commit(now);
+        Ok(self.attr_of(&i))
     }
 
-    /// Takes one name from an inode in the open transaction.
-    fn drop_link(&mut self, i: &mut Inode, now: Time) -> Result<()> {
-        let left = if i.is_dir() { 0 } else { i.d.nlink.get().saturating_sub(1) };
-        i.d.nlink = left.into();
-        i.d.set_ctime(now);
-        if let Some(d) = self.delayed.get_mut(&i.ino.0) {
-            d.ctime = now;
+    fn link(&mut self, dir: &Node, name: &[u8], room: Seq, node: &Node, now: Time) -> Result<Attr> {
+        let (mut parent, mut i) = (self.iget(dir.ino)?, self.iget(node.ino)?);
+        let seq = self.need_entry(&parent, name, room)?;
+        self.begin()?;
+        self.dir_insert(&mut parent, name, seq, i.ino, node.file_type())?;
+        touch_dir(&mut parent, now);
+        self.iput(&parent)?;
+        if i.d.nlink.get() == 0 {
+            self.unorphan(&mut i)?;
         }
-        if left > 0 {
-            return self.iput(i);
-        }
-        // What nobody uses is freed at once, if one transaction can do it.
-        if !self.refs.has(i.ino) && self.release(i)? { self.ifree(i) } else { self.orphan(i) }
+        i.d.nlink = i.d.nlink.get().saturating_add(1).into();
+        self.set_ctime(&mut i, now);
+        self.iput(&i)?;
+        self.commit(now);
+        Ok(self.attr_of(&i))
     }
 
-    /// Gives the blocks of an inode back that has neither names nor users, as far as the open
-    /// transaction goes; says whether it has none left.
-    fn release(&mut self, i: &mut Inode) -> Result<bool> {
-        self.undelay(i.ino);
-        self.cache.drop_pages(i.ino.0, 0, u64::MAX);
-        self.versions.change(i.ino);
+    fn remove(&mut self, dir: &Node, _name: &[u8], slot: Found, node: &Node, now: Time) -> Result<()> {
+        let (mut dir, mut i) = (self.iget(dir.ino)?, self.iget(node.ino)?);
+        self.begin()?;
+        self.dir_remove(&mut dir, slot.key)?;
+        touch_dir(&mut dir, now);
         if i.is_dir() {
-            self.dir_clear(i)?;
-        } else if i.is_symlink() {
-            if i.format() != Format::Inline {
-                let (start, frags) = self.symlink_block(i)?;
-                self.free_block(start, frags)?;
-            }
-        } else {
-            return Ok(self.truncate_step(i, 0)? == 0);
+            dir.d.nlink = dir.d.nlink.get().saturating_sub(1).into();
         }
-        Ok(true)
-    }
-
-    fn set_ctime(&mut self, i: &mut Inode, now: Time) {
-        i.d.set_ctime(now);
-        if let Some(d) = self.delayed.get_mut(&i.ino.0) {
-            d.ctime = now;
-        }
-    }
-
-    /// Whether directory `a` is `b` or lies above it.
-    fn is_above(&mut self, a: Ino, b: Ino, root: Ino) -> Result<bool> {
-        let mut at = b;
-        let mut steps = 0u32;
-        while at != a {
-            if at == root {
-                return Ok(false);
-            }
-            let i = self.iget_dir(at)?;
-            steps += 1;
-            if steps > 1 << 20 {
-                return Err(i.corrupt("parent", i.d.parent, "a path to the root").into());
-            }
-            at = Ino(i.d.parent.get());
-        }
-        Ok(true)
-    }
-
-    fn apply(&mut self, i: &mut Inode, set: &SetAttr, now: Time) {
-        let d = &mut i.d;
-        if let Some(m) = set.mode {
-            d.mode = (d.mode.get() & mode::IFMT | m & 0o7777).into();
-        }
-        if let Some(u) = set.uid {
-            d.uid = u.into();
-        }
-        if let Some(g) = set.gid {
-            d.gid = g.into();
-        }
-        let at = |t: SetTime| match t {
-            SetTime::Now => Some(now),
-            SetTime::At(t) => Some(t),
-            SetTime::Kept => None,
-        };
-        let ctime = set.ctime.map_or(Some(now), at);
-        let mtime = set.mtime.and_then(at);
-        if let Some(t) = set.atime.and_then(at) {
-            d.set_atime(t);
-        }
-        if let Some(t) = mtime {
-            d.set_mtime(t);
-        }
-        if let Some(t) = set.btime.and_then(at) {
-            d.set_btime(t);
-        }
-        if let Some(t) = ctime {
-            d.set_ctime(t);
-        }
-        if let Some(x) = self.delayed.get_mut(&i.ino.0) {
-            x.ctime = ctime.unwrap_or(x.ctime);
-            x.mtime = mtime.unwrap_or(x.mtime);
-        }
-    }
-
-    /// One step of a truncation; `false` if more is to do.
-    fn shrink_to(&mut self, i: &mut Inode, to: u64, now: Time) -> Result<bool> {
-        self.begin()?;
-        let on_disk = i.d.size.get();
-        i.d.set_mtime(now);
-        i.d.set_ctime(now);
-        let reserved = self.reserved_from(i, to)?;
-        let reached = self.truncate_step(i, to)?;
-        if reached == to {
-            self.unreserve(i.ino, reserved);
-        }
-        // Pages go only where the blocks are gone: others may look between the steps, and what lies
-        // in a block whose data is on its way is not the file's.
-        self.cut_pages(i.ino, reached);
-        let dirty = self.cache.dirty_pages(i.ino.0, 0).next().is_some();
-        if dirty {
-            self.delay(i, now);
-        } else if reached <= on_disk {
-            self.undelay(i.ino);
-        }
-        if let Some(d) = self.delayed.get_mut(&i.ino.0) {
-            (d.size, d.mtime, d.ctime) = (d.size.min(reached), now, now);
-        }
-        let (done, keep) = (reached == to, on_disk.min(to));
-        if done && i.d.size.get() != keep {
-            i.d.size = keep.into();
-            self.iput(i)?;
-        }
-        Ok(done)
-    }
-
-    /// Buffer of a long symbolic link's target.
-    fn symlink_block(&mut self, i: &Inode) -> Result<(Frag, u32)> {
-        let e = self.extent_at(i, 0)?.ok_or_else(|| i.corrupt("format", "no extent", "the target's block"))?;
-        Ok((e.start, e.len))
-    }
-
-    fn symlink_target(&mut self, i: &Inode) -> Result<Vec<u8>> {
-        let size = i.d.size.get() as usize;
-        if i.format() == Format::Inline {
-            return self.area(i, |a| a.get(..size).unwrap_or(&[]).to_vec());
-        }
-        let (start, frags) = self.symlink_block(i)?;
-        let len = (u64::from(frags) * self.geom.frag_size()) as usize;
-        if len > crate::recover::MAX_BUFFER {
-            return Err(i.corrupt("extent", frags, "a block for a path").into());
-        }
-        let bytes = self.buffer(self.geom.daddr(start), len, What::Block(BlockType::Symlink))?;
-        let target = bytes.get(HEADER..).and_then(|b| b.get(..size)).map(<[u8]>::to_vec);
-        target.ok_or_else(|| i.corrupt("size", size, "a target within its block").into())
-    }
-
-    fn store_symlink(&mut self, i: &mut Inode, target: &[u8]) -> Result<()> {
-        i.d.size = (target.len() as u64).into();
-        if target.len() <= self.area_len(i) {
-            self.area_write(i, 0, target)?;
-            return self.iput(i);
-        }
-        let frags = (target.len() + HEADER).div_ceil(self.geom.frag_size() as usize) as u32;
-        let e = self.alloc_run(self.inode_ag(i), frags)?;
-        let addr = self.geom.daddr(e.start);
-        self.init_block(addr, BlockType::Symlink, i.ino.0, (u64::from(frags) * self.geom.frag_size()) as usize)?;
-        self.write(addr, Seal::Block, HEADER, target)?;
-        i.d.format = Format::Extent as u8;
-        i.d.frags = (i.d.frags.get() + u64::from(frags)).into();
-        let v = crate::alloc::make_extent(e.start, e.len, 0);
-        Tree::<_, EXTENT_VALUE>::new(&mut MapStore::file(self, i)).insert(0, &v)?;
-        self.iput(i)
-    }
-
-    /// Frees inodes that have neither names nor users, as far as one transaction goes.
-    fn inactivate(&mut self, now: Time) -> Result<bool> {
-        while let Some(&ino) = self.inactive.front() {
-            if self.orphans.contains_key(&ino) && !self.refs.has(Ino(ino)) {
-                break;
-            }
-            self.inactive.pop_front();
-        }
-        if self.inactive.is_empty() {
-            return Ok(false);
-        }
-        self.begin()?;
-        while let Some(&ino) = self.inactive.front() {
-            if self.tx_full() {
-                break;
-            }
-            self.inactive.pop_front();
-            if !self.orphans.contains_key(&ino) || self.refs.has(Ino(ino)) {
-                continue;
-            }
-            let mut i = self.iget(Ino(ino))?;
-            let done = self.release(&mut i)?;
-            if done {
-                self.ifree(&mut i)?;
-            } else {
-                self.inactive.push_front(ino);
-            }
-        }
+        self.iput(&dir)?;
+        self.drop_link(&mut i, now)?;
         self.commit(now);
-        Ok(!self.inactive.is_empty())
-    }
-}
-
-impl Core {
-    /// Takes a file a step nearer to the size `to`; says whether it has it.
-    fn set_size(&mut self, ino: Ino, to: u64, now: Time) -> Result<bool> {
-        let mut i = self.iget(ino)?;
-        if !i.is_file() {
-            return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
-        }
-        if to > self.size_of(&i) {
-            return self.extend(ino, to, now).map(|()| true);
-        }
-        let done = self.shrink_to(&mut i, to, now)?;
-        self.commit(now);
-        Ok(done)
-    }
-}
-
-impl Volume {
-    pub(crate) fn drain_inactive(&self) -> Result<()> {
-        while self.run(|core| {
-            if !core.health.is_writable() {
-                return Ok(false);
-            }
-            core.inactivate(self.clock.now())
-        })? {}
         Ok(())
     }
 
-    fn make(&self, cx: &Cx, parent: Ino, name: &[u8], new: &New<'_>) -> Result<Entry> {
-        check_name(name)?;
-        let list = xattr::new_list(new.xattrs)?;
-        self.change(|core, now| {
-            core.need_new_xattrs(&list)?;
-            let mut i = core.create(cx, parent, name, (new.mode, new.rdev), self.root, now)?;
-            if !list.is_empty() {
-                core.xattr_store(&mut i, &list)?;
-                core.iput(&i)?;
-            }
-            core.commit(now);
-            Ok(core.hold(&i))
-        })
-    }
-
-    fn remove(&self, parent: Ino, name: &[u8], want_dir: bool) -> Result<()> {
-        if want_dir && name == b"." {
-            return Err(Errno::EINVAL.into());
+    fn rename(&mut self, m: Move<'_, Found, Seq>, now: Time) -> Result<()> {
+        let same = m.dir.ino == m.new_dir.ino;
+        let (mut dir, mut new_dir, mut i) = (self.iget(m.dir.ino)?, self.iget(m.new_dir.ino)?, self.iget(m.node.ino)?);
+        let seq = match m.target {
+            Target::Free(seq) => self.need_entry(&new_dir, m.new_name, seq)?,
+            Target::Replaced(..) => 0,
+        };
+        let mut target = match &m.target {
+            Target::Replaced(_, t) => Some(self.iget(t.ino)?),
+            Target::Free(_) => None,
+        };
+        if m.whiteout.is_some() {
+            self.need_inode()?;
         }
-        if want_dir && name == b".." {
-            return Err(Errno::ENOTEMPTY.into());
-        }
-        check_name(name)?;
-        self.change(|core, now| {
-            let mut dir = core.iget_dir(parent)?;
-            let found = core.dir_find(&dir, name)?;
-            let mut i = core.iget(found.ino)?;
-            match (i.is_dir(), want_dir) {
-                (true, false) => return Err(Errno::EISDIR.into()),
-                (false, true) => return Err(Errno::ENOTDIR.into()),
-                (true, true) if !core.dir_is_empty(&i)? => return Err(Errno::ENOTEMPTY.into()),
-                _ => {}
-            }
-            core.begin()?;
-            core.dir_remove(&mut dir, found.key)?;
-            core.touch_dir(&mut dir, now);
-            if i.is_dir() {
-                self.tree.fetch_add(1, Release);
-                dir.d.nlink = dir.d.nlink.get().saturating_sub(1).into();
-            }
-            core.iput(&dir)?;
-            core.drop_link(&mut i, now)?;
-            core.commit(now);
-            Ok(())
-        })
-    }
-
-    fn move_name(&self, cx: &Cx, from: (Ino, &[u8]), to: (Ino, &[u8]), flags: RenameFlags) -> Result<()> {
-        self.change(|core, now| {
-            self.tree.fetch_add(1, Release);
-            let mut dir = core.iget_dir(from.0)?;
-            let mut new_dir = core.iget_dir(to.0)?;
-            let src = core.dir_find(&dir, from.1)?;
-            let mut i = core.iget(src.ino)?;
-            let dst = match core.dir_lookup(&new_dir, to.1)? {
-                Lookup::Found(f) => Some(f),
-                Lookup::Missing { .. } => None,
-            };
-            match (&dst, flags) {
-                (Some(_), f) if f.contains(RenameFlags::NOREPLACE) => return Err(Errno::EEXIST.into()),
-                (None, f) if f.contains(RenameFlags::EXCHANGE) => return Err(Errno::ENOENT.into()),
-                _ => {}
-            }
-            if i.is_dir() && core.is_above(i.ino, to.0, self.root)? {
-                return Err(Errno::EINVAL.into());
-            }
-            if let Some(d) = &dst {
-                if flags.contains(RenameFlags::EXCHANGE) {
-                    let j = core.iget(d.ino)?;
-                    if j.is_dir() && core.is_above(j.ino, from.0, self.root)? {
-                        return Err(Errno::EINVAL.into());
-                    }
-                    return core.exchange((dir, src.key, i), (new_dir, d.key, j), now);
-                }
-                if d.ino == i.ino {
-                    return Ok(());
-                }
-                if core.is_above(d.ino, from.0, self.root)? {
-                    return Err(Errno::ENOTEMPTY.into());
-                }
-            }
-            let same = from.0 == to.0;
-            let mut target = match &dst {
-                Some(d) => Some(core.replaceable(&i, d.ino)?),
-                None => None,
-            };
-            let mut seq = 0;
-            if dst.is_none() {
-                seq = core.vacant(&new_dir, to.1)?;
-                if i.is_dir() && !same && new_dir.d.nlink.get() >= LINK_MAX {
-                    return Err(Errno::EMLINK.into());
-                }
-            }
-            if flags.contains(RenameFlags::WHITEOUT) {
-                core.need_inode()?;
-            }
-            core.begin()?;
-            let t = FileType::from_mode(i.d.mode.get()).unwrap_or(FileType::File);
-            match &dst {
-                Some(d) => core.dir_replace(&new_dir, d.key, i.ino, t)?,
-                None => {
-                    core.dir_insert(&mut new_dir, to.1, seq, i.ino, t)?;
-                    if same {
-                        dir = new_dir;
-                    }
-                }
-            }
-            if flags.contains(RenameFlags::WHITEOUT) {
-                let ag = core.inode_ag(&dir);
-                let w = core.inew(ag, mode::IFCHR, cx.uid, cx.gid, now)?;
-                core.dir_replace(&dir, src.key, w.ino, FileType::Char)?;
-            } else {
-                core.dir_remove(&mut dir, src.key)?;
-            }
-            let links = |d: &mut Inode, by: i64| {
-                d.d.nlink = (i64::from(d.d.nlink.get()) + by).max(0).try_into().unwrap_or(u32::MAX).into();
-            };
-            if let Some(t) = target.as_mut().filter(|t| t.is_dir()) {
-                t.d.nlink = 0.into();
-                links(if same { &mut dir } else { &mut new_dir }, -1);
-            }
-            if i.is_dir() && !same {
-                links(&mut dir, -1);
-                links(&mut new_dir, 1);
-                i.d.parent = to.0.0.into();
-            }
-            core.touch_dir(&mut dir, now);
-            core.iput(&dir)?;
-            if !same {
-                core.touch_dir(&mut new_dir, now);
-                core.iput(&new_dir)?;
-            }
-            core.set_ctime(&mut i, now);
-            core.iput(&i)?;
-            if let Some(t) = &mut target {
-                core.drop_link(t, now)?;
-            }
-            core.commit(now);
-            Ok(())
-        })
-    }
-}
-
-impl Core {
-    /// The inode a rename of `i` would replace, if it may.
-    fn replaceable(&mut self, i: &Inode, ino: Ino) -> Result<Inode> {
-        let t = self.iget(ino)?;
-        match (i.is_dir(), t.is_dir()) {
-            (true, false) => Err(Errno::ENOTDIR.into()),
-            (false, true) => Err(Errno::EISDIR.into()),
-            (true, true) if !self.dir_is_empty(&t)? => Err(Errno::ENOTEMPTY.into()),
-            _ => Ok(t),
-        }
-    }
-
-    fn exchange(&mut self, a: (Inode, u64, Inode), b: (Inode, u64, Inode), now: Time) -> Result<()> {
-        let ((mut dir, key, mut i), (mut new_dir, new_key, mut j)) = (a, b);
-        if i.ino == j.ino {
-            return Ok(());
-        }
-        let same = dir.ino == new_dir.ino;
-        let grows =
-            |to: &Inode, i: &Inode, other: &Inode| i.is_dir() && !other.is_dir() && to.d.nlink.get() >= LINK_MAX;
-        if !same && (grows(&new_dir, &i, &j) || grows(&dir, &j, &i)) {
-            return Err(Errno::EMLINK.into());
-        }
-        let kind = |i: &Inode| FileType::from_mode(i.d.mode.get()).unwrap_or(FileType::File);
         self.begin()?;
-        self.dir_replace(&dir, key, j.ino, kind(&j))?;
-        self.dir_replace(&new_dir, new_key, i.ino, kind(&i))?;
-        if !same {
-            let (out, inn) = (u32::from(i.is_dir()), u32::from(j.is_dir()));
-            dir.d.nlink = (dir.d.nlink.get() + inn).saturating_sub(out).into();
-            new_dir.d.nlink = (new_dir.d.nlink.get() + out).saturating_sub(inn).into();
+        match &m.target {
+            Target::Replaced(d, _) => self.dir_replace(&new_dir, d.key, i.ino, m.node.file_type())?,
+            Target::Free(_) => {
+                self.dir_insert(&mut new_dir, m.new_name, seq, i.ino, m.node.file_type())?;
+                if same {
+                    dir = new_dir;
+                }
+            }
+        }
+        if let Some(cx) = m.whiteout {
+            let w = self.inew(self.inode_ag(&dir), mode::IFCHR, cx.uid, cx.gid, now)?;
+            self.dir_replace(&dir, m.slot.key, w.ino, FileType::Char)?;
+        } else {
+            self.dir_remove(&mut dir, m.slot.key)?;
+        }
+        if let Some(t) = target.as_mut().filter(|t| t.is_dir()) {
+            t.d.nlink = 0.into();
+            add_links(if same { &mut dir } else { &mut new_dir }, -1);
+        }
+        if i.is_dir() && !same {
+            add_links(&mut dir, -1);
+            add_links(&mut new_dir, 1);
+            i.d.parent = new_dir.ino.0.into();
+        }
+        self.put_dirs(&mut dir, &mut new_dir, now)?;
+        self.set_ctime(&mut i, now);
+        self.iput(&i)?;
+        if let Some(t) = &mut target {
+            self.drop_link(t, now)?;
+        }
+        self.commit(now);
+        Ok(())
+    }
+
+    fn exchange(&mut self, a: Place<Found>, b: Place<Found>, now: Time) -> Result<()> {
+        let (mut dir, mut new_dir) = (self.iget(a.dir.ino)?, self.iget(b.dir.ino)?);
+        let (mut i, mut j) = (self.iget(a.node.ino)?, self.iget(b.node.ino)?);
+        self.begin()?;
+        self.dir_replace(&dir, a.slot.key, j.ino, b.node.file_type())?;
+        self.dir_replace(&new_dir, b.slot.key, i.ino, a.node.file_type())?;
+        if dir.ino != new_dir.ino {
+            let (out, inn) = (i64::from(i.is_dir()), i64::from(j.is_dir()));
+            add_links(&mut dir, inn - out);
+            add_links(&mut new_dir, out - inn);
             if i.is_dir() {
                 i.d.parent = new_dir.ino.0.into();
             }
@@ -494,12 +212,7 @@ impl Core {
                 j.d.parent = dir.ino.0.into();
             }
         }
-        self.touch_dir(&mut dir, now);
-        self.iput(&dir)?;
-        if !same {
-            self.touch_dir(&mut new_dir, now);
-            self.iput(&new_dir)?;
-        }
+        self.put_dirs(&mut dir, &mut new_dir, now)?;
         for x in [&mut i, &mut j] {
             self.set_ctime(x, now);
             self.iput(x)?;
@@ -507,30 +220,120 @@ impl Core {
         self.commit(now);
         Ok(())
     }
+
+    fn walk(&mut self, ino: Ino, cookie: u64, plus: bool, f: Walk<'_, Core>) -> Result<()> {
+        let dir = self.iget(ino)?;
+        for (n, name, target) in [(1, &b"."[..], ino), (2, b"..", Ino(dir.d.parent.get()))] {
+            let dots = Walked { ino: target, file_type: FileType::Dir, cookie: n };
+            if cookie < n && !f(self, dots, name)? {
+                return Ok(());
+            }
+        }
+        let from = (cookie + 1).saturating_sub(COOKIE_BASE);
+        self.dir_walk(&dir, from, plus, &mut |core, found, name| {
+            let file_type = FileType::from_mode(u32::from(found.kind) << 12).unwrap_or(FileType::File);
+            f(core, Walked { ino: found.ino, file_type, cookie: found.key + COOKIE_BASE }, name)
+        })
+    }
 }
 
-impl FileSystem for Volume {
+fn touch_dir(dir: &mut Inode, now: Time) {
+    dir.d.set_mtime(now);
+    dir.d.set_ctime(now);
+}
+
+fn add_links(dir: &mut Inode, more: i64) {
+    let links = (i64::from(dir.d.nlink.get()) + more).max(0);
+    dir.d.nlink = u32::try_from(links).unwrap_or(u32::MAX).into();
+}
+
+impl Core {
+    /// Asks for what an entry may want; returns its number.
+    fn need_entry(&mut self, dir: &Inode, name: &[u8], seq: Seq) -> Result<u16> {
+        self.dir_insert_fits(dir, name)?;
+        seq.ok_or_else(|| Errno::ENOSPC.into())
+    }
+
+    /// Writes back two directories, perhaps the same one, that were changed now.
+    fn put_dirs(&mut self, dir: &mut Inode, new_dir: &mut Inode, now: Time) -> Result<()> {
+        touch_dir(dir, now);
+        self.iput(dir)?;
+        if dir.ino != new_dir.ino {
+            touch_dir(new_dir, now);
+            self.iput(new_dir)?;
+        }
+        Ok(())
+    }
+}
+
+impl Inodes for Core {
+    fn health(&mut self) -> &mut Health {
+        &mut self.health
+    }
+
+    fn set_attr(&mut self, ino: Ino, set: &SetAttr, now: Time) -> Result<()> {
+        let mut i = self.iget(ino)?;
+        self.begin()?;
+        self.apply(&mut i, set, now);
+        self.iput(&i)?;
+        self.commit(now);
+        Ok(())
+    }
+
+    fn set_size(&mut self, ino: Ino, to: u64, now: Time) -> Result<bool> {
+        self.step_size(ino, to, now)
+    }
+
+    fn target(&mut self, ino: Ino) -> Result<Vec<u8>> {
+        let i = self.iget(ino)?;
+        if i.is_symlink() { self.symlink_target(&i) } else { Err(Errno::EINVAL.into()) }
+    }
+
+    fn xattrs(&mut self, ino: Ino) -> Result<Xattrs> {
+        let i = self.iget(ino)?;
+        self.xattr_list(&i)
+    }
+
+    fn set_xattrs(&mut self, ino: Ino, list: &Xattrs, grows: bool, set: &SetAttr, now: Time) -> Result<()> {
+        let mut i = self.iget(ino)?;
+        self.check_xattrs(&i, list, grows)?;
+        self.begin()?;
+        self.xattr_store(&mut i, list)?;
+        self.apply(&mut i, set, now);
+        self.iput(&i)?;
+        self.commit(now);
+        Ok(())
+    }
+}
+
+impl served::Volume for Volume {
+    type Core = Core;
+
     fn root(&self) -> Ino {
         self.root
     }
 
-    fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Entry> {
-        if name.len() > 255 {
-            return Err(Errno::ENAMETOOLONG.into());
-        }
-        self.run(|core| {
-            let dir = core.iget_dir(parent)?;
-            let ino = match name {
-                b"." => parent,
-                b".." => Ino(dir.d.parent.get()),
-                _ => core.dir_find(&dir, name)?.ino,
-            };
-            let i = core.iget(ino).map_err(|e| match e.errno() {
-                Errno::ESTALE => dir.corrupt("entry", ino.0, "an inode in use").into(),
-                _ => e,
-            })?;
-            Ok(core.hold(&i))
-        })
+    fn look<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
+        f(&mut self.core.lock())
+    }
+
+    fn run<R>(&self, f: impl FnMut(&mut Core) -> Result<R>) -> Result<R> {
+        Volume::run(self, f)
+    }
+
+    fn change<R>(&self, f: impl FnMut(&mut Core, Time) -> Result<R>) -> Result<R> {
+        Volume::change(self, f)
+    }
+
+    /// Who replaces a file by a new one without fsync expects one of the two after a crash.
+    fn before_rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8])) -> Result<()> {
+        let ino = self.run(|core| {
+            let (dir, new_dir) = (core.iget_dir(from.0)?, core.iget_dir(to.0)?);
+            let src = core.dir_find(&dir, from.1)?.ino;
+            let replaces = matches!(core.dir_lookup(&new_dir, to.1)?, dir::Lookup::Found(_));
+            Ok(replaces.then_some(src))
+        })?;
+        ino.map_or(Ok(()), |ino| self.flush_one(ino))
     }
 
     fn forget(&self, ino: Ino, count: u64) {
@@ -541,179 +344,6 @@ impl FileSystem for Volume {
                 self.pressed.store(true, Relaxed);
             }
         }
-    }
-
-    fn getattr(&self, ino: Ino) -> Result<Attr> {
-        self.run(|core| {
-            let i = core.iget(ino)?;
-            Ok(core.attr(&i))
-        })
-    }
-
-    fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
-        let rest = SetAttr { size: None, ..*set };
-        // Not again when what follows it has to wait: others may have written by then.
-        let mut sized = false;
-        loop {
-            let done = self.change(|core, now| {
-                if let Some(to) = set.size.filter(|_| !sized) {
-                    sized = core.set_size(ino, to, now)?;
-                    if !sized {
-                        return Ok(None);
-                    }
-                }
-                let mut i = core.iget(ino)?;
-                if rest != SetAttr::default() {
-                    core.begin()?;
-                    core.apply(&mut i, &rest, now);
-                    core.iput(&i)?;
-                    core.commit(now);
-                }
-                // Under the same lock: what is returned is what this call has made.
-                core.iget(ino).map(|i| Some(core.attr(&i)))
-            })?;
-            if let Some(attr) = done {
-                return Ok(attr);
-            }
-        }
-    }
-
-    fn change(&self, ino: Ino, set: &SetAttr, xattrs: &[XattrChange<'_>]) -> Result<Attr> {
-        Volume::change(self, |core, now| {
-            let mut i = core.iget(ino)?;
-            let list = xattr::changed(core.xattrs(&i)?, set, xattrs)?;
-            core.check_xattrs(&i, &list)?;
-            core.begin()?;
-            core.xattr_store(&mut i, &list)?;
-            core.apply(&mut i, set, now);
-            core.iput(&i)?;
-            core.commit(now);
-            core.iget(ino).map(|i| core.attr(&i))
-        })
-    }
-
-    fn readlink(&self, ino: Ino) -> Result<Vec<u8>> {
-        self.run(|core| {
-            let i = core.iget(ino)?;
-            if i.is_symlink() { core.symlink_target(&i) } else { Err(Errno::EINVAL.into()) }
-        })
-    }
-
-    fn mknod(&self, cx: &Cx, parent: Ino, name: &[u8], m: u32, rdev: u32) -> Result<Entry> {
-        self.make(cx, parent, name, &New { mode: node_mode(m)?, rdev, xattrs: &[] })
-    }
-
-    fn mkdir(&self, cx: &Cx, parent: Ino, name: &[u8], m: u32) -> Result<Entry> {
-        self.make(cx, parent, name, &New { mode: mode::IFDIR | m & 0o7777, ..New::default() })
-    }
-
-    fn create(&self, cx: &Cx, parent: Ino, name: &[u8], new: &New<'_>) -> Result<Entry> {
-        self.make(cx, parent, name, &New { mode: new_mode(new.mode)?, ..*new })
-    }
-
-    fn symlink(&self, cx: &Cx, parent: Ino, name: &[u8], target: &[u8]) -> Result<Entry> {
-        check_name(name)?;
-        if target.is_empty() {
-            return Err(Errno::ENOENT.into());
-        }
-        if target.len() > 4095 {
-            return Err(Errno::ENAMETOOLONG.into());
-        }
-        self.change(|core, now| {
-            let frags = (target.len() + HEADER).div_ceil(core.geom.frag_size() as usize) as u32;
-            core.need_space(u64::from(frags))?;
-            if target.len() > core.geom.area() {
-                core.need_run(frags)?;
-            }
-            let mut i = core.create(cx, parent, name, (mode::IFLNK | 0o777, 0), self.root, now)?;
-            core.store_symlink(&mut i, target)?;
-            core.commit(now);
-            Ok(core.hold(&i))
-        })
-    }
-
-    fn tmpfile(&self, cx: &Cx, parent: Ino, m: u32) -> Result<Entry> {
-        self.change(|core, now| {
-            let dir = core.iget_dir(parent)?;
-            core.need_inode()?;
-            let (gid, m) = core.inherit(&dir, cx.gid, mode::IFREG | m & 0o7777);
-            core.begin()?;
-            let ag = core.inode_ag(&dir);
-            let mut i = core.inew(ag, m, cx.uid, gid, now)?;
-            i.d.nlink = 0.into();
-            let entry = core.hold(&i);
-            core.orphan(&mut i)?;
-            core.unnamed.insert(i.ino.0);
-            core.commit(now);
-            Ok(Entry { nlink: 0, ..entry })
-        })
-    }
-
-    fn link(&self, ino: Ino, new_parent: Ino, new_name: &[u8]) -> Result<Entry> {
-        check_name(new_name)?;
-        self.change(|core, now| {
-            let mut i = core.iget(ino)?;
-            if i.is_dir() {
-                return Err(Errno::EPERM.into());
-            }
-            if i.d.nlink.get() >= LINK_MAX {
-                return Err(Errno::EMLINK.into());
-            }
-            let mut dir = core.iget_dir(new_parent)?;
-            let seq = core.vacant(&dir, new_name)?;
-            if i.d.nlink.get() == 0 && !core.unnamed.contains(&ino.0) {
-                return Err(Errno::ENOENT.into());
-            }
-            core.begin()?;
-            let t = FileType::from_mode(i.d.mode.get()).unwrap_or(FileType::File);
-            core.dir_insert(&mut dir, new_name, seq, ino, t)?;
-            core.touch_dir(&mut dir, now);
-            core.iput(&dir)?;
-            if i.d.nlink.get() == 0 {
-                core.unorphan(&mut i)?;
-            }
-            i.d.nlink = (i.d.nlink.get() + 1).into();
-            core.set_ctime(&mut i, now);
-            core.iput(&i)?;
-            core.commit(now);
-            Ok(core.hold(&i))
-        })
-    }
-
-    fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.remove(parent, name, false)
-    }
-
-    fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
-        self.remove(parent, name, true)
-    }
-
-    fn rename(
-        &self,
-        cx: &Cx,
-        parent: Ino,
-        name: &[u8],
-        new_parent: Ino,
-        new_name: &[u8],
-        flags: RenameFlags,
-    ) -> Result<()> {
-        check_name(name)?;
-        check_name(new_name)?;
-        let known = RenameFlags::from_bits(flags.bits()).is_some();
-        if !known || flags.contains(RenameFlags::EXCHANGE) && flags != RenameFlags::EXCHANGE {
-            return Err(Errno::EINVAL.into());
-        }
-        // Who replaces a file by a new one without fsync expects one of the two after a crash.
-        let ino = self.run(|core| {
-            let (dir, to) = (core.iget_dir(parent)?, core.iget_dir(new_parent)?);
-            let src = core.dir_find(&dir, name)?.ino;
-            let replaces = matches!(core.dir_lookup(&to, new_name)?, Lookup::Found(_));
-            Ok(replaces.then_some(src))
-        })?;
-        if let Some(ino) = ino {
-            self.flush_one(ino)?;
-        }
-        self.move_name(cx, (parent, name), (new_parent, new_name), flags)
     }
 
     fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
@@ -738,17 +368,15 @@ impl FileSystem for Volume {
         Ok(done)
     }
 
-    fn readdir(&self, ino: Ino, cookie: u64, f: &mut dyn FnMut(&DirEntry<'_>) -> bool) -> Result<()> {
-        self.walk_dir(ino, cookie, false, &mut |e, _| f(e))
-    }
-
-    fn readdir_plus(
-        &self,
-        ino: Ino,
-        cookie: u64,
-        f: &mut dyn FnMut(&DirEntry<'_>, Option<&Entry>) -> bool,
-    ) -> Result<()> {
-        self.walk_dir(ino, cookie, true, f)
+    /// Besides what is asked for, notes what a walk is about to want.
+    fn readdir(&self, ino: Ino, cookie: u64, plus: bool, f: Take<'_>) -> Result<()> {
+        let reads = self.counters.metadata_reads.load(Relaxed);
+        let (end, done) = served::walk(self, ino, cookie, plus, f);
+        if plus && done.is_ok() {
+            let missed = self.counters.metadata_reads.load(Relaxed) != reads;
+            self.note_walk(ino, &end, missed);
+        }
+        done
     }
 
     fn fsync(&self, ino: Ino, _data_only: bool) -> Result<()> {
@@ -781,43 +409,13 @@ impl FileSystem for Volume {
         self.seek_file(ino, offset, whence)
     }
 
-    fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>> {
-        check_xattr_name(name)?;
-        self.run(|core| {
-            let i = core.iget(ino)?;
-            let found = core.xattrs(&i)?.into_iter().find(|(n, _)| n == name);
-            found.map(|(_, v)| v).ok_or_else(|| Errno::ENODATA.into())
-        })
-    }
-
-    fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], how: XattrMode) -> Result<()> {
-        check_xattr_name(name)?;
-        if value.len() > 64 * 1024 {
-            return Err(Errno::E2BIG.into());
-        }
-        self.change_xattr(ino, name, Some(value), how)
-    }
-
-    fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>> {
-        self.run(|core| {
-            let i = core.iget(ino)?;
-            Ok(core.xattrs(&i)?.into_iter().map(|(n, _)| n).collect())
-        })
-    }
-
-    fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
-        check_xattr_name(name)?;
-        self.change_xattr(ino, name, None, XattrMode::Set)
-    }
-
     fn label(&self) -> Result<Vec<u8>> {
         let core = self.core.lock();
         core.health.check_alive()?;
         Ok(label_of(&core.sb.label))
     }
 
-    fn set_label(&self, label: &[u8]) -> Result<()> {
-        let field = label_field(label)?;
+    fn set_label(&self, field: [u8; 64]) -> Result<()> {
         self.change(|core, now| {
             core.begin()?;
             core.sb.label = field;
@@ -881,18 +479,6 @@ impl FileSystem for Volume {
         self.walked.load(Relaxed)
     }
 
-    fn tree_version(&self) -> Option<u64> {
-        Some(self.tree.load(Acquire))
-    }
-
-    fn failure(&self) -> Option<String> {
-        self.core.lock().health.failure()
-    }
-
-    fn fail(&self, why: &str) {
-        self.core.lock().health.give_up(why);
-    }
-
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let core = self.core.lock();
         let (s, c) = (core.cache.stats(), &self.counters);
@@ -925,90 +511,15 @@ impl FileSystem for Volume {
 }
 
 impl Volume {
-    fn change_xattr(&self, ino: Ino, name: &[u8], value: Option<&[u8]>, how: XattrMode) -> Result<()> {
-        self.change(|core, now| {
-            let mut i = core.iget(ino)?;
-            let list = core.xattr_change(&i, name, value, how)?;
-            core.need_xattr_run(&i, &list)?;
-            core.begin()?;
-            core.xattr_store(&mut i, &list)?;
-            core.set_ctime(&mut i, now);
-            core.iput(&i)?;
-            core.commit(now);
-            Ok(())
-        })
-    }
-
-    fn walk_dir(
-        &self,
-        ino: Ino,
-        cookie: u64,
-        plus: bool,
-        f: &mut dyn FnMut(&DirEntry<'_>, Option<&Entry>) -> bool,
-    ) -> Result<()> {
-        // The call may start again when a block is missing: what was accepted is not repeated.
-        let mut at = cookie;
-        let root = self.root;
-        let mut children = Vec::new();
-        let mut ended = false;
-        let reads = self.counters.metadata_reads.load(Relaxed);
-        let done = self.run(|core| {
-            let dir = core.iget_dir(ino)?;
-            for (n, name, target) in [(1, &b"."[..], ino), (2, b"..", Ino(dir.d.parent.get()))] {
-                let target = if ino == root { ino } else { target };
-                if at < n {
-                    let e = DirEntry { ino: target, file_type: FileType::Dir, cookie: n, name };
-                    if !f(&e, None) {
-                        return Ok(());
-                    }
-                    at = n;
-                }
-            }
-            let from = (at + 1).saturating_sub(COOKIE_BASE);
-            ended = true;
-            core.dir_walk(&dir, from, plus, &mut |core, found, name| {
-                let kind = FileType::from_mode(u32::from(found.kind) << 12).unwrap_or(FileType::File);
-                let cookie = found.key + COOKIE_BASE;
-                let e = DirEntry { ino: found.ino, file_type: kind, cookie, name };
-                let inode = match plus.then(|| core.iget(found.ino)).transpose() {
-                    // One that is damaged, or free, does not hide the others.
-                    Err(Error::Corrupt(_) | Error::Errno(Errno::ESTALE)) => {
-                        core.health.note_damage();
-                        None
-                    }
-                    other => other?,
-                };
-                let attr = inode.as_ref().map(|i| core.attr(i));
-                ended = f(&e, attr.as_ref());
-                if ended {
-                    if let Some(i) = inode {
-                        core.refs.add(i.ino);
-                        if i.is_dir() {
-                            children.push(i.ino.0);
-                        }
-                    }
-                    at = cookie;
-                }
-                Ok(ended)
-            })
-        });
-        if plus && done.is_ok() {
-            let missed = self.counters.metadata_reads.load(Relaxed) != reads;
-            let stopped = (!ended).then(|| (at + 1).saturating_sub(COOKIE_BASE));
-            self.note_walk(ino, stopped, &children, missed);
-        }
-        done
-    }
-
-    /// Notes that entries of a directory were given out, the last one or up to key `stopped`.
-    fn note_walk(&self, ino: Ino, stopped: Option<u64>, children: &[u64], missed: bool) {
+    /// Notes that entries of a directory were given out.
+    fn note_walk(&self, ino: Ino, end: &WalkEnd, missed: bool) {
         let core = &mut *self.core.lock();
         if core.cache.limit() < WALK_CACHE {
             return;
         }
-        match stopped {
-            None => core.walks.ended(ino.0, children, missed),
-            Some(next) => core.walks.stopped(ino.0, next, children, missed),
+        match end.stopped.map(|at| (at + 1).saturating_sub(COOKIE_BASE)) {
+            None => core.walks.ended(ino.0, &end.dirs, missed),
+            Some(next) => core.walks.stopped(ino.0, next, &end.dirs, missed),
         }
         self.walked.store(core.walks.has_piece(), Relaxed);
     }

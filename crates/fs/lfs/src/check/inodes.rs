@@ -203,7 +203,7 @@ impl Checker<'_> {
             Some(FileType::Symlink) if d.size.get() == 0 && d.nlink.get() > 0 => {
                 Some("it is a symbolic link without a target")
             }
-            Some(FileType::Symlink) if d.size.get() > crate::ops::MAX_TARGET as u64 => {
+            Some(FileType::Symlink) if d.size.get() > arbor_kit::namespace::TARGET_MAX as u64 => {
                 Some("it is a symbolic link with an endless target")
             }
             _ => None,
@@ -521,7 +521,7 @@ impl Checker<'_> {
         }
         let why = match sound::xattr_len(&self.core.geom, &i.d) {
             false => Some(format!("they cannot have {} bytes", i.d.xattr_len)),
-            true => words(self.core.xattrs(i))?.err(),
+            true => words(self.core.xattr_list(i))?.err(),
         };
         if why.is_none() && !matches!(self.judge(i, (Place::Xattr, p), t)?, Verdict::Goes) {
             return Ok(false);
