@@ -4,13 +4,17 @@
 
 pub mod anatomy;
 pub mod buddy;
+pub mod calls;
 pub mod chunkdir;
 pub mod dirent;
 pub mod flaws;
 pub mod health;
 pub mod issue;
+pub mod lifetimes;
+pub mod locked;
 pub mod mend;
 pub mod namespace;
+pub mod reads;
 pub mod refs;
 pub mod runs;
 pub mod served;

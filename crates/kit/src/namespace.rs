@@ -241,10 +241,10 @@ pub fn dir_node<N: Namespace>(core: &mut N, ino: Ino) -> Result<Node> {
 
 /// Fails with `EMLINK` unless the inode may have one link more.
 fn may_gain_link<N: Namespace>(core: &mut N, node: &Node) -> Result<()> {
-    if node.is_full && !(core.settle_links(node.ino)? && !core.node(node.ino)?.is_full) {
-        return Err(Errno::EMLINK.into());
+    if !node.is_full || core.settle_links(node.ino)? && !core.node(node.ino)?.is_full {
+        return Ok(());
     }
-    Ok(())
+    Err(Errno::EMLINK.into())
 }
 
 /// Whether directory `a` is `b` or lies above it.

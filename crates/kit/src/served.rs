@@ -1,7 +1,7 @@
 //! A mounted volume as a [`FileSystem`]: the calls that need no more of an engine than its names ([`Namespace`]), its inodes
 //! ([`Inodes`]) and a way to run a call on them ([`Volume`]).
 
-use crate::health::Health;
+use crate::calls::State;
 use crate::namespace::{self as rules, Namespace, TARGET_MAX, dir_node};
 use crate::xattr::{self, Xattrs};
 use arbor_base::vfs::*;
@@ -9,10 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Inodes by their numbers, in core.
-pub trait Inodes: Namespace {
-    /// State of the volume.
-    fn health(&mut self) -> &mut Health;
-
+pub trait Inodes: Namespace + State {
     /// Changes attributes other than the size.
     fn set_attr(&mut self, ino: Ino, set: &SetAttr, now: Time) -> Result<()>;
 
@@ -49,7 +46,7 @@ pub trait Volume: Send + Sync {
     fn root(&self) -> Ino;
 
     /// Looks at the state, outside of a call.
-    fn look<R>(&self, f: impl FnOnce(&mut Self::Core) -> R) -> R;
+    fn peek<R>(&self, f: impl FnOnce(&mut Self::Core) -> R) -> R;
 
     /// Runs a call. It may begin anew, as long as it has changed nothing.
     fn run<R>(&self, f: impl FnMut(&mut Self::Core) -> Result<R>) -> Result<R>;
@@ -148,8 +145,8 @@ pub struct Served<V> {
 }
 
 impl<V: Volume> Served<Arc<V>> {
-    /// Serves a volume.
-    pub fn new(volume: Arc<V>) -> Arc<dyn FileSystem>
+    /// The volume, served.
+    pub fn serve(volume: Arc<V>) -> Arc<dyn FileSystem>
     where
         V: 'static,
     {
@@ -400,11 +397,11 @@ impl<V: Volume> FileSystem for Served<Arc<V>> {
     }
 
     fn failure(&self) -> Option<String> {
-        self.volume.look(|core| core.health().failure())
+        self.volume.peek(|core| core.health().failure())
     }
 
     fn fail(&self, why: &str) {
-        self.volume.look(|core| core.health().give_up(why));
+        self.volume.peek(|core| core.health().give_up(why));
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

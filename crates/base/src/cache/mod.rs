@@ -157,6 +157,13 @@ impl Cache {
         self.shrink();
     }
 
+    /// Evicts what is too much, though all that is there is kept otherwise: what a call has used it needs no more.
+    pub fn trim_clean(&mut self) {
+        let keeps_all = std::mem::replace(&mut self.keeps_all, false);
+        self.shrink();
+        self.keeps_all = keeps_all;
+    }
+
     /// Counters and amounts.
     pub fn stats(&self) -> Stats {
         self.stats

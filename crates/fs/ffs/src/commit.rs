@@ -42,6 +42,7 @@ use arbor_base::cache::Name;
 use arbor_base::device::{Buf, Request, Ticket};
 use arbor_base::layout::crc_without;
 use arbor_base::vfs::{Errno, Error, Ino, Result, Time};
+use arbor_kit::calls::State as _;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -397,7 +398,8 @@ impl Core {
         let request = |(frag, frags): &(Frag, u32)| {
             Request::discard(What::Data.kind(), self.geom.byte(*frag), self.geom.bytes_of(*frags) as u64)
         };
-        Ok(self.dev.submit(runs.iter().map(request).collect()).wait_all()?)
+        let batch = runs.iter().map(request).collect();
+        Ok(self.reads.submit(&*self.dev, batch).wait_all()?)
     }
 
     /// A dirty metadata buffer joins the running transaction.
@@ -504,7 +506,7 @@ impl Core {
         self.reap(0)?;
         let (batch, written, rolled) = self.requests(names);
         let included = self.keep.soft.included(&written);
-        let done = self.dev.submit(batch).wait_all().map_err(Error::Io).and_then(|()| self.order());
+        let done = self.reads.submit(&*self.dev, batch).wait_all().map_err(Error::Io).and_then(|()| self.order());
         if let Err(e) = done {
             self.unwritten(&written);
             self.fail(&e);
@@ -591,7 +593,7 @@ impl Core {
         let (batch, written, _) = self.requests(names);
         let included = self.keep.soft.included(&written);
         self.keep.soft.close_events(&written);
-        let ticket = self.dev.submit(batch);
+        let ticket = self.reads.submit(&*self.dev, batch);
         self.in_flight.push_back(InFlight { ticket, names: written, included });
         Ok(())
     }
@@ -642,7 +644,7 @@ impl Core {
     }
 
     /// Makes everything durable.
-    pub fn sync_all(&mut self) -> Result<()> {
+    pub fn flush_all(&mut self) -> Result<()> {
         if self.keep.mode == Keeping::Journal {
             return self.commit_journal();
         }
@@ -657,7 +659,7 @@ impl Core {
     }
 
     /// Makes a file durable, with the names it was made by.
-    pub fn sync_file(&mut self, ino: Ino) -> Result<()> {
+    pub fn flush_file(&mut self, ino: Ino) -> Result<()> {
         match self.keep.mode {
             Keeping::Journal => return self.commit_journal(),
             Keeping::SoftUpdates => {
@@ -705,7 +707,7 @@ impl Core {
     }
 
     /// Work that is due at `now`; returns when there is more.
-    pub fn background(&mut self, now: Time) -> Result<Time> {
+    pub fn run_daemons(&mut self, now: Time) -> Result<Time> {
         let at = self.begin.ms_until(now).max(self.now_ms);
         if self.health.is_writable() {
             if self.keep.mode == Keeping::Journal {
@@ -715,7 +717,7 @@ impl Core {
                 self.write_some(&due)?;
                 self.run_work()?;
             }
-            if self.is_pressed() {
+            if self.has_much_dirty() {
                 self.clean()?;
             }
         }
@@ -789,7 +791,7 @@ impl Core {
 
     /// Whether so much is dirty that it should be written in the background: half way from where that ends to the
     /// limit.
-    pub fn is_pressed(&self) -> bool {
+    pub fn has_much_dirty(&self) -> bool {
         self.cache.dirty_bytes() > self.cache.dirty_limit() / 4 * 3
     }
 
@@ -831,18 +833,11 @@ impl Core {
     }
 
     /// Space that was freed and may not be used yet is made usable. Says whether that can have helped.
-    pub fn settle_frees(&mut self) -> Result<bool> {
-        let some = !self.inactive.is_empty();
-        // One after another, so that no transaction outgrows the journal.
-        while self.inactivate()? {
-            self.relieve();
-            self.health.check_writable()?;
-        }
+    pub fn settle_held(&mut self) -> Result<bool> {
         match self.keep.mode {
-            Keeping::Journal if self.holding.is_empty() => Ok(some),
-            Keeping::Journal => self.commit_journal().map(|()| true),
-            Keeping::SoftUpdates | Keeping::Sync if !self.keep.soft.frees_nothing() => self.sync_all().map(|()| true),
-            _ => Ok(some),
+            Keeping::Journal if !self.holding.is_empty() => self.commit_journal().map(|()| true),
+            Keeping::SoftUpdates | Keeping::Sync if !self.keep.soft.frees_nothing() => self.flush_all().map(|()| true),
+            _ => Ok(false),
         }
     }
 

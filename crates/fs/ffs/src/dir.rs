@@ -74,7 +74,7 @@ impl Core {
         self.build_hash(dir)?;
         if self.is_held_elsewhere(dir.ino, name) {
             // The old one goes before the new one comes, in whatever place.
-            self.sync_file(dir.ino)?;
+            self.flush_file(dir.ino)?;
             *dir = self.iget_dir(dir.ino)?;
         }
         if let Some((Name::Page { index, .. }, within)) = self.held_name(dir.ino, name) {
@@ -162,13 +162,13 @@ impl Core {
         if !self.holds_entries() || !entries.iter().any(waits) || planted(Flaw::NamesUnsettled) {
             return Ok(());
         }
-        named.iter().try_for_each(|ino| self.sync_file(*ino))
+        named.iter().try_for_each(|ino| self.flush_file(*ino))
     }
 
     /// What is about to be replaced in `dir` has a name without that, if it has any.
     pub fn settle_replaced(&mut self, dir: &Inode, at: u64, ino: Ino) -> Result<()> {
         let slot = self.dir_place(dir, at);
-        if self.is_awaited(slot, ino) && !planted(Flaw::ReplacedUnnamed) { self.sync_file(ino) } else { Ok(()) }
+        if self.is_awaited(slot, ino) && !planted(Flaw::ReplacedUnnamed) { self.flush_file(ino) } else { Ok(()) }
     }
 
     /// A directory that is about to be removed, or replaced, has no name on disk but that, and nothing in it that files
@@ -192,7 +192,7 @@ impl Core {
         let mut at = to;
         while at != ROOT {
             if self.is_held(Name::Page { file: at.0, index: 0 }, DOTDOT_AT) {
-                self.sync_file(at)?;
+                self.flush_file(at)?;
             }
             let dir = self.iget_dir(at)?;
             at = self.parent_of(&dir)?;

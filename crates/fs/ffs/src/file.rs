@@ -271,8 +271,7 @@ impl Core {
     /// cluster.
     fn read_cluster(&mut self, i: &Inode, lbn: u64, frag: Frag) -> Result<()> {
         let (geom, n) = (self.geom, self.geom.block_frags());
-        let at = self.streams.iter().position(|s| s.0 == i.ino.0);
-        let expected = at.and_then(|at| self.streams.remove(at)).is_some_and(|s| s.1 == lbn) || lbn == 0;
+        let expected = lbn == 0 || self.streams.contains(&(i.ino.0, lbn));
         let most = if expected { u64::from(self.sb.maxcontig.get()) } else { 1 };
         let mut lens = vec![geom.bytes_of(geom.lbn_frags(i.size(), lbn))];
         while (lens.len() as u64) < most && lens.last() == Some(&geom.block_size()) {
@@ -297,6 +296,7 @@ impl Core {
             self.cache.insert(name, Arc::new(page));
             rest = tail;
         }
+        self.streams.retain(|s| s.0 != i.ino.0);
         self.streams.push_front((i.ino.0, lbn + lens.len() as u64));
         self.streams.truncate(STREAMS);
         Ok(())
@@ -312,7 +312,7 @@ impl Core {
     }
 
     /// Reads up to `buf.len()` bytes at `offset`.
-    pub fn read_file(&mut self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    pub fn read_pages(&mut self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let i = self.iget(ino)?;
         if !i.is_file() {
             return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
@@ -332,8 +332,7 @@ impl Core {
                     let bytes = page.get(within..within + n).ok_or(Errno::EIO)?;
                     out.copy_from_slice(bytes);
                     // A long call needs no more of the pages behind it.
-                    self.cache.keep_all(false);
-                    self.cache.keep_all(true);
+                    self.cache.trim_clean();
                 }
             }
             done += n;
@@ -342,7 +341,7 @@ impl Core {
     }
 
     /// Writes `data` at `offset`; what was written before space ran out stays.
-    pub fn write_file(&mut self, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize> {
+    pub fn write_pages(&mut self, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize> {
         let mut i = self.iget(ino)?;
         if !i.is_file() {
             return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
@@ -362,10 +361,9 @@ impl Core {
             let within = (at - (lbn << self.geom.block_shift)) as usize;
             let n = (self.geom.block_size() - within).min(data.len() - done);
             let piece = data.get(done..done + n).unwrap_or(&[]);
-            let changed = std::mem::take(&mut self.changed);
+            let before = self.turns;
             let wrote = self.write_block(&mut i, lbn, within, piece, now);
-            let untouched = !self.changed;
-            self.changed |= changed;
+            let untouched = self.turns == before;
             match wrote {
                 Ok(()) => done += n,
                 // What is written already counts, and is all that will be on the disk.
@@ -748,7 +746,7 @@ impl Core {
     }
 
     /// Next data or hole, by blocks.
-    pub fn seek_file(&mut self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
+    pub fn seek_block(&mut self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
         let i = self.iget(ino)?;
         if !i.is_file() {
             return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
@@ -773,7 +771,7 @@ impl Core {
     }
 
     /// A step of fallocate from `offset`: a block. Says where the next one begins.
-    pub fn falloc_step(&mut self, ino: Ino, mode: FallocMode, offset: u64, end: u64, now: Time) -> Result<u64> {
+    pub fn falloc_block(&mut self, ino: Ino, mode: FallocMode, offset: u64, end: u64, now: Time) -> Result<u64> {
         let mut i = self.iget(ino)?;
         let keep = mode.contains(FallocMode::KEEP_SIZE);
         // The file may have become shorter since the call began.

@@ -9,6 +9,7 @@ use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
 use arbor_base::layout::{Corrupt, crc_without};
 use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, SetAttr, SetTime, Time, mode};
+use arbor_kit::lifetimes::{self, Lifetimes, Orphans};
 use arbor_kit::xattr::{self, Xattrs};
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -166,7 +167,7 @@ impl Core {
     pub fn attr_of(&self, i: &Inode) -> Attr {
         let d = &i.d;
         let is_node = matches!(d.kind(), mode::IFCHR | mode::IFBLK);
-        let btime = self.orphans.get(&i.ino.0).map_or(d.btime, |o| o.1);
+        let btime = self.btimes.get(&i.ino.0).copied().unwrap_or(d.btime);
         Attr {
             ino: i.ino,
             generation: d.generation.get().into(),
@@ -203,8 +204,8 @@ impl Core {
         d.mtime = set.mtime.map_or(d.mtime, |t| at(t, d.mtime));
         d.ctime = set.ctime.map_or(Stamp::from(now), |t| at(t, d.ctime));
         if let Some(t) = set.btime {
-            match self.orphans.get_mut(&i.ino.0) {
-                Some(o) => o.1 = at(t, o.1),
+            match self.btimes.get_mut(&i.ino.0) {
+                Some(btime) => *btime = at(t, *btime),
                 None => d.btime = at(t, d.btime),
             }
         }
@@ -234,71 +235,16 @@ impl Core {
     fn unlinked(&mut self, ino: Ino, names: u16) -> Result<()> {
         let mut i = self.iget(ino)?;
         i.d.nlink = i.d.nlink.get().saturating_sub(names).into();
-        if i.d.nlink.get() > 0 {
-            return self.iput(&i);
-        }
         self.iput(&i)?;
-        if self.refs.has(ino) {
-            return self.orphan(&mut i);
-        }
-        // What fits one step goes at once.
-        if self.release(&mut i)? {
-            self.ifree(&mut i)
-        } else {
-            self.inactive.push_back(ino.0);
-            self.orphan(&mut i)
-        }
-    }
-
-    /// Gives the blocks of an inode back that has neither names nor users, as far as one step goes; says
-    /// whether it has none left.
-    fn release(&mut self, i: &mut Inode) -> Result<bool> {
-        if i.d.has_blocks() && self.truncate_step(i, 0)? > 0 {
-            return Ok(false);
-        }
-        if i.d.xattr.get() != 0 {
-            self.free_xattr(i)?;
-        }
-        self.hashes.remove(i.ino);
-        Ok(true)
-    }
-
-    /// Frees an inode whose blocks are gone.
-    fn ifree(&mut self, i: &mut Inode) -> Result<()> {
-        self.unorphan(i)?;
-        let (generation, m) = (i.d.generation, u32::from(i.d.mode.get()));
-        i.d = Dinode { generation, ..Dinode::default() };
-        self.iput(i)?;
-        self.inode_freed(i, m)
+        if i.d.nlink.get() > 0 { Ok(()) } else { lifetimes::lost(self, ino) }
     }
 
     /// Frees a new inode that never got a name.
     pub fn abort_create(&mut self, i: &mut Inode) -> Result<()> {
         i.d.nlink = 0.into();
         self.iput(i)?;
-        while !self.release(i)? {}
-        self.ifree(i)
-    }
-
-    /// A step of freeing what has neither names nor users; says whether there is more.
-    pub fn inactivate(&mut self) -> Result<bool> {
-        let Some(ino) = self.inactive.pop_front() else { return Ok(false) };
-        if self.refs.has(Ino(ino)) {
-            return Ok(!self.inactive.is_empty());
-        }
-        let mut i = match self.iget(Ino(ino)) {
-            Err(e) if e.errno() == Errno::ESTALE => return Ok(!self.inactive.is_empty()),
-            got => got?,
-        };
-        if i.d.nlink.get() > 0 {
-            return Ok(!self.inactive.is_empty());
-        }
-        if self.release(&mut i)? {
-            self.ifree(&mut i)?;
-        } else {
-            self.inactive.push_front(ino);
-        }
-        Ok(!self.inactive.is_empty())
+        while !self.release(i.ino)? {}
+        self.free(i.ino)
     }
 
     // The orphan list. Without a journal the checker finds what has no name.
@@ -316,72 +262,20 @@ impl Core {
         })
     }
 
-    /// Puts an inode without names on the orphan list: on that in core, and with a journal on that on disk.
-    pub fn orphan(&mut self, i: &mut Inode) -> Result<()> {
-        if self.orphans.contains_key(&i.ino.0) {
-            return Ok(());
-        }
-        self.orphans.insert(i.ino.0, (0, i.d.btime));
-        if self.opts.keeping != Keeping::Journal || planted(Flaw::NoOrphans) {
-            return Ok(());
-        }
-        let head = u64::from(self.sb.orphan.get());
-        if let Some(next) = self.orphans.get_mut(&head) {
-            next.0 = i.ino.0;
-        }
-        i.d.btime.secs = (head as u32).into();
-        self.iput(i)?;
-        self.set_orphan_head(i.ino.0)
-    }
-
-    /// Takes an inode off the orphan list.
-    pub fn unorphan(&mut self, i: &mut Inode) -> Result<()> {
-        let Some((before, btime)) = self.orphans.remove(&i.ino.0) else { return Ok(()) };
-        self.unnamed.remove(&i.ino.0);
-        let next = u64::from(i.d.btime.secs.get());
-        i.d.btime = btime;
-        self.iput(i)?;
-        if self.opts.keeping != Keeping::Journal {
-            return Ok(());
-        }
-        if let Some(n) = self.orphans.get_mut(&next) {
-            n.0 = before;
-        }
-        if before == 0 {
-            return self.set_orphan_head(next);
-        }
-        let mut b = self.iget(Ino(before))?;
-        b.d.btime.secs = (next as u32).into();
-        self.iput(&b)
-    }
-
     /// Finds at mount what was open and unlinked at the crash.
     pub fn load_orphans(&mut self, head: u32) -> Result<()> {
-        let (mut at, mut before) = (u64::from(head), 0);
-        while at != 0 {
-            let i = self.islot(Ino(at))?;
-            if let Some(c) = self.damaged.get(&at) {
+        lifetimes::load(self, head.into(), |core, ino, twice| {
+            let i = core.islot(ino)?;
+            if let Some(c) = core.damaged.get(&ino.0) {
                 return Err(c.clone().into());
             }
             if !i.d.in_use() || i.d.nlink.get() != 0 {
                 let found = format!("mode {:o} and link count {}", i.d.mode, i.d.nlink);
                 return Err(i.corrupt("nlink", found, "a file without names, as it is on the orphan list").into());
             }
-            if self.orphans.insert(at, (before, Stamp::default())).is_some() {
-                return Err(i.corrupt("btime", before, "an orphan list without a loop").into());
-            }
-            self.inactive.push_back(at);
-            (before, at) = (at, i.d.btime.secs.get().into());
-        }
-        Ok(())
-    }
-
-    /// At the unmount nobody uses anything any more.
-    pub fn abandon_orphans(&mut self) {
-        self.refs = Default::default();
-        let mut all: Vec<u64> = self.orphans.keys().copied().collect();
-        all.sort_unstable();
-        self.inactive.extend(all);
+            core.btimes.insert(ino.0, Stamp::default());
+            if twice { Err(i.corrupt("btime", ino, "an orphan list without a loop").into()) } else { Ok(()) }
+        })
     }
 
     // Extended attributes: a run of fragments, always a new one, so that no old one is half overwritten.
@@ -481,6 +375,63 @@ impl Core {
         i.add_frags(0, frags);
         self.iput(i)?;
         self.free_slot((i.name(), i.pointer_at(XATTR)), &[(frag, frags)])
+    }
+}
+
+/// With a journal the list is in the inodes, in place of their creation times.
+impl Orphans for Core {
+    fn lives(&mut self) -> &mut Lifetimes {
+        &mut self.lives
+    }
+
+    fn is_listed(&self) -> bool {
+        self.opts.keeping == Keeping::Journal && !planted(Flaw::NoOrphans)
+    }
+
+    fn head(&mut self, _of: Ino) -> Result<u64> {
+        Ok(self.sb.orphan.get().into())
+    }
+
+    fn set_head(&mut self, _of: Ino, to: u64) -> Result<()> {
+        self.set_orphan_head(to)
+    }
+
+    fn next(&mut self, ino: Ino) -> Result<u64> {
+        Ok(self.islot(ino)?.d.btime.secs.get().into())
+    }
+
+    fn set_next(&mut self, ino: Ino, to: u64) -> Result<()> {
+        let mut i = self.iget(ino)?;
+        self.btimes.entry(ino.0).or_insert(i.d.btime);
+        i.d.btime.secs = (to as u32).into();
+        self.iput(&i)
+    }
+
+    fn unlisted(&mut self, ino: Ino) -> Result<()> {
+        let Some(btime) = self.btimes.remove(&ino.0) else { return Ok(()) };
+        let mut i = self.iget(ino)?;
+        i.d.btime = btime;
+        self.iput(&i)
+    }
+
+    fn release(&mut self, ino: Ino) -> Result<bool> {
+        let mut i = self.iget(ino)?;
+        if i.d.has_blocks() && self.truncate_step(&mut i, 0)? > 0 {
+            return Ok(false);
+        }
+        if i.d.xattr.get() != 0 {
+            self.free_xattr(&mut i)?;
+        }
+        self.hashes.remove(ino);
+        Ok(true)
+    }
+
+    fn free(&mut self, ino: Ino) -> Result<()> {
+        let mut i = self.iget(ino)?;
+        let (generation, m) = (i.d.generation, u32::from(i.d.mode.get()));
+        i.d = Dinode { generation, ..Dinode::default() };
+        self.iput(&i)?;
+        self.inode_freed(&i, m)
     }
 }
 

@@ -136,7 +136,7 @@ impl Engine for Ffs {
     }
 
     fn mount(&self, devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<dyn FileSystem>> {
-        Ok(Served::new(mount::mount(devices, options, clock)?))
+        Ok(Served::serve(mount::mount(devices, options, clock)?))
     }
 
     fn check(&self, devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport> {

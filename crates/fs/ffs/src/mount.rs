@@ -1,10 +1,7 @@
 //! The mounted volume: its state in core, its buffers, how calls enter it, mounting and unmounting.
 //!
-//! One lock holds everything, and it is held while the device works: FFS is the yardstick of the
-//! laboratory, where calls come one after another. A call runs as [`Volume::run`]: it looks up and checks
-//! first, then changes; if the device fails or damage is met after the first change, what is in core is half
-//! of a call, so the volume turns read-only and nothing more is written. `ENOSPC` never comes with
-//! a change half made.
+//! One lock holds everything (`kit::locked`). It is not held while the device reads for a call that has changed nothing yet
+//! and is not alone.
 
 use crate::alloc::Cg;
 use crate::commit::{InFlight, Keep};
@@ -12,18 +9,19 @@ use crate::format::*;
 use crate::planted::{Flaw, planted};
 use crate::{bitmap, options, recover, sound, superblock};
 use arbor_base::cache::{Cache, Name};
-use arbor_base::device::{Device, Kind, zeroed};
+use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{Access, Corrupt, crc};
-use arbor_base::sync::{Mutex, MutexGuard, Rank};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Result, Time};
+use arbor_kit::calls::State;
 use arbor_kit::chunkdir::Hashes;
 use arbor_kit::health::Health;
-use arbor_kit::refs::Refs;
+use arbor_kit::lifetimes::Lifetimes;
+use arbor_kit::locked::{Locked, Tries};
+use arbor_kit::reads::{Fetch, Reads};
 use arbor_kit::watch::Watch;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// What a buffer holds.
@@ -122,16 +120,11 @@ pub(crate) struct Core {
     /// State of the sequence that spreads directories of the root.
     pub drawn: u64,
     pub keep: Keep,
-    /// Lookup counts.
-    pub refs: Refs,
+    pub lives: Lifetimes,
+    /// Creation times of orphans: with a journal their inodes have the list's link in place of it.
+    pub btimes: FxHashMap<u64, Stamp>,
     /// Files that a call of several steps works on.
     pub watch: Watch,
-    /// Inodes that have lost their last name and their last user.
-    pub inactive: VecDeque<u64>,
-    /// Inodes on the orphan list, each with the one before it (0: it is first), and its time of creation.
-    pub orphans: FxHashMap<u64, (u64, Stamp)>,
-    /// Those among them that never had a name, and may get one.
-    pub unnamed: FxHashSet<u64>,
     pub hashes: Hashes,
     /// Files read or written one block after another, with the next block.
     pub streams: VecDeque<(u64, u64)>,
@@ -142,6 +135,7 @@ pub(crate) struct Core {
     pub now_ms: u64,
     /// The call that runs has changed something.
     pub changed: bool,
+    pub reads: Reads,
     /// What is changed now was changed for users before, and what they see waits for it: when that is due.
     pub settling: Option<u64>,
     pub health: Health,
@@ -149,12 +143,7 @@ pub(crate) struct Core {
 }
 
 /// A mounted volume.
-pub(crate) struct Volume {
-    pub clock: Arc<dyn Clock>,
-    /// Background work should not wait.
-    pub pressed: AtomicBool,
-    core: Mutex<Core>,
-}
+pub(crate) type Volume = Locked<Core>;
 
 /// Mounts, after recovery if the volume was not unmounted.
 pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<Volume>> {
@@ -197,16 +186,13 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
         }
         core.begin_journal()?;
     }
-    let volume = Arc::new(Volume {
-        clock,
-        pressed: AtomicBool::new(false),
-        core: Mutex::condemning(Rank(0), core, |core| core.health.condemn()),
-    });
+    let dev = core.dev.clone();
+    let volume = Volume::new(core, dev, clock);
     if !read_only {
-        volume.run(|core| core.load_orphans(orphans))?;
+        volume.run_once(|core| core.load_orphans(orphans))?;
         volume.drain_inactive()?;
     }
-    Ok(volume)
+    Ok(Arc::new(volume))
 }
 
 /// What is free in each group: from the summary area, which is right on a volume that is clean.
@@ -255,11 +241,9 @@ impl Core {
             optimize_space: false,
             drawn: geom.fsid ^ sb.mounts.get(),
             keep: Keep::new(opts.keeping),
-            refs: Refs::default(),
+            lives: Lifetimes::default(),
+            btimes: FxHashMap::default(),
             watch: Watch::default(),
-            inactive: VecDeque::new(),
-            orphans: FxHashMap::default(),
-            unnamed: FxHashSet::default(),
             hashes: Hashes::new(opts.cache_bytes / 4),
             streams: VecDeque::new(),
             damaged: FxHashMap::default(),
@@ -267,6 +251,7 @@ impl Core {
             now,
             now_ms: 0,
             changed: false,
+            reads: Reads::default(),
             settling: None,
             health: Health::default(),
             counters: Counters::default(),
@@ -279,7 +264,7 @@ impl Core {
 
     /// Changes the label in the superblock, durably, then in its copies. The journal may hold an older superblock, and
     /// the one in core says what it has not got yet.
-    pub fn set_label(&mut self, label: [u8; 64]) -> Result<()> {
+    pub fn write_label(&mut self, label: [u8; 64]) -> Result<()> {
         self.changed = true;
         self.end_journal()?;
         self.sb.label = label;
@@ -292,13 +277,6 @@ impl Core {
         Ok(self.dev.flush()?)
     }
 
-    /// Turns the volume read-only.
-    pub fn fail(&mut self, why: &Error) {
-        if !planted(Flaw::FailureForgotten) {
-            self.health.fail(why);
-        }
-    }
-
     /// The metadata block at `frag`.
     pub fn block(&mut self, frag: Frag, what: What) -> Result<&[u8]> {
         let name = Name::Block(frag.0.into());
@@ -306,7 +284,7 @@ impl Core {
             let mut bytes = self.read(frag, self.geom.block_size(), what)?;
             if !self.is_sound(frag, what, &bytes) && !planted(Flaw::NoSecondLook) {
                 // It may have been read wrong, and what is written back must not make that last.
-                bytes = self.read(frag, self.geom.block_size(), what)?;
+                bytes = self.read_again(frag, self.geom.block_size(), what)?;
             }
             sound::block(&self.geom, frag, what, &bytes)?;
             if what == What::Inodes {
@@ -339,11 +317,21 @@ impl Core {
 
     /// Reads `len` bytes at `frag`.
     pub fn read(&mut self, frag: Frag, len: usize, what: What) -> Result<Vec<u8>> {
-        let mut bytes = zeroed(len);
-        self.dev.read_at(what.kind(), self.geom.byte(frag), &mut bytes)?;
+        let bytes = self.reads.read(&*self.dev, what.kind(), self.geom.byte(frag), len)?;
+        self.count_read(len);
+        Ok(bytes)
+    }
+
+    /// Reads once more what was read wrong.
+    fn read_again(&mut self, frag: Frag, len: usize, what: What) -> Result<Vec<u8>> {
+        let bytes = self.reads.read_now(&*self.dev, what.kind(), self.geom.byte(frag), len)?;
+        self.count_read(len);
+        Ok(bytes)
+    }
+
+    fn count_read(&mut self, len: usize) {
         self.counters.reads += 1;
         self.counters.read_bytes += len as u64;
-        Ok(bytes)
     }
 
     /// A new metadata block; whatever was there means nothing.
@@ -377,6 +365,7 @@ impl Core {
 
     /// Notes that a buffer was changed, and where it goes.
     pub fn touch(&mut self, name: Name, frag: Frag, what: What, owner: u64) {
+        debug_assert!(!self.reads.may_restart(), "a call that changes something does not begin anew");
         self.changed = true;
         let early = match what {
             What::Data => 0,
@@ -427,113 +416,53 @@ impl Core {
         self.cache.remove(name);
     }
 
-    /// Time since the mount, for ages.
-    fn set_now(&mut self, now: Time) {
-        self.now = now;
-        self.now_ms = self.now_ms.max(self.begin.ms_until(now));
-    }
-
     /// Summary of all groups, as the summary area has it.
     fn summary_bytes(&self) -> Vec<u8> {
         self.cgs.iter().flat_map(|c| c.summary().as_bytes().to_vec()).collect()
     }
 }
 
-impl Volume {
-    /// The state, at the present time.
-    pub fn lock(&self) -> MutexGuard<'_, Core> {
-        let now = self.clock.now();
-        let mut core = self.core.lock();
-        core.set_now(now);
-        core
+impl State for Core {
+    type Want = Fetch;
+    type Tries = Tries;
+
+    fn health(&mut self) -> &mut Health {
+        &mut self.health
     }
 
-    /// Runs a call. What it freed may be needed to give it space, so it is tried again once.
-    pub fn run<R>(&self, f: impl FnMut(&mut Core) -> Result<R>) -> Result<R> {
-        let core = &mut *self.lock();
-        core.health.check_alive()?;
-        core.cache.keep_all(true);
-        let done = self.attempt(core, f);
-        core.cache.keep_all(false);
-        done
+    fn begin_call(&mut self, tries: &mut Tries) {
+        self.changed = false;
+        self.cache.keep_all(true);
+        let (lifts, arrived) = tries.reads();
+        self.reads.begin(lifts, arrived);
     }
 
-    fn attempt<R>(&self, core: &mut Core, mut f: impl FnMut(&mut Core) -> Result<R>) -> Result<R> {
-        let mut tried = false;
-        loop {
-            core.changed = false;
-            let done = f(core);
-            match done {
-                Err(e) if e.errno() == Errno::ENOSPC && !tried && core.health.is_writable() => {
-                    tried = true;
-                    if !core.settle_frees()? {
-                        return Err(e);
-                    }
-                }
-                Err(e) => {
-                    core.health.note(&e);
-                    let refused = matches!(&e, Error::Errno(n) if *n != Errno::EIO);
-                    if core.changed && !refused {
-                        core.fail(&e);
-                    }
-                    return Err(e);
-                }
-                Ok(r) => {
-                    core.relieve();
-                    self.note_pressure(core);
-                    return Ok(r);
-                }
-            }
+    fn has_changed(&self) -> bool {
+        self.changed
+    }
+
+    fn end_call<R>(&mut self, done: &Result<R>) {
+        self.reads.end();
+        if done.is_ok() {
+            self.relieve();
+        }
+        self.cache.keep_all(false);
+    }
+
+    fn fail(&mut self, why: &Error) {
+        if !planted(Flaw::FailureForgotten) {
+            self.health.fail(why);
         }
     }
 
-    /// Notes whether work has piled up.
-    pub fn note_pressure(&self, core: &Core) {
-        let much = core.is_pressed() || core.inactive.len() > 256;
-        self.pressed.store(much && core.health.is_writable(), Relaxed);
-    }
-
-    /// Like [`Volume::run`] for calls that change something.
-    pub fn change<R>(&self, mut f: impl FnMut(&mut Core, Time) -> Result<R>) -> Result<R> {
-        self.run(|core| {
-            core.health.check_writable()?;
-            let now = core.now;
-            f(core, now)
-        })
-    }
-
-    /// Frees inodes that have neither names nor users.
-    pub fn drain_inactive(&self) -> Result<()> {
-        while self.run(|core| {
-            if !core.health.is_writable() {
-                return Ok(false);
-            }
-            core.inactivate()
-        })? {}
-        Ok(())
-    }
-
-    /// Unmounts: everything durable, the superblock clean.
-    pub fn close(&self) -> Result<()> {
-        {
-            let mut core = self.lock();
-            if let Some(done) = core.health.begin_unmount() {
-                return done;
-            }
-            core.abandon_orphans();
-        }
-        let done = self.drain_inactive().and_then(|()| self.run(|core| core.sync_all()));
-        // What was freed by that is freed for good now.
-        let done = done.and_then(|()| self.drain_inactive()).and_then(|()| self.run(|core| core.sync_all()));
-        let mut core = self.lock();
-        let done = core.health.end_unmount(done).and_then(|()| core.mark_clean());
-        // Whoever asks later hears of it too.
-        done.inspect_err(|e| core.fail(e))
+    fn take_want(&mut self) -> Option<Fetch> {
+        self.reads.take_want()
     }
 }
 
 impl Core {
-    fn mark_clean(&mut self) -> Result<()> {
+    pub fn mark_clean(&mut self) -> Result<()> {
+        self.changed = true;
         self.end_journal()?;
         let mut sums = self.summary_bytes();
         self.sb.summary_crc = crc(&sums).into();

@@ -6,17 +6,18 @@
 use crate::commit::Drop;
 use crate::format::*;
 use crate::inode::{Inode, LINK_MAX};
-use crate::mount::{Core, Volume, What};
+use crate::mount::{Core, What};
 use arbor_base::cache::Name;
 use arbor_base::vfs::*;
 use arbor_kit::chunkdir::{ChunkDirs, Found};
 use arbor_kit::dirent::{DOTDOT_AT, first_chunks};
-use arbor_kit::health::Health;
+use arbor_kit::lifetimes;
+use arbor_kit::locked;
 use arbor_kit::namespace::{Lookup, Move, Named, Namespace, NewInode, Node, Place, Target, Walk, Walked};
-use arbor_kit::served::{self, Inodes};
+use arbor_kit::served::Inodes;
+use arbor_kit::watch::Watch;
 use arbor_kit::xattr::Xattrs;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// The type of an entry that names a directory.
 const DIR_KIND: u8 = (mode::IFDIR >> 12) as u8;
@@ -56,11 +57,12 @@ impl Namespace for Core {
     }
 
     fn settle_links(&mut self, ino: Ino) -> Result<bool> {
+        self.reads.stay();
         let i = self.iget(ino)?;
         if self.links(&i) == u32::from(i.d.nlink.get()) {
             return Ok(false);
         }
-        self.sync_all().map(|()| true)
+        self.flush_all().map(|()| true)
     }
 
     fn attr(&mut self, ino: Ino) -> Result<Attr> {
@@ -69,14 +71,15 @@ impl Namespace for Core {
     }
 
     fn hold(&mut self, ino: Ino) {
-        self.refs.add(ino);
+        self.lives.refs.add(ino);
     }
 
     fn may_be_named(&mut self, ino: Ino) -> bool {
-        self.unnamed.contains(&ino.0)
+        self.lives.is_unnamed(ino)
     }
 
     fn make(&mut self, dir: &Node, name: &[u8], (): (), new: &NewInode<'_>, now: Time) -> Result<Attr> {
+        self.reads.stay();
         self.check_xattrs(new.xattrs)?;
         let (parent, t) = (dir.ino, new.file_type());
         let mut dir = self.iget(parent)?;
@@ -104,22 +107,24 @@ impl Namespace for Core {
     }
 
     fn make_unnamed(&mut self, dir: &Node, new: &NewInode<'_>, now: Time) -> Result<Attr> {
+        self.reads.stay();
         let home = self.geom.cg_of_inode(dir.ino);
         let mut i = self.inew((home, dir.ino), new.mode, (new.uid, new.gid), now)?;
         i.d.nlink = 0.into();
         self.iput(&i)?;
-        self.refs.add(i.ino);
+        self.lives.refs.add(i.ino);
         let attr = self.attr_of(&i);
-        self.orphan(&mut i)?;
-        self.unnamed.insert(i.ino.0);
+        lifetimes::orphan(self, i.ino)?;
+        self.lives.set_unnamed(i.ino);
         Ok(attr)
     }
 
     fn link(&mut self, dir: &Node, name: &[u8], (): (), node: &Node, now: Time) -> Result<Attr> {
+        self.reads.stay();
         let mut parent = self.iget(dir.ino)?;
         let room = self.dir_room(&mut parent, name)?;
-        let mut i = self.iget(node.ino)?;
-        self.unorphan(&mut i)?;
+        lifetimes::unorphan(self, node.ino)?;
+        let i = self.iget(node.ino)?;
         let at = self.dir_insert(&parent, room, name, i.ino, kind_of(&i))?;
         self.touch_dirs(&[dir.ino], now)?;
         let waits = self.raise(i.ino, Some(now))?;
@@ -128,6 +133,7 @@ impl Namespace for Core {
     }
 
     fn remove(&mut self, dir: &Node, name: &[u8], slot: Found, node: &Node, now: Time) -> Result<()> {
+        self.reads.stay();
         if node.is_dir() {
             self.settle_dir(node.ino)?;
         }
@@ -144,6 +150,7 @@ impl Namespace for Core {
     }
 
     fn rename(&mut self, m: Move<'_, Found, ()>, now: Time) -> Result<()> {
+        self.reads.stay();
         self.settle_rename(&m)?;
         let (mut new_dir, t) = (self.iget(m.new_dir.ino)?, m.node.file_type());
         let room = match &m.target {
@@ -185,6 +192,7 @@ impl Namespace for Core {
     /// Where changes come one by one, one of the two has a third name meanwhile, so that neither is without: a crash may
     /// leave it.
     fn exchange(&mut self, a: Place<Found>, b: Place<Found>, now: Time) -> Result<()> {
+        self.reads.stay();
         let third = self.settle_exchange(&a, &b)?;
         let (dir, new_dir) = (self.iget(a.dir.ino)?, self.iget(b.dir.ino)?);
         let (i, j, same) = (self.iget(a.node.ino)?, self.iget(b.node.ino)?, a.dir.ino == b.dir.ino);
@@ -274,7 +282,7 @@ impl Core {
             let i = self.iget(*ino)?;
             let raw = u32::from(i.d.nlink.get());
             if raw >= LINK_MAX.into() && self.links(&i) < raw {
-                return self.sync_all();
+                return self.flush_all();
             }
         }
         Ok(())
@@ -390,17 +398,15 @@ impl Core {
 }
 
 impl Inodes for Core {
-    fn health(&mut self) -> &mut Health {
-        &mut self.health
-    }
-
     fn set_attr(&mut self, ino: Ino, set: &SetAttr, now: Time) -> Result<()> {
+        self.reads.stay();
         let mut i = self.iget(ino)?;
         self.apply(&mut i, set, now);
         self.iput(&i)
     }
 
     fn set_size(&mut self, ino: Ino, to: u64, now: Time) -> Result<bool> {
+        self.reads.stay();
         self.step_size(ino, to, now)
     }
 
@@ -419,6 +425,7 @@ impl Inodes for Core {
     }
 
     fn set_xattrs(&mut self, ino: Ino, list: &Xattrs, _grows: bool, set: &SetAttr, now: Time) -> Result<()> {
+        self.reads.stay();
         self.check_xattrs(list)?;
         let mut i = self.iget(ino)?;
         self.xattr_store(&mut i, list)?;
@@ -427,202 +434,122 @@ impl Inodes for Core {
     }
 }
 
-impl Volume {
-    fn falloc(&self, ino: Ino, how: FallocMode, offset: u64, len: u64) -> Result<()> {
-        let known = FallocMode::KEEP_SIZE | FallocMode::PUNCH_HOLE | FallocMode::ZERO_RANGE;
-        let punch = how.contains(FallocMode::PUNCH_HOLE);
-        if !known.contains(how) || punch && how != FallocMode::PUNCH_HOLE | FallocMode::KEEP_SIZE {
-            return Err(Errno::EOPNOTSUPP.into());
-        }
-        let mut end =
-            offset.checked_add(len).filter(|_| len > 0).ok_or(if len > 0 { Errno::EFBIG } else { Errno::EINVAL })?;
-        let attr = self.run(|core| core.attr(ino))?;
-        if attr.file_type() != FileType::File {
-            let e = if attr.file_type() == FileType::Dir { Errno::EISDIR } else { Errno::ENODEV };
-            return Err(e.into());
-        }
-        if how.contains(FallocMode::KEEP_SIZE) {
-            // The length of the last block follows the size, so there is nothing behind it.
-            if how == FallocMode::KEEP_SIZE && end > attr.size {
-                return Err(Errno::EOPNOTSUPP.into());
-            }
-            end = end.min(attr.size);
-        }
-        self.change(|core, now| {
-            if end > core.geom.max_size() {
-                return Err(Errno::EFBIG.into());
-            }
-            let mut i = core.iget(ino)?;
-            (i.d.mtime, i.d.ctime) = (now.into(), now.into());
-            core.iput(&i)?;
-            core.watch.begin(ino, i.size());
-            Ok(())
-        })?;
-        // What is missing first: without space nothing is zeroed.
-        let mut done = self.falloc_steps(ino, how - FallocMode::ZERO_RANGE, offset, end);
-        if done.is_ok() && how.contains(FallocMode::ZERO_RANGE) {
-            done = self.falloc_steps(ino, how, offset, end);
-        }
-        let grown = (!how.contains(FallocMode::KEEP_SIZE)).then_some(end);
-        self.lock().watch.done(ino, done.as_ref().map_or(None, |()| grown), done.is_err());
-        // The error is that of the call, whether it could be undone or not.
-        let undone = self.falloc_undo(ino);
-        self.lock().watch.end(ino);
-        done.and(undone)
+impl locked::Core for Core {
+    fn set_now(&mut self, now: Time) {
+        self.now = now;
+        self.now_ms = self.now_ms.max(self.begin.ms_until(now));
     }
 
-    fn falloc_steps(&self, ino: Ino, how: FallocMode, mut at: u64, end: u64) -> Result<()> {
-        while at < end {
-            if interrupted() {
-                return Err(Errno::EINTR.into());
-            }
-            at = self.change(|core, now| core.falloc_step(ino, how, at, end, now))?;
+    fn now(&self) -> Time {
+        self.now
+    }
+
+    fn is_pressed(&self) -> bool {
+        self.has_much_dirty()
+    }
+
+    fn settle_frees(&mut self) -> Result<bool> {
+        self.settle_held()
+    }
+
+    fn keep_all(&mut self, keep: bool) {
+        self.cache.keep_all(keep);
+    }
+
+    fn background(&mut self, now: Time) -> Result<Time> {
+        self.run_daemons(now)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.flush_all()?;
+        // What was freed by that is freed for good now.
+        while lifetimes::inactivate(self)? {
+            self.relieve();
+            self.health.check_writable()?;
         }
+        self.flush_all()?;
+        self.mark_clean()
+    }
+
+    fn sync_file(&mut self, ino: Ino) -> Result<()> {
+        self.flush_file(ino)
+    }
+
+    fn sync_all(&mut self) -> Result<()> {
+        self.flush_all()
+    }
+
+    fn read_file(&mut self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read_pages(ino, offset, buf)
+    }
+
+    fn write_file(&mut self, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize> {
+        self.reads.stay();
+        self.write_pages(ino, offset, data, now)
+    }
+
+    fn seek_file(&mut self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
+        self.seek_block(ino, offset, whence)
+    }
+
+    fn begin_fallocate(&mut self, ino: Ino, end: u64, now: Time) -> Result<()> {
+        self.reads.stay();
+        if end > self.geom.max_size() {
+            return Err(Errno::EFBIG.into());
+        }
+        let mut i = self.iget(ino)?;
+        (i.d.mtime, i.d.ctime) = (now.into(), now.into());
+        self.iput(&i)?;
+        self.watch.begin(ino, i.size());
         Ok(())
     }
 
-    /// What calls that failed could have is given back by the last of them, so that the file ends where others want it to.
-    fn falloc_undo(&self, ino: Ino) -> Result<()> {
-        while !self.change(|core, now| match core.watch.to_undo(ino) {
-            Some(keep) if core.iget(ino)?.size() > keep => core.step_size(ino, keep, now),
-            _ => Ok(true),
-        })? {}
-        Ok(())
-    }
-}
-
-impl served::Volume for Volume {
-    type Core = Core;
-
-    fn root(&self) -> Ino {
-        ROOT
+    fn falloc_step(&mut self, ino: Ino, how: FallocMode, offset: u64, end: u64, now: Time) -> Result<u64> {
+        self.reads.stay();
+        self.falloc_block(ino, how, offset, end, now)
     }
 
-    fn look<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
-        f(&mut self.lock())
+    fn watch(&mut self) -> &mut Watch {
+        &mut self.watch
     }
 
-    fn run<R>(&self, f: impl FnMut(&mut Core) -> Result<R>) -> Result<R> {
-        Volume::run(self, f)
+    fn label(&mut self) -> Result<Vec<u8>> {
+        Ok(label_of(&self.sb.label))
     }
 
-    fn change<R>(&self, f: impl FnMut(&mut Core, Time) -> Result<R>) -> Result<R> {
-        Volume::change(self, f)
+    fn set_label(&mut self, field: [u8; 64]) -> Result<()> {
+        self.reads.stay();
+        self.write_label(field)
     }
 
-    fn forget(&self, ino: Ino, count: u64) {
-        let mut core = self.lock();
-        if core.refs.release(ino, count) && core.orphans.contains_key(&ino.0) {
-            core.inactive.push_back(ino.0);
-        }
-    }
-
-    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.run(|core| core.read_file(ino, offset, buf))
-    }
-
-    fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
-        let mut done = 0;
-        loop {
-            let rest = data.get(done..).unwrap_or(&[]);
-            let piece = rest.get(..rest.len().min(256 << 10)).unwrap_or(&[]);
-            let at = offset.checked_add(done as u64).ok_or(Errno::EFBIG)?;
-            match self.change(|core, now| core.write_file(ino, at, piece, now)) {
-                // Short for want of space: what was freed may help the rest.
-                Ok(n) => done += n,
-                Err(_) if done > 0 => return Ok(done),
-                Err(e) => return Err(e),
-            }
-            if done >= data.len() {
-                return Ok(done);
-            }
-        }
-    }
-
-    fn fsync(&self, ino: Ino, _data_only: bool) -> Result<()> {
-        self.run(|core| {
-            core.health.check_ordered()?;
-            core.iget(ino)?;
-            if core.health.is_read_only() { Ok(()) } else { core.sync_file(ino) }
+    fn statfs(&mut self) -> Result<StatFs> {
+        let g = &self.geom;
+        let meta = u64::from(g.cg_count) * u64::from(g.meta_frags());
+        let areas = u64::from(g.summary_frags()) + u64::from(self.sb.journal_frags.get());
+        Ok(StatFs {
+            frsize: g.frag_size() as u32,
+            bsize: g.block_size() as u32,
+            blocks: u64::from(g.frags).saturating_sub(meta + areas),
+            bfree: self.free_frags(),
+            bavail: self.available(),
+            files: u64::from(g.inodes()).saturating_sub(ROOT.0),
+            ffree: self.nifree,
+            namelen: 255,
+            fsid: g.fsid,
         })
     }
 
-    fn syncfs(&self) -> Result<()> {
-        self.drain_inactive()?;
-        self.run(|core| {
-            core.health.check_ordered()?;
-            if core.health.is_read_only() { Ok(()) } else { core.sync_all() }
-        })
-    }
-
-    fn fallocate(&self, ino: Ino, mode: FallocMode, offset: u64, len: u64) -> Result<()> {
-        self.falloc(ino, mode, offset, len)
-    }
-
-    fn seek(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
-        self.run(|core| core.seek_file(ino, offset, whence))
-    }
-
-    fn label(&self) -> Result<Vec<u8>> {
-        self.run(|core| Ok(label_of(&core.sb.label)))
-    }
-
-    fn set_label(&self, field: [u8; 64]) -> Result<()> {
-        self.change(|core, _| core.set_label(field))
-    }
-
-    fn statfs(&self) -> Result<StatFs> {
-        self.drain_inactive()?;
-        self.run(|core| {
-            let g = &core.geom;
-            let meta = u64::from(g.cg_count) * u64::from(g.meta_frags());
-            let areas = u64::from(g.summary_frags()) + u64::from(core.sb.journal_frags.get());
-            Ok(StatFs {
-                frsize: g.frag_size() as u32,
-                bsize: g.block_size() as u32,
-                blocks: u64::from(g.frags).saturating_sub(meta + areas),
-                bfree: core.free_frags(),
-                bavail: core.available(),
-                files: u64::from(g.inodes()).saturating_sub(ROOT.0),
-                ffree: core.nifree,
-                namelen: 255,
-                fsid: g.fsid,
-            })
-        })
-    }
-
-    fn trim(&self, range: &TrimRange) -> Result<u64> {
-        let geom = {
-            let core = self.lock();
-            core.health.check_writable()?;
-            core.geom
-        };
+    /// A group in each step.
+    fn trim_step(&mut self, range: &TrimRange, from: u64) -> Result<(u64, Option<u64>)> {
+        self.reads.stay();
+        let geom = self.geom;
         range.check(geom.byte(Frag(geom.frags)), geom.block_size() as u64, geom.byte(Frag(geom.cg_frags)))?;
-        self.syncfs()?;
-        (0..geom.cg_count).try_fold(0, |sum, cgx| Ok(sum + self.change(|core, _| core.trim_group(cgx, range))?))
+        let next = from + 1;
+        Ok((self.trim_group(from as u32, range)?, (next < u64::from(geom.cg_count)).then_some(next)))
     }
 
-    fn background(&self, now: Time) -> Time {
-        // Errors are for who syncs; the volume says what it failed of.
-        let _ = self.drain_inactive();
-        let core = &mut *self.lock();
-        core.cache.keep_all(true);
-        let next = core.background(now).unwrap_or_else(|e| {
-            core.fail(&e);
-            now.plus_ms(60_000)
-        });
-        core.cache.keep_all(false);
-        self.note_pressure(core);
-        next
-    }
-
-    fn wants_background(&self) -> bool {
-        self.pressed.load(Relaxed)
-    }
-
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        let core = self.lock();
-        let (s, c) = (core.cache.stats(), core.counters);
+    fn counters(&mut self) -> Vec<(&'static str, u64)> {
+        let (s, c) = (self.cache.stats(), self.counters);
         vec![
             ("cache_hits", s.hits),
             ("cache_misses", s.misses),
@@ -641,9 +568,5 @@ impl served::Volume for Volume {
             ("log_transactions", c.transactions),
             ("log_bytes", c.journal_bytes),
         ]
-    }
-
-    fn unmount(&self) -> Result<()> {
-        self.close()
     }
 }

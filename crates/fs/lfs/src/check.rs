@@ -43,6 +43,7 @@ use arbor_base::device::Kind;
 use arbor_base::vfs::{
     self, CheckOptions, CheckReport, Devices, Errno, Error, Ino, Progress, Repair, Result, Severity, mode,
 };
+use arbor_kit::lifetimes;
 use issue::{Issue, Paths};
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -328,10 +329,9 @@ impl<'a> Checker<'a> {
 
     /// What has no name goes; then the superblock, at last the mark that the volume is clean.
     fn finish(&mut self) -> Result<()> {
-        self.core.orphans.clear();
-        self.core.inactive.clear();
+        self.core.lives.clear_orphans();
         self.core.load_orphans()?;
-        while self.core.inactivate()? {}
+        while lifetimes::inactivate(&mut self.core)? {}
         if self.super_changed {
             let bytes = superblock::sealed(self.sb.as_bytes());
             self.core.dev.write_at(Kind::Super, self.core.geom.copy_at(), &bytes)?;

@@ -125,7 +125,7 @@ impl Core {
 
     /// As much of the cleaner's work as reading `budget` bytes is; at least a segment. There is more as long as it gains
     /// something: checkpoints leave dead blocks too.
-    pub fn clean(&mut self, budget: u64) -> Result<Cleaned> {
+    pub fn clean_segments(&mut self, budget: u64) -> Result<Cleaned> {
         let greedy = self.opts.clean == Policy::Greedy;
         self.settle()?;
         let before = self.segs.clean.len();

@@ -168,7 +168,7 @@ impl Core {
         self.counters.partial_segments += parts.len() as u64;
         self.counters.writes += requests.len() as u64;
         self.counters.write_bytes += requests.iter().map(Request::len).sum::<u64>();
-        self.dev.submit(requests).wait_all()?;
+        self.reads.submit(&*self.dev, requests).wait_all()?;
         if !(planted(Flaw::CheckpointTooEarly) && flags & IFILE_ONLY != 0) {
             self.flush()?;
         }
@@ -486,21 +486,21 @@ impl Core {
     }
 
     /// Whether so much is changed that it should be written in the background.
-    pub fn is_pressed(&self) -> bool {
+    pub fn has_much_dirty(&self) -> bool {
         self.cache.dirty_bytes() > self.cache.dirty_limit() / 4 * 3
     }
 
     /// Work that is due at `now`; returns when there is more.
-    pub fn background(&mut self, now: Time) -> Result<Time> {
+    pub fn run_daemons(&mut self, now: Time) -> Result<Time> {
         let at = self.begin.ms_until(now).max(self.now_ms);
         if !self.health.is_writable() {
             return Ok(now.plus_ms(60_000));
         }
-        if self.since.is_some_and(|since| at >= since + self.opts.commit_ms) || self.is_pressed() {
+        if self.since.is_some_and(|since| at >= since + self.opts.commit_ms) || self.has_much_dirty() {
             self.write_group()?;
         }
         let stale = self.changed.contains_key(&IFILE.0) && at >= self.log.checkpointed_ms + CHECKPOINT_MS;
-        if stale || self.is_pressed() {
+        if stale || self.has_much_dirty() {
             self.write_checkpoint(false)?;
         }
         let commit = self.since.map_or(self.opts.commit_ms, |since| (since + self.opts.commit_ms).saturating_sub(at));
@@ -520,7 +520,7 @@ impl Core {
         let runs = self.segs.clean.runs().map(|run| (start(*run.start()), run.count() as u64 * seg));
         let parts: Vec<(u64, u64)> = runs.filter_map(|run| range.part(run, frag)).collect();
         let requests = parts.iter().map(|(at, len)| Request::discard(Kind::Data, *at, *len)).collect();
-        self.dev.submit(requests).wait_all()?;
+        self.reads.submit(&*self.dev, requests).wait_all()?;
         // Clean segments that are kept for the cleaner are no space that users know of.
         let trimmed: u64 = parts.iter().map(|p| p.1).sum();
         Ok(trimmed.min(self.capacity().saturating_mul(frag)))

@@ -234,8 +234,7 @@ impl Core {
     /// Reads a block; if the file is read one block after another, those that lie behind it as well, up to a
     /// cluster.
     fn read_cluster(&mut self, i: &Inode, lbn: u64, p: Pointer) -> Result<()> {
-        let at = self.streams.iter().position(|s| s.0 == i.ino.0);
-        let expected = at.and_then(|at| self.streams.remove(at)).is_some_and(|s| s.1 == lbn) || lbn == 0;
+        let expected = lbn == 0 || self.streams.contains(&(i.ino.0, lbn));
         let most = if expected { (CLUSTER >> self.geom.block_shift).max(1) } else { 1 };
         let n = self.geom.block_frags();
         let mut all = vec![(p, self.run_of(i, lbn))];
@@ -265,13 +264,14 @@ impl Core {
                 if k > lbn {
                     break;
                 }
-                page = self.read_block(q, frags, kind)?;
+                page = self.read_block_again(q, frags, kind)?;
             }
             match self.keep_page(i, k, page) {
                 Err(_) if k > lbn => break,
                 kept => kept?,
             }
         }
+        self.streams.retain(|s| s.0 != i.ino.0);
         self.streams.push_front((i.ino.0, lbn + (from >> self.geom.block_shift).max(1) as u64));
         self.streams.truncate(STREAMS);
         Ok(())
@@ -291,7 +291,7 @@ impl Core {
     }
 
     /// Reads up to `buf.len()` bytes at `offset`.
-    pub fn read_file(&mut self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    pub fn read_pages(&mut self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let i = self.iget(ino)?;
         if !i.is_file() {
             return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
@@ -311,8 +311,7 @@ impl Core {
                     let bytes = page.get(within..within + n).ok_or(Errno::EIO)?;
                     out.copy_from_slice(bytes);
                     // A long call needs no more of the pages behind it.
-                    self.cache.keep_all(false);
-                    self.cache.keep_all(true);
+                    self.cache.trim_clean();
                 }
             }
             done += n;
@@ -329,7 +328,7 @@ impl Core {
     }
 
     /// Writes `data` at `offset`; what was written before space ran out stays.
-    pub fn write_file(&mut self, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize> {
+    pub fn write_pages(&mut self, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize> {
         let mut i = self.iget(ino)?;
         if !i.is_file() {
             return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
@@ -637,8 +636,7 @@ impl Core {
             }
             if !self.touched {
                 // What was looked at is not needed any more.
-                self.cache.keep_all(false);
-                self.cache.keep_all(true);
+                self.cache.trim_clean();
             }
             let (first, per) = (lbn - at as u64, self.geom.nindir());
             match (at..per as usize).find(|k| is_it(get_u32(&bytes, k * POINTER))) {
@@ -665,7 +663,7 @@ impl Core {
     }
 
     /// Next data or hole, by blocks.
-    pub fn seek_file(&mut self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
+    pub fn seek_block(&mut self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
         let i = self.iget(ino)?;
         if !i.is_file() {
             return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
@@ -683,7 +681,7 @@ impl Core {
     }
 
     /// A step of fallocate from `offset`: a block. Says where the next one begins.
-    pub fn falloc_step(&mut self, ino: Ino, mode: FallocMode, offset: u64, end: u64, now: Time) -> Result<u64> {
+    pub fn falloc_block(&mut self, ino: Ino, mode: FallocMode, offset: u64, end: u64, now: Time) -> Result<u64> {
         let mut i = self.iget(ino)?;
         let keep = mode.contains(FallocMode::KEEP_SIZE);
         // The file may have become shorter since the call began.

@@ -256,7 +256,7 @@ impl Core {
     /// block of it, or an indirect block with all that lies below.
     pub fn load(&mut self, lost: &mut dyn FnMut(Corrupt) -> Result<()>) -> Result<()> {
         let cp = self.checkpoint;
-        self.state = crate::mount::State {
+        self.state = crate::mount::Totals {
             inodes: cp.inodes.get(),
             free_ino: cp.free_ino.get(),
             used_inodes: cp.used_inodes.get(),

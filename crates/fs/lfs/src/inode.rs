@@ -7,7 +7,8 @@ use crate::mount::{Core, inode_name, xattr_name};
 use crate::planted::{Flaw, planted};
 use arbor_base::device::Kind;
 use arbor_base::layout::{Corrupt, crc_without, get_u32};
-use arbor_base::vfs::{Attr, Errno, Ino, Result, SetAttr, SetTime, Time, mode};
+use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, SetAttr, SetTime, Time, mode};
+use arbor_kit::lifetimes::{self, Lifetimes, Orphans};
 use arbor_kit::xattr::{self, Xattrs};
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
@@ -81,7 +82,7 @@ impl Core {
         if entry.frag.get() == 0 {
             return Err(Errno::ESTALE.into());
         }
-        self.read_inodes(Frag(entry.frag.get()));
+        self.read_inodes(Frag(entry.frag.get()))?;
         if let Some(bytes) = self.cache.get(inode_name(ino)) {
             let d = Dinode::read_from_bytes(bytes).map_err(|_| Errno::EIO)?;
             return Ok(Inode { ino, d });
@@ -109,11 +110,16 @@ impl Core {
 
     /// Takes the inodes of a block of them into the cache, from this fragment on: those that were changed one after
     /// the other lie one behind the other. What cannot be read, or is not as it has to be, is left out.
-    fn read_inodes(&mut self, frag: Frag) {
+    fn read_inodes(&mut self, frag: Frag) -> Result<()> {
         let geom = self.geom;
         let fits = |n: &u32| self.check_run(frag, *n, "inode map", "frag").is_ok();
-        let Some(frags) = (1..=geom.block_frags()).rev().find(fits) else { return };
-        let Ok(bytes) = self.read_run(frag, frags, Kind::Inode) else { return };
+        let Some(frags) = (1..=geom.block_frags()).rev().find(fits) else { return Ok(()) };
+        let bytes = match self.read_run(frag, frags, Kind::Inode) {
+            Err(Error::Restart) => return Err(Error::Restart),
+            // One alone may be read yet.
+            Err(_) => return Ok(()),
+            Ok(bytes) => bytes,
+        };
         for (at, bytes) in (frag.0..).zip(bytes.chunks_exact(geom.frag_size())) {
             // Of two with the same number the last one counts.
             for (_, d) in sound_inodes(&geom, bytes).rev() {
@@ -128,20 +134,22 @@ impl Core {
                 }
             }
         }
+        Ok(())
     }
 
     /// Reads an inode from its fragment, once more if it was not there.
     pub fn read_inode(&mut self, ino: Ino, frag: Frag) -> Result<Dinode> {
         self.check_run(frag, 1, "inode map", "frag")?;
-        let found = self.look_for_inode(ino, frag)?;
-        let found = if found.is_none() { self.look_for_inode(ino, frag)? } else { found };
+        let bytes = self.read_run(frag, 1, Kind::Inode)?;
+        let found = match find_inode(&self.geom, ino, &bytes) {
+            None => {
+                let bytes = self.read_run_again(frag, 1, Kind::Inode)?;
+                find_inode(&self.geom, ino, &bytes)
+            }
+            found => found,
+        };
         let missing = || Corrupt::new("inode", "crc", self.geom.byte(frag), format!("no inode {ino}"), "a sound one");
         Ok(found.ok_or_else(missing)?.1)
-    }
-
-    fn look_for_inode(&mut self, ino: Ino, frag: Frag) -> Result<Option<(usize, Dinode)>> {
-        let bytes = self.read_run(frag, 1, Kind::Inode)?;
-        Ok(find_inode(&self.geom, ino, &bytes))
     }
 
     /// Writes an inode back to its buffer.
@@ -223,19 +231,7 @@ impl Core {
         let mut i = self.iget(ino)?;
         i.d.nlink = if all { 0 } else { i.d.nlink.get().saturating_sub(1) }.into();
         self.iput(&i)?;
-        if i.d.nlink.get() > 0 {
-            return Ok(());
-        }
-        if self.refs.has(ino) {
-            return self.orphan(&mut i);
-        }
-        // What fits one step goes at once.
-        if self.release(&mut i)? {
-            self.ifree(&mut i)
-        } else {
-            self.inactive.push_back(ino.0);
-            self.orphan(&mut i)
-        }
+        if i.d.nlink.get() > 0 { Ok(()) } else { lifetimes::lost(self, ino) }
     }
 
     /// One subdirectory less.
@@ -245,115 +241,24 @@ impl Core {
         self.iput(&i)
     }
 
-    /// Gives the blocks of an inode back that has neither names nor users, as far as one step goes; says
-    /// whether it has none left.
-    fn release(&mut self, i: &mut Inode) -> Result<bool> {
-        if i.d.has_blocks() && self.truncate_step(i, 0)? > 0 {
-            return Ok(false);
-        }
-        self.drop_xattr(i)?;
-        self.hashes.remove(i.ino);
-        Ok(true)
-    }
-
-    /// Frees an inode whose blocks are gone.
-    fn ifree(&mut self, i: &mut Inode) -> Result<()> {
-        self.unorphan(i)?;
-        self.forget_inode(i.ino)
-    }
-
     /// Frees a new inode that never got a name.
     pub fn abort_create(&mut self, i: &mut Inode) -> Result<()> {
         i.d.nlink = 0.into();
         self.iput(i)?;
-        while !self.release(i)? {}
-        self.ifree(i)
-    }
-
-    /// A step of freeing what has neither names nor users; says whether there is more.
-    pub fn inactivate(&mut self) -> Result<bool> {
-        let Some(ino) = self.inactive.pop_front() else { return Ok(false) };
-        let more = !self.inactive.is_empty();
-        if self.refs.has(Ino(ino)) {
-            return Ok(more);
-        }
-        let mut i = match self.iget(Ino(ino)) {
-            Err(e) if e.errno() == Errno::ESTALE => return Ok(more),
-            got => got?,
-        };
-        if i.d.nlink.get() > 0 {
-            return Ok(more);
-        }
-        if self.release(&mut i)? {
-            self.ifree(&mut i)?;
-            return Ok(more);
-        }
-        self.inactive.push_front(ino);
-        Ok(true)
-    }
-
-    // The orphan list: inodes in use without names.
-
-    /// Puts an inode without names on the list.
-    pub fn orphan(&mut self, i: &mut Inode) -> Result<()> {
-        if self.orphans.contains_key(&i.ino.0) {
-            return Ok(());
-        }
-        if planted(Flaw::NoOrphans) {
-            return Ok(());
-        }
-        let head = u64::from(self.state.orphan);
-        self.orphans.insert(i.ino.0, 0);
-        if let Some(before) = self.orphans.get_mut(&head) {
-            *before = i.ino.0;
-        }
-        i.d.next_orphan = (head as u32).into();
-        self.iput(i)?;
-        self.state.orphan = i.ino.0 as u32;
-        Ok(())
-    }
-
-    /// Takes an inode off the list.
-    pub fn unorphan(&mut self, i: &mut Inode) -> Result<()> {
-        let Some(before) = self.orphans.remove(&i.ino.0) else { return Ok(()) };
-        self.unnamed.remove(&i.ino.0);
-        let next = u64::from(i.d.next_orphan.get());
-        i.d.next_orphan = 0.into();
-        self.iput(i)?;
-        if let Some(b) = self.orphans.get_mut(&next) {
-            *b = before;
-        }
-        if before == 0 {
-            self.state.orphan = next as u32;
-            return Ok(());
-        }
-        let mut b = self.iget(Ino(before))?;
-        b.d.next_orphan = (next as u32).into();
-        self.iput(&b)
+        while !self.release(i.ino)? {}
+        self.free(i.ino)
     }
 
     /// Finds at mount what was open and unlinked at the crash.
     pub fn load_orphans(&mut self) -> Result<()> {
-        let (mut at, mut before) = (u64::from(self.state.orphan), 0);
-        while at != 0 {
-            let i = self.iget(Ino(at))?;
-            if self.orphans.insert(at, before).is_some() || i.d.nlink.get() != 0 {
-                return Err(i
-                    .corrupt("next_orphan", i.d.next_orphan, "a list without a loop, of inodes without names")
-                    .into());
+        lifetimes::load(self, self.state.orphan.into(), |core, ino, twice| {
+            let i = core.iget(ino)?;
+            if !twice && i.d.nlink.get() == 0 {
+                return Ok(());
             }
-            self.inactive.push_back(at);
-            (before, at) = (at, i.d.next_orphan.get().into());
-        }
-        Ok(())
-    }
-
-    /// At the unmount nobody uses anything any more.
-    pub fn abandon_orphans(&mut self) {
-        self.refs = Default::default();
-        let mut all: Vec<u64> = self.orphans.keys().copied().collect();
-        all.sort_unstable();
-        self.inactive.extend(all);
+            let expected = "a list without a loop, of inodes without names";
+            Err(i.corrupt("next_orphan", i.d.next_orphan, expected).into())
+        })
     }
 
     // Extended attributes: one block, or less.
@@ -428,5 +333,46 @@ impl Core {
         (i.d.xattr, i.d.xattr_len) = (Pointer::default(), 0.into());
         self.count(i, 0, old);
         self.iput(i)
+    }
+}
+
+impl Orphans for Core {
+    fn lives(&mut self) -> &mut Lifetimes {
+        &mut self.lives
+    }
+
+    fn head(&mut self, _of: Ino) -> Result<u64> {
+        Ok(self.state.orphan.into())
+    }
+
+    fn set_head(&mut self, _of: Ino, to: u64) -> Result<()> {
+        if !planted(Flaw::NoOrphans) {
+            self.state.orphan = to as u32;
+        }
+        Ok(())
+    }
+
+    fn next(&mut self, ino: Ino) -> Result<u64> {
+        Ok(self.iget(ino)?.d.next_orphan.get().into())
+    }
+
+    fn set_next(&mut self, ino: Ino, to: u64) -> Result<()> {
+        let mut i = self.iget(ino)?;
+        i.d.next_orphan = (to as u32).into();
+        self.iput(&i)
+    }
+
+    fn release(&mut self, ino: Ino) -> Result<bool> {
+        let mut i = self.iget(ino)?;
+        if i.d.has_blocks() && self.truncate_step(&mut i, 0)? > 0 {
+            return Ok(false);
+        }
+        self.drop_xattr(&mut i)?;
+        self.hashes.remove(ino);
+        Ok(true)
+    }
+
+    fn free(&mut self, ino: Ino) -> Result<()> {
+        self.forget_inode(ino)
     }
 }

@@ -1,8 +1,7 @@
 //! The mounted volume: its state in core, how calls enter it, mounting and unmounting.
 //!
-//! One lock holds everything, and it is held while the device works. A call runs as [`Volume::run`]: it looks up and
-//! checks first, then changes; if the device fails or damage is met after the first change, what is in core is half of
-//! a call, so the volume turns read-only and nothing more is written. `ENOSPC` never comes with a change half made.
+//! One lock holds everything (`kit::locked`). It is not held while the device reads for a call that has changed nothing yet
+//! and is not alone.
 
 use crate::format::*;
 use crate::ifile::Segments;
@@ -10,18 +9,19 @@ use crate::inode::Inode;
 use crate::plan::Log;
 use crate::{options, recover, superblock};
 use arbor_base::cache::{Cache, Name};
-use arbor_base::device::{Device, Kind, zeroed};
+use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{Access, Corrupt, crc};
-use arbor_base::sync::{Mutex, MutexGuard, Rank};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Options, Result, Time, Utilisation};
+use arbor_kit::calls::State;
 use arbor_kit::chunkdir::Hashes;
 use arbor_kit::health::Health;
-use arbor_kit::refs::Refs;
+use arbor_kit::lifetimes::Lifetimes;
+use arbor_kit::locked::{Locked, Tries};
+use arbor_kit::reads::{Fetch, Reads};
 use arbor_kit::watch::Watch;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use zerocopy::IntoBytes;
 
 const INDIRECT: u64 = 1 << 62;
@@ -74,7 +74,7 @@ pub(crate) const SHARES: usize = 20;
 
 /// What belongs to the state of the volume beside its files.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct Totals {
     /// Inodes that the inode map has entries for.
     pub inodes: u32,
     /// First free one, 0 if there is none.
@@ -100,7 +100,7 @@ pub(crate) struct Core {
     pub dev: Arc<dyn Device>,
     pub opts: options::Mount,
     pub cache: Cache,
-    pub state: State,
+    pub state: Totals,
     pub segs: Segments,
     pub log: Log,
     /// The newest checkpoint, and where the next one goes.
@@ -122,15 +122,9 @@ pub(crate) struct Core {
     pub remapped: BTreeSet<u64>,
     /// Bytes that have died in each segment since the last group.
     pub died: BTreeMap<u32, u32>,
-    pub refs: Refs,
+    pub lives: Lifetimes,
     /// Files that a call of several steps works on.
     pub watch: Watch,
-    /// Inodes that have lost their last name and their last user.
-    pub inactive: VecDeque<u64>,
-    /// Inodes on the orphan list, each with the one before it (0: it is first).
-    pub orphans: FxHashMap<u64, u64>,
-    /// Those among them that never had a name, and may get one.
-    pub unnamed: FxHashSet<u64>,
     pub hashes: Hashes,
     /// Files read one block after another, with the next block.
     pub streams: VecDeque<(u64, u64)>,
@@ -139,17 +133,13 @@ pub(crate) struct Core {
     pub now_ms: u64,
     /// The call that runs has changed something.
     pub touched: bool,
+    pub reads: Reads,
     pub health: Health,
     pub counters: Counters,
 }
 
 /// A mounted volume.
-pub(crate) struct Volume {
-    pub clock: Arc<dyn Clock>,
-    /// Background work should not wait.
-    pub pressed: AtomicBool,
-    core: Mutex<Core>,
-}
+pub(crate) type Volume = Locked<Core>;
 
 /// The superblock at byte 0.
 pub(crate) fn read_super(dev: &dyn Device) -> Result<SuperBlock> {
@@ -183,15 +173,12 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
         core.load_orphans()?;
         core.cache.keep_all(false);
     }
-    let volume = Arc::new(Volume {
-        clock,
-        pressed: AtomicBool::new(false),
-        core: Mutex::condemning(Rank(0), core, |core| core.health.condemn()),
-    });
+    let dev = core.dev.clone();
+    let volume = Volume::new(core, dev, clock);
     if !read_only {
         volume.drain_inactive()?;
     }
-    Ok(volume)
+    Ok(Arc::new(volume))
 }
 
 /// How much of each segment of an unmounted volume lives; nothing is written.
@@ -245,7 +232,7 @@ impl Core {
             dev,
             opts,
             cache,
-            state: State::default(),
+            state: Totals::default(),
             segs: Segments::new(segs),
             log: Log::default(),
             checkpoint: Checkpoint::default(),
@@ -259,24 +246,22 @@ impl Core {
             since: None,
             remapped: BTreeSet::new(),
             died: BTreeMap::new(),
-            refs: Refs::default(),
+            lives: Lifetimes::default(),
             watch: Watch::default(),
-            inactive: VecDeque::new(),
-            orphans: FxHashMap::default(),
-            unnamed: FxHashSet::default(),
             hashes: Hashes::new(opts.cache_bytes / 4),
             streams: VecDeque::new(),
             begin: now,
             now,
             now_ms: 0,
             touched: false,
+            reads: Reads::default(),
             health: Health::default(),
             counters: Counters::default(),
         }
     }
 
     /// Changes the label in the superblock, durably, then in its copy.
-    pub fn set_label(&mut self, label: [u8; 64]) -> Result<()> {
+    pub fn write_label(&mut self, label: [u8; 64]) -> Result<()> {
         let sb = SuperBlock { label, ..read_super(&*self.dev)? };
         self.touched = true;
         for at in [0, self.geom.copy_at()] {
@@ -301,21 +286,38 @@ impl Core {
 
     /// Reads a run of fragments.
     pub fn read_run(&mut self, frag: Frag, frags: u32, kind: Kind) -> Result<Vec<u8>> {
-        let mut bytes = zeroed(self.geom.bytes_of(frags));
-        self.dev.read_at(kind, self.geom.byte(frag), &mut bytes)?;
-        self.counters.reads += 1;
-        self.counters.read_bytes += bytes.len() as u64;
+        let (at, len) = (self.geom.byte(frag), self.geom.bytes_of(frags));
+        let bytes = self.reads.read(&*self.dev, kind, at, len)?;
+        self.count_read(len);
         Ok(bytes)
+    }
+
+    /// Reads a run of fragments once more, which was read wrong.
+    pub fn read_run_again(&mut self, frag: Frag, frags: u32, kind: Kind) -> Result<Vec<u8>> {
+        let (at, len) = (self.geom.byte(frag), self.geom.bytes_of(frags));
+        let bytes = self.reads.read_now(&*self.dev, kind, at, len)?;
+        self.count_read(len);
+        Ok(bytes)
+    }
+
+    fn count_read(&mut self, len: usize) {
+        self.counters.reads += 1;
+        self.counters.read_bytes += len as u64;
     }
 
     /// Reads what a pointer leads to, and verifies it; once more if it was read wrong.
     pub fn read_block(&mut self, p: Pointer, frags: u32, kind: Kind) -> Result<Vec<u8>> {
         let frag = Frag(p.frag.get());
         self.check_run(frag, frags, "pointer", "frag")?;
-        let mut bytes = self.read_run(frag, frags, kind)?;
-        if crc(&bytes) != p.crc.get() {
-            bytes = self.read_run(frag, frags, kind)?;
-        }
+        let bytes = self.read_run(frag, frags, kind)?;
+        if crc(&bytes) == p.crc.get() { Ok(bytes) } else { self.read_block_again(p, frags, kind) }
+    }
+
+    /// The same of what was read wrong.
+    pub fn read_block_again(&mut self, p: Pointer, frags: u32, kind: Kind) -> Result<Vec<u8>> {
+        let frag = Frag(p.frag.get());
+        self.check_run(frag, frags, "pointer", "frag")?;
+        let bytes = self.read_run_again(frag, frags, kind)?;
         self.verify(p, &bytes)?;
         Ok(bytes)
     }
@@ -332,6 +334,7 @@ impl Core {
 
     /// Notes that a file is going to be changed.
     pub fn mark(&mut self, ino: Ino) -> Result<()> {
+        debug_assert!(!self.reads.may_restart(), "a call that changes something does not begin anew");
         self.touched = true;
         if self.changed.contains_key(&ino.0) {
             return Ok(());
@@ -377,103 +380,36 @@ impl Core {
             *died = died.saturating_add(bytes);
         }
     }
-
-    fn set_now(&mut self, now: Time) {
-        self.now = now;
-        self.now_ms = self.now_ms.max(self.begin.ms_until(now));
-    }
 }
 
-impl Volume {
-    /// The state, at the present time.
-    pub fn lock(&self) -> MutexGuard<'_, Core> {
-        let now = self.clock.now();
-        let mut core = self.core.lock();
-        core.set_now(now);
-        core
+impl State for Core {
+    type Want = Fetch;
+    type Tries = Tries;
+
+    fn health(&mut self) -> &mut Health {
+        &mut self.health
     }
 
-    /// Runs a call.
-    pub fn run<R>(&self, f: impl FnOnce(&mut Core) -> Result<R>) -> Result<R> {
-        let core = &mut *self.lock();
-        core.health.check_alive()?;
-        core.cache.keep_all(true);
-        let done = self.attempt(core, f);
-        core.cache.keep_all(false);
-        done
+    fn begin_call(&mut self, tries: &mut Tries) {
+        self.touched = false;
+        self.cache.keep_all(true);
+        let (lifts, arrived) = tries.reads();
+        self.reads.begin(lifts, arrived);
     }
 
-    fn attempt<R>(&self, core: &mut Core, f: impl FnOnce(&mut Core) -> Result<R>) -> Result<R> {
-        core.touched = false;
-        match f(core) {
-            Err(e) => {
-                core.health.note(&e);
-                let refused = matches!(&e, Error::Errno(n) if *n != Errno::EIO);
-                if core.touched && !refused {
-                    core.health.fail(&e);
-                }
-                Err(e)
-            }
-            Ok(r) => {
-                core.relieve();
-                self.note_pressure(core);
-                Ok(r)
-            }
+    fn has_changed(&self) -> bool {
+        self.touched
+    }
+
+    fn end_call<R>(&mut self, done: &Result<R>) {
+        self.reads.end();
+        if done.is_ok() {
+            self.relieve();
         }
+        self.cache.keep_all(false);
     }
 
-    /// Notes whether work has piled up.
-    pub fn note_pressure(&self, core: &Core) {
-        let much = core.is_pressed() || core.inactive.len() > 256 || core.wants_cleaning();
-        self.pressed.store(much && core.health.is_writable(), Relaxed);
-    }
-
-    /// Like [`Volume::run`] for calls that change something. Where space is short, what has neither names nor users gives
-    /// its own up, and the call is tried again.
-    pub fn change<R>(&self, mut f: impl FnMut(&mut Core, Time) -> Result<R>) -> Result<R> {
-        match self.change_once(&mut f) {
-            Err(e) if e.errno() == Errno::ENOSPC && self.free_inactive()? => self.change_once(&mut f),
-            done => done,
-        }
-    }
-
-    fn change_once<R>(&self, f: &mut impl FnMut(&mut Core, Time) -> Result<R>) -> Result<R> {
-        self.run(|core| {
-            core.health.check_writable()?;
-            let now = core.now;
-            f(core, now)
-        })
-    }
-
-    /// Frees what has neither names nor users; says whether there was any.
-    pub fn free_inactive(&self) -> Result<bool> {
-        let some = !self.lock().inactive.is_empty();
-        self.drain_inactive().map(|()| some)
-    }
-
-    /// Frees inodes that have neither names nor users.
-    pub fn drain_inactive(&self) -> Result<()> {
-        while self.run(|core| if !core.health.is_writable() { Ok(false) } else { core.inactivate() })? {}
-        Ok(())
-    }
-
-    /// Unmounts: everything durable, the checkpoint clean.
-    pub fn close(&self) -> Result<()> {
-        {
-            let mut core = self.lock();
-            if let Some(done) = core.health.begin_unmount() {
-                return done;
-            }
-            core.abandon_orphans();
-        }
-        let done = self.drain_inactive().and_then(|()| {
-            self.run(|core| {
-                core.end()?;
-                // Whoever waits for the lock comes too late.
-                core.health.unmount();
-                Ok(())
-            })
-        });
-        self.lock().health.end_unmount(done)
+    fn take_want(&mut self) -> Option<Fetch> {
+        self.reads.take_want()
     }
 }

@@ -3,17 +3,18 @@
 
 use crate::format::*;
 use crate::inode::{Inode, LINK_MAX};
-use crate::mount::{self, Core, SHARES, Volume};
+use crate::mount::{self, Core, SHARES};
 use arbor_base::cache::Name;
 use arbor_base::vfs::*;
 use arbor_kit::chunkdir::{ChunkDirs, Found};
 use arbor_kit::dirent::{DOTDOT_AT, first_chunks};
-use arbor_kit::health::Health;
+use arbor_kit::lifetimes;
+use arbor_kit::locked;
 use arbor_kit::namespace::{Lookup, Move, Named, Namespace, NewInode, Node, Place, Target, Walk, Walked};
-use arbor_kit::served::{self, Inodes};
+use arbor_kit::served::Inodes;
+use arbor_kit::watch::Watch;
 use arbor_kit::xattr::Xattrs;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 /// Counters of the segments that the cleaner found, by the least part of them that lived, %.
 const FOUND: [&str; SHARES] = [
@@ -62,14 +63,15 @@ impl Namespace for Core {
     }
 
     fn hold(&mut self, ino: Ino) {
-        self.refs.add(ino);
+        self.lives.refs.add(ino);
     }
 
     fn may_be_named(&mut self, ino: Ino) -> bool {
-        self.unnamed.contains(&ino.0)
+        self.lives.is_unnamed(ino)
     }
 
     fn make(&mut self, dir: &Node, name: &[u8], (): (), new: &NewInode<'_>, now: Time) -> Result<Attr> {
+        self.reads.stay();
         self.check_xattrs(new.xattrs)?;
         let mut parent = self.iget(dir.ino)?;
         let room = self.dir_room(&mut parent, name)?;
@@ -86,20 +88,22 @@ impl Namespace for Core {
     }
 
     fn make_unnamed(&mut self, _dir: &Node, new: &NewInode<'_>, now: Time) -> Result<Attr> {
+        self.reads.stay();
         let mut i = self.inew(new.mode, (new.uid, new.gid), now)?;
         i.d.nlink = 0.into();
         self.iput(&i)?;
-        self.refs.add(i.ino);
-        self.orphan(&mut i)?;
-        self.unnamed.insert(i.ino.0);
+        self.lives.refs.add(i.ino);
+        lifetimes::orphan(self, i.ino)?;
+        self.lives.set_unnamed(i.ino);
         Ok(self.attr_of(&i))
     }
 
     fn link(&mut self, dir: &Node, name: &[u8], (): (), node: &Node, now: Time) -> Result<Attr> {
+        self.reads.stay();
         let mut parent = self.iget(dir.ino)?;
         let room = self.dir_room(&mut parent, name)?;
+        lifetimes::unorphan(self, node.ino)?;
         let mut i = self.iget(node.ino)?;
-        self.unorphan(&mut i)?;
         self.dir_insert(&parent, room, name, i.ino, kind_of(&i))?;
         self.touch_dir(dir.ino, now, 0)?;
         i.d.nlink = i.d.nlink.get().saturating_add(1).into();
@@ -109,6 +113,7 @@ impl Namespace for Core {
     }
 
     fn remove(&mut self, dir: &Node, name: &[u8], slot: Found, node: &Node, now: Time) -> Result<()> {
+        self.reads.stay();
         let parent = self.iget(dir.ino)?;
         self.dir_remove(&parent, name, slot.at, false)?;
         self.touch_dir(dir.ino, now, 0)?;
@@ -117,6 +122,7 @@ impl Namespace for Core {
     }
 
     fn rename(&mut self, m: Move<'_, Found, ()>, now: Time) -> Result<()> {
+        self.reads.stay();
         let mut new_dir = self.iget(m.new_dir.ino)?;
         let room = match &m.target {
             Target::Free(()) => Some(self.dir_room(&mut new_dir, m.new_name)?),
@@ -147,6 +153,7 @@ impl Namespace for Core {
     }
 
     fn exchange(&mut self, a: Place<Found>, b: Place<Found>, now: Time) -> Result<()> {
+        self.reads.stay();
         let (dir, new_dir) = (self.iget(a.dir.ino)?, self.iget(b.dir.ino)?);
         self.dir_replace(&dir, a.slot.at, b.node.ino, b.node.file_type())?;
         self.dir_replace(&new_dir, b.slot.at, a.node.ino, a.node.file_type())?;
@@ -223,17 +230,15 @@ impl Core {
 }
 
 impl Inodes for Core {
-    fn health(&mut self) -> &mut Health {
-        &mut self.health
-    }
-
     fn set_attr(&mut self, ino: Ino, set: &SetAttr, now: Time) -> Result<()> {
+        self.reads.stay();
         let mut i = self.iget(ino)?;
         self.apply(&mut i, set, now);
         self.iput(&i)
     }
 
     fn set_size(&mut self, ino: Ino, to: u64, now: Time) -> Result<bool> {
+        self.reads.stay();
         self.step_size(ino, to, now)
     }
 
@@ -252,6 +257,7 @@ impl Inodes for Core {
     }
 
     fn set_xattrs(&mut self, ino: Ino, list: &Xattrs, _grows: bool, set: &SetAttr, now: Time) -> Result<()> {
+        self.reads.stay();
         self.check_xattrs(list)?;
         let mut i = self.iget(ino)?;
         self.xattr_store(&mut i, list)?;
@@ -260,214 +266,117 @@ impl Inodes for Core {
     }
 }
 
-impl Volume {
-    fn falloc(&self, ino: Ino, how: FallocMode, offset: u64, len: u64) -> Result<()> {
-        let known = FallocMode::KEEP_SIZE | FallocMode::PUNCH_HOLE | FallocMode::ZERO_RANGE;
-        let punch = how.contains(FallocMode::PUNCH_HOLE);
-        if !known.contains(how) || punch && how != FallocMode::PUNCH_HOLE | FallocMode::KEEP_SIZE {
-            return Err(Errno::EOPNOTSUPP.into());
-        }
-        let mut end =
-            offset.checked_add(len).filter(|_| len > 0).ok_or(if len > 0 { Errno::EFBIG } else { Errno::EINVAL })?;
-        let attr = self.run(|core| core.attr(ino))?;
-        if attr.file_type() != FileType::File {
-            let e = if attr.file_type() == FileType::Dir { Errno::EISDIR } else { Errno::ENODEV };
-            return Err(e.into());
-        }
-        if how.contains(FallocMode::KEEP_SIZE) {
-            // The length of the last block follows the size, so there is nothing behind it.
-            if how == FallocMode::KEEP_SIZE && end > attr.size {
-                return Err(Errno::EOPNOTSUPP.into());
-            }
-            end = end.min(attr.size);
-        }
-        self.change(|core, now| {
-            if end > core.geom.max_size() {
-                return Err(Errno::EFBIG.into());
-            }
-            let mut i = core.iget(ino)?;
-            (i.d.mtime, i.d.ctime) = (now.into(), now.into());
-            core.iput(&i)?;
-            core.watch.begin(ino, i.size());
-            Ok(())
-        })?;
-        // What is missing first: without space nothing is zeroed.
-        let mut done = self.falloc_steps(ino, how - FallocMode::ZERO_RANGE, offset, end);
-        if done.is_ok() && how.contains(FallocMode::ZERO_RANGE) {
-            done = self.falloc_steps(ino, how, offset, end);
-        }
-        let grown = (!how.contains(FallocMode::KEEP_SIZE)).then_some(end);
-        self.lock().watch.done(ino, done.as_ref().map_or(None, |()| grown), done.is_err());
-        // The error is that of the call, whether it could be undone or not.
-        let undone = self.falloc_undo(ino);
-        self.lock().watch.end(ino);
-        done.and(undone)
+impl locked::Core for Core {
+    fn set_now(&mut self, now: Time) {
+        self.now = now;
+        self.now_ms = self.now_ms.max(self.begin.ms_until(now));
     }
 
-    fn falloc_steps(&self, ino: Ino, how: FallocMode, mut at: u64, end: u64) -> Result<()> {
-        while at < end {
-            if interrupted() {
-                return Err(Errno::EINTR.into());
-            }
-            at = self.change(|core, now| core.falloc_step(ino, how, at, end, now))?;
+    fn now(&self) -> Time {
+        self.now
+    }
+
+    fn is_pressed(&self) -> bool {
+        self.has_much_dirty() || self.wants_cleaning()
+    }
+
+    fn keep_all(&mut self, keep: bool) {
+        self.cache.keep_all(keep);
+    }
+
+    fn background(&mut self, now: Time) -> Result<Time> {
+        self.run_daemons(now)
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        self.end()
+    }
+
+    fn sync_file(&mut self, _ino: Ino) -> Result<()> {
+        self.sync()
+    }
+
+    fn sync_all(&mut self) -> Result<()> {
+        self.sync()
+    }
+
+    fn read_file(&mut self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.read_pages(ino, offset, buf)
+    }
+
+    fn write_file(&mut self, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize> {
+        self.reads.stay();
+        self.write_pages(ino, offset, data, now)
+    }
+
+    fn seek_file(&mut self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
+        self.seek_block(ino, offset, whence)
+    }
+
+    fn begin_fallocate(&mut self, ino: Ino, end: u64, now: Time) -> Result<()> {
+        self.reads.stay();
+        if end > self.geom.max_size() {
+            return Err(Errno::EFBIG.into());
         }
+        let mut i = self.iget(ino)?;
+        (i.d.mtime, i.d.ctime) = (now.into(), now.into());
+        self.iput(&i)?;
+        self.watch.begin(ino, i.size());
         Ok(())
     }
 
-    /// What calls that failed could have is given back by the last of them, so that the file ends where others want it to.
-    fn falloc_undo(&self, ino: Ino) -> Result<()> {
-        while !self.change(|core, now| match core.watch.to_undo(ino) {
-            Some(keep) if core.iget(ino)?.size() > keep => core.step_size(ino, keep, now),
-            _ => Ok(true),
-        })? {}
-        Ok(())
-    }
-}
-
-impl served::Volume for Volume {
-    type Core = Core;
-
-    fn root(&self) -> Ino {
-        ROOT
+    fn falloc_step(&mut self, ino: Ino, how: FallocMode, offset: u64, end: u64, now: Time) -> Result<u64> {
+        self.reads.stay();
+        self.falloc_block(ino, how, offset, end, now)
     }
 
-    fn look<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
-        f(&mut self.lock())
+    fn watch(&mut self) -> &mut Watch {
+        &mut self.watch
     }
 
-    fn run<R>(&self, f: impl FnMut(&mut Core) -> Result<R>) -> Result<R> {
-        Volume::run(self, f)
+    fn label(&mut self) -> Result<Vec<u8>> {
+        Ok(label_of(&mount::read_super(&*self.dev)?.label))
     }
 
-    fn change<R>(&self, f: impl FnMut(&mut Core, Time) -> Result<R>) -> Result<R> {
-        Volume::change(self, f)
+    fn set_label(&mut self, field: [u8; 64]) -> Result<()> {
+        self.reads.stay();
+        self.write_label(field)
     }
 
-    fn forget(&self, ino: Ino, count: u64) {
-        let mut core = self.lock();
-        if core.refs.release(ino, count) && core.orphans.contains_key(&ino.0) {
-            core.inactive.push_back(ino.0);
-        }
-    }
-
-    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.run(|core| core.read_file(ino, offset, buf))
-    }
-
-    fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
-        let mut done = 0;
-        loop {
-            let rest = data.get(done..).unwrap_or(&[]);
-            let piece = rest.get(..rest.len().min(256 << 10)).unwrap_or(&[]);
-            let at = offset.checked_add(done as u64).ok_or(Errno::EFBIG)?;
-            match self.change(|core, now| core.write_file(ino, at, piece, now)) {
-                Ok(n) => {
-                    done += n;
-                    if n < piece.len() && !self.free_inactive()? {
-                        return Ok(done);
-                    }
-                }
-                Err(_) if done > 0 => return Ok(done),
-                Err(e) => return Err(e),
-            }
-            if done >= data.len() {
-                return Ok(done);
-            }
-        }
-    }
-
-    fn fsync(&self, ino: Ino, _data_only: bool) -> Result<()> {
-        self.run(|core| {
-            core.health.check_ordered()?;
-            core.iget(ino)?;
-            if core.health.is_read_only() { Ok(()) } else { core.sync() }
+    fn statfs(&mut self) -> Result<StatFs> {
+        let (capacity, available) = (self.capacity(), self.available());
+        // An inode needs its own bytes, and an entry of the map.
+        let ffree = available.saturating_mul(self.geom.frag_size() as u64) / (INODE + MAP_ENTRY) as u64;
+        Ok(StatFs {
+            frsize: self.geom.frag_size() as u32,
+            bsize: self.geom.block_size() as u32,
+            blocks: capacity,
+            bfree: available,
+            bavail: available,
+            files: ffree.saturating_add(self.state.used_inodes.into()),
+            ffree,
+            namelen: 255,
+            fsid: self.geom.fsid,
         })
     }
 
-    fn syncfs(&self) -> Result<()> {
-        self.drain_inactive()?;
-        self.run(|core| {
-            core.health.check_ordered()?;
-            if core.health.is_read_only() { Ok(()) } else { core.sync() }
-        })
+    fn trim_step(&mut self, range: &TrimRange, _from: u64) -> Result<(u64, Option<u64>)> {
+        self.reads.stay();
+        Ok((self.trim(range)?, None))
     }
 
-    fn fallocate(&self, ino: Ino, mode: FallocMode, offset: u64, len: u64) -> Result<()> {
-        self.falloc(ino, mode, offset, len)
+    fn clean(&mut self, budget: u64) -> Result<Cleaned> {
+        self.reads.stay();
+        self.touched = true;
+        self.clean_segments(budget)
     }
 
-    fn seek(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
-        self.run(|core| core.seek_file(ino, offset, whence))
+    fn scrub(&mut self, at: u64) -> Result<Scrubbed> {
+        self.scrub_some(at)
     }
 
-    fn label(&self) -> Result<Vec<u8>> {
-        self.run(|core| Ok(label_of(&mount::read_super(&*core.dev)?.label)))
-    }
-
-    fn set_label(&self, field: [u8; 64]) -> Result<()> {
-        self.change(|core, _| core.set_label(field))
-    }
-
-    fn statfs(&self) -> Result<StatFs> {
-        self.drain_inactive()?;
-        self.run(|core| {
-            let (capacity, available) = (core.capacity(), core.available());
-            // An inode needs its own bytes, and an entry of the map.
-            let ffree = available.saturating_mul(core.geom.frag_size() as u64) / (INODE + MAP_ENTRY) as u64;
-            Ok(StatFs {
-                frsize: core.geom.frag_size() as u32,
-                bsize: core.geom.block_size() as u32,
-                blocks: capacity,
-                bfree: available,
-                bavail: available,
-                files: ffree.saturating_add(core.state.used_inodes.into()),
-                ffree,
-                namelen: 255,
-                fsid: core.geom.fsid,
-            })
-        })
-    }
-
-    fn trim(&self, range: &TrimRange) -> Result<u64> {
-        self.lock().health.check_writable()?;
-        self.syncfs()?;
-        self.change(|core, _| core.trim(range))
-    }
-
-    fn clean(&self, budget: u64) -> Result<Cleaned> {
-        self.drain_inactive()?;
-        self.run(|core| {
-            core.health.check_writable()?;
-            core.touched = true;
-            core.clean(budget)
-        })
-    }
-
-    fn scrub(&self, at: u64) -> Result<Scrubbed> {
-        self.run(|core| core.scrub(at))
-    }
-
-    fn background(&self, now: Time) -> Time {
-        // Errors are for who syncs; the volume says what it failed of.
-        let _ = self.drain_inactive();
-        let core = &mut *self.lock();
-        core.cache.keep_all(true);
-        let next = core.background(now).unwrap_or_else(|e| {
-            core.health.fail(&e);
-            now.plus_ms(60_000)
-        });
-        core.cache.keep_all(false);
-        self.note_pressure(core);
-        next
-    }
-
-    fn wants_background(&self) -> bool {
-        self.pressed.load(Relaxed)
-    }
-
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        let core = self.lock();
-        let (s, c) = (core.cache.stats(), core.counters);
+    fn counters(&mut self) -> Vec<(&'static str, u64)> {
+        let (s, c) = (self.cache.stats(), self.counters);
         let mut all = vec![
             ("cache_hits", s.hits),
             ("cache_misses", s.misses),
@@ -482,17 +391,13 @@ impl served::Volume for Volume {
             ("groups", c.groups),
             ("partial_segments", c.partial_segments),
             ("checkpoints", c.checkpoints),
-            ("segments", core.segs.count().into()),
+            ("segments", self.segs.count().into()),
             ("cleaned_segments", c.cleaned),
             ("clean_read_bytes", c.clean_read_bytes),
             ("clean_moved_bytes", c.clean_moved_bytes),
-            ("clean_segments", core.segs.clean.len()),
+            ("clean_segments", self.segs.clean.len()),
         ];
         all.extend(FOUND.into_iter().zip(c.found));
         all
-    }
-
-    fn unmount(&self) -> Result<()> {
-        self.close()
     }
 }

@@ -3,7 +3,7 @@
 //! so that nothing but summaries has to be read, and what they cover to be verified.
 
 use crate::format::*;
-use crate::mount::{Core, State, inode_name};
+use crate::mount::{Core, Totals, inode_name};
 use crate::plan::{Head, Log};
 use crate::planted::{Flaw, planted};
 use crate::sound;
@@ -122,7 +122,7 @@ fn goes_on(core: &Core, head: &Head, next: u32) -> bool {
 
 fn apply(core: &mut Core, group: &[Found]) -> Result<()> {
     if let Some(h) = group.last().map(|f| &f.parsed.head) {
-        core.state = State {
+        core.state = Totals {
             inodes: h.ninodes.get(),
             free_ino: h.free_ino.get(),
             used_inodes: h.used_inodes.get(),

@@ -25,7 +25,7 @@ pub(crate) fn resize(devices: Devices, size: u64, clock: Arc<dyn Clock>) -> Resu
         dev.flush()?;
     }
     let volume = mount::mount(devices, &MountOptions::default(), clock)?;
-    let grown = volume.run(|core| {
+    let grown = volume.run_once(|core| {
         let (from, to) = (core.segs.count(), segs_in(&geom, size));
         if to <= from {
             return Ok(());

@@ -41,7 +41,7 @@ fn name(ino: Ino, place: Place) -> String {
 impl Core {
     /// Verifies what lives in the first segment, from number `at` on, in which something does; at 0 also the
     /// superblocks and the checkpoints.
-    pub fn scrub(&mut self, at: u64) -> Result<Scrubbed> {
+    pub fn scrub_some(&mut self, at: u64) -> Result<Scrubbed> {
         let mut done = Scrubbed::default();
         if at == 0 {
             self.scrub_heads(&mut done)?;

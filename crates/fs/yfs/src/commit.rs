@@ -495,7 +495,7 @@ impl Core {
 
     /// Whether something is on its way to be free.
     pub fn is_freeing(&self) -> bool {
-        !self.marked.is_empty() || !self.tx.marked.is_empty() || !self.inactive.is_empty()
+        !self.marked.is_empty() || !self.tx.marked.is_empty() || self.lives.inactive() > 0
     }
 
     /// Fragments that are marked free and not yet free in the bitmap.
@@ -1020,7 +1020,7 @@ impl Core {
 
     fn pressure(&self) -> (bool, bool) {
         let much = self.data_pressure() || self.metadata_pressure();
-        let soon = much || self.log.has_full() || self.marked.len() > 1000 || self.inactive.len() > 256;
+        let soon = much || self.log.has_full() || self.marked.len() > 1000 || self.lives.inactive() > 256;
         (soon, self.cache.dirty_bytes() > self.cache.dirty_limit() * 2)
     }
 }

@@ -12,6 +12,7 @@ use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, SetAttr, SetTime, Time, mode};
+use arbor_kit::lifetimes::{self, Lifetimes, Orphans};
 use arbor_kit::xattr::Xattrs;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -211,66 +212,21 @@ impl Core {
         self.ag_of_inode(i)
     }
 
-    /// Puts an inode without names on its AG's inode recovery list.
-    pub fn orphan(&mut self, i: &mut Inode) -> Result<()> {
-        let ag = self.ag_of_inode(i);
-        let head = self.ags[ag as usize].recovery;
-        i.d.next = head.into();
-        if head != 0 {
-            self.orphans.insert(head, i.ino.0);
-        }
-        self.orphans.insert(i.ino.0, 0);
-        if !planted(Flaw::NoRecoveryList) {
-            self.set_recovery(ag, i.ino.0)?;
-        }
-        self.iput(i)?;
-        if !self.refs.has(i.ino) {
-            self.inactive.push_back(i.ino.0);
-        }
-        Ok(())
-    }
-
-    /// Takes an inode off its AG's inode recovery list.
-    pub fn unorphan(&mut self, i: &mut Inode) -> Result<()> {
-        let Some(before) = self.orphans.remove(&i.ino.0) else { return Ok(()) };
-        self.unnamed.remove(&i.ino.0);
-        let next = i.d.next.get();
-        if before == 0 {
-            self.set_recovery(self.ag_of_inode(i), next)?;
-        } else {
-            let mut b = self.iget(Ino(before))?;
-            b.d.next = next.into();
-            self.iput(&b)?;
-        }
-        if next != 0 {
-            self.orphans.insert(next, before);
-        }
-        i.d.next = 0.into();
-        self.iput(i)
-    }
-
     /// Finds at mount what was open and unlinked at the crash.
     pub fn load_orphans(&mut self, ag: u32) -> Result<()> {
-        let mut before = 0;
-        let mut at = self.ags[ag as usize].recovery;
-        while at != 0 {
-            let i = self.iget(Ino(at))?;
-            if self.orphans.insert(at, before).is_some() || i.d.nlink.get() != 0 {
-                return Err(i
-                    .corrupt("next", i.d.next, "a recovery list without a loop, of inodes without names")
-                    .into());
+        let head = self.ags.get(ag as usize).map_or(0, |a| a.recovery);
+        lifetimes::load(self, head, |core, ino, twice| {
+            let i = core.iget(ino)?;
+            if !twice && i.d.nlink.get() == 0 {
+                return Ok(());
             }
-            self.inactive.push_back(at);
-            before = at;
-            at = i.d.next.get();
-        }
-        Ok(())
+            Err(i.corrupt("next", i.d.next, "a recovery list without a loop, of inodes without names").into())
+        })
     }
 
     /// Frees an inode whose blocks are gone.
-    pub fn ifree(&mut self, i: &mut Inode) -> Result<()> {
+    fn ifree(&mut self, i: &mut Inode) -> Result<()> {
         self.free_xattr_block(i)?;
-        self.unorphan(i)?;
         let (generation, dir) = (i.d.generation, i.is_dir());
         i.d = Dinode { magic: INODE_MAGIC.into(), crc: i.d.crc, ino: i.ino.0.into(), generation, ..Dinode::default() };
         self.iput(i)?;
@@ -288,13 +244,14 @@ impl Core {
         if left > 0 {
             return self.iput(i);
         }
+        self.iput(i)?;
         // What nobody uses is freed at once, if one transaction can do it.
-        if !self.refs.has(i.ino) && self.release(i)? { self.ifree(i) } else { self.orphan(i) }
+        lifetimes::lost(self, i.ino)
     }
 
     /// Gives the blocks of an inode back that has neither names nor users, as far as the open
     /// transaction goes; says whether it has none left.
-    fn release(&mut self, i: &mut Inode) -> Result<bool> {
+    fn release_blocks(&mut self, i: &mut Inode) -> Result<bool> {
         self.undelay(i.ino);
         self.cache.drop_pages(i.ino.0, 0, u64::MAX);
         self.versions.change(i.ino);
@@ -313,34 +270,16 @@ impl Core {
 
     /// Frees inodes that have neither names nor users, as far as one transaction goes.
     pub fn inactivate(&mut self, now: Time) -> Result<bool> {
-        while let Some(&ino) = self.inactive.front() {
-            if self.orphans.contains_key(&ino) && !self.refs.has(Ino(ino)) {
-                break;
-            }
-            self.inactive.pop_front();
-        }
-        if self.inactive.is_empty() {
+        if self.lives.next_inactive().is_none() {
             return Ok(false);
         }
         self.begin()?;
-        while let Some(&ino) = self.inactive.front() {
-            if self.tx_full() {
-                break;
-            }
-            self.inactive.pop_front();
-            if !self.orphans.contains_key(&ino) || self.refs.has(Ino(ino)) {
-                continue;
-            }
-            let mut i = self.iget(Ino(ino))?;
-            let done = self.release(&mut i)?;
-            if done {
-                self.ifree(&mut i)?;
-            } else {
-                self.inactive.push_front(ino);
-            }
+        let mut more = true;
+        while more && !self.tx_full() {
+            more = lifetimes::inactivate(self)?;
         }
         self.commit(now);
-        Ok(!self.inactive.is_empty())
+        Ok(more)
     }
 
     pub fn set_ctime(&mut self, i: &mut Inode, now: Time) {
@@ -604,4 +543,44 @@ pub(crate) fn parse_xattrs(mut bytes: &[u8]) -> Option<Xattrs> {
     names.sort_unstable();
     let twice = names.iter().zip(names.iter().skip(1)).any(|(a, b)| a == b);
     if twice { None } else { Some(out) }
+}
+
+/// The recovery lists of the AGs.
+impl Orphans for Core {
+    fn lives(&mut self) -> &mut Lifetimes {
+        &mut self.lives
+    }
+
+    fn head(&mut self, of: Ino) -> Result<u64> {
+        let i = self.iget(of)?;
+        Ok(self.ags.get(self.ag_of_inode(&i) as usize).map_or(0, |a| a.recovery))
+    }
+
+    fn set_head(&mut self, of: Ino, to: u64) -> Result<()> {
+        if to != 0 && planted(Flaw::NoRecoveryList) {
+            return Ok(());
+        }
+        let i = self.iget(of)?;
+        self.set_recovery(self.ag_of_inode(&i), to)
+    }
+
+    fn next(&mut self, ino: Ino) -> Result<u64> {
+        Ok(self.iget(ino)?.d.next.get())
+    }
+
+    fn set_next(&mut self, ino: Ino, to: u64) -> Result<()> {
+        let mut i = self.iget(ino)?;
+        i.d.next = to.into();
+        self.iput(&i)
+    }
+
+    fn release(&mut self, ino: Ino) -> Result<bool> {
+        let mut i = self.iget(ino)?;
+        self.release_blocks(&mut i)
+    }
+
+    fn free(&mut self, ino: Ino) -> Result<()> {
+        let mut i = self.iget(ino)?;
+        self.ifree(&mut i)
+    }
 }

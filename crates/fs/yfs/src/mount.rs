@@ -29,9 +29,10 @@ use arbor_base::device::{Device, Kind, Request, zeroed};
 use arbor_base::layout::{Access, Corrupt, Features, crc_without};
 use arbor_base::sync::{Mutex, MutexGuard, Rank};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Result, Time};
+use arbor_kit::calls::{self, Calls, State};
 use arbor_kit::health::Health;
-use arbor_kit::refs::Refs;
-use rustc_hash::{FxHashMap, FxHashSet};
+use arbor_kit::lifetimes::Lifetimes;
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -180,14 +181,8 @@ pub(crate) struct Core {
     pub delayed: FxHashMap<u64, Delayed>,
     pub delayed_order: BTreeMap<u64, u64>,
     pub delayed_seq: u64,
-    /// Lookup counts.
-    pub refs: Refs,
-    /// Inodes on a recovery list, each with the one before it (0: it is first).
-    pub orphans: FxHashMap<u64, u64>,
-    /// Those among them that never had a name, and may get one.
-    pub unnamed: FxHashSet<u64>,
+    pub lives: Lifetimes,
     pub missed: Misses,
-    pub inactive: VecDeque<u64>,
     pub versions: Versions,
     /// Counts beginnings and ends of writes of metadata blocks in place: what was read before may be
     /// out of date.
@@ -490,11 +485,8 @@ impl Core {
             delayed: FxHashMap::default(),
             delayed_order: BTreeMap::new(),
             delayed_seq: 0,
-            refs: Refs::default(),
-            orphans: FxHashMap::default(),
+            lives: Lifetimes::default(),
             missed: Misses::default(),
-            unnamed: FxHashSet::default(),
-            inactive: VecDeque::new(),
             versions: Versions::default(),
             meta_seq: 0,
             blocking: false,
@@ -639,6 +631,100 @@ fn inodes_of<'a>(geom: &Geom, addr: Daddr, chunk: &'a [u8]) -> impl Iterator<Ite
     chunk.chunks_exact(size).enumerate().map(move |(n, inode)| (addr.0 + (n * size) as u64 / SECTOR, inode))
 }
 
+/// What was done for a call that has given up.
+#[derive(Default)]
+pub(crate) struct Tries {
+    reclaimed: u32,
+    fills: u32,
+    batches: u32,
+    /// Misses are read at once, under the lock.
+    in_place: bool,
+    /// What a walk is about to need is asked for one by one.
+    singly: bool,
+}
+
+impl State for Core {
+    type Want = Want;
+    type Tries = Tries;
+
+    fn health(&mut self) -> &mut Health {
+        &mut self.health
+    }
+
+    fn begin_call(&mut self, tries: &mut Tries) {
+        self.want = None;
+        self.blocking = tries.in_place;
+        self.by_batch = !tries.singly;
+    }
+
+    fn has_changed(&self) -> bool {
+        self.tx.open
+    }
+
+    /// The transaction cannot be undone, so nothing after it may be written.
+    fn is_refusal(&self, _e: &Error) -> bool {
+        false
+    }
+
+    fn end_call<R>(&mut self, done: &Result<R>) {
+        self.blocking = false;
+        if done.is_err() && self.tx.open {
+            self.tx = Tx::default();
+        }
+    }
+
+    fn take_want(&mut self) -> Option<Want> {
+        self.want.take()
+    }
+}
+
+impl Calls for Volume {
+    type Core = Core;
+
+    fn tries(&self) -> Tries {
+        Tries::default()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Core> {
+        self.core.lock()
+    }
+
+    fn note_pressure(&self, core: &mut Core) {
+        Volume::note_pressure(self, core);
+    }
+
+    fn provide(&self, want: Want, tries: &mut Tries) -> Result<()> {
+        match want {
+            Want::Buffers(all) => {
+                // A small cache may not hold all of them: one by one is slower, and gets on.
+                tries.batches += 1;
+                tries.singly = !self.fill_buffers(all) || tries.batches >= MOST_BATCHES;
+                Ok(())
+            }
+            Want::Buffer(addr, len, what) => match self.fill_buffer(addr, len, what) {
+                // It may have been freed since it was wanted: look again, and read what is
+                // still wanted under the lock, where nobody frees or writes it.
+                Err(Error::Corrupt(_)) if !tries.in_place && !planted(Flaw::FreedBelieved) => {
+                    tries.in_place = true;
+                    Ok(())
+                }
+                filled => filled,
+            },
+            Want::Pages(ino, first, last) => {
+                // Write-backs of the file may come between again and again; then they have to wait.
+                tries.fills += 1;
+                self.fill_pages(ino, first, last, tries.fills.is_multiple_of(8))
+            }
+            Want::LogSpace => self.make_log_space(),
+            Want::DiskSpace if tries.reclaimed < 2 => {
+                tries.reclaimed += 1;
+                self.reclaim()
+            }
+            Want::DiskSpace => Err(Errno::ENOSPC.into()),
+        }
+    }
+}
+
 impl Volume {
     pub(crate) fn assemble(
         dev: Arc<dyn Device>,
@@ -699,8 +785,7 @@ impl Volume {
         }
         self.run(|core| {
             core.free = core.ags.iter().map(|a| u64::from(a.free)).sum();
-            core.orphans.clear();
-            core.inactive.clear();
+            core.lives.clear_orphans();
             (0..used).try_for_each(|ag| core.load_orphans(ag))
         })
     }
@@ -710,62 +795,8 @@ impl Volume {
     }
 
     /// Runs a call on the state in core; see the module's documentation.
-    pub(crate) fn run<R>(&self, mut f: impl FnMut(&mut Core) -> Result<R>) -> Result<R> {
-        let (mut reclaimed, mut fills, mut in_place) = (0, 0, false);
-        let (mut batches, mut by_batch) = (0, true);
-        loop {
-            let want = {
-                let mut core = self.core.lock();
-                core.health.check_alive()?;
-                core.want = None;
-                core.blocking = in_place;
-                core.by_batch = by_batch;
-                let result = f(&mut core);
-                core.blocking = false;
-                match result {
-                    Ok(r) => {
-                        self.note_pressure(&core);
-                        return Ok(r);
-                    }
-                    Err(e) => {
-                        core.health.note(&e);
-                        if core.tx.open {
-                            // The transaction cannot be undone, so nothing after it may be written.
-                            core.health.fail(&e);
-                            core.tx = Tx::default();
-                        }
-                        match (e, core.want.take()) {
-                            (Error::Restart, Some(want)) => want,
-                            (e, _) => return Err(e),
-                        }
-                    }
-                }
-            };
-            match want {
-                Want::Buffers(all) => {
-                    // A small cache may not hold all of them: one by one is slower, and gets on.
-                    batches += 1;
-                    by_batch = self.fill_buffers(all) && batches < MOST_BATCHES;
-                }
-                Want::Buffer(addr, len, what) => match self.fill_buffer(addr, len, what) {
-                    // It may have been freed since it was wanted: look again, and read what is
-                    // still wanted under the lock, where nobody frees or writes it.
-                    Err(Error::Corrupt(_)) if !in_place && !planted(Flaw::FreedBelieved) => in_place = true,
-                    filled => filled?,
-                },
-                Want::Pages(ino, first, last) => {
-                    // Write-backs of the file may come between again and again; then they have to wait.
-                    fills += 1;
-                    self.fill_pages(ino, first, last, fills % 8 == 0)?;
-                }
-                Want::LogSpace => self.make_log_space()?,
-                Want::DiskSpace if reclaimed < 2 => {
-                    reclaimed += 1;
-                    self.reclaim()?;
-                }
-                Want::DiskSpace => return Err(Errno::ENOSPC.into()),
-            }
-        }
+    pub(crate) fn run<R>(&self, f: impl FnMut(&mut Core) -> Result<R>) -> Result<R> {
+        calls::run(self, f)
     }
 
     /// Like [`Volume::run`] for calls that change something.

@@ -11,7 +11,7 @@ use crate::mount::{Core, Volume};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::walks::Piece;
 use arbor_base::vfs::*;
-use arbor_kit::health::Health;
+use arbor_kit::lifetimes;
 use arbor_kit::namespace::{Lookup, Move, Named, Namespace, NewInode, Node, Place, Target, Walk, Walked};
 use arbor_kit::served::{self, Inodes, Take, WalkEnd};
 use arbor_kit::xattr::Xattrs;
@@ -63,11 +63,11 @@ impl Namespace for Core {
     }
 
     fn hold(&mut self, ino: Ino) {
-        self.refs.add(ino);
+        self.lives.refs.add(ino);
     }
 
     fn may_be_named(&mut self, ino: Ino) -> bool {
-        self.unnamed.contains(&ino.0)
+        self.lives.is_unnamed(ino)
     }
 
     fn make(&mut self, dir: &Node, name: &[u8], room: Seq, new: &NewInode<'_>, now: Time) -> Result<Attr> {
@@ -108,9 +108,10 @@ impl Namespace for Core {
         self.begin()?;
         let mut i = self.inew(self.inode_ag(&dir), new.mode, new.uid, new.gid, now)?;
         i.d.nlink = 0.into();
-        self.refs.add(i.ino);
-        self.orphan(&mut i)?;
-        self.unnamed.insert(i.ino.0);
+        self.lives.refs.add(i.ino);
+        self.iput(&i)?;
+        lifetimes::orphan(self, i.ino)?;
+        self.lives.set_unnamed(i.ino);
         self.commit(now);
         Ok(self.attr_of(&i))
     }
@@ -123,7 +124,8 @@ impl Namespace for Core {
         touch_dir(&mut parent, now);
         self.iput(&parent)?;
         if i.d.nlink.get() == 0 {
-            self.unorphan(&mut i)?;
+            lifetimes::unorphan(self, i.ino)?;
+            i = self.iget(i.ino)?;
         }
         i.d.nlink = i.d.nlink.get().saturating_add(1).into();
         self.set_ctime(&mut i, now);
@@ -267,10 +269,6 @@ impl Core {
 }
 
 impl Inodes for Core {
-    fn health(&mut self) -> &mut Health {
-        &mut self.health
-    }
-
     fn set_attr(&mut self, ino: Ino, set: &SetAttr, now: Time) -> Result<()> {
         let mut i = self.iget(ino)?;
         self.begin()?;
@@ -313,7 +311,7 @@ impl served::Volume for Volume {
         self.root
     }
 
-    fn look<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
+    fn peek<R>(&self, f: impl FnOnce(&mut Core) -> R) -> R {
         f(&mut self.core.lock())
     }
 
@@ -338,11 +336,9 @@ impl served::Volume for Volume {
 
     fn forget(&self, ino: Ino, count: u64) {
         let mut core = self.core.lock();
-        if core.refs.release(ino, count) && core.orphans.contains_key(&ino.0) {
-            core.inactive.push_back(ino.0);
-            if core.inactive.len() > 256 {
-                self.pressed.store(true, Relaxed);
-            }
+        core.lives.forget(ino, count);
+        if core.lives.inactive() > 256 {
+            self.pressed.store(true, Relaxed);
         }
     }
 
@@ -530,7 +526,7 @@ impl Volume {
         let reads = self.counters.metadata_reads.load(Relaxed);
         let _ = self.run(|core| {
             // Without a reference it may have gone since, and its inode be something else.
-            if !core.refs.has(Ino(dir)) && Ino(dir) != self.root {
+            if !core.lives.refs.has(Ino(dir)) && Ino(dir) != self.root {
                 return Err(Errno::ESTALE.into());
             }
             let dir = core.iget_dir(Ino(dir))?;

@@ -7,6 +7,7 @@
 
 use super::*;
 use arbor_base::device::Kind;
+use arbor_kit::calls::State as _;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
@@ -248,7 +249,7 @@ impl Core {
 
     pub(super) fn clean_journal(&mut self) -> Result<()> {
         self.commit_journal()?;
-        if self.is_pressed() { self.checkpoint() } else { Ok(()) }
+        if self.has_much_dirty() { self.checkpoint() } else { Ok(()) }
     }
 }
 

@@ -4,6 +4,7 @@ use super::issue::{Issue, Node};
 use super::{Checker, Rec, number};
 use crate::format::*;
 use arbor_base::vfs::Result;
+use arbor_kit::lifetimes;
 
 impl Checker<'_> {
     /// Free inodes and their list, inodes in use, fragments of files.
@@ -110,14 +111,13 @@ impl Checker<'_> {
         }
         self.orphans_told = true;
         self.core.state.orphan = 0;
-        self.core.orphans.clear();
+        self.core.lives.clear_orphans();
         for k in 0..self.recs.len() {
             let rec = self.at(k);
             let nameless = rec.nlink == 0 && rec.found == 0 && rec.parent == 0;
             let nameless = nameless && !rec.has(Rec::GONE) && !rec.has(Rec::READ);
             if nameless {
-                let mut i = self.core.inode(number(rec.ino))?;
-                self.core.orphan(&mut i)?;
+                lifetimes::orphan(&mut self.core, number(rec.ino))?;
             }
             if let Some(r) = self.recs.get_mut(k) {
                 r.flags = if nameless { r.flags | Rec::ORPHAN } else { r.flags & !Rec::ORPHAN };

@@ -1,0 +1,281 @@
+//! How long inodes live: lookup counts, files that lost their last name while they were used (orphans), and what is to be
+//! freed.
+//!
+//! Orphans are a list on disk, linked from one inode to the next, so that recovery finds them. In core each orphan knows
+//! the one before it.
+
+use crate::refs::Refs;
+use arbor_base::vfs::{Ino, Result};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::VecDeque;
+
+/// See the module.
+#[derive(Default)]
+pub struct Lifetimes {
+    /// Lookup counts.
+    pub refs: Refs,
+    /// Orphans, each with the one before it in its list (0: it is first).
+    orphans: FxHashMap<u64, u64>,
+    /// Those among them that never had a name, and may get one.
+    unnamed: FxHashSet<u64>,
+    /// Inodes that have neither names nor users.
+    inactive: VecDeque<u64>,
+}
+
+impl Lifetimes {
+    /// Takes references from an inode. Without any, an orphan is to be freed.
+    pub fn forget(&mut self, ino: Ino, count: u64) {
+        if self.refs.release(ino, count) && self.is_orphan(ino) {
+            self.inactive.push_back(ino.0);
+        }
+    }
+
+    /// Whether an inode has no name.
+    pub fn is_orphan(&self, ino: Ino) -> bool {
+        self.orphans.contains_key(&ino.0)
+    }
+
+    /// Inodes that are to be freed.
+    pub fn inactive(&self) -> usize {
+        self.inactive.len()
+    }
+
+    /// An orphan is to be freed.
+    pub fn push_inactive(&mut self, ino: Ino) {
+        self.inactive.push_back(ino.0);
+    }
+
+    /// The next inode to be freed, which has no users.
+    pub fn next_inactive(&mut self) -> Option<Ino> {
+        while let Some(&ino) = self.inactive.front() {
+            if self.orphans.contains_key(&ino) && !self.refs.has(Ino(ino)) {
+                return Some(Ino(ino));
+            }
+            self.inactive.pop_front();
+        }
+        None
+    }
+
+    /// That inode is free.
+    pub fn pop_inactive(&mut self) {
+        self.inactive.pop_front();
+    }
+
+    /// An orphan never had a name.
+    pub fn set_unnamed(&mut self, ino: Ino) {
+        self.unnamed.insert(ino.0);
+    }
+
+    /// Whether it never had a name.
+    pub fn is_unnamed(&self, ino: Ino) -> bool {
+        self.unnamed.contains(&ino.0)
+    }
+
+    /// Nobody uses anything any more: all orphans are to be freed.
+    pub fn abandon(&mut self) {
+        self.refs = Refs::default();
+        let mut all: Vec<u64> = self.orphans.keys().copied().collect();
+        all.sort_unstable();
+        self.inactive.extend(all);
+    }
+
+    /// Forgets all orphans, which are about to be found anew.
+    pub fn clear_orphans(&mut self) {
+        self.orphans.clear();
+        self.inactive.clear();
+    }
+}
+
+/// The lists of orphans on disk, as the engine keeps them.
+pub trait Orphans {
+    /// What is known in core.
+    fn lives(&mut self) -> &mut Lifetimes;
+
+    /// First inode of the list that `of` belongs to, 0 if there is none.
+    fn head(&mut self, of: Ino) -> Result<u64>;
+
+    /// Changes the first inode of the list that `of` belongs to.
+    fn set_head(&mut self, of: Ino, to: u64) -> Result<()>;
+
+    /// The inode behind `ino` in its list, 0 if it is last.
+    fn next(&mut self, ino: Ino) -> Result<u64>;
+
+    /// Changes the inode behind `ino` in its list.
+    fn set_next(&mut self, ino: Ino, to: u64) -> Result<()>;
+
+    /// Whether there is a list on disk.
+    fn is_listed(&self) -> bool {
+        true
+    }
+
+    /// An inode is no orphan any more: what its link in the list stood in place of is there again.
+    fn unlisted(&mut self, _ino: Ino) -> Result<()> {
+        Ok(())
+    }
+
+    /// Gives what an inode without names and users holds back, as far as one step goes; says whether it has nothing left.
+    fn release(&mut self, ino: Ino) -> Result<bool>;
+
+    /// Frees an inode that has nothing left.
+    fn free(&mut self, ino: Ino) -> Result<()>;
+}
+
+/// Puts an inode without names on its list.
+pub fn orphan<C: Orphans>(core: &mut C, ino: Ino) -> Result<()> {
+    if core.lives().is_orphan(ino) {
+        return Ok(());
+    }
+    if !core.is_listed() {
+        core.lives().orphans.insert(ino.0, 0);
+        return Ok(());
+    }
+    let head = core.head(ino)?;
+    core.set_next(ino, head)?;
+    let orphans = &mut core.lives().orphans;
+    orphans.insert(ino.0, 0);
+    if let Some(before) = orphans.get_mut(&head) {
+        *before = ino.0;
+    }
+    core.set_head(ino, ino.0)
+}
+
+/// Takes an inode off its list, if it is on one.
+pub fn unorphan<C: Orphans>(core: &mut C, ino: Ino) -> Result<()> {
+    let lives = core.lives();
+    let Some(before) = lives.orphans.remove(&ino.0) else { return Ok(()) };
+    lives.unnamed.remove(&ino.0);
+    if !core.is_listed() {
+        return core.unlisted(ino);
+    }
+    let next = core.next(ino)?;
+    core.set_next(ino, 0)?;
+    core.unlisted(ino)?;
+    if let Some(b) = core.lives().orphans.get_mut(&next) {
+        *b = before;
+    }
+    if before == 0 { core.set_head(ino, next) } else { core.set_next(Ino(before), next) }
+}
+
+/// Finds the orphans of a list at mount: they are to be freed. `check` looks at each, with whether it came twice.
+pub fn load<C: Orphans>(core: &mut C, head: u64, mut check: impl FnMut(&mut C, Ino, bool) -> Result<()>) -> Result<()> {
+    let (mut at, mut before) = (head, 0);
+    while at != 0 {
+        let twice = core.lives().orphans.contains_key(&at);
+        check(core, Ino(at), twice)?;
+        let lives = core.lives();
+        lives.orphans.insert(at, before);
+        lives.inactive.push_back(at);
+        (before, at) = (at, core.next(Ino(at))?);
+    }
+    Ok(())
+}
+
+/// An inode has lost its last name: it is freed at once if nobody uses it and one step does it.
+pub fn lost<C: Orphans>(core: &mut C, ino: Ino) -> Result<()> {
+    if core.lives().refs.has(ino) {
+        return orphan(core, ino);
+    }
+    if core.release(ino)? {
+        return core.free(ino);
+    }
+    core.lives().push_inactive(ino);
+    orphan(core, ino)
+}
+
+/// A step of freeing what has neither names nor users; says whether there is more.
+pub fn inactivate<C: Orphans>(core: &mut C) -> Result<bool> {
+    let Some(ino) = core.lives().next_inactive() else { return Ok(false) };
+    if core.release(ino)? {
+        core.lives().pop_inactive();
+        unorphan(core, ino)?;
+        core.free(ino)?;
+    }
+    Ok(core.lives().next_inactive().is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arbor_base::vfs::Errno;
+    use std::collections::BTreeMap;
+
+    /// Two lists, of even and of odd numbers.
+    #[derive(Default)]
+    struct Lists {
+        lives: Lifetimes,
+        heads: [u64; 2],
+        next: BTreeMap<u64, u64>,
+        steps: u32,
+        freed: Vec<u64>,
+    }
+
+    impl Orphans for Lists {
+        fn lives(&mut self) -> &mut Lifetimes {
+            &mut self.lives
+        }
+        fn head(&mut self, of: Ino) -> Result<u64> {
+            Ok(self.heads[of.0 as usize % 2])
+        }
+        fn set_head(&mut self, of: Ino, to: u64) -> Result<()> {
+            self.heads[of.0 as usize % 2] = to;
+            Ok(())
+        }
+        fn next(&mut self, ino: Ino) -> Result<u64> {
+            self.next.get(&ino.0).copied().ok_or_else(|| Errno::ESTALE.into())
+        }
+        fn set_next(&mut self, ino: Ino, to: u64) -> Result<()> {
+            self.next.insert(ino.0, to);
+            Ok(())
+        }
+        fn release(&mut self, _ino: Ino) -> Result<bool> {
+            self.steps = self.steps.saturating_sub(1);
+            Ok(self.steps == 0)
+        }
+        fn free(&mut self, ino: Ino) -> Result<()> {
+            self.freed.push(ino.0);
+            Ok(())
+        }
+    }
+
+    impl Lists {
+        fn list(&self, which: usize) -> Vec<u64> {
+            let from = Some(self.heads[which]).filter(|n| *n != 0);
+            std::iter::successors(from, |n| self.next.get(n).copied().filter(|n| *n != 0)).collect()
+        }
+    }
+
+    #[test]
+    fn lists_lose_any_of_theirs() {
+        let mut lists = Lists::default();
+        [2, 4, 5, 6, 8].into_iter().for_each(|n| orphan(&mut lists, Ino(n)).unwrap());
+        orphan(&mut lists, Ino(4)).unwrap();
+        assert_eq!((lists.list(0), lists.list(1)), (vec![8, 6, 4, 2], vec![5]));
+        for (n, left) in [(6, vec![8, 4, 2]), (8, vec![4, 2]), (2, vec![4]), (4, vec![])] {
+            unorphan(&mut lists, Ino(n)).unwrap();
+            assert_eq!(lists.list(0), left);
+        }
+        let mut found = Vec::new();
+        let mut mounted = Lists { heads: lists.heads, next: lists.next, ..Lists::default() };
+        load(&mut mounted, 5, |_, ino, twice| {
+            found.push((ino.0, twice));
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!((found, mounted.lives.inactive()), (vec![(5, false)], 1));
+    }
+
+    #[test]
+    fn what_is_used_lives_on() {
+        let mut lists = Lists::default();
+        lists.lives.refs.add(Ino(3));
+        lost(&mut lists, Ino(3)).unwrap();
+        lost(&mut lists, Ino(4)).unwrap();
+        assert_eq!((lists.freed.clone(), lists.list(1)), (vec![4], vec![3]));
+        assert!(!inactivate(&mut lists).unwrap());
+        lists.lives.forget(Ino(3), 1);
+        lists.steps = 2;
+        assert!(inactivate(&mut lists).unwrap(), "one step does not do it");
+        assert!(!inactivate(&mut lists).unwrap());
+        assert_eq!((lists.freed, lists.heads), (vec![4, 3], [0, 0]));
+    }
+}

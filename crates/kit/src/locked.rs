@@ -1,0 +1,446 @@
+//! Volumes with one lock, under which everything happens but reads of the device that others need not wait for.
+
+use crate::calls::{self, Calls, State};
+use crate::lifetimes::{self, Orphans};
+use crate::reads::{Arrived, Fetch};
+use crate::served::{self, Inodes};
+use crate::watch::Watch;
+use arbor_base::device::Device;
+use arbor_base::sync::{Mutex, MutexGuard, Rank};
+use arbor_base::vfs::*;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+/// Reads without the lock, of one call, after which it reads under the lock: others may write there again and again.
+const MOST_FETCHES: u32 = 64;
+/// Inodes without names and users that need not wait for the timer.
+const MANY_INACTIVE: usize = 256;
+/// Bytes that one step of a write writes at most.
+const WRITE_BYTES: usize = 256 << 10;
+
+/// What was done for a call that has given up.
+#[derive(Debug, Default)]
+pub struct Tries {
+    arrived: Option<Arrived>,
+    fetches: u32,
+    /// It may give up, and others are in calls.
+    lifts: bool,
+    /// There is no more space to be made for it.
+    no_space: bool,
+}
+
+impl Tries {
+    /// For [`Reads::begin`](crate::reads::Reads::begin): whether to give up, and what has arrived.
+    pub fn reads(&mut self) -> (bool, Option<Arrived>) {
+        (self.lifts && self.fetches < MOST_FETCHES, self.arrived.take())
+    }
+}
+
+/// What such a volume holds under its lock.
+pub trait Core: State<Want = Fetch, Tries = Tries> + Inodes + Orphans {
+    /// The time of what follows.
+    fn set_now(&mut self, now: Time);
+
+    /// That time.
+    fn now(&self) -> Time;
+
+    /// Whether work has piled up that the timer should not wait with.
+    fn is_pressed(&self) -> bool;
+
+    /// Makes space that was freed usable, beyond freeing what is inactive. Says whether that can have helped.
+    fn settle_frees(&mut self) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// All that is in the cache stays there, the limit notwithstanding; or does so no more.
+    fn keep_all(&mut self, keep: bool);
+
+    /// Work that is due; returns when there is more.
+    fn background(&mut self, now: Time) -> Result<Time>;
+
+    /// Makes everything durable and marks the volume clean.
+    fn finish(&mut self) -> Result<()>;
+
+    /// Makes a file durable, and what leads to it.
+    fn sync_file(&mut self, ino: Ino) -> Result<()>;
+
+    /// Makes everything durable.
+    fn sync_all(&mut self) -> Result<()>;
+
+    /// Reads up to `buf.len()` bytes of a file at `offset`.
+    fn read_file(&mut self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
+
+    /// Writes to a file at `offset`; says how much, at least a byte. What is not written is tried again in a call of its own.
+    fn write_file(&mut self, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize>;
+
+    /// Next data or hole of a file.
+    fn seek_file(&mut self, ino: Ino, offset: u64, whence: Seek) -> Result<u64>;
+
+    /// Begins [`fallocate`](FileSystem::fallocate) up to byte `end`: the file was changed now, and is watched.
+    fn begin_fallocate(&mut self, ino: Ino, end: u64, now: Time) -> Result<()>;
+
+    /// A step of it from `offset`; says where the next one begins.
+    fn falloc_step(&mut self, ino: Ino, how: FallocMode, offset: u64, end: u64, now: Time) -> Result<u64>;
+
+    /// Files that a call of several steps works on.
+    fn watch(&mut self) -> &mut Watch;
+
+    /// The label.
+    fn label(&mut self) -> Result<Vec<u8>>;
+
+    /// Changes the label to what this field of the superblock says, durably.
+    fn set_label(&mut self, field: [u8; 64]) -> Result<()>;
+
+    /// Space and inode counts.
+    fn statfs(&mut self) -> Result<StatFs>;
+
+    /// Gives free space in `range` back to the device, a step from `from` on (0 at first); says how many bytes, and where
+    /// the next step begins.
+    fn trim_step(&mut self, range: &TrimRange, from: u64) -> Result<(u64, Option<u64>)>;
+
+    /// See [`FileSystem::clean`].
+    fn clean(&mut self, _budget: u64) -> Result<Cleaned> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    /// See [`FileSystem::scrub`].
+    fn scrub(&mut self, _at: u64) -> Result<Scrubbed> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    /// See [`FileSystem::counters`].
+    fn counters(&mut self) -> Vec<(&'static str, u64)>;
+}
+
+/// A volume behind its lock.
+pub struct Locked<C> {
+    root: Ino,
+    clock: Arc<dyn Clock>,
+    device: Arc<dyn Device>,
+    /// Background work should not wait.
+    pressed: AtomicBool,
+    /// Calls that are under way.
+    callers: AtomicUsize,
+    core: Mutex<C>,
+}
+
+/// A call that is under way.
+struct Caller<'a, C> {
+    volume: &'a Locked<C>,
+    may_restart: bool,
+    needs_space: bool,
+}
+
+impl<C> Drop for Caller<'_, C> {
+    fn drop(&mut self) {
+        self.volume.callers.fetch_sub(1, Relaxed);
+    }
+}
+
+impl<C: Core> Calls for Caller<'_, C> {
+    type Core = C;
+
+    fn tries(&self) -> Tries {
+        let lifts = self.may_restart && self.volume.callers.load(Relaxed) > 1;
+        Tries { lifts, no_space: !self.needs_space, ..Tries::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, C> {
+        self.volume.lock()
+    }
+
+    fn note_pressure(&self, core: &mut C) {
+        self.volume.note_pressure(core);
+    }
+
+    fn provide(&self, want: Fetch, tries: &mut Tries) -> Result<()> {
+        tries.fetches += 1;
+        tries.arrived = Some(want.read(&*self.volume.device));
+        Ok(())
+    }
+
+    fn make_space(&self, tries: &mut Tries) -> Result<bool> {
+        if std::mem::replace(&mut tries.no_space, true) {
+            return Ok(false);
+        }
+        self.volume.make_space()
+    }
+}
+
+impl<C: Core> Locked<C> {
+    /// A volume on a device.
+    pub fn new(core: C, device: Arc<dyn Device>, clock: Arc<dyn Clock>) -> Locked<C> {
+        Locked {
+            root: core.root(),
+            clock,
+            device,
+            pressed: AtomicBool::new(false),
+            callers: AtomicUsize::new(0),
+            core: Mutex::condemning(Rank(0), core, |core| core.health().condemn()),
+        }
+    }
+
+    /// The state, at the present time.
+    pub fn lock(&self) -> MutexGuard<'_, C> {
+        let now = self.clock.now();
+        let mut core = self.core.lock();
+        core.set_now(now);
+        core
+    }
+
+    /// Runs a call that does not begin anew.
+    pub fn run_once<R>(&self, f: impl FnMut(&mut C) -> Result<R>) -> Result<R> {
+        calls::run(&self.caller(false, false), f)
+    }
+
+    /// Runs a call that may begin anew until its first change, so that others need not wait while the device reads for it.
+    pub fn look<R>(&self, f: impl FnMut(&mut C) -> Result<R>) -> Result<R> {
+        calls::run(&self.caller(true, false), f)
+    }
+
+    /// The same for a call that changes something. Where space is short it is tried again when what was freed is usable.
+    pub fn change<R>(&self, mut f: impl FnMut(&mut C, Time) -> Result<R>) -> Result<R> {
+        calls::run(&self.caller(true, true), |core| {
+            core.health().check_writable()?;
+            let now = core.now();
+            f(core, now)
+        })
+    }
+
+    fn caller(&self, may_restart: bool, needs_space: bool) -> Caller<'_, C> {
+        self.callers.fetch_add(1, Relaxed);
+        Caller { volume: self, may_restart, needs_space }
+    }
+
+    /// Notes whether work has piled up.
+    pub fn note_pressure(&self, core: &mut C) {
+        let much = core.is_pressed() || core.lives().inactive() > MANY_INACTIVE;
+        self.pressed.store(much && core.health().is_writable(), Relaxed);
+    }
+
+    /// Frees inodes that have neither names nor users.
+    pub fn drain_inactive(&self) -> Result<()> {
+        while self.run_once(|core| if core.health().is_writable() { lifetimes::inactivate(core) } else { Ok(false) })? {
+        }
+        Ok(())
+    }
+
+    fn make_space(&self) -> Result<bool> {
+        let some = self.lock().lives().inactive() > 0;
+        self.drain_inactive()?;
+        Ok(self.run_once(Core::settle_frees)? || some)
+    }
+
+    /// Does background work that is due at `now`; returns when there is more. Errors are reported by the next sync.
+    pub fn background(&self, now: Time) -> Time {
+        let _ = self.drain_inactive();
+        let core = &mut *self.lock();
+        core.keep_all(true);
+        let next = core.background(now).unwrap_or_else(|e| {
+            core.fail(&e);
+            now.plus_ms(60_000)
+        });
+        core.keep_all(false);
+        self.note_pressure(core);
+        next
+    }
+
+    /// Unmounts: everything durable, the volume marked clean.
+    pub fn close(&self) -> Result<()> {
+        {
+            let mut core = self.lock();
+            if let Some(done) = core.health().begin_unmount() {
+                return done;
+            }
+            core.lives().abandon();
+        }
+        let done = self.drain_inactive().and_then(|()| {
+            self.run_once(|core| {
+                core.finish()?;
+                // Whoever waits for the lock comes too late.
+                core.health().unmount();
+                Ok(())
+            })
+        });
+        self.lock().health().end_unmount(done)
+    }
+}
+
+impl<C: Core + Send> served::Volume for Locked<C> {
+    type Core = C;
+
+    fn root(&self) -> Ino {
+        self.root
+    }
+
+    fn peek<R>(&self, f: impl FnOnce(&mut C) -> R) -> R {
+        f(&mut Locked::lock(self))
+    }
+
+    fn run<R>(&self, f: impl FnMut(&mut C) -> Result<R>) -> Result<R> {
+        self.look(f)
+    }
+
+    fn change<R>(&self, f: impl FnMut(&mut C, Time) -> Result<R>) -> Result<R> {
+        Locked::change(self, f)
+    }
+
+    fn forget(&self, ino: Ino, count: u64) {
+        self.lock().lives().forget(ino, count);
+    }
+
+    fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.look(|core| core.read_file(ino, offset, buf))
+    }
+
+    fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
+        let mut done = 0;
+        loop {
+            let rest = data.get(done..).unwrap_or(&[]);
+            let piece = rest.get(..rest.len().min(WRITE_BYTES)).unwrap_or(&[]);
+            let at = offset.checked_add(done as u64).ok_or(Errno::EFBIG)?;
+            match Locked::change(self, |core, now| core.write_file(ino, at, piece, now)) {
+                // Short for want of space: what was freed may help the rest.
+                Ok(n) => done += n,
+                Err(_) if done > 0 => return Ok(done),
+                Err(e) => return Err(e),
+            }
+            if done >= data.len() {
+                return Ok(done);
+            }
+        }
+    }
+
+    fn fsync(&self, ino: Ino, _data_only: bool) -> Result<()> {
+        self.run_once(|core| {
+            core.health().check_ordered()?;
+            core.node(ino)?;
+            if core.health().is_read_only() { Ok(()) } else { core.sync_file(ino) }
+        })
+    }
+
+    fn syncfs(&self) -> Result<()> {
+        self.drain_inactive()?;
+        self.run_once(|core| {
+            core.health().check_ordered()?;
+            if core.health().is_read_only() { Ok(()) } else { core.sync_all() }
+        })
+    }
+
+    fn fallocate(&self, ino: Ino, how: FallocMode, offset: u64, len: u64) -> Result<()> {
+        let attr = self.look(|core| core.attr(ino))?;
+        let end = falloc_end(&attr, how, offset, len)?;
+        Locked::change(self, |core, now| core.begin_fallocate(ino, end, now))?;
+        // What is missing first: without space nothing is zeroed.
+        let mut done = self.falloc_steps(ino, how - FallocMode::ZERO_RANGE, offset, end);
+        if done.is_ok() && how.contains(FallocMode::ZERO_RANGE) {
+            done = self.falloc_steps(ino, how, offset, end);
+        }
+        let grown = (!how.contains(FallocMode::KEEP_SIZE)).then_some(end);
+        self.lock().watch().done(ino, done.as_ref().map_or(None, |()| grown), done.is_err());
+        // The error is that of the call, whether it could be undone or not.
+        let undone = self.falloc_undo(ino);
+        self.lock().watch().end(ino);
+        done.and(undone)
+    }
+
+    fn seek(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
+        self.look(|core| core.seek_file(ino, offset, whence))
+    }
+
+    fn label(&self) -> Result<Vec<u8>> {
+        self.run_once(Core::label)
+    }
+
+    fn set_label(&self, field: [u8; 64]) -> Result<()> {
+        Locked::change(self, |core, _| core.set_label(field))
+    }
+
+    fn statfs(&self) -> Result<StatFs> {
+        self.drain_inactive()?;
+        self.run_once(Core::statfs)
+    }
+
+    fn trim(&self, range: &TrimRange) -> Result<u64> {
+        self.lock().health().check_writable()?;
+        self.syncfs()?;
+        let (mut sum, mut from) = (0, Some(0));
+        while let Some(at) = from {
+            let (bytes, next) = Locked::change(self, |core, _| core.trim_step(range, at))?;
+            (sum, from) = (sum + bytes, next);
+        }
+        Ok(sum)
+    }
+
+    fn clean(&self, budget: u64) -> Result<Cleaned> {
+        self.drain_inactive()?;
+        Locked::change(self, |core, _| core.clean(budget))
+    }
+
+    fn scrub(&self, at: u64) -> Result<Scrubbed> {
+        self.run_once(|core| core.scrub(at))
+    }
+
+    fn background(&self, now: Time) -> Time {
+        Locked::background(self, now)
+    }
+
+    fn wants_background(&self) -> bool {
+        self.pressed.load(Relaxed)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.lock().counters()
+    }
+
+    fn unmount(&self) -> Result<()> {
+        self.close()
+    }
+}
+
+impl<C: Core + Send> Locked<C> {
+    fn falloc_steps(&self, ino: Ino, how: FallocMode, mut at: u64, end: u64) -> Result<()> {
+        while at < end {
+            if interrupted() {
+                return Err(Errno::EINTR.into());
+            }
+            at = self.change(|core, now| core.falloc_step(ino, how, at, end, now))?;
+        }
+        Ok(())
+    }
+
+    /// What calls that failed could have is given back by the last of them, so that the file ends where others want it to.
+    fn falloc_undo(&self, ino: Ino) -> Result<()> {
+        while !self.change(|core, now| match core.watch().to_undo(ino) {
+            Some(keep) if core.attr(ino)?.size > keep => core.set_size(ino, keep, now),
+            _ => Ok(true),
+        })? {}
+        Ok(())
+    }
+}
+
+/// Where a range to be allocated, punched or zeroed ends, if files of blocks can do that.
+fn falloc_end(attr: &Attr, how: FallocMode, offset: u64, len: u64) -> Result<u64> {
+    let known = FallocMode::KEEP_SIZE | FallocMode::PUNCH_HOLE | FallocMode::ZERO_RANGE;
+    let punch = how.contains(FallocMode::PUNCH_HOLE);
+    if !known.contains(how) || punch && how != FallocMode::PUNCH_HOLE | FallocMode::KEEP_SIZE {
+        return Err(Errno::EOPNOTSUPP.into());
+    }
+    if len == 0 {
+        return Err(Errno::EINVAL.into());
+    }
+    let end = offset.checked_add(len).ok_or(Errno::EFBIG)?;
+    match attr.file_type() {
+        FileType::File => {}
+        FileType::Dir => return Err(Errno::EISDIR.into()),
+        _ => return Err(Errno::ENODEV.into()),
+    }
+    if !how.contains(FallocMode::KEEP_SIZE) {
+        return Ok(end);
+    }
+    // The length of the last block follows the size, so there is nothing after it.
+    if how == FallocMode::KEEP_SIZE && end > attr.size {
+        return Err(Errno::EOPNOTSUPP.into());
+    }
+    Ok(end.min(attr.size))
+}
