@@ -93,7 +93,7 @@ impl Engine for Ffs {
     }
 
     fn overlaps_calls(&self) -> bool {
-        false
+        true
     }
 
     fn crash_promise(&self, mount: &Options) -> CrashPromise {

@@ -97,7 +97,7 @@ impl Engine for Lfs {
     }
 
     fn overlaps_calls(&self) -> bool {
-        false
+        true
     }
 
     fn utilisation(&self, devices: &Devices) -> Result<Option<Utilisation>> {
