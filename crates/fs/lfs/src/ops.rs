@@ -381,6 +381,7 @@ impl Volume {
             core.dir_walk(&dir, cookie, &mut |core, found, name| {
                 let file_type = FileType::from_mode(u32::from(found.kind) << 12).unwrap_or(FileType::File);
                 let target = if ino == ROOT && name == b".." { ROOT } else { found.ino };
+                // A cookie is a place, because entries do not move (LFS-D1).
                 let e = DirEntry { ino: target, file_type, cookie: found.at + 1, name };
                 let dots = name == b"." || name == b"..";
                 let inode = match (plus && !dots).then(|| core.iget(found.ino)).transpose() {
