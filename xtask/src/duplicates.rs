@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn what_is_no_code_neither_counts_nor_ends_a_run() {
-        let one = "use a;\npub use b::{\n    c,\n};\nf(1);\n\n// why\nf(2);\n}\n});\nf(3);\nf(4);\nf(5);\nf(6);\n";
+        let one = "use a;\npub use b::{\n    c,\n};\nf(1);\n\n// use f\nf(2);\n}\n});\npub(crate) use d::{\n    e,\n};\nf(3);\nf(4);\nf(5);\nf(6);\n";
         let other = "  f(1);\n  f(2);\n  f(3);\n  /// What.\n  f(4);\n  f(5);\n  f(6);\n";
         let pairs = common(one, other);
         let run = Run {

@@ -23,6 +23,10 @@ pub fn check(tree: &Tree) -> Vec<Violation> {
         for (at, link) in links(&document.text).filter(|(_, link)| !tree.root.join(dir).join(link).exists()) {
             missing(at, format!("the link to {link} leads nowhere"));
         }
+        for paragraph in paragraphs(&document.text).filter(|p| p.matches('`').count() % 2 == 1) {
+            let last = paragraph.rfind('`').unwrap_or(0);
+            missing(offset(&document.text, paragraph) + last, "the paragraph has an odd number of backquotes".into());
+        }
         let engine = engine(tree, &document.path);
         for (at, name) in quoted(&document.text) {
             if is_file(name) {
@@ -70,10 +74,15 @@ fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// What stands between backquotes, but for blocks of code.
+/// Paragraphs, but for blocks of code.
+fn paragraphs(text: &str) -> impl Iterator<Item = &str> {
+    text.split("```").step_by(2).flat_map(|prose| prose.split("\n\n"))
+}
+
+/// What stands between backquotes.
 fn quoted(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let blocks = text.split("```").step_by(2).filter(|prose| !prose.is_empty());
-    blocks.flat_map(move |prose| prose.split('`').skip(1).step_by(2).map(move |name| (offset(text, name), name)))
+    let names = paragraphs(text).flat_map(|paragraph| paragraph.split('`').skip(1).step_by(2));
+    names.map(|name| (offset(text, name), name))
 }
 
 /// The engine that a document is about, by its name.
@@ -129,9 +138,10 @@ mod tests {
 
     #[test]
     fn what_is_there_may_be_named() {
-        let good = "See `crates/fs/yfs/src/commit.rs`, crates/fs/<engine>/none.rs, `docs/*.md`, [a](docs/options.md#b).\n\
-            `Core::flush_log`, `flush_log(core, 3)`, `what_is_lost_is_named`, `no_key_at_all`, `src/commit.rs`; `ls -l`,\n\
-            `keep=journal`, `O_DIRECT`, `Debian`, `[x]`, `a(b`.\n\n```\nlet x = no::such_thing();\n```\n";
+        let good = "See `crates/fs/yfs/src/commit.rs`, crates/fs/<engine>/none.rs, `docs/*.md`,\n\
+            [a](docs/options.md#b), `Core::flush_log`, `flush_log(core, 3)`, `what_is_lost_is_named`,\n\
+            `no_key_at_all`, `src/commit.rs`; `ls -l`,\n\
+            `keep=journal`, `O_DIRECT`, `Debian`, `[x]`, `a(b`.\n\n```\n`no::such_thing`\n```\n";
         assert_eq!(said("README.md", good), [] as [&str; 0]);
     }
 
@@ -146,6 +156,7 @@ mod tests {
             ("`ommit.rs`", "there is no ommit.rs"),
             ("`Core::none`", "`Core::none`: no source has none"),
             ("`none(a, b)`", "`none(a, b)`: no source has none"),
+            ("one ` two", "the paragraph has an odd number of backquotes"),
             ("`no_key`", "`no_key`: no source has no_key"),
             ("`CoreDump`", "`CoreDump`: no source has CoreDump"),
             ("`ARBOR_NONE`", "`ARBOR_NONE`: no source has ARBOR_NONE"),
