@@ -65,7 +65,8 @@ pub fn run(words: &[&str]) -> Result<()> {
     violations.extend(rooms::check(&tree));
     violations.extend(invariants::check(&tree));
     violations.extend(documents::check(&tree));
-    violations.extend(list.judge(&excesses(&tree)?));
+    let line = |name: &str| tree.file(list::PATH).map_or(1, |file| file.line_of(&format!("\"{name}\"")));
+    violations.extend(list.judge(&excesses(&tree)?, line));
     violations.sort();
     for violation in &violations {
         println!("{violation}");

@@ -72,8 +72,9 @@ impl List {
         }
     }
 
-    /// What is larger than it is recorded, and what is recorded as larger than it is.
-    pub fn judge(&self, found: &[Excess]) -> Vec<Violation> {
+    /// What is larger than it is recorded, and what is recorded as larger than it is; `line` says where a name stands in
+    /// the list.
+    pub fn judge(&self, found: &[Excess], line: impl Fn(&str) -> usize) -> Vec<Violation> {
         let mut violations = Vec::new();
         for excess in found {
             match self.section(excess.rule).get(&excess.name) {
@@ -92,7 +93,7 @@ impl List {
                     Some(value) => format!("{name}: record {value} now instead of {recorded}"),
                     None => format!("{name}: record nothing now, it is gone or within its limit"),
                 };
-                violations.push(Violation::new(PATH, 1, what + " (cargo xtask tidy --record)"));
+                violations.push(Violation::new(PATH, line(name), what + " (cargo xtask tidy --record)"));
             }
         }
         violations
@@ -134,7 +135,7 @@ mod tests {
     }
 
     fn said(list: &List, found: &[Excess]) -> Vec<String> {
-        list.judge(found).iter().map(ToString::to_string).collect()
+        list.judge(found, |_| 5).iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -147,7 +148,7 @@ mod tests {
     #[test]
     fn what_has_become_smaller_is_to_be_recorded() {
         let smaller = said(&list(&[("f", 90)]), &[excess("f", 80)]);
-        assert_eq!(smaller, ["xtask/tidy.toml:1: f: record 80 now instead of 90 (cargo xtask tidy --record)"]);
+        assert_eq!(smaller, ["xtask/tidy.toml:5: f: record 80 now instead of 90 (cargo xtask tidy --record)"]);
         let gone = said(&list(&[("f", 90)]), &[]);
         assert!(gone.len() == 1 && gone.iter().all(|g| g.contains("f: record nothing now")), "{gone:?}");
     }
