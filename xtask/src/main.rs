@@ -1,37 +1,45 @@
 //! Work on the repository itself: `cargo xtask docs [--check]`, `cargo xtask show N`,
-//! `cargo xtask bench --mounted`, `cargo xtask growth`, `cargo xtask lab`, `cargo xtask stress`, `cargo xtask fuzz`.
+//! `cargo xtask bench --mounted`, `cargo xtask growth`, `cargo xtask lab`, `cargo xtask stress`, `cargo xtask fuzz`,
+//! `cargo xtask tidy [--record]`, `cargo xtask duplicates [--list]`.
 //!
 //! | module | what it makes |
 //! |---|---|
 //! | `layout` | tables of the structures, enumerations and constants of a `format.rs` |
-//! | `pages` | the marked regions of the documents, from `layout`, the option lists and `figures` |
+//! | `pages` | the marked regions of the documents, from `layout`, the option lists, `figures` and `heads` |
 //! | `figures` | tables of what the long runs have counted, from `docs/figures` |
+//! | `heads` | tables of what each file is for, from its first sentence |
 //! | `show` | demonstrations on real mounts |
 //! | `bench` | mounts compared with those of other file systems |
 //! | `growth` | how costs grow with files, names, extents, images and caches |
 //! | `lab` | the laboratory's experiments, and the tables and pictures of them |
 //! | `stress` | a mount under the load of other people's tools, its server killed again and again |
 //! | `fuzz` | fuzzing guided by coverage |
+//! | `tidy` | rules of the house, checked |
+//! | `duplicates` | lines that two engines have in common |
 //!
 //! Man pages and completions come from `arbor_cli::docs`.
 #![forbid(unsafe_code)]
 
 mod bench;
+mod duplicates;
 mod figures;
 mod fuzz;
 mod growth;
+mod heads;
 mod lab;
 mod layout;
 mod pages;
 mod show;
 mod stress;
+mod tidy;
 
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const USAGE: &str = "usage: cargo xtask docs [--check], cargo xtask show N, cargo xtask bench --mounted, \
-    cargo xtask growth, cargo xtask lab, cargo xtask stress, cargo xtask fuzz (--help behind one of them tells more)";
+    cargo xtask growth, cargo xtask lab, cargo xtask stress, cargo xtask fuzz, cargo xtask tidy, \
+    cargo xtask duplicates (--help behind one of them tells more)";
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -50,6 +58,8 @@ fn main() -> Result<()> {
         ["lab", words @ ..] => lab::run(words.iter().copied()),
         ["stress", words @ ..] => stress::run(words.iter().copied()),
         ["fuzz", words @ ..] => fuzz::run(words.iter().copied()),
+        ["tidy", words @ ..] => tidy::run(words),
+        ["duplicates", words @ ..] => duplicates::run(words),
         ["--help" | "-h" | "help"] => {
             println!("{USAGE}");
             Ok(())

@@ -2,8 +2,10 @@
 //! `<!-- generated: NAME -->` and `<!-- end -->`, each on a line of its own.
 
 use crate::figures;
+use crate::heads;
 use crate::lab;
 use crate::layout::{self, Tables};
+use crate::tidy::Tree;
 use anyhow::{Context, Result, ensure};
 use arbor_cli::args::{MkfsCli, MountHelper};
 use clap::CommandFactory;
@@ -24,6 +26,7 @@ pub struct Page {
 /// All documents with such regions below the repository's root.
 pub fn filled(root: &Path) -> Result<Vec<Page>> {
     let mut pages = vec![
+        page(root, Path::new("ARCHITECTURE.md"), &heads::tables(&Tree::read(root)?))?,
         page(root, Path::new("docs/options.md"), &options()?)?,
         page(root, Path::new("docs/lab.md"), &lab::tables(root)?)?,
         page(root, Path::new("docs/testing.md"), &figures::tables(&root.join("docs/figures"))?)?,

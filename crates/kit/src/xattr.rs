@@ -1,5 +1,5 @@
-//! Lists of extended attributes: how they change, and as bytes for the engines that keep them so: length of the name
-//! (u8), zero (u8), length of the value (u16), name, value.
+//! Lists of extended attributes: how they change, and their bytes. Of each the length of the name (u8), zero (u8), the
+//! length of the value (u16), name, value.
 
 use arbor_base::vfs::{Errno, Result, SetAttr, XattrChange, XattrMode, check_xattr_name};
 

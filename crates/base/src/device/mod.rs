@@ -1,4 +1,4 @@
-//! Where bytes live.
+//! Where bytes live: image files, block devices, memory; windows of them, changes over them, faults, power cuts.
 //!
 //! # What a device promises
 //!

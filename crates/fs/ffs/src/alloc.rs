@@ -84,7 +84,7 @@ impl Core {
         blocks + self.nffree
     }
 
-    /// Marks fragments of a group used or free, and keeps all counts.
+    /// Marks fragments of a group used or free, and keeps all counts (FFS-A2).
     fn set_run(&mut self, cgx: u32, at: u32, len: u32, used: bool) -> Result<()> {
         let (geom, n) = (self.geom, self.geom.block_frags());
         let cg = self.cg(cgx)?;

@@ -138,7 +138,7 @@ impl Core {
         if self.holds_entries() { self.links_raised(dir) } else { Ok(Vec::new()) }
     }
 
-    /// What the first name of a new inode has to wait for.
+    /// What the first name of a new inode has to wait for (FFS-C1).
     pub fn inode_ready(&mut self, i: &Inode) -> Result<Vec<u64>> {
         match self.keep.mode {
             Keeping::SoftUpdates => {
@@ -162,7 +162,7 @@ impl Core {
     }
 
     /// What a name has to wait for that a file takes from another: who writes a new file and renames it over the old
-    /// one, and syncs neither, finds one of the two after a crash.
+    /// one, and syncs neither, finds one of the two after a crash (FFS-C7).
     pub fn data_ready(&mut self, i: &Inode) -> Result<Vec<u64>> {
         if !i.is_file() || !self.keep.has_patches() || planted(Flaw::ReplacedBeforeData) {
             return Ok(Vec::new());
@@ -202,7 +202,7 @@ impl Core {
     }
 
     /// A pointer that was set leads to a directory's block, or to pointers to some: what is written there is not
-    /// reached before the pointer is on disk. `inode`: behind the direct blocks, where the directory's inode begins in
+    /// reached before the pointer is on disk (FFS-C6). `inode`: behind the direct blocks, where the directory's inode begins in
     /// its buffer, and the size it had before.
     pub fn leads_to_names(&mut self, slot: Slot, content: Name, inode: Option<(Slot, u64)>) -> Result<()> {
         match self.keep.mode {
@@ -223,14 +223,14 @@ impl Core {
         }
     }
 
-    /// A file grew from `old` bytes over what its last page `content` had on disk behind the end.
+    /// A file grew from `old` bytes over what its last page `content` had on disk behind the end (FFS-C4).
     pub fn size_grown(&mut self, i: &Inode, old: u64, content: Name) {
         if self.keep.has_patches() && self.keep.tails.contains(&content) && !planted(Flaw::TailShown) {
             self.soft_size_grown(i, old, content);
         }
     }
 
-    /// A pointer was cleared: the runs are free when that is on disk.
+    /// A pointer was cleared: the runs are free when that is on disk (FFS-C3).
     pub fn free_slot(&mut self, slot: Slot, runs: &[(Frag, u32)]) -> Result<()> {
         match self.keep.mode {
             Keeping::SoftUpdates => self.soft_free_slot(slot, runs),
@@ -275,7 +275,8 @@ impl Core {
         if self.keep.mode == Keeping::Sync && !planted(Flaw::SyncNameFirst) { self.write_now(slot.0) } else { Ok(()) }
     }
 
-    /// A name of `old` was removed. `after`: a name that has to be on disk before (of a rename).
+    /// A name of `old` was removed: what it stood for goes later (FFS-C2). `after`: a name that has to be on disk before
+    /// (of a rename).
     pub fn entry_removed(&mut self, slot: Slot, old: ((Ino, u8), &[u8]), after: Option<u64>, drop: Drop) -> Result<()> {
         match self.keep.mode {
             Keeping::SoftUpdates => return self.soft_removed(slot, old, after, drop),
@@ -375,7 +376,7 @@ impl Core {
         self.keep.mode == Keeping::SoftUpdates
     }
 
-    /// Marks a run free, and lets nobody have it before that may be.
+    /// Marks a run free, and lets nobody have it before that may be (FFS-C5).
     fn free_run(&mut self, frag: Frag, frags: u32) -> Result<()> {
         self.blkfree(frag, frags)?;
         if self.keep.mode == Keeping::Journal {

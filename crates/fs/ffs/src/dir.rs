@@ -62,7 +62,8 @@ impl ChunkDirs for Core {
 }
 
 impl Core {
-    /// Name of the page that holds byte `at` of a directory, and where in the page.
+    /// Name of the page that holds byte `at` of a directory, and where in the page. Patches name an entry by that, and
+    /// a walk's cookie by `at`: it does not move (FFS-D1).
     fn dir_place(&self, dir: &Inode, at: u64) -> (Name, usize) {
         let lbn = self.geom.lbn(at);
         (Name::Page { file: dir.ino.0, index: lbn }, (at - (lbn << self.geom.block_shift)) as usize)

@@ -579,7 +579,7 @@ impl Geom {
     }
 
     /// Fragments that logical block `lbn` has in a file of `size` bytes (`blksize` of BSD), if it is no
-    /// hole: a whole block, except for the last of the direct ones.
+    /// hole: a whole block, except for the last of the direct ones (FFS-F1).
     pub fn lbn_frags(&self, size: u64, lbn: u64) -> u32 {
         let start = lbn << self.block_shift;
         if lbn >= NDADDR as u64 || size >= start + self.block_size() as u64 {

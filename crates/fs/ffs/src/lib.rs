@@ -13,7 +13,7 @@
 //!
 //! # Invariants
 //!
-//! FFS-C1 to C6, the order of writes, stand in `commit.rs`. Further:
+//! FFS-C1 to C7, the order of writes, stand in `commit.rs`. Further:
 //!
 //! * **FFS-A1** a fragment has one owner: a group's own structures, the summary area, the journal, an indirect
 //!   block, attributes, or one place in one file; the bitmap says so.

@@ -41,3 +41,12 @@ fn threads_beside_the_daemon() {
         concurrent::beside_the_daemon(&Ffs, "block=4K,cg=8M", &format!("keep={keep},cache=1M"));
     }
 }
+
+/// Under chosen schedules: other calls come while the device reads for one.
+#[test]
+fn tasks_see_an_order() {
+    let tally = concurrent::run(&Ffs, number("ARBOR_SEED", 1), 2_000, false, &mut |_| true);
+    assert!(tally.failures.is_empty(), "{}", tally.failures.join("\n"));
+    eprintln!("{tally:?}");
+    assert!(tally.schedules >= 2_000, "{tally:?}");
+}

@@ -111,7 +111,7 @@ impl Core {
         Planner::new(self.geom, &self.segs.clean, self.log, head).run(batch)
     }
 
-    /// What a plan makes of the usage of segments.
+    /// What a plan makes of the usage of segments (LFS-U1).
     fn apply_usage(&mut self, parts: &[Part], log: &Log) {
         for p in parts {
             let blocks: u32 = p.blocks.iter().map(|b| self.geom.bytes_of(b.frags) as u32).sum();
@@ -157,7 +157,7 @@ impl Core {
         Ok(())
     }
 
-    /// Writes planned partial segments, and flushes.
+    /// Writes planned partial segments, and flushes: a checkpoint that follows may lead to them (LFS-C4).
     fn emit(&mut self, parts: &[Part], log: Log, flags: u32) -> Result<()> {
         let (mut requests, mut written) = (Vec::new(), Vec::new());
         for (index, part) in parts.iter().enumerate() {
@@ -385,6 +385,7 @@ impl Core {
         self.flush()?;
         self.counters.checkpoints += 1;
         (self.checkpoint, self.place) = (cp, 1 - self.place);
+        // LFS-C3: the checkpoint before this one called them clean too.
         self.segs.clean.extend(settled);
         self.log.checkpointed_ms = self.now_ms;
         Ok(())

@@ -139,7 +139,7 @@ impl Core {
         Ok(Some(bytes))
     }
 
-    /// Adds to the count of a file's fragments.
+    /// Adds to the count of a file's fragments: of all that it is going to have (LFS-F2).
     pub fn count(&mut self, i: &mut Inode, more: u32, less: u32) {
         i.d.frags = (i.d.frags.get() + u64::from(more)).saturating_sub(less.into()).into();
         if i.ino != IFILE {

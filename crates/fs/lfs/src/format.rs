@@ -547,7 +547,7 @@ impl Geom {
         at >> self.block_shift
     }
 
-    /// Fragments of logical block `lbn` in a file of `size` bytes.
+    /// Fragments of logical block `lbn` in a file of `size` bytes: less than a block only of the last (LFS-F1).
     pub fn lbn_frags(&self, size: u64, lbn: u64) -> u32 {
         let start = lbn << self.block_shift;
         let last = size > start && size - start <= self.block_size() as u64;

@@ -28,6 +28,8 @@
 //! `write`: [`mount::Volume::change`] takes the lock, `balloc` counts the space and changes the page. `fsync`:
 //! `write_group` gives everything that is changed its address and writes it. `background`: the same by age; a checkpoint;
 //! cleaning.
+//!
+//! There is no `alloc.rs`: where the log goes on `plan.rs` decides, which inode is free `ifile.rs` knows.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -169,6 +169,7 @@ impl Namespace for Core {
         let dir = self.iget(dir)?;
         self.dir_walk(&dir, cookie, &mut |core, found, name| {
             let file_type = FileType::from_mode(u32::from(found.kind) << 12).unwrap_or(FileType::File);
+            // A cookie is a place, because entries do not move (LFS-D1).
             f(core, Walked { ino: found.ino, file_type, cookie: found.at + 1 }, name)
         })
     }

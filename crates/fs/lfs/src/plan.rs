@@ -179,7 +179,7 @@ impl<'a> Planner<'a> {
         self.part = Part { seg, at, fill, next_seg, ..Part::default() };
     }
 
-    /// Goes on in the next segment.
+    /// Goes on in the next segment, from its start (LFS-C1).
     fn advance(&mut self) -> Result<()> {
         let from = self.head().next_seg.0;
         let free = |n: &u32| !self.taken.contains(n);

@@ -60,7 +60,7 @@ fn next_group(core: &Core, lost: bool) -> Result<Option<(Vec<Found>, Log)>> {
     Ok(None)
 }
 
-/// The next group, if it begins at this head of the log.
+/// The next group, if it begins at this head of the log and is whole (LFS-C2).
 fn group_at(core: &Core, at: usize, lost: bool) -> Result<Option<(Vec<Found>, Log)>> {
     let (mut log, mut group) = (core.log, Vec::new());
     loop {

@@ -24,3 +24,12 @@ fn threads_beside_the_daemon() {
     concurrent::beside_the_daemon(&Lfs, "block=4K,segment=64K", "cache=1M");
     concurrent::beside_the_daemon(&Lfs, "block=4K,segment=64K", "cache=1M,clean=greedy");
 }
+
+/// Under chosen schedules: other calls come while the device reads for one.
+#[test]
+fn tasks_see_an_order() {
+    let tally = concurrent::run(&Lfs, number("ARBOR_SEED", 1), 2_000, false, &mut |_| true);
+    assert!(tally.failures.is_empty(), "{}", tally.failures.join("\n"));
+    eprintln!("{tally:?}");
+    assert!(tally.schedules >= 2_000, "{tally:?}");
+}

@@ -1,5 +1,5 @@
-//! What mount does after a crash (4.5): find the tail by the latest anchor, scan for deleted
-//! metadata, redo in a second pass, free the extents that are marked free and not unmarked.
+//! What mount does after a crash (4.5): the log is replayed. The latest anchor gives the tail; a first pass
+//! looks for deleted metadata, a second redoes; extents that are marked free and not unmarked are freed.
 //!
 //! Replay works on copies in memory ([`Replay::buffers`]); mount writes them in place and moves
 //! the anchor only then, so a crash during recovery finds the same log again. The checker uses
@@ -267,7 +267,7 @@ impl<'a> LogArea<'a> {
     }
 }
 
-/// The chain of valid records from the tail; each names the one before it. Gives where the
+/// The chain of valid records from the tail; each names the one before it (YFS-C3). Gives where the
 /// entries of each lie in the area.
 fn find_records(
     area: &mut LogArea<'_>,

@@ -1,4 +1,4 @@
-//! Which fragments have an owner.
+//! Which fragments have an owner: no more than one (FFS-A1).
 
 use super::view::Reader;
 use crate::format::*;

@@ -1,4 +1,4 @@
-//! Soft updates (Ganger and Patt 1994; McKusick and Ganger 1999).
+//! Soft updates (Ganger and Patt 1994; McKusick and Ganger 1999): what is undone in a write, and until when.
 //!
 //! A *patch* stands for one change of a buffer: how the bytes were before, which patches must be on disk before
 //! it may be, and what follows when it is. A patch without bytes to restore is an *event*: the next write of its
@@ -506,7 +506,7 @@ impl Core {
         &mut self.keep.soft
     }
 
-    /// A new inode must not be on disk before its bit is.
+    /// A new inode must not be on disk before its bit is (FFS-C3).
     pub(super) fn soft_inode(&mut self, i: &Inode, old: Dinode) -> Result<()> {
         let cg = self.cg_name(self.geom.cg_of_inode(i.ino));
         let soft = self.soft();
@@ -568,7 +568,7 @@ impl Core {
         Ok(waits)
     }
 
-    /// A pointer must not be on disk before its block is, and the bits of its fragments.
+    /// A pointer must not be on disk before its block is (FFS-C4), and the bits of its fragments (FFS-C3).
     pub(super) fn soft_pointer(
         &mut self,
         (buffer, at): Slot,
@@ -726,7 +726,7 @@ impl Core {
         new && soft.olds.contains_key(&ino.0) && soft.newest_name(slot, ino.0).is_some()
     }
 
-    /// A new entry must not be on disk before what it names.
+    /// A new entry must not be on disk before what it names (FFS-C1).
     pub(super) fn soft_added(&mut self, (page, at): Slot, ino: Ino, mut waits: Vec<u64>) -> u64 {
         let soft = self.soft();
         if planted(Flaw::NameBeforeInode) {
