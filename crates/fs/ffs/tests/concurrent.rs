@@ -50,3 +50,11 @@ fn tasks_see_an_order() {
     eprintln!("{tally:?}");
     assert!(tally.schedules >= 2_000, "{tally:?}");
 }
+
+#[test]
+fn reads_keep_nobody_waiting() {
+    for keep in KEEPINGS {
+        let mount = Options::parse(&format!("keep={keep},cache=1M"));
+        arbor_torture::gate::reads_keep_nobody_waiting(&Ffs, &Config { mount, ..Config::new(Profile::Sync) });
+    }
+}

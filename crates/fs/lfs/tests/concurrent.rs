@@ -33,3 +33,9 @@ fn tasks_see_an_order() {
     eprintln!("{tally:?}");
     assert!(tally.schedules >= 2_000, "{tally:?}");
 }
+
+#[test]
+fn reads_keep_nobody_waiting() {
+    let config = Config { mount: Options::parse("cache=1M"), ..Config::new(Profile::Sync) };
+    arbor_torture::gate::reads_keep_nobody_waiting(&Lfs, &config);
+}

@@ -1,6 +1,9 @@
 //! Several tasks at once under chosen schedules, see [`arbor_torture::concurrent`].
 
+use arbor_base::vfs::Options;
 use arbor_torture::concurrent::{regressions, run};
+use arbor_torture::config::Config;
+use arbor_torture::generate::Profile;
 use arbor_yfs::Yfs;
 
 #[test]
@@ -27,4 +30,10 @@ schedule=166577739868193 size=67108864 format=block=1K,frag=512,logsize=704K mou
 ",
         200,
     );
+}
+
+#[test]
+fn reads_keep_nobody_waiting() {
+    let config = Config { mount: Options::parse("cache=1M"), ..Config::new(Profile::Sync) };
+    arbor_torture::gate::reads_keep_nobody_waiting(&Yfs, &config);
 }

@@ -23,6 +23,7 @@ pub mod exec;
 pub mod exhaust;
 pub mod faults;
 mod found;
+pub mod gate;
 pub mod generate;
 mod given;
 pub mod grow;
