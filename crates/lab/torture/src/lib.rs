@@ -38,5 +38,6 @@ pub mod repair;
 pub mod rng;
 pub mod run;
 pub mod shrink;
+pub mod suites;
 pub mod tally;
 pub mod turns;
