@@ -25,6 +25,7 @@ pub mod faults;
 mod found;
 pub mod generate;
 mod given;
+pub mod golden;
 pub mod grow;
 pub mod line;
 pub mod lives;
