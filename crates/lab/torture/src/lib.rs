@@ -35,6 +35,7 @@ pub mod mutate;
 pub mod ops;
 pub mod oracle;
 mod ordered;
+pub mod planted;
 pub mod repair;
 pub mod rng;
 pub mod run;
