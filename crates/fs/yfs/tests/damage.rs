@@ -5,6 +5,7 @@ mod damage_kit;
 use arbor_base::device::{CrashChoice, FaultDevice, FaultOp, FaultTimes, Kind, MemDevice, RecordingDevice};
 use arbor_base::layout::{crc_without, get_u32, get_u64};
 use arbor_base::vfs::*;
+use arbor_torture::damage::regions_are_what_is_used;
 use arbor_yfs::Yfs;
 use arbor_yfs::format::*;
 use damage_kit::*;
@@ -124,14 +125,7 @@ fn a_clean_volume_is_skipped() {
 #[test]
 fn description_and_dumps() {
     let devices = Devices::single(good());
-    let mut regions = Vec::new();
-    Yfs.describe(&devices, &mut |r| regions.push(r)).expect("describe");
-    regions.sort_by_key(|r| r.offset);
-    for pair in regions.windows(2) {
-        assert!(pair[0].offset + pair[0].len <= pair[1].offset, "{pair:?} overlap");
-    }
-    let used: u64 = regions.iter().map(|r| r.len).sum();
-    assert_eq!(used, check(&good(), Repair::No).used_bytes);
+    regions_are_what_is_used(&Yfs, &good());
     let holey = ino("b/holey").to_string();
     let many = ino("many").to_string();
     for what in [

@@ -18,6 +18,7 @@ pub mod concurrent;
 pub mod config;
 pub mod conformance;
 pub mod crash;
+pub mod damage;
 pub mod data;
 pub mod exec;
 pub mod exhaust;
