@@ -3,7 +3,7 @@
 //! An engine's `tests/suites.rs` is one use of [`engine_suites!`](crate::engine_suites), which makes a test of each
 //! function in the modules below:
 //!
-//! ```ignore
+//! ```text
 //! use arbor_torture::suites::*;
 //!
 //! arbor_torture::engine_suites! {
