@@ -32,7 +32,7 @@ fn a_good_image_has_no_issues() {
 type Case = damage::Case<Knife, bool>;
 
 fn cases() -> Vec<Case> {
-    [volume(), inodes(), directories()].into_iter().flatten().collect()
+    [volume(), counts_and_lists(), inodes(), blocks_and_links(), directories()].into_iter().flatten().collect()
 }
 
 fn volume() -> Vec<Case> {
@@ -89,6 +89,11 @@ fn volume() -> Vec<Case> {
             assert!(room >= k.geom.block_frags(), "there is room behind the log");
             k.set_pointer(k.ino("/b/big"), Place::Data(4), Pointer { frag: behind.into(), crc: 4.into() });
         }),
+    ]
+}
+
+fn counts_and_lists() -> Vec<Case> {
+    vec![
         case(&["MapEnd"], true, &[], |k| k.checkpoint(|cp| cp.inodes = (cp.inodes.get() - 1).into())),
         case(&["InodeCount"], true, &[], |k| k.checkpoint(|cp| cp.used_inodes = (cp.used_inodes.get() - 1).into())),
         case(&["VolumeFrags"], true, &[], |k| k.checkpoint(|cp| cp.file_frags = (cp.file_frags.get() + 3).into())),
@@ -168,6 +173,11 @@ fn inodes() -> Vec<Case> {
         }),
         case(&["DataDamaged"], false, &["/b/big"], |k| k.inode(k.ino("/b/big"), |d| d.db[3].crc = 1.into())),
         case(&["BeyondSize"], true, &[], |k| k.inode(k.ino("/a/small"), |d| d.db[5].frag = 900.into())),
+    ]
+}
+
+fn blocks_and_links() -> Vec<Case> {
+    vec![
         case(&["Duplicate"], false, &["/a/tail2"], |k| {
             let taken = k.get(k.ino("/a/small")).db[0];
             k.inode(k.ino("/a/tail2"), |d| d.db[0] = taken);
