@@ -1,6 +1,6 @@
 //! Reference model, operation generator, crash explorer and conformance suite, for any engine.
 //!
-//! An engine's tests call three things:
+//! An engine's tests use [`engine_suites!`], which makes the tests that all engines share; among what they call is:
 //!
 //! * [`run::sequences`]: random operations, each result compared with the [`model`], the whole
 //!   tree compared at the end, the image checked;
@@ -10,6 +10,7 @@
 //! All panic on failure; the first two with a line that repeats it. They obey `ARBOR_SEED`,
 //! `ARBOR_COUNT` (sequences), `ARBOR_OPS` (a number, or a list of operations to replay),
 //! `ARBOR_BUDGET` (crash states for each sequence) and `ARBOR_CUTS` (power cuts to repeat).
+//! What an engine alone has to show rests on [`golden`], [`damage`] and [`planted`].
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

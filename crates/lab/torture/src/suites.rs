@@ -271,3 +271,16 @@ macro_rules! suite_tests {
         })+
     };
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suite_is_run_with_what_is_given_or_not_at_all() {
+        let mut ran = Vec::new();
+        Suite::Run(7).test("run", |given| ran.push(*given));
+        Suite::Skip("it would take long").test("skipped", |given| ran.push(*given));
+        assert_eq!(ran, [7]);
+    }
+}

@@ -75,7 +75,8 @@ fn each_volume(
         result.unwrap_or_else(|failure| panic!("{failure}"));
     }
     eprintln!("{done:?}");
-    let enough = |n: u64, most: u64| n * wanted.count > most * count;
+    // Of few volumes it is a matter of luck.
+    let enough = |n: u64, least: u64| count < wanted.count || n * wanted.count > least * count;
     assert!(enough(done.distinct, wanted.states) && enough(done.recoveries, wanted.recoveries), "{done:?}");
     done
 }
