@@ -7,39 +7,34 @@ use arbor_base::layout::U32;
 use arbor_base::vfs::*;
 use arbor_ffs::Ffs;
 use arbor_ffs::format::*;
+use arbor_torture::damage::{self, Damage, Healed, case, codes, regions_are_what_is_used};
 use damage_kit::*;
-use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 const SHAPES: [(u64, &str); 3] =
     [(16 << 20, "block=4K,cg=4M"), (32 << 20, "block=16K,frag=2K,cg=8M"), (24 << 20, "block=8K,frag=8K,cg=6M")];
 
-/// The good images, and their trees.
+static DAMAGE: Damage<Knife> = Damage {
+    engine: &Ffs,
+    shapes: &SHAPES,
+    build,
+    tree,
+    knife: Knife::new,
+    is_lost: |lost, path| lost.iter().any(|l| path.starts_with(l)),
+    good: OnceLock::new(),
+};
+
+fn tree(image: &MemDevice) -> Tree {
+    Knife::new(image.clone()).tree()
+}
+
 fn good(shape: usize) -> (MemDevice, &'static Tree) {
-    static GOOD: OnceLock<Vec<(MemDevice, Tree)>> = OnceLock::new();
-    let all = GOOD.get_or_init(|| {
-        let build = |(size, shape): (u64, &str)| {
-            let image = build(size, shape);
-            let tree = Knife::new(image.clone()).tree();
-            (image, tree)
-        };
-        SHAPES.into_iter().map(build).collect()
-    });
-    (all[shape].0.snapshot(), &all[shape].1)
+    DAMAGE.good(shape)
 }
 
 #[test]
 fn a_good_image_has_no_issues() {
-    for (shape, (_, name)) in SHAPES.iter().enumerate() {
-        let (image, _) = good(shape);
-        for repair in [Repair::No, Repair::Preen, Repair::Yes] {
-            let before = image.to_bytes();
-            let report = check(&image, repair);
-            assert_eq!(report.issues, vec![], "{name} {repair:?}");
-            assert!(!report.skipped && report.files > 60 && report.directories > 20);
-            assert!(before == image.to_bytes(), "a good image is not written to");
-        }
-    }
+    DAMAGE.good_images_have_no_issues();
 }
 
 /// What preening does with it.
@@ -52,25 +47,12 @@ enum Preen {
     Never,
 }
 
-struct Case {
-    /// What the checker must find.
-    codes: &'static [&'static str],
-    preen: Preen,
-    /// Paths that may change, by their beginning.
-    lost: &'static [&'static str],
-    damage: fn(&Knife),
-}
-
-fn case(codes: &'static [&'static str], preen: Preen, lost: &'static [&'static str], damage: fn(&Knife)) -> Case {
-    Case { codes, preen, lost, damage }
-}
+type Case = damage::Case<Knife, Preen>;
 
 fn flip(k: &Knife, at: u64) {
-    let byte = k.read(at, 1)[0];
-    k.write(at, &[byte ^ 0x55]);
+    damage::flip(&k.dev, at);
 }
 
-/// Byte of a group's bitmaps.
 fn bitmap(k: &Knife, cgx: u32, sector: u32) -> u64 {
     k.geom.byte(k.geom.cg_block(cgx)) + u64::from(sector) * 512
 }
@@ -282,67 +264,16 @@ const ALONE: [&str; 3] = ["SuperLost", "NoSpace", "Further"];
 
 #[test]
 fn every_issue_is_planted() {
-    let planted: BTreeSet<&str> = cases().iter().flat_map(|c| c.codes.iter().copied()).chain(ALONE).collect();
-    let all: BTreeSet<&str> = arbor_ffs::ISSUES.iter().copied().collect();
-    assert_eq!(planted, all);
+    DAMAGE.every_issue_is_planted(&cases(), &ALONE, arbor_ffs::ISSUES);
 }
 
 #[test]
 fn planted_damage_is_found_and_mended() {
     for shape in 0..SHAPES.len() {
         for (n, case) in cases().iter().enumerate() {
-            heal(shape, n, case);
+            let Healed { damaged, what, .. } = DAMAGE.heal(shape, n, case);
+            preened(case, &damaged, &what);
         }
-    }
-}
-
-fn is_lost(lost: &[&str], path: &str) -> bool {
-    lost.iter().any(|l| path.starts_with(l))
-}
-
-fn heal(shape: usize, n: usize, case: &Case) {
-    let (image, tree) = good(shape);
-    let what = format!("case {n} of {:?} in shape {shape}", case.codes);
-    (case.damage)(&Knife::new(image.clone()));
-    let before = image.to_bytes();
-    image.set_read_only(true);
-    let found = check(&image, Repair::No);
-    image.set_read_only(false);
-    for code in case.codes {
-        assert!(found.issues.iter().any(|i| i.code == *code && !i.repaired), "{what}: {code} in {:#?}", found.issues);
-    }
-    assert!(before == image.to_bytes(), "{what}: a check without repair wrote");
-    let damaged = image.snapshot();
-    let report = check(&image, Repair::Yes);
-    assert!(report.issues.iter().all(|i| i.repaired), "{what}: {:#?}", report.issues);
-    let again = check(&image, Repair::No);
-    assert_eq!(again.issues, vec![], "{what}, after {:#?}", report.issues);
-    let now = Knife::new(image.clone()).tree();
-    for (path, then) in tree {
-        let same = now.get(path) == Some(then);
-        assert!(same || is_lost(case.lost, path), "{what}: {path} after {:#?}", report.issues);
-    }
-    killed(&damaged, &now, &what, n, shape == 0);
-    preened(case, &damaged, &what);
-}
-
-/// A repair that loses the power anywhere leaves what another mends in the same way.
-fn killed(image: &MemDevice, healed: &Tree, what: &str, n: usize, everywhere: bool) {
-    let device = RecordingDevice::new(image.snapshot());
-    let options = CheckOptions { repair: Repair::Yes, force: true };
-    Ffs.check(Devices::single(device.clone()), &options, &mut |_, _, _| ()).unwrap();
-    let events = device.events();
-    // In the first shape everywhere, in the others here and there.
-    let step = if everywhere { 1 } else { events.div_ceil(3).max(1) };
-    for at in (n % step..=events).step_by(step) {
-        let choices = [CrashChoice::AllKept, CrashChoice::NoneKept, CrashChoice::Seeded(at as u64)];
-        let image = device.crash_state(at, &choices[(at + n) % 3]);
-        let report = check(&image, Repair::Yes);
-        assert_eq!(report.remaining(), 0, "{what}, killed at {at} of {events}: {:#?}", report.issues);
-        assert_eq!(check(&image, Repair::No).issues, vec![], "{what}, killed at {at}: {:#?}", report.issues);
-        let now = Knife::new(image.clone()).tree();
-        assert!(now.keys().eq(healed.keys()), "{what}, killed at {at} of {events}: {:#?}", report.issues);
-        assert!(now == *healed, "{what}, killed at {at} of {events}: {:#?}", report.issues);
     }
 }
 
@@ -505,66 +436,27 @@ fn a_clean_volume_is_skipped() {
 
 #[test]
 fn progress() {
-    let mut steps: Vec<(u64, u64, String)> = Vec::new();
-    let options = CheckOptions { repair: Repair::No, force: true };
-    Ffs.check(Devices::single(good(0).0), &options, &mut |done, total, what| steps.push((done, total, what.into())))
-        .unwrap();
-    assert!(steps.iter().all(|s| s.0 <= s.1));
-    for what in ["inodes", "names", "links", "cylinder groups"] {
-        assert!(steps.iter().any(|s| s.2 == what), "{what} in {steps:?}");
-    }
+    DAMAGE.progress(&["inodes", "names", "links", "cylinder groups"]);
 }
 
-/// What takes many blocks goes to lost+found too, which grows.
 #[test]
 fn a_lost_directory_with_many_files() {
-    for shape in 0..SHAPES.len() {
-        let (image, tree) = good(shape);
-        let k = Knife::new(image.clone());
-        k.write(k.inode_byte(k.ino("/many")), &[7; INODE]);
-        let report = check(&image, Repair::Yes);
-        assert!(report.issues.iter().all(|i| i.repaired));
-        assert_eq!(check(&image, Repair::No).issues, vec![]);
-        let now = Knife::new(image).tree();
-        let many = tree.keys().filter(|p| p.starts_with("/many/")).count();
-        // Empty files are not kept.
-        let empty = tree.iter().filter(|(p, f)| p.starts_with("/many/") && f.2 == 0).count();
-        assert_eq!(now.keys().filter(|p| p.starts_with("/lost+found/")).count(), many - empty, "{shape}");
-    }
+    DAMAGE.a_lost_directory_with_many_files(|k| k.write(k.inode_byte(k.ino("/many")), &[7; INODE]));
 }
 
 #[test]
 fn one_path() {
-    let (image, _) = good(0);
-    let path = |image: &MemDevice, path: &str| Ffs.check_path(Devices::single(image.clone()), path.as_bytes());
-    image.set_read_only(true);
-    for (p, inodes) in
-        [("/", 1), ("/a/sub/subsub/leaf", 5), ("b/sparse", 3), ("/many", 2), ("/a/fast", 3), ("a/null", 3)]
-    {
-        let report = path(&image, p).unwrap();
-        assert_eq!((report.issues, report.files), (vec![], inodes), "{p}");
-    }
-    for p in ["/nobody", "/a/small/x", "/many/99999"] {
-        assert!(path(&image, p).unwrap_err().to_string().contains("there is no"), "{p}");
-    }
-    let one = |p: &str, code: &str, says: &str, damage: &dyn Fn(&Knife)| {
-        let (image, _) = good(0);
-        damage(&Knife::new(image.clone()));
-        let before = image.to_bytes();
-        let issues = path(&image, p).unwrap().issues;
-        assert!(issues.iter().any(|i| i.code == code && i.text.contains(says)), "{code} at {p}: {issues:#?}");
-        assert_eq!(path(&image, "/wide/3").unwrap().issues, vec![], "{code} at {p} does not matter elsewhere");
-        assert!(before == image.to_bytes(), "nothing is written");
-    };
-    one("/a/small", "InodeByte", "(/a/small)", &|k| flip(k, k.inode_byte(k.ino("/a/small")) + 9));
-    one("/a/small", "InodeDamaged", "(/a/small)", &|k| k.write(k.inode_byte(k.ino("/a/small")), &[3; 50]));
-    one("/b/big", "BadPointers", "(/b/big)", &|k| k.inode(k.ino("/b/big"), |d| d.db[2] = 3.into()));
-    one("/b/heavy", "Xattr", "(/b/heavy)", &|k| k.inode(k.ino("/b/heavy"), |d| d.xattr = 3.into()));
-    one("/many", "DirChunk", "(/many)", &|k| k.write(k.byte_of(k.ino("/many"), 512), &[0xab; 512]));
-    one("/b/big", "FragsFree", "1 fragments", &|k| k.frag_bit(k.map(k.ino("/b/big"))[20].1, false));
-    one("/a/tail", "InodesFree", "(/a/tail)", &|k| k.inode_bit(k.ino("/a/tail"), false));
-    one("/a/tail", "EntryTarget", "\"tail\"", &|k| k.write(k.find("/a/tail").1, &[0xff; 4]));
-    one("/a/sub/subsub", "DotDot", "subsub", &|k| k.write(k.byte_of(k.ino("/a/sub/subsub"), 12), &[2, 0]));
+    DAMAGE.good_paths();
+    let one = |path, code, says, damage| DAMAGE.on_path(path, code, says, damage);
+    one("/a/small", "InodeByte", "(/a/small)", |k| flip(k, k.inode_byte(k.ino("/a/small")) + 9));
+    one("/a/small", "InodeDamaged", "(/a/small)", |k| k.write(k.inode_byte(k.ino("/a/small")), &[3; 50]));
+    one("/b/big", "BadPointers", "(/b/big)", |k| k.inode(k.ino("/b/big"), |d| d.db[2] = 3.into()));
+    one("/b/heavy", "Xattr", "(/b/heavy)", |k| k.inode(k.ino("/b/heavy"), |d| d.xattr = 3.into()));
+    one("/many", "DirChunk", "(/many)", |k| k.write(k.byte_of(k.ino("/many"), 512), &[0xab; 512]));
+    one("/b/big", "FragsFree", "1 fragments", |k| k.frag_bit(k.map(k.ino("/b/big"))[20].1, false));
+    one("/a/tail", "InodesFree", "(/a/tail)", |k| k.inode_bit(k.ino("/a/tail"), false));
+    one("/a/tail", "EntryTarget", "\"tail\"", |k| k.write(k.find("/a/tail").1, &[0xff; 4]));
+    one("/a/sub/subsub", "DotDot", "subsub", |k| k.write(k.byte_of(k.ino("/a/sub/subsub"), 12), &[2, 0]));
 }
 
 #[test]
@@ -572,14 +464,7 @@ fn description_and_dumps() {
     for shape in 0..SHAPES.len() {
         let (image, _) = good(shape);
         let devices = Devices::single(image.clone());
-        let mut regions = Vec::new();
-        Ffs.describe(&devices, &mut |r| regions.push(r)).unwrap();
-        regions.sort_by_key(|r| r.offset);
-        for pair in regions.windows(2) {
-            assert!(pair[0].offset + pair[0].len <= pair[1].offset, "{pair:?} overlap");
-        }
-        let used: u64 = regions.iter().map(|r| r.len).sum();
-        assert_eq!(used, check(&image, Repair::No).used_bytes);
+        regions_are_what_is_used(&Ffs, &image);
         let k = Knife::new(image);
         let [big, heavy, many] = ["/b/big", "/b/heavy", "/many"].map(|p| k.ino(p).to_string());
         for what in [

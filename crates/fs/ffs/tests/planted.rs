@@ -1,17 +1,17 @@
 //! Plants each mistake of [`planted`](arbor_ffs::planted) in turn and lets the crash explorer, or the fault machine,
-//! look for it. Runs with `--features planted` only, and prints a table:
+//! look for it. Runs with `--features planted` only, see [`arbor_torture::planted`]:
 //!
 //!     cargo test --release -p arbor-ffs --features planted --test planted -- --nocapture
-//!
-//! `ARBOR_SECONDS` is the time for the volume without a mistake, and the tenth of what each mistake has to be found
-//! in; 10 unless it says otherwise. `ARBOR_FLAW` names one that is looked for alone.
 
 use arbor_ffs::Ffs;
 use arbor_ffs::planted::{Flaw, plant};
 use arbor_torture::faults;
 use arbor_torture::machine::{Plan, crash};
+use arbor_torture::planted::{Planted, found};
 use arbor_torture::tally::Tally;
 use std::time::{Duration, Instant};
+
+const PLANTED: Planted<Flaw> = Planted { all: Flaw::ALL, plant, hidden: &HIDDEN, note: |_| {} };
 
 /// Mistakes that nothing here has found yet, in 10,000 to 30,000 states each, or (`NumbersAgain`) once in 28,000.
 /// They are looked for when they are named.
@@ -55,14 +55,6 @@ const LISTS: [(Flaw, &str); 9] = [
     ),
 ];
 
-fn name(flaw: Option<Flaw>) -> String {
-    flaw.map_or_else(|| "none".to_string(), |f| format!("{f:?}"))
-}
-
-fn found(tally: &Tally) -> u64 {
-    tally.failed_states + tally.failures.len() as u64
-}
-
 /// Crash states and faults, until one fails or the time is up.
 fn look(flaw: Option<Flaw>, time: Duration) -> Tally {
     let mut tally = Tally::default();
@@ -86,33 +78,5 @@ fn look(flaw: Option<Flaw>, time: Duration) -> Tally {
 
 #[test]
 fn every_planted_mistake_is_found() {
-    let seconds = std::env::var("ARBOR_SECONDS").map_or(10, |s| s.parse().expect("ARBOR_SECONDS is a number"));
-    let only = std::env::var("ARBOR_FLAW").ok();
-    let all = [(None, "none is planted")].into_iter().chain(Flaw::ALL.iter().map(|f| (Some(f.0), f.1)));
-    let is_asked = |flaw: Option<Flaw>| match &only {
-        Some(only) => name(flaw) == *only,
-        None => flaw.is_none_or(|f| !HIDDEN.contains(&f)),
-    };
-    let asked: Vec<_> = all.filter(|p| is_asked(p.0)).collect();
-    assert!(!asked.is_empty(), "no such mistake: {}", only.unwrap_or_default());
-    eprintln!("{:<20} {:>6} {:>8} {:>8}  what it does", "mistake", "found", "of", "seconds");
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let mut missed = Vec::new();
-    for (flaw, text) in asked {
-        plant(flaw);
-        let began = Instant::now();
-        let tally = look(flaw, Duration::from_secs(if flaw.is_none() { seconds } else { 10 * seconds }));
-        let (n, tried) = (found(&tally), tally.distinct_states + tally.faults);
-        eprintln!("{:<20} {n:>6} {tried:>8} {:>8.1} {text}", name(flaw), began.elapsed().as_secs_f64());
-        if let Some(failure) = tally.failures.first().filter(|_| flaw.is_none()) {
-            eprintln!("{failure}");
-        }
-        if (n == 0) != flaw.is_none() {
-            missed.push(name(flaw));
-        }
-    }
-    plant(None);
-    std::panic::set_hook(hook);
-    assert_eq!(missed, Vec::<String>::new(), "missed, or found where there is none");
+    PLANTED.each_is_found(|_| true, look);
 }

@@ -2,12 +2,12 @@
 
 mod damage_kit;
 
-use arbor_base::device::{CrashChoice, MemDevice, RecordingDevice};
+use arbor_base::device::MemDevice;
 use arbor_base::vfs::*;
 use arbor_lfs::Lfs;
 use arbor_lfs::format::*;
+use arbor_torture::damage::{self, Damage, Healed, case};
 use damage_kit::*;
-use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 const SHAPES: [(u64, &str); 3] = [
@@ -16,50 +16,23 @@ const SHAPES: [(u64, &str); 3] = [
     (24 << 20, "block=8K,frag=8K,segment=512K"),
 ];
 
-/// The good images, and their trees.
+static DAMAGE: Damage<Knife> =
+    Damage { engine: &Lfs, shapes: &SHAPES, build, tree, knife: Knife::new, is_lost, good: OnceLock::new() };
+
 fn good(shape: usize) -> (MemDevice, &'static Tree) {
-    static GOOD: OnceLock<Vec<(MemDevice, Tree)>> = OnceLock::new();
-    let all = GOOD.get_or_init(|| {
-        let build = |(size, shape): (u64, &str)| {
-            let image = build(size, shape);
-            let tree = tree(&image);
-            (image, tree)
-        };
-        SHAPES.into_iter().map(build).collect()
-    });
-    (all[shape].0.snapshot(), &all[shape].1)
+    DAMAGE.good(shape)
 }
 
 #[test]
 fn a_good_image_has_no_issues() {
-    for (shape, (_, name)) in SHAPES.iter().enumerate() {
-        let (image, _) = good(shape);
-        for repair in [Repair::No, Repair::Preen, Repair::Yes] {
-            let before = image.to_bytes();
-            let report = check(&image, repair);
-            assert_eq!(report.issues, vec![], "{name} {repair:?}");
-            assert!(!report.skipped && report.files > 60 && report.directories > 20);
-            assert!(before == image.to_bytes(), "a good image is not written to");
-        }
-    }
+    DAMAGE.good_images_have_no_issues();
 }
 
-struct Case {
-    /// What the checker must find.
-    codes: &'static [&'static str],
-    /// Whether preening mends it.
-    preen: bool,
-    /// Paths that may change, by their beginning.
-    lost: &'static [&'static str],
-    damage: fn(&Knife),
-}
-
-fn case(codes: &'static [&'static str], preen: bool, lost: &'static [&'static str], damage: fn(&Knife)) -> Case {
-    Case { codes, preen, lost, damage }
-}
+/// With whether preening mends it.
+type Case = damage::Case<Knife, bool>;
 
 fn cases() -> Vec<Case> {
-    [volume(), inodes(), directories()].into_iter().flatten().collect()
+    [volume(), counts_and_lists(), inodes(), blocks_and_links(), directories()].into_iter().flatten().collect()
 }
 
 fn volume() -> Vec<Case> {
@@ -116,6 +89,11 @@ fn volume() -> Vec<Case> {
             assert!(room >= k.geom.block_frags(), "there is room behind the log");
             k.set_pointer(k.ino("/b/big"), Place::Data(4), Pointer { frag: behind.into(), crc: 4.into() });
         }),
+    ]
+}
+
+fn counts_and_lists() -> Vec<Case> {
+    vec![
         case(&["MapEnd"], true, &[], |k| k.checkpoint(|cp| cp.inodes = (cp.inodes.get() - 1).into())),
         case(&["InodeCount"], true, &[], |k| k.checkpoint(|cp| cp.used_inodes = (cp.used_inodes.get() - 1).into())),
         case(&["VolumeFrags"], true, &[], |k| k.checkpoint(|cp| cp.file_frags = (cp.file_frags.get() + 3).into())),
@@ -195,6 +173,11 @@ fn inodes() -> Vec<Case> {
         }),
         case(&["DataDamaged"], false, &["/b/big"], |k| k.inode(k.ino("/b/big"), |d| d.db[3].crc = 1.into())),
         case(&["BeyondSize"], true, &[], |k| k.inode(k.ino("/a/small"), |d| d.db[5].frag = 900.into())),
+    ]
+}
+
+fn blocks_and_links() -> Vec<Case> {
+    vec![
         case(&["Duplicate"], false, &["/a/tail2"], |k| {
             let taken = k.get(k.ino("/a/small")).db[0];
             k.inode(k.ino("/a/tail2"), |d| d.db[0] = taken);
@@ -302,9 +285,7 @@ const ALONE: [&str; 3] = ["SuperLost", "NoSpace", "Further"];
 
 #[test]
 fn every_issue_is_planted() {
-    let planted: BTreeSet<&str> = cases().iter().flat_map(|c| c.codes.iter().copied()).chain(ALONE).collect();
-    let all: BTreeSet<&str> = arbor_lfs::ISSUES.iter().copied().collect();
-    assert_eq!(planted, all);
+    DAMAGE.every_issue_is_planted(&cases(), &ALONE, arbor_lfs::ISSUES);
 }
 
 fn heal_all(shape: usize) {
@@ -334,49 +315,11 @@ fn is_lost(lost: &[&str], path: &str) -> bool {
 }
 
 fn heal(shape: usize, n: usize, case: &Case) {
-    let (image, good) = good(shape);
-    let what = format!("case {n} of {:?} in shape {shape}", case.codes);
-    (case.damage)(&Knife::new(image.clone()));
-    let before = image.to_bytes();
-    image.set_read_only(true);
-    let found = check(&image, Repair::No);
-    image.set_read_only(false);
-    for code in case.codes {
-        assert!(found.issues.iter().any(|i| i.code == *code && !i.repaired), "{what}: {code} in {:#?}", found.issues);
-    }
-    assert!(before == image.to_bytes(), "{what}: a check without repair wrote");
-    let damaged = image.snapshot();
-    let report = check(&image, Repair::Yes);
-    assert!(report.issues.iter().all(|i| i.repaired), "{what}: {:#?}", report.issues);
-    let again = check(&image, Repair::No);
-    assert_eq!(again.issues, vec![], "{what}, after {:#?}", report.issues);
-    let now = tree(&image);
-    for (path, then) in good {
-        let same = now.get(path) == Some(then);
-        assert!(same || is_lost(case.lost, path), "{what}: {path} after {:#?}", report.issues);
-    }
+    let Healed { damaged, report, what } = DAMAGE.heal(shape, n, case);
     if !case.lost.is_empty() && !case.preen {
         assert!(report.issues.iter().any(|i| i.loses || i.code == "Unnamed"), "{what}: {:#?}", report.issues);
     }
-    killed(&damaged, &now, &what, n, shape == 0);
     preened(case, &damaged, &what);
-}
-
-/// A repair that loses the power anywhere leaves what another mends in the same way.
-fn killed(image: &MemDevice, healed: &Tree, what: &str, n: usize, everywhere: bool) {
-    let device = RecordingDevice::new(image.snapshot());
-    let options = CheckOptions { repair: Repair::Yes, force: true };
-    Lfs.check(Devices::single(device.clone()), &options, &mut |_, _, _| ()).unwrap();
-    let events = device.events();
-    let step = if everywhere { 1 } else { events.div_ceil(3).max(1) };
-    for at in (n % step..=events).step_by(step) {
-        let choices = [CrashChoice::AllKept, CrashChoice::NoneKept, CrashChoice::Seeded(at as u64)];
-        let image = device.crash_state(at, &choices[(at + n) % 3]);
-        let report = check(&image, Repair::Yes);
-        assert_eq!(report.remaining(), 0, "{what}, killed at {at} of {events}: {:#?}", report.issues);
-        assert_eq!(check(&image, Repair::No).issues, vec![], "{what}, killed at {at}: {:#?}", report.issues);
-        assert!(tree(&image) == *healed, "{what}, killed at {at} of {events}: {:#?}", report.issues);
-    }
 }
 
 /// Preening mends what loses nothing, or writes nothing.
@@ -466,34 +409,13 @@ fn state_places(image: &MemDevice) -> [u64; 2] {
 
 #[test]
 fn progress() {
-    let mut steps: Vec<(u64, u64, String)> = Vec::new();
-    let options = CheckOptions { repair: Repair::No, force: true };
-    Lfs.check(Devices::single(good(0).0), &options, &mut |done, total, what| steps.push((done, total, what.into())))
-        .unwrap();
-    assert!(steps.iter().all(|s| s.0 <= s.1));
-    for what in ["inodes", "names", "links", "segments"] {
-        assert!(steps.iter().any(|s| s.2 == what), "{what} in {steps:?}");
-    }
+    DAMAGE.progress(&["inodes", "names", "links", "segments"]);
 }
 
-/// What takes many blocks goes to lost+found too, which grows.
+/// No older state of the directory is of its version.
 #[test]
 fn a_lost_directory_with_many_files() {
-    for shape in 0..SHAPES.len() {
-        let (image, tree_then) = good(shape);
-        let k = Knife::new(image.clone());
-        // No older state of it is of this version.
-        k.put_entry(k.ino("/many"), |e| e.version = 77.into());
-        let report = check(&image, Repair::Yes);
-        assert!(report.issues.iter().all(|i| i.repaired));
-        assert_eq!(check(&image, Repair::No).issues, vec![]);
-        let now = tree(&image);
-        let many = tree_then.keys().filter(|p| p.starts_with("/many/")).count();
-        // Empty files are not kept.
-        let empty = tree_then.iter().filter(|(p, f)| p.starts_with("/many/") && f.2 == 0).count();
-        let found = now.keys().filter(|p| p.starts_with("/lost+found/")).count();
-        assert_eq!(found, many - empty, "{shape}: {:#?}", &report.issues[..5]);
-    }
+    DAMAGE.a_lost_directory_with_many_files(|k| k.put_entry(k.ino("/many"), |e| e.version = 77.into()));
 }
 
 /// A volume that users have filled: what has no name finds no room, and is not lost.
@@ -526,36 +448,17 @@ fn a_full_volume() {
 
 #[test]
 fn one_path() {
-    let (image, _) = good(0);
-    let path = |image: &MemDevice, path: &str| Lfs.check_path(Devices::single(image.clone()), path.as_bytes());
-    image.set_read_only(true);
-    for (p, inodes) in
-        [("/", 1), ("/a/sub/subsub/leaf", 5), ("b/sparse", 3), ("/many", 2), ("/a/fast", 3), ("a/null", 3)]
-    {
-        let report = path(&image, p).unwrap();
-        assert_eq!((report.issues, report.files), (vec![], inodes), "{p}");
-    }
-    for p in ["/nobody", "/a/small/x", "/many/99999"] {
-        assert!(path(&image, p).unwrap_err().to_string().contains("there is no"), "{p}");
-    }
-    let one = |p: &str, code: &str, says: &str, damage: &dyn Fn(&Knife)| {
-        let (image, _) = good(0);
-        damage(&Knife::new(image.clone()));
-        let before = image.to_bytes();
-        let issues = path(&image, p).unwrap().issues;
-        assert!(issues.iter().any(|i| i.code == code && i.text.contains(says)), "{code} at {p}: {issues:#?}");
-        assert_eq!(path(&image, "/wide/3").unwrap().issues, vec![], "{code} at {p} does not matter elsewhere");
-        assert!(before == image.to_bytes(), "nothing is written");
-    };
-    one("/a/small", "InodeDamaged", "(/a/small)", &|k| k.flip(k.inode_byte(k.ino("/a/small")) + 9));
-    one("/b/big", "BadPointers", "(/b/big)", &|k| k.inode(k.ino("/b/big"), |d| d.db[2].frag = 3.into()));
-    one("/b/big", "DataDamaged", "(/b/big)", &|k| k.flip(k.byte_of(k.ino("/b/big"), Place::Data(20)) + 9));
-    one("/b/big", "Duplicate", "(/b/big)", &|k| k.inode(k.ino("/b/big"), |d| d.db[3] = d.db[2]));
-    one("/b/heavy", "Xattr", "(/b/heavy)", &|k| k.inode(k.ino("/b/heavy"), |d| d.xattr.frag = 3.into()));
-    one("/many", "DirChunk", "(/many)", &|k| k.dir(k.ino("/many"), 512, &[0xab; 512]));
-    one("/many", "DirBlock", "(/many)", &|k| k.flip(k.byte_of(k.ino("/many"), Place::Data(0)) + 700));
-    one("/a/tail", "EntryTarget", "\"tail\"", &|k| k.name("/a/tail", 0, &[0xff; 4]));
-    one("/a/sub/subsub", "DotDot", "subsub", &|k| k.dir(k.ino("/a/sub/subsub"), 12, &[2, 0]));
+    DAMAGE.good_paths();
+    let one = |path, code, says, damage| DAMAGE.on_path(path, code, says, damage);
+    one("/a/small", "InodeDamaged", "(/a/small)", |k| k.flip(k.inode_byte(k.ino("/a/small")) + 9));
+    one("/b/big", "BadPointers", "(/b/big)", |k| k.inode(k.ino("/b/big"), |d| d.db[2].frag = 3.into()));
+    one("/b/big", "DataDamaged", "(/b/big)", |k| k.flip(k.byte_of(k.ino("/b/big"), Place::Data(20)) + 9));
+    one("/b/big", "Duplicate", "(/b/big)", |k| k.inode(k.ino("/b/big"), |d| d.db[3] = d.db[2]));
+    one("/b/heavy", "Xattr", "(/b/heavy)", |k| k.inode(k.ino("/b/heavy"), |d| d.xattr.frag = 3.into()));
+    one("/many", "DirChunk", "(/many)", |k| k.dir(k.ino("/many"), 512, &[0xab; 512]));
+    one("/many", "DirBlock", "(/many)", |k| k.flip(k.byte_of(k.ino("/many"), Place::Data(0)) + 700));
+    one("/a/tail", "EntryTarget", "\"tail\"", |k| k.name("/a/tail", 0, &[0xff; 4]));
+    one("/a/sub/subsub", "DotDot", "subsub", |k| k.dir(k.ino("/a/sub/subsub"), 12, &[2, 0]));
 }
 
 /// The older checkpoint does not lead as far as the newer one has come, whose ifile is damaged.
@@ -581,7 +484,7 @@ fn the_older_checkpoint_is_not_the_last_word() {
     assert_eq!(codes(&report), ["Checkpoint", "IfileBlock", "DataDamaged"], "{:#?}", report.issues);
     let now = tree(&image);
     assert_eq!(now["/old"], good["/old"]);
-    assert!(now["/broken"].3.ends_with(&bytes(30_000, 2)[8192..]), "only its first block is lost");
+    assert!(now["/broken"].content.ends_with(&bytes(30_000, 2)[8192..]), "only its first block is lost");
 }
 
 /// What is wrong in one block is told once, and moves nothing else.

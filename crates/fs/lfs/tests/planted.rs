@@ -1,10 +1,7 @@
 //! Plants each mistake of [`planted`](arbor_lfs::planted) in turn and lets the crash explorer look for it, on a small
-//! volume so that the log goes round. Runs with `--features planted` only, and prints a table:
+//! volume so that the log goes round. Runs with `--features planted` only, see [`arbor_torture::planted`]:
 //!
 //!     cargo test --release -p arbor-lfs --features planted --test planted -- --nocapture
-//!
-//! `ARBOR_SECONDS` is the tenth of the longest time that a mistake is looked for, 10 unless it says otherwise.
-//! `ARBOR_FLAW` names one that is looked for alone, or `none`.
 
 mod drills;
 
@@ -14,8 +11,12 @@ use arbor_lfs::planted::{Flaw, plant};
 use arbor_torture::config::Config;
 use arbor_torture::crash;
 use arbor_torture::generate::Profile;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use arbor_torture::planted::Planted;
+use arbor_torture::run::guarded;
+use arbor_torture::tally::Tally;
 use std::time::{Duration, Instant};
+
+const PLANTED: Planted<Flaw> = Planted { all: Flaw::ALL, plant, hidden: &HIDDEN, note: |_| {} };
 
 /// They take longer (a minute on two cores): looked for when they are named.
 const HIDDEN: [Flaw; 2] = [Flaw::EpochStays, Flaw::TableUncounted];
@@ -39,46 +40,23 @@ fn volumes() -> Vec<Config> {
     all
 }
 
-/// Whether the explorer finds something wrong.
-fn is_found(time: Duration) -> bool {
-    let began = Instant::now();
-    let mut seed = 1;
+/// Explores the volumes from other seeds again and again, until a state fails or the time is up.
+fn look(time: Duration) -> Tally {
+    let (began, mut tally, mut seed) = (Instant::now(), Tally::default(), 1);
     while began.elapsed() < time {
         for config in volumes() {
             let config = Config { seed, count: config.count.min(2), shrink_runs: 0, ..config };
-            if catch_unwind(AssertUnwindSafe(|| crash::explore(&Lfs, &config))).is_err() {
-                return true;
+            match guarded(|| crash::try_explore(&Lfs, &config).map_err(|failure| failure.to_string())) {
+                Ok(done) => tally.distinct_states += done.distinct,
+                Err(failure) => return Tally { failures: vec![failure], ..tally },
             }
         }
         seed += 1000;
     }
-    false
+    tally
 }
 
 #[test]
 fn every_planted_mistake_is_found() {
-    let seconds = std::env::var("ARBOR_SECONDS").map_or(10, |s| s.parse().expect("ARBOR_SECONDS is a number"));
-    let time = Duration::from_secs(10 * seconds);
-    let only = std::env::var("ARBOR_FLAW").ok();
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let mut missed = Vec::new();
-    let alone = only.as_deref() == Some("none");
-    assert!(!is_found(if alone { time } else { Duration::from_secs(1) }), "found where there is none");
-    let is_asked = |flaw: &Flaw| match &only {
-        Some(only) => *only == format!("{flaw:?}"),
-        None => !HIDDEN.contains(flaw),
-    };
-    for (flaw, text) in Flaw::ALL.iter().filter(|f| is_asked(&f.0)) {
-        plant(Some(*flaw));
-        let began = Instant::now();
-        let found = is_found(time);
-        eprintln!("{:<22} {:<5} {:>6.1} s {text}", format!("{flaw:?}"), found, began.elapsed().as_secs_f64());
-        if !found {
-            missed.push(format!("{flaw:?}"));
-        }
-    }
-    plant(None);
-    std::panic::set_hook(hook);
-    assert_eq!(missed, Vec::<String>::new(), "missed");
+    PLANTED.each_is_found(|_| true, |_, time| look(time));
 }

@@ -1,4 +1,4 @@
-//! Growing: what it gives, and what it refuses. Power cuts are in `crash.rs`.
+//! Growing: what it gives, and what it refuses. Power cuts are in `suites.rs`.
 
 use arbor_base::device::{Device, Kind, MemDevice};
 use arbor_base::vfs::*;

@@ -5,12 +5,12 @@ mod damage_kit;
 use arbor_base::device::{CrashChoice, FaultDevice, FaultOp, FaultTimes, Kind, MemDevice, RecordingDevice};
 use arbor_base::layout::{crc_without, get_u32, get_u64};
 use arbor_base::vfs::*;
+use arbor_torture::damage::regions_are_what_is_used;
 use arbor_yfs::Yfs;
 use arbor_yfs::format::*;
 use damage_kit::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use zerocopy::FromBytes;
 
 #[test]
 fn a_good_image_has_no_issues() {
@@ -124,14 +124,7 @@ fn a_clean_volume_is_skipped() {
 #[test]
 fn description_and_dumps() {
     let devices = Devices::single(good());
-    let mut regions = Vec::new();
-    Yfs.describe(&devices, &mut |r| regions.push(r)).expect("describe");
-    regions.sort_by_key(|r| r.offset);
-    for pair in regions.windows(2) {
-        assert!(pair[0].offset + pair[0].len <= pair[1].offset, "{pair:?} overlap");
-    }
-    let used: u64 = regions.iter().map(|r| r.len).sum();
-    assert_eq!(used, check(&good(), Repair::No).used_bytes);
+    regions_are_what_is_used(&Yfs, &good());
     let holey = ino("b/holey").to_string();
     let many = ino("many").to_string();
     for what in [
@@ -385,126 +378,6 @@ fn a_log_that_cannot_be_replayed() {
     assert_eq!((report.issues[0].code, report.remaining()), ("LogDamaged", 0));
     assert_eq!(check(&image, Repair::No).issues, vec![]);
     mount(&image).unmount().expect("unmount");
-}
-
-/// The small image, with changes that are in the log only.
-fn crashed() -> MemDevice {
-    let image = small();
-    let fs = mount(&image);
-    let d = fs.lookup(fs.root(), b"d").expect("lookup").ino;
-    for n in 0..30 {
-        fs.unlink(d, format!("a file with a name {n}").as_bytes()).expect("unlink");
-        fs.mknod(&CX, d, format!("new {n}").as_bytes(), mode::IFREG | 0o644, 0).expect("mknod");
-    }
-    fs.syncfs().expect("syncfs");
-    image.snapshot()
-}
-
-/// Byte address of the first block of a directory of the small image, on disk.
-fn first_block(k: &Knife, path: &str) -> u64 {
-    let fs = mount(&small());
-    let parts = path.split('/').filter(|p| !p.is_empty());
-    k.dir_block(parts.fold(fs.root(), |dir, name| fs.lookup(dir, name.as_bytes()).expect("lookup").ino).0)
-}
-
-#[test]
-fn what_a_power_loss_tears_is_no_damage() {
-    let image = crashed();
-    let k = Knife::new(image.clone());
-    let at = first_block(&k, "d");
-    let mended = image.snapshot();
-    assert_eq!(check(&mended, Repair::Yes).issues, vec![]);
-    let (old, new) = (k.read(at, 1024), Knife::new(mended).read(at, 1024));
-    assert!(old != new, "the log changes this block");
-    k.write(at, &[&new[..512], &old[512..]].concat());
-    for repair in [Repair::No, Repair::Preen] {
-        assert_eq!(check(&image, repair).issues, vec![], "{repair:?}");
-    }
-    // With the checksum in the half that was not written, this cannot be told from damage.
-    let image = crashed();
-    Knife::new(image.clone()).write(at, &[&old[..512], &new[512..]].concat());
-    let report = check(&image, Repair::Preen);
-    assert_eq!((report.issues.len(), report.issues[0].code, report.remaining()), (1, "LogBlock", 0));
-    assert_eq!(check(&image, Repair::No).issues, vec![]);
-}
-
-#[test]
-fn a_replay_does_not_cover_damage() {
-    let image = crashed();
-    let k = Knife::new(image.clone());
-    let at = first_block(&k, "d");
-    // A letter of a name in the block: replay makes the checksum, the hash tells.
-    k.change(at, 1024, None, |b| flip(b, 700));
-    let found = check(&image, Repair::No);
-    assert!(found.issues.iter().any(|i| i.code == "LogBlock"), "{:#?}", found.issues);
-    let report = check(&image, Repair::Yes);
-    assert_eq!(report.remaining(), 0, "{:#?}", report.issues);
-    assert_eq!(check(&image, Repair::No).issues, vec![]);
-    // The head of a block is gone: the rest of the log is replayed.
-    let image = crashed();
-    Knife::new(image.clone()).write(at, &[0xee; 512]);
-    assert!(Yfs.mount(Devices::single(image.snapshot()), &MountOptions::default(), Arc::new(SystemClock)).is_err());
-    for repair in [Repair::No, Repair::Preen] {
-        let image = image.snapshot();
-        let report = check(&image, repair);
-        assert_eq!((report.issues[0].code, report.issues[0].repaired), ("LogBlockLost", false), "{repair:?}");
-        assert!(report.issues.iter().all(|i| i.code != "LogDamaged"));
-    }
-    let report = check(&image, Repair::Yes);
-    assert_eq!((report.issues[0].code, report.remaining()), ("LogBlockLost", 0));
-    assert_eq!(check(&image, Repair::No).issues, vec![]);
-    mount(&image).unmount().expect("unmount");
-}
-
-/// An inode is one sector and never torn: a wrong checksum stays wrong until somebody has looked,
-/// whatever else the log changes in its chunk.
-#[test]
-fn a_replay_does_not_seal_damaged_inodes() {
-    let image = crashed();
-    let k = Knife::new(image.clone());
-    let fs = mount(&small());
-    let d = fs.lookup(fs.root(), b"d").expect("lookup").ino;
-    let kept = fs.lookup(d, b"a file with a name 50").expect("lookup").ino.0;
-    k.change(kept * SECTOR, 512, None, |b| b[200..204].fill(0xee));
-    let report = check(&image, Repair::No);
-    assert_eq!(report.issues.iter().map(|i| i.code).collect::<Vec<_>>(), ["InodeChecksum"]);
-    let fs = mount(&image);
-    let e = fs.getattr(Ino(kept)).expect_err("damaged");
-    assert!(e.to_string().contains("crc"), "{e}");
-    drop(fs);
-    let report = check(&image, Repair::Yes);
-    assert_eq!((report.issues[0].code, report.remaining()), ("InodeChecksum", 0));
-    assert_eq!(check(&image, Repair::No).issues, vec![]);
-}
-
-#[test]
-fn a_crashed_volume_is_preened() {
-    let device = format(20 << 20, "ag=4M,block=1K,frag=512");
-    let fs = mount(&device);
-    populate(&*fs);
-    let open = fs.lookup(fs.root(), b"b").expect("lookup").ino;
-    let large = fs.lookup(open, b"large").expect("lookup").ino;
-    let gone = fs.lookup(open, b"dir3").expect("lookup").ino;
-    fs.unlink(gone, b"f").expect("unlink");
-    fs.rmdir(open, b"dir3").expect("rmdir");
-    fs.unlink(open, b"large").expect("unlink");
-    fs.syncfs().expect("syncfs");
-    let _ = large;
-    let crashed = device.snapshot();
-    for repair in [Repair::No, Repair::Preen, Repair::Yes] {
-        let image = crashed.snapshot();
-        let report = check(&image, repair);
-        assert_eq!(report.issues, vec![], "{repair:?}");
-        assert_eq!((report.recovered, report.unclean), (repair != Repair::No, true));
-        if repair != Repair::No {
-            assert_eq!(check(&image, Repair::No), CheckReport { recovered: false, unclean: false, ..report });
-        }
-        let fs = mount(&image);
-        let now = tree(&*fs);
-        assert!(!now.contains_key("/b/large") && now.contains_key("/b/room"));
-        fs.unmount().expect("unmount");
-        assert_eq!(check(&image, Repair::No).issues, vec![]);
-    }
 }
 
 #[test]
@@ -845,138 +718,6 @@ fn what_has_no_name_gets_one() {
     })
     .expect("readdir");
     assert!(more > names);
-}
-
-/// The checks must end without a panic whatever the image holds; what a repair leaves must be
-/// nothing, unless there is no superblock any more.
-fn survive(image: &MemDevice, what: &str) {
-    let options = |repair| CheckOptions { repair, force: true };
-    let run = |repair| Yfs.check(Devices::single(image.clone()), &options(repair), &mut |_, _, _| ());
-    let _ = run(Repair::No);
-    let devices = Devices::single(image.clone());
-    let _ = Yfs.describe(&devices, &mut |_| ());
-    for path in [&["superblock"][..], &["log", "entries"], &["ag", "0"], &["free", "0"]] {
-        let _ = Yfs.dump(&devices, path);
-    }
-    let Ok(report) = run(Repair::Yes) else { return };
-    if report.issues.iter().any(|i| i.severity == Severity::Fatal) {
-        return;
-    }
-    assert_eq!(report.remaining(), 0, "{what}: {:#?}", report.issues);
-    let again = run(Repair::No).expect("check");
-    assert_eq!(again.issues, vec![], "{what}, after {:#?}", report.issues);
-    let fs = mount(image);
-    tree(&*fs);
-    fs.unmount().expect("unmount");
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}
-
-/// The metadata buffers of the small image: address, length, how it is sealed.
-fn buffers(image: &MemDevice) -> Vec<(u64, usize, Seal)> {
-    let k = Knife::new(image.clone());
-    let mut out = vec![(0, 512, Seal::Super)];
-    let devices = Devices::single(image.clone());
-    let block = k.geom.block_size();
-    let mut add = |r: Region| match r.kind {
-        Kind::Inode => out.push((r.offset, r.len as usize, Seal::Inodes)),
-        Kind::Group | Kind::Bitmap | Kind::Dir | Kind::Tree | Kind::Xattr => {
-            // Several times: there are more inodes than anything else.
-            (0..3).for_each(|_| out.push((r.offset, (r.len as usize).max(block), Seal::Block)));
-        }
-        _ => {}
-    };
-    Yfs.describe(&devices, &mut add).expect("describe");
-    out
-}
-
-fn fuzz(rounds: u64, seal: bool, seed: u64) {
-    let (image, mut random) = (small(), Random(seed));
-    let buffers = buffers(&image);
-    for round in 0..rounds {
-        let image = image.snapshot();
-        let k = Knife::new(image.clone());
-        let mut what = format!("round {round}:");
-        for _ in 0..=random.below(4) {
-            let (at, len, how) = buffers[random.below(buffers.len() as u64) as usize];
-            let (mut from, mut n) = (random.below(len as u64) as usize, 1);
-            if random.below(2) == 0 {
-                (from, n) = (from / 8 * 8, 8);
-            }
-            if how == Seal::Inodes && random.below(4) > 0 {
-                // The first inodes are those in use.
-                from %= len / 4;
-            }
-            let value = [0, 1, 2, 255, random.below(256)][random.below(5) as usize] as u8;
-            what += &format!(" {at:#x}+{from}..{n}={value}");
-            k.change(at, len, seal.then_some(how), |b| b[from..from + n].fill(value));
-        }
-        survive(&image, &what);
-    }
-}
-
-/// Rounds of the fuzzing tests; more by the environment.
-fn rounds(default: u64) -> u64 {
-    std::env::var("ARBOR_FUZZ_ROUNDS").ok().and_then(|s| s.parse().ok()).unwrap_or(default)
-}
-
-#[test]
-fn random_damage() {
-    fuzz(rounds(300), false, 0x1234_5678);
-}
-
-#[test]
-fn random_damage_with_good_checksums() {
-    fuzz(rounds(600), true, 0x8765_4321);
-}
-
-/// Damages the log of a volume that was not unmounted: whatever it holds, what follows is whole.
-#[test]
-fn random_damage_to_the_log() {
-    let image = small();
-    let fs = mount(&image);
-    let d = fs.lookup(fs.root(), b"d").expect("lookup").ino;
-    for n in 0..40 {
-        let x = fs.mknod(&CX, d, format!("new {n}").as_bytes(), mode::IFREG | 0o644, 0).expect("mknod").ino;
-        fs.write(x, 0, &bytes(n * 50, n as u64)).expect("write");
-        fs.unlink(d, format!("a file with a name {n}").as_bytes()).expect("unlink");
-    }
-    fs.syncfs().expect("syncfs");
-    let k = Knife::new(image.clone());
-    let log = k.sb.log_start.get() * SECTOR;
-    let mut records: Vec<(u64, usize)> = Vec::new();
-    for sector in 0..k.sb.log_sectors.get() {
-        let at = log + sector * SECTOR;
-        let head = LogHeader::read_from_bytes(&k.read(at, 512)[..RECORD_HEAD]).expect("head");
-        if head.magic.get() == RECORD_MAGIC {
-            records.push((at, RECORD_HEAD + head.len.get() as usize));
-        }
-    }
-    assert!(!records.is_empty());
-    let mut random = Random(99);
-    for round in 0..rounds(300) {
-        let image = image.snapshot();
-        let k = Knife::new(image.clone());
-        let (at, len) = records[random.below(records.len() as u64) as usize];
-        let from = RECORD_HEAD + random.below((len - RECORD_HEAD) as u64) as usize;
-        let value = [0, 255, random.below(256)][random.below(3) as usize] as u8;
-        k.change(at, len.next_multiple_of(512), None, |b| {
-            b[from] = value;
-            let at = std::mem::offset_of!(LogHeader, crc);
-            let crc = crc_without(&b[..len], at).expect("crc");
-            b[at..at + 4].copy_from_slice(&crc.to_le_bytes());
-        });
-        survive(&image, &format!("round {round}: {at:#x}+{from}={value}"));
-    }
 }
 
 /// A checker killed at any write leaves what another can mend, and no more is lost.

@@ -1,7 +1,6 @@
-//! Errors of the device: the call that meets one fails with EIO, the volume turns read-only, and
-//! what was synced before is there after the device has recovered.
+//! What errors of the device, damage and lack of space do to single calls.
 
-use arbor_base::device::{Device, Fault, FaultDevice, FaultOp, FaultTimes};
+use arbor_base::device::{Device, FaultDevice, FaultOp, FaultTimes};
 use arbor_base::vfs::*;
 use arbor_torture::turns::Turns;
 use arbor_yfs::Yfs;
@@ -9,31 +8,6 @@ use std::sync::Arc;
 
 const FILES: usize = 12;
 const TURNS: Turns<'_> = Turns { engine: &Yfs, format: "", mount: "", files: FILES, step: 3000 };
-
-#[test]
-fn every_write_fails_once() {
-    TURNS.fail(FaultOp::Write, FaultTimes::Once);
-}
-
-#[test]
-fn every_write_fails_from_then_on() {
-    TURNS.fail(FaultOp::Write, FaultTimes::FromThenOn);
-}
-
-#[test]
-fn every_flush_fails_once() {
-    TURNS.fail(FaultOp::Flush, FaultTimes::Once);
-}
-
-#[test]
-fn every_write_panics() {
-    TURNS.panic(FaultOp::Write);
-}
-
-#[test]
-fn every_flush_panics() {
-    TURNS.panic(FaultOp::Flush);
-}
 
 #[test]
 fn a_failed_read_is_an_error_and_no_more() {
@@ -152,14 +126,6 @@ fn a_damaged_inode_is_alone() {
     assert!(report.remaining() > 0);
 }
 
-/// The fault machine, bounded: `arbor torture --only fault` runs more of it.
-#[test]
-fn every_sort_of_fault() {
-    let tally = arbor_torture::faults::run(&Yfs, 1, 3000, &mut |_| true);
-    assert!(tally.failures.is_empty(), "{}", tally.failures.join("\n"));
-    assert!(tally.faults >= 3000, "{tally:?}");
-}
-
 fn mount_small_cache(dev: impl Device + 'static) -> Arc<dyn FileSystem> {
     Turns { mount: "cache=1M", ..TURNS }.mount(dev).unwrap()
 }
@@ -180,41 +146,6 @@ fn a_failed_volume_refuses_changes_under_pressure_too() {
     refused(fs.write(ino, 0, b"x").map(drop));
     refused(fs.unlink(fs.root(), b"f"));
     assert_eq!(fs.fsync(ino, false).unwrap_err().errno(), Errno::EIO);
-}
-
-/// A bit that flips while metadata is read fails no call after the mount, and nothing of it
-/// reaches the device, though other inodes of the same chunk are written.
-#[test]
-fn a_bit_flipped_in_transfer_does_no_harm() {
-    let dev = TURNS.fresh();
-    let fs = TURNS.mount(dev.clone()).unwrap();
-    assert_eq!(TURNS.work(&*fs).0, FILES);
-    let mut mounted = 0;
-    for nth in 1..6 {
-        for seed in 1..40 {
-            let dev = dev.snapshot();
-            let faulty = FaultDevice::new(dev.clone());
-            faulty.inject(FaultOp::Read, nth, FaultTimes::Once, Fault::Flipped(seed));
-            let fs = match TURNS.mount(faulty.clone()) {
-                Ok(fs) => fs,
-                Err(e) => {
-                    assert_eq!((e.errno(), faulty.struck()), (Errno::EUCLEAN, 1));
-                    continue;
-                }
-            };
-            for n in 0..12 {
-                let e = fs.lookup(fs.root(), format!("f{n}").as_bytes()).unwrap();
-                if n % 5 == 1 {
-                    fs.setattr(e.ino, &SetAttr { mode: Some(0o600), ..SetAttr::default() }).unwrap();
-                }
-            }
-            fs.mknod(&Cx::default(), fs.root(), b"g", mode::IFREG | 0o644, 0).unwrap();
-            fs.unmount().unwrap();
-            mounted += faulty.struck();
-            TURNS.verify(dev, FILES);
-        }
-    }
-    assert!(mounted > 0);
 }
 
 /// A caller with a signal is let go between the steps of a call that may take long; what was done by

@@ -1,103 +1,143 @@
-//! Damaged images with checksums that fit: each is mounted, used, checked and repaired.
-//!
-//! `ARBOR_COUNT` and `ARBOR_SEED` say how many mutants and which.
+//! The checker on images and logs with random damage, with checksums that fit and without.
 
-use arbor_torture::mutate::{self, Image, Limits};
+mod damage_kit;
+
+use arbor_base::device::{Kind, MemDevice};
+use arbor_base::layout::crc_without;
+use arbor_base::vfs::*;
 use arbor_yfs::Yfs;
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-use std::time::Instant;
+use arbor_yfs::format::*;
+use damage_kit::*;
+use zerocopy::FromBytes;
 
-thread_local! {
-    /// Bytes that this thread holds, and the most since the meter was read. What another thread
-    /// frees makes no odds: one mutant lives in one thread.
-    static HELD: Cell<(i64, i64)> = const { Cell::new((0, 0)) };
-}
-
-struct Counting;
-
-fn count(bytes: i64) {
-    // There is none while the thread ends.
-    let _ = HELD.try_with(|held| {
-        let (now, most) = held.get();
-        let now = now + bytes;
-        held.set((now, most.max(now)));
-    });
-}
-
-// SAFETY: every call goes to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as i64);
-        unsafe { System.alloc(layout) }
+/// The checks must end without a panic whatever the image holds; what a repair leaves must be
+/// nothing, unless there is no superblock any more.
+fn survive(image: &MemDevice, what: &str) {
+    let options = |repair| CheckOptions { repair, force: true };
+    let run = |repair| Yfs.check(Devices::single(image.clone()), &options(repair), &mut |_, _, _| ());
+    let _ = run(Repair::No);
+    let devices = Devices::single(image.clone());
+    let _ = Yfs.describe(&devices, &mut |_| ());
+    for path in [&["superblock"][..], &["log", "entries"], &["ag", "0"], &["free", "0"]] {
+        let _ = Yfs.dump(&devices, path);
     }
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count(layout.size() as i64);
-        unsafe { System.alloc_zeroed(layout) }
+    let Ok(report) = run(Repair::Yes) else { return };
+    if report.issues.iter().any(|i| i.severity == Severity::Fatal) {
+        return;
     }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        count(-(layout.size() as i64));
-        unsafe { System.dealloc(at, layout) }
+    assert_eq!(report.remaining(), 0, "{what}: {:#?}", report.issues);
+    let again = run(Repair::No).expect("check");
+    assert_eq!(again.issues, vec![], "{what}, after {:#?}", report.issues);
+    let fs = mount(image);
+    tree(&*fs);
+    fs.unmount().expect("unmount");
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
     }
 }
 
-#[global_allocator]
-static HEAP: Counting = Counting;
-
-fn meter() -> u64 {
-    HELD.with(|held| {
-        let (now, most) = held.get();
-        held.set((now, now));
-        (most - now) as u64
-    })
-}
-
-fn limits() -> Limits {
-    Limits { meter: Some(meter), ..Limits::default() }
-}
-
-fn images() -> Vec<Image> {
-    mutate::images(&Yfs).expect("images")
-}
-
-fn number(key: &str, default: u64) -> u64 {
-    std::env::var(key).map_or(default, |text| text.parse().expect(key))
-}
-
-#[test]
-fn mutants() {
-    let (seed, count) = (number("ARBOR_SEED", 1), number("ARBOR_COUNT", 2000));
-    let begin = Instant::now();
-    let mut shown = 0;
-    let tally = mutate::run(&Yfs, &images(), seed, count, &limits(), &mut |tally| {
-        for failure in &tally.failures[shown..] {
-            println!("after {} mutants in {:?}: {failure}", tally.mutants, begin.elapsed());
+/// The metadata buffers of the small image: address, length, how it is sealed.
+fn buffers(image: &MemDevice) -> Vec<(u64, usize, Seal)> {
+    let k = Knife::new(image.clone());
+    let mut out = vec![(0, 512, Seal::Super)];
+    let devices = Devices::single(image.clone());
+    let block = k.geom.block_size();
+    let mut add = |r: Region| match r.kind {
+        Kind::Inode => out.push((r.offset, r.len as usize, Seal::Inodes)),
+        Kind::Group | Kind::Bitmap | Kind::Dir | Kind::Tree | Kind::Xattr => {
+            // Several times: there are more inodes than anything else.
+            (0..3).for_each(|_| out.push((r.offset, (r.len as usize).max(block), Seal::Block)));
         }
-        shown = tally.failures.len();
-        true
-    });
-    println!("{} mutants in {:?}", tally.mutants, begin.elapsed());
-    assert!(tally.failures.is_empty(), "{} failures:\n{}", tally.failures.len(), tally.failures.join("\n"));
+        _ => {}
+    };
+    Yfs.describe(&devices, &mut add).expect("describe");
+    out
 }
 
-/// Mutants that failed once.
-#[test]
-fn regressions() {
-    let images = images();
-    let lines = include_str!("hostile.txt").lines().filter(|l| !l.is_empty() && !l.starts_with('#'));
-    let failed: Vec<String> = lines.filter_map(|line| mutate::repeat(&Yfs, &images, &limits(), line).err()).collect();
-    assert!(failed.is_empty(), "{}", failed.join("\n"));
-}
-
-/// The images themselves pass, and each kind of structure is in one of them.
-#[test]
-fn good_images() {
-    let images = images();
-    let mut places = 0;
-    for image in &images {
-        places += image.places();
-        mutate::repeat(&Yfs, &images, &limits(), &format!("image={} changes=superblock 0+8=", image.name))
-            .expect("good");
+fn fuzz(rounds: u64, seal: bool, seed: u64) {
+    let (image, mut random) = (small(), Random(seed));
+    let buffers = buffers(&image);
+    for round in 0..rounds {
+        let image = image.snapshot();
+        let k = Knife::new(image.clone());
+        let mut what = format!("round {round}:");
+        for _ in 0..=random.below(4) {
+            let (at, len, how) = buffers[random.below(buffers.len() as u64) as usize];
+            let (mut from, mut n) = (random.below(len as u64) as usize, 1);
+            if random.below(2) == 0 {
+                (from, n) = (from / 8 * 8, 8);
+            }
+            if how == Seal::Inodes && random.below(4) > 0 {
+                // The first inodes are those in use.
+                from %= len / 4;
+            }
+            let value = [0, 1, 2, 255, random.below(256)][random.below(5) as usize] as u8;
+            what += &format!(" {at:#x}+{from}..{n}={value}");
+            k.change(at, len, seal.then_some(how), |b| b[from..from + n].fill(value));
+        }
+        survive(&image, &what);
     }
-    assert!(places > 300, "{places} fields");
+}
+
+/// Rounds of the fuzzing tests; more by the environment.
+fn rounds(default: u64) -> u64 {
+    std::env::var("ARBOR_FUZZ_ROUNDS").ok().and_then(|s| s.parse().ok()).unwrap_or(default)
+}
+
+#[test]
+fn random_damage() {
+    fuzz(rounds(300), false, 0x1234_5678);
+}
+
+#[test]
+fn random_damage_with_good_checksums() {
+    fuzz(rounds(600), true, 0x8765_4321);
+}
+
+/// Damages the log of a volume that was not unmounted: whatever it holds, what follows is whole.
+#[test]
+fn random_damage_to_the_log() {
+    let image = small();
+    let fs = mount(&image);
+    let d = fs.lookup(fs.root(), b"d").expect("lookup").ino;
+    for n in 0..40 {
+        let x = fs.mknod(&CX, d, format!("new {n}").as_bytes(), mode::IFREG | 0o644, 0).expect("mknod").ino;
+        fs.write(x, 0, &bytes(n * 50, n as u64)).expect("write");
+        fs.unlink(d, format!("a file with a name {n}").as_bytes()).expect("unlink");
+    }
+    fs.syncfs().expect("syncfs");
+    let k = Knife::new(image.clone());
+    let log = k.sb.log_start.get() * SECTOR;
+    let mut records: Vec<(u64, usize)> = Vec::new();
+    for sector in 0..k.sb.log_sectors.get() {
+        let at = log + sector * SECTOR;
+        let head = LogHeader::read_from_bytes(&k.read(at, 512)[..RECORD_HEAD]).expect("head");
+        if head.magic.get() == RECORD_MAGIC {
+            records.push((at, RECORD_HEAD + head.len.get() as usize));
+        }
+    }
+    assert!(!records.is_empty());
+    let mut random = Random(99);
+    for round in 0..rounds(300) {
+        let image = image.snapshot();
+        let k = Knife::new(image.clone());
+        let (at, len) = records[random.below(records.len() as u64) as usize];
+        let from = RECORD_HEAD + random.below((len - RECORD_HEAD) as u64) as usize;
+        let value = [0, 255, random.below(256)][random.below(3) as usize] as u8;
+        k.change(at, len.next_multiple_of(512), None, |b| {
+            b[from] = value;
+            let at = std::mem::offset_of!(LogHeader, crc);
+            let crc = crc_without(&b[..len], at).expect("crc");
+            b[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+        });
+        survive(&image, &format!("round {round}: {at:#x}+{from}={value}"));
+    }
 }

@@ -103,15 +103,11 @@ impl Config {
     /// This configuration as the environment wants it; panics on nonsense there.
     pub fn from_env(&self) -> Config {
         let mut config = self.clone();
-        let number = |key: &str| {
-            let text = std::env::var(key).ok()?;
-            Some(text.parse::<u64>().unwrap_or_else(|_| panic!("{key}: {text:?} is no number")))
-        };
-        if let Some(seed) = number("ARBOR_SEED") {
+        if let Some(seed) = number_from_env("ARBOR_SEED") {
             (config.seed, config.count) = (seed, 1);
         }
-        config.count = number("ARBOR_COUNT").unwrap_or(config.count);
-        config.budget = number("ARBOR_BUDGET").map_or(config.budget, |n| n as usize);
+        config.count = number_from_env("ARBOR_COUNT").unwrap_or(config.count);
+        config.budget = number_from_env("ARBOR_BUDGET").map_or(config.budget, |n| n as usize);
         if let Ok(text) = std::env::var("ARBOR_OPS") {
             match text.trim().parse() {
                 Ok(n) => config.ops = n,
@@ -189,6 +185,12 @@ impl Config {
     pub(crate) fn mount_options(&self) -> MountOptions {
         MountOptions { read_only: false, options: self.mount.clone() }
     }
+}
+
+/// What a variable of the environment says, if it is set; panics on nonsense there.
+pub(crate) fn number_from_env(key: &str) -> Option<u64> {
+    let text = std::env::var(key).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{key}: {text:?} is no number")))
 }
 
 /// A failure with all that repeats it.

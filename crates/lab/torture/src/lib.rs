@@ -1,6 +1,6 @@
 //! Reference model, operation generator, crash explorer and conformance suite, for any engine.
 //!
-//! An engine's tests call three things:
+//! An engine's tests use [`engine_suites!`], which makes the tests that all engines share; among what they call is:
 //!
 //! * [`run::sequences`]: random operations, each result compared with the [`model`], the whole
 //!   tree compared at the end, the image checked;
@@ -10,6 +10,7 @@
 //! All panic on failure; the first two with a line that repeats it. They obey `ARBOR_SEED`,
 //! `ARBOR_COUNT` (sequences), `ARBOR_OPS` (a number, or a list of operations to replay),
 //! `ARBOR_BUDGET` (crash states for each sequence) and `ARBOR_CUTS` (power cuts to repeat).
+//! What an engine alone has to show rests on [`golden`], [`damage`] and [`planted`].
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -18,6 +19,7 @@ pub mod concurrent;
 pub mod config;
 pub mod conformance;
 pub mod crash;
+pub mod damage;
 pub mod data;
 pub mod exec;
 pub mod exhaust;
@@ -26,6 +28,7 @@ mod found;
 pub mod gate;
 pub mod generate;
 mod given;
+pub mod golden;
 pub mod grow;
 pub mod line;
 pub mod lives;
@@ -35,9 +38,11 @@ pub mod mutate;
 pub mod ops;
 pub mod oracle;
 mod ordered;
+pub mod planted;
 pub mod repair;
 pub mod rng;
 pub mod run;
 pub mod shrink;
+pub mod suites;
 pub mod tally;
 pub mod turns;

@@ -30,6 +30,13 @@ pub fn repeat(engine: &'static dyn Engine, line: &str) -> Result<Result<(), Stri
     Ok(again())
 }
 
+/// Repeats lines that failed once, of any kind; panics at the first that fails still.
+pub fn all_pass(engine: &'static dyn Engine, lines: &[&str]) {
+    for line in lines {
+        repeat(engine, line).and_then(|done| done).unwrap_or_else(|e| panic!("{line}: {e}"));
+    }
+}
+
 /// Reads the words `key=value` that stand before what a line repeats. `take` says `false` if it does
 /// not know the key.
 pub(crate) fn words<'a>(

@@ -7,7 +7,7 @@
 use arbor_base::device::{Device, Fault, FaultDevice, FaultOp, FaultTimes, MemDevice};
 use arbor_base::vfs::{
     CheckOptions, CheckReport, CrashPromise, Cx, Devices, Engine, Errno, FileSystem, FormatOptions, ManualClock,
-    MountOptions, Options, Repair, Result, Time, mode,
+    MountOptions, Options, Repair, Result, SetAttr, Time, mode,
 };
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -96,6 +96,10 @@ impl Turns<'_> {
         if promise == CrashPromise::Prefix {
             assert_eq!(self.check(&dev.snapshot(), Repair::No).remaining(), 0);
         }
+        self.verify_files(dev, synced);
+    }
+
+    fn verify_files(&self, dev: MemDevice, synced: usize) {
         let fs = self.mount(dev.clone()).expect("mount");
         for n in 0..synced {
             let e = fs.lookup(fs.root(), format!("f{n}").as_bytes()).unwrap_or_else(|e| panic!("file {n}: {e}"));
@@ -172,6 +176,44 @@ impl Turns<'_> {
             assert_eq!(faulty.count(FaultOp::Write), writes, "{what}: nothing is written after it");
             self.verify(dev, synced);
         }
+    }
+
+    /// Flips a bit in each of the first `reads` of a mount, `bits` different ones. Of blocks with a checksum no such read
+    /// fails a call after the mount, and nothing of it reaches the device, though other inodes of the same block are
+    /// written; of the others none does harm to the engine. Panics if not.
+    pub fn flip(&self, reads: u64, bits: u64) {
+        let good = self.fresh();
+        assert_eq!(self.work(&*self.mount(good.clone()).expect("mount")).0, self.files);
+        let mut struck = 0;
+        for (nth, seed) in (1..=reads).flat_map(|nth| (1..=bits).map(move |seed| (nth, seed))) {
+            let what = format!("{} {} read {nth}, {seed}", self.engine.name(), self.mount);
+            let dev = good.snapshot();
+            let faulty = FaultDevice::new(dev.clone());
+            faulty.inject(FaultOp::Read, nth, FaultTimes::Once, Fault::Flipped(seed));
+            let fs = match self.mount(faulty.clone()) {
+                Ok(fs) => fs,
+                Err(e) => {
+                    assert_eq!((e.errno(), faulty.struck()), (Errno::EUCLEAN, 1), "{what}: {e}");
+                    continue;
+                }
+            };
+            let found: Vec<_> = (0..self.files).map(|n| fs.lookup(fs.root(), format!("f{n}").as_bytes())).collect();
+            for e in found.iter().flatten().skip(1).step_by(2) {
+                fs.setattr(e.ino, &SetAttr { mode: Some(0o600), ..SetAttr::default() }).expect("setattr");
+            }
+            fs.mknod(&Cx::default(), fs.root(), b"g", mode::IFREG | 0o644, 0).expect("mknod");
+            fs.unmount().expect("unmount");
+            if faulty.struck_kind().is_some_and(|kind| !self.engine.has_checksum(kind)) {
+                continue;
+            }
+            struck += faulty.struck();
+            for e in found {
+                e.unwrap_or_else(|e| panic!("{what}: {e}"));
+            }
+            assert_eq!(self.check(&dev, Repair::No).remaining(), 0, "{what}");
+            self.verify_files(dev, self.files);
+        }
+        assert!(struck > 0, "no read was struck");
     }
 
     /// After a failure nothing is taken and nothing promised.

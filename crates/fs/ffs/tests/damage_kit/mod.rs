@@ -7,35 +7,17 @@ use arbor_base::layout::{crc, crc_without, get_u16, get_u32};
 use arbor_base::vfs::*;
 use arbor_ffs::Ffs;
 use arbor_ffs::format::*;
+use arbor_torture::damage;
+pub use arbor_torture::damage::{Item, Tree, bytes};
 use std::collections::BTreeMap;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Path, then mode, link count, size and contents.
-pub type Tree = BTreeMap<String, (u32, u16, u64, Vec<u8>)>;
-
 pub fn format(size: u64, options: &str) -> MemDevice {
-    let dev = MemDevice::new(size);
-    let o = FormatOptions { uuid: [7; 16], options: Options::parse(options), ..FormatOptions::default() };
-    Ffs.format(Devices::single(dev.clone()), &o).unwrap();
-    dev
+    damage::format(&Ffs, size, options)
 }
 
 pub fn check(dev: &MemDevice, repair: Repair) -> CheckReport {
-    let options = CheckOptions { repair, force: true };
-    Ffs.check(Devices::single(dev.clone()), &options, &mut |_, _, _| ()).unwrap()
-}
-
-pub fn codes(report: &CheckReport) -> Vec<&'static str> {
-    let mut codes: Vec<_> = report.issues.iter().map(|i| i.code).collect();
-    codes.dedup();
-    codes
-}
-
-/// Bytes that tell where they should be.
-pub fn bytes(len: usize, seed: u32) -> Vec<u8> {
-    // No zeros: links have such targets too.
-    let byte = |i: u32| (i.wrapping_mul(2_654_435_761).wrapping_add(seed.wrapping_mul(97)) >> 13) as u8;
-    (0..len as u32).map(|i| byte(i).max(1)).collect()
+    damage::check(&Ffs, dev.clone(), repair)
 }
 
 pub struct Knife {
@@ -62,17 +44,11 @@ impl Knife {
     }
 
     pub fn read(&self, at: u64, len: usize) -> Vec<u8> {
-        let (start, end) = (at / 512 * 512, (at + len as u64).next_multiple_of(512));
-        let mut bytes = vec![0; (end - start) as usize];
-        self.dev.read_at(Kind::Other, start, &mut bytes).unwrap();
-        bytes[(at - start) as usize..][..len].to_vec()
+        damage::read(&self.dev, at, len)
     }
 
     pub fn write(&self, at: u64, new: &[u8]) {
-        let (start, end) = (at / 512 * 512, (at + new.len() as u64).next_multiple_of(512));
-        let mut bytes = self.read(start, (end - start) as usize);
-        bytes[(at - start) as usize..][..new.len()].copy_from_slice(new);
-        self.dev.write_at(Kind::Other, start, &bytes).unwrap();
+        damage::write(&self.dev, at, new);
     }
 
     /// Changes the superblock at a byte address and makes its checksum.
@@ -231,9 +207,8 @@ impl Knife {
                 todo.extend(below.map(|(name, ino, _)| (format!("{path}/{name}"), ino)));
             }
             let content = if dir { Vec::new() } else { self.content(ino) };
-            let nlink = if dir { 0 } else { d.nlink.get() };
-            let size = if dir { 0 } else { d.size.get() };
-            tree.insert(path, (d.mode.get().into(), nlink, size, content));
+            let (nlink, size) = if dir { (0, 0) } else { (d.nlink.get().into(), d.size.get()) };
+            tree.insert(path, Item { mode: d.mode.get().into(), nlink, size, content });
         }
         tree
     }

@@ -1,4 +1,4 @@
-//! A volume with something of everything, a knife to damage it with, and a reader that looks at it through a mount.
+//! A volume with something of everything, and a knife to damage it with.
 #![allow(dead_code, reason = "each test uses a part")]
 
 use arbor_base::device::{Device, Kind, MemDevice};
@@ -6,95 +6,27 @@ use arbor_base::layout::{crc, crc_without, get_u16, get_u32};
 use arbor_base::vfs::*;
 use arbor_lfs::Lfs;
 use arbor_lfs::format::*;
-use std::collections::BTreeMap;
+use arbor_torture::damage;
+pub use arbor_torture::damage::{Tree, bytes, codes};
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
 pub const CX: Cx = Cx { uid: 0, gid: 0 };
 
-/// Path, then mode, link count, size, contents and attributes.
-pub type Tree = BTreeMap<String, (u32, u32, u64, Vec<u8>)>;
-
 pub fn format(size: u64, options: &str) -> MemDevice {
-    let dev = MemDevice::new(size);
-    let o = FormatOptions { uuid: [7; 16], options: Options::parse(options), ..FormatOptions::default() };
-    Lfs.format(Devices::single(dev.clone()), &o).unwrap();
-    dev
-}
-
-pub fn mount<D: Device + 'static>(dev: D) -> Arc<dyn FileSystem> {
-    let clock = Arc::new(ManualClock::new(Time { secs: 1_000_000, nanos: 0 }));
-    Lfs.mount(Devices::single(dev), &MountOptions::default(), clock).unwrap()
+    damage::format(&Lfs, size, options)
 }
 
 pub fn check(dev: &MemDevice, repair: Repair) -> CheckReport {
-    let options = CheckOptions { repair, force: true };
-    Lfs.check(Devices::single(dev.clone()), &options, &mut |_, _, _| ()).unwrap()
+    damage::check(&Lfs, dev.clone(), repair)
 }
 
-pub fn codes(report: &CheckReport) -> Vec<&'static str> {
-    let mut codes: Vec<_> = report.issues.iter().map(|i| i.code).collect();
-    codes.dedup();
-    codes
+pub fn mount<D: Device + 'static>(dev: D) -> Arc<dyn FileSystem> {
+    damage::mount(&Lfs, dev)
 }
 
-/// Bytes that tell where they should be.
-pub fn bytes(len: usize, seed: u32) -> Vec<u8> {
-    let byte = |i: u32| (i.wrapping_mul(2_654_435_761).wrapping_add(seed.wrapping_mul(97)) >> 13) as u8;
-    (0..len as u32).map(|i| byte(i).max(1)).collect()
-}
-
-/// All that is on a volume.
 pub fn tree(dev: &MemDevice) -> Tree {
-    let fs = mount(dev.snapshot());
-    let mut tree = Tree::new();
-    let mut todo = vec![(String::new(), fs.root())];
-    while let Some((path, ino)) = todo.pop() {
-        let attr = fs.getattr(ino).unwrap_or_else(|e| panic!("{path}: {e}"));
-        let mut content = Vec::new();
-        match attr.file_type() {
-            FileType::Dir => {
-                let mut names = Vec::new();
-                fs.readdir(ino, 0, &mut |e| {
-                    names.push(String::from_utf8(e.name.to_vec()).unwrap());
-                    true
-                })
-                .unwrap_or_else(|e| panic!("{path}: {e}"));
-                for name in names.into_iter().filter(|n| n != "." && n != "..") {
-                    let e = fs.lookup(ino, name.as_bytes()).unwrap_or_else(|e| panic!("{path}/{name}: {e}"));
-                    todo.push((format!("{path}/{name}"), e.ino));
-                }
-            }
-            FileType::Symlink => content = fs.readlink(ino).unwrap(),
-            FileType::File => content = contents(&*fs, &path, ino, attr.size),
-            _ => content = attr.rdev.to_le_bytes().to_vec(),
-        }
-        for name in fs.listxattr(ino).unwrap() {
-            content.extend(fs.getxattr(ino, &name).unwrap());
-            content.extend(name);
-        }
-        let dir = attr.file_type() == FileType::Dir;
-        let (nlink, size) = if dir { (0, 0) } else { (attr.nlink, attr.size) };
-        tree.insert(path, (attr.mode, nlink, size, content));
-    }
-    tree
-}
-
-/// Each piece of data is preceded by its place.
-fn contents(fs: &dyn FileSystem, path: &str, ino: Ino, size: u64) -> Vec<u8> {
-    let (mut all, mut at) = (Vec::new(), 0);
-    while let Ok(from) = fs.seek(ino, at, Seek::Data) {
-        let to = fs.seek(ino, from, Seek::Hole).unwrap();
-        let mut buf = vec![0; (to - from) as usize];
-        assert_eq!(fs.read(ino, from, &mut buf).unwrap_or_else(|e| panic!("{path}: {e}")), buf.len());
-        all.extend(from.to_le_bytes());
-        all.extend(buf);
-        at = to;
-        if at >= size {
-            break;
-        }
-    }
-    all
+    damage::tree(&Lfs, dev)
 }
 
 pub struct Knife {
@@ -118,22 +50,15 @@ impl Knife {
     }
 
     pub fn read(&self, at: u64, len: usize) -> Vec<u8> {
-        let (start, end) = (at / 512 * 512, (at + len as u64).next_multiple_of(512));
-        let mut bytes = vec![0; (end - start) as usize];
-        self.dev.read_at(Kind::Other, start, &mut bytes).unwrap();
-        bytes[(at - start) as usize..][..len].to_vec()
+        damage::read(&self.dev, at, len)
     }
 
     pub fn write(&self, at: u64, new: &[u8]) {
-        let (start, end) = (at / 512 * 512, (at + new.len() as u64).next_multiple_of(512));
-        let mut bytes = self.read(start, (end - start) as usize);
-        bytes[(at - start) as usize..][..new.len()].copy_from_slice(new);
-        self.dev.write_at(Kind::Other, start, &bytes).unwrap();
+        damage::write(&self.dev, at, new);
     }
 
     pub fn flip(&self, at: u64) {
-        let byte = self.read(at, 1)[0];
-        self.write(at, &[byte ^ 0x55]);
+        damage::flip(&self.dev, at);
     }
 
     /// Changes the superblock at a byte address and makes its checksum.

@@ -4,6 +4,7 @@
 use arbor_base::device::{Device, Kind, MemDevice};
 use arbor_base::layout::get_u64;
 use arbor_base::vfs::*;
+use arbor_torture::damage;
 use arbor_yfs::Yfs;
 use arbor_yfs::format::*;
 use std::collections::BTreeMap;
@@ -31,13 +32,11 @@ pub fn format(size: u64, options: &str) -> MemDevice {
 }
 
 pub fn mount(device: &MemDevice) -> Arc<dyn FileSystem> {
-    let clock = Arc::new(ManualClock::new(Time { secs: 2_000_000, nanos: 5 }));
-    Yfs.mount(Devices::single(device.clone()), &MountOptions::default(), clock).expect("mount")
+    damage::mount(&Yfs, device.clone())
 }
 
 pub fn check(device: &MemDevice, repair: Repair) -> CheckReport {
-    let options = CheckOptions { repair, force: true };
-    Yfs.check(Devices::single(device.clone()), &options, &mut |_, _, _| ()).expect("check")
+    damage::check(&Yfs, device.clone(), repair)
 }
 
 pub fn bytes(n: usize, seed: u64) -> Vec<u8> {
@@ -233,13 +232,11 @@ impl Knife {
     }
 
     pub fn read(&self, at: u64, len: usize) -> Vec<u8> {
-        let mut bytes = vec![0; len];
-        self.dev.read_at(Kind::Other, at, &mut bytes).expect("read");
-        bytes
+        damage::read(&self.dev, at, len)
     }
 
     pub fn write(&self, at: u64, bytes: &[u8]) {
-        self.dev.write_at(Kind::Other, at, bytes).expect("write");
+        damage::write(&self.dev, at, bytes);
     }
 
     /// Changes bytes; `seal` makes the checksum right again.

@@ -1,0 +1,171 @@
+//! Looks for the mistakes that an engine lets tests plant in it: each has to be found, and nothing where there is none.
+//!
+//! `ARBOR_SECONDS` is the share of time that a volume without a mistake gets, 10 unless it says otherwise; each mistake
+//! gets ten shares at most. `ARBOR_FLAW` names one that is looked for alone, or `none`.
+
+use crate::tally::Tally;
+use parking_lot::Mutex;
+use std::fmt::{self, Debug};
+use std::time::{Duration, Instant};
+
+/// Mistakes are planted in the whole process.
+static GARDEN: Mutex<()> = Mutex::new(());
+
+/// The mistakes of an engine.
+pub struct Planted<F: 'static> {
+    /// All of them, each with what it does.
+    pub all: &'static [(F, &'static str)],
+    /// Plants one, or none.
+    pub plant: fn(Option<F>),
+    /// Those that take longer than a test may: looked for when they are named.
+    pub hidden: &'static [F],
+    /// Is told of each.
+    pub note: fn(&Row),
+}
+
+/// What came of looking for one.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Its name, or `none`.
+    pub mistake: String,
+    /// What it does.
+    pub text: &'static str,
+    /// Failures.
+    pub found: u64,
+    /// What was tried, in all.
+    pub tried: u64,
+    /// States, schedules or faults.
+    pub what: &'static str,
+    /// The counts.
+    pub tally: Tally,
+}
+
+impl<F> fmt::Debug for Planted<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Planted").field("mistakes", &self.all.len()).finish_non_exhaustive()
+    }
+}
+
+impl Row {
+    fn new(mistake: String, text: &'static str, tally: Tally) -> Row {
+        let tried = [(tally.distinct_states, "states"), (tally.faults, "faults"), (tally.schedules, "schedules")];
+        let (tried, what) = tried.into_iter().find(|t| t.0 > 0).unwrap_or((0, "states"));
+        Row { mistake, text, found: found(&tally), tried, what, tally }
+    }
+}
+
+/// How many failures a tally has.
+pub fn found(tally: &Tally) -> u64 {
+    tally.failed_states + tally.failures.len() as u64
+}
+
+fn name(flaw: Option<impl Debug>) -> String {
+    flaw.map_or_else(|| "none".to_string(), |f| format!("{f:?}"))
+}
+
+impl<F: Copy + Debug + PartialEq> Planted<F> {
+    /// Lets `look` look for none and for each mistake that is `here`, for so long; panics with the names of those that
+    /// were missed.
+    pub fn each_is_found(&self, here: impl Fn(F) -> bool, look: impl Fn(Option<F>, Duration) -> Tally) {
+        let _alone = GARDEN.lock();
+        let share = Duration::from_secs(crate::config::number_from_env("ARBOR_SECONDS").unwrap_or(10));
+        let asked = self.asked(std::env::var("ARBOR_FLAW").ok().as_deref(), here);
+        if !asked.is_empty() {
+            eprintln!("{:<20} {:>7} of {:>8} {:<9} {:>7}  what it does", "mistake", "failing", "tried", "", "seconds");
+        }
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|_| {}));
+        let missed: Vec<String> =
+            asked.into_iter().filter_map(|(flaw, text)| self.missed(flaw, text, share, &look)).collect();
+        (self.plant)(None);
+        std::panic::set_hook(hook);
+        assert_eq!(missed, Vec::<String>::new(), "missed, or found where there is none");
+    }
+
+    /// None and the mistakes that are `here` and not hidden; the one that is named, if one is.
+    fn asked(&self, only: Option<&str>, here: impl Fn(F) -> bool) -> Vec<(Option<F>, &'static str)> {
+        let mistakes = self.all.iter().map(|f| (Some(f.0), f.1));
+        let all: Vec<_> = [(None, "none is planted")].into_iter().chain(mistakes).collect();
+        if let Some(only) = only
+            && !all.iter().any(|f| name(f.0) == only)
+        {
+            let known: Vec<String> = all.iter().map(|f| name(f.0)).collect();
+            panic!("no such mistake: {only}, known: {}", known.join(", "));
+        }
+        let is_asked = |flaw: Option<F>| match only {
+            Some(only) => name(flaw) == only,
+            None => flaw.is_none_or(|f| !self.hidden.contains(&f)),
+        };
+        all.into_iter().filter(|(flaw, _)| flaw.is_none_or(&here) && is_asked(*flaw)).collect()
+    }
+
+    /// Plants one and looks for it; its name, if that does not end as it should.
+    fn missed(
+        &self,
+        flaw: Option<F>,
+        text: &'static str,
+        share: Duration,
+        look: impl Fn(Option<F>, Duration) -> Tally,
+    ) -> Option<String> {
+        (self.plant)(flaw);
+        let began = Instant::now();
+        let tally = look(flaw, if flaw.is_none() { share } else { 10 * share });
+        let row = Row::new(name(flaw), text, tally);
+        let Row { mistake, found, tried, what, .. } = &row;
+        let seconds = began.elapsed().as_secs_f64();
+        eprintln!("{mistake:<20} {found:>7} of {tried:>8} {what:<9} {seconds:>7.1} {text}");
+        if let Some(failure) = row.tally.failures.first().filter(|_| flaw.is_none()) {
+            eprintln!("{failure}");
+        }
+        (self.note)(&row);
+        ((row.found == 0) != flaw.is_none()).then_some(row.mistake)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Flaw {
+        Seen,
+        Unseen,
+        Slow,
+    }
+
+    const ALL: Planted<Flaw> = Planted {
+        all: &[(Flaw::Seen, " A."), (Flaw::Unseen, " B."), (Flaw::Slow, " C.")],
+        plant: |_| {},
+        hidden: &[Flaw::Slow],
+        note: |_| {},
+    };
+
+    fn look(flaw: Option<Flaw>, _: Duration) -> Tally {
+        Tally { failed_states: u64::from(matches!(flaw, Some(Flaw::Seen))), distinct_states: 7, ..Tally::default() }
+    }
+
+    #[test]
+    fn what_is_not_found_fails() {
+        ALL.each_is_found(|flaw| flaw == Flaw::Seen, look);
+        let failed = |look: fn(Option<Flaw>, Duration) -> Tally| {
+            std::panic::catch_unwind(|| ALL.each_is_found(|_| true, look)).expect_err("a miss")
+        };
+        let text = |panic: Box<dyn std::any::Any + Send>| panic.downcast_ref::<String>().cloned().expect("a text");
+        let (missed, everywhere) = (text(failed(look)), text(failed(|_, t| look(Some(Flaw::Seen), t))));
+        assert!(missed.contains("[\"Unseen\"]"), "{missed}");
+        assert!(everywhere.contains("[\"none\"]"), "{everywhere}");
+    }
+
+    #[test]
+    fn hidden_ones_are_looked_for_when_they_are_named() {
+        let asked = |only, here: fn(Flaw) -> bool| {
+            ALL.asked(only, here).into_iter().map(|f| name(f.0)).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(asked(None, |_| true), "none Seen Unseen");
+        assert_eq!(asked(Some("Slow"), |_| true), "Slow");
+        assert_eq!(asked(Some("none"), |_| true), "none");
+        assert_eq!(asked(Some("Seen"), |flaw| flaw == Flaw::Slow), "");
+        let unknown = std::panic::catch_unwind(|| ALL.asked(Some("Sean"), |_| true)).expect_err("unknown");
+        assert!(unknown.downcast_ref::<String>().is_some_and(|e| e.ends_with("known: none, Seen, Unseen, Slow")));
+    }
+}
