@@ -3,6 +3,7 @@
 #![warn(missing_docs)]
 
 pub mod anatomy;
+pub mod blockfile;
 pub mod buddy;
 pub mod calls;
 pub mod chunkdir;
@@ -14,8 +15,10 @@ pub mod lifetimes;
 pub mod locked;
 pub mod mend;
 pub mod namespace;
+pub mod options;
 pub mod reads;
 pub mod refs;
+pub mod rooms;
 pub mod runs;
 pub mod served;
 pub mod watch;
@@ -23,4 +26,4 @@ pub mod xattr;
 
 /// For the macros.
 #[doc(hidden)]
-pub use arbor_base::vfs;
+pub use arbor_base::{device, vfs};

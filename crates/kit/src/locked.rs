@@ -1,5 +1,6 @@
 //! Volumes with one lock, under which everything happens but reads of the device that others need not wait for.
 
+use crate::blockfile::{self, BlockFiles};
 use crate::calls::{self, Calls, State};
 use crate::lifetimes::{self, Orphans};
 use crate::reads::{Arrived, Fetch};
@@ -36,8 +37,65 @@ impl Tries {
     }
 }
 
+/// Contents of files. Files of blocks have all of it from [`blockfile`].
+pub trait Data: Inodes {
+    /// From here on the call changes something, and does not begin anew.
+    fn stay(&mut self);
+
+    /// Reads up to `buf.len()` bytes of a file at `offset`.
+    fn read_file(&mut self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
+
+    /// Writes to a file at `offset`; says how much, at least a byte. What is not written is tried again in a call of its own.
+    fn write_file(&mut self, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize>;
+
+    /// Next data or hole of a file.
+    fn seek_file(&mut self, ino: Ino, offset: u64, whence: Seek) -> Result<u64>;
+
+    /// Begins [`fallocate`](FileSystem::fallocate) up to byte `end`: the file was changed now, and is watched.
+    fn begin_fallocate(&mut self, ino: Ino, end: u64, now: Time) -> Result<()>;
+
+    /// A step of it from `offset`; says where the next one begins.
+    fn falloc_step(&mut self, ino: Ino, how: FallocMode, offset: u64, end: u64, now: Time) -> Result<u64>;
+
+    /// Files that a call of several steps works on.
+    fn watched(&mut self) -> &mut Watch;
+}
+
+impl<C: BlockFiles> Data for C {
+    fn stay(&mut self) {
+        self.reads().stay();
+    }
+
+    fn read_file(&mut self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        blockfile::read(self, ino, offset, buf)
+    }
+
+    fn write_file(&mut self, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize> {
+        self.stay();
+        blockfile::write(self, ino, offset, data, now)
+    }
+
+    fn seek_file(&mut self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
+        blockfile::seek(self, ino, offset, whence)
+    }
+
+    fn begin_fallocate(&mut self, ino: Ino, end: u64, now: Time) -> Result<()> {
+        self.stay();
+        blockfile::begin_fallocate(self, ino, end, now)
+    }
+
+    fn falloc_step(&mut self, ino: Ino, how: FallocMode, offset: u64, end: u64, now: Time) -> Result<u64> {
+        self.stay();
+        blockfile::falloc_step(self, ino, how, offset, end, now)
+    }
+
+    fn watched(&mut self) -> &mut Watch {
+        self.watch()
+    }
+}
+
 /// What such a volume holds under its lock.
-pub trait Core: State<Want = Fetch, Tries = Tries> + Inodes + Orphans {
+pub trait Core: State<Want = Fetch, Tries = Tries> + Inodes + Orphans + Data {
     /// The time of what follows.
     fn set_now(&mut self, now: Time);
 
@@ -66,24 +124,6 @@ pub trait Core: State<Want = Fetch, Tries = Tries> + Inodes + Orphans {
 
     /// Makes everything durable.
     fn sync_all(&mut self) -> Result<()>;
-
-    /// Reads up to `buf.len()` bytes of a file at `offset`.
-    fn read_file(&mut self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
-
-    /// Writes to a file at `offset`; says how much, at least a byte. What is not written is tried again in a call of its own.
-    fn write_file(&mut self, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize>;
-
-    /// Next data or hole of a file.
-    fn seek_file(&mut self, ino: Ino, offset: u64, whence: Seek) -> Result<u64>;
-
-    /// Begins [`fallocate`](FileSystem::fallocate) up to byte `end`: the file was changed now, and is watched.
-    fn begin_fallocate(&mut self, ino: Ino, end: u64, now: Time) -> Result<()>;
-
-    /// A step of it from `offset`; says where the next one begins.
-    fn falloc_step(&mut self, ino: Ino, how: FallocMode, offset: u64, end: u64, now: Time) -> Result<u64>;
-
-    /// Files that a call of several steps works on.
-    fn watch(&mut self) -> &mut Watch;
 
     /// The label.
     fn label(&mut self) -> Result<Vec<u8>>;
@@ -337,10 +377,10 @@ impl<C: Core + Send> served::Volume for Locked<C> {
             done = self.falloc_steps(ino, how, offset, end);
         }
         let grown = (!how.contains(FallocMode::KEEP_SIZE)).then_some(end);
-        self.lock().watch().done(ino, done.as_ref().map_or(None, |()| grown), done.is_err());
+        self.lock().watched().done(ino, done.as_ref().map_or(None, |()| grown), done.is_err());
         // The error is that of the call, whether it could be undone or not.
         let undone = self.falloc_undo(ino);
-        self.lock().watch().end(ino);
+        self.lock().watched().end(ino);
         done.and(undone)
     }
 
@@ -411,7 +451,7 @@ impl<C: Core + Send> Locked<C> {
 
     /// What calls that failed could have is given back by the last of them, so that the file ends where others want it to.
     fn falloc_undo(&self, ino: Ino) -> Result<()> {
-        while !self.change(|core, now| match core.watch().to_undo(ino) {
+        while !self.change(|core, now| match core.watched().to_undo(ino) {
             Some(keep) if core.attr(ino)?.size > keep => core.set_size(ino, keep, now),
             _ => Ok(true),
         })? {}

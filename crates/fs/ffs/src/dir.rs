@@ -106,7 +106,7 @@ impl Core {
             self.drop_buffer(name)?;
             self.cache.insert(name, Arc::new(Vec::new()));
         }
-        let frag = self.balloc(dir, lbn, size, What::Dir, &mut |buf, len| {
+        let frag = self.alloc_block(dir, lbn, size, What::Dir, &mut |buf, len| {
             let more = len.saturating_sub(buf.len());
             buf.extend_from_slice(&empty_chunks(more));
         })?;

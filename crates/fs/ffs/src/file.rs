@@ -8,16 +8,16 @@ use crate::format::*;
 use crate::inode::Inode;
 use crate::mount::{Core, What};
 use crate::planted::{Flaw, planted};
-use arbor_base::cache::Name;
+use arbor_base::cache::{Cache, Name};
 use arbor_base::layout::{Corrupt, get_u32};
-use arbor_base::vfs::{Errno, FallocMode, Ino, Result, Seek, Time};
+use arbor_base::vfs::{Errno, Ino, Result, Time};
+use arbor_kit::blockfile::{self, BlockFile, BlockFiles, Fill};
+use arbor_kit::reads::Reads;
+use arbor_kit::watch::Watch;
 use std::sync::Arc;
 
 /// Where a pointer lies: a buffer, and the byte in it.
 pub(crate) type Slot = (Name, usize);
-/// Changes the bytes of a page; the second argument is the length it has to get.
-pub(crate) type Fill<'a> = &'a mut dyn FnMut(&mut Vec<u8>, usize);
-
 /// Groups in which one step of a truncation frees, at most: a transaction holds the structures of all of them.
 const STEP_GROUPS: usize = 16;
 /// Files whose sequence of blocks is remembered.
@@ -202,7 +202,7 @@ impl Core {
 
     /// Gives logical block `lbn` the fragments that a file of `size` bytes has there, changes its page, which is
     /// in the cache, and makes the file at least that long.
-    pub fn balloc(&mut self, i: &mut Inode, lbn: u64, size: u64, what: What, fill: Fill<'_>) -> Result<Frag> {
+    pub fn alloc_block(&mut self, i: &mut Inode, lbn: u64, size: u64, what: What, fill: Fill<'_>) -> Result<Frag> {
         let done = self.balloc_page(i, lbn, size, what, fill);
         let name = Name::Page { file: i.ino.0, index: lbn };
         if done.is_err() && !self.dirty.contains_key(&name) {
@@ -258,7 +258,7 @@ impl Core {
     }
 
     /// A page of a file whose block is not a hole, read if it is not in the cache.
-    fn page(&mut self, i: &Inode, lbn: u64, frag: Frag) -> Result<Arc<Vec<u8>>> {
+    fn mapped_page(&mut self, i: &Inode, lbn: u64, frag: Frag) -> Result<Arc<Vec<u8>>> {
         let name = Name::Page { file: i.ino.0, index: lbn };
         if let Some(bytes) = self.cache.get(name) {
             return Ok(bytes.clone());
@@ -311,121 +311,6 @@ impl Core {
         some
     }
 
-    /// Reads up to `buf.len()` bytes at `offset`.
-    pub fn read_pages(&mut self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let i = self.iget(ino)?;
-        if !i.is_file() {
-            return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
-        }
-        let len = i.size().saturating_sub(offset).min(buf.len() as u64) as usize;
-        let mut done = 0;
-        while done < len {
-            let at = offset + done as u64;
-            let lbn = self.geom.lbn(at);
-            let within = (at - (lbn << self.geom.block_shift)) as usize;
-            let n = (self.geom.block_size() - within).min(len - done);
-            let Some(out) = buf.get_mut(done..done + n) else { break };
-            match self.bmap(&i, lbn)? {
-                None => out.fill(0),
-                Some(frag) => {
-                    let page = self.page(&i, lbn, frag)?;
-                    let bytes = page.get(within..within + n).ok_or(Errno::EIO)?;
-                    out.copy_from_slice(bytes);
-                    // A long call needs no more of the pages behind it.
-                    self.cache.trim_clean();
-                }
-            }
-            done += n;
-        }
-        Ok(done)
-    }
-
-    /// Writes `data` at `offset`; what was written before space ran out stays.
-    pub fn write_pages(&mut self, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize> {
-        let mut i = self.iget(ino)?;
-        if !i.is_file() {
-            return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
-        }
-        let end = offset.checked_add(data.len() as u64).filter(|e| *e <= self.geom.max_size()).ok_or(Errno::EFBIG)?;
-        if data.is_empty() {
-            return Ok(0);
-        }
-        let old_size = i.size();
-        if end > old_size {
-            self.fill_tail(&mut i, offset, end)?;
-        }
-        let mut done = 0;
-        while done < data.len() {
-            let at = offset + done as u64;
-            let lbn = self.geom.lbn(at);
-            let within = (at - (lbn << self.geom.block_shift)) as usize;
-            let n = (self.geom.block_size() - within).min(data.len() - done);
-            let piece = data.get(done..done + n).unwrap_or(&[]);
-            let before = self.turns;
-            let wrote = self.write_block(&mut i, lbn, within, piece, now);
-            let untouched = self.turns == before;
-            match wrote {
-                Ok(()) => done += n,
-                // What is written already counts, and is all that will be on the disk.
-                Err(e) if done > 0 && (untouched || e.errno() == Errno::ENOSPC) => {
-                    self.health.note(&e);
-                    break;
-                }
-                Err(e) => {
-                    if i.size() > old_size && e.errno() == Errno::ENOSPC {
-                        self.truncate_direct(&mut i, old_size)?;
-                    }
-                    return Err(e);
-                }
-            }
-            if within + n == self.geom.block_size() {
-                self.block_filled(&mut i, lbn)?;
-            }
-            if self.opts.keeping == Keeping::Journal && !self.transaction_has_room() {
-                break;
-            }
-        }
-        self.watch.wrote(ino, offset + done as u64);
-        Ok(done)
-    }
-
-    /// Makes the page of a block that is about to be changed in `range` be there.
-    fn prepare_page(&mut self, i: &Inode, lbn: u64, range: std::ops::Range<usize>) -> Result<()> {
-        let name = Name::Page { file: i.ino.0, index: lbn };
-        if self.cache.contains(name) {
-            return Ok(());
-        }
-        let present = self.bmap(i, lbn)?;
-        let valid = i.size().saturating_sub(lbn << self.geom.block_shift).min(self.geom.block_size() as u64) as usize;
-        match present {
-            Some(frag) if range.start > 0 || range.end < valid => drop(self.page(i, lbn, frag)?),
-            Some(_) => {
-                let len = self.geom.bytes_of(self.geom.lbn_frags(i.size(), lbn).max(1));
-                self.cache.insert(name, Arc::new(vec![0; len]));
-                if valid < len {
-                    // Nobody has looked at what is behind the end.
-                    self.keep.tails.insert(name);
-                }
-            }
-            None => drop(self.cache.insert(name, Arc::new(Vec::new()))),
-        }
-        Ok(())
-    }
-
-    fn write_block(&mut self, i: &mut Inode, lbn: u64, within: usize, piece: &[u8], now: Time) -> Result<()> {
-        self.prepare_page(i, lbn, within..within + piece.len())?;
-        let size = (lbn << self.geom.block_shift) + (within + piece.len()) as u64;
-        let (mtime, ctime) = (i.d.mtime, i.d.ctime);
-        (i.d.mtime, i.d.ctime) = (now.into(), now.into());
-        let done = self.balloc(i, lbn, size, What::Data, &mut |buf, len| {
-            buf.resize(len, 0);
-            if let Some(place) = buf.get_mut(within..within + piece.len()) {
-                place.copy_from_slice(piece);
-            }
-        });
-        done.map(drop).inspect_err(|_| (i.d.mtime, i.d.ctime) = (mtime, ctime))
-    }
-
     /// Makes the last block of a file whole that is going to have `size` bytes, from `from` on new ones: its run of
     /// fragments as long as such a file has it, and zeros on disk behind the end.
     fn fill_tail(&mut self, i: &mut Inode, from: u64, size: u64) -> Result<()> {
@@ -437,18 +322,18 @@ impl Core {
             return Ok(());
         }
         let Some(frag) = self.bmap(i, last)? else { return Ok(()) };
-        self.page(i, last, frag)?;
+        self.mapped_page(i, last, frag)?;
         let is_tail = self.keep.tails.contains(&Name::Page { file: i.ino.0, index: last });
         if !more && (!is_tail || planted(Flaw::TailShown)) {
             return Ok(());
         }
         // The size stays inside the block until there is something behind it.
         let size = (last + 1) << self.geom.block_shift;
-        self.balloc(i, last, size, What::Data, &mut |buf, len| buf.resize(len, 0)).map(drop)
+        self.alloc_block(i, last, size, What::Data, &mut |buf, len| buf.resize(len, 0)).map(drop)
     }
 
     /// A block was written to its end: if it ends a cluster, that goes to the disk.
-    fn block_filled(&mut self, i: &mut Inode, lbn: u64) -> Result<()> {
+    fn write_cluster(&mut self, i: &mut Inode, lbn: u64) -> Result<()> {
         let most = u64::from(self.sb.maxcontig.get());
         if most < 2 || !(lbn + 1).is_multiple_of(most) {
             return Ok(());
@@ -504,38 +389,9 @@ impl Core {
         Ok(())
     }
 
-    /// Makes a file longer, with a hole.
-    pub fn extend(&mut self, i: &mut Inode, to: u64, now: Time) -> Result<()> {
-        if to > self.geom.max_size() {
-            return Err(Errno::EFBIG.into());
-        }
-        let last = i.size().checked_sub(1).map(|at| self.geom.lbn(at));
-        if last == Some(self.geom.lbn(to.saturating_sub(1))) {
-            // Inside the last block: its fragments follow the size.
-            let lbn = last.unwrap_or(0);
-            if let Some(frag) = self.bmap(i, lbn)? {
-                self.page(i, lbn, frag)?;
-                (i.d.mtime, i.d.ctime) = (now.into(), now.into());
-                self.balloc(i, lbn, to, What::Data, &mut |buf, len| buf.resize(len, 0))?;
-                return Ok(());
-            }
-        } else {
-            self.fill_tail(i, to, to)?;
-        }
-        i.d.size = to.into();
-        (i.d.mtime, i.d.ctime) = (now.into(), now.into());
-        self.iput(i)
-    }
-
-    /// Takes a file a step nearer to the smaller size `to`; returns the size it has then.
-    pub fn shrink_to(&mut self, i: &mut Inode, to: u64, now: Time) -> Result<u64> {
-        (i.d.mtime, i.d.ctime) = (now.into(), now.into());
-        self.truncate_step(i, to)
-    }
-
     /// Frees blocks from the end of a file: all direct ones, or those of one indirect block, so that a step is
     /// bounded. Returns the size that the file has then.
-    pub fn truncate_step(&mut self, i: &mut Inode, to: u64) -> Result<u64> {
+    pub fn truncate_some(&mut self, i: &mut Inode, to: u64) -> Result<u64> {
         let geom = self.geom;
         let keep = to.div_ceil(geom.block_size() as u64);
         for level in (0..NIADDR).rev() {
@@ -678,7 +534,7 @@ impl Core {
             return Ok(());
         }
         let Some(frag) = self.bmap(i, lbn)? else { return Ok(()) };
-        self.page(i, lbn, frag)?;
+        self.mapped_page(i, lbn, frag)?;
         let len = self.geom.bytes_of(self.geom.lbn_frags(to, lbn));
         let name = Name::Page { file: i.ino.0, index: lbn };
         self.cache.modify(name, |buf| {
@@ -701,19 +557,13 @@ impl Core {
         Ok(())
     }
 
-    /// Takes one step of setting the size; says whether it is done.
-    pub fn step_size(&mut self, ino: Ino, to: u64, now: Time) -> Result<bool> {
-        let mut i = self.iget(ino)?;
-        if !i.is_file() {
-            return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
+    /// The first hole of a file from `lbn` on.
+    fn next_hole(&mut self, i: &Inode, mut lbn: u64) -> Result<Option<u64>> {
+        let end = i.size().div_ceil(self.geom.block_size() as u64);
+        while lbn < end && self.bmap(i, lbn)?.is_some() {
+            lbn += 1;
         }
-        if to >= i.size() {
-            self.extend(&mut i, to, now)?;
-            self.watch.cut(ino, to);
-            return Ok(true);
-        }
-        self.watch.cut(ino, to);
-        Ok(self.shrink_to(&mut i, to, now)? == to)
+        Ok((lbn < end).then_some(lbn))
     }
 
     /// The first logical block at or behind `lbn` that is no hole.
@@ -745,100 +595,6 @@ impl Core {
         Ok(None)
     }
 
-    /// Next data or hole, by blocks.
-    pub fn seek_block(&mut self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
-        let i = self.iget(ino)?;
-        if !i.is_file() {
-            return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
-        }
-        if offset >= i.size() {
-            return Err(Errno::ENXIO.into());
-        }
-        let shift = self.geom.block_shift;
-        let mut lbn = self.geom.lbn(offset);
-        match whence {
-            Seek::Data => {
-                let found = self.next_mapped(&i, lbn)?.ok_or(Errno::ENXIO)?;
-                Ok((found << shift).max(offset))
-            }
-            Seek::Hole => {
-                while lbn << shift < i.size() && self.bmap(&i, lbn)?.is_some() {
-                    lbn += 1;
-                }
-                Ok((lbn << shift).clamp(offset, i.size()))
-            }
-        }
-    }
-
-    /// A step of fallocate from `offset`: a block. Says where the next one begins.
-    pub fn falloc_block(&mut self, ino: Ino, mode: FallocMode, offset: u64, end: u64, now: Time) -> Result<u64> {
-        let mut i = self.iget(ino)?;
-        let keep = mode.contains(FallocMode::KEEP_SIZE);
-        // The file may have become shorter since the call began.
-        let end = if keep { end.min(i.size()) } else { end };
-        if offset >= end {
-            return Ok(u64::MAX);
-        }
-        let lbn = self.geom.lbn(offset);
-        let start = lbn << self.geom.block_shift;
-        let stop = (start + self.geom.block_size() as u64).min(end);
-        if mode.contains(FallocMode::PUNCH_HOLE) {
-            return self.punch(&mut i, (offset, stop), end, now);
-        }
-        if !keep && stop > i.size() && self.geom.lbn(i.size().saturating_sub(1)) < lbn {
-            self.fill_tail(&mut i, offset, stop)?;
-        }
-        let zero = mode.contains(FallocMode::ZERO_RANGE);
-        let present = self.bmap(&i, lbn)?.is_some();
-        let (within, until) = ((offset - start) as usize, (stop - start) as usize);
-        if present && !zero && (stop <= i.size()) {
-            return Ok(stop);
-        }
-        self.prepare_page(&i, lbn, if present && !zero { 1..1 } else { within..until })?;
-        (i.d.mtime, i.d.ctime) = (now.into(), now.into());
-        self.balloc(&mut i, lbn, if keep { 0 } else { stop }, What::Data, &mut |buf, len| {
-            buf.resize(len, 0);
-            if let Some(place) = buf.get_mut(within..until.min(len)).filter(|_| zero) {
-                place.fill(0);
-            }
-        })?;
-        Ok(stop)
-    }
-
-    /// Punches a hole into one block; the next step begins where the next block is that is none.
-    fn punch(&mut self, i: &mut Inode, (offset, stop): (u64, u64), end: u64, now: Time) -> Result<u64> {
-        let geom = self.geom;
-        let lbn = geom.lbn(offset);
-        let start = lbn << geom.block_shift;
-        let Some(frag) = self.bmap(i, lbn)? else {
-            let next = self.next_mapped(i, lbn)?.map_or(end, |l| l << geom.block_shift);
-            return Ok(next.min(end).max(stop));
-        };
-        (i.d.mtime, i.d.ctime) = (now.into(), now.into());
-        let frags = geom.lbn_frags(i.size(), lbn);
-        let name = Name::Page { file: i.ino.0, index: lbn };
-        if offset == start && stop >= i.size().min(start + geom.block_size() as u64) {
-            self.drop_buffer(name)?;
-            i.add_frags(0, frags);
-            let (slot, ..) = self.find_slot(i, lbn)?;
-            self.set_slot(i, lbn, slot, Frag(0))?;
-            self.iput(i)?;
-            self.free_slot(slot, &[(frag, frags)])?;
-            return Ok(stop);
-        }
-        self.page(i, lbn, frag)?;
-        let (a, b) = ((offset - start) as usize, (stop - start) as usize);
-        self.cache.modify(name, |buf| {
-            let b = b.min(buf.len());
-            if let Some(place) = buf.get_mut(a..b) {
-                place.fill(0);
-            }
-        });
-        self.touch(name, frag, What::Data, i.ino.0);
-        self.iput(i)?;
-        Ok(stop)
-    }
-
     /// Target of a symbolic link.
     pub fn link_target(&mut self, i: &Inode) -> Result<Vec<u8>> {
         let size = i.size() as usize;
@@ -848,7 +604,7 @@ impl Core {
             return Ok(bytes.get(at..at + size).unwrap_or(&[]).to_vec());
         }
         let frag = self.bmap(i, 0)?.ok_or_else(|| i.corrupt("db", 0, "the target's block"))?;
-        let page = self.page(i, 0, frag)?;
+        let page = self.mapped_page(i, 0, frag)?;
         let target = page.get(..size).ok_or_else(|| i.corrupt("size", size, "a target within its block"))?;
         if target.contains(&0) {
             return Err(Corrupt::new("symbolic link", "target", self.geom.byte(frag), "NUL", "a path").into());
@@ -871,14 +627,127 @@ impl Core {
             *i = self.iget(i.ino)?;
             return Ok(());
         }
-        self.cache.insert(Name::Page { file: i.ino.0, index: 0 }, Arc::new(Vec::new()));
-        self.balloc(i, 0, target.len() as u64, What::Data, &mut |buf, len| {
-            buf.resize(len, 0);
-            if let Some(place) = buf.get_mut(..target.len()) {
-                place.copy_from_slice(target);
-            }
-        })?;
-        Ok(())
+        blockfile::store_target(self, i, target)
+    }
+}
+
+impl BlockFile for Inode {
+    fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    fn kind(&self) -> u32 {
+        self.d.kind()
+    }
+
+    fn size(&self) -> u64 {
+        self.d.size.get()
+    }
+
+    fn set_size(&mut self, to: u64) {
+        self.d.size = to.into();
+    }
+
+    fn set_modified(&mut self, now: Time) {
+        (self.d.mtime, self.d.ctime) = (now.into(), now.into());
+    }
+
+    fn restore_modified(&mut self, old: &Inode) {
+        (self.d.mtime, self.d.ctime) = (old.d.mtime, old.d.ctime);
+    }
+}
+
+impl BlockFiles for Core {
+    type File = Inode;
+
+    fn file(&mut self, ino: Ino) -> Result<Inode> {
+        self.iget(ino)
+    }
+
+    fn put(&mut self, i: &Inode) -> Result<()> {
+        self.iput(i)
+    }
+
+    fn cache(&mut self) -> &mut Cache {
+        &mut self.cache
+    }
+
+    fn reads(&mut self) -> &mut Reads {
+        &mut self.reads
+    }
+
+    fn watch(&mut self) -> &mut Watch {
+        &mut self.watch
+    }
+
+    fn block_shift(&self) -> u32 {
+        self.geom.block_shift
+    }
+
+    fn max_size(&self) -> u64 {
+        self.geom.max_size()
+    }
+
+    fn is_mapped(&mut self, i: &Inode, lbn: u64) -> Result<bool> {
+        Ok(self.bmap(i, lbn)?.is_some())
+    }
+
+    fn page(&mut self, i: &Inode, lbn: u64) -> Result<Option<Arc<Vec<u8>>>> {
+        match self.bmap(i, lbn)? {
+            None => Ok(None),
+            Some(frag) => self.mapped_page(i, lbn, frag).map(Some),
+        }
+    }
+
+    fn page_len(&self, i: &Inode, lbn: u64) -> usize {
+        self.geom.bytes_of(self.geom.lbn_frags(i.size(), lbn).max(1))
+    }
+
+    fn next_block(&mut self, i: &Inode, lbn: u64, hole: bool) -> Result<Option<u64>> {
+        if hole { self.next_hole(i, lbn) } else { self.next_mapped(i, lbn) }
+    }
+
+    fn balloc(&mut self, i: &mut Inode, lbn: u64, size: u64, fill: Fill<'_>) -> Result<()> {
+        self.alloc_block(i, lbn, size, What::Data, fill).map(drop)
+    }
+
+    fn release_block(&mut self, i: &mut Inode, lbn: u64) -> Result<()> {
+        let Some(frag) = self.bmap(i, lbn)? else { return Ok(()) };
+        let frags = self.geom.lbn_frags(i.size(), lbn);
+        self.drop_buffer(Name::Page { file: i.ino.0, index: lbn })?;
+        i.add_frags(0, frags);
+        let (slot, ..) = self.find_slot(i, lbn)?;
+        self.set_slot(i, lbn, slot, Frag(0))?;
+        self.iput(i)?;
+        self.free_slot(slot, &[(frag, frags)])
+    }
+
+    fn lengthen_tail(&mut self, i: &mut Inode, from: u64, size: u64) -> Result<()> {
+        self.fill_tail(i, from, size)
+    }
+
+    fn truncate_step(&mut self, i: &mut Inode, to: u64) -> Result<u64> {
+        self.truncate_some(i, to)
+    }
+
+    fn undo_growth(&mut self, i: &mut Inode, to: u64) -> Result<()> {
+        self.truncate_direct(i, to)
+    }
+
+    fn block_filled(&mut self, i: &mut Inode, lbn: u64) -> Result<()> {
+        self.write_cluster(i, lbn)
+    }
+
+    fn tail_unseen(&mut self, i: &Inode, lbn: u64) {
+        self.keep.tails.insert(Name::Page { file: i.ino.0, index: lbn });
+    }
+
+    fn may_write_on(&self) -> bool {
+        self.opts.keeping != Keeping::Journal || self.transaction_has_room()
+    }
+
+    fn changes(&self) -> Option<u64> {
+        Some(self.turns)
     }
 }
 

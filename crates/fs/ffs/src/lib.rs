@@ -56,7 +56,6 @@ mod superblock;
 
 use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::*;
-use arbor_kit::served::Served;
 use std::sync::Arc;
 
 /// Names of all issues that the checker can find, for its tests.
@@ -68,24 +67,10 @@ pub const ISSUES: &[&str] = check::ISSUES;
 pub struct Ffs;
 
 impl Engine for Ffs {
+    arbor_kit::rooms!();
+
     fn name(&self) -> &'static str {
         "ffs"
-    }
-
-    fn format_options(&self) -> &'static [OptionSpec] {
-        options::FORMAT
-    }
-
-    fn mount_options(&self) -> &'static [OptionSpec] {
-        options::MOUNT
-    }
-
-    fn check_mount_options(&self, options: &Options) -> Result<()> {
-        options::Mount::parse(options).map(drop)
-    }
-
-    fn shapes(&self) -> &'static [(&'static str, &'static str)] {
-        options::SHAPES
     }
 
     fn has_checksum(&self, kind: Kind) -> bool {
@@ -131,40 +116,8 @@ impl Engine for Ffs {
         }))
     }
 
-    fn format(&self, devices: Devices, options: &FormatOptions) -> Result<()> {
-        mkfs::format(devices, options)
-    }
-
-    fn mount(&self, devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<dyn FileSystem>> {
-        Ok(Served::serve(mount::mount(devices, options, clock)?))
-    }
-
-    fn check(&self, devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport> {
-        check::check(devices, options, progress)
-    }
-
-    fn search(&self, device: &dyn Device) -> Result<bool> {
-        check::search(device)
-    }
-
     fn check_path(&self, devices: Devices, path: &[u8]) -> Result<CheckReport> {
         check::check_path(&devices, path)
-    }
-
-    fn describe(&self, devices: &Devices, f: &mut dyn FnMut(Region)) -> Result<()> {
-        describe::describe(devices, f)
-    }
-
-    fn anatomy(&self, devices: &Devices, f: &mut dyn FnMut(Structure)) -> Result<()> {
-        anatomy::anatomy(devices, f)
-    }
-
-    fn reseal(&self, device: &dyn Device, structure: &Structure) -> Result<()> {
-        anatomy::reseal(device, structure)
-    }
-
-    fn dump(&self, devices: &Devices, what: &[&str]) -> Result<serde_json::Value> {
-        dump::dump(devices, what)
     }
 
     fn resize(&self, _devices: Devices, _size: u64, _clock: Arc<dyn Clock>) -> Result<()> {

@@ -9,13 +9,13 @@ use crate::inode::{Inode, LINK_MAX};
 use crate::mount::{Core, What};
 use arbor_base::cache::Name;
 use arbor_base::vfs::*;
+use arbor_kit::blockfile;
 use arbor_kit::chunkdir::{ChunkDirs, Found};
 use arbor_kit::dirent::{DOTDOT_AT, first_chunks};
 use arbor_kit::lifetimes;
 use arbor_kit::locked;
 use arbor_kit::namespace::{Lookup, Move, Named, Namespace, NewInode, Node, Place, Target, Walk, Walked};
 use arbor_kit::served::Inodes;
-use arbor_kit::watch::Watch;
 use arbor_kit::xattr::Xattrs;
 use std::sync::Arc;
 
@@ -253,7 +253,7 @@ impl Core {
             FileType::Dir => {
                 let (len, ino) = (self.geom.frag_size(), i.ino);
                 self.cache.insert(Name::Page { file: ino.0, index: 0 }, Arc::new(Vec::new()));
-                self.balloc(i, 0, len as u64, What::Dir, &mut |buf, _| *buf = first_chunks(len, ino, parent))?;
+                self.alloc_block(i, 0, len as u64, What::Dir, &mut |buf, _| *buf = first_chunks(len, ino, parent))?;
             }
             FileType::Symlink => self.store_target(i, new.target)?,
             FileType::Char | FileType::Block => {
@@ -407,7 +407,7 @@ impl Inodes for Core {
 
     fn set_size(&mut self, ino: Ino, to: u64, now: Time) -> Result<bool> {
         self.reads.stay();
-        self.step_size(ino, to, now)
+        blockfile::step_size(self, ino, to, now)
     }
 
     fn has_room_for_step(&mut self) -> bool {
@@ -477,40 +477,6 @@ impl locked::Core for Core {
 
     fn sync_all(&mut self) -> Result<()> {
         self.flush_all()
-    }
-
-    fn read_file(&mut self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.read_pages(ino, offset, buf)
-    }
-
-    fn write_file(&mut self, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize> {
-        self.reads.stay();
-        self.write_pages(ino, offset, data, now)
-    }
-
-    fn seek_file(&mut self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
-        self.seek_block(ino, offset, whence)
-    }
-
-    fn begin_fallocate(&mut self, ino: Ino, end: u64, now: Time) -> Result<()> {
-        self.reads.stay();
-        if end > self.geom.max_size() {
-            return Err(Errno::EFBIG.into());
-        }
-        let mut i = self.iget(ino)?;
-        (i.d.mtime, i.d.ctime) = (now.into(), now.into());
-        self.iput(&i)?;
-        self.watch.begin(ino, i.size());
-        Ok(())
-    }
-
-    fn falloc_step(&mut self, ino: Ino, how: FallocMode, offset: u64, end: u64, now: Time) -> Result<u64> {
-        self.reads.stay();
-        self.falloc_block(ino, how, offset, end, now)
-    }
-
-    fn watch(&mut self) -> &mut Watch {
-        &mut self.watch
     }
 
     fn label(&mut self) -> Result<Vec<u8>> {

@@ -2,6 +2,7 @@
 
 use crate::format::Keeping;
 use arbor_base::vfs::{Error, OptionSpec, Options, Result};
+use arbor_kit::options::{self, CacheOptions};
 
 /// Options of format.
 pub const FORMAT: &[OptionSpec] = &[
@@ -71,19 +72,8 @@ pub const MOUNT: &[OptionSpec] = &[
         default: "softupdates",
         help: "How metadata are kept: sync, softupdates, async (no promise but that fsck mends it) or journal.",
     },
-    OptionSpec {
-        key: "cache",
-        value: "SIZE",
-        default: "256M",
-        help: "Memory limit of the buffer cache, at least 1M. Directories of more than 6,500 names for each MiB of it are \
-               searched from their beginning.",
-    },
-    OptionSpec {
-        key: "dirty",
-        value: "SIZE",
-        default: "a quarter of the cache",
-        help: "Changed data in memory beyond which some is written back; at most a quarter of the cache.",
-    },
+    options::CACHE_OF_CHUNKS,
+    options::DIRTY,
     OptionSpec {
         key: "commit",
         value: "SECONDS",
@@ -121,9 +111,6 @@ pub const SHAPES: &[(&str, &str)] = &[
     ("block=8K,frag=8K,minfree=0", "cache=2M,noreallocblks,spread"),
 ];
 
-/// The smallest cache that works.
-const MIN_CACHE: u64 = 1 << 20;
-
 /// Mount options, parsed.
 #[derive(Clone, Copy, Debug)]
 pub struct Mount {
@@ -153,22 +140,13 @@ impl Mount {
                 Error::refused(format!("option keep: {name:?} is none of sync, softupdates, async, journal"))
             })?,
         };
-        let commit_ms = match o.get("commit") {
-            None if keeping == Keeping::Journal => 5000,
-            None => 30_000,
-            Some(s) => s
-                .parse::<u64>()
-                .ok()
-                .filter(|s| (1..=3600).contains(s))
-                .ok_or_else(|| Error::refused(format!("option commit: {s:?} is not 1 to 3600 seconds")))?
-                .saturating_mul(1000),
-        };
+        let CacheOptions { cache_bytes, dirty_bytes, commit_ms } =
+            CacheOptions::parse(o, if keeping == Keeping::Journal { 5000 } else { 30_000 })?;
         let last = |name: &str| o.0.iter().rev().find(|(k, _)| k.trim_start_matches("no") == name);
-        let cache_bytes = o.size_from("cache", MIN_CACHE)?.unwrap_or(256 << 20).min(1 << 40) as usize;
         Ok(Mount {
             keeping,
             cache_bytes,
-            dirty_bytes: o.size("dirty")?.map(|bytes| bytes as usize),
+            dirty_bytes,
             commit_ms,
             reallocblks: last("reallocblks").is_none_or(|(k, _)| k == "reallocblks"),
             spread: last("spread").is_some_and(|(k, _)| k == "spread"),
@@ -208,14 +186,7 @@ impl Format {
     /// Parses and checks.
     pub fn parse(o: &Options) -> Result<Format> {
         o.check(FORMAT)?;
-        let shift = |key: &str, default: u64, lo: u64, hi: u64| {
-            let v = o.size(key)?.unwrap_or(default);
-            if v.is_power_of_two() && (lo..=hi).contains(&v) {
-                Ok(v.trailing_zeros())
-            } else {
-                Err(Error::refused(format!("option {key}: {v} is not a power of two from {lo} to {hi}")))
-            }
-        };
+        let shift = |key, default, from, to| options::shift(o, key, default, from, to);
         let number = |key: &str, default: u64, lo: u64, hi: u64| match o.size(key)?.unwrap_or(default) {
             v if (lo..=hi).contains(&v) => Ok(v as u32),
             v => Err(Error::refused(format!("option {key}: {v} is not from {lo} to {hi}"))),

@@ -65,7 +65,7 @@ impl Core {
         } else {
             self.cache.insert(Name::Page { file: dir.ino.0, index: lbn }, Arc::new(Vec::new()));
         }
-        self.balloc(dir, lbn, size, &mut |buf, len| {
+        self.alloc_block(dir, lbn, size, &mut |buf, len| {
             let more = len.saturating_sub(buf.len());
             buf.extend_from_slice(&empty_chunks(more));
         })?;

@@ -9,15 +9,15 @@ use crate::format::*;
 use crate::inode::Inode;
 use crate::mount::{Core, indirect_name, inode_name, name_of};
 use crate::planted::{Flaw, planted};
-use arbor_base::cache::Name;
+use arbor_base::cache::{Cache, Name};
 use arbor_base::device::Kind;
 use arbor_base::layout::get_u32;
-use arbor_base::vfs::{Errno, Error, FallocMode, Ino, Result, Seek, Time};
+use arbor_base::vfs::{Errno, Error, Ino, Result, Time};
+use arbor_kit::blockfile::{self, BlockFile, BlockFiles, Fill};
+use arbor_kit::reads::Reads;
+use arbor_kit::watch::Watch;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
-
-/// Changes the bytes of a page; the second argument is the length it has to get.
-pub(crate) type Fill<'a> = &'a mut dyn FnMut(&mut Vec<u8>, usize);
 
 /// Files whose sequence of blocks is remembered.
 const STREAMS: usize = 32;
@@ -189,7 +189,7 @@ impl Core {
 
     /// Gives logical block `lbn` the fragments that a file of `size` bytes has there, changes its page, which is
     /// in the cache, and makes the file at least that long.
-    pub fn balloc(&mut self, i: &mut Inode, lbn: u64, size: u64, fill: Fill<'_>) -> Result<()> {
+    pub fn alloc_block(&mut self, i: &mut Inode, lbn: u64, size: u64, fill: Fill<'_>) -> Result<()> {
         let name = Name::Page { file: i.ino.0, index: lbn };
         let done = self.balloc_page(i, lbn, size, fill);
         if done.is_err() && !self.cache.is_dirty(name) {
@@ -216,7 +216,7 @@ impl Core {
     }
 
     /// A page of a file whose block is not a hole, read if it is not in the cache.
-    fn page(&mut self, i: &Inode, lbn: u64, p: Pointer) -> Result<Arc<Vec<u8>>> {
+    fn mapped_page(&mut self, i: &Inode, lbn: u64, p: Pointer) -> Result<Arc<Vec<u8>>> {
         let name = Name::Page { file: i.ino.0, index: lbn };
         if let Some(bytes) = self.cache.get(name) {
             return Ok(bytes.clone());
@@ -290,110 +290,12 @@ impl Core {
         Ok(())
     }
 
-    /// Reads up to `buf.len()` bytes at `offset`.
-    pub fn read_pages(&mut self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        let i = self.iget(ino)?;
-        if !i.is_file() {
-            return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
-        }
-        let len = i.size().saturating_sub(offset).min(buf.len() as u64) as usize;
-        let mut done = 0;
-        while done < len {
-            let at = offset + done as u64;
-            let lbn = self.geom.lbn(at);
-            let within = (at - (lbn << self.geom.block_shift)) as usize;
-            let n = (self.geom.block_size() - within).min(len - done);
-            let Some(out) = buf.get_mut(done..done + n) else { break };
-            match self.pointer(&i, Place::Data(lbn))? {
-                p if p.frag.get() == 0 => out.fill(0),
-                p => {
-                    let page = self.page(&i, lbn, p)?;
-                    let bytes = page.get(within..within + n).ok_or(Errno::EIO)?;
-                    out.copy_from_slice(bytes);
-                    // A long call needs no more of the pages behind it.
-                    self.cache.trim_clean();
-                }
-            }
-            done += n;
-        }
-        Ok(done)
-    }
-
     /// A page of a directory, or of anything else that is read whole.
     pub fn whole_page(&mut self, i: &Inode, lbn: u64) -> Result<Arc<Vec<u8>>> {
         match self.pointer(i, Place::Data(lbn))? {
             p if p.frag.get() == 0 => Err(i.corrupt("db", lbn, "a block, not a hole").into()),
-            p => self.page(i, lbn, p),
+            p => self.mapped_page(i, lbn, p),
         }
-    }
-
-    /// Writes `data` at `offset`; what was written before space ran out stays.
-    pub fn write_pages(&mut self, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize> {
-        let mut i = self.iget(ino)?;
-        if !i.is_file() {
-            return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
-        }
-        let end = offset.checked_add(data.len() as u64).filter(|e| *e <= self.geom.max_size()).ok_or(Errno::EFBIG)?;
-        if data.is_empty() {
-            return Ok(0);
-        }
-        let old_size = i.size();
-        if end > old_size {
-            self.fill_tail(&mut i, end)?;
-        }
-        let mut done = 0;
-        while done < data.len() {
-            let at = offset + done as u64;
-            let lbn = self.geom.lbn(at);
-            let within = (at - (lbn << self.geom.block_shift)) as usize;
-            let n = (self.geom.block_size() - within).min(data.len() - done);
-            let piece = data.get(done..done + n).unwrap_or(&[]);
-            match self.write_block(&mut i, lbn, within, piece, now) {
-                Ok(()) => done += n,
-                Err(e) if done > 0 && e.errno() == Errno::ENOSPC => break,
-                Err(e) => {
-                    if i.size() > old_size && e.errno() == Errno::ENOSPC {
-                        self.truncate_direct(&mut i, old_size)?;
-                    }
-                    return Err(e);
-                }
-            }
-        }
-        self.watch.wrote(ino, offset + done as u64);
-        Ok(done)
-    }
-
-    /// Makes the page of a block that is about to be changed in `range` be there.
-    fn prepare_page(&mut self, i: &Inode, lbn: u64, range: std::ops::Range<usize>) -> Result<()> {
-        let name = Name::Page { file: i.ino.0, index: lbn };
-        if self.cache.contains(name) {
-            return Ok(());
-        }
-        let p = self.pointer(i, Place::Data(lbn))?;
-        let valid = i.size().saturating_sub(lbn << self.geom.block_shift).min(self.geom.block_size() as u64) as usize;
-        match p.frag.get() {
-            0 => drop(self.cache.insert(name, Arc::new(Vec::new()))),
-            _ if range.start > 0 || range.end < valid => drop(self.page(i, lbn, p)?),
-            _ => {
-                let len = self.geom.bytes_of(self.geom.lbn_frags(i.size(), lbn));
-                self.cache.insert(name, Arc::new(vec![0; len]));
-            }
-        }
-        Ok(())
-    }
-
-    fn write_block(&mut self, i: &mut Inode, lbn: u64, within: usize, piece: &[u8], now: Time) -> Result<()> {
-        self.prepare_page(i, lbn, within..within + piece.len())?;
-        let size = (lbn << self.geom.block_shift) + (within + piece.len()) as u64;
-        let (mtime, ctime) = (i.d.mtime, i.d.ctime);
-        (i.d.mtime, i.d.ctime) = (now.into(), now.into());
-        let done = self.balloc(i, lbn, size, &mut |buf, len| {
-            buf.resize(len, 0);
-            if let Some(place) = buf.get_mut(within..within + piece.len()) {
-                place.copy_from_slice(piece);
-            }
-        });
-        done.inspect_err(|_| (i.d.mtime, i.d.ctime) = (mtime, ctime))
     }
 
     /// Makes the last block of a file, if it is a run of fragments, as long as a file of `size` bytes has it.
@@ -407,39 +309,15 @@ impl Core {
         if p.frag.get() == 0 {
             return Ok(());
         }
-        self.page(i, last, p)?;
+        self.mapped_page(i, last, p)?;
         // The size stays inside the block until there is something behind it.
         let size = (last + 1) << self.geom.block_shift;
-        self.balloc(i, last, size, &mut |buf, len| buf.resize(len, 0))
-    }
-
-    /// Makes a file longer, with a hole.
-    pub fn extend(&mut self, i: &mut Inode, to: u64, now: Time) -> Result<()> {
-        if to > self.geom.max_size() {
-            return Err(Errno::EFBIG.into());
-        }
-        let last = i.size().checked_sub(1).map(|at| self.geom.lbn(at));
-        if last == Some(self.geom.lbn(to.saturating_sub(1))) {
-            // Inside the last block: its fragments follow the size.
-            let lbn = last.unwrap_or(0);
-            let p = self.pointer(i, Place::Data(lbn))?;
-            if p.frag.get() != 0 {
-                self.page(i, lbn, p)?;
-                (i.d.mtime, i.d.ctime) = (now.into(), now.into());
-                return self.balloc(i, lbn, to, &mut |buf, len| buf.resize(len, 0));
-            }
-        } else {
-            self.fill_tail(i, to)?;
-        }
-        self.mark(i.ino)?;
-        i.d.size = to.into();
-        (i.d.mtime, i.d.ctime) = (now.into(), now.into());
-        self.iput(i)
+        self.alloc_block(i, last, size, &mut |buf, len| buf.resize(len, 0))
     }
 
     /// Frees blocks from the end of a file: those that one lowest indirect block leads to, or all direct ones, so that a
     /// step is bounded. Returns the size that the file has then.
-    pub fn truncate_step(&mut self, i: &mut Inode, to: u64) -> Result<u64> {
+    pub fn truncate_some(&mut self, i: &mut Inode, to: u64) -> Result<u64> {
         self.mark(i.ino)?;
         let keep = to.div_ceil(self.geom.block_size() as u64).max(NDADDR as u64);
         let Some((level, n)) = self.last_indirect(i, keep)? else {
@@ -579,7 +457,7 @@ impl Core {
         if within == 0 && old == new {
             return Ok(());
         }
-        self.page(i, lbn, p)?;
+        self.mapped_page(i, lbn, p)?;
         let len = self.geom.bytes_of(new);
         self.change_way(i, Place::Data(lbn))?;
         self.cache.modify(Name::Page { file: i.ino.0, index: lbn }, |buf| {
@@ -592,24 +470,8 @@ impl Core {
         Ok(())
     }
 
-    /// Takes one step of setting the size; says whether it is done.
-    pub fn step_size(&mut self, ino: Ino, to: u64, now: Time) -> Result<bool> {
-        let mut i = self.iget(ino)?;
-        if !i.is_file() {
-            return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
-        }
-        if to >= i.size() {
-            self.extend(&mut i, to, now)?;
-            self.watch.cut(ino, to);
-            return Ok(true);
-        }
-        self.watch.cut(ino, to);
-        (i.d.mtime, i.d.ctime) = (now.into(), now.into());
-        Ok(self.truncate_step(&mut i, to)? == to)
-    }
-
     /// The first logical block of a file from `lbn` on that is a hole, or is none.
-    pub fn next_block(&mut self, i: &Inode, mut lbn: u64, hole: bool) -> Result<Option<u64>> {
+    pub fn find_block(&mut self, i: &Inode, mut lbn: u64, hole: bool) -> Result<Option<u64>> {
         let end = i.size().div_ceil(self.geom.block_size() as u64);
         let is_it = |frag: Option<u32>| (frag == Some(0)) == hole;
         // The ifile counts its indirect blocks only, and nobody relies on it.
@@ -662,89 +524,6 @@ impl Core {
         Ok(first_of(&self.geom, at).unwrap_or(lbn).saturating_add(reach))
     }
 
-    /// Next data or hole, by blocks.
-    pub fn seek_block(&mut self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
-        let i = self.iget(ino)?;
-        if !i.is_file() {
-            return Err(if i.is_dir() { Errno::EISDIR } else { Errno::EINVAL }.into());
-        }
-        if offset >= i.size() {
-            return Err(Errno::ENXIO.into());
-        }
-        let shift = self.geom.block_shift;
-        let found = self.next_block(&i, self.geom.lbn(offset), whence == Seek::Hole)?;
-        match (whence, found) {
-            (Seek::Data, None) => Err(Errno::ENXIO.into()),
-            (_, Some(lbn)) => Ok((lbn << shift).clamp(offset, i.size())),
-            (Seek::Hole, None) => Ok(i.size()),
-        }
-    }
-
-    /// A step of fallocate from `offset`: a block. Says where the next one begins.
-    pub fn falloc_block(&mut self, ino: Ino, mode: FallocMode, offset: u64, end: u64, now: Time) -> Result<u64> {
-        let mut i = self.iget(ino)?;
-        let keep = mode.contains(FallocMode::KEEP_SIZE);
-        // The file may have become shorter since the call began.
-        let end = if keep { end.min(i.size()) } else { end };
-        if offset >= end {
-            return Ok(u64::MAX);
-        }
-        let lbn = self.geom.lbn(offset);
-        let start = lbn << self.geom.block_shift;
-        let stop = (start + self.geom.block_size() as u64).min(end);
-        if mode.contains(FallocMode::PUNCH_HOLE) {
-            return self.punch(&mut i, (offset, stop), end, now);
-        }
-        if !keep && stop > i.size() && self.geom.lbn(i.size().saturating_sub(1)) < lbn {
-            self.fill_tail(&mut i, stop)?;
-        }
-        let zero = mode.contains(FallocMode::ZERO_RANGE);
-        let present = self.pointer(&i, Place::Data(lbn))?.frag.get() != 0;
-        let (within, until) = ((offset - start) as usize, (stop - start) as usize);
-        if present && !zero && stop <= i.size() {
-            return Ok(stop);
-        }
-        self.prepare_page(&i, lbn, if present && !zero { 1..1 } else { within..until })?;
-        (i.d.mtime, i.d.ctime) = (now.into(), now.into());
-        self.balloc(&mut i, lbn, if keep { 0 } else { stop }, &mut |buf, len| {
-            buf.resize(len, 0);
-            if let Some(place) = buf.get_mut(within..until.min(len)).filter(|_| zero) {
-                place.fill(0);
-            }
-        })?;
-        Ok(stop)
-    }
-
-    /// Punches a hole into one block; the next step begins where the next block is that is none.
-    fn punch(&mut self, i: &mut Inode, (offset, stop): (u64, u64), end: u64, now: Time) -> Result<u64> {
-        let geom = self.geom;
-        let lbn = geom.lbn(offset);
-        let start = lbn << geom.block_shift;
-        let p = self.pointer(i, Place::Data(lbn))?;
-        if p.frag.get() == 0 {
-            let next = self.next_block(i, lbn, false)?.map_or(end, |l| l << geom.block_shift);
-            return Ok(next.min(end).max(stop));
-        }
-        self.mark(i.ino)?;
-        (i.d.mtime, i.d.ctime) = (now.into(), now.into());
-        if offset == start && stop >= i.size().min(start + geom.block_size() as u64) {
-            self.free_block(i, Place::Data(lbn))?;
-            self.iput(i)?;
-            return Ok(stop);
-        }
-        self.page(i, lbn, p)?;
-        let (a, b) = ((offset - start) as usize, (stop - start) as usize);
-        self.change_way(i, Place::Data(lbn))?;
-        self.cache.modify(Name::Page { file: i.ino.0, index: lbn }, |buf| {
-            let b = b.min(buf.len());
-            if let Some(place) = buf.get_mut(a..b) {
-                place.fill(0);
-            }
-        });
-        self.iput(i)?;
-        Ok(stop)
-    }
-
     /// Target of a symbolic link.
     pub fn link_target(&mut self, i: &Inode) -> Result<Vec<u8>> {
         let size = i.size() as usize;
@@ -771,13 +550,106 @@ impl Core {
             *i = self.iget(i.ino)?;
             return Ok(());
         }
-        self.cache.insert(Name::Page { file: i.ino.0, index: 0 }, Arc::new(Vec::new()));
-        self.balloc(i, 0, target.len() as u64, &mut |buf, len| {
-            buf.resize(len, 0);
-            if let Some(place) = buf.get_mut(..target.len()) {
-                place.copy_from_slice(target);
-            }
-        })
+        blockfile::store_target(self, i, target)
+    }
+}
+
+impl BlockFile for Inode {
+    fn ino(&self) -> Ino {
+        self.ino
+    }
+
+    fn kind(&self) -> u32 {
+        self.d.kind()
+    }
+
+    fn size(&self) -> u64 {
+        self.d.size.get()
+    }
+
+    fn set_size(&mut self, to: u64) {
+        self.d.size = to.into();
+    }
+
+    fn set_modified(&mut self, now: Time) {
+        (self.d.mtime, self.d.ctime) = (now.into(), now.into());
+    }
+
+    fn restore_modified(&mut self, old: &Inode) {
+        (self.d.mtime, self.d.ctime) = (old.d.mtime, old.d.ctime);
+    }
+}
+
+impl BlockFiles for Core {
+    type File = Inode;
+
+    fn file(&mut self, ino: Ino) -> Result<Inode> {
+        self.iget(ino)
+    }
+
+    fn put(&mut self, i: &Inode) -> Result<()> {
+        self.iput(i)
+    }
+
+    fn cache(&mut self) -> &mut Cache {
+        &mut self.cache
+    }
+
+    fn reads(&mut self) -> &mut Reads {
+        &mut self.reads
+    }
+
+    fn watch(&mut self) -> &mut Watch {
+        &mut self.watch
+    }
+
+    fn block_shift(&self) -> u32 {
+        self.geom.block_shift
+    }
+
+    fn max_size(&self) -> u64 {
+        self.geom.max_size()
+    }
+
+    fn is_mapped(&mut self, i: &Inode, lbn: u64) -> Result<bool> {
+        Ok(self.pointer(i, Place::Data(lbn))?.frag.get() != 0)
+    }
+
+    fn page(&mut self, i: &Inode, lbn: u64) -> Result<Option<Arc<Vec<u8>>>> {
+        match self.pointer(i, Place::Data(lbn))? {
+            p if p.frag.get() == 0 => Ok(None),
+            p => self.mapped_page(i, lbn, p).map(Some),
+        }
+    }
+
+    fn page_len(&self, i: &Inode, lbn: u64) -> usize {
+        self.geom.bytes_of(self.geom.lbn_frags(i.size(), lbn))
+    }
+
+    fn next_block(&mut self, i: &Inode, lbn: u64, hole: bool) -> Result<Option<u64>> {
+        self.find_block(i, lbn, hole)
+    }
+
+    fn balloc(&mut self, i: &mut Inode, lbn: u64, size: u64, fill: Fill<'_>) -> Result<()> {
+        self.alloc_block(i, lbn, size, fill)
+    }
+
+    fn release_block(&mut self, i: &mut Inode, lbn: u64) -> Result<()> {
+        self.mark(i.ino)?;
+        self.free_block(i, Place::Data(lbn))?;
+        self.iput(i)
+    }
+
+    fn lengthen_tail(&mut self, i: &mut Inode, _from: u64, size: u64) -> Result<()> {
+        self.fill_tail(i, size)
+    }
+
+    fn truncate_step(&mut self, i: &mut Inode, to: u64) -> Result<u64> {
+        self.truncate_some(i, to)
+    }
+
+    fn undo_growth(&mut self, i: &mut Inode, to: u64) -> Result<()> {
+        self.truncate_direct(i, to)
     }
 }
 

@@ -276,7 +276,7 @@ impl Core {
         let (mut next, mut skips_holes) = (0, true);
         loop {
             if skips_holes {
-                match self.next_block(&i, next, false) {
+                match self.find_block(&i, next, false) {
                     Ok(found) => next = found.unwrap_or(u64::MAX),
                     // Up to what cannot be read each block is looked at.
                     Err(Error::Corrupt(_)) => skips_holes = false,

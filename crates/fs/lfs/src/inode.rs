@@ -364,7 +364,7 @@ impl Orphans for Core {
 
     fn release(&mut self, ino: Ino) -> Result<bool> {
         let mut i = self.iget(ino)?;
-        if i.d.has_blocks() && self.truncate_step(&mut i, 0)? > 0 {
+        if i.d.has_blocks() && self.truncate_some(&mut i, 0)? > 0 {
             return Ok(false);
         }
         self.drop_xattr(&mut i)?;

@@ -100,7 +100,9 @@ fn first_state(dev: Arc<dyn Device>, geom: Geom, segs: u32, options: &FormatOpti
     let mut root: Inode = core.inew(mode::IFDIR | 0o755, options.owner, options.now)?;
     debug_assert_eq!(root.ino, ROOT);
     core.cache.insert(Name::Page { file: ROOT.0, index: 0 }, Arc::new(Vec::new()));
-    core.balloc(&mut root, 0, geom.frag_size() as u64, &mut |buf, len| *buf = first_chunks(len, ROOT, Ino(ROOT.0)))?;
+    core.alloc_block(&mut root, 0, geom.frag_size() as u64, &mut |buf, len| {
+        *buf = first_chunks(len, ROOT, Ino(ROOT.0))
+    })?;
     core.checkpoint(true)?;
     core.checkpoint(true)
 }

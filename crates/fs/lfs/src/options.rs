@@ -1,6 +1,7 @@
 //! Options of mkfs and mount.
 
 use arbor_base::vfs::{Error, OptionSpec, Options, Result};
+use arbor_kit::options::{self, CacheOptions};
 
 /// Options of mkfs.
 pub(crate) const FORMAT: &[OptionSpec] = &[
@@ -21,19 +22,8 @@ pub(crate) const FORMAT: &[OptionSpec] = &[
 
 /// Options of mount.
 pub(crate) const MOUNT: &[OptionSpec] = &[
-    OptionSpec {
-        key: "cache",
-        value: "SIZE",
-        default: "256M",
-        help: "Memory limit of the buffer cache, at least 1M. Directories of more than 6,500 names for each MiB of it are \
-               searched from their beginning.",
-    },
-    OptionSpec {
-        key: "dirty",
-        value: "SIZE",
-        default: "a quarter of the cache",
-        help: "Changed data in memory before some is written.",
-    },
+    options::CACHE_OF_CHUNKS,
+    options::DIRTY,
     OptionSpec {
         key: "commit",
         value: "SECONDS",
@@ -58,9 +48,6 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
 pub(crate) const SHAPES: &[(&str, &str)] =
     &[("block=4K,segment=64K", ""), ("block=8K,frag=8K,segment=512K", "cache=2M"), ("block=16K,segment=512K", "")];
 
-/// Smallest cache, bytes.
-const MIN_CACHE: u64 = 1 << 20;
-
 /// What mkfs was told.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Format {
@@ -69,25 +56,17 @@ pub(crate) struct Format {
     pub seg_shift: u32,
 }
 
-fn power(o: &Options, key: &str, default: u64, from: u64, to: u64) -> Result<u32> {
-    let value = o.size(key)?.unwrap_or(default);
-    if !value.is_power_of_two() || !(from..=to).contains(&value) {
-        return Err(Error::refused(format!("option {key}: {value} is not a power of two from {from} to {to}")));
-    }
-    Ok(value.trailing_zeros())
-}
-
 impl Format {
     pub fn parse(o: &Options, size: u64) -> Result<Format> {
         o.check(FORMAT)?;
-        let block_shift = power(o, "block", 8 << 10, 4 << 10, 64 << 10)?;
+        let block_shift = options::shift(o, "block", 8 << 10, 4 << 10, 64 << 10)?;
         let block = 1u64 << block_shift;
         // A large volume needs larger ones, since 32 bits count them.
         let least = (size >> 32).saturating_add(1).next_power_of_two();
-        let frag_shift = power(o, "frag", least.clamp(block / 8, block), block / 8, block)?;
+        let frag_shift = options::shift(o, "frag", least.clamp(block / 8, block), block / 8, block)?;
         // A small volume needs segments to move between.
         let usual = (size / 64).next_power_of_two().clamp(256 << 10, 1 << 20).max(block * 16);
-        let seg_shift = power(o, "segment", usual, (64 << 10).max(block * 16), 64 << 20)?;
+        let seg_shift = options::shift(o, "segment", usual, (64 << 10).max(block * 16), 64 << 20)?;
         Ok(Format { block_shift, frag_shift, seg_shift })
     }
 }
@@ -117,15 +96,7 @@ pub(crate) struct Mount {
 impl Mount {
     pub fn parse(o: &Options) -> Result<Mount> {
         o.check(MOUNT)?;
-        let commit_ms = match o.get("commit") {
-            None => 5000,
-            Some(s) => s
-                .parse::<u64>()
-                .ok()
-                .filter(|s| (1..=3600).contains(s))
-                .ok_or_else(|| Error::refused(format!("option commit: {s:?} is not 1 to 3600 seconds")))?
-                .saturating_mul(1000),
-        };
+        let CacheOptions { cache_bytes, dirty_bytes, commit_ms } = CacheOptions::parse(o, 5000)?;
         let clean = match o.get("clean") {
             None | Some("cost-benefit") => Policy::CostBenefit,
             Some("greedy") => Policy::Greedy,
@@ -139,12 +110,6 @@ impl Mount {
             Some("off") => false,
             Some(s) => return Err(Error::refused(format!("option agesort: {s:?} is neither on nor off"))),
         };
-        Ok(Mount {
-            cache_bytes: o.size_from("cache", MIN_CACHE)?.unwrap_or(256 << 20).min(1 << 40) as usize,
-            dirty_bytes: o.size("dirty")?.map(|bytes| bytes as usize),
-            commit_ms,
-            clean,
-            agesort,
-        })
+        Ok(Mount { cache_bytes, dirty_bytes, commit_ms, clean, agesort })
     }
 }

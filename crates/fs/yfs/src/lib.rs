@@ -59,7 +59,6 @@ mod sound;
 
 use arbor_base::device::Device;
 use arbor_base::vfs::*;
-use arbor_kit::served::Served;
 use std::sync::Arc;
 
 /// The engine.
@@ -67,24 +66,10 @@ use std::sync::Arc;
 pub struct Yfs;
 
 impl Engine for Yfs {
+    arbor_kit::rooms!();
+
     fn name(&self) -> &'static str {
         "yfs"
-    }
-
-    fn format_options(&self) -> &'static [OptionSpec] {
-        options::FORMAT
-    }
-
-    fn mount_options(&self) -> &'static [OptionSpec] {
-        options::MOUNT
-    }
-
-    fn check_mount_options(&self, options: &Options) -> Result<()> {
-        options::Mount::parse(options).map(drop)
-    }
-
-    fn shapes(&self) -> &'static [(&'static str, &'static str)] {
-        options::SHAPES
     }
 
     fn extra_devices(&self) -> &'static [&'static str] {
@@ -117,40 +102,8 @@ impl Engine for Yfs {
         }))
     }
 
-    fn format(&self, devices: Devices, options: &FormatOptions) -> Result<()> {
-        mkfs::format(devices, options)
-    }
-
-    fn mount(&self, devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<dyn FileSystem>> {
-        Ok(Served::serve(mount::mount(devices, options, clock)?))
-    }
-
-    fn check(&self, devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport> {
-        check::check(devices, options, progress)
-    }
-
-    fn search(&self, device: &dyn Device) -> Result<bool> {
-        check::search(device)
-    }
-
     fn check_path(&self, devices: Devices, path: &[u8]) -> Result<CheckReport> {
         check::check_path(&devices, path)
-    }
-
-    fn describe(&self, devices: &Devices, f: &mut dyn FnMut(Region)) -> Result<()> {
-        describe::describe(devices, f)
-    }
-
-    fn anatomy(&self, devices: &Devices, f: &mut dyn FnMut(Structure)) -> Result<()> {
-        anatomy::anatomy(devices, f)
-    }
-
-    fn reseal(&self, device: &dyn Device, structure: &Structure) -> Result<()> {
-        anatomy::reseal(device, structure)
-    }
-
-    fn dump(&self, devices: &Devices, what: &[&str]) -> Result<serde_json::Value> {
-        dump::dump(devices, what)
     }
 
     fn resize(&self, devices: Devices, size: u64, clock: Arc<dyn Clock>) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Options of `mkfs` and `mount`, described once.
 
 use arbor_base::vfs::{Error, OptionSpec, Options, Result};
+use arbor_kit::options::{self, CacheOptions};
 
 /// Options of format.
 pub const FORMAT: &[OptionSpec] = &[
@@ -56,13 +57,8 @@ pub const FORMAT: &[OptionSpec] = &[
 
 /// Options of mount.
 pub const MOUNT: &[OptionSpec] = &[
-    OptionSpec { key: "cache", value: "SIZE", default: "256M", help: "Memory limit of the buffer cache, at least 1M." },
-    OptionSpec {
-        key: "dirty",
-        value: "SIZE",
-        default: "a quarter of the cache",
-        help: "Changed data in memory beyond which some is written back; at most a quarter of the cache.",
-    },
+    options::CACHE,
+    options::DIRTY,
     OptionSpec {
         key: "commit",
         value: "SECONDS",
@@ -88,9 +84,6 @@ pub const SHAPES: &[(&str, &str)] = &[
     ("inode=1K,logsize=960K,ag=16M", "cache=1M,nodiscard"),
 ];
 
-/// The smallest cache that works.
-const MIN_CACHE: u64 = 1 << 20;
-
 /// Mount options, parsed.
 #[derive(Clone, Copy, Debug)]
 pub struct Mount {
@@ -108,18 +101,8 @@ impl Mount {
     /// Parses and checks.
     pub fn parse(o: &Options) -> Result<Mount> {
         o.check(MOUNT)?;
-        let cache_bytes = o.size_from("cache", MIN_CACHE)?.unwrap_or(256 << 20).min(1 << 40) as usize;
-        let commit_ms = match o.get("commit") {
-            None => 5000,
-            Some(s) => s
-                .parse::<u64>()
-                .ok()
-                .filter(|s| (1..=3600).contains(s))
-                .ok_or_else(|| Error::refused(format!("option commit: {s:?} is not 1 to 3600 seconds")))?
-                .saturating_mul(1000),
-        };
+        let CacheOptions { cache_bytes, dirty_bytes, commit_ms } = CacheOptions::parse(o, 5000)?;
         let discard = o.0.iter().rev().find(|(k, _)| k.ends_with("discard")).is_none_or(|(k, _)| k == "discard");
-        let dirty_bytes = o.size("dirty")?.map(|bytes| bytes as usize);
         Ok(Mount { cache_bytes, dirty_bytes, commit_ms, discard })
     }
 }
@@ -149,14 +132,7 @@ impl Format {
     /// Parses and checks.
     pub fn parse(o: &Options) -> Result<Format> {
         o.check(FORMAT)?;
-        let shift = |key: &str, default: u64, lo: u64, hi: u64| {
-            let v = o.size(key)?.unwrap_or(default);
-            if v.is_power_of_two() && (lo..=hi).contains(&v) {
-                Ok(v.trailing_zeros())
-            } else {
-                Err(Error::refused(format!("option {key}: {v} is not a power of two from {lo} to {hi}")))
-            }
-        };
+        let shift = |key, default, from, to| options::shift(o, key, default, from, to);
         let number = |key: &str| match o.size(key)? {
             Some(v) if v == 0 || v > u64::from(u32::MAX) => {
                 Err(Error::refused(format!("option {key}: {v} is out of range")))

@@ -79,7 +79,7 @@ impl Checker<'_> {
         self.core.iput(&i)?;
         self.core.cache.insert(Name::Page { file: ino.0, index: 0 }, Arc::new(Vec::new()));
         let len = self.core.geom.frag_size() as u64;
-        self.core.balloc(&mut i, 0, len, &mut |buf, len| *buf = first_chunks(len, ino, parent))
+        self.core.alloc_block(&mut i, 0, len, &mut |buf, len| *buf = first_chunks(len, ino, parent))
     }
 
     pub(super) fn add_rec(&mut self, ino: u32, parent: u32) {

@@ -87,7 +87,7 @@ impl Checker<'_> {
         let (per, most) = (geom.block_size() / MAP_ENTRY, sound::most_inodes(&geom, self.core.segs.count()));
         let first = geom.lbn(MAP_AT);
         let (mut lbn, mut end) = (first + u64::from(found) / per as u64, u64::from(found));
-        while let Some(at) = self.core.next_block(&i, lbn, false)? {
+        while let Some(at) = self.core.find_block(&i, lbn, false)? {
             let page = self.core.ifile_page(at)?;
             let last = page.chunks_exact(MAP_ENTRY).rposition(|e| e.iter().any(|b| *b != 0));
             end = end.max(last.map_or(0, |k| (at - first) * per as u64 + k as u64 + 1));

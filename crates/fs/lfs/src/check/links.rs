@@ -214,7 +214,7 @@ impl Checker<'_> {
                     let ino = dir.ino;
                     self.core.cache.insert(Name::Page { file: ino.0, index: 0 }, Arc::new(Vec::new()));
                     let len = self.core.geom.frag_size() as u64;
-                    self.core.balloc(&mut dir, 0, len, &mut |buf, len| *buf = first_chunks(len, ino, ROOT))?;
+                    self.core.alloc_block(&mut dir, 0, len, &mut |buf, len| *buf = first_chunks(len, ino, ROOT))?;
                     self.core.dir_insert(&root, room, name.as_bytes(), ino, FileType::Dir)?;
                     self.lost_found = ino.0 as u32;
                     self.add_rec(self.lost_found, ROOT.0 as u32);

@@ -1,0 +1,376 @@
+//! Files of blocks: reading, writing and resizing of files whose pages are their logical blocks, for engines that give each
+//! block its space when it is written.
+//!
+//! An engine says where blocks lie and gives them space ([`BlockFiles`]); the only door to a dirty page is
+//! [`balloc`](BlockFiles::balloc). Bytes of a page past the end of its file are zero.
+
+use crate::reads::Reads;
+use crate::served::Inodes;
+use crate::watch::Watch;
+use arbor_base::cache::{Cache, Name};
+use arbor_base::vfs::{Errno, FallocMode, Ino, Result, Seek, Time, mode};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Changes the bytes of a page; the second argument is the length it has to get.
+pub type Fill<'a> = &'a mut dyn FnMut(&mut Vec<u8>, usize);
+
+/// A decoded inode, as the engine has it.
+pub trait BlockFile: Clone {
+    /// Its number.
+    fn ino(&self) -> Ino;
+
+    /// Its file type.
+    fn kind(&self) -> u32;
+
+    /// Its length in bytes.
+    fn size(&self) -> u64;
+
+    /// Changes the length, and nothing else.
+    fn set_size(&mut self, to: u64);
+
+    /// It is modified now.
+    fn set_modified(&mut self, now: Time);
+
+    /// When it was modified is as in `old`.
+    fn restore_modified(&mut self, old: &Self);
+}
+
+/// The blocks of files.
+pub trait BlockFiles: Inodes {
+    /// A file.
+    type File: BlockFile;
+
+    /// A file by its number, of any type.
+    fn file(&mut self, ino: Ino) -> Result<Self::File>;
+
+    /// Writes an inode back to its buffer.
+    fn put(&mut self, f: &Self::File) -> Result<()>;
+
+    /// The cache, where the page of block `lbn` is `Name::Page { file: ino, index: lbn }`.
+    fn cache(&mut self) -> &mut Cache;
+
+    /// Length of a block, as a power of two.
+    fn block_shift(&self) -> u32;
+
+    /// Longest file, in bytes.
+    fn max_size(&self) -> u64;
+
+    /// The reads of the call that runs.
+    fn reads(&mut self) -> &mut Reads;
+
+    /// Files that a call of several steps works on.
+    fn watch(&mut self) -> &mut Watch;
+
+    /// Whether a block is no hole.
+    fn is_mapped(&mut self, f: &Self::File, lbn: u64) -> Result<bool>;
+
+    /// The page of a block, read if it is not in the cache; `None` of a hole.
+    fn page(&mut self, f: &Self::File, lbn: u64) -> Result<Option<Arc<Vec<u8>>>>;
+
+    /// How long the page of a block is.
+    fn page_len(&self, f: &Self::File, lbn: u64) -> usize;
+
+    /// The first block from `lbn` on that is a hole, or is none.
+    fn next_block(&mut self, f: &Self::File, lbn: u64, hole: bool) -> Result<Option<u64>>;
+
+    /// Gives a block the space that a file of `size` bytes has there, changes its page, which is in the cache, makes the
+    /// file at least that long, and writes the inode back.
+    fn balloc(&mut self, f: &mut Self::File, lbn: u64, size: u64, fill: Fill<'_>) -> Result<()>;
+
+    /// Takes a block that is no hole from a file, and writes the inode back.
+    fn release_block(&mut self, f: &mut Self::File, lbn: u64) -> Result<()>;
+
+    /// A file is about to have `size` bytes, new ones from `from` on: makes its last block as long as such a file has it.
+    fn lengthen_tail(&mut self, f: &mut Self::File, from: u64, size: u64) -> Result<()>;
+
+    /// Frees blocks from the end of a file, as far as one step goes; returns the size that it has then, at least `to`.
+    fn truncate_step(&mut self, f: &mut Self::File, to: u64) -> Result<u64>;
+
+    /// Gives up what a write that failed has made longer than `to`.
+    fn undo_growth(&mut self, f: &mut Self::File, to: u64) -> Result<()>;
+
+    /// A block was written to its end.
+    fn block_filled(&mut self, _f: &mut Self::File, _lbn: u64) -> Result<()> {
+        Ok(())
+    }
+
+    /// The page of a block is about to be written over without having been read, and what lies past its end was not seen.
+    fn tail_unseen(&mut self, _f: &Self::File, _lbn: u64) {}
+
+    /// Whether another block can be written in the same step.
+    fn may_write_on(&self) -> bool {
+        true
+    }
+
+    /// A number that changes with each change, if there is one.
+    fn changes(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Name of a page.
+fn page_name<C: BlockFiles>(f: &C::File, lbn: u64) -> Name {
+    Name::Page { file: f.ino().0, index: lbn }
+}
+
+/// A regular file; `EISDIR` or `EINVAL` of anything else.
+fn regular<C: BlockFiles>(core: &mut C, ino: Ino) -> Result<C::File> {
+    let f = core.file(ino)?;
+    match f.kind() {
+        mode::IFREG => Ok(f),
+        mode::IFDIR => Err(Errno::EISDIR.into()),
+        _ => Err(Errno::EINVAL.into()),
+    }
+}
+
+/// The block that holds byte `at`, where in it, and how many of `len` bytes it holds.
+fn piece<C: BlockFiles>(core: &C, at: u64, len: usize) -> (u64, usize, usize) {
+    let lbn = at >> core.block_shift();
+    let within = (at - (lbn << core.block_shift())) as usize;
+    (lbn, within, ((1 << core.block_shift()) - within).min(len))
+}
+
+/// Reads up to `buf.len()` bytes at `offset`.
+pub fn read<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    let f = regular(core, ino)?;
+    let len = f.size().saturating_sub(offset).min(buf.len() as u64) as usize;
+    let mut done = 0;
+    while done < len {
+        let (lbn, within, n) = piece(core, offset + done as u64, len - done);
+        let Some(out) = buf.get_mut(done..done + n) else { break };
+        match core.page(&f, lbn)? {
+            None => out.fill(0),
+            Some(page) => {
+                out.copy_from_slice(page.get(within..within + n).ok_or(Errno::EIO)?);
+                // A long call needs no more of the pages before.
+                core.cache().trim_clean();
+            }
+        }
+        done += n;
+    }
+    Ok(done)
+}
+
+/// Writes `data` at `offset`; what was written before space ran out stays.
+pub fn write<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize> {
+    let mut f = regular(core, ino)?;
+    let end = offset.checked_add(data.len() as u64).filter(|e| *e <= core.max_size()).ok_or(Errno::EFBIG)?;
+    if data.is_empty() {
+        return Ok(0);
+    }
+    let old_size = f.size();
+    if end > old_size {
+        core.lengthen_tail(&mut f, offset, end)?;
+    }
+    let mut done = 0;
+    while done < data.len() {
+        let (lbn, within, n) = piece(core, offset + done as u64, data.len() - done);
+        let bytes = data.get(done..done + n).unwrap_or(&[]);
+        let before = core.changes();
+        match write_block(core, &mut f, (lbn, within), bytes, now) {
+            Ok(()) => done += n,
+            Err(e) if done == 0 => {
+                if f.size() > old_size && e.errno() == Errno::ENOSPC {
+                    core.undo_growth(&mut f, old_size)?;
+                }
+                return Err(e);
+            }
+            // What is written already counts, and is all that will be on the disk.
+            Err(e) if e.errno() == Errno::ENOSPC || before.is_some() && before == core.changes() => {
+                core.health().note(&e);
+                break;
+            }
+            Err(e) => return Err(e),
+        }
+        if within + n == 1 << core.block_shift() {
+            core.block_filled(&mut f, lbn)?;
+        }
+        if !core.may_write_on() {
+            break;
+        }
+    }
+    core.watch().wrote(ino, offset + done as u64);
+    Ok(done)
+}
+
+fn write_block<C: BlockFiles>(
+    core: &mut C,
+    f: &mut C::File,
+    (lbn, within): (u64, usize),
+    bytes: &[u8],
+    now: Time,
+) -> Result<()> {
+    prepare_page(core, f, lbn, within..within + bytes.len())?;
+    let size = (lbn << core.block_shift()) + (within + bytes.len()) as u64;
+    let old = f.clone();
+    f.set_modified(now);
+    let done = core.balloc(f, lbn, size, &mut |buf, len| {
+        buf.resize(len, 0);
+        if let Some(place) = buf.get_mut(within..within + bytes.len()) {
+            place.copy_from_slice(bytes);
+        }
+    });
+    done.inspect_err(|_| f.restore_modified(&old))
+}
+
+/// Makes the page of a block that is about to be changed in `range` be there.
+fn prepare_page<C: BlockFiles>(core: &mut C, f: &C::File, lbn: u64, range: Range<usize>) -> Result<()> {
+    let name = page_name::<C>(f, lbn);
+    if core.cache().contains(name) {
+        return Ok(());
+    }
+    let block = 1u64 << core.block_shift();
+    let valid = f.size().saturating_sub(lbn << core.block_shift()).min(block) as usize;
+    if !core.is_mapped(f, lbn)? {
+        core.cache().insert(name, Arc::new(Vec::new()));
+    } else if range.start > 0 || range.end < valid {
+        core.page(f, lbn)?;
+    } else {
+        let len = core.page_len(f, lbn);
+        core.cache().insert(name, Arc::new(vec![0; len]));
+        if valid < len {
+            core.tail_unseen(f, lbn);
+        }
+    }
+    Ok(())
+}
+
+/// Makes a file longer, with a hole.
+fn extend<C: BlockFiles>(core: &mut C, f: &mut C::File, to: u64, now: Time) -> Result<()> {
+    if to > core.max_size() {
+        return Err(Errno::EFBIG.into());
+    }
+    let shift = core.block_shift();
+    let last = f.size().checked_sub(1).map(|at| at >> shift);
+    match last.filter(|last| *last == to.saturating_sub(1) >> shift) {
+        // Inside the last block: its space follows the size.
+        Some(lbn) => {
+            if core.page(f, lbn)?.is_some() {
+                f.set_modified(now);
+                return core.balloc(f, lbn, to, &mut |buf, len| buf.resize(len, 0));
+            }
+        }
+        None => core.lengthen_tail(f, to, to)?,
+    }
+    f.set_size(to);
+    f.set_modified(now);
+    core.put(f)
+}
+
+/// Takes a file a step nearer to the size `to`; says whether it has it.
+pub fn step_size<C: BlockFiles>(core: &mut C, ino: Ino, to: u64, now: Time) -> Result<bool> {
+    let mut f = regular(core, ino)?;
+    if to >= f.size() {
+        extend(core, &mut f, to, now)?;
+        core.watch().cut(ino, to);
+        return Ok(true);
+    }
+    core.watch().cut(ino, to);
+    f.set_modified(now);
+    Ok(core.truncate_step(&mut f, to)? == to)
+}
+
+/// Next data or hole, by blocks.
+pub fn seek<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
+    let f = regular(core, ino)?;
+    if offset >= f.size() {
+        return Err(Errno::ENXIO.into());
+    }
+    let shift = core.block_shift();
+    match (whence, core.next_block(&f, offset >> shift, whence == Seek::Hole)?) {
+        (_, Some(lbn)) => Ok((lbn << shift).clamp(offset, f.size())),
+        (Seek::Hole, None) => Ok(f.size()),
+        (Seek::Data, None) => Err(Errno::ENXIO.into()),
+    }
+}
+
+/// Begins a fallocate of several steps up to byte `end`.
+pub fn begin_fallocate<C: BlockFiles>(core: &mut C, ino: Ino, end: u64, now: Time) -> Result<()> {
+    if end > core.max_size() {
+        return Err(Errno::EFBIG.into());
+    }
+    let mut f = core.file(ino)?;
+    f.set_modified(now);
+    core.put(&f)?;
+    core.watch().begin(ino, f.size());
+    Ok(())
+}
+
+/// A step of fallocate from `offset`: a block. Says where the next one begins.
+pub fn falloc_step<C: BlockFiles>(
+    core: &mut C,
+    ino: Ino,
+    how: FallocMode,
+    offset: u64,
+    end: u64,
+    now: Time,
+) -> Result<u64> {
+    let mut f = core.file(ino)?;
+    let keep = how.contains(FallocMode::KEEP_SIZE);
+    // The file may have become shorter since the call began.
+    let end = if keep { end.min(f.size()) } else { end };
+    if offset >= end {
+        return Ok(u64::MAX);
+    }
+    let shift = core.block_shift();
+    let lbn = offset >> shift;
+    let stop = ((lbn + 1) << shift).min(end);
+    if how.contains(FallocMode::PUNCH_HOLE) {
+        return punch(core, &mut f, (offset, stop), end, now);
+    }
+    if !keep && stop > f.size() && f.size().saturating_sub(1) >> shift < lbn {
+        core.lengthen_tail(&mut f, offset, stop)?;
+    }
+    let zero = how.contains(FallocMode::ZERO_RANGE);
+    let present = core.is_mapped(&f, lbn)?;
+    let (within, until) = ((offset - (lbn << shift)) as usize, (stop - (lbn << shift)) as usize);
+    if present && !zero && stop <= f.size() {
+        return Ok(stop);
+    }
+    prepare_page(core, &f, lbn, if present && !zero { 1..1 } else { within..until })?;
+    f.set_modified(now);
+    core.balloc(&mut f, lbn, if keep { 0 } else { stop }, &mut |buf, len| {
+        buf.resize(len, 0);
+        if let Some(place) = buf.get_mut(within..until.min(len)).filter(|_| zero) {
+            place.fill(0);
+        }
+    })?;
+    Ok(stop)
+}
+
+/// Punches a hole into one block; the next step begins where the next block is that is none.
+fn punch<C: BlockFiles>(core: &mut C, f: &mut C::File, (offset, stop): (u64, u64), end: u64, now: Time) -> Result<u64> {
+    let shift = core.block_shift();
+    let lbn = offset >> shift;
+    let start = lbn << shift;
+    if !core.is_mapped(f, lbn)? {
+        let next = core.next_block(f, lbn, false)?.map_or(end, |l| l << shift);
+        return Ok(next.min(end).max(stop));
+    }
+    f.set_modified(now);
+    if offset == start && stop >= f.size().min(start + (1 << shift)) {
+        core.release_block(f, lbn)?;
+        return Ok(stop);
+    }
+    core.page(f, lbn)?;
+    let (from, until) = ((offset - start) as usize, (stop - start) as usize);
+    core.balloc(f, lbn, 0, &mut |buf, _| {
+        let until = until.min(buf.len());
+        if let Some(place) = buf.get_mut(from..until) {
+            place.fill(0);
+        }
+    })?;
+    Ok(stop)
+}
+
+/// Stores the target of a new symbolic link in a block.
+pub fn store_target<C: BlockFiles>(core: &mut C, f: &mut C::File, target: &[u8]) -> Result<()> {
+    core.cache().insert(page_name::<C>(f, 0), Arc::new(Vec::new()));
+    core.balloc(f, 0, target.len() as u64, &mut |buf, len| {
+        buf.resize(len, 0);
+        if let Some(place) = buf.get_mut(..target.len()) {
+            place.copy_from_slice(target);
+        }
+    })
+}

@@ -1,0 +1,84 @@
+//! Options that engines share: of the cache, and powers of two.
+
+use arbor_base::vfs::{Error, OptionSpec, Options, Result};
+
+/// The smallest cache that works, in bytes.
+pub const MIN_CACHE: u64 = 1 << 20;
+/// The cache unless an option says otherwise, in bytes.
+const CACHE_BYTES: u64 = 256 << 20;
+/// The largest cache, in bytes.
+const MAX_CACHE: u64 = 1 << 40;
+
+/// The option `cache`.
+pub const CACHE: OptionSpec =
+    OptionSpec { key: "cache", value: "SIZE", default: "256M", help: "Memory limit of the buffer cache, at least 1M." };
+
+/// The option `cache` of engines whose directories are files of chunks ([`chunkdir`](crate::chunkdir)).
+pub const CACHE_OF_CHUNKS: OptionSpec = OptionSpec {
+    help: "Memory limit of the buffer cache, at least 1M. Directories of more than 6,500 names for each MiB of it are \
+           searched from their beginning.",
+    ..CACHE
+};
+
+/// The option `dirty`.
+pub const DIRTY: OptionSpec = OptionSpec {
+    key: "dirty",
+    value: "SIZE",
+    default: "a quarter of the cache",
+    help: "Changed data in memory beyond which some is written back; at most a quarter of the cache.",
+};
+
+/// The options `cache`, `dirty` and `commit`, parsed.
+#[derive(Clone, Copy, Debug)]
+pub struct CacheOptions {
+    /// Memory limit of the cache in bytes.
+    pub cache_bytes: usize,
+    /// Most dirty bytes, if not as many as the cache allows.
+    pub dirty_bytes: Option<usize>,
+    /// Greatest age of changes in memory, milliseconds.
+    pub commit_ms: u64,
+}
+
+impl CacheOptions {
+    /// Parses and checks them. `commit_ms`: unless the option says otherwise.
+    pub fn parse(o: &Options, commit_ms: u64) -> Result<CacheOptions> {
+        let seconds = |s: &str| {
+            let number = s.parse::<u64>().ok().filter(|s| (1..=3600).contains(s));
+            number.ok_or_else(|| Error::refused(format!("option commit: {s:?} is not 1 to 3600 seconds")))
+        };
+        let cache = o.size_from("cache", MIN_CACHE)?.unwrap_or(CACHE_BYTES).min(MAX_CACHE);
+        Ok(CacheOptions {
+            cache_bytes: cache as usize,
+            dirty_bytes: o.size("dirty")?.map(|bytes| bytes as usize),
+            commit_ms: o.get("commit").map(seconds).transpose()?.map_or(commit_ms, |s| s * 1000),
+        })
+    }
+}
+
+/// log2 of a size that has to be a power of two in a range.
+pub fn shift(o: &Options, key: &str, default: u64, from: u64, to: u64) -> Result<u32> {
+    let value = o.size(key)?.unwrap_or(default);
+    if value.is_power_of_two() && (from..=to).contains(&value) {
+        return Ok(value.trailing_zeros());
+    }
+    Err(Error::refused(format!("option {key}: {value} is not a power of two from {from} to {to}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_seconds_are_checked() {
+        let parse = |text: &str| CacheOptions::parse(&Options::parse(text), 5000);
+        let all = parse("cache=2M,dirty=300K,commit=7").unwrap();
+        assert_eq!((all.cache_bytes, all.dirty_bytes, all.commit_ms), (2 << 20, Some(300 << 10), 7000));
+        assert_eq!(parse("").map(|o| (o.cache_bytes, o.commit_ms)).unwrap(), (256 << 20, 5000));
+        let refused = parse("commit=4000").unwrap_err().to_string();
+        assert_eq!(refused, "option commit: \"4000\" is not 1 to 3600 seconds");
+        assert!(parse("cache=100K").is_err());
+        assert_eq!(shift(&Options::parse("block=8K"), "block", 4096, 4096, 65536).unwrap(), 13);
+        let refused = shift(&Options::parse("block=9K"), "block", 4096, 4096, 65536).unwrap_err().to_string();
+        assert_eq!(refused, "option block: 9216 is not a power of two from 4096 to 65536");
+    }
+}
