@@ -4,10 +4,9 @@
 //! An engine says where blocks lie and gives them space ([`BlockFiles`]); the only door to a dirty page is
 //! [`balloc`](BlockFiles::balloc). Bytes of a page past the end of its file are zero.
 
-use crate::reads::Reads;
+use crate::locked::Machine;
 use crate::served::Inodes;
-use crate::watch::Watch;
-use arbor_base::cache::{Cache, Name};
+use arbor_base::cache::Name;
 use arbor_base::vfs::{Errno, FallocMode, Ino, Result, Seek, Time, mode};
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,8 +35,8 @@ pub trait BlockFile: Clone {
     fn restore_modified(&mut self, old: &Self);
 }
 
-/// The blocks of files.
-pub trait BlockFiles: Inodes {
+/// The blocks of files. The page of block `lbn` is `Name::Page { file: ino, index: lbn }` in the cache.
+pub trait BlockFiles: Inodes + Machine {
     /// A file.
     type File: BlockFile;
 
@@ -47,20 +46,11 @@ pub trait BlockFiles: Inodes {
     /// Writes an inode back to its buffer.
     fn put(&mut self, f: &Self::File) -> Result<()>;
 
-    /// The cache, where the page of block `lbn` is `Name::Page { file: ino, index: lbn }`.
-    fn cache(&mut self) -> &mut Cache;
-
     /// Length of a block, as a power of two.
     fn block_shift(&self) -> u32;
 
     /// Longest file, in bytes.
     fn max_size(&self) -> u64;
-
-    /// The reads of the call that runs.
-    fn reads(&mut self) -> &mut Reads;
-
-    /// Files that a call of several steps works on.
-    fn watch(&mut self) -> &mut Watch;
 
     /// Whether a block is no hole.
     fn is_mapped(&mut self, f: &Self::File, lbn: u64) -> Result<bool>;
@@ -190,7 +180,7 @@ pub fn write<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, data: &[u8], no
             break;
         }
     }
-    core.watch().wrote(ino, offset + done as u64);
+    core.calls().watch.wrote(ino, offset + done as u64);
     Ok(done)
 }
 
@@ -263,10 +253,10 @@ pub fn step_size<C: BlockFiles>(core: &mut C, ino: Ino, to: u64, now: Time) -> R
     let mut f = regular(core, ino)?;
     if to >= f.size() {
         extend(core, &mut f, to, now)?;
-        core.watch().cut(ino, to);
+        core.calls().watch.cut(ino, to);
         return Ok(true);
     }
-    core.watch().cut(ino, to);
+    core.calls().watch.cut(ino, to);
     f.set_modified(now);
     Ok(core.truncate_step(&mut f, to)? == to)
 }
@@ -293,7 +283,7 @@ pub fn begin_fallocate<C: BlockFiles>(core: &mut C, ino: Ino, end: u64, now: Tim
     let mut f = core.file(ino)?;
     f.set_modified(now);
     core.put(&f)?;
-    core.watch().begin(ino, f.size());
+    core.calls().watch.begin(ino, f.size());
     Ok(())
 }
 

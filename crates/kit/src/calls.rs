@@ -23,7 +23,7 @@ pub trait State {
     fn begin_call(&mut self, tries: &mut Self::Tries);
 
     /// Whether the call has changed something, so that it cannot begin anew.
-    fn has_changed(&self) -> bool;
+    fn has_changed(&mut self) -> bool;
 
     /// A call has ended like this, or gives up for a while.
     fn end_call<R>(&mut self, done: &Result<R>);

@@ -4,7 +4,9 @@
 //! get a hash of their names in core when they are first searched (Dowse and Malone 2002); without it a search is
 //! linear.
 
-use super::dirent::{DIRBLKSIZ, DOTDOT_AT, Dirent, entries, entry, put_entry};
+use crate::blockfile::{BlockFile as _, BlockFiles};
+use crate::dirent::{DIRBLKSIZ, DOTDOT_AT, Dirent, dirent_len, empty_chunks, entries, entry, put_entry};
+use arbor_base::cache::Name;
 use arbor_base::layout::{Corrupt, crc};
 use arbor_base::vfs::{Errno, FileType, Ino, Result};
 use rustc_hash::FxHashMap;
@@ -14,6 +16,8 @@ use std::sync::Arc;
 
 /// Directories of more bytes get a hash.
 const HASH_FROM: u64 = 2560;
+/// Longest directory, in bytes.
+const MOST_BYTES: u64 = 1 << 32;
 /// Memory that a name takes in a hash, about.
 const NAME_BYTES: usize = 40;
 
@@ -215,55 +219,52 @@ fn room_of(all: &[Dirent<'_>], held: impl Fn(usize) -> bool) -> usize {
 }
 
 /// The pages of directories, and what was learnt of them.
-pub trait ChunkDirs: Sized {
-    /// A directory's inode.
-    type Dir;
-
-    /// Its number.
-    fn ino_of(dir: &Self::Dir) -> Ino;
-
-    /// Its length in bytes.
-    fn size_of(dir: &Self::Dir) -> u64;
-
-    /// Length of a page in bytes, as a power of two; the last may be shorter.
-    fn page_shift(&self) -> u32;
-
+pub trait ChunkDirs: BlockFiles {
     /// A page of a directory.
-    fn dir_page(&mut self, dir: &Self::Dir, index: u64) -> Result<Arc<Vec<u8>>>;
+    fn dir_page(&mut self, dir: &Self::File, index: u64) -> Result<Arc<Vec<u8>>>;
 
     /// Changes a page, which was read in the same call.
-    fn dir_modify(&mut self, dir: &Self::Dir, index: u64, f: &mut dyn FnMut(&mut Vec<u8>)) -> Result<()>;
+    fn dir_modify(&mut self, dir: &Self::File, index: u64, f: &mut dyn FnMut(&mut Vec<u8>)) -> Result<()>;
 
     /// The hashes.
     fn hashes(&mut self) -> &mut Hashes;
 
+    /// By how much a directory grows whose next byte is in block `lbn`.
+    fn dir_step(&self, lbn: u64) -> usize;
+
+    /// The page of a block that a directory does not have yet.
+    fn dir_new_page(&mut self, dir: &Self::File, lbn: u64) -> Result<()> {
+        self.cache().insert(Name::Page { file: dir.ino().0, index: lbn }, Arc::new(Vec::new()));
+        Ok(())
+    }
+
     /// Whether the entry that begins at byte `at` may have to come back, though it is free.
-    fn is_kept(&self, _dir: &Self::Dir, _at: u64) -> bool {
+    fn is_kept(&self, _dir: &Self::File, _at: u64) -> bool {
         false
     }
 
     /// The page that holds byte `at` of a directory, and where in the page.
     fn page_of(&self, at: u64) -> (u64, usize) {
-        let index = at >> self.page_shift();
-        (index, (at - (index << self.page_shift())) as usize)
+        let index = at >> self.block_shift();
+        (index, (at - (index << self.block_shift())) as usize)
     }
 
     /// The chunk that holds byte `at` of a directory.
-    fn chunk_at(&mut self, dir: &Self::Dir, at: u64) -> Result<(Arc<Vec<u8>>, Range<usize>)> {
+    fn chunk_at(&mut self, dir: &Self::File, at: u64) -> Result<(Arc<Vec<u8>>, Range<usize>)> {
         let (index, within) = self.page_of(at);
         let page = self.dir_page(dir, index)?;
         let start = within / DIRBLKSIZ * DIRBLKSIZ;
         if start + DIRBLKSIZ > page.len() {
-            let found = format!("{} (inode {})", Self::size_of(dir), Self::ino_of(dir));
+            let found = format!("{} (inode {})", dir.size(), dir.ino());
             return Err(Corrupt::new("inode", "size", 0, found, "whole chunks").into());
         }
         Ok((page, start..start + DIRBLKSIZ))
     }
 
     /// Calls `f` for the chunks of a directory from byte `from`, with where each begins, until it says `false`.
-    fn each_chunk(&mut self, dir: &Self::Dir, from: u64, f: Chunks<'_, Self>) -> Result<()> {
+    fn each_chunk(&mut self, dir: &Self::File, from: u64, f: Chunks<'_, Self>) -> Result<()> {
         let mut at = from / DIRBLKSIZ as u64 * DIRBLKSIZ as u64;
-        while at < Self::size_of(dir) {
+        while at < dir.size() {
             let (page, range) = self.chunk_at(dir, at)?;
             let all = entries(page.get(range).unwrap_or(&[]))
                 .map_err(|why| Corrupt::new("directory", "entries", at, why, "a chunk filled with entries"))?;
@@ -276,12 +277,12 @@ pub trait ChunkDirs: Sized {
     }
 
     /// Makes the hash of a directory that is worth one.
-    fn build_hash(&mut self, dir: &Self::Dir) -> Result<()> {
-        if Self::size_of(dir) <= HASH_FROM || self.hashes().all.contains_key(&Self::ino_of(dir).0) {
+    fn build_hash(&mut self, dir: &Self::File) -> Result<()> {
+        if dir.size() <= HASH_FROM || self.hashes().all.contains_key(&dir.ino().0) {
             return Ok(());
         }
         // At 20 bytes a name at least.
-        if Self::size_of(dir) / 20 > self.hashes().most as u64 * 4 {
+        if dir.size() / 20 > self.hashes().most as u64 * 4 {
             return Ok(());
         }
         let mut hash = Hash { names: FxHashMap::default(), count: 0, room: Vec::new(), hints: [0; 33], used: 0 };
@@ -293,14 +294,14 @@ pub trait ChunkDirs: Sized {
             hash.room.push((room_of(all, |e| core.is_kept(dir, at + e as u64)) / 4) as u8);
             Ok(true)
         })?;
-        self.hashes().insert(Self::ino_of(dir), hash);
+        self.hashes().insert(dir.ino(), hash);
         Ok(())
     }
 
     /// The entry `name` of a directory, if there is one.
-    fn dir_lookup(&mut self, dir: &Self::Dir, name: &[u8]) -> Result<Option<Found>> {
+    fn dir_lookup(&mut self, dir: &Self::File, name: &[u8]) -> Result<Option<Found>> {
         self.build_hash(dir)?;
-        let Some(hash) = self.hashes().find(Self::ino_of(dir)) else {
+        let Some(hash) = self.hashes().find(dir.ino()) else {
             let mut found = None;
             self.each_chunk(dir, 0, &mut |_, at, all| {
                 let e = all.iter().find(|e| e.ino.0 != 0 && e.name == name);
@@ -319,12 +320,12 @@ pub trait ChunkDirs: Sized {
     }
 
     /// The same; `ENOENT` if there is none.
-    fn dir_find(&mut self, dir: &Self::Dir, name: &[u8]) -> Result<Found> {
+    fn dir_find(&mut self, dir: &Self::File, name: &[u8]) -> Result<Found> {
         self.dir_lookup(dir, name)?.ok_or_else(|| Errno::ENOENT.into())
     }
 
     /// The entry that begins at byte `at`.
-    fn dir_entry<R>(&mut self, dir: &Self::Dir, at: u64, f: impl FnOnce(&Dirent<'_>) -> R) -> Result<R> {
+    fn dir_entry<R>(&mut self, dir: &Self::File, at: u64, f: impl FnOnce(&Dirent<'_>) -> R) -> Result<R> {
         let (page, range) = self.chunk_at(dir, at)?;
         let within = (at % DIRBLKSIZ as u64) as usize;
         let chunk = page.get(range).unwrap_or(&[]);
@@ -333,8 +334,8 @@ pub trait ChunkDirs: Sized {
     }
 
     /// Whether a directory has entries besides its dots.
-    fn dir_is_empty(&mut self, dir: &Self::Dir) -> Result<bool> {
-        if let Some(hash) = self.hashes().all.get(&Self::ino_of(dir).0) {
+    fn dir_is_empty(&mut self, dir: &Self::File) -> Result<bool> {
+        if let Some(hash) = self.hashes().all.get(&dir.ino().0) {
             return Ok(hash.count <= 2);
         }
         let mut empty = true;
@@ -346,15 +347,15 @@ pub trait ChunkDirs: Sized {
     }
 
     /// The directory above.
-    fn parent_of(&mut self, dir: &Self::Dir) -> Result<Ino> {
+    fn parent_of(&mut self, dir: &Self::File) -> Result<Ino> {
         self.dir_entry(dir, DOTDOT_AT as u64, |e| e.ino)
     }
 
     /// Room for an entry of `need` bytes in what the directory has.
-    fn find_room(&mut self, dir: &Self::Dir, need: usize) -> Result<Option<Room>> {
+    fn find_room(&mut self, dir: &Self::File, need: usize) -> Result<Option<Room>> {
         let mut from = 0;
         loop {
-            let hash = self.hashes().all.get_mut(&Self::ino_of(dir).0);
+            let hash = self.hashes().all.get_mut(&dir.ino().0);
             let hashed = hash.is_some();
             if let Some(hash) = hash {
                 match hash.find_room(need) {
@@ -380,8 +381,40 @@ pub trait ChunkDirs: Sized {
         }
     }
 
+    /// Room for a name; the directory grows if there is none.
+    fn room_or_grow(&mut self, dir: &mut Self::File, name: &[u8]) -> Result<Room> {
+        let need = dirent_len(name.len());
+        if let Some(room) = self.find_room(dir, need)? {
+            return Ok(room);
+        }
+        self.dir_grow(dir)?;
+        let (ino, size) = (dir.ino(), dir.size());
+        let full = || Corrupt::new("inode", "size", 0, format!("{size} (inode {ino})"), "room for an entry").into();
+        self.find_room(dir, need)?.ok_or_else(full)
+    }
+
+    /// Adds empty chunks to a directory.
+    fn dir_grow(&mut self, dir: &mut Self::File) -> Result<()> {
+        let lbn = dir.size() >> self.block_shift();
+        let size = dir.size() + self.dir_step(lbn) as u64;
+        if size > self.max_size().min(MOST_BYTES) {
+            return Err(Errno::ENOSPC.into());
+        }
+        if dir.size() > lbn << self.block_shift() {
+            self.dir_page(dir, lbn)?;
+        } else {
+            self.dir_new_page(dir, lbn)?;
+        }
+        self.balloc(dir, lbn, size, &mut |buf, len| {
+            let more = len.saturating_sub(buf.len());
+            buf.extend_from_slice(&empty_chunks(more));
+        })?;
+        self.hashes().grow(dir.ino(), size);
+        Ok(())
+    }
+
     /// Enters a name where there is room for it; says where it is.
-    fn dir_insert(&mut self, dir: &Self::Dir, room: Room, name: &[u8], ino: Ino, t: FileType) -> Result<u64> {
+    fn dir_insert(&mut self, dir: &Self::File, room: Room, name: &[u8], ino: Ino, t: FileType) -> Result<u64> {
         let at = room.host + room.keeps as u64;
         let (page, within) = self.page_of(at);
         let (_, host) = self.page_of(room.host);
@@ -395,13 +428,13 @@ pub trait ChunkDirs: Sized {
                 put_entry(rest, ino, room.reclen - room.keeps, (t.mode() >> 12) as u8, name);
             }
         })?;
-        self.hashes().add(Self::ino_of(dir), name, at);
+        self.hashes().add(dir.ino(), name, at);
         self.refresh_room(dir, at)?;
         Ok(at)
     }
 
     /// Removes an entry. `keep` leaves its space alone, as its name may have to come back for a while.
-    fn dir_remove(&mut self, dir: &Self::Dir, name: &[u8], at: u64, keep: bool) -> Result<()> {
+    fn dir_remove(&mut self, dir: &Self::File, name: &[u8], at: u64, keep: bool) -> Result<()> {
         let (page, range) = self.chunk_at(dir, at)?;
         let start = range.start;
         let within = (at % DIRBLKSIZ as u64) as usize;
@@ -419,12 +452,12 @@ pub trait ChunkDirs: Sized {
                 b.copy_from_slice(&(reclen as u16).to_le_bytes());
             }
         })?;
-        self.hashes().drop_name(Self::ino_of(dir), name, at);
+        self.hashes().drop_name(dir.ino(), name, at);
         self.refresh_room(dir, at)
     }
 
     /// Lets an entry name another inode.
-    fn dir_replace(&mut self, dir: &Self::Dir, at: u64, ino: Ino, t: FileType) -> Result<()> {
+    fn dir_replace(&mut self, dir: &Self::File, at: u64, ino: Ino, t: FileType) -> Result<()> {
         let (page, within) = self.page_of(at);
         self.chunk_at(dir, at)?;
         self.dir_modify(dir, page, &mut |buf| {
@@ -436,8 +469,8 @@ pub trait ChunkDirs: Sized {
     }
 
     /// The free space of the chunk around byte `at` has changed.
-    fn refresh_room(&mut self, dir: &Self::Dir, at: u64) -> Result<()> {
-        if !self.hashes().all.contains_key(&Self::ino_of(dir).0) {
+    fn refresh_room(&mut self, dir: &Self::File, at: u64) -> Result<()> {
+        if !self.hashes().all.contains_key(&dir.ino().0) {
             return Ok(());
         }
         let (page, range) = self.chunk_at(dir, at)?;
@@ -445,14 +478,14 @@ pub trait ChunkDirs: Sized {
         let all = entries(page.get(range).unwrap_or(&[])).map_err(|_| Errno::EIO)?;
         let room = room_of(&all, |e| self.is_kept(dir, base + e as u64));
         let chunk = (at / DIRBLKSIZ as u64) as usize;
-        if let Some(hash) = self.hashes().all.get_mut(&Self::ino_of(dir).0) {
+        if let Some(hash) = self.hashes().all.get_mut(&dir.ino().0) {
             hash.set_room(chunk, room);
         }
         Ok(())
     }
 
     /// Calls `f` for the entries of a directory that begin at byte `from` or behind it, until it says `false`.
-    fn dir_walk(&mut self, dir: &Self::Dir, from: u64, f: Walk<'_, Self>) -> Result<()> {
+    fn dir_walk(&mut self, dir: &Self::File, from: u64, f: Walk<'_, Self>) -> Result<()> {
         self.each_chunk(dir, from, &mut |core, at, all| {
             for e in all.iter().filter(|e| e.ino.0 != 0) {
                 let place = at + e.at as u64;

@@ -86,11 +86,14 @@ impl Lifetimes {
     }
 }
 
-/// The lists of orphans on disk, as the engine keeps them.
-pub trait Orphans {
-    /// What is known in core.
+/// What has lifetimes.
+pub trait Lives {
+    /// What is known of them in core.
     fn lives(&mut self) -> &mut Lifetimes;
+}
 
+/// The lists of orphans on disk, as the engine keeps them.
+pub trait Orphans: Lives {
     /// First inode of the list that `of` belongs to, 0 if there is none.
     fn head(&mut self, of: Ino) -> Result<u64>;
 
@@ -209,10 +212,13 @@ mod tests {
         freed: Vec<u64>,
     }
 
-    impl Orphans for Lists {
+    impl Lives for Lists {
         fn lives(&mut self) -> &mut Lifetimes {
             &mut self.lives
         }
+    }
+
+    impl Orphans for Lists {
         fn head(&mut self, of: Ino) -> Result<u64> {
             Ok(self.heads[of.0 as usize % 2])
         }

@@ -2,10 +2,12 @@
 
 use crate::blockfile::{self, BlockFiles};
 use crate::calls::{self, Calls, State};
-use crate::lifetimes::{self, Orphans};
-use crate::reads::{Arrived, Fetch};
+use crate::health::Health;
+use crate::lifetimes::{self, Lifetimes, Lives, Orphans};
+use crate::reads::{Arrived, Fetch, Reads};
 use crate::served::{self, Inodes};
 use crate::watch::Watch;
+use arbor_base::cache::Cache;
 use arbor_base::device::Device;
 use arbor_base::sync::{Mutex, MutexGuard, Rank};
 use arbor_base::vfs::*;
@@ -37,11 +39,130 @@ impl Tries {
     }
 }
 
+/// What calls need of the state of such a volume, and keep there.
+pub struct Machinery {
+    /// State of the volume.
+    pub health: Health,
+    /// How long inodes live.
+    pub lives: Lifetimes,
+    /// Files that a call of several steps works on.
+    pub watch: Watch,
+    /// Reads of the call that runs.
+    pub reads: Reads,
+    begin: Time,
+    now: Time,
+    now_ms: u64,
+    changed: bool,
+}
+
+impl Machinery {
+    /// Of a volume that is mounted now.
+    pub fn new(now: Time) -> Machinery {
+        Machinery {
+            health: Health::default(),
+            lives: Lifetimes::default(),
+            watch: Watch::default(),
+            reads: Reads::default(),
+            begin: now,
+            now,
+            now_ms: 0,
+            changed: false,
+        }
+    }
+
+    /// The present time, at which the lock was taken.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// The same in milliseconds since the mount; it never goes back.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    /// Milliseconds from the mount until `now`, not before the present time.
+    pub fn ms_until(&self, now: Time) -> u64 {
+        self.begin.ms_until(now).max(self.now_ms)
+    }
+
+    fn set_now(&mut self, now: Time) {
+        (self.now, self.now_ms) = (now, self.ms_until(now));
+    }
+
+    /// The call that runs changes something.
+    pub fn note_change(&mut self) {
+        debug_assert!(!self.reads.may_restart(), "a call that changes something does not begin anew");
+        self.changed = true;
+    }
+
+    /// Whether the call that runs has changed something.
+    pub fn has_changed(&self) -> bool {
+        self.changed
+    }
+}
+
+/// State that has this machinery.
+pub trait Machine {
+    /// The machinery.
+    fn calls(&mut self) -> &mut Machinery;
+
+    /// The cache.
+    fn cache(&mut self) -> &mut Cache;
+
+    /// After a call: what is changed beyond the limit is written by who changed it.
+    fn relieve(&mut self);
+
+    /// Turns the volume read-only.
+    fn give_up(&mut self, why: &Error) {
+        self.calls().health.fail(why);
+    }
+}
+
+impl<M: Machine> Lives for M {
+    fn lives(&mut self) -> &mut Lifetimes {
+        &mut self.calls().lives
+    }
+}
+
+impl<M: Machine> State for M {
+    type Want = Fetch;
+    type Tries = Tries;
+
+    fn health(&mut self) -> &mut Health {
+        &mut self.calls().health
+    }
+
+    fn begin_call(&mut self, tries: &mut Tries) {
+        self.cache().keep_all(true);
+        let (lifts, arrived) = tries.reads();
+        let calls = self.calls();
+        calls.changed = false;
+        calls.reads.begin(lifts, arrived);
+    }
+
+    fn has_changed(&mut self) -> bool {
+        self.calls().changed
+    }
+
+    fn end_call<R>(&mut self, done: &Result<R>) {
+        self.calls().reads.end();
+        if done.is_ok() {
+            self.relieve();
+        }
+        self.cache().keep_all(false);
+    }
+
+    fn fail(&mut self, why: &Error) {
+        self.give_up(why);
+    }
+
+    fn take_want(&mut self) -> Option<Fetch> {
+        self.calls().reads.take_want()
+    }
+}
+
 /// Contents of files. Files of blocks have all of it from [`blockfile`].
 pub trait Data: Inodes {
-    /// From here on the call changes something, and does not begin anew.
-    fn stay(&mut self);
-
     /// Reads up to `buf.len()` bytes of a file at `offset`.
     fn read_file(&mut self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
@@ -56,22 +177,15 @@ pub trait Data: Inodes {
 
     /// A step of it from `offset`; says where the next one begins.
     fn falloc_step(&mut self, ino: Ino, how: FallocMode, offset: u64, end: u64, now: Time) -> Result<u64>;
-
-    /// Files that a call of several steps works on.
-    fn watched(&mut self) -> &mut Watch;
 }
 
 impl<C: BlockFiles> Data for C {
-    fn stay(&mut self) {
-        self.reads().stay();
-    }
-
     fn read_file(&mut self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         blockfile::read(self, ino, offset, buf)
     }
 
     fn write_file(&mut self, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize> {
-        self.stay();
+        self.calls().reads.stay();
         blockfile::write(self, ino, offset, data, now)
     }
 
@@ -80,28 +194,18 @@ impl<C: BlockFiles> Data for C {
     }
 
     fn begin_fallocate(&mut self, ino: Ino, end: u64, now: Time) -> Result<()> {
-        self.stay();
+        self.calls().reads.stay();
         blockfile::begin_fallocate(self, ino, end, now)
     }
 
     fn falloc_step(&mut self, ino: Ino, how: FallocMode, offset: u64, end: u64, now: Time) -> Result<u64> {
-        self.stay();
+        self.calls().reads.stay();
         blockfile::falloc_step(self, ino, how, offset, end, now)
-    }
-
-    fn watched(&mut self) -> &mut Watch {
-        self.watch()
     }
 }
 
 /// What such a volume holds under its lock.
-pub trait Core: State<Want = Fetch, Tries = Tries> + Inodes + Orphans + Data {
-    /// The time of what follows.
-    fn set_now(&mut self, now: Time);
-
-    /// That time.
-    fn now(&self) -> Time;
-
+pub trait Core: Machine + State<Want = Fetch, Tries = Tries> + Inodes + Orphans + Data {
     /// Whether work has piled up that the timer should not wait with.
     fn is_pressed(&self) -> bool;
 
@@ -109,9 +213,6 @@ pub trait Core: State<Want = Fetch, Tries = Tries> + Inodes + Orphans + Data {
     fn settle_frees(&mut self) -> Result<bool> {
         Ok(false)
     }
-
-    /// All that is in the cache stays there, the limit notwithstanding; or does so no more.
-    fn keep_all(&mut self, keep: bool);
 
     /// Work that is due; returns when there is more.
     fn background(&mut self, now: Time) -> Result<Time>;
@@ -224,7 +325,7 @@ impl<C: Core> Locked<C> {
     pub fn lock(&self) -> MutexGuard<'_, C> {
         let now = self.clock.now();
         let mut core = self.core.lock();
-        core.set_now(now);
+        core.calls().set_now(now);
         core
     }
 
@@ -242,7 +343,7 @@ impl<C: Core> Locked<C> {
     pub fn change<R>(&self, mut f: impl FnMut(&mut C, Time) -> Result<R>) -> Result<R> {
         calls::run(&self.caller(true, true), |core| {
             core.health().check_writable()?;
-            let now = core.now();
+            let now = core.calls().now;
             f(core, now)
         })
     }
@@ -275,12 +376,12 @@ impl<C: Core> Locked<C> {
     pub fn background(&self, now: Time) -> Time {
         let _ = self.drain_inactive();
         let core = &mut *self.lock();
-        core.keep_all(true);
+        core.cache().keep_all(true);
         let next = core.background(now).unwrap_or_else(|e| {
             core.fail(&e);
             now.plus_ms(60_000)
         });
-        core.keep_all(false);
+        core.cache().keep_all(false);
         self.note_pressure(core);
         next
     }
@@ -377,10 +478,10 @@ impl<C: Core + Send> served::Volume for Locked<C> {
             done = self.falloc_steps(ino, how, offset, end);
         }
         let grown = (!how.contains(FallocMode::KEEP_SIZE)).then_some(end);
-        self.lock().watched().done(ino, done.as_ref().map_or(None, |()| grown), done.is_err());
+        self.lock().calls().watch.done(ino, done.as_ref().map_or(None, |()| grown), done.is_err());
         // The error is that of the call, whether it could be undone or not.
         let undone = self.falloc_undo(ino);
-        self.lock().watched().end(ino);
+        self.lock().calls().watch.end(ino);
         done.and(undone)
     }
 
@@ -451,7 +552,7 @@ impl<C: Core + Send> Locked<C> {
 
     /// What calls that failed could have is given back by the last of them, so that the file ends where others want it to.
     fn falloc_undo(&self, ino: Ino) -> Result<()> {
-        while !self.change(|core, now| match core.watched().to_undo(ino) {
+        while !self.change(|core, now| match core.calls().watch.to_undo(ino) {
             Some(keep) if core.attr(ino)?.size > keep => core.set_size(ino, keep, now),
             _ => Ok(true),
         })? {}

@@ -8,6 +8,7 @@
 //! `ENOTEMPTY`; `EMLINK`; last what the engine lacks (`ENOSPC`). The sticky bit and permissions are for the kernel, or
 //! whoever else calls.
 
+use crate::lifetimes::Lives;
 use crate::xattr::Xattrs;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Attr, Cx, Entry, Errno, Error, FileType, Ino, New, RenameFlags, Result, Time, check_name, mode};
@@ -174,7 +175,7 @@ pub type Walk<'a, C> = &'a mut dyn FnMut(&mut C, Walked, &[u8]) -> Result<bool>;
 /// checked.
 ///
 /// A change fails with `ENOSPC` only before it has changed anything for others to see.
-pub trait Namespace: Sized {
+pub trait Namespace: Lives + Sized {
     /// Where a name is.
     type Slot: Copy;
     /// What a search that finds no name knows of where it can go.
@@ -203,12 +204,6 @@ pub trait Namespace: Sized {
 
     /// Attributes of an inode, as users see them.
     fn attr(&mut self, ino: Ino) -> Result<Attr>;
-
-    /// Counts a reference to an inode.
-    fn hold(&mut self, ino: Ino);
-
-    /// Whether an inode without names never had one, and may get one.
-    fn may_be_named(&mut self, ino: Ino) -> bool;
 
     /// Makes an inode and its name, which is free.
     fn make(&mut self, dir: &Node, name: &[u8], room: Self::Room, new: &NewInode<'_>, now: Time) -> Result<Attr>;
@@ -285,7 +280,7 @@ pub fn lookup<N: Namespace>(core: &mut N, parent: Ino, name: &[u8]) -> Result<En
         }
         e => e,
     })?;
-    core.hold(ino);
+    core.lives().refs.add(ino);
     Ok(attr)
 }
 
@@ -309,7 +304,7 @@ pub fn make<N: Namespace>(
     let (gid, mode) = dir.inherit(cx.gid, new.mode);
     let new = NewInode { mode, uid: cx.uid, gid, rdev: new.rdev, target, xattrs };
     let attr = core.make(&dir, name, room, &new, now)?;
-    core.hold(attr.ino);
+    core.lives().refs.add(attr.ino);
     Ok(attr)
 }
 
@@ -329,12 +324,12 @@ pub fn link<N: Namespace>(core: &mut N, ino: Ino, (parent, name): (Ino, &[u8]), 
     }
     let dir = dir_node(core, parent)?;
     let room = core.find(parent, name)?.free()?;
-    if dir.links == 0 || node.links == 0 && !core.may_be_named(ino) {
+    if dir.links == 0 || node.links == 0 && !core.lives().is_unnamed(ino) {
         return Err(Errno::ENOENT.into());
     }
     may_gain_link(core, &node)?;
     let attr = core.link(&dir, name, room, &node, now)?;
-    core.hold(ino);
+    core.lives().refs.add(ino);
     Ok(attr)
 }
 

@@ -2,6 +2,7 @@
 //! ([`Inodes`]) and a way to run a call on them ([`Volume`]).
 
 use crate::calls::State;
+use crate::lifetimes::Lives as _;
 use crate::namespace::{self as rules, Namespace, TARGET_MAX, dir_node};
 use crate::xattr::{self, Xattrs};
 use arbor_base::vfs::*;
@@ -128,7 +129,7 @@ pub fn walk<V: Volume + ?Sized>(volume: &V, ino: Ino, cookie: u64, plus: bool, f
             }
             at = walked.cookie;
             if let Some(attr) = attr {
-                core.hold(attr.ino);
+                core.lives().refs.add(attr.ino);
                 end.dirs.extend((walked.file_type == FileType::Dir).then_some(attr.ino.0));
             }
             Ok(true)

@@ -400,7 +400,7 @@ impl Core {
             Request::discard(What::Data.kind(), self.geom.byte(*frag), self.geom.bytes_of(*frags) as u64)
         };
         let batch = runs.iter().map(request).collect();
-        Ok(self.reads.submit(&*self.dev, batch).wait_all()?)
+        Ok(self.calls.reads.submit(&*self.dev, batch).wait_all()?)
     }
 
     /// A dirty metadata buffer joins the running transaction.
@@ -507,13 +507,13 @@ impl Core {
         self.reap(0)?;
         let (batch, written, rolled) = self.requests(names);
         let included = self.keep.soft.included(&written);
-        let done = self.reads.submit(&*self.dev, batch).wait_all().map_err(Error::Io).and_then(|()| self.order());
+        let done = self.calls.reads.submit(&*self.dev, batch).wait_all().map_err(Error::Io).and_then(|()| self.order());
         if let Err(e) = done {
             self.unwritten(&written);
             self.fail(&e);
             return Err(e);
         }
-        let is_late = |name: &&Name| self.dirty.get(name).is_some_and(|d| d.due <= self.now_ms);
+        let is_late = |name: &&Name| self.dirty.get(name).is_some_and(|d| d.due <= self.calls.now_ms());
         let late: Vec<Name> = rolled.iter().filter(is_late).copied().collect();
         for name in written {
             self.keep.tails.remove(&name);
@@ -540,7 +540,7 @@ impl Core {
             self.untouch(name);
         } else if let Some(d) = self.untouch(name) {
             self.touch(name, d.frag, d.what, d.owner);
-            if !whole && d.due > self.now_ms {
+            if !whole && d.due > self.calls.now_ms() {
                 // What was not written of it may be as old as what was.
                 self.lower_due(name, d.due);
             }
@@ -552,7 +552,7 @@ impl Core {
     fn hasten(&mut self, name: Name) -> bool {
         let of = |buffer: &Name| self.dirty.get(buffer).map_or(0, |d| d.due);
         let ready = self.keep.soft.waited_for(name).map(|buffers| buffers.iter().map(of).max().unwrap_or(0));
-        let due = ready.min().unwrap_or(0).max(self.now_ms + LEAST_PAUSE_MS);
+        let due = ready.min().unwrap_or(0).max(self.calls.now_ms() + LEAST_PAUSE_MS);
         self.lower_due(name, due)
     }
 
@@ -594,7 +594,7 @@ impl Core {
         let (batch, written, _) = self.requests(names);
         let included = self.keep.soft.included(&written);
         self.keep.soft.close_events(&written);
-        let ticket = self.reads.submit(&*self.dev, batch);
+        let ticket = self.calls.reads.submit(&*self.dev, batch);
         self.in_flight.push_back(InFlight { ticket, names: written, included });
         Ok(())
     }
@@ -709,8 +709,8 @@ impl Core {
 
     /// Work that is due at `now`; returns when there is more.
     pub fn run_daemons(&mut self, now: Time) -> Result<Time> {
-        let at = self.begin.ms_until(now).max(self.now_ms);
-        if self.health.is_writable() {
+        let at = self.calls.ms_until(now);
+        if self.calls.health.is_writable() {
             if self.keep.mode == Keeping::Journal {
                 self.journal_daemon(at)?;
             } else {
@@ -779,8 +779,8 @@ impl Core {
     }
 
     /// After a call: what is dirty beyond the limit is written by who made it so.
-    pub fn relieve(&mut self) {
-        if !self.health.is_writable() {
+    pub fn write_excess(&mut self) {
+        if !self.calls.health.is_writable() {
             return;
         }
         let much = self.cache.dirty_bytes() > self.cache.dirty_limit();
@@ -802,7 +802,7 @@ impl Core {
             return self.clean_journal();
         }
         let (limit, mut rounds) = (self.cache.dirty_limit(), 0);
-        while self.cache.dirty_bytes() > limit / 2 && rounds < MOST_ROUNDS && !self.health.has_failed() {
+        while self.cache.dirty_bytes() > limit / 2 && rounds < MOST_ROUNDS && !self.calls.health.has_failed() {
             rounds += 1;
             let names = self.next_in_queue(limit / 4);
             self.write_some(&names)?;

@@ -16,20 +16,6 @@ use arbor_kit::dirent::{DOTDOT_AT, empty_chunks};
 use std::sync::Arc;
 
 impl ChunkDirs for Core {
-    type Dir = Inode;
-
-    fn ino_of(dir: &Inode) -> Ino {
-        dir.ino
-    }
-
-    fn size_of(dir: &Inode) -> u64 {
-        dir.size()
-    }
-
-    fn page_shift(&self) -> u32 {
-        self.geom.block_shift
-    }
-
     fn dir_page(&mut self, dir: &Inode, lbn: u64) -> Result<Arc<Vec<u8>>> {
         let name = Name::Page { file: dir.ino.0, index: lbn };
         if let Some(bytes) = self.cache.get(name) {
@@ -48,6 +34,17 @@ impl ChunkDirs for Core {
         let frag = self.bmap(dir, index)?.ok_or(Errno::EIO)?;
         self.cache.modify(page, f).ok_or(Errno::EIO)?;
         self.touch(page, frag, What::Dir, dir.ino.0);
+        Ok(())
+    }
+
+    fn dir_step(&self, lbn: u64) -> usize {
+        if lbn < NDADDR as u64 { self.geom.frag_size() } else { self.geom.block_size() }
+    }
+
+    fn dir_new_page(&mut self, dir: &Inode, lbn: u64) -> Result<()> {
+        let name = Name::Page { file: dir.ino.0, index: lbn };
+        self.drop_buffer(name)?;
+        self.cache.insert(name, Arc::new(Vec::new()));
         Ok(())
     }
 
@@ -71,7 +68,6 @@ impl Core {
 
     /// Room for an entry; the directory grows if there is none.
     pub fn dir_room(&mut self, dir: &mut Inode, name: &[u8]) -> Result<Room> {
-        let need = dirent_len(name.len());
         self.build_hash(dir)?;
         if self.is_held_elsewhere(dir.ino, name) {
             // The old one goes before the new one comes, in whatever place.
@@ -83,36 +79,7 @@ impl Core {
             let reclen = self.dir_entry(dir, host, |e| e.reclen)?;
             return Ok(Room { host, keeps: 0, reclen });
         }
-        if let Some(room) = self.find_room(dir, need)? {
-            return Ok(room);
-        }
-        self.dir_grow(dir)?;
-        self.find_room(dir, need)?.ok_or_else(|| dir.corrupt("size", dir.size(), "room for an entry").into())
-    }
-
-    /// Adds empty chunks: a fragment, behind the direct blocks a block.
-    fn dir_grow(&mut self, dir: &mut Inode) -> Result<()> {
-        let geom = self.geom;
-        let lbn = geom.lbn(dir.size());
-        let step = if lbn < NDADDR as u64 { geom.frag_size() } else { geom.block_size() };
-        let size = dir.size() + step as u64;
-        if size > geom.max_size().min(1 << 32) {
-            return Err(Errno::ENOSPC.into());
-        }
-        let name = Name::Page { file: dir.ino.0, index: lbn };
-        if geom.lbn_frags(dir.size(), lbn) > 0 && dir.size() > lbn << geom.block_shift {
-            self.dir_page(dir, lbn)?;
-        } else {
-            self.drop_buffer(name)?;
-            self.cache.insert(name, Arc::new(Vec::new()));
-        }
-        let frag = self.alloc_block(dir, lbn, size, What::Dir, &mut |buf, len| {
-            let more = len.saturating_sub(buf.len());
-            buf.extend_from_slice(&empty_chunks(more));
-        })?;
-        debug_assert!(frag.0 > 0);
-        self.hashes.grow(dir.ino, size);
-        Ok(())
+        self.room_or_grow(dir, name)
     }
 
     /// A name was entered in `dir`: it must not be on disk before `waits`.

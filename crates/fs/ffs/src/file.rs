@@ -8,12 +8,10 @@ use crate::format::*;
 use crate::inode::Inode;
 use crate::mount::{Core, What};
 use crate::planted::{Flaw, planted};
-use arbor_base::cache::{Cache, Name};
+use arbor_base::cache::Name;
 use arbor_base::layout::{Corrupt, get_u32};
 use arbor_base::vfs::{Errno, Ino, Result, Time};
 use arbor_kit::blockfile::{self, BlockFile, BlockFiles, Fill};
-use arbor_kit::reads::Reads;
-use arbor_kit::watch::Watch;
 use std::sync::Arc;
 
 /// Where a pointer lies: a buffer, and the byte in it.
@@ -668,18 +666,6 @@ impl BlockFiles for Core {
         self.iput(i)
     }
 
-    fn cache(&mut self) -> &mut Cache {
-        &mut self.cache
-    }
-
-    fn reads(&mut self) -> &mut Reads {
-        &mut self.reads
-    }
-
-    fn watch(&mut self) -> &mut Watch {
-        &mut self.watch
-    }
-
     fn block_shift(&self) -> u32 {
         self.geom.block_shift
     }
@@ -708,7 +694,8 @@ impl BlockFiles for Core {
     }
 
     fn balloc(&mut self, i: &mut Inode, lbn: u64, size: u64, fill: Fill<'_>) -> Result<()> {
-        self.alloc_block(i, lbn, size, What::Data, fill).map(drop)
+        let what = if i.is_dir() { What::Dir } else { What::Data };
+        self.alloc_block(i, lbn, size, what, fill).map(drop)
     }
 
     fn release_block(&mut self, i: &mut Inode, lbn: u64) -> Result<()> {

@@ -9,7 +9,7 @@ use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
 use arbor_base::layout::{Corrupt, crc_without};
 use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, SetAttr, SetTime, Time, mode};
-use arbor_kit::lifetimes::{self, Lifetimes, Orphans};
+use arbor_kit::lifetimes::{self, Orphans};
 use arbor_kit::xattr::{self, Xattrs};
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -380,10 +380,6 @@ impl Core {
 
 /// With a journal the list is in the inodes, in place of their creation times.
 impl Orphans for Core {
-    fn lives(&mut self) -> &mut Lifetimes {
-        &mut self.lives
-    }
-
     fn is_listed(&self) -> bool {
         self.opts.keeping == Keeping::Journal && !planted(Flaw::NoOrphans)
     }

@@ -12,13 +12,8 @@ use arbor_base::cache::{Cache, Name};
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{Access, Corrupt, crc};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Result, Time};
-use arbor_kit::calls::State;
 use arbor_kit::chunkdir::Hashes;
-use arbor_kit::health::Health;
-use arbor_kit::lifetimes::Lifetimes;
-use arbor_kit::locked::{Locked, Tries};
-use arbor_kit::reads::{Fetch, Reads};
-use arbor_kit::watch::Watch;
+use arbor_kit::locked::{Locked, Machine, Machinery};
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -120,25 +115,16 @@ pub(crate) struct Core {
     /// State of the sequence that spreads directories of the root.
     pub drawn: u64,
     pub keep: Keep,
-    pub lives: Lifetimes,
+    pub calls: Machinery,
     /// Creation times of orphans: with a journal their inodes have the list's link in place of it.
     pub btimes: FxHashMap<u64, Stamp>,
-    /// Files that a call of several steps works on.
-    pub watch: Watch,
     pub hashes: Hashes,
     /// Files read or written one block after another, with the next block.
     pub streams: VecDeque<(u64, u64)>,
     /// Inodes that failed their check when their block was read: only these are refused.
     pub damaged: FxHashMap<u64, Corrupt>,
-    pub begin: Time,
-    pub now: Time,
-    pub now_ms: u64,
-    /// The call that runs has changed something.
-    pub changed: bool,
-    pub reads: Reads,
     /// What is changed now was changed for users before, and what they see waits for it: when that is due.
     pub settling: Option<u64>,
-    pub health: Health,
     pub counters: Counters,
 }
 
@@ -170,7 +156,7 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     dev.confine(0..geom.byte(Frag(geom.frags)));
     let summaries = read_summaries(&*dev, &sb, &geom)?;
     let mut core = Core::new(geom, sb, dev, opts, clock.now(), &summaries);
-    core.health.set_read_only(read_only);
+    core.calls.health.set_read_only(read_only);
     let orphans = core.sb.orphan.get();
     if !read_only {
         if opts.keeping != Keeping::Journal {
@@ -241,19 +227,12 @@ impl Core {
             optimize_space: false,
             drawn: geom.fsid ^ sb.mounts.get(),
             keep: Keep::new(opts.keeping),
-            lives: Lifetimes::default(),
+            calls: Machinery::new(now),
             btimes: FxHashMap::default(),
-            watch: Watch::default(),
             hashes: Hashes::new(opts.cache_bytes / 4),
             streams: VecDeque::new(),
             damaged: FxHashMap::default(),
-            begin: now,
-            now,
-            now_ms: 0,
-            changed: false,
-            reads: Reads::default(),
             settling: None,
-            health: Health::default(),
             counters: Counters::default(),
             geom,
             sb,
@@ -265,7 +244,7 @@ impl Core {
     /// Changes the label in the superblock, durably, then in its copies. The journal may hold an older superblock, and
     /// the one in core says what it has not got yet.
     pub fn write_label(&mut self, label: [u8; 64]) -> Result<()> {
-        self.changed = true;
+        self.calls.note_change();
         self.end_journal()?;
         self.sb.label = label;
         superblock::write(&*self.dev, 0, &self.sb)?;
@@ -317,14 +296,14 @@ impl Core {
 
     /// Reads `len` bytes at `frag`.
     pub fn read(&mut self, frag: Frag, len: usize, what: What) -> Result<Vec<u8>> {
-        let bytes = self.reads.read(&*self.dev, what.kind(), self.geom.byte(frag), len)?;
+        let bytes = self.calls.reads.read(&*self.dev, what.kind(), self.geom.byte(frag), len)?;
         self.count_read(len);
         Ok(bytes)
     }
 
     /// Reads once more what was read wrong.
     fn read_again(&mut self, frag: Frag, len: usize, what: What) -> Result<Vec<u8>> {
-        let bytes = self.reads.read_now(&*self.dev, what.kind(), self.geom.byte(frag), len)?;
+        let bytes = self.calls.reads.read_now(&*self.dev, what.kind(), self.geom.byte(frag), len)?;
         self.count_read(len);
         Ok(bytes)
     }
@@ -365,15 +344,14 @@ impl Core {
 
     /// Notes that a buffer was changed, and where it goes.
     pub fn touch(&mut self, name: Name, frag: Frag, what: What, owner: u64) {
-        debug_assert!(!self.reads.may_restart(), "a call that changes something does not begin anew");
-        self.changed = true;
+        self.calls.note_change();
         let early = match what {
             What::Data => 0,
             What::Dir => 1000,
             _ => EARLIEST_MS,
         };
         let wait = self.opts.commit_ms.saturating_sub(early).max(1);
-        let due = (self.now_ms + wait).min(self.settling.unwrap_or(u64::MAX));
+        let due = (self.calls.now_ms() + wait).min(self.settling.unwrap_or(u64::MAX));
         self.turns += 1;
         let d = self.dirty.entry(name).or_insert(Dirty { due, frag, what, owner, turn: 0, deferred: false });
         self.queue.remove(&d.turn);
@@ -422,47 +400,29 @@ impl Core {
     }
 }
 
-impl State for Core {
-    type Want = Fetch;
-    type Tries = Tries;
-
-    fn health(&mut self) -> &mut Health {
-        &mut self.health
+impl Machine for Core {
+    fn calls(&mut self) -> &mut Machinery {
+        &mut self.calls
     }
 
-    fn begin_call(&mut self, tries: &mut Tries) {
-        self.changed = false;
-        self.cache.keep_all(true);
-        let (lifts, arrived) = tries.reads();
-        self.reads.begin(lifts, arrived);
+    fn cache(&mut self) -> &mut Cache {
+        &mut self.cache
     }
 
-    fn has_changed(&self) -> bool {
-        self.changed
+    fn relieve(&mut self) {
+        self.write_excess();
     }
 
-    fn end_call<R>(&mut self, done: &Result<R>) {
-        self.reads.end();
-        if done.is_ok() {
-            self.relieve();
-        }
-        self.cache.keep_all(false);
-    }
-
-    fn fail(&mut self, why: &Error) {
+    fn give_up(&mut self, why: &Error) {
         if !planted(Flaw::FailureForgotten) {
-            self.health.fail(why);
+            self.calls.health.fail(why);
         }
-    }
-
-    fn take_want(&mut self) -> Option<Fetch> {
-        self.reads.take_want()
     }
 }
 
 impl Core {
     pub fn mark_clean(&mut self) -> Result<()> {
-        self.changed = true;
+        self.calls.note_change();
         self.end_journal()?;
         let mut sums = self.summary_bytes();
         self.sb.summary_crc = crc(&sums).into();
@@ -472,7 +432,7 @@ impl Core {
             self.dev.flush()?;
         }
         self.sb.clean =
-            u32::from(!self.health.has_met_damage() && self.dirty.is_empty() && self.keep.owes_nothing()).into();
+            u32::from(!self.calls.health.has_met_damage() && self.dirty.is_empty() && self.keep.owes_nothing()).into();
         superblock::write(&*self.dev, 0, &self.sb)?;
         Ok(self.dev.flush()?)
     }

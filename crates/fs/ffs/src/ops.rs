@@ -57,7 +57,7 @@ impl Namespace for Core {
     }
 
     fn settle_links(&mut self, ino: Ino) -> Result<bool> {
-        self.reads.stay();
+        self.calls.reads.stay();
         let i = self.iget(ino)?;
         if self.links(&i) == u32::from(i.d.nlink.get()) {
             return Ok(false);
@@ -70,16 +70,8 @@ impl Namespace for Core {
         Ok(self.attr_of(&i))
     }
 
-    fn hold(&mut self, ino: Ino) {
-        self.lives.refs.add(ino);
-    }
-
-    fn may_be_named(&mut self, ino: Ino) -> bool {
-        self.lives.is_unnamed(ino)
-    }
-
     fn make(&mut self, dir: &Node, name: &[u8], (): (), new: &NewInode<'_>, now: Time) -> Result<Attr> {
-        self.reads.stay();
+        self.calls.reads.stay();
         self.check_xattrs(new.xattrs)?;
         let (parent, t) = (dir.ino, new.file_type());
         let mut dir = self.iget(parent)?;
@@ -107,20 +99,20 @@ impl Namespace for Core {
     }
 
     fn make_unnamed(&mut self, dir: &Node, new: &NewInode<'_>, now: Time) -> Result<Attr> {
-        self.reads.stay();
+        self.calls.reads.stay();
         let home = self.geom.cg_of_inode(dir.ino);
         let mut i = self.inew((home, dir.ino), new.mode, (new.uid, new.gid), now)?;
         i.d.nlink = 0.into();
         self.iput(&i)?;
-        self.lives.refs.add(i.ino);
+        self.calls.lives.refs.add(i.ino);
         let attr = self.attr_of(&i);
         lifetimes::orphan(self, i.ino)?;
-        self.lives.set_unnamed(i.ino);
+        self.calls.lives.set_unnamed(i.ino);
         Ok(attr)
     }
 
     fn link(&mut self, dir: &Node, name: &[u8], (): (), node: &Node, now: Time) -> Result<Attr> {
-        self.reads.stay();
+        self.calls.reads.stay();
         let mut parent = self.iget(dir.ino)?;
         let room = self.dir_room(&mut parent, name)?;
         lifetimes::unorphan(self, node.ino)?;
@@ -133,7 +125,7 @@ impl Namespace for Core {
     }
 
     fn remove(&mut self, dir: &Node, name: &[u8], slot: Found, node: &Node, now: Time) -> Result<()> {
-        self.reads.stay();
+        self.calls.reads.stay();
         if node.is_dir() {
             self.settle_dir(node.ino)?;
         }
@@ -150,7 +142,7 @@ impl Namespace for Core {
     }
 
     fn rename(&mut self, m: Move<'_, Found, ()>, now: Time) -> Result<()> {
-        self.reads.stay();
+        self.calls.reads.stay();
         self.settle_rename(&m)?;
         let (mut new_dir, t) = (self.iget(m.new_dir.ino)?, m.node.file_type());
         let room = match &m.target {
@@ -192,7 +184,7 @@ impl Namespace for Core {
     /// Where changes come one by one, one of the two has a third name meanwhile, so that neither is without: a crash may
     /// leave it.
     fn exchange(&mut self, a: Place<Found>, b: Place<Found>, now: Time) -> Result<()> {
-        self.reads.stay();
+        self.calls.reads.stay();
         let third = self.settle_exchange(&a, &b)?;
         let (dir, new_dir) = (self.iget(a.dir.ino)?, self.iget(b.dir.ino)?);
         let (i, j, same) = (self.iget(a.node.ino)?, self.iget(b.node.ino)?, a.dir.ino == b.dir.ino);
@@ -399,14 +391,14 @@ impl Core {
 
 impl Inodes for Core {
     fn set_attr(&mut self, ino: Ino, set: &SetAttr, now: Time) -> Result<()> {
-        self.reads.stay();
+        self.calls.reads.stay();
         let mut i = self.iget(ino)?;
         self.apply(&mut i, set, now);
         self.iput(&i)
     }
 
     fn set_size(&mut self, ino: Ino, to: u64, now: Time) -> Result<bool> {
-        self.reads.stay();
+        self.calls.reads.stay();
         blockfile::step_size(self, ino, to, now)
     }
 
@@ -425,7 +417,7 @@ impl Inodes for Core {
     }
 
     fn set_xattrs(&mut self, ino: Ino, list: &Xattrs, _grows: bool, set: &SetAttr, now: Time) -> Result<()> {
-        self.reads.stay();
+        self.calls.reads.stay();
         self.check_xattrs(list)?;
         let mut i = self.iget(ino)?;
         self.xattr_store(&mut i, list)?;
@@ -435,25 +427,12 @@ impl Inodes for Core {
 }
 
 impl locked::Core for Core {
-    fn set_now(&mut self, now: Time) {
-        self.now = now;
-        self.now_ms = self.now_ms.max(self.begin.ms_until(now));
-    }
-
-    fn now(&self) -> Time {
-        self.now
-    }
-
     fn is_pressed(&self) -> bool {
         self.has_much_dirty()
     }
 
     fn settle_frees(&mut self) -> Result<bool> {
         self.settle_held()
-    }
-
-    fn keep_all(&mut self, keep: bool) {
-        self.cache.keep_all(keep);
     }
 
     fn background(&mut self, now: Time) -> Result<Time> {
@@ -464,8 +443,8 @@ impl locked::Core for Core {
         self.flush_all()?;
         // What was freed by that is freed for good now.
         while lifetimes::inactivate(self)? {
-            self.relieve();
-            self.health.check_writable()?;
+            self.write_excess();
+            self.calls.health.check_writable()?;
         }
         self.flush_all()?;
         self.mark_clean()
@@ -484,7 +463,7 @@ impl locked::Core for Core {
     }
 
     fn set_label(&mut self, field: [u8; 64]) -> Result<()> {
-        self.reads.stay();
+        self.calls.reads.stay();
         self.write_label(field)
     }
 
@@ -507,7 +486,7 @@ impl locked::Core for Core {
 
     /// A group in each step.
     fn trim_step(&mut self, range: &TrimRange, from: u64) -> Result<(u64, Option<u64>)> {
-        self.reads.stay();
+        self.calls.reads.stay();
         let geom = self.geom;
         range.check(geom.byte(Frag(geom.frags)), geom.block_size() as u64, geom.byte(Frag(geom.cg_frags)))?;
         let next = from + 1;

@@ -304,9 +304,9 @@ impl<'a> Checker<'a> {
     /// Writes what the passes changed, then what a clean volume says of itself. Whether there was room for it.
     fn write(&mut self, mended: bool) -> Result<bool> {
         if mended {
-            self.core.health.damage_repaired();
+            self.core.calls.health.damage_repaired();
         } else {
-            self.core.health.note_damage();
+            self.core.calls.health.note_damage();
         }
         if !self.core.log.heads.first().is_some_and(|hot| hot.is_open()) {
             return Ok(false);
@@ -329,7 +329,7 @@ impl<'a> Checker<'a> {
 
     /// What has no name goes; then the superblock, at last the mark that the volume is clean.
     fn finish(&mut self) -> Result<()> {
-        self.core.lives.clear_orphans();
+        self.core.calls.lives.clear_orphans();
         self.core.load_orphans()?;
         while lifetimes::inactivate(&mut self.core)? {}
         if self.super_changed {

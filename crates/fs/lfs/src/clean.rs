@@ -139,7 +139,7 @@ impl Core {
     /// by 64ths, the oldest.
     fn victims(&mut self, budget: u64, most: u64, greedy: bool) -> Vec<u32> {
         let size = 1u64 << self.geom.seg_shift;
-        let (busy, now) = (self.log.busy(), self.now.secs);
+        let (busy, now) = (self.log.busy(), self.calls.now().secs);
         let worth = |u: crate::ifile::Use| {
             let live = u64::from(u.live).min(size) as f64 / size as f64;
             let age = now.saturating_sub(u.time).max(0) as f64 + 1.0;
@@ -343,7 +343,7 @@ impl Core {
 
     /// What cannot be read stays where it is, and its segment is not cleaned.
     fn leave(&mut self, seg: Seg) {
-        self.health.note_damage();
+        self.calls.health.note_damage();
         self.stuck.insert(seg.0);
     }
 

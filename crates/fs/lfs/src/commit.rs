@@ -115,7 +115,7 @@ impl Core {
     fn apply_usage(&mut self, parts: &[Part], log: &Log) {
         for p in parts {
             let blocks: u32 = p.blocks.iter().map(|b| self.geom.bytes_of(b.frags) as u32).sum();
-            self.segs.add(p.seg.0, blocks + (p.inodes.len() * INODE) as u32, p.time(self.now.secs));
+            self.segs.add(p.seg.0, blocks + (p.inodes.len() * INODE) as u32, p.time(self.calls.now().secs));
             p.deaths.iter().for_each(|(seg, bytes)| self.segs.bury(*seg, *bytes));
         }
         for seg in log.busy() {
@@ -125,11 +125,11 @@ impl Core {
 
     /// Writes all that is changed, and makes it durable.
     pub fn sync(&mut self) -> Result<()> {
-        if self.health.has_failed() {
+        if self.calls.health.has_failed() {
             return Err(Errno::EROFS.into());
         }
         let done = self.write_group();
-        done.inspect_err(|e| self.health.fail(e))
+        done.inspect_err(|e| self.calls.health.fail(e))
     }
 
     /// The same; an error is for the caller to deal with.
@@ -168,7 +168,7 @@ impl Core {
         self.counters.partial_segments += parts.len() as u64;
         self.counters.writes += requests.len() as u64;
         self.counters.write_bytes += requests.iter().map(Request::len).sum::<u64>();
-        self.reads.submit(&*self.dev, requests).wait_all()?;
+        self.calls.reads.submit(&*self.dev, requests).wait_all()?;
         if !(planted(Flaw::CheckpointTooEarly) && flags & IFILE_ONLY != 0) {
             self.flush()?;
         }
@@ -244,7 +244,7 @@ impl Core {
             inodes: (counts.1 as u32).into(),
             segs: (counts.2 as u32).into(),
             data_crc: data_crc.into(),
-            time: p.time(self.now.secs).into(),
+            time: p.time(self.calls.now().secs).into(),
             ninodes: s.inodes.into(),
             free_ino: s.free_ino.into(),
             used_inodes: s.used_inodes.into(),
@@ -342,11 +342,11 @@ impl Core {
 
     /// Writes a checkpoint.
     pub fn checkpoint(&mut self, clean: bool) -> Result<()> {
-        if self.health.has_failed() {
+        if self.calls.health.has_failed() {
             return Err(Errno::EROFS.into());
         }
         let done = self.write_checkpoint(clean);
-        done.inspect_err(|e| self.health.fail(e))
+        done.inspect_err(|e| self.calls.health.fail(e))
     }
 
     /// The same; an error is for the caller to deal with.
@@ -377,7 +377,7 @@ impl Core {
             free_ino: s.free_ino.into(),
             used_inodes: s.used_inodes.into(),
             file_frags: s.file_frags.into(),
-            time: self.now.secs.into(),
+            time: self.calls.now().secs.into(),
             orphan: s.orphan.into(),
             ..self.checkpoint
         };
@@ -387,7 +387,7 @@ impl Core {
         (self.checkpoint, self.place) = (cp, 1 - self.place);
         // LFS-C3: the checkpoint before this one called them clean too.
         self.segs.clean.extend(settled);
-        self.log.checkpointed_ms = self.now_ms;
+        self.log.checkpointed_ms = self.calls.now_ms();
         Ok(())
     }
 
@@ -399,7 +399,7 @@ impl Core {
 
     /// At the unmount.
     pub fn end(&mut self) -> Result<()> {
-        let clean = !self.health.has_met_damage();
+        let clean = !self.calls.health.has_met_damage();
         self.checkpoint(clean)
     }
 
@@ -456,8 +456,8 @@ impl Core {
     }
 
     /// After a call: what is changed beyond the limit is written by who changed it, and there is always room for it.
-    pub fn relieve(&mut self) {
-        if !self.health.is_writable() {
+    pub fn write_excess(&mut self) {
+        if !self.calls.health.is_writable() {
             return;
         }
         let short = (self.segs.clean.len() as u32) < self.least_clean();
@@ -472,7 +472,7 @@ impl Core {
             _ => Ok(()),
         };
         if let Err(e) = done {
-            self.health.fail(&e);
+            self.calls.health.fail(&e);
         }
     }
 
@@ -493,8 +493,8 @@ impl Core {
 
     /// Work that is due at `now`; returns when there is more.
     pub fn run_daemons(&mut self, now: Time) -> Result<Time> {
-        let at = self.begin.ms_until(now).max(self.now_ms);
-        if !self.health.is_writable() {
+        let at = self.calls.ms_until(now);
+        if !self.calls.health.is_writable() {
             return Ok(now.plus_ms(60_000));
         }
         if self.since.is_some_and(|since| at >= since + self.opts.commit_ms) || self.has_much_dirty() {
@@ -521,7 +521,7 @@ impl Core {
         let runs = self.segs.clean.runs().map(|run| (start(*run.start()), run.count() as u64 * seg));
         let parts: Vec<(u64, u64)> = runs.filter_map(|run| range.part(run, frag)).collect();
         let requests = parts.iter().map(|(at, len)| Request::discard(Kind::Data, *at, *len)).collect();
-        self.reads.submit(&*self.dev, requests).wait_all()?;
+        self.calls.reads.submit(&*self.dev, requests).wait_all()?;
         // Clean segments that are kept for the cleaner are no space that users know of.
         let trimmed: u64 = parts.iter().map(|p| p.1).sum();
         Ok(trimmed.min(self.capacity().saturating_mul(frag)))

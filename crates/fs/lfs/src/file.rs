@@ -9,13 +9,11 @@ use crate::format::*;
 use crate::inode::Inode;
 use crate::mount::{Core, indirect_name, inode_name, name_of};
 use crate::planted::{Flaw, planted};
-use arbor_base::cache::{Cache, Name};
+use arbor_base::cache::Name;
 use arbor_base::device::Kind;
 use arbor_base::layout::get_u32;
 use arbor_base::vfs::{Errno, Error, Ino, Result, Time};
 use arbor_kit::blockfile::{self, BlockFile, BlockFiles, Fill};
-use arbor_kit::reads::Reads;
-use arbor_kit::watch::Watch;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -496,7 +494,7 @@ impl Core {
             if met > most {
                 return Err(i.corrupt("frags", i.d.frags, "as many fragments as its blocks have").into());
             }
-            if !self.touched {
+            if !self.calls.has_changed() {
                 // What was looked at is not needed any more.
                 self.cache.trim_clean();
             }
@@ -589,18 +587,6 @@ impl BlockFiles for Core {
 
     fn put(&mut self, i: &Inode) -> Result<()> {
         self.iput(i)
-    }
-
-    fn cache(&mut self) -> &mut Cache {
-        &mut self.cache
-    }
-
-    fn reads(&mut self) -> &mut Reads {
-        &mut self.reads
-    }
-
-    fn watch(&mut self) -> &mut Watch {
-        &mut self.watch
     }
 
     fn block_shift(&self) -> u32 {

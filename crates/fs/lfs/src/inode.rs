@@ -8,7 +8,7 @@ use crate::planted::{Flaw, planted};
 use arbor_base::device::Kind;
 use arbor_base::layout::{Corrupt, crc_without, get_u32};
 use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, SetAttr, SetTime, Time, mode};
-use arbor_kit::lifetimes::{self, Lifetimes, Orphans};
+use arbor_kit::lifetimes::{self, Orphans};
 use arbor_kit::xattr::{self, Xattrs};
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
@@ -337,10 +337,6 @@ impl Core {
 }
 
 impl Orphans for Core {
-    fn lives(&mut self) -> &mut Lifetimes {
-        &mut self.lives
-    }
-
     fn head(&mut self, _of: Ino) -> Result<u64> {
         Ok(self.state.orphan.into())
     }

@@ -12,13 +12,8 @@ use arbor_base::cache::{Cache, Name};
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{Access, Corrupt, crc};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Options, Result, Time, Utilisation};
-use arbor_kit::calls::State;
 use arbor_kit::chunkdir::Hashes;
-use arbor_kit::health::Health;
-use arbor_kit::lifetimes::Lifetimes;
-use arbor_kit::locked::{Locked, Tries};
-use arbor_kit::reads::{Fetch, Reads};
-use arbor_kit::watch::Watch;
+use arbor_kit::locked::{Locked, Machine, Machinery};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -122,19 +117,10 @@ pub(crate) struct Core {
     pub remapped: BTreeSet<u64>,
     /// Bytes that have died in each segment since the last group.
     pub died: BTreeMap<u32, u32>,
-    pub lives: Lifetimes,
-    /// Files that a call of several steps works on.
-    pub watch: Watch,
+    pub calls: Machinery,
     pub hashes: Hashes,
     /// Files read one block after another, with the next block.
     pub streams: VecDeque<(u64, u64)>,
-    pub begin: Time,
-    pub now: Time,
-    pub now_ms: u64,
-    /// The call that runs has changed something.
-    pub touched: bool,
-    pub reads: Reads,
-    pub health: Health,
     pub counters: Counters,
 }
 
@@ -161,7 +147,7 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     };
     let geom = superblock::geometry(&sb)?;
     let mut core = open(dev, geom, opts, clock.now())?;
-    core.health.set_read_only(read_only);
+    core.calls.health.set_read_only(read_only);
     if core.checkpoint.clean.get() == 0 && read_only {
         return Err(Error::refused(
             "the volume was not unmounted and needs recovery: mount it for writing, or run fsck",
@@ -246,16 +232,9 @@ impl Core {
             since: None,
             remapped: BTreeSet::new(),
             died: BTreeMap::new(),
-            lives: Lifetimes::default(),
-            watch: Watch::default(),
+            calls: Machinery::new(now),
             hashes: Hashes::new(opts.cache_bytes / 4),
             streams: VecDeque::new(),
-            begin: now,
-            now,
-            now_ms: 0,
-            touched: false,
-            reads: Reads::default(),
-            health: Health::default(),
             counters: Counters::default(),
         }
     }
@@ -263,7 +242,7 @@ impl Core {
     /// Changes the label in the superblock, durably, then in its copy.
     pub fn write_label(&mut self, label: [u8; 64]) -> Result<()> {
         let sb = SuperBlock { label, ..read_super(&*self.dev)? };
-        self.touched = true;
+        self.calls.note_change();
         for at in [0, self.geom.copy_at()] {
             self.dev.write_at(Kind::Super, at, &superblock::sealed(sb.as_bytes()))?;
             self.dev.flush()?;
@@ -287,7 +266,7 @@ impl Core {
     /// Reads a run of fragments.
     pub fn read_run(&mut self, frag: Frag, frags: u32, kind: Kind) -> Result<Vec<u8>> {
         let (at, len) = (self.geom.byte(frag), self.geom.bytes_of(frags));
-        let bytes = self.reads.read(&*self.dev, kind, at, len)?;
+        let bytes = self.calls.reads.read(&*self.dev, kind, at, len)?;
         self.count_read(len);
         Ok(bytes)
     }
@@ -295,7 +274,7 @@ impl Core {
     /// Reads a run of fragments once more, which was read wrong.
     pub fn read_run_again(&mut self, frag: Frag, frags: u32, kind: Kind) -> Result<Vec<u8>> {
         let (at, len) = (self.geom.byte(frag), self.geom.bytes_of(frags));
-        let bytes = self.reads.read_now(&*self.dev, kind, at, len)?;
+        let bytes = self.calls.reads.read_now(&*self.dev, kind, at, len)?;
         self.count_read(len);
         Ok(bytes)
     }
@@ -334,8 +313,7 @@ impl Core {
 
     /// Notes that a file is going to be changed.
     pub fn mark(&mut self, ino: Ino) -> Result<()> {
-        debug_assert!(!self.reads.may_restart(), "a call that changes something does not begin anew");
-        self.touched = true;
+        self.calls.note_change();
         if self.changed.contains_key(&ino.0) {
             return Ok(());
         }
@@ -345,8 +323,8 @@ impl Core {
         self.changed.insert(ino.0, Changed { turn: self.turns, disk_size, disk_xattr_len });
         self.order.insert(self.turns, ino.0);
         if ino != IFILE {
-            self.since.get_or_insert(self.now_ms);
-            self.changed_ms = self.now_ms;
+            self.since.get_or_insert(self.calls.now_ms());
+            self.changed_ms = self.calls.now_ms();
         }
         // Its inode is written with it, and stays until then.
         self.cache.modify(inode_name(ino), |_| ()).ok_or(Errno::EIO)?;
@@ -382,34 +360,16 @@ impl Core {
     }
 }
 
-impl State for Core {
-    type Want = Fetch;
-    type Tries = Tries;
-
-    fn health(&mut self) -> &mut Health {
-        &mut self.health
+impl Machine for Core {
+    fn calls(&mut self) -> &mut Machinery {
+        &mut self.calls
     }
 
-    fn begin_call(&mut self, tries: &mut Tries) {
-        self.touched = false;
-        self.cache.keep_all(true);
-        let (lifts, arrived) = tries.reads();
-        self.reads.begin(lifts, arrived);
+    fn cache(&mut self) -> &mut Cache {
+        &mut self.cache
     }
 
-    fn has_changed(&self) -> bool {
-        self.touched
-    }
-
-    fn end_call<R>(&mut self, done: &Result<R>) {
-        self.reads.end();
-        if done.is_ok() {
-            self.relieve();
-        }
-        self.cache.keep_all(false);
-    }
-
-    fn take_want(&mut self) -> Option<Fetch> {
-        self.reads.take_want()
+    fn relieve(&mut self) {
+        self.write_excess();
     }
 }

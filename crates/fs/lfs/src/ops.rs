@@ -62,16 +62,8 @@ impl Namespace for Core {
         Ok(self.attr_of(&i))
     }
 
-    fn hold(&mut self, ino: Ino) {
-        self.lives.refs.add(ino);
-    }
-
-    fn may_be_named(&mut self, ino: Ino) -> bool {
-        self.lives.is_unnamed(ino)
-    }
-
     fn make(&mut self, dir: &Node, name: &[u8], (): (), new: &NewInode<'_>, now: Time) -> Result<Attr> {
-        self.reads.stay();
+        self.calls.reads.stay();
         self.check_xattrs(new.xattrs)?;
         let mut parent = self.iget(dir.ino)?;
         let room = self.dir_room(&mut parent, name)?;
@@ -88,18 +80,18 @@ impl Namespace for Core {
     }
 
     fn make_unnamed(&mut self, _dir: &Node, new: &NewInode<'_>, now: Time) -> Result<Attr> {
-        self.reads.stay();
+        self.calls.reads.stay();
         let mut i = self.inew(new.mode, (new.uid, new.gid), now)?;
         i.d.nlink = 0.into();
         self.iput(&i)?;
-        self.lives.refs.add(i.ino);
+        self.calls.lives.refs.add(i.ino);
         lifetimes::orphan(self, i.ino)?;
-        self.lives.set_unnamed(i.ino);
+        self.calls.lives.set_unnamed(i.ino);
         Ok(self.attr_of(&i))
     }
 
     fn link(&mut self, dir: &Node, name: &[u8], (): (), node: &Node, now: Time) -> Result<Attr> {
-        self.reads.stay();
+        self.calls.reads.stay();
         let mut parent = self.iget(dir.ino)?;
         let room = self.dir_room(&mut parent, name)?;
         lifetimes::unorphan(self, node.ino)?;
@@ -113,7 +105,7 @@ impl Namespace for Core {
     }
 
     fn remove(&mut self, dir: &Node, name: &[u8], slot: Found, node: &Node, now: Time) -> Result<()> {
-        self.reads.stay();
+        self.calls.reads.stay();
         let parent = self.iget(dir.ino)?;
         self.dir_remove(&parent, name, slot.at, false)?;
         self.touch_dir(dir.ino, now, 0)?;
@@ -122,7 +114,7 @@ impl Namespace for Core {
     }
 
     fn rename(&mut self, m: Move<'_, Found, ()>, now: Time) -> Result<()> {
-        self.reads.stay();
+        self.calls.reads.stay();
         let mut new_dir = self.iget(m.new_dir.ino)?;
         let room = match &m.target {
             Target::Free(()) => Some(self.dir_room(&mut new_dir, m.new_name)?),
@@ -153,7 +145,7 @@ impl Namespace for Core {
     }
 
     fn exchange(&mut self, a: Place<Found>, b: Place<Found>, now: Time) -> Result<()> {
-        self.reads.stay();
+        self.calls.reads.stay();
         let (dir, new_dir) = (self.iget(a.dir.ino)?, self.iget(b.dir.ino)?);
         self.dir_replace(&dir, a.slot.at, b.node.ino, b.node.file_type())?;
         self.dir_replace(&new_dir, b.slot.at, a.node.ino, a.node.file_type())?;
@@ -232,14 +224,14 @@ impl Core {
 
 impl Inodes for Core {
     fn set_attr(&mut self, ino: Ino, set: &SetAttr, now: Time) -> Result<()> {
-        self.reads.stay();
+        self.calls.reads.stay();
         let mut i = self.iget(ino)?;
         self.apply(&mut i, set, now);
         self.iput(&i)
     }
 
     fn set_size(&mut self, ino: Ino, to: u64, now: Time) -> Result<bool> {
-        self.reads.stay();
+        self.calls.reads.stay();
         blockfile::step_size(self, ino, to, now)
     }
 
@@ -258,7 +250,7 @@ impl Inodes for Core {
     }
 
     fn set_xattrs(&mut self, ino: Ino, list: &Xattrs, _grows: bool, set: &SetAttr, now: Time) -> Result<()> {
-        self.reads.stay();
+        self.calls.reads.stay();
         self.check_xattrs(list)?;
         let mut i = self.iget(ino)?;
         self.xattr_store(&mut i, list)?;
@@ -268,21 +260,8 @@ impl Inodes for Core {
 }
 
 impl locked::Core for Core {
-    fn set_now(&mut self, now: Time) {
-        self.now = now;
-        self.now_ms = self.now_ms.max(self.begin.ms_until(now));
-    }
-
-    fn now(&self) -> Time {
-        self.now
-    }
-
     fn is_pressed(&self) -> bool {
         self.has_much_dirty() || self.wants_cleaning()
-    }
-
-    fn keep_all(&mut self, keep: bool) {
-        self.cache.keep_all(keep);
     }
 
     fn background(&mut self, now: Time) -> Result<Time> {
@@ -306,7 +285,7 @@ impl locked::Core for Core {
     }
 
     fn set_label(&mut self, field: [u8; 64]) -> Result<()> {
-        self.reads.stay();
+        self.calls.reads.stay();
         self.write_label(field)
     }
 
@@ -328,13 +307,13 @@ impl locked::Core for Core {
     }
 
     fn trim_step(&mut self, range: &TrimRange, _from: u64) -> Result<(u64, Option<u64>)> {
-        self.reads.stay();
+        self.calls.reads.stay();
         Ok((self.trim(range)?, None))
     }
 
     fn clean(&mut self, budget: u64) -> Result<Cleaned> {
-        self.reads.stay();
-        self.touched = true;
+        self.calls.reads.stay();
+        self.calls.note_change();
         self.clean_segments(budget)
     }
 

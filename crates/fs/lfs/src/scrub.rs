@@ -55,7 +55,7 @@ impl Core {
             done.next = (seg + 1 < count).then_some(u64::from(seg) + 1);
         }
         if !done.damage.is_empty() {
-            self.health.note_damage();
+            self.calls.health.note_damage();
         }
         Ok(done)
     }

@@ -12,7 +12,7 @@ use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, SetAttr, SetTime, Time, mode};
-use arbor_kit::lifetimes::{self, Lifetimes, Orphans};
+use arbor_kit::lifetimes::{self, Lifetimes, Lives, Orphans};
 use arbor_kit::xattr::Xattrs;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -545,12 +545,14 @@ pub(crate) fn parse_xattrs(mut bytes: &[u8]) -> Option<Xattrs> {
     if twice { None } else { Some(out) }
 }
 
-/// The recovery lists of the AGs.
-impl Orphans for Core {
+impl Lives for Core {
     fn lives(&mut self) -> &mut Lifetimes {
         &mut self.lives
     }
+}
 
+/// The recovery lists of the AGs.
+impl Orphans for Core {
     fn head(&mut self, of: Ino) -> Result<u64> {
         let i = self.iget(of)?;
         Ok(self.ags.get(self.ag_of_inode(&i) as usize).map_or(0, |a| a.recovery))

@@ -657,7 +657,7 @@ impl State for Core {
         self.by_batch = !tries.singly;
     }
 
-    fn has_changed(&self) -> bool {
+    fn has_changed(&mut self) -> bool {
         self.tx.open
     }
 

@@ -62,14 +62,6 @@ impl Namespace for Core {
         Ok(self.attr_of(&i))
     }
 
-    fn hold(&mut self, ino: Ino) {
-        self.lives.refs.add(ino);
-    }
-
-    fn may_be_named(&mut self, ino: Ino) -> bool {
-        self.lives.is_unnamed(ino)
-    }
-
     fn make(&mut self, dir: &Node, name: &[u8], room: Seq, new: &NewInode<'_>, now: Time) -> Result<Attr> {
         self.need_new_xattrs(new.xattrs)?;
         self.need_target(new.target)?;

@@ -71,7 +71,7 @@ impl Core {
     }
 
     pub(super) fn journal_join(&mut self, name: Name) {
-        let (now, len) = (self.now_ms, self.cache.peek(name).map_or(0, |b| b.len()));
+        let (now, len) = (self.calls.now_ms(), self.cache.peek(name).map_or(0, |b| b.len()));
         let Some(j) = &mut self.keep.journal else { return };
         if j.running.is_empty() {
             j.since = now;
@@ -107,7 +107,7 @@ impl Core {
 
     /// Commits the running transaction, and makes everything durable by that.
     pub(super) fn commit_journal(&mut self) -> Result<()> {
-        if self.health.has_failed() {
+        if self.calls.health.has_failed() {
             return Err(Errno::EROFS.into());
         }
         let data = self.dirty_data();

@@ -111,7 +111,7 @@ impl Checker<'_> {
         }
         self.orphans_told = true;
         self.core.state.orphan = 0;
-        self.core.lives.clear_orphans();
+        self.core.calls.lives.clear_orphans();
         for k in 0..self.recs.len() {
             let rec = self.at(k);
             let nameless = rec.nlink == 0 && rec.found == 0 && rec.parent == 0;

@@ -60,7 +60,7 @@ impl Checker<'_> {
 
     /// Makes the inode and the first chunks of a directory.
     fn new_dir(&mut self, ino: Ino, version: u32, permissions: u32, parent: Ino) -> Result<()> {
-        let stamp = Stamp::from(self.core.now);
+        let stamp = Stamp::from(self.core.calls.now());
         let d = Dinode {
             fsid: self.core.geom.fsid.into(),
             ino: (ino.0 as u32).into(),

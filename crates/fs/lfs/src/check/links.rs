@@ -209,7 +209,7 @@ impl Checker<'_> {
                 Some(_) => {}
                 None => {
                     let room = self.core.dir_room(&mut root, name.as_bytes())?;
-                    let now = self.core.now;
+                    let now = self.core.calls.now();
                     let mut dir = self.core.inew(mode::IFDIR | 0o700, (0, 0), now)?;
                     let ino = dir.ino;
                     self.core.cache.insert(Name::Page { file: ino.0, index: 0 }, Arc::new(Vec::new()));
