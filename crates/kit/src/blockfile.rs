@@ -4,10 +4,14 @@
 //! An engine says where blocks lie and gives them space ([`BlockFiles`]); the only door to a dirty page is
 //! [`balloc`](BlockFiles::balloc). Bytes of a page past the end of its file are zero.
 
+use crate::calls::State;
+use crate::inodes::{Change, InodeTable};
 use crate::locked::Machine;
+use crate::namespace::Namespace;
 use crate::served::Inodes;
+use crate::xattr::Xattrs;
 use arbor_base::cache::Name;
-use arbor_base::vfs::{Errno, FallocMode, Ino, Result, Seek, Time, mode};
+use arbor_base::vfs::{Errno, FallocMode, Ino, Result, Seek, SetAttr, Time, mode};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -36,16 +40,7 @@ pub trait BlockFile: Clone {
 }
 
 /// The blocks of files. The page of block `lbn` is `Name::Page { file: ino, index: lbn }` in the cache.
-pub trait BlockFiles: Inodes + Machine {
-    /// A file.
-    type File: BlockFile;
-
-    /// A file by its number, of any type.
-    fn file(&mut self, ino: Ino) -> Result<Self::File>;
-
-    /// Writes an inode back to its buffer.
-    fn put(&mut self, f: &Self::File) -> Result<()>;
-
+pub trait BlockFiles: Machine + State + Namespace + InodeTable<Inode: BlockFile> {
     /// Length of a block, as a power of two.
     fn block_shift(&self) -> u32;
 
@@ -53,40 +48,45 @@ pub trait BlockFiles: Inodes + Machine {
     fn max_size(&self) -> u64;
 
     /// Whether a block is no hole.
-    fn is_mapped(&mut self, f: &Self::File, lbn: u64) -> Result<bool>;
+    fn is_mapped(&mut self, f: &Self::Inode, lbn: u64) -> Result<bool>;
 
     /// The page of a block, read if it is not in the cache; `None` of a hole.
-    fn page(&mut self, f: &Self::File, lbn: u64) -> Result<Option<Arc<Vec<u8>>>>;
+    fn page(&mut self, f: &Self::Inode, lbn: u64) -> Result<Option<Arc<Vec<u8>>>>;
 
     /// How long the page of a block is.
-    fn page_len(&self, f: &Self::File, lbn: u64) -> usize;
+    fn page_len(&self, f: &Self::Inode, lbn: u64) -> usize;
 
     /// The first block from `lbn` on that is a hole, or is none.
-    fn next_block(&mut self, f: &Self::File, lbn: u64, hole: bool) -> Result<Option<u64>>;
+    fn next_block(&mut self, f: &Self::Inode, lbn: u64, hole: bool) -> Result<Option<u64>>;
 
     /// Gives a block the space that a file of `size` bytes has there, changes its page, which is in the cache, makes the
     /// file at least that long, and writes the inode back.
-    fn balloc(&mut self, f: &mut Self::File, lbn: u64, size: u64, fill: Fill<'_>) -> Result<()>;
+    fn balloc(&mut self, f: &mut Self::Inode, lbn: u64, size: u64, fill: Fill<'_>) -> Result<()>;
 
     /// Takes a block that is no hole from a file, and writes the inode back.
-    fn release_block(&mut self, f: &mut Self::File, lbn: u64) -> Result<()>;
+    fn release_block(&mut self, f: &mut Self::Inode, lbn: u64) -> Result<()>;
 
     /// A file is about to have `size` bytes, new ones from `from` on: makes its last block as long as such a file has it.
-    fn lengthen_tail(&mut self, f: &mut Self::File, from: u64, size: u64) -> Result<()>;
+    fn lengthen_tail(&mut self, f: &mut Self::Inode, from: u64, size: u64) -> Result<()>;
 
     /// Frees blocks from the end of a file, as far as one step goes; returns the size that it has then, at least `to`.
-    fn truncate_step(&mut self, f: &mut Self::File, to: u64) -> Result<u64>;
+    fn truncate_step(&mut self, f: &mut Self::Inode, to: u64) -> Result<u64>;
 
     /// Gives up what a write that failed has made longer than `to`.
-    fn undo_growth(&mut self, f: &mut Self::File, to: u64) -> Result<()>;
+    fn undo_growth(&mut self, f: &mut Self::Inode, to: u64) -> Result<()>;
 
     /// A block was written to its end.
-    fn block_filled(&mut self, _f: &mut Self::File, _lbn: u64) -> Result<()> {
+    fn block_filled(&mut self, _f: &mut Self::Inode, _lbn: u64) -> Result<()> {
         Ok(())
     }
 
     /// The page of a block is about to be written over without having been read, and what lies past its end was not seen.
-    fn tail_unseen(&mut self, _f: &Self::File, _lbn: u64) {}
+    fn tail_unseen(&mut self, _f: &Self::Inode, _lbn: u64) {}
+
+    /// Whether another step of a change of the size can follow in the same call.
+    fn has_room_for_step(&mut self) -> bool {
+        true
+    }
 
     /// Whether another block can be written in the same step.
     fn may_write_on(&self) -> bool {
@@ -99,14 +99,50 @@ pub trait BlockFiles: Inodes + Machine {
     }
 }
 
+impl<C: BlockFiles> Inodes for C {
+    fn set_attr(&mut self, ino: Ino, set: &SetAttr, now: Time) -> Result<()> {
+        self.calls().reads.stay();
+        let mut i = self.iget(ino)?;
+        self.apply(&mut i, &Change::new(set, now));
+        self.iput(&i)
+    }
+
+    fn set_size(&mut self, ino: Ino, to: u64, now: Time) -> Result<bool> {
+        self.calls().reads.stay();
+        step_size(self, ino, to, now)
+    }
+
+    fn has_room_for_step(&mut self) -> bool {
+        BlockFiles::has_room_for_step(self)
+    }
+
+    fn target(&mut self, ino: Ino) -> Result<Vec<u8>> {
+        self.target_of(ino)
+    }
+
+    fn xattrs(&mut self, ino: Ino) -> Result<Xattrs> {
+        let i = self.iget(ino)?;
+        self.xattr_list(&i)
+    }
+
+    fn set_xattrs(&mut self, ino: Ino, list: &Xattrs, _grows: bool, set: &SetAttr, now: Time) -> Result<()> {
+        self.calls().reads.stay();
+        self.check_xattrs(list)?;
+        let mut i = self.iget(ino)?;
+        self.xattr_store(&mut i, list)?;
+        self.apply(&mut i, &Change::new(set, now));
+        self.iput(&i)
+    }
+}
+
 /// Name of a page.
-fn page_name<C: BlockFiles>(f: &C::File, lbn: u64) -> Name {
+fn page_name<C: BlockFiles>(f: &C::Inode, lbn: u64) -> Name {
     Name::Page { file: f.ino().0, index: lbn }
 }
 
 /// A regular file; `EISDIR` or `EINVAL` of anything else.
-fn regular<C: BlockFiles>(core: &mut C, ino: Ino) -> Result<C::File> {
-    let f = core.file(ino)?;
+fn regular<C: BlockFiles>(core: &mut C, ino: Ino) -> Result<C::Inode> {
+    let f = core.iget(ino)?;
     match f.kind() {
         mode::IFREG => Ok(f),
         mode::IFDIR => Err(Errno::EISDIR.into()),
@@ -186,7 +222,7 @@ pub fn write<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, data: &[u8], no
 
 fn write_block<C: BlockFiles>(
     core: &mut C,
-    f: &mut C::File,
+    f: &mut C::Inode,
     (lbn, within): (u64, usize),
     bytes: &[u8],
     now: Time,
@@ -205,7 +241,7 @@ fn write_block<C: BlockFiles>(
 }
 
 /// Makes the page of a block that is about to be changed in `range` be there.
-fn prepare_page<C: BlockFiles>(core: &mut C, f: &C::File, lbn: u64, range: Range<usize>) -> Result<()> {
+fn prepare_page<C: BlockFiles>(core: &mut C, f: &C::Inode, lbn: u64, range: Range<usize>) -> Result<()> {
     let name = page_name::<C>(f, lbn);
     if core.cache().contains(name) {
         return Ok(());
@@ -227,7 +263,7 @@ fn prepare_page<C: BlockFiles>(core: &mut C, f: &C::File, lbn: u64, range: Range
 }
 
 /// Makes a file longer, with a hole.
-fn extend<C: BlockFiles>(core: &mut C, f: &mut C::File, to: u64, now: Time) -> Result<()> {
+fn extend<C: BlockFiles>(core: &mut C, f: &mut C::Inode, to: u64, now: Time) -> Result<()> {
     if to > core.max_size() {
         return Err(Errno::EFBIG.into());
     }
@@ -245,11 +281,11 @@ fn extend<C: BlockFiles>(core: &mut C, f: &mut C::File, to: u64, now: Time) -> R
     }
     f.set_size(to);
     f.set_modified(now);
-    core.put(f)
+    core.iput(f)
 }
 
 /// Takes a file a step nearer to the size `to`; says whether it has it.
-pub fn step_size<C: BlockFiles>(core: &mut C, ino: Ino, to: u64, now: Time) -> Result<bool> {
+fn step_size<C: BlockFiles>(core: &mut C, ino: Ino, to: u64, now: Time) -> Result<bool> {
     let mut f = regular(core, ino)?;
     if to >= f.size() {
         extend(core, &mut f, to, now)?;
@@ -280,9 +316,9 @@ pub fn begin_fallocate<C: BlockFiles>(core: &mut C, ino: Ino, end: u64, now: Tim
     if end > core.max_size() {
         return Err(Errno::EFBIG.into());
     }
-    let mut f = core.file(ino)?;
+    let mut f = core.iget(ino)?;
     f.set_modified(now);
-    core.put(&f)?;
+    core.iput(&f)?;
     core.calls().watch.begin(ino, f.size());
     Ok(())
 }
@@ -296,7 +332,7 @@ pub fn falloc_step<C: BlockFiles>(
     end: u64,
     now: Time,
 ) -> Result<u64> {
-    let mut f = core.file(ino)?;
+    let mut f = core.iget(ino)?;
     let keep = how.contains(FallocMode::KEEP_SIZE);
     // The file may have become shorter since the call began.
     let end = if keep { end.min(f.size()) } else { end };
@@ -330,7 +366,13 @@ pub fn falloc_step<C: BlockFiles>(
 }
 
 /// Punches a hole into one block; the next step begins where the next block is that is none.
-fn punch<C: BlockFiles>(core: &mut C, f: &mut C::File, (offset, stop): (u64, u64), end: u64, now: Time) -> Result<u64> {
+fn punch<C: BlockFiles>(
+    core: &mut C,
+    f: &mut C::Inode,
+    (offset, stop): (u64, u64),
+    end: u64,
+    now: Time,
+) -> Result<u64> {
     let shift = core.block_shift();
     let lbn = offset >> shift;
     let start = lbn << shift;
@@ -355,7 +397,7 @@ fn punch<C: BlockFiles>(core: &mut C, f: &mut C::File, (offset, stop): (u64, u64
 }
 
 /// Stores the target of a new symbolic link in a block.
-pub fn store_target<C: BlockFiles>(core: &mut C, f: &mut C::File, target: &[u8]) -> Result<()> {
+pub fn store_target<C: BlockFiles>(core: &mut C, f: &mut C::Inode, target: &[u8]) -> Result<()> {
     core.cache().insert(page_name::<C>(f, 0), Arc::new(Vec::new()));
     core.balloc(f, 0, target.len() as u64, &mut |buf, len| {
         buf.resize(len, 0);

@@ -221,10 +221,10 @@ fn room_of(all: &[Dirent<'_>], held: impl Fn(usize) -> bool) -> usize {
 /// The pages of directories, and what was learnt of them.
 pub trait ChunkDirs: BlockFiles {
     /// A page of a directory.
-    fn dir_page(&mut self, dir: &Self::File, index: u64) -> Result<Arc<Vec<u8>>>;
+    fn dir_page(&mut self, dir: &Self::Inode, index: u64) -> Result<Arc<Vec<u8>>>;
 
     /// Changes a page, which was read in the same call.
-    fn dir_modify(&mut self, dir: &Self::File, index: u64, f: &mut dyn FnMut(&mut Vec<u8>)) -> Result<()>;
+    fn dir_modify(&mut self, dir: &Self::Inode, index: u64, f: &mut dyn FnMut(&mut Vec<u8>)) -> Result<()>;
 
     /// The hashes.
     fn hashes(&mut self) -> &mut Hashes;
@@ -233,13 +233,13 @@ pub trait ChunkDirs: BlockFiles {
     fn dir_step(&self, lbn: u64) -> usize;
 
     /// The page of a block that a directory does not have yet.
-    fn dir_new_page(&mut self, dir: &Self::File, lbn: u64) -> Result<()> {
+    fn dir_new_page(&mut self, dir: &Self::Inode, lbn: u64) -> Result<()> {
         self.cache().insert(Name::Page { file: dir.ino().0, index: lbn }, Arc::new(Vec::new()));
         Ok(())
     }
 
     /// Whether the entry that begins at byte `at` may have to come back, though it is free.
-    fn is_kept(&self, _dir: &Self::File, _at: u64) -> bool {
+    fn is_kept(&self, _dir: &Self::Inode, _at: u64) -> bool {
         false
     }
 
@@ -250,7 +250,7 @@ pub trait ChunkDirs: BlockFiles {
     }
 
     /// The chunk that holds byte `at` of a directory.
-    fn chunk_at(&mut self, dir: &Self::File, at: u64) -> Result<(Arc<Vec<u8>>, Range<usize>)> {
+    fn chunk_at(&mut self, dir: &Self::Inode, at: u64) -> Result<(Arc<Vec<u8>>, Range<usize>)> {
         let (index, within) = self.page_of(at);
         let page = self.dir_page(dir, index)?;
         let start = within / DIRBLKSIZ * DIRBLKSIZ;
@@ -262,7 +262,7 @@ pub trait ChunkDirs: BlockFiles {
     }
 
     /// Calls `f` for the chunks of a directory from byte `from`, with where each begins, until it says `false`.
-    fn each_chunk(&mut self, dir: &Self::File, from: u64, f: Chunks<'_, Self>) -> Result<()> {
+    fn each_chunk(&mut self, dir: &Self::Inode, from: u64, f: Chunks<'_, Self>) -> Result<()> {
         let mut at = from / DIRBLKSIZ as u64 * DIRBLKSIZ as u64;
         while at < dir.size() {
             let (page, range) = self.chunk_at(dir, at)?;
@@ -277,7 +277,7 @@ pub trait ChunkDirs: BlockFiles {
     }
 
     /// Makes the hash of a directory that is worth one.
-    fn build_hash(&mut self, dir: &Self::File) -> Result<()> {
+    fn build_hash(&mut self, dir: &Self::Inode) -> Result<()> {
         if dir.size() <= HASH_FROM || self.hashes().all.contains_key(&dir.ino().0) {
             return Ok(());
         }
@@ -299,7 +299,7 @@ pub trait ChunkDirs: BlockFiles {
     }
 
     /// The entry `name` of a directory, if there is one.
-    fn dir_lookup(&mut self, dir: &Self::File, name: &[u8]) -> Result<Option<Found>> {
+    fn dir_lookup(&mut self, dir: &Self::Inode, name: &[u8]) -> Result<Option<Found>> {
         self.build_hash(dir)?;
         let Some(hash) = self.hashes().find(dir.ino()) else {
             let mut found = None;
@@ -320,12 +320,12 @@ pub trait ChunkDirs: BlockFiles {
     }
 
     /// The same; `ENOENT` if there is none.
-    fn dir_find(&mut self, dir: &Self::File, name: &[u8]) -> Result<Found> {
+    fn dir_find(&mut self, dir: &Self::Inode, name: &[u8]) -> Result<Found> {
         self.dir_lookup(dir, name)?.ok_or_else(|| Errno::ENOENT.into())
     }
 
     /// The entry that begins at byte `at`.
-    fn dir_entry<R>(&mut self, dir: &Self::File, at: u64, f: impl FnOnce(&Dirent<'_>) -> R) -> Result<R> {
+    fn dir_entry<R>(&mut self, dir: &Self::Inode, at: u64, f: impl FnOnce(&Dirent<'_>) -> R) -> Result<R> {
         let (page, range) = self.chunk_at(dir, at)?;
         let within = (at % DIRBLKSIZ as u64) as usize;
         let chunk = page.get(range).unwrap_or(&[]);
@@ -334,7 +334,7 @@ pub trait ChunkDirs: BlockFiles {
     }
 
     /// Whether a directory has entries besides its dots.
-    fn dir_is_empty(&mut self, dir: &Self::File) -> Result<bool> {
+    fn dir_is_empty(&mut self, dir: &Self::Inode) -> Result<bool> {
         if let Some(hash) = self.hashes().all.get(&dir.ino().0) {
             return Ok(hash.count <= 2);
         }
@@ -347,12 +347,12 @@ pub trait ChunkDirs: BlockFiles {
     }
 
     /// The directory above.
-    fn parent_of(&mut self, dir: &Self::File) -> Result<Ino> {
+    fn parent_of(&mut self, dir: &Self::Inode) -> Result<Ino> {
         self.dir_entry(dir, DOTDOT_AT as u64, |e| e.ino)
     }
 
     /// Room for an entry of `need` bytes in what the directory has.
-    fn find_room(&mut self, dir: &Self::File, need: usize) -> Result<Option<Room>> {
+    fn find_room(&mut self, dir: &Self::Inode, need: usize) -> Result<Option<Room>> {
         let mut from = 0;
         loop {
             let hash = self.hashes().all.get_mut(&dir.ino().0);
@@ -382,7 +382,7 @@ pub trait ChunkDirs: BlockFiles {
     }
 
     /// Room for a name; the directory grows if there is none.
-    fn room_or_grow(&mut self, dir: &mut Self::File, name: &[u8]) -> Result<Room> {
+    fn room_or_grow(&mut self, dir: &mut Self::Inode, name: &[u8]) -> Result<Room> {
         let need = dirent_len(name.len());
         if let Some(room) = self.find_room(dir, need)? {
             return Ok(room);
@@ -394,7 +394,7 @@ pub trait ChunkDirs: BlockFiles {
     }
 
     /// Adds empty chunks to a directory.
-    fn dir_grow(&mut self, dir: &mut Self::File) -> Result<()> {
+    fn dir_grow(&mut self, dir: &mut Self::Inode) -> Result<()> {
         let lbn = dir.size() >> self.block_shift();
         let size = dir.size() + self.dir_step(lbn) as u64;
         if size > self.max_size().min(MOST_BYTES) {
@@ -414,7 +414,7 @@ pub trait ChunkDirs: BlockFiles {
     }
 
     /// Enters a name where there is room for it; says where it is.
-    fn dir_insert(&mut self, dir: &Self::File, room: Room, name: &[u8], ino: Ino, t: FileType) -> Result<u64> {
+    fn dir_insert(&mut self, dir: &Self::Inode, room: Room, name: &[u8], ino: Ino, t: FileType) -> Result<u64> {
         let at = room.host + room.keeps as u64;
         let (page, within) = self.page_of(at);
         let (_, host) = self.page_of(room.host);
@@ -434,7 +434,7 @@ pub trait ChunkDirs: BlockFiles {
     }
 
     /// Removes an entry. `keep` leaves its space alone, as its name may have to come back for a while.
-    fn dir_remove(&mut self, dir: &Self::File, name: &[u8], at: u64, keep: bool) -> Result<()> {
+    fn dir_remove(&mut self, dir: &Self::Inode, name: &[u8], at: u64, keep: bool) -> Result<()> {
         let (page, range) = self.chunk_at(dir, at)?;
         let start = range.start;
         let within = (at % DIRBLKSIZ as u64) as usize;
@@ -457,7 +457,7 @@ pub trait ChunkDirs: BlockFiles {
     }
 
     /// Lets an entry name another inode.
-    fn dir_replace(&mut self, dir: &Self::File, at: u64, ino: Ino, t: FileType) -> Result<()> {
+    fn dir_replace(&mut self, dir: &Self::Inode, at: u64, ino: Ino, t: FileType) -> Result<()> {
         let (page, within) = self.page_of(at);
         self.chunk_at(dir, at)?;
         self.dir_modify(dir, page, &mut |buf| {
@@ -469,7 +469,7 @@ pub trait ChunkDirs: BlockFiles {
     }
 
     /// The free space of the chunk around byte `at` has changed.
-    fn refresh_room(&mut self, dir: &Self::File, at: u64) -> Result<()> {
+    fn refresh_room(&mut self, dir: &Self::Inode, at: u64) -> Result<()> {
         if !self.hashes().all.contains_key(&dir.ino().0) {
             return Ok(());
         }
@@ -485,7 +485,7 @@ pub trait ChunkDirs: BlockFiles {
     }
 
     /// Calls `f` for the entries of a directory that begin at byte `from` or behind it, until it says `false`.
-    fn dir_walk(&mut self, dir: &Self::File, from: u64, f: Walk<'_, Self>) -> Result<()> {
+    fn dir_walk(&mut self, dir: &Self::Inode, from: u64, f: Walk<'_, Self>) -> Result<()> {
         self.each_chunk(dir, from, &mut |core, at, all| {
             for e in all.iter().filter(|e| e.ino.0 != 0) {
                 let place = at + e.at as u64;

@@ -10,6 +10,7 @@ pub mod chunkdir;
 pub mod dirent;
 pub mod flaws;
 pub mod health;
+pub mod inodes;
 pub mod issue;
 pub mod lifetimes;
 pub mod locked;

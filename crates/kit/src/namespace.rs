@@ -8,6 +8,7 @@
 //! `ENOTEMPTY`; `EMLINK`; last what the engine lacks (`ENOSPC`). The sticky bit and permissions are for the kernel, or
 //! whoever else calls.
 
+use crate::inodes::Attributes;
 use crate::lifetimes::Lives;
 use crate::xattr::Xattrs;
 use arbor_base::layout::Corrupt;
@@ -175,7 +176,7 @@ pub type Walk<'a, C> = &'a mut dyn FnMut(&mut C, Walked, &[u8]) -> Result<bool>;
 /// checked.
 ///
 /// A change fails with `ENOSPC` only before it has changed anything for others to see.
-pub trait Namespace: Lives + Sized {
+pub trait Namespace: Attributes + Lives + Sized {
     /// Where a name is.
     type Slot: Copy;
     /// What a search that finds no name knows of where it can go.
@@ -201,9 +202,6 @@ pub trait Namespace: Lives + Sized {
     fn settle_links(&mut self, _ino: Ino) -> Result<bool> {
         Ok(false)
     }
-
-    /// Attributes of an inode, as users see them.
-    fn attr(&mut self, ino: Ino) -> Result<Attr>;
 
     /// Makes an inode and its name, which is free.
     fn make(&mut self, dir: &Node, name: &[u8], room: Self::Room, new: &NewInode<'_>, now: Time) -> Result<Attr>;

@@ -2,6 +2,7 @@
 //! ([`Inodes`]) and a way to run a call on them ([`Volume`]).
 
 use crate::calls::State;
+use crate::inodes::Attributes as _;
 use crate::lifetimes::Lives as _;
 use crate::namespace::{self as rules, Namespace, TARGET_MAX, dir_node};
 use crate::xattr::{self, Xattrs};

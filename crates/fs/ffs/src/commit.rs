@@ -43,6 +43,7 @@ use arbor_base::device::{Buf, Request, Ticket};
 use arbor_base::layout::crc_without;
 use arbor_base::vfs::{Errno, Error, Ino, Result, Time};
 use arbor_kit::calls::State as _;
+use arbor_kit::inodes::InodeTable as _;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use zerocopy::IntoBytes;

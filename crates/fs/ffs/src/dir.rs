@@ -12,7 +12,7 @@ use crate::sound;
 use arbor_base::cache::Name;
 use arbor_base::vfs::{Errno, Ino, Result, Time};
 use arbor_kit::chunkdir::{ChunkDirs, Hashes, Room};
-use arbor_kit::dirent::{DOTDOT_AT, empty_chunks};
+use arbor_kit::dirent::DOTDOT_AT;
 use std::sync::Arc;
 
 impl ChunkDirs for Core {

@@ -12,6 +12,7 @@ use arbor_base::cache::Name;
 use arbor_base::layout::{Corrupt, get_u32};
 use arbor_base::vfs::{Errno, Ino, Result, Time};
 use arbor_kit::blockfile::{self, BlockFile, BlockFiles, Fill};
+use arbor_kit::inodes::InodeTable as _;
 use std::sync::Arc;
 
 /// Where a pointer lies: a buffer, and the byte in it.
@@ -594,7 +595,7 @@ impl Core {
     }
 
     /// Target of a symbolic link.
-    pub fn link_target(&mut self, i: &Inode) -> Result<Vec<u8>> {
+    pub fn read_target(&mut self, i: &Inode) -> Result<Vec<u8>> {
         let size = i.size() as usize;
         if i.d.is_fast_link() {
             let bytes = self.block(i.block, What::Inodes)?;
@@ -656,16 +657,6 @@ impl BlockFile for Inode {
 }
 
 impl BlockFiles for Core {
-    type File = Inode;
-
-    fn file(&mut self, ino: Ino) -> Result<Inode> {
-        self.iget(ino)
-    }
-
-    fn put(&mut self, i: &Inode) -> Result<()> {
-        self.iput(i)
-    }
-
     fn block_shift(&self) -> u32 {
         self.geom.block_shift
     }
@@ -727,6 +718,10 @@ impl BlockFiles for Core {
 
     fn tail_unseen(&mut self, i: &Inode, lbn: u64) {
         self.keep.tails.insert(Name::Page { file: i.ino.0, index: lbn });
+    }
+
+    fn has_room_for_step(&mut self) -> bool {
+        self.transaction_has_room()
     }
 
     fn may_write_on(&self) -> bool {

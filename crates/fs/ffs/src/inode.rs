@@ -8,7 +8,8 @@ use crate::mount::{Core, What, xattr_name};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
 use arbor_base::layout::{Corrupt, crc_without};
-use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, SetAttr, SetTime, Time, mode};
+use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, Time, mode};
+use arbor_kit::inodes::{Change, InodeTable};
 use arbor_kit::lifetimes::{self, Orphans};
 use arbor_kit::xattr::{self, Xattrs};
 use std::mem::offset_of;
@@ -83,18 +84,6 @@ impl Inode {
 pub(crate) const XATTR: usize = NDADDR + NIADDR;
 
 impl Core {
-    /// The inode, which must be in use; `ESTALE` otherwise.
-    pub fn iget(&mut self, ino: Ino) -> Result<Inode> {
-        let i = self.islot(ino)?;
-        if let Some(c) = self.damaged.get(&ino.0) {
-            return Err(c.clone().into());
-        }
-        if !i.d.in_use() {
-            return Err(Errno::ESTALE.into());
-        }
-        Ok(i)
-    }
-
     /// The inode, in use or not.
     fn islot(&mut self, ino: Ino) -> Result<Inode> {
         let (block, at) = self.geom.inode_at(ino).ok_or(Errno::ESTALE)?;
@@ -124,16 +113,6 @@ impl Core {
         if i.is_dir() { Ok(i) } else { Err(Errno::ENOTDIR.into()) }
     }
 
-    /// Writes an inode back to its buffer.
-    pub fn iput(&mut self, i: &Inode) -> Result<()> {
-        self.block(i.block, What::Inodes)?;
-        self.modify(i.name(), |buf| {
-            if let Some(place) = buf.get_mut(i.at..i.at + INODE) {
-                place.copy_from_slice(i.d.as_bytes());
-            }
-        })
-    }
-
     /// A new inode in group `cgx`, with no name yet.
     pub fn inew(&mut self, (cgx, near): (u32, Ino), m: u32, (uid, gid): (u32, u32), now: Time) -> Result<Inode> {
         let ino = self.ialloc(cgx, near, m)?;
@@ -161,54 +140,6 @@ impl Core {
         self.iput(&i)?;
         self.inode_made(&i, old)?;
         Ok(i)
-    }
-
-    /// Attributes, as users see them.
-    pub fn attr_of(&self, i: &Inode) -> Attr {
-        let d = &i.d;
-        let is_node = matches!(d.kind(), mode::IFCHR | mode::IFBLK);
-        let btime = self.btimes.get(&i.ino.0).copied().unwrap_or(d.btime);
-        Attr {
-            ino: i.ino,
-            generation: d.generation.get().into(),
-            mode: d.mode.get().into(),
-            nlink: u32::from(d.nlink.get()).saturating_sub(self.links_going(i.ino)),
-            uid: d.uid.get(),
-            gid: d.gid.get(),
-            rdev: if is_node { d.db[0].get() } else { 0 },
-            size: d.size.get(),
-            blocks: u64::from(d.frags.get()) << (self.geom.frag_shift - 9),
-            blksize: self.geom.block_size() as u32,
-            atime: d.atime.into(),
-            mtime: d.mtime.into(),
-            ctime: d.ctime.into(),
-            btime: btime.into(),
-            unsettled: false,
-        }
-    }
-
-    /// Applies a change of attributes other than the size.
-    pub fn apply(&mut self, i: &mut Inode, set: &SetAttr, now: Time) {
-        let d = &mut i.d;
-        if let Some(m) = set.mode {
-            d.mode = (d.mode.get() & mode::IFMT as u16 | (m & 0o7777) as u16).into();
-        }
-        d.uid = set.uid.map_or(d.uid, Into::into);
-        d.gid = set.gid.map_or(d.gid, Into::into);
-        let at = |t: SetTime, old: Stamp| match t {
-            SetTime::Now => Stamp::from(now),
-            SetTime::At(t) => Stamp::from(t),
-            SetTime::Kept => old,
-        };
-        d.atime = set.atime.map_or(d.atime, |t| at(t, d.atime));
-        d.mtime = set.mtime.map_or(d.mtime, |t| at(t, d.mtime));
-        d.ctime = set.ctime.map_or(Stamp::from(now), |t| at(t, d.ctime));
-        if let Some(t) = set.btime {
-            match self.btimes.get_mut(&i.ino.0) {
-                Some(btime) => *btime = at(t, *btime),
-                None => d.btime = at(t, d.btime),
-            }
-        }
     }
 
     /// Names an inode has, as users see it.
@@ -280,17 +211,6 @@ impl Core {
 
     // Extended attributes: a run of fragments, always a new one, so that no old one is half overwritten.
 
-    /// All attributes.
-    pub fn xattr_list(&mut self, i: &Inode) -> Result<Xattrs> {
-        if i.d.xattr.get() == 0 {
-            return Ok(Vec::new());
-        }
-        let bytes = self.xattr_block(i)?;
-        let (head, rest) = XattrHeader::ref_from_prefix(&bytes).map_err(|_| Errno::EIO)?;
-        let list = rest.get(..head.len.get() as usize).and_then(xattr::parse);
-        list.ok_or_else(|| i.corrupt("xattr", "a broken list", "names and values").into())
-    }
-
     fn xattr_block(&mut self, i: &Inode) -> Result<Arc<Vec<u8>>> {
         let name = xattr_name(i.ino);
         if let Some(bytes) = self.cache.get(name) {
@@ -320,51 +240,6 @@ impl Core {
             return Err(bad().into());
         }
         Ok(frags)
-    }
-
-    /// Fails unless these attributes fit an inode.
-    pub fn check_xattrs(&self, list: &Xattrs) -> Result<()> {
-        let fits = xattr::encoded_len(list) <= self.geom.block_size() - XATTR_HEADER;
-        if fits { Ok(()) } else { Err(Errno::ENOSPC.into()) }
-    }
-
-    /// Stores the list in a new run. One that is no longer than the old one may use what `minfree` keeps back.
-    pub fn xattr_store(&mut self, i: &mut Inode, list: &Xattrs) -> Result<()> {
-        let old = Frag(i.d.xattr.get());
-        let old_frags = if old.0 == 0 { 0 } else { self.xattr_frags(i, old)? };
-        if list.is_empty() {
-            return if old.0 == 0 { Ok(()) } else { self.free_xattr(i) };
-        }
-        let body = xattr::encode(list);
-        let frags = self.geom.frags_for(XATTR_HEADER + body.len());
-        let home = self.geom.cg_start(self.geom.cg_of_inode(i.ino));
-        let new = if frags > old_frags {
-            self.alloc(i.ino, Some(home), frags)?
-        } else {
-            self.alloc_reserved(i.ino, Some(home), frags)?
-        };
-        let mut bytes = vec![0; self.geom.bytes_of(frags)];
-        let head = XattrHeader {
-            magic: XATTR_MAGIC.into(),
-            fsid: self.geom.fsid.into(),
-            ino: (i.ino.0 as u32).into(),
-            frags: frags.into(),
-            len: (body.len() as u32).into(),
-            ..XattrHeader::default()
-        };
-        bytes[..XATTR_HEADER].copy_from_slice(head.as_bytes());
-        bytes[XATTR_HEADER..XATTR_HEADER + body.len()].copy_from_slice(&body);
-        let sum = crc_without(&bytes, CRC_AT).unwrap_or(0);
-        put_u32(&mut bytes, CRC_AT, sum);
-        let name = xattr_name(i.ino);
-        self.drop_buffer(name)?;
-        self.cache.insert(name, Arc::new(bytes));
-        self.cache.modify(name, |_| ());
-        self.touch(name, new, What::Xattr, i.ino.0);
-        i.d.xattr = new.0.into();
-        i.add_frags(frags, old_frags);
-        self.iput(i)?;
-        self.pointer_set((i.name(), i.pointer_at(XATTR)), (old, old_frags), (new, frags), name, None)
     }
 
     fn free_xattr(&mut self, i: &mut Inode) -> Result<()> {
@@ -447,4 +322,122 @@ pub(crate) fn check_xattr_run(geom: &Geom, ino: Ino, frag: Frag, bytes: &[u8]) -
         return bad("len", h.len.to_string(), "entries within the run");
     }
     Ok(())
+}
+
+impl InodeTable for Core {
+    type Inode = Inode;
+
+    fn iget(&mut self, ino: Ino) -> Result<Inode> {
+        let i = self.islot(ino)?;
+        if let Some(c) = self.damaged.get(&ino.0) {
+            return Err(c.clone().into());
+        }
+        if !i.d.in_use() {
+            return Err(Errno::ESTALE.into());
+        }
+        Ok(i)
+    }
+
+    fn iput(&mut self, i: &Inode) -> Result<()> {
+        self.block(i.block, What::Inodes)?;
+        self.modify(i.name(), |buf| {
+            if let Some(place) = buf.get_mut(i.at..i.at + INODE) {
+                place.copy_from_slice(i.d.as_bytes());
+            }
+        })
+    }
+
+    fn attr_of(&self, i: &Inode) -> Attr {
+        let d = &i.d;
+        let is_node = matches!(d.kind(), mode::IFCHR | mode::IFBLK);
+        let btime = self.btimes.get(&i.ino.0).copied().unwrap_or(d.btime);
+        Attr {
+            ino: i.ino,
+            generation: d.generation.get().into(),
+            mode: d.mode.get().into(),
+            nlink: u32::from(d.nlink.get()).saturating_sub(self.links_going(i.ino)),
+            uid: d.uid.get(),
+            gid: d.gid.get(),
+            rdev: if is_node { d.db[0].get() } else { 0 },
+            size: d.size.get(),
+            blocks: u64::from(d.frags.get()) << (self.geom.frag_shift - 9),
+            blksize: self.geom.block_size() as u32,
+            atime: d.atime.into(),
+            mtime: d.mtime.into(),
+            ctime: d.ctime.into(),
+            btime: btime.into(),
+            unsettled: false,
+        }
+    }
+
+    fn apply(&mut self, i: &mut Inode, set: &Change) {
+        let d = &mut i.d;
+        d.mode = set.mode.map_or(d.mode, |m| (d.mode.get() & mode::IFMT as u16 | m as u16).into());
+        (d.uid, d.gid) = (set.uid.map_or(d.uid, Into::into), set.gid.map_or(d.gid, Into::into));
+        (d.atime, d.mtime) = (set.atime.map_or(d.atime, Into::into), set.mtime.map_or(d.mtime, Into::into));
+        d.ctime = set.ctime.map_or(d.ctime, Into::into);
+        if let Some(t) = set.btime {
+            match self.btimes.get_mut(&i.ino.0) {
+                Some(btime) => *btime = t.into(),
+                None => i.d.btime = t.into(),
+            }
+        }
+    }
+
+    fn xattr_list(&mut self, i: &Inode) -> Result<Xattrs> {
+        if i.d.xattr.get() == 0 {
+            return Ok(Vec::new());
+        }
+        let bytes = self.xattr_block(i)?;
+        let (head, rest) = XattrHeader::ref_from_prefix(&bytes).map_err(|_| Errno::EIO)?;
+        let list = rest.get(..head.len.get() as usize).and_then(xattr::parse);
+        list.ok_or_else(|| i.corrupt("xattr", "a broken list", "names and values").into())
+    }
+
+    fn check_xattrs(&self, list: &Xattrs) -> Result<()> {
+        let fits = xattr::encoded_len(list) <= self.geom.block_size() - XATTR_HEADER;
+        if fits { Ok(()) } else { Err(Errno::ENOSPC.into()) }
+    }
+
+    fn xattr_store(&mut self, i: &mut Inode, list: &Xattrs) -> Result<()> {
+        let old = Frag(i.d.xattr.get());
+        let old_frags = if old.0 == 0 { 0 } else { self.xattr_frags(i, old)? };
+        if list.is_empty() {
+            return if old.0 == 0 { Ok(()) } else { self.free_xattr(i) };
+        }
+        let body = xattr::encode(list);
+        let frags = self.geom.frags_for(XATTR_HEADER + body.len());
+        let home = self.geom.cg_start(self.geom.cg_of_inode(i.ino));
+        let new = if frags > old_frags {
+            self.alloc(i.ino, Some(home), frags)?
+        } else {
+            self.alloc_reserved(i.ino, Some(home), frags)?
+        };
+        let mut bytes = vec![0; self.geom.bytes_of(frags)];
+        let head = XattrHeader {
+            magic: XATTR_MAGIC.into(),
+            fsid: self.geom.fsid.into(),
+            ino: (i.ino.0 as u32).into(),
+            frags: frags.into(),
+            len: (body.len() as u32).into(),
+            ..XattrHeader::default()
+        };
+        bytes[..XATTR_HEADER].copy_from_slice(head.as_bytes());
+        bytes[XATTR_HEADER..XATTR_HEADER + body.len()].copy_from_slice(&body);
+        let sum = crc_without(&bytes, CRC_AT).unwrap_or(0);
+        put_u32(&mut bytes, CRC_AT, sum);
+        let name = xattr_name(i.ino);
+        self.drop_buffer(name)?;
+        self.cache.insert(name, Arc::new(bytes));
+        self.cache.modify(name, |_| ());
+        self.touch(name, new, What::Xattr, i.ino.0);
+        i.d.xattr = new.0.into();
+        i.add_frags(frags, old_frags);
+        self.iput(i)?;
+        self.pointer_set((i.name(), i.pointer_at(XATTR)), (old, old_frags), (new, frags), name, None)
+    }
+
+    fn link_target(&mut self, i: &Inode) -> Result<Option<Vec<u8>>> {
+        if i.is_symlink() { self.read_target(i).map(Some) } else { Ok(None) }
+    }
 }

@@ -9,14 +9,12 @@ use crate::inode::{Inode, LINK_MAX};
 use crate::mount::{Core, What};
 use arbor_base::cache::Name;
 use arbor_base::vfs::*;
-use arbor_kit::blockfile;
 use arbor_kit::chunkdir::{ChunkDirs, Found};
 use arbor_kit::dirent::{DOTDOT_AT, first_chunks};
+use arbor_kit::inodes::{Attributes as _, InodeTable as _};
 use arbor_kit::lifetimes;
 use arbor_kit::locked;
 use arbor_kit::namespace::{Lookup, Move, Named, Namespace, NewInode, Node, Place, Target, Walk, Walked};
-use arbor_kit::served::Inodes;
-use arbor_kit::xattr::Xattrs;
 use std::sync::Arc;
 
 /// The type of an entry that names a directory.
@@ -63,11 +61,6 @@ impl Namespace for Core {
             return Ok(false);
         }
         self.flush_all().map(|()| true)
-    }
-
-    fn attr(&mut self, ino: Ino) -> Result<Attr> {
-        let i = self.iget(ino)?;
-        Ok(self.attr_of(&i))
     }
 
     fn make(&mut self, dir: &Node, name: &[u8], (): (), new: &NewInode<'_>, now: Time) -> Result<Attr> {
@@ -386,43 +379,6 @@ impl Core {
         let waits = self.raise(a.node.ino, None)?;
         let at = self.dir_insert(&dir, room, &name, a.node.ino, a.node.file_type())?;
         Ok(Some((self.note_added(&dir, at, a.node.ino, waits)?, at, name)))
-    }
-}
-
-impl Inodes for Core {
-    fn set_attr(&mut self, ino: Ino, set: &SetAttr, now: Time) -> Result<()> {
-        self.calls.reads.stay();
-        let mut i = self.iget(ino)?;
-        self.apply(&mut i, set, now);
-        self.iput(&i)
-    }
-
-    fn set_size(&mut self, ino: Ino, to: u64, now: Time) -> Result<bool> {
-        self.calls.reads.stay();
-        blockfile::step_size(self, ino, to, now)
-    }
-
-    fn has_room_for_step(&mut self) -> bool {
-        self.transaction_has_room()
-    }
-
-    fn target(&mut self, ino: Ino) -> Result<Vec<u8>> {
-        let i = self.iget(ino)?;
-        if i.is_symlink() { self.link_target(&i) } else { Err(Errno::EINVAL.into()) }
-    }
-
-    fn xattrs(&mut self, ino: Ino) -> Result<Xattrs> {
-        let i = self.iget(ino)?;
-        self.xattr_list(&i)
-    }
-
-    fn set_xattrs(&mut self, ino: Ino, list: &Xattrs, _grows: bool, set: &SetAttr, now: Time) -> Result<()> {
-        self.calls.reads.stay();
-        self.check_xattrs(list)?;
-        let mut i = self.iget(ino)?;
-        self.xattr_store(&mut i, list)?;
-        self.apply(&mut i, set, now);
-        self.iput(&i)
     }
 }
 

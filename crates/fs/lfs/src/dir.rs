@@ -5,9 +5,8 @@ use crate::format::*;
 use crate::inode::Inode;
 use crate::mount::Core;
 use arbor_base::cache::Name;
-use arbor_base::vfs::{Errno, Ino, Result};
+use arbor_base::vfs::{Errno, Result};
 use arbor_kit::chunkdir::{ChunkDirs, Hashes, Room};
-use arbor_kit::dirent::empty_chunks;
 use std::sync::Arc;
 
 impl ChunkDirs for Core {

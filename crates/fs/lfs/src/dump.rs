@@ -10,6 +10,7 @@ use arbor_base::device::Kind;
 use arbor_base::layout::crc;
 use arbor_base::vfs::{Devices, Error, Ino, Result, Time, label_of};
 use arbor_kit::dirent::entries;
+use arbor_kit::inodes::InodeTable as _;
 use serde_json::{Value, json};
 use zerocopy::IntoBytes;
 

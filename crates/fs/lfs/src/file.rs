@@ -14,6 +14,7 @@ use arbor_base::device::Kind;
 use arbor_base::layout::get_u32;
 use arbor_base::vfs::{Errno, Error, Ino, Result, Time};
 use arbor_kit::blockfile::{self, BlockFile, BlockFiles, Fill};
+use arbor_kit::inodes::InodeTable as _;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -523,7 +524,7 @@ impl Core {
     }
 
     /// Target of a symbolic link.
-    pub fn link_target(&mut self, i: &Inode) -> Result<Vec<u8>> {
+    pub fn read_target(&mut self, i: &Inode) -> Result<Vec<u8>> {
         let size = i.size() as usize;
         let bytes = if i.d.is_fast_link() {
             i.d.as_bytes().get(FAST_LINK_AT..FAST_LINK_AT + size).map(<[u8]>::to_vec)
@@ -579,16 +580,6 @@ impl BlockFile for Inode {
 }
 
 impl BlockFiles for Core {
-    type File = Inode;
-
-    fn file(&mut self, ino: Ino) -> Result<Inode> {
-        self.iget(ino)
-    }
-
-    fn put(&mut self, i: &Inode) -> Result<()> {
-        self.iput(i)
-    }
-
     fn block_shift(&self) -> u32 {
         self.geom.block_shift
     }

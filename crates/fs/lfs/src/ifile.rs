@@ -11,6 +11,7 @@ use crate::mount::{Core, inode_name, name_of};
 use arbor_base::device::Kind;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Errno, Error, Ino, Result};
+use arbor_kit::inodes::InodeTable as _;
 use arbor_kit::runs::Runs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

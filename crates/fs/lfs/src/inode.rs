@@ -7,7 +7,8 @@ use crate::mount::{Core, inode_name, xattr_name};
 use crate::planted::{Flaw, planted};
 use arbor_base::device::Kind;
 use arbor_base::layout::{Corrupt, crc_without, get_u32};
-use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, SetAttr, SetTime, Time, mode};
+use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, Time, mode};
+use arbor_kit::inodes::{Change, InodeTable};
 use arbor_kit::lifetimes::{self, Orphans};
 use arbor_kit::xattr::{self, Xattrs};
 use std::sync::Arc;
@@ -59,14 +60,6 @@ pub(crate) fn find_inode(geom: &Geom, ino: Ino, fragment: &[u8]) -> Option<(usiz
 }
 
 impl Core {
-    /// The inode, which must be in use; `ESTALE` otherwise.
-    pub fn iget(&mut self, ino: Ino) -> Result<Inode> {
-        if ino == IFILE {
-            return Err(Errno::ESTALE.into());
-        }
-        self.inode(ino)
-    }
-
     /// The same, of the ifile too.
     pub fn inode(&mut self, ino: Ino) -> Result<Inode> {
         if let Some(bytes) = self.cache.get(inode_name(ino)) {
@@ -152,14 +145,6 @@ impl Core {
         Ok(found.ok_or_else(missing)?.1)
     }
 
-    /// Writes an inode back to its buffer.
-    pub fn iput(&mut self, i: &Inode) -> Result<()> {
-        self.mark(i.ino)?;
-        let bytes = i.d.as_bytes();
-        self.cache.modify(inode_name(i.ino), |buf| buf.copy_from_slice(bytes)).ok_or(Errno::EIO)?;
-        Ok(())
-    }
-
     /// A new inode, with no name yet.
     pub fn inew(&mut self, m: u32, (uid, gid): (u32, u32), now: Time) -> Result<Inode> {
         let (ino, version) = self.ialloc()?;
@@ -183,47 +168,6 @@ impl Core {
         let i = Inode { ino, d };
         self.iput(&i)?;
         Ok(i)
-    }
-
-    /// Attributes, as users see them.
-    pub fn attr_of(&self, i: &Inode) -> Attr {
-        let d = &i.d;
-        Attr {
-            ino: i.ino,
-            generation: d.version.get().into(),
-            mode: d.mode.get(),
-            nlink: d.nlink.get(),
-            uid: d.uid.get(),
-            gid: d.gid.get(),
-            rdev: d.rdev.get(),
-            size: d.size.get(),
-            blocks: d.frags.get() << (self.geom.frag_shift - 9),
-            blksize: self.geom.block_size() as u32,
-            atime: d.atime.into(),
-            mtime: d.mtime.into(),
-            ctime: d.ctime.into(),
-            btime: d.btime.into(),
-            unsettled: false,
-        }
-    }
-
-    /// Applies a change of attributes other than the size.
-    pub fn apply(&mut self, i: &mut Inode, set: &SetAttr, now: Time) {
-        let d = &mut i.d;
-        if let Some(m) = set.mode {
-            d.mode = (d.mode.get() & mode::IFMT | m & 0o7777).into();
-        }
-        d.uid = set.uid.map_or(d.uid, Into::into);
-        d.gid = set.gid.map_or(d.gid, Into::into);
-        let at = |t: SetTime, old: Stamp| match t {
-            SetTime::Now => Stamp::from(now),
-            SetTime::At(t) => Stamp::from(t),
-            SetTime::Kept => old,
-        };
-        d.atime = set.atime.map_or(d.atime, |t| at(t, d.atime));
-        d.mtime = set.mtime.map_or(d.mtime, |t| at(t, d.mtime));
-        d.ctime = set.ctime.map_or(Stamp::from(now), |t| at(t, d.ctime));
-        d.btime = set.btime.map_or(d.btime, |t| at(t, d.btime));
     }
 
     /// A name of an inode was removed; `all`: a directory's last one, with its dot.
@@ -262,65 +206,6 @@ impl Core {
     }
 
     // Extended attributes: one block, or less.
-
-    /// All attributes.
-    pub fn xattr_list(&mut self, i: &Inode) -> Result<Xattrs> {
-        if i.d.xattr.frag.get() == 0 {
-            return Ok(Vec::new());
-        }
-        let name = xattr_name(i.ino);
-        if !self.cache.contains(name) {
-            let frags = self.geom.frags_for(i.d.xattr_len.get() as usize);
-            let bytes = self.read_block(i.d.xattr, frags, Kind::Xattr)?;
-            self.cache.insert(name, Arc::new(bytes));
-        }
-        let broken = || i.corrupt("xattr", "a broken list", "names and values").into();
-        let bytes = self.cache.get(name).ok_or(Errno::EIO)?;
-        let (head, rest) = XattrHeader::read_from_prefix(&bytes[..]).map_err(|_| Errno::EIO)?;
-        if head.magic.get() != XATTR_MAGIC || u64::from(head.ino.get()) != i.ino.0 {
-            return Err(broken());
-        }
-        rest.get(..head.len.get() as usize).and_then(xattr::parse).ok_or_else(broken)
-    }
-
-    /// Fails unless these attributes fit an inode.
-    pub fn check_xattrs(&self, list: &Xattrs) -> Result<()> {
-        let fits = xattr::encoded_len(list) <= self.geom.block_size() - XATTR_HEADER;
-        if fits { Ok(()) } else { Err(Errno::ENOSPC.into()) }
-    }
-
-    /// Stores the list.
-    pub fn xattr_store(&mut self, i: &mut Inode, list: &Xattrs) -> Result<()> {
-        if list.is_empty() {
-            self.drop_xattr(i)?;
-            return self.iput(i);
-        }
-        let body = xattr::encode(list);
-        let len = XATTR_HEADER + body.len();
-        let (new, old) = (self.geom.frags_for(len), self.geom.frags_for(i.d.xattr_len.get() as usize));
-        self.need(new.saturating_sub(old))?;
-        let mut bytes = vec![0; self.geom.bytes_of(new)];
-        let head = XattrHeader {
-            magic: XATTR_MAGIC.into(),
-            ino: (i.ino.0 as u32).into(),
-            len: (body.len() as u32).into(),
-            ..XattrHeader::default()
-        };
-        bytes[..XATTR_HEADER].copy_from_slice(head.as_bytes());
-        bytes[XATTR_HEADER..len].copy_from_slice(&body);
-        self.mark(i.ino)?;
-        let name = xattr_name(i.ino);
-        if !self.cache.contains(name) {
-            self.cache.insert(name, Arc::new(Vec::new()));
-        }
-        self.cache.modify(name, |buf| *buf = bytes);
-        if i.d.xattr.frag.get() == 0 {
-            i.d.xattr.frag = UNWRITTEN.into();
-        }
-        i.d.xattr_len = (len as u32).into();
-        self.count(i, new, old);
-        self.iput(i)
-    }
 
     fn drop_xattr(&mut self, i: &mut Inode) -> Result<()> {
         if i.d.xattr.frag.get() == 0 {
@@ -370,5 +255,113 @@ impl Orphans for Core {
 
     fn free(&mut self, ino: Ino) -> Result<()> {
         self.forget_inode(ino)
+    }
+}
+
+impl InodeTable for Core {
+    type Inode = Inode;
+
+    fn iget(&mut self, ino: Ino) -> Result<Inode> {
+        if ino == IFILE {
+            return Err(Errno::ESTALE.into());
+        }
+        self.inode(ino)
+    }
+
+    fn iput(&mut self, i: &Inode) -> Result<()> {
+        self.mark(i.ino)?;
+        let bytes = i.d.as_bytes();
+        self.cache.modify(inode_name(i.ino), |buf| buf.copy_from_slice(bytes)).ok_or(Errno::EIO)?;
+        Ok(())
+    }
+
+    fn attr_of(&self, i: &Inode) -> Attr {
+        let d = &i.d;
+        Attr {
+            ino: i.ino,
+            generation: d.version.get().into(),
+            mode: d.mode.get(),
+            nlink: d.nlink.get(),
+            uid: d.uid.get(),
+            gid: d.gid.get(),
+            rdev: d.rdev.get(),
+            size: d.size.get(),
+            blocks: d.frags.get() << (self.geom.frag_shift - 9),
+            blksize: self.geom.block_size() as u32,
+            atime: d.atime.into(),
+            mtime: d.mtime.into(),
+            ctime: d.ctime.into(),
+            btime: d.btime.into(),
+            unsettled: false,
+        }
+    }
+
+    fn apply(&mut self, i: &mut Inode, set: &Change) {
+        let d = &mut i.d;
+        d.mode = set.mode.map_or(d.mode, |m| (d.mode.get() & mode::IFMT | m).into());
+        (d.uid, d.gid) = (set.uid.map_or(d.uid, Into::into), set.gid.map_or(d.gid, Into::into));
+        (d.atime, d.mtime) = (set.atime.map_or(d.atime, Into::into), set.mtime.map_or(d.mtime, Into::into));
+        d.ctime = set.ctime.map_or(d.ctime, Into::into);
+        i.d.btime = set.btime.map_or(i.d.btime, Into::into);
+    }
+
+    fn xattr_list(&mut self, i: &Inode) -> Result<Xattrs> {
+        if i.d.xattr.frag.get() == 0 {
+            return Ok(Vec::new());
+        }
+        let name = xattr_name(i.ino);
+        if !self.cache.contains(name) {
+            let frags = self.geom.frags_for(i.d.xattr_len.get() as usize);
+            let bytes = self.read_block(i.d.xattr, frags, Kind::Xattr)?;
+            self.cache.insert(name, Arc::new(bytes));
+        }
+        let broken = || i.corrupt("xattr", "a broken list", "names and values").into();
+        let bytes = self.cache.get(name).ok_or(Errno::EIO)?;
+        let (head, rest) = XattrHeader::read_from_prefix(&bytes[..]).map_err(|_| Errno::EIO)?;
+        if head.magic.get() != XATTR_MAGIC || u64::from(head.ino.get()) != i.ino.0 {
+            return Err(broken());
+        }
+        rest.get(..head.len.get() as usize).and_then(xattr::parse).ok_or_else(broken)
+    }
+
+    fn check_xattrs(&self, list: &Xattrs) -> Result<()> {
+        let fits = xattr::encoded_len(list) <= self.geom.block_size() - XATTR_HEADER;
+        if fits { Ok(()) } else { Err(Errno::ENOSPC.into()) }
+    }
+
+    fn xattr_store(&mut self, i: &mut Inode, list: &Xattrs) -> Result<()> {
+        if list.is_empty() {
+            self.drop_xattr(i)?;
+            return self.iput(i);
+        }
+        let body = xattr::encode(list);
+        let len = XATTR_HEADER + body.len();
+        let (new, old) = (self.geom.frags_for(len), self.geom.frags_for(i.d.xattr_len.get() as usize));
+        self.need(new.saturating_sub(old))?;
+        let mut bytes = vec![0; self.geom.bytes_of(new)];
+        let head = XattrHeader {
+            magic: XATTR_MAGIC.into(),
+            ino: (i.ino.0 as u32).into(),
+            len: (body.len() as u32).into(),
+            ..XattrHeader::default()
+        };
+        bytes[..XATTR_HEADER].copy_from_slice(head.as_bytes());
+        bytes[XATTR_HEADER..len].copy_from_slice(&body);
+        self.mark(i.ino)?;
+        let name = xattr_name(i.ino);
+        if !self.cache.contains(name) {
+            self.cache.insert(name, Arc::new(Vec::new()));
+        }
+        self.cache.modify(name, |buf| *buf = bytes);
+        if i.d.xattr.frag.get() == 0 {
+            i.d.xattr.frag = UNWRITTEN.into();
+        }
+        i.d.xattr_len = (len as u32).into();
+        self.count(i, new, old);
+        self.iput(i)
+    }
+
+    fn link_target(&mut self, i: &Inode) -> Result<Option<Vec<u8>>> {
+        if i.is_symlink() { self.read_target(i).map(Some) } else { Ok(None) }
     }
 }

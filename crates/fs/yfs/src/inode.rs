@@ -11,7 +11,8 @@ use crate::mount::{Core, Want, What};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
 use arbor_base::layout::Corrupt;
-use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, SetAttr, SetTime, Time, mode};
+use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, Time, mode};
+use arbor_kit::inodes::Change;
 use arbor_kit::lifetimes::{self, Lifetimes, Lives, Orphans};
 use arbor_kit::xattr::Xattrs;
 use zerocopy::{FromBytes, IntoBytes};
@@ -289,39 +290,17 @@ impl Core {
         }
     }
 
-    pub fn apply(&mut self, i: &mut Inode, set: &SetAttr, now: Time) {
+    pub fn apply(&mut self, i: &mut Inode, set: &Change) {
         let d = &mut i.d;
-        if let Some(m) = set.mode {
-            d.mode = (d.mode.get() & mode::IFMT | m & 0o7777).into();
-        }
-        if let Some(u) = set.uid {
-            d.uid = u.into();
-        }
-        if let Some(g) = set.gid {
-            d.gid = g.into();
-        }
-        let at = |t: SetTime| match t {
-            SetTime::Now => Some(now),
-            SetTime::At(t) => Some(t),
-            SetTime::Kept => None,
-        };
-        let ctime = set.ctime.map_or(Some(now), at);
-        let mtime = set.mtime.and_then(at);
-        if let Some(t) = set.atime.and_then(at) {
-            d.set_atime(t);
-        }
-        if let Some(t) = mtime {
-            d.set_mtime(t);
-        }
-        if let Some(t) = set.btime.and_then(at) {
-            d.set_btime(t);
-        }
-        if let Some(t) = ctime {
-            d.set_ctime(t);
-        }
+        d.mode = set.mode.map_or(d.mode, |m| (d.mode.get() & mode::IFMT | m).into());
+        (d.uid, d.gid) = (set.uid.map_or(d.uid, Into::into), set.gid.map_or(d.gid, Into::into));
+        set.atime.into_iter().for_each(|t| d.set_atime(t));
+        set.mtime.into_iter().for_each(|t| d.set_mtime(t));
+        set.btime.into_iter().for_each(|t| d.set_btime(t));
+        set.ctime.into_iter().for_each(|t| d.set_ctime(t));
         if let Some(x) = self.delayed.get_mut(&i.ino.0) {
-            x.ctime = ctime.unwrap_or(x.ctime);
-            x.mtime = mtime.unwrap_or(x.mtime);
+            x.ctime = set.ctime.unwrap_or(x.ctime);
+            x.mtime = set.mtime.unwrap_or(x.mtime);
         }
     }
 

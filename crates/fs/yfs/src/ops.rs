@@ -11,6 +11,7 @@ use crate::mount::{Core, Volume};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::walks::Piece;
 use arbor_base::vfs::*;
+use arbor_kit::inodes::{Attributes, Change};
 use arbor_kit::lifetimes;
 use arbor_kit::namespace::{Lookup, Move, Named, Namespace, NewInode, Node, Place, Target, Walk, Walked};
 use arbor_kit::served::{self, Inodes, Take, WalkEnd};
@@ -25,6 +26,13 @@ const WALK_CACHE: usize = 16 << 20;
 
 /// Number for an entry among those whose names have the same hash; `None` if all are taken.
 type Seq = Option<u16>;
+
+impl Attributes for Core {
+    fn attr(&mut self, ino: Ino) -> Result<Attr> {
+        let i = self.iget(ino)?;
+        Ok(self.attr_of(&i))
+    }
+}
 
 impl Namespace for Core {
     type Slot = Found;
@@ -55,11 +63,6 @@ impl Namespace for Core {
     fn is_empty(&mut self, dir: Ino) -> Result<bool> {
         let dir = self.iget(dir)?;
         self.dir_is_empty(&dir)
-    }
-
-    fn attr(&mut self, ino: Ino) -> Result<Attr> {
-        let i = self.iget(ino)?;
-        Ok(self.attr_of(&i))
     }
 
     fn make(&mut self, dir: &Node, name: &[u8], room: Seq, new: &NewInode<'_>, now: Time) -> Result<Attr> {
@@ -264,7 +267,7 @@ impl Inodes for Core {
     fn set_attr(&mut self, ino: Ino, set: &SetAttr, now: Time) -> Result<()> {
         let mut i = self.iget(ino)?;
         self.begin()?;
-        self.apply(&mut i, set, now);
+        self.apply(&mut i, &Change::new(set, now));
         self.iput(&i)?;
         self.commit(now);
         Ok(())
@@ -289,7 +292,7 @@ impl Inodes for Core {
         self.check_xattrs(&i, list, grows)?;
         self.begin()?;
         self.xattr_store(&mut i, list)?;
-        self.apply(&mut i, set, now);
+        self.apply(&mut i, &Change::new(set, now));
         self.iput(&i)?;
         self.commit(now);
         Ok(())

@@ -10,6 +10,7 @@ use arbor_base::device::Kind;
 use arbor_base::vfs::{Ino, Result, is_name, mode};
 use arbor_kit::chunkdir::ChunkDirs;
 use arbor_kit::dirent::{DOTDOT_AT, Dirent, empty_chunks, entry, first_chunks};
+use arbor_kit::inodes::InodeTable as _;
 use arbor_kit::mend::{cut_chunk, dots, put_dots, set_ino, set_kind};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;

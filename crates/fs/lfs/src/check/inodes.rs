@@ -12,6 +12,7 @@ use arbor_base::cache::Name;
 use arbor_base::device::Kind;
 use arbor_base::layout::crc;
 use arbor_base::vfs::{FileType, Ino, Result, mode};
+use arbor_kit::inodes::InodeTable as _;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
@@ -285,7 +286,7 @@ impl Checker<'_> {
 
     /// Whether a symbolic link leads somewhere.
     fn has_target(&mut self, i: &Inode) -> Result<bool> {
-        Ok(!i.is_symlink() || i.d.nlink.get() == 0 || words(self.core.link_target(i))?.is_ok())
+        Ok(!i.is_symlink() || i.d.nlink.get() == 0 || words(self.core.read_target(i))?.is_ok())
     }
 
     // Blocks.

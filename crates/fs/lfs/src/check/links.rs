@@ -7,6 +7,7 @@ use arbor_base::cache::Name;
 use arbor_base::vfs::{Errno, Error, FileType, Ino, Result, mode};
 use arbor_kit::chunkdir::ChunkDirs;
 use arbor_kit::dirent::{DOTDOT_AT, first_chunks};
+use arbor_kit::inodes::InodeTable as _;
 use std::sync::Arc;
 
 /// Where what has no name goes, in the root directory.
