@@ -1,4 +1,8 @@
 //! What engines share, and what is no engine's design. This crate knows no engine, and only engines use it.
+//!
+//! A call enters by [`served`], which knows what is the same in all engines; [`calls`] runs it on the state in core,
+//! [`locked`] does so for volumes with one lock. Names follow the rules of [`namespace`], inodes live as long as
+//! [`lifetimes`] says, files of blocks are [`blockfile`], directories of chunks [`chunkdir`].
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -28,6 +28,20 @@ pub fn dotdot(fs: &dyn FileSystem) {
     assert_eq!(dots[b"..".as_slice()], b);
 }
 
+pub fn removed(fs: &dyn FileSystem) {
+    let (above, dir) = (mkdir(fs, fs.root(), "above"), mkdir(fs, fs.root(), "dir"));
+    let file = create(fs, above, "file");
+    fs.rmdir(fs.root(), b"dir").expect("rmdir");
+    let errno = |r: Result<()>| r.expect_err("nothing can be in a removed directory").errno();
+    for name in ["..", "name"] {
+        assert_eq!(errno(fs.lookup(dir, name.as_bytes()).map(drop)), Errno::ENOENT, "lookup of {name}");
+    }
+    assert_eq!(errno(fs.mkdir(&CX, dir, b"name", 0o755).map(drop)), Errno::ENOENT, "mkdir");
+    assert_eq!(errno(fs.link(file, dir, b"name").map(drop)), Errno::ENOENT, "link");
+    assert_eq!(errno(rename(fs, (above, "file"), (dir, "name"), RenameFlags::empty())), Errno::ENOENT, "rename");
+    assert_eq!(attr(fs, dir).nlink, 0);
+}
+
 pub fn empty(fs: &dyn FileSystem) {
     let dir = mkdir(fs, fs.root(), "dir");
     let mut seen = Vec::new();

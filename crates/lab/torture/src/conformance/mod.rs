@@ -80,6 +80,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("link_counts_of_directories", dirs::link_counts),
     ("dotdot_follows_a_move", dirs::dotdot),
     ("readdir_of_an_empty_directory", dirs::empty),
+    ("a_removed_directory_has_no_names", dirs::removed),
     ("readdir_stops_when_told", dirs::stops),
     ("readdir_plus_counts_references", dirs::plus),
     ("cookies_survive_deletes_and_creates", dirs::cookies),
@@ -383,6 +384,7 @@ pub fn subdirectories_are_limited(engine: &dyn Engine) {
     mkdir(&*fs, other, "dir");
     let errno = |r: Result<()>| r.expect_err("one directory more than there may be").errno();
     assert_eq!(errno(fs.mkdir(&CX, full, b"more", 0o755).map(drop)), Errno::EMLINK);
+    assert_eq!(errno(fs.mkdir(&CX, full, b"7", 0o755).map(drop)), Errno::EEXIST, "a name that is there comes first");
     assert_eq!(errno(rename(&*fs, (other, "dir"), (full, "dir"), NONE)), Errno::EMLINK);
     assert_eq!(errno(rename(&*fs, (other, "dir"), (full, "file"), RenameFlags::EXCHANGE)), Errno::EMLINK);
     assert_eq!(errno(rename(&*fs, (full, "file"), (other, "dir"), RenameFlags::EXCHANGE)), Errno::EMLINK);
