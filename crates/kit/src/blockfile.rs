@@ -39,6 +39,38 @@ pub trait BlockFile: Clone {
     fn restore_modified(&mut self, old: &Self);
 }
 
+/// A decoded inode with its number in `ino`, and a structure of the disk in `d` that has the usual fields.
+#[macro_export]
+macro_rules! block_file {
+    ($t:ty) => {
+        impl $crate::blockfile::BlockFile for $t {
+            fn ino(&self) -> $crate::vfs::Ino {
+                self.ino
+            }
+
+            fn kind(&self) -> u32 {
+                self.d.kind()
+            }
+
+            fn size(&self) -> u64 {
+                self.d.size.get()
+            }
+
+            fn set_size(&mut self, to: u64) {
+                self.d.size = to.into();
+            }
+
+            fn set_modified(&mut self, now: $crate::vfs::Time) {
+                (self.d.mtime, self.d.ctime) = (now.into(), now.into());
+            }
+
+            fn restore_modified(&mut self, old: &$t) {
+                (self.d.mtime, self.d.ctime) = (old.d.mtime, old.d.ctime);
+            }
+        }
+    };
+}
+
 /// The blocks of files. The page of block `lbn` is `Name::Page { file: ino, index: lbn }` in the cache.
 pub trait BlockFiles: Machine + State + Namespace + InodeTable<Inode: BlockFile> {
     /// Length of a block, as a power of two.

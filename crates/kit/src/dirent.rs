@@ -7,7 +7,7 @@
 
 use arbor_base::device::SECTOR;
 use arbor_base::layout::{U16, U32};
-use arbor_base::vfs::{FileType, Ino};
+use arbor_base::vfs::{FileType, Ino, is_name};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Length of a chunk; no entry crosses its end, and no write tears it.
@@ -83,6 +83,28 @@ pub fn entries(chunk: &[u8]) -> Result<Vec<Dirent<'_>>, &'static str> {
         all.push(e);
     }
     Ok(all)
+}
+
+/// What is wrong with a block of chunks: where, what was found, and what would have been right.
+pub type Wrong = (usize, String, &'static str);
+
+/// Checks a block of chunks; the `first` of a directory begins with its dots.
+pub fn check_chunks(bytes: &[u8], first: bool) -> Result<(), Wrong> {
+    for (i, chunk) in bytes.chunks_exact(DIRBLKSIZ).enumerate() {
+        let bad = |found: String, expected| Err((i * DIRBLKSIZ, found, expected));
+        let all = match entries(chunk) {
+            Ok(all) => all,
+            Err(why) => return bad(why.to_string(), "a chunk filled with entries"),
+        };
+        let dots = if first && i == 0 { 2 } else { 0 };
+        if dots == 2 && (all.first().map(|e| e.name) != Some(b".") || all.get(1).map(|e| e.name) != Some(b"..")) {
+            return bad("other entries".to_string(), ". and .. first");
+        }
+        if let Some(e) = all.iter().skip(dots).find(|e| e.ino.0 != 0 && !is_name(e.name)) {
+            return bad(format!("{:?}", String::from_utf8_lossy(e.name)), "a name");
+        }
+    }
+    Ok(())
 }
 
 /// What the bytes of an entry are; `out` has room for all of `reclen`.

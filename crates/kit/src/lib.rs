@@ -12,6 +12,7 @@ pub mod buddy;
 pub mod calls;
 pub mod chunkdir;
 pub mod dirent;
+pub mod dump;
 pub mod flaws;
 pub mod health;
 pub mod inodes;

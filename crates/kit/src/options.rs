@@ -1,6 +1,8 @@
-//! Options that engines share: of the cache, and powers of two.
+//! Options that engines share: of the cache, powers of two, mounting for reading only.
 
-use arbor_base::vfs::{Error, OptionSpec, Options, Result};
+use arbor_base::device::Device;
+use arbor_base::layout::{Access, Features};
+use arbor_base::vfs::{Error, MountOptions, OptionSpec, Options, Result};
 
 /// The smallest cache that works, in bytes.
 pub const MIN_CACHE: u64 = 1 << 20;
@@ -52,6 +54,16 @@ impl CacheOptions {
             dirty_bytes: o.size("dirty")?.map(|bytes| bytes as usize),
             commit_ms: o.get("commit").map(seconds).transpose()?.map_or(commit_ms, |s| s * 1000),
         })
+    }
+}
+
+/// Whether a volume with these features is mounted for reading only; refuses what cannot be mounted so.
+pub fn read_only(features: Features, known: Features, options: &MountOptions, device: &dyn Device) -> Result<bool> {
+    match features.access(known) {
+        Access::ReadWrite => Ok(options.read_only || device.geometry().read_only),
+        Access::ReadOnly(_) if options.read_only => Ok(true),
+        Access::ReadOnly(bits) => Err(Error::refused(format!("unknown read-only features {bits:#x}: mount read-only"))),
+        Access::Refused(bits) => Err(Error::refused(format!("unknown features {bits:#x}"))),
     }
 }
 

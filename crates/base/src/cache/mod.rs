@@ -169,6 +169,18 @@ impl Cache {
         self.stats
     }
 
+    /// The counters with their names, as [`FileSystem::counters`](crate::vfs::FileSystem::counters) has them.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        let s = &self.stats;
+        vec![
+            ("cache_hits", s.hits),
+            ("cache_misses", s.misses),
+            ("cache_evictions", s.evictions),
+            ("cache_bytes", s.bytes),
+            ("cache_dirty_bytes", s.dirty_bytes),
+        ]
+    }
+
     /// Bytes of dirty buffers.
     pub fn dirty_bytes(&self) -> usize {
         self.stats.dirty_bytes as usize

@@ -238,18 +238,7 @@ impl Anatomist<'_, '_> {
         }
         let Ok(frags) = self.r.xattr_frags(ino, frag)? else { return Ok(()) };
         let bytes = self.r.run(Kind::Xattr, frag, frags)?;
-        let (mut fields, mut at) = (Fields::default().table(XATTR, 0), XATTR_HEADER);
-        while let Some([name, _, lo, hi]) = bytes.get(at..at.saturating_add(4)) {
-            let (name, value) = (usize::from(*name), usize::from(u16::from_le_bytes([*lo, *hi])));
-            fields = fields.one("attribute.name_len", at, 1, Meaning::Number);
-            fields = fields.one("attribute.zero", at + 1, 1, Meaning::Number);
-            fields = fields.one("attribute.value_len", at + 2, 2, Meaning::Number);
-            fields = fields.one("attribute.name", at + 4, name, Meaning::Bytes);
-            if name == 0 {
-                break;
-            }
-            at += 4 + name + value;
-        }
+        let fields = Fields::default().table(XATTR, 0).attributes(&bytes, XATTR_HEADER);
         self.emit("attributes", ino, self.r.geom.byte(frag), bytes.len(), vec![frag.0.into()], fields);
         Ok(())
     }

@@ -9,6 +9,7 @@ use arbor_base::device::Kind;
 use arbor_base::layout::crc_without;
 use arbor_base::vfs::{Devices, Error, Result, Time, label_of, mode};
 use arbor_kit::dirent::entries;
+use arbor_kit::dump::{hex, text};
 use serde_json::{Value, json};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -31,14 +32,6 @@ pub(crate) fn dump(devices: &Devices, what: &[&str]) -> Result<Value> {
         ["block", n] => block(&r, number(n)?),
         _ => Err(Error::refused(PATHS)),
     }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 fn superblock(sb: &SuperBlock) -> Value {

@@ -10,8 +10,8 @@ use crate::mount::{Core, What};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
 use arbor_base::layout::{Corrupt, get_u32};
-use arbor_base::vfs::{Errno, Ino, Result, Time};
-use arbor_kit::blockfile::{self, BlockFile, BlockFiles, Fill};
+use arbor_base::vfs::{Errno, Ino, Result};
+use arbor_kit::blockfile::{self, BlockFiles, Fill};
 use arbor_kit::inodes::InodeTable as _;
 use std::sync::Arc;
 
@@ -630,31 +630,7 @@ impl Core {
     }
 }
 
-impl BlockFile for Inode {
-    fn ino(&self) -> Ino {
-        self.ino
-    }
-
-    fn kind(&self) -> u32 {
-        self.d.kind()
-    }
-
-    fn size(&self) -> u64 {
-        self.d.size.get()
-    }
-
-    fn set_size(&mut self, to: u64) {
-        self.d.size = to.into();
-    }
-
-    fn set_modified(&mut self, now: Time) {
-        (self.d.mtime, self.d.ctime) = (now.into(), now.into());
-    }
-
-    fn restore_modified(&mut self, old: &Inode) {
-        (self.d.mtime, self.d.ctime) = (old.d.mtime, old.d.ctime);
-    }
-}
+arbor_kit::block_file!(Inode);
 
 impl BlockFiles for Core {
     fn block_shift(&self) -> u32 {

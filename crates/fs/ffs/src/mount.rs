@@ -10,7 +10,7 @@ use crate::planted::{Flaw, planted};
 use crate::{bitmap, options, recover, sound, superblock};
 use arbor_base::cache::{Cache, Name};
 use arbor_base::device::{Device, Kind};
-use arbor_base::layout::{Access, Corrupt, crc};
+use arbor_base::layout::{Corrupt, crc};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Result, Time};
 use arbor_kit::chunkdir::Hashes;
 use arbor_kit::locked::{Locked, Machine, Machinery};
@@ -138,14 +138,7 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     let Some(mut sb) = superblock::read(&*dev, 0)? else {
         return Err(Error::refused("no FFS superblock"));
     };
-    let read_only = match superblock::features(&sb).access(KNOWN) {
-        Access::ReadWrite => options.read_only || dev.geometry().read_only,
-        Access::ReadOnly(_) if options.read_only => true,
-        Access::ReadOnly(bits) => {
-            return Err(Error::refused(format!("unknown read-only features {bits:#x}: mount read-only")));
-        }
-        Access::Refused(bits) => return Err(Error::refused(format!("unknown features {bits:#x}"))),
-    };
+    let read_only = arbor_kit::options::read_only(superblock::features(&sb), KNOWN, options, &*dev)?;
     let geom = superblock::geometry(&sb, dev.geometry().size)?;
     if opts.keeping == Keeping::Journal && sb.journal_frags.get() == 0 && !read_only {
         return Err(Error::refused("keep=journal needs a volume that was made with a journal"));

@@ -450,13 +450,9 @@ impl locked::Core for Core {
     }
 
     fn counters(&mut self) -> Vec<(&'static str, u64)> {
-        let (s, c) = (self.cache.stats(), self.counters);
-        vec![
-            ("cache_hits", s.hits),
-            ("cache_misses", s.misses),
-            ("cache_evictions", s.evictions),
-            ("cache_bytes", s.bytes),
-            ("cache_dirty_bytes", s.dirty_bytes),
+        let c = self.counters;
+        let mut all = self.cache.counters();
+        all.extend([
             ("flushes", c.flushes),
             ("reads", c.reads),
             ("read_bytes", c.read_bytes),
@@ -468,6 +464,7 @@ impl locked::Core for Core {
             ("reallocated_clusters", c.reallocs),
             ("log_transactions", c.transactions),
             ("log_bytes", c.journal_bytes),
-        ]
+        ]);
+        all
     }
 }

@@ -5,8 +5,8 @@ use crate::bitmap::{count, header};
 use crate::format::*;
 use crate::mount::What;
 use arbor_base::layout::Corrupt;
-use arbor_base::vfs::{FileType, Ino, is_name};
-use arbor_kit::dirent::entries;
+use arbor_base::vfs::{FileType, Ino};
+use arbor_kit::dirent::check_chunks;
 use zerocopy::FromBytes;
 
 /// Longest target of a symbolic link.
@@ -89,20 +89,6 @@ pub(crate) fn inode(geom: &Geom, ino: Ino, bytes: &[u8]) -> Result<(), Corrupt> 
 
 /// Checks a block of a directory.
 pub(crate) fn dir_block(at: u64, bytes: &[u8], first: bool) -> Result<(), Corrupt> {
-    for (i, chunk) in bytes.chunks_exact(DIRBLKSIZ).enumerate() {
-        let at = at + (i * DIRBLKSIZ) as u64;
-        let bad = |found: String, expected: &str| Err(Corrupt::new("directory", "entries", at, found, expected));
-        let all = match entries(chunk) {
-            Ok(all) => all,
-            Err(why) => return bad(why.to_string(), "a chunk filled with entries"),
-        };
-        let dots = if first && i == 0 { 2 } else { 0 };
-        if dots == 2 && (all.first().map(|e| e.name) != Some(b".") || all.get(1).map(|e| e.name) != Some(b"..")) {
-            return bad("other entries".to_string(), ". and .. first");
-        }
-        if let Some(e) = all.iter().skip(dots).find(|e| e.ino.0 != 0 && !is_name(e.name)) {
-            return bad(format!("{:?}", String::from_utf8_lossy(e.name)), "a name");
-        }
-    }
-    Ok(())
+    check_chunks(bytes, first)
+        .map_err(|(within, found, expected)| Corrupt::new("directory", "entries", at + within as u64, found, expected))
 }

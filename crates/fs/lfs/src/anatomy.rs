@@ -362,17 +362,5 @@ fn entries(chunk: &[u8]) -> Fields {
 }
 
 fn attributes(bytes: &[u8]) -> Fields {
-    let (mut fields, mut at) = (Fields::default().table(XATTR, 0), XATTR_HEADER);
-    while let Some([name, _, lo, hi]) = bytes.get(at..at.saturating_add(4)) {
-        let (name, value) = (usize::from(*name), usize::from(u16::from_le_bytes([*lo, *hi])));
-        fields = fields.one("attribute.name_len", at, 1, Meaning::Number);
-        fields = fields.one("attribute.zero", at + 1, 1, Meaning::Number);
-        fields = fields.one("attribute.value_len", at + 2, 2, Meaning::Number);
-        fields = fields.one("attribute.name", at + 4, name, Meaning::Bytes);
-        if name == 0 {
-            break;
-        }
-        at += 4 + name + value;
-    }
-    fields
+    Fields::default().table(XATTR, 0).attributes(bytes, XATTR_HEADER)
 }

@@ -10,6 +10,7 @@ use arbor_base::device::Kind;
 use arbor_base::layout::crc;
 use arbor_base::vfs::{Devices, Error, Ino, Result, Time, label_of};
 use arbor_kit::dirent::entries;
+use arbor_kit::dump::{hex, text};
 use arbor_kit::inodes::InodeTable as _;
 use serde_json::{Value, json};
 use zerocopy::IntoBytes;
@@ -43,14 +44,6 @@ pub(crate) fn dump(devices: &Devices, what: &[&str]) -> Result<Value> {
         ["block", n] => block(core, number(n)?),
         _ => Err(Error::refused(PATHS)),
     }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 fn superblock(sb: &SuperBlock) -> Value {

@@ -10,7 +10,7 @@ use crate::plan::Log;
 use crate::{options, recover, superblock};
 use arbor_base::cache::{Cache, Name};
 use arbor_base::device::{Device, Kind};
-use arbor_base::layout::{Access, Corrupt, crc};
+use arbor_base::layout::{Corrupt, crc};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Options, Result, Time, Utilisation};
 use arbor_kit::chunkdir::Hashes;
 use arbor_kit::locked::{Locked, Machine, Machinery};
@@ -137,14 +137,7 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     let opts = options::Mount::parse(&options.options)?;
     let dev: Arc<dyn Device> = devices.main;
     let sb = read_super(&*dev)?;
-    let read_only = match superblock::features(&sb).access(KNOWN) {
-        Access::ReadWrite => options.read_only || dev.geometry().read_only,
-        Access::ReadOnly(_) if options.read_only => true,
-        Access::ReadOnly(bits) => {
-            return Err(Error::refused(format!("unknown read-only features {bits:#x}: mount read-only")));
-        }
-        Access::Refused(bits) => return Err(Error::refused(format!("unknown features {bits:#x}"))),
-    };
+    let read_only = arbor_kit::options::read_only(superblock::features(&sb), KNOWN, options, &*dev)?;
     let geom = superblock::geometry(&sb)?;
     let mut core = open(dev, geom, opts, clock.now())?;
     core.calls.health.set_read_only(read_only);

@@ -278,13 +278,9 @@ impl locked::Core for Core {
     }
 
     fn counters(&mut self) -> Vec<(&'static str, u64)> {
-        let (s, c) = (self.cache.stats(), self.counters);
-        let mut all = vec![
-            ("cache_hits", s.hits),
-            ("cache_misses", s.misses),
-            ("cache_evictions", s.evictions),
-            ("cache_bytes", s.bytes),
-            ("cache_dirty_bytes", s.dirty_bytes),
+        let c = self.counters;
+        let mut all = self.cache.counters();
+        all.extend([
             ("flushes", c.flushes),
             ("reads", c.reads),
             ("read_bytes", c.read_bytes),
@@ -298,7 +294,7 @@ impl locked::Core for Core {
             ("clean_read_bytes", c.clean_read_bytes),
             ("clean_moved_bytes", c.clean_moved_bytes),
             ("clean_segments", self.segs.clean.len()),
-        ];
+        ]);
         all.extend(FOUND.into_iter().zip(c.found));
         all
     }

@@ -3,8 +3,8 @@
 
 use crate::format::*;
 use arbor_base::layout::Corrupt;
-use arbor_base::vfs::{FileType, Ino, is_name};
-use arbor_kit::dirent::entries;
+use arbor_base::vfs::{FileType, Ino};
+use arbor_kit::dirent::check_chunks;
 use arbor_kit::namespace::TARGET_MAX;
 
 /// Longest directory in bytes.
@@ -99,27 +99,7 @@ pub(crate) fn xattr_len(geom: &Geom, d: &Dinode) -> bool {
 
 /// Checks a block of a directory.
 pub(crate) fn dir_block(ino: Ino, bytes: &[u8], first: bool) -> Result<(), Corrupt> {
-    for (i, chunk) in bytes.chunks_exact(DIRBLKSIZ).enumerate() {
-        let bad = |found: String, expected: &str| {
-            Err(Corrupt::new(
-                "directory",
-                "entries",
-                (i * DIRBLKSIZ) as u64,
-                format!("{found} (inode {ino})"),
-                expected,
-            ))
-        };
-        let all = match entries(chunk) {
-            Ok(all) => all,
-            Err(why) => return bad(why.to_string(), "a chunk filled with entries"),
-        };
-        let dots = if first && i == 0 { 2 } else { 0 };
-        if dots == 2 && (all.first().map(|e| e.name) != Some(b".") || all.get(1).map(|e| e.name) != Some(b"..")) {
-            return bad("other entries".to_string(), ". and .. first");
-        }
-        if let Some(e) = all.iter().skip(dots).find(|e| e.ino.0 != 0 && !is_name(e.name)) {
-            return bad(format!("{:?}", String::from_utf8_lossy(e.name)), "a name");
-        }
-    }
-    Ok(())
+    check_chunks(bytes, first).map_err(|(within, found, expected)| {
+        Corrupt::new("directory", "entries", within as u64, format!("{found} (inode {ino})"), expected)
+    })
 }

@@ -11,6 +11,7 @@ use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{Corrupt, crc_without, get_u16, get_u64};
 use arbor_base::vfs::{Devices, Error, Result, label_of};
 use arbor_kit::buddy::bitmap;
+use arbor_kit::dump::{hex, text};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::mem::offset_of;
@@ -41,14 +42,6 @@ pub(crate) fn dump(devices: &Devices, what: &[&str]) -> Result<Value> {
         ["free", n] => free(&r, ag(&r, n)?),
         _ => Err(Error::refused(PATHS)),
     }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 fn superblock(sb: &SuperBlock) -> Value {

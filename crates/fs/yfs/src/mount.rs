@@ -26,7 +26,7 @@ use arbor_base::cache::walks::Walks;
 use arbor_base::cache::windows::{Streams, Windows};
 use arbor_base::cache::{Cache, Name};
 use arbor_base::device::{Device, Kind, Request, zeroed};
-use arbor_base::layout::{Access, Corrupt, Features, crc_without};
+use arbor_base::layout::{Corrupt, Features, crc_without};
 use arbor_base::sync::{Mutex, MutexGuard, Rank};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Result, Time};
 use arbor_kit::calls::{self, Calls, State};
@@ -353,14 +353,7 @@ pub(crate) fn mount(mut devices: Devices, options: &MountOptions, clock: Arc<dyn
     let Some(mut sb) = read_super(&*dev, 0)? else {
         return Err(Error::refused("no yFS superblock"));
     };
-    let read_only = match features(&sb).access(KNOWN) {
-        Access::ReadWrite => options.read_only || dev.geometry().read_only,
-        Access::ReadOnly(_) if options.read_only => true,
-        Access::ReadOnly(bits) => {
-            return Err(Error::refused(format!("unknown read-only features {bits:#x}: mount read-only")));
-        }
-        Access::Refused(bits) => return Err(Error::refused(format!("unknown features {bits:#x}"))),
-    };
+    let read_only = arbor_kit::options::read_only(features(&sb), KNOWN, options, &*dev)?;
     let geom = geometry(&sb, dev.geometry().size)?;
     let log = devices.extra.remove("log");
     if (sb.incompat.get() & INCOMPAT_EXTERNAL_LOG != 0) != log.is_some() {

@@ -472,13 +472,9 @@ impl served::Volume for Volume {
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let core = self.core.lock();
-        let (s, c) = (core.cache.stats(), &self.counters);
-        vec![
-            ("cache_hits", s.hits),
-            ("cache_misses", s.misses),
-            ("cache_evictions", s.evictions),
-            ("cache_bytes", s.bytes),
-            ("cache_dirty_bytes", s.dirty_bytes),
+        let c = &self.counters;
+        let mut all = core.cache.counters();
+        all.extend([
             ("windows_read", core.windows.made()),
             ("windows_hits", core.windows.hits()),
             ("windows_bytes", core.windows.bytes()),
@@ -493,7 +489,8 @@ impl served::Volume for Volume {
             ("data_write_bytes", c.data_write_bytes.load(Relaxed)),
             ("metadata_reads", c.metadata_reads.load(Relaxed) + core.metadata_reads),
             ("stalls", c.stalls.load(Relaxed)),
-        ]
+        ]);
+        all
     }
 
     fn unmount(&self) -> Result<()> {
