@@ -24,20 +24,44 @@ pub(crate) fn run(kit: &Kit, quick: bool, seed: u64) -> Result<()> {
     below("fresh image on the host", mib_on_host(&image)?, 32.0, "MiB")?;
     let mount = kit.mount(&image, "mnt")?;
     below("mount", mount.took.as_secs_f64(), 1.0, "s")?;
+    let large = mount.dir().join("large");
+    let extents = mount.dir().join("extents");
 
     let start = Instant::now();
     let chunk = random.bytes(MIB as usize);
-    let written = write_large(&mount.dir().join("large"), chunk, chunks)?;
+    let written = write_large(&large, chunk, chunks)?;
     println!("  {chunks} MiB written in {:.1} s, checksum {written:08x}", start.elapsed().as_secs_f64());
+    let holes = write_extents(&extents, seed, pages, &mut random)?;
 
+    let mount = mount.again(&image)?;
+    println!(
+        "  mounted again in {:.2} s; image on the host: {:.0} MiB",
+        mount.took.as_secs_f64(),
+        mib_on_host(&image)?
+    );
     let start = Instant::now();
-    let path = mount.dir().join("extents");
-    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+    let read = checksum(&large)?;
+    println!("  read back in {:.1} s, checksum {read:08x}", start.elapsed().as_secs_f64());
+    ensure!(read == written, "the large file is not as written");
+    check_extents(&extents, seed, pages, &holes)?;
+    fs::remove_file(large)?;
+    fs::remove_file(extents)?;
+    mount.umount()?;
+    below("image on the host after the deletes", mib_on_host(&image)?, 64.0, "MiB")?;
+    kit.check(&image)?;
+    println!("  fsck: clean");
+    Ok(())
+}
+
+/// Writes every second page of a file in random order, so that no two ever join, and punches some of them, which it
+/// returns.
+fn write_extents(path: &Path, seed: u64, pages: u32, random: &mut Random) -> Result<HashSet<u32>> {
+    let start = Instant::now();
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
     for (k, page) in random.shuffled(pages).into_iter().enumerate() {
         if k % 1000 == 0 {
             kit::go_on()?;
         }
-        // Every second page, so that no two ever join.
         file.write_all_at(&content(seed, page), u64::from(page) * 2 * PAGE)?;
     }
     file.sync_all()?;
@@ -48,21 +72,12 @@ pub(crate) fn run(kit: &Kit, quick: bool, seed: u64) -> Result<()> {
         rustix::fs::fallocate(&file, flags, u64::from(page) * 2 * PAGE, PAGE)?;
     }
     file.sync_all()?;
-    drop(file);
+    Ok(holes)
+}
 
-    let mount = mount.again(&image)?;
-    println!(
-        "  mounted again in {:.2} s; image on the host: {:.0} MiB",
-        mount.took.as_secs_f64(),
-        mib_on_host(&image)?
-    );
-    let start = Instant::now();
-    let read = checksum(&mount.dir().join("large"))?;
-    println!("  read back in {:.1} s, checksum {read:08x}", start.elapsed().as_secs_f64());
-    ensure!(read == written, "the large file is not as written");
-
-    let path = mount.dir().join("extents");
-    let file = File::open(&path)?;
+/// The pages, what was punched and the gaps between them are as they were left.
+fn check_extents(path: &Path, seed: u64, pages: u32, holes: &HashSet<u32>) -> Result<()> {
+    let file = File::open(path)?;
     let end = file.metadata()?.len();
     let mut wrong = 0;
     let mut space = vec![0; 2 * PAGE as usize];
@@ -78,13 +93,6 @@ pub(crate) fn run(kit: &Kit, quick: bool, seed: u64) -> Result<()> {
     println!("  {pages} pages read back, {} of them punched: {wrong} wrong; {runs} pieces of data", holes.len());
     ensure!(wrong == 0, "{wrong} pages are not as written");
     ensure!(runs == pages - holes.len() as u32, "{runs} pieces of data, not {}", pages - holes.len() as u32);
-    drop(file);
-    fs::remove_file(mount.dir().join("large"))?;
-    fs::remove_file(path)?;
-    mount.umount()?;
-    below("image on the host after the deletes", mib_on_host(&image)?, 64.0, "MiB")?;
-    kit.check(&image)?;
-    println!("  fsck: clean");
     Ok(())
 }
 

@@ -4,8 +4,10 @@
 #![cfg(target_os = "linux")]
 #![allow(unsafe_code)]
 
+mod common;
 mod watch;
 
+use common::{root_can_mount, root_can_mount_with};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
@@ -66,20 +68,6 @@ const ARBOR: &str = env!("CARGO_BIN_EXE_arbor");
 /// Users that are not root.
 const ONE: u32 = 54_321;
 const OTHER: u32 = 54_322;
-
-/// Whether root mounts here and these programs are there; says aloud if not.
-fn can_run(programs: &[&str]) -> bool {
-    let is_there = |p: &&&str| {
-        std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|dir| dir.join(p).exists())
-    };
-    let missing: Vec<_> = programs.iter().filter(|p| !is_there(p)).collect();
-    let has_fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-    let can = missing.is_empty() && has_fuse && rustix::process::geteuid().is_root();
-    if !can {
-        eprintln!("NOT RUN: this test needs root, /dev/fuse, and {programs:?}, of which {missing:?} are missing");
-    }
-    can
-}
 
 /// Whether root may set the flags `i` and `a` here, in a container perhaps; says aloud if not.
 fn may_set_immutable() -> bool {
@@ -187,7 +175,7 @@ fn each_engine(test: impl Fn(&str)) {
 
 #[test]
 fn labels_of_images_and_mounts() {
-    if !can_run(&[]) {
+    if !root_can_mount() {
         return;
     }
     each_engine(|engine| {
@@ -222,7 +210,7 @@ fn labels_of_images_and_mounts() {
 
 #[test]
 fn flags_forbid_changes() {
-    if !can_run(&["chattr", "lsattr"]) || !may_set_immutable() {
+    if !root_can_mount_with(&["chattr", "lsattr"]) || !may_set_immutable() {
         return;
     }
     each_engine(|engine| {
@@ -283,7 +271,7 @@ fn flags_forbid_changes() {
 
 #[test]
 fn acls_grant_and_are_inherited() {
-    if !can_run(&["setfacl", "getfacl"]) {
+    if !root_can_mount_with(&["setfacl", "getfacl"]) {
         return;
     }
     each_engine(|engine| {
@@ -410,7 +398,7 @@ fn shut_down_once(engine: &str, now: bool, wait: Duration) {
 
 #[test]
 fn shutdowns_under_load() {
-    if !can_run(&[]) {
+    if !root_can_mount() {
         return;
     }
     let rounds = std::env::var("ARBOR_SHUTDOWNS").ok().and_then(|n| n.parse().ok()).unwrap_or(4u64);
@@ -423,7 +411,7 @@ fn shutdowns_under_load() {
 
 #[test]
 fn a_shutdown_now_makes_nothing_durable() {
-    if !can_run(&[]) {
+    if !root_can_mount() {
         return;
     }
     each_engine(|engine| {
@@ -442,7 +430,7 @@ fn a_shutdown_now_makes_nothing_durable() {
 
 #[test]
 fn only_some_may_shut_down_or_trim() {
-    if !can_run(&[]) {
+    if !root_can_mount() {
         return;
     }
     let volume = Volume::mounted("yfs", "rw");
@@ -460,7 +448,7 @@ fn go_down(volume: &Volume, mut how: u32) -> i32 {
 
 #[test]
 fn other_programs_shut_down_by_three_flags() {
-    if !can_run(&["dd"]) || !is_memory_seen() {
+    if !root_can_mount_with(&["dd"]) || !is_memory_seen() {
         return;
     }
     for (how, is_kept) in [(0, true), (1, true), (2, false)] {
@@ -479,7 +467,7 @@ fn other_programs_shut_down_by_three_flags() {
 /// The table of the same name in `docs/semantics.md`.
 #[test]
 fn what_fuse_cannot_carry() {
-    if !can_run(&[]) {
+    if !root_can_mount() {
         return;
     }
     let volume = Volume::mounted("yfs", "rw");
@@ -573,7 +561,7 @@ fn mount_idmapped(from: &Path, to: &Path, by: u32) -> bool {
 #[test]
 fn idmapped_mounts() {
     const BY: u32 = 50_000;
-    if !can_run(&["unshare", "setfacl", "getfacl", "chattr"]) || !may_set_immutable() {
+    if !root_can_mount_with(&["unshare", "setfacl", "getfacl", "chattr"]) || !may_set_immutable() {
         return;
     }
     each_engine(|engine| {

@@ -4,16 +4,18 @@
 
 #![cfg(target_os = "linux")]
 
+mod common;
 mod watch;
 
 use arbor_base::device::{Device, FileDevice, Kind, OpenMode, Request};
+use common::root_can_mount;
 use rustix::process::Signal;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::MutexGuard;
 use std::time::Duration;
-use watch::{Outcome, Watch, arbor, can_mount, is_mounted, run};
+use watch::{Outcome, Watch, arbor, is_mounted, run};
 
 /// A loop device of its own, and a directory to mount it on. In this order it goes: mounts, device, files.
 struct Disk {
@@ -85,7 +87,7 @@ impl Drop for Disk {
 }
 
 fn each_engine(test: impl Fn(&Disk)) {
-    if !can_mount() {
+    if !root_can_mount() {
         return;
     }
     for engine in arboretum::engines() {
@@ -184,7 +186,7 @@ fn umount_returns_when_all_is_written() {
 /// What is at the end released at once is all of the volume.
 #[test]
 fn umount_returns_when_the_log_is_free_too() {
-    if !can_mount() {
+    if !root_can_mount() {
         return;
     }
     let Some(disk) = Disk::new(64 << 20) else { return };
@@ -250,7 +252,7 @@ fn who_has_the_device_keeps_others_out() {
 
 #[test]
 fn a_mounted_ext4_is_left_alone() {
-    if !can_mount() {
+    if !root_can_mount() {
         return;
     }
     let Some(disk) = Disk::new(16 << 20) else { return };
@@ -416,7 +418,7 @@ fn nobody_hangs_who_syncs_while_others_write() {
 /// Between our hands and the kernel's somebody else may take the device.
 #[test]
 fn what_was_lost_is_not_written() {
-    if !can_mount() {
+    if !root_can_mount() {
         return;
     }
     let Some(disk) = Disk::new(1 << 20) else { return };
@@ -451,7 +453,7 @@ fn what_was_lost_is_not_written() {
 /// The claim is another open file than that of the I/O, which makes a difference to Linux.
 #[test]
 fn what_waits_to_be_written_may_be_discarded() {
-    if !can_mount() {
+    if !root_can_mount() {
         return;
     }
     let Some(disk) = Disk::new(1 << 20) else { return };
@@ -468,7 +470,7 @@ fn what_waits_to_be_written_may_be_discarded() {
 
 #[test]
 fn a_loop_device_and_its_file_have_one_owner() {
-    if !can_mount() {
+    if !root_can_mount() {
         return;
     }
     let Some(disk) = Disk::of("yfs") else { return };

@@ -3,6 +3,7 @@
 //! `--nocapture` shows what was used.
 #![cfg(target_os = "linux")]
 
+mod common;
 mod watch;
 
 use std::fs::{self, File};
@@ -100,7 +101,7 @@ fn costs_at_size(engine: &str, size: u64) -> Option<Vec<(&'static str, Cost)>> {
     .map(|(name, args)| (name, cost(dir, args)))
     .into();
     assert_eq!(fs::read(dir.join("out")).unwrap(), vec![7; 100_000]);
-    if watch::can_mount() {
+    if common::root_can_mount() {
         let _watch = Watch::new(dir);
         fs::create_dir(dir.join("mnt")).unwrap();
         costs.push(("mount", cost(dir, &["mount", "x.img", "mnt"])));

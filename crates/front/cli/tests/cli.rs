@@ -1,44 +1,11 @@
 //! The command from outside. Tests that need a volume run once for each engine there is.
 
-use assert_cmd::Command;
+mod common;
+
+use common::{BINARY, arbor, can_mount, each_engine, json, ok, run_in, tree};
 use serde_json::Value;
 use std::fs;
-use std::path::{Path, PathBuf};
-
-const BINARY: &str = env!("CARGO_BIN_EXE_arbor");
-
-fn arbor() -> Command {
-    let mut command = Command::new(BINARY);
-    command.env_remove("SOURCE_DATE_EPOCH").env_remove("NOTIFY_SOCKET");
-    command
-}
-
-/// Runs `arbor` in `dir`; gives exit code, standard output and standard error.
-fn run_in(dir: &Path, args: &[&str]) -> (i32, String, String) {
-    let out = arbor().current_dir(dir).args(args).output().unwrap();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (out.status.code().unwrap_or(-1), text(&out.stdout), text(&out.stderr))
-}
-
-/// Runs `arbor`, which must succeed and complain of nothing.
-fn ok(dir: &Path, args: &[&str]) -> String {
-    let (code, out, err) = run_in(dir, args);
-    assert_eq!((code, err.as_str()), (0, ""), "arbor {args:?}: {out}");
-    out
-}
-
-fn json(dir: &Path, args: &[&str]) -> Value {
-    serde_json::from_str(&ok(dir, args)).unwrap()
-}
-
-/// Runs a test on a fresh image of each engine, `x.img` of 64 MiB.
-fn each_engine(test: impl Fn(&Path, &str)) {
-    for engine in arboretum::engines() {
-        let dir = tempfile::tempdir().unwrap();
-        ok(dir.path(), &["mkfs", "-q", "-t", engine.name(), "-s", "64M", "-L", "name", "x.img"]);
-        test(dir.path(), engine.name());
-    }
-}
+use std::path::Path;
 
 #[test]
 fn a_wrong_command_line_has_its_exit_code() {
@@ -231,17 +198,6 @@ fn mkfs_overwrites_no_data_unasked() {
         let (_, _, err) = run_in(dir, &["mkfs", "-t", engine, "-s", "64M", "-o", "offset=1M", "in"]);
         assert!(err.contains("in: holds data (at byte 2097152; "), "{err}");
     });
-}
-
-/// A small tree of the host.
-fn tree(dir: &Path) -> PathBuf {
-    let root = dir.join("tree");
-    fs::create_dir_all(root.join("sub/deep")).unwrap();
-    fs::write(root.join("a.txt"), "alpha\n").unwrap();
-    fs::write(root.join("sub/b.txt"), "beta\n").unwrap();
-    fs::write(root.join(".hidden"), "").unwrap();
-    std::os::unix::fs::symlink("sub/b.txt", root.join("link")).unwrap();
-    root
 }
 
 #[test]
@@ -448,127 +404,6 @@ fn segments_are_cleaned() {
 }
 
 #[test]
-fn a_bit_that_flips_in_a_file_is_seen_where_contents_have_checksums() {
-    each_engine(|dir, engine| {
-        let text: Vec<u8> = (0..50_000u32).flat_map(u32::to_le_bytes).collect();
-        fs::write(dir.join("text"), &text).unwrap();
-        ok(dir, &["put", "x.img", "text", "/"]);
-        let mut image = fs::read(dir.join("x.img")).unwrap();
-        let at = image.windows(64).position(|bytes| bytes == &text[100_000..100_064]).expect("its bytes");
-        image[at] ^= 1;
-        fs::write(dir.join("x.img"), image).unwrap();
-        let (code, _, err) = run_in(dir, &["cat", "x.img", "text"]);
-        match engine {
-            "lfs" => assert!(code == 1 && err.contains("x.img:text: ") && err.contains("crc"), "{err}"),
-            _ => assert_eq!((code, err.as_str()), (0, "")),
-        }
-        let (code, said, err) = run_in(dir, &["scrub", "x.img"]);
-        if engine == "lfs" {
-            assert!(code == 4 && said.contains(", block 12") && said.ends_with(", 1 damaged place\n"), "{said}");
-        } else {
-            let what = "has no checksums on the contents of files; `arbor fsck -f` verifies its metadata";
-            assert_eq!((code, err), (8, format!("arbor scrub: x.img: {engine} {what}\n")));
-        }
-    });
-}
-
-#[test]
-fn a_checked_volume_is_clean_and_says_so_in_json() {
-    each_engine(|dir, engine| {
-        let report = json(dir, &["fsck", "--json", "-f", "x.img"]);
-        assert_eq!((report["clean"].as_bool(), report["exit_code"].as_u64()), (Some(true), Some(0)));
-        assert_eq!(report["engine"], engine);
-        assert!(ok(dir, &["fsck", "-p", "x.img"]).contains("clean"));
-    });
-}
-
-/// Nothing is repaired as long as the rest may come back.
-#[test]
-fn a_truncated_image_is_not_clean() {
-    each_engine(|dir, _| {
-        tree(dir);
-        ok(dir, &["put", "x.img", "tree", "/"]);
-        let whole = fs::read(dir.join("x.img")).unwrap();
-        let half = &whole[..whole.len() / 2];
-        fs::write(dir.join("x.img"), half).unwrap();
-        for options in [&["fsck"][..], &["fsck", "-p"], &["fsck", "-f", "-y"]] {
-            let (code, out, err) = run_in(dir, &[options, &["x.img"]].concat());
-            assert!(code >= 4 && (out + &err).contains("truncated"), "{options:?}: {code}, {err}");
-        }
-        assert!(fs::read(dir.join("x.img")).unwrap() == half, "something was written");
-    });
-}
-
-#[test]
-fn one_path_is_checked() {
-    each_engine(|dir, _| {
-        tree(dir);
-        ok(dir, &["put", "x.img", "tree", "/"]);
-        assert!(ok(dir, &["fsck", "--path", "/tree/a.txt", "x.img"]).contains("clean; 1 file, 2 directories"));
-        assert!(
-            ok(dir, &["fsck", "--path", "/none/../tree/./a.txt", "x.img"]).contains("clean; 1 file, 2 directories")
-        );
-        let (code, _, err) = run_in(dir, &["fsck", "--path", "/tree/none", "x.img"]);
-        assert_eq!((code, err.contains("there is no /tree/none")), (8, true), "{err}");
-        assert_eq!(run_in(dir, &["fsck", "-y", "--path", "/tree", "x.img"]).0, 16);
-    });
-}
-
-#[test]
-fn a_lost_superblock_is_found() {
-    each_engine(|dir, _| {
-        tree(dir);
-        ok(dir, &["put", "x.img", "tree", "/"]);
-        let mut bytes = fs::read(dir.join("x.img")).unwrap();
-        bytes[..512].fill(0);
-        fs::write(dir.join("x.img"), bytes).unwrap();
-        let (code, _, err) = run_in(dir, &["ls", "x.img"]);
-        assert!(code == 1 && err.contains("`arbor fsck x.img` looks for a damaged one"), "{err}");
-        // It is more than -p repairs, and then nothing is.
-        let before = fs::read(dir.join("x.img")).unwrap();
-        for options in [&["fsck", "--json"][..], &["fsck", "-p", "--json"]] {
-            let (code, said, _) = run_in(dir, &[options, &["x.img"]].concat());
-            let report: serde_json::Value = serde_json::from_str(&said).unwrap();
-            assert_eq!((code, report["exit_code"].as_u64()), (4, Some(4)), "{options:?}: {said}");
-            assert_eq!(report["recovered"], false, "{options:?}: {said}");
-        }
-        assert!(fs::read(dir.join("x.img")).unwrap() == before, "something was written");
-        let (code, said, _) = run_in(dir, &["fsck", "-y", "x.img"]);
-        assert!(code == 1 && !said.contains("unmounted") && !said.contains("log"), "it was closed cleanly: {said}");
-        assert_eq!(ok(dir, &["cat", "x.img", "tree/a.txt"]), "alpha\n");
-        ok(dir, &["fsck", "-f", "x.img"]);
-    });
-}
-
-#[test]
-fn damage_that_loses_files_is_not_called_clean() {
-    each_engine(|dir, engine| {
-        tree(dir);
-        ok(dir, &["mkfs", "-q", "-f", "-t", engine, "-s", "64M", "-d", "tree", "x.img"]);
-        let mut bytes = fs::read(dir.join("x.img")).unwrap();
-        let mut random = 1u32;
-        // What says where the segments of LFS lie is not found by a search.
-        let from = if engine == "lfs" { 64 << 10 } else { 0 };
-        bytes[from..1 << 20].iter_mut().for_each(|b| {
-            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            *b = (random >> 24) as u8;
-        });
-        fs::write(dir.join("x.img"), bytes).unwrap();
-        let (code, said, _) = run_in(dir, &["fsck", "-y", "-f", "x.img"]);
-        let last = said.lines().last().unwrap_or_default();
-        assert!(code == 1 && last.starts_with("x.img: damage was repaired, "), "{code}: {said}");
-        assert!(last.contains(", files may be lost: see above; "), "{said}");
-        let search = if engine == "lfs" {
-            "what the summaries of the log say of inodes is used"
-        } else {
-            "of its inodes those are left that a search finds"
-        };
-        assert!(said.contains(&format!("{search} (repaired)\n")), "{said}");
-        ok(dir, &["fsck", "-f", "x.img"]);
-    });
-}
-
-#[test]
 fn a_reader_that_goes_away_is_no_error() {
     each_engine(|dir, _| {
         fs::write(dir.join("big"), vec![b'x'; 4 << 20]).unwrap();
@@ -699,11 +534,6 @@ fn a_log_and_an_offset_work_without_a_mount() {
     }
 }
 
-/// Whether this process can mount.
-fn can_mount() -> bool {
-    fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok()
-}
-
 #[test]
 fn a_mount_works_on_return_and_is_durable_after_umount() {
     if !can_mount() {
@@ -771,68 +601,6 @@ fn a_foreground_mount_ends_cleanly_on_sigterm() {
 }
 
 #[test]
-fn torture_counts_and_tells_its_seed() {
-    for engine in arboretum::engines() {
-        let dir = tempfile::tempdir().unwrap();
-        let args = ["torture", "-t", engine.name(), "--seconds", "4", "--seed", "11", "--json", "counts"];
-        let out = ok(dir.path(), &args);
-        assert!(out.contains("seed 11"), "{out}");
-        let counts: Value = serde_json::from_slice(&fs::read(dir.path().join("counts")).unwrap()).unwrap();
-        for key in ["sequences", "crash_states", "distinct_states", "faults", "mutants", "seconds"] {
-            assert!(counts[key].as_f64().is_some_and(|n| n > 0.0), "{key}: {counts}");
-        }
-        assert_eq!((&counts["failures"], &counts["seed"]), (&Value::from(0), &Value::from(11)));
-        assert_eq!(counts["interrupted"], Value::from(false));
-        // A sound line does not fail.
-        let line = "seed=1 profile=Sync size=16777216 from=Aged ops=unlink /a; syncfs";
-        assert!(ok(dir.path(), &["torture", "-t", engine.name(), "--repeat", line]).contains("does not fail"));
-    }
-}
-
-#[test]
-fn torture_refuses_at_once_what_it_cannot_do() {
-    let dir = tempfile::tempdir().unwrap();
-    for (option, value, code, want) in [
-        ("--seconds", "0", 2, "not a time: "),
-        ("--seconds", "x", 2, "not a time: "),
-        ("--seed", "x", 2, "not a seed: "),
-        ("--json", "no/such/file", 1, "arbor torture: no/such/file: "),
-        ("--repeat", "foo", 1, "arbor torture: --repeat: \"foo\" is no line of a failure; "),
-        ("--repeat", "x=1 ops=", 1, "arbor torture: --repeat: unknown key \"x\""),
-        ("--repeat", "profile=Odd ops=", 1, "arbor torture: --repeat: profile: \"Odd\" is none of Small, "),
-    ] {
-        let (got, out, err) = run_in(dir.path(), &["torture", option, value]);
-        assert_eq!((got, out.as_str()), (code, ""), "{err}");
-        assert!(err.contains(want), "{err}");
-    }
-}
-
-#[test]
-fn an_interrupted_torture_says_what_is_missing() {
-    use rustix::process::{Pid, Signal, kill_process};
-    use std::io::{BufRead, Read};
-    let dir = tempfile::tempdir().unwrap();
-    for (only, signal, missing) in [
-        (&[][..], Signal::INT, "interrupted: crash not finished; fault, fuzz, concurrency not run\n"),
-        (&["--only", "fuzz"], Signal::TERM, "interrupted: fuzz not finished\n"),
-    ] {
-        let mut command = std::process::Command::new(BINARY);
-        command.args(["torture", "--seconds", "600", "--json", "counts"]).args(only).current_dir(dir.path());
-        let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
-        let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
-        let mut text = String::new();
-        out.read_line(&mut text).unwrap();
-        assert!(text.contains(", seed "), "{text}");
-        kill_process(Pid::from_child(&child), signal).unwrap();
-        out.read_to_string(&mut text).unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(130), "{text}");
-        assert!(text.ends_with(missing) && text.lines().all(|l| l == l.trim_end()), "{text}");
-        let counts: Value = serde_json::from_slice(&fs::read(dir.path().join("counts")).unwrap()).unwrap();
-        assert_eq!(counts["interrupted"], Value::from(true));
-    }
-}
-
-#[test]
 fn mkfs_shortens_no_file_unasked() {
     each_engine(|dir, engine| {
         let len = |name: &str| fs::metadata(dir.join(name)).unwrap().len();
@@ -894,83 +662,6 @@ fn directories_overwrite_nothing_and_names_with_a_slash_are_theirs() {
         for command in ["put", "get", "tar"] {
             assert!(ok(dir, &[command, "--help"]).contains("overwritten"), "{command}");
         }
-    });
-}
-
-/// Sends SIGINT to a process as soon as it catches it.
-fn interrupt(child: &std::process::Child) {
-    let catches = || {
-        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim().to_string();
-        u64::from_str_radix(&mask, 16).unwrap() & 2 != 0
-    };
-    let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while !catches() {
-        assert!(std::time::Instant::now() < limit, "it does not catch SIGINT");
-        std::thread::sleep(std::time::Duration::from_millis(2));
-    }
-    std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-}
-
-fn start(dir: &Path, args: &[&str]) -> std::process::Child {
-    let mut command = std::process::Command::new(BINARY);
-    let piped = std::process::Stdio::piped;
-    command.args(args).current_dir(dir).stdin(piped()).stdout(piped()).stderr(piped()).spawn().unwrap()
-}
-
-/// Waits for the end of a process that was interrupted; gives what it said.
-fn interrupted(child: std::process::Child) -> String {
-    let out = child.wait_with_output().unwrap();
-    let err = String::from_utf8(out.stderr).unwrap();
-    assert_eq!(out.status.code(), Some(130), "{err}");
-    assert!(err.ends_with(": interrupted\n") && err.lines().count() == 1, "{err}");
-    err
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn an_interrupted_mkfs_leaves_no_image() {
-    use std::io::Write;
-    each_engine(|dir, engine| {
-        fs::write(dir.join("big"), vec![7; 8 << 20]).unwrap();
-        ok(dir, &["put", "x.img", "big", "/"]);
-        ok(dir, &["tar", "--export", "x.tar", "x.img"]);
-        let archive = fs::read(dir.join("x.tar")).unwrap();
-        let mkfs = |image: &str| {
-            let mut child = start(dir, &["mkfs", "-t", engine, "-s", "64M", "-d", "-", image]);
-            let mut pipe = child.stdin.take().unwrap();
-            pipe.write_all(&archive[..4 << 20]).unwrap();
-            interrupt(&child);
-            // It may be gone before all is written.
-            let _ = pipe.write_all(&archive[4 << 20..]);
-            drop(pipe);
-            interrupted(child)
-        };
-        mkfs("new.img");
-        assert!(!dir.join("new.img").exists());
-        fs::File::create(dir.join("old.img")).unwrap().set_len(64 << 20).unwrap();
-        let said = mkfs("old.img");
-        assert!(said.starts_with("arbor mkfs: old.img: the new volume in it is incomplete: "), "{said}");
-        assert_eq!(ok(dir, &["ls", "old.img"]), "");
-    });
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn interrupted_copies_say_so_and_leave_no_part_of_a_file() {
-    each_engine(|dir, _| {
-        fs::write(dir.join("big"), vec![7; 8 << 20]).unwrap();
-        ok(dir, &["put", "x.img", "big", "/"]);
-        fs::create_dir(dir.join("out")).unwrap();
-        for (command, target) in [("get", "out"), ("put", "/")] {
-            // The same again and again: it does not end by itself.
-            let args = [&[command, "x.img"][..], &vec!["big"; 5000], &[target]].concat();
-            let child = start(dir, &args);
-            interrupt(&child);
-            interrupted(child);
-        }
-        ok(dir, &["fsck", "-f", "x.img"]);
-        assert!(fs::read_dir(dir.join("out")).unwrap().all(|entry| entry.unwrap().file_name() == "big"));
     });
 }
 
@@ -1076,5 +767,42 @@ fn each_shape_of_an_engine_takes_each_profile() {
             let made = Base::fresh(*engine, &Config { format, mount, ..Config::crash(profile) });
             assert!(made.is_ok(), "{} {profile:?}: {:?}", engine.name(), made.err());
         }
+    }
+}
+
+#[test]
+fn torture_counts_and_tells_its_seed() {
+    for engine in arboretum::engines() {
+        let dir = tempfile::tempdir().unwrap();
+        let args = ["torture", "-t", engine.name(), "--seconds", "4", "--seed", "11", "--json", "counts"];
+        let out = ok(dir.path(), &args);
+        assert!(out.contains("seed 11"), "{out}");
+        let counts: Value = serde_json::from_slice(&fs::read(dir.path().join("counts")).unwrap()).unwrap();
+        for key in ["sequences", "crash_states", "distinct_states", "faults", "mutants", "seconds"] {
+            assert!(counts[key].as_f64().is_some_and(|n| n > 0.0), "{key}: {counts}");
+        }
+        assert_eq!((&counts["failures"], &counts["seed"]), (&Value::from(0), &Value::from(11)));
+        assert_eq!(counts["interrupted"], Value::from(false));
+        // A sound line does not fail.
+        let line = "seed=1 profile=Sync size=16777216 from=Aged ops=unlink /a; syncfs";
+        assert!(ok(dir.path(), &["torture", "-t", engine.name(), "--repeat", line]).contains("does not fail"));
+    }
+}
+
+#[test]
+fn torture_refuses_at_once_what_it_cannot_do() {
+    let dir = tempfile::tempdir().unwrap();
+    for (option, value, code, want) in [
+        ("--seconds", "0", 2, "not a time: "),
+        ("--seconds", "x", 2, "not a time: "),
+        ("--seed", "x", 2, "not a seed: "),
+        ("--json", "no/such/file", 1, "arbor torture: no/such/file: "),
+        ("--repeat", "foo", 1, "arbor torture: --repeat: \"foo\" is no line of a failure; "),
+        ("--repeat", "x=1 ops=", 1, "arbor torture: --repeat: unknown key \"x\""),
+        ("--repeat", "profile=Odd ops=", 1, "arbor torture: --repeat: profile: \"Odd\" is none of Small, "),
+    ] {
+        let (got, out, err) = run_in(dir.path(), &["torture", option, value]);
+        assert_eq!((got, out.as_str()), (code, ""), "{err}");
+        assert!(err.contains(want), "{err}");
     }
 }

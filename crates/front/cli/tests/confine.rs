@@ -3,15 +3,17 @@
 
 #![cfg(target_os = "linux")]
 
+mod common;
 mod watch;
 
+use common::root_can_mount;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use watch::{Watch, arbor, can_mount, for_users};
+use watch::{Watch, arbor, for_users};
 
 const SYS_PTRACE: u64 = 1 << 19;
 const SYS_ADMIN: u64 = 1 << 21;
@@ -56,7 +58,7 @@ fn has_no_core(pid: u32) {
 
 #[test]
 fn a_server_of_root_keeps_what_unmounting_takes() {
-    if !can_mount() {
+    if !root_can_mount() {
         return;
     }
     let _turn = watch::turn();
@@ -101,7 +103,7 @@ fn a_server_of_root_keeps_what_unmounting_takes() {
 
 #[test]
 fn a_server_has_a_memory_limit() {
-    if !can_mount() {
+    if !root_can_mount() {
         return;
     }
     let _turn = watch::turn();
@@ -134,7 +136,7 @@ fn a_server_has_a_memory_limit() {
 /// The kernel ends no process for want of memory here: it gives no more, and the server ends by itself.
 #[test]
 fn a_server_without_memory_loses_nothing_that_was_synced() {
-    if !can_mount() {
+    if !root_can_mount() {
         return;
     }
     let _turn = watch::turn();
@@ -169,7 +171,7 @@ fn a_server_without_memory_loses_nothing_that_was_synced() {
 
 #[test]
 fn a_server_of_a_user_gains_nothing_where_it_reads_the_image() {
-    if !can_mount() {
+    if !root_can_mount() {
         return;
     }
     let _turn = watch::turn();

@@ -3,15 +3,17 @@
 
 #![cfg(target_os = "linux")]
 
+mod common;
 mod watch;
 
+use common::root_can_mount;
 use rusqlite::{Connection, params};
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use watch::{Watch, arbor, can_mount};
+use watch::{Watch, arbor};
 
 /// Accounts in the database; what they hold together never changes.
 const ACCOUNTS: i64 = 2_000;
@@ -126,7 +128,7 @@ fn survives(engine: &str, options: &'static str, rounds: i64) {
 
 #[test]
 fn a_database_survives_the_death_of_the_server() {
-    if !can_mount() {
+    if !root_can_mount() {
         return;
     }
     for (engine, options) in

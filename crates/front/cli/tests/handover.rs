@@ -3,8 +3,10 @@
 
 #![cfg(target_os = "linux")]
 
+mod common;
 mod watch;
 
+use common::root_can_mount;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use rustix::process::Signal;
 use std::fs::{self, File, OpenOptions};
@@ -14,7 +16,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use watch::{Watch, arbor, can_mount, run};
+use watch::{Watch, arbor, run};
 
 /// Files that are changed by mappings, and others that are written and stay open.
 const MAPPED: usize = 100;
@@ -158,7 +160,7 @@ fn sync_by_syncfs(root: &Path) {
 
 #[test]
 fn a_sync_takes_what_the_kernel_keeps() {
-    if !can_mount() {
+    if !root_can_mount() {
         return;
     }
     for engine in arboretum::engines() {
@@ -195,7 +197,7 @@ fn a_program_ends_with_its_value() {
 /// So for these an fsync of the root is enough.
 #[test]
 fn a_close_and_the_end_of_a_mapping_hand_over() {
-    if !can_mount() {
+    if !root_can_mount() {
         return;
     }
     let _turn = watch::turn();
@@ -227,7 +229,7 @@ fn a_close_and_the_end_of_a_mapping_hand_over() {
 /// The links by which root finds mapped files are for root alone.
 #[test]
 fn a_user_syncs_what_its_processes_keep() {
-    if !can_mount() {
+    if !root_can_mount() {
         return;
     }
     for options in ["transport=auto", "writeback_cache"] {
@@ -241,7 +243,7 @@ fn a_user_syncs_what_its_processes_keep() {
 /// More than is promised, but as long as nothing of it is being written at that moment.
 #[test]
 fn syncfs_of_a_device_takes_what_the_kernel_keeps() {
-    if !can_mount() {
+    if !root_can_mount() {
         return;
     }
     for engine in arboretum::engines() {

@@ -3,7 +3,10 @@
 
 #![cfg(target_os = "linux")]
 
-use std::fs::{self, OpenOptions};
+mod common;
+
+use common::root_can_mount_with;
+use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -39,16 +42,15 @@ fn run(dir: &Path, script: &str) -> String {
 
 /// Whether root can mount in a namespace of its own; says aloud if not.
 fn can_run() -> bool {
-    let has_fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-    let is_root = rustix::process::geteuid().is_root();
     let script = "mount -t tmpfs none /dev";
     let mut unshare = Command::new("timeout");
     unshare.args(["-k", "5", "10", "unshare", "-m", "sh", "-c", script]).stderr(Stdio::null());
-    let can = has_fuse && is_root && unshare.status().is_ok_and(|status| status.success());
-    if !can {
-        eprintln!("NOT RUN: this test needs root, /dev/fuse, timeout, unshare and mount");
+    let can = root_can_mount_with(&["timeout", "unshare", "mount"]);
+    let has_namespaces = can && unshare.status().is_ok_and(|status| status.success());
+    if can && !has_namespaces {
+        eprintln!("NOT RUN: this test needs a mount namespace of its own");
     }
-    can
+    has_namespaces
 }
 
 fn listen(dir: &Path) -> UnixDatagram {

@@ -3,27 +3,16 @@
 
 #![cfg(target_os = "linux")]
 
-use std::fs::{self, OpenOptions};
+mod common;
+
+use common::root_can_mount_with;
+use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const ARBOR: &str = env!("CARGO_BIN_EXE_arbor");
 const NOBODY: u32 = 65534;
-
-fn is_there(program: &str) -> bool {
-    std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|dir| dir.join(program).exists())
-}
-
-/// Whether this can be tried here; says aloud if not.
-fn can_run(programs: &[&str]) -> bool {
-    let has_fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-    let can = rustix::process::geteuid().is_root() && has_fuse && programs.iter().all(|program| is_there(program));
-    if !can {
-        eprintln!("NOT RUN: this test needs root, /dev/fuse and {programs:?}");
-    }
-    can
-}
 
 /// A directory that all may enter, with an image, a mount point, and the links that mount(8) looks for.
 struct Place(tempfile::TempDir);
@@ -77,7 +66,7 @@ fn words(line: &str) -> Vec<&str> {
 
 #[test]
 fn root_gets_what_mount_8_promises() {
-    if !can_run(&["unshare", "timeout", "mount"]) {
+    if !root_can_mount_with(&["unshare", "timeout", "mount"]) {
         return;
     }
     let place = Place::new();
@@ -101,7 +90,7 @@ fn root_gets_what_mount_8_promises() {
 
 #[test]
 fn mount_8_changes_a_mount_that_works() {
-    if !can_run(&["unshare", "timeout", "mount"]) {
+    if !root_can_mount_with(&["unshare", "timeout", "mount"]) {
         return;
     }
     let place = Place::new();
@@ -135,7 +124,7 @@ fn mount_8_changes_a_mount_that_works() {
 /// An open file stands for what the server has still to write.
 #[test]
 fn mount_8_waits_for_the_server_of_the_last_mount() {
-    if !can_run(&["timeout", "unshare", "mount", "umount", "grep"]) {
+    if !root_can_mount_with(&["timeout", "unshare", "mount", "umount", "grep"]) {
         return;
     }
     let script = r#"
@@ -155,7 +144,7 @@ fn mount_8_waits_for_the_server_of_the_last_mount() {
 
 #[test]
 fn a_user_whom_fstab_lets_mount_has_no_set_id_bits() {
-    if !can_run(&["unshare", "timeout", "mount", "setpriv", "fusermount3"]) {
+    if !root_can_mount_with(&["unshare", "timeout", "mount", "setpriv", "fusermount3"]) {
         return;
     }
     let place = Place::new();

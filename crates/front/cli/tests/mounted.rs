@@ -3,8 +3,10 @@
 
 #![cfg(target_os = "linux")]
 
+mod common;
 mod watch;
 
+use common::{can_mount, root_can_mount};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions};
@@ -14,18 +16,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use watch::Watch;
-
-/// Whether mounts can be made here; says aloud if not.
-fn can_mount() -> bool {
-    let has_fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-    let has_helper =
-        || std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).any(|d| d.join("fusermount3").exists());
-    let can = has_fuse && (rustix::process::geteuid().is_root() || has_helper());
-    if !can {
-        eprintln!("NOT RUN: this test needs /dev/fuse, and fusermount3 where it is not run by root");
-    }
-    can
-}
 
 /// Runs `arbor`, which must succeed.
 fn arbor(args: &[&str], paths: &[&Path]) -> Vec<u8> {
@@ -608,7 +598,7 @@ fn what_became_of_a_mount_is_said_when_it_is_taken_off() {
 /// An open file keeps a server that has lost its mount, for as long as a test likes.
 #[test]
 fn a_mount_waits_for_the_server_of_the_last_one() {
-    if !watch::can_mount() {
+    if !root_can_mount() {
         return;
     }
     each_engine("64M", |volume| {
@@ -634,7 +624,7 @@ fn a_mount_waits_for_the_server_of_the_last_one() {
 
 #[test]
 fn a_mount_does_not_wait_for_ever() {
-    if !watch::can_mount() {
+    if !root_can_mount() {
         return;
     }
     let volume = Volume::new("yfs", "64M");

@@ -4,11 +4,13 @@
 
 #![cfg(target_os = "linux")]
 
+mod common;
 mod watch;
 
 use arbor_base::device::{Device, Fault, FaultDevice, FaultOp, FaultTimes, FileDevice, OpenMode};
 use arbor_base::vfs::{Devices, MountOptions, SystemClock};
 use arbor_fuse::MountConfig;
+use common::root_can_mount;
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -16,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use watch::{Watch, arbor, can_mount};
+use watch::{Watch, arbor};
 
 /// Where the server finds what it is to do: the image, `mnt`, and `now` when the next write is to panic.
 const PLACE: &str = "ARBOR_TEST_PANICS_IN";
@@ -79,7 +81,7 @@ fn errno<T: std::fmt::Debug>(done: std::io::Result<T>) -> Option<i32> {
 
 #[test]
 fn a_panic_turns_the_volume_read_only() {
-    if !can_mount() {
+    if !root_can_mount() {
         return;
     }
     for engine in ["yfs", "ffs", "lfs"] {

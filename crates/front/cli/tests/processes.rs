@@ -3,11 +3,14 @@
 
 #![cfg(target_os = "linux")]
 
+mod common;
+
 use arbor_torture::concurrent::{Call, explain};
 use arbor_torture::exec::{Facts, Outcome};
 use arbor_torture::ops::{Op, Path as Name, long_name, parse, print};
 use arbor_torture::rng::{Rng, pattern};
 use arboretum::vfs::{Errno, FileType};
+use common::root_can_mount;
 use rustix::fs::{CWD, Mode, OFlags, RenameFlags};
 use rustix::process::umask;
 use rustix::time::{ClockId, clock_gettime};
@@ -215,9 +218,7 @@ fn arbor(args: &[&str], paths: &[&Path]) {
 
 #[test]
 fn processes_see_an_order() {
-    let fuse = fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
-    if fuse.is_err() || !rustix::process::geteuid().is_root() {
-        eprintln!("NOT RUN: this test needs root and /dev/fuse");
+    if !root_can_mount() {
         return;
     }
     for engine in arboretum::engines() {

@@ -4,7 +4,10 @@
 
 #![cfg(target_os = "linux")]
 
-use std::fs::{self, OpenOptions};
+mod common;
+
+use common::root_can_mount_with;
+use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -31,21 +34,6 @@ fn fails(dir: &Path, script: &str) -> String {
     String::from_utf8(out.stderr).unwrap()
 }
 
-/// Whether root can mount here, and has these programs; says aloud if not.
-fn has(programs: &[&str]) -> bool {
-    let fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-    let root = rustix::process::geteuid().is_root();
-    let there = |program: &&&str| {
-        let script = format!("PATH=$PATH:/usr/sbin:/sbin command -v {program}");
-        Command::new("sh").args(["-c", &script]).stdout(Stdio::null()).status().is_ok_and(|s| s.success())
-    };
-    let missing: Vec<_> = programs.iter().filter(|program| !there(program)).collect();
-    if !root || !fuse || !missing.is_empty() {
-        eprintln!("NOT RUN: this needs root, /dev/fuse and {programs:?}; root: {root}, /dev/fuse: {fuse}");
-    }
-    root && fuse && missing.is_empty()
-}
-
 /// A directory for an image `x.img` and its mount `mnt`, which is taken off with the value.
 struct Place(tempfile::TempDir);
 
@@ -69,7 +57,7 @@ impl Drop for Place {
 
 #[test]
 fn blocks_are_those_of_a_remount_after_a_sync() {
-    if !has(&["timeout"]) {
+    if !root_can_mount_with(&["timeout"]) {
         return;
     }
     for engine in arboretum::engines() {
@@ -91,7 +79,7 @@ fn blocks_are_those_of_a_remount_after_a_sync() {
 
 #[test]
 fn fstrim_takes_a_range() {
-    if !has(&["timeout", "fstrim", "fallocate"]) {
+    if !root_can_mount_with(&["timeout", "fstrim", "fallocate"]) {
         return;
     }
     for engine in arboretum::engines() {
@@ -126,7 +114,7 @@ fn fstrim_takes_a_range() {
 
 #[test]
 fn arbor_trims_a_mount() {
-    if !has(&["timeout"]) {
+    if !root_can_mount_with(&["timeout"]) {
         return;
     }
     for engine in arboretum::engines() {
@@ -153,7 +141,7 @@ impl Drop for Loop {
 
 #[test]
 fn a_volume_may_be_smaller_than_its_disk() {
-    if !has(&["timeout", "losetup"]) {
+    if !root_can_mount_with(&["timeout", "losetup"]) {
         return;
     }
     for engine in arboretum::engines() {

@@ -63,63 +63,22 @@ impl Server {
         what: &IoctlIn,
         input: &[u8],
     ) -> vfs::Result<Option<Vec<u8>>> {
-        let fs = &*self.fs;
         Ok(Some(match what.cmd {
             GETFLAGS | FSGETXATTR | SETFLAGS | FSSETXATTR if self.agreed.minor < CHECKED_MINOR => return Ok(None),
-            GETFLAGS => fs.flags(ino)?.bits().as_bytes().to_vec(),
+            GETFLAGS => self.fs.flags(ino)?.bits().as_bytes().to_vec(),
             FSGETXATTR => {
-                let xflags = to_xflags(fs.flags(ino)?);
+                let xflags = to_xflags(self.fs.flags(ino)?);
                 Fsxattr { xflags, ..Fsxattr::new_zeroed() }.as_bytes().to_vec()
             }
-            SETFLAGS => {
-                let (bits, _) = u32::read_from_prefix(input).map_err(|_| Errno::EIO)?;
-                fs.set_flags(ino, FileFlags::from_bits(bits).ok_or(Errno::EOPNOTSUPP)?)?;
-                Vec::new()
-            }
-            FSSETXATTR => {
-                let (wanted, _) = Fsxattr::read_from_prefix(input).map_err(|_| Errno::EIO)?;
-                if wanted.projid != 0 || wanted.extsize != 0 || wanted.cowextsize != 0 {
-                    return Err(Errno::EINVAL.into());
-                }
-                fs.set_flags(ino, from_xflags(wanted.xflags).ok_or(Errno::EOPNOTSUPP)?)?;
-                Vec::new()
-            }
+            SETFLAGS => self.set_flags(ino, input)?,
+            FSSETXATTR => self.set_xflags(ino, input)?,
             GETFSLABEL => {
-                let mut field = fs.label()?;
+                let mut field = self.fs.label()?;
                 field.resize(256, 0);
                 field
             }
-            SETFSLABEL => {
-                if !caller.is_root() {
-                    return Err(Errno::EPERM.into());
-                }
-                // Of other changes the kernel sees to that, not of this one.
-                if self.atimes.is_read_only() {
-                    return Err(Errno::EROFS.into());
-                }
-                let field = input.get(..256).ok_or(Errno::EIO)?;
-                let len = field.iter().position(|b| *b == 0).ok_or(Errno::EINVAL)?;
-                fs.set_label(&field[..len])?;
-                Vec::new()
-            }
-            GOINGDOWN => {
-                if !caller.is_root() {
-                    return Err(Errno::EPERM.into());
-                }
-                // What it points to is not sent: by its number it is something to be read. If it cannot be had, it
-                // counts as the flag that loses least.
-                let seen = match &self.looker {
-                    Some(looker) => looker.memory(caller, what.arg),
-                    None => caller.memory(what.arg),
-                };
-                let now = match seen.map(u32::from_ne_bytes) {
-                    None | Some(GOING_DOWN_SYNC | GOING_DOWN_LOG) => false,
-                    Some(GOING_DOWN_NOW) => true,
-                    Some(_) => return Err(Errno::EINVAL.into()),
-                };
-                self.shut_down(now)?;
-                input.to_vec()
-            }
+            SETFSLABEL => self.relabel(caller, input)?,
+            GOINGDOWN => self.go_down(caller, what.arg, input)?,
             SHUTDOWN => {
                 if !(caller.is_root() || caller.is_ours()) {
                     return Err(Errno::EPERM.into());
@@ -129,6 +88,55 @@ impl Server {
             }
             _ => return Ok(None),
         }))
+    }
+
+    fn set_flags(&self, ino: Ino, input: &[u8]) -> vfs::Result<Vec<u8>> {
+        let (bits, _) = u32::read_from_prefix(input).map_err(|_| Errno::EIO)?;
+        self.fs.set_flags(ino, FileFlags::from_bits(bits).ok_or(Errno::EOPNOTSUPP)?)?;
+        Ok(Vec::new())
+    }
+
+    fn set_xflags(&self, ino: Ino, input: &[u8]) -> vfs::Result<Vec<u8>> {
+        let (wanted, _) = Fsxattr::read_from_prefix(input).map_err(|_| Errno::EIO)?;
+        if wanted.projid != 0 || wanted.extsize != 0 || wanted.cowextsize != 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        self.fs.set_flags(ino, from_xflags(wanted.xflags).ok_or(Errno::EOPNOTSUPP)?)?;
+        Ok(Vec::new())
+    }
+
+    fn relabel(&self, caller: Caller, input: &[u8]) -> vfs::Result<Vec<u8>> {
+        if !caller.is_root() {
+            return Err(Errno::EPERM.into());
+        }
+        // Of other changes the kernel sees to that, not of this one.
+        if self.atimes.is_read_only() {
+            return Err(Errno::EROFS.into());
+        }
+        let field = input.get(..256).ok_or(Errno::EIO)?;
+        let len = field.iter().position(|b| *b == 0).ok_or(Errno::EINVAL)?;
+        self.fs.set_label(&field[..len])?;
+        Ok(Vec::new())
+    }
+
+    /// Shuts the volume down as the flag says that the caller has at `address`.
+    fn go_down(&self, caller: Caller, address: u64, input: &[u8]) -> vfs::Result<Vec<u8>> {
+        if !caller.is_root() {
+            return Err(Errno::EPERM.into());
+        }
+        // What it points to is not sent: by its number it is something to be read. If it cannot be had, it
+        // counts as the flag that loses least.
+        let seen = match &self.looker {
+            Some(looker) => looker.memory(caller, address),
+            None => caller.memory(address),
+        };
+        let now = match seen.map(u32::from_ne_bytes) {
+            None | Some(GOING_DOWN_SYNC | GOING_DOWN_LOG) => false,
+            Some(GOING_DOWN_NOW) => true,
+            Some(_) => return Err(Errno::EINVAL.into()),
+        };
+        self.shut_down(now)?;
+        Ok(input.to_vec())
     }
 
     /// Shuts the gate, after everything was made durable or at once. It is shut even if that fails.

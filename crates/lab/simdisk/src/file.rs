@@ -7,12 +7,13 @@
 use crate::device::SimDevice;
 use arbor_base::device::{Device, Kind, Request, SECTOR, Ticket};
 use arbor_base::vfs::{
-    Attr, Clock, Cx, DirEntry, Entry, Errno, FallocMode, FileSystem, FileType, Ino, RenameFlags, Result, Seek, SetAttr,
-    StatFs, Time, TrimRange, XattrMode, mode,
+    Attr, Clock, Cx, DirEntry, Entry, Errno, Error, FallocMode, FileSystem, FileType, Ino, RenameFlags, Result, Seek,
+    SetAttr, StatFs, Time, TrimRange, XattrMode, mode,
 };
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Name of the file.
 pub const DISK_FILE: &str = "disk";
@@ -36,9 +37,15 @@ pub struct DiskFs {
 struct Writes {
     under_way: VecDeque<(u64, Ticket)>,
     bytes: u64,
+    /// Why none is taken any more.
+    failed: Option<Arc<str>>,
 }
 
 impl Writes {
+    fn check_writable(&self) -> Result<()> {
+        if self.failed.is_none() { Ok(()) } else { Err(Errno::EROFS.into()) }
+    }
+
     fn push(&mut self, bytes: u64, ticket: Ticket) -> Result<()> {
         self.under_way.push_back((bytes, ticket));
         self.bytes += bytes;
@@ -109,6 +116,9 @@ impl DiskFs {
 
     fn flush(&self) -> Result<()> {
         let mut writes = self.writes.lock();
+        if let Some(why) = &writes.failed {
+            return Err(Error::Failed(why.clone()));
+        }
         writes.wait_for_all()?;
         Ok(self.device.flush()?)
     }
@@ -150,6 +160,7 @@ impl FileSystem for DiskFs {
     /// Times and owners stay as they are, and so does the size of a disk.
     fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
         let attr = self.attr(ino)?;
+        self.writes.lock().check_writable()?;
         if set.size.is_some_and(|size| size != attr.size) { refused() } else { Ok(attr) }
     }
 
@@ -225,6 +236,7 @@ impl FileSystem for DiskFs {
         }
         let whole = sectors(offset, len);
         let mut writes = self.writes.lock();
+        writes.check_writable()?;
         let mut bytes = vec![0; (whole.end - whole.start) as usize];
         if bytes.len() != len {
             self.device.read_at(Kind::Other, whole.start, &mut bytes)?;
@@ -278,6 +290,7 @@ impl FileSystem for DiskFs {
             return Err(Errno::EOPNOTSUPP.into());
         }
         let mut writes = self.writes.lock();
+        writes.check_writable()?;
         if offset < end {
             let ticket = self.device.submit(vec![Request::discard(Kind::Other, offset, end - offset)]);
             writes.push(0, ticket)?;
@@ -329,10 +342,12 @@ impl FileSystem for DiskFs {
     }
 
     fn failure(&self) -> Option<String> {
-        None
+        self.writes.lock().failed.as_ref().map(ToString::to_string)
     }
 
-    fn fail(&self, _why: &str) {}
+    fn fail(&self, why: &str) {
+        self.writes.lock().failed.get_or_insert_with(|| why.into());
+    }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let stats = self.device.stats();
@@ -354,8 +369,8 @@ impl FileSystem for DiskFs {
 
     /// Until nothing is left to do.
     fn unmount(&self) -> Result<()> {
-        self.flush()?;
+        let flushed = self.flush();
         self.device.drain();
-        Ok(())
+        flushed
     }
 }

@@ -130,3 +130,29 @@ fn nothing_else_can_be_changed() {
     assert_eq!(fs.unlink(fs.root(), DISK_FILE.as_bytes()).unwrap_err().errno(), Errno::EPERM);
     assert_eq!(fs.read(fs.root(), 0, &mut [0]).unwrap_err().errno(), Errno::EISDIR);
 }
+
+#[test]
+fn a_disk_that_has_failed_can_be_read_and_not_written() {
+    let (device, fs, ino) = disk(&model("870evo"));
+    assert_eq!(fs.write(ino, 0, &[1; 512]).unwrap(), 512);
+    assert_eq!(fs.failure(), None);
+    fs.fail("a panic");
+    fs.fail("another");
+    assert_eq!(fs.failure().as_deref(), Some("a panic"), "the first reason stays");
+    let punch = FallocMode::PUNCH_HOLE | FallocMode::KEEP_SIZE;
+    let changes = [
+        ("write", fs.write(ino, 0, &[2; 512]).map(drop)),
+        ("write of a part", fs.write(ino, 3, &[2; 5]).map(drop)),
+        ("fallocate", fs.fallocate(ino, punch, 0, 4096)),
+        ("setattr", fs.setattr(ino, &SetAttr { mode: Some(0o644), ..SetAttr::default() }).map(drop)),
+    ];
+    for (what, done) in changes {
+        assert_eq!(done.map_err(|e| e.errno()), Err(Errno::EROFS), "{what}");
+    }
+    for (what, done) in [("fsync", fs.fsync(ino, false)), ("syncfs", fs.syncfs()), ("unmount", fs.unmount())] {
+        assert_eq!(done.unwrap_err().to_string(), "turned read-only: a panic", "{what}");
+    }
+    assert_eq!((device.stats().requests, device.stats().flushes), (1, 0), "only what was written before");
+    let mut found = [0; 512];
+    assert_eq!((fs.read(ino, 0, &mut found).unwrap(), found), (512, [1; 512]));
+}

@@ -361,6 +361,7 @@ struct Inner {
     state: State,
     counts: BTreeMap<u64, u64>,
     open: bool,
+    failed: Option<Arc<str>>,
 }
 
 impl Inner {
@@ -376,6 +377,11 @@ impl Inner {
         if !used && ino != ROOT && self.state.nodes.get(&ino).is_some_and(|n| n.nlink == 0) {
             self.state.nodes.remove(&ino);
         }
+    }
+
+    /// Nothing becomes durable once the file system has failed.
+    fn check_durable(&self) -> Result<()> {
+        self.failed.as_ref().map_or(Ok(()), |why| Err(Error::Failed(why.clone())))
     }
 
     fn reap_all(&mut self) {
@@ -414,7 +420,7 @@ pub struct Model {
 impl Model {
     /// Mounts `state`; inodes without a name are dropped.
     pub fn new(state: State, clock: Arc<dyn Clock>) -> Model {
-        let mut inner = Inner { state, counts: BTreeMap::new(), open: true };
+        let mut inner = Inner { state, counts: BTreeMap::new(), open: true, failed: None };
         inner.reap_all();
         Model { inner: Mutex::new(inner), clock }
     }
@@ -444,6 +450,7 @@ impl Model {
         let mut inner = self.inner.lock();
         inner.reap_all();
         inner.open = true;
+        inner.failed = None;
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, Inner>> {
@@ -451,9 +458,15 @@ impl Model {
         if inner.open { Ok(inner) } else { Err(Errno::EIO.into()) }
     }
 
+    /// For a change, which a file system that has failed refuses.
+    fn lock_writable(&self) -> Result<MutexGuard<'_, Inner>> {
+        let inner = self.lock()?;
+        if inner.failed.is_none() { Ok(inner) } else { Err(Errno::EROFS.into()) }
+    }
+
     fn add(&self, cx: &Cx, parent: Ino, name: &[u8], mode: u32, rdev: u32, body: Body) -> Result<Entry> {
         let now = self.clock.now();
-        let mut inner = self.lock()?;
+        let mut inner = self.lock_writable()?;
         inner.state.vacant(parent.0, name)?;
         let ino = inner.make(cx, parent.0, mode, rdev, body, now)?;
         inner.state.give_name(parent.0, name, ino, now)?;
@@ -462,7 +475,7 @@ impl Model {
 
     fn remove(&self, parent: Ino, name: &[u8], dir: bool) -> Result<()> {
         let now = self.clock.now();
-        let mut inner = self.lock()?;
+        let mut inner = self.lock_writable()?;
         inner.state.dir(parent.0)?;
         check_name(name)?;
         let ino = inner.state.find(parent.0, name)?.ok_or(Errno::ENOENT)?;
@@ -555,7 +568,7 @@ impl FileSystem for Model {
 
     fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
         let now = self.clock.now();
-        let mut inner = self.lock()?;
+        let mut inner = self.lock_writable()?;
         let state = &mut inner.state;
         state.node(ino.0)?;
         if let Some(size) = set.size {
@@ -610,7 +623,7 @@ impl FileSystem for Model {
 
     fn tmpfile(&self, cx: &Cx, parent: Ino, mode: u32) -> Result<Entry> {
         let now = self.clock.now();
-        let mut inner = self.lock()?;
+        let mut inner = self.lock_writable()?;
         inner.state.dir(parent.0)?;
         if inner.state.node(parent.0)?.nlink == 0 {
             return Err(Errno::ENOENT.into());
@@ -623,7 +636,7 @@ impl FileSystem for Model {
 
     fn link(&self, ino: Ino, new_parent: Ino, new_name: &[u8]) -> Result<Entry> {
         let now = self.clock.now();
-        let mut inner = self.lock()?;
+        let mut inner = self.lock_writable()?;
         let node = inner.state.node(ino.0)?;
         if node.dir().is_some() {
             return Err(Errno::EPERM.into());
@@ -648,7 +661,7 @@ impl FileSystem for Model {
 
     fn rename(&self, cx: &Cx, from: Ino, name: &[u8], to: Ino, new_name: &[u8], flags: RenameFlags) -> Result<()> {
         let now = self.clock.now();
-        let mut inner = self.lock()?;
+        let mut inner = self.lock_writable()?;
         let (source, target) = inner.state.check_rename((from.0, name), (to.0, new_name), flags)?;
         if target == Some(source) {
             return Ok(());
@@ -675,7 +688,7 @@ impl FileSystem for Model {
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         let now = self.clock.now();
-        let mut inner = self.lock()?;
+        let mut inner = self.lock_writable()?;
         let file = inner.state.data_mut(ino.0)?;
         end_of(offset, data.len() as u64)?;
         file.write(offset, data);
@@ -699,16 +712,18 @@ impl FileSystem for Model {
     }
 
     fn fsync(&self, ino: Ino, _data_only: bool) -> Result<()> {
-        self.lock()?.state.node(ino.0).map(drop)
+        let inner = self.lock()?;
+        inner.state.node(ino.0)?;
+        inner.check_durable()
     }
 
     fn syncfs(&self) -> Result<()> {
-        self.lock().map(drop)
+        self.lock()?.check_durable()
     }
 
     fn fallocate(&self, ino: Ino, mode: FallocMode, offset: u64, len: u64) -> Result<()> {
         let now = self.clock.now();
-        let mut inner = self.lock()?;
+        let mut inner = self.lock_writable()?;
         let file = inner.state.data_mut(ino.0)?;
         let keep = mode.contains(FallocMode::KEEP_SIZE);
         let (punch, zero) = (mode.contains(FallocMode::PUNCH_HOLE), mode.contains(FallocMode::ZERO_RANGE));
@@ -753,7 +768,7 @@ impl FileSystem for Model {
 
     fn copy_range(&self, from: Ino, from_offset: u64, to: Ino, to_offset: u64, len: u64) -> Result<u64> {
         let now = self.clock.now();
-        let mut inner = self.lock()?;
+        let mut inner = self.lock_writable()?;
         let source = inner.state.data(from.0)?;
         inner.state.data(to.0)?;
         let len = len.min(source.size().saturating_sub(from_offset));
@@ -780,7 +795,7 @@ impl FileSystem for Model {
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         let now = self.clock.now();
         check_xattr_name(name)?;
-        let mut inner = self.lock()?;
+        let mut inner = self.lock_writable()?;
         if value.len() > XATTR_MAX {
             return Err(Errno::E2BIG.into());
         }
@@ -800,7 +815,7 @@ impl FileSystem for Model {
     fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         let now = self.clock.now();
         check_xattr_name(name)?;
-        let mut inner = self.lock()?;
+        let mut inner = self.lock_writable()?;
         if !inner.state.node(ino.0)?.xattrs.contains_key(name) {
             return Err(Errno::ENODATA.into());
         }
@@ -828,7 +843,7 @@ impl FileSystem for Model {
     }
 
     fn trim(&self, _range: &TrimRange) -> Result<u64> {
-        self.lock().map(|_| 0)
+        self.lock_writable().map(|_| 0)
     }
 
     fn background(&self, now: Time) -> Time {
@@ -836,10 +851,12 @@ impl FileSystem for Model {
     }
 
     fn failure(&self) -> Option<String> {
-        None
+        self.inner.lock().failed.as_ref().map(ToString::to_string)
     }
 
-    fn fail(&self, _why: &str) {}
+    fn fail(&self, why: &str) {
+        self.inner.lock().failed.get_or_insert_with(|| why.into());
+    }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
         vec![("references", self.references() as u64)]
@@ -849,6 +866,6 @@ impl FileSystem for Model {
         let mut inner = self.lock()?;
         inner.reap_all();
         inner.open = false;
-        Ok(())
+        inner.check_durable()
     }
 }

@@ -3,7 +3,7 @@
 #![allow(dead_code)]
 
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{Read, Seek};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
@@ -33,16 +33,6 @@ pub fn for_users(program: &Path, dir: &Path) -> PathBuf {
         fs::copy(program, &copy).unwrap();
     }
     copy
-}
-
-/// Whether root mounts here; says aloud if not.
-pub fn can_mount() -> bool {
-    let has_fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-    let can = has_fuse && rustix::process::geteuid().is_root();
-    if !can {
-        eprintln!("NOT RUN: this test needs root and /dev/fuse");
-    }
-    can
 }
 
 /// What came of a program.
