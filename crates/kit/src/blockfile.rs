@@ -5,8 +5,9 @@
 //! [`balloc`](BlockFiles::balloc). Bytes of a page past the end of its file are zero.
 
 use crate::calls::State;
+use crate::data::Data;
 use crate::inodes::{Change, InodeTable};
-use crate::locked::Machine;
+use crate::machine::Machine;
 use crate::namespace::Namespace;
 use crate::served::Inodes;
 use crate::xattr::Xattrs;
@@ -167,6 +168,31 @@ impl<C: BlockFiles> Inodes for C {
     }
 }
 
+impl<C: BlockFiles> Data for C {
+    fn read_file(&mut self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        read(self, ino, offset, buf)
+    }
+
+    fn write_file(&mut self, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize> {
+        self.calls().reads.stay();
+        write(self, ino, offset, data, now)
+    }
+
+    fn seek_file(&mut self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
+        seek(self, ino, offset, whence)
+    }
+
+    fn begin_fallocate(&mut self, ino: Ino, end: u64, now: Time) -> Result<()> {
+        self.calls().reads.stay();
+        begin_fallocate(self, ino, end, now)
+    }
+
+    fn falloc_step(&mut self, ino: Ino, how: FallocMode, offset: u64, end: u64, now: Time) -> Result<u64> {
+        self.calls().reads.stay();
+        falloc_step(self, ino, how, offset, end, now)
+    }
+}
+
 /// Name of a page.
 fn page_name<C: BlockFiles>(f: &C::Inode, lbn: u64) -> Name {
     Name::Page { file: f.ino().0, index: lbn }
@@ -190,7 +216,7 @@ fn piece<C: BlockFiles>(core: &C, at: u64, len: usize) -> (u64, usize, usize) {
 }
 
 /// Reads up to `buf.len()` bytes at `offset`.
-pub fn read<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
+fn read<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
     let f = regular(core, ino)?;
     let len = f.size().saturating_sub(offset).min(buf.len() as u64) as usize;
     let mut done = 0;
@@ -211,7 +237,7 @@ pub fn read<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, buf: &mut [u8]) 
 }
 
 /// Writes `data` at `offset`; what was written before space ran out stays.
-pub fn write<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize> {
+fn write<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize> {
     let mut f = regular(core, ino)?;
     let end = offset.checked_add(data.len() as u64).filter(|e| *e <= core.max_size()).ok_or(Errno::EFBIG)?;
     if data.is_empty() {
@@ -330,7 +356,7 @@ fn step_size<C: BlockFiles>(core: &mut C, ino: Ino, to: u64, now: Time) -> Resul
 }
 
 /// Next data or hole, by blocks.
-pub fn seek<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
+fn seek<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
     let f = regular(core, ino)?;
     if offset >= f.size() {
         return Err(Errno::ENXIO.into());
@@ -344,7 +370,7 @@ pub fn seek<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, whence: Seek) ->
 }
 
 /// Begins a fallocate of several steps up to byte `end`.
-pub fn begin_fallocate<C: BlockFiles>(core: &mut C, ino: Ino, end: u64, now: Time) -> Result<()> {
+fn begin_fallocate<C: BlockFiles>(core: &mut C, ino: Ino, end: u64, now: Time) -> Result<()> {
     if end > core.max_size() {
         return Err(Errno::EFBIG.into());
     }
@@ -356,7 +382,7 @@ pub fn begin_fallocate<C: BlockFiles>(core: &mut C, ino: Ino, end: u64, now: Tim
 }
 
 /// A step of fallocate from `offset`: a block. Says where the next one begins.
-pub fn falloc_step<C: BlockFiles>(
+fn falloc_step<C: BlockFiles>(
     core: &mut C,
     ino: Ino,
     how: FallocMode,

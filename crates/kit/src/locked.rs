@@ -1,208 +1,21 @@
 //! Volumes with one lock, under which everything happens but reads of the device that others need not wait for.
 
-use crate::blockfile::{self, BlockFiles};
 use crate::calls::{self, Calls, State};
-use crate::health::Health;
-use crate::lifetimes::{self, Lifetimes, Lives, Orphans};
-use crate::reads::{Arrived, Fetch, Reads};
+use crate::data::Data;
+use crate::lifetimes::{self, Orphans};
+use crate::machine::{Machine, Tries};
+use crate::reads::Fetch;
 use crate::served::{self, Inodes};
-use crate::watch::Watch;
-use arbor_base::cache::Cache;
 use arbor_base::device::Device;
 use arbor_base::sync::{Mutex, MutexGuard, Rank};
 use arbor_base::vfs::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-/// Reads without the lock, of one call, after which it reads under the lock: others may write there again and again.
-const MOST_FETCHES: u32 = 64;
 /// Inodes without names and users that need not wait for the timer.
 const MANY_INACTIVE: usize = 256;
 /// Bytes that one step of a write writes at most.
 const WRITE_BYTES: usize = 256 << 10;
-
-/// What was done for a call that has given up.
-#[derive(Debug, Default)]
-pub struct Tries {
-    arrived: Option<Arrived>,
-    fetches: u32,
-    /// It may give up, and others are in calls.
-    lifts: bool,
-    /// There is no more space to be made for it.
-    no_space: bool,
-}
-
-impl Tries {
-    /// For [`Reads::begin`](crate::reads::Reads::begin): whether to give up, and what has arrived.
-    pub fn reads(&mut self) -> (bool, Option<Arrived>) {
-        (self.lifts && self.fetches < MOST_FETCHES, self.arrived.take())
-    }
-}
-
-/// What calls need of the state of such a volume, and keep there.
-pub struct Machinery {
-    /// State of the volume.
-    pub health: Health,
-    /// How long inodes live.
-    pub lives: Lifetimes,
-    /// Files that a call of several steps works on.
-    pub watch: Watch,
-    /// Reads of the call that runs.
-    pub reads: Reads,
-    begin: Time,
-    now: Time,
-    now_ms: u64,
-    changed: bool,
-}
-
-impl Machinery {
-    /// Of a volume that is mounted now.
-    pub fn new(now: Time) -> Machinery {
-        Machinery {
-            health: Health::default(),
-            lives: Lifetimes::default(),
-            watch: Watch::default(),
-            reads: Reads::default(),
-            begin: now,
-            now,
-            now_ms: 0,
-            changed: false,
-        }
-    }
-
-    /// The present time, at which the lock was taken.
-    pub fn now(&self) -> Time {
-        self.now
-    }
-
-    /// The same in milliseconds since the mount; it never goes back.
-    pub fn now_ms(&self) -> u64 {
-        self.now_ms
-    }
-
-    /// Milliseconds from the mount until `now`, not before the present time.
-    pub fn ms_until(&self, now: Time) -> u64 {
-        self.begin.ms_until(now).max(self.now_ms)
-    }
-
-    fn set_now(&mut self, now: Time) {
-        (self.now, self.now_ms) = (now, self.ms_until(now));
-    }
-
-    /// The call that runs changes something.
-    pub fn note_change(&mut self) {
-        debug_assert!(!self.reads.may_restart(), "a call that changes something does not begin anew");
-        self.changed = true;
-    }
-
-    /// Whether the call that runs has changed something.
-    pub fn has_changed(&self) -> bool {
-        self.changed
-    }
-}
-
-/// State that has this machinery.
-pub trait Machine {
-    /// The machinery.
-    fn calls(&mut self) -> &mut Machinery;
-
-    /// The cache.
-    fn cache(&mut self) -> &mut Cache;
-
-    /// After a call: what is changed beyond the limit is written by who changed it.
-    fn relieve(&mut self);
-
-    /// Turns the volume read-only.
-    fn give_up(&mut self, why: &Error) {
-        self.calls().health.fail(why);
-    }
-}
-
-impl<M: Machine> Lives for M {
-    fn lives(&mut self) -> &mut Lifetimes {
-        &mut self.calls().lives
-    }
-}
-
-impl<M: Machine> State for M {
-    type Want = Fetch;
-    type Tries = Tries;
-
-    fn health(&mut self) -> &mut Health {
-        &mut self.calls().health
-    }
-
-    fn begin_call(&mut self, tries: &mut Tries) {
-        self.cache().keep_all(true);
-        let (lifts, arrived) = tries.reads();
-        let calls = self.calls();
-        calls.changed = false;
-        calls.reads.begin(lifts, arrived);
-    }
-
-    fn has_changed(&mut self) -> bool {
-        self.calls().changed
-    }
-
-    fn end_call<R>(&mut self, done: &Result<R>) {
-        self.calls().reads.end();
-        if done.is_ok() {
-            self.relieve();
-        }
-        self.cache().keep_all(false);
-    }
-
-    fn fail(&mut self, why: &Error) {
-        self.give_up(why);
-    }
-
-    fn take_want(&mut self) -> Option<Fetch> {
-        self.calls().reads.take_want()
-    }
-}
-
-/// Contents of files. Files of blocks have all of it from [`blockfile`].
-pub trait Data: Inodes {
-    /// Reads up to `buf.len()` bytes of a file at `offset`.
-    fn read_file(&mut self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize>;
-
-    /// Writes to a file at `offset`; says how much, at least a byte. What is not written is tried again in a call of its own.
-    fn write_file(&mut self, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize>;
-
-    /// Next data or hole of a file.
-    fn seek_file(&mut self, ino: Ino, offset: u64, whence: Seek) -> Result<u64>;
-
-    /// Begins [`fallocate`](FileSystem::fallocate) up to byte `end`: the file was changed now, and is watched.
-    fn begin_fallocate(&mut self, ino: Ino, end: u64, now: Time) -> Result<()>;
-
-    /// A step of it from `offset`; says where the next one begins.
-    fn falloc_step(&mut self, ino: Ino, how: FallocMode, offset: u64, end: u64, now: Time) -> Result<u64>;
-}
-
-impl<C: BlockFiles> Data for C {
-    fn read_file(&mut self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        blockfile::read(self, ino, offset, buf)
-    }
-
-    fn write_file(&mut self, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize> {
-        self.calls().reads.stay();
-        blockfile::write(self, ino, offset, data, now)
-    }
-
-    fn seek_file(&mut self, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
-        blockfile::seek(self, ino, offset, whence)
-    }
-
-    fn begin_fallocate(&mut self, ino: Ino, end: u64, now: Time) -> Result<()> {
-        self.calls().reads.stay();
-        blockfile::begin_fallocate(self, ino, end, now)
-    }
-
-    fn falloc_step(&mut self, ino: Ino, how: FallocMode, offset: u64, end: u64, now: Time) -> Result<u64> {
-        self.calls().reads.stay();
-        blockfile::falloc_step(self, ino, how, offset, end, now)
-    }
-}
 
 /// What such a volume holds under its lock.
 pub trait Core: Machine + State<Want = Fetch, Tries = Tries> + Inodes + Orphans + Data {
@@ -283,7 +96,7 @@ impl<C: Core> Calls for Caller<'_, C> {
 
     fn tries(&self) -> Tries {
         let lifts = self.may_restart && self.volume.callers.load(Relaxed) > 1;
-        Tries { lifts, no_space: !self.needs_space, ..Tries::default() }
+        Tries::new(lifts, self.needs_space)
     }
 
     fn lock(&self) -> MutexGuard<'_, C> {
@@ -295,13 +108,12 @@ impl<C: Core> Calls for Caller<'_, C> {
     }
 
     fn provide(&self, want: Fetch, tries: &mut Tries) -> Result<()> {
-        tries.fetches += 1;
-        tries.arrived = Some(want.read(&*self.volume.device));
+        tries.fetch(want, &*self.volume.device);
         Ok(())
     }
 
     fn make_space(&self, tries: &mut Tries) -> Result<bool> {
-        if std::mem::replace(&mut tries.no_space, true) {
+        if !tries.takes_space() {
             return Ok(false);
         }
         self.volume.make_space()
@@ -343,7 +155,7 @@ impl<C: Core> Locked<C> {
     pub fn change<R>(&self, mut f: impl FnMut(&mut C, Time) -> Result<R>) -> Result<R> {
         calls::run(&self.caller(true, true), |core| {
             core.health().check_writable()?;
-            let now = core.calls().now;
+            let now = core.calls().now();
             f(core, now)
         })
     }

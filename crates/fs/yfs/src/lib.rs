@@ -55,6 +55,7 @@ mod options;
 pub mod planted;
 mod recover;
 mod resize;
+mod size;
 mod sound;
 
 use arbor_base::device::Device;

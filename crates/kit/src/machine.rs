@@ -1,0 +1,169 @@
+//! What calls need of the state of a volume with one lock, and keep there.
+
+use crate::calls::State;
+use crate::health::Health;
+use crate::lifetimes::{Lifetimes, Lives};
+use crate::reads::{Arrived, Fetch, Reads};
+use crate::watch::Watch;
+use arbor_base::cache::Cache;
+use arbor_base::device::Device;
+use arbor_base::vfs::{Error, Result, Time};
+
+/// Reads without the lock, of one call, after which it reads under the lock: others may write there again and again.
+const MOST_FETCHES: u32 = 64;
+
+/// What was done for a call that has given up.
+#[derive(Debug, Default)]
+pub struct Tries {
+    arrived: Option<Arrived>,
+    fetches: u32,
+    /// It may give up, and others are in calls.
+    lifts: bool,
+    /// There is no more space to be made for it.
+    no_space: bool,
+}
+
+impl Tries {
+    /// Of a call that may give up (`lifts`), and may want space to be made.
+    pub(crate) fn new(lifts: bool, needs_space: bool) -> Tries {
+        Tries { lifts, no_space: !needs_space, ..Tries::default() }
+    }
+
+    /// Whether space can be made for it, which is once.
+    pub(crate) fn takes_space(&mut self) -> bool {
+        !std::mem::replace(&mut self.no_space, true)
+    }
+
+    /// For [`Reads::begin`](crate::reads::Reads::begin): whether to give up, and what has arrived.
+    pub fn reads(&mut self) -> (bool, Option<Arrived>) {
+        (self.lifts && self.fetches < MOST_FETCHES, self.arrived.take())
+    }
+
+    /// Reads what a call wants.
+    pub(crate) fn fetch(&mut self, want: Fetch, device: &dyn Device) {
+        self.fetches += 1;
+        self.arrived = Some(want.read(device));
+    }
+}
+
+/// What calls need of the state of a volume with one lock, and keep there.
+pub struct Machinery {
+    /// State of the volume.
+    pub health: Health,
+    /// How long inodes live.
+    pub lives: Lifetimes,
+    /// Files that a call of several steps works on.
+    pub watch: Watch,
+    /// Reads of the call that runs.
+    pub reads: Reads,
+    begin: Time,
+    now: Time,
+    now_ms: u64,
+    changed: bool,
+}
+
+impl Machinery {
+    /// Of a volume that is mounted now.
+    pub fn new(now: Time) -> Machinery {
+        Machinery {
+            health: Health::default(),
+            lives: Lifetimes::default(),
+            watch: Watch::default(),
+            reads: Reads::default(),
+            begin: now,
+            now,
+            now_ms: 0,
+            changed: false,
+        }
+    }
+
+    /// The present time, at which the lock was taken.
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// The same in milliseconds since the mount; it never goes back.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    /// Milliseconds from the mount until `now`, not before the present time.
+    pub fn ms_until(&self, now: Time) -> u64 {
+        self.begin.ms_until(now).max(self.now_ms)
+    }
+
+    pub(crate) fn set_now(&mut self, now: Time) {
+        (self.now, self.now_ms) = (now, self.ms_until(now));
+    }
+
+    /// The call that runs changes something.
+    pub fn note_change(&mut self) {
+        debug_assert!(!self.reads.may_restart(), "a call that changes something does not begin anew");
+        self.changed = true;
+    }
+
+    /// Whether the call that runs has changed something.
+    pub fn has_changed(&self) -> bool {
+        self.changed
+    }
+}
+
+/// State that has this machinery.
+pub trait Machine {
+    /// The machinery.
+    fn calls(&mut self) -> &mut Machinery;
+
+    /// The cache.
+    fn cache(&mut self) -> &mut Cache;
+
+    /// After a call: what is changed beyond the limit is written by who changed it.
+    fn relieve(&mut self);
+
+    /// Turns the volume read-only.
+    fn give_up(&mut self, why: &Error) {
+        self.calls().health.fail(why);
+    }
+}
+
+impl<M: Machine> Lives for M {
+    fn lives(&mut self) -> &mut Lifetimes {
+        &mut self.calls().lives
+    }
+}
+
+impl<M: Machine> State for M {
+    type Want = Fetch;
+    type Tries = Tries;
+
+    fn health(&mut self) -> &mut Health {
+        &mut self.calls().health
+    }
+
+    fn begin_call(&mut self, tries: &mut Tries) {
+        self.cache().keep_all(true);
+        let (lifts, arrived) = tries.reads();
+        let calls = self.calls();
+        calls.changed = false;
+        calls.reads.begin(lifts, arrived);
+    }
+
+    fn has_changed(&mut self) -> bool {
+        self.calls().changed
+    }
+
+    fn end_call<R>(&mut self, done: &Result<R>) {
+        self.calls().reads.end();
+        if done.is_ok() {
+            self.relieve();
+        }
+        self.cache().keep_all(false);
+    }
+
+    fn fail(&mut self, why: &Error) {
+        self.give_up(why);
+    }
+
+    fn take_want(&mut self) -> Option<Fetch> {
+        self.calls().reads.take_want()
+    }
+}
