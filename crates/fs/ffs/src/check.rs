@@ -49,63 +49,17 @@ use crate::planted::{Flaw, planted};
 use crate::superblock;
 use arbor_base::device::Kind;
 use arbor_base::layout::crc;
-use arbor_base::vfs::{self, CheckOptions, CheckReport, Devices, Progress, Repair, Result, Severity};
-use issue::{Class, Issue, Paths};
+use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Progress, Repair, Result, mode};
+use arbor_kit::findings::{Pass, Passes};
+use arbor_kit::paths::paths;
+use issue::{Issue, Paths};
 use std::collections::BTreeSet;
 use view::{Reader, Stage, View};
 
 /// Passes at most.
 const PASSES: usize = 12;
-/// Issues listed one by one; further ones are counted.
-const LISTED: usize = 100_000;
-
 /// What was found.
-#[derive(Default)]
-struct Findings {
-    issues: Vec<Issue>,
-    further: u64,
-    /// Something was found that no crash leaves.
-    damaged: bool,
-    /// Something was found that preening leaves alone.
-    unsafe_found: bool,
-    keeping: Keeping,
-    /// The volume says that it was unmounted.
-    was_clean: bool,
-}
-
-impl Findings {
-    fn note(&mut self, issue: Issue) {
-        self.damaged |= issue.class() == Class::Damage;
-        self.unsafe_found |= !issue.safe(self.keeping);
-        if self.issues.len() < LISTED {
-            self.issues.push(issue);
-        } else {
-            self.further += 1;
-        }
-    }
-
-    /// What is odd after a crash is wrong on a volume that was unmounted, and so is it with a journal, but for
-    /// files that were in use without a name, and a tail that was being written.
-    fn is_wrong(&self, issue: &Issue) -> bool {
-        let left = matches!(issue, Issue::Unnamed { .. } | Issue::Orphans { .. } | Issue::JournalTailCopy { .. });
-        self.was_clean || self.keeping == Keeping::Journal && !left
-    }
-
-    fn report(mut self, repaired: bool, paths: &Paths, report: CheckReport) -> CheckReport {
-        if self.further > 0 {
-            self.issues.push(Issue::Further { count: self.further });
-        }
-        let wrong = |i: &Issue| self.is_wrong(i);
-        let issue = |i: &Issue| vfs::Issue {
-            code: i.code(),
-            severity: if wrong(i) { i.severity().max(Severity::Error) } else { i.severity() },
-            text: i.text(paths),
-            repaired: repaired && i.severity() < Severity::Fatal,
-            loses: i.loses(),
-        };
-        CheckReport { issues: self.issues.iter().map(issue).collect(), ..report }
-    }
-}
+type Findings = arbor_kit::findings::Findings<Issue>;
 
 /// What is kept of an inode in use.
 #[derive(Clone, Copy, Debug, Default)]
@@ -147,7 +101,7 @@ impl Rec {
 }
 
 /// File type of a directory in entries.
-const DIR_KIND: u8 = (vfs::mode::IFDIR >> 12) as u8;
+const DIR_KIND: u8 = (mode::IFDIR >> 12) as u8;
 
 /// A second name of a directory.
 struct Extra {
@@ -188,12 +142,12 @@ struct Checker<'a> {
 /// Checks a volume, and repairs it if told to.
 pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport> {
     let dev = &*devices.main;
-    let mut f = Findings::default();
+    let mut f = Findings::new(Repair::No);
     let found = match start::superblock(dev)? {
         Ok(found) => found,
         Err(lost) => {
             f.note(lost);
-            return Ok(f.report(false, &Paths::new(), CheckReport::default()));
+            return Ok(f.finish(&Paths::new()));
         }
     };
     let write = options.repair != Repair::No;
@@ -201,21 +155,25 @@ pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress
     if found.sb.clean.get() != 0 && !options.force {
         return Ok(CheckReport { skipped: true, ..CheckReport::default() });
     }
-    f.was_clean = found.sb.clean.get() != 0;
+    f.volume.was_clean = found.sb.clean.get() != 0;
     let mut r = Reader { view: View::new(dev), sb: found.sb, geom: found.geom };
     let super_changed = found.damage.is_some();
-    let unclean = !f.was_clean && !super_changed;
+    let unclean = !f.volume.was_clean && !super_changed;
     let replayed = start::journal_view(&mut r, write, super_changed)? && write;
-    let was_clean = f.was_clean;
-    f.keeping = Keeping::from_number(r.sb.keeping.get()).unwrap_or_default();
+    let was_clean = f.volume.was_clean;
+    f.volume.keeping = Keeping::from_number(r.sb.keeping.get()).unwrap_or_default();
     found.damage.into_iter().for_each(|issue| f.note(issue));
     let mut c = Checker { super_changed, ..Checker::new(r, f, progress) };
     let repaired = c.run(options.repair)?;
-    let paths = c.paths()?;
+    let named = c.f.take_named();
+    let paths = paths(&mut c, named)?;
+    if repaired {
+        c.f.mended();
+    }
     // A volume that was not unmounted is brought to where it can be mounted, journal or not.
     let recovered = replayed || repaired && !was_clean;
-    let report = CheckReport { recovered, unclean, ..c.counts() };
-    Ok(c.f.report(repaired, &paths, report))
+    c.f.report = CheckReport { recovered, unclean, ..c.counts() };
+    Ok(c.f.finish(&paths))
 }
 
 impl<'a> Checker<'a> {
@@ -245,27 +203,20 @@ impl Checker<'_> {
     /// Passes until one finds nothing, then the writes. Whether everything found was mended.
     fn run(&mut self, repair: Repair) -> Result<bool> {
         self.pass()?;
-        if repair == Repair::No || repair == Repair::Preen && self.f.unsafe_found {
+        if repair == Repair::No || repair == Repair::Preen && self.f.unsafe_found() {
             return Ok(false);
         }
-        let mut mended = self.f.issues.is_empty();
-        let mut last = self.f.issues.clone();
+        let mut passes = Passes::default();
+        let mut pass = passes.end(&self.f);
         for _ in 1..PASSES {
-            if mended {
+            if pass != Pass::News {
                 break;
             }
-            let before = self.f.issues.len();
-            let further = self.f.further;
             self.pass()?;
-            let new = self.f.issues.get(before..).unwrap_or(&[]).to_vec();
-            mended = new.is_empty() && self.f.further == further;
-            // What was found once more cannot be mended.
-            if !mended && new == last {
-                break;
-            }
-            last = new;
+            pass = passes.end(&self.f);
         }
-        if repair == Repair::Preen && (self.f.unsafe_found || !mended) {
+        let mended = pass == Pass::Sound;
+        if repair == Repair::Preen && (self.f.unsafe_found() || !mended) {
             return Ok(false);
         }
         self.write(mended)?;
@@ -313,8 +264,8 @@ impl Checker<'_> {
     /// empty by now: the rest of that is what synchronous writes leave, for which mount runs the checker.
     fn keeping_meanwhile(&self) -> Keeping {
         let reconnects = self.reconnects();
-        match self.f.keeping {
-            _ if self.f.damaged || reconnects && planted(Flaw::MendingUnordered) => Keeping::Async,
+        match self.f.volume.keeping {
+            _ if self.f.volume.damaged || reconnects && planted(Flaw::MendingUnordered) => Keeping::Async,
             Keeping::SoftUpdates | Keeping::Journal if reconnects => Keeping::Sync,
             kept => kept,
         }
@@ -355,7 +306,7 @@ impl Checker<'_> {
 
     /// Whether what has no name, and should have one, gets one again. Only soft updates leave such a thing over at a crash.
     fn reconnects(&self) -> bool {
-        self.f.damaged || self.f.was_clean || self.f.keeping != Keeping::SoftUpdates
+        self.f.volume.damaged || self.f.volume.was_clean || self.f.volume.keeping != Keeping::SoftUpdates
     }
 
     /// The inode of one in use.
@@ -373,15 +324,4 @@ impl Checker<'_> {
         let stage = if self.space.is_fresh(frag) { Stage::Fresh } else { Stage::Blocks };
         self.r.view.write(stage, kind, self.r.geom.byte(frag), bytes)
     }
-}
-
-#[cfg(test)]
-#[test]
-fn a_long_list_is_cut() {
-    let mut f = Findings::default();
-    (0..LISTED as u32 + 7).for_each(|cgx| f.note(Issue::SuperCopy { cgx, at: 0 }));
-    let report = f.report(true, &Paths::new(), CheckReport::default());
-    let last = report.issues.last().map(|i| (i.code, i.text.as_str(), i.repaired));
-    assert_eq!(last, Some(("Further", "7 further issues are not listed", true)));
-    assert_eq!(report.issues.len(), LISTED + 1);
 }

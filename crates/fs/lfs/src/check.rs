@@ -40,10 +40,10 @@ use crate::format::*;
 use crate::mount::Core;
 use crate::superblock;
 use arbor_base::device::Kind;
-use arbor_base::vfs::{
-    self, CheckOptions, CheckReport, Devices, Errno, Error, Ino, Progress, Repair, Result, Severity, mode,
-};
+use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Errno, Error, Ino, Progress, Repair, Result, mode};
+use arbor_kit::findings::{Pass, Passes};
 use arbor_kit::lifetimes;
+use arbor_kit::paths::paths;
 use issue::{Issue, Paths};
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,42 +51,8 @@ use zerocopy::IntoBytes;
 
 /// Passes at most.
 const PASSES: usize = 12;
-/// Issues listed one by one; further ones are counted.
-const LISTED: usize = 100_000;
-
 /// What was found.
-#[derive(Default)]
-struct Findings {
-    issues: Vec<Issue>,
-    further: u64,
-    /// Something was found that preening leaves alone.
-    unsafe_found: bool,
-}
-
-impl Findings {
-    fn note(&mut self, issue: Issue) {
-        self.unsafe_found |= !issue.safe();
-        if self.issues.len() < LISTED {
-            self.issues.push(issue);
-        } else {
-            self.further += 1;
-        }
-    }
-
-    fn report(mut self, repaired: bool, paths: &Paths, report: CheckReport) -> CheckReport {
-        if self.further > 0 {
-            self.issues.push(Issue::Further { count: self.further });
-        }
-        let issue = |i: &Issue| vfs::Issue {
-            code: i.code(),
-            severity: i.severity(),
-            text: i.text(paths),
-            repaired: repaired && i.severity() < Severity::Fatal,
-            loses: i.loses(),
-        };
-        CheckReport { issues: self.issues.iter().map(issue).collect(), ..report }
-    }
-}
+type Findings = arbor_kit::findings::Findings<Issue>;
 
 /// What is kept of an inode in use.
 #[derive(Clone, Copy, Debug, Default)]
@@ -189,13 +155,13 @@ struct Checker<'a> {
 /// Checks a volume, and repairs it if told to.
 pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport> {
     let write = options.repair != Repair::No;
-    let mut f = Findings::default();
+    let mut f = Findings::new(Repair::No);
     let dev = devices.main;
     let found = match start::superblock(&*dev)? {
         Ok(found) => found,
         Err(lost) => {
             f.note(lost);
-            return Ok(f.report(false, &Paths::new(), CheckReport::default()));
+            return Ok(f.finish(&Paths::new()));
         }
     };
     start::refuse_unknown(&found.sb, write)?;
@@ -208,10 +174,13 @@ pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress
     let mut c = Checker { super_changed, wary: begun.rebuilt, ..Checker::new(begun.core, found.sb, f, progress) };
     c.was_clean = !unclean;
     let (mended, wrote) = c.run(options.repair)?;
-    let paths = c.paths()?;
-    let counts = c.counts();
-    let report = CheckReport { recovered: mended && wrote && unclean, unclean, ..counts };
-    Ok(c.f.report(mended && wrote, &paths, report))
+    let named = c.f.take_named();
+    let paths = paths(&mut c, named)?;
+    if mended && wrote {
+        c.f.mended();
+    }
+    c.f.report = CheckReport { recovered: mended && wrote && unclean, unclean, ..c.counts() };
+    Ok(c.f.finish(&paths))
 }
 
 impl<'a> Checker<'a> {
@@ -246,28 +215,26 @@ impl<'a> Checker<'a> {
     /// written.
     fn run(&mut self, repair: Repair) -> Result<(bool, bool)> {
         self.core.cache.keep_all(true);
-        let (mut mended, mut last) = (false, Vec::new());
+        let (mut mended, mut passes) = (false, Passes::default());
         for _ in 0..PASSES {
-            let (before, further) = (self.f.issues.len(), self.f.further);
+            passes.skip(&self.f);
             self.pass()?;
-            let new = self.f.issues.get(before..).unwrap_or(&[]).to_vec();
             if self.again {
                 continue;
             }
-            if repair == Repair::No || repair == Repair::Preen && self.f.unsafe_found {
+            if repair == Repair::No || repair == Repair::Preen && self.f.unsafe_found() {
                 return Ok((false, false));
             }
-            mended = new.is_empty() && self.f.further == further;
-            // What was found once more cannot be mended.
-            if mended || new == last {
+            let pass = passes.end(&self.f);
+            mended = pass == Pass::Sound;
+            if pass != Pass::News {
                 break;
             }
-            last = new;
         }
-        if repair == Repair::No || repair == Repair::Preen && (self.f.unsafe_found || !mended) {
+        if repair == Repair::No || repair == Repair::Preen && (self.f.unsafe_found() || !mended) {
             return Ok((false, false));
         }
-        let changed = !self.f.issues.is_empty() || self.super_changed;
+        let changed = !self.f.is_empty() || self.super_changed;
         if changed || !self.was_clean {
             mended &= self.write(mended)?;
         }
@@ -387,15 +354,4 @@ fn words<T>(result: Result<T>) -> Result<std::result::Result<T, String>> {
 /// An inode's number.
 fn number(ino: u32) -> Ino {
     Ino(ino.into())
-}
-
-#[cfg(test)]
-#[test]
-fn a_long_list_is_cut() {
-    let mut f = Findings::default();
-    (0..LISTED as u64 + 7).for_each(|at| f.note(Issue::SuperCopy { at }));
-    let report = f.report(true, &Paths::new(), CheckReport::default());
-    let last = report.issues.last().map(|i| (i.code, i.text.as_str(), i.repaired));
-    assert_eq!(last, Some(("Further", "7 further issues are not listed", true)));
-    assert_eq!(report.issues.len(), LISTED + 1);
 }

@@ -48,104 +48,12 @@ use crate::format::*;
 use crate::mount;
 use crate::planted::{Flaw, planted};
 use arbor_base::device::{Device, Kind};
-use arbor_base::vfs::{self, CheckOptions, CheckReport, Devices, Progress, Repair, Result, Severity};
+use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Progress, Repair, Result};
+use arbor_kit::paths::paths;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Issues listed one by one; further ones are counted.
-const LISTED: usize = 100_000;
-
-/// The findings so far and what is done about them.
-#[derive(Default)]
-struct Findings {
-    mode: Repair,
-    report: CheckReport,
-    /// What was found and whether it was mended.
-    issues: Vec<(Issue, bool)>,
-    further: u64,
-    further_open: u64,
-    /// Files that issues speak of and, once an entry was met, directory and name.
-    named: BTreeMap<u64, Option<(u64, Vec<u8>)>>,
-}
-
-impl Findings {
-    /// Notes an issue. Whether the caller is to mend it.
-    fn note(&mut self, issue: Issue) -> bool {
-        let mend = match self.mode {
-            Repair::No => false,
-            // Like any checker that runs unattended: the first surprise ends the repair.
-            Repair::Preen if !issue.safe() => {
-                self.mode = Repair::No;
-                false
-            }
-            Repair::Preen => true,
-            Repair::Yes => issue.severity() < Severity::Fatal,
-        };
-        self.push(issue, mend);
-        mend
-    }
-
-    fn push(&mut self, issue: Issue, repaired: bool) {
-        if self.issues.len() >= LISTED {
-            self.further += 1;
-            self.further_open += u64::from(!repaired);
-            return;
-        }
-        for node in issue.nodes() {
-            self.named.entry(node).or_default();
-        }
-        self.issues.push((issue, repaired));
-    }
-
-    /// Remembers a name of a file that an issue speaks of, for its sentence.
-    fn met(&mut self, dir: u64, name: &[u8], ino: u64) {
-        if let Some(place) = self.named.get_mut(&ino).filter(|p| p.is_none()) {
-            *place = Some((dir, name.to_vec()));
-        }
-    }
-
-    /// Takes back that issues of these types were mended.
-    fn revoke(&mut self, codes: &[&str]) {
-        for (_, repaired) in self.issues.iter_mut().filter(|i| codes.contains(&i.0.code())) {
-            *repaired = false;
-        }
-    }
-
-    /// Whether something is left as it was.
-    fn open(&self) -> bool {
-        let left = |i: &(Issue, bool)| !i.1 && i.0.severity() > Severity::Warning;
-        self.further_open > 0 || self.issues.iter().any(left)
-    }
-
-    fn finish(mut self, paths: &Paths) -> CheckReport {
-        if self.further > 0 {
-            let issue = Issue::Further { count: self.further };
-            self.issues.push((issue, self.further_open == 0));
-        }
-        let issues = self.issues.iter().map(|(issue, repaired)| vfs::Issue {
-            code: issue.code(),
-            severity: issue.severity(),
-            text: issue.text(paths),
-            repaired: *repaired,
-            loses: issue.loses(),
-        });
-        self.report.issues = issues.collect();
-        self.report
-    }
-}
-
-#[cfg(test)]
-#[test]
-fn a_long_list_is_cut() {
-    for repaired in [true, false] {
-        let mut f = Findings { mode: Repair::No, ..Findings::default() };
-        (0..LISTED as u64 + 7).for_each(|at| f.push(Issue::SuperCopy { at }, repaired));
-        assert_eq!(f.open(), !repaired);
-        let report = f.finish(&Paths::new());
-        let last = report.issues.last().map(|i| (i.code, i.text.as_str(), i.repaired));
-        assert_eq!(last, Some(("Further", "7 further issues are not listed", repaired)));
-        assert_eq!(report.issues.len(), LISTED + 1);
-    }
-}
+/// What was found and is done about it.
+type Findings = arbor_kit::findings::Findings<Issue>;
 
 /// What is kept of an inode in use. The upper byte of `parent` holds the flags and the kind.
 #[derive(Clone, Copy, Debug)]
@@ -272,20 +180,19 @@ struct Checker<'a> {
     lost_found: u64,
     /// Entries of directories read so far.
     names: u64,
-    /// Bytes of the file whose path is checked.
-    last_bytes: u64,
     /// The device was changed.
     touched: bool,
 }
 
 /// Checks a volume, and repairs it if told to.
 pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport> {
-    let mut f = Findings { mode: options.repair, ..Findings::default() };
+    let mut f = Findings::new(options.repair);
     let started = start::start(&devices, options, &mut f)?;
     let Some((r, log)) = started else { return Ok(f.finish(&Paths::new())) };
     let mut c = Checker::new(r, log, f, progress);
     c.run()?;
-    let paths = c.paths()?;
+    let named = c.f.take_named();
+    let paths = paths(&mut c, named)?;
     Ok(c.f.finish(&paths))
 }
 
@@ -308,7 +215,6 @@ impl<'a> Checker<'a> {
             retired: Vec::new(),
             lost_found: 0,
             names: 0,
-            last_bytes: 0,
             touched: false,
         }
     }

@@ -94,7 +94,7 @@ impl Checker<'_> {
     fn end_of_table(&self, cgx: u32, known: u32, unknown: bool) -> Result<u32> {
         let blocks = self.r.geom.cg_inodes / self.r.geom.inodes_per_block();
         // Where nothing is ordered the header may be older than what it speaks of.
-        let late = self.r.sb.clean.get() == 0 && matches!(self.f.keeping, Keeping::Sync | Keeping::Async);
+        let late = self.r.sb.clean.get() == 0 && matches!(self.f.volume.keeping, Keeping::Sync | Keeping::Async);
         let mut end = known;
         for n in known..blocks {
             if self.holds_inodes(cgx, n)? {

@@ -1,5 +1,6 @@
 //! What the checker can find.
 
+use arbor_kit::findings::Judged;
 pub(super) use arbor_kit::issue::{Node, Paths, show};
 
 /// Where an issue comes from, and so whether preening may mend it.
@@ -12,9 +13,15 @@ pub(crate) enum Class {
     Damage,
 }
 
-impl Issue {
-    /// Whether files, names or contents may be lost.
-    pub fn loses(&self) -> bool {
+impl Judged for Issue {
+    type Volume = ();
+    const NAMED: usize = 10_000;
+
+    fn is_safe(&self, _volume: &mut ()) -> bool {
+        self.class() == Class::Count
+    }
+
+    fn loses(&self) -> bool {
         use Issue::*;
         let files = matches!(self, IfileLost { .. } | IfileBlock { .. } | InodeDamaged { .. } | RootLost { .. });
         let log = matches!(self, LogEnd { .. });
@@ -27,11 +34,6 @@ impl Issue {
             || names
             || entries
             || matches!(self, InodeOlder { .. } | InodeSize { .. } | Xattr { .. })
-    }
-
-    /// Whether preening mends it.
-    pub fn safe(&self) -> bool {
-        self.class() == Class::Count
     }
 }
 

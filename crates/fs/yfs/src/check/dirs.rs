@@ -264,7 +264,7 @@ impl Checker<'_> {
         let entries = look.undo.len();
         let mut fixes: BTreeMap<usize, Vec<(usize, Fix)>> = BTreeMap::new();
         for (issue, place, at, fix) in look.entries {
-            if self.f.note(issue) {
+            if self.f.judge(issue) {
                 fixes.entry(place).or_default().push((at, fix));
             }
         }
@@ -281,7 +281,7 @@ impl Checker<'_> {
     fn unlist_full(&mut self, ino: u64, entries: usize) {
         if entries > 0 && self.rec(ino).is_some_and(|r| r.has(Rec::LISTED)) {
             let ag = self.inode_ag(ino);
-            self.f.note(Issue::RecoveryList { ag, why: format!("directory {ino} is not empty") });
+            self.f.judge(Issue::RecoveryList { ag, why: format!("directory {ino} is not empty") });
             self.unlist(ino);
         }
     }
@@ -396,14 +396,14 @@ impl Checker<'_> {
     fn salvage_dir(&mut self, i: &RawInode, look: Look) -> Result<()> {
         self.undo(i.ino, &look);
         for issue in look.broken {
-            self.f.note(issue);
+            self.f.judge(issue);
         }
         let mut fresh = Look::default();
         let mut drop = Vec::new();
         for e in self.salvage(i, self.edits.get(&i.ino))? {
             fresh.same.clear();
             if let Some((issue, fix)) = self.judge(i.ino, &e.name, e.ino, e.kind, &mut fresh) {
-                self.f.note(issue);
+                self.f.judge(issue);
                 if fix == Fix::Drop {
                     drop.push(e.name);
                 }

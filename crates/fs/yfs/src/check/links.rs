@@ -31,7 +31,7 @@ impl Checker<'_> {
                 at = i.d.next.get();
             }
             if let Some(why) = broken {
-                self.f.note(Issue::RecoveryList { ag, why });
+                self.f.judge(Issue::RecoveryList { ag, why });
             }
             if let Some(g) = self.groups.get_mut(ag as usize) {
                 // The last good one must not lead on.
@@ -59,7 +59,7 @@ impl Checker<'_> {
         let named: Vec<u64> = self.recs.iter().filter(|r| r.has(Rec::LISTED) && has_name(r)).map(|r| r.ino).collect();
         for ino in named {
             let ag = self.inode_ag(ino);
-            self.f.note(Issue::RecoveryList { ag, why: format!("inode {ino} has a name") });
+            self.f.judge(Issue::RecoveryList { ag, why: format!("inode {ino} has a name") });
             self.unlist(ino);
         }
         if self.f.mode != Repair::Yes {
@@ -94,12 +94,12 @@ impl Checker<'_> {
         let mut alike = self.recs.iter().filter(|r| r.is_dir() && r.parent() == r.ino).map(|r| r.ino);
         if let (Some(found), None) = (alike.next(), alike.next()) {
             self.r.sb.root = found.into();
-            if self.f.note(Issue::RootMoved { ino: Node(root), why, found: Node(found) }) {
+            if self.f.judge(Issue::RootMoved { ino: Node(root), why, found: Node(found) }) {
                 self.store_super()?;
             }
             return self.take_root(found);
         }
-        if !self.f.note(Issue::Root { ino: Node(root), why }) {
+        if !self.f.judge(Issue::Root { ino: Node(root), why }) {
             return Ok(());
         }
         let again = if self.find(root).is_none() { self.take_inode(root) } else { None };
@@ -235,7 +235,7 @@ impl Checker<'_> {
             }
             if !seen.insert(at) {
                 let parent = rec.parent();
-                if self.f.note(Issue::DirLoop { ino: Node(at) }) {
+                if self.f.judge(Issue::DirLoop { ino: Node(at) }) {
                     self.edits.entry(parent).or_default().remove.push(at);
                     if let Some(p) = self.rec(parent) {
                         p.found = p.found.saturating_sub(1);
@@ -261,7 +261,7 @@ impl Checker<'_> {
         let what = if rec.is_dir() { "directory" } else { "inode" };
         let issue = Issue::Unreachable { ino: Node(ino), what };
         if self.f.mode != Repair::Yes {
-            self.f.note(issue);
+            self.f.judge(issue);
             return Ok(());
         }
         let found = self.ensure_lost_found()?;
@@ -324,14 +324,14 @@ impl Checker<'_> {
             let Some(mut i) = self.r.inode(rec.ino)? else { continue };
             let mut changed = false;
             if rec.stored != expected {
-                changed |= self.f.note(Issue::LinkCount { ino: Node(rec.ino), found: rec.stored, expected });
+                changed |= self.f.judge(Issue::LinkCount { ino: Node(rec.ino), found: rec.stored, expected });
                 i.d.nlink = if changed { expected.into() } else { i.d.nlink };
             }
             if wrong_parent {
                 let (found, parent) = (i.d.parent.get(), rec.parent());
                 let moved = parent == self.lost_found && self.f.mode == Repair::Yes;
                 if moved
-                    || self.f.note(Issue::Parent { ino: Node(rec.ino), found: Node(found), expected: Node(parent) })
+                    || self.f.judge(Issue::Parent { ino: Node(rec.ino), found: Node(found), expected: Node(parent) })
                 {
                     i.d.parent = parent.into();
                     changed = true;

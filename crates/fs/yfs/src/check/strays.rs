@@ -24,7 +24,7 @@ const KEPT: usize = 1 << 16;
 impl Checker<'_> {
     /// Gives stray blocks back. Nothing is looked for on a volume without a fault.
     pub(super) fn adopt(&mut self) -> Result<()> {
-        if self.f.issues.is_empty() {
+        if self.f.is_empty() {
             return Ok(());
         }
         let mut strays = self.find_strays()?;
@@ -129,7 +129,7 @@ impl Checker<'_> {
         }
         edit.nodes.extend(nodes);
         if count > 0 {
-            self.f.note(Issue::ExtentsFound { ino: Node(ino), count });
+            self.f.judge(Issue::ExtentsFound { ino: Node(ino), count });
         }
         Ok(())
     }
@@ -142,7 +142,7 @@ impl Checker<'_> {
             mine.iter().for_each(|b| self.space.release(*b, len));
             return Ok(());
         }
-        self.f.note(Issue::DirBlocksFound { ino: Node(ino), count: mine.len() as u64 });
+        self.f.judge(Issue::DirBlocksFound { ino: Node(ino), count: mine.len() as u64 });
         let edit = self.edits.entry(ino).or_default();
         edit.rebuild = true;
         edit.owned.get_or_insert_default().extend(mine.iter().map(|b| (*b, len)));
