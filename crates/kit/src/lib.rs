@@ -9,6 +9,7 @@ pub mod chunkdir;
 pub mod dirent;
 pub mod findings;
 pub mod flaws;
+pub mod forest;
 pub mod health;
 pub mod issue;
 pub mod lifetimes;
@@ -20,6 +21,7 @@ pub mod reads;
 pub mod refs;
 pub mod runs;
 pub mod served;
+pub mod treecheck;
 pub mod watch;
 pub mod xattr;
 

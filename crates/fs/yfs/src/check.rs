@@ -12,7 +12,7 @@
 //! | counts | `groups.rs` | bitmaps and all counters (YFS-A2), superblock copies |
 //! | sentences | `issue.rs`, `names.rs` | what was found, with the paths it concerns |
 //!
-//! In memory are a bitmap of the fragments in use, 24 bytes for each inode, and 16 bytes for each
+//! In memory are a bitmap of the fragments in use, 32 bytes for each inode, and 16 bytes for each
 //! name of the directory that is being read; of a directory that is written afresh all names.
 //!
 //! What can be mended in its place is mended when found. What needs new blocks waits until every
@@ -49,63 +49,19 @@ use crate::mount;
 use crate::planted::{Flaw, planted};
 use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Progress, Repair, Result};
+use arbor_kit::forest::{DIR_KIND, Forest, Record};
 use arbor_kit::paths::paths;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What was found and is done about it.
 type Findings = arbor_kit::findings::Findings<Issue>;
 
-/// What is kept of an inode in use. The upper byte of `parent` holds the flags and the kind.
-#[derive(Clone, Copy, Debug)]
-struct Rec {
-    ino: u64,
-    /// The directory that holds it: as the inode says, later as found.
-    parent: u64,
-    /// Names found; of a directory, subdirectories found.
-    found: u32,
-    /// Link count on disk.
-    stored: u32,
+/// What is kept of an inode in use. Its parent is the one that it says, later the one that was found.
+type Rec = Record<u64>;
+
+fn record(i: &RawInode) -> Rec {
+    Rec { ino: i.ino, parent: i.d.parent.get(), stored: i.d.nlink.get(), kind: i.kind(), ..Rec::default() }
 }
-
-const _: () = assert!(size_of::<Rec>() == 24);
-
-impl Rec {
-    const SHIFT: u32 = 56;
-    /// Bits 0 to 3 of the upper byte are the kind of file.
-    const NAMED: u64 = 1 << 60;
-    const LISTED: u64 = 1 << 61;
-    const REACHED: u64 = 1 << 62;
-    const WRONG_PARENT: u64 = 1 << 63;
-    const PARENT: u64 = (1 << Rec::SHIFT) - 1;
-
-    fn new(i: &RawInode) -> Rec {
-        // A number that does not fit is none.
-        let parent = Some(i.d.parent.get()).filter(|p| *p <= Rec::PARENT).unwrap_or(0);
-        let parent = parent | u64::from(i.kind()) << Rec::SHIFT;
-        Rec { ino: i.ino, parent, found: 0, stored: i.d.nlink.get() }
-    }
-    fn kind(&self) -> u8 {
-        (self.parent >> Rec::SHIFT & 0xf) as u8
-    }
-    fn is_dir(&self) -> bool {
-        self.kind() == DIR_KIND
-    }
-    fn parent(&self) -> u64 {
-        self.parent & Rec::PARENT
-    }
-    fn set_parent(&mut self, parent: u64) {
-        self.parent = self.parent & !Rec::PARENT | parent & Rec::PARENT;
-    }
-    fn has(&self, flag: u64) -> bool {
-        self.parent & flag != 0
-    }
-    fn set(&mut self, flag: u64, on: bool) {
-        self.parent = if on { self.parent | flag } else { self.parent & !flag };
-    }
-}
-
-/// Kind of a directory in entries and records.
-const DIR_KIND: u8 = (arbor_base::vfs::mode::IFDIR >> 12) as u8;
 
 /// An inode chunk and its mask of free inodes.
 #[derive(Clone, Copy, Debug)]
@@ -164,7 +120,7 @@ struct Checker<'a> {
     progress: Progress<'a>,
     space: space::Space,
     groups: Vec<Group>,
-    recs: Vec<Rec>,
+    recs: Forest<u64>,
     edits: BTreeMap<u64, Edit>,
     maps: Vec<MapEdit>,
     /// Inodes that were in use and are lost.
@@ -205,7 +161,7 @@ impl<'a> Checker<'a> {
             f,
             progress,
             groups: Vec::new(),
-            recs: Vec::new(),
+            recs: Forest::default(),
             edits: BTreeMap::new(),
             maps: Vec::new(),
             gone: BTreeSet::new(),
@@ -241,7 +197,7 @@ impl Checker<'_> {
     fn count(&mut self) {
         let (geom, sb) = (&self.r.geom, &self.r.sb);
         self.f.report.files = self.recs.len() as u64;
-        self.f.report.directories = self.recs.iter().filter(|r| r.is_dir()).count() as u64;
+        self.f.report.directories = self.recs.dirs().len() as u64;
         let mut frags: u64 = (0..self.r.ags()).map(|ag| u64::from(self.space.used(ag))).sum();
         if let Some((start, len)) = self.r.log_run().filter(|(s, _)| geom.ag_of(*s) >= sb.ag_used.get()) {
             frags += u64::from(len.min(geom.ag_len(geom.ag_of(start))));
@@ -298,15 +254,6 @@ impl Checker<'_> {
         }
         Seal::Inodes.seal(&mut bytes, self.r.geom.inode_size());
         self.write(Kind::Inode, i.ino.saturating_mul(SECTOR), &bytes)
-    }
-
-    fn find(&self, ino: u64) -> Option<usize> {
-        self.recs.binary_search_by_key(&ino, |r| r.ino).ok()
-    }
-
-    fn rec(&mut self, ino: u64) -> Option<&mut Rec> {
-        let at = self.find(ino)?;
-        self.recs.get_mut(at)
     }
 
     /// AG of an inode.

@@ -182,7 +182,7 @@ impl Checker<'_> {
 
     /// Last phase: chunk trees, bitmaps and counters say what was found.
     pub(super) fn fix_groups(&mut self) -> Result<()> {
-        for rec in &self.recs {
+        for rec in self.recs.iter() {
             let ag = self.r.geom.ag_of(self.r.geom.frag_of(Daddr(rec.ino)));
             if let Some(g) = self.groups.get_mut(ag as usize).filter(|_| rec.is_dir()) {
                 g.dirs += 1;

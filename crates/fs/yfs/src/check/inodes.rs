@@ -4,7 +4,7 @@ use super::issue::{Issue, Node};
 use super::salvage::Head;
 use super::tree::{self, Record, Spec};
 use super::view::RawInode;
-use super::{Checker, Chunk, DIR_KIND, MapEdit, Rec};
+use super::{Checker, Chunk, DIR_KIND, MapEdit, record};
 use crate::format::*;
 use crate::inode::parse_xattrs;
 use arbor_base::device::{Kind, Request};
@@ -33,7 +33,7 @@ impl Checker<'_> {
     pub(super) fn read_inodes(&mut self) -> Result<()> {
         let inodes = |chunks: &[Chunk]| chunks.iter().map(|c| u64::from(c.mask.count_zeros())).sum::<u64>();
         let total: u64 = self.groups.iter().map(|g| inodes(&g.chunks)).sum();
-        self.recs.reserve_exact(total as usize);
+        self.recs.reserve(total as usize);
         let mut done = 0;
         for ag in 0..self.r.ags() {
             let mut chunks =
@@ -105,7 +105,7 @@ impl Checker<'_> {
         if changed {
             self.write_inode(&i)?;
         }
-        self.recs.push(Rec::new(&i));
+        self.recs.push(record(&i));
         Ok(true)
     }
 

@@ -1,6 +1,6 @@
 //! The tree as the sentences of the issues name it.
 
-use super::{Checker, Rec};
+use super::Checker;
 use crate::check::dirs::parse_body;
 use arbor_base::vfs::Result;
 use arbor_kit::paths::Tree;
@@ -11,15 +11,15 @@ impl Tree for Checker<'_> {
     }
 
     fn is_dir(&self, ino: u64) -> Option<bool> {
-        self.find(ino).and_then(|at| self.recs.get(at)).map(Rec::is_dir)
+        self.recs.of(ino).map(|rec| rec.is_dir())
     }
 
     fn dirs(&self) -> Vec<u64> {
-        self.recs.iter().filter(|r| r.is_dir()).map(|r| r.ino).collect()
+        self.recs.dirs()
     }
 
     fn above(&self, dir: u64) -> Option<u64> {
-        self.find(dir).and_then(|at| self.recs.get(at)).map(Rec::parent)
+        self.recs.of(dir).map(|rec| rec.parent)
     }
 
     fn each_name(&mut self, dir: u64, f: &mut dyn FnMut(&[u8], u64)) -> Result<()> {

@@ -28,7 +28,7 @@ pub(crate) fn check_path(devices: &Devices, path: &[u8]) -> Result<CheckReport> 
     }
     c.check_bits()?;
     c.f.report.files = c.recs.len() as u64;
-    c.f.report.directories = c.recs.iter().filter(|r| r.is_dir()).count() as u64;
+    c.f.report.directories = c.recs.dirs().len() as u64;
     Ok(c.f.finish(&paths))
 }
 
