@@ -335,3 +335,204 @@ pub trait TreeCheck: Sized {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dirent::{first_chunks, put_entry};
+    use crate::forest::{DIR_KIND, lost_name};
+    use crate::mend::insert_into;
+    use std::collections::BTreeMap;
+
+    const LOST: u32 = 3;
+
+    /// Directories of one chunk each, in memory. Directory 3 is lost+found.
+    #[derive(Default)]
+    struct Tree {
+        dirs: BTreeMap<u32, Vec<u8>>,
+        links: BTreeMap<u32, u32>,
+        forest: Forest<u32, u32>,
+        told: Vec<Verdict>,
+    }
+
+    impl Tree {
+        fn of(dirs: &[(u32, u32)], files: &[u32]) -> Tree {
+            let mut tree = Tree::default();
+            for (ino, parent) in [(2, 2), (LOST, 2)].iter().chain(dirs) {
+                tree.dirs.insert(*ino, first_chunks(DIRBLKSIZ, Ino((*ino).into()), Ino((*parent).into())));
+                tree.links.insert(*ino, 2);
+            }
+            tree.links.extend(files.iter().map(|ino| (*ino, 1)));
+            tree.enter(2, b"lost+found", LOST);
+            tree
+        }
+
+        fn kind(&self, ino: u32) -> u8 {
+            if self.dirs.contains_key(&ino) { DIR_KIND } else { 8 }
+        }
+
+        fn enter(&mut self, dir: u32, name: &[u8], ino: u32) {
+            let kind = self.kind(ino);
+            assert!(insert_into(self.dirs.get_mut(&dir).unwrap(), name, Ino(ino.into()), kind));
+            if kind == DIR_KIND {
+                *self.links.get_mut(&dir).unwrap() += 1;
+            }
+        }
+
+        /// A pass; what it tells.
+        fn pass(&mut self) -> Vec<Verdict> {
+            self.forest = Forest::default();
+            for (ino, links) in &self.links {
+                self.forest.put(Rec { ino: *ino, stored: *links, kind: self.kind(*ino), ..Rec::default() });
+            }
+            for dir in self.forest.dirs() {
+                let (mut chunk, mut names) = (self.dirs[&dir].clone(), Names::default());
+                self.check_chunk(Spot { dir, offset: 0, byte: 0 }, &mut chunk, &mut names);
+                self.dirs.insert(dir, chunk);
+                self.forest.flag(dir, Rec::READ, true);
+            }
+            self.drop_extras().unwrap();
+            self.reach_dirs().unwrap();
+            for dir in self.forest.dirs() {
+                if self.forest.of(dir).is_some_and(|rec| rec.has(Rec::LOST) && rec.parent == 0) {
+                    self.reconnect(dir, DIR_KIND).unwrap();
+                }
+            }
+            self.check_dotdots().unwrap();
+            self.count_links().unwrap();
+            std::mem::take(&mut self.told)
+        }
+    }
+
+    impl TreeCheck for Tree {
+        const ROOT: Ino = Ino(2);
+        const MOST_LINKS: u32 = 5;
+
+        fn forest(&mut self) -> &mut Forest<u32, u32> {
+            &mut self.forest
+        }
+
+        fn tell(&mut self, verdict: Verdict) {
+            self.told.push(verdict);
+        }
+
+        fn names_in(&mut self, dir: u32) -> Result<Vec<Named>> {
+            let all = entries(&self.dirs[&dir]).unwrap();
+            let used = all.iter().filter(|e| e.ino.0 != 0 && e.at > DOTDOT_AT);
+            let named = |e: &Dirent<'_>| Named { offset: e.at as u64, ino: e.ino.0 as u32, name: e.name.to_vec() };
+            Ok(used.map(named).collect())
+        }
+
+        fn put_entry_ino(&mut self, dir: u32, offset: u64, ino: u32) -> Result<()> {
+            set_ino(self.dirs.get_mut(&dir).unwrap(), offset as usize, Ino(ino.into()));
+            Ok(())
+        }
+
+        fn put_links(&mut self, ino: u32, links: u32) -> Result<()> {
+            self.links.insert(ino, links);
+            Ok(())
+        }
+
+        fn clear(&mut self, ino: u32) -> Result<()> {
+            self.links.remove(&ino);
+            self.forest.flag(ino, Rec::GONE, true);
+            Ok(())
+        }
+
+        fn adopt(&mut self, ino: u32, kind: u8) -> Result<u32> {
+            let chunk = self.dirs.get_mut(&LOST).unwrap();
+            assert!(insert_into(chunk, &lost_name(ino.into(), None), Ino(ino.into()), kind));
+            Ok(LOST)
+        }
+    }
+
+    fn node(ino: u64) -> Node {
+        Node(ino)
+    }
+
+    #[test]
+    fn a_sound_tree_is_left_alone() {
+        let mut tree = Tree::of(&[(4, 2), (5, 4)], &[9]);
+        for (dir, name, ino) in [(2, b"a", 4), (4, b"b", 5), (5, b"c", 9)] {
+            tree.enter(dir, name, ino);
+        }
+        assert_eq!(tree.pass(), []);
+        let up = Verdict::DotDot { ino: node(5), found: node(4), expected: node(2) };
+        let chunk = tree.dirs[&5].clone();
+        tree.check_form(Spot { dir: 5, offset: 0, byte: 0 }, 2, &chunk, &mut Names::default());
+        assert_eq!((tree.told, find_name(&chunk, b"c"), find_name(&chunk, b"d")), (vec![up], Some((Ino(9), 8)), None));
+    }
+
+    #[test]
+    fn of_two_names_the_one_stays_that_the_directory_agrees_with() {
+        for (parent, kept, dropped) in [(4, 4, 5), (5, 5, 4), (2, 4, 5)] {
+            let mut tree = Tree::of(&[(4, 2), (5, 2), (6, parent)], &[]);
+            for (dir, name, ino) in [(2, b"a", 4), (2, b"b", 5), (4, b"c", 6), (5, b"d", 6)] {
+                tree.enter(dir, name, ino);
+            }
+            let told = tree.pass();
+            assert_eq!(told[0], Verdict::TwoParents { ino: node(6), kept: node(kept), dropped: node(dropped) });
+            assert!(tree.names_in(dropped as u32).unwrap().is_empty());
+            assert_eq!(told.iter().any(|v| matches!(v, Verdict::DotDot { .. })), parent == 2);
+            assert_eq!(tree.pass(), []);
+        }
+    }
+
+    #[test]
+    fn loops_and_what_has_no_name_go_to_lost_and_found() {
+        let mut tree = Tree::of(&[(4, 5), (5, 4), (6, 2)], &[9, 10]);
+        tree.enter(4, b"a", 5);
+        tree.enter(5, b"b", 4);
+        tree.links.insert(10, 0);
+        let told = tree.pass();
+        assert_eq!(told[0], Verdict::Loop { ino: node(4) });
+        let unnamed = |v: &Verdict| match v {
+            Verdict::Unnamed { ino, why, .. } => Some((ino.0, *why == "it was left over")),
+            _ => None,
+        };
+        let unnamed: Vec<_> = told.iter().filter_map(unnamed).collect();
+        assert_eq!(unnamed, [(4, false), (6, false), (9, false), (10, true)]);
+        let lost: Vec<_> = tree.names_in(LOST).unwrap().into_iter().map(|e| e.name).collect();
+        assert_eq!((lost, tree.links.contains_key(&10)), (vec![b"#4".to_vec(), b"#6".to_vec(), b"#9".to_vec()], false));
+        assert_eq!(tree.pass(), []);
+    }
+
+    #[test]
+    fn entries_that_cannot_stay_go_and_links_are_counted() {
+        let mut tree = Tree::of(&[(4, 2)], &[9, 10]);
+        let names =
+            [(2, &b"a"[..], 4), (4, b"root", 2), (4, b"own", 4), (4, b"gone", 77), (4, b"f/g", 9), (4, b"f", 9)];
+        names.into_iter().for_each(|(dir, name, ino)| tree.enter(dir, name, ino));
+        tree.enter(4, b"f", 9);
+        (0..6).for_each(|n| tree.enter(4, format!("link{n}").as_bytes(), 9));
+        tree.links.insert(4, 2);
+        tree.enter(2, b"b", 10);
+        tree.links.insert(10, 3);
+        let told = tree.pass();
+        let why = |v: &Verdict| match v {
+            Verdict::Target { why, .. } => *why,
+            Verdict::Name { .. } => "name",
+            Verdict::Twice { .. } => "twice",
+            Verdict::Links { expected: 5, .. } => "too low",
+            Verdict::Links { expected: 1, .. } => "too high",
+            _ => "",
+        };
+        let entries = ["is the root directory", "is the directory itself", NOT_IN_USE, "name", "twice"];
+        assert_eq!(told.iter().map(why).collect::<Vec<_>>(), [&entries[..], &["too low", "too high"]].concat());
+        assert_eq!((tree.links[&9], tree.pass()), (5, vec![]));
+    }
+
+    #[test]
+    fn a_broken_chunk_is_cut_where_it_breaks() {
+        let mut tree = Tree::of(&[(4, 2)], &[9]);
+        tree.enter(2, b"a", 4);
+        tree.enter(4, b"f", 9);
+        tree.enter(4, b"g", 9);
+        put_entry(&mut tree.dirs.get_mut(&4).unwrap()[36..], Ino(9), 6, 8, b"g");
+        set_ino(tree.dirs.get_mut(&4).unwrap(), 0, Ino(5));
+        let told = tree.pass();
+        assert!(matches!(told[0], Verdict::Dots { ino: Node(4), .. }), "{told:?}");
+        assert!(matches!(told[1], Verdict::Chunk { ino: Node(4), offset: 0, at: 36, .. }), "{told:?}");
+        assert_eq!((told.len(), tree.pass()), (2, vec![]));
+    }
+}

@@ -40,10 +40,12 @@ use crate::format::*;
 use crate::mount::Core;
 use crate::superblock;
 use arbor_base::device::Kind;
-use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Errno, Error, Ino, Progress, Repair, Result, mode};
+use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Errno, Error, Ino, Progress, Repair, Result};
 use arbor_kit::findings::{Pass, Passes};
+use arbor_kit::forest::Forest;
 use arbor_kit::lifetimes;
 use arbor_kit::paths::paths;
+use arbor_kit::treecheck::TreeCheck as _;
 use issue::{Issue, Paths};
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,65 +56,6 @@ const PASSES: usize = 12;
 /// What was found.
 type Findings = arbor_kit::findings::Findings<Issue>;
 
-/// What is kept of an inode in use.
-#[derive(Clone, Copy, Debug, Default)]
-struct Rec {
-    ino: u32,
-    /// Of a directory, the one that holds its name; 0 if none does.
-    parent: u32,
-    /// Names found; of a directory, subdirectories found.
-    found: u32,
-    /// Of a directory, what it calls its parent.
-    dotdot: u32,
-    /// Link count.
-    nlink: u32,
-    /// File type as in entries.
-    kind: u8,
-    flags: u8,
-}
-
-const _: () = assert!(size_of::<Rec>() == 24);
-
-impl Rec {
-    /// It is a file without bytes and attributes.
-    const EMPTY: u8 = 1;
-    /// The root leads to it.
-    const REACHED: u8 = 2;
-    /// The root does not.
-    const LOST: u8 = 4;
-    /// On the way that is being followed.
-    const ON_PATH: u8 = 8;
-    /// It was cleared.
-    const GONE: u8 = 16;
-    /// It is on the list of those without names.
-    const ORPHAN: u8 = 32;
-    /// Its names were read, so each of its blocks is there.
-    const READ: u8 = 64;
-
-    fn is_dir(&self) -> bool {
-        self.kind == DIR_KIND && !self.has(Rec::GONE)
-    }
-
-    fn has(&self, flag: u8) -> bool {
-        self.flags & flag != 0
-    }
-
-    /// What its link count should be.
-    fn links(&self) -> u32 {
-        if self.is_dir() { self.found.saturating_add(2) } else { self.found }
-    }
-}
-
-/// File type of a directory in entries.
-const DIR_KIND: u8 = (mode::IFDIR >> 12) as u8;
-
-/// A second name of a directory.
-struct Extra {
-    dir: u32,
-    offset: u64,
-    child: u32,
-}
-
 struct Checker<'a> {
     core: Core,
     sb: SuperBlock,
@@ -120,10 +63,9 @@ struct Checker<'a> {
     progress: Progress<'a>,
     space: space::Space,
     /// Inodes in use, ascending.
-    recs: Vec<Rec>,
+    recs: Forest<u32, u32>,
     /// Inodes that cannot be read, and why.
     damaged: Vec<(u32, String)>,
-    extras: Vec<Extra>,
     /// What the list of inodes without names leads to, as far as it can be followed.
     listed: FxHashSet<u32>,
     lost_found: u32,
@@ -191,9 +133,8 @@ impl<'a> Checker<'a> {
             sb,
             f,
             progress,
-            recs: Vec::new(),
+            recs: Forest::default(),
             damaged: Vec::new(),
-            extras: Vec::new(),
             listed: FxHashSet::default(),
             lost_found: 0,
             reshaped: false,
@@ -243,7 +184,7 @@ impl<'a> Checker<'a> {
 
     fn pass(&mut self) -> Result<()> {
         self.space.begin();
-        (self.recs, self.extras, self.damaged) = Default::default();
+        (self.recs, self.damaged) = Default::default();
         (self.lost_found, self.frags) = (0, 0);
         self.check_ifile()?;
         self.list_orphans()?;
@@ -257,6 +198,7 @@ impl<'a> Checker<'a> {
         self.find_root()?;
         self.read_dirs()?;
         self.connect()?;
+        (self.progress)(1, 2, "links");
         self.count_links()?;
         self.check_usage()?;
         self.check_segments()
@@ -310,31 +252,12 @@ impl<'a> Checker<'a> {
     }
 
     fn counts(&self) -> CheckReport {
-        let there = || self.recs.iter().filter(|r| !r.has(Rec::GONE));
         CheckReport {
-            files: there().count() as u64,
-            directories: there().filter(|r| r.is_dir()).count() as u64,
+            files: self.recs.there().count() as u64,
+            directories: self.recs.dirs().len() as u64,
             used_bytes: self.space.total(),
             ..CheckReport::default()
         }
-    }
-
-    fn find(&self, ino: u32) -> Option<usize> {
-        self.recs.binary_search_by_key(&ino, |r| r.ino).ok().filter(|i| !self.at(*i).has(Rec::GONE))
-    }
-
-    fn at(&self, i: usize) -> Rec {
-        self.recs.get(i).copied().unwrap_or_default()
-    }
-
-    fn rec(&mut self, ino: u32) -> Option<&mut Rec> {
-        let i = self.find(ino)?;
-        self.recs.get_mut(i)
-    }
-
-    /// Directories, as they are now.
-    fn dirs(&self) -> Vec<u32> {
-        self.recs.iter().filter(|r| r.is_dir()).map(|r| r.ino).collect()
     }
 
     fn byte(&self, frag: u32) -> u64 {

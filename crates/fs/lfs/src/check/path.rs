@@ -1,17 +1,15 @@
 //! The check of one path: the inodes on it, the directories that lead on, and everything of the file at its end with
 //! its data. Nothing is repaired, and nothing else is read.
 
-use super::dirs::Names;
 use super::issue::{Issue, Node, Paths, show};
 use super::{Checker, Findings, number, start, words};
 use crate::format::*;
 use crate::inode::Inode;
 use arbor_base::device::Kind;
-use arbor_base::vfs::{CheckReport, Devices, Ino, Repair, Result, is_name};
-use arbor_kit::dirent::{DOTDOT_AT, entries};
+use arbor_base::vfs::{CheckReport, Devices, Repair, Result};
 use arbor_kit::issue::Finding;
-use arbor_kit::mend::dots;
 use arbor_kit::paths::{Way, follow};
+use arbor_kit::treecheck::{Names, Spot, TreeCheck as _, find_name};
 use rustc_hash::FxHashSet;
 
 /// Checks the file or directory at `path`, and what it takes to get there.
@@ -66,12 +64,12 @@ impl Way for Checker<'_> {
             let at = self.byte(entry.frag.get());
             self.f.note(Issue::InodeDamaged { ino: Node(ino.into()), at, why });
         }
-        if self.find(ino).is_none() {
+        if self.recs.find(ino).is_none() {
             return Ok(None);
         }
         let i = self.core.inode(number(ino))?;
         if i.is_dir() {
-            self.check_form(&i, parent)?;
+            self.check_chunks(&i, parent)?;
         }
         Ok(Some(i))
     }
@@ -84,11 +82,7 @@ impl Way for Checker<'_> {
         let mut found = None;
         for lbn in 0..i.size().div_ceil(self.core.geom.block_size() as u64) {
             let Ok(page) = self.plain_page(i, lbn)? else { continue };
-            for chunk in page.chunks_exact(DIRBLKSIZ) {
-                let all = entries(chunk).unwrap_or_default();
-                let entry = all.iter().find(|e| e.ino.0 != 0 && e.name == name);
-                found = found.or(entry.map(|e| (e.ino, e.kind)));
-            }
+            found = found.or(find_name(&page, name));
         }
         let Some((ino, kind)) = found else { return Ok(None) };
         let (node, dir) = (Node(ino.0), Node(i.ino.0));
@@ -132,7 +126,7 @@ impl Checker<'_> {
     }
 
     /// The chunks of a directory, without what the entries name.
-    fn check_form(&mut self, i: &Inode, parent: u32) -> Result<()> {
+    fn check_chunks(&mut self, i: &Inode, parent: u32) -> Result<()> {
         let (node, shift) = (Node(i.ino.0), self.core.geom.block_shift);
         let mut names = Names::default();
         for lbn in 0..i.size().div_ceil(1 << shift) {
@@ -149,28 +143,7 @@ impl Checker<'_> {
             };
             for (k, chunk) in (0u64..).zip(page.chunks_exact(DIRBLKSIZ)) {
                 let offset = (lbn << shift) + k * DIRBLKSIZ as u64;
-                let up = if offset == 0 { dots(i.ino, chunk) } else { Ok(Ino(parent.into())) };
-                match up {
-                    Err(why) => self.f.note(Issue::Dots { ino: node, why }),
-                    Ok(up) if up.0 != u64::from(parent) => {
-                        let expected = Node(parent.into());
-                        self.f.note(Issue::DotDot { ino: node, found: Node(up.0), expected });
-                    }
-                    Ok(_) => {}
-                }
-                match entries(chunk) {
-                    Err(why) => self.f.note(Issue::DirChunk { ino: node, offset, why }),
-                    Ok(all) => {
-                        for e in all.iter().filter(|e| e.ino.0 != 0 && (offset > 0 || e.at > DOTDOT_AT)) {
-                            if !is_name(e.name) {
-                                let offset = offset + e.at as u64;
-                                self.f.note(Issue::EntryName { dir: node, name: show(e.name), offset });
-                            } else if !names.insert(e.name.into()) {
-                                self.f.note(Issue::DuplicateName { dir: node, name: show(e.name) });
-                            }
-                        }
-                    }
-                }
+                self.check_form(Spot { dir: i.ino.0 as u32, offset, byte: 0 }, parent, chunk, &mut names);
             }
             self.breathe();
         }
