@@ -22,7 +22,7 @@
 //! name is on a list: should the power fail, what is left of damage is for the checker, and what is left of a
 //! crash for the next mount, and both put into `lost+found` what this run does.
 //!
-//! In memory are two bits for each fragment, 20 bytes for each inode in use, the names of the directory that
+//! In memory are two bits for each fragment, 24 bytes for each inode in use, the names of the directory that
 //! is being read, and what is going to be written.
 
 mod blocks;
@@ -49,9 +49,11 @@ use crate::planted::{Flaw, planted};
 use crate::superblock;
 use arbor_base::device::Kind;
 use arbor_base::layout::crc;
-use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Progress, Repair, Result, mode};
+use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Progress, Repair, Result};
 use arbor_kit::findings::{Pass, Passes};
+use arbor_kit::forest::Forest;
 use arbor_kit::paths::paths;
+use arbor_kit::treecheck::TreeCheck as _;
 use issue::{Issue, Paths};
 use std::collections::BTreeSet;
 use view::{Reader, Stage, View};
@@ -61,67 +63,17 @@ const PASSES: usize = 12;
 /// What was found.
 type Findings = arbor_kit::findings::Findings<Issue>;
 
-/// What is kept of an inode in use.
-#[derive(Clone, Copy, Debug, Default)]
-struct Rec {
-    ino: u32,
-    /// Of a directory, the one that holds its name; 0 if none does.
-    parent: u32,
-    /// Names found; of a directory, subdirectories found.
-    found: u32,
-    /// Of a directory, what it calls its parent.
-    dotdot: u32,
-    /// Link count.
-    nlink: u16,
-    /// File type as in entries.
-    kind: u8,
-    flags: u8,
-}
-
-const _: () = assert!(size_of::<Rec>() == 20);
-
-impl Rec {
-    /// It is a file without bytes and attributes.
-    const EMPTY: u8 = 1;
-    /// The root leads to it.
-    const REACHED: u8 = 2;
-    /// The root does not.
-    const LOST: u8 = 4;
-    /// On the way that is being followed.
-    const ON_PATH: u8 = 8;
-    /// It was cleared.
-    const GONE: u8 = 16;
-
-    fn is_dir(&self) -> bool {
-        self.kind == DIR_KIND && !self.has(Rec::GONE)
-    }
-    fn has(&self, flag: u8) -> bool {
-        self.flags & flag != 0
-    }
-}
-
-/// File type of a directory in entries.
-const DIR_KIND: u8 = (mode::IFDIR >> 12) as u8;
-
-/// A second name of a directory.
-struct Extra {
-    dir: u32,
-    offset: u64,
-    child: u32,
-}
-
 struct Checker<'a> {
     r: Reader<'a>,
     f: Findings,
     progress: Progress<'a>,
     space: space::Space,
     /// Inodes in use, ascending.
-    recs: Vec<Rec>,
+    recs: Forest<u32, u32>,
     /// Of each group, the inodes from the start of its table that mean something.
     inited: Vec<u32>,
     /// Pointers to fragments that had an owner: the inode that lost, fragment.
     twice: Vec<(u64, u32)>,
-    extras: Vec<Extra>,
     /// Entries that name nothing, with the directory of each.
     dangling: Vec<(u32, Issue)>,
     /// What the cylinder groups count, as the summary area should have it.
@@ -183,10 +135,9 @@ impl<'a> Checker<'a> {
             r,
             f,
             progress,
-            recs: Vec::new(),
+            recs: Forest::default(),
             inited: Vec::new(),
             twice: Vec::new(),
-            extras: Vec::new(),
             dangling: Vec::new(),
             sums: Vec::new(),
             old_sums: Vec::new(),
@@ -225,7 +176,7 @@ impl Checker<'_> {
 
     fn pass(&mut self) -> Result<()> {
         self.space.begin(&self.r);
-        (self.recs, self.extras, self.twice) = Default::default();
+        (self.recs, self.twice) = Default::default();
         self.lost_found = 0;
         self.full = (0, 0);
         self.touched.clear();
@@ -236,6 +187,7 @@ impl Checker<'_> {
         self.find_root()?;
         self.read_dirs()?;
         self.connect()?;
+        (self.progress)(1, 2, "links");
         self.count_links()?;
         self.check_groups()?;
         self.check_copies()?;
@@ -277,36 +229,12 @@ impl Checker<'_> {
     }
 
     fn counts(&self) -> CheckReport {
-        let there = || self.recs.iter().filter(|r| !r.has(Rec::GONE));
         CheckReport {
-            files: there().count() as u64,
-            directories: there().filter(|r| r.is_dir()).count() as u64,
+            files: self.recs.there().count() as u64,
+            directories: self.recs.dirs().len() as u64,
             used_bytes: self.space.used().saturating_mul(self.r.geom.frag_size() as u64),
             ..CheckReport::default()
         }
-    }
-
-    fn find(&self, ino: u32) -> Option<usize> {
-        self.recs.binary_search_by_key(&ino, |r| r.ino).ok().filter(|i| !self.at(*i).has(Rec::GONE))
-    }
-
-    fn at(&self, i: usize) -> Rec {
-        self.recs.get(i).copied().unwrap_or_default()
-    }
-
-    fn rec(&mut self, ino: u32) -> Option<&mut Rec> {
-        let i = self.find(ino)?;
-        self.recs.get_mut(i)
-    }
-
-    /// Directories, as they are now.
-    fn dirs(&self) -> Vec<u32> {
-        self.recs.iter().filter(|r| r.is_dir()).map(|r| r.ino).collect()
-    }
-
-    /// Whether what has no name, and should have one, gets one again. Only soft updates leave such a thing over at a crash.
-    fn reconnects(&self) -> bool {
-        self.f.volume.damaged || self.f.volume.was_clean || self.f.volume.keeping != Keeping::SoftUpdates
     }
 
     /// The inode of one in use.

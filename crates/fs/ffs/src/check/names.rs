@@ -1,9 +1,10 @@
 //! The tree as the sentences of the issues name it.
 
-use super::{Checker, Rec};
+use super::Checker;
 use crate::format::*;
 use arbor_base::vfs::Result;
 use arbor_kit::paths::Tree;
+use arbor_kit::treecheck::{Rec, TreeCheck as _};
 
 impl Tree for Checker<'_> {
     fn root(&self) -> u64 {
@@ -11,17 +12,16 @@ impl Tree for Checker<'_> {
     }
 
     fn is_dir(&self, ino: u64) -> Option<bool> {
-        let rec = self.find(u32::try_from(ino).ok()?)?;
-        Some(self.at(rec).is_dir())
+        self.recs.of(u32::try_from(ino).ok()?).map(|rec| rec.is_dir())
     }
 
     fn dirs(&self) -> Vec<u64> {
-        self.dirs().into_iter().map(u64::from).collect()
+        self.recs.dirs().into_iter().map(u64::from).collect()
     }
 
     fn above(&self, dir: u64) -> Option<u64> {
-        let rec = self.find(u32::try_from(dir).ok()?).map(|k| self.at(k)).filter(Rec::is_dir)?;
-        self.find(rec.parent).map(|_| rec.parent.into())
+        let rec = self.recs.of(u32::try_from(dir).ok()?).filter(Rec::is_dir)?;
+        self.recs.find(rec.parent).map(|_| rec.parent.into())
     }
 
     fn each_name(&mut self, dir: u64, f: &mut dyn FnMut(&[u8], u64)) -> Result<()> {

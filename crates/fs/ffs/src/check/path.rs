@@ -1,16 +1,15 @@
 //! The check of one path: the inodes on it, the directories that lead on, and everything of the file at its
 //! end, against the bitmaps. Nothing is repaired, and nothing else is read.
 
-use super::dirs::Names;
 use super::issue::{Issue, Node, Paths, show};
 use super::view::{Reader, View};
-use super::{Checker, DIR_KIND, Findings, start};
+use super::{Checker, Findings, start};
 use crate::format::*;
 use arbor_base::device::Kind;
-use arbor_base::vfs::{CheckReport, Devices, Ino, Repair, Result, is_name};
-use arbor_kit::dirent::entries;
-use arbor_kit::mend::dots;
+use arbor_base::vfs::{CheckReport, Devices, Repair, Result};
+use arbor_kit::forest::DIR_KIND;
 use arbor_kit::paths::{Way, follow};
+use arbor_kit::treecheck::{Names, Spot, TreeCheck as _, find_name};
 use std::collections::BTreeMap;
 
 /// Checks the file or directory at `path`, and what it takes to get there.
@@ -72,7 +71,7 @@ impl Way for Checker<'_> {
         self.report_twice()?;
         let Some(d) = self.inode(ino)? else { return Ok(None) };
         if d.kind() >> 12 == u32::from(DIR_KIND) {
-            self.check_form(ino, parent, &d)?;
+            self.check_chunks(ino, parent, &d)?;
         }
         Ok(Some(d))
     }
@@ -85,11 +84,7 @@ impl Way for Checker<'_> {
         let mut found = None;
         for p in self.r.dir_blocks(d)? {
             let bytes = self.r.run(Kind::Dir, p.frag, p.frags)?;
-            for chunk in bytes.chunks_exact(DIRBLKSIZ) {
-                let all = entries(chunk).unwrap_or_default();
-                let entry = all.iter().find(|e| e.ino.0 != 0 && e.name == name);
-                found = found.or(entry.map(|e| (e.ino.0, e.kind)));
-            }
+            found = found.or(find_name(&bytes, name).map(|(ino, kind)| (ino.0, kind)));
         }
         let Some((ino, kind)) = found else { return Ok(None) };
         let (node, dir) = (Node(ino), Node(dir));
@@ -113,8 +108,7 @@ impl Way for Checker<'_> {
 
 impl Checker<'_> {
     /// The chunks of a directory, without what the entries name.
-    fn check_form(&mut self, ino: u32, parent: u32, d: &Dinode) -> Result<()> {
-        let node = Node(ino.into());
+    fn check_chunks(&mut self, ino: u32, parent: u32, d: &Dinode) -> Result<()> {
         let mut names = Names::default();
         for p in self.r.dir_blocks(d)? {
             let bytes = self.r.run(Kind::Dir, p.frag, p.frags)?;
@@ -124,29 +118,7 @@ impl Checker<'_> {
                 if offset >= d.size.get() {
                     break;
                 }
-                let up = if offset == 0 { dots(Ino(ino.into()), chunk) } else { Ok(Ino(parent.into())) };
-                match up {
-                    Err(why) => self.f.note(Issue::Dots { ino: node, at, why }),
-                    Ok(up) if up.0 != u64::from(parent) => {
-                        self.f.note(Issue::DotDot { ino: node, found: Node(up.0), expected: Node(parent.into()) });
-                    }
-                    Ok(_) => {}
-                }
-                let all = match entries(chunk) {
-                    Ok(all) => all,
-                    Err(why) => {
-                        self.f.note(Issue::DirChunk { ino: node, offset, at, why });
-                        continue;
-                    }
-                };
-                for e in all.iter().filter(|e| e.ino.0 != 0 && (offset > 0 || e.at > arbor_kit::dirent::DOTDOT_AT)) {
-                    if !is_name(e.name) {
-                        let offset = offset + e.at as u64;
-                        self.f.note(Issue::EntryName { dir: node, name: show(e.name), offset });
-                    } else if !names.insert(e.name.into()) {
-                        self.f.note(Issue::DuplicateName { dir: node, name: show(e.name) });
-                    }
-                }
+                self.check_form(Spot { dir: ino, offset, byte: at }, parent, chunk, &mut names);
             }
         }
         Ok(())
