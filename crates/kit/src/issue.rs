@@ -3,6 +3,7 @@
 //! [`issues!`](crate::issues) makes the type `Issue` of an engine's checker; the engine says by an enum `Class` of its own
 //! where issues come from, and so which of them preening mends.
 
+use arbor_base::vfs::Severity;
 use std::collections::BTreeMap;
 
 /// A name as people read it.
@@ -59,8 +60,26 @@ impl Say for Node {
     }
 }
 
+/// One thing that a checker found.
+pub trait Finding: Clone + PartialEq {
+    /// Name for scripts.
+    fn code(&self) -> &'static str;
+
+    /// How much it matters.
+    fn severity(&self) -> Severity;
+
+    /// The files and directories that it names.
+    fn nodes(&self) -> impl Iterator<Item = u64>;
+
+    /// The sentence for people.
+    fn text(&self, paths: &Paths) -> String;
+
+    /// So many more were found, which are not listed.
+    fn further(count: u64) -> Self;
+}
+
 /// Makes the enum `Issue`: `/// doc` NAME `{ field: type, ... }` SEVERITY CLASS `"sentence with {field}";`, and so on. SEVERITY is
-/// one of [`Severity`](arbor_base::vfs::Severity), CLASS one of the enum `Class` where the macro stands.
+/// one of [`Severity`], CLASS one of the enum `Class` where the macro stands. One must be `Further { count: u64 }`.
 #[macro_export]
 macro_rules! issues {
     ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* } $severity:ident $class:ident $text:literal;)*) => {
@@ -75,23 +94,22 @@ macro_rules! issues {
         pub(crate) const ISSUES: &[&str] = &[$(stringify!($name)),*];
 
         impl Issue {
-            /// Name for scripts.
-            pub fn code(&self) -> &'static str {
-                match self { $(Issue::$name { .. } => stringify!($name),)* }
-            }
-
-            /// How much it matters.
-            pub fn severity(&self) -> $crate::vfs::Severity {
-                match self { $(Issue::$name { .. } => $crate::vfs::Severity::$severity,)* }
-            }
-
             /// Where it comes from.
             pub fn class(&self) -> Class {
                 match self { $(Issue::$name { .. } => Class::$class,)* }
             }
+        }
 
-            /// The files and directories that it names.
-            pub fn nodes(&self) -> impl Iterator<Item = u64> + use<> {
+        impl $crate::issue::Finding for Issue {
+            fn code(&self) -> &'static str {
+                match self { $(Issue::$name { .. } => stringify!($name),)* }
+            }
+
+            fn severity(&self) -> $crate::vfs::Severity {
+                match self { $(Issue::$name { .. } => $crate::vfs::Severity::$severity,)* }
+            }
+
+            fn nodes(&self) -> impl Iterator<Item = u64> {
                 use $crate::issue::Say as _;
                 let nodes = match self {
                     $(Issue::$name { $($field),* } => vec![$($field.node()),*],)*
@@ -99,8 +117,7 @@ macro_rules! issues {
                 nodes.into_iter().flatten()
             }
 
-            /// The sentence for people.
-            pub fn text(&self, paths: &$crate::issue::Paths) -> String {
+            fn text(&self, paths: &$crate::issue::Paths) -> String {
                 use $crate::issue::Say as _;
                 match self {
                     $(Issue::$name { $($field),* } => {
@@ -109,6 +126,10 @@ macro_rules! issues {
                     })*
                 }
             }
+
+            fn further(count: u64) -> Issue {
+                Issue::Further { count }
+            }
         }
     };
 }
@@ -116,7 +137,6 @@ macro_rules! issues {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arbor_base::vfs::Severity;
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Class {
@@ -128,6 +148,7 @@ mod tests {
         /// One.
         Lost { ino: Node, name: String, why: &'static str } Error Damage "inode {ino}: {name} {why}";
         Count { found: u32 } Warning Leak "counts {found}";
+        Further { count: u64 } Error Damage "{count} more";
     }
 
     #[test]
@@ -140,7 +161,8 @@ mod tests {
         let count = Issue::Count { found: 3 };
         assert_eq!((count.text(&paths).as_str(), count.class()), ("counts 3", Class::Leak));
         assert_eq!((lost.nodes().collect::<Vec<_>>(), count.nodes().count()), (vec![7], 0));
-        assert_eq!(ISSUES, ["Lost", "Count"]);
+        assert_eq!(ISSUES, ["Lost", "Count", "Further"]);
+        assert_eq!(Issue::further(3).text(&paths), "3 more");
         assert_eq!(readable(b"x\ny"), "x\\ny");
     }
 }

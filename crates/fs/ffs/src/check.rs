@@ -22,7 +22,7 @@
 //! name is on a list: should the power fail, what is left of damage is for the checker, and what is left of a
 //! crash for the next mount, and both put into `lost+found` what this run does.
 //!
-//! In memory are two bits for each fragment, 20 bytes for each inode in use, the names of the directory that
+//! In memory are two bits for each fragment, 24 bytes for each inode in use, the names of the directory that
 //! is being read, and what is going to be written.
 
 mod blocks;
@@ -49,112 +49,19 @@ use crate::planted::{Flaw, planted};
 use crate::superblock;
 use arbor_base::device::Kind;
 use arbor_base::layout::crc;
-use arbor_base::vfs::{self, CheckOptions, CheckReport, Devices, Progress, Repair, Result, Severity};
-use issue::{Class, Issue, Paths};
+use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Progress, Repair, Result};
+use arbor_kit::findings::{Pass, Passes};
+use arbor_kit::forest::Forest;
+use arbor_kit::paths::paths;
+use arbor_kit::treecheck::TreeCheck as _;
+use issue::{Issue, Paths};
 use std::collections::BTreeSet;
 use view::{Reader, Stage, View};
 
 /// Passes at most.
 const PASSES: usize = 12;
-/// Issues listed one by one; further ones are counted.
-const LISTED: usize = 100_000;
-
 /// What was found.
-#[derive(Default)]
-struct Findings {
-    issues: Vec<Issue>,
-    further: u64,
-    /// Something was found that no crash leaves.
-    damaged: bool,
-    /// Something was found that preening leaves alone.
-    unsafe_found: bool,
-    keeping: Keeping,
-    /// The volume says that it was unmounted.
-    was_clean: bool,
-}
-
-impl Findings {
-    fn note(&mut self, issue: Issue) {
-        self.damaged |= issue.class() == Class::Damage;
-        self.unsafe_found |= !issue.safe(self.keeping);
-        if self.issues.len() < LISTED {
-            self.issues.push(issue);
-        } else {
-            self.further += 1;
-        }
-    }
-
-    /// What is odd after a crash is wrong on a volume that was unmounted, and so is it with a journal, but for
-    /// files that were in use without a name, and a tail that was being written.
-    fn is_wrong(&self, issue: &Issue) -> bool {
-        let left = matches!(issue, Issue::Unnamed { .. } | Issue::Orphans { .. } | Issue::JournalTailCopy { .. });
-        self.was_clean || self.keeping == Keeping::Journal && !left
-    }
-
-    fn report(mut self, repaired: bool, paths: &Paths, report: CheckReport) -> CheckReport {
-        if self.further > 0 {
-            self.issues.push(Issue::Further { count: self.further });
-        }
-        let wrong = |i: &Issue| self.is_wrong(i);
-        let issue = |i: &Issue| vfs::Issue {
-            code: i.code(),
-            severity: if wrong(i) { i.severity().max(Severity::Error) } else { i.severity() },
-            text: i.text(paths),
-            repaired: repaired && i.severity() < Severity::Fatal,
-            loses: i.loses(),
-        };
-        CheckReport { issues: self.issues.iter().map(issue).collect(), ..report }
-    }
-}
-
-/// What is kept of an inode in use.
-#[derive(Clone, Copy, Debug, Default)]
-struct Rec {
-    ino: u32,
-    /// Of a directory, the one that holds its name; 0 if none does.
-    parent: u32,
-    /// Names found; of a directory, subdirectories found.
-    found: u32,
-    /// Of a directory, what it calls its parent.
-    dotdot: u32,
-    /// Link count.
-    nlink: u16,
-    /// File type as in entries.
-    kind: u8,
-    flags: u8,
-}
-
-const _: () = assert!(size_of::<Rec>() == 20);
-
-impl Rec {
-    /// It is a file without bytes and attributes.
-    const EMPTY: u8 = 1;
-    /// The root leads to it.
-    const REACHED: u8 = 2;
-    /// The root does not.
-    const LOST: u8 = 4;
-    /// On the way that is being followed.
-    const ON_PATH: u8 = 8;
-    /// It was cleared.
-    const GONE: u8 = 16;
-
-    fn is_dir(&self) -> bool {
-        self.kind == DIR_KIND && !self.has(Rec::GONE)
-    }
-    fn has(&self, flag: u8) -> bool {
-        self.flags & flag != 0
-    }
-}
-
-/// File type of a directory in entries.
-const DIR_KIND: u8 = (vfs::mode::IFDIR >> 12) as u8;
-
-/// A second name of a directory.
-struct Extra {
-    dir: u32,
-    offset: u64,
-    child: u32,
-}
+type Findings = arbor_kit::findings::Findings<Issue>;
 
 struct Checker<'a> {
     r: Reader<'a>,
@@ -162,12 +69,11 @@ struct Checker<'a> {
     progress: Progress<'a>,
     space: space::Space,
     /// Inodes in use, ascending.
-    recs: Vec<Rec>,
+    recs: Forest<u32, u32>,
     /// Of each group, the inodes from the start of its table that mean something.
     inited: Vec<u32>,
     /// Pointers to fragments that had an owner: the inode that lost, fragment.
     twice: Vec<(u64, u32)>,
-    extras: Vec<Extra>,
     /// Entries that name nothing, with the directory of each.
     dangling: Vec<(u32, Issue)>,
     /// What the cylinder groups count, as the summary area should have it.
@@ -188,12 +94,12 @@ struct Checker<'a> {
 /// Checks a volume, and repairs it if told to.
 pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport> {
     let dev = &*devices.main;
-    let mut f = Findings::default();
+    let mut f = Findings::new(Repair::No);
     let found = match start::superblock(dev)? {
         Ok(found) => found,
         Err(lost) => {
             f.note(lost);
-            return Ok(f.report(false, &Paths::new(), CheckReport::default()));
+            return Ok(f.finish(&Paths::new()));
         }
     };
     let write = options.repair != Repair::No;
@@ -201,21 +107,25 @@ pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress
     if found.sb.clean.get() != 0 && !options.force {
         return Ok(CheckReport { skipped: true, ..CheckReport::default() });
     }
-    f.was_clean = found.sb.clean.get() != 0;
+    f.volume.was_clean = found.sb.clean.get() != 0;
     let mut r = Reader { view: View::new(dev), sb: found.sb, geom: found.geom };
     let super_changed = found.damage.is_some();
-    let unclean = !f.was_clean && !super_changed;
+    let unclean = !f.volume.was_clean && !super_changed;
     let replayed = start::journal_view(&mut r, write, super_changed)? && write;
-    let was_clean = f.was_clean;
-    f.keeping = Keeping::from_number(r.sb.keeping.get()).unwrap_or_default();
+    let was_clean = f.volume.was_clean;
+    f.volume.keeping = Keeping::from_number(r.sb.keeping.get()).unwrap_or_default();
     found.damage.into_iter().for_each(|issue| f.note(issue));
     let mut c = Checker { super_changed, ..Checker::new(r, f, progress) };
     let repaired = c.run(options.repair)?;
-    let paths = c.paths()?;
+    let named = c.f.take_named();
+    let paths = paths(&mut c, named)?;
+    if repaired {
+        c.f.mended();
+    }
     // A volume that was not unmounted is brought to where it can be mounted, journal or not.
     let recovered = replayed || repaired && !was_clean;
-    let report = CheckReport { recovered, unclean, ..c.counts() };
-    Ok(c.f.report(repaired, &paths, report))
+    c.f.report = CheckReport { recovered, unclean, ..c.counts() };
+    Ok(c.f.finish(&paths))
 }
 
 impl<'a> Checker<'a> {
@@ -225,10 +135,9 @@ impl<'a> Checker<'a> {
             r,
             f,
             progress,
-            recs: Vec::new(),
+            recs: Forest::default(),
             inited: Vec::new(),
             twice: Vec::new(),
-            extras: Vec::new(),
             dangling: Vec::new(),
             sums: Vec::new(),
             old_sums: Vec::new(),
@@ -245,27 +154,20 @@ impl Checker<'_> {
     /// Passes until one finds nothing, then the writes. Whether everything found was mended.
     fn run(&mut self, repair: Repair) -> Result<bool> {
         self.pass()?;
-        if repair == Repair::No || repair == Repair::Preen && self.f.unsafe_found {
+        if repair == Repair::No || repair == Repair::Preen && self.f.unsafe_found() {
             return Ok(false);
         }
-        let mut mended = self.f.issues.is_empty();
-        let mut last = self.f.issues.clone();
+        let mut passes = Passes::default();
+        let mut pass = passes.end(&self.f);
         for _ in 1..PASSES {
-            if mended {
+            if pass != Pass::News {
                 break;
             }
-            let before = self.f.issues.len();
-            let further = self.f.further;
             self.pass()?;
-            let new = self.f.issues.get(before..).unwrap_or(&[]).to_vec();
-            mended = new.is_empty() && self.f.further == further;
-            // What was found once more cannot be mended.
-            if !mended && new == last {
-                break;
-            }
-            last = new;
+            pass = passes.end(&self.f);
         }
-        if repair == Repair::Preen && (self.f.unsafe_found || !mended) {
+        let mended = pass == Pass::Sound;
+        if repair == Repair::Preen && (self.f.unsafe_found() || !mended) {
             return Ok(false);
         }
         self.write(mended)?;
@@ -274,7 +176,7 @@ impl Checker<'_> {
 
     fn pass(&mut self) -> Result<()> {
         self.space.begin(&self.r);
-        (self.recs, self.extras, self.twice) = Default::default();
+        (self.recs, self.twice) = Default::default();
         self.lost_found = 0;
         self.full = (0, 0);
         self.touched.clear();
@@ -285,6 +187,7 @@ impl Checker<'_> {
         self.find_root()?;
         self.read_dirs()?;
         self.connect()?;
+        (self.progress)(1, 2, "links");
         self.count_links()?;
         self.check_groups()?;
         self.check_copies()?;
@@ -313,8 +216,8 @@ impl Checker<'_> {
     /// empty by now: the rest of that is what synchronous writes leave, for which mount runs the checker.
     fn keeping_meanwhile(&self) -> Keeping {
         let reconnects = self.reconnects();
-        match self.f.keeping {
-            _ if self.f.damaged || reconnects && planted(Flaw::MendingUnordered) => Keeping::Async,
+        match self.f.volume.keeping {
+            _ if self.f.volume.damaged || reconnects && planted(Flaw::MendingUnordered) => Keeping::Async,
             Keeping::SoftUpdates | Keeping::Journal if reconnects => Keeping::Sync,
             kept => kept,
         }
@@ -326,36 +229,12 @@ impl Checker<'_> {
     }
 
     fn counts(&self) -> CheckReport {
-        let there = || self.recs.iter().filter(|r| !r.has(Rec::GONE));
         CheckReport {
-            files: there().count() as u64,
-            directories: there().filter(|r| r.is_dir()).count() as u64,
+            files: self.recs.there().count() as u64,
+            directories: self.recs.dirs().len() as u64,
             used_bytes: self.space.used().saturating_mul(self.r.geom.frag_size() as u64),
             ..CheckReport::default()
         }
-    }
-
-    fn find(&self, ino: u32) -> Option<usize> {
-        self.recs.binary_search_by_key(&ino, |r| r.ino).ok().filter(|i| !self.at(*i).has(Rec::GONE))
-    }
-
-    fn at(&self, i: usize) -> Rec {
-        self.recs.get(i).copied().unwrap_or_default()
-    }
-
-    fn rec(&mut self, ino: u32) -> Option<&mut Rec> {
-        let i = self.find(ino)?;
-        self.recs.get_mut(i)
-    }
-
-    /// Directories, as they are now.
-    fn dirs(&self) -> Vec<u32> {
-        self.recs.iter().filter(|r| r.is_dir()).map(|r| r.ino).collect()
-    }
-
-    /// Whether what has no name, and should have one, gets one again. Only soft updates leave such a thing over at a crash.
-    fn reconnects(&self) -> bool {
-        self.f.damaged || self.f.was_clean || self.f.keeping != Keeping::SoftUpdates
     }
 
     /// The inode of one in use.
@@ -373,15 +252,4 @@ impl Checker<'_> {
         let stage = if self.space.is_fresh(frag) { Stage::Fresh } else { Stage::Blocks };
         self.r.view.write(stage, kind, self.r.geom.byte(frag), bytes)
     }
-}
-
-#[cfg(test)]
-#[test]
-fn a_long_list_is_cut() {
-    let mut f = Findings::default();
-    (0..LISTED as u32 + 7).for_each(|cgx| f.note(Issue::SuperCopy { cgx, at: 0 }));
-    let report = f.report(true, &Paths::new(), CheckReport::default());
-    let last = report.issues.last().map(|i| (i.code, i.text.as_str(), i.repaired));
-    assert_eq!(last, Some(("Further", "7 further issues are not listed", true)));
-    assert_eq!(report.issues.len(), LISTED + 1);
 }

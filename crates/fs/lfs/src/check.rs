@@ -40,10 +40,12 @@ use crate::format::*;
 use crate::mount::Core;
 use crate::superblock;
 use arbor_base::device::Kind;
-use arbor_base::vfs::{
-    self, CheckOptions, CheckReport, Devices, Errno, Error, Ino, Progress, Repair, Result, Severity, mode,
-};
+use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Errno, Error, Ino, Progress, Repair, Result};
+use arbor_kit::findings::{Pass, Passes};
+use arbor_kit::forest::Forest;
 use arbor_kit::lifetimes;
+use arbor_kit::paths::paths;
+use arbor_kit::treecheck::TreeCheck as _;
 use issue::{Issue, Paths};
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,101 +53,8 @@ use zerocopy::IntoBytes;
 
 /// Passes at most.
 const PASSES: usize = 12;
-/// Issues listed one by one; further ones are counted.
-const LISTED: usize = 100_000;
-
 /// What was found.
-#[derive(Default)]
-struct Findings {
-    issues: Vec<Issue>,
-    further: u64,
-    /// Something was found that preening leaves alone.
-    unsafe_found: bool,
-}
-
-impl Findings {
-    fn note(&mut self, issue: Issue) {
-        self.unsafe_found |= !issue.safe();
-        if self.issues.len() < LISTED {
-            self.issues.push(issue);
-        } else {
-            self.further += 1;
-        }
-    }
-
-    fn report(mut self, repaired: bool, paths: &Paths, report: CheckReport) -> CheckReport {
-        if self.further > 0 {
-            self.issues.push(Issue::Further { count: self.further });
-        }
-        let issue = |i: &Issue| vfs::Issue {
-            code: i.code(),
-            severity: i.severity(),
-            text: i.text(paths),
-            repaired: repaired && i.severity() < Severity::Fatal,
-            loses: i.loses(),
-        };
-        CheckReport { issues: self.issues.iter().map(issue).collect(), ..report }
-    }
-}
-
-/// What is kept of an inode in use.
-#[derive(Clone, Copy, Debug, Default)]
-struct Rec {
-    ino: u32,
-    /// Of a directory, the one that holds its name; 0 if none does.
-    parent: u32,
-    /// Names found; of a directory, subdirectories found.
-    found: u32,
-    /// Of a directory, what it calls its parent.
-    dotdot: u32,
-    /// Link count.
-    nlink: u32,
-    /// File type as in entries.
-    kind: u8,
-    flags: u8,
-}
-
-const _: () = assert!(size_of::<Rec>() == 24);
-
-impl Rec {
-    /// It is a file without bytes and attributes.
-    const EMPTY: u8 = 1;
-    /// The root leads to it.
-    const REACHED: u8 = 2;
-    /// The root does not.
-    const LOST: u8 = 4;
-    /// On the way that is being followed.
-    const ON_PATH: u8 = 8;
-    /// It was cleared.
-    const GONE: u8 = 16;
-    /// It is on the list of those without names.
-    const ORPHAN: u8 = 32;
-    /// Its names were read, so each of its blocks is there.
-    const READ: u8 = 64;
-
-    fn is_dir(&self) -> bool {
-        self.kind == DIR_KIND && !self.has(Rec::GONE)
-    }
-
-    fn has(&self, flag: u8) -> bool {
-        self.flags & flag != 0
-    }
-
-    /// What its link count should be.
-    fn links(&self) -> u32 {
-        if self.is_dir() { self.found.saturating_add(2) } else { self.found }
-    }
-}
-
-/// File type of a directory in entries.
-const DIR_KIND: u8 = (mode::IFDIR >> 12) as u8;
-
-/// A second name of a directory.
-struct Extra {
-    dir: u32,
-    offset: u64,
-    child: u32,
-}
+type Findings = arbor_kit::findings::Findings<Issue>;
 
 struct Checker<'a> {
     core: Core,
@@ -154,10 +63,9 @@ struct Checker<'a> {
     progress: Progress<'a>,
     space: space::Space,
     /// Inodes in use, ascending.
-    recs: Vec<Rec>,
+    recs: Forest<u32, u32>,
     /// Inodes that cannot be read, and why.
     damaged: Vec<(u32, String)>,
-    extras: Vec<Extra>,
     /// What the list of inodes without names leads to, as far as it can be followed.
     listed: FxHashSet<u32>,
     lost_found: u32,
@@ -189,13 +97,13 @@ struct Checker<'a> {
 /// Checks a volume, and repairs it if told to.
 pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport> {
     let write = options.repair != Repair::No;
-    let mut f = Findings::default();
+    let mut f = Findings::new(Repair::No);
     let dev = devices.main;
     let found = match start::superblock(&*dev)? {
         Ok(found) => found,
         Err(lost) => {
             f.note(lost);
-            return Ok(f.report(false, &Paths::new(), CheckReport::default()));
+            return Ok(f.finish(&Paths::new()));
         }
     };
     start::refuse_unknown(&found.sb, write)?;
@@ -208,10 +116,13 @@ pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress
     let mut c = Checker { super_changed, wary: begun.rebuilt, ..Checker::new(begun.core, found.sb, f, progress) };
     c.was_clean = !unclean;
     let (mended, wrote) = c.run(options.repair)?;
-    let paths = c.paths()?;
-    let counts = c.counts();
-    let report = CheckReport { recovered: mended && wrote && unclean, unclean, ..counts };
-    Ok(c.f.report(mended && wrote, &paths, report))
+    let named = c.f.take_named();
+    let paths = paths(&mut c, named)?;
+    if mended && wrote {
+        c.f.mended();
+    }
+    c.f.report = CheckReport { recovered: mended && wrote && unclean, unclean, ..c.counts() };
+    Ok(c.f.finish(&paths))
 }
 
 impl<'a> Checker<'a> {
@@ -222,9 +133,8 @@ impl<'a> Checker<'a> {
             sb,
             f,
             progress,
-            recs: Vec::new(),
+            recs: Forest::default(),
             damaged: Vec::new(),
-            extras: Vec::new(),
             listed: FxHashSet::default(),
             lost_found: 0,
             reshaped: false,
@@ -246,28 +156,26 @@ impl<'a> Checker<'a> {
     /// written.
     fn run(&mut self, repair: Repair) -> Result<(bool, bool)> {
         self.core.cache.keep_all(true);
-        let (mut mended, mut last) = (false, Vec::new());
+        let (mut mended, mut passes) = (false, Passes::default());
         for _ in 0..PASSES {
-            let (before, further) = (self.f.issues.len(), self.f.further);
+            passes.skip(&self.f);
             self.pass()?;
-            let new = self.f.issues.get(before..).unwrap_or(&[]).to_vec();
             if self.again {
                 continue;
             }
-            if repair == Repair::No || repair == Repair::Preen && self.f.unsafe_found {
+            if repair == Repair::No || repair == Repair::Preen && self.f.unsafe_found() {
                 return Ok((false, false));
             }
-            mended = new.is_empty() && self.f.further == further;
-            // What was found once more cannot be mended.
-            if mended || new == last {
+            let pass = passes.end(&self.f);
+            mended = pass == Pass::Sound;
+            if pass != Pass::News {
                 break;
             }
-            last = new;
         }
-        if repair == Repair::No || repair == Repair::Preen && (self.f.unsafe_found || !mended) {
+        if repair == Repair::No || repair == Repair::Preen && (self.f.unsafe_found() || !mended) {
             return Ok((false, false));
         }
-        let changed = !self.f.issues.is_empty() || self.super_changed;
+        let changed = !self.f.is_empty() || self.super_changed;
         if changed || !self.was_clean {
             mended &= self.write(mended)?;
         }
@@ -276,7 +184,7 @@ impl<'a> Checker<'a> {
 
     fn pass(&mut self) -> Result<()> {
         self.space.begin();
-        (self.recs, self.extras, self.damaged) = Default::default();
+        (self.recs, self.damaged) = Default::default();
         (self.lost_found, self.frags) = (0, 0);
         self.check_ifile()?;
         self.list_orphans()?;
@@ -290,6 +198,7 @@ impl<'a> Checker<'a> {
         self.find_root()?;
         self.read_dirs()?;
         self.connect()?;
+        (self.progress)(1, 2, "links");
         self.count_links()?;
         self.check_usage()?;
         self.check_segments()
@@ -343,31 +252,12 @@ impl<'a> Checker<'a> {
     }
 
     fn counts(&self) -> CheckReport {
-        let there = || self.recs.iter().filter(|r| !r.has(Rec::GONE));
         CheckReport {
-            files: there().count() as u64,
-            directories: there().filter(|r| r.is_dir()).count() as u64,
+            files: self.recs.there().count() as u64,
+            directories: self.recs.dirs().len() as u64,
             used_bytes: self.space.total(),
             ..CheckReport::default()
         }
-    }
-
-    fn find(&self, ino: u32) -> Option<usize> {
-        self.recs.binary_search_by_key(&ino, |r| r.ino).ok().filter(|i| !self.at(*i).has(Rec::GONE))
-    }
-
-    fn at(&self, i: usize) -> Rec {
-        self.recs.get(i).copied().unwrap_or_default()
-    }
-
-    fn rec(&mut self, ino: u32) -> Option<&mut Rec> {
-        let i = self.find(ino)?;
-        self.recs.get_mut(i)
-    }
-
-    /// Directories, as they are now.
-    fn dirs(&self) -> Vec<u32> {
-        self.recs.iter().filter(|r| r.is_dir()).map(|r| r.ino).collect()
     }
 
     fn byte(&self, frag: u32) -> u64 {
@@ -387,15 +277,4 @@ fn words<T>(result: Result<T>) -> Result<std::result::Result<T, String>> {
 /// An inode's number.
 fn number(ino: u32) -> Ino {
     Ino(ino.into())
-}
-
-#[cfg(test)]
-#[test]
-fn a_long_list_is_cut() {
-    let mut f = Findings::default();
-    (0..LISTED as u64 + 7).for_each(|at| f.note(Issue::SuperCopy { at }));
-    let report = f.report(true, &Paths::new(), CheckReport::default());
-    let last = report.issues.last().map(|i| (i.code, i.text.as_str(), i.repaired));
-    assert_eq!(last, Some(("Further", "7 further issues are not listed", true)));
-    assert_eq!(report.issues.len(), LISTED + 1);
 }

@@ -12,7 +12,7 @@
 //! | counts | `groups.rs` | bitmaps and all counters (YFS-A2), superblock copies |
 //! | sentences | `issue.rs`, `names.rs` | what was found, with the paths it concerns |
 //!
-//! In memory are a bitmap of the fragments in use, 24 bytes for each inode, and 16 bytes for each
+//! In memory are a bitmap of the fragments in use, 32 bytes for each inode, and 16 bytes for each
 //! name of the directory that is being read; of a directory that is written afresh all names.
 //!
 //! What can be mended in its place is mended when found. What needs new blocks waits until every
@@ -48,156 +48,20 @@ use crate::format::*;
 use crate::mount;
 use crate::planted::{Flaw, planted};
 use arbor_base::device::{Device, Kind};
-use arbor_base::vfs::{self, CheckOptions, CheckReport, Devices, Progress, Repair, Result, Severity};
+use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Progress, Repair, Result};
+use arbor_kit::forest::{DIR_KIND, Forest, Record};
+use arbor_kit::paths::paths;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Issues listed one by one; further ones are counted.
-const LISTED: usize = 100_000;
+/// What was found and is done about it.
+type Findings = arbor_kit::findings::Findings<Issue>;
 
-/// The findings so far and what is done about them.
-#[derive(Default)]
-struct Findings {
-    mode: Repair,
-    report: CheckReport,
-    /// What was found and whether it was mended.
-    issues: Vec<(Issue, bool)>,
-    further: u64,
-    further_open: u64,
-    /// Files that issues speak of and, once an entry was met, directory and name.
-    named: BTreeMap<u64, Option<(u64, Vec<u8>)>>,
+/// What is kept of an inode in use. Its parent is the one that it says, later the one that was found.
+type Rec = Record<u64>;
+
+fn record(i: &RawInode) -> Rec {
+    Rec { ino: i.ino, parent: i.d.parent.get(), stored: i.d.nlink.get(), kind: i.kind(), ..Rec::default() }
 }
-
-impl Findings {
-    /// Notes an issue. Whether the caller is to mend it.
-    fn note(&mut self, issue: Issue) -> bool {
-        let mend = match self.mode {
-            Repair::No => false,
-            // Like any checker that runs unattended: the first surprise ends the repair.
-            Repair::Preen if !issue.safe() => {
-                self.mode = Repair::No;
-                false
-            }
-            Repair::Preen => true,
-            Repair::Yes => issue.severity() < Severity::Fatal,
-        };
-        self.push(issue, mend);
-        mend
-    }
-
-    fn push(&mut self, issue: Issue, repaired: bool) {
-        if self.issues.len() >= LISTED {
-            self.further += 1;
-            self.further_open += u64::from(!repaired);
-            return;
-        }
-        for node in issue.nodes() {
-            self.named.entry(node).or_default();
-        }
-        self.issues.push((issue, repaired));
-    }
-
-    /// Remembers a name of a file that an issue speaks of, for its sentence.
-    fn met(&mut self, dir: u64, name: &[u8], ino: u64) {
-        if let Some(place) = self.named.get_mut(&ino).filter(|p| p.is_none()) {
-            *place = Some((dir, name.to_vec()));
-        }
-    }
-
-    /// Takes back that issues of these types were mended.
-    fn revoke(&mut self, codes: &[&str]) {
-        for (_, repaired) in self.issues.iter_mut().filter(|i| codes.contains(&i.0.code())) {
-            *repaired = false;
-        }
-    }
-
-    /// Whether something is left as it was.
-    fn open(&self) -> bool {
-        let left = |i: &(Issue, bool)| !i.1 && i.0.severity() > Severity::Warning;
-        self.further_open > 0 || self.issues.iter().any(left)
-    }
-
-    fn finish(mut self, paths: &Paths) -> CheckReport {
-        if self.further > 0 {
-            let issue = Issue::Further { count: self.further };
-            self.issues.push((issue, self.further_open == 0));
-        }
-        let issues = self.issues.iter().map(|(issue, repaired)| vfs::Issue {
-            code: issue.code(),
-            severity: issue.severity(),
-            text: issue.text(paths),
-            repaired: *repaired,
-            loses: issue.loses(),
-        });
-        self.report.issues = issues.collect();
-        self.report
-    }
-}
-
-#[cfg(test)]
-#[test]
-fn a_long_list_is_cut() {
-    for repaired in [true, false] {
-        let mut f = Findings { mode: Repair::No, ..Findings::default() };
-        (0..LISTED as u64 + 7).for_each(|at| f.push(Issue::SuperCopy { at }, repaired));
-        assert_eq!(f.open(), !repaired);
-        let report = f.finish(&Paths::new());
-        let last = report.issues.last().map(|i| (i.code, i.text.as_str(), i.repaired));
-        assert_eq!(last, Some(("Further", "7 further issues are not listed", repaired)));
-        assert_eq!(report.issues.len(), LISTED + 1);
-    }
-}
-
-/// What is kept of an inode in use. The upper byte of `parent` holds the flags and the kind.
-#[derive(Clone, Copy, Debug)]
-struct Rec {
-    ino: u64,
-    /// The directory that holds it: as the inode says, later as found.
-    parent: u64,
-    /// Names found; of a directory, subdirectories found.
-    found: u32,
-    /// Link count on disk.
-    stored: u32,
-}
-
-const _: () = assert!(size_of::<Rec>() == 24);
-
-impl Rec {
-    const SHIFT: u32 = 56;
-    /// Bits 0 to 3 of the upper byte are the kind of file.
-    const NAMED: u64 = 1 << 60;
-    const LISTED: u64 = 1 << 61;
-    const REACHED: u64 = 1 << 62;
-    const WRONG_PARENT: u64 = 1 << 63;
-    const PARENT: u64 = (1 << Rec::SHIFT) - 1;
-
-    fn new(i: &RawInode) -> Rec {
-        // A number that does not fit is none.
-        let parent = Some(i.d.parent.get()).filter(|p| *p <= Rec::PARENT).unwrap_or(0);
-        let parent = parent | u64::from(i.kind()) << Rec::SHIFT;
-        Rec { ino: i.ino, parent, found: 0, stored: i.d.nlink.get() }
-    }
-    fn kind(&self) -> u8 {
-        (self.parent >> Rec::SHIFT & 0xf) as u8
-    }
-    fn is_dir(&self) -> bool {
-        self.kind() == DIR_KIND
-    }
-    fn parent(&self) -> u64 {
-        self.parent & Rec::PARENT
-    }
-    fn set_parent(&mut self, parent: u64) {
-        self.parent = self.parent & !Rec::PARENT | parent & Rec::PARENT;
-    }
-    fn has(&self, flag: u64) -> bool {
-        self.parent & flag != 0
-    }
-    fn set(&mut self, flag: u64, on: bool) {
-        self.parent = if on { self.parent | flag } else { self.parent & !flag };
-    }
-}
-
-/// Kind of a directory in entries and records.
-const DIR_KIND: u8 = (arbor_base::vfs::mode::IFDIR >> 12) as u8;
 
 /// An inode chunk and its mask of free inodes.
 #[derive(Clone, Copy, Debug)]
@@ -256,7 +120,7 @@ struct Checker<'a> {
     progress: Progress<'a>,
     space: space::Space,
     groups: Vec<Group>,
-    recs: Vec<Rec>,
+    recs: Forest<u64>,
     edits: BTreeMap<u64, Edit>,
     maps: Vec<MapEdit>,
     /// Inodes that were in use and are lost.
@@ -272,20 +136,19 @@ struct Checker<'a> {
     lost_found: u64,
     /// Entries of directories read so far.
     names: u64,
-    /// Bytes of the file whose path is checked.
-    last_bytes: u64,
     /// The device was changed.
     touched: bool,
 }
 
 /// Checks a volume, and repairs it if told to.
 pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport> {
-    let mut f = Findings { mode: options.repair, ..Findings::default() };
+    let mut f = Findings::new(options.repair);
     let started = start::start(&devices, options, &mut f)?;
     let Some((r, log)) = started else { return Ok(f.finish(&Paths::new())) };
     let mut c = Checker::new(r, log, f, progress);
     c.run()?;
-    let paths = c.paths()?;
+    let named = c.f.take_named();
+    let paths = paths(&mut c, named)?;
     Ok(c.f.finish(&paths))
 }
 
@@ -298,7 +161,7 @@ impl<'a> Checker<'a> {
             f,
             progress,
             groups: Vec::new(),
-            recs: Vec::new(),
+            recs: Forest::default(),
             edits: BTreeMap::new(),
             maps: Vec::new(),
             gone: BTreeSet::new(),
@@ -308,7 +171,6 @@ impl<'a> Checker<'a> {
             retired: Vec::new(),
             lost_found: 0,
             names: 0,
-            last_bytes: 0,
             touched: false,
         }
     }
@@ -335,7 +197,7 @@ impl Checker<'_> {
     fn count(&mut self) {
         let (geom, sb) = (&self.r.geom, &self.r.sb);
         self.f.report.files = self.recs.len() as u64;
-        self.f.report.directories = self.recs.iter().filter(|r| r.is_dir()).count() as u64;
+        self.f.report.directories = self.recs.dirs().len() as u64;
         let mut frags: u64 = (0..self.r.ags()).map(|ag| u64::from(self.space.used(ag))).sum();
         if let Some((start, len)) = self.r.log_run().filter(|(s, _)| geom.ag_of(*s) >= sb.ag_used.get()) {
             frags += u64::from(len.min(geom.ag_len(geom.ag_of(start))));
@@ -392,15 +254,6 @@ impl Checker<'_> {
         }
         Seal::Inodes.seal(&mut bytes, self.r.geom.inode_size());
         self.write(Kind::Inode, i.ino.saturating_mul(SECTOR), &bytes)
-    }
-
-    fn find(&self, ino: u64) -> Option<usize> {
-        self.recs.binary_search_by_key(&ino, |r| r.ino).ok()
-    }
-
-    fn rec(&mut self, ino: u64) -> Option<&mut Rec> {
-        let at = self.find(ino)?;
-        self.recs.get_mut(at)
     }
 
     /// AG of an inode.

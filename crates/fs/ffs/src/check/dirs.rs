@@ -1,35 +1,24 @@
 //! Phase 2: directories, their chunks and what the entries name.
 
+use super::Checker;
 use super::blocks::Piece;
-use super::edit::LOST_FOUND;
 use super::issue::{Issue, Node, show};
-use super::{Checker, Extra, Rec};
 use crate::format::*;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Ino, Result, is_name};
-use arbor_kit::dirent::{DOTDOT_AT, Dirent, entries, entry};
-use arbor_kit::mend::{cut_chunk, dots, put_dots, set_kind};
-use rustc_hash::FxHashSet;
-
-/// Names of the directory that is being read.
-pub(super) type Names = FxHashSet<Box<[u8]>>;
-
-/// An entry in use.
-#[derive(Clone, Debug)]
-pub(super) struct Named {
-    pub offset: u64,
-    pub ino: u32,
-    pub name: Vec<u8>,
-}
+use arbor_kit::dirent::{Dirent, entries};
+use arbor_kit::forest::{Forest, LOST_FOUND, Verdict};
+use arbor_kit::treecheck::{NOT_IN_USE, Named, Names, Rec, Spot, TreeCheck};
 
 impl Checker<'_> {
     pub(super) fn read_dirs(&mut self) -> Result<()> {
-        let dirs = self.dirs();
+        let dirs = self.recs.dirs();
         for (n, ino) in dirs.iter().enumerate() {
             if n % 64 == 0 {
                 (self.progress)(n as u64, dirs.len() as u64, "names");
             }
             self.check_dir(*ino)?;
+            self.recs.flag(*ino, Rec::READ, true);
         }
         Ok(())
     }
@@ -78,7 +67,7 @@ impl Checker<'_> {
         for (i, chunk) in bytes.chunks_exact_mut(DIRBLKSIZ).enumerate() {
             let i = (i * DIRBLKSIZ) as u64;
             if start + i < end {
-                self.check_chunk(ino, start + i, at + i, chunk, names);
+                self.check_chunk(Spot { dir: ino, offset: start + i, byte: at + i }, chunk, names);
             }
         }
         if bytes != old {
@@ -86,100 +75,30 @@ impl Checker<'_> {
         }
         Ok(())
     }
+}
 
-    /// Checks one chunk and mends it.
-    fn check_chunk(&mut self, dir: u32, offset: u64, byte: u64, chunk: &mut [u8], names: &mut Names) {
-        if offset == 0 {
-            self.check_dots(dir, byte, chunk);
-        }
-        let (mut at, mut last) = (0, None);
-        while at < DIRBLKSIZ {
-            let e = match entry(chunk, at) {
-                Ok(e) => e,
-                Err(why) => {
-                    let ino = Node(dir.into());
-                    self.f.note(Issue::DirChunk { ino, offset, at: byte + at as u64, why });
-                    cut_chunk(chunk, last);
-                    return;
-                }
-            };
-            let next = at + e.reclen;
-            let dots = offset == 0 && at <= DOTDOT_AT;
-            if e.ino.0 != 0 && !dots {
-                match self.check_entry(dir, offset + at as u64, &e, names) {
-                    None => put_u32(chunk, at, 0),
-                    Some(kind) => set_kind(chunk, at, kind),
-                }
+impl TreeCheck for Checker<'_> {
+    const ROOT: Ino = ROOT;
+    const MOST_LINKS: u32 = u16::MAX as u32;
+
+    fn forest(&mut self) -> &mut Forest<u32, u32> {
+        &mut self.recs
+    }
+
+    /// What entries name may yet turn out not to matter.
+    fn tell(&mut self, verdict: Verdict) {
+        match verdict {
+            Verdict::Target { dir: Node(dir), name, ino, why: NOT_IN_USE }
+                if dir == ROOT.0 && name == show(LOST_FOUND.as_bytes()) =>
+            {
+                self.f.note(Issue::LostFound { ino });
             }
-            last = Some(at);
-            at = next;
+            Verdict::Target { dir, .. } => self.dangling.push((dir.0 as u32, verdict.into())),
+            verdict => self.f.note(verdict.into()),
         }
     }
 
-    /// The kind that an entry must have, `None` if it cannot stay.
-    fn check_entry(&mut self, dir: u32, offset: u64, e: &Dirent<'_>, names: &mut Names) -> Option<u8> {
-        let node = Node(dir.into());
-        let ino = Node(e.ino.0);
-        if !is_name(e.name) {
-            self.f.note(Issue::EntryName { dir: node, name: show(e.name), offset });
-            return None;
-        }
-        if names.contains(e.name) {
-            self.f.note(Issue::DuplicateName { dir: node, name: show(e.name) });
-            return None;
-        }
-        let rec = self.find(e.ino.0 as u32).map(|i| self.at(i));
-        let why = match rec {
-            None if self.r.geom.inode_at(e.ino).is_none() => Some(NOWHERE),
-            None => Some("is not in use"),
-            Some(_) if e.ino == ROOT => Some("is the root directory"),
-            Some(_) if e.ino.0 == u64::from(dir) => Some("is the directory itself"),
-            Some(_) => None,
-        };
-        if rec.is_none() && why != Some(NOWHERE) && dir == ROOT.0 as u32 && e.name == LOST_FOUND.as_bytes() {
-            self.f.note(Issue::LostFound { ino });
-            return None;
-        }
-        if let Some(why) = why {
-            self.dangling.push((dir, Issue::EntryTarget { dir: node, name: show(e.name), ino, why }));
-            return None;
-        }
-        let kind = rec.map_or(0, |r| r.kind);
-        if e.kind != kind {
-            self.f.note(Issue::EntryKind { dir: node, name: show(e.name), ino });
-        }
-        names.insert(e.name.into());
-        self.count_name(dir, offset, e.ino.0 as u32);
-        Some(kind)
-    }
-
-    fn count_name(&mut self, dir: u32, offset: u64, ino: u32) {
-        let Some(rec) = self.rec(ino) else { return };
-        if !rec.is_dir() {
-            rec.found = rec.found.saturating_add(1);
-        } else if rec.parent == 0 {
-            rec.parent = dir;
-        } else {
-            self.extras.push(Extra { dir, offset, child: ino });
-        }
-    }
-
-    /// The first two entries of a directory.
-    fn check_dots(&mut self, dir: u32, byte: u64, chunk: &mut [u8]) {
-        let parent = match dots(Ino(dir.into()), chunk) {
-            Ok(parent) => parent,
-            Err(why) => {
-                self.f.note(Issue::Dots { ino: Node(dir.into()), at: byte, why });
-                put_dots(Ino(dir.into()), ROOT, chunk)
-            }
-        };
-        if let Some(rec) = self.rec(dir) {
-            rec.dotdot = parent.0 as u32;
-        }
-    }
-
-    /// The entries in use of a directory that was checked, without its dots.
-    pub(super) fn names_in(&self, dir: u32) -> Result<Vec<Named>> {
+    fn names_in(&mut self, dir: u32) -> Result<Vec<Named>> {
         let mut all = Vec::new();
         let Some(d) = self.inode(dir)? else { return Ok(all) };
         for p in self.r.dir_blocks(&d)? {
@@ -199,8 +118,7 @@ impl Checker<'_> {
         Ok(all)
     }
 
-    /// Changes the inode of the entry at an offset of a directory; 0 makes it free.
-    pub(super) fn put_entry_ino(&mut self, dir: u32, offset: u64, ino: u32) -> Result<()> {
+    fn put_entry_ino(&mut self, dir: u32, offset: u64, ino: u32) -> Result<()> {
         let Some(d) = self.inode(dir)? else { return Ok(()) };
         let lbn = self.r.geom.lbn(offset);
         let Some(p) = self.r.dir_blocks(&d)?.into_iter().find(|p| p.lbn == lbn) else { return Ok(()) };
@@ -208,14 +126,27 @@ impl Checker<'_> {
         put_u32(&mut bytes, (offset - (lbn << self.r.geom.block_shift)) as usize, ino);
         self.put_block(Kind::Dir, p.frag, &bytes)
     }
-}
 
-const NOWHERE: &str = "cannot be there";
+    fn put_links(&mut self, ino: u32, links: u32) -> Result<()> {
+        let Some(d) = self.inode(ino)? else { return Ok(()) };
+        self.r.put_inode(ino.into(), Dinode { nlink: (links as u16).into(), ..d })
+    }
 
-impl Rec {
-    /// What its link count should be.
-    pub(super) fn links(&self) -> u16 {
-        let links = if self.is_dir() { self.found.saturating_add(2) } else { self.found };
-        u16::try_from(links).unwrap_or(u16::MAX)
+    fn clear(&mut self, ino: u32) -> Result<()> {
+        self.clear_inode(ino)
+    }
+
+    fn adopt(&mut self, ino: u32, kind: u8) -> Result<u32> {
+        self.give_name(ino, kind)
+    }
+
+    /// Only soft updates leave such a thing over at a crash.
+    fn reconnects(&self) -> bool {
+        let volume = &self.f.volume;
+        volume.damaged || volume.was_clean || volume.keeping != Keeping::SoftUpdates
+    }
+
+    fn why_absent(&self, ino: Ino) -> &'static str {
+        if self.r.geom.inode_at(ino).is_none() { "cannot be there" } else { NOT_IN_USE }
     }
 }

@@ -3,18 +3,15 @@
 use super::blocks::Piece;
 use super::issue::Issue;
 use super::view::Stage;
-use super::{Checker, DIR_KIND, Rec, Slot};
+use super::{Checker, Slot};
 use crate::format::*;
 use arbor_base::device::Kind;
 use arbor_base::layout::get_u32;
 use arbor_base::vfs::{Ino, Result, mode};
 use arbor_kit::dirent::{empty_chunks, first_chunks};
+use arbor_kit::forest::{DIR_KIND, LOST_FOUND, lost_name, spare_names};
 use arbor_kit::mend::insert_into;
-
-/// Where what has no name goes, in the root directory.
-pub(super) const LOST_FOUND: &str = "lost+found";
-/// Names that are tried if something else is called so.
-const TRIES: u32 = 100;
+use arbor_kit::treecheck::{Rec, TreeCheck as _};
 
 impl Checker<'_> {
     fn no_space(&mut self, what: String) {
@@ -48,14 +45,13 @@ impl Checker<'_> {
     /// The root directory is there, or made anew.
     pub(super) fn find_root(&mut self) -> Result<()> {
         let root = ROOT.0 as u32;
-        let why = match self.find(root).map(|i| self.at(i)) {
+        let why = match self.recs.of(root) {
             Some(rec) if rec.is_dir() => return Ok(()),
             Some(_) => "is no directory",
             None => "is not in use",
         };
         self.f.note(Issue::RootLost { why });
         self.clear(root)?;
-        self.recs.retain(|r| r.ino != root);
         self.initialise(0)?;
         let Some(d) = self.new_dir(root, root)? else {
             self.no_space("the root directory".into());
@@ -69,9 +65,8 @@ impl Checker<'_> {
 
     fn add_rec(&mut self, ino: u32, parent: u32) {
         self.touched.insert(ino);
-        let at = self.recs.partition_point(|r| r.ino < ino);
-        let rec = Rec { ino, parent, dotdot: parent, nlink: 2, kind: DIR_KIND, flags: Rec::REACHED, found: 0 };
-        self.recs.insert(at, rec);
+        let flags = Rec::REACHED | Rec::READ;
+        self.recs.put(Rec { ino, parent, dotdot: parent, stored: 2, kind: DIR_KIND, flags, found: 0 });
     }
 
     /// At least one block of a group's inodes means something.
@@ -105,10 +100,9 @@ impl Checker<'_> {
         }
         let root = ROOT.0 as u32;
         let there = self.names_in(root)?;
-        for n in 0..TRIES {
-            let name = if n == 0 { LOST_FOUND.to_string() } else { format!("{LOST_FOUND}.{n}") };
+        for name in spare_names(LOST_FOUND) {
             match there.iter().find(|e| e.name == name.as_bytes()) {
-                Some(e) if self.find(e.ino).is_some_and(|i| self.at(i).is_dir()) => {
+                Some(e) if self.recs.of(e.ino).is_some_and(|rec| rec.is_dir()) => {
                     self.lost_found = e.ino;
                     return Ok(e.ino);
                 }
@@ -134,23 +128,14 @@ impl Checker<'_> {
         Ok(ino)
     }
 
-    /// Counts a subdirectory that this run has added.
-    pub(super) fn one_link_more(&mut self, dir: u32) -> Result<()> {
-        let Some(d) = self.inode(dir)? else { return Ok(()) };
-        let nlink = d.nlink.get().saturating_add(1);
-        self.rec(dir).into_iter().for_each(|rec| rec.nlink = nlink);
-        self.r.put_inode(dir.into(), Dinode { nlink: nlink.into(), ..d })
-    }
-
     fn clear_new(&mut self, d: &Dinode) {
         d.db.iter().take(1).for_each(|p| self.space.release(Frag(p.get()), 1));
     }
 
     /// Gives an inode a name in lost+found, which is returned; 0 if there is no room.
-    pub(super) fn adopt(&mut self, ino: u32, kind: u8) -> Result<u32> {
+    pub(super) fn give_name(&mut self, ino: u32, kind: u8) -> Result<u32> {
         let dir = self.lost_found()?;
-        let name = format!("#{ino}");
-        if dir == 0 || dir == ino || !self.insert(dir, name.as_bytes(), ino, kind)? {
+        if dir == 0 || dir == ino || !self.insert(dir, &lost_name(ino.into(), None), ino, kind)? {
             self.no_space(format!("inode {ino}, which has no name"));
             return Ok(0);
         }

@@ -1,14 +1,16 @@
 //! Phase 5: the cylinder groups, what they count, and what is kept of that elsewhere.
 
+use super::Checker;
 use super::issue::{Issue, Node};
 use super::view::Stage;
-use super::{Checker, DIR_KIND, Rec};
 use crate::bitmap::count;
 use crate::format::*;
 use crate::superblock;
 use arbor_base::device::Kind;
 use arbor_base::layout::{U32, crc};
 use arbor_base::vfs::Result;
+use arbor_kit::forest::DIR_KIND;
+use arbor_kit::treecheck::Rec;
 use zerocopy::IntoBytes;
 
 /// Where inode bits begin, in sectors of a group's structure.

@@ -1,12 +1,13 @@
 //! Phase 1: every inode, its blocks and its attributes. Each fragment gets its one owner.
 
+use super::Checker;
 use super::blocks::{Piece, Slot};
 use super::issue::{Issue, Node};
 use super::view::{Reader, decode_inode};
-use super::{Checker, Rec};
 use crate::format::*;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{FileType, Result, mode};
+use arbor_kit::treecheck::Rec;
 use std::collections::BTreeMap;
 use zerocopy::IntoBytes;
 
@@ -94,7 +95,7 @@ impl Checker<'_> {
     fn end_of_table(&self, cgx: u32, known: u32, unknown: bool) -> Result<u32> {
         let blocks = self.r.geom.cg_inodes / self.r.geom.inodes_per_block();
         // Where nothing is ordered the header may be older than what it speaks of.
-        let late = self.r.sb.clean.get() == 0 && matches!(self.f.keeping, Keeping::Sync | Keeping::Async);
+        let late = self.r.sb.clean.get() == 0 && matches!(self.f.volume.keeping, Keeping::Sync | Keeping::Async);
         let mut end = known;
         for n in known..blocks {
             if self.holds_inodes(cgx, n)? {
@@ -192,7 +193,7 @@ impl Checker<'_> {
         let empty = d.kind() == mode::IFREG && d.size.get() == 0 && d.xattr.get() == 0;
         self.recs.push(Rec {
             ino: ino as u32,
-            nlink: d.nlink.get(),
+            stored: d.nlink.get().into(),
             kind: (d.kind() >> 12) as u8,
             flags: if empty { Rec::EMPTY } else { 0 },
             ..Rec::default()
@@ -364,7 +365,7 @@ impl Checker<'_> {
             return Ok(());
         }
         let mut owners: BTreeMap<u32, u64> = self.twice.iter().map(|(_, frag)| (*frag, 0)).collect();
-        for rec in &self.recs {
+        for rec in self.recs.iter() {
             let ino = u64::from(rec.ino);
             let Some(d) = self.inode(rec.ino)? else { continue };
             let mut mark = |frag: Frag, frags: u32| {
@@ -402,7 +403,7 @@ impl Checker<'_> {
     }
 
     /// Makes an inode free that was checked and is in use.
-    pub(super) fn clear(&mut self, ino: u32) -> Result<()> {
+    pub(super) fn clear_inode(&mut self, ino: u32) -> Result<()> {
         if let Some(d) = self.inode(ino)? {
             self.release(&d)?;
             let frag = Frag(d.xattr.get());
@@ -413,9 +414,7 @@ impl Checker<'_> {
             self.r.put_inode(ino.into(), Dinode { generation: d.generation, ..Dinode::default() })?;
         }
         self.touched.insert(ino);
-        if let Some(rec) = self.rec(ino) {
-            rec.flags |= Rec::GONE;
-        }
+        self.recs.flag(ino, Rec::GONE, true);
         Ok(())
     }
 }

@@ -1,6 +1,10 @@
 //! What the checker can find.
 
 use crate::format::Keeping;
+use arbor_base::vfs::Severity;
+use arbor_kit::findings::Judged;
+use arbor_kit::forest::Verdict;
+use arbor_kit::issue::Finding;
 pub(super) use arbor_kit::issue::{Node, Paths, show};
 
 /// Where an issue comes from, and so whether preening may mend it.
@@ -14,22 +18,63 @@ pub(crate) enum Class {
     Damage,
 }
 
-impl Issue {
-    /// Whether files, names or contents may be lost.
-    pub fn loses(&self) -> bool {
+/// What of a volume decides how its issues are judged.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    pub keeping: Keeping,
+    /// The volume says that it was unmounted.
+    pub was_clean: bool,
+    /// Something was found that no crash leaves.
+    pub damaged: bool,
+}
+
+impl Judged for Issue {
+    type Volume = Kept;
+    const NAMED: usize = 10_000;
+
+    fn is_safe(&self, kept: &mut Kept) -> bool {
+        kept.damaged |= self.class() == Class::Damage;
+        match self.class() {
+            Class::Leak => true,
+            Class::Late => matches!(kept.keeping, Keeping::Sync | Keeping::Async),
+            Class::Damage => false,
+        }
+    }
+
+    /// What is odd after a crash is wrong on a volume that was unmounted, and so is it with a journal, but for
+    /// files that were in use without a name, and a tail that was being written.
+    fn weight(&self, kept: &Kept) -> Severity {
+        let left = matches!(self, Issue::Unnamed { .. } | Issue::Orphans { .. } | Issue::JournalTailCopy { .. });
+        let wrong = kept.was_clean || kept.keeping == Keeping::Journal && !left;
+        if wrong { self.severity().max(Severity::Error) } else { self.severity() }
+    }
+
+    fn loses(&self) -> bool {
         use Issue::*;
         let files = matches!(self, JournalTail { .. } | GroupHeader { .. } | InodeDamaged { .. } | RootLost { .. });
         let contents = matches!(self, BadPointers { .. } | BadIndirect { .. } | Duplicate { .. } | OwnSpace { .. });
         let names = matches!(self, DirHole { .. } | DirChunk { .. } | EntryName { .. } | EntryTarget { .. });
         files || contents || names || matches!(self, InodeSize { .. } | Xattr { .. } | DuplicateName { .. })
     }
+}
 
-    /// Whether preening mends it on a volume that was kept so.
-    pub fn safe(&self, keeping: Keeping) -> bool {
-        match self.class() {
-            Class::Leak => true,
-            Class::Late => matches!(keeping, Keeping::Sync | Keeping::Async),
-            Class::Damage => false,
+impl From<Verdict> for Issue {
+    fn from(verdict: Verdict) -> Issue {
+        match verdict {
+            Verdict::Loop { ino } => Issue::DirLoop { ino },
+            Verdict::TwoParents { ino, kept, dropped } => Issue::TwoParents { ino, kept, dropped },
+            Verdict::Unnamed { ino, what, why } => Issue::Unnamed { ino, what, why },
+            Verdict::DotDot { ino, found, expected } => Issue::DotDot { ino, found, expected },
+            Verdict::Links { ino, found, expected } if found > expected => {
+                Issue::LinkCountHigh { ino, found, expected }
+            }
+            Verdict::Links { ino, found, expected } => Issue::LinkCountLow { ino, found, expected },
+            Verdict::Dots { ino, byte: at, why } => Issue::Dots { ino, at, why },
+            Verdict::Chunk { ino, offset, byte, at, why } => Issue::DirChunk { ino, offset, at: byte + at, why },
+            Verdict::Name { dir, name, offset } => Issue::EntryName { dir, name, offset },
+            Verdict::Twice { dir, name } => Issue::DuplicateName { dir, name },
+            Verdict::Target { dir, name, ino, why } => Issue::EntryTarget { dir, name, ino, why },
+            Verdict::Kind { dir, name, ino } => Issue::EntryKind { dir, name, ino },
         }
     }
 }

@@ -1,73 +1,33 @@
-//! The paths of what issues speak of.
+//! The tree as the sentences of the issues name it.
 
-use super::issue::Paths;
-use super::{Checker, Rec};
+use super::Checker;
 use crate::format::*;
 use arbor_base::vfs::Result;
-use arbor_kit::issue::readable;
-use std::collections::{BTreeMap, BTreeSet};
+use arbor_kit::paths::Tree;
+use arbor_kit::treecheck::{Rec, TreeCheck as _};
 
-/// Files whose paths are looked for, at most.
-const WANTED: usize = 10_000;
-/// Longest path in names.
-const DEEPEST: usize = 64;
-
-impl Checker<'_> {
-    /// Paths of the files that were found to be damaged, as far as they have any now.
-    pub(super) fn paths(&mut self) -> Result<Paths> {
-        let wanted: BTreeSet<u64> = self.f.issues.iter().flat_map(|i| i.nodes()).take(WANTED).collect();
-        let mut places = BTreeMap::new();
-        self.find_files(&wanted, &mut places)?;
-        let mut dirs: BTreeSet<u32> = wanted.iter().filter_map(|i| u32::try_from(*i).ok()).collect();
-        dirs.extend(places.values().map(|(dir, _): &(u32, Vec<u8>)| *dir));
-        for ino in dirs {
-            self.find_dirs(ino, &mut places)?;
-        }
-        Ok(wanted.iter().filter_map(|ino| Some((*ino, path(*ino, &places)?))).collect())
+impl Tree for Checker<'_> {
+    fn root(&self) -> u64 {
+        ROOT.0
     }
 
-    /// Names of wanted inodes that are no directories.
-    fn find_files(&self, wanted: &BTreeSet<u64>, places: &mut BTreeMap<u64, (u32, Vec<u8>)>) -> Result<()> {
-        let is_file = |ino: &u64| u32::try_from(*ino).is_ok_and(|i| self.find(i).is_some_and(|i| !self.at(i).is_dir()));
-        let mut files: BTreeSet<u64> = wanted.iter().filter(|i| is_file(i)).copied().collect();
-        for dir in self.dirs() {
-            if files.is_empty() {
-                break;
-            }
-            for e in self.names_in(dir)? {
-                if files.remove(&e.ino.into()) {
-                    places.insert(e.ino.into(), (dir, e.name));
-                }
-            }
+    fn is_dir(&self, ino: u64) -> Option<bool> {
+        self.recs.of(u32::try_from(ino).ok()?).map(|rec| rec.is_dir())
+    }
+
+    fn dirs(&self) -> Vec<u64> {
+        self.recs.dirs().into_iter().map(u64::from).collect()
+    }
+
+    fn above(&self, dir: u64) -> Option<u64> {
+        let rec = self.recs.of(u32::try_from(dir).ok()?).filter(Rec::is_dir)?;
+        self.recs.find(rec.parent).map(|_| rec.parent.into())
+    }
+
+    fn each_name(&mut self, dir: u64, f: &mut dyn FnMut(&[u8], u64)) -> Result<()> {
+        for e in self.names_in(dir as u32)? {
+            f(&e.name, e.ino.into());
         }
         Ok(())
     }
-
-    /// The name of a directory and of those above it.
-    fn find_dirs(&self, ino: u32, places: &mut BTreeMap<u64, (u32, Vec<u8>)>) -> Result<()> {
-        let mut at = ino;
-        for _ in 0..DEEPEST {
-            let rec: Rec = match self.find(at).map(|i| self.at(i)) {
-                Some(rec) if rec.is_dir() && at != ROOT.0 as u32 && !places.contains_key(&at.into()) => rec,
-                _ => return Ok(()),
-            };
-            let Some(e) = self.names_in(rec.parent)?.into_iter().find(|e| e.ino == at) else { return Ok(()) };
-            places.insert(at.into(), (rec.parent, e.name));
-            at = rec.parent;
-        }
-        Ok(())
-    }
-}
-
-fn path(ino: u64, places: &BTreeMap<u64, (u32, Vec<u8>)>) -> Option<String> {
-    let (mut at, mut path) = (ino, String::new());
-    for _ in 0..DEEPEST {
-        if at == ROOT.0 {
-            return Some(if path.is_empty() { "/".into() } else { path });
-        }
-        let (dir, name) = places.get(&at)?;
-        path = format!("/{}{path}", readable(name));
-        at = (*dir).into();
-    }
-    None
 }

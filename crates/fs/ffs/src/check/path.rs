@@ -1,27 +1,26 @@
 //! The check of one path: the inodes on it, the directories that lead on, and everything of the file at its
 //! end, against the bitmaps. Nothing is repaired, and nothing else is read.
 
-use super::dirs::Names;
 use super::issue::{Issue, Node, Paths, show};
 use super::view::{Reader, View};
-use super::{Checker, DIR_KIND, Findings, start};
+use super::{Checker, Findings, start};
 use crate::format::*;
 use arbor_base::device::Kind;
-use arbor_base::vfs::{CheckReport, Devices, Error, Ino, Result, is_name};
-use arbor_kit::dirent::entries;
-use arbor_kit::issue::readable;
-use arbor_kit::mend::dots;
+use arbor_base::vfs::{CheckReport, Devices, Repair, Result};
+use arbor_kit::forest::DIR_KIND;
+use arbor_kit::paths::{Way, follow};
+use arbor_kit::treecheck::{Names, Spot, TreeCheck as _, find_name};
 use std::collections::BTreeMap;
 
 /// Checks the file or directory at `path`, and what it takes to get there.
 pub(crate) fn check_path(devices: &Devices, path: &[u8]) -> Result<CheckReport> {
     let dev = &*devices.main;
-    let mut f = Findings::default();
+    let mut f = Findings::new(Repair::No);
     let found = match start::superblock(dev)? {
         Ok(found) => found,
         Err(lost) => {
             f.note(lost);
-            return Ok(f.report(false, &Paths::new(), CheckReport::default()));
+            return Ok(f.finish(&Paths::new()));
         }
     };
     start::refuse_unknown(&found.sb, false)?;
@@ -33,39 +32,23 @@ pub(crate) fn check_path(devices: &Devices, path: &[u8]) -> Result<CheckReport> 
     let mut silent = |_: u64, _: u64, _: &str| ();
     let mut c = Checker::new(r, f, &mut silent);
     let mut paths = Paths::new();
-    c.follow(path, &mut paths)?;
+    follow(&mut c, path, &mut paths)?;
     c.check_bits()?;
     let used_bytes = c.space.used().saturating_mul(c.r.geom.frag_size() as u64);
-    let report = CheckReport { unclean, used_bytes, ..c.counts() };
-    Ok(c.f.report(false, &paths, report))
+    c.f.report = CheckReport { unclean, used_bytes, ..c.counts() };
+    Ok(c.f.finish(&paths))
 }
 
-impl Checker<'_> {
-    fn follow(&mut self, path: &[u8], paths: &mut Paths) -> Result<()> {
-        let (mut ino, mut parent) = (ROOT.0 as u32, ROOT.0 as u32);
-        let mut here = String::new();
-        for name in path.split(|b| *b == b'/').filter(|n| !n.is_empty() && *n != b".") {
-            paths.insert(ino.into(), if here.is_empty() { "/".into() } else { here.clone() });
-            let Some(d) = self.path_inode(ino, parent)? else { return Ok(()) };
-            here = format!("{here}/{}", readable(name));
-            let missing = Error::refused(format!("there is no {here} on this volume"));
-            if d.kind() >> 12 != u32::from(DIR_KIND) {
-                return Err(missing);
-            }
-            let next = match self.path_entry(ino, &d, name)? {
-                Some(next) => next,
-                None if self.f.issues.is_empty() => return Err(missing),
-                None => return Ok(()),
-            };
-            (parent, ino) = (ino, next);
-        }
-        paths.insert(ino.into(), if here.is_empty() { "/".into() } else { here });
-        self.path_inode(ino, parent).map(drop)
+impl Way for Checker<'_> {
+    type Inode = Dinode;
+
+    fn root(&self) -> u64 {
+        ROOT.0
     }
 
-    /// An inode by itself, with its blocks and attributes, and the chunks of a directory; `None` if it cannot
-    /// be used.
-    fn path_inode(&mut self, ino: u32, parent: u32) -> Result<Option<Dinode>> {
+    /// With its blocks and attributes, and the chunks of a directory.
+    fn way_inode(&mut self, ino: u64, parent: u64) -> Result<Option<Dinode>> {
+        let (ino, parent) = (ino as u32, parent as u32);
         match self.r.inode(ino.into())? {
             Some(Ok(d)) if d.in_use() => self.check_inode(ino.into(), d)?,
             Some(Err(why)) => {
@@ -88,14 +71,44 @@ impl Checker<'_> {
         self.report_twice()?;
         let Some(d) = self.inode(ino)? else { return Ok(None) };
         if d.kind() >> 12 == u32::from(DIR_KIND) {
-            self.check_form(ino, parent, &d)?;
+            self.check_chunks(ino, parent, &d)?;
         }
         Ok(Some(d))
     }
 
+    fn leads_on(&self, d: &Dinode) -> bool {
+        d.kind() >> 12 == u32::from(DIR_KIND)
+    }
+
+    fn way_entry(&mut self, dir: u64, d: &Dinode, name: &[u8]) -> Result<Option<u64>> {
+        let mut found = None;
+        for p in self.r.dir_blocks(d)? {
+            let bytes = self.r.run(Kind::Dir, p.frag, p.frags)?;
+            found = found.or(find_name(&bytes, name).map(|(ino, kind)| (ino.0, kind)));
+        }
+        let Some((ino, kind)) = found else { return Ok(None) };
+        let (node, dir) = (Node(ino), Node(dir));
+        let why = match self.r.inode(ino)? {
+            None => "cannot be there",
+            Some(Ok(d)) if !d.in_use() => "is not in use",
+            Some(Ok(d)) if d.kind() >> 12 != u32::from(kind) => {
+                self.f.note(Issue::EntryKind { dir, name: show(name), ino: node });
+                return Ok(Some(ino));
+            }
+            Some(_) => return Ok(Some(ino)),
+        };
+        self.f.note(Issue::EntryTarget { dir, name: show(name), ino: node, why });
+        Ok(None)
+    }
+
+    fn is_sound(&self) -> bool {
+        self.f.is_empty()
+    }
+}
+
+impl Checker<'_> {
     /// The chunks of a directory, without what the entries name.
-    fn check_form(&mut self, ino: u32, parent: u32, d: &Dinode) -> Result<()> {
-        let node = Node(ino.into());
+    fn check_chunks(&mut self, ino: u32, parent: u32, d: &Dinode) -> Result<()> {
         let mut names = Names::default();
         for p in self.r.dir_blocks(d)? {
             let bytes = self.r.run(Kind::Dir, p.frag, p.frags)?;
@@ -105,58 +118,10 @@ impl Checker<'_> {
                 if offset >= d.size.get() {
                     break;
                 }
-                let up = if offset == 0 { dots(Ino(ino.into()), chunk) } else { Ok(Ino(parent.into())) };
-                match up {
-                    Err(why) => self.f.note(Issue::Dots { ino: node, at, why }),
-                    Ok(up) if up.0 != u64::from(parent) => {
-                        self.f.note(Issue::DotDot { ino: node, found: Node(up.0), expected: Node(parent.into()) });
-                    }
-                    Ok(_) => {}
-                }
-                let all = match entries(chunk) {
-                    Ok(all) => all,
-                    Err(why) => {
-                        self.f.note(Issue::DirChunk { ino: node, offset, at, why });
-                        continue;
-                    }
-                };
-                for e in all.iter().filter(|e| e.ino.0 != 0 && (offset > 0 || e.at > arbor_kit::dirent::DOTDOT_AT)) {
-                    if !is_name(e.name) {
-                        let offset = offset + e.at as u64;
-                        self.f.note(Issue::EntryName { dir: node, name: show(e.name), offset });
-                    } else if !names.insert(e.name.into()) {
-                        self.f.note(Issue::DuplicateName { dir: node, name: show(e.name) });
-                    }
-                }
+                self.check_form(Spot { dir: ino, offset, byte: at }, parent, chunk, &mut names);
             }
         }
         Ok(())
-    }
-
-    /// What a name in a directory leads to.
-    fn path_entry(&mut self, dir: u32, d: &Dinode, name: &[u8]) -> Result<Option<u32>> {
-        let mut found = None;
-        for p in self.r.dir_blocks(d)? {
-            let bytes = self.r.run(Kind::Dir, p.frag, p.frags)?;
-            for chunk in bytes.chunks_exact(DIRBLKSIZ) {
-                let all = entries(chunk).unwrap_or_default();
-                let entry = all.iter().find(|e| e.ino.0 != 0 && e.name == name);
-                found = found.or(entry.map(|e| (e.ino.0, e.kind)));
-            }
-        }
-        let Some((ino, kind)) = found else { return Ok(None) };
-        let (node, dir) = (Node(ino), Node(dir.into()));
-        let why = match self.r.inode(ino)? {
-            None => "cannot be there",
-            Some(Ok(d)) if !d.in_use() => "is not in use",
-            Some(Ok(d)) if d.kind() >> 12 != u32::from(kind) => {
-                self.f.note(Issue::EntryKind { dir, name: show(name), ino: node });
-                return Ok(Some(ino as u32));
-            }
-            Some(_) => return Ok(Some(ino as u32)),
-        };
-        self.f.note(Issue::EntryTarget { dir, name: show(name), ino: node, why });
-        Ok(None)
     }
 
     /// What the inodes on the path are and own must be in use by the bitmaps.

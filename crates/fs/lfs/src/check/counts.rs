@@ -1,10 +1,11 @@
 //! What is counted twice: free inodes, inodes without names, fragments of files.
 
 use super::issue::{Issue, Node};
-use super::{Checker, Rec, number};
+use super::{Checker, number};
 use crate::format::*;
 use arbor_base::vfs::Result;
 use arbor_kit::lifetimes;
+use arbor_kit::treecheck::Rec;
 
 impl Checker<'_> {
     /// Free inodes and their list, inodes in use, fragments of files.
@@ -15,7 +16,7 @@ impl Checker<'_> {
             }
             self.rebuild_free()?;
         }
-        let there = self.recs.iter().filter(|r| !r.has(Rec::GONE)).count() as u32;
+        let there = self.recs.there().count() as u32;
         let (found, expected) = (self.core.state.used_inodes, there);
         if found != expected {
             if !self.wary {
@@ -35,7 +36,7 @@ impl Checker<'_> {
 
     /// Inodes of the map that are free, the root left out.
     fn free_inodes(&self) -> u32 {
-        let used = self.recs.iter().filter(|r| !r.has(Rec::GONE) && u64::from(r.ino) != ROOT.0).count() as u32;
+        let used = self.recs.there().filter(|r| u64::from(r.ino) != ROOT.0).count() as u32;
         self.core.state.inodes.saturating_sub(ROOT.0 as u32 + 1).saturating_sub(used)
     }
 
@@ -113,14 +114,14 @@ impl Checker<'_> {
         self.core.state.orphan = 0;
         self.core.calls.lives.clear_orphans();
         for k in 0..self.recs.len() {
-            let rec = self.at(k);
-            let nameless = rec.nlink == 0 && rec.found == 0 && rec.parent == 0;
+            let Some(rec) = self.recs.get(k).copied() else { break };
+            let nameless = rec.stored == 0 && rec.found == 0 && rec.parent == 0;
             let nameless = nameless && !rec.has(Rec::GONE) && !rec.has(Rec::READ);
             if nameless {
                 lifetimes::orphan(&mut self.core, number(rec.ino))?;
             }
             if let Some(r) = self.recs.get_mut(k) {
-                r.flags = if nameless { r.flags | Rec::ORPHAN } else { r.flags & !Rec::ORPHAN };
+                r.set(Rec::LISTED, nameless);
             }
         }
         Ok(())
@@ -129,14 +130,14 @@ impl Checker<'_> {
     fn walk_orphans(&mut self) -> Result<Option<(u32, &'static str)>> {
         let mut at = self.core.state.orphan;
         while at != 0 {
-            let Some(rec) = self.find(at).map(|k| self.at(k)) else { return Ok(Some((at, "it is not in use"))) };
-            if rec.has(Rec::ORPHAN) {
+            let Some(rec) = self.recs.of(at) else { return Ok(Some((at, "it is not in use"))) };
+            if rec.has(Rec::LISTED) {
                 return Ok(Some((at, "it is there twice")));
             }
-            if rec.nlink != 0 || rec.found != 0 || rec.parent != 0 {
+            if rec.stored != 0 || rec.found != 0 || rec.parent != 0 {
                 return Ok(Some((at, "it has a name")));
             }
-            self.flag(at, Rec::ORPHAN, true);
+            self.recs.flag(at, Rec::LISTED, true);
             at = self.core.inode(number(at))?.d.next_orphan.get();
         }
         Ok(None)

@@ -1,42 +1,31 @@
 //! Directories, their chunks and what the entries name.
 
-use super::issue::{Issue, Node, show};
-use super::links::LOST_FOUND;
-use super::{Checker, DIR_KIND, Extra, Rec, number, words};
+use super::issue::{Issue, Node};
+use super::{Checker, number, words};
 use crate::format::*;
 use crate::inode::Inode;
 use arbor_base::cache::Name;
 use arbor_base::device::Kind;
-use arbor_base::vfs::{Ino, Result, is_name, mode};
+use arbor_base::vfs::{Errno, Error, FileType, Ino, Result, mode};
 use arbor_kit::chunkdir::ChunkDirs;
-use arbor_kit::dirent::{DOTDOT_AT, Dirent, empty_chunks, entry, first_chunks};
+use arbor_kit::dirent::{DOTDOT_AT, Dirent, empty_chunks, first_chunks};
+use arbor_kit::forest::{DIR_KIND, Forest, LOST_FOUND, Verdict};
 use arbor_kit::inodes::InodeTable as _;
-use arbor_kit::mend::{cut_chunk, dots, put_dots, set_ino, set_kind};
-use rustc_hash::FxHashSet;
+use arbor_kit::mend::set_ino;
+use arbor_kit::treecheck::{Named, Names, Rec, Spot, TreeCheck};
 use std::sync::Arc;
-
-/// Names of the directory that is being read.
-pub(super) type Names = FxHashSet<Box<[u8]>>;
-
-/// An entry in use.
-#[derive(Clone, Debug)]
-pub(super) struct Named {
-    pub offset: u64,
-    pub ino: u32,
-    pub name: Vec<u8>,
-}
 
 impl Checker<'_> {
     /// The root directory is there, or made anew.
     pub(super) fn find_root(&mut self) -> Result<()> {
         let root = ROOT.0 as u32;
-        let why = match self.find(root).map(|k| self.at(k)) {
+        let why = match self.recs.of(root) {
             Some(rec) if rec.is_dir() => return Ok(()),
             Some(_) => "is no directory",
             None => "is not in use",
         };
         self.f.note(Issue::RootLost { why });
-        if self.find(root).is_some() {
+        if self.recs.find(root).is_some() {
             self.clear(root)?;
             self.unlist(root)?;
         }
@@ -46,7 +35,6 @@ impl Checker<'_> {
         self.core.state.used_inodes += 1;
         self.core.state.inodes = self.core.state.inodes.max(root + 1);
         self.new_dir(ROOT, version, 0o755, ROOT)?;
-        self.recs.retain(|r| r.ino != root);
         self.add_rec(root, root);
         Ok(())
     }
@@ -84,18 +72,12 @@ impl Checker<'_> {
     }
 
     pub(super) fn add_rec(&mut self, ino: u32, parent: u32) {
-        let at = self.recs.partition_point(|r| r.ino < ino);
-        let rec =
-            Rec { ino, parent, dotdot: parent, nlink: 2, kind: DIR_KIND, flags: Rec::REACHED | Rec::READ, found: 0 };
-        // It may be one that was cleared just now.
-        match self.recs.get_mut(at).filter(|r| r.ino == ino) {
-            Some(old) => *old = rec,
-            None => self.recs.insert(at, rec),
-        }
+        let flags = Rec::REACHED | Rec::READ;
+        self.recs.put(Rec { ino, parent, dotdot: parent, stored: 2, kind: DIR_KIND, flags, found: 0 });
     }
 
     pub(super) fn read_dirs(&mut self) -> Result<()> {
-        let dirs = self.dirs();
+        let dirs = self.recs.dirs();
         for (n, ino) in dirs.iter().enumerate() {
             if n % 64 == 0 {
                 (self.progress)(n as u64, dirs.len() as u64, "names");
@@ -103,7 +85,7 @@ impl Checker<'_> {
             // One that was removed is not read any more.
             if !self.listed.contains(ino) {
                 self.check_dir(*ino)?;
-                self.flag(*ino, Rec::READ, true);
+                self.recs.flag(*ino, Rec::READ, true);
             }
             self.breathe();
         }
@@ -191,100 +173,25 @@ impl Checker<'_> {
         for (k, chunk) in (0u64..).zip(bytes.chunks_exact_mut(DIRBLKSIZ)) {
             let offset = start + k * DIRBLKSIZ as u64;
             if offset < i.size() {
-                self.check_chunk(i.ino, offset, chunk, names);
+                self.check_chunk(Spot { dir: i.ino.0 as u32, offset, byte: 0 }, chunk, names);
             }
         }
     }
+}
 
-    /// Checks one chunk and mends it.
-    fn check_chunk(&mut self, dir: Ino, offset: u64, chunk: &mut [u8], names: &mut Names) {
-        if offset == 0 {
-            self.check_dots(dir, chunk);
-        }
-        let (mut at, mut last) = (0, None);
-        while at < DIRBLKSIZ {
-            let e = match entry(chunk, at) {
-                Ok(e) => e,
-                Err(why) => {
-                    self.f.note(Issue::DirChunk { ino: Node(dir.0), offset: offset + at as u64, why });
-                    cut_chunk(chunk, last);
-                    return;
-                }
-            };
-            let next = at + e.reclen;
-            let is_dot = offset == 0 && at <= DOTDOT_AT;
-            if e.ino.0 != 0 && !is_dot {
-                match self.check_entry(dir, offset + at as u64, &e, names) {
-                    None => set_ino(chunk, at, Ino(0)),
-                    Some(kind) => set_kind(chunk, at, kind),
-                }
-            }
-            last = Some(at);
-            at = next;
-        }
+impl TreeCheck for Checker<'_> {
+    const ROOT: Ino = ROOT;
+    const MOST_LINKS: u32 = u32::MAX;
+
+    fn forest(&mut self) -> &mut Forest<u32, u32> {
+        &mut self.recs
     }
 
-    /// The kind that an entry must have, `None` if it cannot stay.
-    fn check_entry(&mut self, dir: Ino, offset: u64, e: &Dirent<'_>, names: &mut Names) -> Option<u8> {
-        let (node, ino) = (Node(dir.0), Node(e.ino.0));
-        if !is_name(e.name) {
-            self.f.note(Issue::EntryName { dir: node, name: show(e.name), offset });
-            return None;
-        }
-        if names.contains(e.name) {
-            self.f.note(Issue::DuplicateName { dir: node, name: show(e.name) });
-            return None;
-        }
-        let rec = self.find(e.ino.0 as u32).map(|k| self.at(k));
-        let why = match rec {
-            None => Some("is not in use"),
-            Some(_) if e.ino == ROOT => Some("is the root directory"),
-            Some(_) if e.ino == dir => Some("is the directory itself"),
-            Some(_) => None,
-        };
-        if let Some(why) = why {
-            self.f.note(Issue::EntryTarget { dir: node, name: show(e.name), ino, why });
-            return None;
-        }
-        let kind = rec.map_or(0, |r| r.kind);
-        if e.kind != kind {
-            self.f.note(Issue::EntryKind { dir: node, name: show(e.name), ino });
-        }
-        if dir == ROOT && e.name == LOST_FOUND.as_bytes() && kind == DIR_KIND {
-            self.lost_found = e.ino.0 as u32;
-        }
-        names.insert(e.name.into());
-        self.count_name(dir.0 as u32, offset, e.ino.0 as u32);
-        Some(kind)
+    fn tell(&mut self, verdict: Verdict) {
+        self.f.note(verdict.into());
     }
 
-    fn count_name(&mut self, dir: u32, offset: u64, ino: u32) {
-        let Some(rec) = self.rec(ino) else { return };
-        if !rec.is_dir() {
-            rec.found = rec.found.saturating_add(1);
-        } else if rec.parent == 0 {
-            rec.parent = dir;
-        } else {
-            self.extras.push(Extra { dir, offset, child: ino });
-        }
-    }
-
-    /// The first two entries of a directory.
-    fn check_dots(&mut self, dir: Ino, chunk: &mut [u8]) {
-        let parent = match dots(dir, chunk) {
-            Ok(parent) => parent,
-            Err(why) => {
-                self.f.note(Issue::Dots { ino: Node(dir.0), why });
-                put_dots(dir, ROOT, chunk)
-            }
-        };
-        if let Some(rec) = self.rec(dir.0 as u32) {
-            rec.dotdot = parent.0 as u32;
-        }
-    }
-
-    /// The entries in use of a directory that was checked, without its dots.
-    pub(super) fn names_in(&mut self, dir: u32) -> Result<Vec<Named>> {
+    fn names_in(&mut self, dir: u32) -> Result<Vec<Named>> {
         let i = self.core.inode(number(dir))?;
         let mut all = Vec::new();
         self.core.dir_walk(&i, 0, &mut |_, found, name| {
@@ -296,12 +203,40 @@ impl Checker<'_> {
         Ok(all)
     }
 
-    /// Changes the inode of the entry at an offset of a directory; 0 makes it free.
-    pub(super) fn put_entry_ino(&mut self, dir: u32, offset: u64, ino: u32) -> Result<()> {
+    fn put_entry_ino(&mut self, dir: u32, offset: u64, ino: u32) -> Result<()> {
         let i = self.core.inode(number(dir))?;
         let (lbn, within) = self.core.page_of(offset);
         let mut bytes = self.core.whole_page(&i, lbn)?.to_vec();
         set_ino(&mut bytes, within, number(ino));
         self.put_page(i.ino, lbn, bytes)
+    }
+
+    fn put_links(&mut self, ino: u32, links: u32) -> Result<()> {
+        let mut i = self.core.inode(number(ino))?;
+        i.d.nlink = links.into();
+        self.core.iput(&i)
+    }
+
+    fn clear(&mut self, ino: u32) -> Result<()> {
+        let i = self.core.inode(number(ino))?;
+        self.core.state.file_frags = self.core.state.file_frags.saturating_sub(i.d.frags.get());
+        self.free(ino)
+    }
+
+    fn adopt(&mut self, ino: u32, kind: u8) -> Result<u32> {
+        let kind = FileType::from_mode(u32::from(kind) << 12).unwrap_or(FileType::File);
+        match self.name_it(ino, kind) {
+            Err(Error::Errno(Errno::ENOSPC)) => {
+                self.f.note(Issue::NoSpace { what: format!("inode {ino}, which has no name") });
+                Ok(0)
+            }
+            done => done,
+        }
+    }
+
+    fn met(&mut self, dir: u32, e: &Dirent<'_>, kind: u8) {
+        if u64::from(dir) == ROOT.0 && e.name == LOST_FOUND.as_bytes() && kind == DIR_KIND {
+            self.lost_found = e.ino.0 as u32;
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::issue::{Issue, Node};
 use super::space::Print;
-use super::{Checker, Rec, log, number, words};
+use super::{Checker, log, number, words};
 use crate::file::{child, first_of};
 use crate::format::*;
 use crate::inode::Inode;
@@ -13,6 +13,7 @@ use arbor_base::device::Kind;
 use arbor_base::layout::crc;
 use arbor_base::vfs::{FileType, Ino, Result, mode};
 use arbor_kit::inodes::InodeTable as _;
+use arbor_kit::treecheck::Rec;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
@@ -175,9 +176,8 @@ impl Checker<'_> {
         let empty = i.is_file() && i.size() == 0 && i.d.xattr.frag.get() == 0;
         let flags = if empty { Rec::EMPTY } else { 0 };
         self.frags = self.frags.saturating_add(i.d.frags.get());
-        let rec = Rec { ino, nlink: i.d.nlink.get(), kind: (i.d.kind() >> 12) as u8, flags, ..Rec::default() };
-        let at = self.recs.partition_point(|r| r.ino < ino);
-        self.recs.insert(at, rec);
+        let rec = Rec { ino, stored: i.d.nlink.get(), kind: (i.d.kind() >> 12) as u8, flags, ..Rec::default() };
+        self.recs.put(rec);
         Ok(())
     }
 
@@ -629,16 +629,7 @@ impl Checker<'_> {
         self.core.set_map_entry(number(ino), MapEntry { frag: 0.into(), next_free: next_free.into(), ..entry })?;
         self.core.state.free_ino = ino;
         self.core.state.used_inodes = used.saturating_sub(1);
-        if let Some(rec) = self.rec(ino) {
-            rec.flags |= Rec::GONE;
-        }
+        self.recs.flag(ino, Rec::GONE, true);
         Ok(())
-    }
-
-    /// Makes an inode free that was checked and is in use.
-    pub(super) fn clear(&mut self, ino: u32) -> Result<()> {
-        let i = self.core.inode(number(ino))?;
-        self.core.state.file_frags = self.core.state.file_frags.saturating_sub(i.d.frags.get());
-        self.free(ino)
     }
 }

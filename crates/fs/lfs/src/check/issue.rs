@@ -1,5 +1,7 @@
 //! What the checker can find.
 
+use arbor_kit::findings::Judged;
+use arbor_kit::forest::Verdict;
 pub(super) use arbor_kit::issue::{Node, Paths, show};
 
 /// Where an issue comes from, and so whether preening may mend it.
@@ -12,9 +14,15 @@ pub(crate) enum Class {
     Damage,
 }
 
-impl Issue {
-    /// Whether files, names or contents may be lost.
-    pub fn loses(&self) -> bool {
+impl Judged for Issue {
+    type Volume = ();
+    const NAMED: usize = 10_000;
+
+    fn is_safe(&self, _volume: &mut ()) -> bool {
+        self.class() == Class::Count
+    }
+
+    fn loses(&self) -> bool {
         use Issue::*;
         let files = matches!(self, IfileLost { .. } | IfileBlock { .. } | InodeDamaged { .. } | RootLost { .. });
         let log = matches!(self, LogEnd { .. });
@@ -28,10 +36,23 @@ impl Issue {
             || entries
             || matches!(self, InodeOlder { .. } | InodeSize { .. } | Xattr { .. })
     }
+}
 
-    /// Whether preening mends it.
-    pub fn safe(&self) -> bool {
-        self.class() == Class::Count
+impl From<Verdict> for Issue {
+    fn from(verdict: Verdict) -> Issue {
+        match verdict {
+            Verdict::Loop { ino } => Issue::DirLoop { ino },
+            Verdict::TwoParents { ino, kept, dropped } => Issue::TwoParents { ino, kept, dropped },
+            Verdict::Unnamed { ino, what, why } => Issue::Unnamed { ino, what, why },
+            Verdict::DotDot { ino, found, expected } => Issue::DotDot { ino, found, expected },
+            Verdict::Links { ino, found, expected } => Issue::LinkCount { ino, found, expected },
+            Verdict::Dots { ino, why, .. } => Issue::Dots { ino, why },
+            Verdict::Chunk { ino, offset, at, why, .. } => Issue::DirChunk { ino, offset: offset + at, why },
+            Verdict::Name { dir, name, offset } => Issue::EntryName { dir, name, offset },
+            Verdict::Twice { dir, name } => Issue::DuplicateName { dir, name },
+            Verdict::Target { dir, name, ino, why } => Issue::EntryTarget { dir, name, ino, why },
+            Verdict::Kind { dir, name, ino } => Issue::EntryKind { dir, name, ino },
+        }
     }
 }
 

@@ -1,27 +1,26 @@
 //! The check of one path: the inodes on it, the directories that lead on, and everything of the file at its end with
 //! its data. Nothing is repaired, and nothing else is read.
 
-use super::dirs::Names;
 use super::issue::{Issue, Node, Paths, show};
 use super::{Checker, Findings, number, start, words};
 use crate::format::*;
 use crate::inode::Inode;
 use arbor_base::device::Kind;
-use arbor_base::vfs::{CheckReport, Devices, Error, Ino, Result, is_name};
-use arbor_kit::dirent::{DOTDOT_AT, entries};
-use arbor_kit::issue::readable;
-use arbor_kit::mend::dots;
+use arbor_base::vfs::{CheckReport, Devices, Repair, Result};
+use arbor_kit::issue::Finding;
+use arbor_kit::paths::{Way, follow};
+use arbor_kit::treecheck::{Names, Spot, TreeCheck as _, find_name};
 use rustc_hash::FxHashSet;
 
 /// Checks the file or directory at `path`, and what it takes to get there.
 pub(crate) fn check_path(devices: Devices, path: &[u8]) -> Result<CheckReport> {
-    let mut f = Findings::default();
+    let mut f = Findings::new(Repair::No);
     let dev = devices.main;
     let found = match start::superblock(&*dev)? {
         Ok(found) => found,
         Err(lost) => {
             f.note(lost);
-            return Ok(f.report(false, &Paths::new(), CheckReport::default()));
+            return Ok(f.finish(&Paths::new()));
         }
     };
     start::refuse_unknown(&found.sb, false)?;
@@ -32,52 +31,24 @@ pub(crate) fn check_path(devices: Devices, path: &[u8]) -> Result<CheckReport> {
     let mut c = Checker { wary: true, ..Checker::new(begun.core, found.sb, f, &mut silent) };
     c.core.cache.keep_all(true);
     let mut paths = Paths::new();
-    c.follow(path, &mut paths)?;
+    follow(&mut c, path, &mut paths)?;
     if c.undecided {
         c.follow_again(path, &mut paths)?;
     }
-    let report = CheckReport { unclean, ..c.counts() };
-    Ok(c.f.report(false, &paths, report))
+    c.f.report = CheckReport { unclean, ..c.counts() };
+    Ok(c.f.finish(&paths))
 }
 
-impl Checker<'_> {
-    /// Whose the fragments are that two claimed.
-    fn follow_again(&mut self, path: &[u8], paths: &mut Paths) -> Result<()> {
-        let mut said = std::mem::take(&mut self.f.issues);
-        let known: FxHashSet<String> = said.iter().map(|issue| issue.text(paths)).collect();
-        self.space.begin();
-        (self.recs, self.damaged) = Default::default();
-        self.follow(path, paths)?;
-        said.extend(std::mem::take(&mut self.f.issues).into_iter().filter(|issue| !known.contains(&issue.text(paths))));
-        self.f.issues = said;
-        Ok(())
+impl Way for Checker<'_> {
+    type Inode = Inode;
+
+    fn root(&self) -> u64 {
+        ROOT.0
     }
 
-    fn follow(&mut self, path: &[u8], paths: &mut Paths) -> Result<()> {
-        let (mut ino, mut parent) = (ROOT.0 as u32, ROOT.0 as u32);
-        let mut here = String::new();
-        for name in path.split(|b| *b == b'/').filter(|n| !n.is_empty() && *n != b".") {
-            paths.insert(ino.into(), if here.is_empty() { "/".into() } else { here.clone() });
-            let Some(i) = self.path_inode(ino, parent)? else { return Ok(()) };
-            here = format!("{here}/{}", readable(name));
-            let missing = Error::refused(format!("there is no {here} on this volume"));
-            if !i.is_dir() {
-                return Err(missing);
-            }
-            let next = match self.path_entry(&i, name)? {
-                Some(next) => next,
-                None if self.f.issues.is_empty() => return Err(missing),
-                None => return Ok(()),
-            };
-            (parent, ino) = (ino, next);
-        }
-        paths.insert(ino.into(), if here.is_empty() { "/".into() } else { here });
-        self.path_inode(ino, parent).map(drop)
-    }
-
-    /// An inode by itself, with its blocks and attributes, and the chunks of a directory; `None` if it cannot
-    /// be used.
-    fn path_inode(&mut self, ino: u32, parent: u32) -> Result<Option<Inode>> {
+    /// With its blocks and attributes, and the chunks of a directory.
+    fn way_inode(&mut self, ino: u64, parent: u64) -> Result<Option<Inode>> {
+        let (ino, parent) = (ino as u32, parent as u32);
         let entry = self.core.map_entry(number(ino))?;
         if entry.frag.get() == 0 {
             if ino == ROOT.0 as u32 {
@@ -93,14 +64,55 @@ impl Checker<'_> {
             let at = self.byte(entry.frag.get());
             self.f.note(Issue::InodeDamaged { ino: Node(ino.into()), at, why });
         }
-        if self.find(ino).is_none() {
+        if self.recs.find(ino).is_none() {
             return Ok(None);
         }
         let i = self.core.inode(number(ino))?;
         if i.is_dir() {
-            self.check_form(&i, parent)?;
+            self.check_chunks(&i, parent)?;
         }
         Ok(Some(i))
+    }
+
+    fn leads_on(&self, i: &Inode) -> bool {
+        i.is_dir()
+    }
+
+    fn way_entry(&mut self, _dir: u64, i: &Inode, name: &[u8]) -> Result<Option<u64>> {
+        let mut found = None;
+        for lbn in 0..i.size().div_ceil(self.core.geom.block_size() as u64) {
+            let Ok(page) = self.plain_page(i, lbn)? else { continue };
+            found = found.or(find_name(&page, name));
+        }
+        let Some((ino, kind)) = found else { return Ok(None) };
+        let (node, dir) = (Node(ino.0), Node(i.ino.0));
+        let entry = self.core.map_entry(ino)?;
+        if ino == IFILE || entry.frag.get() == 0 {
+            self.f.note(Issue::EntryTarget { dir, name: show(name), ino: node, why: "is not in use" });
+            return Ok(None);
+        }
+        if self.raw_inode(ino, entry)?.is_ok_and(|d| d.kind() >> 12 != u32::from(kind)) {
+            self.f.note(Issue::EntryKind { dir, name: show(name), ino: node });
+        }
+        Ok(Some(ino.0))
+    }
+
+    fn is_sound(&self) -> bool {
+        self.f.is_empty()
+    }
+}
+
+impl Checker<'_> {
+    /// Whose the fragments are that two claimed.
+    fn follow_again(&mut self, path: &[u8], paths: &mut Paths) -> Result<()> {
+        let said = self.f.take();
+        let known: FxHashSet<String> = said.iter().map(|issue| issue.text(paths)).collect();
+        self.space.begin();
+        (self.recs, self.damaged) = Default::default();
+        follow(self, path, paths)?;
+        let again = self.f.take().into_iter().filter(|issue| !known.contains(&issue.text(paths)));
+        said.into_iter().chain(again).for_each(|issue| self.f.push(issue, false));
+        Ok(())
     }
 
     /// The page of a directory as it lies on disk, if all of it can be read.
@@ -114,7 +126,7 @@ impl Checker<'_> {
     }
 
     /// The chunks of a directory, without what the entries name.
-    fn check_form(&mut self, i: &Inode, parent: u32) -> Result<()> {
+    fn check_chunks(&mut self, i: &Inode, parent: u32) -> Result<()> {
         let (node, shift) = (Node(i.ino.0), self.core.geom.block_shift);
         let mut names = Names::default();
         for lbn in 0..i.size().div_ceil(1 << shift) {
@@ -131,55 +143,10 @@ impl Checker<'_> {
             };
             for (k, chunk) in (0u64..).zip(page.chunks_exact(DIRBLKSIZ)) {
                 let offset = (lbn << shift) + k * DIRBLKSIZ as u64;
-                let up = if offset == 0 { dots(i.ino, chunk) } else { Ok(Ino(parent.into())) };
-                match up {
-                    Err(why) => self.f.note(Issue::Dots { ino: node, why }),
-                    Ok(up) if up.0 != u64::from(parent) => {
-                        let expected = Node(parent.into());
-                        self.f.note(Issue::DotDot { ino: node, found: Node(up.0), expected });
-                    }
-                    Ok(_) => {}
-                }
-                match entries(chunk) {
-                    Err(why) => self.f.note(Issue::DirChunk { ino: node, offset, why }),
-                    Ok(all) => {
-                        for e in all.iter().filter(|e| e.ino.0 != 0 && (offset > 0 || e.at > DOTDOT_AT)) {
-                            if !is_name(e.name) {
-                                let offset = offset + e.at as u64;
-                                self.f.note(Issue::EntryName { dir: node, name: show(e.name), offset });
-                            } else if !names.insert(e.name.into()) {
-                                self.f.note(Issue::DuplicateName { dir: node, name: show(e.name) });
-                            }
-                        }
-                    }
-                }
+                self.check_form(Spot { dir: i.ino.0 as u32, offset, byte: 0 }, parent, chunk, &mut names);
             }
             self.breathe();
         }
         Ok(())
-    }
-
-    /// What a name in a directory leads to.
-    fn path_entry(&mut self, i: &Inode, name: &[u8]) -> Result<Option<u32>> {
-        let mut found = None;
-        for lbn in 0..i.size().div_ceil(self.core.geom.block_size() as u64) {
-            let Ok(page) = self.plain_page(i, lbn)? else { continue };
-            for chunk in page.chunks_exact(DIRBLKSIZ) {
-                let all = entries(chunk).unwrap_or_default();
-                let entry = all.iter().find(|e| e.ino.0 != 0 && e.name == name);
-                found = found.or(entry.map(|e| (e.ino, e.kind)));
-            }
-        }
-        let Some((ino, kind)) = found else { return Ok(None) };
-        let (node, dir) = (Node(ino.0), Node(i.ino.0));
-        let entry = self.core.map_entry(ino)?;
-        if ino == IFILE || entry.frag.get() == 0 {
-            self.f.note(Issue::EntryTarget { dir, name: show(name), ino: node, why: "is not in use" });
-            return Ok(None);
-        }
-        if self.raw_inode(ino, entry)?.is_ok_and(|d| d.kind() >> 12 != u32::from(kind)) {
-            self.f.note(Issue::EntryKind { dir, name: show(name), ino: node });
-        }
-        Ok(Some(ino.0 as u32))
     }
 }

@@ -8,6 +8,7 @@ use crate::format::*;
 use arbor_base::device::{Device, Kind, Request};
 use arbor_base::layout::get_u64;
 use arbor_base::vfs::{Error, Repair, Result};
+use arbor_kit::forest::LOST_FOUND;
 use std::collections::{BTreeMap, HashSet};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -175,7 +176,7 @@ impl Look {
 
 impl Checker<'_> {
     pub(super) fn read_dirs(&mut self) -> Result<()> {
-        let dirs: Vec<u64> = self.recs.iter().filter(|r| r.is_dir()).map(|r| r.ino).collect();
+        let dirs: Vec<u64> = self.recs.dirs();
         let len = self.r.geom.inode_size();
         for group in dirs.chunks(BATCH) {
             let batch = group.iter().map(|ino| Request::read(Kind::Inode, ino.saturating_mul(SECTOR), len)).collect();
@@ -264,7 +265,7 @@ impl Checker<'_> {
         let entries = look.undo.len();
         let mut fixes: BTreeMap<usize, Vec<(usize, Fix)>> = BTreeMap::new();
         for (issue, place, at, fix) in look.entries {
-            if self.f.note(issue) {
+            if self.f.judge(issue) {
                 fixes.entry(place).or_default().push((at, fix));
             }
         }
@@ -279,9 +280,9 @@ impl Checker<'_> {
 
     /// A directory on a recovery list must be empty, else what it holds would be lost with it.
     fn unlist_full(&mut self, ino: u64, entries: usize) {
-        if entries > 0 && self.rec(ino).is_some_and(|r| r.has(Rec::LISTED)) {
+        if entries > 0 && self.recs.rec(ino).is_some_and(|r| r.has(Rec::LISTED)) {
             let ag = self.inode_ag(ino);
-            self.f.note(Issue::RecoveryList { ag, why: format!("directory {ino} is not empty") });
+            self.f.judge(Issue::RecoveryList { ag, why: format!("directory {ino} is not empty") });
             self.unlist(ino);
         }
     }
@@ -337,7 +338,10 @@ impl Checker<'_> {
                 Some((Issue::EntryTarget { dir: Node(dir), name: show(name), ino: Node(ino), why }, Fix::Drop))
             }
             Target::Good(at, right) => {
-                if dir == self.r.sb.root.get() && name == b"lost+found" && self.recs.get(at).is_some_and(Rec::is_dir) {
+                if dir == self.r.sb.root.get()
+                    && name == LOST_FOUND.as_bytes()
+                    && self.recs.get(at).is_some_and(Rec::is_dir)
+                {
                     self.lost_found = ino;
                 }
                 look.undo.push((at, self.recs.get(at).map_or(0, |r| r.parent)));
@@ -350,7 +354,7 @@ impl Checker<'_> {
     }
 
     fn target(&self, dir: u64, ino: u64, kind: u8) -> Target {
-        let Some((at, rec)) = self.find(ino).and_then(|at| Some((at, self.recs.get(at)?))) else {
+        let Some((at, rec)) = self.recs.find(ino).and_then(|at| Some((at, self.recs.get(at)?))) else {
             return Target::Bad("is not in use");
         };
         if ino == self.r.sb.root.get() {
@@ -362,32 +366,36 @@ impl Checker<'_> {
         if rec.is_dir() && rec.has(Rec::NAMED) {
             return Target::Bad("is a directory that has a name already");
         }
-        Target::Good(at, (rec.kind() != kind).then_some(rec.kind()))
+        Target::Good(at, (rec.kind != kind).then_some(rec.kind))
     }
 
     /// Counts an entry of `dir` for the inode with record `at`.
     fn name(&mut self, dir: u64, at: usize) {
         let Some(rec) = self.recs.get_mut(at) else { return };
         if !rec.is_dir() {
-            rec.found = rec.found.saturating_add(1);
+            rec.count();
             return;
         }
         rec.set(Rec::NAMED, true);
-        rec.set(Rec::WRONG_PARENT, rec.parent() != dir);
-        rec.set_parent(dir);
-        if let Some(rec) = self.rec(dir) {
-            rec.found = rec.found.saturating_add(1);
+        rec.set(Rec::WRONG_PARENT, rec.parent != dir);
+        rec.parent = dir;
+        if let Some(rec) = self.recs.rec(dir) {
+            rec.count();
         }
     }
 
     fn undo(&mut self, dir: u64, look: &Look) {
         for (at, parent) in look.undo.iter().rev() {
             let Some(rec) = self.recs.get_mut(*at) else { continue };
-            rec.parent = *parent;
             if !rec.is_dir() {
-                rec.found = rec.found.saturating_sub(1);
-            } else if let Some(rec) = self.rec(dir) {
-                rec.found = rec.found.saturating_sub(1);
+                rec.uncount();
+                continue;
+            }
+            // It had no name before: one that has is no good target.
+            rec.parent = *parent;
+            rec.set(Rec::NAMED | Rec::WRONG_PARENT, false);
+            if let Some(rec) = self.recs.rec(dir) {
+                rec.uncount();
             }
         }
     }
@@ -396,14 +404,14 @@ impl Checker<'_> {
     fn salvage_dir(&mut self, i: &RawInode, look: Look) -> Result<()> {
         self.undo(i.ino, &look);
         for issue in look.broken {
-            self.f.note(issue);
+            self.f.judge(issue);
         }
         let mut fresh = Look::default();
         let mut drop = Vec::new();
         for e in self.salvage(i, self.edits.get(&i.ino))? {
             fresh.same.clear();
             if let Some((issue, fix)) = self.judge(i.ino, &e.name, e.ino, e.kind, &mut fresh) {
-                self.f.note(issue);
+                self.f.judge(issue);
                 if fix == Fix::Drop {
                     drop.push(e.name);
                 }

@@ -166,8 +166,8 @@ impl Checker<'_> {
             names.push(Name { name: unique, ino: *ino, kind: *kind });
         }
         for name in &mut names {
-            if let Some(rec) = self.find(name.ino).and_then(|at| self.recs.get(at)) {
-                name.kind = rec.kind();
+            if let Some(rec) = self.recs.of(name.ino) {
+                name.kind = rec.kind;
             }
         }
         let seed = self.r.geom.hash_seed;

@@ -42,7 +42,7 @@ impl Checker<'_> {
                 let walk = tree::walk(&self.r, root, tree::Spec::chunks(ag), &mut claim)?;
                 for why in walk.damage {
                     complete = false;
-                    self.f.note(Issue::ChunkTree { ag, why });
+                    self.f.judge(Issue::ChunkTree { ag, why });
                 }
                 records = walk.records;
                 if let Some(g) = self.groups.get_mut(ag as usize) {
@@ -52,7 +52,7 @@ impl Checker<'_> {
             }
             Err(why) => {
                 complete = false;
-                self.f.note(Issue::InodeBlock { ag, why: why.to_string() });
+                self.f.judge(Issue::InodeBlock { ag, why: why.to_string() });
                 if let Some(g) = self.groups.get_mut(ag as usize) {
                     (g.lost, g.relink) = (true, true);
                 }
@@ -77,7 +77,7 @@ impl Checker<'_> {
             if c.uuid == sb.uuid && c.ag_frags == sb.ag_frags && c.frag_shift == sb.frag_shift
                 && c.block_shift == sb.block_shift && c.inode_shift == sb.inode_shift
                 && c.log_start == sb.log_start && c.root == sb.root);
-        if !good && self.f.note(Issue::SuperCopy { at }) {
+        if !good && self.f.judge(Issue::SuperCopy { at }) {
             let mut copy = SuperBlock { clean: 0.into(), ..sb }.as_bytes().to_vec();
             Seal::Super.seal(&mut copy, 0);
             self.write(Kind::Super, at, &copy)?;
@@ -102,14 +102,14 @@ impl Checker<'_> {
                 chunks.insert(start, mask);
                 continue;
             };
-            self.f.note(Issue::ChunkRecord { ag, chunk: start, why: why.into() });
+            self.f.judge(Issue::ChunkRecord { ag, chunk: start, why: why.into() });
             rebuild = true;
         }
         if rebuild {
             for chunk in self.scan(ag)? {
                 let frag = self.r.geom.frag_of(Daddr(chunk));
                 if !chunks.contains_key(&chunk) && self.space.claim(frag, self.r.geom.chunk_frags()) {
-                    self.f.note(Issue::ChunkFound { ag, chunk });
+                    self.f.judge(Issue::ChunkFound { ag, chunk });
                     // Its mask follows from its inodes; no complaint about that.
                     let mask = self.mask_of(chunk)?;
                     chunks.insert(chunk, mask);
@@ -182,7 +182,7 @@ impl Checker<'_> {
 
     /// Last phase: chunk trees, bitmaps and counters say what was found.
     pub(super) fn fix_groups(&mut self) -> Result<()> {
-        for rec in &self.recs {
+        for rec in self.recs.iter() {
             let ag = self.r.geom.ag_of(self.r.geom.frag_of(Daddr(rec.ino)));
             if let Some(g) = self.groups.get_mut(ag as usize).filter(|_| rec.is_dir()) {
                 g.dirs += 1;
@@ -285,12 +285,12 @@ impl Checker<'_> {
         let old = InodesBody::read_from_prefix(block.get(HEADER..).unwrap_or(&[])).map(|b| b.0).unwrap_or_default();
         let mut new = old;
         if old.total.get() != total
-            && (rebuilt || self.f.note(Issue::InodeCount { ag, found: old.total.get(), expected: total }))
+            && (rebuilt || self.f.judge(Issue::InodeCount { ag, found: old.total.get(), expected: total }))
         {
             new.total = total.into();
         }
         if old.free.get() != free
-            && (rebuilt || self.f.note(Issue::FreeInodes { ag, found: old.free.get(), expected: free }))
+            && (rebuilt || self.f.judge(Issue::FreeInodes { ag, found: old.free.get(), expected: free }))
         {
             new.free = free.into();
         }
@@ -313,7 +313,7 @@ impl Checker<'_> {
         let expected = self.space.bitmap(ag, found.len());
         let mut write: BTreeSet<u32> = BTreeSet::new();
         for (n, why) in &damaged {
-            if self.f.note(Issue::BitmapBlock { ag, n: *n, why: why.clone() }) {
+            if self.f.judge(Issue::BitmapBlock { ag, n: *n, why: why.clone() }) {
                 write.insert(*n);
             }
         }
@@ -331,10 +331,10 @@ impl Checker<'_> {
         }
         let mut mend = Vec::new();
         if free.count > 0 {
-            mend.push(self.f.note(Issue::BitmapFree { ag, frags: free.count, first: free.first }));
+            mend.push(self.f.judge(Issue::BitmapFree { ag, frags: free.count, first: free.first }));
         }
         if used.count > 0 {
-            mend.push(self.f.note(Issue::BitmapUsed { ag, frags: used.count, first: used.first }));
+            mend.push(self.f.judge(Issue::BitmapUsed { ag, frags: used.count, first: used.first }));
         }
         if mend.contains(&true) {
             write.extend(differing);
@@ -362,18 +362,18 @@ impl Checker<'_> {
                     GroupBody::read_from_prefix(block.get(HEADER..).unwrap_or(&[])).map(|b| b.0).unwrap_or_default();
                 let mut mend = false;
                 if old.free.get() != free {
-                    mend |= self.f.note(Issue::FreeCount { ag, found: old.free.get(), expected: free });
+                    mend |= self.f.judge(Issue::FreeCount { ag, found: old.free.get(), expected: free });
                 }
                 if old.dirs.get() != dirs {
-                    mend |= self.f.note(Issue::DirCount { ag, found: old.dirs.get(), expected: dirs });
+                    mend |= self.f.judge(Issue::DirCount { ag, found: old.dirs.get(), expected: dirs });
                 }
                 if old.frags != new.frags {
                     let why = format!("it gives the AG {} fragments instead of {}", old.frags, new.frags);
-                    mend |= self.f.note(Issue::GroupBlock { ag, why });
+                    mend |= self.f.judge(Issue::GroupBlock { ag, why });
                 }
                 mend
             }
-            Err(why) => self.f.note(Issue::GroupBlock { ag, why: why.to_string() }),
+            Err(why) => self.f.judge(Issue::GroupBlock { ag, why: why.to_string() }),
         };
         if !mend {
             return Ok(());

@@ -4,7 +4,7 @@ use super::issue::{Issue, Node};
 use super::salvage::Head;
 use super::tree::{self, Record, Spec};
 use super::view::RawInode;
-use super::{Checker, Chunk, DIR_KIND, MapEdit, Rec};
+use super::{Checker, Chunk, DIR_KIND, MapEdit, record};
 use crate::format::*;
 use crate::inode::parse_xattrs;
 use arbor_base::device::{Kind, Request};
@@ -33,7 +33,7 @@ impl Checker<'_> {
     pub(super) fn read_inodes(&mut self) -> Result<()> {
         let inodes = |chunks: &[Chunk]| chunks.iter().map(|c| u64::from(c.mask.count_zeros())).sum::<u64>();
         let total: u64 = self.groups.iter().map(|g| inodes(&g.chunks)).sum();
-        self.recs.reserve_exact(total as usize);
+        self.recs.reserve(total as usize);
         let mut done = 0;
         for ag in 0..self.r.ags() {
             let mut chunks =
@@ -64,7 +64,7 @@ impl Checker<'_> {
                 }
                 if used != masked {
                     let state = if used { "in use" } else { "free" };
-                    if self.f.note(Issue::FreeMask { ino: Node(ino), state }) {
+                    if self.f.judge(Issue::FreeMask { ino: Node(ino), state }) {
                         chunk.mask ^= 1 << i;
                     }
                 }
@@ -85,7 +85,7 @@ impl Checker<'_> {
             self.check_target(&mut i, &mut changed)?;
         }
         if symlink && let Some(why) = self.symlink_damage(&i)? {
-            if self.f.note(Issue::Symlink { ino: Node(ino), why }) {
+            if self.f.judge(Issue::Symlink { ino: Node(ino), why }) {
                 self.write_inode(&freed(i))?;
                 return Ok(false);
             }
@@ -105,14 +105,14 @@ impl Checker<'_> {
         if changed {
             self.write_inode(&i)?;
         }
-        self.recs.push(Rec::new(&i));
+        self.recs.push(record(&i));
         Ok(true)
     }
 
     /// Clears a damaged inode. Without repair it counts as in use, whatever the mask says.
     pub(super) fn clear(&mut self, i: RawInode, why: &str) -> Result<bool> {
         self.gone.insert(i.ino);
-        if self.f.note(Issue::InodeDamaged { ino: Node(i.ino), why: why.into() }) {
+        if self.f.judge(Issue::InodeDamaged { ino: Node(i.ino), why: why.into() }) {
             self.write_inode(&freed(i))?;
             return Ok(false);
         }
@@ -138,7 +138,7 @@ impl Checker<'_> {
         }
         let expected = target.iter().position(|b| *b == 0).unwrap_or(target.len()) as u64;
         if (1..=MAX_TARGET).contains(&expected)
-            && self.f.note(Issue::InodeField { ino: Node(ino), field: "size", found, expected })
+            && self.f.judge(Issue::InodeField { ino: Node(ino), field: "size", found, expected })
         {
             i.d.size = expected.into();
             *changed = true;
@@ -185,7 +185,7 @@ impl Checker<'_> {
                 Some(_) if two => "they are both in the inode and in a block",
                 Some(_) => return Ok(0),
             };
-            if self.f.note(Issue::Xattr { ino: Node(ino), why: why.into() }) {
+            if self.f.judge(Issue::Xattr { ino: Node(ino), why: why.into() }) {
                 // The room becomes a part of the area, which is zero behind what it holds.
                 let from = i.bytes.len().saturating_sub(i.d.xattr_inline.get().into());
                 i.bytes.get_mut(from.max(DINODE)..).unwrap_or_default().fill(0);
@@ -203,7 +203,7 @@ impl Checker<'_> {
             Ok(_) if !self.space.claim(start, len) => "the block has another owner too".into(),
             Ok(_) => return Ok(len.into()),
         };
-        if self.f.note(Issue::Xattr { ino: Node(ino), why }) {
+        if self.f.judge(Issue::Xattr { ino: Node(ino), why }) {
             (i.d.xattr, i.d.xattr_frags) = (0.into(), 0.into());
             *changed = true;
         }
@@ -219,7 +219,7 @@ impl Checker<'_> {
         let form = if tree::level(i.area()) == 0 { Format::Extent } else { Format::Btree } as u8;
         if i.d.format != form {
             let (found, expected) = (i.d.format.into(), form.into());
-            if self.f.note(Issue::InodeField { ino: Node(ino), field: "format", found, expected }) {
+            if self.f.judge(Issue::InodeField { ino: Node(ino), field: "format", found, expected }) {
                 i.d.format = form;
                 *changed = true;
             }
@@ -234,7 +234,7 @@ impl Checker<'_> {
             mine
         })?;
         for why in walk.damage {
-            self.f.note(Issue::MapTree { ino: Node(ino), why });
+            self.f.judge(Issue::MapTree { ino: Node(ino), why });
             map.damaged = true;
         }
         // It may be another's, or hang elsewhere in the tree.
@@ -273,7 +273,7 @@ impl Checker<'_> {
                 Issue::Extent { ino: Node(ino), key, why: "stands there twice" }
             };
             map.damaged = true;
-            self.f.note(issue);
+            self.f.judge(issue);
         }
     }
 
@@ -296,7 +296,7 @@ impl Checker<'_> {
                 }
             };
             map.damaged = true;
-            self.f.note(issue);
+            self.f.judge(issue);
         }
     }
 
@@ -317,7 +317,8 @@ impl Checker<'_> {
             Some(FileType::Dir | FileType::Symlink) => size,
             _ => 0,
         };
-        if size != expected && self.f.note(Issue::InodeField { ino: Node(ino), field: "size", found: size, expected }) {
+        if size != expected && self.f.judge(Issue::InodeField { ino: Node(ino), field: "size", found: size, expected })
+        {
             i.d.size = expected.into();
             *changed = true;
         }
@@ -329,7 +330,7 @@ impl Checker<'_> {
         if found == expected || later {
             return;
         }
-        if self.f.note(Issue::FragCount { ino: Node(ino), found, expected }) {
+        if self.f.judge(Issue::FragCount { ino: Node(ino), found, expected }) {
             i.d.frags = expected.into();
             *changed = true;
         }

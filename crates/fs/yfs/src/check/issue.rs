@@ -1,15 +1,17 @@
 //! What the checker can find.
 
+use arbor_kit::findings::Judged;
 pub(crate) use arbor_kit::issue::{Node, Paths, show};
 
-impl Issue {
-    /// Whether preening mends it: nothing can be lost by that.
-    pub fn safe(&self) -> bool {
+impl Judged for Issue {
+    type Volume = ();
+    const NAMED: usize = usize::MAX;
+
+    fn is_safe(&self, _volume: &mut ()) -> bool {
         self.class() == Class::Safe
     }
 
-    /// Whether files, names or contents may be lost.
-    pub fn loses(&self) -> bool {
+    fn loses(&self) -> bool {
         use Issue::*;
         let log = matches!(self, LogAnchors { .. } | LogDamaged { .. } | LogBlockLost { .. });
         let inodes = matches!(self, InodeBlock { .. } | ChunkTree { .. } | ChunkRecord { .. } | InodeDamaged { .. });

@@ -3,11 +3,11 @@
 
 use super::issue::{Issue, Node};
 use super::view::RawInode;
-use super::{Checker, Chunk, DIR_KIND, Rec};
+use super::{Checker, Chunk, DIR_KIND, Rec, record};
 use crate::format::*;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Ino, Repair, Result, mode};
-use std::collections::HashSet;
+use arbor_kit::forest::{End, LOST_FOUND, lost_name};
 use zerocopy::IntoBytes;
 
 impl Checker<'_> {
@@ -19,19 +19,19 @@ impl Checker<'_> {
             let mut broken = None;
             while at != 0 {
                 let here = self.inode_ag(at) == ag;
-                let good = self.rec(at).filter(|r| here && !r.has(Rec::LISTED) && r.stored == 0);
+                let good = self.recs.rec(at).filter(|r| here && !r.has(Rec::LISTED) && r.stored == 0);
                 let (Some(rec), Some(i)) = (good.is_some().then_some(at), self.r.inode(at)?) else {
                     broken = Some(format!("it leads to inode {at}, which does not belong there"));
                     break;
                 };
-                if let Some(r) = self.rec(rec) {
+                if let Some(r) = self.recs.rec(rec) {
                     r.set(Rec::LISTED, true);
                 }
                 list.push(at);
                 at = i.d.next.get();
             }
             if let Some(why) = broken {
-                self.f.note(Issue::RecoveryList { ag, why });
+                self.f.judge(Issue::RecoveryList { ag, why });
             }
             if let Some(g) = self.groups.get_mut(ag as usize) {
                 // The last good one must not lead on.
@@ -45,7 +45,7 @@ impl Checker<'_> {
     /// Takes an inode off its recovery list.
     pub(super) fn unlist(&mut self, ino: u64) {
         let ag = self.inode_ag(ino) as usize;
-        if let Some(r) = self.rec(ino) {
+        if let Some(r) = self.recs.rec(ino) {
             r.set(Rec::LISTED, false);
         }
         if let Some(g) = self.groups.get_mut(ag) {
@@ -59,7 +59,7 @@ impl Checker<'_> {
         let named: Vec<u64> = self.recs.iter().filter(|r| r.has(Rec::LISTED) && has_name(r)).map(|r| r.ino).collect();
         for ino in named {
             let ag = self.inode_ag(ino);
-            self.f.note(Issue::RecoveryList { ag, why: format!("inode {ino} has a name") });
+            self.f.judge(Issue::RecoveryList { ag, why: format!("inode {ino} has a name") });
             self.unlist(ino);
         }
         if self.f.mode != Repair::Yes {
@@ -85,24 +85,24 @@ impl Checker<'_> {
     /// The root must be a directory; a new one is made if it is lost.
     pub(super) fn find_root(&mut self) -> Result<()> {
         let root = self.r.sb.root.get();
-        let why = match self.rec(root) {
+        let why = match self.recs.rec(root) {
             Some(rec) if rec.is_dir() => return self.take_root(root),
             Some(_) => "is no directory",
             None => "is missing",
         };
         // Only the root is its own parent.
-        let mut alike = self.recs.iter().filter(|r| r.is_dir() && r.parent() == r.ino).map(|r| r.ino);
+        let mut alike = self.recs.iter().filter(|r| r.is_dir() && r.parent == r.ino).map(|r| r.ino);
         if let (Some(found), None) = (alike.next(), alike.next()) {
             self.r.sb.root = found.into();
-            if self.f.note(Issue::RootMoved { ino: Node(root), why, found: Node(found) }) {
+            if self.f.judge(Issue::RootMoved { ino: Node(root), why, found: Node(found) }) {
                 self.store_super()?;
             }
             return self.take_root(found);
         }
-        if !self.f.note(Issue::Root { ino: Node(root), why }) {
+        if !self.f.judge(Issue::Root { ino: Node(root), why }) {
             return Ok(());
         }
-        let again = if self.find(root).is_none() { self.take_inode(root) } else { None };
+        let again = if self.recs.find(root).is_none() { self.take_inode(root) } else { None };
         let ino = match again {
             Some(ino) => Some(ino),
             None => self.alloc_inode()?,
@@ -121,9 +121,9 @@ impl Checker<'_> {
     }
 
     fn take_root(&mut self, root: u64) -> Result<()> {
-        if let Some(rec) = self.rec(root) {
-            rec.set(Rec::WRONG_PARENT, rec.parent() != root);
-            rec.set_parent(root);
+        if let Some(rec) = self.recs.rec(root) {
+            rec.set(Rec::WRONG_PARENT, rec.parent != root);
+            rec.parent = root;
             rec.set(Rec::NAMED, true);
         }
         Ok(())
@@ -192,22 +192,18 @@ impl Checker<'_> {
         let old = self.r.inode_bytes(ino)?.and_then(|b| RawInode::decode(ino, &b));
         let i = self.new_inode(ino, parent, mode::IFDIR | permissions, old);
         self.write_inode(&i)?;
-        let mut rec = Rec::new(&i);
-        rec.set(Rec::NAMED, true);
-        rec.set(Rec::REACHED, true);
-        let at = self.recs.partition_point(|r| r.ino < ino);
-        self.recs.insert(at, rec);
+        self.recs.put(Rec { flags: Rec::NAMED | Rec::REACHED, ..record(&i) });
         Ok(())
     }
 
     /// Everything in use must have a way to the root.
     pub(super) fn connect(&mut self) -> Result<()> {
         let root = self.r.sb.root.get();
-        if let Some(rec) = self.rec(root) {
+        if let Some(rec) = self.recs.rec(root) {
             rec.set(Rec::REACHED, true);
         }
         self.read_stray_names()?;
-        let dirs: Vec<u64> = self.recs.iter().filter(|r| r.is_dir()).map(|r| r.ino).collect();
+        let dirs: Vec<u64> = self.recs.dirs();
         for ino in dirs {
             self.reach(ino)?;
         }
@@ -221,47 +217,33 @@ impl Checker<'_> {
 
     /// Climbs from a directory to one that is known to be reached.
     fn reach(&mut self, from: u64) -> Result<()> {
-        let mut path = Vec::new();
-        let mut seen = HashSet::new();
-        let mut at = from;
-        while let Some(rec) = self.rec(at).map(|r| *r) {
-            if rec.has(Rec::REACHED) || rec.has(Rec::LISTED) && !rec.has(Rec::NAMED) {
-                break;
+        let known = |rec: &Rec| rec.has(Rec::REACHED) || !rec.has(Rec::NAMED);
+        let (mut way, end) = self.recs.climb(from, known);
+        match end {
+            End::At(rec) if !rec.has(Rec::REACHED) && !rec.has(Rec::LISTED) => {
+                self.attach(rec.ino)?;
+                way.push(rec.ino);
             }
-            if !rec.has(Rec::NAMED) {
-                self.attach(at)?;
-                path.push(at);
-                break;
-            }
-            if !seen.insert(at) {
-                let parent = rec.parent();
-                if self.f.note(Issue::DirLoop { ino: Node(at) }) {
-                    self.edits.entry(parent).or_default().remove.push(at);
-                    if let Some(p) = self.rec(parent) {
-                        p.found = p.found.saturating_sub(1);
-                    }
+            End::At(_) | End::Nowhere => {}
+            End::Loop(rec) => {
+                if self.f.judge(Issue::DirLoop { ino: Node(rec.ino) }) {
+                    self.edits.entry(rec.parent).or_default().remove.push(rec.ino);
+                    self.recs.rec(rec.parent).into_iter().for_each(|p| p.uncount());
                 }
-                self.attach(at)?;
-                break;
-            }
-            path.push(at);
-            at = rec.parent();
-        }
-        for ino in path {
-            if let Some(rec) = self.rec(ino) {
-                rec.set(Rec::REACHED, true);
+                self.attach(rec.ino)?;
             }
         }
+        way.into_iter().for_each(|ino| self.recs.flag(ino, Rec::REACHED, true));
         Ok(())
     }
 
     /// Gives an inode without a name one in lost+found.
     fn attach(&mut self, ino: u64) -> Result<()> {
-        let Some(rec) = self.rec(ino).map(|r| *r) else { return Ok(()) };
+        let Some(rec) = self.recs.of(ino) else { return Ok(()) };
         let what = if rec.is_dir() { "directory" } else { "inode" };
         let issue = Issue::Unreachable { ino: Node(ino), what };
         if self.f.mode != Repair::Yes {
-            self.f.note(issue);
+            self.f.judge(issue);
             return Ok(());
         }
         let found = self.ensure_lost_found()?;
@@ -269,19 +251,19 @@ impl Checker<'_> {
         if found == 0 {
             return Ok(());
         }
-        let name = lost_name(ino, self.stray_names.get(&ino));
-        self.edits.entry(found).or_default().add.push((name, ino, rec.kind()));
-        if let Some(rec) = self.rec(ino) {
+        let name = lost_name(ino, self.stray_names.get(&ino).map(Vec::as_slice));
+        self.edits.entry(found).or_default().add.push((name, ino, rec.kind));
+        if let Some(rec) = self.recs.rec(ino) {
             if !rec.is_dir() {
-                rec.found = rec.found.saturating_add(1);
+                rec.count();
                 return Ok(());
             }
             rec.set(Rec::NAMED, true);
             rec.set(Rec::WRONG_PARENT, true);
-            rec.set_parent(found);
+            rec.parent = found;
         }
-        if let Some(rec) = self.rec(found) {
-            rec.found = rec.found.saturating_add(1);
+        if let Some(rec) = self.recs.rec(found) {
+            rec.count();
         }
         Ok(())
     }
@@ -289,15 +271,15 @@ impl Checker<'_> {
     /// Number of lost+found, made if it is missing; 0 if there is no root either.
     fn ensure_lost_found(&mut self) -> Result<u64> {
         let root = self.r.sb.root.get();
-        if self.lost_found != 0 || self.find(root).is_none() {
+        if self.lost_found != 0 || self.recs.find(root).is_none() {
             return Ok(self.lost_found);
         }
         // Without an inode for it, what is lost goes into the root directory itself.
         let Some(ino) = self.alloc_inode()? else { return Ok(root) };
         self.make_dir(ino, root, 0o700)?;
-        self.edits.entry(root).or_default().add.push((b"lost+found".to_vec(), ino, DIR_KIND));
-        if let Some(rec) = self.rec(root) {
-            rec.found = rec.found.saturating_add(1);
+        self.edits.entry(root).or_default().add.push((LOST_FOUND.into(), ino, DIR_KIND));
+        if let Some(rec) = self.recs.rec(root) {
+            rec.count();
         }
         self.lost_found = ino;
         Ok(ino)
@@ -311,8 +293,7 @@ impl Checker<'_> {
                 self.report(at as u64, self.recs.len() as u64, "links");
             }
             let expected = match (rec.is_dir(), has_name(&rec)) {
-                (true, true) => rec.found.saturating_add(2),
-                (false, _) => rec.found,
+                (true, true) | (false, _) => rec.links(),
                 // Without repair a directory that hangs nowhere keeps what it has.
                 (true, false) if rec.has(Rec::LISTED) => 0,
                 (true, false) => rec.stored,
@@ -324,14 +305,14 @@ impl Checker<'_> {
             let Some(mut i) = self.r.inode(rec.ino)? else { continue };
             let mut changed = false;
             if rec.stored != expected {
-                changed |= self.f.note(Issue::LinkCount { ino: Node(rec.ino), found: rec.stored, expected });
+                changed |= self.f.judge(Issue::LinkCount { ino: Node(rec.ino), found: rec.stored, expected });
                 i.d.nlink = if changed { expected.into() } else { i.d.nlink };
             }
             if wrong_parent {
-                let (found, parent) = (i.d.parent.get(), rec.parent());
+                let (found, parent) = (i.d.parent.get(), rec.parent);
                 let moved = parent == self.lost_found && self.f.mode == Repair::Yes;
                 if moved
-                    || self.f.note(Issue::Parent { ino: Node(rec.ino), found: Node(found), expected: Node(parent) })
+                    || self.f.judge(Issue::Parent { ino: Node(rec.ino), found: Node(found), expected: Node(parent) })
                 {
                     i.d.parent = parent.into();
                     changed = true;
@@ -344,19 +325,6 @@ impl Checker<'_> {
         Ok(())
     }
 }
-
-/// Name in lost+found: the number, then what is known of the name.
-fn lost_name(ino: u64, name: Option<&Vec<u8>>) -> Vec<u8> {
-    let mut out = format!("#{ino}").into_bytes();
-    if let Some(name) = name {
-        out.push(b' ');
-        out.extend(name.iter().take(MAX_NAME.saturating_sub(out.len() + 4)));
-    }
-    out
-}
-
-/// Longest name.
-const MAX_NAME: usize = 255;
 
 fn has_name(rec: &Rec) -> bool {
     if rec.is_dir() { rec.has(Rec::NAMED) } else { rec.found > 0 }

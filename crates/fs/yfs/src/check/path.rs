@@ -8,87 +8,55 @@ use super::view::RawInode;
 use super::{Checker, DIR_KIND, Findings, groups::CHUNK_ROOT, start};
 use crate::format::*;
 use arbor_base::layout::get_u64;
-use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Error, Ino, Repair, Result};
-use arbor_kit::issue::readable;
+use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Ino, Repair, Result};
+use arbor_kit::paths::{Way, follow};
 
 /// Checks the file or directory at `path`, and what it takes to get there.
 pub(crate) fn check_path(devices: &Devices, path: &[u8]) -> Result<CheckReport> {
     let options = CheckOptions { repair: Repair::No, force: true };
-    let mut f = Findings { mode: Repair::No, ..Findings::default() };
+    let mut f = Findings::new(Repair::No);
     let started = start::start(devices, &options, &mut f)?;
     let Some((r, log)) = started else { return Ok(f.finish(&Paths::new())) };
     let mut silent = |_: u64, _: u64, _: &str| ();
     let mut c = Checker::new(r, log, f, &mut silent);
     let mut paths = Paths::new();
-    c.follow(path, &mut paths)?;
+    if let Some(i) = follow(&mut c, path, &mut paths)? {
+        c.f.report.used_bytes = i.d.frags.get().saturating_mul(c.r.geom.frag_size());
+        if c.leads_on(&i) {
+            c.check_form(&i)?;
+        }
+    }
     c.check_bits()?;
     c.f.report.files = c.recs.len() as u64;
-    c.f.report.directories = c.recs.iter().filter(|r| r.is_dir()).count() as u64;
-    c.f.report.used_bytes = c.recs.last().map_or(0, |_| c.last_bytes);
+    c.f.report.directories = c.recs.dirs().len() as u64;
     Ok(c.f.finish(&paths))
 }
 
-impl Checker<'_> {
-    fn follow(&mut self, path: &[u8], paths: &mut Paths) -> Result<()> {
-        let mut ino = self.r.sb.root.get();
-        let mut here = String::new();
-        let missing = |here: &str| Error::refused(format!("there is no {here} on this volume"));
-        for name in path.split(|b| *b == b'/').filter(|n| !n.is_empty() && *n != b".") {
-            paths.insert(ino, if here.is_empty() { "/".into() } else { here.clone() });
-            let Some(i) = self.path_inode(ino)? else { return Ok(()) };
-            here = format!("{here}/{}", readable(name));
-            if i.kind() != DIR_KIND {
-                return Err(missing(&here));
-            }
-            ino = match self.path_entry(&i, name)? {
-                Some(found) => found,
-                None if self.f.issues.is_empty() => return Err(missing(&here)),
-                None => return Ok(()),
-            };
-        }
-        paths.insert(ino, if here.is_empty() { "/".into() } else { here });
-        let Some(i) = self.path_inode(ino)? else { return Ok(()) };
-        self.last_bytes = i.d.frags.get().saturating_mul(self.r.geom.frag_size());
-        if i.kind() == DIR_KIND { self.check_form(&i) } else { Ok(()) }
+impl Way for Checker<'_> {
+    type Inode = RawInode;
+
+    fn root(&self) -> u64 {
+        self.r.sb.root.get()
     }
 
-    /// An inode by itself, with its map and attributes; `None` if it cannot be used.
-    fn path_inode(&mut self, ino: u64) -> Result<Option<RawInode>> {
+    /// With its map and attributes.
+    fn way_inode(&mut self, ino: u64, _parent: u64) -> Result<Option<RawInode>> {
         let Some(bytes) = self.r.inode_bytes(ino)? else { return Ok(None) };
         let masked = self.masked(ino)?;
         let used = self.check_inode(ino, &bytes, masked.unwrap_or(true))?;
         if masked == Some(!used) {
-            self.f.note(Issue::FreeMask { ino: Node(ino), state: if used { "in use" } else { "free" } });
+            self.f.judge(Issue::FreeMask { ino: Node(ino), state: if used { "in use" } else { "free" } });
         }
         // A damaged one that can be kept lies over the device now.
         self.r.inode(ino)
     }
 
-    /// Whether the mask of its chunk says that an inode is in use; `None` if there is no such mask.
-    fn masked(&mut self, ino: u64) -> Result<Option<bool>> {
-        let Some((chunk, at)) = self.r.geom.inode_at(Ino(ino)) else { return Ok(None) };
-        let ag = self.inode_ag(ino);
-        let block = match self.r.ag_block(BlockType::Inodes, ag, self.r.geom.inode_block(ag))? {
-            Ok(block) => block,
-            Err(why) => {
-                self.f.note(Issue::InodeBlock { ag, why: why.to_string() });
-                return Ok(None);
-            }
-        };
-        let found = tree::seek(&self.r, block.get(CHUNK_ROOT..).unwrap_or(&[]), Spec::chunks(ag), chunk.0)?;
-        for why in found.damage {
-            self.f.note(Issue::ChunkTree { ag, why });
-        }
-        let Some((_, value)) = found.records.first().filter(|r| r.0 == chunk.0) else {
-            self.f.note(Issue::ChunkFound { ag, chunk: chunk.0 });
-            return Ok(None);
-        };
-        let n = at / self.r.geom.inode_size();
-        Ok(Some(get_u64(value, 0).unwrap_or(0) >> n & 1 == 0))
+    fn leads_on(&self, i: &RawInode) -> bool {
+        i.kind() == DIR_KIND
     }
 
-    /// What `name` in a directory leads to. The blocks that could hold it are checked.
-    fn path_entry(&mut self, i: &RawInode, name: &[u8]) -> Result<Option<u64>> {
+    /// The blocks that could hold it are checked.
+    fn way_entry(&mut self, _ino: u64, i: &RawInode, name: &[u8]) -> Result<Option<u64>> {
         let hash = name_hash(self.r.geom.hash_seed, name);
         let (lo, hi) = (dir_key(hash, 0), dir_key(hash, u16::MAX));
         let places = self.bodies(i, None)?;
@@ -107,16 +75,45 @@ impl Checker<'_> {
         match used {
             None => {
                 let why = if bytes.is_some() { "is not in use" } else { "cannot be there" };
-                self.f.note(Issue::EntryTarget { dir: Node(i.ino), name: show(name), ino: Node(ino), why });
+                self.f.judge(Issue::EntryTarget { dir: Node(i.ino), name: show(name), ino: Node(ino), why });
                 Ok(None)
             }
             Some(target) => {
                 if target.kind() != kind {
-                    self.f.note(Issue::EntryKind { dir: Node(i.ino), name: show(name), ino: Node(ino) });
+                    self.f.judge(Issue::EntryKind { dir: Node(i.ino), name: show(name), ino: Node(ino) });
                 }
                 Ok(Some(ino))
             }
         }
+    }
+
+    fn is_sound(&self) -> bool {
+        self.f.is_empty()
+    }
+}
+
+impl Checker<'_> {
+    /// Whether the mask of its chunk says that an inode is in use; `None` if there is no such mask.
+    fn masked(&mut self, ino: u64) -> Result<Option<bool>> {
+        let Some((chunk, at)) = self.r.geom.inode_at(Ino(ino)) else { return Ok(None) };
+        let ag = self.inode_ag(ino);
+        let block = match self.r.ag_block(BlockType::Inodes, ag, self.r.geom.inode_block(ag))? {
+            Ok(block) => block,
+            Err(why) => {
+                self.f.judge(Issue::InodeBlock { ag, why: why.to_string() });
+                return Ok(None);
+            }
+        };
+        let found = tree::seek(&self.r, block.get(CHUNK_ROOT..).unwrap_or(&[]), Spec::chunks(ag), chunk.0)?;
+        for why in found.damage {
+            self.f.judge(Issue::ChunkTree { ag, why });
+        }
+        let Some((_, value)) = found.records.first().filter(|r| r.0 == chunk.0) else {
+            self.f.judge(Issue::ChunkFound { ag, chunk: chunk.0 });
+            return Ok(None);
+        };
+        let n = at / self.r.geom.inode_size();
+        Ok(Some(get_u64(value, 0).unwrap_or(0) >> n & 1 == 0))
     }
 
     /// All bodies of a directory, without what their entries name.
@@ -143,7 +140,7 @@ impl Checker<'_> {
         look.broken.extend(damage);
         self.look_at(i, n, &body, (place.1, next), look);
         for issue in std::mem::take(&mut look.broken) {
-            self.f.note(issue);
+            self.f.judge(issue);
         }
         Ok(body)
     }
@@ -159,7 +156,7 @@ impl Checker<'_> {
                 let block = match self.r.ag_block(BlockType::Bitmap, ag, geom.bitmap_block(ag, n))? {
                     Ok(block) => block,
                     Err(why) => {
-                        self.f.note(Issue::BitmapBlock { ag, n, why: why.to_string() });
+                        self.f.judge(Issue::BitmapBlock { ag, n, why: why.to_string() });
                         continue;
                     }
                 };
@@ -173,7 +170,7 @@ impl Checker<'_> {
                 }
             }
             if let Some(first) = first {
-                self.f.note(Issue::BitmapFree { ag, frags, first });
+                self.f.judge(Issue::BitmapFree { ag, frags, first });
             }
         }
         Ok(())

@@ -52,7 +52,7 @@ impl Checker<'_> {
             return self.keep(issue, good, false);
         }
         if unused(&i) || !masked {
-            if self.f.note(Issue::FreeInode { ino: Node(ino), why }) {
+            if self.f.judge(Issue::FreeInode { ino: Node(ino), why }) {
                 self.write_inode(&super::inodes::freed(i))?;
             }
             return Ok(Head::Free);
@@ -73,7 +73,7 @@ impl Checker<'_> {
 
     /// Goes on with a mended inode. Without repair it lies over the device in memory.
     fn keep(&mut self, issue: Issue, i: RawInode, doubt: bool) -> Result<Head> {
-        let changed = self.f.note(issue);
+        let changed = self.f.judge(issue);
         if !i.in_use() {
             if changed {
                 self.write_inode(&i)?;

@@ -69,7 +69,7 @@ pub(super) fn start<'a>(devices: &'a Devices, options: &CheckOptions, f: &mut Fi
 }
 
 fn lost<T>(f: &mut Findings, why: &str) -> Result<Option<T>> {
-    f.note(Issue::SuperLost { why: why.into() });
+    f.judge(Issue::SuperLost { why: why.into() });
     Ok(None)
 }
 
@@ -84,7 +84,7 @@ fn replay(view: &View<'_>, log: Option<&dyn Device>, sb: &SuperBlock, geom: &Geo
     let replay = match recover::replay_what_is_there(view, log, sb, geom) {
         Ok(replay) => replay,
         Err(Error::Corrupt(why)) => {
-            if f.note(Issue::LogDamaged { why: why.to_string() }) {
+            if f.judge(Issue::LogDamaged { why: why.to_string() }) {
                 empty_log(log, sb, geom)?;
             }
             return Ok(());
@@ -92,16 +92,16 @@ fn replay(view: &View<'_>, log: Option<&dyn Device>, sb: &SuperBlock, geom: &Geo
         Err(e) => return Err(e),
     };
     if replay.anchors_lost {
-        if f.note(Issue::LogAnchors { at: sb.log_start.get() }) {
+        if f.judge(Issue::LogAnchors { at: sb.log_start.get() }) {
             anchor(log, sb, geom, 0, replay.cycle)?;
         }
         return Ok(());
     }
     for at in &replay.lost {
-        f.note(Issue::LogBlockLost { at: *at });
+        f.judge(Issue::LogBlockLost { at: *at });
     }
     for at in &replay.suspect {
-        f.note(Issue::LogBlock { at: *at });
+        f.judge(Issue::LogBlock { at: *at });
     }
     if f.mode == Repair::No {
         view.keep_in_memory();
@@ -151,13 +151,13 @@ fn superblock(dev: &dyn Device, f: &mut Findings) -> Result<Option<(SuperBlock, 
         Err(e) => return Err(e),
     };
     let Some(Candidate { mut sb, from }) = substitute(dev)? else {
-        f.note(Issue::SuperLost { why: format!("{why}, and no copy is found") });
+        f.judge(Issue::SuperLost { why: format!("{why}, and no copy is found") });
         return Ok(None);
     };
     sb.clean = 0.into();
     let geom = geometry(&sb, size)?;
     sb.ag_used = ags_in_use(dev, &sb, &geom)?.into();
-    f.note(Issue::SuperDamaged { why, from });
+    f.judge(Issue::SuperDamaged { why, from });
     Ok(Some((sb, geom, true)))
 }
 

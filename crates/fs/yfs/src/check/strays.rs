@@ -9,7 +9,7 @@ use super::inodes::extent;
 use super::issue::{Issue, Node};
 use super::tree;
 use super::view::RawInode;
-use super::{Checker, MapEdit, Rec, dirs::parse_body};
+use super::{Checker, MapEdit, dirs::parse_body, record};
 use crate::format::*;
 use arbor_base::device::Kind;
 use arbor_base::layout::{get_u16, get_u32, get_u64};
@@ -24,7 +24,7 @@ const KEPT: usize = 1 << 16;
 impl Checker<'_> {
     /// Gives stray blocks back. Nothing is looked for on a volume without a fault.
     pub(super) fn adopt(&mut self) -> Result<()> {
-        if self.f.issues.is_empty() {
+        if self.f.is_empty() {
             return Ok(());
         }
         let mut strays = self.find_strays()?;
@@ -35,7 +35,7 @@ impl Checker<'_> {
             }
         }
         for (ino, leaves) in strays.leaves {
-            if self.gone.contains(&ino) && self.find(ino).is_none() && self.make_again(ino, mode::IFREG | 0o600)? {
+            if self.gone.contains(&ino) && self.recs.find(ino).is_none() && self.make_again(ino, mode::IFREG | 0o600)? {
                 self.maps.push(MapEdit { ino, records: Vec::new(), nodes: Vec::new() });
                 self.adopt_leaves(self.maps.len() - 1, ino, &leaves)?;
             }
@@ -44,7 +44,7 @@ impl Checker<'_> {
             let torn = self.edits.get(&ino).is_some_and(|e| e.owned.is_some());
             if torn || self.gone.contains(&ino) {
                 self.adopt_dir(ino, &blocks)?;
-            } else if self.find(ino).is_none() && self.strays.len() < KEPT {
+            } else if self.recs.find(ino).is_none() && self.strays.len() < KEPT {
                 self.strays.extend(blocks);
             }
         }
@@ -129,7 +129,7 @@ impl Checker<'_> {
         }
         edit.nodes.extend(nodes);
         if count > 0 {
-            self.f.note(Issue::ExtentsFound { ino: Node(ino), count });
+            self.f.judge(Issue::ExtentsFound { ino: Node(ino), count });
         }
         Ok(())
     }
@@ -138,11 +138,11 @@ impl Checker<'_> {
     fn adopt_dir(&mut self, ino: u64, blocks: &[Frag]) -> Result<()> {
         let len = self.r.geom.block_frags();
         let mine: Vec<Frag> = blocks.iter().copied().filter(|b| self.space.claim(*b, len)).collect();
-        if mine.is_empty() || (self.find(ino).is_none() && !self.make_again(ino, mode::IFDIR | 0o700)?) {
+        if mine.is_empty() || (self.recs.find(ino).is_none() && !self.make_again(ino, mode::IFDIR | 0o700)?) {
             mine.iter().for_each(|b| self.space.release(*b, len));
             return Ok(());
         }
-        self.f.note(Issue::DirBlocksFound { ino: Node(ino), count: mine.len() as u64 });
+        self.f.judge(Issue::DirBlocksFound { ino: Node(ino), count: mine.len() as u64 });
         let edit = self.edits.entry(ino).or_default();
         edit.rebuild = true;
         edit.owned.get_or_insert_default().extend(mine.iter().map(|b| (*b, len)));
@@ -159,8 +159,7 @@ impl Checker<'_> {
         self.take_inode(ino);
         let old = self.r.inode_bytes(ino)?.and_then(|b| RawInode::decode(ino, &b));
         let i = self.new_inode(ino, 0, mode, old);
-        let at = self.recs.partition_point(|r| r.ino < ino);
-        self.recs.insert(at, Rec::new(&i));
+        self.recs.put(record(&i));
         self.fresh.insert(ino, i);
         Ok(true)
     }
@@ -173,7 +172,7 @@ impl Checker<'_> {
             for e in parse_body(bytes.get(HEADER..).unwrap_or(&[])).0 {
                 let ino = e.head.ino.get();
                 let good = e.is_named(self.r.geom.hash_seed) && super::dirs::valid_name(e.name);
-                let kind = self.find(ino).and_then(|at| self.recs.get(at)).map(Rec::kind);
+                let kind = self.recs.of(ino).map(|rec| rec.kind);
                 if good && kind == Some(e.head.kind) {
                     self.stray_names.entry(ino).or_insert_with(|| e.name.to_vec());
                 }

@@ -1,0 +1,370 @@
+//! The graph of directories and inodes as a checker keeps it, without the blocks below: who holds whom, who counts what.
+
+use crate::issue::Node;
+use arbor_base::vfs::mode;
+use std::ops::{Deref, DerefMut};
+
+/// File type of a directory in entries and records: the mode's type bits, shifted by 12.
+pub const DIR_KIND: u8 = (mode::IFDIR >> 12) as u8;
+/// Where what has no name goes, in the root directory.
+pub const LOST_FOUND: &str = "lost+found";
+/// Names that are tried if something else is called so.
+const TRIES: u32 = 100;
+/// Longest name.
+const MAX_NAME: usize = 255;
+
+/// `name`, and what is tried if something else is called so.
+pub fn spare_names(name: &str) -> impl Iterator<Item = String> {
+    (0..TRIES).map(move |n| if n == 0 { name.to_string() } else { format!("{name}.{n}") })
+}
+
+/// Name of an inode in lost+found: the number, then what is known of its name.
+pub fn lost_name(ino: u64, known: Option<&[u8]>) -> Vec<u8> {
+    let mut out = format!("#{ino}").into_bytes();
+    if let Some(name) = known {
+        out.push(b' ');
+        out.extend(name.iter().take(MAX_NAME.saturating_sub(out.len() + 4)));
+    }
+    out
+}
+
+/// What is kept of an inode in use. `K` is a number of an inode; `C` is what is kept of what a directory calls its parent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Record<K, C = ()> {
+    /// Its number.
+    pub ino: K,
+    /// Of a directory, the one that holds its name; 0 if none does.
+    pub parent: K,
+    /// Names found; of a directory, subdirectories found.
+    pub found: u32,
+    /// Link count as it is stored.
+    pub stored: u32,
+    /// Of a directory, what it calls its parent.
+    pub dotdot: C,
+    /// File type.
+    pub kind: u8,
+    /// What else is known.
+    pub flags: u16,
+}
+
+const _: () = assert!(size_of::<Record<u32, u32>>() == 24 && size_of::<Record<u64>>() == 32);
+
+impl<K, C> Record<K, C> {
+    /// It is a file without bytes and attributes.
+    pub const EMPTY: u16 = 1;
+    /// The root leads to it.
+    pub const REACHED: u16 = 2;
+    /// The root does not.
+    pub const LOST: u16 = 4;
+    /// On the way that is being followed.
+    const ON_PATH: u16 = 8;
+    /// It was cleared.
+    pub const GONE: u16 = 16;
+    /// It is on a list of those without names.
+    pub const LISTED: u16 = 32;
+    /// Its names were read, so each of its blocks is there.
+    pub const READ: u16 = 64;
+    /// It has a name, though its parent may not say so.
+    pub const NAMED: u16 = 128;
+    /// It calls another directory its parent.
+    pub const WRONG_PARENT: u16 = 256;
+
+    /// Whether it is a directory that is still there.
+    pub fn is_dir(&self) -> bool {
+        self.kind == DIR_KIND && !self.has(Self::GONE)
+    }
+
+    /// Whether a flag is set.
+    pub fn has(&self, flag: u16) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Sets a flag, or takes it away.
+    pub fn set(&mut self, flag: u16, on: bool) {
+        self.flags = if on { self.flags | flag } else { self.flags & !flag };
+    }
+
+    /// One more name, or subdirectory, was found.
+    pub fn count(&mut self) {
+        self.found = self.found.saturating_add(1);
+    }
+
+    /// One that was found is none.
+    pub fn uncount(&mut self) {
+        self.found = self.found.saturating_sub(1);
+    }
+
+    /// What its link count should be.
+    pub fn links(&self) -> u32 {
+        if self.is_dir() { self.found.saturating_add(2) } else { self.found }
+    }
+}
+
+/// A second name of a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extra<K> {
+    /// The directory where it is.
+    pub dir: K,
+    /// Where the entry lies in that.
+    pub offset: u64,
+    /// The directory that it names.
+    pub child: K,
+}
+
+/// Where the way up from a directory ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End<R> {
+    /// At one about which enough is known.
+    At(R),
+    /// The one above is not in use, or there is none above.
+    Nowhere,
+    /// At one that was on the way already: it lies below itself.
+    Loop(R),
+}
+
+/// Records of all inodes in use, by number.
+#[derive(Clone, Debug)]
+pub struct Forest<K, C = ()> {
+    recs: Vec<Record<K, C>>,
+    extras: Vec<Extra<K>>,
+}
+
+impl<K, C> Default for Forest<K, C> {
+    fn default() -> Forest<K, C> {
+        Forest { recs: Vec::new(), extras: Vec::new() }
+    }
+}
+
+impl<K, C> Deref for Forest<K, C> {
+    type Target = [Record<K, C>];
+
+    fn deref(&self) -> &[Record<K, C>] {
+        &self.recs
+    }
+}
+
+impl<K, C> DerefMut for Forest<K, C> {
+    fn deref_mut(&mut self) -> &mut [Record<K, C>] {
+        &mut self.recs
+    }
+}
+
+impl<K: Copy + Ord + Default, C: Copy + Default> Forest<K, C> {
+    /// Makes room for so many.
+    pub fn reserve(&mut self, records: usize) {
+        self.recs.reserve_exact(records);
+    }
+
+    /// Puts a record behind the others, where it has its place if they came by number.
+    pub fn push(&mut self, rec: Record<K, C>) {
+        self.recs.push(rec);
+    }
+
+    /// Puts a record in its place; one of the same number goes.
+    pub fn put(&mut self, rec: Record<K, C>) {
+        let at = self.recs.partition_point(|r| r.ino < rec.ino);
+        match self.recs.get_mut(at).filter(|r| r.ino == rec.ino) {
+            Some(old) => *old = rec,
+            None => self.recs.insert(at, rec),
+        }
+    }
+
+    /// Index of the record of an inode that is there.
+    pub fn find(&self, ino: K) -> Option<usize> {
+        let at = self.recs.binary_search_by_key(&ino, |r| r.ino).ok()?;
+        self.recs.get(at).filter(|r| !r.has(Record::<K, C>::GONE)).map(|_| at)
+    }
+
+    /// The record of an inode that is there.
+    pub fn of(&self, ino: K) -> Option<Record<K, C>> {
+        self.find(ino).and_then(|at| self.recs.get(at)).copied()
+    }
+
+    /// The same, to be changed.
+    pub fn rec(&mut self, ino: K) -> Option<&mut Record<K, C>> {
+        let at = self.find(ino)?;
+        self.recs.get_mut(at)
+    }
+
+    /// Sets a flag of an inode that is there, or takes it away.
+    pub fn flag(&mut self, ino: K, flag: u16, on: bool) {
+        if let Some(rec) = self.rec(ino) {
+            rec.set(flag, on);
+        }
+    }
+
+    /// Says where a directory lies.
+    pub fn set_parent(&mut self, ino: K, parent: K) {
+        if let Some(rec) = self.rec(ino) {
+            rec.parent = parent;
+        }
+    }
+
+    /// Those that were not cleared.
+    pub fn there(&self) -> impl Iterator<Item = &Record<K, C>> {
+        self.recs.iter().filter(|r| !r.has(Record::<K, C>::GONE))
+    }
+
+    /// Directories, as they are now.
+    pub fn dirs(&self) -> Vec<K> {
+        self.recs.iter().filter(|r| r.is_dir()).map(|r| r.ino).collect()
+    }
+
+    /// Counts a name in a directory. The first name of a directory says where it lies.
+    pub fn name(&mut self, dir: K, offset: u64, ino: K) {
+        let Some(rec) = self.rec(ino) else { return };
+        if !rec.is_dir() {
+            rec.count();
+        } else if rec.parent == K::default() {
+            rec.parent = dir;
+        } else {
+            self.extras.push(Extra { dir, offset, child: ino });
+        }
+    }
+
+    /// A directory that is cleared names nothing any more.
+    pub fn lose_name(&mut self, dir: K, ino: K) {
+        let Some(rec) = self.rec(ino) else { return };
+        if !rec.is_dir() {
+            rec.uncount();
+        } else if rec.parent == dir {
+            rec.parent = K::default();
+        }
+    }
+
+    /// The further names of directories.
+    pub fn take_extras(&mut self) -> Vec<Extra<K>> {
+        std::mem::take(&mut self.extras)
+    }
+
+    /// Each directory counts for the one it lies in.
+    pub fn count_dirs(&mut self) {
+        for ino in self.dirs() {
+            let parent = self.of(ino).map_or(K::default(), |rec| rec.parent);
+            if let Some(parent) = self.rec(parent).filter(|p| p.ino != ino) {
+                parent.count();
+            }
+        }
+    }
+
+    /// Climbs from a directory until one about which enough is known: those on the way, and where it ends.
+    pub fn climb(&mut self, from: K, known: impl Fn(&Record<K, C>) -> bool) -> (Vec<K>, End<Record<K, C>>) {
+        let (mut way, mut at) = (Vec::new(), from);
+        let end = loop {
+            match self.of(at) {
+                None => break End::Nowhere,
+                Some(rec) if known(&rec) => break End::At(rec),
+                Some(rec) if rec.has(Record::<K, C>::ON_PATH) => break End::Loop(rec),
+                Some(rec) => {
+                    self.flag(at, Record::<K, C>::ON_PATH, true);
+                    way.push(at);
+                    at = rec.parent;
+                }
+            }
+        };
+        way.iter().for_each(|ino| self.flag(*ino, Record::<K, C>::ON_PATH, false));
+        (way, end)
+    }
+}
+
+/// What is wrong with the tree of directories. An engine makes an issue of its own of it.
+#[allow(missing_docs, reason = "the fields are named as in the sentences of the issues")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The first two entries of a directory, at a byte of the volume.
+    Dots { ino: Node, byte: u64, why: &'static str },
+    /// A chunk of a directory, from byte `at` of it on.
+    Chunk { ino: Node, offset: u64, byte: u64, at: u64, why: &'static str },
+    /// A name that no file can have.
+    Name { dir: Node, name: String, offset: u64 },
+    /// A name that a directory has already.
+    Twice { dir: Node, name: String },
+    /// An entry that cannot name what it does.
+    Target { dir: Node, name: String, ino: Node, why: &'static str },
+    /// An entry with another file type than what it names.
+    Kind { dir: Node, name: String, ino: Node },
+    /// A directory with two names.
+    TwoParents { ino: Node, kept: Node, dropped: Node },
+    /// A directory below itself.
+    Loop { ino: Node },
+    /// What has no name.
+    Unnamed { ino: Node, what: &'static str, why: &'static str },
+    /// A directory that calls another its parent than the one it lies in.
+    DotDot { ino: Node, found: Node, expected: Node },
+    /// A link count.
+    Links { ino: Node, found: u32, expected: u32 },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Rec = Record<u64>;
+
+    fn forest(dirs: &[(u64, u64)]) -> Forest<u64> {
+        let mut forest = Forest::default();
+        dirs.iter().for_each(|(ino, parent)| {
+            forest.put(Rec { ino: *ino, parent: *parent, kind: DIR_KIND, ..Rec::default() });
+        });
+        forest
+    }
+
+    #[test]
+    fn a_climb_ends_where_enough_is_known_or_nowhere_or_at_a_loop() {
+        let wide = 0xff << 56;
+        let mut f = forest(&[(2, 2), (3, 2), (4, 3), (5, 9), (6, 7), (7, 8), (8, 7), (wide | 1, 4)]);
+        let mut ends = |from| {
+            let (way, end) = f.climb(from, |r| r.ino == 2);
+            let told = match end {
+                End::At(rec) => ("at", rec.ino),
+                End::Nowhere => ("nowhere", 0),
+                End::Loop(rec) => ("loop", rec.ino),
+            };
+            (way, told)
+        };
+        assert_eq!(ends(wide | 1), (vec![wide | 1, 4, 3], ("at", 2)));
+        assert_eq!(ends(5), (vec![5], ("nowhere", 0)));
+        assert_eq!(ends(6), (vec![6, 7, 8], ("loop", 7)));
+        assert_eq!(ends(6), (vec![6, 7, 8], ("loop", 7)), "a climb leaves no mark");
+        f.flag(3, Rec::GONE, true);
+        assert_eq!(f.climb(4, |r| r.ino == 2), (vec![4], End::Nowhere));
+    }
+
+    #[test]
+    fn names_are_counted_and_the_second_of_a_directory_is_extra() {
+        let mut f = forest(&[(4, 0), (3, 0), (2, 2)]);
+        f.put(Rec { ino: 9, kind: 8, stored: 1, ..Rec::default() });
+        for (dir, offset, ino) in [(2, 12, 3), (2, 24, 4), (3, 36, 4), (3, 48, 9), (2, 60, 9), (2, 72, 77)] {
+            f.name(dir, offset, ino);
+        }
+        assert_eq!(f.take_extras(), [Extra { dir: 3, offset: 36, child: 4 }]);
+        f.count_dirs();
+        let links: Vec<_> = f.iter().map(|r| (r.ino, r.parent, r.links())).collect();
+        assert_eq!(links, [(2, 2, 4), (3, 2, 2), (4, 2, 2), (9, 0, 2)]);
+        f.lose_name(2, 9);
+        f.lose_name(3, 4);
+        f.lose_name(2, 3);
+        assert_eq!((f.of(9).unwrap().found, f.of(4).unwrap().parent, f.of(3).unwrap().parent), (1, 2, 0));
+    }
+
+    #[test]
+    fn a_record_takes_the_place_of_one_that_was_cleared() {
+        let mut f = forest(&[(2, 2), (3, 2)]);
+        f.flag(2, Rec::GONE, true);
+        assert_eq!((f.find(2), f.dirs(), f.there().count(), f.len()), (None, vec![3], 1, 2));
+        f.put(Rec { ino: 2, parent: 2, kind: DIR_KIND, ..Rec::default() });
+        assert_eq!((f.find(2), f.len()), (Some(0), 2));
+    }
+
+    #[test]
+    fn names_in_lost_and_found() {
+        assert_eq!(lost_name(7, None), b"#7");
+        assert_eq!(lost_name(7, Some(b"name")), b"#7 name");
+        assert_eq!(lost_name(7, Some(&[b'x'; 300])).len(), 251);
+        let names: Vec<String> = spare_names(LOST_FOUND).take(3).collect();
+        assert_eq!(
+            (names, spare_names("#7").count()),
+            (vec!["lost+found".into(), "lost+found.1".into(), "lost+found.2".into()], 100)
+        );
+    }
+}

@@ -1,0 +1,538 @@
+//! The check of trees whose directories are files of chunks ([`dirent`](super::dirent)): chunks, names, what entries name,
+//! what the root leads to, and link counts.
+//!
+//! An engine says how to change an entry, a link count and an inode ([`TreeCheck`]), and what it calls what is wrong
+//! ([`Verdict`]); everything else is here. Of a directory that is being read all names are in memory, and of the way to the
+//! root its numbers.
+
+use crate::dirent::{DIRBLKSIZ, DOTDOT_AT, Dirent, entries, entry};
+use crate::forest::{End, Forest, Record, Verdict};
+use crate::issue::{Node, show};
+use crate::mend::{cut_chunk, dots, put_dots, set_ino, set_kind};
+use arbor_base::vfs::{Ino, Result, is_name};
+use rustc_hash::FxHashSet;
+
+/// Names of the directory that is being read.
+pub type Names = FxHashSet<Box<[u8]>>;
+/// What is kept of an inode.
+pub type Rec = Record<u32, u32>;
+/// Why an entry cannot name an inode that is none.
+pub const NOT_IN_USE: &str = "is not in use";
+
+/// An entry in use.
+#[derive(Clone, Debug)]
+pub struct Named {
+    /// Byte of the directory where it begins.
+    pub offset: u64,
+    /// What it names.
+    pub ino: u32,
+    /// Its name.
+    pub name: Vec<u8>,
+}
+
+/// A chunk of a directory.
+#[derive(Clone, Copy, Debug)]
+pub struct Spot {
+    /// The directory.
+    pub dir: u32,
+    /// Where the chunk begins in the directory.
+    pub offset: u64,
+    /// Where it lies on the volume; 0 where nobody asks.
+    pub byte: u64,
+}
+
+impl Spot {
+    fn node(&self) -> Node {
+        Node(self.dir.into())
+    }
+
+    fn broken(&self, at: u64, why: &'static str) -> Verdict {
+        Verdict::Chunk { ino: self.node(), offset: self.offset, byte: self.byte, at, why }
+    }
+}
+
+/// What a name in these chunks leads to, with the file type that the entry says.
+pub fn find_name(chunks: &[u8], name: &[u8]) -> Option<(Ino, u8)> {
+    let find = |chunk: &[u8]| {
+        let all = entries(chunk).unwrap_or_default();
+        all.iter().find(|e| e.ino.0 != 0 && e.name == name).map(|e| (e.ino, e.kind))
+    };
+    chunks.chunks_exact(DIRBLKSIZ).find_map(find)
+}
+
+/// A checker of a tree of directories.
+pub trait TreeCheck: Sized {
+    /// The root directory.
+    const ROOT: Ino;
+    /// Most links that an inode can count.
+    const MOST_LINKS: u32;
+
+    /// The inodes in use.
+    fn forest(&mut self) -> &mut Forest<u32, u32>;
+
+    /// Notes what is wrong.
+    fn tell(&mut self, verdict: Verdict);
+
+    /// The entries in use of a directory that was checked, without its dots.
+    fn names_in(&mut self, dir: u32) -> Result<Vec<Named>>;
+
+    /// Changes the inode of the entry at an offset of a directory; 0 makes it free.
+    fn put_entry_ino(&mut self, dir: u32, offset: u64, ino: u32) -> Result<()>;
+
+    /// Changes a link count.
+    fn put_links(&mut self, ino: u32, links: u32) -> Result<()>;
+
+    /// Takes an inode out of use.
+    fn clear(&mut self, ino: u32) -> Result<()>;
+
+    /// Gives an inode a name in lost+found, which is returned; 0 if there is no room.
+    fn adopt(&mut self, ino: u32, kind: u8) -> Result<u32>;
+
+    /// Whether what has no name, and should have one, gets one again.
+    fn reconnects(&self) -> bool {
+        true
+    }
+
+    /// Why an entry cannot name an inode that is not in use.
+    fn why_absent(&self, _ino: Ino) -> &'static str {
+        NOT_IN_USE
+    }
+
+    /// An entry that can stay.
+    fn met(&mut self, _dir: u32, _e: &Dirent<'_>, _kind: u8) {}
+
+    // Chunks and entries.
+
+    /// Checks one chunk and mends it.
+    fn check_chunk(&mut self, spot: Spot, chunk: &mut [u8], names: &mut Names) {
+        if spot.offset == 0 {
+            self.check_dots(spot, chunk);
+        }
+        let (mut at, mut last) = (0, None);
+        while at < DIRBLKSIZ {
+            let e = match entry(chunk, at) {
+                Ok(e) => e,
+                Err(why) => {
+                    self.tell(spot.broken(at as u64, why));
+                    cut_chunk(chunk, last);
+                    return;
+                }
+            };
+            let next = at + e.reclen;
+            let is_dot = spot.offset == 0 && at <= DOTDOT_AT;
+            if e.ino.0 != 0 && !is_dot {
+                match self.check_entry(spot, &e, names) {
+                    None => set_ino(chunk, at, Ino(0)),
+                    Some(kind) => set_kind(chunk, at, kind),
+                }
+            }
+            last = Some(at);
+            at = next;
+        }
+    }
+
+    /// The kind that an entry must have, `None` if it cannot stay.
+    fn check_entry(&mut self, spot: Spot, e: &Dirent<'_>, names: &mut Names) -> Option<u8> {
+        let (dir, ino, offset) = (spot.node(), Node(e.ino.0), spot.offset + e.at as u64);
+        if !self.check_name(dir, e.name, offset, names.contains(e.name)) {
+            return None;
+        }
+        let rec = self.forest().of(e.ino.0 as u32);
+        let why = match rec {
+            None => Some(self.why_absent(e.ino)),
+            Some(_) if e.ino == Self::ROOT => Some("is the root directory"),
+            Some(_) if e.ino.0 == u64::from(spot.dir) => Some("is the directory itself"),
+            Some(_) => None,
+        };
+        if let Some(why) = why {
+            self.tell(Verdict::Target { dir, name: show(e.name), ino, why });
+            return None;
+        }
+        let kind = rec.map_or(0, |r| r.kind);
+        if e.kind != kind {
+            self.tell(Verdict::Kind { dir, name: show(e.name), ino });
+        }
+        self.met(spot.dir, e, kind);
+        names.insert(e.name.into());
+        self.forest().name(spot.dir, offset, e.ino.0 as u32);
+        Some(kind)
+    }
+
+    /// Whether a file can be called so, in a directory that has the name already or not.
+    fn check_name(&mut self, dir: Node, name: &[u8], offset: u64, known: bool) -> bool {
+        if !is_name(name) {
+            self.tell(Verdict::Name { dir, name: show(name), offset });
+        } else if known {
+            self.tell(Verdict::Twice { dir, name: show(name) });
+        }
+        is_name(name) && !known
+    }
+
+    /// The first two entries of a directory.
+    fn check_dots(&mut self, spot: Spot, chunk: &mut [u8]) {
+        let dir = Ino(spot.dir.into());
+        let parent = match dots(dir, chunk) {
+            Ok(parent) => parent,
+            Err(why) => {
+                self.tell(Verdict::Dots { ino: spot.node(), byte: spot.byte, why });
+                put_dots(dir, Self::ROOT, chunk)
+            }
+        };
+        if let Some(rec) = self.forest().rec(spot.dir) {
+            rec.dotdot = parent.0 as u32;
+        }
+    }
+
+    /// Checks one chunk of a directory that lies in `parent`, without what the entries name. Nothing is mended.
+    fn check_form(&mut self, spot: Spot, parent: u32, chunk: &[u8], names: &mut Names) {
+        let (ino, expected) = (spot.node(), Node(parent.into()));
+        if spot.offset == 0 {
+            match dots(Ino(spot.dir.into()), chunk) {
+                Err(why) => self.tell(Verdict::Dots { ino, byte: spot.byte, why }),
+                Ok(up) if up.0 != expected.0 => self.tell(Verdict::DotDot { ino, found: Node(up.0), expected }),
+                Ok(_) => {}
+            }
+        }
+        match entries(chunk) {
+            Err(why) => self.tell(spot.broken(0, why)),
+            Ok(all) => {
+                for e in all.iter().filter(|e| e.ino.0 != 0 && (spot.offset > 0 || e.at > DOTDOT_AT)) {
+                    if self.check_name(ino, e.name, spot.offset + e.at as u64, names.contains(e.name)) {
+                        names.insert(e.name.into());
+                    }
+                }
+            }
+        }
+    }
+
+    // What the root leads to.
+
+    /// Of several names of a directory the one that it agrees with stays.
+    fn drop_extras(&mut self) -> Result<()> {
+        for extra in self.forest().take_extras() {
+            let Some(rec) = self.forest().of(extra.child) else { continue };
+            let swap = rec.dotdot == extra.dir && rec.parent != extra.dir;
+            let (kept, dropped) = if swap { (extra.dir, rec.parent) } else { (rec.parent, extra.dir) };
+            let ino = Node(extra.child.into());
+            self.tell(Verdict::TwoParents { ino, kept: Node(kept.into()), dropped: Node(dropped.into()) });
+            if swap {
+                self.drop_name(dropped, extra.child)?;
+            } else {
+                self.put_entry_ino(extra.dir, extra.offset, 0)?;
+            }
+            self.forest().set_parent(extra.child, kept);
+        }
+        Ok(())
+    }
+
+    /// Removes the first name of `ino` in a directory.
+    fn drop_name(&mut self, dir: u32, ino: u32) -> Result<()> {
+        match self.names_in(dir)?.into_iter().find(|e| e.ino == ino) {
+            Some(e) => self.put_entry_ino(dir, e.offset, 0),
+            None => Ok(()),
+        }
+    }
+
+    /// Marks all directories by whether the root leads to them; loops are cut.
+    fn reach_dirs(&mut self) -> Result<()> {
+        for ino in self.forest().dirs() {
+            self.reach(ino)?;
+        }
+        Ok(())
+    }
+
+    /// Follows the parents of a directory up to the root, or to one that has none.
+    fn reach(&mut self, ino: u32) -> Result<()> {
+        let root = Self::ROOT.0 as u32;
+        let known = |rec: &Rec| rec.ino == root || rec.has(Rec::REACHED) || rec.has(Rec::LOST);
+        let (way, end) = self.forest().climb(ino, known);
+        let mut flag = Rec::LOST;
+        match end {
+            End::At(rec) if rec.ino == root => {
+                flag = Rec::REACHED;
+                self.forest().set_parent(root, root);
+                self.forest().flag(root, flag, true);
+            }
+            End::At(rec) if rec.has(Rec::REACHED) => flag = Rec::REACHED,
+            End::At(_) | End::Nowhere => {}
+            End::Loop(rec) => {
+                self.tell(Verdict::Loop { ino: Node(rec.ino.into()) });
+                self.drop_name(rec.parent, rec.ino)?;
+                self.forest().set_parent(rec.ino, 0);
+            }
+        }
+        way.into_iter().for_each(|ino| self.forest().flag(ino, flag, true));
+        Ok(())
+    }
+
+    /// A directory without a name gets one in lost+found.
+    fn reconnect(&mut self, ino: u32, kind: u8) -> Result<()> {
+        self.unnamed(ino, "directory", "its place is lost+found");
+        let parent = self.adopt(ino, kind)?;
+        self.forest().set_parent(ino, parent);
+        if parent != 0 {
+            self.one_link_more(parent)?;
+            self.put_entry_ino(ino, DOTDOT_AT as u64, parent)?;
+            self.forest().rec(ino).into_iter().for_each(|rec| rec.dotdot = parent);
+        }
+        Ok(())
+    }
+
+    /// Tells of an inode without a name.
+    fn unnamed(&mut self, ino: u32, what: &'static str, why: &'static str) {
+        self.tell(Verdict::Unnamed { ino: Node(ino.into()), what, why });
+    }
+
+    /// Counts a subdirectory that this run has added.
+    fn one_link_more(&mut self, dir: u32) -> Result<()> {
+        let Some(rec) = self.forest().rec(dir) else { return Ok(()) };
+        rec.stored = rec.stored.saturating_add(1).min(Self::MOST_LINKS);
+        let links = rec.stored;
+        self.put_links(dir, links)
+    }
+
+    /// Each directory whose names were read calls the one its parent that it lies in.
+    fn check_dotdots(&mut self) -> Result<()> {
+        for dir in self.forest().dirs() {
+            let Some(rec) = self.forest().of(dir).filter(|rec| rec.has(Rec::READ)) else { continue };
+            if rec.parent != 0 && rec.parent != rec.dotdot {
+                let (found, expected) = (Node(rec.dotdot.into()), Node(rec.parent.into()));
+                self.tell(Verdict::DotDot { ino: Node(dir.into()), found, expected });
+                self.put_entry_ino(dir, DOTDOT_AT as u64, rec.parent)?;
+            }
+        }
+        Ok(())
+    }
+
+    // Names that were counted.
+
+    /// Each inode has a name, and as many as it says.
+    fn count_links(&mut self) -> Result<()> {
+        let unnamed = |r: &&Rec| !r.is_dir() && r.found == 0 && !r.has(Rec::LISTED);
+        let unnamed: Vec<Rec> = self.forest().there().filter(unnamed).copied().collect();
+        for Rec { ino, stored, kind, flags, .. } in unnamed {
+            if !self.reconnects() || flags & Rec::EMPTY != 0 || stored == 0 {
+                self.unnamed(ino, "inode", "it was left over");
+                self.clear(ino)?;
+                continue;
+            }
+            self.unnamed(ino, "inode", "its place is lost+found");
+            if self.adopt(ino, kind)? != 0
+                && let Some(rec) = self.forest().rec(ino)
+            {
+                rec.found = 1;
+            }
+        }
+        self.forest().count_dirs();
+        let expected = |r: &Rec| r.links().min(Self::MOST_LINKS);
+        let wrong = |r: &&Rec| !r.has(Rec::LISTED) && expected(r) != r.stored && expected(r) != 0;
+        let wrong: Vec<Rec> = self.forest().there().filter(wrong).copied().collect();
+        for rec in wrong {
+            let (ino, expected) = (Node(rec.ino.into()), expected(&rec));
+            self.tell(Verdict::Links { ino, found: rec.stored, expected });
+            self.put_links(rec.ino, expected)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dirent::{first_chunks, put_entry};
+    use crate::forest::{DIR_KIND, lost_name};
+    use crate::mend::insert_into;
+    use std::collections::BTreeMap;
+
+    const LOST: u32 = 3;
+
+    /// Directories of one chunk each, in memory. Directory 3 is lost+found.
+    #[derive(Default)]
+    struct Tree {
+        dirs: BTreeMap<u32, Vec<u8>>,
+        links: BTreeMap<u32, u32>,
+        forest: Forest<u32, u32>,
+        told: Vec<Verdict>,
+    }
+
+    impl Tree {
+        fn of(dirs: &[(u32, u32)], files: &[u32]) -> Tree {
+            let mut tree = Tree::default();
+            for (ino, parent) in [(2, 2), (LOST, 2)].iter().chain(dirs) {
+                tree.dirs.insert(*ino, first_chunks(DIRBLKSIZ, Ino((*ino).into()), Ino((*parent).into())));
+                tree.links.insert(*ino, 2);
+            }
+            tree.links.extend(files.iter().map(|ino| (*ino, 1)));
+            tree.enter(2, b"lost+found", LOST);
+            tree
+        }
+
+        fn kind(&self, ino: u32) -> u8 {
+            if self.dirs.contains_key(&ino) { DIR_KIND } else { 8 }
+        }
+
+        fn enter(&mut self, dir: u32, name: &[u8], ino: u32) {
+            let kind = self.kind(ino);
+            assert!(insert_into(self.dirs.get_mut(&dir).unwrap(), name, Ino(ino.into()), kind));
+            if kind == DIR_KIND {
+                *self.links.get_mut(&dir).unwrap() += 1;
+            }
+        }
+
+        /// A pass; what it tells.
+        fn pass(&mut self) -> Vec<Verdict> {
+            self.forest = Forest::default();
+            for (ino, links) in &self.links {
+                self.forest.put(Rec { ino: *ino, stored: *links, kind: self.kind(*ino), ..Rec::default() });
+            }
+            for dir in self.forest.dirs() {
+                let (mut chunk, mut names) = (self.dirs[&dir].clone(), Names::default());
+                self.check_chunk(Spot { dir, offset: 0, byte: 0 }, &mut chunk, &mut names);
+                self.dirs.insert(dir, chunk);
+                self.forest.flag(dir, Rec::READ, true);
+            }
+            self.drop_extras().unwrap();
+            self.reach_dirs().unwrap();
+            for dir in self.forest.dirs() {
+                if self.forest.of(dir).is_some_and(|rec| rec.has(Rec::LOST) && rec.parent == 0) {
+                    self.reconnect(dir, DIR_KIND).unwrap();
+                }
+            }
+            self.check_dotdots().unwrap();
+            self.count_links().unwrap();
+            std::mem::take(&mut self.told)
+        }
+    }
+
+    impl TreeCheck for Tree {
+        const ROOT: Ino = Ino(2);
+        const MOST_LINKS: u32 = 5;
+
+        fn forest(&mut self) -> &mut Forest<u32, u32> {
+            &mut self.forest
+        }
+
+        fn tell(&mut self, verdict: Verdict) {
+            self.told.push(verdict);
+        }
+
+        fn names_in(&mut self, dir: u32) -> Result<Vec<Named>> {
+            let all = entries(&self.dirs[&dir]).unwrap();
+            let used = all.iter().filter(|e| e.ino.0 != 0 && e.at > DOTDOT_AT);
+            let named = |e: &Dirent<'_>| Named { offset: e.at as u64, ino: e.ino.0 as u32, name: e.name.to_vec() };
+            Ok(used.map(named).collect())
+        }
+
+        fn put_entry_ino(&mut self, dir: u32, offset: u64, ino: u32) -> Result<()> {
+            set_ino(self.dirs.get_mut(&dir).unwrap(), offset as usize, Ino(ino.into()));
+            Ok(())
+        }
+
+        fn put_links(&mut self, ino: u32, links: u32) -> Result<()> {
+            self.links.insert(ino, links);
+            Ok(())
+        }
+
+        fn clear(&mut self, ino: u32) -> Result<()> {
+            self.links.remove(&ino);
+            self.forest.flag(ino, Rec::GONE, true);
+            Ok(())
+        }
+
+        fn adopt(&mut self, ino: u32, kind: u8) -> Result<u32> {
+            let chunk = self.dirs.get_mut(&LOST).unwrap();
+            assert!(insert_into(chunk, &lost_name(ino.into(), None), Ino(ino.into()), kind));
+            Ok(LOST)
+        }
+    }
+
+    fn node(ino: u64) -> Node {
+        Node(ino)
+    }
+
+    #[test]
+    fn a_sound_tree_is_left_alone() {
+        let mut tree = Tree::of(&[(4, 2), (5, 4)], &[9]);
+        for (dir, name, ino) in [(2, b"a", 4), (4, b"b", 5), (5, b"c", 9)] {
+            tree.enter(dir, name, ino);
+        }
+        assert_eq!(tree.pass(), []);
+        let up = Verdict::DotDot { ino: node(5), found: node(4), expected: node(2) };
+        let chunk = tree.dirs[&5].clone();
+        tree.check_form(Spot { dir: 5, offset: 0, byte: 0 }, 2, &chunk, &mut Names::default());
+        assert_eq!((tree.told, find_name(&chunk, b"c"), find_name(&chunk, b"d")), (vec![up], Some((Ino(9), 8)), None));
+    }
+
+    #[test]
+    fn of_two_names_the_one_stays_that_the_directory_agrees_with() {
+        for (parent, kept, dropped) in [(4, 4, 5), (5, 5, 4), (2, 4, 5)] {
+            let mut tree = Tree::of(&[(4, 2), (5, 2), (6, parent)], &[]);
+            for (dir, name, ino) in [(2, b"a", 4), (2, b"b", 5), (4, b"c", 6), (5, b"d", 6)] {
+                tree.enter(dir, name, ino);
+            }
+            let told = tree.pass();
+            assert_eq!(told[0], Verdict::TwoParents { ino: node(6), kept: node(kept), dropped: node(dropped) });
+            assert!(tree.names_in(dropped as u32).unwrap().is_empty());
+            assert_eq!(told.iter().any(|v| matches!(v, Verdict::DotDot { .. })), parent == 2);
+            assert_eq!(tree.pass(), []);
+        }
+    }
+
+    #[test]
+    fn loops_and_what_has_no_name_go_to_lost_and_found() {
+        let mut tree = Tree::of(&[(4, 5), (5, 4), (6, 2)], &[9, 10]);
+        tree.enter(4, b"a", 5);
+        tree.enter(5, b"b", 4);
+        tree.links.insert(10, 0);
+        let told = tree.pass();
+        assert_eq!(told[0], Verdict::Loop { ino: node(4) });
+        let unnamed = |v: &Verdict| match v {
+            Verdict::Unnamed { ino, why, .. } => Some((ino.0, *why == "it was left over")),
+            _ => None,
+        };
+        let unnamed: Vec<_> = told.iter().filter_map(unnamed).collect();
+        assert_eq!(unnamed, [(4, false), (6, false), (9, false), (10, true)]);
+        let lost: Vec<_> = tree.names_in(LOST).unwrap().into_iter().map(|e| e.name).collect();
+        assert_eq!((lost, tree.links.contains_key(&10)), (vec![b"#4".to_vec(), b"#6".to_vec(), b"#9".to_vec()], false));
+        assert_eq!(tree.pass(), []);
+    }
+
+    #[test]
+    fn entries_that_cannot_stay_go_and_links_are_counted() {
+        let mut tree = Tree::of(&[(4, 2)], &[9, 10]);
+        let names =
+            [(2, &b"a"[..], 4), (4, b"root", 2), (4, b"own", 4), (4, b"gone", 77), (4, b"f/g", 9), (4, b"f", 9)];
+        names.into_iter().for_each(|(dir, name, ino)| tree.enter(dir, name, ino));
+        tree.enter(4, b"f", 9);
+        (0..6).for_each(|n| tree.enter(4, format!("link{n}").as_bytes(), 9));
+        tree.links.insert(4, 2);
+        tree.enter(2, b"b", 10);
+        tree.links.insert(10, 3);
+        let told = tree.pass();
+        let why = |v: &Verdict| match v {
+            Verdict::Target { why, .. } => *why,
+            Verdict::Name { .. } => "name",
+            Verdict::Twice { .. } => "twice",
+            Verdict::Links { expected: 5, .. } => "too low",
+            Verdict::Links { expected: 1, .. } => "too high",
+            _ => "",
+        };
+        let entries = ["is the root directory", "is the directory itself", NOT_IN_USE, "name", "twice"];
+        assert_eq!(told.iter().map(why).collect::<Vec<_>>(), [&entries[..], &["too low", "too high"]].concat());
+        assert_eq!((tree.links[&9], tree.pass()), (5, vec![]));
+    }
+
+    #[test]
+    fn a_broken_chunk_is_cut_where_it_breaks() {
+        let mut tree = Tree::of(&[(4, 2)], &[9]);
+        tree.enter(2, b"a", 4);
+        tree.enter(4, b"f", 9);
+        tree.enter(4, b"g", 9);
+        put_entry(&mut tree.dirs.get_mut(&4).unwrap()[36..], Ino(9), 6, 8, b"g");
+        set_ino(tree.dirs.get_mut(&4).unwrap(), 0, Ino(5));
+        let told = tree.pass();
+        assert!(matches!(told[0], Verdict::Dots { ino: Node(4), .. }), "{told:?}");
+        assert!(matches!(told[1], Verdict::Chunk { ino: Node(4), offset: 0, at: 36, .. }), "{told:?}");
+        assert_eq!((told.len(), tree.pass()), (2, vec![]));
+    }
+}
