@@ -5,7 +5,7 @@
 //! the one before it.
 
 use crate::refs::Refs;
-use arbor_base::vfs::{Ino, Result};
+use arbor_base::vfs::{Error, Ino, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 
@@ -111,8 +111,9 @@ pub trait Orphans: Lives {
         true
     }
 
-    /// An inode is no orphan any more: what its link in the list stood in place of is there again.
-    fn unlisted(&mut self, _ino: Ino) -> Result<()> {
+    /// An inode is no orphan any more: what its link in the list stood in place of is there again, unless it `goes`, being about
+    /// to be freed.
+    fn unlisted(&mut self, _ino: Ino, _goes: bool) -> Result<()> {
         Ok(())
     }
 
@@ -144,15 +145,22 @@ pub fn orphan<C: Orphans>(core: &mut C, ino: Ino) -> Result<()> {
 
 /// Takes an inode off its list, if it is on one.
 pub fn unorphan<C: Orphans>(core: &mut C, ino: Ino) -> Result<()> {
+    leave(core, ino, false)
+}
+
+/// The same; of one that is about to be freed (`goes`) nothing is put right.
+fn leave<C: Orphans>(core: &mut C, ino: Ino, goes: bool) -> Result<()> {
     let lives = core.lives();
     let Some(before) = lives.orphans.remove(&ino.0) else { return Ok(()) };
     lives.unnamed.remove(&ino.0);
     if !core.is_listed() {
-        return core.unlisted(ino);
+        return core.unlisted(ino, goes);
     }
     let next = core.next(ino)?;
-    core.set_next(ino, 0)?;
-    core.unlisted(ino)?;
+    if !goes {
+        core.set_next(ino, 0)?;
+    }
+    core.unlisted(ino, goes)?;
     if let Some(b) = core.lives().orphans.get_mut(&next) {
         *b = before;
     }
@@ -188,10 +196,19 @@ pub fn lost<C: Orphans>(core: &mut C, ino: Ino) -> Result<()> {
 /// A step of freeing what has neither names nor users; says whether there is more.
 pub fn inactivate<C: Orphans>(core: &mut C) -> Result<bool> {
     let Some(ino) = core.lives().next_inactive() else { return Ok(false) };
-    if core.release(ino)? {
-        core.lives().pop_inactive();
-        unorphan(core, ino)?;
-        core.free(ino)?;
+    match core.release(ino) {
+        Ok(true) => {
+            core.lives().pop_inactive();
+            leave(core, ino, true)?;
+            core.free(ino)?;
+        }
+        Ok(false) => {}
+        Err(Error::Restart) => return Err(Error::Restart),
+        // One that is damaged stays an orphan, and hinders no other.
+        Err(e) => {
+            core.lives().pop_inactive();
+            return Err(e);
+        }
     }
     Ok(core.lives().next_inactive().is_some())
 }
@@ -209,6 +226,7 @@ mod tests {
         heads: [u64; 2],
         next: BTreeMap<u64, u64>,
         steps: u32,
+        damaged: u64,
         freed: Vec<u64>,
     }
 
@@ -233,7 +251,10 @@ mod tests {
             self.next.insert(ino.0, to);
             Ok(())
         }
-        fn release(&mut self, _ino: Ino) -> Result<bool> {
+        fn release(&mut self, ino: Ino) -> Result<bool> {
+            if ino.0 == self.damaged {
+                return Err(Errno::EUCLEAN.into());
+            }
             self.steps = self.steps.saturating_sub(1);
             Ok(self.steps == 0)
         }
@@ -268,6 +289,18 @@ mod tests {
         })
         .unwrap();
         assert_eq!((found, mounted.lives.inactive()), (vec![(5, false)], 1));
+    }
+
+    #[test]
+    fn a_damaged_orphan_hinders_no_other() {
+        let mut lists = Lists { damaged: 5, ..Lists::default() };
+        for n in [5, 7] {
+            orphan(&mut lists, Ino(n)).unwrap();
+            lists.lives.push_inactive(Ino(n));
+        }
+        assert!(inactivate(&mut lists).is_err());
+        assert!(!inactivate(&mut lists).unwrap());
+        assert_eq!((lists.freed.clone(), lists.list(1)), (vec![7], vec![5]));
     }
 
     #[test]

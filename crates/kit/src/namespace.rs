@@ -172,6 +172,9 @@ pub struct Walked {
 /// Called with entries and their names; says whether to go on.
 pub type Walk<'a, C> = &'a mut dyn FnMut(&mut C, Walked, &[u8]) -> Result<bool>;
 
+/// A directory that was searched for a name, and what was found.
+pub type Searched<N> = (Node, Lookup<<N as Namespace>::Slot, <N as Namespace>::Room>);
+
 /// What an engine knows of names, and the changes it makes. Nothing of it checks what the functions of this module have
 /// checked.
 ///
@@ -188,8 +191,8 @@ pub trait Namespace: Attributes + Lives + Sized {
     /// Facts of an inode; `ESTALE` if it is not in use.
     fn node(&mut self, ino: Ino) -> Result<Node>;
 
-    /// Looks for a name in a directory.
-    fn find(&mut self, dir: Ino, name: &[u8]) -> Result<Lookup<Self::Slot, Self::Room>>;
+    /// Looks for a name in a directory, whose facts it gives as well; `ENOTDIR` of anything else.
+    fn find(&mut self, dir: Ino, name: &[u8]) -> Result<Searched<Self>>;
 
     /// What a directory other than the root calls its parent.
     fn parent(&mut self, dir: Ino) -> Result<Ino>;
@@ -262,14 +265,9 @@ pub fn lookup<N: Namespace>(core: &mut N, parent: Ino, name: &[u8]) -> Result<En
     if name.len() > NAME_MAX {
         return Err(Errno::ENAMETOOLONG.into());
     }
-    let dir = dir_node(core, parent)?;
     let ino = match name {
-        b"." => parent,
-        b".." if parent == core.root() => parent,
-        // Its own parent may be removed, too, and be another directory by now.
-        b".." if dir.links == 0 => return Err(Errno::ENOENT.into()),
-        b".." => core.parent(parent)?,
-        _ => core.find(parent, name)?.found()?.ino,
+        b"." | b".." => dots(core, parent, name)?,
+        _ => core.find(parent, name)?.1.found()?.ino,
     };
     let attr = core.attr(ino).map_err(|e| match e {
         Error::Errno(Errno::ESTALE) => {
@@ -282,6 +280,16 @@ pub fn lookup<N: Namespace>(core: &mut N, parent: Ino, name: &[u8]) -> Result<En
     Ok(attr)
 }
 
+/// What `.` and `..` of a directory name.
+fn dots<N: Namespace>(core: &mut N, dir: Ino, name: &[u8]) -> Result<Ino> {
+    let node = dir_node(core, dir)?;
+    if name == b"." || dir == core.root() {
+        return Ok(dir);
+    }
+    // Its own parent may be removed, too, and be another directory by now.
+    if node.links == 0 { Err(Errno::ENOENT.into()) } else { core.parent(dir) }
+}
+
 /// Makes an inode and its name. `xattrs`: the list of `new`, checked.
 pub fn make<N: Namespace>(
     core: &mut N,
@@ -291,8 +299,8 @@ pub fn make<N: Namespace>(
     now: Time,
 ) -> Result<Entry> {
     let file_type = FileType::from_mode(new.mode).ok_or(Errno::EINVAL)?;
-    let dir = dir_node(core, parent)?;
-    let room = core.find(parent, name)?.free()?;
+    let (dir, found) = core.find(parent, name)?;
+    let room = found.free()?;
     if dir.links == 0 {
         return Err(Errno::ENOENT.into());
     }
@@ -320,8 +328,8 @@ pub fn link<N: Namespace>(core: &mut N, ino: Ino, (parent, name): (Ino, &[u8]), 
     if node.is_dir() {
         return Err(Errno::EPERM.into());
     }
-    let dir = dir_node(core, parent)?;
-    let room = core.find(parent, name)?.free()?;
+    let (dir, found) = core.find(parent, name)?;
+    let room = found.free()?;
     if dir.links == 0 || node.links == 0 && !core.lives().is_unnamed(ino) {
         return Err(Errno::ENOENT.into());
     }
@@ -348,8 +356,8 @@ pub fn remove<N: Namespace>(
     now: Time,
     moves: impl FnOnce(),
 ) -> Result<()> {
-    let dir = dir_node(core, parent)?;
-    let named = core.find(parent, name)?.found()?;
+    let (dir, found) = core.find(parent, name)?;
+    let named = found.found()?;
     let node = core.node(named.ino)?;
     match (node.is_dir(), want_dir) {
         (true, false) => return Err(Errno::EISDIR.into()),
@@ -383,10 +391,11 @@ pub fn rename<N: Namespace>(
     flags: RenameFlags,
     now: Time,
 ) -> Result<()> {
-    let (dir, new_dir) = (dir_node(core, from.0)?, dir_node(core, to.0)?);
-    let src = core.find(from.0, from.1)?.found()?;
+    dir_node(core, to.0)?;
+    let (dir, src) = core.find(from.0, from.1)?;
+    let src = src.found()?;
     let node = core.node(src.ino)?;
-    let dst = core.find(to.0, to.1)?;
+    let (new_dir, dst) = core.find(to.0, to.1)?;
     match dst {
         Lookup::Found(_) if flags.contains(RenameFlags::NOREPLACE) => return Err(Errno::EEXIST.into()),
         Lookup::Free(_) if flags.contains(RenameFlags::EXCHANGE) => return Err(Errno::ENOENT.into()),

@@ -89,10 +89,14 @@ impl Core {
         let (block, at) = self.geom.inode_at(ino).ok_or(Errno::ESTALE)?;
         let cgx = self.geom.cg_of_inode(ino);
         let index = (ino.0 % u64::from(self.geom.cg_inodes)) as u32;
-        if !self.cache.contains(Name::Block(block.0.into())) && !self.may_be_initialised(cgx, index)? {
-            return Err(Errno::ESTALE.into());
+        let name = Name::Block(block.0.into());
+        if self.cache.find(name).is_none() {
+            if !self.may_be_initialised(cgx, index)? {
+                return Err(Errno::ESTALE.into());
+            }
+            self.block(block, What::Inodes)?;
         }
-        let bytes = self.block(block, What::Inodes)?;
+        let bytes = self.cache.peek(name).ok_or(Errno::EIO)?;
         let d = bytes.get(at..at + INODE).and_then(|b| Dinode::read_from_bytes(b).ok()).ok_or(Errno::ESTALE)?;
         Ok(Inode { ino, d, block, at })
     }
@@ -278,8 +282,8 @@ impl Orphans for Core {
         self.iput(&i)
     }
 
-    fn unlisted(&mut self, ino: Ino) -> Result<()> {
-        let Some(btime) = self.btimes.remove(&ino.0) else { return Ok(()) };
+    fn unlisted(&mut self, ino: Ino, goes: bool) -> Result<()> {
+        let Some(btime) = self.btimes.remove(&ino.0).filter(|_| !goes) else { return Ok(()) };
         let mut i = self.iget(ino)?;
         i.d.btime = btime;
         self.iput(&i)

@@ -34,14 +34,17 @@ impl Namespace for Core {
 
     fn node(&mut self, ino: Ino) -> Result<Node> {
         let i = self.iget(ino)?;
-        let is_full = i.d.nlink.get() >= LINK_MAX;
-        Ok(Node { ino, mode: i.d.mode.get().into(), gid: i.d.gid.get(), links: self.links(&i), is_full })
+        Ok(self.facts(&i))
     }
 
-    fn find(&mut self, dir: Ino, name: &[u8]) -> Result<Lookup<Found, ()>> {
+    fn find(&mut self, dir: Ino, name: &[u8]) -> Result<(Node, Lookup<Found, ()>)> {
         let dir = self.iget(dir)?;
+        if !dir.is_dir() {
+            return Err(Errno::ENOTDIR.into());
+        }
         let found = self.dir_lookup(&dir, name)?;
-        Ok(found.map_or(Lookup::Free(()), |slot| Lookup::Found(Named { ino: slot.ino, slot })))
+        let found = found.map_or(Lookup::Free(()), |slot| Lookup::Found(Named { ino: slot.ino, slot }));
+        Ok((self.facts(&dir), found))
     }
 
     fn parent(&mut self, dir: Ino) -> Result<Ino> {
@@ -232,6 +235,11 @@ impl Namespace for Core {
 type Third = (u64, u64, Vec<u8>);
 
 impl Core {
+    fn facts(&self, i: &Inode) -> Node {
+        let is_full = i.d.nlink.get() >= LINK_MAX;
+        Node { ino: i.ino, mode: i.d.mode.get().into(), gid: i.d.gid.get(), links: self.links(i), is_full }
+    }
+
     /// What a new inode begins with.
     fn init_contents(&mut self, i: &mut Inode, new: &NewInode<'_>, parent: Ino) -> Result<()> {
         match new.file_type() {

@@ -34,15 +34,18 @@ impl Namespace for Core {
     }
 
     fn node(&mut self, ino: Ino) -> Result<Node> {
-        let d = self.iget(ino)?.d;
-        let links = d.nlink.get();
-        Ok(Node { ino, mode: d.mode.get(), gid: d.gid.get(), links, is_full: links >= LINK_MAX })
+        let i = self.iget(ino)?;
+        Ok(self.facts(&i))
     }
 
-    fn find(&mut self, dir: Ino, name: &[u8]) -> Result<Lookup<Found, ()>> {
+    fn find(&mut self, dir: Ino, name: &[u8]) -> Result<(Node, Lookup<Found, ()>)> {
         let dir = self.iget(dir)?;
+        if !dir.is_dir() {
+            return Err(Errno::ENOTDIR.into());
+        }
         let found = self.dir_lookup(&dir, name)?;
-        Ok(found.map_or(Lookup::Free(()), |slot| Lookup::Found(Named { ino: slot.ino, slot })))
+        let found = found.map_or(Lookup::Free(()), |slot| Lookup::Found(Named { ino: slot.ino, slot }));
+        Ok((self.facts(&dir), found))
     }
 
     fn parent(&mut self, dir: Ino) -> Result<Ino> {
@@ -161,6 +164,11 @@ impl Namespace for Core {
 }
 
 impl Core {
+    fn facts(&self, i: &Inode) -> Node {
+        let links = i.d.nlink.get();
+        Node { ino: i.ino, mode: i.d.mode.get(), gid: i.d.gid.get(), links, is_full: links >= LINK_MAX }
+    }
+
     /// What a new inode begins with.
     fn init_contents(&mut self, i: &mut Inode, new: &NewInode<'_>, parent: Ino) -> Result<()> {
         match new.file_type() {

@@ -204,6 +204,11 @@ impl Core {
         }
     }
 
+    fn ag_of_number(&self, ino: Ino) -> Result<u32> {
+        let (chunk, _) = self.geom.inode_at(ino).ok_or(Errno::ESTALE)?;
+        Ok(self.geom.ag_of(self.geom.frag_of(chunk)))
+    }
+
     fn ag_of_inode(&self, i: &Inode) -> u32 {
         self.geom.ag_of(self.geom.frag_of(i.chunk))
     }
@@ -533,16 +538,16 @@ impl Lives for Core {
 /// The recovery lists of the AGs.
 impl Orphans for Core {
     fn head(&mut self, of: Ino) -> Result<u64> {
-        let i = self.iget(of)?;
-        Ok(self.ags.get(self.ag_of_inode(&i) as usize).map_or(0, |a| a.recovery))
+        let ag = self.ag_of_number(of)?;
+        Ok(self.ags.get(ag as usize).map_or(0, |a| a.recovery))
     }
 
     fn set_head(&mut self, of: Ino, to: u64) -> Result<()> {
         if to != 0 && planted(Flaw::NoRecoveryList) {
             return Ok(());
         }
-        let i = self.iget(of)?;
-        self.set_recovery(self.ag_of_inode(&i), to)
+        let ag = self.ag_of_number(of)?;
+        self.set_recovery(ag, to)
     }
 
     fn next(&mut self, ino: Ino) -> Result<u64> {

@@ -43,17 +43,16 @@ impl Namespace for Core {
     }
 
     fn node(&mut self, ino: Ino) -> Result<Node> {
-        let d = self.iget(ino)?.d;
-        let links = d.nlink.get();
-        Ok(Node { ino, mode: d.mode.get(), gid: d.gid.get(), links, is_full: links >= LINK_MAX })
+        Ok(facts(&self.iget(ino)?))
     }
 
-    fn find(&mut self, dir: Ino, name: &[u8]) -> Result<Lookup<Found, Seq>> {
-        let dir = self.iget(dir)?;
-        Ok(match self.dir_lookup(&dir, name)? {
+    fn find(&mut self, dir: Ino, name: &[u8]) -> Result<(Node, Lookup<Found, Seq>)> {
+        let dir = self.iget_dir(dir)?;
+        let found = match self.dir_lookup(&dir, name)? {
             dir::Lookup::Found(slot) => Lookup::Found(Named { ino: slot.ino, slot }),
             dir::Lookup::Missing { seq } => Lookup::Free(seq),
-        })
+        };
+        Ok((facts(&dir), found))
     }
 
     fn parent(&mut self, dir: Ino) -> Result<Ino> {
@@ -232,6 +231,11 @@ impl Namespace for Core {
             f(core, Walked { ino: found.ino, file_type, cookie: found.key + COOKIE_BASE }, name)
         })
     }
+}
+
+fn facts(i: &Inode) -> Node {
+    let links = i.d.nlink.get();
+    Node { ino: i.ino, mode: i.d.mode.get(), gid: i.d.gid.get(), links, is_full: links >= LINK_MAX }
 }
 
 fn touch_dir(dir: &mut Inode, now: Time) {

@@ -542,6 +542,7 @@ impl FileSystem for Model {
         let dir = inner.state.dir(parent.0)?;
         let ino = match name {
             b"." => parent.0,
+            b".." if inner.state.node(parent.0)?.nlink == 0 => return Err(Errno::ENOENT.into()),
             b".." => dir.parent,
             _ => {
                 check_name(name)?;
