@@ -134,14 +134,12 @@ pub trait BlockFiles: Machine + State + Namespace + InodeTable<Inode: BlockFile>
 
 impl<C: BlockFiles> Inodes for C {
     fn set_attr(&mut self, ino: Ino, set: &SetAttr, now: Time) -> Result<()> {
-        self.calls().reads.stay();
         let mut i = self.iget(ino)?;
         self.apply(&mut i, &Change::new(set, now));
         self.iput(&i)
     }
 
     fn set_size(&mut self, ino: Ino, to: u64, now: Time) -> Result<bool> {
-        self.calls().reads.stay();
         step_size(self, ino, to, now)
     }
 
@@ -159,7 +157,6 @@ impl<C: BlockFiles> Inodes for C {
     }
 
     fn set_xattrs(&mut self, ino: Ino, list: &Xattrs, _grows: bool, set: &SetAttr, now: Time) -> Result<()> {
-        self.calls().reads.stay();
         self.check_xattrs(list)?;
         let mut i = self.iget(ino)?;
         self.xattr_store(&mut i, list)?;
@@ -174,7 +171,6 @@ impl<C: BlockFiles> Data for C {
     }
 
     fn write_file(&mut self, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize> {
-        self.calls().reads.stay();
         write(self, ino, offset, data, now)
     }
 
@@ -183,12 +179,10 @@ impl<C: BlockFiles> Data for C {
     }
 
     fn begin_fallocate(&mut self, ino: Ino, end: u64, now: Time) -> Result<()> {
-        self.calls().reads.stay();
         begin_fallocate(self, ino, end, now)
     }
 
     fn falloc_step(&mut self, ino: Ino, how: FallocMode, offset: u64, end: u64, now: Time) -> Result<u64> {
-        self.calls().reads.stay();
         falloc_step(self, ino, how, offset, end, now)
     }
 }

@@ -22,6 +22,9 @@ pub trait State {
     /// A call begins, or begins anew.
     fn begin_call(&mut self, tries: &mut Self::Tries);
 
+    /// From here on the call changes something, and does not begin anew.
+    fn stay(&mut self) {}
+
     /// Whether the call has changed something, so that it cannot begin anew.
     fn has_changed(&mut self) -> bool;
 

@@ -160,6 +160,14 @@ impl<C: Core> Locked<C> {
         })
     }
 
+    /// The same for one that does not begin anew.
+    fn change_held<R>(&self, mut f: impl FnMut(&mut C, Time) -> Result<R>) -> Result<R> {
+        self.change(|core, now| {
+            core.stay();
+            f(core, now)
+        })
+    }
+
     fn caller(&self, may_restart: bool, needs_space: bool) -> Caller<'_, C> {
         self.callers.fetch_add(1, Relaxed);
         Caller { volume: self, may_restart, needs_space }
@@ -252,7 +260,7 @@ impl<C: Core + Send> served::Volume for Locked<C> {
             let rest = data.get(done..).unwrap_or(&[]);
             let piece = rest.get(..rest.len().min(WRITE_BYTES)).unwrap_or(&[]);
             let at = offset.checked_add(done as u64).ok_or(Errno::EFBIG)?;
-            match Locked::change(self, |core, now| core.write_file(ino, at, piece, now)) {
+            match self.change_held(|core, now| core.write_file(ino, at, piece, now)) {
                 // Short for want of space: what was freed may help the rest.
                 Ok(n) => done += n,
                 Err(_) if done > 0 => return Ok(done),
@@ -283,7 +291,7 @@ impl<C: Core + Send> served::Volume for Locked<C> {
     fn fallocate(&self, ino: Ino, how: FallocMode, offset: u64, len: u64) -> Result<()> {
         let attr = self.look(|core| core.attr(ino))?;
         let end = falloc_end(&attr, how, offset, len)?;
-        Locked::change(self, |core, now| core.begin_fallocate(ino, end, now))?;
+        self.change_held(|core, now| core.begin_fallocate(ino, end, now))?;
         // What is missing first: without space nothing is zeroed.
         let mut done = self.falloc_steps(ino, how - FallocMode::ZERO_RANGE, offset, end);
         if done.is_ok() && how.contains(FallocMode::ZERO_RANGE) {
@@ -306,7 +314,7 @@ impl<C: Core + Send> served::Volume for Locked<C> {
     }
 
     fn set_label(&self, field: [u8; 64]) -> Result<()> {
-        Locked::change(self, |core, _| core.set_label(field))
+        self.change_held(|core, _| core.set_label(field))
     }
 
     fn statfs(&self) -> Result<StatFs> {
@@ -319,7 +327,7 @@ impl<C: Core + Send> served::Volume for Locked<C> {
         self.syncfs()?;
         let (mut sum, mut from) = (0, Some(0));
         while let Some(at) = from {
-            let (bytes, next) = Locked::change(self, |core, _| core.trim_step(range, at))?;
+            let (bytes, next) = self.change_held(|core, _| core.trim_step(range, at))?;
             (sum, from) = (sum + bytes, next);
         }
         Ok(sum)
@@ -327,7 +335,7 @@ impl<C: Core + Send> served::Volume for Locked<C> {
 
     fn clean(&self, budget: u64) -> Result<Cleaned> {
         self.drain_inactive()?;
-        Locked::change(self, |core, _| core.clean(budget))
+        self.run_once(|core| core.clean(budget))
     }
 
     fn scrub(&self, at: u64) -> Result<Scrubbed> {
@@ -357,14 +365,14 @@ impl<C: Core + Send> Locked<C> {
             if interrupted() {
                 return Err(Errno::EINTR.into());
             }
-            at = self.change(|core, now| core.falloc_step(ino, how, at, end, now))?;
+            at = self.change_held(|core, now| core.falloc_step(ino, how, at, end, now))?;
         }
         Ok(())
     }
 
     /// What calls that failed could have is given back by the last of them, so that the file ends where others want it to.
     fn falloc_undo(&self, ino: Ino) -> Result<()> {
-        while !self.change(|core, now| match core.calls().watch.to_undo(ino) {
+        while !self.change_held(|core, now| match core.calls().watch.to_undo(ino) {
             Some(keep) if core.attr(ino)?.size > keep => core.set_size(ino, keep, now),
             _ => Ok(true),
         })? {}

@@ -147,6 +147,10 @@ impl<M: Machine> State for M {
         calls.reads.begin(lifts, arrived);
     }
 
+    fn stay(&mut self) {
+        self.calls().reads.stay();
+    }
+
     fn has_changed(&mut self) -> bool {
         self.calls().changed
     }

@@ -3,11 +3,12 @@
 //!
 //! # Order of errors
 //!
-//! As in Linux: what is wrong with the names themselves (`ENAMETOOLONG`, `EINVAL`); `ENOTDIR` of a parent; `ENOENT`, `EEXIST`
+//! As in Linux, but that `link` says `EPERM` of a directory first: what is wrong with the names themselves (`ENAMETOOLONG`, `EINVAL`); `ENOTDIR` of a parent; `ENOENT`, `EEXIST`
 //! by what is there; `ENOENT` of a parent that is removed; loops (`EINVAL`, `ENOTEMPTY`); the types (`ENOTDIR`, `EISDIR`);
 //! `ENOTEMPTY`; `EMLINK`; last what the engine lacks (`ENOSPC`). The sticky bit and permissions are for the kernel, or
 //! whoever else calls.
 
+use crate::calls::State;
 use crate::inodes::Attributes;
 use crate::lifetimes::Lives;
 use crate::xattr::Xattrs;
@@ -179,7 +180,7 @@ pub type Searched<N> = (Node, Lookup<<N as Namespace>::Slot, <N as Namespace>::R
 /// checked.
 ///
 /// A change fails with `ENOSPC` only before it has changed anything for others to see.
-pub trait Namespace: Attributes + Lives + Sized {
+pub trait Namespace: State + Attributes + Lives + Sized {
     /// Where a name is.
     type Slot: Copy;
     /// What a search that finds no name knows of where it can go.
@@ -237,7 +238,11 @@ pub fn dir_node<N: Namespace>(core: &mut N, ino: Ino) -> Result<Node> {
 
 /// Fails with `EMLINK` unless the inode may have one link more.
 fn may_gain_link<N: Namespace>(core: &mut N, node: &Node) -> Result<()> {
-    if !node.is_full || core.settle_links(node.ino)? && !core.node(node.ino)?.is_full {
+    if !node.is_full {
+        return Ok(());
+    }
+    core.stay();
+    if core.settle_links(node.ino)? && !core.node(node.ino)?.is_full {
         return Ok(());
     }
     Err(Errno::EMLINK.into())
@@ -309,6 +314,7 @@ pub fn make<N: Namespace>(
     }
     let (gid, mode) = dir.inherit(cx.gid, new.mode);
     let new = NewInode { mode, uid: cx.uid, gid, rdev: new.rdev, target, xattrs };
+    core.stay();
     let attr = core.make(&dir, name, room, &new, now)?;
     core.lives().refs.add(attr.ino);
     Ok(attr)
@@ -319,6 +325,7 @@ pub fn make_unnamed<N: Namespace>(core: &mut N, cx: &Cx, parent: Ino, m: u32, no
     let dir = dir_node(core, parent)?;
     let (gid, mode) = dir.inherit(cx.gid, mode::IFREG | m & 0o7777);
     let new = NewInode { mode, uid: cx.uid, gid, rdev: 0, target: b"", xattrs: &Xattrs::new() };
+    core.stay();
     core.make_unnamed(&dir, &new, now)
 }
 
@@ -334,6 +341,7 @@ pub fn link<N: Namespace>(core: &mut N, ino: Ino, (parent, name): (Ino, &[u8]), 
         return Err(Errno::ENOENT.into());
     }
     may_gain_link(core, &node)?;
+    core.stay();
     let attr = core.link(&dir, name, room, &node, now)?;
     core.lives().refs.add(ino);
     Ok(attr)
@@ -368,6 +376,7 @@ pub fn remove<N: Namespace>(
     if want_dir {
         moves();
     }
+    core.stay();
     core.remove(&dir, name, named.slot, &node, now)
 }
 
@@ -398,7 +407,9 @@ pub fn rename<N: Namespace>(
     let (new_dir, dst) = core.find(to.0, to.1)?;
     match dst {
         Lookup::Found(_) if flags.contains(RenameFlags::NOREPLACE) => return Err(Errno::EEXIST.into()),
-        Lookup::Free(_) if flags.contains(RenameFlags::EXCHANGE) => return Err(Errno::ENOENT.into()),
+        Lookup::Free(_) if flags.contains(RenameFlags::EXCHANGE) || new_dir.links == 0 => {
+            return Err(Errno::ENOENT.into());
+        }
         _ => {}
     }
     if node.is_dir() && is_above(core, node.ino, to.0)? {
@@ -413,9 +424,6 @@ pub fn rename<N: Namespace>(
         Lookup::Found(d) if d.ino == node.ino => return Ok(()),
         Lookup::Found(d) => Target::Replaced(d.slot, replaceable(core, &dir, &node, d.ino)?),
         Lookup::Free(room) => {
-            if new_dir.links == 0 {
-                return Err(Errno::ENOENT.into());
-            }
             if node.is_dir() && dir.ino != new_dir.ino {
                 may_gain_link(core, &new_dir)?;
             }
@@ -423,6 +431,7 @@ pub fn rename<N: Namespace>(
         }
     };
     let whiteout = flags.contains(RenameFlags::WHITEOUT).then_some(*cx);
+    core.stay();
     core.rename(Move { dir, name: from.1, slot: src.slot, node, new_dir, new_name: to.1, target, whiteout }, now)
 }
 
@@ -454,5 +463,6 @@ fn exchange<N: Namespace>(core: &mut N, a: Place<N::Slot>, b: Place<N::Slot>, no
             }
         }
     }
+    core.stay();
     core.exchange(a, b, now)
 }

@@ -24,6 +24,10 @@ pub struct Fetch {
 }
 
 impl Fetch {
+    fn meets(&self, range: &Range<u64>) -> bool {
+        range.start < self.at.saturating_add(self.len as u64) && self.at < range.end
+    }
+
     /// Reads it.
     pub fn read(self, device: &dyn Device) -> Arrived {
         let mut bytes = zeroed(self.len);
@@ -106,6 +110,7 @@ impl Reads {
     }
 
     fn wrote(&mut self, range: Range<u64>) {
+        self.arrived.take_if(|a| a.fetch.meets(&range));
         self.count += 1;
         self.writes.push_back((self.count, range));
         if self.writes.len() > WRITES {
@@ -114,10 +119,8 @@ impl Reads {
     }
 
     fn is_overtaken(&self, fetch: &Fetch) -> bool {
-        let end = fetch.at.saturating_add(fetch.len as u64);
         let forgotten = self.writes.front().is_some_and(|w| w.0 > fetch.after + 1);
-        forgotten
-            || self.writes.iter().rev().take_while(|w| w.0 > fetch.after).any(|w| w.1.start < end && fetch.at < w.1.end)
+        forgotten || self.writes.iter().rev().take_while(|w| w.0 > fetch.after).any(|w| fetch.meets(&w.1))
     }
 }
 
@@ -146,6 +149,17 @@ mod tests {
         assert!(matches!(reads.read(&dev, Kind::Data, 0, LEN), Err(Error::Restart)));
         reads.stay();
         assert_eq!(reads.read(&dev, Kind::Data, 0, LEN).unwrap(), [7; LEN]);
+    }
+
+    #[test]
+    fn what_the_call_itself_has_overtaken_is_read_again() {
+        let (mut reads, dev) = (Reads::default(), MemDevice::new(1 << 16));
+        let arrived = wants(&mut reads, &dev, 0);
+        reads.begin(true, Some(arrived));
+        reads.stay();
+        let batch = vec![Request::write(Kind::Data, 0, vec![vec![9; LEN].into()])];
+        reads.submit(&dev, batch).wait_all().unwrap();
+        assert_eq!(reads.read(&dev, Kind::Data, 0, LEN).unwrap(), [9; LEN]);
     }
 
     #[test]

@@ -175,6 +175,7 @@ impl<V: Volume> Served<Arc<V>> {
         self.volume.change(|core, now| {
             let mut list = core.xattrs(ino)?;
             xattr::change(&mut list, name, value, how)?;
+            core.stay();
             core.set_xattrs(ino, &list, value.is_some(), &SetAttr::default(), now)
         })
     }
@@ -204,6 +205,7 @@ impl<V: Volume> FileSystem for Served<Arc<V>> {
         loop {
             let done = self.volume.change(|core, now| {
                 if let Some(to) = set.size.filter(|_| !sized) {
+                    core.stay();
                     sized = core.set_size(ino, to, now)?;
                     while !sized && core.has_room_for_step() {
                         sized = core.set_size(ino, to, now)?;
@@ -213,6 +215,7 @@ impl<V: Volume> FileSystem for Served<Arc<V>> {
                     }
                 }
                 if rest != SetAttr::default() {
+                    core.stay();
                     core.set_attr(ino, &rest, now)?;
                 }
                 core.attr(ino).map(Some)
@@ -226,6 +229,7 @@ impl<V: Volume> FileSystem for Served<Arc<V>> {
     fn change(&self, ino: Ino, set: &SetAttr, xattrs: &[XattrChange<'_>]) -> Result<Attr> {
         self.volume.change(|core, now| {
             let list = xattr::changed(core.xattrs(ino)?, set, xattrs)?;
+            core.stay();
             core.set_xattrs(ino, &list, true, set, now)?;
             core.attr(ino)
         })

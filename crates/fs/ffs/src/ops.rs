@@ -58,7 +58,6 @@ impl Namespace for Core {
     }
 
     fn settle_links(&mut self, ino: Ino) -> Result<bool> {
-        self.calls.reads.stay();
         let i = self.iget(ino)?;
         if self.links(&i) == u32::from(i.d.nlink.get()) {
             return Ok(false);
@@ -67,7 +66,6 @@ impl Namespace for Core {
     }
 
     fn make(&mut self, dir: &Node, name: &[u8], (): (), new: &NewInode<'_>, now: Time) -> Result<Attr> {
-        self.calls.reads.stay();
         self.check_xattrs(new.xattrs)?;
         let (parent, t) = (dir.ino, new.file_type());
         let mut dir = self.iget(parent)?;
@@ -95,7 +93,6 @@ impl Namespace for Core {
     }
 
     fn make_unnamed(&mut self, dir: &Node, new: &NewInode<'_>, now: Time) -> Result<Attr> {
-        self.calls.reads.stay();
         let home = self.geom.cg_of_inode(dir.ino);
         let mut i = self.inew((home, dir.ino), new.mode, (new.uid, new.gid), now)?;
         i.d.nlink = 0.into();
@@ -108,7 +105,6 @@ impl Namespace for Core {
     }
 
     fn link(&mut self, dir: &Node, name: &[u8], (): (), node: &Node, now: Time) -> Result<Attr> {
-        self.calls.reads.stay();
         let mut parent = self.iget(dir.ino)?;
         let room = self.dir_room(&mut parent, name)?;
         lifetimes::unorphan(self, node.ino)?;
@@ -121,7 +117,6 @@ impl Namespace for Core {
     }
 
     fn remove(&mut self, dir: &Node, name: &[u8], slot: Found, node: &Node, now: Time) -> Result<()> {
-        self.calls.reads.stay();
         if node.is_dir() {
             self.settle_dir(node.ino)?;
         }
@@ -138,7 +133,6 @@ impl Namespace for Core {
     }
 
     fn rename(&mut self, m: Move<'_, Found, ()>, now: Time) -> Result<()> {
-        self.calls.reads.stay();
         self.settle_rename(&m)?;
         let (mut new_dir, t) = (self.iget(m.new_dir.ino)?, m.node.file_type());
         let room = match &m.target {
@@ -180,7 +174,6 @@ impl Namespace for Core {
     /// Where changes come one by one, one of the two has a third name meanwhile, so that neither is without: a crash may
     /// leave it.
     fn exchange(&mut self, a: Place<Found>, b: Place<Found>, now: Time) -> Result<()> {
-        self.calls.reads.stay();
         let third = self.settle_exchange(&a, &b)?;
         let (dir, new_dir) = (self.iget(a.dir.ino)?, self.iget(b.dir.ino)?);
         let (i, j, same) = (self.iget(a.node.ino)?, self.iget(b.node.ino)?, a.dir.ino == b.dir.ino);
@@ -427,7 +420,6 @@ impl locked::Core for Core {
     }
 
     fn set_label(&mut self, field: [u8; 64]) -> Result<()> {
-        self.calls.reads.stay();
         self.write_label(field)
     }
 
@@ -450,7 +442,6 @@ impl locked::Core for Core {
 
     /// A group in each step.
     fn trim_step(&mut self, range: &TrimRange, from: u64) -> Result<(u64, Option<u64>)> {
-        self.calls.reads.stay();
         let geom = self.geom;
         range.check(geom.byte(Frag(geom.frags)), geom.block_size() as u64, geom.byte(Frag(geom.cg_frags)))?;
         let next = from + 1;

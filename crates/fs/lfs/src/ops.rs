@@ -59,7 +59,6 @@ impl Namespace for Core {
     }
 
     fn make(&mut self, dir: &Node, name: &[u8], (): (), new: &NewInode<'_>, now: Time) -> Result<Attr> {
-        self.calls.reads.stay();
         self.check_xattrs(new.xattrs)?;
         let mut parent = self.iget(dir.ino)?;
         let room = self.dir_room(&mut parent, name)?;
@@ -76,7 +75,6 @@ impl Namespace for Core {
     }
 
     fn make_unnamed(&mut self, _dir: &Node, new: &NewInode<'_>, now: Time) -> Result<Attr> {
-        self.calls.reads.stay();
         let mut i = self.inew(new.mode, (new.uid, new.gid), now)?;
         i.d.nlink = 0.into();
         self.iput(&i)?;
@@ -87,7 +85,6 @@ impl Namespace for Core {
     }
 
     fn link(&mut self, dir: &Node, name: &[u8], (): (), node: &Node, now: Time) -> Result<Attr> {
-        self.calls.reads.stay();
         let mut parent = self.iget(dir.ino)?;
         let room = self.dir_room(&mut parent, name)?;
         lifetimes::unorphan(self, node.ino)?;
@@ -101,7 +98,6 @@ impl Namespace for Core {
     }
 
     fn remove(&mut self, dir: &Node, name: &[u8], slot: Found, node: &Node, now: Time) -> Result<()> {
-        self.calls.reads.stay();
         let parent = self.iget(dir.ino)?;
         self.dir_remove(&parent, name, slot.at, false)?;
         self.touch_dir(dir.ino, now, 0)?;
@@ -110,7 +106,6 @@ impl Namespace for Core {
     }
 
     fn rename(&mut self, m: Move<'_, Found, ()>, now: Time) -> Result<()> {
-        self.calls.reads.stay();
         let mut new_dir = self.iget(m.new_dir.ino)?;
         let room = match &m.target {
             Target::Free(()) => Some(self.dir_room(&mut new_dir, m.new_name)?),
@@ -141,7 +136,6 @@ impl Namespace for Core {
     }
 
     fn exchange(&mut self, a: Place<Found>, b: Place<Found>, now: Time) -> Result<()> {
-        self.calls.reads.stay();
         let (dir, new_dir) = (self.iget(a.dir.ino)?, self.iget(b.dir.ino)?);
         self.dir_replace(&dir, a.slot.at, b.node.ino, b.node.file_type())?;
         self.dir_replace(&new_dir, b.slot.at, a.node.ino, a.node.file_type())?;
@@ -249,7 +243,6 @@ impl locked::Core for Core {
     }
 
     fn set_label(&mut self, field: [u8; 64]) -> Result<()> {
-        self.calls.reads.stay();
         self.write_label(field)
     }
 
@@ -271,12 +264,11 @@ impl locked::Core for Core {
     }
 
     fn trim_step(&mut self, range: &TrimRange, _from: u64) -> Result<(u64, Option<u64>)> {
-        self.calls.reads.stay();
         Ok((self.trim(range)?, None))
     }
 
     fn clean(&mut self, budget: u64) -> Result<Cleaned> {
-        self.calls.reads.stay();
+        self.calls.health.check_writable()?;
         self.calls.note_change();
         self.clean_segments(budget)
     }

@@ -40,6 +40,15 @@ pub fn removed(fs: &dyn FileSystem) {
     assert_eq!(errno(fs.link(file, dir, b"name").map(drop)), Errno::ENOENT, "link");
     assert_eq!(errno(rename(fs, (above, "file"), (dir, "name"), RenameFlags::empty())), Errno::ENOENT, "rename");
     assert_eq!(attr(fs, dir).nlink, 0);
+    // Above it nothing is what it was.
+    let (outer, moved) = (mkdir(fs, fs.root(), "outer"), mkdir(fs, fs.root(), "moved"));
+    let inner = mkdir(fs, outer, "inner");
+    fs.rmdir(outer, b"inner").expect("rmdir");
+    fs.rmdir(fs.root(), b"outer").expect("rmdir");
+    fs.forget(outer, 1);
+    mkdir(fs, moved, "again");
+    let into = rename(fs, (fs.root(), "moved"), (inner, "name"), RenameFlags::empty());
+    assert_eq!(errno(into), Errno::ENOENT, "rename of a directory");
 }
 
 pub fn empty(fs: &dyn FileSystem) {
