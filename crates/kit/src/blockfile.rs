@@ -4,10 +4,10 @@
 //! An engine says where blocks lie and gives them space ([`BlockFiles`]); the only door to a dirty page is
 //! [`balloc`](BlockFiles::balloc). Bytes of a page past the end of its file are zero.
 
+use crate::blockmap::BlockMap;
 use crate::calls::State;
 use crate::data::Data;
 use crate::inodes::{Change, InodeTable};
-use crate::machine::Machine;
 use crate::namespace::Namespace;
 use crate::served::Inodes;
 use crate::xattr::Xattrs;
@@ -72,25 +72,19 @@ macro_rules! block_file {
     };
 }
 
-/// The blocks of files. The page of block `lbn` is `Name::Page { file: ino, index: lbn }` in the cache.
-pub trait BlockFiles: Machine + State + Namespace + InodeTable<Inode: BlockFile> {
+/// The blocks of files. The page of block `lbn` is `Name::data(ino, lbn)` in the cache.
+pub trait BlockFiles: State + Namespace + BlockMap + InodeTable<Inode: BlockFile> {
     /// Length of a block, as a power of two.
     fn block_shift(&self) -> u32;
 
     /// Longest file, in bytes.
     fn max_size(&self) -> u64;
 
-    /// Whether a block is no hole.
-    fn is_mapped(&mut self, f: &Self::Inode, lbn: u64) -> Result<bool>;
-
     /// The page of a block, read if it is not in the cache; `None` of a hole.
     fn page(&mut self, f: &Self::Inode, lbn: u64) -> Result<Option<Arc<Vec<u8>>>>;
 
     /// How long the page of a block is.
     fn page_len(&self, f: &Self::Inode, lbn: u64) -> usize;
-
-    /// The first block from `lbn` on that is a hole, or is none.
-    fn next_block(&mut self, f: &Self::Inode, lbn: u64, hole: bool) -> Result<Option<u64>>;
 
     /// Gives a block the space that a file of `size` bytes has there, changes its page, which is in the cache, makes the
     /// file at least that long, and writes the inode back.
@@ -189,7 +183,7 @@ impl<C: BlockFiles> Data for C {
 
 /// Name of a page.
 fn page_name<C: BlockFiles>(f: &C::Inode, lbn: u64) -> Name {
-    Name::Page { file: f.ino().0, index: lbn }
+    Name::data(f.ino(), lbn)
 }
 
 /// A regular file; `EISDIR` or `EINVAL` of anything else.
@@ -356,7 +350,8 @@ fn seek<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, whence: Seek) -> Res
         return Err(Errno::ENXIO.into());
     }
     let shift = core.block_shift();
-    match (whence, core.next_block(&f, offset >> shift, whence == Seek::Hole)?) {
+    let end = f.size().div_ceil(1 << shift);
+    match (whence, core.next_block(&f, offset >> shift, end, whence == Seek::Hole)?) {
         (_, Some(lbn)) => Ok((lbn << shift).clamp(offset, f.size())),
         (Seek::Hole, None) => Ok(f.size()),
         (Seek::Data, None) => Err(Errno::ENXIO.into()),
@@ -429,7 +424,8 @@ fn punch<C: BlockFiles>(
     let lbn = offset >> shift;
     let start = lbn << shift;
     if !core.is_mapped(f, lbn)? {
-        let next = core.next_block(f, lbn, false)?.map_or(end, |l| l << shift);
+        let blocks = f.size().div_ceil(1 << shift);
+        let next = core.next_block(f, lbn, blocks, false)?.map_or(end, |l| l << shift);
         return Ok(next.min(end).max(stop));
     }
     f.set_modified(now);

@@ -234,7 +234,7 @@ pub trait ChunkDirs: BlockFiles {
 
     /// The page of a block that a directory does not have yet.
     fn dir_new_page(&mut self, dir: &Self::Inode, lbn: u64) -> Result<()> {
-        self.cache().insert(Name::Page { file: dir.ino().0, index: lbn }, Arc::new(Vec::new()));
+        self.cache().insert(Name::data(dir.ino(), lbn), Arc::new(Vec::new()));
         Ok(())
     }
 

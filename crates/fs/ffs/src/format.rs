@@ -21,6 +21,7 @@
 
 use arbor_base::layout::{Features, I64, U16, U32, U64, crc, crc_without, get_u32, hash};
 use arbor_base::vfs::{Ino, Time, mode};
+use arbor_kit::blockmap::Shape;
 pub use arbor_kit::dirent::{DIRBLKSIZ, DIRENT_HEAD, DirentHead, dirent_len};
 use std::mem::{offset_of, size_of};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -562,15 +563,14 @@ impl Geom {
         (self.block_size() / 4) as u64
     }
 
-    /// Blocks of the largest file.
-    pub fn max_blocks(&self) -> u64 {
-        let n = self.nindir();
-        NDADDR as u64 + n + n * n + n.saturating_mul(n * n)
+    /// How the maps of files are built.
+    pub fn shape(&self) -> Shape {
+        Shape { direct: NDADDR as u64, levels: NIADDR as u8, fanout: self.nindir() }
     }
 
     /// Largest size of a file in bytes.
     pub fn max_size(&self) -> u64 {
-        self.max_blocks().saturating_mul(self.block_size() as u64).min(i64::MAX as u64)
+        self.shape().blocks().saturating_mul(self.block_size() as u64).min(i64::MAX as u64)
     }
 
     /// Logical block that holds byte `offset`.
@@ -671,7 +671,7 @@ mod tests {
             Geom { block_shift: 14, frag_shift: 11, cg_count: 1, cg_frags: 800, cg_inodes: 128, frags: 800, fsid: 0 };
         assert_eq!((geom.lbn_frags(5000, 0), geom.lbn_frags(16384, 0), geom.lbn_frags(16385, 1)), (3, 8, 1));
         assert_eq!((geom.lbn_frags(12 * 16384 + 1, 12), geom.lbn_frags(16384, 1)), (8, 0));
-        assert_eq!(geom.max_blocks(), 12 + 4096 + (1 << 24) + (1 << 36));
+        assert_eq!(geom.shape().blocks(), 12 + 4096 + (1 << 24) + (1 << 36));
     }
 
     #[test]

@@ -4,9 +4,9 @@
 
 use crate::commit::Drop;
 use crate::format::*;
-use crate::mount::{Core, What, xattr_name};
+use crate::mount::{Core, What};
 use crate::planted::{Flaw, planted};
-use arbor_base::cache::Name;
+use arbor_base::cache::{FileBlock, Name};
 use arbor_base::layout::{Corrupt, crc_without};
 use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, Time, mode};
 use arbor_kit::inodes::{Change, InodeTable};
@@ -216,7 +216,7 @@ impl Core {
     // Extended attributes: a run of fragments, always a new one, so that no old one is half overwritten.
 
     fn xattr_block(&mut self, i: &Inode) -> Result<Arc<Vec<u8>>> {
-        let name = xattr_name(i.ino);
+        let name = Name::File(i.ino, FileBlock::Xattr);
         if let Some(bytes) = self.cache.get(name) {
             return Ok(bytes.clone());
         }
@@ -230,7 +230,7 @@ impl Core {
 
     /// Length of the run, which stands in its head.
     fn xattr_frags(&mut self, i: &Inode, frag: Frag) -> Result<u32> {
-        if let Some(bytes) = self.cache.peek(xattr_name(i.ino)) {
+        if let Some(bytes) = self.cache.peek(Name::File(i.ino, FileBlock::Xattr)) {
             return Ok(self.geom.frags_for(bytes.len()));
         }
         let bad = || i.corrupt("xattr", frag.0, "a run of fragments with attributes");
@@ -249,7 +249,7 @@ impl Core {
     fn free_xattr(&mut self, i: &mut Inode) -> Result<()> {
         let frag = Frag(i.d.xattr.get());
         let frags = self.xattr_frags(i, frag)?;
-        self.drop_buffer(xattr_name(i.ino))?;
+        self.drop_buffer(Name::File(i.ino, FileBlock::Xattr))?;
         i.d.xattr = 0.into();
         i.add_frags(0, frags);
         self.iput(i)?;
@@ -430,11 +430,10 @@ impl InodeTable for Core {
         bytes[XATTR_HEADER..XATTR_HEADER + body.len()].copy_from_slice(&body);
         let sum = crc_without(&bytes, CRC_AT).unwrap_or(0);
         put_u32(&mut bytes, CRC_AT, sum);
-        let name = xattr_name(i.ino);
+        let name = Name::File(i.ino, FileBlock::Xattr);
         self.drop_buffer(name)?;
         self.cache.insert(name, Arc::new(bytes));
-        self.cache.modify(name, |_| ());
-        self.touch(name, new, What::Xattr, i.ino.0);
+        self.change(name, (new, What::Xattr, i.ino.0), |_| ())?;
         i.d.xattr = new.0.into();
         i.add_frags(frags, old_frags);
         self.iput(i)?;

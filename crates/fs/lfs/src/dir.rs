@@ -4,8 +4,8 @@
 use crate::format::*;
 use crate::inode::Inode;
 use crate::mount::Core;
-use arbor_base::cache::Name;
-use arbor_base::vfs::{Errno, Result};
+use arbor_base::cache::FileBlock;
+use arbor_base::vfs::Result;
 use arbor_kit::chunkdir::{ChunkDirs, Hashes, Room};
 use std::sync::Arc;
 
@@ -16,8 +16,7 @@ impl ChunkDirs for Core {
 
     fn dir_modify(&mut self, dir: &Inode, index: u64, f: &mut dyn FnMut(&mut Vec<u8>)) -> Result<()> {
         self.mark(dir.ino)?;
-        self.change_way(dir, Place::Data(index))?;
-        Ok(self.cache.modify(Name::Page { file: dir.ino.0, index }, f).ok_or(Errno::EIO)?)
+        self.change(dir, FileBlock::Data(index), f)
     }
 
     fn dir_step(&self, lbn: u64) -> usize {

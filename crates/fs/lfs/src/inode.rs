@@ -3,8 +3,9 @@
 //! An inode is a buffer of its own in the cache. Where it lies on disk the inode map says.
 
 use crate::format::*;
-use crate::mount::{Core, inode_name, xattr_name};
+use crate::mount::Core;
 use crate::planted::{Flaw, planted};
+use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
 use arbor_base::layout::{Corrupt, crc_without, get_u32};
 use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, Time, mode};
@@ -62,13 +63,13 @@ pub(crate) fn find_inode(geom: &Geom, ino: Ino, fragment: &[u8]) -> Option<(usiz
 impl Core {
     /// The same, of the ifile too.
     pub fn inode(&mut self, ino: Ino) -> Result<Inode> {
-        if let Some(bytes) = self.cache.get(inode_name(ino)) {
+        if let Some(bytes) = self.cache.get(Name::Inode(ino)) {
             let d = Dinode::read_from_bytes(&bytes[..]).map_err(|_| Errno::EIO)?;
             return Ok(Inode { ino, d });
         }
         if ino == IFILE {
             let d = self.read_ifile_inode()?;
-            self.cache.insert(inode_name(ino), Arc::new(d.as_bytes().to_vec()));
+            self.cache.insert(Name::Inode(ino), Arc::new(d.as_bytes().to_vec()));
             return Ok(Inode { ino, d });
         }
         let entry = self.map_entry(ino)?;
@@ -76,7 +77,7 @@ impl Core {
             return Err(Errno::ESTALE.into());
         }
         self.read_inodes(Frag(entry.frag.get()))?;
-        if let Some(bytes) = self.cache.get(inode_name(ino)) {
+        if let Some(bytes) = self.cache.get(Name::Inode(ino)) {
             let d = Dinode::read_from_bytes(bytes).map_err(|_| Errno::EIO)?;
             return Ok(Inode { ino, d });
         }
@@ -86,7 +87,7 @@ impl Core {
             return Err(Corrupt::new("inode", "version", at, found, entry.version.get()).into());
         }
         crate::sound::inode(&self.geom, self.segs.count(), self.geom.byte(Frag(entry.frag.get())), ino, &d)?;
-        self.cache.insert(inode_name(ino), Arc::new(d.as_bytes().to_vec()));
+        self.cache.insert(Name::Inode(ino), Arc::new(d.as_bytes().to_vec()));
         Ok(Inode { ino, d })
     }
 
@@ -117,13 +118,13 @@ impl Core {
             // Of two with the same number the last one counts.
             for (_, d) in sound_inodes(&geom, bytes).rev() {
                 let ino = Ino(d.ino.get().into());
-                if ino == IFILE || self.cache.contains(inode_name(ino)) {
+                if ino == IFILE || self.cache.contains(Name::Inode(ino)) {
                     continue;
                 }
                 let is_here = |e: MapEntry| e.frag.get() == at && e.version == d.version;
                 let is_sound = crate::sound::inode(&geom, self.segs.count(), geom.byte(Frag(at)), ino, &d).is_ok();
                 if is_sound && self.map_entry(ino).is_ok_and(is_here) {
-                    self.cache.insert(inode_name(ino), Arc::new(d.as_bytes().to_vec()));
+                    self.cache.insert(Name::Inode(ino), Arc::new(d.as_bytes().to_vec()));
                 }
             }
         }
@@ -164,7 +165,7 @@ impl Core {
             ..Dinode::default()
         };
         let empty = Dinode::default();
-        self.cache.insert(inode_name(ino), Arc::new(empty.as_bytes().to_vec()));
+        self.cache.insert(Name::Inode(ino), Arc::new(empty.as_bytes().to_vec()));
         let i = Inode { ino, d };
         self.iput(&i)?;
         Ok(i)
@@ -212,8 +213,8 @@ impl Core {
             return Ok(());
         }
         self.mark(i.ino)?;
-        self.bury(i, Place::Xattr, i.d.xattr);
-        self.cache.remove(xattr_name(i.ino));
+        self.bury(i, FileBlock::Xattr, i.d.xattr);
+        self.cache.remove(Name::File(i.ino, FileBlock::Xattr));
         let old = self.geom.frags_for(i.d.xattr_len.get() as usize);
         (i.d.xattr, i.d.xattr_len) = (Pointer::default(), 0.into());
         self.count(i, 0, old);
@@ -271,8 +272,7 @@ impl InodeTable for Core {
     fn iput(&mut self, i: &Inode) -> Result<()> {
         self.mark(i.ino)?;
         let bytes = i.d.as_bytes();
-        self.cache.modify(inode_name(i.ino), |buf| buf.copy_from_slice(bytes)).ok_or(Errno::EIO)?;
-        Ok(())
+        self.modify(Name::Inode(i.ino), |buf| buf.copy_from_slice(bytes))
     }
 
     fn attr_of(&self, i: &Inode) -> Attr {
@@ -309,7 +309,7 @@ impl InodeTable for Core {
         if i.d.xattr.frag.get() == 0 {
             return Ok(Vec::new());
         }
-        let name = xattr_name(i.ino);
+        let name = Name::File(i.ino, FileBlock::Xattr);
         if !self.cache.contains(name) {
             let frags = self.geom.frags_for(i.d.xattr_len.get() as usize);
             let bytes = self.read_block(i.d.xattr, frags, Kind::Xattr)?;
@@ -348,11 +348,11 @@ impl InodeTable for Core {
         bytes[..XATTR_HEADER].copy_from_slice(head.as_bytes());
         bytes[XATTR_HEADER..len].copy_from_slice(&body);
         self.mark(i.ino)?;
-        let name = xattr_name(i.ino);
+        let name = Name::File(i.ino, FileBlock::Xattr);
         if !self.cache.contains(name) {
             self.cache.insert(name, Arc::new(Vec::new()));
         }
-        self.cache.modify(name, |buf| *buf = bytes);
+        self.modify(name, |buf| *buf = bytes)?;
         if i.d.xattr.frag.get() == 0 {
             i.d.xattr.frag = UNWRITTEN.into();
         }

@@ -168,7 +168,7 @@ impl Core {
         match new.file_type() {
             FileType::Dir => {
                 let (len, ino) = (self.geom.frag_size(), i.ino);
-                self.cache.insert(Name::Page { file: ino.0, index: 0 }, Arc::new(Vec::new()));
+                self.cache.insert(Name::data(ino, 0), Arc::new(Vec::new()));
                 self.alloc_block(i, 0, len as u64, &mut |buf, len| *buf = first_chunks(len, ino, parent))?;
             }
             FileType::Symlink => self.store_target(i, new.target)?,

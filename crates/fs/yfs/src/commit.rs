@@ -29,7 +29,7 @@ use crate::format::*;
 use crate::mount::{Core, Io, Unflushed, Volume, Want, What, Witness};
 use crate::planted::{Flaw, planted};
 use crate::recover;
-use arbor_base::cache::{Name, Place, cluster};
+use arbor_base::cache::{Name, Place, Write, cluster};
 use arbor_base::device::{Buf, Kind, Request};
 use arbor_base::layout::{Corrupt, crc, crc_without};
 use arbor_base::vfs::{Error, Ino, Result, Time, TrimRange};
@@ -386,7 +386,8 @@ impl Core {
         if changed.is_empty() {
             return Ok(());
         }
-        self.cache.modify_at(place, |b| {
+        let dirty = self.cache.dirtied_at(place);
+        self.cache.modify(dirty, |b| {
             for &(lo, hi) in changed {
                 b[at + lo..at + hi].copy_from_slice(&bytes[lo..hi]);
             }
@@ -434,12 +435,18 @@ impl Core {
         Ok(self.cache.insert(Name::Block(addr.0), std::sync::Arc::new(bytes)))
     }
 
+    /// Changes a buffer that is in the cache; `None` if it is not.
+    pub fn modify<R>(&mut self, name: Name, f: impl FnOnce(&mut Vec<u8>) -> R) -> Option<R> {
+        let dirty = self.cache.dirtied(name)?;
+        Some(self.cache.modify(dirty, f))
+    }
+
     /// A new metadata buffer of zeros.
     pub fn init(&mut self, addr: Daddr, seal: Seal, len: usize) {
         let name = Name::Block(addr.0);
         self.cache.remove(name);
         self.cache.insert(name, std::sync::Arc::new(vec![0; len]));
-        self.cache.modify(name, |_| ());
+        self.modify(name, |_| ());
         if let Some(d) = self.dirty.remove(&addr.0) {
             self.log.sync_list.remove(&(d.first, addr.0));
         }
@@ -746,24 +753,25 @@ impl Volume {
             self.part_from_witnesses(io)?;
         }
         loop {
-            let (pieces, names, windows) = {
+            let (pieces, writes, windows) = {
                 let mut core = self.core.lock();
                 core.health.check_ordered()?;
-                let (pieces, names) = core.collect_metadata(all);
+                let (pieces, writes) = core.collect_metadata(all);
                 let windows = core.writes(&pieces);
-                (pieces, names, windows)
+                (pieces, writes, windows)
             };
-            if names.is_empty() {
+            let count = writes.len();
+            if count == 0 {
                 break;
             }
             let written = self.dev.submit(cluster(pieces, 1 << 20)).wait_all().map_err(Error::Io);
             let ok = written.is_ok();
             let mut core = self.core.lock();
             core.written_to(&windows);
-            core.end_metadata(&names, ok);
+            core.end_metadata(writes, ok);
             drop(core);
             self.or_fail(written)?;
-            if !all && names.len() < CHECKPOINT_BATCH {
+            if !all && count < CHECKPOINT_BATCH {
                 break;
             }
         }
@@ -844,7 +852,7 @@ impl Io {
 impl Core {
     /// Whether the last durable record bears witness to data of a file that have changed since.
     pub fn is_witnessed(&self, ino: Ino) -> bool {
-        let changed = |w: &Witness| self.cache.is_dirty(Name::Page { file: ino.0, index: w.page });
+        let changed = |w: &Witness| self.cache.is_dirty(Name::data(ino, w.page));
         self.log.witnesses.iter().any(|w| w.ino == ino && changed(w))
     }
 
@@ -921,7 +929,7 @@ impl Core {
         }
     }
 
-    fn collect_metadata(&mut self, all: bool) -> (Vec<Piece>, Vec<(u64, Rec)>) {
+    fn collect_metadata(&mut self, all: bool) -> (Vec<Piece>, Vec<(u64, Rec, Write)>) {
         // YFS-C1 goes for buffers whose last change no record has yet, too.
         self.close_tx();
         let mut addrs = Vec::new();
@@ -937,7 +945,7 @@ impl Core {
         }
         let inode_size = self.geom.inode_size();
         let mut pieces = Vec::with_capacity(addrs.len());
-        let mut names = Vec::with_capacity(addrs.len());
+        let mut writes = Vec::with_capacity(addrs.len());
         for addr in addrs {
             let name = Name::Block(addr);
             let Some(d) = self.dirty.get_mut(&addr) else { continue };
@@ -950,7 +958,8 @@ impl Core {
             (d.lo, d.hi) = (usize::MAX, 0);
             let seal = d.seal;
             let damaged = &self.damaged;
-            self.cache.modify(name, |b| {
+            let Some(dirty) = self.cache.dirtied(name) else { continue };
+            self.cache.modify(dirty, |b| {
                 let hi = hi.min(b.len());
                 let kept = keep_crcs(damaged, addr, seal, b, inode_size);
                 seal.seal(&mut b[lo..hi], inode_size);
@@ -958,13 +967,13 @@ impl Core {
                     b[at..at + 4].copy_from_slice(&crc);
                 }
             });
-            let Some(bytes) = self.cache.begin_write(name) else { continue };
-            let hi = hi.min(bytes.len());
-            pieces.push((addr * SECTOR + lo as u64, d.kind, Buf::slice(bytes, lo, hi - lo)));
-            names.push((addr, d.first));
+            let Some(write) = self.cache.begin_write(name) else { continue };
+            let hi = hi.min(write.bytes().len());
+            pieces.push((addr * SECTOR + lo as u64, d.kind, Buf::slice(write.bytes().clone(), lo, hi - lo)));
+            writes.push((addr, d.first, write));
         }
         self.meta_seq += 1;
-        (pieces, names)
+        (pieces, writes)
     }
 
     /// What was read ahead of the places that are about to be written is not believed any more;
@@ -981,13 +990,12 @@ impl Core {
         }
     }
 
-    fn end_metadata(&mut self, names: &[(u64, Rec)], ok: bool) {
+    fn end_metadata(&mut self, writes: Vec<(u64, Rec, Write)>, ok: bool) {
         // A buffer that was changed meanwhile does not become clean.
         self.close_tx();
         self.meta_seq += 1;
-        for &(addr, first) in names {
-            let name = Name::Block(addr);
-            self.cache.end_write(name, ok);
+        for (addr, first, write) in writes {
+            self.cache.end_write(write, ok);
             let Some(d) = self.dirty.get_mut(&addr) else { continue };
             if !ok || d.first != first {
                 continue;
@@ -996,7 +1004,7 @@ impl Core {
             match d.again.take() {
                 None => {
                     self.dirty.remove(&addr);
-                    self.cache.set_clean(name);
+                    self.cache.set_clean(Name::Block(addr));
                 }
                 Some((rec, lo, hi)) => {
                     (d.first, d.lo, d.hi, d.again) = (rec, lo, hi, Some((rec, lo, hi)));

@@ -12,7 +12,7 @@ use crate::format::*;
 use crate::inode::Inode;
 use crate::mount::{Core, Volume, Want};
 use crate::planted::{Flaw, planted};
-use arbor_base::cache::windows::Window;
+use arbor_base::cache::{FileBlock, Write, windows::Window};
 use arbor_base::cache::{Name, cluster};
 use arbor_base::device::{Buf, Kind, Request, zeroed};
 use arbor_base::vfs::{Errno, Error, FallocMode, Ino, Result, Seek, Time, interrupted};
@@ -127,7 +127,7 @@ pub(crate) struct DataWrites {
     pub pieces: Vec<crate::commit::Piece>,
     /// File and page of each piece.
     pub owners: Vec<(Ino, u64)>,
-    pub pages: Vec<Name>,
+    pub pages: Vec<Write>,
     /// The last record bears witness to data of the next file: another record has to come first.
     pub blocked: bool,
 }
@@ -284,18 +284,18 @@ impl Core {
         if i.format() != Format::Inline || size == 0 {
             return Ok(());
         }
-        let name = Name::Page { file: i.ino.0, index: 0 };
+        let name = Name::data(i.ino, 0);
         if !self.cache.contains(name) {
             let data = self.area(i, |a| a.get(..size).unwrap_or(&[]).to_vec())?;
             self.cache.insert(name, Arc::new(data));
         }
-        self.cache.modify(name, |_| ());
+        self.modify(name, |_| ());
         Ok(())
     }
 
     /// Asks for page `index` if it has bytes on disk that are not in the cache.
     fn want_page(&mut self, i: &Inode, index: u64) -> Result<()> {
-        if self.cache.get(Name::Page { file: i.ino.0, index }).is_some() {
+        if self.cache.get(Name::data(i.ino, index)).is_some() {
             return Ok(());
         }
         let lo = index * self.page_frags();
@@ -333,7 +333,7 @@ impl Core {
         }
         // Dirty pages are not evicted: the edges must not make room for the pages between them.
         for index in [first, last] {
-            self.cache.modify(Name::Page { file: ino.0, index }, |_| ());
+            self.modify(Name::data(ino, index), |_| ());
         }
         self.inline_to_page(&i)?;
         if offset > size && !size.is_multiple_of(ps) {
@@ -361,7 +361,7 @@ impl Core {
         }
         self.area_write(&i, offset as usize, data)?;
         // A page of it would be believed before the inode, also one that somebody is about to bring.
-        self.cache.remove(Name::Page { file: i.ino.0, index: 0 });
+        self.cache.remove(Name::data(i.ino, 0));
         self.versions.change(i.ino);
         i.d.size = size.max(offset + data.len() as u64).into();
         i.d.set_mtime(now);
@@ -407,12 +407,12 @@ impl Core {
 
     fn page_write(&mut self, ino: Ino, at: u64, piece: &[u8], _now: Time) {
         let ps = self.page_size();
-        let name = Name::Page { file: ino.0, index: at / ps };
+        let name = Name::data(ino, at / ps);
         if !self.cache.contains(name) {
             self.cache.insert(name, Arc::new(Vec::new()));
         }
         let lo = (at % ps) as usize;
-        self.cache.modify(name, |v| {
+        self.modify(name, |v| {
             if v.len() < lo + piece.len() {
                 v.resize(lo + piece.len(), 0);
             }
@@ -435,7 +435,7 @@ impl Core {
         let (mut need, mut converting) = (0, 0);
         let mut page = |core: &mut Core, index: u64| -> Result<()> {
             // Write-back takes what lies before the end; of a dirty page, what lay before the old one is reserved.
-            let dirty = core.cache.is_dirty(Name::Page { file: i.ino.0, index });
+            let dirty = core.cache.is_dirty(Name::data(i.ino, index));
             let lo = if dirty && (known || i.format() != Format::Inline) { size.div_ceil(fs) } else { 0 };
             let (lo, hi) = ((index * pf).max(lo), ((index + 1) * pf).min(grown.div_ceil(fs)));
             if lo < hi {
@@ -479,7 +479,7 @@ impl Core {
         let height = FileTree::new(&mut MapStore::file(self, &mut copy)).height()?;
         let is_first = self.delayed.get(&i.ino.0).is_none_or(|d| d.converting == 0);
         let insert = if is_first { FileTree::max_new_blocks(height) as u64 } else { 0 };
-        let goes_on = first > 0 && self.cache.is_dirty(Name::Page { file: i.ino.0, index: first - 1 });
+        let goes_on = first > 0 && self.cache.is_dirty(Name::data(i.ino, first - 1));
         let leaves = if height > 1 { u64::from(!goes_on) + u64::from(first < last) } else { 0 };
         Ok(insert + leaves)
     }
@@ -488,7 +488,7 @@ impl Core {
     pub fn reserved_from(&mut self, i: &Inode, to: u64) -> Result<u64> {
         let (ps, pf, fs) = (self.page_size(), self.page_frags(), self.geom.frag_size());
         let (lo, hi) = (to.div_ceil(fs), self.size_of(i).div_ceil(fs));
-        let pages: Vec<u64> = self.cache.dirty_pages(i.ino.0, to / ps).collect();
+        let pages: Vec<u64> = self.cache.dirty_pages(i.ino, to / ps).collect();
         let mut out = 0;
         for (a, b) in pages.into_iter().map(|p| (lo.max(p * pf), hi.min((p + 1) * pf))) {
             out += if a < b { self.holes(i, a, b)? } else { 0 };
@@ -587,7 +587,7 @@ impl Core {
     }
 
     fn flush_inline(&mut self, i: &mut Inode, size: u64) -> Result<()> {
-        let name = Name::Page { file: i.ino.0, index: 0 };
+        let name = Name::data(i.ino, 0);
         if let Some(page) = self.cache.peek(name).cloned() {
             let old = i.d.size.get().max(size) as usize;
             let mut bytes = page.get(..page.len().min(size as usize)).unwrap_or(&[]).to_vec();
@@ -603,7 +603,7 @@ impl Core {
     /// Consecutive dirty pages from `from` on.
     fn dirty_run(&self, ino: Ino, from: u64) -> Vec<u64> {
         let mut run: Vec<u64> = Vec::new();
-        for p in self.cache.dirty_pages(ino.0, from) {
+        for p in self.cache.dirty_pages(ino, from) {
             if run.last().is_some_and(|l| l + 1 != p) || run.len() >= RUN_PAGES {
                 break;
             }
@@ -621,15 +621,15 @@ impl Core {
         let (fs, ps) = (self.geom.frag_size(), self.page_size());
         let mut pages = Vec::with_capacity(run.len());
         for &p in run {
-            let name = Name::Page { file: i.ino.0, index: p };
+            let name = Name::data(i.ino, p);
             let need = (hi.min((p + 1) * pf).saturating_sub(p * pf) * fs) as usize;
             if self.cache.peek(name).is_some_and(|v| v.len() < need) {
-                self.cache.modify(name, |v| v.resize(need, 0));
+                self.modify(name, |v| v.resize(need, 0));
             }
             match self.cache.begin_write(name) {
-                Some(bytes) => {
-                    pages.push(bytes);
-                    out.pages.push(name);
+                Some(write) => {
+                    pages.push(write.bytes().clone());
+                    out.pages.push(write);
                 }
                 None => return Err(Error::refused("bug: a page is written twice at once")),
             }
@@ -856,12 +856,12 @@ impl Core {
     /// Forgets pages past the new end of a file; the last one keeps what is before it.
     pub fn cut_pages(&mut self, ino: Ino, to: u64) {
         let ps = self.page_size();
-        self.cache.drop_pages(ino.0, to.div_ceil(ps), u64::MAX);
-        let name = Name::Page { file: ino.0, index: to / ps };
+        self.cache.drop_pages(ino, to.div_ceil(ps));
+        let name = Name::data(ino, to / ps);
         let keep = (to % ps) as usize;
         if keep > 0 && self.cache.peek(name).is_some_and(|p| p.len() > keep) {
             let dirty = self.cache.is_dirty(name);
-            self.cache.modify(name, |v| v.truncate(keep));
+            self.modify(name, |v| v.truncate(keep));
             if !dirty {
                 self.cache.remove(name);
             }
@@ -1007,7 +1007,7 @@ impl Volume {
         let ps = core.page_size() as usize;
         for (f, bytes) in fetches.iter().zip(read) {
             for (n, page) in bytes.chunks(ps).enumerate() {
-                let name = Name::Page { file: ino.0, index: f.first + n as u64 };
+                let name = Name::data(ino, f.first + n as u64);
                 if !core.cache.contains(name) {
                     core.cache.insert(name, Arc::new(page.to_vec()));
                 }
@@ -1072,8 +1072,8 @@ impl Volume {
                 let done = self.dev.submit(cluster(out.pieces, 1 << 20)).wait_all().map_err(Error::Io);
                 let mut core = self.core.lock();
                 core.written_to(&windows);
-                for name in &out.pages {
-                    core.cache.end_write(*name, done.is_ok());
+                for write in out.pages {
+                    core.cache.end_write(write, done.is_ok());
                 }
                 drop(core);
                 self.or_fail(done)?;
@@ -1210,7 +1210,9 @@ impl Volume {
                 core.begin()?;
                 // As in a truncation, pages go only where the blocks are gone, and whole.
                 let stop = core.unmap(&mut i, first, stop)?.next_multiple_of(core.page_frags());
-                core.cache.drop_pages(ino.0, stop * fs / ps, hi / ps);
+                if let Some(last) = (hi / ps).checked_sub(1) {
+                    core.cache.drop_parts(ino, FileBlock::Data(stop * fs / ps)..=FileBlock::Data(last));
+                }
                 core.versions.change(ino);
                 i.d.set_mtime(now);
                 i.d.set_ctime(now);
@@ -1330,7 +1332,7 @@ impl Core {
         for index in offset / ps..=(end - 1) / ps {
             let (lo, hi) = ((index * ps).max(offset), ((index + 1) * ps).min(end));
             let place = &mut buf[(lo - offset) as usize..(hi - offset) as usize];
-            if let Some(page) = self.cache.get(Name::Page { file: i.ino.0, index }) {
+            if let Some(page) = self.cache.get(Name::data(i.ino, index)) {
                 let page = page.get((lo % ps) as usize..).unwrap_or(&[]);
                 let n = page.len().min(place.len());
                 place[..n].copy_from_slice(&page[..n]);
@@ -1423,7 +1425,7 @@ impl Core {
         if size % ps != 0 && i.format() != Format::Inline {
             self.want_page(&i, size / ps)?;
             self.reserve(&i, (size / ps, size / ps), (size, to), 0, now)?;
-            if self.cache.contains(Name::Page { file: ino.0, index: size / ps }) {
+            if self.cache.contains(Name::data(ino, size / ps)) {
                 self.page_write(ino, size, &[], now);
             }
         } else if i.format() == Format::Inline {

@@ -259,7 +259,7 @@ impl Core {
     /// transaction goes; says whether it has none left.
     fn release_blocks(&mut self, i: &mut Inode) -> Result<bool> {
         self.undelay(i.ino);
-        self.cache.drop_pages(i.ino.0, 0, u64::MAX);
+        self.cache.drop_pages(i.ino, 0);
         self.versions.change(i.ino);
         if i.is_dir() {
             self.dir_clear(i)?;

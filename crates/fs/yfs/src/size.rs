@@ -19,7 +19,7 @@ impl Core {
         // Pages go only where the blocks are gone: others may look between the steps, and what lies
         // in a block whose data is on its way is not the file's.
         self.cut_pages(i.ino, reached);
-        let dirty = self.cache.dirty_pages(i.ino.0, 0).next().is_some();
+        let dirty = self.cache.dirty_pages(i.ino, 0).next().is_some();
         if dirty {
             self.delay(i, now);
         } else if reached <= on_disk {
