@@ -12,7 +12,7 @@ use crate::namespace::Namespace;
 use crate::served::Inodes;
 use crate::xattr::Xattrs;
 use arbor_base::cache::Name;
-use arbor_base::vfs::{Errno, FallocMode, Ino, Result, Seek, SetAttr, Time, mode};
+use arbor_base::vfs::{Errno, FallocMode, FileType, Ino, Result, Seek, SetAttr, Time, mode};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -24,8 +24,28 @@ pub trait BlockFile: Clone {
     /// Its number.
     fn ino(&self) -> Ino;
 
-    /// Its file type.
+    /// The type bits of its mode.
     fn kind(&self) -> u32;
+
+    /// Its file type.
+    fn file_type(&self) -> FileType {
+        FileType::from_mode(self.kind()).unwrap_or(FileType::File)
+    }
+
+    /// Whether it is a directory.
+    fn is_dir(&self) -> bool {
+        self.kind() == mode::IFDIR
+    }
+
+    /// Whether it is a regular file.
+    fn is_file(&self) -> bool {
+        self.kind() == mode::IFREG
+    }
+
+    /// Whether it is a symbolic link.
+    fn is_symlink(&self) -> bool {
+        self.kind() == mode::IFLNK
+    }
 
     /// Its length in bytes.
     fn size(&self) -> u64;
@@ -44,6 +64,30 @@ pub trait BlockFile: Clone {
 #[macro_export]
 macro_rules! block_file {
     ($t:ty) => {
+        #[allow(dead_code, reason = "no engine has to use all of them")]
+        impl $t {
+            /// Its length in bytes.
+            pub fn size(&self) -> u64 {
+                self.d.size.get()
+            }
+
+            pub fn file_type(&self) -> $crate::vfs::FileType {
+                $crate::blockfile::BlockFile::file_type(self)
+            }
+
+            pub fn is_dir(&self) -> bool {
+                $crate::blockfile::BlockFile::is_dir(self)
+            }
+
+            pub fn is_file(&self) -> bool {
+                $crate::blockfile::BlockFile::is_file(self)
+            }
+
+            pub fn is_symlink(&self) -> bool {
+                $crate::blockfile::BlockFile::is_symlink(self)
+            }
+        }
+
         impl $crate::blockfile::BlockFile for $t {
             fn ino(&self) -> $crate::vfs::Ino {
                 self.ino

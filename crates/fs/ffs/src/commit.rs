@@ -490,7 +490,7 @@ impl Core {
             written.push(write);
             self.keep.fresh.remove(&name);
             let (at, len) = (self.geom.byte(frag), bytes.len() as u64);
-            self.counters.write_bytes += len;
+            self.counters.io.write_bytes += len;
             match out.last_mut() {
                 Some(last)
                     if last.kind == what.kind() && last.offset + last.len() == at && last.len() + len <= most =>
@@ -502,7 +502,7 @@ impl Core {
                 _ => out.push(Request::write(what.kind(), at, vec![Buf::new(bytes)])),
             }
         }
-        self.counters.writes += out.len() as u64;
+        self.counters.io.writes += out.len() as u64;
         (out, written, rolled)
     }
 
@@ -569,7 +569,7 @@ impl Core {
     }
 
     fn flush(&mut self) -> Result<()> {
-        self.counters.flushes += 1;
+        self.counters.io.flushes += 1;
         let done = self.dev.flush().map_err(Error::Io);
         self.keep.streamed &= done.is_err();
         // What was written may be lost, though its buffers are clean.

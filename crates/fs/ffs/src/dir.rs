@@ -5,7 +5,7 @@
 use crate::commit::Drop;
 use crate::file::Slot;
 use crate::format::*;
-use crate::inode::Inode;
+use crate::inode::{Inode, LINK_MAX};
 use crate::mount::{Core, What};
 use crate::planted::{Flaw, planted};
 use crate::sound;
@@ -13,9 +13,17 @@ use arbor_base::cache::{FileBlock, Name};
 use arbor_base::vfs::{Errno, Ino, Result, Time};
 use arbor_kit::chunkdir::{ChunkDirs, Hashes, Room};
 use arbor_kit::dirent::DOTDOT_AT;
+use arbor_kit::namespace::Node;
 use std::sync::Arc;
 
 impl ChunkDirs for Core {
+    const ROOT: Ino = ROOT;
+
+    fn facts(&self, i: &Inode) -> Node {
+        let is_full = i.d.nlink.get() >= LINK_MAX;
+        Node { ino: i.ino, mode: i.d.mode.get().into(), gid: i.d.gid.get(), links: self.links(i), is_full }
+    }
+
     fn dir_page(&mut self, dir: &Inode, lbn: u64) -> Result<Arc<Vec<u8>>> {
         let name = Name::data(dir.ino, lbn);
         if let Some(bytes) = self.cache.get(name) {

@@ -9,7 +9,7 @@ use crate::inode::{Inode, XATTR};
 use crate::mount::{Core, What};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::{FileBlock, Name};
-use arbor_base::layout::{Corrupt, get_u32};
+use arbor_base::layout::{Corrupt, get_u32, put};
 use arbor_base::vfs::{Errno, Error, Ino, Result};
 use arbor_kit::blockfile::{self, BlockFiles, Fill};
 use arbor_kit::blockmap::{BlockMap, Parent, Shape};
@@ -514,11 +514,7 @@ impl Core {
             i.d.size = (target.len() as u64).into();
             self.iput(i)?;
             let at = i.at + FAST_LINK_AT;
-            self.modify(i.name(), |buf| {
-                if let Some(place) = buf.get_mut(at..at + target.len()) {
-                    place.copy_from_slice(target);
-                }
-            })?;
+            self.modify(i.name(), |buf| put(buf, at, target))?;
             // The copy in hand is what is written back by others.
             *i = self.iget(i.ino)?;
             return Ok(());

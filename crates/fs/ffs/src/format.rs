@@ -23,6 +23,7 @@ use arbor_base::layout::{Features, I64, U16, U32, U64, crc, crc_without, get_u32
 use arbor_base::vfs::{Ino, Time, mode};
 use arbor_kit::blockmap::Shape;
 pub use arbor_kit::dirent::{DIRBLKSIZ, DIRENT_HEAD, DirentHead, dirent_len};
+pub use arbor_kit::fragments::Fragments;
 use std::mem::{offset_of, size_of};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -452,35 +453,12 @@ pub struct Geom {
     pub fsid: u64,
 }
 
+arbor_kit::fragments!(Geom);
+
 impl Geom {
-    /// Bytes of a block.
-    pub fn block_size(&self) -> usize {
-        1 << self.block_shift
-    }
-
-    /// Bytes of a fragment.
-    pub fn frag_size(&self) -> usize {
-        1 << self.frag_shift
-    }
-
-    /// Fragments of a block: 1, 2, 4 or 8.
-    pub fn block_frags(&self) -> u32 {
-        1 << (self.block_shift - self.frag_shift)
-    }
-
     /// Byte address of a fragment.
     pub fn byte(&self, frag: Frag) -> u64 {
         u64::from(frag.0) << self.frag_shift
-    }
-
-    /// Fragments that `bytes` bytes need.
-    pub fn frags_for(&self, bytes: usize) -> u32 {
-        bytes.div_ceil(self.frag_size()) as u32
-    }
-
-    /// Bytes of so many fragments.
-    pub fn bytes_of(&self, frags: u32) -> usize {
-        (frags as usize) << self.frag_shift
     }
 
     /// Group of a fragment.
@@ -571,11 +549,6 @@ impl Geom {
     /// Largest size of a file in bytes.
     pub fn max_size(&self) -> u64 {
         self.shape().blocks().saturating_mul(self.block_size() as u64).min(i64::MAX as u64)
-    }
-
-    /// Logical block that holds byte `offset`.
-    pub fn lbn(&self, offset: u64) -> u64 {
-        offset >> self.block_shift
     }
 
     /// Fragments that logical block `lbn` has in a file of `size` bytes (`blksize` of BSD), if it is no

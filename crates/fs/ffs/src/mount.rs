@@ -13,6 +13,7 @@ use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{Corrupt, crc};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Result, Time};
 use arbor_kit::chunkdir::Hashes;
+use arbor_kit::counters::Io;
 use arbor_kit::locked::Locked;
 use arbor_kit::machine::{Machine, Machinery};
 use rustc_hash::FxHashMap;
@@ -67,11 +68,7 @@ pub(crate) struct Dirty {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
-    pub flushes: u64,
-    pub reads: u64,
-    pub read_bytes: u64,
-    pub writes: u64,
-    pub write_bytes: u64,
+    pub io: Io,
     pub sync_writes: u64,
     pub rollbacks: u64,
     pub reallocs: u64,
@@ -286,20 +283,15 @@ impl Core {
     /// Reads `len` bytes at `frag`.
     pub fn read(&mut self, frag: Frag, len: usize, what: What) -> Result<Vec<u8>> {
         let bytes = self.calls.reads.read(&*self.dev, what.kind(), self.geom.byte(frag), len)?;
-        self.count_read(len);
+        self.counters.io.count_read(len);
         Ok(bytes)
     }
 
     /// Reads once more what was read wrong.
     fn read_again(&mut self, frag: Frag, len: usize, what: What) -> Result<Vec<u8>> {
         let bytes = self.calls.reads.read_now(&*self.dev, what.kind(), self.geom.byte(frag), len)?;
-        self.count_read(len);
+        self.counters.io.count_read(len);
         Ok(bytes)
-    }
-
-    fn count_read(&mut self, len: usize) {
-        self.counters.reads += 1;
-        self.counters.read_bytes += len as u64;
     }
 
     /// A new metadata block; whatever was there means nothing.

@@ -272,7 +272,7 @@ impl Core {
     /// Marks what lives in a segment as changed, as long as there is room for it.
     fn revive(&mut self, seg: Seg, room: u64, found: &mut Survivors) -> Result<Revived> {
         let size = 1u64 << self.geom.seg_shift;
-        let before = self.counters.read_bytes;
+        let before = self.counters.io.read_bytes;
         let whole = u64::from(self.segs.get(seg.0).live) * PARTLY >= size;
         let start = self.geom.seg_start(seg);
         // Where a sector cannot be read, what lives beside it can.
@@ -297,7 +297,7 @@ impl Core {
             self.mark(IFILE)?;
             done.ifile_bytes += INODE as u64;
         }
-        done.read_bytes += self.counters.read_bytes - before;
+        done.read_bytes += self.counters.io.read_bytes - before;
         Ok(done)
     }
 

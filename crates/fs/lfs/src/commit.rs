@@ -168,8 +168,8 @@ impl Core {
         }
         self.counters.groups += 1;
         self.counters.partial_segments += parts.len() as u64;
-        self.counters.writes += requests.len() as u64;
-        self.counters.write_bytes += requests.iter().map(Request::len).sum::<u64>();
+        self.counters.io.writes += requests.len() as u64;
+        self.counters.io.write_bytes += requests.iter().map(Request::len).sum::<u64>();
         self.calls.reads.submit(&*self.dev, requests).wait_all()?;
         if !(planted(Flaw::CheckpointTooEarly) && flags & IFILE_ONLY != 0) {
             self.flush()?;
@@ -187,7 +187,7 @@ impl Core {
     }
 
     pub fn flush(&mut self) -> Result<()> {
-        self.counters.flushes += 1;
+        self.counters.io.flushes += 1;
         Ok(self.dev.flush()?)
     }
 

@@ -2,14 +2,22 @@
 //! empty chunks, and do not shrink before they are removed.
 
 use crate::format::*;
-use crate::inode::Inode;
+use crate::inode::{Inode, LINK_MAX};
 use crate::mount::Core;
 use arbor_base::cache::FileBlock;
-use arbor_base::vfs::Result;
+use arbor_base::vfs::{Ino, Result};
 use arbor_kit::chunkdir::{ChunkDirs, Hashes, Room};
+use arbor_kit::namespace::Node;
 use std::sync::Arc;
 
 impl ChunkDirs for Core {
+    const ROOT: Ino = ROOT;
+
+    fn facts(&self, i: &Inode) -> Node {
+        let links = i.d.nlink.get();
+        Node { ino: i.ino, mode: i.d.mode.get(), gid: i.d.gid.get(), links, is_full: links >= LINK_MAX }
+    }
+
     fn dir_page(&mut self, dir: &Inode, lbn: u64) -> Result<Arc<Vec<u8>>> {
         self.whole_page(dir, lbn)
     }

@@ -11,6 +11,7 @@ use crate::mount::Core;
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::{Edit, FileBlock, Name};
 use arbor_base::device::Kind;
+use arbor_base::layout::put;
 use arbor_base::vfs::{Errno, Error, Result};
 use arbor_kit::blockfile::{self, BlockFiles, Fill};
 use arbor_kit::blockmap::{BlockMap, Parent, Shape};
@@ -32,11 +33,7 @@ impl Core {
             Parent::Xattr => Some(&mut i.d.xattr),
             Parent::Map { level, n, slot } => {
                 self.mark(i.ino)?;
-                return self.change(i, FileBlock::Map { level, n }, |buf| {
-                    if let Some(place) = buf.get_mut(slot * POINTER..(slot + 1) * POINTER) {
-                        place.copy_from_slice(to.as_bytes());
-                    }
-                });
+                return self.change(i, FileBlock::Map { level, n }, |buf| put(buf, slot * POINTER, to.as_bytes()));
             }
         };
         *slot.ok_or(Errno::EFBIG)? = to;
@@ -368,11 +365,7 @@ impl Core {
         if target.len() <= FAST_LINK {
             i.d.size = (target.len() as u64).into();
             self.iput(i)?;
-            self.modify(Name::Inode(i.ino), |buf| {
-                if let Some(place) = buf.get_mut(FAST_LINK_AT..FAST_LINK_AT + target.len()) {
-                    place.copy_from_slice(target);
-                }
-            })?;
+            self.modify(Name::Inode(i.ino), |buf| put(buf, FAST_LINK_AT, target))?;
             // The copy in hand is what is written back by others.
             *i = self.iget(i.ino)?;
             return Ok(());

@@ -25,6 +25,7 @@ use arbor_base::layout::{Features, I64, U16, U32, U64, crc_without};
 use arbor_base::vfs::{Ino, Time, mode};
 use arbor_kit::blockmap::Shape;
 pub use arbor_kit::dirent::{DIRBLKSIZ, DIRENT_HEAD, DirentHead, dirent_len};
+pub use arbor_kit::fragments::Fragments;
 use std::mem::{offset_of, size_of};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -484,22 +485,9 @@ pub struct Geom {
     pub fsid: u64,
 }
 
+arbor_kit::fragments!(Geom);
+
 impl Geom {
-    /// Bytes of a block.
-    pub fn block_size(&self) -> usize {
-        1 << self.block_shift
-    }
-
-    /// Bytes of a fragment.
-    pub fn frag_size(&self) -> usize {
-        1 << self.frag_shift
-    }
-
-    /// Fragments of a block: 1, 2, 4 or 8.
-    pub fn block_frags(&self) -> u32 {
-        1 << (self.block_shift - self.frag_shift)
-    }
-
     /// Fragments of a segment.
     pub fn seg_frags(&self) -> u32 {
         1 << (self.seg_shift - self.frag_shift)
@@ -510,16 +498,6 @@ impl Geom {
         u64::from(frag.0) << self.frag_shift
     }
 
-    /// Fragments that `bytes` bytes need.
-    pub fn frags_for(&self, bytes: usize) -> u32 {
-        bytes.div_ceil(self.frag_size()) as u32
-    }
-
-    /// Bytes of so many fragments.
-    pub fn bytes_of(&self, frags: u32) -> usize {
-        (frags as usize) << self.frag_shift
-    }
-
     /// Segment of a fragment; `None` before the first one.
     pub fn seg_of(&self, frag: Frag) -> Option<Seg> {
         frag.0.checked_sub(self.first).map(|at| Seg(at / self.seg_frags()))
@@ -528,11 +506,6 @@ impl Geom {
     /// First fragment of a segment.
     pub fn seg_start(&self, seg: Seg) -> Frag {
         Frag(self.first.saturating_add(seg.0.saturating_mul(self.seg_frags())))
-    }
-
-    /// Logical block of byte `at`.
-    pub fn lbn(&self, at: u64) -> u64 {
-        at >> self.block_shift
     }
 
     /// Fragments of logical block `lbn` in a file of `size` bytes: less than a block only of the last (LFS-F1).

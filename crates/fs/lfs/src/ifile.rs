@@ -10,7 +10,7 @@ use crate::inode::Inode;
 use crate::mount::Core;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
-use arbor_base::layout::Corrupt;
+use arbor_base::layout::{Corrupt, put};
 use arbor_base::vfs::{Errno, Error, Ino, Result};
 use arbor_kit::blockmap::BlockMap as _;
 use arbor_kit::inodes::InodeTable as _;
@@ -181,12 +181,7 @@ impl Core {
             i.d.size = end.into();
         }
         self.iput(&i)?;
-        let change = |buf: &mut Vec<u8>| {
-            if let Some(place) = buf.get_mut(at..at + bytes.len()) {
-                place.copy_from_slice(bytes);
-            }
-        };
-        self.change(&i, FileBlock::Data(lbn), change)
+        self.change(&i, FileBlock::Data(lbn), |buf| put(buf, at, bytes))
     }
 
     /// Entry of the inode map. Of an inode that there is none of, one that is free.

@@ -26,22 +26,6 @@ pub(crate) struct Inode {
 }
 
 impl Inode {
-    pub fn is_dir(&self) -> bool {
-        self.d.kind() == mode::IFDIR
-    }
-
-    pub fn is_file(&self) -> bool {
-        self.d.kind() == mode::IFREG
-    }
-
-    pub fn is_symlink(&self) -> bool {
-        self.d.kind() == mode::IFLNK
-    }
-
-    pub fn size(&self) -> u64 {
-        self.d.size.get()
-    }
-
     pub fn corrupt(&self, field: &'static str, found: impl std::fmt::Display, expected: &str) -> Corrupt {
         Corrupt::new("inode", field, 0, format!("{found} (inode {})", self.ino), expected)
     }
@@ -175,8 +159,7 @@ impl Core {
     pub fn unlinked(&mut self, ino: Ino, all: bool) -> Result<()> {
         let mut i = self.iget(ino)?;
         i.d.nlink = if all { 0 } else { i.d.nlink.get().saturating_sub(1) }.into();
-        self.iput(&i)?;
-        if i.d.nlink.get() > 0 { Ok(()) } else { lifetimes::lost(self, ino) }
+        if i.d.nlink.get() > 0 { self.iput(&i) } else { lifetimes::lost(self, &mut i) }
     }
 
     /// One subdirectory less.
@@ -190,8 +173,7 @@ impl Core {
     pub fn abort_create(&mut self, i: &mut Inode) -> Result<()> {
         i.d.nlink = 0.into();
         self.iput(i)?;
-        while !self.release(i.ino)? {}
-        self.free(i.ino)
+        lifetimes::abandon(self, i)
     }
 
     /// Finds at mount what was open and unlinked at the crash.
@@ -199,7 +181,7 @@ impl Core {
         lifetimes::load(self, self.state.orphan.into(), |core, ino, twice| {
             let i = core.iget(ino)?;
             if !twice && i.d.nlink.get() == 0 {
-                return Ok(());
+                return Ok(i);
             }
             let expected = "a list without a loop, of inodes without names";
             Err(i.corrupt("next_orphan", i.d.next_orphan, expected).into())
@@ -223,6 +205,20 @@ impl Core {
 }
 
 impl Orphans for Core {
+    type Inode = Inode;
+
+    fn get(&mut self, ino: Ino) -> Result<Inode> {
+        self.iget(ino)
+    }
+
+    fn put(&mut self, i: &Inode) -> Result<()> {
+        self.iput(i)
+    }
+
+    fn number(i: &Inode) -> Ino {
+        i.ino
+    }
+
     fn head(&mut self, _of: Ino) -> Result<u64> {
         Ok(self.state.orphan.into())
     }
@@ -234,28 +230,25 @@ impl Orphans for Core {
         Ok(())
     }
 
-    fn next(&mut self, ino: Ino) -> Result<u64> {
-        Ok(self.iget(ino)?.d.next_orphan.get().into())
+    fn next(i: &Inode) -> u64 {
+        i.d.next_orphan.get().into()
     }
 
-    fn set_next(&mut self, ino: Ino, to: u64) -> Result<()> {
-        let mut i = self.iget(ino)?;
+    fn set_next(&mut self, i: &mut Inode, to: u64) {
         i.d.next_orphan = (to as u32).into();
-        self.iput(&i)
     }
 
-    fn release(&mut self, ino: Ino) -> Result<bool> {
-        let mut i = self.iget(ino)?;
-        if i.d.has_blocks() && self.truncate_some(&mut i, 0)? > 0 {
+    fn release(&mut self, i: &mut Inode) -> Result<bool> {
+        if i.d.has_blocks() && self.truncate_some(i, 0)? > 0 {
             return Ok(false);
         }
-        self.drop_xattr(&mut i)?;
-        self.hashes.remove(ino);
+        self.drop_xattr(i)?;
+        self.hashes.remove(i.ino);
         Ok(true)
     }
 
-    fn free(&mut self, ino: Ino) -> Result<()> {
-        self.forget_inode(ino)
+    fn free(&mut self, i: &mut Inode) -> Result<()> {
+        self.forget_inode(i.ino)
     }
 }
 

@@ -13,6 +13,7 @@ use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{Corrupt, crc};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Options, Result, Time, Utilisation};
 use arbor_kit::chunkdir::Hashes;
+use arbor_kit::counters::Io;
 use arbor_kit::locked::Locked;
 use arbor_kit::machine::{Machine, Machinery};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -22,11 +23,7 @@ use zerocopy::IntoBytes;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
-    pub flushes: u64,
-    pub reads: u64,
-    pub read_bytes: u64,
-    pub writes: u64,
-    pub write_bytes: u64,
+    pub io: Io,
     pub groups: u64,
     pub partial_segments: u64,
     pub checkpoints: u64,
@@ -233,7 +230,7 @@ impl Core {
     pub fn read_run(&mut self, frag: Frag, frags: u32, kind: Kind) -> Result<Vec<u8>> {
         let (at, len) = (self.geom.byte(frag), self.geom.bytes_of(frags));
         let bytes = self.calls.reads.read(&*self.dev, kind, at, len)?;
-        self.count_read(len);
+        self.counters.io.count_read(len);
         Ok(bytes)
     }
 
@@ -241,13 +238,8 @@ impl Core {
     pub fn read_run_again(&mut self, frag: Frag, frags: u32, kind: Kind) -> Result<Vec<u8>> {
         let (at, len) = (self.geom.byte(frag), self.geom.bytes_of(frags));
         let bytes = self.calls.reads.read_now(&*self.dev, kind, at, len)?;
-        self.count_read(len);
+        self.counters.io.count_read(len);
         Ok(bytes)
-    }
-
-    fn count_read(&mut self, len: usize) {
-        self.counters.reads += 1;
-        self.counters.read_bytes += len as u64;
     }
 
     /// Reads what a pointer leads to, and verifies it; once more if it was read wrong.

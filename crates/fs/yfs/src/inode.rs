@@ -224,7 +224,7 @@ impl Core {
         lifetimes::load(self, head, |core, ino, twice| {
             let i = core.iget(ino)?;
             if !twice && i.d.nlink.get() == 0 {
-                return Ok(());
+                return Ok(i);
             }
             Err(i.corrupt("next", i.d.next, "a recovery list without a loop, of inodes without names").into())
         })
@@ -250,9 +250,8 @@ impl Core {
         if left > 0 {
             return self.iput(i);
         }
-        self.iput(i)?;
         // What nobody uses is freed at once, if one transaction can do it.
-        lifetimes::lost(self, i.ino)
+        lifetimes::lost(self, i)
     }
 
     /// Gives the blocks of an inode back that has neither names nor users, as far as the open
@@ -537,6 +536,20 @@ impl Lives for Core {
 
 /// The recovery lists of the AGs.
 impl Orphans for Core {
+    type Inode = Inode;
+
+    fn get(&mut self, ino: Ino) -> Result<Inode> {
+        self.iget(ino)
+    }
+
+    fn put(&mut self, i: &Inode) -> Result<()> {
+        self.iput(i)
+    }
+
+    fn number(i: &Inode) -> Ino {
+        i.ino
+    }
+
     fn head(&mut self, of: Ino) -> Result<u64> {
         let ag = self.ag_of_number(of)?;
         Ok(self.ags.get(ag as usize).map_or(0, |a| a.recovery))
@@ -550,23 +563,19 @@ impl Orphans for Core {
         self.set_recovery(ag, to)
     }
 
-    fn next(&mut self, ino: Ino) -> Result<u64> {
-        Ok(self.iget(ino)?.d.next.get())
+    fn next(i: &Inode) -> u64 {
+        i.d.next.get()
     }
 
-    fn set_next(&mut self, ino: Ino, to: u64) -> Result<()> {
-        let mut i = self.iget(ino)?;
+    fn set_next(&mut self, i: &mut Inode, to: u64) {
         i.d.next = to.into();
-        self.iput(&i)
     }
 
-    fn release(&mut self, ino: Ino) -> Result<bool> {
-        let mut i = self.iget(ino)?;
-        self.release_blocks(&mut i)
+    fn release(&mut self, i: &mut Inode) -> Result<bool> {
+        self.release_blocks(i)
     }
 
-    fn free(&mut self, ino: Ino) -> Result<()> {
-        let mut i = self.iget(ino)?;
-        self.ifree(&mut i)
+    fn free(&mut self, i: &mut Inode) -> Result<()> {
+        self.ifree(i)
     }
 }

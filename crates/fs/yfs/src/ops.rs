@@ -13,7 +13,7 @@ use arbor_base::cache::walks::Piece;
 use arbor_base::vfs::*;
 use arbor_kit::inodes::{Attributes, Change};
 use arbor_kit::lifetimes;
-use arbor_kit::namespace::{Lookup, Move, Named, Namespace, NewInode, Node, Place, Target, Walk, Walked};
+use arbor_kit::namespace::{Lookup, Move, Named, Names, Namespace, NewInode, Node, Place, Target, Walk, Walked};
 use arbor_kit::served::{self, Inodes, Take, WalkEnd};
 use arbor_kit::xattr::Xattrs;
 use std::sync::atomic::Ordering::Relaxed;
@@ -34,7 +34,7 @@ impl Attributes for Core {
     }
 }
 
-impl Namespace for Core {
+impl Names for Core {
     type Slot = Found;
     type Room = Seq;
 
@@ -64,6 +64,23 @@ impl Namespace for Core {
         self.dir_is_empty(&dir)
     }
 
+    fn walk(&mut self, ino: Ino, cookie: u64, plus: bool, f: Walk<'_, Core>) -> Result<()> {
+        let dir = self.iget(ino)?;
+        for (n, name, target) in [(1, &b"."[..], ino), (2, b"..", Ino(dir.d.parent.get()))] {
+            let dots = Walked { ino: target, file_type: FileType::Dir, cookie: n };
+            if cookie < n && !f(self, dots, name)? {
+                return Ok(());
+            }
+        }
+        let from = (cookie + 1).saturating_sub(COOKIE_BASE);
+        self.dir_walk(&dir, from, plus, &mut |core, found, name| {
+            let file_type = FileType::from_mode(u32::from(found.kind) << 12).unwrap_or(FileType::File);
+            f(core, Walked { ino: found.ino, file_type, cookie: found.key + COOKIE_BASE }, name)
+        })
+    }
+}
+
+impl Namespace for Core {
     fn make(&mut self, dir: &Node, name: &[u8], room: Seq, new: &NewInode<'_>, now: Time) -> Result<Attr> {
         self.need_new_xattrs(new.xattrs)?;
         self.need_target(new.target)?;
@@ -103,8 +120,7 @@ impl Namespace for Core {
         let mut i = self.inew(self.inode_ag(&dir), new.mode, new.uid, new.gid, now)?;
         i.d.nlink = 0.into();
         self.lives.refs.add(i.ino);
-        self.iput(&i)?;
-        lifetimes::orphan(self, i.ino)?;
+        lifetimes::orphan(self, &mut i)?;
         self.lives.set_unnamed(i.ino);
         self.commit(now);
         Ok(self.attr_of(&i))
@@ -118,8 +134,7 @@ impl Namespace for Core {
         touch_dir(&mut parent, now);
         self.iput(&parent)?;
         if i.d.nlink.get() == 0 {
-            lifetimes::unorphan(self, i.ino)?;
-            i = self.iget(i.ino)?;
+            lifetimes::unorphan(self, &mut i)?;
         }
         i.d.nlink = i.d.nlink.get().saturating_add(1).into();
         self.set_ctime(&mut i, now);
@@ -215,21 +230,6 @@ impl Namespace for Core {
         }
         self.commit(now);
         Ok(())
-    }
-
-    fn walk(&mut self, ino: Ino, cookie: u64, plus: bool, f: Walk<'_, Core>) -> Result<()> {
-        let dir = self.iget(ino)?;
-        for (n, name, target) in [(1, &b"."[..], ino), (2, b"..", Ino(dir.d.parent.get()))] {
-            let dots = Walked { ino: target, file_type: FileType::Dir, cookie: n };
-            if cookie < n && !f(self, dots, name)? {
-                return Ok(());
-            }
-        }
-        let from = (cookie + 1).saturating_sub(COOKIE_BASE);
-        self.dir_walk(&dir, from, plus, &mut |core, found, name| {
-            let file_type = FileType::from_mode(u32::from(found.kind) << 12).unwrap_or(FileType::File);
-            f(core, Walked { ino: found.ino, file_type, cookie: found.key + COOKIE_BASE }, name)
-        })
     }
 }
 

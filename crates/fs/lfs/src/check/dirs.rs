@@ -187,6 +187,17 @@ impl TreeCheck for Checker<'_> {
         &mut self.recs
     }
 
+    fn records(&self) -> &Forest<u32, u32> {
+        &self.recs
+    }
+
+    /// Damage is passed over.
+    fn names_for_paths(&mut self, dir: u32) -> Result<Vec<Named>> {
+        let names = self.names_in(dir).unwrap_or_default();
+        self.breathe();
+        Ok(names)
+    }
+
     fn tell(&mut self, verdict: Verdict) {
         self.f.note(verdict.into());
     }
