@@ -28,7 +28,7 @@ use crate::file::{DataWrites, Which};
 use crate::format::*;
 use crate::mount::{Core, Io, Unflushed, Volume, Want, What, Witness};
 use crate::planted::{Flaw, planted};
-use crate::recover;
+use crate::{recover, superblock};
 use arbor_base::cache::{Name, Place, cluster};
 use arbor_base::device::{Buf, Kind, Request};
 use arbor_base::layout::{Corrupt, crc, crc_without};
@@ -416,7 +416,7 @@ impl Core {
     fn reload(&mut self, addr: Daddr, seal: Seal) -> Result<Place> {
         let (dev, geom) = (&*self.dev, &self.geom);
         let bytes = match seal {
-            Seal::Super => match crate::mount::read_super(dev, addr.byte())? {
+            Seal::Super => match superblock::read(dev, addr.byte())? {
                 Some(sb) => sb.as_bytes().to_vec(),
                 None => return Err(Corrupt::new("superblock", "magic", addr.byte(), "another", "that of yFS").into()),
             },

@@ -7,6 +7,7 @@
 //!
 //! Directory blocks are described in a tree keyed by the smallest key a block may hold.
 
+use crate::body;
 use crate::btree::Tree;
 use crate::file::MapStore;
 use crate::format::*;
@@ -16,7 +17,7 @@ use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
 use arbor_base::layout::{Corrupt, get_u16};
 use arbor_base::vfs::{Errno, Error, FileType, Ino, Result};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 /// Directory blocks that a walk asks for at a time.
 const WALK_BLOCKS: usize = 16;
@@ -64,70 +65,6 @@ impl Raw {
     fn len(&self) -> usize {
         DIR_ENT + self.name.len()
     }
-}
-
-/// Bytes of a body that are in use, head included.
-pub(crate) fn used_bytes(body: &[u8]) -> usize {
-    usize::from(get_u16(body, 2).unwrap_or(0)).max(DIR_HEAD)
-}
-
-fn head_of(body: &[u8]) -> DirHead {
-    DirHead::read_from_prefix(body).map(|h| h.0).unwrap_or_default()
-}
-
-/// Calls `f` with each entry's offset, head and name, in order, until it says `false`. `None`
-/// if the list is broken.
-pub(crate) fn walk(body: &[u8], mut f: impl FnMut(usize, &DirEnt, &[u8]) -> bool) -> Option<()> {
-    let head = head_of(body);
-    let mut at = usize::from(head.first.get());
-    let mut last = None;
-    for _ in 0..=body.len() / DIR_ENT {
-        if at == 0 {
-            return Some(());
-        }
-        let (e, rest) = DirEnt::ref_from_prefix(body.get(at..)?).ok()?;
-        let name = rest.get(..usize::from(e.name_len))?;
-        let key = dir_key(e.hash.get(), e.seq.get());
-        if at < DIR_HEAD || last.is_some_and(|l| l >= key) || name.is_empty() {
-            return None;
-        }
-        last = Some(key);
-        if !f(at, e, name) {
-            return Some(());
-        }
-        at = usize::from(e.next.get());
-    }
-    None
-}
-
-/// Where the entries with keys of at least `key` begin: the entry before them, and the first of
-/// them, 0 if there is none. `None` if the list is broken.
-fn seek(body: &[u8], key: u64) -> Option<(Option<usize>, usize)> {
-    let mut before = None;
-    let mut at = usize::from(head_of(body).first.get());
-    for _ in 0..=body.len() / DIR_ENT {
-        if at == 0 {
-            return Some((before, 0));
-        }
-        let e = body.get(at..)?.first_chunk::<DIR_ENT>()?;
-        if at < DIR_HEAD {
-            return None;
-        }
-        let e: &DirEnt = zerocopy::transmute_ref!(e);
-        if dir_key(e.hash.get(), e.seq.get()) >= key {
-            return Some((before, at));
-        }
-        before = Some(at);
-        at = usize::from(e.next.get());
-    }
-    None
-}
-
-/// The entry at an offset, with its name.
-fn entry_at(body: &[u8], at: usize) -> Option<(&DirEnt, &[u8])> {
-    let (e, rest) = DirEnt::ref_from_prefix(body.get(at..)?).ok()?;
-    let name = rest.get(..usize::from(e.name_len))?;
-    (at >= DIR_HEAD && !name.is_empty()).then_some((e, name))
 }
 
 fn encode(body_len: usize, entries: &[Raw]) -> Vec<u8> {
@@ -253,9 +190,9 @@ impl Core {
         loop {
             let (mut found, mut past) = (None, false);
             let done = self.body(i, p, |body| {
-                let (_, mut at) = seek(body, lo)?;
+                let (_, mut at) = body::seek(body, lo)?;
                 while at != 0 {
-                    let (e, n) = entry_at(body, at)?;
+                    let (e, n) = body::entry_at(body, at)?;
                     let k = dir_key(e.hash.get(), e.seq.get());
                     past = k > hi;
                     if past {
@@ -303,7 +240,7 @@ impl Core {
     pub fn dir_is_empty(&mut self, i: &Inode) -> Result<bool> {
         let (mut p, mut key) = self.place(i, 0)?;
         loop {
-            if self.body(i, p, |b| head_of(b).count.get())? > 0 {
+            if self.body(i, p, |b| body::head_of(b).count.get())? > 0 {
                 return Ok(false);
             }
             match self.next_place(i, key)? {
@@ -364,7 +301,7 @@ impl Core {
     fn entries(&mut self, i: &Inode, p: Place) -> Result<Vec<Raw>> {
         let mut out = Vec::new();
         let done = self.body(i, p, |body| {
-            walk(body, |at, e, name| {
+            body::walk(body, |at, e, name| {
                 out.push(Raw { at, head: *e, name: name.to_vec() });
                 true
             })
@@ -383,7 +320,7 @@ impl Core {
         let need = DIR_ENT + name.len();
         let key = dir_key(name_hash(self.geom.hash_seed, name), 0);
         let (p, _) = self.place(i, key)?;
-        let (len, end) = self.body(i, p, |b| (b.len(), used_bytes(b)))?;
+        let (len, end) = self.body(i, p, |b| (b.len(), body::used_bytes(b)))?;
         if len - end.min(len) >= need {
             return Ok(());
         }
@@ -430,7 +367,7 @@ impl Core {
 
     /// Puts an entry into a body if it fits.
     fn insert_in(&mut self, i: &mut Inode, p: Place, new: &Raw) -> Result<bool> {
-        let (len, head, end) = self.body(i, p, |b| (b.len(), head_of(b), used_bytes(b)))?;
+        let (len, head, end) = self.body(i, p, |b| (b.len(), body::head_of(b), body::used_bytes(b)))?;
         let (need, live) = (new.len(), usize::from(head.live.get()));
         if end > len || len - end < need {
             let slack = if p == Place::Inline { 0 } else { len / 8 };
@@ -442,7 +379,7 @@ impl Core {
             self.body_write(i, p, 0, &packed)?;
             return self.insert_in(i, p, new);
         }
-        let found = self.body(i, p, |b| seek(b, new.key()))?;
+        let found = self.body(i, p, |b| body::seek(b, new.key()))?;
         let (before, next) = found.ok_or_else(|| self.broken(i, p))?;
         let entry = DirEnt { next: (next as u16).into(), ..new.head };
         let mut bytes = entry.as_bytes().to_vec();
@@ -499,8 +436,8 @@ impl Core {
     fn locate(&mut self, i: &Inode, key: u64) -> Result<Located> {
         let (p, desc) = self.place(i, key)?;
         let found = self.body(i, p, |b| {
-            let (before, at) = seek(b, key)?;
-            let (e, name) = entry_at(b, at)?;
+            let (before, at) = body::seek(b, key)?;
+            let (e, name) = body::entry_at(b, at)?;
             let is_it = dir_key(e.hash.get(), e.seq.get()) == key;
             is_it.then(|| (before, Raw { at, head: *e, name: name.to_vec() }))
         })?;
@@ -521,7 +458,7 @@ impl Core {
     pub fn dir_remove(&mut self, i: &mut Inode, key: u64) -> Result<()> {
         self.missed.forget(i.ino);
         let (p, desc, before, e) = self.locate(i, key)?;
-        let head = self.body(i, p, head_of)?;
+        let head = self.body(i, p, body::head_of)?;
         let next = e.head.next;
         if let Some(b) = before {
             self.body_write(i, p, b, next.as_bytes())?;

@@ -45,8 +45,6 @@ const SMALL_READ: u64 = 64 << 10;
 const UNWRITTEN_EXTENTS: u32 = 128;
 /// Pages that are allocated at a time.
 const RUN_PAGES: usize = 64;
-/// Largest size of a file.
-pub(crate) const MAX_SIZE: u64 = i64::MAX as u64;
 
 type FileTree<'s, 'c> = Tree<'s, MapStore<'c>, EXTENT_VALUE>;
 

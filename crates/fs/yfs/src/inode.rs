@@ -478,7 +478,7 @@ impl Core {
     fn area_used(&mut self, i: &Inode) -> Result<usize> {
         let size = i.d.size.get() as usize;
         match i.format() {
-            Format::Inline if i.is_dir() => self.area(i, crate::dir::used_bytes),
+            Format::Inline if i.is_dir() => self.area(i, crate::body::used_bytes),
             Format::Inline => Ok(size.min(self.geom.area())),
             // A root node wants room to grow: half of the area is its.
             _ => {

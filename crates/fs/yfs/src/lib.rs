@@ -39,6 +39,7 @@
 
 mod alloc;
 mod anatomy;
+mod body;
 pub mod btree;
 mod check;
 mod commit;
@@ -57,6 +58,7 @@ mod recover;
 mod resize;
 mod size;
 mod sound;
+mod superblock;
 
 use arbor_base::device::Device;
 use arbor_base::vfs::*;
@@ -78,7 +80,7 @@ impl Engine for Yfs {
     }
 
     fn probe(&self, device: &dyn Device) -> Result<Option<VolumeInfo>> {
-        let Some(sb) = mount::read_super(device, 0)? else { return Ok(None) };
+        let Some(sb) = superblock::read(device, 0)? else { return Ok(None) };
         let log = if sb.incompat.get() & format::INCOMPAT_EXTERNAL_LOG != 0 { "external" } else { "internal" };
         let frag = 1u64.checked_shl(sb.frag_shift.get()).unwrap_or(0);
         Ok(Some(VolumeInfo {

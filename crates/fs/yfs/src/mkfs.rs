@@ -2,8 +2,8 @@
 
 use crate::commit::Log;
 use crate::format::*;
-use crate::mount::{self, Core, Io, Volume};
-use crate::options;
+use crate::mount::{Core, Io, Volume};
+use crate::{options, superblock};
 use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::{Clock, Devices, Error, FormatOptions, Ino, Result, Time, label_field, mode};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) fn format(mut devices: Devices, o: &FormatOptions) -> Result<()> {
     let dev: Arc<dyn Device> = devices.main;
     let log = devices.extra.remove("log");
     let sb = layout(&f, o, dev.geometry().size, log.as_deref().map(|l| l.geometry().size))?;
-    let geom = mount::geometry(&SuperBlock { ag_used: 1.into(), ..sb }, dev.geometry().size)?;
+    let geom = superblock::geometry(&SuperBlock { ag_used: 1.into(), ..sb }, dev.geometry().size)?;
     // The old superblock goes first: a crash in the middle leaves no volume, not a mixed one.
     forget_copies(&*dev)?;
     dev.write_at(Kind::Super, 0, &[0; SECTOR as usize])?;
@@ -59,12 +59,12 @@ pub(crate) fn format(mut devices: Devices, o: &FormatOptions) -> Result<()> {
     volume.checkpoint(&mut io, true)?;
     let sb = volume.core.lock().sb;
     for at in geom.early_copies() {
-        mount::write_super_at(&*volume.dev, at, &sb)?;
+        superblock::write(&*volume.dev, at, &sb)?;
     }
     volume.dev.flush()?;
     // The superblock itself comes last, when everything else is durable.
     let sb = SuperBlock { clean: 1.into(), ..sb };
-    mount::write_super(&*volume.dev, &sb)?;
+    superblock::write(&*volume.dev, 0, &sb)?;
     volume.dev.flush()?;
     Ok(())
 }

@@ -21,12 +21,12 @@ use crate::dir::Misses;
 use crate::file::{Delayed, Which};
 use crate::format::*;
 use crate::planted::{Flaw, planted};
-use crate::{options, recover, sound};
+use crate::{options, recover, sound, superblock};
 use arbor_base::cache::walks::Walks;
 use arbor_base::cache::windows::{Streams, Windows};
 use arbor_base::cache::{Cache, Name};
 use arbor_base::device::{Device, Kind, Request, zeroed};
-use arbor_base::layout::{Corrupt, Features, crc_without};
+use arbor_base::layout::Corrupt;
 use arbor_base::sync::{Mutex, MutexGuard, Rank};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Result, Time};
 use arbor_kit::calls::{self, Calls, State};
@@ -34,10 +34,10 @@ use arbor_kit::health::Health;
 use arbor_kit::lifetimes::Lifetimes;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, VecDeque};
-use std::mem::offset_of;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use zerocopy::{FromBytes, IntoBytes};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use zerocopy::FromBytes;
 
 /// A metadata buffer: first sector, length, kind.
 pub(crate) type BufferId = (Daddr, usize, What);
@@ -226,135 +226,15 @@ pub(crate) struct Volume {
     pub walked: AtomicBool,
 }
 
-/// Reads and checks the superblock of AG 0, or of `at` (a byte address) for a copy. `None` if
-/// there is no magic.
-pub(crate) fn read_super(dev: &dyn Device, at: u64) -> Result<Option<SuperBlock>> {
-    if dev.geometry().size < at.saturating_add(SECTOR) {
-        return Ok(None);
-    }
-    let mut bytes = vec![0; SECTOR as usize];
-    dev.read_at(Kind::Super, at, &mut bytes)?;
-    let Ok(sb) = SuperBlock::read_from_bytes(&bytes) else { return Ok(None) };
-    if sb.magic != SUPER_MAGIC {
-        return Ok(None);
-    }
-    let crc = crc_without(&bytes, offset_of!(SuperBlock, crc)).unwrap_or(0);
-    if sb.crc.get() != crc {
-        let (found, expected) = (format!("{:#x}", sb.crc.get()), format!("{crc:#x}"));
-        return Err(Corrupt::new("superblock", "crc", at, found, expected).into());
-    }
-    if sb.version.get() > VERSION {
-        return Err(Error::refused(format!(
-            "yFS format version {} is newer than this program knows ({VERSION})",
-            sb.version.get()
-        )));
-    }
-    Ok(Some(sb))
-}
-
-/// The geometry a superblock describes, checked against nonsense.
-pub(crate) fn geometry(sb: &SuperBlock, size: u64) -> Result<Geom> {
-    let bad = |field, found: u64, expected: &str| Corrupt::new("superblock", field, 0, found, expected);
-    let (fs, bs, is) = (sb.frag_shift.get(), sb.block_shift.get(), sb.inode_shift.get());
-    if !(9..=14).contains(&fs) {
-        return Err(bad("frag_shift", fs.into(), "9 to 14").into());
-    }
-    if !(10..=16).contains(&bs) || bs < fs {
-        return Err(bad("block_shift", bs.into(), "10 to 16, and not below frag_shift").into());
-    }
-    if !(9..=11).contains(&is) {
-        return Err(bad("inode_shift", is.into(), "9 to 11").into());
-    }
-    let geom = Geom {
-        frag_shift: fs,
-        block_shift: bs,
-        inode_shift: is,
-        ag_frags: sb.ag_frags.get(),
-        frags: sb.frags.get(),
-        ag_count: sb.ag_count.get(),
-        bitmap_blocks: sb.bitmap_blocks.get(),
-        fsid: fsid(sb),
-        hash_seed: sb.hash_seed.get(),
-    };
-    let chunk = u64::from(geom.chunk_frags());
-    if geom.ag_frags == 0 || geom.ag_frags > 1 << 24 || !geom.ag_frags.is_multiple_of(chunk) {
-        return Err(bad("ag_frags", geom.ag_frags, "a multiple of an inode chunk, at most 2^24").into());
-    }
-    if geom.bitmap_blocks != (geom.ag_frags as u32).div_ceil(geom.bits_per_bitmap()) {
-        return Err(bad("bitmap_blocks", geom.bitmap_blocks.into(), "as many as the AG size needs").into());
-    }
-    if geom.frags.div_ceil(geom.ag_frags) != u64::from(geom.ag_count) || geom.ag_count == 0 {
-        return Err(bad("ag_count", geom.ag_count.into(), "the AGs that frags make").into());
-    }
-    let least = u64::from(geom.first_chunk() + geom.chunk_frags());
-    if u64::from(geom.ag_len(geom.ag_count - 1)) < least {
-        return Err(bad("frags", geom.frags, "a last AG that holds its own structures").into());
-    }
-    if geom.frags.checked_mul(geom.frag_size()).is_none_or(|b| b > size) {
-        return Err(Error::refused(format!(
-            "the volume has {} bytes, the device only {size}: truncated image?",
-            u128::from(geom.frags) * u128::from(geom.frag_size())
-        )));
-    }
-    if sb.ag_used.get() == 0 || sb.ag_used.get() > geom.ag_count {
-        return Err(bad("ag_used", sb.ag_used.get().into(), "1 to ag_count").into());
-    }
-    check_log_area(sb, &geom)?;
-    Ok(geom)
-}
-
-fn check_log_area(sb: &SuperBlock, geom: &Geom) -> Result<()> {
-    let bytes = sb.log_sectors.get().saturating_mul(SECTOR);
-    let (start, sectors) = (sb.log_start.get(), geom.frag_sectors());
-    let inside = if sb.incompat.get() & INCOMPAT_EXTERNAL_LOG != 0 {
-        start.checked_add(sb.log_sectors.get()).is_some()
-    } else {
-        // In one AG, behind its structures and its first chunk.
-        let frags = u32::try_from(sb.log_sectors.get().div_ceil(sectors)).unwrap_or(u32::MAX);
-        let frag = geom.frag_of(Daddr(start));
-        start.is_multiple_of(sectors)
-            && geom.valid_run(frag, frags)
-            && frag.0 - geom.ag_start(geom.ag_of(frag)).0 >= u64::from(geom.first_chunk() + geom.chunk_frags())
-    };
-    if bytes < Log::min_bytes(geom) || bytes > 1 << 32 || !inside {
-        return Err(
-            Corrupt::new("superblock", "log_sectors", 0, sb.log_sectors.get(), "a log area of sensible size").into()
-        );
-    }
-    Ok(())
-}
-
-/// First eight bytes of the UUID.
-pub(crate) fn fsid(sb: &SuperBlock) -> u64 {
-    u64::from_le_bytes([sb.uuid[0], sb.uuid[1], sb.uuid[2], sb.uuid[3], sb.uuid[4], sb.uuid[5], sb.uuid[6], sb.uuid[7]])
-}
-
-/// Writes the superblock with its CRC to byte 0. The caller flushes.
-pub(crate) fn write_super(dev: &dyn Device, sb: &SuperBlock) -> Result<()> {
-    write_super_at(dev, 0, sb)
-}
-
-/// Writes a superblock or a copy of it, with its CRC. The caller flushes.
-pub(crate) fn write_super_at(dev: &dyn Device, at: u64, sb: &SuperBlock) -> Result<()> {
-    let mut bytes = sb.as_bytes().to_vec();
-    Seal::Super.seal(&mut bytes, 0);
-    Ok(dev.write_at(Kind::Super, at, &bytes)?)
-}
-
-/// Feature bits of a superblock.
-pub(crate) fn features(sb: &SuperBlock) -> Features {
-    Features { compat: sb.compat.get(), ro_compat: sb.ro_compat.get(), incompat: sb.incompat.get() }
-}
-
 /// Mounts: superblock, recovery, AG headers, recovery lists.
 pub(crate) fn mount(mut devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<Volume>> {
     let opts = options::Mount::parse(&options.options)?;
     let dev: Arc<dyn Device> = devices.main;
-    let Some(mut sb) = read_super(&*dev, 0)? else {
+    let Some(mut sb) = superblock::read(&*dev, 0)? else {
         return Err(Error::refused("no yFS superblock"));
     };
-    let read_only = arbor_kit::options::read_only(features(&sb), KNOWN, options, &*dev)?;
-    let geom = geometry(&sb, dev.geometry().size)?;
+    let read_only = arbor_kit::options::read_only(superblock::features(&sb), KNOWN, options, &*dev)?;
+    let geom = superblock::geometry(&sb, dev.geometry().size)?;
     let log = devices.extra.remove("log");
     if (sb.incompat.get() & INCOMPAT_EXTERNAL_LOG != 0) != log.is_some() {
         return Err(Error::refused(if log.is_some() {
@@ -370,7 +250,7 @@ pub(crate) fn mount(mut devices: Devices, options: &MountOptions, clock: Arc<dyn
     let log_dev: &dyn Device = log.as_deref().unwrap_or(&*dev);
     let (cycle, anchor_seq) = recover_log(&*dev, log_dev, &mut sb, &geom, read_only, now)?;
     // The log may have held a growth.
-    let geom = geometry(&sb, dev.geometry().size)?;
+    let geom = superblock::geometry(&sb, dev.geometry().size)?;
     dev.confine(0..geom.frags.saturating_mul(geom.frag_size()));
     let log_state = Log::new(&geom, &sb, cycle, anchor_seq);
     let mut core = Core::new(geom, sb, dev.clone(), log_state, opts.cache_bytes, read_only);
@@ -421,7 +301,7 @@ fn recover_log(
         }
         let at = (replay.cycle, replay.anchor_seq);
         recover::write_back(dev, geom, &replay)?;
-        if let Some(now) = read_super(dev, 0)? {
+        if let Some(now) = superblock::read(dev, 0)? {
             *sb = now;
         }
         at
@@ -433,7 +313,7 @@ fn recover_log(
     log.flush()?;
     sb.clean = 0.into();
     sb.mounts = sb.mounts.get().wrapping_add(1).into();
-    write_super(dev, sb)?;
+    superblock::write(dev, 0, sb)?;
     dev.flush()?;
     Ok((cycle, seq))
 }
@@ -927,7 +807,7 @@ impl Volume {
         self.flush_log(&mut io)?;
         if planted(Flaw::CleanTooEarly) {
             let sb = self.core.lock().current_super();
-            write_super(&*self.dev, &SuperBlock { clean: 1.into(), ..sb })?;
+            superblock::write(&*self.dev, 0, &SuperBlock { clean: 1.into(), ..sb })?;
         }
         self.checkpoint(&mut io, true)?;
         let (mut sb, damaged) = {
@@ -937,7 +817,7 @@ impl Volume {
             (core.current_super(), core.health.has_met_damage())
         };
         sb.clean = u32::from(!damaged).into();
-        self.or_fail(write_super(&*self.dev, &sb))?;
+        self.or_fail(superblock::write(&*self.dev, 0, &sb))?;
         self.or_fail(self.dev.flush().map_err(Error::Io))
     }
 }

@@ -5,6 +5,7 @@ use crate::alloc::Ag;
 use crate::format::*;
 use crate::mount::{self, Volume};
 use crate::planted::{Flaw, planted};
+use crate::superblock;
 use arbor_base::vfs::{Clock, Devices, Errno, Error, MountOptions, Result};
 use std::sync::Arc;
 
@@ -14,9 +15,9 @@ const STEP: u64 = 1 << 14;
 
 pub(crate) fn resize(devices: Devices, size: u64, clock: Arc<dyn Clock>) -> Result<()> {
     let dev = &devices.main;
-    let sb = mount::read_super(&**dev, 0)?.ok_or_else(|| Error::refused("no yFS superblock"))?;
+    let sb = superblock::read(&**dev, 0)?.ok_or_else(|| Error::refused("no yFS superblock"))?;
     let old = dev.geometry().size;
-    let geom = mount::geometry(&sb, old)?;
+    let geom = superblock::geometry(&sb, old)?;
     let have = geom.frags * geom.frag_size();
     let refuse = |have: u64| Error::refused(format!("a volume of {have} bytes cannot shrink to {size}"));
     if size < have {
@@ -67,7 +68,7 @@ impl Volume {
             (core.sb.frags, core.sb.ag_count) = (next.into(), count.into());
             core.log_super()?;
             if planted(Flaw::GrowthBeforeLog) {
-                mount::write_super(&*core.dev, &core.sb)?;
+                superblock::write(&*core.dev, 0, &core.sb)?;
             }
             // A copy older than an AG would not lead to what that AG holds.
             for at in core.geom.early_copies() {
