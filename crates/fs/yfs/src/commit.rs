@@ -24,318 +24,20 @@
 //! * **YFS-C4** log space is used again only when a durable anchor lies behind it.
 //! * **YFS-C5** an extent is allocatable again only when the record that marked it free is durable.
 
-use crate::file::{DataWrites, Which};
+use crate::buffers::{Piece, What, buffer_kind};
+use crate::delayed::{DataWrites, Which};
 use crate::format::*;
-use crate::mount::{Core, Io, Unflushed, Volume, Want, What, Witness};
+use crate::log::{Changed, Dirty, Item, Rec, SPARE, Tx, Witness};
 use crate::planted::{Flaw, planted};
+use crate::volume::{Core, Io, Unflushed, Volume, Want};
 use crate::{recover, superblock};
 use arbor_base::cache::{Name, Place, cluster};
 use arbor_base::device::{Buf, Kind, Request};
-use arbor_base::layout::{Corrupt, crc, crc_without};
+use arbor_base::layout::{Corrupt, crc};
 use arbor_base::vfs::{Error, Ino, Result, Time, TrimRange};
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeSet, VecDeque};
-use std::mem::offset_of;
 use std::sync::atomic::Ordering::Relaxed;
-use zerocopy::{FromBytes, IntoBytes};
-
-/// Number of a log record since mount; records become durable in this order.
-pub(crate) type Rec = u64;
-
-/// What is known of a metadata buffer that differs from its place on the device.
-pub(crate) struct Dirty {
-    seal: Seal,
-    kind: Kind,
-    /// First record with a change that is not in place.
-    first: Rec,
-    /// Last record with a change.
-    last: Rec,
-    lo: usize,
-    hi: usize,
-    /// First record with a change made since the write in flight began, and its range.
-    again: Option<(Rec, usize, usize)>,
-}
-
-#[derive(Default)]
-struct Item {
-    init: bool,
-    seal: Option<Seal>,
-    ranges: Vec<(usize, usize)>,
-}
-
-/// Ranges of bytes that one write changes, ascending; those close together are one.
-#[derive(Default)]
-struct Changed {
-    all: [(usize, usize); 8],
-    len: usize,
-}
-
-impl Changed {
-    /// What differs between two slices of one length.
-    fn between(old: &[u8], new: &[u8]) -> Changed {
-        let mut changed = Changed::default();
-        let ((a, a_rest), (b, b_rest)) = (old.as_chunks::<LOG_ENTRY>(), new.as_chunks::<LOG_ENTRY>());
-        // Most stays the same, and long pieces are compared fastest.
-        for (n, (x, y)) in a.iter().zip(b).enumerate() {
-            if x != y {
-                changed.compare(n * LOG_ENTRY, x, y);
-            }
-        }
-        changed.compare(a.len() * LOG_ENTRY, a_rest, b_rest);
-        changed
-    }
-
-    fn compare(&mut self, at: usize, old: &[u8], new: &[u8]) {
-        let ((a, a_rest), (b, b_rest)) = (old.as_chunks::<8>(), new.as_chunks::<8>());
-        for (n, (x, y)) in a.iter().zip(b).enumerate() {
-            let differ = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
-            if differ != 0 {
-                let (first, behind) = (differ.trailing_zeros() as usize / 8, 8 - differ.leading_zeros() as usize / 8);
-                self.push(at + n * 8 + first, at + n * 8 + behind);
-            }
-        }
-        for (n, _) in a_rest.iter().zip(b_rest).enumerate().filter(|(_, (x, y))| x != y) {
-            let n = at + a.len() * 8 + n;
-            self.push(n, n + 1);
-        }
-    }
-
-    fn push(&mut self, lo: usize, hi: usize) {
-        let full = self.len == self.all.len();
-        match self.all[..self.len].last_mut() {
-            Some(last) if full || lo <= last.1 + LOG_ENTRY => last.1 = hi,
-            _ => {
-                self.all[self.len] = (lo, hi);
-                self.len += 1;
-            }
-        }
-    }
-
-    fn ranges(&self) -> &[(usize, usize)] {
-        &self.all[..self.len]
-    }
-}
-
-/// The compound transaction: log items by buffer, free items. The transactions of several calls, one
-/// after another, become one: what all of them change is logged once. They are all durable or none is.
-#[derive(Default)]
-pub(crate) struct Tx {
-    /// A call is changing something.
-    pub open: bool,
-    tid: u32,
-    order: Vec<u64>,
-    items: FxHashMap<u64, Item>,
-    deleted: Vec<(u64, usize)>,
-    marked: Vec<Extent>,
-    unmarked: Vec<Extent>,
-    /// What all of it takes in the log, or a little more.
-    bytes: usize,
-    /// Fragments in `marked`.
-    marked_frags: u64,
-    /// Ranges of earlier items, to be used again.
-    spare: Vec<Vec<(usize, usize)>>,
-}
-
-/// Ranges that are kept for use again.
-const SPARE: usize = 64;
-
-impl Tx {
-    fn is_empty(&self) -> bool {
-        self.order.is_empty() && self.deleted.is_empty() && self.marked.is_empty() && self.unmarked.is_empty()
-    }
-}
-
-/// Bytes to be written: where, what for, which.
-pub(crate) type Piece = (u64, Kind, Buf);
-
-struct Sealed {
-    rec: Rec,
-    entries: Vec<u8>,
-    count: u32,
-}
-
-/// The log: in-core buffers and the circular area on disk.
-pub(crate) struct Log {
-    /// Byte where the area starts on the log device.
-    start: u64,
-    sectors: u32,
-    open: Vec<u8>,
-    open_count: u32,
-    open_rec: Rec,
-    pub open_since: Option<Time>,
-    active: VecDeque<Sealed>,
-    idle: Vec<Vec<u8>>,
-    cycle: u32,
-    head: u32,
-    prev: Lsn,
-    /// Records on disk that may still be needed: number, LSN, LSN of the one before.
-    on_disk: VecDeque<(Rec, Lsn, Lsn)>,
-    pub durable: Rec,
-    anchor_seq: u64,
-    /// Tail as the durable anchor has it.
-    anchor_tail: Lsn,
-    /// Bytes a record may have before a new one is begun.
-    seal_at: usize,
-    /// Most bytes one transaction may log.
-    pub max_tx: usize,
-    sync_list: BTreeSet<(Rec, u64)>,
-    deleted: VecDeque<(Rec, u64)>,
-    /// What the last record that is durable bears witness to.
-    witnesses: Vec<Witness>,
-    pub bytes_logged: u64,
-    pub records: u64,
-    pub transactions: u64,
-}
-
-impl Log {
-    pub fn max_tx(geom: &Geom) -> usize {
-        96 * 1024 + 16 * geom.block_size()
-    }
-
-    /// Smallest log area in bytes: YFS-C4 with room for a transaction of the greatest size.
-    pub fn min_bytes(geom: &Geom) -> u64 {
-        6 * Log::max_tx(geom) as u64
-    }
-
-    pub fn new(geom: &Geom, sb: &SuperBlock, cycle: u32, anchor_seq: u64) -> Log {
-        let area = sb.log_sectors.get() * SECTOR;
-        Log {
-            start: sb.log_start.get() * SECTOR,
-            sectors: sb.log_sectors.get() as u32,
-            open: Vec::new(),
-            open_count: 0,
-            open_rec: 1,
-            open_since: None,
-            active: VecDeque::new(),
-            idle: Vec::new(),
-            cycle,
-            head: LOG_FIRST,
-            prev: Lsn(0),
-            on_disk: VecDeque::new(),
-            durable: 0,
-            anchor_seq,
-            anchor_tail: Lsn::new(cycle, LOG_FIRST),
-            seal_at: (area as usize / 64).clamp(8 * 1024, 256 * 1024),
-            max_tx: Log::max_tx(geom),
-            sync_list: BTreeSet::new(),
-            deleted: VecDeque::new(),
-            witnesses: Vec::new(),
-            bytes_logged: 0,
-            records: 0,
-            transactions: 0,
-        }
-    }
-
-    /// Whether full log buffers wait for the log daemon.
-    pub fn has_full(&self) -> bool {
-        !self.active.is_empty()
-    }
-
-    fn free_sectors(&self) -> u32 {
-        let (tail, head) = (self.anchor_tail.sector(), self.head);
-        if self.anchor_tail.cycle() == self.cycle {
-            (self.sectors - head) + (tail - LOG_FIRST)
-        } else {
-            tail.saturating_sub(head)
-        }
-    }
-
-    pub fn used_bytes(&self) -> u64 {
-        u64::from(self.sectors - LOG_FIRST - self.free_sectors()) * SECTOR
-    }
-
-    pub fn area_bytes(&self) -> u64 {
-        u64::from(self.sectors - LOG_FIRST) * SECTOR
-    }
-
-    /// Whether another transaction is sure to find room: what is in core, what it may add, and
-    /// what wrapping around may waste.
-    fn has_room(&self, beside: usize) -> bool {
-        let pending: usize = self.open.len() + self.active.iter().map(|s| s.entries.len() + 1024).sum::<usize>();
-        let need = pending + beside + self.max_tx / 2 + self.seal_at + self.max_tx + 4096 + WITNESSES * LOG_ENTRY;
-        u64::from(self.free_sectors()) * SECTOR > need as u64
-    }
-
-    /// Bytes that joined transactions may log before no more are joined to them.
-    fn compound(&self) -> usize {
-        self.max_tx / 6
-    }
-
-    fn seal(&mut self) {
-        if self.open_count > 0 {
-            self.seal_anyway();
-        }
-    }
-
-    fn seal_anyway(&mut self) {
-        let fresh = self.idle.pop().unwrap_or_default();
-        let entries = std::mem::replace(&mut self.open, fresh);
-        self.active.push_back(Sealed { rec: self.open_rec, entries, count: self.open_count });
-        self.open_rec += 1;
-        self.open_count = 0;
-        self.open_since = None;
-    }
-
-    fn entry(&mut self, head: LogEntry, data: &[u8]) {
-        self.open.extend_from_slice(head.as_bytes());
-        self.open.extend_from_slice(data);
-        self.open_count += 1;
-    }
-
-    /// Turns sealed buffers into writes at the head of the log.
-    fn place(&mut self, fsid: u64, secs: i64) -> Result<(Vec<Request>, Rec)> {
-        let mut writes = Vec::new();
-        let mut last = self.durable;
-        while let Some(s) = self.active.pop_front() {
-            let total = RECORD_HEAD + s.entries.len();
-            let sectors = (total.div_ceil(SECTOR as usize)) as u32;
-            if self.head + sectors > self.sectors {
-                self.cycle += 1;
-                self.head = LOG_FIRST;
-            }
-            let lsn = Lsn::new(self.cycle, self.head);
-            if self.cycle != self.anchor_tail.cycle() && self.head + sectors > self.anchor_tail.sector() {
-                return Err(Error::refused("the log is full: a transaction exceeded its reservation"));
-            }
-            let bytes = record(&s, lsn, self.prev, fsid, secs);
-            self.bytes_logged += bytes.len() as u64;
-            self.records += 1;
-            writes.push(Request::write(Kind::Log, self.start + u64::from(self.head) * SECTOR, vec![bytes.into()]));
-            self.on_disk.push_back((s.rec, lsn, self.prev));
-            self.prev = lsn;
-            self.head += sectors;
-            last = s.rec;
-            let mut buf = s.entries;
-            buf.clear();
-            if self.idle.len() < 8 {
-                self.idle.push(buf);
-            }
-        }
-        Ok((writes, last))
-    }
-}
-
-fn record(s: &Sealed, lsn: Lsn, prev: Lsn, fsid: u64, secs: i64) -> Vec<u8> {
-    let head = LogHeader {
-        magic: RECORD_MAGIC.into(),
-        fsid: fsid.into(),
-        lsn: lsn.0.into(),
-        prev: prev.0.into(),
-        len: (s.entries.len() as u32).into(),
-        count: s.count.into(),
-        time: secs.into(),
-        ..LogHeader::default()
-    };
-    let total = RECORD_HEAD + s.entries.len();
-    let mut bytes = Vec::with_capacity(total.next_multiple_of(SECTOR as usize));
-    bytes.extend_from_slice(head.as_bytes());
-    bytes.extend_from_slice(&s.entries);
-    let at = offset_of!(LogHeader, crc);
-    let crc = crc_without(&bytes, at).unwrap_or(0);
-    bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());
-    bytes.resize(total.next_multiple_of(SECTOR as usize), 0);
-    bytes
-}
+use zerocopy::IntoBytes;
 
 impl Core {
     /// Starts a transaction: after it nothing may fail but the device. Asks the caller to make
@@ -420,7 +122,7 @@ impl Core {
                 Some(sb) => sb.as_bytes().to_vec(),
                 None => return Err(Corrupt::new("superblock", "magic", addr.byte(), "another", "that of yFS").into()),
             },
-            Seal::Inodes => crate::mount::read_buffer(dev, geom, addr, geom.chunk_size(), What::Chunk)?,
+            Seal::Inodes => crate::buffers::read_buffer(dev, geom, addr, geom.chunk_size(), What::Chunk)?,
             Seal::Block => {
                 let mut bytes = vec![0; geom.block_size()];
                 dev.read_at(Kind::Other, addr.byte(), &mut bytes)?;
@@ -652,27 +354,6 @@ impl Core {
 
     fn data_pressure(&self) -> bool {
         self.cache.dirty_page_bytes() > self.cache.dirty_limit() / 2
-    }
-}
-
-fn buffer_kind(seal: Seal, bytes: Option<&std::sync::Arc<Vec<u8>>>) -> Kind {
-    match seal {
-        Seal::Inodes => Kind::Inode,
-        Seal::Super => Kind::Super,
-        Seal::Block => {
-            let magic = bytes.and_then(|b| BlockHeader::ref_from_prefix(b).ok()).map_or(0, |(h, _)| h.magic.get());
-            [
-                (BlockType::Group, Kind::Group),
-                (BlockType::Inodes, Kind::Group),
-                (BlockType::Bitmap, Kind::Bitmap),
-                (BlockType::Dir, Kind::Dir),
-                (BlockType::Xattr, Kind::Xattr),
-                (BlockType::Symlink, Kind::Other),
-            ]
-            .into_iter()
-            .find(|(t, _)| *t as u32 == magic)
-            .map_or(Kind::Tree, |(_, k)| k)
-        }
     }
 }
 
@@ -1013,11 +694,6 @@ impl Core {
         self.tx.bytes
     }
 
-    /// The superblock as it must be on disk.
-    pub fn current_super(&self) -> SuperBlock {
-        SuperBlock { clean: 0.into(), ..self.sb }
-    }
-
     fn pressure(&self) -> (bool, bool) {
         let much = self.data_pressure() || self.metadata_pressure();
         let soon = much || self.log.has_full() || self.marked.len() > 1000 || self.lives.inactive() > 256;
@@ -1236,33 +912,3 @@ const DAEMON_BATCH: usize = 1024;
 /// Discards of a batch, the longest first.
 const DISCARDS: usize = 256;
 const DAEMON_ALL: usize = 1 << 16;
-
-#[cfg(test)]
-mod tests {
-    use super::{Changed, LOG_ENTRY};
-
-    #[test]
-    fn differences_are_exact() {
-        for len in 0..80 {
-            let old = vec![7; len];
-            assert_eq!(Changed::between(&old, &old).ranges(), []);
-            for (lo, hi) in (0..len).flat_map(|lo| (lo..len).map(move |hi| (lo, hi))) {
-                let mut new = old.clone();
-                (new[lo], new[hi]) = (8, 0);
-                let expected =
-                    if hi <= lo + 1 + LOG_ENTRY { vec![(lo, hi + 1)] } else { vec![(lo, lo + 1), (hi, hi + 1)] };
-                assert_eq!(Changed::between(&old, &new).ranges(), expected);
-            }
-        }
-    }
-
-    #[test]
-    fn many_differences_are_no_more_than_eight() {
-        let old = vec![0; 4000];
-        let mut new = old.clone();
-        new.iter_mut().step_by(100).for_each(|b| *b = 1);
-        let changed = Changed::between(&old, &new);
-        assert_eq!(changed.ranges().len(), 8);
-        assert_eq!((changed.ranges()[6], changed.ranges()[7]), ((600, 601), (700, 3901)));
-    }
-}

@@ -9,11 +9,11 @@
 
 use crate::body;
 use crate::btree::Tree;
+use crate::buffers::What;
 use crate::file::MapStore;
 use crate::format::*;
 use crate::inode::Inode;
-use crate::mount::{Core, Want, What};
-use crate::planted::{Flaw, planted};
+use crate::volume::{Core, Want};
 use arbor_base::cache::Name;
 use arbor_base::layout::{Corrupt, get_u16};
 use arbor_base::vfs::{Errno, Error, FileType, Ino, Result};
@@ -89,33 +89,6 @@ fn encode(body_len: usize, entries: &[Raw]) -> Vec<u8> {
     out
 }
 
-/// Names that were looked for and are missing, one for each directory, of a few.
-#[derive(Default)]
-pub(crate) struct Misses([Missed; 8]);
-
-#[derive(Default)]
-struct Missed {
-    /// The directory, or 0.
-    dir: u64,
-    name: Vec<u8>,
-    /// Number for its entry, as [`Lookup::Missing`] has it.
-    seq: Option<u16>,
-}
-
-impl Misses {
-    fn slot(&mut self, dir: Ino) -> &mut Missed {
-        // Numbers of directories made one after another lie apart by the size of an inode.
-        &mut self.0[(dir.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 61) as usize]
-    }
-
-    /// The entries of a directory change.
-    fn forget(&mut self, dir: Ino) {
-        if !planted(Flaw::MissesKept) {
-            self.slot(dir).dir = 0;
-        }
-    }
-}
-
 impl Core {
     fn body<R>(&mut self, i: &Inode, p: Place, f: impl FnOnce(&[u8]) -> R) -> Result<R> {
         match p {
@@ -168,16 +141,12 @@ impl Core {
 
     /// Looks for a name. Who is about to make one has often looked for it just before.
     pub fn dir_lookup(&mut self, i: &Inode, name: &[u8]) -> Result<Lookup> {
-        let slot = self.missed.slot(i.ino);
-        if slot.dir == i.ino.0 && slot.name == name {
-            return Ok(Lookup::Missing { seq: slot.seq });
+        if let Some(seq) = self.missed.find(i.ino, name) {
+            return Ok(Lookup::Missing { seq });
         }
         let found = self.dir_search(i, name)?;
         if let Lookup::Missing { seq } = found {
-            let slot = self.missed.slot(i.ino);
-            (slot.dir, slot.seq) = (i.ino.0, seq);
-            slot.name.clear();
-            slot.name.extend_from_slice(name);
+            self.missed.note(i.ino, name, seq);
         }
         Ok(found)
     }

@@ -8,34 +8,17 @@
 
 use crate::alloc::{Goal, Scope, extent_value, make_extent};
 use crate::btree::{Node, NodeStore, Tree};
+use crate::delayed::{DataWrites, Delayed, Which};
 use crate::format::*;
 use crate::inode::Inode;
-use crate::mount::{Core, Volume, Want};
 use crate::planted::{Flaw, planted};
+use crate::volume::{Core, Volume, Want};
 use arbor_base::cache::windows::Window;
 use arbor_base::cache::{Name, cluster};
 use arbor_base::device::{Buf, Kind, Request, zeroed};
-use arbor_base::vfs::{Errno, Error, FallocMode, Ino, Result, Seek, Time, interrupted};
+use arbor_base::vfs::{Errno, Error, FallocMode, Ino, Result, Seek, Time};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-
-/// What delayed writes have changed of an inode and its transaction has not logged yet.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Delayed {
-    pub size: u64,
-    pub mtime: Time,
-    pub ctime: Time,
-    /// Fragments reserved for its dirty pages.
-    pub reserved: u64,
-    /// Its dirty pages that have unwritten space: each may cut an extent in three.
-    pub converting: u64,
-    /// Tree nodes kept for its conversions, beside those that are counted by pages.
-    pub nodes: u64,
-    pub since: Time,
-    pub order: u64,
-    /// Extents are wanted even if the data would fit the inode.
-    pub no_inline: bool,
-}
 
 /// A file past this many blocks gets full blocks only (3.1).
 const SMALL_BLOCKS: u64 = 12;
@@ -117,17 +100,6 @@ impl NodeStore for MapStore<'_> {
             Node::Block(b) => self.core.geom.daddr(Frag(b)).byte(),
         }
     }
-}
-
-/// Data to be written by one batch of write-back.
-#[derive(Default)]
-pub(crate) struct DataWrites {
-    pub pieces: Vec<crate::commit::Piece>,
-    /// File and page of each piece.
-    pub owners: Vec<(Ino, u64)>,
-    pub pages: Vec<Name>,
-    /// The last record bears witness to data of the next file: another record has to come first.
-    pub blocked: bool,
 }
 
 impl Core {
@@ -1043,7 +1015,7 @@ impl Volume {
     }
 
     /// Writes dirty data to the device: of one file, or of all that became dirty by `until`.
-    pub(crate) fn write_back(&self, io: &mut crate::mount::Io, which: Which) -> Result<()> {
+    pub(crate) fn write_back(&self, io: &mut crate::volume::Io, which: Which) -> Result<()> {
         loop {
             let step = {
                 let mut core = self.core.lock();
@@ -1147,11 +1119,6 @@ impl Volume {
         }
         let mut io = self.order();
         self.write_back(&mut io, Which::One(ino))
-    }
-
-    /// Between the steps of a long call, which leave everything sound: `EINTR` if nobody waits for it.
-    pub(crate) fn go_on(&self) -> Result<()> {
-        if interrupted() { Err(Errno::EINTR.into()) } else { Ok(()) }
     }
 
     fn preallocate(&self, ino: Ino, offset: u64, end: u64) -> Result<()> {
@@ -1261,14 +1228,6 @@ impl Volume {
             if whence == Seek::Data { Err(Errno::ENXIO.into()) } else { Ok(size) }
         })
     }
-}
-
-/// Whose data write-back takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Which {
-    One(Ino),
-    /// What became dirty at or before this number of [`Delayed::order`].
-    UpTo(u64),
 }
 
 /// Data bytes of one batch of write-back.

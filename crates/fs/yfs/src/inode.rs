@@ -2,13 +2,14 @@
 //!
 //! An inode has no copy of its own in core. It is decoded from its chunk's buffer and written
 //! back to it by the transaction that changes it; only what delayed writes will change (size,
-//! times) waits in [`crate::file::Delayed`].
+//! times) waits in [`crate::delayed::Delayed`].
 
 use crate::btree::Tree;
+use crate::buffers::What;
 use crate::file::MapStore;
 use crate::format::*;
-use crate::mount::{Core, Want, What};
 use crate::planted::{Flaw, planted};
+use crate::volume::{Core, Volume, Want};
 use arbor_base::cache::Name;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, Time, mode};
@@ -487,6 +488,19 @@ impl Core {
                 Ok((NODE_HEADER + (8 + value) * usize::from(count)).max(self.geom.area() / 2))
             }
         }
+    }
+}
+
+impl Volume {
+    /// Frees inodes that have neither names nor users.
+    pub(crate) fn drain_inactive(&self) -> Result<()> {
+        while self.run(|core| {
+            if !core.health.is_writable() {
+                return Ok(false);
+            }
+            core.inactivate(self.clock.now())
+        })? {}
+        Ok(())
     }
 }
 

@@ -25,8 +25,8 @@
 //!
 //! # Typical sequence
 //!
-//! `create`: [`mount::Volume::change`] looks up the name (a block that is missing is read
-//! without a lock and the call starts again), [`mount::Core::begin`] reserves,
+//! `create`: [`volume::Volume::change`] looks up the name (a block that is missing is read
+//! without a lock and the call starts again), [`volume::Core::begin`] reserves,
 //! `inew` and `dir_insert` change buffers, `commit` copies the changes to the log buffer.
 //! `write`: pages become dirty, space is reserved. `fsync`: `write_back` allocates and writes the
 //! data, `flush_log` writes the log, which bears witness to the data or waits for it.
@@ -41,14 +41,19 @@ mod alloc;
 mod anatomy;
 mod body;
 pub mod btree;
+mod buffers;
+mod calls;
 mod check;
 mod commit;
+mod delayed;
 mod describe;
 mod dir;
 mod dump;
 mod file;
 pub mod format;
 mod inode;
+mod log;
+mod misses;
 mod mkfs;
 mod mount;
 mod ops;
@@ -58,7 +63,9 @@ mod recover;
 mod resize;
 mod size;
 mod sound;
+mod space;
 mod superblock;
+mod volume;
 
 use arbor_base::device::Device;
 use arbor_base::vfs::*;

@@ -1,8 +1,8 @@
 //! Making a volume: superblock, first AG, root directory. Further AGs are initialised when used.
 
-use crate::commit::Log;
 use crate::format::*;
-use crate::mount::{Core, Io, Volume};
+use crate::log::Log;
+use crate::volume::{Core, Io, Volume};
 use crate::{options, superblock};
 use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::{Clock, Devices, Error, FormatOptions, Ino, Result, Time, label_field, mode};

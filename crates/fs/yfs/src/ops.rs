@@ -3,12 +3,12 @@
 //!
 //! What a change may want is asked for before its transaction begins: it may begin anew until then.
 
+use crate::delayed::Which;
 use crate::dir::{self, Found};
-use crate::file::Which;
 use crate::format::*;
 use crate::inode::{Inode, LINK_MAX};
-use crate::mount::{Core, Volume};
 use crate::planted::{Flaw, planted};
+use crate::volume::{Core, Volume};
 use arbor_base::cache::walks::Piece;
 use arbor_base::vfs::*;
 use arbor_kit::inodes::{Attributes, Change};

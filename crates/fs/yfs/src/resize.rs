@@ -1,11 +1,11 @@
 //! Growing a volume: the device first, durably; then the last AG up to its full length and new
 //! AGs behind it, each step a transaction. A crash leaves one of the sizes on the way.
 
-use crate::alloc::Ag;
 use crate::format::*;
-use crate::mount::{self, Volume};
 use crate::planted::{Flaw, planted};
-use crate::superblock;
+use crate::space::Ag;
+use crate::volume::Volume;
+use crate::{mount, superblock};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, MountOptions, Result};
 use std::sync::Arc;
 

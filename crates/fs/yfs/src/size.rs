@@ -1,7 +1,7 @@
 //! Changing the size of a file, in steps that each fit a transaction.
 
 use crate::inode::Inode;
-use crate::mount::Core;
+use crate::volume::Core;
 use arbor_base::vfs::{Errno, Ino, Result, Time};
 
 impl Core {

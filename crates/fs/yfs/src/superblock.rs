@@ -1,7 +1,7 @@
 //! Reading, checking and writing the superblock.
 
-use crate::commit::Log;
 use crate::format::*;
+use crate::log::Log;
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{Corrupt, Features, crc_without};
 use arbor_base::vfs::{Error, Result};

@@ -1,0 +1,339 @@
+//! The mounted volume: its state in core, and its locks.
+//!
+//! # Locks
+//!
+//! In this order: `io` (the commit lock: who holds it orders writes), `core` (everything in
+//! memory), one of the windows of the read-ahead (held while it is read; never taken under `core`).
+//! `core` is not held while the device works, except for a metadata block that a running transaction
+//! turns out to need, and for those of a call that has met a damaged one and has to know whether it
+//! still is the one, and for FITRIM, which discards the free space of an AG.
+//!
+//! File data are read without any lock. A read notes the file's version where it maps the pages and
+//! looks at it again behind: if the file has been written back or lost blocks meanwhile, these may
+//! be another file's by now, and it reads once more; in the end with `io` held.
+
+use crate::buffers::{BufferId, What, inodes_of, read_buffer};
+use crate::delayed::Delayed;
+use crate::format::*;
+use crate::log::{Dirty, Log, Tx, Witness};
+use crate::misses::Misses;
+use crate::space::Ag;
+use crate::{options, sound};
+use arbor_base::cache::walks::Walks;
+use arbor_base::cache::windows::{Streams, Windows};
+use arbor_base::cache::{Cache, Name};
+use arbor_base::device::Device;
+use arbor_base::layout::Corrupt;
+use arbor_base::sync::{Mutex, MutexGuard, Rank};
+use arbor_base::vfs::{Clock, Error, Ino, Result, Time};
+use arbor_kit::health::Health;
+use arbor_kit::lifetimes::Lifetimes;
+use rustc_hash::FxHashMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use zerocopy::FromBytes;
+
+/// Everything in core; behind one lock.
+pub(crate) struct Core {
+    pub geom: Geom,
+    pub sb: SuperBlock,
+    pub dev: Arc<dyn Device>,
+    pub cache: Cache,
+    pub windows: Windows,
+    pub streams: Streams,
+    pub walks: Walks,
+    pub dirty: FxHashMap<u64, Dirty>,
+    pub tx: Tx,
+    pub log: Log,
+    pub ags: Vec<Ag>,
+    /// AGs whose bitmap is loaded, oldest first.
+    pub loaded: VecDeque<u32>,
+    pub free: u64,
+    /// Blocks that the free runs are known to hold at least, and the AG where they were found first.
+    pub blocks_known: u32,
+    pub blocks_at: u32,
+    /// Inodes of all AGs in use, and those of them that are free.
+    pub inodes: u64,
+    pub inodes_free: u64,
+    /// Fragments promised to delayed allocations.
+    pub reserved: u64,
+    /// Dirty pages that have unwritten space.
+    pub converting: u64,
+    /// Sum of [`Delayed::nodes`].
+    pub nodes: u64,
+    /// Kept back for tree nodes and the like of delayed allocations.
+    pub pool: u64,
+    pub marked: VecDeque<(u64, Extent)>,
+    pub marked_frags: u64,
+    pub delayed: FxHashMap<u64, Delayed>,
+    pub delayed_order: BTreeMap<u64, u64>,
+    pub delayed_seq: u64,
+    pub lives: Lifetimes,
+    pub missed: Misses,
+    pub versions: Versions,
+    /// Counts beginnings and ends of writes of metadata blocks in place: what was read before may be
+    /// out of date.
+    pub meta_seq: u64,
+    /// Misses are read at once, under the lock.
+    pub blocking: bool,
+    pub want: Option<Want>,
+    /// A walk asks for what it is about to need, all at once.
+    pub by_batch: bool,
+    pub health: Health,
+    pub metadata_reads: u64,
+    /// Inodes that failed their check when their chunk was read: only these are refused.
+    pub damaged: FxHashMap<u64, Corrupt>,
+}
+
+impl Core {
+    pub fn new(
+        geom: Geom,
+        sb: SuperBlock,
+        dev: Arc<dyn Device>,
+        log: Log,
+        cache_bytes: usize,
+        read_only: bool,
+    ) -> Core {
+        let ags = (0..geom.ag_count).map(|ag| Ag::unused(&geom, &sb, ag)).collect();
+        let (total, size) = (geom.frags, dev.geometry().size);
+        let windows = cache_bytes / 16;
+        Core {
+            geom,
+            sb,
+            dev,
+            // The rest is for the log and for what is on its way.
+            cache: Cache::new(cache_bytes - windows - cache_bytes / 16),
+            windows: Windows::new(WINDOW, size, windows),
+            streams: Streams::new((windows as u64 / 4).min(MOST_AHEAD)),
+            walks: Walks::default(),
+            dirty: FxHashMap::default(),
+            tx: Tx::default(),
+            log,
+            ags,
+            loaded: VecDeque::new(),
+            free: 0,
+            blocks_known: 0,
+            blocks_at: 0,
+            inodes: 0,
+            inodes_free: 0,
+            reserved: 0,
+            converting: 0,
+            nodes: 0,
+            pool: (total / 64).min(u64::from(geom.block_frags()) * 256),
+            marked: VecDeque::new(),
+            marked_frags: 0,
+            delayed: FxHashMap::default(),
+            delayed_order: BTreeMap::new(),
+            delayed_seq: 0,
+            lives: Lifetimes::default(),
+            missed: Misses::default(),
+            versions: Versions::default(),
+            meta_seq: 0,
+            blocking: false,
+            want: None,
+            by_batch: false,
+            health: Health::new(read_only),
+            metadata_reads: 0,
+            damaged: FxHashMap::default(),
+        }
+    }
+
+    /// Remembers the damaged inodes of a chunk just read.
+    pub fn note_damage(&mut self, addr: Daddr, what: What, bytes: &[u8]) {
+        if what != What::Chunk {
+            return;
+        }
+        for (ino, inode) in inodes_of(&self.geom, addr, bytes) {
+            match sound::inode(&self.geom, ino, inode) {
+                Ok(()) => drop(self.damaged.remove(&ino)),
+                Err(c) => drop(self.damaged.insert(ino, c)),
+            }
+        }
+    }
+
+    /// The bytes of a metadata buffer, from the cache or (inside a transaction) the device.
+    pub fn buffer(&mut self, addr: Daddr, len: usize, what: What) -> Result<&Arc<Vec<u8>>> {
+        let name = Name::Block(addr.0);
+        let at = match self.cache.find(name) {
+            Some(at) => at,
+            None if !self.blocking => {
+                self.want = Some(Want::Buffer(addr, len, what));
+                return Err(Error::Restart);
+            }
+            None => {
+                let bytes = read_buffer(&*self.dev, &self.geom, addr, len, what)?;
+                self.metadata_reads += 1;
+                self.note_damage(addr, what, &bytes);
+                self.cache.insert(name, Arc::new(bytes))
+            }
+        };
+        let found = self.cache.at(at);
+        if found.len() != len {
+            return Err(Corrupt::new("metadata block", "len", addr.byte(), found.len(), len).into());
+        }
+        Ok(found)
+    }
+
+    /// A metadata block of block size and its owner's number checked.
+    pub fn block(&mut self, frag: Frag, kind: BlockType, owner: u64) -> Result<&Arc<Vec<u8>>> {
+        let (addr, len) = (self.geom.daddr(frag), self.geom.block_size());
+        if !self.geom.valid_run(frag, self.geom.block_frags()) {
+            return Err(Corrupt::new(kind.name(), "addr", addr.byte(), frag.0, "a block inside an AG").into());
+        }
+        let bytes = self.buffer(addr, len, What::Block(kind))?;
+        let (magic, found) =
+            BlockHeader::ref_from_prefix(bytes).map_or((0, 0), |(h, _)| (h.magic.get(), h.owner.get()));
+        if magic != kind as u32 || found != owner {
+            return Err(Corrupt::new(kind.name(), "owner", addr.byte(), found, owner).into());
+        }
+        self.cache.peek(Name::Block(addr.0)).ok_or_else(|| Error::refused("bug: the cache holds nothing"))
+    }
+}
+
+impl Core {
+    /// The superblock as it must be on disk.
+    pub fn current_super(&self) -> SuperBlock {
+        SuperBlock { clean: 0.into(), ..self.sb }
+    }
+}
+
+/// What a call gave up for; the caller provides it and starts again.
+#[derive(Clone, Debug)]
+pub(crate) enum Want {
+    /// A metadata buffer.
+    Buffer(Daddr, usize, What),
+    /// Metadata buffers that a walk is about to need.
+    Buffers(Vec<BufferId>),
+    /// Pages of a file: first and last.
+    Pages(Ino, u64, u64),
+    /// Room in the log.
+    LogSpace,
+    /// Free fragments that are marked free but not yet in the bitmap.
+    DiskSpace,
+}
+
+/// Tells for each file whether its data on disk may be other than they were at some moment.
+#[derive(Default)]
+pub(crate) struct Versions {
+    next: u64,
+    /// Files that changed after `before`.
+    of: FxHashMap<u64, u64>,
+    /// The version of all others.
+    before: u64,
+}
+
+impl Versions {
+    /// Files that are told apart before all of them are taken to have changed.
+    const MOST: usize = 4096;
+
+    /// What is on disk of the data of `ino` is about to change, or is not its own any more.
+    pub fn change(&mut self, ino: Ino) {
+        self.next += 1;
+        if self.of.len() >= Self::MOST {
+            self.of.clear();
+            self.before = self.next;
+        }
+        self.of.insert(ino.0, self.next);
+    }
+
+    /// Equal numbers at two moments: nothing has changed between them.
+    pub fn of(&self, ino: Ino) -> u64 {
+        self.of.get(&ino.0).copied().unwrap_or(self.before)
+    }
+}
+
+/// Read-ahead of a file.
+const MOST_AHEAD: u64 = 4 << 20;
+
+/// A mounted volume.
+pub(crate) struct Volume {
+    pub dev: Arc<dyn Device>,
+    pub log: Option<Arc<dyn Device>>,
+    pub clock: Arc<dyn Clock>,
+    pub io: Mutex<Io>,
+    pub core: Mutex<Core>,
+    pub counters: Counters,
+    pub opts: options::Mount,
+    pub root: Ino,
+    /// Dirty data that write-back should not wait for the timer with.
+    pub pressed: AtomicBool,
+    /// So much is dirty that writers must help.
+    pub full: AtomicBool,
+    /// A walk has a piece to be brought.
+    pub walked: AtomicBool,
+}
+
+/// Order of the locks.
+const IO: Rank = Rank(0);
+const CORE: Rank = Rank(1);
+const WINDOW: Rank = Rank(2);
+
+/// State of the commit lock.
+#[derive(Default)]
+pub(crate) struct Io {
+    /// Data that was written since the last flush of the main device.
+    pub unflushed: Unflushed,
+    pub checkpointed_at: Time,
+    /// A holder has panicked.
+    pub condemned: bool,
+}
+
+/// Data that was written to the device and not flushed.
+#[derive(Default)]
+pub(crate) enum Unflushed {
+    #[default]
+    Nothing,
+    /// So little that a record of the log can bear witness to it.
+    Little(Vec<Witness>),
+    Much,
+}
+
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub flushes: AtomicU64,
+    pub data_reads: AtomicU64,
+    pub data_writes: AtomicU64,
+    pub data_read_bytes: AtomicU64,
+    pub data_write_bytes: AtomicU64,
+    pub metadata_reads: AtomicU64,
+    pub stalls: AtomicU64,
+}
+
+impl Volume {
+    pub(crate) fn assemble(
+        dev: Arc<dyn Device>,
+        log: Option<Arc<dyn Device>>,
+        clock: Arc<dyn Clock>,
+        core: Core,
+        opts: options::Mount,
+        root: Ino,
+    ) -> Volume {
+        Volume {
+            dev,
+            log,
+            clock,
+            io: Mutex::condemning(IO, Io::default(), |io| io.condemned = true),
+            core: Mutex::condemning(CORE, core, |core| core.health.condemn()),
+            counters: Counters::default(),
+            opts,
+            root,
+            pressed: AtomicBool::new(false),
+            walked: AtomicBool::new(false),
+            full: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes the commit lock.
+    pub fn order(&self) -> MutexGuard<'_, Io> {
+        let io = self.io.lock();
+        if io.condemned {
+            self.core.lock().health.condemn();
+        }
+        io
+    }
+
+    pub(crate) fn log_dev(&self) -> &dyn Device {
+        self.log.as_deref().unwrap_or(&*self.dev)
+    }
+}
