@@ -7,10 +7,9 @@
 use crate::btree::{Node, NodeStore, Tree};
 use crate::buffers::What;
 use crate::format::*;
-use crate::space::Map;
-use crate::space::log_run;
+use crate::space::{Map, log_run};
 use crate::volume::{Core, Want};
-use arbor_base::layout::{Corrupt, get_u32, get_u64};
+use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Errno, Error, Ino, Result};
 use arbor_kit::buddy::{Summary, bitmap};
 use std::collections::BTreeMap;
@@ -794,20 +793,6 @@ impl NodeStore for ChunkStore<'_> {
             Node::Block(b) => self.core.geom.daddr(Frag(b)).byte(),
         }
     }
-}
-
-/// Decodes the value of an extent record.
-pub(crate) fn extent_value(v: &[u8; EXTENT_VALUE]) -> (Frag, u32, u32) {
-    (Frag(get_u64(v, 0).unwrap_or(0)), get_u32(v, 8).unwrap_or(0), get_u32(v, 12).unwrap_or(0))
-}
-
-/// Encodes the value of an extent record.
-pub(crate) fn make_extent(start: Frag, len: u32, flags: u32) -> [u8; EXTENT_VALUE] {
-    let mut v = [0; EXTENT_VALUE];
-    v[..8].copy_from_slice(&start.0.to_le_bytes());
-    v[8..12].copy_from_slice(&len.to_le_bytes());
-    v[12..].copy_from_slice(&flags.to_le_bytes());
-    v
 }
 
 impl Core {

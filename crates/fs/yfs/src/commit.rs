@@ -694,6 +694,11 @@ impl Core {
         self.tx.bytes
     }
 
+    /// Whether the open transaction should end soon.
+    pub fn tx_full(&self) -> bool {
+        self.tx_bytes() > self.log.max_tx / 3
+    }
+
     fn pressure(&self) -> (bool, bool) {
         let much = self.data_pressure() || self.metadata_pressure();
         let soon = much || self.log.has_full() || self.marked.len() > 1000 || self.lives.inactive() > 256;

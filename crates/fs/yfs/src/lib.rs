@@ -61,7 +61,6 @@ mod options;
 pub mod planted;
 mod recover;
 mod resize;
-mod size;
 mod sound;
 mod space;
 mod superblock;

@@ -86,7 +86,7 @@ impl Namespace for Core {
         touch_dir(&mut parent, now);
         self.iput(&parent)?;
         if !new.target.is_empty() {
-            self.store_symlink(&mut i, new.target)?;
+            self.store_target(&mut i, new.target)?;
         }
         if !new.xattrs.is_empty() {
             self.xattr_store(&mut i, new.xattrs)?;
@@ -283,7 +283,7 @@ impl Inodes for Core {
 
     fn target(&mut self, ino: Ino) -> Result<Vec<u8>> {
         let i = self.iget(ino)?;
-        if i.is_symlink() { self.symlink_target(&i) } else { Err(Errno::EINVAL.into()) }
+        if i.is_symlink() { self.read_target(&i) } else { Err(Errno::EINVAL.into()) }
     }
 
     fn xattrs(&mut self, ino: Ino) -> Result<Xattrs> {
