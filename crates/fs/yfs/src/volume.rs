@@ -189,6 +189,17 @@ impl Core {
         }
         self.cache.peek(Name::Block(addr.0)).ok_or_else(|| Error::refused("bug: the cache holds nothing"))
     }
+
+    /// A block of an AG's own structures, owner checked.
+    pub fn meta_block(&mut self, frag: Frag, kind: BlockType, owner: u64) -> Result<&[u8]> {
+        let (addr, len) = (self.geom.daddr(frag), self.geom.block_size());
+        let bytes = self.buffer(addr, len, What::Block(kind))?;
+        let found = BlockHeader::ref_from_prefix(bytes).map_or(u64::MAX, |(h, _)| h.owner.get());
+        if found != owner {
+            return Err(Corrupt::new(kind.name(), "owner", addr.byte(), found, owner).into());
+        }
+        Ok(bytes)
+    }
 }
 
 impl Core {

@@ -67,7 +67,7 @@ pub(super) fn valid_name(name: &[u8]) -> bool {
 
 /// What to do about an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fix {
+pub(crate) enum Fix {
     Drop,
     Kind(u8),
 }

@@ -1,7 +1,7 @@
 //! Preallocation, and holes that are made: `fallocate`.
 
+use super::map::Mapped;
 use crate::alloc::Scope;
-use crate::file::map::Mapped;
 use crate::format::*;
 use crate::inode::Inode;
 use crate::volume::{Core, Volume};

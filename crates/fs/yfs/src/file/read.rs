@@ -1,6 +1,6 @@
 //! Reading: what the cache has not, the device has, and that is read without a lock.
 
-use crate::file::map::{Mapped, clip};
+use super::map::{Mapped, clip};
 use crate::format::*;
 use crate::inode::Inode;
 use crate::planted::{Flaw, planted};

@@ -1,9 +1,9 @@
 //! Targets of symbolic links: in the inode, or in a block.
 
+use super::MapStore;
+use super::map::make_extent;
 use crate::btree::Tree;
 use crate::buffers::What;
-use crate::file::MapStore;
-use crate::file::map::make_extent;
 use crate::format::*;
 use crate::inode::Inode;
 use crate::volume::Core;

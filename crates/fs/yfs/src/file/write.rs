@@ -1,8 +1,8 @@
 //! Writing: into the inode if it fits there, else into pages, for which space is reserved.
 
+use super::MapStore;
+use super::map::FileTree;
 use crate::delayed::Delayed;
-use crate::file::MapStore;
-use crate::file::map::FileTree;
 use crate::format::*;
 use crate::inode::Inode;
 use crate::planted::{Flaw, planted};

@@ -1,9 +1,9 @@
 //! Write-back of dirty pages: they get their place now that the size is known, inline in the inode or in extents, as
 //! contiguous as the AG allows (3.1, 3.3), and are written there.
 
+use super::map::{Mapped, clip};
 use crate::alloc::{Goal, Scope};
 use crate::delayed::{DataWrites, Delayed, Which};
-use crate::file::map::{Mapped, clip};
 use crate::format::*;
 use crate::inode::Inode;
 use crate::planted::{Flaw, planted};
@@ -15,10 +15,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Data bytes of one batch of write-back.
 const BATCH_BYTES: usize = 16 << 20;
-
 /// Pages that are allocated at a time.
 const RUN_PAGES: usize = 64;
-
 /// A file past this many blocks gets full blocks only (3.1).
 const SMALL_BLOCKS: u64 = 12;
 

@@ -1,7 +1,7 @@
 //! Metadata buffers that differ from their places on the device.
 
+use super::Rec;
 use crate::format::*;
-use crate::log::Rec;
 use arbor_base::device::Kind;
 
 /// What is known of a metadata buffer that differs from its place on the device.

@@ -1,0 +1,127 @@
+//! Metadata on its way to its place: which buffers may go there, and what is known of them afterwards.
+
+use crate::buffers::Piece;
+use crate::format::*;
+use crate::log::Rec;
+use crate::planted::{Flaw, planted};
+use crate::volume::Core;
+use arbor_base::cache::Name;
+use arbor_base::device::Buf;
+use arbor_base::layout::Corrupt;
+use rustc_hash::FxHashMap;
+
+pub(super) const CHECKPOINT_BATCH: usize = 2048;
+
+impl Core {
+    pub(super) fn collect_metadata(&mut self, all: bool) -> (Vec<Piece>, Vec<(u64, Rec)>) {
+        // YFS-C1 goes for buffers whose last change no record has yet, too.
+        self.close_tx();
+        let mut addrs = Vec::new();
+        let half = self.log.durable.saturating_sub(self.log.on_disk.len() as u64 / 2);
+        for &(first, addr) in &self.log.sync_list {
+            if addrs.len() >= CHECKPOINT_BATCH || !all && first > half {
+                break;
+            }
+            // YFS-C1
+            if self.dirty.get(&addr).is_some_and(|d| d.last <= self.log.durable || planted(Flaw::WriteBeforeLog)) {
+                addrs.push(addr);
+            }
+        }
+        let inode_size = self.geom.inode_size();
+        let mut pieces = Vec::with_capacity(addrs.len());
+        let mut names = Vec::with_capacity(addrs.len());
+        for addr in addrs {
+            let name = Name::Block(addr);
+            let Some(d) = self.dirty.get_mut(&addr) else { continue };
+            let (lo, hi) = if d.seal == Seal::Inodes {
+                (d.lo / inode_size * inode_size, d.hi.next_multiple_of(inode_size))
+            } else {
+                (0, usize::MAX)
+            };
+            d.again = None;
+            (d.lo, d.hi) = (usize::MAX, 0);
+            let seal = d.seal;
+            let damaged = &self.damaged;
+            self.cache.modify(name, |b| {
+                let hi = hi.min(b.len());
+                let kept = keep_crcs(damaged, addr, seal, b, inode_size);
+                seal.seal(&mut b[lo..hi], inode_size);
+                for (at, crc) in kept {
+                    b[at..at + 4].copy_from_slice(&crc);
+                }
+            });
+            let Some(bytes) = self.cache.begin_write(name) else { continue };
+            let hi = hi.min(bytes.len());
+            pieces.push((addr * SECTOR + lo as u64, d.kind, Buf::slice(bytes, lo, hi - lo)));
+            names.push((addr, d.first));
+        }
+        self.meta_seq += 1;
+        (pieces, names)
+    }
+
+    /// What was read ahead of the places that are about to be written is not believed any more;
+    /// [`Core::written_to`] says the same when they have been written.
+    pub fn writes(&mut self, pieces: &[Piece]) -> Vec<u64> {
+        let windows = self.windows.numbers(pieces.iter().map(|p| (p.0, p.2.len() as u64)));
+        self.written_to(&windows);
+        windows
+    }
+
+    pub fn written_to(&mut self, windows: &[u64]) {
+        if !planted(Flaw::StaleWindows) {
+            self.windows.forget(windows);
+        }
+    }
+
+    pub(super) fn end_metadata(&mut self, names: &[(u64, Rec)], ok: bool) {
+        // A buffer that was changed meanwhile does not become clean.
+        self.close_tx();
+        self.meta_seq += 1;
+        for &(addr, first) in names {
+            let name = Name::Block(addr);
+            self.cache.end_write(name, ok);
+            let Some(d) = self.dirty.get_mut(&addr) else { continue };
+            if !ok || d.first != first {
+                continue;
+            }
+            self.log.sync_list.remove(&(first, addr));
+            match d.again.take() {
+                None => {
+                    self.dirty.remove(&addr);
+                    self.cache.set_clean(name);
+                }
+                Some((rec, lo, hi)) => {
+                    (d.first, d.lo, d.hi, d.again) = (rec, lo, hi, Some((rec, lo, hi)));
+                    self.log.sync_list.insert((rec, addr));
+                }
+            }
+        }
+    }
+
+    pub(super) fn forget_buffer(&mut self, addr: u64) {
+        self.cache.remove(Name::Block(addr));
+        if let Some(d) = self.dirty.remove(&addr) {
+            self.log.sync_list.remove(&(d.first, addr));
+        }
+    }
+}
+
+/// Checksums of damaged inodes of a chunk: they stay wrong until fsck has looked.
+fn keep_crcs(
+    damaged: &FxHashMap<u64, Corrupt>,
+    addr: u64,
+    seal: Seal,
+    bytes: &[u8],
+    inode_size: usize,
+) -> Vec<(usize, [u8; 4])> {
+    if seal != Seal::Inodes || damaged.is_empty() {
+        return Vec::new();
+    }
+    (0..bytes.len() / inode_size)
+        .filter(|n| damaged.contains_key(&(addr + (n * inode_size) as u64 / SECTOR)))
+        .filter_map(|n| {
+            let at = n * inode_size + CRC_AT;
+            Some((at, bytes.get(at..at + 4)?.try_into().ok()?))
+        })
+        .collect()
+}

@@ -1,0 +1,273 @@
+//! Transactions: what calls change is collected in one compound transaction, which then goes to the log in core.
+
+use super::bitmaps::MARKED_COST;
+use crate::buffers::{What, buffer_kind};
+use crate::format::*;
+use crate::log::{Changed, Dirty, Item, Rec, SPARE};
+use crate::superblock;
+use crate::volume::{Core, Want};
+use arbor_base::cache::{Name, Place};
+use arbor_base::device::Kind;
+use arbor_base::layout::Corrupt;
+use arbor_base::vfs::{Error, Result, Time};
+use zerocopy::IntoBytes;
+
+impl Core {
+    /// Starts a transaction: after it nothing may fail but the device. Asks the caller to make
+    /// room first if the log or the cache has none (reservation, 4.3).
+    pub fn begin(&mut self) -> Result<()> {
+        // The bitmap daemon must find room when nobody else does: the tail waits for it.
+        let count = self.marked.len() + self.tx.marked.len();
+        let marked = count * MARKED_COST + self.marked_free() as usize / 8;
+        let beside = 2 * self.log.max_tx + marked;
+        self.begin_beside(beside)
+    }
+
+    pub(super) fn begin_beside(&mut self, beside: usize) -> Result<()> {
+        debug_assert!(!self.tx.open, "transactions do not nest");
+        if !self.log.has_room(beside + self.tx.bytes) {
+            self.want = Some(Want::LogSpace);
+            return Err(Error::Restart);
+        }
+        self.tx.open = true;
+        self.blocking = true;
+        Ok(())
+    }
+
+    /// Changes bytes of a metadata buffer that is in the cache. Bytes that stay the same are not
+    /// logged, unless another log entry would be longer.
+    pub fn write(&mut self, addr: Daddr, seal: Seal, at: usize, bytes: &[u8]) -> Result<()> {
+        let bug = || Error::refused(format!("bug: write of {} bytes at {at} of buffer {addr:?}", bytes.len()));
+        let place = match self.cache.place(Name::Block(addr.0)) {
+            Some(place) => place,
+            None => self.reload(addr, seal)?,
+        };
+        let old = self.cache.at(place).get(at..at + bytes.len()).ok_or_else(bug)?;
+        let changed = Changed::between(old, bytes);
+        let changed = changed.ranges();
+        if changed.is_empty() {
+            return Ok(());
+        }
+        self.cache.modify_at(place, |b| {
+            for &(lo, hi) in changed {
+                b[at + lo..at + hi].copy_from_slice(&bytes[lo..hi]);
+            }
+        });
+        let item = self.item(addr, seal);
+        let mut more = 0;
+        for &(lo, hi) in changed {
+            let (lo, hi) = (at + lo, at + hi);
+            match item.ranges.iter_mut().rev().find(|(a, b)| lo <= *b + LOG_ENTRY && *a <= hi + LOG_ENTRY) {
+                Some(r) => {
+                    let joined = (r.0.min(lo), r.1.max(hi));
+                    more += (joined.1 - joined.0) - (r.1 - r.0);
+                    *r = joined;
+                }
+                None => {
+                    more += hi - lo + LOG_ENTRY;
+                    item.ranges.push((lo, hi));
+                }
+            }
+        }
+        self.tx.bytes += more;
+        Ok(())
+    }
+
+    /// Reads a buffer again that was checked before and evicted since (only a tiny cache does it).
+    /// It is about to be changed and sealed, which would make damage look sound.
+    fn reload(&mut self, addr: Daddr, seal: Seal) -> Result<Place> {
+        let (dev, geom) = (&*self.dev, &self.geom);
+        let bytes = match seal {
+            Seal::Super => match superblock::read(dev, addr.byte())? {
+                Some(sb) => sb.as_bytes().to_vec(),
+                None => return Err(Corrupt::new("superblock", "magic", addr.byte(), "another", "that of yFS").into()),
+            },
+            Seal::Inodes => crate::buffers::read_buffer(dev, geom, addr, geom.chunk_size(), What::Chunk)?,
+            Seal::Block => {
+                let mut bytes = vec![0; geom.block_size()];
+                dev.read_at(Kind::Other, addr.byte(), &mut bytes)?;
+                check_any_block(geom, addr, &bytes)?;
+                bytes
+            }
+        };
+        if seal == Seal::Inodes {
+            self.note_damage(addr, What::Chunk, &bytes);
+        }
+        Ok(self.cache.insert(Name::Block(addr.0), std::sync::Arc::new(bytes)))
+    }
+
+    /// A new metadata buffer of zeros.
+    pub fn init(&mut self, addr: Daddr, seal: Seal, len: usize) {
+        let name = Name::Block(addr.0);
+        self.cache.remove(name);
+        self.cache.insert(name, std::sync::Arc::new(vec![0; len]));
+        self.cache.modify(name, |_| ());
+        if let Some(d) = self.dirty.remove(&addr.0) {
+            self.log.sync_list.remove(&(d.first, addr.0));
+        }
+        let item = self.item(addr, seal);
+        item.init = true;
+        item.ranges.clear();
+    }
+
+    /// A new metadata block with its header.
+    pub fn init_block(&mut self, addr: Daddr, kind: BlockType, owner: u64, len: usize) -> Result<()> {
+        self.init(addr, Seal::Block, len);
+        let head = BlockHeader {
+            magic: (kind as u32).into(),
+            crc: 0.into(),
+            fsid: self.geom.fsid.into(),
+            addr: addr.0.into(),
+            owner: owner.into(),
+            len: (len as u32).into(),
+            reserved: 0.into(),
+        };
+        self.write(addr, Seal::Block, 0, head.as_bytes())
+    }
+
+    /// Deletes a metadata buffer; recovery ignores what the log has for it before this.
+    pub fn delete_buffer(&mut self, addr: Daddr, len: usize) {
+        if let Some(item) = self.tx.items.remove(&addr.0) {
+            drop(item);
+            self.tx.order.retain(|a| *a != addr.0);
+        }
+        self.tx.bytes += LOG_ENTRY;
+        self.tx.deleted.push((addr.0, len));
+    }
+
+    fn item(&mut self, addr: Daddr, seal: Seal) -> &mut Item {
+        debug_assert!(self.tx.open, "metadata changes only inside a transaction");
+        let tx = &mut self.tx;
+        let item = tx.items.entry(addr.0).or_default();
+        if item.seal.is_none() {
+            item.seal = Some(seal);
+            item.ranges = tx.spare.pop().unwrap_or_default();
+            tx.bytes += LOG_ENTRY;
+            tx.order.push(addr.0);
+        }
+        item
+    }
+
+    /// Bytes the compound transaction would log now, roughly.
+    pub fn tx_bytes(&self) -> usize {
+        self.tx.bytes
+    }
+
+    /// Whether the open transaction should end soon.
+    pub fn tx_full(&self) -> bool {
+        self.tx_bytes() > self.log.max_tx / 3
+    }
+
+    /// Ends the transaction of a call. Those that follow join it, until they are large together or
+    /// somebody needs what they have changed.
+    pub fn commit(&mut self, now: Time) {
+        self.tx.open = false;
+        self.blocking = false;
+        if self.tx.is_empty() {
+            return;
+        }
+        self.log.open_since.get_or_insert(now);
+        if self.tx.bytes > self.log.compound() {
+            self.close_tx();
+        }
+    }
+
+    /// Ends the compound transaction: its changes go to the in-core log, its buffers are pinned by it.
+    pub(super) fn close_tx(&mut self) {
+        debug_assert!(!self.tx.open, "a call is not finished");
+        if self.tx.is_empty() || self.tx.open {
+            return;
+        }
+        let rec = self.log.open_rec;
+        let tid = self.tx.tid;
+        let order = std::mem::take(&mut self.tx.order);
+        let mut items = std::mem::take(&mut self.tx.items);
+        let before = self.log.open.len();
+        for addr in &order {
+            if let Some(mut item) = items.remove(addr) {
+                self.log_item(*addr, &item, tid, rec);
+                if self.tx.spare.len() < SPARE {
+                    item.ranges.clear();
+                    self.tx.spare.push(item.ranges);
+                }
+            }
+        }
+        let entry = |kind: EntryType, addr: u64, len: u32| LogEntry {
+            kind: kind as u8,
+            tid: tid.into(),
+            addr: addr.into(),
+            len: len.into(),
+            ..LogEntry::default()
+        };
+        for (addr, len) in std::mem::take(&mut self.tx.deleted) {
+            self.log.entry(entry(EntryType::Deleted, addr, len as u32), &[]);
+            self.log.deleted.push_back((rec, addr));
+            // It may hold changes that were not logged: it must not reach its place before the
+            // record that deletes it is durable, and then it is forgotten.
+            if let Some(d) = self.dirty.get_mut(&addr) {
+                d.last = rec;
+            }
+        }
+        // What was freed in the bitmap may have been allocated since, and marked free once more.
+        for e in self.tx.unmarked.drain(..) {
+            self.log.entry(entry(EntryType::UnmarkFree, e.start.0, e.len), &[]);
+        }
+        for e in self.tx.marked.drain(..) {
+            self.log.entry(entry(EntryType::MarkFree, e.start.0, e.len), &[]);
+            self.marked_frags += u64::from(e.len);
+            self.marked.push_back((rec, e));
+        }
+        self.log.entry(entry(EntryType::Commit, 0, 0), &[]);
+        self.log.transactions += 1;
+        let logged = self.log.open.len() - before;
+        debug_assert!(logged <= self.log.max_tx + self.log.compound(), "a transaction logged {logged} bytes");
+        self.tx.items = items;
+        self.tx.order = order;
+        self.tx.order.clear();
+        (self.tx.bytes, self.tx.marked_frags) = (0, 0);
+        self.tx.tid = tid.wrapping_add(1);
+        if self.log.open.len() >= self.log.seal_at {
+            self.log.seal();
+        }
+    }
+
+    fn log_item(&mut self, addr: u64, item: &Item, tid: u32, rec: Rec) {
+        let Some(bytes) = self.cache.peek(Name::Block(addr)).cloned() else { return };
+        let seal = item.seal.unwrap_or(Seal::Block);
+        let entry = |kind: EntryType, at: usize, len: usize| LogEntry {
+            kind: kind as u8,
+            seal: seal as u8,
+            reserved: 0.into(),
+            tid: tid.into(),
+            addr: addr.into(),
+            at: (at as u32).into(),
+            len: (len as u32).into(),
+        };
+        let (mut lo, mut hi) = (usize::MAX, 0);
+        if item.init {
+            self.log.entry(entry(EntryType::Init, 0, bytes.len()), &[]);
+            (lo, hi) = (0, bytes.len());
+        }
+        for &(a, b) in &item.ranges {
+            self.log.entry(entry(EntryType::Update, a, b - a), &bytes[a..b]);
+            (lo, hi) = (lo.min(a), hi.max(b));
+        }
+        if seal == Seal::Block {
+            (lo, hi) = (0, bytes.len());
+        }
+        drop(bytes);
+        let kind = buffer_kind(seal, self.cache.peek(Name::Block(addr)));
+        let sync_list = &mut self.log.sync_list;
+        let d = self.dirty.entry(addr).or_insert_with(|| {
+            sync_list.insert((rec, addr));
+            Dirty { seal, kind, first: rec, last: rec, lo, hi, again: None }
+        });
+        d.last = rec;
+        (d.lo, d.hi) = (d.lo.min(lo), d.hi.max(hi));
+        if let Some((_, a, b)) = &mut d.again {
+            (*a, *b) = ((*a).min(lo), (*b).max(hi));
+        } else {
+            d.again = Some((rec, lo, hi));
+        }
+    }
+}
