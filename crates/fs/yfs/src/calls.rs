@@ -232,7 +232,7 @@ impl Volume {
         self.drain_inactive()?;
         let mut io = self.order();
         // Delayed writes have more reserved than they take.
-        let seq = self.core.lock().delayed_seq;
+        let seq = self.core.lock().delayed.seq();
         self.write_back(&mut io, Which::UpTo(seq))?;
         self.flush_log(&mut io)?;
         self.run_bitmap_daemon(&mut io, true)?;

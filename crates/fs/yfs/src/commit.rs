@@ -58,7 +58,7 @@ impl Volume {
             if core.health.is_read_only() {
                 return Ok(());
             }
-            core.delayed_seq
+            core.delayed.seq()
         };
         let mut io = self.order();
         self.write_back(&mut io, Which::UpTo(seq))?;

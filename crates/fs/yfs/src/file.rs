@@ -41,6 +41,6 @@ impl Core {
 
     /// Size of a file with delayed writes.
     pub fn size_of(&self, i: &Inode) -> u64 {
-        self.delayed.get(&i.ino.0).map_or(i.d.size.get(), |d| d.size)
+        self.delayed.get(i.ino).map_or(i.d.size.get(), |d| d.size)
     }
 }

@@ -25,8 +25,6 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes in a sector.
 pub const SECTOR: u64 = 512;
-/// Largest size of a file.
-pub const MAX_SIZE: u64 = i64::MAX as u64;
 
 /// A fragment's address on the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -181,8 +181,8 @@ impl Core {
     /// Attributes, with what delayed writes have changed.
     pub fn attr_of(&self, i: &Inode) -> Attr {
         let d = &i.d;
-        let delayed = self.delayed.get(&i.ino.0);
-        let frags = d.frags.get() + delayed.map_or(0, |x| x.reserved);
+        let delayed = self.delayed.get(i.ino);
+        let frags = d.frags.get() + delayed.map_or(0, |x| x.reserved());
         let inline = i.format() == Format::Inline && frags == 0 && d.size.get() > 0;
         Attr {
             ino: i.ino,
@@ -243,7 +243,7 @@ impl Core {
         let left = if i.is_dir() { 0 } else { i.d.nlink.get().saturating_sub(1) };
         i.d.nlink = left.into();
         i.d.set_ctime(now);
-        if let Some(d) = self.delayed.get_mut(&i.ino.0) {
+        if let Some(d) = self.delayed.get_mut(i.ino) {
             d.ctime = now;
         }
         if left > 0 {
@@ -257,7 +257,7 @@ impl Core {
     /// Gives the blocks of an inode back that has neither names nor users, as far as the open
     /// transaction goes; says whether it has none left.
     fn release_blocks(&mut self, i: &mut Inode) -> Result<bool> {
-        self.undelay(i.ino);
+        self.delayed.remove(i.ino);
         self.cache.drop_pages(i.ino.0, 0, u64::MAX);
         self.versions.change(i.ino);
         if i.is_dir() {
@@ -289,7 +289,7 @@ impl Core {
 
     pub fn set_ctime(&mut self, i: &mut Inode, now: Time) {
         i.d.set_ctime(now);
-        if let Some(d) = self.delayed.get_mut(&i.ino.0) {
+        if let Some(d) = self.delayed.get_mut(i.ino) {
             d.ctime = now;
         }
     }
@@ -302,7 +302,7 @@ impl Core {
         set.mtime.into_iter().for_each(|t| d.set_mtime(t));
         set.btime.into_iter().for_each(|t| d.set_btime(t));
         set.ctime.into_iter().for_each(|t| d.set_ctime(t));
-        if let Some(x) = self.delayed.get_mut(&i.ino.0) {
+        if let Some(x) = self.delayed.get_mut(i.ino) {
             x.ctime = set.ctime.unwrap_or(x.ctime);
             x.mtime = set.mtime.unwrap_or(x.mtime);
         }

@@ -435,7 +435,7 @@ impl served::Volume for Volume {
                 0
             };
             let free = core.free + core.marked_free();
-            let free = free.saturating_sub(core.reserved);
+            let free = free.saturating_sub(core.delayed.reserved());
             let spare = core.inodes_free;
             let more = free / u64::from(g.chunk_frags()) * CHUNK_INODES;
             Ok(StatFs {

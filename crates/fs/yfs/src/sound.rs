@@ -12,6 +12,8 @@ use arbor_base::vfs::{FileType, is_name, mode};
 use std::fmt::Display;
 use zerocopy::FromBytes;
 
+/// Largest size of a file.
+pub(crate) const MAX_SIZE: u64 = i64::MAX as u64;
 /// Longest target of a symbolic link.
 const MAX_TARGET: u64 = 4095;
 

@@ -13,7 +13,7 @@
 //! be another file's by now, and it reads once more; in the end with `io` held.
 
 use crate::buffers::{BufferId, What, inodes_of, read_buffer};
-use crate::delayed::Delayed;
+use crate::delayed::DelayedWrites;
 use crate::format::*;
 use crate::log::{Dirty, Log, Tx, Witness};
 use crate::misses::Misses;
@@ -29,7 +29,7 @@ use arbor_base::vfs::{Clock, Error, Ino, Result, Time};
 use arbor_kit::health::Health;
 use arbor_kit::lifetimes::Lifetimes;
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use zerocopy::FromBytes;
@@ -56,19 +56,11 @@ pub(crate) struct Core {
     /// Inodes of all AGs in use, and those of them that are free.
     pub inodes: u64,
     pub inodes_free: u64,
-    /// Fragments promised to delayed allocations.
-    pub reserved: u64,
-    /// Dirty pages that have unwritten space.
-    pub converting: u64,
-    /// Sum of [`Delayed::nodes`].
-    pub nodes: u64,
     /// Kept back for tree nodes and the like of delayed allocations.
     pub pool: u64,
     pub marked: VecDeque<(u64, Extent)>,
     pub marked_frags: u64,
-    pub delayed: FxHashMap<u64, Delayed>,
-    pub delayed_order: BTreeMap<u64, u64>,
-    pub delayed_seq: u64,
+    pub delayed: DelayedWrites,
     pub lives: Lifetimes,
     pub missed: Misses,
     pub versions: Versions,
@@ -117,15 +109,10 @@ impl Core {
             blocks_at: 0,
             inodes: 0,
             inodes_free: 0,
-            reserved: 0,
-            converting: 0,
-            nodes: 0,
             pool: (total / 64).min(u64::from(geom.block_frags()) * 256),
             marked: VecDeque::new(),
             marked_frags: 0,
-            delayed: FxHashMap::default(),
-            delayed_order: BTreeMap::new(),
-            delayed_seq: 0,
+            delayed: DelayedWrites::default(),
             lives: Lifetimes::default(),
             missed: Misses::default(),
             versions: Versions::default(),

@@ -8,7 +8,7 @@ use arbor_kit::buddy::bitmap;
 impl Core {
     /// Fragments an ordinary call may still take.
     pub fn available(&self) -> u64 {
-        self.free.saturating_sub(self.reserved + self.pool)
+        self.free.saturating_sub(self.delayed.reserved() + self.pool)
     }
 
     /// Fails with `ENOSPC` unless `frags` can be had; asks for reclaim first if something is on
@@ -18,7 +18,7 @@ impl Core {
             return Ok(());
         }
         // Delayed writes may have more reserved than they take.
-        if self.is_freeing() || self.reserved > 0 {
+        if self.is_freeing() || self.delayed.reserved() > 0 {
             self.want = Some(Want::DiskSpace);
             return Err(Error::Restart);
         }
@@ -58,7 +58,7 @@ impl Core {
         if self.has_blocks(n.saturating_add(self.delayed_nodes()))? {
             return Ok(());
         }
-        if self.is_freeing() || self.reserved + self.converting > 0 {
+        if self.is_freeing() || self.delayed.reserved() + self.delayed.converting() > 0 {
             self.want = Some(Want::DiskSpace);
             return Err(Error::Restart);
         }
@@ -70,7 +70,7 @@ impl Core {
     pub fn need_nodes(&mut self, pages: u64, nodes: u64) -> Result<()> {
         let more = (2 * pages).div_ceil(self.extents_per_node()) + nodes;
         let all = u32::try_from(more).unwrap_or(u32::MAX).saturating_add(self.delayed_nodes());
-        let left = self.free.saturating_sub(self.reserved) / u64::from(self.geom.block_frags());
+        let left = self.free.saturating_sub(self.delayed.reserved()) / u64::from(self.geom.block_frags());
         if left >= u64::from(all) && self.has_blocks(all)? {
             return Ok(());
         }
@@ -95,8 +95,8 @@ impl Core {
     /// Tree nodes that delayed writes may need: each fragment may be an extent of its own, and a page in
     /// unwritten space makes two more. Full nodes are counted beside.
     pub(super) fn delayed_nodes(&self) -> u32 {
-        let extents = self.reserved + 2 * self.converting;
-        u32::try_from(extents / self.extents_per_node() + self.nodes).unwrap_or(u32::MAX)
+        let extents = self.delayed.reserved() + 2 * self.delayed.converting();
+        u32::try_from(extents / self.extents_per_node() + self.delayed.nodes()).unwrap_or(u32::MAX)
     }
 
     /// Extents in a node, which is at least half full.

@@ -21,7 +21,7 @@ impl Volume {
         let _ = self.daemon_turn(&mut io, now);
         let core = self.core.lock();
         self.note_pressure(&core);
-        let oldest = core.delayed_order.values().next().and_then(|i| core.delayed.get(i)).map(|d| d.since);
+        let oldest = core.delayed.oldest();
         let ms = self.opts.commit_ms;
         [oldest, core.log.open_since].into_iter().flatten().map(|t| t.plus_ms(ms)).fold(later, Time::min)
     }
@@ -34,9 +34,9 @@ impl Volume {
         let due = |t: Option<Time>| t.is_some_and(|t| t.plus_ms(ms) <= now);
         let (seq, data, log) = {
             let core = self.core.lock();
-            let oldest = core.delayed_order.values().next().and_then(|i| core.delayed.get(i)).map(|d| d.since);
+            let oldest = core.delayed.oldest();
             (
-                core.delayed_seq,
+                core.delayed.seq(),
                 due(oldest) || core.data_pressure(),
                 due(core.log.open_since) || core.log.has_full() || core.marked.len() > 1000,
             )
@@ -73,7 +73,7 @@ impl Volume {
         if !self.core.lock().pressure().1 {
             return Ok(());
         }
-        let seq = self.core.lock().delayed_seq;
+        let seq = self.core.lock().delayed.seq();
         self.write_back(&mut io, Which::UpTo(seq))?;
         let core = self.core.lock();
         let metadata = core.metadata_pressure();

@@ -2,6 +2,7 @@
 
 use crate::format::*;
 use crate::inode::Inode;
+use crate::sound::MAX_SIZE;
 use crate::volume::Core;
 use arbor_base::cache::Name;
 use arbor_base::vfs::{Errno, Ino, Result, Time};
@@ -30,7 +31,7 @@ impl Core {
         let reserved = self.reserved_from(i, to)?;
         let reached = self.truncate_step(i, to)?;
         if reached == to {
-            self.unreserve(i.ino, reserved);
+            self.delayed.unreserve(i.ino, reserved);
         }
         // Pages go only where the blocks are gone: others may look between the steps, and what lies
         // in a block whose data is on its way is not the file's.
@@ -39,9 +40,9 @@ impl Core {
         if dirty {
             self.delay(i, now);
         } else if reached <= on_disk {
-            self.undelay(i.ino);
+            self.delayed.remove(i.ino);
         }
-        if let Some(d) = self.delayed.get_mut(&i.ino.0) {
+        if let Some(d) = self.delayed.get_mut(i.ino) {
             (d.size, d.mtime, d.ctime) = (d.size.min(reached), now, now);
         }
         let (done, keep) = (reached == to, on_disk.min(to));

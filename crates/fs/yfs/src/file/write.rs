@@ -6,6 +6,7 @@ use crate::delayed::Delayed;
 use crate::format::*;
 use crate::inode::Inode;
 use crate::planted::{Flaw, planted};
+use crate::sound::MAX_SIZE;
 use crate::volume::{Core, Want};
 use arbor_base::cache::Name;
 use arbor_base::vfs::{Errno, Error, Ino, Result, Time};
@@ -27,7 +28,7 @@ impl Core {
         let (first, last) = (offset / ps, (end - 1) / ps);
         if i.format() != Format::Inline {
             self.want_edges(&i, size, offset, end)?;
-        } else if end <= self.area_len(&i) as u64 && !self.delayed.contains_key(&ino.0) {
+        } else if end <= self.area_len(&i) as u64 && !self.delayed.has(ino) {
             return self.write_inline(i, offset, data, now);
         }
         match self.reserve(&i, (first, last), (size, size.max(end)), offset, now) {
@@ -118,7 +119,7 @@ impl Core {
         now: Time,
     ) -> Result<()> {
         let (pf, fs) = (self.page_frags(), self.geom.frag_size());
-        let known = self.delayed.get(&i.ino.0).is_some_and(|d| d.reserved > 0);
+        let known = self.delayed.get(i.ino).is_some_and(|d| d.reserved() > 0);
         let (mut need, mut converting) = (0, 0);
         let mut page = |core: &mut Core, index: u64| -> Result<()> {
             // Write-back takes what lies before the end; of a dirty page, what lay before the old one is reserved.
@@ -152,10 +153,8 @@ impl Core {
         if converting > 0 {
             self.need_nodes(converting, nodes)?;
         }
-        let d = self.delay(i, now);
-        (d.reserved, d.converting, d.nodes) = (d.reserved + need, d.converting + converting, d.nodes + nodes);
-        (self.reserved, self.converting) = (self.reserved + need, self.converting + converting);
-        self.nodes += nodes;
+        self.delay(i, now);
+        self.delayed.reserve(i.ino, need, converting, nodes);
         Ok(())
     }
 
@@ -164,7 +163,7 @@ impl Core {
     fn converted_nodes(&mut self, i: &Inode, first: u64, last: u64) -> Result<u64> {
         let mut copy = *i;
         let height = FileTree::new(&mut MapStore::file(self, &mut copy)).height()?;
-        let is_first = self.delayed.get(&i.ino.0).is_none_or(|d| d.converting == 0);
+        let is_first = self.delayed.get(i.ino).is_none_or(|d| !d.is_converting());
         let insert = if is_first { FileTree::max_new_blocks(height) as u64 } else { 0 };
         let goes_on = first > 0 && self.cache.is_dirty(Name::Page { file: i.ino.0, index: first - 1 });
         let leaves = if height > 1 { u64::from(!goes_on) + u64::from(first < last) } else { 0 };
@@ -223,37 +222,12 @@ impl Core {
 impl Core {
     /// The delayed state of an inode, made if there is none.
     pub fn delay(&mut self, i: &Inode, now: Time) -> &mut Delayed {
-        let (seq, order) = (&mut self.delayed_seq, &mut self.delayed_order);
-        self.delayed.entry(i.ino.0).or_insert_with(|| {
-            *seq += 1;
-            order.insert(*seq, i.ino.0);
-            Delayed {
-                size: i.d.size.get(),
-                mtime: i.d.mtime(),
-                ctime: i.d.ctime(),
-                reserved: 0,
-                converting: 0,
-                nodes: 0,
-                since: now,
-                order: *seq,
-                no_inline: false,
-            }
-        })
+        self.delayed.entry(i.ino, (i.d.size.get(), i.d.mtime(), i.d.ctime()), now)
     }
 
     pub(super) fn touch_delayed(&mut self, i: &Inode, size: u64, now: Time) {
         let d = self.delay(i, now);
         (d.size, d.mtime, d.ctime) = (size, now, now);
-    }
-
-    /// Drops what is delayed of an inode; its pages are gone or clean.
-    pub fn undelay(&mut self, ino: Ino) {
-        if let Some(d) = self.delayed.remove(&ino.0) {
-            self.delayed_order.remove(&d.order);
-            self.reserved = self.reserved.saturating_sub(d.reserved);
-            self.converting = self.converting.saturating_sub(d.converting);
-            self.nodes = self.nodes.saturating_sub(d.nodes);
-        }
     }
 
     /// Fragments that are reserved for what dirty pages hold from `to` on.
@@ -266,14 +240,5 @@ impl Core {
             out += if a < b { self.holes(i, a, b)? } else { 0 };
         }
         Ok(out)
-    }
-
-    /// Gives back what is reserved for pages that are cut off.
-    pub fn unreserve(&mut self, ino: Ino, frags: u64) {
-        if let Some(d) = self.delayed.get_mut(&ino.0) {
-            let frags = frags.min(d.reserved);
-            d.reserved -= frags;
-            self.reserved = self.reserved.saturating_sub(frags);
-        }
     }
 }

@@ -23,7 +23,7 @@ const SMALL_BLOCKS: u64 = 12;
 impl Volume {
     /// Writes back one file, so that its map is the whole truth.
     pub(crate) fn flush_one(&self, ino: Ino) -> Result<()> {
-        if !self.core.lock().delayed.contains_key(&ino.0) {
+        if !self.core.lock().delayed.has(ino) {
             return Ok(());
         }
         let mut io = self.order();
@@ -78,8 +78,8 @@ impl Core {
         self.health.check_alive()?;
         let mut out = DataWrites::default();
         let next = |core: &Core| match which {
-            Which::One(ino) => core.delayed.contains_key(&ino.0).then_some(ino),
-            Which::UpTo(seq) => core.delayed_order.range(..=seq).next().map(|(_, i)| Ino(*i)),
+            Which::One(ino) => core.delayed.has(ino).then_some(ino),
+            Which::UpTo(seq) => core.delayed.first_until(seq),
         };
         if next(self).is_none() {
             return Ok((out, false));
@@ -117,7 +117,7 @@ impl Core {
     /// Allocates and collects the dirty pages of one file in the open transaction. Returns
     /// whether all of it was taken.
     pub fn flush_file(&mut self, ino: Ino, out: &mut DataWrites) -> Result<bool> {
-        let Some(&Delayed { size, mtime, ctime, no_inline, .. }) = self.delayed.get(&ino.0) else {
+        let Some(&Delayed { size, mtime, ctime, no_inline, .. }) = self.delayed.get(ino) else {
             return Ok(true);
         };
         let mut i = self.iget(ino)?;
@@ -126,7 +126,7 @@ impl Core {
         if i.format() == Format::Inline {
             if size <= self.area_len(&i) as u64 && !no_inline {
                 self.flush_inline(&mut i, size)?;
-                self.undelay(ino);
+                self.delayed.remove(ino);
                 return Ok(true);
             }
             self.area_clear(&i)?;
@@ -149,7 +149,7 @@ impl Core {
         }
         i.d.size = size.into();
         self.iput(&i)?;
-        self.undelay(ino);
+        self.delayed.remove(ino);
         Ok(true)
     }
 
