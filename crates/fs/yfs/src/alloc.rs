@@ -54,7 +54,7 @@ impl Core {
         }
         for i in 0..count {
             let ag = (goal_ag + i) % count;
-            if !self.ags[ag as usize].used || self.ags[ag as usize].free == 0 {
+            if !self.space[ag].used || self.space[ag].free == 0 {
                 if scope == Scope::Group {
                     break;
                 }
@@ -63,7 +63,7 @@ impl Core {
             let at = goal.at.filter(|f| self.geom.ag_of(*f) == ag).map(|f| (f.0 - self.geom.ag_start(ag).0) as u32);
             // Far from full AGs serve whole requests only, so that a file does not crumble in a
             // full AG while the next is empty.
-            let whole = scope == Scope::Anywhere && i + 1 < count && self.free > u64::from(want) * 4;
+            let whole = scope == Scope::Anywhere && i + 1 < count && self.space.free() > u64::from(want) * 4;
             if let Some((start, len)) = self.find(ag, at, want, whole)? {
                 self.set_bits(ag, start, len, true)?;
                 return Ok(Extent { start: Frag(self.geom.ag_start(ag).0 + u64::from(start)), len });
@@ -81,7 +81,7 @@ impl Core {
 
     fn alloc_any(&mut self, want: u32) -> Result<Extent> {
         for ag in 0..self.sb.ag_used.get() {
-            if self.ags[ag as usize].free > 0
+            if self.space[ag].free() > 0
                 && let Some((start, len)) = self.find(ag, None, want, false)?
             {
                 self.set_bits(ag, start, len, true)?;
@@ -100,7 +100,7 @@ impl Core {
             return Ok(None);
         }
         for ag in (0..used).map(|i| (goal_ag + i) % used) {
-            if self.ags[ag as usize].free == 0 {
+            if self.space[ag].free == 0 {
                 continue;
             }
             let runs = match self.free_runs(ag) {
@@ -120,7 +120,7 @@ impl Core {
     /// A run in one AG. `whole`: all of `want` or, at the hint, at least a part; else `None`.
     fn find(&mut self, ag: u32, hint: Option<u32>, want: u32, whole: bool) -> Result<Option<(u32, u32)>> {
         let bits = self.geom.ag_len(ag);
-        let (first, last) = (self.ags[ag as usize].first_free, self.ags[ag as usize].last);
+        let (first, last) = (self.space[ag].first_free, self.space[ag].last);
         let map = self.map(ag)?;
         if let Some(at) = hint {
             let run = bitmap::free_run(&map.bits, at, want, bits);
@@ -134,7 +134,7 @@ impl Core {
         let found = at_once
             .or_else(|| map.summary.find_run(&map.bits, want, last.min(bits - 1)).filter(|r| !whole || r.1 >= want));
         if let Some(f) = first {
-            self.ags[ag as usize].first_free = f;
+            self.space[ag].first_free = f;
         }
         Ok(found.map(|(start, len)| (start, len.min(want))))
     }
@@ -152,8 +152,8 @@ impl Core {
         let count = self.geom.ag_count;
         for i in 0..count {
             let ag = (near.min(count - 1) + i) % count;
-            if self.ags[ag as usize].used
-                && self.ags[ag as usize].free >= want
+            if self.space[ag].used
+                && self.space[ag].free() >= want
                 && let Some((start, len)) = self.find(ag, None, want, true)?
             {
                 self.set_bits(ag, start, len, true)?;
@@ -166,7 +166,7 @@ impl Core {
         }
         // The summary tree knows aligned runs; on a volume this full any run will do.
         for ag in 0..count {
-            if self.ags[ag as usize].free >= want
+            if self.space[ag].free() >= want
                 && let Some(e) = self.free_runs(ag)?.into_iter().find(|e| e.len >= want)
             {
                 self.free_run_taken(ag, e.start, want)?;

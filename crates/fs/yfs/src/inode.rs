@@ -219,7 +219,7 @@ impl Core {
 
     /// Finds at mount what was open and unlinked at the crash.
     pub fn load_orphans(&mut self, ag: u32) -> Result<()> {
-        let head = self.ags.get(ag as usize).map_or(0, |a| a.recovery);
+        let head = self.space.get(ag).map_or(0, |a| a.recovery);
         lifetimes::load(self, head, |core, ino, twice| {
             let i = core.iget(ino)?;
             if !twice && i.d.nlink.get() == 0 {
@@ -498,7 +498,7 @@ impl Lives for Core {
 impl Orphans for Core {
     fn head(&mut self, of: Ino) -> Result<u64> {
         let ag = self.ag_of_number(of)?;
-        Ok(self.ags.get(ag as usize).map_or(0, |a| a.recovery))
+        Ok(self.space.get(ag).map_or(0, |a| a.recovery))
     }
 
     fn set_head(&mut self, of: Ino, to: u64) -> Result<()> {

@@ -44,7 +44,6 @@ pub(crate) fn format(mut devices: Devices, o: &FormatOptions) -> Result<()> {
     let opts = options::Mount::parse(&Default::default())?;
     let volume = Volume::assemble(dev, log, Arc::new(At(o.now)), core, opts, Ino(0));
     volume.run(|core| {
-        core.free = core.ags.iter().map(|a| u64::from(a.free)).sum();
         core.begin()?;
         core.init_ag()?;
         let mut root = core.inew(0, mode::IFDIR | 0o755, o.owner.0, o.owner.1, o.now)?;

@@ -130,7 +130,6 @@ impl Volume {
             }
         }
         self.run(|core| {
-            core.free = core.ags.iter().map(|a| u64::from(a.free)).sum();
             core.lives.clear_orphans();
             (0..used).try_for_each(|ag| core.load_orphans(ag))
         })

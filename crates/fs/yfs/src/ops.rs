@@ -434,17 +434,17 @@ impl served::Volume for Volume {
             } else {
                 0
             };
-            let free = core.free + core.marked_free();
+            let free = core.space.free() + core.marked_free();
             let free = free.saturating_sub(core.delayed.reserved());
-            let spare = core.inodes_free;
+            let spare = core.space.inodes_free();
             let more = free / u64::from(g.chunk_frags()) * CHUNK_INODES;
             Ok(StatFs {
                 frsize: g.frag_size() as u32,
                 bsize: g.block_size() as u32,
                 blocks: g.frags.saturating_sub(overhead + log),
                 bfree: free,
-                bavail: free.saturating_sub(core.pool),
-                files: core.inodes_used() + spare + more,
+                bavail: free.saturating_sub(core.space.pool()),
+                files: core.space.inodes_used() + spare + more,
                 ffree: spare + more,
                 namelen: 255,
                 fsid: g.fsid,

@@ -53,7 +53,7 @@ impl Volume {
             let least = u64::from(geom.first_chunk() + geom.chunk_frags());
             let room = frags.saturating_sub(geom.frags);
             let next = if len < geom.ag_frags {
-                let step = if core.ags[last as usize].used { STEP } else { u64::MAX };
+                let step = if core.space[last].used { STEP } else { u64::MAX };
                 geom.frags + room.min(geom.ag_frags - len).min(step)
             } else {
                 let tail = frags % geom.ag_frags;
@@ -74,25 +74,21 @@ impl Volume {
             for at in core.geom.early_copies() {
                 core.log_copy(Daddr(at / SECTOR))?;
             }
-            if last > 1 && core.ags[last as usize].used {
+            if last > 1 && core.space[last].used {
                 core.log_copy(geom.daddr(geom.ag_start(last)))?;
             }
-            if core.ags[last as usize].used {
+            if core.space[last].used {
                 let added = core.geom.ag_len(last) - len as u32;
-                core.forget_map(last);
+                core.space.forget_map(last);
                 if added > 0 {
                     let start = Frag(geom.ag_start(last).0 + len);
                     core.free_now(Extent { start, len: added })?;
                 }
             } else {
-                core.free -= u64::from(core.ags[last as usize].free);
-                core.ags[last as usize] = Ag::unused(&core.geom, &core.sb, last);
-                core.free += u64::from(core.ags[last as usize].free);
+                core.space.put_unused(last, Ag::unused(&core.geom, &core.sb, last));
             }
             for ag in geom.ag_count..count {
-                let a = Ag::unused(&core.geom, &core.sb, ag);
-                core.free += u64::from(a.free);
-                core.ags.push(a);
+                core.space.put_unused(ag, Ag::unused(&core.geom, &core.sb, ag));
             }
             core.commit(now);
             Ok(true)

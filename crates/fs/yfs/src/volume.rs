@@ -17,7 +17,7 @@ use crate::delayed::DelayedWrites;
 use crate::format::*;
 use crate::log::{Dirty, Log, Tx, Witness};
 use crate::misses::Misses;
-use crate::space::Ag;
+use crate::space::Space;
 use crate::{options, sound};
 use arbor_base::cache::walks::Walks;
 use arbor_base::cache::windows::{Streams, Windows};
@@ -46,18 +46,7 @@ pub(crate) struct Core {
     pub dirty: FxHashMap<u64, Dirty>,
     pub tx: Tx,
     pub log: Log,
-    pub ags: Vec<Ag>,
-    /// AGs whose bitmap is loaded, oldest first.
-    pub loaded: VecDeque<u32>,
-    pub free: u64,
-    /// Blocks that the free runs are known to hold at least, and the AG where they were found first.
-    pub blocks_known: u32,
-    pub blocks_at: u32,
-    /// Inodes of all AGs in use, and those of them that are free.
-    pub inodes: u64,
-    pub inodes_free: u64,
-    /// Kept back for tree nodes and the like of delayed allocations.
-    pub pool: u64,
+    pub space: Space,
     pub marked: VecDeque<(u64, Extent)>,
     pub marked_frags: u64,
     pub delayed: DelayedWrites,
@@ -87,8 +76,8 @@ impl Core {
         cache_bytes: usize,
         read_only: bool,
     ) -> Core {
-        let ags = (0..geom.ag_count).map(|ag| Ag::unused(&geom, &sb, ag)).collect();
-        let (total, size) = (geom.frags, dev.geometry().size);
+        let space = Space::new(&geom, &sb);
+        let size = dev.geometry().size;
         let windows = cache_bytes / 16;
         Core {
             geom,
@@ -102,14 +91,7 @@ impl Core {
             dirty: FxHashMap::default(),
             tx: Tx::default(),
             log,
-            ags,
-            loaded: VecDeque::new(),
-            free: 0,
-            blocks_known: 0,
-            blocks_at: 0,
-            inodes: 0,
-            inodes_free: 0,
-            pool: (total / 64).min(u64::from(geom.block_frags()) * 256),
+            space,
             marked: VecDeque::new(),
             marked_frags: 0,
             delayed: DelayedWrites::default(),

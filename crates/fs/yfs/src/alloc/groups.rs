@@ -10,9 +10,6 @@ use std::collections::BTreeMap;
 use std::mem::offset_of;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// AGs whose bitmap may be in core at one time.
-const MAPS: usize = 64;
-
 impl Core {
     /// Reads the headers of an AG in use at mount.
     pub fn load_ag(&mut self, ag: u32) -> Result<()> {
@@ -33,12 +30,7 @@ impl Core {
                 return Err(Corrupt::new("AG inode block", field, inodes.byte(), found, most).into());
             }
         }
-        let a = &mut self.ags[ag as usize];
-        a.used = true;
-        (a.free, a.dirs) = (body.free.get(), body.dirs.get());
-        (a.inodes, a.inodes_free, a.recovery) = (ib.total.get(), ib.free.get(), ib.recovery.get());
-        self.inodes += u64::from(a.inodes);
-        self.inodes_free += u64::from(a.inodes_free);
+        self.space.load(ag, &body, &ib);
         Ok(())
     }
 
@@ -63,18 +55,15 @@ impl Core {
             bitmap::set_used(&mut past, end, per - end);
             self.write(block, Seal::Block, HEADER, &past)?;
         }
-        let a = &mut self.ags[ag as usize];
-        self.free -= u64::from(a.free);
-        a.free = geom.ag_len(ag);
-        self.free += u64::from(a.free);
+        self.space.set_free(ag, geom.ag_len(ag));
         self.set_bits(ag, 0, geom.ag_meta_frags(), true)?;
-        self.ags[ag as usize].used = true;
+        self.space[ag].used = true;
         self.set_bits(ag, geom.first_chunk(), geom.chunk_frags(), true)?;
         if let Some((start, len)) = log_run(&geom, &self.sb, ag) {
             self.set_bits(ag, start, len, true)?;
         }
-        self.ags[ag as usize].last = 0;
-        self.ags[ag as usize].chunks = Some(BTreeMap::new());
+        self.space[ag].last = 0;
+        self.space[ag].chunks = Some(BTreeMap::new());
         self.add_chunk(ag, geom.first_chunk())?;
         Ok(ag)
     }
@@ -106,9 +95,9 @@ impl Core {
     }
 
     pub(super) fn log_group(&mut self, ag: u32) -> Result<()> {
-        let a = &self.ags[ag as usize];
+        let a = &self.space[ag];
         let body = GroupBody {
-            free: a.free.into(),
+            free: a.free().into(),
             dirs: a.dirs.into(),
             frags: self.geom.ag_len(ag).into(),
             reserved: 0.into(),
@@ -119,8 +108,8 @@ impl Core {
     }
 
     pub(super) fn log_inodes_body(&mut self, ag: u32) -> Result<()> {
-        let a = &self.ags[ag as usize];
-        let body = InodesBody { total: a.inodes.into(), free: a.inodes_free.into(), recovery: a.recovery.into() };
+        let a = &self.space[ag];
+        let body = InodesBody { total: a.inodes().into(), free: a.inodes_free().into(), recovery: a.recovery.into() };
         let block = self.geom.inode_block(ag);
         self.meta_block(self.geom.frag_of(block), BlockType::Inodes, u64::from(ag))?;
         self.write(block, Seal::Block, HEADER, body.as_bytes())
@@ -128,17 +117,17 @@ impl Core {
 
     /// Changes the head of an AG's inode recovery list.
     pub fn set_recovery(&mut self, ag: u32, head: u64) -> Result<()> {
-        self.ags[ag as usize].recovery = head;
+        self.space[ag].recovery = head;
         self.log_inodes_body(ag)
     }
 
     pub(super) fn map(&mut self, ag: u32) -> Result<&mut Map> {
         self.load_map(ag)?;
-        self.ags[ag as usize].map.as_deref_mut().ok_or_else(|| Error::refused("bug: no map"))
+        self.space.map(ag).ok_or_else(|| Error::refused("bug: no map"))
     }
 
     fn load_map(&mut self, ag: u32) -> Result<()> {
-        if self.ags[ag as usize].map.is_some() {
+        if self.space.map(ag).is_some() {
             return Ok(());
         }
         let len = self.geom.ag_len(ag);
@@ -151,9 +140,9 @@ impl Core {
         bits.truncate(len.div_ceil(32) as usize * 4);
         let summary = Summary::build(&bits, len);
         let free = bitmap::count_free(&bits, len);
-        let known = self.ags[ag as usize].free;
+        let known = self.space[ag].free();
         let own = self.geom.ag_meta_frags();
-        if self.ags[ag as usize].used && !bitmap::all_used(&bits, 0, own.min(len)) {
+        if self.space[ag].used && !bitmap::all_used(&bits, 0, own.min(len)) {
             let at = self.geom.bitmap_block(ag, 0).byte();
             return Err(Corrupt::new("AG bitmap block", "bits", at, "free", "the AG's own structures in use").into());
         }
@@ -161,20 +150,8 @@ impl Core {
             let at = self.geom.group_block(ag).byte();
             return Err(Corrupt::new("AG group block", "free", at, known, free).into());
         }
-        if self.loaded.len() >= MAPS
-            && let Some(old) = self.loaded.pop_front()
-        {
-            self.ags[old as usize].map = None;
-        }
-        self.loaded.push_back(ag);
-        self.ags[ag as usize].map = Some(Box::new(Map { bits, summary }));
+        self.space.keep_map(ag, Map { bits, summary });
         Ok(())
-    }
-
-    /// Drops the bitmap of an AG from core.
-    pub fn forget_map(&mut self, ag: u32) {
-        self.ags[ag as usize].map = None;
-        self.loaded.retain(|a| *a != ag);
     }
 
     /// Sets or clears bits of an AG, in core and in the bitmap blocks, and its free count.
@@ -190,26 +167,17 @@ impl Core {
         if used {
             bitmap::set_used(&mut map.bits, start, len);
             map.summary.used(&map.bits, start, len);
-            // No more than these, if the run began and ended inside of blocks.
-            let blocks = len.div_ceil(self.geom.block_frags()) + 1;
-            self.blocks_known = self.blocks_known.saturating_sub(blocks);
         } else {
             bitmap::set_free(&mut map.bits, start, len);
             map.summary.freed(&map.bits, start, len);
         }
         self.log_bits(ag, start, len)?;
-        let a = &mut self.ags[ag as usize];
         if used {
-            a.free -= len;
-            self.free -= u64::from(len);
-            a.last = start + len;
-            if a.first_free >= start && a.first_free < start + len {
-                a.first_free = start + len;
-            }
+            // No more than these, if the run began and ended inside of blocks.
+            let blocks = len.div_ceil(self.geom.block_frags()) + 1;
+            self.space.taken(ag, start, len, blocks);
         } else {
-            a.free += len;
-            self.free += u64::from(len);
-            a.first_free = a.first_free.min(start);
+            self.space.freed(ag, start, len);
         }
         self.log_group(ag)
     }

@@ -17,10 +17,10 @@ impl Core {
         let home = geom.inode_at(parent).map_or(0, |(c, _)| geom.ag_of(geom.frag_of(c))).min(used - 1);
         let per_dir = u64::from(self.sb.avg_file_size.get()) * u64::from(self.sb.avg_files_per_dir.get());
         let reserve = (per_dir >> geom.frag_shift).min(u64::from(geom.ag_frags as u32) / 4) as u32;
-        let free: u64 = self.ags.iter().take(used as usize).map(|a| u64::from(a.free)).sum();
+        let free: u64 = self.space.ags().take(used as usize).map(|a| u64::from(a.free())).sum();
         let least = ((free / u64::from(used)) as u32 / 4 * 3).max(reserve);
-        let from = if parent == root { self.ags.iter().map(|a| a.dirs).sum::<u32>() % used } else { home };
-        (0..used).map(|i| (from + i) % used).find(|&ag| self.ags[ag as usize].free >= least).unwrap_or(home)
+        let from = if parent == root { self.space.ags().map(|a| a.dirs).sum::<u32>() % used } else { home };
+        (0..used).map(|i| (from + i) % used).find(|&ag| self.space[ag].free() >= least).unwrap_or(home)
     }
 
     /// Takes a free inode in `ag` if possible, else in another.
@@ -28,10 +28,10 @@ impl Core {
         let count = self.geom.ag_count;
         for i in 0..count {
             let ag = (ag + i) % count;
-            if !self.ags[ag as usize].used {
+            if !self.space[ag].used {
                 continue;
             }
-            if self.ags[ag as usize].inodes_free > 0 || self.may_grow_inodes() && self.new_chunk(ag)? {
+            if self.space[ag].inodes_free() > 0 || self.may_grow_inodes() && self.new_chunk(ag)? {
                 return self.take_inode(ag, dir);
             }
         }
@@ -48,11 +48,11 @@ impl Core {
 
     fn take_inode(&mut self, ag: u32, dir: bool) -> Result<Ino> {
         self.load_chunks(ag)?;
-        let a = &mut self.ags[ag as usize];
+        let a = &mut self.space[ag];
         let at = self.geom.inode_block(ag).byte();
         let chunks = a.chunks.get_or_insert_default();
         let Some((&chunk, &mask)) = chunks.get_key_value(&a.last_chunk).or_else(|| chunks.first_key_value()) else {
-            return Err(Corrupt::new("AG inode block", "free", at, a.inodes_free, 0).into());
+            return Err(Corrupt::new("AG inode block", "free", at, a.inodes_free(), 0).into());
         };
         let n = mask.trailing_zeros();
         let mask = mask & !(1 << n);
@@ -62,11 +62,10 @@ impl Core {
             chunks.insert(chunk, mask);
         }
         a.last_chunk = chunk;
-        a.inodes_free = a.inodes_free.saturating_sub(1);
-        self.inodes_free = self.inodes_free.saturating_sub(1);
+        self.space.inode_taken(ag);
         self.set_mask(ag, chunk, mask)?;
         if dir {
-            self.ags[ag as usize].dirs += 1;
+            self.space[ag].dirs += 1;
             self.log_group(ag)?;
         }
         Ok(Ino(chunk + u64::from(n) * (self.geom.inode_size() as u64 / SECTOR)))
@@ -85,17 +84,12 @@ impl Core {
         };
         let n = at / self.geom.inode_size();
         let mask = u64::from_le_bytes(old) | 1 << n;
-        let a = &mut self.ags[ag as usize];
-        a.inodes_free += 1;
-        self.inodes_free += 1;
-        let chunks = a.chunks.get_or_insert_default();
+        self.space.inode_freed(ag);
+        let chunks = self.space[ag].chunks.get_or_insert_default();
         chunks.insert(chunk.0, mask);
         if mask == u64::MAX && chunks.len() > 1 {
             chunks.remove(&chunk.0);
-            a.inodes_free -= CHUNK_INODES as u32;
-            a.inodes -= CHUNK_INODES as u32;
-            self.inodes_free -= CHUNK_INODES;
-            self.inodes -= CHUNK_INODES;
+            self.space.chunk_gone(ag);
             let mut store = ChunkStore { core: self, ag };
             Tree::<_, CHUNK_VALUE>::new(&mut store).remove(chunk.0)?;
             self.log_inodes_body(ag)?;
@@ -104,32 +98,27 @@ impl Core {
             self.set_mask(ag, chunk.0, mask)?;
         }
         if dir {
-            let a = &mut self.ags[ag as usize];
+            let a = &mut self.space[ag];
             a.dirs = a.dirs.saturating_sub(1);
             self.log_group(ag)?;
         }
         Ok(())
     }
 
-    /// Inodes that exist and are in use.
-    pub fn inodes_used(&self) -> u64 {
-        self.inodes.saturating_sub(self.inodes_free)
-    }
-
     /// Makes an inode chunk in an AG (ALLOC_GROUP): aligned, so that an inode's number tells it.
     fn new_chunk(&mut self, ag: u32) -> Result<bool> {
         let frags = self.geom.chunk_frags();
-        if self.ags[ag as usize].free < frags {
+        if self.space[ag].free() < frags {
             return Ok(false);
         }
         let order = frags.trailing_zeros() as u8;
-        let from = self.ags[ag as usize].last.min(self.geom.ag_len(ag) - 1);
+        let from = self.space[ag].last.min(self.geom.ag_len(ag) - 1);
         let map = self.map(ag)?;
         let Some(at) = map.summary.find(&map.bits, order, from) else { return Ok(false) };
         // A large buddy may start before `from`; any multiple of the chunk inside it will do.
-        let last = self.ags[ag as usize].last;
+        let last = self.space[ag].last;
         self.set_bits(ag, at, frags, true)?;
-        self.ags[ag as usize].last = last;
+        self.space[ag].last = last;
         self.add_chunk(ag, at)?;
         Ok(true)
     }
@@ -142,12 +131,8 @@ impl Core {
         self.damaged.retain(|ino, _| !(start.0..end).contains(ino));
         let mut store = ChunkStore { core: self, ag };
         Tree::<_, CHUNK_VALUE>::new(&mut store).insert(start.0, &u64::MAX.to_le_bytes())?;
-        let a = &mut self.ags[ag as usize];
-        a.inodes += CHUNK_INODES as u32;
-        a.inodes_free += CHUNK_INODES as u32;
-        self.inodes += CHUNK_INODES;
-        self.inodes_free += CHUNK_INODES;
-        if let Some(c) = a.chunks.as_mut() {
+        self.space.chunk_made(ag);
+        if let Some(c) = self.space[ag].chunks.as_mut() {
             c.insert(start.0, u64::MAX);
         }
         self.log_inodes_body(ag)?;
@@ -155,7 +140,7 @@ impl Core {
     }
 
     fn load_chunks(&mut self, ag: u32) -> Result<()> {
-        if self.ags[ag as usize].chunks.is_some() {
+        if self.space[ag].chunks.is_some() {
             return Ok(());
         }
         let mut found = BTreeMap::new();
@@ -179,13 +164,14 @@ impl Core {
             return Err(Corrupt::new("AG inode block", "chunks", at, chunk, "the place of an inode chunk").into());
         }
         // Inodes are counted down from these.
-        let a = &self.ags[ag as usize];
-        for (field, found, expected) in [("total", a.inodes, chunks * CHUNK_INODES), ("free", a.inodes_free, free)] {
+        let a = &self.space[ag];
+        for (field, found, expected) in [("total", a.inodes(), chunks * CHUNK_INODES), ("free", a.inodes_free(), free)]
+        {
             if u64::from(found) != expected {
                 return Err(Corrupt::new("AG inode block", field, at, found, expected).into());
             }
         }
-        self.ags[ag as usize].chunks = Some(found);
+        self.space[ag].chunks = Some(found);
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use arbor_kit::buddy::bitmap;
 impl Core {
     /// Fragments an ordinary call may still take.
     pub fn available(&self) -> u64 {
-        self.free.saturating_sub(self.delayed.reserved() + self.pool)
+        self.space.free().saturating_sub(self.delayed.reserved() + self.space.pool())
     }
 
     /// Fails with `ENOSPC` unless `frags` can be had; asks for reclaim first if something is on
@@ -27,7 +27,7 @@ impl Core {
 
     /// Whether an inode can be made, before the transaction begins.
     pub fn need_inode(&mut self) -> Result<()> {
-        if self.inodes_free > 0 {
+        if self.space.inodes_free() > 0 {
             return Ok(());
         }
         self.need_space(u64::from(self.geom.chunk_frags() + 4 * self.geom.block_frags()))?;
@@ -42,7 +42,7 @@ impl Core {
         }
         let order = self.geom.chunk_frags().trailing_zeros() as u8;
         for ag in 0..self.geom.ag_count {
-            if self.ags[ag as usize].free >= self.geom.chunk_frags() {
+            if self.space[ag].free() >= self.geom.chunk_frags() {
                 let map = self.map(ag)?;
                 if map.summary.largest().is_some_and(|l| l >= order) {
                     return Ok(true);
@@ -70,7 +70,7 @@ impl Core {
     pub fn need_nodes(&mut self, pages: u64, nodes: u64) -> Result<()> {
         let more = (2 * pages).div_ceil(self.extents_per_node()) + nodes;
         let all = u32::try_from(more).unwrap_or(u32::MAX).saturating_add(self.delayed_nodes());
-        let left = self.free.saturating_sub(self.delayed.reserved()) / u64::from(self.geom.block_frags());
+        let left = self.space.free().saturating_sub(self.delayed.reserved()) / u64::from(self.geom.block_frags());
         if left >= u64::from(all) && self.has_blocks(all)? {
             return Ok(());
         }
@@ -108,25 +108,25 @@ impl Core {
     /// count again soon.
     pub(super) fn has_blocks(&mut self, n: u32) -> Result<bool> {
         let (len, used) = (self.geom.block_frags(), self.sb.ag_used.get());
-        if len == 1 || used < self.geom.ag_count || n <= self.blocks_known {
+        if len == 1 || used < self.geom.ag_count || n <= self.space.blocks_known() {
             return Ok(true);
         }
         let most = n.saturating_add(1024);
-        let (mut found, from) = (0, self.blocks_at);
+        let (mut found, from) = (0, self.space.blocks_at());
         for ag in (0..used).map(|i| (from + i) % used) {
-            if found < most && self.ags[ag as usize].free >= len {
+            if found < most && self.space[ag].free() >= len {
                 let here = match self.count_blocks(ag, most - found) {
                     // One that is damaged is for who allocates there.
                     Err(Error::Corrupt(_)) => 0,
                     here => here?,
                 };
                 if found == 0 && here > 0 {
-                    self.blocks_at = ag;
+                    self.space.set_blocks_at(ag);
                 }
                 found += here;
             }
         }
-        self.blocks_known = found;
+        self.space.set_blocks_known(found);
         Ok(found >= n)
     }
 
@@ -152,7 +152,7 @@ impl Core {
             return Ok(true);
         }
         for ag in 0..self.geom.ag_count {
-            let enough = self.ags[ag as usize].free >= frags;
+            let enough = self.space[ag].free() >= frags;
             if enough && (self.find(ag, None, frags, true)?.is_some() || self.has_any_run(ag, frags)?) {
                 return Ok(true);
             }

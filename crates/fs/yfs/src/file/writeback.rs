@@ -344,6 +344,6 @@ impl Core {
             return Ok(false);
         }
         let ag = self.geom.ag_of(f);
-        if !self.ags[ag as usize].used { Ok(false) } else { self.frag_free(ag, f) }
+        if !self.space[ag].used { Ok(false) } else { self.frag_free(ag, f) }
     }
 }
