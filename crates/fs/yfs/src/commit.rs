@@ -39,7 +39,7 @@ mod transaction;
 mod witness;
 
 use crate::delayed::Which;
-use crate::format::*;
+use crate::log::Anchor;
 use crate::planted::{Flaw, planted};
 use crate::recover;
 use crate::volume::{Io, Unflushed, Volume};
@@ -97,15 +97,9 @@ impl Volume {
             io.unflushed = Unflushed::Nothing;
         }
         let mut core = self.core.lock();
-        core.log.witnesses = witnesses;
-        core.log.durable = last;
-        while let Some(&(rec, addr)) = core.log.deleted.front() {
-            if rec > last {
-                break;
-            }
-            core.log.deleted.pop_front();
+        for (rec, addr) in core.log.flushed(last, witnesses) {
             // Unless the block was made anew since, its old contents are of no use to anyone.
-            if core.dirty.get(&addr).is_none_or(|d| d.last <= rec) {
+            if core.dirty.last(addr).is_none_or(|last| last <= rec) {
                 core.forget_buffer(addr);
             }
         }
@@ -117,7 +111,7 @@ impl Volume {
     pub(crate) fn part_from_witnesses(&self, io: &mut Io) -> Result<()> {
         self.flush_log(io)?;
         let mut core = self.core.lock();
-        if !core.log.witnesses.is_empty() {
+        if !core.log.witnesses().is_empty() {
             core.close_tx();
             core.log.seal_anyway();
         }
@@ -166,30 +160,20 @@ impl Volume {
     fn move_tail(&self) -> Result<()> {
         let anchor = {
             let mut core = self.core.lock();
-            let log = &core.log;
-            let mut tail = log.durable + 1;
-            tail = tail.min(log.sync_list.first().map_or(tail, |f| f.0));
+            let mut tail = core.log.durable() + 1;
+            tail = tail.min(core.dirty.first().unwrap_or(tail));
             if !planted(Flaw::TailPassesMarks) {
                 tail = tail.min(core.marked.front().map_or(tail, |m| m.0));
             }
-            let log = &mut core.log;
-            while log.on_disk.front().is_some_and(|r| r.0 < tail) {
-                log.on_disk.pop_front();
-            }
-            let (lsn, prev) =
-                log.on_disk.front().map_or((Lsn::new(log.cycle, log.head), log.prev), |&(_, lsn, prev)| (lsn, prev));
-            if lsn == log.anchor_tail {
-                return Ok(());
-            }
-            log.anchor_seq += 1;
-            (log.start, core.geom.fsid, core.log.anchor_seq, lsn, prev)
+            let Some(anchor) = core.log.drop_before(tail) else { return Ok(()) };
+            (anchor, core.geom.fsid)
         };
-        let (start, fsid, seq, lsn, prev) = anchor;
+        let (Anchor { start, seq, tail, prev }, fsid) = anchor;
         let log = self.log_dev();
-        self.or_fail(recover::write_anchor(log, start, fsid, seq, lsn, prev, self.clock.now().secs))?;
+        self.or_fail(recover::write_anchor(log, start, fsid, seq, tail, prev, self.clock.now().secs))?;
         self.or_fail(log.flush().map_err(Error::Io))?;
         self.counters.flushes.fetch_add(1, Relaxed);
-        self.core.lock().log.anchor_tail = lsn;
+        self.core.lock().log.anchored(tail);
         Ok(())
     }
 

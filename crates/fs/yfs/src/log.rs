@@ -3,14 +3,16 @@
 
 mod changes;
 mod dirty;
+mod marked;
 
 use crate::format::*;
 use arbor_base::device::{Kind, Request};
 use arbor_base::layout::crc_without;
 use arbor_base::vfs::{Error, Ino, Result, Time};
 pub(crate) use changes::{Changed, Item, SPARE, Tx};
-pub(crate) use dirty::Dirty;
-use std::collections::{BTreeSet, VecDeque};
+pub(crate) use dirty::DirtyBuffers;
+pub(crate) use marked::Marked;
+use std::collections::VecDeque;
 use std::mem::offset_of;
 use zerocopy::IntoBytes;
 
@@ -38,40 +40,40 @@ impl Witness {
     }
 }
 
-pub(crate) struct Sealed {
+struct Sealed {
     rec: Rec,
-    pub entries: Vec<u8>,
-    pub count: u32,
+    entries: Vec<u8>,
+    count: u32,
 }
 
 /// The log: in-core buffers and the circular area on disk.
 pub(crate) struct Log {
     /// Byte where the area starts on the log device.
-    pub start: u64,
+    start: u64,
     sectors: u32,
-    pub open: Vec<u8>,
+    open: Vec<u8>,
     open_count: u32,
-    pub open_rec: Rec,
-    pub open_since: Option<Time>,
-    pub active: VecDeque<Sealed>,
+    open_rec: Rec,
+    open_since: Option<Time>,
+    active: VecDeque<Sealed>,
     idle: Vec<Vec<u8>>,
-    pub cycle: u32,
-    pub head: u32,
-    pub prev: Lsn,
+    cycle: u32,
+    head: u32,
+    prev: Lsn,
     /// Records on disk that may still be needed: number, LSN, LSN of the one before.
-    pub on_disk: VecDeque<(Rec, Lsn, Lsn)>,
-    pub durable: Rec,
-    pub anchor_seq: u64,
+    on_disk: VecDeque<(Rec, Lsn, Lsn)>,
+    durable: Rec,
+    anchor_seq: u64,
     /// Tail as the durable anchor has it.
-    pub anchor_tail: Lsn,
+    anchor_tail: Lsn,
     /// Bytes a record may have before a new one is begun.
-    pub seal_at: usize,
+    seal_at: usize,
     /// Most bytes one transaction may log.
     pub max_tx: usize,
-    pub sync_list: BTreeSet<(Rec, u64)>,
-    pub deleted: VecDeque<(Rec, u64)>,
+    /// Buffers that a record deletes which is not durable yet.
+    deleted: VecDeque<(Rec, u64)>,
     /// What the last record that is durable bears witness to.
-    pub witnesses: Vec<Witness>,
+    witnesses: Vec<Witness>,
     pub bytes_logged: u64,
     pub records: u64,
     pub transactions: u64,
@@ -107,7 +109,6 @@ impl Log {
             anchor_tail: Lsn::new(cycle, LOG_FIRST),
             seal_at: (area as usize / 64).clamp(8 * 1024, 256 * 1024),
             max_tx: Log::max_tx(geom),
-            sync_list: BTreeSet::new(),
             deleted: VecDeque::new(),
             witnesses: Vec::new(),
             bytes_logged: 0,
@@ -172,6 +173,57 @@ impl Log {
         self.open_count += 1;
     }
 
+    /// The record that transactions are logged to now.
+    pub fn rec(&self) -> Rec {
+        self.open_rec
+    }
+
+    /// Bytes that it has.
+    pub fn open_len(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Since when a transaction waits to be written.
+    pub fn open_since(&self) -> Option<Time> {
+        self.open_since
+    }
+
+    pub fn note_commit(&mut self, now: Time) {
+        self.open_since.get_or_insert(now);
+    }
+
+    pub fn note_deleted(&mut self, addr: u64) {
+        self.deleted.push_back((self.open_rec, addr));
+    }
+
+    pub fn end_tx(&mut self) {
+        self.transactions += 1;
+        if self.open.len() >= self.seal_at {
+            self.seal();
+        }
+    }
+
+    /// Whether only one record waits to be written.
+    pub fn has_one_sealed(&self) -> bool {
+        self.active.len() == 1
+    }
+
+    /// Adds witnesses to the record that waits to be written.
+    pub fn bear_witness(&mut self, all: &[Witness]) {
+        let Some(record) = self.active.front_mut() else { return };
+        for w in all {
+            let entry = LogEntry {
+                kind: EntryType::Witness as u8,
+                addr: (w.offset / SECTOR).into(),
+                at: w.crc.into(),
+                len: w.len.into(),
+                ..LogEntry::default()
+            };
+            record.entries.extend_from_slice(entry.as_bytes());
+            record.count += 1;
+        }
+    }
+
     /// Turns sealed buffers into writes at the head of the log.
     pub fn place(&mut self, fsid: u64, secs: i64) -> Result<(Vec<Request>, Rec)> {
         let mut writes = Vec::new();
@@ -203,6 +255,56 @@ impl Log {
         }
         Ok((writes, last))
     }
+
+    /// The last record that is durable.
+    pub fn durable(&self) -> Rec {
+        self.durable
+    }
+
+    /// What it bears witness to.
+    pub fn witnesses(&self) -> &[Witness] {
+        &self.witnesses
+    }
+
+    /// Records up to `last` are durable, and that one bears witness to these. Returns the buffers that they delete, each
+    /// with its record.
+    pub fn flushed(&mut self, last: Rec, witnesses: Vec<Witness>) -> Vec<(Rec, u64)> {
+        (self.durable, self.witnesses) = (last, witnesses);
+        let count = self.deleted.partition_point(|(rec, _)| *rec <= last);
+        self.deleted.drain(..count).collect()
+    }
+
+    /// The newest record of the older half of those on disk.
+    pub fn middle(&self) -> Rec {
+        self.durable.saturating_sub(self.on_disk.len() as u64 / 2)
+    }
+
+    /// Drops records before `tail`. Returns the anchor that says so, unless the durable one does.
+    pub fn drop_before(&mut self, tail: Rec) -> Option<Anchor> {
+        while self.on_disk.front().is_some_and(|r| r.0 < tail) {
+            self.on_disk.pop_front();
+        }
+        let end = (Lsn::new(self.cycle, self.head), self.prev);
+        let (tail, prev) = self.on_disk.front().map_or(end, |&(_, lsn, prev)| (lsn, prev));
+        if tail == self.anchor_tail {
+            return None;
+        }
+        self.anchor_seq += 1;
+        Some(Anchor { start: self.start, seq: self.anchor_seq, tail, prev })
+    }
+
+    /// An anchor with this tail is durable (YFS-C4).
+    pub fn anchored(&mut self, tail: Lsn) {
+        self.anchor_tail = tail;
+    }
+}
+
+/// Where an anchor goes, and what it says.
+pub(crate) struct Anchor {
+    pub start: u64,
+    pub seq: u64,
+    pub tail: Lsn,
+    pub prev: Lsn,
 }
 
 fn record(s: &Sealed, lsn: Lsn, prev: Lsn, fsid: u64, secs: i64) -> Vec<u8> {

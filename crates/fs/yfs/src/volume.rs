@@ -15,7 +15,7 @@
 use crate::buffers::{BufferId, What, inodes_of, read_buffer};
 use crate::delayed::DelayedWrites;
 use crate::format::*;
-use crate::log::{Dirty, Log, Tx, Witness};
+use crate::log::{DirtyBuffers, Log, Marked, Tx, Witness};
 use crate::misses::Misses;
 use crate::space::Space;
 use crate::{options, sound};
@@ -29,7 +29,6 @@ use arbor_base::vfs::{Clock, Error, Ino, Result, Time};
 use arbor_kit::health::Health;
 use arbor_kit::lifetimes::Lifetimes;
 use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use zerocopy::FromBytes;
@@ -43,12 +42,11 @@ pub(crate) struct Core {
     pub windows: Windows,
     pub streams: Streams,
     pub walks: Walks,
-    pub dirty: FxHashMap<u64, Dirty>,
+    pub dirty: DirtyBuffers,
     pub tx: Tx,
     pub log: Log,
     pub space: Space,
-    pub marked: VecDeque<(u64, Extent)>,
-    pub marked_frags: u64,
+    pub marked: Marked,
     pub delayed: DelayedWrites,
     pub lives: Lifetimes,
     pub missed: Misses,
@@ -88,12 +86,11 @@ impl Core {
             windows: Windows::new(WINDOW, size, windows),
             streams: Streams::new((windows as u64 / 4).min(MOST_AHEAD)),
             walks: Walks::default(),
-            dirty: FxHashMap::default(),
+            dirty: DirtyBuffers::default(),
             tx: Tx::default(),
             log,
             space,
-            marked: VecDeque::new(),
-            marked_frags: 0,
+            marked: Marked::default(),
             delayed: DelayedWrites::default(),
             lives: Lifetimes::default(),
             missed: Misses::default(),

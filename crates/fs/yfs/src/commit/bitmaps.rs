@@ -47,27 +47,26 @@ impl Core {
 
     /// Fragments that are marked free and not yet free in the bitmap.
     pub fn marked_free(&self) -> u64 {
-        self.marked_frags + self.tx.marked_frags
+        self.marked.frags() + self.tx.marked_frags
     }
 
     /// Clears extents from the bitmap whose "marked free" item is durable (YFS-C5), in one
     /// transaction with the "unmark free" items. At most `count`; returns how many.
     pub fn bitmap_daemon(&mut self, now: Time, count: usize) -> Result<usize> {
         let mut freed = 0;
-        let durable = self.log.durable;
-        if self.marked.front().is_none_or(|(rec, _)| *rec > durable) {
+        let durable = self.log.durable();
+        if self.marked.front().is_none_or(|(rec, _)| rec > durable) {
             return Ok(freed);
         }
         self.begin_beside(0)?;
         let mut budget = self.log.max_tx / 2;
-        while let Some(&(rec, e)) = self.marked.front() {
+        while let Some((rec, e)) = self.marked.front() {
             let cost = 4 * LOG_ENTRY + 16 + e.len as usize / 8;
             if rec > durable || freed >= count || cost > budget && freed > 0 {
                 break;
             }
             budget = budget.saturating_sub(cost);
-            self.marked.pop_front();
-            self.marked_frags -= u64::from(e.len);
+            self.marked.pop();
             self.free_now(e)?;
             if !planted(Flaw::NoUnmark) {
                 self.tx.bytes += LOG_ENTRY;
@@ -88,9 +87,9 @@ impl Volume {
             let todo: Vec<Extent> = {
                 let core = self.core.lock();
                 core.health.check_ordered()?;
-                let durable = core.log.durable;
+                let durable = core.log.durable();
                 let most = if all { DAEMON_ALL } else { DAEMON_BATCH };
-                core.marked.iter().take_while(|m| m.0 <= durable).take(most).map(|m| m.1).collect()
+                core.marked.until(durable).take(most).collect()
             };
             if todo.is_empty() {
                 return Ok(());

@@ -23,7 +23,7 @@ impl Volume {
         self.note_pressure(&core);
         let oldest = core.delayed.oldest();
         let ms = self.opts.commit_ms;
-        [oldest, core.log.open_since].into_iter().flatten().map(|t| t.plus_ms(ms)).fold(later, Time::min)
+        [oldest, core.log.open_since()].into_iter().flatten().map(|t| t.plus_ms(ms)).fold(later, Time::min)
     }
 
     fn daemon_turn(&self, io: &mut Io, now: Time) -> Result<()> {
@@ -38,7 +38,7 @@ impl Volume {
             (
                 core.delayed.seq(),
                 due(oldest) || core.data_pressure(),
-                due(core.log.open_since) || core.log.has_full() || core.marked.len() > 1000,
+                due(core.log.open_since()) || core.log.has_full() || core.marked.len() > 1000,
             )
         };
         if data {

@@ -16,30 +16,19 @@ impl Core {
     pub(super) fn collect_metadata(&mut self, all: bool) -> (Vec<Piece>, Vec<(u64, Rec)>) {
         // YFS-C1 goes for buffers whose last change no record has yet, too.
         self.close_tx();
-        let mut addrs = Vec::new();
-        let half = self.log.durable.saturating_sub(self.log.on_disk.len() as u64 / 2);
-        for &(first, addr) in &self.log.sync_list {
-            if addrs.len() >= CHECKPOINT_BATCH || !all && first > half {
-                break;
-            }
-            // YFS-C1
-            if self.dirty.get(&addr).is_some_and(|d| d.last <= self.log.durable || planted(Flaw::WriteBeforeLog)) {
-                addrs.push(addr);
-            }
-        }
+        let until = if all { Rec::MAX } else { self.log.middle() };
+        let addrs = self.dirty.ready(self.log.durable(), until, CHECKPOINT_BATCH);
         let inode_size = self.geom.inode_size();
         let mut pieces = Vec::with_capacity(addrs.len());
         let mut names = Vec::with_capacity(addrs.len());
         for addr in addrs {
             let name = Name::Block(addr);
-            let Some(d) = self.dirty.get_mut(&addr) else { continue };
+            let Some(d) = self.dirty.begin_write(addr) else { continue };
             let (lo, hi) = if d.seal == Seal::Inodes {
                 (d.lo / inode_size * inode_size, d.hi.next_multiple_of(inode_size))
             } else {
                 (0, usize::MAX)
             };
-            d.again = None;
-            (d.lo, d.hi) = (usize::MAX, 0);
             let seal = d.seal;
             let damaged = &self.damaged;
             self.cache.modify(name, |b| {
@@ -80,29 +69,15 @@ impl Core {
         for &(addr, first) in names {
             let name = Name::Block(addr);
             self.cache.end_write(name, ok);
-            let Some(d) = self.dirty.get_mut(&addr) else { continue };
-            if !ok || d.first != first {
-                continue;
-            }
-            self.log.sync_list.remove(&(first, addr));
-            match d.again.take() {
-                None => {
-                    self.dirty.remove(&addr);
-                    self.cache.set_clean(name);
-                }
-                Some((rec, lo, hi)) => {
-                    (d.first, d.lo, d.hi, d.again) = (rec, lo, hi, Some((rec, lo, hi)));
-                    self.log.sync_list.insert((rec, addr));
-                }
+            if ok && self.dirty.end_write(addr, first) {
+                self.cache.set_clean(name);
             }
         }
     }
 
     pub(super) fn forget_buffer(&mut self, addr: u64) {
         self.cache.remove(Name::Block(addr));
-        if let Some(d) = self.dirty.remove(&addr) {
-            self.log.sync_list.remove(&(d.first, addr));
-        }
+        self.dirty.forget(addr);
     }
 }
 

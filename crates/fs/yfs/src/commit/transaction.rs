@@ -3,7 +3,7 @@
 use super::bitmaps::MARKED_COST;
 use crate::buffers::{What, buffer_kind};
 use crate::format::*;
-use crate::log::{Changed, Dirty, Item, Rec, SPARE};
+use crate::log::{Changed, Item, Rec, SPARE};
 use crate::superblock;
 use crate::volume::{Core, Want};
 use arbor_base::cache::{Name, Place};
@@ -102,9 +102,7 @@ impl Core {
         self.cache.remove(name);
         self.cache.insert(name, std::sync::Arc::new(vec![0; len]));
         self.cache.modify(name, |_| ());
-        if let Some(d) = self.dirty.remove(&addr.0) {
-            self.log.sync_list.remove(&(d.first, addr.0));
-        }
+        self.dirty.forget(addr.0);
         let item = self.item(addr, seal);
         item.init = true;
         item.ranges.clear();
@@ -166,7 +164,7 @@ impl Core {
         if self.tx.is_empty() {
             return;
         }
-        self.log.open_since.get_or_insert(now);
+        self.log.note_commit(now);
         if self.tx.bytes > self.log.compound() {
             self.close_tx();
         }
@@ -178,11 +176,11 @@ impl Core {
         if self.tx.is_empty() || self.tx.open {
             return;
         }
-        let rec = self.log.open_rec;
+        let rec = self.log.rec();
         let tid = self.tx.tid;
         let order = std::mem::take(&mut self.tx.order);
         let mut items = std::mem::take(&mut self.tx.items);
-        let before = self.log.open.len();
+        let before = self.log.open_len();
         for addr in &order {
             if let Some(mut item) = items.remove(addr) {
                 self.log_item(*addr, &item, tid, rec);
@@ -201,12 +199,8 @@ impl Core {
         };
         for (addr, len) in std::mem::take(&mut self.tx.deleted) {
             self.log.entry(entry(EntryType::Deleted, addr, len as u32), &[]);
-            self.log.deleted.push_back((rec, addr));
-            // It may hold changes that were not logged: it must not reach its place before the
-            // record that deletes it is durable, and then it is forgotten.
-            if let Some(d) = self.dirty.get_mut(&addr) {
-                d.last = rec;
-            }
+            self.log.note_deleted(addr);
+            self.dirty.deleted(addr, rec);
         }
         // What was freed in the bitmap may have been allocated since, and marked free once more.
         for e in self.tx.unmarked.drain(..) {
@@ -214,21 +208,17 @@ impl Core {
         }
         for e in self.tx.marked.drain(..) {
             self.log.entry(entry(EntryType::MarkFree, e.start.0, e.len), &[]);
-            self.marked_frags += u64::from(e.len);
-            self.marked.push_back((rec, e));
+            self.marked.push(rec, e);
         }
         self.log.entry(entry(EntryType::Commit, 0, 0), &[]);
-        self.log.transactions += 1;
-        let logged = self.log.open.len() - before;
+        let logged = self.log.open_len() - before;
         debug_assert!(logged <= self.log.max_tx + self.log.compound(), "a transaction logged {logged} bytes");
         self.tx.items = items;
         self.tx.order = order;
         self.tx.order.clear();
         (self.tx.bytes, self.tx.marked_frags) = (0, 0);
         self.tx.tid = tid.wrapping_add(1);
-        if self.log.open.len() >= self.log.seal_at {
-            self.log.seal();
-        }
+        self.log.end_tx();
     }
 
     fn log_item(&mut self, addr: u64, item: &Item, tid: u32, rec: Rec) {
@@ -257,17 +247,6 @@ impl Core {
         }
         drop(bytes);
         let kind = buffer_kind(seal, self.cache.peek(Name::Block(addr)));
-        let sync_list = &mut self.log.sync_list;
-        let d = self.dirty.entry(addr).or_insert_with(|| {
-            sync_list.insert((rec, addr));
-            Dirty { seal, kind, first: rec, last: rec, lo, hi, again: None }
-        });
-        d.last = rec;
-        (d.lo, d.hi) = (d.lo.min(lo), d.hi.max(hi));
-        if let Some((_, a, b)) = &mut d.again {
-            (*a, *b) = ((*a).min(lo), (*b).max(hi));
-        } else {
-            d.again = Some((rec, lo, hi));
-        }
+        self.dirty.changed(addr, (seal, kind), rec, (lo, hi));
     }
 }

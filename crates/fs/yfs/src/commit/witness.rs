@@ -9,7 +9,6 @@ use crate::volume::{Core, Io, Unflushed};
 use arbor_base::cache::Name;
 use arbor_base::layout::crc;
 use arbor_base::vfs::Ino;
-use zerocopy::IntoBytes;
 
 impl Io {
     /// Notes data that is about to be written.
@@ -43,43 +42,35 @@ impl Core {
     /// are few; returns to which. Nothing else may share its flush.
     pub(super) fn bear_witness(&mut self, unflushed: &Unflushed) -> Vec<Witness> {
         let Unflushed::Little(all) = unflushed else { return Vec::new() };
-        let [record] = self.log.active.make_contiguous() else { return Vec::new() };
+        if !self.log.has_one_sealed() {
+            return Vec::new();
+        }
         if self.sb.incompat.get() & (INCOMPAT_WITNESS | INCOMPAT_EXTERNAL_LOG) != INCOMPAT_WITNESS {
             return Vec::new();
         }
         // What is free again with this record may be discarded, and another's, before there is a next one.
-        let (fs, durable) = (self.geom.frag_size(), self.log.durable);
-        let freed = self.marked.iter().rev().take_while(|(rec, _)| *rec > durable);
-        let freed: Vec<(u64, u64)> = freed.map(|(_, e)| (e.start.0 * fs, u64::from(e.len) * fs)).collect();
+        let (fs, durable) = (self.geom.frag_size(), self.log.durable());
+        let freed = self.marked.behind(durable);
+        let freed: Vec<(u64, u64)> = freed.map(|e| (e.start.0 * fs, u64::from(e.len) * fs)).collect();
         let mut all = all.clone();
         all.retain(|w| !freed.iter().any(|&(at, len)| w.lies_in(at, len)));
         if all.iter().any(|w| freed.iter().any(|&(at, len)| w.meets(at, len))) {
             return Vec::new();
         }
-        for w in &all {
-            let entry = LogEntry {
-                kind: EntryType::Witness as u8,
-                addr: (w.offset / SECTOR).into(),
-                at: w.crc.into(),
-                len: w.len.into(),
-                ..LogEntry::default()
-            };
-            record.entries.extend_from_slice(entry.as_bytes());
-            record.count += 1;
-        }
+        self.log.bear_witness(&all);
         all
     }
 
     /// Whether the last durable record bears witness to data of a file that have changed since.
     pub fn is_witnessed(&self, ino: Ino) -> bool {
         let changed = |w: &Witness| self.cache.is_dirty(Name::Page { file: ino.0, index: w.page });
-        self.log.witnesses.iter().any(|w| w.ino == ino && changed(w))
+        self.log.witnesses().iter().any(|w| w.ino == ino && changed(w))
     }
 
     /// Whether none of the extents has data that the last durable record bears witness to.
     pub(super) fn bears_no_witness_to(&self, extents: &[Extent]) -> bool {
         let fs = self.geom.frag_size();
         let meets = |w: &Witness| extents.iter().any(|e| w.meets(e.start.0 * fs, u64::from(e.len) * fs));
-        planted(Flaw::WitnessesForgotten) || !self.log.witnesses.iter().any(meets)
+        planted(Flaw::WitnessesForgotten) || !self.log.witnesses().iter().any(meets)
     }
 }
