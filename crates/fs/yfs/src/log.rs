@@ -9,7 +9,7 @@ use crate::format::*;
 use arbor_base::device::{Kind, Request};
 use arbor_base::layout::crc_without;
 use arbor_base::vfs::{Error, Ino, Result, Time};
-pub(crate) use changes::{Changed, Item, SPARE, Tx};
+pub(crate) use changes::{Changed, Item, Tx};
 pub(crate) use dirty::DirtyBuffers;
 pub(crate) use marked::Marked;
 use std::collections::VecDeque;

@@ -27,27 +27,20 @@ impl Core {
             return;
         }
         while extent.len > MARKED_FRAGS {
-            self.push_marked(Extent { start: extent.start, len: MARKED_FRAGS });
+            self.tx.mark(Extent { start: extent.start, len: MARKED_FRAGS });
             extent = Extent { start: Frag(extent.start.0 + u64::from(MARKED_FRAGS)), len: extent.len - MARKED_FRAGS };
         }
-        self.push_marked(extent);
-    }
-
-    fn push_marked(&mut self, extent: Extent) {
-        // The bits that freeing it will log one day.
-        self.tx.bytes += LOG_ENTRY + extent.len as usize / 8;
-        self.tx.marked_frags += u64::from(extent.len);
-        self.tx.marked.push(extent);
+        self.tx.mark(extent);
     }
 
     /// Whether something is on its way to be free.
     pub fn is_freeing(&self) -> bool {
-        !self.marked.is_empty() || !self.tx.marked.is_empty() || self.lives.inactive() > 0
+        !self.marked.is_empty() || self.tx.marked().0 > 0 || self.lives.inactive() > 0
     }
 
     /// Fragments that are marked free and not yet free in the bitmap.
     pub fn marked_free(&self) -> u64 {
-        self.marked.frags() + self.tx.marked_frags
+        self.marked.frags() + self.tx.marked().1
     }
 
     /// Clears extents from the bitmap whose "marked free" item is durable (YFS-C5), in one
@@ -69,8 +62,7 @@ impl Core {
             self.marked.pop();
             self.free_now(e)?;
             if !planted(Flaw::NoUnmark) {
-                self.tx.bytes += LOG_ENTRY;
-                self.tx.unmarked.push(e);
+                self.tx.unmark(e);
             }
             freed += 1;
         }

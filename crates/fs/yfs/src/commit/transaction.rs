@@ -3,7 +3,7 @@
 use super::bitmaps::MARKED_COST;
 use crate::buffers::{What, buffer_kind};
 use crate::format::*;
-use crate::log::{Changed, Item, Rec, SPARE};
+use crate::log::{Changed, Item, Rec};
 use crate::superblock;
 use crate::volume::{Core, Want};
 use arbor_base::cache::{Name, Place};
@@ -17,7 +17,7 @@ impl Core {
     /// room first if the log or the cache has none (reservation, 4.3).
     pub fn begin(&mut self) -> Result<()> {
         // The bitmap daemon must find room when nobody else does: the tail waits for it.
-        let count = self.marked.len() + self.tx.marked.len();
+        let count = self.marked.len() + self.tx.marked().0;
         let marked = count * MARKED_COST + self.marked_free() as usize / 8;
         let beside = 2 * self.log.max_tx + marked;
         self.begin_beside(beside)
@@ -25,7 +25,7 @@ impl Core {
 
     pub(super) fn begin_beside(&mut self, beside: usize) -> Result<()> {
         debug_assert!(!self.tx.open, "transactions do not nest");
-        if !self.log.has_room(beside + self.tx.bytes) {
+        if !self.log.has_room(beside + self.tx.bytes()) {
             self.want = Some(Want::LogSpace);
             return Err(Error::Restart);
         }
@@ -53,23 +53,7 @@ impl Core {
                 b[at + lo..at + hi].copy_from_slice(&bytes[lo..hi]);
             }
         });
-        let item = self.item(addr, seal);
-        let mut more = 0;
-        for &(lo, hi) in changed {
-            let (lo, hi) = (at + lo, at + hi);
-            match item.ranges.iter_mut().rev().find(|(a, b)| lo <= *b + LOG_ENTRY && *a <= hi + LOG_ENTRY) {
-                Some(r) => {
-                    let joined = (r.0.min(lo), r.1.max(hi));
-                    more += (joined.1 - joined.0) - (r.1 - r.0);
-                    *r = joined;
-                }
-                None => {
-                    more += hi - lo + LOG_ENTRY;
-                    item.ranges.push((lo, hi));
-                }
-            }
-        }
-        self.tx.bytes += more;
+        self.tx.change(addr, seal, at, changed);
         Ok(())
     }
 
@@ -103,9 +87,7 @@ impl Core {
         self.cache.insert(name, std::sync::Arc::new(vec![0; len]));
         self.cache.modify(name, |_| ());
         self.dirty.forget(addr.0);
-        let item = self.item(addr, seal);
-        item.init = true;
-        item.ranges.clear();
+        self.tx.init(addr, seal);
     }
 
     /// A new metadata block with its header.
@@ -125,30 +107,12 @@ impl Core {
 
     /// Deletes a metadata buffer; recovery ignores what the log has for it before this.
     pub fn delete_buffer(&mut self, addr: Daddr, len: usize) {
-        if let Some(item) = self.tx.items.remove(&addr.0) {
-            drop(item);
-            self.tx.order.retain(|a| *a != addr.0);
-        }
-        self.tx.bytes += LOG_ENTRY;
-        self.tx.deleted.push((addr.0, len));
-    }
-
-    fn item(&mut self, addr: Daddr, seal: Seal) -> &mut Item {
-        debug_assert!(self.tx.open, "metadata changes only inside a transaction");
-        let tx = &mut self.tx;
-        let item = tx.items.entry(addr.0).or_default();
-        if item.seal.is_none() {
-            item.seal = Some(seal);
-            item.ranges = tx.spare.pop().unwrap_or_default();
-            tx.bytes += LOG_ENTRY;
-            tx.order.push(addr.0);
-        }
-        item
+        self.tx.delete(addr, len);
     }
 
     /// Bytes the compound transaction would log now, roughly.
     pub fn tx_bytes(&self) -> usize {
-        self.tx.bytes
+        self.tx.bytes()
     }
 
     /// Whether the open transaction should end soon.
@@ -165,7 +129,7 @@ impl Core {
             return;
         }
         self.log.note_commit(now);
-        if self.tx.bytes > self.log.compound() {
+        if self.tx.bytes() > self.log.compound() {
             self.close_tx();
         }
     }
@@ -177,17 +141,13 @@ impl Core {
             return;
         }
         let rec = self.log.rec();
-        let tid = self.tx.tid;
-        let order = std::mem::take(&mut self.tx.order);
-        let mut items = std::mem::take(&mut self.tx.items);
+        let tid = self.tx.tid();
+        let order = self.tx.take_order();
         let before = self.log.open_len();
         for addr in &order {
-            if let Some(mut item) = items.remove(addr) {
+            if let Some(item) = self.tx.take_item(*addr) {
                 self.log_item(*addr, &item, tid, rec);
-                if self.tx.spare.len() < SPARE {
-                    item.ranges.clear();
-                    self.tx.spare.push(item.ranges);
-                }
+                self.tx.reuse(item);
             }
         }
         let entry = |kind: EntryType, addr: u64, len: u32| LogEntry {
@@ -197,27 +157,23 @@ impl Core {
             len: len.into(),
             ..LogEntry::default()
         };
-        for (addr, len) in std::mem::take(&mut self.tx.deleted) {
+        for (addr, len) in self.tx.take_deleted() {
             self.log.entry(entry(EntryType::Deleted, addr, len as u32), &[]);
             self.log.note_deleted(addr);
             self.dirty.deleted(addr, rec);
         }
         // What was freed in the bitmap may have been allocated since, and marked free once more.
-        for e in self.tx.unmarked.drain(..) {
+        for e in self.tx.drain_unmarked() {
             self.log.entry(entry(EntryType::UnmarkFree, e.start.0, e.len), &[]);
         }
-        for e in self.tx.marked.drain(..) {
+        for e in self.tx.drain_marked() {
             self.log.entry(entry(EntryType::MarkFree, e.start.0, e.len), &[]);
             self.marked.push(rec, e);
         }
         self.log.entry(entry(EntryType::Commit, 0, 0), &[]);
         let logged = self.log.open_len() - before;
         debug_assert!(logged <= self.log.max_tx + self.log.compound(), "a transaction logged {logged} bytes");
-        self.tx.items = items;
-        self.tx.order = order;
-        self.tx.order.clear();
-        (self.tx.bytes, self.tx.marked_frags) = (0, 0);
-        self.tx.tid = tid.wrapping_add(1);
+        self.tx.end(order);
         self.log.end_tx();
     }
 

@@ -9,20 +9,21 @@ use rustc_hash::FxHashMap;
 pub(crate) struct Tx {
     /// A call is changing something.
     pub open: bool,
-    pub tid: u32,
-    pub order: Vec<u64>,
-    pub items: FxHashMap<u64, Item>,
-    pub deleted: Vec<(u64, usize)>,
-    pub marked: Vec<Extent>,
-    pub unmarked: Vec<Extent>,
+    tid: u32,
+    order: Vec<u64>,
+    items: FxHashMap<u64, Item>,
+    deleted: Vec<(u64, usize)>,
+    marked: Vec<Extent>,
+    unmarked: Vec<Extent>,
     /// What all of it takes in the log, or a little more.
-    pub bytes: usize,
+    bytes: usize,
     /// Fragments in `marked`.
-    pub marked_frags: u64,
+    marked_frags: u64,
     /// Ranges of earlier items, to be used again.
-    pub spare: Vec<Vec<(usize, usize)>>,
+    spare: Vec<Vec<(usize, usize)>>,
 }
 
+/// What is logged of a buffer.
 #[derive(Default)]
 pub(crate) struct Item {
     pub init: bool,
@@ -31,11 +32,125 @@ pub(crate) struct Item {
 }
 
 /// Ranges that are kept for use again.
-pub(crate) const SPARE: usize = 64;
+const SPARE: usize = 64;
 
 impl Tx {
     pub fn is_empty(&self) -> bool {
         self.order.is_empty() && self.deleted.is_empty() && self.marked.is_empty() && self.unmarked.is_empty()
+    }
+
+    pub fn tid(&self) -> u32 {
+        self.tid
+    }
+
+    /// What all of it takes in the log, or a little more.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Ranges of a buffer have changed, which begin `at` bytes behind those given.
+    pub fn change(&mut self, addr: Daddr, seal: Seal, at: usize, ranges: &[(usize, usize)]) {
+        let item = self.item(addr, seal);
+        let mut more = 0;
+        for &(lo, hi) in ranges {
+            let (lo, hi) = (at + lo, at + hi);
+            match item.ranges.iter_mut().rev().find(|(a, b)| lo <= *b + LOG_ENTRY && *a <= hi + LOG_ENTRY) {
+                Some(r) => {
+                    let joined = (r.0.min(lo), r.1.max(hi));
+                    more += (joined.1 - joined.0) - (r.1 - r.0);
+                    *r = joined;
+                }
+                None => {
+                    more += hi - lo + LOG_ENTRY;
+                    item.ranges.push((lo, hi));
+                }
+            }
+        }
+        self.bytes += more;
+    }
+
+    /// A buffer is all zeros.
+    pub fn init(&mut self, addr: Daddr, seal: Seal) {
+        let item = self.item(addr, seal);
+        item.init = true;
+        item.ranges.clear();
+    }
+
+    fn item(&mut self, addr: Daddr, seal: Seal) -> &mut Item {
+        debug_assert!(self.open, "metadata changes only inside a transaction");
+        let item = self.items.entry(addr.0).or_default();
+        if item.seal.is_none() {
+            item.seal = Some(seal);
+            item.ranges = self.spare.pop().unwrap_or_default();
+            self.bytes += LOG_ENTRY;
+            self.order.push(addr.0);
+        }
+        item
+    }
+
+    /// A buffer is deleted: nothing of it is logged but that.
+    pub fn delete(&mut self, addr: Daddr, len: usize) {
+        if self.items.remove(&addr.0).is_some() {
+            self.order.retain(|a| *a != addr.0);
+        }
+        self.bytes += LOG_ENTRY;
+        self.deleted.push((addr.0, len));
+    }
+
+    /// An extent is marked free.
+    pub fn mark(&mut self, extent: Extent) {
+        // The bits that freeing it will log one day.
+        self.bytes += LOG_ENTRY + extent.len as usize / 8;
+        self.marked_frags += u64::from(extent.len);
+        self.marked.push(extent);
+    }
+
+    /// An extent that was marked free is free in the bitmap.
+    pub fn unmark(&mut self, extent: Extent) {
+        self.bytes += LOG_ENTRY;
+        self.unmarked.push(extent);
+    }
+
+    /// Extents that are marked free, and their fragments.
+    pub fn marked(&self) -> (usize, u64) {
+        (self.marked.len(), self.marked_frags)
+    }
+
+    /// Buffers with changes, in the order of their first ones.
+    pub fn take_order(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.order)
+    }
+
+    pub fn take_item(&mut self, addr: u64) -> Option<Item> {
+        self.items.remove(&addr)
+    }
+
+    pub fn take_deleted(&mut self) -> Vec<(u64, usize)> {
+        std::mem::take(&mut self.deleted)
+    }
+
+    pub fn drain_unmarked(&mut self) -> impl Iterator<Item = Extent> {
+        self.unmarked.drain(..)
+    }
+
+    pub fn drain_marked(&mut self) -> impl Iterator<Item = Extent> {
+        self.marked.drain(..)
+    }
+
+    /// An item that is logged: its memory is for the next.
+    pub fn reuse(&mut self, mut item: Item) {
+        if self.spare.len() < SPARE {
+            item.ranges.clear();
+            self.spare.push(item.ranges);
+        }
+    }
+
+    /// All of it is logged, and the next transaction begins. `order` is what [`Tx::take_order`] gave.
+    pub fn end(&mut self, mut order: Vec<u64>) {
+        order.clear();
+        self.order = order;
+        (self.bytes, self.marked_frags) = (0, 0);
+        self.tid = self.tid.wrapping_add(1);
     }
 }
 
