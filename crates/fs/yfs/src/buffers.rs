@@ -3,7 +3,10 @@
 use crate::format::*;
 use crate::sound;
 use arbor_base::device::{Buf, Device, Kind, zeroed};
-use arbor_base::vfs::Result;
+use arbor_base::layout::Corrupt;
+use arbor_base::vfs::{Ino, Result};
+use rustc_hash::FxHashMap;
+use std::ops::Range;
 use zerocopy::FromBytes;
 
 /// A metadata buffer: first sector, length, kind.
@@ -119,4 +122,43 @@ pub(crate) fn neighbours(mut all: Vec<BufferId>) -> Vec<Vec<BufferId>> {
         }
     }
     groups
+}
+
+/// Inodes that failed their check when their chunk was read: only these are refused.
+#[derive(Default)]
+pub(crate) struct Damaged(FxHashMap<u64, Corrupt>);
+
+impl Damaged {
+    /// Remembers the damaged inodes of a chunk just read.
+    pub fn note(&mut self, geom: &Geom, addr: Daddr, chunk: &[u8]) {
+        for (ino, inode) in inodes_of(geom, addr, chunk) {
+            match sound::inode(geom, ino, inode) {
+                Ok(()) => drop(self.0.remove(&ino)),
+                Err(c) => drop(self.0.insert(ino, c)),
+            }
+        }
+    }
+
+    pub fn get(&self, ino: Ino) -> Option<&Corrupt> {
+        self.0.get(&ino.0)
+    }
+
+    /// What was read of a chunk's place is not of it.
+    pub fn forget(&mut self, chunk: Range<u64>) {
+        self.0.retain(|ino, _| !chunk.contains(ino));
+    }
+
+    /// Checksums of damaged inodes of a chunk, and where they are: they stay wrong until fsck has looked.
+    pub fn crcs(&self, addr: u64, chunk: &[u8], inode_size: usize) -> Vec<(usize, [u8; 4])> {
+        if self.0.is_empty() {
+            return Vec::new();
+        }
+        (0..chunk.len() / inode_size)
+            .filter(|n| self.0.contains_key(&(addr + (n * inode_size) as u64 / SECTOR)))
+            .filter_map(|n| {
+                let at = n * inode_size + CRC_AT;
+                Some((at, chunk.get(at..at + 4)?.try_into().ok()?))
+            })
+            .collect()
+    }
 }

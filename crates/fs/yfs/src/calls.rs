@@ -7,9 +7,8 @@
 use crate::buffers::{BufferId, What, check_buffer, kind_of, neighbours};
 use crate::delayed::Which;
 use crate::format::*;
-use crate::log::Tx;
 use crate::planted::{Flaw, planted};
-use crate::volume::{Core, Volume, Want};
+use crate::volume::{Attempt, Core, Volume, Want};
 use arbor_base::cache::Name;
 use arbor_base::device::{Device, Kind, Request};
 use arbor_base::sync::MutexGuard;
@@ -68,9 +67,7 @@ impl State for Core {
     }
 
     fn begin_call(&mut self, tries: &mut Tries) {
-        self.want = None;
-        self.blocking = tries.in_place;
-        self.by_batch = !tries.singly;
+        self.attempt = Attempt::new(tries.in_place, !tries.singly);
     }
 
     fn has_changed(&mut self) -> bool {
@@ -83,14 +80,14 @@ impl State for Core {
     }
 
     fn end_call<R>(&mut self, done: &Result<R>) {
-        self.blocking = false;
+        self.attempt.set_blocking(false);
         if done.is_err() && self.tx.open {
-            self.tx = Tx::default();
+            self.drop_tx();
         }
     }
 
     fn take_want(&mut self) -> Option<Want> {
-        self.want.take()
+        self.attempt.take_want()
     }
 }
 

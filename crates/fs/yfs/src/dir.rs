@@ -16,7 +16,7 @@ use crate::inode::Inode;
 use crate::volume::{Core, Want};
 use arbor_base::cache::Name;
 use arbor_base::layout::{Corrupt, get_u16};
-use arbor_base::vfs::{Errno, Error, FileType, Ino, Result};
+use arbor_base::vfs::{Errno, FileType, Ino, Result};
 use zerocopy::IntoBytes;
 
 /// Directory blocks that a walk asks for at a time.
@@ -252,7 +252,7 @@ impl Core {
             Place::Block(b) => (!core.cache.contains(Name::Block(core.geom.daddr(b).0))).then_some(b),
             Place::Inline => None,
         };
-        let Some(first) = is_missing(self, p).filter(|_| self.by_batch && !self.blocking) else { return Ok(()) };
+        let Some(first) = is_missing(self, p).filter(|_| self.attempt.may_batch()) else { return Ok(()) };
         let mut missing = vec![first];
         for _ in 1..WALK_BLOCKS {
             // Damage behind this body is for who comes there.
@@ -263,8 +263,7 @@ impl Core {
         let (geom, len) = (self.geom, self.geom.block_size());
         missing.retain(|b| geom.valid_run(*b, geom.block_frags()));
         let all = missing.into_iter().map(|b| (geom.daddr(b), len, What::Block(BlockType::Dir))).collect();
-        self.want = Some(Want::Buffers(all));
-        Err(Error::Restart)
+        Err(self.attempt.give_up(Want::Buffers(all)))
     }
 
     fn entries(&mut self, i: &Inode, p: Place) -> Result<Vec<Raw>> {

@@ -10,7 +10,7 @@ use crate::planted::{Flaw, planted};
 use crate::volume::{Core, Volume, Want};
 use arbor_base::cache::Name;
 use arbor_base::layout::Corrupt;
-use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, Time, mode};
+use arbor_base::vfs::{Attr, Errno, Ino, Result, Time, mode};
 use arbor_kit::inodes::Change;
 use arbor_kit::lifetimes::{self, Lifetimes, Lives, Orphans};
 use arbor_kit::xattr::Xattrs;
@@ -64,7 +64,7 @@ impl Core {
         let len = self.geom.chunk_size();
         let bytes = self.buffer(chunk, len, What::Chunk)?;
         let (d, _) = Dinode::read_from_prefix(bytes.get(at..).unwrap_or(&[])).map_err(|_| Errno::ESTALE)?;
-        if let Some(c) = self.damaged.get(&ino.0) {
+        if let Some(c) = self.damaged.get(ino) {
             return Err(c.clone().into());
         }
         if d.magic.get() != INODE_MAGIC || d.format == Format::Free as u8 || d.ino.get() != ino.0 {
@@ -79,7 +79,7 @@ impl Core {
 
     /// Asks for the chunks of inodes that are not in the cache.
     pub fn want_inodes(&mut self, inodes: impl Iterator<Item = Ino>) -> Result<()> {
-        if !self.by_batch || self.blocking {
+        if !self.attempt.may_batch() {
             return Ok(());
         }
         let len = self.geom.chunk_size();
@@ -93,8 +93,7 @@ impl Core {
         if chunks.len() < 2 {
             return Ok(());
         }
-        self.want = Some(Want::Buffers(chunks.into_iter().map(|c| (c, len, What::Chunk)).collect()));
-        Err(Error::Restart)
+        Err(self.attempt.give_up(Want::Buffers(chunks.into_iter().map(|c| (c, len, What::Chunk)).collect())))
     }
 
     /// Like [`Core::iget`] for a directory; `ENOTDIR` otherwise.

@@ -123,9 +123,9 @@ impl Volume {
                 let mut core = self.core.lock();
                 core.cache.insert(Name::Block(geom.group_block(ag).0), Arc::new(a.to_vec()));
                 core.cache.insert(Name::Block(geom.inode_block(ag).0), Arc::new(b.to_vec()));
-                core.blocking = true;
+                core.attempt.set_blocking(true);
                 let r = core.load_ag(ag);
-                core.blocking = false;
+                core.attempt.set_blocking(false);
                 r?;
             }
         }

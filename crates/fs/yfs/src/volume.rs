@@ -12,13 +12,13 @@
 //! looks at it again behind: if the file has been written back or lost blocks meanwhile, these may
 //! be another file's by now, and it reads once more; in the end with `io` held.
 
-use crate::buffers::{BufferId, What, inodes_of, read_buffer};
+use crate::buffers::{BufferId, Damaged, What, read_buffer};
 use crate::delayed::DelayedWrites;
 use crate::format::*;
 use crate::log::{DirtyBuffers, Log, Marked, Tx, Witness};
 use crate::misses::Misses;
+use crate::options;
 use crate::space::Space;
-use crate::{options, sound};
 use arbor_base::cache::walks::Walks;
 use arbor_base::cache::windows::{Streams, Windows};
 use arbor_base::cache::{Cache, Name};
@@ -54,15 +54,11 @@ pub(crate) struct Core {
     /// Counts beginnings and ends of writes of metadata blocks in place: what was read before may be
     /// out of date.
     pub meta_seq: u64,
-    /// Misses are read at once, under the lock.
-    pub blocking: bool,
-    pub want: Option<Want>,
-    /// A walk asks for what it is about to need, all at once.
-    pub by_batch: bool,
+    pub attempt: Attempt,
     pub health: Health,
     pub metadata_reads: u64,
     /// Inodes that failed their check when their chunk was read: only these are refused.
-    pub damaged: FxHashMap<u64, Corrupt>,
+    pub damaged: Damaged,
 }
 
 impl Core {
@@ -96,25 +92,17 @@ impl Core {
             missed: Misses::default(),
             versions: Versions::default(),
             meta_seq: 0,
-            blocking: false,
-            want: None,
-            by_batch: false,
+            attempt: Attempt::default(),
             health: Health::new(read_only),
             metadata_reads: 0,
-            damaged: FxHashMap::default(),
+            damaged: Damaged::default(),
         }
     }
 
     /// Remembers the damaged inodes of a chunk just read.
     pub fn note_damage(&mut self, addr: Daddr, what: What, bytes: &[u8]) {
-        if what != What::Chunk {
-            return;
-        }
-        for (ino, inode) in inodes_of(&self.geom, addr, bytes) {
-            match sound::inode(&self.geom, ino, inode) {
-                Ok(()) => drop(self.damaged.remove(&ino)),
-                Err(c) => drop(self.damaged.insert(ino, c)),
-            }
+        if what == What::Chunk {
+            self.damaged.note(&self.geom, addr, bytes);
         }
     }
 
@@ -123,9 +111,8 @@ impl Core {
         let name = Name::Block(addr.0);
         let at = match self.cache.find(name) {
             Some(at) => at,
-            None if !self.blocking => {
-                self.want = Some(Want::Buffer(addr, len, what));
-                return Err(Error::Restart);
+            None if !self.attempt.is_blocking() => {
+                return Err(self.attempt.give_up(Want::Buffer(addr, len, what)));
             }
             None => {
                 let bytes = read_buffer(&*self.dev, &self.geom, addr, len, what)?;
@@ -188,6 +175,44 @@ pub(crate) enum Want {
     LogSpace,
     /// Free fragments that are marked free but not yet in the bitmap.
     DiskSpace,
+}
+
+/// How a call runs at present, and what it gave up for.
+#[derive(Default)]
+pub(crate) struct Attempt {
+    want: Option<Want>,
+    blocking: bool,
+    by_batch: bool,
+}
+
+impl Attempt {
+    /// `blocking`: misses are read at once, under the lock. `by_batch`: a walk asks for what it is about to need, all at
+    /// once.
+    pub fn new(blocking: bool, by_batch: bool) -> Attempt {
+        Attempt { want: None, blocking, by_batch }
+    }
+
+    /// The error with which the call begins anew when what it wants is there.
+    pub fn give_up(&mut self, want: Want) -> Error {
+        self.want = Some(want);
+        Error::Restart
+    }
+
+    pub fn take_want(&mut self) -> Option<Want> {
+        self.want.take()
+    }
+
+    pub fn is_blocking(&self) -> bool {
+        self.blocking
+    }
+
+    pub fn set_blocking(&mut self, blocking: bool) {
+        self.blocking = blocking;
+    }
+
+    pub fn may_batch(&self) -> bool {
+        self.by_batch && !self.blocking
+    }
 }
 
 /// Tells for each file whether its data on disk may be other than they were at some moment.

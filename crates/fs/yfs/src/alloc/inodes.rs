@@ -128,7 +128,7 @@ impl Core {
         self.init(start, Seal::Inodes, self.geom.chunk_size());
         // What was read of the place before was no chunk, or another.
         let end = start.0 + self.geom.chunk_size() as u64 / SECTOR;
-        self.damaged.retain(|ino, _| !(start.0..end).contains(ino));
+        self.damaged.forget(start.0..end);
         let mut store = ChunkStore { core: self, ag };
         Tree::<_, CHUNK_VALUE>::new(&mut store).insert(start.0, &u64::MAX.to_le_bytes())?;
         self.space.chunk_made(ag);

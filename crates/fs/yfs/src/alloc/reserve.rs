@@ -19,8 +19,7 @@ impl Core {
         }
         // Delayed writes may have more reserved than they take.
         if self.is_freeing() || self.delayed.reserved() > 0 {
-            self.want = Some(Want::DiskSpace);
-            return Err(Error::Restart);
+            return Err(self.attempt.give_up(Want::DiskSpace));
         }
         Err(Errno::ENOSPC.into())
     }
@@ -59,8 +58,7 @@ impl Core {
             return Ok(());
         }
         if self.is_freeing() || self.delayed.reserved() + self.delayed.converting() > 0 {
-            self.want = Some(Want::DiskSpace);
-            return Err(Error::Restart);
+            return Err(self.attempt.give_up(Want::DiskSpace));
         }
         Err(Errno::ENOSPC.into())
     }
@@ -74,8 +72,7 @@ impl Core {
         if left >= u64::from(all) && self.has_blocks(all)? {
             return Ok(());
         }
-        self.want = Some(Want::DiskSpace);
-        Err(Error::Restart)
+        Err(self.attempt.give_up(Want::DiskSpace))
     }
 
     /// Fails with `ENOSPC` unless one run of `frags` can be had for metadata, beside what delayed writes
@@ -86,8 +83,7 @@ impl Core {
             return Ok(());
         }
         if self.is_freeing() {
-            self.want = Some(Want::DiskSpace);
-            return Err(Error::Restart);
+            return Err(self.attempt.give_up(Want::DiskSpace));
         }
         Err(Errno::ENOSPC.into())
     }

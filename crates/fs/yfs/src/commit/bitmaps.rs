@@ -2,7 +2,6 @@
 //! discarded.
 
 use crate::format::*;
-use crate::log::Tx;
 use crate::planted::{Flaw, planted};
 use crate::volume::{Core, Io, Volume};
 use arbor_base::device::{Kind, Request};
@@ -104,7 +103,7 @@ impl Volume {
         let mut core = self.core.lock();
         match core.bitmap_daemon(self.clock.now(), count) {
             Err(Error::Restart) => {
-                core.want = None;
+                core.attempt.take_want();
                 drop(core);
                 self.flush_log(io)?;
                 self.checkpoint(io, true)?;
@@ -112,8 +111,7 @@ impl Volume {
             }
             Err(e) => {
                 core.health.fail(&e);
-                core.tx = Tx::default();
-                core.blocking = false;
+                core.drop_tx();
                 Err(e)
             }
             done => done,
@@ -162,9 +160,9 @@ impl Volume {
             // Nothing may take the space between the look and the discard.
             let mut core = self.core.lock();
             core.health.check_ordered()?;
-            core.blocking = true;
+            core.attempt.set_blocking(true);
             let runs = core.free_runs(ag);
-            core.blocking = false;
+            core.attempt.set_blocking(false);
             let runs = runs?;
             let parts = runs.iter().filter_map(|e| range.part((e.start.0 * fs, u64::from(e.len) * fs), fs));
             let batch: Vec<Request> = parts.map(|(at, len)| Request::discard(Kind::Data, at, len)).collect();

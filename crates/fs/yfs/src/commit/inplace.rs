@@ -7,8 +7,6 @@ use crate::planted::{Flaw, planted};
 use crate::volume::Core;
 use arbor_base::cache::Name;
 use arbor_base::device::Buf;
-use arbor_base::layout::Corrupt;
-use rustc_hash::FxHashMap;
 
 pub(super) const CHECKPOINT_BATCH: usize = 2048;
 
@@ -33,7 +31,7 @@ impl Core {
             let damaged = &self.damaged;
             self.cache.modify(name, |b| {
                 let hi = hi.min(b.len());
-                let kept = keep_crcs(damaged, addr, seal, b, inode_size);
+                let kept = if seal == Seal::Inodes { damaged.crcs(addr, b, inode_size) } else { Vec::new() };
                 seal.seal(&mut b[lo..hi], inode_size);
                 for (at, crc) in kept {
                     b[at..at + 4].copy_from_slice(&crc);
@@ -79,24 +77,4 @@ impl Core {
         self.cache.remove(Name::Block(addr));
         self.dirty.forget(addr);
     }
-}
-
-/// Checksums of damaged inodes of a chunk: they stay wrong until fsck has looked.
-fn keep_crcs(
-    damaged: &FxHashMap<u64, Corrupt>,
-    addr: u64,
-    seal: Seal,
-    bytes: &[u8],
-    inode_size: usize,
-) -> Vec<(usize, [u8; 4])> {
-    if seal != Seal::Inodes || damaged.is_empty() {
-        return Vec::new();
-    }
-    (0..bytes.len() / inode_size)
-        .filter(|n| damaged.contains_key(&(addr + (n * inode_size) as u64 / SECTOR)))
-        .filter_map(|n| {
-            let at = n * inode_size + CRC_AT;
-            Some((at, bytes.get(at..at + 4)?.try_into().ok()?))
-        })
-        .collect()
 }

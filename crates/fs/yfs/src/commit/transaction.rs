@@ -3,7 +3,7 @@
 use super::bitmaps::MARKED_COST;
 use crate::buffers::{What, buffer_kind};
 use crate::format::*;
-use crate::log::{Changed, Item, Rec};
+use crate::log::{Changed, Item, Rec, Tx};
 use crate::superblock;
 use crate::volume::{Core, Want};
 use arbor_base::cache::{Name, Place};
@@ -26,11 +26,10 @@ impl Core {
     pub(super) fn begin_beside(&mut self, beside: usize) -> Result<()> {
         debug_assert!(!self.tx.open, "transactions do not nest");
         if !self.log.has_room(beside + self.tx.bytes()) {
-            self.want = Some(Want::LogSpace);
-            return Err(Error::Restart);
+            return Err(self.attempt.give_up(Want::LogSpace));
         }
         self.tx.open = true;
-        self.blocking = true;
+        self.attempt.set_blocking(true);
         Ok(())
     }
 
@@ -124,7 +123,7 @@ impl Core {
     /// somebody needs what they have changed.
     pub fn commit(&mut self, now: Time) {
         self.tx.open = false;
-        self.blocking = false;
+        self.attempt.set_blocking(false);
         if self.tx.is_empty() {
             return;
         }
@@ -132,6 +131,12 @@ impl Core {
         if self.tx.bytes() > self.log.compound() {
             self.close_tx();
         }
+    }
+
+    /// Gives the transaction up after an error: it cannot be undone, so nothing after it may be written.
+    pub fn drop_tx(&mut self) {
+        self.tx = Tx::default();
+        self.attempt.set_blocking(false);
     }
 
     /// Ends the compound transaction: its changes go to the in-core log, its buffers are pinned by it.

@@ -9,7 +9,7 @@ use crate::planted::{Flaw, planted};
 use crate::sound::MAX_SIZE;
 use crate::volume::{Core, Want};
 use arbor_base::cache::Name;
-use arbor_base::vfs::{Errno, Error, Ino, Result, Time};
+use arbor_base::vfs::{Errno, Ino, Result, Time};
 use std::sync::Arc;
 
 impl Core {
@@ -104,8 +104,7 @@ impl Core {
         if self.written(i, lo, lo + self.page_frags())?.is_empty() {
             return Ok(());
         }
-        self.want = Some(Want::Pages(i.ino, index, index));
-        Err(Error::Restart)
+        Err(self.attempt.give_up(Want::Pages(i.ino, index, index)))
     }
 
     /// Reserves space for pages that have none yet. What fallocate has given needs none, only perhaps nodes for the

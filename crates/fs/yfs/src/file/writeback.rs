@@ -42,7 +42,7 @@ impl Volume {
             let (windows, out, more) = match step {
                 Ok(s) => s,
                 Err(Error::Restart) => {
-                    self.core.lock().want = None;
+                    self.core.lock().attempt.take_want();
                     self.flush_log(io)?;
                     self.run_bitmap_daemon(io, false)?;
                     self.checkpoint(io, true)?;
@@ -99,8 +99,7 @@ impl Core {
                 Ok(done) => done,
                 Err(e) => {
                     self.health.fail(&e);
-                    self.tx = Default::default();
-                    self.blocking = false;
+                    self.drop_tx();
                     return Err(e);
                 }
             };
