@@ -33,6 +33,19 @@
 //! `background`: the same by age, then the bitmap
 //! daemon, then metadata in place.
 //!
+//! # Rooms
+//!
+//! A room uses only rooms that stand before it here.
+//!
+//! | rooms | what |
+//! |---|---|
+//! | `format`, `options`, `btree`, `body`, `sound`, `buffers` | structures as bytes |
+//! | `log`, `superblock`, `space`, `delayed`, `misses` | what a mounted volume knows, each piece by itself |
+//! | `volume` | all of it, and the locks |
+//! | `recover`, `calls`, `alloc`, `inode`, `file`, `dir`, `commit` | what is done with it |
+//! | `check`, `describe`, `dump`, `anatomy` | unmounted volumes |
+//! | `ops`, `mount`, `resize`, `mkfs` | what users ask for |
+//!
 //! yFS has no cleaner, so there is no `clean.rs`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -1,5 +1,11 @@
 //! The log as a mounted volume knows it: buffers in core that records are made of, and the circular area on the
 //! device. What is written when, `commit.rs` says.
+//!
+//! | file | what |
+//! |---|---|
+//! | `changes.rs` | the compound transaction, before it is in a record |
+//! | `dirty.rs` | buffers whose changes a record has and their place has not |
+//! | `marked.rs` | extents that a record marks free and the bitmap does not |
 
 mod changes;
 mod dirty;
