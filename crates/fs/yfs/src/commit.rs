@@ -11,12 +11,12 @@
 //!
 //! | transition | function |
 //! |---|---|
-//! | clean buffer -> changed by the open transaction | [`Core::write`], [`Core::init`] |
-//! | transaction -> joined with those before it | [`Core::commit`] |
-//! | compound transaction -> in the in-core log, buffers pinned | [`Core::close_tx`] |
+//! | clean buffer -> changed by the open transaction | `Core::write`, `Core::init` |
+//! | transaction -> joined with those before it | `Core::commit` |
+//! | compound transaction -> in the in-core log, buffers pinned | `Core::close_tx` |
 //! | committed in core -> on disk, buffers unpinned | [`Volume::flush_log`] |
 //! | logged and dirty -> in place, tail moves | [`Volume::checkpoint`] |
-//! | marked free -> free in the bitmap | [`Core::bitmap_daemon`] |
+//! | marked free -> free in the bitmap | `Core::bitmap_daemon` |
 //!
 //! Invariants:
 //!
@@ -24,7 +24,7 @@
 //!   (write-ahead).
 //! * **YFS-C2** a record counts only if the data that its transactions made reachable is durable
 //!   (dependent data blocks): it is written after a flush of the data, or bears witness to them
-//!   ([`Core::bear_witness`]). Then one flush makes both durable; replay looks at the witnesses of the last
+//!   (`Core::bear_witness`). Then one flush makes both durable; replay looks at the witnesses of the last
 //!   record, which is the only one whose flush may be missing; and nobody writes over what the last record
 //!   bears witness to ([`Volume::part_from_witnesses`]).
 //! * **YFS-C3** records become durable in the order of their transactions: a record names its
