@@ -307,6 +307,8 @@ impl Core {
         }
     }
 
+    // Extended attributes: a list at the end of the inode, or in a block.
+
     /// All attributes.
     pub fn xattr_list(&mut self, i: &Inode) -> Result<Xattrs> {
         let inline = usize::from(i.d.xattr_inline.get());

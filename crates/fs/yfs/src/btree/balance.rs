@@ -37,6 +37,7 @@ pub(super) struct Image {
     recs: Vec<u8>,
 }
 
+/// Plans: everything is read here, nothing written.
 impl<S: NodeStore, const V: usize> Tree<'_, S, V> {
     /// Record counts of the neighbours of the child that `parent` leads to.
     fn neighbours(&mut self, parent: &Step) -> Result<(Option<usize>, Option<usize>)> {
@@ -146,6 +147,7 @@ impl<S: NodeStore, const V: usize> Tree<'_, S, V> {
     }
 }
 
+/// Changes of nodes.
 impl<S: NodeStore, const V: usize> Tree<'_, S, V> {
     pub(super) fn insert_record(&mut self, step: &Step, at: usize, record: &[u8]) -> Result<()> {
         let from = at * record.len();
