@@ -3,12 +3,12 @@
 //!
 //! What a change may want is asked for before its transaction begins: it may begin anew until then.
 
+use crate::delayed::Which;
 use crate::dir::{self, Found};
-use crate::file::Which;
 use crate::format::*;
 use crate::inode::{Inode, LINK_MAX};
-use crate::mount::{Core, Volume};
 use crate::planted::{Flaw, planted};
+use crate::volume::{Core, Volume};
 use arbor_base::cache::walks::Piece;
 use arbor_base::vfs::*;
 use arbor_kit::inodes::{Attributes, Change};
@@ -103,7 +103,7 @@ impl Namespace for Core {
         touch_dir(&mut parent, now);
         self.iput(&parent)?;
         if !new.target.is_empty() {
-            self.store_symlink(&mut i, new.target)?;
+            self.store_target(&mut i, new.target)?;
         }
         if !new.xattrs.is_empty() {
             self.xattr_store(&mut i, new.xattrs)?;
@@ -283,7 +283,7 @@ impl Inodes for Core {
 
     fn target(&mut self, ino: Ino) -> Result<Vec<u8>> {
         let i = self.iget(ino)?;
-        if i.is_symlink() { self.symlink_target(&i) } else { Err(Errno::EINVAL.into()) }
+        if i.is_symlink() { self.read_target(&i) } else { Err(Errno::EINVAL.into()) }
     }
 
     fn xattrs(&mut self, ino: Ino) -> Result<Xattrs> {
@@ -434,17 +434,17 @@ impl served::Volume for Volume {
             } else {
                 0
             };
-            let free = core.free + core.marked_free();
-            let free = free.saturating_sub(core.reserved);
-            let spare = core.inodes_free;
+            let free = core.space.free() + core.marked_free();
+            let free = free.saturating_sub(core.delayed.reserved());
+            let spare = core.space.inodes_free();
             let more = free / u64::from(g.chunk_frags()) * CHUNK_INODES;
             Ok(StatFs {
                 frsize: g.frag_size() as u32,
                 bsize: g.block_size() as u32,
                 blocks: g.frags.saturating_sub(overhead + log),
                 bfree: free,
-                bavail: free.saturating_sub(core.pool),
-                files: core.inodes_used() + spare + more,
+                bavail: free.saturating_sub(core.space.pool()),
+                files: core.space.inodes_used() + spare + more,
                 ffree: spare + more,
                 namelen: 255,
                 fsid: g.fsid,
