@@ -5,10 +5,11 @@
 //! long as its fragments.
 
 use crate::format::*;
-use crate::inode::Inode;
+use crate::inode::{Inode, Lead};
 use crate::mount::{Core, What};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
+use arbor_base::field;
 use arbor_base::layout::{Corrupt, get_u32};
 use arbor_base::vfs::{Errno, Ino, Result};
 use arbor_kit::blockfile::{self, BlockFiles, Fill};
@@ -57,28 +58,30 @@ fn cover(geom: &Geom, level: usize) -> (u64, u64) {
 }
 
 impl Core {
-    fn pointer_checked(&self, i: &Inode, lbn: u64, frag: Frag, frags: u32) -> Result<Option<Frag>> {
+    fn pointer_checked(&self, i: &Inode, lbn: u64, lead: Lead, frags: u32) -> Result<Option<Frag>> {
+        let frag = lead.to;
         if frag.0 == 0 {
             return Ok(None);
         }
         let n = self.geom.block_frags();
         if !self.geom.is_data(frag, frags.max(1)) || frag.0 % n + frags > n {
-            let what = format!("{} for block {lbn}", frag.0);
-            return Err(i.corrupt("pointer", what, "fragments of a data area, in one block").into());
+            let what = format!("{} for block {lbn} of inode {}", frag.0, i.ino);
+            return Err(Corrupt::new("pointer", "frag", lead.at, what, "fragments of a data area, in one block").into());
         }
         Ok(Some(frag))
     }
 
     /// An indirect block of a file.
-    fn indirect(&mut self, i: &Inode, frag: Frag) -> Result<&[u8]> {
-        self.pointer_checked(i, 0, frag, self.geom.block_frags())?;
-        self.block(frag, What::Indirect)
+    fn indirect(&mut self, i: &Inode, lead: Lead) -> Result<&[u8]> {
+        self.pointer_checked(i, 0, lead, self.geom.block_frags())?;
+        self.block(lead.to, What::Indirect)
     }
 
     /// Entry of an indirect block.
-    fn indirect_entry(&mut self, i: &Inode, frag: Frag, index: u64) -> Result<Frag> {
-        let bytes = self.indirect(i, frag)?;
-        Ok(Frag(get_u32(bytes, index as usize * 4).unwrap_or(0)))
+    fn indirect_entry(&mut self, i: &Inode, lead: Lead, index: u64) -> Result<Lead> {
+        let at = self.geom.byte(lead.to) + 4 * index;
+        let bytes = self.indirect(i, lead)?;
+        Ok(Lead { to: Frag(get_u32(bytes, index as usize * 4).unwrap_or(0)), at })
     }
 
     /// Where a logical block lies, if it is no hole.
@@ -86,12 +89,12 @@ impl Core {
         let n = self.geom.block_frags();
         if lbn < NDADDR as u64 {
             let frags = self.geom.lbn_frags(i.size(), lbn).clamp(1, n);
-            return self.pointer_checked(i, lbn, i.pointer(lbn as usize), frags);
+            return self.pointer_checked(i, lbn, i.lead(&self.geom, lbn as usize), frags);
         }
         let Some((root, steps)) = path(&self.geom, lbn) else { return Ok(None) };
-        let mut at = i.pointer(root);
+        let mut at = i.lead(&self.geom, root);
         for index in steps {
-            if at.0 == 0 {
+            if at.to.0 == 0 {
                 return Ok(None);
             }
             at = self.indirect_entry(i, at, index)?;
@@ -110,33 +113,33 @@ impl Core {
         let (root, steps) = path(&self.geom, lbn).ok_or(Errno::EFBIG)?;
         self.need_blocks(i, root, &steps)?;
         let mut slot = (i.name(), i.pointer_at(root));
-        let mut at = i.pointer(root);
+        let mut at = i.lead(&self.geom, root);
         let mut in_inode = true;
         for (depth, index) in steps.iter().enumerate() {
-            if at.0 == 0 {
+            if at.to.0 == 0 {
                 let pref = self.blkpref(i.ino, lbn, 0, Frag(0));
-                at = self.alloc(i.ino, Some(pref), self.geom.block_frags())?;
-                self.make_block(at, What::Indirect, vec![0; self.geom.block_size()]);
-                let content = Name::Block(at.0.into());
+                at.to = self.alloc(i.ino, Some(pref), self.geom.block_frags())?;
+                self.make_block(at.to, What::Indirect, vec![0; self.geom.block_size()]);
+                let content = Name::Block(at.to.0.into());
                 self.own(content, i.ino);
                 i.add_frags(self.geom.block_frags(), 0);
                 if in_inode {
-                    i.set_pointer(root, at);
+                    i.set_pointer(root, at.to);
                 } else {
-                    self.set_entry(slot, at, i.ino)?;
+                    self.set_entry(slot, at.to, i.ino)?;
                 }
                 self.iput(i)?;
                 let inode = in_inode.then_some((i.at, i.size()));
-                self.pointer_set(slot, (Frag(0), 0), (at, self.geom.block_frags()), content, inode)?;
+                self.pointer_set(slot, (Frag(0), 0), (at.to, self.geom.block_frags()), content, inode)?;
                 if i.is_dir() {
                     self.leads_to_names(slot, content, None)?;
                 }
             }
-            slot = (Name::Block(at.0.into()), *index as usize * 4);
+            slot = (Name::Block(at.to.0.into()), *index as usize * 4);
             in_inode = false;
             let next = self.indirect_entry(i, at, *index)?;
             if depth + 1 == steps.len() {
-                let before = if *index > 0 { self.indirect_entry(i, at, index - 1)? } else { Frag(0) };
+                let before = if *index > 0 { self.indirect_entry(i, at, index - 1)?.to } else { Frag(0) };
                 return Ok((slot, *index, before));
             }
             at = next;
@@ -152,12 +155,12 @@ impl Core {
         }
         let (root, mut steps) = path(&self.geom, lbn).ok_or(Errno::EFBIG)?;
         let last = steps.pop().unwrap_or(0);
-        let mut at = i.pointer(root);
+        let mut at = i.lead(&self.geom, root);
         for index in steps {
             at = self.indirect_entry(i, at, index)?;
         }
-        let before = if last > 0 { self.indirect_entry(i, at, last - 1)? } else { Frag(0) };
-        Ok(((Name::Block(at.0.into()), last as usize * 4), last, before))
+        let before = if last > 0 { self.indirect_entry(i, at, last - 1)?.to } else { Frag(0) };
+        Ok(((Name::Block(at.to.0.into()), last as usize * 4), last, before))
     }
 
     /// Lets a pointer point elsewhere, in the inode or in an indirect block.
@@ -172,9 +175,9 @@ impl Core {
     /// Fails with `ENOSPC` unless a block and the indirect blocks on the way to it can be had.
     fn need_blocks(&mut self, i: &Inode, root: usize, steps: &[u64]) -> Result<()> {
         let mut missing = 1 + steps.len() as u64;
-        let mut at = i.pointer(root);
+        let mut at = i.lead(&self.geom, root);
         for index in steps {
-            if at.0 == 0 {
+            if at.to.0 == 0 {
                 break;
             }
             missing -= 1;
@@ -395,8 +398,8 @@ impl Core {
         let keep = to.div_ceil(geom.block_size() as u64);
         for level in (0..NIADDR).rev() {
             let (first, reach) = cover(&geom, level);
-            let root = i.pointer(NDADDR + level);
-            if root.0 == 0 || keep >= first + reach {
+            let root = i.lead(&geom, NDADDR + level);
+            if root.to.0 == 0 || keep >= first + reach {
                 continue;
             }
             let mut cut = Cut { keep: keep.saturating_sub(first), at: 0, freed: 0 };
@@ -413,7 +416,7 @@ impl Core {
                 self.iput(i)?;
                 return Ok(i.size().max(to));
             };
-            gone.own((root, geom.block_frags()));
+            gone.own((root.to, geom.block_frags()));
             i.set_pointer(NDADDR + level, Frag(0));
             i.add_frags(0, gone.counted);
             self.iput(i)?;
@@ -424,21 +427,25 @@ impl Core {
         Ok(to)
     }
 
-    /// Frees what lies behind `cut.keep` in the last lowest indirect block under `frag` that has something there.
-    /// If `frag` itself has nothing left then, the caller frees what is returned, and `frag`, with the
+    /// Frees what lies behind `cut.keep` in the last lowest indirect block under `lead` that has something there.
+    /// If that itself has nothing left then, the caller frees what is returned, and `frag`, with the
     /// pointer to it.
     fn cut_indirect(
         &mut self,
         i: &mut Inode,
-        frag: Frag,
+        lead: Lead,
         (level, base): (usize, u64),
         cut: &mut Cut,
     ) -> Result<Option<Gone>> {
-        let (n, block) = (self.geom.nindir(), self.geom.block_frags());
+        let geom = self.geom;
+        let (n, block) = (geom.nindir(), geom.block_frags());
         let unit = n.pow(level as u32);
-        let bytes = self.indirect(i, frag)?.to_vec();
-        let used: Vec<(u64, Frag)> =
-            (0..n).map(|k| (k, Frag(get_u32(&bytes, k as usize * 4).unwrap_or(0)))).filter(|e| e.1.0 != 0).collect();
+        let bytes = self.indirect(i, lead)?.to_vec();
+        let entry = |k: u64| {
+            let to = Frag(get_u32(&bytes, k as usize * 4).unwrap_or(0));
+            (k, Lead { to, at: geom.byte(lead.to) + 4 * k })
+        };
+        let used: Vec<(u64, Lead)> = (0..n).map(entry).filter(|e| e.1.to.0 != 0).collect();
         let behind = used.iter().filter(|(k, _)| base + (k + 1) * unit > cut.keep).count();
         let (stays, goes) = used.split_at(used.len() - behind);
         cut.at = base.max(cut.keep);
@@ -448,7 +455,7 @@ impl Core {
             let mut groups: Vec<u32> = Vec::new();
             for (k, f) in goes.iter().rev() {
                 self.pointer_checked(i, base + k, *f, block)?;
-                let cgx = self.geom.cg_of(*f);
+                let cgx = geom.cg_of(f.to);
                 if !groups.contains(&cgx) {
                     groups.push(cgx);
                 }
@@ -456,7 +463,7 @@ impl Core {
                     break;
                 }
                 let mut gone = Gone::default();
-                gone.own((*f, block));
+                gone.own((f.to, block));
                 freed.push((*k, gone));
                 cut.at = cut.keep.max(base + k);
             }
@@ -466,11 +473,11 @@ impl Core {
         } else if let Some((k, child)) = goes.last()
             && let Some(mut gone) = self.cut_indirect(i, *child, (level - 1, base + k * unit), cut)?
         {
-            gone.own((*child, block));
+            gone.own((child.to, block));
             freed.push((*k, gone));
         }
         cut.freed += freed.len();
-        let name = Name::Block(frag.0.into());
+        let name = Name::Block(lead.to.0.into());
         if stays.is_empty() && freed.len() == goes.len() {
             // The pointer to this block goes, so that what is in it does not matter.
             let mut gone = Gone { runs: self.cancel_buffer(name)?, counted: 0 };
@@ -499,7 +506,7 @@ impl Core {
         let mut freed = Vec::new();
         for lbn in keep.min(NDADDR as u64)..NDADDR as u64 {
             let frags = geom.lbn_frags(old_size, lbn).max(1);
-            if let Some(frag) = self.pointer_checked(i, lbn, i.pointer(lbn as usize), frags)? {
+            if let Some(frag) = self.pointer_checked(i, lbn, i.lead(&self.geom, lbn as usize), frags)? {
                 i.set_pointer(lbn as usize, Frag(0));
                 i.add_frags(0, frags);
                 freed.push((lbn, frag, frags));
@@ -577,16 +584,16 @@ impl Core {
                 continue;
             }
             let Some((root, steps)) = path(&self.geom, lbn) else { return Ok(None) };
-            let (mut at, mut unit) = (i.pointer(root), self.geom.nindir().pow(steps.len() as u32));
+            let (mut at, mut unit) = (i.lead(&self.geom, root), self.geom.nindir().pow(steps.len() as u32));
             let (first, _) = cover(&self.geom, root - NDADDR);
             for index in &steps {
-                if at.0 == 0 {
+                if at.to.0 == 0 {
                     break;
                 }
                 at = self.indirect_entry(i, at, *index)?;
                 unit /= self.geom.nindir();
             }
-            if at.0 != 0 {
+            if at.to.0 != 0 {
                 return Ok(Some(lbn));
             }
             lbn = first + ((lbn - first) / unit + 1) * unit;
@@ -602,9 +609,12 @@ impl Core {
             let at = i.at + FAST_LINK_AT;
             return Ok(bytes.get(at..at + size).unwrap_or(&[]).to_vec());
         }
-        let frag = self.bmap(i, 0)?.ok_or_else(|| i.corrupt("db", 0, "the target's block"))?;
+        let frag =
+            self.bmap(i, 0)?.ok_or_else(|| i.corrupt(&self.geom, field!(Dinode, db), 0, "the target's block"))?;
         let page = self.mapped_page(i, 0, frag)?;
-        let target = page.get(..size).ok_or_else(|| i.corrupt("size", size, "a target within its block"))?;
+        let target = page
+            .get(..size)
+            .ok_or_else(|| i.corrupt(&self.geom, field!(Dinode, size), size, "a target within its block"))?;
         if target.contains(&0) {
             return Err(Corrupt::new("symbolic link", "target", self.geom.byte(frag), "NUL", "a path").into());
         }

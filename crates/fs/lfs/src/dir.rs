@@ -5,6 +5,7 @@ use crate::format::*;
 use crate::inode::Inode;
 use crate::mount::Core;
 use arbor_base::cache::Name;
+use arbor_base::layout::Location;
 use arbor_base::vfs::{Errno, Result};
 use arbor_kit::chunkdir::{ChunkDirs, Hashes, Room};
 use std::sync::Arc;
@@ -12,6 +13,10 @@ use std::sync::Arc;
 impl ChunkDirs for Core {
     fn dir_page(&mut self, dir: &Inode, lbn: u64) -> Result<Arc<Vec<u8>>> {
         self.whole_page(dir, lbn)
+    }
+
+    fn inode_location(&self, dir: &Inode) -> Location {
+        Location::inode(dir.ino)
     }
 
     fn dir_modify(&mut self, dir: &Inode, index: u64, f: &mut dyn FnMut(&mut Vec<u8>)) -> Result<()> {

@@ -11,7 +11,7 @@ use crate::mount::{Core, indirect_name, inode_name, name_of};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::Name;
 use arbor_base::device::Kind;
-use arbor_base::layout::get_u32;
+use arbor_base::layout::{Corrupt, Location, get_u32};
 use arbor_base::vfs::{Errno, Error, Ino, Result};
 use arbor_kit::blockfile::{self, BlockFiles, Fill};
 use arbor_kit::inodes::InodeTable as _;
@@ -83,6 +83,26 @@ impl Core {
         }
     }
 
+    /// Where the pointer to a block stands.
+    fn pointer_location(&mut self, i: &Inode, place: Place) -> Result<Location> {
+        let Some(Parent::Indirect(level, n, at)) = parent(&self.geom, place) else { return Ok(Location::inode(i.ino)) };
+        match self.pointer(i, Place::Indirect(level, n))?.frag.get() {
+            // It has no address yet.
+            0 | UNWRITTEN => Ok(Location::inode(i.ino)),
+            frag => Ok(Location::from(self.geom.byte(Frag(frag))).plus((at * POINTER) as u64)),
+        }
+    }
+
+    /// Fails unless the pointer to a block leads to so many fragments of a segment.
+    pub fn check_pointer(&mut self, (i, place): (&Inode, Place), p: Pointer, frags: u32) -> Result<()> {
+        let frag = p.frag.get();
+        if self.is_run(Frag(frag), frags) {
+            return Ok(());
+        }
+        let (at, found) = (self.pointer_location(i, place)?, format!("{frag} (inode {}, {place:?})", i.ino));
+        Err(Corrupt::new("pointer", "frag", at, found, "fragments of one segment").into())
+    }
+
     /// Lets the pointer to a block lead elsewhere. The indirect block that it stands in is there.
     pub fn set_pointer(&mut self, i: &mut Inode, place: Place, to: Pointer) -> Result<()> {
         let slot = match parent(&self.geom, place).ok_or(Errno::EFBIG)? {
@@ -133,7 +153,8 @@ impl Core {
         if p.frag.get() == 0 {
             return Ok(None);
         }
-        let bytes = Arc::new(self.read_block(p, self.geom.block_frags(), Kind::Tree)?);
+        let bytes =
+            Arc::new(self.read_block((i, Place::Indirect(level, n)), p, self.geom.block_frags(), Kind::Tree)?);
         self.cache.insert(name, bytes.clone());
         Ok(Some(bytes))
     }
@@ -252,7 +273,7 @@ impl Core {
         let kind = if i.is_dir() { Kind::Dir } else { Kind::Data };
         let total = all.iter().map(|a| a.1).sum();
         // Blocks of a cluster may lie in two segments that follow each other.
-        let together = self.check_run(Frag(p.frag.get()), total, "pointer", "frag").is_ok();
+        let together = self.is_run(Frag(p.frag.get()), total);
         let bytes = if together { self.read_run(Frag(p.frag.get()), total, kind)? } else { Vec::new() };
         let mut from = 0;
         for (k, (q, frags)) in (lbn..).zip(all) {
@@ -263,7 +284,7 @@ impl Core {
                 if k > lbn {
                     break;
                 }
-                page = self.read_block_again(q, frags, kind)?;
+                page = self.read_block_again((i, Place::Data(k)), q, frags, kind)?;
             }
             match self.keep_page(i, k, page) {
                 Err(_) if k > lbn => break,
@@ -283,7 +304,7 @@ impl Core {
         page.truncate(valid);
         page.resize(len, 0);
         if i.is_dir() {
-            crate::sound::dir_block(i.ino, &page, lbn == 0)?;
+            crate::sound::dir_block(i.ino, lbn << self.geom.block_shift, &page)?;
         }
         self.cache.insert(Name::Page { file: i.ino.0, index: lbn }, Arc::new(page));
         Ok(())

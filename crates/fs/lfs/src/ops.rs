@@ -5,6 +5,7 @@ use crate::format::*;
 use crate::inode::{Inode, LINK_MAX};
 use crate::mount::{self, Core, SHARES};
 use arbor_base::cache::Name;
+use arbor_base::layout::Location;
 use arbor_base::vfs::*;
 use arbor_kit::chunkdir::{ChunkDirs, Found};
 use arbor_kit::dirent::{DOTDOT_AT, first_chunks};
@@ -51,6 +52,14 @@ impl Namespace for Core {
     fn parent(&mut self, dir: Ino) -> Result<Ino> {
         let dir = self.iget(dir)?;
         self.parent_of(&dir)
+    }
+
+    fn parent_location(&self, dir: Ino) -> Location {
+        Location::file(dir, DOTDOT_AT as u64)
+    }
+
+    fn slot_location(&self, dir: Ino, slot: &Found) -> Location {
+        Location::file(dir, slot.at)
     }
 
     fn is_empty(&mut self, dir: Ino) -> Result<bool> {

@@ -154,7 +154,7 @@ pub(crate) fn open(devices: &Devices) -> Result<Reader<'_>> {
         return Err(Error::refused(format!("unknown features {bits:#x}")));
     }
     let size = view.geometry().size;
-    let geom = geometry(&sb, size)?;
+    let geom = geometry(&sb, 0, size)?;
     if sb.clean.get() != 0 {
         return Ok(Reader { view, sb, geom });
     }
@@ -162,7 +162,7 @@ pub(crate) fn open(devices: &Devices) -> Result<Reader<'_>> {
     let replay = recover::replay(&view, log.unwrap_or(&view), &sb, &geom)?;
     lay_replay(&view, &geom, &replay);
     let sb = read_super(&view, 0)?.unwrap_or(sb);
-    let geom = geometry(&sb, size)?;
+    let geom = geometry(&sb, 0, size)?;
     Ok(Reader { view, sb, geom })
 }
 
