@@ -159,7 +159,7 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
         }
         core.sb.clean = 0.into();
         core.sb.keeping = (opts.keeping as u32).into();
-        core.sb.mounts = (core.sb.mounts.get() + 1).into();
+        core.sb.mounts = core.sb.mounts.get().wrapping_add(1).into();
         superblock::write(&*core.dev, 0, &core.sb)?;
         if !planted(Flaw::MountUnmarked) {
             core.dev.flush()?;
