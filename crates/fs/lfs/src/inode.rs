@@ -149,7 +149,10 @@ impl Core {
             }
             found => found,
         };
-        let missing = || Corrupt::new("inode", "crc", self.geom.byte(frag), format!("no inode {ino}"), "a sound one");
+        let missing = || {
+            let expected = format!("a sound one in the fragment at byte {:#x}", self.geom.byte(frag));
+            Corrupt::new("inode", "crc", Location::inode(ino), "none", expected)
+        };
         let (within, d) = found.ok_or_else(missing)?;
         Ok((self.geom.byte(frag) + within as u64, d))
     }
