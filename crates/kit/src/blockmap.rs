@@ -87,6 +87,17 @@ impl Shape {
             FileBlock::Xattr => u64::MAX,
         }
     }
+
+    /// The indirect block of that level above a data block.
+    pub fn above(self, lbn: u64, level: u8) -> FileBlock {
+        let mut at = FileBlock::Data(lbn);
+        for _ in 0..level {
+            if let Some(Parent::Map { level, n, .. }) = self.parent(at) {
+                at = FileBlock::Map { level, n };
+            }
+        }
+        at
+    }
 }
 
 /// Block maps of the files of a volume.
@@ -268,6 +279,7 @@ mod tests {
                     assert_eq!(shape.child(level, n, slot as u64), at);
                     let first = shape.first(level, n);
                     assert!(first <= lbn && lbn - first < shape.reach(level), "{lbn} {level} {n}");
+                    assert_eq!(shape.above(lbn, level), FileBlock::Map { level, n });
                     at = FileBlock::Map { level, n };
                 }
                 assert!(matches!(shape.parent(at), Some(Parent::Root(_) | Parent::Direct(_))), "{at:?}");

@@ -8,7 +8,7 @@ use crate::blockfile::{BlockFile as _, BlockFiles};
 use crate::dirent::{DIRBLKSIZ, DOTDOT_AT, Dirent, dirent_len, empty_chunks, entries, entry, put_entry};
 use crate::namespace::{self, Lookup, Named, Node, Searched, Walked};
 use arbor_base::cache::Name;
-use arbor_base::layout::{Corrupt, crc};
+use arbor_base::layout::{Corrupt, Location, crc};
 use arbor_base::vfs::{Errno, FileType, Ino, Result};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
@@ -189,6 +189,11 @@ fn put_ino(buf: &mut [u8], at: usize, ino: Ino) {
     }
 }
 
+/// Damage to the entries at byte `at` of a directory.
+fn broken(dir: Ino, at: u64, found: &str, expected: &str) -> Corrupt {
+    Corrupt::new("directory", "entries", Location::file(dir, at), found, expected)
+}
+
 /// Calls `f` for the pieces of a chunk that hold free space, until it says `false`: an entry, with the free ones behind it
 /// that nobody holds.
 fn each_piece(all: &[Dirent<'_>], held: impl Fn(usize) -> bool, mut f: impl FnMut(Room) -> bool) {
@@ -227,6 +232,9 @@ pub trait ChunkDirs: BlockFiles + namespace::Names<Slot = Found, Room = ()> {
     /// A page of a directory.
     fn dir_page(&mut self, dir: &Self::Inode, index: u64) -> Result<Arc<Vec<u8>>>;
 
+    /// Where the inode of a directory is.
+    fn inode_location(&self, dir: &Self::Inode) -> Location;
+
     /// Changes a page, which was read in the same call.
     fn dir_modify(&mut self, dir: &Self::Inode, index: u64, f: &mut dyn FnMut(&mut Vec<u8>)) -> Result<()>;
 
@@ -262,8 +270,7 @@ pub trait ChunkDirs: BlockFiles + namespace::Names<Slot = Found, Room = ()> {
         let page = self.dir_page(dir, index)?;
         let start = within / DIRBLKSIZ * DIRBLKSIZ;
         if start + DIRBLKSIZ > page.len() {
-            let found = format!("{} (inode {})", dir.size(), dir.ino());
-            return Err(Corrupt::new("inode", "size", 0, found, "whole chunks").into());
+            return Err(Corrupt::new("inode", "size", self.inode_location(dir), dir.size(), "whole chunks").into());
         }
         Ok((page, start..start + DIRBLKSIZ))
     }
@@ -274,7 +281,7 @@ pub trait ChunkDirs: BlockFiles + namespace::Names<Slot = Found, Room = ()> {
         while at < dir.size() {
             let (page, range) = self.chunk_at(dir, at)?;
             let all = entries(page.get(range).unwrap_or(&[]))
-                .map_err(|why| Corrupt::new("directory", "entries", at, why, "a chunk filled with entries"))?;
+                .map_err(|why| broken(dir.ino(), at, why, "a chunk filled with entries"))?;
             if !f(self, at, &all)? {
                 return Ok(());
             }
@@ -336,7 +343,7 @@ pub trait ChunkDirs: BlockFiles + namespace::Names<Slot = Found, Room = ()> {
         let (page, range) = self.chunk_at(dir, at)?;
         let within = (at % DIRBLKSIZ as u64) as usize;
         let chunk = page.get(range).unwrap_or(&[]);
-        let e = entry(chunk, within).map_err(|why| Corrupt::new("directory", "entries", at, why, "an entry"))?;
+        let e = entry(chunk, within).map_err(|why| broken(dir.ino(), at, why, "an entry"))?;
         Ok(f(&e))
     }
 
@@ -395,9 +402,8 @@ pub trait ChunkDirs: BlockFiles + namespace::Names<Slot = Found, Room = ()> {
             return Ok(room);
         }
         self.dir_grow(dir)?;
-        let (ino, size) = (dir.ino(), dir.size());
-        let full = || Corrupt::new("inode", "size", 0, format!("{size} (inode {ino})"), "room for an entry").into();
-        self.find_room(dir, need)?.ok_or_else(full)
+        let full = Corrupt::new("inode", "size", self.inode_location(dir), dir.size(), "room for an entry");
+        self.find_room(dir, need)?.ok_or_else(|| full.into())
     }
 
     /// Adds empty chunks to a directory.
@@ -531,6 +537,14 @@ impl<C: ChunkDirs> namespace::Names for C {
     fn parent(&mut self, dir: Ino) -> Result<Ino> {
         let dir = self.iget(dir)?;
         self.parent_of(&dir)
+    }
+
+    fn parent_location(&self, dir: Ino) -> Location {
+        Location::file(dir, DOTDOT_AT as u64)
+    }
+
+    fn slot_location(&self, dir: Ino, slot: &Found) -> Location {
+        Location::file(dir, slot.at)
     }
 
     fn is_empty(&mut self, dir: Ino) -> Result<bool> {

@@ -12,7 +12,7 @@ use crate::calls::State;
 use crate::inodes::Attributes;
 use crate::lifetimes::Lives;
 use crate::xattr::Xattrs;
-use arbor_base::layout::Corrupt;
+use arbor_base::layout::{Corrupt, Location};
 use arbor_base::vfs::{Attr, Cx, Entry, Errno, Error, FileType, Ino, New, RenameFlags, Result, Time, check_name, mode};
 
 /// Longest name, in bytes.
@@ -195,6 +195,12 @@ pub trait Names: Sized {
     /// What a directory other than the root calls its parent.
     fn parent(&mut self, dir: Ino) -> Result<Ino>;
 
+    /// Where what [`parent`](Namespace::parent) gives stands.
+    fn parent_location(&self, dir: Ino) -> Location;
+
+    /// Where the name in a slot of a directory stands.
+    fn slot_location(&self, dir: Ino, slot: &Self::Slot) -> Location;
+
     /// Whether a directory has no names but `.` and `..`.
     fn is_empty(&mut self, dir: Ino) -> Result<bool>;
 
@@ -259,7 +265,7 @@ fn is_above<N: Namespace>(core: &mut N, a: Ino, b: Ino) -> Result<bool> {
         }
         steps += 1;
         if steps > MOST_LEVELS {
-            return Err(Corrupt::new("entry ..", "ino", 0, at, "a path to the root").into());
+            return Err(Corrupt::new("entry ..", "ino", core.parent_location(at), at, "a path to the root").into());
         }
         dir_node(core, at)?;
         at = core.parent(at)?;
@@ -272,15 +278,15 @@ pub fn lookup<N: Namespace>(core: &mut N, parent: Ino, name: &[u8]) -> Result<En
     if name.len() > NAME_MAX {
         return Err(Errno::ENAMETOOLONG.into());
     }
-    let ino = match name {
-        b"." | b".." => dots(core, parent, name)?,
-        _ => core.find(parent, name)?.1.found()?.ino,
+    let (ino, at) = match name {
+        b"." | b".." => (dots(core, parent, name)?, core.parent_location(parent)),
+        _ => {
+            let named = core.find(parent, name)?.1.found()?;
+            (named.ino, core.slot_location(parent, &named.slot))
+        }
     };
     let attr = core.attr(ino).map_err(|e| match e {
-        Error::Errno(Errno::ESTALE) => {
-            let found = format!("{ino} (in directory {parent})");
-            Corrupt::new("directory", "entry", 0, found, "an inode in use").into()
-        }
+        Error::Errno(Errno::ESTALE) => Corrupt::new("directory", "entry", at, ino, "an inode in use").into(),
         e => e,
     })?;
     core.lives().refs.add(ino);

@@ -3,6 +3,10 @@
 //! Structures are declared once, in an engine's `format.rs`, as `#[repr(C)]` types of
 //! [`zerocopy`] little-endian fields; this module adds what they share.
 
+mod location;
+
+pub use location::{Location, Role};
+
 use std::fmt;
 
 pub use zerocopy::little_endian::{I64, U16, U32, U64};
@@ -50,7 +54,15 @@ pub fn put(bytes: &mut [u8], at: usize, new: &[u8]) {
     }
 }
 
-/// Damage: which structure, which of its fields, where on the device, what was found and what
+/// Name of a field and its offset in a structure of a `format.rs`: `field!(SuperBlock, frags)`. They cannot disagree.
+#[macro_export]
+macro_rules! field {
+    ($t:ty, $f:ident) => {
+        (stringify!($f), std::mem::offset_of!($t, $f) as u64)
+    };
+}
+
+/// Damage: which structure, which of its fields, where on the volume, what was found and what
 /// would have been right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Corrupt {
@@ -58,8 +70,8 @@ pub struct Corrupt {
     pub structure: &'static str,
     /// Name of the field, e.g. `"crc"`.
     pub field: &'static str,
-    /// Byte address on the device.
-    pub address: u64,
+    /// Where the field is, or the structure that it is in.
+    pub location: Location,
     /// What was found.
     pub found: String,
     /// What was expected.
@@ -67,15 +79,16 @@ pub struct Corrupt {
 }
 
 impl Corrupt {
-    /// An error for `structure.field` at byte `address`.
+    /// An error for `structure.field` at a place; a number is a byte of the main device.
     pub fn new(
         structure: &'static str,
         field: &'static str,
-        address: u64,
+        location: impl Into<Location>,
         found: impl fmt::Display,
         expected: impl fmt::Display,
     ) -> Corrupt {
-        Corrupt { structure, field, address, found: found.to_string(), expected: expected.to_string() }
+        let location = location.into();
+        Corrupt { structure, field, location, found: found.to_string(), expected: expected.to_string() }
     }
 }
 
@@ -83,8 +96,8 @@ impl fmt::Display for Corrupt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "damaged {}: field {} at byte {:#x} holds {}, expected {}",
-            self.structure, self.field, self.address, self.found, self.expected
+            "damaged {}: field {} {} holds {}, expected {}",
+            self.structure, self.field, self.location, self.found, self.expected
         )
     }
 }

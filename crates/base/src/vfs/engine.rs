@@ -239,7 +239,7 @@ pub struct Region {
     pub kind: Kind,
     /// File it belongs to, if it does.
     pub owner: Option<Ino>,
-    /// Offset in that file in bytes, for data.
+    /// Offset in that file in bytes, for data, and for directories that are files.
     pub file_offset: u64,
     /// Engine's name for it, e.g. `"AG 3 bitmap"`.
     pub name: String,

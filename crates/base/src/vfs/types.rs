@@ -13,6 +13,12 @@ impl std::fmt::Display for Ino {
     }
 }
 
+impl From<Ino> for u64 {
+    fn from(ino: Ino) -> u64 {
+        ino.0
+    }
+}
+
 /// A point in time: seconds since 1970-01-01 UTC (negative before) and nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Time {

@@ -69,8 +69,16 @@ impl Core {
         Ok(self.block(self.geom.cg_block(cgx), What::Cg)?)
     }
 
-    fn cg_corrupt(&self, cgx: u32, field: &'static str, found: impl std::fmt::Display, should: &str) -> Corrupt {
-        Corrupt::new("cylinder group", field, self.geom.byte(self.geom.cg_block(cgx)), found, should)
+    /// Damage to the structure of a group, so many bytes from its start.
+    fn cg_corrupt(
+        &self,
+        cgx: u32,
+        (field, offset): (&'static str, usize),
+        found: impl std::fmt::Display,
+        should: &str,
+    ) -> Corrupt {
+        let at = self.geom.byte(self.geom.cg_block(cgx)) + offset as u64;
+        Corrupt::new("cylinder group", field, at, found, should)
     }
 
     /// Free space for data in fragments, without what `minfree` keeps back.
@@ -97,7 +105,9 @@ impl Core {
             let old = block_bits(&geom, cg, b);
             if old & mask != if used { 0 } else { mask } {
                 let what = if used { "fragments that are free" } else { "fragments in use" };
-                return Err(self.cg_corrupt(cgx, "bitmap", format!("{old:#010b} for block {b}"), what).into());
+                let place = bit_place(1 + geom.inode_sectors(), b * n).0;
+                let found = format!("{old:#010b} for block {b}");
+                return Err(self.cg_corrupt(cgx, ("bitmap", place), found, what).into());
             }
             let new = if used { old | mask } else { old & !mask };
             account(&mut h, old, n, false);
@@ -525,7 +535,9 @@ impl Core {
         let is_free = |i: &u32| !bit(cg, 1, *i) && base + u64::from(*i) >= ROOT.0;
         let Some(at) = (start..geom.cg_inodes).chain(0..start).find(is_free) else {
             let found = self.cgs[cgx as usize].nifree;
-            return Err(self.cg_corrupt(cgx, "nifree", found, "as many as the bitmap has free").into());
+            return Err(self
+                .cg_corrupt(cgx, ("nifree", offset_of!(CgHeader, sum.nifree)), found, "as many as the bitmap has free")
+                .into());
         };
         h.irotor = at.into();
         self.set_inode_bit(cgx, at, true, m, &mut h)?;
@@ -558,7 +570,8 @@ impl Core {
         let cg = self.cg(cgx)?;
         let mut h = header(cg);
         if !bit(cg, 1, at) {
-            return Err(self.cg_corrupt(cgx, "inode bitmap", format!("inode {ino} free"), "an inode in use").into());
+            let field = ("inode bitmap", bit_place(1, at).0);
+            return Err(self.cg_corrupt(cgx, field, format!("inode {ino} free"), "an inode in use").into());
         }
         h.irotor = h.irotor.get().min(at).into();
         self.set_inode_bit(cgx, at, false, m, &mut h)

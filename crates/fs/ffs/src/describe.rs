@@ -87,7 +87,7 @@ impl Describer<'_, '_> {
         };
         self.r.pieces(d, &mut |p| {
             let (kind, name) = piece_name(d, p);
-            let at = if kind == Kind::Data { p.lbn << geom.block_shift } else { 0 };
+            let at = if p.level == 0 { p.lbn << geom.block_shift } else { 0 };
             tell(kind, p.frag, p.frags, at, name);
         })?;
         let frag = Frag(d.xattr.get());

@@ -10,6 +10,8 @@ use crate::mount::{Core, What};
 use crate::planted::{Flaw, planted};
 use crate::sound;
 use arbor_base::cache::{FileBlock, Name};
+use arbor_base::field;
+use arbor_base::layout::Location;
 use arbor_base::vfs::{Errno, Ino, Result, Time};
 use arbor_kit::chunkdir::{ChunkDirs, Hashes, Room};
 use arbor_kit::dirent::DOTDOT_AT;
@@ -30,11 +32,17 @@ impl ChunkDirs for Core {
             return Ok(bytes.clone());
         }
         let frags = self.geom.lbn_frags(dir.size(), lbn);
-        let frag = self.bmap(dir, lbn)?.ok_or_else(|| dir.corrupt("db", lbn, "no hole in a directory"))?;
+        let frag = self.bmap(dir, lbn)?;
+        let hole = || dir.corrupt(&self.geom, field!(Dinode, db), lbn, "no hole in a directory");
+        let frag = frag.ok_or_else(hole)?;
         let bytes = Arc::new(self.read(frag, self.geom.bytes_of(frags), What::Dir)?);
         sound::dir_block(self.geom.byte(frag), &bytes, lbn == 0)?;
         self.cache.insert(name, bytes.clone());
         Ok(bytes)
+    }
+
+    fn inode_location(&self, dir: &Inode) -> Location {
+        dir.byte(&self.geom).into()
     }
 
     fn dir_modify(&mut self, dir: &Inode, index: u64, f: &mut dyn FnMut(&mut Vec<u8>)) -> Result<()> {

@@ -9,6 +9,7 @@ use crate::inode::{Inode, XATTR};
 use crate::mount::{Core, What};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::{FileBlock, Name};
+use arbor_base::field;
 use arbor_base::layout::{Corrupt, get_u32, put};
 use arbor_base::vfs::{Errno, Error, Ino, Result};
 use arbor_kit::blockfile::{self, BlockFiles, Fill};
@@ -24,14 +25,16 @@ const STEP_GROUPS: usize = 16;
 const STREAMS: usize = 32;
 
 impl Core {
-    fn pointer_checked(&self, i: &Inode, lbn: u64, frag: Frag, frags: u32) -> Result<Option<Frag>> {
+    /// Where a pointer to a block of a file leads, which is a run of so many fragments.
+    fn pointer_checked(&mut self, i: &Inode, block: FileBlock, frag: Frag, frags: u32) -> Result<Option<Frag>> {
         if frag.0 == 0 {
             return Ok(None);
         }
         let n = self.geom.block_frags();
         if !self.geom.is_data(frag, frags.max(1)) || frag.0 % n + frags > n {
-            let what = format!("{} for block {lbn}", frag.0);
-            return Err(i.corrupt("pointer", what, "fragments of a data area, in one block").into());
+            let what = format!("{} (inode {}, {block:?})", frag.0, i.ino);
+            let at = self.pointer_byte(i, block)?;
+            return Err(Corrupt::new("pointer", "frag", at, what, "fragments of a data area, in one block").into());
         }
         Ok(Some(frag))
     }
@@ -40,8 +43,18 @@ impl Core {
     pub fn bmap(&mut self, i: &Inode, lbn: u64) -> Result<Option<Frag>> {
         let n = self.geom.block_frags();
         let frags = if lbn < NDADDR as u64 { self.geom.lbn_frags(i.size(), lbn).clamp(1, n) } else { n };
-        let frag = self.pointer(i, FileBlock::Data(lbn))?;
-        self.pointer_checked(i, lbn, frag, frags)
+        let block = FileBlock::Data(lbn);
+        let frag = self.pointer(i, block)?;
+        self.pointer_checked(i, block, frag, frags)
+    }
+
+    /// Byte of the device where the pointer to a block stands.
+    fn pointer_byte(&mut self, i: &Inode, block: FileBlock) -> Result<u64> {
+        let parent = self.shape().parent(block).ok_or(Errno::EFBIG)?;
+        match self.slot_at(i, parent)? {
+            (Name::Block(frag), at) => Ok(self.geom.byte(Frag(frag as u32)) + at as u64),
+            _ => Ok(i.byte(&self.geom)),
+        }
     }
 
     /// Free blocks that nobody holds, at least.
@@ -335,7 +348,7 @@ impl Core {
             if root.0 == 0 || keep >= first + reach {
                 continue;
             }
-            let mut cut = Cut { keep: keep.saturating_sub(first), at: 0, freed: 0 };
+            let mut cut = Cut { first, keep: keep.saturating_sub(first), at: 0, freed: 0 };
             let gone = self.cut_indirect(i, root, (level, 0), &mut cut)?;
             if cut.freed == 0 && gone.is_none() {
                 continue;
@@ -372,7 +385,7 @@ impl Core {
     ) -> Result<Option<Gone>> {
         let (n, block) = (self.geom.nindir(), self.geom.block_frags());
         let unit = self.shape().reach(level as u8);
-        self.pointer_checked(i, 0, frag, block)?;
+        self.pointer_checked(i, self.shape().above(cut.first + base, level as u8 + 1), frag, block)?;
         let bytes = self.block(frag, What::Indirect)?.to_vec();
         let used: Vec<(u64, Frag)> =
             (0..n).map(|k| (k, Frag(get_u32(&bytes, k as usize * 4).unwrap_or(0)))).filter(|e| e.1.0 != 0).collect();
@@ -384,7 +397,7 @@ impl Core {
         if level == 0 {
             let mut groups: Vec<u32> = Vec::new();
             for (k, f) in goes.iter().rev() {
-                self.pointer_checked(i, base + k, *f, block)?;
+                self.pointer_checked(i, FileBlock::Data(cut.first + base + k), *f, block)?;
                 let cgx = self.geom.cg_of(*f);
                 if !groups.contains(&cgx) {
                     groups.push(cgx);
@@ -436,7 +449,7 @@ impl Core {
         let mut freed = Vec::new();
         for lbn in keep.min(NDADDR as u64)..NDADDR as u64 {
             let frags = geom.lbn_frags(old_size, lbn).max(1);
-            if let Some(frag) = self.pointer_checked(i, lbn, i.pointer(lbn as usize), frags)? {
+            if let Some(frag) = self.pointer_checked(i, FileBlock::Data(lbn), i.pointer(lbn as usize), frags)? {
                 i.set_pointer(lbn as usize, Frag(0));
                 i.add_frags(0, frags);
                 freed.push((lbn, frag, frags));
@@ -499,9 +512,12 @@ impl Core {
             let at = i.at + FAST_LINK_AT;
             return Ok(bytes.get(at..at + size).unwrap_or(&[]).to_vec());
         }
-        let frag = self.bmap(i, 0)?.ok_or_else(|| i.corrupt("db", 0, "the target's block"))?;
+        let geom = self.geom;
+        let hole = || i.corrupt(&geom, field!(Dinode, db), 0, "the target's block");
+        let frag = self.bmap(i, 0)?.ok_or_else(hole)?;
         let page = self.mapped_page(i, 0, frag)?;
-        let target = page.get(..size).ok_or_else(|| i.corrupt("size", size, "a target within its block"))?;
+        let long = || i.corrupt(&geom, field!(Dinode, size), size, "a target within its block");
+        let target = page.get(..size).ok_or_else(long)?;
         if target.contains(&0) {
             return Err(Corrupt::new("symbolic link", "target", self.geom.byte(frag), "NUL", "a path").into());
         }
@@ -543,7 +559,7 @@ impl BlockMap for Core {
 
     fn indirect(&mut self, i: &Inode, level: u8, n: u64) -> Result<Option<Arc<Vec<u8>>>> {
         let frag = self.pointer(i, FileBlock::Map { level, n })?;
-        match self.pointer_checked(i, self.shape().first(level, n), frag, self.geom.block_frags())? {
+        match self.pointer_checked(i, FileBlock::Map { level, n }, frag, self.geom.block_frags())? {
             None => Ok(None),
             Some(frag) => self.block(frag, What::Indirect).cloned().map(Some),
         }
@@ -562,7 +578,7 @@ impl BlockMap for Core {
     }
 
     fn too_many_indirect(&self, i: &Inode) -> Error {
-        i.corrupt("ib", "indirect blocks without end", "as many as the volume has room for").into()
+        i.corrupt(&self.geom, field!(Dinode, ib), "indirect blocks without end", "as many as it has room for").into()
     }
 }
 
@@ -652,6 +668,8 @@ impl Gone {
 
 /// A step of a truncation, in the area that one of the inode's indirect blocks covers.
 struct Cut {
+    /// First block of the area.
+    first: u64,
     /// Blocks of the area that stay.
     keep: u64,
     /// Block of the area from which on all is free now.

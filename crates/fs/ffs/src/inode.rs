@@ -7,6 +7,7 @@ use crate::format::*;
 use crate::mount::{Core, What};
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::{FileBlock, Name};
+use arbor_base::field;
 use arbor_base::layout::{Corrupt, crc_without, put};
 use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, Time, mode};
 use arbor_kit::inodes::{Change, InodeTable};
@@ -59,8 +60,19 @@ impl Inode {
         self.d.frags = self.d.frags.get().saturating_add(more).saturating_sub(less).into();
     }
 
-    pub fn corrupt(&self, field: &'static str, found: impl std::fmt::Display, expected: &str) -> Corrupt {
-        Corrupt::new("inode", field, 0, format!("{found} (inode {})", self.ino), expected)
+    /// Byte of the device where it begins.
+    pub fn byte(&self, geom: &Geom) -> u64 {
+        geom.byte(self.block) + self.at as u64
+    }
+
+    pub fn corrupt(
+        &self,
+        geom: &Geom,
+        (field, offset): (&'static str, u64),
+        found: impl std::fmt::Display,
+        expected: &str,
+    ) -> Corrupt {
+        Corrupt::new("inode", field, self.byte(geom) + offset, format!("{found} (inode {})", self.ino), expected)
     }
 }
 
@@ -109,7 +121,9 @@ impl Core {
             return Err(c.clone().into());
         }
         if i.d.in_use() {
-            return Err(i.corrupt("mode", i.d.mode, "a free inode, as the bitmap says").into());
+            return Err(i
+                .corrupt(&self.geom, field!(Dinode, mode), i.d.mode, "a free inode, as the bitmap says")
+                .into());
         }
         let old = i.d;
         let stamp = Stamp::from(now);
@@ -184,10 +198,12 @@ impl Core {
             }
             if !i.d.in_use() || i.d.nlink.get() != 0 {
                 let found = format!("mode {:o} and link count {}", i.d.mode, i.d.nlink);
-                return Err(i.corrupt("nlink", found, "a file without names, as it is on the orphan list").into());
+                let expected = "a file without names, as it is on the orphan list";
+                return Err(i.corrupt(&core.geom, field!(Dinode, nlink), found, expected).into());
             }
             core.btimes.insert(ino.0, Stamp::default());
-            if twice { Err(i.corrupt("btime", ino, "an orphan list without a loop").into()) } else { Ok(i) }
+            let looped = || i.corrupt(&core.geom, field!(Dinode, btime), ino, "an orphan list without a loop");
+            if twice { Err(looped().into()) } else { Ok(i) }
         })
     }
 
@@ -211,15 +227,15 @@ impl Core {
         if let Some(bytes) = self.cache.peek(Name::File(i.ino, FileBlock::Xattr)) {
             return Ok(self.geom.frags_for(bytes.len()));
         }
-        let bad = || i.corrupt("xattr", frag.0, "a run of fragments with attributes");
+        let bad = |geom| i.corrupt(geom, field!(Dinode, xattr), frag.0, "a run of fragments with attributes");
         if !self.geom.is_data(frag, 1) {
-            return Err(bad().into());
+            return Err(bad(&self.geom).into());
         }
         let head = self.read(frag, self.geom.frag_size(), What::Xattr)?;
         let frags = XattrHeader::ref_from_prefix(&head).map_or(0, |h| h.0.frags.get());
         let n = self.geom.block_frags();
         if frags == 0 || frags > n || frag.0 % n + frags > n || !self.geom.is_data(frag, frags) {
-            return Err(bad().into());
+            return Err(bad(&self.geom).into());
         }
         Ok(frags)
     }
@@ -382,7 +398,8 @@ impl InodeTable for Core {
         let bytes = self.xattr_block(i)?;
         let (head, rest) = XattrHeader::ref_from_prefix(&bytes).map_err(|_| Errno::EIO)?;
         let list = rest.get(..head.len.get() as usize).and_then(xattr::parse);
-        list.ok_or_else(|| i.corrupt("xattr", "a broken list", "names and values").into())
+        let at = self.geom.byte(Frag(i.d.xattr.get()));
+        list.ok_or_else(|| Corrupt::new("attributes", "entries", at, "a broken list", "names and values").into())
     }
 
     fn check_xattrs(&self, list: &Xattrs) -> Result<()> {

@@ -15,7 +15,7 @@ pub(crate) fn format(devices: Devices, o: &FormatOptions) -> Result<()> {
     let f = options::Format::parse(&o.options)?;
     let dev = &*devices.main;
     let mut sb = layout(&f, o, dev.geometry().size)?;
-    let geom = superblock::geometry(&sb, dev.geometry().size)?;
+    let geom = superblock::geometry(&sb, 0, dev.geometry().size)?;
     // The old superblock goes first: a crash in the middle leaves no volume, not a mixed one.
     dev.write_at(Kind::Super, 0, &[0; SECTOR])?;
     dev.flush()?;

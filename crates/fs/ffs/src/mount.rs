@@ -132,7 +132,7 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
         return Err(Error::refused("no FFS superblock"));
     };
     let read_only = arbor_kit::options::read_only(superblock::features(&sb), KNOWN, options, &*dev)?;
-    let geom = superblock::geometry(&sb, dev.geometry().size)?;
+    let geom = superblock::geometry(&sb, 0, dev.geometry().size)?;
     if opts.keeping == Keeping::Journal && sb.journal_frags.get() == 0 && !read_only {
         return Err(Error::refused("keep=journal needs a volume that was made with a journal"));
     }
@@ -151,7 +151,7 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
         }
         core.sb.clean = 0.into();
         core.sb.keeping = (opts.keeping as u32).into();
-        core.sb.mounts = (core.sb.mounts.get() + 1).into();
+        core.sb.mounts = core.sb.mounts.get().wrapping_add(1).into();
         superblock::write(&*core.dev, 0, &core.sb)?;
         if !planted(Flaw::MountUnmarked) {
             core.dev.flush()?;

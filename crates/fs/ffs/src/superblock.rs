@@ -2,6 +2,7 @@
 
 use crate::format::*;
 use arbor_base::device::{Device, Kind};
+use arbor_base::field;
 use arbor_base::layout::{Corrupt, Features, crc_without};
 use arbor_base::vfs::{Error, Result};
 use zerocopy::{FromBytes, IntoBytes};
@@ -26,7 +27,7 @@ pub(crate) fn decode(bytes: &[u8], at: u64) -> Result<Option<SuperBlock>> {
     let crc = crc_without(bytes, SUPER_CRC_AT).unwrap_or(0);
     if sb.crc.get() != crc {
         let (found, expected) = (format!("{:#x}", sb.crc.get()), format!("{crc:#x}"));
-        return Err(Corrupt::new("superblock", "crc", at, found, expected).into());
+        return Err(bad(at, field!(SuperBlock, crc), found, &expected));
     }
     if sb.version.get() > VERSION {
         let version = sb.version.get();
@@ -35,6 +36,11 @@ pub(crate) fn decode(bytes: &[u8], at: u64) -> Result<Option<SuperBlock>> {
         )));
     }
     Ok(Some(sb))
+}
+
+/// Damage to a field of the superblock that was read at byte `at`.
+fn bad(at: u64, (field, offset): (&'static str, u64), found: impl std::fmt::Display, expected: &str) -> Error {
+    Corrupt::new("superblock", field, at.saturating_add(offset), found, expected).into()
 }
 
 /// Writes a superblock with its checksum. The caller flushes.
@@ -74,17 +80,18 @@ pub(crate) fn features(sb: &SuperBlock) -> Features {
     Features { compat: sb.compat.get(), ro_compat: sb.ro_compat.get(), incompat: sb.incompat.get() }
 }
 
-/// The geometry that a superblock describes, checked against nonsense.
-pub(crate) fn geometry(sb: &SuperBlock, size: u64) -> Result<Geom> {
-    let bad = |field, found: u64, expected: &str| Error::from(Corrupt::new("superblock", field, 0, found, expected));
+/// The geometry that the superblock at byte `at` describes, checked against nonsense.
+pub(crate) fn geometry(sb: &SuperBlock, at: u64, size: u64) -> Result<Geom> {
+    let bad = |field, found: u64, expected: &str| bad(at, field, found, expected);
     let (bs, fs) = (sb.block_shift.get(), sb.frag_shift.get());
     if !(12..=16).contains(&bs) {
-        return Err(bad("block_shift", bs.into(), "12 to 16"));
+        return Err(bad(field!(SuperBlock, block_shift), bs.into(), "12 to 16"));
     }
     if fs > bs || bs - fs > 3 {
-        return Err(bad("frag_shift", fs.into(), "an eighth of a block to a whole one"));
+        return Err(bad(field!(SuperBlock, frag_shift), fs.into(), "an eighth of a block to a whole one"));
     }
-    let frags = u32::try_from(sb.frags.get()).map_err(|_| bad("frags", sb.frags.get(), "less than 2^32"))?;
+    let frags =
+        u32::try_from(sb.frags.get()).map_err(|_| bad(field!(SuperBlock, frags), sb.frags.get(), "less than 2^32"))?;
     let geom = Geom {
         block_shift: bs,
         frag_shift: fs,
@@ -94,58 +101,59 @@ pub(crate) fn geometry(sb: &SuperBlock, size: u64) -> Result<Geom> {
         frags,
         fsid: fsid(sb),
     };
-    check_groups(&geom)?;
+    check_groups(&geom, at)?;
     if u64::from(frags) << fs > size {
         let bytes = u64::from(frags) << fs;
         return Err(Error::refused(format!("the volume has {bytes} bytes, the device only {size}: truncated image?")));
     }
-    check_areas(sb, &geom)?;
+    check_areas(sb, at, &geom)?;
     for (field, value, most) in [
-        ("minfree", sb.minfree.get(), 50),
-        ("maxcontig", sb.maxcontig.get(), 1024),
-        ("rotdelay", sb.rotdelay.get(), 64),
-        ("orphan", sb.orphan.get(), geom.inodes()),
+        (field!(SuperBlock, minfree), sb.minfree.get(), 50),
+        (field!(SuperBlock, maxcontig), sb.maxcontig.get(), 1024),
+        (field!(SuperBlock, rotdelay), sb.rotdelay.get(), 64),
+        (field!(SuperBlock, orphan), sb.orphan.get(), geom.inodes()),
     ] {
         if value > most {
             return Err(bad(field, value.into(), "a sensible value"));
         }
     }
     if sb.maxcontig.get() == 0 || sb.maxbpg.get() == 0 {
-        return Err(bad("maxcontig", sb.maxcontig.get().into(), "at least one block, as maxbpg"));
+        return Err(bad(field!(SuperBlock, maxcontig), sb.maxcontig.get().into(), "at least one block, as maxbpg"));
     }
-    Keeping::from_number(sb.keeping.get()).ok_or_else(|| bad("keeping", sb.keeping.get().into(), "1 to 4"))?;
+    Keeping::from_number(sb.keeping.get())
+        .ok_or_else(|| bad(field!(SuperBlock, keeping), sb.keeping.get().into(), "1 to 4"))?;
     Ok(geom)
 }
 
-fn check_groups(geom: &Geom) -> Result<()> {
-    let bad = |field, found: u32, expected: &str| Error::from(Corrupt::new("superblock", field, 0, found, expected));
+fn check_groups(geom: &Geom, at: u64) -> Result<()> {
+    let bad = |field, found: u32, expected: &str| bad(at, field, found, expected);
     let (block, sectors) = (geom.block_frags(), (geom.block_size() / SECTOR) as u32);
     if geom.cg_inodes == 0 || !geom.cg_inodes.is_multiple_of(geom.inodes_per_block()) {
-        return Err(bad("cg_inodes", geom.cg_inodes, "whole blocks of inodes"));
+        return Err(bad(field!(SuperBlock, cg_inodes), geom.cg_inodes, "whole blocks of inodes"));
     }
     if geom.cg_frags == 0 || !geom.cg_frags.is_multiple_of(block) {
-        return Err(bad("cg_frags", geom.cg_frags, "whole blocks"));
+        return Err(bad(field!(SuperBlock, cg_frags), geom.cg_frags, "whole blocks"));
     }
     let bitmaps = u64::from(geom.inode_sectors()) + u64::from(geom.frag_sectors());
     if bitmaps + 1 > u64::from(sectors) {
-        return Err(bad("cg_frags", geom.cg_frags, "a group whose bitmaps fit a block"));
+        return Err(bad(field!(SuperBlock, cg_frags), geom.cg_frags, "a group whose bitmaps fit a block"));
     }
     if geom.cg_count == 0 || geom.frags.div_ceil(geom.cg_frags) != geom.cg_count || !geom.frags.is_multiple_of(block) {
-        return Err(bad("cg_count", geom.cg_count, "the groups that frags make"));
+        return Err(bad(field!(SuperBlock, cg_count), geom.cg_count, "the groups that frags make"));
     }
     if geom.cg_len(geom.cg_count - 1) < geom.meta_frags() + block || geom.cg_inodes.checked_mul(geom.cg_count).is_none()
     {
-        return Err(bad("frags", geom.frags, "a last group that holds its own structures"));
+        return Err(bad(field!(SuperBlock, frags), geom.frags, "a last group that holds its own structures"));
     }
     Ok(())
 }
 
 /// The summary area and the journal lie in the data area of one group each, and apart.
-fn check_areas(sb: &SuperBlock, geom: &Geom) -> Result<()> {
-    let bad = |field, found: u32| Error::from(Corrupt::new("superblock", field, 0, found, "a place inside a group"));
+fn check_areas(sb: &SuperBlock, at: u64, geom: &Geom) -> Result<()> {
+    let bad = |field, found: u32| bad(at, field, found, "a place inside a group");
     let summary = (sb.summary_start.get(), geom.summary_frags());
     if !geom.is_data(Frag(summary.0), summary.1) {
-        return Err(bad("summary_start", summary.0));
+        return Err(bad(field!(SuperBlock, summary_start), summary.0));
     }
     let journal = (sb.journal_start.get(), sb.journal_frags.get());
     if journal == (0, 0) {
@@ -153,7 +161,7 @@ fn check_areas(sb: &SuperBlock, geom: &Geom) -> Result<()> {
     }
     let apart = journal.0 >= summary.0 + summary.1 || journal.0 + journal.1 <= summary.0;
     if !geom.is_data(Frag(journal.0), journal.1) || !apart || journal.1 < least_journal(geom) {
-        return Err(bad("journal_start", journal.0));
+        return Err(bad(field!(SuperBlock, journal_start), journal.0));
     }
     Ok(())
 }

@@ -135,7 +135,7 @@ pub(crate) fn reseal(device: &dyn Device, s: &Structure) -> Result<()> {
 fn summary_seals(device: &dyn Device, offset: u64) -> Result<Option<[Checksum; 2]>> {
     let size = device.geometry().size;
     let Ok(Some(sb)) = superblock::read(device, 0) else { return Ok(None) };
-    let Ok(geom) = superblock::geometry(&sb) else { return Ok(None) };
+    let Ok(geom) = superblock::geometry(&sb, 0) else { return Ok(None) };
     let mut head = vec![0; DEVICE_SECTOR];
     device.read_at(Kind::Log, offset, &mut head)?;
     let frags = |at| geom.bytes_of(get_u32(&head, at).unwrap_or(0)) as u64;

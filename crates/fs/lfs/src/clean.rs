@@ -389,7 +389,7 @@ impl Core {
         if !self.cache.contains(name) {
             let own = segment.get(..self.geom.bytes_of(frags)).unwrap_or(&[]);
             let is_it = self.verify(p, own).is_ok() || planted(Flaw::DeadForLive) && !own.is_empty();
-            let bytes = if is_it { own.to_vec() } else { self.read_block(p, frags, Kind::Data)? };
+            let bytes = if is_it { own.to_vec() } else { self.read_block((&i, place), p, frags, Kind::Data)? };
             self.cache.insert(name, Arc::new(bytes));
             // The ifile's stay until the checkpoint that writes them.
             if ino != IFILE || planted(Flaw::IfileDropped) {

@@ -5,6 +5,7 @@ use crate::format::*;
 use crate::inode::{Inode, LINK_MAX};
 use crate::mount::Core;
 use arbor_base::cache::FileBlock;
+use arbor_base::layout::Location;
 use arbor_base::vfs::{Ino, Result};
 use arbor_kit::chunkdir::{ChunkDirs, Hashes, Room};
 use arbor_kit::namespace::Node;
@@ -20,6 +21,10 @@ impl ChunkDirs for Core {
 
     fn dir_page(&mut self, dir: &Inode, lbn: u64) -> Result<Arc<Vec<u8>>> {
         self.whole_page(dir, lbn)
+    }
+
+    fn inode_location(&self, dir: &Inode) -> Location {
+        Location::inode(dir.ino)
     }
 
     fn dir_modify(&mut self, dir: &Inode, index: u64, f: &mut dyn FnMut(&mut Vec<u8>)) -> Result<()> {

@@ -228,7 +228,7 @@ fn dir(core: &mut Core, ino: Ino) -> Result<Value> {
     for piece in pieces(core, &i)? {
         let FileBlock::Data(lbn) = piece.place else { continue };
         let (start, at) = (lbn << core.geom.block_shift, core.geom.byte(piece.frag()));
-        let bytes = match core.read_block(piece.p, piece.frags, Kind::Dir) {
+        let bytes = match core.read_block((&i, piece.place), piece.p, piece.frags, Kind::Dir) {
             Err(Error::Corrupt(why)) => {
                 chunks.push(json!({ "offset": start, "at": at, "damage": why.to_string() }));
                 continue;

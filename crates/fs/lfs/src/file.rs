@@ -11,7 +11,7 @@ use crate::mount::Core;
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::{Edit, FileBlock, Name};
 use arbor_base::device::Kind;
-use arbor_base::layout::put;
+use arbor_base::layout::{Corrupt, Location, put};
 use arbor_base::vfs::{Errno, Error, Result};
 use arbor_kit::blockfile::{self, BlockFiles, Fill};
 use arbor_kit::blockmap::{BlockMap, Parent, Shape};
@@ -25,6 +25,28 @@ const STREAMS: usize = 32;
 const CLUSTER: usize = 256 << 10;
 
 impl Core {
+    /// Where the pointer to a block stands.
+    fn pointer_location(&mut self, i: &Inode, block: FileBlock) -> Result<Location> {
+        let Some(Parent::Map { level, n, slot }) = self.shape().parent(block) else {
+            return Ok(Location::inode(i.ino));
+        };
+        match self.pointer(i, FileBlock::Map { level, n })?.frag.get() {
+            // It has no address yet.
+            0 | UNWRITTEN => Ok(Location::inode(i.ino)),
+            frag => Ok(Location::from(self.geom.byte(Frag(frag))).plus((slot * POINTER) as u64)),
+        }
+    }
+
+    /// Fails unless the pointer to a block leads to so many fragments of a segment.
+    pub fn check_pointer(&mut self, (i, block): (&Inode, FileBlock), p: Pointer, frags: u32) -> Result<()> {
+        let frag = p.frag.get();
+        if self.is_run(Frag(frag), frags) {
+            return Ok(());
+        }
+        let (at, found) = (self.pointer_location(i, block)?, format!("{frag} (inode {}, {block:?})", i.ino));
+        Err(Corrupt::new("pointer", "frag", at, found, "fragments of one segment").into())
+    }
+
     /// Lets the pointer to a block lead elsewhere. The indirect block that it stands in is there.
     pub fn set_pointer(&mut self, i: &mut Inode, block: FileBlock, to: Pointer) -> Result<()> {
         let slot = match self.shape().parent(block).ok_or(Errno::EFBIG)? {
@@ -159,7 +181,7 @@ impl Core {
         let kind = if i.is_dir() { Kind::Dir } else { Kind::Data };
         let total = all.iter().map(|a| a.1).sum();
         // Blocks of a cluster may lie in two segments that follow each other.
-        let together = self.check_run(Frag(p.frag.get()), total, "pointer", "frag").is_ok();
+        let together = self.is_run(Frag(p.frag.get()), total);
         let bytes = if together { self.read_run(Frag(p.frag.get()), total, kind)? } else { Vec::new() };
         let mut from = 0;
         for (k, (q, frags)) in (lbn..).zip(all) {
@@ -170,7 +192,7 @@ impl Core {
                 if k > lbn {
                     break;
                 }
-                page = self.read_block_again(q, frags, kind)?;
+                page = self.read_block_again((i, FileBlock::Data(k)), q, frags, kind)?;
             }
             match self.keep_page(i, k, page) {
                 Err(_) if k > lbn => break,
@@ -190,7 +212,7 @@ impl Core {
         page.truncate(valid);
         page.resize(len, 0);
         if i.is_dir() {
-            crate::sound::dir_block(i.ino, &page, lbn == 0)?;
+            crate::sound::dir_block(i.ino, lbn << self.geom.block_shift, &page)?;
         }
         self.cache.insert(Name::data(i.ino, lbn), Arc::new(page));
         Ok(())
@@ -401,7 +423,8 @@ impl BlockMap for Core {
         if Self::is_hole(p) {
             return Ok(None);
         }
-        let bytes = Arc::new(self.read_block(p, self.geom.block_frags(), Kind::Tree)?);
+        let bytes = self.read_block((i, FileBlock::Map { level, n }), p, self.geom.block_frags(), Kind::Tree)?;
+        let bytes = Arc::new(bytes);
         self.cache.insert(name, bytes.clone());
         Ok(Some(bytes))
     }

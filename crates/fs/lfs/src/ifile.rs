@@ -10,7 +10,8 @@ use crate::inode::Inode;
 use crate::mount::Core;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
-use arbor_base::layout::{Corrupt, put};
+use arbor_base::field;
+use arbor_base::layout::{Corrupt, Location, put};
 use arbor_base::vfs::{Errno, Error, Ino, Result};
 use arbor_kit::blockmap::BlockMap as _;
 use arbor_kit::inodes::InodeTable as _;
@@ -148,7 +149,12 @@ fn dirty(pages: &BTreeMap<u32, Page>) -> impl Iterator<Item = (u32, Use)> + '_ {
 }
 
 impl Core {
-    /// Byte of the ifile where an inode's entry lies.
+    /// Where a field of an inode's entry lies.
+    pub fn map_location(&self, ino: Ino, offset: u64) -> Location {
+        Location::file(IFILE, MAP_AT.saturating_add(ino.0.saturating_mul(MAP_ENTRY as u64))).plus(offset)
+    }
+
+    /// Block of the ifile where an inode's entry lies, and byte in it.
     fn map_at(&self, ino: Ino) -> (u64, usize) {
         let at = MAP_AT + ino.0 * MAP_ENTRY as u64;
         (self.geom.lbn(at), (at % self.geom.block_size() as u64) as usize)
@@ -163,7 +169,7 @@ impl Core {
         let i = self.inode(IFILE)?;
         let bytes = match self.pointer(&i, FileBlock::Data(lbn))? {
             p if p.frag.get() == 0 => vec![0; self.geom.block_size()],
-            p => self.read_block(p, self.geom.block_frags(), Kind::Log)?,
+            p => self.read_block((&i, FileBlock::Data(lbn)), p, self.geom.block_frags(), Kind::Log)?,
         };
         let bytes = Arc::new(bytes);
         self.cache.insert(name, bytes.clone());
@@ -214,16 +220,17 @@ impl Core {
         };
         let reserved = |n: u32| n != 0 && u64::from(n) <= ROOT.0;
         if next >= self.state.inodes || reserved(next) || free != 0 && reserved(free) {
-            let (found, at) = (next, self.map_at(ino).1 as u64);
-            return Err(Corrupt::new("inode map", "next_free", at, found, "an inode of the map").into());
+            let (field, offset) = field!(MapEntry, next_free);
+            let at = self.map_location(ino, offset);
+            return Err(Corrupt::new("inode map", field, at, next, "an inode of the map").into());
         }
         if free == 0 {
             self.state.inodes += 1;
         }
         let old = self.map_entry(ino)?;
         if old.frag.get() != 0 {
-            let what = format!("inode {ino} at fragment {}", old.frag);
-            return Err(Corrupt::new("inode map", "frag", 0, what, "a free inode on the free list").into());
+            let (at, found) = (self.map_location(ino, field!(MapEntry, frag).1), old.frag);
+            return Err(Corrupt::new("inode map", "frag", at, found, "a free inode on the free list").into());
         }
         let version = old.version.get().wrapping_add(1);
         let entry = MapEntry { frag: UNWRITTEN.into(), version: version.into(), ..MapEntry::default() };
@@ -265,7 +272,7 @@ impl Core {
         let d = self.read_ifile_inode()?;
         let least = MAP_AT + u64::from(cp.inodes.get()) * MAP_ENTRY as u64;
         if d.size.get() < least {
-            let at = self.geom.byte(Frag(cp.ifile.get()));
+            let at = Location::inode(IFILE);
             return Err(Corrupt::new("ifile", "size", at, d.size.get(), format!("{least} or more")).into());
         }
         self.cache.insert(Name::Inode(IFILE), Arc::new(d.as_bytes().to_vec()));

@@ -7,7 +7,8 @@ use crate::mount::Core;
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
-use arbor_base::layout::{Corrupt, crc_without, get_u32};
+use arbor_base::field;
+use arbor_base::layout::{Corrupt, Location, crc_without, get_u32};
 use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, Time, mode};
 use arbor_kit::inodes::{Change, InodeTable};
 use arbor_kit::lifetimes::{self, Orphans};
@@ -27,7 +28,7 @@ pub(crate) struct Inode {
 
 impl Inode {
     pub fn corrupt(&self, field: &'static str, found: impl std::fmt::Display, expected: &str) -> Corrupt {
-        Corrupt::new("inode", field, 0, format!("{found} (inode {})", self.ino), expected)
+        Corrupt::new("inode", field, Location::inode(self.ino), found, expected)
     }
 }
 
@@ -65,12 +66,12 @@ impl Core {
             let d = Dinode::read_from_bytes(bytes).map_err(|_| Errno::EIO)?;
             return Ok(Inode { ino, d });
         }
-        let d = self.read_inode(ino, Frag(entry.frag.get()))?;
+        let (at, d) = self.read_inode(ino, Frag(entry.frag.get()))?;
         if d.version != entry.version {
-            let (at, found) = (self.geom.byte(Frag(entry.frag.get())), d.version.get());
-            return Err(Corrupt::new("inode", "version", at, found, entry.version.get()).into());
+            let (field, offset) = field!(Dinode, version);
+            return Err(Corrupt::new("inode", field, at + offset, d.version.get(), entry.version.get()).into());
         }
-        crate::sound::inode(&self.geom, self.segs.count(), self.geom.byte(Frag(entry.frag.get())), ino, &d)?;
+        crate::sound::inode(&self.geom, self.segs.count(), at, ino, &d)?;
         self.cache.insert(Name::Inode(ino), Arc::new(d.as_bytes().to_vec()));
         Ok(Inode { ino, d })
     }
@@ -78,11 +79,12 @@ impl Core {
     /// Reads the ifile's inode.
     pub fn read_ifile_inode(&mut self) -> Result<Dinode> {
         let frag = Frag(self.checkpoint.ifile.get());
-        let d = self.read_inode(IFILE, frag)?;
+        let (at, d) = self.read_inode(IFILE, frag)?;
         if d.kind() != mode::IFREG {
-            return Err(Corrupt::new("ifile", "mode", self.geom.byte(frag), d.mode.get(), "a file").into());
+            let (field, offset) = field!(Dinode, mode);
+            return Err(Corrupt::new("ifile", field, at + offset, d.mode.get(), "a file").into());
         }
-        crate::sound::inode(&self.geom, self.segs.count(), self.geom.byte(frag), IFILE, &d)?;
+        crate::sound::inode(&self.geom, self.segs.count(), at, IFILE, &d)?;
         Ok(d)
     }
 
@@ -90,7 +92,7 @@ impl Core {
     /// the other lie one behind the other. What cannot be read, or is not as it has to be, is left out.
     fn read_inodes(&mut self, frag: Frag) -> Result<()> {
         let geom = self.geom;
-        let fits = |n: &u32| self.check_run(frag, *n, "inode map", "frag").is_ok();
+        let fits = |n: &u32| self.is_run(frag, *n);
         let Some(frags) = (1..=geom.block_frags()).rev().find(fits) else { return Ok(()) };
         let bytes = match self.read_run(frag, frags, Kind::Inode) {
             Err(Error::Restart) => return Err(Error::Restart),
@@ -115,9 +117,15 @@ impl Core {
         Ok(())
     }
 
-    /// Reads an inode from its fragment, once more if it was not there.
-    pub fn read_inode(&mut self, ino: Ino, frag: Frag) -> Result<Dinode> {
-        self.check_run(frag, 1, "inode map", "frag")?;
+    /// Reads an inode from its fragment, once more if it was not there. Gives the byte of the device where it begins, too.
+    pub fn read_inode(&mut self, ino: Ino, frag: Frag) -> Result<(u64, Dinode)> {
+        if !self.is_run(frag, 1) {
+            let (what, field, at) = match ino {
+                IFILE => ("checkpoint", "ifile", (self.checkpoint_at() + field!(Checkpoint, ifile).1).into()),
+                _ => ("inode map", "frag", self.map_location(ino, field!(MapEntry, frag).1)),
+            };
+            return Err(Corrupt::new(what, field, at, frag.0, "fragments of one segment").into());
+        }
         let bytes = self.read_run(frag, 1, Kind::Inode)?;
         let found = match find_inode(&self.geom, ino, &bytes) {
             None => {
@@ -126,8 +134,12 @@ impl Core {
             }
             found => found,
         };
-        let missing = || Corrupt::new("inode", "crc", self.geom.byte(frag), format!("no inode {ino}"), "a sound one");
-        Ok(found.ok_or_else(missing)?.1)
+        let missing = || {
+            let expected = format!("a sound one in the fragment at byte {:#x}", self.geom.byte(frag));
+            Corrupt::new("inode", "crc", Location::inode(ino), "none", expected)
+        };
+        let (within, d) = found.ok_or_else(missing)?;
+        Ok((self.geom.byte(frag) + within as u64, d))
     }
 
     /// A new inode, with no name yet.
@@ -305,7 +317,7 @@ impl InodeTable for Core {
         let name = Name::File(i.ino, FileBlock::Xattr);
         if !self.cache.contains(name) {
             let frags = self.geom.frags_for(i.d.xattr_len.get() as usize);
-            let bytes = self.read_block(i.d.xattr, frags, Kind::Xattr)?;
+            let bytes = self.read_block((i, FileBlock::Xattr), i.d.xattr, frags, Kind::Xattr)?;
             self.cache.insert(name, Arc::new(bytes));
         }
         let broken = || i.corrupt("xattr", "a broken list", "names and values").into();

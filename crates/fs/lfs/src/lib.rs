@@ -94,7 +94,7 @@ impl Engine for Lfs {
 
     fn probe(&self, device: &dyn Device) -> Result<Option<VolumeInfo>> {
         let Some(sb) = superblock::read(device, 0)? else { return Ok(None) };
-        let geom = superblock::geometry(&sb)?;
+        let geom = superblock::geometry(&sb, 0)?;
         let cp = superblock::checkpoints(device, &geom)?.first().map(|found| found.1).unwrap_or_default();
         let segs = u64::from(cp.segs.get());
         Ok(Some(VolumeInfo {

@@ -33,7 +33,7 @@ pub(crate) fn format(devices: Devices, options: &FormatOptions) -> Result<()> {
         created: options.now.secs.into(),
         ..SuperBlock::default()
     };
-    let geom = superblock::geometry(&sb)?;
+    let geom = superblock::geometry(&sb, 0)?;
     superblock::check_size(&geom, size)?;
     let segs = superblock::segs_in(&geom, size);
     if segs < superblock::LEAST_SEGS {
@@ -42,7 +42,7 @@ pub(crate) fn format(devices: Devices, options: &FormatOptions) -> Result<()> {
     }
     sb.salt = salt(&*dev, &sb, &geom, segs)?.into();
     sb.incompat = superblock::incompat(&sb).into();
-    let geom = superblock::geometry(&sb)?;
+    let geom = superblock::geometry(&sb, 0)?;
     let head = geom.byte(Frag(geom.first)) as usize;
     dev.write_at(Kind::Super, 0, &vec![0; head])?;
     first_state(dev.clone(), geom, segs, options)?;

@@ -108,7 +108,7 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     let dev: Arc<dyn Device> = devices.main;
     let sb = read_super(&*dev)?;
     let read_only = arbor_kit::options::read_only(superblock::features(&sb), KNOWN, options, &*dev)?;
-    let geom = superblock::geometry(&sb)?;
+    let geom = superblock::geometry(&sb, 0)?;
     let mut core = open(dev, geom, opts, clock.now())?;
     core.calls.health.set_read_only(read_only);
     if core.checkpoint.clean.get() == 0 && read_only {
@@ -132,7 +132,7 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
 
 /// How much of each segment of an unmounted volume lives; nothing is written.
 pub(crate) fn utilisation(devices: &Devices) -> Result<Utilisation> {
-    let geom = superblock::geometry(&read_super(&*devices.main)?)?;
+    let geom = superblock::geometry(&read_super(&*devices.main)?, 0)?;
     let opts = options::Mount::parse(&Options::default())?;
     let core = open(devices.main.clone(), geom, opts, Time::default())?;
     let live = core.segs.dirty().map(|(seg, u)| (seg.into(), u.live.into())).collect();
@@ -213,17 +213,20 @@ impl Core {
         Ok(())
     }
 
-    /// Checks that a run lies in the segments, inside one of them.
-    pub fn check_run(&self, frag: Frag, frags: u32, what: &'static str, field: &'static str) -> Result<()> {
+    /// Byte of the device where the checkpoint lies that the state in core began with.
+    pub fn checkpoint_at(&self) -> u64 {
+        let [first, second] = self.geom.checkpoints();
+        if self.place == 0 { second } else { first }
+    }
+
+    /// Whether a run lies in the segments, inside one of them.
+    pub fn is_run(&self, frag: Frag, frags: u32) -> bool {
         let n = self.geom.seg_frags();
         let inside = self.geom.seg_of(frag).is_some_and(|seg| {
             let at = frag.0 - self.geom.seg_start(seg).0;
             seg.0 < self.segs.count() && at.checked_add(frags).is_some_and(|end| end <= n)
         });
-        if inside && frags > 0 {
-            return Ok(());
-        }
-        Err(Corrupt::new(what, field, 0, frag.0, "fragments of one segment").into())
+        inside && frags > 0
     }
 
     /// Reads a run of fragments.
@@ -242,18 +245,18 @@ impl Core {
         Ok(bytes)
     }
 
-    /// Reads what a pointer leads to, and verifies it; once more if it was read wrong.
-    pub fn read_block(&mut self, p: Pointer, frags: u32, kind: Kind) -> Result<Vec<u8>> {
+    /// Reads what the pointer to a block of a file leads to, and verifies it; once more if it was read wrong.
+    pub fn read_block(&mut self, of: (&Inode, FileBlock), p: Pointer, frags: u32, kind: Kind) -> Result<Vec<u8>> {
         let frag = Frag(p.frag.get());
-        self.check_run(frag, frags, "pointer", "frag")?;
+        self.check_pointer(of, p, frags)?;
         let bytes = self.read_run(frag, frags, kind)?;
-        if crc(&bytes) == p.crc.get() { Ok(bytes) } else { self.read_block_again(p, frags, kind) }
+        if crc(&bytes) == p.crc.get() { Ok(bytes) } else { self.read_block_again(of, p, frags, kind) }
     }
 
     /// The same of what was read wrong.
-    pub fn read_block_again(&mut self, p: Pointer, frags: u32, kind: Kind) -> Result<Vec<u8>> {
+    pub fn read_block_again(&mut self, of: (&Inode, FileBlock), p: Pointer, frags: u32, kind: Kind) -> Result<Vec<u8>> {
         let frag = Frag(p.frag.get());
-        self.check_run(frag, frags, "pointer", "frag")?;
+        self.check_pointer(of, p, frags)?;
         let bytes = self.read_run_again(frag, frags, kind)?;
         self.verify(p, &bytes)?;
         Ok(bytes)

@@ -9,6 +9,7 @@ use crate::planted::{Flaw, planted};
 use crate::sound;
 use crate::summary::{self, Parsed};
 use arbor_base::cache::Name;
+use arbor_base::field;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Ino, Result};
 
@@ -21,10 +22,12 @@ struct Found {
 /// Brings core to the end of the log, if the volume was not unmounted, or if the newest checkpoint is `lost`: then what
 /// follows the older one may have been written by a later mount.
 pub(crate) fn recover(core: &mut Core, lost: bool) -> Result<()> {
-    let lives = |h: &&Head| h.is_open() && core.segs.get(h.next_seg.0).live != 0;
-    if let Some(head) = core.log.heads.iter().find(lives) {
-        let found = head.next_seg.0;
-        return Err(Corrupt::new("checkpoint", "next_seg", 0, found, "a segment without live blocks").into());
+    let fields = [field!(Checkpoint, next_seg), field!(Checkpoint, cold_next)];
+    for (head, (field, offset)) in core.log.heads.iter().zip(fields) {
+        if head.is_open() && core.segs.get(head.next_seg.0).live != 0 {
+            let at = core.checkpoint_at() + offset;
+            return Err(Corrupt::new("checkpoint", field, at, head.next_seg.0, "a segment without live blocks").into());
+        }
     }
     if core.checkpoint.clean.get() != 0 && !lost {
         return Ok(());

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 pub(crate) fn resize(devices: Devices, size: u64, clock: Arc<dyn Clock>) -> Result<()> {
     let dev = devices.main.clone();
-    let geom = superblock::geometry(&read_super(&*dev)?)?;
+    let geom = superblock::geometry(&read_super(&*dev)?, 0)?;
     let old = dev.geometry().size;
     let none = || Corrupt::new("checkpoint", "crc", geom.checkpoints()[0], "none that is sound", "one of two");
     let (place, cp) = checkpoints(&*dev, &geom)?.first().copied().ok_or_else(none)?;

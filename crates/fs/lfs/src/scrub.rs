@@ -158,7 +158,10 @@ impl Core {
         s.found += len as u64;
         let from = self.geom.bytes_of(here.0.saturating_sub(s.start.0));
         let bytes = s.bytes.get(from..from.saturating_add(len)).unwrap_or(&[]);
-        let again = if crc(bytes) == p.crc.get() { Ok(()) } else { self.read_block(p, frags, Kind::Data).map(drop) };
+        let again = match crc(bytes) == p.crc.get() {
+            true => Ok(()),
+            false => self.inode(ino).and_then(|i| self.read_block((&i, place), p, frags, Kind::Data)).map(drop),
+        };
         match again {
             Ok(()) => s.verified += len as u64,
             Err(e) => {

@@ -2,7 +2,8 @@
 //! for granted. Whether structures agree with each other is the checker's business.
 
 use crate::format::*;
-use arbor_base::layout::Corrupt;
+use arbor_base::field;
+use arbor_base::layout::{Corrupt, Location};
 use arbor_base::vfs::{FileType, Ino};
 use arbor_kit::dirent::check_chunks;
 use arbor_kit::namespace::TARGET_MAX;
@@ -54,13 +55,13 @@ pub(crate) fn ordinals(cp: &Checkpoint) -> Result<(), (&'static str, u64)> {
     all.into_iter().find(|(_, n)| n.get() > MOST).map_or(Ok(()), |(field, n)| Err((field, n.get())))
 }
 
-/// Checks an inode of a volume with so many segments.
+/// Checks an inode of a volume with so many segments, which lies at byte `at` of the device.
 pub(crate) fn inode(geom: &Geom, segs: u32, at: u64, ino: Ino, d: &Dinode) -> Result<(), Corrupt> {
-    let bad = |field, found: String, expected: &str| {
-        Err(Corrupt::new("inode", field, at, format!("{found} (inode {ino})"), expected))
+    let bad = |(field, offset): (_, u64), found: String, expected: &str| {
+        Err(Corrupt::new("inode", field, at.saturating_add(offset), format!("{found} (inode {ino})"), expected))
     };
     let Some(kind) = FileType::from_mode(d.kind()) else {
-        return bad("mode", format!("{:#o}", d.mode.get()), "a known type");
+        return bad(field!(Dinode, mode), format!("{:#o}", d.mode.get()), "a known type");
     };
     let most = match kind {
         FileType::File => geom.max_size(),
@@ -70,20 +71,20 @@ pub(crate) fn inode(geom: &Geom, segs: u32, at: u64, ino: Ino, d: &Dinode) -> Re
     };
     let size = d.size.get();
     if size > most {
-        return bad("size", size.to_string(), "no more than its type allows");
+        return bad(field!(Dinode, size), size.to_string(), "no more than its type allows");
     }
     let removed = d.nlink.get() == 0;
     if kind == FileType::Dir && !removed && (size == 0 || !size.is_multiple_of(geom.dir_unit(size))) {
-        return bad("size", size.to_string(), "whole fragments of entries, or whole blocks");
+        return bad(field!(Dinode, size), size.to_string(), "whole fragments of entries, or whole blocks");
     }
     if kind == FileType::Symlink && !removed && size == 0 {
-        return bad("size", size.to_string(), "a target");
+        return bad(field!(Dinode, size), size.to_string(), "a target");
     }
     if d.frags.get() > u64::from(segs) * u64::from(geom.seg_frags()) {
-        return bad("frags", d.frags.to_string(), "no more than the volume has");
+        return bad(field!(Dinode, frags), d.frags.to_string(), "no more than the volume has");
     }
     if !xattr_len(geom, d) {
-        return bad("xattr_len", d.xattr_len.to_string(), "a block at most, and as many as there are");
+        return bad(field!(Dinode, xattr_len), d.xattr_len.to_string(), "a block at most, and as many as there are");
     }
     Ok(())
 }
@@ -97,9 +98,10 @@ pub(crate) fn xattr_len(geom: &Geom, d: &Dinode) -> bool {
     }
 }
 
-/// Checks a block of a directory.
-pub(crate) fn dir_block(ino: Ino, bytes: &[u8], first: bool) -> Result<(), Corrupt> {
-    check_chunks(bytes, first).map_err(|(within, found, expected)| {
-        Corrupt::new("directory", "entries", within as u64, format!("{found} (inode {ino})"), expected)
+/// Checks the block of a directory that begins at byte `at` of it.
+pub(crate) fn dir_block(ino: Ino, at: u64, bytes: &[u8]) -> Result<(), Corrupt> {
+    check_chunks(bytes, at == 0).map_err(|(within, found, expected)| {
+        let at = Location::file(ino, at.saturating_add(within as u64));
+        Corrupt::new("directory", "entries", at, found, expected)
     })
 }

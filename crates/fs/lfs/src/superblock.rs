@@ -3,6 +3,7 @@
 use crate::format::*;
 use crate::sound;
 use arbor_base::device::{Device, Kind};
+use arbor_base::field;
 use arbor_base::layout::{Corrupt, Features, crc_without};
 use arbor_base::vfs::{Error, Result};
 use zerocopy::{FromBytes, IntoBytes};
@@ -41,6 +42,7 @@ fn check_crc(what: &'static str, bytes: &[u8], at: u64, found: u32) -> Result<()
     if found == crc {
         return Ok(());
     }
+    let at = at.saturating_add(CRC_AT as u64);
     Err(Corrupt::new(what, "crc", at, format!("{found:#x}"), format!("{crc:#x}")).into())
 }
 
@@ -75,22 +77,24 @@ pub(crate) fn fsid(uuid: &[u8; 16], salt: u32) -> u64 {
     uuid.first_chunk().map_or(0, |b| u64::from_le_bytes(*b)) ^ u64::from(salt).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// The geometry that a superblock describes, checked against nonsense.
-pub(crate) fn geometry(sb: &SuperBlock) -> Result<Geom> {
-    let bad = |field, found: u32, expected: &str| Error::from(Corrupt::new("superblock", field, 0, found, expected));
+/// The geometry that the superblock at byte `at` describes, checked against nonsense.
+pub(crate) fn geometry(sb: &SuperBlock, at: u64) -> Result<Geom> {
+    let bad = |(field, offset): (_, u64), found: u32, expected: &str| {
+        Error::from(Corrupt::new("superblock", field, at.saturating_add(offset), found, expected))
+    };
     let (block_shift, frag_shift, seg_shift) = (sb.block_shift.get(), sb.frag_shift.get(), sb.seg_shift.get());
     if !(12..=16).contains(&block_shift) {
-        return Err(bad("block_shift", block_shift, "12 to 16"));
+        return Err(bad(field!(SuperBlock, block_shift), block_shift, "12 to 16"));
     }
     if frag_shift > block_shift || block_shift - frag_shift > 3 {
-        return Err(bad("frag_shift", frag_shift, "an eighth of a block to a whole one"));
+        return Err(bad(field!(SuperBlock, frag_shift), frag_shift, "an eighth of a block to a whole one"));
     }
     if seg_shift > 26 || seg_shift < block_shift + 4 {
-        return Err(bad("seg_shift", seg_shift, "at least 16 blocks, and at most 64 MiB"));
+        return Err(bad(field!(SuperBlock, seg_shift), seg_shift, "at least 16 blocks, and at most 64 MiB"));
     }
     let geom = Geom { block_shift, frag_shift, seg_shift, first: sb.first.get(), fsid: fsid(&sb.uuid, sb.salt.get()) };
     if geom.first != 4 * geom.block_frags() {
-        return Err(bad("first", geom.first, "the fragment behind four blocks"));
+        return Err(bad(field!(SuperBlock, first), geom.first, "the fragment behind four blocks"));
     }
     Ok(geom)
 }
@@ -141,16 +145,22 @@ pub(crate) fn checkpoints(dev: &dyn Device, geom: &Geom) -> Result<Vec<(usize, C
 
 /// Checks the numbers of a checkpoint.
 pub(crate) fn check_checkpoint(geom: &Geom, size: u64, at: u64, cp: &Checkpoint) -> Result<()> {
-    let bad = |field, found: u64, expected: &str| Err(Corrupt::new("checkpoint", field, at, found, expected).into());
+    let bad = |(field, offset): (_, u64), found: u64, expected: &str| {
+        Err(Corrupt::new("checkpoint", field, at.saturating_add(offset), found, expected).into())
+    };
     let end = geom.byte(Frag(geom.first)) + (u64::from(cp.segs.get()) << geom.seg_shift);
     if cp.segs.get() < LEAST_SEGS || u64::from(cp.segs.get()) > most_segs(geom) {
-        return bad("segs", cp.segs.get().into(), "at least 16, and no more than the usage table and 32 bits count");
+        return bad(
+            field!(Checkpoint, segs),
+            cp.segs.get().into(),
+            "at least 16, and no more than the usage table and 32 bits count",
+        );
     }
     if end > size {
         return Err(Error::refused(format!("the volume has {end} bytes, the device only {size}: truncated image?")));
     }
-    let hot = [("seg", cp.seg.get()), ("next_seg", cp.next_seg.get())];
-    let cold = [("cold_seg", cp.cold_seg.get()), ("cold_next", cp.cold_next.get())];
+    let hot = [(field!(Checkpoint, seg), cp.seg.get()), (field!(Checkpoint, next_seg), cp.next_seg.get())];
+    let cold = [(field!(Checkpoint, cold_seg), cp.cold_seg.get()), (field!(Checkpoint, cold_next), cp.cold_next.get())];
     let is_open = cp.cold_seg.get() != NO_SEG;
     let mut filled = Vec::new();
     for (field, seg) in hot.into_iter().chain(cold.into_iter().filter(|_| is_open)) {
@@ -162,7 +172,9 @@ pub(crate) fn check_checkpoint(geom: &Geom, size: u64, at: u64, cp: &Checkpoint)
         }
         filled.push(seg);
     }
-    for (field, offset) in [("offset", cp.offset.get()), ("cold_offset", cp.cold_offset.get())] {
+    let offsets =
+        [(field!(Checkpoint, offset), cp.offset.get()), (field!(Checkpoint, cold_offset), cp.cold_offset.get())];
+    for (field, offset) in offsets {
         if offset > geom.seg_frags() {
             return bad(field, offset.into(), "fragments of a segment");
         }
@@ -170,12 +182,12 @@ pub(crate) fn check_checkpoint(geom: &Geom, size: u64, at: u64, cp: &Checkpoint)
     let numbers = (cp.inodes.get(), cp.free_ino.get(), cp.used_inodes.get());
     let counts = sound::counts(geom, cp.segs.get(), numbers, cp.file_frags.get());
     if let Err((field, found)) = sound::ordinals(cp).and(counts) {
-        return bad(field, found, "a number that can be");
+        return bad((field, 0), found, "a number that can be");
     }
     // The ifile's inode is the last that is written before a checkpoint.
     let end = geom.seg_start(Seg(cp.seg.get())).0.saturating_add(cp.offset.get());
     if end != cp.ifile.get().saturating_add(1) {
-        return bad("ifile", cp.ifile.get().into(), "the last fragment of the log");
+        return bad(field!(Checkpoint, ifile), cp.ifile.get().into(), "the last fragment of the log");
     }
     Ok(())
 }

@@ -21,7 +21,7 @@ pub(crate) fn open(devices: &Devices) -> Result<(SuperBlock, Core)> {
         return Err(Error::refused(format!("unknown features {bits:#x}")));
     }
     let opts = options::Mount::parse(&Options::parse("cache=16M"))?;
-    let mut core = mount::open(devices.main.clone(), superblock::geometry(&sb)?, opts, Time::default())?;
+    let mut core = mount::open(devices.main.clone(), superblock::geometry(&sb, 0)?, opts, Time::default())?;
     core.cache.keep_all(true);
     Ok((sb, core))
 }
@@ -103,7 +103,7 @@ impl Walk {
         };
         let piece = Piece { place, p, frags };
         // What is not on disk yet has an address outside of the segments.
-        if piece.frag().0 == 0 || core.check_run(piece.frag(), frags, "pointer", "frag").is_err() {
+        if piece.frag().0 == 0 || !core.is_run(piece.frag(), frags) {
             return Ok(());
         }
         let FileBlock::Map { level, n: at } = place else {
@@ -113,7 +113,7 @@ impl Walk {
         if !self.seen.insert(piece.frag().0) {
             return Ok(());
         }
-        let found = unless_damaged(core.read_block(p, frags, Kind::Tree))?;
+        let found = unless_damaged(core.read_block((i, place), p, frags, Kind::Tree))?;
         let bytes = found.unwrap_or_default();
         f(piece, &bytes);
         for (k, p) in (0u64..).zip(pointers(&bytes)).filter(|(_, p)| p.frag.get() != 0) {
@@ -133,7 +133,7 @@ impl Core {
     /// The inode of the ifile, as the newest checkpoint has it.
     pub fn ifile_on_disk(&mut self) -> Result<Found> {
         let frag = Frag(self.checkpoint.ifile.get());
-        let d = self.read_inode(IFILE, frag)?;
+        let d = self.read_inode(IFILE, frag)?.1;
         let bytes = self.read_run(frag, 1, Kind::Inode)?;
         let within = find_inode(&self.geom, IFILE, &bytes).map_or(0, |f| f.0);
         Ok(Found { i: Inode { ino: IFILE, d }, at: self.geom.byte(frag) + within as u64 })
@@ -142,7 +142,7 @@ impl Core {
     /// The inode that an entry of the map leads to; `None` if there is none that is sound.
     pub fn inode_of(&mut self, ino: Ino, entry: MapEntry) -> Result<Option<Found>> {
         let frag = Frag(entry.frag.get());
-        if frag.0 == 0 || self.check_run(frag, 1, "inode map", "frag").is_err() {
+        if frag.0 == 0 || !self.is_run(frag, 1) {
             return Ok(None);
         }
         let bytes = self.read_run(frag, 1, Kind::Inode)?;

@@ -40,6 +40,8 @@ pub(crate) struct Found {
     pub ino: Ino,
     pub key: u64,
     pub kind: u8,
+    /// Byte of the device where it begins.
+    pub byte: u64,
 }
 
 /// Result of looking for a name: the entry, or the number the next of its hash would get.
@@ -104,12 +106,17 @@ impl Core {
         }
     }
 
+    /// Byte of the device where a body begins.
+    fn body_byte(&self, i: &Inode, p: Place) -> u64 {
+        match p {
+            Place::Inline => i.ino.0.saturating_mul(SECTOR).saturating_add(DINODE as u64),
+            Place::Block(b) => self.geom.daddr(b).byte().saturating_add(HEADER as u64),
+        }
+    }
+
     fn broken(&self, i: &Inode, p: Place) -> Corrupt {
-        let (what, at) = match p {
-            Place::Inline => ("inode", i.ino.0.saturating_mul(SECTOR)),
-            Place::Block(b) => ("directory block", self.geom.daddr(b).byte()),
-        };
-        Corrupt::new(what, "entries", at, "a broken list", "entries in the order of their hash")
+        let what = if matches!(p, Place::Inline) { "inode" } else { "directory block" };
+        Corrupt::new(what, "entries", self.body_byte(i, p), "a broken list", "entries in the order of their hash")
     }
 
     /// The first body that may hold keys from `key` on, and the key of its descriptor.
@@ -157,6 +164,7 @@ impl Core {
         let (mut p, mut key) = self.place(i, lo)?;
         let mut taken: Vec<u16> = Vec::new();
         loop {
+            let start = self.body_byte(i, p);
             let (mut found, mut past) = (None, false);
             let done = self.body(i, p, |body| {
                 let (_, mut at) = body::seek(body, lo)?;
@@ -168,7 +176,7 @@ impl Core {
                         break;
                     }
                     if n == name {
-                        found = Some(Found { ino: Ino(e.ino.get()), key: k, kind: e.kind });
+                        found = Some(Found { ino: Ino(e.ino.get()), key: k, kind: e.kind, byte: start + at as u64 });
                         break;
                     }
                     if k < lo || taken.last().is_some_and(|t| *t >= e.seq.get()) {
@@ -226,7 +234,7 @@ impl Core {
         let (mut p, mut key) = self.place(i, from)?;
         loop {
             self.want_bodies(i, p, key)?;
-            let entries = self.entries(i, p)?;
+            let (start, entries) = (self.body_byte(i, p), self.entries(i, p)?);
             if plus {
                 self.want_inodes(entries.iter().filter(|e| e.key() >= from).map(|e| Ino(e.head.ino.get())))?;
             }
@@ -234,7 +242,8 @@ impl Core {
                 if e.key() < from {
                     continue;
                 }
-                let found = Found { ino: Ino(e.head.ino.get()), key: e.key(), kind: e.head.kind };
+                let found =
+                    Found { ino: Ino(e.head.ino.get()), key: e.key(), kind: e.head.kind, byte: start + e.at as u64 };
                 if !f(self, found, &e.name)? {
                     return Ok(());
                 }

@@ -638,6 +638,15 @@ pub struct Geom {
 }
 
 impl Geom {
+    /// Byte where the owner of a block begins: an inode, or the block of an AG that its tree of chunks hangs in. A pointer
+    /// that leads nowhere is in there, or in a block below it.
+    pub fn owner_byte(&self, kind: BlockType, owner: u64) -> u64 {
+        match (kind, u32::try_from(owner)) {
+            (BlockType::ChunkNode, Ok(ag)) => self.inode_block(ag).byte(),
+            _ => owner.saturating_mul(SECTOR),
+        }
+    }
+
     /// Fragment size in bytes.
     pub fn frag_size(&self) -> u64 {
         1 << self.frag_shift

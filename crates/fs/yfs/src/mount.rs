@@ -19,7 +19,7 @@ pub(crate) fn mount(mut devices: Devices, options: &MountOptions, clock: Arc<dyn
         return Err(Error::refused("no yFS superblock"));
     };
     let read_only = arbor_kit::options::read_only(superblock::features(&sb), KNOWN, options, &*dev)?;
-    let geom = superblock::geometry(&sb, dev.geometry().size)?;
+    let geom = superblock::geometry(&sb, 0, dev.geometry().size)?;
     let log = devices.extra.remove("log");
     if (sb.incompat.get() & INCOMPAT_EXTERNAL_LOG != 0) != log.is_some() {
         return Err(Error::refused(if log.is_some() {
@@ -35,7 +35,7 @@ pub(crate) fn mount(mut devices: Devices, options: &MountOptions, clock: Arc<dyn
     let log_dev: &dyn Device = log.as_deref().unwrap_or(&*dev);
     let (cycle, anchor_seq) = recover_log(&*dev, log_dev, &mut sb, &geom, read_only, now)?;
     // The log may have held a growth.
-    let geom = superblock::geometry(&sb, dev.geometry().size)?;
+    let geom = superblock::geometry(&sb, 0, dev.geometry().size)?;
     dev.confine(0..geom.frags.saturating_mul(geom.frag_size()));
     let log_state = Log::new(&geom, &sb, cycle, anchor_seq);
     let mut core = Core::new(geom, sb, dev.clone(), log_state, opts.cache_bytes, read_only);
@@ -78,7 +78,7 @@ fn recover_log(
             return Err(Corrupt::new(
                 "log anchor",
                 "crc",
-                start,
+                recover::log_location(sb, 0),
                 "nothing valid in both copies",
                 "a valid anchor (fsck can go on without)",
             )

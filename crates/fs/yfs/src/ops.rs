@@ -10,6 +10,8 @@ use crate::inode::{Inode, LINK_MAX};
 use crate::planted::{Flaw, planted};
 use crate::volume::{Core, Volume};
 use arbor_base::cache::walks::Piece;
+use arbor_base::field;
+use arbor_base::layout::Location;
 use arbor_base::vfs::*;
 use arbor_kit::inodes::{Attributes, Change};
 use arbor_kit::lifetimes;
@@ -57,6 +59,14 @@ impl Names for Core {
 
     fn parent(&mut self, dir: Ino) -> Result<Ino> {
         Ok(Ino(self.iget(dir)?.d.parent.get()))
+    }
+
+    fn parent_location(&self, dir: Ino) -> Location {
+        Location::from(dir.0.saturating_mul(SECTOR)).plus(field!(Dinode, parent).1)
+    }
+
+    fn slot_location(&self, _dir: Ino, slot: &Found) -> Location {
+        slot.byte.into()
     }
 
     fn is_empty(&mut self, dir: Ino) -> Result<bool> {

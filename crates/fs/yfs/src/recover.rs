@@ -15,7 +15,7 @@ use crate::format::*;
 use crate::planted::{Flaw, planted};
 use crate::superblock::geometry;
 use arbor_base::device::{Device, Kind, Request};
-use arbor_base::layout::{Corrupt, crc, crc_without, get_u32};
+use arbor_base::layout::{Corrupt, Location, Role, crc, crc_without, get_u32};
 use arbor_base::vfs::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::offset_of;
@@ -122,6 +122,13 @@ impl Replay {
     }
 }
 
+/// The place so many bytes from the start of the log area.
+pub fn log_location(sb: &SuperBlock, offset: u64) -> Location {
+    let external = sb.incompat.get() & INCOMPAT_EXTERNAL_LOG != 0;
+    let role = if external { Role::Extra("log") } else { Role::Main };
+    Location::on(role, sb.log_start.get().saturating_mul(SECTOR)).plus(offset)
+}
+
 /// Reads both anchors of the log area that starts at byte `start`; the one with the greater
 /// counter wins. `None` if both are damaged.
 pub fn read_anchor(log: &dyn Device, start: u64, fsid: u64) -> Result<Option<LogAnchor>> {
@@ -169,6 +176,8 @@ struct Entry<'a> {
     kind: EntryType,
     seal: Seal,
     data: &'a [u8],
+    /// Where the entry stands in the log.
+    location: Location,
 }
 
 /// Replays the log of a volume in memory. Refused if a block it changes is not there any more.
@@ -200,7 +209,7 @@ pub fn replay_what_is_there(dev: &dyn Device, log: &dyn Device, sb: &SuperBlock,
     }
     let records: Vec<(Lsn, &[u8])> =
         found.into_iter().filter_map(|(lsn, body)| Some((lsn, area.bytes.get(body)?))).collect();
-    let entries = committed(&records, start, &mut out)?;
+    let entries = committed(&records, log_location(sb, 0), &mut out)?;
     let geom = &if planted(Flaw::GrowthForgotten) { *geom } else { grown(dev, geom, &entries)? };
     redo(dev, geom, &entries, &mut out)?;
     free_marked(dev, geom, &entries, &mut out)?;
@@ -330,16 +339,15 @@ fn record_at(area: &mut LogArea<'_>, lsn: Lsn, prev: Lsn, fsid: u64) -> Result<O
 }
 
 /// Entries of committed transactions, in log order.
-fn committed<'a>(records: &[(Lsn, &'a [u8])], start: u64, out: &mut Replay) -> Result<Vec<Entry<'a>>> {
+fn committed<'a>(records: &[(Lsn, &'a [u8])], area: Location, out: &mut Replay) -> Result<Vec<Entry<'a>>> {
     let (mut done, mut before_last) = (Vec::new(), 0);
     let mut open: Vec<Entry<'a>> = Vec::new();
     for (lsn, body) in records {
         let mut rest = *body;
         while !rest.is_empty() {
-            let bad = |field, found: u64| {
-                let at = start.saturating_add(u64::from(lsn.sector()) * SECTOR);
-                Corrupt::new("log entry", field, at, found, "a valid entry")
-            };
+            let within = (RECORD_HEAD + body.len() - rest.len()) as u64;
+            let location = area.plus(u64::from(lsn.sector()) * SECTOR + within);
+            let bad = |field, found: u64| Corrupt::new("log entry", field, location, found, "a valid entry");
             let (head, tail) = LogEntry::read_from_prefix(rest).map_err(|_| bad("head", rest.len() as u64))?;
             let kind = EntryType::from_disk(head.kind).ok_or_else(|| bad("kind", head.kind.into()))?;
             let seal = Seal::from_disk(head.seal).ok_or_else(|| bad("seal", head.seal.into()))?;
@@ -355,7 +363,7 @@ fn committed<'a>(records: &[(Lsn, &'a [u8])], start: u64, out: &mut Replay) -> R
                 done.extend(open.drain(..).filter(|e| e.head.tid.get() == tid));
                 out.transactions += 1;
             } else {
-                open.push(Entry { head, kind, seal, data });
+                open.push(Entry { head, kind, seal, data, location });
             }
         }
     }
@@ -402,9 +410,7 @@ fn redo(dev: &dyn Device, geom: &Geom, entries: &[Entry<'_>], out: &mut Replay) 
         if !matches!(e.kind, EntryType::Update | EntryType::Init) || !live(i, addr) {
             continue;
         }
-        let bad = |field, found: u32| {
-            Corrupt::new("log entry", field, addr.saturating_mul(SECTOR), found, "a place in the buffer")
-        };
+        let bad = |field, found: u32| Corrupt::new("log entry", field, e.location, found, "a place in the buffer");
         if e.kind == EntryType::Init {
             let len = e.head.len.get() as usize;
             held = held.saturating_add(len as u64);
@@ -439,7 +445,7 @@ fn grown(dev: &dyn Device, geom: &Geom, entries: &[Entry<'_>]) -> Result<Geom> {
             place.copy_from_slice(e.data);
         }
     }
-    let new = SuperBlock::read_from_bytes(&bytes).ok().and_then(|sb| geometry(&sb, dev.geometry().size).ok());
+    let new = SuperBlock::read_from_bytes(&bytes).ok().and_then(|sb| geometry(&sb, 0, dev.geometry().size).ok());
     let grown = |new: &Geom| Geom { frags: geom.frags, ag_count: geom.ag_count, ..*new } == *geom;
     Ok(new.filter(|new| new.frags > geom.frags && grown(new)).unwrap_or(*geom))
 }
@@ -466,24 +472,28 @@ fn load(
         }
         match e.kind {
             EntryType::Init => drop(born.insert(addr)),
-            EntryType::Update if !born.contains(&addr) => drop(wanted.insert(addr, e.seal)),
+            EntryType::Update if !born.contains(&addr) => drop(wanted.insert(addr, (e.seal, e.location))),
             _ => {}
         }
     }
     let wanted: Vec<_> = wanted.into_iter().collect();
     for group in wanted.chunks(256) {
-        let batch = group.iter().map(|&(addr, seal)| {
+        let batch = group.iter().map(|&(addr, (seal, location))| {
             let len = match seal {
                 Seal::Super => SECTOR as usize,
                 Seal::Inodes => geom.chunk_size(),
                 Seal::Block => geom.block_size(),
             };
-            if in_volume(geom, addr, len) { Ok(Request::read(Kind::Other, addr * SECTOR, len)) } else { Err(addr) }
+            if in_volume(geom, addr, len) {
+                Ok(Request::read(Kind::Other, addr * SECTOR, len))
+            } else {
+                Err((location, addr))
+            }
         });
-        let batch: std::result::Result<Vec<_>, u64> = batch.collect();
-        let batch = batch
-            .map_err(|a| Corrupt::new("log entry", "addr", a.saturating_mul(SECTOR), a, "a sector of the volume"))?;
-        for (&(addr, seal), read) in group.iter().zip(dev.submit(batch).wait()) {
+        let batch: std::result::Result<Vec<_>, (Location, u64)> = batch.collect();
+        let batch =
+            batch.map_err(|(at, found)| Corrupt::new("log entry", "addr", at, found, "a sector of the volume"))?;
+        for (&(addr, (seal, _)), read) in group.iter().zip(dev.submit(batch).wait()) {
             let mut bytes = read?;
             let Some(len) = buffer_len(geom, seal, &bytes).filter(|&l| in_volume(geom, addr, l)) else {
                 out.lost.insert(addr);
@@ -503,26 +513,20 @@ fn load(
 /// Frees extents marked free without a later unmark, and counts the AGs concerned afresh: a
 /// recovery that crashed may have written some of their blocks already.
 fn free_marked(dev: &dyn Device, geom: &Geom, entries: &[Entry<'_>], out: &mut Replay) -> Result<()> {
-    let mut marked: BTreeMap<(u64, u32), u32> = BTreeMap::new();
+    let mut marked: BTreeMap<(u64, u32), Location> = BTreeMap::new();
     for e in entries {
         let key = (e.head.addr.get(), e.head.len.get());
         match e.kind {
-            EntryType::MarkFree => *marked.entry(key).or_default() += 1,
+            EntryType::MarkFree => drop(marked.insert(key, e.location)),
             EntryType::UnmarkFree => drop(marked.remove(&key)),
             _ => {}
         }
     }
     let mut ags = BTreeSet::new();
-    for (start, len) in marked.into_keys() {
+    for ((start, len), location) in marked {
         if !geom.valid_run(Frag(start), len) {
-            return Err(Corrupt::new(
-                "log entry",
-                "extent",
-                start.saturating_mul(geom.frag_size()),
-                len,
-                "a run inside an AG",
-            )
-            .into());
+            let found = format_args!("{start}+{len}");
+            return Err(Corrupt::new("log entry", "extent", location, found, "a run inside an AG").into());
         }
         let ag = geom.ag_of(Frag(start));
         ags.insert(ag);

@@ -17,7 +17,7 @@ pub(crate) fn resize(devices: Devices, size: u64, clock: Arc<dyn Clock>) -> Resu
     let dev = &devices.main;
     let sb = superblock::read(&**dev, 0)?.ok_or_else(|| Error::refused("no yFS superblock"))?;
     let old = dev.geometry().size;
-    let geom = superblock::geometry(&sb, old)?;
+    let geom = superblock::geometry(&sb, 0, old)?;
     let have = geom.frags * geom.frag_size();
     let refuse = |have: u64| Error::refused(format!("a volume of {have} bytes cannot shrink to {size}"));
     if size < have {

@@ -3,6 +3,7 @@
 use crate::format::*;
 use crate::log::Log;
 use arbor_base::device::{Device, Kind};
+use arbor_base::field;
 use arbor_base::layout::{Corrupt, Features, crc_without};
 use arbor_base::vfs::{Error, Result};
 use std::mem::offset_of;
@@ -46,18 +47,18 @@ pub(crate) fn features(sb: &SuperBlock) -> Features {
     Features { compat: sb.compat.get(), ro_compat: sb.ro_compat.get(), incompat: sb.incompat.get() }
 }
 
-/// The geometry a superblock describes, checked against nonsense.
-pub(crate) fn geometry(sb: &SuperBlock, size: u64) -> Result<Geom> {
-    let bad = |field, found: u64, expected: &str| Corrupt::new("superblock", field, 0, found, expected);
+/// The geometry that the superblock at byte `at` describes, checked against nonsense.
+pub(crate) fn geometry(sb: &SuperBlock, at: u64, size: u64) -> Result<Geom> {
+    let bad = |f: (_, u64), found: u64, expected: &str| Corrupt::new("superblock", f.0, at + f.1, found, expected);
     let (fs, bs, is) = (sb.frag_shift.get(), sb.block_shift.get(), sb.inode_shift.get());
     if !(9..=14).contains(&fs) {
-        return Err(bad("frag_shift", fs.into(), "9 to 14").into());
+        return Err(bad(field!(SuperBlock, frag_shift), fs.into(), "9 to 14").into());
     }
     if !(10..=16).contains(&bs) || bs < fs {
-        return Err(bad("block_shift", bs.into(), "10 to 16, and not below frag_shift").into());
+        return Err(bad(field!(SuperBlock, block_shift), bs.into(), "10 to 16, and not below frag_shift").into());
     }
     if !(9..=11).contains(&is) {
-        return Err(bad("inode_shift", is.into(), "9 to 11").into());
+        return Err(bad(field!(SuperBlock, inode_shift), is.into(), "9 to 11").into());
     }
     let geom = Geom {
         frag_shift: fs,
@@ -72,17 +73,21 @@ pub(crate) fn geometry(sb: &SuperBlock, size: u64) -> Result<Geom> {
     };
     let chunk = u64::from(geom.chunk_frags());
     if geom.ag_frags == 0 || geom.ag_frags > 1 << 24 || !geom.ag_frags.is_multiple_of(chunk) {
-        return Err(bad("ag_frags", geom.ag_frags, "a multiple of an inode chunk, at most 2^24").into());
+        return Err(
+            bad(field!(SuperBlock, ag_frags), geom.ag_frags, "a multiple of an inode chunk, at most 2^24").into()
+        );
     }
     if geom.bitmap_blocks != (geom.ag_frags as u32).div_ceil(geom.bits_per_bitmap()) {
-        return Err(bad("bitmap_blocks", geom.bitmap_blocks.into(), "as many as the AG size needs").into());
+        return Err(
+            bad(field!(SuperBlock, bitmap_blocks), geom.bitmap_blocks.into(), "as many as the AG size needs").into()
+        );
     }
     if geom.frags.div_ceil(geom.ag_frags) != u64::from(geom.ag_count) || geom.ag_count == 0 {
-        return Err(bad("ag_count", geom.ag_count.into(), "the AGs that frags make").into());
+        return Err(bad(field!(SuperBlock, ag_count), geom.ag_count.into(), "the AGs that frags make").into());
     }
     let least = u64::from(geom.first_chunk() + geom.chunk_frags());
     if u64::from(geom.ag_len(geom.ag_count - 1)) < least {
-        return Err(bad("frags", geom.frags, "a last AG that holds its own structures").into());
+        return Err(bad(field!(SuperBlock, frags), geom.frags, "a last AG that holds its own structures").into());
     }
     if geom.frags.checked_mul(geom.frag_size()).is_none_or(|b| b > size) {
         return Err(Error::refused(format!(
@@ -91,13 +96,13 @@ pub(crate) fn geometry(sb: &SuperBlock, size: u64) -> Result<Geom> {
         )));
     }
     if sb.ag_used.get() == 0 || sb.ag_used.get() > geom.ag_count {
-        return Err(bad("ag_used", sb.ag_used.get().into(), "1 to ag_count").into());
+        return Err(bad(field!(SuperBlock, ag_used), sb.ag_used.get().into(), "1 to ag_count").into());
     }
-    check_log_area(sb, &geom)?;
+    check_log_area(sb, at, &geom)?;
     Ok(geom)
 }
 
-fn check_log_area(sb: &SuperBlock, geom: &Geom) -> Result<()> {
+fn check_log_area(sb: &SuperBlock, at: u64, geom: &Geom) -> Result<()> {
     let bytes = sb.log_sectors.get().saturating_mul(SECTOR);
     let (start, sectors) = (sb.log_start.get(), geom.frag_sectors());
     let inside = if sb.incompat.get() & INCOMPAT_EXTERNAL_LOG != 0 {
@@ -111,9 +116,9 @@ fn check_log_area(sb: &SuperBlock, geom: &Geom) -> Result<()> {
             && frag.0 - geom.ag_start(geom.ag_of(frag)).0 >= u64::from(geom.first_chunk() + geom.chunk_frags())
     };
     if bytes < Log::min_bytes(geom) || bytes > 1 << 32 || !inside {
-        return Err(
-            Corrupt::new("superblock", "log_sectors", 0, sb.log_sectors.get(), "a log area of sensible size").into()
-        );
+        let (field, offset) = field!(SuperBlock, log_sectors);
+        let expected = "a log area of sensible size";
+        return Err(Corrupt::new("superblock", field, at + offset, sb.log_sectors.get(), expected).into());
     }
     Ok(())
 }

@@ -6,9 +6,10 @@
 //! ```
 
 use arbor_base::device::{CrashChoice, Device, Kind, MemDevice, RecordingDevice};
+use arbor_base::layout::Location;
 use arbor_base::vfs::{
-    CheckOptions, CheckReport, Devices, Engine, FileSystem, FileType, FormatOptions, Ino, ManualClock, MountOptions,
-    Options, Repair, Seek, Time,
+    CheckOptions, CheckReport, Cx, Devices, Engine, Error, FileSystem, FileType, FormatOptions, Ino, ManualClock,
+    MountOptions, Options, Repair, Result, Seek, Time, mode,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -156,6 +157,76 @@ fn contents(fs: &dyn FileSystem, path: &str, ino: Ino, size: u64) -> Vec<u8> {
         }
     }
     all
+}
+
+/// Damage that a mounted volume meets: structure and field as it names them, and what does it and says where.
+pub type Met<K> = (&'static str, &'static str, fn(&K) -> Location);
+
+/// What is said of damage to who mounts a volume, looks at everything, makes a file, removes all and unmounts.
+fn met(engine: &dyn Engine, devices: Devices) -> Vec<String> {
+    let clock = Arc::new(ManualClock::new(Time { secs: 1_000_000, nanos: 0 }));
+    let mut met = Vec::new();
+    let fs = match engine.mount(devices, &MountOptions::default(), clock) {
+        Ok(fs) => fs,
+        Err(e) => {
+            note::<()>(&mut met, Err(e));
+            return met;
+        }
+    };
+    let mut files = Vec::new();
+    let mut todo = vec![fs.root()];
+    while let Some(dir) = todo.pop() {
+        let mut names = Vec::new();
+        let read = fs.readdir(dir, 0, &mut |e| {
+            names.push(e.name.to_vec());
+            true
+        });
+        note(&mut met, read);
+        for name in names {
+            let Some(attr) = note(&mut met, fs.lookup(dir, &name)) else { continue };
+            match attr.file_type() {
+                _ if name == b"." || name == b".." => continue,
+                FileType::Dir => todo.push(attr.ino),
+                FileType::Symlink => drop(note(&mut met, fs.readlink(attr.ino))),
+                FileType::File => {
+                    let mut buf = vec![0; attr.size.min(1 << 20) as usize];
+                    note(&mut met, fs.read(attr.ino, 0, &mut buf));
+                }
+                _ => {}
+            }
+            note(&mut met, fs.listxattr(attr.ino));
+            files.push((dir, name, attr.ino));
+        }
+    }
+    let cx = Cx { uid: 0, gid: 0 };
+    note(&mut met, fs.mknod(&cx, fs.root(), b"new", mode::IFREG | 0o600, 0));
+    for (dir, name, ino) in files {
+        note(&mut met, fs.unlink(dir, &name));
+        fs.forget(ino, 1);
+    }
+    note(&mut met, fs.syncfs());
+    note(&mut met, fs.unmount());
+    met
+}
+
+fn note<T>(met: &mut Vec<String>, result: Result<T>) -> Option<T> {
+    if let Err(e @ (Error::Corrupt(_) | Error::Failed(_))) = &result {
+        met.push(e.to_string());
+    }
+    result.ok()
+}
+
+/// A mounted volume that meets damage names its place, and so does the checker where it says the same. Panics if one
+/// does not, or the volume meets none.
+pub fn names_the_place(engine: &dyn Engine, devices: Devices, (structure, field): (&str, &str), place: Location) {
+    let (what, says) = (format!("damaged {structure}: field {field} "), format!("{place} holds "));
+    let same = Devices { main: devices.main.clone(), extra: devices.extra.clone() };
+    let options = CheckOptions { repair: Repair::No, force: true };
+    let found = engine.check(same, &options, &mut |_, _, _| ()).expect("check").issues;
+    let is_wrong = |text: &str| text.split(&what).skip(1).any(|rest| !rest.starts_with(&says));
+    assert!(!found.iter().any(|i| is_wrong(&i.text)), "{what}{says}... in {found:#?}");
+    let met = met(engine, devices);
+    assert!(met.iter().any(|said| said.contains(&format!("{what}{says}"))), "{what}{says}... in {met:#?}");
 }
 
 /// Damage, and what has to come of it.
@@ -350,6 +421,15 @@ impl<K> Damage<K> {
         }
         for p in ["/nobody", "/a/small/x", "/many/99999"] {
             assert!(path(p).expect_err("missing").to_string().contains("there is no"), "{p}");
+        }
+    }
+
+    /// Each damage alone is met at its place by a mounted volume.
+    pub fn names_places(&self, shape: usize, all: &[Met<K>]) {
+        for (structure, field, damage) in all {
+            let (image, _) = self.good(shape);
+            let place = damage(&(self.knife)(image.clone()));
+            names_the_place(self.engine, Devices::single(image), (structure, field), place);
         }
     }
 

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `image.rs` | good images and their anatomy |
 //! | `change.rs` | damage: which bytes, and the text that repeats it |
+//! | `place.rs` | whether what is reported as damaged was damaged |
 //! | `drive.rs` | mount, use, check, repair; what must and must not come of it |
 //! | `guard.rs` | the device under a damaged image |
 //!
@@ -16,6 +17,7 @@ mod change;
 mod drive;
 mod guard;
 mod image;
+mod place;
 
 pub use image::{Image, images};
 
@@ -27,6 +29,7 @@ use arbor_base::vfs::{Engine, Options};
 pub(crate) use change::Change;
 use change::variants;
 use parking_lot::Mutex;
+use place::Suspects;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -128,7 +131,7 @@ pub fn fuzz(engine: &dyn Engine, images: &[Image], limits: &Limits, input: &[u8]
 
 /// Drives one disk, whatever it holds.
 pub fn drive(engine: &dyn Engine, disk: &MemDevice, mount: &Options, limits: &Limits) -> Result<(), String> {
-    drive::drive(engine, disk, mount, limits, true)
+    drive::drive(engine, disk, (mount, None), limits, true)
 }
 
 struct Job<'a> {
@@ -208,7 +211,8 @@ impl<'a> Job<'a> {
 
     fn drive(&self, image: &Image, changes: &[Change], again: bool) -> Result<(), String> {
         let disk = image.with(self.engine, changes)?;
-        drive::drive(self.engine, &disk, &image.mount, self.limits, again)
+        let suspects = Suspects::new(image, changes, &disk);
+        drive::drive(self.engine, &disk, (&image.mount, Some(&suspects)), self.limits, again)
     }
 
     /// Leaves out changes that do not matter.

@@ -202,7 +202,7 @@ impl Checker<'_> {
             let at = self.byte(self.r.geom.cg_start(cgx));
             let bytes = self.r.view.read(Kind::Super, at, SECTOR)?;
             let found = superblock::decode(&bytes, at);
-            let usable = |sb: &SuperBlock| superblock::geometry(sb, self.r.view.dev.geometry().size).is_ok();
+            let usable = |sb: &SuperBlock| superblock::geometry(sb, at, self.r.view.dev.geometry().size).is_ok();
             if !matches!(&found, Ok(Some(sb)) if superblock::is_same(sb, &right) && usable(sb)) {
                 self.f.note(Issue::SuperCopy { cgx, at });
                 self.r.view.write(Stage::Rest, Kind::Super, at, &superblock::encode(&right))?;

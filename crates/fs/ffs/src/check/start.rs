@@ -68,20 +68,20 @@ pub(super) struct Found {
 pub(super) fn superblock(dev: &dyn Device) -> Result<std::result::Result<Found, Issue>> {
     let size = dev.geometry().size;
     let own = match read(dev, 0) {
-        Ok(Some(sb)) => geometry(&sb, size).map(|geom| (sb, geom)),
+        Ok(Some(sb)) => geometry(&sb, 0, size).map(|geom| (sb, geom)),
         Ok(None) => Err(Error::refused("no FFS superblock")),
         Err(e) => Err(e),
     };
     let (why, rank) = match own {
         Ok((sb, geom)) => match witnesses(dev, &geom)? {
             (good, asked) if good * 2 >= asked => match outvoted(dev, &sb, &geom)? {
-                Some((at, copy)) => return found(dev, copy, "its copies say otherwise".into(), from_copy(at)),
+                Some((at, copy)) => return found(dev, (at, copy), "its copies say otherwise".into(), from_copy(at)),
                 None => return Ok(Ok(Found { sb, geom, damage: None })),
             },
             (good, _) => {
                 let better = copy(dev, good)?;
                 let Some((at, copy)) = better else { return Ok(Ok(Found { sb, geom, damage: None })) };
-                return found(dev, copy, "its cylinder groups are not there".into(), from_copy(at));
+                return found(dev, (at, copy), "its cylinder groups are not there".into(), from_copy(at));
             }
         },
         Err(e @ (Error::Corrupt(_) | Error::Refused(_))) if magic_or_damage(&e) => (e.to_string(), 0),
@@ -102,27 +102,33 @@ fn from_copy(at: u64) -> String {
     format!("the copy at byte {at} is used")
 }
 
-fn found(dev: &dyn Device, sb: SuperBlock, why: String, from: String) -> Result<std::result::Result<Found, Issue>> {
-    let geom = geometry(&sb, dev.geometry().size)?;
+/// What serves, from byte `at`.
+fn found(
+    dev: &dyn Device,
+    (at, sb): (u64, SuperBlock),
+    why: String,
+    from: String,
+) -> Result<std::result::Result<Found, Issue>> {
+    let geom = geometry(&sb, at, dev.geometry().size)?;
     Ok(Ok(Found { sb: SuperBlock { clean: 0.into(), ..sb }, geom, damage: Some(Issue::SuperDamaged { why, from }) }))
 }
 
 /// What serves instead of a damaged superblock: itself with one byte put back, a copy, or its own fields if
 /// the first groups bear them out.
-fn substitute(dev: &dyn Device, rank: u32) -> Result<Option<(String, SuperBlock)>> {
+fn substitute(dev: &dyn Device, rank: u32) -> Result<Option<(String, (u64, SuperBlock))>> {
     let mut bytes = vec![0; SECTOR];
     if dev.geometry().size < SECTOR as u64 {
         return Ok(None);
     }
     dev.read_at(Kind::Super, 0, &mut bytes)?;
     if let Some((at, sb)) = put_back(dev, &bytes) {
-        return Ok(Some((format!("byte {at} of it is wrong, its checksum tells what it was"), sb)));
+        return Ok(Some((format!("byte {at} of it is wrong, its checksum tells what it was"), (0, sb))));
     }
     if let Some(copy) = copy(dev, rank)? {
         let (at, sb) = most_agree(dev, copy)?;
-        return Ok(Some((from_copy(at), sb)));
+        return Ok(Some((from_copy(at), (at, sb))));
     }
-    own_fields(dev, &bytes)
+    Ok(own_fields(dev, &bytes)?.map(|(from, sb)| (from, (0, sb))))
 }
 
 /// Whether a volume of ours seems to lie here although byte 0 does not say so.
@@ -141,7 +147,7 @@ fn put_back(dev: &dyn Device, bytes: &[u8]) -> Option<(usize, SuperBlock)> {
             if byte != old && crc_without(&bytes, SUPER_CRC_AT)?.to_le_bytes() == *stored {
                 let sb = SuperBlock::read_from_bytes(&bytes).ok()?;
                 let usable = sb.magic == SUPER_MAGIC && sb.version.get() <= VERSION;
-                return (usable && geometry(&sb, dev.geometry().size).is_ok()).then_some((at, sb));
+                return (usable && geometry(&sb, 0, dev.geometry().size).is_ok()).then_some((at, sb));
             }
         }
         *bytes.get_mut(at)? = old;
@@ -155,7 +161,7 @@ fn own_fields(dev: &dyn Device, bytes: &[u8]) -> Result<Option<(String, SuperBlo
     // Any field may be what is damaged; these few say nothing that cannot be found out.
     (sb.magic, sb.compat, sb.ro_compat, sb.incompat) = (SUPER_MAGIC, 0.into(), 0.into(), 0.into());
     sb.version = sb.version.get().min(VERSION).into();
-    let Ok(geom) = geometry(&sb, dev.geometry().size) else { return Ok(None) };
+    let Ok(geom) = geometry(&sb, 0, dev.geometry().size) else { return Ok(None) };
     let (good, asked) = witnesses(dev, &geom)?;
     let from = "no copy is found, its own fields are used as they agree with the cylinder groups".into();
     Ok((good * 2 >= asked).then_some((from, sb)))
@@ -175,7 +181,7 @@ fn first_copies(dev: &dyn Device, geom: &Geom) -> Result<Vec<(u64, SuperBlock)>>
         let at = geom.byte(geom.cg_start(cgx));
         match read(dev, at) {
             Ok(found) => {
-                let usable = found.filter(|copy| geometry(copy, dev.geometry().size).is_ok());
+                let usable = found.filter(|copy| geometry(copy, at, dev.geometry().size).is_ok());
                 copies.extend(usable.map(|copy| (at, copy)));
             }
             Err(Error::Io(e)) => return Err(Error::Io(e)),
@@ -187,7 +193,7 @@ fn first_copies(dev: &dyn Device, geom: &Geom) -> Result<Vec<(u64, SuperBlock)>>
 
 /// A copy, or another one that more of the first copies agree with.
 fn most_agree(dev: &dyn Device, copy: (u64, SuperBlock)) -> Result<(u64, SuperBlock)> {
-    let copies = first_copies(dev, &geometry(&copy.1, dev.geometry().size)?)?;
+    let copies = first_copies(dev, &geometry(&copy.1, copy.0, dev.geometry().size)?)?;
     let votes = |sb: &SuperBlock| copies.iter().filter(|(_, other)| is_same(sb, other)).count();
     let best = copies.iter().rev().max_by_key(|(_, sb)| votes(sb)).copied();
     Ok(best.filter(|(_, sb)| votes(sb) > votes(&copy.1)).unwrap_or(copy))
@@ -231,7 +237,7 @@ fn candidate(dev: &dyn Device, at: u64, bytes: &[u8]) -> Result<Option<(u32, Sup
         return Ok(None);
     }
     let Ok(Some(sb)) = read(dev, at) else { return Ok(None) };
-    let Ok(geom) = geometry(&sb, dev.geometry().size) else { return Ok(None) };
+    let Ok(geom) = geometry(&sb, at, dev.geometry().size) else { return Ok(None) };
     if !at.is_multiple_of(u64::from(geom.cg_frags) << geom.frag_shift) {
         return Ok(None);
     }

@@ -112,7 +112,7 @@ pub(crate) fn open(devices: &Devices) -> Result<Reader<'_>> {
     let dev = &*devices.main;
     let Some(sb) = crate::superblock::read(dev, 0)? else { return Err(Error::refused("no FFS superblock")) };
     start::refuse_unknown(&sb, false)?;
-    let geom = crate::superblock::geometry(&sb, dev.geometry().size)?;
+    let geom = crate::superblock::geometry(&sb, 0, dev.geometry().size)?;
     let mut r = Reader { view: View::new(dev), sb, geom };
     start::journal_view(&mut r, false, false)?;
     Ok(r)

@@ -144,13 +144,13 @@ impl Checker<'_> {
                 true => self.core.disk_frags(i.ino, FileBlock::Data(lbn)).max(1),
                 false => geom.lbn_frags(i.size(), lbn),
             };
-            match words(self.core.read_block(p, disk, Kind::Dir))? {
+            match words(self.core.read_block((i, FileBlock::Data(lbn)), p, disk, Kind::Dir))? {
                 Ok(bytes) => drop(self.core.cache.insert(name, Arc::new(bytes))),
                 Err(_) => {
                     // Chunk by chunk what is sound stays, see `check_chunk`.
                     let at = self.byte(p.frag.get());
                     self.f.note(Issue::DirBlock { ino: node, offset, at });
-                    self.core.check_run(Frag(p.frag.get()), disk, "pointer", "frag")?;
+                    self.core.check_pointer((i, FileBlock::Data(lbn)), p, disk)?;
                     let bytes = self.core.read_run(Frag(p.frag.get()), disk, Kind::Dir)?;
                     self.core.cache.insert(name, Arc::new(Vec::new()));
                     self.put_page(i.ino, lbn, bytes)?;

@@ -68,7 +68,7 @@ impl Checker<'_> {
     pub(super) fn check_ifile(&mut self) -> Result<()> {
         let mut i = self.core.inode(IFILE)?;
         let frag = self.core.checkpoint.ifile.get();
-        if frag != 0 && self.core.check_run(Frag(frag), 1, "", "").is_ok() {
+        if frag != 0 && self.core.is_run(Frag(frag), 1) {
             self.space.claim_inode(Print::of_inode(frag, IFILE.0 as u32, 0), false);
         }
         let mut t = Tally::default();
@@ -126,7 +126,7 @@ impl Checker<'_> {
             return Ok(Dinode::read_from_bytes(&bytes[..]).map_err(|_| "it is cut off".into()));
         }
         let d = words(self.core.read_inode(ino, Frag(entry.frag.get())))?;
-        Ok(d.and_then(|d| if d.version == entry.version { Ok(d) } else { Err("it is of another version".into()) }))
+        Ok(d.and_then(|(_, d)| if d.version == entry.version { Ok(d) } else { Err("it is of another version".into()) }))
     }
 
     /// Checks an inode in use, and keeps it in mind if it can be used.
@@ -261,7 +261,7 @@ impl Checker<'_> {
             return Ok(None);
         }
         for frags in 1..=geom.block_frags() {
-            if self.core.check_run(Frag(p.frag.get()), frags, "", "").is_err() {
+            if !self.core.is_run(Frag(p.frag.get()), frags) {
                 break;
             }
             if crc(&self.core.read_run(Frag(p.frag.get()), frags, Kind::Data)?) == p.crc.get() {
@@ -396,7 +396,7 @@ impl Checker<'_> {
                 0 => want,
                 n => n,
             };
-            if self.core.check_run(Frag(frag), disk, "", "").is_err() {
+            if !self.core.is_run(Frag(frag), disk) {
                 t.bad = Some(t.bad.map_or((1, place, frag, "is no place for it"), |b| (b.0 + 1, b.1, b.2, b.3)));
                 return Ok(Verdict::Goes);
             }
@@ -449,7 +449,7 @@ impl Checker<'_> {
         let own = Owner::Block(i.ino.0 as u32, i.d.version.get(), block_code(place));
         match self.owner(Frag(p.frag.get()))? {
             Some(owner) => Ok(owner == own),
-            None => Ok(words(self.core.read_block(p, frags, Kind::Data))?.is_ok()),
+            None => Ok(words(self.core.read_block((i, place), p, frags, Kind::Data))?.is_ok()),
         }
     }
 
@@ -492,7 +492,7 @@ impl Checker<'_> {
         // Of directories what can be read is kept; other metadata is read anyway.
         let checked = matches!(place, FileBlock::Data(_)) && !i.is_dir() && i.ino != IFILE;
         let kind = if checked { Kind::Data } else { Kind::Tree };
-        match words(self.core.read_block(p, disk, kind))? {
+        match words(self.core.read_block((i, place), p, disk, kind))? {
             Ok(mut bytes) if leaves => {
                 let name = Name::File(i.ino, place);
                 bytes.resize(self.core.geom.bytes_of(self.want(i, place)), 0);
@@ -590,9 +590,9 @@ impl Checker<'_> {
     /// An older state of an inode, if all its blocks are there and nobody else's.
     fn older(&mut self, s: &log::State) -> Result<Option<Dinode>> {
         let ino = number(s.ino);
-        let Ok(d) = words(self.core.read_inode(ino, Frag(s.frag)))? else { return Ok(None) };
+        let Ok((at, d)) = words(self.core.read_inode(ino, Frag(s.frag)))? else { return Ok(None) };
         let (geom, segs) = (self.core.geom, self.core.segs.count());
-        let sound = d.version.get() == s.version && sound::inode(&geom, segs, 0, ino, &d).is_ok();
+        let sound = d.version.get() == s.version && sound::inode(&geom, segs, at, ino, &d).is_ok();
         if !sound || !self.space.may_hold_inode(s.frag) {
             return Ok(None);
         }

@@ -11,7 +11,7 @@ use crate::summary::{self, Parsed};
 use crate::superblock;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::{Device, Kind, zeroed};
-use arbor_base::layout::{Corrupt, get_u32};
+use arbor_base::layout::{Corrupt, Location, get_u32};
 use arbor_base::vfs::{Ino, Options, Result, Time, mode};
 use arbor_kit::blockmap::BlockMap as _;
 use rustc_hash::FxHashMap;
@@ -59,8 +59,9 @@ pub(super) fn read_ifile(core: &mut Core) -> Result<Vec<(u64, String)>> {
         if let FileBlock::Data(lbn) = place
             && (usage..core.geom.lbn(MAP_AT)).contains(&lbn)
         {
-            let at = core.geom.byte(Frag(core.checkpoint.ifile.get()));
-            return Err(Corrupt::new("ifile", "db", at, format!("block {lbn}"), "none there").into());
+            return Err(
+                Corrupt::new("ifile", "db", Location::inode(IFILE), format!("block {lbn}"), "none there").into()
+            );
         }
         match (words(read)?, place) {
             (Ok(bytes), FileBlock::Map { level, n }) => {
@@ -238,7 +239,7 @@ fn entries(core: &mut Core, found: &FxHashMap<u32, Vec<State>>) -> Result<Vec<(u
         // One that the newest state calls free is free; of older ones only states of the same life count.
         for s in list.iter().take_while(|s| s.frag != 0 && s.version == version) {
             let d = words(core.read_inode(Ino((*ino).into()), Frag(s.frag)))?;
-            if d.is_ok_and(|d| d.version.get() == version) {
+            if d.is_ok_and(|(_, d)| d.version.get() == version) {
                 entry.frag = s.frag.into();
                 break;
             }
@@ -332,7 +333,7 @@ fn walk_whole(core: &mut Core, i: &Inode, taken: &dyn Fn(u32, u32) -> bool) -> R
         if n == 0 || taken(p.frag.get(), n) || frags > i.d.frags.get() {
             return Ok(false);
         }
-        let Ok(bytes) = words(core.read_block(p, n, Kind::Log))? else { return Ok(false) };
+        let Ok(bytes) = words(core.read_block((i, place), p, n, Kind::Log))? else { return Ok(false) };
         if let FileBlock::Map { level, n: at } = place {
             core.cache.insert(Name::File(i.ino, place), Arc::new(bytes.clone()));
             let there = |k: &u64| get_u32(&bytes, *k as usize * POINTER).is_some_and(|frag| frag != 0);

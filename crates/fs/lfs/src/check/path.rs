@@ -124,7 +124,8 @@ impl Checker<'_> {
             return Ok(Err(0));
         }
         let frags = self.core.geom.lbn_frags(i.size(), lbn);
-        Ok(words(self.core.read_block(p, frags, Kind::Dir))?.map_err(|_| self.byte(p.frag.get())))
+        Ok(words(self.core.read_block((i, FileBlock::Data(lbn)), p, frags, Kind::Dir))?
+            .map_err(|_| self.byte(p.frag.get())))
     }
 
     /// The chunks of a directory, without what the entries name.

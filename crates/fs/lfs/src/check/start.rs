@@ -33,7 +33,7 @@ pub(super) struct Found {
 /// Finds the superblock, or the reason why there is none.
 pub(super) fn superblock(dev: &dyn Device) -> Result<std::result::Result<Found, Issue>> {
     let own = match read(dev, 0) {
-        Ok(Some(sb)) => geometry(&sb).map(|geom| (sb, geom)),
+        Ok(Some(sb)) => geometry(&sb, 0).map(|geom| (sb, geom)),
         Ok(None) => Err(Error::refused("no LFS superblock")),
         Err(e @ Error::Io(_)) => return Err(e),
         Err(e) if e.to_string().contains("newer") => return Err(e),
@@ -68,7 +68,7 @@ fn substitute(dev: &dyn Device, rank: u32) -> Result<Option<(String, SuperBlock,
             Ok(Some(sb)) => sb,
             _ => continue,
         };
-        let Ok(geom) = geometry(&sb) else { continue };
+        let Ok(geom) = geometry(&sb, at) else { continue };
         if geom.copy_at() == at {
             let good = witnesses(dev, &geom)?;
             best = best.or(Some((good, format!("the copy at byte {at} is used"), sb, geom)));
@@ -83,7 +83,7 @@ fn substitute(dev: &dyn Device, rank: u32) -> Result<Option<(String, SuperBlock,
     }
     // A copy serves also where there is no checkpoint any more.
     let better = |b: &(u32, String, SuperBlock, Geom)| b.0 > rank || rank == 0;
-    let own_is_sound = matches!(read(dev, 0), Ok(Some(sb)) if geometry(&sb).is_ok());
+    let own_is_sound = matches!(read(dev, 0), Ok(Some(sb)) if geometry(&sb, 0).is_ok());
     Ok(best.filter(|b| better(b) && (b.0 > rank || !own_is_sound)).map(|(_, from, sb, geom)| (from, sb, geom)))
 }
 
@@ -99,7 +99,7 @@ fn own_fields(dev: &dyn Device) -> Result<Option<(SuperBlock, Geom)>> {
     (sb.magic, sb.compat, sb.ro_compat) = (SUPER_MAGIC, 0.into(), 0.into());
     sb.incompat = superblock::incompat(&sb).into();
     sb.version = sb.version.get().min(VERSION).into();
-    Ok(geometry(&sb).ok().map(|geom| (sb, geom)))
+    Ok(geometry(&sb, 0).ok().map(|geom| (sb, geom)))
 }
 
 /// What both checkpoints can say for a geometry.

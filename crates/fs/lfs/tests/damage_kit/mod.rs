@@ -1,5 +1,5 @@
 //! A volume with something of everything, and a knife to damage it with.
-#![allow(dead_code, reason = "each test uses a part")]
+#![allow(dead_code, unused_imports, reason = "each test uses a part")]
 
 use arbor_base::device::{Device, Kind, MemDevice};
 use arbor_base::layout::{crc, crc_without, get_u16, get_u32};

@@ -62,7 +62,7 @@ pub(super) fn start<'a>(devices: &'a Devices, options: &CheckOptions, f: &mut Fi
             _ => return lost(f, "the log has overwritten it"),
         }
     }
-    let Ok(geom) = geometry(&sb, dev.geometry().size) else {
+    let Ok(geom) = geometry(&sb, 0, dev.geometry().size) else {
         return lost(f, "the log has changed it to nonsense");
     };
     Ok(Some((Reader { view, sb, geom }, log)))
@@ -134,6 +134,8 @@ pub(super) fn empty_log(log: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Resul
 /// A superblock that can be used, and where it comes from.
 struct Candidate {
     sb: SuperBlock,
+    /// Byte where it was read.
+    at: u64,
     from: String,
 }
 
@@ -141,7 +143,7 @@ struct Candidate {
 fn superblock(dev: &dyn Device, f: &mut Findings) -> Result<Option<(SuperBlock, Geom, bool)>> {
     let size = dev.geometry().size;
     let why = match superblock::read(dev, 0) {
-        Ok(Some(sb)) => match geometry(&sb, size) {
+        Ok(Some(sb)) => match geometry(&sb, 0, size) {
             Ok(geom) => return Ok(Some((sb, geom, false))),
             Err(e @ Error::Refused(_)) => return Err(e),
             Err(e) => e.to_string(),
@@ -150,12 +152,12 @@ fn superblock(dev: &dyn Device, f: &mut Findings) -> Result<Option<(SuperBlock, 
         Err(Error::Corrupt(c)) => c.to_string(),
         Err(e) => return Err(e),
     };
-    let Some(Candidate { mut sb, from }) = substitute(dev)? else {
+    let Some(Candidate { mut sb, at, from }) = substitute(dev)? else {
         f.judge(Issue::SuperLost { why: format!("{why}, and no copy is found") });
         return Ok(None);
     };
     sb.clean = 0.into();
-    let geom = geometry(&sb, size)?;
+    let geom = geometry(&sb, at, size)?;
     sb.ag_used = ags_in_use(dev, &sb, &geom)?.into();
     f.judge(Issue::SuperDamaged { why, from });
     Ok(Some((sb, geom, true)))
@@ -167,13 +169,13 @@ fn substitute(dev: &dyn Device) -> Result<Option<Candidate>> {
     let Some(bytes) = sector(dev, 0)? else { return Ok(None) };
     let mended = put_back(&bytes, offset_of!(SuperBlock, crc)).and_then(|(at, good)| {
         let sb = SuperBlock::read_from_bytes(&good).ok().filter(|sb| usable(dev, sb))?;
-        Some(Candidate { sb, from: format!("byte {at} of it is wrong, its checksum tells what it was") })
+        Some(Candidate { sb, at: 0, from: format!("byte {at} of it is wrong, its checksum tells what it was") })
     });
     if let Some(found) = mended {
         return Ok(Some(found));
     }
     if let Some((at, sb)) = copy(dev)? {
-        return Ok(Some(Candidate { sb, from: format!("the copy at byte {at} is used") }));
+        return Ok(Some(Candidate { sb, at, from: format!("the copy at byte {at} is used") }));
     }
     own_fields(dev, &bytes)
 }
@@ -193,7 +195,7 @@ fn sector(dev: &dyn Device, at: u64) -> Result<Option<Vec<u8>>> {
 }
 
 fn usable(dev: &dyn Device, sb: &SuperBlock) -> bool {
-    sb.magic == SUPER_MAGIC && sb.version.get() <= VERSION && geometry(sb, dev.geometry().size).is_ok()
+    sb.magic == SUPER_MAGIC && sb.version.get() <= VERSION && geometry(sb, 0, dev.geometry().size).is_ok()
 }
 
 /// Where copies are looked for first: behind the superblock and, as AG sizes are powers of two
@@ -229,7 +231,7 @@ type Rank = (bool, bool, i64, u64, u32);
 /// Takes the superblock at `at` if it is better than what was found.
 fn best(dev: &dyn Device, at: u64, found: &mut Option<(Rank, u64, SuperBlock)>) -> Result<()> {
     let Ok(Some(sb)) = superblock::read(dev, at) else { return Ok(()) };
-    let Ok(geom) = geometry(&sb, dev.geometry().size) else { return Ok(()) };
+    let Ok(geom) = geometry(&sb, at, dev.geometry().size) else { return Ok(()) };
     let ag = at / geom.ag_frags.saturating_mul(geom.frag_size());
     if at != SECTOR && at != ag.saturating_mul(geom.ag_frags).saturating_mul(geom.frag_size()) {
         return Ok(());
@@ -267,9 +269,9 @@ fn own_fields(dev: &dyn Device, bytes: &[u8]) -> Result<Option<Candidate>> {
     (sb.magic, sb.compat, sb.ro_compat) = (SUPER_MAGIC, 0.into(), 0.into());
     sb.incompat = (sb.incompat.get() & KNOWN.incompat).into();
     sb.version = sb.version.get().min(VERSION).into();
-    let Ok(geom) = geometry(&sb, dev.geometry().size) else { return Ok(None) };
+    let Ok(geom) = geometry(&sb, 0, dev.geometry().size) else { return Ok(None) };
     let from = "no copy is found, its own fields are used as they agree with the first allocation group".into();
-    Ok(ag_in_use(dev, &geom, 0)?.then_some(Candidate { sb, from }))
+    Ok(ag_in_use(dev, &geom, 0)?.then_some(Candidate { sb, at: 0, from }))
 }
 
 /// Whether two of an AG's headers are there.

@@ -154,7 +154,7 @@ pub(crate) fn open(devices: &Devices) -> Result<Reader<'_>> {
         return Err(Error::refused(format!("unknown features {bits:#x}")));
     }
     let size = view.geometry().size;
-    let geom = geometry(&sb, size)?;
+    let geom = geometry(&sb, 0, size)?;
     if sb.clean.get() != 0 {
         return Ok(Reader { view, sb, geom });
     }
@@ -162,7 +162,7 @@ pub(crate) fn open(devices: &Devices) -> Result<Reader<'_>> {
     let replay = recover::replay(&view, log.unwrap_or(&view), &sb, &geom)?;
     lay_replay(&view, &geom, &replay);
     let sb = superblock::read(&view, 0)?.unwrap_or(sb);
-    let geom = geometry(&sb, size)?;
+    let geom = geometry(&sb, 0, size)?;
     Ok(Reader { view, sb, geom })
 }
 
@@ -229,7 +229,8 @@ impl Reader<'_> {
         let addr = self.geom.daddr(start);
         let len = u64::from(frags).saturating_mul(self.geom.frag_size());
         if !self.valid_run(start, frags) || len > recover::MAX_BUFFER as u64 {
-            return Ok(Err(Corrupt::new(kind.name(), "addr", addr.byte(), start.0, "a run inside an AG")));
+            let at = self.geom.owner_byte(kind, owner);
+            return Ok(Err(Corrupt::new(kind.name(), "addr", at, start.0, "a run inside an AG")));
         }
         let bytes = self.read(request_kind(kind), addr.byte(), len as usize)?;
         Ok(self.check(kind, owner, addr, &bytes).map(|()| bytes))

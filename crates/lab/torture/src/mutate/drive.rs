@@ -7,6 +7,7 @@
 
 use super::Limits;
 use super::guard::{Account, Guard};
+use super::place::Suspects;
 use crate::config::BEGIN;
 use crate::run::guarded;
 use arbor_base::device::MemDevice;
@@ -32,7 +33,7 @@ type Met = Option<(String, bool)>;
 pub(super) fn drive(
     engine: &dyn Engine,
     disk: &MemDevice,
-    mount: &Options,
+    (mount, suspects): (&Options, Option<&Suspects<'_>>),
     limits: &Limits,
     again: bool,
 ) -> Result<(), String> {
@@ -42,7 +43,7 @@ pub(super) fn drive(
     if let Some(meter) = limits.meter {
         meter();
     }
-    let result = guarded(|| d.all(disk, again));
+    let result = guarded(|| d.all(disk, suspects, again));
     let result = result.map_err(|e| format!("{}: {e}", phase.get()));
     result?;
     if let Some(stray) = account.astray() {
@@ -67,12 +68,12 @@ impl Drive<'_> {
         Devices::single(Guard { disk: disk.clone(), account: self.account.clone() })
     }
 
-    fn all(&self, disk: &MemDevice, again: bool) -> Result<(), String> {
+    fn all(&self, disk: &MemDevice, suspects: Option<&Suspects<'_>>, again: bool) -> Result<(), String> {
         self.phase.set("description");
         let _ = self.engine.describe(&self.devices(disk), &mut |_| ());
         let used = disk.snapshot();
         self.phase.set("use");
-        let met = self.work(&used)?;
+        let met = self.work(&used, suspects)?;
         self.phase.set("check");
         let found = self.check(disk, Repair::No);
         // What another version has made is refused without being damage.
@@ -125,7 +126,7 @@ impl Drive<'_> {
         if let Some(found) = bad(&again) {
             return Err(format!("the second check finds {found}"));
         }
-        if let Some((met, _)) = self.work(disk)? {
+        if let Some((met, _)) = self.work(disk, None)? {
             return Err(format!("after the repair: {met}"));
         }
         let last = self.check(disk, Repair::No).map_err(|e| format!("the last check gives up: {e}"))?;
@@ -135,15 +136,20 @@ impl Drive<'_> {
         }
     }
 
-    /// Mounts, walks, changes and unmounts. Gives the first error that a good volume has not.
-    fn work(&self, disk: &MemDevice) -> Result<Met, String> {
+    /// Mounts, walks, changes and unmounts. Gives the first error that a good volume has not. Fails where damage is
+    /// reported that the suspects do not explain.
+    fn work(&self, disk: &MemDevice, suspects: Option<&Suspects<'_>>) -> Result<Met, String> {
         let clock = Arc::new(ManualClock::new(BEGIN));
         let options = MountOptions { read_only: false, options: self.mount.clone() };
         let fs = match self.engine.mount(self.devices(disk), &options, clock.clone()) {
             Ok(fs) => fs,
-            Err(e) => return Ok(Some((format!("mount: {e}"), matches!(e, Error::Refused(_))))),
+            Err(e) => {
+                check_place(suspects, "mount", &e)?;
+                return Ok(Some((format!("mount: {e}"), matches!(e, Error::Refused(_)))));
+            }
         };
-        let mut visit = Visit { fs: &*fs, met: None, changing: false, dirs: Vec::new(), names: Vec::new() };
+        let mut visit =
+            Visit { fs: &*fs, suspects, met: None, wrong: None, changing: false, dirs: Vec::new(), names: Vec::new() };
         visit.walk()?;
         visit.change();
         clock.advance_ms(60_000);
@@ -151,6 +157,9 @@ impl Drive<'_> {
         fs.background(BEGIN.plus_ms(60_000));
         let _ = visit.note("statfs", fs.statfs());
         let _ = visit.note("unmount", fs.unmount());
+        if let Some(wrong) = visit.wrong {
+            return Err(wrong);
+        }
         let met = fs.failure().map(|why| format!("failure: {why}")).or(visit.met);
         Ok(met.map(|met| (met, false)))
     }
@@ -161,9 +170,22 @@ fn bad(report: &CheckReport) -> Option<String> {
     Some(format!("{}: {}", first.code, first.text))
 }
 
+/// Damage that is reported must be where the suspects are.
+fn check_place(suspects: Option<&Suspects<'_>>, what: &str, e: &Error) -> Result<(), String> {
+    match e {
+        Error::Corrupt(c) if suspects.is_some_and(|s| !s.explain(c.location)) => {
+            Err(format!("damage is reported where there is none: {what}: {e}"))
+        }
+        _ => Ok(()),
+    }
+}
+
 struct Visit<'a> {
     fs: &'a dyn FileSystem,
+    suspects: Option<&'a Suspects<'a>>,
     met: Option<String>,
+    /// The first damage that was reported at a wrong place.
+    wrong: Option<String>,
     /// Names may be gone.
     changing: bool,
     dirs: Vec<Ino>,
@@ -178,6 +200,9 @@ impl Visit<'_> {
         match result {
             Ok(value) => Some(value),
             Err(e) => {
+                if let Err(wrong) = check_place(self.suspects, what, &e) {
+                    self.wrong.get_or_insert(wrong);
+                }
                 let fine = matches!(
                     e,
                     Error::Errno(

@@ -1,5 +1,6 @@
 //! Good images, and what can be damaged in them.
 
+use super::place;
 use crate::config::{BEGIN, Config};
 use crate::exec::Side;
 use crate::generate::{Profile, generate};
@@ -7,10 +8,10 @@ use crate::ops::Op;
 use crate::rng::pattern;
 use arbor_base::device::MemDevice;
 use arbor_base::vfs::{
-    CrashPromise, Cx, Devices, Engine, Errno, FallocMode, FileSystem, Ino, ManualClock, MountOptions, Options, Result,
-    Structure, XattrMode, mode,
+    CrashPromise, Cx, Devices, Engine, Errno, FallocMode, FileSystem, Ino, ManualClock, MountOptions, Options, Region,
+    Result, Structure, XattrMode, mode,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Size of the images in bytes.
@@ -24,6 +25,10 @@ pub struct Image {
     pub(crate) disk: MemDevice,
     pub(crate) mount: Options,
     pub(crate) structures: Vec<Structure>,
+    /// What lies where, beside the structures also the blocks of files.
+    pub(super) regions: Vec<Region>,
+    /// Bytes that one more in an address field may mean.
+    pub(super) units: BTreeSet<u64>,
     /// Where each field of each kind of structure is: structure and field by number.
     pub(crate) places: BTreeMap<(&'static str, &'static str), Vec<(usize, usize)>>,
 }
@@ -33,13 +38,16 @@ impl Image {
     pub fn new(engine: &dyn Engine, name: &str, mount: &Options, disk: MemDevice) -> Result<Image> {
         let mut structures = Vec::new();
         engine.anatomy(&Devices::single(disk.snapshot()), &mut |s| structures.push(s))?;
+        let mut regions = Vec::new();
+        engine.describe(&Devices::single(disk.snapshot()), &mut |r| regions.push(r))?;
+        let units = place::units(&structures);
         let mut places: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for (s, structure) in structures.iter().enumerate() {
             for (f, field) in structure.fields.iter().enumerate() {
                 places.entry((structure.kind, field.name)).or_default().push((s, f));
             }
         }
-        Ok(Image { name: name.to_string(), disk, mount: mount.clone(), structures, places })
+        Ok(Image { name: name.to_string(), disk, mount: mount.clone(), structures, regions, units, places })
     }
 
     /// A copy of the good image.
