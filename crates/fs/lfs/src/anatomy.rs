@@ -6,10 +6,10 @@
 
 use crate::format::*;
 use crate::inode::Inode;
-use crate::mount::Core;
 use crate::summary::Parsed;
 use crate::superblock;
 use crate::view::{self, Found, Piece, Walk, pointers};
+use crate::volume::Core;
 use arbor_base::cache::FileBlock;
 use arbor_base::device::{Device, Kind, SECTOR as DEVICE_SECTOR};
 use arbor_base::layout::get_u32;

@@ -36,8 +36,8 @@ pub(crate) use path::check_path;
 pub(crate) use start::search;
 
 use crate::format::*;
-use crate::mount::Core;
 use crate::superblock;
+use crate::volume::Core;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Errno, Error, Ino, Progress, Repair, Result};
 use arbor_kit::findings::{Pass, Passes};

@@ -11,11 +11,12 @@
 //! a 64th of a segment, only the oldest of them are looked at (`choice.rs`).
 
 use crate::format::*;
-use crate::mount::Core;
+use crate::heads::{COLD, HOT, Head};
 use crate::options::Policy;
-use crate::plan::{Batch, COLD, HOT, Head};
+use crate::plan::Batch;
 use crate::planted::{Flaw, planted};
 use crate::summary::Parsed;
+use crate::volume::Core;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Cleaned, Ino, Result};
@@ -141,7 +142,7 @@ impl Core {
     fn victims(&mut self, budget: u64, most: u64, greedy: bool) -> Vec<u32> {
         let size = 1u64 << self.geom.seg_shift;
         let (busy, now) = (self.log.busy(), self.calls.now().secs);
-        let worth = |u: crate::ifile::Use| {
+        let worth = |u: crate::segments::Use| {
             let live = u64::from(u.live).min(size) as f64 / size as f64;
             let age = now.saturating_sub(u.time).max(0) as f64 + 1.0;
             if greedy { 1.0 - live } else { (1.0 - live) * age / (1.0 + live) }

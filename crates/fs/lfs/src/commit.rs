@@ -20,11 +20,12 @@
 //! * **LFS-C4** a checkpoint is written when all that it leads to is durable.
 
 use crate::format::*;
+use crate::heads::{HOT, LogHeads};
 use crate::inode::Inode;
-use crate::mount::Core;
-use crate::plan::{Batch, Block, HOT, Log, Part, Planner};
+use crate::plan::{Batch, Block, Part, Planner};
 use crate::planted::{Flaw, planted};
 use crate::summary::Parsed;
+use crate::volume::Core;
 use arbor_base::cache::{FileBlock, Name, Write};
 use arbor_base::device::{Kind, Request};
 use arbor_base::layout::crc;
@@ -109,12 +110,12 @@ impl Core {
         Ok(batch)
     }
 
-    fn plan(&self, batch: &Batch, head: usize) -> Result<(Vec<Part>, Log)> {
+    fn plan(&self, batch: &Batch, head: usize) -> Result<(Vec<Part>, LogHeads)> {
         Planner::new(self.geom, &self.segs.clean, self.log, head).run(batch)
     }
 
     /// What a plan makes of the usage of segments (LFS-U1).
-    fn apply_usage(&mut self, parts: &[Part], log: &Log) {
+    fn apply_usage(&mut self, parts: &[Part], log: &LogHeads) {
         for p in parts {
             let blocks: u32 = p.blocks.iter().map(|b| self.geom.bytes_of(b.frags) as u32).sum();
             self.segs.add(p.seg.0, blocks + (p.inodes.len() * INODE) as u32, p.time(self.calls.now().secs));
@@ -160,7 +161,7 @@ impl Core {
     }
 
     /// Writes planned partial segments, and flushes: a checkpoint that follows may lead to them (LFS-C4).
-    fn emit(&mut self, parts: &[Part], log: Log, flags: u32) -> Result<()> {
+    fn emit(&mut self, parts: &[Part], log: LogHeads, flags: u32) -> Result<()> {
         let (mut requests, mut written) = (Vec::new(), Vec::new());
         for (index, part) in parts.iter().enumerate() {
             let last = if index + 1 == parts.len() { LAST } else { 0 };
@@ -182,7 +183,7 @@ impl Core {
                 self.order.remove(&c.turn);
             }
         }
-        self.log = Log { group: log.group + 1, ..log };
+        self.log = LogHeads { group: log.group + 1, ..log };
         Ok(())
     }
 
@@ -293,7 +294,7 @@ impl Core {
     /// Writes the ifile, in a group that means nothing without the checkpoint that follows.
     fn write_ifile(&mut self) -> Result<()> {
         for seg in self.segs.empty(&self.log.busy()) {
-            let clean = crate::ifile::Use { dirty: false, ..self.segs.get(seg) };
+            let clean = crate::segments::Use { dirty: false, ..self.segs.get(seg) };
             self.segs.set(seg, clean);
             self.segs.settling.push(seg);
         }
@@ -320,17 +321,17 @@ impl Core {
     }
 
     /// The segments that the log is in, and goes to, are not clean.
-    pub fn mark_taken(&mut self, log: &Log) {
+    pub fn mark_taken(&mut self, log: &LogHeads) {
         for seg in log.busy() {
             let s = self.segs.get(seg);
             if !s.dirty {
-                self.segs.set(seg, crate::ifile::Use { dirty: true, ..s });
+                self.segs.set(seg, crate::segments::Use { dirty: true, ..s });
             }
         }
     }
 
     /// Makes the blocks of the usage table change that a plan concerns. Says whether one came to be changed by that.
-    fn count_in(&mut self, parts: &[Part], log: &Log) -> Result<bool> {
+    fn count_in(&mut self, parts: &[Part], log: &LogHeads) -> Result<bool> {
         let per = (self.geom.block_size() / USAGE) as u32;
         let mut segs: BTreeSet<u32> = parts.iter().flat_map(|p| p.deaths.keys().copied().chain([p.seg.0])).collect();
         segs.extend(log.busy());

@@ -2,8 +2,8 @@
 //! beside its summaries and what lives in it is dead, and so is free.
 
 use crate::format::*;
-use crate::mount::Core;
 use crate::view::{self, Found, Walk, piece_name};
+use crate::volume::Core;
 use arbor_base::cache::FileBlock;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Devices, Ino, Region, Result};

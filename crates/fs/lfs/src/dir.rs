@@ -3,7 +3,7 @@
 
 use crate::format::*;
 use crate::inode::{Inode, LINK_MAX};
-use crate::mount::Core;
+use crate::volume::Core;
 use arbor_base::cache::FileBlock;
 use arbor_base::layout::Location;
 use arbor_base::vfs::{Ino, Result};
@@ -11,6 +11,7 @@ use arbor_kit::chunkdir::{ChunkDirs, Hashes, Room};
 use arbor_kit::namespace::Node;
 use std::sync::Arc;
 
+/// The place of an entry is the cookie of a walk, because entries do not move (LFS-D1).
 impl ChunkDirs for Core {
     const ROOT: Ino = ROOT;
 

@@ -2,10 +2,10 @@
 
 use crate::format::*;
 use crate::inode::Inode;
-use crate::mount::Core;
 use crate::summary::{self, Parsed};
 use crate::superblock;
 use crate::view::{self, Piece, Walk, piece_name};
+use crate::volume::Core;
 use arbor_base::cache::FileBlock;
 use arbor_base::device::Kind;
 use arbor_base::layout::crc;

@@ -7,11 +7,11 @@
 
 use crate::format::*;
 use crate::inode::Inode;
-use crate::mount::Core;
 use crate::planted::{Flaw, planted};
+use crate::volume::Core;
 use arbor_base::cache::{Edit, FileBlock, Name};
 use arbor_base::device::Kind;
-use arbor_base::layout::{Corrupt, Location, put};
+use arbor_base::layout::{Corrupt, Location, crc, put};
 use arbor_base::vfs::{Errno, Error, Result};
 use arbor_kit::blockfile::{self, BlockFiles, Fill};
 use arbor_kit::blockmap::{BlockMap, Parent, Shape};
@@ -45,6 +45,33 @@ impl Core {
         }
         let (at, found) = (self.pointer_location(i, block)?, format!("{frag} (inode {}, {block:?})", i.ino));
         Err(Corrupt::new("pointer", "frag", at, found, "fragments of one segment").into())
+    }
+
+    /// Reads what the pointer to a block of a file leads to, and verifies it; once more if it was read wrong.
+    pub fn read_block(&mut self, of: (&Inode, FileBlock), p: Pointer, frags: u32, kind: Kind) -> Result<Vec<u8>> {
+        let frag = Frag(p.frag.get());
+        self.check_pointer(of, p, frags)?;
+        let bytes = self.read_run(frag, frags, kind)?;
+        if crc(&bytes) == p.crc.get() { Ok(bytes) } else { self.read_block_again(of, p, frags, kind) }
+    }
+
+    /// The same of what was read wrong.
+    pub fn read_block_again(&mut self, of: (&Inode, FileBlock), p: Pointer, frags: u32, kind: Kind) -> Result<Vec<u8>> {
+        let frag = Frag(p.frag.get());
+        self.check_pointer(of, p, frags)?;
+        let bytes = self.read_run_again(frag, frags, kind)?;
+        self.verify(p, &bytes)?;
+        Ok(bytes)
+    }
+
+    /// What a pointer of a changed file leads to is dead.
+    pub fn bury(&mut self, i: &Inode, place: FileBlock, p: Pointer) {
+        let frag = p.frag.get();
+        if frag == 0 || frag == UNWRITTEN {
+            return;
+        }
+        let bytes = self.geom.bytes_of(self.disk_frags(i.ino, place)) as u32;
+        self.bury_run(Frag(frag), bytes);
     }
 
     /// Lets the pointer to a block lead elsewhere. The indirect block that it stands in is there.

@@ -3,8 +3,8 @@
 //! An inode is a buffer of its own in the cache. Where it lies on disk the inode map says.
 
 use crate::format::*;
-use crate::mount::Core;
 use crate::planted::{Flaw, planted};
+use crate::volume::Core;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
 use arbor_base::field;

@@ -29,13 +29,12 @@
 //! `write_group` gives everything that is changed its address and writes it. `background`: the same by age; a checkpoint;
 //! cleaning.
 //!
-//! There is no `alloc.rs`: where the log goes on `plan.rs` decides, which inode is free `ifile.rs` knows.
+//! There is no `alloc.rs`: where the log goes on `heads.rs` says and `plan.rs` decides, which inode is free `ifile.rs` knows.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 mod anatomy;
 mod check;
-mod choice;
 mod clean;
 mod commit;
 mod describe;
@@ -43,6 +42,7 @@ mod dir;
 mod dump;
 mod file;
 pub mod format;
+mod heads;
 mod ifile;
 mod inode;
 mod mkfs;
@@ -55,10 +55,12 @@ pub mod planted;
 mod recover;
 mod resize;
 mod scrub;
+mod segments;
 mod sound;
 mod summary;
 mod superblock;
 mod view;
+mod volume;
 
 use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::*;

@@ -1,9 +1,9 @@
 //! Making a volume: the superblock, then the first checkpoint of a volume with an empty root directory.
 
 use crate::format::*;
+use crate::heads::{HOT, Head, LogHeads};
 use crate::inode::Inode;
-use crate::mount::Core;
-use crate::plan::{HOT, Head, Log};
+use crate::volume::Core;
 use crate::{options, summary, superblock};
 use arbor_base::cache::Name;
 use arbor_base::device::{Device, Kind};
@@ -80,7 +80,7 @@ fn first_state(dev: Arc<dyn Device>, geom: Geom, segs: u32, options: &FormatOpti
     let opts = options::Mount::parse(&Options::default())?;
     let mut core = Core::new(geom, dev, opts, options.now, segs);
     core.cache.keep_all(true);
-    core.log = Log { group: 1, epoch: 1, ..Log::default() };
+    core.log = LogHeads { group: 1, epoch: 1, ..LogHeads::default() };
     core.log.heads[HOT] = Head { seg: Seg(0), offset: 0, next_seg: Seg(1), fill: 1 };
     core.segs.clean.remove(0);
     core.segs.clean.remove(1);

@@ -3,7 +3,9 @@
 
 use crate::format::*;
 use crate::inode::Inode;
-use crate::mount::{self, Core, SHARES};
+use crate::segments::SHARES;
+use crate::superblock;
+use crate::volume::Core;
 use arbor_base::cache::Name;
 use arbor_base::vfs::*;
 use arbor_kit::chunkdir::{ChunkDirs, Found};
@@ -188,7 +190,7 @@ impl locked::Core for Core {
     }
 
     fn label(&mut self) -> Result<Vec<u8>> {
-        Ok(label_of(&mount::read_super(&*self.dev)?.label))
+        Ok(label_of(&superblock::read_super(&*self.dev)?.label))
     }
 
     fn set_label(&mut self, field: [u8; 64]) -> Result<()> {

@@ -1,82 +1,12 @@
-//! Where the log goes on, and the plan of a group: which block comes to lie where, before anything is changed.
+//! The plan of a group: which block comes to lie where, before anything is changed.
 
 use crate::format::*;
+use crate::heads::{Head, LogHeads};
 use crate::summary::length;
 use arbor_base::cache::FileBlock;
 use arbor_base::vfs::{Error, Ino, Result};
 use arbor_kit::runs::Runs;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// The head of the log at which users' changes are written.
-pub(crate) const HOT: usize = 0;
-/// The one at which the cleaner writes.
-pub(crate) const COLD: usize = 1;
-
-/// A head of the log: the segment that it fills.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Head {
-    pub seg: Seg,
-    /// Fragments of the segment that are filled.
-    pub offset: u32,
-    pub next_seg: Seg,
-    /// Ordinal number of this filling.
-    pub fill: u64,
-}
-
-impl Head {
-    /// One that was never used.
-    pub const NONE: Head = Head { seg: Seg(NO_SEG), offset: 0, next_seg: Seg(NO_SEG), fill: 0 };
-
-    /// Whether it fills a segment.
-    pub fn is_open(&self) -> bool {
-        self.seg.0 != NO_SEG
-    }
-}
-
-/// Where the log ends.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Log {
-    pub heads: [Head; 2],
-    pub group: u64,
-    pub epoch: u64,
-    /// When the ifile was written, milliseconds since the mount.
-    pub checkpointed_ms: u64,
-}
-
-impl Default for Log {
-    fn default() -> Log {
-        Log { heads: [Head::NONE; 2], group: 0, epoch: 0, checkpointed_ms: 0 }
-    }
-}
-
-impl Log {
-    /// Where a checkpoint says it ends.
-    pub fn new(cp: &Checkpoint) -> Log {
-        let hot = Head {
-            seg: Seg(cp.seg.get()),
-            offset: cp.offset.get(),
-            next_seg: Seg(cp.next_seg.get()),
-            fill: cp.fill.get(),
-        };
-        let cold = Head {
-            seg: Seg(cp.cold_seg.get()),
-            offset: cp.cold_offset.get(),
-            next_seg: Seg(cp.cold_next.get()),
-            fill: cp.cold_fill.get(),
-        };
-        Log { heads: [hot, cold], group: cp.group.get(), epoch: cp.epoch.get(), checkpointed_ms: 0 }
-    }
-
-    /// Segments that are being filled, and those that come after them.
-    pub fn busy(&self) -> Vec<u32> {
-        self.heads.iter().filter(|h| h.is_open()).flat_map(|h| [h.seg.0, h.next_seg.0]).collect()
-    }
-
-    /// Ordinal number of the next filling of any segment.
-    pub fn next_fill(&self) -> u64 {
-        self.heads.iter().map(|h| h.fill).max().unwrap_or(0) + 1
-    }
-}
 
 /// A block to be written.
 #[derive(Clone, Copy, Debug)]
@@ -160,14 +90,14 @@ pub(crate) struct Planner<'a> {
     geom: Geom,
     clean: &'a Runs,
     taken: BTreeSet<u32>,
-    log: Log,
+    log: LogHeads,
     at: usize,
     part: Part,
     done: Vec<Part>,
 }
 
 impl<'a> Planner<'a> {
-    pub fn new(geom: Geom, clean: &'a Runs, log: Log, at: usize) -> Planner<'a> {
+    pub fn new(geom: Geom, clean: &'a Runs, log: LogHeads, at: usize) -> Planner<'a> {
         Planner { geom, clean, taken: BTreeSet::new(), log, at, part: Part::default(), done: Vec::new() }
     }
 
@@ -219,7 +149,7 @@ impl<'a> Planner<'a> {
     }
 
     /// The partial segments of the group, and where the log ends behind them.
-    pub fn run(mut self, batch: &Batch) -> Result<(Vec<Part>, Log)> {
+    pub fn run(mut self, batch: &Batch) -> Result<(Vec<Part>, LogHeads)> {
         self.open();
         let geom = self.geom;
         let death = |p: &Part, old: Option<Frag>| {

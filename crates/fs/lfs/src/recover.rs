@@ -3,11 +3,11 @@
 //! so that nothing but summaries has to be read, and what they cover to be verified.
 
 use crate::format::*;
-use crate::mount::{Core, Totals};
-use crate::plan::{Head, Log};
+use crate::heads::{Head, LogHeads};
 use crate::planted::{Flaw, planted};
 use crate::sound;
 use crate::summary::{self, Parsed};
+use crate::volume::{Core, Totals};
 use arbor_base::cache::Name;
 use arbor_base::field;
 use arbor_base::layout::Corrupt;
@@ -45,7 +45,7 @@ fn roll_forward(core: &mut Core, lost: bool) -> Result<()> {
             // Written for a checkpoint that is not there: all of it is dead already.
             group.iter().for_each(|f| core.segs.add(f.seg.0, 0, f.parsed.head.time.get()));
         }
-        core.log = Log { group: log.group + 1, ..log };
+        core.log = LogHeads { group: log.group + 1, ..log };
         for seg in log.busy() {
             core.segs.clean.remove(seg);
         }
@@ -54,7 +54,7 @@ fn roll_forward(core: &mut Core, lost: bool) -> Result<()> {
 }
 
 /// The next group, if it is whole, and where the log ends behind it.
-fn next_group(core: &Core, lost: bool) -> Result<Option<(Vec<Found>, Log)>> {
+fn next_group(core: &Core, lost: bool) -> Result<Option<(Vec<Found>, LogHeads)>> {
     for head in (0..core.log.heads.len()).filter(|n| core.log.heads[*n].is_open()) {
         let found = group_at(core, head, lost)?;
         if found.is_some() {
@@ -65,7 +65,7 @@ fn next_group(core: &Core, lost: bool) -> Result<Option<(Vec<Found>, Log)>> {
 }
 
 /// The next group, if it begins at this head of the log and is whole (LFS-C2).
-fn group_at(core: &Core, at: usize, lost: bool) -> Result<Option<(Vec<Found>, Log)>> {
+fn group_at(core: &Core, at: usize, lost: bool) -> Result<Option<(Vec<Found>, LogHeads)>> {
     let (mut log, mut group) = (core.log, Vec::new());
     loop {
         let later = lost && group.is_empty();
@@ -100,7 +100,7 @@ fn is_possible(core: &Core, group: &[Found]) -> bool {
 }
 
 /// The partial segment with this number in the group that comes next, if it stands where this head of the log ends.
-fn partial_segment(core: &Core, log: &Log, at: usize, index: usize, later: bool) -> Result<Option<Parsed>> {
+fn partial_segment(core: &Core, log: &LogHeads, at: usize, index: usize, later: bool) -> Result<Option<Parsed>> {
     let (dev, geom, head) = (&*core.dev, &core.geom, log.heads[at]);
     for _ in 0..2 {
         let Some(p) = summary::read(dev, geom, head.seg, head.offset)? else { continue };

@@ -2,7 +2,8 @@
 //! how many there are, so that a crash leaves the old size or the new one.
 
 use crate::format::*;
-use crate::mount::{self, read_super};
+use crate::mount;
+use crate::superblock::read_super;
 use crate::superblock::{self, check_checkpoint, checkpoints, segs_in};
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Clock, Devices, Error, MountOptions, Result};

@@ -6,8 +6,8 @@
 
 use crate::format::*;
 use crate::inode::find_inode;
-use crate::mount::Core;
 use crate::superblock;
+use crate::volume::Core;
 use arbor_base::cache::FileBlock;
 use arbor_base::device::Kind;
 use arbor_base::layout::crc;

@@ -1,7 +1,7 @@
 //! Partial segments as bytes: making summaries, and reading them.
 
 use crate::format::*;
-use crate::mount::Core;
+use crate::volume::Core;
 use arbor_base::device::{Device, Kind, zeroed};
 use arbor_base::layout::{crc, crc_without};
 use arbor_base::vfs::Result;

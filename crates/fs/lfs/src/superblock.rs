@@ -32,6 +32,11 @@ pub(crate) fn read(dev: &dyn Device, at: u64) -> Result<Option<SuperBlock>> {
     Ok(Some(sb))
 }
 
+/// The superblock at byte 0.
+pub(crate) fn read_super(dev: &dyn Device) -> Result<SuperBlock> {
+    read(dev, 0)?.ok_or_else(|| Error::refused("no LFS superblock"))
+}
+
 /// Places where the copy of a superblock may be: block sizes may be 4 KiB to 64 KiB.
 pub(crate) fn copies() -> impl Iterator<Item = u64> {
     (12..=16).map(|shift| 3 << shift)

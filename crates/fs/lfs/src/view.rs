@@ -3,8 +3,10 @@
 
 use crate::format::*;
 use crate::inode::{Inode, find_inode};
-use crate::mount::{self, Core, read_super};
+use crate::mount;
 use crate::summary::Parsed;
+use crate::superblock::read_super;
+use crate::volume::Core;
 use crate::{options, superblock};
 use arbor_base::cache::FileBlock;
 use arbor_base::device::Kind;

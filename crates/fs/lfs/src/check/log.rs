@@ -2,13 +2,13 @@
 
 use super::words;
 use crate::format::*;
+use crate::heads::{HOT, LogHeads};
 use crate::inode::Inode;
-use crate::mount::Core;
 use crate::options;
-use crate::plan::{HOT, Log};
 use crate::sound::{self, MOST};
 use crate::summary::{self, Parsed};
 use crate::superblock;
+use crate::volume::Core;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::{Device, Kind, zeroed};
 use arbor_base::layout::{Corrupt, Location, get_u32};
@@ -277,7 +277,7 @@ pub(super) fn rebuild(dev: Arc<dyn Device>, geom: Geom, cp: Option<Checkpoint>, 
     core.state.inodes = highest.saturating_add(1);
     let serial = cp.map(|cp| cp.serial.get()).filter(|n| *n < MOST);
     core.checkpoint.serial = serial.unwrap_or(1).into();
-    core.log = Log { epoch: ends.last.0 + 1, group: ends.last.1 + 1, ..Log::default() };
+    core.log = LogHeads { epoch: ends.last.0 + 1, group: ends.last.1 + 1, ..LogHeads::default() };
     // No segment yet; see `place_log`.
     core.log.heads[HOT].fill = ends.fill;
     let stamp = Stamp::from(now);

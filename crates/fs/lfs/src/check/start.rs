@@ -3,8 +3,9 @@
 use super::issue::Issue;
 use super::{Findings, log, words};
 use crate::format::*;
-use crate::mount::{Core, begin_at};
+use crate::mount::begin_at;
 use crate::superblock::{checkpoints, copies, features, fsid, geometry, is_same, read};
+use crate::volume::Core;
 use crate::{options, recover, sound, superblock};
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::Access;

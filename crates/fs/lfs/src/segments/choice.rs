@@ -1,7 +1,6 @@
 //! What the cleaner chooses from: dirty segments, ordered so that a choice need not look at all of them.
 
-use crate::ifile::Use;
-use crate::mount::SHARES;
+use super::{SHARES, Use};
 use std::collections::BTreeSet;
 
 /// Classes of segments by how much of them lives.

@@ -1,0 +1,138 @@
+//! The segments in core: how much lives in each, which may be filled, and what the cleaner chooses from.
+
+mod choice;
+
+use arbor_kit::runs::Runs;
+pub(crate) use choice::Choice;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Classes of segments by how much of them lives.
+pub(crate) const SHARES: usize = 20;
+
+/// A segment in core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Use {
+    /// Live bytes.
+    pub live: u32,
+    pub dirty: bool,
+    /// When its youngest block was written, seconds.
+    pub time: i64,
+}
+
+/// Entries of a page of [`Segments`].
+const PAGE: u32 = 256;
+
+struct Page(Box<[Use; PAGE as usize]>);
+
+/// All segments, in pages; where there is none nothing was ever written. So a volume takes memory by what it holds,
+/// not by its size.
+pub(crate) struct Segments {
+    pages: BTreeMap<u32, Page>,
+    count: u32,
+    /// Those that may be filled.
+    pub clean: Runs,
+    /// Those that the newest checkpoint calls clean, and the one before did not.
+    pub settling: Vec<u32>,
+    /// Those whose entries differ from the ifile's.
+    pub changed: BTreeSet<u32>,
+    /// Live bytes of all.
+    pub live: u64,
+    /// Dirty ones in which nothing lives.
+    hollow: BTreeSet<u32>,
+    /// The others, once the cleaner has asked for them.
+    choice: Option<Choice>,
+}
+
+impl Segments {
+    pub fn new(count: u32) -> Segments {
+        Segments {
+            pages: BTreeMap::new(),
+            count,
+            clean: Runs::below(count),
+            settling: Vec::new(),
+            changed: BTreeSet::new(),
+            live: 0,
+            hollow: BTreeSet::new(),
+            choice: None,
+        }
+    }
+
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Adds clean ones, up to `count`. The ifile has no entries for them, or zeros, which says the same.
+    pub fn grow(&mut self, count: u32) {
+        self.clean.insert_run(self.count, count);
+        self.count = self.count.max(count);
+    }
+
+    pub fn get(&self, seg: u32) -> Use {
+        let page = self.pages.get(&(seg / PAGE));
+        page.and_then(|page| page.0.get((seg % PAGE) as usize)).copied().unwrap_or_default()
+    }
+
+    pub fn set(&mut self, seg: u32, to: Use) {
+        if seg >= self.count {
+            return;
+        }
+        let page = self.pages.entry(seg / PAGE).or_insert_with(|| Page(Box::new([Use::default(); PAGE as usize])));
+        if let Some(at) = page.0.get_mut((seg % PAGE) as usize) {
+            self.live = self.live + u64::from(to.live) - u64::from(at.live);
+            if let Some(choice) = &mut self.choice {
+                choice.change(seg, *at, to);
+            }
+            *at = to;
+            self.changed.insert(seg);
+            if to.dirty {
+                self.clean.remove(seg);
+            }
+            if to.dirty && to.live == 0 {
+                self.hollow.insert(seg);
+            } else {
+                self.hollow.remove(&seg);
+            }
+        }
+    }
+
+    /// Takes live bytes away. A segment has no less than none: the checker says so where they do not agree.
+    pub fn bury(&mut self, seg: u32, bytes: u32) {
+        let old = self.get(seg);
+        self.set(seg, Use { live: old.live.saturating_sub(bytes), ..old });
+    }
+
+    pub fn add(&mut self, seg: u32, bytes: u32, time: i64) {
+        let old = self.get(seg);
+        self.set(seg, Use { live: old.live.saturating_add(bytes), dirty: true, time: old.time.max(time) });
+    }
+
+    /// Segments with something in them, and nothing live, but for those that the log is in.
+    pub fn empty(&self, busy: &[u32]) -> Vec<u32> {
+        self.hollow.iter().copied().filter(|n| !busy.contains(n)).collect()
+    }
+
+    /// Segments of which there is something to say, in the order of their addresses.
+    pub fn said(&self) -> impl Iterator<Item = (u32, Use)> + '_ {
+        said(&self.pages)
+    }
+
+    /// Dirty segments with their use, in the order of their addresses.
+    pub fn dirty(&self) -> impl Iterator<Item = (u32, Use)> + '_ {
+        dirty(&self.pages)
+    }
+
+    /// What the cleaner chooses from, where a segment has `size` bytes.
+    pub fn choice(&mut self, size: u64) -> &Choice {
+        let pages = &self.pages;
+        self.choice.get_or_insert_with(|| Choice::new(size, dirty(pages)))
+    }
+}
+
+fn said(pages: &BTreeMap<u32, Page>) -> impl Iterator<Item = (u32, Use)> + '_ {
+    let numbered = |(page, uses): (&u32, &Page)| (page * PAGE..=page * PAGE + (PAGE - 1)).zip(*uses.0);
+    pages.iter().flat_map(numbered).filter(|(_, u)| *u != Use::default())
+}
+
+fn dirty(pages: &BTreeMap<u32, Page>) -> impl Iterator<Item = (u32, Use)> + '_ {
+    said(pages).filter(|(_, u)| u.dirty)
+}
