@@ -9,6 +9,7 @@
 //! whoever else calls.
 
 use crate::calls::State;
+use crate::dirent::DOTDOT_AT;
 use crate::inodes::Attributes;
 use crate::lifetimes::Lives;
 use crate::xattr::Xattrs;
@@ -198,8 +199,10 @@ pub trait Namespace: State + Attributes + Lives + Sized {
     /// What a directory other than the root calls its parent.
     fn parent(&mut self, dir: Ino) -> Result<Ino>;
 
-    /// Where what [`parent`](Namespace::parent) gives stands.
-    fn parent_location(&self, dir: Ino) -> Location;
+    /// Where what [`parent`](Namespace::parent) gives stands: in a directory of chunks, in its second entry.
+    fn parent_location(&self, dir: Ino) -> Location {
+        Location::file(dir, DOTDOT_AT as u64)
+    }
 
     /// Where the name in a slot of a directory stands.
     fn slot_location(&self, dir: Ino, slot: &Self::Slot) -> Location;

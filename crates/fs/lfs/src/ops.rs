@@ -54,10 +54,6 @@ impl Namespace for Core {
         self.parent_of(&dir)
     }
 
-    fn parent_location(&self, dir: Ino) -> Location {
-        Location::file(dir, DOTDOT_AT as u64)
-    }
-
     fn slot_location(&self, dir: Ino, slot: &Found) -> Location {
         Location::file(dir, slot.at)
     }

@@ -255,16 +255,16 @@ pub(crate) fn read_super(dev: &dyn Device, at: u64) -> Result<Option<SuperBlock>
 
 /// The geometry that the superblock at byte `at` describes, checked against nonsense.
 pub(crate) fn geometry(sb: &SuperBlock, at: u64, size: u64) -> Result<Geom> {
-    let bad = |f: (_, u64), found: u64, expected: &str| Corrupt::new("superblock", f.0, at + f.1, found, expected);
+    let bad = |f: (_, u64), n: u64, should: &str| Error::from(Corrupt::new("superblock", f.0, at + f.1, n, should));
     let (fs, bs, is) = (sb.frag_shift.get(), sb.block_shift.get(), sb.inode_shift.get());
     if !(9..=14).contains(&fs) {
-        return Err(bad(field!(SuperBlock, frag_shift), fs.into(), "9 to 14").into());
+        return Err(bad(field!(SuperBlock, frag_shift), fs.into(), "9 to 14"));
     }
     if !(10..=16).contains(&bs) || bs < fs {
-        return Err(bad(field!(SuperBlock, block_shift), bs.into(), "10 to 16, and not below frag_shift").into());
+        return Err(bad(field!(SuperBlock, block_shift), bs.into(), "10 to 16, and not below frag_shift"));
     }
     if !(9..=11).contains(&is) {
-        return Err(bad(field!(SuperBlock, inode_shift), is.into(), "9 to 11").into());
+        return Err(bad(field!(SuperBlock, inode_shift), is.into(), "9 to 11"));
     }
     let geom = Geom {
         frag_shift: fs,
@@ -279,21 +279,17 @@ pub(crate) fn geometry(sb: &SuperBlock, at: u64, size: u64) -> Result<Geom> {
     };
     let chunk = u64::from(geom.chunk_frags());
     if geom.ag_frags == 0 || geom.ag_frags > 1 << 24 || !geom.ag_frags.is_multiple_of(chunk) {
-        return Err(
-            bad(field!(SuperBlock, ag_frags), geom.ag_frags, "a multiple of an inode chunk, at most 2^24").into()
-        );
+        return Err(bad(field!(SuperBlock, ag_frags), geom.ag_frags, "a multiple of an inode chunk, at most 2^24"));
     }
     if geom.bitmap_blocks != (geom.ag_frags as u32).div_ceil(geom.bits_per_bitmap()) {
-        return Err(
-            bad(field!(SuperBlock, bitmap_blocks), geom.bitmap_blocks.into(), "as many as the AG size needs").into()
-        );
+        return Err(bad(field!(SuperBlock, bitmap_blocks), geom.bitmap_blocks.into(), "as many as the AG size needs"));
     }
     if geom.frags.div_ceil(geom.ag_frags) != u64::from(geom.ag_count) || geom.ag_count == 0 {
-        return Err(bad(field!(SuperBlock, ag_count), geom.ag_count.into(), "the AGs that frags make").into());
+        return Err(bad(field!(SuperBlock, ag_count), geom.ag_count.into(), "the AGs that frags make"));
     }
     let least = u64::from(geom.first_chunk() + geom.chunk_frags());
     if u64::from(geom.ag_len(geom.ag_count - 1)) < least {
-        return Err(bad(field!(SuperBlock, frags), geom.frags, "a last AG that holds its own structures").into());
+        return Err(bad(field!(SuperBlock, frags), geom.frags, "a last AG that holds its own structures"));
     }
     if geom.frags.checked_mul(geom.frag_size()).is_none_or(|b| b > size) {
         return Err(Error::refused(format!(
@@ -302,7 +298,7 @@ pub(crate) fn geometry(sb: &SuperBlock, at: u64, size: u64) -> Result<Geom> {
         )));
     }
     if sb.ag_used.get() == 0 || sb.ag_used.get() > geom.ag_count {
-        return Err(bad(field!(SuperBlock, ag_used), sb.ag_used.get().into(), "1 to ag_count").into());
+        return Err(bad(field!(SuperBlock, ag_used), sb.ag_used.get().into(), "1 to ag_count"));
     }
     check_log_area(sb, at, &geom)?;
     Ok(geom)
@@ -322,9 +318,8 @@ fn check_log_area(sb: &SuperBlock, at: u64, geom: &Geom) -> Result<()> {
             && frag.0 - geom.ag_start(geom.ag_of(frag)).0 >= u64::from(geom.first_chunk() + geom.chunk_frags())
     };
     if bytes < Log::min_bytes(geom) || bytes > 1 << 32 || !inside {
-        let (field, offset) = field!(SuperBlock, log_sectors);
-        let expected = "a log area of sensible size";
-        return Err(Corrupt::new("superblock", field, at + offset, sb.log_sectors.get(), expected).into());
+        let (f, found) = (field!(SuperBlock, log_sectors), sb.log_sectors.get());
+        return Err(Corrupt::new("superblock", f.0, at + f.1, found, "a log area of sensible size").into());
     }
     Ok(())
 }
@@ -536,8 +531,7 @@ impl Core {
     pub fn block(&mut self, frag: Frag, kind: BlockType, owner: u64) -> Result<&Arc<Vec<u8>>> {
         let (addr, len) = (self.geom.daddr(frag), self.geom.block_size());
         if !self.geom.valid_run(frag, self.geom.block_frags()) {
-            let at = self.geom.owner_byte(kind, owner);
-            return Err(Corrupt::new(kind.name(), "addr", at, frag.0, "a block inside an AG").into());
+            return Err(self.geom.leads_out(kind, owner, frag).into());
         }
         let bytes = self.buffer(addr, len, What::Block(kind))?;
         let (magic, found) =
