@@ -195,7 +195,7 @@ pub trait Names: Sized {
     /// What a directory other than the root calls its parent.
     fn parent(&mut self, dir: Ino) -> Result<Ino>;
 
-    /// Where what [`parent`](Namespace::parent) gives stands.
+    /// Where what [`parent`](Names::parent) gives stands.
     fn parent_location(&self, dir: Ino) -> Location;
 
     /// Where the name in a slot of a directory stands.

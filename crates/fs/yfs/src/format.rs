@@ -638,13 +638,14 @@ pub struct Geom {
 }
 
 impl Geom {
-    /// Byte where the owner of a block begins: an inode, or the block of an AG that its tree of chunks hangs in. A pointer
-    /// that leads nowhere is in there, or in a block below it.
-    pub fn owner_byte(&self, kind: BlockType, owner: u64) -> u64 {
-        match (kind, u32::try_from(owner)) {
+    /// A pointer to a block leads out of the AGs. It stands in the owner, an inode or the block of an AG that its tree of
+    /// chunks hangs in, or in a block below that.
+    pub fn leads_out(&self, kind: BlockType, owner: u64, frag: Frag) -> Corrupt {
+        let at = match (kind, u32::try_from(owner)) {
             (BlockType::ChunkNode, Ok(ag)) => self.inode_block(ag).byte(),
             _ => owner.saturating_mul(SECTOR),
-        }
+        };
+        Corrupt::new(kind.name(), "addr", at, frag.0, "a run inside an AG")
     }
 
     /// Fragment size in bytes.

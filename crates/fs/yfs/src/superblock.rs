@@ -49,16 +49,16 @@ pub(crate) fn features(sb: &SuperBlock) -> Features {
 
 /// The geometry that the superblock at byte `at` describes, checked against nonsense.
 pub(crate) fn geometry(sb: &SuperBlock, at: u64, size: u64) -> Result<Geom> {
-    let bad = |f: (_, u64), found: u64, expected: &str| Corrupt::new("superblock", f.0, at + f.1, found, expected);
+    let bad = |f: (_, u64), n: u64, should: &str| Error::from(Corrupt::new("superblock", f.0, at + f.1, n, should));
     let (fs, bs, is) = (sb.frag_shift.get(), sb.block_shift.get(), sb.inode_shift.get());
     if !(9..=14).contains(&fs) {
-        return Err(bad(field!(SuperBlock, frag_shift), fs.into(), "9 to 14").into());
+        return Err(bad(field!(SuperBlock, frag_shift), fs.into(), "9 to 14"));
     }
     if !(10..=16).contains(&bs) || bs < fs {
-        return Err(bad(field!(SuperBlock, block_shift), bs.into(), "10 to 16, and not below frag_shift").into());
+        return Err(bad(field!(SuperBlock, block_shift), bs.into(), "10 to 16, and not below frag_shift"));
     }
     if !(9..=11).contains(&is) {
-        return Err(bad(field!(SuperBlock, inode_shift), is.into(), "9 to 11").into());
+        return Err(bad(field!(SuperBlock, inode_shift), is.into(), "9 to 11"));
     }
     let geom = Geom {
         frag_shift: fs,
@@ -73,21 +73,17 @@ pub(crate) fn geometry(sb: &SuperBlock, at: u64, size: u64) -> Result<Geom> {
     };
     let chunk = u64::from(geom.chunk_frags());
     if geom.ag_frags == 0 || geom.ag_frags > 1 << 24 || !geom.ag_frags.is_multiple_of(chunk) {
-        return Err(
-            bad(field!(SuperBlock, ag_frags), geom.ag_frags, "a multiple of an inode chunk, at most 2^24").into()
-        );
+        return Err(bad(field!(SuperBlock, ag_frags), geom.ag_frags, "a multiple of an inode chunk, at most 2^24"));
     }
     if geom.bitmap_blocks != (geom.ag_frags as u32).div_ceil(geom.bits_per_bitmap()) {
-        return Err(
-            bad(field!(SuperBlock, bitmap_blocks), geom.bitmap_blocks.into(), "as many as the AG size needs").into()
-        );
+        return Err(bad(field!(SuperBlock, bitmap_blocks), geom.bitmap_blocks.into(), "as many as the AG size needs"));
     }
     if geom.frags.div_ceil(geom.ag_frags) != u64::from(geom.ag_count) || geom.ag_count == 0 {
-        return Err(bad(field!(SuperBlock, ag_count), geom.ag_count.into(), "the AGs that frags make").into());
+        return Err(bad(field!(SuperBlock, ag_count), geom.ag_count.into(), "the AGs that frags make"));
     }
     let least = u64::from(geom.first_chunk() + geom.chunk_frags());
     if u64::from(geom.ag_len(geom.ag_count - 1)) < least {
-        return Err(bad(field!(SuperBlock, frags), geom.frags, "a last AG that holds its own structures").into());
+        return Err(bad(field!(SuperBlock, frags), geom.frags, "a last AG that holds its own structures"));
     }
     if geom.frags.checked_mul(geom.frag_size()).is_none_or(|b| b > size) {
         return Err(Error::refused(format!(
@@ -96,7 +92,7 @@ pub(crate) fn geometry(sb: &SuperBlock, at: u64, size: u64) -> Result<Geom> {
         )));
     }
     if sb.ag_used.get() == 0 || sb.ag_used.get() > geom.ag_count {
-        return Err(bad(field!(SuperBlock, ag_used), sb.ag_used.get().into(), "1 to ag_count").into());
+        return Err(bad(field!(SuperBlock, ag_used), sb.ag_used.get().into(), "1 to ag_count"));
     }
     check_log_area(sb, at, &geom)?;
     Ok(geom)

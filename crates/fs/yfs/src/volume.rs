@@ -132,8 +132,7 @@ impl Core {
     pub fn block(&mut self, frag: Frag, kind: BlockType, owner: u64) -> Result<&Arc<Vec<u8>>> {
         let (addr, len) = (self.geom.daddr(frag), self.geom.block_size());
         if !self.geom.valid_run(frag, self.geom.block_frags()) {
-            let at = self.geom.owner_byte(kind, owner);
-            return Err(Corrupt::new(kind.name(), "addr", at, frag.0, "a block inside an AG").into());
+            return Err(self.geom.leads_out(kind, owner, frag).into());
         }
         let bytes = self.buffer(addr, len, What::Block(kind))?;
         let (magic, found) =

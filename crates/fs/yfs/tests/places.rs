@@ -52,6 +52,10 @@ fn of_inodes_and_directories() {
             k.inode(ino("a/inline"), |d| d.size = (1 << 50).into());
             (ino("a/inline") * SECTOR).into()
         }),
+        ("inode", "xattr", |k| {
+            k.inode(ino("a/heavy"), |d| d.xattr = 7.into());
+            (ino("a/heavy") * SECTOR).into()
+        }),
         ("directory block", "crc", |k| {
             let at = k.dir_block(ino("many"));
             k.change(at, 1024, None, |b| b[99] ^= 0x55);

@@ -229,8 +229,7 @@ impl Reader<'_> {
         let addr = self.geom.daddr(start);
         let len = u64::from(frags).saturating_mul(self.geom.frag_size());
         if !self.valid_run(start, frags) || len > recover::MAX_BUFFER as u64 {
-            let at = self.geom.owner_byte(kind, owner);
-            return Ok(Err(Corrupt::new(kind.name(), "addr", at, start.0, "a run inside an AG")));
+            return Ok(Err(self.geom.leads_out(kind, owner, start)));
         }
         let bytes = self.read(request_kind(kind), addr.byte(), len as usize)?;
         Ok(self.check(kind, owner, addr, &bytes).map(|()| bytes))

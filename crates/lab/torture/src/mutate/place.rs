@@ -92,15 +92,22 @@ impl<'a> Suspects<'a> {
         let block = self.image.regions.iter().filter(|r| own(r) && there(r) && r.kind == Kind::Dir);
         let byte = |r: &Region| r.offset + (offset - r.file_offset);
         let naming = block.map(byte).any(|byte| self.leads_here(byte, NAMING));
-        naming || self.regions.iter().any(|r| own(r) && (there(r) || r.kind == Kind::Tree)) || self.explain_inode(ino)
+        let leads_there = |r: &Region| there(&r) || r.kind == Kind::Tree;
+        naming
+            || self.regions.iter().any(|r| own(r) && leads_there(r))
+            || self.is_changed(ino)
+            || self.numbers.contains(&ino)
     }
 
     fn explain_inode(&self, ino: u64) -> bool {
-        let of_inode = |s: &&Structure| is_inode(s) && s.number == ino;
-        let is_changed = self.changed.iter().copied().any(|s| of_inode(&s));
         let owns = self.regions.iter().any(|r| r.owner == Some(Ino(ino)));
-        let naming = self.image.structures.iter().filter(of_inode).any(|s| self.leads_here(s.offset, s.len));
-        is_changed || owns || self.numbers.contains(&ino) || naming
+        let mut inodes = self.image.structures.iter().filter(|s| is_inode(s) && s.number == ino);
+        let naming = inodes.any(|s| self.leads_here(s.offset, s.len));
+        self.is_changed(ino) || owns || self.numbers.contains(&ino) || naming
+    }
+
+    fn is_changed(&self, ino: u64) -> bool {
+        self.changed.iter().any(|s| is_inode(s) && s.number == ino)
     }
 
     /// Whether the bytes at a place of the good image name something that was changed.
