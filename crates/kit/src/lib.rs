@@ -20,6 +20,7 @@ pub mod findings;
 pub mod flaws;
 pub mod forest;
 pub mod fragments;
+pub mod head;
 pub mod health;
 pub mod inodes;
 pub mod issue;

@@ -146,8 +146,8 @@ pub struct SuperBlock {
     pub reserved: [u8; 304],
 }
 
-const _: () = assert!(size_of::<SuperBlock>() == SECTOR);
 const _: () = assert!(offset_of!(SuperBlock, crc) == SUPER_CRC_AT);
+arbor_kit::headed!(SuperBlock, "FFS", SUPER_MAGIC, VERSION);
 
 /// Offset of `crc` in a superblock.
 pub const SUPER_CRC_AT: usize = 8;
@@ -618,11 +618,6 @@ pub fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
     if let Some(place) = at.checked_add(4).and_then(|end| bytes.get_mut(at..end)) {
         place.copy_from_slice(&value.to_le_bytes());
     }
-}
-
-/// First eight bytes of the UUID.
-pub fn fsid(sb: &SuperBlock) -> u64 {
-    u64::from_le_bytes([sb.uuid[0], sb.uuid[1], sb.uuid[2], sb.uuid[3], sb.uuid[4], sb.uuid[5], sb.uuid[6], sb.uuid[7]])
 }
 
 #[cfg(test)]

@@ -1,59 +1,27 @@
 //! Reading, checking and writing the superblock.
 
 use crate::format::*;
-use arbor_base::device::{Device, Kind};
+use arbor_base::device::Device;
 use arbor_base::field;
-use arbor_base::layout::{Corrupt, Features, crc_without};
+use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Error, Result};
-use zerocopy::{FromBytes, IntoBytes};
+use arbor_kit::head;
+pub(crate) use arbor_kit::head::{encode, features, write};
+use zerocopy::IntoBytes;
 
-/// Reads and checks the superblock at `at`, a byte address: 0, or that of a copy. `None` if there is no
-/// magic.
+/// Reads and checks the superblock at byte `at`: 0, or that of a copy. `None` if there is none.
 pub(crate) fn read(dev: &dyn Device, at: u64) -> Result<Option<SuperBlock>> {
-    if dev.geometry().size < at.saturating_add(SECTOR as u64) {
-        return Ok(None);
-    }
-    let mut bytes = vec![0; SECTOR];
-    dev.read_at(Kind::Super, at, &mut bytes)?;
-    decode(&bytes, at)
+    head::read(dev, at)
 }
 
 /// The superblock in these bytes, see [`read`].
 pub(crate) fn decode(bytes: &[u8], at: u64) -> Result<Option<SuperBlock>> {
-    let Ok(sb) = SuperBlock::read_from_bytes(bytes) else { return Ok(None) };
-    if sb.magic != SUPER_MAGIC {
-        return Ok(None);
-    }
-    let crc = crc_without(bytes, SUPER_CRC_AT).unwrap_or(0);
-    if sb.crc.get() != crc {
-        let (found, expected) = (format!("{:#x}", sb.crc.get()), format!("{crc:#x}"));
-        return Err(bad(at, field!(SuperBlock, crc), found, &expected));
-    }
-    if sb.version.get() > VERSION {
-        let version = sb.version.get();
-        return Err(Error::refused(format!(
-            "FFS format version {version} is newer than this program knows ({VERSION})"
-        )));
-    }
-    Ok(Some(sb))
+    head::decode(bytes, at)
 }
 
 /// Damage to a field of the superblock that was read at byte `at`.
 fn bad(at: u64, (field, offset): (&'static str, u64), found: impl std::fmt::Display, expected: &str) -> Error {
     Corrupt::new("superblock", field, at.saturating_add(offset), found, expected).into()
-}
-
-/// Writes a superblock with its checksum. The caller flushes.
-pub(crate) fn write(dev: &dyn Device, at: u64, sb: &SuperBlock) -> Result<()> {
-    Ok(dev.write_at(Kind::Super, at, &encode(sb))?)
-}
-
-/// The bytes of a superblock, with its checksum.
-pub(crate) fn encode(sb: &SuperBlock) -> Vec<u8> {
-    let mut bytes = sb.as_bytes().to_vec();
-    let crc = crc_without(&bytes, SUPER_CRC_AT).unwrap_or(0);
-    put_u32(&mut bytes, SUPER_CRC_AT, crc);
-    bytes
 }
 
 /// What copies of a superblock hold: nothing that changes.
@@ -75,11 +43,6 @@ pub(crate) fn is_same(a: &SuperBlock, b: &SuperBlock) -> bool {
     bare(a).as_bytes() == bare(b).as_bytes()
 }
 
-/// Feature bits of a superblock.
-pub(crate) fn features(sb: &SuperBlock) -> Features {
-    Features { compat: sb.compat.get(), ro_compat: sb.ro_compat.get(), incompat: sb.incompat.get() }
-}
-
 /// The geometry that the superblock at byte `at` describes, checked against nonsense.
 pub(crate) fn geometry(sb: &SuperBlock, at: u64, size: u64) -> Result<Geom> {
     let bad = |field, found: u64, expected: &str| bad(at, field, found, expected);
@@ -99,7 +62,7 @@ pub(crate) fn geometry(sb: &SuperBlock, at: u64, size: u64) -> Result<Geom> {
         cg_frags: sb.cg_frags.get(),
         cg_inodes: sb.cg_inodes.get(),
         frags,
-        fsid: fsid(sb),
+        fsid: head::fsid(&sb.uuid),
     };
     check_groups(&geom, at)?;
     if u64::from(frags) << fs > size {

@@ -86,8 +86,8 @@ pub struct SuperBlock {
     pub reserved: [u8; 376],
 }
 
-const _: () = assert!(size_of::<SuperBlock>() == SECTOR);
-const _: () = assert!(offset_of!(SuperBlock, crc) == 8);
+const _: () = assert!(offset_of!(SuperBlock, crc) == CRC_AT);
+arbor_kit::headed!(SuperBlock, "LFS", SUPER_MAGIC, VERSION);
 
 /// Offset of `crc` in a superblock and in a checkpoint.
 pub const CRC_AT: usize = 8;

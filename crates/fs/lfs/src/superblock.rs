@@ -4,37 +4,23 @@ use crate::format::*;
 use crate::sound;
 use arbor_base::device::{Device, Kind};
 use arbor_base::field;
-use arbor_base::layout::{Corrupt, Features, crc_without};
+use arbor_base::layout::{Corrupt, crc_without};
 use arbor_base::vfs::{Error, Result};
+use arbor_kit::head;
+pub(crate) use arbor_kit::head::{features, sealed};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Segments that a volume has at least.
 pub(crate) const LEAST_SEGS: u32 = 16;
 
-/// Reads and checks the superblock at byte `at`. `None` if there is no magic.
+/// Reads and checks the superblock at byte `at`: 0, or that of a copy. `None` if there is none.
 pub(crate) fn read(dev: &dyn Device, at: u64) -> Result<Option<SuperBlock>> {
-    if dev.geometry().size < at.saturating_add(SECTOR as u64) {
-        return Ok(None);
-    }
-    let mut bytes = vec![0; SECTOR];
-    dev.read_at(Kind::Super, at, &mut bytes)?;
-    let Ok(sb) = SuperBlock::read_from_bytes(&bytes[..]) else { return Ok(None) };
-    if sb.magic != SUPER_MAGIC {
-        return Ok(None);
-    }
-    check_crc("superblock", &bytes, at, sb.crc.get())?;
-    if sb.version.get() > VERSION {
-        let version = sb.version.get();
-        return Err(Error::refused(format!(
-            "LFS format version {version} is newer than this program knows ({VERSION})"
-        )));
-    }
-    Ok(Some(sb))
+    head::read(dev, at)
 }
 
 /// The superblock at byte 0.
 pub(crate) fn read_super(dev: &dyn Device) -> Result<SuperBlock> {
-    read(dev, 0)?.ok_or_else(|| Error::refused("no LFS superblock"))
+    head::need(dev, 0)
 }
 
 /// Places where the copy of a superblock may be: block sizes may be 4 KiB to 64 KiB.
@@ -42,34 +28,10 @@ pub(crate) fn copies() -> impl Iterator<Item = u64> {
     (12..=16).map(|shift| 3 << shift)
 }
 
-fn check_crc(what: &'static str, bytes: &[u8], at: u64, found: u32) -> Result<()> {
-    let crc = crc_without(bytes, CRC_AT).unwrap_or(0);
-    if found == crc {
-        return Ok(());
-    }
-    let at = at.saturating_add(CRC_AT as u64);
-    Err(Corrupt::new(what, "crc", at, format!("{found:#x}"), format!("{crc:#x}")).into())
-}
-
-/// The bytes of a superblock or a checkpoint, with its checksum.
-pub(crate) fn sealed(bytes: &[u8]) -> Vec<u8> {
-    let mut bytes = bytes.to_vec();
-    let crc = crc_without(&bytes, CRC_AT).unwrap_or(0);
-    if let Some(place) = bytes.get_mut(CRC_AT..CRC_AT + 4) {
-        place.copy_from_slice(&crc.to_le_bytes());
-    }
-    bytes
-}
-
 /// Whether two superblocks, or copies, are of one volume. A power cut may leave them with two labels.
 pub(crate) fn is_same(a: &SuperBlock, b: &SuperBlock) -> bool {
     let bare = |sb: &SuperBlock| SuperBlock { label: [0; 64], crc: 0.into(), ..*sb };
     bare(a).as_bytes() == bare(b).as_bytes()
-}
-
-/// Feature bits of a superblock.
-pub(crate) fn features(sb: &SuperBlock) -> Features {
-    Features { compat: sb.compat.get(), ro_compat: sb.ro_compat.get(), incompat: sb.incompat.get() }
 }
 
 /// The feature bits that follow from the other fields.
@@ -79,7 +41,7 @@ pub(crate) fn incompat(sb: &SuperBlock) -> u32 {
 
 /// What the volume's structures are known by: the first eight bytes of the UUID; other ones with each salt.
 pub(crate) fn fsid(uuid: &[u8; 16], salt: u32) -> u64 {
-    uuid.first_chunk().map_or(0, |b| u64::from_le_bytes(*b)) ^ u64::from(salt).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    head::fsid(uuid) ^ u64::from(salt).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// The geometry that the superblock at byte `at` describes, checked against nonsense.

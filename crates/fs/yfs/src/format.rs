@@ -142,7 +142,7 @@ pub struct SuperBlock {
     pub reserved: [u8; 304],
 }
 
-const _: () = assert!(size_of::<SuperBlock>() == 512);
+arbor_kit::headed!(SuperBlock, "yFS", SUPER_MAGIC, VERSION);
 
 /// Structure type of a metadata block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

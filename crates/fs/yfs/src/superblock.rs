@@ -2,49 +2,16 @@
 
 use crate::format::*;
 use crate::log::Log;
-use arbor_base::device::{Device, Kind};
+use arbor_base::device::Device;
 use arbor_base::field;
-use arbor_base::layout::{Corrupt, Features, crc_without};
+use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Error, Result};
-use std::mem::offset_of;
-use zerocopy::{FromBytes, IntoBytes};
+use arbor_kit::head;
+pub(crate) use arbor_kit::head::{features, write};
 
-/// Reads and checks the superblock of AG 0, or of `at` (a byte address) for a copy. `None` if
-/// there is no magic.
+/// Reads and checks the superblock at byte `at`: that of AG 0, or that of a copy. `None` if there is none.
 pub(crate) fn read(dev: &dyn Device, at: u64) -> Result<Option<SuperBlock>> {
-    if dev.geometry().size < at.saturating_add(SECTOR) {
-        return Ok(None);
-    }
-    let mut bytes = vec![0; SECTOR as usize];
-    dev.read_at(Kind::Super, at, &mut bytes)?;
-    let Ok(sb) = SuperBlock::read_from_bytes(&bytes) else { return Ok(None) };
-    if sb.magic != SUPER_MAGIC {
-        return Ok(None);
-    }
-    let crc = crc_without(&bytes, offset_of!(SuperBlock, crc)).unwrap_or(0);
-    if sb.crc.get() != crc {
-        let (found, expected) = (format!("{:#x}", sb.crc.get()), format!("{crc:#x}"));
-        return Err(Corrupt::new("superblock", "crc", at, found, expected).into());
-    }
-    if sb.version.get() > VERSION {
-        return Err(Error::refused(format!(
-            "yFS format version {} is newer than this program knows ({VERSION})",
-            sb.version.get()
-        )));
-    }
-    Ok(Some(sb))
-}
-
-/// Writes a superblock or a copy of it, with its CRC. The caller flushes.
-pub(crate) fn write(dev: &dyn Device, at: u64, sb: &SuperBlock) -> Result<()> {
-    let mut bytes = sb.as_bytes().to_vec();
-    Seal::Super.seal(&mut bytes, 0);
-    Ok(dev.write_at(Kind::Super, at, &bytes)?)
-}
-
-/// Feature bits of a superblock.
-pub(crate) fn features(sb: &SuperBlock) -> Features {
-    Features { compat: sb.compat.get(), ro_compat: sb.ro_compat.get(), incompat: sb.incompat.get() }
+    head::read(dev, at)
 }
 
 /// The geometry that the superblock at byte `at` describes, checked against nonsense.
@@ -68,7 +35,7 @@ pub(crate) fn geometry(sb: &SuperBlock, at: u64, size: u64) -> Result<Geom> {
         frags: sb.frags.get(),
         ag_count: sb.ag_count.get(),
         bitmap_blocks: sb.bitmap_blocks.get(),
-        fsid: fsid(sb),
+        fsid: head::fsid(&sb.uuid),
         hash_seed: sb.hash_seed.get(),
     };
     let chunk = u64::from(geom.chunk_frags());
@@ -117,9 +84,4 @@ fn check_log_area(sb: &SuperBlock, at: u64, geom: &Geom) -> Result<()> {
         return Err(Corrupt::new("superblock", field, at + offset, sb.log_sectors.get(), expected).into());
     }
     Ok(())
-}
-
-/// First eight bytes of the UUID.
-pub(crate) fn fsid(sb: &SuperBlock) -> u64 {
-    u64::from_le_bytes([sb.uuid[0], sb.uuid[1], sb.uuid[2], sb.uuid[3], sb.uuid[4], sb.uuid[5], sb.uuid[6], sb.uuid[7]])
 }

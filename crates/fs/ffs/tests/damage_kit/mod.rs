@@ -38,7 +38,7 @@ impl Knife {
             cg_frags: sb.cg_frags.get(),
             cg_inodes: sb.cg_inodes.get(),
             frags: sb.frags.get() as u32,
-            fsid: fsid(&sb),
+            fsid: arbor_kit::head::fsid(&sb.uuid),
         };
         Knife { dev, sb, geom }
     }

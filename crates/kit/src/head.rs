@@ -1,0 +1,193 @@
+//! The head of a superblock. The first 112 bytes of every engine's superblock are laid out alike ([`Head`]), so that one
+//! rule recognises all volumes: in `file`, in `blkid`, and here.
+
+use arbor_base::device::{Device, Kind};
+use arbor_base::field;
+use arbor_base::layout::{Corrupt, Features, U32, crc_without, put};
+use arbor_base::vfs::{Error, Result};
+use std::mem::offset_of;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes of a superblock.
+pub const SUPER_LEN: usize = 512;
+/// Offset of its CRC.
+pub const CRC_AT: usize = offset_of!(Head, crc);
+
+/// How a superblock begins.
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Head {
+    /// The engine's tag, padded with NUL to four bytes, and `arbo`.
+    pub magic: [u8; 8],
+    /// CRC32C of the 512 bytes, this field as zero.
+    pub crc: U32,
+    /// Version of the format.
+    pub version: U32,
+    /// Features that may be ignored.
+    pub compat: U32,
+    /// Features that forbid writing if unknown.
+    pub ro_compat: U32,
+    /// Features that forbid mounting if unknown.
+    pub incompat: U32,
+    /// The engine's.
+    pub own: U32,
+    /// UUID of the volume.
+    pub uuid: [u8; 16],
+    /// Label, padded with NUL.
+    pub label: [u8; 64],
+}
+
+const _: () = assert!(size_of::<Head>() == 112);
+
+/// A superblock that begins with a [`Head`]; [`headed!`](crate::headed) says so.
+pub trait Headed: FromBytes + IntoBytes + Immutable + KnownLayout {
+    /// What messages call the engine.
+    const ENGINE: &'static str;
+    /// First bytes.
+    const MAGIC: [u8; 8];
+    /// Newest version of the format that the code knows.
+    const VERSION: u32;
+}
+
+/// Declares a superblock: its structure, what messages call the engine, its first bytes, and the newest version that the code
+/// knows. Does not compile unless the structure begins as [`Head`](crate::head::Head) does.
+#[macro_export]
+macro_rules! headed {
+    ($t:ty, $engine:literal, $magic:expr, $version:expr) => {
+        impl $crate::head::Headed for $t {
+            const ENGINE: &'static str = $engine;
+            const MAGIC: [u8; 8] = $magic;
+            const VERSION: u32 = $version;
+        }
+
+        $crate::headed!(@same $t: magic crc version compat ro_compat incompat uuid label);
+        const _: () = assert!(size_of::<$t>() == $crate::head::SUPER_LEN);
+    };
+    (@same $t:ty: $($field:ident)*) => {
+        $(const _: () = assert!(
+            std::mem::offset_of!($t, $field) == std::mem::offset_of!($crate::head::Head, $field)
+        );)*
+    };
+}
+
+fn head<S: Headed>(sb: &S) -> Head {
+    Head::read_from_prefix(sb.as_bytes()).map_or_else(|_| Head::new_zeroed(), |(head, _)| head)
+}
+
+/// Reads and checks the superblock at byte `at`: the first one, or a copy. `None` if there is none.
+///
+/// # Errors
+/// Its checksum is wrong, or its version is newer than the code knows.
+pub fn read<S: Headed>(dev: &dyn Device, at: u64) -> Result<Option<S>> {
+    if dev.geometry().size < at.saturating_add(SUPER_LEN as u64) {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; SUPER_LEN];
+    dev.read_at(Kind::Super, at, &mut bytes)?;
+    decode(&bytes, at)
+}
+
+/// The same; that there is none is an error.
+pub fn need<S: Headed>(dev: &dyn Device, at: u64) -> Result<S> {
+    read(dev, at)?.ok_or_else(|| Error::refused(format!("no {} superblock", S::ENGINE)))
+}
+
+/// The superblock in these bytes, which were read at byte `at`; see [`read`].
+pub fn decode<S: Headed>(bytes: &[u8], at: u64) -> Result<Option<S>> {
+    let Ok(sb) = S::read_from_bytes(bytes) else { return Ok(None) };
+    let head = head(&sb);
+    if head.magic != S::MAGIC {
+        return Ok(None);
+    }
+    let crc = crc_without(bytes, CRC_AT).unwrap_or(0);
+    if head.crc.get() != crc {
+        let ((field, offset), found) = (field!(Head, crc), head.crc.get());
+        let at = at.saturating_add(offset);
+        return Err(Corrupt::new("superblock", field, at, format!("{found:#x}"), format!("{crc:#x}")).into());
+    }
+    if head.version.get() > S::VERSION {
+        let (engine, version, known) = (S::ENGINE, head.version, S::VERSION);
+        let why = format!("{engine} format version {version} is newer than this program knows ({known})");
+        return Err(Error::refused(why));
+    }
+    Ok(Some(sb))
+}
+
+/// The bytes of a superblock, with its checksum.
+pub fn encode<S: Headed>(sb: &S) -> Vec<u8> {
+    sealed(sb.as_bytes())
+}
+
+/// These bytes of a structure whose CRC stands where that of a superblock does, with the checksum.
+pub fn sealed(bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    let crc = crc_without(&bytes, CRC_AT).unwrap_or(0);
+    put(&mut bytes, CRC_AT, &crc.to_le_bytes());
+    bytes
+}
+
+/// Writes a superblock with its checksum. The caller flushes.
+pub fn write<S: Headed>(dev: &dyn Device, at: u64, sb: &S) -> Result<()> {
+    Ok(dev.write_at(Kind::Super, at, &encode(sb))?)
+}
+
+/// Feature bits of a superblock.
+pub fn features<S: Headed>(sb: &S) -> Features {
+    let head = head(sb);
+    Features { compat: head.compat.get(), ro_compat: head.ro_compat.get(), incompat: head.incompat.get() }
+}
+
+/// What structures of the volume are known by: the first eight bytes of its UUID.
+pub fn fsid(uuid: &[u8; 16]) -> u64 {
+    uuid.first_chunk().map_or(0, |b| u64::from_le_bytes(*b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arbor_base::device::MemDevice;
+
+    #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+    #[repr(C)]
+    struct Toy {
+        magic: [u8; 8],
+        crc: U32,
+        version: U32,
+        compat: U32,
+        ro_compat: U32,
+        incompat: U32,
+        own: U32,
+        uuid: [u8; 16],
+        label: [u8; 64],
+        rest: [u8; 400],
+    }
+
+    headed!(Toy, "Toy", *b"toy\0arbo", 3);
+
+    fn toy(version: u32) -> Toy {
+        let zero = Toy::new_zeroed();
+        Toy { magic: Toy::MAGIC, version: version.into(), incompat: 5.into(), uuid: [7; 16], ..zero }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let dev = MemDevice::new(4096);
+        assert!(read::<Toy>(&dev, 0).unwrap().is_none() && read::<Toy>(&dev, 4000).unwrap().is_none());
+        assert_eq!(need::<Toy>(&dev, 0).unwrap_err().to_string(), "no Toy superblock");
+        write(&dev, 512, &toy(3)).unwrap();
+        let sb: Toy = need(&dev, 512).unwrap();
+        assert_eq!((features(&sb).incompat, fsid(&sb.uuid)), (5, 0x0707_0707_0707_0707));
+    }
+
+    #[test]
+    fn what_is_damaged_or_newer_is_refused_by_name_and_place() {
+        let dev = MemDevice::new(4096);
+        write(&dev, 1024, &toy(4)).unwrap();
+        let newer = read::<Toy>(&dev, 1024).unwrap_err().to_string();
+        assert_eq!(newer, "Toy format version 4 is newer than this program knows (3)");
+        let mut bytes = encode(&toy(3));
+        bytes[200] ^= 1;
+        let damaged = decode::<Toy>(&bytes, 1024).unwrap_err().to_string();
+        assert!(damaged.starts_with("damaged superblock: field crc at byte 0x408 holds "), "{damaged}");
+    }
+}
