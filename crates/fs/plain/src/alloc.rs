@@ -107,8 +107,12 @@ impl Core {
         if n.is_multiple_of(BITS) {
             self.make_headed(first + n / BITS, Kind::Bitmap, BITMAP_MAGIC, Ino(0))?;
         }
-        if of == Of::Inodes && n.is_multiple_of(INODES) {
-            self.make_block(self.geom.table() + n / INODES, Kind::Inode, vec![0; BLOCK])?;
+        let (table, at) = (self.geom.table() + n / INODES, (n % INODES) as usize * INODE);
+        if of == Of::Inodes && at == 0 {
+            self.make_block(table, Kind::Inode, vec![0; BLOCK])?;
+        } else if of == Of::Inodes {
+            self.block(table, Kind::Inode)?;
+            self.modify(table, Kind::Inode, |buf| buf.iter_mut().skip(at).take(INODE).for_each(|b| *b = 0))?;
         }
         self.full.remove(&(first + n / BITS));
         Ok(n)

@@ -121,9 +121,12 @@ impl<'a> Checker<'a> {
             dev.write_at(Kind::Super, 0, &SuperBlock { clean: 0.into(), ..sb }.sealed())?;
             dev.flush()?;
         }
-        self.core.sb.clean = clean.into();
-        self.core.touch_super();
-        self.core.write_changes()?;
+        // The record with the mark makes durable what the one before it has written in place.
+        for clean in [0, clean] {
+            self.core.sb.clean = clean.into();
+            self.core.touch_super();
+            self.core.write_changes()?;
+        }
         self.core.flush()
     }
 

@@ -16,7 +16,7 @@ use crate::format::*;
 use crate::recover::record_hash;
 use arbor_base::cache::{Cache, Name, cluster};
 use arbor_base::device::{Buf, Kind, Request};
-use arbor_base::vfs::Result;
+use arbor_base::vfs::{Error, Result};
 use arbor_kit::machine::{Machine, Machinery};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -83,11 +83,8 @@ impl Core {
         self.flush()?;
         self.log.seq += 1;
         let pieces = images.iter().map(|((block, _, kind), image)| (byte(*block), *kind, Buf::new(image.clone())));
-        match self.write(cluster(pieces.collect(), MAX_WRITE)) {
-            Ok(()) => part.iter().for_each(|(_, name, _)| self.cache.set_clean(*name)),
-            // What was changed is durable, in the log; the next mount brings it to its places.
-            Err(e) => self.give_up(&e),
-        }
+        self.write(cluster(pieces.collect(), MAX_WRITE))?;
+        part.iter().for_each(|(_, name, _)| self.cache.set_clean(*name));
         Ok(())
     }
 
@@ -118,9 +115,9 @@ impl Core {
         Ok(self.calls.reads.submit(&*self.dev, batch).wait_all()?)
     }
 
-    /// Makes what is in place durable.
+    /// Makes what is in place durable. What was written before a flush that has failed may be lost.
     pub fn flush(&mut self) -> Result<()> {
         self.counters.flushes += 1;
-        Ok(self.dev.flush()?)
+        self.dev.flush().map_err(Error::Io).inspect_err(|e| self.give_up(e))
     }
 }

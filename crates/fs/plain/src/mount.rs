@@ -54,15 +54,15 @@ pub(crate) fn look(devices: &Devices) -> Result<Core> {
 }
 
 impl Core {
-    /// Recovers if the volume was not unmounted. The next record has a number that none in the log has, and goes where the
-    /// newest one does not lie.
+    /// Recovers if the volume was not unmounted; the next record goes where the newest one does not lie then. What the log
+    /// of a volume holds that was unmounted does not count, nor does it later: no record of it comes right before the next.
     pub fn begin_log(&mut self) -> Result<()> {
         self.stay();
         if self.sb.clean.get() == 0 {
             self.log.seq = recover::replay(&*self.dev, &self.geom)? + 1;
             (self.sb, self.geom) = superblock(&*self.dev)?;
         } else {
-            self.log.seq = recover::read_log(&*self.dev, &self.geom)?.0 + 1;
+            self.log.seq = recover::read_log(&*self.dev, &self.geom)?.0 + 2;
         }
         Ok(())
     }

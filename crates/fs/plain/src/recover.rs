@@ -64,9 +64,14 @@ pub(crate) fn record_hash(geom: &Geom, seq: u64, bytes: &mut [u8]) -> u64 {
 
 /// Writes what the log says to its places, durably; the number of its newest record.
 pub(crate) fn replay(dev: &dyn Device, geom: &Geom) -> Result<u64> {
-    let (seq, copies) = read_log(dev, geom)?;
-    for (block, copy) in &copies {
-        dev.write_at(Kind::Other, byte(*block), copy)?;
+    let (seq, mut copies) = read_log(dev, geom)?;
+    // It may say that the volume was unmounted, and so is the last that counts.
+    let superblock = copies.remove(&0);
+    for (block, copy) in copies.into_iter().chain(superblock.map(|copy| (0, copy))) {
+        if block == 0 {
+            dev.flush()?;
+        }
+        dev.write_at(Kind::Other, byte(block), &copy)?;
     }
     dev.flush()?;
     Ok(seq)
