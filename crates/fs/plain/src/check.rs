@@ -25,7 +25,6 @@ pub(crate) use start::search;
 
 use crate::core::Core;
 use crate::format::*;
-use crate::sound;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Progress, Repair, Result};
 use arbor_kit::calls::State as _;
@@ -40,6 +39,8 @@ type Findings = findings::Findings<Issue>;
 
 struct Checker<'a> {
     core: Core,
+    /// The superblock as it was found.
+    found: SuperBlock,
     f: Findings,
     progress: Progress<'a>,
     /// Inodes in use, ascending.
@@ -99,7 +100,8 @@ impl<'a> Checker<'a> {
     fn new(mut core: Core, f: Findings, progress: Progress<'a>) -> Checker<'a> {
         core.stay();
         core.log.is_repair = true;
-        Checker { core, f, progress, recs: Forest::default(), owned: Runs::default(), lost_found: 0 }
+        let found = core.sb;
+        Checker { core, found, f, progress, recs: Forest::default(), owned: Runs::default(), lost_found: 0 }
     }
 
     /// Writes what was mended. A volume that says that it is clean is not looked at for what its log holds: before it is
@@ -110,15 +112,13 @@ impl<'a> Checker<'a> {
         if !changed && self.core.sb.clean.get() == clean {
             return Ok(());
         }
-        let (dev, geom) = (self.core.dev.clone(), self.core.geom);
-        if let Ok(Some((sb, _))) = sound::read_super(&*dev, 0)
-            && sb.clean.get() != 0
-        {
+        if self.found.clean.get() != 0 {
+            let (dev, geom) = (self.core.dev.clone(), self.core.geom);
             for half in 0..2 {
                 dev.write_at(Kind::Log, byte(geom.half(half).0), &[0; BLOCK])?;
             }
             dev.flush()?;
-            dev.write_at(Kind::Super, 0, &SuperBlock { clean: 0.into(), ..sb }.sealed())?;
+            dev.write_at(Kind::Super, 0, &SuperBlock { clean: 0.into(), ..self.found }.sealed())?;
             dev.flush()?;
         }
         // The record with the mark makes durable what the one before it has written in place.

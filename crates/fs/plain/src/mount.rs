@@ -58,13 +58,13 @@ impl Core {
     /// of a volume holds that was unmounted does not count, nor does it later: no record of it comes right before the next.
     pub fn begin_log(&mut self) -> Result<()> {
         self.stay();
-        if self.sb.clean.get() == 0 {
-            self.log.seq = recover::replay(&*self.dev, &self.geom)? + 1;
-            (self.sb, self.geom) = superblock(&*self.dev)?;
-        } else {
+        if self.sb.clean.get() != 0 {
             self.log.seq = recover::read_log(&*self.dev, &self.geom)?.0 + 2;
+            return Ok(());
         }
-        Ok(())
+        let (seq, superblock) = recover::replay(&*self.dev, &self.geom)?;
+        self.log.seq = seq + 1;
+        self.take_super(superblock.as_deref())
     }
 
     /// Lays what recovery would write over what is read; nothing is written.
@@ -74,9 +74,13 @@ impl Core {
             return Ok(());
         }
         self.laid = recover::read_log(&*self.dev, &self.geom)?.1;
-        if let Some(bytes) = self.laid.get(&0)
-            && let Some((sb, _)) = sound::superblock(bytes.get(..SECTOR).unwrap_or(&[]), 0, self.dev.geometry().size)?
-        {
+        self.take_super(self.laid.get(&0).cloned().as_deref())
+    }
+
+    /// The superblock as the log has it.
+    fn take_super(&mut self, block: Option<&[u8]>) -> Result<()> {
+        let bytes = block.and_then(|bytes| bytes.get(..SECTOR)).unwrap_or(&[]);
+        if let Some((sb, _)) = sound::superblock(bytes, 0, self.dev.geometry().size)? {
             self.sb = sb;
         }
         Ok(())

@@ -62,17 +62,17 @@ pub(crate) fn record_hash(geom: &Geom, seq: u64, bytes: &mut [u8]) -> u64 {
     hash((geom.fsid, seq), bytes)
 }
 
-/// Writes what the log says to its places, durably; the number of its newest record.
-pub(crate) fn replay(dev: &dyn Device, geom: &Geom) -> Result<u64> {
+/// Writes what the log says to its places, durably; the number of its newest record, and the superblock in it.
+pub(crate) fn replay(dev: &dyn Device, geom: &Geom) -> Result<(u64, Option<Vec<u8>>)> {
     let (seq, mut copies) = read_log(dev, geom)?;
     // It may say that the volume was unmounted, and so is the last that counts.
     let superblock = copies.remove(&0);
-    for (block, copy) in copies.into_iter().chain(superblock.map(|copy| (0, copy))) {
+    for (block, copy) in copies.into_iter().chain(superblock.clone().map(|copy| (0, copy))) {
         if block == 0 {
             dev.flush()?;
         }
         dev.write_at(Kind::Other, byte(block), &copy)?;
     }
     dev.flush()?;
-    Ok(seq)
+    Ok((seq, superblock))
 }

@@ -85,13 +85,13 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Blocks of inodes that mean something. An inode in use behind those that the superblock knows of makes it wrong.
+    /// Blocks of inodes that mean something. One that was ever in use behind those that the superblock knows of makes it wrong.
     fn end_of_table(&mut self) -> Result<u32> {
         let (geom, known) = (self.core.geom, self.core.sb.inodes.end.get().div_ceil(INODES));
         let (mut end, mut n) = (known, known);
         while n < (end + LOOKED_AT).min(geom.inodes.div_ceil(INODES)) {
             let bytes = self.core.read(geom.table() + n, 1, Kind::Inode)?;
-            let used = |(ino, b)| sound::inode(&geom, Ino(ino), b).is_ok_and(|d| d.in_use());
+            let used = |(ino, b)| sound::inode(&geom, Ino(ino), b).is_ok_and(|d| d != Dinode::default());
             n += 1;
             if (u64::from((n - 1) * INODES)..).zip(bytes.chunks_exact(INODE)).any(used) {
                 end = n;

@@ -40,15 +40,11 @@ pub(super) fn open<'a>(
     f.volume.was_clean = start.found.0.clean.get() != 0;
     let opts = options::Mount::parse(&Options::parse(CACHE))?;
     let mut core = Core::new(dev, start.found, opts, Time::default());
-    match start.damage {
-        Some(issue) => {
-            f.note(issue);
-            core.touch_super();
-            core.log.seq = recover::read_log(&*core.dev, &core.geom)?.0 + 1;
-        }
-        None if write => core.begin_log()?,
-        None => core.lay()?,
+    if let Some(issue) = start.damage {
+        f.note(issue);
+        core.touch_super();
     }
+    if write { core.begin_log()? } else { core.lay()? }
     Ok(Ok(Checker::new(core, f, progress)))
 }
 
@@ -74,7 +70,6 @@ fn superblock(dev: &dyn Device) -> Result<std::result::Result<Start, Issue>> {
         Some(found) => (found, "the one in the log is used"),
         None => ((sb, geom), "its copy is used"),
     };
-    let found = (SuperBlock { clean: 0.into(), ..found.0 }, found.1);
     Ok(Ok(Start { found, damage: Some(Issue::SuperDamaged { why, from }) }))
 }
 
