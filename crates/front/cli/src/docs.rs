@@ -46,7 +46,8 @@ fn own_options(engine: &dyn Engine, specs: &[OptionSpec]) -> Vec<OptionSpec> {
 
 /// The options of each engine, of those that are examples last.
 fn lists_of_engines(specs: impl Fn(&dyn Engine) -> &'static [OptionSpec]) -> Lists {
-    let list = |e: &&dyn Engine, what: &str| (format!("Options of {}{what} (-o)", e.name()), own_options(*e, specs(*e)));
+    let list =
+        |e: &&dyn Engine, what: &str| (format!("Options of {}{what} (-o)", e.name()), own_options(*e, specs(*e)));
     let engines = arboretum::engines().iter().map(|e| list(e, ""));
     engines.chain(arboretum::examples().iter().map(|e| list(e, ", an example"))).collect()
 }

@@ -154,6 +154,9 @@ mod tests {
     fn the_first_zero_lies_in_the_range() {
         let bits = [0xff, 0b1011_1111, 0];
         assert_eq!((first_zero(&bits, 0, 24), first_zero(&bits, 15, 24)), (Some(14), Some(16)));
-        assert_eq!((first_zero(&bits, 0, 14), first_zero(&bits, 15, 16), first_zero(&bits, 24, 30)), (None, None, None));
+        assert_eq!(
+            (first_zero(&bits, 0, 14), first_zero(&bits, 15, 16), first_zero(&bits, 24, 30)),
+            (None, None, None)
+        );
     }
 }

@@ -59,8 +59,11 @@ impl Core {
             self.put_super(0, self.sb)?;
             self.log.super_changed = false;
         }
-        let changed: Vec<Changed> =
-            std::mem::take(&mut self.log.changed).into_iter().rev().map(|(block, (name, kind))| (block, name, kind)).collect();
+        let changed: Vec<Changed> = std::mem::take(&mut self.log.changed)
+            .into_iter()
+            .rev()
+            .map(|(block, (name, kind))| (block, name, kind))
+            .collect();
         let most = self.geom.half(self.log.seq).1 as usize;
         changed.chunks(most).try_for_each(|part| self.write_record(part))
     }

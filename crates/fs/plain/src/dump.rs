@@ -30,7 +30,8 @@ pub(crate) fn dump(devices: &Devices, what: &[&str]) -> Result<Value> {
 }
 
 fn superblock(sb: &SuperBlock) -> Value {
-    let pool = |p: Pool| json!({ "count": p.count.get(), "free": p.free.get(), "end": p.end.get(), "rover": p.rover.get() });
+    let pool =
+        |p: Pool| json!({ "count": p.count.get(), "free": p.free.get(), "end": p.end.get(), "rover": p.rover.get() });
     json!({
         "version": sb.version.get(), "compat": sb.compat.get(), "ro_compat": sb.ro_compat.get(),
         "incompat": sb.incompat.get(), "clean": sb.clean.get() != 0, "uuid": hex(&sb.uuid),
@@ -88,5 +89,7 @@ fn block(core: &mut Core, n: u32) -> Result<Value> {
         return Err(Error::refused(format!("there is no block {n}, only {}", core.geom.blocks)));
     }
     let bytes = core.read(n, 1, Kind::Other)?;
-    Ok(json!({ "block": n, "at": byte(n), "data": core.geom.is_data(n), "bytes": bytes.chunks(32).map(hex).collect::<Vec<_>>() }))
+    Ok(
+        json!({ "block": n, "at": byte(n), "data": core.geom.is_data(n), "bytes": bytes.chunks(32).map(hex).collect::<Vec<_>>() }),
+    )
 }

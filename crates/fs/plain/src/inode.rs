@@ -156,7 +156,12 @@ impl InodeTable for Core {
         for (field, to) in [(&mut d.uid, set.uid), (&mut d.gid, set.gid)] {
             to.into_iter().for_each(|to| *field = to.into());
         }
-        let times = [(&mut d.atime, set.atime), (&mut d.mtime, set.mtime), (&mut d.ctime, set.ctime), (&mut d.btime, set.btime)];
+        let times = [
+            (&mut d.atime, set.atime),
+            (&mut d.mtime, set.mtime),
+            (&mut d.ctime, set.ctime),
+            (&mut d.btime, set.btime),
+        ];
         for (field, to) in times {
             to.into_iter().for_each(|to| *field = to.into());
         }

@@ -20,7 +20,9 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     let (sb, geom) = superblock(&*dev)?;
     let read_only = arbor_kit::options::read_only(sound::features(&sb), KNOWN, options, &*dev)?;
     if read_only && sb.clean.get() == 0 {
-        return Err(Error::refused("the volume was not unmounted and needs recovery: mount it for writing, or run fsck"));
+        return Err(Error::refused(
+            "the volume was not unmounted and needs recovery: mount it for writing, or run fsck",
+        ));
     }
     dev.confine(0..byte(geom.blocks));
     let mut core = Core::new(dev.clone(), (sb, geom), opts, clock.now());

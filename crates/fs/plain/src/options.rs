@@ -6,7 +6,12 @@ use arbor_kit::options::{CACHE_OF_CHUNKS, CacheOptions};
 
 /// Options of mkfs.
 pub(crate) const FORMAT: &[OptionSpec] = &[
-    OptionSpec { key: "log", value: "SIZE", default: "1/16 of the volume, at most 2M", help: "Size of the log, 512K to 8M." },
+    OptionSpec {
+        key: "log",
+        value: "SIZE",
+        default: "1/16 of the volume, at most 2M",
+        help: "Size of the log, 512K to 8M.",
+    },
     OptionSpec { key: "inodes", value: "N", default: "one for 8K of the volume", help: "Number of inodes." },
 ];
 
@@ -15,6 +20,9 @@ pub(crate) const MOUNT: &[OptionSpec] = &[CACHE_OF_CHUNKS];
 
 /// Shapes of volumes and mounts that tests take beside the defaults.
 pub(crate) const SHAPES: &[(&str, &str)] = &[("log=512K,inodes=5000", "cache=1M"), ("log=8M", "")];
+
+/// Inodes of a volume, at most.
+const MOST_INODES: u32 = (1 << 28) - 1;
 
 /// What mkfs was told.
 #[derive(Clone, Copy, Debug)]
@@ -34,8 +42,8 @@ impl Format {
         if !(least..=most).contains(&log) {
             return Err(Error::refused(format!("option log: {log} is not from {least} to {most}")));
         }
-        let inodes = o.size("inodes")?.unwrap_or((blocks / 2).max(64).into());
-        let inodes = u32::try_from(inodes).ok().filter(|n| (16..=u32::MAX / 16).contains(n));
+        let inodes = o.size("inodes")?.unwrap_or((blocks / 2).clamp(64, MOST_INODES).into());
+        let inodes = u32::try_from(inodes).ok().filter(|n| (16..=MOST_INODES).contains(n));
         let log = (log / BLOCK as u64) as u32 / 2 * 2;
         Ok(Format { log, inodes: inodes.ok_or_else(|| Error::refused("option inodes: not from 16 to 268435455"))? })
     }

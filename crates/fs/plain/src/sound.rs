@@ -29,7 +29,9 @@ pub(crate) fn read_super(dev: &dyn Device, at: u64) -> Result<Option<(SuperBlock
 
 /// The superblock in these bytes, see [`read_super`].
 pub(crate) fn superblock(bytes: &[u8], at: u64, size: u64) -> Result<Option<(SuperBlock, Geom)>> {
-    let Some(sb) = SuperBlock::read_from_bytes(bytes).ok().filter(|sb| sb.magic == SUPER_MAGIC) else { return Ok(None) };
+    let Some(sb) = SuperBlock::read_from_bytes(bytes).ok().filter(|sb| sb.magic == SUPER_MAGIC) else {
+        return Ok(None);
+    };
     let bad = |field, found: u64, expected: &str| Err(Corrupt::new("superblock", field, at, found, expected).into());
     let crc = crc_without(bytes, SUPER_CRC_AT).unwrap_or(0);
     if sb.crc.get() != crc {

@@ -167,7 +167,13 @@ impl Checker<'_> {
         }
         let empty = i.d.kind() == mode::IFREG && i.d.size.get() == 0 && i.d.xattr.get() == 0;
         let (stored, kind) = (i.d.nlink.get(), (i.d.kind() >> 12) as u8);
-        self.recs.push(Rec { ino: ino.0 as u32, stored, kind, flags: if empty { Rec::EMPTY } else { 0 }, ..Rec::default() });
+        self.recs.push(Rec {
+            ino: ino.0 as u32,
+            stored,
+            kind,
+            flags: if empty { Rec::EMPTY } else { 0 },
+            ..Rec::default()
+        });
         Ok(())
     }
 

@@ -24,7 +24,11 @@ impl Tree for Checker<'_> {
     }
 
     fn above(&self, dir: u64) -> Option<u64> {
-        self.recs.of(dir as u32).filter(Rec::is_dir).and_then(|rec| self.recs.of(rec.parent)).map(|above| above.ino.into())
+        self.recs
+            .of(dir as u32)
+            .filter(Rec::is_dir)
+            .and_then(|rec| self.recs.of(rec.parent))
+            .map(|above| above.ino.into())
     }
 
     fn each_name(&mut self, dir: u64, f: &mut dyn FnMut(&[u8], u64)) -> Result<()> {
@@ -90,7 +94,9 @@ impl Way for Checker<'_> {
                     self.f.note(Issue::EntryTarget { dir, name: show(name), ino: node, why: "is not in use" });
                     return Ok(None);
                 }
-                Ok(i) if i.d.kind() >> 12 != u32::from(kind) => self.f.note(Issue::EntryKind { dir, name: show(name), ino: node }),
+                Ok(i) if i.d.kind() >> 12 != u32::from(kind) => {
+                    self.f.note(Issue::EntryKind { dir, name: show(name), ino: node })
+                }
                 Err(Error::Errno(_)) => {
                     self.f.note(Issue::EntryTarget { dir, name: show(name), ino: node, why: "cannot be there" });
                     return Ok(None);

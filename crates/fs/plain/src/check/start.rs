@@ -44,7 +44,11 @@ pub(super) fn open<'a>(
         f.note(issue);
         core.touch_super();
     }
-    if write { core.begin_log()? } else { core.lay()? }
+    if write {
+        core.begin_log()?
+    } else {
+        core.lay()?
+    }
     Ok(Ok(Checker::new(core, f, progress)))
 }
 

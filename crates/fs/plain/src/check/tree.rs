@@ -117,7 +117,8 @@ impl Checker<'_> {
         (self.progress)(0, 2, "links");
         self.drop_extras()?;
         self.reach_dirs()?;
-        let lost: Vec<Rec> = self.recs.there().filter(|r| r.is_dir() && r.has(Rec::LOST) && r.parent == 0).copied().collect();
+        let lost: Vec<Rec> =
+            self.recs.there().filter(|r| r.is_dir() && r.has(Rec::LOST) && r.parent == 0).copied().collect();
         for rec in lost {
             if rec.stored > 0 {
                 self.reconnect(rec.ino, rec.kind)?;
@@ -145,7 +146,10 @@ impl Checker<'_> {
 
     /// The directory for what has no name; made if there is none.
     fn lost_found(&mut self) -> Result<u32> {
-        for name in spare_names(LOST_FOUND).take_while(|_| self.lost_found == 0).collect::<Vec<_>>() {
+        for name in spare_names(LOST_FOUND) {
+            if self.lost_found != 0 {
+                break;
+            }
             let root = self.inode(ROOT_INO)?;
             match self.core.dir_lookup(&root, name.as_bytes())? {
                 Some(e) if self.recs.of(e.ino.0 as u32).is_some_and(|rec| rec.is_dir()) => {
