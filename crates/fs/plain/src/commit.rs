@@ -13,6 +13,7 @@
 
 use crate::core::Core;
 use crate::format::*;
+use crate::planted::{Flaw, planted};
 use crate::recover::record_hash;
 use arbor_base::cache::{Cache, Name, cluster};
 use arbor_base::device::{Buf, Kind, Request};
@@ -64,7 +65,7 @@ impl Core {
             .rev()
             .map(|(block, (name, kind))| (block, name, kind))
             .collect();
-        let most = self.geom.half(self.log.seq).1 as usize;
+        let most = if planted(Flaw::TwoRecords) { 2 } else { self.geom.half(self.log.seq).1 as usize };
         changed.chunks(most).try_for_each(|part| self.write_record(part))
     }
 
@@ -83,7 +84,9 @@ impl Core {
         let (at, _) = self.geom.half(self.log.seq);
         self.write(vec![Request::write(Kind::Log, byte(at), vec![record.into()])])?;
         // Of the record before it, too: PLAIN-C2.
-        self.flush()?;
+        if !planted(Flaw::RecordUnflushed) {
+            self.flush()?;
+        }
         self.log.seq += 1;
         let pieces = images.iter().map(|((block, _, kind), image)| (byte(*block), *kind, Buf::new(image.clone())));
         self.write(cluster(pieces.collect(), MAX_WRITE))?;

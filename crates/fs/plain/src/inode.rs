@@ -5,6 +5,7 @@
 use crate::alloc::Of;
 use crate::core::Core;
 use crate::format::*;
+use crate::planted::{Flaw, planted};
 use crate::sound;
 use arbor_base::device::Kind;
 use arbor_base::layout::{Corrupt, get_u32};
@@ -223,6 +224,10 @@ impl InodeTable for Core {
 
 /// The list is in the inodes, and its head in the superblock.
 impl Orphans for Core {
+    fn is_listed(&self) -> bool {
+        !planted(Flaw::NoOrphans)
+    }
+
     fn head(&mut self, _of: Ino) -> Result<u64> {
         Ok(self.sb.orphan.get().into())
     }

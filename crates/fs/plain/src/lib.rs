@@ -46,6 +46,8 @@ mod mkfs;
 mod mount;
 mod ops;
 mod options;
+#[doc(hidden)]
+pub mod planted;
 mod recover;
 mod sound;
 

@@ -3,6 +3,7 @@
 
 use crate::core::Core;
 use crate::format::*;
+use crate::planted::{Flaw, planted};
 use crate::{options, recover, sound};
 use arbor_base::device::Device;
 use arbor_base::vfs::{Clock, Devices, Error, MountOptions, Options, Result, Time};
@@ -61,7 +62,8 @@ impl Core {
     pub fn begin_log(&mut self) -> Result<()> {
         self.stay();
         if self.sb.clean.get() != 0 {
-            self.log.seq = recover::read_log(&*self.dev, &self.geom)?.0 + 2;
+            let step = if planted(Flaw::NumbersGoOn) { 1 } else { 2 };
+            self.log.seq = recover::read_log(&*self.dev, &self.geom)?.0 + step;
             return Ok(());
         }
         let (seq, superblock) = recover::replay(&*self.dev, &self.geom)?;

@@ -3,6 +3,7 @@
 //! have reached the disk before its flush, and so before what the older one holds was durable in its places.
 
 use crate::format::*;
+use crate::planted::{Flaw, planted};
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{get_u32, hash};
 use arbor_base::vfs::Result;
@@ -24,7 +25,7 @@ pub(crate) fn read_log(dev: &dyn Device, geom: &Geom) -> Result<(u64, Copies)> {
     let mut found: Vec<(u64, Copies)> = [half(0)?, half(1)?].into_iter().flatten().collect();
     found.sort_by_key(|record| record.0);
     for (seq, copies) in found {
-        if last + 1 != seq {
+        if last + 1 != seq || planted(Flaw::NewestOnly) {
             all.clear();
         }
         all.extend(copies);
@@ -46,7 +47,7 @@ fn record(dev: &dyn Device, geom: &Geom, half: u64) -> Result<Option<(u64, Copie
     }
     bytes.resize(BLOCK * (1 + count as usize), 0);
     dev.read_at(Kind::Log, byte(at), &mut bytes)?;
-    if record_hash(geom, seq, &mut bytes) != head.hash.get() {
+    if record_hash(geom, seq, &mut bytes) != head.hash.get() && !planted(Flaw::TornBelieved) {
         return Ok(None);
     }
     let address = |n| get_u32(&bytes, RECORD + 4 * n).unwrap_or(0);
@@ -66,9 +67,9 @@ pub(crate) fn record_hash(geom: &Geom, seq: u64, bytes: &mut [u8]) -> u64 {
 pub(crate) fn replay(dev: &dyn Device, geom: &Geom) -> Result<(u64, Option<Vec<u8>>)> {
     let (seq, mut copies) = read_log(dev, geom)?;
     // It may say that the volume was unmounted, and so is the last that counts.
-    let superblock = copies.remove(&0);
+    let superblock = if planted(Flaw::SuperTooEarly) { None } else { copies.remove(&0) };
     for (block, copy) in copies.into_iter().chain(superblock.clone().map(|copy| (0, copy))) {
-        if block == 0 {
+        if block == 0 && !planted(Flaw::SuperTooEarly) {
             dev.flush()?;
         }
         dev.write_at(Kind::Other, byte(block), &copy)?;
