@@ -124,7 +124,8 @@ pub const XATTR_MAGIC: u32 = u32::from_le_bytes(*b"pXA1");
 /// Bits of a bitmap block.
 pub const BITS: u32 = (BLOCK - HEAD) as u32 * 8;
 /// Pointers of an indirect block.
-pub const POINTERS: u64 = (BLOCK - HEAD) as u64 / 4;
+pub const POINTERS: u64 = 1016;
+const _: () = assert!(HEAD + POINTERS as usize * 4 == BLOCK);
 
 /// A time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -181,7 +182,8 @@ pub struct Dinode {
 /// Size of an inode in bytes.
 pub const INODE: usize = 256;
 /// Inodes of a block.
-pub const INODES: u32 = (BLOCK / INODE) as u32;
+pub const INODES: u32 = 16;
+const _: () = assert!(INODES as usize * INODE == BLOCK);
 /// Direct pointers of an inode.
 pub const DIRECT: u64 = 12;
 /// Longest target of a symbolic link that is kept in its inode.
@@ -212,12 +214,12 @@ pub const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"pLR1");
 /// Length of [`Record`].
 pub const RECORD: usize = size_of::<Record>();
 /// Copies that a record can name.
-pub const MOST_COPIES: u32 = ((BLOCK - RECORD) / 4) as u32;
-const _: () = assert!(RECORD == 32);
+pub const MOST_COPIES: u32 = 1016;
+const _: () = assert!(RECORD + MOST_COPIES as usize * 4 == BLOCK);
 
 impl From<Time> for Stamp {
-    fn from(t: Time) -> Stamp {
-        Stamp { secs: t.secs.into(), nanos: t.nanos.into() }
+    fn from(Time { secs, nanos }: Time) -> Stamp {
+        Stamp { secs: secs.into(), nanos: nanos.into() }
     }
 }
 

@@ -133,22 +133,27 @@ impl InodeTable for Core {
 
     fn attr_of(&self, i: &Inode) -> Attr {
         let d = &i.d;
+        let [atime, mtime, ctime, btime] = [d.atime, d.mtime, d.ctime, d.btime].map(Time::from);
+        let [mode, nlink, uid, gid, rdev] = [d.mode, d.nlink, d.uid, d.gid, d.rdev].map(|n| n.get());
+        let (ino, generation, size) = (i.ino, d.generation.get().into(), d.size.get());
+        let (blocks, blksize) = (u64::from(d.blocks.get()) << (BLOCK_SHIFT - 9), BLOCK as u32);
+        let unsettled = false;
         Attr {
-            ino: i.ino,
-            generation: d.generation.get().into(),
-            mode: d.mode.get(),
-            nlink: d.nlink.get(),
-            uid: d.uid.get(),
-            gid: d.gid.get(),
-            rdev: d.rdev.get(),
-            size: d.size.get(),
-            blocks: u64::from(d.blocks.get()) << (BLOCK_SHIFT - 9),
-            blksize: BLOCK as u32,
-            atime: d.atime.into(),
-            mtime: d.mtime.into(),
-            ctime: d.ctime.into(),
-            btime: d.btime.into(),
-            unsettled: false,
+            ino,
+            generation,
+            mode,
+            nlink,
+            uid,
+            gid,
+            rdev,
+            size,
+            blocks,
+            blksize,
+            atime,
+            mtime,
+            ctime,
+            btime,
+            unsettled,
         }
     }
 
@@ -243,9 +248,8 @@ impl Orphans for Core {
     }
 
     fn set_next(&mut self, ino: Ino, to: u64) -> Result<()> {
-        let mut i = self.iget(ino)?;
-        i.d.next_orphan = (to as u32).into();
-        self.iput(&i)
+        let old = self.iget(ino)?;
+        self.iput(&Inode { d: Dinode { next_orphan: (to as u32).into(), ..old.d }, ..old })
     }
 
     fn release(&mut self, ino: Ino) -> Result<bool> {

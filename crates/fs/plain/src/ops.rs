@@ -15,8 +15,8 @@ use arbor_kit::{blockfile::BlockFiles as _, lifetimes, locked};
 use std::sync::Arc;
 
 impl Namespace for Core {
-    type Slot = Found;
     type Room = ();
+    type Slot = Found;
 
     fn root(&self) -> Ino {
         ROOT
@@ -36,14 +36,14 @@ impl Namespace for Core {
         })
     }
 
-    fn parent(&mut self, dir: Ino) -> Result<Ino> {
-        let dir = self.iget(dir)?;
-        self.parent_of(&dir)
-    }
-
     fn is_empty(&mut self, dir: Ino) -> Result<bool> {
         let dir = self.iget(dir)?;
         self.dir_is_empty(&dir)
+    }
+
+    fn parent(&mut self, dir: Ino) -> Result<Ino> {
+        let dir = self.iget(dir)?;
+        self.parent_of(&dir)
     }
 
     fn make(&mut self, dir: &Node, name: &[u8], (): (), new: &NewInode<'_>, now: Time) -> Result<Attr> {

@@ -170,8 +170,8 @@ impl Checker<'_> {
 }
 
 impl TreeCheck for Checker<'_> {
-    const ROOT: Ino = ROOT;
     const MOST_LINKS: u32 = u32::MAX;
+    const ROOT: Ino = ROOT;
 
     fn forest(&mut self) -> &mut Forest<u32, u32> {
         &mut self.recs
