@@ -87,7 +87,7 @@ impl Way for Checker<'_> {
 
     fn way_entry(&mut self, dir: u64, i: &Inode, name: &[u8]) -> Result<Option<u64>> {
         for lbn in 0..blocks_of(i.d.size.get()) {
-            let Some((ino, kind)) = find_name(&*self.dir_bytes(i, lbn)?, name) else { continue };
+            let Some((ino, kind)) = find_name(&self.dir_bytes(i, lbn)?, name) else { continue };
             let (dir, node) = (Node(dir), Node(ino.0));
             match self.core.islot(ino) {
                 Ok(i) if !i.d.in_use() => {
