@@ -28,7 +28,7 @@ fn check(dev: &MemDevice, repair: Repair) -> CheckReport {
 
 fn is_lost(lost: &[&str], path: &str) -> bool {
     let below = |l: &&str| path.strip_prefix(*l).is_some_and(|r| r.is_empty() || l.is_empty() || r.starts_with('/'));
-    lost.iter().any(|l| below(l))
+    lost.iter().any(below)
 }
 
 fn volume() -> Vec<Case> {
