@@ -4,15 +4,15 @@
 //! An engine says where blocks lie and gives them space ([`BlockFiles`]); the only door to a dirty page is
 //! [`balloc`](BlockFiles::balloc). Bytes of a page past the end of its file are zero.
 
+use crate::blockmap::BlockMap;
 use crate::calls::State;
 use crate::data::Data;
 use crate::inodes::{Change, InodeTable};
-use crate::machine::Machine;
 use crate::namespace::Namespace;
 use crate::served::Inodes;
 use crate::xattr::Xattrs;
 use arbor_base::cache::Name;
-use arbor_base::vfs::{Errno, FallocMode, Ino, Result, Seek, SetAttr, Time, mode};
+use arbor_base::vfs::{Errno, FallocMode, FileType, Ino, Result, Seek, SetAttr, Time, mode};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -24,8 +24,28 @@ pub trait BlockFile: Clone {
     /// Its number.
     fn ino(&self) -> Ino;
 
-    /// Its file type.
+    /// The type bits of its mode.
     fn kind(&self) -> u32;
+
+    /// Its file type.
+    fn file_type(&self) -> FileType {
+        FileType::from_mode(self.kind()).unwrap_or(FileType::File)
+    }
+
+    /// Whether it is a directory.
+    fn is_dir(&self) -> bool {
+        self.kind() == mode::IFDIR
+    }
+
+    /// Whether it is a regular file.
+    fn is_file(&self) -> bool {
+        self.kind() == mode::IFREG
+    }
+
+    /// Whether it is a symbolic link.
+    fn is_symlink(&self) -> bool {
+        self.kind() == mode::IFLNK
+    }
 
     /// Its length in bytes.
     fn size(&self) -> u64;
@@ -44,6 +64,30 @@ pub trait BlockFile: Clone {
 #[macro_export]
 macro_rules! block_file {
     ($t:ty) => {
+        #[allow(dead_code, reason = "no engine has to use all of them")]
+        impl $t {
+            /// Its length in bytes.
+            pub fn size(&self) -> u64 {
+                self.d.size.get()
+            }
+
+            pub fn file_type(&self) -> $crate::vfs::FileType {
+                $crate::blockfile::BlockFile::file_type(self)
+            }
+
+            pub fn is_dir(&self) -> bool {
+                $crate::blockfile::BlockFile::is_dir(self)
+            }
+
+            pub fn is_file(&self) -> bool {
+                $crate::blockfile::BlockFile::is_file(self)
+            }
+
+            pub fn is_symlink(&self) -> bool {
+                $crate::blockfile::BlockFile::is_symlink(self)
+            }
+        }
+
         impl $crate::blockfile::BlockFile for $t {
             fn ino(&self) -> $crate::vfs::Ino {
                 self.ino
@@ -72,25 +116,19 @@ macro_rules! block_file {
     };
 }
 
-/// The blocks of files. The page of block `lbn` is `Name::Page { file: ino, index: lbn }` in the cache.
-pub trait BlockFiles: Machine + State + Namespace + InodeTable<Inode: BlockFile> {
+/// The blocks of files. The page of block `lbn` is `Name::data(ino, lbn)` in the cache.
+pub trait BlockFiles: State + Namespace + BlockMap + InodeTable<Inode: BlockFile> {
     /// Length of a block, as a power of two.
     fn block_shift(&self) -> u32;
 
     /// Longest file, in bytes.
     fn max_size(&self) -> u64;
 
-    /// Whether a block is no hole.
-    fn is_mapped(&mut self, f: &Self::Inode, lbn: u64) -> Result<bool>;
-
     /// The page of a block, read if it is not in the cache; `None` of a hole.
     fn page(&mut self, f: &Self::Inode, lbn: u64) -> Result<Option<Arc<Vec<u8>>>>;
 
     /// How long the page of a block is.
     fn page_len(&self, f: &Self::Inode, lbn: u64) -> usize;
-
-    /// The first block from `lbn` on that is a hole, or is none.
-    fn next_block(&mut self, f: &Self::Inode, lbn: u64, hole: bool) -> Result<Option<u64>>;
 
     /// Gives a block the space that a file of `size` bytes has there, changes its page, which is in the cache, makes the
     /// file at least that long, and writes the inode back.
@@ -189,7 +227,7 @@ impl<C: BlockFiles> Data for C {
 
 /// Name of a page.
 fn page_name<C: BlockFiles>(f: &C::Inode, lbn: u64) -> Name {
-    Name::Page { file: f.ino().0, index: lbn }
+    Name::data(f.ino(), lbn)
 }
 
 /// A regular file; `EISDIR` or `EINVAL` of anything else.
@@ -356,7 +394,8 @@ fn seek<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, whence: Seek) -> Res
         return Err(Errno::ENXIO.into());
     }
     let shift = core.block_shift();
-    match (whence, core.next_block(&f, offset >> shift, whence == Seek::Hole)?) {
+    let end = f.size().div_ceil(1 << shift);
+    match (whence, core.next_block(&f, offset >> shift, end, whence == Seek::Hole)?) {
         (_, Some(lbn)) => Ok((lbn << shift).clamp(offset, f.size())),
         (Seek::Hole, None) => Ok(f.size()),
         (Seek::Data, None) => Err(Errno::ENXIO.into()),
@@ -429,7 +468,8 @@ fn punch<C: BlockFiles>(
     let lbn = offset >> shift;
     let start = lbn << shift;
     if !core.is_mapped(f, lbn)? {
-        let next = core.next_block(f, lbn, false)?.map_or(end, |l| l << shift);
+        let blocks = f.size().div_ceil(1 << shift);
+        let next = core.next_block(f, lbn, blocks, false)?.map_or(end, |l| l << shift);
         return Ok(next.min(end).max(stop));
     }
     f.set_modified(now);

@@ -6,6 +6,7 @@
 
 use crate::blockfile::{BlockFile as _, BlockFiles};
 use crate::dirent::{DIRBLKSIZ, DOTDOT_AT, Dirent, dirent_len, empty_chunks, entries, entry, put_entry};
+use crate::namespace::{self, Lookup, Named, Node, Searched, Walked};
 use arbor_base::cache::Name;
 use arbor_base::layout::{Corrupt, crc};
 use arbor_base::vfs::{Errno, FileType, Ino, Result};
@@ -219,7 +220,10 @@ fn room_of(all: &[Dirent<'_>], held: impl Fn(usize) -> bool) -> usize {
 }
 
 /// The pages of directories, and what was learnt of them.
-pub trait ChunkDirs: BlockFiles {
+pub trait ChunkDirs: BlockFiles + namespace::Names<Slot = Found, Room = ()> {
+    /// The root directory.
+    const ROOT: Ino;
+
     /// A page of a directory.
     fn dir_page(&mut self, dir: &Self::Inode, index: u64) -> Result<Arc<Vec<u8>>>;
 
@@ -229,12 +233,15 @@ pub trait ChunkDirs: BlockFiles {
     /// The hashes.
     fn hashes(&mut self) -> &mut Hashes;
 
+    /// Facts of an inode.
+    fn facts(&self, i: &Self::Inode) -> Node;
+
     /// By how much a directory grows whose next byte is in block `lbn`.
     fn dir_step(&self, lbn: u64) -> usize;
 
     /// The page of a block that a directory does not have yet.
     fn dir_new_page(&mut self, dir: &Self::Inode, lbn: u64) -> Result<()> {
-        self.cache().insert(Name::Page { file: dir.ino().0, index: lbn }, Arc::new(Vec::new()));
+        self.cache().insert(Name::data(dir.ino(), lbn), Arc::new(Vec::new()));
         Ok(())
     }
 
@@ -494,6 +501,49 @@ pub trait ChunkDirs: BlockFiles {
                 }
             }
             Ok(true)
+        })
+    }
+}
+
+impl<C: ChunkDirs> namespace::Names for C {
+    type Slot = Found;
+    type Room = ();
+
+    fn root(&self) -> Ino {
+        Self::ROOT
+    }
+
+    fn node(&mut self, ino: Ino) -> Result<Node> {
+        let i = self.iget(ino)?;
+        Ok(self.facts(&i))
+    }
+
+    fn find(&mut self, dir: Ino, name: &[u8]) -> Result<Searched<C>> {
+        let dir = self.iget(dir)?;
+        if !dir.is_dir() {
+            return Err(Errno::ENOTDIR.into());
+        }
+        let found = self.dir_lookup(&dir, name)?;
+        let found = found.map_or(Lookup::Free(()), |slot| Lookup::Found(Named { ino: slot.ino, slot }));
+        Ok((self.facts(&dir), found))
+    }
+
+    fn parent(&mut self, dir: Ino) -> Result<Ino> {
+        let dir = self.iget(dir)?;
+        self.parent_of(&dir)
+    }
+
+    fn is_empty(&mut self, dir: Ino) -> Result<bool> {
+        let dir = self.iget(dir)?;
+        self.dir_is_empty(&dir)
+    }
+
+    /// A cookie is a place, because entries do not move.
+    fn walk(&mut self, dir: Ino, cookie: u64, _plus: bool, f: namespace::Walk<'_, C>) -> Result<()> {
+        let dir = self.iget(dir)?;
+        self.dir_walk(&dir, cookie, &mut |core, found, name| {
+            let file_type = FileType::from_mode(u32::from(found.kind) << 12).unwrap_or(FileType::File);
+            f(core, Walked { ino: found.ino, file_type, cookie: found.at + 1 }, name)
         })
     }
 }

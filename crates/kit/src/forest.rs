@@ -295,6 +295,29 @@ pub enum Verdict {
     Links { ino: Node, found: u32, expected: u32 },
 }
 
+/// `From<Verdict> for Issue`, where the issues of these names have the fields of the verdicts; the engine gives the others.
+#[macro_export]
+macro_rules! verdicts {
+    ($($own:pat $(if $guard:expr)? => $issue:expr,)*) => {
+        impl From<$crate::forest::Verdict> for Issue {
+            fn from(verdict: $crate::forest::Verdict) -> Issue {
+                use $crate::forest::Verdict;
+                match verdict {
+                    $($own $(if $guard)? => $issue,)*
+                    Verdict::Loop { ino } => Issue::DirLoop { ino },
+                    Verdict::TwoParents { ino, kept, dropped } => Issue::TwoParents { ino, kept, dropped },
+                    Verdict::Unnamed { ino, what, why } => Issue::Unnamed { ino, what, why },
+                    Verdict::DotDot { ino, found, expected } => Issue::DotDot { ino, found, expected },
+                    Verdict::Name { dir, name, offset } => Issue::EntryName { dir, name, offset },
+                    Verdict::Twice { dir, name } => Issue::DuplicateName { dir, name },
+                    Verdict::Target { dir, name, ino, why } => Issue::EntryTarget { dir, name, ino, why },
+                    Verdict::Kind { dir, name, ino } => Issue::EntryKind { dir, name, ino },
+                }
+            }
+        }
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

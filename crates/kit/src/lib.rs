@@ -2,21 +2,24 @@
 //!
 //! A call enters by [`served`], which knows what is the same in all engines; [`calls`] runs it on the state in core,
 //! [`locked`] does so for volumes with one lock. Names follow the rules of [`namespace`], inodes live as long as
-//! [`lifetimes`] says, files of blocks are [`blockfile`], directories of chunks [`chunkdir`].
+//! [`lifetimes`] says, files of blocks are [`blockfile`] over [`blockmap`], directories of chunks [`chunkdir`].
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
 pub mod anatomy;
 pub mod blockfile;
+pub mod blockmap;
 pub mod buddy;
 pub mod calls;
 pub mod chunkdir;
+pub mod counters;
 pub mod data;
 pub mod dirent;
 pub mod dump;
 pub mod findings;
 pub mod flaws;
 pub mod forest;
+pub mod fragments;
 pub mod health;
 pub mod inodes;
 pub mod issue;

@@ -92,49 +92,60 @@ pub trait Lives {
     fn lives(&mut self) -> &mut Lifetimes;
 }
 
-/// The lists of orphans on disk, as the engine keeps them.
+/// The lists of orphans on disk, as the engine keeps them. Inodes are handed on decoded: what one step has changed in an
+/// inode, the next one writes.
 pub trait Orphans: Lives {
+    /// A decoded inode.
+    type Inode;
+
+    /// The inode, which must be in use.
+    fn get(&mut self, ino: Ino) -> Result<Self::Inode>;
+
+    /// Writes an inode back to its buffer.
+    fn put(&mut self, i: &Self::Inode) -> Result<()>;
+
+    /// The number of an inode.
+    fn number(i: &Self::Inode) -> Ino;
+
     /// First inode of the list that `of` belongs to, 0 if there is none.
     fn head(&mut self, of: Ino) -> Result<u64>;
 
     /// Changes the first inode of the list that `of` belongs to.
     fn set_head(&mut self, of: Ino, to: u64) -> Result<()>;
 
-    /// The inode behind `ino` in its list, 0 if it is last.
-    fn next(&mut self, ino: Ino) -> Result<u64>;
+    /// The inode behind this one in its list, 0 if it is last.
+    fn next(i: &Self::Inode) -> u64;
 
-    /// Changes the inode behind `ino` in its list.
-    fn set_next(&mut self, ino: Ino, to: u64) -> Result<()>;
+    /// Changes the inode behind this one in its list; does not write it back.
+    fn set_next(&mut self, i: &mut Self::Inode, to: u64);
 
     /// Whether there is a list on disk.
     fn is_listed(&self) -> bool {
         true
     }
 
-    /// An inode is no orphan any more: what its link in the list stood in place of is there again, unless it `goes`, being about
-    /// to be freed.
-    fn unlisted(&mut self, _ino: Ino, _goes: bool) -> Result<()> {
-        Ok(())
-    }
+    /// An inode is no orphan any more: makes what its link in the list stood in place of what it was, unless the inode
+    /// `goes`, being about to be freed. Does not write it back.
+    fn unlisted(&mut self, _i: &mut Self::Inode, _goes: bool) {}
 
-    /// Gives what an inode without names and users holds back, as far as one step goes; says whether it has nothing left.
-    fn release(&mut self, ino: Ino) -> Result<bool>;
+    /// Gives what an inode without names and users holds back, as far as one step goes, and writes it back; says whether it
+    /// has nothing left.
+    fn release(&mut self, i: &mut Self::Inode) -> Result<bool>;
 
     /// Frees an inode that has nothing left.
-    fn free(&mut self, ino: Ino) -> Result<()>;
+    fn free(&mut self, i: &mut Self::Inode) -> Result<()>;
 }
 
-/// Puts an inode without names on its list.
-pub fn orphan<C: Orphans>(core: &mut C, ino: Ino) -> Result<()> {
-    if core.lives().is_orphan(ino) {
-        return Ok(());
-    }
-    if !core.is_listed() {
-        core.lives().orphans.insert(ino.0, 0);
-        return Ok(());
+/// Puts an inode without names on its list, and writes it back.
+pub fn orphan<C: Orphans>(core: &mut C, i: &mut C::Inode) -> Result<()> {
+    let ino = C::number(i);
+    if core.lives().is_orphan(ino) || !core.is_listed() {
+        core.lives().orphans.entry(ino.0).or_insert(0);
+        return core.put(i);
     }
     let head = core.head(ino)?;
-    core.set_next(ino, head)?;
+    core.set_next(i, head);
+    core.put(i)?;
     let orphans = &mut core.lives().orphans;
     orphans.insert(ino.0, 0);
     if let Some(before) = orphans.get_mut(&head) {
@@ -143,66 +154,90 @@ pub fn orphan<C: Orphans>(core: &mut C, ino: Ino) -> Result<()> {
     core.set_head(ino, ino.0)
 }
 
-/// Takes an inode off its list, if it is on one.
-pub fn unorphan<C: Orphans>(core: &mut C, ino: Ino) -> Result<()> {
-    leave(core, ino, false)
+/// Takes an inode off its list, if it is on one; writing it back is for the caller.
+pub fn unorphan<C: Orphans>(core: &mut C, i: &mut C::Inode) -> Result<()> {
+    leave(core, i, false)
 }
 
 /// The same; of one that is about to be freed (`goes`) nothing is put right.
-fn leave<C: Orphans>(core: &mut C, ino: Ino, goes: bool) -> Result<()> {
-    let lives = core.lives();
+fn leave<C: Orphans>(core: &mut C, i: &mut C::Inode, goes: bool) -> Result<()> {
+    let (ino, lives) = (C::number(i), core.lives());
     let Some(before) = lives.orphans.remove(&ino.0) else { return Ok(()) };
     lives.unnamed.remove(&ino.0);
     if !core.is_listed() {
-        return core.unlisted(ino, goes);
+        core.unlisted(i, goes);
+        return Ok(());
     }
-    let next = core.next(ino)?;
+    let next = C::next(i);
     if !goes {
-        core.set_next(ino, 0)?;
+        core.set_next(i, 0);
     }
-    core.unlisted(ino, goes)?;
+    core.unlisted(i, goes);
     if let Some(b) = core.lives().orphans.get_mut(&next) {
         *b = before;
     }
-    if before == 0 { core.set_head(ino, next) } else { core.set_next(Ino(before), next) }
+    if before == 0 {
+        return core.set_head(ino, next);
+    }
+    let mut other = core.get(Ino(before))?;
+    core.set_next(&mut other, next);
+    core.put(&other)
 }
 
-/// Finds the orphans of a list at mount: they are to be freed. `check` looks at each, with whether it came twice.
-pub fn load<C: Orphans>(core: &mut C, head: u64, mut check: impl FnMut(&mut C, Ino, bool) -> Result<()>) -> Result<()> {
+/// Finds the orphans of a list at mount: they are to be freed. `check` gets each, told whether it came twice.
+pub fn load<C: Orphans>(
+    core: &mut C,
+    head: u64,
+    mut check: impl FnMut(&mut C, Ino, bool) -> Result<C::Inode>,
+) -> Result<()> {
     let (mut at, mut before) = (head, 0);
     while at != 0 {
         let twice = core.lives().orphans.contains_key(&at);
-        check(core, Ino(at), twice)?;
+        let i = check(core, Ino(at), twice)?;
         let lives = core.lives();
         lives.orphans.insert(at, before);
         lives.inactive.push_back(at);
-        (before, at) = (at, core.next(Ino(at))?);
+        (before, at) = (at, C::next(&i));
     }
     Ok(())
 }
 
-/// An inode has lost its last name: it is freed at once if nobody uses it and one step does it.
-pub fn lost<C: Orphans>(core: &mut C, ino: Ino) -> Result<()> {
+/// An inode has lost its last name, which it says already, though not in its buffer: it is freed at once if nobody uses it and
+/// one step does it.
+pub fn lost<C: Orphans>(core: &mut C, i: &mut C::Inode) -> Result<()> {
+    let ino = C::number(i);
     if core.lives().refs.has(ino) {
-        return orphan(core, ino);
+        return orphan(core, i);
     }
-    if core.release(ino)? {
-        return core.free(ino);
+    if core.release(i)? {
+        return core.free(i);
     }
     core.lives().push_inactive(ino);
-    orphan(core, ino)
+    orphan(core, i)
+}
+
+/// Frees a new inode that never got a name.
+pub fn abandon<C: Orphans>(core: &mut C, i: &mut C::Inode) -> Result<()> {
+    while !core.release(i)? {}
+    core.free(i)
+}
+
+fn release<C: Orphans>(core: &mut C, ino: Ino) -> Result<(C::Inode, bool)> {
+    let mut i = core.get(ino)?;
+    let done = core.release(&mut i)?;
+    Ok((i, done))
 }
 
 /// A step of freeing what has neither names nor users; says whether there is more.
 pub fn inactivate<C: Orphans>(core: &mut C) -> Result<bool> {
     let Some(ino) = core.lives().next_inactive() else { return Ok(false) };
-    match core.release(ino) {
-        Ok(true) => {
+    match release(core, ino) {
+        Ok((mut i, true)) => {
             core.lives().pop_inactive();
-            leave(core, ino, true)?;
-            core.free(ino)?;
+            leave(core, &mut i, true)?;
+            core.free(&mut i)?;
         }
-        Ok(false) => {}
+        Ok((_, false)) => {}
         Err(Error::Restart) => return Err(Error::Restart),
         // One that is damaged stays an orphan, and hinders no other.
         Err(e) => {
@@ -237,6 +272,18 @@ mod tests {
     }
 
     impl Orphans for Lists {
+        type Inode = (u64, u64);
+
+        fn get(&mut self, ino: Ino) -> Result<(u64, u64)> {
+            Ok((ino.0, self.next.get(&ino.0).copied().unwrap_or(0)))
+        }
+        fn put(&mut self, i: &(u64, u64)) -> Result<()> {
+            self.next.insert(i.0, i.1);
+            Ok(())
+        }
+        fn number(i: &(u64, u64)) -> Ino {
+            Ino(i.0)
+        }
         fn head(&mut self, of: Ino) -> Result<u64> {
             Ok(self.heads[of.0 as usize % 2])
         }
@@ -244,24 +291,28 @@ mod tests {
             self.heads[of.0 as usize % 2] = to;
             Ok(())
         }
-        fn next(&mut self, ino: Ino) -> Result<u64> {
-            self.next.get(&ino.0).copied().ok_or_else(|| Errno::ESTALE.into())
+        fn next(i: &(u64, u64)) -> u64 {
+            i.1
         }
-        fn set_next(&mut self, ino: Ino, to: u64) -> Result<()> {
-            self.next.insert(ino.0, to);
-            Ok(())
+        fn set_next(&mut self, i: &mut (u64, u64), to: u64) {
+            i.1 = to;
         }
-        fn release(&mut self, ino: Ino) -> Result<bool> {
-            if ino.0 == self.damaged {
+        fn release(&mut self, i: &mut (u64, u64)) -> Result<bool> {
+            if i.0 == self.damaged {
                 return Err(Errno::EUCLEAN.into());
             }
             self.steps = self.steps.saturating_sub(1);
             Ok(self.steps == 0)
         }
-        fn free(&mut self, ino: Ino) -> Result<()> {
-            self.freed.push(ino.0);
+        fn free(&mut self, i: &mut (u64, u64)) -> Result<()> {
+            self.freed.push(i.0);
             Ok(())
         }
+    }
+
+    fn orphaned(lists: &mut Lists, n: u64) {
+        let mut i = lists.get(Ino(n)).unwrap();
+        orphan(lists, &mut i).unwrap();
     }
 
     impl Lists {
@@ -274,18 +325,19 @@ mod tests {
     #[test]
     fn lists_lose_any_of_theirs() {
         let mut lists = Lists::default();
-        [2, 4, 5, 6, 8].into_iter().for_each(|n| orphan(&mut lists, Ino(n)).unwrap());
-        orphan(&mut lists, Ino(4)).unwrap();
+        [2, 4, 5, 6, 8, 4].into_iter().for_each(|n| orphaned(&mut lists, n));
         assert_eq!((lists.list(0), lists.list(1)), (vec![8, 6, 4, 2], vec![5]));
         for (n, left) in [(6, vec![8, 4, 2]), (8, vec![4, 2]), (2, vec![4]), (4, vec![])] {
-            unorphan(&mut lists, Ino(n)).unwrap();
+            let mut i = lists.get(Ino(n)).unwrap();
+            unorphan(&mut lists, &mut i).unwrap();
+            lists.put(&i).unwrap();
             assert_eq!(lists.list(0), left);
         }
         let mut found = Vec::new();
         let mut mounted = Lists { heads: lists.heads, next: lists.next, ..Lists::default() };
-        load(&mut mounted, 5, |_, ino, twice| {
+        load(&mut mounted, 5, |lists, ino, twice| {
             found.push((ino.0, twice));
-            Ok(())
+            lists.get(ino)
         })
         .unwrap();
         assert_eq!((found, mounted.lives.inactive()), (vec![(5, false)], 1));
@@ -295,7 +347,7 @@ mod tests {
     fn a_damaged_orphan_hinders_no_other() {
         let mut lists = Lists { damaged: 5, ..Lists::default() };
         for n in [5, 7] {
-            orphan(&mut lists, Ino(n)).unwrap();
+            orphaned(&mut lists, n);
             lists.lives.push_inactive(Ino(n));
         }
         assert!(inactivate(&mut lists).is_err());
@@ -307,8 +359,10 @@ mod tests {
     fn what_is_used_lives_on() {
         let mut lists = Lists::default();
         lists.lives.refs.add(Ino(3));
-        lost(&mut lists, Ino(3)).unwrap();
-        lost(&mut lists, Ino(4)).unwrap();
+        for n in [3, 4] {
+            let mut i = lists.get(Ino(n)).unwrap();
+            lost(&mut lists, &mut i).unwrap();
+        }
         assert_eq!((lists.freed.clone(), lists.list(1)), (vec![4], vec![3]));
         assert!(!inactivate(&mut lists).unwrap());
         lists.lives.forget(Ino(3), 1);

@@ -174,13 +174,10 @@ pub struct Walked {
 pub type Walk<'a, C> = &'a mut dyn FnMut(&mut C, Walked, &[u8]) -> Result<bool>;
 
 /// A directory that was searched for a name, and what was found.
-pub type Searched<N> = (Node, Lookup<<N as Namespace>::Slot, <N as Namespace>::Room>);
+pub type Searched<N> = (Node, Lookup<<N as Names>::Slot, <N as Names>::Room>);
 
-/// What an engine knows of names, and the changes it makes. Nothing of it checks what the functions of this module have
-/// checked.
-///
-/// A change fails with `ENOSPC` only before it has changed anything for others to see.
-pub trait Namespace: State + Attributes + Lives + Sized {
+/// What an engine knows of names.
+pub trait Names: Sized {
     /// Where a name is.
     type Slot: Copy;
     /// What a search that finds no name knows of where it can go.
@@ -201,6 +198,15 @@ pub trait Namespace: State + Attributes + Lives + Sized {
     /// Whether a directory has no names but `.` and `..`.
     fn is_empty(&mut self, dir: Ino) -> Result<bool>;
 
+    /// Calls `f` for the entries of a directory after `cookie`, `.` and `..` first, until it says `false`. With `plus` it is
+    /// going to ask for the inodes.
+    fn walk(&mut self, dir: Ino, cookie: u64, plus: bool, f: Walk<'_, Self>) -> Result<()>;
+}
+
+/// The changes of names that an engine makes. Nothing of it checks what the functions of this module have checked.
+///
+/// A change fails with `ENOSPC` only before it has changed anything for others to see.
+pub trait Namespace: Names + State + Attributes + Lives {
     /// The inode's link count is at its limit: lets what is still to be taken from it be taken. Says whether it did
     /// something.
     fn settle_links(&mut self, _ino: Ino) -> Result<bool> {
@@ -224,10 +230,6 @@ pub trait Namespace: State + Attributes + Lives + Sized {
 
     /// Exchanges two names of two inodes.
     fn exchange(&mut self, a: Place<Self::Slot>, b: Place<Self::Slot>, now: Time) -> Result<()>;
-
-    /// Calls `f` for the entries of a directory after `cookie`, `.` and `..` first, until it says `false`. With `plus` it is
-    /// going to ask for the inodes.
-    fn walk(&mut self, dir: Ino, cookie: u64, plus: bool, f: Walk<'_, Self>) -> Result<()>;
 }
 
 /// Facts of a directory; `ENOTDIR` of anything else.

@@ -4,7 +4,7 @@
 use crate::calls::State;
 use crate::inodes::Attributes as _;
 use crate::lifetimes::Lives as _;
-use crate::namespace::{self as rules, Namespace, TARGET_MAX, dir_node};
+use crate::namespace::{self as rules, Names as _, Namespace, TARGET_MAX, dir_node};
 use crate::xattr::{self, Xattrs};
 use arbor_base::vfs::*;
 use std::sync::Arc;

@@ -9,6 +9,7 @@ use crate::dirent::{DIRBLKSIZ, DOTDOT_AT, Dirent, entries, entry};
 use crate::forest::{End, Forest, Record, Verdict};
 use crate::issue::{Node, show};
 use crate::mend::{cut_chunk, dots, put_dots, set_ino, set_kind};
+use crate::paths::Tree;
 use arbor_base::vfs::{Ino, Result, is_name};
 use rustc_hash::FxHashSet;
 
@@ -70,11 +71,19 @@ pub trait TreeCheck: Sized {
     /// The inodes in use.
     fn forest(&mut self) -> &mut Forest<u32, u32>;
 
+    /// The same, to be read.
+    fn records(&self) -> &Forest<u32, u32>;
+
     /// Notes what is wrong.
     fn tell(&mut self, verdict: Verdict);
 
     /// The entries in use of a directory that was checked, without its dots.
     fn names_in(&mut self, dir: u32) -> Result<Vec<Named>>;
+
+    /// The same for whoever looks for names that issues speak of.
+    fn names_for_paths(&mut self, dir: u32) -> Result<Vec<Named>> {
+        self.names_in(dir)
+    }
 
     /// Changes the inode of the entry at an offset of a directory; 0 makes it free.
     fn put_entry_ino(&mut self, dir: u32, offset: u64, ino: u32) -> Result<()>;
@@ -336,6 +345,32 @@ pub trait TreeCheck: Sized {
     }
 }
 
+impl<C: TreeCheck> Tree for C {
+    fn root(&self) -> u64 {
+        C::ROOT.0
+    }
+
+    fn is_dir(&self, ino: u64) -> Option<bool> {
+        self.records().of(u32::try_from(ino).ok()?).map(|rec| rec.is_dir())
+    }
+
+    fn dirs(&self) -> Vec<u64> {
+        self.records().dirs().into_iter().map(u64::from).collect()
+    }
+
+    fn above(&self, dir: u64) -> Option<u64> {
+        let rec = self.records().of(u32::try_from(dir).ok()?).filter(Rec::is_dir)?;
+        self.records().find(rec.parent).map(|_| rec.parent.into())
+    }
+
+    fn each_name(&mut self, dir: u64, f: &mut dyn FnMut(&[u8], u64)) -> Result<()> {
+        for e in self.names_for_paths(dir as u32)? {
+            f(&e.name, e.ino.into());
+        }
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -348,16 +383,16 @@ mod tests {
 
     /// Directories of one chunk each, in memory. Directory 3 is lost+found.
     #[derive(Default)]
-    struct Tree {
+    struct Toy {
         dirs: BTreeMap<u32, Vec<u8>>,
         links: BTreeMap<u32, u32>,
         forest: Forest<u32, u32>,
         told: Vec<Verdict>,
     }
 
-    impl Tree {
-        fn of(dirs: &[(u32, u32)], files: &[u32]) -> Tree {
-            let mut tree = Tree::default();
+    impl Toy {
+        fn of(dirs: &[(u32, u32)], files: &[u32]) -> Toy {
+            let mut tree = Toy::default();
             for (ino, parent) in [(2, 2), (LOST, 2)].iter().chain(dirs) {
                 tree.dirs.insert(*ino, first_chunks(DIRBLKSIZ, Ino((*ino).into()), Ino((*parent).into())));
                 tree.links.insert(*ino, 2);
@@ -404,12 +439,16 @@ mod tests {
         }
     }
 
-    impl TreeCheck for Tree {
+    impl TreeCheck for Toy {
         const ROOT: Ino = Ino(2);
         const MOST_LINKS: u32 = 5;
 
         fn forest(&mut self) -> &mut Forest<u32, u32> {
             &mut self.forest
+        }
+
+        fn records(&self) -> &Forest<u32, u32> {
+            &self.forest
         }
 
         fn tell(&mut self, verdict: Verdict) {
@@ -452,7 +491,7 @@ mod tests {
 
     #[test]
     fn a_sound_tree_is_left_alone() {
-        let mut tree = Tree::of(&[(4, 2), (5, 4)], &[9]);
+        let mut tree = Toy::of(&[(4, 2), (5, 4)], &[9]);
         for (dir, name, ino) in [(2, b"a", 4), (4, b"b", 5), (5, b"c", 9)] {
             tree.enter(dir, name, ino);
         }
@@ -466,7 +505,7 @@ mod tests {
     #[test]
     fn of_two_names_the_one_stays_that_the_directory_agrees_with() {
         for (parent, kept, dropped) in [(4, 4, 5), (5, 5, 4), (2, 4, 5)] {
-            let mut tree = Tree::of(&[(4, 2), (5, 2), (6, parent)], &[]);
+            let mut tree = Toy::of(&[(4, 2), (5, 2), (6, parent)], &[]);
             for (dir, name, ino) in [(2, b"a", 4), (2, b"b", 5), (4, b"c", 6), (5, b"d", 6)] {
                 tree.enter(dir, name, ino);
             }
@@ -480,7 +519,7 @@ mod tests {
 
     #[test]
     fn loops_and_what_has_no_name_go_to_lost_and_found() {
-        let mut tree = Tree::of(&[(4, 5), (5, 4), (6, 2)], &[9, 10]);
+        let mut tree = Toy::of(&[(4, 5), (5, 4), (6, 2)], &[9, 10]);
         tree.enter(4, b"a", 5);
         tree.enter(5, b"b", 4);
         tree.links.insert(10, 0);
@@ -499,7 +538,7 @@ mod tests {
 
     #[test]
     fn entries_that_cannot_stay_go_and_links_are_counted() {
-        let mut tree = Tree::of(&[(4, 2)], &[9, 10]);
+        let mut tree = Toy::of(&[(4, 2)], &[9, 10]);
         let names =
             [(2, &b"a"[..], 4), (4, b"root", 2), (4, b"own", 4), (4, b"gone", 77), (4, b"f/g", 9), (4, b"f", 9)];
         names.into_iter().for_each(|(dir, name, ino)| tree.enter(dir, name, ino));
@@ -524,7 +563,7 @@ mod tests {
 
     #[test]
     fn a_broken_chunk_is_cut_where_it_breaks() {
-        let mut tree = Tree::of(&[(4, 2)], &[9]);
+        let mut tree = Toy::of(&[(4, 2)], &[9]);
         tree.enter(2, b"a", 4);
         tree.enter(4, b"f", 9);
         tree.enter(4, b"g", 9);

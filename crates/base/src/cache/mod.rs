@@ -1,18 +1,19 @@
 //! The buffer cache: one memory limit for data and metadata; read-ahead by windows of the device, and behind walks.
 //!
-//! A buffer is named by its device address or by (file, page), see [`Name`]. The cache is a plain
+//! A buffer is named by its device address or by what it is of a file, see [`Name`]. The cache is a plain
 //! data structure without a lock of its own: an engine keeps it inside its state, and no call
 //! waits for a device, so no lock is held across I/O.
 //!
 //! Typical sequence: [`Cache::get`]; if it misses, read from the device without holding anything
-//! and [`Cache::insert`]; change with [`Cache::modify`], which marks the buffer dirty; write back:
-//! [`Cache::begin_write`] hands out the bytes, [`cluster`] turns neighbours into large requests,
-//! [`Cache::end_write`] makes the buffer clean unless it was changed meanwhile (the write in
-//! flight keeps the old bytes: buffers are copied on write).
+//! and [`Cache::insert`]. To change it, [`Cache::edit`] says whether it is dirty; a clean one becomes so by
+//! [`Cache::make_dirty`], the only door from clean to dirty, which an engine passes in one place; [`Cache::modify`]
+//! changes a dirty one. Write back: [`Cache::begin_write`] hands out the bytes, [`cluster`] turns neighbours into
+//! large requests, [`Cache::end_write`] makes the buffer clean unless it was changed or got another address meanwhile
+//! (the write in flight keeps the old bytes: buffers are copied on write).
 //!
 //! What must be on disk before a buffer may go (write-ahead, data before metadata) is the
 //! engine's to know: it pins the buffer ([`Cache::pin`]) until the condition holds; a pinned
-//! buffer is neither written nor evicted.
+//! buffer is neither written nor evicted, a held one ([`Cache::hold`]) is not evicted.
 //!
 //! What was read ahead of its use is kept by device address, see [`windows`].
 //!
@@ -24,8 +25,10 @@ pub mod walks;
 pub mod windows;
 
 use crate::device::{Buf, Kind, Request};
+use crate::vfs::Ino;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 /// Name of a buffer.
@@ -33,18 +36,98 @@ use std::sync::Arc;
 pub enum Name {
     /// By device address, in the engine's unit.
     Block(u64),
-    /// By file and page number; it needs no device address yet (delayed allocation).
-    Page {
-        /// The file, in the engine's numbering.
-        file: u64,
-        /// Page number within the file.
-        index: u64,
+    /// The inode of a file.
+    Inode(Ino),
+    /// By which block of a file it is; it needs no device address yet (delayed allocation).
+    File(Ino, FileBlock),
+}
+
+/// A block of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum FileBlock {
+    /// Bytes of it: the page or logical block of that number.
+    Data(u64),
+    /// A block of its map.
+    Map {
+        /// 1: its pointers lead to data; 2: to blocks of level 1.
+        level: u8,
+        /// Number among the blocks of the level, in the order of what they lead to.
+        n: u64,
     },
+    /// Its extended attributes.
+    Xattr,
+}
+
+impl Name {
+    /// A page, or logical block, of a file.
+    pub const fn data(ino: Ino, index: u64) -> Name {
+        Name::File(ino, FileBlock::Data(index))
+    }
 }
 
 /// Where a buffer is, until the cache is changed.
 #[derive(Clone, Copy, Debug)]
 pub struct Place(u32);
+
+/// A buffer that is as it is on disk.
+#[derive(Clone, Copy, Debug)]
+pub struct CleanRef(Name);
+
+/// A buffer that differs from the disk, until the cache is changed.
+#[derive(Clone, Copy, Debug)]
+pub struct DirtyRef(u32);
+
+/// A buffer that is going to be changed.
+#[derive(Clone, Copy, Debug)]
+pub enum Edit {
+    /// It has to become dirty before ([`Cache::make_dirty`]).
+    Clean(CleanRef),
+    /// It can be changed.
+    Dirty(DirtyRef),
+}
+
+/// A write that is under way: to be given back to [`Cache::end_write`].
+#[derive(Debug)]
+#[must_use]
+pub struct Write {
+    slot: u32,
+    id: u64,
+    name: Name,
+    generation: u64,
+    bytes: Arc<Vec<u8>>,
+}
+
+impl Write {
+    /// The buffer, by the name that it had when the write began.
+    pub fn name(&self) -> Name {
+        self.name
+    }
+
+    /// What is written.
+    pub fn bytes(&self) -> &Arc<Vec<u8>> {
+        &self.bytes
+    }
+}
+
+/// There is a buffer of that name already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Occupied;
+
+/// How much a cache holds before it evicts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// Memory, in bytes.
+    pub bytes: usize,
+    /// Buffers; `usize::MAX` for any number.
+    pub buffers: usize,
+}
+
+impl From<usize> for Limit {
+    /// Of so many bytes, in any number of buffers.
+    fn from(bytes: usize) -> Limit {
+        Limit { bytes, buffers: usize::MAX }
+    }
+}
 
 const NIL: u32 = u32::MAX;
 /// What a buffer takes beside its bytes: its slot, its names in the indices, two allocations.
@@ -67,9 +150,12 @@ struct Slot {
     name: Name,
     data: Arc<Vec<u8>>,
     dirty: bool,
-    redirtied: bool,
-    writing: bool,
+    /// Another one with each change of its bytes or its name.
+    generation: u64,
+    /// The write that is under way, 0 if none is.
+    writing: u64,
     pins: u32,
+    holds: u32,
     list: List,
     prev: u32,
     next: u32,
@@ -107,18 +193,22 @@ pub struct Cache {
     probation: Ends,
     protected: Ends,
     dirty: BTreeSet<Name>,
-    pages: BTreeSet<(u64, u64)>,
-    limit: usize,
+    /// Blocks of files that are there.
+    parts: BTreeSet<(Ino, FileBlock)>,
+    limit: Limit,
     dirty_limit: usize,
+    /// Last number that was given to a generation or a write.
+    last: u64,
     /// Nothing is evicted now.
     keeps_all: bool,
     stats: Stats,
 }
 
 impl Cache {
-    /// A cache that holds at most `limit` bytes of clean buffers; dirty and pinned ones count
-    /// and push clean ones out, and the engine bounds them by writing back.
-    pub fn new(limit: usize) -> Cache {
+    /// A cache that holds at most `limit` (of bytes, or of bytes and buffers) of clean buffers; dirty and pinned ones
+    /// count and push clean ones out, and the engine bounds them by writing back.
+    pub fn new(limit: impl Into<Limit>) -> Cache {
+        let limit = limit.into();
         let none = Ends { head: NIL, tail: NIL, bytes: 0 };
         Cache {
             map: FxHashMap::default(),
@@ -127,9 +217,10 @@ impl Cache {
             probation: none,
             protected: none,
             dirty: BTreeSet::new(),
-            pages: BTreeSet::new(),
+            parts: BTreeSet::new(),
             limit,
-            dirty_limit: limit / 4,
+            dirty_limit: limit.bytes / 4,
+            last: 0,
             keeps_all: false,
             stats: Stats::default(),
         }
@@ -137,7 +228,7 @@ impl Cache {
 
     /// The memory limit in bytes.
     pub fn limit(&self) -> usize {
-        self.limit
+        self.limit.bytes
     }
 
     /// Bytes that may be dirty before some are written back; a quarter of the memory limit, unless it was set.
@@ -147,7 +238,7 @@ impl Cache {
 
     /// Sets that limit, in bytes: at least 256 KiB and at most a quarter of the memory limit.
     pub fn set_dirty_limit(&mut self, bytes: usize) {
-        self.dirty_limit = bytes.max(256 << 10).min(self.limit / 4);
+        self.dirty_limit = bytes.max(256 << 10).min(self.limit.bytes / 4);
     }
 
     /// Whether all that is there stays there, the limit notwithstanding: for a call that changes several buffers
@@ -193,7 +284,7 @@ impl Cache {
 
     /// What a dirty buffer counts for has changed from `before` to `after`.
     fn recount(&mut self, name: Name, before: u64, after: u64) {
-        let is_page = matches!(name, Name::Page { .. });
+        let is_page = !matches!(name, Name::Block(_));
         let stats = &mut self.stats;
         stats.dirty_bytes = stats.dirty_bytes + after - before;
         if is_page {
@@ -253,9 +344,10 @@ impl Cache {
             name,
             data,
             dirty: false,
-            redirtied: false,
-            writing: false,
+            generation: self.count(),
+            writing: 0,
             pins: 0,
+            holds: 0,
             list: List::None,
             prev: NIL,
             next: NIL,
@@ -271,8 +363,8 @@ impl Cache {
             }
         };
         self.map.insert(name, i);
-        if let Name::Page { file, index } = name {
-            self.pages.insert((file, index));
+        if let Name::File(ino, part) = name {
+            self.parts.insert((ino, part));
         }
         // Others make room, never the buffer that is just wanted: the limit may be exceeded by it.
         self.shrink();
@@ -280,17 +372,51 @@ impl Cache {
         Place(i)
     }
 
-    /// Changes the buffer and marks it dirty; `None` if it is not there. The closure may change
-    /// the length.
-    pub fn modify<R>(&mut self, name: Name, f: impl FnOnce(&mut Vec<u8>) -> R) -> Option<R> {
-        self.place(name).map(|place| self.modify_at(place, f))
+    /// The buffer, to be changed; `None` if it is not there. Not counted as a use.
+    pub fn edit(&self, name: Name) -> Option<Edit> {
+        let &i = self.map.get(&name)?;
+        let is_dirty = self.slots[i as usize].dirty;
+        Some(if is_dirty { Edit::Dirty(DirtyRef(i)) } else { Edit::Clean(CleanRef(name)) })
     }
 
-    /// [`Cache::modify`] of the buffer that was found there.
-    pub fn modify_at<R>(&mut self, place: Place, f: impl FnOnce(&mut Vec<u8>) -> R) -> R {
-        let i = place.0;
-        self.mark_dirty(i);
+    /// Makes a buffer dirty; `None` if it has gone meanwhile.
+    pub fn make_dirty(&mut self, clean: CleanRef) -> Option<DirtyRef> {
+        let &i = self.map.get(&clean.0)?;
+        Some(self.make_dirty_at(i))
+    }
+
+    fn make_dirty_at(&mut self, i: u32) -> DirtyRef {
         let slot = &mut self.slots[i as usize];
+        if !slot.dirty {
+            slot.dirty = true;
+            let (name, size) = (slot.name, weight(slot.data.len()) as u64);
+            self.unlist(i);
+            self.recount(name, 0, size);
+            self.dirty.insert(name);
+        }
+        DirtyRef(i)
+    }
+
+    /// The buffer as a dirty one, made so if it was clean: for buffers before which nothing else has to become dirty.
+    /// `None` if it is not there.
+    pub fn dirtied(&mut self, name: Name) -> Option<DirtyRef> {
+        match self.edit(name)? {
+            Edit::Dirty(dirty) => Some(dirty),
+            Edit::Clean(clean) => self.make_dirty(clean),
+        }
+    }
+
+    /// The same of the buffer that was found there.
+    pub fn dirtied_at(&mut self, place: Place) -> DirtyRef {
+        self.make_dirty_at(place.0)
+    }
+
+    /// Changes a dirty buffer. The closure may change the length.
+    pub fn modify<R>(&mut self, dirty: DirtyRef, f: impl FnOnce(&mut Vec<u8>) -> R) -> R {
+        let generation = self.count();
+        let slot = &mut self.slots[dirty.0 as usize];
+        debug_assert!(slot.dirty, "{:?} has become clean meanwhile", slot.name);
+        slot.generation = generation;
         let before = weight(slot.data.len()) as u64;
         let r = f(Arc::make_mut(&mut slot.data));
         let (name, after) = (slot.name, weight(slot.data.len()) as u64);
@@ -316,61 +442,79 @@ impl Cache {
         }
     }
 
-    /// Starts a write of a dirty, unpinned buffer: returns its bytes as they are now. `None` if
-    /// there is nothing to write or a write is under way.
-    pub fn begin_write(&mut self, name: Name) -> Option<Arc<Vec<u8>>> {
-        let &i = self.map.get(&name)?;
-        let slot = &mut self.slots[i as usize];
-        if !slot.dirty || slot.pins > 0 || slot.writing {
-            return None;
+    /// Keeps the buffer from being evicted; it may be written, and is clean then.
+    pub fn hold(&mut self, name: Name) {
+        if let Some(&i) = self.map.get(&name) {
+            self.unlist(i);
+            self.slots[i as usize].holds += 1;
         }
-        slot.writing = true;
-        slot.redirtied = false;
-        Some(slot.data.clone())
     }
 
-    /// Ends a write. After success the buffer is clean unless it was modified meanwhile; after
-    /// failure it stays dirty. Returns whether it is clean now.
-    pub fn end_write(&mut self, name: Name, ok: bool) -> bool {
-        let Some(&i) = self.map.get(&name) else { return true };
-        let slot = &mut self.slots[i as usize];
-        slot.writing = false;
-        if !ok || slot.redirtied {
+    /// Undoes one [`Cache::hold`].
+    pub fn release(&mut self, name: Name) {
+        if let Some(&i) = self.map.get(&name) {
+            let slot = &mut self.slots[i as usize];
+            slot.holds = slot.holds.saturating_sub(1);
+            self.relist(i);
+            self.shrink();
+        }
+    }
+
+    /// Starts a write of a dirty, unpinned buffer, with its bytes as they are now. `None` if
+    /// there is nothing to write or a write is under way.
+    pub fn begin_write(&mut self, name: Name) -> Option<Write> {
+        let &slot = self.map.get(&name)?;
+        let id = self.count();
+        let s = &mut self.slots[slot as usize];
+        if !s.dirty || s.pins > 0 || s.writing != 0 {
+            return None;
+        }
+        s.writing = id;
+        Some(Write { slot, id, name, generation: s.generation, bytes: s.data.clone() })
+    }
+
+    /// Ends a write. After success the buffer is clean unless it was changed or got another name meanwhile; after
+    /// failure it stays dirty. Returns whether it is clean now, or gone.
+    pub fn end_write(&mut self, write: Write, ok: bool) -> bool {
+        let slot = &mut self.slots[write.slot as usize];
+        if slot.writing != write.id {
+            return true;
+        }
+        slot.writing = 0;
+        if !ok || slot.generation != write.generation {
             return false;
         }
-        if slot.dirty {
-            slot.dirty = false;
-            let size = weight(slot.data.len()) as u64;
-            self.recount(name, size, 0);
-            self.dirty.remove(&name);
-        }
-        self.relist(i);
-        self.shrink();
+        self.clean(write.slot);
         true
     }
 
     /// Makes a buffer clean without a write, because its contents have gone elsewhere.
     pub fn set_clean(&mut self, name: Name) {
-        if let Some(&i) = self.map.get(&name)
-            && self.slots[i as usize].dirty
-        {
-            self.slots[i as usize].redirtied = false;
-            let writing = std::mem::replace(&mut self.slots[i as usize].writing, true);
-            self.end_write(name, true);
-            if let Some(&i) = self.map.get(&name) {
-                self.slots[i as usize].writing = writing;
-            }
+        if let Some(&i) = self.map.get(&name) {
+            self.clean(i);
         }
+    }
+
+    fn clean(&mut self, i: u32) {
+        let slot = &mut self.slots[i as usize];
+        if std::mem::take(&mut slot.dirty) {
+            let (name, size) = (slot.name, weight(slot.data.len()) as u64);
+            self.recount(name, size, 0);
+            self.dirty.remove(&name);
+        }
+        self.relist(i);
+        self.shrink();
     }
 
     /// Forgets the buffer, dirty or not. A write in flight goes on; its `end_write` does nothing.
     pub fn remove(&mut self, name: Name) -> Option<Arc<Vec<u8>>> {
         let i = self.map.remove(&name)?;
-        if let Name::Page { file, index } = name {
-            self.pages.remove(&(file, index));
+        if let Name::File(ino, part) = name {
+            self.parts.remove(&(ino, part));
         }
         self.unlist(i);
         let slot = &mut self.slots[i as usize];
+        slot.writing = 0;
         let data = std::mem::take(&mut slot.data);
         let size = weight(data.len()) as u64;
         self.stats.bytes -= size;
@@ -382,58 +526,80 @@ impl Cache {
         Some(data)
     }
 
-    /// Gives the buffer another name, dirty or not; an older buffer of that name is forgotten.
-    pub fn rename(&mut self, from: Name, to: Name) {
-        let Some(i) = self.map.remove(&from) else { return };
-        self.remove(to);
+    /// Gives the buffer another name, dirty or not, as when what it holds gets another address. A write that is under
+    /// way goes to the old one, and does not make it clean. Nothing happens if there is no such buffer.
+    ///
+    /// # Errors
+    /// There is a buffer of the new name already.
+    pub fn readdress(&mut self, from: Name, to: Name) -> Result<(), Occupied> {
+        let Some(&i) = self.map.get(&from).filter(|_| from != to) else { return Ok(()) };
+        if self.map.contains_key(&to) {
+            return Err(Occupied);
+        }
+        self.map.remove(&from);
         self.map.insert(to, i);
-        self.slots[i as usize].name = to;
-        if let Name::Page { file, index } = from {
-            self.pages.remove(&(file, index));
+        let generation = self.count();
+        let slot = &mut self.slots[i as usize];
+        (slot.name, slot.generation) = (to, generation);
+        let (is_dirty, size) = (slot.dirty, weight(slot.data.len()) as u64);
+        if let Name::File(ino, part) = from {
+            self.parts.remove(&(ino, part));
         }
-        if let Name::Page { file, index } = to {
-            self.pages.insert((file, index));
+        if let Name::File(ino, part) = to {
+            self.parts.insert((ino, part));
         }
-        if self.dirty.remove(&from) {
+        if is_dirty {
+            self.dirty.remove(&from);
             self.dirty.insert(to);
+            self.recount(from, size, 0);
+            self.recount(to, 0, size);
         }
+        Ok(())
     }
 
     /// Dirty pages of a file from page `from`, ascending.
-    pub fn dirty_pages(&self, file: u64, from: u64) -> impl Iterator<Item = u64> + '_ {
-        let range = Name::Page { file, index: from }..=Name::Page { file, index: u64::MAX };
-        self.dirty.range(range).map(|n| match n {
-            Name::Page { index, .. } => *index,
-            Name::Block(b) => *b,
-        })
+    pub fn dirty_pages(&self, ino: Ino, from: u64) -> impl Iterator<Item = u64> + '_ {
+        let range = Name::data(ino, from)..=Name::data(ino, u64::MAX);
+        self.dirty
+            .range(range)
+            .filter_map(|n| if let Name::File(_, FileBlock::Data(index)) = n { Some(*index) } else { None })
     }
 
-    /// Forgets the pages of a file from page `from` up to `to`, exclusive, dirty or not. Costs
-    /// what is there, not the length of the range.
-    pub fn drop_pages(&mut self, file: u64, from: u64, to: u64) {
-        if from >= to {
+    /// Dirty blocks of a file's map, by level and number.
+    pub fn dirty_map(&self, ino: Ino) -> impl Iterator<Item = (u8, u64)> + '_ {
+        let at = |level, n| Name::File(ino, FileBlock::Map { level, n });
+        let range = at(0, 0)..=at(u8::MAX, u64::MAX);
+        self.dirty
+            .range(range)
+            .filter_map(|n| if let Name::File(_, FileBlock::Map { level, n }) = n { Some((*level, *n)) } else { None })
+    }
+
+    /// Forgets the pages of a file from page `from` on, dirty or not.
+    pub fn drop_pages(&mut self, ino: Ino, from: u64) {
+        self.drop_parts(ino, FileBlock::Data(from)..=FileBlock::Data(u64::MAX));
+    }
+
+    /// Forgets blocks of a file, dirty or not, in the order of [`FileBlock`]. Costs what is there, not the length of the range.
+    pub fn drop_parts(&mut self, ino: Ino, parts: RangeInclusive<FileBlock>) {
+        if parts.is_empty() {
             return;
         }
-        let found: Vec<u64> = self.pages.range((file, from)..(file, to)).map(|p| p.1).collect();
-        for index in found {
-            self.remove(Name::Page { file, index });
+        let range = (ino, *parts.start())..=(ino, *parts.end());
+        let found: Vec<FileBlock> = self.parts.range(range).map(|p| p.1).collect();
+        for part in found {
+            self.remove(Name::File(ino, part));
         }
     }
 
-    fn mark_dirty(&mut self, i: u32) {
-        self.unlist(i);
-        let slot = &mut self.slots[i as usize];
-        slot.redirtied = true;
-        if !slot.dirty {
-            slot.dirty = true;
-            let (name, size) = (slot.name, weight(slot.data.len()) as u64);
-            self.recount(name, 0, size);
-            self.dirty.insert(name);
-        }
+    /// Another number.
+    fn count(&mut self) -> u64 {
+        self.last += 1;
+        self.last
     }
 
     fn shrink(&mut self) {
-        while self.stats.bytes as usize > self.limit && !self.keeps_all {
+        let over = |c: &Cache| c.stats.bytes as usize > c.limit.bytes || c.map.len() > c.limit.buffers;
+        while !self.keeps_all && over(self) {
             let i = if self.probation.tail != NIL { self.probation.tail } else { self.protected.tail };
             if i == NIL {
                 return;
@@ -449,7 +615,7 @@ impl Cache {
             List::Probation | List::Protected => {
                 self.unlist(i);
                 self.push(i, List::Protected);
-                while self.protected.bytes > self.limit / 4 * 3 {
+                while self.protected.bytes > self.limit.bytes / 4 * 3 {
                     let tail = self.protected.tail;
                     self.unlist(tail);
                     self.push(tail, List::Probation);
@@ -460,7 +626,7 @@ impl Cache {
 
     fn relist(&mut self, i: u32) {
         let slot = &self.slots[i as usize];
-        if !slot.dirty && slot.pins == 0 && !slot.writing && slot.list == List::None {
+        if !slot.dirty && slot.pins == 0 && slot.holds == 0 && slot.writing == 0 && slot.list == List::None {
             self.push(i, List::Probation);
         }
     }
@@ -536,7 +702,12 @@ mod tests {
     use super::*;
 
     fn page(index: u64) -> Name {
-        Name::Page { file: 7, index }
+        Name::data(Ino(7), index)
+    }
+
+    fn change(c: &mut Cache, name: Name, byte: u8) {
+        let dirty = c.dirtied(name).unwrap();
+        c.modify(dirty, |d| d[0] = byte);
     }
 
     fn buf(n: usize) -> Arc<Vec<u8>> {
@@ -562,7 +733,7 @@ mod tests {
         let mut c = Cache::new(3 * weight(1000));
         for i in 0..100 {
             c.insert(page(i), buf(1000));
-            assert!(c.modify(page(i), |d| d[0] = 1).is_some(), "even when everything else is dirty");
+            change(&mut c, page(i), 1);
         }
     }
 
@@ -570,7 +741,7 @@ mod tests {
     fn dirty_and_pinned_buffers_stay() {
         let mut c = Cache::new(10 * weight(1000));
         c.insert(Name::Block(1), buf(1000));
-        c.modify(Name::Block(1), |d| d[0] = 1);
+        change(&mut c, Name::Block(1), 1);
         c.insert(Name::Block(2), buf(1000));
         c.pin(Name::Block(2));
         for i in 0..100 {
@@ -588,18 +759,95 @@ mod tests {
     fn a_write_in_flight_keeps_its_bytes() {
         let mut c = Cache::new(1 << 20);
         c.insert(page(0), buf(4));
-        c.modify(page(0), |d| d[0] = 1);
+        change(&mut c, page(0), 1);
         let flying = c.begin_write(page(0)).unwrap();
         assert!(c.begin_write(page(0)).is_none());
-        c.modify(page(0), |d| d[0] = 2);
-        assert_eq!(flying[0], 1);
-        assert!(!c.end_write(page(0), true), "it was changed meanwhile");
-        assert_eq!(c.begin_write(page(0)).unwrap()[0], 2);
-        assert!(c.end_write(page(0), true));
+        change(&mut c, page(0), 2);
+        assert_eq!(flying.bytes()[0], 1);
+        assert!(!c.end_write(flying, true), "it was changed meanwhile");
+        let second = c.begin_write(page(0)).unwrap();
+        assert_eq!(second.bytes()[0], 2);
+        assert!(c.end_write(second, true));
         assert_eq!(c.dirty_bytes(), 0);
-        c.modify(page(0), |d| d[0] = 3);
-        c.begin_write(page(0));
-        assert!(!c.end_write(page(0), false) && c.is_dirty(page(0)), "a failed write leaves it dirty");
+        change(&mut c, page(0), 3);
+        let third = c.begin_write(page(0)).unwrap();
+        assert!(!c.end_write(third, false) && c.is_dirty(page(0)), "a failed write leaves it dirty");
+    }
+
+    #[test]
+    fn a_write_does_not_clean_a_later_buffer_of_the_name() {
+        let mut c = Cache::new(1 << 20);
+        c.insert(page(0), buf(4));
+        change(&mut c, page(0), 1);
+        let flying = c.begin_write(page(0)).unwrap();
+        c.remove(page(0));
+        c.insert(page(0), buf(4));
+        change(&mut c, page(0), 2);
+        let later = c.begin_write(page(0)).unwrap();
+        assert!(c.end_write(flying, true), "that buffer has gone");
+        assert!(c.is_dirty(page(0)));
+        assert!(c.end_write(later, true) && !c.is_dirty(page(0)));
+    }
+
+    #[test]
+    fn a_new_address_keeps_a_buffer_dirty_and_counted() {
+        let mut c = Cache::new(1 << 20);
+        c.insert(Name::Block(1), buf(1000));
+        c.insert(Name::Block(2), buf(1000));
+        change(&mut c, Name::Block(1), 1);
+        let flying = c.begin_write(Name::Block(1)).unwrap();
+        assert_eq!(c.readdress(Name::Block(1), Name::Block(2)), Err(Occupied));
+        assert_eq!((c.readdress(Name::Block(1), page(5)), c.dirty_page_bytes()), (Ok(()), weight(1000)));
+        assert!(!c.contains(Name::Block(1)) && c.dirty_pages(Ino(7), 0).eq([5]));
+        assert!(!c.end_write(flying, true), "it was written to the old address");
+        let again = c.begin_write(page(5)).unwrap();
+        assert!(c.end_write(again, true) && !c.is_dirty(page(5)));
+        assert_eq!((c.dirty_bytes(), c.dirty_page_bytes()), (0, 0));
+        c.drop_pages(Ino(7), 0);
+        assert!(!c.contains(page(5)));
+    }
+
+    #[test]
+    fn a_held_buffer_is_written_and_stays() {
+        let mut c = Cache::new(4 * weight(1000));
+        c.insert(Name::Block(1), buf(1000));
+        change(&mut c, Name::Block(1), 1);
+        c.hold(Name::Block(1));
+        let write = c.begin_write(Name::Block(1)).unwrap();
+        assert!(c.end_write(write, true));
+        for i in 0..20 {
+            c.insert(page(i), buf(1000));
+        }
+        assert!(c.contains(Name::Block(1)) && !c.is_dirty(Name::Block(1)));
+        c.release(Name::Block(1));
+        for i in 20..40 {
+            c.insert(page(i), buf(1000));
+        }
+        assert!(!c.contains(Name::Block(1)));
+    }
+
+    #[test]
+    fn a_limit_of_buffers_is_kept_whatever_their_length() {
+        let mut c = Cache::new(Limit { bytes: 1 << 30, buffers: 64 });
+        for i in 0..1000 {
+            c.insert(page(i), buf(1 + i as usize % 5));
+            assert!(c.map.len() <= 64);
+        }
+        assert!((936..1000).all(|i| c.contains(page(i))));
+    }
+
+    #[test]
+    fn parts_of_files_do_not_mix() {
+        let mut c = Cache::new(1 << 20);
+        let map = |level, n| Name::File(Ino(7), FileBlock::Map { level, n });
+        let parts = [Name::Inode(Ino(7)), Name::File(Ino(7), FileBlock::Xattr), map(2, 0), map(1, 3), page(9)];
+        for name in parts {
+            c.insert(name, buf(4));
+            change(&mut c, name, 1);
+        }
+        assert!(c.dirty_pages(Ino(7), 0).eq([9]) && c.dirty_map(Ino(7)).eq([(1, 3), (2, 0)]));
+        c.drop_pages(Ino(7), 0);
+        assert_eq!(parts.iter().filter(|p| c.contains(**p)).count(), 4);
     }
 
     #[test]

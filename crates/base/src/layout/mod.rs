@@ -43,6 +43,13 @@ pub fn get_u64(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
 }
 
+/// Puts `new` at `at`, if it fits there.
+pub fn put(bytes: &mut [u8], at: usize, new: &[u8]) {
+    if let Some(place) = at.checked_add(new.len()).and_then(|end| bytes.get_mut(at..end)) {
+        place.copy_from_slice(new);
+    }
+}
+
 /// Damage: which structure, which of its fields, where on the device, what was found and what
 /// would have been right.
 #[derive(Clone, Debug, PartialEq, Eq)]

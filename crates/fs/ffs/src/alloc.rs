@@ -66,7 +66,7 @@ impl Core {
 
     /// The structure of a group.
     pub fn cg(&mut self, cgx: u32) -> Result<&[u8]> {
-        self.block(self.geom.cg_block(cgx), What::Cg)
+        Ok(self.block(self.geom.cg_block(cgx), What::Cg)?)
     }
 
     fn cg_corrupt(&self, cgx: u32, field: &'static str, found: impl std::fmt::Display, should: &str) -> Corrupt {
@@ -570,7 +570,7 @@ impl Core {
         let old = header(self.cg(cgx)?).initediblk.get();
         let base = u64::from(cgx) * u64::from(geom.cg_inodes);
         let block = geom.cg_start(cgx).0 + (2 + old / geom.inodes_per_block()) * geom.block_frags();
-        self.make_block(Frag(block), What::Inodes, vec![0; geom.block_size()]);
+        self.make_block(Frag(block), What::Inodes, vec![0; geom.block_size()])?;
         debug_assert_eq!(geom.first_inode(Frag(block)).0, base + u64::from(old));
         self.before_inited(cgx, Frag(block), old)?;
         let name = self.cg_name(cgx);

@@ -33,7 +33,6 @@ mod inodes;
 mod issue;
 mod links;
 mod mend;
-mod names;
 mod path;
 mod space;
 mod start;

@@ -38,7 +38,7 @@ use crate::format::*;
 use crate::inode::Inode;
 use crate::mount::{Core, EARLIEST_MS, What};
 use crate::planted::{Flaw, planted};
-use arbor_base::cache::Name;
+use arbor_base::cache::{FileBlock, Name, Write};
 use arbor_base::device::{Buf, Request, Ticket};
 use arbor_base::layout::crc_without;
 use arbor_base::vfs::{Errno, Error, Ino, Result, Time};
@@ -89,10 +89,14 @@ impl Keep {
     }
 }
 
+fn names_of(writes: &[Write]) -> Vec<Name> {
+    writes.iter().map(Write::name).collect()
+}
+
 /// Writes of data under way.
 pub(crate) struct InFlight {
     ticket: Ticket,
-    pub names: Vec<Name>,
+    pub writes: Vec<Write>,
     /// Patches that they bring to the disk.
     included: Vec<u64>,
 }
@@ -149,9 +153,9 @@ impl Core {
                 Ok(self.soft_inode_ready(i))
             }
             Keeping::Sync => {
-                let pages: Vec<u64> = self.cache.dirty_pages(i.ino.0, 0).collect();
+                let pages: Vec<u64> = self.cache.dirty_pages(i.ino, 0).collect();
                 for index in pages {
-                    self.write_now(Name::Page { file: i.ino.0, index })?;
+                    self.write_now(Name::data(i.ino, index))?;
                 }
                 if planted(Flaw::SyncNameFirst) {
                     return Ok(Vec::new());
@@ -471,22 +475,22 @@ impl Core {
 
     /// Requests for buffers, neighbours in one, up to a cluster; with the buffers of each, and of all those that
     /// were rolled back.
-    fn requests(&mut self, names: &[Name]) -> (Vec<Request>, Vec<Name>, FxHashSet<Name>) {
+    fn requests(&mut self, names: &[Name]) -> (Vec<Request>, Vec<Write>, FxHashSet<Name>) {
         let mut all: Vec<(Frag, Name, What)> =
             names.iter().filter_map(|n| self.dirty.get(n).map(|d| (d.frag, *n, d.what))).collect();
         all.sort_unstable_by_key(|a| a.0);
         let most = self.geom.block_size() as u64 * u64::from(self.sb.maxcontig.get());
         let (mut out, mut written, mut rolled): (Vec<Request>, _, _) = (Vec::new(), Vec::new(), FxHashSet::default());
         for (frag, name, what) in all {
-            let Some(bytes) = self.cache.begin_write(name) else { continue };
-            let (bytes, back) = self.image(name, what, bytes);
+            let Some(write) = self.cache.begin_write(name) else { continue };
+            let (bytes, back) = self.image(name, what, write.bytes().clone());
             if back {
                 rolled.insert(name);
             }
-            written.push(name);
+            written.push(write);
             self.keep.fresh.remove(&name);
             let (at, len) = (self.geom.byte(frag), bytes.len() as u64);
-            self.counters.write_bytes += len;
+            self.counters.io.write_bytes += len;
             match out.last_mut() {
                 Some(last)
                     if last.kind == what.kind() && last.offset + last.len() == at && last.len() + len <= most =>
@@ -498,7 +502,7 @@ impl Core {
                 _ => out.push(Request::write(what.kind(), at, vec![Buf::new(bytes)])),
             }
         }
-        self.counters.writes += out.len() as u64;
+        self.counters.io.writes += out.len() as u64;
         (out, written, rolled)
     }
 
@@ -507,18 +511,19 @@ impl Core {
     fn write_round(&mut self, names: &[Name]) -> Result<()> {
         self.reap(0)?;
         let (batch, written, rolled) = self.requests(names);
-        let included = self.keep.soft.included(&written);
+        let included = self.keep.soft.included(&names_of(&written));
         let done = self.calls.reads.submit(&*self.dev, batch).wait_all().map_err(Error::Io).and_then(|()| self.order());
         if let Err(e) = done {
-            self.unwritten(&written);
+            self.unwritten(written);
             self.fail(&e);
             return Err(e);
         }
         let is_late = |name: &&Name| self.dirty.get(name).is_some_and(|d| d.due <= self.calls.now_ms());
         let late: Vec<Name> = rolled.iter().filter(is_late).copied().collect();
-        for name in written {
-            self.keep.tails.remove(&name);
-            self.end_write(name, !rolled.contains(&name));
+        for write in written {
+            self.keep.tails.remove(&write.name());
+            let whole = !rolled.contains(&write.name());
+            self.end_write(write, whole);
         }
         self.soft_written(included)?;
         // They may wait for each other.
@@ -527,17 +532,18 @@ impl Core {
     }
 
     /// A write failed: its buffers stay dirty.
-    fn unwritten(&mut self, names: &[Name]) {
-        for name in names {
-            self.cache.end_write(*name, false);
+    fn unwritten(&mut self, writes: Vec<Write>) {
+        for write in writes {
+            self.cache.end_write(write, false);
         }
     }
 
-    fn end_write(&mut self, name: Name, whole: bool) {
+    fn end_write(&mut self, write: Write, whole: bool) {
+        let name = write.name();
         if !whole {
             self.counters.rollbacks += 1;
         }
-        if self.cache.end_write(name, whole) {
+        if self.cache.end_write(write, whole) {
             self.untouch(name);
         } else if let Some(d) = self.untouch(name) {
             self.touch(name, d.frag, d.what, d.owner);
@@ -563,7 +569,7 @@ impl Core {
     }
 
     fn flush(&mut self) -> Result<()> {
-        self.counters.flushes += 1;
+        self.counters.io.flushes += 1;
         let done = self.dev.flush().map_err(Error::Io);
         self.keep.streamed &= done.is_err();
         // What was written may be lost, though its buffers are clean.
@@ -593,10 +599,11 @@ impl Core {
     pub fn start_writes(&mut self, names: &[Name]) -> Result<()> {
         self.reap(IN_FLIGHT - 1)?;
         let (batch, written, _) = self.requests(names);
-        let included = self.keep.soft.included(&written);
-        self.keep.soft.close_events(&written);
+        let names = names_of(&written);
+        let included = self.keep.soft.included(&names);
+        self.keep.soft.close_events(&names);
         let ticket = self.calls.reads.submit(&*self.dev, batch);
-        self.in_flight.push_back(InFlight { ticket, names: written, included });
+        self.in_flight.push_back(InFlight { ticket, writes: written, included });
         Ok(())
     }
 
@@ -604,23 +611,23 @@ impl Core {
     pub fn reap(&mut self, left: usize) -> Result<()> {
         let (mut done, mut included) = (Vec::new(), Vec::new());
         while self.in_flight.len() > left {
-            let Some(InFlight { ticket, names, included: more }) = self.in_flight.pop_front() else { break };
+            let Some(InFlight { ticket, writes, included: more }) = self.in_flight.pop_front() else { break };
             if let Err(e) = ticket.wait_all().map_err(Error::Io) {
-                self.unwritten(&names);
+                self.unwritten(writes);
                 self.fail(&e);
                 return Err(e);
             }
-            done.extend(names);
+            done.extend(writes);
             included.extend(more);
         }
         self.keep.streamed |= !done.is_empty();
-        let tails = self.keep.has_patches() && done.iter().any(|n| self.keep.tails.contains(n));
+        let tails = self.keep.has_patches() && done.iter().any(|w: &Write| self.keep.tails.contains(&w.name()));
         if !included.is_empty() || tails {
             self.flush()?;
         }
-        for name in done {
-            self.keep.tails.remove(&name);
-            self.end_write(name, true);
+        for write in done {
+            self.keep.tails.remove(&write.name());
+            self.end_write(write, true);
         }
         self.soft_written(included)
     }
@@ -699,8 +706,7 @@ impl Core {
 
     /// Dirty buffers of a file: pages, indirect blocks, its inode.
     fn buffers_of(&mut self, ino: Ino) -> Result<Vec<Name>> {
-        let mut out: Vec<Name> =
-            self.cache.dirty_pages(ino.0, 0).map(|index| Name::Page { file: ino.0, index }).collect();
+        let mut out: Vec<Name> = self.cache.dirty_pages(ino, 0).map(|index| Name::data(ino, index)).collect();
         let owned = self.owned.range((ino.0, Name::Block(0))..(ino.0 + 1, Name::Block(0)));
         out.extend(owned.map(|o| o.1));
         out.push(self.inode_block(ino)?);
@@ -754,16 +760,16 @@ impl Core {
     }
 
     fn gather_runs(&mut self, names: &[Name]) -> Result<()> {
-        let mut pages: Vec<(u64, u64)> = names
+        let mut pages: Vec<(Ino, u64)> = names
             .iter()
             .filter(|n| self.keep.fresh.contains(n) && self.dirty.get(n).is_some_and(|d| d.what == What::Data))
-            .filter_map(|n| if let Name::Page { file, index } = n { Some((*file, *index)) } else { None })
+            .filter_map(|n| if let Name::File(ino, FileBlock::Data(index)) = n { Some((*ino, *index)) } else { None })
             .collect();
         pages.sort_unstable();
         let most = u64::from(self.sb.maxcontig.get());
         for run in pages.chunk_by(|a, b| a.0 == b.0 && a.1 + 1 == b.1) {
             let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
-            let mut i = self.iget(Ino(first.0))?;
+            let mut i = self.iget(first.0)?;
             self.settling = self.dirty.get(&i.name()).map(|d| d.due);
             let whole = |core: &Core, lbn| core.geom.lbn_frags(i.size(), lbn) == core.geom.block_frags();
             let last = if whole(self, last.1) { last.1 + 1 } else { last.1 };

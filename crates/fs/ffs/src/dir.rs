@@ -5,19 +5,27 @@
 use crate::commit::Drop;
 use crate::file::Slot;
 use crate::format::*;
-use crate::inode::Inode;
+use crate::inode::{Inode, LINK_MAX};
 use crate::mount::{Core, What};
 use crate::planted::{Flaw, planted};
 use crate::sound;
-use arbor_base::cache::Name;
+use arbor_base::cache::{FileBlock, Name};
 use arbor_base::vfs::{Errno, Ino, Result, Time};
 use arbor_kit::chunkdir::{ChunkDirs, Hashes, Room};
 use arbor_kit::dirent::DOTDOT_AT;
+use arbor_kit::namespace::Node;
 use std::sync::Arc;
 
 impl ChunkDirs for Core {
+    const ROOT: Ino = ROOT;
+
+    fn facts(&self, i: &Inode) -> Node {
+        let is_full = i.d.nlink.get() >= LINK_MAX;
+        Node { ino: i.ino, mode: i.d.mode.get().into(), gid: i.d.gid.get(), links: self.links(i), is_full }
+    }
+
     fn dir_page(&mut self, dir: &Inode, lbn: u64) -> Result<Arc<Vec<u8>>> {
-        let name = Name::Page { file: dir.ino.0, index: lbn };
+        let name = Name::data(dir.ino, lbn);
         if let Some(bytes) = self.cache.get(name) {
             return Ok(bytes.clone());
         }
@@ -30,11 +38,9 @@ impl ChunkDirs for Core {
     }
 
     fn dir_modify(&mut self, dir: &Inode, index: u64, f: &mut dyn FnMut(&mut Vec<u8>)) -> Result<()> {
-        let page = Name::Page { file: dir.ino.0, index };
+        let page = Name::data(dir.ino, index);
         let frag = self.bmap(dir, index)?.ok_or(Errno::EIO)?;
-        self.cache.modify(page, f).ok_or(Errno::EIO)?;
-        self.touch(page, frag, What::Dir, dir.ino.0);
-        Ok(())
+        self.change(page, (frag, What::Dir, dir.ino.0), f)
     }
 
     fn dir_step(&self, lbn: u64) -> usize {
@@ -42,7 +48,7 @@ impl ChunkDirs for Core {
     }
 
     fn dir_new_page(&mut self, dir: &Inode, lbn: u64) -> Result<()> {
-        let name = Name::Page { file: dir.ino.0, index: lbn };
+        let name = Name::data(dir.ino, lbn);
         self.drop_buffer(name)?;
         self.cache.insert(name, Arc::new(Vec::new()));
         Ok(())
@@ -63,7 +69,7 @@ impl Core {
     /// a walk's cookie by `at`: it does not move (FFS-D1).
     fn dir_place(&self, dir: &Inode, at: u64) -> (Name, usize) {
         let lbn = self.geom.lbn(at);
-        (Name::Page { file: dir.ino.0, index: lbn }, (at - (lbn << self.geom.block_shift)) as usize)
+        (Name::data(dir.ino, lbn), (at - (lbn << self.geom.block_shift)) as usize)
     }
 
     /// Room for an entry; the directory grows if there is none.
@@ -74,7 +80,7 @@ impl Core {
             self.flush_file(dir.ino)?;
             *dir = self.iget_dir(dir.ino)?;
         }
-        if let Some((Name::Page { index, .. }, within)) = self.held_name(dir.ino, name) {
+        if let Some((Name::File(_, FileBlock::Data(index)), within)) = self.held_name(dir.ino, name) {
             let host = (index << self.geom.block_shift) + within as u64;
             let reclen = self.dir_entry(dir, host, |e| e.reclen)?;
             return Ok(Room { host, keeps: 0, reclen });
@@ -159,7 +165,7 @@ impl Core {
         }
         let mut at = to;
         while at != ROOT {
-            if self.is_held(Name::Page { file: at.0, index: 0 }, DOTDOT_AT) {
+            if self.is_held(Name::data(at, 0), DOTDOT_AT) {
                 self.flush_file(at)?;
             }
             let dir = self.iget_dir(at)?;
@@ -170,8 +176,8 @@ impl Core {
 
     /// The place of a removed entry may be used again.
     pub fn slot_vacated(&mut self, (page, within): Slot) {
-        if let Name::Page { file, index } = page {
-            self.hashes.vacate(Ino(file), (index << self.geom.block_shift) + within as u64);
+        if let Name::File(ino, FileBlock::Data(index)) = page {
+            self.hashes.vacate(ino, (index << self.geom.block_shift) + within as u64);
         }
     }
 

@@ -5,13 +5,14 @@
 //! long as its fragments.
 
 use crate::format::*;
-use crate::inode::Inode;
+use crate::inode::{Inode, XATTR};
 use crate::mount::{Core, What};
 use crate::planted::{Flaw, planted};
-use arbor_base::cache::Name;
-use arbor_base::layout::{Corrupt, get_u32};
-use arbor_base::vfs::{Errno, Ino, Result};
+use arbor_base::cache::{FileBlock, Name};
+use arbor_base::layout::{Corrupt, get_u32, put};
+use arbor_base::vfs::{Errno, Error, Ino, Result};
 use arbor_kit::blockfile::{self, BlockFiles, Fill};
+use arbor_kit::blockmap::{BlockMap, Parent, Shape};
 use arbor_kit::inodes::InodeTable as _;
 use std::sync::Arc;
 
@@ -21,40 +22,6 @@ pub(crate) type Slot = (Name, usize);
 const STEP_GROUPS: usize = 16;
 /// Files whose sequence of blocks is remembered.
 const STREAMS: usize = 32;
-
-/// The way from the inode to a logical block behind the direct ones: which pointer of the inode, then which of
-/// each indirect block.
-fn path(geom: &Geom, lbn: u64) -> Option<(usize, Vec<u64>)> {
-    let n = geom.nindir();
-    let mut at = lbn.checked_sub(NDADDR as u64)?;
-    let mut reach = n;
-    for level in 0..NIADDR {
-        if at < reach {
-            let mut steps = Vec::with_capacity(level + 1);
-            let mut unit = reach / n;
-            for _ in 0..=level {
-                steps.push(at / unit);
-                at %= unit;
-                unit = (unit / n).max(1);
-            }
-            return Some((NDADDR + level, steps));
-        }
-        at -= reach;
-        reach = reach.saturating_mul(n);
-    }
-    None
-}
-
-/// First logical block that the indirect block of `level` (0: single) in the inode covers, and how many.
-fn cover(geom: &Geom, level: usize) -> (u64, u64) {
-    let n = geom.nindir();
-    let (mut first, mut reach) = (NDADDR as u64, n);
-    for _ in 0..level {
-        first += reach;
-        reach *= n;
-    }
-    (first, reach)
-}
 
 impl Core {
     fn pointer_checked(&self, i: &Inode, lbn: u64, frag: Frag, frags: u32) -> Result<Option<Frag>> {
@@ -69,34 +36,12 @@ impl Core {
         Ok(Some(frag))
     }
 
-    /// An indirect block of a file.
-    fn indirect(&mut self, i: &Inode, frag: Frag) -> Result<&[u8]> {
-        self.pointer_checked(i, 0, frag, self.geom.block_frags())?;
-        self.block(frag, What::Indirect)
-    }
-
-    /// Entry of an indirect block.
-    fn indirect_entry(&mut self, i: &Inode, frag: Frag, index: u64) -> Result<Frag> {
-        let bytes = self.indirect(i, frag)?;
-        Ok(Frag(get_u32(bytes, index as usize * 4).unwrap_or(0)))
-    }
-
     /// Where a logical block lies, if it is no hole.
     pub fn bmap(&mut self, i: &Inode, lbn: u64) -> Result<Option<Frag>> {
         let n = self.geom.block_frags();
-        if lbn < NDADDR as u64 {
-            let frags = self.geom.lbn_frags(i.size(), lbn).clamp(1, n);
-            return self.pointer_checked(i, lbn, i.pointer(lbn as usize), frags);
-        }
-        let Some((root, steps)) = path(&self.geom, lbn) else { return Ok(None) };
-        let mut at = i.pointer(root);
-        for index in steps {
-            if at.0 == 0 {
-                return Ok(None);
-            }
-            at = self.indirect_entry(i, at, index)?;
-        }
-        self.pointer_checked(i, lbn, at, n)
+        let frags = if lbn < NDADDR as u64 { self.geom.lbn_frags(i.size(), lbn).clamp(1, n) } else { n };
+        let frag = self.pointer(i, FileBlock::Data(lbn))?;
+        self.pointer_checked(i, lbn, frag, frags)
     }
 
     /// Free blocks that nobody holds, at least.
@@ -104,60 +49,58 @@ impl Core {
         self.nbfree.saturating_sub(self.held_frags)
     }
 
-    /// The slot of a logical block behind the direct ones, with the block before it in the same array; makes
-    /// indirect blocks that are missing.
+    /// The slot of a logical block, with its place in its array and the block before it there; makes indirect blocks that
+    /// are missing.
     fn slot(&mut self, i: &mut Inode, lbn: u64) -> Result<(Slot, u64, Frag)> {
-        let (root, steps) = path(&self.geom, lbn).ok_or(Errno::EFBIG)?;
-        self.need_blocks(i, root, &steps)?;
-        let mut slot = (i.name(), i.pointer_at(root));
-        let mut at = i.pointer(root);
-        let mut in_inode = true;
-        for (depth, index) in steps.iter().enumerate() {
-            if at.0 == 0 {
-                let pref = self.blkpref(i.ino, lbn, 0, Frag(0));
-                at = self.alloc(i.ino, Some(pref), self.geom.block_frags())?;
-                self.make_block(at, What::Indirect, vec![0; self.geom.block_size()]);
-                let content = Name::Block(at.0.into());
-                self.own(content, i.ino);
-                i.add_frags(self.geom.block_frags(), 0);
-                if in_inode {
-                    i.set_pointer(root, at);
-                } else {
-                    self.set_entry(slot, at, i.ino)?;
-                }
-                self.iput(i)?;
-                let inode = in_inode.then_some((i.at, i.size()));
-                self.pointer_set(slot, (Frag(0), 0), (at, self.geom.block_frags()), content, inode)?;
-                if i.is_dir() {
-                    self.leads_to_names(slot, content, None)?;
-                }
-            }
-            slot = (Name::Block(at.0.into()), *index as usize * 4);
-            in_inode = false;
-            let next = self.indirect_entry(i, at, *index)?;
-            if depth + 1 == steps.len() {
-                let before = if *index > 0 { self.indirect_entry(i, at, index - 1)? } else { Frag(0) };
-                return Ok((slot, *index, before));
-            }
-            at = next;
+        let missing = self.missing(i, lbn)?;
+        self.need_blocks(1 + missing.len() as u64)?;
+        for (level, n) in missing {
+            self.make_indirect(i, FileBlock::Map { level, n }, lbn)?;
         }
-        Err(Errno::EFBIG.into())
+        self.find_slot(i, lbn)
     }
 
-    /// The slot of a logical block that is no hole, with its place in its array and the block before it.
+    /// Makes an indirect block on the way to a logical one.
+    fn make_indirect(&mut self, i: &mut Inode, block: FileBlock, lbn: u64) -> Result<()> {
+        let parent = self.shape().parent(block).ok_or(Errno::EFBIG)?;
+        let (slot, frags) = (self.slot_at(i, parent)?, self.geom.block_frags());
+        let pref = self.blkpref(i.ino, lbn, 0, Frag(0));
+        let at = self.alloc(i.ino, Some(pref), frags)?;
+        self.make_block(at, What::Indirect, vec![0; self.geom.block_size()])?;
+        let content = Name::Block(at.0.into());
+        self.own(content, i.ino);
+        i.add_frags(frags, 0);
+        let root = if let Parent::Root(k) = parent { Some(k) } else { None };
+        match root {
+            Some(k) => i.set_pointer(NDADDR + k, at),
+            None => self.set_entry(slot, at, i.ino)?,
+        }
+        self.iput(i)?;
+        let inode = root.map(|_| (i.at, i.size()));
+        self.pointer_set(slot, (Frag(0), 0), (at, frags), content, inode)?;
+        if i.is_dir() { self.leads_to_names(slot, content, None) } else { Ok(()) }
+    }
+
+    /// Where a pointer lies. The indirect block that it stands in is there.
+    fn slot_at(&mut self, i: &Inode, parent: Parent) -> Result<Slot> {
+        Ok(match parent {
+            Parent::Direct(k) => (i.name(), i.pointer_at(k)),
+            Parent::Root(k) => (i.name(), i.pointer_at(NDADDR + k)),
+            Parent::Xattr => (i.name(), i.pointer_at(XATTR)),
+            Parent::Map { level, n, slot } => {
+                let frag = self.pointer(i, FileBlock::Map { level, n })?;
+                (Name::Block(frag.0.into()), slot * 4)
+            }
+        })
+    }
+
+    /// The slot of a logical block, with its place in its array and the block before it there. The indirect blocks on the
+    /// way to it are there.
     fn find_slot(&mut self, i: &Inode, lbn: u64) -> Result<(Slot, u64, Frag)> {
-        if lbn < NDADDR as u64 {
-            let before = if lbn > 0 { i.pointer(lbn as usize - 1) } else { Frag(0) };
-            return Ok(((i.name(), i.pointer_at(lbn as usize)), lbn, before));
-        }
-        let (root, mut steps) = path(&self.geom, lbn).ok_or(Errno::EFBIG)?;
-        let last = steps.pop().unwrap_or(0);
-        let mut at = i.pointer(root);
-        for index in steps {
-            at = self.indirect_entry(i, at, index)?;
-        }
-        let before = if last > 0 { self.indirect_entry(i, at, last - 1)? } else { Frag(0) };
-        Ok(((Name::Block(at.0.into()), last as usize * 4), last, before))
+        let parent = self.shape().parent(FileBlock::Data(lbn)).ok_or(Errno::EFBIG)?;
+        let index = if let Parent::Direct(k) | Parent::Map { slot: k, .. } = parent { k as u64 } else { 0 };
+        let before = if index > 0 { self.pointer(i, FileBlock::Data(lbn - 1))? } else { Frag(0) };
+        Ok((self.slot_at(i, parent)?, index, before))
     }
 
     /// Lets a pointer point elsewhere, in the inode or in an indirect block.
@@ -169,17 +112,8 @@ impl Core {
         self.set_entry(slot, to, i.ino)
     }
 
-    /// Fails with `ENOSPC` unless a block and the indirect blocks on the way to it can be had.
-    fn need_blocks(&mut self, i: &Inode, root: usize, steps: &[u64]) -> Result<()> {
-        let mut missing = 1 + steps.len() as u64;
-        let mut at = i.pointer(root);
-        for index in steps {
-            if at.0 == 0 {
-                break;
-            }
-            missing -= 1;
-            at = self.indirect_entry(i, at, *index)?;
-        }
+    /// Fails with `ENOSPC` unless so many blocks can be had.
+    fn need_blocks(&self, missing: u64) -> Result<()> {
         let frags = missing * u64::from(self.geom.block_frags());
         if self.blocks_at_hand() < missing || self.available() < frags { Err(Errno::ENOSPC.into()) } else { Ok(()) }
     }
@@ -203,7 +137,7 @@ impl Core {
     /// in the cache, and makes the file at least that long.
     pub fn alloc_block(&mut self, i: &mut Inode, lbn: u64, size: u64, what: What, fill: Fill<'_>) -> Result<Frag> {
         let done = self.balloc_page(i, lbn, size, what, fill);
-        let name = Name::Page { file: i.ino.0, index: lbn };
+        let name = Name::data(i.ino, lbn);
         if done.is_err() && !self.dirty.contains_key(&name) {
             // It may be one that was made to be written over.
             self.cache.remove(name);
@@ -217,7 +151,7 @@ impl Core {
         let want = self.geom.lbn_frags(size, lbn);
         let present = self.bmap(i, lbn)?;
         let have = present.map_or(0, |_| self.geom.lbn_frags(old_size, lbn).max(1));
-        let name = Name::Page { file: i.ino.0, index: lbn };
+        let name = Name::data(i.ino, lbn);
         let direct = lbn < NDADDR as u64;
         let (slot, index, before) =
             if direct || present.is_some() { self.find_slot(i, lbn)? } else { self.slot(i, lbn)? };
@@ -232,8 +166,7 @@ impl Core {
             }
         };
         let len = self.geom.bytes_of(want.max(have));
-        self.cache.modify(name, |buf| fill(buf, len)).ok_or(Errno::EIO)?;
-        self.touch(name, frag, what, i.ino.0);
+        self.change(name, (frag, what, i.ino.0), |buf| fill(buf, len))?;
         i.d.size = size.into();
         if have >= want {
             self.iput(i)?;
@@ -258,7 +191,7 @@ impl Core {
 
     /// A page of a file whose block is not a hole, read if it is not in the cache.
     fn mapped_page(&mut self, i: &Inode, lbn: u64, frag: Frag) -> Result<Arc<Vec<u8>>> {
-        let name = Name::Page { file: i.ino.0, index: lbn };
+        let name = Name::data(i.ino, lbn);
         if let Some(bytes) = self.cache.get(name) {
             return Ok(bytes.clone());
         }
@@ -275,7 +208,7 @@ impl Core {
         let mut lens = vec![geom.bytes_of(geom.lbn_frags(i.size(), lbn))];
         while (lens.len() as u64) < most && lens.last() == Some(&geom.block_size()) {
             let next = lbn + lens.len() as u64;
-            let name = Name::Page { file: i.ino.0, index: next };
+            let name = Name::data(i.ino, next);
             let frags = geom.lbn_frags(i.size(), next);
             let behind = Frag(frag.0.saturating_add(lens.len() as u32 * n));
             if next << geom.block_shift >= i.size() || self.cache.contains(name) || self.bmap(i, next)? != Some(behind)
@@ -288,7 +221,7 @@ impl Core {
         let mut rest = &bytes[..];
         for (k, len) in lens.iter().enumerate() {
             let (head, tail) = rest.split_at(*len);
-            let (name, mut page) = (Name::Page { file: i.ino.0, index: lbn + k as u64 }, head.to_vec());
+            let (name, mut page) = (Name::data(i.ino, lbn + k as u64), head.to_vec());
             if self.zero_past_end(i, lbn + k as u64, &mut page) {
                 self.keep.tails.insert(name);
             }
@@ -322,7 +255,7 @@ impl Core {
         }
         let Some(frag) = self.bmap(i, last)? else { return Ok(()) };
         self.mapped_page(i, last, frag)?;
-        let is_tail = self.keep.tails.contains(&Name::Page { file: i.ino.0, index: last });
+        let is_tail = self.keep.tails.contains(&Name::data(i.ino, last));
         if !more && (!is_tail || planted(Flaw::TailShown)) {
             return Ok(());
         }
@@ -338,7 +271,7 @@ impl Core {
             return Ok(());
         }
         let first = lbn + 1 - most;
-        let names: Vec<Name> = (first..=lbn).map(|index| Name::Page { file: i.ino.0, index }).collect();
+        let names: Vec<Name> = (first..=lbn).map(|index| Name::data(i.ino, index)).collect();
         if names.iter().all(|n| self.dirty.contains_key(n)) {
             self.gather(i, first, lbn)?;
             self.start_writes(&names)?;
@@ -353,12 +286,15 @@ impl Core {
             return Ok(());
         }
         let direct = last < NDADDR as u64;
-        let same_array = direct
-            || first >= NDADDR as u64
-                && path(&self.geom, first).map(|p| trunk(p.1)) == path(&self.geom, last).map(|p| trunk(p.1));
+        let shape = self.shape();
+        let array = |lbn| match shape.parent(FileBlock::Data(lbn)) {
+            Some(Parent::Map { level, n, .. }) => Some((level, n)),
+            _ => None,
+        };
+        let same_array = array(first) == array(last);
         let mut old = Vec::new();
         for lbn in first..=last {
-            let name = Name::Page { file: i.ino.0, index: lbn };
+            let name = Name::data(i.ino, lbn);
             let whole = self.geom.lbn_frags(i.size(), lbn) == n;
             match self.bmap(i, lbn)? {
                 Some(frag) if same_array && whole && self.keep.fresh.contains(&name) => old.push(frag),
@@ -377,7 +313,7 @@ impl Core {
         self.counters.reallocs += 1;
         for (k, frag) in old.into_iter().enumerate() {
             let (lbn, to) = (first + k as u64, Frag(start.0 + k as u32 * n));
-            let name = Name::Page { file: i.ino.0, index: lbn };
+            let name = Name::data(i.ino, lbn);
             let (slot, ..) = self.find_slot(i, lbn)?;
             self.set_slot(i, lbn, slot, to)?;
             self.iput(i)?;
@@ -391,10 +327,10 @@ impl Core {
     /// Frees blocks from the end of a file: all direct ones, or those of one indirect block, so that a step is
     /// bounded. Returns the size that the file has then.
     pub fn truncate_some(&mut self, i: &mut Inode, to: u64) -> Result<u64> {
-        let geom = self.geom;
+        let (geom, shape) = (self.geom, self.shape());
         let keep = to.div_ceil(geom.block_size() as u64);
         for level in (0..NIADDR).rev() {
-            let (first, reach) = cover(&geom, level);
+            let (first, reach) = (shape.first(level as u8 + 1, 0), shape.reach(level as u8 + 1));
             let root = i.pointer(NDADDR + level);
             if root.0 == 0 || keep >= first + reach {
                 continue;
@@ -435,8 +371,9 @@ impl Core {
         cut: &mut Cut,
     ) -> Result<Option<Gone>> {
         let (n, block) = (self.geom.nindir(), self.geom.block_frags());
-        let unit = n.pow(level as u32);
-        let bytes = self.indirect(i, frag)?.to_vec();
+        let unit = self.shape().reach(level as u8);
+        self.pointer_checked(i, 0, frag, block)?;
+        let bytes = self.block(frag, What::Indirect)?.to_vec();
         let used: Vec<(u64, Frag)> =
             (0..n).map(|k| (k, Frag(get_u32(&bytes, k as usize * 4).unwrap_or(0)))).filter(|e| e.1.0 != 0).collect();
         let behind = used.iter().filter(|(k, _)| base + (k + 1) * unit > cut.keep).count();
@@ -535,63 +472,23 @@ impl Core {
         let Some(frag) = self.bmap(i, lbn)? else { return Ok(()) };
         self.mapped_page(i, lbn, frag)?;
         let len = self.geom.bytes_of(self.geom.lbn_frags(to, lbn));
-        let name = Name::Page { file: i.ino.0, index: lbn };
-        self.cache.modify(name, |buf| {
+        let name = Name::data(i.ino, lbn);
+        self.change(name, (frag, What::Data, i.ino.0), |buf| {
             buf.resize(len, 0);
             if let Some(rest) = buf.get_mut(within..) {
                 rest.fill(0);
             }
-        });
-        self.touch(name, frag, What::Data, i.ino.0);
-        Ok(())
+        })
     }
 
     /// Drops the pages of a file from block `from`.
     fn drop_pages(&mut self, i: &Inode, from: u64) -> Result<()> {
-        let dirty: Vec<u64> = self.cache.dirty_pages(i.ino.0, from).collect();
+        let dirty: Vec<u64> = self.cache.dirty_pages(i.ino, from).collect();
         for index in dirty {
-            self.drop_buffer(Name::Page { file: i.ino.0, index })?;
+            self.drop_buffer(Name::data(i.ino, index))?;
         }
-        self.cache.drop_pages(i.ino.0, from, u64::MAX);
+        self.cache.drop_pages(i.ino, from);
         Ok(())
-    }
-
-    /// The first hole of a file from `lbn` on.
-    fn next_hole(&mut self, i: &Inode, mut lbn: u64) -> Result<Option<u64>> {
-        let end = i.size().div_ceil(self.geom.block_size() as u64);
-        while lbn < end && self.bmap(i, lbn)?.is_some() {
-            lbn += 1;
-        }
-        Ok((lbn < end).then_some(lbn))
-    }
-
-    /// The first logical block at or behind `lbn` that is no hole.
-    fn next_mapped(&mut self, i: &Inode, mut lbn: u64) -> Result<Option<u64>> {
-        let end = i.size().div_ceil(self.geom.block_size() as u64);
-        while lbn < end {
-            if lbn < NDADDR as u64 {
-                if i.pointer(lbn as usize).0 != 0 {
-                    return Ok(Some(lbn));
-                }
-                lbn += 1;
-                continue;
-            }
-            let Some((root, steps)) = path(&self.geom, lbn) else { return Ok(None) };
-            let (mut at, mut unit) = (i.pointer(root), self.geom.nindir().pow(steps.len() as u32));
-            let (first, _) = cover(&self.geom, root - NDADDR);
-            for index in &steps {
-                if at.0 == 0 {
-                    break;
-                }
-                at = self.indirect_entry(i, at, *index)?;
-                unit /= self.geom.nindir();
-            }
-            if at.0 != 0 {
-                return Ok(Some(lbn));
-            }
-            lbn = first + ((lbn - first) / unit + 1) * unit;
-        }
-        Ok(None)
     }
 
     /// Target of a symbolic link.
@@ -617,11 +514,7 @@ impl Core {
             i.d.size = (target.len() as u64).into();
             self.iput(i)?;
             let at = i.at + FAST_LINK_AT;
-            self.modify(i.name(), |buf| {
-                if let Some(place) = buf.get_mut(at..at + target.len()) {
-                    place.copy_from_slice(target);
-                }
-            })?;
+            self.modify(i.name(), |buf| put(buf, at, target))?;
             // The copy in hand is what is written back by others.
             *i = self.iget(i.ino)?;
             return Ok(());
@@ -632,6 +525,47 @@ impl Core {
 
 arbor_kit::block_file!(Inode);
 
+impl BlockMap for Core {
+    type Ptr = Frag;
+
+    fn shape(&self) -> Shape {
+        self.geom.shape()
+    }
+
+    fn inode_pointer(&self, i: &Inode, at: Parent) -> Frag {
+        match at {
+            Parent::Direct(k) => i.pointer(k),
+            Parent::Root(k) => i.pointer(NDADDR + k),
+            Parent::Xattr => i.pointer(XATTR),
+            Parent::Map { .. } => Frag(0),
+        }
+    }
+
+    fn indirect(&mut self, i: &Inode, level: u8, n: u64) -> Result<Option<Arc<Vec<u8>>>> {
+        let frag = self.pointer(i, FileBlock::Map { level, n })?;
+        match self.pointer_checked(i, self.shape().first(level, n), frag, self.geom.block_frags())? {
+            None => Ok(None),
+            Some(frag) => self.block(frag, What::Indirect).cloned().map(Some),
+        }
+    }
+
+    fn entry(table: &[u8], slot: usize) -> Frag {
+        Frag(get_u32(table, slot * 4).unwrap_or(0))
+    }
+
+    fn is_hole(p: Frag) -> bool {
+        p.0 == 0
+    }
+
+    fn most_indirect(&self, _i: &Inode) -> u64 {
+        u64::from(self.geom.frags / self.geom.block_frags())
+    }
+
+    fn too_many_indirect(&self, i: &Inode) -> Error {
+        i.corrupt("ib", "indirect blocks without end", "as many as the volume has room for").into()
+    }
+}
+
 impl BlockFiles for Core {
     fn block_shift(&self) -> u32 {
         self.geom.block_shift
@@ -639,10 +573,6 @@ impl BlockFiles for Core {
 
     fn max_size(&self) -> u64 {
         self.geom.max_size()
-    }
-
-    fn is_mapped(&mut self, i: &Inode, lbn: u64) -> Result<bool> {
-        Ok(self.bmap(i, lbn)?.is_some())
     }
 
     fn page(&mut self, i: &Inode, lbn: u64) -> Result<Option<Arc<Vec<u8>>>> {
@@ -656,10 +586,6 @@ impl BlockFiles for Core {
         self.geom.bytes_of(self.geom.lbn_frags(i.size(), lbn).max(1))
     }
 
-    fn next_block(&mut self, i: &Inode, lbn: u64, hole: bool) -> Result<Option<u64>> {
-        if hole { self.next_hole(i, lbn) } else { self.next_mapped(i, lbn) }
-    }
-
     fn balloc(&mut self, i: &mut Inode, lbn: u64, size: u64, fill: Fill<'_>) -> Result<()> {
         let what = if i.is_dir() { What::Dir } else { What::Data };
         self.alloc_block(i, lbn, size, what, fill).map(drop)
@@ -668,7 +594,7 @@ impl BlockFiles for Core {
     fn release_block(&mut self, i: &mut Inode, lbn: u64) -> Result<()> {
         let Some(frag) = self.bmap(i, lbn)? else { return Ok(()) };
         let frags = self.geom.lbn_frags(i.size(), lbn);
-        self.drop_buffer(Name::Page { file: i.ino.0, index: lbn })?;
+        self.drop_buffer(Name::data(i.ino, lbn))?;
         i.add_frags(0, frags);
         let (slot, ..) = self.find_slot(i, lbn)?;
         self.set_slot(i, lbn, slot, Frag(0))?;
@@ -693,7 +619,7 @@ impl BlockFiles for Core {
     }
 
     fn tail_unseen(&mut self, i: &Inode, lbn: u64) {
-        self.keep.tails.insert(Name::Page { file: i.ino.0, index: lbn });
+        self.keep.tails.insert(Name::data(i.ino, lbn));
     }
 
     fn has_room_for_step(&mut self) -> bool {
@@ -732,31 +658,4 @@ struct Cut {
     at: u64,
     /// Pointers that were freed.
     freed: usize,
-}
-
-/// The steps to an indirect block, without the last one inside it.
-fn trunk(mut steps: Vec<u64>) -> Vec<u64> {
-    steps.pop();
-    steps
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_through_indirect_blocks() {
-        let geom =
-            Geom { block_shift: 12, frag_shift: 9, cg_count: 1, cg_frags: 800, cg_inodes: 128, frags: 800, fsid: 0 };
-        let n = 1024;
-        assert_eq!(path(&geom, 11), None);
-        assert_eq!(path(&geom, 12), Some((12, vec![0])));
-        assert_eq!(path(&geom, 12 + n - 1), Some((12, vec![n - 1])));
-        assert_eq!(path(&geom, 12 + n), Some((13, vec![0, 0])));
-        assert_eq!(path(&geom, 12 + n + n + 5), Some((13, vec![1, 5])));
-        assert_eq!(path(&geom, 12 + n + n * n), Some((14, vec![0, 0, 0])));
-        assert_eq!(path(&geom, 12 + n + n * n + n * n + 2 * n + 3), Some((14, vec![1, 2, 3])));
-        assert_eq!(path(&geom, geom.max_blocks()), None);
-        assert_eq!((cover(&geom, 0), cover(&geom, 1)), ((12, n), (12 + n, n * n)));
-    }
 }

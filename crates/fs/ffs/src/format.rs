@@ -21,7 +21,9 @@
 
 use arbor_base::layout::{Features, I64, U16, U32, U64, crc, crc_without, get_u32, hash};
 use arbor_base::vfs::{Ino, Time, mode};
+use arbor_kit::blockmap::Shape;
 pub use arbor_kit::dirent::{DIRBLKSIZ, DIRENT_HEAD, DirentHead, dirent_len};
+pub use arbor_kit::fragments::Fragments;
 use std::mem::{offset_of, size_of};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -451,35 +453,12 @@ pub struct Geom {
     pub fsid: u64,
 }
 
+arbor_kit::fragments!(Geom);
+
 impl Geom {
-    /// Bytes of a block.
-    pub fn block_size(&self) -> usize {
-        1 << self.block_shift
-    }
-
-    /// Bytes of a fragment.
-    pub fn frag_size(&self) -> usize {
-        1 << self.frag_shift
-    }
-
-    /// Fragments of a block: 1, 2, 4 or 8.
-    pub fn block_frags(&self) -> u32 {
-        1 << (self.block_shift - self.frag_shift)
-    }
-
     /// Byte address of a fragment.
     pub fn byte(&self, frag: Frag) -> u64 {
         u64::from(frag.0) << self.frag_shift
-    }
-
-    /// Fragments that `bytes` bytes need.
-    pub fn frags_for(&self, bytes: usize) -> u32 {
-        bytes.div_ceil(self.frag_size()) as u32
-    }
-
-    /// Bytes of so many fragments.
-    pub fn bytes_of(&self, frags: u32) -> usize {
-        (frags as usize) << self.frag_shift
     }
 
     /// Group of a fragment.
@@ -562,20 +541,14 @@ impl Geom {
         (self.block_size() / 4) as u64
     }
 
-    /// Blocks of the largest file.
-    pub fn max_blocks(&self) -> u64 {
-        let n = self.nindir();
-        NDADDR as u64 + n + n * n + n.saturating_mul(n * n)
+    /// How the maps of files are built.
+    pub fn shape(&self) -> Shape {
+        Shape { direct: NDADDR as u64, levels: NIADDR as u8, fanout: self.nindir() }
     }
 
     /// Largest size of a file in bytes.
     pub fn max_size(&self) -> u64 {
-        self.max_blocks().saturating_mul(self.block_size() as u64).min(i64::MAX as u64)
-    }
-
-    /// Logical block that holds byte `offset`.
-    pub fn lbn(&self, offset: u64) -> u64 {
-        offset >> self.block_shift
+        self.shape().blocks().saturating_mul(self.block_size() as u64).min(i64::MAX as u64)
     }
 
     /// Fragments that logical block `lbn` has in a file of `size` bytes (`blksize` of BSD), if it is no
@@ -671,7 +644,7 @@ mod tests {
             Geom { block_shift: 14, frag_shift: 11, cg_count: 1, cg_frags: 800, cg_inodes: 128, frags: 800, fsid: 0 };
         assert_eq!((geom.lbn_frags(5000, 0), geom.lbn_frags(16384, 0), geom.lbn_frags(16385, 1)), (3, 8, 1));
         assert_eq!((geom.lbn_frags(12 * 16384 + 1, 12), geom.lbn_frags(16384, 1)), (8, 0));
-        assert_eq!(geom.max_blocks(), 12 + 4096 + (1 << 24) + (1 << 36));
+        assert_eq!(geom.shape().blocks(), 12 + 4096 + (1 << 24) + (1 << 36));
     }
 
     #[test]

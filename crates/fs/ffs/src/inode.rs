@@ -4,10 +4,10 @@
 
 use crate::commit::Drop;
 use crate::format::*;
-use crate::mount::{Core, What, xattr_name};
+use crate::mount::{Core, What};
 use crate::planted::{Flaw, planted};
-use arbor_base::cache::Name;
-use arbor_base::layout::{Corrupt, crc_without};
+use arbor_base::cache::{FileBlock, Name};
+use arbor_base::layout::{Corrupt, crc_without, put};
 use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, Time, mode};
 use arbor_kit::inodes::{Change, InodeTable};
 use arbor_kit::lifetimes::{self, Orphans};
@@ -31,22 +31,6 @@ pub(crate) struct Inode {
 }
 
 impl Inode {
-    pub fn is_dir(&self) -> bool {
-        self.d.kind() == mode::IFDIR
-    }
-
-    pub fn is_file(&self) -> bool {
-        self.d.kind() == mode::IFREG
-    }
-
-    pub fn is_symlink(&self) -> bool {
-        self.d.kind() == mode::IFLNK
-    }
-
-    pub fn size(&self) -> u64 {
-        self.d.size.get()
-    }
-
     /// Name of its block's buffer.
     pub fn name(&self) -> Name {
         Name::Block(self.block.0.into())
@@ -170,16 +154,14 @@ impl Core {
     fn unlinked(&mut self, ino: Ino, names: u16) -> Result<()> {
         let mut i = self.iget(ino)?;
         i.d.nlink = i.d.nlink.get().saturating_sub(names).into();
-        self.iput(&i)?;
-        if i.d.nlink.get() > 0 { Ok(()) } else { lifetimes::lost(self, ino) }
+        if i.d.nlink.get() > 0 { self.iput(&i) } else { lifetimes::lost(self, &mut i) }
     }
 
     /// Frees a new inode that never got a name.
     pub fn abort_create(&mut self, i: &mut Inode) -> Result<()> {
         i.d.nlink = 0.into();
         self.iput(i)?;
-        while !self.release(i.ino)? {}
-        self.free(i.ino)
+        lifetimes::abandon(self, i)
     }
 
     // The orphan list. Without a journal the checker finds what has no name.
@@ -190,11 +172,7 @@ impl Core {
         self.block(Frag(0), What::Super)?;
         // All of it as it is in core: what was read may be damaged, and gets a checksum that fits.
         let sb = self.sb;
-        self.modify(name, |buf| {
-            if let Some(place) = buf.get_mut(..SECTOR) {
-                place.copy_from_slice(sb.as_bytes());
-            }
-        })
+        self.modify(name, |buf| put(buf, 0, sb.as_bytes()))
     }
 
     /// Finds at mount what was open and unlinked at the crash.
@@ -209,14 +187,14 @@ impl Core {
                 return Err(i.corrupt("nlink", found, "a file without names, as it is on the orphan list").into());
             }
             core.btimes.insert(ino.0, Stamp::default());
-            if twice { Err(i.corrupt("btime", ino, "an orphan list without a loop").into()) } else { Ok(()) }
+            if twice { Err(i.corrupt("btime", ino, "an orphan list without a loop").into()) } else { Ok(i) }
         })
     }
 
     // Extended attributes: a run of fragments, always a new one, so that no old one is half overwritten.
 
     fn xattr_block(&mut self, i: &Inode) -> Result<Arc<Vec<u8>>> {
-        let name = xattr_name(i.ino);
+        let name = Name::File(i.ino, FileBlock::Xattr);
         if let Some(bytes) = self.cache.get(name) {
             return Ok(bytes.clone());
         }
@@ -230,7 +208,7 @@ impl Core {
 
     /// Length of the run, which stands in its head.
     fn xattr_frags(&mut self, i: &Inode, frag: Frag) -> Result<u32> {
-        if let Some(bytes) = self.cache.peek(xattr_name(i.ino)) {
+        if let Some(bytes) = self.cache.peek(Name::File(i.ino, FileBlock::Xattr)) {
             return Ok(self.geom.frags_for(bytes.len()));
         }
         let bad = || i.corrupt("xattr", frag.0, "a run of fragments with attributes");
@@ -249,7 +227,7 @@ impl Core {
     fn free_xattr(&mut self, i: &mut Inode) -> Result<()> {
         let frag = Frag(i.d.xattr.get());
         let frags = self.xattr_frags(i, frag)?;
-        self.drop_buffer(xattr_name(i.ino))?;
+        self.drop_buffer(Name::File(i.ino, FileBlock::Xattr))?;
         i.d.xattr = 0.into();
         i.add_frags(0, frags);
         self.iput(i)?;
@@ -259,6 +237,20 @@ impl Core {
 
 /// With a journal the list is in the inodes, in place of their creation times.
 impl Orphans for Core {
+    type Inode = Inode;
+
+    fn get(&mut self, ino: Ino) -> Result<Inode> {
+        self.iget(ino)
+    }
+
+    fn put(&mut self, i: &Inode) -> Result<()> {
+        self.iput(i)
+    }
+
+    fn number(i: &Inode) -> Ino {
+        i.ino
+    }
+
     fn is_listed(&self) -> bool {
         self.opts.keeping == Keeping::Journal && !planted(Flaw::NoOrphans)
     }
@@ -271,42 +263,37 @@ impl Orphans for Core {
         self.set_orphan_head(to)
     }
 
-    fn next(&mut self, ino: Ino) -> Result<u64> {
-        Ok(self.islot(ino)?.d.btime.secs.get().into())
+    fn next(i: &Inode) -> u64 {
+        i.d.btime.secs.get().into()
     }
 
-    fn set_next(&mut self, ino: Ino, to: u64) -> Result<()> {
-        let mut i = self.iget(ino)?;
-        self.btimes.entry(ino.0).or_insert(i.d.btime);
+    fn set_next(&mut self, i: &mut Inode, to: u64) {
+        self.btimes.entry(i.ino.0).or_insert(i.d.btime);
         i.d.btime.secs = (to as u32).into();
-        self.iput(&i)
     }
 
-    fn unlisted(&mut self, ino: Ino, goes: bool) -> Result<()> {
-        let Some(btime) = self.btimes.remove(&ino.0).filter(|_| !goes) else { return Ok(()) };
-        let mut i = self.iget(ino)?;
-        i.d.btime = btime;
-        self.iput(&i)
+    fn unlisted(&mut self, i: &mut Inode, goes: bool) {
+        if let Some(btime) = self.btimes.remove(&i.ino.0).filter(|_| !goes) {
+            i.d.btime = btime;
+        }
     }
 
-    fn release(&mut self, ino: Ino) -> Result<bool> {
-        let mut i = self.iget(ino)?;
-        if i.d.has_blocks() && self.truncate_some(&mut i, 0)? > 0 {
+    fn release(&mut self, i: &mut Inode) -> Result<bool> {
+        if i.d.has_blocks() && self.truncate_some(i, 0)? > 0 {
             return Ok(false);
         }
         if i.d.xattr.get() != 0 {
-            self.free_xattr(&mut i)?;
+            self.free_xattr(i)?;
         }
-        self.hashes.remove(ino);
+        self.hashes.remove(i.ino);
         Ok(true)
     }
 
-    fn free(&mut self, ino: Ino) -> Result<()> {
-        let mut i = self.iget(ino)?;
+    fn free(&mut self, i: &mut Inode) -> Result<()> {
         let (generation, m) = (i.d.generation, u32::from(i.d.mode.get()));
         i.d = Dinode { generation, ..Dinode::default() };
-        self.iput(&i)?;
-        self.inode_freed(&i, m)
+        self.iput(i)?;
+        self.inode_freed(i, m)
     }
 }
 
@@ -430,11 +417,10 @@ impl InodeTable for Core {
         bytes[XATTR_HEADER..XATTR_HEADER + body.len()].copy_from_slice(&body);
         let sum = crc_without(&bytes, CRC_AT).unwrap_or(0);
         put_u32(&mut bytes, CRC_AT, sum);
-        let name = xattr_name(i.ino);
+        let name = Name::File(i.ino, FileBlock::Xattr);
         self.drop_buffer(name)?;
         self.cache.insert(name, Arc::new(bytes));
-        self.cache.modify(name, |_| ());
-        self.touch(name, new, What::Xattr, i.ino.0);
+        self.change(name, (new, What::Xattr, i.ino.0), |_| ())?;
         i.d.xattr = new.0.into();
         i.add_frags(frags, old_frags);
         self.iput(i)?;

@@ -13,6 +13,7 @@ use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{Corrupt, crc};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Result, Time};
 use arbor_kit::chunkdir::Hashes;
+use arbor_kit::counters::Io;
 use arbor_kit::locked::Locked;
 use arbor_kit::machine::{Machine, Machinery};
 use rustc_hash::FxHashMap;
@@ -65,18 +66,9 @@ pub(crate) struct Dirty {
     pub deferred: bool,
 }
 
-/// The pseudo file whose only page holds the attributes of `ino`.
-pub(crate) fn xattr_name(ino: Ino) -> Name {
-    Name::Page { file: ino.0 | 1 << 63, index: 0 }
-}
-
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
-    pub flushes: u64,
-    pub reads: u64,
-    pub read_bytes: u64,
-    pub writes: u64,
-    pub write_bytes: u64,
+    pub io: Io,
     pub sync_writes: u64,
     pub rollbacks: u64,
     pub reallocs: u64,
@@ -251,7 +243,7 @@ impl Core {
     }
 
     /// The metadata block at `frag`.
-    pub fn block(&mut self, frag: Frag, what: What) -> Result<&[u8]> {
+    pub fn block(&mut self, frag: Frag, what: What) -> Result<&Arc<Vec<u8>>> {
         let name = Name::Block(frag.0.into());
         if !self.cache.contains(name) {
             let mut bytes = self.read(frag, self.geom.block_size(), what)?;
@@ -265,7 +257,7 @@ impl Core {
             }
             self.cache.insert(name, Arc::new(bytes));
         }
-        Ok(self.cache.get(name).map_or(&[], |b| &b[..]))
+        Ok(self.cache.get(name).ok_or(Errno::EIO)?)
     }
 
     fn is_sound(&self, frag: Frag, what: What, bytes: &[u8]) -> bool {
@@ -291,39 +283,32 @@ impl Core {
     /// Reads `len` bytes at `frag`.
     pub fn read(&mut self, frag: Frag, len: usize, what: What) -> Result<Vec<u8>> {
         let bytes = self.calls.reads.read(&*self.dev, what.kind(), self.geom.byte(frag), len)?;
-        self.count_read(len);
+        self.counters.io.count_read(len);
         Ok(bytes)
     }
 
     /// Reads once more what was read wrong.
     fn read_again(&mut self, frag: Frag, len: usize, what: What) -> Result<Vec<u8>> {
         let bytes = self.calls.reads.read_now(&*self.dev, what.kind(), self.geom.byte(frag), len)?;
-        self.count_read(len);
+        self.counters.io.count_read(len);
         Ok(bytes)
     }
 
-    fn count_read(&mut self, len: usize) {
-        self.counters.reads += 1;
-        self.counters.read_bytes += len as u64;
-    }
-
     /// A new metadata block; whatever was there means nothing.
-    pub fn make_block(&mut self, frag: Frag, what: What, bytes: Vec<u8>) {
+    pub fn make_block(&mut self, frag: Frag, what: What, bytes: Vec<u8>) -> Result<()> {
         let name = Name::Block(frag.0.into());
         self.forget(name);
         if what == What::Inodes {
             self.note_damaged(frag, &bytes);
         }
         self.cache.insert(name, Arc::new(bytes));
-        self.cache.modify(name, |_| ());
-        self.touch(name, frag, what, 0);
+        self.change(name, (frag, what, 0), |_| ())
     }
 
     /// Changes a metadata block that was read before in the same call.
     pub fn modify(&mut self, name: Name, f: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
         let Name::Block(at) = name else { return Err(Errno::EIO.into()) };
         let frag = Frag(at as u32);
-        self.cache.modify(name, f).ok_or(Errno::EIO)?;
         let within = frag.0 % self.geom.cg_frags / self.geom.block_frags();
         let what = match within {
             0 => What::Super,
@@ -332,8 +317,20 @@ impl Core {
             _ => What::Indirect,
         };
         let owner = self.dirty.get(&name).map_or(0, |d| d.owner);
+        self.change(name, (frag, what, owner), f)
+    }
+
+    /// Changes a buffer that is in the cache: the only door from clean to dirty. Says where it goes, and whose it is.
+    pub fn change<R>(
+        &mut self,
+        name: Name,
+        (frag, what, owner): (Frag, What, u64),
+        f: impl FnOnce(&mut Vec<u8>) -> R,
+    ) -> Result<R> {
+        let dirty = self.cache.dirtied(name).ok_or(Errno::EIO)?;
+        let done = self.cache.modify(dirty, f);
         self.touch(name, frag, what, owner);
-        Ok(())
+        Ok(done)
     }
 
     /// Notes that a buffer was changed, and where it goes.
@@ -379,7 +376,7 @@ impl Core {
 
     /// Drops a buffer whose place on disk is not its own any more.
     pub fn forget(&mut self, name: Name) {
-        if self.in_flight.iter().any(|w| w.names.contains(&name)) {
+        if self.in_flight.iter().any(|w| w.writes.iter().any(|w| w.name() == name)) {
             // The place may be somebody else's next, whose write must not be overtaken.
             let _ = self.reap(0);
         }

@@ -14,49 +14,13 @@ use arbor_kit::dirent::{DOTDOT_AT, first_chunks};
 use arbor_kit::inodes::{Attributes as _, InodeTable as _};
 use arbor_kit::lifetimes;
 use arbor_kit::locked;
-use arbor_kit::namespace::{Lookup, Move, Named, Namespace, NewInode, Node, Place, Target, Walk, Walked};
+use arbor_kit::namespace::{Move, Namespace, NewInode, Node, Place, Target};
 use std::sync::Arc;
 
 /// The type of an entry that names a directory.
 const DIR_KIND: u8 = (mode::IFDIR >> 12) as u8;
 
-fn kind_of(i: &Inode) -> FileType {
-    FileType::from_mode(i.d.kind()).unwrap_or(FileType::File)
-}
-
 impl Namespace for Core {
-    type Slot = Found;
-    type Room = ();
-
-    fn root(&self) -> Ino {
-        ROOT
-    }
-
-    fn node(&mut self, ino: Ino) -> Result<Node> {
-        let i = self.iget(ino)?;
-        Ok(self.facts(&i))
-    }
-
-    fn find(&mut self, dir: Ino, name: &[u8]) -> Result<(Node, Lookup<Found, ()>)> {
-        let dir = self.iget(dir)?;
-        if !dir.is_dir() {
-            return Err(Errno::ENOTDIR.into());
-        }
-        let found = self.dir_lookup(&dir, name)?;
-        let found = found.map_or(Lookup::Free(()), |slot| Lookup::Found(Named { ino: slot.ino, slot }));
-        Ok((self.facts(&dir), found))
-    }
-
-    fn parent(&mut self, dir: Ino) -> Result<Ino> {
-        let dir = self.iget(dir)?;
-        self.parent_of(&dir)
-    }
-
-    fn is_empty(&mut self, dir: Ino) -> Result<bool> {
-        let dir = self.iget(dir)?;
-        self.dir_is_empty(&dir)
-    }
-
     fn settle_links(&mut self, ino: Ino) -> Result<bool> {
         let i = self.iget(ino)?;
         if self.links(&i) == u32::from(i.d.nlink.get()) {
@@ -96,10 +60,9 @@ impl Namespace for Core {
         let home = self.geom.cg_of_inode(dir.ino);
         let mut i = self.inew((home, dir.ino), new.mode, (new.uid, new.gid), now)?;
         i.d.nlink = 0.into();
-        self.iput(&i)?;
         self.calls.lives.refs.add(i.ino);
         let attr = self.attr_of(&i);
-        lifetimes::orphan(self, i.ino)?;
+        lifetimes::orphan(self, &mut i)?;
         self.calls.lives.set_unnamed(i.ino);
         Ok(attr)
     }
@@ -107,9 +70,12 @@ impl Namespace for Core {
     fn link(&mut self, dir: &Node, name: &[u8], (): (), node: &Node, now: Time) -> Result<Attr> {
         let mut parent = self.iget(dir.ino)?;
         let room = self.dir_room(&mut parent, name)?;
-        lifetimes::unorphan(self, node.ino)?;
-        let i = self.iget(node.ino)?;
-        let at = self.dir_insert(&parent, room, name, i.ino, kind_of(&i))?;
+        let mut i = self.iget(node.ino)?;
+        if i.d.nlink.get() == 0 {
+            lifetimes::unorphan(self, &mut i)?;
+            self.iput(&i)?;
+        }
+        let at = self.dir_insert(&parent, room, name, i.ino, i.file_type())?;
         self.touch_dirs(&[dir.ino], now)?;
         let waits = self.raise(i.ino, Some(now))?;
         self.note_added(&parent, at, i.ino, waits)?;
@@ -190,9 +156,9 @@ impl Namespace for Core {
                 dots.push((*moved, (from.ino, to.ino), waits));
             }
         }
-        self.dir_replace(&dir, a.slot.at, j.ino, kind_of(&j))?;
+        self.dir_replace(&dir, a.slot.at, j.ino, j.file_type())?;
         self.entry_first(&dir, a.slot.at)?;
-        self.dir_replace(&new_dir, b.slot.at, i.ino, kind_of(&i))?;
+        self.dir_replace(&new_dir, b.slot.at, i.ino, i.file_type())?;
         self.touch_dirs(&[dir.ino, new_dir.ino], now)?;
         if i.is_dir() || j.is_dir() {
             a_waits.extend(self.dir_counted(&dir)?);
@@ -209,18 +175,10 @@ impl Namespace for Core {
         }
         if let Some((_, at, name)) = third {
             self.dir_remove(&dir, &name, at, self.holds_entries())?;
-            let kind = (kind_of(&i).mode() >> 12) as u8;
+            let kind = (i.file_type().mode() >> 12) as u8;
             self.note_removed((&dir, at), ((i.ino, kind), &name), Some(second), Drop::Name(i.ino))?;
         }
         Ok(())
-    }
-
-    fn walk(&mut self, dir: Ino, cookie: u64, _plus: bool, f: Walk<'_, Core>) -> Result<()> {
-        let dir = self.iget(dir)?;
-        self.dir_walk(&dir, cookie, &mut |core, found, name| {
-            let file_type = FileType::from_mode(u32::from(found.kind) << 12).unwrap_or(FileType::File);
-            f(core, Walked { ino: found.ino, file_type, cookie: found.at + 1 }, name)
-        })
     }
 }
 
@@ -228,17 +186,12 @@ impl Namespace for Core {
 type Third = (u64, u64, Vec<u8>);
 
 impl Core {
-    fn facts(&self, i: &Inode) -> Node {
-        let is_full = i.d.nlink.get() >= LINK_MAX;
-        Node { ino: i.ino, mode: i.d.mode.get().into(), gid: i.d.gid.get(), links: self.links(i), is_full }
-    }
-
     /// What a new inode begins with.
     fn init_contents(&mut self, i: &mut Inode, new: &NewInode<'_>, parent: Ino) -> Result<()> {
         match new.file_type() {
             FileType::Dir => {
                 let (len, ino) = (self.geom.frag_size(), i.ino);
-                self.cache.insert(Name::Page { file: ino.0, index: 0 }, Arc::new(Vec::new()));
+                self.cache.insert(Name::data(ino, 0), Arc::new(Vec::new()));
                 self.alloc_block(i, 0, len as u64, What::Dir, &mut |buf, _| *buf = first_chunks(len, ino, parent))?;
             }
             FileType::Symlink => self.store_target(i, new.target)?,
@@ -451,12 +404,8 @@ impl locked::Core for Core {
     fn counters(&mut self) -> Vec<(&'static str, u64)> {
         let c = self.counters;
         let mut all = self.cache.counters();
+        all.extend(c.io.named());
         all.extend([
-            ("flushes", c.flushes),
-            ("reads", c.reads),
-            ("read_bytes", c.read_bytes),
-            ("writes", c.writes),
-            ("write_bytes", c.write_bytes),
             ("sync_writes", c.sync_writes),
             ("rollbacks", c.rollbacks),
             ("work_items", c.work_items),

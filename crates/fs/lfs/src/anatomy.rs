@@ -4,17 +4,18 @@
 //! What a pointer leads to has its checksum there, and what holds the pointer has one elsewhere: [`Checksum`]s go up
 //! to the inode, and to the summaries that cover what has changed on the way.
 
-use crate::file::{Parent, parent};
 use crate::format::*;
 use crate::inode::Inode;
 use crate::mount::Core;
 use crate::summary::Parsed;
 use crate::superblock;
 use crate::view::{self, Found, Piece, Walk, pointers};
+use arbor_base::cache::FileBlock;
 use arbor_base::device::{Device, Kind, SECTOR as DEVICE_SECTOR};
 use arbor_base::layout::get_u32;
 use arbor_base::vfs::{Checksum, Devices, Field, Meaning, Result, Structure, mode};
 use arbor_kit::anatomy::{Fields, seal};
+use arbor_kit::blockmap::Parent;
 use arbor_kit::dirent::entry;
 use arbor_kit::fields;
 use std::collections::BTreeMap;
@@ -254,11 +255,12 @@ impl Anatomist<'_> {
         let (mut seals, mut at) = (Vec::new(), *piece);
         loop {
             let (offset, len) = (self.geom.byte(at.frag()), self.geom.bytes_of(at.frags) as u64);
-            let above = match parent(&self.geom, at.place) {
-                Some(Parent::Indirect(level, n, k)) => indirect.get(&(level, n)).map(|up| (*up, k)),
+            let parent = self.geom.shape().parent(at.place);
+            let above = match parent {
+                Some(Parent::Map { level, n, slot: k }) => indirect.get(&(level, n)).map(|up| (*up, k)),
                 _ => None,
             };
-            let pointer = match (above, parent(&self.geom, at.place)) {
+            let pointer = match (above, parent) {
                 (Some((up, k)), _) => self.geom.byte(up.frag()) + (k * POINTER) as u64,
                 (_, Some(Parent::Direct(k))) => found.at + (offset_of!(Dinode, db) + k * POINTER) as u64,
                 (_, Some(Parent::Root(k))) => found.at + (offset_of!(Dinode, ib) + k * POINTER) as u64,
@@ -296,12 +298,13 @@ impl Anatomist<'_> {
         self.emit(s, fields, self.inode_seals(found.at));
         let (mut indirect, mut blocks) = (BTreeMap::new(), Vec::new());
         self.walk.pieces(core, &i, &mut |piece, _| {
-            if let Place::Indirect(level, n) = piece.place {
+            if let FileBlock::Map { level, n } = piece.place {
                 indirect.insert((level, n), piece);
             }
             blocks.push(piece);
         })?;
-        for piece in blocks.iter().filter(|p| !(i.is_file() && i.ino != IFILE && matches!(p.place, Place::Data(_)))) {
+        for piece in blocks.iter().filter(|p| !(i.is_file() && i.ino != IFILE && matches!(p.place, FileBlock::Data(_))))
+        {
             let bytes = core.read_run(piece.frag(), piece.frags, Kind::Other)?;
             let seals = self.block_seals(found, &indirect, piece);
             self.block(&i, piece, &bytes, seals);
@@ -313,7 +316,7 @@ impl Anatomist<'_> {
         let (number, offset) = (u64::from(piece.frag().0), self.geom.byte(piece.frag()));
         let s = |kind| Part { kind, number, offset, len: bytes.len(), addresses: vec![number] };
         match piece.place {
-            Place::Indirect(..) => {
+            FileBlock::Map { .. } => {
                 let kind = if i.ino == IFILE { "indirect block of the ifile" } else { "indirect block" };
                 // Pointers that are set, and one that is not.
                 let all = || pointers(bytes).enumerate();
@@ -321,8 +324,8 @@ impl Anatomist<'_> {
                 let fields = set.fold(Fields::default(), |f, (k, _)| lead(f, k * POINTER));
                 self.emit(s(kind), fields, seals);
             }
-            Place::Xattr => self.emit(s("attributes"), attributes(bytes), seals),
-            Place::Data(lbn) if i.ino == IFILE => {
+            FileBlock::Xattr => self.emit(s("attributes"), attributes(bytes), seals),
+            FileBlock::Data(lbn) if i.ino == IFILE => {
                 let (kind, table, each) = if lbn < self.geom.lbn(MAP_AT) {
                     ("usage block", USE, USAGE)
                 } else {
@@ -331,11 +334,11 @@ impl Anatomist<'_> {
                 let fields = (0..bytes.len() / each).fold(Fields::default(), |f, k| f.table(table, k * each));
                 self.emit(s(kind), fields, seals);
             }
-            Place::Data(_) if i.is_symlink() => {
+            FileBlock::Data(_) if i.is_symlink() => {
                 let fields = Fields::default().one("target", 0, i.size() as usize, Meaning::Bytes);
                 self.emit(s("symbolic link block"), fields, seals);
             }
-            Place::Data(_) => {
+            FileBlock::Data(_) => {
                 for (k, chunk) in bytes.chunks_exact(DIRBLKSIZ).enumerate() {
                     let number = offset + (k * DIRBLKSIZ) as u64;
                     let addresses = vec![piece.frag().0.into()];

@@ -26,7 +26,6 @@ mod inodes;
 mod issue;
 mod links;
 mod log;
-mod names;
 mod path;
 mod segments;
 mod space;

@@ -11,14 +11,15 @@
 //! a 64th of a segment, only the oldest of them are looked at (`choice.rs`).
 
 use crate::format::*;
-use crate::mount::{Core, inode_name, name_of};
+use crate::mount::Core;
 use crate::options::Policy;
 use crate::plan::{Batch, COLD, HOT, Head};
 use crate::planted::{Flaw, planted};
 use crate::summary::Parsed;
-use arbor_base::cache::Name;
+use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Cleaned, Ino, Result};
+use arbor_kit::blockmap::BlockMap as _;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
@@ -259,9 +260,9 @@ impl Core {
     fn survivors(&mut self, found: &Survivors) -> Result<Batch> {
         let mut batch = self.batch()?;
         for b in &mut batch.blocks {
-            b.written = found.written.get(&(b.ino.0, b.place.code())).copied();
+            b.written = found.written.get(&(b.ino.0, block_code(b.place))).copied();
         }
-        let level = |place| if let Place::Indirect(level, _) = place { level } else { 0 };
+        let level = |place| if let FileBlock::Map { level, n: _ } = place { level } else { 0 };
         let by_age = self.opts.agesort;
         let age = |written: Option<i64>| if by_age { written.unwrap_or(i64::MAX) } else { 0 };
         batch.blocks.sort_by_key(|b| (level(b.place), age(b.written)));
@@ -271,7 +272,7 @@ impl Core {
     /// Marks what lives in a segment as changed, as long as there is room for it.
     fn revive(&mut self, seg: Seg, room: u64, found: &mut Survivors) -> Result<Revived> {
         let size = 1u64 << self.geom.seg_shift;
-        let before = self.counters.read_bytes;
+        let before = self.counters.io.read_bytes;
         let whole = u64::from(self.segs.get(seg.0).live) * PARTLY >= size;
         let start = self.geom.seg_start(seg);
         // Where a sector cannot be read, what lives beside it can.
@@ -296,7 +297,7 @@ impl Core {
             self.mark(IFILE)?;
             done.ifile_bytes += INODE as u64;
         }
-        done.read_bytes += self.counters.read_bytes - before;
+        done.read_bytes += self.counters.io.read_bytes - before;
         Ok(done)
     }
 
@@ -371,7 +372,7 @@ impl Core {
         found: &mut Survivors,
     ) -> Result<bool> {
         let ino = Ino(file.ino.get().into());
-        let Some(place) = Place::from_code(block.place.get()) else { return Ok(false) };
+        let Some(place) = coded_block(block.place.get()) else { return Ok(false) };
         if ino != IFILE {
             let entry = self.map_entry(ino)?;
             if entry.frag.get() == 0 || entry.version != file.version {
@@ -381,10 +382,10 @@ impl Core {
         let i = self.inode(ino)?;
         let p = self.pointer(&i, place)?;
         let is_dead = p.frag.get() != here.0 && !(planted(Flaw::DeadForLive) && p.frag.get() != 0);
-        if is_dead || planted(Flaw::LiveForDead) && ino != IFILE && matches!(place, Place::Data(_)) {
+        if is_dead || planted(Flaw::LiveForDead) && ino != IFILE && matches!(place, FileBlock::Data(_)) {
             return Ok(false);
         }
-        let (name, frags) = (name_of(ino, place), block.frags.get());
+        let (name, frags) = (Name::File(ino, place), block.frags.get());
         if !self.cache.contains(name) {
             let own = segment.get(..self.geom.bytes_of(frags)).unwrap_or(&[]);
             let is_it = self.verify(p, own).is_ok() || planted(Flaw::DeadForLive) && !own.is_empty();
@@ -401,12 +402,12 @@ impl Core {
             self.take(ino, found)?;
             found.bytes += self.geom.bytes_of(frags) as u64;
             found.written.insert((ino.0, block.place.get()), time);
-            if let Place::Data(lbn @ 12..) = place {
+            if let FileBlock::Data(lbn @ 12..) = place {
                 found.others.insert((ino.0, lbn / self.geom.nindir()));
             }
         }
-        self.cache.modify(name, |_| ());
-        self.cache.modify(inode_name(ino), |_| ());
+        self.make_dirty(name)?;
+        self.make_dirty(Name::Inode(ino))?;
         Ok(true)
     }
 }

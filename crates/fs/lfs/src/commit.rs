@@ -21,14 +21,15 @@
 
 use crate::format::*;
 use crate::inode::Inode;
-use crate::mount::{Core, inode_name, name_of};
+use crate::mount::Core;
 use crate::plan::{Batch, Block, HOT, Log, Part, Planner};
 use crate::planted::{Flaw, planted};
 use crate::summary::Parsed;
-use arbor_base::cache::Name;
+use arbor_base::cache::{FileBlock, Name, Write};
 use arbor_base::device::{Kind, Request};
 use arbor_base::layout::crc;
 use arbor_base::vfs::{Errno, Error, Ino, Result, Time, TrimRange};
+use arbor_kit::blockmap::{BlockMap as _, Parent};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeSet;
 use zerocopy::{FromBytes, IntoBytes};
@@ -47,16 +48,16 @@ impl Core {
         files > 0 || !self.remapped.is_empty() || !self.died.is_empty()
     }
 
-    /// Indirect blocks above a changed block change with it.
-    fn change_above(&mut self, i: &Inode, mut at: Place, seen: &mut FxHashSet<(u8, u64)>) -> Result<()> {
-        while let Some(crate::file::Parent::Indirect(level, n, _)) = crate::file::parent(&self.geom, at) {
+    /// Indirect blocks above a block that the cleaner has brought change with it.
+    fn change_above(&mut self, i: &Inode, mut at: FileBlock, seen: &mut FxHashSet<(u8, u64)>) -> Result<()> {
+        while let Some(Parent::Map { level, n, .. }) = self.shape().parent(at) {
             if !seen.insert((level, n)) {
                 break;
             }
             self.indirect(i, level, n)?.ok_or(Errno::EIO)?;
-            at = Place::Indirect(level, n);
+            at = FileBlock::Map { level, n };
             if !planted(Flaw::StalePointers) {
-                self.cache.modify(name_of(i.ino, at), |_| ()).ok_or(Errno::EIO)?;
+                self.make_dirty(Name::File(i.ino, at))?;
             }
         }
         Ok(())
@@ -65,23 +66,24 @@ impl Core {
     /// Changed blocks of a file, in the order in which they are written.
     fn blocks_of(&mut self, ino: Ino) -> Result<Vec<Block>> {
         let i = self.inode(ino)?;
-        let Name::Page { file, .. } = name_of(ino, Place::Indirect(1, 0)) else { return Err(Errno::EIO.into()) };
-        let mut places: Vec<Place> = self.cache.dirty_pages(ino.0, 0).map(Place::Data).collect();
-        let indirect: Vec<Place> = self.cache.dirty_pages(file, 0).filter_map(Place::from_code).collect();
+        let dirty_map = |core: &Core| -> Vec<FileBlock> {
+            core.cache.dirty_map(ino).map(|(level, n)| FileBlock::Map { level, n }).collect()
+        };
+        let mut places: Vec<FileBlock> = self.cache.dirty_pages(ino, 0).map(FileBlock::Data).collect();
         let mut seen = FxHashSet::default();
-        for p in places.iter().chain(&indirect) {
+        for p in places.iter().chain(&dirty_map(self)) {
             self.change_above(&i, *p, &mut seen)?;
         }
-        if self.cache.is_dirty(name_of(ino, Place::Xattr)) {
-            places.push(Place::Xattr);
+        if self.cache.is_dirty(Name::File(ino, FileBlock::Xattr)) {
+            places.push(FileBlock::Xattr);
         }
-        places.extend(self.cache.dirty_pages(file, 0).filter_map(Place::from_code));
+        places.extend(dirty_map(self));
         let mut out = Vec::with_capacity(places.len());
         for place in places {
             let p = self.pointer(&i, place)?;
             let old = (!matches!(p.frag.get(), 0 | UNWRITTEN))
                 .then(|| (Frag(p.frag.get()), self.geom.bytes_of(self.disk_frags(ino, place)) as u32));
-            let len = self.cache.peek(name_of(ino, place)).map_or(0, |b| b.len());
+            let len = self.cache.peek(Name::File(ino, place)).map_or(0, |b| b.len());
             let (version, frags) = (i.d.version.get(), self.geom.frags_for(len));
             if frags == 0 {
                 return Err(Error::Io(std::io::Error::other(format!("inode {ino}: {place:?} has no bytes"))));
@@ -166,14 +168,14 @@ impl Core {
         }
         self.counters.groups += 1;
         self.counters.partial_segments += parts.len() as u64;
-        self.counters.writes += requests.len() as u64;
-        self.counters.write_bytes += requests.iter().map(Request::len).sum::<u64>();
+        self.counters.io.writes += requests.len() as u64;
+        self.counters.io.write_bytes += requests.iter().map(Request::len).sum::<u64>();
         self.calls.reads.submit(&*self.dev, requests).wait_all()?;
         if !(planted(Flaw::CheckpointTooEarly) && flags & IFILE_ONLY != 0) {
             self.flush()?;
         }
-        for name in written {
-            self.cache.end_write(name, true);
+        for write in written {
+            self.cache.end_write(write, true);
         }
         for ino in parts.iter().flat_map(|p| &p.inodes) {
             if let Some(c) = self.changed.remove(&ino.0) {
@@ -185,11 +187,11 @@ impl Core {
     }
 
     pub fn flush(&mut self) -> Result<()> {
-        self.counters.flushes += 1;
+        self.counters.io.flushes += 1;
         Ok(self.dev.flush()?)
     }
 
-    fn partial_segment(&mut self, p: &Part, index: u32, flags: u32, written: &mut Vec<Name>) -> Result<Request> {
+    fn partial_segment(&mut self, p: &Part, index: u32, flags: u32, written: &mut Vec<Write>) -> Result<Request> {
         let geom = self.geom;
         let start = geom.seg_start(p.seg).0 + p.at;
         let mut at = start + p.summary_frags(&geom);
@@ -260,22 +262,24 @@ impl Core {
         b: &Block,
         at: Frag,
         data: &mut Vec<u8>,
-        written: &mut Vec<Name>,
+        written: &mut Vec<Write>,
     ) -> Result<BlockInfo> {
-        let name = name_of(b.ino, b.place);
-        let bytes = self.cache.begin_write(name).ok_or(Errno::EIO)?;
-        written.push(name);
+        let name = Name::File(b.ino, b.place);
+        let write = self.cache.begin_write(name).ok_or(Errno::EIO)?;
+        let bytes = write.bytes().clone();
+        written.push(write);
         data.extend_from_slice(&bytes);
         let sum = crc(&bytes);
         let mut i = self.inode(b.ino)?;
         self.set_pointer(&mut i, b.place, Pointer { frag: at.0.into(), crc: sum.into() })?;
-        Ok(BlockInfo { place: b.place.code().into(), frags: b.frags.into(), crc: sum.into() })
+        Ok(BlockInfo { place: block_code(b.place).into(), frags: b.frags.into(), crc: sum.into() })
     }
 
-    fn write_inode_at(&mut self, ino: Ino, at: Frag, data: &mut Vec<u8>, written: &mut Vec<Name>) -> Result<()> {
-        let name = inode_name(ino);
-        let bytes = self.cache.begin_write(name).ok_or(Errno::EIO)?;
-        written.push(name);
+    fn write_inode_at(&mut self, ino: Ino, at: Frag, data: &mut Vec<u8>, written: &mut Vec<Write>) -> Result<()> {
+        let name = Name::Inode(ino);
+        let write = self.cache.begin_write(name).ok_or(Errno::EIO)?;
+        let bytes = write.bytes().clone();
+        written.push(write);
         let d = Dinode::read_from_bytes(&bytes[..]).map_err(|_| Errno::EIO)?.sealed();
         data.extend_from_slice(d.as_bytes());
         if ino == IFILE {
@@ -332,7 +336,7 @@ impl Core {
         segs.extend(log.busy());
         let mut some = false;
         for lbn in segs.into_iter().map(|seg| u64::from(seg / per)).collect::<BTreeSet<_>>() {
-            if !self.cache.is_dirty(name_of(IFILE, Place::Data(lbn))) {
+            if !self.cache.is_dirty(Name::File(IFILE, FileBlock::Data(lbn))) {
                 self.ifile_modify(lbn, 0, &[])?;
                 some = true;
             }

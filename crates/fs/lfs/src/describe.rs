@@ -4,6 +4,7 @@
 use crate::format::*;
 use crate::mount::Core;
 use crate::view::{self, Found, Walk, piece_name};
+use arbor_base::cache::FileBlock;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Devices, Ino, Region, Result};
 
@@ -49,7 +50,7 @@ impl Describer<'_> {
         self.walk.pieces(core, &i, &mut |piece, _| {
             let (kind, name) = piece_name(&geom, &i, piece.place);
             let file_offset = match piece.place {
-                Place::Data(lbn) => lbn << geom.block_shift,
+                FileBlock::Data(lbn) => lbn << geom.block_shift,
                 _ => 0,
             };
             let (offset, len) = (geom.byte(piece.frag()), geom.bytes_of(piece.frags) as u64);

@@ -2,22 +2,29 @@
 //! empty chunks, and do not shrink before they are removed.
 
 use crate::format::*;
-use crate::inode::Inode;
+use crate::inode::{Inode, LINK_MAX};
 use crate::mount::Core;
-use arbor_base::cache::Name;
-use arbor_base::vfs::{Errno, Result};
+use arbor_base::cache::FileBlock;
+use arbor_base::vfs::{Ino, Result};
 use arbor_kit::chunkdir::{ChunkDirs, Hashes, Room};
+use arbor_kit::namespace::Node;
 use std::sync::Arc;
 
 impl ChunkDirs for Core {
+    const ROOT: Ino = ROOT;
+
+    fn facts(&self, i: &Inode) -> Node {
+        let links = i.d.nlink.get();
+        Node { ino: i.ino, mode: i.d.mode.get(), gid: i.d.gid.get(), links, is_full: links >= LINK_MAX }
+    }
+
     fn dir_page(&mut self, dir: &Inode, lbn: u64) -> Result<Arc<Vec<u8>>> {
         self.whole_page(dir, lbn)
     }
 
     fn dir_modify(&mut self, dir: &Inode, index: u64, f: &mut dyn FnMut(&mut Vec<u8>)) -> Result<()> {
         self.mark(dir.ino)?;
-        self.change_way(dir, Place::Data(index))?;
-        Ok(self.cache.modify(Name::Page { file: dir.ino.0, index }, f).ok_or(Errno::EIO)?)
+        self.change(dir, FileBlock::Data(index), f)
     }
 
     fn dir_step(&self, lbn: u64) -> usize {

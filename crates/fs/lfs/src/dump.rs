@@ -6,6 +6,7 @@ use crate::mount::Core;
 use crate::summary::{self, Parsed};
 use crate::superblock;
 use crate::view::{self, Piece, Walk, piece_name};
+use arbor_base::cache::FileBlock;
 use arbor_base::device::Kind;
 use arbor_base::layout::crc;
 use arbor_base::vfs::{Devices, Error, Ino, Result, Time, label_of};
@@ -114,7 +115,11 @@ fn segment(core: &Core, n: u32) -> Result<Value> {
 fn partial(geom: &Geom, (seg, at): (Seg, u32), p: &Parsed, whole: bool) -> Value {
     let (h, start) = (&p.head, geom.seg_start(seg).0 + at);
     let blocks = p.blocks().map(|(f, b, at)| {
-        let place = Place::from_code(b.place.get()).map_or_else(|| b.place.to_string(), |p| format!("{p:?}"));
+        let place = match coded_block(b.place.get()) {
+            Some(FileBlock::Map { level, n }) => format!("Indirect({level}, {n})"),
+            Some(data) => format!("{data:?}"),
+            None => b.place.to_string(),
+        };
         json!({ "ino": f.ino.get(), "version": f.version.get(), "place": place, "frag": start.saturating_add(at),
                 "frags": b.frags.get(), "crc": b.crc.get() })
     });
@@ -221,7 +226,7 @@ fn dir(core: &mut Core, ino: Ino) -> Result<Value> {
     }
     let mut chunks = Vec::new();
     for piece in pieces(core, &i)? {
-        let Place::Data(lbn) = piece.place else { continue };
+        let FileBlock::Data(lbn) = piece.place else { continue };
         let (start, at) = (lbn << core.geom.block_shift, core.geom.byte(piece.frag()));
         let bytes = match core.read_block(piece.p, piece.frags, Kind::Dir) {
             Err(Error::Corrupt(why)) => {
@@ -254,7 +259,7 @@ fn map(core: &mut Core, ino: Ino) -> Result<Value> {
         }
     }
     let runs = runs.into_iter().map(|(p, frags)| {
-        let lbn = if let Place::Data(lbn) = p.place { json!(lbn) } else { Value::Null };
+        let lbn = if let FileBlock::Data(lbn) = p.place { json!(lbn) } else { Value::Null };
         let (what, seg) = (piece_name(&geom, &i, p.place).1, geom.seg_of(p.frag()).map(|s| s.0));
         json!({ "lbn": lbn, "what": what, "frag": p.frag().0, "frags": frags, "seg": seg })
     });
@@ -262,7 +267,7 @@ fn map(core: &mut Core, ino: Ino) -> Result<Value> {
 }
 
 fn follows(geom: &Geom, first: &Piece, frags: u32, p: &Piece) -> bool {
-    let (Place::Data(from), Place::Data(lbn)) = (first.place, p.place) else { return false };
+    let (FileBlock::Data(from), FileBlock::Data(lbn)) = (first.place, p.place) else { return false };
     let next = from.saturating_add((frags / geom.block_frags()).into());
     next == lbn && first.frag().0.saturating_add(frags) == p.frag().0 && frags.is_multiple_of(geom.block_frags())
 }

@@ -7,13 +7,14 @@
 
 use crate::format::*;
 use crate::inode::Inode;
-use crate::mount::{Core, indirect_name, inode_name, name_of};
+use crate::mount::Core;
 use crate::planted::{Flaw, planted};
-use arbor_base::cache::Name;
+use arbor_base::cache::{Edit, FileBlock, Name};
 use arbor_base::device::Kind;
-use arbor_base::layout::get_u32;
-use arbor_base::vfs::{Errno, Error, Ino, Result};
+use arbor_base::layout::put;
+use arbor_base::vfs::{Errno, Error, Result};
 use arbor_kit::blockfile::{self, BlockFiles, Fill};
+use arbor_kit::blockmap::{BlockMap, Parent, Shape};
 use arbor_kit::inodes::InodeTable as _;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
@@ -23,119 +24,48 @@ const STREAMS: usize = 32;
 /// Bytes of a cluster: largest read.
 const CLUSTER: usize = 256 << 10;
 
-/// Where the pointer to a block stands: in the inode, or in an indirect block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Parent {
-    Direct(usize),
-    Root(usize),
-    Xattr,
-    Indirect(u8, u64, usize),
-}
-
-/// Where the pointer to a block stands; `None` for a block that no file can have.
-pub(crate) fn parent(geom: &Geom, place: Place) -> Option<Parent> {
-    let n = geom.nindir();
-    let split = |level, at: u64| Parent::Indirect(level, at / n, (at % n) as usize);
-    match place {
-        Place::Xattr => Some(Parent::Xattr),
-        Place::Data(lbn) if lbn < NDADDR as u64 => Some(Parent::Direct(lbn as usize)),
-        Place::Data(lbn) if lbn < geom.max_blocks() => Some(split(1, lbn - NDADDR as u64)),
-        Place::Data(_) => None,
-        Place::Indirect(1, 0) => Some(Parent::Root(0)),
-        Place::Indirect(1, k) if k <= n => Some(Parent::Indirect(2, 0, (k - 1) as usize)),
-        Place::Indirect(1, k) => {
-            let at = k - 1 - n;
-            Some(Parent::Indirect(2, 1 + at / n, (at % n) as usize))
-        }
-        Place::Indirect(2, 0) => Some(Parent::Root(1)),
-        Place::Indirect(2, k) if k <= n => Some(Parent::Indirect(3, 0, (k - 1) as usize)),
-        Place::Indirect(3, 0) => Some(Parent::Root(2)),
-        Place::Indirect(..) => None,
-    }
-}
-
-/// What pointer `k` of an indirect block leads to.
-pub(crate) fn child(geom: &Geom, level: u8, at: u64, k: u64) -> Place {
-    let n = geom.nindir();
-    match (level, at) {
-        (1, _) => Place::Data(NDADDR as u64 + at * n + k),
-        (2, 0) => Place::Indirect(1, 1 + k),
-        (2, _) => Place::Indirect(1, 1 + n + (at - 1) * n + k),
-        _ => Place::Indirect(2, 1 + k),
-    }
-}
-
 impl Core {
-    /// The pointer to a block of a file; fragment 0 if there is none.
-    pub fn pointer(&mut self, i: &Inode, place: Place) -> Result<Pointer> {
-        match parent(&self.geom, place) {
-            None => Ok(Pointer::default()),
-            Some(Parent::Direct(k)) => Ok(i.d.db.get(k).copied().unwrap_or_default()),
-            Some(Parent::Root(k)) => Ok(i.d.ib.get(k).copied().unwrap_or_default()),
-            Some(Parent::Xattr) => Ok(i.d.xattr),
-            Some(Parent::Indirect(level, n, at)) => match self.indirect(i, level, n)? {
-                None => Ok(Pointer::default()),
-                Some(bytes) => {
-                    let word = |k| get_u32(&bytes, at * POINTER + k).unwrap_or(0);
-                    Ok(Pointer { frag: word(0).into(), crc: word(4).into() })
-                }
-            },
-        }
-    }
-
     /// Lets the pointer to a block lead elsewhere. The indirect block that it stands in is there.
-    pub fn set_pointer(&mut self, i: &mut Inode, place: Place, to: Pointer) -> Result<()> {
-        let slot = match parent(&self.geom, place).ok_or(Errno::EFBIG)? {
+    pub fn set_pointer(&mut self, i: &mut Inode, block: FileBlock, to: Pointer) -> Result<()> {
+        let slot = match self.shape().parent(block).ok_or(Errno::EFBIG)? {
             Parent::Direct(k) => i.d.db.get_mut(k),
             Parent::Root(k) => i.d.ib.get_mut(k),
             Parent::Xattr => Some(&mut i.d.xattr),
-            Parent::Indirect(level, n, at) => {
-                self.change_way(i, place)?;
-                return self.set_entry(i.ino, (level, n), at, to);
+            Parent::Map { level, n, slot } => {
+                self.mark(i.ino)?;
+                return self.change(i, FileBlock::Map { level, n }, |buf| put(buf, slot * POINTER, to.as_bytes()));
             }
         };
         *slot.ok_or(Errno::EFBIG)? = to;
         self.iput(i)
     }
 
-    /// Indirect blocks above a block that is changed are going to be written with it: they count as changed from now on,
-    /// so that there is room for them (`Core::wanted_segs`). They are there.
-    pub fn change_way(&mut self, i: &Inode, mut at: Place) -> Result<()> {
-        while let Some(Parent::Indirect(level, n, _)) = parent(&self.geom, at) {
-            self.indirect(i, level, n)?.ok_or(Errno::EIO)?;
-            let name = indirect_name(i.ino, level, n);
-            if planted(Flaw::StalePointers) || self.cache.is_dirty(name) {
-                break;
-            }
-            self.cache.modify(name, |_| ()).ok_or(Errno::EIO)?;
-            at = Place::Indirect(level, n);
-        }
-        Ok(())
-    }
-
-    fn set_entry(&mut self, ino: Ino, (level, n): (u8, u64), at: usize, to: Pointer) -> Result<()> {
-        self.mark(ino)?;
-        let change = |buf: &mut Vec<u8>| {
-            if let Some(place) = buf.get_mut(at * POINTER..(at + 1) * POINTER) {
-                place.copy_from_slice(to.as_bytes());
+    /// Changes a block of a file, which is in the cache: the only door from clean to dirty. Indirect blocks above it are
+    /// going to be written with it: they count as changed from now on, so that there is room for them
+    /// (`Core::wanted_segs`). They are there.
+    pub fn change<R>(&mut self, i: &Inode, block: FileBlock, f: impl FnOnce(&mut Vec<u8>) -> R) -> Result<R> {
+        let name = Name::File(i.ino, block);
+        let dirty = match self.cache.edit(name).ok_or(Errno::EIO)? {
+            Edit::Dirty(dirty) => dirty,
+            Edit::Clean(clean) => {
+                self.dirty_parents(i, block)?;
+                self.cache.make_dirty(clean).ok_or(Errno::EIO)?
             }
         };
-        Ok(self.cache.modify(indirect_name(ino, level, n), change).ok_or(Errno::EIO)?)
+        Ok(self.cache.modify(dirty, f))
     }
 
-    /// An indirect block of a file, if there is one.
-    pub fn indirect(&mut self, i: &Inode, level: u8, n: u64) -> Result<Option<Arc<Vec<u8>>>> {
-        let name = indirect_name(i.ino, level, n);
-        if let Some(bytes) = self.cache.get(name) {
-            return Ok(Some(bytes.clone()));
+    /// Makes the indirect blocks above a block dirty.
+    pub fn dirty_parents(&mut self, i: &Inode, mut at: FileBlock) -> Result<()> {
+        while let Some(Parent::Map { level, n, .. }) = self.shape().parent(at) {
+            self.indirect(i, level, n)?.ok_or(Errno::EIO)?;
+            at = FileBlock::Map { level, n };
+            match self.cache.edit(Name::File(i.ino, at)).ok_or(Errno::EIO)? {
+                Edit::Clean(clean) if !planted(Flaw::StalePointers) => drop(self.cache.make_dirty(clean)),
+                _ => break,
+            }
         }
-        let p = self.pointer(i, Place::Indirect(level, n))?;
-        if p.frag.get() == 0 {
-            return Ok(None);
-        }
-        let bytes = Arc::new(self.read_block(p, self.geom.block_frags(), Kind::Tree)?);
-        self.cache.insert(name, bytes.clone());
-        Ok(Some(bytes))
+        Ok(())
     }
 
     /// Adds to the count of a file's fragments: of all that it is going to have (LFS-F2).
@@ -146,50 +76,27 @@ impl Core {
         }
     }
 
-    /// Makes the way to a logical block: indirect blocks that are missing, and a pointer that says that it is there.
+    /// Makes indirect blocks that a logical block needs and that are missing, and a pointer that says that it is there.
     pub fn ensure(&mut self, i: &mut Inode, lbn: u64) -> Result<()> {
-        let place = Place::Data(lbn);
-        let mut missing = Vec::new();
-        let mut at = place;
-        while let Some(Parent::Indirect(level, n, _)) = parent(&self.geom, at) {
-            at = Place::Indirect(level, n);
-            if self.indirect(i, level, n)?.is_some() {
-                break;
-            }
-            missing.push((level, n));
-        }
-        for (level, n) in missing.into_iter().rev() {
-            let name = indirect_name(i.ino, level, n);
+        for (level, n) in self.missing(i, lbn)? {
+            let block = FileBlock::Map { level, n };
             self.mark(i.ino)?;
-            self.set_pointer(i, Place::Indirect(level, n), Pointer { frag: UNWRITTEN.into(), crc: 0.into() })?;
-            self.cache.insert(name, Arc::new(vec![0; self.geom.block_size()]));
-            self.cache.modify(name, |_| ());
+            self.set_pointer(i, block, Pointer { frag: UNWRITTEN.into(), crc: 0.into() })?;
+            self.cache.insert(Name::File(i.ino, block), Arc::new(vec![0; self.geom.block_size()]));
+            self.change(i, block, |_| ())?;
             self.count(i, self.geom.block_frags(), 0);
             self.iput(i)?;
         }
-        if self.pointer(i, place)?.frag.get() == 0 {
-            self.set_pointer(i, place, Pointer { frag: UNWRITTEN.into(), crc: 0.into() })?;
+        if !self.is_mapped(i, lbn)? {
+            self.set_pointer(i, FileBlock::Data(lbn), Pointer { frag: UNWRITTEN.into(), crc: 0.into() })?;
         }
-        self.change_way(i, place)
-    }
-
-    /// Indirect blocks that are missing on the way to a logical block.
-    fn missing(&mut self, i: &Inode, lbn: u64) -> Result<u32> {
-        let (mut at, mut missing) = (Place::Data(lbn), 0);
-        while let Some(Parent::Indirect(level, n, _)) = parent(&self.geom, at) {
-            at = Place::Indirect(level, n);
-            if self.indirect(i, level, n)?.is_some() {
-                break;
-            }
-            missing += 1;
-        }
-        Ok(missing)
+        self.dirty_parents(i, FileBlock::Data(lbn))
     }
 
     /// Gives logical block `lbn` the fragments that a file of `size` bytes has there, changes its page, which is
     /// in the cache, and makes the file at least that long.
     pub fn alloc_block(&mut self, i: &mut Inode, lbn: u64, size: u64, fill: Fill<'_>) -> Result<()> {
-        let name = Name::Page { file: i.ino.0, index: lbn };
+        let name = Name::data(i.ino, lbn);
         let done = self.balloc_page(i, lbn, size, fill);
         if done.is_err() && !self.cache.is_dirty(name) {
             // It may be one that was made to be written over.
@@ -201,14 +108,14 @@ impl Core {
     fn balloc_page(&mut self, i: &mut Inode, lbn: u64, size: u64, fill: Fill<'_>) -> Result<()> {
         let (old_size, size) = (i.size(), size.max(i.size()));
         let want = self.geom.lbn_frags(size, lbn);
-        let present = self.pointer(i, Place::Data(lbn))?.frag.get() != 0;
+        let present = self.is_mapped(i, lbn)?;
         let have = if present { self.geom.lbn_frags(old_size, lbn) } else { 0 };
-        let more = if present { 0 } else { self.missing(i, lbn)? * self.geom.block_frags() };
+        let more = if present { 0 } else { self.missing(i, lbn)?.len() as u32 * self.geom.block_frags() };
         self.need(want.saturating_sub(have) + more)?;
         self.mark(i.ino)?;
         self.ensure(i, lbn)?;
         let len = self.geom.bytes_of(want.max(have));
-        self.cache.modify(Name::Page { file: i.ino.0, index: lbn }, |buf| fill(buf, len)).ok_or(Errno::EIO)?;
+        self.modify(Name::data(i.ino, lbn), |buf| fill(buf, len))?;
         i.d.size = size.into();
         self.count(i, want, have.min(want));
         self.iput(i)
@@ -216,7 +123,7 @@ impl Core {
 
     /// A page of a file whose block is not a hole, read if it is not in the cache.
     fn mapped_page(&mut self, i: &Inode, lbn: u64, p: Pointer) -> Result<Arc<Vec<u8>>> {
-        let name = Name::Page { file: i.ino.0, index: lbn };
+        let name = Name::data(i.ino, lbn);
         if let Some(bytes) = self.cache.get(name) {
             return Ok(bytes.clone());
         }
@@ -240,10 +147,10 @@ impl Core {
         while all.len() < most && all.last().is_some_and(|a| a.1 == n) {
             let next = lbn + all.len() as u64;
             let frags = self.run_of(i, next);
-            if frags == 0 || self.cache.contains(Name::Page { file: i.ino.0, index: next }) {
+            if frags == 0 || self.cache.contains(Name::data(i.ino, next)) {
                 break;
             }
-            let q = self.pointer(i, Place::Data(next))?;
+            let q = self.pointer(i, FileBlock::Data(next))?;
             if q.frag.get() != p.frag.get().saturating_add(all.len() as u32 * n) {
                 break;
             }
@@ -285,13 +192,13 @@ impl Core {
         if i.is_dir() {
             crate::sound::dir_block(i.ino, &page, lbn == 0)?;
         }
-        self.cache.insert(Name::Page { file: i.ino.0, index: lbn }, Arc::new(page));
+        self.cache.insert(Name::data(i.ino, lbn), Arc::new(page));
         Ok(())
     }
 
     /// A page of a directory, or of anything else that is read whole.
     pub fn whole_page(&mut self, i: &Inode, lbn: u64) -> Result<Arc<Vec<u8>>> {
-        match self.pointer(i, Place::Data(lbn))? {
+        match self.pointer(i, FileBlock::Data(lbn))? {
             p if p.frag.get() == 0 => Err(i.corrupt("db", lbn, "a block, not a hole").into()),
             p => self.mapped_page(i, lbn, p),
         }
@@ -304,7 +211,7 @@ impl Core {
         if last >= NDADDR as u64 || new <= old || self.geom.lbn(size - 1) == last {
             return Ok(());
         }
-        let p = self.pointer(i, Place::Data(last))?;
+        let p = self.pointer(i, FileBlock::Data(last))?;
         if p.frag.get() == 0 {
             return Ok(());
         }
@@ -319,91 +226,64 @@ impl Core {
     pub fn truncate_some(&mut self, i: &mut Inode, to: u64) -> Result<u64> {
         self.mark(i.ino)?;
         let keep = to.div_ceil(self.geom.block_size() as u64).max(NDADDR as u64);
-        let Some((level, n)) = self.last_indirect(i, keep)? else {
+        let Some(n) = self.last_leaf(i, keep)? else {
             self.truncate_direct(i, to)?;
             return Ok(to);
         };
-        let per = self.geom.nindir();
-        let first = NDADDR as u64 + n * per;
-        debug_assert!(level == 1);
+        let (first, per) = (self.shape().first(1, n), self.shape().fanout);
         if keep <= first {
             self.free_leaf(i, n)?;
         }
         for at in (keep.max(first) - first..per).rev().filter(|_| keep > first) {
-            self.free_block(i, Place::Data(first + at))?;
+            self.free_block(i, FileBlock::Data(first + at))?;
         }
         let size = (keep.max(first) << self.geom.block_shift).max(to);
         i.d.size = i.size().min(size).into();
-        self.cache.drop_pages(i.ino.0, keep.max(first), u64::MAX);
+        self.cache.drop_pages(i.ino, keep.max(first));
         self.iput(i)?;
         Ok(i.size().max(to))
     }
 
-    /// The last lowest indirect block of a file that leads to blocks from `keep` on.
-    fn last_indirect(&mut self, i: &Inode, keep: u64) -> Result<Option<(u8, u64)>> {
-        for root in (0..NIADDR).rev() {
-            let level = root as u8 + 1;
-            if i.d.ib.get(root).is_none_or(|p| p.frag.get() == 0) {
-                continue;
-            }
-            let Some(found) = self.last_below(i, level, 0)? else { continue };
-            let per = self.geom.nindir();
-            let first = NDADDR as u64 + found * per;
-            let bytes = self.indirect(i, 1, found)?.ok_or(Errno::EIO)?;
-            let used = (0..per).rev().find(|k| get_u32(&bytes, *k as usize * POINTER).unwrap_or(0) != 0);
-            let goes = first >= keep || used.is_some_and(|k| first + k >= keep);
-            return Ok(goes.then_some((1, found)));
-        }
-        Ok(None)
-    }
-
-    /// The last block of level 1 below this indirect block.
-    fn last_below(&mut self, i: &Inode, level: u8, n: u64) -> Result<Option<u64>> {
-        if level == 1 {
-            return Ok(Some(n));
-        }
-        let per = self.geom.nindir();
-        let bytes = self.indirect(i, level, n)?.ok_or(Errno::EIO)?;
-        let used = (0..per).rev().find(|k| get_u32(&bytes, *k as usize * POINTER).unwrap_or(0) != 0);
-        match used {
-            None => Ok(None),
-            // Behind the first, which stands in the inode.
-            Some(k) if n == 0 => self.last_below(i, level - 1, 1 + k),
-            Some(k) if level == 2 => Ok(Some(1 + per + (n - 1) * per + k)),
-            Some(_) => Ok(None),
-        }
+    /// The last lowest indirect block of a file, if it leads to blocks from `keep` on.
+    fn last_leaf(&mut self, i: &Inode, keep: u64) -> Result<Option<u64>> {
+        let Some(n) = self.last_indirect(i)? else { return Ok(None) };
+        let first = self.shape().first(1, n);
+        let table = self.indirect(i, 1, n)?.ok_or(Errno::EIO)?;
+        let used = (0..self.shape().fanout).rev().find(|k| !Self::is_hole(Self::entry(&table, *k as usize)));
+        let goes = first >= keep || used.is_some_and(|k| first + k >= keep);
+        Ok(goes.then_some(n))
     }
 
     /// Takes a block from a file, if it is there.
-    fn free_block(&mut self, i: &mut Inode, place: Place) -> Result<()> {
+    fn free_block(&mut self, i: &mut Inode, place: FileBlock) -> Result<()> {
         let p = self.pointer(i, place)?;
         if p.frag.get() == 0 {
             return Ok(());
         }
         let frags = match place {
-            Place::Data(lbn) => self.geom.lbn_frags(i.size(), lbn),
+            FileBlock::Data(lbn) => self.geom.lbn_frags(i.size(), lbn),
             _ => self.geom.block_frags(),
         };
         self.count_less(i, frags)?;
         self.bury(i, place, p);
-        self.cache.remove(name_of(i.ino, place));
+        self.cache.remove(Name::File(i.ino, place));
         self.set_pointer(i, place, Pointer::default())
     }
 
     /// Takes a lowest indirect block from a file, with all that it leads to; their pages are for the caller to drop.
     fn free_leaf(&mut self, i: &mut Inode, n: u64) -> Result<()> {
         let bytes = self.indirect(i, 1, n)?.ok_or(Errno::EIO)?;
-        let first = NDADDR as u64 + n * self.geom.nindir();
+        let first = self.shape().first(1, n);
         let mut frags = 0;
         for (lbn, p) in (first..).zip(bytes.chunks_exact(POINTER)) {
             let Ok(p) = Pointer::read_from_bytes(p) else { continue };
             if p.frag.get() != 0 {
                 frags += self.geom.lbn_frags(i.size(), lbn);
-                self.bury(i, Place::Data(lbn), p);
+                self.bury(i, FileBlock::Data(lbn), p);
             }
         }
         self.count_less(i, frags)?;
-        self.free_empty(i, Place::Indirect(1, n))
+        self.free_empty(i, FileBlock::Map { level: 1, n })
     }
 
     /// Takes fragments from those that a file counts.
@@ -416,15 +296,15 @@ impl Core {
     }
 
     /// Frees an indirect block that leads nowhere any more, and those above it that do not either.
-    fn free_empty(&mut self, i: &mut Inode, mut place: Place) -> Result<()> {
+    fn free_empty(&mut self, i: &mut Inode, mut place: FileBlock) -> Result<()> {
         loop {
             self.free_block(i, place)?;
-            let Some(Parent::Indirect(level, n, _)) = parent(&self.geom, place) else { return Ok(()) };
+            let Some(Parent::Map { level, n, .. }) = self.shape().parent(place) else { return Ok(()) };
             let bytes = self.indirect(i, level, n)?.ok_or(Errno::EIO)?;
-            if bytes.chunks_exact(POINTER).any(|p| get_u32(p, 0) != Some(0)) {
+            if (0..bytes.len() / POINTER).any(|k| !Self::is_hole(Self::entry(&bytes, k))) {
                 return Ok(());
             }
-            place = Place::Indirect(level, n);
+            place = FileBlock::Map { level, n };
         }
     }
 
@@ -435,10 +315,10 @@ impl Core {
         let keep = to.div_ceil(geom.block_size() as u64);
         self.cut_last(i, to)?;
         for lbn in keep.min(NDADDR as u64)..NDADDR as u64 {
-            self.free_block(i, Place::Data(lbn))?;
+            self.free_block(i, FileBlock::Data(lbn))?;
         }
         i.d.size = to.into();
-        self.cache.drop_pages(i.ino.0, keep, u64::MAX);
+        self.cache.drop_pages(i.ino, keep);
         self.iput(i)
     }
 
@@ -448,7 +328,7 @@ impl Core {
         if to == 0 || to >= i.size() || !(i.is_file() || i.is_dir()) {
             return Ok(());
         }
-        let p = self.pointer(i, Place::Data(lbn))?;
+        let p = self.pointer(i, FileBlock::Data(lbn))?;
         if p.frag.get() == 0 {
             return Ok(());
         }
@@ -458,69 +338,14 @@ impl Core {
         }
         self.mapped_page(i, lbn, p)?;
         let len = self.geom.bytes_of(new);
-        self.change_way(i, Place::Data(lbn))?;
-        self.cache.modify(Name::Page { file: i.ino.0, index: lbn }, |buf| {
+        self.change(i, FileBlock::Data(lbn), |buf| {
             buf.resize(len, 0);
             if let Some(rest) = buf.get_mut(within..).filter(|_| within > 0) {
                 rest.fill(0);
             }
-        });
+        })?;
         self.count(i, new, old);
         Ok(())
-    }
-
-    /// The first logical block of a file from `lbn` on that is a hole, or is none.
-    pub fn find_block(&mut self, i: &Inode, mut lbn: u64, hole: bool) -> Result<Option<u64>> {
-        let end = i.size().div_ceil(self.geom.block_size() as u64);
-        let is_it = |frag: Option<u32>| (frag == Some(0)) == hole;
-        // The ifile counts its indirect blocks only, and nobody relies on it.
-        let all = u64::from(self.segs.count()) * u64::from(self.geom.seg_frags());
-        let (most, mut met) = (if i.ino == IFILE { all } else { i.d.frags.get() }, 0u64);
-        while lbn < end {
-            let Some(Parent::Indirect(_, n, at)) = parent(&self.geom, Place::Data(lbn)) else {
-                if is_it(Some(self.pointer(i, Place::Data(lbn))?.frag.get())) {
-                    return Ok(Some(lbn));
-                }
-                lbn += 1;
-                continue;
-            };
-            let Some(bytes) = self.indirect(i, 1, n)? else {
-                if hole {
-                    return Ok(Some(lbn));
-                }
-                lbn = self.behind_lost(i, lbn)?;
-                continue;
-            };
-            met += u64::from(self.geom.block_frags());
-            if met > most {
-                return Err(i.corrupt("frags", i.d.frags, "as many fragments as its blocks have").into());
-            }
-            if !self.calls.has_changed() {
-                // What was looked at is not needed any more.
-                self.cache.trim_clean();
-            }
-            let (first, per) = (lbn - at as u64, self.geom.nindir());
-            match (at..per as usize).find(|k| is_it(get_u32(&bytes, k * POINTER))) {
-                Some(k) => return Ok(Some(first + k as u64).filter(|lbn| *lbn < end)),
-                None => lbn = first + per,
-            }
-        }
-        Ok(None)
-    }
-
-    /// The first logical block behind those that the highest indirect block above `lbn` that is missing, or cannot be
-    /// read, would lead to.
-    pub fn behind_lost(&mut self, i: &Inode, lbn: u64) -> Result<u64> {
-        let (mut at, mut reach) = (Place::Data(lbn), 1u64);
-        while let Some(Parent::Indirect(level, n, _)) = parent(&self.geom, at) {
-            match self.indirect(i, level, n) {
-                Ok(Some(_)) => break,
-                Ok(None) | Err(Error::Corrupt(_)) => at = Place::Indirect(level, n),
-                Err(e) => return Err(e),
-            }
-            reach = reach.saturating_mul(self.geom.nindir());
-        }
-        Ok(first_of(&self.geom, at).unwrap_or(lbn).saturating_add(reach))
     }
 
     /// Target of a symbolic link.
@@ -540,11 +365,7 @@ impl Core {
         if target.len() <= FAST_LINK {
             i.d.size = (target.len() as u64).into();
             self.iput(i)?;
-            self.cache.modify(inode_name(i.ino), |buf| {
-                if let Some(place) = buf.get_mut(FAST_LINK_AT..FAST_LINK_AT + target.len()) {
-                    place.copy_from_slice(target);
-                }
-            });
+            self.modify(Name::Inode(i.ino), |buf| put(buf, FAST_LINK_AT, target))?;
             // The copy in hand is what is written back by others.
             *i = self.iget(i.ino)?;
             return Ok(());
@@ -555,6 +376,56 @@ impl Core {
 
 arbor_kit::block_file!(Inode);
 
+impl BlockMap for Core {
+    type Ptr = Pointer;
+
+    fn shape(&self) -> Shape {
+        self.geom.shape()
+    }
+
+    fn inode_pointer(&self, i: &Inode, at: Parent) -> Pointer {
+        match at {
+            Parent::Direct(k) => i.d.db.get(k).copied().unwrap_or_default(),
+            Parent::Root(k) => i.d.ib.get(k).copied().unwrap_or_default(),
+            Parent::Xattr => i.d.xattr,
+            Parent::Map { .. } => Pointer::default(),
+        }
+    }
+
+    fn indirect(&mut self, i: &Inode, level: u8, n: u64) -> Result<Option<Arc<Vec<u8>>>> {
+        let name = Name::File(i.ino, FileBlock::Map { level, n });
+        if let Some(bytes) = self.cache.get(name) {
+            return Ok(Some(bytes.clone()));
+        }
+        let p = self.pointer(i, FileBlock::Map { level, n })?;
+        if Self::is_hole(p) {
+            return Ok(None);
+        }
+        let bytes = Arc::new(self.read_block(p, self.geom.block_frags(), Kind::Tree)?);
+        self.cache.insert(name, bytes.clone());
+        Ok(Some(bytes))
+    }
+
+    fn entry(table: &[u8], slot: usize) -> Pointer {
+        let p = table.get(slot * POINTER..(slot + 1) * POINTER);
+        p.and_then(|p| Pointer::read_from_bytes(p).ok()).unwrap_or_default()
+    }
+
+    fn is_hole(p: Pointer) -> bool {
+        p.frag.get() == 0
+    }
+
+    fn most_indirect(&self, i: &Inode) -> u64 {
+        // The ifile counts its indirect blocks only, and nobody relies on it.
+        let all = u64::from(self.segs.count()) * u64::from(self.geom.seg_frags());
+        (if i.ino == IFILE { all } else { i.d.frags.get() }) / u64::from(self.geom.block_frags())
+    }
+
+    fn too_many_indirect(&self, i: &Inode) -> Error {
+        i.corrupt("frags", i.d.frags, "as many fragments as its blocks have").into()
+    }
+}
+
 impl BlockFiles for Core {
     fn block_shift(&self) -> u32 {
         self.geom.block_shift
@@ -564,12 +435,8 @@ impl BlockFiles for Core {
         self.geom.max_size()
     }
 
-    fn is_mapped(&mut self, i: &Inode, lbn: u64) -> Result<bool> {
-        Ok(self.pointer(i, Place::Data(lbn))?.frag.get() != 0)
-    }
-
     fn page(&mut self, i: &Inode, lbn: u64) -> Result<Option<Arc<Vec<u8>>>> {
-        match self.pointer(i, Place::Data(lbn))? {
+        match self.pointer(i, FileBlock::Data(lbn))? {
             p if p.frag.get() == 0 => Ok(None),
             p => self.mapped_page(i, lbn, p).map(Some),
         }
@@ -579,17 +446,13 @@ impl BlockFiles for Core {
         self.geom.bytes_of(self.geom.lbn_frags(i.size(), lbn))
     }
 
-    fn next_block(&mut self, i: &Inode, lbn: u64, hole: bool) -> Result<Option<u64>> {
-        self.find_block(i, lbn, hole)
-    }
-
     fn balloc(&mut self, i: &mut Inode, lbn: u64, size: u64, fill: Fill<'_>) -> Result<()> {
         self.alloc_block(i, lbn, size, fill)
     }
 
     fn release_block(&mut self, i: &mut Inode, lbn: u64) -> Result<()> {
         self.mark(i.ino)?;
-        self.free_block(i, Place::Data(lbn))?;
+        self.free_block(i, FileBlock::Data(lbn))?;
         self.iput(i)
     }
 
@@ -603,54 +466,5 @@ impl BlockFiles for Core {
 
     fn undo_growth(&mut self, i: &mut Inode, to: u64) -> Result<()> {
         self.truncate_direct(i, to)
-    }
-}
-
-/// First logical block that lies below an indirect block.
-pub(crate) fn first_of(geom: &Geom, place: Place) -> Option<u64> {
-    let n = geom.nindir();
-    let base = NDADDR as u64;
-    match place {
-        Place::Data(lbn) => Some(lbn),
-        Place::Indirect(1, k) => Some(base + k * n),
-        Place::Indirect(2, 0) => Some(base + n),
-        Place::Indirect(2, k) => Some(base + n + n * n + (k - 1) * n * n),
-        Place::Indirect(3, _) => Some(base + n + n * n),
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pointers_to_blocks() {
-        let geom = Geom { block_shift: 12, frag_shift: 9, seg_shift: 18, first: 32, fsid: 0 };
-        let (n, up) = (512, |p| parent(&geom, p));
-        assert_eq!(up(Place::Data(11)), Some(Parent::Direct(11)));
-        assert_eq!(up(Place::Data(12)), Some(Parent::Indirect(1, 0, 0)));
-        assert_eq!(up(Place::Data(12 + n + 3)), Some(Parent::Indirect(1, 1, 3)));
-        assert_eq!(up(Place::Indirect(1, 0)), Some(Parent::Root(0)));
-        assert_eq!(up(Place::Indirect(1, 1)), Some(Parent::Indirect(2, 0, 0)));
-        assert_eq!(up(Place::Indirect(1, n)), Some(Parent::Indirect(2, 0, 511)));
-        assert_eq!(up(Place::Indirect(1, n + 1)), Some(Parent::Indirect(2, 1, 0)));
-        assert_eq!(up(Place::Indirect(2, 0)), Some(Parent::Root(1)));
-        assert_eq!(up(Place::Indirect(2, 1)), Some(Parent::Indirect(3, 0, 0)));
-        assert_eq!(up(Place::Indirect(3, 0)), Some(Parent::Root(2)));
-        assert_eq!(up(Place::Data(geom.max_blocks())), None);
-        for lbn in [12, 12 + n - 1, 12 + n, 12 + n + n * n, geom.max_blocks() - 1] {
-            let mut at = Place::Data(lbn);
-            while let Some(Parent::Indirect(level, k, _)) = up(at) {
-                at = Place::Indirect(level, k);
-                assert!(first_of(&geom, at).is_some_and(|first| first <= lbn), "{lbn} {at:?}");
-            }
-            assert!(matches!(up(at), Some(Parent::Root(_))));
-            let mut at = Place::Data(lbn);
-            while let Some(Parent::Indirect(level, k, slot)) = up(at) {
-                assert_eq!(child(&geom, level, k, slot as u64), at);
-                at = Place::Indirect(level, k);
-            }
-        }
     }
 }

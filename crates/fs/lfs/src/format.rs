@@ -20,9 +20,12 @@
 //! A change that old code can ignore takes a `compat` bit, one that old code can read past an `ro_compat` bit, anything
 //! else an `incompat` bit.
 
+pub use arbor_base::cache::FileBlock;
 use arbor_base::layout::{Features, I64, U16, U32, U64, crc_without};
 use arbor_base::vfs::{Ino, Time, mode};
+use arbor_kit::blockmap::Shape;
 pub use arbor_kit::dirent::{DIRBLKSIZ, DIRENT_HEAD, DirentHead, dirent_len};
+pub use arbor_kit::fragments::Fragments;
 use std::mem::{offset_of, size_of};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -236,7 +239,7 @@ pub struct FileInfo {
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct BlockInfo {
-    /// Which block of the file: see [`Place`].
+    /// Which block of the file: see [`block_code`].
     pub place: U64,
     /// Its fragments.
     pub frags: U32,
@@ -399,38 +402,24 @@ pub const FAST_LINK: usize = (NDADDR + NIADDR) * POINTER;
 /// Where it begins there.
 pub const FAST_LINK_AT: usize = offset_of!(Dinode, db);
 
-/// Which block of a file: the number in [`BlockInfo::place`]. The highest byte says what it is, the rest its number
-/// among those.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Place {
-    /// A logical block.
-    Data(u64),
-    /// An indirect block of this level (1: its pointers are to data), and which one of that level, in the order of
-    /// the blocks that they lead to.
-    Indirect(u8, u64),
-    /// The extended attributes.
-    Xattr,
+/// A block of a file as the number in [`BlockInfo::place`]: the highest byte says what it is (0: a logical block, 1 to 3: an
+/// indirect block of that level, 255: the extended attributes), the rest its number among those.
+pub fn block_code(part: FileBlock) -> u64 {
+    match part {
+        FileBlock::Data(lbn) => lbn,
+        FileBlock::Map { level, n } => u64::from(level) << 56 | n,
+        FileBlock::Xattr => 0xff << 56,
+    }
 }
 
-impl Place {
-    /// As a number.
-    pub fn code(self) -> u64 {
-        match self {
-            Place::Data(lbn) => lbn,
-            Place::Indirect(level, n) => u64::from(level) << 56 | n,
-            Place::Xattr => 0xff << 56,
-        }
-    }
-
-    /// From a number; `None` if it means nothing.
-    pub fn from_code(code: u64) -> Option<Place> {
-        let n = code & ((1 << 56) - 1);
-        match code >> 56 {
-            0 => Some(Place::Data(n)),
-            level @ 1..=3 => Some(Place::Indirect(level as u8, n)),
-            0xff if n == 0 => Some(Place::Xattr),
-            _ => None,
-        }
+/// The block of a file that has this number; `None` if it means nothing.
+pub fn coded_block(code: u64) -> Option<FileBlock> {
+    let n = code & ((1 << 56) - 1);
+    match code >> 56 {
+        0 => Some(FileBlock::Data(n)),
+        level @ 1..=3 => Some(FileBlock::Map { level: level as u8, n }),
+        0xff if n == 0 => Some(FileBlock::Xattr),
+        _ => None,
     }
 }
 
@@ -496,22 +485,9 @@ pub struct Geom {
     pub fsid: u64,
 }
 
+arbor_kit::fragments!(Geom);
+
 impl Geom {
-    /// Bytes of a block.
-    pub fn block_size(&self) -> usize {
-        1 << self.block_shift
-    }
-
-    /// Bytes of a fragment.
-    pub fn frag_size(&self) -> usize {
-        1 << self.frag_shift
-    }
-
-    /// Fragments of a block: 1, 2, 4 or 8.
-    pub fn block_frags(&self) -> u32 {
-        1 << (self.block_shift - self.frag_shift)
-    }
-
     /// Fragments of a segment.
     pub fn seg_frags(&self) -> u32 {
         1 << (self.seg_shift - self.frag_shift)
@@ -522,16 +498,6 @@ impl Geom {
         u64::from(frag.0) << self.frag_shift
     }
 
-    /// Fragments that `bytes` bytes need.
-    pub fn frags_for(&self, bytes: usize) -> u32 {
-        bytes.div_ceil(self.frag_size()) as u32
-    }
-
-    /// Bytes of so many fragments.
-    pub fn bytes_of(&self, frags: u32) -> usize {
-        (frags as usize) << self.frag_shift
-    }
-
     /// Segment of a fragment; `None` before the first one.
     pub fn seg_of(&self, frag: Frag) -> Option<Seg> {
         frag.0.checked_sub(self.first).map(|at| Seg(at / self.seg_frags()))
@@ -540,11 +506,6 @@ impl Geom {
     /// First fragment of a segment.
     pub fn seg_start(&self, seg: Seg) -> Frag {
         Frag(self.first.saturating_add(seg.0.saturating_mul(self.seg_frags())))
-    }
-
-    /// Logical block of byte `at`.
-    pub fn lbn(&self, at: u64) -> u64 {
-        at >> self.block_shift
     }
 
     /// Fragments of logical block `lbn` in a file of `size` bytes: less than a block only of the last (LFS-F1).
@@ -575,15 +536,14 @@ impl Geom {
         (self.block_size() / POINTER) as u64
     }
 
-    /// Blocks that a file can have.
-    pub fn max_blocks(&self) -> u64 {
-        let n = self.nindir();
-        NDADDR as u64 + n + n * n + n * n * n
+    /// How the maps of files are built.
+    pub fn shape(&self) -> Shape {
+        Shape { direct: NDADDR as u64, levels: NIADDR as u8, fanout: self.nindir() }
     }
 
     /// Greatest size of a file in bytes.
     pub fn max_size(&self) -> u64 {
-        (self.max_blocks() << self.block_shift).min(i64::MAX as u64)
+        (self.shape().blocks() << self.block_shift).min(i64::MAX as u64)
     }
 
     /// Where the two checkpoints are, byte addresses.

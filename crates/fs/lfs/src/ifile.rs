@@ -7,10 +7,12 @@
 use crate::choice::Choice;
 use crate::format::*;
 use crate::inode::Inode;
-use crate::mount::{Core, inode_name, name_of};
+use crate::mount::Core;
+use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
-use arbor_base::layout::Corrupt;
+use arbor_base::layout::{Corrupt, put};
 use arbor_base::vfs::{Errno, Error, Ino, Result};
+use arbor_kit::blockmap::BlockMap as _;
 use arbor_kit::inodes::InodeTable as _;
 use arbor_kit::runs::Runs;
 use std::collections::{BTreeMap, BTreeSet};
@@ -154,12 +156,12 @@ impl Core {
 
     /// The block of the ifile, as zeros if there is none yet.
     pub fn ifile_page(&mut self, lbn: u64) -> Result<Arc<Vec<u8>>> {
-        let name = name_of(IFILE, Place::Data(lbn));
+        let name = Name::File(IFILE, FileBlock::Data(lbn));
         if let Some(bytes) = self.cache.get(name) {
             return Ok(bytes.clone());
         }
         let i = self.inode(IFILE)?;
-        let bytes = match self.pointer(&i, Place::Data(lbn))? {
+        let bytes = match self.pointer(&i, FileBlock::Data(lbn))? {
             p if p.frag.get() == 0 => vec![0; self.geom.block_size()],
             p => self.read_block(p, self.geom.block_frags(), Kind::Log)?,
         };
@@ -179,12 +181,7 @@ impl Core {
             i.d.size = end.into();
         }
         self.iput(&i)?;
-        let change = |buf: &mut Vec<u8>| {
-            if let Some(place) = buf.get_mut(at..at + bytes.len()) {
-                place.copy_from_slice(bytes);
-            }
-        };
-        Ok(self.cache.modify(name_of(IFILE, Place::Data(lbn)), change).ok_or(Errno::EIO)?)
+        self.change(&i, FileBlock::Data(lbn), |buf| put(buf, at, bytes))
     }
 
     /// Entry of the inode map. Of an inode that there is none of, one that is free.
@@ -246,7 +243,7 @@ impl Core {
         self.set_map_entry(ino, entry)?;
         self.state.free_ino = ino.0 as u32;
         self.state.used_inodes = self.state.used_inodes.saturating_sub(1);
-        self.cache.remove(inode_name(ino));
+        self.cache.remove(Name::Inode(ino));
         if let Some(c) = self.changed.remove(&ino.0) {
             self.order.remove(&c.turn);
         }
@@ -271,13 +268,14 @@ impl Core {
             let at = self.geom.byte(Frag(cp.ifile.get()));
             return Err(Corrupt::new("ifile", "size", at, d.size.get(), format!("{least} or more")).into());
         }
-        self.cache.insert(inode_name(IFILE), Arc::new(d.as_bytes().to_vec()));
+        self.cache.insert(Name::Inode(IFILE), Arc::new(d.as_bytes().to_vec()));
         let per = (self.geom.block_size() / USAGE) as u32;
         let i = Inode { ino: IFILE, d };
+        let blocks = i.size().div_ceil(self.geom.block_size() as u64);
         let (mut next, mut skips_holes) = (0, true);
         loop {
             if skips_holes {
-                match self.find_block(&i, next, false) {
+                match self.next_block(&i, next, blocks, false) {
                     Ok(found) => next = found.unwrap_or(u64::MAX),
                     // Up to what cannot be read each block is looked at.
                     Err(Error::Corrupt(_)) => skips_holes = false,
@@ -288,12 +286,12 @@ impl Core {
                 break;
             };
             next += 1;
-            match self.pointer(&i, Place::Data(lbn.into())) {
+            match self.pointer(&i, FileBlock::Data(lbn.into())) {
                 Ok(p) if p.frag.get() == 0 => continue,
                 Ok(_) => {}
                 Err(Error::Corrupt(c)) => {
                     lost(*c)?;
-                    (next, skips_holes) = (self.behind_lost(&i, lbn.into())?, true);
+                    (next, skips_holes) = (self.after_missing(&i, lbn.into())?, true);
                     continue;
                 }
                 Err(e) => return Err(e),

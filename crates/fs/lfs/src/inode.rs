@@ -3,8 +3,9 @@
 //! An inode is a buffer of its own in the cache. Where it lies on disk the inode map says.
 
 use crate::format::*;
-use crate::mount::{Core, inode_name, xattr_name};
+use crate::mount::Core;
 use crate::planted::{Flaw, planted};
+use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
 use arbor_base::layout::{Corrupt, crc_without, get_u32};
 use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, Time, mode};
@@ -25,22 +26,6 @@ pub(crate) struct Inode {
 }
 
 impl Inode {
-    pub fn is_dir(&self) -> bool {
-        self.d.kind() == mode::IFDIR
-    }
-
-    pub fn is_file(&self) -> bool {
-        self.d.kind() == mode::IFREG
-    }
-
-    pub fn is_symlink(&self) -> bool {
-        self.d.kind() == mode::IFLNK
-    }
-
-    pub fn size(&self) -> u64 {
-        self.d.size.get()
-    }
-
     pub fn corrupt(&self, field: &'static str, found: impl std::fmt::Display, expected: &str) -> Corrupt {
         Corrupt::new("inode", field, 0, format!("{found} (inode {})", self.ino), expected)
     }
@@ -62,13 +47,13 @@ pub(crate) fn find_inode(geom: &Geom, ino: Ino, fragment: &[u8]) -> Option<(usiz
 impl Core {
     /// The same, of the ifile too.
     pub fn inode(&mut self, ino: Ino) -> Result<Inode> {
-        if let Some(bytes) = self.cache.get(inode_name(ino)) {
+        if let Some(bytes) = self.cache.get(Name::Inode(ino)) {
             let d = Dinode::read_from_bytes(&bytes[..]).map_err(|_| Errno::EIO)?;
             return Ok(Inode { ino, d });
         }
         if ino == IFILE {
             let d = self.read_ifile_inode()?;
-            self.cache.insert(inode_name(ino), Arc::new(d.as_bytes().to_vec()));
+            self.cache.insert(Name::Inode(ino), Arc::new(d.as_bytes().to_vec()));
             return Ok(Inode { ino, d });
         }
         let entry = self.map_entry(ino)?;
@@ -76,7 +61,7 @@ impl Core {
             return Err(Errno::ESTALE.into());
         }
         self.read_inodes(Frag(entry.frag.get()))?;
-        if let Some(bytes) = self.cache.get(inode_name(ino)) {
+        if let Some(bytes) = self.cache.get(Name::Inode(ino)) {
             let d = Dinode::read_from_bytes(bytes).map_err(|_| Errno::EIO)?;
             return Ok(Inode { ino, d });
         }
@@ -86,7 +71,7 @@ impl Core {
             return Err(Corrupt::new("inode", "version", at, found, entry.version.get()).into());
         }
         crate::sound::inode(&self.geom, self.segs.count(), self.geom.byte(Frag(entry.frag.get())), ino, &d)?;
-        self.cache.insert(inode_name(ino), Arc::new(d.as_bytes().to_vec()));
+        self.cache.insert(Name::Inode(ino), Arc::new(d.as_bytes().to_vec()));
         Ok(Inode { ino, d })
     }
 
@@ -117,13 +102,13 @@ impl Core {
             // Of two with the same number the last one counts.
             for (_, d) in sound_inodes(&geom, bytes).rev() {
                 let ino = Ino(d.ino.get().into());
-                if ino == IFILE || self.cache.contains(inode_name(ino)) {
+                if ino == IFILE || self.cache.contains(Name::Inode(ino)) {
                     continue;
                 }
                 let is_here = |e: MapEntry| e.frag.get() == at && e.version == d.version;
                 let is_sound = crate::sound::inode(&geom, self.segs.count(), geom.byte(Frag(at)), ino, &d).is_ok();
                 if is_sound && self.map_entry(ino).is_ok_and(is_here) {
-                    self.cache.insert(inode_name(ino), Arc::new(d.as_bytes().to_vec()));
+                    self.cache.insert(Name::Inode(ino), Arc::new(d.as_bytes().to_vec()));
                 }
             }
         }
@@ -164,7 +149,7 @@ impl Core {
             ..Dinode::default()
         };
         let empty = Dinode::default();
-        self.cache.insert(inode_name(ino), Arc::new(empty.as_bytes().to_vec()));
+        self.cache.insert(Name::Inode(ino), Arc::new(empty.as_bytes().to_vec()));
         let i = Inode { ino, d };
         self.iput(&i)?;
         Ok(i)
@@ -174,8 +159,7 @@ impl Core {
     pub fn unlinked(&mut self, ino: Ino, all: bool) -> Result<()> {
         let mut i = self.iget(ino)?;
         i.d.nlink = if all { 0 } else { i.d.nlink.get().saturating_sub(1) }.into();
-        self.iput(&i)?;
-        if i.d.nlink.get() > 0 { Ok(()) } else { lifetimes::lost(self, ino) }
+        if i.d.nlink.get() > 0 { self.iput(&i) } else { lifetimes::lost(self, &mut i) }
     }
 
     /// One subdirectory less.
@@ -189,8 +173,7 @@ impl Core {
     pub fn abort_create(&mut self, i: &mut Inode) -> Result<()> {
         i.d.nlink = 0.into();
         self.iput(i)?;
-        while !self.release(i.ino)? {}
-        self.free(i.ino)
+        lifetimes::abandon(self, i)
     }
 
     /// Finds at mount what was open and unlinked at the crash.
@@ -198,7 +181,7 @@ impl Core {
         lifetimes::load(self, self.state.orphan.into(), |core, ino, twice| {
             let i = core.iget(ino)?;
             if !twice && i.d.nlink.get() == 0 {
-                return Ok(());
+                return Ok(i);
             }
             let expected = "a list without a loop, of inodes without names";
             Err(i.corrupt("next_orphan", i.d.next_orphan, expected).into())
@@ -212,8 +195,8 @@ impl Core {
             return Ok(());
         }
         self.mark(i.ino)?;
-        self.bury(i, Place::Xattr, i.d.xattr);
-        self.cache.remove(xattr_name(i.ino));
+        self.bury(i, FileBlock::Xattr, i.d.xattr);
+        self.cache.remove(Name::File(i.ino, FileBlock::Xattr));
         let old = self.geom.frags_for(i.d.xattr_len.get() as usize);
         (i.d.xattr, i.d.xattr_len) = (Pointer::default(), 0.into());
         self.count(i, 0, old);
@@ -222,6 +205,20 @@ impl Core {
 }
 
 impl Orphans for Core {
+    type Inode = Inode;
+
+    fn get(&mut self, ino: Ino) -> Result<Inode> {
+        self.iget(ino)
+    }
+
+    fn put(&mut self, i: &Inode) -> Result<()> {
+        self.iput(i)
+    }
+
+    fn number(i: &Inode) -> Ino {
+        i.ino
+    }
+
     fn head(&mut self, _of: Ino) -> Result<u64> {
         Ok(self.state.orphan.into())
     }
@@ -233,28 +230,25 @@ impl Orphans for Core {
         Ok(())
     }
 
-    fn next(&mut self, ino: Ino) -> Result<u64> {
-        Ok(self.iget(ino)?.d.next_orphan.get().into())
+    fn next(i: &Inode) -> u64 {
+        i.d.next_orphan.get().into()
     }
 
-    fn set_next(&mut self, ino: Ino, to: u64) -> Result<()> {
-        let mut i = self.iget(ino)?;
+    fn set_next(&mut self, i: &mut Inode, to: u64) {
         i.d.next_orphan = (to as u32).into();
-        self.iput(&i)
     }
 
-    fn release(&mut self, ino: Ino) -> Result<bool> {
-        let mut i = self.iget(ino)?;
-        if i.d.has_blocks() && self.truncate_some(&mut i, 0)? > 0 {
+    fn release(&mut self, i: &mut Inode) -> Result<bool> {
+        if i.d.has_blocks() && self.truncate_some(i, 0)? > 0 {
             return Ok(false);
         }
-        self.drop_xattr(&mut i)?;
-        self.hashes.remove(ino);
+        self.drop_xattr(i)?;
+        self.hashes.remove(i.ino);
         Ok(true)
     }
 
-    fn free(&mut self, ino: Ino) -> Result<()> {
-        self.forget_inode(ino)
+    fn free(&mut self, i: &mut Inode) -> Result<()> {
+        self.forget_inode(i.ino)
     }
 }
 
@@ -271,8 +265,7 @@ impl InodeTable for Core {
     fn iput(&mut self, i: &Inode) -> Result<()> {
         self.mark(i.ino)?;
         let bytes = i.d.as_bytes();
-        self.cache.modify(inode_name(i.ino), |buf| buf.copy_from_slice(bytes)).ok_or(Errno::EIO)?;
-        Ok(())
+        self.modify(Name::Inode(i.ino), |buf| buf.copy_from_slice(bytes))
     }
 
     fn attr_of(&self, i: &Inode) -> Attr {
@@ -309,7 +302,7 @@ impl InodeTable for Core {
         if i.d.xattr.frag.get() == 0 {
             return Ok(Vec::new());
         }
-        let name = xattr_name(i.ino);
+        let name = Name::File(i.ino, FileBlock::Xattr);
         if !self.cache.contains(name) {
             let frags = self.geom.frags_for(i.d.xattr_len.get() as usize);
             let bytes = self.read_block(i.d.xattr, frags, Kind::Xattr)?;
@@ -348,11 +341,11 @@ impl InodeTable for Core {
         bytes[..XATTR_HEADER].copy_from_slice(head.as_bytes());
         bytes[XATTR_HEADER..len].copy_from_slice(&body);
         self.mark(i.ino)?;
-        let name = xattr_name(i.ino);
+        let name = Name::File(i.ino, FileBlock::Xattr);
         if !self.cache.contains(name) {
             self.cache.insert(name, Arc::new(Vec::new()));
         }
-        self.cache.modify(name, |buf| *buf = bytes);
+        self.modify(name, |buf| *buf = bytes)?;
         if i.d.xattr.frag.get() == 0 {
             i.d.xattr.frag = UNWRITTEN.into();
         }

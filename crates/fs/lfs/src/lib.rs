@@ -62,6 +62,7 @@ mod view;
 
 use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::*;
+use arbor_kit::fragments::Fragments as _;
 use std::sync::Arc;
 
 /// Names of everything that the checker can find.

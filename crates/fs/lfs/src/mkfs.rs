@@ -2,7 +2,7 @@
 
 use crate::format::*;
 use crate::inode::Inode;
-use crate::mount::{Core, inode_name};
+use crate::mount::Core;
 use crate::plan::{HOT, Head, Log};
 use crate::{options, summary, superblock};
 use arbor_base::cache::Name;
@@ -96,10 +96,10 @@ fn first_state(dev: Arc<dyn Device>, geom: Geom, segs: u32, options: &FormatOpti
         btime: now,
         ..Dinode::default()
     };
-    core.cache.insert(inode_name(IFILE), Arc::new(ifile.as_bytes().to_vec()));
+    core.cache.insert(Name::Inode(IFILE), Arc::new(ifile.as_bytes().to_vec()));
     let mut root: Inode = core.inew(mode::IFDIR | 0o755, options.owner, options.now)?;
     debug_assert_eq!(root.ino, ROOT);
-    core.cache.insert(Name::Page { file: ROOT.0, index: 0 }, Arc::new(Vec::new()));
+    core.cache.insert(Name::data(ROOT, 0), Arc::new(Vec::new()));
     core.alloc_block(&mut root, 0, geom.frag_size() as u64, &mut |buf, len| {
         *buf = first_chunks(len, ROOT, Ino(ROOT.0))
     })?;

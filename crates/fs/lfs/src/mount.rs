@@ -8,11 +8,12 @@ use crate::ifile::Segments;
 use crate::inode::Inode;
 use crate::plan::Log;
 use crate::{options, recover, superblock};
-use arbor_base::cache::{Cache, Name};
+use arbor_base::cache::{Cache, DirtyRef, FileBlock, Name};
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{Corrupt, crc};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, Ino, MountOptions, Options, Result, Time, Utilisation};
 use arbor_kit::chunkdir::Hashes;
+use arbor_kit::counters::Io;
 use arbor_kit::locked::Locked;
 use arbor_kit::machine::{Machine, Machinery};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -20,41 +21,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
-const INDIRECT: u64 = 1 << 62;
-const INODE_BUFFER: u64 = 2 << 62;
-const XATTR: u64 = 3 << 62;
-
-/// Name of an indirect block's buffer.
-pub(crate) fn indirect_name(ino: Ino, level: u8, n: u64) -> Name {
-    Name::Page { file: ino.0 | INDIRECT, index: u64::from(level) << 56 | n }
-}
-
-/// Name of an inode's buffer.
-pub(crate) fn inode_name(ino: Ino) -> Name {
-    Name::Page { file: ino.0 | INODE_BUFFER, index: 0 }
-}
-
-/// Name of the buffer of an inode's extended attributes.
-pub(crate) fn xattr_name(ino: Ino) -> Name {
-    Name::Page { file: ino.0 | XATTR, index: 0 }
-}
-
-/// Name of the buffer of a block of a file.
-pub(crate) fn name_of(ino: Ino, place: Place) -> Name {
-    match place {
-        Place::Data(lbn) => Name::Page { file: ino.0, index: lbn },
-        Place::Indirect(level, n) => indirect_name(ino, level, n),
-        Place::Xattr => xattr_name(ino),
-    }
-}
-
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
-    pub flushes: u64,
-    pub reads: u64,
-    pub read_bytes: u64,
-    pub writes: u64,
-    pub write_bytes: u64,
+    pub io: Io,
     pub groups: u64,
     pub partial_segments: u64,
     pub checkpoints: u64,
@@ -261,7 +230,7 @@ impl Core {
     pub fn read_run(&mut self, frag: Frag, frags: u32, kind: Kind) -> Result<Vec<u8>> {
         let (at, len) = (self.geom.byte(frag), self.geom.bytes_of(frags));
         let bytes = self.calls.reads.read(&*self.dev, kind, at, len)?;
-        self.count_read(len);
+        self.counters.io.count_read(len);
         Ok(bytes)
     }
 
@@ -269,13 +238,8 @@ impl Core {
     pub fn read_run_again(&mut self, frag: Frag, frags: u32, kind: Kind) -> Result<Vec<u8>> {
         let (at, len) = (self.geom.byte(frag), self.geom.bytes_of(frags));
         let bytes = self.calls.reads.read_now(&*self.dev, kind, at, len)?;
-        self.count_read(len);
+        self.counters.io.count_read(len);
         Ok(bytes)
-    }
-
-    fn count_read(&mut self, len: usize) {
-        self.counters.reads += 1;
-        self.counters.read_bytes += len as u64;
     }
 
     /// Reads what a pointer leads to, and verifies it; once more if it was read wrong.
@@ -321,22 +285,32 @@ impl Core {
             self.changed_ms = self.calls.now_ms();
         }
         // Its inode is written with it, and stays until then.
-        self.cache.modify(inode_name(ino), |_| ()).ok_or(Errno::EIO)?;
-        Ok(())
+        self.make_dirty(Name::Inode(ino)).map(drop)
+    }
+
+    /// Makes a buffer dirty that is in the cache, and nothing above it.
+    pub fn make_dirty(&mut self, name: Name) -> Result<DirtyRef> {
+        Ok(self.cache.dirtied(name).ok_or(Errno::EIO)?)
+    }
+
+    /// Changes a buffer that is in the cache, and nothing above it.
+    pub fn modify<R>(&mut self, name: Name, f: impl FnOnce(&mut Vec<u8>) -> R) -> Result<R> {
+        let dirty = self.make_dirty(name)?;
+        Ok(self.cache.modify(dirty, f))
     }
 
     /// Fragments on disk of a block that has a pointer there.
-    pub fn disk_frags(&self, ino: Ino, place: Place) -> u32 {
+    pub fn disk_frags(&self, ino: Ino, place: FileBlock) -> u32 {
         let changed = self.changed.get(&ino.0);
         match place {
-            Place::Indirect(..) => self.geom.block_frags(),
-            Place::Data(lbn) => changed.map_or(0, |c| self.geom.lbn_frags(c.disk_size, lbn)),
-            Place::Xattr => changed.map_or(0, |c| self.geom.frags_for(c.disk_xattr_len as usize)),
+            FileBlock::Map { .. } => self.geom.block_frags(),
+            FileBlock::Data(lbn) => changed.map_or(0, |c| self.geom.lbn_frags(c.disk_size, lbn)),
+            FileBlock::Xattr => changed.map_or(0, |c| self.geom.frags_for(c.disk_xattr_len as usize)),
         }
     }
 
     /// What a pointer of a changed file leads to is dead.
-    pub fn bury(&mut self, i: &Inode, place: Place, p: Pointer) {
+    pub fn bury(&mut self, i: &Inode, place: FileBlock, p: Pointer) {
         let frag = p.frag.get();
         if frag == 0 || frag == UNWRITTEN {
             return;

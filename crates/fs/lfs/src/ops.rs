@@ -2,7 +2,7 @@
 //! buffers; what it changed is written with all else that is changed, so that a crash leaves all of it or nothing.
 
 use crate::format::*;
-use crate::inode::{Inode, LINK_MAX};
+use crate::inode::Inode;
 use crate::mount::{self, Core, SHARES};
 use arbor_base::cache::Name;
 use arbor_base::vfs::*;
@@ -11,7 +11,7 @@ use arbor_kit::dirent::{DOTDOT_AT, first_chunks};
 use arbor_kit::inodes::InodeTable as _;
 use arbor_kit::lifetimes;
 use arbor_kit::locked;
-use arbor_kit::namespace::{Lookup, Move, Named, Namespace, NewInode, Node, Place, Target, Walk, Walked};
+use arbor_kit::namespace::{Move, Namespace, NewInode, Node, Place, Target};
 use std::sync::Arc;
 
 /// Counters of the segments that the cleaner found, by the least part of them that lived, %.
@@ -21,43 +21,7 @@ const FOUND: [&str; SHARES] = [
     "found_90", "found_95",
 ];
 
-fn kind_of(i: &Inode) -> FileType {
-    FileType::from_mode(i.d.kind()).unwrap_or(FileType::File)
-}
-
 impl Namespace for Core {
-    type Slot = Found;
-    type Room = ();
-
-    fn root(&self) -> Ino {
-        ROOT
-    }
-
-    fn node(&mut self, ino: Ino) -> Result<Node> {
-        let i = self.iget(ino)?;
-        Ok(self.facts(&i))
-    }
-
-    fn find(&mut self, dir: Ino, name: &[u8]) -> Result<(Node, Lookup<Found, ()>)> {
-        let dir = self.iget(dir)?;
-        if !dir.is_dir() {
-            return Err(Errno::ENOTDIR.into());
-        }
-        let found = self.dir_lookup(&dir, name)?;
-        let found = found.map_or(Lookup::Free(()), |slot| Lookup::Found(Named { ino: slot.ino, slot }));
-        Ok((self.facts(&dir), found))
-    }
-
-    fn parent(&mut self, dir: Ino) -> Result<Ino> {
-        let dir = self.iget(dir)?;
-        self.parent_of(&dir)
-    }
-
-    fn is_empty(&mut self, dir: Ino) -> Result<bool> {
-        let dir = self.iget(dir)?;
-        self.dir_is_empty(&dir)
-    }
-
     fn make(&mut self, dir: &Node, name: &[u8], (): (), new: &NewInode<'_>, now: Time) -> Result<Attr> {
         self.check_xattrs(new.xattrs)?;
         let mut parent = self.iget(dir.ino)?;
@@ -77,9 +41,8 @@ impl Namespace for Core {
     fn make_unnamed(&mut self, _dir: &Node, new: &NewInode<'_>, now: Time) -> Result<Attr> {
         let mut i = self.inew(new.mode, (new.uid, new.gid), now)?;
         i.d.nlink = 0.into();
-        self.iput(&i)?;
         self.calls.lives.refs.add(i.ino);
-        lifetimes::orphan(self, i.ino)?;
+        lifetimes::orphan(self, &mut i)?;
         self.calls.lives.set_unnamed(i.ino);
         Ok(self.attr_of(&i))
     }
@@ -87,9 +50,9 @@ impl Namespace for Core {
     fn link(&mut self, dir: &Node, name: &[u8], (): (), node: &Node, now: Time) -> Result<Attr> {
         let mut parent = self.iget(dir.ino)?;
         let room = self.dir_room(&mut parent, name)?;
-        lifetimes::unorphan(self, node.ino)?;
         let mut i = self.iget(node.ino)?;
-        self.dir_insert(&parent, room, name, i.ino, kind_of(&i))?;
+        lifetimes::unorphan(self, &mut i)?;
+        self.dir_insert(&parent, room, name, i.ino, i.file_type())?;
         self.touch_dir(dir.ino, now, 0)?;
         i.d.nlink = i.d.nlink.get().saturating_add(1).into();
         i.d.ctime = now.into();
@@ -146,29 +109,15 @@ impl Namespace for Core {
         self.touch_dir(dir.ino, now, 0)?;
         self.touch_dir(new_dir.ino, now, 0)
     }
-
-    fn walk(&mut self, dir: Ino, cookie: u64, _plus: bool, f: Walk<'_, Core>) -> Result<()> {
-        let dir = self.iget(dir)?;
-        self.dir_walk(&dir, cookie, &mut |core, found, name| {
-            let file_type = FileType::from_mode(u32::from(found.kind) << 12).unwrap_or(FileType::File);
-            // A cookie is a place, because entries do not move (LFS-D1).
-            f(core, Walked { ino: found.ino, file_type, cookie: found.at + 1 }, name)
-        })
-    }
 }
 
 impl Core {
-    fn facts(&self, i: &Inode) -> Node {
-        let links = i.d.nlink.get();
-        Node { ino: i.ino, mode: i.d.mode.get(), gid: i.d.gid.get(), links, is_full: links >= LINK_MAX }
-    }
-
     /// What a new inode begins with.
     fn init_contents(&mut self, i: &mut Inode, new: &NewInode<'_>, parent: Ino) -> Result<()> {
         match new.file_type() {
             FileType::Dir => {
                 let (len, ino) = (self.geom.frag_size(), i.ino);
-                self.cache.insert(Name::Page { file: ino.0, index: 0 }, Arc::new(Vec::new()));
+                self.cache.insert(Name::data(ino, 0), Arc::new(Vec::new()));
                 self.alloc_block(i, 0, len as u64, &mut |buf, len| *buf = first_chunks(len, ino, parent))?;
             }
             FileType::Symlink => self.store_target(i, new.target)?,
@@ -280,12 +229,8 @@ impl locked::Core for Core {
     fn counters(&mut self) -> Vec<(&'static str, u64)> {
         let c = self.counters;
         let mut all = self.cache.counters();
+        all.extend(c.io.named());
         all.extend([
-            ("flushes", c.flushes),
-            ("reads", c.reads),
-            ("read_bytes", c.read_bytes),
-            ("writes", c.writes),
-            ("write_bytes", c.write_bytes),
             ("groups", c.groups),
             ("partial_segments", c.partial_segments),
             ("checkpoints", c.checkpoints),

@@ -2,6 +2,7 @@
 
 use crate::format::*;
 use crate::summary::length;
+use arbor_base::cache::FileBlock;
 use arbor_base::vfs::{Error, Ino, Result};
 use arbor_kit::runs::Runs;
 use std::collections::{BTreeMap, BTreeSet};
@@ -82,7 +83,7 @@ impl Log {
 pub(crate) struct Block {
     pub ino: Ino,
     pub version: u32,
-    pub place: Place,
+    pub place: FileBlock,
     pub frags: u32,
     /// Where it lies now, and its bytes there.
     pub old: Option<(Frag, u32)>,

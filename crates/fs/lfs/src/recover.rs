@@ -3,11 +3,12 @@
 //! so that nothing but summaries has to be read, and what they cover to be verified.
 
 use crate::format::*;
-use crate::mount::{Core, Totals, inode_name};
+use crate::mount::{Core, Totals};
 use crate::plan::{Head, Log};
 use crate::planted::{Flaw, planted};
 use crate::sound;
 use crate::summary::{self, Parsed};
+use arbor_base::cache::Name;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Ino, Result};
 
@@ -139,7 +140,7 @@ fn apply(core: &mut Core, group: &[Found]) -> Result<()> {
         for info in &f.parsed.inodes {
             let ino = Ino(info.ino.get().into());
             core.set_map_entry(ino, info.entry)?;
-            core.cache.remove(inode_name(ino));
+            core.cache.remove(Name::Inode(ino));
         }
     }
     for s in group.iter().flat_map(|f| &f.parsed.segs) {

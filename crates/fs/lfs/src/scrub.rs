@@ -8,9 +8,11 @@ use crate::format::*;
 use crate::inode::find_inode;
 use crate::mount::Core;
 use crate::superblock;
+use arbor_base::cache::FileBlock;
 use arbor_base::device::Kind;
 use arbor_base::layout::crc;
 use arbor_base::vfs::{Error, Ino, Result, Scrubbed};
+use arbor_kit::blockmap::BlockMap as _;
 use std::collections::BTreeSet;
 
 /// A segment that is scrubbed.
@@ -29,12 +31,12 @@ struct Segment {
 }
 
 /// What a block of a file is to people.
-fn name(ino: Ino, place: Place) -> String {
+fn name(ino: Ino, place: FileBlock) -> String {
     let whose = if ino == IFILE { "the ifile".into() } else { format!("inode {ino}") };
     match place {
-        Place::Data(lbn) => format!("{whose}, block {lbn}"),
-        Place::Indirect(level, n) => format!("{whose}, indirect block {n} of level {level}"),
-        Place::Xattr => format!("{whose}, extended attributes"),
+        FileBlock::Data(lbn) => format!("{whose}, block {lbn}"),
+        FileBlock::Map { level, n } => format!("{whose}, indirect block {n} of level {level}"),
+        FileBlock::Xattr => format!("{whose}, extended attributes"),
     }
 }
 
@@ -125,7 +127,7 @@ impl Core {
     }
 
     /// The pointer to a block of a file, if it leads to this fragment.
-    fn pointer_to(&mut self, ino: Ino, version: u32, place: Place, here: Frag) -> Result<Option<Pointer>> {
+    fn pointer_to(&mut self, ino: Ino, version: u32, place: FileBlock, here: Frag) -> Result<Option<Pointer>> {
         if ino != IFILE {
             let entry = self.map_entry(ino)?;
             if entry.frag.get() == 0 || entry.version.get() != version {
@@ -138,7 +140,7 @@ impl Core {
 
     fn scrub_block(&mut self, s: &mut Segment, file: &FileInfo, block: &BlockInfo, here: Frag) -> Result<()> {
         let (ino, frags) = (Ino(file.ino.get().into()), block.frags.get());
-        let Some(place) = Place::from_code(block.place.get()) else { return Ok(()) };
+        let Some(place) = coded_block(block.place.get()) else { return Ok(()) };
         let len = self.geom.bytes_of(frags);
         let p = match self.pointer_to(ino, file.version.get(), place, here) {
             Ok(None) => return Ok(()),

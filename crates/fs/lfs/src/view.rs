@@ -1,12 +1,12 @@
 //! A look at an unmounted volume: its state as a mount would find it, in core, and walks over what lies on the device.
 //! Nothing is written. Damage is passed over: the checker reports it.
 
-use crate::file::child;
 use crate::format::*;
 use crate::inode::{Inode, find_inode};
 use crate::mount::{self, Core, read_super};
 use crate::summary::Parsed;
 use crate::{options, superblock};
+use arbor_base::cache::FileBlock;
 use arbor_base::device::Kind;
 use arbor_base::layout::{Access, get_u32};
 use arbor_base::vfs::{Devices, Error, Ino, Options, Result, Time, mode};
@@ -37,7 +37,7 @@ fn unless_damaged<T>(found: Result<T>) -> Result<Option<T>> {
 /// A block of a file, as it lies on the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
-    pub place: Place,
+    pub place: FileBlock,
     pub p: Pointer,
     pub frags: u32,
 }
@@ -49,17 +49,17 @@ impl Piece {
 }
 
 /// What a piece of a file is to people, and the kind of request that it takes.
-pub(crate) fn piece_name(geom: &Geom, i: &Inode, place: Place) -> (Kind, String) {
+pub(crate) fn piece_name(geom: &Geom, i: &Inode, place: FileBlock) -> (Kind, String) {
     match place {
-        Place::Data(lbn) if i.ino == IFILE && lbn < geom.lbn(MAP_AT) => (Kind::Group, "segment usage table".into()),
-        Place::Data(_) if i.ino == IFILE => (Kind::Inode, "inode map".into()),
-        Place::Data(_) => match i.d.kind() {
+        FileBlock::Data(lbn) if i.ino == IFILE && lbn < geom.lbn(MAP_AT) => (Kind::Group, "segment usage table".into()),
+        FileBlock::Data(_) if i.ino == IFILE => (Kind::Inode, "inode map".into()),
+        FileBlock::Data(_) => match i.d.kind() {
             mode::IFDIR => (Kind::Dir, "directory".into()),
             mode::IFLNK => (Kind::Data, "symbolic link".into()),
             _ => (Kind::Data, "data".into()),
         },
-        Place::Indirect(level, _) => (Kind::Tree, format!("indirect block, level {level}")),
-        Place::Xattr => (Kind::Xattr, "extended attributes".into()),
+        FileBlock::Map { level, n: _ } => (Kind::Tree, format!("indirect block, level {level}")),
+        FileBlock::Xattr => (Kind::Xattr, "extended attributes".into()),
     }
 }
 
@@ -85,28 +85,28 @@ impl Walk {
     pub fn pieces(&mut self, core: &mut Core, i: &Inode, f: Visit<'_>) -> Result<()> {
         if i.d.has_blocks() || i.ino == IFILE {
             for (lbn, p) in (0u64..).zip(i.d.db) {
-                self.tree(core, i, (Place::Data(lbn), p), f)?;
+                self.tree(core, i, (FileBlock::Data(lbn), p), f)?;
             }
             for (level, p) in (1u8..).zip(i.d.ib) {
-                self.tree(core, i, (Place::Indirect(level, 0), p), f)?;
+                self.tree(core, i, (FileBlock::Map { level, n: 0 }, p), f)?;
             }
         }
-        self.tree(core, i, (Place::Xattr, i.d.xattr), f)
+        self.tree(core, i, (FileBlock::Xattr, i.d.xattr), f)
     }
 
-    fn tree(&mut self, core: &mut Core, i: &Inode, (place, p): (Place, Pointer), f: Visit<'_>) -> Result<()> {
+    fn tree(&mut self, core: &mut Core, i: &Inode, (place, p): (FileBlock, Pointer), f: Visit<'_>) -> Result<()> {
         let geom = core.geom;
         let frags = match place {
-            Place::Data(lbn) => geom.lbn_frags(i.size(), lbn),
-            Place::Indirect(..) => geom.block_frags(),
-            Place::Xattr => geom.frags_for(i.d.xattr_len.get() as usize).min(geom.block_frags()),
+            FileBlock::Data(lbn) => geom.lbn_frags(i.size(), lbn),
+            FileBlock::Map { .. } => geom.block_frags(),
+            FileBlock::Xattr => geom.frags_for(i.d.xattr_len.get() as usize).min(geom.block_frags()),
         };
         let piece = Piece { place, p, frags };
         // What is not on disk yet has an address outside of the segments.
         if piece.frag().0 == 0 || core.check_run(piece.frag(), frags, "pointer", "frag").is_err() {
             return Ok(());
         }
-        let Place::Indirect(level, at) = place else {
+        let FileBlock::Map { level, n: at } = place else {
             f(piece, &[]);
             return Ok(());
         };
@@ -117,7 +117,7 @@ impl Walk {
         let bytes = found.unwrap_or_default();
         f(piece, &bytes);
         for (k, p) in (0u64..).zip(pointers(&bytes)).filter(|(_, p)| p.frag.get() != 0) {
-            self.tree(core, i, (child(&geom, level, at, k), p), f)?;
+            self.tree(core, i, (geom.shape().child(level, at, k), p), f)?;
         }
         Ok(())
     }
@@ -153,10 +153,10 @@ impl Core {
     /// Blocks of the ifile that hold entries of the inode map: those on the device, and those that roll-forward has made.
     fn map_blocks(&mut self) -> Result<BTreeSet<u64>> {
         let first = self.geom.lbn(MAP_AT);
-        let mut all: BTreeSet<u64> = self.cache.dirty_pages(IFILE.0, first).collect();
+        let mut all: BTreeSet<u64> = self.cache.dirty_pages(IFILE, first).collect();
         let ifile = self.ifile_on_disk()?.i;
         Walk::default().pieces(self, &ifile, &mut |piece, _| match piece.place {
-            Place::Data(lbn) if lbn >= first => drop(all.insert(lbn)),
+            FileBlock::Data(lbn) if lbn >= first => drop(all.insert(lbn)),
             _ => {}
         })?;
         Ok(all)

@@ -47,7 +47,7 @@ fn a_damaged_indirect_block_of_the_usage_table_is_not_read_for_each_block_below_
     let blocks = u64::from(knife.newest().segs.get()) / (knife.geom.block_size() / USAGE) as u64;
     assert!(blocks > NDADDR as u64 + 400, "{blocks}");
     let frag = knife.geom.seg_start(Seg(10_000));
-    knife.set_pointer(IFILE.0, Place::Indirect(1, 0), Pointer { frag: frag.0.into(), crc: 1.into() });
+    knife.set_pointer(IFILE.0, FileBlock::Map { level: 1, n: 0 }, Pointer { frag: frag.0.into(), crc: 1.into() });
     let reads = Arc::<[AtomicU64; 2]>::default();
     let counting = Counting { dev: dev.clone(), at: knife.geom.byte(frag), reads: reads.clone() };
     let options = CheckOptions { repair: Repair::No, force: true };

@@ -56,7 +56,7 @@ fn volume() -> Vec<Case> {
         case(&["Checkpoint"], true, &[], |k| k.checkpoint(|cp| cp.inodes = u32::MAX.into())),
         case(&["Checkpoint"], true, &[], |k| k.checkpoint(|cp| cp.fill = u64::MAX.into())),
         case(&["Checkpoint"], true, &[], |k| {
-            let live = k.seg_of(k.ino("/b/big"), Place::Data(0));
+            let live = k.seg_of(k.ino("/b/big"), FileBlock::Data(0));
             k.checkpoint(|cp| cp.next_seg = live.0.into());
         }),
         case(&["Checkpoint"], true, &[], |k| k.write(k.inode_byte(IFILE.0), &[7; 9])),
@@ -71,11 +71,11 @@ fn volume() -> Vec<Case> {
         }),
         case(&["Checkpoint", "IfileBlock"], false, &[], |k| {
             k.lose_older();
-            k.flip(k.byte_of(IFILE.0, Place::Data(0)) + 5);
+            k.flip(k.byte_of(IFILE.0, FileBlock::Data(0)) + 5);
         }),
         case(&["Checkpoint", "IfileBlock"], false, &[], |k| {
             k.lose_older();
-            k.flip(k.byte_of(IFILE.0, Place::Indirect(2, 0)) + 5);
+            k.flip(k.byte_of(IFILE.0, FileBlock::Map { level: 2, n: 0 }) + 5);
         }),
         case(&["IfileLost"], false, &[], |k| k.checkpoints().iter().for_each(|(at, _)| k.write(*at, &[0; 512]))),
         case(&["IfileLost"], false, &[], |k| {
@@ -87,7 +87,7 @@ fn volume() -> Vec<Case> {
             let behind = k.geom.seg_start(Seg(cp.seg.get())).0 + cp.offset.get();
             let room = k.geom.seg_frags() - cp.offset.get();
             assert!(room >= k.geom.block_frags(), "there is room behind the log");
-            k.set_pointer(k.ino("/b/big"), Place::Data(4), Pointer { frag: behind.into(), crc: 4.into() });
+            k.set_pointer(k.ino("/b/big"), FileBlock::Data(4), Pointer { frag: behind.into(), crc: 4.into() });
         }),
     ]
 }
@@ -128,17 +128,17 @@ fn counts_and_lists() -> Vec<Case> {
             k.checkpoint(|cp| cp.orphan = (ino as u32).into());
         }),
         case(&["Usage"], true, &[], |k| {
-            k.usage(k.seg_of(k.ino("/b/big"), Place::Data(0)), |u| u.live = (u.live.get() + 256).into());
+            k.usage(k.seg_of(k.ino("/b/big"), FileBlock::Data(0)), |u| u.live = (u.live.get() + 256).into());
         }),
-        case(&["Usage"], true, &[], |k| k.usage(k.seg_of(k.ino("/b/big"), Place::Data(0)), |u| u.live = 0.into())),
+        case(&["Usage"], true, &[], |k| k.usage(k.seg_of(k.ino("/b/big"), FileBlock::Data(0)), |u| u.live = 0.into())),
         case(&["Usage"], true, &[], |k| {
-            k.usage(k.seg_of(k.ino("/b/big"), Place::Data(0)), |u| (u.live, u.flags) = (0.into(), 0.into()));
+            k.usage(k.seg_of(k.ino("/b/big"), FileBlock::Data(0)), |u| (u.live, u.flags) = (0.into(), 0.into()));
         }),
-        case(&["Usage"], true, &[], |k| k.usage(k.seg_of(k.ino("/b/big"), Place::Data(0)), |u| u.flags = 0.into())),
+        case(&["Usage"], true, &[], |k| k.usage(k.seg_of(k.ino("/b/big"), FileBlock::Data(0)), |u| u.flags = 0.into())),
         case(&["Usage"], true, &[], |k| {
             k.usage(Seg(k.newest().segs.get() - 1), |u| (u.live, u.flags) = (5.into(), DIRTY.into()));
         }),
-        case(&["Summary"], true, &[], |k| k.flip(k.summary(k.seg_of(k.ino("/b/big"), Place::Data(0))) + 20)),
+        case(&["Summary"], true, &[], |k| k.flip(k.summary(k.seg_of(k.ino("/b/big"), FileBlock::Data(0))) + 20)),
     ]
 }
 
@@ -163,13 +163,15 @@ fn inodes() -> Vec<Case> {
         case(&["BadPointers"], false, &["/b/big"], |k| k.inode(k.ino("/b/big"), |d| d.db[3].frag = 1.into())),
         case(&["BadPointers"], false, &["/b/big"], |k| k.inode(k.ino("/b/big"), |d| d.db[3].frag = UNWRITTEN.into())),
         case(&["BadPointers"], false, &["/b/big"], |k| k.inode(k.ino("/b/big"), |d| d.ib[0].frag = u32::MAX.into())),
-        case(&["Indirect"], false, &["/b/big"], |k| k.flip(k.byte_of(k.ino("/b/big"), Place::Indirect(1, 0)) + 8)),
-        case(&["Indirect"], false, &["/b/sparse"], |k| {
-            k.flip(k.byte_of(k.ino("/b/sparse"), Place::Indirect(3, 0)) + 8)
+        case(&["Indirect"], false, &["/b/big"], |k| {
+            k.flip(k.byte_of(k.ino("/b/big"), FileBlock::Map { level: 1, n: 0 }) + 8)
         }),
-        case(&["DataDamaged"], false, &["/b/big"], |k| k.flip(k.byte_of(k.ino("/b/big"), Place::Data(20)) + 100)),
+        case(&["Indirect"], false, &["/b/sparse"], |k| {
+            k.flip(k.byte_of(k.ino("/b/sparse"), FileBlock::Map { level: 3, n: 0 }) + 8)
+        }),
+        case(&["DataDamaged"], false, &["/b/big"], |k| k.flip(k.byte_of(k.ino("/b/big"), FileBlock::Data(20)) + 100)),
         case(&["DataDamaged"], false, &["/a/small", "/b/hard"], |k| {
-            k.flip(k.byte_of(k.ino("/a/small"), Place::Data(0)));
+            k.flip(k.byte_of(k.ino("/a/small"), FileBlock::Data(0)));
         }),
         case(&["DataDamaged"], false, &["/b/big"], |k| k.inode(k.ino("/b/big"), |d| d.db[3].crc = 1.into())),
         case(&["BeyondSize"], true, &[], |k| k.inode(k.ino("/a/small"), |d| d.db[5].frag = 900.into())),
@@ -222,7 +224,7 @@ fn blocks_and_links() -> Vec<Case> {
             let taken = k.get(file).db[1].frag;
             k.inode(dir, |d| d.db[0].frag = taken);
         }),
-        case(&["Xattr"], false, &["/b/heavy"], |k| k.flip(k.byte_of(k.ino("/b/heavy"), Place::Xattr) + 50)),
+        case(&["Xattr"], false, &["/b/heavy"], |k| k.flip(k.byte_of(k.ino("/b/heavy"), FileBlock::Xattr) + 50)),
         case(&["Xattr"], false, &["/b/heavy"], |k| k.inode(k.ino("/b/heavy"), |d| d.xattr_len = u32::MAX.into())),
         case(&["Xattr"], false, &["/b/heavy"], |k| k.inode(k.ino("/b/heavy"), |d| d.xattr.frag = 3.into())),
         case(&["FragCount"], true, &[], |k| k.inode(k.ino("/b/big"), |d| d.frags = (d.frags.get() + 3).into())),
@@ -248,9 +250,9 @@ fn directories() -> Vec<Case> {
         case(&["DirHole"], false, &["/many"], |k| k.inode(k.ino("/many"), |d| d.db[0] = Pointer::default())),
         case(&["DirHole"], false, &["/many"], |k| k.inode(k.ino("/many"), |d| d.db[1] = Pointer::default())),
         case(&["DirHole"], false, &[], |k| k.inode(k.ino("/wide"), |d| d.size = (1 << 31).into())),
-        case(&["DirBlock"], false, &["/many"], |k| k.flip(k.byte_of(k.ino("/many"), Place::Data(0)) + 1030)),
+        case(&["DirBlock"], false, &["/many"], |k| k.flip(k.byte_of(k.ino("/many"), FileBlock::Data(0)) + 1030)),
         case(&["DirBlock"], false, &["/many"], |k| {
-            k.write(k.byte_of(k.ino("/many"), Place::Data(0)), &[0xab; 4096]);
+            k.write(k.byte_of(k.ino("/many"), FileBlock::Data(0)), &[0xab; 4096]);
         }),
         case(&["DirChunk"], false, &["/many"], |k| k.dir(k.ino("/many"), 512, &[0xab; 512])),
         case(&["DirChunk"], false, &["/many"], |k| k.dir(k.ino("/many"), 1024, &[0; 512])),
@@ -452,11 +454,11 @@ fn one_path() {
     let one = |path, code, says, damage| DAMAGE.on_path(path, code, says, damage);
     one("/a/small", "InodeDamaged", "(/a/small)", |k| k.flip(k.inode_byte(k.ino("/a/small")) + 9));
     one("/b/big", "BadPointers", "(/b/big)", |k| k.inode(k.ino("/b/big"), |d| d.db[2].frag = 3.into()));
-    one("/b/big", "DataDamaged", "(/b/big)", |k| k.flip(k.byte_of(k.ino("/b/big"), Place::Data(20)) + 9));
+    one("/b/big", "DataDamaged", "(/b/big)", |k| k.flip(k.byte_of(k.ino("/b/big"), FileBlock::Data(20)) + 9));
     one("/b/big", "Duplicate", "(/b/big)", |k| k.inode(k.ino("/b/big"), |d| d.db[3] = d.db[2]));
     one("/b/heavy", "Xattr", "(/b/heavy)", |k| k.inode(k.ino("/b/heavy"), |d| d.xattr.frag = 3.into()));
     one("/many", "DirChunk", "(/many)", |k| k.dir(k.ino("/many"), 512, &[0xab; 512]));
-    one("/many", "DirBlock", "(/many)", |k| k.flip(k.byte_of(k.ino("/many"), Place::Data(0)) + 700));
+    one("/many", "DirBlock", "(/many)", |k| k.flip(k.byte_of(k.ino("/many"), FileBlock::Data(0)) + 700));
     one("/a/tail", "EntryTarget", "\"tail\"", |k| k.name("/a/tail", 0, &[0xff; 4]));
     one("/a/sub/subsub", "DotDot", "subsub", |k| k.dir(k.ino("/a/sub/subsub"), 12, &[2, 0]));
 }
@@ -477,7 +479,7 @@ fn the_older_checkpoint_is_not_the_last_word() {
     let good = tree(&image);
     let k = Knife::new(image.clone());
     let broken = k.ino("/broken");
-    k.flip(k.byte_of(broken, Place::Data(0)) + 5);
+    k.flip(k.byte_of(broken, FileBlock::Data(0)) + 5);
     k.flip(k.byte_of(IFILE.0, k.map_block()) + 40);
     let report = check(&image, Repair::Yes);
     assert!(report.issues.iter().all(|i| i.repaired), "{:#?}", report.issues);
@@ -493,7 +495,7 @@ fn a_flipped_byte_is_one_issue() {
     for shape in 0..SHAPES.len() {
         let (image, _) = good(shape);
         let k = Knife::new(image.clone());
-        k.flip(k.byte_of(k.ino("/b/big"), Place::Data(20)) + 100);
+        k.flip(k.byte_of(k.ino("/b/big"), FileBlock::Data(20)) + 100);
         for repair in [Repair::No, Repair::Yes] {
             let report = check(&image, repair);
             assert_eq!(codes(&report), ["DataDamaged"], "{:#?}", report.issues);

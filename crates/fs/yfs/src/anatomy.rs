@@ -3,7 +3,7 @@
 //! Walks as `describe.rs` does; on a volume with a log to be replayed the places are those after
 //! the replay.
 
-use crate::check::parse_body;
+use crate::body;
 use crate::check::view::{self, RawInode, Reader};
 use crate::describe::{extent, is_dir};
 use crate::dump::log_records;
@@ -218,7 +218,7 @@ impl Fields {
 
     fn entries(&mut self, body: &[u8], at: usize) {
         self.table(DIR, at);
-        for e in parse_body(body).0 {
+        for e in body::parse(body).0 {
             self.table(ENTRY, at + e.at);
             self.one("entry.name", at + e.at + DIR_ENT, e.name.len(), Meaning::Bytes);
         }

@@ -38,20 +38,18 @@ mod strays;
 pub(crate) mod tree;
 pub(crate) mod view;
 
-pub(crate) use dirs::parse_body;
-use issue::{Issue, Paths};
-pub(crate) use path::check_path;
-pub(crate) use start::{copy_places, search};
-use view::{RawInode, Reader};
-
 use crate::format::*;
-use crate::mount;
 use crate::planted::{Flaw, planted};
+use crate::superblock;
 use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Progress, Repair, Result};
 use arbor_kit::forest::{DIR_KIND, Forest, Record};
 use arbor_kit::paths::paths;
+use issue::{Issue, Paths};
+pub(crate) use path::check_path;
+pub(crate) use start::{copy_places, search};
 use std::collections::{BTreeMap, BTreeSet};
+use view::{RawInode, Reader};
 
 /// What was found and is done about it.
 type Findings = arbor_kit::findings::Findings<Issue>;
@@ -212,7 +210,7 @@ impl Checker<'_> {
         }
         if self.f.mode != Repair::No && !self.f.open() && self.r.sb.clean.get() == 0 {
             self.r.sb.clean = 1.into();
-            mount::write_super(&self.r.view, &self.r.sb)?;
+            superblock::write(&self.r.view, 0, &self.r.sb)?;
             self.flush()?;
         }
         Ok(())
@@ -229,7 +227,7 @@ impl Checker<'_> {
             let log: &dyn Device = self.log.unwrap_or(&self.r.view);
             start::empty_log(log, &self.r.sb, &self.r.geom)?;
             self.r.sb.clean = 0.into();
-            mount::write_super(&self.r.view, &self.r.sb)?;
+            superblock::write(&self.r.view, 0, &self.r.sb)?;
             self.flush()?;
         }
         self.touched = true;

@@ -7,16 +7,17 @@
 //!
 //! Directory blocks are described in a tree keyed by the smallest key a block may hold.
 
+use crate::body;
 use crate::btree::Tree;
+use crate::buffers::What;
 use crate::file::MapStore;
 use crate::format::*;
 use crate::inode::Inode;
-use crate::mount::{Core, Want, What};
-use crate::planted::{Flaw, planted};
+use crate::volume::{Core, Want};
 use arbor_base::cache::Name;
 use arbor_base::layout::{Corrupt, get_u16};
-use arbor_base::vfs::{Errno, Error, FileType, Ino, Result};
-use zerocopy::{FromBytes, IntoBytes};
+use arbor_base::vfs::{Errno, FileType, Ino, Result};
+use zerocopy::IntoBytes;
 
 /// Directory blocks that a walk asks for at a time.
 const WALK_BLOCKS: usize = 16;
@@ -66,70 +67,6 @@ impl Raw {
     }
 }
 
-/// Bytes of a body that are in use, head included.
-pub(crate) fn used_bytes(body: &[u8]) -> usize {
-    usize::from(get_u16(body, 2).unwrap_or(0)).max(DIR_HEAD)
-}
-
-fn head_of(body: &[u8]) -> DirHead {
-    DirHead::read_from_prefix(body).map(|h| h.0).unwrap_or_default()
-}
-
-/// Calls `f` with each entry's offset, head and name, in order, until it says `false`. `None`
-/// if the list is broken.
-pub(crate) fn walk(body: &[u8], mut f: impl FnMut(usize, &DirEnt, &[u8]) -> bool) -> Option<()> {
-    let head = head_of(body);
-    let mut at = usize::from(head.first.get());
-    let mut last = None;
-    for _ in 0..=body.len() / DIR_ENT {
-        if at == 0 {
-            return Some(());
-        }
-        let (e, rest) = DirEnt::ref_from_prefix(body.get(at..)?).ok()?;
-        let name = rest.get(..usize::from(e.name_len))?;
-        let key = dir_key(e.hash.get(), e.seq.get());
-        if at < DIR_HEAD || last.is_some_and(|l| l >= key) || name.is_empty() {
-            return None;
-        }
-        last = Some(key);
-        if !f(at, e, name) {
-            return Some(());
-        }
-        at = usize::from(e.next.get());
-    }
-    None
-}
-
-/// Where the entries with keys of at least `key` begin: the entry before them, and the first of
-/// them, 0 if there is none. `None` if the list is broken.
-fn seek(body: &[u8], key: u64) -> Option<(Option<usize>, usize)> {
-    let mut before = None;
-    let mut at = usize::from(head_of(body).first.get());
-    for _ in 0..=body.len() / DIR_ENT {
-        if at == 0 {
-            return Some((before, 0));
-        }
-        let e = body.get(at..)?.first_chunk::<DIR_ENT>()?;
-        if at < DIR_HEAD {
-            return None;
-        }
-        let e: &DirEnt = zerocopy::transmute_ref!(e);
-        if dir_key(e.hash.get(), e.seq.get()) >= key {
-            return Some((before, at));
-        }
-        before = Some(at);
-        at = usize::from(e.next.get());
-    }
-    None
-}
-
-/// The entry at an offset, with its name.
-fn entry_at(body: &[u8], at: usize) -> Option<(&DirEnt, &[u8])> {
-    let (e, rest) = DirEnt::ref_from_prefix(body.get(at..)?).ok()?;
-    let name = rest.get(..usize::from(e.name_len))?;
-    (at >= DIR_HEAD && !name.is_empty()).then_some((e, name))
-}
-
 fn encode(body_len: usize, entries: &[Raw]) -> Vec<u8> {
     let mut out = vec![0; body_len];
     let mut at = DIR_HEAD;
@@ -150,33 +87,6 @@ fn encode(body_len: usize, entries: &[Raw]) -> Vec<u8> {
     };
     out[..DIR_HEAD].copy_from_slice(head.as_bytes());
     out
-}
-
-/// Names that were looked for and are missing, one for each directory, of a few.
-#[derive(Default)]
-pub(crate) struct Misses([Missed; 8]);
-
-#[derive(Default)]
-struct Missed {
-    /// The directory, or 0.
-    dir: u64,
-    name: Vec<u8>,
-    /// Number for its entry, as [`Lookup::Missing`] has it.
-    seq: Option<u16>,
-}
-
-impl Misses {
-    fn slot(&mut self, dir: Ino) -> &mut Missed {
-        // Numbers of directories made one after another lie apart by the size of an inode.
-        &mut self.0[(dir.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 61) as usize]
-    }
-
-    /// The entries of a directory change.
-    fn forget(&mut self, dir: Ino) {
-        if !planted(Flaw::MissesKept) {
-            self.slot(dir).dir = 0;
-        }
-    }
 }
 
 impl Core {
@@ -231,16 +141,12 @@ impl Core {
 
     /// Looks for a name. Who is about to make one has often looked for it just before.
     pub fn dir_lookup(&mut self, i: &Inode, name: &[u8]) -> Result<Lookup> {
-        let slot = self.missed.slot(i.ino);
-        if slot.dir == i.ino.0 && slot.name == name {
-            return Ok(Lookup::Missing { seq: slot.seq });
+        if let Some(seq) = self.missed.find(i.ino, name) {
+            return Ok(Lookup::Missing { seq });
         }
         let found = self.dir_search(i, name)?;
         if let Lookup::Missing { seq } = found {
-            let slot = self.missed.slot(i.ino);
-            (slot.dir, slot.seq) = (i.ino.0, seq);
-            slot.name.clear();
-            slot.name.extend_from_slice(name);
+            self.missed.note(i.ino, name, seq);
         }
         Ok(found)
     }
@@ -253,9 +159,9 @@ impl Core {
         loop {
             let (mut found, mut past) = (None, false);
             let done = self.body(i, p, |body| {
-                let (_, mut at) = seek(body, lo)?;
+                let (_, mut at) = body::seek(body, lo)?;
                 while at != 0 {
-                    let (e, n) = entry_at(body, at)?;
+                    let (e, n) = body::entry_at(body, at)?;
                     let k = dir_key(e.hash.get(), e.seq.get());
                     past = k > hi;
                     if past {
@@ -303,7 +209,7 @@ impl Core {
     pub fn dir_is_empty(&mut self, i: &Inode) -> Result<bool> {
         let (mut p, mut key) = self.place(i, 0)?;
         loop {
-            if self.body(i, p, |b| head_of(b).count.get())? > 0 {
+            if self.body(i, p, |b| body::head_of(b).count.get())? > 0 {
                 return Ok(false);
             }
             match self.next_place(i, key)? {
@@ -346,7 +252,7 @@ impl Core {
             Place::Block(b) => (!core.cache.contains(Name::Block(core.geom.daddr(b).0))).then_some(b),
             Place::Inline => None,
         };
-        let Some(first) = is_missing(self, p).filter(|_| self.by_batch && !self.blocking) else { return Ok(()) };
+        let Some(first) = is_missing(self, p).filter(|_| self.attempt.may_batch()) else { return Ok(()) };
         let mut missing = vec![first];
         for _ in 1..WALK_BLOCKS {
             // Damage behind this body is for who comes there.
@@ -357,14 +263,13 @@ impl Core {
         let (geom, len) = (self.geom, self.geom.block_size());
         missing.retain(|b| geom.valid_run(*b, geom.block_frags()));
         let all = missing.into_iter().map(|b| (geom.daddr(b), len, What::Block(BlockType::Dir))).collect();
-        self.want = Some(Want::Buffers(all));
-        Err(Error::Restart)
+        Err(self.attempt.give_up(Want::Buffers(all)))
     }
 
     fn entries(&mut self, i: &Inode, p: Place) -> Result<Vec<Raw>> {
         let mut out = Vec::new();
         let done = self.body(i, p, |body| {
-            walk(body, |at, e, name| {
+            body::walk(body, |at, e, name| {
                 out.push(Raw { at, head: *e, name: name.to_vec() });
                 true
             })
@@ -383,7 +288,7 @@ impl Core {
         let need = DIR_ENT + name.len();
         let key = dir_key(name_hash(self.geom.hash_seed, name), 0);
         let (p, _) = self.place(i, key)?;
-        let (len, end) = self.body(i, p, |b| (b.len(), used_bytes(b)))?;
+        let (len, end) = self.body(i, p, |b| (b.len(), body::used_bytes(b)))?;
         if len - end.min(len) >= need {
             return Ok(());
         }
@@ -430,7 +335,7 @@ impl Core {
 
     /// Puts an entry into a body if it fits.
     fn insert_in(&mut self, i: &mut Inode, p: Place, new: &Raw) -> Result<bool> {
-        let (len, head, end) = self.body(i, p, |b| (b.len(), head_of(b), used_bytes(b)))?;
+        let (len, head, end) = self.body(i, p, |b| (b.len(), body::head_of(b), body::used_bytes(b)))?;
         let (need, live) = (new.len(), usize::from(head.live.get()));
         if end > len || len - end < need {
             let slack = if p == Place::Inline { 0 } else { len / 8 };
@@ -442,7 +347,7 @@ impl Core {
             self.body_write(i, p, 0, &packed)?;
             return self.insert_in(i, p, new);
         }
-        let found = self.body(i, p, |b| seek(b, new.key()))?;
+        let found = self.body(i, p, |b| body::seek(b, new.key()))?;
         let (before, next) = found.ok_or_else(|| self.broken(i, p))?;
         let entry = DirEnt { next: (next as u16).into(), ..new.head };
         let mut bytes = entry.as_bytes().to_vec();
@@ -499,8 +404,8 @@ impl Core {
     fn locate(&mut self, i: &Inode, key: u64) -> Result<Located> {
         let (p, desc) = self.place(i, key)?;
         let found = self.body(i, p, |b| {
-            let (before, at) = seek(b, key)?;
-            let (e, name) = entry_at(b, at)?;
+            let (before, at) = body::seek(b, key)?;
+            let (e, name) = body::entry_at(b, at)?;
             let is_it = dir_key(e.hash.get(), e.seq.get()) == key;
             is_it.then(|| (before, Raw { at, head: *e, name: name.to_vec() }))
         })?;
@@ -521,7 +426,7 @@ impl Core {
     pub fn dir_remove(&mut self, i: &mut Inode, key: u64) -> Result<()> {
         self.missed.forget(i.ino);
         let (p, desc, before, e) = self.locate(i, key)?;
-        let head = self.body(i, p, head_of)?;
+        let head = self.body(i, p, body::head_of)?;
         let next = e.head.next;
         if let Some(b) = before {
             self.body_write(i, p, b, next.as_bytes())?;

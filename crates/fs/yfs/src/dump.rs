@@ -1,6 +1,6 @@
 //! Structures of an unmounted volume as JSON.
 
-use crate::check::parse_body;
+use crate::body;
 use crate::check::tree::{self, Spec};
 use crate::check::view::{self, RawInode, Reader, log_device};
 use crate::describe::{extent, is_dir};
@@ -325,7 +325,7 @@ fn dir(r: &Reader<'_>, ino: u64) -> Result<Value> {
 }
 
 fn entries(body: &[u8]) -> Value {
-    let (entries, damage) = parse_body(body);
+    let (entries, damage) = body::parse(body);
     let mut out: Vec<Value> = entries
         .iter()
         .map(|e| {

@@ -2,16 +2,15 @@
 //!
 //! An inode has no copy of its own in core. It is decoded from its chunk's buffer and written
 //! back to it by the transaction that changes it; only what delayed writes will change (size,
-//! times) waits in [`crate::file::Delayed`].
+//! times) waits in [`crate::delayed::Delayed`].
 
-use crate::btree::Tree;
-use crate::file::MapStore;
+use crate::buffers::What;
 use crate::format::*;
-use crate::mount::{Core, Want, What};
 use crate::planted::{Flaw, planted};
+use crate::volume::{Core, Volume, Want};
 use arbor_base::cache::Name;
 use arbor_base::layout::Corrupt;
-use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, Time, mode};
+use arbor_base::vfs::{Attr, Errno, Ino, Result, Time, mode};
 use arbor_kit::inodes::Change;
 use arbor_kit::lifetimes::{self, Lifetimes, Lives, Orphans};
 use arbor_kit::xattr::Xattrs;
@@ -65,7 +64,7 @@ impl Core {
         let len = self.geom.chunk_size();
         let bytes = self.buffer(chunk, len, What::Chunk)?;
         let (d, _) = Dinode::read_from_prefix(bytes.get(at..).unwrap_or(&[])).map_err(|_| Errno::ESTALE)?;
-        if let Some(c) = self.damaged.get(&ino.0) {
+        if let Some(c) = self.damaged.get(ino) {
             return Err(c.clone().into());
         }
         if d.magic.get() != INODE_MAGIC || d.format == Format::Free as u8 || d.ino.get() != ino.0 {
@@ -80,7 +79,7 @@ impl Core {
 
     /// Asks for the chunks of inodes that are not in the cache.
     pub fn want_inodes(&mut self, inodes: impl Iterator<Item = Ino>) -> Result<()> {
-        if !self.by_batch || self.blocking {
+        if !self.attempt.may_batch() {
             return Ok(());
         }
         let len = self.geom.chunk_size();
@@ -94,8 +93,7 @@ impl Core {
         if chunks.len() < 2 {
             return Ok(());
         }
-        self.want = Some(Want::Buffers(chunks.into_iter().map(|c| (c, len, What::Chunk)).collect()));
-        Err(Error::Restart)
+        Err(self.attempt.give_up(Want::Buffers(chunks.into_iter().map(|c| (c, len, What::Chunk)).collect())))
     }
 
     /// Like [`Core::iget`] for a directory; `ENOTDIR` otherwise.
@@ -182,8 +180,8 @@ impl Core {
     /// Attributes, with what delayed writes have changed.
     pub fn attr_of(&self, i: &Inode) -> Attr {
         let d = &i.d;
-        let delayed = self.delayed.get(&i.ino.0);
-        let frags = d.frags.get() + delayed.map_or(0, |x| x.reserved);
+        let delayed = self.delayed.get(i.ino);
+        let frags = d.frags.get() + delayed.map_or(0, |x| x.reserved());
         let inline = i.format() == Format::Inline && frags == 0 && d.size.get() > 0;
         Attr {
             ino: i.ino,
@@ -220,11 +218,11 @@ impl Core {
 
     /// Finds at mount what was open and unlinked at the crash.
     pub fn load_orphans(&mut self, ag: u32) -> Result<()> {
-        let head = self.ags.get(ag as usize).map_or(0, |a| a.recovery);
+        let head = self.space.get(ag).map_or(0, |a| a.recovery);
         lifetimes::load(self, head, |core, ino, twice| {
             let i = core.iget(ino)?;
             if !twice && i.d.nlink.get() == 0 {
-                return Ok(());
+                return Ok(i);
             }
             Err(i.corrupt("next", i.d.next, "a recovery list without a loop, of inodes without names").into())
         })
@@ -244,22 +242,21 @@ impl Core {
         let left = if i.is_dir() { 0 } else { i.d.nlink.get().saturating_sub(1) };
         i.d.nlink = left.into();
         i.d.set_ctime(now);
-        if let Some(d) = self.delayed.get_mut(&i.ino.0) {
+        if let Some(d) = self.delayed.get_mut(i.ino) {
             d.ctime = now;
         }
         if left > 0 {
             return self.iput(i);
         }
-        self.iput(i)?;
         // What nobody uses is freed at once, if one transaction can do it.
-        lifetimes::lost(self, i.ino)
+        lifetimes::lost(self, i)
     }
 
     /// Gives the blocks of an inode back that has neither names nor users, as far as the open
     /// transaction goes; says whether it has none left.
     fn release_blocks(&mut self, i: &mut Inode) -> Result<bool> {
-        self.undelay(i.ino);
-        self.cache.drop_pages(i.ino.0, 0, u64::MAX);
+        self.delayed.remove(i.ino);
+        self.cache.drop_pages(i.ino, 0);
         self.versions.change(i.ino);
         if i.is_dir() {
             self.dir_clear(i)?;
@@ -290,7 +287,7 @@ impl Core {
 
     pub fn set_ctime(&mut self, i: &mut Inode, now: Time) {
         i.d.set_ctime(now);
-        if let Some(d) = self.delayed.get_mut(&i.ino.0) {
+        if let Some(d) = self.delayed.get_mut(i.ino) {
             d.ctime = now;
         }
     }
@@ -303,61 +300,10 @@ impl Core {
         set.mtime.into_iter().for_each(|t| d.set_mtime(t));
         set.btime.into_iter().for_each(|t| d.set_btime(t));
         set.ctime.into_iter().for_each(|t| d.set_ctime(t));
-        if let Some(x) = self.delayed.get_mut(&i.ino.0) {
+        if let Some(x) = self.delayed.get_mut(i.ino) {
             x.ctime = set.ctime.unwrap_or(x.ctime);
             x.mtime = set.mtime.unwrap_or(x.mtime);
         }
-    }
-
-    // Symbolic links: the target in the inode, or in a block.
-
-    /// Asks for what a symbolic link to `target` may want; nothing if that is empty.
-    pub fn need_target(&mut self, target: &[u8]) -> Result<()> {
-        if target.is_empty() {
-            return Ok(());
-        }
-        let frags = (target.len() + HEADER).div_ceil(self.geom.frag_size() as usize) as u32;
-        self.need_space(u64::from(frags))?;
-        if target.len() > self.geom.area() { self.need_run(frags) } else { Ok(()) }
-    }
-
-    /// Buffer of a long symbolic link's target.
-    fn symlink_block(&mut self, i: &Inode) -> Result<(Frag, u32)> {
-        let e = self.extent_at(i, 0)?.ok_or_else(|| i.corrupt("format", "no extent", "the target's block"))?;
-        Ok((e.start, e.len))
-    }
-
-    pub fn symlink_target(&mut self, i: &Inode) -> Result<Vec<u8>> {
-        let size = i.d.size.get() as usize;
-        if i.format() == Format::Inline {
-            return self.area(i, |a| a.get(..size).unwrap_or(&[]).to_vec());
-        }
-        let (start, frags) = self.symlink_block(i)?;
-        let len = (u64::from(frags) * self.geom.frag_size()) as usize;
-        if len > crate::recover::MAX_BUFFER {
-            return Err(i.corrupt("extent", frags, "a block for a path").into());
-        }
-        let bytes = self.buffer(self.geom.daddr(start), len, What::Block(BlockType::Symlink))?;
-        let target = bytes.get(HEADER..).and_then(|b| b.get(..size)).map(<[u8]>::to_vec);
-        target.ok_or_else(|| i.corrupt("size", size, "a target within its block").into())
-    }
-
-    pub fn store_symlink(&mut self, i: &mut Inode, target: &[u8]) -> Result<()> {
-        i.d.size = (target.len() as u64).into();
-        if target.len() <= self.area_len(i) {
-            self.area_write(i, 0, target)?;
-            return self.iput(i);
-        }
-        let frags = (target.len() + HEADER).div_ceil(self.geom.frag_size() as usize) as u32;
-        let e = self.alloc_run(self.inode_ag(i), frags)?;
-        let addr = self.geom.daddr(e.start);
-        self.init_block(addr, BlockType::Symlink, i.ino.0, (u64::from(frags) * self.geom.frag_size()) as usize)?;
-        self.write(addr, Seal::Block, HEADER, target)?;
-        i.d.format = Format::Extent as u8;
-        i.d.frags = (i.d.frags.get() + u64::from(frags)).into();
-        let v = crate::alloc::make_extent(e.start, e.len, 0);
-        Tree::<_, EXTENT_VALUE>::new(&mut MapStore::file(self, i)).insert(0, &v)?;
-        self.iput(i)
     }
 
     // Extended attributes: a list at the end of the inode, or in a block.
@@ -478,7 +424,7 @@ impl Core {
     fn area_used(&mut self, i: &Inode) -> Result<usize> {
         let size = i.d.size.get() as usize;
         match i.format() {
-            Format::Inline if i.is_dir() => self.area(i, crate::dir::used_bytes),
+            Format::Inline if i.is_dir() => self.area(i, crate::body::used_bytes),
             Format::Inline => Ok(size.min(self.geom.area())),
             // A root node wants room to grow: half of the area is its.
             _ => {
@@ -487,6 +433,19 @@ impl Core {
                 Ok((NODE_HEADER + (8 + value) * usize::from(count)).max(self.geom.area() / 2))
             }
         }
+    }
+}
+
+impl Volume {
+    /// Frees inodes that have neither names nor users.
+    pub(crate) fn drain_inactive(&self) -> Result<()> {
+        while self.run(|core| {
+            if !core.health.is_writable() {
+                return Ok(false);
+            }
+            core.inactivate(self.clock.now())
+        })? {}
+        Ok(())
     }
 }
 
@@ -537,9 +496,23 @@ impl Lives for Core {
 
 /// The recovery lists of the AGs.
 impl Orphans for Core {
+    type Inode = Inode;
+
+    fn get(&mut self, ino: Ino) -> Result<Inode> {
+        self.iget(ino)
+    }
+
+    fn put(&mut self, i: &Inode) -> Result<()> {
+        self.iput(i)
+    }
+
+    fn number(i: &Inode) -> Ino {
+        i.ino
+    }
+
     fn head(&mut self, of: Ino) -> Result<u64> {
         let ag = self.ag_of_number(of)?;
-        Ok(self.ags.get(ag as usize).map_or(0, |a| a.recovery))
+        Ok(self.space.get(ag).map_or(0, |a| a.recovery))
     }
 
     fn set_head(&mut self, of: Ino, to: u64) -> Result<()> {
@@ -550,23 +523,19 @@ impl Orphans for Core {
         self.set_recovery(ag, to)
     }
 
-    fn next(&mut self, ino: Ino) -> Result<u64> {
-        Ok(self.iget(ino)?.d.next.get())
+    fn next(i: &Inode) -> u64 {
+        i.d.next.get()
     }
 
-    fn set_next(&mut self, ino: Ino, to: u64) -> Result<()> {
-        let mut i = self.iget(ino)?;
+    fn set_next(&mut self, i: &mut Inode, to: u64) {
         i.d.next = to.into();
-        self.iput(&i)
     }
 
-    fn release(&mut self, ino: Ino) -> Result<bool> {
-        let mut i = self.iget(ino)?;
-        self.release_blocks(&mut i)
+    fn release(&mut self, i: &mut Inode) -> Result<bool> {
+        self.release_blocks(i)
     }
 
-    fn free(&mut self, ino: Ino) -> Result<()> {
-        let mut i = self.iget(ino)?;
-        self.ifree(&mut i)
+    fn free(&mut self, i: &mut Inode) -> Result<()> {
+        self.ifree(i)
     }
 }

@@ -25,13 +25,26 @@
 //!
 //! # Typical sequence
 //!
-//! `create`: [`mount::Volume::change`] looks up the name (a block that is missing is read
-//! without a lock and the call starts again), [`mount::Core::begin`] reserves,
+//! `create`: [`volume::Volume::change`] looks up the name (a block that is missing is read
+//! without a lock and the call starts again), [`volume::Core::begin`] reserves,
 //! `inew` and `dir_insert` change buffers, `commit` copies the changes to the log buffer.
 //! `write`: pages become dirty, space is reserved. `fsync`: `write_back` allocates and writes the
 //! data, `flush_log` writes the log, which bears witness to the data or waits for it.
 //! `background`: the same by age, then the bitmap
 //! daemon, then metadata in place.
+//!
+//! # Rooms
+//!
+//! A room uses only rooms that stand before it here.
+//!
+//! | rooms | what |
+//! |---|---|
+//! | `format`, `options`, `btree`, `body`, `sound`, `buffers` | structures as bytes |
+//! | `log`, `superblock`, `space`, `delayed`, `misses` | what a mounted volume knows, each piece by itself |
+//! | `volume` | all of it, and the locks |
+//! | `recover`, `calls`, `alloc`, `inode`, `file`, `dir`, `commit` | what is done with it |
+//! | `check`, `describe`, `dump`, `anatomy` | unmounted volumes |
+//! | `ops`, `mount`, `resize`, `mkfs` | what users ask for |
 //!
 //! yFS has no cleaner, so there is no `clean.rs`.
 #![forbid(unsafe_code)]
@@ -39,15 +52,21 @@
 
 mod alloc;
 mod anatomy;
+mod body;
 pub mod btree;
+mod buffers;
+mod calls;
 mod check;
 mod commit;
+mod delayed;
 mod describe;
 mod dir;
 mod dump;
 mod file;
 pub mod format;
 mod inode;
+mod log;
+mod misses;
 mod mkfs;
 mod mount;
 mod ops;
@@ -55,8 +74,10 @@ mod options;
 pub mod planted;
 mod recover;
 mod resize;
-mod size;
 mod sound;
+mod space;
+mod superblock;
+mod volume;
 
 use arbor_base::device::Device;
 use arbor_base::vfs::*;
@@ -78,7 +99,7 @@ impl Engine for Yfs {
     }
 
     fn probe(&self, device: &dyn Device) -> Result<Option<VolumeInfo>> {
-        let Some(sb) = mount::read_super(device, 0)? else { return Ok(None) };
+        let Some(sb) = superblock::read(device, 0)? else { return Ok(None) };
         let log = if sb.incompat.get() & format::INCOMPAT_EXTERNAL_LOG != 0 { "external" } else { "internal" };
         let frag = 1u64.checked_shl(sb.frag_shift.get()).unwrap_or(0);
         Ok(Some(VolumeInfo {

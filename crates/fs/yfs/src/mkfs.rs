@@ -1,9 +1,9 @@
 //! Making a volume: superblock, first AG, root directory. Further AGs are initialised when used.
 
-use crate::commit::Log;
 use crate::format::*;
-use crate::mount::{self, Core, Io, Volume};
-use crate::options;
+use crate::log::Log;
+use crate::volume::{Core, Io, Volume};
+use crate::{options, superblock};
 use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::{Clock, Devices, Error, FormatOptions, Ino, Result, Time, label_field, mode};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) fn format(mut devices: Devices, o: &FormatOptions) -> Result<()> {
     let dev: Arc<dyn Device> = devices.main;
     let log = devices.extra.remove("log");
     let sb = layout(&f, o, dev.geometry().size, log.as_deref().map(|l| l.geometry().size))?;
-    let geom = mount::geometry(&SuperBlock { ag_used: 1.into(), ..sb }, dev.geometry().size)?;
+    let geom = superblock::geometry(&SuperBlock { ag_used: 1.into(), ..sb }, dev.geometry().size)?;
     // The old superblock goes first: a crash in the middle leaves no volume, not a mixed one.
     forget_copies(&*dev)?;
     dev.write_at(Kind::Super, 0, &[0; SECTOR as usize])?;
@@ -44,7 +44,6 @@ pub(crate) fn format(mut devices: Devices, o: &FormatOptions) -> Result<()> {
     let opts = options::Mount::parse(&Default::default())?;
     let volume = Volume::assemble(dev, log, Arc::new(At(o.now)), core, opts, Ino(0));
     volume.run(|core| {
-        core.free = core.ags.iter().map(|a| u64::from(a.free)).sum();
         core.begin()?;
         core.init_ag()?;
         let mut root = core.inew(0, mode::IFDIR | 0o755, o.owner.0, o.owner.1, o.now)?;
@@ -59,12 +58,12 @@ pub(crate) fn format(mut devices: Devices, o: &FormatOptions) -> Result<()> {
     volume.checkpoint(&mut io, true)?;
     let sb = volume.core.lock().sb;
     for at in geom.early_copies() {
-        mount::write_super_at(&*volume.dev, at, &sb)?;
+        superblock::write(&*volume.dev, at, &sb)?;
     }
     volume.dev.flush()?;
     // The superblock itself comes last, when everything else is durable.
     let sb = SuperBlock { clean: 1.into(), ..sb };
-    mount::write_super(&*volume.dev, &sb)?;
+    superblock::write(&*volume.dev, 0, &sb)?;
     volume.dev.flush()?;
     Ok(())
 }

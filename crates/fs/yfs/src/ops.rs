@@ -3,17 +3,17 @@
 //!
 //! What a change may want is asked for before its transaction begins: it may begin anew until then.
 
+use crate::delayed::Which;
 use crate::dir::{self, Found};
-use crate::file::Which;
 use crate::format::*;
 use crate::inode::{Inode, LINK_MAX};
-use crate::mount::{Core, Volume};
 use crate::planted::{Flaw, planted};
+use crate::volume::{Core, Volume};
 use arbor_base::cache::walks::Piece;
 use arbor_base::vfs::*;
 use arbor_kit::inodes::{Attributes, Change};
 use arbor_kit::lifetimes;
-use arbor_kit::namespace::{Lookup, Move, Named, Namespace, NewInode, Node, Place, Target, Walk, Walked};
+use arbor_kit::namespace::{Lookup, Move, Named, Names, Namespace, NewInode, Node, Place, Target, Walk, Walked};
 use arbor_kit::served::{self, Inodes, Take, WalkEnd};
 use arbor_kit::xattr::Xattrs;
 use std::sync::atomic::Ordering::Relaxed;
@@ -34,7 +34,7 @@ impl Attributes for Core {
     }
 }
 
-impl Namespace for Core {
+impl Names for Core {
     type Slot = Found;
     type Room = Seq;
 
@@ -64,6 +64,23 @@ impl Namespace for Core {
         self.dir_is_empty(&dir)
     }
 
+    fn walk(&mut self, ino: Ino, cookie: u64, plus: bool, f: Walk<'_, Core>) -> Result<()> {
+        let dir = self.iget(ino)?;
+        for (n, name, target) in [(1, &b"."[..], ino), (2, b"..", Ino(dir.d.parent.get()))] {
+            let dots = Walked { ino: target, file_type: FileType::Dir, cookie: n };
+            if cookie < n && !f(self, dots, name)? {
+                return Ok(());
+            }
+        }
+        let from = (cookie + 1).saturating_sub(COOKIE_BASE);
+        self.dir_walk(&dir, from, plus, &mut |core, found, name| {
+            let file_type = FileType::from_mode(u32::from(found.kind) << 12).unwrap_or(FileType::File);
+            f(core, Walked { ino: found.ino, file_type, cookie: found.key + COOKIE_BASE }, name)
+        })
+    }
+}
+
+impl Namespace for Core {
     fn make(&mut self, dir: &Node, name: &[u8], room: Seq, new: &NewInode<'_>, now: Time) -> Result<Attr> {
         self.need_new_xattrs(new.xattrs)?;
         self.need_target(new.target)?;
@@ -86,7 +103,7 @@ impl Namespace for Core {
         touch_dir(&mut parent, now);
         self.iput(&parent)?;
         if !new.target.is_empty() {
-            self.store_symlink(&mut i, new.target)?;
+            self.store_target(&mut i, new.target)?;
         }
         if !new.xattrs.is_empty() {
             self.xattr_store(&mut i, new.xattrs)?;
@@ -103,8 +120,7 @@ impl Namespace for Core {
         let mut i = self.inew(self.inode_ag(&dir), new.mode, new.uid, new.gid, now)?;
         i.d.nlink = 0.into();
         self.lives.refs.add(i.ino);
-        self.iput(&i)?;
-        lifetimes::orphan(self, i.ino)?;
+        lifetimes::orphan(self, &mut i)?;
         self.lives.set_unnamed(i.ino);
         self.commit(now);
         Ok(self.attr_of(&i))
@@ -118,8 +134,7 @@ impl Namespace for Core {
         touch_dir(&mut parent, now);
         self.iput(&parent)?;
         if i.d.nlink.get() == 0 {
-            lifetimes::unorphan(self, i.ino)?;
-            i = self.iget(i.ino)?;
+            lifetimes::unorphan(self, &mut i)?;
         }
         i.d.nlink = i.d.nlink.get().saturating_add(1).into();
         self.set_ctime(&mut i, now);
@@ -216,21 +231,6 @@ impl Namespace for Core {
         self.commit(now);
         Ok(())
     }
-
-    fn walk(&mut self, ino: Ino, cookie: u64, plus: bool, f: Walk<'_, Core>) -> Result<()> {
-        let dir = self.iget(ino)?;
-        for (n, name, target) in [(1, &b"."[..], ino), (2, b"..", Ino(dir.d.parent.get()))] {
-            let dots = Walked { ino: target, file_type: FileType::Dir, cookie: n };
-            if cookie < n && !f(self, dots, name)? {
-                return Ok(());
-            }
-        }
-        let from = (cookie + 1).saturating_sub(COOKIE_BASE);
-        self.dir_walk(&dir, from, plus, &mut |core, found, name| {
-            let file_type = FileType::from_mode(u32::from(found.kind) << 12).unwrap_or(FileType::File);
-            f(core, Walked { ino: found.ino, file_type, cookie: found.key + COOKIE_BASE }, name)
-        })
-    }
 }
 
 fn facts(i: &Inode) -> Node {
@@ -283,7 +283,7 @@ impl Inodes for Core {
 
     fn target(&mut self, ino: Ino) -> Result<Vec<u8>> {
         let i = self.iget(ino)?;
-        if i.is_symlink() { self.symlink_target(&i) } else { Err(Errno::EINVAL.into()) }
+        if i.is_symlink() { self.read_target(&i) } else { Err(Errno::EINVAL.into()) }
     }
 
     fn xattrs(&mut self, ino: Ino) -> Result<Xattrs> {
@@ -434,17 +434,17 @@ impl served::Volume for Volume {
             } else {
                 0
             };
-            let free = core.free + core.marked_free();
-            let free = free.saturating_sub(core.reserved);
-            let spare = core.inodes_free;
+            let free = core.space.free() + core.marked_free();
+            let free = free.saturating_sub(core.delayed.reserved());
+            let spare = core.space.inodes_free();
             let more = free / u64::from(g.chunk_frags()) * CHUNK_INODES;
             Ok(StatFs {
                 frsize: g.frag_size() as u32,
                 bsize: g.block_size() as u32,
                 blocks: g.frags.saturating_sub(overhead + log),
                 bfree: free,
-                bavail: free.saturating_sub(core.pool),
-                files: core.inodes_used() + spare + more,
+                bavail: free.saturating_sub(core.space.pool()),
+                files: core.space.inodes_used() + spare + more,
                 ffree: spare + more,
                 namelen: 255,
                 fsid: g.fsid,

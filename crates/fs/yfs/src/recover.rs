@@ -12,8 +12,8 @@
 //! the two are told apart.
 
 use crate::format::*;
-use crate::mount::geometry;
 use crate::planted::{Flaw, planted};
+use crate::superblock::geometry;
 use arbor_base::device::{Device, Kind, Request};
 use arbor_base::layout::{Corrupt, crc, crc_without, get_u32};
 use arbor_base::vfs::{Error, Result};

@@ -1,10 +1,11 @@
 //! Growing a volume: the device first, durably; then the last AG up to its full length and new
 //! AGs behind it, each step a transaction. A crash leaves one of the sizes on the way.
 
-use crate::alloc::Ag;
 use crate::format::*;
-use crate::mount::{self, Volume};
 use crate::planted::{Flaw, planted};
+use crate::space::Ag;
+use crate::volume::Volume;
+use crate::{mount, superblock};
 use arbor_base::vfs::{Clock, Devices, Errno, Error, MountOptions, Result};
 use std::sync::Arc;
 
@@ -14,9 +15,9 @@ const STEP: u64 = 1 << 14;
 
 pub(crate) fn resize(devices: Devices, size: u64, clock: Arc<dyn Clock>) -> Result<()> {
     let dev = &devices.main;
-    let sb = mount::read_super(&**dev, 0)?.ok_or_else(|| Error::refused("no yFS superblock"))?;
+    let sb = superblock::read(&**dev, 0)?.ok_or_else(|| Error::refused("no yFS superblock"))?;
     let old = dev.geometry().size;
-    let geom = mount::geometry(&sb, old)?;
+    let geom = superblock::geometry(&sb, old)?;
     let have = geom.frags * geom.frag_size();
     let refuse = |have: u64| Error::refused(format!("a volume of {have} bytes cannot shrink to {size}"));
     if size < have {
@@ -52,7 +53,7 @@ impl Volume {
             let least = u64::from(geom.first_chunk() + geom.chunk_frags());
             let room = frags.saturating_sub(geom.frags);
             let next = if len < geom.ag_frags {
-                let step = if core.ags[last as usize].used { STEP } else { u64::MAX };
+                let step = if core.space[last].used { STEP } else { u64::MAX };
                 geom.frags + room.min(geom.ag_frags - len).min(step)
             } else {
                 let tail = frags % geom.ag_frags;
@@ -67,31 +68,27 @@ impl Volume {
             (core.sb.frags, core.sb.ag_count) = (next.into(), count.into());
             core.log_super()?;
             if planted(Flaw::GrowthBeforeLog) {
-                mount::write_super(&*core.dev, &core.sb)?;
+                superblock::write(&*core.dev, 0, &core.sb)?;
             }
             // A copy older than an AG would not lead to what that AG holds.
             for at in core.geom.early_copies() {
                 core.log_copy(Daddr(at / SECTOR))?;
             }
-            if last > 1 && core.ags[last as usize].used {
+            if last > 1 && core.space[last].used {
                 core.log_copy(geom.daddr(geom.ag_start(last)))?;
             }
-            if core.ags[last as usize].used {
+            if core.space[last].used {
                 let added = core.geom.ag_len(last) - len as u32;
-                core.forget_map(last);
+                core.space.forget_map(last);
                 if added > 0 {
                     let start = Frag(geom.ag_start(last).0 + len);
                     core.free_now(Extent { start, len: added })?;
                 }
             } else {
-                core.free -= u64::from(core.ags[last as usize].free);
-                core.ags[last as usize] = Ag::unused(&core.geom, &core.sb, last);
-                core.free += u64::from(core.ags[last as usize].free);
+                core.space.put_unused(last, Ag::unused(&core.geom, &core.sb, last));
             }
             for ag in geom.ag_count..count {
-                let a = Ag::unused(&core.geom, &core.sb, ag);
-                core.free += u64::from(a.free);
-                core.ags.push(a);
+                core.space.put_unused(ag, Ag::unused(&core.geom, &core.sb, ag));
             }
             core.commit(now);
             Ok(true)

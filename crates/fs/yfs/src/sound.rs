@@ -5,14 +5,15 @@
 //! counts that would overflow, names that lead elsewhere, trees without order. Whether structures
 //! agree with each other is the checker's business.
 
-use crate::check::parse_body;
-use crate::file::MAX_SIZE;
+use crate::body;
 use crate::format::*;
 use arbor_base::layout::{Corrupt, get_u16, get_u64};
 use arbor_base::vfs::{FileType, is_name, mode};
 use std::fmt::Display;
 use zerocopy::FromBytes;
 
+/// Largest size of a file.
+pub(crate) const MAX_SIZE: u64 = i64::MAX as u64;
 /// Longest target of a symbolic link.
 const MAX_TARGET: u64 = 4095;
 
@@ -69,7 +70,7 @@ pub(crate) fn block(kind: BlockType, addr: Daddr, bytes: &[u8]) -> Result<(), Co
 
 fn entries(what: &'static str, at: u64, body: &[u8]) -> Result<(), Corrupt> {
     let bad = |found: &dyn Display, expected: &str| Err(Corrupt::new(what, "entries", at, found, expected));
-    let (entries, damage) = parse_body(body);
+    let (entries, damage) = body::parse(body);
     if let Some(why) = damage {
         return bad(&why, "a list in the order of the hashes");
     }

@@ -34,7 +34,7 @@ pub(crate) struct Piece {
 impl Reader<'_> {
     /// Logical blocks under a pointer of an indirect block of that level.
     fn span(&self, level: usize) -> u64 {
-        (1..level).fold(1, |n: u64, _| n.saturating_mul(self.geom.nindir()))
+        self.geom.shape().reach(level.saturating_sub(1) as u8)
     }
 
     /// Visits all pointers of an inode that are not 0. `f` says whether to go into an indirect block: it

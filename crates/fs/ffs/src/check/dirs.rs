@@ -85,6 +85,10 @@ impl TreeCheck for Checker<'_> {
         &mut self.recs
     }
 
+    fn records(&self) -> &Forest<u32, u32> {
+        &self.recs
+    }
+
     /// What entries name may yet turn out not to matter.
     fn tell(&mut self, verdict: Verdict) {
         match verdict {

@@ -5,9 +5,11 @@ use super::issue::Issue;
 use super::view::Stage;
 use super::{Checker, Slot};
 use crate::format::*;
+use arbor_base::cache::FileBlock;
 use arbor_base::device::Kind;
 use arbor_base::layout::get_u32;
 use arbor_base::vfs::{Ino, Result, mode};
+use arbor_kit::blockmap::Parent;
 use arbor_kit::dirent::{empty_chunks, first_chunks};
 use arbor_kit::forest::{DIR_KIND, LOST_FOUND, lost_name, spare_names};
 use arbor_kit::mend::insert_into;
@@ -222,27 +224,24 @@ impl Checker<'_> {
             *p = frag.0.into();
             return Ok(true);
         }
-        let (n, mut rest, mut level) = (self.r.geom.nindir(), lbn - NDADDR as u64, 0);
-        let mut span = n;
-        while rest >= span && level < NIADDR {
-            rest -= span;
-            span = span.saturating_mul(n);
-            level += 1;
+        let (shape, mut slots, mut block) = (self.r.geom.shape(), Vec::new(), FileBlock::Data(lbn));
+        while let Some(Parent::Map { level, n, slot }) = shape.parent(block) {
+            slots.push(slot);
+            block = FileBlock::Map { level, n };
         }
-        let Some(slot) = d.ib.get(level).map(|p| p.get()) else { return Ok(false) };
+        let Some(Parent::Root(root)) = shape.parent(block) else { return Ok(false) };
+        let Some(slot) = d.ib.get(root).map(|p| p.get()) else { return Ok(false) };
         let Some(mut at) = self.indirect(d, slot)? else { return Ok(false) };
-        d.ib.iter_mut().skip(level).take(1).for_each(|p| *p = at.0.into());
-        for _ in 0..=level {
-            span /= n;
-            let index = (rest / span % n) as usize * 4;
+        d.ib.iter_mut().skip(root).take(1).for_each(|p| *p = at.0.into());
+        while let Some(slot) = slots.pop() {
             let mut bytes = self.r.run(Kind::Tree, at, self.r.geom.block_frags())?;
-            let below = if span == 1 {
+            let below = if slots.is_empty() {
                 frag
             } else {
-                let Some(next) = self.indirect(d, get_u32(&bytes, index).unwrap_or(0))? else { return Ok(false) };
+                let Some(next) = self.indirect(d, get_u32(&bytes, slot * 4).unwrap_or(0))? else { return Ok(false) };
                 next
             };
-            put_u32(&mut bytes, index, below.0);
+            put_u32(&mut bytes, slot * 4, below.0);
             self.put_block(Kind::Tree, at, &bytes)?;
             at = below;
         }

@@ -3,7 +3,6 @@
 use crate::format::Keeping;
 use arbor_base::vfs::Severity;
 use arbor_kit::findings::Judged;
-use arbor_kit::forest::Verdict;
 use arbor_kit::issue::Finding;
 pub(super) use arbor_kit::issue::{Node, Paths, show};
 
@@ -58,25 +57,11 @@ impl Judged for Issue {
     }
 }
 
-impl From<Verdict> for Issue {
-    fn from(verdict: Verdict) -> Issue {
-        match verdict {
-            Verdict::Loop { ino } => Issue::DirLoop { ino },
-            Verdict::TwoParents { ino, kept, dropped } => Issue::TwoParents { ino, kept, dropped },
-            Verdict::Unnamed { ino, what, why } => Issue::Unnamed { ino, what, why },
-            Verdict::DotDot { ino, found, expected } => Issue::DotDot { ino, found, expected },
-            Verdict::Links { ino, found, expected } if found > expected => {
-                Issue::LinkCountHigh { ino, found, expected }
-            }
-            Verdict::Links { ino, found, expected } => Issue::LinkCountLow { ino, found, expected },
-            Verdict::Dots { ino, byte: at, why } => Issue::Dots { ino, at, why },
-            Verdict::Chunk { ino, offset, byte, at, why } => Issue::DirChunk { ino, offset, at: byte + at, why },
-            Verdict::Name { dir, name, offset } => Issue::EntryName { dir, name, offset },
-            Verdict::Twice { dir, name } => Issue::DuplicateName { dir, name },
-            Verdict::Target { dir, name, ino, why } => Issue::EntryTarget { dir, name, ino, why },
-            Verdict::Kind { dir, name, ino } => Issue::EntryKind { dir, name, ino },
-        }
-    }
+arbor_kit::verdicts! {
+    Verdict::Links { ino, found, expected } if found > expected => Issue::LinkCountHigh { ino, found, expected },
+    Verdict::Links { ino, found, expected } => Issue::LinkCountLow { ino, found, expected },
+    Verdict::Dots { ino, byte: at, why } => Issue::Dots { ino, at, why },
+    Verdict::Chunk { ino, offset, byte, at, why } => Issue::DirChunk { ino, offset, at: byte + at, why },
 }
 
 arbor_kit::issues! {

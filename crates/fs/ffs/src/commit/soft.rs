@@ -23,7 +23,7 @@ use crate::format::*;
 use crate::inode::{Inode, XATTR};
 use crate::mount::Core;
 use crate::planted::{Flaw, planted};
-use arbor_base::cache::Name;
+use arbor_base::cache::{FileBlock, Name};
 use arbor_base::layout::get_u32;
 use arbor_base::vfs::{Ino, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -154,7 +154,7 @@ impl Soft {
         };
         if patch.names != 0 {
             self.adds.entry(patch.names).or_default().push(id);
-            if let Name::Page { file, .. } = patch.buffer
+            if let Name::File(Ino(file), FileBlock::Data(_)) = patch.buffer
                 && (self.adds.contains_key(&file) || self.under.contains_key(&file))
             {
                 self.under.entry(patch.names).or_default().insert(file);
@@ -363,7 +363,9 @@ impl Soft {
         let mut at = 0;
         while let Some(patch) = all.get(at).map(|id| self.patches.get(id)) {
             at += 1;
-            let Some(Patch { buffer: Name::Page { file, .. }, names: 1.., .. }) = patch else { continue };
+            let Some(Patch { buffer: Name::File(Ino(file), FileBlock::Data(_)), names: 1.., .. }) = patch else {
+                continue;
+            };
             let mut dirs = vec![*file];
             while let Some(dir) = dirs.pop() {
                 if !seen.insert(dir) {
@@ -386,7 +388,7 @@ impl Soft {
             })
         };
         let newest = |ino: u64| self.adds.get(&ino).and_then(|l| l.iter().rev().copied().find(lives));
-        let home = if let Name::Page { file, .. } = slot.0 { file } else { 0 };
+        let home = if let Name::File(Ino(file), FileBlock::Data(_)) = slot.0 { file } else { 0 };
         let (mut todo, mut seen) = (vec![ino], FxHashSet::default());
         while let Some(ino) = todo.pop() {
             if let Some(id) = newest(ino) {
@@ -419,7 +421,7 @@ impl Soft {
 
     pub fn has_waiting_entries(&self, dir: Ino, pages: u64) -> bool {
         let waits = |id: &u64| self.patches.get(id).is_some_and(|p| !p.is_event() && self.waits(p));
-        let page = |index| self.of.get(&Name::Page { file: dir.0, index });
+        let page = |index| self.of.get(&Name::data(dir, index));
         (0..pages).filter_map(page).flatten().any(waits)
     }
 
@@ -558,7 +560,7 @@ impl Core {
         let (inode, mut waits) = (i.name(), Vec::new());
         for name in self.buffers_of(i.ino)?.into_iter().filter(|n| *n != inode) {
             let soft = self.soft();
-            if let Name::Page { .. } = name {
+            if let Name::File(..) = name {
                 waits.push(soft.event(name));
             }
             waits.extend(soft.of.get(&name).into_iter().flatten());
@@ -751,7 +753,8 @@ impl Core {
         let soft = self.soft();
         soft.count_going(drop, true);
         soft.leave((page, at), ino.0);
-        let held = if let Name::Page { file, .. } = page { Some((file, name.to_vec())) } else { None };
+        let held =
+            if let Name::File(Ino(file), FileBlock::Data(_)) = page { Some((file, name.to_vec())) } else { None };
         let after = after.filter(|id| soft.patches.contains_key(id) && !planted(Flaw::OldNameFirst));
         if let Some(wait) = after {
             // What is on disk here may not go yet either, as long as the newer name of that is not there.
@@ -938,7 +941,7 @@ impl Core {
             let forgets = planted(Flaw::SyncForgetsNames);
             for id in soft.adds.get(&ino).filter(|_| !forgets).map_or(&[][..], |l| l) {
                 out.extend(soft.needs(*id));
-                if let Some(Patch { buffer: Name::Page { file, .. }, .. }) = soft.patches.get(id) {
+                if let Some(Patch { buffer: Name::File(Ino(file), FileBlock::Data(_)), .. }) = soft.patches.get(id) {
                     inos.push(*file);
                 }
             }

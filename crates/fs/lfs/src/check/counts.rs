@@ -118,7 +118,8 @@ impl Checker<'_> {
             let nameless = rec.stored == 0 && rec.found == 0 && rec.parent == 0;
             let nameless = nameless && !rec.has(Rec::GONE) && !rec.has(Rec::READ);
             if nameless {
-                lifetimes::orphan(&mut self.core, number(rec.ino))?;
+                let mut i = self.core.inode(number(rec.ino))?;
+                lifetimes::orphan(&mut self.core, &mut i)?;
             }
             if let Some(r) = self.recs.get_mut(k) {
                 r.set(Rec::LISTED, nameless);

@@ -4,9 +4,10 @@ use super::issue::{Issue, Node};
 use super::{Checker, number, words};
 use crate::format::*;
 use crate::inode::Inode;
-use arbor_base::cache::Name;
+use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Errno, Error, FileType, Ino, Result, mode};
+use arbor_kit::blockmap::BlockMap as _;
 use arbor_kit::chunkdir::ChunkDirs;
 use arbor_kit::dirent::{DOTDOT_AT, Dirent, empty_chunks, first_chunks};
 use arbor_kit::forest::{DIR_KIND, Forest, LOST_FOUND, Verdict};
@@ -63,10 +64,10 @@ impl Checker<'_> {
             ..Dinode::default()
         };
         let empty = Dinode::default();
-        self.core.cache.insert(crate::mount::inode_name(ino), Arc::new(zerocopy::IntoBytes::as_bytes(&empty).to_vec()));
+        self.core.cache.insert(Name::Inode(ino), Arc::new(zerocopy::IntoBytes::as_bytes(&empty).to_vec()));
         let mut i = Inode { ino, d };
         self.core.iput(&i)?;
-        self.core.cache.insert(Name::Page { file: ino.0, index: 0 }, Arc::new(Vec::new()));
+        self.core.cache.insert(Name::data(ino, 0), Arc::new(Vec::new()));
         let len = self.core.geom.frag_size() as u64;
         self.core.alloc_block(&mut i, 0, len, &mut |buf, len| *buf = first_chunks(len, ino, parent))
     }
@@ -118,15 +119,14 @@ impl Checker<'_> {
     fn put_page(&mut self, ino: Ino, lbn: u64, bytes: Vec<u8>) -> Result<()> {
         self.core.mark(ino)?;
         self.core.hashes.remove(ino);
-        self.core.cache.modify(Name::Page { file: ino.0, index: lbn }, |buf| *buf = bytes);
-        Ok(())
+        self.core.modify(Name::data(ino, lbn), |buf| *buf = bytes)
     }
 
     /// A page of a directory as it is, in the cache from then on. A hole is filled, or `None`.
     fn dir_bytes(&mut self, i: &mut Inode, lbn: u64, fill: bool) -> Result<Option<Arc<Vec<u8>>>> {
         let (geom, node) = (self.core.geom, Node(i.ino.0));
-        let name = Name::Page { file: i.ino.0, index: lbn };
-        let (p, offset) = (self.core.pointer(i, Place::Data(lbn))?, lbn << geom.block_shift);
+        let name = Name::data(i.ino, lbn);
+        let (p, offset) = (self.core.pointer(i, FileBlock::Data(lbn))?, lbn << geom.block_shift);
         let len = geom.bytes_of(geom.lbn_frags(i.size(), lbn));
         if p.frag.get() == 0 {
             self.f.note(Issue::DirHole { ino: node, offset });
@@ -141,7 +141,7 @@ impl Checker<'_> {
             self.core.iput(i)?;
         } else if !self.core.cache.contains(name) {
             let disk = match self.core.changed.contains_key(&i.ino.0) {
-                true => self.core.disk_frags(i.ino, Place::Data(lbn)).max(1),
+                true => self.core.disk_frags(i.ino, FileBlock::Data(lbn)).max(1),
                 false => geom.lbn_frags(i.size(), lbn),
             };
             match words(self.core.read_block(p, disk, Kind::Dir))? {
@@ -185,6 +185,17 @@ impl TreeCheck for Checker<'_> {
 
     fn forest(&mut self) -> &mut Forest<u32, u32> {
         &mut self.recs
+    }
+
+    fn records(&self) -> &Forest<u32, u32> {
+        &self.recs
+    }
+
+    /// Damage is passed over.
+    fn names_for_paths(&mut self, dir: u32) -> Result<Vec<Named>> {
+        let names = self.names_in(dir).unwrap_or_default();
+        self.breathe();
+        Ok(names)
     }
 
     fn tell(&mut self, verdict: Verdict) {

@@ -3,15 +3,15 @@
 use super::issue::{Issue, Node};
 use super::space::Print;
 use super::{Checker, log, number, words};
-use crate::file::{child, first_of};
 use crate::format::*;
 use crate::inode::Inode;
-use crate::mount::{inode_name, name_of};
+
 use crate::sound;
-use arbor_base::cache::Name;
+use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
 use arbor_base::layout::crc;
 use arbor_base::vfs::{FileType, Ino, Result, mode};
+use arbor_kit::blockmap::BlockMap as _;
 use arbor_kit::inodes::InodeTable as _;
 use arbor_kit::treecheck::Rec;
 use rustc_hash::FxHashMap;
@@ -26,9 +26,9 @@ struct Tally {
     /// Last logical block that is no hole.
     last: Option<u64>,
     /// How many, and the first.
-    bad: Option<(u64, Place, u32, &'static str)>,
-    beyond: Option<(u64, Place)>,
-    wrong: Option<(u64, Place, u32)>,
+    bad: Option<(u64, FileBlock, u32, &'static str)>,
+    beyond: Option<(u64, FileBlock)>,
+    wrong: Option<(u64, FileBlock, u32)>,
     /// Something was cut off.
     cut: bool,
 }
@@ -41,11 +41,11 @@ enum Verdict {
 }
 
 /// A block of a file for people.
-pub(super) fn spoken(place: Place) -> String {
+pub(super) fn spoken(place: FileBlock) -> String {
     match place {
-        Place::Data(lbn) => format!("block {lbn}"),
-        Place::Indirect(level, n) => format!("indirect block {n} of level {level}"),
-        Place::Xattr => "the attributes".into(),
+        FileBlock::Data(lbn) => format!("block {lbn}"),
+        FileBlock::Map { level, n } => format!("indirect block {n} of level {level}"),
+        FileBlock::Xattr => "the attributes".into(),
     }
 }
 
@@ -61,7 +61,7 @@ pub(super) enum Owner {
 pub(super) type Owners = FxHashMap<u32, Owner>;
 
 /// A block and its pointer.
-type Piece = (Place, Pointer);
+type Piece = (FileBlock, Pointer);
 
 impl Checker<'_> {
     /// The ifile's own blocks.
@@ -87,9 +87,9 @@ impl Checker<'_> {
     fn check_map_end(&mut self) -> Result<()> {
         let (geom, i, found) = (self.core.geom, self.core.inode(IFILE)?, self.core.state.inodes);
         let (per, most) = (geom.block_size() / MAP_ENTRY, sound::most_inodes(&geom, self.core.segs.count()));
-        let first = geom.lbn(MAP_AT);
+        let (first, blocks) = (geom.lbn(MAP_AT), i.size().div_ceil(geom.block_size() as u64));
         let (mut lbn, mut end) = (first + u64::from(found) / per as u64, u64::from(found));
-        while let Some(at) = self.core.find_block(&i, lbn, false)? {
+        while let Some(at) = self.core.next_block(&i, lbn, blocks, false)? {
             let page = self.core.ifile_page(at)?;
             let last = page.chunks_exact(MAP_ENTRY).rposition(|e| e.iter().any(|b| *b != 0));
             end = end.max(last.map_or(0, |k| (at - first) * per as u64 + k as u64 + 1));
@@ -122,7 +122,7 @@ impl Checker<'_> {
 
     /// The inode that an entry of the map leads to, whatever stands in it.
     pub(super) fn raw_inode(&mut self, ino: Ino, entry: MapEntry) -> Result<std::result::Result<Dinode, String>> {
-        if let Some(bytes) = self.core.cache.peek(inode_name(ino)) {
+        if let Some(bytes) = self.core.cache.peek(Name::Inode(ino)) {
             return Ok(Dinode::read_from_bytes(&bytes[..]).map_err(|_| "it is cut off".into()));
         }
         let d = words(self.core.read_inode(ino, Frag(entry.frag.get())))?;
@@ -143,7 +143,7 @@ impl Checker<'_> {
             self.damaged.push((ino, "its place belongs to something else".into()));
             return Ok(());
         }
-        self.core.cache.insert(inode_name(number(ino)), Arc::new(d.as_bytes().to_vec()));
+        self.core.cache.insert(Name::Inode(number(ino)), Arc::new(d.as_bytes().to_vec()));
         let mut i = Inode { ino: number(ino), d };
         let possible = self.limit_size(&mut i)?;
         let mut t = Tally::default();
@@ -293,9 +293,9 @@ impl Checker<'_> {
 
     fn walk(&mut self, i: &mut Inode, t: &mut Tally) -> Result<()> {
         let mut todo: Vec<Piece> = Vec::new();
-        let roots = (0..NIADDR).rev().map(|k| (Place::Indirect(k as u8 + 1, 0), i.d.ib[k]));
+        let roots = (0..NIADDR).rev().map(|k| (FileBlock::Map { level: k as u8 + 1, n: 0 }, i.d.ib[k]));
         todo.extend(roots);
-        todo.extend((0..NDADDR).rev().map(|k| (Place::Data(k as u64), i.d.db[k])));
+        todo.extend((0..NDADDR).rev().map(|k| (FileBlock::Data(k as u64), i.d.db[k])));
         let mut steps = 0u32;
         while let Some(piece) = todo.pop().or(None) {
             if piece.1.frag.get() == 0 {
@@ -303,7 +303,7 @@ impl Checker<'_> {
             }
             let verdict = self.judge(i, piece, t)?;
             match (verdict, piece.0) {
-                (Verdict::Stays, Place::Indirect(level, n)) => self.go_below(i, (level, n), &mut todo, t)?,
+                (Verdict::Stays, FileBlock::Map { level, n }) => self.go_below(i, (level, n), &mut todo, t)?,
                 (Verdict::Stays, _) => {}
                 (Verdict::Goes, place) => self.cut(i, place, t)?,
             }
@@ -315,11 +315,11 @@ impl Checker<'_> {
         Ok(())
     }
 
-    fn cut(&mut self, i: &mut Inode, place: Place, t: &mut Tally) -> Result<()> {
+    fn cut(&mut self, i: &mut Inode, place: FileBlock, t: &mut Tally) -> Result<()> {
         (self.reshaped, t.cut) = (true, true);
         self.core.set_pointer(i, place, Pointer::default())?;
-        self.core.cache.remove(name_of(i.ino, place));
-        if let Place::Indirect(level, n) = place {
+        self.core.cache.remove(Name::File(i.ino, place));
+        if let FileBlock::Map { level, n } = place {
             self.drop_below(i.ino, (level, n));
         }
         Ok(())
@@ -327,20 +327,16 @@ impl Checker<'_> {
 
     /// Forgets all blocks below an indirect block.
     fn drop_below(&mut self, ino: Ino, (level, n): (u8, u64)) {
-        let (geom, mut range) = (self.core.geom, (Place::Indirect(level, n), Place::Indirect(level, n)));
-        while let (Place::Indirect(level, first), Place::Indirect(_, last)) = range {
-            range = (child(&geom, level, first, 0), child(&geom, level, last, geom.nindir() - 1));
-            if let (Name::Page { file, index: from }, Name::Page { index: to, .. }) =
-                (name_of(ino, range.0), name_of(ino, range.1))
-            {
-                self.core.cache.drop_pages(file, from, to + 1);
-            }
+        let (shape, mut range) = (self.core.geom.shape(), (FileBlock::Map { level, n }, FileBlock::Map { level, n }));
+        while let (FileBlock::Map { level, n: first }, FileBlock::Map { n: last, .. }) = range {
+            range = (shape.child(level, first, 0), shape.child(level, last, shape.fanout - 1));
+            self.core.cache.drop_parts(ino, range.0..=range.1);
         }
     }
 
     /// Goes on with what an indirect block leads to; it is cut off if it cannot be read, or leads nowhere.
     fn go_below(&mut self, i: &mut Inode, (level, n): (u8, u64), todo: &mut Vec<Piece>, t: &mut Tally) -> Result<()> {
-        let place = Place::Indirect(level, n);
+        let place = FileBlock::Map { level, n };
         let bytes = match words(self.core.indirect(i, level, n))? {
             Ok(bytes) => bytes.unwrap_or_default(),
             Err(why) => {
@@ -354,7 +350,7 @@ impl Checker<'_> {
         let all = (0u64..).zip(bytes.chunks_exact(POINTER));
         let there =
             all.filter_map(|(k, b)| Some((k, Pointer::read_from_bytes(b).ok()?))).filter(|(_, p)| p.frag.get() != 0);
-        todo.extend(there.map(|(k, p)| (child(&geom, level, n, k), p)));
+        todo.extend(there.map(|(k, p)| (geom.shape().child(level, n, k), p)));
         if let Some(children) = todo.get_mut(before..) {
             children.reverse();
         }
@@ -367,20 +363,20 @@ impl Checker<'_> {
     }
 
     /// Fragments that a file of its size has for a block: 0 behind its end.
-    fn want(&self, i: &Inode, place: Place) -> u32 {
+    fn want(&self, i: &Inode, place: FileBlock) -> u32 {
         let geom = &self.core.geom;
         match place {
-            Place::Data(lbn) => geom.lbn_frags(i.size(), lbn),
-            Place::Xattr => geom.frags_for(i.d.xattr_len.get() as usize),
-            Place::Indirect(..) => {
-                let first = first_of(geom, place).unwrap_or(u64::MAX);
+            FileBlock::Data(lbn) => geom.lbn_frags(i.size(), lbn),
+            FileBlock::Xattr => geom.frags_for(i.d.xattr_len.get() as usize),
+            FileBlock::Map { level, n } => {
+                let first = geom.shape().first(level, n);
                 if first < i.size().div_ceil(geom.block_size() as u64) { geom.block_frags() } else { 0 }
             }
         }
     }
 
     /// Fragments of a block as it lies on disk.
-    fn on_disk(&self, i: &Inode, place: Place) -> u32 {
+    fn on_disk(&self, i: &Inode, place: FileBlock) -> u32 {
         match self.core.changed.contains_key(&i.ino.0) {
             true => self.core.disk_frags(i.ino, place),
             false => self.want(i, place),
@@ -394,7 +390,7 @@ impl Checker<'_> {
             t.beyond = Some(t.beyond.map_or((1, place), |b| (b.0 + 1, b.1)));
             return Ok(Verdict::Goes);
         }
-        let dirty = self.core.cache.is_dirty(name_of(i.ino, place));
+        let dirty = self.core.cache.is_dirty(Name::File(i.ino, place));
         if frag != UNWRITTEN || !dirty {
             let disk = match self.on_disk(i, place) {
                 0 => want,
@@ -413,7 +409,7 @@ impl Checker<'_> {
             }
         }
         t.frags += u64::from(want);
-        if let Place::Data(lbn) = place {
+        if let FileBlock::Data(lbn) = place {
             t.last = t.last.max(Some(lbn));
         }
         Ok(Verdict::Stays)
@@ -450,7 +446,7 @@ impl Checker<'_> {
 
     /// Whether fragments are a block's by the summaries of its segment, or by its checksum where they say nothing.
     fn is_rightful(&mut self, i: &Inode, (place, p): Piece, frags: u32) -> Result<bool> {
-        let own = Owner::Block(i.ino.0 as u32, i.d.version.get(), place.code());
+        let own = Owner::Block(i.ino.0 as u32, i.d.version.get(), block_code(place));
         match self.owner(Frag(p.frag.get()))? {
             Some(owner) => Ok(owner == own),
             None => Ok(words(self.core.read_block(p, frags, Kind::Data))?.is_ok()),
@@ -479,7 +475,7 @@ impl Checker<'_> {
             frag: p.frag.get(),
             ino: i.ino.0 as u32,
             version: i.d.version.get(),
-            place: place.code(),
+            place: block_code(place),
             frags,
             crc: p.crc.get(),
         });
@@ -494,15 +490,15 @@ impl Checker<'_> {
             return Ok(true);
         }
         // Of directories what can be read is kept; other metadata is read anyway.
-        let checked = matches!(place, Place::Data(_)) && !i.is_dir() && i.ino != IFILE;
+        let checked = matches!(place, FileBlock::Data(_)) && !i.is_dir() && i.ino != IFILE;
         let kind = if checked { Kind::Data } else { Kind::Tree };
         match words(self.core.read_block(p, disk, kind))? {
             Ok(mut bytes) if leaves => {
-                let name = name_of(i.ino, place);
+                let name = Name::File(i.ino, place);
                 bytes.resize(self.core.geom.bytes_of(self.want(i, place)), 0);
                 self.core.cache.insert(name, Arc::new(bytes));
                 self.core.mark(i.ino)?;
-                self.core.cache.modify(name, |_| ());
+                self.core.make_dirty(name)?;
             }
             Ok(_) => {}
             Err(_) if checked => {
@@ -524,7 +520,7 @@ impl Checker<'_> {
             false => Some(format!("they cannot have {} bytes", i.d.xattr_len)),
             true => words(self.core.xattr_list(i))?.err(),
         };
-        if why.is_none() && !matches!(self.judge(i, (Place::Xattr, p), t)?, Verdict::Goes) {
+        if why.is_none() && !matches!(self.judge(i, (FileBlock::Xattr, p), t)?, Verdict::Goes) {
             return Ok(false);
         }
         if let Some(why) = why {
@@ -533,7 +529,7 @@ impl Checker<'_> {
         self.reshaped = true;
         self.core.mark(i.ino)?;
         (i.d.xattr, i.d.xattr_len) = (Pointer::default(), 0.into());
-        self.core.cache.remove(name_of(i.ino, Place::Xattr));
+        self.core.cache.remove(Name::File(i.ino, FileBlock::Xattr));
         self.core.iput(i)?;
         Ok(true)
     }
@@ -607,12 +603,8 @@ impl Checker<'_> {
 
     /// Forgets all that core has of an inode.
     fn discard(&mut self, ino: Ino) {
-        for place in [Place::Data(0), Place::Indirect(1, 0), Place::Xattr] {
-            if let Name::Page { file, .. } = name_of(ino, place) {
-                self.core.cache.drop_pages(file, 0, u64::MAX);
-            }
-        }
-        self.core.cache.remove(inode_name(ino));
+        self.core.cache.drop_parts(ino, FileBlock::Data(0)..=FileBlock::Xattr);
+        self.core.cache.remove(Name::Inode(ino));
         self.core.hashes.remove(ino);
         if let Some(c) = self.core.changed.remove(&ino.0) {
             self.core.order.remove(&c.turn);

@@ -1,7 +1,6 @@
 //! What the checker can find.
 
 use arbor_kit::findings::Judged;
-use arbor_kit::forest::Verdict;
 pub(super) use arbor_kit::issue::{Node, Paths, show};
 
 /// Where an issue comes from, and so whether preening may mend it.
@@ -38,22 +37,10 @@ impl Judged for Issue {
     }
 }
 
-impl From<Verdict> for Issue {
-    fn from(verdict: Verdict) -> Issue {
-        match verdict {
-            Verdict::Loop { ino } => Issue::DirLoop { ino },
-            Verdict::TwoParents { ino, kept, dropped } => Issue::TwoParents { ino, kept, dropped },
-            Verdict::Unnamed { ino, what, why } => Issue::Unnamed { ino, what, why },
-            Verdict::DotDot { ino, found, expected } => Issue::DotDot { ino, found, expected },
-            Verdict::Links { ino, found, expected } => Issue::LinkCount { ino, found, expected },
-            Verdict::Dots { ino, why, .. } => Issue::Dots { ino, why },
-            Verdict::Chunk { ino, offset, at, why, .. } => Issue::DirChunk { ino, offset: offset + at, why },
-            Verdict::Name { dir, name, offset } => Issue::EntryName { dir, name, offset },
-            Verdict::Twice { dir, name } => Issue::DuplicateName { dir, name },
-            Verdict::Target { dir, name, ino, why } => Issue::EntryTarget { dir, name, ino, why },
-            Verdict::Kind { dir, name, ino } => Issue::EntryKind { dir, name, ino },
-        }
-    }
+arbor_kit::verdicts! {
+    Verdict::Links { ino, found, expected } => Issue::LinkCount { ino, found, expected },
+    Verdict::Dots { ino, why, .. } => Issue::Dots { ino, why },
+    Verdict::Chunk { ino, offset, at, why, .. } => Issue::DirChunk { ino, offset: offset + at, why },
 }
 
 arbor_kit::issues! {

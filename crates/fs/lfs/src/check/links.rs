@@ -60,7 +60,7 @@ impl Checker<'_> {
                     let now = self.core.calls.now();
                     let mut dir = self.core.inew(mode::IFDIR | 0o700, (0, 0), now)?;
                     let ino = dir.ino;
-                    self.core.cache.insert(Name::Page { file: ino.0, index: 0 }, Arc::new(Vec::new()));
+                    self.core.cache.insert(Name::data(ino, 0), Arc::new(Vec::new()));
                     let len = self.core.geom.frag_size() as u64;
                     self.core.alloc_block(&mut dir, 0, len, &mut |buf, len| *buf = first_chunks(len, ino, ROOT))?;
                     self.core.dir_insert(&root, room, name.as_bytes(), ino, FileType::Dir)?;

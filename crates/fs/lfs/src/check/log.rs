@@ -3,16 +3,17 @@
 use super::words;
 use crate::format::*;
 use crate::inode::Inode;
-use crate::mount::{Core, inode_name, name_of};
+use crate::mount::Core;
 use crate::options;
 use crate::plan::{HOT, Log};
 use crate::sound::{self, MOST};
 use crate::summary::{self, Parsed};
 use crate::superblock;
-use arbor_base::cache::Name;
+use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::{Device, Kind, zeroed};
 use arbor_base::layout::{Corrupt, get_u32};
 use arbor_base::vfs::{Ino, Options, Result, Time, mode};
+use arbor_kit::blockmap::BlockMap as _;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,32 +45,36 @@ pub(super) fn read_ifile(core: &mut Core) -> Result<Vec<(u64, String)>> {
     let mut lost = Vec::new();
     let usage = u64::from(core.segs.count()).div_ceil((core.geom.block_size() / USAGE) as u64);
     let mut i = core.inode(IFILE)?;
-    let mut todo: Vec<Place> = (1..=NIADDR as u8).map(|level| Place::Indirect(level, 0)).collect();
-    todo.extend((0..NDADDR as u64).map(Place::Data));
+    let mut todo: Vec<FileBlock> = (1..=NIADDR as u8).map(|level| FileBlock::Map { level, n: 0 }).collect();
+    todo.extend((0..NDADDR as u64).map(FileBlock::Data));
     while let Some(place) = todo.pop() {
         if core.pointer(&i, place)?.frag.get() == 0 {
             continue;
         }
         let read = match place {
-            Place::Indirect(level, n) => core.indirect(&i, level, n).map(Option::unwrap_or_default),
-            Place::Data(lbn) => core.ifile_page(lbn),
-            Place::Xattr => continue,
+            FileBlock::Map { level, n } => core.indirect(&i, level, n).map(Option::unwrap_or_default),
+            FileBlock::Data(lbn) => core.ifile_page(lbn),
+            FileBlock::Xattr => continue,
         };
-        if let Place::Data(lbn) = place
+        if let FileBlock::Data(lbn) = place
             && (usage..core.geom.lbn(MAP_AT)).contains(&lbn)
         {
             let at = core.geom.byte(Frag(core.checkpoint.ifile.get()));
             return Err(Corrupt::new("ifile", "db", at, format!("block {lbn}"), "none there").into());
         }
         match (words(read)?, place) {
-            (Ok(bytes), Place::Indirect(level, n)) => {
+            (Ok(bytes), FileBlock::Map { level, n }) => {
                 let there = |k: &u64| get_u32(&bytes, *k as usize * POINTER).is_some_and(|frag| frag != 0);
                 let per = core.geom.nindir();
-                todo.extend((0..per).filter(there).map(|k| crate::file::child(&core.geom, level, n, k)));
+                todo.extend((0..per).filter(there).map(|k| core.geom.shape().child(level, n, k)));
             }
             (Ok(_), _) => {}
             (Err(why), _) => {
-                let lbn = crate::file::first_of(&core.geom, place).unwrap_or(0);
+                let lbn = match place {
+                    FileBlock::Map { level, n } => core.geom.shape().first(level, n),
+                    FileBlock::Data(lbn) => lbn,
+                    FileBlock::Xattr => 0,
+                };
                 lost.push((lbn, why));
                 core.set_pointer(&mut i, place, Pointer::default())?;
             }
@@ -204,7 +209,7 @@ pub(super) fn missing_map(core: &mut Core) -> Result<BTreeSet<u64>> {
     let (first, end) = (core.geom.lbn(MAP_AT), u64::from(core.state.inodes).div_ceil(per));
     let mut missing = BTreeSet::new();
     for n in 0..end {
-        if core.pointer(&i, Place::Data(first + n))?.frag.get() == 0 {
+        if core.pointer(&i, FileBlock::Data(first + n))?.frag.get() == 0 {
             missing.insert(n);
         }
     }
@@ -285,7 +290,7 @@ pub(super) fn rebuild(dev: Arc<dyn Device>, geom: Geom, cp: Option<Checkpoint>, 
         btime: stamp,
         ..Dinode::default()
     };
-    core.cache.insert(inode_name(IFILE), Arc::new(ifile.as_bytes().to_vec()));
+    core.cache.insert(Name::Inode(IFILE), Arc::new(ifile.as_bytes().to_vec()));
     // Where nothing is known of a segment, it is not clean; see `check_usage`.
     core.segs.clean.clear();
     let (first, per) = (geom.lbn(MAP_AT), (geom.block_size() / MAP_ENTRY) as u64);
@@ -294,7 +299,7 @@ pub(super) fn rebuild(dev: Arc<dyn Device>, geom: Geom, cp: Option<Checkpoint>, 
     }
     enter(&mut core, found)?;
     let i = core.inode(IFILE)?;
-    debug_assert!(core.pointer(&i, Place::Data(first))?.frag.get() != 0);
+    debug_assert!(core.pointer(&i, FileBlock::Data(first))?.frag.get() != 0);
     core.cache.keep_all(false);
     Ok(core)
 }
@@ -302,17 +307,15 @@ pub(super) fn rebuild(dev: Arc<dyn Device>, geom: Geom, cp: Option<Checkpoint>, 
 /// Whether an inode's blocks are all what its pointers say.
 pub(super) fn is_whole(core: &mut Core, i: &Inode, taken: &dyn Fn(u32, u32) -> bool) -> Result<bool> {
     let whole = walk_whole(core, i, taken);
-    if let Name::Page { file, .. } = name_of(i.ino, Place::Indirect(1, 0)) {
-        core.cache.drop_pages(file, 0, u64::MAX);
-    }
+    core.cache.drop_parts(i.ino, FileBlock::Map { level: 0, n: 0 }..=FileBlock::Map { level: u8::MAX, n: u64::MAX });
     whole
 }
 
 fn walk_whole(core: &mut Core, i: &Inode, taken: &dyn Fn(u32, u32) -> bool) -> Result<bool> {
-    let mut todo: Vec<Place> = vec![Place::Xattr];
+    let mut todo: Vec<FileBlock> = vec![FileBlock::Xattr];
     if i.d.has_blocks() {
-        todo.extend((1..=NIADDR as u8).map(|level| Place::Indirect(level, 0)));
-        todo.extend((0..NDADDR as u64).map(Place::Data));
+        todo.extend((1..=NIADDR as u8).map(|level| FileBlock::Map { level, n: 0 }));
+        todo.extend((0..NDADDR as u64).map(FileBlock::Data));
     }
     let mut frags = 0;
     while let Some(place) = todo.pop() {
@@ -321,19 +324,19 @@ fn walk_whole(core: &mut Core, i: &Inode, taken: &dyn Fn(u32, u32) -> bool) -> R
             continue;
         }
         let n = match place {
-            Place::Data(lbn) => core.geom.lbn_frags(i.size(), lbn),
-            Place::Indirect(..) => core.geom.block_frags(),
-            Place::Xattr => core.geom.frags_for(i.d.xattr_len.get() as usize),
+            FileBlock::Data(lbn) => core.geom.lbn_frags(i.size(), lbn),
+            FileBlock::Map { .. } => core.geom.block_frags(),
+            FileBlock::Xattr => core.geom.frags_for(i.d.xattr_len.get() as usize),
         };
         frags += u64::from(n);
         if n == 0 || taken(p.frag.get(), n) || frags > i.d.frags.get() {
             return Ok(false);
         }
         let Ok(bytes) = words(core.read_block(p, n, Kind::Log))? else { return Ok(false) };
-        if let Place::Indirect(level, at) = place {
-            core.cache.insert(name_of(i.ino, place), Arc::new(bytes.clone()));
+        if let FileBlock::Map { level, n: at } = place {
+            core.cache.insert(Name::File(i.ino, place), Arc::new(bytes.clone()));
             let there = |k: &u64| get_u32(&bytes, *k as usize * POINTER).is_some_and(|frag| frag != 0);
-            todo.extend((0..core.geom.nindir()).filter(there).map(|k| crate::file::child(&core.geom, level, at, k)));
+            todo.extend((0..core.geom.nindir()).filter(there).map(|k| core.geom.shape().child(level, at, k)));
         }
     }
     Ok(frags == i.d.frags.get())

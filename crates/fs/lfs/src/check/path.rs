@@ -5,8 +5,10 @@ use super::issue::{Issue, Node, Paths, show};
 use super::{Checker, Findings, number, start, words};
 use crate::format::*;
 use crate::inode::Inode;
+use arbor_base::cache::FileBlock;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{CheckReport, Devices, Repair, Result};
+use arbor_kit::blockmap::BlockMap as _;
 use arbor_kit::issue::Finding;
 use arbor_kit::paths::{Way, follow};
 use arbor_kit::treecheck::{Names, Spot, TreeCheck as _, find_name};
@@ -117,7 +119,7 @@ impl Checker<'_> {
 
     /// The page of a directory as it lies on disk, if all of it can be read.
     fn plain_page(&mut self, i: &Inode, lbn: u64) -> Result<std::result::Result<Vec<u8>, u64>> {
-        let p = self.core.pointer(i, Place::Data(lbn))?;
+        let p = self.core.pointer(i, FileBlock::Data(lbn))?;
         if p.frag.get() == 0 {
             return Ok(Err(0));
         }

@@ -4,6 +4,7 @@
 use arbor_base::device::{Device, Kind, MemDevice};
 use arbor_base::layout::{crc, crc_without, get_u16, get_u32};
 use arbor_base::vfs::*;
+use arbor_kit::blockmap::Parent;
 use arbor_lfs::Lfs;
 use arbor_lfs::format::*;
 use arbor_torture::damage;
@@ -125,21 +126,14 @@ impl Knife {
     }
 
     /// The indirect block that a block's pointer stands in, and where; `None` if it is the inode.
-    fn above(&self, place: Place) -> Option<(Place, usize)> {
-        let n = self.geom.nindir();
-        let split = |level, at: u64| Some((Place::Indirect(level, at / n), (at % n) as usize));
-        match place {
-            Place::Data(lbn) if lbn >= NDADDR as u64 => split(1, lbn - NDADDR as u64),
-            Place::Indirect(1, k) if k > 0 && k <= n => Some((Place::Indirect(2, 0), (k - 1) as usize)),
-            Place::Indirect(1, k) if k > n => {
-                Some((Place::Indirect(2, 1 + (k - 1 - n) / n), ((k - 1 - n) % n) as usize))
-            }
-            Place::Indirect(2, k) if k > 0 => Some((Place::Indirect(3, 0), (k - 1) as usize)),
+    fn above(&self, block: FileBlock) -> Option<(FileBlock, usize)> {
+        match self.geom.shape().parent(block)? {
+            Parent::Map { level, n, slot } => Some((FileBlock::Map { level, n }, slot)),
             _ => None,
         }
     }
 
-    pub fn pointer(&self, ino: u64, place: Place) -> Pointer {
+    pub fn pointer(&self, ino: u64, place: FileBlock) -> Pointer {
         match (self.above(place), place) {
             (Some((above, k)), _) => {
                 let bytes = self.block(ino, above);
@@ -148,43 +142,43 @@ impl Knife {
                 }
                 Pointer::read_from_bytes(&bytes[k * POINTER..][..POINTER]).unwrap()
             }
-            (None, Place::Data(lbn)) => self.get(ino).db[lbn as usize],
-            (None, Place::Indirect(level, _)) => self.get(ino).ib[usize::from(level) - 1],
-            (None, Place::Xattr) => self.get(ino).xattr,
+            (None, FileBlock::Data(lbn)) => self.get(ino).db[lbn as usize],
+            (None, FileBlock::Map { level, .. }) => self.get(ino).ib[usize::from(level) - 1],
+            (None, FileBlock::Xattr) => self.get(ino).xattr,
         }
     }
 
     /// Sets a pointer, and makes the checksums above it right.
-    pub fn set_pointer(&self, ino: u64, place: Place, p: Pointer) {
+    pub fn set_pointer(&self, ino: u64, place: FileBlock, p: Pointer) {
         match (self.above(place), place) {
             (Some((above, k)), _) => {
                 let mut bytes = self.block(ino, above);
                 bytes[k * POINTER..][..POINTER].copy_from_slice(p.as_bytes());
                 self.put_block(ino, above, &bytes);
             }
-            (None, Place::Data(lbn)) => self.inode(ino, |d| d.db[lbn as usize] = p),
-            (None, Place::Indirect(level, _)) => self.inode(ino, |d| d.ib[usize::from(level) - 1] = p),
-            (None, Place::Xattr) => self.inode(ino, |d| d.xattr = p),
+            (None, FileBlock::Data(lbn)) => self.inode(ino, |d| d.db[lbn as usize] = p),
+            (None, FileBlock::Map { level, .. }) => self.inode(ino, |d| d.ib[usize::from(level) - 1] = p),
+            (None, FileBlock::Xattr) => self.inode(ino, |d| d.xattr = p),
         }
     }
 
-    fn len(&self, ino: u64, place: Place) -> usize {
+    fn len(&self, ino: u64, place: FileBlock) -> usize {
         let d = self.get(ino);
         match place {
-            Place::Data(_) if ino == IFILE.0 => self.geom.block_size(),
-            Place::Data(lbn) => self.geom.bytes_of(self.geom.lbn_frags(d.size.get(), lbn)),
-            Place::Indirect(..) => self.geom.block_size(),
-            Place::Xattr => self.geom.bytes_of(self.geom.frags_for(d.xattr_len.get() as usize)),
+            FileBlock::Data(_) if ino == IFILE.0 => self.geom.block_size(),
+            FileBlock::Data(lbn) => self.geom.bytes_of(self.geom.lbn_frags(d.size.get(), lbn)),
+            FileBlock::Map { .. } => self.geom.block_size(),
+            FileBlock::Xattr => self.geom.bytes_of(self.geom.frags_for(d.xattr_len.get() as usize)),
         }
     }
 
     /// Byte address of a block.
-    pub fn byte_of(&self, ino: u64, place: Place) -> u64 {
+    pub fn byte_of(&self, ino: u64, place: FileBlock) -> u64 {
         self.geom.byte(Frag(self.pointer(ino, place).frag.get()))
     }
 
     /// A block; nothing if there is none.
-    pub fn block(&self, ino: u64, place: Place) -> Vec<u8> {
+    pub fn block(&self, ino: u64, place: FileBlock) -> Vec<u8> {
         match self.pointer(ino, place).frag.get() {
             0 => Vec::new(),
             frag => self.read(self.geom.byte(Frag(frag)), self.len(ino, place)),
@@ -192,15 +186,15 @@ impl Knife {
     }
 
     /// Changes a block in its place, and makes the checksums above it right.
-    pub fn put_block(&self, ino: u64, place: Place, bytes: &[u8]) {
+    pub fn put_block(&self, ino: u64, place: FileBlock, bytes: &[u8]) {
         let p = self.pointer(ino, place);
         self.write(self.geom.byte(Frag(p.frag.get())), bytes);
         self.set_pointer(ino, place, Pointer { crc: crc(bytes).into(), ..p });
     }
 
-    fn entry_place(&self, ino: u64) -> (Place, usize) {
+    fn entry_place(&self, ino: u64) -> (FileBlock, usize) {
         let at = MAP_AT + ino * MAP_ENTRY as u64;
-        (Place::Data(self.geom.lbn(at)), (at % self.geom.block_size() as u64) as usize)
+        (FileBlock::Data(self.geom.lbn(at)), (at % self.geom.block_size() as u64) as usize)
     }
 
     /// Entry of the inode map.
@@ -209,7 +203,7 @@ impl Knife {
         MapEntry::read_from_bytes(&self.block(IFILE.0, place)[at..at + MAP_ENTRY]).unwrap()
     }
 
-    pub fn map_block(&self) -> Place {
+    pub fn map_block(&self) -> FileBlock {
         self.entry_place(2).0
     }
 
@@ -225,7 +219,7 @@ impl Knife {
     /// Changes an entry of the segment usage table.
     pub fn usage(&self, seg: Seg, f: impl FnOnce(&mut Usage)) {
         let at = seg.0 as usize * USAGE;
-        let place = Place::Data((at / self.geom.block_size()) as u64);
+        let place = FileBlock::Data((at / self.geom.block_size()) as u64);
         let (mut bytes, at) = (self.block(IFILE.0, place), at % self.geom.block_size());
         let mut usage = Usage::read_from_bytes(&bytes[at..at + USAGE]).unwrap();
         f(&mut usage);
@@ -233,7 +227,7 @@ impl Knife {
         self.put_block(IFILE.0, place, &bytes);
     }
 
-    pub fn seg_of(&self, ino: u64, place: Place) -> Seg {
+    pub fn seg_of(&self, ino: u64, place: FileBlock) -> Seg {
         self.geom.seg_of(Frag(self.pointer(ino, place).frag.get())).unwrap()
     }
 
@@ -247,7 +241,7 @@ impl Knife {
         let mut all = Vec::new();
         let size = self.get(ino).size.get();
         for lbn in 0..size.div_ceil(self.geom.block_size() as u64) {
-            for (n, chunk) in (0u64..).zip(self.block(ino, Place::Data(lbn)).chunks(DIRBLKSIZ)) {
+            for (n, chunk) in (0u64..).zip(self.block(ino, FileBlock::Data(lbn)).chunks(DIRBLKSIZ)) {
                 let mut at = 0;
                 while at < DIRBLKSIZ {
                     let name = &chunk[at + 8..][..usize::from(chunk[at + 7])];
@@ -280,7 +274,7 @@ impl Knife {
 
     /// Changes bytes of a directory, and the checksums above.
     pub fn dir(&self, ino: u64, offset: u64, new: &[u8]) {
-        let place = Place::Data(self.geom.lbn(offset));
+        let place = FileBlock::Data(self.geom.lbn(offset));
         let (mut bytes, at) = (self.block(ino, place), offset as usize % self.geom.block_size());
         bytes[at..at + new.len()].copy_from_slice(new);
         self.put_block(ino, place, &bytes);

@@ -4,6 +4,7 @@ use super::issue::{Issue, Node, show};
 use super::tree::{self, Spec};
 use super::view::RawInode;
 use super::{Checker, DIR_KIND, Edit, Rec};
+use crate::body::{self, Entry};
 use crate::format::*;
 use arbor_base::device::{Device, Kind, Request};
 use arbor_base::layout::get_u64;
@@ -17,73 +18,10 @@ const BATCH: usize = 64;
 /// Directory blocks read at a time.
 pub(super) const BLOCKS: usize = 16;
 
-/// An entry as it stands in a body.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry<'b> {
-    pub at: usize,
-    pub head: DirEnt,
-    pub name: &'b [u8],
-}
-
 impl Entry<'_> {
-    pub fn key(&self) -> u64 {
-        dir_key(self.head.hash.get(), self.head.seq.get())
-    }
-
-    /// Whether its hash bears out its name.
-    pub fn is_named(&self, hash_seed: u32) -> bool {
-        self.head.hash.get() == name_hash(hash_seed, self.name)
-    }
-
     pub(super) fn to_name(self) -> Name {
         Name { name: self.name.to_vec(), ino: self.head.ino.get(), kind: self.head.kind }
     }
-}
-
-/// The entries of a body in the order of their list, as far as it can be followed, and what is
-/// wrong with its form.
-pub(crate) fn parse_body(body: &[u8]) -> (Vec<Entry<'_>>, Option<&'static str>) {
-    let head = DirHead::read_from_prefix(body).map(|h| h.0).unwrap_or_default();
-    let mut entries = Vec::new();
-    let mut damage = None;
-    let mut at = usize::from(head.first.get());
-    let mut last = None;
-    while at != 0 {
-        let entry = body.get(at..).and_then(|b| {
-            let (head, rest) = DirEnt::read_from_prefix(b).ok()?;
-            Some(Entry { at, head, name: rest.get(..usize::from(head.name_len))? })
-        });
-        let Some(entry) = entry.filter(|e| at >= DIR_HEAD && !e.name.is_empty()) else {
-            return (entries, Some("the list of entries leads nowhere"));
-        };
-        if entries.len() > body.len() / (DIR_ENT + 1) {
-            return (Vec::new(), Some("the list of entries is a loop"));
-        }
-        if last.is_some_and(|l| l >= entry.key()) {
-            damage = Some("entries are out of order");
-        }
-        last = Some(entry.key());
-        entries.push(entry);
-        at = entry.head.next.get().into();
-    }
-    (damage, entries) = (damage.or_else(|| sizes_damage(&head, &entries, body.len())), entries);
-    (entries, damage)
-}
-
-fn sizes_damage(head: &DirHead, entries: &[Entry<'_>], len: usize) -> Option<&'static str> {
-    let mut places: Vec<(usize, usize)> = entries.iter().map(|e| (e.at, e.at + DIR_ENT + e.name.len())).collect();
-    places.sort_unstable();
-    if places.iter().zip(places.iter().skip(1)).any(|(a, b)| a.1 > b.0) {
-        return Some("entries overlap");
-    }
-    let end = usize::from(head.end.get());
-    let past = places.last().map_or(DIR_HEAD, |p| p.1);
-    let live: usize = places.iter().map(|p| p.1 - p.0).sum();
-    if end > len || end.max(DIR_HEAD) < past {
-        return Some("free room begins in the wrong place");
-    }
-    let counts = usize::from(head.count.get()) == entries.len() && usize::from(head.live.get()) == live;
-    (!counts).then_some("the entries are miscounted")
 }
 
 /// An entry on its own.
@@ -129,7 +67,7 @@ pub(super) fn valid_name(name: &[u8]) -> bool {
 
 /// What to do about an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fix {
+pub(crate) enum Fix {
     Drop,
     Kind(u8),
 }
@@ -296,7 +234,7 @@ impl Checker<'_> {
         (lo, hi): (u64, Option<u64>),
         look: &mut Look,
     ) {
-        let (entries, damage) = parse_body(body);
+        let (entries, damage) = body::parse(body);
         let broken = |why: String| Issue::DirEntries { ino: Node(i.ino), why };
         look.broken.extend(damage.map(|d| broken(d.into())));
         for e in entries {
@@ -432,7 +370,7 @@ impl Checker<'_> {
         for group in self.bodies(i, edit)?.chunks(BLOCKS) {
             for (body, damage) in self.read_bodies(i, group)? {
                 let Some(body) = body else { continue };
-                for e in parse_body(&body).0 {
+                for e in body::parse(&body).0 {
                     if e.is_named(self.r.geom.hash_seed) || damage.is_none() {
                         all.push(e.to_name());
                     }
@@ -451,7 +389,7 @@ impl Checker<'_> {
             return Err(Error::refused("bug: a directory block changed while it was checked"));
         };
         let mut kept = Vec::new();
-        for e in parse_body(&body).0 {
+        for e in body::parse(&body).0 {
             let mut name = e.to_name();
             match fixes.iter().find(|f| f.0 == e.at).map(|f| f.1) {
                 Some(Fix::Drop) => continue,

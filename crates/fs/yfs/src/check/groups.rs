@@ -4,6 +4,7 @@
 use super::issue::Issue;
 use super::{Checker, Chunk, Group, tree};
 use crate::format::*;
+use crate::superblock;
 use arbor_base::device::Kind;
 use arbor_base::layout::get_u64;
 use arbor_base::vfs::{Ino, Repair, Result};
@@ -73,7 +74,7 @@ impl Checker<'_> {
 
     fn check_copy(&mut self, at: u64) -> Result<()> {
         let sb = self.r.sb;
-        let good = matches!(crate::mount::read_super(&self.r.view, at), Ok(Some(c))
+        let good = matches!(superblock::read(&self.r.view, at), Ok(Some(c))
             if c.uuid == sb.uuid && c.ag_frags == sb.ag_frags && c.frag_shift == sb.frag_shift
                 && c.block_shift == sb.block_shift && c.inode_shift == sb.inode_shift
                 && c.log_start == sb.log_start && c.root == sb.root);

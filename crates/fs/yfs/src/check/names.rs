@@ -1,7 +1,7 @@
 //! The tree as the sentences of the issues name it.
 
 use super::Checker;
-use crate::check::dirs::parse_body;
+use crate::body;
 use arbor_base::vfs::Result;
 use arbor_kit::paths::Tree;
 
@@ -30,7 +30,7 @@ impl Tree for Checker<'_> {
         let Some(i) = i else { return Ok(()) };
         for group in self.bodies(&i, self.edits.get(&dir))?.chunks(super::dirs::BLOCKS) {
             for (body, _) in self.read_bodies(&i, group)? {
-                for e in parse_body(body.as_deref().unwrap_or(&[])).0 {
+                for e in body::parse(body.as_deref().unwrap_or(&[])).0 {
                     f(e.name, e.head.ino.get());
                 }
             }

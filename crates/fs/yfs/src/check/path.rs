@@ -1,11 +1,12 @@
 //! The check of one path: the inodes on it, the directory blocks that lead on, and everything of
 //! the file at its end, against the bitmaps. Nothing is repaired, and nothing else is read.
 
-use super::dirs::{Look, Place, parse_body};
+use super::dirs::{Look, Place};
 use super::issue::{Issue, Node, Paths, show};
 use super::tree::{self, Spec};
 use super::view::RawInode;
 use super::{Checker, DIR_KIND, Findings, groups::CHUNK_ROOT, start};
+use crate::body;
 use crate::format::*;
 use arbor_base::layout::get_u64;
 use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Ino, Repair, Result};
@@ -65,7 +66,7 @@ impl Way for Checker<'_> {
         for (n, place) in places.iter().enumerate().skip(first).take_while(|(n, p)| *n == first || p.1 <= hi) {
             let next = places.get(n + 1).map(|p| p.1);
             let body = self.check_body(i, n, *place, next, &mut Look::of_form())?;
-            let entries = parse_body(&body).0;
+            let entries = body::parse(&body).0;
             let entry = entries.iter().find(|e| e.name == name);
             found = found.or(entry.map(|e| (e.head.ino.get(), e.head.kind)));
         }

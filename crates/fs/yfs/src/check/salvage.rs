@@ -5,12 +5,13 @@
 //! symbolic link. What cannot be verified (owner, permissions, times) is kept, and said to be
 //! doubtful.
 
-use super::dirs::{Name, encode, parse_body, set_inline};
+use super::dirs::{Name, encode, set_inline};
 use super::inodes::{extent, plausible};
 use super::issue::{Issue, Node};
 use super::tree::{self, Spec};
 use super::view::RawInode;
 use super::{Checker, DIR_KIND};
+use crate::body;
 use crate::format::*;
 use arbor_base::device::Kind;
 use arbor_base::layout::{crc_without, get_u16, get_u32, get_u64};
@@ -118,7 +119,7 @@ impl Checker<'_> {
     /// Takes entries out of an inline directory whose hash does not bear out their name: with the
     /// inode's checksum wrong nothing else does, and of a torn write names may be mixed.
     fn keep_named(&self, i: &mut RawInode) {
-        let (entries, _) = parse_body(i.area());
+        let (entries, _) = body::parse(i.area());
         let named = entries.iter().filter(|e| e.is_named(self.r.geom.hash_seed));
         let kept: Vec<(u64, Name)> = named.map(|e| (e.key(), e.to_name())).collect();
         if kept.len() < entries.len() {
@@ -134,7 +135,7 @@ impl Checker<'_> {
         if let Some(kind) = tree.filter(|k| stored.is_none_or(|s| s == *k) || i.d.format != Format::Inline as u8) {
             return Ok(Some((kind, format)));
         }
-        let (entries, damage) = parse_body(i.area());
+        let (entries, damage) = body::parse(i.area());
         let named = || entries.iter().all(|e| e.is_named(self.r.geom.hash_seed));
         if !entries.is_empty() && damage.is_none() && named() {
             return Ok(Some((DIR_KIND, Format::Inline)));

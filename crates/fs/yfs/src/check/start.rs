@@ -5,8 +5,8 @@ use super::issue::Issue;
 use super::salvage::put_back;
 use super::view::{Reader, View, lay_replay, log_device};
 use crate::format::*;
-use crate::mount::{self, geometry, read_super};
 use crate::recover;
+use crate::superblock::{self, geometry};
 use arbor_base::device::{Device, Kind, Request};
 use arbor_base::layout::Access;
 use arbor_base::vfs::{CheckOptions, Devices, Error, Repair, Result};
@@ -28,7 +28,7 @@ pub(super) fn start<'a>(devices: &'a Devices, options: &CheckOptions, f: &mut Fi
         Some(found) => found,
         None => return Ok(None),
     };
-    match mount::features(&sb).access(KNOWN) {
+    match superblock::features(&sb).access(KNOWN) {
         Access::ReadWrite => {}
         Access::ReadOnly(_) if options.repair == Repair::No => {}
         Access::ReadOnly(bits) | Access::Refused(bits) => {
@@ -44,7 +44,7 @@ pub(super) fn start<'a>(devices: &'a Devices, options: &CheckOptions, f: &mut Fi
         recover::is_ours(log, &sb, &geom)?;
     }
     if damaged && f.mode != Repair::No {
-        mount::write_super(dev, &sb)?;
+        superblock::write(dev, 0, &sb)?;
         dev.flush()?;
     }
     let view = View::new(dev, f.mode == Repair::No);
@@ -56,7 +56,7 @@ pub(super) fn start<'a>(devices: &'a Devices, options: &CheckOptions, f: &mut Fi
     f.report.unclean = sb.clean.get() == 0 && !damaged;
     if sb.clean.get() == 0 {
         replay(&view, log, &sb, &geom, f)?;
-        match read_super(&view, 0) {
+        match superblock::read(&view, 0) {
             Ok(Some(now)) => sb = now,
             _ if damaged => {}
             _ => return lost(f, "the log has overwritten it"),
@@ -140,7 +140,7 @@ struct Candidate {
 /// The superblock, its geometry, and whether the one at byte 0 is damaged.
 fn superblock(dev: &dyn Device, f: &mut Findings) -> Result<Option<(SuperBlock, Geom, bool)>> {
     let size = dev.geometry().size;
-    let why = match read_super(dev, 0) {
+    let why = match superblock::read(dev, 0) {
         Ok(Some(sb)) => match geometry(&sb, size) {
             Ok(geom) => return Ok(Some((sb, geom, false))),
             Err(e @ Error::Refused(_)) => return Err(e),
@@ -228,7 +228,7 @@ type Rank = (bool, bool, i64, u64, u32);
 
 /// Takes the superblock at `at` if it is better than what was found.
 fn best(dev: &dyn Device, at: u64, found: &mut Option<(Rank, u64, SuperBlock)>) -> Result<()> {
-    let Ok(Some(sb)) = read_super(dev, at) else { return Ok(()) };
+    let Ok(Some(sb)) = superblock::read(dev, at) else { return Ok(()) };
     let Ok(geom) = geometry(&sb, dev.geometry().size) else { return Ok(()) };
     let ag = at / geom.ag_frags.saturating_mul(geom.frag_size());
     if at != SECTOR && at != ag.saturating_mul(geom.ag_frags).saturating_mul(geom.frag_size()) {

@@ -9,7 +9,8 @@ use super::inodes::extent;
 use super::issue::{Issue, Node};
 use super::tree;
 use super::view::RawInode;
-use super::{Checker, MapEdit, dirs::parse_body, record};
+use super::{Checker, MapEdit, record};
+use crate::body;
 use crate::format::*;
 use arbor_base::device::Kind;
 use arbor_base::layout::{get_u16, get_u32, get_u64};
@@ -169,7 +170,7 @@ impl Checker<'_> {
         let strays = std::mem::take(&mut self.strays);
         for start in strays {
             let bytes = self.r.blocks(BlockType::Dir, &[start])?.pop().unwrap_or_default();
-            for e in parse_body(bytes.get(HEADER..).unwrap_or(&[])).0 {
+            for e in body::parse(bytes.get(HEADER..).unwrap_or(&[])).0 {
                 let ino = e.head.ino.get();
                 let good = e.is_named(self.r.geom.hash_seed) && super::dirs::valid_name(e.name);
                 let kind = self.recs.of(ino).map(|rec| rec.kind);

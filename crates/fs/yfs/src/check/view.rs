@@ -4,8 +4,8 @@
 //! a check without repair cannot change the device by mistake.
 
 use crate::format::*;
-use crate::mount::{self, geometry, read_super};
 use crate::recover::{self, Replay};
+use crate::superblock::{self, geometry};
 use arbor_base::device::{Device, Geometry, Kind, Op, Request, Ticket, zeroed};
 use arbor_base::layout::{Access, Corrupt};
 use arbor_base::vfs::{Devices, Error, Ino, Result};
@@ -147,10 +147,10 @@ pub(crate) fn log_device<'a>(devices: &'a Devices, sb: &SuperBlock) -> Result<Op
 /// Opens a volume for reading; the log of one that was not unmounted is replayed in memory.
 pub(crate) fn open(devices: &Devices) -> Result<Reader<'_>> {
     let view = View::new(&*devices.main, true);
-    let Some(sb) = read_super(&view, 0)? else {
+    let Some(sb) = superblock::read(&view, 0)? else {
         return Err(Error::refused("no yFS superblock"));
     };
-    if let Access::Refused(bits) = mount::features(&sb).access(KNOWN) {
+    if let Access::Refused(bits) = superblock::features(&sb).access(KNOWN) {
         return Err(Error::refused(format!("unknown features {bits:#x}")));
     }
     let size = view.geometry().size;
@@ -161,7 +161,7 @@ pub(crate) fn open(devices: &Devices) -> Result<Reader<'_>> {
     let log = log_device(devices, &sb)?;
     let replay = recover::replay(&view, log.unwrap_or(&view), &sb, &geom)?;
     lay_replay(&view, &geom, &replay);
-    let sb = read_super(&view, 0)?.unwrap_or(sb);
+    let sb = superblock::read(&view, 0)?.unwrap_or(sb);
     let geom = geometry(&sb, size)?;
     Ok(Reader { view, sb, geom })
 }

@@ -1,0 +1,162 @@
+//! Whether there is space for what a call or a delayed write will take, asked before a transaction begins.
+
+use crate::format::*;
+use crate::volume::{Core, Want};
+use arbor_base::vfs::{Errno, Error, Result};
+use arbor_kit::buddy::bitmap;
+
+impl Core {
+    /// Fragments an ordinary call may still take.
+    pub fn available(&self) -> u64 {
+        self.space.free().saturating_sub(self.delayed.reserved() + self.space.pool())
+    }
+
+    /// Fails with `ENOSPC` unless `frags` can be had; asks for reclaim first if something is on
+    /// its way to be free.
+    pub fn need_space(&mut self, frags: u64) -> Result<()> {
+        if self.available() >= frags {
+            return Ok(());
+        }
+        // Delayed writes may have more reserved than they take.
+        if self.is_freeing() || self.delayed.reserved() > 0 {
+            return Err(self.attempt.give_up(Want::DiskSpace));
+        }
+        Err(Errno::ENOSPC.into())
+    }
+
+    /// Whether an inode can be made, before the transaction begins.
+    pub fn need_inode(&mut self) -> Result<()> {
+        if self.space.inodes_free() > 0 {
+            return Ok(());
+        }
+        self.need_space(u64::from(self.geom.chunk_frags() + 4 * self.geom.block_frags()))?;
+        let blocks = self.geom.chunk_frags().div_ceil(self.geom.block_frags());
+        if self.has_chunk()? { self.need_runs(4 + blocks) } else { Err(Errno::ENOSPC.into()) }
+    }
+
+    /// Whether some AG has an aligned run for an inode chunk.
+    fn has_chunk(&mut self) -> Result<bool> {
+        if self.sb.ag_used.get() < self.geom.ag_count {
+            return Ok(true);
+        }
+        let order = self.geom.chunk_frags().trailing_zeros() as u8;
+        for ag in 0..self.geom.ag_count {
+            if self.space[ag].free() >= self.geom.chunk_frags() {
+                let map = self.map(ag)?;
+                if map.summary.largest().is_some_and(|l| l >= order) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Fails with `ENOSPC` unless `n` metadata blocks can be had, beside those that delayed writes
+    /// will need: free fragments alone do not tell on a volume whose free space is in pieces.
+    pub fn need_runs(&mut self, n: u32) -> Result<()> {
+        if self.has_blocks(n.saturating_add(self.delayed_nodes()))? {
+            return Ok(());
+        }
+        if self.is_freeing() || self.delayed.reserved() + self.delayed.converting() > 0 {
+            return Err(self.attempt.give_up(Want::DiskSpace));
+        }
+        Err(Errno::ENOSPC.into())
+    }
+
+    /// Fails with `ENOSPC` unless there are nodes for the extents that `pages` more pages in unwritten space may be cut
+    /// into, and `nodes` beside. They may be the last blocks of a full volume, but none that delayed data will take.
+    pub fn need_nodes(&mut self, pages: u64, nodes: u64) -> Result<()> {
+        let more = (2 * pages).div_ceil(self.extents_per_node()) + nodes;
+        let all = u32::try_from(more).unwrap_or(u32::MAX).saturating_add(self.delayed_nodes());
+        let left = self.space.free().saturating_sub(self.delayed.reserved()) / u64::from(self.geom.block_frags());
+        if left >= u64::from(all) && self.has_blocks(all)? {
+            return Ok(());
+        }
+        Err(self.attempt.give_up(Want::DiskSpace))
+    }
+
+    /// Fails with `ENOSPC` unless one run of `frags` can be had for metadata, beside what delayed writes
+    /// will need.
+    pub fn need_run(&mut self, frags: u32) -> Result<()> {
+        self.need_runs(frags.div_ceil(self.geom.block_frags()))?;
+        if self.has_run(frags)? {
+            return Ok(());
+        }
+        if self.is_freeing() {
+            return Err(self.attempt.give_up(Want::DiskSpace));
+        }
+        Err(Errno::ENOSPC.into())
+    }
+
+    /// Tree nodes that delayed writes may need: each fragment may be an extent of its own, and a page in
+    /// unwritten space makes two more. Full nodes are counted beside.
+    pub(super) fn delayed_nodes(&self) -> u32 {
+        let extents = self.delayed.reserved() + 2 * self.delayed.converting();
+        u32::try_from(extents / self.extents_per_node() + self.delayed.nodes()).unwrap_or(u32::MAX)
+    }
+
+    /// Extents in a node, which is at least half full.
+    fn extents_per_node(&self) -> u64 {
+        ((self.geom.block_size() - HEADER - NODE_HEADER) / (8 + EXTENT_VALUE) / 2).max(1) as u64
+    }
+
+    /// Whether the free runs hold `n` blocks, wherever these begin. Counts some more, so that it need not
+    /// count again soon.
+    pub(super) fn has_blocks(&mut self, n: u32) -> Result<bool> {
+        let (len, used) = (self.geom.block_frags(), self.sb.ag_used.get());
+        if len == 1 || used < self.geom.ag_count || n <= self.space.blocks_known() {
+            return Ok(true);
+        }
+        let most = n.saturating_add(1024);
+        let (mut found, from) = (0, self.space.blocks_at());
+        for ag in (0..used).map(|i| (from + i) % used) {
+            if found < most && self.space[ag].free() >= len {
+                let here = match self.count_blocks(ag, most - found) {
+                    // One that is damaged is for who allocates there.
+                    Err(Error::Corrupt(_)) => 0,
+                    here => here?,
+                };
+                if found == 0 && here > 0 {
+                    self.space.set_blocks_at(ag);
+                }
+                found += here;
+            }
+        }
+        self.space.set_blocks_known(found);
+        Ok(found >= n)
+    }
+
+    /// Blocks in the free runs of an AG, as far as `most`.
+    fn count_blocks(&mut self, ag: u32, most: u32) -> Result<u32> {
+        let (len, bits) = (self.geom.block_frags(), self.geom.ag_len(ag));
+        let bytes = &self.map(ag)?.bits;
+        let (mut found, mut at) = (0, 0);
+        while found < most
+            && let Some(start) = bitmap::next_free(bytes, at, bits)
+        {
+            let want = (most - found).saturating_mul(len).min(bits - start);
+            let run = bitmap::free_run(bytes, start, want, bits);
+            found += run / len;
+            at = start + run.max(1);
+        }
+        Ok(found)
+    }
+
+    /// Whether some AG has `frags` free fragments in one run.
+    fn has_run(&mut self, frags: u32) -> Result<bool> {
+        if self.sb.ag_used.get() < self.geom.ag_count {
+            return Ok(true);
+        }
+        for ag in 0..self.geom.ag_count {
+            let enough = self.space[ag].free() >= frags;
+            if enough && (self.find(ag, None, frags, true)?.is_some() || self.has_any_run(ag, frags)?) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn has_any_run(&mut self, ag: u32, frags: u32) -> Result<bool> {
+        Ok(self.free_runs(ag)?.iter().any(|e| e.len >= frags))
+    }
+}

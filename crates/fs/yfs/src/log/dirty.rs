@@ -1,0 +1,126 @@
+//! Metadata buffers that differ from their places on the device.
+
+use super::Rec;
+use crate::format::*;
+use crate::planted::{Flaw, planted};
+use arbor_base::device::Kind;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+
+/// What is known of a metadata buffer that differs from its place on the device.
+pub(crate) struct Dirty {
+    seal: Seal,
+    kind: Kind,
+    /// First record with a change that is not in place.
+    first: Rec,
+    /// Last record with a change.
+    last: Rec,
+    lo: usize,
+    hi: usize,
+    /// First record with a change made since the write in flight began, and its range.
+    again: Option<(Rec, usize, usize)>,
+}
+
+/// What of a buffer goes in place, and up to which change.
+pub(crate) struct Going {
+    pub seal: Seal,
+    pub kind: Kind,
+    /// First record with a change that is written.
+    pub first: Rec,
+    pub lo: usize,
+    pub hi: usize,
+}
+
+/// All of them, and in which order their changes were logged.
+#[derive(Default)]
+pub(crate) struct DirtyBuffers {
+    of: FxHashMap<u64, Dirty>,
+    by_first: BTreeSet<(Rec, u64)>,
+}
+
+impl DirtyBuffers {
+    pub fn is_empty(&self) -> bool {
+        self.of.is_empty()
+    }
+
+    /// A record has a change of `lo..hi` of a buffer.
+    pub fn changed(&mut self, addr: u64, (seal, kind): (Seal, Kind), rec: Rec, (lo, hi): (usize, usize)) {
+        let by_first = &mut self.by_first;
+        let d = self.of.entry(addr).or_insert_with(|| {
+            by_first.insert((rec, addr));
+            Dirty { seal, kind, first: rec, last: rec, lo, hi, again: None }
+        });
+        d.last = rec;
+        (d.lo, d.hi) = (d.lo.min(lo), d.hi.max(hi));
+        if let Some((_, a, b)) = &mut d.again {
+            (*a, *b) = ((*a).min(lo), (*b).max(hi));
+        } else {
+            d.again = Some((rec, lo, hi));
+        }
+    }
+
+    /// A record deletes a buffer. It may hold changes that were not logged: it must not reach its place before that
+    /// record is durable, and then it is forgotten.
+    pub fn deleted(&mut self, addr: u64, rec: Rec) {
+        if let Some(d) = self.of.get_mut(&addr) {
+            d.last = rec;
+        }
+    }
+
+    pub fn forget(&mut self, addr: u64) {
+        if let Some(d) = self.of.remove(&addr) {
+            self.by_first.remove(&(d.first, addr));
+        }
+    }
+
+    /// Last record with a change of a buffer.
+    pub fn last(&self, addr: u64) -> Option<Rec> {
+        self.of.get(&addr).map(|d| d.last)
+    }
+
+    /// First record with a change that is not in place.
+    pub fn first(&self) -> Option<Rec> {
+        self.by_first.first().map(|f| f.0)
+    }
+
+    /// Buffers that may go in place, those changed first by `until`, of these at most so many.
+    pub fn ready(&self, durable: Rec, until: Rec, most: usize) -> Vec<u64> {
+        let mut addrs = Vec::new();
+        for &(first, addr) in &self.by_first {
+            if addrs.len() >= most || first > until {
+                break;
+            }
+            // YFS-C1
+            if self.last(addr).is_some_and(|last| last <= durable || planted(Flaw::WriteBeforeLog)) {
+                addrs.push(addr);
+            }
+        }
+        addrs
+    }
+
+    /// A buffer is about to be written in place.
+    pub fn begin_write(&mut self, addr: u64) -> Option<Going> {
+        let d = self.of.get_mut(&addr)?;
+        let going = Going { seal: d.seal, kind: d.kind, first: d.first, lo: d.lo, hi: d.hi };
+        (d.lo, d.hi, d.again) = (usize::MAX, 0, None);
+        Some(going)
+    }
+
+    /// A buffer is in place up to the change of [`Going::first`]; says whether it is clean. One that was changed meanwhile
+    /// is not.
+    pub fn end_write(&mut self, addr: u64, first: Rec) -> bool {
+        let Some(d) = self.of.get_mut(&addr).filter(|d| d.first == first) else { return false };
+        self.by_first.remove(&(first, addr));
+        match d.again.take() {
+            None => {
+                self.of.remove(&addr);
+                true
+            }
+            Some((rec, lo, hi)) => {
+                (d.first, d.lo, d.hi, d.again) = (rec, lo, hi, Some((rec, lo, hi)));
+                self.by_first.insert((rec, addr));
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Free space as a mounted volume knows it: the AGs, and what all of them hold.
+
+use crate::format::*;
+use arbor_kit::buddy::Summary;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::{Index, IndexMut};
+
+/// AGs whose bitmap may be in core at one time.
+const MAPS: usize = 64;
+
+/// An AG in core.
+pub(crate) struct Ag {
+    pub used: bool,
+    /// Free fragments; of an AG not in use yet, what it will have.
+    pub free: u32,
+    pub dirs: u32,
+    inodes: u32,
+    inodes_free: u32,
+    pub recovery: u64,
+    map: Option<Box<Map>>,
+    pub first_free: u32,
+    pub last: u32,
+    /// Chunks with free inodes and their masks, when loaded.
+    pub chunks: Option<BTreeMap<u64, u64>>,
+    pub last_chunk: u64,
+}
+
+/// The bitmap of an AG in one piece, and what is derived from it.
+pub(crate) struct Map {
+    pub bits: Vec<u8>,
+    pub summary: Summary,
+}
+
+impl Ag {
+    /// An AG that nothing was allocated from yet.
+    pub fn unused(geom: &Geom, sb: &SuperBlock, ag: u32) -> Ag {
+        let meta = geom.ag_meta_frags() + geom.chunk_frags() + log_run(geom, sb, ag).map_or(0, |r| r.1);
+        Ag {
+            used: false,
+            free: geom.ag_len(ag).saturating_sub(meta),
+            dirs: 0,
+            inodes: 0,
+            inodes_free: 0,
+            recovery: 0,
+            map: None,
+            first_free: 0,
+            last: 0,
+            chunks: None,
+            last_chunk: 0,
+        }
+    }
+
+    pub fn free(&self) -> u32 {
+        self.free
+    }
+
+    pub fn inodes(&self) -> u32 {
+        self.inodes
+    }
+
+    pub fn inodes_free(&self) -> u32 {
+        self.inodes_free
+    }
+}
+
+/// All AGs, with the sums of what they hold.
+pub(crate) struct Space {
+    ags: Vec<Ag>,
+    /// AGs whose bitmap is loaded, oldest first.
+    loaded: VecDeque<u32>,
+    free: u64,
+    /// Inodes of all AGs in use, and those of them that are free.
+    inodes: u64,
+    inodes_free: u64,
+    /// Kept back for tree nodes and the like of delayed allocations.
+    pool: u64,
+    /// Blocks that the free runs are known to hold at least, and the AG where they were found first.
+    blocks_known: u32,
+    blocks_at: u32,
+}
+
+impl Index<u32> for Space {
+    type Output = Ag;
+
+    fn index(&self, ag: u32) -> &Ag {
+        &self.ags[ag as usize]
+    }
+}
+
+impl IndexMut<u32> for Space {
+    fn index_mut(&mut self, ag: u32) -> &mut Ag {
+        &mut self.ags[ag as usize]
+    }
+}
+
+impl Space {
+    /// AGs that nothing was allocated from yet.
+    pub fn new(geom: &Geom, sb: &SuperBlock) -> Space {
+        let ags: Vec<Ag> = (0..geom.ag_count).map(|ag| Ag::unused(geom, sb, ag)).collect();
+        Space {
+            free: ags.iter().map(|a| u64::from(a.free)).sum(),
+            ags,
+            loaded: VecDeque::new(),
+            inodes: 0,
+            inodes_free: 0,
+            pool: (geom.frags / 64).min(u64::from(geom.block_frags()) * 256),
+            blocks_known: 0,
+            blocks_at: 0,
+        }
+    }
+
+    pub fn get(&self, ag: u32) -> Option<&Ag> {
+        self.ags.get(ag as usize)
+    }
+
+    pub fn ags(&self) -> impl Iterator<Item = &Ag> {
+        self.ags.iter()
+    }
+
+    /// Free fragments.
+    pub fn free(&self) -> u64 {
+        self.free
+    }
+
+    pub fn pool(&self) -> u64 {
+        self.pool
+    }
+
+    pub fn inodes_free(&self) -> u64 {
+        self.inodes_free
+    }
+
+    /// Inodes that exist and are in use.
+    pub fn inodes_used(&self) -> u64 {
+        self.inodes.saturating_sub(self.inodes_free)
+    }
+
+    /// An AG in use, as its headers have it.
+    pub fn load(&mut self, ag: u32, group: &GroupBody, inodes: &InodesBody) {
+        self.set_free(ag, group.free.get());
+        let a = &mut self[ag];
+        (a.used, a.dirs) = (true, group.dirs.get());
+        (a.inodes, a.inodes_free, a.recovery) = (inodes.total.get(), inodes.free.get(), inodes.recovery.get());
+        self.inodes += u64::from(inodes.total.get());
+        self.inodes_free += u64::from(inodes.free.get());
+    }
+
+    pub fn set_free(&mut self, ag: u32, free: u32) {
+        self.free = self.free - u64::from(self[ag].free) + u64::from(free);
+        self[ag].free = free;
+    }
+
+    /// An AG that is not in use yet becomes another, or there is one more.
+    pub fn put_unused(&mut self, ag: u32, unused: Ag) {
+        self.free += u64::from(unused.free);
+        match self.ags.get_mut(ag as usize) {
+            Some(a) => self.free -= u64::from(std::mem::replace(a, unused).free),
+            None => self.ags.push(unused),
+        }
+    }
+
+    /// Counts a run of an AG as used; its parts make up no more than so many `blocks`.
+    pub fn taken(&mut self, ag: u32, start: u32, len: u32, blocks: u32) {
+        self.blocks_known = self.blocks_known.saturating_sub(blocks);
+        self.free -= u64::from(len);
+        let a = &mut self[ag];
+        a.free -= len;
+        a.last = start + len;
+        if a.first_free >= start && a.first_free < start + len {
+            a.first_free = start + len;
+        }
+    }
+
+    pub fn freed(&mut self, ag: u32, start: u32, len: u32) {
+        self.free += u64::from(len);
+        let a = &mut self[ag];
+        a.free += len;
+        a.first_free = a.first_free.min(start);
+    }
+
+    pub fn inode_taken(&mut self, ag: u32) {
+        self.inodes_free = self.inodes_free.saturating_sub(1);
+        self[ag].inodes_free = self[ag].inodes_free.saturating_sub(1);
+    }
+
+    pub fn inode_freed(&mut self, ag: u32) {
+        self.inodes_free += 1;
+        self[ag].inodes_free += 1;
+    }
+
+    /// A chunk of free inodes is new.
+    pub fn chunk_made(&mut self, ag: u32) {
+        (self.inodes, self.inodes_free) = (self.inodes + CHUNK_INODES, self.inodes_free + CHUNK_INODES);
+        self[ag].inodes += CHUNK_INODES as u32;
+        self[ag].inodes_free += CHUNK_INODES as u32;
+    }
+
+    /// A chunk of free inodes is given back.
+    pub fn chunk_gone(&mut self, ag: u32) {
+        (self.inodes, self.inodes_free) = (self.inodes - CHUNK_INODES, self.inodes_free - CHUNK_INODES);
+        self[ag].inodes -= CHUNK_INODES as u32;
+        self[ag].inodes_free -= CHUNK_INODES as u32;
+    }
+
+    /// The bitmap of an AG, if it is loaded.
+    pub fn map(&mut self, ag: u32) -> Option<&mut Map> {
+        self[ag].map.as_deref_mut()
+    }
+
+    /// Loads a bitmap, in place of the oldest if there are too many.
+    pub fn keep_map(&mut self, ag: u32, map: Map) {
+        if self.loaded.len() >= MAPS
+            && let Some(old) = self.loaded.pop_front()
+        {
+            self[old].map = None;
+        }
+        self.loaded.push_back(ag);
+        self[ag].map = Some(Box::new(map));
+    }
+
+    /// Drops the bitmap of an AG from core.
+    pub fn forget_map(&mut self, ag: u32) {
+        self[ag].map = None;
+        self.loaded.retain(|a| *a != ag);
+    }
+
+    /// Blocks that the free runs hold at least.
+    pub fn blocks_known(&self) -> u32 {
+        self.blocks_known
+    }
+
+    /// Where to count blocks first.
+    pub fn blocks_at(&self) -> u32 {
+        self.blocks_at
+    }
+
+    pub fn set_blocks_known(&mut self, found: u32) {
+        self.blocks_known = found;
+    }
+
+    pub fn set_blocks_at(&mut self, ag: u32) {
+        self.blocks_at = ag;
+    }
+}
+
+/// The internal log's run in an AG, if it lies there: first fragment within the AG, length.
+pub(crate) fn log_run(geom: &Geom, sb: &SuperBlock, ag: u32) -> Option<(u32, u32)> {
+    if sb.incompat.get() & INCOMPAT_EXTERNAL_LOG != 0 {
+        return None;
+    }
+    let start = geom.frag_of(Daddr(sb.log_start.get()));
+    let len = (sb.log_sectors.get() / geom.frag_sectors()) as u32;
+    (geom.ag_of(start) == ag).then(|| ((start.0 - geom.ag_start(ag).0) as u32, len))
+}
