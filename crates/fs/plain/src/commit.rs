@@ -79,8 +79,8 @@ impl Core {
     fn write_record(&mut self, part: &[Changed]) -> Result<()> {
         let images: Vec<(Changed, Arc<Vec<u8>>)> = part.iter().filter_map(|c| Some((*c, self.image(*c)?))).collect();
         let record = self.record(&images);
-        self.counters.records += 1;
-        self.counters.log_bytes += record.len() as u64;
+        self.log.records += 1;
+        self.log.bytes += record.len() as u64;
         let (at, _) = self.geom.half(self.log.seq);
         self.write(vec![Request::write(Kind::Log, byte(at), vec![record.into()])])?;
         // Of the record before it, too: PLAIN-C2.
@@ -97,7 +97,8 @@ impl Core {
     /// A buffer as it is written, with its checksum made.
     fn image(&mut self, (_, name, kind): Changed) -> Option<Arc<Vec<u8>>> {
         if matches!(kind, Kind::Bitmap | Kind::Tree | Kind::Xattr) {
-            self.cache.modify(name, |buf| seal(buf));
+            let dirty = self.cache.dirtied(name)?;
+            self.cache.modify(dirty, |buf| seal(buf));
         }
         self.cache.peek(name).cloned()
     }
@@ -117,13 +118,14 @@ impl Core {
     }
 
     fn write(&mut self, batch: Vec<Request>) -> Result<()> {
-        self.counters.write_bytes += batch.iter().map(Request::len).sum::<u64>();
+        self.io.writes += batch.len() as u64;
+        self.io.write_bytes += batch.iter().map(Request::len).sum::<u64>();
         Ok(self.calls.reads.submit(&*self.dev, batch).wait_all()?)
     }
 
     /// Makes what is in place durable. What was written before a flush that has failed may be lost.
     pub fn flush(&mut self) -> Result<()> {
-        self.counters.flushes += 1;
+        self.io.flushes += 1;
         self.dev.flush().map_err(Error::Io).inspect_err(|e| self.give_up(e))
     }
 }

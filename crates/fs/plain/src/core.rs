@@ -11,6 +11,7 @@ use arbor_base::device::{Device, Kind};
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Errno, Ino, Result, Time};
 use arbor_kit::chunkdir::Hashes;
+use arbor_kit::counters::Io;
 use arbor_kit::machine::Machinery;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -26,18 +27,10 @@ pub(crate) struct Log {
     pub super_changed: bool,
     /// Changes so far.
     pub changes: u64,
+    pub records: u64,
+    pub bytes: u64,
     /// They need not fit a record: a repair.
     pub is_repair: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Counters {
-    pub reads: u64,
-    pub read_bytes: u64,
-    pub records: u64,
-    pub log_bytes: u64,
-    pub write_bytes: u64,
-    pub flushes: u64,
 }
 
 /// Everything in core.
@@ -53,7 +46,7 @@ pub(crate) struct Core {
     pub full: HashSet<u32>,
     /// What a replay would write, where nothing may be written.
     pub laid: BTreeMap<u32, Vec<u8>>,
-    pub counters: Counters,
+    pub io: Io,
 }
 
 impl Core {
@@ -68,15 +61,14 @@ impl Core {
             log: Log::default(),
             full: HashSet::new(),
             laid: BTreeMap::new(),
-            counters: Counters::default(),
+            io: Io::default(),
         }
     }
 
     /// Reads blocks that follow one another.
     pub fn read(&mut self, block: u32, blocks: usize, kind: Kind) -> Result<Vec<u8>> {
         let mut bytes = self.calls.reads.read(&*self.dev, kind, byte(block), blocks * BLOCK)?;
-        self.counters.reads += 1;
-        self.counters.read_bytes += bytes.len() as u64;
+        self.io.count_read(bytes.len());
         for (n, page) in (block..).zip(bytes.chunks_exact_mut(BLOCK)) {
             self.laid.get(&n).into_iter().for_each(|new| page.copy_from_slice(new));
         }
@@ -84,7 +76,7 @@ impl Core {
     }
 
     /// A block of metadata, checked; one that was read wrong is read once more. Inodes are checked one by one.
-    pub fn block(&mut self, block: u32, kind: Kind) -> Result<&[u8]> {
+    pub fn block(&mut self, block: u32, kind: Kind) -> Result<&Arc<Vec<u8>>> {
         let name = Name::Block(block.into());
         if !self.cache.contains(name) {
             let mut bytes = self.read(block, 1, kind)?;
@@ -96,14 +88,21 @@ impl Core {
                 _ => self.cache.insert(name, Arc::new(bytes)),
             };
         }
-        Ok(self.cache.get(name).map_or(&[], |b| &b[..]))
+        Ok(self.cache.get(name).ok_or(Errno::EIO)?)
     }
 
     /// Changes a block of metadata that was read in the same call.
     pub fn modify(&mut self, block: u32, kind: Kind, f: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
-        let name = Name::Block(block.into());
-        self.cache.modify(name, f).ok_or(Errno::EIO)?;
-        self.touch(name, block, kind);
+        self.change(Name::Block(block.into()), block, kind, f)
+    }
+
+    /// Changes a buffer, and notes where it goes.
+    pub fn change(&mut self, name: Name, block: u32, kind: Kind, f: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
+        let dirty = self.cache.dirtied(name).ok_or(Errno::EIO)?;
+        self.cache.modify(dirty, f);
+        self.calls.note_change();
+        self.log.changes += 1;
+        self.log.changed.insert(block, (name, kind));
         Ok(())
     }
 
@@ -122,13 +121,6 @@ impl Core {
         let mut bytes = head.as_bytes().to_vec();
         bytes.resize(BLOCK, 0);
         self.make_block(block, kind, bytes)
-    }
-
-    /// Notes that a buffer was changed, and where it goes.
-    pub fn touch(&mut self, name: Name, block: u32, kind: Kind) {
-        self.calls.note_change();
-        self.log.changes += 1;
-        self.log.changed.insert(block, (name, kind));
     }
 
     /// The superblock in core was changed.

@@ -62,7 +62,7 @@ impl Core {
     /// Calls `f` with each block of an inode that can be used, its attributes last.
     pub fn pieces(&mut self, i: &Inode, f: &mut dyn FnMut(&Piece)) -> Result<()> {
         self.walk_blocks(i, &mut |core, p| {
-            let good = core.geom.is_data(p.block) && (p.level == 0 || core.indirect(i.ino, p.block).is_ok());
+            let good = core.geom.is_data(p.block) && (p.level == 0 || core.table(i.ino, p.block).is_ok());
             if good {
                 f(p);
             }

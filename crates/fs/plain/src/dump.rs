@@ -69,7 +69,7 @@ fn map(core: &mut Core, i: &Inode) -> Result<Value> {
 fn dir(core: &mut Core, i: &Inode) -> Result<Value> {
     let mut chunks = Vec::new();
     for lbn in 0..if i.is_dir() { blocks_of(i.d.size.get()) } else { 0 } {
-        let (block, _) = core.find_block(i, lbn)?;
+        let block = core.find_block(i, lbn)?;
         let bytes = core.read(core.check_pointer(i.ino, block)?, 1, Kind::Dir)?;
         for (at, chunk) in (byte(block)..).step_by(DIRBLKSIZ).zip(bytes.chunks_exact(DIRBLKSIZ)) {
             let found = entries(chunk).map(|all| {

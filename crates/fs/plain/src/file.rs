@@ -7,11 +7,12 @@ use crate::core::Core;
 use crate::format::*;
 use crate::inode::Inode;
 use crate::sound;
-use arbor_base::cache::Name;
+use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
-use arbor_base::layout::get_u32;
-use arbor_base::vfs::{Errno, Ino, Result};
+use arbor_base::layout::{Corrupt, get_u32};
+use arbor_base::vfs::{Errno, Error, Ino, Result};
 use arbor_kit::blockfile::{BlockFiles, Fill};
+use arbor_kit::blockmap::{BlockMap, Parent, Shape};
 use arbor_kit::inodes::InodeTable as _;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,23 +20,8 @@ use std::sync::Arc;
 /// Blocks of a file that are read together, at most.
 const CLUSTER: u64 = 32;
 
-/// How many indirect blocks lead to a logical block, and its number among those that as many lead to. `None` behind the
-/// largest file.
-pub(crate) fn level(lbn: u64) -> Option<(u32, u64)> {
-    let mut at = lbn;
-    for (level, reach) in (0..).zip([DIRECT, POINTERS, POINTERS.pow(2), POINTERS.pow(3)]) {
-        if at < reach {
-            return Some((level, at));
-        }
-        at -= reach;
-    }
-    None
-}
-
-/// Which pointer of the inode leads to such a block.
-fn root((level, at): (u32, u64)) -> usize {
-    if level == 0 { at as usize } else { DIRECT as usize - 1 + level as usize }
-}
+/// How the map of a file is built.
+const SHAPE: Shape = Shape { direct: DIRECT, levels: 3, fanout: POINTERS };
 
 /// Where a pointer stands in an indirect block.
 pub(crate) fn entry_at(index: u64) -> usize {
@@ -64,89 +50,69 @@ pub(crate) fn roots() -> impl DoubleEndedIterator<Item = (usize, u64, u32)> {
     all.into_iter().enumerate().map(|(index, (first, level))| (index, first, level))
 }
 
-/// Name of a page of a file.
-fn page_name(ino: Ino, index: u64) -> Name {
-    Name::Page { file: ino.0, index }
-}
-
 /// What a block of the file is.
 fn data_kind(i: &Inode) -> Kind {
     if i.is_dir() { Kind::Dir } else { Kind::Data }
 }
 
 impl Core {
-    /// An indirect block of a file.
-    pub fn indirect(&mut self, ino: Ino, block: u32) -> Result<&[u8]> {
+    /// The indirect block of a file at an address.
+    pub fn table(&mut self, ino: Ino, block: u32) -> Result<&Arc<Vec<u8>>> {
         self.check_pointer(ino, block)?;
         let bytes = self.block(block, Kind::Tree)?;
         if Core::owner(bytes) == ino.0 {
             return Ok(bytes);
         }
         let found = format!("{} (in inode {ino})", Core::owner(bytes));
-        Err(arbor_base::layout::Corrupt::new("indirect block", "owner", byte(block), found, "the inode").into())
+        Err(Corrupt::new("indirect block", "owner", byte(block), found, "the inode").into())
     }
 
-    /// The pointer to a logical block, 0 for a hole; and how many indirect blocks on the way there are missing.
-    pub fn find_block(&mut self, i: &Inode, lbn: u64) -> Result<(u32, u32)> {
-        let Some((levels, at)) = level(lbn) else { return Ok((0, 0)) };
-        let mut block = i.d.map.get(root((levels, at))).map_or(0, |p| p.get());
-        for below in (0..levels).rev() {
-            if block == 0 {
-                return Ok((0, below + 1));
+    /// Where a logical block lies, 0 if it is a hole.
+    pub fn find_block(&mut self, i: &Inode, lbn: u64) -> Result<u32> {
+        let block = self.pointer(i, FileBlock::Data(lbn))?;
+        if block == 0 { Ok(0) } else { self.check_pointer(i.ino, block) }
+    }
+
+    /// Lets the pointer to a block of a file lead elsewhere, in the inode or in an indirect block, which is there.
+    fn set_pointer(&mut self, i: &mut Inode, part: FileBlock, to: u32) -> Result<()> {
+        let index = match SHAPE.parent(part).ok_or(Errno::EFBIG)? {
+            Parent::Map { level, n, slot } => {
+                let block = self.pointer(i, FileBlock::Map { level, n })?;
+                self.table(i.ino, block)?;
+                return self.modify(block, Kind::Tree, |buf| put_u32(buf, entry_at(slot as u64), to));
             }
-            let index = at / POINTERS.pow(below) % POINTERS;
-            block = get_u32(self.indirect(i.ino, block)?, entry_at(index)).unwrap_or(0);
-        }
-        if block != 0 {
-            self.check_pointer(i.ino, block)?;
-        }
-        Ok((block, 0))
-    }
-
-    /// Lets the pointer to a logical block lead elsewhere; makes indirect blocks that are missing, for which there is room.
-    pub fn set_block(&mut self, i: &mut Inode, lbn: u64, to: u32) -> Result<()> {
-        let (levels, at) = level(lbn).ok_or(Errno::EFBIG)?;
-        let mut above = None;
-        for below in (0..levels).rev() {
-            let mut block = self.pointer(i, above, (levels, at))?;
-            if block == 0 {
-                block = self.alloc()?;
-                self.make_headed(block, Kind::Tree, INDIRECT_MAGIC, i.ino)?;
-                i.count(1);
-                self.set_pointer(i, above, (levels, at), block)?;
-            }
-            above = Some((block, at / POINTERS.pow(below) % POINTERS));
-        }
-        self.set_pointer(i, above, (levels, at), to)
-    }
-
-    /// A pointer in an indirect block, or in the inode.
-    fn pointer(&mut self, i: &Inode, above: Option<(u32, u64)>, place: (u32, u64)) -> Result<u32> {
-        match above {
-            None => Ok(i.d.map.get(root(place)).map_or(0, |p| p.get())),
-            Some((block, index)) => Ok(get_u32(self.indirect(i.ino, block)?, entry_at(index)).unwrap_or(0)),
-        }
-    }
-
-    fn set_pointer(&mut self, i: &mut Inode, above: Option<(u32, u64)>, place: (u32, u64), to: u32) -> Result<()> {
-        match above {
-            None => i.d.map.iter_mut().skip(root(place)).take(1).for_each(|p| *p = to.into()),
-            Some((block, index)) => {
-                self.indirect(i.ino, block)?;
-                self.modify(block, Kind::Tree, |buf| put_u32(buf, entry_at(index), to))?;
-            }
-        }
+            Parent::Direct(k) => k,
+            Parent::Root(k) => DIRECT as usize + k,
+            Parent::Xattr => return Err(Errno::EIO.into()),
+        };
+        i.d.map.iter_mut().skip(index).take(1).for_each(|p| *p = to.into());
         Ok(())
+    }
+
+    /// Gives a logical block that is a hole a block, with the indirect blocks that lead to it; `ENOSPC` before anything is
+    /// changed.
+    fn map_block(&mut self, i: &mut Inode, lbn: u64) -> Result<()> {
+        let missing = self.missing(i, lbn)?;
+        self.need(1 + missing.len() as u64)?;
+        for (level, n) in missing {
+            let block = self.alloc()?;
+            self.make_headed(block, Kind::Tree, INDIRECT_MAGIC, i.ino)?;
+            self.set_pointer(i, FileBlock::Map { level, n }, block)?;
+            i.count(1);
+        }
+        let block = self.alloc()?;
+        i.count(1);
+        self.set_pointer(i, FileBlock::Data(lbn), block)
     }
 
     /// Reads a page, with those behind it that lie behind it on the volume, too, where a file is read from its start on.
     fn read_page(&mut self, i: &Inode, lbn: u64, block: u32) -> Result<Arc<Vec<u8>>> {
-        let follows = lbn == 0 || self.cache.contains(page_name(i.ino, lbn - 1));
+        let follows = lbn == 0 || self.cache.contains(Name::data(i.ino, lbn - 1));
         let most = if follows { blocks_of(i.d.size.get()).saturating_sub(lbn).clamp(1, CLUSTER) } else { 1 };
         let mut blocks = 1;
         while blocks < most
-            && !self.cache.contains(page_name(i.ino, lbn + blocks))
-            && self.find_block(i, lbn + blocks)?.0 == block + blocks as u32
+            && !self.cache.contains(Name::data(i.ino, lbn + blocks))
+            && self.find_block(i, lbn + blocks)? == block + blocks as u32
         {
             blocks += 1;
         }
@@ -157,23 +123,21 @@ impl Core {
                 Err(_) if i.is_dir() => break,
                 _ => {}
             }
-            self.cache.insert(page_name(i.ino, index), Arc::new(page.to_vec()));
+            self.cache.insert(Name::data(i.ino, index), Arc::new(page.to_vec()));
         }
-        Ok(self.cache.get(page_name(i.ino, lbn)).cloned().ok_or(Errno::EIO)?)
+        Ok(self.cache.get(Name::data(i.ino, lbn)).cloned().ok_or(Errno::EIO)?)
     }
 
     /// Changes the page of a block that is mapped.
     pub fn change_page(&mut self, i: &Inode, lbn: u64, f: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
-        let (block, _) = self.find_block(i, lbn)?;
-        self.cache.modify(page_name(i.ino, lbn), f).ok_or(Errno::EIO)?;
-        self.touch(page_name(i.ino, lbn), self.check_pointer(i.ino, block)?, data_kind(i));
-        Ok(())
+        let block = self.find_block(i, lbn)?;
+        self.change(Name::data(i.ino, lbn), self.check_pointer(i.ino, block)?, data_kind(i), f)
     }
 
     /// Frees a block of data of a file.
     fn free_data(&mut self, i: &mut Inode, lbn: u64, block: u32) -> Result<()> {
         self.free_block(i.ino, block)?;
-        self.forget(page_name(i.ino, lbn), block);
+        self.forget(Name::data(i.ino, lbn), block);
         i.count(-1);
         Ok(())
     }
@@ -194,7 +158,7 @@ impl Core {
         }
         let (mut is_empty, unit) = (true, POINTERS.pow(level - 1));
         for index in (0..POINTERS).rev() {
-            let below = get_u32(self.indirect(i.ino, block)?, entry_at(index)).unwrap_or(0);
+            let below = Core::entry(self.table(i.ino, block)?, index as usize);
             if below == 0 {
                 continue;
             }
@@ -257,6 +221,46 @@ impl Core {
 
 arbor_kit::block_file!(Inode);
 
+impl BlockMap for Core {
+    type Ptr = u32;
+
+    fn shape(&self) -> Shape {
+        SHAPE
+    }
+
+    fn inode_pointer(&self, i: &Inode, at: Parent) -> u32 {
+        let index = match at {
+            Parent::Direct(k) => k,
+            Parent::Root(k) => DIRECT as usize + k,
+            Parent::Xattr | Parent::Map { .. } => return 0,
+        };
+        i.d.map.get(index).map_or(0, |p| p.get())
+    }
+
+    fn indirect(&mut self, i: &Inode, level: u8, n: u64) -> Result<Option<Arc<Vec<u8>>>> {
+        match self.pointer(i, FileBlock::Map { level, n })? {
+            0 => Ok(None),
+            block => self.table(i.ino, block).cloned().map(Some),
+        }
+    }
+
+    fn entry(table: &[u8], slot: usize) -> u32 {
+        get_u32(table, entry_at(slot as u64)).unwrap_or(0)
+    }
+
+    fn is_hole(p: u32) -> bool {
+        p == 0
+    }
+
+    fn most_indirect(&self, _i: &Inode) -> u64 {
+        self.geom.space.into()
+    }
+
+    fn too_many_indirect(&self, i: &Inode) -> Error {
+        i.corrupt("map", "indirect blocks without end", "as many as the volume has").into()
+    }
+}
+
 impl BlockFiles for Core {
     fn block_shift(&self) -> u32 {
         BLOCK_SHIFT
@@ -266,15 +270,11 @@ impl BlockFiles for Core {
         MOST_BLOCKS << BLOCK_SHIFT
     }
 
-    fn is_mapped(&mut self, i: &Inode, lbn: u64) -> Result<bool> {
-        Ok(self.find_block(i, lbn)?.0 != 0)
-    }
-
     fn page(&mut self, i: &Inode, lbn: u64) -> Result<Option<Arc<Vec<u8>>>> {
-        if let Some(page) = self.cache.get(page_name(i.ino, lbn)) {
+        if let Some(page) = self.cache.get(Name::data(i.ino, lbn)) {
             return Ok(Some(page.clone()));
         }
-        match self.find_block(i, lbn)?.0 {
+        match self.find_block(i, lbn)? {
             0 => Ok(None),
             block => self.read_page(i, lbn, block).map(Some),
         }
@@ -284,30 +284,13 @@ impl BlockFiles for Core {
         BLOCK
     }
 
-    fn next_block(&mut self, i: &Inode, mut lbn: u64, hole: bool) -> Result<Option<u64>> {
-        let end = blocks_of(i.d.size.get());
-        while lbn < end {
-            let (block, missing) = self.find_block(i, lbn)?;
-            if hole == (block == 0) {
-                return Ok(Some(lbn));
-            }
-            let (unit, at) = (POINTERS.pow(missing), level(lbn).map_or(0, |l| l.1));
-            lbn += unit - at % unit;
-        }
-        Ok(None)
-    }
-
     fn balloc(&mut self, i: &mut Inode, lbn: u64, size: u64, fill: Fill<'_>) -> Result<()> {
-        let (block, missing) = self.find_block(i, lbn)?;
-        if block == 0 {
-            if let Err(e) = self.need(1 + u64::from(missing)) {
-                // It was made to be written.
-                self.cache.remove(page_name(i.ino, lbn));
-                return Err(e);
-            }
-            let block = self.alloc()?;
-            self.set_block(i, lbn, block)?;
-            i.count(1);
+        if !self.is_mapped(i, lbn)?
+            && let Err(e) = self.map_block(i, lbn)
+        {
+            // It was made to be written.
+            self.cache.remove(Name::data(i.ino, lbn));
+            return Err(e);
         }
         i.d.size = i.d.size.get().max(size).into();
         self.change_page(i, lbn, |buf| fill(buf, BLOCK))?;
@@ -315,9 +298,9 @@ impl BlockFiles for Core {
     }
 
     fn release_block(&mut self, i: &mut Inode, lbn: u64) -> Result<()> {
-        let (block, _) = self.find_block(i, lbn)?;
+        let block = self.find_block(i, lbn)?;
         self.free_data(i, lbn, block)?;
-        self.set_block(i, lbn, 0)?;
+        self.set_pointer(i, FileBlock::Data(lbn), 0)?;
         self.iput(i)
     }
 

@@ -29,13 +29,15 @@ pub(crate) struct Inode {
 }
 
 impl Inode {
-    pub fn is_dir(&self) -> bool {
-        self.d.kind() == mode::IFDIR
-    }
-
     /// Blocks that it owns were added or taken away.
     pub fn count(&mut self, by: i32) {
         self.d.blocks = self.d.blocks.get().saturating_add_signed(by).into();
+    }
+
+    /// Names were added or taken away now.
+    pub fn add_links(&mut self, by: i32, now: Time) {
+        self.d.nlink = self.d.nlink.get().saturating_add_signed(by).into();
+        self.d.ctime = now.into();
     }
 
     pub fn corrupt(&self, field: &'static str, found: impl std::fmt::Display, expected: &str) -> Corrupt {
@@ -73,16 +75,15 @@ impl Core {
     /// Adds to a link count, or takes from it, now.
     pub fn add_links(&mut self, ino: Ino, by: i32, now: Time) -> Result<()> {
         let mut i = self.iget(ino)?;
-        i.d.nlink = i.d.nlink.get().saturating_add_signed(by).into();
-        i.d.ctime = now.into();
+        i.add_links(by, now);
         self.iput(&i)
     }
 
     /// A name is gone; a directory's was its last.
     pub fn unlinked(&mut self, ino: Ino, now: Time) -> Result<()> {
-        let is_dir = self.iget(ino)?.is_dir();
-        self.add_links(ino, if is_dir { i32::MIN } else { -1 }, now)?;
-        if self.iget(ino)?.d.nlink.get() > 0 { Ok(()) } else { lifetimes::lost(self, ino) }
+        let mut i = self.iget(ino)?;
+        i.add_links(if i.is_dir() { i32::MIN } else { -1 }, now);
+        if i.d.nlink.get() > 0 { self.iput(&i) } else { lifetimes::lost(self, &mut i) }
     }
 
     /// Finds at mount what was open and unlinked at the crash.
@@ -93,7 +94,7 @@ impl Core {
             if twice || i.d.nlink.get() != 0 {
                 return Err(i.corrupt("nlink", i.d.nlink, "0, and a place on the orphan list once").into());
             }
-            Ok(())
+            Ok(i)
         })
     }
 
@@ -229,6 +230,20 @@ impl InodeTable for Core {
 
 /// The list is in the inodes, and its head in the superblock.
 impl Orphans for Core {
+    type Inode = Inode;
+
+    fn get(&mut self, ino: Ino) -> Result<Inode> {
+        self.iget(ino)
+    }
+
+    fn put(&mut self, i: &Inode) -> Result<()> {
+        self.iput(i)
+    }
+
+    fn number(i: &Inode) -> Ino {
+        i.ino
+    }
+
     fn is_listed(&self) -> bool {
         !planted(Flaw::NoOrphans)
     }
@@ -243,30 +258,27 @@ impl Orphans for Core {
         Ok(())
     }
 
-    fn next(&mut self, ino: Ino) -> Result<u64> {
-        Ok(self.islot(ino)?.d.next_orphan.get().into())
+    fn next(i: &Inode) -> u64 {
+        i.d.next_orphan.get().into()
     }
 
-    fn set_next(&mut self, ino: Ino, to: u64) -> Result<()> {
-        let old = self.iget(ino)?;
-        self.iput(&Inode { d: Dinode { next_orphan: (to as u32).into(), ..old.d }, ..old })
+    fn set_next(&mut self, i: &mut Inode, to: u64) {
+        i.d.next_orphan = (to as u32).into();
     }
 
-    fn release(&mut self, ino: Ino) -> Result<bool> {
-        let mut i = self.iget(ino)?;
-        if self.truncate_step(&mut i, 0)? > 0 {
+    fn release(&mut self, i: &mut Inode) -> Result<bool> {
+        if self.truncate_step(i, 0)? > 0 {
             return Ok(false);
         }
-        self.free_xattr(&mut i)?;
-        self.hashes.remove(ino);
-        self.iput(&i)?;
+        self.free_xattr(i)?;
+        self.hashes.remove(i.ino);
+        self.iput(i)?;
         Ok(true)
     }
 
-    fn free(&mut self, ino: Ino) -> Result<()> {
-        let mut i = self.iget(ino)?;
+    fn free(&mut self, i: &mut Inode) -> Result<()> {
         i.d = Dinode { ino: i.d.ino, generation: i.d.generation, ..Dinode::default() };
-        self.iput(&i)?;
-        self.give(Of::Inodes, ino.0 as u32)
+        self.iput(i)?;
+        self.give(Of::Inodes, i.ino.0 as u32)
     }
 }

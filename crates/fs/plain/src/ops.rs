@@ -3,49 +3,18 @@
 
 use crate::core::Core;
 use crate::format::*;
-use crate::inode::{Inode, LINK_MAX};
+use crate::inode::Inode;
 use arbor_base::cache::Name;
 use arbor_base::device::{Kind, Request};
 use arbor_base::vfs::*;
 use arbor_kit::chunkdir::{ChunkDirs, Found, Room};
 use arbor_kit::dirent::{DOTDOT_AT, first_chunks};
 use arbor_kit::inodes::InodeTable as _;
-use arbor_kit::namespace::{Lookup, Move, Named, Namespace, NewInode, Node, Place, Target, Walk, Walked, dir_node};
+use arbor_kit::namespace::{Move, Namespace, NewInode, Node, Place, Target};
 use arbor_kit::{blockfile::BlockFiles as _, lifetimes, locked};
 use std::sync::Arc;
 
 impl Namespace for Core {
-    type Room = ();
-    type Slot = Found;
-
-    fn root(&self) -> Ino {
-        ROOT
-    }
-
-    fn node(&mut self, ino: Ino) -> Result<Node> {
-        let Dinode { nlink, mode, gid, .. } = self.iget(ino)?.d;
-        let links = nlink.get();
-        Ok(Node { ino, mode: mode.get(), gid: gid.get(), links, is_full: links >= LINK_MAX })
-    }
-
-    fn find(&mut self, dir: Ino, name: &[u8]) -> Result<(Node, Lookup<Found, ()>)> {
-        let (node, i) = (dir_node(self, dir)?, self.iget(dir)?);
-        Ok(match self.dir_lookup(&i, name)? {
-            Some(slot) => (node, Lookup::Found(Named { ino: slot.ino, slot })),
-            None => (node, Lookup::Free(())),
-        })
-    }
-
-    fn is_empty(&mut self, dir: Ino) -> Result<bool> {
-        let dir = self.iget(dir)?;
-        self.dir_is_empty(&dir)
-    }
-
-    fn parent(&mut self, dir: Ino) -> Result<Ino> {
-        let dir = self.iget(dir)?;
-        self.parent_of(&dir)
-    }
-
     fn make(&mut self, dir: &Node, name: &[u8], (): (), new: &NewInode<'_>, now: Time) -> Result<Attr> {
         self.check_xattrs(new.xattrs)?;
         let room = self.dir_room(dir.ino, name)?;
@@ -61,21 +30,21 @@ impl Namespace for Core {
     }
 
     fn make_unnamed(&mut self, _dir: &Node, new: &NewInode<'_>, now: Time) -> Result<Attr> {
-        let i = self.inew(new.mode, (new.uid, new.gid), now)?;
-        self.add_links(i.ino, -1, now)?;
+        let mut i = self.inew(new.mode, (new.uid, new.gid), now)?;
+        i.d.nlink = 0.into();
         self.calls.lives.refs.add(i.ino);
-        lifetimes::orphan(self, i.ino)?;
+        lifetimes::orphan(self, &mut i)?;
         self.calls.lives.set_unnamed(i.ino);
-        let i = self.iget(i.ino)?;
         Ok(self.attr_of(&i))
     }
 
     fn link(&mut self, dir: &Node, name: &[u8], (): (), node: &Node, now: Time) -> Result<Attr> {
         let room = self.dir_room(dir.ino, name)?;
         self.enter(room, name, node.ino, node.file_type(), now)?;
-        lifetimes::unorphan(self, node.ino)?;
-        self.add_links(node.ino, 1, now)?;
-        let i = self.iget(node.ino)?;
+        let mut i = self.iget(node.ino)?;
+        lifetimes::unorphan(self, &mut i)?;
+        i.add_links(1, now);
+        self.iput(&i)?;
         Ok(self.attr_of(&i))
     }
 
@@ -125,15 +94,6 @@ impl Namespace for Core {
         }
         Ok(())
     }
-
-    fn walk(&mut self, dir: Ino, cookie: u64, _plus: bool, f: Walk<'_, Core>) -> Result<()> {
-        let dir = self.iget(dir)?;
-        self.dir_walk(&dir, cookie, &mut |core, e, name| {
-            let file_type = FileType::from_mode(u32::from(e.kind) << 12).unwrap_or(FileType::File);
-            // Entries do not move: PLAIN-D1.
-            f(core, Walked { ino: e.ino, file_type, cookie: e.at + 1 }, name)
-        })
-    }
 }
 
 impl Core {
@@ -164,7 +124,7 @@ impl Core {
     /// The first block of a directory.
     pub fn init_dir(&mut self, i: &mut Inode, parent: Ino) -> Result<()> {
         let ino = i.ino;
-        self.cache.insert(Name::Page { file: ino.0, index: 0 }, Arc::new(Vec::new()));
+        self.cache.insert(Name::data(ino, 0), Arc::new(Vec::new()));
         self.balloc(i, 0, BLOCK as u64, &mut |buf, len| *buf = first_chunks(len, ino, parent))
     }
 
@@ -263,15 +223,7 @@ impl locked::Core for Core {
     }
 
     fn counters(&mut self) -> Vec<(&'static str, u64)> {
-        let c = self.counters;
-        let own = [
-            ("log_records", c.records),
-            ("log_bytes", c.log_bytes),
-            ("flushes", c.flushes),
-            ("reads", c.reads),
-            ("read_bytes", c.read_bytes),
-            ("write_bytes", c.write_bytes),
-        ];
-        self.cache.counters().into_iter().chain(own).collect()
+        let own = [("log_records", self.log.records), ("log_bytes", self.log.bytes)];
+        self.cache.counters().into_iter().chain(self.io.named()).chain(own).collect()
     }
 }

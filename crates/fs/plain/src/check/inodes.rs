@@ -43,7 +43,7 @@ impl Tally {
         } else if owned.contains(bit) {
             self.twice.push(p.block);
             None
-        } else if p.level > 0 && is_damaged(core.indirect(i.ino, p.block).map(drop))?.is_some() {
+        } else if p.level > 0 && is_damaged(core.table(i.ino, p.block).map(drop))?.is_some() {
             Some("holds no pointers of this inode")
         } else {
             owned.insert(bit);

@@ -2,7 +2,6 @@
 
 use arbor_base::vfs::Severity;
 use arbor_kit::findings::Judged;
-use arbor_kit::forest::Verdict;
 use arbor_kit::issue::Finding;
 pub(super) use arbor_kit::issue::Node;
 
@@ -46,23 +45,10 @@ impl Judged for Issue {
     }
 }
 
-impl From<Verdict> for Issue {
-    fn from(verdict: Verdict) -> Issue {
-        use Verdict as V;
-        match verdict {
-            V::Chunk { ino, byte, at, why, .. } => Issue::DirChunk { ino, at: byte + at, why },
-            V::Dots { ino, byte: at, why } => Issue::Dots { ino, at, why },
-            V::DotDot { ino, found, expected } => Issue::DotDot { ino, found, expected },
-            V::Kind { dir, name, ino } => Issue::EntryKind { dir, name, ino },
-            V::Links { ino, found, expected } => Issue::LinkCount { ino, found, expected },
-            V::Loop { ino } => Issue::DirLoop { ino },
-            V::Name { dir, name, offset } => Issue::EntryName { dir, name, offset },
-            V::Target { dir, name, ino, why } => Issue::EntryTarget { dir, name, ino, why },
-            V::Twice { dir, name } => Issue::DuplicateName { dir, name },
-            V::TwoParents { ino, kept, dropped } => Issue::TwoParents { ino, kept, dropped },
-            V::Unnamed { ino, what, why } => Issue::Unnamed { ino, what, why },
-        }
-    }
+arbor_kit::verdicts! {
+    Verdict::Chunk { ino, byte, at, why, .. } => Issue::DirChunk { ino, at: byte + at, why },
+    Verdict::Dots { ino, byte: at, why } => Issue::Dots { ino, at, why },
+    Verdict::Links { ino, found, expected } => Issue::LinkCount { ino, found, expected },
 }
 
 arbor_kit::issues! {

@@ -1,4 +1,4 @@
-//! The tree as the sentences of the issues name it, and the check of one path: the inodes on it and the directories that lead
+//! The check of one path: the inodes on it and the directories that lead
 //! on. Nothing is repaired, and nothing else is read.
 
 use super::issue::{Issue, Node};
@@ -7,35 +7,8 @@ use crate::format::*;
 use crate::inode::Inode;
 use arbor_base::vfs::{CheckReport, Devices, Error, Ino, Result};
 use arbor_kit::issue::show;
-use arbor_kit::paths::{Tree, Way, follow};
-use arbor_kit::treecheck::{Names, Rec, Spot, TreeCheck as _, find_name};
-
-impl Tree for Checker<'_> {
-    fn root(&self) -> u64 {
-        ROOT.0
-    }
-
-    fn is_dir(&self, ino: u64) -> Option<bool> {
-        self.recs.of(ino as u32).map(|rec| rec.is_dir())
-    }
-
-    fn dirs(&self) -> Vec<u64> {
-        self.recs.dirs().into_iter().map(u64::from).collect()
-    }
-
-    fn above(&self, dir: u64) -> Option<u64> {
-        self.recs
-            .of(dir as u32)
-            .filter(Rec::is_dir)
-            .and_then(|rec| self.recs.of(rec.parent))
-            .map(|above| above.ino.into())
-    }
-
-    fn each_name(&mut self, dir: u64, f: &mut dyn FnMut(&[u8], u64)) -> Result<()> {
-        self.names_in(dir as u32)?.iter().for_each(|e| f(&e.name, e.ino.into()));
-        Ok(())
-    }
-}
+use arbor_kit::paths::{Way, follow};
+use arbor_kit::treecheck::{Names, Spot, TreeCheck as _, find_name};
 
 /// Checks the file or directory at `path`, and what it takes to get there.
 pub(crate) fn check_path(devices: Devices, path: &[u8]) -> Result<CheckReport> {
@@ -72,7 +45,7 @@ impl Way for Checker<'_> {
         }
         let (mut names, blocks) = (Names::default(), if i.is_dir() { blocks_of(i.d.size.get()) } else { 0 });
         for lbn in 0..blocks {
-            let (bytes, at) = (self.dir_bytes(&i, lbn)?, byte(self.core.find_block(&i, lbn)?.0));
+            let (bytes, at) = (self.dir_bytes(&i, lbn)?, byte(self.core.find_block(&i, lbn)?));
             for (n, chunk) in (0..).step_by(DIRBLKSIZ).zip(bytes.chunks_exact(DIRBLKSIZ)) {
                 let spot = Spot { dir: ino as u32, offset: (lbn << BLOCK_SHIFT) + n, byte: at + n };
                 self.check_form(spot, parent as u32, chunk, &mut names);

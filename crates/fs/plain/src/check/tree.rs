@@ -13,7 +13,7 @@ use arbor_kit::chunkdir::ChunkDirs as _;
 use arbor_kit::dirent::{Dirent, entries};
 use arbor_kit::forest::{DIR_KIND, Forest, LOST_FOUND, Verdict, lost_name, spare_names};
 use arbor_kit::inodes::InodeTable as _;
-use arbor_kit::lifetimes::Orphans as _;
+use arbor_kit::lifetimes;
 use arbor_kit::mend::set_ino;
 use arbor_kit::treecheck::{Named, Names, Rec, Spot, TreeCheck};
 use std::sync::Arc;
@@ -76,11 +76,11 @@ impl Checker<'_> {
 
     /// A page of a directory, which may be damaged.
     pub(super) fn dir_bytes(&mut self, dir: &Inode, index: u64) -> Result<Arc<Vec<u8>>> {
-        let name = Name::Page { file: dir.ino.0, index };
+        let name = Name::data(dir.ino, index);
         if let Some(bytes) = self.core.cache.get(name) {
             return Ok(bytes.clone());
         }
-        let (block, _) = self.core.find_block(dir, index)?;
+        let block = self.core.find_block(dir, index)?;
         let bytes = Arc::new(self.core.read(self.core.check_pointer(dir.ino, block)?, 1, Kind::Dir)?);
         self.core.cache.insert(name, bytes.clone());
         Ok(bytes)
@@ -104,7 +104,7 @@ impl Checker<'_> {
 
     fn check_page(&mut self, dir: &Inode, lbn: u64, names: &mut Names) -> Result<()> {
         let old = self.dir_bytes(dir, lbn)?;
-        let (mut bytes, at) = (old.to_vec(), byte(self.core.find_block(dir, lbn)?.0));
+        let (mut bytes, at) = (old.to_vec(), byte(self.core.find_block(dir, lbn)?));
         for (n, chunk) in (0..).step_by(DIRBLKSIZ).zip(bytes.chunks_exact_mut(DIRBLKSIZ)) {
             let spot = Spot { dir: dir.ino.0 as u32, offset: (lbn << BLOCK_SHIFT) + n, byte: at + n };
             self.check_chunk(spot, chunk, names);
@@ -177,6 +177,10 @@ impl TreeCheck for Checker<'_> {
         &mut self.recs
     }
 
+    fn records(&self) -> &Forest<u32, u32> {
+        &self.recs
+    }
+
     fn tell(&mut self, verdict: Verdict) {
         self.f.note(verdict.into());
     }
@@ -212,10 +216,9 @@ impl TreeCheck for Checker<'_> {
     }
 
     fn clear(&mut self, ino: u32) -> Result<()> {
-        let at = Ino(ino.into());
-        while !self.core.release(at)? {}
+        let mut i = self.inode(ino)?;
         self.recs.flag(ino, Rec::GONE, true);
-        self.core.free(at)
+        lifetimes::abandon(&mut self.core, &mut i)
     }
 
     fn adopt(&mut self, ino: u32, kind: u8) -> Result<u32> {
