@@ -55,3 +55,24 @@ pub fn find(device: &dyn Device) -> Option<(&'static dyn Engine, vfs::Result<Vol
         Err(e) => Some((engine, Err(e))),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arbor_base::device::{Kind, MemDevice};
+    use arbor_base::vfs::{Devices, FormatOptions};
+
+    #[test]
+    fn an_example_is_found_and_met_by_nobody_who_goes_through_all() {
+        for example in examples() {
+            assert!(engines().iter().all(|e| e.name() != example.name()));
+            let found = engine(example.name()).expect("by its name");
+            let device = MemDevice::new(16 << 20);
+            found.format(Devices::single(device.clone()), &FormatOptions::default()).expect("format");
+            assert_eq!(detect(&device).expect("detect").map(|d| d.0.name()), Some(example.name()));
+            device.write_at(Kind::Super, 0, &[0; 512]).expect("write");
+            assert!(find(&device).is_none());
+            assert_eq!(search(&device).map(|e| e.name()), Some(example.name()));
+        }
+    }
+}
