@@ -60,12 +60,14 @@ impl Core {
             self.put_super(0, self.sb)?;
             self.log.super_changed = false;
         }
-        let changed: Vec<Changed> = std::mem::take(&mut self.log.changed)
-            .into_iter()
-            .rev()
-            .map(|(block, (name, kind))| (block, name, kind))
-            .collect();
-        let most = if planted(Flaw::TwoRecords) { 2 } else { self.geom.half(self.log.seq).1 as usize };
+        let all = std::mem::take(&mut self.log.changed).into_iter().rev();
+        let changed: Vec<Changed> = all.map(|(block, (name, kind))| (block, name, kind)).collect();
+        let (blocks, most) = (changed.len(), self.geom.half(self.log.seq).1 as usize);
+        if blocks > most && !self.log.is_repair {
+            let why = format!("a call has changed {blocks} blocks, and a record takes {most}");
+            return Err(Error::Io(std::io::Error::other(why)));
+        }
+        let most = if planted(Flaw::TwoRecords) { 2 } else { most };
         changed.chunks(most).try_for_each(|part| self.write_record(part))
     }
 
