@@ -28,6 +28,11 @@ pub trait State {
     /// Whether the call has changed something, so that it cannot begin anew.
     fn has_changed(&mut self) -> bool;
 
+    /// A call has succeeded: what it has changed becomes durable, in an engine that waits for that.
+    fn commit(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// A call has ended like this, or gives up for a while.
     fn end_call<R>(&mut self, done: &Result<R>);
 
@@ -108,7 +113,7 @@ fn attempt<V: Calls, R>(
     let core = &mut *volume.lock();
     core.health().check_alive()?;
     core.begin_call(tries);
-    let done = f(core);
+    let done = f(core).and_then(|r| core.commit().map(|()| r));
     if let Err(e) = &done {
         core.health().note(e);
         if core.has_changed() && !core.is_refusal(e) {

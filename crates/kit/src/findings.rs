@@ -4,7 +4,7 @@
 //! ([`Passes`]) and says at the end that all of it is [`mended`](Findings::mended).
 
 use crate::issue::{Finding, Paths};
-use arbor_base::vfs::{self, CheckReport, Repair, Severity};
+use arbor_base::vfs::{self, CheckReport, Repair, Result, Severity};
 use std::collections::BTreeMap;
 
 /// Issues listed one by one; further ones are counted.
@@ -210,6 +210,46 @@ impl<I: Judged> Passes<I> {
         self.skip(f);
         pass
     }
+}
+
+/// Passes at most.
+const PASSES: usize = 12;
+
+/// A checker that repairs in passes, each of which mends in memory what it finds.
+pub trait Repairs {
+    /// What it finds.
+    type Issue: Judged;
+
+    /// What was found so far.
+    fn findings(&mut self) -> &mut Findings<Self::Issue>;
+
+    /// A pass over everything.
+    fn pass(&mut self) -> Result<()>;
+}
+
+/// Passes until one finds nothing, as far as this is to be repaired. Whether everything is mended now; `None` if nothing is to
+/// be written.
+pub fn repair(checker: &mut impl Repairs, repair: Repair) -> Result<Option<bool>> {
+    let goes = |checker: &mut _| {
+        let f: &mut Findings<_> = Repairs::findings(checker);
+        repair == Repair::Yes || repair == Repair::Preen && !f.unsafe_found()
+    };
+    checker.pass()?;
+    if !goes(checker) {
+        return Ok(None);
+    }
+    let mut passes = Passes::default();
+    let mut pass = passes.end(checker.findings());
+    for _ in 1..PASSES {
+        if pass != Pass::News {
+            break;
+        }
+        checker.pass()?;
+        pass = passes.end(checker.findings());
+    }
+    let mended = pass == Pass::Sound;
+    let writes = goes(checker) && (mended || repair != Repair::Preen);
+    Ok(writes.then_some(mended))
 }
 
 #[cfg(test)]

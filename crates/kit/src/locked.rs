@@ -263,7 +263,7 @@ impl<C: Core + Send> served::Volume for Locked<C> {
             match self.change_held(|core, now| core.write_file(ino, at, piece, now)) {
                 // Short for want of space: what was freed may help the rest.
                 Ok(n) => done += n,
-                Err(_) if done > 0 => return Ok(done),
+                Err(_) if done > 0 && !self.lock().health().has_failed() => return Ok(done),
                 Err(e) => return Err(e),
             }
             if done >= data.len() {

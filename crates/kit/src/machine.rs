@@ -116,8 +116,13 @@ pub trait Machine {
     /// The cache.
     fn cache(&mut self) -> &mut Cache;
 
+    /// A call has succeeded: what it has changed becomes durable, in an engine that waits for that.
+    fn commit(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// After a call: what is changed beyond the limit is written by who changed it.
-    fn relieve(&mut self);
+    fn relieve(&mut self) {}
 
     /// Turns the volume read-only.
     fn give_up(&mut self, why: &Error) {
@@ -153,6 +158,10 @@ impl<M: Machine> State for M {
 
     fn has_changed(&mut self) -> bool {
         self.calls().changed
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        Machine::commit(self)
     }
 
     fn end_call<R>(&mut self, done: &Result<R>) {

@@ -44,15 +44,21 @@ fn own_options(engine: &dyn Engine, specs: &[OptionSpec]) -> Vec<OptionSpec> {
     engine.extra_devices().iter().map(role).chain(specs.iter().copied()).collect()
 }
 
+/// The options of each engine, of those that are examples last.
+fn lists_of_engines(specs: impl Fn(&dyn Engine) -> &'static [OptionSpec]) -> Lists {
+    let list =
+        |e: &&dyn Engine, what: &str| (format!("Options of {}{what} (-o)", e.name()), own_options(*e, specs(*e)));
+    let engines = arboretum::engines().iter().map(|e| list(e, ""));
+    engines.chain(arboretum::examples().iter().map(|e| list(e, ", an example"))).collect()
+}
+
 fn mkfs_lists() -> Lists {
-    let engines = arboretum::engines().iter();
-    let own = engines.map(|e| (format!("Options of {} (-o)", e.name()), own_options(*e, e.format_options())));
+    let own = lists_of_engines(|e| e.format_options());
     [("Options of every engine (-o)".to_string(), IMAGE_OPTIONS.to_vec())].into_iter().chain(own).collect()
 }
 
 fn mount_lists() -> Lists {
-    let engines = arboretum::engines().iter();
-    let own = engines.map(|e| (format!("Options of {} (-o)", e.name()), own_options(*e, e.mount_options())));
+    let own = lists_of_engines(|e| e.mount_options());
     let common = IMAGE_OPTIONS.iter().chain(fuse_options()).copied().collect();
     [("Options of every mount (-o)".to_string(), common)].into_iter().chain(own).collect()
 }

@@ -214,7 +214,7 @@ mod linux {
         match engine {
             Some(engine) => check_engine_options(&mut image, engine, is_sloppy)?,
             None => {
-                let specs = || arboretum::engines().iter().flat_map(|e| e.mount_options());
+                let specs = || arboretum::engines().iter().chain(arboretum::examples()).flat_map(|e| e.mount_options());
                 if is_sloppy {
                     image.rest.0.retain(|(key, _)| specs().any(|s| s.key == key));
                 }

@@ -49,7 +49,7 @@ use crate::superblock;
 use arbor_base::device::Kind;
 use arbor_base::layout::crc;
 use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Progress, Repair, Result};
-use arbor_kit::findings::{Pass, Passes};
+use arbor_kit::findings::{self, Repairs};
 use arbor_kit::forest::Forest;
 use arbor_kit::paths::paths;
 use arbor_kit::treecheck::TreeCheck as _;
@@ -57,10 +57,8 @@ use issue::{Issue, Paths};
 use std::collections::BTreeSet;
 use view::{Reader, Stage, View};
 
-/// Passes at most.
-const PASSES: usize = 12;
 /// What was found.
-type Findings = arbor_kit::findings::Findings<Issue>;
+type Findings = findings::Findings<Issue>;
 
 struct Checker<'a> {
     r: Reader<'a>,
@@ -149,28 +147,11 @@ impl<'a> Checker<'a> {
     }
 }
 
-impl Checker<'_> {
-    /// Passes until one finds nothing, then the writes. Whether everything found was mended.
-    fn run(&mut self, repair: Repair) -> Result<bool> {
-        self.pass()?;
-        if repair == Repair::No || repair == Repair::Preen && self.f.unsafe_found() {
-            return Ok(false);
-        }
-        let mut passes = Passes::default();
-        let mut pass = passes.end(&self.f);
-        for _ in 1..PASSES {
-            if pass != Pass::News {
-                break;
-            }
-            self.pass()?;
-            pass = passes.end(&self.f);
-        }
-        let mended = pass == Pass::Sound;
-        if repair == Repair::Preen && (self.f.unsafe_found() || !mended) {
-            return Ok(false);
-        }
-        self.write(mended)?;
-        Ok(mended)
+impl Repairs for Checker<'_> {
+    type Issue = Issue;
+
+    fn findings(&mut self) -> &mut Findings {
+        &mut self.f
     }
 
     fn pass(&mut self) -> Result<()> {
@@ -191,6 +172,15 @@ impl Checker<'_> {
         self.check_groups()?;
         self.check_copies()?;
         self.check_summary()
+    }
+}
+
+impl Checker<'_> {
+    /// Passes until one finds nothing, then the writes. Whether everything found was mended.
+    fn run(&mut self, repair: Repair) -> Result<bool> {
+        let Some(mended) = findings::repair(self, repair)? else { return Ok(false) };
+        self.write(mended)?;
+        Ok(mended)
     }
 
     /// Writes what the passes changed, then what a clean volume says of itself.

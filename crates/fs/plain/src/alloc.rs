@@ -1,0 +1,162 @@
+//! Free inodes and free blocks. Each kind has a bitmap and a [`Pool`] in the superblock; the search begins where the last
+//! one ended, and what was never in use comes when nothing else is left, so that an image does not grow before it must.
+
+use crate::core::Core;
+use crate::format::*;
+use arbor_base::device::Kind;
+use arbor_base::layout::Corrupt;
+use arbor_base::vfs::{Errno, Ino, Result};
+
+/// What is given away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Of {
+    Inodes,
+    Space,
+}
+
+/// The first bit in a range that is 0.
+fn first_zero(bits: &[u8], from: u32, to: u32) -> Option<u32> {
+    let mut at = from;
+    while at < to {
+        let free = !bits.get(at as usize / 8)? >> (at % 8);
+        if free != 0 {
+            return Some(at + free.trailing_zeros()).filter(|n| *n < to);
+        }
+        at = (at / 8 + 1) * 8;
+    }
+    None
+}
+
+impl Core {
+    /// The pool, and the first block of its bitmap.
+    pub fn pool(&mut self, of: Of) -> (&mut Pool, u32) {
+        match of {
+            Of::Inodes => (&mut self.sb.inodes, self.geom.inode_bitmap()),
+            Of::Space => (&mut self.sb.space, self.geom.space_bitmap()),
+        }
+    }
+
+    /// Fails with `ENOSPC` unless so many blocks are free.
+    pub fn need(&self, blocks: u64) -> Result<()> {
+        if blocks <= self.sb.space.free.get().into() { Ok(()) } else { Err(Errno::ENOSPC.into()) }
+    }
+
+    /// A free block, which belongs to the caller now (PLAIN-A1).
+    pub fn alloc(&mut self) -> Result<u32> {
+        Ok(self.geom.data() + self.take(Of::Space)?)
+    }
+
+    /// Gives a block back.
+    pub fn free_block(&mut self, ino: Ino, block: u32) -> Result<()> {
+        self.check_pointer(ino, block)?;
+        self.give(Of::Space, block - self.geom.data())
+    }
+
+    /// Takes one that is free; `ENOSPC` if there is none.
+    pub fn take(&mut self, of: Of) -> Result<u32> {
+        let Pool { count, free, end, .. } = *self.pool(of).0;
+        // PLAIN-A2: behind `end` all are free.
+        let n = match free.get().checked_sub(count.get() - end.get()) {
+            _ if free.get() == 0 => return Err(Errno::ENOSPC.into()),
+            Some(1..) => self.search(of)?,
+            _ => self.extend(of)?,
+        };
+        self.set_bit(of, n, true)?;
+        let (pool, _) = self.pool(of);
+        (pool.free, pool.rover) = ((free.get() - 1).into(), (n + 1).into());
+        self.touch_super();
+        Ok(n)
+    }
+
+    /// Gives one back.
+    pub fn give(&mut self, of: Of, n: u32) -> Result<()> {
+        self.set_bit(of, n, false)?;
+        let (pool, first) = self.pool(of);
+        pool.free = pool.free.get().saturating_add(1).min(pool.count.get()).into();
+        self.full.remove(&(first + n / BITS));
+        self.touch_super();
+        Ok(())
+    }
+
+    /// Finds a free one among those that were in use: from where the last search ended to the end, then from the start.
+    fn search(&mut self, of: Of) -> Result<u32> {
+        let (pool, first) = self.pool(of);
+        let (end, rover) = (pool.end.get(), pool.rover.get());
+        let blocks = end.div_ceil(BITS);
+        for step in 0..=blocks {
+            let n = (rover / BITS + step) % blocks;
+            if self.full.contains(&(first + n)) {
+                continue;
+            }
+            let from = if step == 0 { rover % BITS } else { 0 };
+            let bits = self.block(first + n, Kind::Bitmap)?.get(HEAD..).unwrap_or(&[]);
+            match first_zero(bits, from, (end - n * BITS).min(BITS)) {
+                Some(at) => return Ok(n * BITS + at),
+                None if from == 0 => drop(self.full.insert(first + n)),
+                None => {}
+            }
+        }
+        Err(Corrupt::new("superblock", "free", 0, "more than the bitmap has", "as many").into())
+    }
+
+    /// The first one that was never in use; its blocks of bitmap and table are made if it is their first.
+    fn extend(&mut self, of: Of) -> Result<u32> {
+        let (pool, first) = self.pool(of);
+        let n = pool.end.get();
+        pool.end = (n + 1).into();
+        if n.is_multiple_of(BITS) {
+            self.make_headed(first + n / BITS, Kind::Bitmap, BITMAP_MAGIC, Ino(0))?;
+        }
+        let (table, at) = (self.geom.table() + n / INODES, (n % INODES) as usize * INODE);
+        if of == Of::Inodes && at == 0 {
+            self.make_block(table, Kind::Inode, vec![0; BLOCK])?;
+        } else if of == Of::Inodes {
+            self.block(table, Kind::Inode)?;
+            self.modify(table, Kind::Inode, |buf| buf.iter_mut().skip(at).take(INODE).for_each(|b| *b = 0))?;
+        }
+        self.full.remove(&(first + n / BITS));
+        Ok(n)
+    }
+
+    /// Free runs among the blocks that block `n` of their bitmap speaks of: the first of each, and how many.
+    pub fn free_runs(&mut self, n: u32) -> Result<Vec<(u32, u32)>> {
+        let (first, to) = (n * BITS, self.geom.space.saturating_sub(n * BITS).min(BITS));
+        let bits = match first < self.sb.space.end.get() {
+            true => self.block(self.geom.space_bitmap() + n, Kind::Bitmap)?.get(HEAD..).unwrap_or(&[]).to_vec(),
+            false => vec![0; BLOCK - HEAD],
+        };
+        let (mut runs, mut at) = (Vec::new(), 0);
+        while let Some(free) = first_zero(&bits, at, to) {
+            let is_used = |n: &u32| bits.get(*n as usize / 8).is_none_or(|b| b >> (n % 8) & 1 == 1);
+            at = (free..to).find(is_used).unwrap_or(to);
+            runs.push((self.geom.data() + first + free, at - free));
+        }
+        Ok(runs)
+    }
+
+    pub fn set_bit(&mut self, of: Of, n: u32, used: bool) -> Result<()> {
+        let block = self.pool(of).1 + n / BITS;
+        let (at, mask) = (HEAD + (n % BITS) as usize / 8, 1u8 << (n % 8));
+        let was = self.block(block, Kind::Bitmap)?.get(at).is_some_and(|b| b & mask != 0);
+        if was == used {
+            let expected = if used { "a free bit" } else { "a bit of what is in use" };
+            return Err(Corrupt::new("bitmap", "bits", byte(block), n, expected).into());
+        }
+        self.modify(block, Kind::Bitmap, |bytes| bytes.iter_mut().skip(at).take(1).for_each(|b| *b ^= mask))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_zero_lies_in_the_range() {
+        let bits = [0xff, 0b1011_1111, 0];
+        assert_eq!((first_zero(&bits, 0, 24), first_zero(&bits, 15, 24)), (Some(14), Some(16)));
+        assert_eq!(
+            (first_zero(&bits, 0, 14), first_zero(&bits, 15, 16), first_zero(&bits, 24, 30)),
+            (None, None, None)
+        );
+    }
+}

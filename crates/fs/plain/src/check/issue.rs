@@ -1,0 +1,101 @@
+//! What the checker can find.
+
+use arbor_base::vfs::Severity;
+use arbor_kit::findings::Judged;
+use arbor_kit::issue::Finding;
+pub(super) use arbor_kit::issue::Node;
+
+/// Whether preening may mend an issue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// What can be counted again, or is there twice.
+    Safe,
+    /// Mending it may lose something.
+    Damage,
+}
+
+/// What of a volume decides how its issues are judged.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// The volume says that it was unmounted.
+    pub was_clean: bool,
+    /// The volume says that it was not.
+    pub unclean: bool,
+}
+
+impl Judged for Issue {
+    type Volume = Kept;
+    const NAMED: usize = 10_000;
+
+    fn is_safe(&self, _kept: &mut Kept) -> bool {
+        self.class() == Class::Safe
+    }
+
+    /// A crash leaves files that were open without a name, and nothing else.
+    fn weight(&self, kept: &Kept) -> Severity {
+        let left = matches!(self, Issue::Unnamed { .. } | Issue::Orphans { .. });
+        if left && !kept.was_clean { self.severity() } else { self.severity().max(Severity::Error) }
+    }
+
+    fn loses(&self) -> bool {
+        use Issue::*;
+        let files = matches!(self, InodeDamaged { .. } | RootLost { .. } | Pointers { .. } | Duplicate { .. });
+        let names = matches!(self, DirHole { .. } | DirChunk { .. } | EntryName { .. } | EntryTarget { .. });
+        files || names || matches!(self, Xattr { .. } | DuplicateName { .. })
+    }
+}
+
+arbor_kit::verdicts! {
+    Verdict::Chunk { ino, byte, at, why, .. } => Issue::DirChunk { ino, at: byte + at, why },
+    Verdict::Dots { ino, byte: at, why } => Issue::Dots { ino, at, why },
+    Verdict::Links { ino, found, expected } => Issue::LinkCount { ino, found, expected },
+}
+
+arbor_kit::issues! {
+    SuperDamaged { why: String, from: &'static str } Error Damage "the superblock is damaged: {why}; {from}";
+    SuperLost { why: String } Fatal Damage "there is no usable superblock: {why}";
+    SuperCopy { at: u64 } Error Safe "the superblock's copy at byte {at} is damaged or differs";
+    /// Inodes or blocks that are there, and that the superblock does not know of.
+    End { what: &'static str, found: u32, expected: u32 } Error Damage
+        "the superblock says that {found} {what} were ever in use, there are {expected}";
+    Count { what: &'static str, found: u32, expected: u32 } Error Safe
+        "the superblock counts {found} free {what}, there are {expected}";
+    Bitmap { what: &'static str, at: u64, why: String } Error Damage "bitmap of {what} at byte {at}: {why}; it is made anew";
+    /// Dangerous: they could be given away.
+    MarkedFree { what: &'static str, count: u32, first: u32 } Error Damage
+        "{count} {what} in use are marked free, the first is {first}";
+    MarkedUsed { what: &'static str, count: u32, first: u32 } Error Safe
+        "{count} free {what} are marked in use, the first is {first}";
+    InodeDamaged { ino: Node, why: String } Error Damage "inode {ino} is damaged beyond use: {why}";
+    Pointers { ino: Node, count: u64, block: u32, why: &'static str } Error Damage
+        "inode {ino}: {count} bad pointers, the first leads to block {block}, which {why}";
+    BeyondSize { ino: Node, count: u64 } Error Safe "inode {ino} has {count} blocks behind its end";
+    /// Another file was read first.
+    Duplicate { ino: Node, block: u32 } Error Damage "inode {ino}: block {block} belongs to another file already";
+    Xattr { ino: Node, why: String } Error Damage "attributes of inode {ino}: {why}";
+    BlockCount { ino: Node, found: u32, expected: u32 } Error Safe "inode {ino} counts {found} blocks, has {expected}";
+    Orphans { ino: Node } Warning Safe "the list of inodes without names begins with {ino}";
+    OrphanList { ino: Node, why: &'static str } Error Damage
+        "the list of inodes without names leads to inode {ino}, which {why}";
+    RootLost { why: &'static str } Error Damage "the root directory, inode 2, {why}";
+    DirHole { ino: Node, offset: u64 } Error Damage "directory {ino} has no block at offset {offset}, where it ends now";
+    DirChunk { ino: Node, at: u64, why: &'static str } Error Damage "directory {ino}, byte {at}: {why}";
+    Dots { ino: Node, at: u64, why: &'static str } Error Damage "directory {ino}, byte {at}: {why}";
+    DotDot { ino: Node, found: Node, expected: Node } Error Safe
+        "directory {ino} calls {found} its parent, it lies in {expected}";
+    EntryName { dir: Node, name: String, offset: u64 } Error Damage
+        "directory {dir}, offset {offset}: {name} is no valid name";
+    EntryTarget { dir: Node, name: String, ino: Node, why: &'static str } Error Damage
+        "directory {dir}: entry {name} names inode {ino}, which {why}";
+    EntryKind { dir: Node, name: String, ino: Node } Error Safe
+        "directory {dir}: entry {name} has not the file type of inode {ino}";
+    DuplicateName { dir: Node, name: String } Error Damage "directory {dir} has the name {name} twice";
+    TwoParents { ino: Node, kept: Node, dropped: Node } Error Safe
+        "directory {ino} lies in directory {kept} and has another name in {dropped}";
+    DirLoop { ino: Node } Error Damage "directory {ino} lies below itself";
+    Unnamed { ino: Node, what: &'static str, why: &'static str } Warning Safe "{what} {ino} has no name: {why}";
+    LinkCount { ino: Node, found: u32, expected: u32 } Error Safe "inode {ino} has link count {found}, should have {expected}";
+    NoSpace { what: String } Error Damage "no space to repair {what}";
+    /// The list of issues was cut.
+    Further { count: u64 } Error Damage "{count} further issues are not listed";
+}

@@ -1,0 +1,114 @@
+//! The superblock, or what serves instead of it.
+
+use super::issue::Issue;
+use super::{Checker, Core, Findings};
+use crate::format::*;
+use crate::{options, recover, sound};
+use arbor_base::device::{Device, Kind};
+use arbor_base::layout::Access;
+use arbor_base::vfs::{Devices, Error, Options, Progress, Repair, Result, Time};
+
+/// Memory for blocks that are looked at.
+const CACHE: &str = "cache=64M";
+
+/// What was found at byte 0, and where what serves instead of it comes from.
+struct Start {
+    found: (SuperBlock, Geom),
+    damage: Option<Issue>,
+}
+
+/// Opens a volume, recovered in place (`write`) or in memory; what was found if there is none.
+pub(super) fn open<'a>(
+    devices: &Devices,
+    write: bool,
+    progress: Progress<'a>,
+) -> Result<std::result::Result<Checker<'a>, Findings>> {
+    let (dev, mut f) = (devices.main.clone(), Findings::new(Repair::No));
+    let start = match superblock(&*dev)? {
+        Ok(start) => start,
+        Err(lost) => {
+            f.note(lost);
+            return Ok(Err(f));
+        }
+    };
+    match sound::features(&start.found.0).access(KNOWN) {
+        Access::ReadOnly(bits) if write => return Err(Error::refused(format!("unknown features {bits:#x}"))),
+        Access::Refused(bits) => return Err(Error::refused(format!("unknown features {bits:#x}"))),
+        _ => {}
+    }
+    f.volume.unclean = start.found.0.clean.get() == 0 && start.damage.is_none();
+    f.volume.was_clean = start.found.0.clean.get() != 0;
+    let opts = options::Mount::parse(&Options::parse(CACHE))?;
+    let mut core = Core::new(dev, start.found, opts, Time::default());
+    if let Some(issue) = start.damage {
+        f.note(issue);
+        core.touch_super();
+    }
+    if write {
+        core.begin_log()?
+    } else {
+        core.lay()?
+    }
+    Ok(Ok(Checker::new(core, f, progress)))
+}
+
+/// A superblock that can be used, or why there is none.
+fn superblock(dev: &dyn Device) -> Result<std::result::Result<Start, Issue>> {
+    let at = (dev.geometry().size >> BLOCK_SHIFT).saturating_sub(1) << BLOCK_SHIFT;
+    let copy = usable(sound::read_super(dev, at))?.ok().filter(|(_, geom)| byte(geom.copy()) == at);
+    let why = match usable(sound::read_super(dev, 0))? {
+        Ok(found) => match copy {
+            Some((_, geom)) if geom != found.1 && !is_borne_out(dev, &found.1)? && is_borne_out(dev, &geom)? => {
+                "what lies on the volume is not of it".to_string()
+            }
+            _ => return Ok(Ok(Start { found, damage: None })),
+        },
+        Err(why) => why,
+    };
+    let Some((sb, geom)) = copy else {
+        return Ok(Err(Issue::SuperLost { why: format!("{why}, and there is no copy") }));
+    };
+    let logged = recover::read_log(dev, &geom)?.1.remove(&0).unwrap_or_default();
+    let logged = sound::superblock(logged.get(..SECTOR).unwrap_or(&[]), 0, dev.geometry().size).ok().flatten();
+    let (found, from) = match logged {
+        Some(found) => (found, "the one in the log is used"),
+        None => ((sb, geom), "its copy is used"),
+    };
+    Ok(Ok(Start { found, damage: Some(Issue::SuperDamaged { why, from }) }))
+}
+
+/// What was read, or why it cannot be used. A volume that is newer than this program is left alone.
+fn usable(read: Result<Option<(SuperBlock, Geom)>>) -> Result<std::result::Result<(SuperBlock, Geom), String>> {
+    match read {
+        Ok(Some(found)) => Ok(Ok(found)),
+        Ok(None) => Ok(Err("it has no magic".into())),
+        Err(Error::Corrupt(c)) => Ok(Err(c.to_string())),
+        Err(Error::Refused(why)) if !why.contains("newer") => Ok(Err(why)),
+        Err(e) => Err(e),
+    }
+}
+
+/// Whether the first block of a bitmap is of this volume.
+fn is_borne_out(dev: &dyn Device, geom: &Geom) -> Result<bool> {
+    let mut bytes = vec![0; BLOCK];
+    dev.read_at(Kind::Bitmap, byte(geom.inode_bitmap()), &mut bytes)?;
+    Ok(sound::block(geom, geom.inode_bitmap(), Kind::Bitmap, &bytes).is_ok())
+}
+
+/// Whether a volume of ours seems to lie here although byte 0 does not say so.
+pub(crate) fn search(dev: &dyn Device) -> Result<bool> {
+    Ok(superblock(dev)?.is_ok())
+}
+
+impl Checker<'_> {
+    /// The copy of the superblock.
+    pub(super) fn check_copy(&mut self) -> Result<()> {
+        let (at, wanted) = (self.core.geom.copy(), self.core.sb.copy());
+        let bytes = self.core.block(at, Kind::Super)?;
+        if bytes.get(..SECTOR) != Some(&wanted.sealed()[..]) {
+            self.f.note(Issue::SuperCopy { at: byte(at) });
+            self.core.put_super(at, wanted)?;
+        }
+        Ok(())
+    }
+}

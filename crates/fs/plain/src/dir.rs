@@ -1,0 +1,36 @@
+//! Directories: files of chunks (`kit::chunkdir`), whose pages are buffers. They grow by blocks of empty chunks, and do not
+//! shrink before they are removed. An entry stays where it is, so that a walk's cookie can be its place (PLAIN-D1).
+
+use crate::core::Core;
+use crate::format::*;
+use crate::inode::{Inode, LINK_MAX};
+use arbor_base::vfs::{Ino, Result};
+use arbor_kit::blockfile::BlockFiles as _;
+use arbor_kit::chunkdir::{ChunkDirs, Hashes};
+use arbor_kit::namespace::Node;
+use std::sync::Arc;
+
+impl ChunkDirs for Core {
+    const ROOT: Ino = ROOT;
+
+    fn facts(&self, i: &Inode) -> Node {
+        let links = i.d.nlink.get();
+        Node { ino: i.ino, mode: i.d.mode.get(), gid: i.d.gid.get(), links, is_full: links >= LINK_MAX }
+    }
+
+    fn dir_page(&mut self, dir: &Inode, index: u64) -> Result<Arc<Vec<u8>>> {
+        self.page(dir, index)?.ok_or_else(|| dir.corrupt("map", index, "no hole in a directory").into())
+    }
+
+    fn dir_modify(&mut self, dir: &Inode, index: u64, f: &mut dyn FnMut(&mut Vec<u8>)) -> Result<()> {
+        self.change_page(dir, index, f)
+    }
+
+    fn hashes(&mut self) -> &mut Hashes {
+        &mut self.hashes
+    }
+
+    fn dir_step(&self, _lbn: u64) -> usize {
+        BLOCK
+    }
+}

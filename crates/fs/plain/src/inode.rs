@@ -1,0 +1,284 @@
+//! Inodes: reading and writing them, their life and death, extended attributes.
+//!
+//! An inode has no copy of its own in core: it is decoded from its block's buffer, and written back to it.
+
+use crate::alloc::Of;
+use crate::core::Core;
+use crate::format::*;
+use crate::planted::{Flaw, planted};
+use crate::sound;
+use arbor_base::device::Kind;
+use arbor_base::layout::{Corrupt, get_u32};
+use arbor_base::vfs::{Attr, Errno, Ino, Result, Time, mode};
+use arbor_kit::blockfile::BlockFiles as _;
+use arbor_kit::inodes::{Change, InodeTable};
+use arbor_kit::lifetimes::{self, Orphans};
+use arbor_kit::xattr::{self, Xattrs};
+use zerocopy::IntoBytes;
+
+/// Greatest link count.
+pub(crate) const LINK_MAX: u32 = 65_000;
+
+/// A decoded inode and where it lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inode {
+    pub ino: Ino,
+    pub d: Dinode,
+    /// Its block, and where it begins there.
+    pub place: (u32, usize),
+}
+
+impl Inode {
+    /// Blocks that it owns were added or taken away.
+    pub fn count(&mut self, by: i32) {
+        self.d.blocks = self.d.blocks.get().saturating_add_signed(by).into();
+    }
+
+    /// Names were added or taken away now.
+    pub fn add_links(&mut self, by: i32, now: Time) {
+        self.d.nlink = self.d.nlink.get().saturating_add_signed(by).into();
+        self.d.ctime = now.into();
+    }
+
+    pub fn corrupt(&self, field: &'static str, found: impl std::fmt::Display, expected: &str) -> Corrupt {
+        let at = byte(self.place.0) + self.place.1 as u64;
+        Corrupt::new("inode", field, at, format!("{found} (inode {})", self.ino), expected)
+    }
+}
+
+impl Core {
+    /// The inode, in use or not.
+    pub fn islot(&mut self, ino: Ino) -> Result<Inode> {
+        let place = self.geom.inode_at(ino).filter(|_| ino.0 < self.sb.inodes.end.get().into()).ok_or(Errno::ESTALE)?;
+        let geom = self.geom;
+        let bytes = self.block(place.0, Kind::Inode)?;
+        let d = sound::inode(&geom, ino, bytes.get(place.1..place.1 + INODE).unwrap_or(&[]))?;
+        Ok(Inode { ino, d, place })
+    }
+
+    /// A new inode, with no name yet.
+    pub fn inew(&mut self, m: u32, (uid, gid): (u32, u32), now: Time) -> Result<Inode> {
+        let ino = Ino(self.take(Of::Inodes)?.into());
+        let mut i = self.islot(ino)?;
+        if i.d.in_use() {
+            return Err(i.corrupt("mode", i.d.mode, "a free inode, as the bitmap says").into());
+        }
+        let (stamp, generation) = (Stamp::from(now), i.d.generation.get().wrapping_add(1).into());
+        let nlink = if m & mode::IFMT == mode::IFDIR { 2 } else { 1 };
+        let (mode, nlink, uid, gid, ino) = (m.into(), nlink.into(), uid.into(), gid.into(), (ino.0 as u32).into());
+        let (atime, mtime, ctime, btime) = (stamp, stamp, stamp, stamp);
+        i.d = Dinode { ino, generation, mode, nlink, uid, gid, atime, mtime, ctime, btime, ..Dinode::default() };
+        self.iput(&i)?;
+        Ok(i)
+    }
+
+    /// Adds to a link count, or takes from it, now.
+    pub fn add_links(&mut self, ino: Ino, by: i32, now: Time) -> Result<()> {
+        let mut i = self.iget(ino)?;
+        i.add_links(by, now);
+        self.iput(&i)
+    }
+
+    /// A name is gone; a directory's was its last.
+    pub fn unlinked(&mut self, ino: Ino, now: Time) -> Result<()> {
+        let mut i = self.iget(ino)?;
+        i.add_links(if i.is_dir() { i32::MIN } else { -1 }, now);
+        if i.d.nlink.get() > 0 { self.iput(&i) } else { lifetimes::lost(self, &mut i) }
+    }
+
+    /// Finds at mount what was open and unlinked at the crash.
+    pub fn load_orphans(&mut self) -> Result<()> {
+        let head = self.sb.orphan.get();
+        lifetimes::load(self, head.into(), |core, ino, twice| {
+            let i = core.iget(ino)?;
+            if twice || i.d.nlink.get() != 0 {
+                return Err(i.corrupt("nlink", i.d.nlink, "0, and a place on the orphan list once").into());
+            }
+            Ok(i)
+        })
+    }
+
+    fn free_xattr(&mut self, i: &mut Inode) -> Result<()> {
+        let block = i.d.xattr.get();
+        if block != 0 {
+            self.free_block(i.ino, block)?;
+            self.forget(arbor_base::cache::Name::Block(block.into()), block);
+            i.d.xattr = 0.into();
+            i.count(-1);
+        }
+        Ok(())
+    }
+
+    /// The owner that the head of a block names.
+    pub fn owner(bytes: &[u8]) -> u64 {
+        get_u32(bytes, std::mem::offset_of!(Head, owner)).unwrap_or(0).into()
+    }
+}
+
+impl InodeTable for Core {
+    type Inode = Inode;
+
+    fn iget(&mut self, ino: Ino) -> Result<Inode> {
+        let i = self.islot(ino)?;
+        if i.d.in_use() { Ok(i) } else { Err(Errno::ESTALE.into()) }
+    }
+
+    fn iput(&mut self, i: &Inode) -> Result<()> {
+        let ((block, at), crc) = (i.place, i.d.checksum(self.geom.fsid).into());
+        let d = Dinode { crc, ..i.d };
+        self.block(block, Kind::Inode)?;
+        self.modify(block, Kind::Inode, |buf| {
+            buf.get_mut(at..at + INODE).into_iter().for_each(|place| place.copy_from_slice(d.as_bytes()));
+        })
+    }
+
+    fn attr_of(&self, i: &Inode) -> Attr {
+        let d = &i.d;
+        let [atime, mtime, ctime, btime] = [d.atime, d.mtime, d.ctime, d.btime].map(Time::from);
+        let [mode, nlink, uid, gid, rdev] = [d.mode, d.nlink, d.uid, d.gid, d.rdev].map(|n| n.get());
+        let (ino, generation, size) = (i.ino, d.generation.get().into(), d.size.get());
+        let (blocks, blksize) = (u64::from(d.blocks.get()) << (BLOCK_SHIFT - 9), BLOCK as u32);
+        let unsettled = false;
+        Attr {
+            ino,
+            generation,
+            mode,
+            nlink,
+            uid,
+            gid,
+            rdev,
+            size,
+            blocks,
+            blksize,
+            atime,
+            mtime,
+            ctime,
+            btime,
+            unsettled,
+        }
+    }
+
+    fn apply(&mut self, i: &mut Inode, set: &Change) {
+        let d = &mut i.d;
+        for (field, to) in [(&mut d.uid, set.uid), (&mut d.gid, set.gid)] {
+            to.into_iter().for_each(|to| *field = to.into());
+        }
+        let times = [
+            (&mut d.atime, set.atime),
+            (&mut d.mtime, set.mtime),
+            (&mut d.ctime, set.ctime),
+            (&mut d.btime, set.btime),
+        ];
+        for (field, to) in times {
+            to.into_iter().for_each(|to| *field = to.into());
+        }
+        let kind = d.kind();
+        set.mode.into_iter().for_each(|m| d.mode = (kind | m).into());
+    }
+
+    fn link_target(&mut self, i: &Inode) -> Result<Option<Vec<u8>>> {
+        if i.d.kind() != mode::IFLNK {
+            return Ok(None);
+        }
+        let (len, page);
+        let bytes = match i.d.is_fast_link() {
+            true => &i.d.target[..],
+            false => {
+                page = self.page(i, 0)?.ok_or_else(|| i.corrupt("map", 0, "the target's block"))?;
+                &page[..]
+            }
+        };
+        len = i.d.size.get() as usize;
+        let target = bytes.get(..len).filter(|t| !t.is_empty() && !t.contains(&0));
+        target.map(|t| Some(t.to_vec())).ok_or_else(|| i.corrupt("target", "NUL", "a path").into())
+    }
+
+    fn xattr_list(&mut self, i: &Inode) -> Result<Xattrs> {
+        let block = i.d.xattr.get();
+        if block == 0 {
+            return Ok(Vec::new());
+        }
+        self.check_pointer(i.ino, block)?;
+        let bytes = self.block(block, Kind::Xattr)?;
+        let len = get_u32(bytes, std::mem::offset_of!(Head, len)).unwrap_or(0) as usize;
+        let list = bytes.get(HEAD..HEAD + len).and_then(xattr::parse).filter(|_| Core::owner(bytes) == i.ino.0);
+        list.ok_or_else(|| i.corrupt("xattr", block, "a block with attributes of this inode").into())
+    }
+
+    fn check_xattrs(&self, list: &Xattrs) -> Result<()> {
+        if xattr::encoded_len(list) <= BLOCK - HEAD { Ok(()) } else { Err(Errno::ENOSPC.into()) }
+    }
+
+    fn xattr_store(&mut self, i: &mut Inode, list: &Xattrs) -> Result<()> {
+        if list.is_empty() {
+            self.free_xattr(i)?;
+            return self.iput(i);
+        }
+        if i.d.xattr.get() == 0 {
+            i.d.xattr = self.alloc()?.into();
+            i.count(1);
+        }
+        let (block, body) = (self.check_pointer(i.ino, i.d.xattr.get())?, xattr::encode(list));
+        self.make_headed(block, Kind::Xattr, XATTR_MAGIC, i.ino)?;
+        self.modify(block, Kind::Xattr, |buf| {
+            put_u32(buf, std::mem::offset_of!(Head, len), body.len() as u32);
+            buf.get_mut(HEAD..HEAD + body.len()).into_iter().for_each(|place| place.copy_from_slice(&body));
+        })?;
+        self.iput(i)
+    }
+}
+
+/// The list is in the inodes, and its head in the superblock.
+impl Orphans for Core {
+    type Inode = Inode;
+
+    fn get(&mut self, ino: Ino) -> Result<Inode> {
+        self.iget(ino)
+    }
+
+    fn put(&mut self, i: &Inode) -> Result<()> {
+        self.iput(i)
+    }
+
+    fn number(i: &Inode) -> Ino {
+        i.ino
+    }
+
+    fn is_listed(&self) -> bool {
+        !planted(Flaw::NoOrphans)
+    }
+
+    fn head(&mut self, _of: Ino) -> Result<u64> {
+        Ok(self.sb.orphan.get().into())
+    }
+
+    fn set_head(&mut self, _of: Ino, to: u64) -> Result<()> {
+        self.sb.orphan = (to as u32).into();
+        self.touch_super();
+        Ok(())
+    }
+
+    fn next(i: &Inode) -> u64 {
+        i.d.next_orphan.get().into()
+    }
+
+    fn set_next(&mut self, i: &mut Inode, to: u64) {
+        i.d.next_orphan = (to as u32).into();
+    }
+
+    fn release(&mut self, i: &mut Inode) -> Result<bool> {
+        if self.truncate_step(i, 0)? > 0 {
+            return Ok(false);
+        }
+        self.free_xattr(i)?;
+        self.hashes.remove(i.ino);
+        self.iput(i)?;
+        Ok(true)
+    }
+
+    fn free(&mut self, i: &mut Inode) -> Result<()> {
+        i.d = Dinode { ino: i.d.ino, generation: i.d.generation, ..Dinode::default() };
+        self.iput(i)?;
+        self.give(Of::Inodes, i.ino.0 as u32)
+    }
+}

@@ -1,0 +1,92 @@
+//! Mounting: recovery, the state in core, what was open and unlinked at a crash. How calls enter a mounted volume, and how it
+//! is unmounted, is in `kit::locked`; what it asks for is in `ops.rs`.
+
+use crate::core::Core;
+use crate::format::*;
+use crate::planted::{Flaw, planted};
+use crate::{options, recover, sound};
+use arbor_base::device::Device;
+use arbor_base::vfs::{Clock, Devices, Error, MountOptions, Options, Result, Time};
+use arbor_kit::calls::State as _;
+use arbor_kit::locked::Locked;
+use std::sync::Arc;
+
+/// A mounted volume.
+pub(crate) type Volume = Locked<Core>;
+
+/// Mounts, after recovery if the volume was not unmounted.
+pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<Volume>> {
+    let opts = options::Mount::parse(&options.options)?;
+    let dev: Arc<dyn Device> = devices.main;
+    let (sb, geom) = superblock(&*dev)?;
+    let read_only = arbor_kit::options::read_only(sound::features(&sb), KNOWN, options, &*dev)?;
+    if read_only && sb.clean.get() == 0 {
+        return Err(Error::refused(
+            "the volume was not unmounted and needs recovery: mount it for writing, or run fsck",
+        ));
+    }
+    dev.confine(0..byte(geom.blocks));
+    let mut core = Core::new(dev.clone(), (sb, geom), opts, clock.now());
+    if !read_only {
+        core.begin_log()?;
+        core.sb.clean = 0.into();
+        core.touch_super();
+    }
+    core.calls.health.set_read_only(read_only);
+    let volume = Volume::new(core, dev, clock);
+    if !read_only {
+        volume.run_once(Core::load_orphans)?;
+        volume.drain_inactive()?;
+    }
+    Ok(Arc::new(volume))
+}
+
+/// The superblock at byte 0, and where things lie.
+fn superblock(dev: &dyn Device) -> Result<(SuperBlock, Geom)> {
+    sound::read_super(dev, 0)?.ok_or_else(|| Error::refused("no plain superblock"))
+}
+
+/// The state of a volume that is not mounted, for those that only look: of one that was not unmounted as recovery would make
+/// it.
+pub(crate) fn look(devices: &Devices) -> Result<Core> {
+    let dev: Arc<dyn Device> = devices.main.clone();
+    let found = superblock(&*dev)?;
+    let mut core = Core::new(dev, found, options::Mount::parse(&Options::default())?, Time::default());
+    core.lay()?;
+    Ok(core)
+}
+
+impl Core {
+    /// Recovers if the volume was not unmounted; the next record goes where the newest one does not lie then. What the log
+    /// of a volume holds that was unmounted does not count, nor does it later: no record of it comes right before the next.
+    pub fn begin_log(&mut self) -> Result<()> {
+        self.stay();
+        if self.sb.clean.get() != 0 {
+            let step = if planted(Flaw::NumbersGoOn) { 1 } else { 2 };
+            self.log.seq = recover::read_log(&*self.dev, &self.geom)?.0 + step;
+            return Ok(());
+        }
+        let (seq, superblock) = recover::replay(&*self.dev, &self.geom)?;
+        self.log.seq = seq + 1;
+        self.take_super(superblock.as_deref())
+    }
+
+    /// Lays what recovery would write over what is read; nothing is written.
+    pub fn lay(&mut self) -> Result<()> {
+        self.stay();
+        if self.sb.clean.get() != 0 {
+            return Ok(());
+        }
+        self.laid = recover::read_log(&*self.dev, &self.geom)?.1;
+        self.take_super(self.laid.get(&0).cloned().as_deref())
+    }
+
+    /// The superblock as the log has it.
+    fn take_super(&mut self, block: Option<&[u8]>) -> Result<()> {
+        let bytes = block.and_then(|bytes| bytes.get(..SECTOR)).unwrap_or(&[]);
+        if let Some((sb, _)) = sound::superblock(bytes, 0, self.dev.geometry().size)? {
+            self.sb = sb;
+        }
+        Ok(())
+    }
+}
