@@ -4,6 +4,7 @@
 use crate::core::Core;
 use crate::format::*;
 use arbor_base::device::Kind;
+use arbor_base::field;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Errno, Ino, Result};
 
@@ -96,7 +97,9 @@ impl Core {
                 None => {}
             }
         }
-        Err(Corrupt::new("superblock", "free", 0, "more than the bitmap has", "as many").into())
+        let (field, at) = if of == Of::Inodes { field!(SuperBlock, inodes) } else { field!(SuperBlock, space) };
+        let at = at + field!(Pool, free).1;
+        Err(Corrupt::new("superblock", field, at, "more free than the bitmap has", "as many").into())
     }
 
     /// The first one that was never in use; its blocks of bitmap and table are made if it is their first.

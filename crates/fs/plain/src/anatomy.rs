@@ -69,7 +69,7 @@ const ENTRY: &[Field] = fields!(DirentHead { ino: Address, reclen: Number, kind:
 pub(crate) fn reseal(device: &dyn Device, s: &Structure) -> Result<()> {
     let len = s.len as u64;
     let crc_at = match s.kind {
-        "superblock" | "superblock copy" => SUPER_CRC_AT,
+        "superblock" | "superblock copy" => arbor_kit::head::CRC_AT,
         "bitmap" | "indirect block" | "attributes" => CRC_AT,
         "inode" | "inode, free" => return reseal_inode(device, s),
         _ => return Ok(()),

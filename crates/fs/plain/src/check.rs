@@ -118,7 +118,7 @@ impl<'a> Checker<'a> {
                 dev.write_at(Kind::Log, byte(geom.half(half).0), &[0; BLOCK])?;
             }
             dev.flush()?;
-            dev.write_at(Kind::Super, 0, &SuperBlock { clean: 0.into(), ..self.found }.sealed())?;
+            dev.write_at(Kind::Super, 0, &arbor_kit::head::encode(&SuperBlock { clean: 0.into(), ..self.found }))?;
             dev.flush()?;
         }
         // The record with the mark makes durable what the one before it has written in place.

@@ -73,7 +73,7 @@ impl Core {
 
     /// Changes the superblock, or its copy.
     pub fn put_super(&mut self, block: u32, sb: SuperBlock) -> Result<()> {
-        let mut bytes = sb.sealed();
+        let mut bytes = arbor_kit::head::encode(&sb);
         bytes.resize(BLOCK, 0);
         self.make_block(block, Kind::Super, bytes)
     }

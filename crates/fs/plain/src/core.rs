@@ -8,7 +8,7 @@ use crate::options::Mount;
 use crate::sound;
 use arbor_base::cache::{Cache, Name};
 use arbor_base::device::{Device, Kind};
-use arbor_base::layout::Corrupt;
+use arbor_base::layout::{Corrupt, Location};
 use arbor_base::vfs::{Errno, Ino, Result, Time};
 use arbor_kit::chunkdir::Hashes;
 use arbor_kit::counters::Io;
@@ -141,6 +141,6 @@ impl Core {
         if self.geom.is_data(block) {
             return Ok(block);
         }
-        Err(Corrupt::new("inode", "map", 0, format!("{block} (inode {ino})"), "a block of the data area").into())
+        Err(Corrupt::new("inode", "map", Location::inode(ino), block, "a block of the data area").into())
     }
 }

@@ -4,6 +4,8 @@
 use crate::core::Core;
 use crate::format::*;
 use crate::inode::{Inode, LINK_MAX};
+use arbor_base::field;
+use arbor_base::layout::Location;
 use arbor_base::vfs::{Ino, Result};
 use arbor_kit::blockfile::BlockFiles as _;
 use arbor_kit::chunkdir::{ChunkDirs, Hashes};
@@ -19,7 +21,11 @@ impl ChunkDirs for Core {
     }
 
     fn dir_page(&mut self, dir: &Inode, index: u64) -> Result<Arc<Vec<u8>>> {
-        self.page(dir, index)?.ok_or_else(|| dir.corrupt("map", index, "no hole in a directory").into())
+        self.page(dir, index)?.ok_or_else(|| dir.corrupt(field!(Dinode, map), index, "no hole in a directory").into())
+    }
+
+    fn inode_location(&self, dir: &Inode) -> Location {
+        dir.byte().into()
     }
 
     fn dir_modify(&mut self, dir: &Inode, index: u64, f: &mut dyn FnMut(&mut Vec<u8>)) -> Result<()> {

@@ -9,6 +9,7 @@ use crate::inode::Inode;
 use crate::sound;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
+use arbor_base::field;
 use arbor_base::layout::{Corrupt, get_u32};
 use arbor_base::vfs::{Errno, Error, Ino, Result};
 use arbor_kit::blockfile::{BlockFiles, Fill};
@@ -257,7 +258,7 @@ impl BlockMap for Core {
     }
 
     fn too_many_indirect(&self, i: &Inode) -> Error {
-        i.corrupt("map", "indirect blocks without end", "as many as the volume has").into()
+        i.corrupt(field!(Dinode, map), "indirect blocks without end", "as many as the volume has").into()
     }
 }
 

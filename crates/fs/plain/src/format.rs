@@ -22,7 +22,7 @@ pub const BLOCK: usize = 4096;
 pub const BLOCK_SHIFT: u32 = 12;
 
 /// First bytes of a superblock.
-pub const SUPER_MAGIC: [u8; 8] = *b"PLAIN\x00ar";
+pub const SUPER_MAGIC: [u8; 8] = *b"PLN\x00arbo";
 /// Format version. A greater one is refused.
 pub const VERSION: u32 = 1;
 /// Feature bits this code knows.
@@ -83,10 +83,7 @@ pub struct SuperBlock {
     pub reserved: [u8; 344],
 }
 
-const _: () = assert!(size_of::<SuperBlock>() == SECTOR && offset_of!(SuperBlock, crc) == SUPER_CRC_AT);
-
-/// Offset of `crc` in a superblock.
-pub const SUPER_CRC_AT: usize = 8;
+arbor_kit::headed!(SuperBlock, "plain", SUPER_MAGIC, VERSION);
 
 /// Head of a block of metadata: of a bitmap, of pointers, of attributes.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -236,12 +233,6 @@ impl Default for SuperBlock {
 }
 
 impl SuperBlock {
-    /// Its bytes, with the checksum made.
-    pub fn sealed(mut self) -> Vec<u8> {
-        self.crc = crc_without(self.as_bytes(), SUPER_CRC_AT).unwrap_or(0).into();
-        self.as_bytes().to_vec()
-    }
-
     /// What its copy holds: nothing that changes, but for the label.
     pub fn copy(self) -> SuperBlock {
         let only = |p: Pool| Pool { count: p.count, free: p.count, ..Pool::default() };

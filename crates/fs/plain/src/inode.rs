@@ -8,6 +8,7 @@ use crate::format::*;
 use crate::planted::{Flaw, planted};
 use crate::sound;
 use arbor_base::device::Kind;
+use arbor_base::field;
 use arbor_base::layout::{Corrupt, get_u32};
 use arbor_base::vfs::{Attr, Errno, Ino, Result, Time, mode};
 use arbor_kit::blockfile::BlockFiles as _;
@@ -40,9 +41,13 @@ impl Inode {
         self.d.ctime = now.into();
     }
 
-    pub fn corrupt(&self, field: &'static str, found: impl std::fmt::Display, expected: &str) -> Corrupt {
-        let at = byte(self.place.0) + self.place.1 as u64;
-        Corrupt::new("inode", field, at, format!("{found} (inode {})", self.ino), expected)
+    /// Byte of the device where it begins.
+    pub fn byte(&self) -> u64 {
+        byte(self.place.0) + self.place.1 as u64
+    }
+
+    pub fn corrupt(&self, f: (&'static str, u64), found: impl std::fmt::Display, expected: &str) -> Corrupt {
+        Corrupt::new("inode", f.0, self.byte() + f.1, format!("{found} (inode {})", self.ino), expected)
     }
 }
 
@@ -61,7 +66,7 @@ impl Core {
         let ino = Ino(self.take(Of::Inodes)?.into());
         let mut i = self.islot(ino)?;
         if i.d.in_use() {
-            return Err(i.corrupt("mode", i.d.mode, "a free inode, as the bitmap says").into());
+            return Err(i.corrupt(field!(Dinode, mode), i.d.mode, "a free inode, as the bitmap says").into());
         }
         let (stamp, generation) = (Stamp::from(now), i.d.generation.get().wrapping_add(1).into());
         let nlink = if m & mode::IFMT == mode::IFDIR { 2 } else { 1 };
@@ -92,7 +97,9 @@ impl Core {
         lifetimes::load(self, head.into(), |core, ino, twice| {
             let i = core.iget(ino)?;
             if twice || i.d.nlink.get() != 0 {
-                return Err(i.corrupt("nlink", i.d.nlink, "0, and a place on the orphan list once").into());
+                return Err(i
+                    .corrupt(field!(Dinode, nlink), i.d.nlink, "0, and a place on the orphan list once")
+                    .into());
             }
             Ok(i)
         })
@@ -184,13 +191,13 @@ impl InodeTable for Core {
         let bytes = match i.d.is_fast_link() {
             true => &i.d.target[..],
             false => {
-                page = self.page(i, 0)?.ok_or_else(|| i.corrupt("map", 0, "the target's block"))?;
+                page = self.page(i, 0)?.ok_or_else(|| i.corrupt(field!(Dinode, map), 0, "the target's block"))?;
                 &page[..]
             }
         };
         len = i.d.size.get() as usize;
         let target = bytes.get(..len).filter(|t| !t.is_empty() && !t.contains(&0));
-        target.map(|t| Some(t.to_vec())).ok_or_else(|| i.corrupt("target", "NUL", "a path").into())
+        target.map(|t| Some(t.to_vec())).ok_or_else(|| i.corrupt(field!(Dinode, target), "NUL", "a path").into())
     }
 
     fn xattr_list(&mut self, i: &Inode) -> Result<Xattrs> {
@@ -202,7 +209,7 @@ impl InodeTable for Core {
         let bytes = self.block(block, Kind::Xattr)?;
         let len = get_u32(bytes, std::mem::offset_of!(Head, len)).unwrap_or(0) as usize;
         let list = bytes.get(HEAD..HEAD + len).and_then(xattr::parse).filter(|_| Core::owner(bytes) == i.ino.0);
-        list.ok_or_else(|| i.corrupt("xattr", block, "a block with attributes of this inode").into())
+        list.ok_or_else(|| i.corrupt(field!(Dinode, xattr), block, "a block with attributes of this inode").into())
     }
 
     fn check_xattrs(&self, list: &Xattrs) -> Result<()> {

@@ -59,7 +59,7 @@ fn layout(o: &FormatOptions, size: u64) -> Result<SuperBlock> {
         space: pool(space),
         ..SuperBlock::default()
     };
-    sound::superblock(&sb.sealed(), 0, size).map(|_| sb)
+    sound::superblock(&arbor_kit::head::encode(&sb), 0, size).map(|_| sb)
 }
 
 impl Core {

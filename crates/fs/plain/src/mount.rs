@@ -19,7 +19,7 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     let opts = options::Mount::parse(&options.options)?;
     let dev: Arc<dyn Device> = devices.main;
     let (sb, geom) = superblock(&*dev)?;
-    let read_only = arbor_kit::options::read_only(sound::features(&sb), KNOWN, options, &*dev)?;
+    let read_only = arbor_kit::options::read_only(arbor_kit::head::features(&sb), KNOWN, options, &*dev)?;
     if read_only && sb.clean.get() == 0 {
         return Err(Error::refused(
             "the volume was not unmounted and needs recovery: mount it for writing, or run fsck",

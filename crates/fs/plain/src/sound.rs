@@ -3,9 +3,11 @@
 
 use crate::format::*;
 use arbor_base::device::{Device, Kind};
-use arbor_base::layout::{Corrupt, Features, crc_without};
+use arbor_base::field;
+use arbor_base::layout::{Corrupt, crc_without};
 use arbor_base::vfs::{Error, FileType, Ino, Result};
 use arbor_kit::dirent::check_chunks;
+use arbor_kit::head;
 use arbor_kit::namespace::TARGET_MAX;
 use zerocopy::FromBytes;
 
@@ -13,14 +15,7 @@ use zerocopy::FromBytes;
 /// read once more.
 pub(crate) fn read_super(dev: &dyn Device, at: u64) -> Result<Option<(SuperBlock, Geom)>> {
     let size = dev.geometry().size;
-    if size < at.saturating_add(SECTOR as u64) {
-        return Ok(None);
-    }
-    let read = || {
-        let mut bytes = vec![0; SECTOR];
-        dev.read_at(Kind::Super, at, &mut bytes)?;
-        superblock(&bytes, at, size)
-    };
+    let read = || checked(head::read(dev, at)?, at, size);
     match read() {
         Ok(None) | Err(Error::Corrupt(_)) => read(),
         found => found,
@@ -29,40 +24,32 @@ pub(crate) fn read_super(dev: &dyn Device, at: u64) -> Result<Option<(SuperBlock
 
 /// The superblock in these bytes, see [`read_super`].
 pub(crate) fn superblock(bytes: &[u8], at: u64, size: u64) -> Result<Option<(SuperBlock, Geom)>> {
-    let Some(sb) = SuperBlock::read_from_bytes(bytes).ok().filter(|sb| sb.magic == SUPER_MAGIC) else {
-        return Ok(None);
+    checked(head::decode(bytes, at)?, at, size)
+}
+
+fn checked(sb: Option<SuperBlock>, at: u64, size: u64) -> Result<Option<(SuperBlock, Geom)>> {
+    let Some(sb) = sb else { return Ok(None) };
+    let bad = |f: (_, u64), found: u64, expected: &str| {
+        Err(Corrupt::new("superblock", f.0, at.saturating_add(f.1), found, expected).into())
     };
-    let bad = |field, found: u64, expected: &str| Err(Corrupt::new("superblock", field, at, found, expected).into());
-    let crc = crc_without(bytes, SUPER_CRC_AT).unwrap_or(0);
-    if sb.crc.get() != crc {
-        return bad("crc", sb.crc.get().into(), &crc.to_string());
-    }
-    if sb.version.get() > VERSION {
-        return Err(Error::refused(format!("plain format version {} is newer than this program knows", sb.version)));
-    }
     let geom = Geom::of(&sb);
     if geom.log < 128 || !geom.log.is_multiple_of(2) || geom.inodes < INODES || !geom.adds_up() {
-        return bad("blocks", geom.blocks.into(), "the sum of what is on the volume");
+        return bad(field!(SuperBlock, blocks), geom.blocks.into(), "the sum of what is on the volume");
     }
     if byte(geom.blocks) > size {
         let bytes = byte(geom.blocks);
         return Err(Error::refused(format!("the volume has {bytes} bytes, the device only {size}: truncated image?")));
     }
-    for (field, p) in [("inodes", sb.inodes), ("space", sb.space)] {
+    for (field, p) in [(field!(SuperBlock, inodes), sb.inodes), (field!(SuperBlock, space), sb.space)] {
         let [count, free, end, rover] = [p.count, p.free, p.end, p.rover].map(|n| n.get());
         if end > count || rover > end || free > count || free < count - end {
             return bad(field, free.into(), "as many as its other numbers allow");
         }
     }
     if sb.orphan.get() >= geom.inodes {
-        return bad("orphan", sb.orphan.get().into(), "an inode");
+        return bad(field!(SuperBlock, orphan), sb.orphan.get().into(), "an inode");
     }
     Ok(Some((sb, geom)))
-}
-
-/// The feature bits of a superblock.
-pub(crate) fn features(sb: &SuperBlock) -> Features {
-    Features { compat: sb.compat.get(), ro_compat: sb.ro_compat.get(), incompat: sb.incompat.get() }
 }
 
 /// Checks a block of metadata.

@@ -31,7 +31,7 @@ pub(super) fn open<'a>(
             return Ok(Err(f));
         }
     };
-    match sound::features(&start.found.0).access(KNOWN) {
+    match arbor_kit::head::features(&start.found.0).access(KNOWN) {
         Access::ReadOnly(bits) if write => return Err(Error::refused(format!("unknown features {bits:#x}"))),
         Access::Refused(bits) => return Err(Error::refused(format!("unknown features {bits:#x}"))),
         _ => {}
@@ -105,7 +105,7 @@ impl Checker<'_> {
     pub(super) fn check_copy(&mut self) -> Result<()> {
         let (at, wanted) = (self.core.geom.copy(), self.core.sb.copy());
         let bytes = self.core.block(at, Kind::Super)?;
-        if bytes.get(..SECTOR) != Some(&wanted.sealed()[..]) {
+        if bytes.get(..SECTOR) != Some(&arbor_kit::head::encode(&wanted)[..]) {
             self.f.note(Issue::SuperCopy { at: byte(at) });
             self.core.put_super(at, wanted)?;
         }

@@ -34,7 +34,7 @@ impl Knife {
     pub fn superblock(&self, block: u32, f: impl FnOnce(&mut SuperBlock)) {
         let mut sb = SuperBlock::read_from_bytes(&damage::read(&self.dev, byte(block), SECTOR)).unwrap();
         f(&mut sb);
-        self.write(byte(block), &sb.sealed());
+        self.write(byte(block), &arbor_kit::head::encode(&sb));
     }
 
     pub fn inode_at(&self, ino: u64) -> u64 {
