@@ -4,7 +4,6 @@
 use crate::core::Core;
 use crate::format::*;
 use arbor_base::device::Kind;
-use arbor_base::field;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Errno, Ino, Result};
 
@@ -97,9 +96,7 @@ impl Core {
                 None => {}
             }
         }
-        let (field, at) = if of == Of::Inodes { field!(SuperBlock, inodes) } else { field!(SuperBlock, space) };
-        let at = at + field!(Pool, free).1;
-        Err(Corrupt::new("superblock", field, at, "more free than the bitmap has", "as many").into())
+        Err(Corrupt::new("bitmap", "bits", byte(first), "no free one", "as many free as the superblock says").into())
     }
 
     /// The first one that was never in use; its blocks of bitmap and table are made if it is their first.
