@@ -93,7 +93,7 @@ complete -c arbor -n "__fish_arbor_using_subcommand fsck" -l json -d 'Report as 
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s v -l verbose -d 'List every issue, however many there are of one kind'
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s C -d 'Show progress; a file descriptor may follow, as fsck(8) passes it'
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s r -d 'Accepted: nothing is ever asked'
-complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s T -d 'Accepted: there is no title'
+complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s T -d 'Ignored'
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s V -d 'Print the version'
 complete -c arbor -n "__fish_arbor_using_subcommand fsck" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c arbor -n "__fish_arbor_using_subcommand info" -s o -d 'Options: offset=N for a volume inside a larger file, and those of the engine, as log=FILE of yfs for an external log' -r

@@ -26,7 +26,7 @@ impl Input<'_> {
     }
 }
 
-/// A log entry, and the bytes behind it.
+/// A log entry, and the bytes after it.
 fn entry(input: &mut Input<'_>, addresses: &[u64], out: &mut Vec<u8>) {
     let [kind, seal, tid, how] = input.take();
     let addr = match how % 4 {

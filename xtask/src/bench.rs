@@ -106,7 +106,7 @@ enum States {
     Found,
 }
 
-/// Runs `cargo xtask bench` with `words` behind it.
+/// Runs `cargo xtask bench` with `words` after it.
 pub(crate) fn run<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<()> {
     let args = Args::parse_from(["bench"].into_iter().chain(words));
     kit::watch_signals()?;

@@ -56,7 +56,7 @@ struct Args {
     report: Option<PathBuf>,
 }
 
-/// Runs `cargo xtask growth` with `words` behind it.
+/// Runs `cargo xtask growth` with `words` after it.
 pub(crate) fn run<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<()> {
     let args = Args::parse_from(["growth"].into_iter().chain(words));
     ensure!(arboretum::engine(&args.engine).is_some(), "no engine named {}", args.engine);

@@ -33,13 +33,13 @@ fn unlinked(text: &str) -> String {
     let mut rest = text;
     while let Some((before, link)) = rest.split_once('[') {
         out.push_str(before);
-        let Some((words, behind)) = link.split_once(']') else {
+        let Some((words, beyond)) = link.split_once(']') else {
             out.push('[');
             rest = link;
             continue;
         };
         out.push_str(words);
-        rest = behind.strip_prefix('(').and_then(|target| target.split_once(')')).map_or(behind, |(_, rest)| rest);
+        rest = beyond.strip_prefix('(').and_then(|target| target.split_once(')')).map_or(beyond, |(_, rest)| rest);
     }
     out + rest
 }

@@ -28,7 +28,7 @@ struct Args {
     /// Run nothing: take the rows of the last run. The pictures of requests and of the disk stay as they are.
     #[arg(long, conflicts_with = "more")]
     no_run: bool,
-    /// Further arguments of `arbor lab run`, behind `--`.
+    /// Further arguments of `arbor lab run`, after `--`.
     #[arg(last = true, value_name = "ARGUMENTS")]
     more: Vec<OsString>,
 }
@@ -38,7 +38,7 @@ const FIGURES: &str = "docs/figures/lab.json";
 /// Where the pictures are.
 const PICTURES: &str = "docs/lab";
 
-/// Runs `cargo xtask lab` with `words` behind it.
+/// Runs `cargo xtask lab` with `words` after it.
 pub(crate) fn run<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<()> {
     let args = Args::parse_from(["lab"].into_iter().chain(words));
     let path = root().join(FIGURES);

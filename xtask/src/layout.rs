@@ -162,8 +162,8 @@ impl Reader {
             *self.offsets.get(until(rest, ")")?).context("a field that is not declared before")?
         } else {
             let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-            let (word, behind) = rest.split_at(end);
-            *rest = behind;
+            let (word, beyond) = rest.split_at(end);
+            *rest = beyond;
             match self.numbers.get(word) {
                 Some(number) => *number,
                 None => word.replace('_', "").parse().with_context(|| format!("{word:?} is no number"))?,
@@ -195,8 +195,8 @@ impl Reader {
 /// Takes `word` off the front of `rest`, if it stands there.
 fn taken(rest: &mut &str, word: &str) -> bool {
     match rest.strip_prefix(word) {
-        Some(behind) => {
-            *rest = behind;
+        Some(beyond) => {
+            *rest = beyond;
             true
         }
         None => false,
@@ -205,8 +205,8 @@ fn taken(rest: &mut &str, word: &str) -> bool {
 
 /// Takes what stands before `end` off the front of `rest`, and `end` too.
 fn until<'a>(rest: &mut &'a str, end: &str) -> Result<&'a str> {
-    let (before, behind) = rest.split_once(end).with_context(|| format!("no {end}"))?;
-    *rest = behind;
+    let (before, beyond) = rest.split_once(end).with_context(|| format!("no {end}"))?;
+    *rest = beyond;
     Ok(before)
 }
 

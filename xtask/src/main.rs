@@ -39,7 +39,7 @@ use std::path::{Path, PathBuf};
 
 const USAGE: &str = "usage: cargo xtask docs [--check], cargo xtask show N, cargo xtask bench --mounted, \
     cargo xtask growth, cargo xtask lab, cargo xtask stress, cargo xtask fuzz, cargo xtask tidy, \
-    cargo xtask duplicates (--help behind one of them tells more)";
+    cargo xtask duplicates (--help after one of them tells more)";
 
 fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -116,7 +116,7 @@ fn which(text: &str) -> Result<Which, String> {
     }
 }
 
-/// Runs `cargo xtask show` with `words` behind it.
+/// Runs `cargo xtask show` with `words` after it.
 pub(crate) fn run<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<()> {
     let args = Args::parse_from(["show"].into_iter().chain(words));
     let opened = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");

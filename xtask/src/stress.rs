@@ -112,7 +112,7 @@ const ROUND_LIMIT: Duration = Duration::from_secs(900);
 const RECOVERY_LIMIT: Duration = Duration::from_secs(10);
 const NEEDED_MIB: u64 = 12 << 10;
 
-/// Runs `cargo xtask stress` with `words` behind it.
+/// Runs `cargo xtask stress` with `words` after it.
 pub(crate) fn run<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<()> {
     let args = Args::parse_from(["stress"].into_iter().chain(words));
     let opened = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");

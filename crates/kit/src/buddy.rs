@@ -28,7 +28,7 @@ const FANOUT: usize = 4;
 /// Places that one search for a run looks at, for each size.
 const TRIES: usize = 8;
 
-/// Bits of a bitmap, where 1 is in use. Bits behind the end of the slice count as in use, and
+/// Bits of a bitmap, where 1 is in use. Bits after the end of the slice count as in use, and
 /// setting or clearing them does nothing.
 pub mod bitmap {
     const WORD: u64 = 64;
@@ -424,7 +424,7 @@ fn ceil_log2(n: u32) -> Option<u8> {
     n.checked_sub(1).map(|n| (u32::BITS - n.leading_zeros()) as u8)
 }
 
-/// The 32 bits of group `g`; those behind the end are in use.
+/// The 32 bits of group `g`; those after the end are in use.
 fn group_word(bm: &[u8], bits: u32, g: usize) -> u32 {
     let mut bytes = [0xff; 4];
     bytes.iter_mut().zip(bm.iter().skip(g * 4)).for_each(|(to, from)| *to = *from);

@@ -77,9 +77,9 @@ impl Hash {
     fn find_room(&mut self, need: usize) -> Option<u64> {
         let hint = self.hints.get_mut(need.div_ceil(16).min(32))?;
         let from = *hint as usize;
-        let behind = self.room.iter().skip(from).position(|r| usize::from(*r) * 4 >= need);
-        *hint = behind.map_or(self.room.len(), |n| from + n) as u32;
-        behind.map(|n| (from + n) as u64 * DIRBLKSIZ as u64)
+        let beyond = self.room.iter().skip(from).position(|r| usize::from(*r) * 4 >= need);
+        *hint = beyond.map_or(self.room.len(), |n| from + n) as u32;
+        beyond.map(|n| (from + n) as u64 * DIRBLKSIZ as u64)
     }
 }
 
@@ -194,7 +194,7 @@ fn broken(dir: Ino, at: u64, found: &str, expected: &str) -> Corrupt {
     Corrupt::new("directory", "entries", Location::file(dir, at), found, expected)
 }
 
-/// Calls `f` for the pieces of a chunk that hold free space, until it says `false`: an entry, with the free ones behind it
+/// Calls `f` for the pieces of a chunk that hold free space, until it says `false`: an entry, with the free ones after it
 /// that nobody holds.
 fn each_piece(all: &[Dirent<'_>], held: impl Fn(usize) -> bool, mut f: impl FnMut(Room) -> bool) {
     let mut last: Option<Room> = None;
@@ -497,7 +497,7 @@ pub trait ChunkDirs: BlockFiles + namespace::Names<Slot = Found, Room = ()> {
         Ok(())
     }
 
-    /// Calls `f` for the entries of a directory that begin at byte `from` or behind it, until it says `false`.
+    /// Calls `f` for the entries of a directory that begin at byte `from` or after it, until it says `false`.
     fn dir_walk(&mut self, dir: &Self::Inode, from: u64, f: Walk<'_, Self>) -> Result<()> {
         self.each_chunk(dir, from, &mut |core, at, all| {
             for e in all.iter().filter(|e| e.ino.0 != 0) {

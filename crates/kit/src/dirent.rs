@@ -61,7 +61,7 @@ impl Dirent<'_> {
 /// The entry at `at` of a chunk, and what is wrong with it otherwise.
 pub fn entry(chunk: &[u8], at: usize) -> Result<Dirent<'_>, &'static str> {
     let head = chunk.get(at..at + DIRENT_HEAD).and_then(|b| DirentHead::ref_from_bytes(b).ok());
-    let head = head.ok_or("an entry that begins behind the chunk's end")?;
+    let head = head.ok_or("an entry that begins after the chunk's end")?;
     let (reclen, namlen) = (usize::from(head.reclen.get()), usize::from(head.namlen));
     if reclen < DIRENT_HEAD || !reclen.is_multiple_of(4) || at + reclen > DIRBLKSIZ.min(chunk.len()) {
         return Err("an entry whose length is impossible");

@@ -155,7 +155,7 @@ impl<K: Copy + Ord + Default, C: Copy + Default> Forest<K, C> {
         self.recs.reserve_exact(records);
     }
 
-    /// Puts a record behind the others, where it has its place if they came by number.
+    /// Puts a record after the others, where it has its place if they came by number.
     pub fn push(&mut self, rec: Record<K, C>) {
         self.recs.push(rec);
     }

@@ -26,7 +26,7 @@ pub fn set_kind(bytes: &mut [u8], at: usize, kind: u8) {
     bytes.iter_mut().skip(at + KIND_AT).take(1).for_each(|b| *b = kind);
 }
 
-/// What the entry at `last` does not need, and all behind it, becomes its free space; without one the chunk is empty.
+/// What the entry at `last` does not need, and all after it, becomes its free space; without one the chunk is empty.
 pub fn cut_chunk(chunk: &mut [u8], last: Option<usize>) {
     match last {
         Some(at) => set_reclen(chunk, at, DIRBLKSIZ - at),
@@ -49,7 +49,7 @@ pub fn dots(dir: Ino, chunk: &[u8]) -> Result<Ino, &'static str> {
     Ok(dotdot.ino)
 }
 
-/// Makes the first two entries anew; those that begin behind them stay. Returns what the directory is to call its parent
+/// Makes the first two entries anew; those that begin after them stay. Returns what the directory is to call its parent
 /// for now: what it called so, or else `root`.
 pub fn put_dots(dir: Ino, root: Ino, chunk: &mut [u8]) -> Ino {
     let old = entry(chunk, DOTDOT_AT).ok().filter(|e| e.name == b"..").map(|e| e.ino);
@@ -59,7 +59,7 @@ pub fn put_dots(dir: Ino, root: Ino, chunk: &mut [u8]) -> Ino {
         let Ok(e) = entry(chunk, next) else { break };
         next += e.reclen;
     }
-    // Behind a broken entry others may follow at a known place.
+    // After a broken entry others may follow at a known place.
     if next < DOTDOT_AT + dirent_len(2) {
         next = entry(chunk, DOTDOT_AT).map_or(DIRBLKSIZ, |e| DOTDOT_AT + e.reclen);
     }

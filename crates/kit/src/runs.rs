@@ -50,16 +50,16 @@ impl Runs {
             return false;
         }
         let before = n.checked_sub(1).and_then(|n| self.run_of(n));
-        let behind = n.checked_add(1).and_then(|n| self.run_of(n));
-        if let Some((first, _)) = behind {
+        let beyond = n.checked_add(1).and_then(|n| self.run_of(n));
+        if let Some((first, _)) = beyond {
             self.runs.remove(&first);
         }
-        self.runs.insert(before.map_or(n, |run| run.0), behind.map_or(n, |run| run.1));
+        self.runs.insert(before.map_or(n, |run| run.0), beyond.map_or(n, |run| run.1));
         self.len += 1;
         true
     }
 
-    /// Adds the numbers from `from` up to, and without, `end`, which lie behind all that are there.
+    /// Adds the numbers from `from` up to, and without, `end`, which lie after all that are there.
     pub fn insert_run(&mut self, from: u32, end: u32) {
         let Some(last) = end.checked_sub(1).filter(|last| from <= *last && !self.contains(from)) else { return };
         if self.runs.last_key_value().is_some_and(|(first, _)| *first > from) {
@@ -95,7 +95,7 @@ impl Runs {
         self.runs().flatten()
     }
 
-    /// Those behind `n`, in order.
+    /// Those after `n`, in order.
     pub fn after(&self, n: u32) -> impl Iterator<Item = u32> + '_ {
         let rest = self.run_of(n).into_iter().flat_map(move |(_, last)| n..=last).skip(1);
         let later = self.runs.range((Bound::Excluded(n), Bound::Unbounded)).flat_map(|(first, last)| *first..=*last);

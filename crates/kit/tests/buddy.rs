@@ -1,7 +1,7 @@
 //! The buddy summary: decisions as a text file (`buddy.txt`), and its agreement with a bitmap of
 //! booleans.
 //!
-//! The text file has cases of a command line, `----` and the output, with an empty line behind.
+//! The text file has cases of a command line, `----` and the output, with an empty line after it.
 //! With `ARBOR_RERECORD=1` in the environment the outputs are written anew.
 
 use arbor_kit::buddy::{NOFREE, Summary, bitmap};

@@ -46,7 +46,7 @@ pub(crate) struct Kit {
 }
 
 impl Kit {
-    /// The work directory gets the name `what` with more behind it.
+    /// The work directory gets the name `what` with more after it.
     pub(crate) fn new(what: &str, arbor: &Path, below: Option<&Path>, keep: bool) -> Result<Kit> {
         let below = below.map_or_else(std::env::temp_dir, Path::to_path_buf);
         let below = below.canonicalize().with_context(|| below.display().to_string())?;

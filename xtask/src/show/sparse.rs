@@ -82,7 +82,7 @@ fn check_extents(path: &Path, seed: u64, pages: u32, holes: &HashSet<u32>) -> Re
     let mut wrong = 0;
     let mut space = vec![0; 2 * PAGE as usize];
     for page in 0..pages {
-        // No gap lies behind the last page.
+        // No gap lies after the last page.
         let len = (2 * PAGE).min(end - u64::from(page) * 2 * PAGE) as usize;
         file.read_exact_at(&mut space[..len], u64::from(page) * 2 * PAGE)?;
         let (data, gap) = space[..len].split_at(PAGE as usize);

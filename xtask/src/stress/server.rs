@@ -32,7 +32,7 @@ pub(crate) struct Measure {
     pub(crate) free_bytes: u64,
 }
 
-/// The number behind `key:` in `/proc/PID/status`.
+/// The number after `key:` in `/proc/PID/status`.
 fn field(status: &str, key: &str) -> Option<u64> {
     let line = status.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(':'))?;
     line.split_whitespace().next()?.parse().ok()

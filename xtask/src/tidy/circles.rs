@@ -80,7 +80,7 @@ fn uses(tree: &Tree, src: &str) -> Result<Uses> {
     Ok(uses)
 }
 
-/// The names behind `crate::` in `tokens`, with their lines, but for what is `#[cfg(test)]`. A file that is `depth`
+/// The names after `crate::` in `tokens`, with their lines, but for what is `#[cfg(test)]`. A file that is `depth`
 /// modules deep says `super::` so often for the same.
 fn walk(tokens: TokenStream, depth: usize, named: &mut Vec<(String, usize)>) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();

@@ -1,4 +1,4 @@
-//! The buffer cache: one memory limit for data and metadata; read-ahead by windows of the device, and behind walks.
+//! The buffer cache: one memory limit for data and metadata; read-ahead by windows of the device, and after walks.
 //!
 //! A buffer is named by its device address or by what it is of a file, see [`Name`]. The cache is a plain
 //! data structure without a lock of its own: an engine keeps it inside its state, and no call

@@ -71,7 +71,7 @@ impl Walks {
         next.into_iter().for_each(|dir| self.push((dir, 0)));
     }
 
-    /// Directories that a walk has met in `parent`; they come behind those that it met there before.
+    /// Directories that a walk has met in `parent`; they come after those that it met there before.
     fn found(&mut self, parent: u64, dirs: &[u64]) {
         let at = self.coming.iter().position(|c| c.parent == parent).unwrap_or(self.coming.len());
         let later = self.coming.split_off(at);

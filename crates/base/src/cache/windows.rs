@@ -98,7 +98,7 @@ pub struct Windows {
     order: VecDeque<(u64, u64)>,
     turn: u64,
     missed: VecDeque<u64>,
-    /// A window whose use says that those behind it come next.
+    /// A window whose use says that those after it come next.
     runs_on: Option<u64>,
     /// Buffers of windows that have gone.
     spare: Vec<Vec<u8>>,
@@ -165,10 +165,10 @@ impl Windows {
             return Some(entry.window.clone());
         }
         let missed = self.missed.iter().position(|m| *m == number);
-        let behind = (1..=RUN_ON).any(|n| number.checked_sub(n).is_some_and(|n| self.map.contains_key(&n)));
-        if missed.is_some() || behind && at_home {
+        let beyond = (1..=RUN_ON).any(|n| number.checked_sub(n).is_some_and(|n| self.map.contains_key(&n)));
+        if missed.is_some() || beyond && at_home {
             missed.map(|at| self.missed.remove(at));
-            self.runs_on = behind.then_some(number);
+            self.runs_on = beyond.then_some(number);
             return self.add(number);
         }
         if self.missed.len() >= MISSED {
@@ -372,7 +372,7 @@ mod tests {
         assert_eq!((0..11).filter(|n| all.get(n * 4096).is_some()).count(), 8);
         let last = all.get(10 * 4096).unwrap();
         assert_eq!(last.bytes(&device, KIND).unwrap().len(), 512);
-        assert!(all.ahead(11 * 4096..12 * 4096).is_empty(), "behind the end");
+        assert!(all.ahead(11 * 4096..12 * 4096).is_empty(), "after the end");
     }
 
     #[test]

@@ -177,7 +177,7 @@ impl<D: Device> FaultDevice<D> {
         plan.power_is_off = false;
     }
 
-    /// The device behind.
+    /// The device behind it.
     pub fn inner(&self) -> &D {
         &self.shared.inner
     }

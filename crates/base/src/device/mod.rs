@@ -13,7 +13,7 @@
 //!   a flush are there, whole.
 //! * A discarded range reads as zeros or as its old bytes until it is written again.
 //! * A larger size ([`Device::set_size`]) is durable with the next flush. After a power cut before
-//!   it the device may have the old size; then nothing that was written behind it is there.
+//!   it the device may have the old size; then nothing that was written after it is there.
 //!
 //! [`RecordingDevice`] keeps what was written between flushes, so that every state this contract
 //! allows can be built and recovered from.

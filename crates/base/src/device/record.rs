@@ -54,7 +54,7 @@ impl Event {
 }
 
 /// What a power cut does to one write, discard or growth that no flush covers. A growth is never
-/// torn: it is there or not, and without it nothing that was written behind the old end is there.
+/// torn: it is there or not, and without it nothing that was written after the old end is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It is there.
@@ -360,7 +360,7 @@ impl RecordingDevice {
 }
 
 /// Does to `disk` what `fate` leaves of an event. The request was checked when it was logged; what
-/// lies behind the end of a disk that did not grow is not there. So failure is a bug here.
+/// lies after the end of a disk that did not grow is not there. So failure is a bug here.
 fn apply(disk: &MemDevice, event: &Event, fate: Fate) {
     let done = match event {
         Event::Write { offset, kind, data } => write_sectors(disk, *kind, *offset, data, fate),

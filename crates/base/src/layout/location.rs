@@ -52,7 +52,7 @@ impl Location {
         Location::Inode { ino: ino.into() }
     }
 
-    /// The place so many bytes behind; an inode stays itself.
+    /// The place so many bytes further on; an inode stays itself.
     pub fn plus(self, more: u64) -> Location {
         match self {
             Location::Device { role, byte } => Location::Device { role, byte: byte.saturating_add(more) },

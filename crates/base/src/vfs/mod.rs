@@ -232,7 +232,7 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::EOPNOTSUPP.into())
     }
 
-    /// Verifies the checksums of what lies on the device behind position `at` (0 at first), some of it in each call.
+    /// Verifies the checksums of what lies on the device after position `at` (0 at first), some of it in each call.
     /// `EOPNOTSUPP` where contents have none.
     fn scrub(&self, _at: u64) -> Result<Scrubbed> {
         Err(Errno::EOPNOTSUPP.into())

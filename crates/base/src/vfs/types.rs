@@ -375,7 +375,7 @@ impl TrimRange {
     /// The whole device.
     pub const ALL: TrimRange = TrimRange { start: 0, len: u64::MAX, minlen: 0 };
 
-    /// Fails with `EINVAL`, as ext4 and XFS do, if nothing can be in it: it begins behind a volume of `size` bytes, is
+    /// Fails with `EINVAL`, as ext4 and XFS do, if nothing can be in it: it begins after a volume of `size` bytes, is
     /// shorter than a `block`, or wants longer runs than a `group` has, inside which runs lie.
     pub fn check(&self, size: u64, block: u64, group: u64) -> Result<()> {
         let sound = self.start < size && self.len >= block && self.minlen <= group;

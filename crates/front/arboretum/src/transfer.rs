@@ -371,7 +371,7 @@ impl CopyIn<'_, '_> {
         Ok(None)
     }
 
-    /// Makes what is no directory, with all that belongs to it.
+    /// Makes what is not a directory, with all that belongs to it.
     fn make(&mut self, dir: &Node, name: &[u8], file: HostFile, from: &[u8]) -> Result<(Node, Option<(u64, u64)>)> {
         let (here, host) = (self.descent.here(), &self.at_hand.host);
         if file.kind == FileType::File {
@@ -765,7 +765,7 @@ fn no_regular_file_there() -> io::Error {
     io::Error::new(io::ErrorKind::AlreadyExists, "exists and is no regular file")
 }
 
-/// Makes way for something of `kind` that is no directory, or for a link to it. A link that stands there is
+/// Makes way for something of `kind` that is not a directory, or for a link to it. A link that stands there is
 /// replaced, never followed; a device is left alone. A file needs no way made: it will be renamed over what is there.
 fn clear(dir: &HostDir, name: &[u8], kind: FileType, is_link: bool) -> io::Result<()> {
     match dir.look(name) {

@@ -113,7 +113,7 @@ impl VolumeOptions {
     }
 
     /// Lets [`format`](VolumeOptions::format) use a file that is already there. It gets the size of
-    /// the volume; but with an [`offset`](VolumeOptions::offset) it only grows, and what lies behind
+    /// the volume; but with an [`offset`](VolumeOptions::offset) it only grows, and what lies beyond
     /// the volume stays.
     pub fn overwrite(mut self, yes: bool) -> VolumeOptions {
         self.overwrite = yes;
@@ -262,9 +262,9 @@ impl VolumeOptions {
         if self.offset == 0 && len.is_none_or(|len| len == size) {
             return Ok(Arc::new(device));
         }
-        let rest = size.checked_sub(self.offset).ok_or_else(|| {
-            vfs::Error::refused(format!("offset {} lies behind the end of {size} bytes", self.offset))
-        })?;
+        let rest = size
+            .checked_sub(self.offset)
+            .ok_or_else(|| vfs::Error::refused(format!("offset {} lies after the end of {size} bytes", self.offset)))?;
         Ok(Arc::new(OffsetDevice::new(device, self.offset, len.unwrap_or(rest))?))
     }
 
@@ -686,7 +686,7 @@ impl Volume {
         self.mount.fs.clean(budget).map_err(Failure::from).named("clean", b"")
     }
 
-    /// Verifies the checksums of what lies behind position `at`, 0 at first, and says where to go on;
+    /// Verifies the checksums of what lies after position `at`, 0 at first, and says where to go on;
     /// [`Unsupported`](io::ErrorKind::Unsupported) where contents have none.
     pub fn scrub(&self, at: u64) -> io::Result<Scrubbed> {
         self.mount.fs.scrub(at).map_err(Failure::from).named("scrub", b"")

@@ -226,7 +226,7 @@ fn workloads_of_a_series_share_a_volume_and_are_measured_apart() {
     let names =
         |results: &Results| results.rows.iter().map(|r| (r.subject.clone(), r.metric.clone())).collect::<Vec<_>>();
     assert_eq!(names(&series), names(&apart));
-    // The first workload finds the same volume in both; one behind it does not.
+    // The first workload finds the same volume in both; one after it does not.
     let of = |results: &Results, subject: &str, metric: &str| {
         results.rows.iter().find(|r| r.subject == subject && r.metric == metric).unwrap().ours
     };

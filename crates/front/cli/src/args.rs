@@ -104,12 +104,12 @@ pub enum Command {
     Stat(JsonPathsArgs),
     /// Copy files and trees of the host into an image.
     ///
-    /// Files that are there already are overwritten and directories merged; what is no directory is never overwritten
+    /// Files that are there already are overwritten and directories merged; what is not a directory is never overwritten
     /// with one.
     Put(PutArgs),
     /// Copy files and trees out of an image.
     ///
-    /// Files that are there already are overwritten and directories merged; what is no directory is never overwritten
+    /// Files that are there already are overwritten and directories merged; what is not a directory is never overwritten
     /// with one. The files belong to who copies them, without set-id bits, and device nodes are left out: an image may
     /// come from anybody. --preserve keeps them. What is new is its owner's alone until it is whole.
     Get(GetArgs),
@@ -125,7 +125,7 @@ pub enum Command {
     Du(DuArgs),
     /// Fill a file system from a tar archive, or write it as one.
     ///
-    /// With --import files that are there already are overwritten and directories merged; what is no directory is never
+    /// With --import files that are there already are overwritten and directories merged; what is not a directory is never
     /// overwritten with one. With --export an archive that is there already is overwritten; a new one is
     /// its owner's alone.
     Tar(TarArgs),
@@ -300,7 +300,7 @@ pub struct MountHelper {
     /// Check the arguments and mount nothing.
     #[arg(short)]
     fake: bool,
-    /// Accepted: there is no mtab to write.
+    /// Ignored: there is no mtab to write.
     #[arg(short)]
     no_mtab: bool,
     /// Say what was mounted where, how requests come from the kernel, and what is waited for.
@@ -411,7 +411,7 @@ pub struct FsckArgs {
     /// Accepted: nothing is ever asked.
     #[arg(short = 'r', hide = true)]
     pub interactive: bool,
-    /// Accepted: there is no title.
+    /// Ignored.
     #[arg(short = 'T', hide = true)]
     pub no_title: bool,
     /// Print the version.

@@ -78,8 +78,8 @@ impl<'a> Trouble<'a> {
 /// The tree at `path`; one that a link leads to, too.
 fn walk(volume: &Volume, path: &Path) -> io::Result<Walk> {
     let is_link = volume.symlink_metadata(path)?.is_symlink();
-    let behind = path.join("");
-    Ok(volume.walk(if is_link && is_dir(volume, path) { &behind } else { path })?.sorted())
+    let beyond = path.join("");
+    Ok(volume.walk(if is_link && is_dir(volume, path) { &beyond } else { path })?.sorted())
 }
 
 pub(crate) fn ls(args: &LsArgs, out: &mut dyn Write) -> Result<()> {
@@ -562,7 +562,7 @@ fn usage(
     let mut leave = |first: &Path, path: &mut PathBuf, sums: &mut Vec<u64>| -> io::Result<()> {
         let Some(bytes) = sums.pop() else { return Ok(()) };
         let is_total = sums.is_empty();
-        // The whole is named as it was asked for, with the slash behind it.
+        // The whole is named as it was asked for, with the slash after it.
         tell(if is_total { first } else { path }, bytes, is_total)?;
         if let Some(above) = sums.last_mut() {
             *above += bytes;

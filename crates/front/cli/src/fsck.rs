@@ -18,7 +18,7 @@ const UNCORRECTED: u8 = 4;
 const OPERATIONAL: u8 = 8;
 /// Why a repair ends at what cannot be read.
 const UNREADABLE: &str = "; nothing is repaired where the device cannot be read: copy it, with zeros for what is lost \
-    (ddrescue does), and repair the copy; without -y and -p the check goes on behind it";
+    (ddrescue does), and repair the copy; without -y and -p the check goes on beyond it";
 /// Issues of one kind that are listed one by one, unless all are asked for.
 const LISTED: usize = 20;
 

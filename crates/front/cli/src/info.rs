@@ -233,7 +233,7 @@ fn pretty_field(key: &str, width: usize, value: &Value, depth: usize, out: &mut 
     pretty(value, depth + 2, out)
 }
 
-/// Whether a value fits behind its name.
+/// Whether a value fits after its name.
 fn is_short(value: &Value) -> bool {
     match value {
         Value::Object(map) => map.is_empty(),

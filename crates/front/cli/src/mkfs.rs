@@ -63,8 +63,8 @@ fn size(image: &Image, wanted: Option<u64>, old_size: Option<u64>) -> Result<u64
         (Some(size), _) => Ok(size / SECTOR as u64 * SECTOR as u64),
         (None, Some(old)) => old
             .checked_sub(image.offset)
-            .ok_or_else(|| anyhow!("{path}: offset={} lies behind the end of {old} bytes", image.offset)),
-        (None, None) => bail!("{path}: does not exist yet, so -s must say how large it shall be, as in -s 1G"),
+            .ok_or_else(|| anyhow!("{path}: offset={} lies after the end of {old} bytes", image.offset)),
+        (None, None) => bail!("{path}: does not exist yet: give its size with -s, as in -s 1G"),
     }
 }
 
@@ -96,7 +96,7 @@ fn make(
     let (was_there, stop) = (image.path.exists(), interrupt::flag()?);
     let volume = options.format(&image.path, size).map_err(|e| match e.kind() {
         io::ErrorKind::FileTooLarge => {
-            anyhow!("{}: what it lies on takes no file of {}", image.path.display(), show::exact_bytes(size))
+            anyhow!("{}: the host file system cannot hold a file of {}", image.path.display(), show::exact_bytes(size))
         }
         _ => image.said(e),
     })?;

@@ -85,9 +85,9 @@ pub(crate) fn tell_left_out(who: &str, left: &LeftOut) {
         (left.attributes, "1 privileged attribute", "", " privileged attributes"),
         (left.devices, "1 device node", "", " device nodes"),
     ];
-    let told = counts.iter().filter(|(n, ..)| *n > 0).map(|(n, one, before, behind)| match n {
+    let told = counts.iter().filter(|(n, ..)| *n > 0).map(|(n, one, before, beyond)| match n {
         1 => one.to_string(),
-        n => format!("{before} {}{behind}", show::count(*n)).trim_start().to_string(),
+        n => format!("{before} {}{beyond}", show::count(*n)).trim_start().to_string(),
     });
     let told: Vec<String> = told.collect();
     if !told.is_empty() {

@@ -356,7 +356,7 @@ fn settled(image: &Path) -> Vec<u8> {
     }
 }
 
-/// One shutdown while two tasks write, and what is there behind it.
+/// One shutdown while two tasks write, and what is there after it.
 fn shut_down_once(engine: &str, now: bool, wait: Duration) {
     let volume = Volume::mounted(engine, "rw");
     let root = volume.root();

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 pub enum Access {
     /// None, as `noatime` says.
     Never,
-    /// The first behind a change, and one a day, as `relatime` says.
+    /// The first after a change, and one a day, as `relatime` says.
     #[default]
     Relative,
     /// Every one that reaches the server, as `strictatime` says.
@@ -282,11 +282,11 @@ mod tests {
         };
         const DAY: i64 = 86_400;
         for (what, stored, first, last, relative) in [
-            ("the first behind a change", stored(10, 10, 10), 20, 30, 20),
-            ("the first behind a change of the inode", stored(10, 5, 10), 20, 30, 20),
+            ("the first after a change", stored(10, 10, 10), 20, 30, 20),
+            ("the first after a change of the inode", stored(10, 5, 10), 20, 30, 20),
             ("none", stored(10, 9, 9), 20, 30, 10),
-            ("one behind a change in between", stored(10, 25, 25), 20, 30, 30),
-            ("that before the change, which was behind an older one", stored(10, 40, 40), 20, 30, 20),
+            ("one after a change in between", stored(10, 25, 25), 20, 30, 30),
+            ("that before the change, which was after an older one", stored(10, 40, 40), 20, 30, 20),
             ("one a day", stored(10, 9, 9), 10 + DAY, 20 + DAY, 10 + DAY),
         ] {
             let reads = Reads { first: at(first), last: at(last) };

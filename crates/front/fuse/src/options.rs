@@ -210,7 +210,7 @@ pub const OPTIONS: &[OptionSpec] = &[
     spec("sync", "", "", "Let every change be durable when its call returns."),
     spec("dirsync", "", "", "Let changes of names be durable when their call returns."),
     spec("async", "", "yes", "Write later; an fsync makes durable."),
-    spec("relatime", "", "yes", "Set the time of access by the first read behind a change, and by one a day."),
+    spec("relatime", "", "yes", "Set the time of access by the first read after a change, and by one a day."),
     spec("strictatime", "", "", "Set it by every read that the kernel's own pages do not answer."),
     spec("noatime", "", "", "Set it by no read."),
     spec("nodiratime", "", "", "Set it by no read of a directory."),

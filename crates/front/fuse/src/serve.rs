@@ -63,7 +63,7 @@ pub(crate) enum Reply {
 }
 
 impl Reply {
-    /// Bytes behind the head.
+    /// Bytes after the head.
     pub(crate) fn len(&self) -> usize {
         match *self {
             Reply::None => 0,
@@ -78,7 +78,7 @@ pub(crate) struct Agreed {
     pub(crate) flags: InitFlags,
     /// Extended attributes are carried.
     pub(crate) xattrs: bool,
-    /// Version of the protocol, behind the point.
+    /// Version of the protocol, after the point.
     pub(crate) minor: u32,
 }
 
@@ -282,7 +282,7 @@ impl Server {
             Op::Opendir => self.agreed.flags.contains(InitFlags::NO_OPENDIR_SUPPORT),
             Op::Getxattr | Op::Setxattr | Op::Listxattr | Op::Removexattr => !self.agreed.xattrs,
             // The kernel does not write back before it asks, so what it has not written would be a hole or
-            // behind the end. Declined, it takes the whole file for data.
+            // after the end. Declined, it takes the whole file for data.
             Op::Lseek => self.agreed.flags.contains(InitFlags::WRITEBACK_CACHE),
             Op::Create | Op::Flush | Op::Access | Op::Bmap | Op::Poll => true,
             _ => false,

@@ -9,7 +9,7 @@
 //!
 //! where reading is governed by [`Seat`], and the place by [`Follower`]. The background thread calls
 //! [`FileSystem::background`] when it asked to be called, or when a worker saw that work has piled
-//! up, and [`FileSystem::read_ahead`] behind walks. The connection ends when the kernel has unmounted
+//! up, and [`FileSystem::read_ahead`] after walks. The connection ends when the kernel has unmounted
 //! (reads say `ENODEV`) or when [`Unmounter::abort`] is called; then [`Session::wait`] unmounts the file
 //! system.
 

@@ -191,7 +191,7 @@ impl Channel {
         }
     }
 
-    /// The head of a request and its reply, and the payload behind [`Channel::ROOM`] bytes.
+    /// The head of a request and its reply, and the payload after [`Channel::ROOM`] bytes.
     pub(crate) fn memory(&mut self) -> (&mut RingHead, &mut [u8]) {
         // SAFETY: both are there as long as `self`. The kernel writes to them inside of `Channel::wait` only, for which
         // it takes `&mut self`: no reference that came from here lives then.

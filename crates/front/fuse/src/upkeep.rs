@@ -17,7 +17,7 @@ pub fn clean(root: &Path, budget: u64) -> io::Result<Cleaned> {
     Ok(Cleaned { segments, read_bytes, moved_bytes, more: more != 0 })
 }
 
-/// Lets the mount at `root` verify what lies behind `at`: [`FileSystem::scrub`]. For root, and for whoever runs the
+/// Lets the mount at `root` verify what lies after `at`: [`FileSystem::scrub`]. For root, and for whoever runs the
 /// server.
 pub fn scrub(root: &Path, at: u64) -> io::Result<Scrubbed> {
     let mut io = ScrubIo { at, ..ScrubIo::new_zeroed() };

@@ -363,12 +363,12 @@ fn reads_set_the_time_of_access() {
     fs::create_dir(&dir).unwrap();
     std::os::unix::fs::symlink("f", &link).unwrap();
     let list = || assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
-    assert!(is_noticed(&file, || read(&file)), "the first read behind a change");
+    assert!(is_noticed(&file, || read(&file)), "the first read after a change");
     assert!(!is_noticed(&file, || read(&file)), "no other");
     assert!(is_noticed(&link, || drop(fs::read_link(&link).unwrap())));
     assert!(is_noticed(&dir, list));
     fs::write(&file, b"xy").unwrap();
-    assert!(is_noticed(&file, || read(&file)), "behind a change");
+    assert!(is_noticed(&file, || read(&file)), "after a change");
     fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     assert!(is_noticed(&file, || read(&file)), "of the inode too");
     let ago = |hours: u64| std::time::SystemTime::now() - Duration::from_secs(3600 * hours);
@@ -376,7 +376,7 @@ fn reads_set_the_time_of_access() {
         let open = File::options().write(true).open(&file).unwrap();
         let old = fs::FileTimes::new().set_accessed(ago(hours)).set_modified(ago(100));
         open.set_times(old).unwrap();
-        // That was a change, which a read of another time has to be behind.
+        // That was a change, which a read of another time has to be after.
         let ctime = SetAttr { ctime: Some(SetTime::At(Time { secs: 5, nanos: 0 })), ..SetAttr::default() };
         m.fs.setattr(Ino(fs::metadata(&file).unwrap().ino()), &ctime).unwrap();
         let before = fs::metadata(&file).unwrap().atime();

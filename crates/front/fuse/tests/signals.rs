@@ -120,7 +120,7 @@ fn a_caller_with_a_handler_gets_eintr_where_calls_are_long() {
     });
 }
 
-/// Nobody looks for `EINTR` behind stat(2). SIGKILL is heeded though, of which the kernel says no more.
+/// Nobody looks for `EINTR` after stat(2). SIGKILL is heeded though, of which the kernel says no more.
 #[test]
 fn a_caller_with_a_handler_waits_where_calls_are_short_until_it_is_killed() {
     while_it_hangs(|m| {

@@ -145,7 +145,7 @@ fn summary_seals(device: &dyn Device, offset: u64) -> Result<Option<[Checksum; 2
     Ok((own >= SUMMARY as u64 && own <= all && inside).then(|| seals_of(offset, own, all)))
 }
 
-/// Checksums of a partial segment: of what stands behind the summary, and of the summary.
+/// Checksums of a partial segment: of what stands after the summary, and of the summary.
 fn seals_of(offset: u64, own: u64, all: u64) -> [Checksum; 2] {
     let data = Checksum { at: offset + offset_of!(Summary, data_crc) as u64, offset: offset + own, len: all - own };
     [data, Checksum { at: offset + SUMMARY_CRC_AT as u64, offset, len: own }]

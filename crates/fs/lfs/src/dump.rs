@@ -222,7 +222,7 @@ fn pieces(core: &mut Core, i: &Inode) -> Result<Vec<Piece>> {
 fn dir(core: &mut Core, ino: Ino) -> Result<Value> {
     let i = get(core, ino)?;
     if !i.is_dir() {
-        return Err(Error::refused(format!("inode {ino} is no directory")));
+        return Err(Error::refused(format!("inode {ino} is not a directory")));
     }
     let mut chunks = Vec::new();
     for piece in pieces(core, &i)? {

@@ -2,7 +2,7 @@
 //!
 //! A write changes buffers named by file and logical block; their address they get when a segment is written
 //! (`commit.rs`). What is changed has its place in the map before that: a pointer [`UNWRITTEN`], and indirect blocks on
-//! the way to it, so that its space is counted. Bytes of a page behind the end of the file are zero. A page is as
+//! the way to it, so that its space is counted. Bytes of a page after the end of the file are zero. A page is as
 //! long as its fragments.
 
 use crate::format::*;
@@ -186,7 +186,7 @@ impl Core {
         self.geom.lbn_frags(size, lbn)
     }
 
-    /// Reads a block; if the file is read one block after another, those that lie behind it as well, up to a
+    /// Reads a block; if the file is read one block after another, those that lie after it as well, up to a
     /// cluster.
     fn read_cluster(&mut self, i: &Inode, lbn: u64, p: Pointer) -> Result<()> {
         let expected = lbn == 0 || self.streams.contains(&(i.ino.0, lbn));
@@ -265,7 +265,7 @@ impl Core {
             return Ok(());
         }
         self.mapped_page(i, last, p)?;
-        // The size stays inside the block until there is something behind it.
+        // The size stays inside the block until there is something after it.
         let size = (last + 1) << self.geom.block_shift;
         self.alloc_block(i, last, size, &mut |buf, len| buf.resize(len, 0))
     }
@@ -357,7 +357,7 @@ impl Core {
         }
     }
 
-    /// Frees direct blocks, and fragments of the last one, behind byte `to`.
+    /// Frees direct blocks, and fragments of the last one, after byte `to`.
     pub fn truncate_direct(&mut self, i: &mut Inode, to: u64) -> Result<()> {
         let geom = self.geom;
         self.mark(i.ino)?;
@@ -371,7 +371,7 @@ impl Core {
         self.iput(i)
     }
 
-    /// Zeros behind byte `to` of its block, whose page gets as short as the fragments.
+    /// Zeros after byte `to` of its block, whose page gets as short as the fragments.
     fn cut_last(&mut self, i: &mut Inode, to: u64) -> Result<()> {
         let (lbn, within) = (self.geom.lbn(to.saturating_sub(1)), to as usize % self.geom.block_size());
         if to == 0 || to >= i.size() || !(i.is_file() || i.is_dir()) {

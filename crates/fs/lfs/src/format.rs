@@ -163,7 +163,7 @@ pub const LAST: u32 = 1;
 /// Of [`Summary::flags`]: its group holds blocks of the ifile for a checkpoint. Without that checkpoint they mean nothing.
 pub const IFILE_ONLY: u32 = 2;
 
-/// Head of a partial segment. Behind it come [`FileInfo`]s, each followed by its [`BlockInfo`]s, then [`InodeInfo`]s, then
+/// Head of a partial segment. After it come [`FileInfo`]s, each followed by its [`BlockInfo`]s, then [`InodeInfo`]s, then
 /// [`SegInfo`]s; then, from the next fragment on, the blocks in the order of their infos, and the inodes.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -196,7 +196,7 @@ pub struct Summary {
     pub inodes: U32,
     /// [`SegInfo`]s.
     pub segs: U32,
-    /// CRC32C of everything behind the summary.
+    /// CRC32C of everything after the summary.
     pub data_crc: U32,
     /// Zero.
     pub reserved: U32,

@@ -89,7 +89,7 @@ impl Core {
     }
 
     /// Takes the inodes of a block of them into the cache, from this fragment on: those that were changed one after
-    /// the other lie one behind the other. What cannot be read, or is not as it has to be, is left out.
+    /// the other lie one after the other. What cannot be read, or is not as it has to be, is left out.
     fn read_inodes(&mut self, frag: Frag) -> Result<()> {
         let geom = self.geom;
         let fits = |n: &u32| self.is_run(frag, *n);

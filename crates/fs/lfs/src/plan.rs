@@ -114,8 +114,8 @@ impl<'a> Planner<'a> {
     fn advance(&mut self) -> Result<()> {
         let from = self.head().next_seg.0;
         let free = |n: &u32| !self.taken.contains(n);
-        let behind = self.clean.after(from).find(free);
-        let Some(next) = behind.or_else(|| self.clean.before(from).find(free)) else {
+        let beyond = self.clean.after(from).find(free);
+        let Some(next) = beyond.or_else(|| self.clean.before(from).find(free)) else {
             return Err(Error::Io(std::io::Error::other("the log has no clean segment to go on in")));
         };
         self.taken.insert(next);
@@ -148,7 +148,7 @@ impl<'a> Planner<'a> {
         Err(Error::Io(std::io::Error::other("a block does not fit into a segment")))
     }
 
-    /// The partial segments of the group, and where the log ends behind them.
+    /// The partial segments of the group, and where the log ends after them.
     pub fn run(mut self, batch: &Batch) -> Result<(Vec<Part>, LogHeads)> {
         self.open();
         let geom = self.geom;

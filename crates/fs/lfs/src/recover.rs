@@ -53,7 +53,7 @@ fn roll_forward(core: &mut Core, lost: bool) -> Result<()> {
     Ok(())
 }
 
-/// The next group, if it is whole, and where the log ends behind it.
+/// The next group, if it is whole, and where the log ends after it.
 fn next_group(core: &Core, lost: bool) -> Result<Option<(Vec<Found>, LogHeads)>> {
     for head in (0..core.log.heads.len()).filter(|n| core.log.heads[*n].is_open()) {
         let found = group_at(core, head, lost)?;

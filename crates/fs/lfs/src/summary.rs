@@ -128,7 +128,7 @@ pub(crate) fn in_bytes(geom: &Geom, segment: &[u8], at: u32) -> Option<Parsed> {
     parse(geom, segment.get(from..from + geom.bytes_of(h.summary_frags.get()))?, room)
 }
 
-/// Whether what stands behind a summary is what it says.
+/// Whether what stands after a summary is what it says.
 pub(crate) fn is_whole(dev: &dyn Device, geom: &Geom, (seg, at): (Seg, u32), p: &Parsed) -> Result<bool> {
     let (own, all) = (p.head.summary_frags.get(), p.head.frags.get());
     let mut bytes = zeroed(geom.bytes_of(all - own));

@@ -61,7 +61,7 @@ pub(crate) fn geometry(sb: &SuperBlock, at: u64) -> Result<Geom> {
     }
     let geom = Geom { block_shift, frag_shift, seg_shift, first: sb.first.get(), fsid: fsid(&sb.uuid, sb.salt.get()) };
     if geom.first != 4 * geom.block_frags() {
-        return Err(bad(field!(SuperBlock, first), geom.first, "the fragment behind four blocks"));
+        return Err(bad(field!(SuperBlock, first), geom.first, "the fragment after four blocks"));
     }
     Ok(geom)
 }

@@ -190,7 +190,7 @@ impl Core {
     pub fn valid_summaries(&self, seg: u32) -> Result<Vec<(u32, Parsed)>> {
         let mut heads = self.log.heads.iter().filter(|h| h.is_open());
         let end = match heads.clone().find(|h| h.seg.0 == seg) {
-            // What stands behind a head of the log is of an earlier filling, or torn.
+            // What stands after a head of the log is of an earlier filling, or torn.
             Some(head) => head.offset,
             None if heads.any(|h| h.next_seg.0 == seg) || !self.segs.get(seg).dirty => 0,
             None => self.geom.seg_frags(),

@@ -84,10 +84,10 @@ fn volume() -> Vec<Case> {
         }),
         case(&["LogPlace", "DataDamaged"], false, &["/b/big"], |k| {
             let cp = k.newest();
-            let behind = k.geom.seg_start(Seg(cp.seg.get())).0 + cp.offset.get();
+            let beyond = k.geom.seg_start(Seg(cp.seg.get())).0 + cp.offset.get();
             let room = k.geom.seg_frags() - cp.offset.get();
-            assert!(room >= k.geom.block_frags(), "there is room behind the log");
-            k.set_pointer(k.ino("/b/big"), FileBlock::Data(4), Pointer { frag: behind.into(), crc: 4.into() });
+            assert!(room >= k.geom.block_frags(), "there is room after the log");
+            k.set_pointer(k.ino("/b/big"), FileBlock::Data(4), Pointer { frag: beyond.into(), crc: 4.into() });
         }),
     ]
 }

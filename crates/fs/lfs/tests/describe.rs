@@ -9,7 +9,7 @@ use std::sync::Arc;
 const SIZE: u64 = 16 << 20;
 const NOW: Time = Time { secs: 1_700_000_000, nanos: 0 };
 const CX: Cx = Cx { uid: 1000, gid: 100 };
-/// Behind the direct blocks, behind the first indirect block, and behind the second, at blocks of 4 KiB.
+/// After the direct blocks, after the first indirect block, and after the second, at blocks of 4 KiB.
 const FAR: [u64; 3] = [12 << 12, (12 + 512) << 12, (12 + 512 + 512 * 512) << 12];
 
 fn mount(dev: &MemDevice) -> Arc<dyn FileSystem> {
@@ -27,7 +27,7 @@ fn file(fs: &dyn FileSystem, dir: Ino, name: &str, at: u64, data: &[u8]) -> Ino 
 fn fill(fs: &dyn FileSystem) {
     let root = fs.root();
     let large = file(fs, root, "large", 0, &[b'x'; 200_000]);
-    FAR.iter().for_each(|at| assert_eq!(fs.write(large, *at, b"behind a hole").unwrap(), 13));
+    FAR.iter().for_each(|at| assert_eq!(fs.write(large, *at, b"after a hole").unwrap(), 13));
     fs.setxattr(large, b"user.colour", b"green", XattrMode::Set).unwrap();
     fs.symlink(&CX, root, b"link", b"large").unwrap();
     fs.symlink(&CX, root, b"long link", &[b'l'; 600]).unwrap();

@@ -127,7 +127,7 @@ fn of_directories() {
             k.name("/a/small", 4, &[3, 0]);
             Location::file(dir, offset / DIRBLKSIZ as u64 * DIRBLKSIZ as u64)
         }),
-        // Behind the first block.
+        // After the first block.
         ("directory", "entries", |k| {
             let many = k.ino("/many");
             let at = k.geom.block_size() as u64 + 512;

@@ -94,7 +94,7 @@ fn a_full_volume() {
     overwrite(99, 2);
 }
 
-/// Blocks behind the direct ones, each in a file of its own: what is accepted brings an indirect block along for each.
+/// Blocks after the direct ones, each in a file of its own: what is accepted brings an indirect block along for each.
 #[test]
 fn what_changes_indirect_blocks_has_room_for_them() {
     for clean in [24, 27] {

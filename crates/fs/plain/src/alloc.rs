@@ -55,7 +55,7 @@ impl Core {
     /// Takes one that is free; `ENOSPC` if there is none.
     pub fn take(&mut self, of: Of) -> Result<u32> {
         let Pool { count, free, end, .. } = *self.pool(of).0;
-        // PLAIN-A2: behind `end` all are free.
+        // PLAIN-A2: after `end` all are free.
         let n = match free.get().checked_sub(count.get() - end.get()) {
             _ if free.get() == 0 => return Err(Errno::ENOSPC.into()),
             Some(1..) => self.search(of)?,

@@ -24,7 +24,7 @@ use zerocopy::IntoBytes;
 
 /// Largest request.
 const MAX_WRITE: u64 = 1 << 20;
-/// Blocks that a call may change behind a step that is the last for which there was room.
+/// Blocks that a call may change after a step that is the last for which there was room.
 const SPARE: usize = 24;
 
 /// A changed block: where it goes, its buffer, what it is.

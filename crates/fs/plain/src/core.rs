@@ -114,7 +114,7 @@ impl Core {
         self.modify(block, kind, |_| ())
     }
 
-    /// A new block with a head and nothing behind it.
+    /// A new block with a head and nothing after it.
     pub fn make_headed(&mut self, block: u32, kind: Kind, magic: u32, owner: Ino) -> Result<()> {
         let (fsid, owner) = (self.geom.fsid.into(), (owner.0 as u32).into());
         let head = Head { magic: magic.into(), fsid, block: block.into(), owner, ..Head::default() };

@@ -1,6 +1,6 @@
 //! Files: the map from logical blocks to blocks of the volume, reading, writing, truncation.
 //!
-//! Blocks are given when they are written, and a page of the cache is one of them. On disk, too, bytes behind the end of a
+//! Blocks are given when they are written, and a page of the cache is one of them. On disk, too, bytes after the end of a
 //! file are zero (PLAIN-F1), since a change of the size and the block at the end go in one record.
 
 use crate::core::Core;
@@ -106,7 +106,7 @@ impl Core {
         self.set_pointer(i, FileBlock::Data(lbn), block)
     }
 
-    /// Reads a page, with those behind it that lie behind it on the volume, too, where a file is read from its start on.
+    /// Reads a page, with those after it that lie after it on the volume, too, where a file is read from its start on.
     fn read_page(&mut self, i: &Inode, lbn: u64, block: u32) -> Result<Arc<Vec<u8>>> {
         let follows = lbn == 0 || self.cache.contains(Name::data(i.ino, lbn - 1));
         let most = if follows { blocks_of(i.d.size.get()).saturating_sub(lbn).clamp(1, CLUSTER) } else { 1 };
@@ -179,7 +179,7 @@ impl Core {
         Ok(false)
     }
 
-    /// The bytes of the last block behind the end of a file become zero (PLAIN-F1).
+    /// The bytes of the last block after the end of a file become zero (PLAIN-F1).
     fn zero_tail(&mut self, i: &Inode, to: u64) -> Result<()> {
         let (lbn, within) = (to >> BLOCK_SHIFT, (to % BLOCK as u64) as usize);
         if within == 0 || self.page(i, lbn)?.is_none() {

@@ -190,7 +190,7 @@ const _: () = assert!(size_of::<Dinode>() == INODE && offset_of!(Dinode, target)
 /// Inode of the root directory.
 pub const ROOT: Ino = Ino(2);
 
-/// First block of a record in the log. Copies of blocks follow it, in the order of the addresses behind this head.
+/// First block of a record in the log. Copies of blocks follow it, in the order of the addresses after this head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Record {

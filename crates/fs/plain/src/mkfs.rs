@@ -1,4 +1,4 @@
-//! Making a volume: superblock, the first block of each bitmap, the root directory. What lies behind them means nothing until
+//! Making a volume: superblock, the first block of each bitmap, the root directory. What lies after them means nothing until
 //! the superblock's pools say so (PLAIN-A2), so a large volume takes no longer than a small one.
 
 use crate::alloc::Of;

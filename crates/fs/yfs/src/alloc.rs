@@ -41,7 +41,7 @@ pub(crate) enum Scope {
 
 impl Core {
     /// Allocates a run of at most `want` fragments, longest first; `ENOSPC` if there is none.
-    /// The order is that of 3.3: the hint, the first free fragment, behind the last allocation,
+    /// The order is that of 3.3: the hint, the first free fragment, after the last allocation,
     /// the summary tree.
     pub fn alloc(&mut self, goal: Goal, want: u32, scope: Scope) -> Result<Extent> {
         debug_assert!(want > 0);

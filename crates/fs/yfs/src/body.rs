@@ -1,4 +1,4 @@
-//! Bodies of directories as bytes: the list of entries in a directory block behind its header, or in
+//! Bodies of directories as bytes: the list of entries in a directory block after its header, or in
 //! the area of an inline directory.
 
 use crate::format::*;

@@ -2,7 +2,7 @@
 //! another structure and in blocks.
 //!
 //! One implementation serves extents, directory-block descriptors and inode chunks. A body (the
-//! bytes of a node behind the engine's block header) is
+//! bytes of a node after the engine's block header) is
 //!
 //! ```text
 //! 0  count u16    2  level u8 (0 = leaf)    3..8  zero
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A root of level 0 is the paper's EXTENT format, an array; a body of zeros is an empty tree.
-//! Bytes behind the last record mean nothing.
+//! Bytes after the last record mean nothing.
 //!
 //! Invariants, executed by [`Tree::check`]:
 //!

@@ -29,7 +29,7 @@
 //!   bears witness to ([`Volume::part_from_witnesses`]).
 //! * **YFS-C3** records become durable in the order of their transactions: a record names its
 //!   predecessor, recovery follows the chain.
-//! * **YFS-C4** log space is used again only when a durable anchor lies behind it.
+//! * **YFS-C4** log space is used again only when a durable anchor lies after it.
 //! * **YFS-C5** an extent is allocatable again only when the record that marked it free is durable.
 
 mod bitmaps;
@@ -106,7 +106,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes a record durable behind the one that bears witness to data which are about to be written
+    /// Makes a record durable after the one that bears witness to data which are about to be written
     /// over. Nothing else may have been committed whose data is still to be written.
     pub(crate) fn part_from_witnesses(&self, io: &mut Io) -> Result<()> {
         self.flush_log(io)?;

@@ -1,6 +1,6 @@
 //! Directories (3.5): entries in the order of their hash, in the inode or in directory blocks.
 //!
-//! The entries of a body (a directory block behind its header, or the area of an inline
+//! The entries of a body (a directory block after its header, or the area of an inline
 //! directory) are a linked list in key order, so an insert logs the entry and one pointer. The
 //! key is the hash and a number that tells colliding names apart: keys are unique, so no level
 //! has to cope with duplicates, and a key is the readdir cookie for as long as its entry lives.
@@ -264,7 +264,7 @@ impl Core {
         let Some(first) = is_missing(self, p).filter(|_| self.attempt.may_batch()) else { return Ok(()) };
         let mut missing = vec![first];
         for _ in 1..WALK_BLOCKS {
-            // Damage behind this body is for who comes there.
+            // Damage after this body is for who comes there.
             let Ok(Some((np, k))) = self.next_place(i, key) else { break };
             missing.extend(is_missing(self, np));
             key = k;

@@ -310,7 +310,7 @@ fn xattrs(r: &Reader<'_>, i: &RawInode) -> Result<Value> {
 fn dir(r: &Reader<'_>, ino: u64) -> Result<Value> {
     let i = get(r, ino)?;
     if !i.in_use() || !is_dir(&i) {
-        return Err(Error::refused(format!("inode {ino} is no directory")));
+        return Err(Error::refused(format!("inode {ino} is not a directory")));
     }
     if i.d.format == Format::Inline as u8 {
         return Ok(json!({ "ino": ino, "parent": i.d.parent.get(), "entries": entries(i.area()) }));

@@ -80,7 +80,7 @@ pub const INCOMPAT_EXTERNAL_LOG: u32 = 1;
 /// Log records may have witnesses (`EntryType::Witness`).
 pub const INCOMPAT_WITNESS: u32 = 2;
 
-/// Superblock: at byte 0 of the volume; copies in the sector behind it, at the start of AG 1, and
+/// Superblock: at byte 0 of the volume; copies in the sector after it, at the start of AG 1, and
 /// at the start of every initialised AG. The first is changed through the log; `clean` and
 /// `mounts` only directly, at mount and unmount.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -267,7 +267,7 @@ pub const DIR_VALUE: usize = 8;
 /// Flag of an extent record: allocated but never written, reads as zeros.
 pub const UNWRITTEN: u32 = 1;
 
-/// What the area behind the fixed part of an inode holds (3.4, figure 1).
+/// What the area after the fixed part of an inode holds (3.4, figure 1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Format {
@@ -391,14 +391,14 @@ impl Dinode {
     }
 }
 
-/// Head of the entries of a directory: of a directory block behind its header, or of the area
+/// Head of the entries of a directory: of a directory block after its header, or of the area
 /// of an inline directory. Offsets count from this head. An area of zeros is an empty directory.
 #[derive(Clone, Copy, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct DirHead {
     /// Offset of the entry with the smallest key, 0 if there is none.
     pub first: U16,
-    /// Where the next entry goes, 0 for "behind this head".
+    /// Where the next entry goes, 0 for "after this head".
     pub end: U16,
     /// Entries.
     pub count: U16,
@@ -500,7 +500,7 @@ pub struct LogHeader {
     pub lsn: U64,
     /// LSN of the record before.
     pub prev: U64,
-    /// Bytes of entries behind this head.
+    /// Bytes of entries after this head.
     pub len: U32,
     /// Entries.
     pub count: U32,
@@ -664,7 +664,7 @@ impl Geom {
     pub fn inode_size(&self) -> usize {
         1 << self.inode_shift
     }
-    /// Bytes of an inode behind its fixed part.
+    /// Bytes of an inode after its fixed part.
     pub fn area(&self) -> usize {
         self.inode_size() - DINODE
     }
@@ -733,7 +733,7 @@ impl Geom {
     pub fn first_chunk(&self) -> u32 {
         self.ag_meta_frags().next_multiple_of(self.chunk_frags())
     }
-    /// Whether the run lies inside the volume and inside one AG, behind the AG's own structures.
+    /// Whether the run lies inside the volume and inside one AG, after the AG's own structures.
     pub fn valid_run(&self, start: Frag, len: u32) -> bool {
         let ag = self.ag_of(start);
         if ag >= self.ag_count || len == 0 {

@@ -108,7 +108,7 @@ impl Core {
         self.write(i.chunk, Seal::Inodes, i.at, i.d.as_bytes())
     }
 
-    /// The area behind the fixed part, without inline attributes.
+    /// The area after the fixed part, without inline attributes.
     pub fn area<R>(&mut self, i: &Inode, f: impl FnOnce(&[u8]) -> R) -> Result<R> {
         let (lo, hi) = self.area_range(i);
         let bytes = self.buffer(i.chunk, self.geom.chunk_size(), What::Chunk)?;

@@ -91,7 +91,7 @@ fn recover_log(
         }
         at
     };
-    // A cycle that no record on disk has, also none behind a gap that recovery stopped at.
+    // A cycle that no record on disk has, also none after a gap that recovery stopped at.
     let skip = if planted(Flaw::CycleKept) { 0 } else { 2 };
     let (cycle, seq) = (cycle.saturating_add(skip), seq.wrapping_add(1));
     recover::write_anchor(log, start, geom.fsid, seq, Lsn::new(cycle, LOG_FIRST), Lsn(0), now.secs)?;

@@ -548,7 +548,7 @@ impl Volume {
         self.walked.store(core.walks.has_piece(), Relaxed);
     }
 
-    /// The next piece to bring. Only those behind it are wanted from here on, whatever becomes of it.
+    /// The next piece to bring. Only those after it are wanted from here on, whatever becomes of it.
     fn next_piece(&self) -> Option<Piece> {
         let core = &mut *self.core.lock();
         let piece = core.walks.take();

@@ -310,7 +310,7 @@ fn find_records(
     }
 }
 
-/// The next record at or behind `at`, whatever its predecessor was.
+/// The next record at or after `at`, whatever its predecessor was.
 fn behind_gap(area: &mut LogArea<'_>, at: Lsn, fsid: u64) -> Result<Option<(Lsn, Range<usize>)>> {
     for sector in at.sector()..at.sector().saturating_add(256) {
         let lsn = Lsn::new(at.cycle(), sector);

@@ -1,5 +1,5 @@
 //! Growing a volume: the device first, durably; then the last AG up to its full length and new
-//! AGs behind it, each step a transaction. A crash leaves one of the sizes on the way.
+//! AGs after it, each step a transaction. A crash leaves one of the sizes on the way.
 
 use crate::format::*;
 use crate::planted::{Flaw, planted};

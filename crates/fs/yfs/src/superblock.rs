@@ -71,7 +71,7 @@ fn check_log_area(sb: &SuperBlock, at: u64, geom: &Geom) -> Result<()> {
     let inside = if sb.incompat.get() & INCOMPAT_EXTERNAL_LOG != 0 {
         start.checked_add(sb.log_sectors.get()).is_some()
     } else {
-        // In one AG, behind its structures and its first chunk.
+        // In one AG, after its structures and its first chunk.
         let frags = u32::try_from(sb.log_sectors.get().div_ceil(sectors)).unwrap_or(u32::MAX);
         let frag = geom.frag_of(Daddr(start));
         start.is_multiple_of(sectors)

@@ -9,7 +9,7 @@
 //! still is the one, and for FITRIM, which discards the free space of an AG.
 //!
 //! File data are read without any lock. A read notes the file's version where it maps the pages and
-//! looks at it again behind: if the file has been written back or lost blocks meanwhile, these may
+//! looks at it again afterwards: if the file has been written back or lost blocks meanwhile, these may
 //! be another file's by now, and it reads once more; in the end with `io` held.
 
 use crate::buffers::{BufferId, Damaged, What, read_buffer};

@@ -259,7 +259,7 @@ fn the_log_of_another_volume() {
     assert!(fs.lookup(fs.root(), b"f").is_ok());
 }
 
-/// A damaged inode hid the names behind it, and a volume on which it was met could not be read.
+/// A damaged inode hid the names after it, and a volume on which it was met could not be read.
 #[test]
 fn a_damaged_inode_hides_nothing_else() {
     for wiped in [false, true] {
@@ -389,7 +389,7 @@ fn space_that_is_freed_twice_in_one_transaction() {
         fs.statfs().unwrap();
     };
     let first = file("first");
-    file("behind");
+    file("after");
     fs.syncfs().unwrap();
     gone("first", first);
     fs.syncfs().unwrap();

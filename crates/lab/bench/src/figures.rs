@@ -227,7 +227,7 @@ impl Figures {
         self.our_ratio(row) + &paper
     }
 
-    /// The times of the reference and of the subjects that the paper does not have, with the ratio behind them.
+    /// The times of the reference and of the subjects that the paper does not have, with the ratio after them.
     fn others(&self) -> Option<String> {
         let all = self.tabular().flat_map(|e| subjects(e, &self.rows).into_iter().map(move |s| (e, s)));
         let others = distinct(all.filter(|(e, subject)| e.column(subject).is_none()).map(|(_, subject)| subject));

@@ -27,7 +27,7 @@ pub fn report(title: &str, setting: &str, rows: &[Row], pictures: &[Picture], no
     ));
     page.put(format_args!("\u{201c}Processor, real\u{201d} is what the run took of this machine's. A ratio is the "));
     page.put(format_args!(
-        "reference's figure over the subject's. Behind \u{b1} stands the standard deviation. A dash "
+        "reference's figure over the subject's. After \u{b1} stands the standard deviation. A dash "
     ));
     page.put(format_args!("stands where one of two figures is too small for a ratio.</p>"));
     notes.iter().for_each(|note| page.put(format_args!("<p>{}</p>", escape(note))));

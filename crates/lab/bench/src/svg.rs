@@ -18,7 +18,7 @@ const STYLE: &str = ".lab text{font:12px system-ui,-apple-system,'Segoe UI','Hel
 pub(crate) const NAMESPACE: &str = " xmlns=\"http://www.w3.org/2000/svg\"";
 
 const BACKGROUND: &str = "#ffffff";
-/// Lines of axes, and those behind what is shown.
+/// Lines of axes, and those after what is shown.
 pub(crate) const AXIS: &str = "#8c959f";
 pub(crate) const GRID: &str = "#e4e8ec";
 
@@ -52,7 +52,7 @@ impl Canvas {
         self.put(format_args!("<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\">{text}</text>"));
     }
 
-    /// A name and, behind it, what is said of it.
+    /// A name and, after it, what is said of it.
     pub fn heading(&mut self, x: f64, name: &str, text: &str) {
         let (y, name, text) = (self.y, escape(name), escape(text));
         self.put(format_args!(
@@ -125,7 +125,7 @@ pub(crate) fn step(least: f64) -> f64 {
         .unwrap_or(10.0 * power)
 }
 
-/// Values from 0 to `most` in round steps, at most `count` of them behind the 0.
+/// Values from 0 to `most` in round steps, at most `count` of them after the 0.
 pub(crate) fn ticks(most: f64, count: usize) -> Vec<f64> {
     let step = step(most / count as f64);
     (0..=(most / step + 1e-9) as usize).map(|i| i as f64 * step).collect()

@@ -25,7 +25,7 @@ fn served(d: &SimDevice) -> Vec<u64> {
 
 fn order(scheduler: Scheduler) -> Vec<u64> {
     let d = traced(HostQueue::with(scheduler));
-    // The first is under way at once; the others queue behind it.
+    // The first is under way at once; the others queue after it.
     d.submit(vec![read(500 * MIB, 4096)]).wait_all().unwrap();
     let first = d.submit(vec![read(500 * MIB, 4096)]);
     let rest = d.submit([10, 900, 480, 530, 700, 20].map(|at| read(at * MIB, 4096)).to_vec());

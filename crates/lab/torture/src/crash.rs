@@ -117,7 +117,7 @@ impl Base {
             let frag = u64::from(s.frsize);
             let len = (s.bavail * frag).saturating_sub(FREE.max(64 * frag));
             let room = |mode: FallocMode| Op::Fallocate { path: path.clone(), mode: mode.bits(), offset: 0, len };
-            // An engine may not carry space behind the end of a file.
+            // An engine may not carry space after the end of a file.
             step(&room(FallocMode::KEEP_SIZE)).or_else(|_| step(&room(FallocMode::empty())))?;
             step(&Op::Remount {})?;
         }

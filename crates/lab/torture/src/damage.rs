@@ -26,7 +26,7 @@ pub struct Item {
     pub nlink: u32,
     /// Size; none of a directory.
     pub size: u64,
-    /// Contents, each piece behind its place; then attributes.
+    /// Contents, each piece after its place; then attributes.
     pub content: Vec<u8>,
 }
 

@@ -20,7 +20,7 @@ impl Given {
                 if mode.contains(FallocMode::PUNCH_HOLE) {
                     self.take(ino, *offset, end);
                 } else {
-                    // With both, what lies behind the end may be left out.
+                    // With both, what lies after the end may be left out.
                     let cut = mode.contains(FallocMode::ZERO_RANGE | FallocMode::KEEP_SIZE);
                     self.give(ino, *offset, if cut { end.min(size) } else { end });
                 }

@@ -82,7 +82,7 @@ fn is(found: u64, wanted: u64) -> Result<()> {
     Ok(())
 }
 
-/// The space goes back behind the call, so that closing belongs to it.
+/// The space goes back after the call, so that closing belongs to it.
 fn without(point: &mut Point, what: &str, call: impl Fn(&Volume, u64) -> Result<()>) -> Result<()> {
     let volume = point.open()?;
     let half = removed(point) / 2;

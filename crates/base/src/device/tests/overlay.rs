@@ -36,7 +36,7 @@ fn what_it_keeps_is_bounded() {
     device.write_at(Kind::Data, 2048, &[7; 2048]).unwrap();
     let more = device.write_at(Kind::Data, 4096, &[8; 512]).unwrap_err();
     assert_eq!(more.kind(), ErrorKind::StorageFull);
-    assert!(device.write_at(Kind::Data, 9 * 4096 + 512, &[0; 512]).is_err(), "behind the end");
+    assert!(device.write_at(Kind::Data, 9 * 4096 + 512, &[0; 512]).is_err(), "after the end");
     let mut found = [0; 512];
     for (at, byte) in [(0, 5), (512, 7), (1536, 5), (2048, 7), (4096, 5), (9 * 4096, 6)] {
         device.read_at(Kind::Data, at, &mut found).unwrap();

@@ -123,7 +123,7 @@ impl Import<'_, '_> {
         }
     }
 
-    /// Makes what is no directory, with all that belongs to it.
+    /// Makes what is not a directory, with all that belongs to it.
     fn make<R: Read>(
         &mut self,
         dir: &Node,

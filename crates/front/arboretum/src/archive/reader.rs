@@ -46,7 +46,7 @@ pub(super) struct Member {
 
 pub(super) struct TarReader<R> {
     inner: Counted<R>,
-    /// Data of the member at hand still to come, and the padding behind it.
+    /// Data of the member at hand still to come, and the padding after it.
     left: u64,
     padding: u64,
     global: Rc<BTreeMap<Vec<u8>, Vec<u8>>>,

@@ -35,7 +35,7 @@ pub(crate) struct HostFile {
 }
 
 /// The directory and the name that `path` leads to; no name where it leads to a directory itself: `/`, `..`, or a
-/// directory with a slash behind its name. The caller has named it, so links on the way are followed.
+/// directory with a slash after its name. The caller has named it, so links on the way are followed.
 pub(crate) fn place(path: &Path) -> io::Result<(HostDir, Option<Vec<u8>>)> {
     let text = path.as_os_str().as_encoded_bytes();
     let name = path.file_name();

@@ -96,7 +96,7 @@ impl HostDir {
         fs::rename(self.at(from)?, self.at(to)?)
     }
 
-    /// Removes what is no directory.
+    /// Removes what is not a directory.
     pub(crate) fn remove(&self, name: &[u8]) -> io::Result<()> {
         fs::remove_file(self.at(name)?)
     }

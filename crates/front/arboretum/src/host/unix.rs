@@ -115,7 +115,7 @@ impl HostDir {
         Ok(sys::renameat(&self.0, plain(from)?, &self.0, plain(to)?)?)
     }
 
-    /// Removes what is no directory.
+    /// Removes what is not a directory.
     pub(crate) fn remove(&self, name: &[u8]) -> io::Result<()> {
         Ok(sys::unlinkat(&self.0, plain(name)?, AtFlags::empty())?)
     }

@@ -28,7 +28,7 @@ const FFS_AGED: &str = "block=8K,frag=1K,cg=8M,maxcontig=8,minfree=4,journal=0";
 /// controller transfers. Assumption: 16 cylinders of the DSP3105 in a group.
 const FFS_8K: &str = "block=8K,frag=1K,maxcontig=8,cg=6384K,journal=0";
 /// The paper's FFS: what changes names waits for the disk, blocks stay where they were allocated, and a file goes on in
-/// another group behind its first twelve blocks.
+/// another group after its first twelve blocks.
 const FFS_OF_THE_TIME: &str = "keep=sync,noreallocblks,spread,cache=8M";
 /// The paper's host has not enough memory for the 32 MB that are written and read; how much it has is not known.
 const LFS_CACHE: &str = "cache=8M";
@@ -107,7 +107,7 @@ pub(super) const KNOWN: &[Known] = &[
     },
     Known {
         name: "FFS",
-        about: "4.4BSD's FFS, tuned for reading: clusters lie one behind the other.",
+        about: "4.4BSD's FFS, tuned for reading: clusters lie one after the other.",
         engine: "ffs",
         format: FFS_8K,
         mount: FFS_OF_THE_TIME,

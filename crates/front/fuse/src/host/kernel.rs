@@ -201,7 +201,7 @@ pub struct MountEntry {
     pub device: (u32, u32),
 }
 
-/// All mounts of arbor that this process can see, a later one behind those it covers.
+/// All mounts of arbor that this process can see, a later one after those it covers.
 pub fn mount_table() -> Vec<MountEntry> {
     table_in(Path::new("/proc/self/mountinfo")).unwrap_or_default()
 }

@@ -74,7 +74,7 @@ impl Server {
     }
 
     pub(super) fn forget(&self, ino: Ino, count: u64) {
-        // Behind it the number may be another file's.
+        // After it the number may be another file's.
         self.atimes.tell(&*self.fs, ino);
         self.fs.forget(ino, count);
     }

@@ -22,7 +22,7 @@ impl Checker<'_> {
         let root = ROOT.0 as u32;
         let why = match self.recs.of(root) {
             Some(rec) if rec.is_dir() => return Ok(()),
-            Some(_) => "is no directory",
+            Some(_) => "is not a directory",
             None => "is not in use",
         };
         self.f.note(Issue::RootLost { why });

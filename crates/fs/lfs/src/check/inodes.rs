@@ -83,7 +83,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Behind the inodes that the volume says it has, the inode map says nothing.
+    /// After the inodes that the volume says it has, the inode map says nothing.
     fn check_map_end(&mut self) -> Result<()> {
         let (geom, i, found) = (self.core.geom, self.core.inode(IFILE)?, self.core.state.inodes);
         let (per, most) = (geom.block_size() / MAP_ENTRY, sound::most_inodes(&geom, self.core.segs.count()));
@@ -362,7 +362,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Fragments that a file of its size has for a block: 0 behind its end.
+    /// Fragments that a file of its size has for a block: 0 after its end.
     fn want(&self, i: &Inode, place: FileBlock) -> u32 {
         let geom = &self.core.geom;
         match place {

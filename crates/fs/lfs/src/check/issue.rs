@@ -71,7 +71,7 @@ arbor_kit::issues! {
     DataDamaged { ino: Node, count: u64, place: String, at: u64 } Error Damage
         "inode {ino}: blocks with a wrong checksum, holes once it is repaired: {count}, the first, {place}, at byte {at}";
     BeyondSize { ino: Node, count: u64, place: String } Error Count
-        "inode {ino}: {count} blocks behind its end or for nothing, the first is {place}";
+        "inode {ino}: {count} blocks after its end or for nothing, the first is {place}";
     /// Two owners; this one loses it.
     Duplicate { ino: Node, place: String, frag: u32, at: u64 } Error Damage
         "inode {ino}, {place}: fragment {frag} at byte {at} belongs to something else";

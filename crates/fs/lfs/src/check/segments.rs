@@ -65,7 +65,7 @@ impl Checker<'_> {
         segs.clean.extend(known);
     }
 
-    /// Each head of the log goes on behind all that lives, and then in a segment where nothing does.
+    /// Each head of the log goes on after all that lives, and then in a segment where nothing does.
     fn place_log(&mut self) -> Result<()> {
         for n in 0..self.core.log.heads.len() {
             let head = self.core.log.heads[n];
@@ -74,7 +74,7 @@ impl Checker<'_> {
             } else if !head.is_open() {
                 continue;
             } else if head.offset < self.space.end(head.seg.0) {
-                "something lives behind its end"
+                "something lives after its end"
             } else if self.space.live(head.next_seg.0) > 0 {
                 "something lives in the one after it"
             } else if !self.leads_to_end(&head)? {

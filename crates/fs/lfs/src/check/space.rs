@@ -22,7 +22,7 @@ struct Claims {
     live: u64,
     /// The sum of the prints of what lives.
     sum: u64,
-    /// The fragment behind the last that has an owner.
+    /// The fragment after the last that has an owner.
     end: u32,
 }
 

@@ -226,7 +226,7 @@ fn byte_of(geom: &Geom, place: usize) -> u64 {
     geom.checkpoints().get(place).copied().unwrap_or(0)
 }
 
-/// The volume as a checkpoint and the log behind it have it.
+/// The volume as a checkpoint and the log after it have it.
 struct Opened {
     core: Core,
     /// Blocks of the ifile that cannot be read, which are left out of it, and why.

@@ -13,7 +13,7 @@ use arbor_kit::runs::Runs;
 use arbor_kit::treecheck::Rec;
 use std::collections::BTreeSet;
 
-/// Blocks of inodes that are looked at behind the last that are known, for one that is not.
+/// Blocks of inodes that are looked at after the last that are known, for one that is not.
 const LOOKED_AT: u32 = 8;
 
 /// What the walk through one inode's blocks found.
@@ -85,7 +85,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Blocks of inodes that mean something. One that was ever in use behind those that the superblock knows of makes it wrong.
+    /// Blocks of inodes that mean something. One that was ever in use after those that the superblock knows of makes it wrong.
     fn end_of_table(&mut self) -> Result<u32> {
         let (geom, known) = (self.core.geom, self.core.sb.inodes.end.get().div_ceil(INODES));
         let (mut end, mut n) = (known, known);

@@ -69,7 +69,7 @@ arbor_kit::issues! {
     InodeDamaged { ino: Node, why: String } Error Damage "inode {ino} is damaged beyond use: {why}";
     Pointers { ino: Node, count: u64, block: u32, why: &'static str } Error Damage
         "inode {ino}: {count} bad pointers, the first leads to block {block}, which {why}";
-    BeyondSize { ino: Node, count: u64 } Error Safe "inode {ino} has {count} blocks behind its end";
+    BeyondSize { ino: Node, count: u64 } Error Safe "inode {ino} has {count} blocks after its end";
     /// Another file was read first.
     Duplicate { ino: Node, block: u32 } Error Damage "inode {ino}: block {block} belongs to another file already";
     Xattr { ino: Node, why: String } Error Damage "attributes of inode {ino}: {why}";

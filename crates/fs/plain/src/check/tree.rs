@@ -35,7 +35,7 @@ impl Checker<'_> {
     pub(super) fn find_root(&mut self) -> Result<()> {
         let why = match self.recs.of(ROOT_INO) {
             Some(rec) if rec.is_dir() => return Ok(()),
-            Some(_) => "is no directory",
+            Some(_) => "is not a directory",
             None => "is not in use",
         };
         self.f.note(Issue::RootLost { why });

@@ -182,7 +182,7 @@ impl Core {
     }
 }
 
-/// Store of the tree of an AG's inode chunks: root behind the body of the AG inode block.
+/// Store of the tree of an AG's inode chunks: root after the body of the AG inode block.
 struct ChunkStore<'a> {
     core: &'a mut Core,
     ag: u32,

@@ -11,7 +11,7 @@ pub(super) enum Fix {
     /// Nothing but that.
     Alone,
     /// Its records are spread evenly over the `nodes` children of its parent from `first` on, and
-    /// over a new one behind them.
+    /// over a new one after them.
     Group { first: usize, nodes: usize, split: bool },
     /// The children `first` and `first + 1` of its parent become one.
     Merge { first: usize },

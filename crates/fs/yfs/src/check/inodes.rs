@@ -186,7 +186,7 @@ impl Checker<'_> {
                 Some(_) => return Ok(0),
             };
             if self.f.judge(Issue::Xattr { ino: Node(ino), why: why.into() }) {
-                // The room becomes a part of the area, which is zero behind what it holds.
+                // The room becomes a part of the area, which is zero after what it holds.
                 let from = i.bytes.len().saturating_sub(i.d.xattr_inline.get().into());
                 i.bytes.get_mut(from.max(DINODE)..).unwrap_or_default().fill(0);
                 i.d.xattr_inline = 0.into();
@@ -360,7 +360,7 @@ pub(super) fn written_end(geom: &Geom, records: &[Record]) -> u64 {
     end.checked_mul(geom.frag_size()).map_or(MAX_SIZE, |end| end.min(MAX_SIZE))
 }
 
-/// How far behind the size of a file fragments may be written.
+/// How far after the size of a file fragments may be written.
 pub(super) fn size_slack(geom: &Geom) -> u64 {
     geom.frag_size().max(4096).max(geom.block_size() as u64)
 }

@@ -87,7 +87,7 @@ impl Checker<'_> {
         let root = self.r.sb.root.get();
         let why = match self.recs.rec(root) {
             Some(rec) if rec.is_dir() => return self.take_root(root),
-            Some(_) => "is no directory",
+            Some(_) => "is not a directory",
             None => "is missing",
         };
         // Only the root is its own parent.

@@ -113,9 +113,9 @@ fn replay(view: &View<'_>, log: Option<&dyn Device>, sb: &SuperBlock, geom: &Geo
     anchor(log, sb, geom, replay.anchor_seq, replay.cycle)
 }
 
-/// Writes an anchor behind everything that the log holds.
+/// Writes an anchor after everything that the log holds.
 fn anchor(log: &dyn Device, sb: &SuperBlock, geom: &Geom, seq: u64, cycle: u32) -> Result<()> {
-    // A cycle that no record has, also none behind a gap that the replay stopped at.
+    // A cycle that no record has, also none after a gap that the replay stopped at.
     let tail = Lsn::new(cycle.saturating_add(2), LOG_FIRST);
     let start = sb.log_start.get().saturating_mul(SECTOR);
     recover::write_anchor(log, start, geom.fsid, seq.wrapping_add(1), tail, Lsn(0), 0)?;
@@ -126,7 +126,7 @@ fn anchor(log: &dyn Device, sb: &SuperBlock, geom: &Geom, seq: u64, cycle: u32) 
 pub(super) fn empty_log(log: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<()> {
     let start = sb.log_start.get().saturating_mul(SECTOR);
     let old = recover::read_anchor(log, start, geom.fsid)?;
-    // The anchor names the tail; records may go on for a cycle behind it.
+    // The anchor names the tail; records may go on for a cycle after it.
     let (seq, cycle) = old.map_or((0, 1 << 30), |a| (a.seq.get(), Lsn(a.tail.get()).cycle().saturating_add(1)));
     anchor(log, sb, geom, seq, cycle)
 }
@@ -198,7 +198,7 @@ fn usable(dev: &dyn Device, sb: &SuperBlock) -> bool {
     sb.magic == SUPER_MAGIC && sb.version.get() <= VERSION && geometry(sb, 0, dev.geometry().size).is_ok()
 }
 
-/// Where copies are looked for first: behind the superblock and, as AG sizes are powers of two
+/// Where copies are looked for first: after the superblock and, as AG sizes are powers of two
 /// unless somebody wanted it otherwise, there.
 pub(crate) fn copy_places() -> impl Iterator<Item = u64> {
     [SECTOR].into_iter().chain((15..48).map(|shift| 1u64 << shift))
@@ -214,7 +214,7 @@ fn copy(dev: &dyn Device) -> Result<Option<(u64, SuperBlock)>> {
         copies_anywhere(dev, &mut found)?;
     }
     let Some((rank, at, sb)) = found else { return Ok(None) };
-    // An AG's copy is as old as the AG: those behind know more of a volume that has grown.
+    // An AG's copy is as old as the AG: later ones know more of a volume that has grown.
     let mut newest = Some((rank, at, sb));
     let ag = sb.ag_frags.get().saturating_mul(1 << sb.frag_shift.get());
     let starts = (1u64..).map_while(|n| n.checked_mul(ag)).take_while(|at| *at < dev.geometry().size);

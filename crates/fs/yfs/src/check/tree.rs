@@ -113,7 +113,7 @@ pub(crate) fn seek(r: &Reader<'_>, root: &[u8], spec: Spec, key: u64) -> Result<
     }
 }
 
-/// Key and the eight bytes behind it of each record, and complaints about the node's form.
+/// Key and the eight bytes after it of each record, and complaints about the node's form.
 fn records(body: &[u8], spec: Spec, level: u8, out: &mut Walk) -> Vec<Record> {
     let count = usize::from(get_u16(body, 0).unwrap_or(0));
     let cap = spec.capacity(body.len(), level);

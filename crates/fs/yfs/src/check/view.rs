@@ -113,7 +113,7 @@ impl RawInode {
         Some(RawInode { ino, d, bytes: bytes.to_vec() })
     }
 
-    /// Bytes of the inode behind the fixed part and before inline attributes.
+    /// Bytes of the inode after the fixed part and before inline attributes.
     pub fn area(&self) -> &[u8] {
         let end = self.bytes.len().saturating_sub(usize::from(self.d.xattr_inline.get()));
         self.bytes.get(DINODE..end).unwrap_or(&[])
@@ -190,7 +190,7 @@ impl Reader<'_> {
         self.sb.ag_used.get().min(self.geom.ag_count)
     }
 
-    /// Whether the run lies in one AG in use, behind its own structures.
+    /// Whether the run lies in one AG in use, after its own structures.
     pub fn valid_run(&self, start: Frag, len: u32) -> bool {
         self.geom.valid_run(start, len) && self.geom.ag_of(start) < self.ags()
     }

@@ -50,7 +50,7 @@ impl Core {
         }
         // What is free again with this record may be discarded, and another's, before there is a next one.
         let (fs, durable) = (self.geom.frag_size(), self.log.durable());
-        let freed = self.marked.behind(durable);
+        let freed = self.marked.beyond(durable);
         let freed: Vec<(u64, u64)> = freed.map(|e| (e.start.0 * fs, u64::from(e.len) * fs)).collect();
         let mut all = all.clone();
         all.retain(|w| !freed.iter().any(|&(at, len)| w.lies_in(at, len)));

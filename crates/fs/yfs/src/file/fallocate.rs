@@ -51,7 +51,7 @@ impl Volume {
         if !punch {
             let size = self.run(|core| core.iget(ino).map(|i| core.size_of(&i)))?;
             if offset > size && size > 0 {
-                // A write behind it writes the page of the old end too, with zeros.
+                // A write after it writes the page of the old end too, with zeros.
                 self.preallocate(ino, size - 1, size)?;
             }
             self.preallocate(ino, offset, end)?;

@@ -46,7 +46,7 @@ pub(crate) fn make_extent(start: Frag, len: u32, flags: u32) -> [u8; EXTENT_VALU
 pub(super) type FileTree<'s, 'c> = Tree<'s, MapStore<'c>, EXTENT_VALUE>;
 
 impl Core {
-    /// The extent that holds `at`, else the first behind it.
+    /// The extent that holds `at`, else the first after it.
     pub fn extent_at(&mut self, i: &Inode, at: u64) -> Result<Option<Mapped>> {
         match self.extent_le(i, at)? {
             Some(e) if e.end() > at => Ok(Some(e)),

@@ -99,7 +99,7 @@ impl Core {
         self.versions.change(ino);
     }
 
-    /// Grows a file by a hole; the page at its old end is written back with zeros behind it.
+    /// Grows a file by a hole; the page at its old end is written back with zeros after it.
     pub fn extend(&mut self, ino: Ino, to: u64, now: Time) -> Result<()> {
         if to > MAX_SIZE {
             return Err(Errno::EFBIG.into());

@@ -253,7 +253,7 @@ impl Core {
         Ok(out)
     }
 
-    /// Where the fragment `at` of a file should go: behind the extent before it, with room for
+    /// Where the fragment `at` of a file should go: after the extent before it, with room for
     /// the hole between them.
     pub(super) fn goal(&self, i: &Inode, prev: Option<Mapped>, at: u64) -> Goal {
         let per = u64::from(self.sb.maxblkpg.get().max(1)) * u64::from(self.geom.block_frags());
@@ -292,9 +292,9 @@ impl Core {
         let bf = u64::from(self.geom.block_frags());
         let Some(e) = prev.filter(|e| e.end() == at && !at.is_multiple_of(bf)) else { return Ok(false) };
         let tail = e.at.max(at - at % bf);
-        let behind = Frag(e.start.0 + u64::from(e.len));
+        let beyond = Frag(e.start.0 + u64::from(e.len));
         // What it leaves is free only later, and nobody has reserved what it takes.
-        if tail < lo || self.available() < bf || self.is_free(behind)? {
+        if tail < lo || self.available() < bf || self.is_free(beyond)? {
             return Ok(false);
         }
         let want = (at - tail + 1).next_multiple_of(bf).min(bf) as u32;
@@ -329,9 +329,9 @@ impl Core {
         }
         let end = self.extent_ge(i, hi)?.map_or(end, |e| e.at.min(end));
         let Some(prev) = self.extent_le(i, hi - 1)?.filter(|e| e.end() == hi && hi < end) else { return Ok(()) };
-        let behind = Frag(prev.start.0 + u64::from(prev.len));
-        if self.available() > end - hi && self.is_free(behind)? {
-            let goal = Goal { ag: self.geom.ag_of(behind), at: Some(behind) };
+        let beyond = Frag(prev.start.0 + u64::from(prev.len));
+        if self.available() > end - hi && self.is_free(beyond)? {
+            let goal = Goal { ag: self.geom.ag_of(beyond), at: Some(beyond) };
             let got = self.alloc(goal, (end - hi) as u32, Scope::Anywhere)?;
             self.insert_extent(i, Mapped { at: hi, start: got.start, len: got.len, flags: UNWRITTEN })?;
         }

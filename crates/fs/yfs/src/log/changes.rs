@@ -48,7 +48,7 @@ impl Tx {
         self.bytes
     }
 
-    /// Ranges of a buffer have changed, which begin `at` bytes behind those given.
+    /// Ranges of a buffer have changed, which begin `at` bytes after those given.
     pub fn change(&mut self, addr: Daddr, seal: Seal, at: usize, ranges: &[(usize, usize)]) {
         let item = self.item(addr, seal);
         let mut more = 0;
@@ -181,8 +181,8 @@ impl Changed {
         for (n, (x, y)) in a.iter().zip(b).enumerate() {
             let differ = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
             if differ != 0 {
-                let (first, behind) = (differ.trailing_zeros() as usize / 8, 8 - differ.leading_zeros() as usize / 8);
-                self.push(at + n * 8 + first, at + n * 8 + behind);
+                let (first, beyond) = (differ.trailing_zeros() as usize / 8, 8 - differ.leading_zeros() as usize / 8);
+                self.push(at + n * 8 + first, at + n * 8 + beyond);
             }
         }
         for (n, _) in a_rest.iter().zip(b_rest).enumerate().filter(|(_, (x, y))| x != y) {

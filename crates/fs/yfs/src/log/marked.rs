@@ -45,7 +45,7 @@ impl Marked {
     }
 
     /// Those whose record is not durable.
-    pub fn behind(&self, durable: Rec) -> impl Iterator<Item = Extent> {
+    pub fn beyond(&self, durable: Rec) -> impl Iterator<Item = Extent> {
         self.queue.iter().rev().take_while(move |m| m.0 > durable).map(|m| m.1)
     }
 }

@@ -118,7 +118,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
                 what: "mean of all sizes, home, 24 to 36 months",
                 figure: |m| mean_of(m, &HOMES, &LATE, &NAMES),
                 range: (0.85, 1.0),
-                why: "Creating has 89%, reading 68%. Files of the empty volume lie one behind the other and are read nearly at the speed of the disk, since the processor costs nothing. And the days are made up, not those of Harvard.",
+                why: "Creating has 89%, reading 68%. Files of the empty volume lie one after the other and are read nearly at the speed of the disk, since the processor costs nothing. And the days are made up, not those of Harvard.",
             },
             Statement {
                 text: "Small files that are rapidly replaced suffer most: news.",

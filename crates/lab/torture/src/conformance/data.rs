@@ -111,7 +111,7 @@ pub fn truncate_bounds(fs: &dyn FileSystem) {
         truncate_to(fs, f, size).expect("truncate");
         write(fs, f, size + 3, b"!");
         let tail = read(fs, f, size - 1, 100);
-        assert_eq!(tail[1..], [0, 0, 0, b'!'], "write behind a cut at {size}");
+        assert_eq!(tail[1..], [0, 0, 0, b'!'], "write after a cut at {size}");
         assert_eq!(tail[0], pattern(size, size - 1, 1)[0]);
     }
 }
@@ -309,7 +309,7 @@ pub fn trim_takes_a_range(fs: &dyn FileSystem) {
         ("nothing", 0, 0, 0),
         ("less than a block", 0, 511, 0),
         ("from the end on", WHOLE, WHOLE, 0),
-        ("from far behind the end on", u64::MAX, 4096, 0),
+        ("from far after the end on", u64::MAX, 4096, 0),
         ("longer runs than there are", 0, u64::MAX, 1 << 40),
     ] {
         fails(what, trim(start, len, minlen), &[Errno::EINVAL]);

@@ -164,7 +164,7 @@ fn append_file(fs: &dyn FileSystem) {
     // As the kernel writes its pages.
     write(fs, f, 0, b"one two three ");
     fails("write", fs.write(f, 0, b"x"), no);
-    fails("write behind a hole", fs.write(f, 100, b"x"), no);
+    fails("write after a hole", fs.write(f, 100, b"x"), no);
     fails("truncate", truncate_to(fs, f, 3), no);
     fails("extend", truncate_to(fs, f, 300), no);
     fails("punch", fs.fallocate(f, FallocMode::PUNCH_HOLE | FallocMode::KEEP_SIZE, 0, 4), no);

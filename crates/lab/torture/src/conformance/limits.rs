@@ -40,9 +40,9 @@ pub fn what_a_file_may_have(engine: &dyn Engine) -> String {
     let links = |n: &usize| attr(&*fs, f).nlink > *n as u32 || fs.link(f, fs.root(), n.to_string().as_bytes()).is_ok();
     let links = count(MANY.0, links);
     let other = create(&*fs, fs.root(), "other");
-    let behind = match fs.fallocate(other, FallocMode::KEEP_SIZE, 0, 100_000) {
+    let after = match fs.fallocate(other, FallocMode::KEEP_SIZE, 0, 100_000) {
         Ok(()) => "yes",
         Err(_) => "no (`EOPNOTSUPP`)",
     };
-    format!("| {} | {size} | {attributes} | {value} | {links} | {name} | {behind} |", engine.name())
+    format!("| {} | {size} | {attributes} | {value} | {links} | {name} | {after} |", engine.name())
 }

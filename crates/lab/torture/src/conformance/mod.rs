@@ -421,7 +421,7 @@ type Deed = fn(&dyn FileSystem, Ino, u64) -> u64;
 const LEN: u64 = 10_000;
 
 const DEEDS: [(&str, Deed); 5] = [
-    ("a write behind the end", |fs, file, _| {
+    ("a write after the end", |fs, file, _| {
         let size = attr(fs, file).size;
         fs.write(file, size, &[0xaa; 100]).map_or(LEN, |n| size + n as u64)
     }),

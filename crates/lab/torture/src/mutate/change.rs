@@ -202,7 +202,7 @@ impl Image {
         each.collect::<Vec<_>>().join(", ")
     }
 
-    /// Reads the part of a line behind `changes=`.
+    /// Reads the part of a line after `changes=`.
     pub(crate) fn parse(&self, text: &str) -> Result<Vec<Change>, String> {
         text.trim()
             .split(';')

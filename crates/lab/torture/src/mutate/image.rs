@@ -150,7 +150,7 @@ fn populate(fs: &dyn FileSystem) -> Result<()> {
     }
     let room = file(fs, b, "room", 9000)?;
     fs.fallocate(room, FallocMode::KEEP_SIZE, 0, 100_000).or_else(|e| match e.errno() {
-        // An engine may not carry space behind the end of a file.
+        // An engine may not carry space after the end of a file.
         Errno::EOPNOTSUPP => fs.fallocate(room, FallocMode::empty(), 0, 100_000),
         _ => Err(e),
     })?;
