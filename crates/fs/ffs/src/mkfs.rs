@@ -272,5 +272,5 @@ fn clear_journal(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<()> {
         }
         at += n as u64;
     }
-    crate::recover::write_tail_at(dev, sb, geom, 0, (1, 1))
+    crate::log::write_tail_at(dev, sb, geom, 0, (1, 1))
 }
