@@ -1,8 +1,8 @@
 //! The order of writes; nobody else orders them.
 //!
-//! A buffer that was changed is *dirty*, with the time at which it is due. What else holds depends on how the volume keeps
-//! its metadata. Each of the four ways is a [`MetadataOrdering`](ordering::MetadataOrdering): the rest of the engine tells
-//! it what a change means (a pointer was set, an entry was added, blocks were freed). Here is what they have in common.
+//! A buffer that was changed is *dirty*, with the time at which it is due. What else holds depends on how the volume
+//! keeps its metadata. Each of the four ways is a [`MetadataOrdering`]: the rest of the engine tells it what a change
+//! means (a pointer was set, an entry was added, blocks were freed). Here is what they have in common.
 //!
 //! | `keep=` | `async` | `sync` | `softupdates` | `journal` |
 //! |---|---|---|---|---|
