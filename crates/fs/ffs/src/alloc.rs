@@ -6,52 +6,15 @@
 //! Sources: McKusick and others 1984, section 3; Orlov's `ffs_dirpref` (FreeBSD 4.5).
 
 use crate::bitmap::{block_bits, free_runs, header};
+use crate::buffers::BlockKind;
 use crate::format::*;
-use crate::mount::{Core, What};
 use crate::planted::{Flaw, planted};
+use crate::volume::Core;
 use arbor_base::cache::Name;
 use arbor_base::layout::{Corrupt, U32};
 use arbor_base::vfs::{Errno, Ino, Result, TrimRange, mode};
 use std::mem::offset_of;
 use zerocopy::IntoBytes;
-
-/// What is known in core of a cylinder group.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Cg {
-    pub nbfree: u32,
-    pub nffree: u32,
-    pub nifree: u32,
-    pub ndir: u32,
-    /// Directories made here one after another (Orlov).
-    pub contigdirs: u8,
-    /// No run of more free blocks than this has been seen lately.
-    pub maxcluster: u32,
-    /// Fragments that are free in the bitmap but not to be given away yet, as the bitmap has them;
-    /// empty if there are none.
-    pub held: Vec<u8>,
-}
-
-impl Cg {
-    pub fn new(s: &Summary) -> Cg {
-        Cg {
-            nbfree: s.nbfree.get(),
-            nffree: s.nffree.get(),
-            nifree: s.nifree.get(),
-            ndir: s.ndir.get(),
-            maxcluster: u32::MAX,
-            ..Cg::default()
-        }
-    }
-
-    pub fn summary(&self) -> Summary {
-        Summary {
-            nbfree: self.nbfree.into(),
-            nffree: self.nffree.into(),
-            nifree: self.nifree.into(),
-            ndir: self.ndir.into(),
-        }
-    }
-}
 
 const ROTOR_AT: usize = offset_of!(CgHeader, rotor);
 const FROTOR_AT: usize = offset_of!(CgHeader, frotor);
@@ -66,7 +29,7 @@ impl Core {
 
     /// The structure of a group.
     pub fn cg(&mut self, cgx: u32) -> Result<&[u8]> {
-        Ok(self.block(self.geom.cg_block(cgx), What::Cg)?)
+        Ok(self.block(self.geom.cg_block(cgx), BlockKind::Cg)?)
     }
 
     /// Damage to the structure of a group, so many bytes from its start.
@@ -79,17 +42,6 @@ impl Core {
     ) -> Corrupt {
         let at = self.geom.byte(self.geom.cg_block(cgx)) + offset as u64;
         Corrupt::new("cylinder group", field, at, found, should)
-    }
-
-    /// Free space for data in fragments, without what `minfree` keeps back.
-    pub fn available(&self) -> u64 {
-        self.free_frags().saturating_sub(self.reserve)
-    }
-
-    /// Free fragments.
-    pub fn free_frags(&self) -> u64 {
-        let blocks: u64 = self.nbfree * u64::from(self.geom.block_frags());
-        blocks + self.nffree
     }
 
     /// Marks fragments of a group used or free, and keeps all counts (FFS-A2).
@@ -146,16 +98,11 @@ impl Core {
                 place.copy_from_slice(h.as_bytes());
             }
         })?;
-        let info = &mut self.cgs[cgx as usize];
-        self.nbfree = self.nbfree - u64::from(info.nbfree) + u64::from(h.sum.nbfree.get());
-        self.nffree = self.nffree - u64::from(info.nffree) + u64::from(h.sum.nffree.get());
-        self.nifree = self.nifree - u64::from(info.nifree) + u64::from(h.sum.nifree.get());
-        self.ndir = self.ndir - u64::from(info.ndir) + u64::from(h.sum.ndir.get());
+        let info = self.space.group_mut(cgx);
         if h.sum.nbfree.get() > info.nbfree && !planted(Flaw::ClustersForgotten) {
             info.maxcluster = u32::MAX;
         }
-        (info.nbfree, info.nffree) = (h.sum.nbfree.get(), h.sum.nffree.get());
-        (info.nifree, info.ndir) = (h.sum.nifree.get(), h.sum.ndir.get());
+        self.space.set_counts(cgx, &h.sum);
         Ok(())
     }
 
@@ -166,7 +113,7 @@ impl Core {
 
     /// Allocates `frags` fragments (up to a block) for `ino`, at `pref` if that is possible.
     pub fn alloc(&mut self, ino: Ino, pref: Option<Frag>, frags: u32) -> Result<Frag> {
-        if self.available() < u64::from(frags) {
+        if self.space.available(&self.geom) < u64::from(frags) {
             Err(Errno::ENOSPC.into())
         } else {
             self.alloc_reserved(ino, pref, frags)
@@ -204,7 +151,7 @@ impl Core {
     }
 
     fn alloccg(&mut self, cgx: u32, pref: Option<Frag>, frags: u32) -> Result<Option<Frag>> {
-        let (n, info) = (self.geom.block_frags(), &self.cgs[cgx as usize]);
+        let (n, info) = (self.geom.block_frags(), self.space.group(cgx));
         if info.nbfree == 0 && (frags == n || info.nffree < frags) {
             return Ok(None);
         }
@@ -223,7 +170,7 @@ impl Core {
 
     /// Used fragments of block `b`, those that are held among them.
     fn taken(&self, cg: &[u8], cgx: u32, b: u32) -> u8 {
-        let held = &self.cgs[cgx as usize].held;
+        let held = &self.space.group(cgx).held;
         block_bits(&self.geom, cg, b) | if held.is_empty() { 0 } else { block_bits(&self.geom, held, b) }
     }
 
@@ -271,7 +218,7 @@ impl Core {
     fn fragextend(&mut self, frag: Frag, old: u32, new: u32) -> Result<bool> {
         let (n, cgx) = (self.geom.block_frags(), self.geom.cg_of(frag));
         let at = frag.0 % self.geom.cg_frags;
-        if at % n + new > n || self.cgs[cgx as usize].nffree < new - old {
+        if at % n + new > n || self.space.group(cgx).nffree < new - old {
             return Ok(false);
         }
         let name = self.cg_name(cgx);
@@ -293,7 +240,7 @@ impl Core {
     /// Makes the run `frag` of `old` fragments one of `new`: in place, or elsewhere; says where. The old
     /// one, if it was left, is still in use (`ffs_realloccg`).
     pub fn realloc_frags(&mut self, ino: Ino, frag: Frag, (old, new): (u32, u32), pref: Option<Frag>) -> Result<Frag> {
-        if self.available() < u64::from(new - old) {
+        if self.space.available(&self.geom) < u64::from(new - old) {
             return Err(Errno::ENOSPC.into());
         }
         if self.fragextend(frag, old, new)? {
@@ -301,7 +248,7 @@ impl Core {
         }
         let n = self.geom.block_frags();
         self.choose_optimization();
-        if self.optimize_space || new == n {
+        if self.space.optimize_space || new == n {
             return self.alloc(ino, pref, new);
         }
         // A whole block, of which the rest is free: the next extension stays in place.
@@ -320,18 +267,18 @@ impl Core {
     fn choose_optimization(&mut self) {
         let minfree = u64::from(self.sb.minfree.get());
         let data = u64::from(self.geom.frags);
-        if self.optimize_space {
-            self.optimize_space = self.nffree >= data * minfree / 200;
+        if self.space.optimize_space {
+            self.space.optimize_space = self.space.nffree() >= data * minfree / 200;
         } else {
-            self.optimize_space = minfree > 2 && self.nffree >= data * (minfree - 2) / 100;
+            self.space.optimize_space = minfree > 2 && self.space.nffree() >= data * (minfree - 2) / 100;
         }
     }
 
     /// `len` free blocks in a row in the group of `pref`, as near to it as possible (`ffs_clusteralloc`).
     pub fn clusteralloc(&mut self, pref: Frag, len: u32) -> Result<Option<Frag>> {
         let (geom, n, cgx) = (self.geom, self.geom.block_frags(), self.geom.cg_of(pref));
-        let info = &self.cgs[cgx as usize];
-        if info.maxcluster < len || info.nbfree < len || self.available() < u64::from(len * n) {
+        let info = self.space.group(cgx);
+        if info.maxcluster < len || info.nbfree < len || self.space.available(&self.geom) < u64::from(len * n) {
             return Ok(None);
         }
         let name = self.cg_name(cgx);
@@ -352,14 +299,14 @@ impl Core {
             None
         };
         let Some(at) = search(start..blocks).or_else(|| search(0..blocks)) else {
-            self.cgs[cgx as usize].maxcluster = longest;
+            self.space.group_mut(cgx).maxcluster = longest;
             return Ok(None);
         };
         self.set_run(cgx, at, len * n, true)?;
         Ok(Some(Frag(geom.cg_start(cgx).0 + at)))
     }
 
-    /// Marks a run free (`ffs_blkfree`). When it may be used again is [`commit`](crate::commit)'s business.
+    /// Marks a run free (`ffs_blkfree`). When it may be used again is the business of `commit.rs`.
     pub fn blkfree(&mut self, frag: Frag, frags: u32) -> Result<()> {
         if !self.geom.is_data(frag, frags) {
             let at = self.geom.byte(frag);
@@ -367,23 +314,6 @@ impl Core {
         }
         let cgx = self.geom.cg_of(frag);
         self.set_run(cgx, frag.0 % self.geom.cg_frags, frags, false)
-    }
-
-    /// Keeps free fragments from being given away, until [`Core::unhold`].
-    pub fn hold(&mut self, frag: Frag, frags: u32) {
-        let (cgx, first, len) = (self.geom.cg_of(frag), 1 + self.geom.inode_sectors(), self.geom.block_size());
-        let held = &mut self.cgs[cgx as usize].held;
-        if held.is_empty() {
-            self.holding.push(cgx);
-        }
-        held.resize(len, 0);
-        for i in frag.0 % self.geom.cg_frags..frag.0 % self.geom.cg_frags + frags {
-            let (at, mask) = bit_place(first, i);
-            if let Some(byte) = held.get_mut(at) {
-                *byte |= mask;
-            }
-        }
-        self.held_frags += u64::from(frags);
     }
 
     /// Discards what is free in a group and in `range`; returns the bytes.
@@ -413,16 +343,15 @@ impl Core {
     /// Everything that was held may be given away, to the device too.
     pub fn unhold(&mut self) {
         let mut runs = Vec::new();
-        for cgx in std::mem::take(&mut self.holding) {
+        for cgx in self.space.take_holding() {
             if self.opts.discard {
                 self.held_runs(cgx, &mut runs);
             }
-            self.cgs[cgx as usize].held = Vec::new();
+            self.space.group_mut(cgx).held = Vec::new();
             if !planted(Flaw::ClustersForgotten) {
-                self.cgs[cgx as usize].maxcluster = u32::MAX;
+                self.space.group_mut(cgx).maxcluster = u32::MAX;
             }
         }
-        self.held_frags = 0;
         // It is advice: the commit is durable whether the device takes it or not.
         let _ = self.discard(&runs);
     }
@@ -430,7 +359,7 @@ impl Core {
     /// Adds what is held in a group.
     fn held_runs(&self, cgx: u32, runs: &mut Vec<(Frag, u32)>) {
         let (first, start) = (1 + self.geom.inode_sectors(), self.geom.cg_start(cgx).0);
-        let held = &self.cgs[cgx as usize].held;
+        let held = &self.space.group(cgx).held;
         let is_held = |i: u32| {
             let (at, mask) = bit_place(first, i);
             held.get(at).is_some_and(|byte| byte & mask != 0)
@@ -459,9 +388,9 @@ impl Core {
             return start(home);
         }
         let first = if before.0 == 0 { u64::from(home) + lbn / maxbpg } else { u64::from(geom.cg_of(before)) + 1 };
-        let average = self.nbfree / u64::from(geom.cg_count);
+        let average = self.space.nbfree() / u64::from(geom.cg_count);
         let groups = (0..u64::from(geom.cg_count)).map(|i| ((first + i) % u64::from(geom.cg_count)) as u32);
-        let found = groups.into_iter().find(|c| u64::from(self.cgs[*c as usize].nbfree) >= average);
+        let found = groups.into_iter().find(|c| u64::from(self.space.group(*c).nbfree) >= average);
         start(found.unwrap_or(home))
     }
 
@@ -469,29 +398,31 @@ impl Core {
     /// as there is room for their files (`ffs_dirpref`).
     pub fn dirpref(&mut self, parent: Ino) -> u32 {
         let count = self.geom.cg_count;
-        let (inodes, blocks, dirs) =
-            (self.nifree / u64::from(count), self.nbfree / u64::from(count), self.ndir / u64::from(count));
+        let (inodes, blocks, dirs) = (
+            self.space.nifree() / u64::from(count),
+            self.space.nbfree() / u64::from(count),
+            self.space.ndir() / u64::from(count),
+        );
         let home = self.geom.cg_of_inode(parent);
         if parent == ROOT {
-            self.drawn = self.drawn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let first = (self.drawn >> 33) as u32 % count;
+            let first = self.space.draw(count);
             let fit = |c: &u32| {
-                let info = &self.cgs[*c as usize];
+                let info = self.space.group(*c);
                 u64::from(info.nifree) >= inodes && u64::from(info.nbfree) >= blocks
             };
             let groups = (0..count).map(|i| (first + i) % count).filter(fit);
-            return groups.min_by_key(|c| self.cgs[*c as usize].ndir).unwrap_or(first);
+            return groups.min_by_key(|c| self.space.group(*c).ndir).unwrap_or(first);
         }
         let limits = self.dir_limits(inodes, blocks, dirs);
         let fit = |c: &u32| {
-            let info = &self.cgs[*c as usize];
+            let info = self.space.group(*c);
             u64::from(info.ndir) < limits.0
                 && u64::from(info.nifree) >= limits.1
                 && u64::from(info.nbfree) >= limits.2
                 && u64::from(info.contigdirs) < limits.3
         };
         let groups = || (0..count).map(|i| (home + i) % count);
-        let found = groups().find(fit).or_else(|| groups().find(|c| u64::from(self.cgs[*c as usize].nifree) >= inodes));
+        let found = groups().find(fit).or_else(|| groups().find(|c| u64::from(self.space.group(*c).nifree) >= inodes));
         found.unwrap_or(home)
     }
 
@@ -511,19 +442,19 @@ impl Core {
 
     /// Takes a free inode: in group `cgx`, near `near` (`ffs_valloc`, `ffs_nodealloccg`).
     pub fn ialloc(&mut self, cgx: u32, near: Ino, m: u32) -> Result<Ino> {
-        if self.nifree == 0 {
+        if self.space.nifree() == 0 {
             return Err(Errno::ENOSPC.into());
         }
         let found = self.hashalloc(cgx, &mut |core, c| core.nodealloccg(c, near, m))?;
         let ino = found.ok_or(Errno::ENOSPC)?;
-        let info = &mut self.cgs[self.geom.cg_of_inode(ino) as usize];
+        let info = self.space.group_mut(self.geom.cg_of_inode(ino));
         let is_dir = m & mode::IFMT == mode::IFDIR;
         info.contigdirs = if is_dir { info.contigdirs.saturating_add(1) } else { info.contigdirs.saturating_sub(1) };
         Ok(ino)
     }
 
     fn nodealloccg(&mut self, cgx: u32, near: Ino, m: u32) -> Result<Option<Ino>> {
-        if self.cgs[cgx as usize].nifree == 0 {
+        if self.space.group(cgx).nifree == 0 {
             return Ok(None);
         }
         let geom = self.geom;
@@ -534,7 +465,7 @@ impl Core {
         let start = start.min(geom.cg_inodes - 1);
         let is_free = |i: &u32| !bit(cg, 1, *i) && base + u64::from(*i) >= ROOT.0;
         let Some(at) = (start..geom.cg_inodes).chain(0..start).find(is_free) else {
-            let found = self.cgs[cgx as usize].nifree;
+            let found = self.space.group(cgx).nifree;
             return Err(self
                 .cg_corrupt(cgx, ("nifree", offset_of!(CgHeader, sum.nifree)), found, "as many as the bitmap has free")
                 .into());
@@ -583,12 +514,12 @@ impl Core {
         let old = header(self.cg(cgx)?).initediblk.get();
         let base = u64::from(cgx) * u64::from(geom.cg_inodes);
         let block = geom.cg_start(cgx).0 + (2 + old / geom.inodes_per_block()) * geom.block_frags();
-        self.make_block(Frag(block), What::Inodes, vec![0; geom.block_size()])?;
+        self.make_block(Frag(block), BlockKind::Inodes, vec![0; geom.block_size()])?;
         debug_assert_eq!(geom.first_inode(Frag(block)).0, base + u64::from(old));
-        self.before_inited(cgx, Frag(block), old)?;
+        self.ordering().table_block_made(self, cgx, Frag(block), old)?;
         let name = self.cg_name(cgx);
         self.modify(name, |buf| put_u32(buf, INITED_AT, old + geom.inodes_per_block()))?;
-        self.inited(cgx)
+        self.ordering().table_grown(self, cgx)
     }
 }
 

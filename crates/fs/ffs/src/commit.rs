@@ -1,19 +1,18 @@
 //! The order of writes; nobody else orders them.
 //!
-//! A buffer that was changed is *dirty*, with the time at which it is due. What else holds depends on how the
-//! volume keeps its metadata ([`Keeping`]):
+//! A buffer that was changed is *dirty*, with the time at which it is due. What else holds depends on how the volume
+//! keeps its metadata. Each of the four ways is a [`MetadataOrdering`]: the rest of the engine tells it what a change
+//! means (a pointer was set, an entry was added, blocks were freed). Here is what they have in common.
 //!
-//! * **async**: nothing. Buffers go to the disk when they are due, or the cache is full of them.
-//! * **softupdates**: nothing waits. Each such dependency is a *patch* (`commit/soft.rs`): what must be on disk
-//!   before it, and how the buffer was without it. A buffer that is written while a patch in it still waits is
-//!   written without it (*rolled back*), and stays dirty.
-//! * **sync**: what others are about to depend on is written, and waited for, at once: an inode before the
-//!   first name of it, a removed name before the link count falls, a pointer that was cleared before its
-//!   block is free, an indirect block before it is pointed to. Bitmaps, data and times are delayed; so pointers
-//!   to data are patches as with soft updates.
-//! * **journal**: metadata buffers belong to the running transaction and stay in core; when it commits, data are
-//!   written first, then copies of all its buffers to the journal, then a commit fragment
-//!   (`commit/journal.rs`). Buffers go to their places later.
+//! | `keep=` | `async` | `sync` | `softupdates` | `journal` |
+//! |---|---|---|---|---|
+//! | in `commit/` | `asynchronous.rs` | `synchronous.rs` | `soft.rs` | `journal.rs` |
+//! | what a change needs on disk first | nothing | is written at once | is waited for | is in its transaction |
+//! | a buffer goes to its place | when due | when due or needed | when due, *rolled back* | after its transaction |
+//! | what was freed is free | at once | when the disk knows | when the disk knows | after the transaction |
+//! | a sync of a file writes | the file | the file | the file and what its names need | the transaction |
+//! | what holds of FFS-C1 to C7 | nothing | all but C5, half of C3 | all but C5 | all, by transactions |
+//! | a crash leaves | what fsck makes of it | every name of a call that is over | names of some moment | a prefix of the calls |
 //!
 //! # Invariants
 //!
@@ -30,75 +29,32 @@
 //! * **FFS-C7** the data that a file has when it takes the name of another are on disk before that name is, with the
 //!   pointers to them (not async).
 
-pub(crate) mod journal;
-mod soft;
+pub(crate) mod ordering;
 
-use crate::file::Slot;
+mod asynchronous;
+mod journal;
+mod soft;
+mod synchronous;
+
+use crate::buffers::{BlockKind, EARLIEST_MS, InFlight};
+use crate::dependencies::LinkRelease;
 use crate::format::*;
 use crate::inode::Inode;
-use crate::mount::{Core, EARLIEST_MS, What};
 use crate::planted::{Flaw, planted};
+use crate::volume::Core;
 use arbor_base::cache::{FileBlock, Name, Write};
-use arbor_base::device::{Buf, Request, Ticket};
+use arbor_base::device::{Buf, Request};
 use arbor_base::layout::crc_without;
 use arbor_base::vfs::{Errno, Error, Ino, Result, Time};
 use arbor_kit::calls::State as _;
 use arbor_kit::inodes::InodeTable as _;
+use ordering::MetadataOrdering;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
-/// What the removal of a name takes away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Drop {
-    /// A name of this inode.
-    Name(Ino),
-    /// This directory, and its entry `..` in the other.
-    Dir(Ino, Ino),
-    /// An entry `..` in this directory.
-    Parent(Ino),
-}
-
-/// How metadata are kept.
-pub(crate) struct Keep {
-    pub mode: Keeping,
-    /// Pages whose block was allocated since it was last written.
-    pub fresh: FxHashSet<Name>,
-    /// Pages with something else than zeros on disk behind the end of their file: what a power cut took back.
-    pub tails: FxHashSet<Name>,
-    /// Data were written, and the device was not flushed since.
-    streamed: bool,
-    soft: soft::Soft,
-    journal: Option<journal::Journal>,
-}
-
-impl Keep {
-    pub fn new(mode: Keeping) -> Keep {
-        let (fresh, tails) = (FxHashSet::default(), FxHashSet::default());
-        Keep { mode, fresh, tails, streamed: false, soft: soft::Soft::default(), journal: None }
-    }
-
-    /// Whether changes wait in their buffers for other writes.
-    fn has_patches(&self) -> bool {
-        matches!(self.mode, Keeping::SoftUpdates | Keeping::Sync)
-    }
-
-    /// Whether nothing waits for a write any more.
-    pub fn owes_nothing(&self) -> bool {
-        self.soft.frees_nothing()
-    }
-}
-
 fn names_of(writes: &[Write]) -> Vec<Name> {
     writes.iter().map(Write::name).collect()
-}
-
-/// Writes of data under way.
-pub(crate) struct InFlight {
-    ticket: Ticket,
-    pub writes: Vec<Write>,
-    /// Patches that they bring to the disk.
-    included: Vec<u64>,
 }
 
 /// Writes of data under way, at most.
@@ -109,290 +65,28 @@ const LEAST_PAUSE_MS: u64 = 200;
 const MOST_ROUNDS: usize = 200;
 
 impl Core {
-    // What the rest of the engine tells.
-
-    /// An inode was allocated; `old` is what was in its place.
-    pub fn inode_made(&mut self, i: &Inode, old: Dinode) -> Result<()> {
-        if self.keep.mode == Keeping::SoftUpdates { self.soft_inode(i, old) } else { Ok(()) }
+    /// How this volume keeps its metadata.
+    pub fn ordering(&self) -> &'static dyn MetadataOrdering {
+        ordering::of(self.opts.keeping)
     }
 
-    /// An inode was cleared; it is free when that is on disk.
-    pub fn inode_freed(&mut self, i: &Inode, m: u32) -> Result<()> {
-        match self.keep.mode {
-            Keeping::SoftUpdates => self.soft_free_inode(i, m),
-            Keeping::Sync => {
-                self.soft_free_inode(i, m)?;
-                self.write_awaited(i.name())
-            }
-            _ => self.vfree(i.ino, m),
-        }
-    }
-
-    /// A link count was raised: returns what a name that it stands for has to wait for.
-    pub fn links_raised(&mut self, i: &Inode) -> Result<Vec<u64>> {
-        match self.keep.mode {
-            Keeping::Sync => self.write_now(i.name()).map(|()| Vec::new()),
-            Keeping::SoftUpdates => Ok(self.soft_links_raised(i)),
-            _ => Ok(Vec::new()),
-        }
-    }
-
-    /// What another name in a directory has to wait for, of a directory that it counts already: that count may be
-    /// on its way. The directory's inode was changed in this call.
-    pub fn dir_counted(&mut self, dir: &Inode) -> Result<Vec<u64>> {
-        if self.holds_entries() { self.links_raised(dir) } else { Ok(Vec::new()) }
-    }
-
-    /// What the first name of a new inode has to wait for (FFS-C1).
-    pub fn inode_ready(&mut self, i: &Inode) -> Result<Vec<u64>> {
-        match self.keep.mode {
-            Keeping::SoftUpdates => {
-                if i.is_dir() || i.is_symlink() {
-                    self.soft_first_block(i);
-                }
-                Ok(self.soft_inode_ready(i))
-            }
-            Keeping::Sync => {
-                let pages: Vec<u64> = self.cache.dirty_pages(i.ino, 0).collect();
-                for index in pages {
-                    self.write_now(Name::data(i.ino, index))?;
-                }
-                if planted(Flaw::SyncNameFirst) {
-                    return Ok(Vec::new());
-                }
-                self.write_now(i.name()).map(|()| Vec::new())
-            }
-            _ => Ok(Vec::new()),
-        }
-    }
-
-    /// What a name has to wait for that a file takes from another: who writes a new file and renames it over the old
-    /// one, and syncs neither, finds one of the two after a crash (FFS-C7).
-    pub fn data_ready(&mut self, i: &Inode) -> Result<Vec<u64>> {
-        if !i.is_file() || !self.keep.has_patches() || planted(Flaw::ReplacedBeforeData) {
-            return Ok(Vec::new());
+    /// A file takes the name of another. Says whether its data have to be on disk before that is (FFS-C7); what was
+    /// written of them already is then.
+    fn begin_replacement(&mut self, i: &Inode) -> Result<bool> {
+        if !i.is_file() || planted(Flaw::ReplacedBeforeData) {
+            return Ok(false);
         }
         self.reap(0)?;
-        if self.keep.streamed {
+        if self.pages.is_streamed() {
             self.flush()?;
         }
-        match self.keep.mode {
-            Keeping::Sync => self.write_whole(i.ino).map(|()| Vec::new()),
-            _ => self.soft_data_ready(i),
-        }
-    }
-
-    /// A pointer was set, from `old` (fragment 0: none) to `new`, whose content is the buffer `content`;
-    /// `inode`: where the pointer's inode begins in the buffer and the size it had before, if it lies in one.
-    pub fn pointer_set(
-        &mut self,
-        slot: Slot,
-        old: (Frag, u32),
-        new: (Frag, u32),
-        content: Name,
-        inode: Option<(usize, u64)>,
-    ) -> Result<()> {
-        let moved = old.0.0 != 0 && old.0 != new.0;
-        match self.keep.mode {
-            Keeping::SoftUpdates => return self.soft_pointer(slot, old, new, content, inode),
-            Keeping::Sync if planted(Flaw::SyncPointerFirst) => {}
-            Keeping::Sync => match self.dirty.get(&content).map(|d| d.what) {
-                Some(What::Data) => return self.soft_pointer(slot, old, new, content, inode),
-                Some(_) => self.write_now(content)?,
-                None => {}
-            },
-            _ => {}
-        }
-        if moved { self.free_after(slot.0, &[old]) } else { Ok(()) }
-    }
-
-    /// A pointer that was set leads to a directory's block, or to pointers to some: what is written there is not
-    /// reached before the pointer is on disk (FFS-C6). `inode`: behind the direct blocks, where the directory's inode begins in
-    /// its buffer, and the size it had before.
-    pub fn leads_to_names(&mut self, slot: Slot, content: Name, inode: Option<(Slot, u64)>) -> Result<()> {
-        match self.keep.mode {
-            Keeping::SoftUpdates => self.soft_leads(slot, content, inode),
-            Keeping::Sync if !planted(Flaw::NamesUnreached) => {
-                self.write_now(slot.0)?;
-                inode.map_or(Ok(()), |i| self.write_now(i.0.0))?;
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// A file is shorter than it was.
-    pub fn size_lowered(&mut self, i: &Inode) {
-        if self.keep.has_patches() {
-            self.soft_size_lowered(i);
-        }
-    }
-
-    /// A file grew from `old` bytes over what its last page `content` had on disk behind the end (FFS-C4).
-    pub fn size_grown(&mut self, i: &Inode, old: u64, content: Name) {
-        if self.keep.has_patches() && self.keep.tails.contains(&content) && !planted(Flaw::TailShown) {
-            self.soft_size_grown(i, old, content);
-        }
-    }
-
-    /// A pointer was cleared: the runs are free when that is on disk (FFS-C3).
-    pub fn free_slot(&mut self, slot: Slot, runs: &[(Frag, u32)]) -> Result<()> {
-        match self.keep.mode {
-            Keeping::SoftUpdates => self.soft_free_slot(slot, runs),
-            Keeping::Sync if !planted(Flaw::SyncFreeFirst) => {
-                self.soft_free_slot(slot, runs)?;
-                self.write_awaited(slot.0)
-            }
-            _ => self.free_after(slot.0, runs),
-        }
-    }
-
-    /// The runs are free when this buffer is on disk.
-    pub fn free_after(&mut self, name: Name, runs: &[(Frag, u32)]) -> Result<()> {
-        match self.keep.mode {
-            Keeping::SoftUpdates => self.soft_free_after(name, runs),
-            Keeping::Sync if !planted(Flaw::SyncFreeFirst) => {
-                self.soft_free_after(name, runs)?;
-                self.write_awaited(name)
-            }
-            _ => runs.iter().try_for_each(|r| self.free_run(r.0, r.1)),
-        }
-    }
-
-    /// A name was entered; returns what waits for it has to wait for.
-    pub fn entry_added(&mut self, slot: Slot, ino: Ino, waits: Vec<u64>) -> Result<u64> {
-        match self.keep.mode {
-            Keeping::SoftUpdates => Ok(self.soft_added(slot, ino, waits)),
-            Keeping::Sync => {
-                self.write_now(slot.0)?;
-                if planted(Flaw::SyncNameFirst) {
-                    let inode = self.inode_block(ino)?;
-                    self.write_now(inode)?;
-                }
-                Ok(0)
-            }
-            _ => Ok(0),
-        }
-    }
-
-    /// See [`Core::entry_first`].
-    pub fn entry_alone(&mut self, slot: Slot) -> Result<()> {
-        if self.keep.mode == Keeping::Sync && !planted(Flaw::SyncNameFirst) { self.write_now(slot.0) } else { Ok(()) }
-    }
-
-    /// A name of `old` was removed: what it stood for goes later (FFS-C2). `after`: a name that has to be on disk before
-    /// (of a rename).
-    pub fn entry_removed(&mut self, slot: Slot, old: ((Ino, u8), &[u8]), after: Option<u64>, drop: Drop) -> Result<()> {
-        match self.keep.mode {
-            Keeping::SoftUpdates => return self.soft_removed(slot, old, after, drop),
-            Keeping::Sync if planted(Flaw::SyncDropFirst) => {}
-            Keeping::Sync => self.write_now(slot.0)?,
-            _ => {}
-        }
-        self.run_drop(drop)
-    }
-
-    /// An entry names another inode than `old`; returns what waits for it has to wait for.
-    pub fn entry_changed(
-        &mut self,
-        (page, at): Slot,
-        (old, new): ((Ino, u8), Ino),
-        waits: Vec<u64>,
-        drop: Drop,
-    ) -> Result<u64> {
-        match self.keep.mode {
-            Keeping::SoftUpdates => return self.soft_changed((page, at), (old, new), waits, drop),
-            Keeping::Sync => self.write_now(page)?,
-            _ => {}
-        }
-        self.run_drop(drop).map(|()| 0)
-    }
-
-    /// The group says that a further block of its inode table is in use; `old`: how much was before.
-    pub fn before_inited(&mut self, cgx: u32, block: Frag, old: u32) -> Result<()> {
-        match self.keep.mode {
-            Keeping::SoftUpdates => {
-                self.soft_inited(cgx, block, old);
-                Ok(())
-            }
-            Keeping::Journal => Ok(()),
-            _ => self.write_now(Name::Block(block.0.into())),
-        }
-    }
-
-    /// A group says that more of its inode table is in use: what it did not say is not looked for after a crash.
-    pub fn inited(&mut self, cgx: u32) -> Result<()> {
-        match self.keep.mode {
-            Keeping::Sync | Keeping::Async => self.write_now(self.cg_name(cgx)),
-            _ => Ok(()),
-        }
-    }
-
-    /// Names of an inode that are gone for users, and still counted.
-    pub fn links_going(&self, ino: Ino) -> u32 {
-        self.keep.soft.going(ino)
-    }
-
-    /// Whether the bytes of a removed entry may have to come back.
-    pub fn is_held(&self, page: Name, at: usize) -> bool {
-        self.keep.soft.is_held(page, at)
-    }
-
-    /// Whether an entry of this name was removed in a block that the disk has elsewhere yet.
-    pub fn is_held_elsewhere(&self, dir: Ino, name: &[u8]) -> bool {
-        self.holds_entries() && self.keep.soft.is_held_elsewhere(dir, name)
-    }
-
-    /// Where an entry of this name was that is removed, and may have to come back.
-    pub fn held_name(&self, dir: Ino, name: &[u8]) -> Option<Slot> {
-        if self.holds_entries() { self.keep.soft.held_name(dir, name) } else { None }
-    }
-
-    /// A name that must be on disk before the one in `slot` may go, or a file would be there without one: of the file that
-    /// it names, or of what it took the place of.
-    pub fn newer_name(&self, slot: Slot, file: Option<Ino>) -> Option<u64> {
-        if self.holds_entries() { self.soft_newer_name(slot, file) } else { None }
-    }
-
-    /// Whether `ino` has lost names that are still on disk, and would have none for a while if the one in `slot` were
-    /// replaced as things are.
-    pub fn is_awaited(&self, slot: Slot, ino: Ino) -> bool {
-        self.holds_entries() && self.soft_awaited(slot, ino)
-    }
-
-    /// Whether an entry in `slot` is kept, as one without a name, when it is removed: one that is on disk, or waits for
-    /// `after`.
-    pub fn is_kept_removed(&self, slot: Slot, after: Option<u64>) -> bool {
-        self.holds_entries() && (after.is_some() || !self.keep.soft.is_unwritten(slot))
-    }
-
-    /// Whether a directory has names on disk that it is not to have.
-    pub fn has_old_names(&self, dir: Ino) -> bool {
-        self.holds_entries() && self.keep.soft.has_old_names(dir)
-    }
-
-    /// Whether changes in a directory of so many blocks wait for others.
-    pub fn has_waiting_entries(&self, dir: Ino, pages: u64) -> bool {
-        self.holds_entries() && self.keep.soft.has_waiting_entries(dir, pages)
-    }
-
-    /// Whether the removal of an entry leaves its bytes alone.
-    pub fn holds_entries(&self) -> bool {
-        self.keep.mode == Keeping::SoftUpdates
+        Ok(true)
     }
 
     /// Marks a run free, and lets nobody have it before that may be (FFS-C5).
     fn free_run(&mut self, frag: Frag, frags: u32) -> Result<()> {
         self.blkfree(frag, frags)?;
-        if self.keep.mode == Keeping::Journal {
-            if !planted(Flaw::ReuseAtOnce) {
-                self.hold(frag, frags);
-            }
-            self.revoke(frag, frags);
-        } else if self.opts.discard {
-            // It is advice: nothing depends on it.
-            let _ = self.discard(&[(frag, frags)]);
-        }
+        self.ordering().run_freed(self, (frag, frags));
         Ok(())
     }
 
@@ -402,26 +96,10 @@ impl Core {
             return Ok(());
         }
         let request = |(frag, frags): &(Frag, u32)| {
-            Request::discard(What::Data.kind(), self.geom.byte(*frag), self.geom.bytes_of(*frags) as u64)
+            Request::discard(BlockKind::Data.kind(), self.geom.byte(*frag), self.geom.bytes_of(*frags) as u64)
         };
         let batch = runs.iter().map(request).collect();
         Ok(self.calls.reads.submit(&*self.dev, batch).wait_all()?)
-    }
-
-    /// A dirty metadata buffer joins the running transaction.
-    pub fn join_transaction(&mut self, name: Name, what: What) {
-        if self.keep.mode == Keeping::Journal && what != What::Data {
-            self.journal_join(name);
-        }
-    }
-
-    /// A buffer is dropped.
-    pub fn leave_transaction(&mut self, name: Name) {
-        self.keep.fresh.remove(&name);
-        self.keep.tails.remove(&name);
-        if self.keep.mode == Keeping::Journal {
-            self.journal_leave(name);
-        }
     }
 
     /// Drops a buffer, and with it what waited to be written in it.
@@ -431,75 +109,70 @@ impl Core {
         runs.iter().try_for_each(|r| self.free_run(r.0, r.1))
     }
 
-    /// Nothing of a buffer will be written. Returns runs whose freeing waited for it.
-    pub fn cancel_buffer(&mut self, name: Name) -> Result<Vec<(Frag, u32)>> {
-        if self.keep.has_patches() { self.soft_cancel(name) } else { Ok(Vec::new()) }
-    }
-
     // Writing.
 
     /// The bytes to write of a buffer, and whether something in it was rolled back.
-    fn image(&self, name: Name, what: What, bytes: Arc<Vec<u8>>) -> (Arc<Vec<u8>>, bool) {
-        if what == What::Data || what == What::Xattr {
+    fn image(&self, name: Name, kind: BlockKind, bytes: Arc<Vec<u8>>) -> (Arc<Vec<u8>>, bool) {
+        if kind == BlockKind::Data || kind == BlockKind::Xattr {
             return (bytes, false);
         }
         let mut image = bytes.as_ref().clone();
-        let rolled = self.keep.has_patches() && self.soft_roll_back(name, &mut image);
-        self.seal(name, what, &mut image);
+        let rolled = self.roll_back(name, &mut image);
+        self.seal(name, kind, &mut image);
         (Arc::new(image), rolled)
     }
 
-    fn seal(&self, name: Name, what: What, image: &mut [u8]) {
-        match what {
-            What::Cg => seal_cg(image),
-            What::Super => {
+    fn seal(&self, name: Name, kind: BlockKind, image: &mut [u8]) {
+        match kind {
+            BlockKind::Cg => seal_cg(image),
+            BlockKind::Super => {
                 let crc = image.get(..SECTOR).and_then(|b| crc_without(b, SUPER_CRC_AT)).unwrap_or(0);
                 put_u32(image, SUPER_CRC_AT, crc);
             }
-            What::Inodes => {
+            BlockKind::Inodes => {
                 let Name::Block(at) = name else { return };
                 let first = self.geom.first_inode(Frag(at as u32)).0;
                 for (i, inode) in image.chunks_exact_mut(INODE).enumerate() {
                     let ino = Ino(first + i as u64);
                     // Zeros need no seal, and a damaged inode does not get a right one.
-                    let damaged = self.damaged.contains_key(&ino.0) && !planted(Flaw::DamageSealed);
+                    let damaged = self.damaged.contains(ino) && !planted(Flaw::DamageSealed);
                     if inode.iter().any(|b| *b != 0) && !damaged {
                         let crc = inode_crc(inode, self.geom.fsid, ino);
                         put_u32(inode, INODE - 4, crc);
                     }
                 }
             }
-            What::Indirect | What::Xattr | What::Dir | What::Data => {}
+            BlockKind::Indirect | BlockKind::Xattr | BlockKind::Dir | BlockKind::Data => {}
         }
     }
 
     /// Requests for buffers, neighbours in one, up to a cluster; with the buffers of each, and of all those that
     /// were rolled back.
     fn requests(&mut self, names: &[Name]) -> (Vec<Request>, Vec<Write>, FxHashSet<Name>) {
-        let mut all: Vec<(Frag, Name, What)> =
-            names.iter().filter_map(|n| self.dirty.get(n).map(|d| (d.frag, *n, d.what))).collect();
+        let mut all: Vec<(Frag, Name, BlockKind)> =
+            names.iter().filter_map(|n| self.dirty.get(*n).map(|d| (d.frag, *n, d.kind))).collect();
         all.sort_unstable_by_key(|a| a.0);
         let most = self.geom.block_size() as u64 * u64::from(self.sb.maxcontig.get());
         let (mut out, mut written, mut rolled): (Vec<Request>, _, _) = (Vec::new(), Vec::new(), FxHashSet::default());
-        for (frag, name, what) in all {
+        for (frag, name, kind) in all {
             let Some(write) = self.cache.begin_write(name) else { continue };
-            let (bytes, back) = self.image(name, what, write.bytes().clone());
+            let (bytes, back) = self.image(name, kind, write.bytes().clone());
             if back {
                 rolled.insert(name);
             }
             written.push(write);
-            self.keep.fresh.remove(&name);
+            self.pages.begin_write(name);
             let (at, len) = (self.geom.byte(frag), bytes.len() as u64);
             self.counters.io.write_bytes += len;
             match out.last_mut() {
                 Some(last)
-                    if last.kind == what.kind() && last.offset + last.len() == at && last.len() + len <= most =>
+                    if last.kind == kind.kind() && last.offset + last.len() == at && last.len() + len <= most =>
                 {
                     if let arbor_base::device::Op::Write(bufs) = &mut last.op {
                         bufs.push(Buf::new(bytes));
                     }
                 }
-                _ => out.push(Request::write(what.kind(), at, vec![Buf::new(bytes)])),
+                _ => out.push(Request::write(kind.kind(), at, vec![Buf::new(bytes)])),
             }
         }
         self.counters.io.writes += out.len() as u64;
@@ -511,23 +184,23 @@ impl Core {
     fn write_round(&mut self, names: &[Name]) -> Result<()> {
         self.reap(0)?;
         let (batch, written, rolled) = self.requests(names);
-        let included = self.keep.soft.included(&names_of(&written));
+        let included = self.deps.included(&names_of(&written));
         let done = self.calls.reads.submit(&*self.dev, batch).wait_all().map_err(Error::Io).and_then(|()| self.order());
         if let Err(e) = done {
             self.unwritten(written);
             self.fail(&e);
             return Err(e);
         }
-        let is_late = |name: &&Name| self.dirty.get(name).is_some_and(|d| d.due <= self.calls.now_ms());
+        let is_late = |name: &&Name| self.dirty.get(**name).is_some_and(|d| d.due <= self.calls.now_ms());
         let late: Vec<Name> = rolled.iter().filter(is_late).copied().collect();
         for write in written {
-            self.keep.tails.remove(&write.name());
+            self.pages.end_write(write.name());
             let whole = !rolled.contains(&write.name());
             self.end_write(write, whole);
         }
-        self.soft_written(included)?;
+        self.dependencies_written(included)?;
         // They may wait for each other.
-        while late.iter().filter(|name| self.hasten(**name)).count() > 0 {}
+        while late.iter().filter(|name| self.expedite(**name)).count() > 0 {}
         Ok(())
     }
 
@@ -544,34 +217,36 @@ impl Core {
             self.counters.rollbacks += 1;
         }
         if self.cache.end_write(write, whole) {
-            self.untouch(name);
-        } else if let Some(d) = self.untouch(name) {
-            self.touch(name, d.frag, d.what, d.owner);
+            self.dirty.untouch(name);
+        } else if let Some(d) = self.dirty.untouch(name) {
+            self.touch(name, d.frag, d.kind, d.owner);
             if !whole && d.due > self.calls.now_ms() {
                 // What was not written of it may be as old as what was.
-                self.lower_due(name, d.due);
+                self.dirty.lower_due(name, d.due);
             }
         }
     }
 
     /// What was rolled back in a buffer though it was due is due again as soon as something of it waits no longer. Says
     /// whether that is earlier than it was.
-    fn hasten(&mut self, name: Name) -> bool {
-        let of = |buffer: &Name| self.dirty.get(buffer).map_or(0, |d| d.due);
-        let ready = self.keep.soft.waited_for(name).map(|buffers| buffers.iter().map(of).max().unwrap_or(0));
+    fn expedite(&mut self, name: Name) -> bool {
+        let of = |buffer: &Name| self.dirty.get(*buffer).map_or(0, |d| d.due);
+        let ready = self.deps.waited_for(name).map(|buffers| buffers.iter().map(of).max().unwrap_or(0));
         let due = ready.min().unwrap_or(0).max(self.calls.now_ms() + LEAST_PAUSE_MS);
-        self.lower_due(name, due)
+        self.dirty.lower_due(name, due)
     }
 
     /// What was written is on disk before anything that is written after it.
     fn order(&mut self) -> Result<()> {
-        if self.keep.mode == Keeping::Async || planted(Flaw::NoOrder) { Ok(()) } else { self.flush() }
+        if planted(Flaw::NoOrder) { Ok(()) } else { self.ordering().round_written(self) }
     }
 
     fn flush(&mut self) -> Result<()> {
         self.counters.io.flushes += 1;
         let done = self.dev.flush().map_err(Error::Io);
-        self.keep.streamed &= done.is_err();
+        if done.is_ok() {
+            self.pages.flushed();
+        }
         // What was written may be lost, though its buffers are clean.
         done.inspect_err(|e| self.fail(e))
     }
@@ -584,15 +259,15 @@ impl Core {
 
     /// Writes a buffer if something waits for its next write; what is on disk as it is in core was written.
     fn write_awaited(&mut self, name: Name) -> Result<()> {
-        if !self.keep.soft.is_awaited(name) {
+        if !self.deps.is_awaited(name) {
             return Ok(());
         }
-        if self.dirty.contains_key(&name) {
+        if self.dirty.contains(name) {
             return self.write_now(name);
         }
-        let done = self.keep.soft.included(&[name]);
-        self.keep.soft.close_events(&[name]);
-        self.soft_written(done)
+        let done = self.deps.included(&[name]);
+        self.deps.close_events(&[name]);
+        self.dependencies_written(done)
     }
 
     /// Starts to write pages of data, without waiting (`bawrite`).
@@ -600,18 +275,17 @@ impl Core {
         self.reap(IN_FLIGHT - 1)?;
         let (batch, written, _) = self.requests(names);
         let names = names_of(&written);
-        let included = self.keep.soft.included(&names);
-        self.keep.soft.close_events(&names);
+        let included = self.deps.included(&names);
+        self.deps.close_events(&names);
         let ticket = self.calls.reads.submit(&*self.dev, batch);
-        self.in_flight.push_back(InFlight { ticket, writes: written, included });
+        self.pages.start(InFlight { ticket, writes: written, included });
         Ok(())
     }
 
     /// Waits for writes under way until at most `left` are.
     pub fn reap(&mut self, left: usize) -> Result<()> {
         let (mut done, mut included) = (Vec::new(), Vec::new());
-        while self.in_flight.len() > left {
-            let Some(InFlight { ticket, writes, included: more }) = self.in_flight.pop_front() else { break };
+        while let Some(InFlight { ticket, writes, included: more }) = self.pages.next_done(left) {
             if let Err(e) = ticket.wait_all().map_err(Error::Io) {
                 self.unwritten(writes);
                 self.fail(&e);
@@ -620,16 +294,18 @@ impl Core {
             done.extend(writes);
             included.extend(more);
         }
-        self.keep.streamed |= !done.is_empty();
-        let tails = self.keep.has_patches() && done.iter().any(|w: &Write| self.keep.tails.contains(&w.name()));
+        if !done.is_empty() {
+            self.pages.note_streamed();
+        }
+        let tails = self.ordering().waits_for_data() && done.iter().any(|w: &Write| self.pages.has_tail(w.name()));
         if !included.is_empty() || tails {
             self.flush()?;
         }
         for write in done {
-            self.keep.tails.remove(&write.name());
+            self.pages.end_write(write.name());
             self.end_write(write, true);
         }
-        self.soft_written(included)
+        self.dependencies_written(included)
     }
 
     /// Writes what is dirty and not part of a running transaction, in such an order that nothing is rolled back
@@ -641,10 +317,10 @@ impl Core {
             if names.is_empty() {
                 return Ok(());
             }
-            let left = self.keep.soft.pending() + self.dirty.len();
+            let left = self.deps.pending() + self.dirty.len();
             rounds = if left < least { 0 } else { rounds + 1 };
             least = least.min(left);
-            let ready: Vec<Name> = names.iter().copied().filter(|n| self.keep.soft.is_ready(*n)).collect();
+            let ready: Vec<Name> = names.iter().copied().filter(|n| self.deps.is_ready(*n)).collect();
             self.write_round(if ready.is_empty() { &names } else { &ready })?;
         }
         let e = Error::Io(std::io::Error::other("buffers wait for each other"));
@@ -654,11 +330,13 @@ impl Core {
 
     /// Makes everything durable.
     pub fn flush_all(&mut self) -> Result<()> {
-        if self.keep.mode == Keeping::Journal {
-            return self.commit_journal();
-        }
+        self.ordering().sync_all(self)
+    }
+
+    /// Writes everything in its place, with what follows.
+    fn write_everything(&mut self) -> Result<()> {
         loop {
-            self.write_out(&mut |core| Ok(core.dirty.keys().copied().collect()))?;
+            self.write_out(&mut |core| Ok(core.dirty.names()))?;
             self.reap(0)?;
             if !self.run_work()? && self.dirty.is_empty() {
                 break;
@@ -669,15 +347,7 @@ impl Core {
 
     /// Makes a file durable, with the names it was made by.
     pub fn flush_file(&mut self, ino: Ino) -> Result<()> {
-        match self.keep.mode {
-            Keeping::Journal => return self.commit_journal(),
-            Keeping::SoftUpdates => {
-                self.reap(0)?;
-                self.write_out(&mut |core| core.soft_needed(ino))?;
-            }
-            Keeping::Sync | Keeping::Async => self.write_whole(ino)?,
-        }
-        self.flush()
+        self.ordering().sync_file(self, ino)
     }
 
     /// Writes what a file has in pages and indirect blocks, then its inode: as it is, with what else lies in that block.
@@ -689,7 +359,7 @@ impl Core {
             names.retain(|n| *n != inode);
             Ok(names)
         })?;
-        if self.dirty.contains_key(&inode) { self.write_round(&[inode]) } else { Ok(()) }
+        if self.dirty.contains(inode) { self.write_round(&[inode]) } else { Ok(()) }
     }
 
     fn inode_block(&self, ino: Ino) -> Result<Name> {
@@ -697,20 +367,19 @@ impl Core {
         Ok(Name::Block(block.0.into()))
     }
 
-    /// The same with soft updates, and the old names of a directory are gone.
+    /// Makes a directory durable, and its old names are gone.
     pub fn sync_dir_names(&mut self, dir: Ino) -> Result<()> {
         self.reap(0)?;
-        self.write_out(&mut |core| core.soft_names_needed(dir))?;
+        self.write_out(&mut |core| core.needed_by_names(dir))?;
         self.flush()
     }
 
     /// Dirty buffers of a file: pages, indirect blocks, its inode.
     fn buffers_of(&mut self, ino: Ino) -> Result<Vec<Name>> {
         let mut out: Vec<Name> = self.cache.dirty_pages(ino, 0).map(|index| Name::data(ino, index)).collect();
-        let owned = self.owned.range((ino.0, Name::Block(0))..(ino.0 + 1, Name::Block(0)));
-        out.extend(owned.map(|o| o.1));
+        out.extend(self.dirty.owned_by(ino));
         out.push(self.inode_block(ino)?);
-        out.retain(|n| self.dirty.contains_key(n));
+        out.retain(|n| self.dirty.contains(*n));
         Ok(out)
     }
 
@@ -718,21 +387,14 @@ impl Core {
     pub fn run_daemons(&mut self, now: Time) -> Result<Time> {
         let at = self.calls.ms_until(now);
         if self.calls.health.is_writable() {
-            if self.keep.mode == Keeping::Journal {
-                self.journal_daemon(at)?;
-            } else {
-                let due: Vec<Name> = self.ages.range(..(at + 1, Name::Block(0))).map(|a| a.1).collect();
-                self.write_some(&due)?;
-                self.run_work()?;
-            }
+            self.ordering().background(self, at)?;
             if self.has_much_dirty() {
                 self.clean()?;
             }
         }
         // What is changed right after this is not due before then.
         let idle = at + self.opts.commit_ms.saturating_sub(EARLIEST_MS);
-        let oldest = self.ages.first().map(|a| a.0);
-        let next = [oldest, self.journal_due()].into_iter().flatten().fold(idle, u64::min);
+        let next = [self.dirty.first_due(), self.ordering().due(self)].into_iter().flatten().fold(idle, u64::min);
         Ok(now.plus_ms(next.saturating_sub(at).max(LEAST_PAUSE_MS)))
     }
 
@@ -742,27 +404,20 @@ impl Core {
             return Ok(());
         }
         self.gather_files(names)?;
-        let is_data = |name: &Name| self.dirty.get(name).is_some_and(|d| d.what == What::Data);
-        let (data, rest): (Vec<Name>, Vec<Name>) = names.iter().partition(|name| is_data(name));
-        if self.keep.mode != Keeping::Sync || data.is_empty() || rest.is_empty() {
-            return self.write_round(names);
-        }
-        // Nobody is to wait longer for the pointers than for the data.
-        self.write_round(&data)?;
-        self.write_round(&rest)
+        self.ordering().write_aged(self, names)
     }
 
     /// New blocks of files that are about to be written together lie together (`cluster_write`).
     fn gather_files(&mut self, names: &[Name]) -> Result<()> {
         let done = self.gather_runs(names);
-        self.settling = None;
+        self.dirty.inherit_due(None);
         done
     }
 
     fn gather_runs(&mut self, names: &[Name]) -> Result<()> {
         let mut pages: Vec<(Ino, u64)> = names
             .iter()
-            .filter(|n| self.keep.fresh.contains(n) && self.dirty.get(n).is_some_and(|d| d.what == What::Data))
+            .filter(|n| self.pages.is_fresh(**n) && self.dirty.get(**n).is_some_and(|d| d.kind == BlockKind::Data))
             .filter_map(|n| if let Name::File(ino, FileBlock::Data(index)) = n { Some((*ino, *index)) } else { None })
             .collect();
         pages.sort_unstable();
@@ -770,7 +425,7 @@ impl Core {
         for run in pages.chunk_by(|a, b| a.0 == b.0 && a.1 + 1 == b.1) {
             let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
             let mut i = self.iget(first.0)?;
-            self.settling = self.dirty.get(&i.name()).map(|d| d.due);
+            self.dirty.inherit_due(Some(i.name()));
             let whole = |core: &Core, lbn| core.geom.lbn_frags(i.size(), lbn) == core.geom.block_frags();
             let last = if whole(self, last.1) { last.1 + 1 } else { last.1 };
             let mut at = first.1;
@@ -791,7 +446,7 @@ impl Core {
             return;
         }
         let much = self.cache.dirty_bytes() > self.cache.dirty_limit();
-        let done = if much { self.clean() } else { self.bound_transaction() };
+        let done = if much { self.clean() } else { self.ordering().call_ended(self) };
         if let Err(e) = done {
             self.fail(&e);
         }
@@ -805,9 +460,11 @@ impl Core {
 
     /// Writes until half of what may be dirty is (the buffer daemon).
     fn clean(&mut self) -> Result<()> {
-        if self.keep.mode == Keeping::Journal {
-            return self.clean_journal();
-        }
+        self.ordering().write_back(self)
+    }
+
+    /// Writes those buffers that were not changed for longest until half of what may be dirty is.
+    fn write_oldest(&mut self) -> Result<()> {
         let (limit, mut rounds) = (self.cache.dirty_limit(), 0);
         while self.cache.dirty_bytes() > limit / 2 && rounds < MOST_ROUNDS && !self.calls.health.has_failed() {
             rounds += 1;
@@ -823,49 +480,39 @@ impl Core {
     fn next_in_queue(&mut self, bytes: usize) -> Vec<Name> {
         let (mut names, mut sum) = (Vec::new(), 0);
         while sum < bytes
-            && let Some((turn, name)) = self.queue.pop_first()
+            && let Some(next) = self.dirty.next_in_queue(|name| self.deps.is_ready(name))
         {
-            let Some(d) = self.dirty.get_mut(&name) else { continue };
-            if d.deferred || self.keep.soft.is_ready(name) {
-                names.push((turn, name));
-                sum += self.cache.peek(name).map_or(0, |b| b.len());
-            } else {
-                self.turns += 1;
-                (d.deferred, d.turn) = (true, self.turns);
-                self.queue.insert(self.turns, name);
-            }
+            let Some((turn, name)) = next else { continue };
+            names.push((turn, name));
+            sum += self.cache.peek(name).map_or(0, |b| b.len());
         }
-        // What is written leaves the queue by that.
-        self.queue.extend(names.iter().copied());
+        self.dirty.requeue(names.iter().copied());
         names.into_iter().map(|n| n.1).collect()
     }
 
-    /// Space that was freed and may not be used yet is made usable. Says whether that can have helped.
-    pub fn settle_held(&mut self) -> Result<bool> {
-        match self.keep.mode {
-            Keeping::Journal if !self.holding.is_empty() => self.commit_journal().map(|()| true),
-            Keeping::SoftUpdates | Keeping::Sync if !self.keep.soft.frees_nothing() => self.flush_all().map(|()| true),
-            _ => Ok(false),
-        }
+    /// Writes everything if that frees something. Says whether it did.
+    fn flush_what_frees(&mut self) -> Result<bool> {
+        if self.deps.frees_nothing() { Ok(false) } else { self.flush_all().map(|()| true) }
     }
 
+    /// Does what followed removals of names that are on disk now.
     fn run_work(&mut self) -> Result<bool> {
         let (mut some, mut later) = (false, Vec::new());
-        while let Some(drop) = self.keep.soft.next_work() {
+        while let Some(release) = self.deps.next_work() {
             // What was removed from a directory before it was removed itself comes first.
-            if let Drop::Dir(ino, _) = drop
-                && self.links_going(ino) > 0
+            if let LinkRelease::Dir(ino, _) = release
+                && self.deps.going(ino) > 0
             {
-                later.push(drop);
-                self.keep.soft.count_going(drop, true);
+                later.push(release);
+                self.deps.count_going(release, true);
                 continue;
             }
             some = true;
             self.counters.work_items += 1;
 
-            self.run_drop(drop)?;
+            self.release_links(release)?;
         }
-        self.keep.soft.put_off(later);
+        self.deps.put_off(later);
         Ok(some)
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! A directory grows by fragments, later by blocks, of empty chunks, and does not shrink before it is removed.
 
-use crate::commit::Drop;
-use crate::file::Slot;
+use crate::buffers::{BlockKind, Slot};
+use crate::dependencies::LinkRelease;
 use crate::format::*;
 use crate::inode::{Inode, LINK_MAX};
-use crate::mount::{Core, What};
 use crate::planted::{Flaw, planted};
 use crate::sound;
+use crate::volume::Core;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::field;
 use arbor_base::layout::Location;
@@ -35,7 +35,7 @@ impl ChunkDirs for Core {
         let frag = self.bmap(dir, lbn)?;
         let hole = || dir.corrupt(&self.geom, field!(Dinode, db), lbn, "no hole in a directory");
         let frag = frag.ok_or_else(hole)?;
-        let bytes = Arc::new(self.read(frag, self.geom.bytes_of(frags), What::Dir)?);
+        let bytes = Arc::new(self.read(frag, self.geom.bytes_of(frags), BlockKind::Dir)?);
         sound::dir_block(self.geom.byte(frag), &bytes, lbn == 0)?;
         self.cache.insert(name, bytes.clone());
         Ok(bytes)
@@ -48,7 +48,7 @@ impl ChunkDirs for Core {
     fn dir_modify(&mut self, dir: &Inode, index: u64, f: &mut dyn FnMut(&mut Vec<u8>)) -> Result<()> {
         let page = Name::data(dir.ino, index);
         let frag = self.bmap(dir, index)?.ok_or(Errno::EIO)?;
-        self.change(page, (frag, What::Dir, dir.ino.0), f)
+        self.change(page, (frag, BlockKind::Dir, dir.ino.0), f)
     }
 
     fn dir_step(&self, lbn: u64) -> usize {
@@ -68,12 +68,12 @@ impl ChunkDirs for Core {
 
     fn is_kept(&self, dir: &Inode, at: u64) -> bool {
         let (page, within) = self.dir_place(dir, at);
-        self.is_held(page, within)
+        self.deps.is_held(page, within)
     }
 }
 
 impl Core {
-    /// Name of the page that holds byte `at` of a directory, and where in the page. Patches name an entry by that, and
+    /// Name of the page that holds byte `at` of a directory, and where in the page. Dependencies name an entry by that, and
     /// a walk's cookie by `at`: it does not move (FFS-D1).
     fn dir_place(&self, dir: &Inode, at: u64) -> (Name, usize) {
         let lbn = self.geom.lbn(at);
@@ -83,12 +83,12 @@ impl Core {
     /// Room for an entry; the directory grows if there is none.
     pub fn dir_room(&mut self, dir: &mut Inode, name: &[u8]) -> Result<Room> {
         self.build_hash(dir)?;
-        if self.is_held_elsewhere(dir.ino, name) {
+        if self.deps.is_held_elsewhere(dir.ino, name) {
             // The old one goes before the new one comes, in whatever place.
             self.flush_file(dir.ino)?;
             *dir = self.iget_dir(dir.ino)?;
         }
-        if let Some((Name::File(_, FileBlock::Data(index)), within)) = self.held_name(dir.ino, name) {
+        if let Some((Name::File(_, FileBlock::Data(index)), within)) = self.deps.held_name(dir.ino, name) {
             let host = (index << self.geom.block_shift) + within as u64;
             let reclen = self.dir_entry(dir, host, |e| e.reclen)?;
             return Ok(Room { host, keeps: 0, reclen });
@@ -99,14 +99,14 @@ impl Core {
     /// A name was entered in `dir`: it must not be on disk before `waits`.
     pub fn note_added(&mut self, dir: &Inode, at: u64, ino: Ino, waits: Vec<u64>) -> Result<u64> {
         let slot = self.dir_place(dir, at);
-        self.entry_added(slot, ino, waits)
+        self.ordering().entry_added(self, slot, ino, waits)
     }
 
     /// The entry at byte `at` of `dir`, whose waits are over, is on disk before anything else in its block changes, if
     /// changes come one by one: sectors of a block that is cut off while it is written may be any of the new ones.
     pub fn entry_first(&mut self, dir: &Inode, at: u64) -> Result<()> {
         let slot = self.dir_place(dir, at);
-        self.entry_alone(slot)
+        self.ordering().entry_alone(self, slot)
     }
 
     /// A name was removed from `dir`; what that takes from link counts follows when it is on disk, and that is
@@ -116,10 +116,10 @@ impl Core {
         (dir, at): (&Inode, u64),
         old: ((Ino, u8), &[u8]),
         after: Option<u64>,
-        drop: Drop,
+        release: LinkRelease,
     ) -> Result<()> {
         let slot = self.dir_place(dir, at);
-        self.entry_removed(slot, old, after, drop)
+        self.ordering().entry_removed(self, slot, old, after, release)
     }
 
     /// The entry at byte `at` of `dir` names `new` instead of `old`; see [`Core::note_removed`].
@@ -128,10 +128,10 @@ impl Core {
         (dir, at): (&Inode, u64),
         names: ((Ino, u8), Ino),
         waits: Vec<u64>,
-        drop: Drop,
+        release: LinkRelease,
     ) -> Result<u64> {
         let slot = self.dir_place(dir, at);
-        self.entry_changed(slot, names, waits, drop)
+        self.ordering().entry_changed(self, slot, names, waits, release)
     }
 
     /// Entries that are about to name another inode while the one that they name lives on are on disk as they are,
@@ -139,9 +139,9 @@ impl Core {
     pub fn settle_names(&mut self, entries: &[(&Inode, u64)], named: &[Ino]) -> Result<()> {
         let waits = |e: &(&Inode, u64)| {
             let (page, at) = self.dir_place(e.0, e.1);
-            self.is_held(page, at)
+            self.deps.is_held(page, at)
         };
-        if !self.holds_entries() || !entries.iter().any(waits) || planted(Flaw::NamesUnsettled) {
+        if !self.ordering().keeps_removed_entries() || !entries.iter().any(waits) || planted(Flaw::NamesUnsettled) {
             return Ok(());
         }
         named.iter().try_for_each(|ino| self.flush_file(*ino))
@@ -158,22 +158,22 @@ impl Core {
     pub fn settle_dir(&mut self, ino: Ino) -> Result<()> {
         let dir = self.iget_dir(ino)?;
         let pages = dir.size().div_ceil(self.geom.block_size() as u64);
-        let entangled = self.has_old_names(ino) || self.has_waiting_entries(ino, pages);
+        let entangled = self.deps.has_old_names(ino) || self.deps.has_waiting_entries(ino, pages);
         if entangled && !planted(Flaw::DirectoryTakes) { self.sync_dir_names(ino) } else { Ok(()) }
     }
 
     /// A directory that is about to move into `to` has one name on disk, and its way from there to the root is on disk: no
     /// two may lie in each other there.
     pub fn settle_move(&mut self, ino: Ino, to: Ino) -> Result<()> {
-        if !self.holds_entries() || planted(Flaw::WaysUnsettled) {
+        if !self.ordering().keeps_removed_entries() || planted(Flaw::WaysUnsettled) {
             return Ok(());
         }
-        if self.has_old_names(ino) {
+        if self.deps.has_old_names(ino) {
             self.sync_dir_names(ino)?;
         }
         let mut at = to;
         while at != ROOT {
-            if self.is_held(Name::data(at, 0), DOTDOT_AT) {
+            if self.deps.is_held(Name::data(at, 0), DOTDOT_AT) {
                 self.flush_file(at)?;
             }
             let dir = self.iget_dir(at)?;

@@ -4,10 +4,11 @@
 //! logical block, always knows its place. Bytes of a page behind the end of the file are zero. A page is as
 //! long as its fragments.
 
+use crate::buffers::{BlockKind, Slot};
 use crate::format::*;
 use crate::inode::{Inode, XATTR};
-use crate::mount::{Core, What};
 use crate::planted::{Flaw, planted};
+use crate::volume::Core;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::field;
 use arbor_base::layout::{Corrupt, get_u32, put};
@@ -17,12 +18,8 @@ use arbor_kit::blockmap::{BlockMap, Parent, Shape};
 use arbor_kit::inodes::InodeTable as _;
 use std::sync::Arc;
 
-/// Where a pointer lies: a buffer, and the byte in it.
-pub(crate) type Slot = (Name, usize);
 /// Groups in which one step of a truncation frees, at most: a transaction holds the structures of all of them.
 const STEP_GROUPS: usize = 16;
-/// Files whose sequence of blocks is remembered.
-const STREAMS: usize = 32;
 
 impl Core {
     /// Where a pointer to a block of a file leads, which is a run of so many fragments.
@@ -57,11 +54,6 @@ impl Core {
         }
     }
 
-    /// Free blocks that nobody holds, at least.
-    fn blocks_at_hand(&self) -> u64 {
-        self.nbfree.saturating_sub(self.held_frags)
-    }
-
     /// The slot of a logical block, with its place in its array and the block before it there; makes indirect blocks that
     /// are missing.
     fn slot(&mut self, i: &mut Inode, lbn: u64) -> Result<(Slot, u64, Frag)> {
@@ -79,9 +71,9 @@ impl Core {
         let (slot, frags) = (self.slot_at(i, parent)?, self.geom.block_frags());
         let pref = self.blkpref(i.ino, lbn, 0, Frag(0));
         let at = self.alloc(i.ino, Some(pref), frags)?;
-        self.make_block(at, What::Indirect, vec![0; self.geom.block_size()])?;
+        self.make_block(at, BlockKind::Indirect, vec![0; self.geom.block_size()])?;
         let content = Name::Block(at.0.into());
-        self.own(content, i.ino);
+        self.dirty.own(content, i.ino);
         i.add_frags(frags, 0);
         let root = if let Parent::Root(k) = parent { Some(k) } else { None };
         match root {
@@ -90,8 +82,8 @@ impl Core {
         }
         self.iput(i)?;
         let inode = root.map(|_| (i.at, i.size()));
-        self.pointer_set(slot, (Frag(0), 0), (at, frags), content, inode)?;
-        if i.is_dir() { self.leads_to_names(slot, content, None) } else { Ok(()) }
+        self.ordering().pointer_set(self, slot, (Frag(0), 0), (at, frags), content, inode)?;
+        if i.is_dir() { self.ordering().leads_to_names(self, slot, content, None) } else { Ok(()) }
     }
 
     /// Where a pointer lies. The indirect block that it stands in is there.
@@ -128,37 +120,32 @@ impl Core {
     /// Fails with `ENOSPC` unless so many blocks can be had.
     fn need_blocks(&self, missing: u64) -> Result<()> {
         let frags = missing * u64::from(self.geom.block_frags());
-        if self.blocks_at_hand() < missing || self.available() < frags { Err(Errno::ENOSPC.into()) } else { Ok(()) }
+        if self.space.blocks_at_hand() < missing || self.space.available(&self.geom) < frags {
+            Err(Errno::ENOSPC.into())
+        } else {
+            Ok(())
+        }
     }
 
     fn set_entry(&mut self, (name, at): Slot, to: Frag, ino: Ino) -> Result<()> {
         self.modify(name, |buf| put_u32(buf, at, to.0))?;
-        self.own(name, ino);
+        self.dirty.own(name, ino);
         Ok(())
-    }
-
-    /// A metadata buffer belongs to a file: its fsync writes it.
-    fn own(&mut self, name: Name, ino: Ino) {
-        if let Some(d) = self.dirty.get_mut(&name) {
-            self.owned.remove(&(d.owner, name));
-            d.owner = ino.0;
-            self.owned.insert((ino.0, name));
-        }
     }
 
     /// Gives logical block `lbn` the fragments that a file of `size` bytes has there, changes its page, which is
     /// in the cache, and makes the file at least that long.
-    pub fn alloc_block(&mut self, i: &mut Inode, lbn: u64, size: u64, what: What, fill: Fill<'_>) -> Result<Frag> {
-        let done = self.balloc_page(i, lbn, size, what, fill);
+    pub fn alloc_block(&mut self, i: &mut Inode, lbn: u64, size: u64, kind: BlockKind, fill: Fill<'_>) -> Result<Frag> {
+        let done = self.balloc_page(i, lbn, size, kind, fill);
         let name = Name::data(i.ino, lbn);
-        if done.is_err() && !self.dirty.contains_key(&name) {
+        if done.is_err() && !self.dirty.contains(name) {
             // It may be one that was made to be written over.
             self.cache.remove(name);
         }
         done
     }
 
-    fn balloc_page(&mut self, i: &mut Inode, lbn: u64, size: u64, what: What, fill: Fill<'_>) -> Result<Frag> {
+    fn balloc_page(&mut self, i: &mut Inode, lbn: u64, size: u64, kind: BlockKind, fill: Fill<'_>) -> Result<Frag> {
         let old_size = i.size();
         let size = size.max(old_size);
         let want = self.geom.lbn_frags(size, lbn);
@@ -179,12 +166,12 @@ impl Core {
             }
         };
         let len = self.geom.bytes_of(want.max(have));
-        self.change(name, (frag, what, i.ino.0), |buf| fill(buf, len))?;
+        self.change(name, (frag, kind, i.ino.0), |buf| fill(buf, len))?;
         i.d.size = size.into();
         if have >= want {
             self.iput(i)?;
             if size > old_size {
-                self.size_grown(i, old_size, name);
+                self.ordering().size_grown(self, i, old_size, name);
             }
             return Ok(frag);
         }
@@ -192,12 +179,12 @@ impl Core {
         self.set_slot(i, lbn, slot, frag)?;
         self.iput(i)?;
         if present.is_none() {
-            self.keep.fresh.insert(name);
+            self.pages.note_fresh(name);
         }
         let inode = direct.then_some((i.at, old_size));
-        self.pointer_set(slot, (present.unwrap_or(Frag(0)), have), (frag, want), name, inode)?;
-        if what == What::Dir && old_size > 0 {
-            self.leads_to_names(slot, name, (!direct).then_some(((i.name(), i.at), old_size)))?;
+        self.ordering().pointer_set(self, slot, (present.unwrap_or(Frag(0)), have), (frag, want), name, inode)?;
+        if kind == BlockKind::Dir && old_size > 0 {
+            self.ordering().leads_to_names(self, slot, name, (!direct).then_some(((i.name(), i.at), old_size)))?;
         }
         Ok(frag)
     }
@@ -216,8 +203,7 @@ impl Core {
     /// cluster.
     fn read_cluster(&mut self, i: &Inode, lbn: u64, frag: Frag) -> Result<()> {
         let (geom, n) = (self.geom, self.geom.block_frags());
-        let expected = lbn == 0 || self.streams.contains(&(i.ino.0, lbn));
-        let most = if expected { u64::from(self.sb.maxcontig.get()) } else { 1 };
+        let most = if self.streams.expects(i.ino, lbn) { u64::from(self.sb.maxcontig.get()) } else { 1 };
         let mut lens = vec![geom.bytes_of(geom.lbn_frags(i.size(), lbn))];
         while (lens.len() as u64) < most && lens.last() == Some(&geom.block_size()) {
             let next = lbn + lens.len() as u64;
@@ -230,20 +216,18 @@ impl Core {
             }
             lens.push(geom.bytes_of(frags));
         }
-        let bytes = self.read(frag, lens.iter().sum(), What::Data)?;
+        let bytes = self.read(frag, lens.iter().sum(), BlockKind::Data)?;
         let mut rest = &bytes[..];
         for (k, len) in lens.iter().enumerate() {
             let (head, tail) = rest.split_at(*len);
             let (name, mut page) = (Name::data(i.ino, lbn + k as u64), head.to_vec());
             if self.zero_past_end(i, lbn + k as u64, &mut page) {
-                self.keep.tails.insert(name);
+                self.pages.note_tail(name);
             }
             self.cache.insert(name, Arc::new(page));
             rest = tail;
         }
-        self.streams.retain(|s| s.0 != i.ino.0);
-        self.streams.push_front((i.ino.0, lbn + lens.len() as u64));
-        self.streams.truncate(STREAMS);
+        self.streams.note(i.ino, lbn + lens.len() as u64);
         Ok(())
     }
 
@@ -268,13 +252,13 @@ impl Core {
         }
         let Some(frag) = self.bmap(i, last)? else { return Ok(()) };
         self.mapped_page(i, last, frag)?;
-        let is_tail = self.keep.tails.contains(&Name::data(i.ino, last));
+        let is_tail = self.pages.has_tail(Name::data(i.ino, last));
         if !more && (!is_tail || planted(Flaw::TailShown)) {
             return Ok(());
         }
         // The size stays inside the block until there is something behind it.
         let size = (last + 1) << self.geom.block_shift;
-        self.alloc_block(i, last, size, What::Data, &mut |buf, len| buf.resize(len, 0)).map(drop)
+        self.alloc_block(i, last, size, BlockKind::Data, &mut |buf, len| buf.resize(len, 0)).map(drop)
     }
 
     /// A block was written to its end: if it ends a cluster, that goes to the disk.
@@ -285,7 +269,7 @@ impl Core {
         }
         let first = lbn + 1 - most;
         let names: Vec<Name> = (first..=lbn).map(|index| Name::data(i.ino, index)).collect();
-        if names.iter().all(|n| self.dirty.contains_key(n)) {
+        if names.iter().all(|n| self.dirty.contains(*n)) {
             self.gather(i, first, lbn)?;
             self.start_writes(&names)?;
         }
@@ -310,7 +294,7 @@ impl Core {
             let name = Name::data(i.ino, lbn);
             let whole = self.geom.lbn_frags(i.size(), lbn) == n;
             match self.bmap(i, lbn)? {
-                Some(frag) if same_array && whole && self.keep.fresh.contains(&name) => old.push(frag),
+                Some(frag) if same_array && whole && self.pages.is_fresh(name) => old.push(frag),
                 _ => return Ok(()),
             }
         }
@@ -330,9 +314,9 @@ impl Core {
             let (slot, ..) = self.find_slot(i, lbn)?;
             self.set_slot(i, lbn, slot, to)?;
             self.iput(i)?;
-            self.touch(name, to, What::Data, i.ino.0);
+            self.touch(name, to, BlockKind::Data, i.ino.0);
             let inode = direct.then_some((i.at, i.size()));
-            self.pointer_set(slot, (frag, n), (to, n), name, inode)?;
+            self.ordering().pointer_set(self, slot, (frag, n), (to, n), name, inode)?;
         }
         Ok(())
     }
@@ -366,7 +350,7 @@ impl Core {
             i.set_pointer(NDADDR + level, Frag(0));
             i.add_frags(0, gone.counted);
             self.iput(i)?;
-            self.free_slot(slot, &gone.runs)?;
+            self.ordering().pointer_cleared(self, slot, &gone.runs)?;
             return Ok(i.size().max(to));
         }
         self.truncate_direct(i, to)?;
@@ -386,7 +370,7 @@ impl Core {
         let (n, block) = (self.geom.nindir(), self.geom.block_frags());
         let unit = self.shape().reach(level as u8);
         self.pointer_checked(i, self.shape().above(cut.first + base, level as u8 + 1), frag, block)?;
-        let bytes = self.block(frag, What::Indirect)?.to_vec();
+        let bytes = self.block(frag, BlockKind::Indirect)?.to_vec();
         let used: Vec<(u64, Frag)> =
             (0..n).map(|k| (k, Frag(get_u32(&bytes, k as usize * 4).unwrap_or(0)))).filter(|e| e.1.0 != 0).collect();
         let behind = used.iter().filter(|(k, _)| base + (k + 1) * unit > cut.keep).count();
@@ -435,7 +419,7 @@ impl Core {
             let slot = (name, k as usize * 4);
             i.add_frags(0, gone.counted);
             self.set_entry(slot, Frag(0), i.ino)?;
-            self.free_slot(slot, &gone.runs)?;
+            self.ordering().pointer_cleared(self, slot, &gone.runs)?;
         }
         Ok(None)
     }
@@ -468,10 +452,10 @@ impl Core {
         self.drop_pages(i, keep)?;
         self.iput(i)?;
         for (lbn, frag, frags) in freed {
-            self.free_slot((i.name(), i.pointer_at(lbn as usize)), &[(frag, frags)])?;
+            self.ordering().pointer_cleared(self, (i.name(), i.pointer_at(lbn as usize)), &[(frag, frags)])?;
         }
         match tail {
-            Some(run) => self.free_after(i.name(), &[run]),
+            Some(run) => self.ordering().blocks_freed(self, i.name(), &[run]),
             None => Ok(()),
         }
     }
@@ -486,7 +470,7 @@ impl Core {
         self.mapped_page(i, lbn, frag)?;
         let len = self.geom.bytes_of(self.geom.lbn_frags(to, lbn));
         let name = Name::data(i.ino, lbn);
-        self.change(name, (frag, What::Data, i.ino.0), |buf| {
+        self.change(name, (frag, BlockKind::Data, i.ino.0), |buf| {
             buf.resize(len, 0);
             if let Some(rest) = buf.get_mut(within..) {
                 rest.fill(0);
@@ -508,7 +492,7 @@ impl Core {
     pub fn read_target(&mut self, i: &Inode) -> Result<Vec<u8>> {
         let size = i.size() as usize;
         if i.d.is_fast_link() {
-            let bytes = self.block(i.block, What::Inodes)?;
+            let bytes = self.block(i.block, BlockKind::Inodes)?;
             let at = i.at + FAST_LINK_AT;
             return Ok(bytes.get(at..at + size).unwrap_or(&[]).to_vec());
         }
@@ -561,7 +545,7 @@ impl BlockMap for Core {
         let frag = self.pointer(i, FileBlock::Map { level, n })?;
         match self.pointer_checked(i, FileBlock::Map { level, n }, frag, self.geom.block_frags())? {
             None => Ok(None),
-            Some(frag) => self.block(frag, What::Indirect).cloned().map(Some),
+            Some(frag) => self.block(frag, BlockKind::Indirect).cloned().map(Some),
         }
     }
 
@@ -603,8 +587,8 @@ impl BlockFiles for Core {
     }
 
     fn balloc(&mut self, i: &mut Inode, lbn: u64, size: u64, fill: Fill<'_>) -> Result<()> {
-        let what = if i.is_dir() { What::Dir } else { What::Data };
-        self.alloc_block(i, lbn, size, what, fill).map(drop)
+        let kind = if i.is_dir() { BlockKind::Dir } else { BlockKind::Data };
+        self.alloc_block(i, lbn, size, kind, fill).map(drop)
     }
 
     fn release_block(&mut self, i: &mut Inode, lbn: u64) -> Result<()> {
@@ -615,7 +599,7 @@ impl BlockFiles for Core {
         let (slot, ..) = self.find_slot(i, lbn)?;
         self.set_slot(i, lbn, slot, Frag(0))?;
         self.iput(i)?;
-        self.free_slot(slot, &[(frag, frags)])
+        self.ordering().pointer_cleared(self, slot, &[(frag, frags)])
     }
 
     fn lengthen_tail(&mut self, i: &mut Inode, from: u64, size: u64) -> Result<()> {
@@ -635,19 +619,19 @@ impl BlockFiles for Core {
     }
 
     fn tail_unseen(&mut self, i: &Inode, lbn: u64) {
-        self.keep.tails.insert(Name::data(i.ino, lbn));
+        self.pages.note_tail(Name::data(i.ino, lbn));
     }
 
     fn has_room_for_step(&mut self) -> bool {
-        self.transaction_has_room()
+        self.ordering().joins_steps(self)
     }
 
     fn may_write_on(&self) -> bool {
-        self.opts.keeping != Keeping::Journal || self.transaction_has_room()
+        self.ordering().may_write_on(self)
     }
 
     fn changes(&self) -> Option<u64> {
-        Some(self.turns)
+        Some(self.dirty.changes())
     }
 }
 

@@ -2,10 +2,11 @@
 //!
 //! An inode has no copy of its own in core: it is decoded from its block's buffer, and written back to it.
 
-use crate::commit::Drop;
+use crate::buffers::BlockKind;
+use crate::dependencies::LinkRelease;
 use crate::format::*;
-use crate::mount::{Core, What};
 use crate::planted::{Flaw, planted};
+use crate::volume::Core;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::field;
 use arbor_base::layout::{Corrupt, crc_without, put};
@@ -90,7 +91,7 @@ impl Core {
             if !self.may_be_initialised(cgx, index)? {
                 return Err(Errno::ESTALE.into());
             }
-            self.block(block, What::Inodes)?;
+            self.block(block, BlockKind::Inodes)?;
         }
         let bytes = self.cache.peek(name).ok_or(Errno::EIO)?;
         let d = bytes.get(at..at + INODE).and_then(|b| Dinode::read_from_bytes(b).ok()).ok_or(Errno::ESTALE)?;
@@ -117,9 +118,7 @@ impl Core {
     pub fn inew(&mut self, (cgx, near): (u32, Ino), m: u32, (uid, gid): (u32, u32), now: Time) -> Result<Inode> {
         let ino = self.ialloc(cgx, near, m)?;
         let mut i = self.islot(ino)?;
-        if let Some(c) = self.damaged.get(&ino.0) {
-            return Err(c.clone().into());
-        }
+        self.damaged.refuse(ino)?;
         if i.d.in_use() {
             return Err(i
                 .corrupt(&self.geom, field!(Dinode, mode), i.d.mode, "a free inode, as the bitmap says")
@@ -140,26 +139,26 @@ impl Core {
             ..Dinode::default()
         };
         self.iput(&i)?;
-        self.inode_made(&i, old)?;
+        self.ordering().inode_made(self, &i, old)?;
         Ok(i)
     }
 
     /// Names an inode has, as users see it.
     pub fn links(&self, i: &Inode) -> u32 {
-        u32::from(i.d.nlink.get()).saturating_sub(self.links_going(i.ino))
+        u32::from(i.d.nlink.get()).saturating_sub(self.deps.going(i.ino))
     }
 
     /// Takes from link counts what the removal of a name has taken away.
-    pub fn run_drop(&mut self, drop: Drop) -> Result<()> {
-        match drop {
-            Drop::Name(ino) => self.unlinked(ino, 1),
-            Drop::Parent(ino) => {
+    pub fn release_links(&mut self, release: LinkRelease) -> Result<()> {
+        match release {
+            LinkRelease::Name(ino) => self.unlinked(ino, 1),
+            LinkRelease::Parent(ino) => {
                 let mut i = self.iget(ino)?;
                 i.d.nlink = i.d.nlink.get().saturating_sub(1).into();
                 self.iput(&i)
             }
-            Drop::Dir(ino, parent) => {
-                self.run_drop(Drop::Parent(parent))?;
+            LinkRelease::Dir(ino, parent) => {
+                self.release_links(LinkRelease::Parent(parent))?;
                 self.unlinked(ino, u16::MAX)
             }
         }
@@ -183,7 +182,7 @@ impl Core {
     fn set_orphan_head(&mut self, to: u64) -> Result<()> {
         self.sb.orphan = (to as u32).into();
         let name = Name::Block(0);
-        self.block(Frag(0), What::Super)?;
+        self.block(Frag(0), BlockKind::Super)?;
         // All of it as it is in core: what was read may be damaged, and gets a checksum that fits.
         let sb = self.sb;
         self.modify(name, |buf| put(buf, 0, sb.as_bytes()))
@@ -193,9 +192,7 @@ impl Core {
     pub fn load_orphans(&mut self, head: u32) -> Result<()> {
         lifetimes::load(self, head.into(), |core, ino, twice| {
             let i = core.islot(ino)?;
-            if let Some(c) = core.damaged.get(&ino.0) {
-                return Err(c.clone().into());
-            }
+            core.damaged.refuse(ino)?;
             if !i.d.in_use() || i.d.nlink.get() != 0 {
                 let found = format!("mode {:o} and link count {}", i.d.mode, i.d.nlink);
                 let expected = "a file without names, as it is on the orphan list";
@@ -216,7 +213,7 @@ impl Core {
         }
         let frag = Frag(i.d.xattr.get());
         let frags = self.xattr_frags(i, frag)?;
-        let bytes = Arc::new(self.read(frag, self.geom.bytes_of(frags), What::Xattr)?);
+        let bytes = Arc::new(self.read(frag, self.geom.bytes_of(frags), BlockKind::Xattr)?);
         check_xattr_run(&self.geom, i.ino, frag, &bytes)?;
         self.cache.insert(name, bytes.clone());
         Ok(bytes)
@@ -231,7 +228,7 @@ impl Core {
         if !self.geom.is_data(frag, 1) {
             return Err(bad(&self.geom).into());
         }
-        let head = self.read(frag, self.geom.frag_size(), What::Xattr)?;
+        let head = self.read(frag, self.geom.frag_size(), BlockKind::Xattr)?;
         let frags = XattrHeader::ref_from_prefix(&head).map_or(0, |h| h.0.frags.get());
         let n = self.geom.block_frags();
         if frags == 0 || frags > n || frag.0 % n + frags > n || !self.geom.is_data(frag, frags) {
@@ -247,7 +244,7 @@ impl Core {
         i.d.xattr = 0.into();
         i.add_frags(0, frags);
         self.iput(i)?;
-        self.free_slot((i.name(), i.pointer_at(XATTR)), &[(frag, frags)])
+        self.ordering().pointer_cleared(self, (i.name(), i.pointer_at(XATTR)), &[(frag, frags)])
     }
 }
 
@@ -268,7 +265,7 @@ impl Orphans for Core {
     }
 
     fn is_listed(&self) -> bool {
-        self.opts.keeping == Keeping::Journal && !planted(Flaw::NoOrphans)
+        self.ordering().lists_orphans() && !planted(Flaw::NoOrphans)
     }
 
     fn head(&mut self, _of: Ino) -> Result<u64> {
@@ -309,7 +306,7 @@ impl Orphans for Core {
         let (generation, m) = (i.d.generation, u32::from(i.d.mode.get()));
         i.d = Dinode { generation, ..Dinode::default() };
         self.iput(i)?;
-        self.inode_freed(i, m)
+        self.ordering().inode_freed(self, i, m)
     }
 }
 
@@ -336,9 +333,7 @@ impl InodeTable for Core {
 
     fn iget(&mut self, ino: Ino) -> Result<Inode> {
         let i = self.islot(ino)?;
-        if let Some(c) = self.damaged.get(&ino.0) {
-            return Err(c.clone().into());
-        }
+        self.damaged.refuse(ino)?;
         if !i.d.in_use() {
             return Err(Errno::ESTALE.into());
         }
@@ -346,7 +341,7 @@ impl InodeTable for Core {
     }
 
     fn iput(&mut self, i: &Inode) -> Result<()> {
-        self.block(i.block, What::Inodes)?;
+        self.block(i.block, BlockKind::Inodes)?;
         self.modify(i.name(), |buf| {
             if let Some(place) = buf.get_mut(i.at..i.at + INODE) {
                 place.copy_from_slice(i.d.as_bytes());
@@ -362,7 +357,7 @@ impl InodeTable for Core {
             ino: i.ino,
             generation: d.generation.get().into(),
             mode: d.mode.get().into(),
-            nlink: u32::from(d.nlink.get()).saturating_sub(self.links_going(i.ino)),
+            nlink: u32::from(d.nlink.get()).saturating_sub(self.deps.going(i.ino)),
             uid: d.uid.get(),
             gid: d.gid.get(),
             rdev: if is_node { d.db[0].get() } else { 0 },
@@ -437,11 +432,11 @@ impl InodeTable for Core {
         let name = Name::File(i.ino, FileBlock::Xattr);
         self.drop_buffer(name)?;
         self.cache.insert(name, Arc::new(bytes));
-        self.change(name, (new, What::Xattr, i.ino.0), |_| ())?;
+        self.change(name, (new, BlockKind::Xattr, i.ino.0), |_| ())?;
         i.d.xattr = new.0.into();
         i.add_frags(frags, old_frags);
         self.iput(i)?;
-        self.pointer_set((i.name(), i.pointer_at(XATTR)), (old, old_frags), (new, frags), name, None)
+        self.ordering().pointer_set(self, (i.name(), i.pointer_at(XATTR)), (old, old_frags), (new, frags), name, None)
     }
 
     fn link_target(&mut self, i: &Inode) -> Result<Option<Vec<u8>>> {

@@ -24,7 +24,7 @@
 //!
 //! # Typical sequence
 //!
-//! `create`: [`mount::Volume::change`] takes the lock, `dir_room` finds room for the name, `inew` takes an inode,
+//! `create`: [`volume::Volume::change`] takes the lock, `dir_room` finds room for the name, `inew` takes an inode,
 //! `dir_insert` enters the name; then `note_added` tells `commit.rs` what the name has to wait for.
 //! `write`: `balloc` allocates and changes pages. `fsync`: `sync_file` writes what the file
 //! needs. `background`: what is old enough is written.
@@ -36,14 +36,17 @@
 mod alloc;
 mod anatomy;
 mod bitmap;
+mod buffers;
 mod check;
 mod commit;
+mod dependencies;
 mod describe;
 mod dir;
 mod dump;
 mod file;
 pub mod format;
 mod inode;
+mod log;
 mod mkfs;
 mod mount;
 mod ops;
@@ -52,7 +55,9 @@ mod options;
 pub mod planted;
 mod recover;
 mod sound;
+mod space;
 mod superblock;
+mod volume;
 
 use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::*;
@@ -82,12 +87,8 @@ impl Engine for Ffs {
     }
 
     fn crash_promise(&self, mount: &Options) -> CrashPromise {
-        match options::Mount::parse(mount).map(|m| m.keeping) {
-            Ok(format::Keeping::Journal) => CrashPromise::Prefix,
-            Ok(format::Keeping::Sync) => CrashPromise::Ordered { names: true },
-            Ok(format::Keeping::SoftUpdates) => CrashPromise::Ordered { names: false },
-            Ok(format::Keeping::Async) | Err(_) => CrashPromise::Repairable,
-        }
+        let keeping = options::Mount::parse(mount).map_or(format::Keeping::Async, |m| m.keeping);
+        commit::ordering::of(keeping).crash_promise()
     }
 
     fn probe(&self, device: &dyn Device) -> Result<Option<VolumeInfo>> {

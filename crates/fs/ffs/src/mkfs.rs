@@ -49,8 +49,8 @@ fn root_frag(sb: &SuperBlock, geom: &Geom) -> Frag {
     Frag((sb.summary_start.get() + geom.summary_frags()).next_multiple_of(geom.block_frags()))
 }
 
-/// Where everything goes on a device of `size` bytes.
-fn layout(f: &options::Format, o: &FormatOptions, size: u64) -> Result<SuperBlock> {
+/// Blocks, fragments and cylinder groups of a volume of `size` bytes.
+fn divide(f: &options::Format, size: u64) -> Result<Geom> {
     let too_small = || Error::refused(format!("{size} bytes are too few for a volume with these options"));
     let block_frags = 1u32 << (f.block_shift - f.frag_shift);
     let all = size >> f.block_shift << (f.block_shift - f.frag_shift);
@@ -83,7 +83,14 @@ fn layout(f: &options::Format, o: &FormatOptions, size: u64) -> Result<SuperBloc
     if geom.cg_count == 0 || geom.cg_count.checked_mul(geom.cg_inodes).is_none() {
         return Err(too_small());
     }
+    Ok(geom)
+}
+
+/// Where everything goes on a device of `size` bytes.
+fn layout(f: &options::Format, o: &FormatOptions, size: u64) -> Result<SuperBlock> {
+    let geom = divide(f, size)?;
     let summary_start = geom.meta_frags();
+    let block_frags = geom.block_frags();
     if summary_start + geom.summary_frags() + 2 * block_frags > geom.cg_len(0) {
         return Err(Error::refused("too many cylinder groups: choose larger blocks or groups"));
     }
@@ -265,5 +272,5 @@ fn clear_journal(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<()> {
         }
         at += n as u64;
     }
-    crate::recover::write_tail_at(dev, sb, geom, 0, (1, 1))
+    crate::log::write_tail_at(dev, sb, geom, 0, (1, 1))
 }

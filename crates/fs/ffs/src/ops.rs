@@ -3,10 +3,11 @@
 //! A call changes its buffers first and writes the inodes it holds back; only then it tells `commit.rs` in which
 //! order the changes depend on each other, because that may already take link counts away and free inodes.
 
-use crate::commit::Drop;
+use crate::buffers::BlockKind;
+use crate::dependencies::LinkRelease;
 use crate::format::*;
 use crate::inode::{Inode, LINK_MAX};
-use crate::mount::{Core, What};
+use crate::volume::Core;
 use arbor_base::cache::Name;
 use arbor_base::vfs::*;
 use arbor_kit::chunkdir::{ChunkDirs, Found};
@@ -48,9 +49,9 @@ impl Namespace for Core {
         }
         self.touch_dir(&mut dir, now);
         self.iput(&dir)?;
-        let mut waits = self.inode_ready(&i)?;
+        let mut waits = self.ordering().inode_ready(self, &i)?;
         if t == FileType::Dir {
-            waits.extend(self.links_raised(&dir)?);
+            waits.extend(self.ordering().links_raised(self, &dir)?);
         }
         self.note_added(&dir, at, i.ino, waits)?;
         Ok(self.attr_of(&i))
@@ -94,8 +95,8 @@ impl Namespace for Core {
         self.iput(&dir)?;
         i.d.ctime = now.into();
         self.iput(&i)?;
-        let drop = if node.is_dir() { Drop::Dir(i.ino, dir.ino) } else { Drop::Name(i.ino) };
-        self.note_removed((&dir, slot.at), ((i.ino, slot.kind), name), after, drop)
+        let release = if node.is_dir() { LinkRelease::Dir(i.ino, dir.ino) } else { LinkRelease::Name(i.ino) };
+        self.note_removed((&dir, slot.at), ((i.ino, slot.kind), name), after, release)
     }
 
     fn rename(&mut self, m: Move<'_, Found, ()>, now: Time) -> Result<()> {
@@ -108,7 +109,7 @@ impl Namespace for Core {
         let white = m.whiteout.map(|cx| self.make_whiteout(&m.dir, &cx, now)).transpose()?;
         let (dir, i) = (self.iget(m.dir.ino)?, self.iget(m.node.ino)?);
         // New names come before old ones go, and each has its count before that.
-        let mut waits = if room.is_none() { self.data_ready(&i)? } else { Vec::new() };
+        let mut waits = if room.is_none() { self.ordering().data_ready(self, &i)? } else { Vec::new() };
         waits.extend(self.raise(i.ino, Some(now))?);
         let same = dir.ino == new_dir.ino;
         let moves_dir = i.is_dir() && !same;
@@ -125,14 +126,14 @@ impl Namespace for Core {
         }
         match &white {
             Some(w) => self.dir_replace(&dir, m.slot.at, w.ino, FileType::Char)?,
-            None => self.dir_remove(&dir, m.name, m.slot.at, self.holds_entries())?,
+            None => self.dir_remove(&dir, m.name, m.slot.at, self.ordering().keeps_removed_entries())?,
         }
         self.touch_dirs(&[dir.ino, new_dir.ino], now)?;
         if let Target::Replaced(_, target) = &m.target {
             self.set_ctime(target.ino, now)?;
         }
         if i.is_dir() && same {
-            waits.extend(self.dir_counted(&dir)?);
+            waits.extend(self.ordering().dir_counted(self, &dir)?);
         }
         self.order_rename(&m, at, waits, parent_waits, white)
     }
@@ -143,7 +144,7 @@ impl Namespace for Core {
         let third = self.settle_exchange(&a, &b)?;
         let (dir, new_dir) = (self.iget(a.dir.ino)?, self.iget(b.dir.ino)?);
         let (i, j, same) = (self.iget(a.node.ino)?, self.iget(b.node.ino)?, a.dir.ino == b.dir.ino);
-        let (mut a_waits, mut b_waits) = (self.data_ready(&j)?, self.data_ready(&i)?);
+        let (mut a_waits, mut b_waits) = (self.ordering().data_ready(self, &j)?, self.ordering().data_ready(self, &i)?);
         a_waits.extend(self.raise(j.ino, Some(now))?);
         b_waits.extend(self.raise(i.ino, Some(now))?);
         a_waits.extend(third.as_ref().map(|t| t.0));
@@ -161,22 +162,23 @@ impl Namespace for Core {
         self.dir_replace(&new_dir, b.slot.at, i.ino, i.file_type())?;
         self.touch_dirs(&[dir.ino, new_dir.ino], now)?;
         if i.is_dir() || j.is_dir() {
-            a_waits.extend(self.dir_counted(&dir)?);
-            b_waits.extend(self.dir_counted(&new_dir)?);
+            a_waits.extend(self.ordering().dir_counted(self, &dir)?);
+            b_waits.extend(self.ordering().dir_counted(self, &new_dir)?);
         }
-        let first = self.note_changed((&dir, a.slot.at), ((i.ino, a.slot.kind), j.ino), a_waits, Drop::Name(i.ino))?;
+        let first =
+            self.note_changed((&dir, a.slot.at), ((i.ino, a.slot.kind), j.ino), a_waits, LinkRelease::Name(i.ino))?;
         b_waits.push(first);
         let second =
-            self.note_changed((&new_dir, b.slot.at), ((j.ino, b.slot.kind), i.ino), b_waits, Drop::Name(j.ino))?;
+            self.note_changed((&new_dir, b.slot.at), ((j.ino, b.slot.kind), i.ino), b_waits, LinkRelease::Name(j.ino))?;
         for (moved, old, mut waits) in dots {
             waits.push(if moved.ino == i.ino { second } else { first });
             let names = ((old.0, DIR_KIND), old.1);
-            self.note_changed((&moved, DOTDOT_AT as u64), names, waits, Drop::Parent(old.0))?;
+            self.note_changed((&moved, DOTDOT_AT as u64), names, waits, LinkRelease::Parent(old.0))?;
         }
         if let Some((_, at, name)) = third {
-            self.dir_remove(&dir, &name, at, self.holds_entries())?;
+            self.dir_remove(&dir, &name, at, self.ordering().keeps_removed_entries())?;
             let kind = (i.file_type().mode() >> 12) as u8;
-            self.note_removed((&dir, at), ((i.ino, kind), &name), Some(second), Drop::Name(i.ino))?;
+            self.note_removed((&dir, at), ((i.ino, kind), &name), Some(second), LinkRelease::Name(i.ino))?;
         }
         Ok(())
     }
@@ -192,7 +194,9 @@ impl Core {
             FileType::Dir => {
                 let (len, ino) = (self.geom.frag_size(), i.ino);
                 self.cache.insert(Name::data(ino, 0), Arc::new(Vec::new()));
-                self.alloc_block(i, 0, len as u64, What::Dir, &mut |buf, _| *buf = first_chunks(len, ino, parent))?;
+                self.alloc_block(i, 0, len as u64, BlockKind::Dir, &mut |buf, _| {
+                    *buf = first_chunks(len, ino, parent)
+                })?;
             }
             FileType::Symlink => self.store_target(i, new.target)?,
             FileType::Char | FileType::Block => {
@@ -212,7 +216,7 @@ impl Core {
             i.d.ctime = now.into();
         }
         self.iput(&i)?;
-        self.links_raised(&i)
+        self.ordering().links_raised(self, &i)
     }
 
     /// Takes from link counts at their limit what is still to be taken from them, so that a call may raise them.
@@ -284,11 +288,11 @@ impl Core {
         white: Option<Inode>,
     ) -> Result<()> {
         let (dir, new_dir, i) = (self.iget(m.dir.ino)?, self.iget(m.new_dir.ino)?, self.iget(m.node.ino)?);
-        let white_waits = white.map(|w| self.inode_ready(&w)).transpose()?;
+        let white_waits = white.map(|w| self.ordering().inode_ready(self, &w)).transpose()?;
         let added = match &m.target {
             Target::Replaced(d, t) => {
-                let drop = if t.is_dir() { Drop::Dir(t.ino, new_dir.ino) } else { Drop::Name(t.ino) };
-                self.note_changed((&new_dir, at), ((d.ino, d.kind), i.ino), waits, drop)?
+                let release = if t.is_dir() { LinkRelease::Dir(t.ino, new_dir.ino) } else { LinkRelease::Name(t.ino) };
+                self.note_changed((&new_dir, at), ((d.ino, d.kind), i.ino), waits, release)?
             }
             Target::Free(()) => self.note_added(&new_dir, at, i.ino, waits)?,
         };
@@ -296,17 +300,17 @@ impl Core {
             let names = ((dir.ino, DIR_KIND), new_dir.ino);
             // The directory above counts it as long as no other one has a name of it.
             let waits = parent_waits.into_iter().chain([added]).collect();
-            self.note_changed((&i, DOTDOT_AT as u64), names, waits, Drop::Parent(dir.ino))?;
+            self.note_changed((&i, DOTDOT_AT as u64), names, waits, LinkRelease::Parent(dir.ino))?;
         }
         match white_waits.zip(white) {
             Some((mut waits, w)) => {
                 waits.push(added);
                 let names = ((i.ino, m.slot.kind), w.ino);
-                self.note_changed((&dir, m.slot.at), names, waits, Drop::Name(i.ino)).map(|_| ())
+                self.note_changed((&dir, m.slot.at), names, waits, LinkRelease::Name(i.ino)).map(|_| ())
             }
             None => {
                 let old = ((i.ino, m.slot.kind), m.name);
-                self.note_removed((&dir, m.slot.at), old, Some(added), Drop::Name(i.ino))
+                self.note_removed((&dir, m.slot.at), old, Some(added), LinkRelease::Name(i.ino))
             }
         }
     }
@@ -321,7 +325,7 @@ impl Core {
                 self.settle_move(moved.ino, to)?;
             }
         }
-        if !matches!(self.keep.mode, Keeping::Sync | Keeping::SoftUpdates) {
+        if !self.ordering().exchanges_one_by_one() {
             return Ok(None);
         }
         dir = self.iget(dir.ino)?;
@@ -342,7 +346,7 @@ impl locked::Core for Core {
     }
 
     fn settle_frees(&mut self) -> Result<bool> {
-        self.settle_held()
+        self.ordering().release_held(self)
     }
 
     fn background(&mut self, now: Time) -> Result<Time> {
@@ -384,10 +388,10 @@ impl locked::Core for Core {
             frsize: g.frag_size() as u32,
             bsize: g.block_size() as u32,
             blocks: u64::from(g.frags).saturating_sub(meta + areas),
-            bfree: self.free_frags(),
-            bavail: self.available(),
+            bfree: self.space.free_frags(g),
+            bavail: self.space.available(g),
             files: u64::from(g.inodes()).saturating_sub(ROOT.0),
-            ffree: self.nifree,
+            ffree: self.space.nifree(),
             namelen: 255,
             fsid: g.fsid,
         })

@@ -3,7 +3,6 @@
 
 use crate::bitmap::{count, header};
 use crate::format::*;
-use crate::mount::What;
 use arbor_base::field;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{FileType, Ino};
@@ -12,14 +11,6 @@ use zerocopy::FromBytes;
 
 /// Longest target of a symbolic link.
 pub(crate) const MAX_TARGET: usize = 4095;
-
-/// Checks a metadata block. Blocks of inodes pass: their inodes are checked one by one.
-pub(crate) fn block(geom: &Geom, frag: Frag, what: What, bytes: &[u8]) -> Result<(), Corrupt> {
-    match what {
-        What::Cg => group(geom, geom.cg_of(frag), bytes),
-        _ => Ok(()),
-    }
-}
 
 /// Checks the structure of a group: seals, header, and the counts against the bitmaps.
 pub(crate) fn group(geom: &Geom, cgx: u32, bytes: &[u8]) -> Result<(), Corrupt> {

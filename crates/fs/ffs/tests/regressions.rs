@@ -184,7 +184,7 @@ fn full_directories() {
         names.iter().enumerate().map(|(i, n)| format!("create {} 420 {i}; ", name(n))).collect::<String>()
     };
     let head = "seed=2 profile=Sync size=67108864 format=block=4K,cg=4M";
-    // The removal of a name hung on the pointer to its block, and the same name came into another block.
+    // The removal of a name waited for the pointer to its block, and the same name came into another block.
     let many: Vec<String> = (1..17).map(|n| format!("N{n}")).collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     let first = format!("mkdir /big 493 0; {}create /big/x 420 0; {}", make(&["N0"]), make(&many));

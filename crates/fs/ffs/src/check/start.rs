@@ -4,8 +4,9 @@ use super::Checker;
 use super::issue::Issue;
 use super::view::{Reader, Stage, View, check_header};
 use crate::format::*;
-use crate::recover::{is_tail, read_tail, tail_bytes, unused_number};
-use crate::superblock::{features, geometry, is_same, read};
+use crate::log::replay::{holds_super, read_journal, replay};
+use crate::log::{is_tail, read_tail, tail_bytes, unused_number};
+use crate::superblock::{decode, features, geometry, is_same, read};
 use arbor_base::device::{Device, Kind, Request};
 use arbor_base::layout::{Access, crc_without};
 use arbor_base::vfs::{Error, Result};
@@ -29,13 +30,28 @@ pub(crate) fn refuse_unknown(sb: &SuperBlock, write: bool) -> Result<()> {
 /// Makes the journal of a volume that was not unmounted count. With `write` it is replayed in its place and
 /// made empty, without it is laid over the view in memory ([`View::lay`](super::view::View::lay)). `lost` says
 /// that the superblock comes from elsewhere and does not know how the volume was kept. The superblock of `r`
-/// is read again if the replay changed it. Whether anything was replayed.
+/// is read again if the replay changed it. Whether anything was replayed; of a journal without a tail nobody
+/// knows what it says.
 pub(crate) fn journal_view(r: &mut Reader<'_>, write: bool, lost: bool) -> Result<bool> {
     let kept = lost || r.sb.keeping.get() == Keeping::Journal as u32;
     if !kept || r.sb.clean.get() != 0 || r.sb.journal_frags.get() == 0 {
         return Ok(false);
     }
-    crate::recover::replay_for_check(r, write)
+    let Some(tail) = read_tail(r.view.dev, &r.sb, &r.geom)? else { return Ok(false) };
+    if write {
+        return replay(r.view.dev, &mut r.sb, &r.geom, tail);
+    }
+    let (copies, _) = read_journal(r.view.dev, &r.sb, &r.geom, tail)?;
+    for copy in &copies {
+        r.view.lay(r.geom.byte(copy.frag), &copy.bytes);
+    }
+    let bytes = r.view.read(Kind::Super, 0, SECTOR)?;
+    if holds_super(&copies)
+        && let Some(found) = decode(&bytes, 0)?
+    {
+        r.sb = found;
+    }
+    Ok(!copies.is_empty())
 }
 
 impl Checker<'_> {

@@ -1,0 +1,341 @@
+//! Buffers: what they hold and what that must be; those that differ from the disk, and those on their way to it.
+
+use crate::format::*;
+use crate::sound;
+use arbor_base::cache::{Name, Write};
+use arbor_base::device::{Kind, Ticket};
+use arbor_base::layout::Corrupt;
+use arbor_base::vfs::{Ino, Result};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Where a pointer or an entry lies: a buffer, and the byte in it.
+pub(crate) type Slot = (Name, usize);
+
+/// What a buffer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BlockKind {
+    Super,
+    Cg,
+    Inodes,
+    Indirect,
+    Xattr,
+    Dir,
+    Data,
+}
+
+impl BlockKind {
+    pub fn kind(self) -> Kind {
+        match self {
+            BlockKind::Super => Kind::Super,
+            BlockKind::Cg => Kind::Bitmap,
+            BlockKind::Inodes => Kind::Inode,
+            BlockKind::Indirect => Kind::Tree,
+            BlockKind::Xattr => Kind::Xattr,
+            BlockKind::Dir => Kind::Dir,
+            BlockKind::Data => Kind::Data,
+        }
+    }
+}
+
+/// Checks a metadata block. Blocks of inodes pass: their inodes are checked one by one.
+pub(crate) fn check_block(geom: &Geom, frag: Frag, kind: BlockKind, bytes: &[u8]) -> std::result::Result<(), Corrupt> {
+    if kind == BlockKind::Cg { sound::group(geom, geom.cg_of(frag), bytes) } else { Ok(()) }
+}
+
+/// Whether nothing in a metadata block was read wrong, inodes included.
+pub(crate) fn is_sound(geom: &Geom, frag: Frag, kind: BlockKind, bytes: &[u8]) -> bool {
+    if kind != BlockKind::Inodes {
+        return check_block(geom, frag, kind, bytes).is_ok();
+    }
+    inodes_of(geom, frag, bytes).all(|(ino, b)| sound::inode(geom, ino, b).is_ok())
+}
+
+/// The inodes of a block, with their numbers.
+fn inodes_of<'a>(geom: &Geom, block: Frag, bytes: &'a [u8]) -> impl Iterator<Item = (Ino, &'a [u8])> {
+    let first = geom.first_inode(block).0;
+    (first..).map(Ino).zip(bytes.chunks_exact(INODE))
+}
+
+/// Inodes that failed their check when their block was read: only these are refused.
+#[derive(Default)]
+pub(crate) struct Damaged(FxHashMap<u64, Corrupt>);
+
+impl Damaged {
+    /// Remembers the damaged inodes of a block just read.
+    pub fn note(&mut self, geom: &Geom, block: Frag, bytes: &[u8]) {
+        for (ino, inode) in inodes_of(geom, block, bytes) {
+            match sound::inode(geom, ino, inode) {
+                Ok(()) => drop(self.0.remove(&ino.0)),
+                Err(c) => drop(self.0.insert(ino.0, c)),
+            }
+        }
+    }
+
+    pub fn contains(&self, ino: Ino) -> bool {
+        self.0.contains_key(&ino.0)
+    }
+
+    /// Fails for one of them.
+    pub fn refuse(&self, ino: Ino) -> Result<()> {
+        self.0.get(&ino.0).map_or(Ok(()), |c| Err(c.clone().into()))
+    }
+}
+
+/// How long before data other metadata are due, milliseconds.
+pub(crate) const EARLIEST_MS: u64 = 2000;
+/// How long before data directories are due, milliseconds.
+const DIR_EARLIER_MS: u64 = 1000;
+
+/// A buffer that differs from the disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dirty {
+    /// When it is due, milliseconds since the mount.
+    pub due: u64,
+    /// Where it goes.
+    pub frag: Frag,
+    pub kind: BlockKind,
+    /// The file it belongs to, 0 if to several.
+    pub owner: u64,
+    /// Its place in the queue.
+    turn: u64,
+    /// It was passed over once, since something in it would have been rolled back.
+    deferred: bool,
+}
+
+/// All of them.
+#[derive(Default)]
+pub(crate) struct DirtyBuffers {
+    all: FxHashMap<Name, Dirty>,
+    /// By the time at which they are due.
+    ages: BTreeSet<(u64, Name)>,
+    /// In the order of their last change, by a number that counts changes.
+    queue: BTreeMap<u64, Name>,
+    turns: u64,
+    /// Those other than pages, by the file they belong to.
+    owned: BTreeSet<(u64, Name)>,
+    /// What is changed now was changed for users before, and what they see waits for it: when that is due.
+    inherited_due: Option<u64>,
+}
+
+impl DirtyBuffers {
+    pub fn get(&self, name: Name) -> Option<&Dirty> {
+        self.all.get(&name)
+    }
+
+    pub fn contains(&self, name: Name) -> bool {
+        self.all.contains_key(&name)
+    }
+
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub fn names(&self) -> Vec<Name> {
+        self.all.keys().copied().collect()
+    }
+
+    /// Pages of data, or everything else.
+    pub fn of_data(&self, data: bool) -> Vec<Name> {
+        let wanted = |d: &(&Name, &Dirty)| (d.1.kind == BlockKind::Data) == data;
+        self.all.iter().filter(wanted).map(|d| *d.0).collect()
+    }
+
+    /// A number that every change makes larger.
+    pub fn changes(&self) -> u64 {
+        self.turns
+    }
+
+    /// A buffer was changed at `now`, and goes to `frag`; data are due after `commit_ms`.
+    pub fn touch(&mut self, name: Name, (frag, kind, owner): (Frag, BlockKind, u64), now: u64, commit_ms: u64) {
+        let early = match kind {
+            BlockKind::Data => 0,
+            BlockKind::Dir => DIR_EARLIER_MS,
+            _ => EARLIEST_MS,
+        };
+        let wait = commit_ms.saturating_sub(early).max(1);
+        let due = (now + wait).min(self.inherited_due.unwrap_or(u64::MAX));
+        self.turns += 1;
+        let d = self.all.entry(name).or_insert(Dirty { due, frag, kind, owner, turn: 0, deferred: false });
+        self.queue.remove(&d.turn);
+        self.queue.insert(self.turns, name);
+        (d.frag, d.owner, d.turn) = (frag, owner, self.turns);
+        self.ages.insert((d.due, name));
+        self.lower_due(name, due);
+        if owner != 0 && kind != BlockKind::Data && kind != BlockKind::Dir {
+            self.owned.insert((owner, name));
+        }
+    }
+
+    /// A buffer is as it is on disk, or nobody wants it any more.
+    pub fn untouch(&mut self, name: Name) -> Option<Dirty> {
+        let d = self.all.remove(&name)?;
+        self.ages.remove(&(d.due, name));
+        self.queue.remove(&d.turn);
+        self.owned.remove(&(d.owner, name));
+        Some(d)
+    }
+
+    /// A buffer is due then, unless it is before. Says whether that changed anything.
+    pub fn lower_due(&mut self, name: Name, due: u64) -> bool {
+        let Some(d) = self.all.get_mut(&name).filter(|d| d.due > due) else { return false };
+        let old = std::mem::replace(&mut d.due, due);
+        self.ages.remove(&(old, name));
+        self.ages.insert((due, name));
+        true
+    }
+
+    /// What is changed from now on is due no later than the buffer `name`.
+    pub fn inherit_due(&mut self, name: Option<Name>) {
+        self.inherited_due = name.and_then(|name| self.all.get(&name)).map(|d| d.due);
+    }
+
+    /// Buffers that are due at `at`.
+    pub fn due_by(&self, at: u64) -> Vec<Name> {
+        self.ages.range(..(at + 1, Name::Block(0))).map(|a| a.1).collect()
+    }
+
+    /// When the first of them is due.
+    pub fn first_due(&self) -> Option<u64> {
+        self.ages.first().map(|a| a.0)
+    }
+
+    /// A buffer of metadata belongs to a file: its fsync writes it.
+    pub fn own(&mut self, name: Name, ino: Ino) {
+        if let Some(d) = self.all.get_mut(&name) {
+            self.owned.remove(&(d.owner, name));
+            d.owner = ino.0;
+            self.owned.insert((ino.0, name));
+        }
+    }
+
+    /// Buffers of metadata that belong to a file.
+    pub fn owned_by(&self, ino: Ino) -> impl Iterator<Item = Name> {
+        self.owned.range((ino.0, Name::Block(0))..(ino.0 + 1, Name::Block(0))).map(|o| o.1)
+    }
+
+    /// Takes the buffer from the queue that was not changed for longest, with its turn; one that is not `ready` goes to
+    /// the end instead, but only once, and nothing is returned in its place. `None` at the end of the queue.
+    pub fn next_in_queue(&mut self, ready: impl FnOnce(Name) -> bool) -> Option<Option<(u64, Name)>> {
+        let (turn, name) = self.queue.pop_first()?;
+        let Some(d) = self.all.get_mut(&name) else { return Some(None) };
+        if d.deferred || ready(name) {
+            return Some(Some((turn, name)));
+        }
+        self.turns += 1;
+        (d.deferred, d.turn) = (true, self.turns);
+        self.queue.insert(self.turns, name);
+        Some(None)
+    }
+
+    /// Puts buffers back that were taken from the queue: what is written leaves it by that.
+    pub fn requeue(&mut self, taken: impl Iterator<Item = (u64, Name)>) {
+        self.queue.extend(taken);
+    }
+}
+
+/// Writes of data under way.
+pub(crate) struct InFlight {
+    pub ticket: Ticket,
+    pub writes: Vec<Write>,
+    /// Dependencies that they bring to the disk.
+    pub included: Vec<u64>,
+}
+
+/// What is known of pages on their way to the disk.
+#[derive(Default)]
+pub(crate) struct Pages {
+    /// Pages whose block was allocated since it was last written.
+    fresh: FxHashSet<Name>,
+    /// Pages with something else than zeros on disk behind the end of their file: what a power cut took back.
+    tails: FxHashSet<Name>,
+    /// Data were written, and the device was not flushed since.
+    streamed: bool,
+    in_flight: VecDeque<InFlight>,
+}
+
+impl Pages {
+    pub fn is_fresh(&self, name: Name) -> bool {
+        self.fresh.contains(&name)
+    }
+
+    pub fn note_fresh(&mut self, name: Name) {
+        self.fresh.insert(name);
+    }
+
+    pub fn has_tail(&self, name: Name) -> bool {
+        self.tails.contains(&name)
+    }
+
+    pub fn note_tail(&mut self, name: Name) {
+        self.tails.insert(name);
+    }
+
+    /// A buffer is on its way to the disk.
+    pub fn begin_write(&mut self, name: Name) {
+        self.fresh.remove(&name);
+    }
+
+    /// A buffer was written.
+    pub fn end_write(&mut self, name: Name) {
+        self.tails.remove(&name);
+    }
+
+    /// A buffer was dropped.
+    pub fn forget(&mut self, name: Name) {
+        self.fresh.remove(&name);
+        self.tails.remove(&name);
+    }
+
+    /// Whether data were written that no flush has followed.
+    pub fn is_streamed(&self) -> bool {
+        self.streamed
+    }
+
+    pub fn note_streamed(&mut self) {
+        self.streamed = true;
+    }
+
+    pub fn flushed(&mut self) {
+        self.streamed = false;
+    }
+
+    pub fn start(&mut self, writes: InFlight) {
+        self.in_flight.push_back(writes);
+    }
+
+    /// The oldest writes under way, if more than `left` are.
+    pub fn next_done(&mut self, left: usize) -> Option<InFlight> {
+        if self.in_flight.len() > left { self.in_flight.pop_front() } else { None }
+    }
+
+    /// Whether a buffer is being written.
+    pub fn is_in_flight(&self, name: Name) -> bool {
+        self.in_flight.iter().any(|w| w.writes.iter().any(|w| w.name() == name))
+    }
+}
+
+/// Files that are read or written one block after another, with the next block.
+#[derive(Default)]
+pub(crate) struct Streams(VecDeque<(u64, u64)>);
+
+impl Streams {
+    /// Files whose sequence of blocks is remembered.
+    const MOST: usize = 32;
+
+    /// Whether this block comes next.
+    pub fn expects(&self, ino: Ino, lbn: u64) -> bool {
+        lbn == 0 || self.0.contains(&(ino.0, lbn))
+    }
+
+    /// The blocks before `next` were read.
+    pub fn note(&mut self, ino: Ino, next: u64) {
+        self.0.retain(|s| s.0 != ino.0);
+        self.0.push_front((ino.0, next));
+        self.0.truncate(Self::MOST);
+    }
+}

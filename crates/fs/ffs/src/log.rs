@@ -1,0 +1,268 @@
+//! The journal as a mounted volume knows it: the running transaction, and the area on the device with its fragments and
+//! tails. When what is written there, `commit/journal.rs` says; how it is read after a crash, `log/replay.rs`.
+
+pub(crate) mod replay;
+
+use crate::format::*;
+use crate::planted::{Flaw, planted};
+use arbor_base::cache::Name;
+use arbor_base::device::{Device, Kind};
+use arbor_base::layout::{Corrupt, crc_without};
+use arbor_base::vfs::{Error, Result};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeSet;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// What a journal that is kept knows of itself.
+pub(crate) struct Journal {
+    /// Number of the next transaction.
+    seq: u32,
+    /// Where it goes, in fragments from the journal's start.
+    head: u32,
+    /// Buffers of the running transaction, with their bytes.
+    running: FxHashMap<Name, usize>,
+    running_bytes: usize,
+    /// When it began, milliseconds since the mount.
+    since: u64,
+    /// Places of which a copy may be in the journal.
+    logged: FxHashSet<u32>,
+    /// Places whose copies count no more.
+    revoked: BTreeSet<u32>,
+}
+
+impl Journal {
+    /// An empty one, whose next transaction has the number `seq`.
+    pub fn new(seq: u32) -> Journal {
+        Journal {
+            seq,
+            head: 1,
+            running: FxHashMap::default(),
+            running_bytes: 0,
+            since: 0,
+            logged: FxHashSet::default(),
+            revoked: BTreeSet::new(),
+        }
+    }
+
+    /// Number and place of the next transaction.
+    pub fn next(&self) -> (u32, u32) {
+        (self.seq, self.head)
+    }
+
+    /// A buffer of so many bytes belongs to the running transaction from `now` on. Says whether it did not before.
+    pub fn join(&mut self, name: Name, len: usize, now: u64) -> bool {
+        if self.running.is_empty() {
+            self.since = now;
+        }
+        let before = self.running.insert(name, len);
+        self.running_bytes = self.running_bytes - before.unwrap_or(0) + len;
+        before.is_none()
+    }
+
+    pub fn leave(&mut self, name: Name) {
+        self.running_bytes -= self.running.remove(&name).unwrap_or(0);
+    }
+
+    /// A run is free: copies of it must not be replayed over what comes there.
+    pub fn revoke(&mut self, frag: Frag, frags: u32) {
+        if !planted(Flaw::NoRevocation) {
+            self.revoked.extend((frag.0..frag.0 + frags).filter(|f| self.logged.contains(f)));
+        }
+    }
+
+    pub fn has_member(&self, name: Name) -> bool {
+        self.running.contains_key(&name)
+    }
+
+    pub fn members(&self) -> impl Iterator<Item = Name> {
+        self.running.keys().copied()
+    }
+
+    pub fn revoked(&self) -> impl Iterator<Item = u32> {
+        self.revoked.iter().copied()
+    }
+
+    pub fn has_nothing(&self) -> bool {
+        self.running.is_empty() && self.revoked.is_empty()
+    }
+
+    /// When the running transaction began, if there is one.
+    pub fn since(&self) -> Option<u64> {
+        (!self.running.is_empty()).then_some(self.since)
+    }
+
+    pub fn running_bytes(&self) -> usize {
+        self.running_bytes
+    }
+
+    /// The running transaction is written behind the others, with copies of the places `logged`, and takes so many
+    /// fragments. Returns its buffers.
+    pub fn advance(&mut self, logged: Vec<u32>, frags: u32) -> Vec<Name> {
+        let members = self.running.drain().map(|r| r.0).collect();
+        self.running_bytes = 0;
+        self.revoked.clear();
+        self.logged.extend(logged);
+        self.seq = self.seq.wrapping_add(1);
+        self.head += frags;
+        members
+    }
+
+    /// The next transaction goes to the start: everything before it is in its place.
+    pub fn restart(&mut self) {
+        self.head = 1;
+        self.logged.clear();
+    }
+
+    /// What lies behind the journal is not its own: a transaction that does not fit is not written at all.
+    pub fn check_room(&self, frags: u32, of: u32) -> Result<()> {
+        if self.head.checked_add(frags).is_some_and(|end| end <= of) {
+            return Ok(());
+        }
+        let head = self.head;
+        let why = format!("a transaction of {frags} fragments does not fit into a journal of {of} from {head} on");
+        Err(Error::Io(std::io::Error::other(why)))
+    }
+}
+
+/// A fragment of the journal that begins with a head.
+pub(crate) fn journal_fragment(geom: &Geom, kind: JournalKind, seq: u32, count: u32) -> Vec<u8> {
+    let mut bytes = vec![0; geom.frag_size()];
+    let head = JournalHeader {
+        magic: JOURNAL_MAGIC.into(),
+        fsid: geom.fsid.into(),
+        kind: (kind as u32).into(),
+        seq: seq.into(),
+        count: count.into(),
+        ..JournalHeader::default()
+    };
+    bytes[..JOURNAL_HEADER].copy_from_slice(head.as_bytes());
+    bytes
+}
+
+/// Makes the checksum of a fragment with a head.
+pub(crate) fn seal_journal(bytes: &mut [u8]) {
+    let sum = crc_without(bytes, CRC_AT).unwrap_or(0);
+    put_u32(bytes, CRC_AT, sum);
+}
+
+/// Fragments of a journal where its tail stands: the first one and, once a mount has kept the journal, the last one.
+pub(crate) fn tail_places(sb: &SuperBlock) -> [u32; 2] {
+    [0, last_fragment(sb)]
+}
+
+/// The last fragment of a journal, which no transaction reaches.
+pub(crate) fn last_fragment(sb: &SuperBlock) -> u32 {
+    sb.journal_frags.get().saturating_sub(1)
+}
+
+/// The tail of a journal whose replay begins with transaction `seq` at fragment `at`.
+pub(crate) fn tail_bytes(geom: &Geom, seq: u32, at: u32) -> Vec<u8> {
+    let mut bytes = journal_fragment(geom, JournalKind::Tail, seq, at);
+    seal_journal(&mut bytes);
+    bytes
+}
+
+/// Writes the journal's tail twice, one durable before the other is touched: of the two one is sound, whatever a write
+/// that is cut off leaves in its place. The last one comes first: it may not be there yet.
+pub(crate) fn write_tail(dev: &dyn Device, sb: &SuperBlock, geom: &Geom, seq: u32, at: u32) -> Result<()> {
+    let [first, last] = tail_places(sb);
+    write_tail_at(dev, sb, geom, last, (seq, at))?;
+    if !planted(Flaw::TailsAtOnce) {
+        dev.flush()?;
+    }
+    write_tail_at(dev, sb, geom, first, (seq, at))
+}
+
+/// Writes the tail to one of its places.
+pub(crate) fn write_tail_at(
+    dev: &dyn Device,
+    sb: &SuperBlock,
+    geom: &Geom,
+    place: u32,
+    (seq, at): (u32, u32),
+) -> Result<()> {
+    let bytes = tail_bytes(geom, seq, at);
+    Ok(dev.write_at(Kind::Log, geom.byte(Frag(sb.journal_start.get() + place)), &bytes)?)
+}
+
+/// The head of a fragment of the journal, if it is sound and of this volume.
+fn decode_head(geom: &Geom, bytes: &[u8]) -> Option<JournalHeader> {
+    let (h, _) = JournalHeader::read_from_prefix(bytes).ok()?;
+    let ours = h.magic.get() == JOURNAL_MAGIC && h.fsid.get() == geom.fsid;
+    (ours && crc_without(bytes, CRC_AT) == Some(h.crc.get())).then_some(h)
+}
+
+/// Whether this is the journal's tail as it should be.
+pub(crate) fn is_tail(geom: &Geom, bytes: &[u8]) -> bool {
+    decode_head(geom, bytes).is_some_and(|h| h.kind.get() == JournalKind::Tail as u32)
+}
+
+/// The fragment of the journal at `at` with its head.
+fn read_head(dev: &dyn Device, sb: &SuperBlock, geom: &Geom, at: u32) -> Result<Option<(JournalHeader, Vec<u8>)>> {
+    if at >= sb.journal_frags.get() {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; geom.frag_size()];
+    dev.read_at(Kind::Log, geom.byte(Frag(sb.journal_start.get() + at)), &mut bytes)?;
+    Ok(decode_head(geom, &bytes).map(|h| (h, bytes)))
+}
+
+/// Does it again if the first time said nothing: what is read may be wrong once, and what ends the journal loses
+/// everything behind it.
+fn twice<T>(read: impl Fn() -> Result<Option<T>>) -> Result<Option<T>> {
+    read()?.map_or_else(read, |found| Ok(Some(found)))
+}
+
+/// Whether transaction `a` comes after `b`.
+fn is_later(a: u32, b: u32) -> bool {
+    a != b && a.wrapping_sub(b) <= u32::MAX / 2
+}
+
+/// Number of the first transaction to be replayed, and where it begins, as the newest of the tails has it; `None` if
+/// they are damaged.
+pub(crate) fn read_tail(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<Option<(u32, u32)>> {
+    let tail = |place| {
+        let head = twice(|| Ok(read_head(dev, sb, geom, place)?.filter(|(_, bytes)| is_tail(geom, bytes))))?;
+        Ok::<_, Error>(head.map(|(h, _)| (h.seq.get(), h.count.get())))
+    };
+    let [first, second] = tail_places(sb).map(tail);
+    match (first?, second?) {
+        (Some(a), Some(b)) if is_later(b.0, a.0) => Ok(Some(b)),
+        (None, Some(b)) => {
+            // A program that knows of one tail only leaves the other behind.
+            let next = read_head(dev, sb, geom, b.1)?;
+            Ok(Some(b).filter(|b| next.is_none_or(|(h, _)| !is_later(h.seq.get(), b.0))))
+        }
+        (first, _) => Ok(first),
+    }
+}
+
+/// The same where nothing can be done without it.
+pub(crate) fn sound_tail(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<(u32, u32)> {
+    let damaged = || {
+        let at = geom.byte(Frag(sb.journal_start.get()));
+        Corrupt::new("journal tail", "crc", at, "a wrong one", "the one of its bytes: run fsck -f").into()
+    };
+    read_tail(dev, sb, geom)?.ok_or_else(damaged)
+}
+
+/// A number that no transaction has whose remains are in the journal.
+pub(crate) fn unused_number(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<u32> {
+    let mut last = 0;
+    for at in 1..sb.journal_frags.get() {
+        last = last.max(read_head(dev, sb, geom, at)?.map_or(0, |(h, _)| h.seq.get()));
+    }
+    Ok(last.wrapping_add(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_ends_within_the_journal() {
+        let journal = Journal { head: 60, ..Journal::new(1) };
+        assert!(journal.check_room(40, 100).is_ok());
+        assert!(journal.check_room(41, 100).is_err() && journal.check_room(u32::MAX, 100).is_err());
+    }
+}

@@ -1,0 +1,111 @@
+//! What the journal has to say after a crash: its complete transactions, read and replayed.
+
+use super::*;
+use crate::superblock;
+
+/// A copy of metadata in the journal.
+pub(crate) struct Copy {
+    pub frag: Frag,
+    pub bytes: Vec<u8>,
+}
+
+/// What the journal's complete transactions have to say, the last word of each place, and the number of the
+/// transaction after them with its fragment.
+pub(crate) fn read_journal(
+    dev: &dyn Device,
+    sb: &SuperBlock,
+    geom: &Geom,
+    (mut seq, mut at): (u32, u32),
+) -> Result<(Vec<Copy>, (u32, u32))> {
+    let mut copies: FxHashMap<u32, Vec<u8>> = FxHashMap::default();
+    while let Some((tags, end)) = twice(|| read_transaction(dev, sb, geom, seq, at))? {
+        for (tag, bytes) in tags {
+            match bytes {
+                Some(bytes) => drop(copies.insert(tag.frag.get(), bytes)),
+                // Whatever covers the place; copies begin where their buffers do.
+                None => drop(copies.remove(&tag.frag.get())),
+            }
+        }
+        (seq, at) = (seq.wrapping_add(1), end);
+    }
+    let mut copies: Vec<Copy> = copies.into_iter().map(|(f, bytes)| Copy { frag: Frag(f), bytes }).collect();
+    copies.sort_unstable_by_key(|c| c.frag);
+    Ok((copies, (seq, at)))
+}
+
+type Tagged = (JournalTag, Option<Vec<u8>>);
+
+/// The transaction `seq` at fragment `at`, if all of it is there, and where it ends.
+fn read_transaction(
+    dev: &dyn Device,
+    sb: &SuperBlock,
+    geom: &Geom,
+    seq: u32,
+    mut at: u32,
+) -> Result<Option<(Vec<Tagged>, u32)>> {
+    let (mut all, mut descriptors) = (Vec::new(), 0);
+    loop {
+        let Some((h, bytes)) = read_head(dev, sb, geom, at)?.filter(|(h, _)| h.seq.get() == seq) else {
+            return Ok((planted(Flaw::HalfBelieved) && descriptors > 0).then_some((all, at)));
+        };
+        at += 1;
+        if h.kind.get() == JournalKind::Commit as u32 {
+            return Ok((h.count.get() == descriptors).then_some((all, at)));
+        }
+        let tags = bytes.get(JOURNAL_HEADER..).unwrap_or(&[]).chunks_exact(JOURNAL_TAG);
+        if h.kind.get() != JournalKind::Descriptor as u32 || h.count.get() as usize > tags.len() {
+            return Ok(None);
+        }
+        descriptors += 1;
+        for tag in tags.take(h.count.get() as usize) {
+            let Ok(tag) = JournalTag::read_from_bytes(tag) else { return Ok(None) };
+            let frags = tag.frags.get();
+            if frags == 0 {
+                all.push((tag, None));
+                continue;
+            }
+            let end = tag.frag.get().checked_add(frags);
+            if frags > geom.block_frags() || end.is_none_or(|e| e > geom.frags) || at + frags > sb.journal_frags.get() {
+                return Ok(None);
+            }
+            let mut copy = vec![0; geom.bytes_of(frags)];
+            dev.read_at(Kind::Log, geom.byte(Frag(sb.journal_start.get() + at)), &mut copy)?;
+            if copy_hash(geom.fsid, seq, &copy) != tag.hash.get() && !planted(Flaw::TornBelieved) {
+                return Ok(None);
+            }
+            at += frags;
+            all.push((tag, Some(copy)));
+        }
+    }
+}
+
+/// Writes what the journal has to say to its place, and makes the journal empty. Says whether it said anything.
+pub(crate) fn replay(dev: &dyn Device, sb: &mut SuperBlock, geom: &Geom, tail: (u32, u32)) -> Result<bool> {
+    let (copies, (seq, end)) = read_journal(dev, sb, geom, tail)?;
+    if seq == tail.0 {
+        return Ok(false);
+    }
+    for copy in &copies {
+        dev.write_at(Kind::Other, geom.byte(copy.frag), &copy.bytes)?;
+    }
+    dev.flush()?;
+    if holds_super(&copies)
+        && let Some(found) = superblock::read(dev, 0)?
+    {
+        *sb = found;
+    }
+    let seq = if planted(Flaw::NumbersAgain) { tail.0 } else { seq };
+    if end > last_fragment(sb) {
+        // A program that knows of one tail only wrote there; what is replayed again must be whole.
+        write_tail_at(dev, sb, geom, 0, (seq, 1))?;
+    } else {
+        write_tail(dev, sb, geom, seq, 1)?;
+    }
+    dev.flush()?;
+    Ok(!copies.is_empty())
+}
+
+/// Whether the journal held the superblock.
+pub(crate) fn holds_super(copies: &[Copy]) -> bool {
+    copies.iter().any(|c| c.frag == Frag(0))
+}

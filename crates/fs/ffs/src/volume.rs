@@ -1,0 +1,200 @@
+//! The mounted volume: its state in core, and how its buffers are read and changed.
+//!
+//! One lock holds everything (`kit::locked`). It is not held while the device reads for a call that has changed nothing yet
+//! and is not alone.
+
+use crate::buffers::{BlockKind, Damaged, DirtyBuffers, Pages, Streams, check_block, is_sound};
+use crate::dependencies::Dependencies;
+use crate::format::*;
+use crate::log::Journal;
+use crate::options;
+use crate::planted::{Flaw, planted};
+use crate::space::Space;
+use arbor_base::cache::{Cache, Name};
+use arbor_base::device::Device;
+use arbor_base::vfs::{Errno, Error, Result, Time};
+use arbor_kit::chunkdir::Hashes;
+use arbor_kit::counters::Io;
+use arbor_kit::locked::Locked;
+use arbor_kit::machine::{Machine, Machinery};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counters {
+    pub io: Io,
+    pub sync_writes: u64,
+    pub rollbacks: u64,
+    pub reallocs: u64,
+    pub transactions: u64,
+    pub journal_bytes: u64,
+    pub work_items: u64,
+}
+
+/// Everything in core.
+pub(crate) struct Core {
+    pub geom: Geom,
+    pub sb: SuperBlock,
+    pub dev: Arc<dyn Device>,
+    pub opts: options::Mount,
+    pub cache: Cache,
+    pub dirty: DirtyBuffers,
+    pub pages: Pages,
+    pub space: Space,
+    /// What changes in core wait for (soft updates; of data, synchronous writes too).
+    pub deps: Dependencies,
+    /// With a journal that is kept.
+    pub journal: Option<Journal>,
+    pub calls: Machinery,
+    /// Creation times of orphans: with a journal their inodes have the list's link in place of it.
+    pub btimes: FxHashMap<u64, Stamp>,
+    pub hashes: Hashes,
+    pub streams: Streams,
+    pub damaged: Damaged,
+    pub counters: Counters,
+}
+
+/// A mounted volume.
+pub(crate) type Volume = Locked<Core>;
+
+impl Core {
+    pub fn new(
+        geom: Geom,
+        sb: SuperBlock,
+        dev: Arc<dyn Device>,
+        opts: options::Mount,
+        now: Time,
+        summaries: &[Summary],
+    ) -> Core {
+        let mut cache = Cache::new(opts.cache_bytes);
+        opts.dirty_bytes.into_iter().for_each(|bytes| cache.set_dirty_limit(bytes));
+        Core {
+            cache,
+            dirty: DirtyBuffers::default(),
+            pages: Pages::default(),
+            space: Space::new(&geom, &sb, summaries),
+            deps: Dependencies::default(),
+            journal: None,
+            calls: Machinery::new(now),
+            btimes: FxHashMap::default(),
+            hashes: Hashes::new(opts.cache_bytes / 4),
+            streams: Streams::default(),
+            damaged: Damaged::default(),
+            counters: Counters::default(),
+            geom,
+            sb,
+            dev,
+            opts,
+        }
+    }
+
+    /// The metadata block at `frag`.
+    pub fn block(&mut self, frag: Frag, kind: BlockKind) -> Result<&Arc<Vec<u8>>> {
+        let name = Name::Block(frag.0.into());
+        if !self.cache.contains(name) {
+            let mut bytes = self.read(frag, self.geom.block_size(), kind)?;
+            if !is_sound(&self.geom, frag, kind, &bytes) && !planted(Flaw::NoSecondLook) {
+                // It may have been read wrong, and what is written back must not make that last.
+                bytes = self.read_again(frag, self.geom.block_size(), kind)?;
+            }
+            check_block(&self.geom, frag, kind, &bytes)?;
+            if kind == BlockKind::Inodes {
+                self.damaged.note(&self.geom, frag, &bytes);
+            }
+            self.cache.insert(name, Arc::new(bytes));
+        }
+        Ok(self.cache.get(name).ok_or(Errno::EIO)?)
+    }
+
+    /// Reads `len` bytes at `frag`.
+    pub fn read(&mut self, frag: Frag, len: usize, kind: BlockKind) -> Result<Vec<u8>> {
+        let bytes = self.calls.reads.read(&*self.dev, kind.kind(), self.geom.byte(frag), len)?;
+        self.counters.io.count_read(len);
+        Ok(bytes)
+    }
+
+    /// Reads once more what was read wrong.
+    fn read_again(&mut self, frag: Frag, len: usize, kind: BlockKind) -> Result<Vec<u8>> {
+        let bytes = self.calls.reads.read_now(&*self.dev, kind.kind(), self.geom.byte(frag), len)?;
+        self.counters.io.count_read(len);
+        Ok(bytes)
+    }
+
+    /// A new metadata block; whatever was there means nothing.
+    pub fn make_block(&mut self, frag: Frag, kind: BlockKind, bytes: Vec<u8>) -> Result<()> {
+        let name = Name::Block(frag.0.into());
+        self.forget(name);
+        if kind == BlockKind::Inodes {
+            self.damaged.note(&self.geom, frag, &bytes);
+        }
+        self.cache.insert(name, Arc::new(bytes));
+        self.change(name, (frag, kind, 0), |_| ())
+    }
+
+    /// Changes a metadata block that was read before in the same call.
+    pub fn modify(&mut self, name: Name, f: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
+        let Name::Block(at) = name else { return Err(Errno::EIO.into()) };
+        let frag = Frag(at as u32);
+        let within = frag.0 % self.geom.cg_frags / self.geom.block_frags();
+        let kind = match within {
+            0 => BlockKind::Super,
+            1 => BlockKind::Cg,
+            _ if frag.0 % self.geom.cg_frags < self.geom.meta_frags() => BlockKind::Inodes,
+            _ => BlockKind::Indirect,
+        };
+        let owner = self.dirty.get(name).map_or(0, |d| d.owner);
+        self.change(name, (frag, kind, owner), f)
+    }
+
+    /// Changes a buffer that is in the cache: the only door from clean to dirty. Says where it goes, and whose it is.
+    pub fn change<R>(
+        &mut self,
+        name: Name,
+        (frag, kind, owner): (Frag, BlockKind, u64),
+        f: impl FnOnce(&mut Vec<u8>) -> R,
+    ) -> Result<R> {
+        let dirty = self.cache.dirtied(name).ok_or(Errno::EIO)?;
+        let done = self.cache.modify(dirty, f);
+        self.touch(name, frag, kind, owner);
+        Ok(done)
+    }
+
+    /// Notes that a buffer was changed, and where it goes.
+    pub fn touch(&mut self, name: Name, frag: Frag, kind: BlockKind, owner: u64) {
+        self.calls.note_change();
+        self.dirty.touch(name, (frag, kind, owner), self.calls.now_ms(), self.opts.commit_ms);
+        self.ordering().buffer_dirtied(self, name, kind);
+    }
+
+    /// Drops a buffer whose place on disk is not its own any more.
+    pub fn forget(&mut self, name: Name) {
+        if self.pages.is_in_flight(name) {
+            // The place may be somebody else's next, whose write must not be overtaken.
+            let _ = self.reap(0);
+        }
+        self.dirty.untouch(name);
+        self.pages.forget(name);
+        self.ordering().buffer_dropped(self, name);
+        self.cache.remove(name);
+    }
+}
+
+impl Machine for Core {
+    fn calls(&mut self) -> &mut Machinery {
+        &mut self.calls
+    }
+
+    fn cache(&mut self) -> &mut Cache {
+        &mut self.cache
+    }
+
+    fn relieve(&mut self) {
+        self.write_excess();
+    }
+
+    fn give_up(&mut self, why: &Error) {
+        if !planted(Flaw::FailureForgotten) {
+            self.calls.health.fail(why);
+        }
+    }
+}
