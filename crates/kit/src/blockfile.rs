@@ -306,7 +306,7 @@ fn write<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, data: &[u8], now: T
             break;
         }
     }
-    core.calls().watch.wrote(ino, offset + done as u64);
+    core.calls().growth.wrote(ino, offset + done as u64);
     Ok(done)
 }
 
@@ -379,10 +379,10 @@ fn step_size<C: BlockFiles>(core: &mut C, ino: Ino, to: u64, now: Time) -> Resul
     let mut f = regular(core, ino)?;
     if to >= f.size() {
         extend(core, &mut f, to, now)?;
-        core.calls().watch.cut(ino, to);
+        core.calls().growth.cut(ino, to);
         return Ok(true);
     }
-    core.calls().watch.cut(ino, to);
+    core.calls().growth.cut(ino, to);
     f.set_modified(now);
     Ok(core.truncate_step(&mut f, to)? == to)
 }
@@ -410,7 +410,7 @@ fn begin_fallocate<C: BlockFiles>(core: &mut C, ino: Ino, end: u64, now: Time) -
     let mut f = core.iget(ino)?;
     f.set_modified(now);
     core.iput(&f)?;
-    core.calls().watch.begin(ino, f.size());
+    core.calls().growth.begin(ino, f.size());
     Ok(())
 }
 

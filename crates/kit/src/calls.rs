@@ -12,7 +12,7 @@ use arbor_base::vfs::{Errno, Error, Result};
 /// State in core, as calls see it.
 pub trait State {
     /// What a call may give up for.
-    type Want;
+    type RestartReason;
     /// What was done for a call that has given up.
     type Tries;
 
@@ -48,7 +48,7 @@ pub trait State {
     }
 
     /// What the call has given up for.
-    fn take_want(&mut self) -> Option<Self::Want>;
+    fn take_reason(&mut self) -> Option<Self::RestartReason>;
 }
 
 /// A volume whose calls run so.
@@ -66,7 +66,11 @@ pub trait Calls {
     fn note_pressure(&self, core: &mut Self::Core);
 
     /// Provides what a call wants.
-    fn provide(&self, want: <Self::Core as State>::Want, tries: &mut <Self::Core as State>::Tries) -> Result<()>;
+    fn provide(
+        &self,
+        want: <Self::Core as State>::RestartReason,
+        tries: &mut <Self::Core as State>::Tries,
+    ) -> Result<()>;
 
     /// A call had not enough space: makes what was freed usable. Says whether the call should try again.
     fn make_space(&self, _tries: &mut <Self::Core as State>::Tries) -> Result<bool> {
@@ -103,7 +107,7 @@ enum Ended<R, W> {
     NoSpace,
 }
 
-type Attempt<V, R> = Result<Ended<R, <<V as Calls>::Core as State>::Want>>;
+type Attempt<V, R> = Result<Ended<R, <<V as Calls>::Core as State>::RestartReason>>;
 
 fn attempt<V: Calls, R>(
     volume: &V,
@@ -126,7 +130,7 @@ fn attempt<V: Calls, R>(
             volume.note_pressure(core);
             Ok(Ended::Done(r))
         }
-        Err(Error::Restart) => core.take_want().map(Ended::GaveUp).ok_or(Error::Restart),
+        Err(Error::Restart) => core.take_reason().map(Ended::GaveUp).ok_or(Error::Restart),
         Err(Error::Errno(Errno::ENOSPC)) if core.health().is_writable() => Ok(Ended::NoSpace),
         Err(e) => Err(e),
     }

@@ -6,12 +6,12 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-pub mod anatomy;
 pub mod blockfile;
 pub mod blockmap;
 pub mod buddy;
 pub mod calls;
 pub mod chunkdir;
+pub mod chunkrepair;
 pub mod counters;
 pub mod data;
 pub mod dirent;
@@ -20,6 +20,7 @@ pub mod findings;
 pub mod flaws;
 pub mod forest;
 pub mod fragments;
+pub mod growth;
 pub mod head;
 pub mod health;
 pub mod inodes;
@@ -27,7 +28,6 @@ pub mod issue;
 pub mod lifetimes;
 pub mod locked;
 pub mod machine;
-pub mod mend;
 pub mod namespace;
 pub mod options;
 pub mod paths;
@@ -36,8 +36,8 @@ pub mod refs;
 pub mod rooms;
 pub mod runs;
 pub mod served;
+pub mod structures;
 pub mod treecheck;
-pub mod watch;
 pub mod xattr;
 
 /// For the macros.

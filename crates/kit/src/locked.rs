@@ -18,9 +18,9 @@ const MANY_INACTIVE: usize = 256;
 const WRITE_BYTES: usize = 256 << 10;
 
 /// What such a volume holds under its lock.
-pub trait Core: Machine + State<Want = Fetch, Tries = Tries> + Inodes + Orphans + Data {
+pub trait Core: Machine + State<RestartReason = Fetch, Tries = Tries> + Inodes + Orphans + Data {
     /// Whether work has piled up that the timer should not wait with.
-    fn is_pressed(&self) -> bool;
+    fn has_writeback_pressure(&self) -> bool;
 
     /// Makes space that was freed usable, beyond freeing what is inactive. Says whether that can have helped.
     fn settle_frees(&mut self) -> Result<bool> {
@@ -175,7 +175,7 @@ impl<C: Core> Locked<C> {
 
     /// Notes whether work has piled up.
     pub fn note_pressure(&self, core: &mut C) {
-        let much = core.is_pressed() || core.lives().inactive() > MANY_INACTIVE;
+        let much = core.has_writeback_pressure() || core.lives().inactive() > MANY_INACTIVE;
         self.pressed.store(much && core.health().is_writable(), Relaxed);
     }
 
@@ -298,10 +298,10 @@ impl<C: Core + Send> served::Volume for Locked<C> {
             done = self.falloc_steps(ino, how, offset, end);
         }
         let grown = (!how.contains(FallocMode::KEEP_SIZE)).then_some(end);
-        self.lock().calls().watch.done(ino, done.as_ref().map_or(None, |()| grown), done.is_err());
+        self.lock().calls().growth.done(ino, done.as_ref().map_or(None, |()| grown), done.is_err());
         // The error is that of the call, whether it could be undone or not.
         let undone = self.falloc_undo(ino);
-        self.lock().calls().watch.end(ino);
+        self.lock().calls().growth.end(ino);
         done.and(undone)
     }
 
@@ -372,7 +372,7 @@ impl<C: Core + Send> Locked<C> {
 
     /// What calls that failed could have is given back by the last of them, so that the file ends where others want it to.
     fn falloc_undo(&self, ino: Ino) -> Result<()> {
-        while !self.change_held(|core, now| match core.calls().watch.to_undo(ino) {
+        while !self.change_held(|core, now| match core.calls().growth.to_undo(ino) {
             Some(keep) if core.attr(ino)?.size > keep => core.set_size(ino, keep, now),
             _ => Ok(true),
         })? {}

@@ -1,10 +1,10 @@
 //! What calls need of the state of a volume with one lock, and keep there.
 
 use crate::calls::State;
+use crate::growth::PendingGrowth;
 use crate::health::Health;
 use crate::lifetimes::{Lifetimes, Lives};
 use crate::reads::{Arrived, Fetch, Reads};
-use crate::watch::Watch;
 use arbor_base::cache::Cache;
 use arbor_base::device::Device;
 use arbor_base::vfs::{Error, Result, Time};
@@ -53,7 +53,7 @@ pub struct Machinery {
     /// How long inodes live.
     pub lives: Lifetimes,
     /// Files that a call of several steps works on.
-    pub watch: Watch,
+    pub growth: PendingGrowth,
     /// Reads of the call that runs.
     pub reads: Reads,
     begin: Time,
@@ -68,7 +68,7 @@ impl Machinery {
         Machinery {
             health: Health::default(),
             lives: Lifetimes::default(),
-            watch: Watch::default(),
+            growth: PendingGrowth::default(),
             reads: Reads::default(),
             begin: now,
             now,
@@ -122,7 +122,7 @@ pub trait Machine {
     }
 
     /// After a call: what is changed beyond the limit is written by who changed it.
-    fn relieve(&mut self) {}
+    fn throttle(&mut self) {}
 
     /// Turns the volume read-only.
     fn give_up(&mut self, why: &Error) {
@@ -137,7 +137,7 @@ impl<M: Machine> Lives for M {
 }
 
 impl<M: Machine> State for M {
-    type Want = Fetch;
+    type RestartReason = Fetch;
     type Tries = Tries;
 
     fn health(&mut self) -> &mut Health {
@@ -167,7 +167,7 @@ impl<M: Machine> State for M {
     fn end_call<R>(&mut self, done: &Result<R>) {
         self.calls().reads.end();
         if done.is_ok() {
-            self.relieve();
+            self.throttle();
         }
         self.cache().keep_all(false);
     }
@@ -176,7 +176,7 @@ impl<M: Machine> State for M {
         self.give_up(why);
     }
 
-    fn take_want(&mut self) -> Option<Fetch> {
-        self.calls().reads.take_want()
+    fn take_reason(&mut self) -> Option<Fetch> {
+        self.calls().reads.take_reason()
     }
 }

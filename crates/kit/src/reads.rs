@@ -79,7 +79,7 @@ impl Reads {
     }
 
     /// What the call has given up for.
-    pub fn take_want(&mut self) -> Option<Fetch> {
+    pub fn take_reason(&mut self) -> Option<Fetch> {
         self.want.take()
     }
 
@@ -135,7 +135,7 @@ mod tests {
         reads.begin(true, None);
         assert!(matches!(reads.read(dev, Kind::Data, at, LEN), Err(Error::Restart)));
         reads.end();
-        reads.take_want().unwrap().read(dev)
+        reads.take_reason().unwrap().read(dev)
     }
 
     #[test]

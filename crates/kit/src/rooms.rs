@@ -16,7 +16,7 @@ macro_rules! rooms {
             options::Mount::parse(options).map(drop)
         }
 
-        fn shapes(&self) -> &'static [(&'static str, &'static str)] {
+        fn test_configurations(&self) -> &'static [(&'static str, &'static str)] {
             options::SHAPES
         }
 
@@ -58,12 +58,12 @@ macro_rules! rooms {
             describe::describe(devices, f)
         }
 
-        fn anatomy(
+        fn structures(
             &self,
             devices: &$crate::vfs::Devices,
             f: &mut dyn FnMut($crate::vfs::Structure),
         ) -> $crate::vfs::Result<()> {
-            anatomy::anatomy(devices, f)
+            structures::structures(devices, f)
         }
 
         fn reseal(
@@ -71,7 +71,7 @@ macro_rules! rooms {
             device: &dyn $crate::device::Device,
             structure: &$crate::vfs::Structure,
         ) -> $crate::vfs::Result<()> {
-            anatomy::reseal(device, structure)
+            structures::reseal(device, structure)
         }
 
         fn dump(&self, devices: &$crate::vfs::Devices, what: &[&str]) -> $crate::vfs::Result<serde_json::Value> {

@@ -5,10 +5,10 @@
 //! ([`Verdict`]); everything else is here. Of a directory that is being read all names are in memory, and of the way to the
 //! root its numbers.
 
+use crate::chunkrepair::{cut_chunk, dots, put_dots, set_ino, set_kind};
 use crate::dirent::{DIRBLKSIZ, DOTDOT_AT, Dirent, entries, entry};
 use crate::forest::{End, Forest, Record, Verdict};
 use crate::issue::{Node, show};
-use crate::mend::{cut_chunk, dots, put_dots, set_ino, set_kind};
 use crate::paths::Tree;
 use arbor_base::vfs::{Ino, Result, is_name};
 use rustc_hash::FxHashSet;
@@ -374,9 +374,9 @@ impl<C: TreeCheck> Tree for C {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::chunkrepair::insert_into;
     use crate::dirent::{first_chunks, put_entry};
     use crate::forest::{DIR_KIND, lost_name};
-    use crate::mend::insert_into;
     use std::collections::BTreeMap;
 
     const LOST: u32 = 3;

@@ -282,7 +282,7 @@ pub struct Checksum {
     pub len: u64,
 }
 
-/// A structure with a checksum, and its fields; see [`Engine::anatomy`].
+/// A structure with a checksum, and its fields; see [`Engine::structures`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Structure {
     /// Byte offset on the main device.
@@ -352,7 +352,7 @@ pub trait Engine: Send + Sync {
 
     /// Options of format and mount under which everything happens often: the smallest log and
     /// cache, the smallest and largest blocks. Tests go through all of them.
-    fn shapes(&self) -> &'static [(&'static str, &'static str)] {
+    fn test_configurations(&self) -> &'static [(&'static str, &'static str)] {
         &[("", "")]
     }
 
@@ -412,7 +412,7 @@ pub trait Engine: Send + Sync {
 
     /// Tells which structures lie on the main device of an unmounted volume and what their fields
     /// are, for tests of damage; the default knows none.
-    fn anatomy(&self, _devices: &Devices, _f: &mut dyn FnMut(Structure)) -> Result<()> {
+    fn structures(&self, _devices: &Devices, _f: &mut dyn FnMut(Structure)) -> Result<()> {
         Ok(())
     }
 

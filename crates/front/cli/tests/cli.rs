@@ -762,7 +762,9 @@ fn each_shape_of_an_engine_takes_each_profile() {
     use arbor_torture::{config::Config, crash::Base, generate::Profile};
     use arboretum::vfs::Options;
     for engine in arboretum::engines() {
-        for ((format, mount), profile) in engine.shapes().iter().flat_map(|s| Profile::ALL.map(|p| (*s, p))) {
+        for ((format, mount), profile) in
+            engine.test_configurations().iter().flat_map(|s| Profile::ALL.map(|p| (*s, p)))
+        {
             let (format, mount) = (Options::parse(format), Options::parse(mount));
             let made = Base::fresh(*engine, &Config { format, mount, ..Config::crash(profile) });
             assert!(made.is_ok(), "{} {profile:?}: {:?}", engine.name(), made.err());

@@ -174,7 +174,7 @@ impl Core {
         block_bits(&self.geom, cg, b) | if held.is_empty() { 0 } else { block_bits(&self.geom, held, b) }
     }
 
-    /// A free block of a group: the one at `pref`, or the next one behind it.
+    /// A free block of a group: the one at `pref`, or the next one after it.
     fn find_block(&mut self, cgx: u32, pref: Option<Frag>) -> Result<Option<u32>> {
         let (geom, n) = (self.geom, self.geom.block_frags());
         let name = self.cg_name(cgx);
@@ -187,7 +187,7 @@ impl Core {
     }
 
     /// The first run of the smallest sufficient length of free fragments that are no whole block: at
-    /// `pref` or behind it (`mapsearch`).
+    /// `pref` or after it (`mapsearch`).
     fn find_frags(&mut self, cgx: u32, pref: Option<Frag>, frags: u32) -> Result<Option<u32>> {
         let (geom, n) = (self.geom, self.geom.block_frags());
         let name = self.cg_name(cgx);
@@ -214,7 +214,7 @@ impl Core {
         Ok(None)
     }
 
-    /// Makes a run of fragments longer where it is, if those behind it are free (`ffs_fragextend`).
+    /// Makes a run of fragments longer where it is, if those after it are free (`ffs_fragextend`).
     fn fragextend(&mut self, frag: Frag, old: u32, new: u32) -> Result<bool> {
         let (n, cgx) = (self.geom.block_frags(), self.geom.cg_of(frag));
         let at = frag.0 % self.geom.cg_frags;
@@ -372,7 +372,7 @@ impl Core {
         }
     }
 
-    /// Where logical block `lbn` of a file should be: behind the one before it (`before`), after a cluster with a gap,
+    /// Where logical block `lbn` of a file should be: after the one before it (`before`), after a cluster with a gap,
     /// unless a file has had enough of this group (`ffs_blkpref`). `index` is its place in its array of pointers.
     pub fn blkpref(&mut self, ino: Ino, lbn: u64, index: u64, before: Frag) -> Frag {
         let (geom, maxbpg) = (self.geom, u64::from(self.sb.maxbpg.get()));

@@ -1,7 +1,7 @@
 //! Buffers: what they hold and what that must be; those that differ from the disk, and those on their way to it.
 
 use crate::format::*;
-use crate::sound;
+use crate::validate;
 use arbor_base::cache::{Name, Write};
 use arbor_base::device::{Kind, Ticket};
 use arbor_base::layout::Corrupt;
@@ -40,7 +40,7 @@ impl BlockKind {
 
 /// Checks a metadata block. Blocks of inodes pass: their inodes are checked one by one.
 pub(crate) fn check_block(geom: &Geom, frag: Frag, kind: BlockKind, bytes: &[u8]) -> std::result::Result<(), Corrupt> {
-    if kind == BlockKind::Cg { sound::group(geom, geom.cg_of(frag), bytes) } else { Ok(()) }
+    if kind == BlockKind::Cg { validate::group(geom, geom.cg_of(frag), bytes) } else { Ok(()) }
 }
 
 /// Whether nothing in a metadata block was read wrong, inodes included.
@@ -48,7 +48,7 @@ pub(crate) fn is_sound(geom: &Geom, frag: Frag, kind: BlockKind, bytes: &[u8]) -
     if kind != BlockKind::Inodes {
         return check_block(geom, frag, kind, bytes).is_ok();
     }
-    inodes_of(geom, frag, bytes).all(|(ino, b)| sound::inode(geom, ino, b).is_ok())
+    inodes_of(geom, frag, bytes).all(|(ino, b)| validate::inode(geom, ino, b).is_ok())
 }
 
 /// The inodes of a block, with their numbers.
@@ -65,7 +65,7 @@ impl Damaged {
     /// Remembers the damaged inodes of a block just read.
     pub fn note(&mut self, geom: &Geom, block: Frag, bytes: &[u8]) {
         for (ino, inode) in inodes_of(geom, block, bytes) {
-            match sound::inode(geom, ino, inode) {
+            match validate::inode(geom, ino, inode) {
                 Ok(()) => drop(self.0.remove(&ino.0)),
                 Err(c) => drop(self.0.insert(ino.0, c)),
             }
@@ -251,7 +251,7 @@ pub(crate) struct InFlight {
 pub(crate) struct Pages {
     /// Pages whose block was allocated since it was last written.
     fresh: FxHashSet<Name>,
-    /// Pages with something else than zeros on disk behind the end of their file: what a power cut took back.
+    /// Pages with something else than zeros on disk after the end of their file: what a power cut took back.
     tails: FxHashSet<Name>,
     /// Data were written, and the device was not flushed since.
     streamed: bool,

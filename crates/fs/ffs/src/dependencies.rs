@@ -43,7 +43,7 @@ pub(crate) enum Undo {
     /// Inode and kind of a directory entry that names one on disk, or 0.
     Entry { ino: u32, kind: u8 },
     /// The size of a directory whose last block is not reached from its inode yet, or of a file whose last block has
-    /// something on disk behind the end that it had.
+    /// something on disk after the end that it had.
     Size(u64),
     /// How far the inode table is in use.
     Inited(u32),

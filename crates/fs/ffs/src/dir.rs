@@ -7,7 +7,7 @@ use crate::dependencies::LinkRelease;
 use crate::format::*;
 use crate::inode::{Inode, LINK_MAX};
 use crate::planted::{Flaw, planted};
-use crate::sound;
+use crate::validate;
 use crate::volume::Core;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::field;
@@ -36,7 +36,7 @@ impl ChunkDirs for Core {
         let hole = || dir.corrupt(&self.geom, field!(Dinode, db), lbn, "no hole in a directory");
         let frag = frag.ok_or_else(hole)?;
         let bytes = Arc::new(self.read(frag, self.geom.bytes_of(frags), BlockKind::Dir)?);
-        sound::dir_block(self.geom.byte(frag), &bytes, lbn == 0)?;
+        validate::dir_block(self.geom.byte(frag), &bytes, lbn == 0)?;
         self.cache.insert(name, bytes.clone());
         Ok(bytes)
     }

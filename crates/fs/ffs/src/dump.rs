@@ -164,7 +164,7 @@ fn xattrs(r: &Reader<'_>, ino: u64, frag: Frag) -> Result<Value> {
 fn dir(r: &Reader<'_>, ino: u64) -> Result<Value> {
     let d = get(r, ino)?;
     if d.kind() != mode::IFDIR {
-        return Err(Error::refused(format!("inode {ino} is no directory")));
+        return Err(Error::refused(format!("inode {ino} is not a directory")));
     }
     let mut chunks = Vec::new();
     for p in r.dir_blocks(&d)? {

@@ -1,7 +1,7 @@
 //! Files: the map from logical blocks to fragments, reading, writing, truncation.
 //!
 //! Blocks are allocated when they are written (`ffs_balloc`), so that a buffer of the cache, a *page* of one
-//! logical block, always knows its place. Bytes of a page behind the end of the file are zero. A page is as
+//! logical block, always knows its place. Bytes of a page after the end of the file are zero. A page is as
 //! long as its fragments.
 
 use crate::buffers::{BlockKind, Slot};
@@ -199,7 +199,7 @@ impl Core {
         self.cache.get(name).cloned().ok_or_else(|| Errno::EIO.into())
     }
 
-    /// Reads a block; if the file is read one block after another, those that lie behind it as well, up to a
+    /// Reads a block; if the file is read one block after another, those that lie after it as well, up to a
     /// cluster.
     fn read_cluster(&mut self, i: &Inode, lbn: u64, frag: Frag) -> Result<()> {
         let (geom, n) = (self.geom, self.geom.block_frags());
@@ -209,8 +209,8 @@ impl Core {
             let next = lbn + lens.len() as u64;
             let name = Name::data(i.ino, next);
             let frags = geom.lbn_frags(i.size(), next);
-            let behind = Frag(frag.0.saturating_add(lens.len() as u32 * n));
-            if next << geom.block_shift >= i.size() || self.cache.contains(name) || self.bmap(i, next)? != Some(behind)
+            let beyond = Frag(frag.0.saturating_add(lens.len() as u32 * n));
+            if next << geom.block_shift >= i.size() || self.cache.contains(name) || self.bmap(i, next)? != Some(beyond)
             {
                 break;
             }
@@ -241,7 +241,7 @@ impl Core {
     }
 
     /// Makes the last block of a file whole that is going to have `size` bytes, from `from` on new ones: its run of
-    /// fragments as long as such a file has it, and zeros on disk behind the end.
+    /// fragments as long as such a file has it, and zeros on disk after the end.
     fn fill_tail(&mut self, i: &mut Inode, from: u64, size: u64) -> Result<()> {
         let Some(last) = i.size().checked_sub(1).map(|at| self.geom.lbn(at)) else { return Ok(()) };
         let more = self.geom.lbn_frags(size, last) > self.geom.lbn_frags(i.size(), last);
@@ -256,7 +256,7 @@ impl Core {
         if !more && (!is_tail || planted(Flaw::TailShown)) {
             return Ok(());
         }
-        // The size stays inside the block until there is something behind it.
+        // The size stays inside the block until there is something after it.
         let size = (last + 1) << self.geom.block_shift;
         self.alloc_block(i, last, size, BlockKind::Data, &mut |buf, len| buf.resize(len, 0)).map(drop)
     }
@@ -357,7 +357,7 @@ impl Core {
         Ok(to)
     }
 
-    /// Frees what lies behind `cut.keep` in the last lowest indirect block under `frag` that has something there.
+    /// Frees what lies after `cut.keep` in the last lowest indirect block under `frag` that has something there.
     /// If `frag` itself has nothing left then, the caller frees what is returned, and `frag`, with the
     /// pointer to it.
     fn cut_indirect(
@@ -373,8 +373,8 @@ impl Core {
         let bytes = self.block(frag, BlockKind::Indirect)?.to_vec();
         let used: Vec<(u64, Frag)> =
             (0..n).map(|k| (k, Frag(get_u32(&bytes, k as usize * 4).unwrap_or(0)))).filter(|e| e.1.0 != 0).collect();
-        let behind = used.iter().filter(|(k, _)| base + (k + 1) * unit > cut.keep).count();
-        let (stays, goes) = used.split_at(used.len() - behind);
+        let beyond = used.iter().filter(|(k, _)| base + (k + 1) * unit > cut.keep).count();
+        let (stays, goes) = used.split_at(used.len() - beyond);
         cut.at = base.max(cut.keep);
         // Entries that go, each with the runs that go with it.
         let mut freed: Vec<(u64, Gone)> = Vec::new();
@@ -424,7 +424,7 @@ impl Core {
         Ok(None)
     }
 
-    /// Frees direct blocks, and fragments of the last one, behind byte `to`.
+    /// Frees direct blocks, and fragments of the last one, after byte `to`.
     fn truncate_direct(&mut self, i: &mut Inode, to: u64) -> Result<()> {
         let geom = self.geom;
         let keep = to.div_ceil(geom.block_size() as u64);
@@ -460,7 +460,7 @@ impl Core {
         }
     }
 
-    /// Zeros behind byte `to` of its block, whose page gets as short as the fragments.
+    /// Zeros after byte `to` of its block, whose page gets as short as the fragments.
     fn cut_last(&mut self, i: &Inode, to: u64) -> Result<()> {
         let (lbn, within) = (self.geom.lbn(to), (to % self.geom.block_size() as u64) as usize);
         if within == 0 || to >= i.size() || !(i.is_file() || i.is_dir()) {

@@ -171,7 +171,7 @@ const _: () = assert!(size_of::<Summary>() == 16);
 /// Magic of a [`CgHeader`].
 pub const CG_MAGIC: u32 = u32::from_le_bytes(*b"fCG1");
 
-/// First sector of a cylinder group's structure. Behind it come the sectors of the inode bitmap, then
+/// First sector of a cylinder group's structure. After it come the sectors of the inode bitmap, then
 /// those of the fragment bitmap; see [`BITMAP_BITS`].
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]

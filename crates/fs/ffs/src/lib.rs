@@ -34,7 +34,6 @@
 #![warn(missing_docs)]
 
 mod alloc;
-mod anatomy;
 mod bitmap;
 mod buffers;
 mod check;
@@ -54,9 +53,10 @@ mod options;
 #[doc(hidden)]
 pub mod planted;
 mod recover;
-mod sound;
 mod space;
+mod structures;
 mod superblock;
+mod validate;
 mod volume;
 
 use arbor_base::device::{Device, Kind};

@@ -95,7 +95,7 @@ impl Journal {
         self.running_bytes
     }
 
-    /// The running transaction is written behind the others, with copies of the places `logged`, and takes so many
+    /// The running transaction is written after the others, with copies of the places `logged`, and takes so many
     /// fragments. Returns its buffers.
     pub fn advance(&mut self, logged: Vec<u32>, frags: u32) -> Vec<Name> {
         let members = self.running.drain().map(|r| r.0).collect();
@@ -113,7 +113,7 @@ impl Journal {
         self.logged.clear();
     }
 
-    /// What lies behind the journal is not its own: a transaction that does not fit is not written at all.
+    /// What lies after the journal is not its own: a transaction that does not fit is not written at all.
     pub fn check_room(&self, frags: u32, of: u32) -> Result<()> {
         if self.head.checked_add(frags).is_some_and(|end| end <= of) {
             return Ok(());
@@ -208,7 +208,7 @@ fn read_head(dev: &dyn Device, sb: &SuperBlock, geom: &Geom, at: u32) -> Result<
 }
 
 /// Does it again if the first time said nothing: what is read may be wrong once, and what ends the journal loses
-/// everything behind it.
+/// everything after it.
 fn twice<T>(read: impl Fn() -> Result<Option<T>>) -> Result<Option<T>> {
     read()?.map_or_else(read, |found| Ok(Some(found)))
 }
@@ -229,7 +229,7 @@ pub(crate) fn read_tail(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Resul
     match (first?, second?) {
         (Some(a), Some(b)) if is_later(b.0, a.0) => Ok(Some(b)),
         (None, Some(b)) => {
-            // A program that knows of one tail only leaves the other behind.
+            // A program that knows of one tail only leaves the other as it is.
             let next = read_head(dev, sb, geom, b.1)?;
             Ok(Some(b).filter(|b| next.is_none_or(|(h, _)| !is_later(h.seq.get(), b.0))))
         }

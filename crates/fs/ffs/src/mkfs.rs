@@ -44,7 +44,7 @@ pub(crate) fn format(devices: Devices, o: &FormatOptions) -> Result<()> {
 
 const CG_SUM_AT: usize = std::mem::offset_of!(CgHeader, sum);
 
-/// Fragment of the root directory: behind the summary area, in a block of its own.
+/// Fragment of the root directory: after the summary area, in a block of its own.
 fn root_frag(sb: &SuperBlock, geom: &Geom) -> Frag {
     Frag((sb.summary_start.get() + geom.summary_frags()).next_multiple_of(geom.block_frags()))
 }
@@ -151,7 +151,7 @@ fn fit_group(geom: &mut Geom, f: &options::Format, cg: u64) -> Result<()> {
     }
 }
 
-/// Start and length of the journal: in the middle group, behind its inodes.
+/// Start and length of the journal: in the middle group, after its inodes.
 fn place_journal(f: &options::Format, geom: &Geom, size: u64) -> Result<(u32, u32)> {
     let least = superblock::least_journal(geom);
     let least_bytes = geom.bytes_of(least) as u64;

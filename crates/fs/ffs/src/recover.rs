@@ -4,7 +4,7 @@
 use crate::format::*;
 use crate::log::replay::replay;
 use crate::log::sound_tail;
-use crate::{bitmap, check, sound, superblock};
+use crate::{bitmap, check, superblock, validate};
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::crc;
 use arbor_base::vfs::{CheckOptions, Devices, Error, Repair, Result, Severity};
@@ -39,7 +39,7 @@ fn rebuild_summaries(dev: &dyn Device, sb: &mut SuperBlock, geom: &Geom) -> Resu
     for cgx in 0..geom.cg_count {
         let mut cg = vec![0; geom.block_size()];
         dev.read_at(Kind::Bitmap, geom.byte(geom.cg_block(cgx)), &mut cg)?;
-        sound::group(geom, cgx, &cg)?;
+        validate::group(geom, cgx, &cg)?;
         sums.extend_from_slice(bitmap::header(&cg).sum.as_bytes());
     }
     sb.summary_crc = crc(&sums).into();

@@ -188,7 +188,7 @@ impl Machine for Core {
         &mut self.cache
     }
 
-    fn relieve(&mut self) {
+    fn throttle(&mut self) {
         self.write_excess();
     }
 

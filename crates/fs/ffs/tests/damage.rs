@@ -14,18 +14,18 @@ use std::sync::OnceLock;
 const SHAPES: [(u64, &str); 3] =
     [(16 << 20, "block=4K,cg=4M"), (32 << 20, "block=16K,frag=2K,cg=8M"), (24 << 20, "block=8K,frag=8K,cg=6M")];
 
-static DAMAGE: Damage<Knife> = Damage {
+static DAMAGE: Damage<ImageCorruptor> = Damage {
     engine: &Ffs,
     shapes: &SHAPES,
     build,
     tree,
-    knife: Knife::new,
+    knife: ImageCorruptor::new,
     is_lost: |lost, path| lost.iter().any(|l| path.starts_with(l)),
     good: OnceLock::new(),
 };
 
 fn tree(image: &MemDevice) -> Tree {
-    Knife::new(image.clone()).tree()
+    ImageCorruptor::new(image.clone()).tree()
 }
 
 fn good(shape: usize) -> (MemDevice, &'static Tree) {
@@ -47,13 +47,13 @@ enum Preen {
     Never,
 }
 
-type Case = damage::Case<Knife, Preen>;
+type Case = damage::Case<ImageCorruptor, Preen>;
 
-fn flip(k: &Knife, at: u64) {
+fn flip(k: &ImageCorruptor, at: u64) {
     damage::flip(&k.dev, at);
 }
 
-fn bitmap(k: &Knife, cgx: u32, sector: u32) -> u64 {
+fn bitmap(k: &ImageCorruptor, cgx: u32, sector: u32) -> u64 {
     k.geom.byte(k.geom.cg_block(cgx)) + u64::from(sector) * 512
 }
 
@@ -61,7 +61,7 @@ fn more(field: &mut U32, by: u32) {
     *field = field.get().wrapping_add(by).into();
 }
 
-fn blocks(dir: &'static str, n: u64) -> impl Fn(&Knife) -> u64 {
+fn blocks(dir: &'static str, n: u64) -> impl Fn(&ImageCorruptor) -> u64 {
     move |k| k.byte_of(k.ino(dir), n)
 }
 
@@ -226,7 +226,7 @@ fn directories(never: Preen) -> Vec<Case> {
         case(&["EntryTarget"], never, &["/a/tail"], |k| k.write(k.find("/a/tail").1, &[0xff; 4])),
         case(&["EntryTarget"], never, &["/a/tail"], |k| k.write(k.find("/a/tail").1, &[2, 0, 0, 0])),
         case(&["LostFound"], Unordered, &[], |k| {
-            // Behind the last name of the root directory, which has the rest of the chunk.
+            // After the last name of the root directory, which has the rest of the chunk.
             let (name, last) = ("lost+found", k.list(2).into_iter().next_back().unwrap());
             let used = (8 + last.0.len()).next_multiple_of(4) as u64;
             let rest = u16::from_le_bytes(k.read(last.2 + 4, 2).try_into().unwrap()) - used as u16;
@@ -282,7 +282,7 @@ fn preened(case: &Case, damaged: &MemDevice, what: &str) {
     for keeping in [Keeping::SoftUpdates, Keeping::Sync, Keeping::Async, Keeping::Journal] {
         let image = damaged.snapshot();
         if case.preen != Preen::Never {
-            Knife::new(image.clone()).super_at(0, |sb| sb.keeping = (keeping as u32).into());
+            ImageCorruptor::new(image.clone()).super_at(0, |sb| sb.keeping = (keeping as u32).into());
         }
         let before = image.to_bytes();
         let report = check(&image, Repair::Preen);
@@ -300,7 +300,7 @@ fn preened(case: &Case, damaged: &MemDevice, what: &str) {
 #[test]
 fn without_any_superblock_nothing_is_done() {
     let (image, _) = good(0);
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     (0..k.geom.cg_count).for_each(|cgx| k.write(k.geom.byte(k.geom.cg_start(cgx)), &[0; 512]));
     let before = image.to_bytes();
     let report = check(&image, Repair::Yes);
@@ -308,7 +308,7 @@ fn without_any_superblock_nothing_is_done() {
     assert!(before == image.to_bytes());
     assert!(!Ffs.search(&image).unwrap());
     let (image, _) = good(0);
-    Knife::new(image.clone()).write(0, &[0; 512]);
+    ImageCorruptor::new(image.clone()).write(0, &[0; 512]);
     assert!(Ffs.search(&image).unwrap());
 }
 
@@ -316,16 +316,16 @@ fn without_any_superblock_nothing_is_done() {
 #[test]
 fn a_superblock_without_copies() {
     let small = || build(4 << 20, "block=4K,cg=4M,journal=0");
-    let tree = Knife::new(small()).tree();
+    let tree = ImageCorruptor::new(small()).tree();
     for at in [&[60][..], &[130], &[16, 100], &[12, 24, 190]] {
         let image = small();
-        let k = Knife::new(image.clone());
+        let k = ImageCorruptor::new(image.clone());
         assert_eq!(k.geom.cg_count, 1);
         at.iter().for_each(|at| flip(&k, *at));
         let report = check(&image, Repair::Yes);
         assert_eq!((codes(&report), report.remaining()), (vec!["SuperDamaged"], 0), "{at:?} {:?}", report.issues);
         assert_eq!(check(&image, Repair::No).issues, vec![]);
-        assert!(Knife::new(image).tree() == tree);
+        assert!(ImageCorruptor::new(image).tree() == tree);
     }
 }
 
@@ -334,7 +334,7 @@ fn a_superblock_without_copies() {
 fn unnamed_inodes() {
     for keeping in Keeping::ALL {
         let (image, tree) = good(0);
-        let k = Knife::new(image.clone());
+        let k = ImageCorruptor::new(image.clone());
         k.crashed(keeping);
         let (tail, sub) = (k.ino("/a/tail"), k.ino("/a/sub"));
         ["/a/tail", "/a/sub", "/a/empty"].iter().for_each(|p| k.write(k.find(p).1, &[0; 4]));
@@ -344,7 +344,7 @@ fn unnamed_inodes() {
         let most = if keeping == Keeping::Journal { Severity::Error } else { Severity::Warning };
         assert!(report.issues.iter().all(|i| i.repaired && i.severity <= most), "{:#?}", report.issues);
         assert_eq!(check(&image, Repair::No).issues, vec![]);
-        let now = Knife::new(image).tree();
+        let now = ImageCorruptor::new(image).tree();
         let kept = keeping != Keeping::SoftUpdates;
         let same = |new: String, old: &str| now.get(&new).is_some_and(|n| *n == tree[old]);
         assert_eq!(same(format!("/lost+found/#{tail}"), "/a/tail"), kept, "{keeping:?}");
@@ -358,13 +358,13 @@ fn unnamed_inodes() {
 #[test]
 fn an_unnamed_inode_of_a_clean_volume() {
     let (image, tree) = good(0);
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     k.super_at(0, |sb| sb.keeping = (Keeping::SoftUpdates as u32).into());
     let sub = k.ino("/a/sub");
     k.write(k.find("/a/sub").1, &[0; 4]);
     let report = check(&image, Repair::Preen);
     assert!(report.issues.iter().all(|i| i.repaired && i.severity >= Severity::Error), "{:#?}", report.issues);
-    let now = Knife::new(image).tree();
+    let now = ImageCorruptor::new(image).tree();
     assert_eq!(now.get(&format!("/lost+found/#{sub}/subsub/leaf")), tree.get("/a/sub/subsub/leaf"));
 }
 
@@ -372,7 +372,7 @@ fn an_unnamed_inode_of_a_clean_volume() {
 #[test]
 fn a_directory_left_over_whose_files_are_cleared() {
     let (image, _) = good(0);
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     k.crashed(Keeping::SoftUpdates);
     let subsub = k.ino("/a/sub/subsub");
     k.write(k.find("/a/sub").1, &[0; 4]);
@@ -380,7 +380,7 @@ fn a_directory_left_over_whose_files_are_cleared() {
     let report = check(&image, Repair::Preen);
     assert!(report.issues.iter().all(|i| i.repaired), "{:#?}", report.issues);
     assert_eq!(check(&image, Repair::No).issues, vec![]);
-    assert!(!Knife::new(image).tree().contains_key("/lost+found"));
+    assert!(!ImageCorruptor::new(image).tree().contains_key("/lost+found"));
 }
 
 /// Preening that loses the power is taken up by the next.
@@ -394,7 +394,7 @@ fn preen_again(crashed: MemDevice, preened: &Tree, keeping: Keeping) {
             let report = check(&image, Repair::Preen);
             assert!(report.issues.iter().all(|i| i.repaired), "{keeping:?} at {at}: {:#?}", report.issues);
             assert_eq!(check(&image, Repair::No).issues, vec![], "{keeping:?} at {at}");
-            assert!(Knife::new(image).tree() == *preened, "{keeping:?} at {at}: {:#?}", report.issues);
+            assert!(ImageCorruptor::new(image).tree() == *preened, "{keeping:?} at {at}: {:#?}", report.issues);
         }
     }
 }
@@ -407,18 +407,18 @@ fn a_full_volume() {
     b.fill_up();
     let image = b.finish();
     assert_eq!(check(&image, Repair::No).issues, vec![]);
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     k.write(k.find("/lonely").1, &[0; 4]);
     k.crashed(Keeping::Async);
     let report = check(&image, Repair::Yes);
     assert!(codes(&report).contains(&"NoSpace") && report.remaining() > 0, "{:#?}", report.issues);
-    assert!(Knife::new(image.clone()).get(lonely).in_use());
+    assert!(ImageCorruptor::new(image.clone()).get(lonely).in_use());
     // With a file less there is room.
     k.write(k.find("/full 0").1, &[0; 4]);
     k.put(k.ino("/full 1"), Dinode::default());
     let report = check(&image, Repair::Yes);
     assert_eq!(check(&image, Repair::No).issues, vec![], "{:#?}", report.issues);
-    assert!(Knife::new(image).tree().contains_key(&format!("/lost+found/#{lonely}")));
+    assert!(ImageCorruptor::new(image).tree().contains_key(&format!("/lost+found/#{lonely}")));
 }
 
 #[test]
@@ -427,7 +427,7 @@ fn a_clean_volume_is_skipped() {
     let report = Ffs.check(Devices::single(good(0).0), &options, &mut |_, _, _| ()).unwrap();
     assert!(report.skipped);
     let (image, _) = good(0);
-    Knife::new(image.clone()).crashed(Keeping::SoftUpdates);
+    ImageCorruptor::new(image.clone()).crashed(Keeping::SoftUpdates);
     let report = Ffs.check(Devices::single(image.clone()), &options, &mut |_, _, _| ()).unwrap();
     assert!(!report.skipped && report.issues.is_empty());
     let report = Ffs.check(Devices::single(image), &options, &mut |_, _, _| ()).unwrap();
@@ -465,7 +465,7 @@ fn description_and_dumps() {
         let (image, _) = good(shape);
         let devices = Devices::single(image.clone());
         regions_are_what_is_used(&Ffs, &image);
-        let k = Knife::new(image);
+        let k = ImageCorruptor::new(image);
         let [big, heavy, many] = ["/b/big", "/b/heavy", "/many"].map(|p| k.ino(p).to_string());
         for what in [
             &["superblock"][..],

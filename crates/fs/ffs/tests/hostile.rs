@@ -35,7 +35,7 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 /// Changes a field to something nasty, or any byte to anything; sometimes makes the checksum right.
-fn mutate(k: &Knife, r: &mut Random, all: &[Structure]) -> String {
+fn mutate(k: &ImageCorruptor, r: &mut Random, all: &[Structure]) -> String {
     let s = &all[r.below(all.len())];
     let nasty = s.fields.get(r.below(s.fields.len())).filter(|_| r.below(4) > 0);
     let (at, len, meaning) = match nasty {
@@ -76,7 +76,7 @@ fn timed(image: &MemDevice, repair: Repair, what: &str) -> Result<CheckReport> {
 
 fn one(good: &MemDevice, all: &[Structure], seed: u64) -> bool {
     let image = good.snapshot();
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     let mut r = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     if r.below(3) == 0 {
         k.crashed(arbor_ffs::format::Keeping::ALL[r.below(4)]);
@@ -86,7 +86,7 @@ fn one(good: &MemDevice, all: &[Structure], seed: u64) -> bool {
     let what = format!("seed {seed}: {what:#?}");
     let devices = Devices::single(image.clone());
     let _ = Ffs.describe(&devices, &mut |_| ());
-    let _ = Ffs.anatomy(&devices, &mut |_| ());
+    let _ = Ffs.structures(&devices, &mut |_| ());
     let _ = Ffs.check_path(Devices::single(image.clone()), b"/a/sub/subsub/leaf");
     for path in [["group", "0"], ["inode", "2"], ["dir", "2"], ["map", "2"]] {
         let _ = Ffs.dump(&devices, &path);
@@ -117,7 +117,7 @@ fn random_damage_is_mended() {
     let images = shapes.map(|(size, shape)| {
         let image = build(size, shape);
         let mut all = Vec::new();
-        Ffs.anatomy(&Devices::single(image.clone()), &mut |s| all.push(s)).unwrap();
+        Ffs.structures(&Devices::single(image.clone()), &mut |s| all.push(s)).unwrap();
         assert!(
             ["attributes", "indirect block", "directory chunk", "bitmap", "inode, free", "summary area"]
                 .iter()
@@ -139,7 +139,7 @@ fn seals_are_those_of_the_format() {
     let image = build(16 << 20, "block=4K,cg=4M");
     let before = image.to_bytes();
     let mut all = Vec::new();
-    Ffs.anatomy(&Devices::single(image.clone()), &mut |s| all.push(s)).unwrap();
+    Ffs.structures(&Devices::single(image.clone()), &mut |s| all.push(s)).unwrap();
     for s in all.iter().filter(|s| s.kind != "inode, free") {
         Ffs.reseal(&image, s).unwrap();
     }

@@ -196,7 +196,7 @@ fn many_renames_of_one_file_between_two_syncs() {
 }
 
 /// A file that was fsynced, and its name, are there after the death of the server at once, wherever its directory
-/// has grown: in a fragment, by a block, behind the direct blocks.
+/// has grown: in a fragment, by a block, after the direct blocks.
 #[test]
 fn what_was_fsynced_is_there_at_once() {
     for mode in ["softupdates", "journal", "sync"] {
@@ -217,7 +217,7 @@ fn what_was_fsynced_is_there_at_once() {
             let found = after.lookup(dir, name.as_bytes()).map(|f| f.size);
             assert_eq!(found.ok(), Some(len as u64), "{mode}: file {i}");
         }
-        assert!(fs.getattr(dirs[0]).unwrap().size > 12 << 12, "behind the direct blocks");
+        assert!(fs.getattr(dirs[0]).unwrap().size > 12 << 12, "after the direct blocks");
         fs.unmount().unwrap();
         clean(&dev);
     }
@@ -289,7 +289,7 @@ fn a_size_that_waits_for_its_page_does_not_wait_for_other_blocks() {
     let options = MountOptions { options: Options::parse("keep=softupdates"), ..Default::default() };
     let fs = Ffs.mount(Devices::single(recording.clone()), &options, clock.clone()).unwrap();
     let ino = fs.lookup(fs.root(), b"x").unwrap().ino;
-    // Nobody has read what is behind the end: it may be what a power cut left.
+    // Nobody has read what is after the end: it may be what a power cut left.
     fs.write(ino, 0, &[2; 130]).unwrap();
     let mut next = clock.now();
     for block in 1..6 {

@@ -11,34 +11,34 @@ use arbor_torture::damage::{Damage, Met};
 use damage_kit::*;
 use std::sync::OnceLock;
 
-static DAMAGE: Damage<Knife> = Damage {
+static DAMAGE: Damage<ImageCorruptor> = Damage {
     engine: &Ffs,
     shapes: &[(16 << 20, "block=4K,cg=4M")],
     build,
-    tree: |image| Knife::new(image.clone()).tree(),
-    knife: Knife::new,
+    tree: |image| ImageCorruptor::new(image.clone()).tree(),
+    knife: ImageCorruptor::new,
     is_lost: |_, _| false,
     good: OnceLock::new(),
 };
 
 /// Changes an inode; where one of its fields is.
-fn inode(k: &Knife, path: &str, (_, offset): (&str, u64), f: impl FnOnce(&mut Dinode)) -> Location {
+fn inode(k: &ImageCorruptor, path: &str, (_, offset): (&str, u64), f: impl FnOnce(&mut Dinode)) -> Location {
     let ino = k.ino(path);
     k.inode(ino, f);
     (k.inode_byte(ino) + offset).into()
 }
 
 /// The indirect block of `/b/big`.
-fn indirect(k: &Knife) -> u64 {
+fn indirect(k: &ImageCorruptor) -> u64 {
     k.geom.byte(Frag(k.get(k.ino("/b/big")).ib[0].get()))
 }
 
-fn group(k: &Knife, cgx: u32, offset: u64) -> Location {
+fn group(k: &ImageCorruptor, cgx: u32, offset: u64) -> Location {
     (k.geom.byte(k.geom.cg_block(cgx)) + offset).into()
 }
 
 /// The place of an entry that names an inode which is free from now on.
-fn entry(k: &Knife, dir: &str, name: &str) -> Location {
+fn entry(k: &ImageCorruptor, dir: &str, name: &str) -> Location {
     let dir = k.ino(dir);
     let all = k.list(dir);
     let (_, _, byte) = all.iter().find(|e| e.0 == name).unwrap();
@@ -48,7 +48,7 @@ fn entry(k: &Knife, dir: &str, name: &str) -> Location {
 
 #[test]
 fn of_superblocks_and_groups() {
-    let all: [Met<Knife>; 8] = [
+    let all: [Met<ImageCorruptor>; 8] = [
         ("superblock", "block_shift", |k| {
             k.super_at(0, |sb| sb.block_shift = 40.into());
             field!(SuperBlock, block_shift).1.into()
@@ -95,7 +95,7 @@ fn of_superblocks_and_groups() {
 
 #[test]
 fn of_inodes_and_pointers() {
-    let all: [Met<Knife>; 7] = [
+    let all: [Met<ImageCorruptor>; 7] = [
         ("inode", "crc", |k| {
             let at = k.inode_byte(k.ino("/a/small"));
             k.write(at + 20, &[9, 8, 7, 6]);
@@ -117,7 +117,7 @@ fn of_inodes_and_pointers() {
 
 #[test]
 fn of_directories_and_attributes() {
-    let all: [Met<Knife>; 4] = [
+    let all: [Met<ImageCorruptor>; 4] = [
         ("directory", "entries", |k| {
             let (_, at) = k.find("/a/small");
             k.write(at + 4, &[3, 0]);

@@ -104,7 +104,7 @@ const LINES: &[&str] = &[
      unlink /e/n; create /q 256 1; fsync /q 0; fsync /d 0",
     "seed=2 profile=Sync size=16777216 from=Aged ops=create /d/y 384 9; fsync /d/y 0; link /d/y /big/x; link \
      /d/y /n; unlink /d/y; link /n /e/n; unlink /n; unlink /e/n; create /q 256 1; fsync /q 0; fsync /d 0",
-    // A directory grew twice, and the size was rolled back behind the first growth.
+    // A directory grew twice, and the size was rolled back after the first growth.
     "seed=2 profile=Sync size=67108864 format=block=4K,cg=4M ops=mkdir /big 493 0; create /big/L0 420 0; create \
      /big/L1 420 0; create /big/L2 420 0; create /big/L3 420 0; create /big/L4 420 0; create /big/L5 420 0; \
      create /big/L6 420 0; create /a 384 3; write /a 0 3000 5; syncfs; create /big/L7 384 7; rename /a /big/L90 \
@@ -156,7 +156,7 @@ const LINES: &[&str] = &[
     // The first mount of a journal tore its tail, and the second one was not there yet.
     "seed=6 profile=Sync size=16777216 mount=keep=journal cuts=3:Seeded(1456556753) ops=",
     // Bytes of an append that a power cut took back were there again when the file grew over them: before its page was
-    // written (soft updates), or for good if it grew behind the block.
+    // written (soft updates), or for good if it grew after the block.
     "seed=2 profile=Sync size=16777216 from=Aged first=5@12:DropOne(0) ops=create /x 420 0; write /x 0 100 1; \
      syncfs; append /x 300 2; background 40000; truncate /x 110; background 40000; truncate /x 700; background 40000",
     "seed=2 profile=Sync size=16777216 from=Aged first=5@12:DropOne(0) ops=create /x 420 0; write /x 0 65236 1; \
@@ -224,7 +224,7 @@ const FAULTS: &[&str] = &[
     "profile=Sync size=25165824 mount=keep=journal fault=Write:4:Once:Flipped(8782213) end=Cut again=Read:7 \
      ops=mkdir /d1 493 0; create /d1/L4 384 0; hold /d1/L4 3; fsync /d1/L4 1; unlink /d1/L4; fsync /d1 0; \
      background 6000",
-    // A write said that it was short, and bytes behind its end went to the disk.
+    // A write said that it was short, and bytes after its end went to the disk.
     "profile=Full size=25165824 format=block=4K,cg=4M,journal=1M mount=keep=journal,cache=1M \
      fault=Read:18:Once:Error end=Promise ops=mkdir /d2 493 0; create /d2/f9 0 7; link /d2/f9 /d2/L5; \
      write /d2/f9 139 424350 22; remount; write /d2/L5 0 397448 27",

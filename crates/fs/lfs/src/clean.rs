@@ -122,7 +122,7 @@ impl Core {
 
     /// Segments that are clean, or are so after two checkpoints.
     fn soon_clean(&self) -> u32 {
-        self.segs.clean.len() as u32 + (self.segs.settling.len() + self.segs.empty(&self.log.busy()).len()) as u32
+        self.segs.clean.len() as u32 + (self.segs.pending_clean.len() + self.segs.empty(&self.log.busy()).len()) as u32
     }
 
     /// As much of the cleaner's work as reading `budget` bytes is; at least a segment. There is more as long as it gains
@@ -228,7 +228,7 @@ impl Core {
     /// A segment that counts more than what was found in it is not cleaned again.
     fn put_aside(&mut self, seg: u32, ifile_bytes: u64) {
         if planted(Flaw::LiveForDead) {
-            self.segs.bury(seg, u32::MAX);
+            self.segs.mark_dead(seg, u32::MAX);
         }
         if u64::from(self.segs.get(seg).live) > ifile_bytes {
             self.stuck.insert(seg);

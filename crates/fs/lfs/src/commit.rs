@@ -46,7 +46,7 @@ impl Core {
     /// Whether something is in core that no group has.
     pub fn is_changed(&self) -> bool {
         let files = self.changed.len() - usize::from(self.changed.contains_key(&IFILE.0));
-        files > 0 || !self.remapped.is_empty() || !self.died.is_empty()
+        files > 0 || !self.remapped.is_empty() || !self.dead_bytes.is_empty()
     }
 
     /// Indirect blocks above a block that the cleaner has brought change with it.
@@ -96,7 +96,7 @@ impl Core {
 
     /// All that is changed, but for the ifile.
     pub fn batch(&mut self) -> Result<Batch> {
-        let mut batch = Batch { deaths: self.died.iter().map(|d| (*d.0, *d.1)).collect(), ..Batch::default() };
+        let mut batch = Batch { deaths: self.dead_bytes.iter().map(|d| (*d.0, *d.1)).collect(), ..Batch::default() };
         let files: Vec<Ino> = self.order.values().map(|ino| Ino(*ino)).filter(|ino| *ino != IFILE).collect();
         for ino in &files {
             batch.blocks.extend(self.blocks_of(*ino)?);
@@ -119,7 +119,7 @@ impl Core {
         for p in parts {
             let blocks: u32 = p.blocks.iter().map(|b| self.geom.bytes_of(b.frags) as u32).sum();
             self.segs.add(p.seg.0, blocks + (p.inodes.len() * INODE) as u32, p.time(self.calls.now().secs));
-            p.deaths.iter().for_each(|(seg, bytes)| self.segs.bury(*seg, *bytes));
+            p.deaths.iter().for_each(|(seg, bytes)| self.segs.mark_dead(*seg, *bytes));
         }
         for seg in log.busy() {
             self.segs.clean.remove(seg);
@@ -154,7 +154,7 @@ impl Core {
         let (parts, log) = self.plan(batch, head)?;
         self.apply_usage(&parts, &log);
         self.emit(&parts, log, 0)?;
-        self.died.clear();
+        self.dead_bytes.clear();
         self.remapped.clear();
         self.since = None;
         Ok(())
@@ -296,7 +296,7 @@ impl Core {
         for seg in self.segs.empty(&self.log.busy()) {
             let clean = crate::segments::Use { dirty: false, ..self.segs.get(seg) };
             self.segs.set(seg, clean);
-            self.segs.settling.push(seg);
+            self.segs.pending_clean.push(seg);
         }
         self.store_usage()?;
         if !self.changed.contains_key(&IFILE.0) {
@@ -357,7 +357,7 @@ impl Core {
     /// The same; an error is for the caller to deal with.
     pub fn write_checkpoint(&mut self, clean: bool) -> Result<()> {
         self.write_group()?;
-        let settled = std::mem::take(&mut self.segs.settling);
+        let settled = std::mem::take(&mut self.segs.pending_clean);
         self.mark_taken(&self.log.clone());
         self.write_ifile()?;
         let (s, log) = (self.state, self.log);
@@ -442,7 +442,7 @@ impl Core {
         let map = (self.changed.len() * self.geom.block_size()).min(self.state.inodes as usize * MAP_ENTRY);
         // Each block and inode has its part of a summary.
         let bytes = (self.cache.dirty_bytes() + inodes + map) / 8 * 9;
-        let touched = self.segs.changed.len() + self.died.len() + bytes / self.geom.frag_size() + 64;
+        let touched = self.segs.changed.len() + self.dead_bytes.len() + bytes / self.geom.frag_size() + 64;
         let most = if exactly { touched * self.geom.block_size() } else { usize::MAX };
         let bytes = bytes + self.usage_bytes().min(most);
         (bytes >> self.geom.seg_shift) as u32 + 2
@@ -483,7 +483,7 @@ impl Core {
 
     /// Lets segments with nothing live in them be filled: two checkpoints call them clean. Says whether there are any.
     pub fn settle(&mut self) -> Result<bool> {
-        if self.segs.empty(&self.log.busy()).is_empty() && self.segs.settling.is_empty() {
+        if self.segs.empty(&self.log.busy()).is_empty() && self.segs.pending_clean.is_empty() {
             return Ok(false);
         }
         self.write_checkpoint(false)?;

@@ -65,13 +65,13 @@ impl Core {
     }
 
     /// What a pointer of a changed file leads to is dead.
-    pub fn bury(&mut self, i: &Inode, place: FileBlock, p: Pointer) {
+    pub fn mark_dead(&mut self, i: &Inode, place: FileBlock, p: Pointer) {
         let frag = p.frag.get();
         if frag == 0 || frag == UNWRITTEN {
             return;
         }
         let bytes = self.geom.bytes_of(self.disk_frags(i.ino, place)) as u32;
-        self.bury_run(Frag(frag), bytes);
+        self.mark_run_dead(Frag(frag), bytes);
     }
 
     /// Lets the pointer to a block lead elsewhere. The indirect block that it stands in is there.
@@ -239,7 +239,7 @@ impl Core {
         page.truncate(valid);
         page.resize(len, 0);
         if i.is_dir() {
-            crate::sound::dir_block(i.ino, lbn << self.geom.block_shift, &page)?;
+            crate::validate::dir_block(i.ino, lbn << self.geom.block_shift, &page)?;
         }
         self.cache.insert(Name::data(i.ino, lbn), Arc::new(page));
         Ok(())
@@ -314,7 +314,7 @@ impl Core {
             _ => self.geom.block_frags(),
         };
         self.count_less(i, frags)?;
-        self.bury(i, place, p);
+        self.mark_dead(i, place, p);
         self.cache.remove(Name::File(i.ino, place));
         self.set_pointer(i, place, Pointer::default())
     }
@@ -328,7 +328,7 @@ impl Core {
             let Ok(p) = Pointer::read_from_bytes(p) else { continue };
             if p.frag.get() != 0 {
                 frags += self.geom.lbn_frags(i.size(), lbn);
-                self.bury(i, FileBlock::Data(lbn), p);
+                self.mark_dead(i, FileBlock::Data(lbn), p);
             }
         }
         self.count_less(i, frags)?;

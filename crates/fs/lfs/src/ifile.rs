@@ -114,7 +114,7 @@ impl Core {
     pub fn forget_inode(&mut self, ino: Ino) -> Result<()> {
         let old = self.map_entry(ino)?;
         if !matches!(old.frag.get(), 0 | UNWRITTEN) {
-            self.bury_run(Frag(old.frag.get()), INODE as u32);
+            self.mark_run_dead(Frag(old.frag.get()), INODE as u32);
         }
         let entry = MapEntry { frag: 0.into(), next_free: self.state.free_ino.into(), ..old };
         self.set_map_entry(ino, entry)?;

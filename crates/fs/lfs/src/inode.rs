@@ -71,7 +71,7 @@ impl Core {
             let (field, offset) = field!(Dinode, version);
             return Err(Corrupt::new("inode", field, at + offset, d.version.get(), entry.version.get()).into());
         }
-        crate::sound::inode(&self.geom, self.segs.count(), at, ino, &d)?;
+        crate::validate::inode(&self.geom, self.segs.count(), at, ino, &d)?;
         self.cache.insert(Name::Inode(ino), Arc::new(d.as_bytes().to_vec()));
         Ok(Inode { ino, d })
     }
@@ -84,7 +84,7 @@ impl Core {
             let (field, offset) = field!(Dinode, mode);
             return Err(Corrupt::new("ifile", field, at + offset, d.mode.get(), "a file").into());
         }
-        crate::sound::inode(&self.geom, self.segs.count(), at, IFILE, &d)?;
+        crate::validate::inode(&self.geom, self.segs.count(), at, IFILE, &d)?;
         Ok(d)
     }
 
@@ -108,7 +108,7 @@ impl Core {
                     continue;
                 }
                 let is_here = |e: MapEntry| e.frag.get() == at && e.version == d.version;
-                let is_sound = crate::sound::inode(&geom, self.segs.count(), geom.byte(Frag(at)), ino, &d).is_ok();
+                let is_sound = crate::validate::inode(&geom, self.segs.count(), geom.byte(Frag(at)), ino, &d).is_ok();
                 if is_sound && self.map_entry(ino).is_ok_and(is_here) {
                     self.cache.insert(Name::Inode(ino), Arc::new(d.as_bytes().to_vec()));
                 }
@@ -207,7 +207,7 @@ impl Core {
             return Ok(());
         }
         self.mark(i.ino)?;
-        self.bury(i, FileBlock::Xattr, i.d.xattr);
+        self.mark_dead(i, FileBlock::Xattr, i.d.xattr);
         self.cache.remove(Name::File(i.ino, FileBlock::Xattr));
         let old = self.geom.frags_for(i.d.xattr_len.get() as usize);
         (i.d.xattr, i.d.xattr_len) = (Pointer::default(), 0.into());

@@ -33,7 +33,6 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-mod anatomy;
 mod check;
 mod clean;
 mod commit;
@@ -56,9 +55,10 @@ mod recover;
 mod resize;
 mod scrub;
 mod segments;
-mod sound;
+mod structures;
 mod summary;
 mod superblock;
+mod validate;
 mod view;
 mod volume;
 

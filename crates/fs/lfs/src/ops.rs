@@ -169,7 +169,7 @@ impl Core {
 }
 
 impl locked::Core for Core {
-    fn is_pressed(&self) -> bool {
+    fn has_writeback_pressure(&self) -> bool {
         self.has_much_dirty() || self.wants_cleaning()
     }
 

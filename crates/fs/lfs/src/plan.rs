@@ -77,7 +77,7 @@ impl Part {
         self.blocks.iter().filter_map(|b| b.written).max().unwrap_or(now)
     }
 
-    fn bury(&mut self, geom: &Geom, old: Option<(Frag, u32)>) {
+    fn mark_dead(&mut self, geom: &Geom, old: Option<(Frag, u32)>) {
         if let Some((seg, bytes)) = old.and_then(|(frag, bytes)| Some((geom.seg_of(frag)?, bytes))) {
             let died = self.deaths.entry(seg.0).or_default();
             *died = died.saturating_add(bytes);
@@ -170,12 +170,12 @@ impl<'a> Planner<'a> {
             self.part.files += usize::from(is_new(&self.part));
             self.part.blocks.push(*b);
             self.part.block_frags += b.frags;
-            self.part.bury(&geom, b.old);
+            self.part.mark_dead(&geom, b.old);
         }
         for (ino, old) in &batch.inodes {
             self.make_room(&|p| Shape { inodes: 1, deaths: death(p, *old), ..Shape::default() })?;
             self.part.inodes.push(*ino);
-            self.part.bury(&geom, old.map(|frag| (frag, INODE as u32)));
+            self.part.mark_dead(&geom, old.map(|frag| (frag, INODE as u32)));
         }
         for ino in &batch.entries {
             self.make_room(&|_| Shape { entries: 1, ..Shape::default() })?;

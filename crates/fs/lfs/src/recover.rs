@@ -5,8 +5,8 @@
 use crate::format::*;
 use crate::heads::{Head, LogHeads};
 use crate::planted::{Flaw, planted};
-use crate::sound;
 use crate::summary::{self, Parsed};
+use crate::validate;
 use crate::volume::{Core, Totals};
 use arbor_base::cache::Name;
 use arbor_base::field;
@@ -94,7 +94,7 @@ fn group_at(core: &Core, at: usize, lost: bool) -> Result<Option<(Vec<Found>, Lo
 fn is_possible(core: &Core, group: &[Found]) -> bool {
     let Some(h) = group.last().map(|f| &f.parsed.head) else { return false };
     let numbers = (h.ninodes.get(), h.free_ino.get(), h.used_inodes.get());
-    let counts = sound::counts(&core.geom, core.segs.count(), numbers, h.file_frags.get());
+    let counts = validate::counts(&core.geom, core.segs.count(), numbers, h.file_frags.get());
     let known = |i: &InodeInfo| (ROOT.0 as u32..h.ninodes.get()).contains(&i.ino.get());
     counts.is_ok() && group.iter().flat_map(|f| &f.parsed.inodes).all(known)
 }
@@ -106,7 +106,7 @@ fn partial_segment(core: &Core, log: &LogHeads, at: usize, index: usize, later: 
         let Some(p) = summary::read(dev, geom, head.seg, head.offset)? else { continue };
         let h = &p.head;
         let fits = h.group.get() == log.group
-            && (h.epoch.get() == log.epoch || later && h.epoch.get() > log.epoch && h.epoch.get() < sound::MOST)
+            && (h.epoch.get() == log.epoch || later && h.epoch.get() > log.epoch && h.epoch.get() < validate::MOST)
             && h.fill.get() == head.fill
             && h.index.get() as usize == index
             && goes_on(core, &head, h.next_seg.get());
@@ -148,7 +148,7 @@ fn apply(core: &mut Core, group: &[Found]) -> Result<()> {
     }
     for s in group.iter().flat_map(|f| &f.parsed.segs) {
         if !planted(Flaw::DeathsForgotten) {
-            core.segs.bury(s.seg.get(), s.died.get());
+            core.segs.mark_dead(s.seg.get(), s.died.get());
         }
     }
     // The log says so already.

@@ -102,7 +102,7 @@ impl Core {
         if self.geom.seg_of(ifile) == Some(seg) {
             self.verify_inode(&mut s, IFILE, ifile, None);
         }
-        let died = u64::from(self.died.get(&seg.0).copied().unwrap_or(0));
+        let died = u64::from(self.dead_bytes.get(&seg.0).copied().unwrap_or(0));
         let missing = u64::from(self.segs.get(seg.0).live).saturating_sub(s.found + died);
         if missing > 0 {
             let at = self.geom.byte(start);

@@ -32,13 +32,13 @@ pub(crate) struct Segments {
     /// Those that may be filled.
     pub clean: Runs,
     /// Those that the newest checkpoint calls clean, and the one before did not.
-    pub settling: Vec<u32>,
+    pub pending_clean: Vec<u32>,
     /// Those whose entries differ from the ifile's.
     pub changed: BTreeSet<u32>,
     /// Live bytes of all.
     pub live: u64,
     /// Dirty ones in which nothing lives.
-    hollow: BTreeSet<u32>,
+    empty: BTreeSet<u32>,
     /// The others, once the cleaner has asked for them.
     choice: Option<Choice>,
 }
@@ -49,10 +49,10 @@ impl Segments {
             pages: BTreeMap::new(),
             count,
             clean: Runs::below(count),
-            settling: Vec::new(),
+            pending_clean: Vec::new(),
             changed: BTreeSet::new(),
             live: 0,
-            hollow: BTreeSet::new(),
+            empty: BTreeSet::new(),
             choice: None,
         }
     }
@@ -88,15 +88,15 @@ impl Segments {
                 self.clean.remove(seg);
             }
             if to.dirty && to.live == 0 {
-                self.hollow.insert(seg);
+                self.empty.insert(seg);
             } else {
-                self.hollow.remove(&seg);
+                self.empty.remove(&seg);
             }
         }
     }
 
     /// Takes live bytes away. A segment has no less than none: the checker says so where they do not agree.
-    pub fn bury(&mut self, seg: u32, bytes: u32) {
+    pub fn mark_dead(&mut self, seg: u32, bytes: u32) {
         let old = self.get(seg);
         self.set(seg, Use { live: old.live.saturating_sub(bytes), ..old });
     }
@@ -108,7 +108,7 @@ impl Segments {
 
     /// Segments with something in them, and nothing live, but for those that the log is in.
     pub fn empty(&self, busy: &[u32]) -> Vec<u32> {
-        self.hollow.iter().copied().filter(|n| !busy.contains(n)).collect()
+        self.empty.iter().copied().filter(|n| !busy.contains(n)).collect()
     }
 
     /// Segments of which there is something to say, in the order of their addresses.

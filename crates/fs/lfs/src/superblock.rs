@@ -1,7 +1,7 @@
 //! Reading, checking and writing the superblock and the checkpoints.
 
 use crate::format::*;
-use crate::sound;
+use crate::validate;
 use arbor_base::device::{Device, Kind};
 use arbor_base::field;
 use arbor_base::layout::{Corrupt, crc_without};
@@ -147,8 +147,8 @@ pub(crate) fn check_checkpoint(geom: &Geom, size: u64, at: u64, cp: &Checkpoint)
         }
     }
     let numbers = (cp.inodes.get(), cp.free_ino.get(), cp.used_inodes.get());
-    let counts = sound::counts(geom, cp.segs.get(), numbers, cp.file_frags.get());
-    if let Err((field, found)) = sound::ordinals(cp).and(counts) {
+    let counts = validate::counts(geom, cp.segs.get(), numbers, cp.file_frags.get());
+    if let Err((field, found)) = validate::ordinals(cp).and(counts) {
         return bad((field, 0), found, "a number that can be");
     }
     // The ifile's inode is the last that is written before a checkpoint.

@@ -82,7 +82,7 @@ pub(crate) struct Core {
     /// Entries of the inode map that differ from what the log says.
     pub remapped: BTreeSet<u64>,
     /// Bytes that have died in each segment since the last group.
-    pub died: BTreeMap<u32, u32>,
+    pub dead_bytes: BTreeMap<u32, u32>,
     pub calls: Machinery,
     pub hashes: Hashes,
     /// Files read one block after another, with the next block.
@@ -116,7 +116,7 @@ impl Core {
             nothing_worth: None,
             since: None,
             remapped: BTreeSet::new(),
-            died: BTreeMap::new(),
+            dead_bytes: BTreeMap::new(),
             calls: Machinery::new(now),
             hashes: Hashes::new(opts.cache_bytes / 4),
             streams: VecDeque::new(),
@@ -218,9 +218,9 @@ impl Core {
     }
 
     /// So many bytes at this fragment are dead.
-    pub fn bury_run(&mut self, frag: Frag, bytes: u32) {
+    pub fn mark_run_dead(&mut self, frag: Frag, bytes: u32) {
         if let Some(seg) = self.geom.seg_of(frag) {
-            let died = self.died.entry(seg.0).or_default();
+            let died = self.dead_bytes.entry(seg.0).or_default();
             *died = died.saturating_add(bytes);
         }
     }
@@ -235,7 +235,7 @@ impl Machine for Core {
         &mut self.cache
     }
 
-    fn relieve(&mut self) {
+    fn throttle(&mut self) {
         self.write_excess();
     }
 }

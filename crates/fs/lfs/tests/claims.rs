@@ -42,7 +42,7 @@ impl Device for Counting {
 #[test]
 fn a_damaged_indirect_block_of_the_usage_table_is_not_read_for_each_block_below_it() {
     let dev = build(8 << 30, "block=4K,segment=64K");
-    let knife = Knife::new(dev.clone());
+    let knife = ImageCorruptor::new(dev.clone());
     knife.lose_older();
     let blocks = u64::from(knife.newest().segs.get()) / (knife.geom.block_size() / USAGE) as u64;
     assert!(blocks > NDADDR as u64 + 400, "{blocks}");
@@ -79,7 +79,7 @@ fn more_segments_than_the_usage_table_has_entries_are_refused() {
     mounts().unwrap();
     // A checkpoint that says so is none.
     dev.set_size((most + 2) << 17).unwrap();
-    let knife = Knife::new(dev.clone());
+    let knife = ImageCorruptor::new(dev.clone());
     assert_eq!(u64::from(knife.newest().segs.get()), most);
     for (at, cp) in knife.checkpoints() {
         knife.put_checkpoint(at, Checkpoint { segs: (most as u32 + 1).into(), ..cp });

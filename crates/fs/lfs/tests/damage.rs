@@ -16,8 +16,8 @@ const SHAPES: [(u64, &str); 3] = [
     (24 << 20, "block=8K,frag=8K,segment=512K"),
 ];
 
-static DAMAGE: Damage<Knife> =
-    Damage { engine: &Lfs, shapes: &SHAPES, build, tree, knife: Knife::new, is_lost, good: OnceLock::new() };
+static DAMAGE: Damage<ImageCorruptor> =
+    Damage { engine: &Lfs, shapes: &SHAPES, build, tree, knife: ImageCorruptor::new, is_lost, good: OnceLock::new() };
 
 fn good(shape: usize) -> (MemDevice, &'static Tree) {
     DAMAGE.good(shape)
@@ -29,7 +29,7 @@ fn a_good_image_has_no_issues() {
 }
 
 /// With whether preening mends it.
-type Case = damage::Case<Knife, bool>;
+type Case = damage::Case<ImageCorruptor, bool>;
 
 fn cases() -> Vec<Case> {
     [volume(), counts_and_lists(), inodes(), blocks_and_links(), directories()].into_iter().flatten().collect()
@@ -341,7 +341,7 @@ fn preened(case: &Case, damaged: &MemDevice, what: &str) {
 #[test]
 fn without_any_superblock_nothing_is_done() {
     let (image, _) = good(0);
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     k.write(0, &[0; 512]);
     assert!(Lfs.probe(&image).unwrap().is_none());
     assert!(Lfs.search(&image).unwrap());
@@ -395,7 +395,7 @@ fn a_lost_checkpoint_loses_nothing() {
             let then = tree(&state);
             for place in state_places(&state) {
                 let lost = state.snapshot();
-                Knife::new(lost.clone()).flip(place + 77);
+                ImageCorruptor::new(lost.clone()).flip(place + 77);
                 assert!(tree(&lost) == then, "round {rounds}: mounted");
                 let report = check(&lost, Repair::Preen);
                 assert_eq!((codes(&report), report.remaining()), (vec!["Checkpoint"], 0));
@@ -406,7 +406,7 @@ fn a_lost_checkpoint_loses_nothing() {
 }
 
 fn state_places(image: &MemDevice) -> [u64; 2] {
-    Knife::new(image.clone()).geom.checkpoints()
+    ImageCorruptor::new(image.clone()).geom.checkpoints()
 }
 
 #[test]
@@ -434,7 +434,7 @@ fn a_full_volume() {
     }
     fs.unmount().unwrap();
     assert_eq!(check(&image, Repair::No).issues, vec![]);
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     k.name("/lonely", 0, &[0; 4]);
     let report = check(&image, Repair::Yes);
     assert!(codes(&report).contains(&"NoSpace") && report.remaining() > 0, "{:#?}", report.issues);
@@ -477,7 +477,7 @@ fn the_older_checkpoint_is_not_the_last_word() {
     made(b"old", 1);
     made(b"broken", 2);
     let good = tree(&image);
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     let broken = k.ino("/broken");
     k.flip(k.byte_of(broken, FileBlock::Data(0)) + 5);
     k.flip(k.byte_of(IFILE.0, k.map_block()) + 40);
@@ -494,7 +494,7 @@ fn the_older_checkpoint_is_not_the_last_word() {
 fn a_flipped_byte_is_one_issue() {
     for shape in 0..SHAPES.len() {
         let (image, _) = good(shape);
-        let k = Knife::new(image.clone());
+        let k = ImageCorruptor::new(image.clone());
         k.flip(k.byte_of(k.ino("/b/big"), FileBlock::Data(20)) + 100);
         for repair in [Repair::No, Repair::Yes] {
             let report = check(&image, repair);
@@ -507,7 +507,7 @@ fn a_flipped_byte_is_one_issue() {
 #[test]
 fn a_pipe_without_a_name_keeps_its_place() {
     let (image, _) = good(0);
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     let pipe = k.ino("/a/pipe");
     k.name("/a/pipe", 0, &[0; 4]);
     check(&image, Repair::Yes);
@@ -525,12 +525,12 @@ fn nothing_of_an_older_volume_comes_back() {
     let empty = tree(&image);
     // Its salt is found again as well.
     let hurt = image.snapshot();
-    let k = Knife::new(hurt.clone());
+    let k = ImageCorruptor::new(hurt.clone());
     k.flip(2);
     k.write(k.geom.copy_at(), &[0; 512]);
     assert_eq!(check(&hurt, Repair::Yes).remaining(), 0);
     assert!(tree(&hurt) == empty && hurt.to_bytes()[..512] == image.to_bytes()[..512]);
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     k.checkpoints().iter().for_each(|(at, _)| k.write(*at, &[0; 512]));
     let report = check(&image, Repair::Yes);
     assert_eq!(codes(&report), ["IfileLost"], "{:#?}", report.issues);

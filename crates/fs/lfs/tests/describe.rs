@@ -1,4 +1,4 @@
-//! What `describe`, `dump` and `anatomy` say of a volume with every form of file, unmounted and after a power cut.
+//! What `describe`, `dump` and `structures` say of a volume with every form of file, unmounted and after a power cut.
 
 use arbor_base::device::{Device, Kind, MemDevice};
 use arbor_base::vfs::*;
@@ -66,7 +66,7 @@ fn dump(dev: &MemDevice, what: &[&str]) -> serde_json::Value {
 
 fn structures(dev: &MemDevice) -> Vec<Structure> {
     let mut all = Vec::new();
-    Lfs.anatomy(&Devices::single(dev.clone()), &mut |s| all.push(s)).unwrap();
+    Lfs.structures(&Devices::single(dev.clone()), &mut |s| all.push(s)).unwrap();
     all
 }
 
@@ -148,7 +148,7 @@ fn dumps() {
     }
 }
 
-/// The checksums of all structures are where the anatomy says, and right.
+/// The checksums of all structures are where the structures says, and right.
 #[test]
 fn sealing_what_is_whole_changes_nothing() {
     for (name, dev) in volumes() {

@@ -10,18 +10,18 @@ use arbor_torture::damage::{Damage, Met};
 use damage_kit::*;
 use std::sync::OnceLock;
 
-static DAMAGE: Damage<Knife> = Damage {
+static DAMAGE: Damage<ImageCorruptor> = Damage {
     engine: &Lfs,
     shapes: &[(16 << 20, "block=4K,segment=256K")],
     build,
     tree,
-    knife: Knife::new,
+    knife: ImageCorruptor::new,
     is_lost: |_, _| false,
     good: OnceLock::new(),
 };
 
 /// Changes an inode, which is where the damage is.
-fn inode(k: &Knife, path: &str, f: impl FnOnce(&mut Dinode)) -> Location {
+fn inode(k: &ImageCorruptor, path: &str, f: impl FnOnce(&mut Dinode)) -> Location {
     let ino = k.ino(path);
     k.inode(ino, f);
     Location::inode(ino)
@@ -33,7 +33,7 @@ fn map(ino: u64, (_, offset): (&str, u64)) -> Location {
 }
 
 /// The place of an entry that names an inode which is free.
-fn entry(k: &Knife, dir: &str, name: &str) -> Location {
+fn entry(k: &ImageCorruptor, dir: &str, name: &str) -> Location {
     let dir = k.ino(dir);
     let all = k.list(dir);
     let (_, _, offset) = all.iter().find(|e| e.0 == name).unwrap();
@@ -43,7 +43,7 @@ fn entry(k: &Knife, dir: &str, name: &str) -> Location {
 
 #[test]
 fn of_superblocks_and_checkpoints() {
-    let all: [Met<Knife>; 4] = [
+    let all: [Met<ImageCorruptor>; 4] = [
         ("superblock", "block_shift", |k| {
             k.super_at(0, |sb| sb.block_shift = 40.into());
             field!(SuperBlock, block_shift).1.into()
@@ -67,7 +67,7 @@ fn of_superblocks_and_checkpoints() {
 
 #[test]
 fn of_the_ifile() {
-    let all: [Met<Knife>; 4] = [
+    let all: [Met<ImageCorruptor>; 4] = [
         ("ifile", "size", |k| {
             k.inode(IFILE.0, |d| d.size = 5.into());
             Location::inode(IFILE)
@@ -93,7 +93,7 @@ fn of_the_ifile() {
 
 #[test]
 fn of_inodes_and_pointers() {
-    let all: [Met<Knife>; 6] = [
+    let all: [Met<ImageCorruptor>; 6] = [
         ("inode", "crc", |k| {
             let ino = k.ino("/a/small");
             k.flip(k.inode_byte(ino) + 20);
@@ -121,7 +121,7 @@ fn of_inodes_and_pointers() {
 
 #[test]
 fn of_directories() {
-    let all: [Met<Knife>; 4] = [
+    let all: [Met<ImageCorruptor>; 4] = [
         ("directory", "entries", |k| {
             let (dir, _, offset) = k.find("/a/small");
             k.name("/a/small", 4, &[3, 0]);

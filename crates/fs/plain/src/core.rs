@@ -5,7 +5,7 @@
 
 use crate::format::*;
 use crate::options::Mount;
-use crate::sound;
+use crate::validate;
 use arbor_base::cache::{Cache, Name};
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{Corrupt, Location};
@@ -80,10 +80,10 @@ impl Core {
         let name = Name::Block(block.into());
         if !self.cache.contains(name) {
             let mut bytes = self.read(block, 1, kind)?;
-            if sound::block(&self.geom, block, kind, &bytes).is_err() && !self.laid.contains_key(&block) {
+            if validate::block(&self.geom, block, kind, &bytes).is_err() && !self.laid.contains_key(&block) {
                 bytes = self.calls.reads.read_now(&*self.dev, kind, byte(block), BLOCK)?;
             }
-            match sound::block(&self.geom, block, kind, &bytes) {
+            match validate::block(&self.geom, block, kind, &bytes) {
                 Err(c) if kind != Kind::Inode => return Err(c.into()),
                 _ => self.cache.insert(name, Arc::new(bytes)),
             };

@@ -6,7 +6,7 @@
 use crate::core::Core;
 use crate::format::*;
 use crate::inode::Inode;
-use crate::sound;
+use crate::validate;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
 use arbor_base::field;
@@ -119,7 +119,7 @@ impl Core {
         }
         let bytes = self.read(block, blocks as usize, data_kind(i))?;
         for (index, page) in (lbn..).zip(bytes.chunks_exact(BLOCK)) {
-            match sound::dir_block(block + (index - lbn) as u32, page, index == 0) {
+            match validate::dir_block(block + (index - lbn) as u32, page, index == 0) {
                 Err(c) if i.is_dir() && index == lbn => return Err(c.into()),
                 Err(_) if i.is_dir() => break,
                 _ => {}

@@ -6,7 +6,7 @@ use crate::alloc::Of;
 use crate::core::Core;
 use crate::format::*;
 use crate::planted::{Flaw, planted};
-use crate::sound;
+use crate::validate;
 use arbor_base::device::Kind;
 use arbor_base::field;
 use arbor_base::layout::{Corrupt, get_u32};
@@ -57,7 +57,7 @@ impl Core {
         let place = self.geom.inode_at(ino).filter(|_| ino.0 < self.sb.inodes.end.get().into()).ok_or(Errno::ESTALE)?;
         let geom = self.geom;
         let bytes = self.block(place.0, Kind::Inode)?;
-        let d = sound::inode(&geom, ino, bytes.get(place.1..place.1 + INODE).unwrap_or(&[]))?;
+        let d = validate::inode(&geom, ino, bytes.get(place.1..place.1 + INODE).unwrap_or(&[]))?;
         Ok(Inode { ino, d, place })
     }
 

@@ -32,7 +32,6 @@
 #![warn(missing_docs)]
 
 mod alloc;
-mod anatomy;
 mod check;
 mod commit;
 mod core;
@@ -49,7 +48,8 @@ mod options;
 #[doc(hidden)]
 pub mod planted;
 mod recover;
-mod sound;
+mod structures;
+mod validate;
 
 use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::*;
@@ -75,7 +75,7 @@ impl Engine for Plain {
     }
 
     fn probe(&self, device: &dyn Device) -> Result<Option<VolumeInfo>> {
-        let Some((sb, geom)) = sound::read_super(device, 0)? else { return Ok(None) };
+        let Some((sb, geom)) = validate::read_super(device, 0)? else { return Ok(None) };
         let facts = vec![
             ("version", sb.version.to_string()),
             ("log_size", format::byte(geom.log).to_string()),

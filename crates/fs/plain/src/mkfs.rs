@@ -5,7 +5,7 @@ use crate::alloc::Of;
 use crate::core::Core;
 use crate::format::*;
 use crate::options;
-use crate::sound;
+use crate::validate;
 use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::{Devices, Error, FormatOptions, Options, Result, label_field, mode};
 use arbor_kit::calls::State as _;
@@ -59,7 +59,7 @@ fn layout(o: &FormatOptions, size: u64) -> Result<SuperBlock> {
         space: pool(space),
         ..SuperBlock::default()
     };
-    sound::superblock(&arbor_kit::head::encode(&sb), 0, size).map(|_| sb)
+    validate::superblock(&arbor_kit::head::encode(&sb), 0, size).map(|_| sb)
 }
 
 impl Core {

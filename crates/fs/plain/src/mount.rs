@@ -4,7 +4,7 @@
 use crate::core::Core;
 use crate::format::*;
 use crate::planted::{Flaw, planted};
-use crate::{options, recover, sound};
+use crate::{options, recover, validate};
 use arbor_base::device::Device;
 use arbor_base::vfs::{Clock, Devices, Error, MountOptions, Options, Result, Time};
 use arbor_kit::calls::State as _;
@@ -43,7 +43,7 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
 
 /// The superblock at byte 0, and where things lie.
 fn superblock(dev: &dyn Device) -> Result<(SuperBlock, Geom)> {
-    sound::read_super(dev, 0)?.ok_or_else(|| Error::refused("no plain superblock"))
+    validate::read_super(dev, 0)?.ok_or_else(|| Error::refused("no plain superblock"))
 }
 
 /// The state of a volume that is not mounted, for those that only look: of one that was not unmounted as recovery would make
@@ -84,7 +84,7 @@ impl Core {
     /// The superblock as the log has it.
     fn take_super(&mut self, block: Option<&[u8]>) -> Result<()> {
         let bytes = block.and_then(|bytes| bytes.get(..SECTOR)).unwrap_or(&[]);
-        if let Some((sb, _)) = sound::superblock(bytes, 0, self.dev.geometry().size)? {
+        if let Some((sb, _)) = validate::superblock(bytes, 0, self.dev.geometry().size)? {
             self.sb = sb;
         }
         Ok(())

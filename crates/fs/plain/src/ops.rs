@@ -157,7 +157,7 @@ impl Core {
 }
 
 impl locked::Core for Core {
-    fn is_pressed(&self) -> bool {
+    fn has_writeback_pressure(&self) -> bool {
         false
     }
 

@@ -12,11 +12,11 @@ use std::sync::OnceLock;
 
 const SHAPES: [(u64, &str); 1] = [(16 << 20, "")];
 
-static DAMAGE: Damage<Knife> =
-    Damage { engine: &Plain, shapes: &SHAPES, build, tree, knife: Knife::new, is_lost, good: OnceLock::new() };
+static DAMAGE: Damage<ImageCorruptor> =
+    Damage { engine: &Plain, shapes: &SHAPES, build, tree, knife: ImageCorruptor::new, is_lost, good: OnceLock::new() };
 
 /// With whether preening mends it.
-type Case = damage::Case<Knife, bool>;
+type Case = damage::Case<ImageCorruptor, bool>;
 
 fn tree(dev: &MemDevice) -> Tree {
     damage::tree(&Plain, dev)
@@ -179,7 +179,7 @@ fn heal(n: usize, case: &Case) {
 #[test]
 fn without_any_superblock_nothing_is_done() {
     let (image, _) = DAMAGE.good(0);
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     k.write(0, &[0; 512]);
     assert!(Plain.probe(&image).unwrap().is_none() && Plain.search(&image).unwrap());
     k.write(byte(k.geom.copy()), &[0; 512]);
@@ -203,7 +203,7 @@ fn a_full_volume() {
     }
     fs.unmount().unwrap();
     assert_eq!(check(&image, Repair::No).issues, vec![]);
-    Knife::new(image.clone()).name("/lonely", 0, &[0; 4]);
+    ImageCorruptor::new(image.clone()).name("/lonely", 0, &[0; 4]);
     let report = check(&image, Repair::Yes);
     assert!(codes(&report).contains(&"NoSpace") && report.remaining() > 0, "{:#?}", report.issues);
     let fs = damage::mount(&Plain, image.clone());

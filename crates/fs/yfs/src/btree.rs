@@ -41,7 +41,7 @@ mod tests;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Errno, Error, Result};
 use balance::{Fix, Place};
-use node::{View, Want, leaf_record};
+use node::{RestartReason, View, leaf_record};
 
 /// Bytes before the first record.
 const HEAD: usize = 8;
@@ -96,22 +96,22 @@ impl<'s, S: NodeStore, const V: usize> Tree<'s, S, V> {
 
     /// The value under `key`.
     pub fn get(&mut self, key: u64) -> Result<Option<[u8; V]>> {
-        Ok(self.find(key, Want::Exact)?.map(|(_, value)| value))
+        Ok(self.find(key, RestartReason::Exact)?.map(|(_, value)| value))
     }
 
     /// The last record whose key is `key` or smaller.
     pub fn last_le(&mut self, key: u64) -> Result<Option<(u64, [u8; V])>> {
-        self.find(key, Want::AtMost)
+        self.find(key, RestartReason::AtMost)
     }
 
     /// The first record whose key is `key` or larger.
     pub fn first_ge(&mut self, key: u64) -> Result<Option<(u64, [u8; V])>> {
-        self.find(key, Want::AtLeast)
+        self.find(key, RestartReason::AtLeast)
     }
 
     /// The record with the largest key.
     pub fn last(&mut self) -> Result<Option<(u64, [u8; V])>> {
-        self.find(u64::MAX, Want::AtMost)
+        self.find(u64::MAX, RestartReason::AtMost)
     }
 
     /// Levels of the tree: 1 for a root without children.
@@ -293,7 +293,7 @@ impl<S: NodeStore, const V: usize> Tree<'_, S, V> {
         Corrupt::new(STRUCTURE, field, self.store.address(node), found, expected).into()
     }
 
-    fn find(&mut self, key: u64, want: Want) -> Result<Option<(u64, [u8; V])>> {
+    fn find(&mut self, key: u64, want: RestartReason) -> Result<Option<(u64, [u8; V])>> {
         let wanted = key;
         let (mut node, mut level, mut key) = (Node::Root, None, key);
         let mut beside = None;
@@ -304,9 +304,9 @@ impl<S: NodeStore, const V: usize> Tree<'_, S, V> {
                 }
                 let i = v.slot(key);
                 let near = match want {
-                    Want::AtMost => i.checked_sub(1),
-                    Want::AtLeast => Some(i + 1).filter(|&n| n < v.count()),
-                    Want::Exact => None,
+                    RestartReason::AtMost => i.checked_sub(1),
+                    RestartReason::AtLeast => Some(i + 1).filter(|&n| n < v.count()),
+                    RestartReason::Exact => None,
                 };
                 Ok((v.level - 1, v.child(i), near.map(|n| v.child(n))))
             })?;
@@ -318,9 +318,9 @@ impl<S: NodeStore, const V: usize> Tree<'_, S, V> {
                 Err(Some(record)) => {
                     // Separators that lie about what is below them must not lead anyone back.
                     let fits = match want {
-                        Want::Exact => record.0 == wanted,
-                        Want::AtMost => record.0 <= wanted,
-                        Want::AtLeast => record.0 >= wanted,
+                        RestartReason::Exact => record.0 == wanted,
+                        RestartReason::AtMost => record.0 <= wanted,
+                        RestartReason::AtLeast => record.0 >= wanted,
                     };
                     return if fits { Ok(Some(record)) } else { Err(self.damage(node, "key", record.0, wanted)) };
                 }
@@ -329,7 +329,7 @@ impl<S: NodeStore, const V: usize> Tree<'_, S, V> {
                 Err(None) => {
                     let Some((block, below)) = beside.take() else { return Ok(None) };
                     (node, level) = (Node::Block(block), Some(below));
-                    key = if matches!(want, Want::AtMost) { u64::MAX } else { 0 };
+                    key = if matches!(want, RestartReason::AtMost) { u64::MAX } else { 0 };
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Metadata buffers: what they must be, and how they are read from the device and looked at.
 
 use crate::format::*;
-use crate::sound;
+use crate::validate;
 use arbor_base::device::{Buf, Device, Kind, zeroed};
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Ino, Result};
@@ -81,7 +81,7 @@ pub(crate) fn check_buffer(
     // A chunk's inodes are refused each by itself, see `Core::note_damage`.
     let check = |bytes: &[u8]| match what {
         What::Chunk => Ok(()),
-        What::Block(t) => check_block(geom, t, addr, bytes).and_then(|()| sound::block(t, addr, bytes)),
+        What::Block(t) => check_block(geom, t, addr, bytes).and_then(|()| validate::block(t, addr, bytes)),
     };
     if check(&bytes).is_err() || what == What::Chunk && !inodes_of(geom, addr, &bytes).all(is_sound) {
         dev.read_at(kind, addr.byte(), &mut bytes)?;
@@ -132,7 +132,7 @@ impl Damaged {
     /// Remembers the damaged inodes of a chunk just read.
     pub fn note(&mut self, geom: &Geom, addr: Daddr, chunk: &[u8]) {
         for (ino, inode) in inodes_of(geom, addr, chunk) {
-            match sound::inode(geom, ino, inode) {
+            match validate::inode(geom, ino, inode) {
                 Ok(()) => drop(self.0.remove(&ino)),
                 Err(c) => drop(self.0.insert(ino, c)),
             }

@@ -8,7 +8,7 @@ use crate::buffers::{BufferId, What, check_buffer, kind_of, neighbours};
 use crate::delayed::Which;
 use crate::format::*;
 use crate::planted::{Flaw, planted};
-use crate::volume::{Attempt, Core, Volume, Want};
+use crate::volume::{Attempt, Core, RestartReason, Volume};
 use arbor_base::cache::Name;
 use arbor_base::device::{Device, Kind, Request};
 use arbor_base::sync::MutexGuard;
@@ -59,7 +59,7 @@ pub(crate) struct Tries {
 }
 
 impl State for Core {
-    type Want = Want;
+    type RestartReason = RestartReason;
     type Tries = Tries;
 
     fn health(&mut self) -> &mut Health {
@@ -86,8 +86,8 @@ impl State for Core {
         }
     }
 
-    fn take_want(&mut self) -> Option<Want> {
-        self.attempt.take_want()
+    fn take_reason(&mut self) -> Option<RestartReason> {
+        self.attempt.take_reason()
     }
 }
 
@@ -106,15 +106,15 @@ impl Calls for Volume {
         Volume::note_pressure(self, core);
     }
 
-    fn provide(&self, want: Want, tries: &mut Tries) -> Result<()> {
+    fn provide(&self, want: RestartReason, tries: &mut Tries) -> Result<()> {
         match want {
-            Want::Buffers(all) => {
+            RestartReason::Buffers(all) => {
                 // A small cache may not hold all of them: one by one is slower, and gets on.
                 tries.batches += 1;
                 tries.singly = !self.fill_buffers(all) || tries.batches >= MOST_BATCHES;
                 Ok(())
             }
-            Want::Buffer(addr, len, what) => match self.fill_buffer(addr, len, what) {
+            RestartReason::Buffer(addr, len, what) => match self.fill_buffer(addr, len, what) {
                 // It may have been freed since it was wanted: look again, and read what is
                 // still wanted under the lock, where nobody frees or writes it.
                 Err(Error::Corrupt(_)) if !tries.in_place && !planted(Flaw::FreedBelieved) => {
@@ -123,17 +123,17 @@ impl Calls for Volume {
                 }
                 filled => filled,
             },
-            Want::Pages(ino, first, last) => {
+            RestartReason::Pages(ino, first, last) => {
                 // Write-backs of the file may come between again and again; then they have to wait.
                 tries.fills += 1;
                 self.fill_pages(ino, first, last, tries.fills.is_multiple_of(8))
             }
-            Want::LogSpace => self.make_log_space(),
-            Want::DiskSpace if tries.reclaimed < 2 => {
+            RestartReason::LogSpace => self.make_log_space(),
+            RestartReason::DiskSpace if tries.reclaimed < 2 => {
                 tries.reclaimed += 1;
                 self.reclaim()
             }
-            Want::DiskSpace => Err(Errno::ENOSPC.into()),
+            RestartReason::DiskSpace => Err(Errno::ENOSPC.into()),
         }
     }
 }

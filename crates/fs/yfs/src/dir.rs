@@ -13,7 +13,7 @@ use crate::buffers::What;
 use crate::file::MapStore;
 use crate::format::*;
 use crate::inode::Inode;
-use crate::volume::{Core, Want};
+use crate::volume::{Core, RestartReason};
 use arbor_base::cache::Name;
 use arbor_base::layout::{Corrupt, get_u16};
 use arbor_base::vfs::{Errno, FileType, Ino, Result};
@@ -272,7 +272,7 @@ impl Core {
         let (geom, len) = (self.geom, self.geom.block_size());
         missing.retain(|b| geom.valid_run(*b, geom.block_frags()));
         let all = missing.into_iter().map(|b| (geom.daddr(b), len, What::Block(BlockType::Dir))).collect();
-        Err(self.attempt.give_up(Want::Buffers(all)))
+        Err(self.attempt.give_up(RestartReason::Buffers(all)))
     }
 
     fn entries(&mut self, i: &Inode, p: Place) -> Result<Vec<Raw>> {

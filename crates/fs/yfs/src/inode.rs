@@ -7,7 +7,7 @@
 use crate::buffers::What;
 use crate::format::*;
 use crate::planted::{Flaw, planted};
-use crate::volume::{Core, Volume, Want};
+use crate::volume::{Core, RestartReason, Volume};
 use arbor_base::cache::Name;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Attr, Errno, Ino, Result, Time, mode};
@@ -93,7 +93,7 @@ impl Core {
         if chunks.len() < 2 {
             return Ok(());
         }
-        Err(self.attempt.give_up(Want::Buffers(chunks.into_iter().map(|c| (c, len, What::Chunk)).collect())))
+        Err(self.attempt.give_up(RestartReason::Buffers(chunks.into_iter().map(|c| (c, len, What::Chunk)).collect())))
     }
 
     /// Like [`Core::iget`] for a directory; `ENOTDIR` otherwise.

@@ -43,7 +43,7 @@
 //! | `log`, `superblock`, `space`, `delayed`, `misses` | what a mounted volume knows, each piece by itself |
 //! | `volume` | all of it, and the locks |
 //! | `recover`, `calls`, `alloc`, `inode`, `file`, `dir`, `commit` | what is done with it |
-//! | `check`, `describe`, `dump`, `anatomy` | unmounted volumes |
+//! | `check`, `describe`, `dump`, `structures` | unmounted volumes |
 //! | `ops`, `mount`, `resize`, `mkfs` | what users ask for |
 //!
 //! yFS has no cleaner, so there is no `clean.rs`.
@@ -51,7 +51,6 @@
 #![warn(missing_docs)]
 
 mod alloc;
-mod anatomy;
 mod body;
 pub mod btree;
 mod buffers;
@@ -74,9 +73,10 @@ mod options;
 pub mod planted;
 mod recover;
 mod resize;
-mod sound;
 mod space;
+mod structures;
 mod superblock;
+mod validate;
 mod volume;
 
 use arbor_base::device::Device;

@@ -4,7 +4,7 @@ use crate::format::*;
 use crate::log::Log;
 use crate::planted::{Flaw, planted};
 use crate::volume::{Core, Volume};
-use crate::{options, recover, sound, superblock};
+use crate::{options, recover, superblock, validate};
 use arbor_base::cache::Name;
 use arbor_base::device::{Device, Kind, Request};
 use arbor_base::layout::Corrupt;
@@ -119,7 +119,7 @@ impl Volume {
                 let (a, b) = bytes.split_at(len);
                 check_block(&geom, BlockType::Group, geom.group_block(ag), a)?;
                 check_block(&geom, BlockType::Inodes, geom.inode_block(ag), b)?;
-                sound::block(BlockType::Inodes, geom.inode_block(ag), b)?;
+                validate::block(BlockType::Inodes, geom.inode_block(ag), b)?;
                 let mut core = self.core.lock();
                 core.cache.insert(Name::Block(geom.group_block(ag).0), Arc::new(a.to_vec()));
                 core.cache.insert(Name::Block(geom.inode_block(ag).0), Arc::new(b.to_vec()));

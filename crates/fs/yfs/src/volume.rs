@@ -112,7 +112,7 @@ impl Core {
         let at = match self.cache.find(name) {
             Some(at) => at,
             None if !self.attempt.is_blocking() => {
-                return Err(self.attempt.give_up(Want::Buffer(addr, len, what)));
+                return Err(self.attempt.give_up(RestartReason::Buffer(addr, len, what)));
             }
             None => {
                 let bytes = read_buffer(&*self.dev, &self.geom, addr, len, what)?;
@@ -164,7 +164,7 @@ impl Core {
 
 /// What a call gave up for; the caller provides it and starts again.
 #[derive(Clone, Debug)]
-pub(crate) enum Want {
+pub(crate) enum RestartReason {
     /// A metadata buffer.
     Buffer(Daddr, usize, What),
     /// Metadata buffers that a walk is about to need.
@@ -180,7 +180,7 @@ pub(crate) enum Want {
 /// How a call runs at present, and what it gave up for.
 #[derive(Default)]
 pub(crate) struct Attempt {
-    want: Option<Want>,
+    want: Option<RestartReason>,
     blocking: bool,
     by_batch: bool,
 }
@@ -193,12 +193,12 @@ impl Attempt {
     }
 
     /// The error with which the call begins anew when what it wants is there.
-    pub fn give_up(&mut self, want: Want) -> Error {
+    pub fn give_up(&mut self, want: RestartReason) -> Error {
         self.want = Some(want);
         Error::Restart
     }
 
-    pub fn take_want(&mut self) -> Option<Want> {
+    pub fn take_reason(&mut self) -> Option<RestartReason> {
         self.want.take()
     }
 

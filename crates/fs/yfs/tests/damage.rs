@@ -31,7 +31,7 @@ fn a_good_image_has_no_issues() {
 #[test]
 fn progress() {
     let image = good();
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     k.write(k.geom.inode_block(0).byte(), &[9; 1024]);
     k.write(ino("many") * SECTOR, &[7; 512]);
     let mut steps: Vec<(u64, u64, String)> = Vec::new();
@@ -75,15 +75,15 @@ fn one_path() {
     for p in ["/nobody", "/a/inline/x", "/crowd/99999"] {
         assert!(path(&image, p).expect_err("missing").to_string().contains("there is no"), "{p}");
     }
-    let find = |p: &str, damage: &dyn Fn(&Knife)| {
+    let find = |p: &str, damage: &dyn Fn(&ImageCorruptor)| {
         let image = good();
-        damage(&Knife::new(image.clone()));
+        damage(&ImageCorruptor::new(image.clone()));
         let after = image.to_bytes();
         let report = path(&image, p).expect("check");
         assert!(after == image.to_bytes(), "nothing is written");
         report.issues
     };
-    let one = |p: &str, code: &str, says: &str, damage: &dyn Fn(&Knife)| {
+    let one = |p: &str, code: &str, says: &str, damage: &dyn Fn(&ImageCorruptor)| {
         let issues = find(p, damage);
         assert!(issues.iter().any(|i| i.code == code && i.text.contains(says)), "{code} at {p}: {issues:#?}");
         let elsewhere = find("/b/odd", damage);
@@ -97,7 +97,7 @@ fn one_path() {
     one("/many", "DirBlock", "(/many)", &|k| k.change(k.dir_block(ino("many")), 1024, None, |b| flip(b, 99)));
     one("/a/heavy", "Xattr", "(/a/heavy)", &|k| k.inode(ino("a/heavy"), |d| d.xattr = 7.into()));
     // The bitmap shows a fragment of the file free.
-    let free = |k: &Knife| {
+    let free = |k: &ImageCorruptor| {
         let start = get_u64(&k.get(ino("b/large")).1, 16).expect("extent");
         let bit = (start - k.geom.ag_start(k.geom.ag_of(Frag(start))).0) as u32;
         let at = k.geom.bitmap_block(k.geom.ag_of(Frag(start)), bit / k.geom.bits_per_bitmap()).byte();
@@ -146,9 +146,9 @@ fn description_and_dumps() {
 
 /// Plants damage in the good image. A check without repair must find all `codes`, a repair must
 /// leave nothing for the next check and everything intact whose path has no prefix in `lost`.
-fn plant(codes: &[&str], lost: &[&str], damage: impl FnOnce(&Knife)) -> CheckReport {
+fn plant(codes: &[&str], lost: &[&str], damage: impl FnOnce(&ImageCorruptor)) -> CheckReport {
     let image = good();
-    damage(&Knife::new(image.clone()));
+    damage(&ImageCorruptor::new(image.clone()));
     heal(image, codes, lost)
 }
 
@@ -182,9 +182,9 @@ fn heal(image: MemDevice, codes: &[&str], lost: &[&str]) -> CheckReport {
 }
 
 /// Like [`plant`], and preening must mend it too.
-fn plant_safe(codes: &[&str], damage: impl Fn(&Knife)) {
+fn plant_safe(codes: &[&str], damage: impl Fn(&ImageCorruptor)) {
     let image = good();
-    damage(&Knife::new(image.clone()));
+    damage(&ImageCorruptor::new(image.clone()));
     let report = check(&image, Repair::Preen);
     assert_eq!(report.remaining(), 0, "{codes:?}: {:#?}", report.issues);
     assert_eq!(check(&image, Repair::No).issues, vec![], "{codes:?}");
@@ -256,10 +256,10 @@ fn superblock() {
 #[test]
 fn superblock_of_a_small_volume() {
     let good = small().to_bytes();
-    let ag = Knife::new(small()).geom.ag_frags * 512;
+    let ag = ImageCorruptor::new(small()).geom.ag_frags * 512;
     let lose = |at: &[u64], codes: &[&str]| {
         let image = MemDevice::from_bytes(&good);
-        let k = Knife::new(image.clone());
+        let k = ImageCorruptor::new(image.clone());
         at.iter().for_each(|at| k.change(*at, 512, None, |b| b[100..200].fill(0xee)));
         let report = check(&image, Repair::Yes);
         assert_eq!(report.issues.iter().map(|i| i.code).collect::<Vec<_>>(), codes);
@@ -277,7 +277,7 @@ fn superblock_of_a_small_volume() {
     assert!(report.remaining() > 0);
     // Two bytes wrong and no copy: the fields serve if the first AG agrees, whatever the features say.
     let image = MemDevice::from_bytes(&good);
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     k.write(512, &[0; 512]);
     k.write(ag, &[0; 512]);
     k.change(0, 512, None, |b| {
@@ -304,11 +304,11 @@ fn superblock_of_a_grown_volume() {
         }
         fs.unmount().expect("unmount");
         let then = tree(&*mount(&image));
-        let k = Knife::new(image.clone());
+        let k = ImageCorruptor::new(image.clone());
         assert!(k.sb.ag_used.get() > 3, "{}", k.sb.ag_used);
         for gone in [512, 1024, u64::from(k.geom.ag_meta_frags()) * 512] {
             let image = image.snapshot();
-            Knife::new(image.clone()).write(0, &vec![0xee; gone as usize]);
+            ImageCorruptor::new(image.clone()).write(0, &vec![0xee; gone as usize]);
             let report = check(&image, Repair::Yes);
             assert_eq!(report.remaining(), 0, "{size}, {gone}: {:#?}", report.issues);
             assert_eq!(check(&image, Repair::No).issues, vec![], "{size}, {gone}");
@@ -321,7 +321,7 @@ fn superblock_of_a_grown_volume() {
 #[test]
 fn a_newer_volume_is_refused() {
     let image = good();
-    Knife::new(image.clone()).super_block(|sb| sb.incompat = 0x8000.into());
+    ImageCorruptor::new(image.clone()).super_block(|sb| sb.incompat = 0x8000.into());
     let options = CheckOptions { repair: Repair::Yes, force: true };
     assert!(Yfs.check(Devices::single(image.clone()), &options, &mut |_, _, _| ()).is_err());
 }
@@ -329,7 +329,7 @@ fn a_newer_volume_is_refused() {
 #[test]
 fn preening_stops_at_a_surprise() {
     let image = good();
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     k.inode(ino("b/large"), |d| d.frags = 1.into());
     k.write(ino("a/linked") * SECTOR, &[7; 512]);
     let report = check(&image, Repair::Preen);
@@ -341,14 +341,14 @@ fn preening_stops_at_a_surprise() {
 
 #[test]
 fn log() {
-    let at = |k: &Knife| k.sb.log_start.get() * SECTOR;
+    let at = |k: &ImageCorruptor| k.sb.log_start.get() * SECTOR;
     plant(&["LogAnchors"], &[], |k| {
         k.write(at(k), &[0; 1024]);
         k.super_block(|sb| sb.clean = 0.into());
     });
     // A clean volume needs no anchor.
     let image = good();
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     k.write(at(&k), &[0; 1024]);
     assert_eq!(check(&image, Repair::No).issues, vec![]);
 }
@@ -359,7 +359,7 @@ fn a_log_that_cannot_be_replayed() {
     let fs = mount(&image);
     fs.mkdir(&CX, fs.root(), b"late", 0o755).expect("mkdir");
     fs.syncfs().expect("syncfs");
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     let at = (k.sb.log_start.get() + u64::from(LOG_FIRST)) * SECTOR;
     let len = RECORD_HEAD + get_u32(&k.read(at, 512), std::mem::offset_of!(LogHeader, len)).expect("len") as usize;
     k.change(at, len.next_multiple_of(512), None, |b| {
@@ -382,12 +382,12 @@ fn a_log_that_cannot_be_replayed() {
 
 #[test]
 fn group_headers() {
-    let group = |k: &Knife, ag| k.geom.group_block(ag).byte();
+    let group = |k: &ImageCorruptor, ag| k.geom.group_block(ag).byte();
     plant(&["GroupBlock"], &[], |k| k.write(group(k, 1), &[9; 1024]));
     plant(&["GroupBlock"], &[], |k| k.block(group(k, 0), |b| flip(b, HEADER + 8)));
     plant_safe(&["FreeCount"], |k| k.block(group(k, 0), |b| flip(b, HEADER)));
     plant_safe(&["DirCount"], |k| k.block(group(k, 0), |b| flip(b, HEADER + 4)));
-    let inodes = |k: &Knife, ag| k.geom.inode_block(ag).byte();
+    let inodes = |k: &ImageCorruptor, ag| k.geom.inode_block(ag).byte();
     plant_safe(&["InodeCount"], |k| k.block(inodes(k, 0), |b| flip(b, HEADER)));
     plant_safe(&["FreeInodes"], |k| k.block(inodes(k, 0), |b| flip(b, HEADER + 4)));
     plant(&["InodeBlock"], &[], |k| k.write(inodes(k, 0), &[9; 1024]));
@@ -405,7 +405,7 @@ fn group_headers() {
 }
 
 /// The AG whose chunk tree has nodes.
-fn chunk_node(k: &Knife) -> (u64, u64) {
+fn chunk_node(k: &ImageCorruptor) -> (u64, u64) {
     for ag in 0..k.sb.ag_used.get() {
         let at = k.geom.inode_block(ag).byte();
         let body = k.read(at, 1024)[HEADER + 16..].to_vec();
@@ -434,7 +434,7 @@ fn chunk_trees() {
 
 #[test]
 fn inodes() {
-    let f = |k: &Knife, path: &str, change: fn(&mut Dinode)| k.inode(ino(path), change);
+    let f = |k: &ImageCorruptor, path: &str, change: fn(&mut Dinode)| k.inode(ino(path), change);
     let files = &["/a/linked", "/b/second"];
     plant(&["InodeDamaged", "EntryTarget"], files, |k| k.write(ino("a/linked") * SECTOR, &[7; 512]));
     let paths = ["a/linked", "a/inline", "a/long", "a/marked", "a/heavy", "b/holey", "many", "crowd", "a"];
@@ -465,7 +465,7 @@ fn inodes() {
     plant(&["InodeChecksum", "InodeField"], files, |k| {
         k.change(ino("a/linked") * SECTOR, 512, None, |b| b[40..48].copy_from_slice(&(1u64 << 45 | 3).to_le_bytes()));
     });
-    let free = |k: &Knife| {
+    let free = |k: &ImageCorruptor| {
         let paths = ["b/dir19/f", "b/dir18/f", "crowd/4199", "b/bulk3", "many/file number 299", "a/heavy", "a"];
         let last = |ino: &u64| k.geom.inode_at(Ino(*ino)).is_some_and(|p| p.1 / 512 < 63);
         let mut next = paths.into_iter().map(ino).filter(last).map(|n| n + 1);
@@ -505,8 +505,8 @@ fn inodes() {
 
 #[test]
 fn maps() {
-    let holey = |k: &Knife| k.get(ino("b/holey")).1;
-    let large = |k: &Knife, at: usize, v: u64| {
+    let holey = |k: &ImageCorruptor| k.get(ino("b/holey")).1;
+    let large = |k: &ImageCorruptor, at: usize, v: u64| {
         k.raw_inode(ino("b/large"), |b| b[DINODE + at..DINODE + at + 8].copy_from_slice(&v.to_le_bytes()));
     };
     plant(&["MapTree"], &["/b/holey"], |k| k.write(k.child(&holey(k), 0), &[3; 1024]));
@@ -553,7 +553,7 @@ fn maps() {
 
 #[test]
 fn directories() {
-    let many = |k: &Knife| k.dir_block(ino("many"));
+    let many = |k: &ImageCorruptor| k.dir_block(ino("many"));
     let body = HEADER + DIR_HEAD;
     let moved = &["/many"];
     // With a wrong checksum alone nothing is lost.
@@ -597,7 +597,7 @@ fn directories() {
 }
 
 /// Where the entry `name` of an inline directory begins in its inode.
-fn entry(k: &Knife, dir: u64, name: &[u8]) -> usize {
+fn entry(k: &ImageCorruptor, dir: u64, name: &[u8]) -> usize {
     let area = k.get(dir).1;
     let at = area.windows(name.len()).position(|w| w == name).expect("the name");
     DINODE + at - DIR_ENT
@@ -605,7 +605,7 @@ fn entry(k: &Knife, dir: u64, name: &[u8]) -> usize {
 
 #[test]
 fn connections() {
-    let point = |k: &Knife, dir: &str, name: &str, to: u64| {
+    let point = |k: &ImageCorruptor, dir: &str, name: &str, to: u64| {
         let at = entry(k, ino(dir), name.as_bytes()) + 10;
         k.raw_inode(ino(dir), |b| b[at..at + 8].copy_from_slice(&to.to_le_bytes()));
     };
@@ -641,7 +641,7 @@ fn the_root() {
 /// All of an AG's own structures are gone.
 #[test]
 fn whole_headers() {
-    let header = |k: &Knife, ag: u32| {
+    let header = |k: &ImageCorruptor, ag: u32| {
         let (from, frags) = (k.geom.ag_start(ag).0, k.geom.ag_meta_frags());
         k.write(k.byte(from), &vec![0xee; (u64::from(frags) * k.geom.frag_size()) as usize]);
     };
@@ -666,7 +666,7 @@ fn everything_at_once() {
 
 #[test]
 fn recovery_lists() {
-    let head = |k: &Knife, to: u64| {
+    let head = |k: &ImageCorruptor, to: u64| {
         let block = k.geom.inode_block(k.ag_of(ino("a"))).byte();
         k.block(block, |b| b[HEADER + 8..HEADER + 16].copy_from_slice(&to.to_le_bytes()));
     };
@@ -686,7 +686,7 @@ fn recovery_lists() {
 fn what_has_no_name_gets_one() {
     let image = good();
     let lost = ino("many/file number 7");
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     k.write(k.dir_block(ino("many")), &[3; 1024]);
     let report = check(&image, Repair::Yes);
     let orphans: Vec<&Issue> = report.issues.iter().filter(|i| i.code == "Unreachable").collect();
@@ -721,9 +721,9 @@ fn what_has_no_name_gets_one() {
 }
 
 /// A checker killed at any write leaves what another can mend, and no more is lost.
-fn killed_everywhere(lost: &[&str], damage: impl Fn(&Knife)) {
+fn killed_everywhere(lost: &[&str], damage: impl Fn(&ImageCorruptor)) {
     let image = good();
-    damage(&Knife::new(image.clone()));
+    damage(&ImageCorruptor::new(image.clone()));
     for n in 1.. {
         let image = image.snapshot();
         let faulty = FaultDevice::new(image.clone());
@@ -781,14 +781,14 @@ fn full() -> MemDevice {
 #[test]
 fn no_repair_depends_on_free_space() {
     let image = full();
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     k.change(k.dir_block(ino("crowd")), 1024, None, |b| flip(b, 4));
     let holey = k.get(ino("b/holey")).1;
     k.write(k.child(&holey, 0), &[3; 1024]);
     heal(image, &["DirBlock", "MapTree"], &["/b/holey"]);
     // A block of names is lost, and there may be no inode for lost+found.
     let image = full();
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     k.write(k.dir_block(ino("many")), &[3; 1024]);
     heal(image, &["DirBlock", "Unreachable"], &["/many"]);
 }
@@ -797,7 +797,7 @@ fn no_repair_depends_on_free_space() {
 #[test]
 fn lost_names_on_a_full_volume() {
     let image = full();
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     let body = k.get(ino("crowd")).1;
     assert_eq!(body[2], 1, "a tree of two levels");
     for n in 0..u16::from_le_bytes([body[0], body[1]]) {

@@ -46,7 +46,7 @@ impl Random {
 
 /// The metadata buffers of the small image: address, length, how it is sealed.
 fn buffers(image: &MemDevice) -> Vec<(u64, usize, Seal)> {
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     let mut out = vec![(0, 512, Seal::Super)];
     let devices = Devices::single(image.clone());
     let block = k.geom.block_size();
@@ -67,7 +67,7 @@ fn fuzz(rounds: u64, seal: bool, seed: u64) {
     let buffers = buffers(&image);
     for round in 0..rounds {
         let image = image.snapshot();
-        let k = Knife::new(image.clone());
+        let k = ImageCorruptor::new(image.clone());
         let mut what = format!("round {round}:");
         for _ in 0..=random.below(4) {
             let (at, len, how) = buffers[random.below(buffers.len() as u64) as usize];
@@ -114,7 +114,7 @@ fn random_damage_to_the_log() {
         fs.unlink(d, format!("a file with a name {n}").as_bytes()).expect("unlink");
     }
     fs.syncfs().expect("syncfs");
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     let log = k.sb.log_start.get() * SECTOR;
     let mut records: Vec<(u64, usize)> = Vec::new();
     for sector in 0..k.sb.log_sectors.get() {
@@ -128,7 +128,7 @@ fn random_damage_to_the_log() {
     let mut random = Random(99);
     for round in 0..rounds(300) {
         let image = image.snapshot();
-        let k = Knife::new(image.clone());
+        let k = ImageCorruptor::new(image.clone());
         let (at, len) = records[random.below(records.len() as u64) as usize];
         let from = RECORD_HEAD + random.below((len - RECORD_HEAD) as u64) as usize;
         let value = [0, 255, random.below(256)][random.below(3) as usize] as u8;

@@ -13,10 +13,10 @@ use damage_kit::*;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
-fn names_places(all: &[Met<Knife>]) {
+fn names_places(all: &[Met<ImageCorruptor>]) {
     for (structure, field, damage) in all {
         let image = good();
-        let place = damage(&Knife::new(image.clone()));
+        let place = damage(&ImageCorruptor::new(image.clone()));
         names_the_place(&Yfs, Devices::single(image), (structure, field), place);
     }
 }

@@ -193,7 +193,7 @@ fn an_attribute_that_is_there_twice() {
     }
     fs.unmount().unwrap();
     let mut structures = Vec::new();
-    Yfs.anatomy(&Devices::single(dev.clone()), &mut |s| structures.push(s)).unwrap();
+    Yfs.structures(&Devices::single(dev.clone()), &mut |s| structures.push(s)).unwrap();
     let mut found = 0;
     for s in structures.iter().filter(|s| s.kind.starts_with("inode,")) {
         let mut bytes = vec![0; s.len];

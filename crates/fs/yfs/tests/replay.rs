@@ -23,7 +23,7 @@ fn crashed() -> MemDevice {
 }
 
 /// Byte address of the first block of a directory of the small image, on disk.
-fn first_block(k: &Knife, path: &str) -> u64 {
+fn first_block(k: &ImageCorruptor, path: &str) -> u64 {
     let fs = mount(&small());
     let parts = path.split('/').filter(|p| !p.is_empty());
     k.dir_block(parts.fold(fs.root(), |dir, name| fs.lookup(dir, name.as_bytes()).expect("lookup").ino).0)
@@ -32,11 +32,11 @@ fn first_block(k: &Knife, path: &str) -> u64 {
 #[test]
 fn what_a_power_loss_tears_is_no_damage() {
     let image = crashed();
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     let at = first_block(&k, "d");
     let mended = image.snapshot();
     assert_eq!(check(&mended, Repair::Yes).issues, vec![]);
-    let (old, new) = (k.read(at, 1024), Knife::new(mended).read(at, 1024));
+    let (old, new) = (k.read(at, 1024), ImageCorruptor::new(mended).read(at, 1024));
     assert!(old != new, "the log changes this block");
     k.write(at, &[&new[..512], &old[512..]].concat());
     for repair in [Repair::No, Repair::Preen] {
@@ -44,7 +44,7 @@ fn what_a_power_loss_tears_is_no_damage() {
     }
     // With the checksum in the half that was not written, this cannot be told from damage.
     let image = crashed();
-    Knife::new(image.clone()).write(at, &[&old[..512], &new[512..]].concat());
+    ImageCorruptor::new(image.clone()).write(at, &[&old[..512], &new[512..]].concat());
     let report = check(&image, Repair::Preen);
     assert_eq!((report.issues.len(), report.issues[0].code, report.remaining()), (1, "LogBlock", 0));
     assert_eq!(check(&image, Repair::No).issues, vec![]);
@@ -53,7 +53,7 @@ fn what_a_power_loss_tears_is_no_damage() {
 #[test]
 fn a_replay_does_not_cover_damage() {
     let image = crashed();
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     let at = first_block(&k, "d");
     // A letter of a name in the block: replay makes the checksum, the hash tells.
     k.change(at, 1024, None, |b| b[700] ^= 0x55);
@@ -64,7 +64,7 @@ fn a_replay_does_not_cover_damage() {
     assert_eq!(check(&image, Repair::No).issues, vec![]);
     // The head of a block is gone: the rest of the log is replayed.
     let image = crashed();
-    Knife::new(image.clone()).write(at, &[0xee; 512]);
+    ImageCorruptor::new(image.clone()).write(at, &[0xee; 512]);
     assert!(Yfs.mount(Devices::single(image.snapshot()), &MountOptions::default(), Arc::new(SystemClock)).is_err());
     for repair in [Repair::No, Repair::Preen] {
         let image = image.snapshot();
@@ -83,7 +83,7 @@ fn a_replay_does_not_cover_damage() {
 #[test]
 fn a_replay_does_not_seal_damaged_inodes() {
     let image = crashed();
-    let k = Knife::new(image.clone());
+    let k = ImageCorruptor::new(image.clone());
     let fs = mount(&small());
     let d = fs.lookup(fs.root(), b"d").expect("lookup").ino;
     let kept = fs.lookup(d, b"a file with a name 50").expect("lookup").ino.0;

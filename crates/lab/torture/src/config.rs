@@ -19,7 +19,7 @@ pub type Cut = (usize, CrashChoice);
 /// The shapes of an engine in which a power cut leaves the state after some prefix of the operations.
 pub(crate) fn exact_shapes(engine: &dyn Engine) -> Vec<(&'static str, &'static str)> {
     let exact = |mount: &str| engine.crash_promise(&Options::parse(mount)) == CrashPromise::Prefix;
-    engine.shapes().iter().copied().filter(|s| exact(s.1)).collect()
+    engine.test_configurations().iter().copied().filter(|s| exact(s.1)).collect()
 }
 
 /// What a run is told. `ARBOR_SEED`, `ARBOR_COUNT`, `ARBOR_OPS` and `ARBOR_BUDGET` override it.

@@ -286,8 +286,8 @@ fn config() -> Config {
 /// of its own of a power cut.
 pub(crate) fn volumes(engine: &dyn Engine, from: From) -> Result<Vec<Volume>, String> {
     let mut known = Vec::new();
-    let (first, _) = engine.shapes().first().ok_or("the engine has no shapes")?;
-    let mounts = engine.shapes().iter().filter(|(format, _)| format == first).map(|s| Options::parse(s.1));
+    let (first, _) = engine.test_configurations().first().ok_or("the engine has no shapes")?;
+    let mounts = engine.test_configurations().iter().filter(|(format, _)| format == first).map(|s| Options::parse(s.1));
     let ways = mounts.filter(|mount| {
         let promise = engine.crash_promise(mount);
         let new = !known.contains(&promise);

@@ -217,7 +217,7 @@ impl<'a> Sequences<'a> {
 
     fn config(&self, number: u64) -> Config {
         const PROFILES: [Profile; 5] = [Profile::Sync, Profile::Small, Profile::Churn, Profile::Big, Profile::Full];
-        let (shapes, kinds) = (self.engine.shapes(), PROFILES.len() as u64);
+        let (shapes, kinds) = (self.engine.test_configurations(), PROFILES.len() as u64);
         let profile = PROFILES[(number % kinds) as usize];
         // A few sequences meet as many shapes, many meet all with each profile.
         let shape = (number / kinds + number % kinds).wrapping_add(self.seed) % shapes.len() as u64;

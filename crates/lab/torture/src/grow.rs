@@ -57,7 +57,8 @@ struct Case {
 impl<'a> Grow<'a> {
     /// At most `total` volumes; none of an engine whose volumes cannot grow.
     pub fn new(engine: &'a dyn Engine, total: u64, seed: u64) -> Result<Grow<'a>, String> {
-        let bases = (0..engine.shapes().len() * From::ALL.len() * SIZES.len()).map(|_| OnceLock::new()).collect();
+        let bases =
+            (0..engine.test_configurations().len() * From::ALL.len() * SIZES.len()).map(|_| OnceLock::new()).collect();
         let mut grow =
             Grow { engine, seed, keep_going: false, bases, steps: exhaust::steps(), next: AtomicU64::new(0), total };
         let case = grow.case_at(0, 0);
@@ -119,7 +120,7 @@ impl<'a> Grow<'a> {
         let (growth, rest) = (GROWTHS[place % GROWTHS.len()], place / GROWTHS.len());
         let (device_size, rest) = (SIZES[rest % SIZES.len()], rest / SIZES.len());
         let (from, rest) = (From::ALL[rest % From::ALL.len()], rest / From::ALL.len());
-        let (format, mount) = self.engine.shapes()[rest];
+        let (format, mount) = self.engine.test_configurations()[rest];
         let (format, mount) = (Options::parse(format), Options::parse(mount));
         let (seed, keep_going) = (seed >> 16, self.keep_going);
         let config = Config { device_size, format, mount, seed, keep_going, ..config() };

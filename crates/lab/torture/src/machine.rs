@@ -81,7 +81,7 @@ struct Long<'a> {
 
 impl Long<'_> {
     fn config(&self, number: u64) -> Config {
-        let shapes = self.engine.shapes();
+        let shapes = self.engine.test_configurations();
         let profile = Profile::ALL[(number % Profile::ALL.len() as u64) as usize];
         let (format, mount) = shapes[(number / Profile::ALL.len() as u64 % shapes.len() as u64) as usize];
         let (format, mount) = (Options::parse(format), Options::parse(mount));

@@ -3,7 +3,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `image.rs` | good images and their anatomy |
+//! | `image.rs` | good images and their structures |
 //! | `change.rs` | damage: which bytes, and the text that repeats it |
 //! | `place.rs` | whether what is reported as damaged was damaged |
 //! | `drive.rs` | mount, use, check, repair; what must and must not come of it |

@@ -73,7 +73,7 @@ fn config() -> Config {
 }
 
 impl<'a> Repairs<'a> {
-    /// At most `total` damaged volumes; none of an engine that does not tell its anatomy.
+    /// At most `total` damaged volumes; none of an engine that does not tell its structures.
     pub fn new(engine: &'a dyn Engine, total: u64, seed: u64) -> Repairs<'a> {
         Repairs { engine, config: Config { seed, ..config() }, damage: OnceLock::new(), next: AtomicU64::new(0), total }
     }

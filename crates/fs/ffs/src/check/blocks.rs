@@ -27,7 +27,7 @@ pub(crate) struct Piece {
     /// 0 for data, else how many pointers are between this block and data.
     pub level: usize,
     pub frag: Frag,
-    /// Fragments that it should have, 0 if it lies behind the end of the file.
+    /// Fragments that it should have, 0 if it lies after the end of the file.
     pub frags: u32,
 }
 

@@ -10,9 +10,9 @@ use arbor_base::device::Kind;
 use arbor_base::layout::get_u32;
 use arbor_base::vfs::{Ino, Result, mode};
 use arbor_kit::blockmap::Parent;
+use arbor_kit::chunkrepair::insert_into;
 use arbor_kit::dirent::{empty_chunks, first_chunks};
 use arbor_kit::forest::{DIR_KIND, LOST_FOUND, lost_name, spare_names};
-use arbor_kit::mend::insert_into;
 use arbor_kit::treecheck::{Rec, TreeCheck as _};
 
 impl Checker<'_> {
@@ -49,7 +49,7 @@ impl Checker<'_> {
         let root = ROOT.0 as u32;
         let why = match self.recs.of(root) {
             Some(rec) if rec.is_dir() => return Ok(()),
-            Some(_) => "is no directory",
+            Some(_) => "is not a directory",
             None => "is not in use",
         };
         self.f.note(Issue::RootLost { why });

@@ -91,7 +91,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Blocks of a group's inode table that mean something: those known, and what holds inodes behind them.
+    /// Blocks of a group's inode table that mean something: those known, and what holds inodes after them.
     fn end_of_table(&self, cgx: u32, known: u32, unknown: bool) -> Result<u32> {
         let blocks = self.r.geom.cg_inodes / self.r.geom.inodes_per_block();
         // Where nothing is ordered the header may be older than what it speaks of.

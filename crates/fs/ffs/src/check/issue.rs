@@ -118,7 +118,7 @@ arbor_kit::issues! {
         "inode {ino}: the indirect block for block {lbn}, fragment {frag} at byte {at}, holds no pointers";
     /// The size of a file that grew may be written later than its indirect blocks.
     BeyondSize { ino: Node, count: u64, lbn: u64, frag: u32 } Warning Leak
-        "inode {ino}: {count} blocks behind its end, the first is block {lbn} at fragment {frag}";
+        "inode {ino}: {count} blocks after its end, the first is block {lbn} at fragment {frag}";
     /// Two owners; the one named first loses it.
     Duplicate { ino: Node, frag: u32, at: u64, owner: Node } Error Damage
         "inode {ino}: fragment {frag} at byte {at} belongs to inode {owner} already";

@@ -176,7 +176,7 @@ mod tests {
         };
         for step in 0..3000 {
             let (on, i) = (next() % 3 > 0, next());
-            // To unset, one that is there, if there is one behind.
+            // To unset, one that is there, if there is one after.
             let i = if on { i } else { model.range(i..).next().copied().unwrap_or(i) };
             if on {
                 bits.set(i);

@@ -1,7 +1,7 @@
 //! Reads of an unmounted volume, with what a repair is going to change laid over the device in memory.
 //!
 //! The checker changes nothing but this view until all is known; then [`View::commit`] writes it in the
-//! order of the stages. `describe`, `dump` and `anatomy` read through here too.
+//! order of the stages. `describe`, `dump` and `structures` read through here too.
 
 use super::start;
 use crate::format::*;

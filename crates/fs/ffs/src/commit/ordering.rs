@@ -2,7 +2,7 @@
 //!
 //! The rest of the engine changes buffers first and then says what that means. The comments say what an ordering has to
 //! guarantee there; each default is that of one that guarantees nothing. The three rules of Ganger and Patt 1994 stand
-//! behind them: a structure is never pointed to before it is initialised; a resource is never used again before all
+//! after them: a structure is never pointed to before it is initialised; a resource is never used again before all
 //! pointers to it are cleared; the old pointer to a resource is not cleared before the new one is set. The names in
 //! quotation marks are the sections of McKusick and Ganger 1999.
 
@@ -108,7 +108,7 @@ pub(crate) trait MetadataOrdering: Sync {
     }
 
     /// A pointer that was set leads to a directory's block, or to pointers to some: what is written there is not
-    /// reached before the pointer is on disk (FFS-C6). `inode`: behind the direct blocks, where the directory's inode
+    /// reached before the pointer is on disk (FFS-C6). `inode`: after the direct blocks, where the directory's inode
     /// begins in its buffer, and the size it had before.
     fn leads_to_names(&self, _core: &mut Core, _slot: Slot, _content: Name, _inode: Option<(Slot, u64)>) -> Result<()> {
         Ok(())
@@ -132,7 +132,7 @@ pub(crate) trait MetadataOrdering: Sync {
         }
     }
 
-    /// A file grew from `old` bytes over what its last page `content` had on disk behind the end: zeros are there
+    /// A file grew from `old` bytes over what its last page `content` had on disk after the end: zeros are there
     /// before the size is (FFS-C4).
     fn size_grown(&self, _core: &mut Core, _i: &Inode, _old: u64, _content: Name) {}
 

@@ -20,14 +20,14 @@ pub fn check(dev: &MemDevice, repair: Repair) -> CheckReport {
     damage::check(&Ffs, dev.clone(), repair)
 }
 
-pub struct Knife {
+pub struct ImageCorruptor {
     pub dev: MemDevice,
     pub sb: SuperBlock,
     pub geom: Geom,
 }
 
-impl Knife {
-    pub fn new(dev: MemDevice) -> Knife {
+impl ImageCorruptor {
+    pub fn new(dev: MemDevice) -> ImageCorruptor {
         let mut bytes = vec![0; SECTOR];
         dev.read_at(Kind::Super, 0, &mut bytes).unwrap();
         let sb = SuperBlock::read_from_bytes(&bytes).unwrap();
@@ -40,7 +40,7 @@ impl Knife {
             frags: sb.frags.get() as u32,
             fsid: arbor_kit::head::fsid(&sb.uuid),
         };
-        Knife { dev, sb, geom }
+        ImageCorruptor { dev, sb, geom }
     }
 
     pub fn read(&self, at: u64, len: usize) -> Vec<u8> {
@@ -236,7 +236,7 @@ pub fn set_bit(cg: &mut [u8], first: u32, i: u32, on: bool) {
 
 /// Fills an empty volume.
 pub struct Builder {
-    pub k: Knife,
+    pub k: ImageCorruptor,
     inodes: BTreeMap<u64, Dinode>,
     used: Vec<Vec<u8>>,
     dirs: BTreeMap<u64, Vec<(String, u64)>>,
@@ -245,7 +245,7 @@ pub struct Builder {
 
 impl Builder {
     pub fn new(dev: MemDevice) -> Builder {
-        let k = Knife::new(dev);
+        let k = ImageCorruptor::new(dev);
         let block = |cgx| k.read(k.geom.byte(k.geom.cg_block(cgx)), k.geom.block_size());
         let used: Vec<Vec<u8>> = (0..k.geom.cg_count).map(block).collect();
         let root = k.get(ROOT.0);

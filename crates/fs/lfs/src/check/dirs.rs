@@ -9,10 +9,10 @@ use arbor_base::device::Kind;
 use arbor_base::vfs::{Errno, Error, FileType, Ino, Result, mode};
 use arbor_kit::blockmap::BlockMap as _;
 use arbor_kit::chunkdir::ChunkDirs;
+use arbor_kit::chunkrepair::set_ino;
 use arbor_kit::dirent::{DOTDOT_AT, Dirent, empty_chunks, first_chunks};
 use arbor_kit::forest::{DIR_KIND, Forest, LOST_FOUND, Verdict};
 use arbor_kit::inodes::InodeTable as _;
-use arbor_kit::mend::set_ino;
 use arbor_kit::treecheck::{Named, Names, Rec, Spot, TreeCheck};
 use std::sync::Arc;
 

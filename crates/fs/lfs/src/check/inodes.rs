@@ -6,7 +6,7 @@ use super::{Checker, log, number, words};
 use crate::format::*;
 use crate::inode::Inode;
 
-use crate::sound;
+use crate::validate;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
 use arbor_base::layout::crc;
@@ -86,7 +86,7 @@ impl Checker<'_> {
     /// After the inodes that the volume says it has, the inode map says nothing.
     fn check_map_end(&mut self) -> Result<()> {
         let (geom, i, found) = (self.core.geom, self.core.inode(IFILE)?, self.core.state.inodes);
-        let (per, most) = (geom.block_size() / MAP_ENTRY, sound::most_inodes(&geom, self.core.segs.count()));
+        let (per, most) = (geom.block_size() / MAP_ENTRY, validate::most_inodes(&geom, self.core.segs.count()));
         let (first, blocks) = (geom.lbn(MAP_AT), i.size().div_ceil(geom.block_size() as u64));
         let (mut lbn, mut end) = (first + u64::from(found) / per as u64, u64::from(found));
         while let Some(at) = self.core.next_block(&i, lbn, blocks, false)? {
@@ -222,7 +222,7 @@ impl Checker<'_> {
         let (frag, unit) = (geom.frag_size() as u64, geom.dir_unit(found));
         let (most, why) = match i.d.kind() {
             mode::IFREG => (geom.max_size(), "more than a file can have"),
-            mode::IFDIR => (geom.max_size().min(sound::MAX_DIR), "more than a directory can have"),
+            mode::IFDIR => (geom.max_size().min(validate::MAX_DIR), "more than a directory can have"),
             mode::IFLNK => return Ok(true),
             _ => (0, "a device or pipe has none"),
         };
@@ -516,7 +516,7 @@ impl Checker<'_> {
         if p.frag.get() == 0 && i.d.xattr_len.get() == 0 {
             return Ok(false);
         }
-        let why = match sound::xattr_len(&self.core.geom, &i.d) {
+        let why = match validate::xattr_len(&self.core.geom, &i.d) {
             false => Some(format!("they cannot have {} bytes", i.d.xattr_len)),
             true => words(self.core.xattr_list(i))?.err(),
         };
@@ -592,7 +592,7 @@ impl Checker<'_> {
         let ino = number(s.ino);
         let Ok((at, d)) = words(self.core.read_inode(ino, Frag(s.frag)))? else { return Ok(None) };
         let (geom, segs) = (self.core.geom, self.core.segs.count());
-        let sound = d.version.get() == s.version && sound::inode(&geom, segs, at, ino, &d).is_ok();
+        let sound = d.version.get() == s.version && validate::inode(&geom, segs, at, ino, &d).is_ok();
         if !sound || !self.space.may_hold_inode(s.frag) {
             return Ok(None);
         }

@@ -5,9 +5,9 @@ use crate::format::*;
 use crate::heads::{HOT, LogHeads};
 use crate::inode::Inode;
 use crate::options;
-use crate::sound::{self, MOST};
 use crate::summary::{self, Parsed};
 use crate::superblock;
+use crate::validate::{self, MOST};
 use crate::volume::Core;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::{Device, Kind, zeroed};
@@ -185,7 +185,7 @@ pub(super) fn states(core: &Core, wanted: &dyn Fn(u32) -> bool) -> Result<FxHash
 
 fn collect(core: &Core, ends: &Ends, wanted: &dyn Fn(u32) -> bool) -> Result<FxHashMap<u32, Vec<State>>> {
     let mut all: FxHashMap<u32, Vec<State>> = FxHashMap::default();
-    let most = sound::most_inodes(&core.geom, core.segs.count());
+    let most = validate::most_inodes(&core.geom, core.segs.count());
     each_summary(core, &mut |_, _, p| {
         let (epoch, group) = (p.head.epoch.get(), p.head.group.get());
         if !ends.counts(epoch, group) {

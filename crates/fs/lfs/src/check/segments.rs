@@ -25,7 +25,7 @@ impl Checker<'_> {
     pub(super) fn check_usage(&mut self) -> Result<()> {
         let silent = self.reshaped || self.wary;
         for seg in self.said_or_found() {
-            let died = self.core.died.get(&seg).copied().unwrap_or(0);
+            let died = self.core.dead_bytes.get(&seg).copied().unwrap_or(0);
             let (found, expected) = (self.core.segs.get(seg), self.space.live(seg).saturating_add(died.into()));
             if u64::from(found.live) != expected && !silent {
                 self.f.note(Issue::Usage { seg, found: found.live, expected });
@@ -43,7 +43,7 @@ impl Checker<'_> {
     /// Segments of which the table says something, or in which something lives or died; of the others both say nothing.
     fn said_or_found(&self) -> BTreeSet<u32> {
         let said = self.core.segs.said().map(|(seg, _)| seg);
-        let died = self.core.died.keys().copied().filter(|seg| *seg < self.core.segs.count());
+        let died = self.core.dead_bytes.keys().copied().filter(|seg| *seg < self.core.segs.count());
         said.chain(self.space.segs()).chain(died).collect()
     }
 

@@ -6,7 +6,7 @@ use crate::format::*;
 use crate::mount::begin_at;
 use crate::superblock::{checkpoints, copies, features, fsid, geometry, is_same, read};
 use crate::volume::Core;
-use crate::{options, recover, sound, superblock};
+use crate::{options, recover, superblock, validate};
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::Access;
 use arbor_base::vfs::{Error, Options, Result, Time};
@@ -210,7 +210,7 @@ pub(super) fn begin(dev: Arc<dyn Device>, found: &Found, f: &mut Findings) -> Re
     let why = why.collect::<Vec<_>>().join("; ");
     f.note(Issue::IfileLost { why });
     let now = Time { secs: found.sb.created.get(), nanos: 0 };
-    let sound = all.iter().map(|a| a.1).find(|cp| sound::ordinals(cp).is_ok());
+    let sound = all.iter().map(|a| a.1).find(|cp| validate::ordinals(cp).is_ok());
     let core = log::rebuild(dev, geom, sound.or(all.first().map(|a| a.1)), now)?;
     debug_assert_eq!(geom.fsid, fsid(&found.sb.uuid, found.sb.salt.get()));
     Ok(Begun { core, says_unclean, rebuilt: true })

@@ -30,13 +30,13 @@ pub fn tree(dev: &MemDevice) -> Tree {
     damage::tree(&Lfs, dev)
 }
 
-pub struct Knife {
+pub struct ImageCorruptor {
     pub dev: MemDevice,
     pub geom: Geom,
 }
 
-impl Knife {
-    pub fn new(dev: MemDevice) -> Knife {
+impl ImageCorruptor {
+    pub fn new(dev: MemDevice) -> ImageCorruptor {
         let mut bytes = vec![0; SECTOR];
         dev.read_at(Kind::Super, 0, &mut bytes).unwrap();
         let sb = SuperBlock::read_from_bytes(&bytes).unwrap();
@@ -47,7 +47,7 @@ impl Knife {
             first: sb.first.get(),
             fsid: u64::from_le_bytes(sb.uuid[..8].try_into().unwrap()),
         };
-        Knife { dev, geom }
+        ImageCorruptor { dev, geom }
     }
 
     pub fn read(&self, at: u64, len: usize) -> Vec<u8> {
@@ -308,7 +308,7 @@ fn mkdir(fs: &dyn FileSystem, dir: Ino, name: &str) -> Ino {
 /// A volume with something of everything.
 pub fn build(size: u64, options: &str) -> MemDevice {
     let dev = format(size, options);
-    let geom = Knife::new(dev.clone()).geom;
+    let geom = ImageCorruptor::new(dev.clone()).geom;
     let block = geom.block_size();
     let fs = mount(dev.clone());
     let root = fs.root();

@@ -5,7 +5,7 @@ use super::issue::{Issue, Node};
 use crate::file::Piece;
 use crate::format::*;
 use crate::inode::Inode;
-use crate::sound;
+use crate::validate;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Error, Ino, Result, mode};
 use arbor_kit::inodes::InodeTable as _;
@@ -91,7 +91,7 @@ impl Checker<'_> {
         let (mut end, mut n) = (known, known);
         while n < (end + LOOKED_AT).min(geom.inodes.div_ceil(INODES)) {
             let bytes = self.core.read(geom.table() + n, 1, Kind::Inode)?;
-            let used = |(ino, b)| sound::inode(&geom, Ino(ino), b).is_ok_and(|d| d != Dinode::default());
+            let used = |(ino, b)| validate::inode(&geom, Ino(ino), b).is_ok_and(|d| d != Dinode::default());
             n += 1;
             if (u64::from((n - 1) * INODES)..).zip(bytes.chunks_exact(INODE)).any(used) {
                 end = n;
@@ -104,7 +104,7 @@ impl Checker<'_> {
                 // What lies between may be of an older volume.
                 let mut bytes = self.core.read(geom.table() + n, 1, Kind::Inode)?;
                 for (ino, b) in (u64::from(n * INODES)..).zip(bytes.chunks_exact_mut(INODE)) {
-                    if sound::inode(&geom, Ino(ino), b).is_err() {
+                    if validate::inode(&geom, Ino(ino), b).is_err() {
                         b.fill(0);
                     }
                 }

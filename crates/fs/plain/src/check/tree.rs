@@ -10,11 +10,11 @@ use arbor_base::cache::Name;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Errno, Error, FileType, Ino, Result, Time, is_name, mode};
 use arbor_kit::chunkdir::ChunkDirs as _;
+use arbor_kit::chunkrepair::set_ino;
 use arbor_kit::dirent::{Dirent, entries};
 use arbor_kit::forest::{DIR_KIND, Forest, LOST_FOUND, Verdict, lost_name, spare_names};
 use arbor_kit::inodes::InodeTable as _;
 use arbor_kit::lifetimes;
-use arbor_kit::mend::set_ino;
 use arbor_kit::treecheck::{Named, Names, Rec, Spot, TreeCheck};
 use std::sync::Arc;
 

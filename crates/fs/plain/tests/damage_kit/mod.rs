@@ -10,16 +10,16 @@ use zerocopy::{FromBytes, IntoBytes};
 
 const CX: Cx = Cx { uid: 0, gid: 0 };
 
-pub struct Knife {
+pub struct ImageCorruptor {
     pub dev: MemDevice,
     pub geom: Geom,
 }
 
-impl Knife {
-    pub fn new(dev: MemDevice) -> Knife {
+impl ImageCorruptor {
+    pub fn new(dev: MemDevice) -> ImageCorruptor {
         let mut bytes = vec![0; SECTOR];
         dev.read_at(Kind::Super, 0, &mut bytes).unwrap();
-        Knife { geom: Geom::of(&SuperBlock::read_from_bytes(&bytes).unwrap()), dev }
+        ImageCorruptor { geom: Geom::of(&SuperBlock::read_from_bytes(&bytes).unwrap()), dev }
     }
 
     pub fn write(&self, at: u64, new: &[u8]) {

@@ -1,7 +1,7 @@
 //! Whether there is space for what a call or a delayed write will take, asked before a transaction begins.
 
 use crate::format::*;
-use crate::volume::{Core, Want};
+use crate::volume::{Core, RestartReason};
 use arbor_base::vfs::{Errno, Error, Result};
 use arbor_kit::buddy::bitmap;
 
@@ -19,7 +19,7 @@ impl Core {
         }
         // Delayed writes may have more reserved than they take.
         if self.is_freeing() || self.delayed.reserved() > 0 {
-            return Err(self.attempt.give_up(Want::DiskSpace));
+            return Err(self.attempt.give_up(RestartReason::DiskSpace));
         }
         Err(Errno::ENOSPC.into())
     }
@@ -58,7 +58,7 @@ impl Core {
             return Ok(());
         }
         if self.is_freeing() || self.delayed.reserved() + self.delayed.converting() > 0 {
-            return Err(self.attempt.give_up(Want::DiskSpace));
+            return Err(self.attempt.give_up(RestartReason::DiskSpace));
         }
         Err(Errno::ENOSPC.into())
     }
@@ -72,7 +72,7 @@ impl Core {
         if left >= u64::from(all) && self.has_blocks(all)? {
             return Ok(());
         }
-        Err(self.attempt.give_up(Want::DiskSpace))
+        Err(self.attempt.give_up(RestartReason::DiskSpace))
     }
 
     /// Fails with `ENOSPC` unless one run of `frags` can be had for metadata, beside what delayed writes
@@ -83,7 +83,7 @@ impl Core {
             return Ok(());
         }
         if self.is_freeing() {
-            return Err(self.attempt.give_up(Want::DiskSpace));
+            return Err(self.attempt.give_up(RestartReason::DiskSpace));
         }
         Err(Errno::ENOSPC.into())
     }

@@ -76,21 +76,21 @@ impl<'a, const V: usize> View<'a, V> {
         }
     }
 
-    pub(super) fn pick(&self, key: u64, want: Want) -> Option<(u64, [u8; V])> {
+    pub(super) fn pick(&self, key: u64, want: RestartReason) -> Option<(u64, [u8; V])> {
         let i = self.slot(key);
         let hit = i < self.count() && self.key(i) == key;
         match want {
-            Want::AtLeast => self.record(i),
+            RestartReason::AtLeast => self.record(i),
             _ if hit => self.record(i),
-            Want::AtMost => self.record(i.checked_sub(1)?),
-            Want::Exact => None,
+            RestartReason::AtMost => self.record(i.checked_sub(1)?),
+            RestartReason::Exact => None,
         }
     }
 }
 
 /// Which record a lookup wants.
 #[derive(Clone, Copy)]
-pub(super) enum Want {
+pub(super) enum RestartReason {
     Exact,
     AtMost,
     AtLeast,

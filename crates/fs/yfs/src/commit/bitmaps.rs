@@ -103,7 +103,7 @@ impl Volume {
         let mut core = self.core.lock();
         match core.bitmap_daemon(self.clock.now(), count) {
             Err(Error::Restart) => {
-                core.attempt.take_want();
+                core.attempt.take_reason();
                 drop(core);
                 self.flush_log(io)?;
                 self.checkpoint(io, true)?;

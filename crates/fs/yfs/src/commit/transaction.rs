@@ -5,7 +5,7 @@ use crate::buffers::{What, buffer_kind};
 use crate::format::*;
 use crate::log::{Changed, Item, Rec, Tx};
 use crate::superblock;
-use crate::volume::{Core, Want};
+use crate::volume::{Core, RestartReason};
 use arbor_base::cache::{Name, Place};
 use arbor_base::device::Kind;
 use arbor_base::layout::Corrupt;
@@ -26,7 +26,7 @@ impl Core {
     pub(super) fn begin_beside(&mut self, beside: usize) -> Result<()> {
         debug_assert!(!self.tx.open, "transactions do not nest");
         if !self.log.has_room(beside + self.tx.bytes()) {
-            return Err(self.attempt.give_up(Want::LogSpace));
+            return Err(self.attempt.give_up(RestartReason::LogSpace));
         }
         self.tx.open = true;
         self.attempt.set_blocking(true);

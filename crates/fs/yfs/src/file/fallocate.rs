@@ -4,7 +4,7 @@ use super::map::Mapped;
 use crate::alloc::Scope;
 use crate::format::*;
 use crate::inode::Inode;
-use crate::sound::MAX_SIZE;
+use crate::validate::MAX_SIZE;
 use crate::volume::{Core, Volume};
 use arbor_base::cache::FileBlock;
 use arbor_base::vfs::{Errno, FallocMode, Ino, Result};

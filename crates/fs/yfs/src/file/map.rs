@@ -4,7 +4,7 @@
 use crate::btree::{Node, NodeStore, Tree};
 use crate::format::*;
 use crate::inode::Inode;
-use crate::sound::MAX_SIZE;
+use crate::validate::MAX_SIZE;
 use crate::volume::Core;
 use arbor_base::layout::{get_u32, get_u64};
 use arbor_base::vfs::Result;

@@ -2,7 +2,7 @@
 
 use crate::format::*;
 use crate::inode::Inode;
-use crate::sound::MAX_SIZE;
+use crate::validate::MAX_SIZE;
 use crate::volume::Core;
 use arbor_base::cache::Name;
 use arbor_base::vfs::{Errno, Ino, Result, Time};

@@ -6,8 +6,8 @@ use crate::delayed::Delayed;
 use crate::format::*;
 use crate::inode::Inode;
 use crate::planted::{Flaw, planted};
-use crate::sound::MAX_SIZE;
-use crate::volume::{Core, Want};
+use crate::validate::MAX_SIZE;
+use crate::volume::{Core, RestartReason};
 use arbor_base::cache::Name;
 use arbor_base::vfs::{Errno, Ino, Result, Time};
 use std::sync::Arc;
@@ -104,7 +104,7 @@ impl Core {
         if self.written(i, lo, lo + self.page_frags())?.is_empty() {
             return Ok(());
         }
-        Err(self.attempt.give_up(Want::Pages(i.ino, index, index)))
+        Err(self.attempt.give_up(RestartReason::Pages(i.ino, index, index)))
     }
 
     /// Reserves space for pages that have none yet. What fallocate has given needs none, only perhaps nodes for the

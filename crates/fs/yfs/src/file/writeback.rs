@@ -42,7 +42,7 @@ impl Volume {
             let (windows, out, more) = match step {
                 Ok(s) => s,
                 Err(Error::Restart) => {
-                    self.core.lock().attempt.take_want();
+                    self.core.lock().attempt.take_reason();
                     self.flush_log(io)?;
                     self.run_bitmap_daemon(io, false)?;
                     self.checkpoint(io, true)?;

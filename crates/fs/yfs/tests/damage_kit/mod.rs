@@ -206,14 +206,14 @@ pub fn ino(path: &str) -> u64 {
 }
 
 /// An image under the knife.
-pub struct Knife {
+pub struct ImageCorruptor {
     pub dev: MemDevice,
     pub sb: SuperBlock,
     pub geom: Geom,
 }
 
-impl Knife {
-    pub fn new(dev: MemDevice) -> Knife {
+impl ImageCorruptor {
+    pub fn new(dev: MemDevice) -> ImageCorruptor {
         let mut bytes = vec![0; 512];
         dev.read_at(Kind::Super, 0, &mut bytes).expect("read");
         let sb = SuperBlock::read_from_bytes(&bytes).expect("superblock");
@@ -228,7 +228,7 @@ impl Knife {
             fsid: get_u64(&sb.uuid, 0).expect("uuid"),
             hash_seed: sb.hash_seed.get(),
         };
-        Knife { dev, sb, geom }
+        ImageCorruptor { dev, sb, geom }
     }
 
     pub fn read(&self, at: u64, len: usize) -> Vec<u8> {

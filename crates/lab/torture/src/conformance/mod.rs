@@ -256,7 +256,7 @@ pub fn fsync_and_other_files(engine: &dyn Engine, config: &Config, takes_it: boo
 /// Checks that what has no place yet is counted, that attributes which are said to be settled stay, and that after a syncfs
 /// all are those that a remount shows; panics if not. A volume that is mounted for reading only trims nothing.
 pub fn attributes_settle(engine: &dyn Engine) {
-    for (format, mount_options) in engine.shapes() {
+    for (format, mount_options) in engine.test_configurations() {
         let (format, mount_options) = (Options::parse(format), Options::parse(mount_options));
         let config = Config { format, mount: mount_options, ..Config::new(Profile::Small) };
         let memory = config.memory();
@@ -333,7 +333,7 @@ pub fn write_back_by_age(engine: &dyn Engine, config: &Config, ms: u64) {
 /// first changes, has nothing of that one after a power cut; panics if it has.
 pub fn older_volume_is_gone(engine: &dyn Engine) {
     const ALL: usize = 12;
-    for (format, mount_options) in engine.shapes() {
+    for (format, mount_options) in engine.test_configurations() {
         let (format, mount_options) = (Options::parse(format), Options::parse(mount_options));
         let config = Config { format, mount: mount_options, ..Config::crash(Profile::Churn) };
         let memory = config.memory();
@@ -447,7 +447,7 @@ const DEEDS: [(&str, Deed); 5] = [
 /// Checks that a fallocate which finds no space leaves what others write into the file meanwhile, and nothing of its own;
 /// panics if not. For engines that ask for the time before they take a lock.
 pub fn fallocate_and_others(engine: &dyn Engine) {
-    for (format, mount_options) in engine.shapes() {
+    for (format, mount_options) in engine.test_configurations() {
         let (format, mount_options) = (Options::parse(format), Options::parse(mount_options));
         let config = Config { format, mount: mount_options, ..Config::crash(Profile::Churn) };
         for (moment, (what, deed)) in [2, 3, 4, 5, 9, 30].into_iter().flat_map(|n| DEEDS.map(|d| (n, d))) {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 const SIZE: u64 = 16 << 20;
 const CX: Cx = Cx { uid: 1000, gid: 100 };
 
-/// A good image and its anatomy.
+/// A good image and its structures.
 pub struct Image {
     /// What a repeating line calls it.
     pub name: String,
@@ -37,7 +37,7 @@ impl Image {
     /// An image of an unmounted volume, or of one that was not unmounted.
     pub fn new(engine: &dyn Engine, name: &str, mount: &Options, disk: MemDevice) -> Result<Image> {
         let mut structures = Vec::new();
-        engine.anatomy(&Devices::single(disk.snapshot()), &mut |s| structures.push(s))?;
+        engine.structures(&Devices::single(disk.snapshot()), &mut |s| structures.push(s))?;
         let mut regions = Vec::new();
         engine.describe(&Devices::single(disk.snapshot()), &mut |r| regions.push(r))?;
         let units = place::units(&structures);
@@ -73,7 +73,7 @@ pub fn images(engine: &dyn Engine) -> std::result::Result<Vec<Image>, String> {
     let (mut smallest, mut least) = (None, usize::MAX);
     // What was not unmounted is of no use without a repair where nothing is promised.
     let usable = |mount: &str| engine.crash_promise(&Options::parse(mount)) != CrashPromise::Repairable;
-    for (n, shape) in engine.shapes().iter().enumerate().filter(|s| usable(s.1.1)) {
+    for (n, shape) in engine.test_configurations().iter().enumerate().filter(|s| usable(s.1.1)) {
         let (format, mount) = shape;
         let fail = |what: &str, e: arbor_base::vfs::Error| format!("image of shape {n}: {what}: {e}");
         let config = Config {
@@ -91,7 +91,7 @@ pub fn images(engine: &dyn Engine) -> std::result::Result<Vec<Image>, String> {
         };
         let image = |name: &str| {
             let image = Image::new(engine, &format!("{name}-{n}"), &config.mount, disk.snapshot());
-            image.map_err(|e| fail("anatomy", e))
+            image.map_err(|e| fail("structures", e))
         };
         let fs = mount()?;
         populate(&*fs).map_err(|e| fail("populate", e))?;

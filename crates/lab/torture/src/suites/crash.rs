@@ -41,7 +41,7 @@ pub fn power_loss_full_volume(s: &Suites, _: &()) {
 
 /// In every shape of the engine.
 pub fn power_loss_in_other_shapes(s: &Suites, given: &Shapes) {
-    for (format, mount) in s.engine.shapes() {
+    for (format, mount) in s.engine.test_configurations() {
         for profile in [Profile::Small, Profile::Big, Profile::Sync] {
             let (format, mount) = (Options::parse(format), Options::parse(mount));
             explore(s.engine, &Config { format, mount, count: given.sequences, ..Config::crash(profile) });

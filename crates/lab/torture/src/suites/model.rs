@@ -28,7 +28,7 @@ pub fn sequences_full_volume(s: &Suites, _: &()) {
 
 /// Longer ones in every shape of the engine.
 pub fn long_sequences_in_other_shapes(s: &Suites, given: &Shapes) {
-    for (format, mount) in s.engine.shapes() {
+    for (format, mount) in s.engine.test_configurations() {
         for profile in [Profile::Small, Profile::Big, Profile::Dirs] {
             eprintln!("{format} {mount} {profile:?}");
             let (format, mount) = (Options::parse(format), Options::parse(mount));

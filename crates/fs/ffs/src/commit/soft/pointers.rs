@@ -1,4 +1,4 @@
-//! Dependencies of pointers and sizes, and what is freed behind them. Synchronous writes have those of data too.
+//! Dependencies of pointers and sizes, and what is freed after them. Synchronous writes have those of data too.
 
 use crate::buffers::Slot;
 use crate::dependencies::{After, Dependency, INODE_AT, SIZE_AT, Undo};
@@ -50,7 +50,7 @@ impl Core {
         Ok(())
     }
 
-    /// The size that a file has now must not be on disk before its last page is, if the disk has something behind the
+    /// The size that a file has now must not be on disk before its last page is, if the disk has something after the
     /// end that it had.
     pub(in crate::commit) fn size_waits(&mut self, i: &Inode, old: u64, content: Name) {
         if !self.pages.has_tail(content) || planted(Flaw::TailShown) {
@@ -68,7 +68,7 @@ impl Core {
         }
     }
 
-    /// No image of its inode may reach behind the end of a file, where fragments are free soon.
+    /// No image of its inode may reach after the end of a file, where fragments are free soon.
     pub fn size_lowered(&mut self, i: &Inode) {
         let (name, size) = (i.name(), i.size());
         for at in (0..NDADDR + NIADDR).map(|k| i.pointer_at(k)).chain([i.at + SIZE_AT]) {

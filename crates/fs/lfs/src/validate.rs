@@ -1,4 +1,4 @@
-//! What must hold of a structure by itself: looked at once, when it is read. What follows from it the code beyond takes
+//! What must hold of a structure by itself: looked at once, when it is read. What follows from it later code takes
 //! for granted. Whether structures agree with each other is the checker's business.
 
 use crate::format::*;

@@ -1,5 +1,5 @@
-//! What must hold of a structure by itself: looked at once, when it is read. What follows from it the code
-//! behind takes for granted. Whether structures agree with each other is the checker's business.
+//! What must hold of a structure by itself: looked at once, when it is read. What follows from it later code
+//! takes for granted. Whether structures agree with each other is the checker's business.
 
 use crate::bitmap::{count, header};
 use crate::format::*;

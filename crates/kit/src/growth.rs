@@ -3,7 +3,7 @@
 use arbor_base::vfs::Ino;
 use rustc_hash::FxHashMap;
 
-struct Watched {
+struct Growing {
     /// Calls that are under way.
     calls: u32,
     /// One of them has failed.
@@ -14,12 +14,12 @@ struct Watched {
 
 /// Files that such calls make longer.
 #[derive(Default)]
-pub struct Watch(FxHashMap<u64, Watched>);
+pub struct PendingGrowth(FxHashMap<u64, Growing>);
 
-impl Watch {
+impl PendingGrowth {
     /// A call begins on a file of `size` bytes.
     pub fn begin(&mut self, ino: Ino, size: u64) {
-        self.0.entry(ino.0).or_insert(Watched { calls: 0, failed: false, keep: size }).calls += 1;
+        self.0.entry(ino.0).or_insert(Growing { calls: 0, failed: false, keep: size }).calls += 1;
     }
 
     /// A write has ended at byte `end`.
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn the_last_call_undoes() {
-        let (mut watch, ino) = (Watch::default(), Ino(7));
+        let (mut watch, ino) = (PendingGrowth::default(), Ino(7));
         watch.wrote(ino, 9000);
         watch.begin(ino, 100);
         watch.begin(ino, 500);

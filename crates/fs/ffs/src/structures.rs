@@ -7,9 +7,9 @@ use crate::format::*;
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{crc_without, get_u32};
 use arbor_base::vfs::{Devices, Field, Ino, Meaning, Result, Structure, mode};
-use arbor_kit::anatomy::Fields;
 use arbor_kit::dirent::entry;
 use arbor_kit::fields;
+use arbor_kit::structures::Fields;
 use std::mem::offset_of;
 
 const SUPER: &[Field] = fields!(SuperBlock {
@@ -124,10 +124,10 @@ fn seal(bytes: &mut [u8], at: usize) {
     }
 }
 
-/// See [`Engine::anatomy`](arbor_base::vfs::Engine::anatomy).
-pub(crate) fn anatomy(devices: &Devices, f: &mut dyn FnMut(Structure)) -> Result<()> {
+/// See [`Engine::structures`](arbor_base::vfs::Engine::structures).
+pub(crate) fn structures(devices: &Devices, f: &mut dyn FnMut(Structure)) -> Result<()> {
     let r = view::open(devices)?;
-    let mut a = Anatomist { r: &r, f };
+    let mut a = Structures { r: &r, f };
     a.summary();
     (0..r.geom.cg_count).try_for_each(|cgx| a.group(cgx))
 }
@@ -136,12 +136,12 @@ fn addresses(fields: Fields, name: &'static str, at: usize, n: usize) -> Fields 
     (0..n).fold(fields, |fields, i| fields.one(name, at + i * 4, 4, Meaning::Address))
 }
 
-struct Anatomist<'a, 'd> {
+struct Structures<'a, 'd> {
     r: &'a Reader<'d>,
     f: &'a mut dyn FnMut(Structure),
 }
 
-impl Anatomist<'_, '_> {
+impl Structures<'_, '_> {
     fn emit(&mut self, kind: &'static str, number: u64, offset: u64, len: usize, addresses: Vec<u64>, fields: Fields) {
         let mut fields = fields.0;
         fields.retain(|f| u64::from(f.at) + u64::from(f.len) <= len as u64);

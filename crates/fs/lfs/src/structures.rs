@@ -14,10 +14,10 @@ use arbor_base::cache::FileBlock;
 use arbor_base::device::{Device, Kind, SECTOR as DEVICE_SECTOR};
 use arbor_base::layout::get_u32;
 use arbor_base::vfs::{Checksum, Devices, Field, Meaning, Result, Structure, mode};
-use arbor_kit::anatomy::{Fields, seal};
 use arbor_kit::blockmap::Parent;
 use arbor_kit::dirent::entry;
 use arbor_kit::fields;
+use arbor_kit::structures::{Fields, seal};
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 
@@ -151,11 +151,11 @@ fn seals_of(offset: u64, own: u64, all: u64) -> [Checksum; 2] {
     [data, Checksum { at: offset + SUMMARY_CRC_AT as u64, offset, len: own }]
 }
 
-/// See [`Engine::anatomy`](arbor_base::vfs::Engine::anatomy).
-pub(crate) fn anatomy(devices: &Devices, f: &mut dyn FnMut(Structure)) -> Result<()> {
+/// See [`Engine::structures`](arbor_base::vfs::Engine::structures).
+pub(crate) fn structures(devices: &Devices, f: &mut dyn FnMut(Structure)) -> Result<()> {
     let (_, mut core) = view::open(devices)?;
     let geom = core.geom;
-    let mut a = Anatomist { geom, partials: BTreeMap::new(), infos: BTreeMap::new(), walk: Walk::default(), f };
+    let mut a = Structures { geom, partials: BTreeMap::new(), infos: BTreeMap::new(), walk: Walk::default(), f };
     a.heads();
     for seg in core.written_segs() {
         let start = geom.seg_start(Seg(seg)).0;
@@ -168,7 +168,7 @@ pub(crate) fn anatomy(devices: &Devices, f: &mut dyn FnMut(Structure)) -> Result
     core.each_inode(&mut |core, found| a.inode(core, found))
 }
 
-struct Anatomist<'a> {
+struct Structures<'a> {
     geom: Geom,
     /// Checksums of partial segments by their first byte, and where each ends.
     partials: BTreeMap<u64, (u64, [Checksum; 2])>,
@@ -187,7 +187,7 @@ struct Part {
     addresses: Vec<u64>,
 }
 
-impl Anatomist<'_> {
+impl Structures<'_> {
     fn emit(&mut self, s: Part, fields: Fields, checksums: Vec<Checksum>) {
         let Part { kind, number, offset, len, addresses } = s;
         let mut fields = fields.0;

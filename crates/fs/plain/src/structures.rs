@@ -4,13 +4,13 @@ use crate::core::Core;
 use crate::describe::{XATTR_LEVEL, piece_name};
 use crate::format::*;
 use crate::inode::Inode;
-use crate::{mount, sound};
+use crate::{mount, validate};
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::get_u32;
 use arbor_base::vfs::{Devices, Field, Meaning, Result, Structure};
-use arbor_kit::anatomy::{Fields, seal as seal_at};
 use arbor_kit::dirent::{DIRENT_HEAD, DirentHead, entry};
 use arbor_kit::fields;
+use arbor_kit::structures::{Fields, seal as seal_at};
 use std::mem::offset_of;
 use zerocopy::FromBytes;
 
@@ -78,7 +78,7 @@ pub(crate) fn reseal(device: &dyn Device, s: &Structure) -> Result<()> {
 }
 
 fn reseal_inode(device: &dyn Device, s: &Structure) -> Result<()> {
-    let Ok(Some((_, geom))) = sound::read_super(device, 0) else { return Ok(()) };
+    let Ok(Some((_, geom))) = validate::read_super(device, 0) else { return Ok(()) };
     let (start, mut bytes) = (s.offset / SECTOR as u64 * SECTOR as u64, vec![0; SECTOR]);
     device.read_at(Kind::Inode, start, &mut bytes)?;
     let at = (s.offset - start) as usize;
@@ -87,11 +87,11 @@ fn reseal_inode(device: &dyn Device, s: &Structure) -> Result<()> {
     Ok(device.write_at(Kind::Inode, start, &bytes)?)
 }
 
-/// See [`Engine::anatomy`](arbor_base::vfs::Engine::anatomy).
-pub(crate) fn anatomy(devices: &Devices, f: &mut dyn FnMut(Structure)) -> Result<()> {
+/// See [`Engine::structures`](arbor_base::vfs::Engine::structures).
+pub(crate) fn structures(devices: &Devices, f: &mut dyn FnMut(Structure)) -> Result<()> {
     let mut core = mount::look(devices)?;
     let (geom, sb) = (core.geom, core.sb);
-    let mut a = Anatomist { f };
+    let mut a = Structures { f };
     let pools = (offset_of!(SuperBlock, inodes), offset_of!(SuperBlock, space));
     for (kind, block) in [("superblock", 0), ("superblock copy", geom.copy())] {
         let fields = Fields::default().table(SUPER, 0).table(POOL, pools.0).table(POOL, pools.1);
@@ -113,11 +113,11 @@ pub(crate) fn anatomy(devices: &Devices, f: &mut dyn FnMut(Structure)) -> Result
     Ok(())
 }
 
-struct Anatomist<'a> {
+struct Structures<'a> {
     f: &'a mut dyn FnMut(Structure),
 }
 
-impl Anatomist<'_> {
+impl Structures<'_> {
     fn emit(&mut self, kind: &'static str, number: u32, offset: u64, len: usize, fields: Fields) {
         let (addresses, number) = (vec![number.into()], number.into());
         (self.f)(Structure { offset, len, kind, number, addresses, fields: fields.0, checksums: Vec::new() });

@@ -168,10 +168,10 @@ fn seal_head(bytes: &mut [u8], len: usize, at: usize) {
     }
 }
 
-/// See [`Engine::anatomy`](arbor_base::vfs::Engine::anatomy).
-pub(crate) fn anatomy(devices: &Devices, f: &mut dyn FnMut(Structure)) -> Result<()> {
+/// See [`Engine::structures`](arbor_base::vfs::Engine::structures).
+pub(crate) fn structures(devices: &Devices, f: &mut dyn FnMut(Structure)) -> Result<()> {
     let r = view::open(devices)?;
-    let mut a = Anatomist { r: &r, f };
+    let mut a = Structures { r: &r, f };
     a.log(devices)?;
     for ag in 0..r.ags() {
         a.group(ag)?;
@@ -238,12 +238,12 @@ impl Fields {
     }
 }
 
-struct Anatomist<'a, 'd> {
+struct Structures<'a, 'd> {
     r: &'a Reader<'d>,
     f: &'a mut dyn FnMut(Structure),
 }
 
-impl Anatomist<'_, '_> {
+impl Structures<'_, '_> {
     fn emit(&mut self, kind: &'static str, number: u64, offset: u64, len: usize, addresses: Vec<u64>, fields: Fields) {
         let mut fields = fields.0;
         fields.retain(|f| u64::from(f.at) + u64::from(f.len) <= len as u64);

@@ -1,5 +1,5 @@
 //! What must hold of a structure by itself, beyond its checksum: looked at once, when it is read.
-//! What follows from it the code beyond takes for granted.
+//! What follows from it later code takes for granted.
 //!
 //! Whoever writes an image can make its checksums right, so nothing here is a matter of luck:
 //! counts that would overflow, names that lead elsewhere, trees without order. Whether structures

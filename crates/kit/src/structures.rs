@@ -1,4 +1,4 @@
-//! Fields of structures, and checksums that stand elsewhere, for [`Engine::anatomy`](arbor_base::vfs::Engine::anatomy) and
+//! Fields of structures, and checksums that stand elsewhere, for [`Engine::structures`](arbor_base::vfs::Engine::structures) and
 //! [`Engine::reseal`](arbor_base::vfs::Engine::reseal).
 
 use arbor_base::device::{Device, Kind, SECTOR, zeroed};
