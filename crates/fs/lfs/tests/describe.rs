@@ -27,7 +27,7 @@ fn file(fs: &dyn FileSystem, dir: Ino, name: &str, at: u64, data: &[u8]) -> Ino 
 fn fill(fs: &dyn FileSystem) {
     let root = fs.root();
     let large = file(fs, root, "large", 0, &[b'x'; 200_000]);
-    FAR.iter().for_each(|at| assert_eq!(fs.write(large, *at, b"after a hole").unwrap(), 13));
+    FAR.iter().for_each(|at| assert_eq!(fs.write(large, *at, b"behind a hole").unwrap(), 13));
     fs.setxattr(large, b"user.colour", b"green", XattrMode::Set).unwrap();
     fs.symlink(&CX, root, b"link", b"large").unwrap();
     fs.symlink(&CX, root, b"long link", &[b'l'; 600]).unwrap();

@@ -22,7 +22,7 @@ fn fill(fs: &dyn FileSystem) {
     let root = fs.root();
     file(fs, root, "inline", b"kept in the inode");
     let big = file(fs, root, "extents", &[b'x'; 9000]);
-    fs.write(big, 40_000, b"after a hole").unwrap();
+    fs.write(big, 40_000, b"behind a hole").unwrap();
     fs.setxattr(big, b"user.colour", b"green", XattrMode::Set).unwrap();
     fs.symlink(&CX, root, b"link", b"inline").unwrap();
     directory(fs);
@@ -52,7 +52,7 @@ fn is_read(fs: &dyn FileSystem) {
     assert_eq!(read(b"inline").1, b"kept in the inode");
     let (e, data) = read(b"extents");
     assert!(data[..9000].iter().all(|b| *b == b'x') && data[9000..40_000].iter().all(|b| *b == 0));
-    assert_eq!(&data[40_000..], b"after a hole");
+    assert_eq!(&data[40_000..], b"behind a hole");
     assert_eq!((e.uid, e.gid, e.mode & 0o7777), (1000, 100, 0o640));
     assert_eq!(fs.getxattr(e.ino, b"user.colour").unwrap(), b"green");
     directory_is_read(fs);

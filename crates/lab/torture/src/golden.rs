@@ -197,7 +197,7 @@ impl Forms {
         let root = fs.root();
         file(fs, root, "fragments", &[b'f'; 700]);
         let big = file(fs, root, "blocks", &[b'x'; 9000]);
-        self.far.iter().for_each(|at| assert_eq!(fs.write(big, *at, b"after a hole").expect("write"), 13));
+        self.far.iter().for_each(|at| assert_eq!(fs.write(big, *at, b"behind a hole").expect("write"), 13));
         fs.setxattr(big, b"user.colour", b"green", XattrMode::Set).expect("setxattr");
         fs.link(big, root, b"another name").expect("link");
         fs.symlink(&CX, root, b"link", b"fragments").expect("symlink");
@@ -220,7 +220,7 @@ impl Forms {
         assert_eq!(read("fragments", 0, 700).1, [b'f'; 700]);
         let (e, data) = read("blocks", 0, 20_000);
         assert!(data[..9000].iter().all(|b| *b == b'x') && data[9000..].iter().all(|b| *b == 0));
-        self.far.iter().for_each(|at| assert_eq!(read("another name", *at, 13).1, b"after a hole"));
+        self.far.iter().for_each(|at| assert_eq!(read("another name", *at, 13).1, b"behind a hole"));
         assert_eq!((e.size, e.nlink, e.uid, e.gid, e.mode & 0o7777), (self.far[2] + 13, 2, 1000, 100, 0o640));
         assert_eq!((e.mtime, e.btime), (NOW.plus_ms(1000), NOW.plus_ms(1000)));
         assert_eq!(fs.getxattr(e.ino, b"user.colour").expect("getxattr"), b"green");
