@@ -22,6 +22,7 @@ pub mod forest;
 pub mod fragments;
 pub mod health;
 pub mod inodes;
+pub mod invariants;
 pub mod issue;
 pub mod lifetimes;
 pub mod locked;

@@ -33,6 +33,8 @@
 pub(crate) mod journal;
 mod soft;
 
+pub(crate) use soft::Freed;
+
 use crate::file::Slot;
 use crate::format::*;
 use crate::inode::Inode;
@@ -81,6 +83,11 @@ impl Keep {
     /// Whether changes wait in their buffers for other writes.
     fn has_patches(&self) -> bool {
         matches!(self.mode, Keeping::SoftUpdates | Keeping::Sync)
+    }
+
+    /// All that waits for a write, for [`invariants`](crate::invariants).
+    pub fn soft(&self) -> &soft::Soft {
+        &self.soft
     }
 
     /// Whether nothing waits for a write any more.

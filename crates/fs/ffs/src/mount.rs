@@ -333,7 +333,7 @@ impl Core {
         Ok(done)
     }
 
-    /// Notes that a buffer was changed, and where it goes.
+    /// Notes that a buffer was changed, and where it goes (FFS-B1).
     pub fn touch(&mut self, name: Name, frag: Frag, what: What, owner: u64) {
         self.calls.note_change();
         let early = match what {

@@ -16,6 +16,10 @@
 //! to what is on disk. What is removed before it was written vanishes with its patch, and nothing of it is ever
 //! written: the fast path.
 
+mod invariants;
+
+pub(crate) use invariants::Freed;
+
 use super::{Drop, inode_bytes};
 use crate::alloc::INITED_AT;
 use crate::file::Slot;
@@ -110,7 +114,7 @@ impl Patch {
 
 /// All patches of a volume.
 #[derive(Default)]
-pub(super) struct Soft {
+pub(crate) struct Soft {
     last: u64,
     patches: FxHashMap<u64, Patch>,
     of: FxHashMap<Name, Vec<u64>>,
