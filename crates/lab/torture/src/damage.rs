@@ -6,6 +6,7 @@
 //! ```
 
 use arbor_base::device::{CrashChoice, Device, Kind, MemDevice, RecordingDevice};
+use arbor_base::invariants::OnDamage;
 use arbor_base::layout::Location;
 use arbor_base::vfs::{
     CheckOptions, CheckReport, Cx, Devices, Engine, Error, FileSystem, FileType, FormatOptions, Ino, ManualClock,
@@ -429,6 +430,7 @@ impl<K> Damage<K> {
         for (structure, field, damage) in all {
             let (image, _) = self.good(shape);
             let place = damage(&(self.knife)(image.clone()));
+            let _damaged = OnDamage::begin();
             names_the_place(self.engine, Devices::single(image), (structure, field), place);
         }
     }
