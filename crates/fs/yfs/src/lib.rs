@@ -86,6 +86,10 @@ use arbor_base::device::Device;
 use arbor_base::vfs::*;
 use std::sync::Arc;
 
+/// Names of all issues that the checker can find, for its tests.
+#[doc(hidden)]
+pub const ISSUES: &[&str] = check::ISSUES;
+
 /// The engine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Yfs;
