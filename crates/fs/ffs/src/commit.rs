@@ -33,7 +33,7 @@
 pub(crate) mod journal;
 mod soft;
 
-pub(crate) use soft::Freed;
+pub(crate) use soft::invariants::Freed;
 
 use crate::file::Slot;
 use crate::format::*;

@@ -26,7 +26,7 @@ const GROUP: usize = 16;
 impl Invariants for Core {
     fn extent(&self) -> usize {
         let groups = self.dirty_groups() + self.holding.len();
-        self.dirty.len() + self.keep.soft().extent() + GROUP * groups + self.cgs.len() / GROUP
+        self.dirty.len() + self.keep.soft().pending() + GROUP * groups + self.cgs.len() / GROUP
     }
 
     fn check_invariants(&self) -> Holds {

@@ -136,3 +136,91 @@ impl Core {
         self.segs.check_hollow()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{mkfs, mount};
+    use arbor_base::device::MemDevice;
+    use arbor_base::vfs::{Devices, FormatOptions, ManualClock, MountOptions, Options, Time, mode};
+    use arbor_kit::calls::State as _;
+    use arbor_kit::inodes::InodeTable as _;
+    use std::sync::Arc;
+
+    /// A volume with a file of one indirect block, which was written, and is changed again.
+    fn changed() -> Arc<crate::volume::Volume> {
+        let device = MemDevice::new(16 << 20);
+        let options = Options::parse("segment=128K,block=4K");
+        let format = FormatOptions { uuid: [7; 16], options, ..FormatOptions::default() };
+        mkfs::format(Devices::single(device.clone()), &format).expect("format");
+        let clock = Arc::new(ManualClock::new(Time { secs: 1_000_000, nanos: 0 }));
+        let volume = mount::mount(Devices::single(device), &MountOptions::default(), clock).expect("mount");
+        {
+            let core = &mut *volume.lock();
+            core.stay();
+            let mut i = core.inew(mode::IFREG | 0o600, (0, 0), Time::default()).expect("an inode");
+            let size = 20 * core.geom.block_size() as u64;
+            for lbn in 0..20 {
+                let name = Name::data(i.ino, lbn);
+                core.cache.insert(name, Arc::new(Vec::new()));
+                core.alloc_block(&mut i, lbn, size, &mut |buf, len| buf.resize(len, 7)).expect("a block");
+                if lbn == 10 {
+                    assert_eq!(core.check_invariants(), Ok(()));
+                }
+            }
+            core.sync().expect("sync");
+            core.change(&i, FileBlock::Data(15), |buf| buf.fill(8)).expect("a block");
+            let i = core.iget(i.ino).expect("the inode");
+            core.iput(&i).expect("a change");
+            let small = core.inew(mode::IFREG | 0o600, (0, 0), Time::default()).expect("an inode");
+            core.iput(&small).expect("a change");
+            assert_eq!(core.check_invariants(), Ok(()));
+        }
+        volume
+    }
+
+    type Break<'a> = &'a dyn Fn(&mut Core);
+
+    /// Each number with what breaks it.
+    #[test]
+    fn each_number_can_be_broken() {
+        let of_map = |core: &Core| {
+            core.cache.dirty_names().find(|n| matches!(n, Name::File(ino, FileBlock::Map { .. }) if *ino != IFILE))
+        };
+        let page = |core: &Core| {
+            core.cache.dirty_names().find(|n| matches!(n, Name::File(ino, FileBlock::Data(_)) if *ino != IFILE))
+        };
+        let all: [(&str, Break<'_>); 10] = [
+            ("LFS-B1", &|core| assert!(core.order.pop_first().is_some())),
+            ("LFS-B1", &|core| {
+                let ino = *core.changed.keys().find(|ino| **ino != IFILE.0).expect("a file");
+                core.cache.set_clean(Name::Inode(Ino(ino)));
+            }),
+            ("LFS-B2", &|core| core.cache.set_clean(of_map(core).expect("an indirect block"))),
+            ("LFS-C1", &|core| core.segs.clean.extend(core.log.busy().first().copied())),
+            ("LFS-C1", &|core| core.log.heads[0].next_seg = core.log.heads[0].seg),
+            ("LFS-C3", &|core| {
+                let seg = core.segs.clean.iter().next_back().expect("a clean segment");
+                core.segs.settling.push(seg);
+            }),
+            ("LFS-F1", &|core| {
+                let name = page(core).expect("a page");
+                core.modify(name, |buf| buf.truncate(512)).expect("a page");
+            }),
+            ("LFS-F2", &|core| {
+                let ino = core.changed.keys().copied().filter(|ino| *ino != IFILE.0).max().expect("a file");
+                let mut i = core.iget(Ino(ino)).expect("the inode");
+                i.d.frags = 5.into();
+                core.iput(&i).expect("a change");
+            }),
+            ("LFS-U1", &|core| core.segs.live += 1),
+            ("LFS-U1", &|core| core.died.extend([(0, u32::MAX)])),
+        ];
+        for (n, (number, damage)) in all.iter().enumerate() {
+            let volume = changed();
+            let core = &mut *volume.lock();
+            damage(core);
+            assert_eq!(core.check_invariants().map_err(|b| b.number), Err(*number), "{n}");
+        }
+    }
+}

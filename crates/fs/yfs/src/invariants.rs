@@ -238,3 +238,77 @@ impl Core {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volume::Volume;
+    use crate::{mkfs, mount};
+    use arbor_base::device::{Kind, MemDevice};
+    use arbor_base::vfs::{Cx, Devices, FormatOptions, ManualClock, MountOptions, Options, Time};
+    use arbor_kit::served::Served;
+    use std::sync::Arc;
+
+    /// A volume with a new file, of which nothing is on disk.
+    fn changed() -> (Arc<Volume>, Ino) {
+        let device = MemDevice::new(8 << 20);
+        let options = Options::parse("block=1K,frag=512");
+        let format = FormatOptions { uuid: [7; 16], options, ..FormatOptions::default() };
+        mkfs::format(Devices::single(device.clone()), &format).expect("format");
+        let clock = Arc::new(ManualClock::new(Time { secs: 1_000_000, nanos: 0 }));
+        let volume = mount::mount(Devices::single(device), &MountOptions::default(), clock).expect("mount");
+        let fs = Served::serve(volume.clone());
+        let ino = fs.mknod(&Cx::default(), fs.root(), b"x", mode::IFREG | 0o600, 0).expect("mknod").ino;
+        fs.write(ino, 0, &[7; 9000]).expect("write");
+        fs.symlink(&Cx::default(), fs.root(), b"long", &[b'q'; 900]).expect("symlink");
+        (volume, ino)
+    }
+
+    /// Changes bytes of an inode, past all rules.
+    fn scribble(core: &mut Core, ino: Ino, offset: usize, bytes: &[u8]) {
+        let (chunk, at) = core.geom.inode_at(ino).expect("a place");
+        let change = |b: &mut Vec<u8>| b[at + offset..][..bytes.len()].copy_from_slice(bytes);
+        core.modify(Name::Block(chunk.0), change).expect("a chunk");
+    }
+
+    /// The last fragment of the first AG, which is free.
+    fn free(core: &Core) -> Extent {
+        Extent { start: Frag(core.geom.ag_start(1).0 - 1), len: 1 }
+    }
+
+    type Break<'a> = &'a dyn Fn(&mut Core, Ino);
+
+    /// Each number with what breaks it.
+    #[test]
+    fn each_number_can_be_broken() {
+        let root = |core: &Core| Ino(core.sb.root.get());
+        let all: [(&str, Break<'_>); 9] = [
+            ("YFS-A1", &|core, _| {
+                let at = core.geom.daddr(free(core).start);
+                core.cache.insert(Name::Block(at.0), Arc::new(vec![0; 512]));
+                core.dirty.changed(at.0, (Seal::Block, Kind::Other), 1, (0, 512));
+            }),
+            ("YFS-A2", &|core, _| core.space.set_free(0, 5)),
+            ("YFS-B1", &|core, _| {
+                let addr = core.tx.changed().next().expect("a buffer").0;
+                core.cache.set_clean(Name::Block(addr));
+            }),
+            ("YFS-B1", &|core, _| {
+                let addr = core.tx.changed().next().expect("a buffer").0;
+                core.dirty.changed(addr, (Seal::Block, Kind::Other), 9, (0, 512));
+            }),
+            ("YFS-C4", &|core, _| core.marked.push(0, Extent { start: Frag(0), len: 1 })),
+            ("YFS-C5", &|core, _| core.tx.mark(free(core))),
+            ("YFS-C5", &|core, _| core.marked.push(1, free(core))),
+            ("YFS-D1", &|core, _| scribble(core, root(core), DINODE + 4, &[9, 9])),
+            ("YFS-I1", &|core, ino| scribble(core, ino, std::mem::offset_of!(Dinode, nlink), &[0; 4])),
+        ];
+        for (n, (number, damage)) in all.iter().enumerate() {
+            let (volume, ino) = changed();
+            let core = &mut *volume.core.lock();
+            assert_eq!(core.check_invariants(), Ok(()));
+            damage(core, ino);
+            assert_eq!(core.check_invariants().map_err(|b| b.number), Err(*number), "{n}");
+        }
+    }
+}

@@ -16,9 +16,7 @@
 //! to what is on disk. What is removed before it was written vanishes with its patch, and nothing of it is ever
 //! written: the fast path.
 
-mod invariants;
-
-pub(crate) use invariants::Freed;
+pub(super) mod invariants;
 
 use super::{Drop, inode_bytes};
 use crate::alloc::INITED_AT;
@@ -432,11 +430,6 @@ impl Soft {
     /// Whether something waits for the next write of a buffer.
     pub fn is_awaited(&self, buffer: Name) -> bool {
         self.events.contains_key(&buffer)
-    }
-
-    /// Patches that are not on the disk.
-    pub fn pending(&self) -> usize {
-        self.patches.len()
     }
 
     /// Whether nothing in a buffer would be rolled back.

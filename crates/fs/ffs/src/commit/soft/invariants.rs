@@ -4,8 +4,8 @@ use super::*;
 use arbor_kit::invariants::{Holds, ensure};
 
 impl Soft {
-    /// Patches that wait for something, or that something waits for.
-    pub fn extent(&self) -> usize {
+    /// Patches that are not on the disk.
+    pub fn pending(&self) -> usize {
         self.patches.len()
     }
 
@@ -117,4 +117,91 @@ impl Soft {
 pub(crate) enum Freed {
     Run(Frag, u32),
     Inode(Ino),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mount::{self, Volume, What};
+    use arbor_base::device::MemDevice;
+    use arbor_base::vfs::{Cx, Devices, FormatOptions, ManualClock, MountOptions, Options, Time, mode};
+    use arbor_kit::invariants::Invariants as _;
+    use arbor_kit::served::Served;
+    use std::sync::Arc;
+
+    /// A volume with two files that are not on disk.
+    fn changed() -> Arc<Volume> {
+        let device = MemDevice::new(16 << 20);
+        let options = Options::parse("block=4K,cg=4M");
+        let format = FormatOptions { uuid: [7; 16], options, ..FormatOptions::default() };
+        crate::mkfs::format(Devices::single(device.clone()), &format).expect("format");
+        let clock = Arc::new(ManualClock::new(Time { secs: 1_000_000, nanos: 0 }));
+        let mounted = MountOptions { options: Options::parse("keep=softupdates"), ..MountOptions::default() };
+        let volume = mount::mount(Devices::single(device), &mounted, clock).expect("mount");
+        let fs = Served::serve(volume.clone());
+        let cx = Cx::default();
+        for name in [b"x", b"y"] {
+            let ino = fs.mknod(&cx, fs.root(), name, mode::IFREG | 0o600, 0).expect("mknod").ino;
+            fs.write(ino, 0, &[7; 9000]).expect("write");
+        }
+        volume
+    }
+
+    fn of(core: &Core, what: What) -> Vec<Name> {
+        let mut all: Vec<Name> = core.dirty.iter().filter(|(_, d)| d.what == what).map(|(n, _)| *n).collect();
+        all.sort_unstable();
+        all
+    }
+
+    type Break<'a> = &'a dyn Fn(&mut Core);
+
+    /// Each number with what breaks it.
+    #[test]
+    fn each_number_can_be_broken() {
+        let all: [(&str, Break<'_>); 13] = [
+            ("FFS-A1", &|core| {
+                let pages = of(core, What::Data);
+                let frag = core.dirty[&pages[1]].frag;
+                core.dirty.get_mut(&pages[0]).expect("a page").frag = frag;
+            }),
+            ("FFS-A1", &|core| {
+                let frag = Frag(core.geom.frags - core.geom.block_frags());
+                core.cg(core.geom.cg_count - 1).expect("a group");
+                let page = of(core, What::Data)[0];
+                core.dirty.get_mut(&page).expect("a page").frag = frag;
+            }),
+            ("FFS-A2", &|core| core.nbfree += 1),
+            ("FFS-A2", &|core| core.cgs[0].nifree -= 1),
+            ("FFS-B1", &|core| assert!(core.queue.pop_first().is_some())),
+            ("FFS-B1", &|core| core.cache.set_clean(of(core, What::Data)[0])),
+            ("FFS-C1", &|core| core.soft().patches.values_mut().filter(|p| p.names != 0).for_each(|p| p.waits.clear())),
+            ("FFS-C2", &|core| core.soft().count_going(Drop::Name(Ino(9)), true)),
+            ("FFS-C3", &|core| core.soft().frees += 1),
+            ("FFS-C3", &|core| {
+                let event = core.soft().event(Name::Block(0));
+                let frag = Frag(core.geom.cg_start(1).0 - 1);
+                core.soft().follow(event, After::Free(frag, 1));
+            }),
+            ("FFS-C5", &|core| core.held_frags += 1),
+            ("FFS-C6", &|core| core.soft().leads.extend([(Name::Block(0), u64::MAX)])),
+            ("FFS-D1", &|core| {
+                let ((page, at), _) = core.keep.soft.entries().next().expect("an entry");
+                let dirty = core.cache.dirtied(page).expect("a page");
+                core.cache.modify(dirty, |buf| put_u32(buf, at, 77));
+            }),
+        ];
+        for (n, (number, damage)) in all.iter().enumerate() {
+            let volume = changed();
+            let core = &mut *volume.lock();
+            assert_eq!(core.check_invariants(), Ok(()));
+            damage(core);
+            assert_eq!(core.check_invariants().map_err(|b| b.number), Err(*number), "{n}");
+        }
+        let volume = changed();
+        let core = &mut *volume.lock();
+        let page = of(core, What::Data)[0];
+        let dirty = core.cache.dirtied(page).expect("a page");
+        core.cache.modify(dirty, |buf| buf.truncate(512));
+        assert_eq!(core.check_invariants().map_err(|b| b.number), Err("FFS-F1"));
+    }
 }
