@@ -3,6 +3,7 @@
 //! * [`device`]: where bytes live, and what survives a power cut;
 //! * [`layout`]: little-endian fields, checksums and [`layout::Corrupt`] errors;
 //! * [`cache`]: the buffer cache for data and metadata;
+//! * [`invariants`]: whether engines execute theirs after each call;
 //! * [`sync`]: locks that a laboratory can schedule;
 //! * [`vfs`]: the seams [`vfs::FileSystem`], [`vfs::Engine`] and [`vfs::Clock`].
 #![forbid(unsafe_code)]
@@ -10,6 +11,7 @@
 
 pub mod cache;
 pub mod device;
+pub mod invariants;
 pub mod layout;
 pub mod sync;
 pub mod vfs;

@@ -24,6 +24,7 @@ pub mod growth;
 pub mod head;
 pub mod health;
 pub mod inodes;
+pub mod invariants;
 pub mod issue;
 pub mod lifetimes;
 pub mod locked;

@@ -35,6 +35,11 @@ impl Lifetimes {
         self.orphans.contains_key(&ino.0)
     }
 
+    /// Orphans that are first in their lists.
+    pub fn first_orphans(&self) -> impl Iterator<Item = Ino> + '_ {
+        self.orphans.iter().filter(|(_, before)| **before == 0).map(|(ino, _)| Ino(*ino))
+    }
+
     /// Inodes that are to be freed.
     pub fn inactive(&self) -> usize {
         self.inactive.len()

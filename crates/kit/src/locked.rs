@@ -201,6 +201,7 @@ impl<C: Core> Locked<C> {
             core.fail(&e);
             now.plus_ms(60_000)
         });
+        core.look();
         core.cache().keep_all(false);
         self.note_pressure(core);
         next

@@ -3,6 +3,7 @@
 use crate::calls::State;
 use crate::growth::PendingGrowth;
 use crate::health::Health;
+use crate::invariants::{self, Invariants, Turns};
 use crate::lifetimes::{Lifetimes, Lives};
 use crate::reads::{Arrived, Fetch, Reads};
 use arbor_base::cache::Cache;
@@ -60,6 +61,7 @@ pub struct Machinery {
     now: Time,
     now_ms: u64,
     changed: bool,
+    turns: Turns,
 }
 
 impl Machinery {
@@ -74,6 +76,7 @@ impl Machinery {
             now,
             now_ms: 0,
             changed: false,
+            turns: Turns::default(),
         }
     }
 
@@ -106,10 +109,15 @@ impl Machinery {
     pub fn has_changed(&self) -> bool {
         self.changed
     }
+
+    /// Whether the invariants are executed now. What has failed may be half a call, and damage is no mistake of the code.
+    fn looks(&mut self, extent: usize) -> bool {
+        self.changed && !self.health.has_failed() && !self.health.has_met_damage() && self.turns.is_due(extent)
+    }
 }
 
 /// State that has this machinery.
-pub trait Machine {
+pub trait Machine: Invariants {
     /// The machinery.
     fn calls(&mut self) -> &mut Machinery;
 
@@ -123,6 +131,14 @@ pub trait Machine {
 
     /// After a call: what is changed beyond the limit is written by who changed it.
     fn throttle(&mut self) {}
+
+    /// Executes the invariants, if something was changed since the call began and it is their turn.
+    fn look(&mut self) {
+        let extent = self.extent();
+        if self.calls().looks(extent) {
+            invariants::execute(self);
+        }
+    }
 
     /// Turns the volume read-only.
     fn give_up(&mut self, why: &Error) {
@@ -168,6 +184,7 @@ impl<M: Machine> State for M {
         self.calls().reads.end();
         if done.is_ok() {
             self.throttle();
+            self.look();
         }
         self.cache().keep_all(false);
     }

@@ -557,6 +557,11 @@ impl Cache {
         Ok(())
     }
 
+    /// Dirty buffers, by name.
+    pub fn dirty_names(&self) -> impl ExactSizeIterator<Item = Name> + '_ {
+        self.dirty.iter().copied()
+    }
+
     /// Dirty pages of a file from page `from`, ascending.
     pub fn dirty_pages(&self, ino: Ino, from: u64) -> impl Iterator<Item = u64> + '_ {
         let range = Name::data(ino, from)..=Name::data(ino, u64::MAX);

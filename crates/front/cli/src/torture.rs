@@ -28,6 +28,7 @@ const PARTS: [(TorturePart, f64); 4] =
     [(TorturePart::Crash, 0.4), (TorturePart::Fault, 0.2), (TorturePart::Fuzz, 0.2), (TorturePart::Concurrency, 0.2)];
 
 pub(crate) fn run(args: &TortureArgs, out: &mut dyn Write) -> Result<u8, Exit> {
+    arbor_base::invariants::execute_always(true);
     let name = args.engine.as_str();
     let engine = arboretum::engine(name).ok_or_else(|| anyhow!("no engine is called {name:?}"))?;
     if let Some(line) = &args.repeat {

@@ -2,10 +2,11 @@
 
 use crate::format::*;
 use crate::validate;
-use arbor_base::cache::{Name, Write};
+use arbor_base::cache::{Cache, Name, Write};
 use arbor_base::device::{Kind, Ticket};
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Ino, Result};
+use arbor_kit::invariants::{Holds, ensure};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -137,6 +138,34 @@ impl DirtyBuffers {
 
     pub fn names(&self) -> Vec<Name> {
         self.all.keys().copied().collect()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&Name, &Dirty)> {
+        self.all.iter()
+    }
+
+    /// What is dirty is dirty in the cache, and in each order once (FFS-B1).
+    pub fn check(&self, cache: &Cache) -> Holds {
+        let lens = [self.ages.len(), self.queue.len(), cache.dirty_names().len()];
+        ensure(lens == [self.all.len(); 3], "FFS-B1", || {
+            format!("{} dirty buffers, {lens:?} by age, by change and in the cache", self.all.len())
+        })?;
+        for (name, d) in &self.all {
+            ensure(cache.is_dirty(*name), "FFS-B1", || format!("{name:?} is not dirty"))?;
+            let listed = self.ages.contains(&(d.due, *name)) && self.queue.get(&d.turn) == Some(name);
+            ensure(listed, "FFS-B1", || format!("{name:?}, {d:?}, is not where it belongs"))?;
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub fn get_mut(&mut self, name: Name) -> Option<&mut Dirty> {
+        self.all.get_mut(&name)
+    }
+
+    #[cfg(test)]
+    pub fn break_queue(&mut self) {
+        assert!(self.queue.pop_first().is_some());
     }
 
     /// Pages of data, or everything else.

@@ -11,11 +11,14 @@
 //!
 //! What makes them, and what a write does with them, is in `commit/soft`.
 
+mod invariants;
+
 use crate::buffers::Slot;
 use crate::format::*;
 use crate::planted::{Flaw, planted};
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::vfs::Ino;
+pub(crate) use invariants::Freed;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 use std::mem::offset_of;
@@ -503,11 +506,6 @@ impl Dependencies {
     /// Whether something waits for the next write of a buffer.
     pub fn is_awaited(&self, buffer: Name) -> bool {
         self.events.contains_key(&buffer)
-    }
-
-    /// Dependencies that are not on the disk.
-    pub fn pending(&self) -> usize {
-        self.all.len()
     }
 
     /// Whether nothing in a buffer would be rolled back.

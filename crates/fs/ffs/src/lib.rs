@@ -20,6 +20,8 @@
 //! * **FFS-A2** the counts of a group are those of its bitmaps.
 //! * **FFS-F1** only the last block of a file, among the direct ones, has less than a block's fragments: as many
 //!   as the size needs.
+//! * **FFS-B1** a buffer is dirty in the cache if `Core::dirty` has it, and stands there once by its age and once by its last
+//!   change.
 //! * **FFS-D1** an entry of a directory stays where it is until it is removed.
 //!
 //! # Typical sequence
@@ -45,6 +47,7 @@ mod dump;
 mod file;
 pub mod format;
 mod inode;
+mod invariants;
 mod log;
 mod mkfs;
 mod mount;

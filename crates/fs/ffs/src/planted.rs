@@ -3,16 +3,22 @@
 
 arbor_kit::flaws! {
     /// A new name does not wait for its inode (against FFS-C1).
+    /// Trips FFS-C1.
     NameBeforeInode,
     /// What a name stood for is taken away before it is gone from the disk (against FFS-C2).
+    /// Not seen in core: nothing waits, and nothing is counted.
     DropBeforeName,
     /// A new inode does not wait for its bit (against FFS-C3).
+    /// Trips FFS-C3.
     InodeBeforeBit,
     /// A pointer does not wait for the bits of its fragments (against FFS-C3).
+    /// Trips FFS-C3.
     PointerBeforeBits,
     /// A pointer does not wait for its block (against FFS-C4).
+    /// Trips FFS-C4.
     PointerBeforeBlock,
     /// Fragments are free before the pointer to them is cleared on disk (against FFS-C3).
+    /// Not seen in core: nothing waits.
     FragmentsTooEarly,
     /// The old name of a rename does not wait for the new one.
     OldNameFirst,
@@ -21,8 +27,10 @@ arbor_kit::flaws! {
     /// The bytes of entries are not rolled back.
     EntryNotRolledBack,
     /// A name counts as on disk before the pointer to its block is (against FFS-C6).
+    /// Not seen in core: nothing hangs.
     NamesUnreached,
     /// A file takes the name of another before its data are on disk (against FFS-C7).
+    /// Not seen in core: which data the file had nobody knows after the call.
     ReplacedBeforeData,
     /// What is replaced does not wait for a newer name of it.
     ReplacedUnnamed,
@@ -37,18 +45,23 @@ arbor_kit::flaws! {
     /// A pointer is rolled back, the size of its inode is not, or to one that the file has no more.
     SizeNotRolledBack,
     /// What a power cut left behind the end of a file shows when it grows (against FFS-C4).
+    /// Not seen in core: no page differs.
     TailShown,
     /// A group does not wait for the block that its inode table grows by.
     TableBeforeBlock,
     /// fsync does not see to the names of a file.
     SyncForgetsNames,
     /// A name is written before its inode (sync, against FFS-C1).
+    /// Not seen in core: the writes are over when the call is.
     SyncNameFirst,
     /// A link count falls before the name is gone from the disk (sync, against FFS-C2).
+    /// Not seen in core: the writes are over when the call is.
     SyncDropFirst,
     /// Fragments are free before the pointer to them is cleared on disk (sync, against FFS-C3).
+    /// Not seen in core: the writes are over when the call is.
     SyncFreeFirst,
     /// An indirect block or a directory's block is not written before the pointer to it (sync, against FFS-C4).
+    /// Not seen in core: the writes are over when the call is.
     SyncPointerFirst,
     /// A commit does not wait for the transaction to be on disk.
     CommitUnflushed,
@@ -61,8 +74,10 @@ arbor_kit::flaws! {
     /// What is freed is not revoked.
     NoRevocation,
     /// What is freed may be used before the transaction that frees it is durable (against FFS-C5).
+    /// Not seen in core: nothing is held.
     ReuseAtOnce,
     /// A run of fragments grows into some that are held (against FFS-C5).
+    /// Trips FFS-C5.
     GrowIntoHeld,
     /// Metadata that are due go to their places though their transaction is running.
     PlaceBeforeCommit,
@@ -85,6 +100,7 @@ arbor_kit::flaws! {
     /// Unmount marks the volume clean before its summaries are flushed.
     CleanTooEarly,
     /// The counts of a group are not those of its bitmap.
+    /// Trips FFS-A2.
     CountsStale,
     /// No cluster is looked for in a group again where there once was none.
     ClustersForgotten,

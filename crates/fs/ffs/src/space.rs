@@ -1,6 +1,7 @@
 //! Free space as a mounted volume knows it: the cylinder groups, and what all of them hold.
 
 use crate::format::*;
+use arbor_kit::invariants::{Holds, ensure};
 
 /// What is known in core of a cylinder group.
 #[derive(Clone, Debug, Default)]
@@ -30,7 +31,7 @@ impl Cg {
         }
     }
 
-    fn summary(&self) -> Summary {
+    pub fn summary(&self) -> Summary {
         Summary {
             nbfree: self.nbfree.into(),
             nffree: self.nffree.into(),
@@ -129,6 +130,29 @@ impl Space {
     /// Free blocks that nobody holds, at least.
     pub fn blocks_at_hand(&self) -> u64 {
         self.nbfree.saturating_sub(self.held_frags)
+    }
+
+    /// How many groups there are.
+    pub fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    /// Groups with fragments that are held, and how many fragments are.
+    pub fn held(&self) -> (&[u32], u64) {
+        (&self.holding, self.held_frags)
+    }
+
+    /// The sums are those of the groups (FFS-A2).
+    pub fn check(&self) -> Holds {
+        let all = self.groups.iter().map(|c| [c.nbfree, c.nffree, c.nifree, c.ndir].map(u64::from));
+        let found = all.fold([0; 4], |sum, c| std::array::from_fn(|k| sum[k] + c[k]));
+        let known = [self.nbfree, self.nffree, self.nifree, self.ndir];
+        ensure(known == found, "FFS-A2", || format!("the groups hold {found:?}, core says {known:?}"))
+    }
+
+    #[cfg(test)]
+    pub fn break_sums(&mut self, nbfree: u64, held_frags: u64) {
+        (self.nbfree, self.held_frags) = (self.nbfree + nbfree, self.held_frags + held_frags);
     }
 
     pub fn holds_nothing(&self) -> bool {

@@ -80,3 +80,9 @@ fn look(flaw: Option<Flaw>, time: Duration) -> Tally {
 fn every_planted_mistake_is_found() {
     PLANTED.each_is_found(|_| true, look);
 }
+
+/// Mistakes that core itself can see make a call panic with the number of the invariant that they break.
+#[test]
+fn invariants_trip_on_mistakes() {
+    PLANTED.invariants_trip(&Ffs);
+}

@@ -104,7 +104,7 @@ impl Core {
         Ok(self.cache.modify(dirty, f))
     }
 
-    /// Makes the indirect blocks above a block dirty.
+    /// Makes the indirect blocks above a block dirty (LFS-B2).
     pub fn dirty_parents(&mut self, i: &Inode, mut at: FileBlock) -> Result<()> {
         while let Some(Parent::Map { level, n, .. }) = self.shape().parent(at) {
             self.indirect(i, level, n)?.ok_or(Errno::EIO)?;

@@ -21,6 +21,8 @@
 //!   each inode.
 //! * **LFS-F1** only the last block of a file, among the direct ones, has less than a block's fragments.
 //! * **LFS-F2** a file that is changed counts all fragments that it is going to have: what was accepted can be written.
+//! * **LFS-B1** a file with something dirty is changed, and has its turn; its inode is dirty.
+//! * **LFS-B2** the indirect blocks above a dirty block are dirty, but for those of the ifile.
 //! * **LFS-D1** an entry of a directory stays where it is until it is removed.
 //!
 //! # Typical sequence
@@ -44,6 +46,7 @@ pub mod format;
 mod heads;
 mod ifile;
 mod inode;
+mod invariants;
 mod mkfs;
 mod mount;
 mod ops;

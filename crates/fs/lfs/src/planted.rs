@@ -3,6 +3,7 @@
 
 arbor_kit::flaws! {
     /// A segment is filled again before a checkpoint has called it clean (against LFS-C3).
+    /// Trips LFS-C3.
     ReuseBeforeCheckpoint,
     /// The cleaner takes the blocks of files that live for dead.
     LiveForDead,
@@ -13,10 +14,12 @@ arbor_kit::flaws! {
     /// The cleaner's head of the log is used before a checkpoint has said where it is.
     ColdHeadUnsaid,
     /// Half a group is rolled forward (against LFS-C2).
+    /// Not seen in core: it is made at the mount.
     HalfGroup,
     /// Roll-forward does not look at what a summary covers.
     BlocksUnverified,
     /// A checkpoint does not wait for what it leads to (against LFS-C4).
+    /// Not seen in core: what is durable only a power cut shows.
     CheckpointTooEarly,
     /// A mount after a crash does not part with the torn group: its epoch stays.
     EpochStays,
@@ -25,6 +28,7 @@ arbor_kit::flaws! {
     /// The usage table does not count what its own writing changes.
     TableUncounted,
     /// A change of a data block does not change the indirect block above it.
+    /// Trips LFS-B1.
     StalePointers,
     /// An inode without a name that is open is not put on the orphan list.
     NoOrphans,

@@ -2,6 +2,7 @@
 
 mod choice;
 
+use arbor_kit::invariants::{Holds, ensure};
 use arbor_kit::runs::Runs;
 pub(crate) use choice::Choice;
 use std::collections::{BTreeMap, BTreeSet};
@@ -119,6 +120,17 @@ impl Segments {
     /// Dirty segments with their use, in the order of their addresses.
     pub fn dirty(&self) -> impl Iterator<Item = (u32, Use)> + '_ {
         dirty(&self.pages)
+    }
+
+    /// Items that a look at all of them counts for.
+    pub fn extent(&self) -> usize {
+        self.pages.len() * PAGE as usize / 16
+    }
+
+    /// What is kept beside the uses says the same (LFS-U1).
+    pub fn check_hollow(&self) -> Holds {
+        let empty = self.dirty().filter(|(_, u)| u.live == 0).map(|d| d.0);
+        ensure(empty.eq(self.empty.iter().copied()), "LFS-U1", || format!("not empty: {:?}", self.empty))
     }
 
     /// What the cleaner chooses from, where a segment has `size` bytes.

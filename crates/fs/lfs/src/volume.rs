@@ -177,7 +177,7 @@ impl Core {
         Err(Corrupt::new("block", "crc", at, format!("{found:#x}"), format!("{:#x}", p.crc.get())).into())
     }
 
-    /// Notes that a file is going to be changed.
+    /// Notes that a file is going to be changed (LFS-B1).
     pub fn mark(&mut self, ino: Ino) -> Result<()> {
         self.calls.note_change();
         if self.changed.contains_key(&ino.0) {

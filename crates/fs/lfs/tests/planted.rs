@@ -60,3 +60,9 @@ fn look(time: Duration) -> Tally {
 fn every_planted_mistake_is_found() {
     PLANTED.each_is_found(|_| true, |_, time| look(time));
 }
+
+/// Mistakes that core itself can see make a call panic with the number of the invariant that they break.
+#[test]
+fn invariants_trip_on_mistakes() {
+    PLANTED.invariants_trip(&Lfs);
+}

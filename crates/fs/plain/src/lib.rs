@@ -41,6 +41,7 @@ mod dump;
 mod file;
 pub mod format;
 mod inode;
+mod invariants;
 mod mkfs;
 mod mount;
 mod ops;

@@ -45,6 +45,7 @@ use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Progress, Repair, Result};
 use arbor_kit::forest::{DIR_KIND, Forest, Record};
 use arbor_kit::paths::paths;
+pub(crate) use issue::ISSUES;
 use issue::{Issue, Paths};
 pub(crate) use path::check_path;
 pub(crate) use start::{copy_places, search};

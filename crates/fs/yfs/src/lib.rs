@@ -20,6 +20,8 @@
 //! * **YFS-A1** a fragment has one owner: an AG's own structures, the log, an inode chunk, a tree
 //!   node, a directory, attribute or link block, or one place in one file; the bitmap says so.
 //! * **YFS-A2** the group block's count is the number of zero bits of the AG's bitmap.
+//! * **YFS-B1** a metadata buffer that a record has a change of, or the transaction that runs, is dirty in the cache, and
+//!   stands once in the order of records.
 //! * **YFS-I1** an inode in use has names, or lookup counts, or is on its AG's recovery list.
 //! * **YFS-D1** the keys of a directory are unique and ascend within a block and between blocks.
 //!
@@ -64,6 +66,7 @@ mod dump;
 mod file;
 pub mod format;
 mod inode;
+mod invariants;
 mod log;
 mod misses;
 mod mkfs;
@@ -82,6 +85,10 @@ mod volume;
 use arbor_base::device::Device;
 use arbor_base::vfs::*;
 use std::sync::Arc;
+
+/// Names of all issues that the checker can find, for its tests.
+#[doc(hidden)]
+pub const ISSUES: &[&str] = check::ISSUES;
 
 /// The engine.
 #[derive(Clone, Copy, Debug, Default)]

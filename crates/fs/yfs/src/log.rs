@@ -262,6 +262,26 @@ impl Log {
         Ok((writes, last))
     }
 
+    /// Records on disk that may still be needed: number, LSN, LSN of the one before.
+    pub fn on_disk(&self) -> impl Iterator<Item = (Rec, Lsn, Lsn)> + '_ {
+        self.on_disk.iter().copied()
+    }
+
+    /// The record on disk that was placed last.
+    pub fn last_placed(&self) -> Lsn {
+        self.prev
+    }
+
+    /// Records that wait to be written, in their order.
+    pub fn waiting(&self) -> impl Iterator<Item = Rec> + '_ {
+        self.active.iter().map(|s| s.rec).chain([self.open_rec])
+    }
+
+    /// Buffers that a record deletes which is not durable yet.
+    pub fn deleted(&self) -> impl Iterator<Item = u64> + '_ {
+        self.deleted.iter().map(|d| d.1)
+    }
+
     /// The last record that is durable.
     pub fn durable(&self) -> Rec {
         self.durable

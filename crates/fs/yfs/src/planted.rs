@@ -3,36 +3,44 @@
 
 arbor_kit::flaws! {
     /// The log is written without a flush of the data before it (against YFS-C2).
+    /// Not seen in core: what is durable only a power cut shows.
     NoDataFlush,
     /// The log is written without a flush after it.
     NoLogFlush,
     /// Metadata goes in place before its log record is durable (against YFS-C1).
+    /// Trips YFS-C1.
     WriteBeforeLog,
     /// The tail moves before the metadata in place is flushed (against YFS-C4).
+    /// Not seen in core: what is durable only a power cut shows.
     TailBeforeFlush,
     /// The bitmap daemon is late, and the tail passes its "marked free" items.
+    /// Trips YFS-C4.
     TailPassesMarks,
     /// Both anchors are written to the same place.
     OneAnchor,
     /// The bitmap daemon forgets the "unmark free" items.
     NoUnmark,
     /// What is freed is allocatable at once (against YFS-C5).
+    /// Trips YFS-C5.
     ReuseAtOnce,
     /// Replay leaves out the last transaction.
     ReplayStopsShort,
     /// Replay believes records whose checksum is wrong.
     TornRecordsBelieved,
     /// Replay goes on behind a gap in the chain of records (against YFS-C3).
+    /// Not seen in core: it is made at the mount.
     GapIgnored,
     /// Replay believes a record whose witnesses are not borne out.
     WitnessesBelieved,
     /// Data that the last record bears witness to are written over.
+    /// Trips YFS-C2.
     WitnessesForgotten,
     /// Replay ignores what was logged of deleted metadata.
     DeletedIgnored,
     /// Mount goes on with the cycle of the log that it found.
     CycleKept,
     /// An open file without a name is not put on the recovery list.
+    /// Trips YFS-I1.
     NoRecoveryList,
     /// fsync of a directory does nothing.
     NoDirectorySync,

@@ -207,6 +207,24 @@ impl Space {
         self[ag].map.as_deref_mut()
     }
 
+    /// Bitmaps that are loaded, with their AGs.
+    pub fn maps(&self) -> impl Iterator<Item = (u32, &Map)> {
+        self.loaded.iter().filter_map(|ag| Some((*ag, self.get(*ag)?.map.as_deref()?)))
+    }
+
+    /// The bitmap of an AG as it is, if it is loaded.
+    pub fn peek_map(&self, ag: u32) -> Option<&Map> {
+        self.get(ag)?.map.as_deref()
+    }
+
+    /// Free fragments, inodes and free inodes of all AGs, counted, and as they are known.
+    pub fn sums(&self) -> ([u64; 3], [u64; 3]) {
+        let counted = self.ags.iter().fold([0; 3], |[a, b, c], ag| {
+            [a + u64::from(ag.free), b + u64::from(ag.inodes), c + u64::from(ag.inodes_free)]
+        });
+        (counted, [self.free, self.inodes, self.inodes_free])
+    }
+
     /// Loads a bitmap, in place of the oldest if there are too many.
     pub fn keep_map(&mut self, ag: u32, map: Map) {
         if self.loaded.len() >= MAPS

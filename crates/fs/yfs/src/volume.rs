@@ -27,6 +27,7 @@ use arbor_base::layout::Corrupt;
 use arbor_base::sync::{Mutex, MutexGuard, Rank};
 use arbor_base::vfs::{Clock, Error, Ino, Result, Time};
 use arbor_kit::health::Health;
+use arbor_kit::invariants::Turns;
 use arbor_kit::lifetimes::Lifetimes;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
@@ -59,6 +60,8 @@ pub(crate) struct Core {
     pub metadata_reads: u64,
     /// Inodes that failed their check when their chunk was read: only these are refused.
     pub damaged: Damaged,
+    /// Which calls look at the invariants.
+    pub turns: Turns,
 }
 
 impl Core {
@@ -96,6 +99,7 @@ impl Core {
             health: Health::new(read_only),
             metadata_reads: 0,
             damaged: Damaged::default(),
+            turns: Turns::default(),
         }
     }
 

@@ -5,7 +5,7 @@ mod damage_kit;
 use arbor_base::device::{CrashChoice, FaultDevice, FaultOp, FaultTimes, Kind, MemDevice, RecordingDevice};
 use arbor_base::layout::{crc_without, get_u32, get_u64};
 use arbor_base::vfs::*;
-use arbor_torture::damage::regions_are_what_is_used;
+use arbor_torture::damage::{every_issue_is_planted as all_planted, named, regions_are_what_is_used};
 use arbor_yfs::Yfs;
 use arbor_yfs::format::*;
 use damage_kit::*;
@@ -351,6 +351,48 @@ fn log() {
     let k = ImageCorruptor::new(image.clone());
     k.write(at(&k), &[0; 1024]);
     assert_eq!(check(&image, Repair::No).issues, vec![]);
+}
+
+/// Issues that nothing here plants: the record of a checker has tests of its own, and no damage is known for which the
+/// space of what it destroys does not suffice (`no_repair_depends_on_free_space`).
+const ALONE: [&str; 2] = ["Further", "NoSpace"];
+
+/// Each code that this file names is asserted where it is named.
+#[test]
+fn every_issue_is_planted() {
+    all_planted(named(include_str!("damage.rs"), arbor_yfs::ISSUES), &ALONE, arbor_yfs::ISSUES);
+}
+
+/// A metadata block that the log has changes for is damaged when the power fails, or is none any more.
+#[test]
+fn a_damaged_block_under_the_log() {
+    let crashed = |damage: &dyn Fn(&ImageCorruptor, u64)| {
+        let image = small();
+        let fs = mount(&image);
+        let x = fs.mknod(&CX, fs.root(), b"late", mode::IFREG | 0o644, 0).expect("mknod").ino;
+        fs.write(x, 0, &bytes(20_000, 7)).expect("write");
+        fs.syncfs().expect("syncfs");
+        let image = image.snapshot();
+        let k = ImageCorruptor::new(image.clone());
+        let ag = (0..k.sb.ag_used.get()).find(|ag| {
+            let start = k.geom.ag_start(*ag).0;
+            (start..start + k.geom.ag_frags).contains(&k.geom.frag_of(Daddr(x.0)).0)
+        });
+        damage(&k, k.geom.group_block(ag.expect("an AG")).byte());
+        image
+    };
+    let found = |image: MemDevice, code: &str| {
+        let before = image.to_bytes();
+        let report = check(&image, Repair::No);
+        assert!(report.issues.iter().any(|i| i.code == code && !i.repaired), "{code} in {:#?}", report.issues);
+        assert!(before == image.to_bytes(), "{code}: a check without repair wrote");
+        let report = check(&image, Repair::Yes);
+        assert_eq!(report.remaining(), 0, "{:#?}", report.issues);
+        assert_eq!(check(&image, Repair::No).issues, vec![], "{code}");
+        assert!(tree(&*mount(&image)).contains_key("/late"), "{code}");
+    };
+    found(crashed(&|k, at| k.change(at, 1024, None, |b| flip(b, 1000))), "LogBlock");
+    found(crashed(&|k, at| k.write(at, &[0xee; 1024])), "LogBlockLost");
 }
 
 #[test]

@@ -109,3 +109,9 @@ fn mistakes_of_read_ahead_are_found_by_a_small_cache() {
         },
     );
 }
+
+/// Mistakes that core itself can see make a call panic with the number of the invariant that they break.
+#[test]
+fn invariants_trip_on_mistakes() {
+    PLANTED.invariants_trip(&Yfs);
+}

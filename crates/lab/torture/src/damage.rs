@@ -6,6 +6,7 @@
 //! ```
 
 use arbor_base::device::{CrashChoice, Device, Kind, MemDevice, RecordingDevice};
+use arbor_base::invariants::OnDamage;
 use arbor_base::layout::Location;
 use arbor_base::vfs::{
     CheckOptions, CheckReport, Cx, Devices, Engine, Error, FileSystem, FileType, FormatOptions, Ino, ManualClock,
@@ -86,6 +87,19 @@ pub fn write(dev: &MemDevice, at: u64, new: &[u8]) {
 pub fn flip(dev: &MemDevice, at: u64) {
     let byte = read(dev, at, 1)[0];
     write(dev, at, &[byte ^ 0x55]);
+}
+
+/// What is planted, and the issues that have a test of their own, are all issues of the checker, and only these have one.
+pub fn every_issue_is_planted<'a>(planted: impl Iterator<Item = &'a str>, alone: &[&'a str], all: &[&'a str]) {
+    let all: BTreeSet<&str> = all.iter().copied().collect();
+    let found: BTreeSet<&str> = planted.chain(alone.iter().copied()).collect();
+    assert_eq!(found, all);
+}
+
+/// The quoted words of a test's source that are names of issues: of a test that asserts each code that it names.
+pub fn named<'a>(source: &'a str, all: &'a [&str]) -> impl Iterator<Item = &'a str> {
+    let quoted = source.lines().flat_map(|line| line.split('"').skip(1).step_by(2));
+    quoted.filter(|word| all.contains(word))
 }
 
 /// What `describe` says is used does not overlap, and is what the checker counts.
@@ -377,8 +391,7 @@ impl<K> Damage<K> {
 
     /// The cases, and the issues that have a test of their own, are all issues of the checker.
     pub fn every_issue_is_planted<P>(&self, cases: &[Case<K, P>], alone: &[&'static str], all: &[&'static str]) {
-        let planted: BTreeSet<_> = cases.iter().flat_map(|c| c.codes).chain(alone).collect();
-        assert_eq!(planted, all.iter().collect());
+        every_issue_is_planted(cases.iter().flat_map(|c| c.codes.iter().copied()), alone, all);
     }
 
     /// A check says what it does, and does not claim more than there is.
@@ -429,6 +442,7 @@ impl<K> Damage<K> {
         for (structure, field, damage) in all {
             let (image, _) = self.good(shape);
             let place = damage(&(self.knife)(image.clone()));
+            let _damaged = OnDamage::begin();
             names_the_place(self.engine, Devices::single(image), (structure, field), place);
         }
     }

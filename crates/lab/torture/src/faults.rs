@@ -41,6 +41,7 @@ use crate::run::{World, check_clean, guarded, mount, opener};
 use crate::shrink::shrink;
 use crate::tally::{Tally, Watch, on_all_cores};
 use arbor_base::device::{Device, Fault, FaultDevice, FaultOp, FaultTimes, Kind, MemDevice};
+use arbor_base::invariants::OnDamage;
 use arbor_base::vfs::{
     CheckOptions, CrashPromise, Cx, Engine, Errno, FallocMode, FileSystem, Ino, ManualClock, Options, RenameFlags,
     Repair, SetAttr, Severity, Time, XattrMode, mode,
@@ -341,6 +342,7 @@ impl<'a> Base<'a> {
     /// Runs a case; says whether the fault was met.
     fn attempt(&self, case: &Case) -> Result<bool, Broken> {
         let mut attempt = Attempt::new(self, case);
+        let _damaged = lies(case.planned.fault).then(OnDamage::begin);
         guarded(|| attempt.run()).map_err(|message| Broken { begun: attempt.begun, message })?;
         Ok(attempt.device.struck() > 0)
     }

@@ -3,7 +3,11 @@
 //! `ARBOR_SECONDS` is the share of time that a volume without a mistake gets, 10 unless it says otherwise; each mistake
 //! gets ten shares at most. `ARBOR_FLAW` names one that is looked for alone, or `none`.
 
+use crate::config::Config;
+use crate::generate::Profile;
+use crate::run;
 use crate::tally::Tally;
+use arbor_base::vfs::{Engine, Options};
 use parking_lot::Mutex;
 use std::fmt::{self, Debug};
 use std::time::{Duration, Instant};
@@ -59,6 +63,31 @@ pub fn found(tally: &Tally) -> u64 {
     tally.failed_states + tally.failures.len() as u64
 }
 
+/// The number of the invariant that trips on a mistake, by its text.
+fn tripped(text: &str) -> Option<&str> {
+    text.split_once("Trips ")?.1.split('.').next()
+}
+
+/// Rounds of operations in which an invariant trips on a mistake, at most.
+const ROUNDS: u64 = 4;
+
+/// What broken invariant the first panic of operations tells of: in each shape of the engine, in so many rounds.
+fn first_panic(engine: &dyn Engine, rounds: u64) -> Option<String> {
+    let profiles = [Profile::Big, Profile::Sync, Profile::Small, Profile::Churn];
+    for (seed, profile) in (1..=rounds).zip(profiles) {
+        for (format, mount) in engine.test_configurations() {
+            let (format, mount) = (Options::parse(format), Options::parse(mount));
+            let config = Config { seed, count: 1, ops: 400, shrink_runs: 0, format, mount, ..Config::new(profile) };
+            let config = Config { device_size: config.device_size.min(24 << 20), ..config };
+            let failure = run::try_sequences(engine, &config).err().map(|f| f.to_string());
+            if let Some(found) = failure.filter(|f| f.contains("does not hold")) {
+                return Some(found.lines().find(|l| l.contains("does not hold")).unwrap_or_default().to_string());
+            }
+        }
+    }
+    None
+}
+
 fn name(flaw: Option<impl Debug>) -> String {
     flaw.map_or_else(|| "none".to_string(), |f| format!("{f:?}"))
 }
@@ -80,6 +109,29 @@ impl<F: Copy + Debug + PartialEq> Planted<F> {
         (self.plant)(None);
         std::panic::set_hook(hook);
         assert_eq!(missed, Vec::<String>::new(), "missed, or found where there is none");
+    }
+
+    /// Plants each mistake whose text says which numbered invariant trips on it (`Trips FFS-A2.`), and lets the engine run
+    /// operations in each of its shapes, with its invariants executed, until one panics with that number. None trips
+    /// without a mistake.
+    pub fn invariants_trip(&self, engine: &dyn Engine) {
+        let _alone = GARDEN.lock();
+        let hook = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|_| {}));
+        arbor_base::invariants::execute_always(true);
+        let mut missed = Vec::new();
+        for (flaw, number) in self.all.iter().filter_map(|(flaw, text)| Some((*flaw, tripped(text)?))) {
+            (self.plant)(Some(flaw));
+            let tripped = first_panic(engine, ROUNDS);
+            if !tripped.as_ref().is_some_and(|found| found.contains(&format!("{number} does not hold"))) {
+                missed.push(format!("{flaw:?}: {tripped:?} instead of {number}"));
+            }
+        }
+        (self.plant)(None);
+        missed.extend(first_panic(engine, 1));
+        arbor_base::invariants::execute_always(false);
+        std::panic::set_hook(hook);
+        assert_eq!(missed, Vec::<String>::new(), "mistakes on which no invariant trips");
     }
 
     /// None and the mistakes that are `here` and not hidden; the one that is named, if one is.

@@ -19,6 +19,7 @@ impl Core {
         let inode_size = self.geom.inode_size();
         let mut pieces = Vec::with_capacity(addrs.len());
         let mut writes = Vec::with_capacity(addrs.len());
+        self.look_at_going(&addrs);
         for addr in addrs {
             let name = Name::Block(addr);
             let Some(d) = self.dirty.begin_write(addr) else { continue };

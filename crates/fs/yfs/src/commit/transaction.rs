@@ -138,6 +138,7 @@ impl Core {
         if self.tx.bytes() > self.log.compound() {
             self.close_tx();
         }
+        self.look();
     }
 
     /// Gives the transaction up after an error: it cannot be undone, so nothing after it may be written.

@@ -4,7 +4,6 @@
 use crate::delayed::DataWrites;
 use crate::format::*;
 use crate::log::Witness;
-use crate::planted::{Flaw, planted};
 use crate::volume::{Core, Io, Unflushed};
 use arbor_base::cache::Name;
 use arbor_base::layout::crc;
@@ -68,9 +67,9 @@ impl Core {
     }
 
     /// Whether none of the extents has data that the last durable record bears witness to.
-    pub(super) fn bears_no_witness_to(&self, extents: &[Extent]) -> bool {
+    pub fn bears_no_witness_to(&self, extents: &[Extent]) -> bool {
         let fs = self.geom.frag_size();
         let meets = |w: &Witness| extents.iter().any(|e| w.meets(e.start.0 * fs, u64::from(e.len) * fs));
-        planted(Flaw::WitnessesForgotten) || !self.log.witnesses().iter().any(meets)
+        !self.log.witnesses().iter().any(meets)
     }
 }

@@ -110,6 +110,7 @@ impl Core {
             }
         }
         self.commit(now);
+        self.look_at_written(&out);
         Ok((out, more))
     }
 

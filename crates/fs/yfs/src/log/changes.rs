@@ -116,6 +116,21 @@ impl Tx {
         (self.marked.len(), self.marked_frags)
     }
 
+    /// Buffers with changes: how each is sealed, and which ranges have changed.
+    pub fn changed(&self) -> impl ExactSizeIterator<Item = (u64, &Item)> {
+        self.items.iter().map(|(addr, item)| (*addr, item))
+    }
+
+    /// Extents that are marked free.
+    pub fn going(&self) -> impl Iterator<Item = Extent> + '_ {
+        self.marked.iter().copied()
+    }
+
+    /// Buffers that are deleted.
+    pub fn deleted(&self) -> impl Iterator<Item = u64> + '_ {
+        self.deleted.iter().map(|d| d.0)
+    }
+
     /// Buffers with changes, in the order of their first ones.
     pub fn take_order(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.order)

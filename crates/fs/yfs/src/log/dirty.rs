@@ -73,6 +73,17 @@ impl DirtyBuffers {
         }
     }
 
+    /// All of them, each with the first and the last record that has a change of it.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, Rec, Rec)> + '_ {
+        self.of.iter().map(|(addr, d)| (*addr, d.first, d.last))
+    }
+
+    /// Whether each of them stands once in the order, by its first record.
+    pub fn is_in_order(&self) -> bool {
+        let is_there = |(addr, first, _)| self.by_first.contains(&(first, addr));
+        self.by_first.len() == self.of.len() && self.iter().all(is_there)
+    }
+
     /// Last record with a change of a buffer.
     pub fn last(&self, addr: u64) -> Option<Rec> {
         self.of.get(&addr).map(|d| d.last)

@@ -39,6 +39,11 @@ impl Marked {
         self.frags
     }
 
+    /// All of them, each with its record.
+    pub fn iter(&self) -> impl Iterator<Item = (Rec, Extent)> + '_ {
+        self.queue.iter().copied()
+    }
+
     /// Those whose record is durable.
     pub fn until(&self, durable: Rec) -> impl Iterator<Item = Extent> {
         self.queue.iter().take_while(move |m| m.0 <= durable).map(|m| m.1)

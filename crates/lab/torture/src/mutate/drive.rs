@@ -11,6 +11,7 @@ use super::place::Suspects;
 use crate::config::BEGIN;
 use crate::run::guarded;
 use arbor_base::device::MemDevice;
+use arbor_base::invariants::OnDamage;
 use arbor_base::vfs::{
     Attr, CheckOptions, CheckReport, Cx, Devices, Engine, Errno, Error, FallocMode, FileSystem, FileType, Ino,
     ManualClock, MountOptions, Options, RenameFlags, Repair, Seek, SetAttr, Severity, XattrMode, mode,
@@ -37,6 +38,7 @@ pub(super) fn drive(
     limits: &Limits,
     again: bool,
 ) -> Result<(), String> {
+    let _damaged = OnDamage::begin();
     let account = Arc::new(Account::new(limits.requests));
     let phase = Cell::new("");
     let d = Drive { engine, mount, account: account.clone(), phase: &phase };
