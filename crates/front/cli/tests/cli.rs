@@ -168,7 +168,7 @@ fn mkfs_makes_sparse_images_and_refuses_used_ones() {
         assert_eq!((info["engine"].as_str(), info["clean"].as_bool()), (Some(engine), Some(true)));
         fs::write(dir.join("data"), b"something".repeat(1000)).unwrap();
         assert!(run_in(dir, &["mkfs", "-t", engine, "-s", "64M", "data"]).2.contains("holds data"));
-        assert!(run_in(dir, &["mkfs", "-t", engine, "no-size.img"]).2.contains("-s must say"));
+        assert!(run_in(dir, &["mkfs", "-t", engine, "no-size.img"]).2.contains("give its size with -s"));
         ok(dir, &["mkfs", "-t", engine, "-n", "-s", "64M", "dry.img"]);
         assert!(!dir.join("dry.img").exists());
         let export = ok(dir, &["info", "--export", "x.img"]);
