@@ -42,13 +42,14 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// A call has changed something: whether it looks, where there are so many items.
-    pub fn is_due(&mut self, extent: usize) -> bool {
+    /// A call has changed something: whether it looks, where there are so many items. Where nothing is executed nobody counts
+    /// them.
+    pub fn is_due(&mut self, extent: impl FnOnce() -> usize) -> bool {
         if !arbor_base::invariants::are_executed() {
             return false;
         }
         self.saved = self.saved.saturating_add(EACH_CALL);
-        let due = self.saved >= extent;
+        let due = self.saved >= extent();
         if due {
             self.saved = 0;
         }
@@ -72,11 +73,12 @@ mod tests {
     fn much_is_looked_at_seldom() {
         let looks = |extent| {
             let mut turns = Turns::default();
-            (0..100).filter(|_| turns.is_due(extent)).count()
+            (0..100).filter(|_| turns.is_due(|| extent)).count()
         };
         assert_eq!((looks(0), looks(EACH_CALL), looks(EACH_CALL + 1), looks(10 * EACH_CALL)), (100, 100, 50, 10));
         let _damaged = OnDamage::begin();
         assert_eq!(looks(0), 0);
+        assert!(!Turns::default().is_due(|| unreachable!("counted for nothing")));
     }
 
     #[test]

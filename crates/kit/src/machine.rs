@@ -110,9 +110,9 @@ impl Machinery {
         self.changed
     }
 
-    /// Whether the invariants are executed now. What has failed may be half a call, and damage is no mistake of the code.
-    fn looks(&mut self, extent: usize) -> bool {
-        self.changed && !self.health.has_failed() && !self.health.has_met_damage() && self.turns.is_due(extent)
+    /// Whether invariants have to hold: what has failed may be half a call, and damage is no mistake of the code.
+    fn is_whole(&self) -> bool {
+        !self.health.has_failed() && !self.health.has_met_damage()
     }
 }
 
@@ -134,10 +134,15 @@ pub trait Machine: Invariants {
 
     /// Executes the invariants, if something was changed since the call began and it is their turn.
     fn look(&mut self) {
-        let extent = self.extent();
-        if self.calls().looks(extent) {
+        let calls = self.calls();
+        if !calls.changed || !calls.is_whole() {
+            return;
+        }
+        let mut turns = std::mem::take(&mut calls.turns);
+        if turns.is_due(|| self.extent()) {
             invariants::execute(self);
         }
+        self.calls().turns = turns;
     }
 
     /// Turns the volume read-only.

@@ -17,7 +17,7 @@ macro_rules! rooms {
         }
 
         fn test_configurations(&self) -> &'static [(&'static str, &'static str)] {
-            options::SHAPES
+            options::TEST_CONFIGURATIONS
         }
 
         fn format(

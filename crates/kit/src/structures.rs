@@ -24,6 +24,25 @@ macro_rules! fields {
     }};
 }
 
+/// The fields of a superblock: those of every [`head`](crate::head), whose own one is named, and the engine's.
+#[macro_export]
+macro_rules! superblock_fields {
+    ($t:ident, $own:ident, { $($f:ident: $m:ident),* $(,)? }) => {
+        $crate::fields!($t {
+            magic: Bytes,
+            crc: Checksum,
+            version: Number,
+            compat: Number,
+            ro_compat: Number,
+            incompat: Number,
+            $own: Number,
+            uuid: Bytes,
+            label: Bytes,
+            $($f: $m),*
+        })
+    };
+}
+
 /// Fields of one structure, found so far.
 #[derive(Debug, Default)]
 pub struct Fields(pub Vec<Field>);

@@ -481,7 +481,7 @@ impl Cache {
             return true;
         }
         slot.writing = 0;
-        if !ok || slot.generation != write.generation {
+        if slot.dirty && (!ok || slot.generation != write.generation) {
             return false;
         }
         self.clean(write.slot);
@@ -777,6 +777,21 @@ mod tests {
         change(&mut c, page(0), 3);
         let third = c.begin_write(page(0)).unwrap();
         assert!(!c.end_write(third, false) && c.is_dirty(page(0)), "a failed write leaves it dirty");
+    }
+
+    #[test]
+    fn what_was_made_clean_during_a_write_can_be_evicted() {
+        let mut c = Cache::new(4 * weight(1000));
+        c.insert(page(0), buf(1000));
+        change(&mut c, page(0), 1);
+        let flying = c.begin_write(page(0)).unwrap();
+        change(&mut c, page(0), 2);
+        c.set_clean(page(0));
+        assert!(c.end_write(flying, false) && !c.is_dirty(page(0)));
+        for i in 1..20 {
+            c.insert(page(i), buf(1000));
+        }
+        assert!(!c.contains(page(0)));
     }
 
     #[test]

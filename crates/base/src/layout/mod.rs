@@ -54,6 +54,11 @@ pub fn put(bytes: &mut [u8], at: usize, new: &[u8]) {
     }
 }
 
+/// Puts a little-endian `u32` at `at`, if it fits there.
+pub fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
+    put(bytes, at, &value.to_le_bytes());
+}
+
 /// Name of a field and its offset in a structure of a `format.rs`: `field!(SuperBlock, frags)`. They cannot disagree.
 #[macro_export]
 macro_rules! field {

@@ -13,6 +13,28 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// Where a pointer or an entry lies: a buffer, and the byte in it.
 pub(crate) type Slot = (Name, usize);
 
+/// A pointer that was set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PointerSet {
+    /// Where it lies.
+    pub slot: Slot,
+    /// The run that it led to; fragment 0 if to none.
+    pub old: (Frag, u32),
+    /// The run that it leads to now.
+    pub new: (Frag, u32),
+    /// The buffer of what it leads to.
+    pub content: Name,
+    /// Where the pointer's inode begins in the buffer, and the size it had before, if it lies in one.
+    pub inode: Option<(usize, u64)>,
+}
+
+impl PointerSet {
+    /// Whether what it led to is elsewhere now.
+    pub fn is_moved(&self) -> bool {
+        self.old.0.0 != 0 && self.old.0 != self.new.0
+    }
+}
+
 /// What a buffer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockKind {

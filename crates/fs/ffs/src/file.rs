@@ -4,7 +4,7 @@
 //! logical block, always knows its place. Bytes of a page after the end of the file are zero. A page is as
 //! long as its fragments.
 
-use crate::buffers::{BlockKind, Slot};
+use crate::buffers::{BlockKind, PointerSet, Slot};
 use crate::format::*;
 use crate::inode::{Inode, XATTR};
 use crate::planted::{Flaw, planted};
@@ -82,7 +82,8 @@ impl Core {
         }
         self.iput(i)?;
         let inode = root.map(|_| (i.at, i.size()));
-        self.ordering().pointer_set(self, slot, (Frag(0), 0), (at, frags), content, inode)?;
+        let set = PointerSet { slot, old: (Frag(0), 0), new: (at, frags), content, inode };
+        self.ordering().pointer_set(self, &set)?;
         if i.is_dir() { self.ordering().leads_to_names(self, slot, content, None) } else { Ok(()) }
     }
 
@@ -182,7 +183,9 @@ impl Core {
             self.pages.note_fresh(name);
         }
         let inode = direct.then_some((i.at, old_size));
-        self.ordering().pointer_set(self, slot, (present.unwrap_or(Frag(0)), have), (frag, want), name, inode)?;
+        let old = (present.unwrap_or(Frag(0)), have);
+        let set = PointerSet { slot, old, new: (frag, want), content: name, inode };
+        self.ordering().pointer_set(self, &set)?;
         if kind == BlockKind::Dir && old_size > 0 {
             self.ordering().leads_to_names(self, slot, name, (!direct).then_some(((i.name(), i.at), old_size)))?;
         }
@@ -316,7 +319,8 @@ impl Core {
             self.iput(i)?;
             self.touch(name, to, BlockKind::Data, i.ino.0);
             let inode = direct.then_some((i.at, i.size()));
-            self.ordering().pointer_set(self, slot, (frag, n), (to, n), name, inode)?;
+            let set = PointerSet { slot, old: (frag, n), new: (to, n), content: name, inode };
+            self.ordering().pointer_set(self, &set)?;
         }
         Ok(())
     }

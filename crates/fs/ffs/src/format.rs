@@ -19,6 +19,7 @@
 //! `ro_compat` bit, anything else an `incompat` bit; a new golden image goes beside the old ones
 //! (`tests/golden.rs`), which stay readable.
 
+pub use arbor_base::layout::put_u32;
 use arbor_base::layout::{Features, I64, U16, U32, U64, crc, crc_without, get_u32, hash};
 use arbor_base::vfs::{Ino, Time, mode};
 use arbor_kit::blockmap::Shape;
@@ -611,13 +612,6 @@ pub fn unsealed_sector(cg: &[u8]) -> Option<usize> {
             _ => tail != crc(body).to_le_bytes(),
         }
     })
-}
-
-/// Writes a little-endian number, if there is room for it.
-pub fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
-    if let Some(place) = at.checked_add(4).and_then(|end| bytes.get_mut(at..end)) {
-        place.copy_from_slice(&value.to_le_bytes());
-    }
 }
 
 #[cfg(test)]

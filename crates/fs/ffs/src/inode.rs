@@ -2,7 +2,7 @@
 //!
 //! An inode has no copy of its own in core: it is decoded from its block's buffer, and written back to it.
 
-use crate::buffers::BlockKind;
+use crate::buffers::{BlockKind, PointerSet};
 use crate::dependencies::LinkRelease;
 use crate::format::*;
 use crate::planted::{Flaw, planted};
@@ -436,7 +436,8 @@ impl InodeTable for Core {
         i.d.xattr = new.0.into();
         i.add_frags(frags, old_frags);
         self.iput(i)?;
-        self.ordering().pointer_set(self, (i.name(), i.pointer_at(XATTR)), (old, old_frags), (new, frags), name, None)
+        let (slot, old, new) = ((i.name(), i.pointer_at(XATTR)), (old, old_frags), (new, frags));
+        self.ordering().pointer_set(self, &PointerSet { slot, old, new, content: name, inode: None })
     }
 
     fn link_target(&mut self, i: &Inode) -> Result<Option<Vec<u8>>> {

@@ -100,7 +100,7 @@ pub const MOUNT: &[OptionSpec] = &[
 
 /// See [`Engine::shapes`](arbor_base::vfs::Engine::shapes): each way to keep metadata, the smallest blocks
 /// and the largest, no fragments, small caches.
-pub const SHAPES: &[(&str, &str)] = &[
+pub const TEST_CONFIGURATIONS: &[(&str, &str)] = &[
     ("", ""),
     ("", "keep=journal"),
     ("", "keep=sync"),

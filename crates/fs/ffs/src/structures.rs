@@ -8,20 +8,11 @@ use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{crc_without, get_u32};
 use arbor_base::vfs::{Devices, Field, Ino, Meaning, Result, Structure, mode};
 use arbor_kit::dirent::entry;
-use arbor_kit::fields;
 use arbor_kit::structures::Fields;
+use arbor_kit::{fields, superblock_fields};
 use std::mem::offset_of;
 
-const SUPER: &[Field] = fields!(SuperBlock {
-    magic: Bytes,
-    crc: Checksum,
-    version: Number,
-    compat: Number,
-    ro_compat: Number,
-    incompat: Number,
-    clean: Number,
-    uuid: Bytes,
-    label: Bytes,
+const SUPER: &[Field] = superblock_fields!(SuperBlock, clean, {
     block_shift: Number,
     frag_shift: Number,
     cg_count: Number,

@@ -79,7 +79,7 @@ impl Core {
         ensure(busy.windows(2).all(|w| w[0] != w[1]), "LFS-C1", || format!("heads share segments: {busy:?}"))?;
         for head in self.log.heads.iter().filter(|h| h.is_open()) {
             let inside = head.offset <= self.geom.seg_frags();
-            ensure(inside, "LFS-C1", || format!("the log ends behind its segment: {head:?}"))?;
+            ensure(inside, "LFS-C1", || format!("the log ends after its segment: {head:?}"))?;
         }
         Ok(())
     }

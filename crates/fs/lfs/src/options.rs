@@ -45,7 +45,7 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
 ];
 
 /// Shapes of volumes and mounts that tests take beside the defaults.
-pub(crate) const SHAPES: &[(&str, &str)] =
+pub(crate) const TEST_CONFIGURATIONS: &[(&str, &str)] =
     &[("block=4K,segment=64K", ""), ("block=8K,frag=8K,segment=512K", "cache=2M"), ("block=16K,segment=512K", "")];
 
 /// What mkfs was told.

@@ -16,21 +16,12 @@ use arbor_base::layout::get_u32;
 use arbor_base::vfs::{Checksum, Devices, Field, Meaning, Result, Structure, mode};
 use arbor_kit::blockmap::Parent;
 use arbor_kit::dirent::entry;
-use arbor_kit::fields;
 use arbor_kit::structures::{Fields, seal};
+use arbor_kit::{fields, superblock_fields};
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 
-const SUPER: &[Field] = fields!(SuperBlock {
-    magic: Bytes,
-    crc: Checksum,
-    version: Number,
-    compat: Number,
-    ro_compat: Number,
-    incompat: Number,
-    salt: Number,
-    uuid: Bytes,
-    label: Bytes,
+const SUPER: &[Field] = superblock_fields!(SuperBlock, salt, {
     block_shift: Number,
     frag_shift: Number,
     seg_shift: Number,

@@ -1,8 +1,8 @@
 //! Free inodes and free blocks. Each kind has a bitmap and a [`Pool`] in the superblock; the search begins where the last
 //! one ended, and what was never in use comes when nothing else is left, so that an image does not grow before it must.
 
-use crate::core::Core;
 use crate::format::*;
+use crate::volume::Core;
 use arbor_base::device::Kind;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Errno, Ino, Result};

@@ -5,26 +5,26 @@
 //! | superblock | `start.rs` | from the log or the copy if need be |
 //! | 1 inodes | `inodes.rs` | each by itself, its blocks and attributes; each block gets its one owner (PLAIN-A1) |
 //! | 2 space | `space.rs` | bitmaps and counts (PLAIN-A2) |
-//! | 3 names | `tree.rs` | chunks, names, what the root leads to, link counts (`kit::treecheck`); lost+found |
-//! | sentences | `issue.rs`, `paths.rs` | what was found, with the paths it concerns |
+//! | 3 names | `dirs.rs` | chunks, names, what the root leads to, link counts (`kit::treecheck`); lost+found |
+//! | sentences | `issue.rs`, `path.rs` | what was found, with the paths it concerns |
 //!
 //! The checker works on the state in core as a mount does, with the same functions, and what it mends stays in the cache.
 //! Passes follow one another until one finds nothing; only then it is written, as a record if it fits one, so that a repair
 //! that is cut off has done nothing or all. Without repair nothing is written, and one pass is enough.
 
+mod dirs;
 mod inodes;
 mod issue;
-mod paths;
+mod path;
 mod space;
 mod start;
-mod tree;
 
 pub(crate) use issue::ISSUES;
-pub(crate) use paths::check_path;
+pub(crate) use path::check_path;
 pub(crate) use start::search;
 
-use crate::core::Core;
 use crate::format::*;
+use crate::volume::Core;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Progress, Repair, Result};
 use arbor_kit::calls::State as _;

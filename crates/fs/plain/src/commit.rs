@@ -11,10 +11,10 @@
 //! * **PLAIN-C2** a record is written over only when what it holds is durable in place, and so recovery needs two records.
 //! * **PLAIN-C3** what a call has changed is in one record: it lasts whole or not at all.
 
-use crate::core::Core;
 use crate::format::*;
 use crate::planted::{Flaw, planted};
 use crate::recover::record_hash;
+use crate::volume::Core;
 use arbor_base::cache::{Cache, Name, cluster};
 use arbor_base::device::{Buf, Kind, Request};
 use arbor_base::vfs::{Error, Result};

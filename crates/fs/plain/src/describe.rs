@@ -1,10 +1,10 @@
 //! Where everything lies on a volume that is not mounted. Damage is passed over: the checker reports it.
 
-use crate::core::Core;
 use crate::file::Piece;
 use crate::format::*;
 use crate::inode::Inode;
 use crate::mount;
+use crate::volume::Core;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Devices, Error, Ino, Region, Result};
 use arbor_kit::inodes::InodeTable as _;

@@ -1,9 +1,9 @@
 //! Structures of a volume that is not mounted, as JSON.
 
-use crate::core::Core;
 use crate::describe::piece_name;
 use crate::format::*;
 use crate::inode::Inode;
+use crate::volume::Core;
 use crate::{mount, recover};
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Devices, Error, Ino, Result, Time, label_of};

@@ -3,10 +3,10 @@
 //! Blocks are given when they are written, and a page of the cache is one of them. On disk, too, bytes after the end of a
 //! file are zero (PLAIN-F1), since a change of the size and the block at the end go in one record.
 
-use crate::core::Core;
 use crate::format::*;
 use crate::inode::Inode;
 use crate::validate;
+use crate::volume::Core;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
 use arbor_base::field;

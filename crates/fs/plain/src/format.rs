@@ -8,6 +8,7 @@
 //! A change that old code can ignore takes a `compat` bit, one that old code can read past an `ro_compat` bit, anything else an
 //! `incompat` bit; a new golden image goes beside the old ones (`tests/golden.rs`), which stay readable.
 
+pub use arbor_base::layout::put_u32;
 use arbor_base::layout::{Features, I64, U32, U64, crc_without, hash};
 use arbor_base::vfs::{Ino, Time, mode};
 pub use arbor_kit::dirent::DIRBLKSIZ;
@@ -360,13 +361,6 @@ pub fn blocks_of(size: u64) -> u64 {
 
 /// Blocks of the largest file.
 pub const MOST_BLOCKS: u64 = DIRECT + POINTERS + POINTERS * POINTERS + POINTERS * POINTERS * POINTERS;
-
-/// Writes a little-endian number, if there is room for it.
-pub fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
-    if let Some(place) = at.checked_add(4).and_then(|end| bytes.get_mut(at..end)) {
-        place.copy_from_slice(&value.to_le_bytes());
-    }
-}
 
 /// Makes the checksum of a block that begins with a [`Head`].
 pub fn seal(bytes: &mut [u8]) {

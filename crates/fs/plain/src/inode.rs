@@ -3,10 +3,10 @@
 //! An inode has no copy of its own in core: it is decoded from its block's buffer, and written back to it.
 
 use crate::alloc::Of;
-use crate::core::Core;
 use crate::format::*;
 use crate::planted::{Flaw, planted};
 use crate::validate;
+use crate::volume::Core;
 use arbor_base::device::Kind;
 use arbor_base::field;
 use arbor_base::layout::{Corrupt, get_u32};

@@ -7,8 +7,8 @@
 //! | PLAIN-F1 | which pages are the last of their files their inodes say, on disk; `conformance::data` |
 //! | PLAIN-D1 | where an entry was before nobody knows; `conformance::names` |
 
-use crate::core::Core;
 use crate::format::Pool;
+use crate::volume::Core;
 use arbor_kit::invariants::{Holds, Invariants, ensure};
 
 impl Invariants for Core {

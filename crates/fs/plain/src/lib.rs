@@ -17,8 +17,8 @@
 //!
 //! * **PLAIN-A1** a block of the data area has one owner, one place in one file, an indirect block or attributes, or is free;
 //!   the bitmap says which.
-//! * **PLAIN-A2** the counts of a pool are those of its bitmap; behind its `end` nothing was ever in use.
-//! * **PLAIN-F1** the bytes of the last block behind the end of a file are zero.
+//! * **PLAIN-A2** the counts of a pool are those of its bitmap; after its `end` nothing was ever in use.
+//! * **PLAIN-F1** the bytes of the last block after the end of a file are zero.
 //! * **PLAIN-D1** an entry of a directory stays where it is until it is removed.
 //!
 //! # Typical sequence
@@ -34,7 +34,6 @@
 mod alloc;
 mod check;
 mod commit;
-mod core;
 mod describe;
 mod dir;
 mod dump;
@@ -50,7 +49,9 @@ mod options;
 pub mod planted;
 mod recover;
 mod structures;
+mod superblock;
 mod validate;
+mod volume;
 
 use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::*;
@@ -76,7 +77,7 @@ impl Engine for Plain {
     }
 
     fn probe(&self, device: &dyn Device) -> Result<Option<VolumeInfo>> {
-        let Some((sb, geom)) = validate::read_super(device, 0)? else { return Ok(None) };
+        let Some((sb, geom)) = superblock::read(device, 0)? else { return Ok(None) };
         let facts = vec![
             ("version", sb.version.to_string()),
             ("log_size", format::byte(geom.log).to_string()),

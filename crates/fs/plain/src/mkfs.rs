@@ -2,10 +2,10 @@
 //! the superblock's pools say so (PLAIN-A2), so a large volume takes no longer than a small one.
 
 use crate::alloc::Of;
-use crate::core::Core;
 use crate::format::*;
 use crate::options;
-use crate::validate;
+use crate::superblock;
+use crate::volume::Core;
 use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::{Devices, Error, FormatOptions, Options, Result, label_field, mode};
 use arbor_kit::calls::State as _;
@@ -59,7 +59,7 @@ fn layout(o: &FormatOptions, size: u64) -> Result<SuperBlock> {
         space: pool(space),
         ..SuperBlock::default()
     };
-    validate::superblock(&arbor_kit::head::encode(&sb), 0, size).map(|_| sb)
+    superblock::decode(&arbor_kit::head::encode(&sb), 0, size).map(|_| sb)
 }
 
 impl Core {

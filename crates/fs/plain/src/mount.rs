@@ -1,10 +1,10 @@
 //! Mounting: recovery, the state in core, what was open and unlinked at a crash. How calls enter a mounted volume, and how it
 //! is unmounted, is in `kit::locked`; what it asks for is in `ops.rs`.
 
-use crate::core::Core;
 use crate::format::*;
 use crate::planted::{Flaw, planted};
-use crate::{options, recover, validate};
+use crate::volume::Core;
+use crate::{options, recover, superblock};
 use arbor_base::device::Device;
 use arbor_base::vfs::{Clock, Devices, Error, MountOptions, Options, Result, Time};
 use arbor_kit::calls::State as _;
@@ -18,7 +18,7 @@ pub(crate) type Volume = Locked<Core>;
 pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<Volume>> {
     let opts = options::Mount::parse(&options.options)?;
     let dev: Arc<dyn Device> = devices.main;
-    let (sb, geom) = superblock(&*dev)?;
+    let (sb, geom) = superblock::need(&*dev)?;
     let read_only = arbor_kit::options::read_only(arbor_kit::head::features(&sb), KNOWN, options, &*dev)?;
     if read_only && sb.clean.get() == 0 {
         return Err(Error::refused(
@@ -41,16 +41,11 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     Ok(Arc::new(volume))
 }
 
-/// The superblock at byte 0, and where things lie.
-fn superblock(dev: &dyn Device) -> Result<(SuperBlock, Geom)> {
-    validate::read_super(dev, 0)?.ok_or_else(|| Error::refused("no plain superblock"))
-}
-
 /// The state of a volume that is not mounted, for those that only look: of one that was not unmounted as recovery would make
 /// it.
 pub(crate) fn look(devices: &Devices) -> Result<Core> {
     let dev: Arc<dyn Device> = devices.main.clone();
-    let found = superblock(&*dev)?;
+    let found = superblock::need(&*dev)?;
     let mut core = Core::new(dev, found, options::Mount::parse(&Options::default())?, Time::default());
     core.lay()?;
     Ok(core)
@@ -84,7 +79,7 @@ impl Core {
     /// The superblock as the log has it.
     fn take_super(&mut self, block: Option<&[u8]>) -> Result<()> {
         let bytes = block.and_then(|bytes| bytes.get(..SECTOR)).unwrap_or(&[]);
-        if let Some((sb, _)) = validate::superblock(bytes, 0, self.dev.geometry().size)? {
+        if let Some((sb, _)) = superblock::decode(bytes, 0, self.dev.geometry().size)? {
             self.sb = sb;
         }
         Ok(())

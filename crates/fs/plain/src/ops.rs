@@ -1,9 +1,9 @@
 //! The calls: what changes of names are made of. The rules of names stand in `kit::namespace`, reading and writing in
 //! `kit::blockfile`. A call changes buffers; `commit.rs` makes all of it durable when it ends.
 
-use crate::core::Core;
 use crate::format::*;
 use crate::inode::Inode;
+use crate::volume::Core;
 use arbor_base::cache::Name;
 use arbor_base::device::{Kind, Request};
 use arbor_base::vfs::*;

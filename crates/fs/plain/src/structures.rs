@@ -1,30 +1,21 @@
 //! Which structures lie on a volume that is not mounted and what their fields are, for tests of damage.
 
-use crate::core::Core;
 use crate::describe::{XATTR_LEVEL, piece_name};
 use crate::format::*;
 use crate::inode::Inode;
-use crate::{mount, validate};
+use crate::volume::Core;
+use crate::{mount, superblock};
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::get_u32;
 use arbor_base::vfs::{Devices, Field, Meaning, Result, Structure};
 use arbor_kit::dirent::{DIRENT_HEAD, DirentHead, entry};
-use arbor_kit::fields;
 use arbor_kit::structures::{Fields, seal as seal_at};
+use arbor_kit::{fields, superblock_fields};
 use std::mem::offset_of;
 use zerocopy::FromBytes;
 
 const POOL: &[Field] = fields!(Pool { count: Number, free: Number, end: Number, rover: Number });
-const SUPER: &[Field] = fields!(SuperBlock {
-    magic: Bytes,
-    crc: Checksum,
-    version: Number,
-    compat: Number,
-    ro_compat: Number,
-    incompat: Number,
-    clean: Number,
-    uuid: Bytes,
-    label: Bytes,
+const SUPER: &[Field] = superblock_fields!(SuperBlock, clean, {
     blocks: Number,
     log: Number,
     created: Number,
@@ -78,7 +69,7 @@ pub(crate) fn reseal(device: &dyn Device, s: &Structure) -> Result<()> {
 }
 
 fn reseal_inode(device: &dyn Device, s: &Structure) -> Result<()> {
-    let Ok(Some((_, geom))) = validate::read_super(device, 0) else { return Ok(()) };
+    let Ok(Some((_, geom))) = superblock::read(device, 0) else { return Ok(()) };
     let (start, mut bytes) = (s.offset / SECTOR as u64 * SECTOR as u64, vec![0; SECTOR]);
     device.read_at(Kind::Inode, start, &mut bytes)?;
     let at = (s.offset - start) as usize;

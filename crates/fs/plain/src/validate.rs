@@ -2,55 +2,12 @@
 //! checker's business.
 
 use crate::format::*;
-use arbor_base::device::{Device, Kind};
-use arbor_base::field;
+use arbor_base::device::Kind;
 use arbor_base::layout::{Corrupt, crc_without};
-use arbor_base::vfs::{Error, FileType, Ino, Result};
+use arbor_base::vfs::{FileType, Ino};
 use arbor_kit::dirent::check_chunks;
-use arbor_kit::head;
 use arbor_kit::namespace::TARGET_MAX;
 use zerocopy::FromBytes;
-
-/// The superblock at byte `at`, checked, with where things lie then; `None` if there is no magic. What was read wrong is
-/// read once more.
-pub(crate) fn read_super(dev: &dyn Device, at: u64) -> Result<Option<(SuperBlock, Geom)>> {
-    let size = dev.geometry().size;
-    let read = || checked(head::read(dev, at)?, at, size);
-    match read() {
-        Ok(None) | Err(Error::Corrupt(_)) => read(),
-        found => found,
-    }
-}
-
-/// The superblock in these bytes, see [`read_super`].
-pub(crate) fn superblock(bytes: &[u8], at: u64, size: u64) -> Result<Option<(SuperBlock, Geom)>> {
-    checked(head::decode(bytes, at)?, at, size)
-}
-
-fn checked(sb: Option<SuperBlock>, at: u64, size: u64) -> Result<Option<(SuperBlock, Geom)>> {
-    let Some(sb) = sb else { return Ok(None) };
-    let bad = |f: (_, u64), found: u64, expected: &str| {
-        Err(Corrupt::new("superblock", f.0, at.saturating_add(f.1), found, expected).into())
-    };
-    let geom = Geom::of(&sb);
-    if geom.log < 128 || !geom.log.is_multiple_of(2) || geom.inodes < INODES || !geom.adds_up() {
-        return bad(field!(SuperBlock, blocks), geom.blocks.into(), "the sum of what is on the volume");
-    }
-    if byte(geom.blocks) > size {
-        let bytes = byte(geom.blocks);
-        return Err(Error::refused(format!("the volume has {bytes} bytes, the device only {size}: truncated image?")));
-    }
-    for (field, p) in [(field!(SuperBlock, inodes), sb.inodes), (field!(SuperBlock, space), sb.space)] {
-        let [count, free, end, rover] = [p.count, p.free, p.end, p.rover].map(|n| n.get());
-        if end > count || rover > end || free > count || free < count - end {
-            return bad(field, free.into(), "as many as its other numbers allow");
-        }
-    }
-    if sb.orphan.get() >= geom.inodes {
-        return bad(field!(SuperBlock, orphan), sb.orphan.get().into(), "an inode");
-    }
-    Ok(Some((sb, geom)))
-}
 
 /// Checks a block of metadata.
 pub(crate) fn block(geom: &Geom, block: u32, kind: Kind, bytes: &[u8]) -> std::result::Result<(), Corrupt> {

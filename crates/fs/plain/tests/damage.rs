@@ -6,7 +6,7 @@ use arbor_base::device::MemDevice;
 use arbor_base::vfs::*;
 use arbor_plain::Plain;
 use arbor_plain::format::*;
-use arbor_torture::damage::{self, Damage, Healed, Tree, case, codes};
+use arbor_torture::damage::{self, Damage, Healed, case, codes};
 use damage_kit::*;
 use std::sync::OnceLock;
 
@@ -17,10 +17,6 @@ static DAMAGE: Damage<ImageCorruptor> =
 
 /// With whether preening mends it.
 type Case = damage::Case<ImageCorruptor, bool>;
-
-fn tree(dev: &MemDevice) -> Tree {
-    damage::tree(&Plain, dev)
-}
 
 fn check(dev: &MemDevice, repair: Repair) -> CheckReport {
     damage::check(&Plain, dev.clone(), repair)

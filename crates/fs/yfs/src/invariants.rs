@@ -51,10 +51,11 @@ impl Core {
     /// Executes the invariants, if it is their turn. What has failed may be half a call, and damage is no mistake of the
     /// code.
     pub fn look(&mut self) {
-        let extent = self.extent();
-        if self.is_whole() && self.turns.is_due(extent) {
+        let mut turns = std::mem::take(&mut self.turns);
+        if self.is_whole() && turns.is_due(|| self.extent()) {
             execute(self);
         }
+        self.turns = turns;
     }
 
     fn is_whole(&self) -> bool {
@@ -63,25 +64,30 @@ impl Core {
 
     /// Buffers are about to be written in place (YFS-C1).
     pub fn look_at_going(&self, addrs: &[u64]) {
-        let early = addrs.iter().find(|addr| self.dirty.last(**addr).is_none_or(|last| last > self.log.durable()));
-        self.heed("YFS-C1", early.map(|addr| format!("{addr} goes in place, its record is not durable")));
+        let is_early = |addr: &&u64| self.dirty.last(**addr).is_none_or(|last| last > self.log.durable());
+        let early = || addrs.iter().find(is_early);
+        self.heed("YFS-C1", || early().map(|addr| format!("{addr} goes in place, its record is not durable")));
     }
 
     /// Extents are about to be free, and discarded (YFS-C2).
     pub fn look_at_freed(&self, extents: &[Extent]) {
-        let holds = self.bears_no_witness_to(extents);
-        self.heed("YFS-C2", (!holds).then(|| "data with a witness are about to be free".to_string()));
+        let met = || !self.bears_no_witness_to(extents);
+        self.heed("YFS-C2", || met().then(|| "data with a witness are about to be free".to_string()));
     }
 
     /// Data are about to be written, in place or elsewhere (YFS-C2).
     pub fn look_at_written(&self, out: &DataWrites) {
         let over = |w: &&Witness| out.pieces.iter().any(|(at, _, bytes)| w.meets(*at, bytes.len() as u64));
-        let met = self.log.witnesses().iter().find(over);
-        self.heed("YFS-C2", met.map(|w| format!("{w:?} is about to be written over")));
+        let met = || self.log.witnesses().iter().find(over);
+        self.heed("YFS-C2", || met().map(|w| format!("{w:?} is about to be written over")));
     }
 
-    fn heed(&self, number: &str, broken: Option<String>) {
-        if let Some(what) = broken.filter(|_| arbor_base::invariants::are_executed() && self.is_whole()) {
+    /// Panics if something is broken; it is looked for only where invariants are executed.
+    fn heed(&self, number: &str, broken: impl FnOnce() -> Option<String>) {
+        if arbor_base::invariants::are_executed()
+            && self.is_whole()
+            && let Some(what) = broken()
+        {
             panic!("{number} does not hold: {what}");
         }
     }
@@ -151,20 +157,20 @@ impl Core {
         for (rec, lsn, prev) in self.log.on_disk() {
             let follows = last.is_none_or(|l| l < rec) && placed.is_none_or(|p| p == prev);
             ensure(follows, "YFS-C3", || {
-                format!("record {rec} at {lsn:?} follows {prev:?}, behind it lies {placed:?}")
+                format!("record {rec} at {lsn:?} follows {prev:?}, after it lies {placed:?}")
             })?;
             (last, placed) = (Some(rec), Some(lsn));
         }
         let ends = placed.is_none_or(|p| p == self.log.last_placed());
         ensure(ends, "YFS-C3", || format!("the last record is at {placed:?}, not {:?}", self.log.last_placed()))?;
         for rec in self.log.waiting() {
-            ensure(last.is_none_or(|l| l < rec), "YFS-C3", || format!("record {rec} waits behind {last:?}"))?;
+            ensure(last.is_none_or(|l| l < rec), "YFS-C3", || format!("record {rec} waits after {last:?}"))?;
             last = Some(rec);
         }
         Ok(())
     }
 
-    /// YFS-C4: records with changes that are not in place, or extents that are not free yet, are behind the tail.
+    /// YFS-C4: records with changes that are not in place, or extents that are not free yet, are after the tail.
     fn check_c4(&self) -> Holds {
         let tail = self.log.on_disk().map(|r| r.0).chain(self.log.waiting()).next().unwrap_or(0);
         let needed = [self.dirty.first(), self.marked.front().map(|m| m.0)];

@@ -76,7 +76,7 @@ pub const MOUNT: &[OptionSpec] = &[
 
 /// See [`Engine::shapes`](arbor_base::vfs::Engine::shapes): the defaults, the paper's sizes, the
 /// smallest, the largest, large inodes.
-pub const SHAPES: &[(&str, &str)] = &[
+pub const TEST_CONFIGURATIONS: &[(&str, &str)] = &[
     ("", ""),
     ("block=16K,frag=2K", ""),
     ("block=1K,frag=512,logsize=704K", "cache=1M"),

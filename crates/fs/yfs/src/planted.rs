@@ -27,7 +27,7 @@ arbor_kit::flaws! {
     ReplayStopsShort,
     /// Replay believes records whose checksum is wrong.
     TornRecordsBelieved,
-    /// Replay goes on behind a gap in the chain of records (against YFS-C3).
+    /// Replay goes on after a gap in the chain of records (against YFS-C3).
     /// Not seen in core: it is made at the mount.
     GapIgnored,
     /// Replay believes a record whose witnesses are not borne out.

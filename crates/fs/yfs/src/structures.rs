@@ -11,20 +11,11 @@ use crate::format::*;
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{crc_without, get_u16};
 use arbor_base::vfs::{Devices, Field, Meaning, Result, Structure, mode};
-use arbor_kit::fields;
+use arbor_kit::{fields, superblock_fields};
 use std::mem::offset_of;
 use zerocopy::FromBytes;
 
-const SUPER: &[Field] = fields!(SuperBlock {
-    magic: Bytes,
-    crc: Checksum,
-    version: Number,
-    compat: Number,
-    ro_compat: Number,
-    incompat: Number,
-    clean: Number,
-    uuid: Bytes,
-    label: Bytes,
+const SUPER: &[Field] = superblock_fields!(SuperBlock, clean, {
     frag_shift: Number,
     block_shift: Number,
     inode_shift: Number,

@@ -10,7 +10,7 @@ use super::asynchronous::Asynchronous;
 use super::journal::Journaled;
 use super::soft::SoftUpdates;
 use super::synchronous::Synchronous;
-use crate::buffers::{BlockKind, Slot};
+use crate::buffers::{BlockKind, PointerSet, Slot};
 use crate::dependencies::LinkRelease;
 use crate::format::*;
 use crate::inode::Inode;
@@ -91,20 +91,10 @@ pub(crate) trait MetadataOrdering: Sync {
 
     // Pointers and sizes.
 
-    /// A pointer was set, from `old` (fragment 0: none) to `new`, whose content is the buffer `content`; `inode`: where
-    /// the pointer's inode begins in the buffer and the size it had before, if it lies in one. The content is on disk
-    /// before the pointer (FFS-C4), its bits too, and what it pointed to is free when that is (FFS-C3; "Direct Block",
-    /// "Indirect Block" and "New Indirect Block Dependency Tracking").
-    fn pointer_set(
-        &self,
-        core: &mut Core,
-        slot: Slot,
-        old: (Frag, u32),
-        new: (Frag, u32),
-        _content: Name,
-        _inode: Option<(usize, u64)>,
-    ) -> Result<()> {
-        if is_moved(old, new) { self.blocks_freed(core, slot.0, &[old]) } else { Ok(()) }
+    /// A pointer was set. The content is on disk before the pointer (FFS-C4), its bits too, and what it pointed to is free
+    /// when that is (FFS-C3; "Direct Block", "Indirect Block" and "New Indirect Block Dependency Tracking").
+    fn pointer_set(&self, core: &mut Core, p: &PointerSet) -> Result<()> {
+        if p.is_moved() { self.blocks_freed(core, p.slot.0, &[p.old]) } else { Ok(()) }
     }
 
     /// A pointer that was set leads to a directory's block, or to pointers to some: what is written there is not
@@ -273,9 +263,4 @@ pub(crate) trait MetadataOrdering: Sync {
     fn may_write_on(&self, _core: &Core) -> bool {
         true
     }
-}
-
-/// Whether a pointer led elsewhere before.
-pub(super) fn is_moved(old: (Frag, u32), new: (Frag, u32)) -> bool {
-    old.0.0 != 0 && old.0 != new.0
 }

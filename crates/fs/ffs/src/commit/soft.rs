@@ -15,7 +15,7 @@ mod rollback;
 use super::inode_bytes;
 use super::ordering::{Entry, MetadataOrdering};
 use crate::alloc::INITED_AT;
-use crate::buffers::Slot;
+use crate::buffers::{PointerSet, Slot};
 use crate::dependencies::{After, Dependency, INODE_AT, LinkRelease, SIZE_AT, Undo};
 use crate::format::*;
 use crate::inode::{Inode, XATTR};
@@ -104,17 +104,9 @@ impl MetadataOrdering for SoftUpdates {
         Ok(())
     }
 
-    fn pointer_set(
-        &self,
-        core: &mut Core,
-        slot: Slot,
-        old: (Frag, u32),
-        new: (Frag, u32),
-        content: Name,
-        inode: Option<(usize, u64)>,
-    ) -> Result<()> {
-        let bits = core.cg_name(core.geom.cg_of(new.0));
-        core.pointer_waits(slot, old, (new.0, Some(bits)), content, inode)
+    fn pointer_set(&self, core: &mut Core, p: &PointerSet) -> Result<()> {
+        let bits = core.cg_name(core.geom.cg_of(p.new.0));
+        core.pointer_waits(p, Some(bits))
     }
 
     fn leads_to_names(

@@ -4,8 +4,8 @@
 //! cleared before its block is free, an indirect block before it is pointed to. Bitmaps, data and times are delayed; so
 //! pointers to data are dependencies as with soft updates (`soft/pointers.rs`).
 
-use super::ordering::{Entry, MetadataOrdering, is_moved};
-use crate::buffers::{BlockKind, Slot};
+use super::ordering::{Entry, MetadataOrdering};
+use crate::buffers::{BlockKind, PointerSet, Slot};
 use crate::dependencies::LinkRelease;
 use crate::format::*;
 use crate::inode::Inode;
@@ -48,24 +48,16 @@ impl MetadataOrdering for Synchronous {
         Ok(Vec::new())
     }
 
-    fn pointer_set(
-        &self,
-        core: &mut Core,
-        slot: Slot,
-        old: (Frag, u32),
-        new: (Frag, u32),
-        content: Name,
-        inode: Option<(usize, u64)>,
-    ) -> Result<()> {
+    fn pointer_set(&self, core: &mut Core, p: &PointerSet) -> Result<()> {
         if !planted(Flaw::SyncPointerFirst) {
-            match core.dirty.get(content).map(|d| d.kind) {
+            match core.dirty.get(p.content).map(|d| d.kind) {
                 // The bits are counted again after a crash.
-                Some(BlockKind::Data) => return core.pointer_waits(slot, old, (new.0, None), content, inode),
-                Some(_) => core.write_now(content)?,
+                Some(BlockKind::Data) => return core.pointer_waits(p, None),
+                Some(_) => core.write_now(p.content)?,
                 None => {}
             }
         }
-        if is_moved(old, new) { self.blocks_freed(core, slot.0, &[old]) } else { Ok(()) }
+        if p.is_moved() { self.blocks_freed(core, p.slot.0, &[p.old]) } else { Ok(()) }
     }
 
     fn leads_to_names(&self, core: &mut Core, slot: Slot, _content: Name, inode: Option<(Slot, u64)>) -> Result<()> {

@@ -3,7 +3,7 @@
 use super::issue::Issue;
 use super::{Checker, Core, Findings};
 use crate::format::*;
-use crate::{options, recover, validate};
+use crate::{options, recover, superblock, validate};
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::Access;
 use arbor_base::vfs::{Devices, Error, Options, Progress, Repair, Result, Time};
@@ -55,8 +55,8 @@ pub(super) fn open<'a>(
 /// A superblock that can be used, or why there is none.
 fn superblock(dev: &dyn Device) -> Result<std::result::Result<Start, Issue>> {
     let at = (dev.geometry().size >> BLOCK_SHIFT).saturating_sub(1) << BLOCK_SHIFT;
-    let copy = usable(validate::read_super(dev, at))?.ok().filter(|(_, geom)| byte(geom.copy()) == at);
-    let why = match usable(validate::read_super(dev, 0))? {
+    let copy = usable(superblock::read(dev, at))?.ok().filter(|(_, geom)| byte(geom.copy()) == at);
+    let why = match usable(superblock::read(dev, 0))? {
         Ok(found) => match copy {
             Some((_, geom)) if geom != found.1 && !is_borne_out(dev, &found.1)? && is_borne_out(dev, &geom)? => {
                 "what lies on the volume is not of it".to_string()
@@ -69,7 +69,7 @@ fn superblock(dev: &dyn Device) -> Result<std::result::Result<Start, Issue>> {
         return Ok(Err(Issue::SuperLost { why: format!("{why}, and there is no copy") }));
     };
     let logged = recover::read_log(dev, &geom)?.1.remove(&0).unwrap_or_default();
-    let logged = validate::superblock(logged.get(..SECTOR).unwrap_or(&[]), 0, dev.geometry().size).ok().flatten();
+    let logged = superblock::decode(logged.get(..SECTOR).unwrap_or(&[]), 0, dev.geometry().size).ok().flatten();
     let (found, from) = match logged {
         Some(found) => (found, "the one in the log is used"),
         None => ((sb, geom), "its copy is used"),

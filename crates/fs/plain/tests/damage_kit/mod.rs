@@ -1,11 +1,12 @@
-//! A volume with something of everything, and a knife to damage it with.
+//! A volume with something of everything, and what damages it.
+#![allow(dead_code, reason = "each test uses a part")]
 
 use arbor_base::device::{Device, Kind, MemDevice};
 use arbor_base::layout::{get_u16, get_u32};
 use arbor_base::vfs::*;
 use arbor_plain::Plain;
 use arbor_plain::format::*;
-use arbor_torture::damage::{self, bytes};
+use arbor_torture::damage::{self, Tree, bytes};
 use zerocopy::{FromBytes, IntoBytes};
 
 const CX: Cx = Cx { uid: 0, gid: 0 };
@@ -154,4 +155,9 @@ pub fn build(size: u64, options: &str) -> MemDevice {
     }
     fs.unmount().unwrap();
     dev
+}
+
+/// All files of a volume.
+pub fn tree(dev: &MemDevice) -> Tree {
+    damage::tree(&Plain, dev)
 }

@@ -1,6 +1,6 @@
 //! Dependencies of pointers and sizes, and what is freed after them. Synchronous writes have those of data too.
 
-use crate::buffers::Slot;
+use crate::buffers::{PointerSet, Slot};
 use crate::dependencies::{After, Dependency, INODE_AT, SIZE_AT, Undo};
 use crate::format::*;
 use crate::inode::Inode;
@@ -10,17 +10,10 @@ use arbor_base::cache::Name;
 use arbor_base::vfs::Result;
 
 impl Core {
-    /// A pointer that was set must not be on disk before its block is, `content` (FFS-C4), nor before the group with the
-    /// bits of its fragments is, `bits` (FFS-C3).
-    pub(in crate::commit) fn pointer_waits(
-        &mut self,
-        (buffer, at): Slot,
-        old: (Frag, u32),
-        (new, bits): (Frag, Option<Name>),
-        content: Name,
-        inode: Option<(usize, u64)>,
-    ) -> Result<()> {
-        let moved = old.0.0 != 0 && old.0 != new;
+    /// A pointer that was set must not be on disk before its block is (FFS-C4), nor before the group with the bits of its
+    /// fragments is, `bits` (FFS-C3).
+    pub(in crate::commit) fn pointer_waits(&mut self, p: &PointerSet, bits: Option<Name>) -> Result<()> {
+        let (moved, old, content, (buffer, at)) = (p.is_moved(), p.old, p.content, p.slot);
         let deps = &mut self.deps;
         let mut waits = Vec::new();
         if let Some(bits) = bits.filter(|_| !planted(Flaw::PointerBeforeBits)) {
@@ -30,7 +23,7 @@ impl Core {
             waits.push(deps.event(content));
         }
         let Some(id) = deps.find(buffer, at) else {
-            let inode = inode.map(|(i, size)| (i, deps.size_without((buffer, i + SIZE_AT), content, size)));
+            let inode = p.inode.map(|(i, size)| (i, deps.size_without((buffer, i + SIZE_AT), content, size)));
             let undo = Undo::Pointer { old: old.0.0, inode };
             let id = deps.add(Dependency::new(buffer, at, undo, waits));
             if moved {
