@@ -163,11 +163,6 @@ pub trait BlockFiles: State + Namespace + BlockMap + InodeTable<Inode: BlockFile
     fn may_write_on(&self) -> bool {
         true
     }
-
-    /// A number that changes with each change, if there is one.
-    fn changes(&self) -> Option<u64> {
-        None
-    }
 }
 
 impl<C: BlockFiles> Inodes for C {
@@ -293,7 +288,7 @@ fn write<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, data: &[u8], now: T
                 return Err(e);
             }
             // What is written already counts, and is all that will be on the disk.
-            Err(e) if e.errno() == Errno::ENOSPC || before.is_some() && before == core.changes() => {
+            Err(e) if e.errno() == Errno::ENOSPC || before == core.changes() => {
                 core.health().note(&e);
                 break;
             }

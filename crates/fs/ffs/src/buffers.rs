@@ -196,11 +196,6 @@ impl DirtyBuffers {
         self.all.iter().filter(wanted).map(|d| *d.0).collect()
     }
 
-    /// A number that every change makes larger.
-    pub fn changes(&self) -> u64 {
-        self.turns
-    }
-
     /// A buffer was changed at `now`, and goes to `frag`; data are due after `commit_ms`.
     pub fn touch(&mut self, name: Name, (frag, kind, owner): (Frag, BlockKind, u64), now: u64, commit_ms: u64) {
         let early = match kind {

@@ -101,6 +101,7 @@ impl Core {
                 self.cache.make_dirty(clean).ok_or(Errno::EIO)?
             }
         };
+        self.calls.note_change();
         Ok(self.cache.modify(dirty, f))
     }
 
@@ -273,13 +274,16 @@ impl Core {
     /// Frees blocks from the end of a file: those that one lowest indirect block leads to, or all direct ones, so that a
     /// step is bounded. Returns the size that the file has then.
     pub fn truncate_some(&mut self, i: &mut Inode, to: u64) -> Result<u64> {
-        self.mark(i.ino)?;
         let keep = to.div_ceil(self.geom.block_size() as u64).max(NDADDR as u64);
         let Some(n) = self.last_leaf(i, keep)? else {
             self.truncate_direct(i, to)?;
             return Ok(to);
         };
         let (first, per) = (self.shape().first(1, n), self.shape().fanout);
+        let table = self.indirect(i, 1, n)?.ok_or(Errno::EIO)?;
+        let pointers = table.chunks_exact(POINTER).map(|p| Pointer::read_from_bytes(p).unwrap_or_default());
+        self.check_freed(i, (first..).zip(pointers).filter(|(lbn, _)| *lbn >= keep))?;
+        self.mark(i.ino)?;
         if keep <= first {
             self.free_leaf(i, n)?;
         }
@@ -301,6 +305,26 @@ impl Core {
         let used = (0..self.shape().fanout).rev().find(|k| !Self::is_hole(Self::entry(&table, *k as usize)));
         let goes = first >= keep || used.is_some_and(|k| first + k >= keep);
         Ok(goes.then_some(n))
+    }
+
+    /// Fails unless blocks that are about to be freed lie in segments, and the file counts them.
+    fn check_freed(&mut self, i: &Inode, blocks: impl Iterator<Item = (u64, Pointer)>) -> Result<()> {
+        let changed = self.changed.contains_key(&i.ino.0);
+        let mut frags = 0;
+        for (lbn, p) in blocks.filter(|(_, p)| !Self::is_hole(*p)) {
+            let place = FileBlock::Data(lbn);
+            let counted = self.geom.lbn_frags(i.size(), lbn);
+            frags += u64::from(counted);
+            if p.frag.get() != UNWRITTEN {
+                let on_disk = if changed { self.disk_frags(i.ino, place) } else { counted };
+                self.check_pointer((i, place), p, on_disk.max(1))?;
+            }
+        }
+        if i.d.frags.get() < frags { Err(Self::wrong_count(i)) } else { Ok(()) }
+    }
+
+    fn wrong_count(i: &Inode) -> Error {
+        i.corrupt("frags", i.d.frags, "as many fragments as its blocks have").into()
     }
 
     /// Takes a block from a file, if it is there.
@@ -338,7 +362,7 @@ impl Core {
     /// Takes fragments from those that a file counts.
     fn count_less(&mut self, i: &mut Inode, frags: u32) -> Result<()> {
         if i.d.frags.get() < frags.into() {
-            return Err(i.corrupt("frags", i.d.frags, "as many fragments as its blocks have").into());
+            return Err(Self::wrong_count(i));
         }
         self.count(i, 0, frags);
         Ok(())
@@ -359,10 +383,11 @@ impl Core {
 
     /// Frees direct blocks, and fragments of the last one, after byte `to`.
     pub fn truncate_direct(&mut self, i: &mut Inode, to: u64) -> Result<()> {
-        let geom = self.geom;
-        self.mark(i.ino)?;
-        let keep = to.div_ceil(geom.block_size() as u64);
+        let keep = to.div_ceil(self.geom.block_size() as u64);
+        let direct = i.d.db;
+        self.check_freed(i, (0..).zip(direct).filter(|(lbn, _)| *lbn >= keep))?;
         self.cut_last(i, to)?;
+        self.mark(i.ino)?;
         for lbn in keep.min(NDADDR as u64)..NDADDR as u64 {
             self.free_block(i, FileBlock::Data(lbn))?;
         }
@@ -386,6 +411,7 @@ impl Core {
             return Ok(());
         }
         self.mapped_page(i, lbn, p)?;
+        self.mark(i.ino)?;
         let len = self.geom.bytes_of(new);
         self.change(i, FileBlock::Data(lbn), |buf| {
             buf.resize(len, 0);

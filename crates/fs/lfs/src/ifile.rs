@@ -88,15 +88,14 @@ impl Core {
             0 => (Ino(self.state.inodes.into()), 0),
             ino => (Ino(ino.into()), self.map_entry(Ino(ino.into()))?.next_free.get()),
         };
-        let reserved = |n: u32| n != 0 && u64::from(n) <= ROOT.0;
-        if next >= self.state.inodes || reserved(next) || free != 0 && reserved(free) {
+        if next >= self.state.inodes || next != 0 && u64::from(next) <= ROOT.0 {
             let (field, offset) = field!(MapEntry, next_free);
             let at = self.map_location(ino, offset);
             return Err(Corrupt::new("inode map", field, at, next, "an inode of the map").into());
         }
-        if free == 0 {
-            self.state.inodes += 1;
-        }
+        // What may fail comes before the count: a number that is counted is in the map.
+        self.ifile_page(self.map_at(ino).0)?;
+        self.state.inodes += u32::from(free == 0);
         let old = self.map_entry(ino)?;
         if old.frag.get() != 0 {
             let (at, found) = (self.map_location(ino, field!(MapEntry, frag).1), old.frag);

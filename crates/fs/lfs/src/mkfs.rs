@@ -45,6 +45,8 @@ pub(crate) fn format(devices: Devices, options: &FormatOptions) -> Result<()> {
     let geom = superblock::geometry(&sb, 0)?;
     let head = geom.byte(Frag(geom.first)) as usize;
     dev.write_at(Kind::Super, 0, &vec![0; head])?;
+    // A crash in the middle leaves no volume, not a mixed one.
+    dev.flush()?;
     first_state(dev.clone(), geom, segs, options)?;
     let bytes = superblock::sealed(sb.as_bytes());
     dev.write_at(Kind::Super, geom.copy_at(), &bytes)?;

@@ -343,8 +343,4 @@ impl BlockFiles for Core {
     fn may_write_on(&self) -> bool {
         self.has_room()
     }
-
-    fn changes(&self) -> Option<u64> {
-        Some(self.log.changes)
-    }
 }

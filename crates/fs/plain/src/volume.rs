@@ -25,8 +25,6 @@ pub(crate) struct Log {
     /// Changed blocks: the buffer of each.
     pub changed: BTreeMap<u32, (Name, Kind)>,
     pub super_changed: bool,
-    /// Changes so far.
-    pub changes: u64,
     pub records: u64,
     pub bytes: u64,
     /// They need not fit a record: a repair.
@@ -101,7 +99,6 @@ impl Core {
         let dirty = self.cache.dirtied(name).ok_or(Errno::EIO)?;
         self.cache.modify(dirty, f);
         self.calls.note_change();
-        self.log.changes += 1;
         self.log.changed.insert(block, (name, kind));
         Ok(())
     }
@@ -126,7 +123,6 @@ impl Core {
     /// The superblock in core was changed.
     pub fn touch_super(&mut self) {
         self.calls.note_change();
-        self.log.changes += 1;
         self.log.super_changed = true;
     }
 

@@ -492,6 +492,14 @@ impl Lives for Core {
     fn lives(&mut self) -> &mut Lifetimes {
         &mut self.lives
     }
+
+    fn changes(&mut self) -> u64 {
+        self.tx.changes()
+    }
+
+    fn note_damage_met(&mut self) {
+        self.health.note_damage();
+    }
 }
 
 /// The recovery lists of the AGs.

@@ -140,7 +140,10 @@ impl Volume {
         if let Some(done) = self.core.lock().health.begin_unmount() {
             return done;
         }
-        let done = self.drain_inactive().and_then(|()| self.sync_all()).and_then(|()| self.settle());
+        let drained = self.drain_inactive();
+        let failed = self.core.lock().health.has_failed();
+        // What could not be freed keeps nobody else's changes from the disk.
+        let done = if failed { drained } else { self.sync_all().and_then(|()| self.settle()).and(drained) };
         self.core.lock().health.end_unmount(done)
     }
 

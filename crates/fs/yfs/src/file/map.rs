@@ -7,7 +7,7 @@ use crate::inode::Inode;
 use crate::validate::MAX_SIZE;
 use crate::volume::Core;
 use arbor_base::layout::{get_u32, get_u64};
-use arbor_base::vfs::Result;
+use arbor_base::vfs::{Error, Result};
 
 /// An extent of a file: first logical fragment, where it lies, flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -179,7 +179,13 @@ impl Core {
     pub(super) fn unmap(&mut self, i: &mut Inode, lo: u64, hi: u64) -> Result<u64> {
         let mut end = hi;
         while end > lo {
-            let Some(e) = self.extent_le(i, end - 1)? else { return Ok(lo) };
+            let e = match self.extent_le(i, end - 1) {
+                Ok(Some(e)) => e,
+                Ok(None) => return Ok(lo),
+                // What was freed so far is a step of its own, and the next one fails before it changes anything.
+                Err(Error::Corrupt(_) | Error::Io(_)) if end < hi => return Ok(end),
+                Err(e) => return Err(e),
+            };
             if e.end() <= lo {
                 return Ok(lo);
             }

@@ -17,6 +17,8 @@ pub(crate) struct Tx {
     unmarked: Vec<Extent>,
     /// What all of it takes in the log, or a little more.
     bytes: usize,
+    /// How often something was changed.
+    changes: u64,
     /// Fragments in `marked`.
     marked_frags: u64,
     /// Ranges of earlier items, to be used again.
@@ -46,6 +48,11 @@ impl Tx {
     /// What all of it takes in the log, or a little more.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// A number that grows with each change.
+    pub fn changes(&self) -> u64 {
+        self.changes
     }
 
     /// Ranges of a buffer have changed, which begin `at` bytes after those given.
@@ -78,6 +85,7 @@ impl Tx {
 
     fn item(&mut self, addr: Daddr, seal: Seal) -> &mut Item {
         debug_assert!(self.open, "metadata changes only inside a transaction");
+        self.changes += 1;
         let item = self.items.entry(addr.0).or_default();
         if item.seal.is_none() {
             item.seal = Some(seal);
@@ -90,6 +98,7 @@ impl Tx {
 
     /// A buffer is deleted: nothing of it is logged but that.
     pub fn delete(&mut self, addr: Daddr, len: usize) {
+        self.changes += 1;
         if self.items.remove(&addr.0).is_some() {
             self.order.retain(|a| *a != addr.0);
         }
@@ -99,6 +108,7 @@ impl Tx {
 
     /// An extent is marked free.
     pub fn mark(&mut self, extent: Extent) {
+        self.changes += 1;
         // The bits that freeing it will log one day.
         self.bytes += LOG_ENTRY + extent.len as usize / 8;
         self.marked_frags += u64::from(extent.len);
@@ -107,6 +117,7 @@ impl Tx {
 
     /// An extent that was marked free is free in the bitmap.
     pub fn unmark(&mut self, extent: Extent) {
+        self.changes += 1;
         self.bytes += LOG_ENTRY;
         self.unmarked.push(extent);
     }
