@@ -6,8 +6,8 @@
 //! | LFS-C4 | nor what is durable; the same |
 //! | LFS-D1 | where an entry was before a call is forgotten; the tests of walks in `torture::conformance` |
 //!
-//! Of LFS-U1 core knows the sums, and that no more dies than lives; the checker counts what leads into a segment. Of LFS-F2 it
-//! knows files without indirect blocks.
+//! Of LFS-U1 core knows the sums, and that no more dies than lives; the checker counts what leads into a segment. Of
+//! LFS-F2 it knows files without indirect blocks.
 
 use crate::format::*;
 use crate::volume::Core;
@@ -133,7 +133,7 @@ impl Core {
             let u = self.segs.get(*seg);
             ensure(*died <= u.live, "LFS-U1", || format!("{died} bytes of segment {seg} have died, of {u:?}"))?;
         }
-        self.segs.check_hollow()
+        self.segs.check_empty()
     }
 }
 

@@ -5,7 +5,6 @@ use super::space::Print;
 use super::{Checker, log, number, words};
 use crate::format::*;
 use crate::inode::Inode;
-
 use crate::validate;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
@@ -297,7 +296,7 @@ impl Checker<'_> {
         todo.extend(roots);
         todo.extend((0..NDADDR).rev().map(|k| (FileBlock::Data(k as u64), i.d.db[k])));
         let mut steps = 0u32;
-        while let Some(piece) = todo.pop().or(None) {
+        while let Some(piece) = todo.pop() {
             if piece.1.frag.get() == 0 {
                 continue;
             }
