@@ -1,5 +1,7 @@
-//! Growing a volume: the device first, durably; then the last AG up to its full length and new
-//! AGs after it, each step a transaction. A crash leaves one of the sizes on the way.
+//! Growing a volume: the device first, then the last AG, then new AGs.
+//!
+//! The device has its new size durably; then the last AG grows to its full length and new AGs follow, each step a
+//! transaction. A crash leaves one of the sizes on the way.
 
 use crate::format::*;
 use crate::planted::{Flaw, planted};
@@ -29,7 +31,7 @@ pub(crate) fn resize(devices: Devices, size: u64, clock: Arc<dyn Clock>) -> Resu
         dev.flush()?;
     }
     let volume = mount::mount(devices, &MountOptions::default(), clock)?;
-    // The log may have held a growth.
+    // The log may have grown the volume.
     let have = volume.core.lock().geom.frags * geom.frag_size();
     if size < have {
         volume.close()?;
