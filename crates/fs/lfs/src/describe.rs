@@ -1,5 +1,7 @@
-//! Where everything lies on an unmounted volume. Damage is passed over: the checker reports it. What a segment holds
-//! beside its summaries and what lives in it is dead, and so is free.
+//! Where everything lies on an unmounted volume.
+//!
+//! Damage is passed over: the checker reports it. Everything in a segment but its summaries and live blocks is dead,
+//! and so is free.
 
 use crate::format::*;
 use crate::view::{self, Found, Walk, piece_name};

@@ -104,8 +104,8 @@ impl<'a> Checker<'a> {
         Checker { core, found, f, progress, recs: Forest::default(), owned: Runs::default(), lost_found: 0 }
     }
 
-    /// Writes the repairs. The log of a clean volume is not replayed: before it is changed its mark is removed, and its
-    /// log emptied.
+    /// Writes the repairs. The log of a clean volume is not replayed: before its first change the log is emptied, and
+    /// the mark removed.
     fn write(&mut self, mended: bool) -> Result<()> {
         let clean = u32::from(mended);
         let changed = !self.core.log.changed.is_empty() || self.core.log.super_changed;

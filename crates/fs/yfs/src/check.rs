@@ -220,7 +220,7 @@ impl Checker<'_> {
         (self.progress)(done, total, what);
     }
 
-    /// Writes to the device. Before the first write of a clean volume its log is emptied and its mark removed, so that
+    /// Writes to the device. Before the first write to a clean volume, its log is emptied and its mark removed, so that
     /// no mount replays old records over the repair.
     fn write(&mut self, kind: Kind, at: u64, bytes: &[u8]) -> Result<()> {
         if !self.touched && self.r.sb.clean.get() != 0 {
