@@ -346,8 +346,9 @@ impl Core {
             if frag.0 == 0 || self.geom.seg_of(frag) != seg {
                 continue;
             }
-            let taken =
-                self.map_entry(ino).and_then(|e| if e.frag.get() == frag.0 { self.mark_inode(ino, found) } else { Ok(()) });
+            let taken = self
+                .map_entry(ino)
+                .and_then(|e| if e.frag.get() == frag.0 { self.mark_inode(ino, found) } else { Ok(()) });
             if taken.is_err() {
                 seg.into_iter().for_each(|seg| self.give_up_on(seg));
             }

@@ -100,9 +100,7 @@ fn first_state(dev: Arc<dyn Device>, geom: Geom, segs: u32, options: &FormatOpti
     let mut root: Inode = core.inew(mode::IFDIR | 0o755, options.owner, options.now)?;
     debug_assert_eq!(root.ino, ROOT);
     core.cache.insert(Name::data(ROOT, 0), Arc::new(Vec::new()));
-    core.alloc_block(&mut root, 0, geom.frag_size() as u64, &mut |buf, len| {
-        *buf = first_chunks(len, ROOT, ROOT)
-    })?;
+    core.alloc_block(&mut root, 0, geom.frag_size() as u64, &mut |buf, len| *buf = first_chunks(len, ROOT, ROOT))?;
     core.checkpoint(true)?;
     core.checkpoint(true)
 }
