@@ -1,8 +1,8 @@
-//! The ifile: the segment usage table and the inode map.
+//! The ifile: the segment usage table and the inode map; allocation of inodes.
 //!
-//! Of the usage table those pages are in core that have something to say ([`Segments`](crate::segments::Segments)); its
-//! blocks are made when a checkpoint is written. The inode map is read and changed in the ifile's buffers, which stay
-//! in core until a checkpoint. What the log says of both between two checkpoints, its summaries repeat.
+//! Of the usage table only pages with entries that are not zero are in core ([`Segments`](crate::segments::Segments));
+//! its blocks are made when a checkpoint is written. The inode map is read and changed in the ifile's buffers, which
+//! stay in core until a checkpoint. Changes of both between two checkpoints are in the summaries of the log, too.
 
 use crate::format::*;
 use crate::inode::Inode;

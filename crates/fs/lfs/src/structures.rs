@@ -1,8 +1,9 @@
-//! Which structures lie on an unmounted volume and what their fields are, for tests of damage. Walks as `describe.rs`
-//! does; on a volume that was not unmounted the places are those after roll-forward.
+//! Structures of an unmounted volume and their fields, for tests of damage.
 //!
-//! What a pointer leads to has its checksum there, and what holds the pointer has one elsewhere: [`Checksum`]s go up to
-//! the inode, and to the summaries that cover what has changed on the way.
+//! Walks as `describe.rs` does; on a volume that was not unmounted the places are those after roll-forward.
+//!
+//! A pointer holds the checksum of the block that it points to, and the block with the pointer has a checksum
+//! elsewhere: [`Checksum`]s go up to the inode, and to the summaries that cover the blocks changed on the way.
 
 use crate::format::*;
 use crate::inode::Inode;

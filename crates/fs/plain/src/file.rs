@@ -34,7 +34,7 @@ pub(crate) fn entry_at(index: u64) -> usize {
 pub(crate) struct Piece {
     /// The indirect block that holds the pointer, `None` for the inode, and the pointer's index there.
     pub slot: (Option<u32>, usize),
-    /// First logical block that it leads to.
+    /// First logical block below it.
     pub lbn: u64,
     /// 0 for data, else how many pointers are between this block and data.
     pub level: u32,
@@ -44,7 +44,7 @@ pub(crate) struct Piece {
 /// Called with pieces; returns whether to go on below.
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(&mut Core, &Piece) -> Result<bool>;
 
-/// The pointers of an inode with the first logical block that each leads to, and how many indirect blocks lead to data.
+/// The pointers of an inode, each with the first logical block below it, and its number of indirect levels.
 pub(crate) fn roots() -> impl DoubleEndedIterator<Item = (usize, u64, u32)> {
     let starts = [DIRECT, DIRECT + POINTERS, DIRECT + POINTERS + POINTERS.pow(2)];
     let all = (0..DIRECT).map(|lbn| (lbn, 0)).chain(starts.into_iter().zip(1..)).collect::<Vec<_>>();

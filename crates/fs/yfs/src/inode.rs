@@ -1,8 +1,7 @@
-//! Inodes: reading and writing them, the AG inode recovery list (4.4), extended attributes.
+//! Inodes: reading, changing and freeing them, the AG inode recovery list (4.4), extended attributes.
 //!
-//! An inode has no copy of its own in core. It is decoded from its chunk's buffer and written back to it by the
-//! transaction that changes it; only what delayed writes will change (size, times) waits in
-//! [`crate::delayed::Delayed`].
+//! An inode has no copy of its own in core. It is decoded from its chunk's buffer, and stored there by the transaction
+//! that changes it; only what delayed writes will change (size, times) waits in [`crate::delayed::Delayed`].
 
 use crate::buffers::What;
 use crate::format::*;

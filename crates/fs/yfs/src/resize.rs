@@ -72,7 +72,7 @@ impl Volume {
             if planted(Flaw::GrowthBeforeLog) {
                 superblock::write(&*core.dev, 0, &core.sb)?;
             }
-            // A copy older than an AG would not lead to what that AG holds.
+            // A copy older than an AG does not know that AG.
             for at in core.geom.early_copies() {
                 core.log_copy(Daddr(at / SECTOR))?;
             }

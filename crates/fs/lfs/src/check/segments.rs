@@ -1,9 +1,9 @@
-//! The segment usage table, and what lives in the log: every segment is read whole, and what lives in it must be what
-//! pointers and summaries say.
+//! The segment usage table and the live blocks of the log, which must agree with pointers and summaries.
 //!
-//! To compare, sums suffice: of what the pointers that lead into a segment say, and of what its summaries say of the
-//! blocks that begin where a pointer leads to, with the checksums of what is there. Where they differ, the next pass
-//! reads block by block; if all are sound, it is the summaries that are wrong.
+//! Every segment with live blocks is read whole. To compare, sums suffice: of the prints of all pointers into a
+//! segment, and of the prints that its summaries give for the blocks that begin where a pointer points to, with the
+//! checksums of the bytes there. Where they differ, the next pass reads block by block; if all are sound, the summaries
+//! are wrong.
 
 use super::Checker;
 use super::issue::Issue;

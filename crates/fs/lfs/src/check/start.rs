@@ -155,7 +155,7 @@ pub(super) struct Begun {
     pub rebuilt: bool,
 }
 
-/// Brings the volume into core, by the newest checkpoint that leads to a sound ifile.
+/// Opens the volume in core, at the newest checkpoint with a sound ifile.
 pub(super) fn begin(dev: Arc<dyn Device>, found: &Found, f: &mut Findings) -> Result<Begun> {
     let geom = found.geom;
     let mut all = checkpoints(&*dev, &geom)?;

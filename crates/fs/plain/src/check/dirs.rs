@@ -1,5 +1,6 @@
-//! Phase 3: directories, their chunks and what the entries name; what the root leads to; link counts
-//! (`kit::treecheck`). What has no name goes to lost+found.
+//! Phase 3: directories, their chunks and entries; connectivity; link counts (`kit::treecheck`).
+//!
+//! Inodes without a name go to lost+found.
 
 use super::Checker;
 use super::issue::Issue;

@@ -137,8 +137,8 @@ impl Checker<'_> {
         Ok(mask)
     }
 
-    /// Looks through an AG for chunks with an inode in use. Where the bitmap is readable, only
-    /// what it shows in use is looked at: a chunk that was given back may still look alive.
+    /// Scans an AG for chunks with an inode in use. If the bitmap is readable, only what it shows in use is checked: a
+    /// freed chunk may still look alive.
     fn scan(&mut self, ag: u32) -> Result<Vec<u64>> {
         let (bits, _) = self.read_bitmap(ag)?;
         let geom = self.r.geom;
