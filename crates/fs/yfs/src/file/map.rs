@@ -1,5 +1,5 @@
-//! The map of a file: extents under the logical fragment they begin at, in the inode or in a tree whose root lies
-//! there (3.4).
+//! The map of a file: extents under the logical fragment they begin at, in the inode or in a tree whose root lies there
+//! (3.4).
 
 use crate::btree::{Node, NodeStore, Tree};
 use crate::format::*;
@@ -155,7 +155,7 @@ impl Core {
         self.with_map(i, |t| t.insert(e.at, &make_extent(e.start, e.len, e.flags)))
     }
 
-    /// Takes [lo, hi) of one extent out of the map, without freeing it.
+    /// Removes [lo, hi) of one extent from the map, without freeing it.
     pub(super) fn cut_extent(&mut self, i: &mut Inode, e: Mapped, lo: u64, hi: u64) -> Result<Mapped> {
         let cut = clip(e, lo, hi);
         self.versions.change(i.ino);
@@ -174,8 +174,8 @@ impl Core {
         Ok(cut)
     }
 
-    /// Frees what is mapped in [lo, hi), from its end, until the transaction is large enough.
-    /// Returns where it stopped: `lo` when done.
+    /// Frees the extents mapped in [lo, hi), from the end, until the transaction is large enough. Returns where it
+    /// stopped: `lo` when done.
     pub(super) fn unmap(&mut self, i: &mut Inode, lo: u64, hi: u64) -> Result<u64> {
         let mut end = hi;
         while end > lo {
