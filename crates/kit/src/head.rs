@@ -87,6 +87,19 @@ pub fn read<S: Headed>(dev: &dyn Device, at: u64) -> Result<Option<S>> {
     decode(&bytes, at)
 }
 
+/// Whether a sound superblock of a newer version lies at byte `at`: a volume that the checker leaves alone.
+pub fn is_newer<S: Headed>(dev: &dyn Device, at: u64) -> Result<bool> {
+    let mut bytes = vec![0; SUPER_LEN];
+    if dev.geometry().size < at.saturating_add(SUPER_LEN as u64) {
+        return Ok(false);
+    }
+    dev.read_at(Kind::Super, at, &mut bytes)?;
+    let Ok(sb) = S::read_from_bytes(&bytes) else { return Ok(false) };
+    let head = head(&sb);
+    let sound = head.magic == S::MAGIC && crc_without(&bytes, CRC_AT) == Some(head.crc.get());
+    Ok(sound && head.version.get() > S::VERSION)
+}
+
 /// The same; that there is none is an error.
 pub fn need<S: Headed>(dev: &dyn Device, at: u64) -> Result<S> {
     read(dev, at)?.ok_or_else(|| Error::refused(format!("no {} superblock", S::ENGINE)))

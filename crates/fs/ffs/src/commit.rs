@@ -288,6 +288,7 @@ impl Core {
         while let Some(InFlight { ticket, writes, included: more }) = self.pages.next_done(left) {
             if let Err(e) = ticket.wait_all().map_err(Error::Io) {
                 self.unwritten(writes);
+                self.unwritten(done);
                 self.fail(&e);
                 return Err(e);
             }

@@ -467,7 +467,7 @@ impl Core {
     /// Zeros after byte `to` of its block, whose page gets as short as the fragments.
     fn cut_last(&mut self, i: &Inode, to: u64) -> Result<()> {
         let (lbn, within) = (self.geom.lbn(to), (to % self.geom.block_size() as u64) as usize);
-        if within == 0 || to >= i.size() || !(i.is_file() || i.is_dir()) {
+        if within == 0 || to >= i.size() || !i.is_file() {
             return Ok(());
         }
         let Some(frag) = self.bmap(i, lbn)? else { return Ok(()) };

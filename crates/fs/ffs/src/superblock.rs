@@ -122,8 +122,9 @@ fn check_areas(sb: &SuperBlock, at: u64, geom: &Geom) -> Result<()> {
     if journal == (0, 0) {
         return Ok(());
     }
-    let apart = journal.0 >= summary.0 + summary.1 || journal.0 + journal.1 <= summary.0;
-    if !geom.is_data(Frag(journal.0), journal.1) || !apart || journal.1 < least_journal(geom) {
+    // The sums do not run over in a data area.
+    let apart = || journal.0 >= summary.0 + summary.1 || journal.0 + journal.1 <= summary.0;
+    if !geom.is_data(Frag(journal.0), journal.1) || !apart() || journal.1 < least_journal(geom) {
         return Err(bad(field!(SuperBlock, journal_start), journal.0));
     }
     Ok(())

@@ -7,10 +7,8 @@ use arbor_base::field;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{FileType, Ino};
 use arbor_kit::dirent::check_chunks;
+use arbor_kit::namespace::TARGET_MAX;
 use zerocopy::FromBytes;
-
-/// Longest target of a symbolic link.
-pub(crate) const MAX_TARGET: usize = 4095;
 
 /// Checks the structure of a group: seals, header, and the counts against the bitmaps.
 pub(crate) fn group(geom: &Geom, cgx: u32, bytes: &[u8]) -> Result<(), Corrupt> {
@@ -67,7 +65,7 @@ pub(crate) fn inode(geom: &Geom, ino: Ino, bytes: &[u8]) -> Result<(), Corrupt> 
     };
     let most = match kind {
         FileType::File | FileType::Dir => geom.max_size(),
-        FileType::Symlink => MAX_TARGET as u64,
+        FileType::Symlink => TARGET_MAX as u64,
         _ => 0,
     };
     let size = d.size.get();

@@ -397,7 +397,7 @@ impl Core {
     /// Zeros the last block from byte `to` on, and shortens its page to its fragments.
     fn cut_last(&mut self, i: &mut Inode, to: u64) -> Result<()> {
         let (lbn, within) = (self.geom.lbn(to.saturating_sub(1)), to as usize % self.geom.block_size());
-        if to == 0 || to >= i.size() || !(i.is_file() || i.is_dir()) {
+        if to == 0 || to >= i.size() || !i.is_file() {
             return Ok(());
         }
         let p = self.pointer(i, FileBlock::Data(lbn))?;

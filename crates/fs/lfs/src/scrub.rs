@@ -49,7 +49,7 @@ impl Core {
         }
         let count = self.segs.count();
         let from = u32::try_from(at).unwrap_or(count);
-        if let Some(seg) = (from..count).find(|seg| self.segs.get(*seg).live > 0) {
+        if let Some(seg) = self.segs.first_live(from) {
             let s = self.scrub_segment(Seg(seg))?;
             done.verified_bytes += s.verified;
             done.damage.extend(s.damage);

@@ -119,6 +119,12 @@ impl Segments {
         said(&self.pages)
     }
 
+    /// The first segment with live bytes, from number `from` on.
+    pub fn first_live(&self, from: u32) -> Option<u32> {
+        let pages = self.pages.range(from / PAGE..);
+        numbered(pages).find(|(seg, u)| *seg >= from && u.live > 0).map(|(seg, _)| seg)
+    }
+
     /// Dirty segments with their usage, in the order of their addresses.
     pub fn dirty(&self) -> impl Iterator<Item = (u32, Use)> + '_ {
         dirty(&self.pages)
@@ -143,8 +149,11 @@ impl Segments {
 }
 
 fn said(pages: &BTreeMap<u32, Page>) -> impl Iterator<Item = (u32, Use)> + '_ {
-    let numbered = |(page, uses): (&u32, &Page)| (page * PAGE..=page * PAGE + (PAGE - 1)).zip(*uses.0);
-    pages.iter().flat_map(numbered).filter(|(_, u)| *u != Use::default())
+    numbered(pages.iter()).filter(|(_, u)| *u != Use::default())
+}
+
+fn numbered<'a>(pages: impl Iterator<Item = (&'a u32, &'a Page)>) -> impl Iterator<Item = (u32, Use)> {
+    pages.flat_map(|(page, uses)| (page * PAGE..=page * PAGE + (PAGE - 1)).zip(*uses.0))
 }
 
 fn dirty(pages: &BTreeMap<u32, Page>) -> impl Iterator<Item = (u32, Use)> + '_ {

@@ -110,11 +110,13 @@ impl Core {
         let follows = lbn == 0 || self.cache.contains(Name::data(i.ino, lbn - 1));
         let most = if follows { blocks_of(i.d.size.get()).saturating_sub(lbn).clamp(1, CLUSTER) } else { 1 };
         let mut blocks = 1;
-        while blocks < most
-            && !self.cache.contains(Name::data(i.ino, lbn + blocks))
-            && self.find_block(i, lbn + blocks)? == block + blocks as u32
-        {
-            blocks += 1;
+        while blocks < most && !self.cache.contains(Name::data(i.ino, lbn + blocks)) {
+            match self.find_block(i, lbn + blocks) {
+                Ok(next) if next == block + blocks as u32 => blocks += 1,
+                Err(Error::Restart) => return Err(Error::Restart),
+                // A damaged pointer fails the read of its own page.
+                _ => break,
+            }
         }
         let bytes = self.read(block, blocks as usize, data_kind(i))?;
         for (index, page) in (lbn..).zip(bytes.chunks_exact(BLOCK)) {

@@ -6,6 +6,7 @@ use crate::planted::{Flaw, planted};
 use crate::volume::Core;
 use crate::{options, recover, superblock};
 use arbor_base::device::Device;
+use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Clock, Devices, Error, MountOptions, Options, Result, Time};
 use arbor_kit::calls::State as _;
 use arbor_kit::locked::Locked;
@@ -61,9 +62,10 @@ impl Core {
             self.log.seq = recover::read_log(&*self.dev, &self.geom)?.0 + step;
             return Ok(());
         }
-        let (seq, superblock) = recover::replay(&*self.dev, &self.geom)?;
+        let (seq, copies) = recover::read_log(&*self.dev, &self.geom)?;
+        self.take_super(copies.get(&0))?;
         self.log.seq = seq + 1;
-        self.take_super(superblock.as_deref())
+        recover::replay(&*self.dev, copies)
     }
 
     /// Lays the copies that recovery would write over reads; nothing is written.
@@ -73,14 +75,23 @@ impl Core {
             return Ok(());
         }
         self.laid = recover::read_log(&*self.dev, &self.geom)?.1;
-        self.take_super(self.laid.get(&0).cloned().as_deref())
+        let copy = self.laid.get(&0).cloned();
+        self.take_super(copy.as_ref())
     }
 
     /// The superblock as the log has it.
-    fn take_super(&mut self, block: Option<&[u8]>) -> Result<()> {
+    fn take_super(&mut self, block: Option<&Vec<u8>>) -> Result<()> {
         let bytes = block.and_then(|bytes| bytes.get(..SECTOR)).unwrap_or(&[]);
-        if let Some((sb, _)) = superblock::decode(bytes, 0, self.dev.geometry().size)? {
-            self.sb = sb;
+        match superblock::decode(bytes, 0, self.dev.geometry().size)? {
+            Some((sb, geom)) if geom == self.geom => self.sb = sb,
+            Some(_) => {
+                let at = byte(self.geom.half(0).0);
+                let expected = "the areas of the superblock in place";
+                return Err(
+                    Corrupt::new("log record", "superblock", at, "another layout of the volume", expected).into()
+                );
+            }
+            None => {}
         }
         Ok(())
     }

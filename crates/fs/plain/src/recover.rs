@@ -46,7 +46,8 @@ fn record(dev: &dyn Device, geom: &Geom, half: u64) -> Result<Option<(u64, Copie
     let head = Record::read_from_prefix(&bytes).map(|h| h.0).unwrap_or_default();
     let (seq, count) = (head.seq.get(), head.count.get());
     let ours = head.magic.get() == RECORD_MAGIC && head.fsid.get() == geom.fsid && seq % 2 == half;
-    if !ours || count > most {
+    // Numbers near their end would run over.
+    if !ours || count > most || seq >= 1 << 62 {
         return Ok(None);
     }
     bytes.resize(BLOCK * (1 + count as usize), 0);
@@ -67,17 +68,15 @@ pub(crate) fn record_hash(geom: &Geom, seq: u64, bytes: &mut [u8]) -> u64 {
     hash((geom.fsid, seq), bytes)
 }
 
-/// Writes the copies in the log in place, durably; returns the number of its newest record, and the superblock in it.
-pub(crate) fn replay(dev: &dyn Device, geom: &Geom) -> Result<(u64, Option<Vec<u8>>)> {
-    let (seq, mut copies) = read_log(dev, geom)?;
+/// Writes the copies in the log in place, durably.
+pub(crate) fn replay(dev: &dyn Device, mut copies: Copies) -> Result<()> {
     // It may say that the volume was unmounted, and so is written last.
     let superblock = if planted(Flaw::SuperTooEarly) { None } else { copies.remove(&0) };
-    for (block, copy) in copies.into_iter().chain(superblock.clone().map(|copy| (0, copy))) {
+    for (block, copy) in copies.into_iter().chain(superblock.map(|copy| (0, copy))) {
         if block == 0 && !planted(Flaw::SuperTooEarly) {
             dev.flush()?;
         }
         dev.write_at(Kind::Other, byte(block), &copy)?;
     }
-    dev.flush()?;
-    Ok((seq, superblock))
+    Ok(dev.flush()?)
 }

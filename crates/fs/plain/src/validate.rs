@@ -27,7 +27,10 @@ pub(crate) fn block(geom: &Geom, block: u32, kind: Kind, bytes: &[u8]) -> std::r
     if head.crc.get() != crc {
         return bad("crc", head.crc.get().into(), crc.into());
     }
-    if head.fsid.get() != geom.fsid || head.block.get() != block {
+    if head.fsid.get() != geom.fsid {
+        return bad("fsid", head.fsid.get(), geom.fsid);
+    }
+    if head.block.get() != block {
         return bad("block", head.block.get().into(), block.into());
     }
     if head.len.get() as usize > BLOCK - HEAD {

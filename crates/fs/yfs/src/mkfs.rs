@@ -24,8 +24,9 @@ pub(crate) fn format(mut devices: Devices, o: &FormatOptions) -> Result<()> {
     let sb = layout(&f, o, dev.geometry().size, log.as_deref().map(|l| l.geometry().size))?;
     let geom = superblock::geometry(&SuperBlock { ag_used: 1.into(), ..sb }, 0, dev.geometry().size)?;
     // The old superblock goes first: a crash in the middle leaves no volume, not a mixed one.
-    forget_copies(&*dev)?;
     dev.write_at(Kind::Super, 0, &[0; SECTOR as usize])?;
+    dev.flush()?;
+    forget_copies(&*dev)?;
     dev.flush()?;
     clear_log(log.as_deref().unwrap_or(&*dev), &sb)?;
     let log_state = Log::new(&geom, &sb, 1, 1);

@@ -361,9 +361,9 @@ fn committed<'a>(records: &[(Lsn, &'a [u8])], area: Location, out: &mut Replay) 
             let len = if kind == EntryType::Update { head.len.get() as usize } else { 0 };
             let data = tail.get(..len).ok_or_else(|| bad("len", head.len.get().into()))?;
             rest = tail.get(len..).unwrap_or(&[]);
-            // Sector 0 is the superblock's, which exists before any log.
-            let of_super = seal == Seal::Super && kind == EntryType::Update;
-            if matches!(kind, EntryType::Update | EntryType::Init) && head.addr.get() == 0 && !of_super {
+            // Sector 0 is the superblock's.
+            let of_buffer = matches!(kind, EntryType::Update | EntryType::Init);
+            if of_buffer && head.addr.get() == 0 && seal != Seal::Super {
                 return Err(bad("addr", 0).into());
             }
             if kind == EntryType::Witness {

@@ -25,6 +25,7 @@ pub mod data;
 pub mod exec;
 pub mod exhaust;
 pub mod faults;
+mod formatting;
 mod found;
 pub mod gate;
 pub mod generate;

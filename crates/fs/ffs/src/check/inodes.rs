@@ -5,8 +5,10 @@ use super::blocks::{Piece, Slot};
 use super::issue::{Issue, Node};
 use super::view::{Reader, decode_inode};
 use crate::format::*;
+
 use arbor_base::device::Kind;
 use arbor_base::vfs::{FileType, Result, mode};
+use arbor_kit::namespace::TARGET_MAX;
 use arbor_kit::treecheck::Rec;
 use std::collections::BTreeMap;
 use zerocopy::IntoBytes;
@@ -215,9 +217,7 @@ impl Checker<'_> {
             None => Some("its file type is unknown"),
             // One that is being removed has none any more.
             Some(FileType::Symlink) if size == 0 && d.nlink.get() > 0 => Some("it is a symbolic link without a target"),
-            Some(FileType::Symlink) if size > self.r.geom.block_size() as u64 => {
-                Some("it is a symbolic link with an endless target")
-            }
+            Some(FileType::Symlink) if size > TARGET_MAX as u64 => Some("it is a symbolic link with an endless target"),
             _ => None,
         }
     }

@@ -100,18 +100,15 @@ pub(super) fn superblock(dev: &dyn Device) -> Result<std::result::Result<Found, 
                 return found(dev, (at, copy), "its cylinder groups are not there".into(), from_copy(at));
             }
         },
-        Err(e @ (Error::Corrupt(_) | Error::Refused(_))) if magic_or_damage(&e) => (e.to_string(), 0),
+        Err(e @ (Error::Corrupt(_) | Error::Refused(_))) if !arbor_kit::head::is_newer::<SuperBlock>(dev, 0)? => {
+            (e.to_string(), 0)
+        }
         Err(e) => return Err(e),
     };
     match substitute(dev, rank)? {
         Some((from, sb)) => found(dev, sb, why, from),
         None => Ok(Err(Issue::SuperLost { why: format!("{why}, and no copy is found") })),
     }
-}
-
-/// Whether another superblock may be looked for; a volume that is newer than this program is left alone.
-fn magic_or_damage(e: &Error) -> bool {
-    !e.to_string().contains("newer")
 }
 
 fn from_copy(at: u64) -> String {

@@ -38,7 +38,7 @@ pub(super) fn superblock(dev: &dyn Device) -> Result<std::result::Result<Found, 
         Ok(Some(sb)) => geometry(&sb, 0).map(|geom| (sb, geom)),
         Ok(None) => Err(Error::refused("no LFS superblock")),
         Err(e @ Error::Io(_)) => return Err(e),
-        Err(e) if e.to_string().contains("newer") => return Err(e),
+        Err(e) if arbor_kit::head::is_newer::<SuperBlock>(dev, 0)? => return Err(e),
         Err(e) => Err(e),
     };
     let (rank, why) = match &own {

@@ -55,8 +55,8 @@ pub(super) fn open<'a>(
 /// A superblock that can be used, or why there is none.
 fn superblock(dev: &dyn Device) -> Result<std::result::Result<Start, Issue>> {
     let at = (dev.geometry().size >> BLOCK_SHIFT).saturating_sub(1) << BLOCK_SHIFT;
-    let copy = usable(superblock::read(dev, at))?.ok().filter(|(_, geom)| byte(geom.copy()) == at);
-    let why = match usable(superblock::read(dev, 0))? {
+    let copy = usable(dev, at)?.ok().filter(|(_, geom)| byte(geom.copy()) == at);
+    let why = match usable(dev, 0)? {
         Ok(found) => match copy {
             Some((_, geom)) if geom != found.1 && !is_borne_out(dev, &found.1)? && is_borne_out(dev, &geom)? => {
                 "what lies on the volume is not of it".to_string()
@@ -77,13 +77,13 @@ fn superblock(dev: &dyn Device) -> Result<std::result::Result<Start, Issue>> {
     Ok(Ok(Start { found, damage: Some(Issue::SuperDamaged { why, from }) }))
 }
 
-/// What was read, or why it cannot be used. A volume that is newer than this program is left alone.
-fn usable(read: Result<Option<(SuperBlock, Geom)>>) -> Result<std::result::Result<(SuperBlock, Geom), String>> {
-    match read {
+/// The superblock at byte `at`, or why it cannot be used. A volume that is newer than this program is left alone.
+fn usable(dev: &dyn Device, at: u64) -> Result<std::result::Result<(SuperBlock, Geom), String>> {
+    match superblock::read(dev, at) {
         Ok(Some(found)) => Ok(Ok(found)),
         Ok(None) => Ok(Err("it has no magic".into())),
         Err(Error::Corrupt(c)) => Ok(Err(c.to_string())),
-        Err(Error::Refused(why)) if !why.contains("newer") => Ok(Err(why)),
+        Err(Error::Refused(why)) if !arbor_kit::head::is_newer::<SuperBlock>(dev, at)? => Ok(Err(why)),
         Err(e) => Err(e),
     }
 }

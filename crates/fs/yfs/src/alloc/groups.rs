@@ -78,11 +78,6 @@ impl Core {
     /// Logs the changed fields of the superblock.
     pub fn log_super(&mut self) -> Result<()> {
         let sb = self.sb;
-        if self.cache.peek(arbor_base::cache::Name::Block(0)).is_none() {
-            let mut bytes = vec![0; SECTOR as usize];
-            self.dev.read_at(arbor_base::device::Kind::Super, 0, &mut bytes)?;
-            self.cache.insert(arbor_base::cache::Name::Block(0), std::sync::Arc::new(bytes));
-        }
         for (at, field) in [
             (offset_of!(SuperBlock, ag_used), sb.ag_used.as_bytes()),
             (offset_of!(SuperBlock, ag_count), sb.ag_count.as_bytes()),

@@ -4,6 +4,7 @@ use super::{Conformance, Suites, mounted};
 use crate::config::Config;
 use crate::conformance as checks;
 use crate::damaged_file;
+use crate::formatting;
 use crate::generate::Profile;
 use std::path::Path;
 
@@ -57,6 +58,13 @@ pub fn subdirectories_are_limited(s: &Suites, _: &Conformance) {
 /// Nothing of the volume that lay there before is seen after a format.
 pub fn an_older_volume_is_gone(s: &Suites, _: &Conformance) {
     checks::older_volume_is_gone(s.engine);
+}
+
+/// A format that loses the power leaves the older volume, none, or the new one.
+pub fn a_cut_format_leaves_one_volume_or_none(s: &Suites, _: &Conformance) {
+    s.under(&Config::new(Profile::Small))
+        .iter()
+        .for_each(|config| formatting::leaves_one_volume_or_none(s.engine, config));
 }
 
 /// A file whose map is damaged can be removed, and hinders nobody.
