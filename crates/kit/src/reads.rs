@@ -1,8 +1,12 @@
-//! Reads of the device that a call waits for without the lock of the volume.
+//! Reads of the device for one call, without the lock where possible.
 //!
-//! While nobody else is in a call, or once a call may not begin anew any more, the device is read under the lock. Else the
-//! call gives up; [`fetch`](Reads::fetch) says what it wants, and the bytes [`arrive`](Reads::arrive) when it begins anew. Bytes
-//! that were read without the lock are dropped if something was written, or discarded, there meanwhile.
+//! A call that misses the cache gives up with [`Error::Restart`]. Its caller takes the read that it wanted
+//! ([`Reads::take_reason`]), drops the lock, reads ([`Fetch::read`]), and runs the call again, which gets the bytes
+//! from [`Reads::begin`]. The device is read under the lock only if no other call is under way, if the call has
+//! restarted too often, or after [`Reads::stay`], which precedes the call's first change. Bytes that were read without
+//! the lock are dropped if a write or discard of the same range was submitted ([`Reads::submit`]) since.
+//!
+//! Called by `machine.rs` and by the engines that use it.
 
 use arbor_base::device::{Device, Kind, Request, Ticket, zeroed};
 use arbor_base::vfs::{Error, Result};
@@ -10,7 +14,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 
-/// Writes that are remembered. Reads that are older count as overtaken.
+/// Number of writes that are remembered. Older reads count as overtaken.
 const WRITES: usize = 256;
 
 /// A read that a call wants.
@@ -19,7 +23,7 @@ pub struct Fetch {
     kind: Kind,
     at: u64,
     len: usize,
-    /// Writes that came before it.
+    /// Number of the last write submitted before it.
     after: u64,
 }
 
@@ -36,7 +40,7 @@ impl Fetch {
     }
 }
 
-/// What was read.
+/// The bytes that were read.
 #[derive(Debug)]
 pub struct Arrived {
     fetch: Fetch,
@@ -55,35 +59,35 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// A call begins. `lifts`: it gives up rather than read under the lock.
+    /// Begins a call. `lifts`: it may restart, so it gives up rather than read under the lock.
     pub fn begin(&mut self, lifts: bool, arrived: Option<Arrived>) {
         self.lifts = lifts;
         self.want = None;
         self.arrived = arrived.filter(|a| !self.is_overtaken(&a.fetch));
     }
 
-    /// From here on the call does not begin anew.
+    /// Called before the first change: from here on the call does not restart.
     pub fn stay(&mut self) {
         self.lifts = false;
     }
 
-    /// The call ends.
+    /// Ends the call; keeps the read that it gave up for, for [`take_reason`](Self::take_reason).
     pub fn end(&mut self) {
         self.lifts = false;
         self.arrived = None;
     }
 
-    /// Whether the call may still begin anew.
+    /// Whether the call may still restart.
     pub fn may_restart(&self) -> bool {
         self.lifts
     }
 
-    /// What the call has given up for.
+    /// The read for which the call has given up.
     pub fn take_reason(&mut self) -> Option<Fetch> {
         self.want.take()
     }
 
-    /// Reads `len` bytes at byte `at`, or gives the call up for them.
+    /// Reads `len` bytes at byte `at`, or fails with [`Error::Restart`] to read them without the lock.
     pub fn read(&mut self, device: &dyn Device, kind: Kind, at: u64, len: usize) -> Result<Vec<u8>> {
         match self.arrived.take() {
             Some(a) if a.fetch.at == at && a.fetch.len == len => return Ok(a.bytes?),
@@ -96,7 +100,7 @@ impl Reads {
         self.read_now(device, kind, at, len)
     }
 
-    /// Reads under the lock, whatever may have arrived: for a second look at what was read wrong.
+    /// Reads under the lock, whatever may have arrived: to reread a block that failed its checksum.
     pub fn read_now(&mut self, device: &dyn Device, kind: Kind, at: u64, len: usize) -> Result<Vec<u8>> {
         let mut bytes = zeroed(len);
         device.read_at(kind, at, &mut bytes)?;
