@@ -6,7 +6,7 @@
 //!
 //! A dependency is *ready* when none it waits for exists any more and the inode it lies in need not be rolled back for
 //! another. A buffer is ready when all its dependencies are. A write of a buffer that is not ready rolls the others
-//! back in the image: that is what breaks cycles between buffers. The dependencies themselves have no cycle.
+//! back in the image: that is what breaks cycles between buffers.
 //!
 //! An entry written to a new directory block cannot be found after a crash until the pointer to the block is on disk
 //! too. Until then the block's dependencies, though written, *wait for their parent pointer* (newdirblk of FreeBSD).
