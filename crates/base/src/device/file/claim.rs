@@ -1,5 +1,4 @@
-//! The claim on an image: the lock that keeps other owners out, and of a block device what keeps
-//! everybody else out too.
+//! The claim on an image or block device: what keeps other owners out, and on a device all others, too.
 //!
 //! Linux gives a block device to one holder at a time: an open file with O_EXCL, or a mount. The
 //! lock is for the whole time between opening and release; the device goes from hand to hand:
@@ -183,8 +182,8 @@ fn hold(path: &Path) -> io::Result<Holder> {
     opened.map(Holder::Us).map_err(|e| lock::open_failed(path, e))
 }
 
-/// Locks the file behind a loop device. One that has been removed, or that this process does not see, nobody opens by its
-/// name.
+/// Locks the file behind a loop device. One that has been removed, or that this process does not see, nobody opens by
+/// its name.
 #[cfg(target_os = "linux")]
 fn lock_behind(number: u64, mode: OpenMode) -> io::Result<Option<File>> {
     use std::os::unix::fs::OpenOptionsExt;
