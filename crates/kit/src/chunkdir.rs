@@ -77,9 +77,9 @@ impl Hash {
     fn find_room(&mut self, need: usize) -> Option<u64> {
         let hint = self.hints.get_mut(need.div_ceil(16).min(32))?;
         let from = *hint as usize;
-        let beyond = self.room.iter().skip(from).position(|r| usize::from(*r) * 4 >= need);
-        *hint = beyond.map_or(self.room.len(), |n| from + n) as u32;
-        beyond.map(|n| (from + n) as u64 * DIRBLKSIZ as u64)
+        let found = self.room.iter().skip(from).position(|r| usize::from(*r) * 4 >= need);
+        *hint = found.map_or(self.room.len(), |n| from + n) as u32;
+        found.map(|n| (from + n) as u64 * DIRBLKSIZ as u64)
     }
 }
 

@@ -193,7 +193,7 @@ impl<I> Default for Passes<I> {
 }
 
 impl<I: Judged> Passes<I> {
-    /// Begins the first pass: earlier findings do not belong to it.
+    /// Leaves the findings so far out of the next pass.
     pub fn skip(&mut self, f: &Findings<I>) {
         (self.listed, self.further) = (f.issues.len(), f.further);
     }

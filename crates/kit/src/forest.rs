@@ -114,7 +114,7 @@ pub struct Extra<K> {
 /// Where the way up from a directory ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End<R> {
-    /// At one that was marked before.
+    /// At one from which the rest of the way is known.
     At(R),
     /// The one above is not in use, or there is none above.
     Nowhere,
@@ -247,7 +247,7 @@ impl<K: Copy + Ord + Default, C: Copy + Default> Forest<K, C> {
         }
     }
 
-    /// Climbs from a directory to one that was marked before; returns those on the way, and how it ends.
+    /// Climbs from a directory to one that is `known`; returns those on the way, and how it ends.
     pub fn climb(&mut self, from: K, known: impl Fn(&Record<K, C>) -> bool) -> (Vec<K>, End<Record<K, C>>) {
         let (mut way, mut at) = (Vec::new(), from);
         let end = loop {

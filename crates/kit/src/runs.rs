@@ -50,11 +50,11 @@ impl Runs {
             return false;
         }
         let before = n.checked_sub(1).and_then(|n| self.run_of(n));
-        let beyond = n.checked_add(1).and_then(|n| self.run_of(n));
-        if let Some((first, _)) = beyond {
+        let follower = n.checked_add(1).and_then(|n| self.run_of(n));
+        if let Some((first, _)) = follower {
             self.runs.remove(&first);
         }
-        self.runs.insert(before.map_or(n, |run| run.0), beyond.map_or(n, |run| run.1));
+        self.runs.insert(before.map_or(n, |run| run.0), follower.map_or(n, |run| run.1));
         self.len += 1;
         true
     }

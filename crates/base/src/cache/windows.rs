@@ -164,10 +164,10 @@ impl Windows {
             return Some(entry.window.clone());
         }
         let missed = self.missed.iter().position(|m| *m == number);
-        let beyond = (1..=RUN_ON).any(|n| number.checked_sub(n).is_some_and(|n| self.map.contains_key(&n)));
-        if missed.is_some() || beyond && at_home {
+        let follows = (1..=RUN_ON).any(|n| number.checked_sub(n).is_some_and(|n| self.map.contains_key(&n)));
+        if missed.is_some() || follows && at_home {
             missed.map(|at| self.missed.remove(at));
-            self.runs_on = beyond.then_some(number);
+            self.runs_on = follows.then_some(number);
             return self.add(number);
         }
         if self.missed.len() >= MISSED {

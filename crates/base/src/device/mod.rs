@@ -49,7 +49,7 @@ pub const SECTOR: usize = 512;
 /// A buffer of zeros to read into. The allocator zeroes large ones by giving their pages back to the system, which
 /// brings each page back when it is touched; writing the zeros costs a fifth of that.
 pub fn zeroed(len: usize) -> Vec<u8> {
-    // Hides the length from the optimiser, which would make it one call again.
+    // Hides the buffer from the optimiser, which would make both steps one call again.
     let mut bytes = std::hint::black_box(Vec::with_capacity(len));
     bytes.resize(len, 0);
     bytes

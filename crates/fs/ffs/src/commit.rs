@@ -192,7 +192,8 @@ impl Core {
         self.reap(0)?;
         let (batch, written, rolled) = self.requests(names);
         let included = self.deps.included(&names_of(&written));
-        let done = self.calls.reads.submit(&*self.dev, batch).wait_all().map_err(Error::Io).and_then(|()| self.barrier());
+        let done =
+            self.calls.reads.submit(&*self.dev, batch).wait_all().map_err(Error::Io).and_then(|()| self.barrier());
         if let Err(e) = done {
             self.unwritten(written);
             self.fail(&e);

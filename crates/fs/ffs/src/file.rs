@@ -212,8 +212,10 @@ impl Core {
             let next = lbn + lens.len() as u64;
             let name = Name::data(i.ino, next);
             let frags = geom.lbn_frags(i.size(), next);
-            let beyond = Frag(frag.0.saturating_add(lens.len() as u32 * n));
-            if next << geom.block_shift >= i.size() || self.cache.contains(name) || self.bmap(i, next)? != Some(beyond)
+            let next_frag = Frag(frag.0.saturating_add(lens.len() as u32 * n));
+            if next << geom.block_shift >= i.size()
+                || self.cache.contains(name)
+                || self.bmap(i, next)? != Some(next_frag)
             {
                 break;
             }

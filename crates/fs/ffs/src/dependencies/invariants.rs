@@ -102,7 +102,7 @@ impl Dependencies {
             let follows = self
                 .all
                 .get(&on)
-                .is_some_and(|p| p.after.iter().any(|a| matches!(a, After::Dependency(hanging) if hanging == id)));
+                .is_some_and(|p| p.after.iter().any(|a| matches!(a, After::Dependency(waiting) if waiting == id)));
             ensure(follows, "FFS-C6", || format!("dependency {id} waits for its parent {on}, which does not know it"))?;
         }
         for (content, id) in &self.leads {
