@@ -56,7 +56,7 @@ pub trait Calls {
     /// The state under the lock.
     type Core: State;
 
-    /// What a call begins with.
+    /// The state of a new call's attempts.
     fn tries(&self) -> <Self::Core as State>::Tries;
 
     /// Takes the lock.

@@ -2,7 +2,7 @@
 //!
 //! An engine gives access to the pages of a directory ([`ChunkDirs`]); everything else is here. Larger directories
 //! get a hash of their names in core when they are first searched (Dowse and Malone 2002); without it a search is
-//! linear. Called by `namespace.rs`, through [`Names`], and by the engines.
+//! linear. Called by `namespace.rs`, through [`Names`](namespace::Names), and by the engines.
 
 use crate::blockfile::{BlockFile as _, BlockFiles};
 use crate::dirent::{DIRBLKSIZ, DOTDOT_AT, Dirent, dirent_len, empty_chunks, entries, entry, put_entry};
@@ -584,7 +584,7 @@ mod tests {
         assert_eq!((all.names, all.all.len(), all.order.len()), (71, 2, 2));
     }
 
-    /// What the option `cache` of FFS and LFS says: a quarter of the cache is for hashes.
+    /// The text of the option `cache` of FFS and LFS says that a quarter of the cache is for hashes.
     #[test]
     fn a_mebibyte_of_cache_has_room_for_6500_names() {
         let mut all = Hashes::new((1 << 20) / 4);

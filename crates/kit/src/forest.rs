@@ -94,7 +94,7 @@ impl<K, C> Record<K, C> {
         self.found = self.found.saturating_sub(1);
     }
 
-    /// What its link count should be.
+    /// The link count that it should have.
     pub fn links(&self) -> u32 {
         if self.is_dir() { self.found.saturating_add(2) } else { self.found }
     }
@@ -287,7 +287,7 @@ pub enum Verdict {
     TwoParents { ino: Node, kept: Node, dropped: Node },
     /// A directory below itself.
     Loop { ino: Node },
-    /// What has no name.
+    /// An inode without a name.
     Unnamed { ino: Node, what: &'static str, why: &'static str },
     /// A directory that names another parent than the directory that holds it.
     DotDot { ino: Node, found: Node, expected: Node },

@@ -139,7 +139,7 @@ pub fn features<S: Headed>(sb: &S) -> Features {
     Features { compat: head.compat.get(), ro_compat: head.ro_compat.get(), incompat: head.incompat.get() }
 }
 
-/// What structures of the volume are known by: the first eight bytes of its UUID.
+/// The mark of all structures of a volume: the first eight bytes of its UUID.
 pub fn fsid(uuid: &[u8; 16]) -> u64 {
     uuid.first_chunk().map_or(0, |b| u64::from_le_bytes(*b))
 }

@@ -219,7 +219,7 @@ impl<C: Core> Locked<C> {
         let done = self.drain_inactive().and_then(|()| {
             self.run_once(|core| {
                 core.finish()?;
-                // Whoever waits for the lock comes too late.
+                // Calls that wait for the lock fail.
                 core.health().unmount();
                 Ok(())
             })
@@ -371,8 +371,8 @@ impl<C: Core + Send> Locked<C> {
         Ok(())
     }
 
-    /// What calls that failed could have is given back by the last of them, so that the file ends where others want it
-    /// to.
+    /// Truncates the file if calls have failed: the last of them gives back the space that they allocated, so that the
+    /// file ends where the others want it to.
     fn falloc_undo(&self, ino: Ino) -> Result<()> {
         while !self.change_held(|core, now| match core.calls().growth.to_undo(ino) {
             Some(keep) if core.attr(ino)?.size > keep => core.set_size(ino, keep, now),

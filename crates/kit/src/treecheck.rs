@@ -51,7 +51,7 @@ impl Spot {
     }
 }
 
-/// What a name in these chunks leads to, with the file type that the entry says.
+/// The inode that a name in these chunks names, with the file type of the entry.
 pub fn find_name(chunks: &[u8], name: &[u8]) -> Option<(Ino, u8)> {
     let find = |chunk: &[u8]| {
         let all = entries(chunk).unwrap_or_default();
@@ -213,7 +213,7 @@ pub trait TreeCheck: Sized {
         }
     }
 
-    // What the root leads to.
+    // Connectivity.
 
     /// Removes the extra names of directories: the one in the parent that the directory names stays.
     fn drop_extras(&mut self) -> Result<()> {

@@ -132,7 +132,7 @@ impl From<usize> for Limit {
 }
 
 const NIL: u32 = u32::MAX;
-/// What a buffer takes beside its bytes: its slot, its names in the indices, two allocations.
+/// Memory that a buffer takes beside its bytes: its slot, its names in the indices, two allocations.
 const OVERHEAD: usize = 256;
 
 /// Memory that a buffer of so many bytes takes; an eighth is what the allocator loses between buffers of
@@ -280,8 +280,7 @@ impl Cache {
         self.stats.dirty_bytes as usize
     }
 
-    /// Bytes of dirty buffers that are not named by address ([`Name::Block`]): pages, maps and attributes of files,
-    /// inodes.
+    /// Bytes of dirty buffers that are not named by address ([`Name::Block`]).
     pub fn dirty_page_bytes(&self) -> usize {
         self.stats.dirty_page_bytes as usize
     }
@@ -588,8 +587,7 @@ impl Cache {
         self.drop_parts(ino, FileBlock::Data(from)..=FileBlock::Data(u64::MAX));
     }
 
-    /// Removes a range of a file's blocks, in the order of [`FileBlock`], dirty or not. The cost depends on the buffers
-    /// found, not on the length of the range.
+    /// Removes a range of a file's blocks, dirty or not. The cost depends on the buffers found, not on the range.
     pub fn drop_parts(&mut self, ino: Ino, parts: RangeInclusive<FileBlock>) {
         if parts.is_empty() {
             return;

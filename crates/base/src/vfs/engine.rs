@@ -113,7 +113,7 @@ pub fn parse_size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// What `mkfs` is told.
+/// Arguments of `mkfs`.
 #[derive(Clone, Debug, Default)]
 pub struct FormatOptions {
     /// Label, at most 63 bytes.
@@ -128,7 +128,7 @@ pub struct FormatOptions {
     pub options: Options,
 }
 
-/// What `mount` is told.
+/// Arguments of `mount`.
 #[derive(Clone, Debug, Default)]
 pub struct MountOptions {
     /// Write nothing, not even recovery; a volume that needs recovery is refused.
@@ -192,7 +192,7 @@ pub enum Repair {
     Yes,
 }
 
-/// What `check` is told.
+/// Arguments of `check`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckOptions {
     /// What to do about issues.
@@ -201,7 +201,7 @@ pub struct CheckOptions {
     pub force: bool,
 }
 
-/// What `check` found.
+/// Result of `check`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// Everything found, in the order found.
@@ -297,9 +297,9 @@ pub struct Structure {
     pub addresses: Vec<u64>,
     /// Its fields.
     pub fields: Vec<Field>,
-    /// Checksums that cover it or what leads to it, in the order in which [`Engine::reseal`] makes them right: that in
-    /// a pointer to it, then that of what the pointer stands in, and so on. None where the structure itself tells it
-    /// all.
+    /// Checksums that cover it, or structures above it, in the order in which [`Engine::reseal`] recomputes them: the
+    /// one in a pointer to it, then that of the structure that holds the pointer, and so on. Empty where the structure
+    /// itself tells it all.
     pub checksums: Vec<Checksum>,
 }
 
@@ -362,7 +362,7 @@ pub trait Engine: Send + Sync {
         &[]
     }
 
-    /// What a power cut leaves of a volume that is mounted with these options.
+    /// What remains after a power cut of a volume that is mounted with these options.
     fn crash_promise(&self, _mount: &Options) -> CrashPromise {
         CrashPromise::Prefix
     }

@@ -46,8 +46,8 @@ enum Act {
     Add,
 }
 
-/// Wraps a mounted file system, so that it keeps and heeds file flags. One whose root is damaged is mounted too, and
-/// asked for the flags of every file.
+/// Wraps a mounted file system, so that it keeps and heeds file flags. If its root is damaged, it is asked for the
+/// flags of every file.
 pub fn with_flags(fs: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> {
     let flagged = match fs.getxattr(fs.root(), MARK) {
         Err(e) => !matches!(e.errno(), Errno::ENODATA | Errno::EOPNOTSUPP),
@@ -130,7 +130,7 @@ impl Guarded {
         Ok(())
     }
 
-    /// Notes on the root, durably, that flags have to be looked for.
+    /// Marks the root, durably: from now on calls must look for flags.
     fn mark(&self) -> Result<()> {
         if self.flagged.load(Relaxed) {
             return Ok(());

@@ -91,7 +91,7 @@ impl Clock for ManualClock {
     }
 }
 
-/// Who asks: the owner of what is created.
+/// The caller: it owns the inodes that the call creates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cx {
     /// User id.
@@ -216,7 +216,7 @@ impl Attr {
     }
 }
 
-/// What a lookup found.
+/// Result of a lookup.
 pub type Entry = Attr;
 
 /// A new timestamp.
@@ -394,7 +394,7 @@ impl TrimRange {
     }
 }
 
-/// What a call of [`FileSystem::clean`](super::FileSystem::clean) did.
+/// Result of a call of [`FileSystem::clean`](super::FileSystem::clean).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
     /// Segments that were cleaned.
@@ -407,7 +407,7 @@ pub struct Cleaned {
     pub more: bool,
 }
 
-/// What a call of [`FileSystem::scrub`](super::FileSystem::scrub) found.
+/// Result of a call of [`FileSystem::scrub`](super::FileSystem::scrub).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
     /// Where to go on; `None` at the end.

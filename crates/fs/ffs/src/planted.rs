@@ -32,7 +32,7 @@ arbor_kit::flaws! {
     /// A file takes the name of another before its data are on disk (against FFS-C7).
     /// Not seen in core: which data the file had nobody knows after the call.
     ReplacedBeforeData,
-    /// What is replaced does not wait for a newer name of it.
+    /// A replaced entry does not wait for a newer name of its inode.
     ReplacedUnnamed,
     /// A new name vanishes that an older one waits for.
     VanishedAwaited,
@@ -71,9 +71,9 @@ arbor_kit::flaws! {
     HalfBelieved,
     /// Replay believes copies whose checksum is wrong.
     TornBelieved,
-    /// What is freed is not revoked.
+    /// Copies of freed blocks are not revoked.
     NoRevocation,
-    /// What is freed may be used before the transaction that frees it is durable (against FFS-C5).
+    /// Freed fragments may be reallocated before the transaction that frees them is durable (against FFS-C5).
     /// Not seen in core: nothing is held.
     ReuseAtOnce,
     /// A run of fragments grows into some that are held (against FFS-C5).
