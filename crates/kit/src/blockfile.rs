@@ -169,12 +169,6 @@ pub trait BlockFiles: State + Namespace + BlockMap + InodeTable<Inode: BlockFile
     fn may_write_on(&self) -> bool {
         true
     }
-
-    /// A modification count, if the engine has one: a write tells by it whether a block that failed has changed
-    /// anything.
-    fn changes(&self) -> Option<u64> {
-        None
-    }
 }
 
 impl<C: BlockFiles> Inodes for C {
@@ -300,7 +294,7 @@ fn write<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, data: &[u8], now: T
                 return Err(e);
             }
             // The blocks written so far count: a short write.
-            Err(e) if e.errno() == Errno::ENOSPC || before.is_some() && before == core.changes() => {
+            Err(e) if e.errno() == Errno::ENOSPC || before == core.changes() => {
                 core.health().note(&e);
                 break;
             }

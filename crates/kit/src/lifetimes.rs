@@ -11,7 +11,7 @@
 //! Called by the engines (names) and by `locked.rs` (forget, inactivation).
 
 use crate::refs::Refs;
-use arbor_base::vfs::{Error, Ino, Result};
+use arbor_base::vfs::{Errno, Error, Ino, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 
@@ -101,6 +101,12 @@ impl Lifetimes {
 pub trait Lives {
     /// The lifetimes.
     fn lives(&mut self) -> &mut Lifetimes;
+
+    /// A number that grows with each change that the running call makes.
+    fn changes(&mut self) -> u64;
+
+    /// Notes damage that was met, so that the volume is not marked clean.
+    fn note_damage_met(&mut self);
 }
 
 /// The lists of orphans on disk, as the engine keeps them. The functions pass the decoded inode along; a change of it
@@ -220,11 +226,25 @@ pub fn lost<C: Orphans>(core: &mut C, i: &mut C::Inode) -> Result<()> {
     if core.lives().refs.has(ino) {
         return orphan(core, i);
     }
-    if core.release(i)? {
-        return core.free(i);
+    let before = core.changes();
+    match core.release(i) {
+        Ok(true) => return core.free(i),
+        Ok(false) => core.lives().push_inactive(ino),
+        Err(e) if is_left_alone(core, before, &e) => {}
+        Err(e) => return Err(e),
     }
-    core.lives().push_inactive(ino);
     orphan(core, i)
+}
+
+/// Whether a step of freeing an inode failed because of damage, before it changed anything. Such an inode stays an orphan until
+/// fsck has mended it, and does not hold up the others.
+fn is_left_alone<C: Lives>(core: &mut C, before: u64, e: &Error) -> bool {
+    let damage = matches!(e, Error::Corrupt(_) | Error::Io(_) | Error::Errno(Errno::EIO | Errno::EUCLEAN));
+    let alone = damage && core.changes() == before;
+    if alone {
+        core.note_damage_met();
+    }
+    alone
 }
 
 /// Frees a new inode that never got a name.
@@ -242,6 +262,7 @@ fn release<C: Orphans>(core: &mut C, ino: Ino) -> Result<(C::Inode, bool)> {
 /// Does a step of freeing the first queued inode; returns whether there is more to do.
 pub fn inactivate<C: Orphans>(core: &mut C) -> Result<bool> {
     let Some(ino) = core.lives().next_inactive() else { return Ok(false) };
+    let before = core.changes();
     match release(core, ino) {
         Ok((mut i, true)) => {
             core.lives().pop_inactive();
@@ -250,10 +271,11 @@ pub fn inactivate<C: Orphans>(core: &mut C) -> Result<bool> {
         }
         Ok((_, false)) => {}
         Err(Error::Restart) => return Err(Error::Restart),
-        // A damaged one stays an orphan, and does not hold up the others.
         Err(e) => {
             core.lives().pop_inactive();
-            return Err(e);
+            if !is_left_alone(core, before, &e) {
+                return Err(e);
+            }
         }
     }
     Ok(core.lives().next_inactive().is_some())
@@ -262,7 +284,6 @@ pub fn inactivate<C: Orphans>(core: &mut C) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use arbor_base::vfs::Errno;
     use std::collections::BTreeMap;
 
     /// Two lists, of even and of odd numbers.
@@ -273,12 +294,22 @@ mod tests {
         next: BTreeMap<u64, u64>,
         steps: u32,
         damaged: u64,
+        /// A damaged one is found so after a change.
+        half: bool,
+        changes: u64,
+        met_damage: bool,
         freed: Vec<u64>,
     }
 
     impl Lives for Lists {
         fn lives(&mut self) -> &mut Lifetimes {
             &mut self.lives
+        }
+        fn changes(&mut self) -> u64 {
+            self.changes
+        }
+        fn note_damage_met(&mut self) {
+            self.met_damage = true;
         }
     }
 
@@ -310,6 +341,7 @@ mod tests {
         }
         fn release(&mut self, i: &mut (u64, u64)) -> Result<bool> {
             if i.0 == self.damaged {
+                self.changes += u64::from(self.half);
                 return Err(Errno::EUCLEAN.into());
             }
             self.steps = self.steps.saturating_sub(1);
@@ -361,9 +393,22 @@ mod tests {
             orphaned(&mut lists, n);
             lists.lives.push_inactive(Ino(n));
         }
-        assert!(inactivate(&mut lists).is_err());
+        assert!(inactivate(&mut lists).unwrap() && lists.met_damage);
         assert!(!inactivate(&mut lists).unwrap());
         assert_eq!((lists.freed.clone(), lists.list(1)), (vec![7], vec![5]));
+    }
+
+    #[test]
+    fn a_damaged_inode_loses_its_last_name() {
+        let mut lists = Lists { damaged: 5, ..Lists::default() };
+        let mut i = lists.get(Ino(5)).unwrap();
+        lost(&mut lists, &mut i).unwrap();
+        assert_eq!((lists.list(1), lists.lives.inactive(), lists.met_damage), (vec![5], 0, true));
+        let mut half = Lists { damaged: 5, half: true, ..Lists::default() };
+        assert!(lost(&mut half, &mut i).is_err());
+        orphaned(&mut half, 5);
+        half.lives.push_inactive(Ino(5));
+        assert!(inactivate(&mut half).is_err() && !half.met_damage);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::calls::{self, Calls, State};
 use crate::data::Data;
 use crate::lifetimes::{self, Orphans};
 use crate::machine::{Machine, Tries};
-use crate::reads::Fetch;
+use crate::reads::Missing;
 use crate::served::{self, Inodes};
 use arbor_base::device::Device;
 use arbor_base::sync::{Mutex, MutexGuard, Rank};
@@ -18,7 +18,7 @@ const MANY_INACTIVE: usize = 256;
 const WRITE_BYTES: usize = 256 << 10;
 
 /// The state under the lock of such a volume.
-pub trait Core: Machine + State<RestartReason = Fetch, Tries = Tries> + Inodes + Orphans + Data {
+pub trait Core: Machine + State<RestartReason = Missing, Tries = Tries> + Inodes + Orphans + Data {
     /// Whether work has piled up that should not wait for the timer.
     fn has_writeback_pressure(&self) -> bool;
 
@@ -95,8 +95,8 @@ impl<C: Core> Calls for Caller<'_, C> {
     type Core = C;
 
     fn tries(&self) -> Tries {
-        let lifts = self.may_restart && self.volume.callers.load(Relaxed) > 1;
-        Tries::new(lifts, self.needs_space)
+        let may_restart = self.may_restart && self.volume.callers.load(Relaxed) > 1;
+        Tries::new(may_restart, self.needs_space)
     }
 
     fn lock(&self) -> MutexGuard<'_, C> {
@@ -107,7 +107,7 @@ impl<C: Core> Calls for Caller<'_, C> {
         self.volume.note_pressure(core);
     }
 
-    fn provide(&self, want: Fetch, tries: &mut Tries) -> Result<()> {
+    fn provide(&self, want: Missing, tries: &mut Tries) -> Result<()> {
         tries.fetch(want, &*self.volume.device);
         Ok(())
     }
@@ -216,14 +216,16 @@ impl<C: Core> Locked<C> {
             }
             core.lives().abandon();
         }
-        let done = self.drain_inactive().and_then(|()| {
-            self.run_once(|core| {
-                core.finish()?;
-                // Calls that wait for the lock fail.
-                core.health().unmount();
-                Ok(())
-            })
-        });
+        let drained = self.drain_inactive();
+        let failed = self.lock().health().has_failed();
+        let finish = |core: &mut C| {
+            core.finish()?;
+            // Calls that wait for the lock fail.
+            core.health().unmount();
+            Ok(())
+        };
+        // Inodes that could not be freed keep no other changes from the disk.
+        let done = if failed { drained } else { self.run_once(finish).and(drained) };
         self.lock().health().end_unmount(done)
     }
 }
@@ -282,11 +284,12 @@ impl<C: Core + Send> served::Volume for Locked<C> {
     }
 
     fn syncfs(&self) -> Result<()> {
-        self.drain_inactive()?;
+        let drained = self.drain_inactive();
         self.run_once(|core| {
             core.health().check_ordered()?;
             if core.health().is_read_only() { Ok(()) } else { core.sync_all() }
         })
+        .and(drained)
     }
 
     fn fallocate(&self, ino: Ino, how: FallocMode, offset: u64, len: u64) -> Result<()> {

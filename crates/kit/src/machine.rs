@@ -8,7 +8,7 @@ use crate::growth::PendingGrowth;
 use crate::health::Health;
 use crate::invariants::{self, Invariants, Turns};
 use crate::lifetimes::{Lifetimes, Lives};
-use crate::reads::{Arrived, Fetch, Reads};
+use crate::reads::{Arrived, Missing, Reads};
 use arbor_base::cache::Cache;
 use arbor_base::device::Device;
 use arbor_base::vfs::{Error, Result, Time};
@@ -19,18 +19,18 @@ const MOST_FETCHES: u32 = 64;
 /// What has been provided so far for a call that gave up.
 #[derive(Debug, Default)]
 pub struct Tries {
-    arrived: Option<Arrived>,
+    arrived: Vec<Arrived>,
     fetches: u32,
     /// The call may restart, and other calls are under way.
-    lifts: bool,
+    may_restart: bool,
     /// Space was made for it already, or it needs none.
     no_space: bool,
 }
 
 impl Tries {
-    /// For a call that may restart (`lifts`), and may want space to be made.
-    pub(crate) fn new(lifts: bool, needs_space: bool) -> Tries {
-        Tries { lifts, no_space: !needs_space, ..Tries::default() }
+    /// For a call that may restart (`may_restart`), and may want space to be made.
+    pub(crate) fn new(may_restart: bool, needs_space: bool) -> Tries {
+        Tries { may_restart, no_space: !needs_space, ..Tries::default() }
     }
 
     /// Whether space may be made for it, which happens only once.
@@ -39,14 +39,14 @@ impl Tries {
     }
 
     /// For [`Reads::begin`](crate::reads::Reads::begin): whether to give up, and what has arrived.
-    pub fn reads(&mut self) -> (bool, Option<Arrived>) {
-        (self.lifts && self.fetches < MOST_FETCHES, self.arrived.take())
+    pub fn reads(&mut self) -> (bool, Vec<Arrived>) {
+        (self.may_restart && self.fetches < MOST_FETCHES, std::mem::take(&mut self.arrived))
     }
 
     /// Does the read that a call wants.
-    pub(crate) fn fetch(&mut self, want: Fetch, device: &dyn Device) {
+    pub(crate) fn fetch(&mut self, want: Missing, device: &dyn Device) {
         self.fetches += 1;
-        self.arrived = Some(want.read(device));
+        self.arrived = want.read(device);
     }
 }
 
@@ -63,7 +63,7 @@ pub struct Machinery {
     begin: Time,
     now: Time,
     now_ms: u64,
-    changed: bool,
+    changes: u64,
     turns: Turns,
 }
 
@@ -78,7 +78,7 @@ impl Machinery {
             begin: now,
             now,
             now_ms: 0,
-            changed: false,
+            changes: 0,
             turns: Turns::default(),
         }
     }
@@ -105,12 +105,12 @@ impl Machinery {
     /// Notes that the running call changes something.
     pub fn note_change(&mut self) {
         debug_assert!(!self.reads.may_restart(), "a call that changes something does not begin anew");
-        self.changed = true;
+        self.changes += 1;
     }
 
     /// Whether the call that runs has changed something.
     pub fn has_changed(&self) -> bool {
-        self.changed
+        self.changes > 0
     }
 
     /// Whether invariants have to hold: a failed call may be half done, and damage is no mistake of the code.
@@ -138,7 +138,7 @@ pub trait Machine: Invariants {
     /// Checks the invariants, if something was changed since the call began and a check is due.
     fn look(&mut self) {
         let calls = self.calls();
-        if !calls.changed || !calls.is_whole() {
+        if !calls.has_changed() || !calls.is_whole() {
             return;
         }
         let mut turns = std::mem::take(&mut calls.turns);
@@ -158,10 +158,18 @@ impl<M: Machine> Lives for M {
     fn lives(&mut self) -> &mut Lifetimes {
         &mut self.calls().lives
     }
+
+    fn changes(&mut self) -> u64 {
+        self.calls().changes
+    }
+
+    fn note_damage_met(&mut self) {
+        self.calls().health.note_damage();
+    }
 }
 
 impl<M: Machine> State for M {
-    type RestartReason = Fetch;
+    type RestartReason = Missing;
     type Tries = Tries;
 
     fn health(&mut self) -> &mut Health {
@@ -170,10 +178,10 @@ impl<M: Machine> State for M {
 
     fn begin_call(&mut self, tries: &mut Tries) {
         self.cache().keep_all(true);
-        let (lifts, arrived) = tries.reads();
+        let (may_restart, arrived) = tries.reads();
         let calls = self.calls();
-        calls.changed = false;
-        calls.reads.begin(lifts, arrived);
+        calls.changes = 0;
+        calls.reads.begin(may_restart, arrived);
     }
 
     fn stay(&mut self) {
@@ -181,7 +189,7 @@ impl<M: Machine> State for M {
     }
 
     fn has_changed(&mut self) -> bool {
-        self.calls().changed
+        self.calls().has_changed()
     }
 
     fn commit(&mut self) -> Result<()> {
@@ -201,7 +209,7 @@ impl<M: Machine> State for M {
         self.give_up(why);
     }
 
-    fn take_reason(&mut self) -> Option<Fetch> {
+    fn take_reason(&mut self) -> Option<Missing> {
         self.calls().reads.take_reason()
     }
 }

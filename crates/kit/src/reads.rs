@@ -1,10 +1,10 @@
 //! Reads of the device for one call, without the lock where possible.
 //!
 //! A call that misses the cache gives up with [`Error::Restart`]. Its caller takes the read that it wanted
-//! ([`Reads::take_reason`]), drops the lock, reads ([`Fetch::read`]), and runs the call again, which gets the bytes
-//! from [`Reads::begin`]. The device is read under the lock only if no other call is under way, if the call has
-//! restarted too often, or after [`Reads::stay`], which precedes the call's first change. Bytes that were read without
-//! the lock are dropped if a write or discard of the same range was submitted ([`Reads::submit`]) since.
+//! ([`Reads::take_reason`]), drops the lock, reads ([`Missing::read`]), and runs the call again, which finds all bytes
+//! that were read for it so far ([`Reads::begin`]). The device is read under the lock only while no other call runs, if
+//! the call has restarted too often, or after [`Reads::stay`], which precedes the call's first change. Bytes that were
+//! read without the lock are dropped if a write or discard of the same range was submitted ([`Reads::submit`]) since.
 //!
 //! Called by `machine.rs` and by the engines that use it.
 
@@ -19,7 +19,7 @@ const WRITES: usize = 256;
 
 /// A read that a call wants.
 #[derive(Clone, Debug)]
-pub struct Fetch {
+struct Fetch {
     kind: Kind,
     at: u64,
     len: usize,
@@ -32,68 +32,96 @@ impl Fetch {
         range.start < self.at.saturating_add(self.len as u64) && self.at < range.end
     }
 
-    /// Reads it.
-    pub fn read(self, device: &dyn Device) -> Arrived {
+    fn read(self, device: &dyn Device) -> Arrived {
         let mut bytes = zeroed(self.len);
         let bytes = device.read_at(self.kind, self.at, &mut bytes).map(|()| bytes);
         Arrived { fetch: self, bytes }
     }
 }
 
-/// The bytes that were read.
+/// The bytes that were read for a call.
 #[derive(Debug)]
 pub struct Arrived {
     fetch: Fetch,
     bytes: io::Result<Vec<u8>>,
 }
 
+impl Arrived {
+    fn bytes(&self) -> io::Result<Vec<u8>> {
+        self.bytes.as_ref().map(Vec::clone).map_err(|e| match e.raw_os_error() {
+            Some(code) => io::Error::from_raw_os_error(code),
+            None => io::Error::new(e.kind(), e.to_string()),
+        })
+    }
+}
+
+/// The reason why a call has given up: the read that it wants, and those that were done for it before.
+#[derive(Debug)]
+pub struct Missing {
+    fetch: Fetch,
+    arrived: Vec<Arrived>,
+}
+
+impl Missing {
+    /// Does the missing read. Returns all bytes that were read for the call.
+    pub fn read(mut self, device: &dyn Device) -> Vec<Arrived> {
+        self.arrived.push(self.fetch.read(device));
+        self.arrived
+    }
+}
+
 /// The reads of the call that runs, and the writes that may overtake them.
 #[derive(Debug, Default)]
 pub struct Reads {
-    lifts: bool,
+    may_restart: bool,
     want: Option<Fetch>,
-    arrived: Option<Arrived>,
+    arrived: Vec<Arrived>,
     /// Newest last, with its number.
     writes: VecDeque<(u64, Range<u64>)>,
     count: u64,
 }
 
 impl Reads {
-    /// Begins a call. `lifts`: it may restart, so it gives up rather than read under the lock.
-    pub fn begin(&mut self, lifts: bool, arrived: Option<Arrived>) {
-        self.lifts = lifts;
+    /// Begins a call, or restarts it. `may_restart`: it gives up rather than read under the lock. `arrived`: the bytes that
+    /// were read for it before.
+    pub fn begin(&mut self, may_restart: bool, mut arrived: Vec<Arrived>) {
+        self.may_restart = may_restart;
         self.want = None;
-        self.arrived = arrived.filter(|a| !self.is_overtaken(&a.fetch));
+        arrived.retain(|a| !self.is_overtaken(&a.fetch));
+        self.arrived = arrived;
     }
 
     /// Called before the first change: from here on the call does not restart.
     pub fn stay(&mut self) {
-        self.lifts = false;
+        self.may_restart = false;
     }
 
-    /// Ends the call; keeps the read that it gave up for, for [`take_reason`](Self::take_reason).
+    /// Ends the call; keeps the read that it gave up for until [`take_reason`](Self::take_reason).
     pub fn end(&mut self) {
-        self.lifts = false;
-        self.arrived = None;
+        self.may_restart = false;
+        if self.want.is_none() {
+            self.arrived.clear();
+        }
     }
 
     /// Whether the call may still restart.
     pub fn may_restart(&self) -> bool {
-        self.lifts
+        self.may_restart
     }
 
-    /// The read for which the call has given up.
-    pub fn take_reason(&mut self) -> Option<Fetch> {
-        self.want.take()
+    /// Takes the read for which the call has given up, with the bytes that were read for it before.
+    pub fn take_reason(&mut self) -> Option<Missing> {
+        let fetch = self.want.take()?;
+        Some(Missing { fetch, arrived: std::mem::take(&mut self.arrived) })
     }
 
     /// Reads `len` bytes at byte `at`, or fails with [`Error::Restart`] to read them without the lock.
     pub fn read(&mut self, device: &dyn Device, kind: Kind, at: u64, len: usize) -> Result<Vec<u8>> {
-        match self.arrived.take() {
-            Some(a) if a.fetch.at == at && a.fetch.len == len => return Ok(a.bytes?),
-            other => self.arrived = other,
+        // It stays there: the call may restart for another read after this one.
+        if let Some(a) = self.arrived.iter().find(|a| a.fetch.at == at && a.fetch.len == len) {
+            return Ok(a.bytes()?);
         }
-        if self.lifts {
+        if self.may_restart {
             self.want = Some(Fetch { kind, at, len, after: self.count });
             return Err(Error::Restart);
         }
@@ -114,7 +142,7 @@ impl Reads {
     }
 
     fn wrote(&mut self, range: Range<u64>) {
-        self.arrived.take_if(|a| a.fetch.meets(&range));
+        self.arrived.retain(|a| !a.fetch.meets(&range));
         self.count += 1;
         self.writes.push_back((self.count, range));
         if self.writes.len() > WRITES {
@@ -135,22 +163,29 @@ mod tests {
 
     const LEN: usize = SECTOR;
 
-    fn wants(reads: &mut Reads, dev: &MemDevice, at: u64) -> Arrived {
-        reads.begin(true, None);
+    fn wants(reads: &mut Reads, dev: &MemDevice, at: u64) -> Vec<Arrived> {
+        reads.begin(true, Vec::new());
         assert!(matches!(reads.read(dev, Kind::Data, at, LEN), Err(Error::Restart)));
         reads.end();
         reads.take_reason().unwrap().read(dev)
     }
 
     #[test]
-    fn what_has_arrived_is_read_once() {
+    fn all_that_has_arrived_is_there_until_the_call_ends() {
         let (mut reads, dev) = (Reads::default(), MemDevice::new(1 << 16));
         dev.write_at(Kind::Data, 0, &[7; LEN]).unwrap();
         let arrived = wants(&mut reads, &dev, 0);
-        reads.begin(true, Some(arrived));
-        assert!(matches!(reads.read(&dev, Kind::Data, 4096, LEN), Err(Error::Restart)), "another place");
+        reads.begin(true, arrived);
         assert_eq!(reads.read(&dev, Kind::Data, 0, LEN).unwrap(), [7; LEN]);
-        assert!(matches!(reads.read(&dev, Kind::Data, 0, LEN), Err(Error::Restart)));
+        assert!(matches!(reads.read(&dev, Kind::Data, 0, 2 * LEN), Err(Error::Restart)), "more of it");
+        reads.end();
+        let arrived = reads.take_reason().unwrap().read(&dev);
+        reads.begin(true, arrived);
+        assert_eq!(reads.read(&dev, Kind::Data, 0, LEN).unwrap(), [7; LEN], "the first of two");
+        assert_eq!(reads.read(&dev, Kind::Data, 0, 2 * LEN).unwrap()[..LEN], [7; LEN]);
+        reads.end();
+        reads.begin(true, Vec::new());
+        assert!(matches!(reads.read(&dev, Kind::Data, 0, LEN), Err(Error::Restart)), "another call");
         reads.stay();
         assert_eq!(reads.read(&dev, Kind::Data, 0, LEN).unwrap(), [7; LEN]);
     }
@@ -159,7 +194,7 @@ mod tests {
     fn what_the_call_itself_has_overtaken_is_read_again() {
         let (mut reads, dev) = (Reads::default(), MemDevice::new(1 << 16));
         let arrived = wants(&mut reads, &dev, 0);
-        reads.begin(true, Some(arrived));
+        reads.begin(true, arrived);
         reads.stay();
         let batch = vec![Request::write(Kind::Data, 0, vec![vec![9; LEN].into()])];
         reads.submit(&dev, batch).wait_all().unwrap();
@@ -172,12 +207,12 @@ mod tests {
         for (range, overtaken) in [(4096..8192, false), (0..512, true), (100..101, true)] {
             let arrived = wants(&mut reads, &dev, 0);
             reads.wrote(range);
-            reads.begin(true, Some(arrived));
+            reads.begin(true, arrived);
             assert_eq!(reads.read(&dev, Kind::Data, 0, LEN).is_err(), overtaken);
         }
         let arrived = wants(&mut reads, &dev, 0);
         (0..=WRITES as u64).for_each(|n| reads.wrote(4096 * n + 512..4096 * n + 513));
-        reads.begin(true, Some(arrived));
+        reads.begin(true, arrived);
         assert!(reads.read(&dev, Kind::Data, 0, LEN).is_err(), "writes that are forgotten");
     }
 }

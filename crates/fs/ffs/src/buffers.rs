@@ -199,11 +199,6 @@ impl DirtyBuffers {
         self.all.iter().filter(wanted).map(|d| *d.0).collect()
     }
 
-    /// A number that grows with every change.
-    pub fn changes(&self) -> u64 {
-        self.turns
-    }
-
     /// Notes that a buffer was changed at `now`, and goes to `frag`; data are due after `commit_ms`.
     pub fn touch(&mut self, name: Name, (frag, kind, owner): (Frag, BlockKind, u64), now: u64, commit_ms: u64) {
         let early = match kind {

@@ -435,24 +435,24 @@ impl Core {
         let geom = self.geom;
         let keep = to.div_ceil(geom.block_size() as u64);
         let old_size = i.size();
-        self.cut_last(i, to)?;
         let mut freed = Vec::new();
         for lbn in keep.min(NDADDR as u64)..NDADDR as u64 {
             let frags = geom.lbn_frags(old_size, lbn).max(1);
             if let Some(frag) = self.pointer_checked(i, FileBlock::Data(lbn), i.pointer(lbn as usize), frags)? {
-                i.set_pointer(lbn as usize, Frag(0));
-                i.add_frags(0, frags);
                 freed.push((lbn, frag, frags));
             }
         }
         let mut tail: Option<(Frag, u32)> = None;
         if let Some(last) = keep.checked_sub(1).filter(|l| *l < NDADDR as u64 && to < old_size) {
             let (old, new) = (geom.lbn_frags(old_size, last), geom.lbn_frags(to, last));
-            if let Some(frag) = self.bmap(i, last)?.filter(|_| new < old) {
-                i.add_frags(0, old - new);
-                tail = Some((Frag(frag.0 + new), old - new));
-            }
+            tail = self.bmap(i, last)?.filter(|_| new < old).map(|frag| (Frag(frag.0 + new), old - new));
         }
+        self.cut_last(i, to)?;
+        for (lbn, _, frags) in &freed {
+            i.set_pointer(*lbn as usize, Frag(0));
+            i.add_frags(0, *frags);
+        }
+        i.add_frags(0, tail.map_or(0, |t| t.1));
         i.d.size = to.into();
         self.size_lowered(i);
         self.drop_pages(i, keep)?;
@@ -634,10 +634,6 @@ impl BlockFiles for Core {
 
     fn may_write_on(&self) -> bool {
         self.ordering().may_write_on(self)
-    }
-
-    fn changes(&self) -> Option<u64> {
-        Some(self.dirty.changes())
     }
 }
 

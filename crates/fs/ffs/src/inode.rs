@@ -293,7 +293,8 @@ impl Orphans for Core {
     }
 
     fn release(&mut self, i: &mut Inode) -> Result<bool> {
-        if i.d.has_blocks() && self.truncate_some(i, 0)? > 0 {
+        // Attributes are a step of their own: that fails before it changes anything if they are damaged.
+        if i.d.has_blocks() && (self.truncate_some(i, 0)? > 0 || i.d.xattr.get() != 0) {
             return Ok(false);
         }
         if i.d.xattr.get() != 0 {

@@ -1,4 +1,4 @@
-//! The checker (fsck): finds what is wrong, and mends it.
+//! The checker (fsck): finds what is wrong, and repairs it.
 //!
 //! | phase | file | what |
 //! |---|---|---|
@@ -6,19 +6,19 @@
 //! | inodes | `inodes.rs` | every inode and its blocks; each fragment gets its one owner |
 //! | counts | `counts.rs` | free inodes, inodes without names, fragments of files |
 //! | names | `dirs.rs` | chunks, names, what entries name |
-//! | links | `links.rs` | directories that the root does not lead to, link counts, lost+found |
-//! | segments | `segments.rs`, `space.rs` | the usage table; what lives in the log against its checksum and the summaries |
-//! | sentences | `issue.rs`, `names.rs` | what was found, with the paths it concerns |
+//! | links | `links.rs` | directories not connected to the root, link counts, lost+found |
+//! | segments | `segments.rs`, `space.rs` | the usage table; live blocks against their checksums and the summaries |
+//! | sentences | `issue.rs`, `kit::paths` | what was found, with the paths it concerns |
 //! | one path | `path.rs` | the same for one file and those above it |
 //!
-//! A pass changes the core only, as calls do; passes follow one another until one finds nothing, and what was found decides
-//! whether anything is written. So checking and repairing are the same work. What a repair writes is a group and a
+//! A pass changes the core only, as calls do; passes follow one another until one finds nothing, and the findings
+//! decide whether anything is written. So checking and repairing are the same work. A repair writes a group and a
 //! checkpoint: until that is there, the volume is what it was.
 //!
-//! In memory are three bits for each fragment, 20 bytes for each segment, 24 for each inode in use, the names of the
-//! directory that is being read, and what is going to be written: blocks of segments whose summaries are damaged are
-//! among that, so a repair of many such segments takes as much memory as lives in them. Fragments that two claim take
-//! some bytes each.
+//! In memory are, of segments with live blocks, three bits for each fragment and some 50 bytes each; 24 bytes for each
+//! inode in use; the names of the directory that is being read; and what is going to be written: live blocks of
+//! segments whose summaries are damaged are among that, so a repair of many such segments takes as much memory as they
+//! hold live bytes. Fragments that two inodes claim take some bytes each.
 
 mod counts;
 mod dirs;
@@ -50,7 +50,7 @@ use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, BTreeSet};
 use zerocopy::IntoBytes;
 
-/// Passes at most.
+/// Most passes of a check.
 const PASSES: usize = 12;
 /// What was found.
 type Findings = arbor_kit::findings::Findings<Issue>;
@@ -65,31 +65,31 @@ struct Checker<'a> {
     recs: Forest<u32, u32>,
     /// Inodes that cannot be read, and why.
     damaged: Vec<(u32, String)>,
-    /// What the list of inodes without names leads to, as far as it can be followed.
+    /// Inodes on the list of those without names, as far as it can be followed.
     listed: FxHashSet<u32>,
     lost_found: u32,
-    /// Something was cut off or freed in this run: that counts differ follows from it.
+    /// Something was cut off or freed in this run: wrong counts follow from that.
     reshaped: bool,
     /// Every block is read: older states of inodes are used.
     wary: bool,
-    /// Segments whose blocks are read one by one, and the sum of what leads there.
+    /// Segments whose blocks are read one by one, and the sum of the prints of what points there.
     suspects: BTreeMap<u32, u64>,
-    /// A further pass has to look at segments.
+    /// A further pass has to check segments.
     again: bool,
-    /// Fragments that two claimed. Whoever claims them next must be the owner by checksum and summary.
+    /// Fragments that two inodes claimed. The next claimant must be the owner by checksum and summary.
     contested: FxHashSet<u32>,
-    /// Some of them came in this pass.
+    /// Some of them were found in this pass.
     undecided: bool,
-    /// What summaries say of the segment that was asked about last.
+    /// The owners, by its summaries, of the segment that was asked about last.
     owners: Option<(Seg, inodes::Owners)>,
     /// Fragments that inodes count.
     frags: u64,
-    /// Segments out of which all that lives is written anew.
+    /// Segments whose live blocks are all to be written elsewhere.
     leaving: BTreeSet<u32>,
     /// The superblock, or its copy, is to be written.
     super_changed: bool,
     was_clean: bool,
-    /// That inodes without names are on a clean volume was said.
+    /// The issue that a clean volume has inodes without names was noted.
     orphans_told: bool,
 }
 
@@ -151,8 +151,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Passes until one finds nothing, then the writes. Whether everything found was mended, and whether that was
-    /// written.
+    /// Runs passes until one finds nothing, then writes. Returns whether everything found was repaired, and whether
+    /// that was written.
     fn run(&mut self, repair: Repair) -> Result<(bool, bool)> {
         self.core.cache.keep_all(true);
         let (mut mended, mut passes) = (false, Passes::default());
@@ -203,13 +203,13 @@ impl<'a> Checker<'a> {
         self.check_segments()
     }
 
-    /// Buffers that are not changed may go.
+    /// Lets the cache evict clean buffers.
     fn breathe(&mut self) {
         self.core.cache.keep_all(false);
         self.core.cache.keep_all(true);
     }
 
-    /// Writes what the passes changed, then what a clean volume says of itself. Whether there was room for it.
+    /// Writes the changes of the passes, then what makes the volume clean. Returns whether there was room for it.
     fn write(&mut self, mended: bool) -> Result<bool> {
         if mended {
             self.core.calls.health.damage_repaired();
@@ -235,7 +235,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// What has no name goes; then the superblock, at last the mark that the volume is clean.
+    /// Frees inodes without names, then writes the superblock, and last the mark that the volume is clean.
     fn finish(&mut self) -> Result<()> {
         self.core.calls.lives.clear_orphans();
         self.core.load_orphans()?;
@@ -264,7 +264,7 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// Damage as words; other errors go on.
+/// Turns damage into words; passes other errors on.
 fn words<T>(result: Result<T>) -> Result<std::result::Result<T, String>> {
     match result {
         Ok(value) => Ok(Ok(value)),

@@ -1,14 +1,23 @@
-//! The cleaner: what lives in segments that are mostly dead is written anew, so that they become clean.
+//! The cleaner: copies live blocks out of mostly dead segments, which then become clean.
 //!
-//! A step writes what users have changed, reads some segments, and marks what lives in them as changed: a block whose
-//! file's map leads to it, in the version that its summary names; an inode that the inode map leads to. That is written
-//! as a group of its own, at the cold head of the log, sorted by age: what is old together is likely to stay. Its summaries have
-//! the age of what they cover, so that a segment does not look young for having been cleaned. Blocks of the ifile
-//! are left to the next checkpoint.
+//! A step writes what users have changed, reads some segments, and marks their live blocks dirty. A block is live if
+//! its file has the version given in the summary and its map still points to the block; an inode, if the inode map
+//! points to it. They are written as a group of their own, at the cold head of the log, sorted by age: old blocks are
+//! likely to stay live together. With few clean segments there is no cold head, and the hot one serves. The summaries
+//! carry the age of the blocks, so that a segment does not look young for having been cleaned. Live blocks of the ifile
+//! are marked dirty, too, but written by the next checkpoint, so their segment becomes clean only after that.
 //!
-//! Segments are chosen by what is gained, and for how long, against what it costs: `(1 - u) * age / (1 + u)` (Rosenblum and
-//! Ousterhout 1992); or greedily, the emptiest first. Where very many are equal by
-//! a 64th of a segment, only the oldest of them are looked at (`choice.rs`).
+//! A cleaned segment may not be reused at once (LFS-C3): the cleaner writes the two checkpoints it takes
+//! (`Core::settle`). Segments that stay live after cleaning, or cannot be read, are *stuck*: they are not chosen again
+//! during this mount.
+//!
+//! Segments are chosen by what cleaning gains, and for how long, against its cost: `(1 - u) * age / (1 + u)` (Rosenblum
+//! and Ousterhout 1992); or greedily, the emptiest first. Segments are grouped by utilisation in 64ths; of each group
+//! only the oldest are considered (`choice.rs`).
+//!
+//! Called by `commit.rs`: [`Core::clean_in_background`] below the low water mark, or up to the high one while the
+//! volume is idle; [`Core::make_room`] for a caller who finds too few clean segments, which falls back to greedy choice
+//! when the other gains nothing. By `ops.rs`: [`Core::clean_segments`], on request.
 
 use crate::format::*;
 use crate::heads::{COLD, HOT, Head};
@@ -24,22 +33,22 @@ use arbor_kit::blockmap::BlockMap as _;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
-/// Bytes that a step reads when nobody has asked for more: callers wait that long.
+/// Bytes that a step reads unless the caller asks for more: other calls wait that long.
 const STEP: u64 = 8 << 20;
-/// The volume is idle when nothing was changed for so long, milliseconds.
+/// Time without changes after which the volume counts as idle, milliseconds.
 const IDLE_MS: u64 = 1000;
 /// Pause between two steps on an idle volume, milliseconds.
 const PAUSE_MS: u64 = 20;
-/// 64ths of a segment that live at most if it is cleaned although nothing presses.
-const WORTH: u64 = 56;
-/// The same where room is short.
-const GAIN: u64 = 62;
-/// A segment of which less than this part lives is not read whole.
+/// Highest utilisation, in 64ths, of a segment that is cleaned in the background or on request.
+const MOST_LIVE_IDLE: u64 = 56;
+/// Highest utilisation, in 64ths, of a segment that is cleaned where clean segments are short.
+const MOST_LIVE_SHORT: u64 = 62;
+/// Of a segment that is live by less than 1/16, only the summaries and the live blocks are read.
 const PARTLY: u64 = 16;
-/// Clean segments beyond the least that a caller makes who finds too few.
+/// Clean segments that a caller who finds too few makes beyond the least.
 const AHEAD: u32 = 8;
 
-/// What lives in the segments of a step.
+/// Live blocks and inodes found by a step.
 #[derive(Default)]
 struct Survivors {
     bytes: u64,
@@ -51,17 +60,17 @@ struct Survivors {
     brought: Vec<Name>,
 }
 
-/// What became of a segment.
-struct Revived {
+/// The result of marking the live blocks of a segment.
+struct Marked {
     read_bytes: u64,
     /// Bytes of the ifile: dead after the next checkpoint.
     ifile_bytes: u64,
-    /// All that lives in it is marked.
+    /// Everything readable was marked: it was not cut short for lack of room.
     complete: bool,
 }
 
 impl Core {
-    /// Writes what is changed as long as there is room for it, and makes segments clean.
+    /// Writes all changes while there is room for them, then cleans segments.
     pub fn make_room(&mut self) -> Result<()> {
         self.write_group()?;
         if !self.settle()? && self.cache.dirty_bytes() > 0 {
@@ -74,7 +83,7 @@ impl Core {
             if clean >= goal {
                 return Ok(());
             }
-            self.clean_step(STEP, GAIN, greedy)?;
+            self.clean_step(STEP, MOST_LIVE_SHORT, greedy)?;
             self.settle()?;
             match self.segs.clean.len() as u32 > clean {
                 true => {}
@@ -84,19 +93,20 @@ impl Core {
         }
     }
 
-    /// Clean segments below which the cleaner works whatever users do, and up to which it works when they do nothing.
+    /// The low water mark, below which the cleaner works whatever users do, and the high one, up to which it works when
+    /// they are idle: numbers of clean segments.
     fn water_marks(&self) -> (u32, u32) {
         let high = self.reserve();
         ((high / 2).max(self.least_clean()).min(high), high)
     }
 
-    /// Whether the cleaner should not wait for an idle moment.
+    /// Whether the cleaner should work now, not only when the volume is idle.
     pub fn wants_cleaning(&self) -> bool {
         let few = (self.segs.clean.len() as u32) < self.water_marks().0;
         few && self.opts.clean != Policy::Off && self.nothing_worth != Some(self.changed_ms)
     }
 
-    /// A step in the background, if one is due; returns the milliseconds until the next, if there is more.
+    /// Does a step in the background, if one is due; returns the milliseconds until the next, if there is more to do.
     pub fn clean_in_background(&mut self, at: u64) -> Result<Option<u64>> {
         if self.opts.clean == Policy::Off || self.nothing_worth == Some(self.changed_ms) {
             return Ok(None);
@@ -112,7 +122,7 @@ impl Core {
         if at < self.changed_ms + IDLE_MS && clean >= low {
             return Ok(Some(IDLE_MS));
         }
-        self.clean_step(STEP, WORTH, self.opts.clean == Policy::Greedy)?;
+        self.clean_step(STEP, MOST_LIVE_IDLE, self.opts.clean == Policy::Greedy)?;
         if self.soon_clean() <= before {
             self.nothing_worth = Some(self.changed_ms);
             return Ok(None);
@@ -120,26 +130,26 @@ impl Core {
         Ok(Some(PAUSE_MS))
     }
 
-    /// Segments that are clean, or are so after two checkpoints.
+    /// Segments that are clean, or will be after two checkpoints.
     fn soon_clean(&self) -> u32 {
         self.segs.clean.len() as u32 + (self.segs.pending_clean.len() + self.segs.empty(&self.log.busy()).len()) as u32
     }
 
-    /// As much of the cleaner's work as reading `budget` bytes is; at least a segment. There is more as long as it gains
-    /// something: checkpoints leave dead blocks too.
+    /// Cleans about `budget` bytes of segments, at least one. `more`: the step gained a segment, and others are worth
+    /// cleaning.
     pub fn clean_segments(&mut self, budget: u64) -> Result<Cleaned> {
         let greedy = self.opts.clean == Policy::Greedy;
         self.settle()?;
         let before = self.segs.clean.len();
-        let done = self.clean_step(budget, WORTH, greedy)?;
+        let done = self.clean_step(budget, MOST_LIVE_IDLE, greedy)?;
         self.settle()?;
         let gained = self.segs.clean.len() > before;
-        Ok(Cleaned { more: gained && !self.victims(budget, WORTH, greedy).is_empty(), ..done })
+        Ok(Cleaned { more: gained && !self.victims(budget, MOST_LIVE_IDLE, greedy).is_empty(), ..done })
     }
 
-    /// Segments that are worth most, with no more in them than there is room for. Of those of which as much lives,
-    /// by 64ths, the oldest.
-    fn victims(&mut self, budget: u64, most: u64, greedy: bool) -> Vec<u32> {
+    /// The segments most worth cleaning, of those no more than `most_live` 64ths of which are live: as many as `budget`
+    /// and the room for their live blocks allow.
+    fn victims(&mut self, budget: u64, most_live: u64, greedy: bool) -> Vec<u32> {
         let size = 1u64 << self.geom.seg_shift;
         let (busy, now) = (self.log.busy(), self.calls.now().secs);
         let worth = |u: crate::segments::Use| {
@@ -153,7 +163,7 @@ impl Core {
         let some: Vec<u32> = choice.oldest(many, &is_one).collect();
         let some = some.into_iter().map(|n| (n, self.segs.get(n)));
         let mut all: Vec<(f64, u32)> =
-            some.filter(|(_, u)| u64::from(u.live) * 64 <= size * most).map(|(n, u)| (worth(u), n)).collect();
+            some.filter(|(_, u)| u64::from(u.live) * 64 <= size * most_live).map(|(n, u)| (worth(u), n)).collect();
         let best_first = |a: &(f64, u32), b: &(f64, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
         if all.len() > many {
             all.select_nth_unstable_by(many, best_first);
@@ -171,19 +181,20 @@ impl Core {
         all.into_iter().map(|v| v.1).take_while(fits).collect()
     }
 
-    /// Bytes that can be moved before the first segment is clean.
+    /// Bytes that can be moved before any segment has become clean.
     fn room_to_clean(&self) -> u64 {
         let size = 1u64 << self.geom.seg_shift;
         let clean = self.segs.clean.len().saturating_sub(2) * size;
-        // That much more is clean when it begins (`Core::least_clean`).
+        // Set aside: the bytes of the usage table, which `Core::least_clean` counts for the checkpoint; and an eighth
+        // for summaries.
         let clean = clean.saturating_sub(self.usage_bytes() as u64) / 8 * 7;
         clean.min((self.cache.limit() as u64 / 2).max(size))
     }
 
-    /// Reads about `budget` bytes of segments, and writes what lives in them elsewhere.
-    fn clean_step(&mut self, budget: u64, most: u64, greedy: bool) -> Result<Cleaned> {
+    /// Reads about `budget` bytes of segments, and writes their live blocks elsewhere.
+    fn clean_step(&mut self, budget: u64, most_live: u64, greedy: bool) -> Result<Cleaned> {
         self.write_group()?;
-        let victims = self.victims(budget, most, greedy);
+        let victims = self.victims(budget, most_live, greedy);
         if victims.is_empty() {
             return Ok(Cleaned::default());
         }
@@ -192,15 +203,15 @@ impl Core {
         let (room, changed_ms) = (self.room_to_clean(), self.changed_ms);
         let (mut done, mut found, mut left) = (Cleaned::default(), Survivors::default(), Vec::new());
         for seg in victims {
-            let revived = self.revive(Seg(seg), room, &mut found)?;
+            let marked = self.mark_live(Seg(seg), room, &mut found)?;
             done.segments += 1;
-            done.read_bytes += revived.read_bytes;
-            if !revived.complete {
+            done.read_bytes += marked.read_bytes;
+            if !marked.complete {
                 break;
             }
-            left.push((seg, revived.ifile_bytes));
+            left.push((seg, marked.ifile_bytes));
         }
-        let batch = self.survivors(&found)?;
+        let batch = self.live_batch(&found)?;
         if !batch.blocks.is_empty() || !batch.inodes.is_empty() {
             self.write_batch(&batch, head)?;
         }
@@ -218,14 +229,14 @@ impl Core {
         Ok(done)
     }
 
-    /// Counts what there was to choose from.
+    /// Adds the segments that there were to choose from to the counters, by utilisation.
     fn count_found(&mut self) {
         let size = 1u64 << self.geom.seg_shift;
         let shares = self.segs.choice(size).shares;
         self.counters.found.iter_mut().zip(shares).for_each(|(found, n)| *found += n);
     }
 
-    /// A segment that counts more than what was found in it is not cleaned again.
+    /// If the usage table counts more live bytes than were found, the count is wrong: the segment is not chosen again.
     fn put_aside(&mut self, seg: u32, ifile_bytes: u64) {
         if planted(Flaw::LiveForDead) {
             self.segs.mark_dead(seg, u32::MAX);
@@ -235,8 +246,8 @@ impl Core {
         }
     }
 
-    /// Gives the cleaner a head of the log, which a checkpoint has to say before it is used. Not where segments
-    /// are few.
+    /// Opens the cold head, if enough segments are clean; a checkpoint records it before it is used. Returns whether it
+    /// is open.
     fn open_cold(&mut self) -> Result<bool> {
         if self.log.heads[COLD].is_open() {
             return Ok(true);
@@ -257,8 +268,9 @@ impl Core {
         Ok(true)
     }
 
-    /// What is marked, in the order in which it is written: by age, indirect blocks from below at the end.
-    fn survivors(&mut self, found: &Survivors) -> Result<Batch> {
+    /// The marked blocks and inodes, in the order in which they are written: by age, indirect blocks last, from the
+    /// lowest level up.
+    fn live_batch(&mut self, found: &Survivors) -> Result<Batch> {
         let mut batch = self.batch()?;
         for b in &mut batch.blocks {
             b.written = found.written.get(&(b.ino.0, block_code(b.place))).copied();
@@ -270,18 +282,18 @@ impl Core {
         Ok(batch)
     }
 
-    /// Marks what lives in a segment as changed, as long as there is room for it.
-    fn revive(&mut self, seg: Seg, room: u64, found: &mut Survivors) -> Result<Revived> {
+    /// Marks dirty what is live in a segment, until there is no room for more.
+    fn mark_live(&mut self, seg: Seg, room: u64, found: &mut Survivors) -> Result<Marked> {
         let size = 1u64 << self.geom.seg_shift;
         let before = self.counters.io.read_bytes;
         let whole = u64::from(self.segs.get(seg.0).live) * PARTLY >= size;
         let start = self.geom.seg_start(seg);
-        // Where a sector cannot be read, what lives beside it can.
+        // If a sector cannot be read, the live blocks beside it still can.
         let read = whole.then(|| self.read_run(start, self.geom.seg_frags(), Kind::Log).ok()).flatten();
         let (whole, bytes) = (read.is_some(), read.unwrap_or_default());
-        let mut done = Revived { read_bytes: 0, ifile_bytes: 0, complete: true };
+        let mut done = Marked { read_bytes: 0, ifile_bytes: 0, complete: true };
         let Ok(summaries) = self.summaries(seg, whole.then_some(&bytes[..])) else {
-            self.leave(seg);
+            self.give_up_on(seg);
             return Ok(done);
         };
         for (at, parsed) in summaries {
@@ -289,7 +301,7 @@ impl Core {
                 done.read_bytes += self.geom.bytes_of(parsed.head.summary_frags.get()) as u64;
             }
             let part = (Frag(start.0 + at), bytes.get(self.geom.bytes_of(at)..).unwrap_or(&[]));
-            done.complete = self.revive_part(part, &parsed, room, found, &mut done.ifile_bytes)?;
+            done.complete = self.mark_live_part(part, &parsed, room, found, &mut done.ifile_bytes)?;
             if !done.complete {
                 break;
             }
@@ -302,8 +314,8 @@ impl Core {
         Ok(done)
     }
 
-    /// Marks what lives in a partial segment; says whether there was room for all.
-    fn revive_part(
+    /// Marks dirty what is live in a partial segment; returns whether there was room for all.
+    fn mark_live_part(
         &mut self,
         (start, bytes): (Frag, &[u8]),
         parsed: &Parsed,
@@ -318,12 +330,12 @@ impl Core {
             }
             let own = bytes.get(self.geom.bytes_of(at)..).unwrap_or(&[]);
             let time = parsed.head.time.get();
-            match self.revive_block((&file, &block, Frag(start.0 + at)), own, time, found) {
+            match self.mark_live_block((&file, &block, Frag(start.0 + at)), own, time, found) {
                 Ok(true) if u64::from(file.ino.get()) == IFILE.0 => {
                     *ifile_bytes += self.geom.bytes_of(block.frags.get()) as u64;
                 }
                 Ok(_) => {}
-                Err(_) => seg.into_iter().for_each(|seg| self.leave(seg)),
+                Err(_) => seg.into_iter().for_each(|seg| self.give_up_on(seg)),
             }
         }
         for info in &parsed.inodes {
@@ -334,28 +346,29 @@ impl Core {
             if frag.0 == 0 || self.geom.seg_of(frag) != seg {
                 continue;
             }
-            let taken =
-                self.map_entry(ino).and_then(|e| if e.frag.get() == frag.0 { self.take(ino, found) } else { Ok(()) });
+            let taken = self
+                .map_entry(ino)
+                .and_then(|e| if e.frag.get() == frag.0 { self.mark_inode(ino, found) } else { Ok(()) });
             if taken.is_err() {
-                seg.into_iter().for_each(|seg| self.leave(seg));
+                seg.into_iter().for_each(|seg| self.give_up_on(seg));
             }
         }
         Ok(true)
     }
 
-    /// What cannot be read stays where it is, and its segment is not cleaned.
-    fn leave(&mut self, seg: Seg) {
+    /// Gives up on a segment: a block that cannot be read stays where it is, and its segment is never chosen again.
+    fn give_up_on(&mut self, seg: Seg) {
         self.calls.health.note_damage();
         self.stuck.insert(seg.0);
     }
 
-    /// Bytes that writing these takes.
+    /// Bytes that writing the blocks found takes.
     fn cost(&self, found: &Survivors) -> u64 {
         found.bytes + found.others.len() as u64 * self.geom.block_size() as u64
     }
 
-    /// An inode is written with what the cleaner moves.
-    fn take(&mut self, ino: Ino, found: &mut Survivors) -> Result<()> {
+    /// Marks an inode as changed, so that it is written with the blocks that the cleaner moves.
+    fn mark_inode(&mut self, ino: Ino, found: &mut Survivors) -> Result<()> {
         if !self.changed.contains_key(&ino.0) {
             self.mark(ino)?;
             found.bytes += INODE as u64;
@@ -364,8 +377,9 @@ impl Core {
         Ok(())
     }
 
-    /// Marks a block, if it lives; says whether it does. `segment` begins with it, if the segment was read.
-    fn revive_block(
+    /// Marks a block dirty if it is live; returns whether it is. `segment` begins with the block, if the segment was
+    /// read.
+    fn mark_live_block(
         &mut self,
         (file, block, here): (&FileInfo, &BlockInfo, Frag),
         segment: &[u8],
@@ -392,7 +406,7 @@ impl Core {
             let is_it = self.verify(p, own).is_ok() || planted(Flaw::DeadForLive) && !own.is_empty();
             let bytes = if is_it { own.to_vec() } else { self.read_block((&i, place), p, frags, Kind::Data)? };
             self.cache.insert(name, Arc::new(bytes));
-            // The ifile's stay until the checkpoint that writes them.
+            // Those of the ifile stay until the checkpoint that writes them.
             if ino != IFILE || planted(Flaw::IfileDropped) {
                 found.brought.push(name);
             }
@@ -400,7 +414,7 @@ impl Core {
         if ino == IFILE {
             self.mark(IFILE)?;
         } else {
-            self.take(ino, found)?;
+            self.mark_inode(ino, found)?;
             found.bytes += self.geom.bytes_of(frags) as u64;
             found.written.insert((ino.0, block.place.get()), time);
             if let FileBlock::Data(lbn @ 12..) = place {

@@ -1,23 +1,36 @@
-//! The segment writer: nobody else writes, but for the checkpoints.
+//! The segment writer and the checkpoints: the order of writes.
 //!
-//! Changes stay in core until a *group* of partial segments is written: all that is changed, so that what is on disk is
-//! the state after some call, whole. Blocks get their addresses there, in this order: files as they came to be
-//! changed, of each its blocks with the lower numbers first, then its indirect blocks from below; then the inodes.
-//! A pointer has the checksum of what it leads to, so the order is also that in which pointers are known.
+//! On a mounted volume all writes are made here but one: `volume.rs` writes the label into the superblock.
 //!
-//! The cleaner's groups hold only what it moves, and go to a head of the log of their own (`clean.rs`), when nothing else is
-//! changed.
+//! Changes stay in core until a *group* of partial segments is written. A group holds all changes but those of the
+//! ifile, so that the disk always has the state after some call. Blocks get their addresses there, in this order: files
+//! in the order in which they first changed; of each, data blocks ascending, the attribute block, then indirect blocks
+//! from the lowest level up; then the inodes. A pointer holds the checksum of the block that it points to, so a block
+//! must be placed before the block that points to it.
 //!
-//! A *checkpoint* writes the ifile in a group of its own, then one of the two checkpoints.
+//! The summaries of a group repeat the entries of the inode map that it changes, and the bytes that have died in each
+//! segment. So a group need not write the ifile, and roll-forward (`recover.rs`) learns them from the
+//! summaries alone.
+//!
+//! The cleaner's groups hold only what it moves, since it writes the users' changes first. They go to a head of the log
+//! of their own (`clean.rs`); with few clean segments, to the same head as users' changes.
+//!
+//! A *checkpoint* writes what is changed, then the ifile in a group of its own, then the older of the two checkpoint
+//! regions. Each mount for writing begins an *epoch*, whose number is in the summaries: the remains of a torn group are
+//! not taken for the continuation of the log.
+//!
+//! Called by `ops.rs`: [`Core::sync`] for fsync and sync, [`Core::run_daemons`] in the background; and by
+//! `kit::machine`: [`Core::write_excess`] after a call.
 //!
 //! # Invariants
 //!
 //! * **LFS-C1** a fragment is written once while its segment is filled; a segment is filled from its start to its end.
-//!   Only what no checkpoint and no whole group speaks of is written over: the rest of a torn group.
+//!   The only exception are the remains of a torn group, to which no checkpoint and no complete group refers: they may
+//!   be overwritten.
 //! * **LFS-C2** a group counts whole or not at all.
-//! * **LFS-C3** a segment is filled again when two checkpoints in a row have called it clean: neither of the two that
-//!   are on disk leads into it.
-//! * **LFS-C4** a checkpoint is written when all that it leads to is durable.
+//! * **LFS-C3** a segment is reused only after two consecutive checkpoints have recorded it as clean, so that neither
+//!   checkpoint on disk refers to it.
+//! * **LFS-C4** a checkpoint is written only after everything it refers to is durable.
 
 use crate::format::*;
 use crate::heads::{HOT, LogHeads};
@@ -35,21 +48,22 @@ use rustc_hash::FxHashSet;
 use std::collections::BTreeSet;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Segments that users cannot fill, at least, so that the cleaner always has room.
+/// Smallest number of segments that users cannot fill, so that the cleaner always has room.
 const LEAST_RESERVE: u32 = 10;
-/// Segments that stay clean when a group is written: the cleaner needs them to begin.
+/// Segments that must stay clean when a group is written: the cleaner needs them to begin.
 const SPARE: u32 = 4;
-/// Metadata is in the ifile at the latest after this time, so that recovery is short.
+/// Longest time between checkpoints, milliseconds: it bounds roll-forward.
 const CHECKPOINT_MS: u64 = 30_000;
 
 impl Core {
-    /// Whether something is in core that no group has.
+    /// Whether there are changes that no group holds yet; changes of the ifile do not count.
     pub fn is_changed(&self) -> bool {
         let files = self.changed.len() - usize::from(self.changed.contains_key(&IFILE.0));
         files > 0 || !self.remapped.is_empty() || !self.dead_bytes.is_empty()
     }
 
-    /// Indirect blocks above a block that the cleaner has brought change with it.
+    /// Makes the indirect blocks above a changed block dirty too: users' changes have done so already, the cleaner's
+    /// have not.
     fn change_above(&mut self, i: &Inode, mut at: FileBlock, seen: &mut FxHashSet<(u8, u64)>) -> Result<()> {
         while let Some(Parent::Map { level, n, .. }) = self.shape().parent(at) {
             if !seen.insert((level, n)) {
@@ -64,7 +78,7 @@ impl Core {
         Ok(())
     }
 
-    /// Changed blocks of a file, in the order in which they are written.
+    /// The changed blocks of a file, in the order in which they are written.
     fn blocks_of(&mut self, ino: Ino) -> Result<Vec<Block>> {
         let i = self.inode(ino)?;
         let dirty_map = |core: &Core| -> Vec<FileBlock> {
@@ -94,7 +108,7 @@ impl Core {
         Ok(out)
     }
 
-    /// All that is changed, but for the ifile.
+    /// All changes but those of the ifile.
     pub fn batch(&mut self) -> Result<Batch> {
         let mut batch = Batch { deaths: self.dead_bytes.iter().map(|d| (*d.0, *d.1)).collect(), ..Batch::default() };
         let files: Vec<Ino> = self.order.values().map(|ino| Ino(*ino)).filter(|ino| *ino != IFILE).collect();
@@ -114,7 +128,7 @@ impl Core {
         Planner::new(self.geom, &self.segs.clean, self.log, head).run(batch)
     }
 
-    /// What a plan makes of the usage of segments (LFS-U1).
+    /// Adds what a plan writes to the usage of segments, and subtracts what it leaves dead (LFS-U1).
     fn apply_usage(&mut self, parts: &[Part], log: &LogHeads) {
         for p in parts {
             let blocks: u32 = p.blocks.iter().map(|b| self.geom.bytes_of(b.frags) as u32).sum();
@@ -126,7 +140,7 @@ impl Core {
         }
     }
 
-    /// Writes all that is changed, and makes it durable.
+    /// Writes all changes in a group, and makes them durable. An error makes the volume read-only.
     pub fn sync(&mut self) -> Result<()> {
         if self.calls.health.has_failed() {
             return Err(Errno::EROFS.into());
@@ -160,7 +174,7 @@ impl Core {
         Ok(())
     }
 
-    /// Writes planned partial segments, and flushes: a checkpoint that follows may lead to them (LFS-C4).
+    /// Writes planned partial segments, and flushes, so that a checkpoint may then refer to them (LFS-C4).
     fn emit(&mut self, parts: &[Part], log: LogHeads, flags: u32) -> Result<()> {
         let (mut requests, mut written) = (Vec::new(), Vec::new());
         for (index, part) in parts.iter().enumerate() {
@@ -257,7 +271,7 @@ impl Core {
         }
     }
 
-    /// Takes a block's bytes, and lets its pointer lead to where it is going to lie.
+    /// Appends a block's bytes to `data`, and sets its pointer to its new address.
     fn write_block_at(
         &mut self,
         b: &Block,
@@ -291,7 +305,8 @@ impl Core {
         self.set_map_entry(ino, entry)
     }
 
-    /// Writes the ifile, in a group that means nothing without the checkpoint that follows.
+    /// Records empty segments as clean, then writes the ifile, in a group that counts only with the checkpoint that
+    /// follows.
     fn write_ifile(&mut self) -> Result<()> {
         for seg in self.segs.empty(&self.log.busy()) {
             let clean = crate::segments::Use { dirty: false, ..self.segs.get(seg) };
@@ -302,7 +317,8 @@ impl Core {
         if !self.changed.contains_key(&IFILE.0) {
             return Ok(());
         }
-        // Blocks of the usage table are written with those whose segments they count.
+        // The usage-table blocks of all segments that the plan touches must be in the plan themselves: repeat until it
+        // adds no more.
         let (parts, log) = loop {
             let old = Frag(self.checkpoint.ifile.get());
             let inodes = vec![(IFILE, (old.0 != 0).then_some(old))];
@@ -320,7 +336,7 @@ impl Core {
         Ok(())
     }
 
-    /// The segments that the log is in, and goes to, are not clean.
+    /// Marks dirty the segments that the log is in, and the ones that it goes to next.
     pub fn mark_taken(&mut self, log: &LogHeads) {
         for seg in log.busy() {
             let s = self.segs.get(seg);
@@ -330,7 +346,7 @@ impl Core {
         }
     }
 
-    /// Makes the blocks of the usage table change that a plan concerns. Says whether one came to be changed by that.
+    /// Marks dirty the usage-table blocks of the segments in a plan. Returns whether any was not dirty yet.
     fn count_in(&mut self, parts: &[Part], log: &LogHeads) -> Result<bool> {
         let per = (self.geom.block_size() / USAGE) as u32;
         let mut segs: BTreeSet<u32> = parts.iter().flat_map(|p| p.deaths.keys().copied().chain([p.seg.0])).collect();
@@ -345,7 +361,7 @@ impl Core {
         Ok(some)
     }
 
-    /// Writes a checkpoint.
+    /// Writes a checkpoint; `clean`: it says that the volume was unmounted. An error makes the volume read-only.
     pub fn checkpoint(&mut self, clean: bool) -> Result<()> {
         if self.calls.health.has_failed() {
             return Err(Errno::EROFS.into());
@@ -358,7 +374,8 @@ impl Core {
     pub fn write_checkpoint(&mut self, clean: bool) -> Result<()> {
         self.write_group()?;
         let settled = std::mem::take(&mut self.segs.pending_clean);
-        self.mark_taken(&self.log.clone());
+        let log = self.log;
+        self.mark_taken(&log);
         self.write_ifile()?;
         let (s, log) = (self.state, self.log);
         let [hot, cold] = log.heads;
@@ -390,19 +407,20 @@ impl Core {
         self.flush()?;
         self.counters.checkpoints += 1;
         (self.checkpoint, self.place) = (cp, 1 - self.place);
-        // LFS-C3: the checkpoint before this one called them clean too.
+        // LFS-C3: the checkpoint before this one recorded them as clean, too.
         self.segs.clean.extend(settled);
         self.log.checkpointed_ms = self.calls.now_ms();
         Ok(())
     }
 
-    /// At a mount for writing: what was rolled forward lasts, and what a torn group has left follows nothing any more.
+    /// At a mount for writing: makes what was rolled forward permanent, and starts a new epoch, so that the remains of
+    /// a torn group are not taken for its continuation.
     pub fn begin(&mut self) -> Result<()> {
         self.log.epoch += u64::from(!planted(Flaw::EpochStays));
         self.write_checkpoint(false)
     }
 
-    /// At the unmount.
+    /// Writes the last checkpoint at the unmount; it says that the volume is clean, unless damage was met.
     pub fn end(&mut self) -> Result<()> {
         let clean = !self.calls.health.has_met_damage();
         self.checkpoint(clean)
@@ -415,13 +433,13 @@ impl Core {
         LEAST_RESERVE.max(self.segs.count() / 12)
     }
 
-    /// Fragments that files can have. Summaries take the rest.
+    /// Fragments that files can have in all. Summaries take the rest.
     pub fn capacity(&self) -> u64 {
         let segs = self.segs.count().saturating_sub(self.reserve());
         u64::from(segs) * u64::from(self.geom.seg_frags()) / 16 * 15
     }
 
-    /// Fragments that can still be had.
+    /// Fragments that are still available.
     pub fn available(&self) -> u64 {
         let (used, all) = (u64::from(self.state.used_inodes), u64::from(self.state.inodes));
         let bytes = used * INODE as u64 + all * MAP_ENTRY as u64;
@@ -430,17 +448,17 @@ impl Core {
         self.capacity().saturating_sub(self.state.file_frags + ifile)
     }
 
-    /// Fails with `ENOSPC` unless so many fragments can be had.
+    /// Fails with `ENOSPC` unless `frags` fragments are available.
     pub fn need(&self, frags: u32) -> Result<()> {
         if frags == 0 || self.available() >= u64::from(frags) { Ok(()) } else { Err(Errno::ENOSPC.into()) }
     }
 
-    /// Segments that what is changed may need. `exactly`: further calls need not have room.
+    /// An upper bound of the segments that writing all changes takes. `exactly`: with no allowance for further calls.
     pub fn wanted_segs(&self, exactly: bool) -> u32 {
         let inodes = self.changed.len() * (INODE + 64) + self.remapped.len() * 32;
-        // Each inode's entry may lie in a block of the map of its own.
+        // Each inode's map entry may lie in another block.
         let map = (self.changed.len() * self.geom.block_size()).min(self.state.inodes as usize * MAP_ENTRY);
-        // Each block and inode has its part of a summary.
+        // An eighth more for summaries.
         let bytes = (self.cache.dirty_bytes() + inodes + map) / 8 * 9;
         let touched = self.segs.changed.len() + self.dead_bytes.len() + bytes / self.geom.frag_size() + 64;
         let most = if exactly { touched * self.geom.block_size() } else { usize::MAX };
@@ -448,19 +466,20 @@ impl Core {
         (bytes >> self.geom.seg_shift) as u32 + 2
     }
 
-    /// What a group and a checkpoint after it write of the usage of segments at most: a call may leave something dead in
-    /// each.
+    /// The most bytes of segment usage that a group and the next checkpoint write: a call may leave dead bytes in every
+    /// segment.
     pub fn usage_bytes(&self) -> usize {
         let each = USAGE + size_of::<SegInfo>();
         self.segs.count() as usize * each + self.geom.block_size()
     }
 
-    /// Segments that have to be clean for what is changed, with what the cleaner needs to begin.
+    /// Segments that have to be clean: what writing the changes takes, and what the cleaner needs to begin.
     pub fn least_clean(&self) -> u32 {
         self.wanted_segs(false) + SPARE + 1
     }
 
-    /// After a call: what is changed beyond the limit is written by who changed it, and there is always room for it.
+    /// After a call: if clean segments run short, makes room; if there is more dirty than the limit, the caller writes
+    /// it (throttling).
     pub fn write_excess(&mut self) {
         if !self.calls.health.is_writable() {
             return;
@@ -470,7 +489,7 @@ impl Core {
         let done = match (short, much) {
             (true, _) => self.make_room(),
             (false, true) => self.write_group().and_then(|()| {
-                // What is left is the ifile's.
+                // What is still dirty belongs to the ifile.
                 let ifile = self.cache.dirty_bytes() > self.cache.dirty_limit() / 2;
                 if ifile { self.write_checkpoint(false) } else { Ok(()) }
             }),
@@ -481,7 +500,7 @@ impl Core {
         }
     }
 
-    /// Lets segments with nothing live in them be filled: two checkpoints call them clean. Says whether there are any.
+    /// Makes empty segments clean by writing two checkpoints (LFS-C3). Returns whether there were any.
     pub fn settle(&mut self) -> Result<bool> {
         if self.segs.empty(&self.log.busy()).is_empty() && self.segs.pending_clean.is_empty() {
             return Ok(false);
@@ -491,12 +510,12 @@ impl Core {
         Ok(true)
     }
 
-    /// Whether so much is changed that it should be written in the background.
+    /// Whether there is so much dirty that it should be written in the background.
     pub fn has_much_dirty(&self) -> bool {
         self.cache.dirty_bytes() > self.cache.dirty_limit() / 4 * 3
     }
 
-    /// Work that is due at `now`; returns when there is more.
+    /// Does the background work due at `now`; returns the time of the next.
     pub fn run_daemons(&mut self, now: Time) -> Result<Time> {
         let at = self.calls.ms_until(now);
         if !self.calls.health.is_writable() {
@@ -514,7 +533,7 @@ impl Core {
         Ok(now.plus_ms(commit.min(clean).max(1)))
     }
 
-    /// Gives clean segments in `range` back to the device, neighbours as one run; returns the bytes.
+    /// Discards the clean segments in `range`, adjacent ones as one run; returns the bytes.
     pub fn trim(&mut self, range: &TrimRange) -> Result<u64> {
         let (seg, frag) = (1u64 << self.geom.seg_shift, self.geom.frag_size() as u64);
         let size = self.geom.byte(self.geom.seg_start(Seg(self.segs.count())));
@@ -527,7 +546,7 @@ impl Core {
         let parts: Vec<(u64, u64)> = runs.filter_map(|run| range.part(run, frag)).collect();
         let requests = parts.iter().map(|(at, len)| Request::discard(Kind::Data, *at, *len)).collect();
         self.calls.reads.submit(&*self.dev, requests).wait_all()?;
-        // Clean segments that are kept for the cleaner are no space that users know of.
+        // The clean segments of the reserve are no free space to users.
         let trimmed: u64 = parts.iter().map(|p| p.1).sum();
         Ok(trimmed.min(self.capacity().saturating_mul(frag)))
     }

@@ -1,12 +1,14 @@
-//! Where everything lies on an unmounted volume. Damage is passed over: the checker reports it. What a segment holds
-//! beside its summaries and what lives in it is dead, and so is free.
+//! Where everything lies on an unmounted volume.
+//!
+//! Damage is passed over: the checker reports it. Everything in a segment but its summaries and live blocks is dead,
+//! and so is free.
 
 use crate::format::*;
 use crate::view::{self, Found, Walk, piece_name};
 use crate::volume::Core;
 use arbor_base::cache::FileBlock;
 use arbor_base::device::Kind;
-use arbor_base::vfs::{Devices, Ino, Region, Result};
+use arbor_base::vfs::{Devices, Region, Result};
 
 /// Tells where each structure and each piece of each file lies.
 pub(crate) fn describe(devices: &Devices, f: &mut dyn FnMut(Region)) -> Result<()> {
@@ -45,7 +47,7 @@ impl Describer<'_> {
     fn inode(&mut self, core: &mut Core, found: &Found) -> Result<()> {
         let (geom, i, f) = (self.geom, found.i, &mut *self.f);
         let name = if i.ino == IFILE { "inode of the ifile".into() } else { format!("inode {}", i.ino) };
-        let owner = (i.ino != IFILE).then_some(Ino(i.ino.0));
+        let owner = (i.ino != IFILE).then_some(i.ino);
         f(Region { offset: found.at, len: INODE as u64, kind: Kind::Inode, owner, file_offset: 0, name });
         self.walk.pieces(core, &i, &mut |piece, _| {
             let (kind, name) = piece_name(&geom, &i, piece.place);

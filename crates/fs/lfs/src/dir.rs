@@ -11,7 +11,7 @@ use arbor_kit::chunkdir::{ChunkDirs, Hashes, Room};
 use arbor_kit::namespace::Node;
 use std::sync::Arc;
 
-/// The place of an entry is the cookie of a walk, because entries do not move (LFS-D1).
+/// The offset of an entry is the cookie of a walk, since entries do not move (LFS-D1).
 impl ChunkDirs for Core {
     const ROOT: Ino = ROOT;
 
@@ -43,7 +43,7 @@ impl ChunkDirs for Core {
 }
 
 impl Core {
-    /// Room for an entry; the directory grows if there is none.
+    /// Finds room for an entry; the directory grows if there is none.
     pub fn dir_room(&mut self, dir: &mut Inode, name: &[u8]) -> Result<Room> {
         self.build_hash(dir)?;
         self.room_or_grow(dir, name)

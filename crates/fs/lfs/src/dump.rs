@@ -64,7 +64,7 @@ fn superblock(sb: &SuperBlock) -> Value {
     })
 }
 
-/// Both, as they stand on the device; the one with the greater serial counts.
+/// Both checkpoints, as they are on the device; the one with the greater serial counts.
 fn checkpoints(core: &Core) -> Result<Value> {
     let mut all = [Value::Null, Value::Null];
     for (place, cp) in superblock::checkpoints(&*core.dev, &core.geom)? {
@@ -250,7 +250,7 @@ fn dir(core: &mut Core, ino: Ino) -> Result<Value> {
 
 fn map(core: &mut Core, ino: Ino) -> Result<Value> {
     let (i, geom) = (get(core, ino)?, core.geom);
-    // Blocks that follow one another are one run.
+    // Adjacent blocks are one run.
     let mut runs: Vec<(Piece, u32)> = Vec::new();
     for p in pieces(core, &i)? {
         match runs.last_mut() {

@@ -1,9 +1,8 @@
 //! Files: the map from logical blocks to fragments, reading, writing, truncation.
 //!
-//! A write changes buffers named by file and logical block; their address they get when a segment is written
-//! (`commit.rs`). What is changed has its place in the map before that: a pointer [`UNWRITTEN`], and indirect blocks on
-//! the way to it, so that its space is counted. Bytes of a page after the end of the file are zero. A page is as
-//! long as its fragments.
+//! A write changes buffers named by file and logical block; they get their addresses when a segment is written
+//! (`commit.rs`). Until then a changed block has a pointer [`UNWRITTEN`], and indirect blocks above it, so that its
+//! space is counted. Bytes of a page after the end of the file are zero. A page is as long as its fragments.
 
 use crate::format::*;
 use crate::inode::Inode;
@@ -19,13 +18,13 @@ use arbor_kit::inodes::InodeTable as _;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Files whose sequence of blocks is remembered.
+/// How many sequentially read files are remembered.
 const STREAMS: usize = 32;
-/// Bytes of a cluster: largest read.
+/// Bytes of a cluster, the largest read.
 const CLUSTER: usize = 256 << 10;
 
 impl Core {
-    /// Where the pointer to a block stands.
+    /// Where the pointer to a block lies.
     fn pointer_location(&mut self, i: &Inode, block: FileBlock) -> Result<Location> {
         let Some(Parent::Map { level, n, slot }) = self.shape().parent(block) else {
             return Ok(Location::inode(i.ino));
@@ -37,7 +36,7 @@ impl Core {
         }
     }
 
-    /// Fails unless the pointer to a block leads to so many fragments of a segment.
+    /// Fails unless the pointer to a block points to `frags` fragments of one segment.
     pub fn check_pointer(&mut self, (i, block): (&Inode, FileBlock), p: Pointer, frags: u32) -> Result<()> {
         let frag = p.frag.get();
         if self.is_run(Frag(frag), frags) {
@@ -47,7 +46,7 @@ impl Core {
         Err(Corrupt::new("pointer", "frag", at, found, "fragments of one segment").into())
     }
 
-    /// Reads what the pointer to a block of a file leads to, and verifies it; once more if it was read wrong.
+    /// Reads the block of a file that a pointer points to, and verifies it; rereads it if the checksum is wrong.
     pub fn read_block(&mut self, of: (&Inode, FileBlock), p: Pointer, frags: u32, kind: Kind) -> Result<Vec<u8>> {
         let frag = Frag(p.frag.get());
         self.check_pointer(of, p, frags)?;
@@ -55,7 +54,7 @@ impl Core {
         if crc(&bytes) == p.crc.get() { Ok(bytes) } else { self.read_block_again(of, p, frags, kind) }
     }
 
-    /// The same of what was read wrong.
+    /// Rereads a block whose checksum was wrong, under the lock.
     pub fn read_block_again(&mut self, of: (&Inode, FileBlock), p: Pointer, frags: u32, kind: Kind) -> Result<Vec<u8>> {
         let frag = Frag(p.frag.get());
         self.check_pointer(of, p, frags)?;
@@ -64,7 +63,7 @@ impl Core {
         Ok(bytes)
     }
 
-    /// What a pointer of a changed file leads to is dead.
+    /// Counts the block that a pointer of a changed file points to as dead.
     pub fn mark_dead(&mut self, i: &Inode, place: FileBlock, p: Pointer) {
         let frag = p.frag.get();
         if frag == 0 || frag == UNWRITTEN {
@@ -74,7 +73,7 @@ impl Core {
         self.mark_run_dead(Frag(frag), bytes);
     }
 
-    /// Lets the pointer to a block lead elsewhere. The indirect block that it stands in is there.
+    /// Sets the pointer to a block. The indirect block that holds it must exist.
     pub fn set_pointer(&mut self, i: &mut Inode, block: FileBlock, to: Pointer) -> Result<()> {
         let slot = match self.shape().parent(block).ok_or(Errno::EFBIG)? {
             Parent::Direct(k) => i.d.db.get_mut(k),
@@ -89,9 +88,8 @@ impl Core {
         self.iput(i)
     }
 
-    /// Changes a block of a file, which is in the cache: the only door from clean to dirty. Indirect blocks above it are
-    /// going to be written with it: they count as changed from now on, so that there is room for them
-    /// (`Core::wanted_segs`). They are there.
+    /// Changes a block of a file in the cache. If it was clean, the indirect blocks above it become dirty first, so
+    /// that room for them is counted (LFS-B2, `Core::wanted_segs`); they must exist.
     pub fn change<R>(&mut self, i: &Inode, block: FileBlock, f: impl FnOnce(&mut Vec<u8>) -> R) -> Result<R> {
         let name = Name::File(i.ino, block);
         let dirty = match self.cache.edit(name).ok_or(Errno::EIO)? {
@@ -101,6 +99,7 @@ impl Core {
                 self.cache.make_dirty(clean).ok_or(Errno::EIO)?
             }
         };
+        self.calls.note_change();
         Ok(self.cache.modify(dirty, f))
     }
 
@@ -117,7 +116,8 @@ impl Core {
         Ok(())
     }
 
-    /// Adds to the count of a file's fragments: of all that it is going to have (LFS-F2).
+    /// Adds `more` to the fragments that a file counts, and subtracts `less`: it counts all that it is going to have
+    /// (LFS-F2).
     pub fn count(&mut self, i: &mut Inode, more: u32, less: u32) {
         i.d.frags = (i.d.frags.get() + u64::from(more)).saturating_sub(less.into()).into();
         if i.ino != IFILE {
@@ -125,7 +125,7 @@ impl Core {
         }
     }
 
-    /// Makes indirect blocks that a logical block needs and that are missing, and a pointer that says that it is there.
+    /// Makes the missing indirect blocks above a logical block, and an [`UNWRITTEN`] pointer if it is a hole.
     pub fn ensure(&mut self, i: &mut Inode, lbn: u64) -> Result<()> {
         for (level, n) in self.missing(i, lbn)? {
             let block = FileBlock::Map { level, n };
@@ -148,7 +148,7 @@ impl Core {
         let name = Name::data(i.ino, lbn);
         let done = self.balloc_page(i, lbn, size, fill);
         if done.is_err() && !self.cache.is_dirty(name) {
-            // It may be one that was made to be written over.
+            // The page may have been made only to be overwritten.
             self.cache.remove(name);
         }
         done
@@ -170,7 +170,7 @@ impl Core {
         self.iput(i)
     }
 
-    /// A page of a file whose block is not a hole, read if it is not in the cache.
+    /// The page of a block that is not a hole; reads it if it is not in the cache.
     fn mapped_page(&mut self, i: &Inode, lbn: u64, p: Pointer) -> Result<Arc<Vec<u8>>> {
         let name = Name::data(i.ino, lbn);
         if let Some(bytes) = self.cache.get(name) {
@@ -180,14 +180,13 @@ impl Core {
         self.cache.get(name).cloned().ok_or_else(|| Errno::EIO.into())
     }
 
-    /// Fragments of a block as it lies on disk.
+    /// The fragments that a block has on disk.
     fn run_of(&self, i: &Inode, lbn: u64) -> u32 {
         let size = self.changed.get(&i.ino.0).map_or(i.size(), |c| c.disk_size);
         self.geom.lbn_frags(size, lbn)
     }
 
-    /// Reads a block; if the file is read one block after another, those that lie after it as well, up to a
-    /// cluster.
+    /// Reads a block; of a file that is read sequentially, also the adjacent blocks after it, up to a cluster.
     fn read_cluster(&mut self, i: &Inode, lbn: u64, p: Pointer) -> Result<()> {
         let expected = lbn == 0 || self.streams.contains(&(i.ino.0, lbn));
         let most = if expected { (CLUSTER >> self.geom.block_shift).max(1) } else { 1 };
@@ -207,7 +206,7 @@ impl Core {
         }
         let kind = if i.is_dir() { Kind::Dir } else { Kind::Data };
         let total = all.iter().map(|a| a.1).sum();
-        // Blocks of a cluster may lie in two segments that follow each other.
+        // A damaged pointer may not point to a run of one segment.
         let together = self.is_run(Frag(p.frag.get()), total);
         let bytes = if together { self.read_run(Frag(p.frag.get()), total, kind)? } else { Vec::new() };
         let mut from = 0;
@@ -232,7 +231,7 @@ impl Core {
         Ok(())
     }
 
-    /// Takes a page that was read into the cache, as long as the file has it now.
+    /// Puts a page that was read into the cache, as long as the file has it now.
     fn keep_page(&mut self, i: &Inode, lbn: u64, mut page: Vec<u8>) -> Result<()> {
         let len = self.geom.bytes_of(self.geom.lbn_frags(i.size(), lbn));
         let valid = i.size().saturating_sub(lbn << self.geom.block_shift).min(len as u64) as usize;
@@ -253,7 +252,7 @@ impl Core {
         }
     }
 
-    /// Makes the last block of a file, if it is a run of fragments, as long as a file of `size` bytes has it.
+    /// Extends the last block of a file, if it is a run of fragments, to what a file of `size` bytes has there.
     fn fill_tail(&mut self, i: &mut Inode, size: u64) -> Result<()> {
         let Some(last) = i.size().checked_sub(1).map(|at| self.geom.lbn(at)) else { return Ok(()) };
         let (old, new) = (self.geom.lbn_frags(i.size(), last), self.geom.lbn_frags(size, last));
@@ -265,21 +264,24 @@ impl Core {
             return Ok(());
         }
         self.mapped_page(i, last, p)?;
-        // The size stays inside the block until there is something after it.
+        // The size stays inside the block until a block after it is written.
         let size = (last + 1) << self.geom.block_shift;
         self.alloc_block(i, last, size, &mut |buf, len| buf.resize(len, 0))
     }
 
-    /// Frees blocks from the end of a file: those that one lowest indirect block leads to, or all direct ones, so that a
-    /// step is bounded. Returns the size that the file has then.
+    /// Frees blocks from the end of a file: those below one lowest indirect block, or all direct ones, so that a step
+    /// is bounded. Returns the new size.
     pub fn truncate_some(&mut self, i: &mut Inode, to: u64) -> Result<u64> {
-        self.mark(i.ino)?;
         let keep = to.div_ceil(self.geom.block_size() as u64).max(NDADDR as u64);
         let Some(n) = self.last_leaf(i, keep)? else {
             self.truncate_direct(i, to)?;
             return Ok(to);
         };
         let (first, per) = (self.shape().first(1, n), self.shape().fanout);
+        let table = self.indirect(i, 1, n)?.ok_or(Errno::EIO)?;
+        let pointers = table.chunks_exact(POINTER).map(|p| Pointer::read_from_bytes(p).unwrap_or_default());
+        self.check_freed(i, (first..).zip(pointers).filter(|(lbn, _)| *lbn >= keep))?;
+        self.mark(i.ino)?;
         if keep <= first {
             self.free_leaf(i, n)?;
         }
@@ -293,7 +295,7 @@ impl Core {
         Ok(i.size().max(to))
     }
 
-    /// The last lowest indirect block of a file, if it leads to blocks from `keep` on.
+    /// The last lowest indirect block of a file, if it points to blocks from `keep` on.
     fn last_leaf(&mut self, i: &Inode, keep: u64) -> Result<Option<u64>> {
         let Some(n) = self.last_indirect(i)? else { return Ok(None) };
         let first = self.shape().first(1, n);
@@ -303,7 +305,27 @@ impl Core {
         Ok(goes.then_some(n))
     }
 
-    /// Takes a block from a file, if it is there.
+    /// Fails unless blocks that are about to be freed lie in segments, and the file counts them.
+    fn check_freed(&mut self, i: &Inode, blocks: impl Iterator<Item = (u64, Pointer)>) -> Result<()> {
+        let changed = self.changed.contains_key(&i.ino.0);
+        let mut frags = 0;
+        for (lbn, p) in blocks.filter(|(_, p)| !Self::is_hole(*p)) {
+            let place = FileBlock::Data(lbn);
+            let counted = self.geom.lbn_frags(i.size(), lbn);
+            frags += u64::from(counted);
+            if p.frag.get() != UNWRITTEN {
+                let on_disk = if changed { self.disk_frags(i.ino, place) } else { counted };
+                self.check_pointer((i, place), p, on_disk.max(1))?;
+            }
+        }
+        if i.d.frags.get() < frags { Err(Self::wrong_count(i)) } else { Ok(()) }
+    }
+
+    fn wrong_count(i: &Inode) -> Error {
+        i.corrupt("frags", i.d.frags, "as many fragments as its blocks have").into()
+    }
+
+    /// Frees a block of a file, if it is not a hole.
     fn free_block(&mut self, i: &mut Inode, place: FileBlock) -> Result<()> {
         let p = self.pointer(i, place)?;
         if p.frag.get() == 0 {
@@ -319,7 +341,7 @@ impl Core {
         self.set_pointer(i, place, Pointer::default())
     }
 
-    /// Takes a lowest indirect block from a file, with all that it leads to; their pages are for the caller to drop.
+    /// Frees a lowest indirect block of a file, with all blocks that it points to; the caller drops their pages.
     fn free_leaf(&mut self, i: &mut Inode, n: u64) -> Result<()> {
         let bytes = self.indirect(i, 1, n)?.ok_or(Errno::EIO)?;
         let first = self.shape().first(1, n);
@@ -335,16 +357,16 @@ impl Core {
         self.free_empty(i, FileBlock::Map { level: 1, n })
     }
 
-    /// Takes fragments from those that a file counts.
+    /// Subtracts fragments from those that a file counts.
     fn count_less(&mut self, i: &mut Inode, frags: u32) -> Result<()> {
         if i.d.frags.get() < frags.into() {
-            return Err(i.corrupt("frags", i.d.frags, "as many fragments as its blocks have").into());
+            return Err(Self::wrong_count(i));
         }
         self.count(i, 0, frags);
         Ok(())
     }
 
-    /// Frees an indirect block that leads nowhere any more, and those above it that do not either.
+    /// Frees an indirect block that has become empty, and those above it that become so.
     fn free_empty(&mut self, i: &mut Inode, mut place: FileBlock) -> Result<()> {
         loop {
             self.free_block(i, place)?;
@@ -357,12 +379,13 @@ impl Core {
         }
     }
 
-    /// Frees direct blocks, and fragments of the last one, after byte `to`.
+    /// Frees direct blocks, and fragments of the last one, from byte `to` on.
     pub fn truncate_direct(&mut self, i: &mut Inode, to: u64) -> Result<()> {
-        let geom = self.geom;
-        self.mark(i.ino)?;
-        let keep = to.div_ceil(geom.block_size() as u64);
+        let keep = to.div_ceil(self.geom.block_size() as u64);
+        let direct = i.d.db;
+        self.check_freed(i, (0..).zip(direct).filter(|(lbn, _)| *lbn >= keep))?;
         self.cut_last(i, to)?;
+        self.mark(i.ino)?;
         for lbn in keep.min(NDADDR as u64)..NDADDR as u64 {
             self.free_block(i, FileBlock::Data(lbn))?;
         }
@@ -371,7 +394,7 @@ impl Core {
         self.iput(i)
     }
 
-    /// Zeros after byte `to` of its block, whose page gets as short as the fragments.
+    /// Zeros the last block from byte `to` on, and shortens its page to its fragments.
     fn cut_last(&mut self, i: &mut Inode, to: u64) -> Result<()> {
         let (lbn, within) = (self.geom.lbn(to.saturating_sub(1)), to as usize % self.geom.block_size());
         if to == 0 || to >= i.size() || !(i.is_file() || i.is_dir()) {
@@ -386,6 +409,7 @@ impl Core {
             return Ok(());
         }
         self.mapped_page(i, lbn, p)?;
+        self.mark(i.ino)?;
         let len = self.geom.bytes_of(new);
         self.change(i, FileBlock::Data(lbn), |buf| {
             buf.resize(len, 0);
@@ -397,7 +421,7 @@ impl Core {
         Ok(())
     }
 
-    /// Target of a symbolic link.
+    /// Reads the target of a symbolic link.
     pub fn read_target(&mut self, i: &Inode) -> Result<Vec<u8>> {
         let size = i.size() as usize;
         let bytes = if i.d.is_fast_link() {
@@ -415,7 +439,7 @@ impl Core {
             i.d.size = (target.len() as u64).into();
             self.iput(i)?;
             self.modify(Name::Inode(i.ino), |buf| put(buf, FAST_LINK_AT, target))?;
-            // The copy in hand is what is written back by others.
+            // The caller stores its copy again.
             *i = self.iget(i.ino)?;
             return Ok(());
         }

@@ -1,11 +1,11 @@
-//! Every on-disk structure of LFS, and nothing else. This file is the specification;
-//! the tables of `docs/formats/lfs.md` are generated from it.
+//! Every on-disk structure of LFS, and nothing else. This file is the specification; the tables of
+//! `docs/formats/lfs.md` are generated from it.
 //!
 //! All fields are little-endian. Units of address:
 //!
 //! * **fragment** ([`Frag`]): the unit of address, a power of two of bytes;
-//! * **block**: 1 to 8 fragments. A file's block `n` is its *logical block* (`lbn`) `n`. Only the last block of a file of
-//!   at most 12 blocks may be shorter than a block, a run of fragments;
+//! * **block**: 1 to 8 fragments. A file's block `n` is its *logical block* (`lbn`) `n`. Only the last block of a file
+//!   of at most 12 blocks may be shorter than a block, a run of fragments;
 //! * **segment** ([`Seg`]): a power of two of blocks, written once, from its start to its end, in *partial segments*.
 //!
 //! The log has two heads, each with a segment that it fills: one for what users change, one for what the cleaner moves.
@@ -200,7 +200,7 @@ pub struct Summary {
     pub data_crc: U32,
     /// Zero.
     pub reserved: U32,
-    /// When the youngest of its blocks was written, seconds: of what the cleaner has moved, before that.
+    /// When the youngest of its blocks was written, seconds (of what the cleaner moves: when users wrote it).
     pub time: I64,
     /// Inodes that the inode map has entries for, when the group is there.
     pub ninodes: U32,

@@ -1,20 +1,22 @@
-//! The heads of the log: where it goes on.
+//! The heads of the log: the segments that are being filled, and where the log goes on.
+//!
+//! `plan.rs` moves them, `commit.rs` stores them with each group and in each checkpoint.
 
 use crate::format::*;
 
-/// The head of the log at which users' changes are written.
+/// The head of the log at which users' changes are written (hot).
 pub(crate) const HOT: usize = 0;
-/// The one at which the cleaner writes.
+/// The head at which the cleaner writes (cold).
 pub(crate) const COLD: usize = 1;
 
 /// A head of the log: the segment that it fills.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Head {
     pub seg: Seg,
-    /// Fragments of the segment that are filled.
+    /// How many of its fragments are filled.
     pub offset: u32,
     pub next_seg: Seg,
-    /// Ordinal number of this filling.
+    /// Ordinal number of this filling: no two fillings of any segment have the same.
     pub fill: u64,
 }
 
@@ -34,7 +36,7 @@ pub(crate) struct LogHeads {
     pub heads: [Head; 2],
     pub group: u64,
     pub epoch: u64,
-    /// When the ifile was written, milliseconds since the mount.
+    /// When the last checkpoint was written, milliseconds since the mount; not a part of the log.
     pub checkpointed_ms: u64,
 }
 
@@ -45,7 +47,7 @@ impl Default for LogHeads {
 }
 
 impl LogHeads {
-    /// Where a checkpoint says it ends.
+    /// The end of the log as a checkpoint records it.
     pub fn new(cp: &Checkpoint) -> LogHeads {
         let hot = Head {
             seg: Seg(cp.seg.get()),
@@ -62,7 +64,7 @@ impl LogHeads {
         LogHeads { heads: [hot, cold], group: cp.group.get(), epoch: cp.epoch.get(), checkpointed_ms: 0 }
     }
 
-    /// Segments that are being filled, and those that come after them.
+    /// The segments that are being filled, and the ones to be filled next.
     pub fn busy(&self) -> Vec<u32> {
         self.heads.iter().filter(|h| h.is_open()).flat_map(|h| [h.seg.0, h.next_seg.0]).collect()
     }

@@ -1,8 +1,8 @@
-//! The ifile: the segment usage table and the inode map.
+//! The ifile: the segment usage table and the inode map; allocation of inodes.
 //!
-//! Of the usage table those pages are in core that have something to say ([`Segments`](crate::segments::Segments)); its blocks are made when a
-//! checkpoint is written. The inode map is read and changed in the ifile's buffers, which stay in core until a
-//! checkpoint. What the log says of both between two checkpoints, its summaries repeat.
+//! Of the usage table only pages with entries that are not zero are in core ([`Segments`](crate::segments::Segments));
+//! its blocks are made when a checkpoint is written. The inode map is read and changed in the ifile's buffers, which
+//! stay in core until a checkpoint. Changes of both between two checkpoints are in the summaries of the log, too.
 
 use crate::format::*;
 use crate::inode::Inode;
@@ -60,7 +60,7 @@ impl Core {
         self.change(&i, FileBlock::Data(lbn), |buf| put(buf, at, bytes))
     }
 
-    /// Entry of the inode map. Of an inode that there is none of, one that is free.
+    /// An entry of the inode map. Beyond its end, one of a free inode.
     pub fn map_entry(&mut self, ino: Ino) -> Result<MapEntry> {
         if ino.0 >= u64::from(self.state.inodes) {
             return Ok(MapEntry::default());
@@ -79,7 +79,7 @@ impl Core {
         Ok(())
     }
 
-    /// A free inode, and the version that it gets.
+    /// Allocates an inode; returns it with its new version.
     pub fn ialloc(&mut self) -> Result<(Ino, u32)> {
         self.need(1)?;
         let free = self.state.free_ino;
@@ -88,15 +88,14 @@ impl Core {
             0 => (Ino(self.state.inodes.into()), 0),
             ino => (Ino(ino.into()), self.map_entry(Ino(ino.into()))?.next_free.get()),
         };
-        let reserved = |n: u32| n != 0 && u64::from(n) <= ROOT.0;
-        if next >= self.state.inodes || reserved(next) || free != 0 && reserved(free) {
+        if next >= self.state.inodes || next != 0 && u64::from(next) <= ROOT.0 {
             let (field, offset) = field!(MapEntry, next_free);
             let at = self.map_location(ino, offset);
             return Err(Corrupt::new("inode map", field, at, next, "an inode of the map").into());
         }
-        if free == 0 {
-            self.state.inodes += 1;
-        }
+        // What may fail comes before the count: a number that is counted is in the map.
+        self.ifile_page(self.map_at(ino).0)?;
+        self.state.inodes += u32::from(free == 0);
         let old = self.map_entry(ino)?;
         if old.frag.get() != 0 {
             let (at, found) = (self.map_location(ino, field!(MapEntry, frag).1), old.frag);
@@ -110,7 +109,7 @@ impl Core {
         Ok((ino, version))
     }
 
-    /// An inode is free from now on.
+    /// Frees an inode.
     pub fn forget_inode(&mut self, ino: Ino) -> Result<()> {
         let old = self.map_entry(ino)?;
         if !matches!(old.frag.get(), 0 | UNWRITTEN) {
@@ -195,7 +194,7 @@ impl Core {
         Ok(())
     }
 
-    /// Brings the usage table's blocks up to date with what is in core.
+    /// Stores changed segment usage in the blocks of the usage table.
     pub fn store_usage(&mut self) -> Result<()> {
         let per = (self.geom.block_size() / USAGE) as u32;
         for seg in std::mem::take(&mut self.segs.changed) {

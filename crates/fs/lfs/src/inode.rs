@@ -1,6 +1,6 @@
-//! Inodes: reading and changing them, their life and death, extended attributes.
+//! Inodes: reading, changing, making and freeing them; extended attributes.
 //!
-//! An inode is a buffer of its own in the cache. Where it lies on disk the inode map says.
+//! An inode is a buffer of its own in the cache. The inode map (`ifile.rs`) records where it lies on disk.
 
 use crate::format::*;
 use crate::planted::{Flaw, planted};
@@ -32,7 +32,7 @@ impl Inode {
     }
 }
 
-/// The sound inodes of a volume in the bytes of a fragment, and where.
+/// The sound inodes of a volume in the bytes of a fragment, each with its offset.
 fn sound_inodes(geom: &Geom, fragment: &[u8]) -> impl DoubleEndedIterator<Item = (usize, Dinode)> {
     let is_sound = |b: &&[u8]| crc_without(b, CRC_AT) == get_u32(b, CRC_AT);
     let each = fragment.chunks_exact(INODE).enumerate().filter(move |(_, b)| is_sound(b));
@@ -40,13 +40,13 @@ fn sound_inodes(geom: &Geom, fragment: &[u8]) -> impl DoubleEndedIterator<Item =
     all.filter(|(_, d)| d.fsid.get() == geom.fsid)
 }
 
-/// The inode in the bytes of a fragment, if it is there and sound, and where.
+/// The inode `ino` in the bytes of a fragment, if there is a sound one, with its offset.
 pub(crate) fn find_inode(geom: &Geom, ino: Ino, fragment: &[u8]) -> Option<(usize, Dinode)> {
     sound_inodes(geom, fragment).rfind(|(_, d)| u64::from(d.ino.get()) == ino.0)
 }
 
 impl Core {
-    /// The same, of the ifile too.
+    /// An inode, the ifile's too; [`iget`](InodeTable::iget) refuses that.
     pub fn inode(&mut self, ino: Ino) -> Result<Inode> {
         if let Some(bytes) = self.cache.get(Name::Inode(ino)) {
             let d = Dinode::read_from_bytes(&bytes[..]).map_err(|_| Errno::EIO)?;
@@ -88,20 +88,20 @@ impl Core {
         Ok(d)
     }
 
-    /// Takes the inodes of a block of them into the cache, from this fragment on: those that were changed one after
-    /// the other lie one after the other. What cannot be read, or is not as it has to be, is left out.
+    /// Reads the block of inodes from this fragment on into the cache: inodes that were changed together lie together.
+    /// Those that are damaged or cannot be read are left out.
     fn read_inodes(&mut self, frag: Frag) -> Result<()> {
         let geom = self.geom;
         let fits = |n: &u32| self.is_run(frag, *n);
         let Some(frags) = (1..=geom.block_frags()).rev().find(fits) else { return Ok(()) };
         let bytes = match self.read_run(frag, frags, Kind::Inode) {
             Err(Error::Restart) => return Err(Error::Restart),
-            // One alone may be read yet.
+            // One fragment alone may still be readable.
             Err(_) => return Ok(()),
             Ok(bytes) => bytes,
         };
         for (at, bytes) in (frag.0..).zip(bytes.chunks_exact(geom.frag_size())) {
-            // Of two with the same number the last one counts.
+            // Of two with the same number, the last one counts.
             for (_, d) in sound_inodes(&geom, bytes).rev() {
                 let ino = Ino(d.ino.get().into());
                 if ino == IFILE || self.cache.contains(Name::Inode(ino)) {
@@ -117,7 +117,7 @@ impl Core {
         Ok(())
     }
 
-    /// Reads an inode from its fragment, once more if it was not there. Gives the byte of the device where it begins, too.
+    /// Reads an inode from its fragment, twice if it was not found. Also returns its byte address.
     pub fn read_inode(&mut self, ino: Ino, frag: Frag) -> Result<(u64, Dinode)> {
         if !self.is_run(frag, 1) {
             let (what, field, at) = match ino {
@@ -142,7 +142,7 @@ impl Core {
         Ok((self.geom.byte(frag) + within as u64, d))
     }
 
-    /// A new inode, with no name yet.
+    /// Makes a new inode, with no name yet.
     pub fn inew(&mut self, m: u32, (uid, gid): (u32, u32), now: Time) -> Result<Inode> {
         let (ino, version) = self.ialloc()?;
         let stamp = Stamp::from(now);
@@ -167,14 +167,14 @@ impl Core {
         Ok(i)
     }
 
-    /// A name of an inode was removed; `all`: a directory's last one, with its dot.
+    /// Counts a removed name of an inode; `all`: a directory's last one, with its dot.
     pub fn unlinked(&mut self, ino: Ino, all: bool) -> Result<()> {
         let mut i = self.iget(ino)?;
         i.d.nlink = if all { 0 } else { i.d.nlink.get().saturating_sub(1) }.into();
         if i.d.nlink.get() > 0 { self.iput(&i) } else { lifetimes::lost(self, &mut i) }
     }
 
-    /// One subdirectory less.
+    /// Counts one subdirectory less.
     pub fn drop_parent(&mut self, ino: Ino) -> Result<()> {
         let mut i = self.iget(ino)?;
         i.d.nlink = i.d.nlink.get().saturating_sub(1).into();
@@ -188,7 +188,7 @@ impl Core {
         lifetimes::abandon(self, i)
     }
 
-    /// Finds at mount what was open and unlinked at the crash.
+    /// Loads, at a mount, the inodes that were open and unlinked at the crash.
     pub fn load_orphans(&mut self) -> Result<()> {
         lifetimes::load(self, self.state.orphan.into(), |core, ino, twice| {
             let i = core.iget(ino)?;

@@ -6,8 +6,8 @@
 //! | LFS-C4 | nor what is durable; the same |
 //! | LFS-D1 | where an entry was before a call is forgotten; the tests of walks in `torture::conformance` |
 //!
-//! Of LFS-U1 core knows the sums, and that no more dies than lives; the checker counts what leads into a segment. Of LFS-F2 it
-//! knows files without indirect blocks.
+//! Of LFS-U1 core knows the sums, and that no more dies than lives; the checker counts what leads into a segment. Of
+//! LFS-F2 it knows files without indirect blocks.
 
 use crate::format::*;
 use crate::volume::Core;
@@ -55,11 +55,11 @@ impl Core {
         Ok(())
     }
 
-    /// LFS-B2: what is above a dirty block is dirty.
+    /// LFS-B2: the indirect blocks above a dirty block are dirty.
     fn check_b2(&self) -> Holds {
         for name in self.cache.dirty_names() {
             let Name::File(ino, place) = name else { continue };
-            // What the cleaner has brought of the ifile gets its way when a checkpoint writes it.
+            // Blocks of the ifile that the cleaner has brought in get dirty parents when a checkpoint writes them.
             let Some(Parent::Map { level, n, .. }) = self.geom.shape().parent(place).filter(|_| ino != IFILE) else {
                 continue;
             };
@@ -84,7 +84,7 @@ impl Core {
         Ok(())
     }
 
-    /// LFS-C3: segments that may be filled are clean, and two checkpoints have said so.
+    /// LFS-C3: segments that may be filled are clean, by two checkpoints.
     fn check_c3(&self) -> Holds {
         for (seg, u) in self.segs.said() {
             let may = self.segs.clean.contains(seg);
@@ -108,7 +108,7 @@ impl Core {
         Ok(())
     }
 
-    /// LFS-F2: changed files without indirect blocks count what their pointers lead to.
+    /// LFS-F2: changed files without indirect blocks count the fragments of their pointers.
     fn check_f2(&self) -> Holds {
         for (ino, d) in self.changed.keys().filter_map(|ino| Some((*ino, self.peek_inode(*ino)?))) {
             let is_small = d.ib.iter().all(|p| p.frag.get() == 0);
@@ -133,7 +133,7 @@ impl Core {
             let u = self.segs.get(*seg);
             ensure(*died <= u.live, "LFS-U1", || format!("{died} bytes of segment {seg} have died, of {u:?}"))?;
         }
-        self.segs.check_hollow()
+        self.segs.check_empty()
     }
 }
 

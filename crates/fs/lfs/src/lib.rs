@@ -1,5 +1,5 @@
-//! LFS, the log-structured file system of 4.4BSD (Seltzer, Bostic, McKusick and Staelin 1993), after Sprite LFS (Rosenblum
-//! and Ousterhout 1992).
+//! LFS, the log-structured file system of 4.4BSD (Seltzer, Bostic, McKusick and Staelin 1993), after Sprite LFS
+//! (Rosenblum and Ousterhout 1992).
 //!
 //! ```text
 //!  volume   | superblock | checkpoint | checkpoint | copy | segment 0 | segment 1 | ... |
@@ -9,29 +9,31 @@
 //!  partial  | summary | blocks of files, indirect blocks | inodes |
 //! ```
 //!
-//! Nothing is overwritten: what is changed is appended to the log, with the inodes that lead to it. Where inodes lie, the
-//! inode map says, and how much of each segment lives, the segment usage table: both are in a file, the *ifile*, which is
-//! in the log as well. A checkpoint says where the ifile's inode lies. The cleaner makes segments clean again.
+//! Nothing is overwritten: changed blocks are appended to the log, with the inodes that point to them. The inode map
+//! records where inodes lie, and the segment usage table how many bytes of each segment are live: both are in a file,
+//! the *ifile*, which is in the log as well. A checkpoint records where the ifile's inode lies. The cleaner makes
+//! segments clean again.
 //!
 //! # Invariants
 //!
-//! LFS-C1 to C4, the order of writes, stand in `commit.rs`. Further:
+//! LFS-C1 to C4, the order of writes, are in `commit.rs`. Further:
 //!
-//! * **LFS-U1** the usage of a segment is the sum of what leads into it: blocks with all their fragments, 256 bytes for
-//!   each inode.
+//! * **LFS-U1** the usage of a segment is the sum of what points into it: blocks with all their fragments, 256 bytes
+//!   for each inode.
 //! * **LFS-F1** only the last block of a file, among the direct ones, has less than a block's fragments.
-//! * **LFS-F2** a file that is changed counts all fragments that it is going to have: what was accepted can be written.
+//! * **LFS-F2** a changed file counts all fragments that it is going to have: what was accepted can be written.
 //! * **LFS-B1** a file with something dirty is changed, and has its turn; its inode is dirty.
 //! * **LFS-B2** the indirect blocks above a dirty block are dirty, but for those of the ifile.
 //! * **LFS-D1** an entry of a directory stays where it is until it is removed.
 //!
 //! # Typical sequence
 //!
-//! `write`: [`mount::Volume::change`] takes the lock, `balloc` counts the space and changes the page. `fsync`:
-//! `write_group` gives everything that is changed its address and writes it. `background`: the same by age; a checkpoint;
+//! `write`: [`volume::Volume::change`] takes the lock, `alloc_block` counts the space and changes the page. `fsync`:
+//! `write_group` gives all changed blocks their addresses and writes them. `background`: the same by age; a checkpoint;
 //! cleaning.
 //!
-//! There is no `alloc.rs`: where the log goes on `heads.rs` says and `plan.rs` decides, which inode is free `ifile.rs` knows.
+//! There is no `alloc.rs`: `heads.rs` records where the log goes on, `plan.rs` decides it, and `ifile.rs` knows the
+//! free inodes.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! Making a volume: the superblock, then the first checkpoint of a volume with an empty root directory.
+//! Making a volume: the first checkpoints of a volume with an empty root directory, then the superblock.
 
 use crate::format::*;
 use crate::heads::{HOT, Head, LogHeads};
@@ -8,7 +8,7 @@ use crate::{options, summary, superblock};
 use arbor_base::cache::Name;
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::hash;
-use arbor_base::vfs::{Devices, Error, FormatOptions, Ino, Options, Result, label_field, mode};
+use arbor_base::vfs::{Devices, Error, FormatOptions, Options, Result, label_field, mode};
 use arbor_kit::dirent::first_chunks;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
@@ -45,6 +45,8 @@ pub(crate) fn format(devices: Devices, options: &FormatOptions) -> Result<()> {
     let geom = superblock::geometry(&sb, 0)?;
     let head = geom.byte(Frag(geom.first)) as usize;
     dev.write_at(Kind::Super, 0, &vec![0; head])?;
+    // A crash in the middle leaves no volume, not a mixed one.
+    dev.flush()?;
     first_state(dev.clone(), geom, segs, options)?;
     let bytes = superblock::sealed(sb.as_bytes());
     dev.write_at(Kind::Super, geom.copy_at(), &bytes)?;
@@ -53,11 +55,11 @@ pub(crate) fn format(devices: Devices, options: &FormatOptions) -> Result<()> {
     Ok(dev.flush()?)
 }
 
-/// Segments that are looked at for what an older volume has left, where nothing else tells of it.
+/// How many segments are searched for summaries of an older volume.
 const LOOKED_AT: u32 = 64;
 
-/// A salt with which nothing that an older volume has left passes for the new one's: with the same UUID, and the same
-/// first changes, its log would go on where the new one ends.
+/// Chooses a salt that tells the volume from older ones in its place: with the same UUID and the same first changes,
+/// their log would continue the new one.
 fn salt(dev: &dyn Device, sb: &SuperBlock, geom: &Geom, segs: u32) -> Result<u32> {
     let old = std::iter::once(0).chain(superblock::copies()).filter_map(|at| superblock::read(dev, at).ok().flatten());
     let old = old.map(|old| old.salt.get().wrapping_add(1)).max();
@@ -66,7 +68,7 @@ fn salt(dev: &dyn Device, sb: &SuperBlock, geom: &Geom, segs: u32) -> Result<u32
     for seg in (0..segs).step_by(step) {
         left.extend(summary::fsid_at(dev, geom, Seg(seg))?);
     }
-    // What has left summaries and no superblock had any salt.
+    // An older volume that left summaries and no superblock may have had any salt.
     let any = || hash((sb.created.get().unsigned_abs(), 0), &sb.uuid) as u32 | 1;
     let mut salt = old.unwrap_or_else(|| if left.is_empty() { 0 } else { any() });
     while left.contains(&superblock::fsid(&sb.uuid, salt)) {
@@ -75,7 +77,7 @@ fn salt(dev: &dyn Device, sb: &SuperBlock, geom: &Geom, segs: u32) -> Result<u32
     Ok(salt)
 }
 
-/// The ifile, the root directory, and both checkpoints.
+/// Makes the ifile, the root directory, and both checkpoints.
 fn first_state(dev: Arc<dyn Device>, geom: Geom, segs: u32, options: &FormatOptions) -> Result<()> {
     let opts = options::Mount::parse(&Options::default())?;
     let mut core = Core::new(geom, dev, opts, options.now, segs);
@@ -100,9 +102,7 @@ fn first_state(dev: Arc<dyn Device>, geom: Geom, segs: u32, options: &FormatOpti
     let mut root: Inode = core.inew(mode::IFDIR | 0o755, options.owner, options.now)?;
     debug_assert_eq!(root.ino, ROOT);
     core.cache.insert(Name::data(ROOT, 0), Arc::new(Vec::new()));
-    core.alloc_block(&mut root, 0, geom.frag_size() as u64, &mut |buf, len| {
-        *buf = first_chunks(len, ROOT, Ino(ROOT.0))
-    })?;
+    core.alloc_block(&mut root, 0, geom.frag_size() as u64, &mut |buf, len| *buf = first_chunks(len, ROOT, ROOT))?;
     core.checkpoint(true)?;
     core.checkpoint(true)
 }

@@ -1,4 +1,4 @@
-//! Mounting: the newest checkpoint, and what the log says after it.
+//! Mounting: reads the newest checkpoint, and rolls the log forward from it.
 
 use crate::format::*;
 use crate::volume::{Core, Volume};
@@ -36,7 +36,7 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     Ok(Arc::new(volume))
 }
 
-/// How much of each segment of an unmounted volume lives; nothing is written.
+/// Live bytes of each segment of an unmounted volume; nothing is written.
 pub(crate) fn utilisation(devices: &Devices) -> Result<Utilisation> {
     let geom = superblock::geometry(&superblock::read_super(&*devices.main)?, 0)?;
     let opts = options::Mount::parse(&Options::default())?;
@@ -45,7 +45,7 @@ pub(crate) fn utilisation(devices: &Devices) -> Result<Utilisation> {
     Ok(Utilisation { segment_size: 1 << geom.seg_shift, count: core.segs.count().into(), live })
 }
 
-/// The state of the newest checkpoint, with what the log says after it; nothing is written.
+/// The state of the newest checkpoint, rolled forward; nothing is written.
 pub(crate) fn open(dev: Arc<dyn Device>, geom: Geom, opts: options::Mount, now: Time) -> Result<Core> {
     let found = superblock::checkpoints(&*dev, &geom)?;
     let Some(first) = found.first().copied() else {
@@ -55,13 +55,13 @@ pub(crate) fn open(dev: Arc<dyn Device>, geom: Geom, opts: options::Mount, now: 
     let mut core = begin_at(dev, geom, opts, now, first)?;
     core.cache.keep_all(true);
     core.load(&mut |c| Err(c.into()))?;
-    // If one is damaged it may be the newer one.
+    // A damaged one may be the newer one.
     recover::recover(&mut core, found.len() < 2)?;
     core.cache.keep_all(false);
     Ok(core)
 }
 
-/// A core at a checkpoint, of which nothing is read yet.
+/// A core at a checkpoint, before the ifile is read.
 pub(crate) fn begin_at(
     dev: Arc<dyn Device>,
     geom: Geom,

@@ -1,5 +1,7 @@
-//! The calls: what changes of names, attributes and data are made of. The rules of names stand in `kit::namespace`. A call changes
-//! buffers; what it changed is written with all else that is changed, so that a crash leaves all of it or nothing.
+//! The calls: changes of names, attributes and data.
+//!
+//! The rules of names are in `kit::namespace`. A call changes buffers; they are written with all other changes in a
+//! group, so that a crash leaves all of the call or nothing.
 
 use crate::format::*;
 use crate::inode::Inode;
@@ -16,7 +18,7 @@ use arbor_kit::locked;
 use arbor_kit::namespace::{Move, Namespace, NewInode, Node, Place, Target};
 use std::sync::Arc;
 
-/// Counters of the segments that the cleaner found, by the least part of them that lived, %.
+/// Counters of the segments that the cleaner had to choose from, by the least utilisation of each class in %.
 const FOUND: [&str; SHARES] = [
     "found_00", "found_05", "found_10", "found_15", "found_20", "found_25", "found_30", "found_35", "found_40",
     "found_45", "found_50", "found_55", "found_60", "found_65", "found_70", "found_75", "found_80", "found_85",
@@ -114,7 +116,7 @@ impl Namespace for Core {
 }
 
 impl Core {
-    /// What a new inode begins with.
+    /// Makes the first contents of a new inode.
     fn init_contents(&mut self, i: &mut Inode, new: &NewInode<'_>, parent: Ino) -> Result<()> {
         match new.file_type() {
             FileType::Dir => {
@@ -132,7 +134,7 @@ impl Core {
         if new.xattrs.is_empty() { Ok(()) } else { self.xattr_store(i, new.xattrs) }
     }
 
-    /// A directory was changed now, and has so many subdirectories more.
+    /// Sets the times of a directory that was changed now, and adds `more` subdirectories.
     fn touch_dir(&mut self, ino: Ino, now: Time, more: u32) -> Result<()> {
         let mut dir = self.iget(ino)?;
         (dir.d.mtime, dir.d.ctime) = (now.into(), now.into());
@@ -146,7 +148,7 @@ impl Core {
         self.iput(&i)
     }
 
-    /// A removed name, or one that names something else now, stood for this.
+    /// Lowers the link counts for a name of an inode that was removed, or replaced.
     fn drop_name(&mut self, node: &Node, parent: Ino) -> Result<()> {
         if node.is_dir() {
             self.drop_parent(parent)?;
@@ -154,7 +156,7 @@ impl Core {
         self.unlinked(node.ino, node.is_dir())
     }
 
-    /// A directory lies in another one now.
+    /// Adjusts link counts and the parent of a directory that was moved.
     fn reparent(&mut self, node: &Node, from: Ino, to: Ino) -> Result<()> {
         if !node.is_dir() || from == to {
             return Ok(());
@@ -199,7 +201,7 @@ impl locked::Core for Core {
 
     fn statfs(&mut self) -> Result<StatFs> {
         let (capacity, available) = (self.capacity(), self.available());
-        // An inode needs its own bytes, and an entry of the map.
+        // An inode needs its own bytes, and a map entry.
         let ffree = available.saturating_mul(self.geom.frag_size() as u64) / (INODE + MAP_ENTRY) as u64;
         Ok(StatFs {
             frsize: self.geom.frag_size() as u32,

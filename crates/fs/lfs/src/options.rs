@@ -71,15 +71,15 @@ impl Format {
     }
 }
 
-/// Which segments the cleaner chooses.
+/// How the cleaner chooses segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Policy {
-    /// Those that are worth most.
+    /// Those most worth cleaning.
     #[default]
     CostBenefit,
     /// The emptiest.
     Greedy,
-    /// Those that are worth most, and only when a caller finds no room.
+    /// Those most worth cleaning, and only when a caller finds no room.
     Off,
 }
 

@@ -1,4 +1,6 @@
-//! The plan of a group: which block comes to lie where, before anything is changed.
+//! The plan of a group: the address of each block, before anything is changed.
+//!
+//! Called by `commit.rs`, which writes what was planned.
 
 use crate::format::*;
 use crate::heads::{Head, LogHeads};
@@ -15,21 +17,21 @@ pub(crate) struct Block {
     pub version: u32,
     pub place: FileBlock,
     pub frags: u32,
-    /// Where it lies now, and its bytes there.
+    /// Its present address and its length there, if it has one.
     pub old: Option<(Frag, u32)>,
-    /// When it was written, seconds, if the cleaner moves it.
+    /// When users wrote it, seconds, if the cleaner moves it.
     pub written: Option<i64>,
 }
 
-/// What is to be written.
+/// What a group is to write.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub blocks: Vec<Block>,
-    /// Inodes, and where each lies now.
+    /// Inodes, each with its present address.
     pub inodes: Vec<(Ino, Option<Frag>)>,
     /// Further entries of the inode map that have changed.
     pub entries: Vec<Ino>,
-    /// Bytes that have died in segments.
+    /// Segments with the bytes that have died in each.
     pub deaths: Vec<(u32, u32)>,
 }
 
@@ -72,7 +74,7 @@ impl Part {
         self.shape().frags(geom)
     }
 
-    /// When the youngest of its blocks was written: of what the cleaner moves, before now.
+    /// When the youngest of its blocks was written (of blocks that the cleaner moves: when users wrote them).
     pub fn time(&self, now: i64) -> i64 {
         self.blocks.iter().filter_map(|b| b.written).max().unwrap_or(now)
     }
@@ -85,7 +87,7 @@ impl Part {
     }
 }
 
-/// Places what is to be written at one head of the log, without changing anything.
+/// Gives addresses at one head of the log to what is to be written, without changing anything.
 pub(crate) struct Planner<'a> {
     geom: Geom,
     clean: &'a Runs,
@@ -114,8 +116,8 @@ impl<'a> Planner<'a> {
     fn advance(&mut self) -> Result<()> {
         let from = self.head().next_seg.0;
         let free = |n: &u32| !self.taken.contains(n);
-        let beyond = self.clean.after(from).find(free);
-        let Some(next) = beyond.or_else(|| self.clean.before(from).find(free)) else {
+        let above = self.clean.after(from).find(free);
+        let Some(next) = above.or_else(|| self.clean.before(from).find(free)) else {
             return Err(Error::Io(std::io::Error::other("the log has no clean segment to go on in")));
         };
         self.taken.insert(next);
@@ -125,7 +127,7 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Ends the partial segment, if there is something in it.
+    /// Ends the partial segment, if it is not empty, and begins the next.
     fn close(&mut self) {
         if !self.part.is_empty() {
             self.head().offset += self.part.frags(&self.geom);
@@ -134,7 +136,7 @@ impl<'a> Planner<'a> {
         self.open();
     }
 
-    /// Makes room for something that is `more` larger than the partial segment, in the next segment if need be.
+    /// Makes room for something that makes the partial segment larger by `more`, in the next segment if need be.
     fn make_room(&mut self, more: &dyn Fn(&Part) -> Shape) -> Result<()> {
         for _ in 0..2 {
             let shape = self.part.shape().plus(more(&self.part));
@@ -148,7 +150,7 @@ impl<'a> Planner<'a> {
         Err(Error::Io(std::io::Error::other("a block does not fit into a segment")))
     }
 
-    /// The partial segments of the group, and where the log ends after them.
+    /// Plans the partial segments of a group; returns them, and the end of the log after them.
     pub fn run(mut self, batch: &Batch) -> Result<(Vec<Part>, LogHeads)> {
         self.open();
         let geom = self.geom;
@@ -186,7 +188,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// How much a partial segment holds.
+/// How many of each thing a partial segment holds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shape {
     files: usize,

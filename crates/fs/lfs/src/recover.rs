@@ -1,6 +1,10 @@
-//! What mount does after a crash: the log is rolled forward from the newest checkpoint, group by group, as long as
-//! groups are whole. A group brings the entries of the inode map and of the segment usage table that it has changed,
-//! so that nothing but summaries has to be read, and what they cover to be verified.
+//! Recovery at the mount: rolls the log forward from the newest checkpoint.
+//!
+//! The log is followed group by group, as long as groups are complete. A group's summaries hold the entries of the
+//! inode map and the segment usage that it changed, so only summaries are decoded; the blocks after them are read to
+//! verify their checksum. If one of the two checkpoints is lost, groups of later mounts follow, too.
+//!
+//! Called by `mount.rs`; nothing is written. `Core::begin` then writes the first checkpoint of the mount.
 
 use crate::format::*;
 use crate::heads::{Head, LogHeads};
@@ -13,14 +17,14 @@ use arbor_base::field;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Ino, Result};
 
-/// A partial segment of a group, and where it stands.
+/// A partial segment of a group, and its segment.
 struct Found {
     seg: Seg,
     parsed: Parsed,
 }
 
-/// Brings core to the end of the log, if the volume was not unmounted, or if the newest checkpoint is `lost`: then what
-/// follows the older one may have been written by a later mount.
+/// Brings core to the end of the log, if the volume was not unmounted, or if the newest checkpoint may be `lost`: then
+/// a later mount may have written what follows the older one.
 pub(crate) fn recover(core: &mut Core, lost: bool) -> Result<()> {
     let fields = [field!(Checkpoint, next_seg), field!(Checkpoint, cold_next)];
     for (head, (field, offset)) in core.log.heads.iter().zip(fields) {
@@ -42,7 +46,7 @@ fn roll_forward(core: &mut Core, lost: bool) -> Result<()> {
         if group.last().is_some_and(|f| f.parsed.head.flags.get() & IFILE_ONLY == 0) {
             apply(core, &group)?;
         } else {
-            // Written for a checkpoint that is not there: all of it is dead already.
+            // Written for a checkpoint that is missing: all of it is dead already.
             group.iter().for_each(|f| core.segs.add(f.seg.0, 0, f.parsed.head.time.get()));
         }
         core.log = LogHeads { group: log.group + 1, ..log };
@@ -53,7 +57,7 @@ fn roll_forward(core: &mut Core, lost: bool) -> Result<()> {
     Ok(())
 }
 
-/// The next group, if it is whole, and where the log ends after it.
+/// The next group, if it is complete, and the end of the log after it.
 fn next_group(core: &Core, lost: bool) -> Result<Option<(Vec<Found>, LogHeads)>> {
     for head in (0..core.log.heads.len()).filter(|n| core.log.heads[*n].is_open()) {
         let found = group_at(core, head, lost)?;
@@ -64,7 +68,7 @@ fn next_group(core: &Core, lost: bool) -> Result<Option<(Vec<Found>, LogHeads)>>
     Ok(None)
 }
 
-/// The next group, if it begins at this head of the log and is whole (LFS-C2).
+/// The next group, if it begins at this head of the log and is complete (LFS-C2).
 fn group_at(core: &Core, at: usize, lost: bool) -> Result<Option<(Vec<Found>, LogHeads)>> {
     let (mut log, mut group) = (core.log, Vec::new());
     loop {
@@ -90,7 +94,7 @@ fn group_at(core: &Core, at: usize, lost: bool) -> Result<Option<(Vec<Found>, Lo
     }
 }
 
-/// Whether the numbers of a group can be.
+/// Whether the numbers of a group are possible.
 fn is_possible(core: &Core, group: &[Found]) -> bool {
     let Some(h) = group.last().map(|f| &f.parsed.head) else { return false };
     let numbers = (h.ninodes.get(), h.free_ino.get(), h.used_inodes.get());
@@ -99,7 +103,7 @@ fn is_possible(core: &Core, group: &[Found]) -> bool {
     counts.is_ok() && group.iter().flat_map(|f| &f.parsed.inodes).all(known)
 }
 
-/// The partial segment with this number in the group that comes next, if it stands where this head of the log ends.
+/// The partial segment number `index` of the next group, if it lies at the end of this head of the log.
 fn partial_segment(core: &Core, log: &LogHeads, at: usize, index: usize, later: bool) -> Result<Option<Parsed>> {
     let (dev, geom, head) = (&*core.dev, &core.geom, log.heads[at]);
     for _ in 0..2 {
@@ -117,8 +121,8 @@ fn partial_segment(core: &Core, log: &LogHeads, at: usize, index: usize, later: 
     Ok(None)
 }
 
-/// Whether the log may go on in this segment: the one that it was to go on in, or one that is clean. Where the head has
-/// just come to a segment, that one was the next.
+/// Whether the log may go on in segment `next`: the head's recorded next one, or a clean one. A head that has just
+/// entered a segment finds its own there.
 fn goes_on(core: &Core, head: &Head, next: u32) -> bool {
     let same = next == head.next_seg.0;
     next != head.seg.0 && (same || next < core.segs.count() && core.segs.clean.contains(next))
@@ -151,7 +155,7 @@ fn apply(core: &mut Core, group: &[Found]) -> Result<()> {
             core.segs.mark_dead(s.seg.get(), s.died.get());
         }
     }
-    // The log says so already.
+    // The log holds these entries already.
     core.remapped.clear();
     Ok(())
 }

@@ -1,5 +1,6 @@
-//! Growing a volume: the device first, durably; then a checkpoint counts the new segments. The superblock does not know
-//! how many there are, so that a crash leaves the old size or the new one.
+//! Growing a volume: the device first, durably; then a checkpoint counts the new segments.
+//!
+//! The superblock does not record their number, so a crash leaves the old size or the new one.
 
 use crate::format::*;
 use crate::mount;
@@ -31,13 +32,13 @@ pub(crate) fn resize(devices: Devices, size: u64, clock: Arc<dyn Clock>) -> Resu
         if to <= from {
             return Ok(());
         }
-        // What is still changed in core gets its place among the old ones.
+        // Changes in core get addresses in the old segments.
         core.checkpoint(false)?;
         dev.confine(0..geom.byte(geom.seg_start(Seg(to))));
         core.segs.grow(to);
         core.checkpoint(false)
     });
-    // The second checkpoint counts them too.
+    // The other checkpoint region counts them too.
     volume.close()?;
     grown
 }

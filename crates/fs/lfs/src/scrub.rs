@@ -1,8 +1,8 @@
-//! Scrubbing: what lives is read from the device, segment by segment, and compared with its checksum, so that damage is
-//! found while there may still be another copy of the file.
+//! Scrubbing: reads live blocks from the device, segment by segment, and verifies their checksums.
 //!
-//! A segment's summaries say whose its blocks are; which of them live, and what their checksums should be, the files'
-//! maps say. What is changed in core still lives on the device until it is written.
+//! Damage is found while there may still be another copy of the file. A segment's summaries name the files of its
+//! blocks; the files' maps tell which of them are live, and their checksums. Blocks changed in core are still live on
+//! the device until they are written.
 
 use crate::format::*;
 use crate::inode::find_inode;
@@ -22,7 +22,7 @@ struct Segment {
     bytes: Vec<u8>,
     /// Live bytes whose file is known.
     found: u64,
-    /// Inodes of it that were looked at.
+    /// Its inodes that were checked.
     inodes: BTreeSet<u64>,
     /// Files whose maps are damaged.
     lost: BTreeSet<u64>,
@@ -30,7 +30,7 @@ struct Segment {
     damage: Vec<String>,
 }
 
-/// What a block of a file is to people.
+/// The name of a block of a file for people.
 fn name(ino: Ino, place: FileBlock) -> String {
     let whose = if ino == IFILE { "the ifile".into() } else { format!("inode {ino}") };
     match place {
@@ -41,8 +41,7 @@ fn name(ino: Ino, place: FileBlock) -> String {
 }
 
 impl Core {
-    /// Verifies what lives in the first segment, from number `at` on, in which something does; at 0 also the
-    /// superblocks and the checkpoints.
+    /// Verifies the first segment with live bytes from number `at` on; at 0 also the superblocks and the checkpoints.
     pub fn scrub_some(&mut self, at: u64) -> Result<Scrubbed> {
         let mut done = Scrubbed::default();
         if at == 0 {
@@ -114,7 +113,7 @@ impl Core {
         Ok(s)
     }
 
-    /// A segment of which not all can be read: the rest is zeros, and so does not have the right checksum.
+    /// Reads a segment of which not all can be read: the rest is zeros, and so fails its checksum.
     fn read_what_can_be(&mut self, start: Frag) -> Vec<u8> {
         let (bf, size) = (self.geom.block_frags(), self.geom.block_size());
         let mut bytes = vec![0; self.geom.bytes_of(self.geom.seg_frags())];
@@ -126,7 +125,7 @@ impl Core {
         bytes
     }
 
-    /// The pointer to a block of a file, if it leads to this fragment.
+    /// The pointer to a block of a file, if it points to this fragment.
     fn pointer_to(&mut self, ino: Ino, version: u32, place: FileBlock, here: Frag) -> Result<Option<Pointer>> {
         if ino != IFILE {
             let entry = self.map_entry(ino)?;
@@ -146,7 +145,7 @@ impl Core {
             Ok(None) => return Ok(()),
             Ok(Some(p)) => p,
             Err(Error::Corrupt(why)) => {
-                // It may live, or not.
+                // It may be live, or not.
                 s.found += len as u64;
                 if s.lost.insert(ino.0) {
                     s.damage.push(format!("{}: cannot be verified, because of damage: {why}", name(ino, place)));

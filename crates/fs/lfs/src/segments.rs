@@ -1,4 +1,6 @@
-//! The segments in core: how much lives in each, which may be filled, and what the cleaner chooses from.
+//! The segment usage in core: live bytes of each segment, which may be filled, and what the cleaner chooses from.
+//!
+//! The ifile's table is a copy of it, brought up to date by each checkpoint (`ifile.rs`).
 
 mod choice;
 
@@ -7,10 +9,10 @@ use arbor_kit::runs::Runs;
 pub(crate) use choice::Choice;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Classes of segments by how much of them lives.
+/// Classes of segments by utilisation, for the counters.
 pub(crate) const SHARES: usize = 20;
 
-/// A segment in core.
+/// The usage of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Use {
     /// Live bytes.
@@ -25,22 +27,22 @@ const PAGE: u32 = 256;
 
 struct Page(Box<[Use; PAGE as usize]>);
 
-/// All segments, in pages; where there is none nothing was ever written. So a volume takes memory by what it holds,
-/// not by its size.
+/// The usage of all segments, in pages; a missing page holds segments that were never written. So memory goes by what a
+/// volume holds, not by its size.
 pub(crate) struct Segments {
     pages: BTreeMap<u32, Page>,
     count: u32,
-    /// Those that may be filled.
+    /// Segments that may be filled.
     pub clean: Runs,
-    /// Those that the newest checkpoint calls clean, and the one before did not.
+    /// Segments that the newest checkpoint records as clean, and the one before did not (LFS-C3).
     pub pending_clean: Vec<u32>,
-    /// Those whose entries differ from the ifile's.
+    /// Segments whose entries differ from the ifile's.
     pub changed: BTreeSet<u32>,
-    /// Live bytes of all.
+    /// Live bytes of all segments.
     pub live: u64,
-    /// Dirty ones in which nothing lives.
+    /// Dirty segments with no live bytes.
     empty: BTreeSet<u32>,
-    /// The others, once the cleaner has asked for them.
+    /// The other dirty segments, once the cleaner has asked for them.
     choice: Option<Choice>,
 }
 
@@ -62,7 +64,7 @@ impl Segments {
         self.count
     }
 
-    /// Adds clean ones, up to `count`. The ifile has no entries for them, or zeros, which says the same.
+    /// Adds clean segments, up to `count`. The ifile has no entries for them, or zeros, which mean the same.
     pub fn grow(&mut self, count: u32) {
         self.clean.insert_run(self.count, count);
         self.count = self.count.max(count);
@@ -96,7 +98,7 @@ impl Segments {
         }
     }
 
-    /// Takes live bytes away. A segment has no less than none: the checker says so where they do not agree.
+    /// Subtracts dead bytes, down to 0: the checker reports counts that do not agree.
     pub fn mark_dead(&mut self, seg: u32, bytes: u32) {
         let old = self.get(seg);
         self.set(seg, Use { live: old.live.saturating_sub(bytes), ..old });
@@ -107,33 +109,33 @@ impl Segments {
         self.set(seg, Use { live: old.live.saturating_add(bytes), dirty: true, time: old.time.max(time) });
     }
 
-    /// Segments with something in them, and nothing live, but for those that the log is in.
+    /// Dirty segments with no live bytes, but for those that the log is in.
     pub fn empty(&self, busy: &[u32]) -> Vec<u32> {
         self.empty.iter().copied().filter(|n| !busy.contains(n)).collect()
     }
 
-    /// Segments of which there is something to say, in the order of their addresses.
+    /// Segments with an entry that is not zero, in the order of their addresses.
     pub fn said(&self) -> impl Iterator<Item = (u32, Use)> + '_ {
         said(&self.pages)
     }
 
-    /// Dirty segments with their use, in the order of their addresses.
+    /// Dirty segments with their usage, in the order of their addresses.
     pub fn dirty(&self) -> impl Iterator<Item = (u32, Use)> + '_ {
         dirty(&self.pages)
     }
 
-    /// Items that a look at all of them counts for.
+    /// The size of a walk over all of them, in items of `kit::invariants`.
     pub fn extent(&self) -> usize {
         self.pages.len() * PAGE as usize / 16
     }
 
-    /// What is kept beside the uses says the same (LFS-U1).
-    pub fn check_hollow(&self) -> Holds {
+    /// Checks that the set of empty segments agrees with the table (LFS-U1).
+    pub fn check_empty(&self) -> Holds {
         let empty = self.dirty().filter(|(_, u)| u.live == 0).map(|d| d.0);
         ensure(empty.eq(self.empty.iter().copied()), "LFS-U1", || format!("not empty: {:?}", self.empty))
     }
 
-    /// What the cleaner chooses from, where a segment has `size` bytes.
+    /// The segments that the cleaner chooses from; a segment has `size` bytes.
     pub fn choice(&mut self, size: u64) -> &Choice {
         let pages = &self.pages;
         self.choice.get_or_insert_with(|| Choice::new(size, dirty(pages)))

@@ -1,8 +1,9 @@
-//! Which structures lie on an unmounted volume and what their fields are, for tests of damage. Walks as
-//! `describe.rs` does; on a volume that was not unmounted the places are those after roll-forward.
+//! Structures of an unmounted volume and their fields, for tests of damage.
 //!
-//! What a pointer leads to has its checksum there, and what holds the pointer has one elsewhere: [`Checksum`]s go up
-//! to the inode, and to the summaries that cover what has changed on the way.
+//! Walks as `describe.rs` does; on a volume that was not unmounted the places are those after roll-forward.
+//!
+//! A pointer holds the checksum of the block that it points to, and the block with the pointer has a checksum
+//! elsewhere: [`Checksum`]s go up to the inode, and to the summaries that cover the blocks changed on the way.
 
 use crate::format::*;
 use crate::inode::Inode;
@@ -122,7 +123,7 @@ pub(crate) fn reseal(device: &dyn Device, s: &Structure) -> Result<()> {
     s.checksums.iter().try_for_each(|one| seal(device, one))
 }
 
-/// Checksums of a summary by the lengths that it says itself, if they are possible.
+/// Checksums of a summary by the lengths in it, if they are possible.
 fn summary_seals(device: &dyn Device, offset: u64) -> Result<Option<[Checksum; 2]>> {
     let size = device.geometry().size;
     let Ok(Some(sb)) = superblock::read(device, 0) else { return Ok(None) };
@@ -169,7 +170,7 @@ struct Structures<'a> {
     f: &'a mut dyn FnMut(Structure),
 }
 
-/// A structure to be told of.
+/// A structure to be reported.
 struct Part {
     kind: &'static str,
     number: u64,

@@ -1,4 +1,6 @@
-//! Partial segments as bytes: making summaries, and reading them.
+//! Summaries of partial segments: encoding and parsing.
+//!
+//! Called by `commit.rs` to write them, by `recover.rs`, `clean.rs`, `scrub.rs` and the checker to read them.
 
 use crate::format::*;
 use crate::volume::Core;
@@ -43,7 +45,7 @@ impl Parsed {
         bytes
     }
 
-    /// Whether blocks and inodes find room in the partial segment.
+    /// Whether the blocks fit into the partial segment.
     fn fits(&self, geom: &Geom) -> bool {
         let room = self.head.frags.get() - self.head.summary_frags.get();
         let mut blocks = self.files.iter().flat_map(|f| &f.1).map(|b| b.frags.get());
@@ -53,7 +55,7 @@ impl Parsed {
         sum.is_some()
     }
 
-    /// Blocks with the place of each, in fragments from the start of the partial segment.
+    /// The blocks, each with its offset in fragments from the start of the partial segment.
     pub fn blocks(&self) -> impl Iterator<Item = (FileInfo, BlockInfo, u32)> + '_ {
         let mut at = self.head.summary_frags.get();
         let all = self.files.iter().flat_map(|(f, blocks)| blocks.iter().map(|b| (*f, *b)));
@@ -65,7 +67,8 @@ impl Parsed {
     }
 }
 
-/// The head in these bytes, if there is one of this volume that can be true of a segment with `room` fragments left.
+/// The head of a summary in these bytes, if it is one of this volume and possible in a segment with `room` fragments
+/// left.
 fn head(geom: &Geom, bytes: &[u8], room: u32) -> Option<Summary> {
     let (h, _) = Summary::read_from_prefix(bytes).ok()?;
     let (own, all) = (h.summary_frags.get(), h.frags.get());
@@ -73,7 +76,7 @@ fn head(geom: &Geom, bytes: &[u8], room: u32) -> Option<Summary> {
     (h.magic.get() == SUMMARY_MAGIC && h.fsid.get() == geom.fsid && possible).then_some(h)
 }
 
-/// Whose summary seems to stand at the start of a segment, of whatever volume.
+/// The `fsid` of the summary that seems to be at the start of a segment, of whatever volume.
 pub(crate) fn fsid_at(dev: &dyn Device, geom: &Geom, seg: Seg) -> Result<Option<u64>> {
     let mut bytes = vec![0; geom.frag_size()];
     dev.read_at(Kind::Log, geom.byte(geom.seg_start(seg)), &mut bytes)?;
@@ -81,7 +84,7 @@ pub(crate) fn fsid_at(dev: &dyn Device, geom: &Geom, seg: Seg) -> Result<Option<
     Ok(head.filter(|(h, _)| h.magic.get() == SUMMARY_MAGIC).map(|(h, _)| h.fsid.get()))
 }
 
-/// Reads structures of one kind.
+/// Takes `count` structures of one kind off the front of `bytes`.
 fn take<T: FromBytes>(bytes: &mut &[u8], count: u32) -> Option<Vec<T>> {
     let need = (count as usize).checked_mul(size_of::<T>())?;
     let (these, rest) = bytes.split_at_checked(need)?;
@@ -89,7 +92,7 @@ fn take<T: FromBytes>(bytes: &mut &[u8], count: u32) -> Option<Vec<T>> {
     these.chunks_exact(size_of::<T>()).map(|b| T::read_from_bytes(b).ok()).collect()
 }
 
-/// The summary in these bytes, if it is whole.
+/// The summary in these bytes, if its checksum is right.
 fn parse(geom: &Geom, bytes: &[u8], room: u32) -> Option<Parsed> {
     let head = head(geom, bytes, room)?;
     if crc_without(bytes, SUMMARY_CRC_AT) != Some(head.crc.get()) {
@@ -108,7 +111,7 @@ fn parse(geom: &Geom, bytes: &[u8], room: u32) -> Option<Parsed> {
     parsed.fits(geom).then_some(parsed)
 }
 
-/// The summary at fragment `at` of a segment, if there is a whole one.
+/// Reads the summary at fragment `at` of a segment, if there is a sound one.
 pub(crate) fn read(dev: &dyn Device, geom: &Geom, seg: Seg, at: u32) -> Result<Option<Parsed>> {
     let Some(room) = geom.seg_frags().checked_sub(at).filter(|r| *r > 0) else { return Ok(None) };
     let byte = geom.byte(Frag(geom.seg_start(seg).0 + at));
@@ -128,7 +131,7 @@ pub(crate) fn in_bytes(geom: &Geom, segment: &[u8], at: u32) -> Option<Parsed> {
     parse(geom, segment.get(from..from + geom.bytes_of(h.summary_frags.get()))?, room)
 }
 
-/// Whether what stands after a summary is what it says.
+/// Whether the blocks and inodes after a summary have the checksum that it records.
 pub(crate) fn is_whole(dev: &dyn Device, geom: &Geom, (seg, at): (Seg, u32), p: &Parsed) -> Result<bool> {
     let (own, all) = (p.head.summary_frags.get(), p.head.frags.get());
     let mut bytes = zeroed(geom.bytes_of(all - own));
@@ -139,8 +142,7 @@ pub(crate) fn is_whole(dev: &dyn Device, geom: &Geom, (seg, at): (Seg, u32), p: 
 }
 
 impl Core {
-    /// The summaries of a segment, each with the fragment of the segment where it stands. `bytes` are the segment's, if
-    /// it was read.
+    /// The summaries of a segment, each with its fragment in the segment. `bytes` are the segment's, if it was read.
     pub fn summaries(&self, seg: Seg, bytes: Option<&[u8]>) -> Result<Vec<(u32, Parsed)>> {
         let (mut at, mut all): (u32, Vec<(u32, Parsed)>) = (0, Vec::new());
         let next = |at| match bytes {
@@ -148,7 +150,7 @@ impl Core {
             None => read(&*self.dev, &self.geom, seg, at),
         };
         while let Some(p) = next(at)? {
-            // What an earlier filling has left does not count.
+            // Remains of an earlier filling do not count.
             if all.first().is_some_and(|(_, first)| first.head.fill != p.head.fill) {
                 break;
             }

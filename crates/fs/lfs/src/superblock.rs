@@ -10,7 +10,7 @@ use arbor_kit::head;
 pub(crate) use arbor_kit::head::{features, sealed};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Segments that a volume has at least.
+/// Smallest number of segments of a volume.
 pub(crate) const LEAST_SEGS: u32 = 16;
 
 /// Reads and checks the superblock at byte `at`: 0, or that of a copy. `None` if there is none.
@@ -39,12 +39,12 @@ pub(crate) fn incompat(sb: &SuperBlock) -> u32 {
     if sb.salt.get() == 0 { 0 } else { INCOMPAT_SALT }
 }
 
-/// What the volume's structures are known by: the first eight bytes of the UUID; other ones with each salt.
+/// The number that the volume's structures carry: the first eight bytes of the UUID, changed by the salt.
 pub(crate) fn fsid(uuid: &[u8; 16], salt: u32) -> u64 {
     head::fsid(uuid) ^ u64::from(salt).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// The geometry that the superblock at byte `at` describes, checked against nonsense.
+/// The geometry that the superblock at byte `at` describes; checks it for impossible values.
 pub(crate) fn geometry(sb: &SuperBlock, at: u64) -> Result<Geom> {
     let bad = |(field, offset): (_, u64), found: u32, expected: &str| {
         Error::from(Corrupt::new("superblock", field, at.saturating_add(offset), found, expected))
@@ -66,13 +66,13 @@ pub(crate) fn geometry(sb: &SuperBlock, at: u64) -> Result<Geom> {
     Ok(geom)
 }
 
-/// Segments that fit into so many bytes.
+/// Segments that fit into `size` bytes.
 pub(crate) fn segs_in(geom: &Geom, size: u64) -> u32 {
     let fit = size.saturating_sub(geom.byte(Frag(geom.first))) >> geom.seg_shift;
     fit.min(most_segs(geom)) as u32
 }
 
-/// Fragments are counted by 32 bits, and the usage table ends before the inode map.
+/// The most segments: fragments have 32-bit numbers, and the usage table ends before the inode map.
 fn most_segs(geom: &Geom) -> u64 {
     (u64::from(UNWRITTEN - geom.first) / u64::from(geom.seg_frags())).min(MAP_AT / USAGE as u64)
 }
@@ -90,7 +90,7 @@ pub(crate) fn check_size(geom: &Geom, size: u64) -> Result<()> {
     )))
 }
 
-/// A checkpoint as it lies at byte `at`; `None` if there is none that is sound and of this volume.
+/// The checkpoint at byte `at`; `None` if there is no sound one of this volume.
 fn checkpoint_at(dev: &dyn Device, geom: &Geom, at: u64) -> Result<Option<Checkpoint>> {
     let mut bytes = vec![0; SECTOR];
     dev.read_at(Kind::Super, at, &mut bytes)?;
@@ -100,7 +100,7 @@ fn checkpoint_at(dev: &dyn Device, geom: &Geom, at: u64) -> Result<Option<Checkp
     Ok(sound.then_some(cp))
 }
 
-/// The two checkpoints, the newer one first; each with the number of its place.
+/// The sound checkpoints, the newer one first, each with its region.
 pub(crate) fn checkpoints(dev: &dyn Device, geom: &Geom) -> Result<Vec<(usize, Checkpoint)>> {
     let mut found = Vec::new();
     for (i, at) in geom.checkpoints().into_iter().enumerate() {
@@ -151,7 +151,7 @@ pub(crate) fn check_checkpoint(geom: &Geom, size: u64, at: u64, cp: &Checkpoint)
     if let Err((field, found)) = validate::ordinals(cp).and(counts) {
         return bad((field, 0), found, "a number that can be");
     }
-    // The ifile's inode is the last that is written before a checkpoint.
+    // The ifile's inode is the last thing written before a checkpoint.
     let end = geom.seg_start(Seg(cp.seg.get())).0.saturating_add(cp.offset.get());
     if end != cp.ifile.get().saturating_add(1) {
         return bad(field!(Checkpoint, ifile), cp.ifile.get().into(), "the last fragment of the log");
@@ -159,7 +159,7 @@ pub(crate) fn check_checkpoint(geom: &Geom, size: u64, at: u64, cp: &Checkpoint)
     Ok(())
 }
 
-/// Writes a checkpoint to place 0 or 1. The caller flushes before, and after.
+/// Writes a checkpoint to region 0 or 1. The caller flushes before and after.
 pub(crate) fn write_checkpoint(dev: &dyn Device, geom: &Geom, place: usize, cp: &Checkpoint) -> Result<()> {
     let at = geom.checkpoints().get(place).copied().unwrap_or(0);
     Ok(dev.write_at(Kind::Super, at, &sealed(cp.as_bytes()))?)

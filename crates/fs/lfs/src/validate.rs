@@ -1,5 +1,7 @@
-//! What must hold of a structure by itself: looked at once, when it is read. What follows from it later code takes
-//! for granted. Whether structures agree with each other is the checker's business.
+//! What must hold of a structure by itself: checked once, when it is read.
+//!
+//! Later code takes for granted what follows from it. Whether structures agree with each other is the checker's
+//! business.
 
 use crate::format::*;
 use arbor_base::field;
@@ -10,16 +12,16 @@ use arbor_kit::namespace::TARGET_MAX;
 
 /// Longest directory in bytes.
 pub(crate) const MAX_DIR: u64 = 1 << 32;
-/// Greatest number that is counted up for each mount, group, checkpoint or filling of a segment.
+/// Limit of the numbers that are counted up for each mount, group, checkpoint or filling of a segment.
 pub(crate) const MOST: u64 = 1 << 60;
 
-/// Inodes of the map at most: each had its bytes in the log at some time.
+/// Most inodes of the map: each had its bytes in the log at some time.
 pub(crate) fn most_inodes(geom: &Geom, segs: u32) -> u64 {
     (u64::from(segs) << geom.seg_shift) / INODE as u64
 }
 
-/// Checks the numbers of a checkpoint, or of a group, that are counted up and down from then on: inodes in the map, the
-/// first free one, those in use, fragments of files.
+/// Checks the numbers of a checkpoint, or of a group, that later code adds to and subtracts from: inodes in the map,
+/// the first free one, those in use, fragments of files.
 pub(crate) fn counts(
     geom: &Geom,
     segs: u32,
@@ -55,7 +57,7 @@ pub(crate) fn ordinals(cp: &Checkpoint) -> Result<(), (&'static str, u64)> {
     all.into_iter().find(|(_, n)| n.get() > MOST).map_or(Ok(()), |(field, n)| Err((field, n.get())))
 }
 
-/// Checks an inode of a volume with so many segments, which lies at byte `at` of the device.
+/// Checks an inode at byte `at` of a device with `segs` segments.
 pub(crate) fn inode(geom: &Geom, segs: u32, at: u64, ino: Ino, d: &Dinode) -> Result<(), Corrupt> {
     let bad = |(field, offset): (_, u64), found: String, expected: &str| {
         Err(Corrupt::new("inode", field, at.saturating_add(offset), format!("{found} (inode {ino})"), expected))
@@ -89,7 +91,7 @@ pub(crate) fn inode(geom: &Geom, segs: u32, at: u64, ino: Ino, d: &Dinode) -> Re
     Ok(())
 }
 
-/// Whether an inode's attributes have a length that they can have.
+/// Whether the length of an inode's attributes is possible.
 pub(crate) fn xattr_len(geom: &Geom, d: &Dinode) -> bool {
     let len = d.xattr_len.get() as usize;
     match d.xattr.frag.get() {
@@ -98,7 +100,7 @@ pub(crate) fn xattr_len(geom: &Geom, d: &Dinode) -> bool {
     }
 }
 
-/// Checks the block of a directory that begins at byte `at` of it.
+/// Checks the block of a directory at offset `at`.
 pub(crate) fn dir_block(ino: Ino, at: u64, bytes: &[u8]) -> Result<(), Corrupt> {
     check_chunks(bytes, at == 0).map_err(|(within, found, expected)| {
         let at = Location::file(ino, at.saturating_add(within as u64));

@@ -1,5 +1,7 @@
-//! A look at an unmounted volume: its state as a mount would find it, in core, and walks over what lies on the device.
-//! Nothing is written. Damage is passed over: the checker reports it.
+//! Reading an unmounted volume: its state in core as a mount would find it, and walks over its blocks.
+//!
+//! Nothing is written. Damage is passed over: the checker reports it. Called by `describe.rs`, `dump.rs` and
+//! `structures.rs`.
 
 use crate::format::*;
 use crate::inode::{Inode, find_inode};
@@ -36,7 +38,7 @@ fn unless_damaged<T>(found: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// A block of a file, as it lies on the device.
+/// A block of a file on the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     pub place: FileBlock,
@@ -50,7 +52,7 @@ impl Piece {
     }
 }
 
-/// What a piece of a file is to people, and the kind of request that it takes.
+/// The name of a piece of a file for people, and the kind of request that it takes.
 pub(crate) fn piece_name(geom: &Geom, i: &Inode, place: FileBlock) -> (Kind, String) {
     match place {
         FileBlock::Data(lbn) if i.ino == IFILE && lbn < geom.lbn(MAP_AT) => (Kind::Group, "segment usage table".into()),
@@ -73,7 +75,7 @@ pub(crate) fn pointers(bytes: &[u8]) -> impl Iterator<Item = Pointer> + '_ {
     })
 }
 
-/// Takes a block of a file, and what stands in it if it is an indirect one.
+/// Called with a block of a file, and its pointers if it is an indirect one.
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(Piece, &[u8]);
 
 /// A walk over the blocks of files. It enters no indirect block twice.
@@ -83,7 +85,7 @@ pub(crate) struct Walk {
 }
 
 impl Walk {
-    /// Offers the blocks of a file that lie on the device, an indirect one before those below it.
+    /// Calls `f` with the blocks of a file that are on the device, an indirect one before those below it.
     pub fn pieces(&mut self, core: &mut Core, i: &Inode, f: Visit<'_>) -> Result<()> {
         if i.d.has_blocks() || i.ino == IFILE {
             for (lbn, p) in (0u64..).zip(i.d.db) {
@@ -104,7 +106,7 @@ impl Walk {
             FileBlock::Xattr => geom.frags_for(i.d.xattr_len.get() as usize).min(geom.block_frags()),
         };
         let piece = Piece { place, p, frags };
-        // What is not on disk yet has an address outside of the segments.
+        // A block that is not on disk yet has an address outside of the segments.
         if piece.frag().0 == 0 || !core.is_run(piece.frag(), frags) {
             return Ok(());
         }
@@ -141,7 +143,7 @@ impl Core {
         Ok(Found { i: Inode { ino: IFILE, d }, at: self.geom.byte(frag) + within as u64 })
     }
 
-    /// The inode that an entry of the map leads to; `None` if there is none that is sound.
+    /// The inode that a map entry points to; `None` if there is no sound one.
     pub fn inode_of(&mut self, ino: Ino, entry: MapEntry) -> Result<Option<Found>> {
         let frag = Frag(entry.frag.get());
         if frag.0 == 0 || !self.is_run(frag, 1) {
@@ -152,7 +154,7 @@ impl Core {
         Ok(found.map(|(at, d)| Found { i: Inode { ino, d }, at: self.geom.byte(frag) + at as u64 }))
     }
 
-    /// Blocks of the ifile that hold entries of the inode map: those on the device, and those that roll-forward has made.
+    /// Blocks of the ifile that hold the inode map: those on the device, and those that roll-forward has made.
     fn map_blocks(&mut self) -> Result<BTreeSet<u64>> {
         let first = self.geom.lbn(MAP_AT);
         let mut all: BTreeSet<u64> = self.cache.dirty_pages(IFILE, first).collect();
@@ -164,7 +166,7 @@ impl Core {
         Ok(all)
     }
 
-    /// Offers all inodes that the map leads to, but for the ifile's.
+    /// Calls `f` with all inodes that the map points to, but for the ifile's.
     pub fn each_inode(&mut self, f: &mut dyn FnMut(&mut Core, &Found) -> Result<()>) -> Result<()> {
         for lbn in self.map_blocks()? {
             let Some(page) = unless_damaged(self.ifile_page(lbn))? else { continue };
@@ -180,17 +182,17 @@ impl Core {
         Ok(())
     }
 
-    /// Segments that may hold summaries which count: the others are clean, and the log is not in them.
+    /// Segments that may hold valid summaries: the others are clean, and the log is not in them.
     pub fn written_segs(&self) -> BTreeSet<u32> {
         let heads = self.log.heads.iter().filter(|h| h.is_open()).map(|h| h.seg.0);
         heads.chain(self.segs.dirty().map(|(seg, _)| seg)).collect()
     }
 
-    /// The summaries of a segment that belong to what the volume is, each with its place in the segment in fragments.
+    /// The valid summaries of a segment, each with its offset in the segment in fragments.
     pub fn valid_summaries(&self, seg: u32) -> Result<Vec<(u32, Parsed)>> {
         let mut heads = self.log.heads.iter().filter(|h| h.is_open());
         let end = match heads.clone().find(|h| h.seg.0 == seg) {
-            // What stands after a head of the log is of an earlier filling, or torn.
+            // Summaries after a head of the log are of an earlier filling, or torn.
             Some(head) => head.offset,
             None if heads.any(|h| h.next_seg.0 == seg) || !self.segs.get(seg).dirty => 0,
             None => self.geom.seg_frags(),

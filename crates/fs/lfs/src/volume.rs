@@ -1,7 +1,8 @@
 //! The state of a mounted volume in core: its buffers, how blocks are read, what has changed and what is dead.
 //!
-//! One lock holds everything (`kit::locked`). It is not held while the device reads for a call that has changed nothing yet
-//! and is not alone.
+//! One lock guards everything (`kit::locked`). A call that has not begun to change anything may give up, and restart
+//! after the device was read without the lock (`kit::reads`), if other calls are waiting. Writes and changes of names
+//! read under the lock.
 
 use crate::format::*;
 use crate::heads::LogHeads;
@@ -29,27 +30,27 @@ pub(crate) struct Counters {
     pub cleaned: u64,
     pub clean_read_bytes: u64,
     pub clean_moved_bytes: u64,
-    /// Segments that the cleaner found when it chose, by how many twentieths of them lived.
+    /// Segments that the cleaner had to choose from, by utilisation in twentieths.
     pub found: [u64; SHARES],
 }
 
-/// What belongs to the state of the volume beside its files.
+/// The numbers of the volume's state, beside its files.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Totals {
     /// Inodes that the inode map has entries for.
     pub inodes: u32,
-    /// First free one, 0 if there is none.
+    /// The first free inode, 0 if there is none.
     pub free_ino: u32,
     pub used_inodes: u32,
-    /// Fragments that files count, the ifile left out.
+    /// The sum of the fragments that files count, without the ifile.
     pub file_frags: u64,
     pub orphan: u32,
 }
 
-/// A file that differs from the disk: how long what lies on disk of it is.
+/// A file that differs from the disk, with the lengths that it has there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Changed {
-    /// Its place in [`Core::turns`].
+    /// Its key in [`Core::order`].
     pub turn: u64,
     pub disk_size: u64,
     pub disk_xattr_len: u32,
@@ -64,28 +65,31 @@ pub(crate) struct Core {
     pub state: Totals,
     pub segs: Segments,
     pub log: LogHeads,
-    /// The newest checkpoint, and where the next one goes.
+    /// The newest checkpoint.
     pub checkpoint: Checkpoint,
+    /// The checkpoint region, 0 or 1, that the next one goes to.
     pub place: usize,
-    /// Files that differ from the disk, and the order in which they came to.
+    /// Files that differ from the disk, by inode number.
     pub changed: FxHashMap<u64, Changed>,
+    /// The same files, by the turn in which they first changed.
     pub order: BTreeMap<u64, u64>,
+    /// How many turns were given.
     pub turns: u64,
     /// When users last changed something, milliseconds since the mount.
     pub changed_ms: u64,
-    /// Segments that the cleaner cannot make clean.
+    /// Segments that the cleaner could not make clean; it does not choose them again.
     pub stuck: FxHashSet<u32>,
-    /// The cleaner gains nothing while users last changed something then.
+    /// The value of `changed_ms` at which the cleaner last gained nothing: while it is the same, the cleaner rests.
     pub nothing_worth: Option<u64>,
-    /// When the oldest change was made, milliseconds since the mount.
+    /// When the oldest change that no group holds was made, milliseconds since the mount.
     pub since: Option<u64>,
-    /// Entries of the inode map that differ from what the log says.
+    /// Inodes whose map entries differ from what the log says.
     pub remapped: BTreeSet<u64>,
     /// Bytes that have died in each segment since the last group.
     pub dead_bytes: BTreeMap<u32, u32>,
     pub calls: Machinery,
     pub hashes: Hashes,
-    /// Files read one block after another, with the next block.
+    /// Files that are read sequentially, each with the next block.
     pub streams: VecDeque<(u64, u64)>,
     pub counters: Counters,
 }
@@ -94,7 +98,7 @@ pub(crate) struct Core {
 pub(crate) type Volume = Locked<Core>;
 
 impl Core {
-    /// A volume without anything.
+    /// An empty volume.
     pub fn new(geom: Geom, dev: Arc<dyn Device>, opts: options::Mount, now: Time, segs: u32) -> Core {
         let mut cache = Cache::new(opts.cache_bytes);
         opts.dirty_bytes.into_iter().for_each(|bytes| cache.set_dirty_limit(bytes));
@@ -124,7 +128,7 @@ impl Core {
         }
     }
 
-    /// Changes the label in the superblock, durably, then in its copy.
+    /// Changes the label in the superblock durably, then in its copy.
     pub fn write_label(&mut self, label: [u8; 64]) -> Result<()> {
         let sb = SuperBlock { label, ..superblock::read_super(&*self.dev)? };
         self.calls.note_change();
@@ -135,13 +139,13 @@ impl Core {
         Ok(())
     }
 
-    /// Byte of the device where the checkpoint lies that the state in core began with.
+    /// The byte address of the checkpoint region that was read at the mount, or written last.
     pub fn checkpoint_at(&self) -> u64 {
         let [first, second] = self.geom.checkpoints();
         if self.place == 0 { second } else { first }
     }
 
-    /// Whether a run lies in the segments, inside one of them.
+    /// Whether a run lies inside one segment.
     pub fn is_run(&self, frag: Frag, frags: u32) -> bool {
         let n = self.geom.seg_frags();
         let inside = self.geom.seg_of(frag).is_some_and(|seg| {
@@ -159,7 +163,7 @@ impl Core {
         Ok(bytes)
     }
 
-    /// Reads a run of fragments once more, which was read wrong.
+    /// Rereads a run of fragments whose checksum was wrong, under the lock.
     pub fn read_run_again(&mut self, frag: Frag, frags: u32, kind: Kind) -> Result<Vec<u8>> {
         let (at, len) = (self.geom.byte(frag), self.geom.bytes_of(frags));
         let bytes = self.calls.reads.read_now(&*self.dev, kind, at, len)?;
@@ -167,7 +171,7 @@ impl Core {
         Ok(bytes)
     }
 
-    /// Fails unless these bytes are what the pointer leads to.
+    /// Fails unless these bytes have the pointer's checksum.
     pub fn verify(&self, p: Pointer, bytes: &[u8]) -> Result<()> {
         let found = crc(bytes);
         if found == p.crc.get() {
@@ -177,7 +181,7 @@ impl Core {
         Err(Corrupt::new("block", "crc", at, format!("{found:#x}"), format!("{:#x}", p.crc.get())).into())
     }
 
-    /// Notes that a file is going to be changed (LFS-B1).
+    /// Notes that a file is about to be changed (LFS-B1).
     pub fn mark(&mut self, ino: Ino) -> Result<()> {
         self.calls.note_change();
         if self.changed.contains_key(&ino.0) {
@@ -192,22 +196,22 @@ impl Core {
             self.since.get_or_insert(self.calls.now_ms());
             self.changed_ms = self.calls.now_ms();
         }
-        // Its inode is written with it, and stays until then.
+        // Its inode is written with it, and stays in the cache until then.
         self.make_dirty(Name::Inode(ino)).map(drop)
     }
 
-    /// Makes a buffer dirty that is in the cache, and nothing above it.
+    /// Makes a buffer in the cache dirty, but not the indirect blocks above it.
     pub fn make_dirty(&mut self, name: Name) -> Result<DirtyRef> {
         Ok(self.cache.dirtied(name).ok_or(Errno::EIO)?)
     }
 
-    /// Changes a buffer that is in the cache, and nothing above it.
+    /// Changes a buffer in the cache, but does not make the indirect blocks above it dirty.
     pub fn modify<R>(&mut self, name: Name, f: impl FnOnce(&mut Vec<u8>) -> R) -> Result<R> {
         let dirty = self.make_dirty(name)?;
         Ok(self.cache.modify(dirty, f))
     }
 
-    /// Fragments on disk of a block that has a pointer there.
+    /// The fragments that a block of a changed file has on disk, if it has a pointer there.
     pub fn disk_frags(&self, ino: Ino, place: FileBlock) -> u32 {
         let changed = self.changed.get(&ino.0);
         match place {
@@ -217,7 +221,7 @@ impl Core {
         }
     }
 
-    /// So many bytes at this fragment are dead.
+    /// Counts `bytes` bytes at this fragment as dead.
     pub fn mark_run_dead(&mut self, frag: Frag, bytes: u32) {
         if let Some(seg) = self.geom.seg_of(frag) {
             let died = self.dead_bytes.entry(seg.0).or_default();

@@ -1,5 +1,7 @@
-//! Free inodes and free blocks. Each kind has a bitmap and a [`Pool`] in the superblock; the search begins where the last
-//! one ended, and what was never in use comes when nothing else is left, so that an image does not grow before it must.
+//! Allocation of inodes and blocks.
+//!
+//! Each kind has a bitmap and a [`Pool`] in the superblock. The search begins where the last one ended; inodes or
+//! blocks that were never in use are taken only when no other is left, so that an image does not grow before it must.
 
 use crate::format::*;
 use crate::volume::Core;
@@ -7,7 +9,7 @@ use arbor_base::device::Kind;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Errno, Ino, Result};
 
-/// What is given away.
+/// What is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Of {
     Inodes,
@@ -41,18 +43,18 @@ impl Core {
         if blocks <= self.sb.space.free.get().into() { Ok(()) } else { Err(Errno::ENOSPC.into()) }
     }
 
-    /// A free block, which belongs to the caller now (PLAIN-A1).
+    /// Allocates a block (PLAIN-A1).
     pub fn alloc(&mut self) -> Result<u32> {
         Ok(self.geom.data() + self.take(Of::Space)?)
     }
 
-    /// Gives a block back.
+    /// Frees a block.
     pub fn free_block(&mut self, ino: Ino, block: u32) -> Result<()> {
         self.check_pointer(ino, block)?;
         self.give(Of::Space, block - self.geom.data())
     }
 
-    /// Takes one that is free; `ENOSPC` if there is none.
+    /// Allocates one; `ENOSPC` if none is free.
     pub fn take(&mut self, of: Of) -> Result<u32> {
         let Pool { count, free, end, .. } = *self.pool(of).0;
         // PLAIN-A2: after `end` all are free.
@@ -68,7 +70,7 @@ impl Core {
         Ok(n)
     }
 
-    /// Gives one back.
+    /// Frees one.
     pub fn give(&mut self, of: Of, n: u32) -> Result<()> {
         self.set_bit(of, n, false)?;
         let (pool, first) = self.pool(of);
@@ -78,7 +80,8 @@ impl Core {
         Ok(())
     }
 
-    /// Finds a free one among those that were in use: from where the last search ended to the end, then from the start.
+    /// Finds a free one among those that were in use before: from where the last search ended to the end, then from the
+    /// start.
     fn search(&mut self, of: Of) -> Result<u32> {
         let (pool, first) = self.pool(of);
         let (end, rover) = (pool.end.get(), pool.rover.get());
@@ -99,7 +102,7 @@ impl Core {
         Err(Corrupt::new("bitmap", "bits", byte(first), "no free one", "as many free as the superblock says").into())
     }
 
-    /// The first one that was never in use; its blocks of bitmap and table are made if it is their first.
+    /// Takes the first one that was never in use; makes its blocks of bitmap and table if it is their first.
     fn extend(&mut self, of: Of) -> Result<u32> {
         let (pool, first) = self.pool(of);
         let n = pool.end.get();
@@ -118,7 +121,7 @@ impl Core {
         Ok(n)
     }
 
-    /// Free runs among the blocks that block `n` of their bitmap speaks of: the first of each, and how many.
+    /// Free runs among the blocks that block `n` of the bitmap covers: the first block of each, and their number.
     pub fn free_runs(&mut self, n: u32) -> Result<Vec<(u32, u32)>> {
         let (first, to) = (n * BITS, self.geom.space.saturating_sub(n * BITS).min(BITS));
         let bits = match first < self.sb.space.end.get() {

@@ -8,9 +8,9 @@
 //! | 3 names | `dirs.rs` | chunks, names, what the root leads to, link counts (`kit::treecheck`); lost+found |
 //! | sentences | `issue.rs`, `path.rs` | what was found, with the paths it concerns |
 //!
-//! The checker works on the state in core as a mount does, with the same functions, and what it mends stays in the cache.
-//! Passes follow one another until one finds nothing; only then it is written, as a record if it fits one, so that a repair
-//! that is cut off has done nothing or all. Without repair nothing is written, and one pass is enough.
+//! The checker works on the state in core as a mount does, with the same functions, and what it mends stays in the
+//! cache. Passes follow one another until one finds nothing; only then it is written, as a record if it fits one, so
+//! that a repair that is cut off has done nothing or all. Without repair nothing is written, and one pass is enough.
 
 mod dirs;
 mod inodes;
@@ -39,7 +39,7 @@ type Findings = findings::Findings<Issue>;
 
 struct Checker<'a> {
     core: Core,
-    /// The superblock as it was found.
+    /// The superblock as it was read.
     found: SuperBlock,
     f: Findings,
     progress: Progress<'a>,
@@ -104,8 +104,8 @@ impl<'a> Checker<'a> {
         Checker { core, found, f, progress, recs: Forest::default(), owned: Runs::default(), lost_found: 0 }
     }
 
-    /// Writes what was mended. A volume that says that it is clean is not looked at for what its log holds: before it is
-    /// changed it says so no more, and the log holds nothing.
+    /// Writes the repairs. The log of a clean volume is not replayed: before its first change the log is emptied, and
+    /// the mark removed.
     fn write(&mut self, mended: bool) -> Result<()> {
         let clean = u32::from(mended);
         let changed = !self.core.log.changed.is_empty() || self.core.log.super_changed;
@@ -121,7 +121,7 @@ impl<'a> Checker<'a> {
             dev.write_at(Kind::Super, 0, &arbor_kit::head::encode(&SuperBlock { clean: 0.into(), ..self.found }))?;
             dev.flush()?;
         }
-        // The record with the mark makes durable what the one before it has written in place.
+        // The record with the mark makes the in-place writes of the one before it durable.
         for clean in [0, clean] {
             self.core.sb.clean = clean.into();
             self.core.touch_super();

@@ -1,15 +1,19 @@
-//! The only file that orders writes.
+//! The order of writes.
 //!
 //! ```text
 //! what a call has changed -> record in one half of the log -> flush -> the same in place
 //! ```
 //!
-//! The next record goes to the other half, and its flush makes durable what the one before it has written in place. So a
+//! The next record goes to the other half, and its flush makes the in-place writes of the one before it durable. So a
 //! call takes one flush, and two writes of each block.
 //!
+//! Called by `kit::machine` at the end of a call ([`Machine::commit`]). Mkfs, recovery and the checker order their own
+//! writes (`mkfs.rs`, `recover.rs`, `check.rs`).
+//!
 //! * **PLAIN-C1** nothing is written in place before the record that holds it is durable.
-//! * **PLAIN-C2** a record is written over only when what it holds is durable in place, and so recovery needs two records.
-//! * **PLAIN-C3** what a call has changed is in one record: it lasts whole or not at all.
+//! * **PLAIN-C2** a record is overwritten only after what it holds is durable in place, and so recovery needs two
+//!   records.
+//! * **PLAIN-C3** the changes of a call are in one record: it lasts whole or not at all.
 
 use crate::format::*;
 use crate::planted::{Flaw, planted};
@@ -24,10 +28,10 @@ use zerocopy::IntoBytes;
 
 /// Largest request.
 const MAX_WRITE: u64 = 1 << 20;
-/// Blocks that a call may change after a step that is the last for which there was room.
+/// Blocks kept free in a record for what follows the last step of a call.
 const SPARE: usize = 24;
 
-/// A changed block: where it goes, its buffer, what it is.
+/// A changed block: its address, its buffer, its kind.
 type Changed = (u32, Name, Kind);
 
 impl Machine for Core {
@@ -48,13 +52,13 @@ impl Machine for Core {
 }
 
 impl Core {
-    /// Whether a call that is made of steps may take another one before it is committed (PLAIN-C3).
+    /// Whether a call made of steps may take another one before it is committed (PLAIN-C3).
     pub fn has_room(&self) -> bool {
         self.log.is_repair || self.log.changed.len() + SPARE < self.geom.half(self.log.seq).1 as usize
     }
 
-    /// Makes durable what was changed. Only a repair may have changed more than a record takes; what leads to other things
-    /// comes last then.
+    /// Writes all changes. Only a repair may have changed more than a record takes; blocks that point to others come
+    /// last then.
     pub fn write_changes(&mut self) -> Result<()> {
         if self.log.super_changed {
             self.put_super(0, self.sb)?;
@@ -71,7 +75,7 @@ impl Core {
         changed.chunks(most).try_for_each(|part| self.write_record(part))
     }
 
-    /// Changes the superblock, or its copy.
+    /// Changes the block of the superblock, or of its copy.
     pub fn put_super(&mut self, block: u32, sb: SuperBlock) -> Result<()> {
         let mut bytes = arbor_kit::head::encode(&sb);
         bytes.resize(BLOCK, 0);
@@ -85,7 +89,7 @@ impl Core {
         self.log.bytes += record.len() as u64;
         let (at, _) = self.geom.half(self.log.seq);
         self.write(vec![Request::write(Kind::Log, byte(at), vec![record.into()])])?;
-        // Of the record before it, too: PLAIN-C2.
+        // Also makes the blocks of the record before it durable in place (PLAIN-C2).
         if !planted(Flaw::RecordUnflushed) {
             self.flush()?;
         }
@@ -96,7 +100,7 @@ impl Core {
         Ok(())
     }
 
-    /// A buffer as it is written, with its checksum made.
+    /// The bytes of a buffer as they are written, with their checksum.
     fn image(&mut self, (_, name, kind): Changed) -> Option<Arc<Vec<u8>>> {
         if matches!(kind, Kind::Bitmap | Kind::Tree | Kind::Xattr) {
             let dirty = self.cache.dirtied(name)?;
@@ -125,7 +129,7 @@ impl Core {
         Ok(self.calls.reads.submit(&*self.dev, batch).wait_all()?)
     }
 
-    /// Makes what is in place durable. What was written before a flush that has failed may be lost.
+    /// Makes all writes durable. After a flush that failed, they may be lost.
     pub fn flush(&mut self) -> Result<()> {
         self.io.flushes += 1;
         self.dev.flush().map_err(Error::Io).inspect_err(|e| self.give_up(e))

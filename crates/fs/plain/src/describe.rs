@@ -33,7 +33,8 @@ pub(crate) fn describe(devices: &Devices, f: &mut dyn FnMut(Region)) -> Result<(
     })
 }
 
-/// What a piece of a file is to people, and the kind of request that it takes. Attributes have a level of their own.
+/// The name of a piece of a file for people, and the kind of request that it takes. Attributes have a level of their
+/// own.
 pub(crate) fn piece_name(i: &Inode, p: &Piece) -> (Kind, String) {
     match p.level {
         0 if i.is_dir() => (Kind::Dir, "directory".into()),
@@ -43,7 +44,7 @@ pub(crate) fn piece_name(i: &Inode, p: &Piece) -> (Kind, String) {
     }
 }
 
-/// Level of the block of attributes, as [`Core::pieces`] tells it.
+/// The level of the block of attributes in [`Core::pieces`].
 pub(crate) const XATTR_LEVEL: u32 = u32::MAX;
 
 impl Core {

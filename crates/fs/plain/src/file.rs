@@ -1,7 +1,7 @@
 //! Files: the map from logical blocks to blocks of the volume, reading, writing, truncation.
 //!
-//! Blocks are given when they are written, and a page of the cache is one of them. On disk, too, bytes after the end of a
-//! file are zero (PLAIN-F1), since a change of the size and the block at the end go in one record.
+//! Blocks are given when they are written, and a page of the cache is one of them. On disk, too, bytes after the end of
+//! a file are zero (PLAIN-F1), since a change of the size and the block at the end go in one record.
 
 use crate::format::*;
 use crate::inode::Inode;
@@ -18,40 +18,40 @@ use arbor_kit::inodes::InodeTable as _;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Blocks of a file that are read together, at most.
+/// Most blocks of a file that are read together.
 const CLUSTER: u64 = 32;
 
 /// How the map of a file is built.
 const SHAPE: Shape = Shape { direct: DIRECT, levels: 3, fanout: POINTERS };
 
-/// Where a pointer stands in an indirect block.
+/// Offset of a pointer in an indirect block.
 pub(crate) fn entry_at(index: u64) -> usize {
     HEAD + index as usize * 4
 }
 
-/// What a pointer of a file leads to.
+/// A block that a pointer of a file points to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
-    /// The indirect block that the pointer stands in, `None` for the inode, and its number there.
+    /// The indirect block that holds the pointer, `None` for the inode, and the pointer's index there.
     pub slot: (Option<u32>, usize),
-    /// First logical block that it leads to.
+    /// First logical block below it.
     pub lbn: u64,
     /// 0 for data, else how many pointers are between this block and data.
     pub level: u32,
     pub block: u32,
 }
 
-/// Called with pieces; says whether to go on below.
+/// Called with pieces; returns whether to go on below.
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(&mut Core, &Piece) -> Result<bool>;
 
-/// The pointers of an inode with the first logical block that each leads to, and how many indirect blocks lead to data.
+/// The pointers of an inode, each with the first logical block below it, and its number of indirect levels.
 pub(crate) fn roots() -> impl DoubleEndedIterator<Item = (usize, u64, u32)> {
     let starts = [DIRECT, DIRECT + POINTERS, DIRECT + POINTERS + POINTERS.pow(2)];
     let all = (0..DIRECT).map(|lbn| (lbn, 0)).chain(starts.into_iter().zip(1..)).collect::<Vec<_>>();
     all.into_iter().enumerate().map(|(index, (first, level))| (index, first, level))
 }
 
-/// What a block of the file is.
+/// The kind of a file's data blocks.
 fn data_kind(i: &Inode) -> Kind {
     if i.is_dir() { Kind::Dir } else { Kind::Data }
 }
@@ -74,7 +74,7 @@ impl Core {
         if block == 0 { Ok(0) } else { self.check_pointer(i.ino, block) }
     }
 
-    /// Lets the pointer to a block of a file lead elsewhere, in the inode or in an indirect block, which is there.
+    /// Sets the pointer to a block of a file, in the inode or in an indirect block, which must exist.
     fn set_pointer(&mut self, i: &mut Inode, part: FileBlock, to: u32) -> Result<()> {
         let index = match SHAPE.parent(part).ok_or(Errno::EFBIG)? {
             Parent::Map { level, n, slot } => {
@@ -90,8 +90,7 @@ impl Core {
         Ok(())
     }
 
-    /// Gives a logical block that is a hole a block, with the indirect blocks that lead to it; `ENOSPC` before anything is
-    /// changed.
+    /// Allocates a block for a hole, and the missing indirect blocks above it; `ENOSPC` before anything is changed.
     fn map_block(&mut self, i: &mut Inode, lbn: u64) -> Result<()> {
         let missing = self.missing(i, lbn)?;
         self.need(1 + missing.len() as u64)?;
@@ -106,7 +105,7 @@ impl Core {
         self.set_pointer(i, FileBlock::Data(lbn), block)
     }
 
-    /// Reads a page, with those after it that lie after it on the volume, too, where a file is read from its start on.
+    /// Reads a page; of a file that is read in order, also the next pages, as far as they follow on the volume.
     fn read_page(&mut self, i: &Inode, lbn: u64, block: u32) -> Result<Arc<Vec<u8>>> {
         let follows = lbn == 0 || self.cache.contains(Name::data(i.ino, lbn - 1));
         let most = if follows { blocks_of(i.d.size.get()).saturating_sub(lbn).clamp(1, CLUSTER) } else { 1 };
@@ -143,8 +142,9 @@ impl Core {
         Ok(())
     }
 
-    /// Frees what a pointer leads to from logical block `keep` on, the last first, as long as there is room for that in the
-    /// record. `first` is the first block that it leads to. Whether nothing is left below it; `at` is where it has ended.
+    /// Frees the blocks below a pointer from logical block `keep` on, the last first, while there is room for that in
+    /// the record. `first` is the first logical block below it. Returns whether none is left; `at` becomes the last one
+    /// freed.
     fn cut(&mut self, i: &mut Inode, (block, level): (u32, u32), first: u64, keep: u64, at: &mut u64) -> Result<bool> {
         if block == 0 {
             return Ok(true);
@@ -179,7 +179,7 @@ impl Core {
         Ok(false)
     }
 
-    /// The bytes of the last block after the end of a file become zero (PLAIN-F1).
+    /// Zeros the bytes of the last block after the end of a file (PLAIN-F1).
     fn zero_tail(&mut self, i: &Inode, to: u64) -> Result<()> {
         let (lbn, within) = (to >> BLOCK_SHIFT, (to % BLOCK as u64) as usize);
         if within == 0 || self.page(i, lbn)?.is_none() {
@@ -188,7 +188,7 @@ impl Core {
         self.change_page(i, lbn, |buf| buf.iter_mut().skip(within).for_each(|b| *b = 0))
     }
 
-    /// Visits the pointers of a file that are not 0, each before those that it leads to.
+    /// Visits the pointers of a file that are not 0, each before those below it.
     pub fn walk_blocks(&mut self, i: &Inode, f: Visit<'_>) -> Result<()> {
         for ((index, lbn, level), p) in roots().zip(i.d.map) {
             self.walk_below(Piece { slot: (None, index), lbn, level, block: p.get() }, &mut HashSet::new(), f)?;
@@ -289,7 +289,7 @@ impl BlockFiles for Core {
         if !self.is_mapped(i, lbn)?
             && let Err(e) = self.map_block(i, lbn)
         {
-            // It was made to be written.
+            // The page was made only to be written.
             self.cache.remove(Name::data(i.ino, lbn));
             return Err(e);
         }
@@ -342,9 +342,5 @@ impl BlockFiles for Core {
 
     fn may_write_on(&self) -> bool {
         self.has_room()
-    }
-
-    fn changes(&self) -> Option<u64> {
-        Some(self.log.changes)
     }
 }

@@ -5,8 +5,8 @@
 //!
 //! # Changing the format
 //!
-//! A change that old code can ignore takes a `compat` bit, one that old code can read past an `ro_compat` bit, anything else an
-//! `incompat` bit; a new golden image goes beside the old ones (`tests/golden.rs`), which stay readable.
+//! A change that old code can ignore takes a `compat` bit, one that old code can read past an `ro_compat` bit, anything
+//! else an `incompat` bit; a new golden image goes beside the old ones (`tests/golden.rs`), which stay readable.
 
 pub use arbor_base::layout::put_u32;
 use arbor_base::layout::{Features, I64, U32, U64, crc_without, hash};
@@ -191,7 +191,7 @@ const _: () = assert!(size_of::<Dinode>() == INODE && offset_of!(Dinode, target)
 /// Inode of the root directory.
 pub const ROOT: Ino = Ino(2);
 
-/// First block of a record in the log. Copies of blocks follow it, in the order of the addresses after this head.
+/// First block of a record in the log. Copies of blocks follow it, in the order of the addresses that follow the head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Record {

@@ -1,6 +1,6 @@
-//! Inodes: reading and writing them, their life and death, extended attributes.
+//! Inodes: reading, changing, making and freeing them; extended attributes.
 //!
-//! An inode has no copy of its own in core: it is decoded from its block's buffer, and written back to it.
+//! An inode has no copy of its own in core: it is decoded from its block's buffer, and stored in it.
 
 use crate::alloc::Of;
 use crate::format::*;
@@ -30,12 +30,12 @@ pub(crate) struct Inode {
 }
 
 impl Inode {
-    /// Blocks that it owns were added or taken away.
+    /// Adds to the count of its blocks, or subtracts.
     pub fn count(&mut self, by: i32) {
         self.d.blocks = self.d.blocks.get().saturating_add_signed(by).into();
     }
 
-    /// Names were added or taken away now.
+    /// Adds to its link count, or subtracts, now.
     pub fn add_links(&mut self, by: i32, now: Time) {
         self.d.nlink = self.d.nlink.get().saturating_add_signed(by).into();
         self.d.ctime = now.into();
@@ -61,7 +61,7 @@ impl Core {
         Ok(Inode { ino, d, place })
     }
 
-    /// A new inode, with no name yet.
+    /// Makes a new inode, with no name yet.
     pub fn inew(&mut self, m: u32, (uid, gid): (u32, u32), now: Time) -> Result<Inode> {
         let ino = Ino(self.take(Of::Inodes)?.into());
         let mut i = self.islot(ino)?;
@@ -77,21 +77,21 @@ impl Core {
         Ok(i)
     }
 
-    /// Adds to a link count, or takes from it, now.
+    /// Adds to the link count of an inode, or subtracts, now.
     pub fn add_links(&mut self, ino: Ino, by: i32, now: Time) -> Result<()> {
         let mut i = self.iget(ino)?;
         i.add_links(by, now);
         self.iput(&i)
     }
 
-    /// A name is gone; a directory's was its last.
+    /// Counts a removed name; a directory's was its last.
     pub fn unlinked(&mut self, ino: Ino, now: Time) -> Result<()> {
         let mut i = self.iget(ino)?;
         i.add_links(if i.is_dir() { i32::MIN } else { -1 }, now);
         if i.d.nlink.get() > 0 { self.iput(&i) } else { lifetimes::lost(self, &mut i) }
     }
 
-    /// Finds at mount what was open and unlinked at the crash.
+    /// Loads, at a mount, the inodes that were open and unlinked at the crash.
     pub fn load_orphans(&mut self) -> Result<()> {
         let head = self.sb.orphan.get();
         lifetimes::load(self, head.into(), |core, ino, twice| {

@@ -1,5 +1,7 @@
-//! Plain, the example: the engine to read first, and to copy from. It is no design of a paper but what is left of one when
-//! only what every engine needs is done, as short as it can be said (`docs/adding-an-engine.md`).
+//! Plain, the example: the engine to read first, and to copy from.
+//!
+//! It follows no paper: it does only what every engine needs, in as little code as possible
+//! (`docs/adding-an-engine.md`).
 //!
 //! ```text
 //!  volume  | superblock | log | bitmap of inodes | bitmap of the data area | inodes | data area | superblock copy |
@@ -7,25 +9,25 @@
 //!  log     | record of even number | record of odd number |
 //! ```
 //!
-//! Blocks have 4 KiB. An inode has 256 bytes: 12 direct pointers, three indirect ones. Directories are files of chunks of
-//! entries. Nothing waits in memory: what a call has changed, data as well, goes to the log as one record, and then to its
-//! places, before the call returns. So a crash leaves what some prefix of the calls has made.
+//! Blocks have 4 KiB. An inode has 256 bytes: 12 direct pointers, three indirect ones. Directories are files of chunks
+//! of entries. Nothing waits in memory: the changes of a call, data as well, go to the log as one record, and then in
+//! place, before the call returns. So a crash leaves the state after some prefix of the calls.
 //!
 //! # Invariants
 //!
-//! PLAIN-C1 to C3, the order of writes, stand in `commit.rs`. Further:
+//! PLAIN-C1 to C3, the order of writes, are in `commit.rs`. Further:
 //!
-//! * **PLAIN-A1** a block of the data area has one owner, one place in one file, an indirect block or attributes, or is free;
-//!   the bitmap says which.
+//! * **PLAIN-A1** a block of the data area has one owner, one place in one file, an indirect block or attributes, or is
+//!   free; the bitmap says which.
 //! * **PLAIN-A2** the counts of a pool are those of its bitmap; after its `end` nothing was ever in use.
 //! * **PLAIN-F1** the bytes of the last block after the end of a file are zero.
 //! * **PLAIN-D1** an entry of a directory stays where it is until it is removed.
 //!
 //! # Typical sequence
 //!
-//! `create`: `kit::locked` takes the lock, `kit::namespace` looks whether the name is free, `make` finds room for it
-//! (`dir_room`), takes an inode (`inew`) and enters the name. `write`: `kit::blockfile` brings the page, `balloc` gives it a
-//! block. When the call ends, `write_changes` writes one record. `fsync` has little left to do.
+//! `create`: `kit::locked` takes the lock, `kit::namespace` checks that the name is free, `make` finds room for it
+//! (`dir_room`), takes an inode (`inew`) and enters the name. `write`: `kit::blockfile` reads the page, `balloc`
+//! allocates its block. When the call ends, `write_changes` writes one record. `fsync` has little left to do.
 //!
 //! There is no cleaner, so no `clean.rs`, and volumes do not change their size.
 #![forbid(unsafe_code)]

@@ -1,5 +1,5 @@
-//! Making a volume: superblock, the first block of each bitmap, the root directory. What lies after them means nothing until
-//! the superblock's pools say so (PLAIN-A2), so a large volume takes no longer than a small one.
+//! Making a volume: superblock, the first block of each bitmap, the root directory. The rest means nothing until the
+//! superblock's pools say so (PLAIN-A2), so a large volume takes no longer than a small one.
 
 use crate::alloc::Of;
 use crate::format::*;

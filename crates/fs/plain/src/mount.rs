@@ -1,5 +1,5 @@
-//! Mounting: recovery, the state in core, what was open and unlinked at a crash. How calls enter a mounted volume, and how it
-//! is unmounted, is in `kit::locked`; what it asks for is in `ops.rs`.
+//! Mounting: recovery, the state in core, what was open and unlinked at a crash. How calls enter a mounted volume, and
+//! how it is unmounted, is in `kit::locked`; the calls are in `ops.rs`.
 
 use crate::format::*;
 use crate::planted::{Flaw, planted};
@@ -66,7 +66,7 @@ impl Core {
         self.take_super(superblock.as_deref())
     }
 
-    /// Lays what recovery would write over what is read; nothing is written.
+    /// Lays the copies that recovery would write over reads; nothing is written.
     pub fn lay(&mut self) -> Result<()> {
         self.stay();
         if self.sb.clean.get() != 0 {

@@ -1,5 +1,7 @@
-//! The calls: what changes of names are made of. The rules of names stand in `kit::namespace`, reading and writing in
-//! `kit::blockfile`. A call changes buffers; `commit.rs` makes all of it durable when it ends.
+//! The calls: changes of names and attributes.
+//!
+//! The rules of names are in `kit::namespace`, reading and writing in `kit::blockfile`. A call changes buffers;
+//! `commit.rs` makes all of them durable when it ends.
 
 use crate::format::*;
 use crate::inode::Inode;
@@ -18,7 +20,7 @@ impl Namespace for Core {
     fn make(&mut self, dir: &Node, name: &[u8], (): (), new: &NewInode<'_>, now: Time) -> Result<Attr> {
         self.check_xattrs(new.xattrs)?;
         let room = self.dir_room(dir.ino, name)?;
-        // From here on nothing fails for want of space.
+        // Blocks for the rest; an inode may still be missing.
         self.need(2)?;
         let mut i = self.inew(new.mode, (new.uid, new.gid), now)?;
         self.init_contents(&mut i, new, dir.ino)?;
@@ -97,7 +99,7 @@ impl Namespace for Core {
 }
 
 impl Core {
-    /// Room for a name in a directory, which grows if there is none.
+    /// Finds room for a name in a directory, which grows if there is none.
     pub fn dir_room(&mut self, dir: Ino, name: &[u8]) -> Result<(Inode, Room)> {
         let mut dir = self.iget(dir)?;
         self.build_hash(&dir)?;
@@ -105,13 +107,13 @@ impl Core {
         Ok((dir, room))
     }
 
-    /// Enters a name where there is room for it.
+    /// Enters a name in the room found for it.
     pub fn enter(&mut self, (dir, room): (Inode, Room), name: &[u8], ino: Ino, t: FileType, now: Time) -> Result<()> {
         self.dir_insert(&dir, room, name, ino, t)?;
         self.touch_dir(dir.ino, now)
     }
 
-    /// What a new inode begins with.
+    /// Makes the first contents of a new inode.
     fn init_contents(&mut self, i: &mut Inode, new: &NewInode<'_>, parent: Ino) -> Result<()> {
         match new.file_type() {
             FileType::Dir => self.init_dir(i, parent)?,
@@ -121,21 +123,21 @@ impl Core {
         self.xattr_store(i, new.xattrs)
     }
 
-    /// The first block of a directory.
+    /// Makes the first block of a directory.
     pub fn init_dir(&mut self, i: &mut Inode, parent: Ino) -> Result<()> {
         let ino = i.ino;
         self.cache.insert(Name::data(ino, 0), Arc::new(Vec::new()));
         self.balloc(i, 0, BLOCK as u64, &mut |buf, len| *buf = first_chunks(len, ino, parent))
     }
 
-    /// A directory was changed now.
+    /// Sets the times of a directory that was changed now.
     fn touch_dir(&mut self, dir: Ino, now: Time) -> Result<()> {
         let mut i = self.iget(dir)?;
         (i.d.mtime, i.d.ctime) = (now.into(), now.into());
         self.iput(&i)
     }
 
-    /// A name that is gone stood for this.
+    /// Lowers the link counts for a removed name of an inode.
     fn drop_name(&mut self, node: &Node, parent: Ino, now: Time) -> Result<()> {
         if node.is_dir() {
             self.add_links(parent, -1, now)?;
@@ -143,7 +145,7 @@ impl Core {
         self.unlinked(node.ino, now)
     }
 
-    /// An inode was moved to another directory, or in its own.
+    /// Adjusts link counts and the parent after an inode was moved to another directory, or in its own.
     fn reparent(&mut self, node: &Node, from: Ino, to: Ino, now: Time) -> Result<()> {
         self.add_links(node.ino, 0, now)?;
         if !node.is_dir() || from == to {
@@ -162,7 +164,7 @@ impl locked::Core for Core {
     }
 
     fn background(&mut self, now: Time) -> Result<Time> {
-        // What a call has changed is durable when it returns.
+        // The changes of a call are durable when it returns.
         Ok(now.plus_ms(60_000))
     }
 
@@ -208,7 +210,7 @@ impl locked::Core for Core {
         })
     }
 
-    /// What one block of the bitmap speaks of in each step.
+    /// Discards the free blocks that one block of the bitmap covers, in each step.
     fn trim_step(&mut self, range: &TrimRange, from: u64) -> Result<(u64, Option<u64>)> {
         range.check(byte(self.geom.blocks), BLOCK as u64, byte(BITS))?;
         if self.dev.geometry().discard_unit == 0 {

@@ -21,7 +21,7 @@ pub(crate) const MOUNT: &[OptionSpec] = &[CACHE_OF_CHUNKS];
 /// Shapes of volumes and mounts that tests take beside the defaults.
 pub(crate) const TEST_CONFIGURATIONS: &[(&str, &str)] = &[("log=512K,inodes=5000", "cache=1M"), ("log=8M", "")];
 
-/// Inodes of a volume, at most.
+/// Most inodes of a volume.
 const MOST_INODES: u32 = (1 << 28) - 1;
 
 /// What mkfs was told.

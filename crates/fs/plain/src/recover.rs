@@ -1,6 +1,10 @@
-//! What mount does after a crash: it writes the two records of the log to their places, the older one first. Those before
-//! them are there already (PLAIN-C2), and one that is torn was never begun to be written there (PLAIN-C1). The newer one may
-//! have reached the disk before its flush, and so before what the older one holds was durable in its places.
+//! Recovery at the mount: writes the two records of the log in place, the older one first.
+//!
+//! Records before them are in place already (PLAIN-C2), and the in-place writes of a torn one never began (PLAIN-C1).
+//! Both are needed: the newer one may have reached the disk before its flush, and so before the older one's blocks were
+//! durable in place.
+//!
+//! Called by `mount.rs` and the checker.
 
 use crate::format::*;
 use crate::planted::{Flaw, planted};
@@ -11,11 +15,11 @@ use std::collections::BTreeMap;
 use std::mem::offset_of;
 use zerocopy::FromBytes;
 
-/// What a record says: copies of blocks by their addresses.
+/// The contents of a record: copies of blocks by their addresses.
 pub(crate) type Copies = BTreeMap<u32, Vec<u8>>;
 
-/// What the log says, with the number of its newest record, 0 if there is none. A half that is not whole is read once more: it
-/// may have been read wrong.
+/// The copies in the log, and the number of its newest record, 0 if there is none. Rereads a half without a sound
+/// record: the read may have failed.
 pub(crate) fn read_log(dev: &dyn Device, geom: &Geom) -> Result<(u64, Copies)> {
     let (mut last, mut all) = (0, Copies::new());
     let half = |half| {
@@ -34,7 +38,7 @@ pub(crate) fn read_log(dev: &dyn Device, geom: &Geom) -> Result<(u64, Copies)> {
     Ok((last, all))
 }
 
-/// The record in a half of the log, if it is whole.
+/// The record in a half of the log, if it is sound.
 fn record(dev: &dyn Device, geom: &Geom, half: u64) -> Result<Option<(u64, Copies)>> {
     let (at, most) = geom.half(half);
     let mut bytes = vec![0; BLOCK];
@@ -57,16 +61,16 @@ fn record(dev: &dyn Device, geom: &Geom, half: u64) -> Result<Option<(u64, Copie
     Ok(inside.then_some((seq, copies)))
 }
 
-/// The hash of a record, whose own field becomes zero.
+/// The hash of a record; sets its own field to zero.
 pub(crate) fn record_hash(geom: &Geom, seq: u64, bytes: &mut [u8]) -> u64 {
     bytes.iter_mut().skip(offset_of!(Record, hash)).take(8).for_each(|b| *b = 0);
     hash((geom.fsid, seq), bytes)
 }
 
-/// Writes what the log says to its places, durably; the number of its newest record, and the superblock in it.
+/// Writes the copies in the log in place, durably; returns the number of its newest record, and the superblock in it.
 pub(crate) fn replay(dev: &dyn Device, geom: &Geom) -> Result<(u64, Option<Vec<u8>>)> {
     let (seq, mut copies) = read_log(dev, geom)?;
-    // It may say that the volume was unmounted, and so is the last that counts.
+    // It may say that the volume was unmounted, and so is written last.
     let superblock = if planted(Flaw::SuperTooEarly) { None } else { copies.remove(&0) };
     for (block, copy) in copies.into_iter().chain(superblock.clone().map(|copy| (0, copy))) {
         if block == 0 && !planted(Flaw::SuperTooEarly) {

@@ -7,8 +7,8 @@ use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Error, Result};
 use arbor_kit::head;
 
-/// The superblock at byte `at`, checked, with where things lie then; `None` if there is no magic. What was read wrong is
-/// read once more.
+/// The superblock at byte `at`, checked, with its geometry; `None` if there is no magic. Rereads one whose checksum is
+/// wrong.
 pub(crate) fn read(dev: &dyn Device, at: u64) -> Result<Option<(SuperBlock, Geom)>> {
     let size = dev.geometry().size;
     let once = || checked(head::read(dev, at)?, at, size);
@@ -18,7 +18,7 @@ pub(crate) fn read(dev: &dyn Device, at: u64) -> Result<Option<(SuperBlock, Geom
     }
 }
 
-/// The superblock at byte 0; that there is none is an error.
+/// The superblock at byte 0; it is an error if there is none.
 pub(crate) fn need(dev: &dyn Device) -> Result<(SuperBlock, Geom)> {
     read(dev, 0)?.ok_or_else(|| Error::refused("no plain superblock"))
 }

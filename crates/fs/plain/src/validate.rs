@@ -1,4 +1,4 @@
-//! What must hold of a structure by itself: looked at when it is read. Whether structures agree with each other is the
+//! What must hold of a structure by itself: checked when it is read. Whether structures agree with each other is the
 //! checker's business.
 
 use crate::format::*;

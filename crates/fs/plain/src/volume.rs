@@ -1,7 +1,7 @@
-//! The state in core, and its buffers: how blocks are read, changed and let go.
+//! The state in core, and its buffers: how blocks are read, changed and forgotten.
 //!
-//! Pages of files are buffers by file and page, everything else by address. What a call changes stays in the cache until
-//! `commit.rs` has written it, which it does before the call returns.
+//! Pages of files are buffers by file and page, everything else by address. What a call changes stays in the cache
+//! until `commit.rs` has written it, which it does before the call returns.
 
 use crate::format::*;
 use crate::options::Mount;
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
-/// What was changed since the last record.
+/// Changes since the last record.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     /// Number of the next record.
@@ -25,11 +25,9 @@ pub(crate) struct Log {
     /// Changed blocks: the buffer of each.
     pub changed: BTreeMap<u32, (Name, Kind)>,
     pub super_changed: bool,
-    /// Changes so far.
-    pub changes: u64,
     pub records: u64,
     pub bytes: u64,
-    /// They need not fit a record: a repair.
+    /// The changes are a repair's, and need not fit one record.
     pub is_repair: bool,
 }
 
@@ -44,7 +42,7 @@ pub(crate) struct Core {
     pub log: Log,
     /// Blocks of bitmaps without a free bit.
     pub full: HashSet<u32>,
-    /// What a replay would write, where nothing may be written.
+    /// Blocks that a replay would write, where nothing may be written.
     pub laid: BTreeMap<u32, Vec<u8>>,
     pub io: Io,
 }
@@ -65,7 +63,7 @@ impl Core {
         }
     }
 
-    /// Reads blocks that follow one another.
+    /// Reads adjacent blocks.
     pub fn read(&mut self, block: u32, blocks: usize, kind: Kind) -> Result<Vec<u8>> {
         let mut bytes = self.calls.reads.read(&*self.dev, kind, byte(block), blocks * BLOCK)?;
         self.io.count_read(bytes.len());
@@ -75,7 +73,7 @@ impl Core {
         Ok(bytes)
     }
 
-    /// A block of metadata, checked; one that was read wrong is read once more. Inodes are checked one by one.
+    /// A block of metadata, checked; rereads one that fails its check. Inodes are checked one by one.
     pub fn block(&mut self, block: u32, kind: Kind) -> Result<&Arc<Vec<u8>>> {
         let name = Name::Block(block.into());
         if !self.cache.contains(name) {
@@ -96,17 +94,16 @@ impl Core {
         self.change(Name::Block(block.into()), block, kind, f)
     }
 
-    /// Changes a buffer, and notes where it goes.
+    /// Changes a buffer, and notes the block where it goes.
     pub fn change(&mut self, name: Name, block: u32, kind: Kind, f: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
         let dirty = self.cache.dirtied(name).ok_or(Errno::EIO)?;
         self.cache.modify(dirty, f);
         self.calls.note_change();
-        self.log.changes += 1;
         self.log.changed.insert(block, (name, kind));
         Ok(())
     }
 
-    /// A new block of metadata; whatever was there means nothing.
+    /// Makes a new block of metadata; its old contents are dropped.
     pub fn make_block(&mut self, block: u32, kind: Kind, bytes: Vec<u8>) -> Result<()> {
         let name = Name::Block(block.into());
         self.cache.remove(name);
@@ -114,7 +111,7 @@ impl Core {
         self.modify(block, kind, |_| ())
     }
 
-    /// A new block with a head and nothing after it.
+    /// Makes a new block with a head and zeros after it.
     pub fn make_headed(&mut self, block: u32, kind: Kind, magic: u32, owner: Ino) -> Result<()> {
         let (fsid, owner) = (self.geom.fsid.into(), (owner.0 as u32).into());
         let head = Head { magic: magic.into(), fsid, block: block.into(), owner, ..Head::default() };
@@ -123,20 +120,19 @@ impl Core {
         self.make_block(block, kind, bytes)
     }
 
-    /// The superblock in core was changed.
+    /// Notes that the superblock in core was changed.
     pub fn touch_super(&mut self) {
         self.calls.note_change();
-        self.log.changes += 1;
         self.log.super_changed = true;
     }
 
-    /// Drops a buffer whose block is not its own any more.
+    /// Drops a buffer whose block was freed.
     pub fn forget(&mut self, name: Name, block: u32) {
         self.log.changed.remove(&block);
         self.cache.remove(name);
     }
 
-    /// Fails unless a pointer leads to the data area.
+    /// Fails unless a pointer points to the data area.
     pub fn check_pointer(&self, ino: Ino, block: u32) -> Result<u32> {
         if self.geom.is_data(block) {
             return Ok(block);

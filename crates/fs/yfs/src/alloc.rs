@@ -1,12 +1,16 @@
-//! Allocation of fragments and inodes (3.1 to 3.3): choice of the AG, then of the place in it.
+//! Allocation of fragments and inodes (3.1 to 3.3): choice of the AG, then of the run in it.
 //!
-//! The bitmap blocks hold the truth and are logged. In core each AG that is worked on has its
-//! bitmap in one piece with the binary-buddy encoding and the extent summary tree on top; both
-//! are derived and never logged. Only a few AGs are loaded at a time.
+//! The bitmap blocks hold the truth and are logged. In core each loaded AG has its bitmap in one piece, with the
+//! binary-buddy encoding and the extent summary tree on top; both are derived and never logged. Only a few AGs are
+//! loaded at a time (`space.rs`). An AG is initialised when it is first used.
+//!
+//! [`Core::alloc`] allocates for data, [`Core::alloc_block`] and [`Core::alloc_run`] for metadata. On a nearly full
+//! volume, data leave whole blocks to metadata. Freeing is deferred: extents are marked free by a transaction
+//! (`mark_free`) and freed in the bitmap by the bitmap daemon (`commit/bitmaps.rs`, YFS-C5).
 //!
 //! | file | what |
 //! |---|---|
-//! | `reserve.rs` | whether there is space for a call, asked before it begins |
+//! | `reserve.rs` | checks for space before a transaction begins |
 //! | `inodes.rs` | inodes and their chunks |
 //! | `groups.rs` | headers and bitmaps of the AGs |
 
@@ -20,61 +24,44 @@ use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Errno, Error, Result};
 use arbor_kit::buddy::bitmap;
 
-/// Whole blocks that data leave to directories, attributes and trees, while they find anything else.
+/// Free whole blocks kept for metadata as long as data can be put into smaller free runs.
 const SPARE_BLOCKS: u32 = 16;
 
-/// Where an allocation would like to be.
+/// The preferred place of an allocation: its AG, and perhaps a fragment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Goal {
     pub ag: u32,
     pub at: Option<Frag>,
 }
 
-/// How far the allocator may look (3.3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
-    /// `ALLOC_ANYWHERE`
-    Anywhere,
-    /// `ALLOC_GROUP`
-    Group,
-}
-
 impl Core {
-    /// Allocates a run of at most `want` fragments, longest first; `ENOSPC` if there is none.
-    /// The order is that of 3.3: the hint, the first free fragment, after the last allocation,
-    /// the summary tree.
-    pub fn alloc(&mut self, goal: Goal, want: u32, scope: Scope) -> Result<Extent> {
+    /// Allocates one run of 1 to `want` fragments of data; `ENOSPC` if there is none. In each AG from the goal's on:
+    /// what is free at the hint; else `want` at the first free fragment or after the last allocation; else the summary
+    /// tree's best run (3.3).
+    pub fn alloc(&mut self, goal: Goal, want: u32) -> Result<Extent> {
         debug_assert!(want > 0);
         let count = self.geom.ag_count;
         let goal_ag = goal.ag.min(count - 1);
-        if scope == Scope::Anywhere
-            && let Some(scrap) = self.alloc_scraps(goal_ag, want)?
-        {
+        if let Some(scrap) = self.alloc_scraps(goal_ag, want)? {
             return Ok(scrap);
         }
         for i in 0..count {
             let ag = (goal_ag + i) % count;
             if !self.space[ag].used || self.space[ag].free == 0 {
-                if scope == Scope::Group {
-                    break;
-                }
                 continue;
             }
             let at = goal.at.filter(|f| self.geom.ag_of(*f) == ag).map(|f| (f.0 - self.geom.ag_start(ag).0) as u32);
-            // Far from full AGs serve whole requests only, so that a file does not crumble in a
-            // full AG while the next is empty.
-            let whole = scope == Scope::Anywhere && i + 1 < count && self.space.free() > u64::from(want) * 4;
+            // While the volume has plenty of free space, an AG serves only requests that it can serve whole, so that a
+            // file is not fragmented in a full AG while the next is empty.
+            let whole = i + 1 < count && self.space.free() > u64::from(want) * 4;
             if let Some((start, len)) = self.find(ag, at, want, whole)? {
                 self.set_bits(ag, start, len, true)?;
                 return Ok(Extent { start: Frag(self.geom.ag_start(ag).0 + u64::from(start)), len });
             }
         }
-        if scope == Scope::Group {
-            return Err(Errno::ENOSPC.into());
-        }
         if self.sb.ag_used.get() < count {
             let ag = self.init_ag()?;
-            return self.alloc(Goal { ag, at: None }, want, scope);
+            return self.alloc(Goal { ag, at: None }, want);
         }
         self.alloc_any(want)
     }
@@ -91,8 +78,8 @@ impl Core {
         Err(Errno::ENOSPC.into())
     }
 
-    /// For data on a volume whose last whole blocks are needed for metadata: fragments that are no part
-    /// of one.
+    /// For data, on a volume whose last whole blocks are needed for metadata: free fragments that are not part of a
+    /// free whole block.
     fn alloc_scraps(&mut self, goal_ag: u32, want: u32) -> Result<Option<Extent>> {
         let (len, used) = (self.geom.block_frags(), self.sb.ag_used.get());
         let blocks = self.delayed_nodes().saturating_add(want.div_ceil(len) + SPARE_BLOCKS);
@@ -110,14 +97,14 @@ impl Core {
             if let Some(e) = runs.into_iter().find(|e| !e.len.is_multiple_of(len)) {
                 let odd = e.len % len;
                 let scrap = Extent { start: Frag(e.start.0 + u64::from(e.len - odd)), len: odd.min(want) };
-                self.free_run_taken(ag, scrap.start, scrap.len)?;
+                self.take_run(ag, scrap.start, scrap.len)?;
                 return Ok(Some(scrap));
             }
         }
         Ok(None)
     }
 
-    /// A run in one AG. `whole`: all of `want` or, at the hint, at least a part; else `None`.
+    /// Finds a run in one AG. `whole`: all of `want` or, at the hint, at least a part; else `None`.
     fn find(&mut self, ag: u32, hint: Option<u32>, want: u32, whole: bool) -> Result<Option<(u32, u32)>> {
         let bits = self.geom.ag_len(ag);
         let (first, last) = (self.space[ag].first_free, self.space[ag].last);
@@ -147,7 +134,7 @@ impl Core {
         Ok(e.start)
     }
 
-    /// Allocates exactly `want` fragments in one run, wherever there is one.
+    /// Allocates exactly `want` fragments in one run, in whatever AG has one.
     pub fn alloc_run(&mut self, near: u32, want: u32) -> Result<Extent> {
         let count = self.geom.ag_count;
         for i in 0..count {
@@ -169,18 +156,18 @@ impl Core {
             if self.space[ag].free() >= want
                 && let Some(e) = self.free_runs(ag)?.into_iter().find(|e| e.len >= want)
             {
-                self.free_run_taken(ag, e.start, want)?;
+                self.take_run(ag, e.start, want)?;
                 return Ok(Extent { start: e.start, len: want });
             }
         }
         Err(Errno::ENOSPC.into())
     }
 
-    fn free_run_taken(&mut self, ag: u32, start: Frag, len: u32) -> Result<()> {
+    fn take_run(&mut self, ag: u32, start: Frag, len: u32) -> Result<()> {
         self.set_bits(ag, (start.0 - self.geom.ag_start(ag).0) as u32, len, true)
     }
 
-    /// Deletes a metadata block: recovery forgets it, its fragments are marked free.
+    /// Deletes a metadata block: replay skips its earlier log entries, and its fragments are marked free.
     pub fn free_block(&mut self, frag: Frag, len: u32) -> Result<()> {
         if !self.geom.valid_run(frag, len) {
             let at = frag.0.saturating_mul(self.geom.frag_size());
@@ -191,7 +178,7 @@ impl Core {
         Ok(())
     }
 
-    /// Clears an extent in the bitmap; the bitmap daemon calls it.
+    /// Clears an extent in the bitmap. Called by the bitmap daemon.
     pub fn free_now(&mut self, e: Extent) -> Result<()> {
         let ag = self.geom.ag_of(e.start);
         self.set_bits(ag, (e.start.0 - self.geom.ag_start(ag).0) as u32, e.len, false)

@@ -1,11 +1,11 @@
-//! Bodies of directories as bytes: the list of entries in a directory block after its header, or in
-//! the area of an inline directory.
+//! Bodies of directories as bytes: the list of entries in a directory block after its header, or in the area of an
+//! inline directory.
 
 use crate::format::*;
 use arbor_base::layout::get_u16;
 use zerocopy::FromBytes;
 
-/// An entry as it stands in a body.
+/// An entry of a body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<'b> {
     pub at: usize,
@@ -18,7 +18,7 @@ impl Entry<'_> {
         dir_key(self.head.hash.get(), self.head.seq.get())
     }
 
-    /// Whether its hash bears out its name.
+    /// Whether its hash is that of its name.
     pub fn is_named(&self, hash_seed: u32) -> bool {
         self.head.hash.get() == name_hash(hash_seed, self.name)
     }
@@ -79,8 +79,7 @@ pub(crate) fn head_of(body: &[u8]) -> DirHead {
     DirHead::read_from_prefix(body).map(|h| h.0).unwrap_or_default()
 }
 
-/// Calls `f` with each entry's offset, head and name, in order, until it says `false`. `None`
-/// if the list is broken.
+/// Calls `f` with each entry's offset, head and name, in order, until it returns `false`. `None` if the list is broken.
 pub(crate) fn walk(body: &[u8], mut f: impl FnMut(usize, &DirEnt, &[u8]) -> bool) -> Option<()> {
     let head = head_of(body);
     let mut at = usize::from(head.first.get());
@@ -104,8 +103,8 @@ pub(crate) fn walk(body: &[u8], mut f: impl FnMut(usize, &DirEnt, &[u8]) -> bool
     None
 }
 
-/// Where the entries with keys of at least `key` begin: the entry before them, and the first of
-/// them, 0 if there is none. `None` if the list is broken.
+/// Where the entries with keys of at least `key` begin: the offset of the entry before them, and of the first of them,
+/// 0 if there is none. `None` if the list is broken.
 pub(crate) fn seek(body: &[u8], key: u64) -> Option<(Option<usize>, usize)> {
     let mut before = None;
     let mut at = usize::from(head_of(body).first.get());

@@ -1,8 +1,8 @@
-//! The B*-tree of section 3.4: fixed-size records under 64-bit keys, in a root that lives inside
-//! another structure and in blocks.
+//! The B*-tree of section 3.4: fixed-size records under 64-bit keys, in a root that lives inside another structure and
+//! in blocks.
 //!
-//! One implementation serves extents, directory-block descriptors and inode chunks. A body (the
-//! bytes of a node after the engine's block header) is
+//! One implementation serves extents, directory-block descriptors and inode chunks. A body (the bytes of a node after
+//! the engine's block header) is
 //!
 //! ```text
 //! 0  count u16    2  level u8 (0 = leaf)    3..8  zero
@@ -10,27 +10,23 @@
 //!                                      inner key u64, child u64
 //! ```
 //!
-//! A root of level 0 is the paper's EXTENT format, an array; a body of zeros is an empty tree.
-//! Bytes after the last record mean nothing.
+//! A root of level 0 is the paper's EXTENT format, an array; a body of zeros is an empty tree. Bytes after the last
+//! record mean nothing.
 //!
 //! Invariants, executed by [`Tree::check`]:
 //!
-//! * BT-I1 the keys of a node ascend strictly. The first key of an inner node is not looked at and
-//!   stands for the lower bound of the node itself, so that a smaller key is inserted without
-//!   touching any separator;
-//! * BT-I2 a key lies at or above the separator to its left and below the one to its right, on
-//!   every level;
+//! * BT-I1 the keys of a node ascend strictly. The first key of an inner node is not looked at and stands for the lower
+//!   bound of the node itself, so that a smaller key is inserted without touching any separator;
+//! * BT-I2 a key lies at or above the separator to its left and below the one to its right, on every level;
 //! * BT-I3 the level of a child is that of its parent less one, so no walk is endless;
-//! * BT-I4 a block holds at least half of its capacity, unless it is the only child of the root;
-//!   and no block is empty.
+//! * BT-I4 a block holds at least half of its capacity, unless it is the only child of the root; and no block is empty.
 //!
 //! `node.rs` reads a node, `balance.rs` makes room and keeps nodes full.
 //!
-//! Typical sequence: [`Tree::insert`] descends to a leaf; plans, from the leaf upward, how each
-//! full node makes room (share with a neighbour, split, grow the root); allocates; only then
-//! writes. [`Tree::remove`] plans in the same way. Every node to be changed has been read by the
-//! end of the plan, so an error of a read or of an allocation leaves the tree untouched. An error
-//! of `write` or `free` may leave it half changed and is passed on: the caller gives the
+//! Typical sequence: [`Tree::insert`] descends to a leaf; plans, from the leaf upward, how each full node makes room
+//! (share with a neighbour, split, grow the root); allocates; only then writes. [`Tree::remove`] plans in the same way.
+//! Every node to be changed has been read by the end of the plan, so an error of a read or of an allocation leaves the
+//! tree untouched. An error of `write` or `free` may leave it half changed and is passed on: the caller gives the
 //! transaction up.
 
 mod balance;
@@ -41,7 +37,7 @@ mod tests;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Errno, Error, Result};
 use balance::{Fix, Place};
-use node::{RestartReason, View, leaf_record};
+use node::{Match, View, leaf_record};
 
 /// Bytes before the first record.
 const HEAD: usize = 8;
@@ -75,9 +71,9 @@ pub trait NodeStore {
     fn read<R>(&mut self, node: Node, f: impl FnOnce(&[u8]) -> R) -> Result<R>;
     /// Overwrites body bytes from `at`; the store logs exactly this range.
     fn write(&mut self, node: Node, at: usize, bytes: &[u8]) -> Result<()>;
-    /// A new block whose body is all zeros.
+    /// Allocates a block whose body is all zeros.
     fn alloc(&mut self) -> Result<u64>;
-    /// Gives a block back.
+    /// Frees a block.
     fn free(&mut self, block: u64) -> Result<()>;
     /// Byte address for error messages.
     fn address(&self, node: Node) -> u64;
@@ -96,22 +92,22 @@ impl<'s, S: NodeStore, const V: usize> Tree<'s, S, V> {
 
     /// The value under `key`.
     pub fn get(&mut self, key: u64) -> Result<Option<[u8; V]>> {
-        Ok(self.find(key, RestartReason::Exact)?.map(|(_, value)| value))
+        Ok(self.find(key, Match::Exact)?.map(|(_, value)| value))
     }
 
     /// The last record whose key is `key` or smaller.
     pub fn last_le(&mut self, key: u64) -> Result<Option<(u64, [u8; V])>> {
-        self.find(key, RestartReason::AtMost)
+        self.find(key, Match::AtMost)
     }
 
     /// The first record whose key is `key` or larger.
     pub fn first_ge(&mut self, key: u64) -> Result<Option<(u64, [u8; V])>> {
-        self.find(key, RestartReason::AtLeast)
+        self.find(key, Match::AtLeast)
     }
 
     /// The record with the largest key.
     pub fn last(&mut self) -> Result<Option<(u64, [u8; V])>> {
-        self.find(u64::MAX, RestartReason::AtMost)
+        self.find(u64::MAX, Match::AtMost)
     }
 
     /// Levels of the tree: 1 for a root without children.
@@ -293,7 +289,7 @@ impl<S: NodeStore, const V: usize> Tree<'_, S, V> {
         Corrupt::new(STRUCTURE, field, self.store.address(node), found, expected).into()
     }
 
-    fn find(&mut self, key: u64, want: RestartReason) -> Result<Option<(u64, [u8; V])>> {
+    fn find(&mut self, key: u64, want: Match) -> Result<Option<(u64, [u8; V])>> {
         let wanted = key;
         let (mut node, mut level, mut key) = (Node::Root, None, key);
         let mut beside = None;
@@ -304,9 +300,9 @@ impl<S: NodeStore, const V: usize> Tree<'_, S, V> {
                 }
                 let i = v.slot(key);
                 let near = match want {
-                    RestartReason::AtMost => i.checked_sub(1),
-                    RestartReason::AtLeast => Some(i + 1).filter(|&n| n < v.count()),
-                    RestartReason::Exact => None,
+                    Match::AtMost => i.checked_sub(1),
+                    Match::AtLeast => Some(i + 1).filter(|&n| n < v.count()),
+                    Match::Exact => None,
                 };
                 Ok((v.level - 1, v.child(i), near.map(|n| v.child(n))))
             })?;
@@ -316,11 +312,11 @@ impl<S: NodeStore, const V: usize> Tree<'_, S, V> {
                     beside = near.map(|n| (n, below)).or(beside);
                 }
                 Err(Some(record)) => {
-                    // Separators that lie about what is below them must not lead anyone back.
+                    // Wrong separators must not lead the walk back.
                     let fits = match want {
-                        RestartReason::Exact => record.0 == wanted,
-                        RestartReason::AtMost => record.0 <= wanted,
-                        RestartReason::AtLeast => record.0 >= wanted,
+                        Match::Exact => record.0 == wanted,
+                        Match::AtMost => record.0 <= wanted,
+                        Match::AtLeast => record.0 >= wanted,
                     };
                     return if fits { Ok(Some(record)) } else { Err(self.damage(node, "key", record.0, wanted)) };
                 }
@@ -329,7 +325,7 @@ impl<S: NodeStore, const V: usize> Tree<'_, S, V> {
                 Err(None) => {
                     let Some((block, below)) = beside.take() else { return Ok(None) };
                     (node, level) = (Node::Block(block), Some(below));
-                    key = if matches!(want, RestartReason::AtMost) { u64::MAX } else { 0 };
+                    key = if matches!(want, Match::AtMost) { u64::MAX } else { 0 };
                 }
             }
         }

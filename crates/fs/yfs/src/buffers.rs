@@ -1,4 +1,4 @@
-//! Metadata buffers: what they must be, and how they are read from the device and looked at.
+//! Metadata buffers: their kinds, and how they are read from the device and checked.
 
 use crate::format::*;
 use crate::validate;
@@ -12,7 +12,7 @@ use zerocopy::FromBytes;
 /// A metadata buffer: first sector, length, kind.
 pub(crate) type BufferId = (Daddr, usize, What);
 
-/// What a metadata buffer must be.
+/// The kind that a metadata buffer must be of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
     Block(BlockType),
@@ -54,13 +54,13 @@ pub(crate) fn buffer_kind(seal: Seal, bytes: Option<&std::sync::Arc<Vec<u8>>>) -
     }
 }
 
-/// Reads and checks a metadata buffer. What is damaged is read once more: if the fault lay in the
-/// transfer, it must neither fail the call nor stay in the cache.
+/// Reads and checks a metadata buffer; rereads a damaged one: a fault of the transfer must neither fail the call nor
+/// stay in the cache.
 pub(crate) fn read_buffer(dev: &dyn Device, geom: &Geom, addr: Daddr, len: usize, what: What) -> Result<Vec<u8>> {
     check_buffer(dev, geom, addr, what, None, len)
 }
 
-/// As [`read_buffer`], for bytes that may have been read already.
+/// Like [`read_buffer`], for bytes that may have been read already.
 pub(crate) fn check_buffer(
     dev: &dyn Device,
     geom: &Geom,
@@ -78,7 +78,7 @@ pub(crate) fn check_buffer(
             bytes
         }
     };
-    // A chunk's inodes are refused each by itself, see `Core::note_damage`.
+    // Damaged inodes of a chunk are refused one by one, see `Core::note_damage`.
     let check = |bytes: &[u8]| match what {
         What::Chunk => Ok(()),
         What::Block(t) => check_block(geom, t, addr, bytes).and_then(|()| validate::block(t, addr, bytes)),
@@ -90,7 +90,7 @@ pub(crate) fn check_buffer(
     Ok(bytes)
 }
 
-/// Whether an inode is as it was written. One that was never used has no checksum, only zeros.
+/// Whether the checksum of an inode is right. One that was never used has none, only zeros.
 fn is_sound((ino, inode): (u64, &[u8])) -> bool {
     let unused = Dinode::ref_from_prefix(inode).is_ok_and(|(d, _)| d.magic.get() == 0);
     if unused { inode.iter().all(|b| *b == 0) } else { check_inode(ino, inode).is_ok() }
@@ -102,8 +102,7 @@ pub(crate) fn inodes_of<'a>(geom: &Geom, addr: Daddr, chunk: &'a [u8]) -> impl I
     chunk.chunks_exact(size).enumerate().map(move |(n, inode)| (addr.0 + (n * size) as u64 / SECTOR, inode))
 }
 
-/// Buffers in groups that are read by one request each: it costs less to read what lies between
-/// them than to ask once more.
+/// Groups of buffers that are read by one request each: reading the gap between them costs less than another request.
 pub(crate) fn neighbours(mut all: Vec<BufferId>) -> Vec<Vec<BufferId>> {
     const GAP: u64 = 64 << 10;
     const MOST: u64 = 1 << 20;
@@ -143,7 +142,7 @@ impl Damaged {
         self.0.get(&ino.0)
     }
 
-    /// What was read of a chunk's place is not of it.
+    /// Forgets what was noted for the sectors of a chunk.
     pub fn forget(&mut self, chunk: Range<u64>) {
         self.0.retain(|ino, _| !chunk.contains(ino));
     }

@@ -1,8 +1,8 @@
-//! How calls enter the volume: each is run on the state in core, and begins anew when what it gave up for is there.
+//! How calls enter the volume: each runs on the state in core, and restarts after what it lacked was provided.
 //!
-//! A call runs as [`Volume::run`]: look up and check first; if a block is missing from the cache
-//! the call gives up, the block is read without any lock, and the call starts again. Then
-//! [`Core::begin`] reserves, and from there to [`Core::commit`] nothing fails but the device.
+//! A call runs as [`Volume::run`]: look up and check first; if a block is missing from the cache the call gives up, the
+//! block is read without any lock, and the call restarts. Then [`Core::begin`] reserves, and from there to
+//! [`Core::commit`] nothing fails but the device.
 
 use crate::buffers::{BufferId, What, check_buffer, kind_of, neighbours};
 use crate::delayed::Which;
@@ -40,13 +40,13 @@ impl Volume {
 }
 
 impl Volume {
-    /// Between the steps of a long call, which leave everything sound: `EINTR` if nobody waits for it.
+    /// Checks between the steps of a long call, each of which leaves everything sound: `EINTR` if nobody waits for it.
     pub(crate) fn go_on(&self) -> Result<()> {
         if interrupted() { Err(Errno::EINTR.into()) } else { Ok(()) }
     }
 }
 
-/// What was done for a call that has given up.
+/// What was already done for a call that has given up.
 #[derive(Default)]
 pub(crate) struct Tries {
     reclaimed: u32,
@@ -54,7 +54,7 @@ pub(crate) struct Tries {
     batches: u32,
     /// Misses are read at once, under the lock.
     in_place: bool,
-    /// What a walk is about to need is asked for one by one.
+    /// Buffers that a walk is about to need are asked for one by one.
     singly: bool,
 }
 
@@ -109,14 +109,14 @@ impl Calls for Volume {
     fn provide(&self, want: RestartReason, tries: &mut Tries) -> Result<()> {
         match want {
             RestartReason::Buffers(all) => {
-                // A small cache may not hold all of them: one by one is slower, and gets on.
+                // A small cache may not hold all of them: one by one is slower, but makes progress.
                 tries.batches += 1;
                 tries.singly = !self.fill_buffers(all) || tries.batches >= MOST_BATCHES;
                 Ok(())
             }
             RestartReason::Buffer(addr, len, what) => match self.fill_buffer(addr, len, what) {
-                // It may have been freed since it was wanted: look again, and read what is
-                // still wanted under the lock, where nobody frees or writes it.
+                // It may have been freed since it was wanted: restart, and read what is still wanted under the lock,
+                // where nobody frees or writes it.
                 Err(Error::Corrupt(_)) if !tries.in_place && !planted(Flaw::FreedBelieved) => {
                     tries.in_place = true;
                     Ok(())
@@ -124,7 +124,7 @@ impl Calls for Volume {
                 filled => filled,
             },
             RestartReason::Pages(ino, first, last) => {
-                // Write-backs of the file may come between again and again; then they have to wait.
+                // Write-backs of the file may interfere again and again; then they have to wait.
                 tries.fills += 1;
                 self.fill_pages(ino, first, last, tries.fills.is_multiple_of(8))
             }
@@ -139,9 +139,8 @@ impl Calls for Volume {
 }
 
 impl Volume {
-    /// Reads a metadata buffer into the cache without the lock. What was read while others of its
-    /// kind were written in place may be torn or out of date, and is read again; in the end with
-    /// the commit lock held, which nobody writes without.
+    /// Reads a metadata buffer into the cache without the lock. If others of its kind were written in place meanwhile,
+    /// it may be torn or out of date, and is reread; in the end with the commit lock held, without which nobody writes.
     fn fill_buffer(&self, addr: Daddr, len: usize, what: What) -> Result<()> {
         for attempt in 0.. {
             let order = (attempt >= 3).then(|| self.order());
@@ -172,8 +171,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Reads metadata buffers into the cache, all at once; those close together with one request.
-    /// Says whether all are there now; [`Volume::fill_buffer`] knows more ways.
+    /// Reads metadata buffers into the cache, all at once, those close together with one request. Returns whether all
+    /// are there now; [`Volume::fill_buffer`] tries harder.
     fn fill_buffers(&self, all: Vec<BufferId>) -> bool {
         let (geom, seq) = {
             let core = self.core.lock();
@@ -224,11 +223,11 @@ impl Volume {
         self.checkpoint(&mut io, true)
     }
 
-    /// Makes fragments that are on their way to be free allocatable.
+    /// Frees, in the bitmap, fragments that are marked free.
     fn reclaim(&self) -> Result<()> {
         self.drain_inactive()?;
         let mut io = self.order();
-        // Delayed writes have more reserved than they take.
+        // Delayed writes have reserved more than they take.
         let seq = self.core.lock().delayed.seq();
         self.write_back(&mut io, Which::UpTo(seq))?;
         self.flush_log(&mut io)?;

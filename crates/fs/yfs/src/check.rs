@@ -12,16 +12,15 @@
 //! | counts | `groups.rs` | bitmaps and all counters (YFS-A2), superblock copies |
 //! | sentences | `issue.rs`, `names.rs` | what was found, with the paths it concerns |
 //!
-//! In memory are a bitmap of the fragments in use, 32 bytes for each inode, and 16 bytes for each
-//! name of the directory that is being read; of a directory that is written afresh all names.
+//! In memory are a bitmap of the fragments in use, 32 bytes for each inode, and 16 bytes for each name of the directory
+//! that is being read; of a directory that is written afresh all names.
 //!
-//! What can be mended in its place is mended when found. What needs new blocks waits until every
-//! fragment has its owner; the new blocks become durable before anything names them, and the
-//! bitmaps come last. So a checker that is killed leaves nothing that the next cannot mend: what
-//! it has written are corrections that hold by themselves.
+//! What can be mended in its place is mended when found. What needs new blocks waits until every fragment has its
+//! owner; the new blocks become durable before anything names them, and the bitmaps come last. So a checker that is
+//! killed leaves nothing that the next cannot mend: what it has written are corrections that hold by themselves.
 //!
-//! Nothing read is trusted: addresses are checked against the AGs in use, each walk claims the
-//! nodes it visits and so ends, sizes are bounded by the volume.
+//! Nothing read is trusted: addresses are checked against the AGs in use, each walk claims the nodes it visits and so
+//! ends, sizes are bounded by the volume.
 
 mod dirs;
 mod edit;
@@ -52,10 +51,10 @@ pub(crate) use start::{copy_places, search};
 use std::collections::{BTreeMap, BTreeSet};
 use view::{RawInode, Reader};
 
-/// What was found and is done about it.
+/// What was found and what is done about it.
 type Findings = arbor_kit::findings::Findings<Issue>;
 
-/// What is kept of an inode in use. Its parent is the one that it says, later the one that was found.
+/// The record of an inode in use. Its parent is the one that it names, later the one that was found.
 type Rec = Record<u64>;
 
 fn record(i: &RawInode) -> Rec {
@@ -91,11 +90,11 @@ struct Group {
 /// Changes that wait until every fragment has its owner.
 #[derive(Default)]
 struct Edit {
-    /// The directory must be written afresh.
+    /// The directory must be rebuilt.
     rebuild: bool,
     /// Fragments that its tree and blocks own; `None` if its walk finds them without damage.
     owned: Option<Vec<(Frag, u32)>>,
-    /// Blocks of it that its tree does not lead to.
+    /// Its blocks that its tree does not point to.
     found: Vec<Frag>,
     /// Entries to take out, by the inode they name.
     remove: Vec<u64>,
@@ -135,7 +134,7 @@ struct Checker<'a> {
     lost_found: u64,
     /// Entries of directories read so far.
     names: u64,
-    /// The device was changed.
+    /// Something was written to the device.
     touched: bool,
 }
 
@@ -204,7 +203,7 @@ impl Checker<'_> {
         self.f.report.used_bytes = frags.saturating_mul(geom.frag_size());
     }
 
-    /// Everything is durable before the volume calls itself clean.
+    /// Makes everything durable, then marks the volume clean.
     fn finish(&mut self) -> Result<()> {
         if self.touched && !planted(Flaw::MendedTooEarly) {
             self.flush()?;
@@ -221,8 +220,8 @@ impl Checker<'_> {
         (self.progress)(done, total, what);
     }
 
-    /// Writes to the device. Before the first write a clean volume gets an empty log and loses
-    /// its mark, so that no mount replays old records over the repair.
+    /// Writes to the device. Before the first write to a clean volume, its log is emptied and its mark removed, so that
+    /// no mount replays old records over the repair.
     fn write(&mut self, kind: Kind, at: u64, bytes: &[u8]) -> Result<()> {
         if !self.touched && self.r.sb.clean.get() != 0 {
             let log: &dyn Device = self.log.unwrap_or(&self.r.view);

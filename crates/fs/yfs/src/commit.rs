@@ -1,5 +1,7 @@
-//! The only file that orders writes: group commit, metadata in place, the log's tail (section 4 of the paper). What
-//! is ordered here is made elsewhere in this room:
+//! The order of writes: group commit, metadata in place, the log's tail (section 4 of the paper).
+//!
+//! Mount and unmount, recovery and the checker order their own (`mount.rs`, `recover.rs`, `check.rs`). What is ordered
+//! here is made elsewhere in this room:
 //!
 //! | file | what |
 //! |---|---|
@@ -13,24 +15,24 @@
 //! |---|---|
 //! | clean buffer -> changed by the open transaction | `Core::write`, `Core::init` |
 //! | transaction -> joined with those before it | `Core::commit` |
-//! | compound transaction -> in the in-core log, buffers pinned | `Core::close_tx` |
-//! | committed in core -> on disk, buffers unpinned | [`Volume::flush_log`] |
+//! | compound transaction -> in the in-core log; its buffers may not go in place | `Core::close_tx` |
+//! | committed in core -> on disk; its buffers may go in place | [`Volume::flush_log`] |
 //! | logged and dirty -> in place, tail moves | [`Volume::checkpoint`] |
 //! | marked free -> free in the bitmap | `Core::bitmap_daemon` |
 //!
+//! Called by `ops.rs` (fsync, sync), `calls.rs` (room in the log, free space), `daemons.rs` and `mount.rs`.
+//!
 //! Invariants:
 //!
-//! * **YFS-C1** a buffer is written in place only when the record with its last change is durable
-//!   (write-ahead).
-//! * **YFS-C2** a record counts only if the data that its transactions made reachable is durable
-//!   (dependent data blocks): it is written after a flush of the data, or bears witness to them
-//!   (`Core::bear_witness`). Then one flush makes both durable; replay looks at the witnesses of the last
-//!   record, which is the only one whose flush may be missing; and nobody writes over what the last record
-//!   bears witness to ([`Volume::part_from_witnesses`]).
-//! * **YFS-C3** records become durable in the order of their transactions: a record names its
-//!   predecessor, recovery follows the chain.
-//! * **YFS-C4** log space is used again only when a durable anchor lies after it.
-//! * **YFS-C5** an extent is allocatable again only when the record that marked it free is durable.
+//! * **YFS-C1** a buffer is written in place only after the record with its last change is durable (write-ahead).
+//! * **YFS-C2** a record counts only if the data that its transactions made reachable is durable (dependent data
+//!   blocks): it is written after a flush of the data, or bears witness to them (`Core::bear_witness`). Then one flush
+//!   makes both durable; replay checks the witnesses of the last record, which is the only one whose flush may be
+//!   missing; and nobody overwrites the data that the last record bears witness to ([`Volume::part_from_witnesses`]).
+//! * **YFS-C3** records become durable in the order of their transactions: a record names its predecessor, recovery
+//!   follows the chain.
+//! * **YFS-C4** log space is reused only after an anchor whose tail has passed it is durable.
+//! * **YFS-C5** an extent can be allocated again only after the record that marked it free is durable.
 
 mod bitmaps;
 mod daemons;
@@ -65,8 +67,8 @@ impl Volume {
         self.flush_log(&mut io)
     }
 
-    /// Group commit: makes every transaction committed so far durable, and the data before it
-    /// (YFS-C2). Only the holder of the commit lock `io` orders writes.
+    /// Group commit: makes every transaction committed so far durable, and the data before it (YFS-C2). The caller
+    /// holds the commit lock `io`.
     pub(crate) fn flush_log(&self, io: &mut Io) -> Result<()> {
         let (placed, witnesses) = {
             let mut core = self.core.lock();
@@ -98,7 +100,7 @@ impl Volume {
         }
         let mut core = self.core.lock();
         for (rec, addr) in core.log.flushed(last, witnesses) {
-            // Unless the block was made anew since, its old contents are of no use to anyone.
+            // Unless the block was initialised again since, its old contents are of no use to anyone.
             if core.dirty.last(addr).is_none_or(|last| last <= rec) {
                 core.forget_buffer(addr);
             }
@@ -106,8 +108,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes a record durable after the one that bears witness to data which are about to be written
-    /// over. Nothing else may have been committed whose data is still to be written.
+    /// Makes another record durable after the one that bears witness to data which are about to be overwritten. Nothing
+    /// else may have been committed whose data is still to be written.
     pub(crate) fn part_from_witnesses(&self, io: &mut Io) -> Result<()> {
         self.flush_log(io)?;
         let mut core = self.core.lock();
@@ -119,12 +121,12 @@ impl Volume {
         self.flush_log(io)
     }
 
-    /// Writes metadata in place whose log records are durable, and moves the tail. `all` writes
-    /// everything; otherwise the oldest, until the log is half empty.
+    /// Writes in place metadata whose log records are durable, and moves the tail. `all` writes everything; otherwise
+    /// the oldest, until the log is half empty.
     pub(crate) fn checkpoint(&self, io: &mut Io, all: bool) -> Result<()> {
         // "Unmark free" items must be durable before the tail passes what they unmark.
         if !planted(Flaw::WriteBeforeLog) {
-            // What goes in place must not hang on data that might yet change under a witness.
+            // Metadata in place must not depend on data that might still change under a witness.
             self.part_from_witnesses(io)?;
         }
         loop {
@@ -178,7 +180,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Turns a failed write into a read-only volume: what must follow it is never written.
+    /// Makes the volume read-only after a failed write: what must follow that write is never written.
     pub(crate) fn or_fail<T>(&self, r: Result<T>) -> Result<T> {
         if let Err(e) = &r {
             self.core.lock().health.fail(e);

@@ -5,7 +5,7 @@ use arbor_base::vfs::{Ino, Time};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
-/// What delayed writes have changed of an inode and its transaction has not logged yet.
+/// Changes of an inode by delayed writes that no transaction has logged yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Delayed {
     pub size: u64,
@@ -13,13 +13,13 @@ pub(crate) struct Delayed {
     pub ctime: Time,
     /// Fragments reserved for its dirty pages.
     reserved: u64,
-    /// Its dirty pages that have unwritten space: each may cut an extent in three.
+    /// Its dirty pages in unwritten space: each may split an extent in three.
     converting: u64,
     /// Tree nodes kept for its conversions, beside those that are counted by pages.
     nodes: u64,
     since: Time,
     order: u64,
-    /// Extents are wanted even if the data would fit the inode.
+    /// Write-back must make extents even if the data would fit the inode.
     pub no_inline: bool,
 }
 
@@ -33,7 +33,7 @@ impl Delayed {
     }
 }
 
-/// All files with delayed writes, and what is promised to all of them.
+/// All files with delayed writes, and the space promised to all of them.
 #[derive(Default)]
 pub(crate) struct DelayedWrites {
     of: FxHashMap<u64, Delayed>,
@@ -58,8 +58,8 @@ impl DelayedWrites {
         self.of.contains_key(&ino.0)
     }
 
-    /// What is delayed of a file; if that is nothing yet, what is on disk: size, and the times of changes of data and
-    /// of the inode.
+    /// The delayed state of a file; if there is none yet, makes it from the state on disk: size, and the times of
+    /// changes of data and of the inode.
     pub fn entry(&mut self, ino: Ino, (size, mtime, ctime): (u64, Time, Time), now: Time) -> &mut Delayed {
         let (seq, order) = (&mut self.seq, &mut self.order);
         self.of.entry(ino.0).or_insert_with(|| {
@@ -79,7 +79,7 @@ impl DelayedWrites {
         self.nodes += nodes;
     }
 
-    /// Gives back what is reserved for pages that are cut off.
+    /// Cancels the reservation for pages that are cut off.
     pub fn unreserve(&mut self, ino: Ino, frags: u64) {
         if let Some(d) = self.of.get_mut(&ino.0) {
             let frags = frags.min(d.reserved);
@@ -88,7 +88,7 @@ impl DelayedWrites {
         }
     }
 
-    /// Drops what is delayed of a file; its pages are gone or clean.
+    /// Drops the delayed state of a file; its pages are gone or clean.
     pub fn remove(&mut self, ino: Ino) {
         if let Some(d) = self.of.remove(&ino.0) {
             self.order.remove(&d.order);
@@ -103,37 +103,37 @@ impl DelayedWrites {
         self.reserved
     }
 
-    /// Dirty pages that have unwritten space.
+    /// Dirty pages in unwritten space.
     pub fn converting(&self) -> u64 {
         self.converting
     }
 
-    /// Tree nodes that are promised beside those that pages are counted for.
+    /// Tree nodes that are promised, beside those counted by pages.
     pub fn nodes(&self) -> u64 {
         self.nodes
     }
 
-    /// What [`Which::UpTo`] says for all that is delayed now.
+    /// The number for [`Which::UpTo`] that covers all files delayed now.
     pub fn seq(&self) -> u64 {
         self.seq
     }
 
-    /// The file that was delayed first, if it was by then.
+    /// The file that was delayed first, if that was at or before `seq`.
     pub fn first_until(&self, seq: u64) -> Option<Ino> {
         self.order.range(..=seq).next().map(|(_, ino)| Ino(*ino))
     }
 
-    /// Since when something is delayed.
+    /// Since when the oldest delayed write waits.
     pub fn oldest(&self) -> Option<Time> {
         self.order.values().next().and_then(|ino| self.of.get(ino)).map(|d| d.since)
     }
 }
 
-/// Whose data write-back takes.
+/// The files that write-back writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
     One(Ino),
-    /// What became dirty at or before this number of [`Delayed::order`].
+    /// Files that became dirty at or before this number of [`Delayed::order`].
     UpTo(u64),
 }
 

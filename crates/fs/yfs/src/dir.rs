@@ -1,9 +1,9 @@
 //! Directories (3.5): entries in the order of their hash, in the inode or in directory blocks.
 //!
-//! The entries of a body (a directory block after its header, or the area of an inline
-//! directory) are a linked list in key order, so an insert logs the entry and one pointer. The
-//! key is the hash and a number that tells colliding names apart: keys are unique, so no level
-//! has to cope with duplicates, and a key is the readdir cookie for as long as its entry lives.
+//! The entries of a body (a directory block after its header, or the area of an inline directory) are a linked list in
+//! key order, so an insert logs the entry and one pointer. The key is the hash and a number that tells colliding names
+//! apart: keys are unique, so no level has to cope with duplicates, and a key is the readdir cookie for as long as its
+//! entry lives.
 //!
 //! Directory blocks are described in a tree keyed by the smallest key a block may hold.
 
@@ -31,10 +31,10 @@ enum Place {
     Block(Frag),
 }
 
-/// Called with each entry of a walk; says whether to go on.
+/// Called with each entry of a walk; returns whether to go on.
 pub(crate) type Visit<'a> = dyn FnMut(&mut Core, Found, &[u8]) -> Result<bool> + 'a;
 
-/// An entry as found.
+/// An entry that was found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Found {
     pub ino: Ino,
@@ -44,7 +44,7 @@ pub(crate) struct Found {
     pub byte: u64,
 }
 
-/// Result of looking for a name: the entry, or the number the next of its hash would get.
+/// The result of looking for a name: the entry, or the number that the next entry of its hash would get.
 pub(crate) enum Lookup {
     Found(Found),
     Missing { seq: Option<u16> },
@@ -146,7 +146,7 @@ impl Core {
         Ok(found.map(|(k, v)| (Place::Block(Frag(u64::from_le_bytes(v))), k)))
     }
 
-    /// Looks for a name. Who is about to make one has often looked for it just before.
+    /// Looks up a name. A caller about to make one has often looked it up just before.
     pub fn dir_lookup(&mut self, i: &Inode, name: &[u8]) -> Result<Lookup> {
         if let Some(seq) = self.missed.find(i.ino, name) {
             return Ok(Lookup::Missing { seq });
@@ -205,7 +205,7 @@ impl Core {
         Ok(Lookup::Missing { seq })
     }
 
-    /// The entry's inode, `ENOENT` if there is none.
+    /// The entry of a name; `ENOENT` if there is none.
     pub fn dir_find(&mut self, i: &Inode, name: &[u8]) -> Result<Found> {
         match self.dir_lookup(i, name)? {
             Lookup::Found(f) => Ok(f),
@@ -227,9 +227,8 @@ impl Core {
         }
     }
 
-    /// Offers entries with keys of at least `from`, in order, until `f` says `false`. The entries
-    /// of one body are collected before they are offered, so `f` may use the state in core. With
-    /// `plus` it is going to use the inodes.
+    /// Calls `f` with the entries with keys of at least `from`, in order, until it returns `false`. The entries of one
+    /// body are collected first, so `f` may use the state in core. With `plus` it is going to use the inodes.
     pub fn dir_walk(&mut self, i: &Inode, from: u64, plus: bool, f: &mut Visit<'_>) -> Result<()> {
         let (mut p, mut key) = self.place(i, from)?;
         loop {
@@ -255,7 +254,7 @@ impl Core {
         }
     }
 
-    /// Asks for a body that is not in the cache together with those that follow it.
+    /// Asks for a body that is not in the cache, together with those after it.
     fn want_bodies(&mut self, i: &Inode, p: Place, mut key: u64) -> Result<()> {
         let is_missing = |core: &Core, p: Place| match p {
             Place::Block(b) => (!core.cache.contains(Name::Block(core.geom.daddr(b).0))).then_some(b),
@@ -264,7 +263,7 @@ impl Core {
         let Some(first) = is_missing(self, p).filter(|_| self.attempt.may_batch()) else { return Ok(()) };
         let mut missing = vec![first];
         for _ in 1..WALK_BLOCKS {
-            // Damage after this body is for who comes there.
+            // Damage after this body is reported when a walk comes there.
             let Ok(Some((np, k))) = self.next_place(i, key) else { break };
             missing.extend(is_missing(self, np));
             key = k;
@@ -292,7 +291,7 @@ impl Core {
         8 * u64::from(self.geom.block_frags())
     }
 
-    /// Whether the runs that an insert may need can be had.
+    /// Fails with `ENOSPC` unless the runs that an insert may need are available.
     pub fn dir_insert_fits(&mut self, i: &Inode, name: &[u8]) -> Result<()> {
         let need = DIR_ENT + name.len();
         let key = dir_key(name_hash(self.geom.hash_seed, name), 0);
@@ -305,7 +304,7 @@ impl Core {
         self.need_runs(6)
     }
 
-    /// Adds an entry whose name is known to be missing; `seq` as [`Core::dir_lookup`] said.
+    /// Adds an entry whose name is known to be missing; `seq` as returned by [`Core::dir_lookup`].
     pub fn dir_insert(&mut self, i: &mut Inode, name: &[u8], seq: u16, ino: Ino, t: FileType) -> Result<()> {
         self.missed.forget(i.ino);
         let hash = name_hash(self.geom.hash_seed, name);
@@ -329,7 +328,7 @@ impl Core {
             if self.insert_in(i, p, &new)? {
                 return Ok(());
             }
-            self.split(i, p, key)?;
+            self.split(i, p)?;
         }
     }
 
@@ -342,7 +341,7 @@ impl Core {
         Ok(r)
     }
 
-    /// Puts an entry into a body if it fits.
+    /// Puts an entry into a body; returns whether it fitted.
     fn insert_in(&mut self, i: &mut Inode, p: Place, new: &Raw) -> Result<bool> {
         let (len, head, end) = self.body(i, p, |b| (b.len(), body::head_of(b), body::used_bytes(b)))?;
         let (need, live) = (new.len(), usize::from(head.live.get()));
@@ -380,7 +379,7 @@ impl Core {
     }
 
     /// Moves an inline directory into its first block, or half of a block into a new one.
-    fn split(&mut self, i: &mut Inode, p: Place, _key: u64) -> Result<()> {
+    fn split(&mut self, i: &mut Inode, p: Place) -> Result<()> {
         let entries = self.entries(i, p)?;
         let block_len = self.geom.block_size() - HEADER;
         let near = self.inode_ag(i);

@@ -74,7 +74,7 @@ fn superblock(sb: &SuperBlock) -> Value {
 }
 
 fn log(devices: &Devices, r: &Reader<'_>, entries: bool) -> Result<Value> {
-    // As it stands on the device, not as replayed.
+    // As it is on the device, not as replayed.
     let log: &dyn Device = log_device(devices, &r.sb)?.unwrap_or(&*devices.main);
     let start = r.sb.log_start.get().saturating_mul(SECTOR);
     let mut sectors = vec![0; 2 * SECTOR as usize];
@@ -121,7 +121,7 @@ pub(crate) struct LogRecord {
     pub body: Vec<u8>,
 }
 
-/// The records that a recovery would replay, as they stand on the device.
+/// The records that a recovery would replay, as they are on the device.
 pub(crate) fn log_records(devices: &Devices, r: &Reader<'_>) -> Result<Vec<LogRecord>> {
     let log: &dyn Device = log_device(devices, &r.sb)?.unwrap_or(&*devices.main);
     let start = r.sb.log_start.get().saturating_mul(SECTOR);

@@ -5,15 +5,14 @@
 //! | `map.rs` | the map: which logical fragment lies where |
 //! | `read.rs` | from the cache, else from the device; looking for data and holes |
 //! | `write.rs` | into the inode or into pages, with space reserved |
-//! | `writeback.rs` | pages get their place and are written there |
+//! | `writeback.rs` | dirty pages get their addresses and are written there |
 //! | `size.rs` | truncation and growth |
-//! | `fallocate.rs` | space before it is written, and holes |
+//! | `fallocate.rs` | preallocation, and punching holes |
 //! | `target.rs` | symbolic links |
 //!
 //! A write that fits the inode goes there. Others go into pages of the cache and reserve space
-//! ([`crate::delayed::Delayed`]). Write-back decides then, when the size is known: inline in the inode, or
-//! extents, as contiguous as the AG allows.
-//! The size on disk follows the data: it is logged by the transaction that makes the data
+//! ([`crate::delayed::Delayed`]). Write-back decides, once the size is known: inline in the inode, or extents, as
+//! contiguous as the AG allows. The size on disk follows the data: it is logged by the transaction that makes the data
 //! reachable, whose record waits for the data (YFS-C2).
 
 mod fallocate;

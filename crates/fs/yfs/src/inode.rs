@@ -1,8 +1,7 @@
-//! Inodes: reading and writing them, the AG inode recovery list (4.4), extended attributes.
+//! Inodes: reading, changing and freeing them, the AG inode recovery list (4.4), extended attributes.
 //!
-//! An inode has no copy of its own in core. It is decoded from its chunk's buffer and written
-//! back to it by the transaction that changes it; only what delayed writes will change (size,
-//! times) waits in [`crate::delayed::Delayed`].
+//! An inode has no copy of its own in core. It is decoded from its chunk's buffer, and stored there by the transaction
+//! that changes it; only what delayed writes will change (size, times) waits in [`crate::delayed::Delayed`].
 
 use crate::buffers::What;
 use crate::format::*;
@@ -58,7 +57,7 @@ impl Inode {
 }
 
 impl Core {
-    /// The inode, which must be in use; `ESTALE` otherwise.
+    /// The inode, if it is in use; else `ESTALE`.
     pub fn iget(&mut self, ino: Ino) -> Result<Inode> {
         let (chunk, at) = self.geom.inode_at(ino).ok_or(Errno::ESTALE)?;
         let len = self.geom.chunk_size();
@@ -96,13 +95,13 @@ impl Core {
         Err(self.attempt.give_up(RestartReason::Buffers(chunks.into_iter().map(|c| (c, len, What::Chunk)).collect())))
     }
 
-    /// Like [`Core::iget`] for a directory; `ENOTDIR` otherwise.
+    /// Like [`Core::iget`], but `ENOTDIR` unless it is a directory.
     pub fn iget_dir(&mut self, ino: Ino) -> Result<Inode> {
         let i = self.iget(ino)?;
         if i.is_dir() { Ok(i) } else { Err(Errno::ENOTDIR.into()) }
     }
 
-    /// Writes the fixed part back; only what differs is logged.
+    /// Stores the fixed part in the inode's buffer; only what differs is logged.
     pub fn iput(&mut self, i: &Inode) -> Result<()> {
         self.buffer(i.chunk, self.geom.chunk_size(), What::Chunk)?;
         self.write(i.chunk, Seal::Inodes, i.at, i.d.as_bytes())
@@ -115,7 +114,7 @@ impl Core {
         Ok(f(bytes.get(lo..hi).unwrap_or(&[])))
     }
 
-    /// Bytes the area has for data, entries or a root node.
+    /// Bytes that the area has for data, entries or a root node.
     pub fn area_len(&self, i: &Inode) -> usize {
         self.geom.area() - usize::from(i.d.xattr_inline.get())
     }
@@ -140,7 +139,7 @@ impl Core {
         self.area_write(i, 0, &zeros)
     }
 
-    /// A new inode in the open transaction.
+    /// Makes a new inode in the open transaction.
     pub fn inew(&mut self, ag: u32, mode: u32, uid: u32, gid: u32, now: Time) -> Result<Inode> {
         let dir = mode & mode::IFMT == mode::IFDIR;
         let ino = self.alloc_inode(ag, dir)?;
@@ -169,7 +168,7 @@ impl Core {
         d.set_ctime(now);
         d.set_btime(now);
         let i = Inode { ino, d, chunk, at };
-        // What was never used is all zeros, unless somebody else made the image.
+        // An inode that was never used is all zeros, except in a crafted image.
         if old.magic.get() != 0 || !self.area(&i, is_zero)? {
             self.area_clear(&i)?;
         }
@@ -207,16 +206,12 @@ impl Core {
         Ok(self.geom.ag_of(self.geom.frag_of(chunk)))
     }
 
-    fn ag_of_inode(&self, i: &Inode) -> u32 {
+    /// AG of an inode.
+    pub fn inode_ag(&self, i: &Inode) -> u32 {
         self.geom.ag_of(self.geom.frag_of(i.chunk))
     }
 
-    /// AG of an inode.
-    pub fn inode_ag(&self, i: &Inode) -> u32 {
-        self.ag_of_inode(i)
-    }
-
-    /// Finds at mount what was open and unlinked at the crash.
+    /// Loads, at a mount, the inodes that were open and unlinked at the crash.
     pub fn load_orphans(&mut self, ag: u32) -> Result<()> {
         let head = self.space.get(ag).map_or(0, |a| a.recovery);
         lifetimes::load(self, head, |core, ino, twice| {
@@ -237,7 +232,7 @@ impl Core {
         self.free_inode(i.ino, dir)
     }
 
-    /// Takes one name from an inode in the open transaction.
+    /// Lowers the link count of an inode by one, in the open transaction.
     pub fn drop_link(&mut self, i: &mut Inode, now: Time) -> Result<()> {
         let left = if i.is_dir() { 0 } else { i.d.nlink.get().saturating_sub(1) };
         i.d.nlink = left.into();
@@ -248,12 +243,12 @@ impl Core {
         if left > 0 {
             return self.iput(i);
         }
-        // What nobody uses is freed at once, if one transaction can do it.
+        // An unused inode is freed at once, if one transaction can do it.
         lifetimes::lost(self, i)
     }
 
-    /// Gives the blocks of an inode back that has neither names nor users, as far as the open
-    /// transaction goes; says whether it has none left.
+    /// Frees the blocks of an inode that has neither names nor users, as far as the open transaction goes; returns
+    /// whether none are left.
     fn release_blocks(&mut self, i: &mut Inode) -> Result<bool> {
         self.delayed.remove(i.ino);
         self.cache.drop_pages(i.ino, 0);
@@ -344,7 +339,7 @@ impl Core {
         self.need_xattr_run(i, list)
     }
 
-    /// The same for an inode that is yet to be made with its name.
+    /// Like [`Core::check_xattrs`], for an inode that is yet to be made with its name.
     pub fn need_new_xattrs(&mut self, list: &Xattrs) -> Result<()> {
         if list.is_empty() {
             return Ok(());
@@ -359,7 +354,7 @@ impl Core {
         if frags <= block {
             return Ok(());
         }
-        // Inodes and the name are stored first: they may cut the only long run in two.
+        // The inode and its name are stored first: they may split the only long run.
         self.need_run(self.geom.chunk_frags() + 2 * (frags + self.dir_insert_frags()) as u32)
     }
 
@@ -367,7 +362,7 @@ impl Core {
         (xattr_bytes(list) + HEADER).div_ceil(self.geom.frag_size() as usize) as u64
     }
 
-    /// Stores the list: inline if it fits beside what the area holds, else in a new block.
+    /// Stores the list: inline if it fits beside the contents of the area, else in a new block.
     pub fn xattr_store(&mut self, i: &mut Inode, list: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         let need = xattr_bytes(list);
         let bytes = encode_xattrs(list);
@@ -389,7 +384,7 @@ impl Core {
         i.d.xattr_inline = 0.into();
         self.area_write(i, self.geom.area() - old, &vec![0; old])?;
         let frags = (need + HEADER).div_ceil(self.geom.frag_size() as usize) as u32;
-        let e = self.alloc_run(self.ag_of_inode(i), frags)?;
+        let e = self.alloc_run(self.inode_ag(i), frags)?;
         let addr = self.geom.daddr(e.start);
         self.init_block(addr, BlockType::Xattr, i.ino.0, (u64::from(frags) * self.geom.frag_size()) as usize)?;
         self.write(addr, Seal::Block, HEADER, &bytes)?;
@@ -398,8 +393,8 @@ impl Core {
         Ok(())
     }
 
-    /// Fails with `ENOSPC` unless the attributes fit the inode, or one run for their block can be had:
-    /// asked before the transaction begins, as a full volume may be in pieces.
+    /// Fails with `ENOSPC` unless the attributes fit the inode, or one run for their block is available: asked before
+    /// the transaction begins, as the free space of a full volume may be in pieces.
     pub fn need_xattr_run(&mut self, i: &Inode, list: &[(Vec<u8>, Vec<u8>)]) -> Result<()> {
         let need = xattr_bytes(list);
         if need <= self.geom.area().saturating_sub(self.area_used(i)?) && need <= self.geom.area() / 2 {
@@ -426,7 +421,7 @@ impl Core {
         match i.format() {
             Format::Inline if i.is_dir() => self.area(i, crate::body::used_bytes),
             Format::Inline => Ok(size.min(self.geom.area())),
-            // A root node wants room to grow: half of the area is its.
+            // A root node needs room to grow: half of the area is kept for it.
             _ => {
                 let value = if i.is_dir() { DIR_VALUE } else { EXTENT_VALUE };
                 let count = self.area(i, |a| arbor_base::layout::get_u16(a, 0).unwrap_or(0))?;
@@ -491,6 +486,14 @@ pub(crate) fn parse_xattrs(mut bytes: &[u8]) -> Option<Xattrs> {
 impl Lives for Core {
     fn lives(&mut self) -> &mut Lifetimes {
         &mut self.lives
+    }
+
+    fn changes(&mut self) -> u64 {
+        self.tx.changes()
+    }
+
+    fn note_damage_met(&mut self) {
+        self.health.note_damage();
     }
 }
 

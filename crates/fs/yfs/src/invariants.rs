@@ -48,8 +48,8 @@ impl Invariants for Core {
 }
 
 impl Core {
-    /// Executes the invariants, if it is their turn. What has failed may be half a call, and damage is no mistake of the
-    /// code.
+    /// Checks the invariants, if it is their turn. After a failure half a call may be in core, and damage is no mistake
+    /// of the code: then they are skipped.
     pub fn look(&mut self) {
         let mut turns = std::mem::take(&mut self.turns);
         if self.is_whole() && turns.is_due(|| self.extent()) {
@@ -62,20 +62,20 @@ impl Core {
         !self.health.has_failed() && !self.health.has_met_damage()
     }
 
-    /// Buffers are about to be written in place (YFS-C1).
+    /// Checks buffers that are about to be written in place (YFS-C1).
     pub fn look_at_going(&self, addrs: &[u64]) {
         let is_early = |addr: &&u64| self.dirty.last(**addr).is_none_or(|last| last > self.log.durable());
         let early = || addrs.iter().find(is_early);
         self.heed("YFS-C1", || early().map(|addr| format!("{addr} goes in place, its record is not durable")));
     }
 
-    /// Extents are about to be free, and discarded (YFS-C2).
+    /// Checks extents that are about to be freed and discarded (YFS-C2).
     pub fn look_at_freed(&self, extents: &[Extent]) {
         let met = || !self.bears_no_witness_to(extents);
         self.heed("YFS-C2", || met().then(|| "data with a witness are about to be free".to_string()));
     }
 
-    /// Data are about to be written, in place or elsewhere (YFS-C2).
+    /// Checks data that are about to be written, in place or elsewhere (YFS-C2).
     pub fn look_at_written(&self, out: &DataWrites) {
         let over = |w: &&Witness| out.pieces.iter().any(|(at, _, bytes)| w.meets(*at, bytes.len() as u64));
         let met = || self.log.witnesses().iter().find(over);
@@ -157,7 +157,7 @@ impl Core {
         for (rec, lsn, prev) in self.log.on_disk() {
             let follows = last.is_none_or(|l| l < rec) && placed.is_none_or(|p| p == prev);
             ensure(follows, "YFS-C3", || {
-                format!("record {rec} at {lsn:?} follows {prev:?}, after it lies {placed:?}")
+                format!("record {rec} at {lsn:?} names {prev:?} as its predecessor, which is {placed:?}")
             })?;
             (last, placed) = (Some(rec), Some(lsn));
         }

@@ -1,5 +1,5 @@
-//! yFS, a journaling file system (Zhang and Ghose, "yFS: A Journaling File System Design for
-//! Handling Large Data Sets with Reduced Seeking", FAST 2003).
+//! yFS, a journaling file system (Zhang and Ghose, "yFS: A Journaling File System Design for Handling Large Data Sets
+//! with Reduced Seeking", FAST 2003).
 //!
 //! ```text
 //!  volume  | AG 0 | AG 1 | ... | middle AG with the log | ... | last AG |
@@ -8,32 +8,29 @@
 //!            inode chunks, tree nodes, directory blocks in any order ...                      |
 //! ```
 //!
-//! An inode's number is its sector address. It holds a small file's data or a small directory's
-//! entries (INLINE), an array of extents or directory-block descriptors (EXTENT), or the root of
-//! a B*-tree of them (BTREE). Metadata is logged physically, in small pieces; the log is written
-//! by group commit; metadata goes in place later.
+//! An inode's number is its sector address. It holds a small file's data or a small directory's entries (INLINE), an
+//! array of extents or directory-block descriptors (EXTENT), or the root of a B*-tree of them (BTREE). Metadata is
+//! logged physically, in small pieces; the log is written by group commit; metadata goes in place later.
 //!
 //! # Invariants
 //!
 //! YFS-C1 to C5, the order of writes, stand in `commit.rs`. Further:
 //!
-//! * **YFS-A1** a fragment has one owner: an AG's own structures, the log, an inode chunk, a tree
-//!   node, a directory, attribute or link block, or one place in one file; the bitmap says so.
+//! * **YFS-A1** a fragment has one owner: an AG's own structures, the log, an inode chunk, a tree node, a directory,
+//!   attribute or link block, or one place in one file; the bitmap says so.
 //! * **YFS-A2** the group block's count is the number of zero bits of the AG's bitmap.
-//! * **YFS-B1** a metadata buffer that a record has a change of, or the transaction that runs, is dirty in the cache, and
-//!   stands once in the order of records.
+//! * **YFS-B1** a metadata buffer that a record has a change of, or the transaction that runs, is dirty in the cache,
+//!   and stands once in the order of records.
 //! * **YFS-I1** an inode in use has names, or lookup counts, or is on its AG's recovery list.
 //! * **YFS-D1** the keys of a directory are unique and ascend within a block and between blocks.
 //!
 //! # Typical sequence
 //!
-//! `create`: [`volume::Volume::change`] looks up the name (a block that is missing is read
-//! without a lock and the call starts again), [`volume::Core::begin`] reserves,
-//! `inew` and `dir_insert` change buffers, `commit` copies the changes to the log buffer.
-//! `write`: pages become dirty, space is reserved. `fsync`: `write_back` allocates and writes the
-//! data, `flush_log` writes the log, which bears witness to the data or waits for it.
-//! `background`: the same by age, then the bitmap
-//! daemon, then metadata in place.
+//! `create`: [`volume::Volume::change`] looks up the name (a block that is missing is read without a lock and the call
+//! starts again), [`volume::Core::begin`] reserves, `inew` and `dir_insert` change buffers, `commit` copies the changes
+//! to the log buffer. `write`: pages become dirty, space is reserved. `fsync`: `write_back` allocates and writes the
+//! data, `flush_log` writes the log, which bears witness to the data or waits for it. `background`: the same by age,
+//! then the bitmap daemon, then metadata in place.
 //!
 //! # Rooms
 //!
@@ -41,10 +38,10 @@
 //!
 //! | rooms | what |
 //! |---|---|
-//! | `format`, `options`, `btree`, `body`, `sound`, `buffers` | structures as bytes |
+//! | `format`, `options`, `btree`, `body`, `validate`, `buffers` | structures as bytes |
 //! | `log`, `superblock`, `space`, `delayed`, `misses` | what a mounted volume knows, each piece by itself |
 //! | `volume` | all of it, and the locks |
-//! | `recover`, `calls`, `alloc`, `inode`, `file`, `dir`, `commit` | what is done with it |
+//! | `invariants`, `recover`, `calls`, `alloc`, `inode`, `file`, `dir`, `commit` | what is done with it |
 //! | `check`, `describe`, `dump`, `structures` | unmounted volumes |
 //! | `ops`, `mount`, `resize`, `mkfs` | what users ask for |
 //!

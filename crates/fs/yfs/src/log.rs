@@ -1,10 +1,11 @@
-//! The log as a mounted volume knows it: buffers in core that records are made of, and the circular area on the
-//! device. What is written when, `commit.rs` says.
+//! The log of a mounted volume: in-core buffers that become records, and the circular area on the device.
+//!
+//! `commit.rs` decides what is written when.
 //!
 //! | file | what |
 //! |---|---|
 //! | `changes.rs` | the compound transaction, before it is in a record |
-//! | `dirty.rs` | buffers whose changes a record has and their place has not |
+//! | `dirty.rs` | buffers with changes that a record has, and their place on the device has not |
 //! | `marked.rs` | extents that a record marks free and the bitmap does not |
 
 mod changes;
@@ -70,15 +71,15 @@ pub(crate) struct Log {
     on_disk: VecDeque<(Rec, Lsn, Lsn)>,
     durable: Rec,
     anchor_seq: u64,
-    /// Tail as the durable anchor has it.
+    /// The tail in the durable anchor.
     anchor_tail: Lsn,
-    /// Bytes a record may have before a new one is begun.
+    /// Bytes of a record from which on a new one is begun.
     seal_at: usize,
-    /// Most bytes one transaction may log.
+    /// Most bytes that one transaction may log.
     pub max_tx: usize,
-    /// Buffers that a record deletes which is not durable yet.
+    /// Buffers that are deleted by a record that is not durable yet, each with the record.
     deleted: VecDeque<(Rec, u64)>,
-    /// What the last record that is durable bears witness to.
+    /// The data that the last durable record bears witness to.
     witnesses: Vec<Witness>,
     pub bytes_logged: u64,
     pub records: u64,
@@ -145,8 +146,8 @@ impl Log {
         u64::from(self.sectors - LOG_FIRST) * SECTOR
     }
 
-    /// Whether another transaction is sure to find room: what is in core, what it may add, and
-    /// what wrapping around may waste.
+    /// Whether another transaction is sure to find room: beside what is in core, what it may add, and what wrapping
+    /// around may waste.
     pub fn has_room(&self, beside: usize) -> bool {
         let pending: usize = self.open.len() + self.active.iter().map(|s| s.entries.len() + 1024).sum::<usize>();
         let need = pending + beside + self.max_tx / 2 + self.seal_at + self.max_tx + 4096 + WITNESSES * LOG_ENTRY;
@@ -184,12 +185,12 @@ impl Log {
         self.open_rec
     }
 
-    /// Bytes that it has.
+    /// Bytes of that record.
     pub fn open_len(&self) -> usize {
         self.open.len()
     }
 
-    /// Since when a transaction waits to be written.
+    /// Since when the oldest transaction waits to be written.
     pub fn open_since(&self) -> Option<Time> {
         self.open_since
     }
@@ -277,7 +278,7 @@ impl Log {
         self.active.iter().map(|s| s.rec).chain([self.open_rec])
     }
 
-    /// Buffers that a record deletes which is not durable yet.
+    /// Buffers that are deleted by a record that is not durable yet.
     pub fn deleted(&self) -> impl Iterator<Item = u64> + '_ {
         self.deleted.iter().map(|d| d.1)
     }
@@ -292,8 +293,8 @@ impl Log {
         &self.witnesses
     }
 
-    /// Records up to `last` are durable, and that one bears witness to these. Returns the buffers that they delete, each
-    /// with its record.
+    /// Notes that records up to `last` are durable, and that this one bears witness to `witnesses`. Returns the buffers
+    /// that they delete, each with its record.
     pub fn flushed(&mut self, last: Rec, witnesses: Vec<Witness>) -> Vec<(Rec, u64)> {
         (self.durable, self.witnesses) = (last, witnesses);
         let count = self.deleted.partition_point(|(rec, _)| *rec <= last);
@@ -305,7 +306,7 @@ impl Log {
         self.durable.saturating_sub(self.on_disk.len() as u64 / 2)
     }
 
-    /// Drops records before `tail`. Returns the anchor that says so, unless the durable one does.
+    /// Drops records before `tail`. Returns the anchor for that, unless the durable one has this tail.
     pub fn drop_before(&mut self, tail: Rec) -> Option<Anchor> {
         while self.on_disk.front().is_some_and(|r| r.0 < tail) {
             self.on_disk.pop_front();
@@ -319,13 +320,13 @@ impl Log {
         Some(Anchor { start: self.start, seq: self.anchor_seq, tail, prev })
     }
 
-    /// An anchor with this tail is durable (YFS-C4).
+    /// Notes that an anchor with this tail is durable (YFS-C4).
     pub fn anchored(&mut self, tail: Lsn) {
         self.anchor_tail = tail;
     }
 }
 
-/// Where an anchor goes, and what it says.
+/// An anchor to be written: where it goes, and its contents.
 pub(crate) struct Anchor {
     pub start: u64,
     pub seq: u64,

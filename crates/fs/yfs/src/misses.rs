@@ -1,9 +1,9 @@
-//! Names that were looked for in directories and are missing.
+//! Names that were looked up and found missing.
 
 use crate::planted::{Flaw, planted};
 use arbor_base::vfs::Ino;
 
-/// Names that were looked for and are missing, one for each directory, of a few.
+/// Names that were looked up and found missing: one for each of a few directories.
 #[derive(Default)]
 pub(crate) struct Misses([Missed; 8]);
 
@@ -17,7 +17,7 @@ struct Missed {
 }
 
 impl Misses {
-    /// The number for an entry of a name that is known to be missing.
+    /// The number for an entry of a name, if it is known to be missing.
     pub fn find(&mut self, dir: Ino, name: &[u8]) -> Option<Option<u16>> {
         let slot = self.slot(dir);
         (slot.dir == dir.0 && slot.name == name).then_some(slot.seq)
@@ -30,7 +30,7 @@ impl Misses {
         slot.name.extend_from_slice(name);
     }
 
-    /// The entries of a directory change.
+    /// Forgets the name of a directory, whose entries change.
     pub fn forget(&mut self, dir: Ino) {
         if !planted(Flaw::MissesKept) {
             self.slot(dir).dir = 0;
@@ -38,7 +38,7 @@ impl Misses {
     }
 
     fn slot(&mut self, dir: Ino) -> &mut Missed {
-        // Numbers of directories made one after another lie apart by the size of an inode.
+        // The numbers of directories made one after another differ by the size of an inode.
         &mut self.0[(dir.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 61) as usize]
     }
 }

@@ -1,4 +1,4 @@
-//! Mounting and unmounting: the volume itself is in `volume.rs`, how calls enter it in `calls.rs`.
+//! Mounting and unmounting.
 
 use crate::format::*;
 use crate::log::Log;
@@ -34,7 +34,7 @@ pub(crate) fn mount(mut devices: Devices, options: &MountOptions, clock: Arc<dyn
     }
     let log_dev: &dyn Device = log.as_deref().unwrap_or(&*dev);
     let (cycle, anchor_seq) = recover_log(&*dev, log_dev, &mut sb, &geom, read_only, now)?;
-    // The log may have held a growth.
+    // The log may have grown the volume.
     let geom = superblock::geometry(&sb, 0, dev.geometry().size)?;
     dev.confine(0..geom.frags.saturating_mul(geom.frag_size()));
     let log_state = Log::new(&geom, &sb, cycle, anchor_seq);
@@ -62,7 +62,7 @@ fn recover_log(
     let start = sb.log_start.get() * SECTOR;
     let clean = sb.clean.get() != 0;
     if read_only {
-        // It may say so although there is nothing to replay: damage was met, which fsck should look at.
+        // The superblock may say so although there is nothing to replay: damage was met, which fsck should look at.
         let recovered = || recover::replay_what_is_there(dev, log, sb, geom).map(|r| r.records == 0 && !r.anchors_lost);
         if !clean && !recovered()? {
             return Err(Error::refused("the volume needs recovery: mount it for writing once, or run fsck"));
@@ -91,7 +91,7 @@ fn recover_log(
         }
         at
     };
-    // A cycle that no record on disk has, also none after a gap that recovery stopped at.
+    // A cycle that no record on disk has, not even one after the gap where recovery stopped.
     let skip = if planted(Flaw::CycleKept) { 0 } else { 2 };
     let (cycle, seq) = (cycle.saturating_add(skip), seq.wrapping_add(1));
     recover::write_anchor(log, start, geom.fsid, seq, Lsn::new(cycle, LOG_FIRST), Lsn(0), now.secs)?;
@@ -135,16 +135,19 @@ impl Volume {
         })
     }
 
-    /// Unmounts: everything durable and in place, the log empty, the superblock clean.
+    /// Unmounts: makes everything durable and in place, empties the log, marks the superblock clean.
     pub(crate) fn close(&self) -> Result<()> {
         if let Some(done) = self.core.lock().health.begin_unmount() {
             return done;
         }
-        let done = self.drain_inactive().and_then(|()| self.sync_all()).and_then(|()| self.settle());
+        let drained = self.drain_inactive();
+        let failed = self.core.lock().health.has_failed();
+        // What could not be freed keeps nobody else's changes from the disk.
+        let done = if failed { drained } else { self.sync_all().and_then(|()| self.settle()).and(drained) };
         self.core.lock().health.end_unmount(done)
     }
 
-    /// Brings the log to emptiness and marks the superblock clean.
+    /// Empties the log and marks the superblock clean.
     fn settle(&self) -> Result<()> {
         let mut io = self.order();
         self.run_bitmap_daemon(&mut io, true)?;
@@ -156,7 +159,7 @@ impl Volume {
         self.checkpoint(&mut io, true)?;
         let (mut sb, damaged) = {
             let mut core = self.core.lock();
-            // Whoever waits for the commit lock must not write to a volume that is marked clean.
+            // A caller that waits for the commit lock must not write to a volume that is marked clean.
             core.health.unmount();
             (core.current_super(), core.health.has_met_damage())
         };

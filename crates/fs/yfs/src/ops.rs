@@ -1,7 +1,7 @@
-//! The calls: what changes of names, attributes and data are made of, each a transaction. The rules of names stand in
-//! `kit::namespace`.
+//! The calls: changes of names, attributes and data, each a transaction.
 //!
-//! What a change may want is asked for before its transaction begins: it may begin anew until then.
+//! The rules of names are in `kit::namespace`. The space that a change may need is asked for before its transaction
+//! begins: until then it may restart.
 
 use crate::delayed::Which;
 use crate::dir::{self, Found};
@@ -21,9 +21,9 @@ use arbor_kit::xattr::Xattrs;
 use std::sync::atomic::Ordering::Relaxed;
 
 const COOKIE_BASE: u64 = 3;
-/// Entries of a directory that are brought ahead of a walk at a time.
+/// Entries of a directory that are read ahead of a walk at a time.
 const WALK_AHEAD: u32 = 512;
-/// A smaller cache may lose what is brought before it is used.
+/// A smaller cache may evict what is read ahead before it is used.
 const WALK_CACHE: usize = 16 << 20;
 
 /// Number for an entry among those whose names have the same hash; `None` if all are taken.
@@ -259,13 +259,13 @@ fn add_links(dir: &mut Inode, more: i64) {
 }
 
 impl Core {
-    /// Asks for what an entry may want; returns its number.
+    /// Checks for the space that an entry may need; returns its number.
     fn need_entry(&mut self, dir: &Inode, name: &[u8], seq: Seq) -> Result<u16> {
         self.dir_insert_fits(dir, name)?;
         seq.ok_or_else(|| Errno::ENOSPC.into())
     }
 
-    /// Writes back two directories, perhaps the same one, that were changed now.
+    /// Stores two directories, perhaps the same one, that were changed now.
     fn put_dirs(&mut self, dir: &mut Inode, new_dir: &mut Inode, now: Time) -> Result<()> {
         touch_dir(dir, now);
         self.iput(dir)?;
@@ -332,7 +332,7 @@ impl served::Volume for Volume {
         Volume::change(self, f)
     }
 
-    /// Who replaces a file by a new one without fsync expects one of the two after a crash.
+    /// Writes back a file that replaces another: who does so without fsync expects one of the two after a crash.
     fn before_rename(&self, from: (Ino, &[u8]), to: (Ino, &[u8])) -> Result<()> {
         let ino = self.run(|core| {
             let (dir, new_dir) = (core.iget_dir(from.0)?, core.iget_dir(to.0)?);
@@ -357,7 +357,7 @@ impl served::Volume for Volume {
 
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize> {
         let mut done = 0;
-        // Small against the cache, so that throttling comes between.
+        // Small against the cache, so that writers are throttled between them.
         for piece in data.chunks((self.opts.cache_bytes / 16).clamp(64 << 10, 1 << 20)) {
             let n = self.change(|core, now| core.write_pages(ino, offset + done as u64, piece, now));
             match n {
@@ -373,7 +373,7 @@ impl served::Volume for Volume {
         Ok(done)
     }
 
-    /// Besides what is asked for, notes what a walk is about to want.
+    /// Also notes what a walk is about to need.
     fn readdir(&self, ino: Ino, cookie: u64, plus: bool, f: Take<'_>) -> Result<()> {
         let reads = self.counters.metadata_reads.load(Relaxed);
         let (end, done) = served::walk(self, ino, cookie, plus, f);
@@ -526,12 +526,12 @@ impl Volume {
         self.walked.store(core.walks.has_piece(), Relaxed);
     }
 
-    /// Brings a piece of what walks are about to read. Errors are for who comes there.
+    /// Reads a piece of what walks are about to need. Errors are reported when a walk comes there.
     fn walk_ahead(&self) {
         let Some((dir, from)) = self.next_piece() else { return };
         let reads = self.counters.metadata_reads.load(Relaxed);
         let _ = self.run(|core| {
-            // Without a reference it may have gone since, and its inode be something else.
+            // Without a reference the directory may have been freed since, and its inode reused.
             if !core.lives.refs.has(Ino(dir)) && Ino(dir) != self.root {
                 return Err(Errno::ESTALE.into());
             }
@@ -548,7 +548,7 @@ impl Volume {
         self.walked.store(core.walks.has_piece(), Relaxed);
     }
 
-    /// The next piece to bring. Only those after it are wanted from here on, whatever becomes of it.
+    /// The next piece to read. It is taken even if reading it fails.
     fn next_piece(&self) -> Option<Piece> {
         let core = &mut *self.core.lock();
         let piece = core.walks.take();

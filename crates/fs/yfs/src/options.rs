@@ -3,7 +3,7 @@
 use arbor_base::vfs::{Error, OptionSpec, Options, Result};
 use arbor_kit::options::{self, CacheOptions};
 
-/// Options of format.
+/// Options of mkfs.
 pub const FORMAT: &[OptionSpec] = &[
     OptionSpec {
         key: "block",
@@ -89,7 +89,7 @@ pub const TEST_CONFIGURATIONS: &[(&str, &str)] = &[
 pub struct Mount {
     /// Memory limit of the cache in bytes.
     pub cache_bytes: usize,
-    /// Most dirty bytes, if not as many as the cache allows.
+    /// Limit of dirty bytes, if it is not the cache's default.
     pub dirty_bytes: Option<usize>,
     /// Greatest age of dirty data and log buffers, milliseconds.
     pub commit_ms: u64,

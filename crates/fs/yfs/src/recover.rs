@@ -1,15 +1,22 @@
-//! What mount does after a crash (4.5): the log is replayed. The latest anchor gives the tail; a first pass
-//! looks for deleted metadata, a second redoes; extents that are marked free and not unmarked are freed.
+//! Recovery: replays the log after a crash (4.5).
 //!
-//! Replay works on copies in memory ([`Replay::buffers`]); mount writes them in place and moves
-//! the anchor only then, so a crash during recovery finds the same log again. The checker uses
-//! the same copies without writing them.
+//! The latest anchor gives the tail. A first pass collects deletions of metadata blocks, whose earlier entries must not
+//! be redone; a second one redoes; then extents with a MarkFree but no later UnmarkFree entry are freed. Entries of
+//! transactions without a commit are skipped. The last record is dropped if the data that it bears witness to are not
+//! there (YFS-C2): its flush never ended. If the volume was being grown, the log may go beyond the size in the
+//! superblock.
 //!
-//! A block may be torn: written in place, as far as its record is durable, when the power went. Its
-//! sectors are old or new then. What differs is in the log, all of it, since the tail lies before
-//! the first change that was not in place; so replay gives every such byte its last value, and the
-//! checksum is made again. A block that is damaged otherwise looks much alike; see [`Unit`] for how
-//! the two are told apart.
+//! Replay works on copies in memory ([`Replay::buffers`]). Mount writes them in place and moves the anchor only then,
+//! so a crash during recovery finds the same log again. The checker uses the same copies without writing them.
+//!
+//! A block may be torn: the power failed during its in-place write, which happens only after its record is durable. Its
+//! sectors are then old or new. Every byte in which they differ is in the log, since the tail is at or before the first
+//! change not yet in place; so replay gives every such byte its last value, and the checksum is computed again, except
+//! those of damaged inodes, which must stay wrong. A block that is damaged otherwise looks much alike; [`Unit`] tells
+//! how the two are told apart.
+//!
+//! Called by `mount.rs` and the checker. If both anchors are lost nothing is replayed, and the caller must refuse the
+//! volume ([`Replay::anchors_lost`]). Orphans are loaded and freed by `mount.rs`.
 
 use crate::format::*;
 use crate::planted::{Flaw, planted};
@@ -35,21 +42,21 @@ pub struct Replay {
     pub cycle: u32,
     /// Counter of the anchor that was used.
     pub anchor_seq: u64,
-    /// Both anchors were unreadable, the log was taken as empty.
+    /// Both anchors were damaged: nothing was replayed, and the caller must refuse the volume.
     pub anchors_lost: bool,
-    /// Blocks that were damaged before the replay in a way that no torn write explains for sure,
-    /// by first sector. They are replayed all the same.
+    /// Blocks that were damaged before the replay, not provably by a torn write, by first sector. They are replayed all
+    /// the same.
     pub suspect: BTreeSet<u64>,
-    /// Blocks whose head is so damaged that nothing could be replayed into them.
+    /// Blocks whose header is too damaged to tell their length: nothing was replayed into them.
     pub lost: BTreeSet<u64>,
     /// Inodes that were damaged before the replay: their checksums stay wrong.
     pub rotten: BTreeSet<u64>,
     watch: BTreeMap<u64, Vec<Unit>>,
 }
 
-/// A part of a buffer with a checksum that was wrong before the replay. After a torn write of a
-/// state that the log leads to, the checksum is that of this state, and holds again as soon as the
-/// replay has come to it. That is so unless just the sector with the checksum was not written.
+/// A part of a buffer, with the stored checksum that was wrong before the replay. If the write was torn, that is the
+/// checksum of the state being written, which replay reaches: it then matches. (Not if the sector holding the checksum
+/// is the one that was not written.)
 #[derive(Debug)]
 struct Unit {
     at: usize,
@@ -65,7 +72,7 @@ impl Unit {
 }
 
 impl Replay {
-    /// The buffers with their checksums, as they are written in place.
+    /// The buffers with their checksums, to be written in place.
     pub fn sealed(&self, geom: &Geom) -> impl Iterator<Item = (u64, Vec<u8>)> {
         let size = geom.inode_size();
         self.buffers.iter().map(move |(addr, (seal, bytes))| {
@@ -82,7 +89,7 @@ impl Replay {
         })
     }
 
-    /// Looks at the checksums of a buffer as read.
+    /// Notes the units of a buffer, as it was read, whose checksums are wrong.
     fn note_damage(&mut self, geom: &Geom, addr: u64, seal: Seal, bytes: &[u8]) {
         let len = match seal {
             Seal::Super => return,
@@ -99,14 +106,14 @@ impl Replay {
         }
     }
 
-    /// After a change of a buffer: what is right now was torn, and is mended.
+    /// After a change of a buffer: a unit whose checksum now matches was torn, and is repaired.
     fn note_change(&mut self, addr: u64) {
         if let (Some(units), Some((_, bytes))) = (self.watch.get_mut(&addr), self.buffers.get(&addr)) {
             units.retain(|u| !u.right(bytes));
         }
     }
 
-    /// What damage is left unexplained when everything is replayed.
+    /// Notes the damage that is left unexplained after the replay.
     fn note_rest(&mut self, geom: &Geom) {
         for (addr, units) in std::mem::take(&mut self.watch) {
             let inodes = self.buffers.get(&addr).is_some_and(|b| b.0 == Seal::Inodes);
@@ -122,7 +129,7 @@ impl Replay {
     }
 }
 
-/// The place so many bytes from the start of the log area.
+/// The location `offset` bytes from the start of the log area.
 pub fn log_location(sb: &SuperBlock, offset: u64) -> Location {
     let external = sb.incompat.get() & INCOMPAT_EXTERNAL_LOG != 0;
     let role = if external { Role::Extra("log") } else { Role::Main };
@@ -137,15 +144,15 @@ pub fn read_anchor(log: &dyn Device, start: u64, fsid: u64) -> Result<Option<Log
     let valid = sectors.chunks_exact(SECTOR as usize).filter_map(|s| {
         let (a, _) = LogAnchor::read_from_prefix(s).ok()?;
         let crc = crc_without(s.get(..64)?, offset_of!(LogAnchor, crc))?;
-        // Counters near their end would run over.
+        // Counters close to overflow are taken as damage.
         let sane = a.seq.get() < 1 << 62 && Lsn(a.tail.get()).cycle() < 1 << 31;
         (a.magic.get() == ANCHOR_MAGIC && a.crc.get() == crc && a.fsid.get() == fsid && sane).then_some(a)
     });
     Ok(valid.max_by_key(|a| a.seq.get()))
 }
 
-/// Refuses a log device that is another volume's, or holds something else. One that is empty passes,
-/// and so does one whose anchors are damaged, as long as its first records say whose it is.
+/// Refuses a log device that is another volume's, or holds something else. An empty one passes, and one with damaged
+/// anchors if its first records are of this volume.
 pub fn is_ours(log: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<()> {
     /// How far anchors and records are looked for.
     const LOOK: u64 = 64 << 10;
@@ -176,11 +183,11 @@ struct Entry<'a> {
     kind: EntryType,
     seal: Seal,
     data: &'a [u8],
-    /// Where the entry stands in the log.
+    /// Where the entry lies in the log.
     location: Location,
 }
 
-/// Replays the log of a volume in memory. Refused if a block it changes is not there any more.
+/// Replays the log of a volume in memory. Fails if a block that it changes has a header too damaged to tell its length.
 pub fn replay(dev: &dyn Device, log: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<Replay> {
     let replay = replay_what_is_there(dev, log, sb, geom)?;
     match replay.lost.first() {
@@ -217,8 +224,8 @@ pub fn replay_what_is_there(dev: &dyn Device, log: &dyn Device, sb: &SuperBlock,
     Ok(out)
 }
 
-/// Whether the data that the last record bears witness to are there (YFS-C2). What cannot be read is
-/// damaged, and not for want of a flush: that costs its file, and not the record.
+/// Whether the data that the last record bears witness to are there (YFS-C2). An unreadable sector is damage, not a
+/// missing flush: the record still counts.
 fn borne_out(dev: &dyn Device, geom: &Geom, body: &[u8]) -> bool {
     let mut rest = body;
     let (mut count, mut sum) = (0, 0usize);
@@ -276,8 +283,8 @@ impl<'a> LogArea<'a> {
     }
 }
 
-/// The chain of valid records from the tail; each names the one before it (YFS-C3). Gives where the
-/// entries of each lie in the area.
+/// The chain of valid records from the tail; each names the one before it (YFS-C3). Returns where the entries of each
+/// lie in the area.
 fn find_records(
     area: &mut LogArea<'_>,
     tail: Lsn,
@@ -296,7 +303,7 @@ fn find_records(
             next = record_at(area, Lsn::new(cycle, LOG_FIRST), prev, fsid)?;
         }
         if next.is_none() && planted(Flaw::GapIgnored) {
-            next = behind_gap(area, at, fsid)?;
+            next = after_gap(area, at, fsid)?;
         }
         let Some((lsn, body)) = next else {
             return Ok(found);
@@ -311,7 +318,7 @@ fn find_records(
 }
 
 /// The next record at or after `at`, whatever its predecessor was.
-fn behind_gap(area: &mut LogArea<'_>, at: Lsn, fsid: u64) -> Result<Option<(Lsn, Range<usize>)>> {
+fn after_gap(area: &mut LogArea<'_>, at: Lsn, fsid: u64) -> Result<Option<(Lsn, Range<usize>)>> {
     for sector in at.sector()..at.sector().saturating_add(256) {
         let lsn = Lsn::new(at.cycle(), sector);
         let head = area.get(sector as usize * SECTOR as usize, SECTOR as usize)?;
@@ -392,7 +399,7 @@ fn buffer_len(geom: &Geom, seal: Seal, bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Most bytes of buffers that one replay makes: no log of ours holds that many, a hostile one may.
+/// Most bytes of buffers that one replay makes: only a crafted log asks for more.
 const MAX_REPLAY: u64 = 1 << 30;
 
 /// Longest metadata buffer in bytes.
@@ -407,7 +414,7 @@ fn redo(dev: &dyn Device, geom: &Geom, entries: &[Entry<'_>], out: &mut Replay) 
     }
     let live = |i: usize, addr: u64| deleted.get(&addr).is_none_or(|&d| d < i);
     load(dev, geom, entries, &live, out)?;
-    // Buffers do not overlap, unless somebody wants them to.
+    // In a log that yFS wrote, buffers do not overlap; in a crafted one they may.
     let most = geom.frags.saturating_mul(geom.frag_size()).min(MAX_REPLAY);
     let mut held: u64 = out.buffers.values().map(|b| b.1.len() as u64).sum();
     for (i, e) in entries.iter().enumerate() {
@@ -439,8 +446,8 @@ fn redo(dev: &dyn Device, geom: &Geom, entries: &[Entry<'_>], out: &mut Replay) 
     Ok(())
 }
 
-/// The geometry after the replay: of a volume that was growing the log goes beyond the size that
-/// the superblock in place still says.
+/// The geometry after the replay: if the volume was being grown, the log may hold addresses beyond the size in the
+/// on-disk superblock.
 fn grown(dev: &dyn Device, geom: &Geom, entries: &[Entry<'_>]) -> Result<Geom> {
     let mut bytes = vec![0; SECTOR as usize];
     dev.read_at(Kind::Super, 0, &mut bytes)?;
@@ -515,7 +522,7 @@ fn load(
     Ok(())
 }
 
-/// Frees extents marked free without a later unmark, and counts the AGs concerned afresh: a
+/// Frees extents with a MarkFree but no later UnmarkFree entry, and recounts the free fragments of their AGs: a
 /// recovery that crashed may have written some of their blocks already.
 fn free_marked(dev: &dyn Device, geom: &Geom, entries: &[Entry<'_>], out: &mut Replay) -> Result<()> {
     let mut marked: BTreeMap<(u64, u32), Location> = BTreeMap::new();

@@ -1,5 +1,7 @@
-//! Growing a volume: the device first, durably; then the last AG up to its full length and new
-//! AGs after it, each step a transaction. A crash leaves one of the sizes on the way.
+//! Growing a volume: the device first, then the last AG, then new AGs.
+//!
+//! The device has its new size durably; then the last AG grows to its full length and new AGs follow, each step a
+//! transaction. A crash leaves one of the sizes on the way.
 
 use crate::format::*;
 use crate::planted::{Flaw, planted};
@@ -29,7 +31,7 @@ pub(crate) fn resize(devices: Devices, size: u64, clock: Arc<dyn Clock>) -> Resu
         dev.flush()?;
     }
     let volume = mount::mount(devices, &MountOptions::default(), clock)?;
-    // The log may have held a growth.
+    // The log may have grown the volume.
     let have = volume.core.lock().geom.frags * geom.frag_size();
     if size < have {
         volume.close()?;
@@ -70,7 +72,7 @@ impl Volume {
             if planted(Flaw::GrowthBeforeLog) {
                 superblock::write(&*core.dev, 0, &core.sb)?;
             }
-            // A copy older than an AG would not lead to what that AG holds.
+            // A copy older than an AG does not know that AG.
             for at in core.geom.early_copies() {
                 core.log_copy(Daddr(at / SECTOR))?;
             }

@@ -1,4 +1,4 @@
-//! Free space as a mounted volume knows it: the AGs, and what all of them hold.
+//! Free space in core: the AGs, and the sums over all of them.
 
 use crate::format::*;
 use arbor_kit::buddy::Summary;
@@ -8,10 +8,10 @@ use std::ops::{Index, IndexMut};
 /// AGs whose bitmap may be in core at one time.
 const MAPS: usize = 64;
 
-/// An AG in core.
+/// An AG.
 pub(crate) struct Ag {
     pub used: bool,
-    /// Free fragments; of an AG not in use yet, what it will have.
+    /// Free fragments; of an unused AG, as many as it will have.
     pub free: u32,
     pub dirs: u32,
     inodes: u32,
@@ -25,7 +25,7 @@ pub(crate) struct Ag {
     pub last_chunk: u64,
 }
 
-/// The bitmap of an AG in one piece, and what is derived from it.
+/// The bitmap of an AG in one piece, and the indexes derived from it.
 pub(crate) struct Map {
     pub bits: Vec<u8>,
     pub summary: Summary,
@@ -72,7 +72,7 @@ pub(crate) struct Space {
     /// Inodes of all AGs in use, and those of them that are free.
     inodes: u64,
     inodes_free: u64,
-    /// Kept back for tree nodes and the like of delayed allocations.
+    /// The pool: fragments kept for tree nodes and the like of delayed allocations.
     pool: u64,
     /// Blocks that the free runs are known to hold at least, and the AG where they were found first.
     blocks_known: u32,
@@ -135,7 +135,7 @@ impl Space {
         self.inodes.saturating_sub(self.inodes_free)
     }
 
-    /// An AG in use, as its headers have it.
+    /// Sets an AG in use from its headers.
     pub fn load(&mut self, ag: u32, group: &GroupBody, inodes: &InodesBody) {
         self.set_free(ag, group.free.get());
         let a = &mut self[ag];
@@ -150,7 +150,7 @@ impl Space {
         self[ag].free = free;
     }
 
-    /// An AG that is not in use yet becomes another, or there is one more.
+    /// Replaces an AG that is not in use yet, or adds one.
     pub fn put_unused(&mut self, ag: u32, unused: Ag) {
         self.free += u64::from(unused.free);
         match self.ags.get_mut(ag as usize) {
@@ -159,7 +159,7 @@ impl Space {
         }
     }
 
-    /// Counts a run of an AG as used; its parts make up no more than so many `blocks`.
+    /// Counts a run of an AG as used; it lies in at most `blocks` blocks.
     pub fn taken(&mut self, ag: u32, start: u32, len: u32, blocks: u32) {
         self.blocks_known = self.blocks_known.saturating_sub(blocks);
         self.free -= u64::from(len);
@@ -188,14 +188,14 @@ impl Space {
         self[ag].inodes_free += 1;
     }
 
-    /// A chunk of free inodes is new.
+    /// Counts a new chunk of free inodes.
     pub fn chunk_made(&mut self, ag: u32) {
         (self.inodes, self.inodes_free) = (self.inodes + CHUNK_INODES, self.inodes_free + CHUNK_INODES);
         self[ag].inodes += CHUNK_INODES as u32;
         self[ag].inodes_free += CHUNK_INODES as u32;
     }
 
-    /// A chunk of free inodes is given back.
+    /// Counts a freed chunk of free inodes.
     pub fn chunk_gone(&mut self, ag: u32) {
         (self.inodes, self.inodes_free) = (self.inodes - CHUNK_INODES, self.inodes_free - CHUNK_INODES);
         self[ag].inodes -= CHUNK_INODES as u32;
@@ -217,7 +217,7 @@ impl Space {
         self.get(ag)?.map.as_deref()
     }
 
-    /// Free fragments, inodes and free inodes of all AGs, counted, and as they are known.
+    /// Free fragments, inodes and free inodes of all AGs: recounted, and as kept.
     pub fn sums(&self) -> ([u64; 3], [u64; 3]) {
         let counted = self.ags.iter().fold([0; 3], |[a, b, c], ag| {
             [a + u64::from(ag.free), b + u64::from(ag.inodes), c + u64::from(ag.inodes_free)]
@@ -225,7 +225,7 @@ impl Space {
         (counted, [self.free, self.inodes, self.inodes_free])
     }
 
-    /// Loads a bitmap, in place of the oldest if there are too many.
+    /// Keeps a loaded bitmap, in place of the oldest if there are too many.
     pub fn keep_map(&mut self, ag: u32, map: Map) {
         if self.loaded.len() >= MAPS
             && let Some(old) = self.loaded.pop_front()

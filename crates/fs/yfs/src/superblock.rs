@@ -14,7 +14,7 @@ pub(crate) fn read(dev: &dyn Device, at: u64) -> Result<Option<SuperBlock>> {
     head::read(dev, at)
 }
 
-/// The geometry that the superblock at byte `at` describes, checked against nonsense.
+/// The geometry that the superblock at byte `at` describes; checks it for impossible values.
 pub(crate) fn geometry(sb: &SuperBlock, at: u64, size: u64) -> Result<Geom> {
     let bad = |f: (_, u64), n: u64, should: &str| Error::from(Corrupt::new("superblock", f.0, at + f.1, n, should));
     let (fs, bs, is) = (sb.frag_shift.get(), sb.block_shift.get(), sb.inode_shift.get());

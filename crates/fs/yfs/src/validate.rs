@@ -1,8 +1,7 @@
-//! What must hold of a structure by itself, beyond its checksum: looked at once, when it is read.
-//! What follows from it later code takes for granted.
+//! What must hold of a structure by itself, beyond its checksum: checked once, when it is read.
 //!
-//! Whoever writes an image can make its checksums right, so nothing here is a matter of luck:
-//! counts that would overflow, names that lead elsewhere, trees without order. Whether structures
+//! Later code takes for granted what follows from it. Whoever crafts an image can make its checksums right, so nothing
+//! here is a matter of luck: counts that would overflow, names with a slash, trees without order. Whether structures
 //! agree with each other is the checker's business.
 
 use crate::body;
@@ -80,7 +79,7 @@ fn entries(what: &'static str, at: u64, body: &[u8]) -> Result<(), Corrupt> {
     }
 }
 
-/// A node has room for its records, and their keys ascend.
+/// Checks that a node has room for its records, and that their keys ascend.
 fn node(what: &'static str, at: u64, body: &[u8], value: usize) -> Result<(), Corrupt> {
     let count = usize::from(get_u16(body, 0).unwrap_or(0));
     let inner = body.get(2).is_some_and(|level| *level > 0);

@@ -2,15 +2,14 @@
 //!
 //! # Locks
 //!
-//! In this order: `io` (the commit lock: who holds it orders writes), `core` (everything in
-//! memory), one of the windows of the read-ahead (held while it is read; never taken under `core`).
-//! `core` is not held while the device works, except for a metadata block that a running transaction
-//! turns out to need, and for those of a call that has met a damaged one and has to know whether it
-//! still is the one, and for FITRIM, which discards the free space of an AG.
+//! In this order: `io` (the commit lock: who holds it orders writes), `core` (everything in memory), one of the windows
+//! of the read-ahead (held while it is read; never taken under `core`). `core` is not held while the device works,
+//! except for a metadata block that a running transaction turns out to need, and for those of a call that has met a
+//! damaged one and has to know whether it still is the one, and for FITRIM, which discards the free space of an AG.
 //!
-//! File data are read without any lock. A read notes the file's version where it maps the pages and
-//! looks at it again afterwards: if the file has been written back or lost blocks meanwhile, these may
-//! be another file's by now, and it reads once more; in the end with `io` held.
+//! File data are read without any lock. A read notes the file's version where it maps the pages and looks at it again
+//! afterwards: if the file has been written back or lost blocks meanwhile, these may be another file's by now, and it
+//! reads once more; in the end with `io` held.
 
 use crate::buffers::{BufferId, Damaged, What, read_buffer};
 use crate::delayed::DelayedWrites;
@@ -34,7 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use zerocopy::FromBytes;
 
-/// Everything in core; behind one lock.
+/// Everything in core, under one lock.
 pub(crate) struct Core {
     pub geom: Geom,
     pub sb: SuperBlock,
@@ -52,15 +51,14 @@ pub(crate) struct Core {
     pub lives: Lifetimes,
     pub missed: Misses,
     pub versions: Versions,
-    /// Counts beginnings and ends of writes of metadata blocks in place: what was read before may be
-    /// out of date.
+    /// Counts beginnings and ends of in-place writes of metadata: what was read before one may be out of date.
     pub meta_seq: u64,
     pub attempt: Attempt,
     pub health: Health,
     pub metadata_reads: u64,
     /// Inodes that failed their check when their chunk was read: only these are refused.
     pub damaged: Damaged,
-    /// Which calls look at the invariants.
+    /// Which calls check the invariants.
     pub turns: Turns,
 }
 
@@ -160,13 +158,13 @@ impl Core {
 }
 
 impl Core {
-    /// The superblock as it must be on disk.
+    /// The superblock, as it would be written now.
     pub fn current_super(&self) -> SuperBlock {
         SuperBlock { clean: 0.into(), ..self.sb }
     }
 }
 
-/// What a call gave up for; the caller provides it and starts again.
+/// What a call gave up for; the caller provides it and restarts the call.
 #[derive(Clone, Debug)]
 pub(crate) enum RestartReason {
     /// A metadata buffer.
@@ -181,7 +179,7 @@ pub(crate) enum RestartReason {
     DiskSpace,
 }
 
-/// How a call runs at present, and what it gave up for.
+/// How a call runs, and what it gave up for.
 #[derive(Default)]
 pub(crate) struct Attempt {
     want: Option<RestartReason>,
@@ -196,7 +194,7 @@ impl Attempt {
         Attempt { want: None, blocking, by_batch }
     }
 
-    /// The error with which the call begins anew when what it wants is there.
+    /// The error with which the call restarts after `want` was provided.
     pub fn give_up(&mut self, want: RestartReason) -> Error {
         self.want = Some(want);
         Error::Restart
@@ -219,7 +217,7 @@ impl Attempt {
     }
 }
 
-/// Tells for each file whether its data on disk may be other than they were at some moment.
+/// Versions of files: whether a file's data on disk may have changed between two moments.
 #[derive(Default)]
 pub(crate) struct Versions {
     next: u64,
@@ -230,10 +228,10 @@ pub(crate) struct Versions {
 }
 
 impl Versions {
-    /// Files that are told apart before all of them are taken to have changed.
+    /// Files with a version of their own; with more, all are taken to have changed.
     const MOST: usize = 4096;
 
-    /// What is on disk of the data of `ino` is about to change, or is not its own any more.
+    /// Notes that the data of `ino` on disk are about to change, or are no longer its own.
     pub fn change(&mut self, ino: Ino) {
         self.next += 1;
         if self.of.len() >= Self::MOST {
@@ -243,7 +241,7 @@ impl Versions {
         self.of.insert(ino.0, self.next);
     }
 
-    /// Equal numbers at two moments: nothing has changed between them.
+    /// The version of a file: if it is equal at two moments, nothing has changed between them.
     pub fn of(&self, ino: Ino) -> u64 {
         self.of.get(&ino.0).copied().unwrap_or(self.before)
     }
@@ -262,11 +260,11 @@ pub(crate) struct Volume {
     pub counters: Counters,
     pub opts: options::Mount,
     pub root: Ino,
-    /// Dirty data that write-back should not wait for the timer with.
+    /// There is so much dirty data that write-back should not wait for the timer.
     pub pressed: AtomicBool,
-    /// So much is dirty that writers must help.
+    /// There is so much dirty data that writers must help.
     pub full: AtomicBool,
-    /// A walk has a piece to be brought.
+    /// A walk has a piece to be read ahead.
     pub walked: AtomicBool,
 }
 
@@ -278,14 +276,14 @@ const WINDOW: Rank = Rank(2);
 /// State of the commit lock.
 #[derive(Default)]
 pub(crate) struct Io {
-    /// Data that was written since the last flush of the main device.
+    /// Data written since the last flush of the main device.
     pub unflushed: Unflushed,
     pub checkpointed_at: Time,
     /// A holder has panicked.
     pub condemned: bool,
 }
 
-/// Data that was written to the device and not flushed.
+/// Data written to the device and not flushed.
 #[derive(Default)]
 pub(crate) enum Unflushed {
     #[default]

@@ -20,6 +20,7 @@ pub mod config;
 pub mod conformance;
 pub mod crash;
 pub mod damage;
+mod damaged_file;
 pub mod data;
 pub mod exec;
 pub mod exhaust;

@@ -1,4 +1,4 @@
-//! What is counted twice: free inodes, inodes without names, fragments of files.
+//! Counts: free inodes, inodes without names, fragments of files.
 
 use super::issue::{Issue, Node};
 use super::{Checker, number};
@@ -8,7 +8,7 @@ use arbor_kit::lifetimes;
 use arbor_kit::treecheck::Rec;
 
 impl Checker<'_> {
-    /// Free inodes and their list, inodes in use, fragments of files.
+    /// Checks free inodes and their list, inodes in use, fragments of files.
     pub(super) fn count_inodes(&mut self) -> Result<()> {
         if let Some((ino, why)) = self.walk_free()? {
             if !self.wary {
@@ -82,7 +82,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Follows the list of inodes without names as far as it leads to such.
+    /// Follows the list of inodes without names, as long as it names such inodes.
     pub(super) fn list_orphans(&mut self) -> Result<()> {
         self.listed.clear();
         let mut at = self.core.state.orphan;
@@ -98,7 +98,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Marks what is on the list of inodes without names; the list is made anew if it is broken.
+    /// Marks the inodes on the list of those without names; rebuilds the list if it is broken.
     pub(super) fn mark_orphans(&mut self) -> Result<()> {
         let first = self.core.state.orphan;
         let Some((ino, why)) = self.walk_orphans()? else {

@@ -17,7 +17,7 @@ use arbor_kit::treecheck::{Named, Names, Rec, Spot, TreeCheck};
 use std::sync::Arc;
 
 impl Checker<'_> {
-    /// The root directory is there, or made anew.
+    /// Finds the root directory, or makes a new one.
     pub(super) fn find_root(&mut self) -> Result<()> {
         let root = ROOT.0 as u32;
         let why = match self.recs.of(root) {
@@ -40,7 +40,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Takes an inode off the list of free ones, where it was put just now.
+    /// Removes an inode from the list of free ones, where it was put just now.
     fn unlist(&mut self, ino: u32) -> Result<()> {
         if self.core.state.free_ino == ino {
             self.core.state.free_ino = self.core.map_entry(number(ino))?.next_free.get();
@@ -83,7 +83,7 @@ impl Checker<'_> {
             if n % 64 == 0 {
                 (self.progress)(n as u64, dirs.len() as u64, "names");
             }
-            // One that was removed is not read any more.
+            // A removed directory is not read.
             if !self.listed.contains(ino) {
                 self.check_dir(*ino)?;
                 self.recs.flag(*ino, Rec::READ, true);
@@ -98,7 +98,7 @@ impl Checker<'_> {
         let geom = self.core.geom;
         let mut names = Names::default();
         let len = i.size().div_ceil(geom.block_size() as u64);
-        // One that consists of holes is not worth the space: it ends with the first.
+        // A directory of holes is not worth the space: it ends with the first.
         let fill = len <= 2 * i.d.frags.get().div_ceil(geom.block_frags().into()) + 16;
         for lbn in 0..len {
             let Some(page) = self.dir_bytes(&mut i, lbn, fill || lbn == 0)? else {
@@ -122,7 +122,7 @@ impl Checker<'_> {
         self.core.modify(Name::data(ino, lbn), |buf| *buf = bytes)
     }
 
-    /// A page of a directory as it is, in the cache from then on. A hole is filled, or `None`.
+    /// A page of a directory as it is, which then is in the cache. A hole is filled, or `None`.
     fn dir_bytes(&mut self, i: &mut Inode, lbn: u64, fill: bool) -> Result<Option<Arc<Vec<u8>>>> {
         let (geom, node) = (self.core.geom, Node(i.ino.0));
         let name = Name::data(i.ino, lbn);

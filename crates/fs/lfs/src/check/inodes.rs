@@ -5,7 +5,6 @@ use super::space::Print;
 use super::{Checker, log, number, words};
 use crate::format::*;
 use crate::inode::Inode;
-
 use crate::validate;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
@@ -36,11 +35,11 @@ struct Tally {
 /// Whether a pointer may stay.
 enum Verdict {
     Stays,
-    /// It leads nowhere from now on.
+    /// It is to be cleared.
     Goes,
 }
 
-/// A block of a file for people.
+/// The name of a block of a file for people.
 pub(super) fn spoken(place: FileBlock) -> String {
     match place {
         FileBlock::Data(lbn) => format!("block {lbn}"),
@@ -49,7 +48,7 @@ pub(super) fn spoken(place: FileBlock) -> String {
     }
 }
 
-/// Whose a fragment is where a block begins, as summaries have it.
+/// The owner, by the summaries, of a block that begins at a fragment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Owner {
     /// Inode, version, place.
@@ -57,14 +56,14 @@ pub(super) enum Owner {
     Inodes,
 }
 
-/// What summaries say of one segment, by fragments.
+/// The owners of a segment by its summaries, by fragment.
 pub(super) type Owners = FxHashMap<u32, Owner>;
 
 /// A block and its pointer.
 type Piece = (FileBlock, Pointer);
 
 impl Checker<'_> {
-    /// The ifile's own blocks.
+    /// Checks the ifile's own blocks.
     pub(super) fn check_ifile(&mut self) -> Result<()> {
         let mut i = self.core.inode(IFILE)?;
         let frag = self.core.checkpoint.ifile.get();
@@ -83,7 +82,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// After the inodes that the volume says it has, the inode map says nothing.
+    /// Finds entries of the inode map after the inodes that the volume counts, and counts them too.
     fn check_map_end(&mut self) -> Result<()> {
         let (geom, i, found) = (self.core.geom, self.core.inode(IFILE)?, self.core.state.inodes);
         let (per, most) = (geom.block_size() / MAP_ENTRY, validate::most_inodes(&geom, self.core.segs.count()));
@@ -120,7 +119,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The inode that an entry of the map leads to, whatever stands in it.
+    /// The inode that a map entry points to, whatever its contents.
     pub(super) fn raw_inode(&mut self, ino: Ino, entry: MapEntry) -> Result<std::result::Result<Dinode, String>> {
         if let Some(bytes) = self.core.cache.peek(Name::Inode(ino)) {
             return Ok(Dinode::read_from_bytes(&bytes[..]).map_err(|_| "it is cut off".into()));
@@ -129,7 +128,7 @@ impl Checker<'_> {
         Ok(d.and_then(|(_, d)| if d.version == entry.version { Ok(d) } else { Err("it is of another version".into()) }))
     }
 
-    /// Checks an inode in use, and keeps it in mind if it can be used.
+    /// Checks an inode in use, and records it if it can be used.
     pub(super) fn check_inode(&mut self, ino: u32, d: Dinode) -> Result<()> {
         let geom = self.core.geom;
         if let Some(why) = self.unusable(&d) {
@@ -181,7 +180,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// An inode in a segment that is left is written anew.
+    /// Marks an inode in a segment that is to be emptied, so that it is written elsewhere.
     fn leave_with(&mut self, ino: Ino, frag: u32) -> Result<()> {
         let leaves = self.core.geom.seg_of(Frag(frag)).is_some_and(|seg| self.leaving.contains(&seg.0));
         if leaves { self.core.mark(ino) } else { Ok(()) }
@@ -216,7 +215,7 @@ impl Checker<'_> {
         i.is_dir() && !self.listed.contains(&(i.ino.0 as u32))
     }
 
-    /// Brings an impossible size into bounds for now. Whether it was possible.
+    /// Limits an impossible size for now. Returns whether it was possible.
     fn limit_size(&mut self, i: &mut Inode) -> Result<bool> {
         let (found, geom) = (i.size(), self.core.geom);
         let (frag, unit) = (geom.frag_size() as u64, geom.dir_unit(found));
@@ -242,7 +241,7 @@ impl Checker<'_> {
         }
         self.core.mark(i.ino)?;
         let guess = if i.d.has_blocks() { self.size_by_blocks(i)? } else { Some(0) };
-        // Where it says nothing the blocks do, when all of them are known.
+        // If the size tells nothing, the blocks will, once all of them are known.
         let silent = found > most || found < frag;
         i.d.size = guess.unwrap_or(if silent { most } else { found.next_multiple_of(unit) }).into();
         if let Some(c) = self.core.changed.get_mut(&i.ino.0).filter(|c| c.disk_size == found) {
@@ -271,7 +270,7 @@ impl Checker<'_> {
         Ok(None)
     }
 
-    /// A directory ends with its last block, and has one. Whether it can be kept.
+    /// Makes a directory end with its last block. Returns whether it has one and can be kept.
     fn bound_dir(&mut self, i: &mut Inode, t: &Tally) -> Result<bool> {
         let Some(last) = t.last else { return Ok(false) };
         let end = (last + 1) << self.core.geom.block_shift;
@@ -284,7 +283,7 @@ impl Checker<'_> {
         Ok(true)
     }
 
-    /// Whether a symbolic link leads somewhere.
+    /// Whether a symbolic link has a readable target.
     fn has_target(&mut self, i: &Inode) -> Result<bool> {
         Ok(!i.is_symlink() || i.d.nlink.get() == 0 || words(self.core.read_target(i))?.is_ok())
     }
@@ -297,7 +296,7 @@ impl Checker<'_> {
         todo.extend(roots);
         todo.extend((0..NDADDR).rev().map(|k| (FileBlock::Data(k as u64), i.d.db[k])));
         let mut steps = 0u32;
-        while let Some(piece) = todo.pop().or(None) {
+        while let Some(piece) = todo.pop() {
             if piece.1.frag.get() == 0 {
                 continue;
             }
@@ -334,7 +333,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Goes on with what an indirect block leads to; it is cut off if it cannot be read, or leads nowhere.
+    /// Goes on with the blocks below an indirect block; cuts it off if it cannot be read or is empty.
     fn go_below(&mut self, i: &mut Inode, (level, n): (u8, u64), todo: &mut Vec<Piece>, t: &mut Tally) -> Result<()> {
         let place = FileBlock::Map { level, n };
         let bytes = match words(self.core.indirect(i, level, n))? {
@@ -362,7 +361,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Fragments that a file of its size has for a block: 0 after its end.
+    /// Fragments that a block should have in a file of its size: 0 after its end.
     fn want(&self, i: &Inode, place: FileBlock) -> u32 {
         let geom = &self.core.geom;
         match place {
@@ -375,7 +374,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Fragments of a block as it lies on disk.
+    /// The fragments that a block has on disk.
     fn on_disk(&self, i: &Inode, place: FileBlock) -> u32 {
         match self.core.changed.contains_key(&i.ino.0) {
             true => self.core.disk_frags(i.ino, place),
@@ -383,7 +382,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether a pointer may stay; what it names belongs to the inode then.
+    /// Whether a pointer may stay; if so, its fragments now belong to the inode.
     fn judge(&mut self, i: &Inode, (place, p): Piece, t: &mut Tally) -> Result<Verdict> {
         let (want, frag) = (self.want(i, place), p.frag.get());
         if want == 0 {
@@ -415,8 +414,8 @@ impl Checker<'_> {
         Ok(Verdict::Stays)
     }
 
-    /// Whether a block may have the fragments that its pointer names: `None` if they are another's. Where they have an
-    /// owner already, this pass does not decide which of both is right, and it gets none of them; the next one does.
+    /// Whether a block may have the fragments of its pointer: `None` if they are another's. If they have an owner
+    /// already, this pass does not decide which of both is right, and the block gets none of them; the next one does.
     fn settle(&mut self, i: &Inode, (place, p): Piece, frags: u32) -> Result<Option<bool>> {
         let frag = p.frag.get();
         let taken = self.space.taken(frag, frags);
@@ -435,7 +434,7 @@ impl Checker<'_> {
         Ok(Some(taken.is_none()))
     }
 
-    /// Two claim these fragments; whether that was not known before.
+    /// Notes that two inodes claim these fragments; returns whether that is new.
     fn contest(&mut self, frag: u32, frags: u32) -> bool {
         let known = self.contested.len();
         self.contested.extend(frag..frag + frags);
@@ -444,7 +443,8 @@ impl Checker<'_> {
         new
     }
 
-    /// Whether fragments are a block's by the summaries of its segment, or by its checksum where they say nothing.
+    /// Whether fragments belong to a block by the summaries of its segment, or by its checksum if these have nothing of
+    /// it.
     fn is_rightful(&mut self, i: &Inode, (place, p): Piece, frags: u32) -> Result<bool> {
         let own = Owner::Block(i.ino.0 as u32, i.d.version.get(), block_code(place));
         match self.owner(Frag(p.frag.get()))? {
@@ -453,7 +453,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What the summaries of a segment say that begins at a fragment of it.
+    /// The owner, by its summaries, of what begins at a fragment.
     fn owner(&mut self, frag: Frag) -> Result<Option<Owner>> {
         let Some(seg) = self.core.geom.seg_of(frag) else { return Ok(None) };
         if self.owners.as_ref().is_none_or(|(of, _)| *of != seg) {
@@ -481,15 +481,15 @@ impl Checker<'_> {
         });
     }
 
-    /// Reads a block of data where there is reason to, and takes it along out of a segment that is left. Whether
-    /// it is what its pointer says.
+    /// Reads a block of data if there is reason to, and marks it to be written elsewhere if its segment is to be
+    /// emptied. Returns whether it has its pointer's checksum.
     fn verify(&mut self, i: &Inode, (place, p): Piece, disk: u32, t: &mut Tally) -> Result<bool> {
         let seg = self.core.geom.seg_of(Frag(p.frag.get())).map_or(u32::MAX, |seg| seg.0);
         let (suspect, leaves) = (self.wary || self.suspects.contains_key(&seg), self.leaving.contains(&seg));
         if !suspect && !leaves {
             return Ok(true);
         }
-        // Of directories what can be read is kept; other metadata is read anyway.
+        // Readable parts of directories are kept; other metadata is read anyway.
         let checked = matches!(place, FileBlock::Data(_)) && !i.is_dir() && i.ino != IFILE;
         let kind = if checked { Kind::Data } else { Kind::Tree };
         match words(self.core.read_block((i, place), p, disk, kind))? {
@@ -510,7 +510,7 @@ impl Checker<'_> {
         Ok(true)
     }
 
-    /// Checks and claims the attributes. Whether they were cut off.
+    /// Checks and claims the attributes. Returns whether they were cut off.
     fn check_xattr(&mut self, i: &mut Inode, t: &mut Tally) -> Result<bool> {
         let (p, ino) = (i.d.xattr, Node(i.ino.0));
         if p.frag.get() == 0 && i.d.xattr_len.get() == 0 {
@@ -534,7 +534,7 @@ impl Checker<'_> {
         Ok(true)
     }
 
-    /// The issues of a walk.
+    /// Notes the issues of a walk.
     fn tell(&mut self, ino: Ino, t: &Tally) {
         let node = Node(ino.0);
         if let Some((count, place, frag, why)) = t.bad {
@@ -551,7 +551,7 @@ impl Checker<'_> {
 
     // Damaged inodes.
 
-    /// For damaged inodes an older state serves, if all of it is still there; otherwise they are lost.
+    /// Replaces damaged inodes by an older state, if all of it is still there; the others are lost.
     pub(super) fn look_for_older(&mut self) -> Result<()> {
         let damaged = std::mem::take(&mut self.damaged);
         if damaged.is_empty() {
@@ -580,14 +580,14 @@ impl Checker<'_> {
                 self.free(ino)?;
             }
         }
-        // What came of them may be damaged in its turn; then it is lost.
+        // The older state may be damaged in its turn; then it is lost.
         for (ino, _) in std::mem::take(&mut self.damaged) {
             self.free(ino)?;
         }
         Ok(())
     }
 
-    /// An older state of an inode, if all its blocks are there and nobody else's.
+    /// The inode of an older state, if all its blocks are there and nobody else's.
     fn older(&mut self, s: &log::State) -> Result<Option<Dinode>> {
         let ino = number(s.ino);
         let Ok((at, d)) = words(self.core.read_inode(ino, Frag(s.frag)))? else { return Ok(None) };
@@ -601,7 +601,7 @@ impl Checker<'_> {
         Ok(log::is_whole(&mut self.core, &Inode { ino, d }, &taken)?.then_some(d))
     }
 
-    /// Forgets all that core has of an inode.
+    /// Drops everything in core of an inode.
     fn discard(&mut self, ino: Ino) {
         self.core.cache.drop_parts(ino, FileBlock::Data(0)..=FileBlock::Xattr);
         self.core.cache.remove(Name::Inode(ino));
@@ -611,7 +611,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Makes an inode free. What it had belongs to nobody from the next pass on.
+    /// Frees an inode. Its blocks belong to nobody from the next pass on.
     pub(super) fn free(&mut self, ino: u32) -> Result<()> {
         self.reshaped = true;
         self.discard(number(ino));

@@ -3,7 +3,7 @@
 use arbor_kit::findings::Judged;
 pub(super) use arbor_kit::issue::{Node, Paths, show};
 
-/// Where an issue comes from, and so whether preening may mend it.
+/// The kind of an issue, which decides whether preening may repair it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
     /// A number that can be counted again, something that is in use by mistake, or a structure of which there is another

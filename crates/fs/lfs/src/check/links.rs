@@ -1,4 +1,4 @@
-//! What the root leads to, link counts, inodes without names.
+//! Connectivity: directories below the root, link counts, inodes without names.
 
 use super::{Checker, number};
 use crate::format::*;
@@ -11,7 +11,7 @@ use arbor_kit::treecheck::{Rec, TreeCheck as _};
 use std::sync::Arc;
 
 impl Checker<'_> {
-    /// Each directory gets one parent, and the root leads to all of them.
+    /// Gives each directory one parent, and connects all of them to the root.
     pub(super) fn connect(&mut self) -> Result<()> {
         (self.progress)(0, 2, "links");
         self.drop_extras()?;
@@ -25,10 +25,10 @@ impl Checker<'_> {
         self.check_dotdots()
     }
 
-    /// A directory that the root does not lead to is reconnected, or cleared if it was removed.
+    /// Reconnects a directory that is not below the root, or clears it if it was removed.
     fn settle_lost(&mut self, ino: u32) -> Result<()> {
         let Some(rec) = self.recs.of(ino).filter(|r| r.parent == 0) else { return Ok(()) };
-        // The summaries do not always say that it was removed.
+        // The summaries do not always tell that it was removed.
         if (rec.stored == 0 || self.wary) && self.names_in(ino)?.is_empty() {
             if !self.wary {
                 self.unnamed(ino, "directory", "it was left over");
@@ -42,7 +42,7 @@ impl Checker<'_> {
         self.recs.of(dir).is_some_and(|rec| rec.has(Rec::READ))
     }
 
-    /// The directory for what has no name; made if there is none.
+    /// The directory lost+found; makes it if there is none.
     fn find_lost_found(&mut self) -> Result<u32> {
         if self.was_read(self.lost_found) {
             return Ok(self.lost_found);

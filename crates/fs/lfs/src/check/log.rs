@@ -1,4 +1,4 @@
-//! The log as a source: what summaries say of inodes, where the ifile does not say it any more.
+//! Recovering inodes and the inode map from the summaries, where the ifile has lost them.
 
 use super::words;
 use crate::format::*;
@@ -19,12 +19,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
-/// Older states of one inode that are kept in mind.
+/// How many older states of one inode are kept.
 const STATES: usize = 4;
-/// How much is read at once where a summary is looked for, bytes.
+/// How much is read at once in search of a summary, bytes.
 const PIECE: usize = 256 << 10;
 
-/// What a summary says of an inode.
+/// A state of an inode by a summary.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct State {
     pub ino: u32,
@@ -34,13 +34,13 @@ pub(super) struct State {
     pub version: u32,
 }
 
-/// What block of the ifile it is.
+/// The name of a block of the ifile.
 pub(super) fn what(geom: &Geom, lbn: u64) -> &'static str {
     if lbn < geom.lbn(MAP_AT) { "of the segment usage table" } else { "of the inode map" }
 }
 
-/// Reads all blocks of the ifile; those that cannot be read are left out of it, and told. A block
-/// between the usage table and the map is damage to the inode: its pointers are not where they were.
+/// Reads all blocks of the ifile; those that cannot be read are cut off and returned. A damaged pointer to a block
+/// between the usage table and the map is damage to the inode.
 pub(super) fn read_ifile(core: &mut Core) -> Result<Vec<(u64, String)>> {
     let mut lost = Vec::new();
     let usage = u64::from(core.segs.count()).div_ceil((core.geom.block_size() / USAGE) as u64);
@@ -119,12 +119,12 @@ fn next_magic(core: &Core, seg: Seg, mut at: u32) -> Result<u32> {
     Ok(at)
 }
 
-/// Where the log has come to.
+/// The ends of the log.
 #[derive(Debug, Default)]
 struct Ends {
     /// The first group of each mount.
     epochs: BTreeMap<u64, u64>,
-    /// The last group of the last mount, and the parts of it that are whole; `true` at the last one.
+    /// The last group of the last mount, and the numbers of its sound parts; `true` for the part that ends it.
     last: (u64, u64),
     parts: BTreeMap<u32, bool>,
     fill: u64,
@@ -161,7 +161,7 @@ impl Ends {
         Ok(ends)
     }
 
-    /// Whether a group counts: no later mount began before its end, and the last one is whole.
+    /// Whether a group counts: no later mount began before its end, and the last one is complete.
     fn counts(&self, epoch: u64, group: u64) -> bool {
         let cut = self.epochs.range(epoch.saturating_add(1)..).any(|(_, first)| *first <= group);
         let whole = || {
@@ -177,7 +177,7 @@ pub(super) fn last_fill(core: &Core) -> Result<u64> {
     Ok(Ends::find(core)?.fill)
 }
 
-/// States of inodes that the log has, the newest of each inode first.
+/// The states of inodes in the log, the newest of each inode first.
 pub(super) fn states(core: &Core, wanted: &dyn Fn(u32) -> bool) -> Result<FxHashMap<u32, Vec<State>>> {
     let ends = Ends::find(core)?;
     collect(core, &ends, wanted)
@@ -203,7 +203,7 @@ fn collect(core: &Core, ends: &Ends, wanted: &dyn Fn(u32) -> bool) -> Result<FxH
     Ok(all)
 }
 
-/// Blocks that the inode map has not any more, by their number in the map.
+/// Missing blocks of the inode map, by their number in the map.
 pub(super) fn missing_map(core: &mut Core) -> Result<BTreeSet<u64>> {
     let per = (core.geom.block_size() / MAP_ENTRY) as u64;
     let i = core.inode(IFILE)?;
@@ -236,7 +236,7 @@ fn entries(core: &mut Core, found: &FxHashMap<u32, Vec<State>>) -> Result<Vec<(u
     for (ino, list) in found {
         let version = list.first().map_or(0, |s| s.version);
         let mut entry = MapEntry { version: version.into(), ..MapEntry::default() };
-        // One that the newest state calls free is free; of older ones only states of the same life count.
+        // An inode whose newest state is free is free; older states count only if of the same version.
         for s in list.iter().take_while(|s| s.frag != 0 && s.version == version) {
             let d = words(core.read_inode(Ino((*ino).into()), Frag(s.frag)))?;
             if d.is_ok_and(|(_, d)| d.version.get() == version) {
@@ -250,18 +250,18 @@ fn entries(core: &mut Core, found: &FxHashMap<u32, Vec<State>>) -> Result<Vec<(u
     Ok(all)
 }
 
-/// Enters them into the map, as far as it goes.
+/// Enters them into the map, up to its end.
 fn enter(core: &mut Core, entries: Vec<(u32, MapEntry)>) -> Result<()> {
     let end = core.state.inodes;
     for (ino, entry) in entries.into_iter().filter(|e| e.0 < end) {
         core.set_map_entry(Ino(ino.into()), entry)?;
     }
-    // The log says so already.
+    // The log has these entries already.
     core.remapped.clear();
     Ok(())
 }
 
-/// Makes the ifile anew, from the summaries alone. The log goes on in a segment of which they say nothing that lives.
+/// Rebuilds the ifile from the summaries alone. The log goes on in a segment that has nothing live by them.
 pub(super) fn rebuild(dev: Arc<dyn Device>, geom: Geom, cp: Option<Checkpoint>, now: Time) -> Result<Core> {
     let most = superblock::segs_in(&geom, dev.geometry().size);
     let known = cp.map(|cp| cp.segs.get()).filter(|n| *n >= superblock::LEAST_SEGS && *n <= most);
@@ -272,7 +272,7 @@ pub(super) fn rebuild(dev: Arc<dyn Device>, geom: Geom, cp: Option<Checkpoint>, 
     let ends = Ends::find(&core)?;
     let found = collect(&core, &ends, &|_| true)?;
     let found = entries(&mut core, &found)?;
-    // What summaries say beyond that nothing bears out, and a map of so many may leave no space for anything else.
+    // Nothing supports summaries beyond that, and a map of so many inodes might leave no space for anything else.
     let highest = found.iter().rev().find(|e| e.1.frag.get() != 0).map_or(ROOT.0 as u32, |e| e.0);
     core.state.inodes = highest.saturating_add(1);
     let serial = cp.map(|cp| cp.serial.get()).filter(|n| *n < MOST);
@@ -292,7 +292,7 @@ pub(super) fn rebuild(dev: Arc<dyn Device>, geom: Geom, cp: Option<Checkpoint>, 
         ..Dinode::default()
     };
     core.cache.insert(Name::Inode(IFILE), Arc::new(ifile.as_bytes().to_vec()));
-    // Where nothing is known of a segment, it is not clean; see `check_usage`.
+    // A segment of which nothing is known is not clean; see `check_usage`.
     core.segs.clean.clear();
     let (first, per) = (geom.lbn(MAP_AT), (geom.block_size() / MAP_ENTRY) as u64);
     for n in 0..u64::from(core.state.inodes).div_ceil(per) {
@@ -305,7 +305,7 @@ pub(super) fn rebuild(dev: Arc<dyn Device>, geom: Geom, cp: Option<Checkpoint>, 
     Ok(core)
 }
 
-/// Whether an inode's blocks are all what its pointers say.
+/// Whether all blocks of an inode have their pointers' checksums.
 pub(super) fn is_whole(core: &mut Core, i: &Inode, taken: &dyn Fn(u32, u32) -> bool) -> Result<bool> {
     let whole = walk_whole(core, i, taken);
     core.cache.drop_parts(i.ino, FileBlock::Map { level: 0, n: 0 }..=FileBlock::Map { level: u8::MAX, n: u64::MAX });

@@ -48,7 +48,7 @@ impl Way for Checker<'_> {
         ROOT.0
     }
 
-    /// With its blocks and attributes, and the chunks of a directory.
+    /// Checks an inode on the path with its blocks and attributes, and the chunks of a directory.
     fn way_inode(&mut self, ino: u64, parent: u64) -> Result<Option<Inode>> {
         let (ino, parent) = (ino as u32, parent as u32);
         let entry = self.core.map_entry(number(ino))?;
@@ -105,7 +105,7 @@ impl Way for Checker<'_> {
 }
 
 impl Checker<'_> {
-    /// Whose the fragments are that two claimed.
+    /// Follows the path again, which decides who owns the fragments that two inodes claim.
     fn follow_again(&mut self, path: &[u8], paths: &mut Paths) -> Result<()> {
         let said = self.f.take();
         let known: FxHashSet<String> = said.iter().map(|issue| issue.text(paths)).collect();
@@ -128,7 +128,7 @@ impl Checker<'_> {
             .map_err(|_| self.byte(p.frag.get())))
     }
 
-    /// The chunks of a directory, without what the entries name.
+    /// Checks the chunks of a directory, but not what their entries name.
     fn check_chunks(&mut self, i: &Inode, parent: u32) -> Result<()> {
         let (node, shift) = (Node(i.ino.0), self.core.geom.block_shift);
         let mut names = Names::default();

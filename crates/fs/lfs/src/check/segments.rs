@@ -1,9 +1,9 @@
-//! The segment usage table, and what lives in the log: every segment is read whole, and what lives in it must be what
-//! pointers and summaries say.
+//! The segment usage table and the live blocks of the log, which must agree with pointers and summaries.
 //!
-//! To compare, sums suffice: of what the pointers that lead into a segment say, and of what its summaries say of the blocks
-//! that begin where a pointer leads to, with the checksums of what is there. Where they differ, the next pass reads block by
-//! block; if all are sound, it is the summaries that are wrong.
+//! Every segment with live blocks is read whole. To compare, sums suffice: of the prints of all pointers into a
+//! segment, and of the prints that its summaries give for the blocks that begin where a pointer points to, with the
+//! checksums of the bytes there. Where they differ, the next pass reads block by block; if all are sound, the summaries
+//! are wrong.
 
 use super::Checker;
 use super::issue::Issue;
@@ -18,7 +18,7 @@ use arbor_base::layout::crc;
 use arbor_base::vfs::{Ino, Result};
 use std::collections::BTreeSet;
 
-/// Clean segments that a repair needs to begin.
+/// How many clean segments a repair needs to begin.
 const NEEDED: u64 = 4;
 
 impl Checker<'_> {
@@ -40,14 +40,15 @@ impl Checker<'_> {
         self.place_log()
     }
 
-    /// Segments of which the table says something, or in which something lives or died; of the others both say nothing.
+    /// Segments with an entry in the table that is not zero, or with anything live or dead found; for the others both
+    /// have nothing.
     fn said_or_found(&self) -> BTreeSet<u32> {
         let said = self.core.segs.said().map(|(seg, _)| seg);
         let died = self.core.dead_bytes.keys().copied().filter(|seg| *seg < self.core.segs.count());
         said.chain(self.space.segs()).chain(died).collect()
     }
 
-    /// Where too few segments are known to be clean, those in which nothing lives are.
+    /// If too few segments are known to be clean, takes those with nothing live.
     fn find_clean(&mut self) {
         let segs = &mut self.core.segs;
         if segs.clean.len() >= NEEDED {
@@ -65,7 +66,8 @@ impl Checker<'_> {
         segs.clean.extend(known);
     }
 
-    /// Each head of the log goes on after all that lives, and then in a segment where nothing does.
+    /// Checks that each head of the log lies after everything live in its segment, and that the next segment has
+    /// nothing live; else moves the head to clean segments.
     fn place_log(&mut self) -> Result<()> {
         for n in 0..self.core.log.heads.len() {
             let head = self.core.log.heads[n];
@@ -102,7 +104,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Whether one summary leads to the next up to where the log ends: only so the cleaner finds what is going to follow.
+    /// Whether one summary leads to the next up to the end of the log: only then the cleaner finds what will follow.
     fn leads_to_end(&self, head: &Head) -> Result<bool> {
         let ends =
             |(at, p): &(u32, summary::Parsed)| at + p.head.frags.get() == head.offset && p.head.fill.get() == head.fill;
@@ -130,14 +132,14 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The sum of the prints of what lives in a segment, as it is there.
+    /// The sum of the prints of the live blocks and inodes of a segment, as they are there.
     fn sum_of(&mut self, seg: Seg) -> Result<u64> {
         let (geom, start) = (self.core.geom, self.core.geom.seg_start(seg).0);
         let end = self.space.end(seg.0).min(geom.seg_frags());
         let bytes = self.core.read_run(Frag(start), end.max(1), Kind::Log)?;
         let (mut at, mut sum, mut fill) = (0, 0u64, None);
         while let Some(p) = summary::in_bytes(&geom, &bytes, at) {
-            // What an earlier filling has left does not count.
+            // Remains of an earlier filling do not count.
             if *fill.get_or_insert(p.head.fill) != p.head.fill {
                 break;
             }

@@ -1,28 +1,28 @@
-//! Which fragments have an owner, and how much lives in each segment.
+//! Owners of fragments, and live bytes of each segment.
 
 use crate::format::*;
 use arbor_base::layout::hash;
 use std::collections::BTreeMap;
 
-/// What is claimed in a pass.
+/// The claims of a pass.
 pub(super) struct Space {
     geom: Geom,
     /// Segments of the volume.
     count: u32,
-    /// Those in which something is claimed: what a check takes goes by what a volume holds, not by its size.
+    /// Segments with claims: the memory of a check goes by what a volume holds, not by its size.
     segs: BTreeMap<u32, Claims>,
 }
 
-/// What is claimed in a segment.
+/// The claims in a segment.
 #[derive(Default)]
 struct Claims {
     /// Three bits for each fragment up to the last one claimed, 64 at a time: [`USED`], [`STARTS`], [`INODES`].
     bits: Vec<[u64; 3]>,
-    /// The bytes that live.
+    /// Live bytes.
     live: u64,
-    /// The sum of the prints of what lives.
+    /// The sum of the prints of live blocks and inodes.
     sum: u64,
-    /// The fragment after the last that has an owner.
+    /// The fragment after the last one with an owner.
     end: u32,
 }
 
@@ -50,7 +50,7 @@ impl Claims {
     }
 }
 
-/// What tells a block in the log from others: where it lies, whose it is, which one, how long, its checksum.
+/// The identity of a block in the log: its address, its file, which block of it, its length, its checksum.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Print {
     pub frag: u32,
@@ -61,7 +61,7 @@ pub(super) struct Print {
     pub crc: u32,
 }
 
-/// Which block an inode is, for its print.
+/// The block code of an inode, for its print.
 const INODE_PLACE: u64 = 0xfe << 56;
 
 impl Print {
@@ -69,7 +69,7 @@ impl Print {
         Print { frag, ino, version, place: INODE_PLACE, frags: 1, crc: 0 }
     }
 
-    /// As a number. A sum of such numbers tells sets of blocks from each other.
+    /// The print as a number. A sum of such numbers tells sets of blocks from each other.
     pub fn number(&self) -> u64 {
         let mut bytes = [0; 24];
         let parts = [u64::from(self.ino) << 32 | u64::from(self.version), self.place];
@@ -86,12 +86,12 @@ impl Space {
         Space { geom, count, segs: BTreeMap::new() }
     }
 
-    /// Nothing is claimed.
+    /// Drops all claims.
     pub fn begin(&mut self) {
         self.segs.clear();
     }
 
-    /// Segment of a fragment, and its place there.
+    /// The segment of a fragment, and its offset there.
     fn at(&self, frag: u32) -> Option<(u32, u32)> {
         let seg = self.geom.seg_of(Frag(frag)).filter(|seg| seg.0 < self.count)?;
         Some((seg.0, frag - self.geom.seg_start(seg).0))
@@ -106,7 +106,7 @@ impl Space {
         (frag..frag.saturating_add(frags)).find(|f| self.get(USED, *f))
     }
 
-    /// A run of fragments of one segment gets its owner.
+    /// Claims a run of fragments of one segment.
     pub fn claim(&mut self, p: Print) {
         self.count(p.frag, p.frags, self.geom.bytes_of(p.frags) as u64, p.number(), STARTS);
     }
@@ -116,7 +116,7 @@ impl Space {
         !self.get(USED, frag) || self.get(INODES, frag)
     }
 
-    /// An inode lies in this fragment, which others may share. `sum`: summaries name it.
+    /// Claims a fragment for an inode; other inodes may share it. `sum`: summaries name the inode.
     pub fn claim_inode(&mut self, p: Print, sum: bool) {
         self.count(p.frag, 1, INODE as u64, if sum { p.number() } else { 0 }, INODES);
     }
@@ -132,12 +132,12 @@ impl Space {
         claims.end = claims.end.max(end);
     }
 
-    /// Whether a block that lives begins there.
+    /// Whether a live block begins there.
     pub fn begins(&self, frag: u32) -> bool {
         self.get(STARTS, frag)
     }
 
-    /// Segments in which something is claimed, ascending.
+    /// Segments with claims, ascending.
     pub fn segs(&self) -> impl Iterator<Item = u32> + '_ {
         self.segs.keys().copied()
     }
@@ -154,7 +154,7 @@ impl Space {
         self.segs.get(&seg).map_or(0, |claims| claims.end)
     }
 
-    /// Bytes that live.
+    /// Live bytes of all segments.
     pub fn total(&self) -> u64 {
         self.segs.values().map(|claims| claims.live).fold(0, u64::saturating_add)
     }

@@ -1,4 +1,5 @@
-//! First phases: the superblock, or what serves instead of it; the checkpoints, and the ifile that one of them leads to.
+//! First phases: the superblock, or what serves instead of it; the checkpoints, and the ifile that one of them leads
+//! to.
 
 use super::issue::Issue;
 use super::{Findings, log, words};
@@ -27,7 +28,7 @@ pub(super) fn refuse_unknown(sb: &SuperBlock, write: bool) -> Result<()> {
 pub(super) struct Found {
     pub sb: SuperBlock,
     pub geom: Geom,
-    /// What is wrong with the one at byte 0, and what serves instead.
+    /// What is wrong with the superblock at byte 0, and what serves instead.
     pub damage: Option<(String, String)>,
 }
 
@@ -55,12 +56,13 @@ pub(super) fn superblock(dev: &dyn Device) -> Result<std::result::Result<Found, 
     }
 }
 
-/// Whether a volume of ours seems to lie here although byte 0 does not say so.
+/// Whether there seems to be an LFS volume although byte 0 does not say so.
 pub(crate) fn search(dev: &dyn Device) -> Result<bool> {
     Ok(substitute(dev, 0)?.is_some())
 }
 
-/// What more speaks for than for the superblock at byte 0: a copy, or else its own fields in spite of the checksum.
+/// A superblock with more evidence than the one at byte 0: a copy, or else the fields at byte 0 in spite of their
+/// checksum.
 fn substitute(dev: &dyn Device, rank: u32) -> Result<Option<(String, SuperBlock, Geom)>> {
     let mut best = None;
     for at in copies() {
@@ -82,7 +84,7 @@ fn substitute(dev: &dyn Device, rank: u32) -> Result<Option<(String, SuperBlock,
             best = Some((good, from, sb, geom));
         }
     }
-    // A copy serves also where there is no checkpoint any more.
+    // A copy serves even if there is no checkpoint any more.
     let better = |b: &(u32, String, SuperBlock, Geom)| b.0 > rank || rank == 0;
     let own_is_sound = matches!(read(dev, 0), Ok(Some(sb)) if geometry(&sb, 0).is_ok());
     Ok(best.filter(|b| better(b) && (b.0 > rank || !own_is_sound)).map(|(_, from, sb, geom)| (from, sb, geom)))
@@ -96,17 +98,17 @@ fn own_fields(dev: &dyn Device) -> Result<Option<(SuperBlock, Geom)>> {
     }
     dev.read_at(Kind::Super, 0, &mut bytes)?;
     let Ok(mut sb) = SuperBlock::read_from_bytes(&bytes) else { return Ok(None) };
-    // Any field may be what is damaged; these few say nothing that cannot be found out.
+    // Any field may be damaged; these few hold nothing that cannot be found out.
     (sb.magic, sb.compat, sb.ro_compat) = (SUPER_MAGIC, 0.into(), 0.into());
     sb.incompat = superblock::incompat(&sb).into();
     sb.version = sb.version.get().min(VERSION).into();
     Ok(geometry(&sb, 0).ok().map(|geom| (sb, geom)))
 }
 
-/// What both checkpoints can say for a geometry.
+/// The most evidence for a geometry, from two checkpoints.
 const MOST_WITNESSES: u32 = 4;
 
-/// How much speaks for a geometry: checkpoints that are its own, and whose numbers fit.
+/// The evidence for a geometry: checkpoints that are of this volume, and whose numbers fit.
 fn witnesses(dev: &dyn Device, geom: &Geom) -> Result<u32> {
     let size = dev.geometry().size;
     if geom.copy_at() + SECTOR as u64 > size {
@@ -127,7 +129,7 @@ pub(super) fn is_clean(dev: &dyn Device, found: &Found) -> Result<bool> {
     Ok(found.damage.is_none() && all.len() == 2 && clean)
 }
 
-/// Notes what is wrong with the superblock or its copy; whether one of them has to be written.
+/// Notes what is wrong with the superblock or its copy; returns whether one of them has to be written.
 pub(super) fn note_super(dev: &dyn Device, found: &Found, f: &mut Findings) -> Result<bool> {
     let at = found.geom.copy_at();
     let same = match read(dev, at) {
@@ -153,11 +155,11 @@ pub(super) struct Begun {
     pub rebuilt: bool,
 }
 
-/// Brings the volume into core, by the newest checkpoint that leads to a sound ifile.
+/// Opens the volume in core, at the newest checkpoint with a sound ifile.
 pub(super) fn begin(dev: Arc<dyn Device>, found: &Found, f: &mut Findings) -> Result<Begun> {
     let geom = found.geom;
     let mut all = checkpoints(&*dev, &geom)?;
-    // One that was read wrong may be read right.
+    // One that was read badly may be read well the second time.
     if all.len() < 2 {
         all = checkpoints(&*dev, &geom)?;
     }
@@ -226,7 +228,7 @@ fn byte_of(geom: &Geom, place: usize) -> u64 {
     geom.checkpoints().get(place).copied().unwrap_or(0)
 }
 
-/// The volume as a checkpoint and the log after it have it.
+/// A volume opened at a checkpoint, and rolled forward.
 struct Opened {
     core: Core,
     /// Blocks of the ifile that cannot be read, which are left out of it, and why.

@@ -3,15 +3,15 @@
 use super::{SHARES, Use};
 use std::collections::BTreeSet;
 
-/// Classes of segments by how much of them lives.
+/// Classes of segments by utilisation.
 const CLASSES: u64 = 64;
 
-/// Dirty segments in which something lives.
+/// Dirty segments with live bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Choice {
     /// By class, then by the time of the youngest block.
     all: BTreeSet<(u8, i64, u32)>,
-    /// How many there are, by how many twentieths of them live.
+    /// How many there are, by utilisation in twentieths.
     pub shares: [u64; SHARES],
     /// Bytes of a segment.
     size: u64,
@@ -38,7 +38,7 @@ impl Choice {
         }
     }
 
-    /// A segment's use has changed.
+    /// Moves a segment whose usage has changed to its new class.
     pub fn change(&mut self, seg: u32, from: Use, to: Use) {
         if let Some((key, share)) = self.key(seg, from) {
             self.all.remove(&key);
@@ -47,7 +47,7 @@ impl Choice {
         self.add(seg, to);
     }
 
-    /// Of each class the oldest, no more than `many`, of those that `is_one` takes.
+    /// The oldest segments of each class that `is_one` accepts, at most `many` of each.
     pub fn oldest<'a>(&'a self, many: usize, is_one: &'a impl Fn(&u32) -> bool) -> impl Iterator<Item = u32> + 'a {
         let class = |c: u8| self.all.range((c, i64::MIN, 0)..=(c, i64::MAX, u32::MAX)).map(|k| k.2);
         (0..=CLASSES as u8).flat_map(move |c| class(c).filter(is_one).take(many))

@@ -1,5 +1,6 @@
-//! Phase 3: directories, their chunks and what the entries name; what the root leads to; link counts (`kit::treecheck`). What
-//! has no name goes to lost+found.
+//! Phase 3: directories, their chunks and entries; connectivity; link counts (`kit::treecheck`).
+//!
+//! Inodes without a name go to lost+found.
 
 use super::Checker;
 use super::issue::Issue;
@@ -21,17 +22,17 @@ use std::sync::Arc;
 const ROOT_INO: u32 = ROOT.0 as u32;
 
 impl Checker<'_> {
-    /// The inode of one in use.
+    /// The inode of a number in use.
     fn inode(&mut self, ino: u32) -> Result<Inode> {
         self.core.iget(Ino(ino.into()))
     }
 
-    /// When what a repair makes was made.
+    /// The time for what a repair makes.
     fn now(&self) -> Time {
         Time { secs: self.core.sb.created.get(), nanos: 0 }
     }
 
-    /// The root directory is there, or made anew.
+    /// Finds the root directory, or makes a new one.
     pub(super) fn find_root(&mut self) -> Result<()> {
         let why = match self.recs.of(ROOT_INO) {
             Some(rec) if rec.is_dir() => return Ok(()),
@@ -42,7 +43,7 @@ impl Checker<'_> {
         if self.recs.of(ROOT_INO).is_some() {
             self.clear(ROOT_INO)?;
         }
-        // The next one that is taken is the root.
+        // The next inode allocated is the root.
         while self.core.sb.inodes.end.get() < ROOT_INO {
             self.core.take(Of::Inodes)?;
         }
@@ -52,7 +53,7 @@ impl Checker<'_> {
         self.spaced(made, "the root directory").map(drop)
     }
 
-    /// A new directory with nothing in it.
+    /// Makes an empty directory.
     fn new_dir(&mut self, m: u32, parent: Ino) -> Result<u32> {
         self.core.need(1)?;
         let mut i = self.core.inew(m, (0, 0), self.now())?;
@@ -63,7 +64,7 @@ impl Checker<'_> {
         Ok(ino)
     }
 
-    /// What was made, `None` and an issue if there was no space for it.
+    /// Turns `ENOSPC` into `None` and an issue.
     fn spaced<T>(&mut self, made: Result<T>, what: &str) -> Result<Option<T>> {
         match made {
             Err(Error::Errno(Errno::ENOSPC)) => {
@@ -112,7 +113,7 @@ impl Checker<'_> {
         if bytes == *old { Ok(()) } else { self.core.change_page(dir, lbn, |buf| *buf = bytes) }
     }
 
-    /// Each directory gets one parent, the root leads to all of them, and names are counted.
+    /// Gives each directory one parent, connects all of them to the root, and counts names.
     pub(super) fn connect(&mut self) -> Result<()> {
         (self.progress)(0, 2, "links");
         self.drop_extras()?;
@@ -144,7 +145,7 @@ impl Checker<'_> {
         Ok(dir)
     }
 
-    /// The directory for what has no name; made if there is none.
+    /// The directory lost+found; makes it if there is none.
     fn lost_found(&mut self) -> Result<u32> {
         for name in spare_names(LOST_FOUND) {
             if self.lost_found != 0 {

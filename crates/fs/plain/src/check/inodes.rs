@@ -13,7 +13,7 @@ use arbor_kit::runs::Runs;
 use arbor_kit::treecheck::Rec;
 use std::collections::BTreeSet;
 
-/// Blocks of inodes that are looked at after the last that are known, for one that is not.
+/// How many blocks past the known table are searched for inodes.
 const LOOKED_AT: u32 = 8;
 
 /// What the walk through one inode's blocks found.
@@ -21,7 +21,7 @@ const LOOKED_AT: u32 = 8;
 struct Tally {
     /// Blocks that it owns.
     blocks: u32,
-    /// Blocks from the beginning that are there.
+    /// Blocks from the beginning on without a hole.
     row: u64,
     /// Pointers to be made 0.
     cuts: Vec<(Option<u32>, usize)>,
@@ -60,7 +60,7 @@ impl Tally {
     }
 }
 
-/// What is wrong with something that was read.
+/// The damage that a read met, in words; `None` if there is none.
 pub(super) fn is_damaged(read: Result<()>) -> Result<Option<String>> {
     match read {
         Ok(()) => Ok(None),
@@ -85,7 +85,8 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Blocks of inodes that mean something. One that was ever in use after those that the superblock knows of makes it wrong.
+    /// The number of blocks of inodes in use. An inode past those the superblock knows that was ever in use proves the
+    /// superblock wrong.
     fn end_of_table(&mut self) -> Result<u32> {
         let (geom, known) = (self.core.geom, self.core.sb.inodes.end.get().div_ceil(INODES));
         let (mut end, mut n) = (known, known);
@@ -101,7 +102,7 @@ impl Checker<'_> {
             let (found, expected) = (self.core.sb.inodes.end.get(), (end * INODES).min(geom.inodes));
             self.f.note(Issue::End { what: "inodes", found, expected });
             for n in known..end {
-                // What lies between may be of an older volume.
+                // Inodes between them may be of an older volume.
                 let mut bytes = self.core.read(geom.table() + n, 1, Kind::Inode)?;
                 for (ino, b) in (u64::from(n * INODES)..).zip(bytes.chunks_exact_mut(INODE)) {
                     if validate::inode(&geom, Ino(ino), b).is_err() {
@@ -128,7 +129,7 @@ impl Checker<'_> {
         }
     }
 
-    /// An inode that is beyond use becomes free.
+    /// Frees an inode that is damaged beyond use.
     fn damaged(&mut self, ino: u32, why: String) -> Result<()> {
         self.f.note(Issue::InodeDamaged { ino: Node(ino.into()), why });
         let Some((block, at)) = self.core.geom.inode_at(Ino(ino.into())) else { return Ok(()) };
@@ -192,12 +193,12 @@ impl Checker<'_> {
             }
         }
         i.d.xattr = 0.into();
-        // Others that it owned it owns no more.
+        // The inode no longer owns its other blocks.
         i.d.blocks = i.d.blocks.get().saturating_sub(1).into();
         Ok(())
     }
 
-    /// The issues of a walk.
+    /// Notes the issues of a walk.
     fn tell(&mut self, i: &mut Inode, t: &Tally) {
         let ino = Node(i.ino.0);
         if let Some((block, why)) = t.first_bad {
@@ -216,8 +217,8 @@ impl Checker<'_> {
         i.d.blocks = expected.into();
     }
 
-    /// The list of inodes without names, which mount follows. It is empty on a volume that is mended: what is on it is
-    /// cleared with all else that has no name.
+    /// Checks the list of inodes without names, which mount follows. It is empty on a repaired volume: the inodes on it
+    /// are cleared with all others that have no name.
     pub(super) fn check_orphans(&mut self) -> Result<()> {
         let (mut at, mut seen) = (self.core.sb.orphan.get(), BTreeSet::new());
         if at == 0 {

@@ -14,7 +14,7 @@ pub(crate) enum Class {
     Damage,
 }
 
-/// What of a volume decides how its issues are judged.
+/// The state of the volume by which its issues are weighed.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     /// The volume says that it was unmounted.

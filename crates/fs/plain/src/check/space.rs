@@ -37,7 +37,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Makes a bitmap and its pool say what is in use.
+    /// Makes a bitmap and its pool agree with what is in use.
     fn check_pool(&mut self, of: Of, what: &'static str, used: &Runs) -> Result<()> {
         let (pool, _) = self.core.pool(of);
         let (found, last) = (*pool, used.iter().next_back());
@@ -72,7 +72,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Makes block `n` of a bitmap have these bits. `fresh`: it meant nothing so far.
+    /// Sets block `n` of a bitmap to these bits. `fresh`: its contents meant nothing so far.
     fn check_bits(
         &mut self,
         of: Of,

@@ -8,10 +8,10 @@ use arbor_base::device::{Device, Kind};
 use arbor_base::layout::Access;
 use arbor_base::vfs::{Devices, Error, Options, Progress, Repair, Result, Time};
 
-/// Memory for blocks that are looked at.
+/// Cache of the checker.
 const CACHE: &str = "cache=64M";
 
-/// What was found at byte 0, and where what serves instead of it comes from.
+/// The superblock to be used, and the issue if that is not the one at byte 0.
 struct Start {
     found: (SuperBlock, Geom),
     damage: Option<Issue>,

@@ -11,7 +11,7 @@ use std::mem::offset_of;
 use zerocopy::{FromBytes, IntoBytes};
 
 impl Core {
-    /// Reads the headers of an AG in use at mount.
+    /// Takes the headers of an AG in use from the cache, at the mount.
     pub fn load_ag(&mut self, ag: u32) -> Result<()> {
         let (group, inodes) = (self.geom.group_block(ag), self.geom.inode_block(ag));
         let bytes = self.meta_block(self.geom.frag_of(group), BlockType::Group, ag.into())?;
@@ -75,7 +75,7 @@ impl Core {
         self.write(addr, Seal::Super, 0, copy.as_bytes())
     }
 
-    /// Logs the superblock's changed fields.
+    /// Logs the changed fields of the superblock.
     pub fn log_super(&mut self) -> Result<()> {
         let sb = self.sb;
         if self.cache.peek(arbor_base::cache::Name::Block(0)).is_none() {

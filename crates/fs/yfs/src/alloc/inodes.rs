@@ -1,4 +1,4 @@
-//! Inodes: chunks of them, in a tree for each AG, and which of a chunk are free.
+//! Allocation of inodes: their chunks, in a tree for each AG, and which inodes of a chunk are free.
 
 use crate::btree::{Node, NodeStore, Tree};
 use crate::format::*;
@@ -71,8 +71,7 @@ impl Core {
         Ok(Ino(chunk + u64::from(n) * (self.geom.inode_size() as u64 / SECTOR)))
     }
 
-    /// Gives an inode back; a chunk that is all free is given back too, unless it is the AG's
-    /// last with free inodes.
+    /// Frees an inode; a chunk that is all free is freed too, unless it is the AG's last one with free inodes.
     pub fn free_inode(&mut self, ino: Ino, dir: bool) -> Result<()> {
         let bad = || Corrupt::new("inode", "ino", ino.0.saturating_mul(SECTOR), ino.0, "an inode of a chunk");
         let (chunk, at) = self.geom.inode_at(ino).ok_or_else(bad)?;
@@ -105,7 +104,7 @@ impl Core {
         Ok(())
     }
 
-    /// Makes an inode chunk in an AG (ALLOC_GROUP): aligned, so that an inode's number tells it.
+    /// Makes an inode chunk in an AG: aligned, so that the chunk's address follows from an inode's number.
     fn new_chunk(&mut self, ag: u32) -> Result<bool> {
         let frags = self.geom.chunk_frags();
         if self.space[ag].free() < frags {
@@ -126,7 +125,7 @@ impl Core {
     pub(super) fn add_chunk(&mut self, ag: u32, at: u32) -> Result<u64> {
         let start = self.geom.daddr(Frag(self.geom.ag_start(ag).0 + u64::from(at)));
         self.init(start, Seal::Inodes, self.geom.chunk_size());
-        // What was read of the place before was no chunk, or another.
+        // Whatever was read of this place before was another chunk's, or none.
         let end = start.0 + self.geom.chunk_size() as u64 / SECTOR;
         self.damaged.forget(start.0..end);
         let mut store = ChunkStore { core: self, ag };

@@ -1,4 +1,4 @@
-//! Whether there is space for what a call or a delayed write will take, asked before a transaction begins.
+//! Checks for space, before a transaction begins, for what a call or a delayed write will take.
 
 use crate::format::*;
 use crate::volume::{Core, RestartReason};
@@ -6,25 +6,25 @@ use arbor_base::vfs::{Errno, Error, Result};
 use arbor_kit::buddy::bitmap;
 
 impl Core {
-    /// Fragments an ordinary call may still take.
+    /// Fragments that an ordinary call may still take.
     pub fn available(&self) -> u64 {
         self.space.free().saturating_sub(self.delayed.reserved() + self.space.pool())
     }
 
-    /// Fails with `ENOSPC` unless `frags` can be had; asks for reclaim first if something is on
-    /// its way to be free.
+    /// Fails with `ENOSPC` unless `frags` are available; if extents are still to be freed, gives the call up for that
+    /// first.
     pub fn need_space(&mut self, frags: u64) -> Result<()> {
         if self.available() >= frags {
             return Ok(());
         }
-        // Delayed writes may have more reserved than they take.
+        // Delayed writes may have reserved more than they take.
         if self.is_freeing() || self.delayed.reserved() > 0 {
             return Err(self.attempt.give_up(RestartReason::DiskSpace));
         }
         Err(Errno::ENOSPC.into())
     }
 
-    /// Whether an inode can be made, before the transaction begins.
+    /// Fails with `ENOSPC` unless an inode can be made; asked before the transaction begins.
     pub fn need_inode(&mut self) -> Result<()> {
         if self.space.inodes_free() > 0 {
             return Ok(());
@@ -51,8 +51,8 @@ impl Core {
         Ok(false)
     }
 
-    /// Fails with `ENOSPC` unless `n` metadata blocks can be had, beside those that delayed writes
-    /// will need: free fragments alone do not tell on a volume whose free space is in pieces.
+    /// Fails with `ENOSPC` unless `n` metadata blocks are available, beside those that delayed writes will need: on a
+    /// volume whose free space is in pieces, the count of free fragments does not tell.
     pub fn need_runs(&mut self, n: u32) -> Result<()> {
         if self.has_blocks(n.saturating_add(self.delayed_nodes()))? {
             return Ok(());
@@ -63,8 +63,9 @@ impl Core {
         Err(Errno::ENOSPC.into())
     }
 
-    /// Fails with `ENOSPC` unless there are nodes for the extents that `pages` more pages in unwritten space may be cut
-    /// into, and `nodes` beside. They may be the last blocks of a full volume, but none that delayed data will take.
+    /// Fails with `ENOSPC` unless there are nodes for the extents that `pages` more pages in unwritten space may be
+    /// split into, and `nodes` more. They may be the last blocks of a full volume, but none that delayed data will
+    /// take.
     pub fn need_nodes(&mut self, pages: u64, nodes: u64) -> Result<()> {
         let more = (2 * pages).div_ceil(self.extents_per_node()) + nodes;
         let all = u32::try_from(more).unwrap_or(u32::MAX).saturating_add(self.delayed_nodes());
@@ -75,8 +76,7 @@ impl Core {
         Err(self.attempt.give_up(RestartReason::DiskSpace))
     }
 
-    /// Fails with `ENOSPC` unless one run of `frags` can be had for metadata, beside what delayed writes
-    /// will need.
+    /// Fails with `ENOSPC` unless one run of `frags` is available for metadata, beside what delayed writes will need.
     pub fn need_run(&mut self, frags: u32) -> Result<()> {
         self.need_runs(frags.div_ceil(self.geom.block_frags()))?;
         if self.has_run(frags)? {
@@ -100,8 +100,8 @@ impl Core {
         ((self.geom.block_size() - HEADER - NODE_HEADER) / (8 + EXTENT_VALUE) / 2).max(1) as u64
     }
 
-    /// Whether the free runs hold `n` blocks, wherever these begin. Counts some more, so that it need not
-    /// count again soon.
+    /// Whether the free runs hold `n` blocks, at whatever alignment. Counts a few more, so that it need not count again
+    /// soon.
     pub(super) fn has_blocks(&mut self, n: u32) -> Result<bool> {
         let (len, used) = (self.geom.block_frags(), self.sb.ag_used.get());
         if len == 1 || used < self.geom.ag_count || n <= self.space.blocks_known() {
@@ -112,7 +112,7 @@ impl Core {
         for ag in (0..used).map(|i| (from + i) % used) {
             if found < most && self.space[ag].free() >= len {
                 let here = match self.count_blocks(ag, most - found) {
-                    // One that is damaged is for who allocates there.
+                    // Damage of the AG is reported when somebody allocates there.
                     Err(Error::Corrupt(_)) => 0,
                     here => here?,
                 };
@@ -126,7 +126,7 @@ impl Core {
         Ok(found >= n)
     }
 
-    /// Blocks in the free runs of an AG, as far as `most`.
+    /// Blocks in the free runs of an AG, counted up to `most`.
     fn count_blocks(&mut self, ag: u32, most: u32) -> Result<u32> {
         let (len, bits) = (self.geom.block_frags(), self.geom.ag_len(ag));
         let bytes = &self.map(ag)?.bits;

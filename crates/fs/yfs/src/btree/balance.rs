@@ -1,5 +1,6 @@
-//! Keeping nodes full: what an insert or a removal does to a node and its neighbours. It is planned first, so that what
-//! it takes is there before anything changes.
+//! Balancing: how a node and its neighbours make room for an insert, or stay full after a removal.
+//!
+//! It is planned first, so that every node is read and every block allocated before anything changes.
 
 use super::node::{capacity, count_bytes, inner_record, record_size};
 use super::{HEAD, INNER, MAX_LEVEL, Node, NodeStore, Step, Tree, WORD};
@@ -87,7 +88,7 @@ impl<S: NodeStore, const V: usize> Tree<'_, S, V> {
             let left = step.count - 1;
             let parent = depth.checked_sub(1).and_then(|up| path.get(up));
             if left == 0 && parent.is_some_and(|parent| parent.count == 1) {
-                // No tree of ours comes to this: nodes are at least half full.
+                // A tree that yFS wrote never comes to this: nodes are at least half full.
                 plan.push(Fix::Vanish);
                 continue;
             }
@@ -108,7 +109,7 @@ impl<S: NodeStore, const V: usize> Tree<'_, S, V> {
         Ok(plan)
     }
 
-    /// Allocates all that the plan needs. What was got before a failure is given back.
+    /// Allocates the blocks that the plan needs. After a failure those already allocated are freed.
     pub(super) fn alloc_for(&mut self, plan: &[Fix], path: &[Step]) -> Result<Vec<u64>> {
         let mut fresh = Vec::new();
         match self.alloc_all(plan, path, &mut fresh) {

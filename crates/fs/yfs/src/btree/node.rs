@@ -58,7 +58,7 @@ impl<'a, const V: usize> View<'a, V> {
         Some((self.key(i), value))
     }
 
-    /// The first record from `low` on whose key is not `before` the wanted place.
+    /// The first record from `low` on whose key is not `before` the place sought.
     fn partition(&self, mut low: usize, before: impl Fn(u64) -> bool) -> usize {
         let mut high = self.count();
         while low < high {
@@ -76,21 +76,21 @@ impl<'a, const V: usize> View<'a, V> {
         }
     }
 
-    pub(super) fn pick(&self, key: u64, want: RestartReason) -> Option<(u64, [u8; V])> {
+    pub(super) fn pick(&self, key: u64, want: Match) -> Option<(u64, [u8; V])> {
         let i = self.slot(key);
         let hit = i < self.count() && self.key(i) == key;
         match want {
-            RestartReason::AtLeast => self.record(i),
+            Match::AtLeast => self.record(i),
             _ if hit => self.record(i),
-            RestartReason::AtMost => self.record(i.checked_sub(1)?),
-            RestartReason::Exact => None,
+            Match::AtMost => self.record(i.checked_sub(1)?),
+            Match::Exact => None,
         }
     }
 }
 
 /// Which record a lookup wants.
 #[derive(Clone, Copy)]
-pub(super) enum RestartReason {
+pub(super) enum Match {
     Exact,
     AtMost,
     AtLeast,

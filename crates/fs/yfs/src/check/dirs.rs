@@ -92,7 +92,7 @@ type ReadBody = (Option<Vec<u8>>, Option<Issue>);
 /// The look at one directory.
 #[derive(Default)]
 pub(super) struct Look {
-    /// What the entries name is not looked at.
+    /// The targets of entries are not checked.
     form_only: bool,
     /// Damage to its form: it must be written afresh.
     pub(super) broken: Vec<Issue>,

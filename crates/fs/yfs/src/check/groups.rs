@@ -1,5 +1,4 @@
-//! Allocation groups: headers and trees of inode chunks at the beginning, bitmaps and counters
-//! at the end.
+//! Allocation groups: headers and trees of inode chunks at the beginning, bitmaps and counters at the end.
 
 use super::issue::Issue;
 use super::{Checker, Chunk, Group, tree};
@@ -138,8 +137,8 @@ impl Checker<'_> {
         Ok(mask)
     }
 
-    /// Looks through an AG for chunks with an inode in use. Where the bitmap is readable, only
-    /// what it shows in use is looked at: a chunk that was given back may still look alive.
+    /// Scans an AG for chunks with an inode in use. If the bitmap is readable, only what it shows in use is checked: a
+    /// freed chunk may still look alive.
     fn scan(&mut self, ag: u32) -> Result<Vec<u64>> {
         let (bits, _) = self.read_bitmap(ag)?;
         let geom = self.r.geom;
@@ -181,7 +180,7 @@ impl Checker<'_> {
         Ok((bits, damaged))
     }
 
-    /// Last phase: chunk trees, bitmaps and counters say what was found.
+    /// Last phase: writes chunk trees, bitmaps and counters as found.
     pub(super) fn fix_groups(&mut self) -> Result<()> {
         for rec in self.recs.iter() {
             let ag = self.r.geom.ag_of(self.r.geom.frag_of(Daddr(rec.ino)));
@@ -199,8 +198,8 @@ impl Checker<'_> {
             }
             self.flush()?;
         }
-        // While something is left unmended, what it owns is not known, and a bitmap made from
-        // what was found would give it away.
+        // While something is left unrepaired, its fragments are not known, and a bitmap made from what was found would
+        // free them.
         let mode = self.f.mode;
         if before {
             self.f.mode = Repair::No;

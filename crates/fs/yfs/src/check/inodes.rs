@@ -18,12 +18,12 @@ pub(super) const MAX_SIZE: u64 = i64::MAX as u64;
 /// Longest target of a symbolic link.
 const MAX_TARGET: u64 = 4095;
 
-/// What an inode's map comes to.
+/// What the walk over an inode's map found.
 #[derive(Default)]
 struct Map {
     records: Vec<Record>,
     nodes: Vec<Frag>,
-    /// Something is lost: the tree must be built afresh.
+    /// Something is lost: the tree must be rebuilt.
     damaged: bool,
     /// Fragments of records and nodes.
     frags: u64,
@@ -237,7 +237,7 @@ impl Checker<'_> {
             self.f.judge(Issue::MapTree { ino: Node(ino), why });
             map.damaged = true;
         }
-        // It may be another's, or hang elsewhere in the tree.
+        // It may be another's, or lie elsewhere in the tree.
         walk.rejected.iter().for_each(|f| self.space.release(*f, block));
         nodes.retain(|f| !walk.rejected.contains(f));
         map.nodes = nodes;
@@ -269,7 +269,7 @@ impl Checker<'_> {
                     last = Some(key);
                     continue;
                 }
-                // It owns both blocks; the directory is written afresh.
+                // It owns both blocks; the directory is rebuilt.
                 Issue::Extent { ino: Node(ino), key, why: "stands there twice" }
             };
             map.damaged = true;
@@ -300,7 +300,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The size must cover what was written; inline contents must fit.
+    /// Checks that the size covers what was written, and that inline contents fit.
     fn check_size(&mut self, i: &mut RawInode, map: &Map, doubt: bool, changed: &mut bool) {
         let (ino, size) = (i.ino, i.d.size.get());
         let inline = i.d.format == Format::Inline as u8;
@@ -324,7 +324,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A map that will be built afresh gets its count then.
+    /// Checks the fragment count; a map that will be rebuilt gets its count then.
     fn check_frags(&mut self, i: &mut RawInode, expected: u64, later: bool, changed: &mut bool) {
         let (ino, found) = (i.ino, i.d.frags.get());
         if found == expected || later {
@@ -336,7 +336,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Has a damaged map built afresh, when it is known what else belongs to it.
+    /// Schedules a damaged map to be rebuilt, after all that belongs to it is known.
     fn settle_map(&mut self, i: &RawInode, map: Map) {
         if !map.damaged {
             return;

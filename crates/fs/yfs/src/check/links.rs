@@ -1,5 +1,4 @@
-//! What hangs on what: the root, parents, loops, inodes without a name, link counts, and the
-//! lists of inodes that the next mount reclaims.
+//! Connectivity: the root, parents, loops, inodes without a name, link counts, recovery lists.
 
 use super::issue::{Issue, Node};
 use super::view::RawInode;
@@ -34,7 +33,7 @@ impl Checker<'_> {
                 self.f.judge(Issue::RecoveryList { ag, why });
             }
             if let Some(g) = self.groups.get_mut(ag as usize) {
-                // The last good one must not lead on.
+                // The last good one must end the list.
                 g.relink |= at != 0;
                 g.recovery = list;
             }
@@ -54,7 +53,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Writes the lists that were cut, or hold inodes with names.
+    /// Writes the lists that were cut short, or that hold inodes with names.
     pub(super) fn fix_recovery_lists(&mut self) -> Result<()> {
         let named: Vec<u64> = self.recs.iter().filter(|r| r.has(Rec::LISTED) && has_name(r)).map(|r| r.ino).collect();
         for ino in named {
@@ -82,7 +81,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The root must be a directory; a new one is made if it is lost.
+    /// Finds the root directory; makes a new one if it is lost.
     pub(super) fn find_root(&mut self) -> Result<()> {
         let root = self.r.sb.root.get();
         let why = match self.recs.rec(root) {
@@ -196,7 +195,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Everything in use must have a way to the root.
+    /// Connects every inode in use to the root.
     pub(super) fn connect(&mut self) -> Result<()> {
         let root = self.r.sb.root.get();
         if let Some(rec) = self.recs.rec(root) {
@@ -285,7 +284,7 @@ impl Checker<'_> {
         Ok(ino)
     }
 
-    /// Link counts and parents as they were found.
+    /// Writes link counts and parents as they were found.
     pub(super) fn fix_links(&mut self) -> Result<()> {
         for at in 0..self.recs.len() {
             let Some(rec) = self.recs.get(at).copied() else { break };
@@ -294,7 +293,7 @@ impl Checker<'_> {
             }
             let expected = match (rec.is_dir(), has_name(&rec)) {
                 (true, true) | (false, _) => rec.links(),
-                // Without repair a directory that hangs nowhere keeps what it has.
+                // Without repair an unconnected directory keeps what it has.
                 (true, false) if rec.has(Rec::LISTED) => 0,
                 (true, false) => rec.stored,
             };

@@ -1,4 +1,4 @@
-//! The tree as the sentences of the issues name it.
+//! Names of inodes and directories in the messages of issues.
 
 use super::Checker;
 use crate::body;

@@ -1,9 +1,8 @@
 //! Inodes that fail their check: what of them can be kept, and how sure that is.
 //!
-//! A single wrong byte is found by the checksum and put back; then everything holds as before.
-//! Else the contents decide: what the area holds says whether this was a file, a directory or a
-//! symbolic link. What cannot be verified (owner, permissions, times) is kept, and said to be
-//! doubtful.
+//! A single wrong byte is found by the checksum and put back; then everything holds as before. Else the contents
+//! decide: what the area holds says whether this was a file, a directory or a symbolic link. What cannot be verified
+//! (owner, permissions, times) is kept, and said to be doubtful.
 
 use super::dirs::{Name, encode, set_inline};
 use super::inodes::{extent, plausible};
@@ -23,7 +22,7 @@ const LINK_KIND: u8 = (mode::IFLNK >> 12) as u8;
 /// Kind of a regular file.
 const FILE_KIND: u8 = (mode::IFREG >> 12) as u8;
 
-/// An inode after its head was looked at.
+/// An inode after its head was checked.
 pub(super) enum Head {
     Free,
     /// Nothing of it can be kept; whether it counts as in use.

@@ -1,9 +1,10 @@
-//! Blocks that nobody names any more: directory blocks and leaves of extent trees whose tree or
-//! inode is lost. They say themselves whose they are and where they belong, so they are given back
-//! to their owner, and a directory that lost its inode is made again.
+//! Stray blocks: directory blocks and leaves of extent trees whose tree or inode is lost.
 //!
-//! Only what the bitmap shows in use and no inode has claimed is looked at: what was freed may look
-//! alike, but means nothing. Without a bitmap everything unclaimed counts as in use.
+//! Their headers name their owner, and their contents their place, so they are given back to their owner, and a
+//! directory that lost its inode is made again.
+//!
+//! Only blocks that the bitmap shows in use and no inode has claimed are considered: freed blocks may look alike, but
+//! mean nothing. Without a bitmap everything unclaimed counts as in use.
 
 use super::inodes::extent;
 use super::issue::{Issue, Node};
@@ -101,7 +102,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Extents of leaves that a file's tree does not lead to any more.
+    /// Adopts the extents of leaves that a file's tree does not point to any more.
     fn adopt_leaves(&mut self, at: usize, ino: u64, leaves: &[Frag]) -> Result<()> {
         let len = self.r.geom.block_frags();
         let (mut records, mut nodes) = (Vec::new(), Vec::new());
@@ -135,7 +136,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Blocks of a directory whose tree or inode is lost.
+    /// Adopts blocks of a directory whose tree or inode is lost.
     fn adopt_dir(&mut self, ino: u64, blocks: &[Frag]) -> Result<()> {
         let len = self.r.geom.block_frags();
         let mine: Vec<Frag> = blocks.iter().copied().filter(|b| self.space.claim(*b, len)).collect();

@@ -1,8 +1,7 @@
 //! Walking and building the trees of `btree.rs` without trusting them.
 //!
-//! A walk never stops at damage: it collects what is still reachable and says what was wrong.
-//! The caller's `claim` is asked for every node; it says `false` for a node that it has seen, so
-//! no walk is longer than the volume.
+//! A walk never stops at damage: it collects what is still reachable and notes what was wrong. The caller's `claim` is
+//! asked for every node; it returns `false` for a node seen before, so no walk is longer than the volume.
 
 use super::view::Reader;
 use crate::format::*;

@@ -1,7 +1,7 @@
 //! Reads of an unmounted volume: the device, with a replayed log laid over it in memory.
 //!
-//! The checker, `describe` and `dump` read through here. A view in memory refuses writes, so that
-//! a check without repair cannot change the device by mistake.
+//! The checker, `describe` and `dump` read through here. A view in memory refuses writes, so that a check without
+//! repair cannot change the device by mistake.
 
 use crate::format::*;
 use crate::recover::{self, Replay};
@@ -30,12 +30,12 @@ impl<'a> View<'a> {
         View { dev, memory: memory.into(), over: RwLock::default() }
     }
 
-    /// Whether it writes nothing.
+    /// Whether writes are refused.
     pub fn in_memory(&self) -> bool {
         self.memory.load(Relaxed)
     }
 
-    /// From now on it writes nothing.
+    /// Refuses writes from now on.
     pub fn keep_in_memory(&self) {
         self.memory.store(true, Relaxed);
     }

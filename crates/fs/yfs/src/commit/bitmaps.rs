@@ -1,5 +1,4 @@
-//! The bitmap daemon: what is marked free becomes free in the bitmap when that is durable (4.4, YFS-C5), and is
-//! discarded.
+//! The bitmap daemon: frees marked extents in the bitmap once the mark is durable (4.4, YFS-C5), and discards them.
 
 use crate::format::*;
 use crate::planted::{Flaw, planted};
@@ -11,15 +10,15 @@ use arbor_base::vfs::{Error, Result, Time, TrimRange};
 pub(super) const MARKED_COST: usize = 4 * LOG_ENTRY + 16;
 /// Most fragments of one "marked free" item: their bits are logged by one transaction.
 const MARKED_FRAGS: u32 = 1 << 18;
-/// Extents the bitmap daemon discards and frees at a time; more when all must go, so that pieces
-/// which lie side by side become one discard.
+/// Extents that the bitmap daemon discards and frees at a time; more when all must go, so that adjacent ones become one
+/// discard.
 const DAEMON_BATCH: usize = 1024;
 const DAEMON_ALL: usize = 1 << 16;
 /// Discards of a batch, the longest first.
 const DISCARDS: usize = 256;
 
 impl Core {
-    /// Marks an extent free: the bitmap follows when this transaction is on disk (4.4).
+    /// Marks an extent free: the bitmap follows after this transaction is on disk (4.4).
     pub fn mark_free(&mut self, mut extent: Extent) {
         if planted(Flaw::ReuseAtOnce) {
             let _ = self.free_now(extent);
@@ -32,7 +31,7 @@ impl Core {
         self.tx.mark(extent);
     }
 
-    /// Whether something is on its way to be free.
+    /// Whether some extents are marked free and not yet free in the bitmap.
     pub fn is_freeing(&self) -> bool {
         !self.marked.is_empty() || self.tx.marked().0 > 0 || self.lives.inactive() > 0
     }
@@ -42,8 +41,8 @@ impl Core {
         self.marked.frags() + self.tx.marked().1
     }
 
-    /// Clears extents from the bitmap whose "marked free" item is durable (YFS-C5), in one
-    /// transaction with the "unmark free" items. At most `count`; returns how many.
+    /// Clears from the bitmap extents whose "marked free" item is durable (YFS-C5), in one transaction with the "unmark
+    /// free" items. At most `count`; returns how many.
     pub fn bitmap_daemon(&mut self, now: Time, count: usize) -> Result<usize> {
         let mut freed = 0;
         let durable = self.log.durable();
@@ -71,8 +70,8 @@ impl Core {
 }
 
 impl Volume {
-    /// Frees in the bitmap what is durably marked free; `all` of it, or one transaction's worth.
-    /// Discards go out before the space can be taken again.
+    /// Frees durably marked extents in the bitmap: all of them with `all`, else one transaction's worth. Discards are
+    /// issued before the space can be allocated again.
     pub(crate) fn run_bitmap_daemon(&self, io: &mut Io, all: bool) -> Result<()> {
         loop {
             let todo: Vec<Extent> = {
@@ -118,7 +117,7 @@ impl Volume {
         }
     }
 
-    /// Gives extents back to the device, neighbours together. A refusal only costs space.
+    /// Discards extents, adjacent ones together. If the device refuses, that only costs space.
     fn discard(&self, extents: &[Extent]) {
         if !self.opts.discard || self.dev.geometry().discard_unit == 0 {
             return;
@@ -135,7 +134,7 @@ impl Volume {
         }
         let unit = u64::from(self.dev.geometry().discard_unit);
         joined.retain(|d| d.1 >= unit);
-        // Each is a call to the host: what a file in many pieces had comes back with the next trim.
+        // Each is a call to the host: the small pieces of a fragmented file are left to the next trim.
         joined.sort_unstable_by_key(|d| (std::cmp::Reverse(d.1), d.0));
         joined.truncate(DISCARDS);
         let batch = joined.into_iter().map(|(at, len)| Request::discard(Kind::Data, at, len)).collect();
@@ -157,7 +156,7 @@ impl Volume {
         let mut bytes = 0;
         for ag in 0..used {
             self.go_on()?;
-            // Nothing may take the space between the look and the discard.
+            // Nobody may allocate the space between the look and the discard.
             let mut core = self.core.lock();
             core.health.check_ordered()?;
             core.attempt.set_blocking(true);

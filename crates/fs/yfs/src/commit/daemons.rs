@@ -6,11 +6,11 @@ use crate::volume::{Core, Io, Volume};
 use arbor_base::vfs::{Result, Time};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Metadata goes in place at the latest after this time, so that recovery is short.
+/// Longest time before metadata goes in place, milliseconds: it bounds recovery.
 const CHECKPOINT_MS: u64 = 30_000;
 
 impl Volume {
-    /// The daemons' turn: what is due at `now`. Returns when something is due next.
+    /// Does the daemons' work due at `now`. Returns when the next is due.
     pub(crate) fn daemon(&self, now: Time) -> Time {
         let later = now.plus_ms(self.opts.commit_ms);
         if !self.core.lock().health.is_writable() || self.drain_inactive().is_err() {
@@ -63,7 +63,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Lets a writer that outruns the device do some of the writing.
+    /// Makes a writer that outruns the device do some of the writing.
     pub(crate) fn throttle(&self) -> Result<()> {
         if !self.full.load(Relaxed) {
             return Ok(());
@@ -86,7 +86,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Notes after a call whether work has piled up.
+    /// Notes, after a call, whether there is work that should not wait for the timer.
     pub(crate) fn note_pressure(&self, core: &Core) {
         let (soon, now) = core.pressure();
         self.pressed.store(soon, Relaxed);

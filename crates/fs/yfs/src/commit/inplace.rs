@@ -1,4 +1,4 @@
-//! Metadata on its way to its place: which buffers may go there, and what is known of them afterwards.
+//! Metadata on its way to its place: which buffers may be written there, and what becomes of them afterwards.
 
 use crate::buffers::Piece;
 use crate::format::*;
@@ -12,7 +12,7 @@ pub(super) const CHECKPOINT_BATCH: usize = 2048;
 
 impl Core {
     pub(super) fn collect_metadata(&mut self, all: bool) -> (Vec<Piece>, Vec<(u64, Rec, Write)>) {
-        // YFS-C1 goes for buffers whose last change no record has yet, too.
+        // YFS-C1 also holds for buffers whose last change no record has yet.
         self.close_tx();
         let until = if all { Rec::MAX } else { self.log.middle() };
         let addrs = self.dirty.ready(self.log.durable(), until, CHECKPOINT_BATCH);
@@ -48,8 +48,8 @@ impl Core {
         (pieces, writes)
     }
 
-    /// What was read ahead of the places that are about to be written is not believed any more;
-    /// [`Core::written_to`] says the same when they have been written.
+    /// Forgets what was read ahead of the places that are about to be written; [`Core::written_to`] does so again after
+    /// the write.
     pub fn writes(&mut self, pieces: &[Piece]) -> Vec<u64> {
         let windows = self.windows.numbers(pieces.iter().map(|p| (p.0, p.2.len() as u64)));
         self.written_to(&windows);

@@ -1,4 +1,4 @@
-//! Transactions: what calls change is collected in one compound transaction, which then goes to the log in core.
+//! Transactions: the changes of calls are collected in one compound transaction, which then goes to the in-core log.
 
 use super::bitmaps::MARKED_COST;
 use crate::buffers::{What, buffer_kind};
@@ -13,8 +13,8 @@ use arbor_base::vfs::{Error, Result, Time};
 use zerocopy::IntoBytes;
 
 impl Core {
-    /// Starts a transaction: after it nothing may fail but the device. Asks the caller to make
-    /// room first if the log or the cache has none (reservation, 4.3).
+    /// Starts a transaction: from here on nothing may fail but the device. Asks the caller to make room first if the
+    /// log has none (reservation, 4.3).
     pub fn begin(&mut self) -> Result<()> {
         // The bitmap daemon must find room when nobody else does: the tail waits for it.
         let count = self.marked.len() + self.tx.marked().0;
@@ -33,8 +33,8 @@ impl Core {
         Ok(())
     }
 
-    /// Changes bytes of a metadata buffer that is in the cache. Bytes that stay the same are not
-    /// logged, unless another log entry would be longer.
+    /// Changes bytes of a metadata buffer. Bytes that stay the same are not logged, unless another log entry would be
+    /// longer.
     pub fn write(&mut self, addr: Daddr, seal: Seal, at: usize, bytes: &[u8]) -> Result<()> {
         let bug = || Error::refused(format!("bug: write of {} bytes at {at} of buffer {addr:?}", bytes.len()));
         let place = match self.cache.place(Name::Block(addr.0)) {
@@ -57,8 +57,8 @@ impl Core {
         Ok(())
     }
 
-    /// Reads a buffer again that was checked before and evicted since (only a tiny cache does it).
-    /// It is about to be changed and sealed, which would make damage look sound.
+    /// Rereads a buffer that was checked before and evicted since (only with a tiny cache), and checks it again: it is
+    /// about to be changed and sealed, which would make damage look sound.
     fn reload(&mut self, addr: Daddr, seal: Seal) -> Result<Place> {
         let (dev, geom) = (&*self.dev, &self.geom);
         let bytes = match seal {
@@ -86,7 +86,7 @@ impl Core {
         Some(self.cache.modify(dirty, f))
     }
 
-    /// A new metadata buffer of zeros.
+    /// Makes a new metadata buffer of zeros.
     pub fn init(&mut self, addr: Daddr, seal: Seal, len: usize) {
         let name = Name::Block(addr.0);
         self.cache.remove(name);
@@ -96,7 +96,7 @@ impl Core {
         self.tx.init(addr, seal);
     }
 
-    /// A new metadata block with its header.
+    /// Makes a new metadata block with its header.
     pub fn init_block(&mut self, addr: Daddr, kind: BlockType, owner: u64, len: usize) -> Result<()> {
         self.init(addr, Seal::Block, len);
         let head = BlockHeader {
@@ -111,12 +111,12 @@ impl Core {
         self.write(addr, Seal::Block, 0, head.as_bytes())
     }
 
-    /// Deletes a metadata buffer; recovery ignores what the log has for it before this.
+    /// Deletes a metadata buffer; replay skips its earlier log entries.
     pub fn delete_buffer(&mut self, addr: Daddr, len: usize) {
         self.tx.delete(addr, len);
     }
 
-    /// Bytes the compound transaction would log now, roughly.
+    /// Bytes that the compound transaction would log now, roughly.
     pub fn tx_bytes(&self) -> usize {
         self.tx.bytes()
     }
@@ -126,8 +126,8 @@ impl Core {
         self.tx_bytes() > self.log.max_tx / 3
     }
 
-    /// Ends the transaction of a call. Those that follow join it, until they are large together or
-    /// somebody needs what they have changed.
+    /// Ends the transaction of a call. Later ones join it, until they are large together or somebody needs their
+    /// changes.
     pub fn commit(&mut self, now: Time) {
         self.tx.open = false;
         self.attempt.set_blocking(false);
@@ -147,7 +147,7 @@ impl Core {
         self.attempt.set_blocking(false);
     }
 
-    /// Ends the compound transaction: its changes go to the in-core log, its buffers are pinned by it.
+    /// Ends the compound transaction: its changes go to the in-core log.
     pub(super) fn close_tx(&mut self) {
         debug_assert!(!self.tx.open, "a call is not finished");
         if self.tx.is_empty() || self.tx.open {

@@ -1,5 +1,4 @@
-//! Witnesses: few data may become durable by the flush of the record that makes them reachable, if the record has
-//! their checksums (YFS-C2).
+//! Witnesses: checksums in a record, with which small data become durable by the record's own flush (YFS-C2).
 
 use crate::delayed::DataWrites;
 use crate::format::*;
@@ -21,7 +20,7 @@ impl Io {
                 return;
             }
         };
-        // What is written over again has its witness with the latest bytes.
+        // Data written a second time are witnessed with their latest bytes.
         all.retain(|w| !out.pieces.iter().any(|(at, _, buf)| w.lies_in(*at, buf.len() as u64)));
         let before: usize = all.iter().map(|w| w.len as usize).sum();
         let in_part = all.iter().any(|w| out.pieces.iter().any(|(at, _, buf)| w.meets(*at, buf.len() as u64)));
@@ -37,8 +36,8 @@ impl Io {
 }
 
 impl Core {
-    /// Lets the only record that waits to be written bear witness to the data written before it, if they
-    /// are few; returns to which. Nothing else may share its flush.
+    /// Makes the only record that waits to be written bear witness to the data written before it, if they are few;
+    /// returns to which. Nothing else may share its flush.
     pub(super) fn bear_witness(&mut self, unflushed: &Unflushed) -> Vec<Witness> {
         let Unflushed::Little(all) = unflushed else { return Vec::new() };
         if !self.log.has_one_sealed() {
@@ -47,7 +46,7 @@ impl Core {
         if self.sb.incompat.get() & (INCOMPAT_WITNESS | INCOMPAT_EXTERNAL_LOG) != INCOMPAT_WITNESS {
             return Vec::new();
         }
-        // What is free again with this record may be discarded, and another's, before there is a next one.
+        // Extents that this record frees may be discarded or reallocated before there is a next one.
         let (fs, durable) = (self.geom.frag_size(), self.log.durable());
         let freed = self.marked.beyond(durable);
         let freed: Vec<(u64, u64)> = freed.map(|e| (e.start.0 * fs, u64::from(e.len) * fs)).collect();

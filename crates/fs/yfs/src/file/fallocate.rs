@@ -1,7 +1,6 @@
-//! Preallocation, and holes that are made: `fallocate`.
+//! `fallocate`: preallocation, and punching holes.
 
 use super::map::Mapped;
-use crate::alloc::Scope;
 use crate::format::*;
 use crate::inode::Inode;
 use crate::validate::MAX_SIZE;
@@ -51,7 +50,7 @@ impl Volume {
         if !punch {
             let size = self.run(|core| core.iget(ino).map(|i| core.size_of(&i)))?;
             if offset > size && size > 0 {
-                // A write after it writes the page of the old end too, with zeros.
+                // A later write also writes zeros to the page at the old end.
                 self.preallocate(ino, size - 1, size)?;
             }
             self.preallocate(ino, offset, end)?;
@@ -76,7 +75,7 @@ impl Volume {
             at = self.change(|core, now| {
                 let mut i = core.iget(ino)?;
                 if i.format() == Format::Inline && i.d.size.get() > 0 {
-                    // Truncated and written meanwhile: it is another file now.
+                    // Truncated and written meanwhile: its contents are others now.
                     return Ok(hi);
                 }
                 let step = hi.min(at + (1 << 20));
@@ -121,7 +120,7 @@ impl Volume {
                 }
                 core.need_runs(3)?;
                 core.begin()?;
-                // As in a truncation, pages go only where the blocks are gone, and whole.
+                // As in a truncation, pages are dropped only where the blocks are freed, and whole.
                 let stop = core.unmap(&mut i, first, stop)?.next_multiple_of(core.page_frags());
                 if let Some(last) = (hi / ps).checked_sub(1) {
                     core.cache.drop_parts(ino, FileBlock::Data(stop * fs / ps)..=FileBlock::Data(last));
@@ -153,8 +152,8 @@ impl Core {
         (offset / ps * pf, end.div_ceil(ps) * pf)
     }
 
-    /// Allocates what is a hole in [lo, hi) as unwritten extents, until the transaction is large
-    /// enough; returns where it stopped.
+    /// Allocates the holes in [lo, hi) as unwritten extents, until the transaction is large enough; returns where it
+    /// stopped.
     fn allocate_unwritten(&mut self, i: &mut Inode, lo: u64, hi: u64) -> Result<u64> {
         let (mut at, mut left) = (lo, UNWRITTEN_EXTENTS);
         while at < hi && left > 0 && !self.tx_full() {
@@ -166,7 +165,7 @@ impl Core {
             }
             let next = self.extent_ge(i, at)?.map_or(hi, |e| e.at.min(hi));
             let want = (next - at).min(u64::from(self.maxblkpg_frags(at))) as u32;
-            let got = self.alloc(self.goal(i, prev, at), want, Scope::Anywhere)?;
+            let got = self.alloc(self.goal(i, prev, at), want)?;
             self.insert_extent(i, Mapped { at, start: got.start, len: got.len, flags: UNWRITTEN })?;
             at += u64::from(got.len);
         }

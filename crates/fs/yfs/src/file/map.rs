@@ -1,5 +1,5 @@
-//! The map of a file: extents under the logical fragment they begin at, in the inode or in a tree whose root lies
-//! there (3.4).
+//! The map of a file: extents under the logical fragment they begin at, in the inode or in a tree whose root lies there
+//! (3.4).
 
 use crate::btree::{Node, NodeStore, Tree};
 use crate::format::*;
@@ -7,7 +7,7 @@ use crate::inode::Inode;
 use crate::validate::MAX_SIZE;
 use crate::volume::Core;
 use arbor_base::layout::{get_u32, get_u64};
-use arbor_base::vfs::Result;
+use arbor_base::vfs::{Error, Result};
 
 /// An extent of a file: first logical fragment, where it lies, flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,7 +155,7 @@ impl Core {
         self.with_map(i, |t| t.insert(e.at, &make_extent(e.start, e.len, e.flags)))
     }
 
-    /// Takes [lo, hi) of one extent out of the map, without freeing it.
+    /// Removes [lo, hi) of one extent from the map, without freeing it.
     pub(super) fn cut_extent(&mut self, i: &mut Inode, e: Mapped, lo: u64, hi: u64) -> Result<Mapped> {
         let cut = clip(e, lo, hi);
         self.versions.change(i.ino);
@@ -174,12 +174,18 @@ impl Core {
         Ok(cut)
     }
 
-    /// Frees what is mapped in [lo, hi), from its end, until the transaction is large enough.
-    /// Returns where it stopped: `lo` when done.
+    /// Frees the extents mapped in [lo, hi), from the end, until the transaction is large enough. Returns where it
+    /// stopped: `lo` when done.
     pub(super) fn unmap(&mut self, i: &mut Inode, lo: u64, hi: u64) -> Result<u64> {
         let mut end = hi;
         while end > lo {
-            let Some(e) = self.extent_le(i, end - 1)? else { return Ok(lo) };
+            let e = match self.extent_le(i, end - 1) {
+                Ok(Some(e)) => e,
+                Ok(None) => return Ok(lo),
+                // What was freed so far is a step of its own, and the next one fails before it changes anything.
+                Err(Error::Corrupt(_) | Error::Io(_)) if end < hi => return Ok(end),
+                Err(e) => return Err(e),
+            };
             if e.end() <= lo {
                 return Ok(lo);
             }

@@ -1,4 +1,4 @@
-//! Reading: what the cache has not, the device has, and that is read without a lock.
+//! Reading: from the cache, else from the device without a lock.
 
 use super::map::{Mapped, clip};
 use crate::format::*;
@@ -12,15 +12,15 @@ use arbor_base::vfs::{Errno, Ino, Result, Seek};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A read of no more bytes is served from a window, or fetches one, if it finds neighbours there.
+/// A read of at most so many bytes is served from a window, or fetches one, if it finds neighbours there.
 const SMALL_READ: u64 = 64 << 10;
 
-/// What a read has to do without the lock.
+/// The part of a read that is done without the lock.
 struct Plan {
     /// Bytes of the file that are read.
     len: usize,
     fetches: Vec<Fetch>,
-    /// To be read for those to come.
+    /// Windows to be read ahead.
     ahead: Vec<Arc<Window>>,
     size: u64,
     version: u64,
@@ -28,20 +28,20 @@ struct Plan {
     units: (u64, u64),
 }
 
-/// What a read has to fetch.
+/// Pages that a read has to fetch.
 struct Fetch {
     /// Pages [first, last] that are missing.
     first: u64,
     last: u64,
     extents: Vec<Mapped>,
-    /// The same in windows, if all of it is in some.
+    /// The windows that hold all of it, if there are such.
     windows: Vec<(Mapped, Arc<Window>)>,
 }
 
 impl Volume {
-    /// Reads file data; see [`arbor_base::vfs::FileSystem::read`]. What was read while the file was
-    /// written in place may be of several moments, and is read again; in the end with the commit
-    /// lock held, which nobody writes without.
+    /// Reads file data; see [`arbor_base::vfs::FileSystem::read`]. If the file was written in place meanwhile, the
+    /// bytes may be of several moments, and are reread; in the end with the commit lock held, without which nobody
+    /// writes.
     pub(crate) fn read_file(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
         for attempt in 0.. {
             let order = (attempt >= 3).then(|| self.order());
@@ -75,7 +75,7 @@ impl Volume {
         let mut direct = plan.fetches;
         direct.retain(|f| !self.copy_windows(f, offset, &mut buf[..plan.len], plan.units.1));
         let read = match self.fetch(&direct, plan.size, plan.units) {
-            // What could not be read may be no part of the file any more.
+            // What could not be read may no longer be part of the file.
             Err(_) if !settled && self.core.lock().versions.of(ino) != plan.version => return Ok(None),
             read => read?,
         };
@@ -134,8 +134,7 @@ impl Core {
         Ok(out)
     }
 
-    /// Finds windows for what a read has to fetch; returns those that should be read for the reads
-    /// to come.
+    /// Finds windows for what a read has to fetch; returns those to be read ahead.
     fn read_ahead(
         &mut self,
         i: &Inode,
@@ -155,7 +154,7 @@ impl Core {
         if next.is_empty() {
             return Ok(out);
         }
-        // What lies ahead may be damaged, or not in the cache: that is for who comes there.
+        // The map ahead may be damaged, or not in the cache: the read that comes there will tell.
         let Ok(extents) = self.written(i, next.start / fs, next.end.div_ceil(fs)) else { return Ok(out) };
         for e in extents {
             let (at, len) = (e.start.0 * fs, u64::from(e.len) * fs);
@@ -190,8 +189,8 @@ impl Core {
 }
 
 impl Volume {
-    /// Copies a piece of a file out of its windows, as far as it lies in `buf`, which is at `offset`
-    /// of the file; says whether it could.
+    /// Copies a piece of a file out of its windows, as far as it lies in `buf`, which is at `offset` of the file;
+    /// returns whether it could.
     fn copy_windows(&self, f: &Fetch, offset: u64, buf: &mut [u8], fs: u64) -> bool {
         let end = offset + buf.len() as u64;
         for (e, window) in &f.windows {
@@ -207,8 +206,8 @@ impl Volume {
         !f.windows.is_empty()
     }
 
-    /// Reads the missing pieces from the device, all at once. Takes no lock: what was mapped may be
-    /// another file's by the time it is read, and its callers look at the version again.
+    /// Reads the missing pieces from the device, all at once. Takes no lock: the extents may be another file's by the
+    /// time they are read, so callers check the version again.
     fn fetch(&self, fetches: &[Fetch], size: u64, (ps, fs): (u64, u64)) -> Result<Vec<Vec<u8>>> {
         let mut out: Vec<Vec<u8>> = fetches.iter().map(|f| zeroed(((f.last + 1 - f.first) * ps) as usize)).collect();
         let all: Vec<(usize, Mapped)> =
@@ -237,8 +236,8 @@ impl Volume {
         Ok(out)
     }
 
-    /// Puts pages read from the device into the cache, unless the file has changed on disk since it
-    /// had this version; says whether it has not.
+    /// Puts pages read from the device into the cache, unless the file has changed on disk since it had this version;
+    /// returns whether it has not.
     fn keep_pages(&self, ino: Ino, fetches: &[Fetch], read: &[Vec<u8>], version: u64) -> bool {
         let mut core = self.core.lock();
         if core.versions.of(ino) != version && !planted(Flaw::StalePages) {
@@ -256,9 +255,8 @@ impl Volume {
         true
     }
 
-    /// Brings pages of a file into the cache, for a change of a part of them. Does nothing if the file
-    /// changes on disk meanwhile: who still wants them asks again, in the end `settled`, with the
-    /// commit lock held.
+    /// Reads pages of a file into the cache, for a change of a part of them. Does nothing if the file changes on disk
+    /// meanwhile: a caller who still wants them asks again, in the end `settled`, with the commit lock held.
     pub(crate) fn fill_pages(&self, ino: Ino, first: u64, last: u64, settled: bool) -> Result<()> {
         let _order = settled.then(|| self.order());
         let (fetches, size, version, units) = self.run(|core| {

@@ -8,7 +8,7 @@ use arbor_base::cache::Name;
 use arbor_base::vfs::{Errno, Ino, Result, Time};
 
 impl Core {
-    /// Takes a file a step nearer to the size `to`; says whether it has it.
+    /// Takes a file one step nearer to the size `to`; returns whether it has it.
     pub fn step_size(&mut self, ino: Ino, to: u64, now: Time) -> Result<bool> {
         let mut i = self.iget(ino)?;
         if !i.is_file() {
@@ -22,7 +22,7 @@ impl Core {
         Ok(done)
     }
 
-    /// One step of a truncation; `false` if more is to do.
+    /// Does one step of a truncation; returns `false` if there is more to do.
     fn shrink_to(&mut self, i: &mut Inode, to: u64, now: Time) -> Result<bool> {
         self.begin()?;
         let on_disk = i.d.size.get();
@@ -33,8 +33,8 @@ impl Core {
         if reached == to {
             self.delayed.unreserve(i.ino, reserved);
         }
-        // Pages go only where the blocks are gone: others may look between the steps, and what lies
-        // in a block whose data is on its way is not the file's.
+        // Pages are dropped only after their blocks are freed: other calls may look between the steps, and a block
+        // whose data is being written must not be read.
         self.cut_pages(i.ino, reached);
         let dirty = self.cache.dirty_pages(i.ino, 0).next().is_some();
         if dirty {
@@ -55,8 +55,8 @@ impl Core {
 }
 
 impl Core {
-    /// Frees the blocks of a file from its end down to `to` bytes and sets its size, as far as
-    /// one transaction goes. Returns how far it has come, in bytes.
+    /// Frees the blocks of a file from its end down to `to` bytes and sets its size, as far as one transaction goes.
+    /// Returns the size reached, in bytes.
     pub fn truncate_step(&mut self, i: &mut Inode, to: u64) -> Result<u64> {
         let fs = self.geom.frag_size();
         if i.format() == Format::Inline {
@@ -110,7 +110,7 @@ impl Core {
             self.want_page(&i, size / ps)?;
             self.reserve(&i, (size / ps, size / ps), (size, to), 0, now)?;
             if self.cache.contains(Name::data(ino, size / ps)) {
-                self.page_write(ino, size, &[], now);
+                self.page_write(ino, size, &[]);
             }
         } else if i.format() == Format::Inline {
             if to > self.area_len(&i) as u64 {

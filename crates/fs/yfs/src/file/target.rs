@@ -10,7 +10,7 @@ use crate::volume::Core;
 use arbor_base::vfs::Result;
 
 impl Core {
-    /// Asks for what a symbolic link to `target` may want; nothing if that is empty.
+    /// Checks for the space that a symbolic link to `target` may take; none if that is empty.
     pub fn need_target(&mut self, target: &[u8]) -> Result<()> {
         if target.is_empty() {
             return Ok(());

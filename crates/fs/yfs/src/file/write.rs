@@ -44,13 +44,13 @@ impl Core {
         }
         self.inline_to_page(&i)?;
         if offset > size && !size.is_multiple_of(ps) {
-            self.page_write(ino, size, &[], now);
+            self.page_write(ino, size, &[]);
         }
         for index in first..=last {
             let lo = (index * ps).max(offset);
             let hi = ((index + 1) * ps).min(end);
             let piece = data.get((lo - offset) as usize..(hi - offset) as usize).unwrap_or(&[]);
-            self.page_write(ino, lo, piece, now);
+            self.page_write(ino, lo, piece);
         }
         self.touch_delayed(&i, size.max(end), now);
         if planted(Flaw::SizeBeforeData) && i.format() != Format::Inline {
@@ -67,7 +67,7 @@ impl Core {
             self.area_write(&i, size as usize, &vec![0; (offset - size) as usize])?;
         }
         self.area_write(&i, offset as usize, data)?;
-        // A page of it would be believed before the inode, also one that somebody is about to bring.
+        // A page of it would be used before the inode, also one that somebody is about to read in.
         self.cache.remove(Name::data(i.ino, 0));
         self.versions.change(i.ino);
         i.d.size = size.max(offset + data.len() as u64).into();
@@ -78,8 +78,8 @@ impl Core {
         Ok(data.len())
     }
 
-    /// Pages that are changed in part must be in the cache first; also the one at the old end
-    /// of the file, whose rest becomes zeros that must reach the disk.
+    /// Asks for the pages that are changed in part; also for the one at the old end of the file, whose rest becomes
+    /// zeros that must reach the disk.
     fn want_edges(&mut self, i: &Inode, size: u64, offset: u64, end: u64) -> Result<()> {
         let ps = self.page_size();
         let (first, last) = (offset / ps, (end - 1) / ps);
@@ -107,8 +107,8 @@ impl Core {
         Err(self.attempt.give_up(RestartReason::Pages(i.ino, index, index)))
     }
 
-    /// Reserves space for pages that have none yet. What fallocate has given needs none, only perhaps nodes for the
-    /// extents that it is cut into: they come from what is kept back.
+    /// Reserves space for pages that have none yet. Pages in preallocated space need none, only perhaps nodes for the
+    /// extents that it is split into: they come from the pool.
     pub(super) fn reserve(
         &mut self,
         i: &Inode,
@@ -121,7 +121,7 @@ impl Core {
         let known = self.delayed.get(i.ino).is_some_and(|d| d.reserved() > 0);
         let (mut need, mut converting) = (0, 0);
         let mut page = |core: &mut Core, index: u64| -> Result<()> {
-            // Write-back takes what lies before the end; of a dirty page, what lay before the old one is reserved.
+            // Write-back allocates up to the end; of a dirty page, the part before the old end is reserved already.
             let dirty = core.cache.is_dirty(Name::data(i.ino, index));
             let lo = if dirty && (known || i.format() != Format::Inline) { size.div_ceil(fs) } else { 0 };
             let (lo, hi) = ((index * pf).max(lo), ((index + 1) * pf).min(grown.div_ceil(fs)));
@@ -157,8 +157,8 @@ impl Core {
         Ok(())
     }
 
-    /// Tree nodes that a write into unwritten space may need where the nodes of its file are full: a first write those
-    /// of one insert, and in a tree of several leaves any write one for each leaf that its ends lie in.
+    /// Tree nodes that a write into unwritten space may need if the nodes of its file are full: those of one insert for
+    /// the first write; in a tree of several leaves, one for each leaf that its ends lie in.
     fn converted_nodes(&mut self, i: &Inode, first: u64, last: u64) -> Result<u64> {
         let mut copy = *i;
         let height = FileTree::new(&mut MapStore::file(self, &mut copy)).height()?;
@@ -185,7 +185,7 @@ impl Core {
         Ok(())
     }
 
-    pub(super) fn page_write(&mut self, ino: Ino, at: u64, piece: &[u8], _now: Time) {
+    pub(super) fn page_write(&mut self, ino: Ino, at: u64, piece: &[u8]) {
         let ps = self.page_size();
         let name = Name::data(ino, at / ps);
         if !self.cache.contains(name) {
@@ -200,7 +200,7 @@ impl Core {
         });
     }
 
-    /// Writes zeros to what of [a, b) lies in the file, however long it is by now.
+    /// Writes zeros to the part of [a, b) that lies in the file, however long it is by now.
     pub(super) fn zero_pages(&mut self, ino: Ino, a: u64, b: u64, now: Time) -> Result<()> {
         let i = self.iget(ino)?;
         let b = b.min(self.size_of(&i));
@@ -219,7 +219,7 @@ impl Core {
 }
 
 impl Core {
-    /// The delayed state of an inode, made if there is none.
+    /// The delayed state of an inode; makes it if there is none.
     pub fn delay(&mut self, i: &Inode, now: Time) -> &mut Delayed {
         self.delayed.entry(i.ino, (i.d.size.get(), i.d.mtime(), i.d.ctime()), now)
     }

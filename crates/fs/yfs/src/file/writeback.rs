@@ -1,8 +1,9 @@
-//! Write-back of dirty pages: they get their place now that the size is known, inline in the inode or in extents, as
-//! contiguous as the AG allows (3.1, 3.3), and are written there.
+//! Write-back of dirty pages: allocates extents for them, or moves them into the inode, and writes them.
+//!
+//! The size is known only now, so the extents are as contiguous as the AG allows (3.1, 3.3).
 
 use super::map::{Mapped, clip};
-use crate::alloc::{Goal, Scope};
+use crate::alloc::Goal;
 use crate::delayed::{DataWrites, Delayed, Which};
 use crate::format::*;
 use crate::inode::Inode;
@@ -21,7 +22,7 @@ const RUN_PAGES: usize = 64;
 const SMALL_BLOCKS: u64 = 12;
 
 impl Volume {
-    /// Writes back one file, so that its map is the whole truth.
+    /// Writes back one file, so that its map is complete.
     pub(crate) fn flush_one(&self, ino: Ino) -> Result<()> {
         if !self.core.lock().delayed.has(ino) {
             return Ok(());
@@ -30,7 +31,7 @@ impl Volume {
         self.write_back(&mut io, Which::One(ino))
     }
 
-    /// Writes dirty data to the device: of one file, or of all that became dirty by `until`.
+    /// Writes dirty data to the device: of the files that `which` selects.
     pub(crate) fn write_back(&self, io: &mut crate::volume::Io, which: Which) -> Result<()> {
         loop {
             let step = {
@@ -92,7 +93,7 @@ impl Core {
                 out.blocked = true;
                 break;
             }
-            // Who has mapped pages of it reads beside the writes that follow.
+            // Readers that have mapped its pages race with the writes that follow.
             self.versions.change(ino);
             let r = self.flush_file(ino, &mut out);
             let done = match r {
@@ -114,8 +115,8 @@ impl Core {
         Ok((out, more))
     }
 
-    /// Allocates and collects the dirty pages of one file in the open transaction. Returns
-    /// whether all of it was taken.
+    /// Allocates and collects the dirty pages of one file in the open transaction. Returns whether that was all of
+    /// them.
     pub fn flush_file(&mut self, ino: Ino, out: &mut DataWrites) -> Result<bool> {
         let Some(&Delayed { size, mtime, ctime, no_inline, .. }) = self.delayed.get(ino) else {
             return Ok(true);
@@ -219,7 +220,7 @@ impl Core {
         Ok(())
     }
 
-    /// Makes [lo, hi) mapped and written; returns where it lies, in order.
+    /// Maps [lo, hi), as written; returns where it lies, in order.
     fn allocate(&mut self, i: &mut Inode, lo: u64, hi: u64, size: u64) -> Result<Vec<Mapped>> {
         let small = size <= SMALL_BLOCKS << self.geom.block_shift;
         let mut out: Vec<Mapped> = Vec::new();
@@ -242,7 +243,7 @@ impl Core {
             }
             let next = self.extent_ge(i, at)?.map_or(hi, |e| e.at.min(hi));
             let want = (next - at).min(u64::from(self.maxblkpg_frags(at))) as u32;
-            let got = self.alloc(self.goal(i, prev, at), want, Scope::Anywhere)?;
+            let got = self.alloc(self.goal(i, prev, at), want)?;
             let piece = Mapped { at, start: got.start, len: got.len, flags: 0 };
             self.insert_extent(i, piece)?;
             out.push(piece);
@@ -254,8 +255,7 @@ impl Core {
         Ok(out)
     }
 
-    /// Where the fragment `at` of a file should go: after the extent before it, with room for
-    /// the hole between them.
+    /// The preferred place of fragment `at` of a file: after the extent before it, with room for the hole between them.
     pub(super) fn goal(&self, i: &Inode, prev: Option<Mapped>, at: u64) -> Goal {
         let per = u64::from(self.sb.maxblkpg.get().max(1)) * u64::from(self.geom.block_frags());
         let home = self.inode_ag(i);
@@ -279,9 +279,8 @@ impl Core {
         (per - at % per).min(1 << 20) as u32
     }
 
-    /// The last block of a small file is in one piece: if it cannot grow in place, it moves
-    /// (fragment reallocation, 3.1). Only when all its pages are being written anyway, and space is
-    /// not scarce.
+    /// Keeps the last block of a small file in one piece: if it cannot grow in place, it moves (fragment reallocation,
+    /// 3.1). Only when all its pages are being written anyway, and space is not scarce.
     fn move_tail_block(
         &mut self,
         i: &mut Inode,
@@ -294,12 +293,12 @@ impl Core {
         let Some(e) = prev.filter(|e| e.end() == at && !at.is_multiple_of(bf)) else { return Ok(false) };
         let tail = e.at.max(at - at % bf);
         let beyond = Frag(e.start.0 + u64::from(e.len));
-        // What it leaves is free only later, and nobody has reserved what it takes.
+        // Its old fragments are freed only later, and nobody has reserved the new ones.
         if tail < lo || self.available() < bf || self.is_free(beyond)? {
             return Ok(false);
         }
         let want = (at - tail + 1).next_multiple_of(bf).min(bf) as u32;
-        let got = self.alloc(self.goal(i, None, tail), want.max((at - tail) as u32 + 1), Scope::Anywhere)?;
+        let got = self.alloc(self.goal(i, None, tail), want.max((at - tail) as u32 + 1))?;
         if u64::from(got.len) <= at - tail {
             self.free_now(got)?;
             return Ok(false);
@@ -322,7 +321,7 @@ impl Core {
         Ok(true)
     }
 
-    /// A large file has full blocks: what is left of its last one is allocated if it is free.
+    /// Fills up the last block of a large file, if the rest of it is free: a large file has full blocks.
     fn fill_block(&mut self, i: &mut Inode, hi: u64, size: u64) -> Result<()> {
         let end = size.div_ceil(self.geom.block_size() as u64) * u64::from(self.geom.block_frags());
         if hi < size.div_ceil(self.geom.frag_size()) || hi >= end {
@@ -333,7 +332,7 @@ impl Core {
         let beyond = Frag(prev.start.0 + u64::from(prev.len));
         if self.available() > end - hi && self.is_free(beyond)? {
             let goal = Goal { ag: self.geom.ag_of(beyond), at: Some(beyond) };
-            let got = self.alloc(goal, (end - hi) as u32, Scope::Anywhere)?;
+            let got = self.alloc(goal, (end - hi) as u32)?;
             self.insert_extent(i, Mapped { at: hi, start: got.start, len: got.len, flags: UNWRITTEN })?;
         }
         Ok(())

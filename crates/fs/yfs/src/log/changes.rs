@@ -1,13 +1,13 @@
-//! What a compound transaction has changed, until it is logged.
+//! The compound transaction: changes of calls, until they are logged.
 
 use crate::format::*;
 use rustc_hash::FxHashMap;
 
-/// The compound transaction: log items by buffer, free items. The transactions of several calls, one
-/// after another, become one: what all of them change is logged once. They are all durable or none is.
+/// The compound transaction: log items by buffer, free items. The transactions of successive calls become one: the
+/// changes of all of them are logged once. They are all durable or none is.
 #[derive(Default)]
 pub(crate) struct Tx {
-    /// A call is changing something.
+    /// A transaction is open: a call is changing something.
     pub open: bool,
     tid: u32,
     order: Vec<u64>,
@@ -17,13 +17,15 @@ pub(crate) struct Tx {
     unmarked: Vec<Extent>,
     /// What all of it takes in the log, or a little more.
     bytes: usize,
+    /// How often something was changed.
+    changes: u64,
     /// Fragments in `marked`.
     marked_frags: u64,
-    /// Ranges of earlier items, to be used again.
+    /// Lists of ranges of earlier items, to be reused.
     spare: Vec<Vec<(usize, usize)>>,
 }
 
-/// What is logged of a buffer.
+/// What is to be logged of a buffer.
 #[derive(Default)]
 pub(crate) struct Item {
     pub init: bool,
@@ -31,7 +33,7 @@ pub(crate) struct Item {
     pub ranges: Vec<(usize, usize)>,
 }
 
-/// Ranges that are kept for use again.
+/// How many lists of ranges are kept for reuse.
 const SPARE: usize = 64;
 
 impl Tx {
@@ -48,7 +50,12 @@ impl Tx {
         self.bytes
     }
 
-    /// Ranges of a buffer have changed, which begin `at` bytes after those given.
+    /// A number that grows with each change.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Adds changed ranges of a buffer; they are given relative to `at`.
     pub fn change(&mut self, addr: Daddr, seal: Seal, at: usize, ranges: &[(usize, usize)]) {
         let item = self.item(addr, seal);
         let mut more = 0;
@@ -69,7 +76,7 @@ impl Tx {
         self.bytes += more;
     }
 
-    /// A buffer is all zeros.
+    /// Notes that a buffer was initialised with zeros.
     pub fn init(&mut self, addr: Daddr, seal: Seal) {
         let item = self.item(addr, seal);
         item.init = true;
@@ -78,6 +85,7 @@ impl Tx {
 
     fn item(&mut self, addr: Daddr, seal: Seal) -> &mut Item {
         debug_assert!(self.open, "metadata changes only inside a transaction");
+        self.changes += 1;
         let item = self.items.entry(addr.0).or_default();
         if item.seal.is_none() {
             item.seal = Some(seal);
@@ -88,8 +96,9 @@ impl Tx {
         item
     }
 
-    /// A buffer is deleted: nothing of it is logged but that.
+    /// Notes that a buffer is deleted: nothing else of it is logged.
     pub fn delete(&mut self, addr: Daddr, len: usize) {
+        self.changes += 1;
         if self.items.remove(&addr.0).is_some() {
             self.order.retain(|a| *a != addr.0);
         }
@@ -97,16 +106,18 @@ impl Tx {
         self.deleted.push((addr.0, len));
     }
 
-    /// An extent is marked free.
+    /// Marks an extent free.
     pub fn mark(&mut self, extent: Extent) {
+        self.changes += 1;
         // The bits that freeing it will log one day.
         self.bytes += LOG_ENTRY + extent.len as usize / 8;
         self.marked_frags += u64::from(extent.len);
         self.marked.push(extent);
     }
 
-    /// An extent that was marked free is free in the bitmap.
+    /// Notes that an extent marked free is now free in the bitmap.
     pub fn unmark(&mut self, extent: Extent) {
+        self.changes += 1;
         self.bytes += LOG_ENTRY;
         self.unmarked.push(extent);
     }
@@ -116,7 +127,7 @@ impl Tx {
         (self.marked.len(), self.marked_frags)
     }
 
-    /// Buffers with changes: how each is sealed, and which ranges have changed.
+    /// Buffers with changes: how each is sealed, and its changed ranges.
     pub fn changed(&self) -> impl ExactSizeIterator<Item = (u64, &Item)> {
         self.items.iter().map(|(addr, item)| (*addr, item))
     }
@@ -152,7 +163,7 @@ impl Tx {
         self.marked.drain(..)
     }
 
-    /// An item that is logged: its memory is for the next.
+    /// Keeps the memory of a logged item for the next.
     pub fn reuse(&mut self, mut item: Item) {
         if self.spare.len() < SPARE {
             item.ranges.clear();
@@ -160,7 +171,7 @@ impl Tx {
         }
     }
 
-    /// All of it is logged, and the next transaction begins. `order` is what [`Tx::take_order`] gave.
+    /// Ends the transaction, all of which is logged. `order` is what [`Tx::take_order`] returned.
     pub fn end(&mut self, mut order: Vec<u64>) {
         order.clear();
         self.order = order;
@@ -177,7 +188,7 @@ pub(crate) struct Changed {
 }
 
 impl Changed {
-    /// What differs between two slices of one length.
+    /// The ranges in which two slices of one length differ.
     pub fn between(old: &[u8], new: &[u8]) -> Changed {
         let mut changed = Changed::default();
         let ((a, a_rest), (b, b_rest)) = (old.as_chunks::<LOG_ENTRY>(), new.as_chunks::<LOG_ENTRY>());

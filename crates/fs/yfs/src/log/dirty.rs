@@ -7,7 +7,7 @@ use arbor_base::device::Kind;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
-/// What is known of a metadata buffer that differs from its place on the device.
+/// A metadata buffer that differs from its place on the device.
 pub(crate) struct Dirty {
     seal: Seal,
     kind: Kind,
@@ -17,11 +17,11 @@ pub(crate) struct Dirty {
     last: Rec,
     lo: usize,
     hi: usize,
-    /// First record with a change made since the write in flight began, and its range.
+    /// First record with a change made since the last write began, and its range.
     again: Option<(Rec, usize, usize)>,
 }
 
-/// What of a buffer goes in place, and up to which change.
+/// The part of a buffer that goes in place, and up to which change.
 pub(crate) struct Going {
     pub seal: Seal,
     pub kind: Kind,
@@ -31,7 +31,7 @@ pub(crate) struct Going {
     pub hi: usize,
 }
 
-/// All of them, and in which order their changes were logged.
+/// All dirty metadata buffers, and the order in which their changes were logged.
 #[derive(Default)]
 pub(crate) struct DirtyBuffers {
     of: FxHashMap<u64, Dirty>,
@@ -43,7 +43,7 @@ impl DirtyBuffers {
         self.of.is_empty()
     }
 
-    /// A record has a change of `lo..hi` of a buffer.
+    /// Notes that a record has a change of `lo..hi` of a buffer.
     pub fn changed(&mut self, addr: u64, (seal, kind): (Seal, Kind), rec: Rec, (lo, hi): (usize, usize)) {
         let by_first = &mut self.by_first;
         let d = self.of.entry(addr).or_insert_with(|| {
@@ -59,8 +59,8 @@ impl DirtyBuffers {
         }
     }
 
-    /// A record deletes a buffer. It may hold changes that were not logged: it must not reach its place before that
-    /// record is durable, and then it is forgotten.
+    /// Notes that a record deletes a buffer. The buffer may hold changes that were not logged: it must not reach its
+    /// place before that record is durable, and then it is forgotten.
     pub fn deleted(&mut self, addr: u64, rec: Rec) {
         if let Some(d) = self.of.get_mut(&addr) {
             d.last = rec;
@@ -78,7 +78,7 @@ impl DirtyBuffers {
         self.of.iter().map(|(addr, d)| (*addr, d.first, d.last))
     }
 
-    /// Whether each of them stands once in the order, by its first record.
+    /// Whether each of them is in the order once, by its first record.
     pub fn is_in_order(&self) -> bool {
         let is_there = |(addr, first, _)| self.by_first.contains(&(first, addr));
         self.by_first.len() == self.of.len() && self.iter().all(is_there)
@@ -94,7 +94,7 @@ impl DirtyBuffers {
         self.by_first.first().map(|f| f.0)
     }
 
-    /// Buffers that may go in place, those changed first by `until`, of these at most so many.
+    /// Buffers that may go in place (YFS-C1), of those first changed by `until`; at most `most`.
     pub fn ready(&self, durable: Rec, until: Rec, most: usize) -> Vec<u64> {
         let mut addrs = Vec::new();
         for &(first, addr) in &self.by_first {
@@ -109,7 +109,7 @@ impl DirtyBuffers {
         addrs
     }
 
-    /// A buffer is about to be written in place.
+    /// Begins the write of a buffer in place.
     pub fn begin_write(&mut self, addr: u64) -> Option<Going> {
         let d = self.of.get_mut(&addr)?;
         let going = Going { seal: d.seal, kind: d.kind, first: d.first, lo: d.lo, hi: d.hi };
@@ -117,8 +117,8 @@ impl DirtyBuffers {
         Some(going)
     }
 
-    /// A buffer is in place up to the change of [`Going::first`]; says whether it is clean. One that was changed meanwhile
-    /// is not.
+    /// Ends the write of a buffer, now in place up to the change of [`Going::first`]; returns whether it is clean. One
+    /// that was changed meanwhile is not.
     pub fn end_write(&mut self, addr: u64, first: Rec) -> bool {
         let Some(d) = self.of.get_mut(&addr).filter(|d| d.first == first) else { return false };
         self.by_first.remove(&(first, addr));

@@ -3,6 +3,7 @@
 use super::{Conformance, Suites, mounted};
 use crate::config::Config;
 use crate::conformance as checks;
+use crate::damaged_file;
 use crate::generate::Profile;
 use std::path::Path;
 
@@ -56,6 +57,11 @@ pub fn subdirectories_are_limited(s: &Suites, _: &Conformance) {
 /// Nothing of the volume that lay there before is seen after a format.
 pub fn an_older_volume_is_gone(s: &Suites, _: &Conformance) {
     checks::older_volume_is_gone(s.engine);
+}
+
+/// A file whose map is damaged can be removed, and hinders nobody.
+pub fn a_damaged_file_is_removed_alone(s: &Suites, _: &Conformance) {
+    s.under(&Config::new(Profile::Small)).iter().for_each(|config| damaged_file::is_removed_alone(s.engine, config));
 }
 
 /// What was written is durable after the time that the mount gives it.
