@@ -236,8 +236,8 @@ pub fn lost<C: Orphans>(core: &mut C, i: &mut C::Inode) -> Result<()> {
     orphan(core, i)
 }
 
-/// Whether a step of freeing an inode failed because of damage, before it changed anything. Such an inode stays an orphan until
-/// fsck has mended it, and does not hold up the others.
+/// Whether a step of freeing an inode failed because of damage, before it changed anything. Such an inode stays an
+/// orphan until fsck has mended it, and does not hold up the others.
 fn is_left_alone<C: Lives>(core: &mut C, before: u64, e: &Error) -> bool {
     let damage = matches!(e, Error::Corrupt(_) | Error::Io(_) | Error::Errno(Errno::EIO | Errno::EUCLEAN));
     let alone = damage && core.changes() == before;

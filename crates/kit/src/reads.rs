@@ -82,8 +82,8 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Begins a call, or restarts it. `may_restart`: it gives up rather than read under the lock. `arrived`: the bytes that
-    /// were read for it before.
+    /// Begins a call, or restarts it. `may_restart`: it gives up rather than read under the lock. `arrived`: the bytes
+    /// that were read for it before.
     pub fn begin(&mut self, may_restart: bool, mut arrived: Vec<Arrived>) {
         self.may_restart = may_restart;
         self.want = None;
