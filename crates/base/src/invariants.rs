@@ -1,5 +1,7 @@
-//! Whether mounted volumes execute the invariants of their engines: debug builds do, others when a laboratory says so.
-//! A volume that is damaged on purpose breaks what no code broke, so whoever works on one says that too.
+//! Whether mounted volumes check the invariants of their engines: in debug builds, else if a laboratory asks for it.
+//!
+//! On a volume that is damaged on purpose invariants fail through no fault of the code, so a test that works on one
+//! says so ([`OnDamage`]).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,12 +12,12 @@ thread_local! {
     static DAMAGED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Lets builds without debug assertions execute them too, or not any more.
+/// Sets whether builds without debug assertions check them, too.
 pub fn execute_always(always: bool) {
     ALWAYS.store(always, Relaxed);
 }
 
-/// Whether they are executed now, on this thread.
+/// Whether they are checked now, on this thread.
 pub fn are_executed() -> bool {
     (cfg!(debug_assertions) || ALWAYS.load(Relaxed)) && DAMAGED.get() == 0
 }
@@ -25,7 +27,7 @@ pub fn are_executed() -> bool {
 pub struct OnDamage(());
 
 impl OnDamage {
-    /// From now on.
+    /// Begins such work.
     #[must_use]
     pub fn begin() -> OnDamage {
         DAMAGED.set(DAMAGED.get() + 1);

@@ -1,9 +1,9 @@
-//! The foundations all engines stand on. This crate knows no engine.
+//! The foundations of all engines. This crate knows no engine.
 //!
-//! * [`device`]: where bytes live, and what survives a power cut;
+//! * [`device`]: block devices, and what survives a power cut;
 //! * [`layout`]: little-endian fields, checksums and [`layout::Corrupt`] errors;
 //! * [`cache`]: the buffer cache for data and metadata;
-//! * [`invariants`]: whether engines execute theirs after each call;
+//! * [`invariants`]: whether engines check their invariants after calls;
 //! * [`sync`]: locks that a laboratory can schedule;
 //! * [`vfs`]: the seams [`vfs::FileSystem`], [`vfs::Engine`] and [`vfs::Clock`].
 #![forbid(unsafe_code)]

@@ -1,10 +1,9 @@
-//! Locks as engines use them: those of `parking_lot`, with an order that debug builds check, and
-//! with a place where a laboratory decides who goes next.
+//! Locks as engines use them: those of `parking_lot`, with a checked order and a hook for schedulers.
 //!
-//! A thread that runs under a [`Referee`] never waits in the operating system: it asks the referee,
-//! which lets other tasks run until the lock is free. So every interleaving that the locks allow
-//! can be chosen, and repeated, with the code that ships. Without one (a load and a branch) the
-//! locks are what they are.
+//! Debug builds check the order of locks ([`Rank`]). A thread that runs under a [`Referee`] never waits in the
+//! operating system: it asks the referee, which lets other tasks run until the lock is free. So every interleaving that
+//! the locks allow can be chosen, and repeated, with the code that ships. Without a referee the hook costs a load and a
+//! branch.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -14,18 +13,18 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Decides which task runs, for all tasks of one thread.
 pub trait Referee {
-    /// Calls `attempt` until it says that the lock is taken. Other tasks may run before, and have
-    /// to between two attempts.
+    /// Calls `attempt` until it returns that the lock is taken. Other tasks may run before, and must run between two
+    /// attempts.
     fn acquire(&self, attempt: &mut dyn FnMut() -> bool);
 
-    /// A lock was released: waiting tasks may try again.
+    /// Called when a lock was released: waiting tasks may try again.
     fn released(&self);
 
-    /// A moment at which other tasks may run although nobody waits for them.
+    /// Lets other tasks run although nobody waits for them.
     fn pause(&self);
 }
 
-/// Threads that have a referee.
+/// Number of threads that have a referee.
 static REFEREES: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
@@ -57,7 +56,7 @@ pub fn refereed<R>(referee: Rc<dyn Referee>, f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Takes a lock at the referee's word.
+/// Takes a lock through the referee.
 fn ask<G>(referee: &dyn Referee, mut attempt: impl FnMut() -> Option<G>) -> G {
     let mut got = None;
     loop {
@@ -134,7 +133,7 @@ mod order {
 /// A mutex.
 pub struct Mutex<T> {
     rank: Rank,
-    /// What is done to the value when a holder panics.
+    /// Called on the value when a holder panics.
     condemn: fn(&mut T),
     inner: parking_lot::Mutex<T>,
 }
@@ -149,18 +148,18 @@ pub struct MutexGuard<'a, T> {
 }
 
 impl<T> Mutex<T> {
-    /// A mutex with its place in the order of locks. What it holds is sound whatever happens to a holder.
+    /// A mutex with its place in the order of locks. Its value stays sound even if a holder panics.
     pub fn new(rank: Rank, value: T) -> Mutex<T> {
         Mutex::condemning(rank, value, |_| ())
     }
 
-    /// A mutex whose value may be left half changed by a holder that panics: `condemn` is called then, before
-    /// anybody else gets the lock.
+    /// A mutex whose value may be left half changed by a holder that panics: `condemn` is called on it then, before the
+    /// lock is taken again.
     pub fn condemning(rank: Rank, value: T, condemn: fn(&mut T)) -> Mutex<T> {
         Mutex { rank, condemn, inner: parking_lot::Mutex::new(value) }
     }
 
-    /// What it holds.
+    /// The value.
     pub fn into_inner(self) -> T {
         self.inner.into_inner()
     }

@@ -1,8 +1,11 @@
-//! Files of blocks: reading, writing and resizing of files whose pages are their logical blocks, for engines that give each
-//! block its space when it is written.
+//! Files of blocks: reading, writing and resizing of files whose pages are their logical blocks.
 //!
-//! An engine says where blocks lie and gives them space ([`BlockFiles`]); the only door to a dirty page is
-//! [`balloc`](BlockFiles::balloc). Bytes of a page past the end of its file are zero.
+//! For engines that take space block by block in the call that writes (FFS, plain; LFS reserves it there); not for yFS,
+//! which allocates extents at write-back. An engine that implements [`BlockFiles`] says where blocks lie and gives them
+//! space, and gets [`Inodes`] and [`Data`] by that. All changes of a page go through [`balloc`](BlockFiles::balloc).
+//! Bytes of a page past the end of its file are zero.
+//!
+//! Called by `served.rs` and `locked.rs`, through these two traits.
 
 use crate::blockmap::BlockMap;
 use crate::calls::State;
@@ -53,14 +56,15 @@ pub trait BlockFile: Clone {
     /// Changes the length, and nothing else.
     fn set_size(&mut self, to: u64);
 
-    /// It is modified now.
+    /// Sets mtime and ctime to `now`.
     fn set_modified(&mut self, now: Time);
 
-    /// When it was modified is as in `old`.
+    /// Restores mtime and ctime from `old`.
     fn restore_modified(&mut self, old: &Self);
 }
 
-/// A decoded inode with its number in `ino`, and a structure of the disk in `d` that has the usual fields.
+/// Implements [`BlockFile`] for a decoded inode with its number in `ino`, and an on-disk structure with the usual
+/// fields in `d`.
 #[macro_export]
 macro_rules! block_file {
     ($t:ty) => {
@@ -124,37 +128,39 @@ pub trait BlockFiles: State + Namespace + BlockMap + InodeTable<Inode: BlockFile
     /// Longest file, in bytes.
     fn max_size(&self) -> u64;
 
-    /// The page of a block, read if it is not in the cache; `None` of a hole.
+    /// The page of a block, read if it is not in the cache; `None` for a hole.
     fn page(&mut self, f: &Self::Inode, lbn: u64) -> Result<Option<Arc<Vec<u8>>>>;
 
     /// How long the page of a block is.
     fn page_len(&self, f: &Self::Inode, lbn: u64) -> usize;
 
-    /// Gives a block the space that a file of `size` bytes has there, changes its page, which is in the cache, makes the
-    /// file at least that long, and writes the inode back.
+    /// Gives a block the space that a file of `size` bytes has there, changes its page, which must be in the cache,
+    /// makes the file at least that long, and stores the inode in its buffer.
     fn balloc(&mut self, f: &mut Self::Inode, lbn: u64, size: u64, fill: Fill<'_>) -> Result<()>;
 
-    /// Takes a block that is no hole from a file, and writes the inode back.
+    /// Frees a block that is no hole, which leaves a hole, and stores the inode in its buffer.
     fn release_block(&mut self, f: &mut Self::Inode, lbn: u64) -> Result<()>;
 
-    /// A file is about to have `size` bytes, new ones from `from` on: makes its last block as long as such a file has it.
+    /// Called when a file is about to have `size` bytes, new ones from `from` on: extends the fragments of its last
+    /// block to what such a file has there (FFS, LFS: up to a whole block).
     fn lengthen_tail(&mut self, f: &mut Self::Inode, from: u64, size: u64) -> Result<()>;
 
-    /// Frees blocks from the end of a file, as far as one step goes; returns the size that it has then, at least `to`.
+    /// Frees one step's worth of blocks from the end of a file, down to size `to`; returns the new size.
     fn truncate_step(&mut self, f: &mut Self::Inode, to: u64) -> Result<u64>;
 
-    /// Gives up what a write that failed has made longer than `to`.
+    /// Truncates a file that a failed write extended back to `to`.
     fn undo_growth(&mut self, f: &mut Self::Inode, to: u64) -> Result<()>;
 
-    /// A block was written to its end.
+    /// Called when a block was written to its end.
     fn block_filled(&mut self, _f: &mut Self::Inode, _lbn: u64) -> Result<()> {
         Ok(())
     }
 
-    /// The page of a block is about to be written over without having been read, and what lies past its end was not seen.
+    /// Called when the last block of a file is about to be overwritten without having been read: its bytes on disk past
+    /// the end of the file are unknown, and may not be zero.
     fn tail_unseen(&mut self, _f: &Self::Inode, _lbn: u64) {}
 
-    /// Whether another step of a change of the size can follow in the same call.
+    /// Whether another step of a resize can follow in the same call.
     fn has_room_for_step(&mut self) -> bool {
         true
     }
@@ -225,7 +231,7 @@ fn page_name<C: BlockFiles>(f: &C::Inode, lbn: u64) -> Name {
     Name::data(f.ino(), lbn)
 }
 
-/// A regular file; `EISDIR` or `EINVAL` of anything else.
+/// A regular file; `EISDIR` or `EINVAL` for anything else.
 fn regular<C: BlockFiles>(core: &mut C, ino: Ino) -> Result<C::Inode> {
     let f = core.iget(ino)?;
     match f.kind() {
@@ -235,7 +241,7 @@ fn regular<C: BlockFiles>(core: &mut C, ino: Ino) -> Result<C::Inode> {
     }
 }
 
-/// The block that holds byte `at`, where in it, and how many of `len` bytes it holds.
+/// The block that holds byte `at`, the offset in the block, and how many of `len` bytes it holds.
 fn piece<C: BlockFiles>(core: &C, at: u64, len: usize) -> (u64, usize, usize) {
     let lbn = at >> core.block_shift();
     let within = (at - (lbn << core.block_shift())) as usize;
@@ -263,7 +269,7 @@ fn read<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, buf: &mut [u8]) -> R
     Ok(done)
 }
 
-/// Writes `data` at `offset`; what was written before space ran out stays.
+/// Writes `data` at `offset`; returns how many bytes were written, fewer if space ran out.
 fn write<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, data: &[u8], now: Time) -> Result<usize> {
     let mut f = regular(core, ino)?;
     let end = offset.checked_add(data.len() as u64).filter(|e| *e <= core.max_size()).ok_or(Errno::EFBIG)?;
@@ -287,7 +293,7 @@ fn write<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, data: &[u8], now: T
                 }
                 return Err(e);
             }
-            // What is written already counts, and is all that will be on the disk.
+            // The blocks written so far count: a short write.
             Err(e) if e.errno() == Errno::ENOSPC || before == core.changes() => {
                 core.health().note(&e);
                 break;
@@ -325,7 +331,7 @@ fn write_block<C: BlockFiles>(
     done.inspect_err(|_| f.restore_modified(&old))
 }
 
-/// Makes the page of a block that is about to be changed in `range` be there.
+/// Brings the page of a block into the cache before `range` of it is changed; does not read it if `range` covers it.
 fn prepare_page<C: BlockFiles>(core: &mut C, f: &C::Inode, lbn: u64, range: Range<usize>) -> Result<()> {
     let name = page_name::<C>(f, lbn);
     if core.cache().contains(name) {
@@ -347,7 +353,7 @@ fn prepare_page<C: BlockFiles>(core: &mut C, f: &C::Inode, lbn: u64, range: Rang
     Ok(())
 }
 
-/// Makes a file longer, with a hole.
+/// Extends a file with a hole.
 fn extend<C: BlockFiles>(core: &mut C, f: &mut C::Inode, to: u64, now: Time) -> Result<()> {
     if to > core.max_size() {
         return Err(Errno::EFBIG.into());
@@ -369,7 +375,7 @@ fn extend<C: BlockFiles>(core: &mut C, f: &mut C::Inode, to: u64, now: Time) -> 
     core.iput(f)
 }
 
-/// Takes a file a step nearer to the size `to`; says whether it has it.
+/// Does a step of resizing a file to `to`; returns whether the resize is done.
 fn step_size<C: BlockFiles>(core: &mut C, ino: Ino, to: u64, now: Time) -> Result<bool> {
     let mut f = regular(core, ino)?;
     if to >= f.size() {
@@ -382,7 +388,7 @@ fn step_size<C: BlockFiles>(core: &mut C, ino: Ino, to: u64, now: Time) -> Resul
     Ok(core.truncate_step(&mut f, to)? == to)
 }
 
-/// Next data or hole, by blocks.
+/// Finds the next data or hole, in units of blocks.
 fn seek<C: BlockFiles>(core: &mut C, ino: Ino, offset: u64, whence: Seek) -> Result<u64> {
     let f = regular(core, ino)?;
     if offset >= f.size() {
@@ -409,7 +415,7 @@ fn begin_fallocate<C: BlockFiles>(core: &mut C, ino: Ino, end: u64, now: Time) -
     Ok(())
 }
 
-/// A step of fallocate from `offset`: a block. Says where the next one begins.
+/// Does a step of fallocate from `offset`: a block. Returns the offset of the next one.
 fn falloc_step<C: BlockFiles>(
     core: &mut C,
     ino: Ino,
@@ -451,7 +457,7 @@ fn falloc_step<C: BlockFiles>(
     Ok(stop)
 }
 
-/// Punches a hole into one block; the next step begins where the next block is that is none.
+/// Punches a hole into one block; returns the offset of the next step, past a hole that is there already.
 fn punch<C: BlockFiles>(
     core: &mut C,
     f: &mut C::Inode,

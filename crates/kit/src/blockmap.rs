@@ -1,8 +1,8 @@
-//! Block maps: which pointer leads to a block of a file. The inode points to the first blocks; what lies beyond them hangs
-//! in trees of indirect blocks, whose roots stand in the inode too (McKusick et al. 1984, section 2).
+//! Block maps: which pointer leads to a block of a file.
 //!
-//! [`Shape`] is the arithmetic, [`BlockMap`] walks maps without changing them. What writes and truncates them stays in the
-//! engines.
+//! The inode points to the first blocks; the others are in trees of indirect blocks, whose roots are in the inode too
+//! (McKusick et al. 1984, section 2). [`Shape`] is the arithmetic, [`BlockMap`] walks maps without changing them. The
+//! engines write and truncate them. Called by `blockfile.rs` and the engines.
 
 use crate::inodes::InodeTable;
 use crate::machine::Machine;
@@ -21,7 +21,7 @@ pub struct Shape {
     pub fanout: u64,
 }
 
-/// Where a pointer stands.
+/// The place of a pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parent {
     /// In the inode: that one of those to data.
@@ -42,7 +42,7 @@ pub enum Parent {
 }
 
 impl Shape {
-    /// Data blocks that an indirect block of that level leads to.
+    /// Number of data blocks below an indirect block of that level.
     pub fn reach(self, level: u8) -> u64 {
         (0..level).fold(1, |all: u64, _| all.saturating_mul(self.fanout))
     }
@@ -52,7 +52,7 @@ impl Shape {
         (1..=self.levels).fold(self.direct, |all, level| all.saturating_add(self.reach(level)))
     }
 
-    /// Where the pointer to a block stands; `None` for a block that no file can have.
+    /// The place of the pointer to a block; `None` for a block that no file can have.
     pub fn parent(self, part: FileBlock) -> Option<Parent> {
         let below = |level, at: u64| Parent::Map { level, n: at / self.fanout, slot: (at % self.fanout) as usize };
         match part {
@@ -62,7 +62,7 @@ impl Shape {
             FileBlock::Map { level: 0, .. } => None,
             FileBlock::Map { level, .. } if level > self.levels => None,
             FileBlock::Map { level, n: 0 } => Some(Parent::Root(usize::from(level) - 1)),
-            // The first one of the level stands in the inode.
+            // The pointer to the first one of the level is in the inode.
             FileBlock::Map { level, n } if level < self.levels => {
                 (self.first(level, n) < self.blocks()).then(|| below(level + 1, n - 1))
             }
@@ -70,7 +70,7 @@ impl Shape {
         }
     }
 
-    /// What pointer `slot` of an indirect block leads to.
+    /// The block to which pointer `slot` of an indirect block points.
     pub fn child(self, level: u8, n: u64, slot: u64) -> FileBlock {
         let at = n.saturating_mul(self.fanout).saturating_add(slot);
         match level {
@@ -79,7 +79,7 @@ impl Shape {
         }
     }
 
-    /// The first data block that an indirect block leads to.
+    /// The first data block below an indirect block.
     pub fn first(self, level: u8, n: u64) -> u64 {
         match self.child(level, n, 0) {
             FileBlock::Map { level, n } => self.first(level, n),
@@ -117,13 +117,13 @@ pub trait BlockMap: Machine + InodeTable {
     /// A pointer of an indirect block.
     fn entry(table: &[u8], slot: usize) -> Self::Ptr;
 
-    /// Whether a pointer leads nowhere.
+    /// Whether a pointer points to nothing.
     fn is_hole(p: Self::Ptr) -> bool;
 
-    /// How many indirect blocks a file can have at most: a walk that meets more goes round in a damaged map.
+    /// Most indirect blocks that a file can have: a walk that meets more is in a loop of a damaged map.
     fn most_indirect(&self, f: &Self::Inode) -> u64;
 
-    /// The error then.
+    /// The error of such a walk.
     fn too_many_indirect(&self, f: &Self::Inode) -> Error;
 
     /// The pointer to a block of a file.
@@ -157,7 +157,7 @@ pub trait BlockMap: Machine + InodeTable {
         Ok(missing)
     }
 
-    /// The first block of a file from `lbn` on, and before `end`, that is a hole, or is none.
+    /// The first block of a file from `lbn` on, and before `end`, that is a hole (`hole`), or is mapped.
     fn next_block(&mut self, f: &Self::Inode, mut lbn: u64, end: u64, hole: bool) -> Result<Option<u64>> {
         let shape = self.shape();
         let (most, mut met) = (self.most_indirect(f), 0);
@@ -181,7 +181,7 @@ pub trait BlockMap: Machine + InodeTable {
                 return Err(self.too_many_indirect(f));
             }
             if !self.calls().has_changed() {
-                // What was looked at is not needed any more.
+                // The blocks looked at so far are not needed any more.
                 self.cache().trim_clean();
             }
             let first = shape.first(1, n);
@@ -193,8 +193,8 @@ pub trait BlockMap: Machine + InodeTable {
         Ok(None)
     }
 
-    /// The first data block after those that the highest indirect block above `lbn` that is missing, or cannot be read, would
-    /// lead to.
+    /// The first data block past those below the highest indirect block above `lbn` that is missing, or damaged.
+    /// (Damage matters to callers that go on past it; `next_block` has failed by then.)
     fn after_missing(&mut self, f: &Self::Inode, lbn: u64) -> Result<u64> {
         let shape = self.shape();
         let (mut at, mut end) = (FileBlock::Data(lbn), lbn.saturating_add(1));
@@ -224,7 +224,7 @@ pub trait BlockMap: Machine + InodeTable {
         Ok(None)
     }
 
-    /// The same of those below an indirect block.
+    /// The same, of those below an indirect block.
     fn last_below(&mut self, f: &Self::Inode, level: u8, n: u64) -> Result<Option<u64>> {
         if level <= 1 {
             return Ok(Some(n));

@@ -1,5 +1,4 @@
-//! Free space as a bitmap, a binary buddy encoding of it and a 4-ary summary tree (yFS, section
-//! 3.2).
+//! Free space as a bitmap, with a binary buddy encoding and a 4-ary summary tree (yFS, section 3.2).
 //!
 //! A set bit is in use. Bit `i` is bit `i % 8` of byte `i / 8`. The bitmap is cut into groups of 32
 //! bits, and each group has one signed byte:
@@ -168,7 +167,7 @@ impl Summary {
         summary
     }
 
-    /// Takes note that the bits from `start` on, now set in `bm`, have become used.
+    /// Updates the summary after the bits from `start` on, now set in `bm`, have become used.
     pub fn used(&mut self, bm: &[u8], start: u32, len: u32) {
         let (first, end) = self.groups_of(start, len);
         for g in first..end {
@@ -178,7 +177,7 @@ impl Summary {
         self.update(first, end);
     }
 
-    /// Takes note that the bits from `start` on, now clear in `bm`, have become free.
+    /// Updates the summary after the bits from `start` on, now clear in `bm`, have become free.
     pub fn freed(&mut self, bm: &[u8], start: u32, len: u32) {
         let (first, end) = self.groups_of(start, len);
         for g in first..end {
@@ -236,7 +235,7 @@ impl Summary {
         self.nodes.get(..self.width(0)).unwrap_or(&[])
     }
 
-    /// Says where the summary disagrees with the bitmap.
+    /// Returns where the summary disagrees with the bitmap.
     pub fn check(&self, bm: &[u8]) -> Result<(), String> {
         let right = Summary::build(bm, self.bits);
         if right.starts != self.starts {
@@ -315,7 +314,7 @@ impl Summary {
         (free != 0).then(|| base + free.trailing_zeros())
     }
 
-    /// Looks at the runs around some buddies of `2^order`, for one longer than `best`.
+    /// Searches the runs around some buddies of `2^order` for one longer than `best`.
     fn longest(&self, bm: &[u8], order: u8, want: u32, from: u32, best: &mut Option<(u32, u32)>) {
         let near = (from / GROUP) as usize;
         let (mut at, mut end) = (near, usize::MAX);
@@ -359,7 +358,7 @@ impl Summary {
         }
     }
 
-    /// Computes node `i` of a level above the leaves; whether it has changed.
+    /// Computes node `i` of a level above the leaves; returns whether it has changed.
     fn compute(&mut self, level: usize, i: usize) -> bool {
         let children = self.level(level - 1).iter().skip(i * FANOUT).take(FANOUT);
         let most = children.filter_map(|&v| order(v)).max().map_or(NOFREE, |k| k as i8);

@@ -1,9 +1,9 @@
-//! How calls run on the state of a volume: one after another under its lock, begun anew where something is missing.
+//! How calls run on the state of a volume: one after another under its lock, and again if something was missing.
 //!
-//! A call looks up and checks first, then changes. Until its first change it may give up with
-//! [`Error::Restart`]; what it wants is provided without the lock, so that others go on meanwhile, and the call begins
-//! anew. If a call fails after its first change, what is in core is half of it, so the volume turns read-only and nothing
-//! more is written. `ENOSPC` never comes with a change half made.
+//! A call looks up and checks first, then changes. Until its first change it may give up with [`Error::Restart`]; what
+//! it wants is provided without the lock, so that others go on meanwhile, and the call restarts. If a call fails after
+//! its first change, the state in core is half changed, so the volume turns read-only and nothing more is written.
+//! `ENOSPC` is never returned with a change half made. Called by `locked.rs`, and by engines with locks of their own.
 
 use crate::health::Health;
 use arbor_base::sync::MutexGuard;
@@ -11,33 +11,33 @@ use arbor_base::vfs::{Errno, Error, Result};
 
 /// State in core, as calls see it.
 pub trait State {
-    /// What a call may give up for.
+    /// The reasons for which a call may give up.
     type RestartReason;
-    /// What was done for a call that has given up.
+    /// What has been provided so far for a call that gave up.
     type Tries;
 
     /// State of the volume.
     fn health(&mut self) -> &mut Health;
 
-    /// A call begins, or begins anew.
+    /// Called when a call begins, or restarts.
     fn begin_call(&mut self, tries: &mut Self::Tries);
 
-    /// From here on the call changes something, and does not begin anew.
+    /// Called before the first change: from here on the call does not restart.
     fn stay(&mut self) {}
 
-    /// Whether the call has changed something, so that it cannot begin anew.
+    /// Whether the call has changed something, so that it cannot restart.
     fn has_changed(&mut self) -> bool;
 
-    /// A call has succeeded: what it has changed becomes durable, in an engine that waits for that.
+    /// Called when a call has succeeded: makes its changes durable, in an engine that waits for that.
     fn commit(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// A call has ended like this, or gives up for a while.
+    /// Called when a call has ended with this result, or gives up in order to restart.
     fn end_call<R>(&mut self, done: &Result<R>);
 
-    /// Whether the volume may live on after this error of a call that has changed something: whoever refuses a call has left
-    /// the state whole.
+    /// Whether the volume may go on after this error of a call that has changed something: an error that refuses a call
+    /// leaves the state whole.
     fn is_refusal(&self, e: &Error) -> bool {
         matches!(e, Error::Errno(n) if *n != Errno::EIO)
     }
@@ -47,22 +47,22 @@ pub trait State {
         self.health().fail(why);
     }
 
-    /// What the call has given up for.
+    /// The reason for which the call has given up.
     fn take_reason(&mut self) -> Option<Self::RestartReason>;
 }
 
-/// A volume whose calls run so.
+/// A volume whose calls run in this way.
 pub trait Calls {
-    /// What the lock holds.
+    /// The state under the lock.
     type Core: State;
 
-    /// What a call begins with.
+    /// The state of a new call's attempts.
     fn tries(&self) -> <Self::Core as State>::Tries;
 
     /// Takes the lock.
     fn lock(&self) -> MutexGuard<'_, Self::Core>;
 
-    /// A call has succeeded: notes how much work has piled up.
+    /// Called when a call has succeeded: notes how much work has piled up.
     fn note_pressure(&self, core: &mut Self::Core);
 
     /// Provides what a call wants.
@@ -72,7 +72,7 @@ pub trait Calls {
         tries: &mut <Self::Core as State>::Tries,
     ) -> Result<()>;
 
-    /// A call had not enough space: makes what was freed usable. Says whether the call should try again.
+    /// Called when a call found no space: makes freed space usable. Returns whether the call should be tried again.
     fn make_space(&self, _tries: &mut <Self::Core as State>::Tries) -> Result<bool> {
         Ok(false)
     }
@@ -82,7 +82,7 @@ pub trait Calls {
 ///
 /// # Errors
 ///
-/// Those of the call, and of what it wanted.
+/// Those of the call, and of providing what it wanted.
 pub fn run<V: Calls, R>(volume: &V, mut f: impl FnMut(&mut V::Core) -> Result<R>) -> Result<R> {
     let mut tries = volume.tries();
     loop {

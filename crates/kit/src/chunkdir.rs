@@ -1,8 +1,8 @@
 //! Directories that are files of chunks ([`dirent`](super::dirent)): finding, adding, removing and walking entries.
 //!
-//! An engine says how to get at the pages of a directory ([`ChunkDirs`]); everything else is here. Larger directories
+//! An engine gives access to the pages of a directory ([`ChunkDirs`]); everything else is here. Larger directories
 //! get a hash of their names in core when they are first searched (Dowse and Malone 2002); without it a search is
-//! linear.
+//! linear. Called by `namespace.rs`, through [`Names`](namespace::Names), and by the engines.
 
 use crate::blockfile::{BlockFile as _, BlockFiles};
 use crate::dirent::{DIRBLKSIZ, DOTDOT_AT, Dirent, dirent_len, empty_chunks, entries, entry, put_entry};
@@ -19,7 +19,7 @@ use std::sync::Arc;
 const HASH_FROM: u64 = 2560;
 /// Longest directory, in bytes.
 const MOST_BYTES: u64 = 1 << 32;
-/// Memory that a name takes in a hash, about.
+/// Approximate memory that a name takes in a hash.
 const NAME_BYTES: usize = 40;
 
 /// An entry that was found.
@@ -33,7 +33,7 @@ pub struct Found {
     pub kind: u8,
 }
 
-/// Where an entry can go.
+/// Room for an entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
     /// Byte of the directory where the entry begins whose space it takes.
@@ -44,29 +44,29 @@ pub struct Room {
     pub reclen: usize,
 }
 
-/// Called with chunks and where each begins; says whether to go on.
+/// Called with chunks and where each begins; returns whether to go on.
 type Chunks<'a, C> = &'a mut dyn FnMut(&mut C, u64, &[Dirent<'_>]) -> Result<bool>;
-/// Called with entries and their names; says whether to go on.
+/// Called with entries and their names; returns whether to go on.
 pub type Walk<'a, C> = &'a mut dyn FnMut(&mut C, Found, &[u8]) -> Result<bool>;
 
 /// Names of one directory.
 struct Hash {
     names: FxHashMap<u32, Vec<u64>>,
     count: usize,
-    /// Free bytes of each chunk in its largest piece, by 4.
+    /// Length of the largest free piece of each chunk, divided by 4.
     room: Vec<u8>,
-    /// For each amount of free space by 16 bytes, a chunk before which there is none.
+    /// For each amount of free space, in units of 16 bytes, a chunk before which no chunk has as much.
     hints: [u32; 33],
     /// Number of its last use.
     used: u64,
 }
 
 impl Hash {
-    /// There is room in a chunk for an entry of so many bytes.
+    /// Notes that a chunk has room for an entry of so many bytes.
     fn set_room(&mut self, chunk: usize, room: usize) {
         if let Some(r) = self.room.get_mut(chunk) {
             *r = (room / 4) as u8;
-            // Who looks for no more than this finds it here, or before.
+            // A search for no more than this ends here, or earlier.
             for hint in self.hints.iter_mut().take(room.div_ceil(16) + 1) {
                 *hint = (*hint).min(chunk as u32);
             }
@@ -77,9 +77,9 @@ impl Hash {
     fn find_room(&mut self, need: usize) -> Option<u64> {
         let hint = self.hints.get_mut(need.div_ceil(16).min(32))?;
         let from = *hint as usize;
-        let beyond = self.room.iter().skip(from).position(|r| usize::from(*r) * 4 >= need);
-        *hint = beyond.map_or(self.room.len(), |n| from + n) as u32;
-        beyond.map(|n| (from + n) as u64 * DIRBLKSIZ as u64)
+        let found = self.room.iter().skip(from).position(|r| usize::from(*r) * 4 >= need);
+        *hint = found.map_or(self.room.len(), |n| from + n) as u32;
+        found.map(|n| (from + n) as u64 * DIRBLKSIZ as u64)
     }
 }
 
@@ -94,7 +94,7 @@ pub struct Hashes {
 }
 
 impl Hashes {
-    /// None yet; at most about so many bytes of memory.
+    /// No hashes yet; they will take at most about so many bytes of memory.
     pub fn new(bytes: usize) -> Hashes {
         Hashes { all: FxHashMap::default(), order: BTreeMap::new(), uses: 0, names: 0, most: bytes / NAME_BYTES }
     }
@@ -107,7 +107,7 @@ impl Hashes {
         }
     }
 
-    /// The hash of a directory, used now.
+    /// The hash of a directory; counts as a use.
     fn find(&mut self, dir: Ino) -> Option<&mut Hash> {
         let hash = self.all.get_mut(&dir.0)?;
         self.uses += 1;
@@ -117,7 +117,7 @@ impl Hashes {
         Some(hash)
     }
 
-    /// Takes a new hash in, unless it alone is too large.
+    /// Adds a hash, unless it alone is too large.
     fn insert(&mut self, dir: Ino, mut hash: Hash) {
         self.remove(dir);
         if hash.count > self.most {
@@ -131,7 +131,7 @@ impl Hashes {
         self.trim();
     }
 
-    /// A name has come to a directory that has a hash.
+    /// Adds a name to the hash of a directory, if it has one.
     fn add(&mut self, dir: Ino, name: &[u8], at: u64) {
         let Some(hash) = self.find(dir) else { return };
         hash.names.entry(hash_of(name)).or_default().push(at);
@@ -140,7 +140,7 @@ impl Hashes {
         self.trim();
     }
 
-    /// A name has left a directory that has a hash.
+    /// Removes a name from the hash of a directory, if it has one.
     fn drop_name(&mut self, dir: Ino, name: &[u8], at: u64) {
         let Some(hash) = self.all.get_mut(&dir.0) else { return };
         let key = hash_of(name);
@@ -154,22 +154,22 @@ impl Hashes {
         self.names -= 1;
     }
 
-    /// The entry at byte `at` of a directory, which was kept, may be used again.
+    /// Lets the slot of a kept entry, at byte `at` of a directory, be reused.
     pub fn vacate(&mut self, dir: Ino, at: u64) {
         if let Some(hash) = self.all.get_mut(&dir.0) {
-            // How much room that makes is seen when somebody looks there.
+            // The next search there finds how much room that makes.
             hash.set_room((at / DIRBLKSIZ as u64) as usize, DIRBLKSIZ);
         }
     }
 
-    /// A directory has grown to `size` bytes, by empty chunks.
+    /// Notes that a directory has grown to `size` bytes, by empty chunks.
     pub fn grow(&mut self, dir: Ino, size: u64) {
         if let Some(hash) = self.all.get_mut(&dir.0) {
             hash.room.resize((size / DIRBLKSIZ as u64) as usize, (DIRBLKSIZ / 4) as u8);
         }
     }
 
-    /// Lets go what was not used for longest, until there is room.
+    /// Removes the hashes used longest ago, until the others fit.
     fn trim(&mut self) {
         while self.names > self.most
             && let Some((_, oldest)) = self.order.first_key_value()
@@ -194,8 +194,8 @@ fn broken(dir: Ino, at: u64, found: &str, expected: &str) -> Corrupt {
     Corrupt::new("directory", "entries", Location::file(dir, at), found, expected)
 }
 
-/// Calls `f` for the pieces of a chunk that hold free space, until it says `false`: an entry, with the free ones after it
-/// that nobody holds.
+/// Calls `f` for the pieces of a chunk that hold free space, until it returns `false`: an entry, with the free ones
+/// after it that are not kept.
 fn each_piece(all: &[Dirent<'_>], held: impl Fn(usize) -> bool, mut f: impl FnMut(Room) -> bool) {
     let mut last: Option<Room> = None;
     for e in all {
@@ -214,7 +214,7 @@ fn each_piece(all: &[Dirent<'_>], held: impl Fn(usize) -> bool, mut f: impl FnMu
     last.map(f);
 }
 
-/// Largest free piece of a chunk that nobody holds, in bytes.
+/// Largest free piece of a chunk, without kept entries, in bytes.
 fn room_of(all: &[Dirent<'_>], held: impl Fn(usize) -> bool) -> usize {
     let mut most = 0;
     each_piece(all, held, |piece| {
@@ -224,7 +224,7 @@ fn room_of(all: &[Dirent<'_>], held: impl Fn(usize) -> bool) -> usize {
     most
 }
 
-/// The pages of directories, and what was learnt of them.
+/// The pages of directories, and their hashes.
 pub trait ChunkDirs: BlockFiles + namespace::Names<Slot = Found, Room = ()> {
     /// The root directory.
     const ROOT: Ino;
@@ -232,7 +232,7 @@ pub trait ChunkDirs: BlockFiles + namespace::Names<Slot = Found, Room = ()> {
     /// A page of a directory.
     fn dir_page(&mut self, dir: &Self::Inode, index: u64) -> Result<Arc<Vec<u8>>>;
 
-    /// Where the inode of a directory is.
+    /// The location of the inode of a directory.
     fn inode_location(&self, dir: &Self::Inode) -> Location;
 
     /// Changes a page, which was read in the same call.
@@ -247,13 +247,13 @@ pub trait ChunkDirs: BlockFiles + namespace::Names<Slot = Found, Room = ()> {
     /// By how much a directory grows whose next byte is in block `lbn`.
     fn dir_step(&self, lbn: u64) -> usize;
 
-    /// The page of a block that a directory does not have yet.
+    /// Makes the page of a block that a directory does not have yet.
     fn dir_new_page(&mut self, dir: &Self::Inode, lbn: u64) -> Result<()> {
         self.cache().insert(Name::data(dir.ino(), lbn), Arc::new(Vec::new()));
         Ok(())
     }
 
-    /// Whether the entry that begins at byte `at` may have to come back, though it is free.
+    /// Whether the free entry at byte `at` is kept, since a rollback may bring it back.
     fn is_kept(&self, _dir: &Self::Inode, _at: u64) -> bool {
         false
     }
@@ -275,7 +275,7 @@ pub trait ChunkDirs: BlockFiles + namespace::Names<Slot = Found, Room = ()> {
         Ok((page, start..start + DIRBLKSIZ))
     }
 
-    /// Calls `f` for the chunks of a directory from byte `from`, with where each begins, until it says `false`.
+    /// Calls `f` for the chunks of a directory from byte `from`, with the offset of each, until it returns `false`.
     fn each_chunk(&mut self, dir: &Self::Inode, from: u64, f: Chunks<'_, Self>) -> Result<()> {
         let mut at = from / DIRBLKSIZ as u64 * DIRBLKSIZ as u64;
         while at < dir.size() {
@@ -290,7 +290,7 @@ pub trait ChunkDirs: BlockFiles + namespace::Names<Slot = Found, Room = ()> {
         Ok(())
     }
 
-    /// Makes the hash of a directory that is worth one.
+    /// Makes the hash of a directory, if it is large enough.
     fn build_hash(&mut self, dir: &Self::Inode) -> Result<()> {
         if dir.size() <= HASH_FROM || self.hashes().all.contains_key(&dir.ino().0) {
             return Ok(());
@@ -365,7 +365,7 @@ pub trait ChunkDirs: BlockFiles + namespace::Names<Slot = Found, Room = ()> {
         self.dir_entry(dir, DOTDOT_AT as u64, |e| e.ino)
     }
 
-    /// Room for an entry of `need` bytes in what the directory has.
+    /// Finds room for an entry of `need` bytes in the directory as it is.
     fn find_room(&mut self, dir: &Self::Inode, need: usize) -> Result<Option<Room>> {
         let mut from = 0;
         loop {
@@ -390,12 +390,12 @@ pub trait ChunkDirs: BlockFiles + namespace::Names<Slot = Found, Room = ()> {
             if room.is_some() || !hashed {
                 return Ok(room);
             }
-            // There was less than it seemed.
+            // There was less room than noted.
             self.refresh_room(dir, from)?;
         }
     }
 
-    /// Room for a name; the directory grows if there is none.
+    /// Finds room for a name; grows the directory if there is none.
     fn room_or_grow(&mut self, dir: &mut Self::Inode, name: &[u8]) -> Result<Room> {
         let need = dirent_len(name.len());
         if let Some(room) = self.find_room(dir, need)? {
@@ -426,7 +426,7 @@ pub trait ChunkDirs: BlockFiles + namespace::Names<Slot = Found, Room = ()> {
         Ok(())
     }
 
-    /// Enters a name where there is room for it; says where it is.
+    /// Adds a name where there is room for it; returns its offset.
     fn dir_insert(&mut self, dir: &Self::Inode, room: Room, name: &[u8], ino: Ino, t: FileType) -> Result<u64> {
         let at = room.host + room.keeps as u64;
         let (page, within) = self.page_of(at);
@@ -446,7 +446,7 @@ pub trait ChunkDirs: BlockFiles + namespace::Names<Slot = Found, Room = ()> {
         Ok(at)
     }
 
-    /// Removes an entry. `keep` leaves its space alone, as its name may have to come back for a while.
+    /// Removes an entry. `keep` leaves its bytes in place, since a rollback may bring it back.
     fn dir_remove(&mut self, dir: &Self::Inode, name: &[u8], at: u64, keep: bool) -> Result<()> {
         let (page, range) = self.chunk_at(dir, at)?;
         let start = range.start;
@@ -469,7 +469,7 @@ pub trait ChunkDirs: BlockFiles + namespace::Names<Slot = Found, Room = ()> {
         self.refresh_room(dir, at)
     }
 
-    /// Lets an entry name another inode.
+    /// Makes an entry name another inode.
     fn dir_replace(&mut self, dir: &Self::Inode, at: u64, ino: Ino, t: FileType) -> Result<()> {
         let (page, within) = self.page_of(at);
         self.chunk_at(dir, at)?;
@@ -481,7 +481,7 @@ pub trait ChunkDirs: BlockFiles + namespace::Names<Slot = Found, Room = ()> {
         })
     }
 
-    /// The free space of the chunk around byte `at` has changed.
+    /// Notes that the free space of the chunk around byte `at` has changed.
     fn refresh_room(&mut self, dir: &Self::Inode, at: u64) -> Result<()> {
         if !self.hashes().all.contains_key(&dir.ino().0) {
             return Ok(());
@@ -497,7 +497,7 @@ pub trait ChunkDirs: BlockFiles + namespace::Names<Slot = Found, Room = ()> {
         Ok(())
     }
 
-    /// Calls `f` for the entries of a directory that begin at byte `from` or after it, until it says `false`.
+    /// Calls `f` for the entries of a directory that begin at byte `from` or after it, until it returns `false`.
     fn dir_walk(&mut self, dir: &Self::Inode, from: u64, f: Walk<'_, Self>) -> Result<()> {
         self.each_chunk(dir, from, &mut |core, at, all| {
             for e in all.iter().filter(|e| e.ino.0 != 0) {
@@ -552,7 +552,7 @@ impl<C: ChunkDirs> namespace::Names for C {
         self.dir_is_empty(&dir)
     }
 
-    /// A cookie is a place, because entries do not move.
+    /// A cookie is the offset of an entry, because entries do not move.
     fn walk(&mut self, dir: Ino, cookie: u64, _plus: bool, f: namespace::Walk<'_, C>) -> Result<()> {
         let dir = self.iget(dir)?;
         self.dir_walk(&dir, cookie, &mut |core, found, name| {
@@ -584,7 +584,7 @@ mod tests {
         assert_eq!((all.names, all.all.len(), all.order.len()), (71, 2, 2));
     }
 
-    /// What the option `cache` of FFS and LFS says: a quarter of the cache is for hashes.
+    /// The text of the option `cache` of FFS and LFS says that a quarter of the cache is for hashes.
     #[test]
     fn a_mebibyte_of_cache_has_room_for_6500_names() {
         let mut all = Hashes::new((1 << 20) / 4);

@@ -7,7 +7,7 @@ const DIR_KIND: u8 = (mode::IFDIR >> 12) as u8;
 const KIND_AT: usize = std::mem::offset_of!(DirentHead, kind);
 const RECLEN_AT: usize = std::mem::offset_of!(DirentHead, reclen);
 
-/// Sets how many bytes it is from an entry to the next one.
+/// Sets the distance from an entry to the next one, in bytes.
 pub fn set_reclen(chunk: &mut [u8], at: usize, reclen: usize) {
     if let Some(place) = chunk.get_mut(at + RECLEN_AT..at + RECLEN_AT + 2) {
         place.copy_from_slice(&(reclen as u16).to_le_bytes());
@@ -26,7 +26,7 @@ pub fn set_kind(bytes: &mut [u8], at: usize, kind: u8) {
     bytes.iter_mut().skip(at + KIND_AT).take(1).for_each(|b| *b = kind);
 }
 
-/// What the entry at `last` does not need, and all after it, becomes its free space; without one the chunk is empty.
+/// Cuts a chunk after the entry at `last`: the rest becomes free space of that entry. Without one the chunk is empty.
 pub fn cut_chunk(chunk: &mut [u8], last: Option<usize>) {
     match last {
         Some(at) => set_reclen(chunk, at, DIRBLKSIZ - at),
@@ -34,7 +34,7 @@ pub fn cut_chunk(chunk: &mut [u8], last: Option<usize>) {
     }
 }
 
-/// What a directory calls its parent in its first chunk, or what is wrong with its first two entries.
+/// The parent that a directory names in its first chunk, or what is wrong with its first two entries.
 pub fn dots(dir: Ino, chunk: &[u8]) -> Result<Ino, &'static str> {
     let (dot, dotdot) = (entry(chunk, 0)?, entry(chunk, DOTDOT_AT)?);
     if dot.reclen != DOTDOT_AT || dot.name != b"." || dot.kind != DIR_KIND {
@@ -49,8 +49,8 @@ pub fn dots(dir: Ino, chunk: &[u8]) -> Result<Ino, &'static str> {
     Ok(dotdot.ino)
 }
 
-/// Makes the first two entries anew; those that begin after them stay. Returns what the directory is to call its parent
-/// for now: what it called so, or else `root`.
+/// Rewrites the first two entries; those that begin after them stay. Returns the parent that the directory names then:
+/// the one it named, or else `root`.
 pub fn put_dots(dir: Ino, root: Ino, chunk: &mut [u8]) -> Ino {
     let old = entry(chunk, DOTDOT_AT).ok().filter(|e| e.name == b"..").map(|e| e.ino);
     let parent = old.unwrap_or(root);
@@ -73,7 +73,7 @@ pub fn put_dots(dir: Ino, root: Ino, chunk: &mut [u8]) -> Ino {
     parent
 }
 
-/// Puts an entry into the free space of a chunk, if one has enough.
+/// Puts an entry into free space of a chunk, if there is enough after some entry.
 pub fn insert_into(chunk: &mut [u8], name: &[u8], ino: Ino, kind: u8) -> bool {
     let need = dirent_len(name.len());
     let room = entries(chunk).unwrap_or_default().into_iter().find_map(|e| {

@@ -1,22 +1,22 @@
-//! What every volume counts of its device.
+//! Counters of device I/O that every volume keeps.
 
 /// Requests and bytes since the mount.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Io {
     /// Flushes of the device.
     pub flushes: u64,
-    /// Reads that it was asked for.
+    /// Read requests.
     pub reads: u64,
     /// Bytes of them.
     pub read_bytes: u64,
-    /// Writes that it was asked for.
+    /// Write requests.
     pub writes: u64,
     /// Bytes of them.
     pub write_bytes: u64,
 }
 
 impl Io {
-    /// A read of `len` bytes.
+    /// Counts a read of `len` bytes.
     pub fn count_read(&mut self, len: usize) {
         self.reads += 1;
         self.read_bytes += len as u64;

@@ -1,9 +1,8 @@
-//! Chunks of a directory as 4.2BSD has them: 512 bytes filled with entries. A table of the format of each engine that
-//! has them.
+//! Chunks of a directory as 4.2BSD has them: 512 bytes filled with entries.
 //!
-//! An entry never moves: what is removed becomes free space of the entry before it (or stays, with inode
-//! 0), and a new one takes the free space at the end of another. So an offset names an entry as long as it
-//! exists, which is what a walk's cookies need; BSD compacts chunks instead.
+//! The format is the same in each engine that has them. An entry never moves: a removed one becomes free space of the
+//! entry before it (or stays, with inode 0), and a new one takes the free space at the end of another. So an offset
+//! names an entry as long as it exists, which is what a walk's cookies need; BSD compacts chunks instead.
 
 use arbor_base::device::SECTOR;
 use arbor_base::layout::{U16, U32};
@@ -39,9 +38,9 @@ pub fn dirent_len(namlen: usize) -> usize {
 /// An entry in use, or free (inode 0).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dirent<'a> {
-    /// Where it begins in the chunk.
+    /// Its offset in the chunk.
     pub at: usize,
-    /// What it names.
+    /// The inode that it names.
     pub ino: Ino,
     /// Bytes to the next one.
     pub reclen: usize,
@@ -58,7 +57,7 @@ impl Dirent<'_> {
     }
 }
 
-/// The entry at `at` of a chunk, and what is wrong with it otherwise.
+/// The entry at `at` of a chunk, or what is wrong with it.
 pub fn entry(chunk: &[u8], at: usize) -> Result<Dirent<'_>, &'static str> {
     let head = chunk.get(at..at + DIRENT_HEAD).and_then(|b| DirentHead::ref_from_bytes(b).ok());
     let head = head.ok_or("an entry that begins after the chunk's end")?;
@@ -85,7 +84,7 @@ pub fn entries(chunk: &[u8]) -> Result<Vec<Dirent<'_>>, &'static str> {
     Ok(all)
 }
 
-/// What is wrong with a block of chunks: where, what was found, and what would have been right.
+/// What is wrong with a block of chunks: where, what was found, and what was expected.
 pub type Wrong = (usize, String, &'static str);
 
 /// Checks a block of chunks; the `first` of a directory begins with its dots.
@@ -107,7 +106,7 @@ pub fn check_chunks(bytes: &[u8], first: bool) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// What the bytes of an entry are; `out` has room for all of `reclen`.
+/// Encodes an entry; `out` must have room for all of `reclen`.
 pub fn put_entry(out: &mut [u8], ino: Ino, reclen: usize, kind: u8, name: &[u8]) {
     let head =
         DirentHead { ino: (ino.0 as u32).into(), reclen: (reclen as u16).into(), kind, namlen: name.len() as u8 };
@@ -137,7 +136,7 @@ pub fn first_chunks(len: usize, ino: Ino, parent: Ino) -> Vec<u8> {
     bytes
 }
 
-/// Where the entry `..` lies in a directory.
+/// Offset of the entry `..` in a directory.
 pub const DOTDOT_AT: usize = 12;
 
 #[cfg(test)]

@@ -1,23 +1,23 @@
-//! The record of what a checker has found: how many issues are listed, what preening leaves alone, what was mended.
+//! The issues that a checker has found: which are listed, which preening leaves alone, which were mended.
 //!
-//! A checker either mends as it goes, and [`judge`](Findings::judge) says of each issue whether to, or it repairs in passes
-//! ([`Passes`]) and says at the end that all of it is [`mended`](Findings::mended).
+//! A checker either mends as it goes, and [`judge`](Findings::judge) tells for each issue whether to, or it repairs in
+//! passes ([`Passes`]) and marks all issues as [`mended`](Findings::mended) at the end.
 
 use crate::issue::{Finding, Paths};
 use arbor_base::vfs::{self, CheckReport, Repair, Result, Severity};
 use std::collections::BTreeMap;
 
-/// Issues listed one by one; further ones are counted.
+/// Most issues listed one by one; further ones are counted.
 pub const LISTED: usize = 100_000;
 
 /// How an engine's issues are judged on a volume.
 pub trait Judged: Finding {
-    /// What of the volume decides.
+    /// The facts of the volume that decide.
     type Volume: Default;
-    /// Names of files in issues that get a path, at most.
+    /// Most files in issues that get a path.
     const NAMED: usize;
 
-    /// Whether preening mends it: nothing can be lost by that. What it says of the volume is kept there.
+    /// Whether preening mends it: nothing can be lost by that. Notes in `volume` what the issue tells about it.
     fn is_safe(&self, volume: &mut Self::Volume) -> bool;
 
     /// How much it matters on this volume.
@@ -34,24 +34,24 @@ pub type Place = (u64, Vec<u8>);
 
 /// The findings so far and what is done about them.
 pub struct Findings<I: Judged> {
-    /// What is mended as it is noted.
+    /// Which issues are mended.
     pub mode: Repair,
-    /// What is told besides the issues.
+    /// The rest of the report, besides the issues.
     pub report: CheckReport,
-    /// What decides how issues are judged.
+    /// The facts by which issues are judged.
     pub volume: I::Volume,
-    /// What was found and whether it was mended.
+    /// The issues found, and whether each was mended.
     issues: Vec<(I, bool)>,
     further: u64,
     further_open: u64,
     unsafe_found: bool,
-    /// Files that issues speak of and, once an entry was met, where it is.
+    /// Files in issues and, once an entry of one was met, its place.
     named: BTreeMap<u64, Option<Place>>,
     names: usize,
 }
 
 impl<I: Judged> Findings<I> {
-    /// Nothing yet.
+    /// No findings yet.
     pub fn new(mode: Repair) -> Findings<I> {
         Findings {
             mode,
@@ -72,7 +72,7 @@ impl<I: Judged> Findings<I> {
         self.push(issue, false);
     }
 
-    /// Notes an issue that can be mended at once. Whether the caller is to do it.
+    /// Notes an issue that can be mended at once. Returns whether the caller should do it.
     pub fn judge(&mut self, issue: I) -> bool {
         let safe = issue.is_safe(&mut self.volume);
         self.unsafe_found |= !safe;
@@ -89,7 +89,7 @@ impl<I: Judged> Findings<I> {
         mend
     }
 
-    /// Notes an issue that was mended, or was not.
+    /// Notes an issue, and whether it was mended.
     pub fn push(&mut self, issue: I, repaired: bool) {
         if self.issues.len() >= LISTED {
             self.further += 1;
@@ -103,14 +103,14 @@ impl<I: Judged> Findings<I> {
         self.issues.push((issue, repaired));
     }
 
-    /// Remembers a name of a file that an issue speaks of, for its sentence.
+    /// Notes a name of a file in an issue, for its sentence.
     pub fn met(&mut self, dir: u64, name: &[u8], ino: u64) {
         if let Some(place) = self.named.get_mut(&ino).filter(|p| p.is_none()) {
             *place = Some((dir, name.to_vec()));
         }
     }
 
-    /// The files that issues speak of, with the names that were met.
+    /// Takes the files in issues, with the names that were met.
     pub fn take_named(&mut self) -> BTreeMap<u64, Option<Place>> {
         std::mem::take(&mut self.named)
     }
@@ -125,14 +125,14 @@ impl<I: Judged> Findings<I> {
         self.unsafe_found
     }
 
-    /// Takes back that issues of these types were mended.
+    /// Marks issues of these types as not mended.
     pub fn revoke(&mut self, codes: &[&str]) {
         for (_, repaired) in self.issues.iter_mut().filter(|i| codes.contains(&i.0.code())) {
             *repaired = false;
         }
     }
 
-    /// All that can be mended was.
+    /// Marks all issues that can be mended as mended.
     pub fn mended(&mut self) {
         self.further_open = 0;
         for (issue, repaired) in &mut self.issues {
@@ -140,18 +140,18 @@ impl<I: Judged> Findings<I> {
         }
     }
 
-    /// Whether something is left as it was.
+    /// Whether an error is left that was not mended.
     pub fn open(&self) -> bool {
         let left = |i: &(I, bool)| !i.1 && i.0.severity() > Severity::Warning;
         self.further_open > 0 || self.issues.iter().any(left)
     }
 
-    /// What was listed, in a checker that looks again and lists what is new then.
+    /// Takes the listed issues, for a checker that looks again and lists only new ones then.
     pub fn take(&mut self) -> Vec<I> {
         std::mem::take(&mut self.issues).into_iter().map(|i| i.0).collect()
     }
 
-    /// What is told of it.
+    /// The report.
     pub fn finish(mut self, paths: &Paths) -> CheckReport {
         if self.further > 0 {
             self.issues.push((I::further(self.further), self.further_open == 0));
@@ -172,9 +172,9 @@ impl<I: Judged> Findings<I> {
 pub enum Pass {
     /// It found nothing.
     Sound,
-    /// It found what the one before it did: that cannot be mended.
+    /// It found the same as the pass before: that cannot be mended.
     Same,
-    /// It found something that the next may find mended.
+    /// It found issues that the next pass may find mended.
     News,
 }
 
@@ -193,12 +193,12 @@ impl<I> Default for Passes<I> {
 }
 
 impl<I: Judged> Passes<I> {
-    /// What was found so far is no pass's.
+    /// Leaves the findings so far out of the next pass.
     pub fn skip(&mut self, f: &Findings<I>) {
         (self.listed, self.further) = (f.issues.len(), f.further);
     }
 
-    /// How the pass has ended that just did.
+    /// Ends a pass, and returns how it ended.
     pub fn end(&mut self, f: &Findings<I>) -> Pass {
         let new: Vec<I> = f.issues.iter().skip(self.listed).map(|i| i.0.clone()).collect();
         let pass = match new.is_empty() && self.further == f.further {
@@ -212,23 +212,23 @@ impl<I: Judged> Passes<I> {
     }
 }
 
-/// Passes at most.
+/// Most passes.
 const PASSES: usize = 12;
 
 /// A checker that repairs in passes, each of which mends in memory what it finds.
 pub trait Repairs {
-    /// What it finds.
+    /// Its issues.
     type Issue: Judged;
 
-    /// What was found so far.
+    /// The findings so far.
     fn findings(&mut self) -> &mut Findings<Self::Issue>;
 
-    /// A pass over everything.
+    /// Runs a pass over everything.
     fn pass(&mut self) -> Result<()>;
 }
 
-/// Passes until one finds nothing, as far as this is to be repaired. Whether everything is mended now; `None` if nothing is to
-/// be written.
+/// Runs passes until one finds nothing, as far as `repair` allows. Returns whether everything is mended now; `None` if
+/// nothing is to be written.
 pub fn repair(checker: &mut impl Repairs, repair: Repair) -> Result<Option<bool>> {
     let goes = |checker: &mut _| {
         let f: &mut Findings<_> = Repairs::findings(checker);

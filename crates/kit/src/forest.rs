@@ -1,4 +1,4 @@
-//! The graph of directories and inodes as a checker keeps it, without the blocks below: who holds whom, who counts what.
+//! The graph of directories and inodes as a checker keeps it: which directory holds which, and link counts.
 
 use crate::issue::Node;
 use arbor_base::vfs::mode;
@@ -6,14 +6,14 @@ use std::ops::{Deref, DerefMut};
 
 /// File type of a directory in entries and records: the mode's type bits, shifted by 12.
 pub const DIR_KIND: u8 = (mode::IFDIR >> 12) as u8;
-/// Where what has no name goes, in the root directory.
+/// The directory in the root for inodes without names.
 pub const LOST_FOUND: &str = "lost+found";
-/// Names that are tried if something else is called so.
+/// How many other names are tried if that one is taken.
 const TRIES: u32 = 100;
 /// Longest name.
 const MAX_NAME: usize = 255;
 
-/// `name`, and what is tried if something else is called so.
+/// `name`, and the names that are tried if it is taken.
 pub fn spare_names(name: &str) -> impl Iterator<Item = String> {
     (0..TRIES).map(move |n| if n == 0 { name.to_string() } else { format!("{name}.{n}") })
 }
@@ -28,22 +28,22 @@ pub fn lost_name(ino: u64, known: Option<&[u8]>) -> Vec<u8> {
     out
 }
 
-/// What is kept of an inode in use. `K` is a number of an inode; `C` is what is kept of what a directory calls its parent.
+/// The record of an inode in use. `K` is the type of an inode number; `C` that of the parent that a directory names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Record<K, C = ()> {
     /// Its number.
     pub ino: K,
-    /// Of a directory, the one that holds its name; 0 if none does.
+    /// For a directory, the one that holds its name; 0 if none does.
     pub parent: K,
-    /// Names found; of a directory, subdirectories found.
+    /// Names found; for a directory, subdirectories found.
     pub found: u32,
     /// Link count as it is stored.
     pub stored: u32,
-    /// Of a directory, what it calls its parent.
+    /// For a directory, the parent that it names.
     pub dotdot: C,
     /// File type.
     pub kind: u8,
-    /// What else is known.
+    /// Flags.
     pub flags: u16,
 }
 
@@ -52,9 +52,9 @@ const _: () = assert!(size_of::<Record<u32, u32>>() == 24 && size_of::<Record<u6
 impl<K, C> Record<K, C> {
     /// It is a file without bytes and attributes.
     pub const EMPTY: u16 = 1;
-    /// The root leads to it.
+    /// It can be reached from the root.
     pub const REACHED: u16 = 2;
-    /// The root does not.
+    /// It cannot be reached from the root.
     pub const LOST: u16 = 4;
     /// On the way that is being followed.
     const ON_PATH: u16 = 8;
@@ -66,7 +66,7 @@ impl<K, C> Record<K, C> {
     pub const READ: u16 = 64;
     /// It has a name, though its parent may not say so.
     pub const NAMED: u16 = 128;
-    /// It calls another directory its parent.
+    /// It names another directory as its parent.
     pub const WRONG_PARENT: u16 = 256;
 
     /// Whether it is a directory that is still there.
@@ -79,22 +79,22 @@ impl<K, C> Record<K, C> {
         self.flags & flag != 0
     }
 
-    /// Sets a flag, or takes it away.
+    /// Sets or clears a flag.
     pub fn set(&mut self, flag: u16, on: bool) {
         self.flags = if on { self.flags | flag } else { self.flags & !flag };
     }
 
-    /// One more name, or subdirectory, was found.
+    /// Counts a name, or subdirectory, that was found.
     pub fn count(&mut self) {
         self.found = self.found.saturating_add(1);
     }
 
-    /// One that was found is none.
+    /// Takes one back that was counted.
     pub fn uncount(&mut self) {
         self.found = self.found.saturating_sub(1);
     }
 
-    /// What its link count should be.
+    /// The link count that it should have.
     pub fn links(&self) -> u32 {
         if self.is_dir() { self.found.saturating_add(2) } else { self.found }
     }
@@ -105,7 +105,7 @@ impl<K, C> Record<K, C> {
 pub struct Extra<K> {
     /// The directory where it is.
     pub dir: K,
-    /// Where the entry lies in that.
+    /// Offset of the entry in it.
     pub offset: u64,
     /// The directory that it names.
     pub child: K,
@@ -114,11 +114,11 @@ pub struct Extra<K> {
 /// Where the way up from a directory ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End<R> {
-    /// At one about which enough is known.
+    /// At one from which the rest of the way is known.
     At(R),
     /// The one above is not in use, or there is none above.
     Nowhere,
-    /// At one that was on the way already: it lies below itself.
+    /// At one that was on the way already: a loop.
     Loop(R),
 }
 
@@ -150,17 +150,17 @@ impl<K, C> DerefMut for Forest<K, C> {
 }
 
 impl<K: Copy + Ord + Default, C: Copy + Default> Forest<K, C> {
-    /// Makes room for so many.
+    /// Reserves memory for so many records.
     pub fn reserve(&mut self, records: usize) {
         self.recs.reserve_exact(records);
     }
 
-    /// Puts a record after the others, where it has its place if they came by number.
+    /// Appends a record; records must come in the order of their numbers.
     pub fn push(&mut self, rec: Record<K, C>) {
         self.recs.push(rec);
     }
 
-    /// Puts a record in its place; one of the same number goes.
+    /// Inserts a record at its place; replaces one of the same number.
     pub fn put(&mut self, rec: Record<K, C>) {
         let at = self.recs.partition_point(|r| r.ino < rec.ino);
         match self.recs.get_mut(at).filter(|r| r.ino == rec.ino) {
@@ -186,14 +186,14 @@ impl<K: Copy + Ord + Default, C: Copy + Default> Forest<K, C> {
         self.recs.get_mut(at)
     }
 
-    /// Sets a flag of an inode that is there, or takes it away.
+    /// Sets or clears a flag of an inode that is there.
     pub fn flag(&mut self, ino: K, flag: u16, on: bool) {
         if let Some(rec) = self.rec(ino) {
             rec.set(flag, on);
         }
     }
 
-    /// Says where a directory lies.
+    /// Notes which directory holds a directory.
     pub fn set_parent(&mut self, ino: K, parent: K) {
         if let Some(rec) = self.rec(ino) {
             rec.parent = parent;
@@ -210,7 +210,7 @@ impl<K: Copy + Ord + Default, C: Copy + Default> Forest<K, C> {
         self.recs.iter().filter(|r| r.is_dir()).map(|r| r.ino).collect()
     }
 
-    /// Counts a name in a directory. The first name of a directory says where it lies.
+    /// Counts a name in a directory. The first name of a directory decides which one holds it.
     pub fn name(&mut self, dir: K, offset: u64, ino: K) {
         let Some(rec) = self.rec(ino) else { return };
         if !rec.is_dir() {
@@ -222,7 +222,7 @@ impl<K: Copy + Ord + Default, C: Copy + Default> Forest<K, C> {
         }
     }
 
-    /// A directory that is cleared names nothing any more.
+    /// Takes back the names in a directory that is cleared.
     pub fn lose_name(&mut self, dir: K, ino: K) {
         let Some(rec) = self.rec(ino) else { return };
         if !rec.is_dir() {
@@ -237,7 +237,7 @@ impl<K: Copy + Ord + Default, C: Copy + Default> Forest<K, C> {
         std::mem::take(&mut self.extras)
     }
 
-    /// Each directory counts for the one it lies in.
+    /// Counts each directory for the one that holds it.
     pub fn count_dirs(&mut self) {
         for ino in self.dirs() {
             let parent = self.of(ino).map_or(K::default(), |rec| rec.parent);
@@ -247,7 +247,7 @@ impl<K: Copy + Ord + Default, C: Copy + Default> Forest<K, C> {
         }
     }
 
-    /// Climbs from a directory until one about which enough is known: those on the way, and where it ends.
+    /// Climbs from a directory to one that is `known`; returns those on the way, and how it ends.
     pub fn climb(&mut self, from: K, known: impl Fn(&Record<K, C>) -> bool) -> (Vec<K>, End<Record<K, C>>) {
         let (mut way, mut at) = (Vec::new(), from);
         let end = loop {
@@ -267,7 +267,7 @@ impl<K: Copy + Ord + Default, C: Copy + Default> Forest<K, C> {
     }
 }
 
-/// What is wrong with the tree of directories. An engine makes an issue of its own of it.
+/// An issue of the tree of directories. An engine converts it to one of its own.
 #[allow(missing_docs, reason = "the fields are named as in the sentences of the issues")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -287,15 +287,16 @@ pub enum Verdict {
     TwoParents { ino: Node, kept: Node, dropped: Node },
     /// A directory below itself.
     Loop { ino: Node },
-    /// What has no name.
+    /// An inode without a name.
     Unnamed { ino: Node, what: &'static str, why: &'static str },
-    /// A directory that calls another its parent than the one it lies in.
+    /// A directory that names another parent than the directory that holds it.
     DotDot { ino: Node, found: Node, expected: Node },
     /// A link count.
     Links { ino: Node, found: u32, expected: u32 },
 }
 
-/// `From<Verdict> for Issue`, where the issues of these names have the fields of the verdicts; the engine gives the others.
+/// `From<Verdict> for Issue`, where the issues of these names have the fields of the verdicts; the engine gives the
+/// others.
 #[macro_export]
 macro_rules! verdicts {
     ($($own:pat $(if $guard:expr)? => $issue:expr,)*) => {

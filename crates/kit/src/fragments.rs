@@ -1,4 +1,4 @@
-//! Blocks and fragments: the arithmetic of volumes whose blocks are cut into fragments (McKusick et al. 1984, section 3.1).
+//! Arithmetic of volumes whose blocks are cut into fragments (McKusick et al. 1984, section 3.1).
 
 /// The sizes of a volume's blocks and fragments.
 pub trait Fragments {

@@ -1,4 +1,4 @@
-//! Where a file ends for others while a call of several steps makes it longer, which may have to take that back.
+//! Sizes of files that calls of several steps (fallocate) are extending, so that a failed call can be undone.
 
 use arbor_base::vfs::Ino;
 use rustc_hash::FxHashMap;
@@ -6,37 +6,37 @@ use rustc_hash::FxHashMap;
 struct Growing {
     /// Calls that are under way.
     calls: u32,
-    /// One of them has failed.
+    /// One of the calls has failed.
     failed: bool,
-    /// Where the file ends by all that has succeeded.
+    /// The size of the file by the calls that have succeeded.
     keep: u64,
 }
 
-/// Files that such calls make longer.
+/// Files that such calls are extending.
 #[derive(Default)]
 pub struct PendingGrowth(FxHashMap<u64, Growing>);
 
 impl PendingGrowth {
-    /// A call begins on a file of `size` bytes.
+    /// Begins a call on a file of `size` bytes.
     pub fn begin(&mut self, ino: Ino, size: u64) {
         self.0.entry(ino.0).or_insert(Growing { calls: 0, failed: false, keep: size }).calls += 1;
     }
 
-    /// A write has ended at byte `end`.
+    /// Notes a write up to byte `end`.
     pub fn wrote(&mut self, ino: Ino, end: u64) {
         if let Some(w) = self.0.get_mut(&ino.0) {
             w.keep = w.keep.max(end);
         }
     }
 
-    /// The file was, or is being, made `to` bytes long.
+    /// Notes that the file was, or is being, resized to `to` bytes.
     pub fn cut(&mut self, ino: Ino, to: u64) {
         if let Some(w) = self.0.get_mut(&ino.0) {
             w.keep = to;
         }
     }
 
-    /// The steps of a call are done: it has made the file as long as this, or has failed.
+    /// Called after the steps of a call: it has extended the file to `end`, or has failed.
     pub fn done(&mut self, ino: Ino, end: Option<u64>, failed: bool) {
         end.into_iter().for_each(|end| self.wrote(ino, end));
         if let Some(w) = self.0.get_mut(&ino.0) {
@@ -44,12 +44,12 @@ impl PendingGrowth {
         }
     }
 
-    /// How long the file is to become if what has failed is taken back: by the last call.
+    /// The size to which the last call has to truncate the file, if one has failed.
     pub fn to_undo(&self, ino: Ino) -> Option<u64> {
         self.0.get(&ino.0).filter(|w| w.failed && w.calls == 1).map(|w| w.keep)
     }
 
-    /// A call ends.
+    /// Ends a call.
     pub fn end(&mut self, ino: Ino) {
         if let Some(w) = self.0.get_mut(&ino.0) {
             w.calls -= 1;

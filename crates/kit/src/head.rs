@@ -1,5 +1,7 @@
-//! The head of a superblock. The first 112 bytes of every engine's superblock are laid out alike ([`Head`]), so that one
-//! rule recognises all volumes: in `file`, in `blkid`, and here.
+//! The head of a superblock, the same in every engine.
+//!
+//! The first 112 bytes of every engine's superblock are laid out alike ([`Head`]), so that one rule recognises all
+//! volumes: in `file`, in `blkid`, and here.
 
 use arbor_base::device::{Device, Kind};
 use arbor_base::field;
@@ -41,7 +43,7 @@ const _: () = assert!(size_of::<Head>() == 112);
 
 /// A superblock that begins with a [`Head`]; [`headed!`](crate::headed) says so.
 pub trait Headed: FromBytes + IntoBytes + Immutable + KnownLayout {
-    /// What messages call the engine.
+    /// The engine's name in messages.
     const ENGINE: &'static str;
     /// First bytes.
     const MAGIC: [u8; 8];
@@ -49,8 +51,8 @@ pub trait Headed: FromBytes + IntoBytes + Immutable + KnownLayout {
     const VERSION: u32;
 }
 
-/// Declares a superblock: its structure, what messages call the engine, its first bytes, and the newest version that the code
-/// knows. Does not compile unless the structure begins as [`Head`](crate::head::Head) does.
+/// Declares a superblock: its structure, what messages call the engine, its first bytes, and the newest version that
+/// the code knows. Does not compile unless the structure begins as [`Head`](crate::head::Head) does.
 #[macro_export]
 macro_rules! headed {
     ($t:ty, $engine:literal, $magic:expr, $version:expr) => {
@@ -100,7 +102,7 @@ pub fn is_newer<S: Headed>(dev: &dyn Device, at: u64) -> Result<bool> {
     Ok(sound && head.version.get() > S::VERSION)
 }
 
-/// The same; that there is none is an error.
+/// The same; an error if there is none.
 pub fn need<S: Headed>(dev: &dyn Device, at: u64) -> Result<S> {
     read(dev, at)?.ok_or_else(|| Error::refused(format!("no {} superblock", S::ENGINE)))
 }
@@ -150,7 +152,7 @@ pub fn features<S: Headed>(sb: &S) -> Features {
     Features { compat: head.compat.get(), ro_compat: head.ro_compat.get(), incompat: head.incompat.get() }
 }
 
-/// What structures of the volume are known by: the first eight bytes of its UUID.
+/// The mark of all structures of a volume: the first eight bytes of its UUID.
 pub fn fsid(uuid: &[u8; 16]) -> u64 {
     uuid.first_chunk().map_or(0, |b| u64::from_le_bytes(*b))
 }

@@ -1,9 +1,9 @@
-//! The state of a volume as a whole: whether calls are served, whether they may change it, and whether it is marked clean.
+//! The state of a volume as a whole: whether calls are served, may change it, and whether it is marked clean.
 
 use arbor_base::vfs::{Errno, Error, PANICKED, Result};
 use std::sync::Arc;
 
-/// See the module.
+/// The state of a volume as a whole.
 #[derive(Clone, Debug, Default)]
 pub struct Health {
     failed: Option<Arc<str>>,
@@ -13,12 +13,12 @@ pub struct Health {
 }
 
 impl Health {
-    /// Of a volume that is being mounted.
+    /// For a volume that is being mounted.
     pub fn new(read_only: bool) -> Health {
         Health { read_only, ..Health::default() }
     }
 
-    /// The volume is mounted for reading only, or not.
+    /// Sets whether the volume is mounted for reading only.
     pub fn set_read_only(&mut self, read_only: bool) {
         self.read_only = read_only;
     }
@@ -49,19 +49,20 @@ impl Health {
         self.read_only
     }
 
-    /// Turns the volume read-only for good. Of several reasons the first one stays.
+    /// Turns the volume read-only for good. The first of several reasons is kept.
     pub fn fail(&mut self, why: &Error) {
         if !matches!(why, Error::Failed(_)) {
             self.failed.get_or_insert_with(|| why.to_string().into());
         }
     }
 
-    /// A call has panicked: what is in core may be half of it.
+    /// Turns the volume read-only after a call has panicked: the state in core may be half changed.
     pub fn condemn(&mut self) {
         self.failed.get_or_insert_with(|| PANICKED.into());
     }
 
-    /// Turns the volume read-only for a reason from outside; see [`FileSystem::fail`](arbor_base::vfs::FileSystem::fail).
+    /// Turns the volume read-only for a reason from outside; see
+    /// [`FileSystem::fail`](arbor_base::vfs::FileSystem::fail).
     pub fn give_up(&mut self, why: &str) {
         self.failed.get_or_insert_with(|| why.into());
     }
@@ -76,17 +77,17 @@ impl Health {
         self.failed.is_some()
     }
 
-    /// A call ends with this error; if that is damage, the volume is not marked clean, so that fsck looks.
+    /// Notes the error of a call; if it is damage, the volume is not marked clean, so that fsck looks at it.
     pub fn note(&mut self, e: &Error) {
         self.damage_met |= matches!(e, Error::Corrupt(_));
     }
 
-    /// Damage was met.
+    /// Notes that damage was met.
     pub fn note_damage(&mut self) {
         self.damage_met = true;
     }
 
-    /// The damage that was met is repaired.
+    /// Notes that the damage met is repaired.
     pub fn damage_repaired(&mut self) {
         self.damage_met = false;
     }
@@ -96,23 +97,23 @@ impl Health {
         self.damage_met
     }
 
-    /// Nothing is served any more.
+    /// Ends service: further calls fail.
     pub fn unmount(&mut self) {
         self.unmounted = true;
     }
 
-    /// Begins to unmount. `Some` if there is nothing to be written: what unmounting returns.
+    /// Begins to unmount. Returns the result of unmounting if there is nothing to write, else `None`.
     pub fn begin_unmount(&mut self) -> Option<Result<()>> {
         let nothing = self.unmounted || self.read_only;
         if !nothing && !self.has_failed() {
             return None;
         }
         self.unmounted = true;
-        // What is in core of a volume that has failed may be half of a call.
+        // The state in core of a failed volume may be half changed.
         Some(if nothing { Ok(()) } else { self.check_ordered() })
     }
 
-    /// Ends unmounting, whose last work has gone like this.
+    /// Ends unmounting; `done` is the result of its last work.
     pub fn end_unmount(&mut self, done: Result<()>) -> Result<()> {
         self.unmounted = true;
         self.check_ordered().and(done)

@@ -1,4 +1,4 @@
-//! Inodes that are decoded from where they are stored, changed, and written back.
+//! Inodes that are decoded from their buffers, changed, and stored there again.
 
 use arbor_base::vfs::{Attr, Errno, Ino, Result, SetAttr, SetTime, Time};
 
@@ -10,15 +10,15 @@ pub trait Attributes {
     fn attr(&mut self, ino: Ino) -> Result<Attr>;
 }
 
-/// Where an engine's inodes are.
+/// The inodes of an engine.
 pub trait InodeTable {
-    /// A decoded inode. It is a copy: who changes another one of the same inode writes over it.
+    /// A decoded inode. It is a copy: storing one overwrites changes that were stored through another.
     type Inode;
 
     /// The inode, which must be in use; `ESTALE` otherwise.
     fn iget(&mut self, ino: Ino) -> Result<Self::Inode>;
 
-    /// Writes an inode back to its buffer.
+    /// Stores an inode in its buffer.
     fn iput(&mut self, i: &Self::Inode) -> Result<()>;
 
     /// Attributes, as users see them.
@@ -27,19 +27,19 @@ pub trait InodeTable {
     /// Applies a change of attributes other than the size.
     fn apply(&mut self, i: &mut Self::Inode, set: &Change);
 
-    /// Target of a symbolic link; `None` of anything else.
+    /// Target of a symbolic link; `None` for anything else.
     fn link_target(&mut self, i: &Self::Inode) -> Result<Option<Vec<u8>>>;
 
     /// All extended attributes.
     fn xattr_list(&mut self, i: &Self::Inode) -> Result<Xattrs>;
 
-    /// Fails unless these attributes fit an inode.
+    /// Fails unless an inode has room for these attributes.
     fn check_xattrs(&self, list: &Xattrs) -> Result<()>;
 
-    /// Stores the list of extended attributes, and writes the inode back.
+    /// Stores the list of extended attributes, and the inode in its buffer.
     fn xattr_store(&mut self, i: &mut Self::Inode, list: &Xattrs) -> Result<()>;
 
-    /// Target of a symbolic link; `EINVAL` of anything else.
+    /// Target of a symbolic link; `EINVAL` for anything else.
     fn target_of(&mut self, ino: Ino) -> Result<Vec<u8>> {
         let i = self.iget(ino)?;
         self.link_target(&i)?.ok_or_else(|| Errno::EINVAL.into())
@@ -53,7 +53,7 @@ impl<T: InodeTable> Attributes for T {
     }
 }
 
-/// What a [`SetAttr`] without a size changes, and to what.
+/// The changes of a [`SetAttr`], without the size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Change {
     /// Permissions, without the file type.
@@ -66,14 +66,14 @@ pub struct Change {
     pub atime: Option<Time>,
     /// Time of the last change of the contents.
     pub mtime: Option<Time>,
-    /// Time of the last change of anything; now, unless something else is asked for.
+    /// Time of the last change of the inode; now, unless another time is asked for.
     pub ctime: Option<Time>,
     /// Time of the creation.
     pub btime: Option<Time>,
 }
 
 impl Change {
-    /// What `set` changes now.
+    /// The changes that `set` makes at `now`.
     pub fn new(set: &SetAttr, now: Time) -> Change {
         let at = |t: SetTime| match t {
             SetTime::Now => Some(now),

@@ -1,12 +1,12 @@
-//! Numbered invariants that run: after a call that has changed something, the state in core is looked at.
+//! Numbered invariants, checked in core after calls that have changed something.
 //!
-//! An engine's `invariants.rs` has a function for each number that can be seen in core, and says of the others why not.
-//! Nothing is read from the device for it, and no buffer counts as used. It costs no more than what has changed:
-//! where there is much to look at, only every so many calls do ([`Turns`]).
+//! An engine's `invariants.rs` has a function for each number that can be checked in core, and says why the others
+//! cannot. A check reads nothing from the device, and counts no buffer as used. The cost is bounded: where there are
+//! many items, only every so many calls are followed by a check ([`Turns`]).
 
 use std::fmt::Display;
 
-/// Items that are looked at for each call.
+/// Items that may be checked for each call, on average.
 const EACH_CALL: usize = 64;
 
 /// An invariant that does not hold.
@@ -14,7 +14,7 @@ const EACH_CALL: usize = 64;
 pub struct Broken {
     /// Its number.
     pub number: &'static str,
-    /// What is there instead.
+    /// What was found instead.
     pub what: String,
 }
 
@@ -28,22 +28,22 @@ pub fn ensure<W: Display>(holds: bool, number: &'static str, what: impl FnOnce()
 
 /// State in core with invariants.
 pub trait Invariants {
-    /// How many items there are to look at.
+    /// How many items a check looks at.
     fn extent(&self) -> usize;
 
     /// The first invariant that does not hold.
     fn check_invariants(&self) -> Holds;
 }
 
-/// Which calls look.
+/// After which calls the invariants are checked.
 #[derive(Debug, Default)]
 pub struct Turns {
     saved: usize,
 }
 
 impl Turns {
-    /// A call has changed something: whether it looks, where there are so many items. Where nothing is executed nobody counts
-    /// them.
+    /// Called after a call that has changed something: whether to check now, given the number of items. They are
+    /// counted only if invariants are checked at all.
     pub fn is_due(&mut self, extent: impl FnOnce() -> usize) -> bool {
         if !arbor_base::invariants::are_executed() {
             return false;

@@ -1,7 +1,7 @@
 //! What checkers find: types of issues, each with its severity, its class and the sentence for people.
 //!
-//! [`issues!`](crate::issues) makes the type `Issue` of an engine's checker; the engine says by an enum `Class` of its own
-//! where issues come from, and so which of them preening mends.
+//! [`issues!`](crate::issues) makes the type `Issue` of an engine's checker; the engine says by an enum `Class` of its
+//! own where issues come from, and so which of them preening mends.
 
 use arbor_base::vfs::Severity;
 use std::collections::BTreeMap;
@@ -11,21 +11,21 @@ pub fn show(name: &[u8]) -> String {
     format!("{:?}", String::from_utf8_lossy(name))
 }
 
-/// A name as it stands in a path; what would disturb a terminal is escaped.
+/// A name as it is shown in a path; characters that would disturb a terminal are escaped.
 pub fn readable(name: &[u8]) -> String {
     let text = String::from_utf8_lossy(name);
     let shown = text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() });
     shown.collect()
 }
 
-/// A file or directory by its number. In a sentence its path follows, where it is known.
+/// A file or directory by its number. In a sentence its path follows, if known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Node(pub u64);
 
 /// Paths of files and directories.
 pub type Paths = BTreeMap<u64, String>;
 
-/// A field of an issue, as it stands in the sentence.
+/// A field of an issue, as it is shown in the sentence.
 pub trait Say {
     /// Its words.
     fn say(&self, paths: &Paths) -> String;
@@ -78,8 +78,9 @@ pub trait Finding: Clone + PartialEq {
     fn further(count: u64) -> Self;
 }
 
-/// Makes the enum `Issue`: `/// doc` NAME `{ field: type, ... }` SEVERITY CLASS `"sentence with {field}";`, and so on. SEVERITY is
-/// one of [`Severity`], CLASS one of the enum `Class` where the macro stands. One must be `Further { count: u64 }`.
+/// Makes the enum `Issue`: `/// doc` NAME `{ field: type, ... }` SEVERITY CLASS `"sentence with {field}";`, and so on.
+/// SEVERITY is one of [`Severity`], CLASS one of the enum `Class` where the macro stands. One must be `Further { count:
+/// u64 }`.
 #[macro_export]
 macro_rules! issues {
     ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* } $severity:ident $class:ident $text:literal;)*) => {

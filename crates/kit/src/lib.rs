@@ -1,8 +1,8 @@
-//! What engines share, and what is no engine's design. This crate knows no engine, and only engines use it.
+//! Code that engines share, and that is not part of an engine's design. It knows no engine, and only engines use it.
 //!
-//! A call enters by [`served`], which knows what is the same in all engines; [`calls`] runs it on the state in core,
-//! [`locked`] does so for volumes with one lock. Names follow the rules of [`namespace`], inodes live as long as
-//! [`lifetimes`] says, files of blocks are [`blockfile`] over [`blockmap`], directories of chunks [`chunkdir`].
+//! A call enters by [`served`], which does what is the same in all engines; [`calls`] runs it on the state in core,
+//! [`locked`] does so for volumes with one lock. Names follow the rules of [`namespace`]; [`lifetimes`] decides when
+//! inodes are freed; files of blocks are [`blockfile`] over [`blockmap`], directories of chunks [`chunkdir`].
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -1,15 +1,21 @@
-//! How long inodes live: lookup counts, files that lost their last name while they were used (orphans), and what is to be
-//! freed.
+//! Inactivation: lookup counts, orphans, and the queue of inodes to be freed.
 //!
-//! Orphans are a list on disk, linked from one inode to the next, so that recovery finds them. In core each orphan knows
-//! the one before it.
+//! *Orphans* are inodes in use or being freed that no directory names. An engine that recovers orphans keeps one or
+//! more lists of them on disk, each inode holding the number of the next. In core each orphan knows its predecessor, so
+//! it can be unlinked without a walk.
+//!
+//! [`lost`] takes an inode whose last name is gone: it frees the inode, or makes it an orphan ([`orphan`]).
+//! [`Lifetimes::forget`] puts an orphan without users into the queue. [`inactivate`] frees one step's worth of the
+//! first inode of the queue. The queue may hold stale entries, which [`Lifetimes::next_inactive`] skips.
+//!
+//! Called by the engines (names) and by `locked.rs` (forget, inactivation).
 
 use crate::refs::Refs;
 use arbor_base::vfs::{Errno, Error, Ino, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 
-/// See the module.
+/// Reference counts, orphans and inodes to be freed, in core.
 #[derive(Default)]
 pub struct Lifetimes {
     /// Lookup counts.
@@ -18,19 +24,19 @@ pub struct Lifetimes {
     orphans: FxHashMap<u64, u64>,
     /// Those among them that never had a name, and may get one.
     unnamed: FxHashSet<u64>,
-    /// Inodes that have neither names nor users.
+    /// Inodes that have neither names nor users, in the order in which they are freed.
     inactive: VecDeque<u64>,
 }
 
 impl Lifetimes {
-    /// Takes references from an inode. Without any, an orphan is to be freed.
+    /// Takes references from an inode. Queues an orphan to be freed if it has none left.
     pub fn forget(&mut self, ino: Ino, count: u64) {
         if self.refs.release(ino, count) && self.is_orphan(ino) {
             self.inactive.push_back(ino.0);
         }
     }
 
-    /// Whether an inode has no name.
+    /// Whether an inode is an orphan.
     pub fn is_orphan(&self, ino: Ino) -> bool {
         self.orphans.contains_key(&ino.0)
     }
@@ -40,12 +46,12 @@ impl Lifetimes {
         self.orphans.iter().filter(|(_, before)| **before == 0).map(|(ino, _)| Ino(*ino))
     }
 
-    /// Inodes that are to be freed.
+    /// Number of queued inodes: an upper bound of those that are to be freed.
     pub fn inactive(&self) -> usize {
         self.inactive.len()
     }
 
-    /// An orphan is to be freed.
+    /// Queues an orphan to be freed.
     pub fn push_inactive(&mut self, ino: Ino) {
         self.inactive.push_back(ino.0);
     }
@@ -61,12 +67,12 @@ impl Lifetimes {
         None
     }
 
-    /// That inode is free.
+    /// Removes that inode from the queue.
     pub fn pop_inactive(&mut self) {
         self.inactive.pop_front();
     }
 
-    /// An orphan never had a name.
+    /// Notes that an orphan never had a name.
     pub fn set_unnamed(&mut self, ino: Ino) {
         self.unnamed.insert(ino.0);
     }
@@ -76,7 +82,7 @@ impl Lifetimes {
         self.unnamed.contains(&ino.0)
     }
 
-    /// Nobody uses anything any more: all orphans are to be freed.
+    /// Drops all references, and queues all orphans to be freed (unmount).
     pub fn abandon(&mut self) {
         self.refs = Refs::default();
         let mut all: Vec<u64> = self.orphans.keys().copied().collect();
@@ -84,16 +90,16 @@ impl Lifetimes {
         self.inactive.extend(all);
     }
 
-    /// Forgets all orphans, which are about to be found anew.
+    /// Forgets all orphans, which are about to be found again.
     pub fn clear_orphans(&mut self) {
         self.orphans.clear();
         self.inactive.clear();
     }
 }
 
-/// What has lifetimes.
+/// State that has [`Lifetimes`].
 pub trait Lives {
-    /// What is known of them in core.
+    /// The lifetimes.
     fn lives(&mut self) -> &mut Lifetimes;
 
     /// A number that grows with each change that the running call makes.
@@ -103,8 +109,8 @@ pub trait Lives {
     fn note_damage_met(&mut self);
 }
 
-/// The lists of orphans on disk, as the engine keeps them. Inodes are handed on decoded: what one step has changed in an
-/// inode, the next one writes.
+/// The lists of orphans on disk, as the engine keeps them. The functions pass the decoded inode along; a change of it
+/// is lost unless the caller stores it.
 pub trait Orphans: Lives {
     /// A decoded inode.
     type Inode;
@@ -112,22 +118,22 @@ pub trait Orphans: Lives {
     /// The inode, which must be in use.
     fn get(&mut self, ino: Ino) -> Result<Self::Inode>;
 
-    /// Writes an inode back to its buffer.
+    /// Stores an inode in its buffer.
     fn put(&mut self, i: &Self::Inode) -> Result<()>;
 
     /// The number of an inode.
     fn number(i: &Self::Inode) -> Ino;
 
-    /// First inode of the list that `of` belongs to, 0 if there is none.
+    /// First inode of the list that `of` belongs to, 0 if the list is empty.
     fn head(&mut self, of: Ino) -> Result<u64>;
 
     /// Changes the first inode of the list that `of` belongs to.
     fn set_head(&mut self, of: Ino, to: u64) -> Result<()>;
 
-    /// The inode behind this one in its list, 0 if it is last.
+    /// The inode after this one in its list, 0 if it is last.
     fn next(i: &Self::Inode) -> u64;
 
-    /// Changes the inode behind this one in its list; does not write it back.
+    /// Changes the inode after this one in its list; does not store it.
     fn set_next(&mut self, i: &mut Self::Inode, to: u64);
 
     /// Whether there is a list on disk.
@@ -135,19 +141,19 @@ pub trait Orphans: Lives {
         true
     }
 
-    /// An inode is no orphan any more: makes what its link in the list stood in place of what it was, unless the inode
-    /// `goes`, being about to be freed. Does not write it back.
+    /// Restores the field in which an orphan's list link was kept (FFS: the creation time), unless the inode is about
+    /// to be freed (`goes`). Does not store it.
     fn unlisted(&mut self, _i: &mut Self::Inode, _goes: bool) {}
 
-    /// Gives what an inode without names and users holds back, as far as one step goes, and writes it back; says whether it
-    /// has nothing left.
+    /// Frees some of the blocks of an inode that is to be freed, one step's worth, and stores it; returns whether none
+    /// are left.
     fn release(&mut self, i: &mut Self::Inode) -> Result<bool>;
 
-    /// Frees an inode that has nothing left.
+    /// Frees an inode that has no blocks left.
     fn free(&mut self, i: &mut Self::Inode) -> Result<()>;
 }
 
-/// Puts an inode without names on its list, and writes it back.
+/// Puts an inode without names on its list, and stores it.
 pub fn orphan<C: Orphans>(core: &mut C, i: &mut C::Inode) -> Result<()> {
     let ino = C::number(i);
     if core.lives().is_orphan(ino) || !core.is_listed() {
@@ -165,12 +171,12 @@ pub fn orphan<C: Orphans>(core: &mut C, i: &mut C::Inode) -> Result<()> {
     core.set_head(ino, ino.0)
 }
 
-/// Takes an inode off its list, if it is on one; writing it back is for the caller.
+/// Takes an inode off its list, if it is on one; the caller stores it.
 pub fn unorphan<C: Orphans>(core: &mut C, i: &mut C::Inode) -> Result<()> {
     leave(core, i, false)
 }
 
-/// The same; of one that is about to be freed (`goes`) nothing is put right.
+/// The same; an inode that is about to be freed (`goes`) keeps its link.
 fn leave<C: Orphans>(core: &mut C, i: &mut C::Inode, goes: bool) -> Result<()> {
     let (ino, lives) = (C::number(i), core.lives());
     let Some(before) = lives.orphans.remove(&ino.0) else { return Ok(()) };
@@ -195,7 +201,7 @@ fn leave<C: Orphans>(core: &mut C, i: &mut C::Inode, goes: bool) -> Result<()> {
     core.put(&other)
 }
 
-/// Finds the orphans of a list at mount: they are to be freed. `check` gets each, told whether it came twice.
+/// Finds the orphans of a list at mount, and queues them. `check` gets each, and whether it was found before.
 pub fn load<C: Orphans>(
     core: &mut C,
     head: u64,
@@ -213,8 +219,8 @@ pub fn load<C: Orphans>(
     Ok(())
 }
 
-/// An inode has lost its last name, which it says already, though not in its buffer: it is freed at once if nobody uses it and
-/// one step does it.
+/// Called when the last name of an inode is removed; `i`, with link count 0, is not stored yet. Frees the inode if it
+/// is unused and one step is enough; else makes it an orphan.
 pub fn lost<C: Orphans>(core: &mut C, i: &mut C::Inode) -> Result<()> {
     let ino = C::number(i);
     if core.lives().refs.has(ino) {
@@ -230,8 +236,8 @@ pub fn lost<C: Orphans>(core: &mut C, i: &mut C::Inode) -> Result<()> {
     orphan(core, i)
 }
 
-/// Whether a step of freeing an inode failed for damage before it changed anything. Such an inode stays an orphan until
-/// fsck has mended it, and hinders no other.
+/// Whether a step of freeing an inode failed because of damage, before it changed anything. Such an inode stays an
+/// orphan until fsck has mended it, and does not hold up the others.
 fn is_left_alone<C: Lives>(core: &mut C, before: u64, e: &Error) -> bool {
     let damage = matches!(e, Error::Corrupt(_) | Error::Io(_) | Error::Errno(Errno::EIO | Errno::EUCLEAN));
     let alone = damage && core.changes() == before;
@@ -253,7 +259,7 @@ fn release<C: Orphans>(core: &mut C, ino: Ino) -> Result<(C::Inode, bool)> {
     Ok((i, done))
 }
 
-/// A step of freeing what has neither names nor users; says whether there is more.
+/// Does a step of freeing the first queued inode; returns whether there is more to do.
 pub fn inactivate<C: Orphans>(core: &mut C) -> Result<bool> {
     let Some(ino) = core.lives().next_inactive() else { return Ok(false) };
     let before = core.changes();

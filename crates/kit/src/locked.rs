@@ -1,4 +1,4 @@
-//! Volumes with one lock, under which everything happens but reads of the device that others need not wait for.
+//! Volumes with one lock, held for everything but reads of the device that others need not wait for.
 
 use crate::calls::{self, Calls, State};
 use crate::data::Data;
@@ -17,23 +17,23 @@ const MANY_INACTIVE: usize = 256;
 /// Bytes that one step of a write writes at most.
 const WRITE_BYTES: usize = 256 << 10;
 
-/// What such a volume holds under its lock.
+/// The state under the lock of such a volume.
 pub trait Core: Machine + State<RestartReason = Missing, Tries = Tries> + Inodes + Orphans + Data {
-    /// Whether work has piled up that the timer should not wait with.
+    /// Whether work has piled up that should not wait for the timer.
     fn has_writeback_pressure(&self) -> bool;
 
-    /// Makes space that was freed usable, beyond freeing what is inactive. Says whether that can have helped.
+    /// Makes freed space usable, beyond freeing inactive inodes. Returns whether that can have helped.
     fn settle_frees(&mut self) -> Result<bool> {
         Ok(false)
     }
 
-    /// Work that is due; returns when there is more.
+    /// Does the background work due at `now`; returns the time of the next.
     fn background(&mut self, now: Time) -> Result<Time>;
 
     /// Makes everything durable and marks the volume clean.
     fn finish(&mut self) -> Result<()>;
 
-    /// Makes a file durable, and what leads to it.
+    /// Makes a file durable (fsync), with its names as far as the engine promises it.
     fn sync_file(&mut self, ino: Ino) -> Result<()>;
 
     /// Makes everything durable.
@@ -48,8 +48,8 @@ pub trait Core: Machine + State<RestartReason = Missing, Tries = Tries> + Inodes
     /// Space and inode counts.
     fn statfs(&mut self) -> Result<StatFs>;
 
-    /// Gives free space in `range` back to the device, a step from `from` on (0 at first); says how many bytes, and where
-    /// the next step begins.
+    /// Discards free space in `range`, a step from `from` on (0 at first); returns how many bytes, and where the next
+    /// step begins.
     fn trim_step(&mut self, range: &TrimRange, from: u64) -> Result<(u64, Option<u64>)>;
 
     /// See [`FileSystem::clean`].
@@ -66,7 +66,7 @@ pub trait Core: Machine + State<RestartReason = Missing, Tries = Tries> + Inodes
     fn counters(&mut self) -> Vec<(&'static str, u64)>;
 }
 
-/// A volume behind its lock.
+/// A volume and its lock.
 pub struct Locked<C> {
     root: Ino,
     clock: Arc<dyn Clock>,
@@ -141,17 +141,17 @@ impl<C: Core> Locked<C> {
         core
     }
 
-    /// Runs a call that does not begin anew.
+    /// Runs a call that does not restart.
     pub fn run_once<R>(&self, f: impl FnMut(&mut C) -> Result<R>) -> Result<R> {
         calls::run(&self.caller(false, false), f)
     }
 
-    /// Runs a call that may begin anew until its first change, so that others need not wait while the device reads for it.
+    /// Runs a call that may restart until its first change, so that others need not wait while the device reads for it.
     pub fn look<R>(&self, f: impl FnMut(&mut C) -> Result<R>) -> Result<R> {
         calls::run(&self.caller(true, false), f)
     }
 
-    /// The same for a call that changes something. Where space is short it is tried again when what was freed is usable.
+    /// The same for a call that changes something. If space is short, it is tried again once freed space is usable.
     pub fn change<R>(&self, mut f: impl FnMut(&mut C, Time) -> Result<R>) -> Result<R> {
         calls::run(&self.caller(true, true), |core| {
             core.health().check_writable()?;
@@ -160,7 +160,7 @@ impl<C: Core> Locked<C> {
         })
     }
 
-    /// The same for one that does not begin anew.
+    /// The same for a call that does not restart.
     fn change_held<R>(&self, mut f: impl FnMut(&mut C, Time) -> Result<R>) -> Result<R> {
         self.change(|core, now| {
             core.stay();
@@ -192,7 +192,7 @@ impl<C: Core> Locked<C> {
         Ok(self.run_once(Core::settle_frees)? || some)
     }
 
-    /// Does background work that is due at `now`; returns when there is more. Errors are reported by the next sync.
+    /// Does the background work due at `now`; returns the time of the next. Errors are reported by the next sync.
     pub fn background(&self, now: Time) -> Time {
         let _ = self.drain_inactive();
         let core = &mut *self.lock();
@@ -207,7 +207,7 @@ impl<C: Core> Locked<C> {
         next
     }
 
-    /// Unmounts: everything durable, the volume marked clean.
+    /// Unmounts: makes everything durable, and marks the volume clean.
     pub fn close(&self) -> Result<()> {
         {
             let mut core = self.lock();
@@ -220,11 +220,11 @@ impl<C: Core> Locked<C> {
         let failed = self.lock().health().has_failed();
         let finish = |core: &mut C| {
             core.finish()?;
-            // Whoever waits for the lock comes too late.
+            // Calls that wait for the lock fail.
             core.health().unmount();
             Ok(())
         };
-        // What could not be freed keeps nobody else's changes from the disk.
+        // Inodes that could not be freed keep no other changes from the disk.
         let done = if failed { drained } else { self.run_once(finish).and(drained) };
         self.lock().health().end_unmount(done)
     }
@@ -264,7 +264,7 @@ impl<C: Core + Send> served::Volume for Locked<C> {
             let piece = rest.get(..rest.len().min(WRITE_BYTES)).unwrap_or(&[]);
             let at = offset.checked_add(done as u64).ok_or(Errno::EFBIG)?;
             match self.change_held(|core, now| core.write_file(ino, at, piece, now)) {
-                // Short for want of space: what was freed may help the rest.
+                // A short write for want of space: freed space may serve the rest.
                 Ok(n) => done += n,
                 Err(_) if done > 0 && !self.lock().health().has_failed() => return Ok(done),
                 Err(e) => return Err(e),
@@ -296,7 +296,7 @@ impl<C: Core + Send> served::Volume for Locked<C> {
         let attr = self.look(|core| core.attr(ino))?;
         let end = falloc_end(&attr, how, offset, len)?;
         self.change_held(|core, now| core.begin_fallocate(ino, end, now))?;
-        // What is missing first: without space nothing is zeroed.
+        // Holes are filled first: without space nothing is zeroed.
         let mut done = self.falloc_steps(ino, how - FallocMode::ZERO_RANGE, offset, end);
         if done.is_ok() && how.contains(FallocMode::ZERO_RANGE) {
             done = self.falloc_steps(ino, how, offset, end);
@@ -374,7 +374,8 @@ impl<C: Core + Send> Locked<C> {
         Ok(())
     }
 
-    /// What calls that failed could have is given back by the last of them, so that the file ends where others want it to.
+    /// Truncates the file if calls have failed: the last of them gives back the space that they allocated, so that the
+    /// file ends where the others want it to.
     fn falloc_undo(&self, ino: Ino) -> Result<()> {
         while !self.change_held(|core, now| match core.calls().growth.to_undo(ino) {
             Some(keep) if core.attr(ino)?.size > keep => core.set_size(ino, keep, now),

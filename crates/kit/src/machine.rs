@@ -1,4 +1,7 @@
-//! What calls need of the state of a volume with one lock, and keep there.
+//! The state that calls share on a volume with one lock.
+//!
+//! [`Machinery`] is what an engine keeps in its state; it implements [`Machine`], and gets [`State`] and [`Lives`] by
+//! that. Called by `locked.rs`.
 
 use crate::calls::State;
 use crate::growth::PendingGrowth;
@@ -10,27 +13,27 @@ use arbor_base::cache::Cache;
 use arbor_base::device::Device;
 use arbor_base::vfs::{Error, Result, Time};
 
-/// Reads without the lock, of one call, after which it reads under the lock: others may write there again and again.
+/// Most reads without the lock for one call; then it reads under the lock, since others may keep writing there.
 const MOST_FETCHES: u32 = 64;
 
-/// What was done for a call that has given up.
+/// What has been provided so far for a call that gave up.
 #[derive(Debug, Default)]
 pub struct Tries {
     arrived: Vec<Arrived>,
     fetches: u32,
-    /// It may give up, and others are in calls.
+    /// The call may restart, and other calls are under way.
     may_restart: bool,
-    /// There is no more space to be made for it.
+    /// Space was made for it already, or it needs none.
     no_space: bool,
 }
 
 impl Tries {
-    /// Of a call that may give up (`may_restart`), and may want space to be made.
+    /// For a call that may restart (`may_restart`), and may want space to be made.
     pub(crate) fn new(may_restart: bool, needs_space: bool) -> Tries {
         Tries { may_restart, no_space: !needs_space, ..Tries::default() }
     }
 
-    /// Whether space can be made for it, which is once.
+    /// Whether space may be made for it, which happens only once.
     pub(crate) fn takes_space(&mut self) -> bool {
         !std::mem::replace(&mut self.no_space, true)
     }
@@ -40,18 +43,18 @@ impl Tries {
         (self.may_restart && self.fetches < MOST_FETCHES, std::mem::take(&mut self.arrived))
     }
 
-    /// Reads what a call wants.
+    /// Does the read that a call wants.
     pub(crate) fn fetch(&mut self, want: Missing, device: &dyn Device) {
         self.fetches += 1;
         self.arrived = want.read(device);
     }
 }
 
-/// What calls need of the state of a volume with one lock, and keep there.
+/// State that calls need, and keep, on a volume with one lock.
 pub struct Machinery {
     /// State of the volume.
     pub health: Health,
-    /// How long inodes live.
+    /// Lookup counts, orphans and inodes to be freed.
     pub lives: Lifetimes,
     /// Files that a call of several steps works on.
     pub growth: PendingGrowth,
@@ -65,7 +68,7 @@ pub struct Machinery {
 }
 
 impl Machinery {
-    /// Of a volume that is mounted now.
+    /// For a volume that is mounted at `now`.
     pub fn new(now: Time) -> Machinery {
         Machinery {
             health: Health::default(),
@@ -99,7 +102,7 @@ impl Machinery {
         (self.now, self.now_ms) = (now, self.ms_until(now));
     }
 
-    /// The call that runs changes something.
+    /// Notes that the running call changes something.
     pub fn note_change(&mut self) {
         debug_assert!(!self.reads.may_restart(), "a call that changes something does not begin anew");
         self.changes += 1;
@@ -110,7 +113,7 @@ impl Machinery {
         self.changes > 0
     }
 
-    /// Whether invariants have to hold: what has failed may be half a call, and damage is no mistake of the code.
+    /// Whether invariants have to hold: a failed call may be half done, and damage is no mistake of the code.
     fn is_whole(&self) -> bool {
         !self.health.has_failed() && !self.health.has_met_damage()
     }
@@ -124,15 +127,15 @@ pub trait Machine: Invariants {
     /// The cache.
     fn cache(&mut self) -> &mut Cache;
 
-    /// A call has succeeded: what it has changed becomes durable, in an engine that waits for that.
+    /// Called when a call has succeeded: makes its changes durable, in an engine that waits for that.
     fn commit(&mut self) -> Result<()> {
         Ok(())
     }
 
-    /// After a call: what is changed beyond the limit is written by who changed it.
+    /// After a call: if there is more dirty than the limit, the caller writes some back (throttling).
     fn throttle(&mut self) {}
 
-    /// Executes the invariants, if something was changed since the call began and it is their turn.
+    /// Checks the invariants, if something was changed since the call began and a check is due.
     fn look(&mut self) {
         let calls = self.calls();
         if !calls.has_changed() || !calls.is_whole() {

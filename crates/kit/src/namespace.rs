@@ -1,12 +1,14 @@
-//! The rules of names, the same in every engine: what a lookup, a new name, a removal and a rename check, and in which
-//! order. An engine gives facts and makes changes that are known to be right ([`Namespace`]).
+//! The rules of names, the same in every engine: what calls check, and in which order.
+//!
+//! An engine gives facts ([`Names`]) and makes changes whose conditions are checked here ([`Namespace`]). Called by
+//! `served.rs`.
 //!
 //! # Order of errors
 //!
-//! As in Linux, but that `link` says `EPERM` of a directory first: what is wrong with the names themselves (`ENAMETOOLONG`, `EINVAL`); `ENOTDIR` of a parent; `ENOENT`, `EEXIST`
-//! by what is there; `ENOENT` of a parent that is removed; loops (`EINVAL`, `ENOTEMPTY`); the types (`ENOTDIR`, `EISDIR`);
-//! `ENOTEMPTY`; `EMLINK`; last what the engine lacks (`ENOSPC`). The sticky bit and permissions are for the kernel, or
-//! whoever else calls.
+//! As in Linux, except that `link` returns `EPERM` for a directory first: invalid names (`ENAMETOOLONG`, `EINVAL`);
+//! `ENOTDIR` for a parent; `ENOENT`, `EEXIST` for the names; `ENOENT` for a parent that is removed; loops (`EINVAL`,
+//! `ENOTEMPTY`); the types (`ENOTDIR`, `EISDIR`); `ENOTEMPTY`; `EMLINK`; last the resources of the engine (`ENOSPC`).
+//! The sticky bit and permissions are left to the caller: the kernel, for one.
 
 use crate::calls::State;
 use crate::inodes::Attributes;
@@ -19,7 +21,7 @@ use arbor_base::vfs::{Attr, Cx, Entry, Errno, Error, FileType, Ino, New, RenameF
 pub const NAME_MAX: usize = 255;
 /// Longest target of a symbolic link, in bytes.
 pub const TARGET_MAX: usize = 4095;
-/// Directories on a path to the root before it is taken for a loop.
+/// Most directories on a path to the root; a longer one is taken for a loop.
 const MOST_LEVELS: u32 = 1 << 20;
 
 /// Facts of an inode, at one moment of a call.
@@ -31,9 +33,9 @@ pub struct Node {
     pub mode: u32,
     /// Group.
     pub gid: u32,
-    /// Names, as users see them; 0 of a directory that is removed.
+    /// Link count as users see it; 0 for a removed directory.
     pub links: u32,
-    /// The link count is as large as it may be.
+    /// The link count is at its limit.
     pub is_full: bool,
 }
 
@@ -48,8 +50,8 @@ impl Node {
         self.mode & mode::IFMT == mode::IFDIR
     }
 
-    /// Group and mode of what is made in this directory: a set-group-id directory hands its group down, and to
-    /// directories the bit.
+    /// Group and mode of an inode made in this directory: a set-group-id directory hands its group down, and the bit to
+    /// directories.
     fn inherit(&self, gid: u32, m: u32) -> (u32, u32) {
         if self.mode & mode::ISGID == 0 {
             return (gid, m);
@@ -68,12 +70,12 @@ pub struct Named<S> {
     pub slot: S,
 }
 
-/// What is found where a name is looked for.
+/// The result of looking for a name.
 #[derive(Clone, Copy, Debug)]
 pub enum Lookup<S, R> {
     /// The name.
     Found(Named<S>),
-    /// No such name, and what is known of where it can go.
+    /// No such name; with what the search learnt of where it can go.
     Free(R),
 }
 
@@ -133,16 +135,16 @@ pub struct Move<'a, S, R> {
     pub new_dir: Node,
     /// The new name.
     pub new_name: &'a [u8],
-    /// What the new name stands for now.
+    /// What the new name names now.
     pub target: Target<S, R>,
     /// The owner of a whiteout that takes the old place.
     pub whiteout: Option<Cx>,
 }
 
-/// What a name that moves comes upon.
+/// What a moving name finds at its new place.
 #[derive(Clone, Copy, Debug)]
 pub enum Target<S, R> {
-    /// A name, and what it stands for, which loses it.
+    /// A name, and the inode that loses it.
     Replaced(S, Node),
     /// No name.
     Free(R),
@@ -170,17 +172,17 @@ pub struct Walked {
     pub cookie: u64,
 }
 
-/// Called with entries and their names; says whether to go on.
+/// Called with entries and their names; returns whether to go on.
 pub type Walk<'a, C> = &'a mut dyn FnMut(&mut C, Walked, &[u8]) -> Result<bool>;
 
 /// A directory that was searched for a name, and what was found.
 pub type Searched<N> = (Node, Lookup<<N as Names>::Slot, <N as Names>::Room>);
 
-/// What an engine knows of names.
+/// An engine's knowledge of names.
 pub trait Names: Sized {
     /// Where a name is.
     type Slot: Copy;
-    /// What a search that finds no name knows of where it can go.
+    /// What a search that finds no name has learnt of where it can go.
     type Room;
 
     /// The root directory.
@@ -189,40 +191,40 @@ pub trait Names: Sized {
     /// Facts of an inode; `ESTALE` if it is not in use.
     fn node(&mut self, ino: Ino) -> Result<Node>;
 
-    /// Looks for a name in a directory, whose facts it gives as well; `ENOTDIR` of anything else.
+    /// Looks for a name in a directory, and returns the directory's facts as well; `ENOTDIR` for anything else.
     fn find(&mut self, dir: Ino, name: &[u8]) -> Result<Searched<Self>>;
 
-    /// What a directory other than the root calls its parent.
+    /// The parent that a directory other than the root names.
     fn parent(&mut self, dir: Ino) -> Result<Ino>;
 
-    /// Where what [`parent`](Names::parent) gives stands.
+    /// The location of the field that [`parent`](Names::parent) returns.
     fn parent_location(&self, dir: Ino) -> Location;
 
-    /// Where the name in a slot of a directory stands.
+    /// The location of the name in a slot of a directory.
     fn slot_location(&self, dir: Ino, slot: &Self::Slot) -> Location;
 
     /// Whether a directory has no names but `.` and `..`.
     fn is_empty(&mut self, dir: Ino) -> Result<bool>;
 
-    /// Calls `f` for the entries of a directory after `cookie`, `.` and `..` first, until it says `false`. With `plus` it is
-    /// going to ask for the inodes.
+    /// Calls `f` for the entries of a directory after `cookie`, `.` and `..` first, until it returns `false`. With
+    /// `plus`, `f` is going to ask for the inodes.
     fn walk(&mut self, dir: Ino, cookie: u64, plus: bool, f: Walk<'_, Self>) -> Result<()>;
 }
 
-/// The changes of names that an engine makes. Nothing of it checks what the functions of this module have checked.
+/// The changes of names that an engine makes. The functions of this module have checked the conditions.
 ///
 /// A change fails with `ENOSPC` only before it has changed anything for others to see.
 pub trait Namespace: Names + State + Attributes + Lives {
-    /// The inode's link count is at its limit: lets what is still to be taken from it be taken. Says whether it did
-    /// something.
+    /// Called when the inode's link count is at its limit: makes pending decrements happen. Returns whether there were
+    /// any.
     fn settle_links(&mut self, _ino: Ino) -> Result<bool> {
         Ok(false)
     }
 
-    /// Makes an inode and its name, which is free.
+    /// Makes an inode and its name, which must be free.
     fn make(&mut self, dir: &Node, name: &[u8], room: Self::Room, new: &NewInode<'_>, now: Time) -> Result<Attr>;
 
-    /// Makes a file without a name in the neighbourhood of a directory, and counts a reference to it.
+    /// Makes a file without a name near a directory, and counts a reference to it.
     fn make_unnamed(&mut self, dir: &Node, new: &NewInode<'_>, now: Time) -> Result<Attr>;
 
     /// Gives an inode another name.
@@ -238,7 +240,7 @@ pub trait Namespace: Names + State + Attributes + Lives {
     fn exchange(&mut self, a: Place<Self::Slot>, b: Place<Self::Slot>, now: Time) -> Result<()>;
 }
 
-/// Facts of a directory; `ENOTDIR` of anything else.
+/// Facts of a directory; `ENOTDIR` for anything else.
 pub fn dir_node<N: Namespace>(core: &mut N, ino: Ino) -> Result<Node> {
     let node = core.node(ino)?;
     if node.is_dir() { Ok(node) } else { Err(Errno::ENOTDIR.into()) }
@@ -355,7 +357,7 @@ pub fn link<N: Namespace>(core: &mut N, ino: Ino, (parent, name): (Ino, &[u8]), 
     Ok(attr)
 }
 
-/// Fails unless this can be the name that `rmdir` (`want_dir`) or `unlink` removes.
+/// Fails unless `rmdir` (`want_dir`) or `unlink` can remove this name.
 pub fn check_removed(name: &[u8], want_dir: bool) -> Result<()> {
     match name {
         b"." if want_dir => Err(Errno::EINVAL.into()),
@@ -364,7 +366,7 @@ pub fn check_removed(name: &[u8], want_dir: bool) -> Result<()> {
     }
 }
 
-/// Removes a name of a directory (`want_dir`) or of something else. `moves` is called before a directory goes.
+/// Removes a name of a directory (`want_dir`) or of another inode. `moves` is called before a directory is removed.
 pub fn remove<N: Namespace>(
     core: &mut N,
     (parent, name): (Ino, &[u8]),
@@ -388,7 +390,7 @@ pub fn remove<N: Namespace>(
     core.remove(&dir, name, named.slot, &node, now)
 }
 
-/// Fails unless these are names that can move, and flags that go together.
+/// Fails unless these names can move, and these flags can be combined.
 pub fn check_rename(name: &[u8], new_name: &[u8], flags: RenameFlags) -> Result<()> {
     check_name(name)?;
     check_name(new_name)?;

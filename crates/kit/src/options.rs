@@ -1,4 +1,4 @@
-//! Options that engines share: of the cache, powers of two, mounting for reading only.
+//! Options that engines share: cache and write-back, sizes, mounting for reading only.
 
 use arbor_base::device::Device;
 use arbor_base::layout::{Access, Features};
@@ -42,7 +42,7 @@ pub struct CacheOptions {
 }
 
 impl CacheOptions {
-    /// Parses and checks them. `commit_ms`: unless the option says otherwise.
+    /// Parses and checks them. `commit_ms` is the default.
     pub fn parse(o: &Options, commit_ms: u64) -> Result<CacheOptions> {
         let seconds = |s: &str| {
             let number = s.parse::<u64>().ok().filter(|s| (1..=3600).contains(s));
@@ -57,7 +57,7 @@ impl CacheOptions {
     }
 }
 
-/// Whether a volume with these features is mounted for reading only; refuses what cannot be mounted so.
+/// Whether a volume with these features is mounted for reading only; refuses one that cannot be mounted as asked.
 pub fn read_only(features: Features, known: Features, options: &MountOptions, device: &dyn Device) -> Result<bool> {
     match features.access(known) {
         Access::ReadWrite => Ok(options.read_only || device.geometry().read_only),
@@ -67,7 +67,7 @@ pub fn read_only(features: Features, known: Features, options: &MountOptions, de
     }
 }
 
-/// log2 of a size that has to be a power of two in a range.
+/// log2 of a size that must be a power of two in a range.
 pub fn shift(o: &Options, key: &str, default: u64, from: u64, to: u64) -> Result<u32> {
     let value = o.size(key)?.unwrap_or(default);
     if value.is_power_of_two() && (from..=to).contains(&value) {

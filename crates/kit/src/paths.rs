@@ -1,13 +1,13 @@
-//! Names to paths, for checkers: the paths of what issues speak of, looked up when everything else is done, and the way
-//! along one path that is checked alone.
+//! Paths, for checkers: those of files in issues, and the walk along one path that is checked alone.
+//!
+//! The paths of files in issues are looked up when everything else is done.
 
 use crate::findings::Place;
 use crate::issue::{Paths, readable};
 use arbor_base::vfs::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Longest path that is told, in bytes, and so in names: no call of the kernel takes a longer one, and each issue has its
-/// own.
+/// Longest path that is shown, in bytes: no call of the kernel takes a longer one, and each issue has its own.
 pub const LONGEST: usize = 4096;
 
 /// The tree as a checker knows it.
@@ -24,20 +24,20 @@ pub trait Tree {
     /// The directory above a directory, if that is known.
     fn above(&self, dir: u64) -> Option<u64>;
 
-    /// Calls `f` with each name in a directory and what it names. Damage is passed over.
+    /// Calls `f` with each name in a directory and the inode it names. Damage is skipped.
     fn each_name(&mut self, dir: u64, f: &mut dyn FnMut(&[u8], u64)) -> Result<()>;
 
-    /// So many directories of all were searched for names.
+    /// Called for progress: so many of all directories were searched for names.
     fn searched(&mut self, _done: u64, _total: u64) {}
 }
 
-/// Paths of files that have a place already, or none yet, as far as they can be known.
+/// Paths of files, as far as they can be known; `named` holds the place of those that were met in a directory.
 pub fn paths(tree: &mut impl Tree, named: BTreeMap<u64, Option<Place>>) -> Result<Paths> {
     let (mut files, mut heads) = (BTreeMap::new(), BTreeSet::new());
     let mut missing = BTreeSet::new();
     for (ino, place) in named {
         match (tree.is_dir(ino), place) {
-            // Where a directory lies is known by its record, and may have changed.
+            // The place of a directory may have changed since: its record has it.
             (Some(true), _) => drop(heads.insert(ino)),
             (_, Some(place)) => drop(files.insert(ino, place)),
             (Some(false), None) => drop(missing.insert(ino)),
@@ -51,7 +51,7 @@ pub fn paths(tree: &mut impl Tree, named: BTreeMap<u64, Option<Place>>) -> Resul
     Ok(compose(tree.root(), &wanted, &files, &dirs))
 }
 
-/// Names of files that were spoken of after the directories had been read.
+/// Finds the names of files without a place: issues noted them after the directories had been read.
 fn name_files(tree: &mut impl Tree, mut missing: BTreeSet<u64>, files: &mut BTreeMap<u64, Place>) -> Result<()> {
     let dirs = if missing.is_empty() { Vec::new() } else { tree.dirs() };
     for (n, dir) in (0u64..).zip(&dirs) {
@@ -68,7 +68,7 @@ fn name_files(tree: &mut impl Tree, mut missing: BTreeSet<u64>, files: &mut BTre
     Ok(())
 }
 
-/// Where the directories above lie, level by level; each parent is read once a level.
+/// Finds the places of all directories above, level by level; each parent is read once a level.
 fn name_dirs(tree: &mut impl Tree, mut wanted: BTreeSet<u64>) -> Result<BTreeMap<u64, Place>> {
     let root = tree.root();
     let mut dirs: BTreeMap<u64, Place> = BTreeMap::new();
@@ -95,7 +95,8 @@ fn name_dirs(tree: &mut impl Tree, mut wanted: BTreeSet<u64>) -> Result<BTreeMap
     Ok(dirs)
 }
 
-/// Paths of what is wanted only: those of all directories above would grow by the square of the depth.
+/// Composes the paths that are wanted, and no others: those of all directories above would take the square of the
+/// depth.
 fn compose(root: u64, wanted: &[u64], files: &BTreeMap<u64, Place>, dirs: &BTreeMap<u64, Place>) -> Paths {
     let mut paths = Paths::new();
     for ino in wanted {
@@ -107,7 +108,7 @@ fn compose(root: u64, wanted: &[u64], files: &BTreeMap<u64, Place>, dirs: &BTree
     paths
 }
 
-/// The path of what lies at a place; `None` if the way to the root is not known, or too long to be told.
+/// The path of a place; `None` if the way to the root is not known, or the path too long.
 fn path(root: u64, place: &Place, dirs: &BTreeMap<u64, Place>) -> Option<String> {
     let mut names = vec![&place.1];
     let mut len = 1 + place.1.len();
@@ -124,7 +125,7 @@ fn path(root: u64, place: &Place, dirs: &BTreeMap<u64, Place>) -> Option<String>
     Some(names.iter().rev().map(|name| format!("/{}", readable(name))).collect())
 }
 
-/// What checks the inodes and names on one path.
+/// Checks the inodes and names on one path.
 pub trait Way {
     /// An inode that can be used.
     type Inode;
@@ -135,17 +136,17 @@ pub trait Way {
     /// Checks an inode that lies in `parent`; `None` if it cannot be used.
     fn way_inode(&mut self, ino: u64, parent: u64) -> Result<Option<Self::Inode>>;
 
-    /// Whether names can be below it.
+    /// Whether it can have entries.
     fn leads_on(&self, inode: &Self::Inode) -> bool;
 
-    /// What a name in a directory leads to.
+    /// The inode that a name in a directory names.
     fn way_entry(&mut self, ino: u64, dir: &Self::Inode, name: &[u8]) -> Result<Option<u64>>;
 
     /// Whether nothing was found so far.
     fn is_sound(&self) -> bool;
 }
 
-/// Checks what is on a path, and notes the paths of it. The inode at its end, if that can be used.
+/// Checks the inodes on a path, and notes the path of each. Returns the inode at its end, if that can be used.
 pub fn follow<W: Way>(way: &mut W, path: &[u8], paths: &mut Paths) -> Result<Option<W::Inode>> {
     let (mut ino, mut parent) = (way.root(), way.root());
     let mut here = String::new();

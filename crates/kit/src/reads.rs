@@ -1,10 +1,12 @@
-//! Reads of the device for one call, without the lock of the volume where others wait for that.
+//! Reads of the device for one call, without the lock where possible.
 //!
-//! A call that needs bytes gives up with [`Error::Restart`]. Its caller takes what it wanted ([`Reads::take_reason`]), drops the
-//! lock, reads ([`Missing::read`]), and runs the call again, which finds all that was read for it so far ([`Reads::begin`]). The
-//! device is read under the lock only while no other call runs, if the call has restarted too often, or after
-//! [`Reads::stay`], which precedes the call's first change. Bytes that were read without the lock are discarded if their place was
-//! written or discarded since ([`Reads::submit`]).
+//! A call that misses the cache gives up with [`Error::Restart`]. Its caller takes the read that it wanted
+//! ([`Reads::take_reason`]), drops the lock, reads ([`Missing::read`]), and runs the call again, which finds all bytes
+//! that were read for it so far ([`Reads::begin`]). The device is read under the lock only while no other call runs, if
+//! the call has restarted too often, or after [`Reads::stay`], which precedes the call's first change. Bytes that were
+//! read without the lock are dropped if a write or discard of the same range was submitted ([`Reads::submit`]) since.
+//!
+//! Called by `machine.rs` and by the engines that use it.
 
 use arbor_base::device::{Device, Kind, Request, Ticket, zeroed};
 use arbor_base::vfs::{Error, Result};
@@ -12,7 +14,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 
-/// Writes that are remembered. Reads that are older count as overtaken.
+/// Number of writes that are remembered. Older reads count as overtaken.
 const WRITES: usize = 256;
 
 /// A read that a call wants.
@@ -21,7 +23,7 @@ struct Fetch {
     kind: Kind,
     at: u64,
     len: usize,
-    /// Writes that came before it.
+    /// Number of the last write submitted before it.
     after: u64,
 }
 
@@ -37,7 +39,7 @@ impl Fetch {
     }
 }
 
-/// What was read for a call.
+/// The bytes that were read for a call.
 #[derive(Debug)]
 pub struct Arrived {
     fetch: Fetch,
@@ -53,7 +55,7 @@ impl Arrived {
     }
 }
 
-/// Why a call has given up: the read that it wants, and those that were made for it before.
+/// The reason why a call has given up: the read that it wants, and those that were done for it before.
 #[derive(Debug)]
 pub struct Missing {
     fetch: Fetch,
@@ -61,7 +63,7 @@ pub struct Missing {
 }
 
 impl Missing {
-    /// Reads what is missing. Returns all that was read for the call.
+    /// Does the missing read. Returns all bytes that were read for the call.
     pub fn read(mut self, device: &dyn Device) -> Vec<Arrived> {
         self.arrived.push(self.fetch.read(device));
         self.arrived
@@ -80,8 +82,8 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// A call begins, or begins anew. `may_restart`: it gives up rather than read under the lock. `arrived`: what was read
-    /// for it before.
+    /// Begins a call, or restarts it. `may_restart`: it gives up rather than read under the lock. `arrived`: the bytes
+    /// that were read for it before.
     pub fn begin(&mut self, may_restart: bool, mut arrived: Vec<Arrived>) {
         self.may_restart = may_restart;
         self.want = None;
@@ -89,12 +91,12 @@ impl Reads {
         self.arrived = arrived;
     }
 
-    /// From here on the call does not begin anew.
+    /// Called before the first change: from here on the call does not restart.
     pub fn stay(&mut self) {
         self.may_restart = false;
     }
 
-    /// The call ends. What it has given up for stays until [`Reads::take_reason`].
+    /// Ends the call; keeps the read that it gave up for until [`take_reason`](Self::take_reason).
     pub fn end(&mut self) {
         self.may_restart = false;
         if self.want.is_none() {
@@ -102,20 +104,20 @@ impl Reads {
         }
     }
 
-    /// Whether the call may still begin anew.
+    /// Whether the call may still restart.
     pub fn may_restart(&self) -> bool {
         self.may_restart
     }
 
-    /// What the call has given up for.
+    /// Takes the read for which the call has given up, with the bytes that were read for it before.
     pub fn take_reason(&mut self) -> Option<Missing> {
         let fetch = self.want.take()?;
         Some(Missing { fetch, arrived: std::mem::take(&mut self.arrived) })
     }
 
-    /// Reads `len` bytes at byte `at`, or gives the call up for them.
+    /// Reads `len` bytes at byte `at`, or fails with [`Error::Restart`] to read them without the lock.
     pub fn read(&mut self, device: &dyn Device, kind: Kind, at: u64, len: usize) -> Result<Vec<u8>> {
-        // It stays there: the call may begin anew for another read after this one.
+        // It stays there: the call may restart for another read after this one.
         if let Some(a) = self.arrived.iter().find(|a| a.fetch.at == at && a.fetch.len == len) {
             return Ok(a.bytes()?);
         }
@@ -126,7 +128,7 @@ impl Reads {
         self.read_now(device, kind, at, len)
     }
 
-    /// Reads under the lock, whatever may have arrived: for a second look at what was read wrong.
+    /// Reads under the lock, whatever may have arrived: to reread a block that failed its checksum.
     pub fn read_now(&mut self, device: &dyn Device, kind: Kind, at: u64, len: usize) -> Result<Vec<u8>> {
         let mut bytes = zeroed(len);
         device.read_at(kind, at, &mut bytes)?;

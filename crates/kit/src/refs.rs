@@ -1,4 +1,4 @@
-//! Lookup counts of inodes, neighbours together: a walk counts one after another.
+//! Lookup counts of inodes. Neighbouring numbers are kept together, since a walk counts one after another.
 
 use arbor_base::vfs::Ino;
 use rustc_hash::FxHashMap;
@@ -22,7 +22,7 @@ impl Refs {
         self.0.get(&(ino.0 / GROUP)).is_some_and(|group| group[(ino.0 % GROUP) as usize] > 0)
     }
 
-    /// `n` less for `ino`, or all there are. Says whether those were the last; not if there were none.
+    /// Subtracts `n` for `ino`, at most all. Returns whether the count has fallen to 0; `false` if it was 0.
     pub fn release(&mut self, ino: Ino, n: u64) -> bool {
         let Some(group) = self.0.get_mut(&(ino.0 / GROUP)) else { return false };
         let count = &mut group[(ino.0 % GROUP) as usize];

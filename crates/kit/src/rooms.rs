@@ -1,6 +1,6 @@
 //! The rooms of an engine, as [`Engine`](arbor_base::vfs::Engine) calls them.
 
-/// The methods of `impl Engine` that lead into rooms which every engine has under the same names.
+/// The methods of `impl Engine` that call files which every engine has under the same names.
 #[macro_export]
 macro_rules! rooms {
     () => {

@@ -1,9 +1,9 @@
-//! A set of numbers that costs memory by its runs: `0..n` is as small as one number.
+//! A set of numbers stored as runs: `0..n` takes as little memory as one number.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeInclusive};
 
-/// Numbers, as runs between which there is a gap.
+/// A set of numbers, as runs with gaps between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Runs {
     /// First and last number of each.
@@ -44,22 +44,22 @@ impl Runs {
         self.run_of(n).is_some()
     }
 
-    /// Adds a number; false if it was there.
+    /// Adds a number; false if it was in the set.
     pub fn insert(&mut self, n: u32) -> bool {
         if self.contains(n) {
             return false;
         }
         let before = n.checked_sub(1).and_then(|n| self.run_of(n));
-        let beyond = n.checked_add(1).and_then(|n| self.run_of(n));
-        if let Some((first, _)) = beyond {
+        let follower = n.checked_add(1).and_then(|n| self.run_of(n));
+        if let Some((first, _)) = follower {
             self.runs.remove(&first);
         }
-        self.runs.insert(before.map_or(n, |run| run.0), beyond.map_or(n, |run| run.1));
+        self.runs.insert(before.map_or(n, |run| run.0), follower.map_or(n, |run| run.1));
         self.len += 1;
         true
     }
 
-    /// Adds the numbers from `from` up to, and without, `end`, which lie after all that are there.
+    /// Adds the numbers from `from` up to, and without, `end`, which should come after all in the set.
     pub fn insert_run(&mut self, from: u32, end: u32) {
         let Some(last) = end.checked_sub(1).filter(|last| from <= *last && !self.contains(from)) else { return };
         if self.runs.last_key_value().is_some_and(|(first, _)| *first > from) {
@@ -71,7 +71,7 @@ impl Runs {
         self.len += u64::from(last - from) + 1;
     }
 
-    /// Takes a number away; false if it was not there.
+    /// Removes a number; false if it was not in the set.
     pub fn remove(&mut self, n: u32) -> bool {
         let Some((first, last)) = self.run_of(n) else { return false };
         self.runs.remove(&first);

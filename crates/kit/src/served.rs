@@ -1,5 +1,7 @@
-//! A mounted volume as a [`FileSystem`]: the calls that need no more of an engine than its names ([`Namespace`]), its inodes
-//! ([`Inodes`]) and a way to run a call on them ([`Volume`]).
+//! A mounted volume as a [`FileSystem`]: where calls enter.
+//!
+//! The calls need no more of an engine than its names ([`Namespace`]), its inodes ([`Inodes`]) and a way to run a call
+//! on them ([`Volume`]). Called by the front ends, as `dyn FileSystem`.
 
 use crate::calls::State;
 use crate::inodes::Attributes as _;
@@ -15,7 +17,7 @@ pub trait Inodes: Namespace + State {
     /// Changes attributes other than the size.
     fn set_attr(&mut self, ino: Ino, set: &SetAttr, now: Time) -> Result<()>;
 
-    /// Takes a file a step nearer to a size; says whether it has it.
+    /// Does a step of resizing a file; returns whether the resize is done.
     fn set_size(&mut self, ino: Ino, to: u64, now: Time) -> Result<bool>;
 
     /// Whether another step of [`set_size`](Inodes::set_size) can follow in the same call.
@@ -23,7 +25,7 @@ pub trait Inodes: Namespace + State {
         false
     }
 
-    /// Target of a symbolic link; `EINVAL` of anything else.
+    /// Target of a symbolic link; `EINVAL` for anything else.
     fn target(&mut self, ino: Ino) -> Result<Vec<u8>>;
 
     /// Extended attributes.
@@ -34,23 +36,23 @@ pub trait Inodes: Namespace + State {
     fn set_xattrs(&mut self, ino: Ino, list: &Xattrs, grows: bool, set: &SetAttr, now: Time) -> Result<()>;
 }
 
-/// Called with entries of a directory, and with their attributes; says whether they are taken.
+/// Called with entries of a directory, and with their attributes; returns whether they are taken.
 pub type Take<'a> = &'a mut dyn FnMut(&DirEntry<'_>, Option<&Entry>) -> bool;
 
-/// A mounted volume of an engine: how calls run, and what is done its own way. The methods that have the names of those of
-/// [`FileSystem`] do what is said there.
+/// A mounted volume of an engine: how calls run, and what the engine does its own way. Methods named as those of
+/// [`FileSystem`] do what is documented there.
 #[allow(missing_docs)]
 pub trait Volume: Send + Sync {
-    /// What the lock holds.
+    /// The state under the lock.
     type Core: Inodes;
 
     /// The root directory.
     fn root(&self) -> Ino;
 
-    /// Looks at the state, outside of a call.
+    /// Runs `f` on the state, outside of a call.
     fn peek<R>(&self, f: impl FnOnce(&mut Self::Core) -> R) -> R;
 
-    /// Runs a call. It may begin anew, as long as it has changed nothing.
+    /// Runs a call. It may restart as long as it has changed nothing.
     fn run<R>(&self, f: impl FnMut(&mut Self::Core) -> Result<R>) -> Result<R>;
 
     /// Runs a call that changes something now.
@@ -69,7 +71,7 @@ pub trait Volume: Send + Sync {
     fn fallocate(&self, ino: Ino, mode: FallocMode, offset: u64, len: u64) -> Result<()>;
     fn seek(&self, ino: Ino, offset: u64, whence: Seek) -> Result<u64>;
     fn label(&self) -> Result<Vec<u8>>;
-    /// Changes the label to what this field of the superblock says, durably.
+    /// Changes the label to this field of the superblock, durably.
     fn set_label(&self, field: [u8; 64]) -> Result<()>;
     fn statfs(&self) -> Result<StatFs>;
     fn trim(&self, range: &TrimRange) -> Result<u64>;
@@ -98,7 +100,7 @@ pub trait Volume: Send + Sync {
     }
 }
 
-/// How a walk has ended.
+/// How a walk ended.
 #[derive(Clone, Debug, Default)]
 pub struct WalkEnd {
     /// Cookie of the last entry that was taken, if another one was refused.
@@ -107,7 +109,7 @@ pub struct WalkEnd {
     pub dirs: Vec<u64>,
 }
 
-/// Walks a directory. Where the call begins anew, what was taken is not offered again.
+/// Walks a directory. If the call restarts, entries that were taken are not offered again.
 pub fn walk<V: Volume + ?Sized>(volume: &V, ino: Ino, cookie: u64, plus: bool, f: Take<'_>) -> (WalkEnd, Result<()>) {
     let (root, mut at, mut end) = (volume.root(), cookie, WalkEnd::default());
     let done = volume.run(|core| {
@@ -117,7 +119,7 @@ pub fn walk<V: Volume + ?Sized>(volume: &V, ino: Ino, cookie: u64, plus: bool, f
             let target = if ino == root && dots { root } else { walked.ino };
             let e = DirEntry { ino: target, file_type: walked.file_type, cookie: walked.cookie, name };
             let attr = match (plus && !dots).then(|| core.attr(walked.ino)).transpose() {
-                // One that is damaged, or free, does not hide the others.
+                // An inode that is damaged, or free, does not hide the others.
                 Err(Error::Corrupt(_) | Error::Errno(Errno::ESTALE)) => {
                     core.health().note_damage();
                     None
@@ -142,12 +144,12 @@ pub fn walk<V: Volume + ?Sized>(volume: &V, ino: Ino, cookie: u64, plus: bool, f
 /// A volume that is served.
 pub struct Served<V> {
     volume: V,
-    /// Counts directories that have left their place, or may have.
+    /// Counts moves and removals of directories, including ones that fail later.
     tree: AtomicU64,
 }
 
 impl<V: Volume> Served<Arc<V>> {
-    /// The volume, served.
+    /// Wraps a volume as a file system.
     pub fn serve(volume: Arc<V>) -> Arc<dyn FileSystem>
     where
         V: 'static,
@@ -200,7 +202,7 @@ impl<V: Volume> FileSystem for Served<Arc<V>> {
 
     fn setattr(&self, ino: Ino, set: &SetAttr) -> Result<Attr> {
         let rest = SetAttr { size: None, ..*set };
-        // Not again when what follows it has to wait: others may have written by then.
+        // The resize is done only once, even if the rest has to wait and restarts: others may have written by then.
         let mut sized = set.size.is_none();
         loop {
             let done = self.volume.change(|core, now| {

@@ -1,4 +1,6 @@
-//! Fields of structures, and checksums that stand elsewhere, for [`Engine::structures`](arbor_base::vfs::Engine::structures) and
+//! Fields and checksums of structures, for tests of damage.
+//!
+//! Used by the engines' [`Engine::structures`](arbor_base::vfs::Engine::structures) and
 //! [`Engine::reseal`](arbor_base::vfs::Engine::reseal).
 
 use arbor_base::device::{Device, Kind, SECTOR, zeroed};
@@ -81,7 +83,7 @@ impl Fields {
     }
 }
 
-/// Reads bytes of the device that need not be whole sectors; says where the sectors begin, too.
+/// Reads bytes of the device that need not be whole sectors; returns where the sectors begin, too.
 fn sectors(device: &dyn Device, offset: u64, len: u64) -> Result<(u64, usize, Vec<u8>)> {
     let start = offset / SECTOR as u64 * SECTOR as u64;
     let within = (offset - start) as usize;
@@ -90,7 +92,7 @@ fn sectors(device: &dyn Device, offset: u64, len: u64) -> Result<(u64, usize, Ve
     Ok((start, within, bytes))
 }
 
-/// Makes a checksum right.
+/// Recomputes a checksum.
 pub fn seal(device: &dyn Device, seal: &Checksum) -> Result<()> {
     let (_, within, bytes) = sectors(device, seal.offset, seal.len)?;
     let covered = bytes.get(within..within + seal.len as usize).unwrap_or(&[]);

@@ -1,9 +1,8 @@
-//! The check of trees whose directories are files of chunks ([`dirent`](super::dirent)): chunks, names, what entries name,
-//! what the root leads to, and link counts.
+//! The check of directory trees made of chunks ([`dirent`](super::dirent)): names, connectivity, link counts.
 //!
-//! An engine says how to change an entry, a link count and an inode ([`TreeCheck`]), and what it calls what is wrong
-//! ([`Verdict`]); everything else is here. Of a directory that is being read all names are in memory, and of the way to the
-//! root its numbers.
+//! An engine changes entries, link counts and inodes ([`TreeCheck`]), and makes issues of verdicts ([`Verdict`]);
+//! everything else is here. Memory: the names of the directory that is being read, and the inode numbers on a way to
+//! the root. Called by the checkers of FFS, LFS and plain.
 
 use crate::chunkrepair::{cut_chunk, dots, put_dots, set_ino, set_kind};
 use crate::dirent::{DIRBLKSIZ, DOTDOT_AT, Dirent, entries, entry};
@@ -15,9 +14,9 @@ use rustc_hash::FxHashSet;
 
 /// Names of the directory that is being read.
 pub type Names = FxHashSet<Box<[u8]>>;
-/// What is kept of an inode.
+/// The record of an inode.
 pub type Rec = Record<u32, u32>;
-/// Why an entry cannot name an inode that is none.
+/// Why an entry cannot name an inode that is not in use.
 pub const NOT_IN_USE: &str = "is not in use";
 
 /// An entry in use.
@@ -52,7 +51,7 @@ impl Spot {
     }
 }
 
-/// What a name in these chunks leads to, with the file type that the entry says.
+/// The inode that a name in these chunks names, with the file type of the entry.
 pub fn find_name(chunks: &[u8], name: &[u8]) -> Option<(Ino, u8)> {
     let find = |chunk: &[u8]| {
         let all = entries(chunk).unwrap_or_default();
@@ -74,13 +73,13 @@ pub trait TreeCheck: Sized {
     /// The same, to be read.
     fn records(&self) -> &Forest<u32, u32>;
 
-    /// Notes what is wrong.
+    /// Notes an issue.
     fn tell(&mut self, verdict: Verdict);
 
     /// The entries in use of a directory that was checked, without its dots.
     fn names_in(&mut self, dir: u32) -> Result<Vec<Named>>;
 
-    /// The same for whoever looks for names that issues speak of.
+    /// The same, for the search of names of files in issues.
     fn names_for_paths(&mut self, dir: u32) -> Result<Vec<Named>> {
         self.names_in(dir)
     }
@@ -91,13 +90,13 @@ pub trait TreeCheck: Sized {
     /// Changes a link count.
     fn put_links(&mut self, ino: u32, links: u32) -> Result<()>;
 
-    /// Takes an inode out of use.
+    /// Frees an inode.
     fn clear(&mut self, ino: u32) -> Result<()>;
 
-    /// Gives an inode a name in lost+found, which is returned; 0 if there is no room.
+    /// Gives an inode a name in lost+found; returns that directory, 0 if there is no room.
     fn adopt(&mut self, ino: u32, kind: u8) -> Result<u32>;
 
-    /// Whether what has no name, and should have one, gets one again.
+    /// Whether inodes without names, that should have one, get one in lost+found.
     fn reconnects(&self) -> bool {
         true
     }
@@ -107,7 +106,7 @@ pub trait TreeCheck: Sized {
         NOT_IN_USE
     }
 
-    /// An entry that can stay.
+    /// Called with each entry that can stay.
     fn met(&mut self, _dir: u32, _e: &Dirent<'_>, _kind: u8) {}
 
     // Chunks and entries.
@@ -167,7 +166,7 @@ pub trait TreeCheck: Sized {
         Some(kind)
     }
 
-    /// Whether a file can be called so, in a directory that has the name already or not.
+    /// Whether a file can have this name: it is valid, and new in its directory.
     fn check_name(&mut self, dir: Node, name: &[u8], offset: u64, known: bool) -> bool {
         if !is_name(name) {
             self.tell(Verdict::Name { dir, name: show(name), offset });
@@ -214,9 +213,9 @@ pub trait TreeCheck: Sized {
         }
     }
 
-    // What the root leads to.
+    // Connectivity.
 
-    /// Of several names of a directory the one that it agrees with stays.
+    /// Removes the extra names of directories: the one in the parent that the directory names stays.
     fn drop_extras(&mut self) -> Result<()> {
         for extra in self.forest().take_extras() {
             let Some(rec) = self.forest().of(extra.child) else { continue };
@@ -242,7 +241,7 @@ pub trait TreeCheck: Sized {
         }
     }
 
-    /// Marks all directories by whether the root leads to them; loops are cut.
+    /// Marks all directories by whether they can be reached from the root; cuts loops.
     fn reach_dirs(&mut self) -> Result<()> {
         for ino in self.forest().dirs() {
             self.reach(ino)?;
@@ -274,7 +273,7 @@ pub trait TreeCheck: Sized {
         Ok(())
     }
 
-    /// A directory without a name gets one in lost+found.
+    /// Gives a directory without a name one in lost+found.
     fn reconnect(&mut self, ino: u32, kind: u8) -> Result<()> {
         self.unnamed(ino, "directory", "its place is lost+found");
         let parent = self.adopt(ino, kind)?;
@@ -287,7 +286,7 @@ pub trait TreeCheck: Sized {
         Ok(())
     }
 
-    /// Tells of an inode without a name.
+    /// Notes an inode without a name.
     fn unnamed(&mut self, ino: u32, what: &'static str, why: &'static str) {
         self.tell(Verdict::Unnamed { ino: Node(ino.into()), what, why });
     }
@@ -300,7 +299,7 @@ pub trait TreeCheck: Sized {
         self.put_links(dir, links)
     }
 
-    /// Each directory whose names were read calls the one its parent that it lies in.
+    /// Checks that the `..` of each directory whose names were read names the directory that holds it.
     fn check_dotdots(&mut self) -> Result<()> {
         for dir in self.forest().dirs() {
             let Some(rec) = self.forest().of(dir).filter(|rec| rec.has(Rec::READ)) else { continue };
@@ -315,7 +314,7 @@ pub trait TreeCheck: Sized {
 
     // Names that were counted.
 
-    /// Each inode has a name, and as many as it says.
+    /// Checks that each inode has a name, and that its link count is the number of its names.
     fn count_links(&mut self) -> Result<()> {
         let unnamed = |r: &&Rec| !r.is_dir() && r.found == 0 && !r.has(Rec::LISTED);
         let unnamed: Vec<Rec> = self.forest().there().filter(unnamed).copied().collect();

@@ -1,5 +1,7 @@
-//! Lists of extended attributes: how they change, and their bytes. Of each the length of the name (u8), zero (u8), the
-//! length of the value (u16), name, value.
+//! Lists of extended attributes: how they change, and their bytes.
+//!
+//! An encoded list holds for each attribute the length of the name (u8), zero (u8), the length of the value (u16), the
+//! name, and the value.
 
 use arbor_base::vfs::{Errno, Result, SetAttr, XattrChange, XattrMode, check_xattr_name};
 
@@ -48,7 +50,7 @@ pub fn changed(mut list: Xattrs, set: &SetAttr, changes: &[XattrChange<'_>]) -> 
     Ok(list)
 }
 
-/// Bytes that [`encode`] makes.
+/// Number of bytes that [`encode`] returns.
 pub fn encoded_len(list: &Xattrs) -> usize {
     list.iter().map(|(n, v)| 4 + n.len() + v.len()).sum()
 }

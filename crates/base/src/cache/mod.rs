@@ -1,25 +1,27 @@
-//! The buffer cache: one memory limit for data and metadata; read-ahead by windows of the device, and after walks.
+//! The buffer cache: one memory limit for data and metadata; read-ahead.
 //!
-//! A buffer is named by its device address or by what it is of a file, see [`Name`]. The cache is a plain
-//! data structure without a lock of its own: an engine keeps it inside its state, and no call
-//! waits for a device, so no lock is held across I/O.
+//! A buffer is named by its device address, or by file and block in the file, see [`Name`]. The cache is a plain
+//! data structure without a lock of its own: an engine keeps it inside its state. No method of the cache does I/O;
+//! whether the engine's lock is held across I/O is the engine's choice.
 //!
-//! Typical sequence: [`Cache::get`]; if it misses, read from the device without holding anything
-//! and [`Cache::insert`]. To change it, [`Cache::edit`] says whether it is dirty; a clean one becomes so by
-//! [`Cache::make_dirty`], the only door from clean to dirty, which an engine passes in one place; [`Cache::modify`]
-//! changes a dirty one. Write back: [`Cache::begin_write`] hands out the bytes, [`cluster`] turns neighbours into
-//! large requests, [`Cache::end_write`] makes the buffer clean unless it was changed or got another address meanwhile
-//! (the write in flight keeps the old bytes: buffers are copied on write).
+//! Typical sequence: [`Cache::get`]; if it misses, read from the device and [`Cache::insert`]. To change a buffer,
+//! [`Cache::edit`] gives a handle that says whether it is dirty; a clean one becomes dirty by [`Cache::make_dirty`], or
+//! by [`Cache::dirtied`] or [`Cache::dirtied_at`] where nothing else must become dirty first; [`Cache::modify`] changes
+//! a dirty one. An engine calls these in few places, which also note the change in its own lists. Write back:
+//! [`Cache::begin_write`] hands out the bytes, [`cluster`] turns neighbours into large requests, [`Cache::end_write`]
+//! makes the buffer clean unless it was changed or got another address meanwhile (the write in flight keeps the old
+//! bytes: buffers are copied on write).
 //!
-//! What must be on disk before a buffer may go (write-ahead, data before metadata) is the
-//! engine's to know: it pins the buffer ([`Cache::pin`]) until the condition holds; a pinned
-//! buffer is neither written nor evicted, a held one ([`Cache::hold`]) is not evicted.
+//! Only the engine knows what must be on disk before a buffer may be written (write-ahead, data before metadata). It
+//! pins the buffer ([`Cache::pin`]) until the condition holds, or does not begin its write. A pinned buffer is neither
+//! written nor evicted, a held one ([`Cache::hold`]) is not evicted. No engine holds buffers yet.
 //!
-//! What was read ahead of its use is kept by device address, see [`windows`].
+//! Bytes that were read ahead are kept by device address, see [`windows`]; [`walks`] finds what a walk through
+//! directories is about to need.
 //!
-//! Replacement is segmented LRU: a buffer enters the probation list and is promoted by a second
-//! use, so one scan through a large file evicts only other scans. Dirty, pinned and in-flight
-//! buffers are on no list.
+//! Replacement is segmented LRU: a buffer enters the probation list and is promoted by a second use, so one scan
+//! through a large file evicts only other scans. Dirty, pinned, held and in-flight buffers are on no list; a buffer
+//! that leaves that state enters probation.
 
 pub mod walks;
 pub mod windows;
@@ -38,20 +40,20 @@ pub enum Name {
     Block(u64),
     /// The inode of a file.
     Inode(Ino),
-    /// By which block of a file it is; it needs no device address yet (delayed allocation).
+    /// By file and block in it; it needs no device address yet (delayed allocation).
     File(Ino, FileBlock),
 }
 
 /// A block of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FileBlock {
-    /// Bytes of it: the page or logical block of that number.
+    /// Its contents: the page or logical block of that number.
     Data(u64),
     /// A block of its map.
     Map {
-        /// 1: its pointers lead to data; 2: to blocks of level 1.
+        /// 1: its pointers point to data; 2: to blocks of level 1.
         level: u8,
-        /// Number among the blocks of the level, in the order of what they lead to.
+        /// Number among the blocks of the level, in the order of the blocks that they point to.
         n: u64,
     },
     /// Its extended attributes.
@@ -65,22 +67,22 @@ impl Name {
     }
 }
 
-/// Where a buffer is, until the cache is changed.
+/// Position of a buffer in the cache. Valid until the cache is changed.
 #[derive(Clone, Copy, Debug)]
 pub struct Place(u32);
 
-/// A buffer that is as it is on disk.
+/// A buffer that is not marked dirty.
 #[derive(Clone, Copy, Debug)]
 pub struct CleanRef(Name);
 
-/// A buffer that differs from the disk, until the cache is changed.
+/// A dirty buffer. Valid until the cache is changed.
 #[derive(Clone, Copy, Debug)]
 pub struct DirtyRef(u32);
 
 /// A buffer that is going to be changed.
 #[derive(Clone, Copy, Debug)]
 pub enum Edit {
-    /// It has to become dirty before ([`Cache::make_dirty`]).
+    /// It must become dirty first ([`Cache::make_dirty`]).
     Clean(CleanRef),
     /// It can be changed.
     Dirty(DirtyRef),
@@ -103,7 +105,7 @@ impl Write {
         self.name
     }
 
-    /// What is written.
+    /// The bytes that are written.
     pub fn bytes(&self) -> &Arc<Vec<u8>> {
         &self.bytes
     }
@@ -123,14 +125,14 @@ pub struct Limit {
 }
 
 impl From<usize> for Limit {
-    /// Of so many bytes, in any number of buffers.
+    /// A limit of so many bytes, in any number of buffers.
     fn from(bytes: usize) -> Limit {
         Limit { bytes, buffers: usize::MAX }
     }
 }
 
 const NIL: u32 = u32::MAX;
-/// What a buffer takes beside its bytes: its slot, its names in the indices, two allocations.
+/// Memory that a buffer takes beside its bytes: its slot, its names in the indices, two allocations.
 const OVERHEAD: usize = 256;
 
 /// Memory that a buffer of so many bytes takes; an eighth is what the allocator loses between buffers of
@@ -150,7 +152,7 @@ struct Slot {
     name: Name,
     data: Arc<Vec<u8>>,
     dirty: bool,
-    /// Another one with each change of its bytes or its name.
+    /// Changes with each change of its bytes or its name.
     generation: u64,
     /// The write that is under way, 0 if none is.
     writing: u64,
@@ -181,7 +183,7 @@ pub struct Stats {
     pub bytes: u64,
     /// Dirty bytes now.
     pub dirty_bytes: u64,
-    /// Those of them that are pages of files.
+    /// Those of them in buffers that are not named by address ([`Name::Block`]).
     pub dirty_page_bytes: u64,
 }
 
@@ -193,13 +195,13 @@ pub struct Cache {
     probation: Ends,
     protected: Ends,
     dirty: BTreeSet<Name>,
-    /// Blocks of files that are there.
+    /// Blocks of files that are in the cache.
     parts: BTreeSet<(Ino, FileBlock)>,
     limit: Limit,
     dirty_limit: usize,
     /// Last number that was given to a generation or a write.
     last: u64,
-    /// Nothing is evicted now.
+    /// Eviction is suspended.
     keeps_all: bool,
     stats: Stats,
 }
@@ -241,14 +243,15 @@ impl Cache {
         self.dirty_limit = bytes.max(256 << 10).min(self.limit.bytes / 4);
     }
 
-    /// Whether all that is there stays there, the limit notwithstanding: for a call that changes several buffers
-    /// which it has read before. `false` evicts what is too much then.
+    /// Suspends eviction, whatever the limit: for a call that changes several buffers which it has read before.
+    /// `false` resumes it, and evicts down to the limit.
     pub fn keep_all(&mut self, keep: bool) {
         self.keeps_all = keep;
         self.shrink();
     }
 
-    /// Evicts what is too much, though all that is there is kept otherwise: what a call has used it needs no more.
+    /// Evicts down to the limit once, even while eviction is suspended: for a call that is done with the buffers it
+    /// used.
     pub fn trim_clean(&mut self) {
         let keeps_all = std::mem::replace(&mut self.keeps_all, false);
         self.shrink();
@@ -277,12 +280,12 @@ impl Cache {
         self.stats.dirty_bytes as usize
     }
 
-    /// Bytes of dirty pages of files.
+    /// Bytes of dirty buffers that are not named by address ([`Name::Block`]).
     pub fn dirty_page_bytes(&self) -> usize {
         self.stats.dirty_page_bytes as usize
     }
 
-    /// What a dirty buffer counts for has changed from `before` to `after`.
+    /// Adjusts the dirty totals for a buffer whose weight changed from `before` to `after`.
     fn recount(&mut self, name: Name, before: u64, after: u64) {
         let is_page = !matches!(name, Name::Block(_));
         let stats = &mut self.stats;
@@ -308,7 +311,7 @@ impl Cache {
         Some(Place(i))
     }
 
-    /// The buffer that was found there.
+    /// The buffer at a position.
     pub fn at(&self, place: Place) -> &Arc<Vec<u8>> {
         &self.slots[place.0 as usize].data
     }
@@ -372,7 +375,7 @@ impl Cache {
         Place(i)
     }
 
-    /// The buffer, to be changed; `None` if it is not there. Not counted as a use.
+    /// A handle to change the buffer; `None` if it is not in the cache. Not counted as a use.
     pub fn edit(&self, name: Name) -> Option<Edit> {
         let &i = self.map.get(&name)?;
         let is_dirty = self.slots[i as usize].dirty;
@@ -397,8 +400,8 @@ impl Cache {
         DirtyRef(i)
     }
 
-    /// The buffer as a dirty one, made so if it was clean: for buffers before which nothing else has to become dirty.
-    /// `None` if it is not there.
+    /// Makes a buffer dirty if it is clean: for buffers before which nothing else has to become dirty.
+    /// `None` if it is not in the cache.
     pub fn dirtied(&mut self, name: Name) -> Option<DirtyRef> {
         match self.edit(name)? {
             Edit::Dirty(dirty) => Some(dirty),
@@ -406,7 +409,7 @@ impl Cache {
         }
     }
 
-    /// The same of the buffer that was found there.
+    /// The same for the buffer at a position.
     pub fn dirtied_at(&mut self, place: Place) -> DirtyRef {
         self.make_dirty_at(place.0)
     }
@@ -442,7 +445,7 @@ impl Cache {
         }
     }
 
-    /// Keeps the buffer from being evicted; it may be written, and is clean then.
+    /// Keeps the buffer from being evicted; it may be written, which makes it clean.
     pub fn hold(&mut self, name: Name) {
         if let Some(&i) = self.map.get(&name) {
             self.unlist(i);
@@ -506,7 +509,7 @@ impl Cache {
         self.shrink();
     }
 
-    /// Forgets the buffer, dirty or not. A write in flight goes on; its `end_write` does nothing.
+    /// Removes the buffer, dirty or not. A write in flight goes on; its `end_write` does nothing.
     pub fn remove(&mut self, name: Name) -> Option<Arc<Vec<u8>>> {
         let i = self.map.remove(&name)?;
         if let Name::File(ino, part) = name {
@@ -526,8 +529,8 @@ impl Cache {
         Some(data)
     }
 
-    /// Gives the buffer another name, dirty or not, as when what it holds gets another address. A write that is under
-    /// way goes to the old one, and does not make it clean. Nothing happens if there is no such buffer.
+    /// Gives the buffer another name, dirty or not, as when its contents get another address. A write that is under
+    /// way goes to the old address, and does not make it clean. Does nothing if there is no such buffer.
     ///
     /// # Errors
     /// There is a buffer of the new name already.
@@ -579,12 +582,12 @@ impl Cache {
             .filter_map(|n| if let Name::File(_, FileBlock::Map { level, n }) = n { Some((*level, *n)) } else { None })
     }
 
-    /// Forgets the pages of a file from page `from` on, dirty or not.
+    /// Removes the pages of a file from page `from` on, dirty or not.
     pub fn drop_pages(&mut self, ino: Ino, from: u64) {
         self.drop_parts(ino, FileBlock::Data(from)..=FileBlock::Data(u64::MAX));
     }
 
-    /// Forgets blocks of a file, dirty or not, in the order of [`FileBlock`]. Costs what is there, not the length of the range.
+    /// Removes a range of a file's blocks, dirty or not. The cost depends on the buffers found, not on the range.
     pub fn drop_parts(&mut self, ino: Ino, parts: RangeInclusive<FileBlock>) {
         if parts.is_empty() {
             return;
@@ -596,7 +599,7 @@ impl Cache {
         }
     }
 
-    /// Another number.
+    /// The next number for a generation or a write.
     fn count(&mut self) -> u64 {
         self.last += 1;
         self.last

@@ -1,20 +1,19 @@
-//! Walks through trees of directories: what a walk is about to read.
+//! Walks through trees of directories: which directories a walk is about to read.
 //!
-//! Who looks at all names and attributes below a directory reads one directory after another, and is
-//! busy with what it has been given while the next could be read. [`Walks`] knows where walks are
-//! and says which pieces of which directories to bring next, as long as walks miss the cache now and
-//! then.
+//! A program that looks at all names and attributes below a directory reads one directory after another, and is busy
+//! with the entries it has while the next could be read. [`Walks`] knows where walks are and tells which pieces of
+//! which directories to bring next, as long as walks miss the cache now and then.
 //!
 //! Typical sequence, the engine's state locked: [`Walks::stopped`] or [`Walks::ended`] after a call
 //! that gave out entries; then, in the background, [`Walks::take`], bring that piece, [`Walks::brought`].
 
 use std::collections::VecDeque;
 
-/// Directories still to come that are remembered, of all walks together.
+/// Most directories to come that are remembered, of all walks together.
 const MOST_DIRS: usize = 1024;
 /// Directories that are begun ahead of a walk.
 const AHEAD: usize = 2;
-/// Pieces that wait to be brought; older ones are out of date.
+/// Most pieces that wait to be brought; older ones are out of date.
 const MOST_PIECES: usize = 4;
 /// Pieces brought since one had to be read, after which walks count as warm. Pieces overlap.
 const WARM: u32 = 8;
@@ -34,13 +33,13 @@ pub struct Walks {
     /// Directories that were found and not walked yet; the next one is the last.
     coming: VecDeque<Coming>,
     pieces: VecDeque<Piece>,
-    /// Pieces that may be found in the cache before no more are brought.
+    /// How many more pieces may be found in the cache before walks count as warm, and no more are brought.
     cold: u32,
 }
 
 impl Walks {
-    /// A call has given out entries of `dir` up to, without, key `next`. `found` are the directories
-    /// among them; `missed` if something had to be read.
+    /// Called when a call has returned entries of `dir` up to, without, key `next`. `found` are the directories among
+    /// them; `missed` if something had to be read.
     pub fn stopped(&mut self, dir: u64, next: u64, found: &[u64], missed: bool) {
         self.found(dir, found);
         self.met(missed);
@@ -98,7 +97,7 @@ impl Walks {
         self.pieces.pop_front()
     }
 
-    /// A piece has been brought; `missed` if the cache did not have it.
+    /// Called when a piece has been brought; `missed` if the cache did not have it.
     pub fn brought(&mut self, missed: bool) {
         self.cold = self.cold.saturating_sub(1);
         self.met(missed);

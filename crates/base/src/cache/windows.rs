@@ -1,16 +1,15 @@
-//! Read-ahead: windows of the device as they were read, whoever their bytes belong to.
+//! Read-ahead: windows of the device as they were read, whichever file their bytes belong to.
 //!
-//! A window is an aligned piece of the device. What lies together on it (the inodes, the entries
-//! and the small files of one directory) comes with one read, in whatever order it is asked for;
-//! and a file that is read from its beginning on comes before it is asked for.
+//! A window is an aligned piece of the device. Neighbours on it (the inodes, the entries and the small files of one
+//! directory) come with one read, in whatever order they are asked for; and a file that is read from its beginning on
+//! is read before it is asked for.
 //!
 //! Typical sequence, the engine's state locked: [`Windows::find`] for a read that the cache does not
 //! serve, [`Streams::read`] for what comes next in the file, [`Windows::ahead`] for windows of it.
 //! Unlocked: [`Window::start`], [`Window::bytes`].
 //!
-//! Whoever writes to the device calls [`Windows::forget`] with the state locked: before the write
-//! begins, and again when it has ended, before what was written may leave the cache. So a window
-//! that is found has bytes that nobody has written over since.
+//! The writer calls [`Windows::forget`] with the state locked: before a write to the device begins, and again when it
+//! has ended, before the bytes written may leave the cache. So the bytes of a window that is found are up to date.
 
 use crate::device::{Device, Kind, Request, Ticket, zeroed};
 use crate::sync::{Mutex, Rank};
@@ -24,7 +23,7 @@ const MOST_BYTES: usize = 256 << 10;
 const LEAST_BYTES: usize = 4096;
 /// Windows that a limit should have room for.
 const ENOUGH: usize = 8;
-/// Windows that are remembered for having been missed.
+/// Most missed windows that are remembered.
 const MISSED: usize = 32;
 
 enum State {
@@ -84,28 +83,28 @@ struct Entry {
     is_ahead: bool,
 }
 
-/// Windows that are read ahead of those that are used one after another.
+/// How many windows are read ahead of a run of used ones.
 const RUN_ON: u64 = 2;
 
-/// The windows of a device, the oldest of which go when there are too many.
+/// The windows of a device; the oldest are dropped when there are too many.
 pub struct Windows {
     rank: Rank,
     size: u64,
     len: u64,
     most: usize,
     map: FxHashMap<u64, Entry>,
-    /// Numbers of windows with the turn they were made in; not all are there any more.
+    /// Numbers of windows with the turn they were made in; some are gone already.
     order: VecDeque<(u64, u64)>,
     turn: u64,
     missed: VecDeque<u64>,
-    /// A window whose use says that those after it come next.
+    /// A window whose use announces the next ones.
     runs_on: Option<u64>,
-    /// Buffers of windows that have gone.
+    /// Buffers of dropped windows.
     spare: Vec<Vec<u8>>,
     hits: u64,
 }
 
-/// Buffers that are kept.
+/// Most spare buffers.
 const SPARE: usize = 8;
 
 impl Windows {
@@ -149,9 +148,9 @@ impl Windows {
         self.hits
     }
 
-    /// The window for a range that the cache does not have: one that is there, or a new one if it
-    /// was missed not long ago, or at once, for one who is `at_home` where windows have been found, such as
-    /// readers of small files. Ranges that lie in two windows have none.
+    /// The window for a range that the cache does not have: an existing one, or a new one if this window was missed not
+    /// long ago, or if one of those before it exists and the reader is `at_home` there (reads small files). A range
+    /// that lies in two windows has none.
     pub fn find(&mut self, offset: u64, len: u64, at_home: bool) -> Option<Arc<Window>> {
         let number = offset / self.len;
         if self.most == 0 || len == 0 || offset.checked_add(len - 1)? / self.len != number {
@@ -165,10 +164,10 @@ impl Windows {
             return Some(entry.window.clone());
         }
         let missed = self.missed.iter().position(|m| *m == number);
-        let beyond = (1..=RUN_ON).any(|n| number.checked_sub(n).is_some_and(|n| self.map.contains_key(&n)));
-        if missed.is_some() || beyond && at_home {
+        let follows = (1..=RUN_ON).any(|n| number.checked_sub(n).is_some_and(|n| self.map.contains_key(&n)));
+        if missed.is_some() || follows && at_home {
             missed.map(|at| self.missed.remove(at));
-            self.runs_on = beyond.then_some(number);
+            self.runs_on = follows.then_some(number);
             return self.add(number);
         }
         if self.missed.len() >= MISSED {
@@ -200,7 +199,7 @@ impl Windows {
         found
     }
 
-    /// Those windows of a range that are not there yet, for [`Window::start`].
+    /// Makes the windows of a range that do not exist yet, for [`Window::start`].
     pub fn ahead(&mut self, range: Range<u64>) -> Vec<Arc<Window>> {
         if self.most == 0 || range.is_empty() {
             return Vec::new();
@@ -232,7 +231,7 @@ impl Windows {
         Some(window)
     }
 
-    /// Keeps the buffer of a window that nobody looks at any more.
+    /// Keeps the buffer of a dropped window, unless a reader still uses it.
     fn keep_buffer(&mut self, gone: Arc<Window>) {
         if self.spare.len() < SPARE
             && let Ok(window) = Arc::try_unwrap(gone)
@@ -256,7 +255,7 @@ impl Windows {
         out
     }
 
-    /// What was read of these windows, or is being read, is out of date.
+    /// Drops these windows: their bytes, read or being read, are out of date.
     pub fn forget(&mut self, numbers: &[u64]) {
         if !self.map.is_empty() {
             for number in numbers {
@@ -266,7 +265,7 @@ impl Windows {
     }
 }
 
-/// Files that are told apart.
+/// Most files that are told apart.
 const STREAMS: usize = 32;
 /// How far from the expected place a read may begin: those of one sequence overtake each other.
 const SLACK: u64 = 2 << 20;
@@ -277,9 +276,9 @@ struct Stream {
     file: u64,
     /// Where the next read is expected.
     next: u64,
-    /// So far was read ahead.
+    /// The end of the read-ahead so far.
     until: u64,
-    /// How far to read ahead, the next time.
+    /// How many bytes to read ahead the next time.
     ahead: u64,
 }
 
@@ -297,8 +296,8 @@ impl Streams {
         Streams { all: VecDeque::new(), least: (512 << 10).min(most), most }
     }
 
-    /// Notes a read of a file; returns what of the file should be read ahead now. The same is
-    /// returned again until [`Streams::started`].
+    /// Notes a read of a file; returns the range of the file to be read ahead now. The same range is returned again
+    /// until [`Streams::started`].
     pub fn read(&mut self, file: u64, range: Range<u64>, size: u64) -> Range<u64> {
         let at = self.all.iter().position(|s| s.file == file);
         let known = at.and_then(|at| self.all.remove(at));
@@ -316,7 +315,7 @@ impl Streams {
         if (expected || announced) && wanted && from < to { from..to } else { 0..0 }
     }
 
-    /// The read-ahead up to `until` is under way.
+    /// Notes that the read-ahead up to `until` is under way.
     pub fn started(&mut self, file: u64, until: u64) {
         if let Some(s) = self.all.iter_mut().find(|s| s.file == file) {
             s.until = s.until.max(until);

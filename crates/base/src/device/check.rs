@@ -1,5 +1,4 @@
-//! What every device checks of a request before it touches anything, and batches some of whose
-//! requests do not pass.
+//! Checks of requests that every device makes first, and batches of which some requests fail them.
 
 use super::{Completion, Device, Geometry, Op, Pending, Request, SECTOR, Ticket};
 use std::io;

@@ -1,4 +1,4 @@
-//! A device that fails when it is told to, honestly or not.
+//! A device that fails when told to, with or without reporting it.
 
 use super::{Completion, Device, Geometry, Kind, Op, Pending, Request, SECTOR, Ticket};
 use parking_lot::Mutex;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-/// What can be made to fail, and is counted.
+/// The sorts of operations that can be made to fail, and are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FaultOp {
     /// Read requests.
@@ -45,14 +45,14 @@ pub enum Fault {
     Full,
     /// The write is carried out only when its ticket is waited for or dropped.
     Late,
-    /// The flush fails, and of the sectors written since the last one some are as they were: the
-    /// host has given up on them. A later flush says yes and does not bring them back.
+    /// The flush fails, and some of the sectors written since the last one have their old bytes again: the host has
+    /// given up on them. A later flush succeeds and does not bring them back.
     Forgotten(u64),
-    /// One bit of what the write stores, or of what the read gives, is wrong.
+    /// One bit that the write stores, or that the read returns, is wrong.
     Flipped(u64),
     /// The write goes so many sectors further on, round the end of the device.
     Misdirected(u64),
-    /// It says yes and does nothing.
+    /// It reports success and does nothing.
     Lost,
 }
 
@@ -124,8 +124,8 @@ impl<D: Device> FaultDevice<D> {
         FaultDevice { shared: Arc::new(Shared { inner, plan: Mutex::default() }) }
     }
 
-    /// Lets the `nth` operation of a sort fail with an I/O error, counted from 1 since the device
-    /// was made (see [`FaultDevice::count`]).
+    /// Makes the `nth` operation of a sort fail with an I/O error, counted from 1 since the device was made (see
+    /// [`FaultDevice::count`]).
     pub fn fail(&self, op: FaultOp, nth: u64, times: FaultTimes) {
         self.inject(op, nth, times, Fault::Error);
     }

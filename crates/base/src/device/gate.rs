@@ -1,4 +1,4 @@
-//! A device that can be shut.
+//! A device that can be shut: later requests fail.
 
 use super::{Claim, Device, Geometry, Kind, Request, Ticket};
 use parking_lot::RwLock;
@@ -14,7 +14,7 @@ pub struct Gate(Arc<State>);
 #[derive(Debug, Default)]
 struct State {
     shut: AtomicBool,
-    /// Held by who passes the gate, until what it asks has begun.
+    /// Held while a request passes the gate, until it has begun.
     passing: RwLock<()>,
 }
 
@@ -24,7 +24,7 @@ impl Gate {
         GatedDevice { inner, gate: self.clone() }
     }
 
-    /// Shuts it for good: what is asked from now on fails with EIO. What has been submitted before goes on.
+    /// Shuts it for good: later requests fail with EIO. Requests submitted before go on.
     pub fn shut(&self) {
         self.0.shut.store(true, SeqCst);
         drop(self.0.passing.write());
@@ -58,7 +58,7 @@ impl Device for GatedDevice {
         self.gate.pass(|| Ok(self.inner.submit(batch))).unwrap_or_else(refused)
     }
 
-    /// Takes as long as the device likes, and changes nothing: who shuts the gate does not wait for it.
+    /// A flush may take long, and changes nothing: shutting the gate does not wait for it.
     fn flush(&self) -> io::Result<()> {
         self.gate.pass(|| Ok(()))?;
         self.inner.flush()

@@ -1,4 +1,4 @@
-//! Where bytes live: image files, block devices, memory; windows of them, changes over them, faults, power cuts.
+//! Devices: image files, block devices, memory; windows, overlays, faults, power cuts.
 //!
 //! # What a device promises
 //!
@@ -46,10 +46,10 @@ use std::sync::Arc;
 /// Smallest unit of I/O, and the unit at which writes tear, in bytes.
 pub const SECTOR: usize = 512;
 
-/// Zeros to read into. The allocator makes large ones by giving their pages back to the system, which brings each page
-/// anew when it is touched; to write them costs a fifth of that.
+/// A buffer of zeros to read into. The allocator zeroes large ones by giving their pages back to the system, which
+/// brings each page back when it is touched; writing the zeros costs a fifth of that.
 pub fn zeroed(len: usize) -> Vec<u8> {
-    // Not seen through, so that it is not made one call again.
+    // Hides the buffer from the optimiser, which would make both steps one call again.
     let mut bytes = std::hint::black_box(Vec::with_capacity(len));
     bytes.resize(len, 0);
     bytes
@@ -142,7 +142,7 @@ pub enum Op {
     Read(usize),
     /// Writes the pieces one after the other; completes with an empty vector.
     Write(Vec<Buf>),
-    /// Gives the range (length in bytes) back to the host.
+    /// Discards the range (length in bytes).
     Discard(u64),
 }
 
@@ -257,11 +257,11 @@ pub trait Device: Send + Sync {
     /// are written over at once.
     fn recycle(&self, _buffer: Vec<u8>) {}
 
-    /// Says that this range is the caller's alone, besides others that were given like this and lie
-    /// elsewhere: whatever a device does by itself, it does there and not before.
+    /// Tells the device that this range belongs to the caller alone; ranges told before and lying elsewhere stay. A
+    /// device may change bytes by itself (fill holes with zeros) only in these ranges.
     fn confine(&self, _range: Range<u64>) {}
 
-    /// What keeps others from the file or block device below, for who mounts the volume.
+    /// The claim that keeps others from the file or block device below, for the code that mounts the volume.
     fn claim(&self) -> Option<Arc<Claim>> {
         None
     }

@@ -1,4 +1,4 @@
-//! A device that is changed in memory only.
+//! A device whose changes are kept in memory only.
 
 use super::check::{check_new_size, check_request};
 use super::{Completion, Device, Geometry, Op, Request, SECTOR, Ticket};
@@ -94,7 +94,7 @@ impl<D: Device> OverlayDevice<D> {
     }
 }
 
-/// What a chunk and a range of the device have in common, as places in the range and in the chunk.
+/// The intersection of a chunk and a range of the device, as positions in the range and in the chunk.
 fn common(number: u64, range: Range<u64>) -> (Range<usize>, Range<usize>) {
     let chunk = number * CHUNK as u64;
     let (first, end) = (range.start.max(chunk), range.end.min(chunk + CHUNK as u64));

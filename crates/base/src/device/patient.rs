@@ -7,11 +7,11 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Sectors that are noted at most; where more cannot be read, reads fail.
+/// Most sectors that are noted; if more cannot be read, reads fail.
 const MOST: usize = 4096;
 
-/// Wraps a device and notes sectors that cannot be read. For a checker that changes nothing they read as zeros, so that it
-/// sees the rest; otherwise the read fails as it did. Clones are handles of the same device.
+/// Wraps a device and notes sectors that cannot be read. For a checker that changes nothing they read as zeros, so that
+/// it sees the rest; otherwise the read fails as it did. Clones are handles of the same device.
 #[derive(Clone)]
 pub struct PatientDevice {
     inner: Arc<dyn Device>,
@@ -19,7 +19,7 @@ pub struct PatientDevice {
     unread: Arc<Mutex<BTreeMap<u64, String>>>,
 }
 
-/// Whether a read has failed because of what it was to read, not because nobody may read that.
+/// Whether a read has failed because of the medium, not because the request was refused.
 fn is_of_the_medium(e: &io::Error) -> bool {
     use io::ErrorKind as E;
     let others = [
@@ -42,7 +42,7 @@ impl PatientDevice {
         PatientDevice { inner, zeros, unread: Arc::default() }
     }
 
-    /// Bytes that could not be read, in the order of their addresses, each run with what its first sector failed of.
+    /// The runs that could not be read, in the order of their addresses, each with the error of its first sector.
     pub fn unread(&self) -> Vec<(Range<u64>, String)> {
         let mut runs: Vec<(Range<u64>, String)> = Vec::new();
         for (at, why) in self.unread.lock().iter() {
@@ -54,7 +54,7 @@ impl PatientDevice {
         runs
     }
 
-    /// Reads again what has failed, in halves; notes the sectors that fail by themselves.
+    /// Repeats a failed read in halves; notes the sectors that fail on their own.
     fn read_in_halves(&self, kind: Kind, offset: u64, buf: &mut [u8], e: io::Error) -> io::Result<()> {
         if !is_of_the_medium(&e) {
             return Err(e);

@@ -1,4 +1,4 @@
-//! A device that remembers what was done to it, and builds every disk a power cut may leave.
+//! A device that records its writes and flushes, and builds every disk a power cut may leave.
 //!
 //! The typical sequence of the crash explorer: format a [`MemDevice`], wrap it, run the engine on
 //! a clone of the handle; then for each `at` in `0..=events()` and each choice, mount
@@ -11,7 +11,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// One thing that was done to the device.
+/// A recorded change of the device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A write, logged when it was submitted.
@@ -43,7 +43,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// Whether a power cut decides over it.
+    /// Whether a power cut decides its fate.
     fn has_fate(&self) -> bool {
         match self {
             Event::Write { .. } | Event::Discard { .. } => true,

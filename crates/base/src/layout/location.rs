@@ -1,4 +1,4 @@
-//! Where damage is: a place that a person can look at with a tool.
+//! Locations of damage, which a person can look at with a tool.
 
 use std::fmt;
 
@@ -52,7 +52,7 @@ impl Location {
         Location::Inode { ino: ino.into() }
     }
 
-    /// The place so many bytes further on; an inode stays itself.
+    /// The location so many bytes further on; an inode stays the same.
     pub fn plus(self, more: u64) -> Location {
         match self {
             Location::Device { role, byte } => Location::Device { role, byte: byte.saturating_add(more) },
@@ -69,7 +69,7 @@ impl From<u64> for Location {
     }
 }
 
-/// As in `at byte 0x1000`, which is one of the main device.
+/// As in `at byte 0x1000`, for a byte of the main device.
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

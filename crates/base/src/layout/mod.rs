@@ -1,4 +1,4 @@
-//! On-disk layout: little-endian fields, CRC32C and the error that says exactly what is damaged.
+//! On-disk layout: little-endian fields, CRC32C, and the error that tells exactly what is damaged.
 //!
 //! Structures are declared once, in an engine's `format.rs`, as `#[repr(C)]` types of
 //! [`zerocopy`] little-endian fields; this module adds what they share.
@@ -16,8 +16,8 @@ pub fn crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }
 
-/// SipHash-1-3 of `bytes`, for what is made of structures that end in their own CRC. A CRC over them does not see that
-/// one is another, whole one: the CRC of bytes followed by their CRC is always the same.
+/// SipHash-1-3 of `bytes`, for sequences of structures that contain their own CRC. A CRC over them would not notice if
+/// one were replaced by another valid one: the CRC of bytes followed by their CRC is always the same.
 pub fn hash(key: (u64, u64), bytes: &[u8]) -> u64 {
     siphasher::sip::SipHasher13::new_with_keys(key.0, key.1).hash(bytes)
 }
@@ -67,15 +67,14 @@ macro_rules! field {
     };
 }
 
-/// Damage: which structure, which of its fields, where on the volume, what was found and what
-/// would have been right.
+/// Damage: which structure, which of its fields, where on the volume, what was found and what was expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Corrupt {
     /// Name of the structure as in `format.rs`, e.g. `"inode"`.
     pub structure: &'static str,
     /// Name of the field, e.g. `"crc"`.
     pub field: &'static str,
-    /// Where the field is, or the structure that it is in.
+    /// The location of the field, or of the structure that it is in.
     pub location: Location,
     /// What was found.
     pub found: String,
@@ -133,7 +132,7 @@ pub enum Access {
 }
 
 impl Features {
-    /// What code that knows `known` may do with a volume that has `self`.
+    /// What code that knows the bits `known` may do with a volume that has the bits `self`.
     pub fn access(self, known: Features) -> Access {
         let incompat = self.incompat & !known.incompat;
         let ro = self.ro_compat & !known.ro_compat;

@@ -1,8 +1,8 @@
 //! POSIX access control lists: the rules of POSIX.1e draft 17 as Linux has them, over any engine.
 //!
-//! A list is kept as the extended attribute that the kernel knows it by ([`ACCESS`], [`DEFAULT`]), version 2 of its
-//! format. Who grants access by it is the kernel; here it is kept in step with the mode: the mode's bits for the owner
-//! and the others are those of the list, and its bits for the group are the list's mask. A list that says no more than
+//! A list is kept as the extended attribute under which the kernel knows it ([`ACCESS`], [`DEFAULT`]), version 2 of its
+//! format. The kernel grants access by it; this module keeps it in step with the mode: the mode's bits for the owner
+//! and the others are those of the list, and its bits for the group are the list's mask. A list that adds nothing to
 //! the mode is not stored. A list and the mode, or a list and the name of a new file, change in one step.
 
 use super::{Attr, Cx, Entry as NewEntry, Errno, FileSystem, FileType, Ino, New, Result, SetAttr, mode};
@@ -117,7 +117,7 @@ impl Acl {
         bits(Tag::Owner) << 6 | bits(self.group_class()) << 3 | bits(Tag::Others)
     }
 
-    /// Whether it says no more than [`Acl::mode`].
+    /// Whether it adds nothing to [`Acl::mode`].
     pub fn is_minimal(&self) -> bool {
         self.0.len() == 3
     }
@@ -126,14 +126,14 @@ impl Acl {
         Acl(self.0.iter().map(|e| Entry { perm: f(e.tag, e.perm), ..*e }).collect())
     }
 
-    /// What chmod(2) makes of it.
+    /// The list after chmod(2).
     pub fn with_mode(&self, mode: u32) -> Acl {
         let group = self.group_class();
         self.map(|tag, perm| bits_of(mode, tag, group).unwrap_or(perm))
     }
 
-    /// What a file gets that is created with `mode` below a directory that hands this down: [`Acl::mode`] of it is the
-    /// file's.
+    /// The list of a file that is created with `mode` below a directory that hands this down; the file's mode is its
+    /// [`Acl::mode`].
     pub fn inherited(&self, mode: u32) -> Acl {
         let group = self.group_class();
         self.map(|tag, perm| bits_of(mode, tag, group).map_or(perm, |bits| perm & bits))
@@ -191,7 +191,7 @@ pub fn setattr(fs: &dyn FileSystem, ino: Ino, set: &SetAttr) -> Result<Attr> {
     fs.change(ino, &SetAttr { size: None, ..*set }, &[(ACCESS, Some(&encoded))])
 }
 
-/// What a new inode begins with below `parent`: the mode, and the lists that are handed down to it.
+/// The mode of a new inode below `parent`, and the lists that are handed down to it.
 fn inherit(fs: &dyn FileSystem, parent: Ino, mode: u32, umask: u32) -> Result<(u32, Option<Acl>, Option<Acl>)> {
     let Some(default) = get(fs, parent, DEFAULT)? else { return Ok((mode & !(umask & 0o777), None, None)) };
     let access = default.inherited(mode);

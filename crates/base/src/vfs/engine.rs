@@ -1,4 +1,4 @@
-//! What a kind of file system offers before and beside a mount.
+//! What a kind of file system offers without a mount: format, mount, check, describe; options and reports.
 
 use super::{Clock, Error, FileSystem, Ino, Result, Time};
 use crate::device::{Claim, Device, Kind};
@@ -20,7 +20,7 @@ impl Devices {
         Devices { main: Arc::new(main), extra: BTreeMap::new() }
     }
 
-    /// What keeps others from the files and block devices of the volume.
+    /// The claims that keep others from the files and block devices of the volume.
     pub fn claims(&self) -> Vec<Arc<Claim>> {
         std::iter::once(&self.main).chain(self.extra.values()).filter_map(|device| device.claim()).collect()
     }
@@ -113,7 +113,7 @@ pub fn parse_size(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// What `mkfs` is told.
+/// Arguments of `mkfs`.
 #[derive(Clone, Debug, Default)]
 pub struct FormatOptions {
     /// Label, at most 63 bytes.
@@ -128,7 +128,7 @@ pub struct FormatOptions {
     pub options: Options,
 }
 
-/// What `mount` is told.
+/// Arguments of `mount`.
 #[derive(Clone, Debug, Default)]
 pub struct MountOptions {
     /// Write nothing, not even recovery; a volume that needs recovery is refused.
@@ -192,7 +192,7 @@ pub enum Repair {
     Yes,
 }
 
-/// What `check` is told.
+/// Arguments of `check`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckOptions {
     /// What to do about issues.
@@ -201,13 +201,13 @@ pub struct CheckOptions {
     pub force: bool,
 }
 
-/// What `check` found.
+/// Result of `check`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// Everything found, in the order found.
     pub issues: Vec<Issue>,
-    /// What a crash leaves was mended on the device: the log was replayed there, or what was lost was looked for. Without
-    /// repair nothing is.
+    /// The remains of a crash were mended on the device: the log was replayed there, or lost space and inodes were
+    /// found. Never without repair.
     pub recovered: bool,
     /// The superblock said, before this run, that the volume was not unmounted; one that is damaged says nothing.
     pub unclean: bool,
@@ -263,7 +263,7 @@ pub enum Meaning {
 pub struct Field {
     /// Its name; fields that are repeated in a structure share one.
     pub name: &'static str,
-    /// Where it begins in the structure.
+    /// Its offset in the structure.
     pub at: u32,
     /// Its length in bytes.
     pub len: u32,
@@ -297,26 +297,27 @@ pub struct Structure {
     pub addresses: Vec<u64>,
     /// Its fields.
     pub fields: Vec<Field>,
-    /// Checksums that cover it or what leads to it, in the order in which [`Engine::reseal`] makes them right: that in
-    /// a pointer to it, then that of what the pointer stands in, and so on. None where the structure itself tells it all.
+    /// Checksums that cover it, or structures above it, in the order in which [`Engine::reseal`] recomputes them: the
+    /// one in a pointer to it, then that of the structure that holds the pointer, and so on. Empty where the structure
+    /// itself tells it all.
     pub checksums: Vec<Checksum>,
 }
 
-/// What a power cut leaves of what was not made durable.
+/// What remains of operations that were not made durable before a power cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CrashPromise {
     /// Names and attributes are as after some prefix of the operations.
     #[default]
     Prefix,
-    /// Each name, and each file's attributes, are of some moment since they were made durable; nothing is lost that
+    /// Each name, and each file's attributes, are as of some moment since they were made durable; nothing is lost that
     /// was not removed, and no file shows bytes that were never its own; but a rename may leave both names, and an
-    /// exchange a third one (`.exchange-...`); what has no name yet may come to `/lost+found`. A large file may be
-    /// truncated in part, from its end.
+    /// exchange a third one (`.exchange-...`); a file without a name yet may get one in `/lost+found`. A large file may
+    /// be truncated in part, from its end.
     Ordered {
         /// Names are durable when a call returns.
         names: bool,
     },
-    /// The checker can make a volume of it that can be used; no more.
+    /// The checker can repair the volume so that it can be used; no more.
     Repairable,
 }
 
@@ -361,7 +362,7 @@ pub trait Engine: Send + Sync {
         &[]
     }
 
-    /// What a power cut leaves of a volume that is mounted with these options.
+    /// What remains after a power cut of a volume that is mounted with these options.
     fn crash_promise(&self, _mount: &Options) -> CrashPromise {
         CrashPromise::Prefix
     }
@@ -401,23 +402,22 @@ pub trait Engine: Send + Sync {
         Err(Error::refused(format!("{} cannot check a single path", self.name())))
     }
 
-    /// Tells where each structure and each piece of each file lies, on an unmounted volume, in
-    /// no particular order. What no region covers is free.
+    /// Reports where each structure and each piece of each file lies, on an unmounted volume, in
+    /// no particular order. Bytes that no region covers are free.
     fn describe(&self, devices: &Devices, f: &mut dyn FnMut(Region)) -> Result<()>;
 
-    /// How much of each segment of an unmounted volume lives; `None` where there are no segments.
+    /// How much of each segment of an unmounted volume is live; `None` where there are no segments.
     fn utilisation(&self, _devices: &Devices) -> Result<Option<Utilisation>> {
         Ok(None)
     }
 
-    /// Tells which structures lie on the main device of an unmounted volume and what their fields
-    /// are, for tests of damage; the default knows none.
+    /// Reports the structures on the main device of an unmounted volume with their fields, for tests of damage; the
+    /// default knows none.
     fn structures(&self, _devices: &Devices, _f: &mut dyn FnMut(Structure)) -> Result<()> {
         Ok(())
     }
 
-    /// Makes the checksum of a structure right after its bytes were changed, whatever they are
-    /// now; for tests of damage.
+    /// Recomputes the checksum of a structure after its bytes were changed, whatever they are now; for tests of damage.
     fn reseal(&self, _device: &dyn Device, _structure: &Structure) -> Result<()> {
         Ok(())
     }

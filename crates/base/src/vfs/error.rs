@@ -90,9 +90,10 @@ pub enum Error {
     Io(io::Error),
     /// The volume or an option cannot be used, with the reason (`EINVAL`).
     Refused(String),
-    /// The volume has turned read-only before, with the reason (`EIO`).
+    /// The volume turned read-only before, with the reason (`EIO`).
     Failed(Arc<str>),
-    /// The call has changed nothing, and begins anew when what it wants is there (`EAGAIN`). It stays inside an engine.
+    /// The call has changed nothing, and restarts once the bytes that it wants are there (`EAGAIN`). It stays inside an
+    /// engine.
     Restart,
 }
 

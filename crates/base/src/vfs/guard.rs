@@ -1,11 +1,11 @@
 //! File flags, as chattr(1) sets them, over any engine: what they forbid, and where they are kept.
 //!
 //! The flags of an inode are a hidden extended attribute, four bytes in little-endian order. An inode without flags has
-//! none. The root has another one, [`MARK`], as soon as any inode has ever had flags, and durably before the first has;
-//! without it no call asks for flags, so that who never uses them does not pay.
+//! none. The root has another one, [`MARK`], once any inode has had flags; it is durable before the first inode gets
+//! some. Without it no call asks for flags, so that volumes without flags pay nothing.
 //!
-//! The rules are those of ext4, but that nobody here knows how a file was opened: a write to an append-only file may
-//! repeat what is there, as the kernel's pages do, and add to it.
+//! The rules are those of ext4, except that this module does not know how a file was opened: a write to an append-only
+//! file may repeat bytes that are there, as the kernel's pages do, and add to them.
 
 use super::*;
 use bitflags::bitflags;
@@ -25,7 +25,7 @@ bitflags! {
     }
 }
 
-/// Attributes with this prefix belong to this program: they are neither listed nor given out.
+/// Attributes with this prefix belong to this program: they are neither listed nor returned.
 const HIDDEN: &[u8] = b"system.arbor.";
 const FLAGS: &[u8] = b"system.arbor.flags";
 const MARK: &[u8] = b"system.arbor.flagged";
@@ -40,14 +40,14 @@ pub struct Guarded {
 /// What a call wants to do to an inode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Act {
-    /// Change it in place: contents, attributes, what a name in it stands for.
+    /// Change it in place: contents, attributes, the inode that a name in it names.
     Change,
     /// Add a name to it, or contents.
     Add,
 }
 
-/// Wraps a mounted file system, so that it keeps and heeds file flags. One whose root is damaged is mounted too, and asked
-/// for the flags of every file.
+/// Wraps a mounted file system, so that it keeps and heeds file flags. If its root is damaged, it is asked for the
+/// flags of every file.
 pub fn with_flags(fs: Arc<dyn FileSystem>) -> Arc<dyn FileSystem> {
     let flagged = match fs.getxattr(fs.root(), MARK) {
         Err(e) => !matches!(e.errno(), Errno::ENODATA | Errno::EOPNOTSUPP),
@@ -81,8 +81,8 @@ impl Guarded {
         if forbids { Err(Errno::EPERM.into()) } else { Ok(()) }
     }
 
-    /// A name may go, or stand for something else: its directory and what it names allow it. A name that is not there
-    /// is the engine's to tell of.
+    /// Checks that a name may be removed or replaced: its directory and the inode it names allow it. For a missing name
+    /// the engine returns the error.
     fn may_lose(&self, parent: Ino, name: &[u8]) -> Result<()> {
         if !self.flagged.load(Relaxed) {
             return Ok(());
@@ -97,8 +97,8 @@ impl Guarded {
         may
     }
 
-    /// What the kernel does by itself to bring times up to date is no change, and touching is none but of what is
-    /// immutable. Times of reads are kept of that too.
+    /// Updates of times that the kernel makes by itself are no change, and touching is one only for an immutable file.
+    /// Access times are kept even then.
     fn may_set(&self, ino: Ino, set: &SetAttr) -> Result<()> {
         let of_read = SetAttr { atime: set.atime, ctime: Some(SetTime::Kept), ..SetAttr::default() };
         if *set == of_read {
@@ -130,7 +130,7 @@ impl Guarded {
         Ok(())
     }
 
-    /// Notes on the root, durably, that flags have to be looked for.
+    /// Marks the root, durably: from now on calls must look for flags.
     fn mark(&self) -> Result<()> {
         if self.flagged.load(Relaxed) {
             return Ok(());

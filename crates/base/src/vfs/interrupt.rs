@@ -1,4 +1,4 @@
-//! Whether somebody still waits for the call that a thread serves.
+//! Interruption: whether the caller still waits for the call that a thread serves.
 
 use std::cell::RefCell;
 

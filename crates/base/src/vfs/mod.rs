@@ -1,5 +1,4 @@
-//! The seams: what a mounted file system does ([`FileSystem`]), what a kind of file system does
-//! ([`Engine`]), and where time comes from ([`Clock`]).
+//! The seams between front ends and engines: [`FileSystem`] (mounted), [`Engine`] (a kind of file system), [`Clock`].
 
 pub mod acl;
 mod engine;
@@ -18,7 +17,7 @@ pub use label::*;
 pub use names::*;
 pub use types::*;
 
-/// What a volume failed of when a call has panicked: what is in core may be half of that call.
+/// The reason for which a volume has failed when a call has panicked: the state in core may be half changed.
 pub const PANICKED: &str = "a call has panicked";
 
 /// A mounted file system, at the level of inodes. Every method may be called from any thread.
@@ -125,7 +124,7 @@ pub trait FileSystem: Send + Sync {
     /// that meets the end of space may be short (never zero: then `ENOSPC`).
     fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<usize>;
 
-    /// Offers the entries after `cookie` (0 for all), `.` and `..` first, until `f` says `false`:
+    /// Offers the entries after `cookie` (0 for all), `.` and `..` first, until `f` returns `false`:
     /// that entry is not consumed. Each entry carries the cookie that continues after it; cookies
     /// stay valid while others create and delete, and across remounts. An entry present during
     /// the whole walk is seen exactly once.
@@ -133,7 +132,7 @@ pub trait FileSystem: Send + Sync {
 
     /// Like [`readdir`](FileSystem::readdir) with attributes. Accepting an entry (`true`) adds
     /// one to its lookup count, except for those that are offered without [`Entry`]: `.` and `..`, and
-    /// names whose inode is damaged, of which a lookup says what it is.
+    /// names whose inode is damaged, for which a lookup returns the error.
     fn readdir_plus(
         &self,
         ino: Ino,
@@ -194,7 +193,7 @@ pub trait FileSystem: Send + Sync {
     /// (`E2BIG`), `ENOSPC` when the engine has no room for it.
     fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()>;
 
-    /// Names of the extended attributes, in the order of the engine's liking.
+    /// Names of the extended attributes, in an order that the engine chooses.
     fn listxattr(&self, ino: Ino) -> Result<Vec<Vec<u8>>>;
 
     /// Removes an extended attribute; `ENODATA` if there is none.
@@ -223,7 +222,7 @@ pub trait FileSystem: Send + Sync {
     /// Space and inode counts, exact at the moment of the call.
     fn statfs(&self) -> Result<StatFs>;
 
-    /// Gives free space in `range` back to the device; returns the bytes discarded.
+    /// Discards free space in `range`; returns the bytes discarded.
     fn trim(&self, range: &TrimRange) -> Result<u64>;
 
     /// Makes room in one piece out of scattered free space, as a log's cleaner does: reads about `budget` bytes, at
@@ -232,8 +231,8 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::EOPNOTSUPP.into())
     }
 
-    /// Verifies the checksums of what lies on the device after position `at` (0 at first), some of it in each call.
-    /// `EOPNOTSUPP` where contents have none.
+    /// Verifies the checksums of structures and contents on the device after position `at` (0 at first), some in each
+    /// call. `EOPNOTSUPP` where contents have none.
     fn scrub(&self, _at: u64) -> Result<Scrubbed> {
         Err(Errno::EOPNOTSUPP.into())
     }
@@ -248,7 +247,7 @@ pub trait FileSystem: Send + Sync {
         false
     }
 
-    /// Brings into memory what calls before it have made likely to be wanted next. For a thread that
+    /// Reads blocks ahead that are likely to be wanted next, as earlier calls suggest. For a thread that
     /// runs beside the callers; never needed.
     fn read_ahead(&self) {}
 
@@ -266,8 +265,8 @@ pub trait FileSystem: Send + Sync {
     /// Why the file system has turned read-only, if it has.
     fn failure(&self) -> Option<String>;
 
-    /// Turns the volume read-only for good, as a failed write does; for whoever has caught a panic of a call. What
-    /// the volume failed of before stays the reason.
+    /// Turns the volume read-only for good, as a failed write does; for a caller that has caught a panic of a call. An
+    /// earlier reason is kept.
     fn fail(&self, why: &str);
 
     /// Named counters (cache hits, log bytes, flushes ...), cheap to read.

@@ -91,7 +91,7 @@ impl Clock for ManualClock {
     }
 }
 
-/// Who asks: the owner of what is created.
+/// The caller: it owns the inodes that the call creates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cx {
     /// User id.
@@ -205,7 +205,7 @@ pub struct Attr {
     pub ctime: Time,
     /// Creation.
     pub btime: Time,
-    /// [`blocks`](Attr::blocks) is going to change by itself: what was written has no place yet.
+    /// [`blocks`](Attr::blocks) is going to change by itself: written bytes have no blocks yet (delayed allocation).
     pub unsettled: bool,
 }
 
@@ -216,7 +216,7 @@ impl Attr {
     }
 }
 
-/// What a lookup found.
+/// Result of a lookup.
 pub type Entry = Attr;
 
 /// A new timestamp.
@@ -226,7 +226,7 @@ pub enum SetTime {
     Now,
     /// This time.
     At(Time),
-    /// As it is. Of the last change of the inode: a change of the other times by who only reads is none.
+    /// Keeps the time. For the last change of the inode: a reader's change of the access time does not count as one.
     Kept,
 }
 
@@ -360,7 +360,7 @@ pub struct StatFs {
     pub fsid: u64,
 }
 
-/// What of the device is to be given back, in bytes: `fstrim_range` of Linux.
+/// The range of the device to be discarded, in bytes: `fstrim_range` of Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrimRange {
     /// Where it begins.
@@ -382,7 +382,8 @@ impl TrimRange {
         if sound { Ok(()) } else { Err(Errno::EINVAL.into()) }
     }
 
-    /// What of the free run of `len` bytes at `at` is in it, in whole units of the volume; `None` if that is too short.
+    /// The part of the free run of `len` bytes at `at` that lies in it, in whole units of the volume; `None` if that is
+    /// too short.
     pub fn part(&self, (at, len): (u64, u64), unit: u64) -> Option<(u64, u64)> {
         let unit = unit.max(1);
         let lo = at.max(self.start.checked_next_multiple_of(unit)?);
@@ -393,20 +394,20 @@ impl TrimRange {
     }
 }
 
-/// What a call of [`FileSystem::clean`](super::FileSystem::clean) did.
+/// Result of a call of [`FileSystem::clean`](super::FileSystem::clean).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cleaned {
     /// Segments that were cleaned.
     pub segments: u64,
     /// Bytes read from them.
     pub read_bytes: u64,
-    /// Bytes among them that lived and were written elsewhere.
+    /// Bytes among them that were live and were written elsewhere.
     pub moved_bytes: u64,
-    /// Whether there is more that is worth it.
+    /// Whether more segments are worth cleaning.
     pub more: bool,
 }
 
-/// What a call of [`FileSystem::scrub`](super::FileSystem::scrub) found.
+/// Result of a call of [`FileSystem::scrub`](super::FileSystem::scrub).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
     /// Where to go on; `None` at the end.

@@ -1,8 +1,9 @@
 //! Free space and free inodes: which cylinder group first, then the place in it.
 //!
-//! The names are those of `ffs_alloc.c`. Callers ask [`Core::blkpref`] or [`Core::dirpref`] where they would
-//! like something to be; [`Core::alloc`], [`Core::realloc_frags`] and [`Core::ialloc`] find a place as near
-//! as possible: the group asked for, then a quadratic rehash, then every group ([`Core::hashalloc`]).
+//! The names are those of `ffs_alloc.c`. [`Core::blkpref`] and [`Core::dirpref`] give the preferred place;
+//! [`Core::alloc`], [`Core::realloc_frags`] and [`Core::ialloc`] allocate as near to it as possible: in the group asked
+//! for, then by a quadratic rehash, then in any group ([`Core::hashalloc`]). Called by `file.rs` and `inode.rs`; runs
+//! and inodes are freed through `commit.rs`.
 //! Sources: McKusick and others 1984, section 3; Orlov's `ffs_dirpref` (FreeBSD 4.5).
 
 use crate::bitmap::{block_bits, free_runs, header};
@@ -18,7 +19,7 @@ use zerocopy::IntoBytes;
 
 const ROTOR_AT: usize = offset_of!(CgHeader, rotor);
 const FROTOR_AT: usize = offset_of!(CgHeader, frotor);
-/// Where `initediblk` lies in the header.
+/// Offset of `initediblk` in the header.
 pub(crate) const INITED_AT: usize = offset_of!(CgHeader, initediblk);
 
 impl Core {
@@ -90,7 +91,7 @@ impl Core {
         self.put_header(cgx, &h)
     }
 
-    /// Writes the counts and rotors of a header back, and into what is known in core.
+    /// Stores the counts and rotors of a header in its buffer, and the counts in core.
     fn put_header(&mut self, cgx: u32, h: &CgHeader) -> Result<()> {
         let name = self.cg_name(cgx);
         self.modify(name, |buf| {
@@ -120,7 +121,7 @@ impl Core {
         }
     }
 
-    /// The same from what is kept back, for what gives space back.
+    /// The same, from the reserve (`minfree`): for calls that free space.
     pub fn alloc_reserved(&mut self, ino: Ino, pref: Option<Frag>, frags: u32) -> Result<Frag> {
         let pref = pref.filter(|p| p.0 < self.geom.frags);
         let cgx = pref.map_or_else(|| self.geom.cg_of_inode(ino), |p| self.geom.cg_of(p));
@@ -168,7 +169,7 @@ impl Core {
         Ok(Some(Frag(self.geom.cg_start(cgx).0 + at)))
     }
 
-    /// Used fragments of block `b`, those that are held among them.
+    /// Used fragments of block `b`, including those that are held.
     fn taken(&self, cg: &[u8], cgx: u32, b: u32) -> u8 {
         let held = &self.space.group(cgx).held;
         block_bits(&self.geom, cg, b) | if held.is_empty() { 0 } else { block_bits(&self.geom, held, b) }
@@ -186,8 +187,8 @@ impl Core {
         Ok(found.map(|b| b * n))
     }
 
-    /// The first run of the smallest sufficient length of free fragments that are no whole block: at
-    /// `pref` or after it (`mapsearch`).
+    /// The first free run in a partly used block, of the smallest sufficient length: at `pref` or after it
+    /// (`mapsearch`).
     fn find_frags(&mut self, cgx: u32, pref: Option<Frag>, frags: u32) -> Result<Option<u32>> {
         let (geom, n) = (self.geom, self.geom.block_frags());
         let name = self.cg_name(cgx);
@@ -214,7 +215,7 @@ impl Core {
         Ok(None)
     }
 
-    /// Makes a run of fragments longer where it is, if those after it are free (`ffs_fragextend`).
+    /// Extends a run of fragments in place, if those after it are free (`ffs_fragextend`).
     fn fragextend(&mut self, frag: Frag, old: u32, new: u32) -> Result<bool> {
         let (n, cgx) = (self.geom.block_frags(), self.geom.cg_of(frag));
         let at = frag.0 % self.geom.cg_frags;
@@ -237,8 +238,8 @@ impl Core {
         Ok(true)
     }
 
-    /// Makes the run `frag` of `old` fragments one of `new`: in place, or elsewhere; says where. The old
-    /// one, if it was left, is still in use (`ffs_realloccg`).
+    /// Extends the run `frag` of `old` fragments to `new`, in place or elsewhere; returns its address. If it moved, the
+    /// old run is still in use (`ffs_realloccg`).
     pub fn realloc_frags(&mut self, ino: Ino, frag: Frag, (old, new): (u32, u32), pref: Option<Frag>) -> Result<Frag> {
         if self.space.available(&self.geom) < u64::from(new - old) {
             return Err(Errno::ENOSPC.into());
@@ -263,7 +264,7 @@ impl Core {
         }
     }
 
-    /// Time, until too much of the space is in fragments; then space, until little is.
+    /// Chooses what to optimise: time, until too much of the space is in fragments; then space, until little is.
     fn choose_optimization(&mut self) {
         let minfree = u64::from(self.sb.minfree.get());
         let data = u64::from(self.geom.frags);
@@ -306,7 +307,7 @@ impl Core {
         Ok(Some(Frag(geom.cg_start(cgx).0 + at)))
     }
 
-    /// Marks a run free (`ffs_blkfree`). When it may be used again is the business of `commit.rs`.
+    /// Marks a run free (`ffs_blkfree`). `commit.rs` decides when it may be reallocated.
     pub fn blkfree(&mut self, frag: Frag, frags: u32) -> Result<()> {
         if !self.geom.is_data(frag, frags) {
             let at = self.geom.byte(frag);
@@ -316,7 +317,7 @@ impl Core {
         self.set_run(cgx, frag.0 % self.geom.cg_frags, frags, false)
     }
 
-    /// Discards what is free in a group and in `range`; returns the bytes.
+    /// Discards the free space of a group in `range`; returns the bytes.
     pub fn trim_group(&mut self, cgx: u32, range: &TrimRange) -> Result<u64> {
         let (geom, n) = (self.geom, self.geom.block_frags());
         self.cg(cgx)?;
@@ -340,7 +341,7 @@ impl Core {
         Ok(parts.iter().map(|p| geom.bytes_of(p.1) as u64).sum())
     }
 
-    /// Everything that was held may be given away, to the device too.
+    /// Lets all held fragments be reallocated, and discards them if the mount asks for that.
     pub fn unhold(&mut self) {
         let mut runs = Vec::new();
         for cgx in self.space.take_holding() {
@@ -352,11 +353,11 @@ impl Core {
                 self.space.group_mut(cgx).maxcluster = u32::MAX;
             }
         }
-        // It is advice: the commit is durable whether the device takes it or not.
+        // Discarding is advice: the commit is durable whether the device takes it or not.
         let _ = self.discard(&runs);
     }
 
-    /// Adds what is held in a group.
+    /// Appends the held runs of a group.
     fn held_runs(&self, cgx: u32, runs: &mut Vec<(Frag, u32)>) {
         let (first, start) = (1 + self.geom.inode_sectors(), self.geom.cg_start(cgx).0);
         let held = &self.space.group(cgx).held;
@@ -372,8 +373,9 @@ impl Core {
         }
     }
 
-    /// Where logical block `lbn` of a file should be: after the one before it (`before`), after a cluster with a gap,
-    /// unless a file has had enough of this group (`ffs_blkpref`). `index` is its place in its array of pointers.
+    /// The preferred place of logical block `lbn`: next to the one before it (`before`), with a gap where a cluster
+    /// ends, unless the file has its share of this group (`ffs_blkpref`). `index` is its position in its array of
+    /// pointers.
     pub fn blkpref(&mut self, ino: Ino, lbn: u64, index: u64, before: Frag) -> Frag {
         let (geom, maxbpg) = (self.geom, u64::from(self.sb.maxbpg.get()));
         if before.0 != 0 && !index.is_multiple_of(maxbpg) {
@@ -508,7 +510,7 @@ impl Core {
         self.set_inode_bit(cgx, at, false, m, &mut h)
     }
 
-    /// Makes the next block of a group's inode table one of free inodes.
+    /// Initialises the next block of a group's inode table with free inodes.
     fn init_inode_block(&mut self, cgx: u32) -> Result<()> {
         let geom = self.geom;
         let old = header(self.cg(cgx)?).initediblk.get();
@@ -523,7 +525,7 @@ impl Core {
     }
 }
 
-/// Adds or takes away what a block with these used fragments counts for.
+/// Adds a block with these used fragments to the counts of a group, or subtracts it.
 fn account(h: &mut CgHeader, used: u8, n: u32, add: bool) {
     let change = |count: &mut U32, by: u32| {
         *count = if add { count.get().wrapping_add(by) } else { count.get().wrapping_sub(by) }.into();

@@ -4,8 +4,7 @@ use crate::format::*;
 use arbor_base::layout::U32;
 use zerocopy::FromBytes;
 
-/// Lengths of the free runs in a block whose used fragments are `used`, of `n` fragments: `f` is called with
-/// the start and the length of each.
+/// Calls `f` with the start and the length of each free run in a block of `n` fragments, of which `used` are in use.
 pub(crate) fn free_runs(used: u8, n: u32, mut f: impl FnMut(u32, u32)) {
     let mut at = 0;
     while at < n {

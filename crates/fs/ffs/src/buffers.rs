@@ -1,4 +1,7 @@
-//! Buffers: what they hold and what that must be; those that differ from the disk, and those on their way to it.
+//! Buffers: what they hold; which are dirty, and which are being written.
+//!
+//! [`DirtyBuffers`] orders the dirty ones by the time at which they are due, and by their last change; [`Pages`] knows
+//! the pages of data in flight. Called by `volume.rs` (changes) and `commit.rs` (writes).
 
 use crate::format::*;
 use crate::validate;
@@ -10,32 +13,32 @@ use arbor_kit::invariants::{Holds, ensure};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Where a pointer or an entry lies: a buffer, and the byte in it.
+/// The place of a pointer or an entry: a buffer, and the byte in it.
 pub(crate) type Slot = (Name, usize);
 
 /// A pointer that was set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PointerSet {
-    /// Where it lies.
+    /// Its place.
     pub slot: Slot,
-    /// The run that it led to; fragment 0 if to none.
+    /// The run that it pointed to; fragment 0 if to none.
     pub old: (Frag, u32),
-    /// The run that it leads to now.
+    /// The run that it points to now.
     pub new: (Frag, u32),
-    /// The buffer of what it leads to.
+    /// The buffer of that run.
     pub content: Name,
-    /// Where the pointer's inode begins in the buffer, and the size it had before, if it lies in one.
+    /// If the pointer lies in an inode: the inode's offset in the buffer, and the size it had before.
     pub inode: Option<(usize, u64)>,
 }
 
 impl PointerSet {
-    /// Whether what it led to is elsewhere now.
+    /// Whether it pointed to another run before.
     pub fn is_moved(&self) -> bool {
         self.old.0.0 != 0 && self.old.0 != self.new.0
     }
 }
 
-/// What a buffer holds.
+/// The kind of block in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockKind {
     Super,
@@ -66,7 +69,7 @@ pub(crate) fn check_block(geom: &Geom, frag: Frag, kind: BlockKind, bytes: &[u8]
     if kind == BlockKind::Cg { validate::group(geom, geom.cg_of(frag), bytes) } else { Ok(()) }
 }
 
-/// Whether nothing in a metadata block was read wrong, inodes included.
+/// Whether a metadata block passes its checks, each inode included.
 pub(crate) fn is_sound(geom: &Geom, frag: Frag, kind: BlockKind, bytes: &[u8]) -> bool {
     if kind != BlockKind::Inodes {
         return check_block(geom, frag, kind, bytes).is_ok();
@@ -80,7 +83,7 @@ fn inodes_of<'a>(geom: &Geom, block: Frag, bytes: &'a [u8]) -> impl Iterator<Ite
     (first..).map(Ino).zip(bytes.chunks_exact(INODE))
 }
 
-/// Inodes that failed their check when their block was read: only these are refused.
+/// Inodes that failed their check when their block was read: they are refused, not the others in the block.
 #[derive(Default)]
 pub(crate) struct Damaged(FxHashMap<u64, Corrupt>);
 
@@ -99,45 +102,45 @@ impl Damaged {
         self.0.contains_key(&ino.0)
     }
 
-    /// Fails for one of them.
+    /// Fails for a damaged inode.
     pub fn refuse(&self, ino: Ino) -> Result<()> {
         self.0.get(&ino.0).map_or(Ok(()), |c| Err(c.clone().into()))
     }
 }
 
-/// How long before data other metadata are due, milliseconds.
+/// By how much other metadata are due earlier than data, milliseconds.
 pub(crate) const EARLIEST_MS: u64 = 2000;
-/// How long before data directories are due, milliseconds.
+/// By how much directories are due earlier than data, milliseconds.
 const DIR_EARLIER_MS: u64 = 1000;
 
-/// A buffer that differs from the disk.
+/// A dirty buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dirty {
     /// When it is due, milliseconds since the mount.
     pub due: u64,
-    /// Where it goes.
+    /// The fragment where it is written.
     pub frag: Frag,
     pub kind: BlockKind,
     /// The file it belongs to, 0 if to several.
     pub owner: u64,
     /// Its place in the queue.
     turn: u64,
-    /// It was passed over once, since something in it would have been rolled back.
+    /// It was passed over once, since it would have been rolled back.
     deferred: bool,
 }
 
-/// All of them.
+/// All dirty buffers.
 #[derive(Default)]
 pub(crate) struct DirtyBuffers {
     all: FxHashMap<Name, Dirty>,
-    /// By the time at which they are due.
+    /// The buffers by the time at which they are due.
     ages: BTreeSet<(u64, Name)>,
-    /// In the order of their last change, by a number that counts changes.
+    /// The buffers in the order of their last change, by a number that counts changes.
     queue: BTreeMap<u64, Name>,
     turns: u64,
-    /// Those other than pages, by the file they belong to.
+    /// The buffers other than pages, by the file they belong to.
     owned: BTreeSet<(u64, Name)>,
-    /// What is changed now was changed for users before, and what they see waits for it: when that is due.
+    /// When set, changes are due no later than this: they serve an earlier change of a user.
     inherited_due: Option<u64>,
 }
 
@@ -166,7 +169,7 @@ impl DirtyBuffers {
         self.all.iter()
     }
 
-    /// What is dirty is dirty in the cache, and in each order once (FFS-B1).
+    /// Checks that dirty buffers are dirty in the cache, and in each order once (FFS-B1).
     pub fn check(&self, cache: &Cache) -> Holds {
         let lens = [self.ages.len(), self.queue.len(), cache.dirty_names().len()];
         ensure(lens == [self.all.len(); 3], "FFS-B1", || {
@@ -196,7 +199,7 @@ impl DirtyBuffers {
         self.all.iter().filter(wanted).map(|d| *d.0).collect()
     }
 
-    /// A buffer was changed at `now`, and goes to `frag`; data are due after `commit_ms`.
+    /// Notes that a buffer was changed at `now`, and goes to `frag`; data are due after `commit_ms`.
     pub fn touch(&mut self, name: Name, (frag, kind, owner): (Frag, BlockKind, u64), now: u64, commit_ms: u64) {
         let early = match kind {
             BlockKind::Data => 0,
@@ -217,7 +220,7 @@ impl DirtyBuffers {
         }
     }
 
-    /// A buffer is as it is on disk, or nobody wants it any more.
+    /// Removes a buffer that is clean now, or was dropped.
     pub fn untouch(&mut self, name: Name) -> Option<Dirty> {
         let d = self.all.remove(&name)?;
         self.ages.remove(&(d.due, name));
@@ -226,7 +229,7 @@ impl DirtyBuffers {
         Some(d)
     }
 
-    /// A buffer is due then, unless it is before. Says whether that changed anything.
+    /// Makes a buffer due at `due`, unless it is due earlier. Returns whether that changed anything.
     pub fn lower_due(&mut self, name: Name, due: u64) -> bool {
         let Some(d) = self.all.get_mut(&name).filter(|d| d.due > due) else { return false };
         let old = std::mem::replace(&mut d.due, due);
@@ -235,7 +238,7 @@ impl DirtyBuffers {
         true
     }
 
-    /// What is changed from now on is due no later than the buffer `name`.
+    /// Makes changes from now on due no later than the buffer `name`; `None` ends that.
     pub fn inherit_due(&mut self, name: Option<Name>) {
         self.inherited_due = name.and_then(|name| self.all.get(&name)).map(|d| d.due);
     }
@@ -245,12 +248,12 @@ impl DirtyBuffers {
         self.ages.range(..(at + 1, Name::Block(0))).map(|a| a.1).collect()
     }
 
-    /// When the first of them is due.
+    /// When the first dirty buffer is due.
     pub fn first_due(&self) -> Option<u64> {
         self.ages.first().map(|a| a.0)
     }
 
-    /// A buffer of metadata belongs to a file: its fsync writes it.
+    /// Makes a metadata buffer belong to a file: the file's fsync writes it.
     pub fn own(&mut self, name: Name, ino: Ino) {
         if let Some(d) = self.all.get_mut(&name) {
             self.owned.remove(&(d.owner, name));
@@ -259,13 +262,13 @@ impl DirtyBuffers {
         }
     }
 
-    /// Buffers of metadata that belong to a file.
+    /// Metadata buffers that belong to a file.
     pub fn owned_by(&self, ino: Ino) -> impl Iterator<Item = Name> {
         self.owned.range((ino.0, Name::Block(0))..(ino.0 + 1, Name::Block(0))).map(|o| o.1)
     }
 
-    /// Takes the buffer from the queue that was not changed for longest, with its turn; one that is not `ready` goes to
-    /// the end instead, but only once, and nothing is returned in its place. `None` at the end of the queue.
+    /// Takes the buffer changed longest ago from the queue, with its turn. One that is not `ready` goes to the end
+    /// instead, but only once: `Some(None)` is returned for it. `None` at the end of the queue.
     pub fn next_in_queue(&mut self, ready: impl FnOnce(Name) -> bool) -> Option<Option<(u64, Name)>> {
         let (turn, name) = self.queue.pop_first()?;
         let Some(d) = self.all.get_mut(&name) else { return Some(None) };
@@ -278,7 +281,7 @@ impl DirtyBuffers {
         Some(None)
     }
 
-    /// Puts buffers back that were taken from the queue: what is written leaves it by that.
+    /// Puts buffers back that were taken from the queue: a write removes them.
     pub fn requeue(&mut self, taken: impl Iterator<Item = (u64, Name)>) {
         self.queue.extend(taken);
     }
@@ -288,18 +291,18 @@ impl DirtyBuffers {
 pub(crate) struct InFlight {
     pub ticket: Ticket,
     pub writes: Vec<Write>,
-    /// Dependencies that they bring to the disk.
+    /// The dependencies that they bring to the disk.
     pub included: Vec<u64>,
 }
 
-/// What is known of pages on their way to the disk.
+/// State of pages that are not on disk yet.
 #[derive(Default)]
 pub(crate) struct Pages {
     /// Pages whose block was allocated since it was last written.
     fresh: FxHashSet<Name>,
-    /// Pages with something else than zeros on disk after the end of their file: what a power cut took back.
+    /// Pages with bytes other than zero on disk past the end of their file, which a power cut left there.
     tails: FxHashSet<Name>,
-    /// Data were written, and the device was not flushed since.
+    /// Data were written since the last flush of the device.
     streamed: bool,
     in_flight: VecDeque<InFlight>,
 }
@@ -321,23 +324,23 @@ impl Pages {
         self.tails.insert(name);
     }
 
-    /// A buffer is on its way to the disk.
+    /// Called when the write of a buffer begins.
     pub fn begin_write(&mut self, name: Name) {
         self.fresh.remove(&name);
     }
 
-    /// A buffer was written.
+    /// Called when a buffer was written.
     pub fn end_write(&mut self, name: Name) {
         self.tails.remove(&name);
     }
 
-    /// A buffer was dropped.
+    /// Called when a buffer was dropped.
     pub fn forget(&mut self, name: Name) {
         self.fresh.remove(&name);
         self.tails.remove(&name);
     }
 
-    /// Whether data were written that no flush has followed.
+    /// Whether data were written since the last flush.
     pub fn is_streamed(&self) -> bool {
         self.streamed
     }
@@ -354,7 +357,7 @@ impl Pages {
         self.in_flight.push_back(writes);
     }
 
-    /// The oldest writes under way, if more than `left` are.
+    /// Takes the oldest writes under way, if there are more than `left`.
     pub fn next_done(&mut self, left: usize) -> Option<InFlight> {
         if self.in_flight.len() > left { self.in_flight.pop_front() } else { None }
     }
@@ -370,7 +373,7 @@ impl Pages {
 pub(crate) struct Streams(VecDeque<(u64, u64)>);
 
 impl Streams {
-    /// Files whose sequence of blocks is remembered.
+    /// Most files that are remembered.
     const MOST: usize = 32;
 
     /// Whether this block comes next.
@@ -378,7 +381,7 @@ impl Streams {
         lbn == 0 || self.0.contains(&(ino.0, lbn))
     }
 
-    /// The blocks before `next` were read.
+    /// Notes that the blocks before `next` were read.
     pub fn note(&mut self, ino: Ino, next: u64) {
         self.0.retain(|s| s.0 != ino.0);
         self.0.push_front((ino.0, next));

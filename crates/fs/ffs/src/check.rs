@@ -1,29 +1,27 @@
-//! The checker (fsck) after McKusick, "Fsck - The UNIX File System Check Program": finds what is wrong, and
-//! mends it.
+//! The checker (fsck) after McKusick, "Fsck - The UNIX File System Check Program": finds damage and mends it.
 //!
 //! | phase | file | what |
 //! |---|---|---|
 //! | superblock, journal | `start.rs` | from a copy if need be |
 //! | 1 blocks and sizes | `inodes.rs`, `mend.rs`, `blocks.rs` | every inode; each fragment gets its one owner |
 //! | 2 path names | `dirs.rs` | chunks, names, what entries name |
-//! | 3 connectivity | `links.rs` | directories that the root does not lead to, loops |
+//! | 3 connectivity | `links.rs` | directories that cannot be reached from the root, loops |
 //! | 4 reference counts | `links.rs` | link counts, inodes without names, the list of these |
 //! | 5 cylinder groups | `groups.rs` | bitmaps, counts, summary area, superblock copies |
 //! | new blocks, entries | `edit.rs` | lost+found, the root, blocks for holes in directories |
-//! | sentences | `issue.rs`, `names.rs` | what was found, with the paths it concerns |
+//! | sentences | `issue.rs`, `kit::paths` | the issues found, with the paths they concern |
 //!
-//! A pass changes a view in memory only (`view.rs`); passes follow one another until one finds nothing,
-//! and what was found decides whether the changes are written. So checking and repairing are the same
-//! work, and a repair that cannot end well writes nothing that would have to be explained.
+//! A pass changes a view in memory only (`view.rs`); passes follow one another until one finds nothing, and the issues
+//! found decide whether the changes are written. So checking and repairing are the same work, and a repair that cannot
+//! succeed writes nothing.
 //!
-//! What a repair writes goes in stages, each durable before the next: blocks that were free, blocks in use,
-//! inodes, bitmaps, the summary area, at last the mark that the volume is clean. Before all of it the
-//! superblock says how the volume counts as kept meanwhile (`keeping_meanwhile`), and that no inode without a
-//! name is on a list: should the power fail, what is left of damage is for the checker, and what is left of a
-//! crash for the next mount, and both put into `lost+found` what this run does.
+//! A repair writes in stages, each durable before the next: blocks that were free, blocks in use, inodes, bitmaps, the
+//! summary area, at last the mark that the volume is clean. Before all of it the superblock records an ordering that
+//! fits a half-mended volume (`keeping_meanwhile`), and an empty orphan list. Should the power fail, remaining damage
+//! is mended by the checker, and the remains of a crash by the next mount; both put the same inodes into `lost+found`.
 //!
-//! In memory are two bits for each fragment, 24 bytes for each inode in use, the names of the directory that
-//! is being read, and what is going to be written.
+//! Memory: up to three bits for each fragment, in pages that exist only where a bit is set; 24 bytes for each inode in
+//! use; the names of the directory that is being read; and the sectors to be written.
 
 mod blocks;
 mod dirs;
@@ -57,7 +55,7 @@ use issue::{Issue, Paths};
 use std::collections::BTreeSet;
 use view::{Reader, Stage, View};
 
-/// What was found.
+/// The issues found.
 type Findings = findings::Findings<Issue>;
 
 struct Checker<'a> {
@@ -67,20 +65,20 @@ struct Checker<'a> {
     space: space::Space,
     /// Inodes in use, ascending.
     recs: Forest<u32, u32>,
-    /// Of each group, the inodes from the start of its table that mean something.
+    /// For each group, the number of initialised inodes from the start of its table.
     inited: Vec<u32>,
-    /// Pointers to fragments that had an owner: the inode that lost, fragment.
+    /// Pointers to fragments that had an owner already: the inode that loses it, the fragment.
     twice: Vec<(u64, u32)>,
     /// Entries that name nothing, with the directory of each.
     dangling: Vec<(u32, Issue)>,
-    /// What the cylinder groups count, as the summary area should have it.
+    /// The counts of the cylinder groups, as the summary area should have them.
     sums: Vec<u8>,
-    /// The same as it was found.
+    /// The summary area as it was found.
     old_sums: Vec<u8>,
     lost_found: u32,
     /// Blocks from the start of a directory that have no room for another entry.
     full: (u32, u64),
-    /// Inodes that this pass took into use or cleared: that the bitmaps do not know of it is no news.
+    /// Inodes that this pass allocated or cleared: that the bitmaps differ for them is no issue.
     touched: BTreeSet<u32>,
     /// The superblock must be written.
     super_changed: bool,
@@ -119,7 +117,7 @@ pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress
     if repaired {
         c.f.mended();
     }
-    // A volume that was not unmounted is brought to where it can be mounted, journal or not.
+    // A volume that was not unmounted can be mounted now, journal or not.
     let recovered = replayed || repaired && !was_clean;
     c.f.report = CheckReport { recovered, unclean, ..c.counts() };
     Ok(c.f.finish(&paths))
@@ -176,14 +174,14 @@ impl Repairs for Checker<'_> {
 }
 
 impl Checker<'_> {
-    /// Passes until one finds nothing, then the writes. Whether everything found was mended.
+    /// Runs passes until one finds nothing, then writes. Returns whether everything found was mended.
     fn run(&mut self, repair: Repair) -> Result<bool> {
         let Some(mended) = findings::repair(self, repair)? else { return Ok(false) };
         self.write(mended)?;
         Ok(mended)
     }
 
-    /// Writes what the passes changed, then what a clean volume says of itself.
+    /// Writes the changes of the passes, then the superblock of a clean volume.
     fn write(&mut self, mended: bool) -> Result<()> {
         let sb = self.r.sb;
         if self.r.view.changed() || self.super_changed {
@@ -201,8 +199,8 @@ impl Checker<'_> {
         self.write_super(SuperBlock { clean: 1.into(), orphan: 0.into(), summary_crc, ..sb })
     }
 
-    /// How a volume that is half mended counts as kept. The journal says nothing of what is changed beside it, and is
-    /// empty by now: the rest of that is what synchronous writes leave, for which mount runs the checker.
+    /// The ordering that the superblock of a half-mended volume records. The journal is empty by now, and does not hold
+    /// the changes of the repair: those look like remains of synchronous writes, for which mount runs the checker.
     fn keeping_meanwhile(&self) -> Keeping {
         let reconnects = self.reconnects();
         match self.f.volume.keeping {
@@ -226,7 +224,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The inode of one in use.
+    /// The inode, if it is in use.
     fn inode(&self, ino: u32) -> Result<Option<Dinode>> {
         Ok(self.r.inode(ino.into())?.and_then(|d| d.ok()).filter(Dinode::in_use))
     }
@@ -237,7 +235,7 @@ impl Checker<'_> {
 
     /// Changes a block in use.
     fn put_block(&mut self, kind: Kind, frag: Frag, bytes: &[u8]) -> Result<()> {
-        // What was free when this run began is durable before anything leads there.
+        // Blocks that were free when this run began are durable before anything points to them.
         let stage = if self.space.is_fresh(frag) { Stage::Fresh } else { Stage::Blocks };
         self.r.view.write(stage, kind, self.r.geom.byte(frag), bytes)
     }

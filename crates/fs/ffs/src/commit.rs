@@ -1,33 +1,41 @@
-//! The order of writes; nobody else orders them.
+//! The order of writes; no other module decides it.
 //!
-//! A buffer that was changed is *dirty*, with the time at which it is due. What else holds depends on how the volume
-//! keeps its metadata. Each of the four ways is a [`MetadataOrdering`]: the rest of the engine tells it what a change
-//! means (a pointer was set, an entry was added, blocks were freed). Here is what they have in common.
+//! A changed buffer is *dirty*, and has a time at which it is due. The rest depends on how the volume keeps its
+//! metadata (the mount option `keep`). Each of the four ways is a [`MetadataOrdering`]: the rest of the engine tells it
+//! what a change means (a pointer was set, an entry was added, blocks were freed). This file holds what they share.
 //!
 //! | `keep=` | `async` | `sync` | `softupdates` | `journal` |
 //! |---|---|---|---|---|
 //! | in `commit/` | `asynchronous.rs` | `synchronous.rs` | `soft.rs` | `journal.rs` |
-//! | what a change needs on disk first | nothing | is written at once | is waited for | is in its transaction |
-//! | a buffer goes to its place | when due | when due or needed | when due, *rolled back* | after its transaction |
-//! | what was freed is free | at once | when the disk knows | when the disk knows | after the transaction |
-//! | a sync of a file writes | the file | the file | the file and what its names need | the transaction |
-//! | what holds of FFS-C1 to C7 | nothing | all but C5, half of C3 | all but C5 | all, by transactions |
-//! | a crash leaves | what fsck makes of it | every name of a call that is over | names of some moment | a prefix of the calls |
+//! | what a change depends on | nothing | is written at once | is a dependency | is in the same transaction |
+//! | a buffer is written | when due | at once or when due | when due, *rolled back* | after its transaction |
+//! | freed space is reusable | at once | once its pointer is cleared on disk | as with `sync` | after the transaction |
+//! | fsync writes | the file | the file | the file and what its names need | the running transaction |
+//! | FFS-C1 to C7 that hold | none | all but C5, half of C3 | all but C5 | all, by transactions |
+//! | a crash leaves | what fsck can repair | names of completed calls | names (see below) | a prefix of the calls |
+//!
+//! With `sync` data are delayed: pointers to them are dependencies, and are rolled back as long as the data are not on
+//! disk. With `softupdates` a crash leaves each name as of some moment since its last sync, not all the same one.
+//!
+//! `write_round` writes buffers and waits for them, rolled back as needed; `write_out` repeats it, ready buffers first;
+//! `start_writes` and `reap` begin and complete writes of data without waiting in between. Called by `ops.rs` (syncs,
+//! and `run_daemons` from the timer), `volume.rs` (`write_excess`, after a call) and `file.rs` (clusters of data).
 //!
 //! # Invariants
 //!
 //! * **FFS-C1** an inode is on disk before a name of it is.
-//! * **FFS-C2** a name is gone from the disk, or names another inode, before the link count that it stood
-//!   for is taken away, and the inode freed with the last one.
-//! * **FFS-C3** a fragment or an inode is marked used on disk before a pointer to it, or its inode, is there; and
-//!   no pointer to it is on disk when it is marked free (softupdates; sync: only the second).
-//! * **FFS-C4** a block is written before a pointer to it; and zeros over what a power cut left behind the end of a
-//!   file before a size that reaches over it (not async).
-//! * **FFS-C5** what is freed by a transaction is not given away before it is durable (journal).
-//! * **FFS-C6** a name counts as on disk, for what waits for it, when the pointers to its block are there too, with the
-//!   size of its directory; and what is removed from a block counts as gone no earlier (softupdates and sync).
-//! * **FFS-C7** the data that a file has when it takes the name of another are on disk before that name is, with the
-//!   pointers to them (not async).
+//! * **FFS-C2** a name is gone from the disk, or names another inode, before the link count is decremented for it, and
+//!   before the inode is freed if it was the last name.
+//! * **FFS-C3** the bitmap on disk marks a fragment used before a pointer to it is on disk, and an inode used before
+//!   the inode is (softupdates); and the bitmap marks a fragment free only after no pointer to it is on disk, and an
+//!   inode only after it is cleared on disk (softupdates and sync).
+//! * **FFS-C4** a block is written before a pointer to it; and zeros over bytes that a power cut left past the end of a
+//!   file before a size that covers them (not async).
+//! * **FFS-C5** fragments freed by a transaction are not reallocated before that transaction is durable (journal).
+//! * **FFS-C6** a name counts as being on disk only once its block, the pointers to that block, and a directory size
+//!   that covers it are; a removal counts as done only then, too (softupdates and sync).
+//! * **FFS-C7** when a file takes the name of another, its data and the pointers to them are on disk before that name
+//!   is (not async).
 
 pub(crate) mod ordering;
 
@@ -57,11 +65,11 @@ fn names_of(writes: &[Write]) -> Vec<Name> {
     writes.iter().map(Write::name).collect()
 }
 
-/// Writes of data under way, at most.
+/// Most writes of data under way.
 const IN_FLIGHT: usize = 16;
-/// Milliseconds at least between two turns of background work that nothing presses for.
+/// Least time between two turns of background work that is not urgent, milliseconds.
 const LEAST_PAUSE_MS: u64 = 200;
-/// Rounds without progress after which buffers that are still dirty are a mistake.
+/// Rounds without progress after which the remaining dirty buffers are taken to wait for each other: a bug.
 const MOST_ROUNDS: usize = 200;
 
 impl Core {
@@ -70,8 +78,8 @@ impl Core {
         ordering::of(self.opts.keeping)
     }
 
-    /// A file takes the name of another. Says whether its data have to be on disk before that is (FFS-C7); what was
-    /// written of them already is then.
+    /// Called when a file takes the name of another. Returns whether its data have to be on disk before the name is
+    /// (FFS-C7); data written before are made durable.
     fn begin_replacement(&mut self, i: &Inode) -> Result<bool> {
         if !i.is_file() || planted(Flaw::ReplacedBeforeData) {
             return Ok(false);
@@ -83,14 +91,14 @@ impl Core {
         Ok(true)
     }
 
-    /// Marks a run free, and lets nobody have it before that may be (FFS-C5).
+    /// Marks a run free, and keeps it from being reallocated for as long as FFS-C5 asks.
     fn free_run(&mut self, frag: Frag, frags: u32) -> Result<()> {
         self.blkfree(frag, frags)?;
         self.ordering().run_freed(self, (frag, frags));
         Ok(())
     }
 
-    /// Gives runs back to the device.
+    /// Discards runs on the device.
     pub fn discard(&mut self, runs: &[(Frag, u32)]) -> Result<()> {
         if self.dev.geometry().discard_unit == 0 {
             return Ok(());
@@ -102,7 +110,7 @@ impl Core {
         Ok(self.calls.reads.submit(&*self.dev, batch).wait_all()?)
     }
 
-    /// Drops a buffer, and with it what waited to be written in it.
+    /// Drops a buffer with its dependencies: what followed their writes happens now.
     pub fn drop_buffer(&mut self, name: Name) -> Result<()> {
         let runs = self.cancel_buffer(name)?;
         self.forget(name);
@@ -111,7 +119,7 @@ impl Core {
 
     // Writing.
 
-    /// The bytes to write of a buffer, and whether something in it was rolled back.
+    /// The image of a buffer to be written, and whether something in it was rolled back.
     fn image(&self, name: Name, kind: BlockKind, bytes: Arc<Vec<u8>>) -> (Arc<Vec<u8>>, bool) {
         if kind == BlockKind::Data || kind == BlockKind::Xattr {
             return (bytes, false);
@@ -134,7 +142,7 @@ impl Core {
                 let first = self.geom.first_inode(Frag(at as u32)).0;
                 for (i, inode) in image.chunks_exact_mut(INODE).enumerate() {
                     let ino = Ino(first + i as u64);
-                    // Zeros need no seal, and a damaged inode does not get a right one.
+                    // Zeros need no checksum, and a damaged inode must not get a matching one.
                     let damaged = self.damaged.contains(ino) && !planted(Flaw::DamageSealed);
                     if inode.iter().any(|b| *b != 0) && !damaged {
                         let crc = inode_crc(inode, self.geom.fsid, ino);
@@ -146,8 +154,8 @@ impl Core {
         }
     }
 
-    /// Requests for buffers, neighbours in one, up to a cluster; with the buffers of each, and of all those that
-    /// were rolled back.
+    /// Requests that write buffers, neighbours joined up to a cluster; with the writes, and the names of the buffers
+    /// that were rolled back.
     fn requests(&mut self, names: &[Name]) -> (Vec<Request>, Vec<Write>, FxHashSet<Name>) {
         let mut all: Vec<(Frag, Name, BlockKind)> =
             names.iter().filter_map(|n| self.dirty.get(*n).map(|d| (d.frag, *n, d.kind))).collect();
@@ -179,13 +187,13 @@ impl Core {
         (out, written, rolled)
     }
 
-    /// Writes buffers as they may be written now, and makes them durable. What had to be rolled back in them
-    /// leaves them dirty.
+    /// Writes buffers, rolled back as needed, and makes them durable. A buffer that was rolled back stays dirty.
     fn write_round(&mut self, names: &[Name]) -> Result<()> {
         self.reap(0)?;
         let (batch, written, rolled) = self.requests(names);
         let included = self.deps.included(&names_of(&written));
-        let done = self.calls.reads.submit(&*self.dev, batch).wait_all().map_err(Error::Io).and_then(|()| self.order());
+        let done =
+            self.calls.reads.submit(&*self.dev, batch).wait_all().map_err(Error::Io).and_then(|()| self.barrier());
         if let Err(e) = done {
             self.unwritten(written);
             self.fail(&e);
@@ -204,7 +212,7 @@ impl Core {
         Ok(())
     }
 
-    /// A write failed: its buffers stay dirty.
+    /// Ends failed writes: their buffers stay dirty.
     fn unwritten(&mut self, writes: Vec<Write>) {
         for write in writes {
             self.cache.end_write(write, false);
@@ -221,14 +229,14 @@ impl Core {
         } else if let Some(d) = self.dirty.untouch(name) {
             self.touch(name, d.frag, d.kind, d.owner);
             if !whole && d.due > self.calls.now_ms() {
-                // What was not written of it may be as old as what was.
+                // A change that was rolled back may be as old as those that were written.
                 self.dirty.lower_due(name, d.due);
             }
         }
     }
 
-    /// What was rolled back in a buffer though it was due is due again as soon as something of it waits no longer. Says
-    /// whether that is earlier than it was.
+    /// Reschedules a due buffer that was rolled back: for when the first of its dependencies can become ready. Returns
+    /// whether that is sooner.
     fn expedite(&mut self, name: Name) -> bool {
         let of = |buffer: &Name| self.dirty.get(*buffer).map_or(0, |d| d.due);
         let ready = self.deps.waited_for(name).map(|buffers| buffers.iter().map(of).max().unwrap_or(0));
@@ -236,8 +244,8 @@ impl Core {
         self.dirty.lower_due(name, due)
     }
 
-    /// What was written is on disk before anything that is written after it.
-    fn order(&mut self) -> Result<()> {
+    /// A write barrier: what was written is on disk before anything that is written later.
+    fn barrier(&mut self) -> Result<()> {
         if planted(Flaw::NoOrder) { Ok(()) } else { self.ordering().round_written(self) }
     }
 
@@ -247,7 +255,7 @@ impl Core {
         if done.is_ok() {
             self.pages.flushed();
         }
-        // What was written may be lost, though its buffers are clean.
+        // Completed writes may be lost, though their buffers are clean.
         done.inspect_err(|e| self.fail(e))
     }
 
@@ -257,7 +265,7 @@ impl Core {
         self.write_round(&[name])
     }
 
-    /// Writes a buffer if something waits for its next write; what is on disk as it is in core was written.
+    /// Writes a buffer if something waits for its next write; a clean buffer counts as written.
     fn write_awaited(&mut self, name: Name) -> Result<()> {
         if !self.deps.is_awaited(name) {
             return Ok(());
@@ -282,7 +290,7 @@ impl Core {
         Ok(())
     }
 
-    /// Waits for writes under way until at most `left` are.
+    /// Completes writes under way until at most `left` remain.
     pub fn reap(&mut self, left: usize) -> Result<()> {
         let (mut done, mut included) = (Vec::new(), Vec::new());
         while let Some(InFlight { ticket, writes, included: more }) = self.pages.next_done(left) {
@@ -309,8 +317,8 @@ impl Core {
         self.dependencies_written(included)
     }
 
-    /// Writes what is dirty and not part of a running transaction, in such an order that nothing is rolled back
-    /// as long as that is possible, until `wanted` has nothing more.
+    /// Writes the buffers that `wanted` names until it names no more: ready ones first, so that nothing is rolled back
+    /// as long as that can be avoided.
     fn write_out(&mut self, wanted: &mut dyn FnMut(&mut Core) -> Result<Vec<Name>>) -> Result<()> {
         let (mut least, mut rounds) = (usize::MAX, 0);
         while rounds < MOST_ROUNDS {
@@ -334,7 +342,7 @@ impl Core {
         self.ordering().sync_all(self)
     }
 
-    /// Writes everything in its place, with what follows.
+    /// Writes all dirty buffers, and does the work that follows, until nothing is left.
     fn write_everything(&mut self) -> Result<()> {
         loop {
             self.write_out(&mut |core| Ok(core.dirty.names()))?;
@@ -346,12 +354,13 @@ impl Core {
         self.flush()
     }
 
-    /// Makes a file durable, with the names it was made by.
+    /// Makes a file durable (fsync), with its names as far as the ordering promises it.
     pub fn flush_file(&mut self, ino: Ino) -> Result<()> {
         self.ordering().sync_file(self, ino)
     }
 
-    /// Writes what a file has in pages and indirect blocks, then its inode: as it is, with what else lies in that block.
+    /// Writes the dirty pages and indirect blocks of a file, then the block of its inode, which is rolled back as
+    /// needed.
     fn write_whole(&mut self, ino: Ino) -> Result<()> {
         self.reap(0)?;
         let inode = self.inode_block(ino)?;
@@ -368,7 +377,7 @@ impl Core {
         Ok(Name::Block(block.0.into()))
     }
 
-    /// Makes a directory durable, and its old names are gone.
+    /// Makes a directory durable, and the removal of its old names.
     pub fn sync_dir_names(&mut self, dir: Ino) -> Result<()> {
         self.reap(0)?;
         self.write_out(&mut |core| core.needed_by_names(dir))?;
@@ -384,22 +393,22 @@ impl Core {
         Ok(out)
     }
 
-    /// Work that is due at `now`; returns when there is more.
+    /// Does the background work due at `now`; returns the time of the next.
     pub fn run_daemons(&mut self, now: Time) -> Result<Time> {
         let at = self.calls.ms_until(now);
         if self.calls.health.is_writable() {
             self.ordering().background(self, at)?;
             if self.has_much_dirty() {
-                self.clean()?;
+                self.write_back()?;
             }
         }
-        // What is changed right after this is not due before then.
+        // A change right after this is not due earlier.
         let idle = at + self.opts.commit_ms.saturating_sub(EARLIEST_MS);
         let next = [self.dirty.first_due(), self.ordering().due(self)].into_iter().flatten().fold(idle, u64::min);
         Ok(now.plus_ms(next.saturating_sub(at).max(LEAST_PAUSE_MS)))
     }
 
-    /// Writes buffers because of their age: as they are, rolled back where they have to be.
+    /// Writes buffers because of their age, rolled back as needed.
     fn write_some(&mut self, names: &[Name]) -> Result<()> {
         if names.is_empty() {
             return Ok(());
@@ -408,7 +417,7 @@ impl Core {
         self.ordering().write_aged(self, names)
     }
 
-    /// New blocks of files that are about to be written together lie together (`cluster_write`).
+    /// Moves new blocks of files that are about to be written next to each other (`cluster_write`).
     fn gather_files(&mut self, names: &[Name]) -> Result<()> {
         let done = self.gather_runs(names);
         self.dirty.inherit_due(None);
@@ -441,30 +450,30 @@ impl Core {
         Ok(())
     }
 
-    /// After a call: what is dirty beyond the limit is written by who made it so.
+    /// After a call: if there is more dirty than the limit, the caller writes some back (throttling).
     pub fn write_excess(&mut self) {
         if !self.calls.health.is_writable() {
             return;
         }
         let much = self.cache.dirty_bytes() > self.cache.dirty_limit();
-        let done = if much { self.clean() } else { self.ordering().call_ended(self) };
+        let done = if much { self.write_back() } else { self.ordering().call_ended(self) };
         if let Err(e) = done {
             self.fail(&e);
         }
     }
 
-    /// Whether so much is dirty that it should be written in the background: half way from where that ends to the
-    /// limit.
+    /// Whether so much is dirty that it should be written in the background: three quarters of the limit, half way
+    /// between where background writing stops and the limit.
     pub fn has_much_dirty(&self) -> bool {
         self.cache.dirty_bytes() > self.cache.dirty_limit() / 4 * 3
     }
 
-    /// Writes until half of what may be dirty is (the buffer daemon).
-    fn clean(&mut self) -> Result<()> {
+    /// Writes back until at most half of the dirty limit is dirty (the buffer daemon).
+    fn write_back(&mut self) -> Result<()> {
         self.ordering().write_back(self)
     }
 
-    /// Writes those buffers that were not changed for longest until half of what may be dirty is.
+    /// Writes back the buffers changed longest ago until at most half of the dirty limit is dirty.
     fn write_oldest(&mut self) -> Result<()> {
         let (limit, mut rounds) = (self.cache.dirty_limit(), 0);
         while self.cache.dirty_bytes() > limit / 2 && rounds < MOST_ROUNDS && !self.calls.health.has_failed() {
@@ -476,8 +485,8 @@ impl Core {
         Ok(())
     }
 
-    /// Buffers of about so many bytes that were not changed for longest. One in which something would be rolled back
-    /// goes to the end of the queue, but only once (`flushbufqueues` of FreeBSD 4).
+    /// The buffers changed longest ago, about so many bytes of them. One that would be rolled back goes to the end of
+    /// the queue, but only once (`flushbufqueues` of FreeBSD 4).
     fn next_in_queue(&mut self, bytes: usize) -> Vec<Name> {
         let (mut names, mut sum) = (Vec::new(), 0);
         while sum < bytes
@@ -491,16 +500,16 @@ impl Core {
         names.into_iter().map(|n| n.1).collect()
     }
 
-    /// Writes everything if that frees something. Says whether it did.
+    /// Writes everything if that frees something. Returns whether it did.
     fn flush_what_frees(&mut self) -> Result<bool> {
         if self.deps.frees_nothing() { Ok(false) } else { self.flush_all().map(|()| true) }
     }
 
-    /// Does what followed removals of names that are on disk now.
+    /// Runs the work list: lowers the link counts for removed names whose removal is on disk.
     fn run_work(&mut self) -> Result<bool> {
         let (mut some, mut later) = (false, Vec::new());
         while let Some(release) = self.deps.next_work() {
-            // What was removed from a directory before it was removed itself comes first.
+            // Removals from a directory precede its own.
             if let LinkRelease::Dir(ino, _) = release
                 && self.deps.going(ino) > 0
             {

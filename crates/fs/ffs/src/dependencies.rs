@@ -1,15 +1,25 @@
-//! Dependencies of soft updates (Ganger and Patt 1994; McKusick and Ganger 1999): which changes wait for which writes.
+//! Dependencies between writes: of soft updates and, for pointers to data, of synchronous writes.
 //!
-//! A *dependency* stands for one change of a buffer: how the bytes were before, which dependencies must be on disk
-//! before it may be, and what follows when it is. One without bytes to restore is an *event*: the next write of its
-//! buffer. A dependency is ready when none of those it waits for exist any more.
+//! (Ganger and Patt 1994; McKusick and Ganger 1999.) A *dependency* stands for one change of a buffer: the bytes before
+//! the change, the dependencies whose changes must reach the disk before this one, and the actions to take when it has.
+//! A dependency with nothing to undo is an *event*; it ends when the next write of its buffer is durable.
 //!
-//! What is written of a directory's block is not reached before the pointer to it is on disk: until then its
-//! dependencies *wait for their parent pointer* (newdirblk of FreeBSD). Changes of one place are merged: it is one
-//! dependency, back to what is on disk. What is removed before it was written vanishes with its dependency, and nothing
-//! of it is ever written: the fast path.
+//! A dependency is *ready* when none it waits for exists any more and the inode it lies in need not be rolled back for
+//! another. A buffer is ready when all its dependencies are. A write of a buffer that is not ready rolls the others
+//! back in the image: that is what breaks cycles between buffers.
 //!
-//! What makes them, and what a write does with them, is in `commit/soft`.
+//! An entry written to a new directory block cannot be found after a crash until the pointer to the block is on disk
+//! too. Until then the block's dependencies, though written, *wait for their parent pointer* (newdirblk of FreeBSD).
+//! Several changes at one offset share one dependency, whose undo restores what is on disk; a removed entry that a
+//! newer name must precede has one of its own. If an entry is removed before it was ever written, its dependency is
+//! dropped and nothing is written: the fast path.
+//!
+//! Kept beside them: the *work list* of link counts to be lowered, and how much that takes from each inode's count
+//! (`going`); the directories that cannot be reached from the root on disk (`under`, `below`); removed entries that a
+//! rollback may bring back (`held`).
+//!
+//! Dependencies are made, rolled back and completed in `commit/soft*`; `synchronous.rs` uses those of pointers. Called
+//! by `commit*` and `dir.rs`.
 
 mod invariants;
 
@@ -23,7 +33,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
 use std::mem::offset_of;
 
-/// What the removal of a name takes from link counts.
+/// The link counts to lower after a name was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LinkRelease {
     /// A name of this inode.
@@ -41,26 +51,26 @@ pub(crate) enum Undo {
     None,
     /// The whole inode: on disk it is free.
     Inode([u8; INODE]),
-    /// A pointer; of an inode that begins at the byte given, with the size it had.
+    /// A block pointer, and if it lies in an inode, that inode's offset in the buffer and its old size.
     Pointer { old: u32, inode: Option<(usize, u64)> },
-    /// Inode and kind of a directory entry that names one on disk, or 0.
+    /// A directory entry: the inode and kind that it has on disk, 0 if it is not there.
     Entry { ino: u32, kind: u8 },
-    /// The size of a directory whose last block is not reached from its inode yet, or of a file whose last block has
-    /// something on disk after the end that it had.
+    /// The old size of a directory whose last block cannot be reached from its inode yet, or of a file whose last block
+    /// has bytes other than zero on disk past the old end.
     Size(u64),
-    /// How far the inode table is in use.
+    /// How much of a group's inode table was in use.
     Inited(u32),
 }
 
-/// What follows when a dependency is on disk.
+/// The action to take when a dependency is on disk.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum After {
     Free(Frag, u32),
     FreeInode(Ino, u32),
     Release(LinkRelease),
-    /// A dependency that waited for this one as its parent pointer is gone with it.
+    /// Completes that dependency too: it was written, and waited for this one as its parent pointer.
     Dependency(u64),
-    /// The place of a removed entry may be used again.
+    /// The slot of a removed entry may be reused.
     Vacant(Slot),
 }
 
@@ -83,13 +93,13 @@ pub(crate) struct Dependency {
     pub names: u64,
     /// Directory and name of a removed entry that may have to come back.
     pub held: Option<(u64, Vec<u8>)>,
-    /// Buffers with names, or with pointers to some, that are reached when it is on disk.
+    /// Directory blocks, or indirect blocks above them, that can be reached once it is on disk.
     pub leads_to: Vec<Name>,
-    /// Once it is written: the dependency of the pointer that leads to its block, which is not on disk.
+    /// Once written: the dependency of the pointer to its block, while that pointer is not on disk.
     pub waits_for_parent: Option<u64>,
     /// The entry was removed or changed again while the dependency waited for its parent pointer.
     pub gone: bool,
-    /// It leads to the first block of a new directory or symbolic link.
+    /// It is the pointer to the first block of a new directory or symbolic link.
     pub first: bool,
 }
 
@@ -133,26 +143,26 @@ pub(crate) struct Dependencies {
     at: FxHashMap<(Name, usize), u64>,
     /// The event of the next write of a buffer.
     events: FxHashMap<Name, u64>,
-    /// Pointers and sizes that are not on disk, by the buffers with names that they lead to.
+    /// Pointers and sizes that are not on disk, by the directory blocks that cannot be reached without them.
     leads: FxHashMap<Name, u64>,
     /// New entries that are not on disk, by the inode that they name.
     adds: FxHashMap<u64, Vec<u64>>,
     /// Names of an inode on disk that have been removed or replaced.
     olds: FxHashMap<u64, Vec<u64>>,
-    /// Inodes entered in directories that have no way to the root on disk yet, with these directories.
+    /// Inodes entered in directories that cannot be reached from the root on disk yet, with these directories.
     under: FxHashMap<u64, FxHashSet<u64>>,
-    /// The same the other way round.
+    /// The inverse: by directory, the inodes entered in it.
     below: FxHashMap<u64, Vec<u64>>,
     /// Removed entries that may have to come back, by directory and name.
     held: FxHashMap<(u64, Vec<u8>), u64>,
     work: VecDeque<LinkRelease>,
-    /// Names that are gone for users and still counted.
+    /// How much of each inode's link count on disk is for names that users see no more.
     going: FxHashMap<u64, u32>,
-    /// Fragments and inodes whose freeing waits.
+    /// Number of runs and inodes whose freeing waits.
     frees: usize,
 }
 
-/// Offset that a new inode's dependency has in its inode: no other dependency has it.
+/// Offset of a new inode's dependency in its inode: no other dependency has this offset.
 pub(crate) const INODE_AT: usize = offset_of!(Dinode, crc);
 /// Offset of the pointers in an inode.
 const POINTERS_AT: usize = offset_of!(Dinode, db);
@@ -173,7 +183,7 @@ impl Dependencies {
         self.all.contains_key(&id)
     }
 
-    /// The dependency of a place.
+    /// The current dependency at an offset of a buffer.
     pub fn at_mut(&mut self, buffer: Name, at: usize) -> Option<&mut Dependency> {
         self.find(buffer, at).and_then(|id| self.all.get_mut(&id))
     }
@@ -193,12 +203,12 @@ impl Dependencies {
         self.olds.get(&ino).map_or(&[], |l| l)
     }
 
-    /// Directories without a way to the root on disk in which an inode was entered.
+    /// The directories in which an inode was entered that cannot be reached from the root on disk.
     pub fn entered_in(&self, ino: u64) -> impl Iterator<Item = u64> {
         self.under.get(&ino).into_iter().flatten().copied()
     }
 
-    /// What is written of the buffer `content` is not reached before `lead` is on disk.
+    /// Notes that the buffer `content` cannot be reached before `lead` is on disk.
     pub fn lead(&mut self, content: Name, lead: u64) {
         self.leads.insert(content, lead);
         if let Some(dependency) = self.all.get_mut(&lead) {
@@ -206,12 +216,12 @@ impl Dependencies {
         }
     }
 
-    /// A link count is to fall.
+    /// Adds to the work list.
     pub fn push_work(&mut self, release: LinkRelease) {
         self.work.push_back(release);
     }
 
-    /// A dependency has come to its end with what follows it.
+    /// Called when an action has been taken.
     pub fn followed(&mut self, after: &After) {
         if after.frees() {
             self.frees = self.frees.saturating_sub(1);
@@ -292,8 +302,8 @@ impl Dependencies {
         }
     }
 
-    /// A dependency was written. Returns what follows, unless its buffer is not reached before another is on disk: then
-    /// all that waits for it, and what follows, waits for that as well.
+    /// Called when a dependency was written. Returns the actions to take. If the pointer to its buffer is not on disk
+    /// yet, returns none: the actions, and the dependencies that wait for this one, then wait for the pointer.
     pub fn written(&mut self, id: u64) -> Vec<After> {
         let Some(dependency) = self.all.get(&id) else { return Vec::new() };
         let (buffer, at, is_event) = (dependency.buffer, dependency.at, dependency.is_event());
@@ -307,7 +317,7 @@ impl Dependencies {
             return after;
         };
         if is_event {
-            // The other waits for it.
+            // The parent pointer waits for this event itself, so the event must not wait for the pointer.
             after.extend(self.remove(id).map(|p| p.after).unwrap_or_default());
         } else if let Some(mut dependency) = self.all.remove(&id) {
             self.detach(id, &dependency);
@@ -320,7 +330,7 @@ impl Dependencies {
         Vec::new()
     }
 
-    /// What followed one dependency follows another.
+    /// Hands the actions of one dependency on to another.
     pub fn hand_on(&mut self, after: Vec<After>, to: u64) {
         for a in &after {
             if let After::Dependency(id) = a
@@ -345,7 +355,7 @@ impl Dependencies {
         }
     }
 
-    /// The names of a directory are on disk: what is below it waits for the directories above.
+    /// Called when the names of a directory are on disk: inodes entered in it now wait for the directories above it.
     fn arrived(&mut self, dir: u64) {
         let above = self.under.get(&dir).cloned().unwrap_or_default();
         for child in self.below.remove(&dir).unwrap_or_default() {
@@ -362,7 +372,7 @@ impl Dependencies {
         }
     }
 
-    /// What came before a change of an entry that is on disk now is of no account any more.
+    /// Removes older dependencies at the same offset, superseded by the one just written; returns their actions.
     fn remove_older(&mut self, buffer: Name, at: usize, than: u64) -> Vec<After> {
         let all = self.of(buffer).iter();
         let same = |id: &&u64| **id < than && self.all.get(*id).is_some_and(|p| p.at == at && !p.is_event());
@@ -370,7 +380,7 @@ impl Dependencies {
         older.into_iter().filter_map(|id| self.remove(id)).flat_map(|p| p.after).collect()
     }
 
-    /// The next write of a buffer.
+    /// The event of the next write of a buffer.
     pub fn event(&mut self, buffer: Name) -> u64 {
         match self.events.get(&buffer) {
             Some(id) => *id,
@@ -378,14 +388,14 @@ impl Dependencies {
         }
     }
 
-    /// These buffers are on their way to the disk as they are: what changes from now on goes with another write.
+    /// Called when buffers are on their way to the disk: later changes belong to another write.
     pub fn close_events(&mut self, buffers: &[Name]) {
         for b in buffers {
             self.events.remove(b);
         }
     }
 
-    /// Of `size` bytes, how many a file may have on disk as long as its page `content` is not there.
+    /// The size, at most `size`, that a file's inode may have on disk before page `content` is written.
     pub fn size_without(&mut self, place: Slot, content: Name, size: u64) -> u64 {
         let event = self.event(content);
         match self.find(place.0, place.1).and_then(|id| self.all.get(&id)) {
@@ -394,7 +404,7 @@ impl Dependencies {
         }
     }
 
-    /// The dependency of a place.
+    /// The id of the current dependency at an offset of a buffer.
     pub fn find(&self, buffer: Name, at: usize) -> Option<u64> {
         self.at.get(&(buffer, at)).copied()
     }
@@ -408,7 +418,7 @@ impl Dependencies {
         }
     }
 
-    /// Whether a dependency is rolled back, by itself or because its inode is.
+    /// Whether a write must roll a dependency back, for itself or because its inode is rolled back.
     pub fn waits(&self, dependency: &Dependency) -> bool {
         let alone = |p: &Dependency| p.waits.iter().any(|w| self.all.contains_key(w));
         let at = |at: usize| self.find(dependency.buffer, at).and_then(|id| self.all.get(&id));
@@ -416,7 +426,7 @@ impl Dependencies {
             return true;
         }
         match dependency.undo {
-            // Not there before its first block.
+            // A new directory or symbolic link is not on disk before its first block is.
             Undo::Inode(_) => at(dependency.at - INODE_AT + POINTERS_AT).is_some_and(|p| p.first && alone(p)),
             Undo::Pointer { inode: Some((inode, _)), .. } if !dependency.leads_to.is_empty() => {
                 self.lowers(inode, dependency)
@@ -426,7 +436,8 @@ impl Dependencies {
         }
     }
 
-    /// Whether another dependency of an inode that waits puts its size below what this one leads to, or is the inode's.
+    /// Whether another dependency of the inode must be rolled back: that may lower the size on disk below the block
+    /// that this one makes reachable, or undo the inode.
     fn lowers(&self, inode: usize, dependency: &Dependency) -> bool {
         let places = (0..NDADDR).map(|k| POINTERS_AT + 4 * k).chain([INODE_AT]);
         let others =
@@ -434,7 +445,7 @@ impl Dependencies {
         others.filter_map(|id| self.all.get(&id)).any(|p| p.waits.iter().any(|w| self.all.contains_key(w)))
     }
 
-    /// What has to be on disk for the names among these dependencies to be reached from the root, and the dependencies.
+    /// These dependencies, plus those that must be on disk for their names to be reachable from the root.
     pub fn ways(&self, mut all: Vec<u64>) -> Vec<u64> {
         let mut seen = FxHashSet::default();
         let mut at = 0;
@@ -456,8 +467,8 @@ impl Dependencies {
         all
     }
 
-    /// The newest name of an inode but the one in `slot` that is not there yet; if there is none, one of a directory on
-    /// the way to one.
+    /// The newest entry naming `ino` that is not on disk yet, other than the one in `slot`; else the newest naming a
+    /// directory above it that cannot be reached on disk.
     pub fn newest_name(&self, slot: Slot, ino: u64) -> Option<u64> {
         let lives = |id: &u64| {
             self.all.get(id).filter(|p| (p.buffer, p.at) != slot).is_some_and(|p| match p.waits_for_parent {
@@ -478,7 +489,7 @@ impl Dependencies {
         None
     }
 
-    /// The name of an inode in `slot` goes.
+    /// Notes that the entry in `slot` names the inode no more.
     pub fn leave(&mut self, slot: Slot, ino: u64) {
         for id in self.adds.get(&ino).map_or(&[][..], |l| l) {
             if let Some(dependency) = self.all.get_mut(id).filter(|p| (p.buffer, p.at) == slot) {
@@ -514,13 +525,13 @@ impl Dependencies {
         all.iter().all(|id| self.all.get(id).is_none_or(|p| !self.waits(p)))
     }
 
-    /// Of each dependency in a buffer, the buffers of those that it waits for.
+    /// For each dependency in a buffer, the buffers of those that it waits for.
     pub fn waited_for(&self, buffer: Name) -> impl Iterator<Item = Vec<Name>> {
         let all = self.of(buffer).iter().filter_map(|id| self.all.get(id));
         all.map(|p| p.waits.iter().filter_map(|w| self.needs(*w)).collect())
     }
 
-    /// What a write of these buffers includes.
+    /// The dependencies that a write of these buffers brings to the disk: the ready ones.
     pub fn included(&self, buffers: &[Name]) -> Vec<u64> {
         let ready = |id: &&u64| self.all.get(*id).is_some_and(|p| !self.waits(p));
         buffers.iter().filter_map(|b| self.of.get(b)).flat_map(|l| l.iter().filter(ready)).copied().collect()
@@ -534,7 +545,7 @@ impl Dependencies {
         self.find(page, at).is_some()
     }
 
-    /// Where a removed entry of this name waits.
+    /// The slot of a removed entry of this name that may come back.
     pub fn held_name(&self, dir: Ino, name: &[u8]) -> Option<Slot> {
         let id = self.held.get(&(dir.0, name.to_vec()))?;
         self.all.get(id).map(|p| (p.buffer, p.at))
@@ -555,12 +566,13 @@ impl Dependencies {
         Some(release)
     }
 
-    /// The work is for another time.
+    /// Puts work back on the list.
     pub fn put_off(&mut self, releases: Vec<LinkRelease>) {
         self.work.extend(releases);
     }
 
-    /// Counts what a removal takes away, until it is taken away.
+    /// Adds to, or takes from, the counts of pending decrements. A directory's own count falls to 0: more than any link
+    /// count is subtracted from it.
     pub fn count_going(&mut self, release: LinkRelease, more: bool) {
         let (one, two) = match release {
             LinkRelease::Name(ino) | LinkRelease::Parent(ino) => ((ino, 1), None),

@@ -1,4 +1,4 @@
-//! Where everything lies on an unmounted volume. Damage is passed over: the checker reports it.
+//! The map of an unmounted volume: where each structure and file lies. Damage is skipped: the checker reports it.
 
 use crate::check::Piece;
 use crate::check::view::{self, Reader};
@@ -6,7 +6,7 @@ use crate::format::*;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Devices, Ino, Region, Result, mode};
 
-/// Tells where each structure and each piece of each file lies.
+/// Reports where each structure and each piece of each file lies.
 pub(crate) fn describe(devices: &Devices, f: &mut dyn FnMut(Region)) -> Result<()> {
     let r = view::open(devices)?;
     let mut d = Describer { r: &r, f };
@@ -17,7 +17,7 @@ pub(crate) fn describe(devices: &Devices, f: &mut dyn FnMut(Region)) -> Result<(
 }
 
 impl Reader<'_> {
-    /// Blocks of a group's inode table that mean something; none if its header is damaged.
+    /// Initialised blocks of a group's inode table; none if its header is damaged.
     pub(crate) fn inited_blocks(&self, cgx: u32) -> Result<u32> {
         let cg = self.group(cgx)?;
         let inited = self.header(cgx, &cg).map_or(0, |h| h.initediblk.get());
@@ -36,7 +36,7 @@ impl Reader<'_> {
     }
 }
 
-/// What a piece of a file is to people, and the kind of request that it takes.
+/// The name of a piece of a file for people, and the kind of request that reads it.
 pub(crate) fn piece_name(d: &Dinode, p: &Piece) -> (Kind, String) {
     match (p.level, d.kind()) {
         (0, mode::IFDIR) => (Kind::Dir, "directory".into()),

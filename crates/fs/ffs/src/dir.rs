@@ -1,6 +1,7 @@
 //! Directories: files of chunks (`kit::chunkdir`), whose pages are buffers.
 //!
-//! A directory grows by fragments, later by blocks, of empty chunks, and does not shrink before it is removed.
+//! A directory grows by fragments, later by blocks, of empty chunks, and does not shrink before it is removed. Called
+//! by `ops.rs`, and by `kit::chunkdir` through [`ChunkDirs`].
 
 use crate::buffers::{BlockKind, Slot};
 use crate::dependencies::LinkRelease;
@@ -73,18 +74,18 @@ impl ChunkDirs for Core {
 }
 
 impl Core {
-    /// Name of the page that holds byte `at` of a directory, and where in the page. Dependencies name an entry by that, and
-    /// a walk's cookie by `at`: it does not move (FFS-D1).
+    /// Name of the page that holds byte `at` of a directory, and the offset in the page. Dependencies name an entry by
+    /// these, and a walk's cookie by `at`: an entry does not move (FFS-D1).
     fn dir_place(&self, dir: &Inode, at: u64) -> (Name, usize) {
         let lbn = self.geom.lbn(at);
         (Name::data(dir.ino, lbn), (at - (lbn << self.geom.block_shift)) as usize)
     }
 
-    /// Room for an entry; the directory grows if there is none.
+    /// Finds room for an entry; grows the directory if there is none.
     pub fn dir_room(&mut self, dir: &mut Inode, name: &[u8]) -> Result<Room> {
         self.build_hash(dir)?;
         if self.deps.is_held_elsewhere(dir.ino, name) {
-            // The old one goes before the new one comes, in whatever place.
+            // The old entry must be gone from the disk before the new one comes, wherever that is.
             self.flush_file(dir.ino)?;
             *dir = self.iget_dir(dir.ino)?;
         }
@@ -96,21 +97,21 @@ impl Core {
         self.room_or_grow(dir, name)
     }
 
-    /// A name was entered in `dir`: it must not be on disk before `waits`.
+    /// Called when a name was added to `dir`: it must not be on disk before `waits`.
     pub fn note_added(&mut self, dir: &Inode, at: u64, ino: Ino, waits: Vec<u64>) -> Result<u64> {
         let slot = self.dir_place(dir, at);
         self.ordering().entry_added(self, slot, ino, waits)
     }
 
-    /// The entry at byte `at` of `dir`, whose waits are over, is on disk before anything else in its block changes, if
-    /// changes come one by one: sectors of a block that is cut off while it is written may be any of the new ones.
+    /// See [`MetadataOrdering::entry_alone`](crate::commit::ordering::MetadataOrdering::entry_alone), for the entry at
+    /// byte `at` of `dir`.
     pub fn entry_first(&mut self, dir: &Inode, at: u64) -> Result<()> {
         let slot = self.dir_place(dir, at);
         self.ordering().entry_alone(self, slot)
     }
 
-    /// A name was removed from `dir`; what that takes from link counts follows when it is on disk, and that is
-    /// not before `after` is.
+    /// Called when a name was removed from `dir`: the link counts fall only after the removal is on disk, which is not
+    /// before `after` is.
     pub fn note_removed(
         &mut self,
         (dir, at): (&Inode, u64),
@@ -122,7 +123,7 @@ impl Core {
         self.ordering().entry_removed(self, slot, old, after, release)
     }
 
-    /// The entry at byte `at` of `dir` names `new` instead of `old`; see [`Core::note_removed`].
+    /// Called when the entry at byte `at` of `dir` names another inode; see [`Core::note_removed`].
     pub fn note_changed(
         &mut self,
         (dir, at): (&Inode, u64),
@@ -134,8 +135,8 @@ impl Core {
         self.ordering().entry_changed(self, slot, names, waits, release)
     }
 
-    /// Entries that are about to name another inode while the one that they name lives on are on disk as they are,
-    /// with what waits for them: else an older name of it could go before there is a new one.
+    /// Makes entries durable, with the changes that wait for them, that are about to name another inode while the inode
+    /// they name stays: else an older name of it could be removed from the disk before a new one is there.
     pub fn settle_names(&mut self, entries: &[(&Inode, u64)], named: &[Ino]) -> Result<()> {
         let waits = |e: &(&Inode, u64)| {
             let (page, at) = self.dir_place(e.0, e.1);
@@ -147,14 +148,15 @@ impl Core {
         named.iter().try_for_each(|ino| self.flush_file(*ino))
     }
 
-    /// What is about to be replaced in `dir` has a name without that, if it has any.
+    /// Makes an inode durable under its other names before its name in `dir` is replaced, if an old name waits for that
+    /// one.
     pub fn settle_replaced(&mut self, dir: &Inode, at: u64, ino: Ino) -> Result<()> {
         let slot = self.dir_place(dir, at);
         if self.is_awaited(slot, ino) && !planted(Flaw::ReplacedUnnamed) { self.flush_file(ino) } else { Ok(()) }
     }
 
-    /// A directory that is about to be removed, or replaced, has no name on disk but that, and nothing in it that files
-    /// outside wait for.
+    /// Called before a directory is removed, or replaced: makes sure that it has no other name on disk, and no entry
+    /// that files outside wait for.
     pub fn settle_dir(&mut self, ino: Ino) -> Result<()> {
         let dir = self.iget_dir(ino)?;
         let pages = dir.size().div_ceil(self.geom.block_size() as u64);
@@ -162,8 +164,8 @@ impl Core {
         if entangled && !planted(Flaw::DirectoryTakes) { self.sync_dir_names(ino) } else { Ok(()) }
     }
 
-    /// A directory that is about to move into `to` has one name on disk, and its way from there to the root is on disk: no
-    /// two may lie in each other there.
+    /// Called before a directory moves into `to`: makes sure that it has one name on disk, and that `to` can be reached
+    /// from the root there. Else two directories could lie in each other on disk.
     pub fn settle_move(&mut self, ino: Ino, to: Ino) -> Result<()> {
         if !self.ordering().keeps_removed_entries() || planted(Flaw::WaysUnsettled) {
             return Ok(());
@@ -182,24 +184,24 @@ impl Core {
         Ok(())
     }
 
-    /// The place of a removed entry may be used again.
+    /// Lets the slot of a removed entry be reused.
     pub fn slot_vacated(&mut self, (page, within): Slot) {
         if let Name::File(ino, FileBlock::Data(index)) = page {
             self.hashes.vacate(ino, (index << self.geom.block_shift) + within as u64);
         }
     }
 
-    /// Whether an entry stays in its place when it is removed; `after`: what it waits for.
+    /// Whether the bytes of an entry are kept when it is removed; `after`: the dependency that the removal waits for.
     pub fn is_left(&self, dir: &Inode, at: u64, after: Option<u64>) -> bool {
         self.is_kept_removed(self.dir_place(dir, at), after)
     }
 
-    /// See [`Core::newer_name`], of the entry at byte `at` of `dir`.
+    /// See [`Core::newer_name`], for the entry at byte `at` of `dir`.
     pub fn name_before(&self, dir: &Inode, at: u64, file: Option<Ino>) -> Option<u64> {
         self.newer_name(self.dir_place(dir, at), file)
     }
 
-    /// A directory was changed now.
+    /// Sets mtime and ctime of a directory to `now`.
     pub fn touch_dir(&mut self, dir: &mut Inode, now: Time) {
         (dir.d.mtime, dir.d.ctime) = (now.into(), now.into());
     }

@@ -98,7 +98,7 @@ fn group(r: &Reader<'_>, cgx: u32) -> Result<Value> {
     Ok(out)
 }
 
-/// Runs with those that follow one another made one.
+/// Joins runs that follow one another.
 fn join(runs: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
     let mut all: Vec<(u32, u32)> = Vec::new();
     for (start, len) in runs {
@@ -218,7 +218,7 @@ fn block(r: &Reader<'_>, frag: u32) -> Result<Value> {
     }))
 }
 
-/// The fragments of the journal that have a head, as they stand on the device.
+/// The fragments of the journal that have a head, as they are on the device.
 fn journal(r: &Reader<'_>) -> Result<Value> {
     let (start, frags) = (r.sb.journal_start.get(), r.sb.journal_frags.get());
     let mut found = Vec::new();

@@ -1,8 +1,8 @@
 //! Files: the map from logical blocks to fragments, reading, writing, truncation.
 //!
-//! Blocks are allocated when they are written (`ffs_balloc`), so that a buffer of the cache, a *page* of one
-//! logical block, always knows its place. Bytes of a page after the end of the file are zero. A page is as
-//! long as its fragments.
+//! Blocks are allocated in the call that writes (`ffs_balloc`), so that a buffer of the cache, a *page* of one logical
+//! block, always has an address. Bytes of a page past the end of the file are zero. A page is as long as its fragments.
+//! Called by `kit::blockfile`, through [`BlockFiles`].
 
 use crate::buffers::{BlockKind, PointerSet, Slot};
 use crate::format::*;
@@ -18,11 +18,11 @@ use arbor_kit::blockmap::{BlockMap, Parent, Shape};
 use arbor_kit::inodes::InodeTable as _;
 use std::sync::Arc;
 
-/// Groups in which one step of a truncation frees, at most: a transaction holds the structures of all of them.
+/// Most groups in which one step of a truncation frees: a transaction holds the structures of all of them.
 const STEP_GROUPS: usize = 16;
 
 impl Core {
-    /// Where a pointer to a block of a file leads, which is a run of so many fragments.
+    /// The run of so many fragments to which a pointer of a file points, checked; `None` for a hole.
     fn pointer_checked(&mut self, i: &Inode, block: FileBlock, frag: Frag, frags: u32) -> Result<Option<Frag>> {
         if frag.0 == 0 {
             return Ok(None);
@@ -36,7 +36,7 @@ impl Core {
         Ok(Some(frag))
     }
 
-    /// Where a logical block lies, if it is no hole.
+    /// The address of a logical block; `None` for a hole.
     pub fn bmap(&mut self, i: &Inode, lbn: u64) -> Result<Option<Frag>> {
         let n = self.geom.block_frags();
         let frags = if lbn < NDADDR as u64 { self.geom.lbn_frags(i.size(), lbn).clamp(1, n) } else { n };
@@ -45,7 +45,7 @@ impl Core {
         self.pointer_checked(i, block, frag, frags)
     }
 
-    /// Byte of the device where the pointer to a block stands.
+    /// Byte address of the pointer to a block.
     fn pointer_byte(&mut self, i: &Inode, block: FileBlock) -> Result<u64> {
         let parent = self.shape().parent(block).ok_or(Errno::EFBIG)?;
         match self.slot_at(i, parent)? {
@@ -54,8 +54,8 @@ impl Core {
         }
     }
 
-    /// The slot of a logical block, with its place in its array and the block before it there; makes indirect blocks that
-    /// are missing.
+    /// The slot of a logical block's pointer, its index in its array, and the pointer before it there; makes missing
+    /// indirect blocks.
     fn slot(&mut self, i: &mut Inode, lbn: u64) -> Result<(Slot, u64, Frag)> {
         let missing = self.missing(i, lbn)?;
         self.need_blocks(1 + missing.len() as u64)?;
@@ -87,7 +87,7 @@ impl Core {
         if i.is_dir() { self.ordering().leads_to_names(self, slot, content, None) } else { Ok(()) }
     }
 
-    /// Where a pointer lies. The indirect block that it stands in is there.
+    /// The slot of a pointer. The indirect block that holds it must exist.
     fn slot_at(&mut self, i: &Inode, parent: Parent) -> Result<Slot> {
         Ok(match parent {
             Parent::Direct(k) => (i.name(), i.pointer_at(k)),
@@ -100,8 +100,8 @@ impl Core {
         })
     }
 
-    /// The slot of a logical block, with its place in its array and the block before it there. The indirect blocks on the
-    /// way to it are there.
+    /// The slot of a logical block's pointer, its index in its array, and the pointer before it there. The indirect
+    /// blocks above it must exist.
     fn find_slot(&mut self, i: &Inode, lbn: u64) -> Result<(Slot, u64, Frag)> {
         let parent = self.shape().parent(FileBlock::Data(lbn)).ok_or(Errno::EFBIG)?;
         let index = if let Parent::Direct(k) | Parent::Map { slot: k, .. } = parent { k as u64 } else { 0 };
@@ -109,7 +109,7 @@ impl Core {
         Ok((self.slot_at(i, parent)?, index, before))
     }
 
-    /// Lets a pointer point elsewhere, in the inode or in an indirect block.
+    /// Changes the pointer to a logical block, in the inode or in an indirect block.
     fn set_slot(&mut self, i: &mut Inode, lbn: u64, slot: Slot, to: Frag) -> Result<()> {
         if lbn < NDADDR as u64 {
             i.set_pointer(lbn as usize, to);
@@ -118,7 +118,7 @@ impl Core {
         self.set_entry(slot, to, i.ino)
     }
 
-    /// Fails with `ENOSPC` unless so many blocks can be had.
+    /// Fails with `ENOSPC` unless so many blocks can be allocated.
     fn need_blocks(&self, missing: u64) -> Result<()> {
         let frags = missing * u64::from(self.geom.block_frags());
         if self.space.blocks_at_hand() < missing || self.space.available(&self.geom) < frags {
@@ -134,13 +134,13 @@ impl Core {
         Ok(())
     }
 
-    /// Gives logical block `lbn` the fragments that a file of `size` bytes has there, changes its page, which is
+    /// Gives logical block `lbn` the fragments that a file of `size` bytes has there, changes its page, which must be
     /// in the cache, and makes the file at least that long.
     pub fn alloc_block(&mut self, i: &mut Inode, lbn: u64, size: u64, kind: BlockKind, fill: Fill<'_>) -> Result<Frag> {
         let done = self.balloc_page(i, lbn, size, kind, fill);
         let name = Name::data(i.ino, lbn);
         if done.is_err() && !self.dirty.contains(name) {
-            // It may be one that was made to be written over.
+            // The page may have been made to be overwritten.
             self.cache.remove(name);
         }
         done
@@ -212,8 +212,10 @@ impl Core {
             let next = lbn + lens.len() as u64;
             let name = Name::data(i.ino, next);
             let frags = geom.lbn_frags(i.size(), next);
-            let beyond = Frag(frag.0.saturating_add(lens.len() as u32 * n));
-            if next << geom.block_shift >= i.size() || self.cache.contains(name) || self.bmap(i, next)? != Some(beyond)
+            let next_frag = Frag(frag.0.saturating_add(lens.len() as u32 * n));
+            if next << geom.block_shift >= i.size()
+                || self.cache.contains(name)
+                || self.bmap(i, next)? != Some(next_frag)
             {
                 break;
             }
@@ -234,7 +236,8 @@ impl Core {
         Ok(())
     }
 
-    /// What a crash may have left behind the end of a file is not the file's. Says whether there was something.
+    /// Zeroes the bytes of a page past the end of its file, which a power cut may have left there. Returns whether
+    /// there were any.
     fn zero_past_end(&self, i: &Inode, lbn: u64, page: &mut [u8]) -> bool {
         let valid = i.size().saturating_sub(lbn << self.geom.block_shift);
         let Some(rest) = page.get_mut(valid.min(page.len() as u64) as usize..) else { return false };
@@ -243,12 +246,12 @@ impl Core {
         some
     }
 
-    /// Makes the last block of a file whole that is going to have `size` bytes, from `from` on new ones: its run of
-    /// fragments as long as such a file has it, and zeros on disk after the end.
+    /// Called when a file is going to have `size` bytes, new ones from `from` on: extends the fragments of its last
+    /// block to what such a file has there, and sees to zeros on disk past the old end.
     fn fill_tail(&mut self, i: &mut Inode, from: u64, size: u64) -> Result<()> {
         let Some(last) = i.size().checked_sub(1).map(|at| self.geom.lbn(at)) else { return Ok(()) };
         let more = self.geom.lbn_frags(size, last) > self.geom.lbn_frags(i.size(), last);
-        // What begins in the block changes its page anyway.
+        // New bytes that begin in the block change its page anyway.
         let changes = self.geom.lbn(from) <= last || i.size().is_multiple_of(self.geom.block_size() as u64);
         if self.geom.lbn(size - 1) == last || changes && !more {
             return Ok(());
@@ -259,12 +262,12 @@ impl Core {
         if !more && (!is_tail || planted(Flaw::TailShown)) {
             return Ok(());
         }
-        // The size stays inside the block until there is something after it.
+        // The size stays inside the block until later bytes are written.
         let size = (last + 1) << self.geom.block_shift;
         self.alloc_block(i, last, size, BlockKind::Data, &mut |buf, len| buf.resize(len, 0)).map(drop)
     }
 
-    /// A block was written to its end: if it ends a cluster, that goes to the disk.
+    /// Called when a block was written to its end: starts the write of its cluster, if it is the last in it.
     fn write_cluster(&mut self, i: &mut Inode, lbn: u64) -> Result<()> {
         let most = u64::from(self.sb.maxcontig.get());
         if most < 2 || !(lbn + 1).is_multiple_of(most) {
@@ -279,7 +282,7 @@ impl Core {
         Ok(())
     }
 
-    /// Moves new blocks that lie apart to a free cluster (`ffs_reallocblks`).
+    /// Moves new blocks that are not contiguous to a free cluster (`ffs_reallocblks`).
     pub fn gather(&mut self, i: &mut Inode, first: u64, last: u64) -> Result<()> {
         let (n, len) = (self.geom.block_frags(), (last + 1 - first) as u32);
         if !self.opts.reallocblks || len < 2 {
@@ -325,8 +328,8 @@ impl Core {
         Ok(())
     }
 
-    /// Frees blocks from the end of a file: all direct ones, or those of one indirect block, so that a step is
-    /// bounded. Returns the size that the file has then.
+    /// Frees blocks from the end of a file: all direct ones, or those of one indirect block, so that a step is bounded.
+    /// Returns the new size.
     pub fn truncate_some(&mut self, i: &mut Inode, to: u64) -> Result<u64> {
         let (geom, shape) = (self.geom, self.shape());
         let keep = to.div_ceil(geom.block_size() as u64);
@@ -361,9 +364,8 @@ impl Core {
         Ok(to)
     }
 
-    /// Frees what lies after `cut.keep` in the last lowest indirect block under `frag` that has something there.
-    /// If `frag` itself has nothing left then, the caller frees what is returned, and `frag`, with the
-    /// pointer to it.
+    /// Frees blocks from `cut.keep` on in the last of the lowest indirect blocks under `frag` that has any there. If
+    /// `frag` itself has none left then, the caller frees the runs returned, and `frag`, with the pointer to it.
     fn cut_indirect(
         &mut self,
         i: &mut Inode,
@@ -380,7 +382,7 @@ impl Core {
         let beyond = used.iter().filter(|(k, _)| base + (k + 1) * unit > cut.keep).count();
         let (stays, goes) = used.split_at(used.len() - beyond);
         cut.at = base.max(cut.keep);
-        // Entries that go, each with the runs that go with it.
+        // Entries to be cleared, each with the runs to be freed.
         let mut freed: Vec<(u64, Gone)> = Vec::new();
         if level == 0 {
             let mut groups: Vec<u32> = Vec::new();
@@ -410,7 +412,7 @@ impl Core {
         cut.freed += freed.len();
         let name = Name::Block(frag.0.into());
         if stays.is_empty() && freed.len() == goes.len() {
-            // The pointer to this block goes, so that what is in it does not matter.
+            // The pointer to this block is cleared, so its contents do not matter.
             let mut gone = Gone { runs: self.cancel_buffer(name)?, counted: 0 };
             for (_, g) in freed {
                 gone.runs.extend(g.runs);
@@ -428,7 +430,7 @@ impl Core {
         Ok(None)
     }
 
-    /// Frees direct blocks, and fragments of the last one, after byte `to`.
+    /// Frees direct blocks, and fragments of the last one, from byte `to` on.
     fn truncate_direct(&mut self, i: &mut Inode, to: u64) -> Result<()> {
         let geom = self.geom;
         let keep = to.div_ceil(geom.block_size() as u64);
@@ -464,7 +466,7 @@ impl Core {
         }
     }
 
-    /// Zeros after byte `to` of its block, whose page gets as short as the fragments.
+    /// Zeroes the block that holds byte `to` from there on, and shortens its page to the fragments that stay.
     fn cut_last(&mut self, i: &Inode, to: u64) -> Result<()> {
         let (lbn, within) = (self.geom.lbn(to), (to % self.geom.block_size() as u64) as usize);
         if within == 0 || to >= i.size() || !i.is_file() {
@@ -482,7 +484,7 @@ impl Core {
         })
     }
 
-    /// Drops the pages of a file from block `from`.
+    /// Drops the pages of a file from block `from` on.
     fn drop_pages(&mut self, i: &Inode, from: u64) -> Result<()> {
         let dirty: Vec<u64> = self.cache.dirty_pages(i.ino, from).collect();
         for index in dirty {
@@ -519,7 +521,7 @@ impl Core {
             self.iput(i)?;
             let at = i.at + FAST_LINK_AT;
             self.modify(i.name(), |buf| put(buf, at, target))?;
-            // The copy in hand is what is written back by others.
+            // The caller stores its copy later.
             *i = self.iget(i.ino)?;
             return Ok(());
         }
@@ -635,8 +637,8 @@ impl BlockFiles for Core {
     }
 }
 
-/// Runs that are to be freed, and how many of their fragments the inode counts: not those that it gave up before
-/// and that wait.
+/// Runs to be freed, and how many of their fragments the inode still counts: runs that it gave up before, and whose
+/// freeing waits, are not counted.
 #[derive(Default)]
 struct Gone {
     runs: Vec<(Frag, u32)>,
@@ -656,7 +658,7 @@ struct Cut {
     first: u64,
     /// Blocks of the area that stay.
     keep: u64,
-    /// Block of the area from which on all is free now.
+    /// Block of the area from which on nothing is left.
     at: u64,
     /// Pointers that were freed.
     freed: usize,

@@ -1,6 +1,7 @@
-//! Inodes: reading and writing them, their life and death, extended attributes.
+//! Inodes: decoding and storing them, allocating and freeing them, extended attributes.
 //!
-//! An inode has no copy of its own in core: it is decoded from its block's buffer, and written back to it.
+//! An inode has no copy of its own in core: it is decoded from its block's buffer, and stored there again. Called by
+//! `ops.rs`, `file.rs` and `dir.rs`, and by kit through its traits.
 
 use crate::buffers::{BlockKind, PointerSet};
 use crate::dependencies::LinkRelease;
@@ -28,7 +29,7 @@ pub(crate) struct Inode {
     pub d: Dinode,
     /// Its block.
     pub block: Frag,
-    /// Where it begins there.
+    /// Its offset in the block.
     pub at: usize,
 }
 
@@ -38,7 +39,7 @@ impl Inode {
         Name::Block(self.block.0.into())
     }
 
-    /// Where pointer `index` lies in that buffer: 0 to 11 direct, 12 to 14 indirect, 15 attributes.
+    /// Offset of pointer `index` in that buffer: 0 to 11 direct, 12 to 14 indirect, 15 attributes.
     pub fn pointer_at(&self, index: usize) -> usize {
         self.at + offset_of!(Dinode, db) + 4 * index
     }
@@ -56,7 +57,7 @@ impl Inode {
         }
     }
 
-    /// Adds to the count of its fragments.
+    /// Adds to the count of its fragments, and subtracts.
     pub fn add_frags(&mut self, more: u32, less: u32) {
         self.d.frags = self.d.frags.get().saturating_add(more).saturating_sub(less).into();
     }
@@ -98,7 +99,7 @@ impl Core {
         Ok(Inode { ino, d, block, at })
     }
 
-    /// Whether an inode's block was written ever. A damaged group does not take the files in it along: inodes have
+    /// Whether an inode's block may have been written. A damaged group does not make its files unreadable: inodes have
     /// checksums of their own.
     fn may_be_initialised(&mut self, cgx: u32, index: u32) -> Result<bool> {
         match self.cg(cgx) {
@@ -143,12 +144,12 @@ impl Core {
         Ok(i)
     }
 
-    /// Names an inode has, as users see it.
+    /// The link count of an inode as users see it.
     pub fn links(&self, i: &Inode) -> u32 {
         u32::from(i.d.nlink.get()).saturating_sub(self.deps.going(i.ino))
     }
 
-    /// Takes from link counts what the removal of a name has taken away.
+    /// Lowers the link counts for a removed name; frees an inode without names.
     pub fn release_links(&mut self, release: LinkRelease) -> Result<()> {
         match release {
             LinkRelease::Name(ino) => self.unlinked(ino, 1),
@@ -177,18 +178,18 @@ impl Core {
         lifetimes::abandon(self, i)
     }
 
-    // The orphan list. Without a journal the checker finds what has no name.
+    // The orphan list. Without a journal the checker finds inodes without names.
 
     fn set_orphan_head(&mut self, to: u64) -> Result<()> {
         self.sb.orphan = (to as u32).into();
         let name = Name::Block(0);
         self.block(Frag(0), BlockKind::Super)?;
-        // All of it as it is in core: what was read may be damaged, and gets a checksum that fits.
+        // The whole superblock in core: the one that was read may be damaged, and would get a matching checksum.
         let sb = self.sb;
         self.modify(name, |buf| put(buf, 0, sb.as_bytes()))
     }
 
-    /// Finds at mount what was open and unlinked at the crash.
+    /// Finds at mount the files that were open and unlinked at the crash.
     pub fn load_orphans(&mut self, head: u32) -> Result<()> {
         lifetimes::load(self, head.into(), |core, ino, twice| {
             let i = core.islot(ino)?;
@@ -248,7 +249,7 @@ impl Core {
     }
 }
 
-/// With a journal the list is in the inodes, in place of their creation times.
+/// With a journal the links of the list are in the inodes, in place of their creation times.
 impl Orphans for Core {
     type Inode = Inode;
 

@@ -1,13 +1,15 @@
-//! The numbered invariants, executed after calls (`kit::invariants`): a function each. What is not executed, and why:
+//! The numbered invariants, checked after calls (`kit::invariants`): a function each.
 //!
-//! | number | why it cannot be seen in core |
+//! Not checked, and why:
+//!
+//! | number | why it cannot be checked in core |
 //! |---|---|
-//! | FFS-C7 | which data a file had when it took a name nobody knows after the call; `tests/cuts.rs`, the crash explorer |
+//! | FFS-C7 | core does not remember which data a file had when it took a name; see `tests/cuts.rs`, crash explorer |
 //!
-//! Of the others this is left to the crash explorer: with `keep=sync` the order of FFS-C1 and FFS-C2, which is over when
-//! the call is; of FFS-C3 that bits are on disk before what needs them, beyond that it waits for them; of FFS-C4 what lies
-//! after the end of a file; of FFS-C5 that nothing is given away without being held; of FFS-C6 what was written before a
-//! pointer to it and did not wait for it.
+//! Of the others this is left to the crash explorer: with `keep=sync` the order of FFS-C1 and FFS-C2, whose writes are
+//! over when the call is; of FFS-C3 that bits are on disk in time (checked is that inodes and pointers wait for them);
+//! of FFS-C4 the bytes past the end of a file; of FFS-C5 that freed fragments are held at all; of FFS-C6 blocks that
+//! were written before a pointer to them and did not wait for it.
 
 use crate::bitmap::{block_bits, count, header};
 use crate::buffers::{BlockKind, Dirty};
@@ -21,7 +23,7 @@ use arbor_base::vfs::Ino;
 use arbor_kit::invariants::{Holds, Invariants, ensure};
 use zerocopy::FromBytes;
 
-/// Items that the structure of a group, or what is held of it, counts for.
+/// Number of items that the structure of a group, or its held fragments, count as.
 const GROUP: usize = 16;
 
 impl Invariants for Core {
@@ -70,7 +72,7 @@ impl Core {
         Some(Inode { ino, d: Dinode::read_from_bytes(bytes).ok()?, block, at })
     }
 
-    /// FFS-A1: what is dirty lies in fragments that are used, and no two buffers in the same.
+    /// FFS-A1: dirty buffers lie in fragments that are used, and no two in the same.
     fn check_a1(&self) -> Holds {
         let is_allocated =
             |d: &&Dirty| matches!(d.kind, BlockKind::Indirect | BlockKind::Xattr | BlockKind::Dir | BlockKind::Data);
@@ -90,7 +92,7 @@ impl Core {
         Ok(())
     }
 
-    /// FFS-A2: the counts of groups that have changed are those of their bitmaps, and of what core knows.
+    /// FFS-A2: the counts of changed groups are those of their bitmaps, and those in core.
     fn check_a2(&self) -> Holds {
         for (name, _) in self.dirty.iter().filter(|(_, d)| d.kind == BlockKind::Cg) {
             let Name::Block(at) = name else { continue };
@@ -119,12 +121,12 @@ impl Core {
         self.deps.names_wait(&self.geom)
     }
 
-    /// FFS-C2: what a removed name stood for is still counted.
+    /// FFS-C2: the link counts to be lowered for removed names are counted.
     fn check_c2(&self) -> Holds {
         self.deps.drops_are_counted()
     }
 
-    /// FFS-C3: what waits to be freed is used, and what was allocated waits for its bits.
+    /// FFS-C3: runs and inodes that wait to be freed are used.
     fn check_c3(&self) -> Holds {
         let soft = &self.deps;
         soft.frees_are_counted()?;
@@ -141,13 +143,13 @@ impl Core {
         Ok(())
     }
 
-    /// FFS-C4, and FFS-C3 of new inodes and pointers: they wait.
+    /// FFS-C4, and FFS-C3 for new inodes and pointers: they wait for blocks and bits.
     fn check_c4(&self) -> Holds {
         let is_group = |name| matches!(name, Name::Block(at) if name == self.cg_name(self.geom.cg_of(Frag(at as u32))));
         self.deps.allocations_wait(self.opts.keeping == Keeping::SoftUpdates, is_group)
     }
 
-    /// FFS-C5: what is held is free in the bitmap: nobody has it.
+    /// FFS-C5: held fragments are free in the bitmap: they were not reallocated.
     fn check_c5(&self) -> Holds {
         let (n, mut sum) = (self.geom.block_frags(), 0);
         let (holding, held_frags) = self.space.held();
@@ -165,12 +167,12 @@ impl Core {
         ensure(sum == held_frags, "FFS-C5", || format!("{held_frags} fragments are held, {sum} by bits"))
     }
 
-    /// FFS-C6: what was written before a pointer to it waits for that.
+    /// FFS-C6: dependencies written before the pointer to their block wait for it.
     fn check_c6(&self) -> Holds {
         self.deps.ways_are_known()
     }
 
-    /// FFS-D1: entries that are not on disk are where they were entered.
+    /// FFS-D1: entries that are not on disk are where they were added.
     fn check_d1(&self) -> Holds {
         for ((page, at), ino) in self.deps.entries() {
             let found = self.cache.peek(page).map(|bytes| get_u32(bytes, at));

@@ -8,28 +8,28 @@
 //! ```
 //!
 //! An inode has 128 bytes: 12 direct pointers, 3 indirect ones. The last block of a small file is a run of
-//! fragments. Directories are files of 512-byte chunks of entries. In which order what is written, the mount option
-//! `keep` says: see `commit.rs`.
+//! fragments. Directories are files of 512-byte chunks of entries. The mount option `keep` decides the order of writes:
+//! see `commit.rs`.
 //!
 //! # Invariants
 //!
-//! FFS-C1 to C7, the order of writes, stand in `commit.rs`. Further:
+//! FFS-C1 to C7, the order of writes, are in `commit.rs`. The others:
 //!
 //! * **FFS-A1** a fragment has one owner: a group's own structures, the summary area, the journal, an indirect
 //!   block, attributes, or one place in one file; the bitmap says so.
 //! * **FFS-A2** the counts of a group are those of its bitmaps.
-//! * **FFS-F1** only the last block of a file, among the direct ones, has less than a block's fragments: as many
-//!   as the size needs.
-//! * **FFS-B1** a buffer is dirty in the cache if `Core::dirty` has it, and stands there once by its age and once by its last
-//!   change.
+//! * **FFS-F1** only the last block of a file, if it is a direct one, has less than a block's fragments: as many as the
+//!   size needs.
+//! * **FFS-B1** a buffer is dirty in the cache exactly if `Core::dirty` has it, and is there once by its age and once
+//!   by its last change.
 //! * **FFS-D1** an entry of a directory stays where it is until it is removed.
 //!
 //! # Typical sequence
 //!
-//! `create`: [`volume::Volume::change`] takes the lock, `dir_room` finds room for the name, `inew` takes an inode,
-//! `dir_insert` enters the name; then `note_added` tells `commit.rs` what the name has to wait for.
-//! `write`: `balloc` allocates and changes pages. `fsync`: `sync_file` writes what the file
-//! needs. `background`: what is old enough is written.
+//! `create`: [`volume::Volume::change`] takes the lock, `dir_room` finds room for the name, `inew` allocates an inode,
+//! `dir_insert` adds the name; then `note_added` tells `commit.rs` what the name has to wait for.
+//! `write`: `balloc` allocates and changes pages. `fsync`: `sync_file` writes the buffers that the file needs.
+//! `background`: buffers that are old enough are written.
 //!
 //! FFS has no cleaner, so there is no `clean.rs`.
 #![forbid(unsafe_code)]

@@ -1,5 +1,7 @@
-//! The journal as a mounted volume knows it: the running transaction, and the area on the device with its fragments and
-//! tails. When what is written there, `commit/journal.rs` says; how it is read after a crash, `log/replay.rs`.
+//! The journal as a mounted volume knows it: the running transaction, and the area on the device.
+//!
+//! The area holds fragments with heads, copies of metadata, and two tails. `commit/journal.rs` says what is written
+//! there and when; `log/replay.rs` reads it after a crash.
 
 pub(crate) mod replay;
 
@@ -13,7 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeSet;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// What a journal that is kept knows of itself.
+/// State of the journal in core.
 pub(crate) struct Journal {
     /// Number of the next transaction.
     seq: u32,
@@ -24,9 +26,9 @@ pub(crate) struct Journal {
     running_bytes: usize,
     /// When it began, milliseconds since the mount.
     since: u64,
-    /// Places of which a copy may be in the journal.
+    /// Fragments of which a copy may be in the journal.
     logged: FxHashSet<u32>,
-    /// Places whose copies count no more.
+    /// Fragments whose copies must not be replayed.
     revoked: BTreeSet<u32>,
 }
 
@@ -49,7 +51,7 @@ impl Journal {
         (self.seq, self.head)
     }
 
-    /// A buffer of so many bytes belongs to the running transaction from `now` on. Says whether it did not before.
+    /// Adds a buffer of so many bytes to the running transaction at `now`. Returns whether it is new there.
     pub fn join(&mut self, name: Name, len: usize, now: u64) -> bool {
         if self.running.is_empty() {
             self.since = now;
@@ -63,7 +65,7 @@ impl Journal {
         self.running_bytes -= self.running.remove(&name).unwrap_or(0);
     }
 
-    /// A run is free: copies of it must not be replayed over what comes there.
+    /// Revokes the copies of a freed run: they must not be replayed over its next contents.
     pub fn revoke(&mut self, frag: Frag, frags: u32) {
         if !planted(Flaw::NoRevocation) {
             self.revoked.extend((frag.0..frag.0 + frags).filter(|f| self.logged.contains(f)));
@@ -95,8 +97,8 @@ impl Journal {
         self.running_bytes
     }
 
-    /// The running transaction is written after the others, with copies of the places `logged`, and takes so many
-    /// fragments. Returns its buffers.
+    /// Ends the running transaction, which holds copies of the fragments `logged` and takes `frags` fragments of the
+    /// journal. Returns its buffers.
     pub fn advance(&mut self, logged: Vec<u32>, frags: u32) -> Vec<Name> {
         let members = self.running.drain().map(|r| r.0).collect();
         self.running_bytes = 0;
@@ -107,13 +109,13 @@ impl Journal {
         members
     }
 
-    /// The next transaction goes to the start: everything before it is in its place.
+    /// Lets the next transaction go to the start: all metadata are in place.
     pub fn restart(&mut self) {
         self.head = 1;
         self.logged.clear();
     }
 
-    /// What lies after the journal is not its own: a transaction that does not fit is not written at all.
+    /// Refuses a transaction that does not fit: beyond the journal lies what is not its own.
     pub fn check_room(&self, frags: u32, of: u32) -> Result<()> {
         if self.head.checked_add(frags).is_some_and(|end| end <= of) {
             return Ok(());
@@ -139,13 +141,13 @@ pub(crate) fn journal_fragment(geom: &Geom, kind: JournalKind, seq: u32, count: 
     bytes
 }
 
-/// Makes the checksum of a fragment with a head.
+/// Sets the checksum of a fragment with a head.
 pub(crate) fn seal_journal(bytes: &mut [u8]) {
     let sum = crc_without(bytes, CRC_AT).unwrap_or(0);
     put_u32(bytes, CRC_AT, sum);
 }
 
-/// Fragments of a journal where its tail stands: the first one and, once a mount has kept the journal, the last one.
+/// The fragments of a journal that hold its tail: the first one and, once a mount has used the journal, the last one.
 pub(crate) fn tail_places(sb: &SuperBlock) -> [u32; 2] {
     [0, last_fragment(sb)]
 }
@@ -162,8 +164,8 @@ pub(crate) fn tail_bytes(geom: &Geom, seq: u32, at: u32) -> Vec<u8> {
     bytes
 }
 
-/// Writes the journal's tail twice, one durable before the other is touched: of the two one is sound, whatever a write
-/// that is cut off leaves in its place. The last one comes first: it may not be there yet.
+/// Writes both copies of the journal's tail, the first durable before the second: whatever a torn write leaves, one of
+/// the two is sound. The one in the last fragment comes first: it may not exist yet.
 pub(crate) fn write_tail(dev: &dyn Device, sb: &SuperBlock, geom: &Geom, seq: u32, at: u32) -> Result<()> {
     let [first, last] = tail_places(sb);
     write_tail_at(dev, sb, geom, last, (seq, at))?;
@@ -173,7 +175,7 @@ pub(crate) fn write_tail(dev: &dyn Device, sb: &SuperBlock, geom: &Geom, seq: u3
     write_tail_at(dev, sb, geom, first, (seq, at))
 }
 
-/// Writes the tail to one of its places.
+/// Writes one copy of the tail.
 pub(crate) fn write_tail_at(
     dev: &dyn Device,
     sb: &SuperBlock,
@@ -192,7 +194,7 @@ fn decode_head(geom: &Geom, bytes: &[u8]) -> Option<JournalHeader> {
     (ours && crc_without(bytes, CRC_AT) == Some(h.crc.get())).then_some(h)
 }
 
-/// Whether this is the journal's tail as it should be.
+/// Whether this is a sound tail of the journal.
 pub(crate) fn is_tail(geom: &Geom, bytes: &[u8]) -> bool {
     decode_head(geom, bytes).is_some_and(|h| h.kind.get() == JournalKind::Tail as u32)
 }
@@ -207,8 +209,8 @@ fn read_head(dev: &dyn Device, sb: &SuperBlock, geom: &Geom, at: u32) -> Result<
     Ok(decode_head(geom, &bytes).map(|h| (h, bytes)))
 }
 
-/// Does it again if the first time said nothing: what is read may be wrong once, and what ends the journal loses
-/// everything after it.
+/// Reads again if the first read found nothing: a device may return wrong bytes once, and everything after a fragment
+/// that does not count is lost.
 fn twice<T>(read: impl Fn() -> Result<Option<T>>) -> Result<Option<T>> {
     read()?.map_or_else(read, |found| Ok(Some(found)))
 }
@@ -229,7 +231,7 @@ pub(crate) fn read_tail(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Resul
     match (first?, second?) {
         (Some(a), Some(b)) if is_later(b.0, a.0) => Ok(Some(b)),
         (None, Some(b)) => {
-            // A program that knows of one tail only leaves the other as it is.
+            // A program that knows only one tail leaves the other as it is.
             let next = read_head(dev, sb, geom, b.1)?;
             Ok(Some(b).filter(|b| next.is_none_or(|(h, _)| !is_later(h.seq.get(), b.0))))
         }
@@ -237,7 +239,7 @@ pub(crate) fn read_tail(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Resul
     }
 }
 
-/// The same where nothing can be done without it.
+/// The same; an error if both are damaged.
 pub(crate) fn sound_tail(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<(u32, u32)> {
     let damaged = || {
         let at = geom.byte(Frag(sb.journal_start.get()));
@@ -246,7 +248,7 @@ pub(crate) fn sound_tail(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Resu
     read_tail(dev, sb, geom)?.ok_or_else(damaged)
 }
 
-/// A number that no transaction has whose remains are in the journal.
+/// A number that no transaction with remains in the journal has.
 pub(crate) fn unused_number(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<u32> {
     let mut last = 0;
     for at in 1..sb.journal_frags.get() {

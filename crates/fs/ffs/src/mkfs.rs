@@ -1,5 +1,5 @@
-//! Making a volume: superblock, cylinder groups, root directory. Inode tables are not written: a group
-//! says how much of its table is in use.
+//! Making a volume: cylinder groups, root directory, superblock. Inode tables are not written: a group records how much
+//! of its table is in use.
 
 use crate::bitmap::count;
 use crate::format::*;
@@ -86,7 +86,7 @@ fn divide(f: &options::Format, size: u64) -> Result<Geom> {
     Ok(geom)
 }
 
-/// Where everything goes on a device of `size` bytes.
+/// Lays out a volume on a device of `size` bytes.
 fn layout(f: &options::Format, o: &FormatOptions, size: u64) -> Result<SuperBlock> {
     let geom = divide(f, size)?;
     let summary_start = geom.meta_frags();
@@ -131,7 +131,7 @@ fn layout(f: &options::Format, o: &FormatOptions, size: u64) -> Result<SuperBloc
     })
 }
 
-/// Chooses the inodes of a group, and makes it smaller until its bitmaps fit a block; refuses to if its
+/// Chooses the number of inodes of a group, and shrinks the group until its bitmaps fit a block; fails instead if its
 /// size was given.
 fn fit_group(geom: &mut Geom, f: &options::Format, cg: u64) -> Result<()> {
     let sectors = (geom.block_size() / SECTOR) as u32 - 1;
@@ -178,7 +178,7 @@ fn place_journal(f: &options::Format, geom: &Geom, size: u64) -> Result<(u32, u3
     )))
 }
 
-/// The structure of a group as it begins, sealed.
+/// The structure of an empty group, with its checksums.
 fn group(sb: &SuperBlock, geom: &Geom, cgx: u32, root: Frag) -> Vec<u8> {
     let mut cg = vec![0; geom.block_size()];
     let mut take = |first: u32, range: std::ops::Range<u32>| {
@@ -220,7 +220,7 @@ fn group(sb: &SuperBlock, geom: &Geom, cgx: u32, root: Frag) -> Vec<u8> {
     cg
 }
 
-/// Writes those pages of a block that hold something else: a sparse image stays sparse.
+/// Writes those pages of a block that differ from the device: a sparse image stays sparse.
 fn write_changed(dev: &dyn Device, at: u64, bytes: &[u8]) -> Result<()> {
     let mut old = vec![0; bytes.len()];
     dev.read_at(Kind::Group, at, &mut old)?;
@@ -257,8 +257,8 @@ fn write_root(dev: &dyn Device, geom: &Geom, root: Frag, o: &FormatOptions) -> R
     Ok(dev.write_at(Kind::Dir, geom.byte(root), &first_chunks(geom.frag_size(), ROOT, ROOT))?)
 }
 
-/// Makes the journal empty: an older one of another volume cannot be taken for it, its `fsid` differs, but
-/// one of the same UUID could.
+/// Empties the journal. Remains of another volume's journal do not matter, since its `fsid` differs, but a volume of
+/// the same UUID may have left some.
 fn clear_journal(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<()> {
     let start = geom.byte(Frag(sb.journal_start.get()));
     let len = u64::from(sb.journal_frags.get()) << geom.frag_shift;

@@ -1,4 +1,7 @@
-//! Mounting and unmounting: the volume itself is in `volume.rs`.
+//! Mounting and unmounting.
+//!
+//! The mounted volume itself is in `volume.rs`, recovery in `recover.rs`. Called by `lib.rs` (mount), and by `ops.rs`
+//! (label, unmount).
 
 use crate::commit::ordering;
 use crate::format::*;
@@ -33,7 +36,7 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     let orphans = core.sb.orphan.get();
     if !read_only {
         if !core.ordering().lists_orphans() {
-            // From now on the checker finds what has no name.
+            // From now on the checker finds inodes without names.
             core.sb.orphan = 0.into();
         }
         core.sb.clean = 0.into();
@@ -54,7 +57,7 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     Ok(Arc::new(volume))
 }
 
-/// What is free in each group: from the summary area, which is right on a volume that is clean.
+/// The free space of each group, from the summary area, which is valid on a clean volume.
 fn read_summaries(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<Vec<Summary>> {
     let len = geom.cg_count as usize * size_of::<Summary>();
     let mut area = vec![0; geom.bytes_of(geom.summary_frags())];
@@ -69,8 +72,8 @@ fn read_summaries(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<Vec<
 }
 
 impl Core {
-    /// Changes the label in the superblock, durably, then in its copies. The journal may hold an older superblock, and
-    /// the one in core says what it has not got yet.
+    /// Changes the label in the superblock, durably, then in its copies. The journal is emptied first: it may hold an
+    /// older superblock. The one in core may be newer than both.
     pub fn write_label(&mut self, label: [u8; 64]) -> Result<()> {
         self.calls.note_change();
         self.ordering().emptied(self)?;
@@ -84,7 +87,7 @@ impl Core {
         Ok(self.dev.flush()?)
     }
 
-    /// Marks the volume clean, unless something was met or is left that the checker should look at.
+    /// Marks the volume clean, unless damage was met or something is left that the checker should look at.
     pub fn mark_clean(&mut self) -> Result<()> {
         self.calls.note_change();
         self.ordering().emptied(self)?;

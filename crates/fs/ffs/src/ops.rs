@@ -1,7 +1,8 @@
-//! The calls: what changes of names, attributes and data are made of. The rules of names stand in `kit::namespace`.
+//! The calls that change names, and the calls of a whole volume. The rules of names are in `kit::namespace`.
 //!
-//! A call changes its buffers first and writes the inodes it holds back; only then it tells `commit.rs` in which
-//! order the changes depend on each other, because that may already take link counts away and free inodes.
+//! A call changes its buffers first and stores the inodes that it holds; only then it tells `commit.rs` how the changes
+//! depend on each other, because that may already lower link counts and free inodes. Called by kit, through
+//! [`Namespace`] and [`locked::Core`].
 
 use crate::buffers::BlockKind;
 use crate::dependencies::LinkRelease;
@@ -108,7 +109,7 @@ impl Namespace for Core {
         };
         let white = m.whiteout.map(|cx| self.make_whiteout(&m.dir, &cx, now)).transpose()?;
         let (dir, i) = (self.iget(m.dir.ino)?, self.iget(m.node.ino)?);
-        // New names come before old ones go, and each has its count before that.
+        // New names come before old ones go, and the link count is raised before that.
         let mut waits = if room.is_none() { self.ordering().data_ready(self, &i)? } else { Vec::new() };
         waits.extend(self.raise(i.ino, Some(now))?);
         let same = dir.ino == new_dir.ino;
@@ -138,8 +139,8 @@ impl Namespace for Core {
         self.order_rename(&m, at, waits, parent_waits, white)
     }
 
-    /// Where changes come one by one, one of the two has a third name meanwhile, so that neither is without: a crash may
-    /// leave it.
+    /// If changes reach the disk one by one, one of the two gets a third name meanwhile, so that neither is without a
+    /// name; a crash may leave it.
     fn exchange(&mut self, a: Place<Found>, b: Place<Found>, now: Time) -> Result<()> {
         let third = self.settle_exchange(&a, &b)?;
         let (dir, new_dir) = (self.iget(a.dir.ino)?, self.iget(b.dir.ino)?);
@@ -184,11 +185,11 @@ impl Namespace for Core {
     }
 }
 
-/// A name that stands in for one of two that are exchanged: what waits for it, its place, and itself.
+/// A name that stands in for one of two that are exchanged: its dependency, its place, and the name itself.
 type Third = (u64, u64, Vec<u8>);
 
 impl Core {
-    /// What a new inode begins with.
+    /// Writes the first contents of a new inode.
     fn init_contents(&mut self, i: &mut Inode, new: &NewInode<'_>, parent: Ino) -> Result<()> {
         match new.file_type() {
             FileType::Dir => {
@@ -208,7 +209,7 @@ impl Core {
         if new.xattrs.is_empty() { Ok(()) } else { self.xattr_store(i, new.xattrs) }
     }
 
-    /// Raises a link count by one; returns what a name that it stands for has to wait for.
+    /// Raises a link count by one; returns the dependencies that the new name must wait for.
     fn raise(&mut self, ino: Ino, now: Option<Time>) -> Result<Vec<u64>> {
         let mut i = self.iget(ino)?;
         i.d.nlink = i.d.nlink.get().saturating_add(1).into();
@@ -219,7 +220,7 @@ impl Core {
         self.ordering().links_raised(self, &i)
     }
 
-    /// Takes from link counts at their limit what is still to be taken from them, so that a call may raise them.
+    /// Makes pending decrements happen for link counts at their limit, so that a call may raise them.
     fn settle_counts(&mut self, inos: &[Ino]) -> Result<()> {
         for ino in inos {
             let i = self.iget(*ino)?;
@@ -251,7 +252,7 @@ impl Core {
         self.inew((home, dir.ino), mode::IFCHR, (cx.uid, cx.gid), now)
     }
 
-    /// Writes what has to be on disk before a rename.
+    /// Writes changes that must be on disk before a rename.
     fn settle_rename(&mut self, m: &Move<'_, Found, ()>) -> Result<()> {
         let target = match &m.target {
             Target::Replaced(slot, node) => Some((slot, node)),
@@ -278,7 +279,7 @@ impl Core {
         }
     }
 
-    /// Tells in which order the changes of a rename depend on each other; the new name is at byte `at`.
+    /// Tells how the changes of a rename depend on each other; the new name is at byte `at`.
     fn order_rename(
         &mut self,
         m: &Move<'_, Found, ()>,
@@ -298,7 +299,7 @@ impl Core {
         };
         if i.is_dir() && dir.ino != new_dir.ino {
             let names = ((dir.ino, DIR_KIND), new_dir.ino);
-            // The directory above counts it as long as no other one has a name of it.
+            // The old parent counts it until the new name is on disk.
             let waits = parent_waits.into_iter().chain([added]).collect();
             self.note_changed((&i, DOTDOT_AT as u64), names, waits, LinkRelease::Parent(dir.ino))?;
         }
@@ -315,7 +316,8 @@ impl Core {
         }
     }
 
-    /// Writes what has to be on disk before an exchange, and gives the first of the two a third name where it needs one.
+    /// Writes changes that must be on disk before an exchange, and gives the first of the two a third name if it needs
+    /// one.
     fn settle_exchange(&mut self, a: &Place<Found>, b: &Place<Found>) -> Result<Option<Third>> {
         self.settle_counts(&[a.dir.ino, a.node.ino, b.dir.ino, b.node.ino])?;
         let (mut dir, new_dir) = (self.iget(a.dir.ino)?, self.iget(b.dir.ino)?);
@@ -355,7 +357,7 @@ impl locked::Core for Core {
 
     fn finish(&mut self) -> Result<()> {
         self.flush_all()?;
-        // What was freed by that is freed for good now.
+        // Inodes that lost their last name by that are freed now.
         while lifetimes::inactivate(self)? {
             self.write_excess();
             self.calls.health.check_writable()?;
@@ -397,7 +399,7 @@ impl locked::Core for Core {
         })
     }
 
-    /// A group in each step.
+    /// Trims one group in each step.
     fn trim_step(&mut self, range: &TrimRange, from: u64) -> Result<(u64, Option<u64>)> {
         let geom = self.geom;
         range.check(geom.byte(Frag(geom.frags)), geom.block_size() as u64, geom.byte(Frag(geom.cg_frags)))?;

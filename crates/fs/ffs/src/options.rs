@@ -98,8 +98,8 @@ pub const MOUNT: &[OptionSpec] = &[
     OptionSpec { key: "nodiscard", value: "", default: "on", help: "Keep freed space allocated on the device." },
 ];
 
-/// See [`Engine::shapes`](arbor_base::vfs::Engine::shapes): each way to keep metadata, the smallest blocks
-/// and the largest, no fragments, small caches.
+/// See [`Engine::test_configurations`](arbor_base::vfs::Engine::test_configurations): each way to keep metadata, the
+/// smallest blocks and the largest, no fragments, small caches.
 pub const TEST_CONFIGURATIONS: &[(&str, &str)] = &[
     ("", ""),
     ("", "keep=journal"),
@@ -155,7 +155,7 @@ impl Mount {
     }
 }
 
-/// Format options, parsed; what depends on the size of the device is still open.
+/// Format options, parsed; values that depend on the size of the device are not chosen yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
     /// log2 of the block size.

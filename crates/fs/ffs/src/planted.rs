@@ -5,7 +5,7 @@ arbor_kit::flaws! {
     /// A new name does not wait for its inode (against FFS-C1).
     /// Trips FFS-C1.
     NameBeforeInode,
-    /// What a name stood for is taken away before it is gone from the disk (against FFS-C2).
+    /// A link count falls before the name is gone from the disk (against FFS-C2).
     /// Not seen in core: nothing waits, and nothing is counted.
     DropBeforeName,
     /// A new inode does not wait for its bit (against FFS-C3).
@@ -27,24 +27,24 @@ arbor_kit::flaws! {
     /// The bytes of entries are not rolled back.
     EntryNotRolledBack,
     /// A name counts as on disk before the pointer to its block is (against FFS-C6).
-    /// Not seen in core: nothing hangs.
+    /// Not seen in core: nothing waits for its parent pointer.
     NamesUnreached,
     /// A file takes the name of another before its data are on disk (against FFS-C7).
     /// Not seen in core: which data the file had nobody knows after the call.
     ReplacedBeforeData,
-    /// What is replaced does not wait for a newer name of it.
+    /// A replaced entry does not wait for a newer name of its inode.
     ReplacedUnnamed,
     /// A new name vanishes that an older one waits for.
     VanishedAwaited,
     /// A directory goes with names that files outside wait for.
     DirectoryTakes,
-    /// Directories move below others whose way to the root is not on disk yet.
+    /// Directories move below others that cannot be reached from the root on disk yet.
     WaysUnsettled,
     /// A change of an entry is undone though a later one of it is not.
     OlderRolledBack,
-    /// A pointer is rolled back, the size of its inode is not, or to one that the file has no more.
+    /// A pointer is rolled back, but the size of its inode is not, or to one that the file no longer has.
     SizeNotRolledBack,
-    /// What a power cut left behind the end of a file shows when it grows (against FFS-C4).
+    /// What a power cut left past the end of a file shows when it grows (against FFS-C4).
     /// Not seen in core: no page differs.
     TailShown,
     /// A group does not wait for the block that its inode table grows by.
@@ -71,9 +71,9 @@ arbor_kit::flaws! {
     HalfBelieved,
     /// Replay believes copies whose checksum is wrong.
     TornBelieved,
-    /// What is freed is not revoked.
+    /// Copies of freed blocks are not revoked.
     NoRevocation,
-    /// What is freed may be used before the transaction that frees it is durable (against FFS-C5).
+    /// Freed fragments may be reallocated before the transaction that frees them is durable (against FFS-C5).
     /// Not seen in core: nothing is held.
     ReuseAtOnce,
     /// A run of fragments grows into some that are held (against FFS-C5).

@@ -1,5 +1,4 @@
-//! What mount does after a crash: the journal is replayed; without one the checker does what a crash of that
-//! way to keep metadata makes necessary.
+//! Recovery at mount: the journal is replayed; without one the checker mends what a crash leaves under that ordering.
 
 use crate::format::*;
 use crate::log::replay::replay;
@@ -33,7 +32,7 @@ pub(crate) fn recover(dev: &Arc<dyn Device>, sb: &mut SuperBlock, geom: &Geom, r
     }
 }
 
-/// Summaries of all groups from the groups themselves, written to the summary area.
+/// Rebuilds the summary area from the groups.
 fn rebuild_summaries(dev: &dyn Device, sb: &mut SuperBlock, geom: &Geom) -> Result<()> {
     let mut sums = Vec::new();
     for cgx in 0..geom.cg_count {
@@ -47,7 +46,8 @@ fn rebuild_summaries(dev: &dyn Device, sb: &mut SuperBlock, geom: &Geom) -> Resu
     Ok(dev.write_at(Kind::Group, geom.byte(Frag(sb.summary_start.get())), &sums)?)
 }
 
-/// Frees what a crash has left in use, and counts again what was written late.
+/// Runs the checker: frees fragments and inodes that a crash has left in use, and corrects counts that were written
+/// late.
 fn preen(dev: &Arc<dyn Device>, sb: &mut SuperBlock) -> Result<()> {
     let options = CheckOptions { repair: Repair::Preen, force: true };
     let report = check::check(Devices::single(dev.clone()), &options, &mut |_, _, _| {})?;

@@ -1,9 +1,9 @@
-//! Free space as a mounted volume knows it: the cylinder groups, and what all of them hold.
+//! Free space as a mounted volume knows it: the counts of the cylinder groups, and their sums.
 
 use crate::format::*;
 use arbor_kit::invariants::{Holds, ensure};
 
-/// What is known in core of a cylinder group.
+/// A cylinder group in core.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cg {
     pub nbfree: u32,
@@ -12,10 +12,10 @@ pub(crate) struct Cg {
     pub ndir: u32,
     /// Directories made here one after another (Orlov).
     pub contigdirs: u8,
-    /// No run of more free blocks than this has been seen lately.
+    /// Upper bound of the longest run of free blocks, from earlier searches.
     pub maxcluster: u32,
-    /// Fragments that are free in the bitmap but not to be given away yet, as the bitmap has them;
-    /// empty if there are none.
+    /// Fragments that are free in the bitmap but must not be reallocated yet, laid out as in the bitmap; empty if there
+    /// are none.
     pub held: Vec<u8>,
 }
 
@@ -90,7 +90,7 @@ impl Space {
         self.groups.iter().map(Cg::summary)
     }
 
-    /// A group's counts are these now (FFS-A2).
+    /// Sets a group's counts, and adjusts the sums (FFS-A2).
     pub fn set_counts(&mut self, cgx: u32, sum: &Summary) {
         let info = &mut self.groups[cgx as usize];
         self.nbfree = self.nbfree - u64::from(info.nbfree) + u64::from(sum.nbfree.get());
@@ -127,7 +127,7 @@ impl Space {
         self.free_frags(geom).saturating_sub(self.reserve)
     }
 
-    /// Free blocks that nobody holds, at least.
+    /// Lower bound of the free blocks that are not held.
     pub fn blocks_at_hand(&self) -> u64 {
         self.nbfree.saturating_sub(self.held_frags)
     }
@@ -142,7 +142,7 @@ impl Space {
         (&self.holding, self.held_frags)
     }
 
-    /// The sums are those of the groups (FFS-A2).
+    /// Checks that the sums are those of the groups (FFS-A2).
     pub fn check(&self) -> Holds {
         let all = self.groups.iter().map(|c| [c.nbfree, c.nffree, c.nifree, c.ndir].map(u64::from));
         let found = all.fold([0; 4], |sum, c| std::array::from_fn(|k| sum[k] + c[k]));
@@ -159,7 +159,7 @@ impl Space {
         self.holding.is_empty()
     }
 
-    /// Keeps free fragments from being given away.
+    /// Keeps free fragments from being reallocated.
     pub fn hold(&mut self, geom: &Geom, frag: Frag, frags: u32) {
         let (cgx, first, len) = (geom.cg_of(frag), 1 + geom.inode_sectors(), geom.block_size());
         let held = &mut self.groups[cgx as usize].held;
@@ -176,7 +176,7 @@ impl Space {
         self.held_frags += u64::from(frags);
     }
 
-    /// The groups with fragments that are held; nothing is any more, as far as the sums know.
+    /// Takes the list of groups with held fragments, and sets the sum of held fragments to 0.
     pub fn take_holding(&mut self) -> Vec<u32> {
         self.held_frags = 0;
         std::mem::take(&mut self.holding)

@@ -1,5 +1,4 @@
-//! Which structures lie on an unmounted volume and what their fields are, for tests of damage. Walks as
-//! `describe.rs` does.
+//! The structures of an unmounted volume with their fields, for tests of damage. Walks as `describe.rs` does.
 
 use crate::check::view::{self, Reader};
 use crate::describe::piece_name;
@@ -157,7 +156,7 @@ impl Structures<'_, '_> {
         let fields = Fields::default().table(GROUP, 0).table(SUMMARY, head);
         self.emit("group header", number, geom.byte(block), SECTOR, vec![block.0.into()], fields);
         for n in 1..=geom.inode_sectors() + geom.frag_sectors() {
-            // The beginning holds most that matters.
+            // The beginning holds most of what matters.
             let fields = Fields::default().one("bitmap.head", 0, 64, Meaning::Bytes);
             let fields = fields.one("bitmap.rest", 64, SECTOR - 68, Meaning::Bytes);
             let at = geom.byte(block) + u64::from(n) * SECTOR as u64;
@@ -167,7 +166,7 @@ impl Structures<'_, '_> {
             let first = self.r.first_inode(cgx) + u64::from(n * geom.inodes_per_block());
             let used = self.r.inodes_in(cgx, n)?;
             used.iter().try_for_each(|(ino, d)| self.inode(*ino, d))?;
-            // Of those that are free one stands for all.
+            // One free inode stands for all.
             let free = (first.max(ROOT.0)..).take(geom.inodes_per_block() as usize);
             if let Some(ino) = free.into_iter().find(|i| used.iter().all(|u| u.0 != *i)) {
                 let fields = Fields::default().table(INODE_FIELDS, 0);

@@ -24,7 +24,7 @@ fn bad(at: u64, (field, offset): (&'static str, u64), found: impl std::fmt::Disp
     Corrupt::new("superblock", field, at.saturating_add(offset), found, expected).into()
 }
 
-/// What copies of a superblock hold: nothing that changes.
+/// A superblock as its copies hold it: without the fields that change.
 pub(crate) fn as_copy(sb: SuperBlock) -> SuperBlock {
     SuperBlock {
         crc: 0.into(),
@@ -43,7 +43,7 @@ pub(crate) fn is_same(a: &SuperBlock, b: &SuperBlock) -> bool {
     bare(a).as_bytes() == bare(b).as_bytes()
 }
 
-/// The geometry that the superblock at byte `at` describes, checked against nonsense.
+/// The geometry that the superblock at byte `at` describes, after a check of its values.
 pub(crate) fn geometry(sb: &SuperBlock, at: u64, size: u64) -> Result<Geom> {
     let bad = |field, found: u64, expected: &str| bad(at, field, found, expected);
     let (bs, fs) = (sb.block_shift.get(), sb.frag_shift.get());
@@ -111,7 +111,7 @@ fn check_groups(geom: &Geom, at: u64) -> Result<()> {
     Ok(())
 }
 
-/// The summary area and the journal lie in the data area of one group each, and apart.
+/// Checks that the summary area and the journal lie in the data area of one group each, and do not overlap.
 fn check_areas(sb: &SuperBlock, at: u64, geom: &Geom) -> Result<()> {
     let bad = |field, found: u32| bad(at, field, found, "a place inside a group");
     let summary = (sb.summary_start.get(), geom.summary_frags());
@@ -130,7 +130,7 @@ fn check_areas(sb: &SuperBlock, at: u64, geom: &Geom) -> Result<()> {
     Ok(())
 }
 
-/// Fragments of the smallest journal.
+/// Least fragments of a journal.
 pub(crate) fn least_journal(geom: &Geom) -> u32 {
     128 * geom.block_frags()
 }

@@ -1,5 +1,7 @@
-//! What must hold of a structure by itself: looked at once, when it is read. What follows from it later code
-//! takes for granted. Whether structures agree with each other is the checker's business.
+//! Checks of single structures, done once, when they are read.
+//!
+//! Later code takes for granted what follows from them. Whether structures agree with each other is the checker's
+//! business.
 
 use crate::bitmap::{count, header};
 use crate::format::*;
@@ -10,7 +12,7 @@ use arbor_kit::dirent::check_chunks;
 use arbor_kit::namespace::TARGET_MAX;
 use zerocopy::FromBytes;
 
-/// Checks the structure of a group: seals, header, and the counts against the bitmaps.
+/// Checks the structure of a group: checksums, header, and the counts against the bitmaps.
 pub(crate) fn group(geom: &Geom, cgx: u32, bytes: &[u8]) -> Result<(), Corrupt> {
     let at = geom.byte(geom.cg_block(cgx));
     let bad = |(field, offset), found: String, expected: &str| {
@@ -43,7 +45,7 @@ pub(crate) fn group(geom: &Geom, cgx: u32, bytes: &[u8]) -> Result<(), Corrupt> 
     Ok(())
 }
 
-/// Checks an inode read from its place. Free ones pass.
+/// Checks an inode as it was read. Free inodes pass.
 pub(crate) fn inode(geom: &Geom, ino: Ino, bytes: &[u8]) -> Result<(), Corrupt> {
     let Ok(d) = Dinode::ref_from_bytes(bytes) else { return Ok(()) };
     if bytes.iter().all(|b| *b == 0) {

@@ -1,7 +1,7 @@
 //! The mounted volume: its state in core, and how its buffers are read and changed.
 //!
-//! One lock holds everything (`kit::locked`). It is not held while the device reads for a call that has changed nothing yet
-//! and is not alone.
+//! One lock guards everything (`kit::locked`). It is not held while the device reads for a call that has changed
+//! nothing yet, if other calls are under way. Called by all files that touch buffers.
 
 use crate::buffers::{BlockKind, Damaged, DirtyBuffers, Pages, Streams, check_block, is_sound};
 use crate::dependencies::Dependencies;
@@ -41,12 +41,12 @@ pub(crate) struct Core {
     pub dirty: DirtyBuffers,
     pub pages: Pages,
     pub space: Space,
-    /// What changes in core wait for (soft updates; of data, synchronous writes too).
+    /// Dependencies between writes (soft updates; for pointers to data, synchronous writes too).
     pub deps: Dependencies,
-    /// With a journal that is kept.
+    /// The journal, with `keep=journal`.
     pub journal: Option<Journal>,
     pub calls: Machinery,
-    /// Creation times of orphans: with a journal their inodes have the list's link in place of it.
+    /// Creation times of orphans: with a journal their inodes hold the list's link in its place.
     pub btimes: FxHashMap<u64, Stamp>,
     pub hashes: Hashes,
     pub streams: Streams,
@@ -94,7 +94,7 @@ impl Core {
         if !self.cache.contains(name) {
             let mut bytes = self.read(frag, self.geom.block_size(), kind)?;
             if !is_sound(&self.geom, frag, kind, &bytes) && !planted(Flaw::NoSecondLook) {
-                // It may have been read wrong, and what is written back must not make that last.
+                // The device may have returned wrong bytes once; a write of the block would make that permanent.
                 bytes = self.read_again(frag, self.geom.block_size(), kind)?;
             }
             check_block(&self.geom, frag, kind, &bytes)?;
@@ -113,14 +113,14 @@ impl Core {
         Ok(bytes)
     }
 
-    /// Reads once more what was read wrong.
+    /// Reads a block again that failed its check.
     fn read_again(&mut self, frag: Frag, len: usize, kind: BlockKind) -> Result<Vec<u8>> {
         let bytes = self.calls.reads.read_now(&*self.dev, kind.kind(), self.geom.byte(frag), len)?;
         self.counters.io.count_read(len);
         Ok(bytes)
     }
 
-    /// A new metadata block; whatever was there means nothing.
+    /// Makes a new metadata block; its old contents are not read.
     pub fn make_block(&mut self, frag: Frag, kind: BlockKind, bytes: Vec<u8>) -> Result<()> {
         let name = Name::Block(frag.0.into());
         self.forget(name);
@@ -146,7 +146,7 @@ impl Core {
         self.change(name, (frag, kind, owner), f)
     }
 
-    /// Changes a buffer that is in the cache: the only door from clean to dirty. Says where it goes, and whose it is.
+    /// Changes a buffer that is in the cache: the only door from clean to dirty. Notes where it goes, and whose it is.
     pub fn change<R>(
         &mut self,
         name: Name,
@@ -166,10 +166,10 @@ impl Core {
         self.ordering().buffer_dirtied(self, name, kind);
     }
 
-    /// Drops a buffer whose place on disk is not its own any more.
+    /// Drops a buffer whose place on disk no longer belongs to it.
     pub fn forget(&mut self, name: Name) {
         if self.pages.is_in_flight(name) {
-            // The place may be somebody else's next, whose write must not be overtaken.
+            // The place may be reallocated next: this write must not end after the one of the new owner.
             let _ = self.reap(0);
         }
         self.dirty.untouch(name);

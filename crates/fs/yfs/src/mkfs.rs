@@ -4,6 +4,7 @@ use crate::format::*;
 use crate::log::Log;
 use crate::volume::{Core, Io, Volume};
 use crate::{options, superblock};
+use arbor_base::cache::Name;
 use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::{Clock, Devices, Error, FormatOptions, Ino, Result, Time, label_field, mode};
 use std::sync::Arc;
@@ -56,13 +57,19 @@ pub(crate) fn format(mut devices: Devices, o: &FormatOptions) -> Result<()> {
     })?;
     let mut io = Io::default();
     volume.flush_log(&mut io)?;
+    let sb = {
+        let mut core = volume.core.lock();
+        // The first AG's copy is the superblock itself: there is no volume before the rest of it.
+        core.dirty.forget(0);
+        core.cache.set_clean(Name::Block(0));
+        core.sb
+    };
     volume.checkpoint(&mut io, true)?;
-    let sb = volume.core.lock().sb;
     for at in geom.early_copies() {
         superblock::write(&*volume.dev, at, &sb)?;
     }
     volume.dev.flush()?;
-    // The superblock itself comes last, when everything else is durable.
+    // The superblock comes last, when everything else is durable.
     let sb = SuperBlock { clean: 1.into(), ..sb };
     superblock::write(&*volume.dev, 0, &sb)?;
     volume.dev.flush()?;

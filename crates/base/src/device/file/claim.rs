@@ -1,5 +1,4 @@
-//! The claim on an image: the lock that keeps other owners out, and of a block device what keeps
-//! everybody else out too.
+//! The claim on an image or block device: what keeps other owners out, and on a device all others, too.
 //!
 //! Linux gives a block device to one holder at a time: an open file with O_EXCL, or a mount. The
 //! lock is for the whole time between opening and release; the device goes from hand to hand:
@@ -39,11 +38,11 @@ pub struct Claim {
     /// The file behind a loop device, with the lock of who opens it by its own name.
     behind: Option<File>,
     holder: Mutex<Holder>,
-    /// Nothing may be written any more.
+    /// Set when nothing may be written any more.
     is_over: AtomicBool,
 }
 
-/// Who keeps others from a block device.
+/// Which open file or mount keeps others from a block device.
 #[derive(Debug)]
 #[allow(dead_code, reason = "the file is held, not used, and on Linux only")]
 enum Holder {
@@ -73,12 +72,12 @@ impl Claim {
             return Err(other_device(path));
         }
         match number {
-            // udev looks at a device, under its lock, whenever somebody has closed it that could write.
+            // udev looks at a device, under its lock, whenever a file open for writing has been closed.
             Some(_) => patiently(|| lock::take(&file, path, mode))?,
             None => lock::take(&file, path, mode)?,
         }
         let behind = number.map_or(Ok(None), |number| lock_behind(number, mode))?;
-        // Of a device the name that stays right wherever this process goes.
+        // For a device, a name that stays valid if this process changes its directory.
         let path = if is_block_device { std::fs::canonicalize(path)? } else { path.to_path_buf() };
         let claim = Claim {
             path,
@@ -92,7 +91,7 @@ impl Claim {
         Ok((file, claim))
     }
 
-    /// The path it was opened by; of a block device absolute and without links.
+    /// The path it was opened by; for a block device absolute and without links.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -107,8 +106,8 @@ impl Claim {
         self.mode
     }
 
-    /// Lets the kernel have the block device: `mount` makes a mount of it. If it fails the device is
-    /// taken back; if that fails too it is lost, and nothing is written to it from then on.
+    /// Hands the block device to the kernel: `mount` mounts it. If that fails the device is taken back; if that fails
+    /// too it is lost, and nothing is written to it from then on.
     pub fn hand_over<T>(&self, mount: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         let mut holder = self.holder.lock();
         *holder = Holder::Kernel;
@@ -123,8 +122,8 @@ impl Claim {
         mounted
     }
 
-    /// Takes the block device back after the kernel has had it. A mount that is gone by name but has
-    /// files in use still keeps others out; then it stays the kernel's.
+    /// Takes the block device back from the kernel. A mount that is detached but has files in use still keeps others
+    /// out; then the device stays the kernel's.
     pub fn take_back(&self) {
         let mut holder = self.holder.lock();
         if let (Holder::Kernel, OpenMode::ReadWrite) = (&*holder, self.mode)
@@ -142,7 +141,7 @@ impl Claim {
         }
     }
 
-    /// Lets others have the image. Nothing is written to it from now on.
+    /// Releases the image to others. Nothing is written to it from now on.
     pub fn release(&self) {
         self.is_over.store(true, Ordering::Release);
         lock::release(&self.file);
@@ -163,7 +162,7 @@ fn other_device(path: &Path) -> io::Error {
     io::Error::other(format!("{}: another file took its place while it was opened", path.display()))
 }
 
-/// Does it again for a while if it is busy.
+/// Tries again for a while if the device is busy.
 fn patiently<T>(mut what: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     for _ in 1..TRIES {
         match what() {
@@ -183,8 +182,8 @@ fn hold(path: &Path) -> io::Result<Holder> {
     opened.map(Holder::Us).map_err(|e| lock::open_failed(path, e))
 }
 
-/// Locks the file behind a loop device. One that has been removed, or that this process does not see, nobody opens by its
-/// name.
+/// Locks the file behind a loop device. One that has been removed, or that this process does not see, nobody opens by
+/// its name.
 #[cfg(target_os = "linux")]
 fn lock_behind(number: u64, mode: OpenMode) -> io::Result<Option<File>> {
     use std::os::unix::fs::OpenOptionsExt;

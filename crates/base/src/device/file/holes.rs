@@ -25,10 +25,10 @@ const SMALL_WRITE: u64 = 64 << 10;
 /// Chunks known to be filled; forgotten all at once when they are more.
 const MOST_KNOWN: usize = 1 << 16;
 
-/// What is known of the holes of a file, and of how it is written.
+/// State of the holes of a file, and of how it is written.
 #[derive(Debug, Default)]
 pub(super) struct Holes {
-    /// Writes share it, filling is alone.
+    /// Shared by writes, exclusive for filling.
     writing: RwLock<()>,
     known: Mutex<FxHashSet<u64>>,
     since_flush: AtomicU64,
@@ -37,7 +37,7 @@ pub(super) struct Holes {
     within: Mutex<Vec<Range<u64>>>,
     /// A range that has no holes.
     solid: Mutex<Range<u64>>,
-    /// Filling has failed, and is given up.
+    /// Filling has failed, and is not tried again.
     failed: AtomicBool,
 }
 
@@ -47,7 +47,7 @@ fn fill_hole(file: &RawFile, start: u64, end: u64) -> io::Result<()> {
     if bytes.iter().any(|b| *b != 0) {
         return Ok(());
     }
-    // A host that has no space left is to have it for what was really written.
+    // Space left on the host must go to bytes that were really written.
     file.write(start, &[&bytes]).inspect_err(|_| drop(file.discard(start, end - start)))
 }
 
@@ -59,13 +59,13 @@ impl Holes {
         within.push(range);
     }
 
-    /// To be held during anything that changes the file.
+    /// Must be held during anything that changes the file.
     pub(super) fn change(&self) -> RwLockReadGuard<'_, ()> {
         self.writing.read()
     }
 
-    /// To be called before a write, with [`Holes::change`] not held yet. Fills the holes around it, if
-    /// it is one of those that will be flushed on their own. Failure to do so is no failure.
+    /// Called before a write, with [`Holes::change`] not held yet. Fills the holes around it, if it is likely to be
+    /// flushed on its own. Errors are ignored.
     pub(super) fn before_write(&self, file: &RawFile, size: impl Fn() -> u64, offset: u64, len: u64) {
         let since = self.since_flush.fetch_add(len, Relaxed).saturating_add(len);
         if self.streak.load(Relaxed) < STREAK || since > SMALL_FLUSH || len == 0 || len > SMALL_WRITE {
@@ -107,7 +107,7 @@ impl Holes {
                 break;
             }
             if hole.end <= at {
-                // A host that contradicts itself.
+                // The host contradicts itself.
                 break;
             }
             at = hole.end.min(end);
@@ -116,7 +116,7 @@ impl Holes {
         Ok(())
     }
 
-    /// The file was flushed, with success.
+    /// Called when the file was flushed, with success.
     pub(super) fn flushed(&self) {
         match self.since_flush.swap(0, Relaxed) {
             0 => {}
@@ -127,7 +127,7 @@ impl Holes {
         }
     }
 
-    /// A hole was made.
+    /// Called when a hole was made.
     pub(super) fn made(&self, offset: u64, len: u64) {
         *self.solid.lock() = 0..0;
         let mut known = self.known.lock();

@@ -1,7 +1,7 @@
 //! A few threads that carry out batches beside the caller.
 //!
-//! A batch is a list of jobs; threads take jobs from the batch at the head of the queue until it
-//! has none left. Whoever waits for a batch takes jobs from it too.
+//! A batch is a list of jobs; threads take jobs from the batch at the head of the queue until it has none left. A
+//! thread that waits for a batch takes jobs from it too.
 
 use crate::device::{Completion, Pending, Request, Ticket};
 use parking_lot::{Condvar, Mutex};
@@ -15,7 +15,7 @@ const THREADS: usize = 4;
 /// Requests that are carried out together, each with its place in the batch.
 pub(super) type Job = Vec<(usize, Request)>;
 
-/// What the threads do with a job; as many completions as requests.
+/// Carries out a job; returns as many completions as requests.
 pub(super) trait Run: Send + Sync + 'static {
     fn run(&self, job: &[(usize, Request)]) -> Vec<Completion>;
 }
@@ -157,7 +157,7 @@ impl<R: Run> Shared<R> {
         }
     }
 
-    /// Nothing when the pool closes and the queue is empty.
+    /// `None` when the pool closes and the queue is empty.
     fn next_batch(&self) -> Option<Arc<Batch>> {
         let mut queue = self.queue.lock();
         loop {

@@ -7,7 +7,7 @@ use arbor_base::layout::get_u32;
 use arbor_base::vfs::Result;
 use std::collections::HashSet;
 
-/// Where a pointer stands.
+/// The place of a pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slot {
     /// In the inode, direct.
@@ -18,16 +18,16 @@ pub(crate) enum Slot {
     In(Frag, usize),
 }
 
-/// What a pointer names.
+/// A block, or run, to which a pointer points.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     pub slot: Slot,
-    /// First logical block that it leads to.
+    /// First logical block that it holds, or that lies below it.
     pub lbn: u64,
-    /// 0 for data, else how many pointers are between this block and data.
+    /// 0 for data, else the level of the indirect block.
     pub level: usize,
     pub frag: Frag,
-    /// Fragments that it should have, 0 if it lies after the end of the file.
+    /// Fragments that it should have, 0 if it lies past the end of the file.
     pub frags: u32,
 }
 
@@ -37,8 +37,8 @@ impl Reader<'_> {
         self.geom.shape().reach(level.saturating_sub(1) as u8)
     }
 
-    /// Visits all pointers of an inode that are not 0. `f` says whether to go into an indirect block: it
-    /// must not say so twice for one block, then this ends.
+    /// Visits all pointers of an inode that are not 0. `f` returns whether to go into an indirect block: it must not
+    /// return `true` twice for one block, so that the walk ends.
     pub fn walk(&self, d: &Dinode, f: &mut dyn FnMut(&Reader<'_>, &Piece) -> Result<bool>) -> Result<()> {
         let size = d.size.get();
         for (i, frag) in d.db.iter().enumerate().filter(|(_, p)| p.get() != 0) {

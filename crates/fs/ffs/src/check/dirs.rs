@@ -27,7 +27,7 @@ impl Checker<'_> {
         let Some(d) = self.inode(ino)? else { return Ok(()) };
         let mut names = Names::default();
         let (blocks, len) = (self.r.dir_blocks(&d)?, self.dir_len(&d));
-        // One that consists of holes is not worth the space: it ends with the first.
+        // A directory that consists mostly of holes is not worth the space: it ends with the first.
         let fill = len <= 2 * blocks.len() as u64 + 16;
         let mut blocks = blocks.into_iter().peekable();
         for lbn in 0..len {
@@ -46,7 +46,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Makes a directory end before a block, if it has one before that.
+    /// Cuts a directory off at a block, unless that is its first.
     fn end_dir(&mut self, ino: u32, lbn: u64) -> Result<()> {
         match self.inode(ino)?.filter(|_| lbn > 0) {
             Some(d) => self.r.put_inode(ino.into(), Dinode { size: (lbn << self.r.geom.block_shift).into(), ..d }),
@@ -54,7 +54,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Logical blocks of a directory.
+    /// Number of logical blocks of a directory.
     fn dir_len(&self, d: &Dinode) -> u64 {
         d.size.get().div_ceil(self.r.geom.block_size() as u64)
     }
@@ -89,7 +89,7 @@ impl TreeCheck for Checker<'_> {
         &self.recs
     }
 
-    /// What entries name may yet turn out not to matter.
+    /// Notes a verdict. Entries that name nothing are kept back: their directory may be cleared yet.
     fn tell(&mut self, verdict: Verdict) {
         match verdict {
             Verdict::Target { dir: Node(dir), name, ino, why: NOT_IN_USE }
@@ -144,7 +144,7 @@ impl TreeCheck for Checker<'_> {
         self.give_name(ino, kind)
     }
 
-    /// Only soft updates leave such a thing over at a crash.
+    /// Only soft updates leave inodes without names that are to be cleared after a crash.
     fn reconnects(&self) -> bool {
         let volume = &self.f.volume;
         volume.damaged || volume.was_clean || volume.keeping != Keeping::SoftUpdates

@@ -1,4 +1,4 @@
-//! What a repair adds: blocks and entries in directories, lost+found, the root directory.
+//! Additions of a repair: blocks and entries in directories, lost+found, the root directory.
 
 use super::blocks::Piece;
 use super::issue::Issue;
@@ -20,7 +20,7 @@ impl Checker<'_> {
         self.f.note(Issue::NoSpace { what });
     }
 
-    /// A new directory with nothing in it: its fragment is written, its inode not.
+    /// Makes an empty directory: writes its fragment, but not its inode, which is returned.
     fn new_dir(&mut self, ino: u32, parent: u32) -> Result<Option<Dinode>> {
         let Some(frag) = self.space.alloc(1) else { return Ok(None) };
         let (own, up) = (Ino(ino.into()), Ino(parent.into()));
@@ -44,7 +44,7 @@ impl Checker<'_> {
         Ok(Some(d))
     }
 
-    /// The root directory is there, or made anew.
+    /// Makes a new root directory if there is none.
     pub(super) fn find_root(&mut self) -> Result<()> {
         let root = ROOT.0 as u32;
         let why = match self.recs.of(root) {
@@ -71,7 +71,7 @@ impl Checker<'_> {
         self.recs.put(Rec { ino, parent, dotdot: parent, stored: 2, kind: DIR_KIND, flags, found: 0 });
     }
 
-    /// At least one block of a group's inodes means something.
+    /// Initialises the first block of a group's inode table, unless it is.
     fn initialise(&mut self, cgx: u32) -> Result<()> {
         let Some(inited) = self.inited.get_mut(cgx as usize).filter(|n| **n == 0) else { return Ok(()) };
         *inited = self.r.geom.inodes_per_block();
@@ -79,7 +79,7 @@ impl Checker<'_> {
         self.r.view.write(Stage::Fresh, Kind::Inode, self.r.geom.byte(frag), &vec![0; bytes.len()])
     }
 
-    /// A free inode.
+    /// Finds a free inode.
     fn free_inode(&mut self) -> Result<Option<u32>> {
         for cgx in 0..self.r.geom.cg_count {
             self.initialise(cgx)?;
@@ -95,7 +95,7 @@ impl Checker<'_> {
         Ok(None)
     }
 
-    /// The directory for what has no name; made if there is none. 0 if there is no room for it.
+    /// The directory for inodes without names; made if there is none. 0 if there is no room for it.
     fn lost_found(&mut self) -> Result<u32> {
         if self.lost_found != 0 {
             return Ok(self.lost_found);
@@ -134,7 +134,7 @@ impl Checker<'_> {
         d.db.iter().take(1).for_each(|p| self.space.release(Frag(p.get()), 1));
     }
 
-    /// Gives an inode a name in lost+found, which is returned; 0 if there is no room.
+    /// Gives an inode a name in lost+found; returns that directory, 0 if there is no room.
     pub(super) fn give_name(&mut self, ino: u32, kind: u8) -> Result<u32> {
         let dir = self.lost_found()?;
         if dir == 0 || dir == ino || !self.insert(dir, &lost_name(ino.into(), None), ino, kind)? {
@@ -144,7 +144,7 @@ impl Checker<'_> {
         Ok(dir)
     }
 
-    /// Puts an entry into a directory, which grows if it must. Whether there was room.
+    /// Adds an entry to a directory, which grows if it must. Returns whether there was room.
     fn insert(&mut self, dir: u32, name: &[u8], ino: u32, kind: u8) -> Result<bool> {
         for _ in 0..2 {
             let Some(d) = self.inode(dir)? else { return Ok(false) };
@@ -168,7 +168,7 @@ impl Checker<'_> {
         Ok(false)
     }
 
-    /// Adds empty chunks to a directory, a whole block if there is one. Whether there was room.
+    /// Adds empty chunks to a directory, a whole block if one is free. Returns whether there was room.
     fn grow(&mut self, dir: u32, mut d: Dinode) -> Result<bool> {
         let (geom, size) = (self.r.geom, d.size.get());
         let (lbn, bf) = (geom.lbn(size), geom.block_frags());
@@ -200,7 +200,7 @@ impl Checker<'_> {
         Ok(true)
     }
 
-    /// Gives a directory an empty block where it has none. `None` if there is no room.
+    /// Fills a hole of a directory with an empty block. `None` if there is no room.
     pub(super) fn fill_hole(&mut self, ino: u32, lbn: u64) -> Result<Option<Piece>> {
         let Some(mut d) = self.inode(ino)? else { return Ok(None) };
         let frags = self.r.geom.block_frags();
@@ -218,7 +218,7 @@ impl Checker<'_> {
         Ok(None)
     }
 
-    /// Sets the pointer of a logical block; indirect blocks are made as needed. Whether there was room.
+    /// Sets the pointer of a logical block; makes indirect blocks as needed. Returns whether there was room.
     fn set_pointer(&mut self, d: &mut Dinode, lbn: u64, frag: Frag) -> Result<bool> {
         if let Some(p) = usize::try_from(lbn).ok().and_then(|i| d.db.get_mut(i)) {
             *p = frag.0.into();
@@ -248,7 +248,7 @@ impl Checker<'_> {
         Ok(true)
     }
 
-    /// An indirect block: the one that is there, or an empty one.
+    /// An indirect block: the existing one, or a new one.
     fn indirect(&mut self, d: &mut Dinode, pointer: u32) -> Result<Option<Frag>> {
         if pointer != 0 {
             return Ok(Some(Frag(pointer)));

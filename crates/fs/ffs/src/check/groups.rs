@@ -1,4 +1,4 @@
-//! Phase 5: the cylinder groups, what they count, and what is kept of that elsewhere.
+//! Phase 5: the cylinder groups, their counts, and the copies of these elsewhere.
 
 use super::Checker;
 use super::issue::{Issue, Node};
@@ -13,7 +13,7 @@ use arbor_kit::forest::DIR_KIND;
 use arbor_kit::treecheck::Rec;
 use zerocopy::IntoBytes;
 
-/// Where inode bits begin, in sectors of a group's structure.
+/// First sector of the inode bits in a group's structure.
 const INODE_BITS: u32 = 1;
 
 impl Checker<'_> {
@@ -122,7 +122,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether this pass took an inode or a fragment, or gave it up.
+    /// Whether this run allocated or freed an inode or a fragment.
     fn is_touched(&self, cgx: u32, kind: usize, bit: u32) -> bool {
         match kind {
             0 => self.touched.contains(&(self.r.first_inode(cgx) as u32).saturating_add(bit)),
@@ -150,7 +150,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What a header counts must be what its own bitmaps say.
+    /// Checks the counts of a header against its own bitmaps.
     fn compare_header(&mut self, cgx: u32, h: &CgHeader, found: &[u8], ndir: u32) {
         let geom = self.r.geom;
         let (sum, frsum) = count(&geom, cgx, found);
@@ -195,7 +195,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The copies of the superblock say what it says, but for what changes.
+    /// Checks the copies of the superblock, without the fields that change.
     pub(super) fn check_copies(&mut self) -> Result<()> {
         let right = superblock::as_copy(self.r.sb);
         for cgx in 1..self.r.geom.cg_count {
@@ -211,7 +211,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// The summary area, which counts on a clean volume only.
+    /// Checks the summary area, which is valid on a clean volume only.
     pub(super) fn check_summary(&mut self) -> Result<()> {
         let at = self.byte(Frag(self.r.sb.summary_start.get()));
         let len = self.r.geom.bytes_of(self.r.geom.summary_frags());
@@ -234,7 +234,7 @@ impl Checker<'_> {
     }
 }
 
-/// Bits that differ between two sectors of bitmaps, and what they were.
+/// Bits that differ between two sectors of bitmaps, with their old values.
 fn differences(found: &[u8], right: &[u8]) -> impl Iterator<Item = (u32, bool)> {
     let bytes = found.iter().zip(right).take(SECTOR - 4).map(|(a, b)| (*a, a ^ b));
     let differing = (0u32..).zip(bytes).filter(|(_, (_, diff))| *diff != 0);

@@ -13,7 +13,7 @@ use arbor_kit::treecheck::Rec;
 use std::collections::BTreeMap;
 use zerocopy::IntoBytes;
 
-/// What the walk through one inode's blocks found.
+/// Result of the walk through one inode's blocks.
 #[derive(Default)]
 struct Tally {
     ino: u64,
@@ -25,7 +25,7 @@ struct Tally {
     cuts: Vec<Slot>,
     bad: Option<(u64, u64, u32, &'static str)>,
     beyond: Option<(u64, u64, u32)>,
-    /// Indirect blocks that are none: logical block, fragment.
+    /// Blocks that do not look like indirect ones: logical block, fragment.
     wrong: Vec<(u64, u32)>,
     /// Fragments that have an owner already.
     twice: Vec<u32>,
@@ -42,7 +42,7 @@ impl Tally {
         self.beyond = Some((first.0 + 1, first.1, first.2));
     }
 
-    /// Whether a pointer may stay; what it names belongs to the inode then.
+    /// Returns whether a pointer may stay; the inode owns its run then.
     fn judge(&mut self, r: &Reader<'_>, space: &mut super::space::Space, p: &Piece) -> Result<bool> {
         if p.frags == 0 {
             self.beyond(p);
@@ -65,7 +65,7 @@ impl Tally {
     }
 }
 
-/// Whether an indirect block looks like one: more of its pointers can be right than cannot.
+/// Whether an indirect block looks like one: most of its pointers can be right.
 fn holds_pointers(r: &Reader<'_>, p: &Piece) -> Result<bool> {
     let bf = r.geom.block_frags();
     let all = r.pointers(p.frag)?;
@@ -93,10 +93,10 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Blocks of a group's inode table that mean something: those known, and what holds inodes after them.
+    /// Initialised blocks of a group's inode table: the `known` ones, and blocks after them that hold inodes.
     fn end_of_table(&self, cgx: u32, known: u32, unknown: bool) -> Result<u32> {
         let blocks = self.r.geom.cg_inodes / self.r.geom.inodes_per_block();
-        // Where nothing is ordered the header may be older than what it speaks of.
+        // Without order the header on disk may be older than the table.
         let late = self.r.sb.clean.get() == 0 && matches!(self.f.volume.keeping, Keeping::Sync | Keeping::Async);
         let mut end = known;
         for n in known..blocks {
@@ -123,7 +123,7 @@ impl Checker<'_> {
             match decode_inode(&self.r.geom, ino, b) {
                 Ok(d) if d.in_use() => self.check_inode(ino, d)?,
                 Ok(_) => {}
-                // What was never written means nothing.
+                // Blocks that were never written hold no inodes.
                 Err(_) if !known => self.r.put_inode(ino, Dinode::default())?,
                 Err(why) => match self.mend(ino, b)? {
                     Some(d) if d.in_use() => self.check_inode(ino, d)?,
@@ -135,7 +135,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Puts one wrong byte of an inode back, if that is all.
+    /// Repairs one wrong byte of an inode, if that is all.
     pub(super) fn mend(&mut self, ino: u64, bytes: &[u8]) -> Result<Option<Dinode>> {
         let all = self.syndromes.get_or_insert_with(super::mend::Syndromes::new);
         let Some((byte, good)) = all.put_back(self.r.geom.fsid, ino, bytes) else { return Ok(None) };
@@ -146,7 +146,7 @@ impl Checker<'_> {
         Ok(Some(d))
     }
 
-    /// An inode that is beyond use becomes free.
+    /// Frees an inode that is too damaged to be used.
     fn damaged(&mut self, ino: u64, why: &'static str) -> Result<()> {
         let at = self.r.inode_byte(ino);
         self.f.note(Issue::InodeDamaged { ino: Node(ino), at, why });
@@ -154,7 +154,7 @@ impl Checker<'_> {
         self.r.put_inode(ino, Dinode::default())
     }
 
-    /// Checks an inode in use, and keeps it in mind if it can be used.
+    /// Checks an inode in use, and records it if it can be used.
     pub(super) fn check_inode(&mut self, ino: u64, found: Dinode) -> Result<()> {
         let mut d = found;
         if let Some(why) = self.unusable(&d) {
@@ -203,7 +203,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// A directory that was removed, and whose blocks are gone already.
+    /// Frees a removed directory whose blocks are gone already.
     fn removed(&mut self, ino: u64, d: &Dinode) -> Result<()> {
         self.f.note(Issue::Unnamed { ino: Node(ino), what: "directory", why: "it was left over" });
         self.touched.insert(ino as u32);
@@ -215,14 +215,14 @@ impl Checker<'_> {
         let size = d.size.get();
         match FileType::from_mode(d.mode.get().into()) {
             None => Some("its file type is unknown"),
-            // One that is being removed has none any more.
+            // A link that is being removed has no target any more.
             Some(FileType::Symlink) if size == 0 && d.nlink.get() > 0 => Some("it is a symbolic link without a target"),
             Some(FileType::Symlink) if size > TARGET_MAX as u64 => Some("it is a symbolic link with an endless target"),
             _ => None,
         }
     }
 
-    /// Brings an impossible size into bounds for now. Whether it was possible.
+    /// Brings an impossible size into bounds for now. Returns whether the size was possible.
     fn limit_size(&mut self, ino: u64, d: &mut Dinode) -> Result<bool> {
         let (found, geom) = (d.size.get(), self.r.geom);
         let unit = geom.dir_unit(found);
@@ -260,13 +260,13 @@ impl Checker<'_> {
         Ok(Some(((last as u64) << self.r.geom.block_shift) + self.r.geom.bytes_of(tail) as u64))
     }
 
-    /// The size of a file whose own is impossible: up to its last block.
+    /// Sets the size of a file whose own is impossible: up to its last block.
     fn shorten(&self, d: &mut Dinode, t: &Tally) {
         let end = t.last.map_or(0, |lbn| (lbn + 1) << self.r.geom.block_shift);
         d.size = d.size.get().min(end).into();
     }
 
-    /// A directory ends with its last block, and has one. Whether it can be kept.
+    /// Makes a directory end with its last block; frees it if it has none. Returns whether it is kept.
     fn bound_dir(&mut self, ino: u64, d: &mut Dinode, t: &Tally) -> Result<bool> {
         let Some(last) = t.last else {
             self.release(d)?;
@@ -281,7 +281,7 @@ impl Checker<'_> {
         Ok(true)
     }
 
-    /// Whether a symbolic link leads somewhere.
+    /// Whether a symbolic link has a valid target.
     fn has_target(&self, d: &Dinode) -> Result<bool> {
         let len = d.size.get() as usize;
         if d.is_fast_link() {
@@ -296,7 +296,7 @@ impl Checker<'_> {
         Ok(bytes.get(..len).is_some_and(|target| !target.contains(&0)))
     }
 
-    /// Makes pointers 0.
+    /// Sets pointers to 0.
     fn cut(&mut self, d: &mut Dinode, t: &Tally) -> Result<()> {
         let mut blocks: BTreeMap<Frag, Vec<usize>> = BTreeMap::new();
         for slot in &t.cuts {
@@ -314,7 +314,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Checks and claims the attributes. Whether they were cut off.
+    /// Checks and claims the attributes. Returns whether they were cut off.
     fn check_xattr(&mut self, ino: u64, d: &mut Dinode, t: &mut Tally) -> Result<bool> {
         let frag = Frag(d.xattr.get());
         if frag.0 == 0 {
@@ -343,7 +343,7 @@ impl Checker<'_> {
         Ok(true)
     }
 
-    /// The issues of a walk.
+    /// Notes the issues of a walk.
     fn tell(&mut self, t: Tally) {
         let ino = Node(t.ino);
         if let Some((count, lbn, frag, why)) = t.bad {
@@ -396,13 +396,13 @@ impl Checker<'_> {
         within(sb.summary_start.get(), geom.summary_frags()) || within(sb.journal_start.get(), sb.journal_frags.get())
     }
 
-    /// What an inode owns has no owner any more.
+    /// Gives up the fragments that an inode owns.
     fn release(&mut self, d: &Dinode) -> Result<()> {
         let space = &mut self.space;
         self.r.pieces(d, &mut |p| space.release(p.frag, p.frags))
     }
 
-    /// Makes an inode free that was checked and is in use.
+    /// Frees an inode in use that was checked.
     pub(super) fn clear_inode(&mut self, ino: u32) -> Result<()> {
         if let Some(d) = self.inode(ino)? {
             self.release(&d)?;

@@ -1,4 +1,4 @@
-//! What the checker can find.
+//! The issues that the checker can find.
 
 use crate::format::Keeping;
 use arbor_base::vfs::Severity;
@@ -11,13 +11,13 @@ pub(super) use arbor_kit::issue::{Node, Paths, show};
 pub(crate) enum Class {
     /// Something that is in use by mistake, or a number that can be counted again: any crash may leave it.
     Leak,
-    /// What is written late unless updates are ordered: a crash may leave it without soft updates.
+    /// Something that is written late unless updates are ordered: a crash without soft updates may leave it.
     Late,
     /// No crash leaves it, unless nothing is ordered; mending it may lose something.
     Damage,
 }
 
-/// What of a volume decides how its issues are judged.
+/// The facts of a volume by which its issues are judged.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     pub keeping: Keeping,
@@ -40,8 +40,8 @@ impl Judged for Issue {
         }
     }
 
-    /// What is odd after a crash is wrong on a volume that was unmounted, and so is it with a journal, but for
-    /// files that were in use without a name, and a tail that was being written.
+    /// Remains of a crash are errors on a volume that was unmounted, and on one with a journal, except files that were
+    /// in use without a name, and a tail that was being written.
     fn weight(&self, kept: &Kept) -> Severity {
         let left = matches!(self, Issue::Unnamed { .. } | Issue::Orphans { .. } | Issue::JournalTailCopy { .. });
         let wrong = kept.was_clean || kept.keeping == Keeping::Journal && !left;

@@ -1,4 +1,4 @@
-//! Phases 3 and 4: what the root leads to, link counts, inodes without names.
+//! Phases 3 and 4: connectivity, link counts, inodes without names.
 
 use super::Checker;
 use super::issue::{Issue, Node};
@@ -8,7 +8,7 @@ use arbor_kit::treecheck::{Rec, TreeCheck as _};
 use std::collections::BTreeSet;
 
 impl Checker<'_> {
-    /// Phase 3: each directory gets one parent, and the root leads to all of them.
+    /// Phase 3: gives each directory one parent, and makes all of them reachable from the root.
     pub(super) fn connect(&mut self) -> Result<()> {
         (self.progress)(0, 2, "links");
         self.drop_extras()?;
@@ -21,8 +21,8 @@ impl Checker<'_> {
         self.check_dotdots()
     }
 
-    /// Entries that name nothing: in directories that are going to be cleared, a run that the power ended has cleared
-    /// what they named.
+    /// Notes entries that name nothing. In directories that are going to be cleared they are expected: a repair that a
+    /// power cut ended has cleared the inodes they named.
     fn tell_dangling(&mut self) {
         let dangling = std::mem::take(&mut self.dangling);
         let reached = |dir: u32| self.recs.of(dir).is_some_and(|rec| rec.has(Rec::REACHED));
@@ -31,7 +31,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A directory that the root does not lead to is reconnected or cleared.
+    /// Reconnects or clears a directory that cannot be reached from the root.
     fn settle_lost(&mut self, ino: u32) -> Result<()> {
         let Some(rec) = self.recs.of(ino) else { return Ok(()) };
         if !self.reconnects() || rec.parent == 0 && rec.stored == 0 {
@@ -44,8 +44,8 @@ impl Checker<'_> {
         if rec.parent == 0 { self.reconnect(ino, rec.kind) } else { Ok(()) }
     }
 
-    /// The orphan list, which mount follows on a volume that was not unmounted. It is empty on a volume that is mended:
-    /// what is on it has no name, and is cleared.
+    /// Checks the orphan list, which mount follows on a volume that was not unmounted. It is empty on a mended volume:
+    /// the inodes on it have no names, and are cleared.
     pub(super) fn check_orphans(&mut self) -> Result<()> {
         let (mut at, mut seen) = (self.r.sb.orphan.get(), BTreeSet::new());
         while self.r.sb.clean.get() == 0 && at != 0 {

@@ -1,4 +1,4 @@
-//! Inodes with one wrong byte: the checksum says which.
+//! Repair of inodes with one wrong byte: the checksum tells which.
 
 use crate::format::*;
 use arbor_base::vfs::Ino;
@@ -12,7 +12,7 @@ const CRC: usize = INODE - 4;
 
 impl Syndromes {
     pub fn new() -> Syndromes {
-        // A checksum is linear: what a change does to it depends on the change only.
+        // A checksum is linear: the effect of a change depends on the change only.
         let zero = inode_crc(&[0; INODE], 0, Ino(0));
         let mut all = FxHashMap::default();
         for at in 0..CRC {
@@ -25,7 +25,7 @@ impl Syndromes {
         Syndromes(all)
     }
 
-    /// The inode with one byte changed so that its checksum is right, and which byte it is.
+    /// The inode with one byte changed so that its checksum matches, and which byte it is.
     pub fn put_back(&self, fsid: u64, ino: u64, bytes: &[u8]) -> Option<(u32, Vec<u8>)> {
         let stored = bytes.get(CRC..)?;
         let right = inode_crc(bytes, fsid, Ino(ino));

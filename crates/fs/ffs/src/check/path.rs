@@ -1,5 +1,6 @@
-//! The check of one path: the inodes on it, the directories that lead on, and everything of the file at its
-//! end, against the bitmaps. Nothing is repaired, and nothing else is read.
+//! The check of one path: its inodes and directories, and all of the file at its end, against the bitmaps.
+//!
+//! Nothing is repaired, and nothing else is read.
 
 use super::issue::{Issue, Node, Paths, show};
 use super::view::{Reader, View};
@@ -12,7 +13,7 @@ use arbor_kit::paths::{Way, follow};
 use arbor_kit::treecheck::{Names, Spot, TreeCheck as _, find_name};
 use std::collections::BTreeMap;
 
-/// Checks the file or directory at `path`, and what it takes to get there.
+/// Checks the file or directory at `path`, and the directories on the way.
 pub(crate) fn check_path(devices: &Devices, path: &[u8]) -> Result<CheckReport> {
     let dev = &*devices.main;
     let mut f = Findings::new(Repair::No);
@@ -124,7 +125,7 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// What the inodes on the path are and own must be in use by the bitmaps.
+    /// Checks that the inodes on the path, and the fragments they own, are in use by the bitmaps.
     fn check_bits(&mut self) -> Result<()> {
         let geom = self.r.geom;
         let mut free: BTreeMap<u32, (u32, u32)> = BTreeMap::new();

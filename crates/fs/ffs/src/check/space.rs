@@ -1,4 +1,4 @@
-//! Which fragments have an owner: no more than one (FFS-A1).
+//! Owners of fragments: each has at most one (FFS-A1).
 
 use super::view::Reader;
 use crate::format::*;
@@ -6,8 +6,8 @@ use crate::format::*;
 /// Words of a page of [`Bits`].
 const PAGE: usize = 512;
 
-/// A bit for each fragment, in pages; where there is none nothing was ever set. So a check takes memory by what a volume
-/// holds, not by its size.
+/// A bit for each fragment, in pages; a page exists only if a bit of it was set. So the memory of a check depends on
+/// the contents of a volume, not on its size.
 #[derive(Default)]
 struct Bits(Vec<Option<Box<[u64; PAGE]>>>);
 
@@ -52,19 +52,19 @@ impl Bits {
     }
 }
 
-/// Who owns what. The structures at the head of each group are known by arithmetic.
+/// Owned fragments. The structures at the head of each group are known by arithmetic.
 pub(super) struct Space {
     geom: Geom,
     /// The heads of groups have an owner.
     heads: bool,
     /// Other fragments that have one in this pass.
     owned: Bits,
-    /// Those that had one in some pass: what lies there stays as long as there is another place.
+    /// Those that had one in some pass: they are not reallocated as long as others are free.
     busy: Bits,
-    /// Those that were given away by [`Space::alloc`].
+    /// Those that [`Space::alloc`] allocated.
     fresh: Bits,
     rotor: u32,
-    /// So many in a row were not found.
+    /// A run of so many fragments was searched for in vain.
     full: u32,
 }
 
@@ -107,7 +107,7 @@ impl Space {
         (0..heads).chain(self.owned.ones(start, start.saturating_add(len)).map(move |i| i - start))
     }
 
-    /// Whether this run changed who owns it.
+    /// Whether this run of the checker changed the owner of a fragment.
     pub fn touched(&self, frag: u32) -> bool {
         self.fresh.get(frag) || self.busy.get(frag) && !self.owned(frag)
     }
@@ -133,8 +133,8 @@ impl Space {
         self.owned.count().saturating_add(u64::from(heads) * u64::from(self.geom.meta_frags()))
     }
 
-    /// A free run inside one block, a whole one if `frags` is a block; preferably one that had no owner
-    /// before either.
+    /// Allocates a free run inside one block, a whole one if `frags` is a block; preferably one that had no owner in
+    /// earlier passes either.
     pub fn alloc(&mut self, frags: u32) -> Option<Frag> {
         let bf = self.geom.block_frags();
         let blocks = self.geom.frags / bf;

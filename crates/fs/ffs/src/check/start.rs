@@ -1,4 +1,4 @@
-//! First phases: the superblock, or what serves instead of it; the journal.
+//! First phases: the superblock, or a substitute for it; the journal.
 
 use super::Checker;
 use super::issue::Issue;
@@ -12,10 +12,9 @@ use arbor_base::layout::{Access, crc_without};
 use arbor_base::vfs::{Error, Result};
 use zerocopy::FromBytes;
 
-/// How far copies are looked for, in bytes, and in what steps: no group is larger, and each begins with a
-/// block.
+/// How far copies are searched for, in bytes, and in which steps: no group is larger, and each begins with a block.
 const SEARCH: [(u64, u64); 2] = [(1 << 30, 4 << 10), (40 << 30, 32 << 10)];
-/// Cylinder groups that are asked whether they bear a superblock out.
+/// Number of cylinder groups whose headers are compared with a superblock.
 const WITNESSES: u32 = 64;
 
 /// Refuses volumes that need newer code.
@@ -27,11 +26,10 @@ pub(crate) fn refuse_unknown(sb: &SuperBlock, write: bool) -> Result<()> {
     }
 }
 
-/// Makes the journal of a volume that was not unmounted count. With `write` it is replayed in its place and
-/// made empty, without it is laid over the view in memory ([`View::lay`](super::view::View::lay)). `lost` says
-/// that the superblock comes from elsewhere and does not know how the volume was kept. The superblock of `r`
-/// is read again if the replay changed it. Whether anything was replayed; of a journal without a tail nobody
-/// knows what it says.
+/// Applies the journal of a volume that was not unmounted. With `write` it is replayed in place and emptied; without,
+/// its copies are laid over the view in memory ([`View::lay`](super::view::View::lay)). `lost`: the superblock is a
+/// substitute, and does not know how the volume was kept. The superblock of `r` is read again if the replay changed it.
+/// Returns whether anything was replayed; a journal without a tail cannot be.
 pub(crate) fn journal_view(r: &mut Reader<'_>, write: bool, lost: bool) -> Result<bool> {
     let kept = lost || r.sb.keeping.get() == Keeping::Journal as u32;
     if !kept || r.sb.clean.get() != 0 || r.sb.journal_frags.get() == 0 {
@@ -55,7 +53,7 @@ pub(crate) fn journal_view(r: &mut Reader<'_>, write: bool, lost: bool) -> Resul
 }
 
 impl Checker<'_> {
-    /// The journal's tail. What is put in the place of a lost one says that the journal is empty.
+    /// Checks the journal's tail. A lost one is replaced by the tail of an empty journal.
     pub(super) fn check_journal(&mut self) -> Result<()> {
         let Reader { view, sb, geom } = &mut self.r;
         let at = geom.byte(Frag(sb.journal_start.get()));
@@ -80,7 +78,7 @@ pub(super) struct Found {
     pub damage: Option<Issue>,
 }
 
-/// Finds the superblock, or the reason why there is none.
+/// Finds a superblock, or the reason why there is none.
 pub(super) fn superblock(dev: &dyn Device) -> Result<std::result::Result<Found, Issue>> {
     let size = dev.geometry().size;
     let own = match read(dev, 0) {
@@ -115,7 +113,7 @@ fn from_copy(at: u64) -> String {
     format!("the copy at byte {at} is used")
 }
 
-/// What serves, from byte `at`.
+/// A substitute, from byte `at`.
 fn found(
     dev: &dyn Device,
     (at, sb): (u64, SuperBlock),
@@ -126,8 +124,8 @@ fn found(
     Ok(Ok(Found { sb: SuperBlock { clean: 0.into(), ..sb }, geom, damage: Some(Issue::SuperDamaged { why, from }) }))
 }
 
-/// What serves instead of a damaged superblock: itself with one byte put back, a copy, or its own fields if
-/// the first groups bear them out.
+/// A substitute for a damaged superblock: itself with one byte repaired, a copy, or its own fields if the first groups
+/// confirm them.
 fn substitute(dev: &dyn Device, rank: u32) -> Result<Option<(String, (u64, SuperBlock))>> {
     let mut bytes = vec![0; SECTOR];
     if dev.geometry().size < SECTOR as u64 {
@@ -149,7 +147,7 @@ pub(crate) fn search(dev: &dyn Device) -> Result<bool> {
     Ok(substitute(dev, 0)?.is_some())
 }
 
-/// The superblock with one byte changed so that its checksum is right.
+/// The superblock with one byte changed so that its checksum matches.
 fn put_back(dev: &dyn Device, bytes: &[u8]) -> Option<(usize, SuperBlock)> {
     let mut bytes = bytes.to_vec();
     for at in 0..bytes.len() {
@@ -168,10 +166,10 @@ fn put_back(dev: &dyn Device, bytes: &[u8]) -> Option<(usize, SuperBlock)> {
     None
 }
 
-/// The superblock at byte 0 in spite of its checksum, if the first groups bear it out.
+/// The superblock at byte 0 in spite of its checksum, if the first groups confirm it.
 fn own_fields(dev: &dyn Device, bytes: &[u8]) -> Result<Option<(String, SuperBlock)>> {
     let Ok(mut sb) = SuperBlock::read_from_bytes(bytes) else { return Ok(None) };
-    // Any field may be what is damaged; these few say nothing that cannot be found out.
+    // Any field may be the damaged one; these few can be found out otherwise.
     (sb.magic, sb.compat, sb.ro_compat, sb.incompat) = (SUPER_MAGIC, 0.into(), 0.into(), 0.into());
     sb.version = sb.version.get().min(VERSION).into();
     let Ok(geom) = geometry(&sb, 0, dev.geometry().size) else { return Ok(None) };
@@ -204,7 +202,7 @@ fn first_copies(dev: &dyn Device, geom: &Geom) -> Result<Vec<(u64, SuperBlock)>>
     Ok(copies)
 }
 
-/// A copy, or another one that more of the first copies agree with.
+/// This copy, or another one that agrees with more of the first copies.
 fn most_agree(dev: &dyn Device, copy: (u64, SuperBlock)) -> Result<(u64, SuperBlock)> {
     let copies = first_copies(dev, &geometry(&copy.1, copy.0, dev.geometry().size)?)?;
     let votes = |sb: &SuperBlock| copies.iter().filter(|(_, other)| is_same(sb, other)).count();
@@ -212,7 +210,7 @@ fn most_agree(dev: &dyn Device, copy: (u64, SuperBlock)) -> Result<(u64, SuperBl
     Ok(best.filter(|(_, sb)| votes(sb) > votes(&copy.1)).unwrap_or(copy))
 }
 
-/// How many of the first groups have a header that agrees with a geometry, and how many were asked.
+/// How many of the first groups have a header that agrees with a geometry, and how many were read.
 fn witnesses(dev: &dyn Device, geom: &Geom) -> Result<(u32, u32)> {
     let asked = geom.cg_count.min(WITNESSES);
     let places = (0..asked).map(|cgx| Request::read(Kind::Group, geom.byte(geom.cg_block(cgx)), SECTOR));
@@ -223,7 +221,7 @@ fn witnesses(dev: &dyn Device, geom: &Geom) -> Result<(u32, u32)> {
     Ok((good, asked))
 }
 
-/// A copy that more groups than `rank` bear out, and where it stands.
+/// A copy that more groups than `rank` confirm, and its address.
 fn copy(dev: &dyn Device, rank: u32) -> Result<Option<(u64, SuperBlock)>> {
     let (mut at, mut spare) = (0, None);
     for (end, step) in SEARCH {
@@ -241,7 +239,7 @@ fn copy(dev: &dyn Device, rank: u32) -> Result<Option<(u64, SuperBlock)>> {
             }
         }
     }
-    // Nothing else speaks for it, but nothing better is there.
+    // Nothing confirms it, but there is nothing better.
     Ok(spare.filter(|_| rank == 0))
 }
 

@@ -1,4 +1,4 @@
-//! Reads of an unmounted volume, with what a repair is going to change laid over the device in memory.
+//! Reads of an unmounted volume, with the changes of a repair laid over the device in memory.
 //!
 //! The checker changes nothing but this view until all is known; then [`View::commit`] writes it in the
 //! order of the stages. `describe`, `dump` and `structures` read through here too.
@@ -11,8 +11,8 @@ use arbor_kit::xattr::{self, Xattrs};
 use std::collections::BTreeMap;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// When something is written: what nothing leads to yet comes first, so that a repair that is cut off
-/// leaves damage of the kind it found.
+/// When a change is written: blocks that nothing points to yet come first, so that a repair that is cut off leaves
+/// damage of the kind it found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stage {
     /// Blocks that were free.
@@ -32,9 +32,9 @@ type Sector = Box<[u8]>;
 /// A device with sectors laid over it.
 pub(crate) struct View<'a> {
     pub dev: &'a dyn Device,
-    /// What a replay of the journal changes.
+    /// Sectors that a replay of the journal changes.
     replayed: BTreeMap<u64, Sector>,
-    /// What a repair changes.
+    /// Sectors that a repair changes.
     over: BTreeMap<u64, (Stage, Kind, Sector)>,
 }
 
@@ -43,7 +43,7 @@ impl<'a> View<'a> {
         View { dev, replayed: BTreeMap::new(), over: BTreeMap::new() }
     }
 
-    /// Lays what the journal's replay makes of a place over the device; it is never written.
+    /// Lays bytes of the journal's replay over the device; they are never written.
     pub fn lay(&mut self, at: u64, bytes: &[u8]) {
         for (n, sector) in (at / SECTOR as u64..).zip(bytes.chunks_exact(SECTOR)) {
             self.replayed.insert(n, sector.into());
@@ -81,7 +81,7 @@ impl<'a> View<'a> {
         !self.over.is_empty()
     }
 
-    /// Writes what was changed, each stage durable before the next.
+    /// Writes the changes, each stage durable before the next.
     pub fn commit(&mut self) -> Result<()> {
         let over = std::mem::take(&mut self.over);
         for stage in [Stage::Fresh, Stage::Blocks, Stage::Inodes, Stage::Groups, Stage::Rest] {
@@ -132,7 +132,7 @@ impl Reader<'_> {
         self.run(Kind::Group, self.geom.cg_block(cgx), self.geom.block_frags())
     }
 
-    /// Whether a group's header is what it says.
+    /// A group's header, if it is sound.
     pub fn header(&self, cgx: u32, cg: &[u8]) -> std::result::Result<CgHeader, &'static str> {
         check_header(&self.geom, cgx, cg)
     }
@@ -149,7 +149,7 @@ impl Reader<'_> {
         Ok((frag, self.run(Kind::Inode, frag, bf)?))
     }
 
-    /// An inode as it lies on the volume, and whether that can be used; `None` if there is no such inode.
+    /// An inode as it is on the volume, or why it cannot be used; `None` if there is no such inode.
     pub fn inode(&self, ino: u64) -> Result<Option<std::result::Result<Dinode, Damage>>> {
         let Some((frag, at)) = self.geom.inode_at(Ino(ino)) else { return Ok(None) };
         let sector = (at / SECTOR * SECTOR) as u64;
@@ -170,7 +170,7 @@ impl Reader<'_> {
         self.geom.inode_at(Ino(ino)).map_or(0, |(frag, at)| self.geom.byte(frag).saturating_add(at as u64))
     }
 
-    /// Changes an inode; its checksum is made.
+    /// Changes an inode, and sets its checksum.
     pub fn put_inode(&mut self, ino: u64, d: Dinode) -> Result<()> {
         let at = self.inode_byte(ino);
         let sector = at / SECTOR as u64 * SECTOR as u64;
@@ -182,7 +182,8 @@ impl Reader<'_> {
         self.view.write(Stage::Inodes, Kind::Inode, sector, &bytes)
     }
 
-    /// Whether a run may be what a pointer names: in a group's data, inside one block, a whole one aligned.
+    /// Whether a pointer may point to a run: it lies in a group's data, inside one block, and is aligned if it is a
+    /// block.
     pub fn place(&self, frag: Frag, frags: u32) -> bool {
         let bf = self.geom.block_frags();
         let inside = (frag.0 % bf).saturating_add(frags) <= bf;

@@ -1,4 +1,4 @@
-//! No order: buffers go to the disk when they are due, or the cache is full of them.
+//! No order: buffers are written when they are due, or too many are dirty.
 
 use super::ordering::MetadataOrdering;
 use crate::volume::Core;

@@ -1,9 +1,9 @@
 //! The journal (as ext3's; Tweedie 1998): compound transactions of whole metadata buffers.
 //!
 //! Buffers of the running transaction are pinned. A commit writes data, then one batch of descriptors, copies and
-//! the commit fragment, all of which carry checksums: a transaction of which a part is missing is none. After a
-//! flush its buffers may go to their places; when the journal is half full all of them do, and it begins
-//! again at its start (a checkpoint).
+//! the commit fragment, all of which carry checksums: an incomplete transaction is not replayed. After a flush its
+//! buffers may be written in place. When the journal is half full, all of them are, and the journal begins again at
+//! its start (a checkpoint).
 
 use super::ordering::MetadataOrdering;
 use crate::buffers::BlockKind;
@@ -40,7 +40,7 @@ impl MetadataOrdering for Journaled {
         Ok(())
     }
 
-    /// It is held until the running transaction is durable.
+    /// Holds the run until the running transaction is durable.
     fn run_freed(&self, core: &mut Core, (frag, frags): (Frag, u32)) {
         if !planted(Flaw::ReuseAtOnce) {
             core.space.hold(&core.geom, frag, frags);
@@ -54,8 +54,8 @@ impl MetadataOrdering for Journaled {
         true
     }
 
-    /// The journal is empty. A new number every time: what a torn transaction has left in the journal must not make a
-    /// new one whole.
+    /// Starts an empty journal. Each mount takes a new number: remains of a torn transaction must not complete a new
+    /// one.
     fn mounted(&self, core: &mut Core) -> Result<()> {
         let (last, _) = sound_tail(&*core.dev, &core.sb, &core.geom)?;
         let seq = if planted(Flaw::NumbersAgain) { last } else { last.wrapping_add(1) };
@@ -72,12 +72,12 @@ impl MetadataOrdering for Journaled {
         core.checkpoint()
     }
 
-    /// A transaction that takes a quarter of the journal is committed.
+    /// Commits a transaction that takes more than a quarter of the journal.
     fn call_ended(&self, core: &mut Core) -> Result<()> {
         if core.journal.is_none() || self.joins_steps(core) { Ok(()) } else { core.commit_journal() }
     }
 
-    /// Metadata join the running transaction.
+    /// Adds a metadata buffer to the running transaction.
     fn buffer_dirtied(&self, core: &mut Core, name: Name, kind: BlockKind) {
         if kind == BlockKind::Data {
             return;
@@ -102,7 +102,7 @@ impl MetadataOrdering for Journaled {
         core.commit_journal()
     }
 
-    /// Commits a transaction that is old enough, or else writes what is due and not part of it.
+    /// Commits a transaction that is old enough, or else writes due buffers that are not part of it.
     fn background(&self, core: &mut Core, at: u64) -> Result<()> {
         if self.due(core).is_some_and(|due| at >= due) {
             return core.commit_journal();
@@ -138,7 +138,7 @@ impl MetadataOrdering for Journaled {
 }
 
 impl Core {
-    /// Commits the running transaction, and makes everything durable by that.
+    /// Commits the running transaction, which makes everything durable.
     fn commit_journal(&mut self) -> Result<()> {
         if self.calls.health.has_failed() {
             return Err(Errno::EROFS.into());
@@ -173,8 +173,8 @@ impl Core {
         if full { self.checkpoint() } else { Ok(()) }
     }
 
-    /// The running transaction as it goes to the journal: the request, the places that are copied, and its length
-    /// in fragments. `None` if there is nothing in it.
+    /// The running transaction as it goes to the journal: the request, the fragments that are copied, and its length in
+    /// fragments. `None` if it is empty.
     fn record(&mut self) -> Option<(Vec<Request>, Vec<u32>, u32)> {
         let j = self.journal.as_ref()?;
         if j.has_nothing() {
@@ -231,7 +231,7 @@ impl Core {
         (vec![Request::write(Kind::Log, at, bufs)], logged, self.geom.frags_for(len))
     }
 
-    /// Writes all metadata to their places; nothing of them is in a running transaction. The journal is empty then.
+    /// Writes all metadata in place, and empties the journal. There must be no running transaction.
     fn checkpoint(&mut self) -> Result<()> {
         let names = self.dirty.of_data(false);
         if !planted(Flaw::TailTooEarly) {

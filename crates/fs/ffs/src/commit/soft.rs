@@ -1,9 +1,9 @@
 //! Soft updates (Ganger and Patt 1994; McKusick and Ganger 1999): no call waits for a write.
 //!
-//! What a change waits for, and how the buffer was without it, is a dependency (`dependencies.rs`). A write includes
-//! what is ready and rolls the rest back in the image that goes to the disk, never in the buffer (`soft/rollback.rs`).
-//! When that write is durable, the dependencies that it included are gone, which makes others ready, and what follows
-//! them is done: fragments and inodes are marked free, and link counts fall (the *work list*).
+//! A dependency (`dependencies.rs`) holds what a change waits for, and the bytes before it. A write includes the
+//! dependencies that are ready and rolls the others back in the image that goes to the disk, never in the buffer
+//! (`soft/rollback.rs`). When the write is durable, the dependencies that it included are removed, which makes others
+//! ready, and their actions are taken: fragments and inodes are marked free, and link counts fall (the *work list*).
 //!
 //! In the terms of the papers: `pointer_set` makes an allocdirect or allocindirect, with the events as its newblk and
 //! the bmsafemap of its group; `inode_made` an inodedep, `entry_added` a diradd, `entry_removed` a dirrem,
@@ -35,7 +35,7 @@ impl MetadataOrdering for SoftUpdates {
         let cg = core.cg_name(core.geom.cg_of_inode(i.ino));
         let deps = &mut core.deps;
         let mut waits = if planted(Flaw::InodeBeforeBit) { Vec::new() } else { vec![deps.event(cg)] };
-        // Nor before the group says that this part of its table is in use.
+        // It also waits for the group to record that this part of its table is in use.
         waits.extend(deps.find(cg, INITED_AT));
         let undo = Undo::Inode(inode_bytes(&old));
         deps.add(Dependency::new(i.name(), i.at + INODE_AT, undo, waits));
@@ -47,7 +47,7 @@ impl MetadataOrdering for SoftUpdates {
     }
 
     fn inode_ready(&self, core: &mut Core, i: &Inode) -> Result<Vec<u64>> {
-        // A new directory or symbolic link is not on disk before its first block may be: without one it is none.
+        // A new directory or symbolic link is not on disk before its first block is: without one it is invalid.
         if (i.is_dir() || i.is_symlink())
             && let Some(pointer) = core.deps.at_mut(i.name(), i.pointer_at(0))
         {
@@ -66,7 +66,7 @@ impl MetadataOrdering for SoftUpdates {
         self.links_raised(core, dir)
     }
 
-    /// The data of a file that are not on disk, with the pointers to them and the size.
+    /// Waits for the data of the file that are not on disk, for the pointers to them, and for the size.
     fn data_ready(&self, core: &mut Core, i: &Inode) -> Result<Vec<u64>> {
         if !core.begin_replacement(i)? {
             return Ok(Vec::new());
@@ -151,7 +151,7 @@ impl MetadataOrdering for SoftUpdates {
         }
         let (mut undo, mut after) = (Undo::Entry { ino: 0, kind: 0 }, Vec::new());
         if let Some(removed) = deps.find(page, at).and_then(|id| deps.remove(id)) {
-            // The same name again, where the old one has not gone yet.
+            // The same name again, in the slot of a removed entry that is still on disk.
             waits.extend(removed.waits.into_iter().filter(|w| deps.is_open(*w)));
             (undo, after) = (removed.undo, removed.after);
         }
@@ -173,11 +173,11 @@ impl MetadataOrdering for SoftUpdates {
             if let Name::File(Ino(file), FileBlock::Data(_)) = page { Some((file, name.to_vec())) } else { None };
         let after = after.filter(|id| deps.is_open(*id) && !planted(Flaw::OldNameFirst));
         if let Some(wait) = after {
-            // What is on disk here may not go yet either, as long as the newer name of that is not there.
+            // The entry on disk here must stay, too, as long as the newer name of its inode is not on disk.
             let unwritten = |p: &Dependency| !matches!(p.undo, Undo::Entry { ino: 0, .. });
             let older = deps.find(page, at).filter(|id| deps.get(*id).is_some_and(unwritten));
             let waits = deps.ways([Some(wait), older].into_iter().flatten().collect());
-            // Whatever else waits for this entry to be on disk goes on waiting for that.
+            // Dependencies that wait for this entry to be on disk go on waiting for it.
             let undo = Undo::Entry { ino: ino.0 as u32, kind };
             let after = vec![After::Release(release), After::Vacant((page, at))];
             deps.add(Dependency { after, held, ..Dependency::new(page, at, undo, waits) });
@@ -200,7 +200,7 @@ impl MetadataOrdering for SoftUpdates {
             undo = dependency.undo;
             after.extend(dependency.after);
         }
-        // It waits for nothing, but the same name again goes to its place: elsewhere it might be there twice.
+        // It waits for nothing, but the same name must reuse its slot: elsewhere it might be on disk twice.
         deps.add(Dependency { after, held, ..Dependency::new(page, at, undo, Vec::new()) });
         Ok(())
     }
@@ -224,7 +224,7 @@ impl MetadataOrdering for SoftUpdates {
         waits = deps.ways(waits);
         let (undo, mut after) = match deps.find(page, at).and_then(|id| deps.remove(id)) {
             Some(dependency) => {
-                // The link count of the directory, above all, if the entry names one before and after.
+                // Above all the link count of the directory, if the entry names one before and after.
                 waits.extend(dependency.waits.into_iter().filter(|w| deps.is_open(*w)));
                 (dependency.undo, dependency.after)
             }
@@ -234,7 +234,7 @@ impl MetadataOrdering for SoftUpdates {
         if !never_on_disk {
             after.push(After::Release(release));
         }
-        // Two dots are no name of the directory above.
+        // `..` does not count as a name of the directory above.
         let names = if let LinkRelease::Parent(_) = release { 0 } else { new.0 };
         let id = deps.add(Dependency { after, names, ..Dependency::new(page, at, undo, waits) });
         if never_on_disk {
@@ -267,39 +267,38 @@ impl MetadataOrdering for SoftUpdates {
     }
 }
 
-/// An inode with what it needs to be whole: of a directory, its first block; the attributes that it was made with.
+/// The dependencies of a new inode: its own, and those of the pointers to its direct blocks and attributes.
 fn inode_parts(core: &Core, i: &Inode) -> Vec<u64> {
     let pointers = (0..NDADDR).chain([XATTR]).filter_map(|k| core.deps.find(i.name(), i.pointer_at(k)));
     pointers.chain(core.deps.find(i.name(), i.at + INODE_AT)).collect()
 }
 
 impl Core {
-    /// A name that must be on disk before the one in `slot` may go, or a file would be there without one: the newest
-    /// name of `file`, which it names, that is not there yet, if this one is; or the entry itself, if what it took the
-    /// place of may not go yet.
+    /// The dependency of a name that must be on disk before the one in `slot` is removed, or a file on disk would have
+    /// no name: the newest name of `file`, which the slot names, that is not on disk yet; or the entry itself, if it is
+    /// still rolled back.
     pub fn newer_name(&self, slot: Slot, file: Option<Ino>) -> Option<u64> {
         let deps = &self.deps;
         let here = deps.find(slot.0, slot.1);
         let dependency = here.and_then(|id| deps.get(id));
         let newer = || file.and_then(|ino| deps.newest_name(slot, ino.0));
         if matches!(dependency, Some(Dependency { undo: Undo::Entry { ino: 0, .. }, .. })) {
-            // Names that are on disk may wait for this one.
+            // Names on disk may wait for this one before they are removed.
             let some = file.is_some_and(|ino| deps.has_old_names(ino)) && !planted(Flaw::VanishedAwaited);
             return if some { newer() } else { None };
         }
         newer().or(here.filter(|_| dependency.is_some_and(|p| deps.waits(p))))
     }
 
-    /// Whether names of an inode that are still on disk wait to go for its new one in `slot`, and it has others that are
-    /// not there: it would have none for a while if this one were replaced as things are.
+    /// Whether removed names of an inode are still on disk, waiting for its new one in `slot`, and it has other names
+    /// that are not on disk: if the new one were replaced now, a crash could leave the inode without a name.
     pub fn is_awaited(&self, slot: Slot, ino: Ino) -> bool {
         let deps = &self.deps;
         let new = deps.find(slot.0, slot.1).and_then(|id| deps.get(id)).is_some_and(|p| p.names == ino.0);
         new && deps.has_old_names(ino) && deps.newest_name(slot, ino.0).is_some()
     }
 
-    /// Whether an entry in `slot` is kept, as one without a name, when it is removed: one that is on disk, or waits for
-    /// `after`.
+    /// Whether the bytes of an entry in `slot` are kept when it is removed: it is on disk, or waits for `after`.
     pub fn is_kept_removed(&self, slot: Slot, after: Option<u64>) -> bool {
         self.ordering().keeps_removed_entries() && (after.is_some() || !self.deps.is_unwritten(slot))
     }

@@ -1,8 +1,8 @@
-//! Synchronous writes, as the original FFS has them: what others are about to depend on is written, and waited for.
+//! Synchronous writes, as the original FFS has them: a change is written before others depend on it.
 //!
 //! An inode is written before the first name of it, a removed name before the link count falls, a pointer that was
 //! cleared before its block is free, an indirect block before it is pointed to. Bitmaps, data and times are delayed; so
-//! pointers to data are dependencies as with soft updates (`soft/pointers.rs`).
+//! pointers to data are dependencies as with soft updates (`soft/pointers.rs`), and are rolled back.
 
 use super::ordering::{Entry, MetadataOrdering};
 use crate::buffers::{BlockKind, PointerSet, Slot};
@@ -51,7 +51,7 @@ impl MetadataOrdering for Synchronous {
     fn pointer_set(&self, core: &mut Core, p: &PointerSet) -> Result<()> {
         if !planted(Flaw::SyncPointerFirst) {
             match core.dirty.get(p.content).map(|d| d.kind) {
-                // The bits are counted again after a crash.
+                // Bits may be late: after a crash they are counted again.
                 Some(BlockKind::Data) => return core.pointer_waits(p, None),
                 Some(_) => core.write_now(p.content)?,
                 None => {}
@@ -135,7 +135,7 @@ impl MetadataOrdering for Synchronous {
         true
     }
 
-    /// Nobody is to wait longer for the pointers than for the data.
+    /// Writes data first, so that the pointers to them need not be rolled back.
     fn write_aged(&self, core: &mut Core, names: &[Name]) -> Result<()> {
         let is_data = |name: &Name| core.dirty.get(*name).is_some_and(|d| d.kind == BlockKind::Data);
         let (data, rest): (Vec<Name>, Vec<Name>) = names.iter().partition(|name| is_data(name));

@@ -1,15 +1,15 @@
-//! BlockKind must hold of the all of a volume, as far as core tells.
+//! Invariants of the dependencies of a volume, as far as they can be checked in core.
 
 use super::*;
 use arbor_kit::invariants::{Holds, ensure};
 
 impl Dependencies {
-    /// Dependencies that are not on the disk.
+    /// Number of dependencies.
     pub fn pending(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether the dependency is reached from others, and `id` is the current one of its place.
+    /// Whether `id` is the current dependency at its offset, and was not written yet.
     fn is_current(&self, id: u64, dependency: &Dependency) -> bool {
         dependency.waits_for_parent.is_none()
             && !dependency.is_event()
@@ -33,7 +33,7 @@ impl Dependencies {
         false
     }
 
-    /// A name waits for the inode that it names, as long as that is not on disk.
+    /// Checks that a name waits for the inode that it names, as long as that is not on disk.
     pub fn names_wait(&self, geom: &Geom) -> Holds {
         for (ino, ids) in &self.adds {
             let Some((block, at)) = geom.inode_at(Ino(*ino)) else { continue };
@@ -46,7 +46,7 @@ impl Dependencies {
         Ok(())
     }
 
-    /// Names that are gone for users are counted until what follows their removal is done.
+    /// Checks that names removed for users are counted until their link counts are lowered.
     pub fn drops_are_counted(&self) -> Holds {
         let mut counted = Dependencies::default();
         let each = self.all.values().flat_map(|p| &p.after);
@@ -57,7 +57,7 @@ impl Dependencies {
         })
     }
 
-    /// BlockKind is to be freed when dependencies are on disk: each of it once, and all of it counted.
+    /// The runs and inodes to be freed when dependencies are on disk.
     pub fn frees(&self) -> impl Iterator<Item = Freed> + '_ {
         self.all.values().flat_map(|p| &p.after).filter_map(|a| match a {
             After::Free(frag, frags) => Some(Freed::Run(*frag, *frags)),
@@ -71,7 +71,8 @@ impl Dependencies {
         ensure(found == self.frees, "FFS-C3", || format!("{} things are to be freed, {found} wait", self.frees))
     }
 
-    /// New inodes and pointers were made to wait: for bits if they have to, and pointers for what they lead to, too.
+    /// Checks that new inodes and pointers wait for bits, if they have to, and pointers also for the block they point
+    /// to.
     pub fn allocations_wait(&self, has_bits: bool, is_group: impl Fn(Name) -> bool) -> Holds {
         for (id, dependency) in self.all.iter().filter(|(id, p)| self.is_current(**id, p)) {
             let bits = usize::from(has_bits);
@@ -93,14 +94,15 @@ impl Dependencies {
         Ok(())
     }
 
-    /// BlockKind hangs on a dependency follows it, and what leads to names is there and knows it.
+    /// Checks that a dependency that waits for its parent pointer is among the pointer's actions, and that the pointers
+    /// to directory blocks exist and list them.
     pub fn ways_are_known(&self) -> Holds {
         for (id, dependency) in self.all.iter() {
             let Some(on) = dependency.waits_for_parent else { continue };
             let follows = self
                 .all
                 .get(&on)
-                .is_some_and(|p| p.after.iter().any(|a| matches!(a, After::Dependency(hanging) if hanging == id)));
+                .is_some_and(|p| p.after.iter().any(|a| matches!(a, After::Dependency(waiting) if waiting == id)));
             ensure(follows, "FFS-C6", || format!("dependency {id} waits for its parent {on}, which does not know it"))?;
         }
         for (content, id) in &self.leads {
@@ -110,14 +112,14 @@ impl Dependencies {
         Ok(())
     }
 
-    /// Entries that are not on disk, each with its place and the inode that it names.
+    /// Entries that are not on disk, each with its slot and the inode that it names.
     pub fn entries(&self) -> impl Iterator<Item = (Slot, u64)> + '_ {
         let here = self.all.iter().filter(|(id, p)| p.names != 0 && self.is_current(**id, p));
         here.map(|(_, p)| ((p.buffer, p.at), p.names))
     }
 }
 
-/// BlockKind is to be freed.
+/// A run or an inode to be freed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Freed {
     Run(Frag, u32),
@@ -162,7 +164,7 @@ mod tests {
 
     type Break<'a> = &'a dyn Fn(&mut Core);
 
-    /// Each number with what breaks it.
+    /// Each invariant's number, with a change that breaks it.
     #[test]
     fn each_number_can_be_broken() {
         let all: [(&str, Break<'_>); 13] = [

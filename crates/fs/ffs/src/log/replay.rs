@@ -1,4 +1,4 @@
-//! What the journal has to say after a crash: its complete transactions, read and replayed.
+//! Replay of the journal after a crash: its complete transactions are read and written in place.
 
 use super::*;
 use crate::superblock;
@@ -9,8 +9,8 @@ pub(crate) struct Copy {
     pub bytes: Vec<u8>,
 }
 
-/// What the journal's complete transactions have to say, the last word of each place, and the number of the
-/// transaction after them with its fragment.
+/// The newest copy of each fragment in the journal's complete transactions, and the number and fragment of the
+/// transaction after them.
 pub(crate) fn read_journal(
     dev: &dyn Device,
     sb: &SuperBlock,
@@ -22,7 +22,7 @@ pub(crate) fn read_journal(
         for (tag, bytes) in tags {
             match bytes {
                 Some(bytes) => drop(copies.insert(tag.frag.get(), bytes)),
-                // Whatever covers the place; copies begin where their buffers do.
+                // A revocation names the fragment where a copy begins.
                 None => drop(copies.remove(&tag.frag.get())),
             }
         }
@@ -35,7 +35,7 @@ pub(crate) fn read_journal(
 
 type Tagged = (JournalTag, Option<Vec<u8>>);
 
-/// The transaction `seq` at fragment `at`, if all of it is there, and where it ends.
+/// The transaction `seq` at fragment `at`, if it is complete, and where it ends.
 fn read_transaction(
     dev: &dyn Device,
     sb: &SuperBlock,
@@ -79,7 +79,7 @@ fn read_transaction(
     }
 }
 
-/// Writes what the journal has to say to its place, and makes the journal empty. Says whether it said anything.
+/// Writes the journal's copies in place, and empties the journal. Returns whether there were any.
 pub(crate) fn replay(dev: &dyn Device, sb: &mut SuperBlock, geom: &Geom, tail: (u32, u32)) -> Result<bool> {
     let (copies, (seq, end)) = read_journal(dev, sb, geom, tail)?;
     if seq == tail.0 {
@@ -96,7 +96,7 @@ pub(crate) fn replay(dev: &dyn Device, sb: &mut SuperBlock, geom: &Geom, tail: (
     }
     let seq = if planted(Flaw::NumbersAgain) { tail.0 } else { seq };
     if end > last_fragment(sb) {
-        // A program that knows of one tail only wrote there; what is replayed again must be whole.
+        // A program that knows only one tail wrote there; replay must be repeatable as a whole.
         write_tail_at(dev, sb, geom, 0, (seq, 1))?;
     } else {
         write_tail(dev, sb, geom, seq, 1)?;

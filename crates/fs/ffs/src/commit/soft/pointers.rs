@@ -1,4 +1,4 @@
-//! Dependencies of pointers and sizes, and what is freed after them. Synchronous writes have those of data too.
+//! Dependencies of pointers and sizes, and the runs and inodes freed after them; used by synchronous writes, too.
 
 use crate::buffers::{PointerSet, Slot};
 use crate::dependencies::{After, Dependency, INODE_AT, SIZE_AT, Undo};
@@ -10,8 +10,8 @@ use arbor_base::cache::Name;
 use arbor_base::vfs::Result;
 
 impl Core {
-    /// A pointer that was set must not be on disk before its block is (FFS-C4), nor before the group with the bits of its
-    /// fragments is, `bits` (FFS-C3).
+    /// Makes a pointer that was set wait for its block (FFS-C4), and for `bits`, the group with the bits of its
+    /// fragments (FFS-C3).
     pub(in crate::commit) fn pointer_waits(&mut self, p: &PointerSet, bits: Option<Name>) -> Result<()> {
         let (moved, old, content, (buffer, at)) = (p.is_moved(), p.old, p.content, p.slot);
         let deps = &mut self.deps;
@@ -37,14 +37,13 @@ impl Core {
         if moved && on_disk {
             deps.follow(id, After::Free(old.0, old.1));
         } else if moved {
-            // No pointer to it has ever been on disk.
+            // No pointer to the old run has ever been on disk.
             return self.free_run(old.0, old.1);
         }
         Ok(())
     }
 
-    /// The size that a file has now must not be on disk before its last page is, if the disk has something after the
-    /// end that it had.
+    /// Makes the size of a file wait for its last page, if the disk has bytes other than zero past the old end.
     pub(in crate::commit) fn size_waits(&mut self, i: &Inode, old: u64, content: Name) {
         if !self.pages.has_tail(content) || planted(Flaw::TailShown) {
             return;
@@ -61,7 +60,8 @@ impl Core {
         }
     }
 
-    /// No image of its inode may reach after the end of a file, where fragments are free soon.
+    /// Lowers the sizes to which the inode of a file may be rolled back: no image may reach beyond the new end, where
+    /// fragments are about to be free.
     pub fn size_lowered(&mut self, i: &Inode) {
         let (name, size) = (i.name(), i.size());
         for at in (0..NDADDR + NIADDR).map(|k| i.pointer_at(k)).chain([i.at + SIZE_AT]) {
@@ -75,7 +75,7 @@ impl Core {
         }
     }
 
-    /// The runs are free when the pointer in `slot`, which was cleared, is not on disk.
+    /// Frees the runs once the cleared pointer in `slot` is not on disk: at once if it never was.
     pub(in crate::commit) fn free_when_cleared(&mut self, (buffer, at): Slot, runs: &[(Frag, u32)]) -> Result<()> {
         let deps = &mut self.deps;
         let Some(dependency) = deps.find(buffer, at).and_then(|id| deps.remove(id)) else {
@@ -90,7 +90,7 @@ impl Core {
         self.free_when_written(buffer, runs)
     }
 
-    /// The runs are free when the buffer is on disk.
+    /// Frees the runs once the buffer is on disk.
     pub(in crate::commit) fn free_when_written(&mut self, buffer: Name, runs: &[(Frag, u32)]) -> Result<()> {
         let event = if runs.is_empty() { return Ok(()) } else { self.deps.event(buffer) };
         if planted(Flaw::FragmentsTooEarly) {
@@ -102,9 +102,9 @@ impl Core {
         Ok(())
     }
 
-    /// An inode that was cleared is free when that is on disk.
+    /// Frees a cleared inode once that is on disk: at once if it never was.
     pub(in crate::commit) fn free_inode_when_written(&mut self, i: &Inode, m: u32) -> Result<()> {
-        // Pointers that were never written went with their blocks; what is left says how it was on disk.
+        // Pointers that were never written went with their blocks; the dependencies left hold what is on disk.
         let places = (0..=NDADDR + NIADDR).map(|k| i.pointer_at(k)).chain([i.at + SIZE_AT]);
         let pending: Vec<u64> = places.filter_map(|at| self.deps.find(i.name(), at)).collect();
         let mut after = Vec::new();
@@ -113,7 +113,7 @@ impl Core {
         }
         let new = self.deps.find(i.name(), i.at + INODE_AT).and_then(|id| self.deps.remove(id));
         if let Some(new) = new {
-            // The disk has never seen it.
+            // The inode was never on disk.
             after.extend(new.after);
             self.follow_on(after)?;
             return self.vfree(i.ino, m);

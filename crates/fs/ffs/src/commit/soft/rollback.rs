@@ -1,5 +1,4 @@
-//! What a write makes of the dependencies in a buffer: what it has to undo in the image, and what follows when it is on
-//! disk. And which buffers a sync has to write.
+//! Rollback, and completion of dependencies after a write; and which buffers a sync has to write.
 
 use crate::dependencies::{After, Dependency, INODE_AT, SIZE_AT, Undo};
 use crate::format::*;
@@ -11,18 +10,18 @@ use arbor_base::vfs::{Ino, Result};
 use rustc_hash::FxHashSet;
 
 impl Core {
-    /// Undoes in an image what must not be on disk yet. Says whether there was anything.
+    /// Undoes the changes in an image that must not be on disk yet. Returns whether there were any.
     pub(in crate::commit) fn roll_back(&self, name: Name, image: &mut [u8]) -> bool {
         let deps = &self.deps;
         let mut inodes = Vec::new();
         let mut rolled = false;
         let mut ready = FxHashSet::default();
-        // The newest first: an entry may have been entered and removed.
+        // The newest first: an entry may have been added and removed.
         for id in deps.of(name).iter().rev() {
             let Some(dependency) = deps.get(*id) else { continue };
             let is_entry = matches!(dependency.undo, Undo::Entry { .. });
             if !deps.waits(dependency) {
-                // What came before it in its place is of no account.
+                // Older dependencies of the same entry are superseded.
                 ready.extend(is_entry.then_some(dependency.at));
                 continue;
             }
@@ -58,13 +57,13 @@ impl Core {
         rolled
     }
 
-    /// What was included in writes is on disk now.
+    /// Completes the dependencies that durable writes included.
     pub(in crate::commit) fn dependencies_written(&mut self, included: Vec<u64>) -> Result<()> {
         let after: Vec<After> = included.into_iter().flat_map(|id| self.deps.written(id)).collect();
         self.follow_on(after)
     }
 
-    /// Does what follows dependencies that are on disk now, or never will be.
+    /// Takes the actions of dependencies that are on disk now, or never will be.
     pub(super) fn follow_on(&mut self, mut after: Vec<After>) -> Result<()> {
         after.reverse();
         while let Some(a) = after.pop() {
@@ -80,8 +79,8 @@ impl Core {
         Ok(())
     }
 
-    /// Nothing of a buffer will be written: what followed its dependencies happens. Returns runs whose freeing waited for
-    /// it.
+    /// Cancels the dependencies of a buffer that will not be written, and takes their actions. Returns runs that are to
+    /// be freed.
     pub fn cancel_buffer(&mut self, name: Name) -> Result<Vec<(Frag, u32)>> {
         let ids = self.deps.of(name).to_vec();
         let (mut runs, mut rest) = (Vec::new(), Vec::new());
@@ -100,8 +99,7 @@ impl Core {
         Ok(runs)
     }
 
-    /// Buffers that have to be written until a file is durable with the names it was made by, as far as that can
-    /// be seen now.
+    /// The buffers that must be written to make a file durable with its names, as far as that is known now.
     pub(in crate::commit) fn needed_by_file(&mut self, ino: Ino) -> Result<Vec<Name>> {
         let mut out: FxHashSet<Name> = self.buffers_of(ino)?.into_iter().collect();
         // Its names, and the directories up to the root that are new as well.
@@ -132,7 +130,7 @@ impl Core {
         self.with_what_waits(out)
     }
 
-    /// The same, until it has no other names than those that it is to have either.
+    /// The same, with those that must be written until its removed names are gone from the disk.
     pub(in crate::commit) fn needed_by_names(&mut self, ino: Ino) -> Result<Vec<Name>> {
         let mut out: FxHashSet<Name> = self.needed_by_file(ino)?.into_iter().collect();
         let deps = &self.deps;
@@ -140,7 +138,7 @@ impl Core {
         self.with_what_waits(out)
     }
 
-    /// Buffers, and those that their changes wait for; the dirty ones.
+    /// The dirty ones of these buffers, and of those that their changes wait for.
     fn with_what_waits(&self, mut out: FxHashSet<Name>) -> Result<Vec<Name>> {
         let mut todo: Vec<Name> = out.iter().copied().collect();
         while let Some(name) = todo.pop() {
