@@ -293,8 +293,12 @@ impl Orphans for Core {
     }
 
     fn release(&mut self, i: &mut Inode) -> Result<bool> {
-        // Attributes are a step of their own: that fails before it changes anything if they are damaged.
-        if i.d.has_blocks() && (self.truncate_some(i, 0)? > 0 || i.d.xattr.get() != 0) {
+        let frags = i.d.frags.get();
+        if i.d.has_blocks() && self.truncate_some(i, 0)? > 0 {
+            return Ok(false);
+        }
+        // Attributes are a step of their own after blocks: it fails before it changes anything if they are damaged.
+        if i.d.xattr.get() != 0 && i.d.frags.get() != frags {
             return Ok(false);
         }
         if i.d.xattr.get() != 0 {
