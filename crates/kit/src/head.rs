@@ -81,30 +81,30 @@ fn head<S: Headed>(sb: &S) -> Head {
 /// # Errors
 /// Its checksum is wrong, or its version is newer than the code knows.
 pub fn read<S: Headed>(dev: &dyn Device, at: u64) -> Result<Option<S>> {
-    if dev.geometry().size < at.saturating_add(SUPER_LEN as u64) {
-        return Ok(None);
-    }
-    let mut bytes = vec![0; SUPER_LEN];
-    dev.read_at(Kind::Super, at, &mut bytes)?;
-    decode(&bytes, at)
+    bytes_at(dev, at)?.map_or(Ok(None), |bytes| decode(&bytes, at))
+}
+
+/// The same; an error if there is none.
+pub fn need<S: Headed>(dev: &dyn Device, at: u64) -> Result<S> {
+    read(dev, at)?.ok_or_else(|| Error::refused(format!("no {} superblock", S::ENGINE)))
 }
 
 /// Whether a sound superblock of a newer version lies at byte `at`: a volume that the checker leaves alone.
 pub fn is_newer<S: Headed>(dev: &dyn Device, at: u64) -> Result<bool> {
-    let mut bytes = vec![0; SUPER_LEN];
-    if dev.geometry().size < at.saturating_add(SUPER_LEN as u64) {
-        return Ok(false);
-    }
-    dev.read_at(Kind::Super, at, &mut bytes)?;
+    let Some(bytes) = bytes_at(dev, at)? else { return Ok(false) };
     let Ok(sb) = S::read_from_bytes(&bytes) else { return Ok(false) };
     let head = head(&sb);
     let sound = head.magic == S::MAGIC && crc_without(&bytes, CRC_AT) == Some(head.crc.get());
     Ok(sound && head.version.get() > S::VERSION)
 }
 
-/// The same; an error if there is none.
-pub fn need<S: Headed>(dev: &dyn Device, at: u64) -> Result<S> {
-    read(dev, at)?.ok_or_else(|| Error::refused(format!("no {} superblock", S::ENGINE)))
+fn bytes_at(dev: &dyn Device, at: u64) -> Result<Option<Vec<u8>>> {
+    if dev.geometry().size < at.saturating_add(SUPER_LEN as u64) {
+        return Ok(None);
+    }
+    let mut bytes = vec![0; SUPER_LEN];
+    dev.read_at(Kind::Super, at, &mut bytes)?;
+    Ok(Some(bytes))
 }
 
 /// The superblock in these bytes, which were read at byte `at`; see [`read`].

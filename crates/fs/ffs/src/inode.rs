@@ -238,9 +238,9 @@ impl Core {
         Ok(frags)
     }
 
-    fn free_xattr(&mut self, i: &mut Inode) -> Result<()> {
+    /// Frees the attributes of an inode, which have `frags` fragments.
+    fn free_xattr(&mut self, i: &mut Inode, frags: u32) -> Result<()> {
         let frag = Frag(i.d.xattr.get());
-        let frags = self.xattr_frags(i, frag)?;
         self.drop_buffer(Name::File(i.ino, FileBlock::Xattr))?;
         i.d.xattr = 0.into();
         i.add_frags(0, frags);
@@ -293,16 +293,16 @@ impl Orphans for Core {
     }
 
     fn release(&mut self, i: &mut Inode) -> Result<bool> {
-        let frags = i.d.frags.get();
+        // Before the first change: damaged attributes must not fail a step half way.
+        let xattr = match i.d.xattr.get() {
+            0 => None,
+            frag => Some(self.xattr_frags(i, Frag(frag))?),
+        };
         if i.d.has_blocks() && self.truncate_some(i, 0)? > 0 {
             return Ok(false);
         }
-        // Attributes are a step of their own after blocks: it fails before it changes anything if they are damaged.
-        if i.d.xattr.get() != 0 && i.d.frags.get() != frags {
-            return Ok(false);
-        }
-        if i.d.xattr.get() != 0 {
-            self.free_xattr(i)?;
+        if let Some(frags) = xattr {
+            self.free_xattr(i, frags)?;
         }
         self.hashes.remove(i.ino);
         Ok(true)
@@ -412,7 +412,7 @@ impl InodeTable for Core {
         let old = Frag(i.d.xattr.get());
         let old_frags = if old.0 == 0 { 0 } else { self.xattr_frags(i, old)? };
         if list.is_empty() {
-            return if old.0 == 0 { Ok(()) } else { self.free_xattr(i) };
+            return if old.0 == 0 { Ok(()) } else { self.free_xattr(i, old_frags) };
         }
         let body = xattr::encode(list);
         let frags = self.geom.frags_for(XATTR_HEADER + body.len());

@@ -121,13 +121,7 @@ impl<'a> Checker<'a> {
             dev.write_at(Kind::Super, 0, &arbor_kit::head::encode(&SuperBlock { clean: 0.into(), ..self.found }))?;
             dev.flush()?;
         }
-        // The record with the mark makes the in-place writes of the one before it durable.
-        for clean in [0, clean] {
-            self.core.sb.clean = clean.into();
-            self.core.touch_super();
-            self.core.write_changes()?;
-        }
-        self.core.flush()
+        self.core.write_marked(clean)
     }
 
     fn counts(&self) -> CheckReport {

@@ -75,6 +75,17 @@ impl Core {
         changed.chunks(most).try_for_each(|part| self.write_record(part))
     }
 
+    /// Writes all changes, and then whether the volume is `clean`, durably. The record with that mark makes the in-place
+    /// writes of the one before it durable (PLAIN-C2).
+    pub fn write_marked(&mut self, clean: u32) -> Result<()> {
+        for clean in [0, clean] {
+            self.sb.clean = clean.into();
+            self.touch_super();
+            self.write_changes()?;
+        }
+        self.flush()
+    }
+
     /// Changes the block of the superblock, or of its copy.
     pub fn put_super(&mut self, block: u32, sb: SuperBlock) -> Result<()> {
         let mut bytes = arbor_kit::head::encode(&sb);

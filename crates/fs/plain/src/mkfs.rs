@@ -28,13 +28,7 @@ pub(crate) fn format(devices: Devices, o: &FormatOptions) -> Result<()> {
     core.log.seq = 1;
     core.make_root(o)?;
     core.put_super(geom.copy(), core.sb.copy())?;
-    // The record with the mark makes the in-place writes of the first one durable.
-    for clean in [0, 1] {
-        core.sb.clean = clean.into();
-        core.touch_super();
-        core.write_changes()?;
-    }
-    core.flush()
+    core.write_marked(1)
 }
 
 /// Where everything goes on a device of `size` bytes.

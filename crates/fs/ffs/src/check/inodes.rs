@@ -5,7 +5,6 @@ use super::blocks::{Piece, Slot};
 use super::issue::{Issue, Node};
 use super::view::{Reader, decode_inode};
 use crate::format::*;
-
 use arbor_base::device::Kind;
 use arbor_base::vfs::{FileType, Result, mode};
 use arbor_kit::namespace::TARGET_MAX;
