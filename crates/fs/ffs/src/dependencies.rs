@@ -96,6 +96,7 @@ pub(crate) struct Dependency {
     /// Directory blocks, or indirect blocks above them, that can be reached once it is on disk.
     pub leads_to: Vec<Name>,
     /// Once written: the dependency of the pointer to its block, while that pointer is not on disk.
+    /// Of an event whose buffer was dropped: the event that takes its place.
     pub waits_for_parent: Option<u64>,
     /// The entry was removed or changed again while the dependency waited for its parent pointer.
     pub gone: bool,
@@ -385,6 +386,21 @@ impl Dependencies {
         match self.events.get(&buffer) {
             Some(id) => *id,
             None => self.add(Dependency::new(buffer, 0, Undo::None, Vec::new())),
+        }
+    }
+
+    /// Lets what waits for a write of a buffer that is about to be dropped wait for the next write of `instead`.
+    pub fn await_instead(&mut self, buffer: Name, instead: Name) {
+        let is_event = |id: &u64| self.all.get(id).is_some_and(Dependency::is_event);
+        let events: Vec<u64> = self.of(buffer).iter().copied().filter(is_event).collect();
+        for id in events {
+            let on = self.event(instead);
+            if let Some(mut event) = self.all.remove(&id) {
+                self.detach(id, &event);
+                event.waits_for_parent = Some(on);
+                self.all.insert(id, event);
+                self.follow(on, After::Dependency(id));
+            }
         }
     }
 

@@ -488,7 +488,12 @@ impl Core {
     fn drop_pages(&mut self, i: &Inode, from: u64) -> Result<()> {
         let dirty: Vec<u64> = self.cache.dirty_pages(i.ino, from).collect();
         for index in dirty {
-            self.drop_buffer(Name::data(i.ino, index))?;
+            let page = Name::data(i.ino, index);
+            if i.d.nlink.get() > 0 {
+                // A name that waits for these data waits until they are gone on disk too (FFS-C7).
+                self.deps.await_instead(page, i.name());
+            }
+            self.drop_buffer(page)?;
         }
         self.cache.drop_pages(i.ino, from);
         Ok(())

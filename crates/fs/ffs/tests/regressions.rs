@@ -12,6 +12,12 @@ fn zeroing_without_space_changes_nothing() {
 }
 
 const LINES: &[&str] = &[
+    // A file took the name of another, and its data were cut off before they were written: what it had before came back
+    // under the new name.
+    "seed=123782767663422 profile=Dirs size=67108864 ops=mkdir /d0 493 0; mkdir /d1 493 0; mkdir /d2 493 0; \
+     mkdir /d0/d2 448 0; create /d0/f1921 384 0; create /d2/f2928 0 0; create /d1/f928 0 7; write /d1/f928 0 2000 28; \
+     fsync /d1/f928 0; write /d1/f928 0 2000 29; rename /d1/f928 /d2/f2928 0; fsync /d0/f1921 0; \
+     create /d0/f1323 0 7; rename /d1 /d0/d2 2; fsync /d0/f1323 0; truncate /d2/f2928 0",
     // A directory was freed before the work that its own removals had left.
     "seed=1 profile=Dirs size=67108864 mount=keep=softupdates ops=mkdir /d2 1533 0; mkdir /d1 448 0; \
      mkdir /d0 493 0; rename /d2 /d0/d2 0; mkdir /d2 1023 0; rename /d2 /d0 2; rename /d2 /d0/d2 0; \
