@@ -2,7 +2,8 @@
 //!
 //! A call enters by [`served`], which does what is the same in all engines; [`calls`] runs it on the state in core,
 //! [`locked`] does so for volumes with one lock. Names follow the rules of [`namespace`]; [`lifetimes`] decides when
-//! inodes are freed; files of blocks are [`blockfile`] over [`blockmap`], directories of chunks [`chunkdir`].
+//! inodes are freed; files of blocks are [`blockfile`] over [`blockmap`], directories of chunks [`chunkdir`],
+//! their changes [`chunknames`].
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -11,6 +12,7 @@ pub mod blockmap;
 pub mod buddy;
 pub mod calls;
 pub mod chunkdir;
+pub mod chunknames;
 pub mod chunkrepair;
 pub mod counters;
 pub mod data;
@@ -28,6 +30,7 @@ pub mod invariants;
 pub mod issue;
 pub mod lifetimes;
 pub mod locked;
+pub mod lostfound;
 pub mod machine;
 pub mod namespace;
 pub mod options;

@@ -10,6 +10,7 @@
 //!
 //! Called by the engines (names) and by `locked.rs` (forget, inactivation).
 
+use crate::inodes::InodeStore;
 use crate::refs::Refs;
 use arbor_base::vfs::{Errno, Error, Ino, Result};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -111,19 +112,7 @@ pub trait Lives {
 
 /// The lists of orphans on disk, as the engine keeps them. The functions pass the decoded inode along; a change of it
 /// is lost unless the caller stores it.
-pub trait Orphans: Lives {
-    /// A decoded inode.
-    type Inode;
-
-    /// The inode, which must be in use.
-    fn get(&mut self, ino: Ino) -> Result<Self::Inode>;
-
-    /// Stores an inode in its buffer.
-    fn put(&mut self, i: &Self::Inode) -> Result<()>;
-
-    /// The number of an inode.
-    fn number(i: &Self::Inode) -> Ino;
-
+pub trait Orphans: Lives + InodeStore {
     /// First inode of the list that `of` belongs to, 0 if the list is empty.
     fn head(&mut self, of: Ino) -> Result<u64>;
 
@@ -158,11 +147,11 @@ pub fn orphan<C: Orphans>(core: &mut C, i: &mut C::Inode) -> Result<()> {
     let ino = C::number(i);
     if core.lives().is_orphan(ino) || !core.is_listed() {
         core.lives().orphans.entry(ino.0).or_insert(0);
-        return core.put(i);
+        return core.iput(i);
     }
     let head = core.head(ino)?;
     core.set_next(i, head);
-    core.put(i)?;
+    core.iput(i)?;
     let orphans = &mut core.lives().orphans;
     orphans.insert(ino.0, 0);
     if let Some(before) = orphans.get_mut(&head) {
@@ -196,9 +185,9 @@ fn leave<C: Orphans>(core: &mut C, i: &mut C::Inode, goes: bool) -> Result<()> {
     if before == 0 {
         return core.set_head(ino, next);
     }
-    let mut other = core.get(Ino(before))?;
+    let mut other = core.iget(Ino(before))?;
     core.set_next(&mut other, next);
-    core.put(&other)
+    core.iput(&other)
 }
 
 /// Finds the orphans of a list at mount, and queues them. `check` gets each, and whether it was found before.
@@ -254,7 +243,7 @@ pub fn abandon<C: Orphans>(core: &mut C, i: &mut C::Inode) -> Result<()> {
 }
 
 fn release<C: Orphans>(core: &mut C, ino: Ino) -> Result<(C::Inode, bool)> {
-    let mut i = core.get(ino)?;
+    let mut i = core.iget(ino)?;
     let done = core.release(&mut i)?;
     Ok((i, done))
 }
@@ -313,19 +302,22 @@ mod tests {
         }
     }
 
-    impl Orphans for Lists {
+    impl InodeStore for Lists {
         type Inode = (u64, u64);
 
-        fn get(&mut self, ino: Ino) -> Result<(u64, u64)> {
-            Ok((ino.0, self.next.get(&ino.0).copied().unwrap_or(0)))
-        }
-        fn put(&mut self, i: &(u64, u64)) -> Result<()> {
-            self.next.insert(i.0, i.1);
-            Ok(())
-        }
         fn number(i: &(u64, u64)) -> Ino {
             Ino(i.0)
         }
+        fn iget(&mut self, ino: Ino) -> Result<(u64, u64)> {
+            Ok((ino.0, self.next.get(&ino.0).copied().unwrap_or(0)))
+        }
+        fn iput(&mut self, i: &(u64, u64)) -> Result<()> {
+            self.next.insert(i.0, i.1);
+            Ok(())
+        }
+    }
+
+    impl Orphans for Lists {
         fn head(&mut self, of: Ino) -> Result<u64> {
             Ok(self.heads[of.0 as usize % 2])
         }
@@ -354,7 +346,7 @@ mod tests {
     }
 
     fn orphaned(lists: &mut Lists, n: u64) {
-        let mut i = lists.get(Ino(n)).unwrap();
+        let mut i = lists.iget(Ino(n)).unwrap();
         orphan(lists, &mut i).unwrap();
     }
 
@@ -371,16 +363,16 @@ mod tests {
         [2, 4, 5, 6, 8, 4].into_iter().for_each(|n| orphaned(&mut lists, n));
         assert_eq!((lists.list(0), lists.list(1)), (vec![8, 6, 4, 2], vec![5]));
         for (n, left) in [(6, vec![8, 4, 2]), (8, vec![4, 2]), (2, vec![4]), (4, vec![])] {
-            let mut i = lists.get(Ino(n)).unwrap();
+            let mut i = lists.iget(Ino(n)).unwrap();
             unorphan(&mut lists, &mut i).unwrap();
-            lists.put(&i).unwrap();
+            lists.iput(&i).unwrap();
             assert_eq!(lists.list(0), left);
         }
         let mut found = Vec::new();
         let mut mounted = Lists { heads: lists.heads, next: lists.next, ..Lists::default() };
         load(&mut mounted, 5, |lists, ino, twice| {
             found.push((ino.0, twice));
-            lists.get(ino)
+            lists.iget(ino)
         })
         .unwrap();
         assert_eq!((found, mounted.lives.inactive()), (vec![(5, false)], 1));
@@ -401,7 +393,7 @@ mod tests {
     #[test]
     fn a_damaged_inode_loses_its_last_name() {
         let mut lists = Lists { damaged: 5, ..Lists::default() };
-        let mut i = lists.get(Ino(5)).unwrap();
+        let mut i = lists.iget(Ino(5)).unwrap();
         lost(&mut lists, &mut i).unwrap();
         assert_eq!((lists.list(1), lists.lives.inactive(), lists.met_damage), (vec![5], 0, true));
         let mut half = Lists { damaged: 5, half: true, ..Lists::default() };
@@ -416,7 +408,7 @@ mod tests {
         let mut lists = Lists::default();
         lists.lives.refs.add(Ino(3));
         for n in [3, 4] {
-            let mut i = lists.get(Ino(n)).unwrap();
+            let mut i = lists.iget(Ino(n)).unwrap();
             lost(&mut lists, &mut i).unwrap();
         }
         assert_eq!((lists.freed.clone(), lists.list(1)), (vec![4], vec![3]));

@@ -55,7 +55,7 @@ use arbor_base::device::{Buf, Request};
 use arbor_base::layout::crc_without;
 use arbor_base::vfs::{Errno, Error, Ino, Result, Time};
 use arbor_kit::calls::State as _;
-use arbor_kit::inodes::InodeTable as _;
+use arbor_kit::inodes::InodeStore as _;
 use ordering::MetadataOrdering;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use arbor_base::layout::{Corrupt, get_u32, put};
 use arbor_base::vfs::{Errno, Error, Ino, Result};
 use arbor_kit::blockfile::{self, BlockFiles, Fill};
 use arbor_kit::blockmap::{BlockMap, Parent, Shape};
-use arbor_kit::inodes::InodeTable as _;
+use arbor_kit::inodes::InodeStore as _;
 use std::sync::Arc;
 
 /// Most groups in which one step of a truncation frees: a transaction holds the structures of all of them.

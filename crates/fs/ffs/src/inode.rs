@@ -12,7 +12,7 @@ use arbor_base::cache::{FileBlock, Name};
 use arbor_base::field;
 use arbor_base::layout::{Corrupt, crc_without, put};
 use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, Time, mode};
-use arbor_kit::inodes::{Change, InodeTable};
+use arbor_kit::inodes::{Change, InodeStore, InodeTable};
 use arbor_kit::lifetimes::{self, Orphans};
 use arbor_kit::xattr::{self, Xattrs};
 use std::mem::offset_of;
@@ -251,20 +251,6 @@ impl Core {
 
 /// With a journal the links of the list are in the inodes, in place of their creation times.
 impl Orphans for Core {
-    type Inode = Inode;
-
-    fn get(&mut self, ino: Ino) -> Result<Inode> {
-        self.iget(ino)
-    }
-
-    fn put(&mut self, i: &Inode) -> Result<()> {
-        self.iput(i)
-    }
-
-    fn number(i: &Inode) -> Ino {
-        i.ino
-    }
-
     fn is_listed(&self) -> bool {
         self.ordering().lists_orphans() && !planted(Flaw::NoOrphans)
     }
@@ -334,8 +320,12 @@ pub(crate) fn check_xattr_run(geom: &Geom, ino: Ino, frag: Frag, bytes: &[u8]) -
     Ok(())
 }
 
-impl InodeTable for Core {
+impl InodeStore for Core {
     type Inode = Inode;
+
+    fn number(i: &Inode) -> Ino {
+        i.ino
+    }
 
     fn iget(&mut self, ino: Ino) -> Result<Inode> {
         let i = self.islot(ino)?;
@@ -354,7 +344,9 @@ impl InodeTable for Core {
             }
         })
     }
+}
 
+impl InodeTable for Core {
     fn attr_of(&self, i: &Inode) -> Attr {
         let d = &i.d;
         let is_node = matches!(d.kind(), mode::IFCHR | mode::IFBLK);

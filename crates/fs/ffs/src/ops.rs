@@ -13,7 +13,7 @@ use arbor_base::cache::Name;
 use arbor_base::vfs::*;
 use arbor_kit::chunkdir::{ChunkDirs, Found};
 use arbor_kit::dirent::{DOTDOT_AT, first_chunks};
-use arbor_kit::inodes::{Attributes as _, InodeTable as _};
+use arbor_kit::inodes::{Attributes as _, InodeStore as _, InodeTable as _};
 use arbor_kit::lifetimes;
 use arbor_kit::locked;
 use arbor_kit::namespace::{Move, Namespace, NewInode, Node, Place, Target};

@@ -7,7 +7,7 @@ use crate::volume::Core;
 use arbor_base::cache::FileBlock;
 use arbor_base::layout::Location;
 use arbor_base::vfs::{Ino, Result};
-use arbor_kit::chunkdir::{ChunkDirs, Hashes, Room};
+use arbor_kit::chunkdir::{ChunkDirs, Hashes};
 use arbor_kit::namespace::Node;
 use std::sync::Arc;
 
@@ -39,13 +39,5 @@ impl ChunkDirs for Core {
 
     fn hashes(&mut self) -> &mut Hashes {
         &mut self.hashes
-    }
-}
-
-impl Core {
-    /// Finds room for an entry; the directory grows if there is none.
-    pub fn dir_room(&mut self, dir: &mut Inode, name: &[u8]) -> Result<Room> {
-        self.build_hash(dir)?;
-        self.room_or_grow(dir, name)
     }
 }

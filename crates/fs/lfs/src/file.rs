@@ -12,9 +12,9 @@ use arbor_base::cache::{Edit, FileBlock, Name};
 use arbor_base::device::Kind;
 use arbor_base::layout::{Corrupt, Location, crc, put};
 use arbor_base::vfs::{Errno, Error, Result};
-use arbor_kit::blockfile::{self, BlockFiles, Fill};
+use arbor_kit::blockfile::{BlockFiles, Fill};
 use arbor_kit::blockmap::{BlockMap, Parent, Shape};
-use arbor_kit::inodes::InodeTable as _;
+use arbor_kit::inodes::InodeStore as _;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -432,22 +432,9 @@ impl Core {
         let bytes = bytes.filter(|b| !b.contains(&0));
         bytes.ok_or_else(|| i.corrupt("size", size, "a target without NUL, within its block").into())
     }
-
-    /// Stores the target of a new symbolic link.
-    pub fn store_target(&mut self, i: &mut Inode, target: &[u8]) -> Result<()> {
-        if target.len() <= FAST_LINK {
-            i.d.size = (target.len() as u64).into();
-            self.iput(i)?;
-            self.modify(Name::Inode(i.ino), |buf| put(buf, FAST_LINK_AT, target))?;
-            // The caller stores its copy again.
-            *i = self.iget(i.ino)?;
-            return Ok(());
-        }
-        blockfile::store_target(self, i, target)
-    }
 }
 
-arbor_kit::block_file!(Inode);
+arbor_kit::usual_fields!(Inode);
 
 impl BlockMap for Core {
     type Ptr = Pointer;

@@ -8,9 +8,10 @@ use crate::volume::Core;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
 use arbor_base::field;
-use arbor_base::layout::{Corrupt, Location, crc_without, get_u32};
+use arbor_base::layout::{Corrupt, Location, crc_without, get_u32, put};
 use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, Time, mode};
-use arbor_kit::inodes::{Change, InodeTable};
+use arbor_kit::chunknames::ChunkNames;
+use arbor_kit::inodes::{Change, InodeStore, InodeTable, UsualFields as _};
 use arbor_kit::lifetimes::{self, Orphans};
 use arbor_kit::xattr::{self, Xattrs};
 use std::sync::Arc;
@@ -142,52 +143,6 @@ impl Core {
         Ok((self.geom.byte(frag) + within as u64, d))
     }
 
-    /// Makes a new inode, with no name yet.
-    pub fn inew(&mut self, m: u32, (uid, gid): (u32, u32), now: Time) -> Result<Inode> {
-        let (ino, version) = self.ialloc()?;
-        let stamp = Stamp::from(now);
-        let d = Dinode {
-            fsid: self.geom.fsid.into(),
-            ino: (ino.0 as u32).into(),
-            version: version.into(),
-            mode: m.into(),
-            nlink: if m & mode::IFMT == mode::IFDIR { 2 } else { 1 }.into(),
-            uid: uid.into(),
-            gid: gid.into(),
-            atime: stamp,
-            mtime: stamp,
-            ctime: stamp,
-            btime: stamp,
-            ..Dinode::default()
-        };
-        let empty = Dinode::default();
-        self.cache.insert(Name::Inode(ino), Arc::new(empty.as_bytes().to_vec()));
-        let i = Inode { ino, d };
-        self.iput(&i)?;
-        Ok(i)
-    }
-
-    /// Counts a removed name of an inode; `all`: a directory's last one, with its dot.
-    pub fn unlinked(&mut self, ino: Ino, all: bool) -> Result<()> {
-        let mut i = self.iget(ino)?;
-        i.d.nlink = if all { 0 } else { i.d.nlink.get().saturating_sub(1) }.into();
-        if i.d.nlink.get() > 0 { self.iput(&i) } else { lifetimes::lost(self, &mut i) }
-    }
-
-    /// Counts one subdirectory less.
-    pub fn drop_parent(&mut self, ino: Ino) -> Result<()> {
-        let mut i = self.iget(ino)?;
-        i.d.nlink = i.d.nlink.get().saturating_sub(1).into();
-        self.iput(&i)
-    }
-
-    /// Frees a new inode that never got a name.
-    pub fn abort_create(&mut self, i: &mut Inode) -> Result<()> {
-        i.d.nlink = 0.into();
-        self.iput(i)?;
-        lifetimes::abandon(self, i)
-    }
-
     /// Loads, at a mount, the inodes that were open and unlinked at the crash.
     pub fn load_orphans(&mut self) -> Result<()> {
         lifetimes::load(self, self.state.orphan.into(), |core, ino, twice| {
@@ -216,21 +171,45 @@ impl Core {
     }
 }
 
+impl ChunkNames for Core {
+    fn inew(&mut self, m: u32, (uid, gid): (u32, u32), now: Time) -> Result<Inode> {
+        let (ino, version) = self.ialloc()?;
+        let stamp = Stamp::from(now);
+        let d = Dinode {
+            fsid: self.geom.fsid.into(),
+            ino: (ino.0 as u32).into(),
+            version: version.into(),
+            mode: m.into(),
+            nlink: if m & mode::IFMT == mode::IFDIR { 2 } else { 1 }.into(),
+            uid: uid.into(),
+            gid: gid.into(),
+            atime: stamp,
+            mtime: stamp,
+            ctime: stamp,
+            btime: stamp,
+            ..Dinode::default()
+        };
+        let empty = Dinode::default();
+        self.cache.insert(Name::Inode(ino), Arc::new(empty.as_bytes().to_vec()));
+        let i = Inode { ino, d };
+        self.iput(&i)?;
+        Ok(i)
+    }
+
+    fn store_target(&mut self, i: &mut Inode, target: &[u8]) -> Result<()> {
+        if target.len() <= FAST_LINK {
+            i.d.size = (target.len() as u64).into();
+            self.iput(i)?;
+            self.modify(Name::Inode(i.ino), |buf| put(buf, FAST_LINK_AT, target))?;
+            // The caller stores its copy again.
+            *i = self.iget(i.ino)?;
+            return Ok(());
+        }
+        arbor_kit::blockfile::store_target(self, i, target)
+    }
+}
+
 impl Orphans for Core {
-    type Inode = Inode;
-
-    fn get(&mut self, ino: Ino) -> Result<Inode> {
-        self.iget(ino)
-    }
-
-    fn put(&mut self, i: &Inode) -> Result<()> {
-        self.iput(i)
-    }
-
-    fn number(i: &Inode) -> Ino {
-        i.ino
-    }
-
     fn head(&mut self, _of: Ino) -> Result<u64> {
         Ok(self.state.orphan.into())
     }
@@ -264,8 +243,12 @@ impl Orphans for Core {
     }
 }
 
-impl InodeTable for Core {
+impl InodeStore for Core {
     type Inode = Inode;
+
+    fn number(i: &Inode) -> Ino {
+        i.ino
+    }
 
     fn iget(&mut self, ino: Ino) -> Result<Inode> {
         if ino == IFILE {
@@ -279,35 +262,16 @@ impl InodeTable for Core {
         let bytes = i.d.as_bytes();
         self.modify(Name::Inode(i.ino), |buf| buf.copy_from_slice(bytes))
     }
+}
 
+impl InodeTable for Core {
     fn attr_of(&self, i: &Inode) -> Attr {
-        let d = &i.d;
-        Attr {
-            ino: i.ino,
-            generation: d.version.get().into(),
-            mode: d.mode.get(),
-            nlink: d.nlink.get(),
-            uid: d.uid.get(),
-            gid: d.gid.get(),
-            rdev: d.rdev.get(),
-            size: d.size.get(),
-            blocks: d.frags.get() << (self.geom.frag_shift - 9),
-            blksize: self.geom.block_size() as u32,
-            atime: d.atime.into(),
-            mtime: d.mtime.into(),
-            ctime: d.ctime.into(),
-            btime: d.btime.into(),
-            unsettled: false,
-        }
+        let (generation, blocks) = (i.d.version.get().into(), i.d.frags.get() << (self.geom.frag_shift - 9));
+        Attr { generation, blocks, blksize: self.geom.block_size() as u32, ..i.attributes() }
     }
 
     fn apply(&mut self, i: &mut Inode, set: &Change) {
-        let d = &mut i.d;
-        d.mode = set.mode.map_or(d.mode, |m| (d.mode.get() & mode::IFMT | m).into());
-        (d.uid, d.gid) = (set.uid.map_or(d.uid, Into::into), set.gid.map_or(d.gid, Into::into));
-        (d.atime, d.mtime) = (set.atime.map_or(d.atime, Into::into), set.mtime.map_or(d.mtime, Into::into));
-        d.ctime = set.ctime.map_or(d.ctime, Into::into);
-        i.d.btime = set.btime.map_or(i.d.btime, Into::into);
+        i.change(set);
     }
 
     fn xattr_list(&mut self, i: &Inode) -> Result<Xattrs> {

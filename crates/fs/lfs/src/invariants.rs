@@ -144,7 +144,8 @@ mod tests {
     use arbor_base::device::MemDevice;
     use arbor_base::vfs::{Devices, FormatOptions, ManualClock, MountOptions, Options, Time, mode};
     use arbor_kit::calls::State as _;
-    use arbor_kit::inodes::InodeTable as _;
+    use arbor_kit::chunknames::ChunkNames as _;
+    use arbor_kit::inodes::InodeStore as _;
     use std::sync::Arc;
 
     /// A volume with a file of one indirect block, which was written, and is changed again.

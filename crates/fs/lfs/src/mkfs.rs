@@ -9,7 +9,7 @@ use arbor_base::cache::Name;
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::hash;
 use arbor_base::vfs::{Devices, Error, FormatOptions, Options, Result, label_field, mode};
-use arbor_kit::dirent::first_chunks;
+use arbor_kit::chunknames::{ChunkNames as _, init_dir};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -101,8 +101,7 @@ fn first_state(dev: Arc<dyn Device>, geom: Geom, segs: u32, options: &FormatOpti
     core.cache.insert(Name::Inode(IFILE), Arc::new(ifile.as_bytes().to_vec()));
     let mut root: Inode = core.inew(mode::IFDIR | 0o755, options.owner, options.now)?;
     debug_assert_eq!(root.ino, ROOT);
-    core.cache.insert(Name::data(ROOT, 0), Arc::new(Vec::new()));
-    core.alloc_block(&mut root, 0, geom.frag_size() as u64, &mut |buf, len| *buf = first_chunks(len, ROOT, ROOT))?;
+    init_dir(&mut core, &mut root, ROOT)?;
     core.checkpoint(true)?;
     core.checkpoint(true)
 }

@@ -7,7 +7,7 @@ use crate::mount;
 use crate::volume::Core;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Devices, Error, Ino, Region, Result};
-use arbor_kit::inodes::InodeTable as _;
+use arbor_kit::inodes::{InodeStore as _, InodeTable as _};
 
 /// Tells where each structure and each piece of each file lies.
 pub(crate) fn describe(devices: &Devices, f: &mut dyn FnMut(Region)) -> Result<()> {

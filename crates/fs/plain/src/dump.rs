@@ -9,7 +9,7 @@ use arbor_base::device::Kind;
 use arbor_base::vfs::{Devices, Error, Ino, Result, Time, label_of};
 use arbor_kit::dirent::entries;
 use arbor_kit::dump::{hex, text};
-use arbor_kit::inodes::InodeTable as _;
+use arbor_kit::inodes::{InodeStore as _, InodeTable as _};
 use serde_json::{Value, json};
 
 const PATHS: &str = "known are: superblock, log, inode N, dir N, map N, block N";

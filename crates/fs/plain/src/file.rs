@@ -14,7 +14,7 @@ use arbor_base::layout::{Corrupt, get_u32};
 use arbor_base::vfs::{Errno, Error, Ino, Result};
 use arbor_kit::blockfile::{BlockFiles, Fill};
 use arbor_kit::blockmap::{BlockMap, Parent, Shape};
-use arbor_kit::inodes::InodeTable as _;
+use arbor_kit::inodes::InodeStore as _;
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -210,19 +210,9 @@ impl Core {
         }
         Ok(())
     }
-
-    /// Stores the target of a new symbolic link.
-    pub fn store_target(&mut self, i: &mut Inode, target: &[u8]) -> Result<()> {
-        if target.len() > FAST_LINK {
-            return arbor_kit::blockfile::store_target(self, i, target);
-        }
-        i.d.size = (target.len() as u64).into();
-        i.d.target.iter_mut().zip(target).for_each(|(to, from)| *to = *from);
-        self.iput(i)
-    }
 }
 
-arbor_kit::block_file!(Inode);
+arbor_kit::usual_fields!(Inode);
 
 impl BlockMap for Core {
     type Ptr = u32;

@@ -12,7 +12,8 @@ use arbor_base::field;
 use arbor_base::layout::{Corrupt, get_u32};
 use arbor_base::vfs::{Attr, Errno, Ino, Result, Time, mode};
 use arbor_kit::blockfile::BlockFiles as _;
-use arbor_kit::inodes::{Change, InodeTable};
+use arbor_kit::chunknames::ChunkNames;
+use arbor_kit::inodes::{Change, InodeStore, InodeTable, UsualFields as _};
 use arbor_kit::lifetimes::{self, Orphans};
 use arbor_kit::xattr::{self, Xattrs};
 use zerocopy::IntoBytes;
@@ -35,12 +36,6 @@ impl Inode {
         self.d.blocks = self.d.blocks.get().saturating_add_signed(by).into();
     }
 
-    /// Adds to its link count, or subtracts, now.
-    pub fn add_links(&mut self, by: i32, now: Time) {
-        self.d.nlink = self.d.nlink.get().saturating_add_signed(by).into();
-        self.d.ctime = now.into();
-    }
-
     /// Byte of the device where it begins.
     pub fn byte(&self) -> u64 {
         byte(self.place.0) + self.place.1 as u64
@@ -59,36 +54,6 @@ impl Core {
         let bytes = self.block(place.0, Kind::Inode)?;
         let d = validate::inode(&geom, ino, bytes.get(place.1..place.1 + INODE).unwrap_or(&[]))?;
         Ok(Inode { ino, d, place })
-    }
-
-    /// Makes a new inode, with no name yet.
-    pub fn inew(&mut self, m: u32, (uid, gid): (u32, u32), now: Time) -> Result<Inode> {
-        let ino = Ino(self.take(Of::Inodes)?.into());
-        let mut i = self.islot(ino)?;
-        if i.d.in_use() {
-            return Err(i.corrupt(field!(Dinode, mode), i.d.mode, "a free inode, as the bitmap says").into());
-        }
-        let (stamp, generation) = (Stamp::from(now), i.d.generation.get().wrapping_add(1).into());
-        let nlink = if m & mode::IFMT == mode::IFDIR { 2 } else { 1 };
-        let (mode, nlink, uid, gid, ino) = (m.into(), nlink.into(), uid.into(), gid.into(), (ino.0 as u32).into());
-        let (atime, mtime, ctime, btime) = (stamp, stamp, stamp, stamp);
-        i.d = Dinode { ino, generation, mode, nlink, uid, gid, atime, mtime, ctime, btime, ..Dinode::default() };
-        self.iput(&i)?;
-        Ok(i)
-    }
-
-    /// Adds to the link count of an inode, or subtracts, now.
-    pub fn add_links(&mut self, ino: Ino, by: i32, now: Time) -> Result<()> {
-        let mut i = self.iget(ino)?;
-        i.add_links(by, now);
-        self.iput(&i)
-    }
-
-    /// Counts a removed name; a directory's was its last.
-    pub fn unlinked(&mut self, ino: Ino, now: Time) -> Result<()> {
-        let mut i = self.iget(ino)?;
-        i.add_links(if i.is_dir() { i32::MIN } else { -1 }, now);
-        if i.d.nlink.get() > 0 { self.iput(&i) } else { lifetimes::lost(self, &mut i) }
     }
 
     /// Loads, at a mount, the inodes that were open and unlinked at the crash.
@@ -122,8 +87,12 @@ impl Core {
     }
 }
 
-impl InodeTable for Core {
+impl InodeStore for Core {
     type Inode = Inode;
+
+    fn number(i: &Inode) -> Ino {
+        i.ino
+    }
 
     fn iget(&mut self, ino: Ino) -> Result<Inode> {
         let i = self.islot(ino)?;
@@ -138,49 +107,16 @@ impl InodeTable for Core {
             buf.get_mut(at..at + INODE).into_iter().for_each(|place| place.copy_from_slice(d.as_bytes()));
         })
     }
+}
 
+impl InodeTable for Core {
     fn attr_of(&self, i: &Inode) -> Attr {
-        let d = &i.d;
-        let [atime, mtime, ctime, btime] = [d.atime, d.mtime, d.ctime, d.btime].map(Time::from);
-        let [mode, nlink, uid, gid, rdev] = [d.mode, d.nlink, d.uid, d.gid, d.rdev].map(|n| n.get());
-        let (ino, generation, size) = (i.ino, d.generation.get().into(), d.size.get());
-        let (blocks, blksize) = (u64::from(d.blocks.get()) << (BLOCK_SHIFT - 9), BLOCK as u32);
-        let unsettled = false;
-        Attr {
-            ino,
-            generation,
-            mode,
-            nlink,
-            uid,
-            gid,
-            rdev,
-            size,
-            blocks,
-            blksize,
-            atime,
-            mtime,
-            ctime,
-            btime,
-            unsettled,
-        }
+        let (generation, blocks) = (i.d.generation.get().into(), u64::from(i.d.blocks.get()) << (BLOCK_SHIFT - 9));
+        Attr { generation, blocks, blksize: BLOCK as u32, ..i.attributes() }
     }
 
     fn apply(&mut self, i: &mut Inode, set: &Change) {
-        let d = &mut i.d;
-        for (field, to) in [(&mut d.uid, set.uid), (&mut d.gid, set.gid)] {
-            to.into_iter().for_each(|to| *field = to.into());
-        }
-        let times = [
-            (&mut d.atime, set.atime),
-            (&mut d.mtime, set.mtime),
-            (&mut d.ctime, set.ctime),
-            (&mut d.btime, set.btime),
-        ];
-        for (field, to) in times {
-            to.into_iter().for_each(|to| *field = to.into());
-        }
-        let kind = d.kind();
-        set.mode.into_iter().for_each(|m| d.mode = (kind | m).into());
+        i.change(set);
     }
 
     fn link_target(&mut self, i: &Inode) -> Result<Option<Vec<u8>>> {
@@ -235,22 +171,39 @@ impl InodeTable for Core {
     }
 }
 
-/// The list is in the inodes, and its head in the superblock.
-impl Orphans for Core {
-    type Inode = Inode;
-
-    fn get(&mut self, ino: Ino) -> Result<Inode> {
-        self.iget(ino)
+impl ChunkNames for Core {
+    fn inew(&mut self, m: u32, (uid, gid): (u32, u32), now: Time) -> Result<Inode> {
+        let ino = Ino(self.take(Of::Inodes)?.into());
+        let mut i = self.islot(ino)?;
+        if i.d.in_use() {
+            return Err(i.corrupt(field!(Dinode, mode), i.d.mode, "a free inode, as the bitmap says").into());
+        }
+        let (stamp, generation) = (Stamp::from(now), i.d.generation.get().wrapping_add(1).into());
+        let nlink = if m & mode::IFMT == mode::IFDIR { 2 } else { 1 };
+        let (mode, nlink, uid, gid, ino) = (m.into(), nlink.into(), uid.into(), gid.into(), (ino.0 as u32).into());
+        let (atime, mtime, ctime, btime) = (stamp, stamp, stamp, stamp);
+        i.d = Dinode { ino, generation, mode, nlink, uid, gid, atime, mtime, ctime, btime, ..Dinode::default() };
+        self.iput(&i)?;
+        Ok(i)
     }
 
-    fn put(&mut self, i: &Inode) -> Result<()> {
+    fn store_target(&mut self, i: &mut Inode, target: &[u8]) -> Result<()> {
+        if target.len() > FAST_LINK {
+            return arbor_kit::blockfile::store_target(self, i, target);
+        }
+        i.d.size = (target.len() as u64).into();
+        i.d.target.iter_mut().zip(target).for_each(|(to, from)| *to = *from);
         self.iput(i)
     }
 
-    fn number(i: &Inode) -> Ino {
-        i.ino
+    /// A block for a directory or a long target, and one for attributes.
+    fn reserve_contents(&mut self) -> Result<()> {
+        self.need(2)
     }
+}
 
+/// The list is in the inodes, and its head in the superblock.
+impl Orphans for Core {
     fn is_listed(&self) -> bool {
         !planted(Flaw::NoOrphans)
     }

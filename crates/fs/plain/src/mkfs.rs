@@ -9,6 +9,7 @@ use crate::volume::Core;
 use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::{Devices, Error, FormatOptions, Options, Result, label_field, mode};
 use arbor_kit::calls::State as _;
+use arbor_kit::chunknames::{ChunkNames as _, init_dir};
 use std::sync::Arc;
 
 /// Formats the main device.
@@ -68,6 +69,6 @@ impl Core {
             self.take(Of::Inodes)?;
         }
         let mut i = self.inew(mode::IFDIR | 0o755, o.owner, o.now)?;
-        self.init_dir(&mut i, ROOT)
+        init_dir(self, &mut i, ROOT)
     }
 }

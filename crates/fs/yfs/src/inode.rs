@@ -11,6 +11,7 @@ use arbor_base::cache::Name;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Attr, Errno, Ino, Result, Time, mode};
 use arbor_kit::inodes::Change;
+use arbor_kit::inodes::InodeStore;
 use arbor_kit::lifetimes::{self, Lifetimes, Lives, Orphans};
 use arbor_kit::xattr::Xattrs;
 use zerocopy::{FromBytes, IntoBytes};
@@ -498,21 +499,23 @@ impl Lives for Core {
 }
 
 /// The recovery lists of the AGs.
-impl Orphans for Core {
+impl InodeStore for Core {
     type Inode = Inode;
-
-    fn get(&mut self, ino: Ino) -> Result<Inode> {
-        self.iget(ino)
-    }
-
-    fn put(&mut self, i: &Inode) -> Result<()> {
-        self.iput(i)
-    }
 
     fn number(i: &Inode) -> Ino {
         i.ino
     }
 
+    fn iget(&mut self, ino: Ino) -> Result<Inode> {
+        self.iget(ino)
+    }
+
+    fn iput(&mut self, i: &Inode) -> Result<()> {
+        self.iput(i)
+    }
+}
+
+impl Orphans for Core {
     fn head(&mut self, of: Ino) -> Result<u64> {
         let ag = self.ag_of_number(of)?;
         Ok(self.space.get(ag).map_or(0, |a| a.recovery))

@@ -4,17 +4,19 @@ use super::issue::{Issue, Node};
 use super::{Checker, number, words};
 use crate::format::*;
 use crate::inode::Inode;
+use crate::volume::Core;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
-use arbor_base::vfs::{Errno, Error, FileType, Ino, Result, mode};
+use arbor_base::vfs::{Ino, Result, Time, mode};
 use arbor_kit::blockmap::BlockMap as _;
-use arbor_kit::chunkdir::ChunkDirs;
-use arbor_kit::chunkrepair::set_ino;
-use arbor_kit::dirent::{DOTDOT_AT, Dirent, empty_chunks, first_chunks};
+use arbor_kit::chunknames::init_dir;
+use arbor_kit::dirent::{Dirent, empty_chunks};
 use arbor_kit::forest::{DIR_KIND, Forest, LOST_FOUND, Verdict};
-use arbor_kit::inodes::InodeTable as _;
+use arbor_kit::inodes::InodeStore as _;
+use arbor_kit::lostfound::{self, LostFound};
 use arbor_kit::treecheck::{Named, Names, Rec, Spot, TreeCheck};
 use std::sync::Arc;
+use zerocopy::IntoBytes as _;
 
 impl Checker<'_> {
     /// Finds the root directory, or makes a new one.
@@ -35,9 +37,7 @@ impl Checker<'_> {
             .set_map_entry(ROOT, MapEntry { frag: UNWRITTEN.into(), version: version.into(), ..MapEntry::default() })?;
         self.core.state.used_inodes += 1;
         self.core.state.inodes = self.core.state.inodes.max(root + 1);
-        self.new_dir(ROOT, version, 0o755, ROOT)?;
-        self.add_rec(root, root);
-        Ok(())
+        self.make_root(version)
     }
 
     /// Removes an inode from the list of free ones, where it was put just now.
@@ -48,14 +48,14 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Makes the inode and the first chunks of a directory.
-    fn new_dir(&mut self, ino: Ino, version: u32, permissions: u32, parent: Ino) -> Result<()> {
+    /// Makes the inode and the first chunks of the root directory.
+    fn make_root(&mut self, version: u32) -> Result<()> {
         let stamp = Stamp::from(self.core.calls.now());
         let d = Dinode {
             fsid: self.core.geom.fsid.into(),
-            ino: (ino.0 as u32).into(),
+            ino: (ROOT.0 as u32).into(),
             version: version.into(),
-            mode: (mode::IFDIR | permissions).into(),
+            mode: (mode::IFDIR | 0o755).into(),
             nlink: 2.into(),
             atime: stamp,
             mtime: stamp,
@@ -64,17 +64,13 @@ impl Checker<'_> {
             ..Dinode::default()
         };
         let empty = Dinode::default();
-        self.core.cache.insert(Name::Inode(ino), Arc::new(zerocopy::IntoBytes::as_bytes(&empty).to_vec()));
-        let mut i = Inode { ino, d };
+        self.core.cache.insert(Name::Inode(ROOT), Arc::new(empty.as_bytes().to_vec()));
+        let mut i = Inode { ino: ROOT, d };
         self.core.iput(&i)?;
-        self.core.cache.insert(Name::data(ino, 0), Arc::new(Vec::new()));
-        let len = self.core.geom.frag_size() as u64;
-        self.core.alloc_block(&mut i, 0, len, &mut |buf, len| *buf = first_chunks(len, ino, parent))
-    }
-
-    pub(super) fn add_rec(&mut self, ino: u32, parent: u32) {
-        let flags = Rec::REACHED | Rec::READ;
-        self.recs.put(Rec { ino, parent, dotdot: parent, stored: 2, kind: DIR_KIND, flags, found: 0 });
+        init_dir(&mut self.core, &mut i, ROOT)?;
+        let (ino, flags) = (ROOT.0 as u32, Rec::REACHED | Rec::READ);
+        self.recs.put(Rec { ino, parent: ino, dotdot: ino, stored: 2, kind: DIR_KIND, flags, found: 0 });
+        Ok(())
     }
 
     pub(super) fn read_dirs(&mut self) -> Result<()> {
@@ -203,29 +199,15 @@ impl TreeCheck for Checker<'_> {
     }
 
     fn names_in(&mut self, dir: u32) -> Result<Vec<Named>> {
-        let i = self.core.inode(number(dir))?;
-        let mut all = Vec::new();
-        self.core.dir_walk(&i, 0, &mut |_, found, name| {
-            if found.at > DOTDOT_AT as u64 {
-                all.push(Named { offset: found.at, ino: found.ino.0 as u32, name: name.to_vec() });
-            }
-            Ok(true)
-        })?;
-        Ok(all)
+        lostfound::names_in(&mut self.core, number(dir))
     }
 
     fn put_entry_ino(&mut self, dir: u32, offset: u64, ino: u32) -> Result<()> {
-        let i = self.core.inode(number(dir))?;
-        let (lbn, within) = self.core.page_of(offset);
-        let mut bytes = self.core.whole_page(&i, lbn)?.to_vec();
-        set_ino(&mut bytes, within, number(ino));
-        self.put_page(i.ino, lbn, bytes)
+        lostfound::put_entry_ino(&mut self.core, number(dir), offset, number(ino))
     }
 
     fn put_links(&mut self, ino: u32, links: u32) -> Result<()> {
-        let mut i = self.core.inode(number(ino))?;
-        i.d.nlink = links.into();
-        self.core.iput(&i)
+        lostfound::put_links(&mut self.core, number(ino), links)
     }
 
     fn clear(&mut self, ino: u32) -> Result<()> {
@@ -234,20 +216,33 @@ impl TreeCheck for Checker<'_> {
         self.free(ino)
     }
 
-    fn adopt(&mut self, ino: u32, kind: u8) -> Result<u32> {
-        let kind = FileType::from_mode(u32::from(kind) << 12).unwrap_or(FileType::File);
-        match self.name_it(ino, kind) {
-            Err(Error::Errno(Errno::ENOSPC)) => {
-                self.f.note(Issue::NoSpace { what: format!("inode {ino}, which has no name") });
-                Ok(0)
-            }
-            done => done,
-        }
+    fn adopt(&mut self, ino: u32, _kind: u8) -> Result<u32> {
+        self.name_it(ino)
     }
 
     fn met(&mut self, dir: u32, e: &Dirent<'_>, kind: u8) {
         if u64::from(dir) == ROOT.0 && e.name == LOST_FOUND.as_bytes() && kind == DIR_KIND {
             self.lost_found = e.ino.0 as u32;
         }
+    }
+}
+
+impl LostFound for Checker<'_> {
+    type Core = Core;
+
+    fn core(&mut self) -> &mut Core {
+        &mut self.core
+    }
+
+    fn now(&self) -> Time {
+        self.core.calls.now()
+    }
+
+    fn lost_found(&mut self) -> &mut u32 {
+        &mut self.lost_found
+    }
+
+    fn lacks_space(&mut self, what: String) {
+        self.f.note(Issue::NoSpace { what });
     }
 }

@@ -7,15 +7,15 @@ use super::issue::Issue;
 use crate::alloc::Of;
 use crate::format::*;
 use crate::inode::Inode;
+use crate::volume::Core;
 use arbor_base::cache::Name;
 use arbor_base::device::Kind;
-use arbor_base::vfs::{Errno, Error, FileType, Ino, Result, Time, is_name, mode};
-use arbor_kit::chunkdir::ChunkDirs as _;
-use arbor_kit::chunkrepair::set_ino;
-use arbor_kit::dirent::{Dirent, entries};
-use arbor_kit::forest::{DIR_KIND, Forest, LOST_FOUND, Verdict, lost_name, spare_names};
-use arbor_kit::inodes::InodeTable as _;
+use arbor_base::vfs::{Errno, Error, Ino, Result, Time};
+use arbor_kit::dirent::Dirent;
+use arbor_kit::forest::{Forest, Verdict};
+use arbor_kit::inodes::InodeStore as _;
 use arbor_kit::lifetimes;
+use arbor_kit::lostfound::{self, LostFound};
 use arbor_kit::treecheck::{Named, Names, Rec, Spot, TreeCheck};
 use std::sync::Arc;
 
@@ -25,11 +25,6 @@ impl Checker<'_> {
     /// The inode of a number in use.
     fn inode(&mut self, ino: u32) -> Result<Inode> {
         self.core.iget(Ino(ino.into()))
-    }
-
-    /// The time for what a repair makes.
-    fn now(&self) -> Time {
-        Time { secs: self.core.sb.created.get(), nanos: 0 }
     }
 
     /// Finds the root directory, or makes a new one.
@@ -48,31 +43,13 @@ impl Checker<'_> {
             self.core.take(Of::Inodes)?;
         }
         let rover = std::mem::replace(&mut self.core.sb.inodes.rover, ROOT_INO.into());
-        let made = self.new_dir(mode::IFDIR | 0o755, ROOT);
+        let made = self.core.need(1).and_then(|()| self.new_dir(0o755, ROOT));
         self.core.sb.inodes.rover = rover;
-        self.spaced(made, "the root directory").map(drop)
-    }
-
-    /// Makes an empty directory.
-    fn new_dir(&mut self, m: u32, parent: Ino) -> Result<u32> {
-        self.core.need(1)?;
-        let mut i = self.core.inew(m, (0, 0), self.now())?;
-        self.core.init_dir(&mut i, parent)?;
-        let (ino, up) = (i.ino.0 as u32, parent.0 as u32);
-        let flags = Rec::REACHED | Rec::READ;
-        self.recs.put(Rec { ino, parent: up, dotdot: up, stored: 2, kind: DIR_KIND, flags, found: 0 });
-        Ok(ino)
-    }
-
-    /// Turns `ENOSPC` into `None` and an issue.
-    fn spaced<T>(&mut self, made: Result<T>, what: &str) -> Result<Option<T>> {
         match made {
-            Err(Error::Errno(Errno::ENOSPC)) => {
-                self.f.note(Issue::NoSpace { what: what.into() });
-                Ok(None)
-            }
-            made => made.map(Some),
+            Err(Error::Errno(Errno::ENOSPC)) => self.lacks_space("the root directory".into()),
+            made => return made.map(drop),
         }
+        Ok(())
     }
 
     /// A page of a directory, which may be damaged.
@@ -135,39 +112,6 @@ impl Checker<'_> {
         (self.progress)(1, 2, "links");
         self.count_links()
     }
-
-    /// Gives an inode a name in lost+found, which is returned.
-    fn give_name(&mut self, ino: u32, kind: u8) -> Result<u32> {
-        let (dir, t) = (self.lost_found()?, FileType::from_mode(u32::from(kind) << 12).unwrap_or(FileType::File));
-        let name = lost_name(ino.into(), None);
-        let room = self.core.dir_room(Ino(dir.into()), &name)?;
-        self.core.enter(room, &name, Ino(ino.into()), t, self.now())?;
-        Ok(dir)
-    }
-
-    /// The directory lost+found; makes it if there is none.
-    fn lost_found(&mut self) -> Result<u32> {
-        for name in spare_names(LOST_FOUND) {
-            if self.lost_found != 0 {
-                break;
-            }
-            let root = self.inode(ROOT_INO)?;
-            match self.core.dir_lookup(&root, name.as_bytes())? {
-                Some(e) if self.recs.of(e.ino.0 as u32).is_some_and(|rec| rec.is_dir()) => {
-                    self.lost_found = e.ino.0 as u32;
-                }
-                Some(_) => {}
-                None => {
-                    let room = self.core.dir_room(ROOT, name.as_bytes())?;
-                    let ino = self.new_dir(mode::IFDIR | 0o700, ROOT)?;
-                    self.core.enter(room, name.as_bytes(), Ino(ino.into()), FileType::Dir, self.now())?;
-                    self.one_link_more(ROOT_INO)?;
-                    self.lost_found = ino;
-                }
-            }
-        }
-        if self.lost_found == 0 { Err(Errno::ENOSPC.into()) } else { Ok(self.lost_found) }
-    }
 }
 
 impl TreeCheck for Checker<'_> {
@@ -191,29 +135,15 @@ impl TreeCheck for Checker<'_> {
     }
 
     fn names_in(&mut self, dir: u32) -> Result<Vec<Named>> {
-        let (dir, mut all) = (self.inode(dir)?, Vec::new());
-        for lbn in 0..blocks_of(dir.d.size.get()) {
-            let bytes = self.dir_bytes(&dir, lbn)?;
-            for (offset, chunk) in (lbn << BLOCK_SHIFT..).step_by(DIRBLKSIZ).zip(bytes.chunks_exact(DIRBLKSIZ)) {
-                let used = entries(chunk).unwrap_or_default().into_iter().filter(|e| e.ino.0 != 0 && is_name(e.name));
-                let named = |e: Dirent<'_>| (offset + e.at as u64, e.ino.0 as u32, e.name.to_vec());
-                all.extend(used.map(named).map(|(offset, ino, name)| Named { offset, ino, name }));
-            }
-        }
-        Ok(all)
+        lostfound::names_in(&mut self.core, Ino(dir.into()))
     }
 
     fn put_entry_ino(&mut self, dir: u32, offset: u64, ino: u32) -> Result<()> {
-        let (dir, lbn) = (self.inode(dir)?, offset >> BLOCK_SHIFT);
-        self.dir_bytes(&dir, lbn)?;
-        self.core.hashes.remove(dir.ino);
-        self.core.change_page(&dir, lbn, |buf| set_ino(buf, offset as usize % BLOCK, Ino(ino.into())))
+        lostfound::put_entry_ino(&mut self.core, Ino(dir.into()), offset, Ino(ino.into()))
     }
 
     fn put_links(&mut self, ino: u32, links: u32) -> Result<()> {
-        let mut i = self.inode(ino)?;
-        i.d.nlink = links.into();
-        self.core.iput(&i)
+        lostfound::put_links(&mut self.core, Ino(ino.into()), links)
     }
 
     fn clear(&mut self, ino: u32) -> Result<()> {
@@ -222,8 +152,27 @@ impl TreeCheck for Checker<'_> {
         lifetimes::abandon(&mut self.core, &mut i)
     }
 
-    fn adopt(&mut self, ino: u32, kind: u8) -> Result<u32> {
-        let made = self.give_name(ino, kind);
-        Ok(self.spaced(made, &format!("inode {ino}, which has no name"))?.unwrap_or(0))
+    fn adopt(&mut self, ino: u32, _kind: u8) -> Result<u32> {
+        self.name_it(ino)
+    }
+}
+
+impl LostFound for Checker<'_> {
+    type Core = Core;
+
+    fn core(&mut self) -> &mut Core {
+        &mut self.core
+    }
+
+    fn now(&self) -> Time {
+        Time { secs: self.core.sb.created.get(), nanos: 0 }
+    }
+
+    fn lost_found(&mut self) -> &mut u32 {
+        &mut self.lost_found
+    }
+
+    fn lacks_space(&mut self, what: String) {
+        self.f.note(Issue::NoSpace { what });
     }
 }

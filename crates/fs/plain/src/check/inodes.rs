@@ -8,7 +8,7 @@ use crate::inode::Inode;
 use crate::validate;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Error, Ino, Result, mode};
-use arbor_kit::inodes::InodeTable as _;
+use arbor_kit::inodes::{InodeStore as _, InodeTable as _};
 use arbor_kit::runs::Runs;
 use arbor_kit::treecheck::Rec;
 use std::collections::BTreeSet;

@@ -1,0 +1,182 @@
+//! Changes of names in directories of chunks ([`chunkdir`](super::chunkdir)), for engines that make all changes of a
+//! call durable together (LFS, plain): their order within the call matters to nobody. Not for FFS, which orders them.
+//!
+//! An engine that implements [`ChunkNames`] gets [`Namespace`](namespace::Namespace), through which `namespace.rs`
+//! calls. The checkers make lost+found by the functions of this module.
+
+use crate::blockfile::BlockFile;
+use crate::chunkdir::{ChunkDirs, Found, Room};
+use crate::dirent::{DOTDOT_AT, first_chunks};
+use crate::inodes::{InodeStore, UsualFields};
+use crate::lifetimes::{self, Orphans};
+use crate::namespace::{Move, Namespace, NewInode, Node, Place, Target};
+use arbor_base::vfs::{Attr, Errno, FileType, Ino, Result, Time, mode};
+
+/// Inodes that are made, for names in directories of chunks.
+pub trait ChunkNames: ChunkDirs + Orphans + InodeStore<Inode: UsualFields> {
+    /// Makes a new inode, with no name yet. A directory has two links.
+    fn inew(&mut self, mode: u32, owner: (u32, u32), now: Time) -> Result<Self::Inode>;
+
+    /// Stores the target of a new symbolic link.
+    fn store_target(&mut self, i: &mut Self::Inode, target: &[u8]) -> Result<()>;
+
+    /// Fails with `ENOSPC` unless there is room for the first contents of an inode that is about to be made. An engine
+    /// need not know it beforehand; the inode is freed again if its contents have no room.
+    fn reserve_contents(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl<C: ChunkNames> Namespace for C {
+    fn make(&mut self, dir: &Node, name: &[u8], (): (), new: &NewInode<'_>, now: Time) -> Result<Attr> {
+        self.check_xattrs(new.xattrs)?;
+        let place = find_room(self, dir.ino, name)?;
+        self.reserve_contents()?;
+        let mut i = self.inew(new.mode, (new.uid, new.gid), now)?;
+        if let Err(e) = init_contents(self, &mut i, new, dir.ino) {
+            if e.errno() == Errno::ENOSPC {
+                i.set_links(0);
+                self.iput(&i)?;
+                lifetimes::abandon(self, &mut i)?;
+            }
+            return Err(e);
+        }
+        enter(self, place, name, &i)?;
+        touch(self, dir.ino, now, i32::from(i.is_dir()))?;
+        Ok(self.attr_of(&i))
+    }
+
+    fn make_unnamed(&mut self, _dir: &Node, new: &NewInode<'_>, now: Time) -> Result<Attr> {
+        let mut i = self.inew(new.mode, (new.uid, new.gid), now)?;
+        i.set_links(0);
+        self.lives().refs.add(i.ino());
+        lifetimes::orphan(self, &mut i)?;
+        self.lives().set_unnamed(i.ino());
+        Ok(self.attr_of(&i))
+    }
+
+    fn link(&mut self, dir: &Node, name: &[u8], (): (), node: &Node, now: Time) -> Result<Attr> {
+        let place = find_room(self, dir.ino, name)?;
+        let mut i = self.iget(node.ino)?;
+        lifetimes::unorphan(self, &mut i)?;
+        enter(self, place, name, &i)?;
+        touch(self, dir.ino, now, 0)?;
+        i.set_links(i.links().saturating_add(1));
+        i.set_changed(now);
+        self.iput(&i)?;
+        Ok(self.attr_of(&i))
+    }
+
+    fn remove(&mut self, dir: &Node, name: &[u8], slot: Found, node: &Node, now: Time) -> Result<()> {
+        let parent = self.iget(dir.ino)?;
+        self.dir_remove(&parent, name, slot.at, false)?;
+        touch(self, dir.ino, now, 0)?;
+        drop_name(self, node, dir.ino, now)
+    }
+
+    fn rename(&mut self, m: Move<'_, Found, ()>, now: Time) -> Result<()> {
+        let place = match &m.target {
+            Target::Free(()) => Some(find_room(self, m.new_dir.ino, m.new_name)?),
+            Target::Replaced(..) => None,
+        };
+        let white = m.whiteout.map(|cx| self.inew(mode::IFCHR, (cx.uid, cx.gid), now)).transpose()?;
+        let moved = self.iget(m.node.ino)?;
+        match (&m.target, place) {
+            (Target::Replaced(slot, _), _) => {
+                let new_dir = self.iget(m.new_dir.ino)?;
+                self.dir_replace(&new_dir, slot.at, m.node.ino, m.node.file_type())?;
+            }
+            (Target::Free(()), Some(place)) => enter(self, place, m.new_name, &moved)?,
+            (Target::Free(()), None) => return Err(Errno::EIO.into()),
+        }
+        // It may be the same directory, and have grown.
+        let dir = self.iget(m.dir.ino)?;
+        match white {
+            Some(w) => self.dir_replace(&dir, m.slot.at, w.ino(), FileType::Char)?,
+            None => self.dir_remove(&dir, m.name, m.slot.at, false)?,
+        }
+        reparent(self, &m.node, m.dir.ino, m.new_dir.ino, now)?;
+        if let Target::Replaced(_, target) = &m.target {
+            drop_name(self, target, m.new_dir.ino, now)?;
+        }
+        touch(self, m.dir.ino, now, 0)?;
+        touch(self, m.new_dir.ino, now, 0)
+    }
+
+    fn exchange(&mut self, a: Place<Found>, b: Place<Found>, now: Time) -> Result<()> {
+        for (place, comes, from) in [(&a, &b.node, b.dir.ino), (&b, &a.node, a.dir.ino)] {
+            let dir = self.iget(place.dir.ino)?;
+            self.dir_replace(&dir, place.slot.at, comes.ino, comes.file_type())?;
+            reparent(self, comes, from, place.dir.ino, now)?;
+        }
+        touch(self, a.dir.ino, now, 0)?;
+        touch(self, b.dir.ino, now, 0)
+    }
+}
+
+/// Finds room for a name in a directory, which grows if there is none.
+pub fn find_room<C: ChunkNames>(core: &mut C, dir: Ino, name: &[u8]) -> Result<(C::Inode, Room)> {
+    let mut dir = core.iget(dir)?;
+    core.build_hash(&dir)?;
+    let room = core.room_or_grow(&mut dir, name)?;
+    Ok((dir, room))
+}
+
+/// Enters a name of `i` in the room found for it.
+pub fn enter<C: ChunkNames>(core: &mut C, (dir, room): (C::Inode, Room), name: &[u8], i: &C::Inode) -> Result<()> {
+    core.dir_insert(&dir, room, name, i.ino(), i.file_type()).map(drop)
+}
+
+/// Makes the first block of a new directory, of as many bytes as directories grow by.
+pub fn init_dir<C: ChunkNames>(core: &mut C, i: &mut C::Inode, parent: Ino) -> Result<()> {
+    let (ino, len) = (i.ino(), core.dir_step(0));
+    core.dir_new_page(i, 0)?;
+    core.balloc(i, 0, len as u64, &mut |buf, len| *buf = first_chunks(len, ino, parent))
+}
+
+/// Makes the first contents of a new inode.
+fn init_contents<C: ChunkNames>(core: &mut C, i: &mut C::Inode, new: &NewInode<'_>, parent: Ino) -> Result<()> {
+    match new.file_type() {
+        FileType::Dir => init_dir(core, i, parent)?,
+        FileType::Symlink => core.store_target(i, new.target)?,
+        FileType::Char | FileType::Block => {
+            i.set_rdev(new.rdev);
+            core.iput(i)?;
+        }
+        _ => {}
+    }
+    if new.xattrs.is_empty() { Ok(()) } else { core.xattr_store(i, new.xattrs) }
+}
+
+/// Sets the times of a directory that was changed now, and adds to its link count, or subtracts.
+fn touch<C: ChunkNames>(core: &mut C, dir: Ino, now: Time, by: i32) -> Result<()> {
+    let mut i = core.iget(dir)?;
+    i.set_modified(now);
+    i.set_links(i.links().saturating_add_signed(by));
+    core.iput(&i)
+}
+
+/// Lowers the link counts for a name of an inode that was removed, or replaced.
+fn drop_name<C: ChunkNames>(core: &mut C, node: &Node, parent: Ino, now: Time) -> Result<()> {
+    if node.is_dir() {
+        touch(core, parent, now, -1)?;
+    }
+    let mut i = core.iget(node.ino)?;
+    i.set_changed(now);
+    // A directory's name was its last, and its dot goes with it.
+    i.set_links(if node.is_dir() { 0 } else { i.links().saturating_sub(1) });
+    if i.links() > 0 { core.iput(&i) } else { lifetimes::lost(core, &mut i) }
+}
+
+/// Adjusts link counts and the parent of an inode that was moved to another directory, or within its own.
+fn reparent<C: ChunkNames>(core: &mut C, node: &Node, from: Ino, to: Ino, now: Time) -> Result<()> {
+    let mut i = core.iget(node.ino)?;
+    i.set_changed(now);
+    core.iput(&i)?;
+    if !node.is_dir() || from == to {
+        return Ok(());
+    }
+    core.dir_replace(&i, DOTDOT_AT as u64, to, FileType::Dir)?;
+    touch(core, to, now, 1)?;
+    touch(core, from, now, -1)
+}

@@ -1,0 +1,131 @@
+//! lost+found, and other changes of directories of chunks that a checker makes through the calls of its engine.
+//!
+//! For checkers that repair a volume which they have mounted without its log (LFS, plain); FFS repairs an overlay. Called
+//! by the checkers, and through [`TreeCheck`].
+
+use crate::blockfile::BlockFile as _;
+use crate::chunkdir::ChunkDirs;
+use crate::chunknames::{ChunkNames, enter, find_room, init_dir};
+use crate::chunkrepair::set_ino;
+use crate::dirent::DOTDOT_AT;
+use crate::forest::{DIR_KIND, LOST_FOUND, spare_names};
+use crate::inodes::{InodeStore as _, UsualFields as _};
+use crate::treecheck::{Named, Rec, TreeCheck};
+use arbor_base::vfs::{Errno, Error, Ino, Result, Time, mode};
+
+/// The entries in use of a directory that was checked, without its dots.
+pub fn names_in<C: ChunkDirs>(core: &mut C, dir: Ino) -> Result<Vec<Named>> {
+    let (dir, mut all) = (core.iget(dir)?, Vec::new());
+    core.dir_walk(&dir, 0, &mut |_, found, name| {
+        if found.at > DOTDOT_AT as u64 {
+            all.push(Named { offset: found.at, ino: found.ino.0 as u32, name: name.to_vec() });
+        }
+        Ok(true)
+    })?;
+    Ok(all)
+}
+
+/// Changes the inode of the entry at an offset of a directory; 0 makes it free.
+pub fn put_entry_ino<C: ChunkDirs>(core: &mut C, dir: Ino, offset: u64, ino: Ino) -> Result<()> {
+    let (dir, (index, within)) = (core.iget(dir)?, core.page_of(offset));
+    core.dir_page(&dir, index)?;
+    core.hashes().remove(dir.ino());
+    core.dir_modify(&dir, index, &mut |page| set_ino(page, within, ino))
+}
+
+/// Changes a link count.
+pub fn put_links<C: ChunkNames>(core: &mut C, ino: Ino, links: u32) -> Result<()> {
+    let mut i = core.iget(ino)?;
+    i.set_links(links);
+    core.iput(&i)
+}
+
+/// A checker that gives inodes without names new ones.
+pub trait LostFound: TreeCheck {
+    /// The volume.
+    type Core: ChunkNames;
+
+    /// The volume.
+    fn core(&mut self) -> &mut Self::Core;
+
+    /// The time for what a repair makes.
+    fn now(&self) -> Time;
+
+    /// The directory lost+found, 0 until it was found.
+    fn lost_found(&mut self) -> &mut u32;
+
+    /// Notes that there was no space to repair `what`.
+    fn lacks_space(&mut self, what: String);
+
+    /// Makes an empty directory without a name.
+    fn new_dir(&mut self, permissions: u32, parent: Ino) -> Result<u32> {
+        let now = self.now();
+        let mut i = self.core().inew(mode::IFDIR | permissions, (0, 0), now)?;
+        init_dir(self.core(), &mut i, parent)?;
+        let (ino, up) = (i.ino().0 as u32, parent.0 as u32);
+        let flags = Rec::REACHED | Rec::READ;
+        self.forest().put(Rec { ino, parent: up, dotdot: up, stored: 2, kind: DIR_KIND, flags, found: 0 });
+        Ok(ino)
+    }
+
+    /// Gives an inode a name in lost+found; returns that directory, 0 if there is no room.
+    fn name_it(&mut self, ino: u32) -> Result<u32> {
+        match put_into(self, ino) {
+            Err(Error::Errno(Errno::ENOSPC)) => {
+                self.lacks_space(format!("inode {ino}, which has no name"));
+                Ok(0)
+            }
+            done => done,
+        }
+    }
+}
+
+fn was_read<L: LostFound + ?Sized>(check: &L, dir: u32) -> bool {
+    check.records().of(dir).is_some_and(|rec| rec.is_dir() && rec.has(Rec::READ))
+}
+
+/// The directory lost+found; makes it if there is none.
+fn find<L: LostFound + ?Sized>(check: &mut L) -> Result<u32> {
+    let known = *check.lost_found();
+    if was_read(check, known) {
+        return Ok(known);
+    }
+    for name in spare_names(LOST_FOUND) {
+        let root = check.core().iget(L::ROOT)?;
+        match check.core().dir_lookup(&root, name.as_bytes())? {
+            Some(e) if was_read(check, e.ino.0 as u32) => {
+                *check.lost_found() = e.ino.0 as u32;
+                return Ok(e.ino.0 as u32);
+            }
+            Some(_) => {}
+            None => {
+                let place = find_room(check.core(), L::ROOT, name.as_bytes())?;
+                let ino = check.new_dir(0o700, L::ROOT)?;
+                let made = check.core().iget(Ino(ino.into()))?;
+                enter(check.core(), place, name.as_bytes(), &made)?;
+                check.one_link_more(L::ROOT.0 as u32)?;
+                *check.lost_found() = ino;
+                return Ok(ino);
+            }
+        }
+    }
+    Err(Errno::ENOSPC.into())
+}
+
+/// Gives an inode a name in lost+found, which is returned.
+fn put_into<L: LostFound + ?Sized>(check: &mut L, ino: u32) -> Result<u32> {
+    let found = find(check)?;
+    if found == ino {
+        return Err(Errno::ENOSPC.into());
+    }
+    let i = check.core().iget(Ino(ino.into()))?;
+    for name in spare_names(&format!("#{ino}")) {
+        let dir = check.core().iget(Ino(found.into()))?;
+        if check.core().dir_lookup(&dir, name.as_bytes())?.is_none() {
+            let place = find_room(check.core(), dir.ino(), name.as_bytes())?;
+            enter(check.core(), place, name.as_bytes(), &i)?;
+            return Ok(found);
+        }
+    }
+    Err(Errno::ENOSPC.into())
+}
