@@ -16,7 +16,7 @@
 pub(crate) mod machine;
 pub(crate) mod record;
 pub(crate) mod report;
-mod system;
+pub(crate) mod system;
 mod work;
 
 pub(crate) use system::of_process;

@@ -1,6 +1,6 @@
 //! Work on the repository itself: `cargo xtask docs [--check]`, `cargo xtask show N`,
 //! `cargo xtask bench --mounted`, `cargo xtask growth`, `cargo xtask lab`, `cargo xtask stress`, `cargo xtask fuzz`,
-//! `cargo xtask tidy [--record]`, `cargo xtask duplicates [--list]`.
+//! `cargo xtask overlap`, `cargo xtask tidy [--record]`, `cargo xtask duplicates [--list]`.
 //!
 //! | module | what it makes |
 //! |---|---|
@@ -10,6 +10,7 @@
 //! | `heads` | tables of what each file is for, from its first sentence |
 //! | `show` | demonstrations on real mounts |
 //! | `bench` | mounts compared with those of other file systems |
+//! | `overlap` | processes that wait for a slow disk at the same time |
 //! | `growth` | how costs grow with files, names, extents, images and caches |
 //! | `lab` | the laboratory's experiments, and the tables and pictures of them |
 //! | `stress` | a mount under the load of other people's tools, its server killed again and again |
@@ -28,6 +29,7 @@ mod growth;
 mod heads;
 mod lab;
 mod layout;
+mod overlap;
 mod pages;
 mod show;
 mod stress;
@@ -38,7 +40,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 const USAGE: &str = "usage: cargo xtask docs [--check], cargo xtask show N, cargo xtask bench --mounted, \
-    cargo xtask growth, cargo xtask lab, cargo xtask stress, cargo xtask fuzz, cargo xtask tidy, \
+    cargo xtask growth, cargo xtask lab, cargo xtask stress, cargo xtask fuzz, cargo xtask overlap, \
+    cargo xtask tidy, \
     cargo xtask duplicates (--help after one of them tells more)";
 
 fn main() -> Result<()> {
@@ -55,6 +58,8 @@ fn main() -> Result<()> {
         ["bench-part", words @ ..] => bench::part(words),
         ["growth", words @ ..] => growth::run(words.iter().copied()),
         ["growth-part", words @ ..] => growth::part(words),
+        ["overlap", words @ ..] => overlap::run(words.iter().copied()),
+        ["overlap-part", words @ ..] => overlap::part(words),
         ["lab", words @ ..] => lab::run(words.iter().copied()),
         ["stress", words @ ..] => stress::run(words.iter().copied()),
         ["fuzz", words @ ..] => fuzz::run(words.iter().copied()),

@@ -298,13 +298,13 @@ impl Drop for KernelMount {
 }
 
 /// A mount whose server is a child, and ends with it.
-struct ServedMount {
+pub(crate) struct ServedMount {
     dir: PathBuf,
     server: Running,
 }
 
 impl ServedMount {
-    fn new(mut command: Command, dir: &Path) -> Result<ServedMount> {
+    pub(crate) fn new(mut command: Command, dir: &Path) -> Result<ServedMount> {
         let name = command.get_program().to_string_lossy().into_owned();
         // Of its own group: an interrupt is ours alone.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
@@ -324,7 +324,7 @@ impl ServedMount {
         Ok(mount)
     }
 
-    fn take_off(&mut self) -> Result<()> {
+    pub(crate) fn take_off(&mut self) -> Result<()> {
         unmount(&self.dir)?;
         let server = rustix::process::pidfd_open(Pid::from_child(&self.server.0), PidfdFlags::empty())?;
         ensure!(kit::has_ended(&server, PATIENCE)?, "the server of {} does not end", self.dir.display());
@@ -375,7 +375,7 @@ fn mount_line(line: &str) -> Option<MountLine> {
 }
 
 /// Drops what the kernel keeps of all file systems, dirty pages written first.
-fn drop_caches() -> Result<()> {
+pub(crate) fn drop_caches() -> Result<()> {
     rustix::fs::sync();
     fs::write("/proc/sys/vm/drop_caches", "3").context("drop_caches")
 }

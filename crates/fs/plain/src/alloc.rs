@@ -8,25 +8,13 @@ use crate::volume::Core;
 use arbor_base::device::Kind;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Errno, Ino, Result};
+use arbor_kit::buddy::bitmap;
 
 /// What is allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Of {
     Inodes,
     Space,
-}
-
-/// The first bit in a range that is 0.
-fn first_zero(bits: &[u8], from: u32, to: u32) -> Option<u32> {
-    let mut at = from;
-    while at < to {
-        let free = !bits.get(at as usize / 8)? >> (at % 8);
-        if free != 0 {
-            return Some(at + free.trailing_zeros()).filter(|n| *n < to);
-        }
-        at = (at / 8 + 1) * 8;
-    }
-    None
 }
 
 impl Core {
@@ -93,7 +81,7 @@ impl Core {
             }
             let from = if step == 0 { rover % BITS } else { 0 };
             let bits = self.block(first + n, Kind::Bitmap)?.get(HEAD..).unwrap_or(&[]);
-            match first_zero(bits, from, (end - n * BITS).min(BITS)) {
+            match bitmap::next_free(bits, from, (end - n * BITS).min(BITS)) {
                 Some(at) => return Ok(n * BITS + at),
                 None if from == 0 => drop(self.full.insert(first + n)),
                 None => {}
@@ -129,10 +117,10 @@ impl Core {
             false => vec![0; BLOCK - HEAD],
         };
         let (mut runs, mut at) = (Vec::new(), 0);
-        while let Some(free) = first_zero(&bits, at, to) {
-            let is_used = |n: &u32| bits.get(*n as usize / 8).is_none_or(|b| b >> (n % 8) & 1 == 1);
-            at = (free..to).find(is_used).unwrap_or(to);
-            runs.push((self.geom.data() + first + free, at - free));
+        while let Some(free) = bitmap::next_free(&bits, at, to) {
+            let len = bitmap::free_run(&bits, free, to, to);
+            at = free + len;
+            runs.push((self.geom.data() + first + free, len));
         }
         Ok(runs)
     }
@@ -146,20 +134,5 @@ impl Core {
             return Err(Corrupt::new("bitmap", "bits", byte(block), n, expected).into());
         }
         self.modify(block, Kind::Bitmap, |bytes| bytes.iter_mut().skip(at).take(1).for_each(|b| *b ^= mask))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_zero_lies_in_the_range() {
-        let bits = [0xff, 0b1011_1111, 0];
-        assert_eq!((first_zero(&bits, 0, 24), first_zero(&bits, 15, 24)), (Some(14), Some(16)));
-        assert_eq!(
-            (first_zero(&bits, 0, 14), first_zero(&bits, 15, 16), first_zero(&bits, 24, 30)),
-            (None, None, None)
-        );
     }
 }
