@@ -80,12 +80,12 @@ pub trait LostFound: TreeCheck {
     }
 }
 
-fn was_read<L: LostFound + ?Sized>(check: &L, dir: u32) -> bool {
+fn was_read<L: LostFound>(check: &L, dir: u32) -> bool {
     check.records().of(dir).is_some_and(|rec| rec.is_dir() && rec.has(Rec::READ))
 }
 
 /// The directory lost+found; makes it if there is none.
-fn find<L: LostFound + ?Sized>(check: &mut L) -> Result<u32> {
+fn find<L: LostFound>(check: &mut L) -> Result<u32> {
     let known = *check.lost_found();
     if was_read(check, known) {
         return Ok(known);
@@ -113,7 +113,7 @@ fn find<L: LostFound + ?Sized>(check: &mut L) -> Result<u32> {
 }
 
 /// Gives an inode a name in lost+found, which is returned.
-fn put_into<L: LostFound + ?Sized>(check: &mut L, ino: u32) -> Result<u32> {
+fn put_into<L: LostFound>(check: &mut L, ino: u32) -> Result<u32> {
     let found = find(check)?;
     if found == ino {
         return Err(Errno::ENOSPC.into());
