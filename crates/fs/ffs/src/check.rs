@@ -37,7 +37,7 @@ mod start;
 pub(crate) mod view;
 
 pub(crate) use blocks::{Piece, Slot};
-pub(crate) use issue::ISSUES;
+pub(crate) use issue::Issue;
 pub(crate) use path::check_path;
 pub(crate) use start::search;
 
@@ -51,7 +51,7 @@ use arbor_kit::findings::{self, Repairs};
 use arbor_kit::forest::Forest;
 use arbor_kit::paths::paths;
 use arbor_kit::treecheck::TreeCheck as _;
-use issue::{Issue, Paths};
+use issue::Paths;
 use std::collections::BTreeSet;
 use view::{Reader, Stage, View};
 

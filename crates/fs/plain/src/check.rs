@@ -19,7 +19,7 @@ mod path;
 mod space;
 mod start;
 
-pub(crate) use issue::ISSUES;
+pub(crate) use issue::Issue;
 pub(crate) use path::check_path;
 pub(crate) use start::search;
 
@@ -32,7 +32,6 @@ use arbor_kit::findings::{self, Repairs};
 use arbor_kit::forest::Forest;
 use arbor_kit::issue::Paths;
 use arbor_kit::runs::Runs;
-use issue::Issue;
 
 /// What was found.
 type Findings = findings::Findings<Issue>;

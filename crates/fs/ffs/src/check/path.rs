@@ -2,7 +2,7 @@
 //!
 //! Nothing is repaired, and nothing else is read.
 
-use super::issue::{Issue, Node, Paths, show};
+use super::issue::{Issue, Node, Paths, Verdict, show};
 use super::view::{Reader, View};
 use super::{Checker, Findings, start};
 use crate::format::*;
@@ -64,7 +64,7 @@ impl Way for Checker<'_> {
                 }
             }
             _ if ino == ROOT.0 as u32 => {
-                self.f.note(Issue::RootLost { why: "is not in use" });
+                self.f.note(Verdict::RootLost { ino: ino.into(), why: "is not in use" });
                 return Ok(None);
             }
             _ => return Ok(None),
@@ -93,12 +93,12 @@ impl Way for Checker<'_> {
             None => "cannot be there",
             Some(Ok(d)) if !d.in_use() => "is not in use",
             Some(Ok(d)) if d.kind() >> 12 != u32::from(kind) => {
-                self.f.note(Issue::EntryKind { dir, name: show(name), ino: node });
+                self.f.note(Verdict::EntryKind { dir, name: show(name), ino: node });
                 return Ok(Some(ino));
             }
             Some(_) => return Ok(Some(ino)),
         };
-        self.f.note(Issue::EntryTarget { dir, name: show(name), ino: node, why });
+        self.f.note(Verdict::EntryTarget { dir, name: show(name), ino: node, why });
         Ok(None)
     }
 

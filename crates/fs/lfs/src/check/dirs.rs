@@ -25,7 +25,7 @@ impl Checker<'_> {
             Some(_) => "is not a directory",
             None => "is not in use",
         };
-        self.f.note(Issue::RootLost { why });
+        self.f.note(Verdict::RootLost { ino: ROOT.0, why });
         if self.recs.find(root).is_some() {
             self.clear(root)?;
             self.unlist(root)?;
@@ -129,7 +129,7 @@ impl Checker<'_> {
         let (p, offset) = (self.core.pointer(i, FileBlock::Data(lbn))?, lbn << geom.block_shift);
         let len = geom.bytes_of(geom.lbn_frags(i.size(), lbn));
         if p.frag.get() == 0 {
-            self.f.note(Issue::DirHole { ino: node, offset });
+            self.f.note(Verdict::DirHole { ino: node, offset });
             if !fill {
                 return Ok(None);
             }
@@ -199,7 +199,7 @@ impl TreeCheck for Checker<'_> {
     }
 
     fn tell(&mut self, verdict: Verdict) {
-        self.f.note(verdict.into());
+        self.f.note(verdict);
     }
 
     fn names_in(&mut self, dir: u32) -> Result<Vec<Named>> {
@@ -238,7 +238,7 @@ impl TreeCheck for Checker<'_> {
         let kind = FileType::from_mode(u32::from(kind) << 12).unwrap_or(FileType::File);
         match self.name_it(ino, kind) {
             Err(Error::Errno(Errno::ENOSPC)) => {
-                self.f.note(Issue::NoSpace { what: format!("inode {ino}, which has no name") });
+                self.f.note(Verdict::NoSpace { what: format!("inode {ino}, which has no name") });
                 Ok(0)
             }
             done => done,

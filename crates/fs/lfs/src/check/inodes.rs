@@ -1,6 +1,6 @@
 //! Every inode, its blocks and its attributes. Each fragment gets its one owner.
 
-use super::issue::{Issue, Node};
+use super::issue::{Issue, Node, Verdict};
 use super::space::Print;
 use super::{Checker, log, number, words};
 use crate::format::*;
@@ -33,7 +33,7 @@ struct Tally {
 }
 
 /// Whether a pointer may stay.
-enum Verdict {
+enum Fate {
     Stays,
     /// It is to be cleared.
     Goes,
@@ -236,7 +236,7 @@ impl Checker<'_> {
                 let why = "not a number of whole fragments or blocks";
                 self.f.note(Issue::InodeSize { ino: Node(i.ino.0), found, why });
             }
-            Some(offset) => self.f.note(Issue::DirHole { ino: Node(i.ino.0), offset }),
+            Some(offset) => self.f.note(Verdict::DirHole { ino: Node(i.ino.0), offset }),
             None => return Ok(true),
         }
         self.core.mark(i.ino)?;
@@ -275,7 +275,7 @@ impl Checker<'_> {
         let Some(last) = t.last else { return Ok(false) };
         let end = (last + 1) << self.core.geom.block_shift;
         if i.size() > end {
-            self.f.note(Issue::DirHole { ino: Node(i.ino.0), offset: end });
+            self.f.note(Verdict::DirHole { ino: Node(i.ino.0), offset: end });
             self.core.mark(i.ino)?;
             i.d.size = end.into();
             self.core.iput(i)?;
@@ -302,9 +302,9 @@ impl Checker<'_> {
             }
             let verdict = self.judge(i, piece, t)?;
             match (verdict, piece.0) {
-                (Verdict::Stays, FileBlock::Map { level, n }) => self.go_below(i, (level, n), &mut todo, t)?,
-                (Verdict::Stays, _) => {}
-                (Verdict::Goes, place) => self.cut(i, place, t)?,
+                (Fate::Stays, FileBlock::Map { level, n }) => self.go_below(i, (level, n), &mut todo, t)?,
+                (Fate::Stays, _) => {}
+                (Fate::Goes, place) => self.cut(i, place, t)?,
             }
             steps += 1;
             if steps.is_multiple_of(1024) {
@@ -383,11 +383,11 @@ impl Checker<'_> {
     }
 
     /// Whether a pointer may stay; if so, its fragments now belong to the inode.
-    fn judge(&mut self, i: &Inode, (place, p): Piece, t: &mut Tally) -> Result<Verdict> {
+    fn judge(&mut self, i: &Inode, (place, p): Piece, t: &mut Tally) -> Result<Fate> {
         let (want, frag) = (self.want(i, place), p.frag.get());
         if want == 0 {
             t.beyond = Some(t.beyond.map_or((1, place), |b| (b.0 + 1, b.1)));
-            return Ok(Verdict::Goes);
+            return Ok(Fate::Goes);
         }
         let dirty = self.core.cache.is_dirty(Name::File(i.ino, place));
         if frag != UNWRITTEN || !dirty {
@@ -397,11 +397,11 @@ impl Checker<'_> {
             };
             if !self.core.is_run(Frag(frag), disk) {
                 t.bad = Some(t.bad.map_or((1, place, frag, "is no place for it"), |b| (b.0 + 1, b.1, b.2, b.3)));
-                return Ok(Verdict::Goes);
+                return Ok(Fate::Goes);
             }
-            let Some(owns) = self.settle(i, (place, p), disk)? else { return Ok(Verdict::Goes) };
+            let Some(owns) = self.settle(i, (place, p), disk)? else { return Ok(Fate::Goes) };
             if !dirty && !self.verify(i, (place, p), disk, t)? {
-                return Ok(Verdict::Goes);
+                return Ok(Fate::Goes);
             }
             if owns {
                 self.claim(i, (place, p), disk);
@@ -411,7 +411,7 @@ impl Checker<'_> {
         if let FileBlock::Data(lbn) = place {
             t.last = t.last.max(Some(lbn));
         }
-        Ok(Verdict::Stays)
+        Ok(Fate::Stays)
     }
 
     /// Whether a block may have the fragments of its pointer: `None` if they are another's. If they have an owner
@@ -520,7 +520,7 @@ impl Checker<'_> {
             false => Some(format!("they cannot have {} bytes", i.d.xattr_len)),
             true => words(self.core.xattr_list(i))?.err(),
         };
-        if why.is_none() && !matches!(self.judge(i, (FileBlock::Xattr, p), t)?, Verdict::Goes) {
+        if why.is_none() && !matches!(self.judge(i, (FileBlock::Xattr, p), t)?, Fate::Goes) {
             return Ok(false);
         }
         if let Some(why) = why {

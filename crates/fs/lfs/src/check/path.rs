@@ -1,7 +1,7 @@
 //! The check of one path: the inodes on it, the directories that lead on, and everything of the file at its end with
 //! its data. Nothing is repaired, and nothing else is read.
 
-use super::issue::{Issue, Node, Paths, show};
+use super::issue::{Issue, Node, Paths, Verdict, show};
 use super::{Checker, Findings, number, start, words};
 use crate::format::*;
 use crate::inode::Inode;
@@ -54,7 +54,7 @@ impl Way for Checker<'_> {
         let entry = self.core.map_entry(number(ino))?;
         if entry.frag.get() == 0 {
             if ino == ROOT.0 as u32 {
-                self.f.note(Issue::RootLost { why: "is not in use" });
+                self.f.note(Verdict::RootLost { ino: ROOT.0, why: "is not in use" });
             }
             return Ok(None);
         }
@@ -90,11 +90,11 @@ impl Way for Checker<'_> {
         let (node, dir) = (Node(ino.0), Node(i.ino.0));
         let entry = self.core.map_entry(ino)?;
         if ino == IFILE || entry.frag.get() == 0 {
-            self.f.note(Issue::EntryTarget { dir, name: show(name), ino: node, why: "is not in use" });
+            self.f.note(Verdict::EntryTarget { dir, name: show(name), ino: node, why: "is not in use" });
             return Ok(None);
         }
         if self.raw_inode(ino, entry)?.is_ok_and(|d| d.kind() >> 12 != u32::from(kind)) {
-            self.f.note(Issue::EntryKind { dir, name: show(name), ino: node });
+            self.f.note(Verdict::EntryKind { dir, name: show(name), ino: node });
         }
         Ok(Some(ino.0))
     }
@@ -138,7 +138,7 @@ impl Checker<'_> {
                 Err(at) => {
                     let offset = lbn << shift;
                     self.f.note(match at {
-                        0 => Issue::DirHole { ino: node, offset },
+                        0 => Verdict::DirHole { ino: node, offset }.into(),
                         at => Issue::DirBlock { ino: node, offset, at },
                     });
                     continue;

@@ -3,7 +3,6 @@
 //! Inodes without a name go to lost+found.
 
 use super::Checker;
-use super::issue::Issue;
 use crate::alloc::Of;
 use crate::format::*;
 use crate::inode::Inode;
@@ -39,7 +38,7 @@ impl Checker<'_> {
             Some(_) => "is not a directory",
             None => "is not in use",
         };
-        self.f.note(Issue::RootLost { why });
+        self.f.note(Verdict::RootLost { ino: ROOT.0, why });
         if self.recs.of(ROOT_INO).is_some() {
             self.clear(ROOT_INO)?;
         }
@@ -68,7 +67,7 @@ impl Checker<'_> {
     fn spaced<T>(&mut self, made: Result<T>, what: &str) -> Result<Option<T>> {
         match made {
             Err(Error::Errno(Errno::ENOSPC)) => {
-                self.f.note(Issue::NoSpace { what: what.into() });
+                self.f.note(Verdict::NoSpace { what: what.into() });
                 Ok(None)
             }
             made => made.map(Some),
@@ -183,7 +182,7 @@ impl TreeCheck for Checker<'_> {
     }
 
     fn tell(&mut self, verdict: Verdict) {
-        self.f.note(verdict.into());
+        self.f.note(verdict);
     }
 
     fn met(&mut self, dir: u32, e: &Dirent<'_>, _kind: u8) {

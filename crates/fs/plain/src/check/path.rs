@@ -1,7 +1,7 @@
 //! The check of one path: the inodes on it and the directories that lead
 //! on. Nothing is repaired, and nothing else is read.
 
-use super::issue::{Issue, Node};
+use super::issue::{Issue, Node, Verdict};
 use super::{Checker, Paths, start};
 use crate::format::*;
 use crate::inode::Inode;
@@ -36,7 +36,7 @@ impl Way for Checker<'_> {
         match self.core.islot(Ino(ino)) {
             Ok(i) if i.d.in_use() => self.check_inode(i)?,
             Err(Error::Corrupt(c)) => self.f.note(Issue::InodeDamaged { ino: node, why: c.to_string() }),
-            _ if ino == ROOT.0 => self.f.note(Issue::RootLost { why: "is not in use" }),
+            _ if ino == ROOT.0 => self.f.note(Verdict::RootLost { ino, why: "is not in use" }),
             _ => {}
         }
         let Ok(i) = self.core.islot(Ino(ino)) else { return Ok(None) };
@@ -64,14 +64,14 @@ impl Way for Checker<'_> {
             let (dir, node) = (Node(dir), Node(ino.0));
             match self.core.islot(ino) {
                 Ok(i) if !i.d.in_use() => {
-                    self.f.note(Issue::EntryTarget { dir, name: show(name), ino: node, why: "is not in use" });
+                    self.f.note(Verdict::EntryTarget { dir, name: show(name), ino: node, why: "is not in use" });
                     return Ok(None);
                 }
                 Ok(i) if i.d.kind() >> 12 != u32::from(kind) => {
-                    self.f.note(Issue::EntryKind { dir, name: show(name), ino: node })
+                    self.f.note(Verdict::EntryKind { dir, name: show(name), ino: node })
                 }
                 Err(Error::Errno(_)) => {
-                    self.f.note(Issue::EntryTarget { dir, name: show(name), ino: node, why: "cannot be there" });
+                    self.f.note(Verdict::EntryTarget { dir, name: show(name), ino: node, why: "cannot be there" });
                     return Ok(None);
                 }
                 _ => {}
