@@ -1,4 +1,5 @@
-//! The check of directory trees made of chunks ([`dirent`](super::dirent)): names, connectivity, link counts.
+//! The check of directory trees made of chunks ([`dirent`](super::dirent)): names, connectivity, link counts; the walk
+//! along one path of it ([`ChunkWay`]).
 //!
 //! An engine changes entries, link counts and inodes ([`TreeCheck`]), and notes the issues ([`Verdict`]); everything else
 //! is here. Memory: the names of the directory that is being read, and the inode numbers on a way to
@@ -8,7 +9,7 @@ use crate::chunkrepair::{cut_chunk, dots, put_dots, set_ino, set_kind};
 use crate::dirent::{DIRBLKSIZ, DOTDOT_AT, Dirent, entries, entry};
 use crate::forest::{End, Forest, Record, Verdict};
 use crate::issue::{Node, Paths, Say, show};
-use crate::paths::Tree;
+use crate::paths::{Tree, Way};
 use arbor_base::vfs::{Ino, Result, is_name};
 use rustc_hash::FxHashSet;
 
@@ -354,6 +355,89 @@ pub trait TreeCheck: Sized {
             self.put_links(rec.ino, expected)?;
         }
         Ok(())
+    }
+}
+
+/// What lies at the place of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// No inode in use.
+    Nothing,
+    /// An inode in use of this file type.
+    Kind(u8),
+    /// Something damaged.
+    Damage,
+}
+
+/// A checker of the inodes on one path, which knows how to read them; the walk follows from that ([`Way`]).
+pub trait ChunkWay: TreeCheck {
+    /// What lies at the place of an inode.
+    fn held(&mut self, ino: Ino) -> Result<Held>;
+
+    /// Checks an inode with its blocks and attributes, and records it if it can be used.
+    fn check_alone(&mut self, ino: Ino) -> Result<()>;
+
+    /// Calls `f` with each page of a directory and where it begins; with no bytes if it cannot be read.
+    fn each_page(&mut self, dir: u32, f: &mut dyn FnMut(&mut Self, Spot, &[u8])) -> Result<()>;
+
+    /// Notes a page of a directory that cannot be read, if the check of the inode has not.
+    fn unreadable(&mut self, _spot: Spot) {}
+
+    /// Whether nothing was found so far.
+    fn is_sound(&self) -> bool;
+}
+
+impl<C: ChunkWay> Way for C {
+    type Inode = Rec;
+
+    fn root(&self) -> u64 {
+        C::ROOT.0
+    }
+
+    /// With its blocks and attributes, and the chunks of a directory.
+    fn way_inode(&mut self, ino: u64, parent: u64) -> Result<Option<Rec>> {
+        match self.held(Ino(ino))? {
+            Held::Nothing if ino == C::ROOT.0 => self.tell(Verdict::RootLost { ino, why: NOT_IN_USE }),
+            Held::Nothing => {}
+            Held::Kind(_) | Held::Damage => self.check_alone(Ino(ino))?,
+        }
+        let Some(rec) = self.records().of(ino as u32) else { return Ok(None) };
+        if rec.is_dir() {
+            let mut names = Names::default();
+            self.each_page(rec.ino, &mut |c, spot, page| {
+                if page.is_empty() {
+                    c.unreadable(spot);
+                }
+                for (n, chunk) in (0..).step_by(DIRBLKSIZ).zip(page.chunks_exact(DIRBLKSIZ)) {
+                    c.check_form(spot.plus(n), parent as u32, chunk, &mut names);
+                }
+            })?;
+        }
+        Ok(Some(rec))
+    }
+
+    fn leads_on(&self, rec: &Rec) -> bool {
+        rec.is_dir()
+    }
+
+    fn way_entry(&mut self, rec: &Rec, name: &[u8]) -> Result<Option<u64>> {
+        let mut found = None;
+        self.each_page(rec.ino, &mut |_, _, page| found = found.or_else(|| find_name(page, name)))?;
+        let Some((target, kind)) = found else { return Ok(None) };
+        let (dir, ino, name) = (Node(rec.ino.into()), Node(target.0), show(name));
+        match self.held(target)? {
+            Held::Nothing => {
+                self.tell(Verdict::EntryTarget { dir, name, ino, why: self.why_absent(target) });
+                return Ok(None);
+            }
+            Held::Kind(held) if held != kind => self.tell(Verdict::EntryKind { dir, name, ino }),
+            Held::Kind(_) | Held::Damage => {}
+        }
+        Ok(Some(target.0))
+    }
+
+    fn is_sound(&self) -> bool {
+        ChunkWay::is_sound(self)
     }
 }
 

@@ -107,16 +107,25 @@ impl Checker<'_> {
             if (n - ROOT.0).is_multiple_of(1024) {
                 (self.progress)(n, end, "inodes");
             }
-            let entry = self.core.map_entry(Ino(n))?;
-            if entry.frag.get() != 0 {
-                match self.raw_inode(Ino(n), entry)? {
-                    Ok(d) => self.check_inode(n as u32, d)?,
-                    Err(why) => self.damaged.push((n as u32, why)),
-                }
-            }
+            self.read_inode(Ino(n))?;
             self.breathe();
         }
         Ok(())
+    }
+
+    /// Checks an inode, if it is in use.
+    pub(super) fn read_inode(&mut self, ino: Ino) -> Result<()> {
+        let entry = self.core.map_entry(ino)?;
+        if entry.frag.get() == 0 {
+            return Ok(());
+        }
+        match self.raw_inode(ino, entry)? {
+            Ok(d) => self.check_inode(ino.0 as u32, d),
+            Err(why) => {
+                self.damaged.push((ino.0 as u32, why));
+                Ok(())
+            }
+        }
     }
 
     /// The inode that a map entry points to, whatever its contents.

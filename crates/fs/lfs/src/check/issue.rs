@@ -5,7 +5,7 @@ use arbor_kit::findings::Judged;
 use arbor_kit::forest;
 pub(super) use arbor_kit::forest::Verdict;
 use arbor_kit::issue::Finding;
-pub(super) use arbor_kit::issue::{Node, Paths, show};
+pub(super) use arbor_kit::issue::{Node, Paths};
 
 /// The kind of an issue, which decides whether preening may repair it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,7 +22,7 @@ const ROOT_INO: u32 = ROOT.0 as u32;
 
 impl Checker<'_> {
     /// The inode of a number in use.
-    fn inode(&mut self, ino: u32) -> Result<Inode> {
+    pub(super) fn inode(&mut self, ino: u32) -> Result<Inode> {
         self.core.iget(Ino(ino.into()))
     }
 
