@@ -152,6 +152,12 @@ impl<I: Judged> Findings<I> {
         std::mem::take(&mut self.issues).into_iter().map(|i| i.0).collect()
     }
 
+    /// The report of a check that an issue ends.
+    pub fn end(mut self, issue: impl Into<I>) -> CheckReport {
+        self.note(issue);
+        self.finish(&Paths::new())
+    }
+
     /// The report.
     pub fn finish(self, paths: &Paths) -> CheckReport {
         let further = (self.further > 0).then(|| vfs::Issue {

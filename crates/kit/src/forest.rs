@@ -268,14 +268,14 @@ impl<K: Copy + Ord + Default, C: Copy + Default> Forest<K, C> {
     }
 }
 
-/// How grave an issue of the directory tree is.
+/// How grave an issue of the directory tree is; an engine says what that means for preening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// It follows from something else, and can be made anew.
+    /// What is right follows from the rest of the tree.
     Count,
-    /// Nothing of a call that was cut off is lost.
+    /// A call that was cut off leaves it, unless the engine makes calls atomic.
     CutOff,
-    /// Something may be lost.
+    /// Mending it may lose something.
     Damage,
 }
 
@@ -296,7 +296,6 @@ crate::issues! {
     EntryKind { dir: Node, name: String, ino: Node } Error Count
         "directory {dir}: entry {name} has not the file type of inode {ino}";
     DuplicateName { dir: Node, name: String } Error Damage "directory {dir} has the name {name} twice";
-    /// A rename that was cut off may leave it.
     TwoParents { ino: Node, kept: Node, dropped: Node } Error CutOff
         "directory {ino} lies in directory {kept} and has another name in {dropped}";
     DirLoop { ino: Node } Error Damage "directory {ino} lies below itself";

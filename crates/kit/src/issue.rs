@@ -84,7 +84,7 @@ pub trait Finding: Clone + PartialEq {
 macro_rules! issues {
     ($vis:vis enum $issue:ident $(: $tree:ident($verdict:ident))?;
      $($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* } $severity:ident $class:ident $text:literal;)*) => {
-        /// One thing that the checker found.
+        /// One thing that a checker found.
         #[allow(missing_docs, reason = "the fields are named as in the sentences")]
         #[derive(Clone, Debug, PartialEq, Eq)]
         $vis enum $issue {

@@ -377,10 +377,10 @@ pub trait ChunkWay: TreeCheck {
     /// Checks an inode with its blocks and attributes, and records it if it can be used.
     fn check_alone(&mut self, ino: Ino) -> Result<()>;
 
-    /// Calls `f` with each page of a directory and where it begins; with no bytes if it cannot be read.
+    /// Calls `f` with where each page of a directory begins and its bytes; with none if it cannot be read.
     fn each_page(&mut self, dir: u32, f: &mut dyn FnMut(&mut Self, Spot, &[u8])) -> Result<()>;
 
-    /// Notes a page of a directory that cannot be read, if the check of the inode has not.
+    /// Notes a page of a directory that cannot be read, unless the check of the inode has done so.
     fn unreadable(&mut self, _spot: Spot) {}
 
     /// Whether nothing was found so far.

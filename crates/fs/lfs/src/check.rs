@@ -45,7 +45,7 @@ use arbor_kit::forest::Forest;
 use arbor_kit::lifetimes;
 use arbor_kit::paths::paths;
 use arbor_kit::treecheck::TreeCheck as _;
-use issue::{Paths, Verdict};
+use issue::Verdict;
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, BTreeSet};
 use zerocopy::IntoBytes;
@@ -100,12 +100,9 @@ pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress
     let dev = devices.main;
     let found = match start::superblock(&*dev)? {
         Ok(found) => found,
-        Err(lost) => {
-            f.note(lost);
-            return Ok(f.finish(&Paths::new()));
-        }
+        Err(lost) => return Ok(f.end(lost)),
     };
-    start::refuse_unknown(&found.sb, write)?;
+    arbor_kit::head::refuse_unknown(&found.sb, KNOWN, write)?;
     if !options.force && start::is_clean(&*dev, &found)? {
         return Ok(CheckReport { skipped: true, ..CheckReport::default() });
     }

@@ -30,7 +30,6 @@ use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Progress, Repair, Resu
 use arbor_kit::calls::State as _;
 use arbor_kit::findings::{self, Repairs};
 use arbor_kit::forest::Forest;
-use arbor_kit::issue::Paths;
 use arbor_kit::runs::Runs;
 
 /// What was found.
@@ -54,7 +53,7 @@ pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress
     let write = options.repair != Repair::No;
     let mut c = match start::open(&devices, write, progress)? {
         Ok(c) => c,
-        Err(lost) => return Ok(lost.finish(&Paths::new())),
+        Err(lost) => return Ok(lost),
     };
     let was_clean = c.core.sb.clean.get() != 0;
     let is_sound = c.f.is_empty();

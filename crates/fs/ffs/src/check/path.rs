@@ -18,12 +18,9 @@ pub(crate) fn check_path(devices: &Devices, path: &[u8]) -> Result<CheckReport> 
     let mut f = Findings::new(Repair::No);
     let found = match start::superblock(dev)? {
         Ok(found) => found,
-        Err(lost) => {
-            f.note(lost);
-            return Ok(f.finish(&Paths::new()));
-        }
+        Err(lost) => return Ok(f.end(lost)),
     };
-    start::refuse_unknown(&found.sb, false)?;
+    arbor_kit::head::refuse_unknown(&found.sb, KNOWN, false)?;
     let lost = found.damage.is_some();
     let unclean = found.sb.clean.get() == 0 && !lost;
     found.damage.into_iter().for_each(|issue| f.note(issue));

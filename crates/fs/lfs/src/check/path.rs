@@ -19,12 +19,9 @@ pub(crate) fn check_path(devices: Devices, path: &[u8]) -> Result<CheckReport> {
     let dev = devices.main;
     let found = match start::superblock(&*dev)? {
         Ok(found) => found,
-        Err(lost) => {
-            f.note(lost);
-            return Ok(f.finish(&Paths::new()));
-        }
+        Err(lost) => return Ok(f.end(lost)),
     };
-    start::refuse_unknown(&found.sb, false)?;
+    arbor_kit::head::refuse_unknown(&found.sb, KNOWN, false)?;
     start::note_super(&*dev, &found, &mut f)?;
     let begun = start::begin(dev, &found, &mut f)?;
     let unclean = begun.says_unclean;

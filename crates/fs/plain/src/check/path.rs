@@ -1,9 +1,10 @@
-//! The check of one path: the inodes on it and the directories that lead
-//! on. Nothing is repaired, and nothing else is read.
+//! The check of one path: the inodes on it and the directories that lead on (`kit::treecheck`). Nothing is repaired, and
+//! nothing else is read.
 
-use super::{Checker, Paths, start};
+use super::{Checker, start};
 use crate::format::*;
 use arbor_base::vfs::{CheckReport, Devices, Error, Ino, Result};
+use arbor_kit::issue::Paths;
 use arbor_kit::paths::follow;
 use arbor_kit::treecheck::{ChunkWay, Held, Spot};
 
@@ -12,7 +13,7 @@ pub(crate) fn check_path(devices: Devices, path: &[u8]) -> Result<CheckReport> {
     let mut silent = |_: u64, _: u64, _: &str| ();
     let mut c = match start::open(&devices, false, &mut silent)? {
         Ok(c) => c,
-        Err(lost) => return Ok(lost.finish(&Paths::new())),
+        Err(lost) => return Ok(lost),
     };
     let mut paths = Paths::new();
     follow(&mut c, path, &mut paths)?;
