@@ -67,7 +67,8 @@ impl<I: Judged> Findings<I> {
     }
 
     /// Notes an issue of a pass.
-    pub fn note(&mut self, issue: I) {
+    pub fn note(&mut self, issue: impl Into<I>) {
+        let issue = issue.into();
         self.unsafe_found |= !issue.is_safe(&mut self.volume);
         self.push(issue, false);
     }
@@ -96,7 +97,7 @@ impl<I: Judged> Findings<I> {
             self.further_open += u64::from(!repaired);
             return;
         }
-        for node in issue.nodes().take(I::NAMED.saturating_sub(self.names)) {
+        for node in issue.nodes().into_iter().take(I::NAMED.saturating_sub(self.names)) {
             self.names += 1;
             self.named.entry(node).or_default();
         }
@@ -151,11 +152,21 @@ impl<I: Judged> Findings<I> {
         std::mem::take(&mut self.issues).into_iter().map(|i| i.0).collect()
     }
 
+    /// The report of a check that an issue ends.
+    pub fn end(mut self, issue: impl Into<I>) -> CheckReport {
+        self.note(issue);
+        self.finish(&Paths::new())
+    }
+
     /// The report.
-    pub fn finish(mut self, paths: &Paths) -> CheckReport {
-        if self.further > 0 {
-            self.issues.push((I::further(self.further), self.further_open == 0));
-        }
+    pub fn finish(self, paths: &Paths) -> CheckReport {
+        let further = (self.further > 0).then(|| vfs::Issue {
+            code: "Further",
+            severity: Severity::Error,
+            text: format!("{} further issues are not listed", self.further),
+            repaired: self.further_open == 0,
+            loses: false,
+        });
         let issues = self.issues.iter().map(|(issue, repaired)| vfs::Issue {
             code: issue.code(),
             severity: issue.weight(&self.volume),
@@ -163,7 +174,7 @@ impl<I: Judged> Findings<I> {
             repaired: *repaired,
             loses: issue.loses(),
         });
-        CheckReport { issues: issues.collect(), ..self.report }
+        CheckReport { issues: issues.chain(further).collect(), ..self.report }
     }
 }
 
@@ -264,11 +275,10 @@ mod tests {
     }
 
     crate::issues! {
+        pub(crate) enum Issue;
         Count { ino: Node } Warning Count "{ino} is miscounted";
         Damage { ino: Node } Error Damage "{ino} is damaged";
         Lost { ino: Node } Fatal Damage "{ino} is lost";
-        /// The list was cut.
-        Further { count: u64 } Error Damage "{count} further issues are not listed";
     }
 
     impl Judged for Issue {

@@ -1,6 +1,7 @@
 //! The graph of directories and inodes as a checker keeps it: which directory holds which, and link counts.
 
 use crate::issue::Node;
+use crate::treecheck::Spot;
 use arbor_base::vfs::mode;
 use std::ops::{Deref, DerefMut};
 
@@ -267,56 +268,50 @@ impl<K: Copy + Ord + Default, C: Copy + Default> Forest<K, C> {
     }
 }
 
-/// An issue of the tree of directories. An engine converts it to one of its own.
-#[allow(missing_docs, reason = "the fields are named as in the sentences of the issues")]
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// The first two entries of a directory, at a byte of the volume.
-    Dots { ino: Node, byte: u64, why: &'static str },
-    /// A chunk of a directory, from byte `at` of it on.
-    Chunk { ino: Node, offset: u64, byte: u64, at: u64, why: &'static str },
-    /// A name that no file can have.
-    Name { dir: Node, name: String, offset: u64 },
-    /// A name that a directory has already.
-    Twice { dir: Node, name: String },
-    /// An entry that cannot name what it does.
-    Target { dir: Node, name: String, ino: Node, why: &'static str },
-    /// An entry with another file type than what it names.
-    Kind { dir: Node, name: String, ino: Node },
-    /// A directory with two names.
-    TwoParents { ino: Node, kept: Node, dropped: Node },
-    /// A directory below itself.
-    Loop { ino: Node },
-    /// An inode without a name.
-    Unnamed { ino: Node, what: &'static str, why: &'static str },
-    /// A directory that names another parent than the directory that holds it.
-    DotDot { ino: Node, found: Node, expected: Node },
-    /// A link count.
-    Links { ino: Node, found: u32, expected: u32 },
+/// How grave an issue of the directory tree is; an engine says what that means for preening.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// What is right follows from the rest of the tree.
+    Count,
+    /// A call that was cut off leaves it, unless the engine makes calls atomic.
+    CutOff,
+    /// Mending it may lose something.
+    Damage,
 }
 
-/// `From<Verdict> for Issue`, where the issues of these names have the fields of the verdicts; the engine gives the
-/// others.
-#[macro_export]
-macro_rules! verdicts {
-    ($($own:pat $(if $guard:expr)? => $issue:expr,)*) => {
-        impl From<$crate::forest::Verdict> for Issue {
-            fn from(verdict: $crate::forest::Verdict) -> Issue {
-                use $crate::forest::Verdict;
-                match verdict {
-                    $($own $(if $guard)? => $issue,)*
-                    Verdict::Loop { ino } => Issue::DirLoop { ino },
-                    Verdict::TwoParents { ino, kept, dropped } => Issue::TwoParents { ino, kept, dropped },
-                    Verdict::Unnamed { ino, what, why } => Issue::Unnamed { ino, what, why },
-                    Verdict::DotDot { ino, found, expected } => Issue::DotDot { ino, found, expected },
-                    Verdict::Name { dir, name, offset } => Issue::EntryName { dir, name, offset },
-                    Verdict::Twice { dir, name } => Issue::DuplicateName { dir, name },
-                    Verdict::Target { dir, name, ino, why } => Issue::EntryTarget { dir, name, ino, why },
-                    Verdict::Kind { dir, name, ino } => Issue::EntryKind { dir, name, ino },
-                }
-            }
-        }
-    };
+crate::issues! {
+    pub enum Verdict;
+    RootLost { ino: u64, why: &'static str } Error Damage "the root directory, inode {ino}, {why}";
+    DirHole { ino: Node, offset: u64 } Error Damage "directory {ino} has no block at offset {offset}";
+    /// A chunk of a directory, from a place in it on.
+    DirChunk { spot: Spot, why: &'static str } Error Damage "directory {spot}: {why}";
+    /// The first two entries of a directory.
+    Dots { spot: Spot, why: &'static str } Error Damage "directory {spot}: {why}";
+    DotDot { ino: Node, found: Node, expected: Node } Error Count
+        "directory {ino} calls {found} its parent, it lies in {expected}";
+    EntryName { dir: Node, name: String, offset: u64 } Error Damage
+        "directory {dir}, offset {offset}: {name} is no valid name";
+    EntryTarget { dir: Node, name: String, ino: Node, why: &'static str } Error Damage
+        "directory {dir}: entry {name} names inode {ino}, which {why}";
+    EntryKind { dir: Node, name: String, ino: Node } Error Count
+        "directory {dir}: entry {name} has not the file type of inode {ino}";
+    DuplicateName { dir: Node, name: String } Error Damage "directory {dir} has the name {name} twice";
+    TwoParents { ino: Node, kept: Node, dropped: Node } Error CutOff
+        "directory {ino} lies in directory {kept} and has another name in {dropped}";
+    DirLoop { ino: Node } Error Damage "directory {ino} lies below itself";
+    /// In use without a name: it was made or removed when the volume was not unmounted, or its directory is lost.
+    Unnamed { ino: Node, what: &'static str, why: &'static str } Warning CutOff "{what} {ino} has no name: {why}";
+    LinkCount { ino: Node, found: u32, expected: u32 } Error Count
+        "inode {ino} has link count {found}, should have {expected}";
+    NoSpace { what: String } Error Damage "no space to repair {what}";
+}
+
+impl Verdict {
+    /// Whether files, names or contents may be lost.
+    pub fn loses(&self) -> bool {
+        let kept = matches!(self, Verdict::Dots { .. } | Verdict::DirLoop { .. } | Verdict::NoSpace { .. });
+        self.class() == Class::Damage && !kept
+    }
 }
 
 #[cfg(test)]

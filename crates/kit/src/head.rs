@@ -5,9 +5,10 @@
 
 use arbor_base::device::{Device, Kind};
 use arbor_base::field;
-use arbor_base::layout::{Corrupt, Features, U32, crc_without, put};
+use arbor_base::layout::{Access, Corrupt, Features, U32, crc_without, put};
 use arbor_base::vfs::{Error, Result};
 use std::mem::offset_of;
+use std::result;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of a superblock.
@@ -89,8 +90,27 @@ pub fn need<S: Headed>(dev: &dyn Device, at: u64) -> Result<S> {
     read(dev, at)?.ok_or_else(|| Error::refused(format!("no {} superblock", S::ENGINE)))
 }
 
-/// Whether a sound superblock of a newer version lies at byte `at`: a volume that the checker leaves alone.
-pub fn is_newer<S: Headed>(dev: &dyn Device, at: u64) -> Result<bool> {
+/// What a checker found at byte `at` when it read the superblock and what follows from it, or why that cannot be used. A
+/// volume that is newer than this program is left alone: that is an error.
+pub fn usable<S: Headed, T>(dev: &dyn Device, at: u64, found: Result<Option<T>>) -> Result<result::Result<T, String>> {
+    match found {
+        Ok(Some(found)) => Ok(Ok(found)),
+        Ok(None) => Ok(Err(format!("no {} superblock", S::ENGINE))),
+        Err(e @ (Error::Corrupt(_) | Error::Refused(_))) if !is_newer::<S>(dev, at)? => Ok(Err(e.to_string())),
+        Err(e) => Err(e),
+    }
+}
+
+/// What was found where a copy may be, if it can be used.
+pub fn sound<T>(found: Result<Option<T>>) -> Result<Option<T>> {
+    match found {
+        Err(e @ Error::Io(_)) => Err(e),
+        found => Ok(found.ok().flatten()),
+    }
+}
+
+/// Whether a sound superblock of a newer version lies at byte `at`.
+fn is_newer<S: Headed>(dev: &dyn Device, at: u64) -> Result<bool> {
     let Some(bytes) = bytes_at(dev, at)? else { return Ok(false) };
     let Ok(sb) = S::read_from_bytes(&bytes) else { return Ok(false) };
     let head = head(&sb);
@@ -98,7 +118,8 @@ pub fn is_newer<S: Headed>(dev: &dyn Device, at: u64) -> Result<bool> {
     Ok(sound && head.version.get() > S::VERSION)
 }
 
-fn bytes_at(dev: &dyn Device, at: u64) -> Result<Option<Vec<u8>>> {
+/// The bytes of a superblock at byte `at`, whatever they hold; `None` if the device ends before.
+pub fn bytes_at(dev: &dyn Device, at: u64) -> Result<Option<Vec<u8>>> {
     if dev.geometry().size < at.saturating_add(SUPER_LEN as u64) {
         return Ok(None);
     }
@@ -150,6 +171,15 @@ pub fn write<S: Headed>(dev: &dyn Device, at: u64, sb: &S) -> Result<()> {
 pub fn features<S: Headed>(sb: &S) -> Features {
     let head = head(sb);
     Features { compat: head.compat.get(), ro_compat: head.ro_compat.get(), incompat: head.incompat.get() }
+}
+
+/// Refuses a checker that does not know all features: any that forbid reading and, for one that writes, writing.
+pub fn refuse_unknown<S: Headed>(sb: &S, known: Features, write: bool) -> Result<()> {
+    match features(sb).access(known) {
+        Access::ReadWrite => Ok(()),
+        Access::ReadOnly(_) if !write => Ok(()),
+        Access::ReadOnly(bits) | Access::Refused(bits) => Err(Error::refused(format!("unknown features {bits:#x}"))),
+    }
 }
 
 /// The mark of all structures of a volume: the first eight bytes of its UUID.
@@ -204,5 +234,29 @@ mod tests {
         bytes[200] ^= 1;
         let damaged = decode::<Toy>(&bytes, 1024).unwrap_err().to_string();
         assert!(damaged.starts_with("damaged superblock: field crc at byte 0x408 holds "), "{damaged}");
+    }
+
+    #[test]
+    fn a_checker_uses_what_is_sound_and_leaves_what_is_newer() {
+        let dev = MemDevice::new(4096);
+        let usable = |at| usable::<Toy, _>(&dev, at, read::<Toy>(&dev, at));
+        let is_sound = |at| sound(read::<Toy>(&dev, at)).unwrap().is_some();
+        assert_eq!((usable(0).unwrap().unwrap_err().as_str(), is_sound(0)), ("no Toy superblock", false));
+        write(&dev, 0, &toy(3)).unwrap();
+        assert!(usable(0).unwrap().is_ok() && is_sound(0));
+        write(&dev, 512, &toy(4)).unwrap();
+        assert!(matches!(usable(512), Err(Error::Refused(_))) && !is_sound(512));
+        dev.write_at(Kind::Super, 512, &[&encode(&toy(4))[..500], &[1; 12]].concat()).unwrap();
+        assert!(usable(512).unwrap().unwrap_err().starts_with("damaged superblock") && !is_sound(512));
+    }
+
+    #[test]
+    fn unknown_features_are_refused() {
+        let refused =
+            |sb: &Toy, write| refuse_unknown(sb, Features { incompat: 5, ..Features::default() }, write).is_err();
+        let (known, unknown) = (toy(3), Toy { incompat: 2.into(), ..toy(3) });
+        let kept = Toy { ro_compat: 1.into(), ..toy(3) };
+        assert_eq!([&known, &unknown, &kept].map(|sb| refused(sb, false)), [false, true, false]);
+        assert_eq!([&known, &unknown, &kept].map(|sb| refused(sb, true)), [false, true, true]);
     }
 }

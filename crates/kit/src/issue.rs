@@ -1,7 +1,8 @@
 //! What checkers find: types of issues, each with its severity, its class and the sentence for people.
 //!
 //! [`issues!`](crate::issues) makes the type `Issue` of an engine's checker; the engine says by an enum `Class` of its
-//! own where issues come from, and so which of them preening mends.
+//! own where issues come from, and so which of them preening mends. Those of a directory tree are in every engine the
+//! same ([`Verdict`](crate::forest::Verdict)).
 
 use arbor_base::vfs::Severity;
 use std::collections::BTreeMap;
@@ -69,75 +70,94 @@ pub trait Finding: Clone + PartialEq {
     fn severity(&self) -> Severity;
 
     /// The files and directories that it names.
-    fn nodes(&self) -> impl Iterator<Item = u64>;
+    fn nodes(&self) -> Vec<u64>;
 
     /// The sentence for people.
     fn text(&self, paths: &Paths) -> String;
-
-    /// So many more were found, which are not listed.
-    fn further(count: u64) -> Self;
 }
 
-/// Makes the enum `Issue`: `/// doc` NAME `{ field: type, ... }` SEVERITY CLASS `"sentence with {field}";`, and so on.
-/// SEVERITY is one of [`Severity`], CLASS one of the enum `Class` where the macro stands. One must be `Further { count:
-/// u64 }`.
+/// Makes a type of issues: its head, then `/// doc` NAME `{ field: type, ... }` SEVERITY CLASS `"sentence with {field}";`,
+/// and so on. SEVERITY is one of [`Severity`], CLASS one of the enum `Class` where the macro stands. With the head
+/// `pub(crate) enum Issue: Tree(Verdict);` the variant `Tree` holds the issues of the directory tree, which have their
+/// words from there ([`Verdict`](crate::forest::Verdict)) and their class from the engine: `Class::of`.
 #[macro_export]
 macro_rules! issues {
-    ($($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* } $severity:ident $class:ident $text:literal;)*) => {
-        /// One thing that the checker found.
+    ($vis:vis enum $issue:ident $(: $tree:ident($verdict:ident))?;
+     $($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* } $severity:ident $class:ident $text:literal;)*) => {
+        /// One thing that a checker found.
+        #[allow(missing_docs, reason = "the fields are named as in the sentences")]
         #[derive(Clone, Debug, PartialEq, Eq)]
-        pub(crate) enum Issue {
+        $vis enum $issue {
             $($(#[$doc])* $name { $($field: $type),* },)*
+            $(
+                /// One of the directory tree.
+                $tree($verdict),
+            )?
         }
 
-        /// Names of all issues.
-        #[allow(dead_code, reason = "for tests")]
-        pub(crate) const ISSUES: &[&str] = &[$(stringify!($name)),*];
+        impl $issue {
+            /// Names of all issues.
+            #[allow(dead_code, reason = "for tests")]
+            pub fn names() -> Vec<&'static str> {
+                [vec![$(stringify!($name)),*], $($verdict::names())?].concat()
+            }
 
-        impl Issue {
             /// Where it comes from.
             pub fn class(&self) -> Class {
-                match self { $(Issue::$name { .. } => Class::$class,)* }
+                match self {
+                    $($issue::$name { .. } => Class::$class,)*
+                    $($issue::$tree(verdict) => Class::of(verdict),)?
+                }
             }
         }
 
-        impl $crate::issue::Finding for Issue {
+        impl $crate::issue::Finding for $issue {
             fn code(&self) -> &'static str {
-                match self { $(Issue::$name { .. } => stringify!($name),)* }
+                match self {
+                    $($issue::$name { .. } => stringify!($name),)*
+                    $($issue::$tree(verdict) => verdict.code(),)?
+                }
             }
 
             fn severity(&self) -> $crate::vfs::Severity {
-                match self { $(Issue::$name { .. } => $crate::vfs::Severity::$severity,)* }
+                match self {
+                    $($issue::$name { .. } => $crate::vfs::Severity::$severity,)*
+                    $($issue::$tree(verdict) => verdict.severity(),)?
+                }
             }
 
-            fn nodes(&self) -> impl Iterator<Item = u64> {
+            fn nodes(&self) -> Vec<u64> {
                 use $crate::issue::Say as _;
-                let nodes = match self {
-                    $(Issue::$name { $($field),* } => vec![$($field.node()),*],)*
-                };
-                nodes.into_iter().flatten()
+                match self {
+                    $($issue::$name { $($field),* } => [$($field.node()),*].into_iter().flatten().collect(),)*
+                    $($issue::$tree(verdict) => verdict.nodes(),)?
+                }
             }
 
             fn text(&self, paths: &$crate::issue::Paths) -> String {
                 use $crate::issue::Say as _;
                 match self {
-                    $(Issue::$name { $($field),* } => {
+                    $($issue::$name { $($field),* } => {
                         $(let $field = $field.say(paths);)*
                         format!($text)
                     })*
+                    $($issue::$tree(verdict) => verdict.text(paths),)?
                 }
             }
-
-            fn further(count: u64) -> Issue {
-                Issue::Further { count }
-            }
         }
+
+        $(impl From<$verdict> for $issue {
+            fn from(verdict: $verdict) -> $issue {
+                $issue::$tree(verdict)
+            }
+        })?
     };
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forest::{self, Verdict};
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Class {
@@ -145,11 +165,17 @@ mod tests {
         Damage,
     }
 
+    impl Class {
+        fn of(verdict: &Verdict) -> Class {
+            if verdict.class() == forest::Class::Damage { Class::Damage } else { Class::Leak }
+        }
+    }
+
     crate::issues! {
+        pub(crate) enum Issue: Tree(Verdict);
         /// One.
         Lost { ino: Node, name: String, why: &'static str } Error Damage "inode {ino}: {name} {why}";
         Count { found: u32 } Warning Leak "counts {found}";
-        Further { count: u64 } Error Damage "{count} more";
     }
 
     #[test]
@@ -161,9 +187,15 @@ mod tests {
         assert_eq!((lost.code(), lost.severity(), lost.class()), ("Lost", Severity::Error, Class::Damage));
         let count = Issue::Count { found: 3 };
         assert_eq!((count.text(&paths).as_str(), count.class()), ("counts 3", Class::Leak));
-        assert_eq!((lost.nodes().collect::<Vec<_>>(), count.nodes().count()), (vec![7], 0));
-        assert_eq!(ISSUES, ["Lost", "Count", "Further"]);
-        assert_eq!(Issue::further(3).text(&paths), "3 more");
+        assert_eq!((lost.nodes(), count.nodes()), (vec![7], vec![]));
         assert_eq!(readable(b"x\ny"), "x\\ny");
+    }
+
+    #[test]
+    fn issues_of_the_tree_are_among_those_of_an_engine() {
+        let found = Issue::from(Verdict::DirLoop { ino: Node(7) });
+        assert_eq!((found.code(), found.severity(), found.class()), ("DirLoop", Severity::Error, Class::Damage));
+        assert_eq!((found.text(&Paths::new()), found.nodes()), ("directory 7 lies below itself".into(), vec![7]));
+        assert_eq!(Issue::names(), [vec!["Lost", "Count"], Verdict::names()].concat());
     }
 }

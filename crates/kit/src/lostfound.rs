@@ -8,7 +8,7 @@ use crate::chunkdir::ChunkDirs;
 use crate::chunknames::{ChunkNames, enter, find_room, init_dir};
 use crate::chunkrepair::set_ino;
 use crate::dirent::DOTDOT_AT;
-use crate::forest::{DIR_KIND, LOST_FOUND, spare_names};
+use crate::forest::{DIR_KIND, LOST_FOUND, Verdict, spare_names};
 use crate::inodes::{InodeStore as _, UsualFields as _};
 use crate::treecheck::{Named, Rec, TreeCheck};
 use arbor_base::vfs::{Errno, Error, Ino, Result, Time, mode};
@@ -54,9 +54,6 @@ pub trait LostFound: TreeCheck {
     /// The directory lost+found, 0 until it was found.
     fn lost_found(&mut self) -> &mut u32;
 
-    /// Notes that there was no space to repair `what`.
-    fn lacks_space(&mut self, what: String);
-
     /// Makes an empty directory without a name.
     fn new_dir(&mut self, permissions: u32, parent: Ino) -> Result<u32> {
         let now = self.now();
@@ -72,7 +69,7 @@ pub trait LostFound: TreeCheck {
     fn name_it(&mut self, ino: u32) -> Result<u32> {
         match put_into(self, ino) {
             Err(Error::Errno(Errno::ENOSPC)) => {
-                self.lacks_space(format!("inode {ino}, which has no name"));
+                self.tell(Verdict::NoSpace { what: format!("inode {ino}, which has no name") });
                 Ok(0)
             }
             done => done,

@@ -140,7 +140,7 @@ pub trait Way {
     fn leads_on(&self, inode: &Self::Inode) -> bool;
 
     /// The inode that a name in a directory names.
-    fn way_entry(&mut self, ino: u64, dir: &Self::Inode, name: &[u8]) -> Result<Option<u64>>;
+    fn way_entry(&mut self, dir: &Self::Inode, name: &[u8]) -> Result<Option<u64>>;
 
     /// Whether nothing was found so far.
     fn is_sound(&self) -> bool;
@@ -158,7 +158,7 @@ pub fn follow<W: Way>(way: &mut W, path: &[u8], paths: &mut Paths) -> Result<Opt
         if !way.leads_on(&inode) {
             return Err(missing);
         }
-        let next = match way.way_entry(ino, &inode, name)? {
+        let next = match way.way_entry(&inode, name)? {
             Some(next) => next,
             None if way.is_sound() => return Err(missing),
             None => return Ok(None),

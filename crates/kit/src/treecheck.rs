@@ -1,14 +1,15 @@
-//! The check of directory trees made of chunks ([`dirent`](super::dirent)): names, connectivity, link counts.
+//! The check of directory trees made of chunks ([`dirent`](super::dirent)): names, connectivity, link counts; the walk
+//! along one path of it ([`ChunkWay`]).
 //!
-//! An engine changes entries, link counts and inodes ([`TreeCheck`]), and makes issues of verdicts ([`Verdict`]);
-//! everything else is here. Memory: the names of the directory that is being read, and the inode numbers on a way to
+//! An engine changes entries, link counts and inodes ([`TreeCheck`]), and notes the issues ([`Verdict`]); everything else
+//! is here. Memory: the names of the directory that is being read, and the inode numbers on a way to
 //! the root. Called by the checkers of FFS, LFS and plain.
 
 use crate::chunkrepair::{cut_chunk, dots, put_dots, set_ino, set_kind};
 use crate::dirent::{DIRBLKSIZ, DOTDOT_AT, Dirent, entries, entry};
 use crate::forest::{End, Forest, Record, Verdict};
-use crate::issue::{Node, show};
-use crate::paths::Tree;
+use crate::issue::{Node, Paths, Say, show};
+use crate::paths::{Tree, Way};
 use arbor_base::vfs::{Ino, Result, is_name};
 use rustc_hash::FxHashSet;
 
@@ -30,8 +31,8 @@ pub struct Named {
     pub name: Vec<u8>,
 }
 
-/// A chunk of a directory.
-#[derive(Clone, Copy, Debug)]
+/// A chunk of a directory, or a place in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spot {
     /// The directory.
     pub dir: u32,
@@ -42,12 +43,25 @@ pub struct Spot {
 }
 
 impl Spot {
-    fn node(&self) -> Node {
+    fn ino(&self) -> Node {
         Node(self.dir.into())
     }
 
-    fn broken(&self, at: u64, why: &'static str) -> Verdict {
-        Verdict::Chunk { ino: self.node(), offset: self.offset, byte: self.byte, at, why }
+    /// The place `len` bytes further.
+    fn plus(self, len: u64) -> Spot {
+        let byte = if self.byte == 0 { 0 } else { self.byte + len };
+        Spot { offset: self.offset + len, byte, ..self }
+    }
+}
+
+impl Say for Spot {
+    fn say(&self, paths: &Paths) -> String {
+        let place = format!("{}, offset {}", self.ino().say(paths), self.offset);
+        if self.byte == 0 { place } else { format!("{place}, byte {}", self.byte) }
+    }
+
+    fn node(&self) -> Option<u64> {
+        self.ino().node()
     }
 }
 
@@ -121,7 +135,7 @@ pub trait TreeCheck: Sized {
             let e = match entry(chunk, at) {
                 Ok(e) => e,
                 Err(why) => {
-                    self.tell(spot.broken(at as u64, why));
+                    self.tell(Verdict::DirChunk { spot: spot.plus(at as u64), why });
                     cut_chunk(chunk, last);
                     return;
                 }
@@ -141,7 +155,7 @@ pub trait TreeCheck: Sized {
 
     /// The kind that an entry must have, `None` if it cannot stay.
     fn check_entry(&mut self, spot: Spot, e: &Dirent<'_>, names: &mut Names) -> Option<u8> {
-        let (dir, ino, offset) = (spot.node(), Node(e.ino.0), spot.offset + e.at as u64);
+        let (dir, ino, offset) = (spot.ino(), Node(e.ino.0), spot.offset + e.at as u64);
         if !self.check_name(dir, e.name, offset, names.contains(e.name)) {
             return None;
         }
@@ -153,12 +167,12 @@ pub trait TreeCheck: Sized {
             Some(_) => None,
         };
         if let Some(why) = why {
-            self.tell(Verdict::Target { dir, name: show(e.name), ino, why });
+            self.tell(Verdict::EntryTarget { dir, name: show(e.name), ino, why });
             return None;
         }
         let kind = rec.map_or(0, |r| r.kind);
         if e.kind != kind {
-            self.tell(Verdict::Kind { dir, name: show(e.name), ino });
+            self.tell(Verdict::EntryKind { dir, name: show(e.name), ino });
         }
         self.met(spot.dir, e, kind);
         names.insert(e.name.into());
@@ -169,9 +183,9 @@ pub trait TreeCheck: Sized {
     /// Whether a file can have this name: it is valid, and new in its directory.
     fn check_name(&mut self, dir: Node, name: &[u8], offset: u64, known: bool) -> bool {
         if !is_name(name) {
-            self.tell(Verdict::Name { dir, name: show(name), offset });
+            self.tell(Verdict::EntryName { dir, name: show(name), offset });
         } else if known {
-            self.tell(Verdict::Twice { dir, name: show(name) });
+            self.tell(Verdict::DuplicateName { dir, name: show(name) });
         }
         is_name(name) && !known
     }
@@ -182,7 +196,7 @@ pub trait TreeCheck: Sized {
         let parent = match dots(dir, chunk) {
             Ok(parent) => parent,
             Err(why) => {
-                self.tell(Verdict::Dots { ino: spot.node(), byte: spot.byte, why });
+                self.tell(Verdict::Dots { spot, why });
                 put_dots(dir, Self::ROOT, chunk)
             }
         };
@@ -193,16 +207,16 @@ pub trait TreeCheck: Sized {
 
     /// Checks one chunk of a directory that lies in `parent`, without what the entries name. Nothing is mended.
     fn check_form(&mut self, spot: Spot, parent: u32, chunk: &[u8], names: &mut Names) {
-        let (ino, expected) = (spot.node(), Node(parent.into()));
+        let (ino, expected) = (spot.ino(), Node(parent.into()));
         if spot.offset == 0 {
             match dots(Ino(spot.dir.into()), chunk) {
-                Err(why) => self.tell(Verdict::Dots { ino, byte: spot.byte, why }),
+                Err(why) => self.tell(Verdict::Dots { spot, why }),
                 Ok(up) if up.0 != expected.0 => self.tell(Verdict::DotDot { ino, found: Node(up.0), expected }),
                 Ok(_) => {}
             }
         }
         match entries(chunk) {
-            Err(why) => self.tell(spot.broken(0, why)),
+            Err(why) => self.tell(Verdict::DirChunk { spot, why }),
             Ok(all) => {
                 for e in all.iter().filter(|e| e.ino.0 != 0 && (spot.offset > 0 || e.at > DOTDOT_AT)) {
                     if self.check_name(ino, e.name, spot.offset + e.at as u64, names.contains(e.name)) {
@@ -264,7 +278,7 @@ pub trait TreeCheck: Sized {
             End::At(rec) if rec.has(Rec::REACHED) => flag = Rec::REACHED,
             End::At(_) | End::Nowhere => {}
             End::Loop(rec) => {
-                self.tell(Verdict::Loop { ino: Node(rec.ino.into()) });
+                self.tell(Verdict::DirLoop { ino: Node(rec.ino.into()) });
                 self.drop_name(rec.parent, rec.ino)?;
                 self.forest().set_parent(rec.ino, 0);
             }
@@ -337,10 +351,93 @@ pub trait TreeCheck: Sized {
         let wrong: Vec<Rec> = self.forest().there().filter(wrong).copied().collect();
         for rec in wrong {
             let (ino, expected) = (Node(rec.ino.into()), expected(&rec));
-            self.tell(Verdict::Links { ino, found: rec.stored, expected });
+            self.tell(Verdict::LinkCount { ino, found: rec.stored, expected });
             self.put_links(rec.ino, expected)?;
         }
         Ok(())
+    }
+}
+
+/// What lies at the place of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Held {
+    /// No inode in use.
+    Nothing,
+    /// An inode in use of this file type.
+    Kind(u8),
+    /// Something damaged.
+    Damage,
+}
+
+/// A checker of the inodes on one path, which knows how to read them; the walk follows from that ([`Way`]).
+pub trait ChunkWay: TreeCheck {
+    /// What lies at the place of an inode.
+    fn held(&mut self, ino: Ino) -> Result<Held>;
+
+    /// Checks an inode with its blocks and attributes, and records it if it can be used.
+    fn check_alone(&mut self, ino: Ino) -> Result<()>;
+
+    /// Calls `f` with where each page of a directory begins and its bytes; with none if it cannot be read.
+    fn each_page(&mut self, dir: u32, f: &mut dyn FnMut(&mut Self, Spot, &[u8])) -> Result<()>;
+
+    /// Notes a page of a directory that cannot be read, unless the check of the inode has done so.
+    fn unreadable(&mut self, _spot: Spot) {}
+
+    /// Whether nothing was found so far.
+    fn is_sound(&self) -> bool;
+}
+
+impl<C: ChunkWay> Way for C {
+    type Inode = Rec;
+
+    fn root(&self) -> u64 {
+        C::ROOT.0
+    }
+
+    /// With its blocks and attributes, and the chunks of a directory.
+    fn way_inode(&mut self, ino: u64, parent: u64) -> Result<Option<Rec>> {
+        match self.held(Ino(ino))? {
+            Held::Nothing if ino == C::ROOT.0 => self.tell(Verdict::RootLost { ino, why: NOT_IN_USE }),
+            Held::Nothing => {}
+            Held::Kind(_) | Held::Damage => self.check_alone(Ino(ino))?,
+        }
+        let Some(rec) = self.records().of(ino as u32) else { return Ok(None) };
+        if rec.is_dir() {
+            let mut names = Names::default();
+            self.each_page(rec.ino, &mut |c, spot, page| {
+                if page.is_empty() {
+                    c.unreadable(spot);
+                }
+                for (n, chunk) in (0..).step_by(DIRBLKSIZ).zip(page.chunks_exact(DIRBLKSIZ)) {
+                    c.check_form(spot.plus(n), parent as u32, chunk, &mut names);
+                }
+            })?;
+        }
+        Ok(Some(rec))
+    }
+
+    fn leads_on(&self, rec: &Rec) -> bool {
+        rec.is_dir()
+    }
+
+    fn way_entry(&mut self, rec: &Rec, name: &[u8]) -> Result<Option<u64>> {
+        let mut found = None;
+        self.each_page(rec.ino, &mut |_, _, page| found = found.or_else(|| find_name(page, name)))?;
+        let Some((target, kind)) = found else { return Ok(None) };
+        let (dir, ino, name) = (Node(rec.ino.into()), Node(target.0), show(name));
+        match self.held(target)? {
+            Held::Nothing => {
+                self.tell(Verdict::EntryTarget { dir, name, ino, why: self.why_absent(target) });
+                return Ok(None);
+            }
+            Held::Kind(held) if held != kind => self.tell(Verdict::EntryKind { dir, name, ino }),
+            Held::Kind(_) | Held::Damage => {}
+        }
+        Ok(Some(target.0))
+    }
+
+    fn is_sound(&self) -> bool {
+        ChunkWay::is_sound(self)
     }
 }
 
@@ -523,7 +620,7 @@ mod tests {
         tree.enter(5, b"b", 4);
         tree.links.insert(10, 0);
         let told = tree.pass();
-        assert_eq!(told[0], Verdict::Loop { ino: node(4) });
+        assert_eq!(told[0], Verdict::DirLoop { ino: node(4) });
         let unnamed = |v: &Verdict| match v {
             Verdict::Unnamed { ino, why, .. } => Some((ino.0, *why == "it was left over")),
             _ => None,
@@ -548,11 +645,11 @@ mod tests {
         tree.links.insert(10, 3);
         let told = tree.pass();
         let why = |v: &Verdict| match v {
-            Verdict::Target { why, .. } => *why,
-            Verdict::Name { .. } => "name",
-            Verdict::Twice { .. } => "twice",
-            Verdict::Links { expected: 5, .. } => "too low",
-            Verdict::Links { expected: 1, .. } => "too high",
+            Verdict::EntryTarget { why, .. } => *why,
+            Verdict::EntryName { .. } => "name",
+            Verdict::DuplicateName { .. } => "twice",
+            Verdict::LinkCount { expected: 5, .. } => "too low",
+            Verdict::LinkCount { expected: 1, .. } => "too high",
             _ => "",
         };
         let entries = ["is the root directory", "is the directory itself", NOT_IN_USE, "name", "twice"];
@@ -569,8 +666,8 @@ mod tests {
         put_entry(&mut tree.dirs.get_mut(&4).unwrap()[36..], Ino(9), 6, 8, b"g");
         set_ino(tree.dirs.get_mut(&4).unwrap(), 0, Ino(5));
         let told = tree.pass();
-        assert!(matches!(told[0], Verdict::Dots { ino: Node(4), .. }), "{told:?}");
-        assert!(matches!(told[1], Verdict::Chunk { ino: Node(4), offset: 0, at: 36, .. }), "{told:?}");
+        assert!(matches!(told[0], Verdict::Dots { spot: Spot { dir: 4, .. }, .. }), "{told:?}");
+        assert!(matches!(told[1], Verdict::DirChunk { spot: Spot { dir: 4, offset: 36, .. }, .. }), "{told:?}");
         assert_eq!((told.len(), tree.pass()), (2, vec![]));
     }
 }

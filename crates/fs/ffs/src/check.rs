@@ -37,7 +37,7 @@ mod start;
 pub(crate) mod view;
 
 pub(crate) use blocks::{Piece, Slot};
-pub(crate) use issue::ISSUES;
+pub(crate) use issue::Issue;
 pub(crate) use path::check_path;
 pub(crate) use start::search;
 
@@ -51,7 +51,6 @@ use arbor_kit::findings::{self, Repairs};
 use arbor_kit::forest::Forest;
 use arbor_kit::paths::paths;
 use arbor_kit::treecheck::TreeCheck as _;
-use issue::{Issue, Paths};
 use std::collections::BTreeSet;
 use view::{Reader, Stage, View};
 
@@ -92,13 +91,10 @@ pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress
     let mut f = Findings::new(Repair::No);
     let found = match start::superblock(dev)? {
         Ok(found) => found,
-        Err(lost) => {
-            f.note(lost);
-            return Ok(f.finish(&Paths::new()));
-        }
+        Err(lost) => return Ok(f.end(lost)),
     };
     let write = options.repair != Repair::No;
-    start::refuse_unknown(&found.sb, write)?;
+    arbor_kit::head::refuse_unknown(&found.sb, KNOWN, write)?;
     if found.sb.clean.get() != 0 && !options.force {
         return Ok(CheckReport { skipped: true, ..CheckReport::default() });
     }

@@ -10,7 +10,7 @@ use crate::volume::{Core, Volume};
 use crate::{options, recover, superblock};
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{Corrupt, crc};
-use arbor_base::vfs::{Clock, Devices, Error, MountOptions, Result};
+use arbor_base::vfs::{Clock, Devices, MountOptions, Result};
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -18,9 +18,7 @@ use zerocopy::{FromBytes, IntoBytes};
 pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<Volume>> {
     let opts = options::Mount::parse(&options.options)?;
     let dev: Arc<dyn Device> = devices.main;
-    let Some(mut sb) = superblock::read(&*dev, 0)? else {
-        return Err(Error::refused("no FFS superblock"));
-    };
+    let mut sb: SuperBlock = arbor_kit::head::need(&*dev, 0)?;
     let read_only = arbor_kit::options::read_only(superblock::features(&sb), KNOWN, options, &*dev)?;
     let geom = superblock::geometry(&sb, 0, dev.geometry().size)?;
     if !read_only {

@@ -3,7 +3,7 @@
 use crate::format::*;
 use crate::log::replay::replay;
 use crate::log::sound_tail;
-use crate::{bitmap, check, superblock, validate};
+use crate::{bitmap, check, validate};
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::crc;
 use arbor_base::vfs::{CheckOptions, Devices, Error, Repair, Result, Severity};
@@ -54,6 +54,6 @@ fn preen(dev: &Arc<dyn Device>, sb: &mut SuperBlock) -> Result<()> {
     if let Some(issue) = report.issues.iter().find(|i| !i.repaired && i.severity > Severity::Warning) {
         return Err(Error::refused(format!("the volume is damaged, run fsck: {}", issue.text)));
     }
-    *sb = superblock::read(&**dev, 0)?.ok_or_else(|| Error::refused("no FFS superblock"))?;
+    *sb = arbor_kit::head::need(&**dev, 0)?;
     Ok(())
 }

@@ -14,6 +14,11 @@ pub(crate) fn read(dev: &dyn Device, at: u64) -> Result<Option<SuperBlock>> {
     head::read(dev, at)
 }
 
+/// The same with its geometry.
+pub(crate) fn found_at(dev: &dyn Device, at: u64) -> Result<Option<(SuperBlock, Geom)>> {
+    read(dev, at)?.map(|sb| Ok((sb, geometry(&sb, at, dev.geometry().size)?))).transpose()
+}
+
 /// The superblock in these bytes, see [`read`].
 pub(crate) fn decode(bytes: &[u8], at: u64) -> Result<Option<SuperBlock>> {
     head::decode(bytes, at)

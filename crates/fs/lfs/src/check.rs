@@ -31,7 +31,7 @@ mod segments;
 mod space;
 mod start;
 
-pub(crate) use issue::ISSUES;
+pub(crate) use issue::Issue;
 pub(crate) use path::check_path;
 pub(crate) use start::search;
 
@@ -45,7 +45,7 @@ use arbor_kit::forest::Forest;
 use arbor_kit::lifetimes;
 use arbor_kit::paths::paths;
 use arbor_kit::treecheck::TreeCheck as _;
-use issue::{Issue, Paths};
+use issue::Verdict;
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, BTreeSet};
 use zerocopy::IntoBytes;
@@ -100,12 +100,9 @@ pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress
     let dev = devices.main;
     let found = match start::superblock(&*dev)? {
         Ok(found) => found,
-        Err(lost) => {
-            f.note(lost);
-            return Ok(f.finish(&Paths::new()));
-        }
+        Err(lost) => return Ok(f.end(lost)),
     };
-    start::refuse_unknown(&found.sb, write)?;
+    arbor_kit::head::refuse_unknown(&found.sb, KNOWN, write)?;
     if !options.force && start::is_clean(&*dev, &found)? {
         return Ok(CheckReport { skipped: true, ..CheckReport::default() });
     }
@@ -222,13 +219,13 @@ impl<'a> Checker<'a> {
         let (wanted, clean) = (self.core.wanted_segs(true), self.core.segs.clean.len());
         if u64::from(wanted) > clean {
             let what = format!("the volume: what is changed takes {wanted} segments, {clean} are clean");
-            self.f.note(Issue::NoSpace { what });
+            self.f.note(Verdict::NoSpace { what });
             return Ok(false);
         }
         match self.core.begin().and_then(|()| self.finish()) {
             Ok(()) => Ok(true),
             Err(e) if e.errno() == Errno::ENOSPC || self.core.segs.clean.is_empty() => {
-                self.f.note(Issue::NoSpace { what: format!("the volume: {e}") });
+                self.f.note(Verdict::NoSpace { what: format!("the volume: {e}") });
                 Ok(false)
             }
             Err(e) => Err(e),

@@ -74,7 +74,9 @@ use std::sync::Arc;
 
 /// Names of everything that the checker can find.
 #[doc(hidden)]
-pub const ISSUES: &[&str] = check::ISSUES;
+pub fn issues() -> Vec<&'static str> {
+    check::Issue::names()
+}
 
 /// The engine.
 #[derive(Clone, Copy, Debug, Default)]

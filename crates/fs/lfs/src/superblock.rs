@@ -18,6 +18,11 @@ pub(crate) fn read(dev: &dyn Device, at: u64) -> Result<Option<SuperBlock>> {
     head::read(dev, at)
 }
 
+/// The same with its geometry.
+pub(crate) fn found_at(dev: &dyn Device, at: u64) -> Result<Option<(SuperBlock, Geom)>> {
+    read(dev, at)?.map(|sb| Ok((sb, geometry(&sb, at)?))).transpose()
+}
+
 /// The superblock at byte 0.
 pub(crate) fn read_super(dev: &dyn Device) -> Result<SuperBlock> {
     head::need(dev, 0)

@@ -12,7 +12,7 @@ use crate::volume::Core;
 use crate::{options, superblock};
 use arbor_base::cache::FileBlock;
 use arbor_base::device::Kind;
-use arbor_base::layout::{Access, get_u32};
+use arbor_base::layout::get_u32;
 use arbor_base::vfs::{Devices, Error, Ino, Options, Result, Time, mode};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeSet;
@@ -21,9 +21,7 @@ use zerocopy::FromBytes;
 /// Opens a volume.
 pub(crate) fn open(devices: &Devices) -> Result<(SuperBlock, Core)> {
     let sb = read_super(&*devices.main)?;
-    if let Access::Refused(bits) = superblock::features(&sb).access(KNOWN) {
-        return Err(Error::refused(format!("unknown features {bits:#x}")));
-    }
+    arbor_kit::head::refuse_unknown(&sb, KNOWN, false)?;
     let opts = options::Mount::parse(&Options::parse("cache=16M"))?;
     let mut core = mount::open(devices.main.clone(), superblock::geometry(&sb, 0)?, opts, Time::default())?;
     core.cache.keep_all(true);

@@ -19,7 +19,7 @@ mod path;
 mod space;
 mod start;
 
-pub(crate) use issue::ISSUES;
+pub(crate) use issue::Issue;
 pub(crate) use path::check_path;
 pub(crate) use start::search;
 
@@ -30,9 +30,7 @@ use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Progress, Repair, Resu
 use arbor_kit::calls::State as _;
 use arbor_kit::findings::{self, Repairs};
 use arbor_kit::forest::Forest;
-use arbor_kit::issue::Paths;
 use arbor_kit::runs::Runs;
-use issue::Issue;
 
 /// What was found.
 type Findings = findings::Findings<Issue>;
@@ -55,7 +53,7 @@ pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress
     let write = options.repair != Repair::No;
     let mut c = match start::open(&devices, write, progress)? {
         Ok(c) => c,
-        Err(lost) => return Ok(lost.finish(&Paths::new())),
+        Err(lost) => return Ok(lost),
     };
     let was_clean = c.core.sb.clean.get() != 0;
     let is_sound = c.f.is_empty();

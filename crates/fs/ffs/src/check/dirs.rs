@@ -35,7 +35,7 @@ impl Checker<'_> {
                 Some(piece) => piece,
                 None => {
                     let offset = lbn << self.r.geom.block_shift;
-                    self.f.note(Issue::DirHole { ino: Node(ino.into()), offset });
+                    self.f.note(Verdict::DirHole { ino: Node(ino.into()), offset });
                     let filled = if fill || lbn == 0 { self.fill_hole(ino, lbn)? } else { None };
                     let Some(piece) = filled else { return self.end_dir(ino, lbn) };
                     piece
@@ -92,13 +92,13 @@ impl TreeCheck for Checker<'_> {
     /// Notes a verdict. Entries that name nothing are kept back: their directory may be cleared yet.
     fn tell(&mut self, verdict: Verdict) {
         match verdict {
-            Verdict::Target { dir: Node(dir), name, ino, why: NOT_IN_USE }
+            Verdict::EntryTarget { dir: Node(dir), name, ino, why: NOT_IN_USE }
                 if dir == ROOT.0 && name == show(LOST_FOUND.as_bytes()) =>
             {
                 self.f.note(Issue::LostFound { ino });
             }
-            Verdict::Target { dir, .. } => self.dangling.push((dir.0 as u32, verdict.into())),
-            verdict => self.f.note(verdict.into()),
+            Verdict::EntryTarget { dir, .. } => self.dangling.push((dir.0 as u32, verdict.into())),
+            verdict => self.f.note(verdict),
         }
     }
 

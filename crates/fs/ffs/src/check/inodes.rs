@@ -2,7 +2,7 @@
 
 use super::Checker;
 use super::blocks::{Piece, Slot};
-use super::issue::{Issue, Node};
+use super::issue::{Issue, Node, Verdict};
 use super::view::{Reader, decode_inode};
 use crate::format::*;
 use arbor_base::device::Kind;
@@ -119,23 +119,28 @@ impl Checker<'_> {
         let (frag, bytes) = self.r.inode_block(cgx, n)?;
         let first = self.r.geom.first_inode(frag).0;
         for (ino, b) in (first..).zip(bytes.chunks_exact(INODE)).filter(|(ino, _)| *ino >= ROOT.0) {
-            match decode_inode(&self.r.geom, ino, b) {
-                Ok(d) if d.in_use() => self.check_inode(ino, d)?,
-                Ok(_) => {}
-                // Blocks that were never written hold no inodes.
-                Err(_) if !known => self.r.put_inode(ino, Dinode::default())?,
-                Err(why) => match self.mend(ino, b)? {
-                    Some(d) if d.in_use() => self.check_inode(ino, d)?,
-                    Some(_) => {}
-                    None => self.damaged(ino, why)?,
-                },
-            }
+            self.read_inode(ino, b, known)?;
         }
         Ok(())
     }
 
+    /// Checks the inode in these bytes, if it is in use.
+    pub(super) fn read_inode(&mut self, ino: u64, bytes: &[u8], known: bool) -> Result<()> {
+        match decode_inode(&self.r.geom, ino, bytes) {
+            Ok(d) if d.in_use() => self.check_inode(ino, d),
+            Ok(_) => Ok(()),
+            // Blocks that were never written hold no inodes.
+            Err(_) if !known => self.r.put_inode(ino, Dinode::default()),
+            Err(why) => match self.mend(ino, bytes)? {
+                Some(d) if d.in_use() => self.check_inode(ino, d),
+                Some(_) => Ok(()),
+                None => self.damaged(ino, why),
+            },
+        }
+    }
+
     /// Repairs one wrong byte of an inode, if that is all.
-    pub(super) fn mend(&mut self, ino: u64, bytes: &[u8]) -> Result<Option<Dinode>> {
+    fn mend(&mut self, ino: u64, bytes: &[u8]) -> Result<Option<Dinode>> {
         let all = self.syndromes.get_or_insert_with(super::mend::Syndromes::new);
         let Some((byte, good)) = all.put_back(self.r.geom.fsid, ino, bytes) else { return Ok(None) };
         let Ok(d) = decode_inode(&self.r.geom, ino, &good) else { return Ok(None) };
@@ -154,7 +159,7 @@ impl Checker<'_> {
     }
 
     /// Checks an inode in use, and records it if it can be used.
-    pub(super) fn check_inode(&mut self, ino: u64, found: Dinode) -> Result<()> {
+    fn check_inode(&mut self, ino: u64, found: Dinode) -> Result<()> {
         let mut d = found;
         if let Some(why) = self.unusable(&d) {
             return self.damaged(ino, why);
@@ -192,7 +197,7 @@ impl Checker<'_> {
             self.r.put_inode(ino, d)?;
         }
         let empty = d.kind() == mode::IFREG && d.size.get() == 0 && d.xattr.get() == 0;
-        self.recs.push(Rec {
+        self.recs.put(Rec {
             ino: ino as u32,
             stored: d.nlink.get().into(),
             kind: (d.kind() >> 12) as u8,
@@ -204,7 +209,7 @@ impl Checker<'_> {
 
     /// Frees a removed directory whose blocks are gone already.
     fn removed(&mut self, ino: u64, d: &Dinode) -> Result<()> {
-        self.f.note(Issue::Unnamed { ino: Node(ino), what: "directory", why: "it was left over" });
+        self.f.note(Verdict::Unnamed { ino: Node(ino), what: "directory", why: "it was left over" });
         self.touched.insert(ino as u32);
         self.r.put_inode(ino, Dinode { generation: d.generation, ..Dinode::default() })
     }
@@ -274,7 +279,7 @@ impl Checker<'_> {
         };
         let end = (last + 1) << self.r.geom.block_shift;
         if d.size.get() > end {
-            self.f.note(Issue::DirHole { ino: Node(ino), offset: end });
+            self.f.note(Verdict::DirHole { ino: Node(ino), offset: end });
             d.size = end.into();
         }
         Ok(true)

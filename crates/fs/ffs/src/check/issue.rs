@@ -3,6 +3,8 @@
 use crate::format::Keeping;
 use arbor_base::vfs::Severity;
 use arbor_kit::findings::Judged;
+use arbor_kit::forest;
+pub(super) use arbor_kit::forest::Verdict;
 use arbor_kit::issue::Finding;
 pub(super) use arbor_kit::issue::{Node, Paths, show};
 
@@ -15,6 +17,16 @@ pub(crate) enum Class {
     Late,
     /// No crash leaves it, unless nothing is ordered; mending it may lose something.
     Damage,
+}
+
+impl Class {
+    fn of(verdict: &Verdict) -> Class {
+        match verdict {
+            Verdict::LinkCount { found, expected, .. } if found < expected => Class::Late,
+            verdict if verdict.class() == forest::Class::Damage => Class::Damage,
+            _ => Class::Leak,
+        }
+    }
 }
 
 /// The facts of a volume by which its issues are judged.
@@ -43,28 +55,27 @@ impl Judged for Issue {
     /// Remains of a crash are errors on a volume that was unmounted, and on one with a journal, except files that were
     /// in use without a name, and a tail that was being written.
     fn weight(&self, kept: &Kept) -> Severity {
-        let left = matches!(self, Issue::Unnamed { .. } | Issue::Orphans { .. } | Issue::JournalTailCopy { .. });
+        use Issue::*;
+        let left = matches!(self, Tree(Verdict::Unnamed { .. }) | Orphans { .. } | JournalTailCopy { .. });
         let wrong = kept.was_clean || kept.keeping == Keeping::Journal && !left;
-        if wrong { self.severity().max(Severity::Error) } else { self.severity() }
+        match self {
+            _ if wrong => self.severity().max(Severity::Error),
+            Tree(Verdict::LinkCount { found, expected, .. }) if found > expected => Severity::Warning,
+            _ => self.severity(),
+        }
     }
 
     fn loses(&self) -> bool {
         use Issue::*;
-        let files = matches!(self, JournalTail { .. } | GroupHeader { .. } | InodeDamaged { .. } | RootLost { .. });
+        let files = matches!(self, JournalTail { .. } | GroupHeader { .. } | InodeDamaged { .. } | InodeSize { .. });
         let contents = matches!(self, BadPointers { .. } | BadIndirect { .. } | Duplicate { .. } | OwnSpace { .. });
-        let names = matches!(self, DirHole { .. } | DirChunk { .. } | EntryName { .. } | EntryTarget { .. });
-        files || contents || names || matches!(self, InodeSize { .. } | Xattr { .. } | DuplicateName { .. })
+        let names = matches!(self, Tree(verdict) if verdict.loses());
+        files || contents || names || matches!(self, Xattr { .. })
     }
 }
 
-arbor_kit::verdicts! {
-    Verdict::Links { ino, found, expected } if found > expected => Issue::LinkCountHigh { ino, found, expected },
-    Verdict::Links { ino, found, expected } => Issue::LinkCountLow { ino, found, expected },
-    Verdict::Dots { ino, byte: at, why } => Issue::Dots { ino, at, why },
-    Verdict::Chunk { ino, offset, byte, at, why } => Issue::DirChunk { ino, offset, at: byte + at, why },
-}
-
 arbor_kit::issues! {
+    pub(crate) enum Issue: Tree(Verdict);
     /// The superblock at byte 0 is damaged; a copy or its own fields serve instead.
     SuperDamaged { why: String, from: String } Error Damage "the superblock is damaged: {why}; {from}";
     /// There is no usable superblock.
@@ -129,33 +140,6 @@ arbor_kit::issues! {
         "attributes of inode {ino}, fragment {frag} at byte {at}: {why}";
     FragCount { ino: Node, found: u32, expected: u32 } Warning Leak
         "inode {ino} counts {found} fragments, has {expected}";
-    RootLost { why: &'static str } Error Damage "the root directory, inode 2, {why}";
-    DirHole { ino: Node, offset: u64 } Error Damage "directory {ino} has no block at offset {offset}";
-    DirChunk { ino: Node, offset: u64, at: u64, why: &'static str } Error Damage
-        "directory {ino}, offset {offset}, byte {at}: {why}";
-    Dots { ino: Node, at: u64, why: &'static str } Error Damage "directory {ino}, byte {at}: {why}";
-    DotDot { ino: Node, found: Node, expected: Node } Error Leak
-        "directory {ino} calls {found} its parent, it lies in {expected}";
-    EntryName { dir: Node, name: String, offset: u64 } Error Damage
-        "directory {dir}, offset {offset}: {name} is no valid name";
-    EntryTarget { dir: Node, name: String, ino: Node, why: &'static str } Error Damage
-        "directory {dir}: entry {name} names inode {ino}, which {why}";
     /// A repair was cut off between the name and the inode.
     LostFound { ino: Node } Error Late "the entry \"lost+found\" names inode {ino}, which is not in use";
-    EntryKind { dir: Node, name: String, ino: Node } Error Leak
-        "directory {dir}: entry {name} has not the file type of inode {ino}";
-    DuplicateName { dir: Node, name: String } Error Damage "directory {dir} has the name {name} twice";
-    /// A rename that was cut off leaves it too.
-    TwoParents { ino: Node, kept: Node, dropped: Node } Error Leak
-        "directory {ino} lies in directory {kept} and has another name in {dropped}";
-    DirLoop { ino: Node } Error Damage "directory {ino} lies below itself";
-    /// In use without a name: made or removed when the volume was not unmounted, or its directory is lost.
-    Unnamed { ino: Node, what: &'static str, why: &'static str } Warning Leak "{what} {ino} has no name: {why}";
-    LinkCountHigh { ino: Node, found: u32, expected: u32 } Warning Leak
-        "inode {ino} has link count {found}, should have {expected}";
-    LinkCountLow { ino: Node, found: u32, expected: u32 } Error Late
-        "inode {ino} has link count {found}, should have {expected}";
-    NoSpace { what: String } Error Damage "no space to repair {what}";
-    /// The list of issues was cut.
-    Further { count: u64 } Error Damage "{count} further issues are not listed";
 }

@@ -6,25 +6,17 @@ use super::view::{Reader, Stage, View, check_header};
 use crate::format::*;
 use crate::log::replay::{holds_super, read_journal, replay};
 use crate::log::{is_tail, read_tail, tail_bytes, unused_number};
-use crate::superblock::{decode, features, geometry, is_same, read};
+use crate::superblock::{decode, found_at, geometry, is_same};
 use arbor_base::device::{Device, Kind, Request};
-use arbor_base::layout::{Access, crc_without};
+use arbor_base::layout::crc_without;
 use arbor_base::vfs::{Error, Result};
+use arbor_kit::head::{bytes_at, sound, usable};
 use zerocopy::FromBytes;
 
 /// How far copies are searched for, in bytes, and in which steps: no group is larger, and each begins with a block.
 const SEARCH: [(u64, u64); 2] = [(1 << 30, 4 << 10), (40 << 30, 32 << 10)];
 /// Number of cylinder groups whose headers are compared with a superblock.
 const WITNESSES: u32 = 64;
-
-/// Refuses volumes that need newer code.
-pub(crate) fn refuse_unknown(sb: &SuperBlock, write: bool) -> Result<()> {
-    match features(sb).access(KNOWN) {
-        Access::ReadOnly(bits) if write => Err(Error::refused(format!("unknown features {bits:#x}"))),
-        Access::Refused(bits) => Err(Error::refused(format!("unknown features {bits:#x}"))),
-        _ => Ok(()),
-    }
-}
 
 /// Applies the journal of a volume that was not unmounted. With `write` it is replayed in place and emptied; without,
 /// its copies are laid over the view in memory ([`View::lay`](super::view::View::lay)). `lost`: the superblock is a
@@ -80,13 +72,7 @@ pub(super) struct Found {
 
 /// Finds a superblock, or the reason why there is none.
 pub(super) fn superblock(dev: &dyn Device) -> Result<std::result::Result<Found, Issue>> {
-    let size = dev.geometry().size;
-    let own = match read(dev, 0) {
-        Ok(Some(sb)) => geometry(&sb, 0, size).map(|geom| (sb, geom)),
-        Ok(None) => Err(Error::refused("no FFS superblock")),
-        Err(e) => Err(e),
-    };
-    let (why, rank) = match own {
+    let (why, rank) = match usable::<SuperBlock, _>(dev, 0, found_at(dev, 0))? {
         Ok((sb, geom)) => match witnesses(dev, &geom)? {
             (good, asked) if good * 2 >= asked => match outvoted(dev, &sb, &geom)? {
                 Some((at, copy)) => return found(dev, (at, copy), "its copies say otherwise".into(), from_copy(at)),
@@ -98,10 +84,7 @@ pub(super) fn superblock(dev: &dyn Device) -> Result<std::result::Result<Found, 
                 return found(dev, (at, copy), "its cylinder groups are not there".into(), from_copy(at));
             }
         },
-        Err(e @ (Error::Corrupt(_) | Error::Refused(_))) if !arbor_kit::head::is_newer::<SuperBlock>(dev, 0)? => {
-            (e.to_string(), 0)
-        }
-        Err(e) => return Err(e),
+        Err(why) => (why, 0),
     };
     match substitute(dev, rank)? {
         Some((from, sb)) => found(dev, sb, why, from),
@@ -127,11 +110,7 @@ fn found(
 /// A substitute for a damaged superblock: itself with one byte repaired, a copy, or its own fields if the first groups
 /// confirm them.
 fn substitute(dev: &dyn Device, rank: u32) -> Result<Option<(String, (u64, SuperBlock))>> {
-    let mut bytes = vec![0; SECTOR];
-    if dev.geometry().size < SECTOR as u64 {
-        return Ok(None);
-    }
-    dev.read_at(Kind::Super, 0, &mut bytes)?;
+    let Some(bytes) = bytes_at(dev, 0)? else { return Ok(None) };
     if let Some((at, sb)) = put_back(dev, &bytes) {
         return Ok(Some((format!("byte {at} of it is wrong, its checksum tells what it was"), (0, sb))));
     }
@@ -190,14 +169,7 @@ fn first_copies(dev: &dyn Device, geom: &Geom) -> Result<Vec<(u64, SuperBlock)>>
     let mut copies = Vec::new();
     for cgx in 1..geom.cg_count.min(4) {
         let at = geom.byte(geom.cg_start(cgx));
-        match read(dev, at) {
-            Ok(found) => {
-                let usable = found.filter(|copy| geometry(copy, at, dev.geometry().size).is_ok());
-                copies.extend(usable.map(|copy| (at, copy)));
-            }
-            Err(Error::Io(e)) => return Err(Error::Io(e)),
-            Err(_) => {}
-        }
+        copies.extend(sound(found_at(dev, at))?.map(|(copy, _)| (at, copy)));
     }
     Ok(copies)
 }
@@ -247,8 +219,7 @@ fn candidate(dev: &dyn Device, at: u64, bytes: &[u8]) -> Result<Option<(u32, Sup
     if !bytes.starts_with(&SUPER_MAGIC) {
         return Ok(None);
     }
-    let Ok(Some(sb)) = read(dev, at) else { return Ok(None) };
-    let Ok(geom) = geometry(&sb, at, dev.geometry().size) else { return Ok(None) };
+    let Some((sb, geom)) = sound(found_at(dev, at))? else { return Ok(None) };
     if !at.is_multiple_of(u64::from(geom.cg_frags) << geom.frag_shift) {
         return Ok(None);
     }

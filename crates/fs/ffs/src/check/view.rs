@@ -6,7 +6,8 @@
 use super::start;
 use crate::format::*;
 use arbor_base::device::{Device, Kind, Request, zeroed};
-use arbor_base::vfs::{Devices, Error, Ino, Result};
+use arbor_base::vfs::{Devices, Ino, Result};
+use arbor_kit::head;
 use arbor_kit::xattr::{self, Xattrs};
 use std::collections::BTreeMap;
 use zerocopy::{FromBytes, IntoBytes};
@@ -110,8 +111,8 @@ pub(crate) struct Reader<'a> {
 /// Opens a volume for reading.
 pub(crate) fn open(devices: &Devices) -> Result<Reader<'_>> {
     let dev = &*devices.main;
-    let Some(sb) = crate::superblock::read(dev, 0)? else { return Err(Error::refused("no FFS superblock")) };
-    start::refuse_unknown(&sb, false)?;
+    let sb: SuperBlock = head::need(dev, 0)?;
+    head::refuse_unknown(&sb, KNOWN, false)?;
     let geom = crate::superblock::geometry(&sb, 0, dev.geometry().size)?;
     let mut r = Reader { view: View::new(dev), sb, geom };
     start::journal_view(&mut r, false, false)?;

@@ -27,7 +27,7 @@ impl Checker<'_> {
             Some(_) => "is not a directory",
             None => "is not in use",
         };
-        self.f.note(Issue::RootLost { why });
+        self.f.note(Verdict::RootLost { ino: ROOT.0, why });
         if self.recs.find(root).is_some() {
             self.clear(root)?;
             self.unlist(root)?;
@@ -125,7 +125,7 @@ impl Checker<'_> {
         let (p, offset) = (self.core.pointer(i, FileBlock::Data(lbn))?, lbn << geom.block_shift);
         let len = geom.bytes_of(geom.lbn_frags(i.size(), lbn));
         if p.frag.get() == 0 {
-            self.f.note(Issue::DirHole { ino: node, offset });
+            self.f.note(Verdict::DirHole { ino: node, offset });
             if !fill {
                 return Ok(None);
             }
@@ -195,7 +195,7 @@ impl TreeCheck for Checker<'_> {
     }
 
     fn tell(&mut self, verdict: Verdict) {
-        self.f.note(verdict.into());
+        self.f.note(verdict);
     }
 
     fn names_in(&mut self, dir: u32) -> Result<Vec<Named>> {
@@ -240,9 +240,5 @@ impl LostFound for Checker<'_> {
 
     fn lost_found(&mut self) -> &mut u32 {
         &mut self.lost_found
-    }
-
-    fn lacks_space(&mut self, what: String) {
-        self.f.note(Issue::NoSpace { what });
     }
 }

@@ -1,6 +1,6 @@
 //! Every inode, its blocks and its attributes. Each fragment gets its one owner.
 
-use super::issue::{Issue, Node};
+use super::issue::{Issue, Node, Verdict};
 use super::space::Print;
 use super::{Checker, log, number, words};
 use crate::format::*;
@@ -33,7 +33,7 @@ struct Tally {
 }
 
 /// Whether a pointer may stay.
-enum Verdict {
+enum Fate {
     Stays,
     /// It is to be cleared.
     Goes,
@@ -107,16 +107,25 @@ impl Checker<'_> {
             if (n - ROOT.0).is_multiple_of(1024) {
                 (self.progress)(n, end, "inodes");
             }
-            let entry = self.core.map_entry(Ino(n))?;
-            if entry.frag.get() != 0 {
-                match self.raw_inode(Ino(n), entry)? {
-                    Ok(d) => self.check_inode(n as u32, d)?,
-                    Err(why) => self.damaged.push((n as u32, why)),
-                }
-            }
+            self.read_inode(Ino(n))?;
             self.breathe();
         }
         Ok(())
+    }
+
+    /// Checks an inode, if it is in use.
+    pub(super) fn read_inode(&mut self, ino: Ino) -> Result<()> {
+        let entry = self.core.map_entry(ino)?;
+        if entry.frag.get() == 0 {
+            return Ok(());
+        }
+        match self.raw_inode(ino, entry)? {
+            Ok(d) => self.check_inode(ino.0 as u32, d),
+            Err(why) => {
+                self.damaged.push((ino.0 as u32, why));
+                Ok(())
+            }
+        }
     }
 
     /// The inode that a map entry points to, whatever its contents.
@@ -236,7 +245,7 @@ impl Checker<'_> {
                 let why = "not a number of whole fragments or blocks";
                 self.f.note(Issue::InodeSize { ino: Node(i.ino.0), found, why });
             }
-            Some(offset) => self.f.note(Issue::DirHole { ino: Node(i.ino.0), offset }),
+            Some(offset) => self.f.note(Verdict::DirHole { ino: Node(i.ino.0), offset }),
             None => return Ok(true),
         }
         self.core.mark(i.ino)?;
@@ -275,7 +284,7 @@ impl Checker<'_> {
         let Some(last) = t.last else { return Ok(false) };
         let end = (last + 1) << self.core.geom.block_shift;
         if i.size() > end {
-            self.f.note(Issue::DirHole { ino: Node(i.ino.0), offset: end });
+            self.f.note(Verdict::DirHole { ino: Node(i.ino.0), offset: end });
             self.core.mark(i.ino)?;
             i.d.size = end.into();
             self.core.iput(i)?;
@@ -302,9 +311,9 @@ impl Checker<'_> {
             }
             let verdict = self.judge(i, piece, t)?;
             match (verdict, piece.0) {
-                (Verdict::Stays, FileBlock::Map { level, n }) => self.go_below(i, (level, n), &mut todo, t)?,
-                (Verdict::Stays, _) => {}
-                (Verdict::Goes, place) => self.cut(i, place, t)?,
+                (Fate::Stays, FileBlock::Map { level, n }) => self.go_below(i, (level, n), &mut todo, t)?,
+                (Fate::Stays, _) => {}
+                (Fate::Goes, place) => self.cut(i, place, t)?,
             }
             steps += 1;
             if steps.is_multiple_of(1024) {
@@ -383,11 +392,11 @@ impl Checker<'_> {
     }
 
     /// Whether a pointer may stay; if so, its fragments now belong to the inode.
-    fn judge(&mut self, i: &Inode, (place, p): Piece, t: &mut Tally) -> Result<Verdict> {
+    fn judge(&mut self, i: &Inode, (place, p): Piece, t: &mut Tally) -> Result<Fate> {
         let (want, frag) = (self.want(i, place), p.frag.get());
         if want == 0 {
             t.beyond = Some(t.beyond.map_or((1, place), |b| (b.0 + 1, b.1)));
-            return Ok(Verdict::Goes);
+            return Ok(Fate::Goes);
         }
         let dirty = self.core.cache.is_dirty(Name::File(i.ino, place));
         if frag != UNWRITTEN || !dirty {
@@ -397,11 +406,11 @@ impl Checker<'_> {
             };
             if !self.core.is_run(Frag(frag), disk) {
                 t.bad = Some(t.bad.map_or((1, place, frag, "is no place for it"), |b| (b.0 + 1, b.1, b.2, b.3)));
-                return Ok(Verdict::Goes);
+                return Ok(Fate::Goes);
             }
-            let Some(owns) = self.settle(i, (place, p), disk)? else { return Ok(Verdict::Goes) };
+            let Some(owns) = self.settle(i, (place, p), disk)? else { return Ok(Fate::Goes) };
             if !dirty && !self.verify(i, (place, p), disk, t)? {
-                return Ok(Verdict::Goes);
+                return Ok(Fate::Goes);
             }
             if owns {
                 self.claim(i, (place, p), disk);
@@ -411,7 +420,7 @@ impl Checker<'_> {
         if let FileBlock::Data(lbn) = place {
             t.last = t.last.max(Some(lbn));
         }
-        Ok(Verdict::Stays)
+        Ok(Fate::Stays)
     }
 
     /// Whether a block may have the fragments of its pointer: `None` if they are another's. If they have an owner
@@ -520,7 +529,7 @@ impl Checker<'_> {
             false => Some(format!("they cannot have {} bytes", i.d.xattr_len)),
             true => words(self.core.xattr_list(i))?.err(),
         };
-        if why.is_none() && !matches!(self.judge(i, (FileBlock::Xattr, p), t)?, Verdict::Goes) {
+        if why.is_none() && !matches!(self.judge(i, (FileBlock::Xattr, p), t)?, Fate::Goes) {
             return Ok(false);
         }
         if let Some(why) = why {

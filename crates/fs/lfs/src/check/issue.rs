@@ -1,7 +1,11 @@
 //! What the checker can find.
 
+use arbor_base::vfs::Severity;
 use arbor_kit::findings::Judged;
-pub(super) use arbor_kit::issue::{Node, Paths, show};
+use arbor_kit::forest;
+pub(super) use arbor_kit::forest::Verdict;
+use arbor_kit::issue::Finding;
+pub(super) use arbor_kit::issue::{Node, Paths};
 
 /// The kind of an issue, which decides whether preening may repair it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +17,12 @@ pub(crate) enum Class {
     Damage,
 }
 
+impl Class {
+    fn of(verdict: &Verdict) -> Class {
+        if verdict.class() == forest::Class::Count { Class::Count } else { Class::Damage }
+    }
+}
+
 impl Judged for Issue {
     type Volume = ();
     const NAMED: usize = 10_000;
@@ -21,29 +31,26 @@ impl Judged for Issue {
         self.class() == Class::Count
     }
 
+    /// No crash leaves an inode in use without a name.
+    fn weight(&self, _volume: &()) -> Severity {
+        if matches!(self, Issue::Tree(Verdict::Unnamed { .. })) { Severity::Error } else { self.severity() }
+    }
+
     fn loses(&self) -> bool {
         use Issue::*;
-        let files = matches!(self, IfileLost { .. } | IfileBlock { .. } | InodeDamaged { .. } | RootLost { .. });
-        let log = matches!(self, LogEnd { .. });
+        let files = matches!(self, LogEnd { .. } | IfileLost { .. } | IfileBlock { .. } | InodeDamaged { .. });
         let contents = matches!(self, BadPointers { .. } | Indirect { .. } | DataDamaged { .. } | Duplicate { .. });
-        let names = matches!(self, DirHole { .. } | DirBlock { .. } | DirChunk { .. } | EntryName { .. });
-        let entries = matches!(self, EntryTarget { .. } | DuplicateName { .. } | TwoParents { .. });
-        files
-            || log
-            || contents
-            || names
-            || entries
-            || matches!(self, InodeOlder { .. } | InodeSize { .. } | Xattr { .. })
+        let names = match self {
+            Tree(Verdict::TwoParents { .. }) => true,
+            Tree(verdict) => verdict.loses(),
+            issue => matches!(issue, DirBlock { .. }),
+        };
+        files || contents || names || matches!(self, InodeOlder { .. } | InodeSize { .. } | Xattr { .. })
     }
 }
 
-arbor_kit::verdicts! {
-    Verdict::Links { ino, found, expected } => Issue::LinkCount { ino, found, expected },
-    Verdict::Dots { ino, why, .. } => Issue::Dots { ino, why },
-    Verdict::Chunk { ino, offset, at, why, .. } => Issue::DirChunk { ino, offset: offset + at, why },
-}
-
 arbor_kit::issues! {
+    pub(crate) enum Issue: Tree(Verdict);
     /// The superblock at byte 0 is damaged; its copy or its own fields serve instead.
     SuperDamaged { why: String, from: String } Error Damage "the superblock is damaged: {why}; {from}";
     /// There is no usable superblock.
@@ -89,35 +96,12 @@ arbor_kit::issues! {
         "the list of inodes without names, at inode {ino}: {why}";
     /// Only a volume that was not unmounted has some.
     Orphans { ino: Node } Warning Count "the list of inodes without names begins with {ino}, it should be empty";
-    RootLost { why: &'static str } Error Damage "the root directory, inode 2, {why}";
-    DirHole { ino: Node, offset: u64 } Error Damage "directory {ino} has no block at offset {offset}";
     /// What can be read of it stays.
     DirBlock { ino: Node, offset: u64, at: u64 } Error Damage
         "directory {ino}, offset {offset}: the block at byte {at} has a wrong checksum";
-    DirChunk { ino: Node, offset: u64, why: &'static str } Error Damage "directory {ino}, offset {offset}: {why}";
-    Dots { ino: Node, why: &'static str } Error Damage "directory {ino}: {why}";
-    DotDot { ino: Node, found: Node, expected: Node } Error Count
-        "directory {ino} calls {found} its parent, it lies in {expected}";
-    EntryName { dir: Node, name: String, offset: u64 } Error Damage
-        "directory {dir}, offset {offset}: {name} is no valid name";
-    EntryTarget { dir: Node, name: String, ino: Node, why: &'static str } Error Damage
-        "directory {dir}: entry {name} names inode {ino}, which {why}";
-    EntryKind { dir: Node, name: String, ino: Node } Error Count
-        "directory {dir}: entry {name} has not the file type of inode {ino}";
-    DuplicateName { dir: Node, name: String } Error Damage "directory {dir} has the name {name} twice";
-    TwoParents { ino: Node, kept: Node, dropped: Node } Error Damage
-        "directory {ino} lies in directory {kept} and has another name in {dropped}";
-    DirLoop { ino: Node } Error Damage "directory {ino} lies below itself";
-    /// In use without a name.
-    Unnamed { ino: Node, what: &'static str, why: &'static str } Error Damage "{what} {ino} has no name: {why}";
-    LinkCount { ino: Node, found: u32, expected: u32 } Error Count
-        "inode {ino} has link count {found}, should have {expected}";
     Usage { seg: u32, found: u32, expected: u64 } Error Count
         "segment {seg} counts {found} live bytes, has {expected}";
     /// The cleaner finds what lives by it.
     Summary { seg: u32 } Error Count
         "segment {seg}: its summaries do not name all that lives in it; that is written anew elsewhere";
-    NoSpace { what: String } Error Damage "no space to repair {what}";
-    /// The list of issues was cut.
-    Further { count: u64 } Error Damage "{count} further issues are not listed";
 }

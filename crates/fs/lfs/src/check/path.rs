@@ -1,17 +1,16 @@
 //! The check of one path: the inodes on it, the directories that lead on, and everything of the file at its end with
 //! its data. Nothing is repaired, and nothing else is read.
 
-use super::issue::{Issue, Node, Paths, show};
+use super::issue::{Issue, Node, Paths, Verdict};
 use super::{Checker, Findings, number, start, words};
 use crate::format::*;
-use crate::inode::Inode;
 use arbor_base::cache::FileBlock;
 use arbor_base::device::Kind;
-use arbor_base::vfs::{CheckReport, Devices, Repair, Result};
+use arbor_base::vfs::{CheckReport, Devices, Ino, Repair, Result};
 use arbor_kit::blockmap::BlockMap as _;
 use arbor_kit::issue::Finding;
-use arbor_kit::paths::{Way, follow};
-use arbor_kit::treecheck::{Names, Spot, TreeCheck as _, find_name};
+use arbor_kit::paths::follow;
+use arbor_kit::treecheck::{ChunkWay, Held, Spot};
 use rustc_hash::FxHashSet;
 
 /// Checks the file or directory at `path`, and what it takes to get there.
@@ -20,12 +19,9 @@ pub(crate) fn check_path(devices: Devices, path: &[u8]) -> Result<CheckReport> {
     let dev = devices.main;
     let found = match start::superblock(&*dev)? {
         Ok(found) => found,
-        Err(lost) => {
-            f.note(lost);
-            return Ok(f.finish(&Paths::new()));
-        }
+        Err(lost) => return Ok(f.end(lost)),
     };
-    start::refuse_unknown(&found.sb, false)?;
+    arbor_kit::head::refuse_unknown(&found.sb, KNOWN, false)?;
     start::note_super(&*dev, &found, &mut f)?;
     let begun = start::begin(dev, &found, &mut f)?;
     let unclean = begun.says_unclean;
@@ -41,62 +37,49 @@ pub(crate) fn check_path(devices: Devices, path: &[u8]) -> Result<CheckReport> {
     Ok(c.f.finish(&paths))
 }
 
-impl Way for Checker<'_> {
-    type Inode = Inode;
-
-    fn root(&self) -> u64 {
-        ROOT.0
-    }
-
-    /// Checks an inode on the path with its blocks and attributes, and the chunks of a directory.
-    fn way_inode(&mut self, ino: u64, parent: u64) -> Result<Option<Inode>> {
-        let (ino, parent) = (ino as u32, parent as u32);
-        let entry = self.core.map_entry(number(ino))?;
-        if entry.frag.get() == 0 {
-            if ino == ROOT.0 as u32 {
-                self.f.note(Issue::RootLost { why: "is not in use" });
-            }
-            return Ok(None);
-        }
-        match self.raw_inode(number(ino), entry)? {
-            Ok(d) => self.check_inode(ino, d)?,
-            Err(why) => self.damaged.push((ino, why)),
-        }
-        for (ino, why) in std::mem::take(&mut self.damaged) {
-            let at = self.byte(entry.frag.get());
-            self.f.note(Issue::InodeDamaged { ino: Node(ino.into()), at, why });
-        }
-        if self.recs.find(ino).is_none() {
-            return Ok(None);
-        }
-        let i = self.core.inode(number(ino))?;
-        if i.is_dir() {
-            self.check_chunks(&i, parent)?;
-        }
-        Ok(Some(i))
-    }
-
-    fn leads_on(&self, i: &Inode) -> bool {
-        i.is_dir()
-    }
-
-    fn way_entry(&mut self, _dir: u64, i: &Inode, name: &[u8]) -> Result<Option<u64>> {
-        let mut found = None;
-        for lbn in 0..i.size().div_ceil(self.core.geom.block_size() as u64) {
-            let Ok(page) = self.plain_page(i, lbn)? else { continue };
-            found = found.or(find_name(&page, name));
-        }
-        let Some((ino, kind)) = found else { return Ok(None) };
-        let (node, dir) = (Node(ino.0), Node(i.ino.0));
+impl ChunkWay for Checker<'_> {
+    fn held(&mut self, ino: Ino) -> Result<Held> {
         let entry = self.core.map_entry(ino)?;
         if ino == IFILE || entry.frag.get() == 0 {
-            self.f.note(Issue::EntryTarget { dir, name: show(name), ino: node, why: "is not in use" });
-            return Ok(None);
+            return Ok(Held::Nothing);
         }
-        if self.raw_inode(ino, entry)?.is_ok_and(|d| d.kind() >> 12 != u32::from(kind)) {
-            self.f.note(Issue::EntryKind { dir, name: show(name), ino: node });
+        Ok(self.raw_inode(ino, entry)?.map_or(Held::Damage, |d| Held::Kind((d.kind() >> 12) as u8)))
+    }
+
+    fn check_alone(&mut self, ino: Ino) -> Result<()> {
+        self.read_inode(ino)?;
+        let frag = self.core.map_entry(ino)?.frag.get();
+        let at = self.byte(frag);
+        for (ino, why) in std::mem::take(&mut self.damaged) {
+            self.f.note(Issue::InodeDamaged { ino: Node(ino.into()), at, why });
         }
-        Ok(Some(ino.0))
+        Ok(())
+    }
+
+    /// Where a page begins is told of one with a wrong checksum only.
+    fn each_page(&mut self, dir: u32, f: &mut dyn FnMut(&mut Self, Spot, &[u8])) -> Result<()> {
+        let i = self.core.inode(number(dir))?;
+        for lbn in 0..i.size().div_ceil(self.core.geom.block_size() as u64) {
+            let (p, mut page, mut byte) = (self.core.pointer(&i, FileBlock::Data(lbn))?, Vec::new(), 0);
+            if p.frag.get() != 0 {
+                let frags = self.core.geom.lbn_frags(i.size(), lbn);
+                match words(self.core.read_block((&i, FileBlock::Data(lbn)), p, frags, Kind::Dir))? {
+                    Ok(bytes) => page = bytes,
+                    Err(_) => byte = self.byte(p.frag.get()),
+                }
+            }
+            f(self, Spot { dir, offset: lbn << self.core.geom.block_shift, byte }, &page);
+            self.breathe();
+        }
+        Ok(())
+    }
+
+    fn unreadable(&mut self, spot: Spot) {
+        let (ino, offset) = (Node(spot.dir.into()), spot.offset);
+        match spot.byte {
+            0 => self.f.note(Verdict::DirHole { ino, offset }),
+            at => self.f.note(Issue::DirBlock { ino, offset, at }),
+        }
     }
 
     fn is_sound(&self) -> bool {
@@ -114,42 +97,6 @@ impl Checker<'_> {
         follow(self, path, paths)?;
         let again = self.f.take().into_iter().filter(|issue| !known.contains(&issue.text(paths)));
         said.into_iter().chain(again).for_each(|issue| self.f.push(issue, false));
-        Ok(())
-    }
-
-    /// The page of a directory as it lies on disk, if all of it can be read.
-    fn plain_page(&mut self, i: &Inode, lbn: u64) -> Result<std::result::Result<Vec<u8>, u64>> {
-        let p = self.core.pointer(i, FileBlock::Data(lbn))?;
-        if p.frag.get() == 0 {
-            return Ok(Err(0));
-        }
-        let frags = self.core.geom.lbn_frags(i.size(), lbn);
-        Ok(words(self.core.read_block((i, FileBlock::Data(lbn)), p, frags, Kind::Dir))?
-            .map_err(|_| self.byte(p.frag.get())))
-    }
-
-    /// Checks the chunks of a directory, but not what their entries name.
-    fn check_chunks(&mut self, i: &Inode, parent: u32) -> Result<()> {
-        let (node, shift) = (Node(i.ino.0), self.core.geom.block_shift);
-        let mut names = Names::default();
-        for lbn in 0..i.size().div_ceil(1 << shift) {
-            let page = match self.plain_page(i, lbn)? {
-                Ok(page) => page,
-                Err(at) => {
-                    let offset = lbn << shift;
-                    self.f.note(match at {
-                        0 => Issue::DirHole { ino: node, offset },
-                        at => Issue::DirBlock { ino: node, offset, at },
-                    });
-                    continue;
-                }
-            };
-            for (k, chunk) in (0u64..).zip(page.chunks_exact(DIRBLKSIZ)) {
-                let offset = (lbn << shift) + k * DIRBLKSIZ as u64;
-                self.check_form(Spot { dir: i.ino.0 as u32, offset, byte: 0 }, parent, chunk, &mut names);
-            }
-            self.breathe();
-        }
         Ok(())
     }
 }

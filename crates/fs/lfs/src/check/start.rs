@@ -5,24 +5,15 @@ use super::issue::Issue;
 use super::{Findings, log, words};
 use crate::format::*;
 use crate::mount::begin_at;
-use crate::superblock::{checkpoints, copies, features, fsid, geometry, is_same, read};
+use crate::superblock::{checkpoints, copies, found_at, fsid, geometry, is_same, read};
 use crate::volume::Core;
 use crate::{options, recover, superblock, validate};
-use arbor_base::device::{Device, Kind};
-use arbor_base::layout::Access;
-use arbor_base::vfs::{Error, Options, Result, Time};
+use arbor_base::device::Device;
+use arbor_base::vfs::{Options, Result, Time};
+use arbor_kit::head;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use zerocopy::FromBytes;
-
-/// Refuses volumes that need newer code.
-pub(super) fn refuse_unknown(sb: &SuperBlock, write: bool) -> Result<()> {
-    match features(sb).access(KNOWN) {
-        Access::ReadOnly(bits) if write => Err(Error::refused(format!("unknown features {bits:#x}"))),
-        Access::Refused(bits) => Err(Error::refused(format!("unknown features {bits:#x}"))),
-        _ => Ok(()),
-    }
-}
 
 /// A superblock that can be used.
 pub(super) struct Found {
@@ -34,16 +25,10 @@ pub(super) struct Found {
 
 /// Finds the superblock, or the reason why there is none.
 pub(super) fn superblock(dev: &dyn Device) -> Result<std::result::Result<Found, Issue>> {
-    let own = match read(dev, 0) {
-        Ok(Some(sb)) => geometry(&sb, 0).map(|geom| (sb, geom)),
-        Ok(None) => Err(Error::refused("no LFS superblock")),
-        Err(e @ Error::Io(_)) => return Err(e),
-        Err(e) if arbor_kit::head::is_newer::<SuperBlock>(dev, 0)? => return Err(e),
-        Err(e) => Err(e),
-    };
+    let own = head::usable::<SuperBlock, _>(dev, 0, found_at(dev, 0))?;
     let (rank, why) = match &own {
         Ok((_, geom)) => (witnesses(dev, geom)?, "nothing bears it out".to_string()),
-        Err(e) => (0, e.to_string()),
+        Err(why) => (0, why.clone()),
     };
     // Both checkpoints agree with it.
     if let (Ok((sb, geom)), true) = (&own, rank >= MOST_WITNESSES) {
@@ -66,12 +51,7 @@ pub(crate) fn search(dev: &dyn Device) -> Result<bool> {
 fn substitute(dev: &dyn Device, rank: u32) -> Result<Option<(String, SuperBlock, Geom)>> {
     let mut best = None;
     for at in copies() {
-        let sb = match read(dev, at) {
-            Err(e @ Error::Io(_)) => return Err(e),
-            Ok(Some(sb)) => sb,
-            _ => continue,
-        };
-        let Ok(geom) = geometry(&sb, at) else { continue };
+        let Some((sb, geom)) = head::sound(found_at(dev, at))? else { continue };
         if geom.copy_at() == at {
             let good = witnesses(dev, &geom)?;
             best = best.or(Some((good, format!("the copy at byte {at} is used"), sb, geom)));
@@ -86,17 +66,13 @@ fn substitute(dev: &dyn Device, rank: u32) -> Result<Option<(String, SuperBlock,
     }
     // A copy serves even if there is no checkpoint any more.
     let better = |b: &(u32, String, SuperBlock, Geom)| b.0 > rank || rank == 0;
-    let own_is_sound = matches!(read(dev, 0), Ok(Some(sb)) if geometry(&sb, 0).is_ok());
+    let own_is_sound = head::sound(found_at(dev, 0))?.is_some();
     Ok(best.filter(|b| better(b) && (b.0 > rank || !own_is_sound)).map(|(_, from, sb, geom)| (from, sb, geom)))
 }
 
 /// The superblock at byte 0 in spite of its checksum.
 fn own_fields(dev: &dyn Device) -> Result<Option<(SuperBlock, Geom)>> {
-    let mut bytes = vec![0; SECTOR];
-    if dev.geometry().size < SECTOR as u64 {
-        return Ok(None);
-    }
-    dev.read_at(Kind::Super, 0, &mut bytes)?;
+    let Some(bytes) = head::bytes_at(dev, 0)? else { return Ok(None) };
     let Ok(mut sb) = SuperBlock::read_from_bytes(&bytes) else { return Ok(None) };
     // Any field may be damaged; these few hold nothing that cannot be found out.
     (sb.magic, sb.compat, sb.ro_compat) = (SUPER_MAGIC, 0.into(), 0.into());
@@ -132,11 +108,7 @@ pub(super) fn is_clean(dev: &dyn Device, found: &Found) -> Result<bool> {
 /// Notes what is wrong with the superblock or its copy; returns whether one of them has to be written.
 pub(super) fn note_super(dev: &dyn Device, found: &Found, f: &mut Findings) -> Result<bool> {
     let at = found.geom.copy_at();
-    let same = match read(dev, at) {
-        Err(e @ Error::Io(_)) => return Err(e),
-        Ok(Some(copy)) => is_same(&copy, &found.sb),
-        _ => false,
-    };
+    let same = head::sound(read(dev, at))?.is_some_and(|copy| is_same(&copy, &found.sb));
     if !same {
         f.note(Issue::SuperCopy { at });
     }

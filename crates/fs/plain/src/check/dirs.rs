@@ -3,7 +3,6 @@
 //! Inodes without a name go to lost+found.
 
 use super::Checker;
-use super::issue::Issue;
 use crate::alloc::Of;
 use crate::format::*;
 use crate::inode::Inode;
@@ -23,7 +22,7 @@ const ROOT_INO: u32 = ROOT.0 as u32;
 
 impl Checker<'_> {
     /// The inode of a number in use.
-    fn inode(&mut self, ino: u32) -> Result<Inode> {
+    pub(super) fn inode(&mut self, ino: u32) -> Result<Inode> {
         self.core.iget(Ino(ino.into()))
     }
 
@@ -34,7 +33,7 @@ impl Checker<'_> {
             Some(_) => "is not a directory",
             None => "is not in use",
         };
-        self.f.note(Issue::RootLost { why });
+        self.f.note(Verdict::RootLost { ino: ROOT.0, why });
         if self.recs.of(ROOT_INO).is_some() {
             self.clear(ROOT_INO)?;
         }
@@ -46,7 +45,7 @@ impl Checker<'_> {
         let made = self.core.need(1).and_then(|()| self.new_dir(0o755, ROOT));
         self.core.sb.inodes.rover = rover;
         match made {
-            Err(Error::Errno(Errno::ENOSPC)) => self.lacks_space("the root directory".into()),
+            Err(Error::Errno(Errno::ENOSPC)) => self.tell(Verdict::NoSpace { what: "the root directory".into() }),
             made => return made.map(drop),
         }
         Ok(())
@@ -127,7 +126,7 @@ impl TreeCheck for Checker<'_> {
     }
 
     fn tell(&mut self, verdict: Verdict) {
-        self.f.note(verdict.into());
+        self.f.note(verdict);
     }
 
     fn met(&mut self, dir: u32, e: &Dirent<'_>, _kind: u8) {
@@ -170,9 +169,5 @@ impl LostFound for Checker<'_> {
 
     fn lost_found(&mut self) -> &mut u32 {
         &mut self.lost_found
-    }
-
-    fn lacks_space(&mut self, what: String) {
-        self.f.note(Issue::NoSpace { what });
     }
 }

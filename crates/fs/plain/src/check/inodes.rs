@@ -1,7 +1,7 @@
 //! Phase 1: every inode, its blocks and its attributes. Each block gets its one owner (PLAIN-A1).
 
 use super::Checker;
-use super::issue::{Issue, Node};
+use super::issue::{Issue, Node, Verdict};
 use crate::file::Piece;
 use crate::format::*;
 use crate::inode::Inode;
@@ -117,7 +117,8 @@ impl Checker<'_> {
         Ok(end)
     }
 
-    fn read_inode(&mut self, ino: u32) -> Result<()> {
+    /// Checks the inode of a number, if it is in use.
+    pub(super) fn read_inode(&mut self, ino: u32) -> Result<()> {
         if ino >= self.core.sb.inodes.end.get() {
             return Ok(());
         }
@@ -137,7 +138,7 @@ impl Checker<'_> {
     }
 
     /// Checks an inode in use, and keeps it in mind if it can be used.
-    pub(super) fn check_inode(&mut self, found: Inode) -> Result<()> {
+    fn check_inode(&mut self, found: Inode) -> Result<()> {
         let (mut i, mut t, ino) = (found, Tally::default(), Node(found.ino.0));
         let owned = &mut self.owned;
         self.core.walk_blocks(&found, &mut |core, p| t.judge(core, owned, &found, p))?;
@@ -156,7 +157,7 @@ impl Checker<'_> {
             return self.damaged(ino.0 as u32, "it is a directory without a beginning".into());
         }
         if i.is_dir() && t.row < blocks_of(i.d.size.get()) {
-            self.f.note(Issue::DirHole { ino, offset: t.row << BLOCK_SHIFT });
+            self.f.note(Verdict::DirHole { ino, offset: t.row << BLOCK_SHIFT });
             i.d.size = (t.row << BLOCK_SHIFT).into();
         }
         if i.d.kind() == mode::IFLNK && is_damaged(self.core.link_target(&i).map(drop))?.is_some() {
@@ -168,7 +169,7 @@ impl Checker<'_> {
         }
         let empty = i.d.kind() == mode::IFREG && i.d.size.get() == 0 && i.d.xattr.get() == 0;
         let (stored, kind) = (i.d.nlink.get(), (i.d.kind() >> 12) as u8);
-        self.recs.push(Rec {
+        self.recs.put(Rec {
             ino: ino.0 as u32,
             stored,
             kind,

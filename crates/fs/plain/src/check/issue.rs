@@ -2,6 +2,8 @@
 
 use arbor_base::vfs::Severity;
 use arbor_kit::findings::Judged;
+use arbor_kit::forest;
+pub(super) use arbor_kit::forest::Verdict;
 use arbor_kit::issue::Finding;
 pub(super) use arbor_kit::issue::Node;
 
@@ -12,6 +14,12 @@ pub(crate) enum Class {
     Safe,
     /// Mending it may lose something.
     Damage,
+}
+
+impl Class {
+    fn of(verdict: &Verdict) -> Class {
+        if verdict.class() == forest::Class::Damage { Class::Damage } else { Class::Safe }
+    }
 }
 
 /// The state of the volume by which its issues are weighed.
@@ -33,25 +41,21 @@ impl Judged for Issue {
 
     /// A crash leaves files that were open without a name, and nothing else.
     fn weight(&self, kept: &Kept) -> Severity {
-        let left = matches!(self, Issue::Unnamed { .. } | Issue::Orphans { .. });
+        let left = matches!(self, Issue::Tree(Verdict::Unnamed { .. }) | Issue::Orphans { .. });
         if left && !kept.was_clean { self.severity() } else { self.severity().max(Severity::Error) }
     }
 
     fn loses(&self) -> bool {
         use Issue::*;
-        let files = matches!(self, InodeDamaged { .. } | RootLost { .. } | Pointers { .. } | Duplicate { .. });
-        let names = matches!(self, DirHole { .. } | DirChunk { .. } | EntryName { .. } | EntryTarget { .. });
-        files || names || matches!(self, Xattr { .. } | DuplicateName { .. })
+        match self {
+            Tree(verdict) => verdict.loses(),
+            issue => matches!(issue, InodeDamaged { .. } | Pointers { .. } | Duplicate { .. } | Xattr { .. }),
+        }
     }
 }
 
-arbor_kit::verdicts! {
-    Verdict::Chunk { ino, byte, at, why, .. } => Issue::DirChunk { ino, at: byte + at, why },
-    Verdict::Dots { ino, byte: at, why } => Issue::Dots { ino, at, why },
-    Verdict::Links { ino, found, expected } => Issue::LinkCount { ino, found, expected },
-}
-
 arbor_kit::issues! {
+    pub(crate) enum Issue: Tree(Verdict);
     SuperDamaged { why: String, from: &'static str } Error Damage "the superblock is damaged: {why}; {from}";
     SuperLost { why: String } Fatal Damage "there is no usable superblock: {why}";
     SuperCopy { at: u64 } Error Safe "the superblock's copy at byte {at} is damaged or differs";
@@ -77,25 +81,4 @@ arbor_kit::issues! {
     Orphans { ino: Node } Warning Safe "the list of inodes without names begins with {ino}";
     OrphanList { ino: Node, why: &'static str } Error Damage
         "the list of inodes without names leads to inode {ino}, which {why}";
-    RootLost { why: &'static str } Error Damage "the root directory, inode 2, {why}";
-    DirHole { ino: Node, offset: u64 } Error Damage "directory {ino} has no block at offset {offset}, where it ends now";
-    DirChunk { ino: Node, at: u64, why: &'static str } Error Damage "directory {ino}, byte {at}: {why}";
-    Dots { ino: Node, at: u64, why: &'static str } Error Damage "directory {ino}, byte {at}: {why}";
-    DotDot { ino: Node, found: Node, expected: Node } Error Safe
-        "directory {ino} calls {found} its parent, it lies in {expected}";
-    EntryName { dir: Node, name: String, offset: u64 } Error Damage
-        "directory {dir}, offset {offset}: {name} is no valid name";
-    EntryTarget { dir: Node, name: String, ino: Node, why: &'static str } Error Damage
-        "directory {dir}: entry {name} names inode {ino}, which {why}";
-    EntryKind { dir: Node, name: String, ino: Node } Error Safe
-        "directory {dir}: entry {name} has not the file type of inode {ino}";
-    DuplicateName { dir: Node, name: String } Error Damage "directory {dir} has the name {name} twice";
-    TwoParents { ino: Node, kept: Node, dropped: Node } Error Safe
-        "directory {ino} lies in directory {kept} and has another name in {dropped}";
-    DirLoop { ino: Node } Error Damage "directory {ino} lies below itself";
-    Unnamed { ino: Node, what: &'static str, why: &'static str } Warning Safe "{what} {ino} has no name: {why}";
-    LinkCount { ino: Node, found: u32, expected: u32 } Error Safe "inode {ino} has link count {found}, should have {expected}";
-    NoSpace { what: String } Error Damage "no space to repair {what}";
-    /// The list of issues was cut.
-    Further { count: u64 } Error Damage "{count} further issues are not listed";
 }

@@ -5,8 +5,8 @@ use super::{Checker, Core, Findings};
 use crate::format::*;
 use crate::{options, recover, superblock, validate};
 use arbor_base::device::{Device, Kind};
-use arbor_base::layout::Access;
-use arbor_base::vfs::{Devices, Error, Options, Progress, Repair, Result, Time};
+use arbor_base::vfs::{CheckReport, Devices, Options, Progress, Repair, Result, Time};
+use arbor_kit::head;
 
 /// Cache of the checker.
 const CACHE: &str = "cache=64M";
@@ -17,25 +17,18 @@ struct Start {
     damage: Option<Issue>,
 }
 
-/// Opens a volume, recovered in place (`write`) or in memory; what was found if there is none.
+/// Opens a volume, recovered in place (`write`) or in memory; the report if there is none.
 pub(super) fn open<'a>(
     devices: &Devices,
     write: bool,
     progress: Progress<'a>,
-) -> Result<std::result::Result<Checker<'a>, Findings>> {
+) -> Result<std::result::Result<Checker<'a>, CheckReport>> {
     let (dev, mut f) = (devices.main.clone(), Findings::new(Repair::No));
     let start = match superblock(&*dev)? {
         Ok(start) => start,
-        Err(lost) => {
-            f.note(lost);
-            return Ok(Err(f));
-        }
+        Err(lost) => return Ok(Err(f.end(lost))),
     };
-    match arbor_kit::head::features(&start.found.0).access(KNOWN) {
-        Access::ReadOnly(bits) if write => return Err(Error::refused(format!("unknown features {bits:#x}"))),
-        Access::Refused(bits) => return Err(Error::refused(format!("unknown features {bits:#x}"))),
-        _ => {}
-    }
+    head::refuse_unknown(&start.found.0, KNOWN, write)?;
     f.volume.unclean = start.found.0.clean.get() == 0 && start.damage.is_none();
     f.volume.was_clean = start.found.0.clean.get() != 0;
     let opts = options::Mount::parse(&Options::parse(CACHE))?;
@@ -77,15 +70,9 @@ fn superblock(dev: &dyn Device) -> Result<std::result::Result<Start, Issue>> {
     Ok(Ok(Start { found, damage: Some(Issue::SuperDamaged { why, from }) }))
 }
 
-/// The superblock at byte `at`, or why it cannot be used. A volume that is newer than this program is left alone.
+/// The superblock at byte `at`, or why it cannot be used.
 fn usable(dev: &dyn Device, at: u64) -> Result<std::result::Result<(SuperBlock, Geom), String>> {
-    match superblock::read(dev, at) {
-        Ok(Some(found)) => Ok(Ok(found)),
-        Ok(None) => Ok(Err("it has no magic".into())),
-        Err(Error::Corrupt(c)) => Ok(Err(c.to_string())),
-        Err(Error::Refused(why)) if !arbor_kit::head::is_newer::<SuperBlock>(dev, at)? => Ok(Err(why)),
-        Err(e) => Err(e),
-    }
+    head::usable::<SuperBlock, _>(dev, at, superblock::read(dev, at))
 }
 
 /// Whether the first block of a bitmap is of this volume.
@@ -105,7 +92,7 @@ impl Checker<'_> {
     pub(super) fn check_copy(&mut self) -> Result<()> {
         let (at, wanted) = (self.core.geom.copy(), self.core.sb.copy());
         let bytes = self.core.block(at, Kind::Super)?;
-        if bytes.get(..SECTOR) != Some(&arbor_kit::head::encode(&wanted)[..]) {
+        if bytes.get(..SECTOR) != Some(&head::encode(&wanted)[..]) {
             self.f.note(Issue::SuperCopy { at: byte(at) });
             self.core.put_super(at, wanted)?;
         }

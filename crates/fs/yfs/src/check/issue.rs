@@ -32,6 +32,7 @@ pub(crate) enum Class {
 }
 
 arbor_kit::issues! {
+    pub(crate) enum Issue;
     /// The superblock at byte 0 is damaged; a copy or its own fields serve instead.
     SuperDamaged { why: String, from: String } Error Ask "the superblock is damaged: {why}; {from}";
     /// There is no usable superblock.
@@ -105,6 +106,4 @@ arbor_kit::issues! {
     FreeInodes { ag: u32, found: u32, expected: u32 } Error Safe
         "AG {ag} counts {found} free inodes, has {expected}";
     NoSpace { what: String } Error Ask "no space to repair {what}";
-    /// The list of issues was cut.
-    Further { count: u64 } Error Ask "{count} further issues are not listed";
 }

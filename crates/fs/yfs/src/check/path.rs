@@ -57,7 +57,7 @@ impl Way for Checker<'_> {
     }
 
     /// The blocks that could hold it are checked.
-    fn way_entry(&mut self, _ino: u64, i: &RawInode, name: &[u8]) -> Result<Option<u64>> {
+    fn way_entry(&mut self, i: &RawInode, name: &[u8]) -> Result<Option<u64>> {
         let hash = name_hash(self.r.geom.hash_seed, name);
         let (lo, hi) = (dir_key(hash, 0), dir_key(hash, u16::MAX));
         let places = self.bodies(i, None)?;

@@ -8,8 +8,8 @@ use crate::format::*;
 use crate::recover;
 use crate::superblock::{self, geometry};
 use arbor_base::device::{Device, Kind, Request};
-use arbor_base::layout::Access;
 use arbor_base::vfs::{CheckOptions, Devices, Error, Repair, Result};
+use arbor_kit::head;
 use std::mem::offset_of;
 use zerocopy::FromBytes;
 
@@ -28,13 +28,7 @@ pub(super) fn start<'a>(devices: &'a Devices, options: &CheckOptions, f: &mut Fi
         Some(found) => found,
         None => return Ok(None),
     };
-    match superblock::features(&sb).access(KNOWN) {
-        Access::ReadWrite => {}
-        Access::ReadOnly(_) if options.repair == Repair::No => {}
-        Access::ReadOnly(bits) | Access::Refused(bits) => {
-            return Err(Error::refused(format!("unknown features {bits:#x}")));
-        }
-    }
+    head::refuse_unknown(&sb, KNOWN, options.repair != Repair::No)?;
     if sb.clean.get() != 0 && !options.force && !damaged {
         f.report.skipped = true;
         return Ok(None);
@@ -166,7 +160,7 @@ fn superblock(dev: &dyn Device, f: &mut Findings) -> Result<Option<(SuperBlock, 
 /// What serves instead of a damaged superblock: itself with one byte put back, the newest of its
 /// copies, or its own fields if the first AG bears them out.
 fn substitute(dev: &dyn Device) -> Result<Option<Candidate>> {
-    let Some(bytes) = sector(dev, 0)? else { return Ok(None) };
+    let Some(bytes) = head::bytes_at(dev, 0)? else { return Ok(None) };
     let mended = put_back(&bytes, offset_of!(SuperBlock, crc)).and_then(|(at, good)| {
         let sb = SuperBlock::read_from_bytes(&good).ok().filter(|sb| usable(dev, sb))?;
         Some(Candidate { sb, at: 0, from: format!("byte {at} of it is wrong, its checksum tells what it was") })
@@ -183,15 +177,6 @@ fn substitute(dev: &dyn Device) -> Result<Option<Candidate>> {
 /// Whether a volume of ours seems to lie here although byte 0 does not say so.
 pub(crate) fn search(dev: &dyn Device) -> Result<bool> {
     Ok(substitute(dev)?.is_some())
-}
-
-fn sector(dev: &dyn Device, at: u64) -> Result<Option<Vec<u8>>> {
-    if at.checked_add(SECTOR).is_none_or(|end| end > dev.geometry().size) {
-        return Ok(None);
-    }
-    let mut bytes = vec![0; SECTOR as usize];
-    dev.read_at(Kind::Super, at, &mut bytes)?;
-    Ok(Some(bytes))
 }
 
 fn usable(dev: &dyn Device, sb: &SuperBlock) -> bool {

@@ -7,7 +7,7 @@ use crate::format::*;
 use crate::recover::{self, Replay};
 use crate::superblock::{self, geometry};
 use arbor_base::device::{Device, Geometry, Kind, Op, Request, Ticket, zeroed};
-use arbor_base::layout::{Access, Corrupt};
+use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Devices, Error, Ino, Result};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
@@ -150,9 +150,7 @@ pub(crate) fn open(devices: &Devices) -> Result<Reader<'_>> {
     let Some(sb) = superblock::read(&view, 0)? else {
         return Err(Error::refused("no yFS superblock"));
     };
-    if let Access::Refused(bits) = superblock::features(&sb).access(KNOWN) {
-        return Err(Error::refused(format!("unknown features {bits:#x}")));
-    }
+    arbor_kit::head::refuse_unknown(&sb, KNOWN, false)?;
     let size = view.geometry().size;
     let geom = geometry(&sb, 0, size)?;
     if sb.clean.get() != 0 {
