@@ -1,7 +1,6 @@
 //! The graph of directories and inodes as a checker keeps it: which directory holds which, and link counts.
 
-use crate::issue::Node;
-use crate::treecheck::Spot;
+use crate::issue::{Node, Paths, Say};
 use arbor_base::vfs::mode;
 use std::ops::{Deref, DerefMut};
 
@@ -265,6 +264,36 @@ impl<K: Copy + Ord + Default, C: Copy + Default> Forest<K, C> {
         };
         way.iter().for_each(|ino| self.flag(*ino, Record::<K, C>::ON_PATH, false));
         (way, end)
+    }
+}
+
+/// A chunk of a directory, or a place in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
+    /// The directory.
+    pub dir: u32,
+    /// Where the chunk begins in the directory.
+    pub offset: u64,
+    /// Where it lies on the volume; 0 where nobody asks.
+    pub byte: u64,
+}
+
+impl Spot {
+    /// The place `len` bytes further.
+    pub fn plus(self, len: u64) -> Spot {
+        let byte = if self.byte == 0 { 0 } else { self.byte + len };
+        Spot { offset: self.offset + len, byte, ..self }
+    }
+}
+
+impl Say for Spot {
+    fn say(&self, paths: &Paths) -> String {
+        let place = format!("{}, offset {}", Node(self.dir.into()).say(paths), self.offset);
+        if self.byte == 0 { place } else { format!("{place}, byte {}", self.byte) }
+    }
+
+    fn node(&self) -> Option<u64> {
+        Some(self.dir.into())
     }
 }
 

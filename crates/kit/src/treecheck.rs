@@ -7,8 +7,9 @@
 
 use crate::chunkrepair::{cut_chunk, dots, put_dots, set_ino, set_kind};
 use crate::dirent::{DIRBLKSIZ, DOTDOT_AT, Dirent, entries, entry};
+pub use crate::forest::Spot;
 use crate::forest::{End, Forest, Record, Verdict};
-use crate::issue::{Node, Paths, Say, show};
+use crate::issue::{Node, show};
 use crate::paths::{Tree, Way};
 use arbor_base::vfs::{Ino, Result, is_name};
 use rustc_hash::FxHashSet;
@@ -29,40 +30,6 @@ pub struct Named {
     pub ino: u32,
     /// Its name.
     pub name: Vec<u8>,
-}
-
-/// A chunk of a directory, or a place in it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spot {
-    /// The directory.
-    pub dir: u32,
-    /// Where the chunk begins in the directory.
-    pub offset: u64,
-    /// Where it lies on the volume; 0 where nobody asks.
-    pub byte: u64,
-}
-
-impl Spot {
-    fn ino(&self) -> Node {
-        Node(self.dir.into())
-    }
-
-    /// The place `len` bytes further.
-    fn plus(self, len: u64) -> Spot {
-        let byte = if self.byte == 0 { 0 } else { self.byte + len };
-        Spot { offset: self.offset + len, byte, ..self }
-    }
-}
-
-impl Say for Spot {
-    fn say(&self, paths: &Paths) -> String {
-        let place = format!("{}, offset {}", self.ino().say(paths), self.offset);
-        if self.byte == 0 { place } else { format!("{place}, byte {}", self.byte) }
-    }
-
-    fn node(&self) -> Option<u64> {
-        self.ino().node()
-    }
 }
 
 /// The inode that a name in these chunks names, with the file type of the entry.
@@ -155,7 +122,7 @@ pub trait TreeCheck: Sized {
 
     /// The kind that an entry must have, `None` if it cannot stay.
     fn check_entry(&mut self, spot: Spot, e: &Dirent<'_>, names: &mut Names) -> Option<u8> {
-        let (dir, ino, offset) = (spot.ino(), Node(e.ino.0), spot.offset + e.at as u64);
+        let (dir, ino, offset) = (Node(spot.dir.into()), Node(e.ino.0), spot.offset + e.at as u64);
         if !self.check_name(dir, e.name, offset, names.contains(e.name)) {
             return None;
         }
@@ -207,7 +174,7 @@ pub trait TreeCheck: Sized {
 
     /// Checks one chunk of a directory that lies in `parent`, without what the entries name. Nothing is mended.
     fn check_form(&mut self, spot: Spot, parent: u32, chunk: &[u8], names: &mut Names) {
-        let (ino, expected) = (spot.ino(), Node(parent.into()));
+        let (ino, expected) = (Node(spot.dir.into()), Node(parent.into()));
         if spot.offset == 0 {
             match dots(Ino(spot.dir.into()), chunk) {
                 Err(why) => self.tell(Verdict::Dots { spot, why }),
