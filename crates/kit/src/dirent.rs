@@ -26,6 +26,8 @@ pub struct DirentHead {
     pub namlen: u8,
 }
 
+crate::fields! { DirentHead { ino: Address, reclen, kind, namlen } }
+
 /// Length of [`DirentHead`].
 pub const DIRENT_HEAD: usize = size_of::<DirentHead>();
 const _: () = assert!(DIRENT_HEAD == 8);

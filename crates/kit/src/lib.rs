@@ -18,6 +18,7 @@ pub mod counters;
 pub mod data;
 pub mod dirent;
 pub mod dump;
+pub mod fields;
 pub mod findings;
 pub mod flaws;
 pub mod forest;

@@ -3,56 +3,20 @@
 //! Used by the engines' [`Engine::structures`](arbor_base::vfs::Engine::structures) and
 //! [`Engine::reseal`](arbor_base::vfs::Engine::reseal).
 
+use crate::dirent::{DIRENT_HEAD, DirentHead, entry};
+use crate::fields::Fielded;
 use arbor_base::device::{Device, Kind, SECTOR, zeroed};
-use arbor_base::layout::{crc, crc_without};
-use arbor_base::vfs::{Checksum, Field, Meaning, Result};
-
-/// The fields of a structure of an engine's `format.rs`; with one left out it does not compile.
-#[macro_export]
-macro_rules! fields {
-    ($t:ident { $($f:ident: $m:ident),* $(,)? }) => {{
-        const fn len<S, F>(_: fn(&S) -> &F) -> u32 {
-            size_of::<F>() as u32
-        }
-        let _ = |s: $t| {
-            let $t { $($f: _),* } = s;
-        };
-        &[$($crate::vfs::Field {
-            name: concat!(stringify!($t), ".", stringify!($f)),
-            at: std::mem::offset_of!($t, $f) as u32,
-            len: len(|s: &$t| &s.$f),
-            meaning: $crate::vfs::Meaning::$m,
-        }),*]
-    }};
-}
-
-/// The fields of a superblock: those of every [`head`](crate::head), whose own one is named, and the engine's.
-#[macro_export]
-macro_rules! superblock_fields {
-    ($t:ident, $own:ident, { $($f:ident: $m:ident),* $(,)? }) => {
-        $crate::fields!($t {
-            magic: Bytes,
-            crc: Checksum,
-            version: Number,
-            compat: Number,
-            ro_compat: Number,
-            incompat: Number,
-            $own: Number,
-            uuid: Bytes,
-            label: Bytes,
-            $($f: $m),*
-        })
-    };
-}
+use arbor_base::layout::{crc, crc_without, get_u32, put_u32};
+use arbor_base::vfs::{Checksum, Field, Meaning, Result, Structure};
 
 /// Fields of one structure, found so far.
 #[derive(Debug, Default)]
-pub struct Fields(pub Vec<Field>);
+pub struct Fields(Vec<Field>);
 
 impl Fields {
-    /// With those of a table that begins at byte `at`.
-    pub fn table(mut self, table: &[Field], at: usize) -> Fields {
-        self.0.extend(table.iter().map(|f| Field { at: f.at + at as u32, ..*f }));
+    /// With those of an `S` that begins at byte `at`.
+    pub fn of<S: Fielded>(mut self, at: usize) -> Fields {
+        self.0.extend(S::FIELDS.iter().map(|f| Field { at: f.at + at as u32, ..*f }));
         self
     }
 
@@ -63,9 +27,28 @@ impl Fields {
         }
         self
     }
-}
 
-impl Fields {
+    /// With `n` addresses of four bytes.
+    pub fn addresses(self, name: &'static str, at: usize, n: usize) -> Fields {
+        (0..n).fold(self, |fields, i| fields.one(name, at + 4 * i, 4, Meaning::Address))
+    }
+
+    /// With the bits of a bitmap; the beginning holds most of what matters.
+    pub fn bitmap(self, at: usize, len: usize) -> Fields {
+        let head = len.min(64);
+        self.one("bitmap.head", at, head, Meaning::Bytes).one("bitmap.rest", at + head, len - head, Meaning::Bytes)
+    }
+
+    /// With the entries of a chunk of a directory.
+    pub fn chunk(mut self, chunk: &[u8]) -> Fields {
+        let mut at = 0;
+        while let Ok(e) = entry(chunk, at) {
+            self = self.of::<DirentHead>(at).one("entry.name", at + DIRENT_HEAD, e.name.len(), Meaning::Bytes);
+            at += e.reclen;
+        }
+        self
+    }
+
     /// With those of an encoded list of attributes ([`xattr`](crate::xattr)) that begins at byte `at`.
     pub fn attributes(mut self, bytes: &[u8], mut at: usize) -> Fields {
         while let Some([name, _, lo, hi]) = bytes.get(at..at.saturating_add(4)) {
@@ -81,6 +64,29 @@ impl Fields {
         }
         self
     }
+
+    /// The structure that they are the fields of, as far as they lie in it.
+    pub fn structure(self, kind: &'static str, number: u64, offset: u64, len: usize, addresses: Vec<u64>) -> Structure {
+        let mut fields = self.0;
+        fields.retain(|f| u64::from(f.at) + u64::from(f.len) <= len as u64);
+        Structure { offset, len, kind, number, addresses, fields, checksums: Vec::new() }
+    }
+}
+
+/// Where the pointers of an indirect block begin that are set, and one that is not. Each is `len` bytes and begins with
+/// an address.
+pub fn some_pointers(bytes: &[u8], from: usize, len: usize) -> impl Iterator<Item = usize> {
+    let is_set = |at: &usize| get_u32(bytes, *at).unwrap_or(0) != 0;
+    let all = (from..bytes.len()).step_by(len);
+    let unset = all.clone().find(|at| !is_set(at));
+    all.filter(move |at| is_set(at)).chain(unset)
+}
+
+/// Changes bytes of the device, which need not be whole sectors.
+pub fn rewrite(device: &dyn Device, offset: u64, len: usize, f: impl FnOnce(&mut [u8])) -> Result<()> {
+    let (start, within, mut bytes) = sectors(device, offset, len as u64)?;
+    f(bytes.get_mut(within..within + len).unwrap_or(&mut []));
+    Ok(device.write_at(Kind::Other, start, &bytes)?)
 }
 
 /// Reads bytes of the device that need not be whole sectors; returns where the sectors begin, too.
@@ -98,11 +104,15 @@ pub fn seal(device: &dyn Device, seal: &Checksum) -> Result<()> {
     let covered = bytes.get(within..within + seal.len as usize).unwrap_or(&[]);
     let own = seal.at.checked_sub(seal.offset).filter(|at| at + 4 <= seal.len);
     let sum = own.map_or_else(|| Some(crc(covered)), |at| crc_without(covered, at as usize));
-    let (start, within, mut bytes) = sectors(device, seal.at, 4)?;
-    if let (Some(place), Some(sum)) = (bytes.get_mut(within..within + 4), sum) {
-        place.copy_from_slice(&sum.to_le_bytes());
-    }
-    Ok(device.write_at(Kind::Other, start, &bytes)?)
+    rewrite(device, seal.at, 4, |place| sum.into_iter().for_each(|sum| put_u32(place, 0, sum)))
+}
+
+/// Recomputes the checksums in the fields of a structure, each of which covers all of it.
+pub fn seal_whole(device: &dyn Device, s: &Structure) -> Result<()> {
+    s.fields.iter().filter(|f| f.meaning == Meaning::Checksum).try_for_each(|f| {
+        let (at, offset, len) = (s.offset + u64::from(f.at), s.offset, s.len as u64);
+        seal(device, &Checksum { at, offset, len })
+    })
 }
 
 #[cfg(test)]

@@ -7,9 +7,9 @@ use crate::describe::piece_name;
 use crate::format::*;
 use arbor_base::device::Kind;
 use arbor_base::layout::crc_without;
-use arbor_base::vfs::{Devices, Error, Result, Time, label_of, mode};
-use arbor_kit::dirent::entries;
-use arbor_kit::dump::{hex, text};
+use arbor_base::vfs::{Devices, Error, Result, label_of, mode};
+use arbor_kit::dump::{attributes, dir_chunks, lines, shown, text, without};
+use arbor_kit::fields::FieldType as _;
 use serde_json::{Value, json};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -35,13 +35,8 @@ pub(crate) fn dump(devices: &Devices, what: &[&str]) -> Result<Value> {
 }
 
 fn superblock(sb: &SuperBlock) -> Value {
-    json!({
-        "version": sb.version.get(),
-        "compat": sb.compat.get(),
-        "ro_compat": sb.ro_compat.get(),
-        "incompat": sb.incompat.get(),
+    let more = json!({
         "clean": sb.clean.get() != 0,
-        "uuid": hex(&sb.uuid),
         "label": text(&label_of(&sb.label)),
         "block_size": 1u64.checked_shl(sb.block_shift.get()),
         "fragment_size": 1u64.checked_shl(sb.frag_shift.get()),
@@ -49,21 +44,8 @@ fn superblock(sb: &SuperBlock) -> Value {
         "group_frags": sb.cg_frags.get(),
         "group_inodes": sb.cg_inodes.get(),
         "keeping": Keeping::from_number(sb.keeping.get()).map(Keeping::name),
-        "frags": sb.frags.get(),
-        "summary_start": sb.summary_start.get(),
-        "summary_crc": sb.summary_crc.get(),
-        "journal_start": sb.journal_start.get(),
-        "journal_frags": sb.journal_frags.get(),
-        "orphan": sb.orphan.get(),
-        "avg_file_size": sb.avg_file_size.get(),
-        "avg_files_per_dir": sb.avg_files_per_dir.get(),
-        "minfree": sb.minfree.get(),
-        "maxcontig": sb.maxcontig.get(),
-        "maxbpg": sb.maxbpg.get(),
-        "rotdelay": sb.rotdelay.get(),
-        "mounts": sb.mounts.get(),
-        "created": sb.created.get(),
-    })
+    });
+    shown(sb, more)
 }
 
 fn group(r: &Reader<'_>, cgx: u32) -> Result<Value> {
@@ -80,34 +62,27 @@ fn group(r: &Reader<'_>, cgx: u32) -> Result<Value> {
             free.push((geom.cg_start(cgx).0 + b * geom.block_frags() + at, len));
         });
     }
-    let mut out = json!({
-        "group": cgx, "start": geom.cg_start(cgx).0, "frags": h.frags.get(),
+    // Runs that follow one another are one.
+    free.dedup_by(|next, run| {
+        let follows = run.0.saturating_add(run.1) == next.0;
+        run.1 = run.1.saturating_add(if follows { next.1 } else { 0 });
+        follows
+    });
+    let more = json!({
+        "group": cgx, "start": geom.cg_start(cgx).0,
         "free_blocks": h.sum.nbfree.get(), "free_frags": h.sum.nffree.get(),
         "free_inodes": h.sum.nifree.get(), "directories": h.sum.ndir.get(),
-        "free_runs_by_length": h.frsum.map(|n| n.get()),
-        "rotor": h.rotor.get(), "frotor": h.frotor.get(), "irotor": h.irotor.get(),
-        "initediblk": h.initediblk.get(), "inodes": h.inodes.get(),
+        "free_runs_by_length": h.frsum.json(),
         "unsealed_sector": unsealed_sector(&cg),
         "counted": { "free_blocks": counted.nbfree.get(), "free_frags": counted.nffree.get(),
                      "free_inodes": counted.nifree.get() },
-        "free": join(free).into_iter().map(|(start, len)| json!({ "start": start, "len": len })).collect::<Vec<_>>(),
+        "free": free.into_iter().map(|(start, len)| json!({ "start": start, "len": len })).collect::<Vec<_>>(),
     });
+    let mut out = shown(&h, more);
     if let Err(why) = r.header(cgx, &cg) {
         out["damage"] = why.into();
     }
     Ok(out)
-}
-
-/// Joins runs that follow one another.
-fn join(runs: Vec<(u32, u32)>) -> Vec<(u32, u32)> {
-    let mut all: Vec<(u32, u32)> = Vec::new();
-    for (start, len) in runs {
-        match all.last_mut().filter(|l| l.0.saturating_add(l.1) == start) {
-            Some(last) => last.1 = last.1.saturating_add(len),
-            None => all.push((start, len)),
-        }
-    }
-    all
 }
 
 fn get(r: &Reader<'_>, ino: u64) -> Result<Dinode> {
@@ -120,29 +95,11 @@ fn get(r: &Reader<'_>, ino: u64) -> Result<Dinode> {
 
 fn inode(r: &Reader<'_>, ino: u64) -> Result<Value> {
     let d = get(r, ino)?;
-    let time = |t: Stamp| {
-        let t = Time::from(t);
-        json!({ "secs": t.secs, "nanos": t.nanos })
-    };
-    let mut out = json!({
-        "ino": ino,
-        "at": r.inode_byte(ino),
-        "mode": format!("{:#o}", d.mode.get()),
-        "nlink": d.nlink.get(),
-        "uid": d.uid.get(),
-        "gid": d.gid.get(),
-        "frags": d.frags.get(),
-        "size": d.size.get(),
-        "atime": time(d.atime), "mtime": time(d.mtime), "ctime": time(d.ctime), "btime": time(d.btime),
-        "generation": d.generation.get(),
-        "xattr": d.xattr.get(),
-    });
+    let mut out = shown(&d, json!({ "ino": ino, "at": r.inode_byte(ino), "mode": format!("{:#o}", d.mode.get()) }));
     if d.is_fast_link() {
+        out = without(out, &["db", "ib"]);
         let len = (d.size.get() as usize).min(FAST_LINK);
         out["target"] = text(d.as_bytes().get(FAST_LINK_AT..FAST_LINK_AT + len).unwrap_or(&[])).into();
-    } else {
-        out["db"] = json!(d.db.map(|p| p.get()));
-        out["ib"] = json!(d.ib.map(|p| p.get()));
     }
     if d.xattr.get() != 0 {
         out["xattrs"] = xattrs(r, ino, Frag(d.xattr.get()))?;
@@ -156,7 +113,7 @@ fn xattrs(r: &Reader<'_>, ino: u64, frag: Frag) -> Result<Value> {
         Err(why) => Err(why),
     };
     Ok(match list {
-        Ok(list) => list.iter().map(|(n, v)| json!({ "name": text(n), "len": v.len(), "value": hex(v) })).collect(),
+        Ok(list) => attributes(&list),
         Err(why) => json!({ "damage": why }),
     })
 }
@@ -169,16 +126,7 @@ fn dir(r: &Reader<'_>, ino: u64) -> Result<Value> {
     let mut chunks = Vec::new();
     for p in r.dir_blocks(&d)? {
         let bytes = r.run(Kind::Dir, p.frag, p.frags)?;
-        let start = p.lbn << r.geom.block_shift;
-        for (i, chunk) in (0u64..).zip(bytes.chunks_exact(DIRBLKSIZ)) {
-            let i = i * DIRBLKSIZ as u64;
-            chunks.push(match entries(chunk) {
-                Err(why) => json!({ "offset": start + i, "at": r.geom.byte(p.frag) + i, "damage": why }),
-                Ok(all) => json!({ "offset": start + i, "at": r.geom.byte(p.frag) + i, "entries": all.iter().map(|e| {
-                    json!({ "at": e.at, "ino": e.ino.0, "reclen": e.reclen, "kind": e.kind, "name": text(e.name) })
-                }).collect::<Vec<_>>() }),
-            });
-        }
+        chunks.extend(dir_chunks(p.lbn << r.geom.block_shift, r.geom.byte(p.frag), &bytes));
     }
     Ok(json!({ "ino": ino, "size": d.size.get(), "chunks": chunks }))
 }
@@ -211,10 +159,9 @@ fn block(r: &Reader<'_>, frag: u32) -> Result<Value> {
     let bytes = r.run(Kind::Other, Frag(frag), bf.min(r.geom.frags.saturating_sub(frag)))?;
     let (cgx, at) = (r.geom.cg_of(Frag(frag)), frag % r.geom.cg_frags);
     let cg = r.group(cgx)?;
-    let lines: Vec<String> = bytes.chunks(32).map(hex).collect();
     Ok(json!({
         "frag": frag, "at": r.geom.byte(Frag(frag)), "group": cgx,
-        "used": bit(&cg, 1 + r.geom.inode_sectors(), at), "data": at >= r.geom.meta_frags(), "bytes": lines,
+        "used": bit(&cg, 1 + r.geom.inode_sectors(), at), "data": at >= r.geom.meta_frags(), "bytes": lines(&bytes),
     }))
 }
 
@@ -229,14 +176,12 @@ fn journal(r: &Reader<'_>) -> Result<Value> {
         if h.magic.get() != JOURNAL_MAGIC || h.fsid.get() != r.geom.fsid {
             continue;
         }
-        let mut head = json!({
-            "at": i, "kind": journal_kind(h.kind.get()), "seq": h.seq.get(), "count": h.count.get(),
-            "valid": crc_without(&bytes, CRC_AT) == Some(h.crc.get()),
-        });
+        let valid = crc_without(&bytes, CRC_AT) == Some(h.crc.get());
+        let mut head = shown(&h, json!({ "at": i, "kind": journal_kind(h.kind.get()), "valid": valid }));
         if h.kind.get() == JournalKind::Descriptor as u32 {
             let tags = rest.chunks_exact(JOURNAL_TAG).take(h.count.get() as usize);
             let tags = tags.filter_map(|t| JournalTag::read_from_bytes(t).ok());
-            head["tags"] = tags.map(|t| json!({ "frag": t.frag.get(), "frags": t.frags.get() })).collect();
+            head["tags"] = tags.map(|t| t.json()).collect();
         }
         found.push(head);
     }

@@ -4,113 +4,61 @@ use crate::check::view::{self, Reader};
 use crate::describe::piece_name;
 use crate::format::*;
 use arbor_base::device::{Device, Kind};
-use arbor_base::layout::{crc_without, get_u32};
-use arbor_base::vfs::{Devices, Field, Ino, Meaning, Result, Structure, mode};
-use arbor_kit::dirent::entry;
-use arbor_kit::structures::Fields;
-use arbor_kit::{fields, superblock_fields};
+use arbor_base::vfs::{Devices, Ino, Meaning, Result, Structure, Time, mode};
+use arbor_kit::fields::FieldType;
+use arbor_kit::structures::{Fields, rewrite, seal_whole, some_pointers};
+use serde_json::{Value, json};
 use std::mem::offset_of;
 
-const SUPER: &[Field] = superblock_fields!(SuperBlock, clean, {
-    block_shift: Number,
-    frag_shift: Number,
-    cg_count: Number,
-    cg_frags: Number,
-    cg_inodes: Number,
-    keeping: Number,
-    frags: Number,
-    summary_start: Address,
-    summary_crc: Number,
-    journal_start: Address,
-    journal_frags: Number,
-    orphan: Address,
-    avg_file_size: Number,
-    avg_files_per_dir: Number,
-    minfree: Number,
-    maxcontig: Number,
-    maxbpg: Number,
-    rotdelay: Number,
-    reserved0: Number,
-    mounts: Number,
-    created: Number,
-    reserved: Bytes,
-});
-const GROUP: &[Field] = fields!(CgHeader {
-    magic: Number,
-    crc: Checksum,
-    fsid: Number,
-    cgx: Number,
-    frags: Number,
-    sum: Bytes,
-    frsum: Bytes,
-    rotor: Number,
-    frotor: Number,
-    irotor: Number,
-    initediblk: Number,
-    inodes: Number,
-    reserved: Bytes,
-});
-const SUMMARY: &[Field] = fields!(Summary { nbfree: Number, nffree: Number, nifree: Number, ndir: Number });
-const INODE_FIELDS: &[Field] = fields!(Dinode {
-    mode: Number,
-    nlink: Number,
-    uid: Number,
-    gid: Number,
-    frags: Number,
-    size: Number,
-    atime: Number,
-    mtime: Number,
-    ctime: Number,
-    btime: Number,
-    db: Bytes,
-    ib: Bytes,
-    xattr: Address,
-    generation: Number,
-    crc: Checksum,
-});
-const XATTR: &[Field] = fields!(XattrHeader {
-    magic: Number,
-    crc: Checksum,
-    fsid: Number,
-    ino: Address,
-    frags: Number,
-    len: Number,
-    reserved: Number,
-});
-const ENTRY: &[Field] = fields!(DirentHead { ino: Address, reclen: Number, kind: Number, namlen: Number });
+arbor_kit::fields! {
+    SuperBlock {
+        magic, crc: Checksum, version, compat, ro_compat, incompat, clean, uuid, label, block_shift, frag_shift,
+        cg_count, cg_frags, cg_inodes, keeping, frags, summary_start: Address, summary_crc, journal_start: Address,
+        journal_frags, orphan: Address, avg_file_size, avg_files_per_dir, minfree, maxcontig, maxbpg, rotdelay,
+        reserved0, mounts, created, reserved,
+    }
+    CgHeader {
+        magic, crc: Checksum, fsid, cgx, frags, sum, frsum, rotor, frotor, irotor, initediblk, inodes, reserved,
+    }
+    Summary { nbfree, nffree, nifree, ndir }
+    Dinode {
+        mode, nlink, uid, gid, frags, size, atime, mtime, ctime, btime, db, ib, xattr: Address, generation,
+        crc: Checksum,
+    }
+    XattrHeader { magic, crc: Checksum, fsid, ino: Address, frags, len, reserved }
+    JournalHeader { magic, crc: Checksum, fsid, kind, seq, count, reserved }
+    JournalTag { frag: Address, frags, hash }
+}
+
+impl FieldType for Stamp {
+    const MEANING: Meaning = Meaning::Number;
+
+    fn json(&self) -> Value {
+        let t = Time::from(*self);
+        json!({ "secs": t.secs, "nanos": t.nanos })
+    }
+}
 
 /// See [`Engine::reseal`](arbor_base::vfs::Engine::reseal). Chunks of directories and indirect blocks have no
 /// checksum.
 pub(crate) fn reseal(device: &dyn Device, s: &Structure) -> Result<()> {
-    let start = s.offset / SECTOR as u64 * SECTOR as u64;
-    let within = (s.offset - start) as usize;
-    let mut all = vec![0; (within + s.len).next_multiple_of(SECTOR)];
-    device.read_at(Kind::Other, start, &mut all)?;
-    let Some(bytes) = all.get_mut(within..within + s.len) else { return Ok(()) };
     match s.kind {
-        "superblock" | "superblock copy" => seal(bytes, SUPER_CRC_AT),
-        "group header" | "attributes" => seal(bytes, CRC_AT),
-        "bitmap" => {
+        "bitmap" => rewrite(device, s.offset, s.len, |bytes| {
             // A sector of a group that is not its first.
             let mut cg = [&[0; SECTOR], &*bytes].concat();
             seal_cg(&mut cg);
             bytes.iter_mut().zip(cg.iter().skip(SECTOR)).for_each(|(b, new)| *b = *new);
-        }
+        }),
         kind if kind.starts_with("inode") => {
             let mut sb = vec![0; SECTOR];
             device.read_at(Kind::Super, 0, &mut sb)?;
             let fsid = arbor_base::layout::get_u64(&sb, offset_of!(SuperBlock, uuid)).unwrap_or(0);
-            let crc = inode_crc(bytes, fsid, Ino(s.number));
-            put_u32(bytes, offset_of!(Dinode, crc), crc);
+            rewrite(device, s.offset, s.len, |bytes| {
+                let crc = inode_crc(bytes, fsid, Ino(s.number));
+                put_u32(bytes, offset_of!(Dinode, crc), crc);
+            })
         }
-        _ => return Ok(()),
-    }
-    Ok(device.write_at(Kind::Other, start, &all)?)
-}
-
-fn seal(bytes: &mut [u8], at: usize) {
-    if let Some(crc) = crc_without(bytes, at) {
-        put_u32(bytes, at, crc);
+        _ => seal_whole(device, s),
     }
 }
 
@@ -122,10 +70,6 @@ pub(crate) fn structures(devices: &Devices, f: &mut dyn FnMut(Structure)) -> Res
     (0..r.geom.cg_count).try_for_each(|cgx| a.group(cgx))
 }
 
-fn addresses(fields: Fields, name: &'static str, at: usize, n: usize) -> Fields {
-    (0..n).fold(fields, |fields, i| fields.one(name, at + i * 4, 4, Meaning::Address))
-}
-
 struct Structures<'a, 'd> {
     r: &'a Reader<'d>,
     f: &'a mut dyn FnMut(Structure),
@@ -133,15 +77,13 @@ struct Structures<'a, 'd> {
 
 impl Structures<'_, '_> {
     fn emit(&mut self, kind: &'static str, number: u64, offset: u64, len: usize, addresses: Vec<u64>, fields: Fields) {
-        let mut fields = fields.0;
-        fields.retain(|f| u64::from(f.at) + u64::from(f.len) <= len as u64);
-        (self.f)(Structure { offset, len, kind, number, addresses, fields, checksums: Vec::new() });
+        (self.f)(fields.structure(kind, number, offset, len, addresses));
     }
 
     fn summary(&mut self) {
         let (start, n) = (self.r.sb.summary_start.get(), self.r.geom.cg_count as usize);
         let each = size_of::<Summary>();
-        let fields = (0..n).fold(Fields::default(), |f, i| f.table(SUMMARY, i * each));
+        let fields = (0..n).fold(Fields::default(), |f, i| f.of::<Summary>(i * each));
         let len = self.r.geom.bytes_of(self.r.geom.summary_frags());
         self.emit("summary area", 0, self.r.geom.byte(Frag(start)), len, vec![start.into()], fields);
     }
@@ -150,15 +92,13 @@ impl Structures<'_, '_> {
         let (geom, number) = (self.r.geom, u64::from(cgx));
         let start = geom.cg_start(cgx);
         let kind = if cgx == 0 { "superblock" } else { "superblock copy" };
-        let fields = Fields::default().table(SUPER, 0);
+        let fields = Fields::default().of::<SuperBlock>(0);
         self.emit(kind, number, geom.byte(start), SECTOR, vec![start.0.into()], fields);
         let (block, head) = (geom.cg_block(cgx), offset_of!(CgHeader, sum));
-        let fields = Fields::default().table(GROUP, 0).table(SUMMARY, head);
+        let fields = Fields::default().of::<CgHeader>(0).of::<Summary>(head);
         self.emit("group header", number, geom.byte(block), SECTOR, vec![block.0.into()], fields);
         for n in 1..=geom.inode_sectors() + geom.frag_sectors() {
-            // The beginning holds most of what matters.
-            let fields = Fields::default().one("bitmap.head", 0, 64, Meaning::Bytes);
-            let fields = fields.one("bitmap.rest", 64, SECTOR - 68, Meaning::Bytes);
+            let fields = Fields::default().bitmap(0, SECTOR - 4);
             let at = geom.byte(block) + u64::from(n) * SECTOR as u64;
             self.emit("bitmap", number << 16 | u64::from(n), at, SECTOR, vec![], fields);
         }
@@ -169,7 +109,7 @@ impl Structures<'_, '_> {
             // One free inode stands for all.
             let free = (first.max(ROOT.0)..).take(geom.inodes_per_block() as usize);
             if let Some(ino) = free.into_iter().find(|i| used.iter().all(|u| u.0 != *i)) {
-                let fields = Fields::default().table(INODE_FIELDS, 0);
+                let fields = Fields::default().of::<Dinode>(0);
                 self.emit("inode, free", ino, self.r.inode_byte(ino), INODE, vec![ino], fields);
             }
         }
@@ -177,16 +117,16 @@ impl Structures<'_, '_> {
     }
 
     fn inode(&mut self, ino: u64, d: &Dinode) -> Result<()> {
-        let (kind, mut fields) = match d.kind() {
-            mode::IFREG => ("inode, file", Fields::default()),
-            mode::IFDIR => ("inode, directory", Fields::default()),
-            mode::IFLNK => ("inode, symbolic link", Fields::default()),
-            _ => ("inode, device or pipe", Fields::default()),
+        let kind = match d.kind() {
+            mode::IFREG => "inode, file",
+            mode::IFDIR => "inode, directory",
+            mode::IFLNK => "inode, symbolic link",
+            _ => "inode, device or pipe",
         };
-        fields = fields.table(INODE_FIELDS, 0);
+        let mut fields = Fields::default().of::<Dinode>(0);
         if d.has_blocks() {
-            fields = addresses(fields, "inode.db", FAST_LINK_AT, NDADDR);
-            fields = addresses(fields, "inode.ib", FAST_LINK_AT + 4 * NDADDR, NIADDR);
+            fields = fields.addresses("inode.db", FAST_LINK_AT, NDADDR);
+            fields = fields.addresses("inode.ib", FAST_LINK_AT + 4 * NDADDR, NIADDR);
         }
         self.emit(kind, ino, self.r.inode_byte(ino), INODE, vec![ino], fields);
         let mut blocks = Vec::new();
@@ -203,21 +143,15 @@ impl Structures<'_, '_> {
 
     fn chunks(&mut self, frag: Frag, bytes: &[u8]) {
         for (i, chunk) in bytes.chunks_exact(DIRBLKSIZ).enumerate() {
-            let (mut at, mut fields) = (0, Fields::default());
-            while let Ok(e) = entry(chunk, at) {
-                fields = fields.table(ENTRY, at).one("entry.name", at + DIRENT_HEAD, e.name.len(), Meaning::Bytes);
-                at += e.reclen;
-            }
             let offset = self.r.geom.byte(frag) + (i * DIRBLKSIZ) as u64;
+            let fields = Fields::default().chunk(chunk);
             self.emit("directory chunk", offset, offset, DIRBLKSIZ, vec![frag.0.into()], fields);
         }
     }
 
-    /// The pointers of an indirect block that are set, and one that is not.
     fn indirect(&mut self, frag: Frag, bytes: &[u8]) {
-        let pointers = || bytes.chunks_exact(4).map(|b| get_u32(b, 0).unwrap_or(0)).enumerate();
-        let set = pointers().filter(|(_, p)| *p != 0).chain(pointers().find(|(_, p)| *p == 0));
-        let fields = set.fold(Fields::default(), |f, (i, _)| addresses(f, "indirect.pointer", i * 4, 1));
+        let some = some_pointers(bytes, 0, 4);
+        let fields = some.fold(Fields::default(), |f, at| f.one("indirect.pointer", at, 4, Meaning::Address));
         let offset = self.r.geom.byte(frag);
         self.emit("indirect block", frag.0.into(), offset, bytes.len(), vec![frag.0.into()], fields);
     }
@@ -228,7 +162,7 @@ impl Structures<'_, '_> {
         }
         let Ok(frags) = self.r.xattr_frags(ino, frag)? else { return Ok(()) };
         let bytes = self.r.run(Kind::Xattr, frag, frags)?;
-        let fields = Fields::default().table(XATTR, 0).attributes(&bytes, XATTR_HEADER);
+        let fields = Fields::default().of::<XattrHeader>(0).attributes(&bytes, XATTR_HEADER);
         self.emit("attributes", ino, self.r.geom.byte(frag), bytes.len(), vec![frag.0.into()], fields);
         Ok(())
     }

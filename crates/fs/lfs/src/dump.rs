@@ -9,9 +9,9 @@ use crate::volume::Core;
 use arbor_base::cache::FileBlock;
 use arbor_base::device::Kind;
 use arbor_base::layout::crc;
-use arbor_base::vfs::{Devices, Error, Ino, Result, Time, label_of};
-use arbor_kit::dirent::entries;
-use arbor_kit::dump::{hex, text};
+use arbor_base::vfs::{Devices, Error, Ino, Result, label_of};
+use arbor_kit::dump::{attributes, dir_chunks, lines, shown, text, without};
+use arbor_kit::fields::FieldType;
 use arbor_kit::inodes::InodeTable as _;
 use serde_json::{Value, json};
 use zerocopy::IntoBytes;
@@ -34,7 +34,7 @@ pub(crate) fn dump(devices: &Devices, what: &[&str]) -> Result<Value> {
         if n < count { Ok(n) } else { Err(refused()) }
     };
     match what {
-        ["superblock"] => Ok(superblock(&sb)),
+        ["superblock"] => Ok(shown(&sb, json!({ "label": text(&label_of(&sb.label)) }))),
         ["checkpoints"] => checkpoints(core),
         ["usage"] => Ok(core.segs.dirty().map(|(n, _)| usage(core, n)).collect()),
         ["usage", n] => seg(core, n).map(|n| usage(core, n)),
@@ -47,50 +47,13 @@ pub(crate) fn dump(devices: &Devices, what: &[&str]) -> Result<Value> {
     }
 }
 
-fn superblock(sb: &SuperBlock) -> Value {
-    json!({
-        "version": sb.version.get(),
-        "compat": sb.compat.get(),
-        "ro_compat": sb.ro_compat.get(),
-        "incompat": sb.incompat.get(),
-        "uuid": hex(&sb.uuid),
-        "salt": sb.salt.get(),
-        "label": text(&label_of(&sb.label)),
-        "block_shift": sb.block_shift.get(),
-        "frag_shift": sb.frag_shift.get(),
-        "seg_shift": sb.seg_shift.get(),
-        "first": sb.first.get(),
-        "created": sb.created.get(),
-    })
-}
-
 /// Both checkpoints, as they are on the device; the one with the greater serial counts.
 fn checkpoints(core: &Core) -> Result<Value> {
     let mut all = [Value::Null, Value::Null];
     for (place, cp) in superblock::checkpoints(&*core.dev, &core.geom)? {
-        let Some(out) = all.get_mut(place) else { continue };
-        *out = json!({
-            "clean": cp.clean.get(),
-            "serial": cp.serial.get(),
-            "epoch": cp.epoch.get(),
-            "group": cp.group.get(),
-            "segs": cp.segs.get(),
-            "seg": cp.seg.get(),
-            "offset": cp.offset.get(),
-            "next_seg": cp.next_seg.get(),
-            "fill": cp.fill.get(),
-            "ifile": cp.ifile.get(),
-            "inodes": cp.inodes.get(),
-            "free_ino": cp.free_ino.get(),
-            "used_inodes": cp.used_inodes.get(),
-            "file_frags": cp.file_frags.get(),
-            "time": cp.time.get(),
-            "orphan": cp.orphan.get(),
-            "cold_seg": cp.cold_seg.get(),
-            "cold_offset": cp.cold_offset.get(),
-            "cold_next": cp.cold_next.get(),
-            "cold_fill": cp.cold_fill.get(),
-        });
+        if let Some(out) = all.get_mut(place) {
+            *out = cp.json();
+        }
     }
     Ok(json!(all))
 }
@@ -120,36 +83,18 @@ fn partial(geom: &Geom, (seg, at): (Seg, u32), p: &Parsed, whole: bool) -> Value
             Some(data) => format!("{data:?}"),
             None => b.place.to_string(),
         };
-        json!({ "ino": f.ino.get(), "version": f.version.get(), "place": place, "frag": start.saturating_add(at),
-                "frags": b.frags.get(), "crc": b.crc.get() })
+        let (ino, version, frag) = (f.ino.get(), f.version.get(), start.saturating_add(at));
+        shown(&b, json!({ "ino": ino, "version": version, "place": place, "frag": frag }))
     });
-    let inodes = p.inodes.iter().map(|i| {
-        let e = i.entry;
-        json!({ "ino": i.ino.get(), "frag": e.frag.get(), "version": e.version.get(), "next_free": e.next_free.get() })
-    });
-    let segs = p.segs.iter().map(|s| json!({ "seg": s.seg.get(), "died": s.died.get() }));
-    json!({
+    let more = json!({
         "frag": start,
-        "group": h.group.get(),
-        "epoch": h.epoch.get(),
-        "fill": h.fill.get(),
-        "index": h.index.get(),
-        "flags": h.flags.get(),
-        "summary_frags": h.summary_frags.get(),
-        "frags": h.frags.get(),
-        "next_seg": h.next_seg.get(),
         "data_crc": h.data_crc.get(),
         "whole": whole,
-        "time": h.time.get(),
-        "ninodes": h.ninodes.get(),
-        "free_ino": h.free_ino.get(),
-        "used_inodes": h.used_inodes.get(),
-        "orphan": h.orphan.get(),
-        "file_frags": h.file_frags.get(),
         "blocks": blocks.collect::<Vec<_>>(),
-        "inodes": inodes.collect::<Vec<_>>(),
-        "segs": segs.collect::<Vec<_>>(),
-    })
+        "inodes": p.inodes.iter().map(|i| shown(&i.entry, json!({ "ino": i.ino.get() }))).collect::<Vec<_>>(),
+        "segs": p.segs.iter().map(FieldType::json).collect::<Vec<_>>(),
+    });
+    without(shown(h, more), &["files"])
 }
 
 /// An inode in use, or the ifile's.
@@ -165,51 +110,24 @@ fn inode(core: &mut Core, ino: Ino) -> Result<Value> {
         return Err(Error::refused(format!("there is no inode {ino}: the inode map has {}", core.state.inodes)));
     }
     let entry = if ino == IFILE { MapEntry::default() } else { core.map_entry(ino)? };
-    let shown = json!({ "frag": entry.frag.get(), "version": entry.version.get(), "next_free": entry.next_free.get() });
     if ino != IFILE && entry.frag.get() == 0 {
-        return Ok(json!({ "ino": ino.0, "entry": shown }));
+        return Ok(json!({ "ino": ino.0, "entry": entry.json() }));
     }
     let i = get(core, ino)?;
     let d = &i.d;
-    let time = |t: Stamp| {
-        let t = Time::from(t);
-        json!({ "secs": t.secs, "nanos": t.nanos })
-    };
-    let pointers = |all: &[Pointer]| all.iter().map(pointer).collect::<Vec<_>>();
-    let mut out = json!({
-        "ino": ino.0,
-        "entry": shown,
-        "version": d.version.get(),
-        "mode": format!("{:#o}", d.mode.get()),
-        "nlink": d.nlink.get(),
-        "uid": d.uid.get(),
-        "gid": d.gid.get(),
-        "rdev": d.rdev.get(),
-        "size": d.size.get(),
-        "frags": d.frags.get(),
-        "atime": time(d.atime), "mtime": time(d.mtime), "ctime": time(d.ctime), "btime": time(d.btime),
-        "xattr": pointer(&d.xattr),
-        "xattr_len": d.xattr_len.get(),
-        "next_orphan": d.next_orphan.get(),
-    });
+    let mut out = shown(d, json!({ "ino": ino.0, "entry": entry.json(), "mode": format!("{:#o}", d.mode.get()) }));
     if d.is_fast_link() {
+        out = without(out, &["db", "ib"]);
         let len = (d.size.get() as usize).min(FAST_LINK);
         out["target"] = text(d.as_bytes().get(FAST_LINK_AT..FAST_LINK_AT + len).unwrap_or(&[])).into();
-    } else {
-        out["db"] = pointers(&d.db).into();
-        out["ib"] = pointers(&d.ib).into();
     }
     if d.xattr.frag.get() != 0 {
         out["xattrs"] = match core.xattr_list(&i) {
             Err(Error::Corrupt(why)) => json!({ "damage": why.to_string() }),
-            other => other?.iter().map(|(n, v)| json!({ "name": text(n), "len": v.len(), "value": hex(v) })).collect(),
+            other => attributes(&other?),
         };
     }
     Ok(out)
-}
-
-fn pointer(p: &Pointer) -> Value {
-    json!({ "frag": p.frag.get(), "crc": p.crc.get() })
 }
 
 /// The blocks of a file that lie on the device.
@@ -235,15 +153,7 @@ fn dir(core: &mut Core, ino: Ino) -> Result<Value> {
             }
             other => other?,
         };
-        for (n, chunk) in (0u64..).zip(bytes.chunks_exact(DIRBLKSIZ)) {
-            let n = n * DIRBLKSIZ as u64;
-            chunks.push(match entries(chunk) {
-                Err(why) => json!({ "offset": start + n, "at": at + n, "damage": why }),
-                Ok(all) => json!({ "offset": start + n, "at": at + n, "entries": all.iter().map(|e| {
-                    json!({ "at": e.at, "ino": e.ino.0, "reclen": e.reclen, "kind": e.kind, "name": text(e.name) })
-                }).collect::<Vec<_>>() }),
-            });
-        }
+        chunks.extend(dir_chunks(start, at, &bytes));
     }
     Ok(json!({ "ino": ino.0, "size": i.size(), "chunks": chunks }))
 }
@@ -279,7 +189,6 @@ fn block(core: &mut Core, frag: u32) -> Result<Value> {
         return Err(Error::refused(format!("there is no fragment {frag}, only {end}")));
     }
     let bytes = core.read_run(Frag(frag), bf.min(end - frag), Kind::Other)?;
-    let lines: Vec<String> = bytes.chunks(32).map(hex).collect();
     let seg = geom.seg_of(Frag(frag)).map(|s| s.0);
-    Ok(json!({ "frag": frag, "at": geom.byte(Frag(frag)), "seg": seg, "crc": crc(&bytes), "bytes": lines }))
+    Ok(json!({ "frag": frag, "at": geom.byte(Frag(frag)), "seg": seg, "crc": crc(&bytes), "bytes": lines(&bytes) }))
 }

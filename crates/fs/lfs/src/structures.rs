@@ -9,109 +9,45 @@ use crate::format::*;
 use crate::inode::Inode;
 use crate::summary::Parsed;
 use crate::superblock;
-use crate::view::{self, Found, Piece, Walk, pointers};
+use crate::view::{self, Found, Piece, Walk};
 use crate::volume::Core;
 use arbor_base::cache::FileBlock;
 use arbor_base::device::{Device, Kind, SECTOR as DEVICE_SECTOR};
 use arbor_base::layout::get_u32;
-use arbor_base::vfs::{Checksum, Devices, Field, Meaning, Result, Structure, mode};
+use arbor_base::vfs::{Checksum, Devices, Meaning, Result, Structure, mode};
 use arbor_kit::blockmap::Parent;
-use arbor_kit::dirent::entry;
-use arbor_kit::structures::{Fields, seal};
-use arbor_kit::{fields, superblock_fields};
+use arbor_kit::fields::Fielded;
+use arbor_kit::structures::{Fields, seal, some_pointers};
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 
-const SUPER: &[Field] = superblock_fields!(SuperBlock, salt, {
-    block_shift: Number,
-    frag_shift: Number,
-    seg_shift: Number,
-    first: Number,
-    created: Number,
-    reserved: Bytes,
-});
-const CHECKPOINT: &[Field] = fields!(Checkpoint {
-    magic: Bytes,
-    crc: Checksum,
-    clean: Number,
-    fsid: Number,
-    serial: Number,
-    epoch: Number,
-    group: Number,
-    segs: Number,
-    seg: Number,
-    offset: Number,
-    next_seg: Number,
-    fill: Number,
-    ifile: Address,
-    inodes: Number,
-    free_ino: Address,
-    used_inodes: Number,
-    file_frags: Number,
-    time: Number,
-    orphan: Address,
-    cold_seg: Number,
-    cold_offset: Number,
-    cold_next: Number,
-    cold_fill: Number,
-    reserved: Bytes,
-});
-const SUMMARY_HEAD: &[Field] = fields!(Summary {
-    magic: Number,
-    crc: Checksum,
-    fsid: Number,
-    group: Number,
-    epoch: Number,
-    fill: Number,
-    index: Number,
-    flags: Number,
-    summary_frags: Number,
-    frags: Number,
-    next_seg: Number,
-    files: Number,
-    inodes: Number,
-    segs: Number,
-    data_crc: Checksum,
-    reserved: Number,
-    time: Number,
-    ninodes: Number,
-    free_ino: Address,
-    used_inodes: Number,
-    orphan: Address,
-    file_frags: Number,
-});
-const FILE: &[Field] = fields!(FileInfo { ino: Address, version: Number, blocks: Number, reserved: Number });
-const BLOCK: &[Field] = fields!(BlockInfo { place: Number, frags: Number, crc: Number });
-const DEATHS: &[Field] = fields!(SegInfo { seg: Number, died: Number });
-const ENTRY: &[Field] = fields!(MapEntry { frag: Address, version: Number, next_free: Address, reserved: Number });
-const USE: &[Field] = fields!(Usage { live: Number, flags: Number, time: Number });
-const LEAD: &[Field] = fields!(Pointer { frag: Address, crc: Number });
-const INODE_FIELDS: &[Field] = fields!(Dinode {
-    fsid: Number,
-    crc: Checksum,
-    ino: Address,
-    version: Number,
-    mode: Number,
-    nlink: Number,
-    uid: Number,
-    gid: Number,
-    rdev: Number,
-    size: Number,
-    frags: Number,
-    atime: Bytes,
-    mtime: Bytes,
-    ctime: Bytes,
-    btime: Bytes,
-    db: Bytes,
-    ib: Bytes,
-    xattr: Bytes,
-    xattr_len: Number,
-    next_orphan: Address,
-    reserved: Bytes,
-});
-const XATTR: &[Field] =
-    fields!(XattrHeader { magic: Number, ino: Address, len: Number, reserved: Number, reserved1: Number });
-const DIRENT: &[Field] = fields!(DirentHead { ino: Address, reclen: Number, kind: Number, namlen: Number });
+arbor_kit::fields! {
+    SuperBlock {
+        magic, crc: Checksum, version, compat, ro_compat, incompat, salt, uuid, label, block_shift, frag_shift,
+        seg_shift, first, created, reserved,
+    }
+    Checkpoint {
+        magic, crc: Checksum, clean, fsid, serial, epoch, group, segs, seg, offset, next_seg, fill, ifile: Address,
+        inodes, free_ino: Address, used_inodes, file_frags, time, orphan: Address, cold_seg, cold_offset, cold_next,
+        cold_fill, reserved,
+    }
+    Summary {
+        magic, crc: Checksum, fsid, group, epoch, fill, index, flags, summary_frags, frags, next_seg, files, inodes,
+        segs, data_crc: Checksum, reserved, time, ninodes, free_ino: Address, used_inodes, orphan: Address, file_frags,
+    }
+    FileInfo { ino: Address, version, blocks, reserved }
+    BlockInfo { place, frags, crc }
+    SegInfo { seg, died }
+    MapEntry { frag: Address, version, next_free: Address, reserved }
+    Usage { live, flags, time }
+    Pointer { frag: Address, crc }
+    Stamp { secs, nanos }
+    Dinode {
+        fsid, crc: Checksum, ino: Address, version, mode, nlink, uid, gid, rdev, size, frags, atime, mtime, ctime,
+        btime, db, ib, xattr, xattr_len, next_orphan: Address, reserved,
+    }
+    XattrHeader { magic, ino: Address, len, reserved, reserved1 }
+}
 
 /// See [`Engine::reseal`](arbor_base::vfs::Engine::reseal).
 pub(crate) fn reseal(device: &dyn Device, s: &Structure) -> Result<()> {
@@ -170,64 +106,53 @@ struct Structures<'a> {
     f: &'a mut dyn FnMut(Structure),
 }
 
-/// A structure to be reported.
-struct Part {
-    kind: &'static str,
-    number: u64,
-    offset: u64,
-    len: usize,
-    addresses: Vec<u64>,
-}
-
 impl Structures<'_> {
-    fn emit(&mut self, s: Part, fields: Fields, checksums: Vec<Checksum>) {
-        let Part { kind, number, offset, len, addresses } = s;
-        let mut fields = fields.0;
-        fields.retain(|f| u64::from(f.at) + u64::from(f.len) <= len as u64);
-        (self.f)(Structure { offset, len, kind, number, addresses, fields, checksums });
+    fn emit(&mut self, s: Structure, checksums: Vec<Checksum>) {
+        (self.f)(Structure { checksums, ..s });
     }
 
     fn heads(&mut self) {
         let [first, second] = self.geom.checkpoints();
         let heads = [
-            ("superblock", 0, 0, SUPER),
-            ("superblock copy", 1, self.geom.copy_at(), SUPER),
-            ("checkpoint", 0, first, CHECKPOINT),
-            ("checkpoint", 1, second, CHECKPOINT),
+            ("superblock", 0, 0),
+            ("superblock copy", 1, self.geom.copy_at()),
+            ("checkpoint", 0, first),
+            ("checkpoint", 1, second),
         ];
-        for (kind, number, offset, table) in heads {
+        for (kind, number, offset) in heads {
+            let fields = Fields::default();
+            let fields = if kind == "checkpoint" { fields.of::<Checkpoint>(0) } else { fields.of::<SuperBlock>(0) };
             let own = Checksum { at: offset + CRC_AT as u64, offset, len: SECTOR as u64 };
-            let head = Part { kind, number, offset, len: SECTOR, addresses: vec![offset >> self.geom.frag_shift] };
-            self.emit(head, Fields::default().table(table, 0), vec![own]);
+            let addresses = vec![offset >> self.geom.frag_shift];
+            self.emit(fields.structure(kind, number, offset, SECTOR, addresses), vec![own]);
         }
     }
 
     fn summary(&mut self, frag: u32, p: &Parsed) {
         let (offset, len) = (self.geom.byte(Frag(frag)), self.geom.bytes_of(p.head.summary_frags.get()));
-        let (mut fields, mut at) = (Fields::default().table(SUMMARY_HEAD, 0), SUMMARY);
+        let (mut fields, mut at) = (Fields::default().of::<Summary>(0), SUMMARY);
         let mut frags = p.blocks().map(|(_, _, here)| frag.saturating_add(here));
         for (_, blocks) in &p.files {
-            fields = fields.table(FILE, at);
+            fields = fields.of::<FileInfo>(at);
             at += size_of::<FileInfo>();
             for _ in blocks {
-                fields = fields.table(BLOCK, at);
+                fields = fields.of::<BlockInfo>(at);
                 self.infos.extend(frags.next().map(|block| (block, offset + at as u64)));
                 at += size_of::<BlockInfo>();
             }
         }
         for _ in &p.inodes {
-            fields = fields.one("InodeInfo.ino", at, 4, Meaning::Address).table(ENTRY, at + 4);
+            fields = fields.one("InodeInfo.ino", at, 4, Meaning::Address).of::<MapEntry>(at + 4);
             at += size_of::<InodeInfo>();
         }
         for _ in &p.segs {
-            fields = fields.table(DEATHS, at);
+            fields = fields.of::<SegInfo>(at);
             at += size_of::<SegInfo>();
         }
         let all = self.geom.bytes_of(p.head.frags.get()) as u64;
         let seals = seals_of(offset, len as u64, all);
         self.partials.insert(offset, (offset + all, seals));
-        let s = Part { kind: "summary", number: frag.into(), offset, len, addresses: vec![frag.into()] };
-        self.emit(s, fields, seals.to_vec());
+        self.emit(fields.structure("summary", frag.into(), offset, len, vec![frag.into()]), seals.to_vec());
     }
 
     /// Adds the checksums of the partial segment that covers a byte.
@@ -281,13 +206,13 @@ impl Structures<'_> {
             mode::IFLNK => "inode, symbolic link",
             _ => "inode, device or pipe",
         };
-        let mut fields = Fields::default().table(INODE_FIELDS, 0).table(LEAD, offset_of!(Dinode, xattr));
+        let mut fields = Fields::default().of::<Dinode>(0).of::<Pointer>(offset_of!(Dinode, xattr));
         if i.d.has_blocks() || i.ino == IFILE {
             fields = (0..NDADDR + NIADDR).fold(fields, |f, k| lead(f, offset_of!(Dinode, db) + k * POINTER));
         }
         let frag = found.at >> self.geom.frag_shift;
-        let s = Part { kind, number: i.ino.0, offset: found.at, len: INODE, addresses: vec![i.ino.0, frag] };
-        self.emit(s, fields, self.inode_seals(found.at));
+        let s = fields.structure(kind, i.ino.0, found.at, INODE, vec![i.ino.0, frag]);
+        self.emit(s, self.inode_seals(found.at));
         let (mut indirect, mut blocks) = (BTreeMap::new(), Vec::new());
         self.walk.pieces(core, &i, &mut |piece, _| {
             if let FileBlock::Map { level, n } = piece.place {
@@ -306,36 +231,30 @@ impl Structures<'_> {
 
     fn block(&mut self, i: &Inode, piece: &Piece, bytes: &[u8], seals: Vec<Checksum>) {
         let (number, offset) = (u64::from(piece.frag().0), self.geom.byte(piece.frag()));
-        let s = |kind| Part { kind, number, offset, len: bytes.len(), addresses: vec![number] };
+        let s = |kind, fields: Fields| fields.structure(kind, number, offset, bytes.len(), vec![number]);
         match piece.place {
             FileBlock::Map { .. } => {
                 let kind = if i.ino == IFILE { "indirect block of the ifile" } else { "indirect block" };
-                // Pointers that are set, and one that is not.
-                let all = || pointers(bytes).enumerate();
-                let set = all().filter(|(_, p)| p.frag.get() != 0).chain(all().find(|(_, p)| p.frag.get() == 0));
-                let fields = set.fold(Fields::default(), |f, (k, _)| lead(f, k * POINTER));
-                self.emit(s(kind), fields, seals);
+                let fields = some_pointers(bytes, 0, POINTER).fold(Fields::default(), lead);
+                self.emit(s(kind, fields), seals);
             }
-            FileBlock::Xattr => self.emit(s("attributes"), attributes(bytes), seals),
-            FileBlock::Data(lbn) if i.ino == IFILE => {
-                let (kind, table, each) = if lbn < self.geom.lbn(MAP_AT) {
-                    ("usage block", USE, USAGE)
-                } else {
-                    ("inode map block", ENTRY, MAP_ENTRY)
-                };
-                let fields = (0..bytes.len() / each).fold(Fields::default(), |f, k| f.table(table, k * each));
-                self.emit(s(kind), fields, seals);
+            FileBlock::Xattr => {
+                let fields = Fields::default().of::<XattrHeader>(0).attributes(bytes, XATTR_HEADER);
+                self.emit(s("attributes", fields), seals);
             }
+            FileBlock::Data(lbn) if i.ino == IFILE && lbn < self.geom.lbn(MAP_AT) => {
+                self.emit(s("usage block", array::<Usage>(bytes)), seals);
+            }
+            FileBlock::Data(_) if i.ino == IFILE => self.emit(s("inode map block", array::<MapEntry>(bytes)), seals),
             FileBlock::Data(_) if i.is_symlink() => {
                 let fields = Fields::default().one("target", 0, i.size() as usize, Meaning::Bytes);
-                self.emit(s("symbolic link block"), fields, seals);
+                self.emit(s("symbolic link block", fields), seals);
             }
             FileBlock::Data(_) => {
                 for (k, chunk) in bytes.chunks_exact(DIRBLKSIZ).enumerate() {
-                    let number = offset + (k * DIRBLKSIZ) as u64;
-                    let addresses = vec![piece.frag().0.into()];
-                    let s = Part { kind: "directory chunk", number, offset: number, len: DIRBLKSIZ, addresses };
-                    self.emit(s, entries(chunk), seals.clone());
+                    let (offset, fields) = (offset + (k * DIRBLKSIZ) as u64, Fields::default().chunk(chunk));
+                    let s = fields.structure("directory chunk", offset, offset, DIRBLKSIZ, vec![number]);
+                    self.emit(s, seals.clone());
                 }
             }
         }
@@ -344,18 +263,11 @@ impl Structures<'_> {
 
 /// A pointer: its parts, and the whole of it, so that another block's can stand there with the checksum that fits.
 fn lead(fields: Fields, at: usize) -> Fields {
-    fields.table(LEAD, at).one("Pointer", at, POINTER, Meaning::Bytes)
+    fields.of::<Pointer>(at).one("Pointer", at, POINTER, Meaning::Bytes)
 }
 
-fn entries(chunk: &[u8]) -> Fields {
-    let (mut at, mut fields) = (0, Fields::default());
-    while let Ok(e) = entry(chunk, at) {
-        fields = fields.table(DIRENT, at).one("entry.name", at + DIRENT_HEAD, e.name.len(), Meaning::Bytes);
-        at += e.reclen;
-    }
-    fields
-}
-
-fn attributes(bytes: &[u8]) -> Fields {
-    Fields::default().table(XATTR, 0).attributes(bytes, XATTR_HEADER)
+/// A block full of `S`.
+fn array<S: Fielded>(bytes: &[u8]) -> Fields {
+    let each = size_of::<S>();
+    (0..bytes.len() / each).fold(Fields::default(), |fields, k| fields.of::<S>(k * each))
 }

@@ -66,7 +66,7 @@ pub(crate) fn piece_name(geom: &Geom, i: &Inode, place: FileBlock) -> (Kind, Str
 }
 
 /// The pointers of an indirect block.
-pub(crate) fn pointers(bytes: &[u8]) -> impl Iterator<Item = Pointer> + '_ {
+fn pointers(bytes: &[u8]) -> impl Iterator<Item = Pointer> + '_ {
     bytes.chunks_exact(POINTER).map(|b| {
         let word = |at| get_u32(b, at).unwrap_or(0).into();
         Pointer { frag: word(0), crc: word(4) }

@@ -6,9 +6,8 @@ use crate::inode::Inode;
 use crate::volume::Core;
 use crate::{mount, recover};
 use arbor_base::device::Kind;
-use arbor_base::vfs::{Devices, Error, Ino, Result, Time, label_of};
-use arbor_kit::dirent::entries;
-use arbor_kit::dump::{hex, text};
+use arbor_base::vfs::{Devices, Error, Ino, Result, label_of};
+use arbor_kit::dump::{attributes, dir_chunks, lines, shown, text};
 use arbor_kit::inodes::{InodeStore as _, InodeTable as _};
 use serde_json::{Value, json};
 
@@ -30,14 +29,7 @@ pub(crate) fn dump(devices: &Devices, what: &[&str]) -> Result<Value> {
 }
 
 fn superblock(sb: &SuperBlock) -> Value {
-    let pool =
-        |p: Pool| json!({ "count": p.count.get(), "free": p.free.get(), "end": p.end.get(), "rover": p.rover.get() });
-    json!({
-        "version": sb.version.get(), "compat": sb.compat.get(), "ro_compat": sb.ro_compat.get(),
-        "incompat": sb.incompat.get(), "clean": sb.clean.get() != 0, "uuid": hex(&sb.uuid),
-        "label": text(&label_of(&sb.label)), "blocks": sb.blocks.get(), "log": sb.log.get(),
-        "created": sb.created.get(), "orphan": sb.orphan.get(), "inodes": pool(sb.inodes), "space": pool(sb.space),
-    })
+    shown(sb, json!({ "clean": sb.clean.get() != 0, "label": text(&label_of(&sb.label)) }))
 }
 
 fn log(core: &Core) -> Result<Value> {
@@ -46,18 +38,11 @@ fn log(core: &Core) -> Result<Value> {
 }
 
 fn inode(core: &mut Core, i: &Inode) -> Result<Value> {
-    let time = |s: Stamp| Time::from(s).secs;
-    let d = &i.d;
-    let xattrs: Vec<Value> =
-        core.xattr_list(i)?.iter().map(|(n, v)| json!({ "name": text(n), "value": hex(v) })).collect();
-    let target = core.link_target(i)?.map(|t| text(&t));
-    Ok(json!({
-        "ino": i.ino.0, "at": byte(i.place.0) + i.place.1 as u64, "generation": d.generation.get(),
-        "mode": format!("{:o}", d.mode.get()), "nlink": d.nlink.get(), "uid": d.uid.get(), "gid": d.gid.get(),
-        "rdev": d.rdev.get(), "size": d.size.get(), "blocks": d.blocks.get(), "atime": time(d.atime),
-        "mtime": time(d.mtime), "ctime": time(d.ctime), "btime": time(d.btime), "xattrs": xattrs, "target": target,
-        "next_orphan": d.next_orphan.get(), "map": d.map.map(|p| p.get()),
-    }))
+    let more = json!({
+        "at": byte(i.place.0) + i.place.1 as u64, "mode": format!("{:o}", i.d.mode.get()),
+        "xattrs": attributes(&core.xattr_list(i)?), "target": core.link_target(i)?.map(|t| text(&t)),
+    });
+    Ok(shown(&i.d, more))
 }
 
 fn map(core: &mut Core, i: &Inode) -> Result<Value> {
@@ -71,15 +56,7 @@ fn dir(core: &mut Core, i: &Inode) -> Result<Value> {
     for lbn in 0..if i.is_dir() { blocks_of(i.d.size.get()) } else { 0 } {
         let block = core.find_block(i, lbn)?;
         let bytes = core.read(core.check_pointer(i.ino, block)?, 1, Kind::Dir)?;
-        for (at, chunk) in (byte(block)..).step_by(DIRBLKSIZ).zip(bytes.chunks_exact(DIRBLKSIZ)) {
-            let found = entries(chunk).map(|all| {
-                all.iter().map(|e| json!({ "at": e.at, "ino": e.ino.0, "name": text(e.name) })).collect::<Vec<_>>()
-            });
-            chunks.push(match found {
-                Ok(entries) => json!({ "at": at, "entries": entries }),
-                Err(why) => json!({ "at": at, "damage": why }),
-            });
-        }
+        chunks.extend(dir_chunks(lbn << BLOCK_SHIFT, byte(block), &bytes));
     }
     Ok(json!({ "ino": i.ino.0, "size": i.d.size.get(), "chunks": chunks }))
 }
@@ -89,7 +66,5 @@ fn block(core: &mut Core, n: u32) -> Result<Value> {
         return Err(Error::refused(format!("there is no block {n}, only {}", core.geom.blocks)));
     }
     let bytes = core.read(n, 1, Kind::Other)?;
-    Ok(
-        json!({ "block": n, "at": byte(n), "data": core.geom.is_data(n), "bytes": bytes.chunks(32).map(hex).collect::<Vec<_>>() }),
-    )
+    Ok(json!({ "block": n, "at": byte(n), "data": core.geom.is_data(n), "bytes": lines(&bytes) }))
 }

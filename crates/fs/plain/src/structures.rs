@@ -6,76 +6,45 @@ use crate::inode::Inode;
 use crate::volume::Core;
 use crate::{mount, superblock};
 use arbor_base::device::{Device, Kind};
-use arbor_base::layout::get_u32;
-use arbor_base::vfs::{Devices, Field, Meaning, Result, Structure};
-use arbor_kit::dirent::{DIRENT_HEAD, DirentHead, entry};
-use arbor_kit::structures::{Fields, seal as seal_at};
-use arbor_kit::{fields, superblock_fields};
+use arbor_base::vfs::{Devices, Meaning, Result, Structure};
+use arbor_kit::fields::FieldType;
+use arbor_kit::structures::{Fields, rewrite, seal_whole, some_pointers};
+use serde_json::Value;
 use std::mem::offset_of;
 use zerocopy::FromBytes;
 
-const POOL: &[Field] = fields!(Pool { count: Number, free: Number, end: Number, rover: Number });
-const SUPER: &[Field] = superblock_fields!(SuperBlock, clean, {
-    blocks: Number,
-    log: Number,
-    created: Number,
-    created_nanos: Number,
-    orphan: Address,
-    inodes: Bytes,
-    space: Bytes,
-    reserved: Bytes,
-});
-const HEAD_FIELDS: &[Field] = fields!(Head {
-    magic: Number,
-    crc: Checksum,
-    fsid: Number,
-    block: Address,
-    owner: Address,
-    len: Number,
-    reserved: Number,
-});
-const INODE_FIELDS: &[Field] = fields!(Dinode {
-    crc: Checksum,
-    ino: Address,
-    generation: Number,
-    mode: Number,
-    nlink: Number,
-    uid: Number,
-    gid: Number,
-    rdev: Number,
-    size: Number,
-    atime: Number,
-    mtime: Number,
-    ctime: Number,
-    btime: Number,
-    blocks: Number,
-    xattr: Address,
-    next_orphan: Address,
-    map: Bytes,
-    target: Bytes,
-});
-const ENTRY: &[Field] = fields!(DirentHead { ino: Address, reclen: Number, kind: Number, namlen: Number });
+arbor_kit::fields! {
+    Pool { count, free, end, rover }
+    SuperBlock {
+        magic, crc: Checksum, version, compat, ro_compat, incompat, clean, uuid, label, blocks, log, created,
+        created_nanos, orphan: Address, inodes, space, reserved,
+    }
+    Head { magic, crc: Checksum, fsid, block: Address, owner: Address, len, reserved }
+    Dinode {
+        crc: Checksum, ino: Address, generation, mode, nlink, uid, gid, rdev, size, atime, mtime, ctime, btime, blocks,
+        xattr: Address, next_orphan: Address, map, target,
+    }
+}
+
+/// Of a time JSON has the seconds.
+impl FieldType for Stamp {
+    const MEANING: Meaning = Meaning::Number;
+
+    fn json(&self) -> Value {
+        self.secs.json()
+    }
+}
 
 /// See [`Engine::reseal`](arbor_base::vfs::Engine::reseal). Chunks of directories have no checksum.
 pub(crate) fn reseal(device: &dyn Device, s: &Structure) -> Result<()> {
-    let len = s.len as u64;
-    let crc_at = match s.kind {
-        "superblock" | "superblock copy" => arbor_kit::head::CRC_AT,
-        "bitmap" | "indirect block" | "attributes" => CRC_AT,
-        "inode" | "inode, free" => return reseal_inode(device, s),
-        _ => return Ok(()),
-    };
-    seal_at(device, &arbor_base::vfs::Checksum { at: s.offset + crc_at as u64, offset: s.offset, len })
-}
-
-fn reseal_inode(device: &dyn Device, s: &Structure) -> Result<()> {
+    if !s.kind.starts_with("inode") {
+        return seal_whole(device, s);
+    }
     let Ok(Some((_, geom))) = superblock::read(device, 0) else { return Ok(()) };
-    let (start, mut bytes) = (s.offset / SECTOR as u64 * SECTOR as u64, vec![0; SECTOR]);
-    device.read_at(Kind::Inode, start, &mut bytes)?;
-    let at = (s.offset - start) as usize;
-    let d = Dinode::read_from_bytes(bytes.get(at..at + INODE).unwrap_or(&[])).unwrap_or_default();
-    put_u32(&mut bytes, at, d.checksum(geom.fsid));
-    Ok(device.write_at(Kind::Inode, start, &bytes)?)
+    rewrite(device, s.offset, INODE, |bytes| {
+        let d = Dinode::read_from_bytes(bytes).unwrap_or_default();
+        put_u32(bytes, offset_of!(Dinode, crc), d.checksum(geom.fsid));
+    })
 }
 
 /// See [`Engine::structures`](arbor_base::vfs::Engine::structures).
@@ -85,14 +54,12 @@ pub(crate) fn structures(devices: &Devices, f: &mut dyn FnMut(Structure)) -> Res
     let mut a = Structures { f };
     let pools = (offset_of!(SuperBlock, inodes), offset_of!(SuperBlock, space));
     for (kind, block) in [("superblock", 0), ("superblock copy", geom.copy())] {
-        let fields = Fields::default().table(SUPER, 0).table(POOL, pools.0).table(POOL, pools.1);
+        let fields = Fields::default().of::<SuperBlock>(0).of::<Pool>(pools.0).of::<Pool>(pools.1);
         a.emit(kind, block, byte(block), SECTOR, fields);
     }
     for (first, end) in [(geom.inode_bitmap(), sb.inodes.end.get()), (geom.space_bitmap(), sb.space.end.get())] {
         for block in first..first + end.div_ceil(BITS) {
-            // The beginning holds most that matters.
-            let fields = Fields::default().table(HEAD_FIELDS, 0).one("bitmap.head", HEAD, 64, Meaning::Bytes);
-            let fields = fields.one("bitmap.rest", HEAD + 64, BLOCK - HEAD - 64, Meaning::Bytes);
+            let fields = Fields::default().of::<Head>(0).bitmap(HEAD, BLOCK - HEAD);
             a.emit("bitmap", block, byte(block), BLOCK, fields);
         }
     }
@@ -110,15 +77,11 @@ struct Structures<'a> {
 
 impl Structures<'_> {
     fn emit(&mut self, kind: &'static str, number: u32, offset: u64, len: usize, fields: Fields) {
-        let (addresses, number) = (vec![number.into()], number.into());
-        (self.f)(Structure { offset, len, kind, number, addresses, fields: fields.0, checksums: Vec::new() });
+        (self.f)(fields.structure(kind, number.into(), offset, len, vec![number.into()]));
     }
 
     fn table(&mut self, kind: &'static str, i: &Inode) {
-        let pointers = (0..15).map(|n| offset_of!(Dinode, map) + 4 * n);
-        let fields = pointers.fold(Fields::default().table(INODE_FIELDS, 0), |fields, at| {
-            fields.one("inode.map", at, 4, Meaning::Address)
-        });
+        let fields = Fields::default().of::<Dinode>(0).addresses("inode.map", offset_of!(Dinode, map), 15);
         self.emit(kind, i.ino.0 as u32, byte(i.place.0) + i.place.1 as u64, INODE, fields);
     }
 
@@ -131,7 +94,7 @@ impl Structures<'_> {
             match level {
                 0 => self.chunks(block, &bytes),
                 XATTR_LEVEL => {
-                    let fields = Fields::default().table(HEAD_FIELDS, 0).attributes(&bytes, HEAD);
+                    let fields = Fields::default().of::<Head>(0).attributes(&bytes, HEAD);
                     self.emit("attributes", block, byte(block), BLOCK, fields);
                 }
                 _ => self.indirect(block, &bytes),
@@ -140,12 +103,8 @@ impl Structures<'_> {
         Ok(())
     }
 
-    /// The pointers of an indirect block that are set, and one that is not.
     fn indirect(&mut self, block: u32, bytes: &[u8]) {
-        let is_set = |at: &usize| get_u32(bytes, *at).unwrap_or(0) != 0;
-        let all = || (HEAD..BLOCK).step_by(4);
-        let shown = all().filter(is_set).chain(all().find(|at| !is_set(at)));
-        let fields = shown.fold(Fields::default().table(HEAD_FIELDS, 0), |fields, at| {
+        let fields = some_pointers(bytes, HEAD, 4).fold(Fields::default().of::<Head>(0), |fields, at| {
             fields.one("indirect.pointer", at, 4, Meaning::Address)
         });
         self.emit("indirect block", block, byte(block), BLOCK, fields);
@@ -153,12 +112,8 @@ impl Structures<'_> {
 
     fn chunks(&mut self, block: u32, bytes: &[u8]) {
         for (offset, chunk) in (byte(block)..).step_by(DIRBLKSIZ).zip(bytes.chunks_exact(DIRBLKSIZ)) {
-            let (mut at, mut fields) = (0, Fields::default());
-            while let Ok(e) = entry(chunk, at) {
-                fields = fields.table(ENTRY, at).one("entry.name", at + DIRENT_HEAD, e.name.len(), Meaning::Bytes);
-                at += e.reclen;
-            }
-            self.emit("directory chunk", (offset / DIRBLKSIZ as u64) as u32, offset, DIRBLKSIZ, fields);
+            let number = (offset / DIRBLKSIZ as u64) as u32;
+            self.emit("directory chunk", number, offset, DIRBLKSIZ, Fields::default().chunk(chunk));
         }
     }
 }

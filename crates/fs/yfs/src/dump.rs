@@ -11,7 +11,8 @@ use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{Corrupt, crc_without, get_u16, get_u64};
 use arbor_base::vfs::{Devices, Error, Result, label_of};
 use arbor_kit::buddy::bitmap;
-use arbor_kit::dump::{hex, text};
+use arbor_kit::dump::{attributes, hex, shown, text};
+use arbor_kit::fields::FieldType as _;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::mem::offset_of;
@@ -45,32 +46,14 @@ pub(crate) fn dump(devices: &Devices, what: &[&str]) -> Result<Value> {
 }
 
 fn superblock(sb: &SuperBlock) -> Value {
-    json!({
-        "version": sb.version.get(),
-        "compat": sb.compat.get(),
-        "ro_compat": sb.ro_compat.get(),
-        "incompat": sb.incompat.get(),
+    let more = json!({
         "clean": sb.clean.get() != 0,
-        "uuid": hex(&sb.uuid),
         "label": text(&label_of(&sb.label)),
         "fragment_size": 1u64.checked_shl(sb.frag_shift.get()),
         "block_size": 1u64.checked_shl(sb.block_shift.get()),
         "inode_size": 1u64.checked_shl(sb.inode_shift.get()),
-        "ag_count": sb.ag_count.get(),
-        "ag_used": sb.ag_used.get(),
-        "ag_frags": sb.ag_frags.get(),
-        "frags": sb.frags.get(),
-        "bitmap_blocks": sb.bitmap_blocks.get(),
-        "log_start": sb.log_start.get(),
-        "log_sectors": sb.log_sectors.get(),
-        "root": sb.root.get(),
-        "hash_seed": sb.hash_seed.get(),
-        "avg_file_size": sb.avg_file_size.get(),
-        "avg_files_per_dir": sb.avg_files_per_dir.get(),
-        "maxblkpg": sb.maxblkpg.get(),
-        "mounts": sb.mounts.get(),
-        "created": sb.created.get(),
-    })
+    });
+    shown(sb, more)
 }
 
 fn log(devices: &Devices, r: &Reader<'_>, entries: bool) -> Result<Value> {
@@ -82,14 +65,11 @@ fn log(devices: &Devices, r: &Reader<'_>, entries: bool) -> Result<Value> {
     let anchors: Vec<Value> = sectors.chunks_exact(SECTOR as usize).map(anchor).collect();
     let records = log_records(devices, r)?.into_iter().map(|rec| {
         let head = &rec.head;
-        let mut record = json!({
+        let more = json!({
             "lsn": lsn_value(rec.lsn), "prev": lsn_value(Lsn(head.prev.get())), "bytes": head.len.get(),
-            "entries": head.count.get(), "time": head.time.get(),
+            "entries": if entries { log_entries(&rec.body) } else { head.count.json() },
         });
-        if entries {
-            record["entries"] = log_entries(&rec.body);
-        }
-        record
+        shown(head, more)
     });
     let records: Vec<Value> = records.collect();
     Ok(
@@ -104,13 +84,12 @@ fn lsn_value(lsn: Lsn) -> Value {
 fn anchor(sector: &[u8]) -> Value {
     let Ok((a, _)) = LogAnchor::read_from_prefix(sector) else { return Value::Null };
     let crc = sector.get(..64).and_then(|b| crc_without(b, offset_of!(LogAnchor, crc)));
-    json!({
+    let more = json!({
         "valid": a.magic.get() == ANCHOR_MAGIC && crc == Some(a.crc.get()),
-        "seq": a.seq.get(),
         "tail": lsn_value(Lsn(a.tail.get())),
         "prev": lsn_value(Lsn(a.prev.get())),
-        "time": a.time.get(),
-    })
+    });
+    shown(&a, more)
 }
 
 /// A record of the log.
@@ -188,14 +167,8 @@ fn log_entries(mut body: &[u8]) -> Value {
     while let Ok((head, rest)) = LogEntry::read_from_prefix(body) {
         let kind = EntryType::from_disk(head.kind);
         let data = if kind == Some(EntryType::Update) { head.len.get() as usize } else { 0 };
-        out.push(json!({
-            "kind": kind.map(|k| format!("{k:?}")),
-            "seal": Seal::from_disk(head.seal).map(|s| format!("{s:?}")),
-            "tid": head.tid.get(),
-            "addr": head.addr.get(),
-            "at": head.at.get(),
-            "len": head.len.get(),
-        }));
+        let seal = Seal::from_disk(head.seal).map(|s| format!("{s:?}"));
+        out.push(shown(&head, json!({ "kind": kind.map(|k| format!("{k:?}")), "seal": seal })));
         let Some(tail) = rest.get(data..) else { break };
         body = tail;
     }
@@ -213,12 +186,10 @@ fn or_damage(block: std::result::Result<Vec<u8>, Corrupt>, f: impl FnOnce(&[u8])
 fn group(r: &Reader<'_>, ag: u32) -> Result<Value> {
     let geom = &r.geom;
     let head = or_damage(r.ag_block(BlockType::Group, ag, geom.group_block(ag))?, |body| {
-        let b = GroupBody::read_from_prefix(body).map(|b| b.0).unwrap_or_default();
-        json!({ "free": b.free.get(), "dirs": b.dirs.get(), "frags": b.frags.get() })
+        GroupBody::read_from_prefix(body).map(|b| b.0).unwrap_or_default().json()
     });
     let inodes = or_damage(r.ag_block(BlockType::Inodes, ag, geom.inode_block(ag))?, |body| {
-        let b = InodesBody::read_from_prefix(body).map(|b| b.0).unwrap_or_default();
-        json!({ "total": b.total.get(), "free": b.free.get(), "recovery": b.recovery.get() })
+        InodesBody::read_from_prefix(body).map(|b| b.0).unwrap_or_default().json()
     });
     let walk = r.chunk_tree(ag)?;
     let chunks: Vec<Value> = r
@@ -245,27 +216,16 @@ fn inode(r: &Reader<'_>, ino: u64) -> Result<Value> {
     let i = get(r, ino)?;
     let d = &i.d;
     let time = |t: arbor_base::vfs::Time| json!({ "secs": t.secs, "nanos": t.nanos });
-    let mut out = json!({
+    let more = json!({
         "ino": ino,
-        "generation": d.generation.get(),
         "mode": format!("{:#o}", d.mode.get()),
-        "uid": d.uid.get(),
-        "gid": d.gid.get(),
-        "nlink": d.nlink.get(),
-        "rdev": d.rdev.get(),
-        "size": d.size.get(),
-        "frags": d.frags.get(),
         "atime": time(d.atime()),
         "mtime": time(d.mtime()),
         "ctime": time(d.ctime()),
         "btime": time(d.btime()),
-        "parent": d.parent.get(),
-        "next": d.next.get(),
-        "xattr": d.xattr.get(),
-        "xattr_frags": d.xattr_frags.get(),
-        "xattr_inline": d.xattr_inline.get(),
         "format": d.format().map(|f| format!("{f:?}")),
     });
+    let mut out = shown(d, more);
     if i.in_use() {
         out["xattrs"] = xattrs(r, &i)?;
         contents(r, &i, &mut out)?;
@@ -304,7 +264,7 @@ fn xattrs(r: &Reader<'_>, i: &RawInode) -> Result<Value> {
         block.ok().and_then(|b| parse_xattrs(b.get(HEADER..).unwrap_or(&[])))
     };
     let Some(list) = list else { return Ok(json!({ "damage": "a broken list" })) };
-    Ok(list.iter().map(|(n, v)| json!({ "name": text(n), "len": v.len(), "value": hex(v) })).collect())
+    Ok(attributes(&list))
 }
 
 fn dir(r: &Reader<'_>, ino: u64) -> Result<Value> {
@@ -326,15 +286,8 @@ fn dir(r: &Reader<'_>, ino: u64) -> Result<Value> {
 
 fn entries(body: &[u8]) -> Value {
     let (entries, damage) = body::parse(body);
-    let mut out: Vec<Value> = entries
-        .iter()
-        .map(|e| {
-            json!({
-                "name": text(e.name), "ino": e.head.ino.get(), "kind": e.head.kind,
-                "hash": e.head.hash.get(), "seq": e.head.seq.get(), "at": e.at,
-            })
-        })
-        .collect();
+    let shown = entries.iter().map(|e| shown(&e.head, json!({ "name": text(e.name), "at": e.at })));
+    let mut out: Vec<Value> = shown.collect();
     out.extend(damage.map(|d| json!({ "damage": d })));
     out.into()
 }
