@@ -2,17 +2,13 @@
 
 use crate::dirent::{DIRBLKSIZ, entries};
 use crate::fields::Fielded;
+pub use crate::fields::hex;
 use crate::xattr::Xattrs;
 use serde_json::{Value, json};
 
 /// Bytes as text.
 pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Bytes as hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// A block as hexadecimal digits, in lines of 32 bytes.

@@ -1,7 +1,6 @@
 //! The fields of the structures of a `format.rs`, by name: where they lie and what they mean, for tests of damage
 //! ([`structures`](crate::structures)), and their values, for people ([`dump`](crate::dump)).
 
-use crate::dump::hex;
 use arbor_base::layout::{I64, U16, U32, U64};
 use arbor_base::vfs::{Field, Meaning};
 use serde_json::{Map, Value};
@@ -64,6 +63,11 @@ pub fn values<const N: usize>(fields: &[Field], all: [(&str, Value); N]) -> Valu
     let told = |name: &str| !matches!(name, "magic" | "fsid") && !name.starts_with("reserved");
     let all = fields.iter().zip(all).filter(|(f, (name, _))| f.meaning != Meaning::Checksum && told(name));
     all.map(|(_, (name, value))| (name.to_string(), value)).collect()
+}
+
+/// Bytes as hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 macro_rules! numbers {
