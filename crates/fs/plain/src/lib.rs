@@ -25,8 +25,8 @@
 //!
 //! # Typical sequence
 //!
-//! `create`: `kit::locked` takes the lock, `kit::namespace` checks that the name is free, `make` finds room for it
-//! (`dir_room`), takes an inode (`inew`) and enters the name. `write`: `kit::blockfile` reads the page, `balloc`
+//! `create`: `kit::locked` takes the lock, `kit::namespace` checks that the name is free, `kit::chunknames` finds room for
+//! it, has an inode made (`inew`) and enters the name. `write`: `kit::blockfile` reads the page, `balloc`
 //! allocates its block. When the call ends, `write_changes` writes one record. `fsync` has little left to do.
 //!
 //! There is no cleaner, so no `clean.rs`, and volumes do not change their size.
