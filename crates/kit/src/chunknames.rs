@@ -2,7 +2,7 @@
 //! call durable together (LFS, plain): their order within the call matters to nobody. Not for FFS, which orders them.
 //!
 //! An engine that implements [`ChunkNames`] gets [`Namespace`](namespace::Namespace), through which `namespace.rs`
-//! calls. The checkers make lost+found by the functions of this module.
+//! calls. The checkers make lost+found by the functions of this module (`lostfound.rs`).
 
 use crate::blockfile::BlockFile;
 use crate::chunkdir::{ChunkDirs, Found, Room};
@@ -30,17 +30,11 @@ pub trait ChunkNames: ChunkDirs + Orphans + InodeStore<Inode: UsualFields> {
 impl<C: ChunkNames> Namespace for C {
     fn make(&mut self, dir: &Node, name: &[u8], (): (), new: &NewInode<'_>, now: Time) -> Result<Attr> {
         self.check_xattrs(new.xattrs)?;
-        let place = find_room(self, dir.ino, name)?;
+        let place = room_for(self, dir.ino, name)?;
         self.reserve_contents()?;
         let mut i = self.inew(new.mode, (new.uid, new.gid), now)?;
-        if let Err(e) = init_contents(self, &mut i, new, dir.ino) {
-            if e.errno() == Errno::ENOSPC {
-                i.set_links(0);
-                self.iput(&i)?;
-                lifetimes::abandon(self, &mut i)?;
-            }
-            return Err(e);
-        }
+        let made = init_contents(self, &mut i, new, dir.ino);
+        or_unmake(self, &mut i, made)?;
         enter(self, place, name, &i)?;
         touch(self, dir.ino, now, i32::from(i.is_dir()))?;
         Ok(self.attr_of(&i))
@@ -56,7 +50,7 @@ impl<C: ChunkNames> Namespace for C {
     }
 
     fn link(&mut self, dir: &Node, name: &[u8], (): (), node: &Node, now: Time) -> Result<Attr> {
-        let place = find_room(self, dir.ino, name)?;
+        let place = room_for(self, dir.ino, name)?;
         let mut i = self.iget(node.ino)?;
         lifetimes::unorphan(self, &mut i)?;
         enter(self, place, name, &i)?;
@@ -76,9 +70,10 @@ impl<C: ChunkNames> Namespace for C {
 
     fn rename(&mut self, m: Move<'_, Found, ()>, now: Time) -> Result<()> {
         let place = match &m.target {
-            Target::Free(()) => Some(find_room(self, m.new_dir.ino, m.new_name)?),
+            Target::Free(()) => Some(room_for(self, m.new_dir.ino, m.new_name)?),
             Target::Replaced(..) => None,
         };
+        // The target's directory may have grown in vain if no inode is left; that is no change which anybody sees.
         let white = m.whiteout.map(|cx| self.inew(mode::IFCHR, (cx.uid, cx.gid), now)).transpose()?;
         let moved = self.iget(m.node.ino)?;
         match (&m.target, place) {
@@ -115,7 +110,7 @@ impl<C: ChunkNames> Namespace for C {
 }
 
 /// Finds room for a name in a directory, which grows if there is none.
-pub fn find_room<C: ChunkNames>(core: &mut C, dir: Ino, name: &[u8]) -> Result<(C::Inode, Room)> {
+pub fn room_for<C: ChunkNames>(core: &mut C, dir: Ino, name: &[u8]) -> Result<(C::Inode, Room)> {
     let mut dir = core.iget(dir)?;
     core.build_hash(&dir)?;
     let room = core.room_or_grow(&mut dir, name)?;
@@ -148,7 +143,17 @@ fn init_contents<C: ChunkNames>(core: &mut C, i: &mut C::Inode, new: &NewInode<'
     if new.xattrs.is_empty() { Ok(()) } else { core.xattr_store(i, new.xattrs) }
 }
 
-/// Sets the times of a directory that was changed now, and adds to its link count, or subtracts.
+/// Passes on how making the first contents of a new inode went; frees the inode again if there was no space.
+pub fn or_unmake<C: ChunkNames, R>(core: &mut C, i: &mut C::Inode, made: Result<R>) -> Result<R> {
+    if made.as_ref().is_err_and(|e| e.errno() == Errno::ENOSPC) {
+        i.set_links(0);
+        core.iput(i)?;
+        lifetimes::abandon(core, i)?;
+    }
+    made
+}
+
+/// Sets mtime and ctime of a directory that was changed now, and adds to its link count, or subtracts.
 fn touch<C: ChunkNames>(core: &mut C, dir: Ino, now: Time, by: i32) -> Result<()> {
     let mut i = core.iget(dir)?;
     i.set_modified(now);

@@ -302,14 +302,14 @@ impl Say for Spot {
 pub enum Class {
     /// What is right follows from the rest of the tree.
     Count,
-    /// A call that was cut off leaves it, unless the engine makes calls atomic.
+    /// A call that was cut off leaves it, in an engine that does not make calls atomic.
     CutOff,
     /// Mending it may lose something.
     Damage,
 }
 
 crate::issues! {
-    pub enum Verdict;
+    pub enum TreeIssue;
     RootLost { ino: u64, why: &'static str } Error Damage "the root directory, inode {ino}, {why}";
     DirHole { ino: Node, offset: u64 } Error Damage "directory {ino} has no block at offset {offset}";
     /// A chunk of a directory, from a place in it on.
@@ -335,10 +335,10 @@ crate::issues! {
     NoSpace { what: String } Error Damage "no space to repair {what}";
 }
 
-impl Verdict {
+impl TreeIssue {
     /// Whether files, names or contents may be lost.
     pub fn loses(&self) -> bool {
-        let kept = matches!(self, Verdict::Dots { .. } | Verdict::DirLoop { .. } | Verdict::NoSpace { .. });
+        let kept = matches!(self, TreeIssue::Dots { .. } | TreeIssue::DirLoop { .. } | TreeIssue::NoSpace { .. });
         self.class() == Class::Damage && !kept
     }
 }

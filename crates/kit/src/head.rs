@@ -173,7 +173,7 @@ pub fn features<S: Headed>(sb: &S) -> Features {
     Features { compat: head.compat.get(), ro_compat: head.ro_compat.get(), incompat: head.incompat.get() }
 }
 
-/// Refuses a checker that does not know all features: any that forbid reading and, for one that writes, writing.
+/// Refuses a volume with features unknown to this program: any that forbid reading and, to `write`, those that forbid writing.
 pub fn refuse_unknown<S: Headed>(sb: &S, known: Features, write: bool) -> Result<()> {
     match features(sb).access(known) {
         Access::ReadWrite => Ok(()),

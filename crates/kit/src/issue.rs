@@ -2,7 +2,7 @@
 //!
 //! [`issues!`](crate::issues) makes the type `Issue` of an engine's checker; the engine says by an enum `Class` of its
 //! own where issues come from, and so which of them preening mends. Those of a directory tree are in every engine the
-//! same ([`Verdict`](crate::forest::Verdict)).
+//! same ([`TreeIssue`](crate::forest::TreeIssue)).
 
 use arbor_base::vfs::Severity;
 use std::collections::BTreeMap;
@@ -78,11 +78,11 @@ pub trait Finding: Clone + PartialEq {
 
 /// Makes a type of issues: its head, then `/// doc` NAME `{ field: type, ... }` SEVERITY CLASS `"sentence with {field}";`,
 /// and so on. SEVERITY is one of [`Severity`], CLASS one of the enum `Class` where the macro stands. With the head
-/// `pub(crate) enum Issue: Tree(Verdict);` the variant `Tree` holds the issues of the directory tree, which have their
-/// words from there ([`Verdict`](crate::forest::Verdict)) and their class from the engine: `Class::of`.
+/// `pub(crate) enum Issue: Tree(TreeIssue);` the variant `Tree` holds the issues of the directory tree, which have their
+/// words from there ([`TreeIssue`](crate::forest::TreeIssue)) and their class from the engine: `Class::of`.
 #[macro_export]
 macro_rules! issues {
-    ($vis:vis enum $issue:ident $(: $tree:ident($verdict:ident))?;
+    ($vis:vis enum $issue:ident $(: $tree:ident($below:ident))?;
      $($(#[$doc:meta])* $name:ident { $($field:ident: $type:ty),* } $severity:ident $class:ident $text:literal;)*) => {
         /// One thing that a checker found.
         #[allow(missing_docs, reason = "the fields are named as in the sentences")]
@@ -91,7 +91,7 @@ macro_rules! issues {
             $($(#[$doc])* $name { $($field: $type),* },)*
             $(
                 /// One of the directory tree.
-                $tree($verdict),
+                $tree($below),
             )?
         }
 
@@ -99,14 +99,14 @@ macro_rules! issues {
             /// Names of all issues.
             #[allow(dead_code, reason = "for tests")]
             pub fn names() -> Vec<&'static str> {
-                [vec![$(stringify!($name)),*], $($verdict::names())?].concat()
+                [vec![$(stringify!($name)),*], $($below::names())?].concat()
             }
 
             /// Where it comes from.
             pub fn class(&self) -> Class {
                 match self {
                     $($issue::$name { .. } => Class::$class,)*
-                    $($issue::$tree(verdict) => Class::of(verdict),)?
+                    $($issue::$tree(issue) => Class::of(issue),)?
                 }
             }
         }
@@ -115,14 +115,14 @@ macro_rules! issues {
             fn code(&self) -> &'static str {
                 match self {
                     $($issue::$name { .. } => stringify!($name),)*
-                    $($issue::$tree(verdict) => verdict.code(),)?
+                    $($issue::$tree(issue) => issue.code(),)?
                 }
             }
 
             fn severity(&self) -> $crate::vfs::Severity {
                 match self {
                     $($issue::$name { .. } => $crate::vfs::Severity::$severity,)*
-                    $($issue::$tree(verdict) => verdict.severity(),)?
+                    $($issue::$tree(issue) => issue.severity(),)?
                 }
             }
 
@@ -130,7 +130,7 @@ macro_rules! issues {
                 use $crate::issue::Say as _;
                 match self {
                     $($issue::$name { $($field),* } => [$($field.node()),*].into_iter().flatten().collect(),)*
-                    $($issue::$tree(verdict) => verdict.nodes(),)?
+                    $($issue::$tree(issue) => issue.nodes(),)?
                 }
             }
 
@@ -141,14 +141,14 @@ macro_rules! issues {
                         $(let $field = $field.say(paths);)*
                         format!($text)
                     })*
-                    $($issue::$tree(verdict) => verdict.text(paths),)?
+                    $($issue::$tree(issue) => issue.text(paths),)?
                 }
             }
         }
 
-        $(impl From<$verdict> for $issue {
-            fn from(verdict: $verdict) -> $issue {
-                $issue::$tree(verdict)
+        $(impl From<$below> for $issue {
+            fn from(issue: $below) -> $issue {
+                $issue::$tree(issue)
             }
         })?
     };
@@ -157,7 +157,7 @@ macro_rules! issues {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::forest::{self, Verdict};
+    use crate::forest::{self, TreeIssue};
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Class {
@@ -166,13 +166,13 @@ mod tests {
     }
 
     impl Class {
-        fn of(verdict: &Verdict) -> Class {
-            if verdict.class() == forest::Class::Damage { Class::Damage } else { Class::Leak }
+        fn of(issue: &TreeIssue) -> Class {
+            if issue.class() == forest::Class::Damage { Class::Damage } else { Class::Leak }
         }
     }
 
     crate::issues! {
-        pub(crate) enum Issue: Tree(Verdict);
+        pub(crate) enum Issue: Tree(TreeIssue);
         /// One.
         Lost { ino: Node, name: String, why: &'static str } Error Damage "inode {ino}: {name} {why}";
         Count { found: u32 } Warning Leak "counts {found}";
@@ -193,9 +193,9 @@ mod tests {
 
     #[test]
     fn issues_of_the_tree_are_among_those_of_an_engine() {
-        let found = Issue::from(Verdict::DirLoop { ino: Node(7) });
+        let found = Issue::from(TreeIssue::DirLoop { ino: Node(7) });
         assert_eq!((found.code(), found.severity(), found.class()), ("DirLoop", Severity::Error, Class::Damage));
         assert_eq!((found.text(&Paths::new()), found.nodes()), ("directory 7 lies below itself".into(), vec![7]));
-        assert_eq!(Issue::names(), [vec!["Lost", "Count"], Verdict::names()].concat());
+        assert_eq!(Issue::names(), [vec!["Lost", "Count"], TreeIssue::names()].concat());
     }
 }

@@ -8,7 +8,7 @@
 //! [`Lifetimes::forget`] puts an orphan without users into the queue. [`inactivate`] frees one step's worth of the
 //! first inode of the queue. The queue may hold stale entries, which [`Lifetimes::next_inactive`] skips.
 //!
-//! Called by the engines (names) and by `locked.rs` (forget, inactivation).
+//! Called by the engines and `chunknames.rs` (names) and by `locked.rs` (forget, inactivation).
 
 use crate::inodes::InodeStore;
 use crate::refs::Refs;

@@ -1,14 +1,14 @@
 //! lost+found, and other changes of directories of chunks that a checker makes through the calls of its engine.
 //!
-//! For checkers that repair a volume which they have mounted without its log (LFS, plain); FFS repairs an overlay. Called
-//! by the checkers, and through [`TreeCheck`].
+//! For checkers that have opened the volume in core as a mount does, and repair it by the functions of the mount. Called by
+//! the checkers, and through [`TreeCheck`].
 
 use crate::blockfile::BlockFile as _;
 use crate::chunkdir::ChunkDirs;
-use crate::chunknames::{ChunkNames, enter, find_room, init_dir};
+use crate::chunknames::{ChunkNames, enter, init_dir, or_unmake, room_for};
 use crate::chunkrepair::set_ino;
 use crate::dirent::DOTDOT_AT;
-use crate::forest::{DIR_KIND, LOST_FOUND, Verdict, spare_names};
+use crate::forest::{DIR_KIND, LOST_FOUND, TreeIssue, spare_names};
 use crate::inodes::{InodeStore as _, UsualFields as _};
 use crate::treecheck::{Named, Rec, TreeCheck};
 use arbor_base::vfs::{Errno, Error, Ino, Result, Time, mode};
@@ -58,7 +58,8 @@ pub trait LostFound: TreeCheck {
     fn new_dir(&mut self, permissions: u32, parent: Ino) -> Result<u32> {
         let now = self.now();
         let mut i = self.core().inew(mode::IFDIR | permissions, (0, 0), now)?;
-        init_dir(self.core(), &mut i, parent)?;
+        let made = init_dir(self.core(), &mut i, parent);
+        or_unmake(self.core(), &mut i, made)?;
         let (ino, up) = (i.ino().0 as u32, parent.0 as u32);
         let flags = Rec::REACHED | Rec::READ;
         self.forest().put(Rec { ino, parent: up, dotdot: up, stored: 2, kind: DIR_KIND, flags, found: 0 });
@@ -69,7 +70,7 @@ pub trait LostFound: TreeCheck {
     fn name_it(&mut self, ino: u32) -> Result<u32> {
         match put_into(self, ino) {
             Err(Error::Errno(Errno::ENOSPC)) => {
-                self.tell(Verdict::NoSpace { what: format!("inode {ino}, which has no name") });
+                self.tell(TreeIssue::NoSpace { what: format!("inode {ino}, which has no name") });
                 Ok(0)
             }
             done => done,
@@ -96,7 +97,7 @@ fn find<L: LostFound>(check: &mut L) -> Result<u32> {
             }
             Some(_) => {}
             None => {
-                let place = find_room(check.core(), L::ROOT, name.as_bytes())?;
+                let place = room_for(check.core(), L::ROOT, name.as_bytes())?;
                 let ino = check.new_dir(0o700, L::ROOT)?;
                 let made = check.core().iget(Ino(ino.into()))?;
                 enter(check.core(), place, name.as_bytes(), &made)?;
@@ -119,7 +120,7 @@ fn put_into<L: LostFound>(check: &mut L, ino: u32) -> Result<u32> {
     for name in spare_names(&format!("#{ino}")) {
         let dir = check.core().iget(Ino(found.into()))?;
         if check.core().dir_lookup(&dir, name.as_bytes())?.is_none() {
-            let place = find_room(check.core(), dir.ino(), name.as_bytes())?;
+            let place = room_for(check.core(), dir.ino(), name.as_bytes())?;
             enter(check.core(), place, name.as_bytes(), &i)?;
             return Ok(found);
         }

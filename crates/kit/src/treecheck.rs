@@ -1,14 +1,14 @@
 //! The check of directory trees made of chunks ([`dirent`](super::dirent)): names, connectivity, link counts; the walk
 //! along one path of it ([`ChunkWay`]).
 //!
-//! An engine changes entries, link counts and inodes ([`TreeCheck`]), and notes the issues ([`Verdict`]); everything else
+//! An engine changes entries, link counts and inodes ([`TreeCheck`]), and notes the issues ([`TreeIssue`]); everything else
 //! is here. Memory: the names of the directory that is being read, and the inode numbers on a way to
 //! the root. Called by the checkers of FFS, LFS and plain.
 
 use crate::chunkrepair::{cut_chunk, dots, put_dots, set_ino, set_kind};
 use crate::dirent::{DIRBLKSIZ, DOTDOT_AT, Dirent, entries, entry};
 pub use crate::forest::Spot;
-use crate::forest::{End, Forest, Record, Verdict};
+use crate::forest::{End, Forest, Record, TreeIssue};
 use crate::issue::{Node, show};
 use crate::paths::{Tree, Way};
 use arbor_base::vfs::{Ino, Result, is_name};
@@ -55,14 +55,14 @@ pub trait TreeCheck: Sized {
     fn records(&self) -> &Forest<u32, u32>;
 
     /// Notes an issue.
-    fn tell(&mut self, verdict: Verdict);
+    fn tell(&mut self, issue: TreeIssue);
 
     /// The entries in use of a directory that was checked, without its dots.
     fn names_in(&mut self, dir: u32) -> Result<Vec<Named>>;
 
-    /// The same, for the search of names of files in issues.
+    /// The same, for the search of names of files in issues, which passes over damage.
     fn names_for_paths(&mut self, dir: u32) -> Result<Vec<Named>> {
-        self.names_in(dir)
+        Ok(self.names_in(dir).unwrap_or_default())
     }
 
     /// Changes the inode of the entry at an offset of a directory; 0 makes it free.
@@ -102,7 +102,7 @@ pub trait TreeCheck: Sized {
             let e = match entry(chunk, at) {
                 Ok(e) => e,
                 Err(why) => {
-                    self.tell(Verdict::DirChunk { spot: spot.plus(at as u64), why });
+                    self.tell(TreeIssue::DirChunk { spot: spot.plus(at as u64), why });
                     cut_chunk(chunk, last);
                     return;
                 }
@@ -134,12 +134,12 @@ pub trait TreeCheck: Sized {
             Some(_) => None,
         };
         if let Some(why) = why {
-            self.tell(Verdict::EntryTarget { dir, name: show(e.name), ino, why });
+            self.tell(TreeIssue::EntryTarget { dir, name: show(e.name), ino, why });
             return None;
         }
         let kind = rec.map_or(0, |r| r.kind);
         if e.kind != kind {
-            self.tell(Verdict::EntryKind { dir, name: show(e.name), ino });
+            self.tell(TreeIssue::EntryKind { dir, name: show(e.name), ino });
         }
         self.met(spot.dir, e, kind);
         names.insert(e.name.into());
@@ -150,9 +150,9 @@ pub trait TreeCheck: Sized {
     /// Whether a file can have this name: it is valid, and new in its directory.
     fn check_name(&mut self, dir: Node, name: &[u8], offset: u64, known: bool) -> bool {
         if !is_name(name) {
-            self.tell(Verdict::EntryName { dir, name: show(name), offset });
+            self.tell(TreeIssue::EntryName { dir, name: show(name), offset });
         } else if known {
-            self.tell(Verdict::DuplicateName { dir, name: show(name) });
+            self.tell(TreeIssue::DuplicateName { dir, name: show(name) });
         }
         is_name(name) && !known
     }
@@ -163,7 +163,7 @@ pub trait TreeCheck: Sized {
         let parent = match dots(dir, chunk) {
             Ok(parent) => parent,
             Err(why) => {
-                self.tell(Verdict::Dots { spot, why });
+                self.tell(TreeIssue::Dots { spot, why });
                 put_dots(dir, Self::ROOT, chunk)
             }
         };
@@ -177,13 +177,13 @@ pub trait TreeCheck: Sized {
         let (ino, expected) = (Node(spot.dir.into()), Node(parent.into()));
         if spot.offset == 0 {
             match dots(Ino(spot.dir.into()), chunk) {
-                Err(why) => self.tell(Verdict::Dots { spot, why }),
-                Ok(up) if up.0 != expected.0 => self.tell(Verdict::DotDot { ino, found: Node(up.0), expected }),
+                Err(why) => self.tell(TreeIssue::Dots { spot, why }),
+                Ok(up) if up.0 != expected.0 => self.tell(TreeIssue::DotDot { ino, found: Node(up.0), expected }),
                 Ok(_) => {}
             }
         }
         match entries(chunk) {
-            Err(why) => self.tell(Verdict::DirChunk { spot, why }),
+            Err(why) => self.tell(TreeIssue::DirChunk { spot, why }),
             Ok(all) => {
                 for e in all.iter().filter(|e| e.ino.0 != 0 && (spot.offset > 0 || e.at > DOTDOT_AT)) {
                     if self.check_name(ino, e.name, spot.offset + e.at as u64, names.contains(e.name)) {
@@ -203,7 +203,7 @@ pub trait TreeCheck: Sized {
             let swap = rec.dotdot == extra.dir && rec.parent != extra.dir;
             let (kept, dropped) = if swap { (extra.dir, rec.parent) } else { (rec.parent, extra.dir) };
             let ino = Node(extra.child.into());
-            self.tell(Verdict::TwoParents { ino, kept: Node(kept.into()), dropped: Node(dropped.into()) });
+            self.tell(TreeIssue::TwoParents { ino, kept: Node(kept.into()), dropped: Node(dropped.into()) });
             if swap {
                 self.drop_name(dropped, extra.child)?;
             } else {
@@ -245,7 +245,7 @@ pub trait TreeCheck: Sized {
             End::At(rec) if rec.has(Rec::REACHED) => flag = Rec::REACHED,
             End::At(_) | End::Nowhere => {}
             End::Loop(rec) => {
-                self.tell(Verdict::DirLoop { ino: Node(rec.ino.into()) });
+                self.tell(TreeIssue::DirLoop { ino: Node(rec.ino.into()) });
                 self.drop_name(rec.parent, rec.ino)?;
                 self.forest().set_parent(rec.ino, 0);
             }
@@ -269,7 +269,7 @@ pub trait TreeCheck: Sized {
 
     /// Notes an inode without a name.
     fn unnamed(&mut self, ino: u32, what: &'static str, why: &'static str) {
-        self.tell(Verdict::Unnamed { ino: Node(ino.into()), what, why });
+        self.tell(TreeIssue::Unnamed { ino: Node(ino.into()), what, why });
     }
 
     /// Counts a subdirectory that this run has added.
@@ -286,7 +286,7 @@ pub trait TreeCheck: Sized {
             let Some(rec) = self.forest().of(dir).filter(|rec| rec.has(Rec::READ)) else { continue };
             if rec.parent != 0 && rec.parent != rec.dotdot {
                 let (found, expected) = (Node(rec.dotdot.into()), Node(rec.parent.into()));
-                self.tell(Verdict::DotDot { ino: Node(dir.into()), found, expected });
+                self.tell(TreeIssue::DotDot { ino: Node(dir.into()), found, expected });
                 self.put_entry_ino(dir, DOTDOT_AT as u64, rec.parent)?;
             }
         }
@@ -318,7 +318,7 @@ pub trait TreeCheck: Sized {
         let wrong: Vec<Rec> = self.forest().there().filter(wrong).copied().collect();
         for rec in wrong {
             let (ino, expected) = (Node(rec.ino.into()), expected(&rec));
-            self.tell(Verdict::LinkCount { ino, found: rec.stored, expected });
+            self.tell(TreeIssue::LinkCount { ino, found: rec.stored, expected });
             self.put_links(rec.ino, expected)?;
         }
         Ok(())
@@ -364,7 +364,7 @@ impl<C: ChunkWay> Way for C {
     /// With its blocks and attributes, and the chunks of a directory.
     fn way_inode(&mut self, ino: u64, parent: u64) -> Result<Option<Rec>> {
         match self.held(Ino(ino))? {
-            Held::Nothing if ino == C::ROOT.0 => self.tell(Verdict::RootLost { ino, why: NOT_IN_USE }),
+            Held::Nothing if ino == C::ROOT.0 => self.tell(TreeIssue::RootLost { ino, why: NOT_IN_USE }),
             Held::Nothing => {}
             Held::Kind(_) | Held::Damage => self.check_alone(Ino(ino))?,
         }
@@ -394,10 +394,10 @@ impl<C: ChunkWay> Way for C {
         let (dir, ino, name) = (Node(rec.ino.into()), Node(target.0), show(name));
         match self.held(target)? {
             Held::Nothing => {
-                self.tell(Verdict::EntryTarget { dir, name, ino, why: self.why_absent(target) });
+                self.tell(TreeIssue::EntryTarget { dir, name, ino, why: self.why_absent(target) });
                 return Ok(None);
             }
-            Held::Kind(held) if held != kind => self.tell(Verdict::EntryKind { dir, name, ino }),
+            Held::Kind(held) if held != kind => self.tell(TreeIssue::EntryKind { dir, name, ino }),
             Held::Kind(_) | Held::Damage => {}
         }
         Ok(Some(target.0))
@@ -450,7 +450,7 @@ mod tests {
         dirs: BTreeMap<u32, Vec<u8>>,
         links: BTreeMap<u32, u32>,
         forest: Forest<u32, u32>,
-        told: Vec<Verdict>,
+        told: Vec<TreeIssue>,
     }
 
     impl Toy {
@@ -478,7 +478,7 @@ mod tests {
         }
 
         /// A pass; what it tells.
-        fn pass(&mut self) -> Vec<Verdict> {
+        fn pass(&mut self) -> Vec<TreeIssue> {
             self.forest = Forest::default();
             for (ino, links) in &self.links {
                 self.forest.put(Rec { ino: *ino, stored: *links, kind: self.kind(*ino), ..Rec::default() });
@@ -514,8 +514,8 @@ mod tests {
             &self.forest
         }
 
-        fn tell(&mut self, verdict: Verdict) {
-            self.told.push(verdict);
+        fn tell(&mut self, issue: TreeIssue) {
+            self.told.push(issue);
         }
 
         fn names_in(&mut self, dir: u32) -> Result<Vec<Named>> {
@@ -559,7 +559,7 @@ mod tests {
             tree.enter(dir, name, ino);
         }
         assert_eq!(tree.pass(), []);
-        let up = Verdict::DotDot { ino: node(5), found: node(4), expected: node(2) };
+        let up = TreeIssue::DotDot { ino: node(5), found: node(4), expected: node(2) };
         let chunk = tree.dirs[&5].clone();
         tree.check_form(Spot { dir: 5, offset: 0, byte: 0 }, 2, &chunk, &mut Names::default());
         assert_eq!((tree.told, find_name(&chunk, b"c"), find_name(&chunk, b"d")), (vec![up], Some((Ino(9), 8)), None));
@@ -573,9 +573,9 @@ mod tests {
                 tree.enter(dir, name, ino);
             }
             let told = tree.pass();
-            assert_eq!(told[0], Verdict::TwoParents { ino: node(6), kept: node(kept), dropped: node(dropped) });
+            assert_eq!(told[0], TreeIssue::TwoParents { ino: node(6), kept: node(kept), dropped: node(dropped) });
             assert!(tree.names_in(dropped as u32).unwrap().is_empty());
-            assert_eq!(told.iter().any(|v| matches!(v, Verdict::DotDot { .. })), parent == 2);
+            assert_eq!(told.iter().any(|v| matches!(v, TreeIssue::DotDot { .. })), parent == 2);
             assert_eq!(tree.pass(), []);
         }
     }
@@ -587,9 +587,9 @@ mod tests {
         tree.enter(5, b"b", 4);
         tree.links.insert(10, 0);
         let told = tree.pass();
-        assert_eq!(told[0], Verdict::DirLoop { ino: node(4) });
-        let unnamed = |v: &Verdict| match v {
-            Verdict::Unnamed { ino, why, .. } => Some((ino.0, *why == "it was left over")),
+        assert_eq!(told[0], TreeIssue::DirLoop { ino: node(4) });
+        let unnamed = |v: &TreeIssue| match v {
+            TreeIssue::Unnamed { ino, why, .. } => Some((ino.0, *why == "it was left over")),
             _ => None,
         };
         let unnamed: Vec<_> = told.iter().filter_map(unnamed).collect();
@@ -611,12 +611,12 @@ mod tests {
         tree.enter(2, b"b", 10);
         tree.links.insert(10, 3);
         let told = tree.pass();
-        let why = |v: &Verdict| match v {
-            Verdict::EntryTarget { why, .. } => *why,
-            Verdict::EntryName { .. } => "name",
-            Verdict::DuplicateName { .. } => "twice",
-            Verdict::LinkCount { expected: 5, .. } => "too low",
-            Verdict::LinkCount { expected: 1, .. } => "too high",
+        let why = |v: &TreeIssue| match v {
+            TreeIssue::EntryTarget { why, .. } => *why,
+            TreeIssue::EntryName { .. } => "name",
+            TreeIssue::DuplicateName { .. } => "twice",
+            TreeIssue::LinkCount { expected: 5, .. } => "too low",
+            TreeIssue::LinkCount { expected: 1, .. } => "too high",
             _ => "",
         };
         let entries = ["is the root directory", "is the directory itself", NOT_IN_USE, "name", "twice"];
@@ -633,8 +633,8 @@ mod tests {
         put_entry(&mut tree.dirs.get_mut(&4).unwrap()[36..], Ino(9), 6, 8, b"g");
         set_ino(tree.dirs.get_mut(&4).unwrap(), 0, Ino(5));
         let told = tree.pass();
-        assert!(matches!(told[0], Verdict::Dots { spot: Spot { dir: 4, .. }, .. }), "{told:?}");
-        assert!(matches!(told[1], Verdict::DirChunk { spot: Spot { dir: 4, offset: 36, .. }, .. }), "{told:?}");
+        assert!(matches!(told[0], TreeIssue::Dots { spot: Spot { dir: 4, .. }, .. }), "{told:?}");
+        assert!(matches!(told[1], TreeIssue::DirChunk { spot: Spot { dir: 4, offset: 36, .. }, .. }), "{told:?}");
         assert_eq!((told.len(), tree.pass()), (2, vec![]));
     }
 }

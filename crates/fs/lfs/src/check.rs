@@ -45,7 +45,7 @@ use arbor_kit::forest::Forest;
 use arbor_kit::lifetimes;
 use arbor_kit::paths::paths;
 use arbor_kit::treecheck::TreeCheck as _;
-use issue::Verdict;
+use issue::TreeIssue;
 use rustc_hash::FxHashSet;
 use std::collections::{BTreeMap, BTreeSet};
 use zerocopy::IntoBytes;
@@ -219,13 +219,13 @@ impl<'a> Checker<'a> {
         let (wanted, clean) = (self.core.wanted_segs(true), self.core.segs.clean.len());
         if u64::from(wanted) > clean {
             let what = format!("the volume: what is changed takes {wanted} segments, {clean} are clean");
-            self.f.note(Verdict::NoSpace { what });
+            self.f.note(TreeIssue::NoSpace { what });
             return Ok(false);
         }
         match self.core.begin().and_then(|()| self.finish()) {
             Ok(()) => Ok(true),
             Err(e) if e.errno() == Errno::ENOSPC || self.core.segs.clean.is_empty() => {
-                self.f.note(Verdict::NoSpace { what: format!("the volume: {e}") });
+                self.f.note(TreeIssue::NoSpace { what: format!("the volume: {e}") });
                 Ok(false)
             }
             Err(e) => Err(e),

@@ -1,7 +1,7 @@
-//! The calls: changes of names, attributes and data.
+//! What calls ask of the whole volume: sync, statfs, labels, counters, trim. Changes of names are in `kit::chunknames`.
 //!
-//! The rules of names are in `kit::namespace`. A call changes buffers; they are written with all other changes in a
-//! group, so that a crash leaves all of the call or nothing.
+//! A call changes buffers; they are written with all other changes in a group, so that a crash leaves all of the call or
+//! nothing.
 
 use crate::format::*;
 use crate::segments::SHARES;

@@ -438,6 +438,7 @@ fn a_full_volume() {
     k.name("/lonely", 0, &[0; 4]);
     let report = check(&image, Repair::Yes);
     assert!(codes(&report).contains(&"NoSpace") && report.remaining() > 0, "{:#?}", report.issues);
+    assert!(!codes(&report).contains(&"InodeDamaged"), "{:#?}", report.issues);
     let fs = mount(image.clone());
     let full = fs.lookup(fs.root(), b"full").unwrap().ino;
     fs.setattr(full, &SetAttr { size: Some(0), ..SetAttr::default() }).unwrap();

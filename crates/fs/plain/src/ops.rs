@@ -1,7 +1,7 @@
-//! The calls: changes of names and attributes.
+//! What calls ask of the whole volume: sync, statfs, labels, counters, trim. Changes of names are in `kit::chunknames`,
+//! reading and writing in `kit::blockfile`.
 //!
-//! The rules of names are in `kit::namespace`, reading and writing in `kit::blockfile`. A call changes buffers;
-//! `commit.rs` makes all of them durable when it ends.
+//! A call changes buffers; `commit.rs` makes all of them durable when it ends.
 
 use crate::format::*;
 use crate::volume::Core;

@@ -10,8 +10,7 @@ use crate::volume::{Core, RestartReason, Volume};
 use arbor_base::cache::Name;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Attr, Errno, Ino, Result, Time, mode};
-use arbor_kit::inodes::Change;
-use arbor_kit::inodes::InodeStore;
+use arbor_kit::inodes::{Change, InodeStore};
 use arbor_kit::lifetimes::{self, Lifetimes, Lives, Orphans};
 use arbor_kit::xattr::Xattrs;
 use zerocopy::{FromBytes, IntoBytes};
@@ -498,7 +497,6 @@ impl Lives for Core {
     }
 }
 
-/// The recovery lists of the AGs.
 impl InodeStore for Core {
     type Inode = Inode;
 
@@ -515,6 +513,7 @@ impl InodeStore for Core {
     }
 }
 
+/// The recovery lists of the AGs.
 impl Orphans for Core {
     fn head(&mut self, of: Ino) -> Result<u64> {
         let ag = self.ag_of_number(of)?;

@@ -7,7 +7,7 @@ use crate::format::*;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Ino, Result, is_name};
 use arbor_kit::dirent::{Dirent, entries};
-use arbor_kit::forest::{Forest, LOST_FOUND, Verdict};
+use arbor_kit::forest::{Forest, LOST_FOUND, TreeIssue};
 use arbor_kit::treecheck::{NOT_IN_USE, Named, Names, Rec, Spot, TreeCheck};
 
 impl Checker<'_> {
@@ -35,7 +35,7 @@ impl Checker<'_> {
                 Some(piece) => piece,
                 None => {
                     let offset = lbn << self.r.geom.block_shift;
-                    self.f.note(Verdict::DirHole { ino: Node(ino.into()), offset });
+                    self.f.note(TreeIssue::DirHole { ino: Node(ino.into()), offset });
                     let filled = if fill || lbn == 0 { self.fill_hole(ino, lbn)? } else { None };
                     let Some(piece) = filled else { return self.end_dir(ino, lbn) };
                     piece
@@ -89,16 +89,16 @@ impl TreeCheck for Checker<'_> {
         &self.recs
     }
 
-    /// Notes a verdict. Entries that name nothing are kept back: their directory may be cleared yet.
-    fn tell(&mut self, verdict: Verdict) {
-        match verdict {
-            Verdict::EntryTarget { dir: Node(dir), name, ino, why: NOT_IN_USE }
+    /// Notes a issue. Entries that name nothing are kept back: their directory may be cleared yet.
+    fn tell(&mut self, issue: TreeIssue) {
+        match issue {
+            TreeIssue::EntryTarget { dir: Node(dir), name, ino, why: NOT_IN_USE }
                 if dir == ROOT.0 && name == show(LOST_FOUND.as_bytes()) =>
             {
                 self.f.note(Issue::LostFound { ino });
             }
-            Verdict::EntryTarget { dir, .. } => self.dangling.push((dir.0 as u32, verdict.into())),
-            verdict => self.f.note(verdict),
+            TreeIssue::EntryTarget { dir, .. } => self.dangling.push((dir.0 as u32, issue.into())),
+            issue => self.f.note(issue),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Additions of a repair: blocks and entries in directories, lost+found, the root directory.
 
 use super::blocks::Piece;
-use super::issue::Verdict;
+use super::issue::TreeIssue;
 use super::view::Stage;
 use super::{Checker, Slot};
 use crate::format::*;
@@ -17,7 +17,7 @@ use arbor_kit::treecheck::{Rec, TreeCheck as _};
 
 impl Checker<'_> {
     fn no_space(&mut self, what: String) {
-        self.f.note(Verdict::NoSpace { what });
+        self.f.note(TreeIssue::NoSpace { what });
     }
 
     /// Makes an empty directory: writes its fragment, but not its inode, which is returned.
@@ -52,7 +52,7 @@ impl Checker<'_> {
             Some(_) => "is not a directory",
             None => "is not in use",
         };
-        self.f.note(Verdict::RootLost { ino: ROOT.0, why });
+        self.f.note(TreeIssue::RootLost { ino: ROOT.0, why });
         self.clear(root)?;
         self.initialise(0)?;
         let Some(d) = self.new_dir(root, root)? else {

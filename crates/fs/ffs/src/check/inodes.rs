@@ -2,7 +2,7 @@
 
 use super::Checker;
 use super::blocks::{Piece, Slot};
-use super::issue::{Issue, Node, Verdict};
+use super::issue::{Issue, Node, TreeIssue};
 use super::view::{Reader, decode_inode};
 use crate::format::*;
 use arbor_base::device::Kind;
@@ -209,7 +209,7 @@ impl Checker<'_> {
 
     /// Frees a removed directory whose blocks are gone already.
     fn removed(&mut self, ino: u64, d: &Dinode) -> Result<()> {
-        self.f.note(Verdict::Unnamed { ino: Node(ino), what: "directory", why: "it was left over" });
+        self.f.note(TreeIssue::Unnamed { ino: Node(ino), what: "directory", why: "it was left over" });
         self.touched.insert(ino as u32);
         self.r.put_inode(ino, Dinode { generation: d.generation, ..Dinode::default() })
     }
@@ -279,7 +279,7 @@ impl Checker<'_> {
         };
         let end = (last + 1) << self.r.geom.block_shift;
         if d.size.get() > end {
-            self.f.note(Verdict::DirHole { ino: Node(ino), offset: end });
+            self.f.note(TreeIssue::DirHole { ino: Node(ino), offset: end });
             d.size = end.into();
         }
         Ok(true)

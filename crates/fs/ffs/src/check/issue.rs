@@ -4,7 +4,7 @@ use crate::format::Keeping;
 use arbor_base::vfs::Severity;
 use arbor_kit::findings::Judged;
 use arbor_kit::forest;
-pub(super) use arbor_kit::forest::Verdict;
+pub(super) use arbor_kit::forest::TreeIssue;
 use arbor_kit::issue::Finding;
 pub(super) use arbor_kit::issue::{Node, Paths, show};
 
@@ -20,10 +20,10 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    fn of(verdict: &Verdict) -> Class {
-        match verdict {
-            Verdict::LinkCount { found, expected, .. } if found < expected => Class::Late,
-            verdict if verdict.class() == forest::Class::Damage => Class::Damage,
+    fn of(issue: &TreeIssue) -> Class {
+        match issue {
+            TreeIssue::LinkCount { found, expected, .. } if found < expected => Class::Late,
+            issue if issue.class() == forest::Class::Damage => Class::Damage,
             _ => Class::Leak,
         }
     }
@@ -56,11 +56,11 @@ impl Judged for Issue {
     /// in use without a name, and a tail that was being written.
     fn weight(&self, kept: &Kept) -> Severity {
         use Issue::*;
-        let left = matches!(self, Tree(Verdict::Unnamed { .. }) | Orphans { .. } | JournalTailCopy { .. });
+        let left = matches!(self, Tree(TreeIssue::Unnamed { .. }) | Orphans { .. } | JournalTailCopy { .. });
         let wrong = kept.was_clean || kept.keeping == Keeping::Journal && !left;
         match self {
             _ if wrong => self.severity().max(Severity::Error),
-            Tree(Verdict::LinkCount { found, expected, .. }) if found > expected => Severity::Warning,
+            Tree(TreeIssue::LinkCount { found, expected, .. }) if found > expected => Severity::Warning,
             _ => self.severity(),
         }
     }
@@ -69,13 +69,13 @@ impl Judged for Issue {
         use Issue::*;
         let files = matches!(self, JournalTail { .. } | GroupHeader { .. } | InodeDamaged { .. } | InodeSize { .. });
         let contents = matches!(self, BadPointers { .. } | BadIndirect { .. } | Duplicate { .. } | OwnSpace { .. });
-        let names = matches!(self, Tree(verdict) if verdict.loses());
+        let names = matches!(self, Tree(issue) if issue.loses());
         files || contents || names || matches!(self, Xattr { .. })
     }
 }
 
 arbor_kit::issues! {
-    pub(crate) enum Issue: Tree(Verdict);
+    pub(crate) enum Issue: Tree(TreeIssue);
     /// The superblock at byte 0 is damaged; a copy or its own fields serve instead.
     SuperDamaged { why: String, from: String } Error Damage "the superblock is damaged: {why}; {from}";
     /// There is no usable superblock.

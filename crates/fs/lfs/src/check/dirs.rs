@@ -11,7 +11,7 @@ use arbor_base::vfs::{Ino, Result, Time, mode};
 use arbor_kit::blockmap::BlockMap as _;
 use arbor_kit::chunknames::init_dir;
 use arbor_kit::dirent::{Dirent, empty_chunks};
-use arbor_kit::forest::{DIR_KIND, Forest, LOST_FOUND, Verdict};
+use arbor_kit::forest::{DIR_KIND, Forest, LOST_FOUND, TreeIssue};
 use arbor_kit::inodes::InodeStore as _;
 use arbor_kit::lostfound::{self, LostFound};
 use arbor_kit::treecheck::{Named, Names, Rec, Spot, TreeCheck};
@@ -27,7 +27,7 @@ impl Checker<'_> {
             Some(_) => "is not a directory",
             None => "is not in use",
         };
-        self.f.note(Verdict::RootLost { ino: ROOT.0, why });
+        self.f.note(TreeIssue::RootLost { ino: ROOT.0, why });
         if self.recs.find(root).is_some() {
             self.clear(root)?;
             self.unlist(root)?;
@@ -125,7 +125,7 @@ impl Checker<'_> {
         let (p, offset) = (self.core.pointer(i, FileBlock::Data(lbn))?, lbn << geom.block_shift);
         let len = geom.bytes_of(geom.lbn_frags(i.size(), lbn));
         if p.frag.get() == 0 {
-            self.f.note(Verdict::DirHole { ino: node, offset });
+            self.f.note(TreeIssue::DirHole { ino: node, offset });
             if !fill {
                 return Ok(None);
             }
@@ -187,15 +187,14 @@ impl TreeCheck for Checker<'_> {
         &self.recs
     }
 
-    /// Damage is passed over.
     fn names_for_paths(&mut self, dir: u32) -> Result<Vec<Named>> {
         let names = self.names_in(dir).unwrap_or_default();
         self.breathe();
         Ok(names)
     }
 
-    fn tell(&mut self, verdict: Verdict) {
-        self.f.note(verdict);
+    fn tell(&mut self, issue: TreeIssue) {
+        self.f.note(issue);
     }
 
     fn names_in(&mut self, dir: u32) -> Result<Vec<Named>> {

@@ -1,6 +1,6 @@
 //! Every inode, its blocks and its attributes. Each fragment gets its one owner.
 
-use super::issue::{Issue, Node, Verdict};
+use super::issue::{Issue, Node, TreeIssue};
 use super::space::Print;
 use super::{Checker, log, number, words};
 use crate::format::*;
@@ -245,7 +245,7 @@ impl Checker<'_> {
                 let why = "not a number of whole fragments or blocks";
                 self.f.note(Issue::InodeSize { ino: Node(i.ino.0), found, why });
             }
-            Some(offset) => self.f.note(Verdict::DirHole { ino: Node(i.ino.0), offset }),
+            Some(offset) => self.f.note(TreeIssue::DirHole { ino: Node(i.ino.0), offset }),
             None => return Ok(true),
         }
         self.core.mark(i.ino)?;
@@ -284,7 +284,7 @@ impl Checker<'_> {
         let Some(last) = t.last else { return Ok(false) };
         let end = (last + 1) << self.core.geom.block_shift;
         if i.size() > end {
-            self.f.note(Verdict::DirHole { ino: Node(i.ino.0), offset: end });
+            self.f.note(TreeIssue::DirHole { ino: Node(i.ino.0), offset: end });
             self.core.mark(i.ino)?;
             i.d.size = end.into();
             self.core.iput(i)?;
@@ -309,8 +309,8 @@ impl Checker<'_> {
             if piece.1.frag.get() == 0 {
                 continue;
             }
-            let verdict = self.judge(i, piece, t)?;
-            match (verdict, piece.0) {
+            let issue = self.judge(i, piece, t)?;
+            match (issue, piece.0) {
                 (Fate::Stays, FileBlock::Map { level, n }) => self.go_below(i, (level, n), &mut todo, t)?,
                 (Fate::Stays, _) => {}
                 (Fate::Goes, place) => self.cut(i, place, t)?,

@@ -3,7 +3,7 @@
 use arbor_base::vfs::Severity;
 use arbor_kit::findings::Judged;
 use arbor_kit::forest;
-pub(super) use arbor_kit::forest::Verdict;
+pub(super) use arbor_kit::forest::TreeIssue;
 use arbor_kit::issue::Finding;
 pub(super) use arbor_kit::issue::{Node, Paths};
 
@@ -18,8 +18,8 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    fn of(verdict: &Verdict) -> Class {
-        if verdict.class() == forest::Class::Count { Class::Count } else { Class::Damage }
+    fn of(issue: &TreeIssue) -> Class {
+        if issue.class() == forest::Class::Count { Class::Count } else { Class::Damage }
     }
 }
 
@@ -33,7 +33,7 @@ impl Judged for Issue {
 
     /// No crash leaves an inode in use without a name.
     fn weight(&self, _volume: &()) -> Severity {
-        if matches!(self, Issue::Tree(Verdict::Unnamed { .. })) { Severity::Error } else { self.severity() }
+        if matches!(self, Issue::Tree(TreeIssue::Unnamed { .. })) { Severity::Error } else { self.severity() }
     }
 
     fn loses(&self) -> bool {
@@ -41,8 +41,8 @@ impl Judged for Issue {
         let files = matches!(self, LogEnd { .. } | IfileLost { .. } | IfileBlock { .. } | InodeDamaged { .. });
         let contents = matches!(self, BadPointers { .. } | Indirect { .. } | DataDamaged { .. } | Duplicate { .. });
         let names = match self {
-            Tree(Verdict::TwoParents { .. }) => true,
-            Tree(verdict) => verdict.loses(),
+            Tree(TreeIssue::TwoParents { .. }) => true,
+            Tree(issue) => issue.loses(),
             issue => matches!(issue, DirBlock { .. }),
         };
         files || contents || names || matches!(self, InodeOlder { .. } | InodeSize { .. } | Xattr { .. })
@@ -50,7 +50,7 @@ impl Judged for Issue {
 }
 
 arbor_kit::issues! {
-    pub(crate) enum Issue: Tree(Verdict);
+    pub(crate) enum Issue: Tree(TreeIssue);
     /// The superblock at byte 0 is damaged; its copy or its own fields serve instead.
     SuperDamaged { why: String, from: String } Error Damage "the superblock is damaged: {why}; {from}";
     /// There is no usable superblock.

@@ -1,7 +1,7 @@
 //! The check of one path: the inodes on it, the directories that lead on, and everything of the file at its end with
 //! its data. Nothing is repaired, and nothing else is read.
 
-use super::issue::{Issue, Node, Paths, Verdict};
+use super::issue::{Issue, Node, Paths, TreeIssue};
 use super::{Checker, Findings, number, start, words};
 use crate::format::*;
 use arbor_base::cache::FileBlock;
@@ -77,7 +77,7 @@ impl ChunkWay for Checker<'_> {
     fn unreadable(&mut self, spot: Spot) {
         let (ino, offset) = (Node(spot.dir.into()), spot.offset);
         match spot.byte {
-            0 => self.f.note(Verdict::DirHole { ino, offset }),
+            0 => self.f.note(TreeIssue::DirHole { ino, offset }),
             at => self.f.note(Issue::DirBlock { ino, offset, at }),
         }
     }

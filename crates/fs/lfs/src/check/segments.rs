@@ -6,7 +6,7 @@
 //! are wrong.
 
 use super::Checker;
-use super::issue::{Issue, Verdict};
+use super::issue::{Issue, TreeIssue};
 use super::log;
 use super::space::Print;
 use crate::format::*;
@@ -92,7 +92,7 @@ impl Checker<'_> {
                 (clean.next(), clean.next())
             };
             let (Some(seg), Some(next)) = first_two else {
-                self.f.note(Verdict::NoSpace { what: "the log: no segment is clean".into() });
+                self.f.note(TreeIssue::NoSpace { what: "the log: no segment is clean".into() });
                 return Ok(());
             };
             for seg in [seg, next] {

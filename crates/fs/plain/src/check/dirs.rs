@@ -11,7 +11,7 @@ use arbor_base::cache::Name;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Errno, Error, Ino, Result, Time};
 use arbor_kit::dirent::Dirent;
-use arbor_kit::forest::{Forest, Verdict};
+use arbor_kit::forest::{Forest, TreeIssue};
 use arbor_kit::inodes::InodeStore as _;
 use arbor_kit::lifetimes;
 use arbor_kit::lostfound::{self, LostFound};
@@ -33,7 +33,7 @@ impl Checker<'_> {
             Some(_) => "is not a directory",
             None => "is not in use",
         };
-        self.f.note(Verdict::RootLost { ino: ROOT.0, why });
+        self.f.note(TreeIssue::RootLost { ino: ROOT.0, why });
         if self.recs.of(ROOT_INO).is_some() {
             self.clear(ROOT_INO)?;
         }
@@ -45,7 +45,7 @@ impl Checker<'_> {
         let made = self.core.need(1).and_then(|()| self.new_dir(0o755, ROOT));
         self.core.sb.inodes.rover = rover;
         match made {
-            Err(Error::Errno(Errno::ENOSPC)) => self.tell(Verdict::NoSpace { what: "the root directory".into() }),
+            Err(Error::Errno(Errno::ENOSPC)) => self.tell(TreeIssue::NoSpace { what: "the root directory".into() }),
             made => return made.map(drop),
         }
         Ok(())
@@ -125,8 +125,8 @@ impl TreeCheck for Checker<'_> {
         &self.recs
     }
 
-    fn tell(&mut self, verdict: Verdict) {
-        self.f.note(verdict);
+    fn tell(&mut self, issue: TreeIssue) {
+        self.f.note(issue);
     }
 
     fn met(&mut self, dir: u32, e: &Dirent<'_>, _kind: u8) {

@@ -1,7 +1,7 @@
 //! Phase 1: every inode, its blocks and its attributes. Each block gets its one owner (PLAIN-A1).
 
 use super::Checker;
-use super::issue::{Issue, Node, Verdict};
+use super::issue::{Issue, Node, TreeIssue};
 use crate::file::Piece;
 use crate::format::*;
 use crate::inode::Inode;
@@ -157,7 +157,7 @@ impl Checker<'_> {
             return self.damaged(ino.0 as u32, "it is a directory without a beginning".into());
         }
         if i.is_dir() && t.row < blocks_of(i.d.size.get()) {
-            self.f.note(Verdict::DirHole { ino, offset: t.row << BLOCK_SHIFT });
+            self.f.note(TreeIssue::DirHole { ino, offset: t.row << BLOCK_SHIFT });
             i.d.size = (t.row << BLOCK_SHIFT).into();
         }
         if i.d.kind() == mode::IFLNK && is_damaged(self.core.link_target(&i).map(drop))?.is_some() {

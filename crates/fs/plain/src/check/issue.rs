@@ -3,7 +3,7 @@
 use arbor_base::vfs::Severity;
 use arbor_kit::findings::Judged;
 use arbor_kit::forest;
-pub(super) use arbor_kit::forest::Verdict;
+pub(super) use arbor_kit::forest::TreeIssue;
 use arbor_kit::issue::Finding;
 pub(super) use arbor_kit::issue::Node;
 
@@ -17,8 +17,8 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    fn of(verdict: &Verdict) -> Class {
-        if verdict.class() == forest::Class::Damage { Class::Damage } else { Class::Safe }
+    fn of(issue: &TreeIssue) -> Class {
+        if issue.class() == forest::Class::Damage { Class::Damage } else { Class::Safe }
     }
 }
 
@@ -41,21 +41,21 @@ impl Judged for Issue {
 
     /// A crash leaves files that were open without a name, and nothing else.
     fn weight(&self, kept: &Kept) -> Severity {
-        let left = matches!(self, Issue::Tree(Verdict::Unnamed { .. }) | Issue::Orphans { .. });
+        let left = matches!(self, Issue::Tree(TreeIssue::Unnamed { .. }) | Issue::Orphans { .. });
         if left && !kept.was_clean { self.severity() } else { self.severity().max(Severity::Error) }
     }
 
     fn loses(&self) -> bool {
         use Issue::*;
         match self {
-            Tree(verdict) => verdict.loses(),
+            Tree(issue) => issue.loses(),
             issue => matches!(issue, InodeDamaged { .. } | Pointers { .. } | Duplicate { .. } | Xattr { .. }),
         }
     }
 }
 
 arbor_kit::issues! {
-    pub(crate) enum Issue: Tree(Verdict);
+    pub(crate) enum Issue: Tree(TreeIssue);
     SuperDamaged { why: String, from: &'static str } Error Damage "the superblock is damaged: {why}; {from}";
     SuperLost { why: String } Fatal Damage "there is no usable superblock: {why}";
     SuperCopy { at: u64 } Error Safe "the superblock's copy at byte {at} is damaged or differs";
