@@ -132,7 +132,7 @@ pub fn plan_edit<N: Nodes + ?Sized>(nodes: &mut N, key: Key, edit: impl FnOnce(&
         }
         level = Level::new(level.nodes, level.number + 1);
         for (way, (block, edits)) in parents {
-            // No gaps: between two that change there may be one that does not.
+            // A volume that breaks REISER-T4 may have nodes between them that do not change; what is merged has to be adjacent.
             while level.slots.last().is_some_and(|last| last.way < way) && level.more_right()? {}
             if level.slots.last().is_some_and(|last| last.way == way) {
                 level.slots.pop();

@@ -197,6 +197,27 @@ fn what_is_shifted_goes_as_far_as_it_can() {
     assert_eq!(drawn, "1 0+60 stat data, 3 0+20 stat data\n4 0+60 stat data\n5 0+60 stat data, 7 0+20 stat data\n");
 }
 
+/// The number of nodes comes first: what one neighbour has no room for goes to both, or to the one after it.
+#[test]
+fn no_node_is_added_while_two_neighbours_have_room() {
+    let mut both = Tree::new(160);
+    [(1, 70), (2, 104), (3, 70)].into_iter().for_each(|(object, len)| both.put(direct(object, 1, len)));
+    assert_eq!(both.check().len(), 3);
+    both.put(direct(2, 105, 12));
+    assert_eq!(
+        draw(&both.check(), 160),
+        "1 1+70 direct, 2 1+10 direct\n2 11+96 direct\n2 107+10 direct, 3 1+70 direct\n"
+    );
+    let mut left = Tree::new(160);
+    [(1, 30), (2, 104), (3, 104)].into_iter().for_each(|(object, len)| left.put(direct(object, 1, len)));
+    assert_eq!(left.check().len(), 3);
+    left.put(direct(3, 105, 10));
+    assert_eq!(
+        draw(&left.check(), 160),
+        "1 1+30 direct, 2 1+50 direct\n2 51+54 direct, 3 1+26 direct\n3 27+88 direct\n"
+    );
+}
+
 #[test]
 fn a_tail_is_split_over_two_nodes_and_becomes_one_again() {
     let mut tree = Tree::new(160);
