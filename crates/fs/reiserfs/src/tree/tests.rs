@@ -14,7 +14,8 @@ struct Tree {
     nodes: BTreeMap<Block, Vec<u8>>,
     root: (Block, u16),
     next: Block,
-    cached: bool,
+    /// All of them if it is `None`.
+    in_memory: Option<BTreeSet<Block>>,
     touched: BTreeSet<Block>,
 }
 
@@ -22,7 +23,21 @@ impl Tree {
     fn new(node_size: usize) -> Tree {
         let shape = Shape { node_size, fsid: 7 };
         let nodes = BTreeMap::from([(1, Content::Leaf(Vec::new()).encode(shape, 1, 1, 0))]);
-        Tree { shape, nodes, root: (1, 1), next: 2, cached: true, touched: BTreeSet::new() }
+        Tree { shape, nodes, root: (1, 1), next: 2, in_memory: None, touched: BTreeSet::new() }
+    }
+
+    /// A tree of these formatted nodes, the first of which is block 1, and a root.
+    fn of<const N: usize, const M: usize>(node_size: usize, leaves: [[Item; M]; N]) -> Tree {
+        let mut tree = Tree::new(node_size);
+        let all = (1..).zip(&leaves).map(|(block, items)| (items[0].key, block)).collect();
+        for (block, items) in (1..).zip(leaves) {
+            tree.nodes.insert(block, Content::Leaf(items.into()).encode(tree.shape, block, 1, 0));
+            tree.next = block + 1;
+        }
+        tree.nodes.insert(tree.next, Content::Internal(all).encode(tree.shape, tree.next, 2, 0));
+        (tree.root, tree.next) = ((tree.next, 2), tree.next + 1);
+        tree.check();
+        tree
     }
 
     fn content(&self, block: Block, level: u16) -> Content {
@@ -117,8 +132,8 @@ impl Nodes for Tree {
         Ok(Arc::new(self.content(block, level)))
     }
 
-    fn is_cached(&self, _block: Block) -> bool {
-        self.cached
+    fn is_cached(&self, block: Block) -> bool {
+        self.in_memory.as_ref().is_none_or(|all| all.contains(&block))
     }
 }
 
@@ -200,22 +215,40 @@ fn what_is_shifted_goes_as_far_as_it_can() {
 /// The number of nodes comes first: what one neighbour has no room for goes to both, or to the one after it.
 #[test]
 fn no_node_is_added_while_two_neighbours_have_room() {
-    let mut both = Tree::new(160);
-    [(1, 70), (2, 104), (3, 70)].into_iter().for_each(|(object, len)| both.put(direct(object, 1, len)));
-    assert_eq!(both.check().len(), 3);
+    let mut both = Tree::of(160, [[direct(1, 1, 70)], [direct(2, 1, 104)], [direct(3, 1, 70)]]);
     both.put(direct(2, 105, 12));
     assert_eq!(
         draw(&both.check(), 160),
         "1 1+70 direct, 2 1+10 direct\n2 11+96 direct\n2 107+10 direct, 3 1+70 direct\n"
     );
-    let mut left = Tree::new(160);
-    [(1, 30), (2, 104), (3, 104)].into_iter().for_each(|(object, len)| left.put(direct(object, 1, len)));
-    assert_eq!(left.check().len(), 3);
+    let mut left = Tree::of(160, [[direct(1, 1, 30)], [direct(2, 1, 104)], [direct(3, 1, 104)]]);
     left.put(direct(3, 105, 10));
     assert_eq!(
         draw(&left.check(), 160),
         "1 1+30 direct, 2 1+50 direct\n2 51+54 direct, 3 1+26 direct\n3 27+88 direct\n"
     );
+    let mut right = Tree::of(160, [[direct(1, 1, 104)], [direct(2, 1, 104)], [direct(3, 1, 30)]]);
+    right.put(direct(1, 105, 10));
+    assert_eq!(
+        draw(&right.check(), 160),
+        "1 1+88 direct\n1 89+26 direct, 2 1+54 direct\n2 55+50 direct, 3 1+30 direct\n"
+    );
+}
+
+/// Of two neighbours that have room, the one that is in memory takes what is shifted.
+#[test]
+fn what_is_in_memory_is_changed_rather() {
+    for cached in [1, 3] {
+        let mut tree = Tree::of(160, [[direct(1, 1, 50)], [direct(2, 1, 104)], [direct(3, 1, 50)]]);
+        tree.in_memory = Some([2, cached].into());
+        tree.put(direct(2, 105, 4));
+        tree.check();
+        assert!(
+            tree.touched.contains(&cached) && !tree.touched.contains(&(4 - cached)),
+            "{cached}: {:?}",
+            tree.touched
+        );
+    }
 }
 
 #[test]
@@ -344,7 +377,7 @@ fn random_steps() {
         let mut random = Random(node_size as u64);
         let (mut tree, mut model) = (Tree::new(node_size), BTreeMap::new());
         for step in 0..steps {
-            tree.cached = random.below(2) == 0;
+            tree.in_memory = (random.below(2) == 0).then(|| (0..tree.next).filter(|_| random.below(2) == 0).collect());
             // It grows, then shrinks, again and again.
             let grows = random.below(10) < if step / 500 % 2 == 0 { 8 } else { 3 };
             if grows {
