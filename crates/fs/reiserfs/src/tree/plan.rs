@@ -237,12 +237,12 @@ fn edited(old: &[(Key, Place)], edits: &[Edit]) -> Vec<(Key, Place)> {
 // Formatted nodes.
 
 /// Ways to spread the items of a full node over its neighbours too: how many to the left and to the right take part.
-const TWO: [(usize, usize, Fill); 2] = [(1, 0, Fill::Left), (0, 1, Fill::Right)];
-const THREE: [(usize, usize, Fill); 3] = [(1, 1, Fill::Outer), (2, 0, Fill::Left), (0, 2, Fill::Right)];
+const TWO: &[(usize, usize, Fill)] = &[(1, 0, Fill::Left), (0, 1, Fill::Right)];
+const THREE: &[(usize, usize, Fill)] = &[(1, 1, Fill::Outer), (2, 0, Fill::Left), (0, 2, Fill::Right)];
 
 /// Spreads the items of the only node of a level, which were changed, over as few nodes as can be.
 fn balance_leaves<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, plan: &mut Plan) -> Result<()> {
-    if leaf_size(level, 0) > shape.room() && !shift(level, shape, &TWO)? && !shift(level, shape, &THREE)? {
+    if leaf_size(level, 0) > shape.room() && !shift(level, shape, TWO)? && !shift(level, shape, THREE)? {
         split(level, shape, plan)?;
     }
     compress(level, shape)
