@@ -1,0 +1,127 @@
+//! The balanced tree: searching it, and planning a change of it.
+//!
+//! A change is planned first (`plan.rs`): all nodes that it needs are read, their new contents are worked out, and how many
+//! blocks are allocated and freed is known. Carrying it out ([`Plan::carry_out`]) cannot fail (paper, "Code Complexity":
+//! `fix_nodes` is to decide what `do_balance` does).
+//!
+//! * **REISER-T1** all ways from the root to a formatted node are equally long.
+//! * **REISER-T2** the key of a child is the first key of the first formatted node below it.
+//! * **REISER-T3** no two neighbouring formatted nodes fit into one, and no three into two.
+//! * **REISER-T4** an internal node other than the root is at least half full; the root has two children or more.
+//! * **REISER-T5** a node holds at most one item of a kind and object, as far as their units follow one another.
+
+mod level;
+mod pack;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+pub use plan::{Place, Plan, Room, cut, plan_edit, put};
+
+use crate::format::Key;
+use crate::item::{Item, ops};
+use crate::node::{Block, Content, Shape};
+use arbor_base::layout::Corrupt;
+use arbor_base::vfs::Result;
+use std::sync::Arc;
+
+/// The nodes of a tree.
+pub trait Nodes {
+    /// Size of nodes.
+    fn shape(&self) -> Shape;
+
+    /// The root, and its level; 1 if it is a formatted node.
+    fn root(&self) -> (Block, u16);
+
+    /// A node of this level.
+    fn read(&mut self, block: Block, level: u16) -> Result<Arc<Content>>;
+
+    /// Whether a node is in memory.
+    fn is_cached(&self, block: Block) -> bool;
+}
+
+/// A step of a way down: a node, and which of its children is next.
+///
+/// Ways of one level are in the order of their nodes: where two part, both are in one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Step {
+    /// Index of the child.
+    pub index: usize,
+    /// The internal node.
+    pub block: Block,
+}
+
+/// The children of an internal node.
+fn children<N: Nodes + ?Sized>(nodes: &mut N, block: Block, level: u16) -> Result<Arc<Content>> {
+    let node = nodes.read(block, level)?;
+    match &*node {
+        Content::Internal(all) if !all.is_empty() => Ok(node),
+        _ => {
+            let at = u64::from(block) * nodes.shape().node_size as u64;
+            Err(Corrupt::new("node", "count", at, "no children", "an internal node").into())
+        }
+    }
+}
+
+fn child(node: &Content, index: usize) -> Option<Block> {
+    match node {
+        Content::Internal(all) => all.get(index).map(|c| c.1),
+        Content::Leaf(_) => None,
+    }
+}
+
+fn count(node: &Content) -> usize {
+    match node {
+        Content::Internal(all) => all.len(),
+        Content::Leaf(items) => items.len(),
+    }
+}
+
+/// The formatted node in which `key` lies, or would lie, and the way to it.
+pub fn descend<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<(Block, Vec<Step>)> {
+    let (mut block, height) = nodes.root();
+    let mut way = Vec::with_capacity(usize::from(height));
+    for level in (2..=height).rev() {
+        let node = children(nodes, block, level)?;
+        let Content::Internal(all) = &*node else { break };
+        let index = all.partition_point(|c| c.0 <= key).saturating_sub(1);
+        way.push(Step { block, index });
+        block = child(&node, index).unwrap_or(0);
+    }
+    Ok((block, way))
+}
+
+/// The node beside the one at the end of a way, on the same level, with the way to it.
+pub fn beside<N: Nodes + ?Sized>(nodes: &mut N, way: &[Step], right: bool) -> Result<Option<(Block, Vec<Step>)>> {
+    let (_, height) = nodes.root();
+    for (depth, step) in way.iter().enumerate().rev() {
+        let node = children(nodes, step.block, height - depth as u16)?;
+        let next = if right { step.index + 1 } else { step.index.wrapping_sub(1) };
+        let Some(mut block) = child(&node, next) else { continue };
+        let mut to = way.get(..depth).unwrap_or(&[]).to_vec();
+        to.push(Step { block: step.block, index: next });
+        while to.len() < way.len() {
+            let node = children(nodes, block, height - to.len() as u16)?;
+            let index = if right { 0 } else { count(&node) - 1 };
+            to.push(Step { block, index });
+            block = child(&node, index).unwrap_or(0);
+        }
+        return Ok(Some((block, to)));
+    }
+    Ok(None)
+}
+
+/// The item that has the unit `key`, and the unit's number in it.
+pub fn find<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<Option<(Item, usize)>> {
+    let shape = nodes.shape();
+    let (block, _) = descend(nodes, key)?;
+    let node = nodes.read(block, 1)?;
+    let Content::Leaf(items) = &*node else { return Ok(None) };
+    let at = items.partition_point(|i| i.key <= key);
+    let Some(item) = at.checked_sub(1).and_then(|at| items.get(at)).filter(|i| i.key.is_of_same(key)) else {
+        return Ok(None);
+    };
+    let Some(ops) = ops(item.key, shape.node_size) else { return Ok(None) };
+    let unit = ops.find(item, key);
+    Ok((unit < ops.units(item) && ops.key_of(item, unit) == key).then(|| (item.clone(), unit)))
+}

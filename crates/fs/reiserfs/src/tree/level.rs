@@ -1,0 +1,127 @@
+//! Neighbouring nodes of one level, as a plan changes them.
+
+use super::plan::Place;
+use super::{Nodes, Step, beside};
+use crate::format::Key;
+use crate::item::Item;
+use crate::node::{Block, Content};
+use arbor_base::vfs::Result;
+
+/// The new contents of a node. A child may be a node that has no block yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    Leaf(Vec<Item>),
+    Internal(Vec<(Key, Place)>),
+}
+
+impl Work {
+    fn of(content: &Content) -> Work {
+        match content {
+            Content::Leaf(items) => Work::Leaf(items.clone()),
+            Content::Internal(all) => {
+                Work::Internal(all.iter().map(|(key, block)| (*key, Place::Old(*block))).collect())
+            }
+        }
+    }
+
+    pub fn first_key(&self) -> Option<Key> {
+        match self {
+            Work::Leaf(items) => items.first().map(|i| i.key),
+            Work::Internal(all) => all.first().map(|c| c.0),
+        }
+    }
+
+    pub fn items(&self) -> &Vec<Item> {
+        const NONE: &Vec<Item> = &Vec::new();
+        match self {
+            Work::Leaf(items) => items,
+            Work::Internal(_) => NONE,
+        }
+    }
+
+    pub fn children(&self) -> &[(Key, Place)] {
+        match self {
+            Work::Leaf(_) => &[],
+            Work::Internal(all) => all,
+        }
+    }
+}
+
+/// One node of the level.
+#[derive(Clone, Debug)]
+pub struct Slot {
+    pub place: Place,
+    /// The way to it; of a new node, to the one that it comes after.
+    pub way: Vec<Step>,
+    pub work: Work,
+    /// Its contents before the change; `None` for a new node.
+    pub old: Option<Work>,
+    /// Whether it was in memory before this plan read it.
+    pub was_cached: bool,
+}
+
+impl Slot {
+    pub fn is_changed(&self) -> bool {
+        self.old.as_ref() != Some(&self.work)
+    }
+}
+
+/// Nodes side by side, from left to right; more are read as they are asked for.
+pub struct Level<'a, N: Nodes + ?Sized> {
+    pub nodes: &'a mut N,
+    pub number: u16,
+    pub slots: Vec<Slot>,
+    /// Nodes that are no longer needed.
+    pub removed: Vec<Slot>,
+}
+
+impl<'a, N: Nodes + ?Sized> Level<'a, N> {
+    pub fn new(nodes: &'a mut N, number: u16) -> Level<'a, N> {
+        Level { nodes, number, slots: Vec::new(), removed: Vec::new() }
+    }
+
+    /// A node as it is on disk.
+    pub fn slot(&mut self, block: Block, way: Vec<Step>) -> Result<Slot> {
+        let was_cached = self.nodes.is_cached(block);
+        let work = Work::of(&*self.nodes.read(block, self.number)?);
+        Ok(Slot { place: Place::Old(block), way, old: Some(work.clone()), work, was_cached })
+    }
+
+    /// Reads the node to the left of the first; returns whether there is one. All indices grow by one then.
+    pub fn more_left(&mut self) -> Result<bool> {
+        let Some(way) = self.outermost(false) else { return Ok(false) };
+        let Some((block, way)) = beside(self.nodes, &way, false)? else { return Ok(false) };
+        let slot = self.slot(block, way)?;
+        self.slots.insert(0, slot);
+        Ok(true)
+    }
+
+    /// Reads the node to the right of the last; returns whether there is one.
+    pub fn more_right(&mut self) -> Result<bool> {
+        let Some(way) = self.outermost(true) else { return Ok(false) };
+        let Some((block, way)) = beside(self.nodes, &way, true)? else { return Ok(false) };
+        let slot = self.slot(block, way)?;
+        self.slots.push(slot);
+        Ok(true)
+    }
+
+    /// The way to the outermost node that this level knows, of those that are on disk, removed or not.
+    fn outermost(&self, right: bool) -> Option<Vec<Step>> {
+        let ways = self.slots.iter().chain(&self.removed).map(|s| &s.way);
+        if right { ways.max() } else { ways.min() }.cloned()
+    }
+
+    /// Takes a node out of the level.
+    pub fn remove(&mut self, n: usize) {
+        let slot = self.slots.remove(n);
+        if slot.old.is_some() {
+            self.removed.push(slot);
+        }
+    }
+
+    /// Adds a new node after node `n`.
+    pub fn insert_after(&mut self, n: usize, place: Place, work: Work) {
+        let way = self.slots.get(n).map(|s| s.way.clone()).unwrap_or_default();
+        self.slots.insert(n + 1, Slot { place, way, work, old: None, was_cached: true });
+    }
+}

@@ -1,0 +1,459 @@
+//! The plan of a change: what is done on each level, from the formatted nodes up to the root.
+//!
+//! Formatted nodes are spread by the priorities of the paper ("Node Balancing Optimizations"): the fewest nodes in the
+//! tree, then the fewest nodes changed, then the fewest that have to be read, then as much shifted as goes. Internal nodes
+//! share evenly with a neighbour.
+
+use super::level::{Level, Slot, Work};
+use super::pack::{Fill, flow, pack, size};
+use super::{Nodes, Step, descend};
+use crate::format::Key;
+use crate::item::{Item, ops};
+use crate::node::{Block, Content, Shape};
+use arbor_base::vfs::Result;
+use std::collections::BTreeMap;
+
+/// Where a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On disk.
+    Old(Block),
+    /// Nowhere yet: the plan's new node of this number.
+    New(usize),
+}
+
+/// A node that is written.
+#[derive(Clone, Debug)]
+struct Write {
+    place: Place,
+    level: u16,
+    work: Work,
+    /// The node to the left, for a new one.
+    near: Option<Place>,
+}
+
+/// A change of the tree that was worked out.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    writes: Vec<Write>,
+    freed: Vec<Block>,
+    news: usize,
+    root: Option<(Place, u16)>,
+}
+
+impl Place {
+    fn old(self) -> Option<Block> {
+        match self {
+            Place::Old(block) => Some(block),
+            Place::New(_) => None,
+        }
+    }
+}
+
+/// What carries out a plan. Blocks for its new nodes are reserved already.
+pub trait Room {
+    /// Takes a block, near that of the left neighbour.
+    fn take(&mut self, near: Option<Block>) -> Block;
+
+    /// Gives a node new contents.
+    fn write(&mut self, block: Block, level: u16, content: Content);
+
+    /// Frees a node.
+    fn free(&mut self, block: Block);
+
+    /// Makes a node of this level the root.
+    fn set_root(&mut self, block: Block, level: u16);
+}
+
+impl Plan {
+    /// Blocks that it takes.
+    pub fn needs(&self) -> usize {
+        self.writes.iter().filter(|w| w.place.old().is_none()).count()
+    }
+
+    /// Nodes that it changes, new ones as well.
+    pub fn changes(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Carries it out.
+    pub fn carry_out(self, room: &mut impl Room) {
+        let mut taken = BTreeMap::new();
+        let known = |taken: &BTreeMap<usize, Block>, place: Place| match place {
+            Place::Old(block) => block,
+            Place::New(n) => taken.get(&n).copied().unwrap_or(0),
+        };
+        for write in &self.writes {
+            if let Place::New(n) = write.place {
+                let near = write.near.map(|near| known(&taken, near));
+                taken.insert(n, room.take(near));
+            }
+        }
+        for Write { place, level, work, .. } in self.writes {
+            let content = match work {
+                Work::Leaf(items) => Content::Leaf(items),
+                Work::Internal(all) => {
+                    Content::Internal(all.into_iter().map(|(key, place)| (key, known(&taken, place))).collect())
+                }
+            };
+            room.write(known(&taken, place), level, content);
+        }
+        self.freed.into_iter().for_each(|block| room.free(block));
+        if let Some((place, level)) = self.root {
+            room.set_root(known(&taken, place), level);
+        }
+    }
+
+    fn new_place(&mut self) -> Place {
+        self.news += 1;
+        Place::New(self.news - 1)
+    }
+}
+
+/// Plans a change of the items of the formatted node in which `key` lies.
+///
+/// # Errors
+/// Those of reading nodes. Nothing is changed.
+pub fn plan_edit<N: Nodes + ?Sized>(nodes: &mut N, key: Key, edit: impl FnOnce(&mut Vec<Item>)) -> Result<Plan> {
+    let (shape, (_, height)) = (nodes.shape(), nodes.root());
+    let (block, way) = descend(nodes, key)?;
+    let mut plan = Plan::default();
+    let mut level = Level::new(nodes, 1);
+    let mut slot = level.slot(block, way)?;
+    let mut items = slot.work.items().clone();
+    edit(&mut items);
+    slot.work = Work::Leaf(items);
+    level.slots.push(slot);
+    balance_leaves(&mut level, shape, &mut plan)?;
+    while level.number < height {
+        let parents = plan.record(&level);
+        if parents.is_empty() {
+            return Ok(plan);
+        }
+        level = Level::new(level.nodes, level.number + 1);
+        for (way, (block, edits)) in parents {
+            // A volume that breaks REISER-T4 may have nodes between them that do not change; what is merged has to be adjacent.
+            while level.slots.last().is_some_and(|last| last.way < way) && level.more_right()? {}
+            if level.slots.last().is_some_and(|last| last.way == way) {
+                level.slots.pop();
+            }
+            let mut slot = level.slot(block, way)?;
+            slot.work = Work::Internal(edited(slot.work.children(), &edits));
+            level.slots.push(slot);
+        }
+        balance_internal(&mut level, shape, height, &mut plan)?;
+    }
+    plan.end(&level);
+    Ok(plan)
+}
+
+/// What changes in a parent.
+enum Edit {
+    Key(usize, Key),
+    Remove(usize),
+    /// After this child.
+    Insert(usize, Key, Place),
+}
+
+/// The parents of a level by the ways to them, and what changes in each.
+type Parents = BTreeMap<Vec<Step>, (Block, Vec<Edit>)>;
+
+impl Plan {
+    /// Writes down what is done on a level. Returns what that changes in the parents.
+    fn record<N: Nodes + ?Sized>(&mut self, level: &Level<'_, N>) -> Parents {
+        self.write_level(level);
+        let mut parents = Parents::new();
+        let mut tell = |slot: &Slot, edit: fn(usize, Key, Place) -> Edit, key: Key| {
+            let Some((last, above)) = slot.way.split_last() else { return };
+            let (_, edits) = parents.entry(above.to_vec()).or_insert_with(|| (last.block, Vec::new()));
+            edits.push(edit(last.index, key, slot.place));
+        };
+        for slot in &level.removed {
+            tell(slot, |index, _, _| Edit::Remove(index), Key::LEAST);
+        }
+        for slot in &level.slots {
+            let key = slot.work.first_key().unwrap_or(Key::LEAST);
+            match &slot.old {
+                None => tell(slot, Edit::Insert, key),
+                Some(old) if old.first_key() != Some(key) => tell(slot, |index, key, _| Edit::Key(index, key), key),
+                Some(_) => {}
+            }
+        }
+        parents
+    }
+
+    fn write_level<N: Nodes + ?Sized>(&mut self, level: &Level<'_, N>) {
+        self.freed.extend(level.removed.iter().filter_map(|s| s.place.old()));
+        let mut near = None;
+        for slot in &level.slots {
+            if slot.is_changed() {
+                let Slot { place, work, .. } = slot.clone();
+                self.writes.push(Write { place, level: level.number, work, near });
+            }
+            near = Some(slot.place);
+        }
+    }
+
+    /// Ends the plan with the level of the root.
+    fn end<N: Nodes + ?Sized>(&mut self, level: &Level<'_, N>) {
+        match level.slots.as_slice() {
+            // The root has one child left: that becomes the root.
+            [root] if let [(_, only)] = root.work.children() => {
+                self.freed.extend(root.place.old());
+                self.root = Some((*only, level.number - 1));
+            }
+            [_] => self.write_level(level),
+            several => {
+                let all = several.iter().filter_map(|s| Some((s.work.first_key()?, s.place))).collect();
+                self.write_level(level);
+                let place = self.new_place();
+                self.writes.push(Write { place, level: level.number + 1, work: Work::Internal(all), near: None });
+                self.root = Some((place, level.number + 1));
+            }
+        }
+    }
+}
+
+/// The children of a node after these edits, whose indices are those before.
+fn edited(old: &[(Key, Place)], edits: &[Edit]) -> Vec<(Key, Place)> {
+    let mut new = Vec::with_capacity(old.len() + 1);
+    for (n, (old_key, place)) in old.iter().enumerate() {
+        let new_key = edits.iter().find_map(|e| match e {
+            Edit::Key(at, key) if *at == n => Some(*key),
+            _ => None,
+        });
+        let key = new_key.unwrap_or(*old_key);
+        if !edits.iter().any(|e| matches!(e, Edit::Remove(at) if *at == n)) {
+            new.push((key, *place));
+        }
+        new.extend(edits.iter().filter_map(|e| match e {
+            Edit::Insert(at, key, place) if *at == n => Some((*key, *place)),
+            _ => None,
+        }));
+    }
+    new
+}
+
+// Formatted nodes.
+
+/// Ways to spread the items of a full node over its neighbours too: how many to the left and to the right take part.
+const TWO: &[(usize, usize, Fill)] = &[(1, 0, Fill::Left), (0, 1, Fill::Right)];
+const THREE: &[(usize, usize, Fill)] = &[(1, 1, Fill::Outer), (2, 0, Fill::Left), (0, 2, Fill::Right)];
+
+/// Spreads the items of the only node of a level, which were changed, over as few nodes as can be.
+fn balance_leaves<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, plan: &mut Plan) -> Result<()> {
+    if leaf_size(level, 0) > shape.room() && !shift(level, shape, TWO)? && !shift(level, shape, THREE)? {
+        split(level, shape, plan)?;
+    }
+    compress(level, shape)
+}
+
+fn leaf_size<N: Nodes + ?Sized>(level: &Level<'_, N>, n: usize) -> usize {
+    level.slots.get(n).map_or(0, |s| size(s.work.items()))
+}
+
+/// The node that is too full.
+fn full<N: Nodes + ?Sized>(level: &Level<'_, N>, shape: Shape) -> usize {
+    level.slots.iter().position(|s| size(s.work.items()) > shape.room()).unwrap_or(0)
+}
+
+/// Shifts items to neighbours, in the first of these ways that needs the fewest nodes which were not in memory; returns
+/// whether one of them is enough.
+fn shift<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, ways: &[(usize, usize, Fill)]) -> Result<bool> {
+    let mut best: Option<(usize, usize, Vec<Vec<Item>>)> = None;
+    for (left, right, fill) in ways {
+        while full(level, shape) < *left && level.more_left()? {}
+        while level.slots.len() <= full(level, shape) + right && level.more_right()? {}
+        let at = full(level, shape);
+        let Some(from) = at.checked_sub(*left) else { continue };
+        let Some(slots) = level.slots.get(from..=at + right) else { continue };
+        let uncached = slots.iter().filter(|s| !s.was_cached).count();
+        let items = flow(shape, slots.iter().map(|s| s.work.items()));
+        if let Some(packed) = pack(shape, &items, slots.len(), *fill)
+            && best.as_ref().is_none_or(|(least, ..)| uncached < *least)
+        {
+            best = Some((uncached, *left, packed));
+        }
+    }
+    let Some((_, left, packed)) = best else { return Ok(false) };
+    assign(level, full(level, shape) - left, packed);
+    Ok(true)
+}
+
+fn assign<N: Nodes + ?Sized>(level: &mut Level<'_, N>, from: usize, packed: Vec<Vec<Item>>) {
+    for (slot, items) in level.slots.iter_mut().skip(from).zip(packed) {
+        slot.work = Work::Leaf(items);
+    }
+}
+
+/// Splits a node, into three if an item in its middle wants that.
+fn split<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, plan: &mut Plan) -> Result<()> {
+    let at = full(level, shape);
+    let items = level.slots.get(at).map(|s| s.work.items().clone()).unwrap_or_default();
+    let packed = (2..=4).find_map(|n| pack(shape, &items, n, Fill::Left)).ok_or(arbor_base::vfs::Errno::EFBIG)?;
+    for n in 1..packed.len() {
+        let place = plan.new_place();
+        level.insert_after(at + n - 1, place, Work::Leaf(Vec::new()));
+    }
+    assign(level, at, packed);
+    Ok(())
+}
+
+/// Takes nodes out of the tree as long as two fit into one, or three into two (REISER-T3).
+fn compress<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape) -> Result<()> {
+    let has_shrunk = |s: &Slot| s.old.as_ref().is_none_or(|old| size(s.work.items()) < size(old.items()));
+    while !level.removed.is_empty() || level.slots.iter().any(has_shrunk) {
+        let changed = |s: &Slot| s.is_changed();
+        // Two on each side of what has changed.
+        while level.slots.iter().position(changed).unwrap_or(0) < 2 && level.more_left()? {}
+        while level.slots.iter().rev().position(changed).unwrap_or(0) < 2 && level.more_right()? {}
+        if let Some(empty) =
+            level.slots.iter().position(|s| s.work.items().is_empty()).filter(|_| level.slots.len() > 1)
+        {
+            level.remove(empty);
+            continue;
+        }
+        let nodes = level.slots.len();
+        let all = (0..nodes).flat_map(|n| [(n, 2), (n, 3)]).filter(|(n, many)| n + many <= nodes);
+        let Some((at, many, packed)) =
+            all.into_iter().find_map(|(n, many)| Some((n, many, fewer(level, shape, n, many)?)))
+        else {
+            return Ok(());
+        };
+        // A new one rather than one that is on disk.
+        let goes = (at..at + many).find(|n| level.slots.get(*n).is_some_and(|s| s.old.is_none())).unwrap_or(at + 1);
+        level.remove(goes);
+        assign(level, at, packed);
+    }
+    Ok(())
+}
+
+/// The items of `many` nodes from `n` on in one node less, if they fit.
+fn fewer<N: Nodes + ?Sized>(level: &Level<'_, N>, shape: Shape, n: usize, many: usize) -> Option<Vec<Vec<Item>>> {
+    let slots = level.slots.get(n..n + many)?;
+    // Joining two items saves a head.
+    let least =
+        slots.iter().map(|s| size(s.work.items())).sum::<usize>().saturating_sub((many - 1) * crate::format::ITEM_HEAD);
+    if least > (many - 1) * shape.room() {
+        return None;
+    }
+    pack(shape, &flow(shape, slots.iter().map(|s| s.work.items())), many - 1, Fill::Left)
+}
+
+// Internal nodes.
+
+/// Divides and merges internal nodes until each has enough children and none too many.
+fn balance_internal<N: Nodes + ?Sized>(
+    level: &mut Level<'_, N>,
+    shape: Shape,
+    height: u16,
+    plan: &mut Plan,
+) -> Result<()> {
+    loop {
+        let count = |s: &Slot| s.work.children().len();
+        if let Some(n) = level.slots.iter().position(|s| count(s) > shape.fanout()) {
+            grow(level, shape, n, plan)?;
+            continue;
+        }
+        let is_root = level.number == height && level.slots.len() == 1;
+        let small = level.slots.iter().position(|s| count(s) < shape.least_children()).filter(|_| !is_root);
+        match small {
+            Some(n) if merge(level, shape, n)? => {}
+            _ => return Ok(()),
+        }
+    }
+}
+
+fn children_of<N: Nodes + ?Sized>(level: &Level<'_, N>, n: usize) -> Vec<(Key, Place)> {
+    level.slots.get(n).map(|s| s.work.children().to_vec()).unwrap_or_default()
+}
+
+/// Shares the children of two nodes between them.
+fn share<N: Nodes + ?Sized>(level: &mut Level<'_, N>, left: usize) {
+    let mut all = children_of(level, left);
+    all.extend(children_of(level, left + 1));
+    let right = all.split_off(all.len() - all.len() / 2);
+    for (slot, all) in level.slots.iter_mut().skip(left).zip([all, right]) {
+        slot.work = Work::Internal(all);
+    }
+}
+
+/// The node and its neighbours, with what is read for that; where the node is then.
+fn with_neighbours<N: Nodes + ?Sized>(level: &mut Level<'_, N>, n: usize) -> Result<usize> {
+    let n = if n == 0 && level.more_left()? { 1 } else { n };
+    if n + 1 == level.slots.len() {
+        level.more_right()?;
+    }
+    Ok(n)
+}
+
+/// Gives children of a node with too many to a neighbour, or to a new node.
+fn grow<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, n: usize, plan: &mut Plan) -> Result<()> {
+    let n = with_neighbours(level, n)?;
+    let both = |level: &Level<'_, N>, left: usize| children_of(level, left).len() + children_of(level, left + 1).len();
+    if n > 0 && both(level, n - 1) <= 2 * shape.fanout() {
+        share(level, n - 1);
+    } else if n + 1 < level.slots.len() && both(level, n) <= 2 * shape.fanout() {
+        share(level, n);
+    } else {
+        let place = plan.new_place();
+        level.insert_after(n, place, Work::Internal(Vec::new()));
+        share(level, n);
+    }
+    Ok(())
+}
+
+/// Merges a node with too few children with a neighbour, or takes some of the neighbour's; `false` if it has none.
+fn merge<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, n: usize) -> Result<bool> {
+    let n = with_neighbours(level, n)?;
+    let lefts = [n.checked_sub(1), (n + 1 < level.slots.len()).then_some(n)];
+    let sum = |left: usize| children_of(level, left).len() + children_of(level, left + 1).len();
+    let fits = lefts.into_iter().flatten().find(|left| sum(*left) <= shape.fanout());
+    let Some(left) = fits.or(lefts.into_iter().flatten().next()) else { return Ok(false) };
+    share(level, left);
+    if fits.is_some() {
+        let mut all = children_of(level, left);
+        all.extend(children_of(level, left + 1));
+        let is_new = level.slots.get(left).is_some_and(|s| s.old.is_none());
+        level.remove(if is_new { left } else { left + 1 });
+        level.slots.get_mut(left).into_iter().for_each(|s| s.work = Work::Internal(all.clone()));
+    }
+    Ok(true)
+}
+
+// What is done with the items of a node.
+
+/// Puts an item in its place; it becomes part of the one that it belongs to. None of its units is there yet.
+pub fn put(shape: Shape, items: &mut Vec<Item>, piece: Item) {
+    let mut at = items.partition_point(|i| i.key <= piece.key);
+    if let Some(left) = at.checked_sub(1).and_then(|n| items.get(n)).filter(|i| i.key.is_of_same(piece.key))
+        && let Some(ops) = ops(left.key, shape.node_size)
+        && let unit = ops.find(left, piece.key)
+        && unit < ops.units(left)
+    {
+        let (before, after) = (left.part(ops, 0..unit), left.part(ops, unit..ops.units(left)));
+        items.splice(at - 1..at, [before, after]);
+    }
+    at = items.partition_point(|i| i.key <= piece.key);
+    items.insert(at, piece);
+    *items = flow(shape, [&*items]);
+}
+
+/// Takes the units whose keys are in a range out of a node; returns them.
+pub fn cut(shape: Shape, items: &mut Vec<Item>, from: Key, to: Key) -> Vec<Item> {
+    let (mut kept, mut taken) = (Vec::new(), Vec::new());
+    for item in items.drain(..) {
+        let Some(ops) = ops(item.key, shape.node_size) else {
+            kept.push(item);
+            continue;
+        };
+        let (a, b, units) = (ops.find(&item, from), ops.find(&item, to), ops.units(&item));
+        for (range, out) in [(0..a, true), (a..b.max(a), false), (b.max(a)..units, true)] {
+            if !range.is_empty() {
+                if out { &mut kept } else { &mut taken }.push(item.part(ops, range));
+            }
+        }
+    }
+    *items = flow(shape, [&kept]);
+    taken
+}

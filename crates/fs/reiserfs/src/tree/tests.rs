@@ -1,0 +1,425 @@
+//! The tree by itself: texts, every sequence of small steps, and random ones, each step held against a plain map and
+//! against the invariants.
+
+use super::*;
+use crate::format::{EntryHead, Kind};
+use crate::item::entries;
+use std::collections::{BTreeMap, BTreeSet};
+use zerocopy::IntoBytes;
+
+/// A tree in memory. Every node goes through its bytes.
+#[derive(Clone)]
+struct Tree {
+    shape: Shape,
+    nodes: BTreeMap<Block, Vec<u8>>,
+    root: (Block, u16),
+    next: Block,
+    /// All of them if it is `None`.
+    in_memory: Option<BTreeSet<Block>>,
+    touched: BTreeSet<Block>,
+}
+
+impl Tree {
+    fn new(node_size: usize) -> Tree {
+        let shape = Shape { node_size, fsid: 7 };
+        let nodes = BTreeMap::from([(1, Content::Leaf(Vec::new()).encode(shape, 1, 1, 0))]);
+        Tree { shape, nodes, root: (1, 1), next: 2, in_memory: None, touched: BTreeSet::new() }
+    }
+
+    /// A tree of these formatted nodes, the first of which is block 1, and a root.
+    fn of<const N: usize, const M: usize>(node_size: usize, leaves: [[Item; M]; N]) -> Tree {
+        let mut tree = Tree::new(node_size);
+        let all = (1..).zip(&leaves).map(|(block, items)| (items[0].key, block)).collect();
+        for (block, items) in (1..).zip(leaves) {
+            tree.nodes.insert(block, Content::Leaf(items.into()).encode(tree.shape, block, 1, 0));
+            tree.next = block + 1;
+        }
+        tree.nodes.insert(tree.next, Content::Internal(all).encode(tree.shape, tree.next, 2, 0));
+        (tree.root, tree.next) = ((tree.next, 2), tree.next + 1);
+        tree.check();
+        tree
+    }
+
+    fn content(&self, block: Block, level: u16) -> Content {
+        Content::decode(self.shape, block, level, &self.nodes[&block]).unwrap_or_else(|c| panic!("{c}"))
+    }
+
+    fn carry_out(&mut self, plan: Plan) {
+        let (needs, before) = (plan.needs(), self.next);
+        self.touched.clear();
+        plan.carry_out(self);
+        assert_eq!((self.next - before) as usize, needs, "blocks that were announced are taken");
+    }
+
+    fn put(&mut self, piece: Item) {
+        let (shape, key) = (self.shape, piece.key);
+        let plan = plan_edit(self, key, |items| put(shape, items, piece)).unwrap();
+        self.carry_out(plan);
+    }
+
+    /// Takes all units with keys in a range out, one node after the other; returns how many nodes that took.
+    fn cut(&mut self, from: Key, to: Key) -> usize {
+        for steps in 0.. {
+            let (shape, mut taken) = (self.shape, Vec::new());
+            let plan = plan_edit(self, from, |items| taken = cut(shape, items, from, to)).unwrap();
+            if !taken.is_empty() {
+                self.carry_out(plan);
+                continue;
+            }
+            // Perhaps the range begins in the next node.
+            let (_, way) = descend(self, from).unwrap();
+            let Some((next, _)) = beside(self, &way, true).unwrap() else { return steps };
+            let first = self.content(next, 1).first_key().unwrap();
+            if first >= to {
+                return steps;
+            }
+            let plan = plan_edit(self, first, |items| taken = cut(shape, items, from, to)).unwrap();
+            assert!(!taken.is_empty());
+            self.carry_out(plan);
+        }
+        0
+    }
+
+    fn walk(&self, block: Block, level: u16, leaves: &mut Vec<Vec<Item>>, seen: &mut BTreeSet<Block>) -> Option<Key> {
+        assert!(seen.insert(block), "block {block} is in the tree once");
+        let content = self.content(block, level);
+        let first = content.first_key();
+        match content {
+            Content::Leaf(items) => {
+                assert!(pack::size(&items) <= self.shape.room());
+                assert!(!items.is_empty() || self.root.1 == 1, "an empty node");
+                leaves.push(items);
+            }
+            Content::Internal(all) => {
+                let least = if block == self.root.0 { 2 } else { self.shape.least_children() };
+                assert!((least..=self.shape.fanout()).contains(&all.len()), "REISER-T4: {} children", all.len());
+                for (key, child) in all {
+                    assert_eq!(self.walk(child, level - 1, leaves, seen), Some(key), "REISER-T2");
+                }
+            }
+        }
+        first
+    }
+
+    /// The invariants; returns the leaves.
+    fn check(&self) -> Vec<Vec<Item>> {
+        let (mut leaves, mut seen) = (Vec::new(), BTreeSet::new());
+        self.walk(self.root.0, self.root.1, &mut leaves, &mut seen);
+        assert_eq!(seen.len(), self.nodes.len(), "no node is left over");
+        for many in [2, 3] {
+            for nodes in leaves.windows(many) {
+                let items = pack::flow(self.shape, nodes);
+                let fewer = pack::pack(self.shape, &items, many - 1, pack::Fill::Left);
+                assert!(fewer.is_none(), "REISER-T3: {many} nodes fit into {}: {nodes:?}", many - 1);
+            }
+        }
+        let keys: Vec<Key> = leaves.iter().flatten().map(|i| i.key).collect();
+        assert!(keys.is_sorted_by(|a, b| a < b), "{keys:?}");
+        leaves
+    }
+}
+
+impl Nodes for Tree {
+    fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    fn root(&self) -> (Block, u16) {
+        self.root
+    }
+
+    fn read(&mut self, block: Block, level: u16) -> Result<Arc<Content>> {
+        Ok(Arc::new(self.content(block, level)))
+    }
+
+    fn is_cached(&self, block: Block) -> bool {
+        self.in_memory.as_ref().is_none_or(|all| all.contains(&block))
+    }
+}
+
+impl Room for Tree {
+    fn take(&mut self, near: Option<Block>) -> Block {
+        assert!(near.is_none_or(|near| self.nodes.contains_key(&near) || near < self.next));
+        self.next += 1;
+        self.next - 1
+    }
+
+    fn write(&mut self, block: Block, level: u16, content: Content) {
+        self.touched.insert(block);
+        self.nodes.insert(block, content.encode(self.shape, block, level, 1));
+    }
+
+    fn free(&mut self, block: Block) {
+        assert!(self.nodes.remove(&block).is_some() && !self.touched.contains(&block));
+    }
+
+    fn set_root(&mut self, block: Block, level: u16) {
+        self.root = (block, level);
+    }
+}
+
+fn stat(object: u32, len: usize) -> Item {
+    Item { key: Key::new(1, object, 0, Kind::StatData), tail: 0, body: vec![object as u8; len] }
+}
+
+fn direct(object: u32, from: u64, len: usize) -> Item {
+    let body = (from..from + len as u64).map(|n| n as u8 ^ object as u8).collect();
+    Item { key: Key::new(1, object, from, Kind::Direct), tail: 0, body }
+}
+
+fn pointers(object: u32, from: u64, blocks: &[u32]) -> Item {
+    let body = blocks.iter().flat_map(|b| b.to_le_bytes()).collect();
+    Item { key: Key::new(1, object, from, Kind::Indirect), tail: 0, body }
+}
+
+fn name(dir: u32, hash: u64, name: &str) -> Item {
+    let head = EntryHead { offset: hash.into(), locality: 1.into(), object: 9.into(), kind: 8, len: name.len() as u8 };
+    let body = [head.as_bytes(), name.as_bytes()].concat();
+    Item { key: Key::new(1, dir, hash, Kind::Directory), tail: 0, body }
+}
+
+/// All units of the leaves by their keys.
+fn units(shape: Shape, leaves: &[Vec<Item>]) -> BTreeMap<Key, Vec<u8>> {
+    let mut all = BTreeMap::new();
+    for item in leaves.iter().flatten() {
+        let ops = ops(item.key, shape.node_size).unwrap();
+        for n in 0..ops.units(item) {
+            assert!(all.insert(ops.key_of(item, n), item.part(ops, n..n + 1).body).is_none());
+        }
+    }
+    all
+}
+
+fn draw(leaves: &[Vec<Item>], node_size: usize) -> String {
+    let item = |i: &Item| {
+        let ops = ops(i.key, node_size).unwrap();
+        format!("{} {}+{} {}", i.key.object(), i.key.offset(), i.body.len(), ops.name())
+    };
+    leaves.iter().map(|items| items.iter().map(item).collect::<Vec<_>>().join(", ") + "\n").collect()
+}
+
+#[test]
+fn what_is_shifted_goes_as_far_as_it_can() {
+    // Room for 128 bytes in a node.
+    let mut tree = Tree::new(160);
+    for (object, len) in [(1, 60), (3, 20), (5, 60), (7, 20)] {
+        tree.put(stat(object, len));
+    }
+    assert_eq!(draw(&tree.check(), 160), "1 0+60 stat data, 3 0+20 stat data\n5 0+60 stat data, 7 0+20 stat data\n");
+    // Neither neighbour has room for it, and both with it fill three nodes.
+    tree.put(stat(4, 60));
+    let drawn = draw(&tree.check(), 160);
+    assert_eq!(drawn, "1 0+60 stat data, 3 0+20 stat data\n4 0+60 stat data\n5 0+60 stat data, 7 0+20 stat data\n");
+}
+
+/// The number of nodes comes first: what one neighbour has no room for goes to both, or to the one after it.
+#[test]
+fn no_node_is_added_while_two_neighbours_have_room() {
+    let mut both = Tree::of(160, [[direct(1, 1, 70)], [direct(2, 1, 104)], [direct(3, 1, 70)]]);
+    both.put(direct(2, 105, 12));
+    assert_eq!(
+        draw(&both.check(), 160),
+        "1 1+70 direct, 2 1+10 direct\n2 11+96 direct\n2 107+10 direct, 3 1+70 direct\n"
+    );
+    let mut left = Tree::of(160, [[direct(1, 1, 30)], [direct(2, 1, 104)], [direct(3, 1, 104)]]);
+    left.put(direct(3, 105, 10));
+    assert_eq!(
+        draw(&left.check(), 160),
+        "1 1+30 direct, 2 1+50 direct\n2 51+54 direct, 3 1+26 direct\n3 27+88 direct\n"
+    );
+    let mut right = Tree::of(160, [[direct(1, 1, 104)], [direct(2, 1, 104)], [direct(3, 1, 30)]]);
+    right.put(direct(1, 105, 10));
+    assert_eq!(
+        draw(&right.check(), 160),
+        "1 1+88 direct\n1 89+26 direct, 2 1+54 direct\n2 55+50 direct, 3 1+30 direct\n"
+    );
+}
+
+/// Of two neighbours that have room, the one that is in memory takes what is shifted.
+#[test]
+fn what_is_in_memory_is_changed_rather() {
+    for cached in [1, 3] {
+        let mut tree = Tree::of(160, [[direct(1, 1, 50)], [direct(2, 1, 104)], [direct(3, 1, 50)]]);
+        tree.in_memory = Some([2, cached].into());
+        tree.put(direct(2, 105, 4));
+        tree.check();
+        assert!(
+            tree.touched.contains(&cached) && !tree.touched.contains(&(4 - cached)),
+            "{cached}: {:?}",
+            tree.touched
+        );
+    }
+}
+
+#[test]
+fn a_tail_is_split_over_two_nodes_and_becomes_one_again() {
+    let mut tree = Tree::new(160);
+    tree.put(stat(1, 40));
+    tree.put(stat(2, 40));
+    tree.put(direct(2, 1, 60));
+    let leaves = tree.check();
+    assert_eq!(draw(&leaves, 160), "1 0+40 stat data, 2 0+40 stat data\n2 1+60 direct\n");
+    tree.put(stat(3, 30));
+    tree.put(direct(2, 61, 10));
+    let leaves = tree.check();
+    let parts = leaves.iter().flatten().filter(|i| i.key.kind() == Some(Kind::Direct)).count();
+    assert!(parts <= 2, "{}", draw(&leaves, 160));
+    tree.cut(stat(1, 0).key, direct(2, 1, 0).key);
+    assert_eq!(draw(&tree.check(), 160), "2 1+70 direct\n3 0+30 stat data\n");
+}
+
+#[test]
+fn entries_are_one_item_of_each_node() {
+    let mut tree = Tree::new(256);
+    let hashes: Vec<u64> = (0..40).map(|n| (n * 17 % 41) << 8).collect();
+    hashes.iter().for_each(|h| tree.put(name(5, *h, &format!("name{h}"))));
+    let leaves = tree.check();
+    assert!(leaves.iter().all(|items| items.len() == 1), "{}", draw(&leaves, 256));
+    let found: Vec<u64> = leaves
+        .iter()
+        .flatten()
+        .flat_map(|i| entries(&i.body).map(|(_, head, _)| head.offset.get()).collect::<Vec<_>>())
+        .collect();
+    assert!(found.len() == 40 && found.is_sorted());
+    let (item, unit) = find(&mut tree, Key::new(1, 5, 7 << 8, Kind::Directory)).unwrap().unwrap();
+    assert_eq!(entries(&item.body).nth(unit).unwrap().2, b"name1792");
+    assert!(find(&mut tree, Key::new(1, 5, 7, Kind::Directory)).unwrap().is_none());
+    hashes.iter().for_each(|h| {
+        assert_eq!(tree.cut(Key::new(1, 5, *h, Kind::Directory), Key::new(1, 5, h + 1, Kind::Directory)), 1)
+    });
+    assert_eq!((tree.check().concat().len(), tree.nodes.len(), tree.root.1), (0, 1, 1));
+}
+
+#[test]
+fn a_file_that_grows_in_order_fills_its_nodes() {
+    let mut tree = Tree::new(1024);
+    (0..2000u32).for_each(|n| tree.put(pointers(3, 1 + u64::from(n) * 1024, &[n + 1])));
+    let leaves = tree.check();
+    // Heads take 32 and 24 bytes.
+    assert_eq!(leaves.len(), 2000usize.div_ceil((1024 - 32 - 24) / 4));
+    let cut = tree.cut(Key::new(1, 3, 0, Kind::Indirect), Key::new(1, 3, u64::MAX, Kind::Indirect));
+    assert!(cut <= leaves.len() + 1, "{cut} steps for {} nodes", leaves.len());
+    assert_eq!(tree.check(), [vec![]]);
+}
+
+/// Every sequence of so many steps, each of which puts or takes one of a few items.
+#[test]
+fn every_short_sequence() {
+    fn go(tree: &Tree, model: &BTreeMap<Key, Vec<u8>>, all: &[Item], left: u32, seen: &mut u64) {
+        *seen += 1;
+        assert_eq!(&units(tree.shape, &tree.check()), model);
+        if left == 0 {
+            return;
+        }
+        for item in all {
+            let (mut tree, mut model) = (tree.clone(), model.clone());
+            if model.contains_key(&item.key) {
+                let ops = ops(item.key, tree.shape.node_size).unwrap();
+                let last = ops.key_of(item, ops.units(item) - 1);
+                let end = last.at(last.offset() + 1);
+                tree.cut(item.key, end);
+                model.retain(|key, _| !(item.key..end).contains(key));
+            } else {
+                tree.put(item.clone());
+                model.extend(units(tree.shape, &[vec![item.clone()]]));
+            }
+            go(&tree, &model, all, left - 1, seen);
+        }
+    }
+    let sets: [Vec<Item>; 3] = [
+        // Nodes for 128 bytes: whole items that fill a third, a half, nearly all.
+        [(1, 20), (2, 40), (3, 100), (4, 20), (5, 60)].map(|(object, len)| stat(object, len)).into(),
+        vec![stat(1, 30), direct(1, 1, 90), stat(2, 30), direct(2, 1, 50), stat(3, 80)],
+        vec![
+            name(1, 1, "a"),
+            name(1, 2, "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"),
+            name(1, 3, "c"),
+            stat(2, 70),
+            name(1, 4, "ddddddddddddddddd"),
+        ],
+    ];
+    let mut seen = 0;
+    for set in &sets {
+        go(&Tree::new(160), &BTreeMap::new(), set, 6, &mut seen);
+    }
+    assert_eq!(seen, 3 * (5u64.pow(7) - 1) / 4);
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n
+    }
+
+    fn item(&mut self, room: usize) -> Item {
+        // Kinds of one object do not lie among each other: a file has no names.
+        let object = 1 + self.below(40) as u32;
+        let (kind, object) = (self.below(4), object * 4);
+        let object = object + kind as u32;
+        match kind {
+            0 => stat(object, 1 + self.below(room as u64 / 2) as usize),
+            1 => direct(object, 1 + 500 * self.below(4), 1 + self.below(room as u64 - 30) as usize),
+            2 => name(object, self.below(1 << 16), &"n".repeat(1 + self.below((room as u64 / 3).min(255)) as usize)),
+            _ => pointers(object, 1 + 1024 * self.below(64), &[self.below(1 << 20) as u32]),
+        }
+    }
+}
+
+#[test]
+fn random_steps() {
+    for (node_size, steps) in [(160, 3000), (256, 3000), (512, 3000), (1024, 2000)] {
+        let mut random = Random(node_size as u64);
+        let (mut tree, mut model) = (Tree::new(node_size), BTreeMap::new());
+        for step in 0..steps {
+            tree.in_memory = (random.below(2) == 0).then(|| (0..tree.next).filter(|_| random.below(2) == 0).collect());
+            // It grows, then shrinks, again and again.
+            let grows = random.below(10) < if step / 500 % 2 == 0 { 8 } else { 3 };
+            if grows {
+                let item = random.item(tree.shape.room());
+                let new = units(tree.shape, &[vec![item.clone()]]);
+                if new.keys().any(|key| model.contains_key(key)) {
+                    continue;
+                }
+                tree.put(item);
+                model.extend(new);
+            } else if let Some((from, _)) = model.range(random.item(300).key..).next() {
+                let (from, len) = (*from, 1 + random.below(80));
+                let to = from.at(from.offset() + len);
+                tree.cut(from, to);
+                model.retain(|key, _| !(from..to).contains(key));
+            }
+            if step % 7 == 0 {
+                assert_eq!(units(tree.shape, &tree.check()), model, "node size {node_size}, step {step}");
+            }
+        }
+        assert!(tree.root.1 >= 3, "a tree of {} levels", tree.root.1);
+        tree.cut(Key::LEAST, Key::MOST);
+        assert_eq!((tree.check(), tree.root.1), (vec![vec![]], 1));
+    }
+}
+
+#[test]
+fn damage_of_a_node_is_told_with_its_place() {
+    let mut tree = Tree::new(160);
+    tree.put(stat(1, 30));
+    tree.put(stat(2, 30));
+    let good = tree.nodes[&1].clone();
+    for at in 0..good.len() {
+        let mut bytes = good.clone();
+        bytes[at] ^= 0x10;
+        let told = Content::decode(tree.shape, 1, 1, &bytes).unwrap_err().to_string();
+        assert!(told.contains("node"), "{told}");
+        // Whatever a node with a right checksum says, it is no panic.
+        if !(4..8).contains(&at) {
+            let crc = arbor_base::layout::crc_without(&bytes, crate::format::CRC_AT).unwrap();
+            arbor_base::layout::put_u32(&mut bytes, crate::format::CRC_AT, crc);
+            let _ = Content::decode(tree.shape, 1, 1, &bytes);
+        }
+    }
+}
