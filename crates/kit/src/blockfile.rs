@@ -120,6 +120,87 @@ macro_rules! block_file {
     };
 }
 
+/// A decoded inode whose on-disk structure has the usual fields; see [`usual_fields!`](crate::usual_fields).
+pub trait UsualFields: BlockFile {
+    /// Its link count.
+    fn links(&self) -> u32;
+
+    /// Changes the link count.
+    fn set_links(&mut self, to: u32);
+
+    /// Sets ctime to `now`.
+    fn set_changed(&mut self, now: Time);
+
+    /// Sets the number of a device node.
+    fn set_rdev(&mut self, to: u32);
+
+    /// Applies a change of attributes.
+    fn change(&mut self, set: &Change);
+}
+
+/// Implements [`UsualFields`], and [`BlockFile`], for a decoded inode with its number in
+/// `ino`, and in `d` an on-disk structure with fields `mode`, `nlink`, `uid`, `gid`, `rdev` (u32), `size` (u64), `atime`,
+/// `mtime`, `ctime`, `btime`.
+#[macro_export]
+macro_rules! usual_fields {
+    ($t:ty) => {
+        $crate::block_file!($t);
+
+        impl $t {
+            /// Attributes as users see them, but for the generation, the space and the best size of a request.
+            pub fn attributes(&self) -> $crate::vfs::Attr {
+                let d = &self.d;
+                $crate::vfs::Attr {
+                    ino: self.ino,
+                    generation: 0,
+                    mode: d.mode.get(),
+                    nlink: d.nlink.get(),
+                    uid: d.uid.get(),
+                    gid: d.gid.get(),
+                    rdev: d.rdev.get(),
+                    size: d.size.get(),
+                    blocks: 0,
+                    blksize: 0,
+                    atime: d.atime.into(),
+                    mtime: d.mtime.into(),
+                    ctime: d.ctime.into(),
+                    btime: d.btime.into(),
+                    unsettled: false,
+                }
+            }
+        }
+
+        impl $crate::blockfile::UsualFields for $t {
+            fn links(&self) -> u32 {
+                self.d.nlink.get()
+            }
+
+            fn set_links(&mut self, to: u32) {
+                self.d.nlink = to.into();
+            }
+
+            fn set_changed(&mut self, now: $crate::vfs::Time) {
+                self.d.ctime = now.into();
+            }
+
+            fn set_rdev(&mut self, to: u32) {
+                self.d.rdev = to.into();
+            }
+
+            fn change(&mut self, set: &$crate::inodes::Change) {
+                let d = &mut self.d;
+                d.mode = set.mode.map_or(d.mode, |m| (d.kind() | m).into());
+                d.uid = set.uid.map_or(d.uid, Into::into);
+                d.gid = set.gid.map_or(d.gid, Into::into);
+                d.atime = set.atime.map_or(d.atime, Into::into);
+                d.mtime = set.mtime.map_or(d.mtime, Into::into);
+                d.ctime = set.ctime.map_or(d.ctime, Into::into);
+                d.btime = set.btime.map_or(d.btime, Into::into);
+            }
+        }
+    };
+}
+
 /// The blocks of files. The page of block `lbn` is `Name::data(ino, lbn)` in the cache.
 pub trait BlockFiles: State + Namespace + BlockMap + InodeTable<Inode: BlockFile> {
     /// Length of a block, as a power of two.

@@ -4,10 +4,10 @@
 //! An engine that implements [`ChunkNames`] gets [`Namespace`](namespace::Namespace), through which `namespace.rs`
 //! calls. The checkers make lost+found by the functions of this module (`lostfound.rs`).
 
-use crate::blockfile::BlockFile;
+use crate::blockfile::{BlockFile, UsualFields};
 use crate::chunkdir::{ChunkDirs, Found, Room};
 use crate::dirent::{DOTDOT_AT, first_chunks};
-use crate::inodes::{InodeStore, UsualFields};
+use crate::inodes::InodeStore;
 use crate::lifetimes::{self, Orphans};
 use crate::namespace::{Move, Namespace, NewInode, Node, Place, Target};
 use arbor_base::vfs::{Attr, Errno, FileType, Ino, Result, Time, mode};

@@ -3,13 +3,13 @@
 //! For checkers that have opened the volume in core as a mount does, and repair it by the functions of the mount. Called by
 //! the checkers, and through [`TreeCheck`].
 
-use crate::blockfile::BlockFile as _;
+use crate::blockfile::{BlockFile as _, UsualFields as _};
 use crate::chunkdir::ChunkDirs;
 use crate::chunknames::{ChunkNames, enter, init_dir, or_unmake, room_for};
 use crate::chunkrepair::set_ino;
 use crate::dirent::DOTDOT_AT;
 use crate::forest::{DIR_KIND, LOST_FOUND, TreeIssue, spare_names};
-use crate::inodes::{InodeStore as _, UsualFields as _};
+use crate::inodes::InodeStore as _;
 use crate::treecheck::{Named, Rec, TreeCheck};
 use arbor_base::vfs::{Errno, Error, Ino, Result, Time, mode};
 
