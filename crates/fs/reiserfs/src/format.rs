@@ -7,9 +7,9 @@ use std::fmt;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Least size of a node, in bytes.
-pub const LEAST_NODE: usize = 1 << 10;
+pub const LEAST_NODE: usize = 1024;
 /// Greatest size of a node, in bytes: offsets in a node have 16 bits.
-pub const MOST_NODE: usize = 32 << 10;
+pub const MOST_NODE: usize = 32768;
 
 /// How a node of the tree begins, formatted or internal. Unformatted nodes hold the bytes of a file and nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -126,7 +126,7 @@ impl Kind {
 }
 
 /// Greatest offset of a key.
-pub const MOST_OFFSET: u64 = (1 << 60) - 1;
+pub const MOST_OFFSET: u64 = 1152921504606846975;
 
 /// A key in core: `<locality, object, offset, kind>`, compared in this order.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
