@@ -86,52 +86,57 @@ pub trait Calls {
 pub fn run<V: Calls, R>(volume: &V, mut f: impl FnMut(&mut V::Core) -> Result<R>) -> Result<R> {
     let mut tries = volume.tries();
     loop {
-        let want = match attempt(volume, &mut tries, &mut f)? {
-            Ended::Done(r) => return Ok(r),
-            Ended::GaveUp(want) => want,
-            Ended::NoSpace => {
-                if volume.make_space(&mut tries)? {
-                    continue;
-                }
-                return Err(Errno::ENOSPC.into());
-            }
-        };
-        volume.provide(want, &mut tries)?;
+        let mut next = Next::End;
+        let done = attempt(volume, &mut tries, &mut f, &mut next);
+        match next {
+            Next::End => return done,
+            Next::Provide(want) => volume.provide(want, &mut tries)?,
+            Next::MakeSpace if volume.make_space(&mut tries)? => {}
+            Next::MakeSpace => return done,
+        }
     }
 }
 
-/// How an attempt to run a call has ended.
-enum Ended<R, W> {
-    Done(R),
-    GaveUp(W),
-    NoSpace,
+/// What follows an attempt to run a call.
+enum Next<W> {
+    End,
+    Provide(W),
+    MakeSpace,
 }
 
-type Attempt<V, R> = Result<Ended<R, <<V as Calls>::Core as State>::RestartReason>>;
-
+/// Runs a call once. What it returns is not moved any more until `run` returns it.
 fn attempt<V: Calls, R>(
     volume: &V,
     tries: &mut <V::Core as State>::Tries,
     f: &mut impl FnMut(&mut V::Core) -> Result<R>,
-) -> Attempt<V, R> {
+    next: &mut Next<<V::Core as State>::RestartReason>,
+) -> Result<R> {
     let core = &mut *volume.lock();
     core.health().check_alive()?;
     core.begin_call(tries);
-    let done = f(core).and_then(|r| core.commit().map(|()| r));
-    if let Err(e) = &done {
-        core.health().note(e);
-        if core.has_changed() && !core.is_refusal(e) {
-            core.fail(e);
-        }
+    let mut done = f(core);
+    if done.is_ok()
+        && let Err(e) = core.commit()
+    {
+        done = Err(e);
     }
-    core.end_call(&done);
-    match done {
-        Ok(r) => {
+    match &done {
+        Ok(_) => {
+            core.end_call(&done);
             volume.note_pressure(core);
-            Ok(Ended::Done(r))
         }
-        Err(Error::Restart) => core.take_reason().map(Ended::GaveUp).ok_or(Error::Restart),
-        Err(Error::Errno(Errno::ENOSPC)) if core.health().is_writable() => Ok(Ended::NoSpace),
-        Err(e) => Err(e),
+        Err(e) => {
+            core.health().note(e);
+            if core.has_changed() && !core.is_refusal(e) {
+                core.fail(e);
+            }
+            core.end_call(&done);
+            match e {
+                Error::Restart => *next = core.take_reason().map_or(Next::End, Next::Provide),
+                Error::Errno(Errno::ENOSPC) if core.health().is_writable() => *next = Next::MakeSpace,
+                _ => {}
+            }
+        }
     }
+    done
 }

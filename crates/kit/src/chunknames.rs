@@ -30,12 +30,13 @@ pub trait ChunkNames: ChunkDirs + Orphans + InodeStore<Inode: UsualFields> {
 impl<C: ChunkNames> Namespace for C {
     fn make(&mut self, dir: &Node, name: &[u8], (): (), new: &NewInode<'_>, now: Time) -> Result<Attr> {
         self.check_xattrs(new.xattrs)?;
-        let place = room_for(self, dir.ino, name)?;
+        let mut parent = self.iget(dir.ino)?;
+        let room = room_for(self, &mut parent, name)?;
         self.reserve_contents()?;
         let mut i = self.inew(new.mode, (new.uid, new.gid), now)?;
         let made = init_contents(self, &mut i, new, dir.ino);
         or_unmake(self, &mut i, made)?;
-        enter(self, place, name, &i)?;
+        enter(self, &parent, room, name, &i)?;
         touch(self, dir.ino, now, i32::from(i.is_dir()))?;
         Ok(self.attr_of(&i))
     }
@@ -50,10 +51,11 @@ impl<C: ChunkNames> Namespace for C {
     }
 
     fn link(&mut self, dir: &Node, name: &[u8], (): (), node: &Node, now: Time) -> Result<Attr> {
-        let place = room_for(self, dir.ino, name)?;
+        let mut parent = self.iget(dir.ino)?;
+        let room = room_for(self, &mut parent, name)?;
         let mut i = self.iget(node.ino)?;
         lifetimes::unorphan(self, &mut i)?;
-        enter(self, place, name, &i)?;
+        enter(self, &parent, room, name, &i)?;
         touch(self, dir.ino, now, 0)?;
         i.set_links(i.links().saturating_add(1));
         i.set_changed(now);
@@ -69,19 +71,19 @@ impl<C: ChunkNames> Namespace for C {
     }
 
     fn rename(&mut self, m: Move<'_, Found, ()>, now: Time) -> Result<()> {
-        let place = match &m.target {
-            Target::Free(()) => Some(room_for(self, m.new_dir.ino, m.new_name)?),
+        let mut new_dir = self.iget(m.new_dir.ino)?;
+        let room = match &m.target {
+            Target::Free(()) => Some(room_for(self, &mut new_dir, m.new_name)?),
             Target::Replaced(..) => None,
         };
         // The target's directory may have grown in vain if no inode is left; that is no change which anybody sees.
         let white = m.whiteout.map(|cx| self.inew(mode::IFCHR, (cx.uid, cx.gid), now)).transpose()?;
         let moved = self.iget(m.node.ino)?;
-        match (&m.target, place) {
+        match (&m.target, room) {
             (Target::Replaced(slot, _), _) => {
-                let new_dir = self.iget(m.new_dir.ino)?;
                 self.dir_replace(&new_dir, slot.at, m.node.ino, m.node.file_type())?;
             }
-            (Target::Free(()), Some(place)) => enter(self, place, m.new_name, &moved)?,
+            (Target::Free(()), Some(room)) => enter(self, &new_dir, room, m.new_name, &moved)?,
             (Target::Free(()), None) => return Err(Errno::EIO.into()),
         }
         // It may be the same directory, and have grown.
@@ -110,16 +112,14 @@ impl<C: ChunkNames> Namespace for C {
 }
 
 /// Finds room for a name in a directory, which grows if there is none.
-pub fn room_for<C: ChunkNames>(core: &mut C, dir: Ino, name: &[u8]) -> Result<(C::Inode, Room)> {
-    let mut dir = core.iget(dir)?;
-    core.build_hash(&dir)?;
-    let room = core.room_or_grow(&mut dir, name)?;
-    Ok((dir, room))
+pub fn room_for<C: ChunkNames>(core: &mut C, dir: &mut C::Inode, name: &[u8]) -> Result<Room> {
+    core.build_hash(dir)?;
+    core.room_or_grow(dir, name)
 }
 
 /// Enters a name of `i` in the room found for it.
-pub fn enter<C: ChunkNames>(core: &mut C, (dir, room): (C::Inode, Room), name: &[u8], i: &C::Inode) -> Result<()> {
-    core.dir_insert(&dir, room, name, i.ino(), i.file_type()).map(drop)
+pub fn enter<C: ChunkNames>(core: &mut C, dir: &C::Inode, room: Room, name: &[u8], i: &C::Inode) -> Result<()> {
+    core.dir_insert(dir, room, name, i.ino(), i.file_type()).map(drop)
 }
 
 /// Makes the first block of a new directory, of as many bytes as directories grow by.

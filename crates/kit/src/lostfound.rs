@@ -89,7 +89,7 @@ fn find<L: LostFound>(check: &mut L) -> Result<u32> {
         return Ok(known);
     }
     for name in spare_names(LOST_FOUND) {
-        let root = check.core().iget(L::ROOT)?;
+        let mut root = check.core().iget(L::ROOT)?;
         match check.core().dir_lookup(&root, name.as_bytes())? {
             Some(e) if was_read(check, e.ino.0 as u32) => {
                 *check.lost_found() = e.ino.0 as u32;
@@ -97,10 +97,10 @@ fn find<L: LostFound>(check: &mut L) -> Result<u32> {
             }
             Some(_) => {}
             None => {
-                let place = room_for(check.core(), L::ROOT, name.as_bytes())?;
+                let room = room_for(check.core(), &mut root, name.as_bytes())?;
                 let ino = check.new_dir(0o700, L::ROOT)?;
                 let made = check.core().iget(Ino(ino.into()))?;
-                enter(check.core(), place, name.as_bytes(), &made)?;
+                enter(check.core(), &root, room, name.as_bytes(), &made)?;
                 check.one_link_more(L::ROOT.0 as u32)?;
                 *check.lost_found() = ino;
                 return Ok(ino);
@@ -118,10 +118,10 @@ fn put_into<L: LostFound>(check: &mut L, ino: u32) -> Result<u32> {
     }
     let i = check.core().iget(Ino(ino.into()))?;
     for name in spare_names(&format!("#{ino}")) {
-        let dir = check.core().iget(Ino(found.into()))?;
+        let mut dir = check.core().iget(Ino(found.into()))?;
         if check.core().dir_lookup(&dir, name.as_bytes())?.is_none() {
-            let place = room_for(check.core(), dir.ino(), name.as_bytes())?;
-            enter(check.core(), place, name.as_bytes(), &i)?;
+            let room = room_for(check.core(), &mut dir, name.as_bytes())?;
+            enter(check.core(), &dir, room, name.as_bytes(), &i)?;
             return Ok(found);
         }
     }
