@@ -309,8 +309,8 @@ impl Checker<'_> {
             if piece.1.frag.get() == 0 {
                 continue;
             }
-            let issue = self.judge(i, piece, t)?;
-            match (issue, piece.0) {
+            let fate = self.judge(i, piece, t)?;
+            match (fate, piece.0) {
                 (Fate::Stays, FileBlock::Map { level, n }) => self.go_below(i, (level, n), &mut todo, t)?,
                 (Fate::Stays, _) => {}
                 (Fate::Goes, place) => self.cut(i, place, t)?,
