@@ -99,7 +99,7 @@ pub enum Command {
     /// Show a tree of directories.
     Tree(PathsArgs),
     /// Write files to the standard output.
-    Cat(PathsArgs),
+    Cat(CatArgs),
     /// Show all attributes of files.
     Stat(JsonPathsArgs),
     /// Copy files and trees of the host into an image.
@@ -542,6 +542,17 @@ pub struct PathsArgs {
     pub image: ImageArgs,
     /// Files or directories in it.
     #[arg(default_value = "/")]
+    pub paths: Vec<PathBuf>,
+}
+
+/// Arguments of `cat`.
+#[derive(Clone, Debug, Args)]
+pub struct CatArgs {
+    /// The image.
+    #[command(flatten)]
+    pub image: ImageArgs,
+    /// Files in it.
+    #[arg(required = true)]
     pub paths: Vec<PathBuf>,
 }
 

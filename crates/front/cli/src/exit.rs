@@ -49,11 +49,21 @@ fn one_line(error: &anyhow::Error) -> String {
     // A context that repeats what the cause says would be read twice.
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
-        if !text.contains(&plain(&cause)) && !cause.contains(&text) {
+        // The words of strerror(3) may be the name of a file.
+        let repeats = mentions(&cause, &text) && !cause.contains(" (os error ");
+        if !mentions(&text, &plain(&cause)) && !repeats {
             text = format!("{text}: {cause}");
         }
     }
     show::clean(plain(&text).replace('\n', " "))
+}
+
+/// Whether a text has these words; a short name is no part of another word.
+fn mentions(text: &str, words: &str) -> bool {
+    text.match_indices(words).any(|(at, found)| {
+        let ends = [text[..at].chars().next_back(), text[at + found.len()..].chars().next()];
+        !ends.into_iter().flatten().any(char::is_alphanumeric)
+    })
 }
 
 /// Without the numbers that the standard library appends to the words of strerror(3).
@@ -77,6 +87,11 @@ mod tests {
     fn reasons_are_told_once_and_without_numbers() {
         let error = Err::<(), _>(io::Error::from_raw_os_error(2)).context("x.img").unwrap_err();
         assert_eq!(one_line(&error), "x.img: No such file or directory");
+        for name in ["n", "o", "file"] {
+            let error = Err::<(), _>(io::Error::from_raw_os_error(2)).context(name).unwrap_err();
+            let told = one_line(&error.context(format!("open {name}")).context(name));
+            assert!(told.ends_with(&format!("{name}: No such file or directory")), "{told}");
+        }
         let error = anyhow::anyhow!("open x.img: bad").context("x.img: bad");
         assert_eq!(one_line(&error), "x.img: bad");
     }

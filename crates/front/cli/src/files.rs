@@ -261,7 +261,7 @@ pub(crate) fn tree(args: &PathsArgs, out: &mut dyn Write) -> Result<()> {
     trouble.end()
 }
 
-pub(crate) fn cat(args: &PathsArgs, out: &mut dyn Write) -> Result<()> {
+pub(crate) fn cat(args: &crate::args::CatArgs, out: &mut dyn Write) -> Result<()> {
     let image = Image::new(&args.image)?;
     let volume = image.volume(true)?;
     for path in &args.paths {

@@ -55,8 +55,8 @@ pub(crate) fn open(dev: Arc<dyn Device>, geom: Geom, opts: options::Mount, now: 
     let mut core = begin_at(dev, geom, opts, now, first)?;
     core.cache.keep_all(true);
     core.load(&mut |c| Err(c.into()))?;
-    // A damaged one may be the newer one.
-    recover::recover(&mut core, found.len() < 2)?;
+    let from = if found.len() < 2 { recover::Start::Only } else { recover::Start::Newest };
+    recover::recover(&mut core, from)?;
     core.cache.keep_all(false);
     Ok(core)
 }

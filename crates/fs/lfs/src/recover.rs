@@ -2,7 +2,8 @@
 //!
 //! The log is followed group by group, as long as groups are complete. A group's summaries hold the entries of the
 //! inode map and the segment usage that it changed, so only summaries are decoded; the blocks after them are read to
-//! verify their checksum. If one of the two checkpoints is lost, groups of later mounts follow, too.
+//! verify their checksum. If the newer one of two checkpoints cannot be used, groups of later mounts follow, too. If one is
+//! damaged, a partial segment with wrong blocks is damage, not the end of the log.
 //!
 //! Called by `mount.rs`; nothing is written. `Core::begin` then writes the first checkpoint of the mount.
 
@@ -23,9 +24,19 @@ struct Found {
     parsed: Parsed,
 }
 
-/// Brings core to the end of the log, if the volume was not unmounted, or if the newest checkpoint may be `lost`: then
-/// a later mount may have written what follows the older one.
-pub(crate) fn recover(core: &mut Core, lost: bool) -> Result<()> {
+/// The checkpoint from which the log is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// The newer of two.
+    Newest,
+    /// The older of two, since the newer one leads to nothing: later mounts may have written what follows.
+    Older,
+    /// The only one: the other is damaged, and may have been newer. No crash does that, since it is one sector.
+    Only,
+}
+
+/// Brings core to the end of the log, if the volume was not unmounted, or if there may be a newer checkpoint.
+pub(crate) fn recover(core: &mut Core, from: Start) -> Result<()> {
     let fields = [field!(Checkpoint, next_seg), field!(Checkpoint, cold_next)];
     for (head, (field, offset)) in core.log.heads.iter().zip(fields) {
         if head.is_open() && core.segs.get(head.next_seg.0).live != 0 {
@@ -33,16 +44,36 @@ pub(crate) fn recover(core: &mut Core, lost: bool) -> Result<()> {
             return Err(Corrupt::new("checkpoint", field, at, head.next_seg.0, "a segment without live blocks").into());
         }
     }
-    if core.checkpoint.clean.get() != 0 && !lost {
+    if core.checkpoint.clean.get() != 0 && from == Start::Newest {
         return Ok(());
     }
     core.checkpoint.clean = 0.into();
-    roll_forward(core, lost)
+    roll_forward(core, from)?;
+    if from == Start::Only { end_is_end(core) } else { Ok(()) }
+}
+
+/// Fails if the log goes on after the place where it was followed to: in the rest of the segment of a head, or in the next
+/// one. A damaged summary looks like the end of the log.
+fn end_is_end(core: &Core) -> Result<()> {
+    for head in core.log.heads.iter().filter(|h| h.is_open()) {
+        for (seg, from) in [(head.seg, head.offset), (head.next_seg, 0)] {
+            for offset in from..1 << (core.geom.seg_shift - core.geom.frag_shift) {
+                let Some(p) = summary::read(&*core.dev, &core.geom, seg, offset)? else { continue };
+                let (epoch, group) = (p.head.epoch.get(), p.head.group.get());
+                if epoch >= core.log.epoch && group > core.log.group && epoch.max(group) < validate::MOST {
+                    let at = core.geom.byte(Frag(core.geom.seg_start(seg).0 + offset)) + field!(Summary, group).1;
+                    let expected = format!("none after {}, to which the log could be followed", core.log.group);
+                    return Err(Corrupt::new("summary", "group", at, group, expected).into());
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Rolls the log forward in core.
-fn roll_forward(core: &mut Core, lost: bool) -> Result<()> {
-    while let Some((group, log)) = next_group(core, lost)? {
+fn roll_forward(core: &mut Core, from: Start) -> Result<()> {
+    while let Some((group, log)) = next_group(core, from)? {
         if group.last().is_some_and(|f| f.parsed.head.flags.get() & IFILE_ONLY == 0) {
             apply(core, &group)?;
         } else {
@@ -58,9 +89,9 @@ fn roll_forward(core: &mut Core, lost: bool) -> Result<()> {
 }
 
 /// The next group, if it is complete, and the end of the log after it.
-fn next_group(core: &Core, lost: bool) -> Result<Option<(Vec<Found>, LogHeads)>> {
+fn next_group(core: &Core, from: Start) -> Result<Option<(Vec<Found>, LogHeads)>> {
     for head in (0..core.log.heads.len()).filter(|n| core.log.heads[*n].is_open()) {
-        let found = group_at(core, head, lost)?;
+        let found = group_at(core, head, from)?;
         if found.is_some() {
             return Ok(found);
         }
@@ -69,14 +100,13 @@ fn next_group(core: &Core, lost: bool) -> Result<Option<(Vec<Found>, LogHeads)>>
 }
 
 /// The next group, if it begins at this head of the log and is complete (LFS-C2).
-fn group_at(core: &Core, at: usize, lost: bool) -> Result<Option<(Vec<Found>, LogHeads)>> {
+fn group_at(core: &Core, at: usize, from: Start) -> Result<Option<(Vec<Found>, LogHeads)>> {
     let (mut log, mut group) = (core.log, Vec::new());
     loop {
-        let later = lost && group.is_empty();
-        let mut parsed = partial_segment(core, &log, at, group.len(), later)?;
+        let mut parsed = partial_segment(core, &log, at, group.len(), from)?;
         if parsed.is_none() {
             log.heads[at] = Head { seg: log.heads[at].next_seg, offset: 0, fill: log.next_fill(), ..log.heads[at] };
-            parsed = partial_segment(core, &log, at, group.len(), later)?;
+            parsed = partial_segment(core, &log, at, group.len(), from)?;
         }
         let Some(parsed) = parsed else {
             let half = planted(Flaw::HalfGroup) && !group.is_empty();
@@ -104,8 +134,9 @@ fn is_possible(core: &Core, group: &[Found]) -> bool {
 }
 
 /// The partial segment number `index` of the next group, if it lies at the end of this head of the log.
-fn partial_segment(core: &Core, log: &LogHeads, at: usize, index: usize, later: bool) -> Result<Option<Parsed>> {
-    let (dev, geom, head) = (&*core.dev, &core.geom, log.heads[at]);
+fn partial_segment(core: &Core, log: &LogHeads, at: usize, index: usize, from: Start) -> Result<Option<Parsed>> {
+    let later = from != Start::Newest && index == 0;
+    let (dev, geom, head, mut torn) = (&*core.dev, &core.geom, log.heads[at], false);
     for _ in 0..2 {
         let Some(p) = summary::read(dev, geom, head.seg, head.offset)? else { continue };
         let h = &p.head;
@@ -117,6 +148,14 @@ fn partial_segment(core: &Core, log: &LogHeads, at: usize, index: usize, later: 
         if fits && (planted(Flaw::BlocksUnverified) || summary::is_whole(dev, geom, (head.seg, head.offset), &p)?) {
             return Ok(Some(p));
         }
+        torn |= fits;
+    }
+    // Not where a crash has ended the log, as far as one can know.
+    if torn && from == Start::Only {
+        let (field, offset) = field!(Summary, data_crc);
+        let at = geom.byte(Frag(geom.seg_start(head.seg).0 + head.offset));
+        let expected = "the blocks of the partial segment, since a checkpoint is damaged, too";
+        return Err(Corrupt::new("summary", field, at + offset, "others", expected).into());
     }
     Ok(None)
 }

@@ -490,6 +490,46 @@ fn the_older_checkpoint_is_not_the_last_word() {
     assert!(now["/broken"].content.ends_with(&bytes(30_000, 2)[8192..]), "only its first block is lost");
 }
 
+/// The newest checkpoint is damaged, and something in the log that leads to it: the log ends there for who follows it from the
+/// older one, and no crash has ended it. Neither a mount nor preening makes that the end of the volume.
+#[test]
+fn a_log_that_breaks_before_a_lost_checkpoint_is_followed_to_its_end() {
+    for summary in [false, true] {
+        let image = format(16 << 20, "");
+        let fs = mount(image.clone());
+        let file = |name: String, seed: u32| {
+            let ino = fs.mknod(&CX, fs.root(), name.as_bytes(), mode::IFREG | 0o644, 0).unwrap().ino;
+            fs.write(ino, 0, &bytes(30_000, seed)).unwrap();
+            fs.fsync(ino, false).unwrap();
+        };
+        (0..20).for_each(|n| file(format!("file{n}"), n));
+        fs.unmount().unwrap();
+        let good = tree(&image);
+        let k = ImageCorruptor::new(image.clone());
+        let data = k.byte_of(k.ino("/file3"), FileBlock::Data(0));
+        let newest = k.checkpoints()[0].0;
+        // The summary is in front of the blocks that it tells of.
+        let at = if summary { k.summary_before(data) } else { data + 5 };
+        k.flip(at);
+        k.flip(newest + 60);
+        if !summary {
+            let clock = std::sync::Arc::new(ManualClock::new(Time { secs: 5_000_000, nanos: 0 }));
+            let told = Lfs.mount(Devices::single(image.clone()), &MountOptions::default(), clock).map(drop);
+            let told = told.unwrap_err().to_string();
+            assert!(told.contains("a checkpoint is damaged, too"), "{told}");
+        }
+        let before = image.to_bytes();
+        let report = check(&image, Repair::Preen);
+        assert!(report.remaining() > 0 && image.to_bytes() == before, "{:#?}", report.issues);
+        let report = check(&image, Repair::Yes);
+        assert_eq!(report.remaining(), 0, "{:#?}", report.issues);
+        assert_eq!(check(&image, Repair::No).issues, vec![]);
+        let now = tree(&image);
+        let kept = (0..20).filter(|n| now.get(&format!("/file{n}")) == good.get(&format!("/file{n}"))).count();
+        assert!(kept >= 19, "{kept} of 20 files, {:#?}", report.issues);
+    }
+}
+
 /// What is wrong in one block is told once, and moves nothing else.
 #[test]
 fn a_flipped_byte_is_one_issue() {

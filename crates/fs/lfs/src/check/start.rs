@@ -5,6 +5,7 @@ use super::issue::Issue;
 use super::{Findings, log, words};
 use crate::format::*;
 use crate::mount::begin_at;
+use crate::recover::Start;
 use crate::superblock::{checkpoints, copies, found_at, fsid, geometry, is_same, read};
 use crate::volume::Core;
 use crate::{options, recover, superblock, validate};
@@ -141,7 +142,7 @@ pub(super) fn begin(dev: Arc<dyn Device>, found: &Found, f: &mut Findings) -> Re
     let mut damaged: Option<(Opened, usize)> = None;
     let mut end = 0;
     for (place, cp) in &all {
-        let opened = words(open(&dev, geom, (*place, *cp), !bad.is_empty()))?;
+        let opened = words(open(&dev, geom, (*place, *cp), start(&all, &bad)))?;
         // Its last group but the ifile's, or what follows it, as far as that is known.
         end = end.max(cp.group.get().saturating_sub(1));
         match opened {
@@ -190,6 +191,15 @@ pub(super) fn begin(dev: Arc<dyn Device>, found: &Found, f: &mut Findings) -> Re
     Ok(Begun { core, says_unclean, rebuilt: true })
 }
 
+/// From which of these checkpoints the log is followed next; `bad` ones cannot be used.
+fn start(all: &[(usize, Checkpoint)], bad: &[(usize, String)]) -> Start {
+    match all.len() {
+        0 | 1 => Start::Only,
+        _ if bad.is_empty() => Start::Newest,
+        _ => Start::Older,
+    }
+}
+
 fn note_bad(geom: &Geom, f: &mut Findings, bad: Vec<(usize, String)>) {
     for (place, why) in bad {
         f.note(Issue::Checkpoint { at: byte_of(geom, place), why });
@@ -209,7 +219,7 @@ struct Opened {
     missing: BTreeSet<u64>,
 }
 
-fn open(dev: &Arc<dyn Device>, geom: Geom, cp: (usize, Checkpoint), older: bool) -> Result<Opened> {
+fn open(dev: &Arc<dyn Device>, geom: Geom, cp: (usize, Checkpoint), from: Start) -> Result<Opened> {
     let opts = options::Mount::parse(&Options::default())?;
     let now = Time { secs: cp.1.time.get(), nanos: 0 };
     let mut core = begin_at(dev.clone(), geom, opts, now, cp)?;
@@ -220,7 +230,7 @@ fn open(dev: &Arc<dyn Device>, geom: Geom, cp: (usize, Checkpoint), older: bool)
     if let (true, Some(n)) = (lost.is_empty(), missing.first()) {
         lost.push((geom.lbn(MAP_AT) + n, "it is not there".into()));
     }
-    recover::recover(&mut core, older)?;
+    recover::recover(&mut core, from)?;
     core.cache.keep_all(false);
     Ok(Opened { core, lost, missing })
 }

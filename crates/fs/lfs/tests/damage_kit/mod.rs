@@ -286,6 +286,13 @@ impl ImageCorruptor {
         self.dir(dir, offset + at, new);
     }
 
+    /// Byte address of the summary that tells of the block at this byte.
+    pub fn summary_before(&self, block: u64) -> u64 {
+        let step = self.geom.frag_size() as u64;
+        let magic = |at: &u64| get_u32(&self.read(*at, 4), 0) == Some(SUMMARY_MAGIC);
+        (1..).map(|n| block - n * step).find(magic).unwrap()
+    }
+
     /// Byte address of the first summary of a segment.
     pub fn summary(&self, seg: Seg) -> u64 {
         self.geom.byte(self.geom.seg_start(seg))
