@@ -418,7 +418,7 @@ mod tests {
             let text = text.split_once(".SH SYNOPSIS\n").unwrap().1.lines().next().unwrap().to_string();
             text.replace("\\fB", "").replace("\\fI", "").replace("\\fR", "").replace("\\-", "-")
         };
-        assert_eq!(synopsis("arbor-cat.1"), "arbor cat [-o KEY=VALUE,...] [-h|--help] IMAGE [PATHS...]");
+        assert_eq!(synopsis("arbor-cat.1"), "arbor cat [-o KEY=VALUE,...] [-h|--help] IMAGE PATHS...");
         assert!(synopsis("mkfs.arbor.8").contains(" [-s|--size SIZE] "));
         assert!(synopsis("arbor-tar.1").contains(" {--import FILE | --export FILE} IMAGE"));
         assert!(synopsis("arbor.1").ends_with(" COMMAND"));
