@@ -36,7 +36,7 @@ impl<C: ChunkNames> Namespace for C {
         let mut i = self.inew(new.mode, (new.uid, new.gid), now)?;
         let made = init_contents(self, &mut i, new, dir.ino);
         or_unmake(self, &mut i, made)?;
-        enter(self, &parent, room, name, &i)?;
+        self.dir_insert(&parent, room, name, i.ino(), i.file_type())?;
         touch(self, dir.ino, now, i32::from(i.is_dir()))?;
         Ok(self.attr_of(&i))
     }
@@ -55,7 +55,7 @@ impl<C: ChunkNames> Namespace for C {
         let room = room_for(self, &mut parent, name)?;
         let mut i = self.iget(node.ino)?;
         lifetimes::unorphan(self, &mut i)?;
-        enter(self, &parent, room, name, &i)?;
+        self.dir_insert(&parent, room, name, i.ino(), i.file_type())?;
         touch(self, dir.ino, now, 0)?;
         i.set_links(i.links().saturating_add(1));
         i.set_changed(now);
@@ -78,12 +78,10 @@ impl<C: ChunkNames> Namespace for C {
         };
         // The target's directory may have grown in vain if no inode is left; that is no change which anybody sees.
         let white = m.whiteout.map(|cx| self.inew(mode::IFCHR, (cx.uid, cx.gid), now)).transpose()?;
-        let moved = self.iget(m.node.ino)?;
+        let (moved, t) = (m.node.ino, m.node.file_type());
         match (&m.target, room) {
-            (Target::Replaced(slot, _), _) => {
-                self.dir_replace(&new_dir, slot.at, m.node.ino, m.node.file_type())?;
-            }
-            (Target::Free(()), Some(room)) => enter(self, &new_dir, room, m.new_name, &moved)?,
+            (Target::Replaced(slot, _), _) => self.dir_replace(&new_dir, slot.at, moved, t)?,
+            (Target::Free(()), Some(room)) => drop(self.dir_insert(&new_dir, room, m.new_name, moved, t)?),
             (Target::Free(()), None) => return Err(Errno::EIO.into()),
         }
         // It may be the same directory, and have grown.
@@ -115,11 +113,6 @@ impl<C: ChunkNames> Namespace for C {
 pub fn room_for<C: ChunkNames>(core: &mut C, dir: &mut C::Inode, name: &[u8]) -> Result<Room> {
     core.build_hash(dir)?;
     core.room_or_grow(dir, name)
-}
-
-/// Enters a name of `i` in the room found for it.
-pub fn enter<C: ChunkNames>(core: &mut C, dir: &C::Inode, room: Room, name: &[u8], i: &C::Inode) -> Result<()> {
-    core.dir_insert(dir, room, name, i.ino(), i.file_type()).map(drop)
 }
 
 /// Makes the first block of a new directory, of as many bytes as directories grow by.

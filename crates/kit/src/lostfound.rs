@@ -5,13 +5,13 @@
 
 use crate::blockfile::{BlockFile as _, UsualFields as _};
 use crate::chunkdir::ChunkDirs;
-use crate::chunknames::{ChunkNames, enter, init_dir, or_unmake, room_for};
+use crate::chunknames::{ChunkNames, init_dir, or_unmake, room_for};
 use crate::chunkrepair::set_ino;
 use crate::dirent::DOTDOT_AT;
 use crate::forest::{DIR_KIND, LOST_FOUND, TreeIssue, spare_names};
-use crate::inodes::InodeStore as _;
+use crate::inodes::InodeStore;
 use crate::treecheck::{Named, Rec, TreeCheck};
-use arbor_base::vfs::{Errno, Error, Ino, Result, Time, mode};
+use arbor_base::vfs::{Errno, Error, FileType, Ino, Result, Time, mode};
 
 /// The entries in use of a directory that was checked, without its dots.
 pub fn names_in<C: ChunkDirs>(core: &mut C, dir: Ino) -> Result<Vec<Named>> {
@@ -58,8 +58,13 @@ pub trait LostFound: TreeCheck {
     fn new_dir(&mut self, permissions: u32, parent: Ino) -> Result<u32> {
         let now = self.now();
         let mut i = self.core().inew(mode::IFDIR | permissions, (0, 0), now)?;
-        let made = init_dir(self.core(), &mut i, parent);
-        or_unmake(self.core(), &mut i, made)?;
+        self.begin_dir(&mut i, parent)
+    }
+
+    /// Makes the first block and the record of a new directory.
+    fn begin_dir(&mut self, i: &mut <Self::Core as InodeStore>::Inode, parent: Ino) -> Result<u32> {
+        let made = init_dir(self.core(), i, parent);
+        or_unmake(self.core(), i, made)?;
         let (ino, up) = (i.ino().0 as u32, parent.0 as u32);
         let flags = Rec::REACHED | Rec::READ;
         self.forest().put(Rec { ino, parent: up, dotdot: up, stored: 2, kind: DIR_KIND, flags, found: 0 });
@@ -67,8 +72,8 @@ pub trait LostFound: TreeCheck {
     }
 
     /// Gives an inode a name in lost+found; returns that directory, 0 if there is no room.
-    fn name_it(&mut self, ino: u32) -> Result<u32> {
-        match put_into(self, ino) {
+    fn name_it(&mut self, ino: u32, kind: u8) -> Result<u32> {
+        match put_into(self, ino, kind) {
             Err(Error::Errno(Errno::ENOSPC)) => {
                 self.tell(TreeIssue::NoSpace { what: format!("inode {ino}, which has no name") });
                 Ok(0)
@@ -99,8 +104,7 @@ fn find<L: LostFound>(check: &mut L) -> Result<u32> {
             None => {
                 let room = room_for(check.core(), &mut root, name.as_bytes())?;
                 let ino = check.new_dir(0o700, L::ROOT)?;
-                let made = check.core().iget(Ino(ino.into()))?;
-                enter(check.core(), &root, room, name.as_bytes(), &made)?;
+                check.core().dir_insert(&root, room, name.as_bytes(), Ino(ino.into()), FileType::Dir)?;
                 check.one_link_more(L::ROOT.0 as u32)?;
                 *check.lost_found() = ino;
                 return Ok(ino);
@@ -111,17 +115,17 @@ fn find<L: LostFound>(check: &mut L) -> Result<u32> {
 }
 
 /// Gives an inode a name in lost+found, which is returned.
-fn put_into<L: LostFound>(check: &mut L, ino: u32) -> Result<u32> {
+fn put_into<L: LostFound>(check: &mut L, ino: u32, kind: u8) -> Result<u32> {
     let found = find(check)?;
     if found == ino {
         return Err(Errno::ENOSPC.into());
     }
-    let i = check.core().iget(Ino(ino.into()))?;
+    let t = FileType::from_mode(u32::from(kind) << 12).unwrap_or(FileType::File);
     for name in spare_names(&format!("#{ino}")) {
         let mut dir = check.core().iget(Ino(found.into()))?;
         if check.core().dir_lookup(&dir, name.as_bytes())?.is_none() {
             let room = room_for(check.core(), &mut dir, name.as_bytes())?;
-            enter(check.core(), &dir, room, name.as_bytes(), &i)?;
+            check.core().dir_insert(&dir, room, name.as_bytes(), Ino(ino.into()), t)?;
             return Ok(found);
         }
     }

@@ -7,8 +7,7 @@
 
 use crate::chunkrepair::{cut_chunk, dots, put_dots, set_ino, set_kind};
 use crate::dirent::{DIRBLKSIZ, DOTDOT_AT, Dirent, entries, entry};
-pub use crate::forest::Spot;
-use crate::forest::{End, Forest, Record, TreeIssue};
+use crate::forest::{End, Forest, Record, Spot, TreeIssue};
 use crate::issue::{Node, show};
 use crate::paths::{Tree, Way};
 use arbor_base::vfs::{Ino, Result, is_name};

@@ -144,6 +144,30 @@ impl Core {
         Ok((self.geom.byte(frag) + within as u64, d))
     }
 
+    /// Stores a new inode of this number and version.
+    pub fn put_new(&mut self, of: (Ino, u32), m: u32, (uid, gid): (u32, u32), now: Time) -> Result<Inode> {
+        let ((ino, version), stamp) = (of, Stamp::from(now));
+        let d = Dinode {
+            fsid: self.geom.fsid.into(),
+            ino: (ino.0 as u32).into(),
+            version: version.into(),
+            mode: m.into(),
+            nlink: if m & mode::IFMT == mode::IFDIR { 2 } else { 1 }.into(),
+            uid: uid.into(),
+            gid: gid.into(),
+            atime: stamp,
+            mtime: stamp,
+            ctime: stamp,
+            btime: stamp,
+            ..Dinode::default()
+        };
+        let empty = Dinode::default();
+        self.cache.insert(Name::Inode(ino), Arc::new(empty.as_bytes().to_vec()));
+        let i = Inode { ino, d };
+        self.iput(&i)?;
+        Ok(i)
+    }
+
     /// Loads, at a mount, the inodes that were open and unlinked at the crash.
     pub fn load_orphans(&mut self) -> Result<()> {
         lifetimes::load(self, self.state.orphan.into(), |core, ino, twice| {
@@ -173,28 +197,9 @@ impl Core {
 }
 
 impl ChunkNames for Core {
-    fn inew(&mut self, m: u32, (uid, gid): (u32, u32), now: Time) -> Result<Inode> {
+    fn inew(&mut self, m: u32, owner: (u32, u32), now: Time) -> Result<Inode> {
         let (ino, version) = self.ialloc()?;
-        let stamp = Stamp::from(now);
-        let d = Dinode {
-            fsid: self.geom.fsid.into(),
-            ino: (ino.0 as u32).into(),
-            version: version.into(),
-            mode: m.into(),
-            nlink: if m & mode::IFMT == mode::IFDIR { 2 } else { 1 }.into(),
-            uid: uid.into(),
-            gid: gid.into(),
-            atime: stamp,
-            mtime: stamp,
-            ctime: stamp,
-            btime: stamp,
-            ..Dinode::default()
-        };
-        let empty = Dinode::default();
-        self.cache.insert(Name::Inode(ino), Arc::new(empty.as_bytes().to_vec()));
-        let i = Inode { ino, d };
-        self.iput(&i)?;
-        Ok(i)
+        self.put_new((ino, version), m, owner, now)
     }
 
     fn store_target(&mut self, i: &mut Inode, target: &[u8]) -> Result<()> {

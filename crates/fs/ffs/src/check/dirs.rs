@@ -7,8 +7,8 @@ use crate::format::*;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Ino, Result, is_name};
 use arbor_kit::dirent::{Dirent, entries};
-use arbor_kit::forest::{Forest, LOST_FOUND, TreeIssue};
-use arbor_kit::treecheck::{NOT_IN_USE, Named, Names, Rec, Spot, TreeCheck};
+use arbor_kit::forest::{Forest, LOST_FOUND, Spot, TreeIssue};
+use arbor_kit::treecheck::{NOT_IN_USE, Named, Names, Rec, TreeCheck};
 
 impl Checker<'_> {
     pub(super) fn read_dirs(&mut self) -> Result<()> {
@@ -89,7 +89,7 @@ impl TreeCheck for Checker<'_> {
         &self.recs
     }
 
-    /// Notes a issue. Entries that name nothing are kept back: their directory may be cleared yet.
+    /// Notes an issue. Entries that name nothing are kept back: their directory may be cleared yet.
     fn tell(&mut self, issue: TreeIssue) {
         match issue {
             TreeIssue::EntryTarget { dir: Node(dir), name, ino, why: NOT_IN_USE }

@@ -8,8 +8,9 @@ use super::{Checker, Findings, start};
 use crate::format::*;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{CheckReport, Devices, Ino, Repair, Result};
+use arbor_kit::forest::Spot;
 use arbor_kit::paths::follow;
-use arbor_kit::treecheck::{ChunkWay, Held, Spot};
+use arbor_kit::treecheck::{ChunkWay, Held};
 use std::collections::BTreeMap;
 
 /// Checks the file or directory at `path`, and the directories on the way.

@@ -9,14 +9,12 @@ use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Ino, Result, Time, mode};
 use arbor_kit::blockmap::BlockMap as _;
-use arbor_kit::chunknames::init_dir;
 use arbor_kit::dirent::{Dirent, empty_chunks};
-use arbor_kit::forest::{DIR_KIND, Forest, LOST_FOUND, TreeIssue};
+use arbor_kit::forest::{DIR_KIND, Forest, LOST_FOUND, Spot, TreeIssue};
 use arbor_kit::inodes::InodeStore as _;
 use arbor_kit::lostfound::{self, LostFound};
-use arbor_kit::treecheck::{Named, Names, Rec, Spot, TreeCheck};
+use arbor_kit::treecheck::{Named, Names, Rec, TreeCheck};
 use std::sync::Arc;
-use zerocopy::IntoBytes as _;
 
 impl Checker<'_> {
     /// Finds the root directory, or makes a new one.
@@ -37,7 +35,9 @@ impl Checker<'_> {
             .set_map_entry(ROOT, MapEntry { frag: UNWRITTEN.into(), version: version.into(), ..MapEntry::default() })?;
         self.core.state.used_inodes += 1;
         self.core.state.inodes = self.core.state.inodes.max(root + 1);
-        self.make_root(version)
+        let now = self.now();
+        let mut i = self.core.put_new((ROOT, version), mode::IFDIR | 0o755, (0, 0), now)?;
+        self.begin_dir(&mut i, ROOT).map(drop)
     }
 
     /// Removes an inode from the list of free ones, where it was put just now.
@@ -45,31 +45,6 @@ impl Checker<'_> {
         if self.core.state.free_ino == ino {
             self.core.state.free_ino = self.core.map_entry(number(ino))?.next_free.get();
         }
-        Ok(())
-    }
-
-    /// Makes the inode and the first chunks of the root directory.
-    fn make_root(&mut self, version: u32) -> Result<()> {
-        let stamp = Stamp::from(self.core.calls.now());
-        let d = Dinode {
-            fsid: self.core.geom.fsid.into(),
-            ino: (ROOT.0 as u32).into(),
-            version: version.into(),
-            mode: (mode::IFDIR | 0o755).into(),
-            nlink: 2.into(),
-            atime: stamp,
-            mtime: stamp,
-            ctime: stamp,
-            btime: stamp,
-            ..Dinode::default()
-        };
-        let empty = Dinode::default();
-        self.core.cache.insert(Name::Inode(ROOT), Arc::new(empty.as_bytes().to_vec()));
-        let mut i = Inode { ino: ROOT, d };
-        self.core.iput(&i)?;
-        init_dir(&mut self.core, &mut i, ROOT)?;
-        let (ino, flags) = (ROOT.0 as u32, Rec::REACHED | Rec::READ);
-        self.recs.put(Rec { ino, parent: ino, dotdot: ino, stored: 2, kind: DIR_KIND, flags, found: 0 });
         Ok(())
     }
 
@@ -215,8 +190,8 @@ impl TreeCheck for Checker<'_> {
         self.free(ino)
     }
 
-    fn adopt(&mut self, ino: u32, _kind: u8) -> Result<u32> {
-        self.name_it(ino)
+    fn adopt(&mut self, ino: u32, kind: u8) -> Result<u32> {
+        self.name_it(ino, kind)
     }
 
     fn met(&mut self, dir: u32, e: &Dirent<'_>, kind: u8) {

@@ -8,9 +8,10 @@ use arbor_base::cache::FileBlock;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{CheckReport, Devices, Ino, Repair, Result};
 use arbor_kit::blockmap::BlockMap as _;
+use arbor_kit::forest::Spot;
 use arbor_kit::issue::Finding;
 use arbor_kit::paths::follow;
-use arbor_kit::treecheck::{ChunkWay, Held, Spot};
+use arbor_kit::treecheck::{ChunkWay, Held};
 use rustc_hash::FxHashSet;
 
 /// Checks the file or directory at `path`, and what it takes to get there.

@@ -11,11 +11,11 @@ use arbor_base::cache::Name;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Errno, Error, Ino, Result, Time};
 use arbor_kit::dirent::Dirent;
-use arbor_kit::forest::{Forest, TreeIssue};
+use arbor_kit::forest::{Forest, Spot, TreeIssue};
 use arbor_kit::inodes::InodeStore as _;
 use arbor_kit::lifetimes;
 use arbor_kit::lostfound::{self, LostFound};
-use arbor_kit::treecheck::{Named, Names, Rec, Spot, TreeCheck};
+use arbor_kit::treecheck::{Named, Names, Rec, TreeCheck};
 use std::sync::Arc;
 
 const ROOT_INO: u32 = ROOT.0 as u32;
@@ -151,8 +151,8 @@ impl TreeCheck for Checker<'_> {
         lifetimes::abandon(&mut self.core, &mut i)
     }
 
-    fn adopt(&mut self, ino: u32, _kind: u8) -> Result<u32> {
-        self.name_it(ino)
+    fn adopt(&mut self, ino: u32, kind: u8) -> Result<u32> {
+        self.name_it(ino, kind)
     }
 }
 

@@ -4,9 +4,10 @@
 use super::{Checker, start};
 use crate::format::*;
 use arbor_base::vfs::{CheckReport, Devices, Error, Ino, Result};
+use arbor_kit::forest::Spot;
 use arbor_kit::issue::Paths;
 use arbor_kit::paths::follow;
-use arbor_kit::treecheck::{ChunkWay, Held, Spot};
+use arbor_kit::treecheck::{ChunkWay, Held};
 
 /// Checks the file or directory at `path`, and what it takes to get there.
 pub(crate) fn check_path(devices: Devices, path: &[u8]) -> Result<CheckReport> {

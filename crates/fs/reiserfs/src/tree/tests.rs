@@ -4,6 +4,7 @@
 use super::*;
 use crate::format::{EntryHead, Kind};
 use crate::item::entries;
+use arbor_torture::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use zerocopy::IntoBytes;
 
@@ -345,50 +346,37 @@ fn every_short_sequence() {
     assert_eq!(seen, 3 * (5u64.pow(7) - 1) / 4);
 }
 
-/// SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
-    }
-
-    fn item(&mut self, room: usize) -> Item {
-        // Kinds of one object do not lie among each other: a file has no names.
-        let object = 1 + self.below(40) as u32;
-        let (kind, object) = (self.below(4), object * 4);
-        let object = object + kind as u32;
-        match kind {
-            0 => stat(object, 1 + self.below(room as u64 / 2) as usize),
-            1 => direct(object, 1 + 500 * self.below(4), 1 + self.below(room as u64 - 30) as usize),
-            2 => name(object, self.below(1 << 16), &"n".repeat(1 + self.below((room as u64 / 3).min(255)) as usize)),
-            _ => pointers(object, 1 + 1024 * self.below(64), &[self.below(1 << 20) as u32]),
-        }
+fn random_item(random: &mut Rng, room: usize) -> Item {
+    // Kinds of one object do not lie among each other: a file has no names.
+    let object = 1 + random.below(40) as u32;
+    let (kind, object) = (random.below(4), object * 4);
+    let object = object + kind as u32;
+    match kind {
+        0 => stat(object, 1 + random.below(room as u64 / 2) as usize),
+        1 => direct(object, 1 + 500 * random.below(4), 1 + random.below(room as u64 - 30) as usize),
+        2 => name(object, random.below(1 << 16), &"n".repeat(1 + random.below((room as u64 / 3).min(255)) as usize)),
+        _ => pointers(object, 1 + 1024 * random.below(64), &[random.below(1 << 20) as u32]),
     }
 }
 
 #[test]
 fn random_steps() {
     for (node_size, steps) in [(160, 3000), (256, 3000), (512, 3000), (1024, 2000)] {
-        let mut random = Random(node_size as u64);
+        let mut random = Rng::new(node_size as u64);
         let (mut tree, mut model) = (Tree::new(node_size), BTreeMap::new());
         for step in 0..steps {
             tree.in_memory = (random.below(2) == 0).then(|| (0..tree.next).filter(|_| random.below(2) == 0).collect());
             // It grows, then shrinks, again and again.
             let grows = random.below(10) < if step / 500 % 2 == 0 { 8 } else { 3 };
             if grows {
-                let item = random.item(tree.shape.room());
+                let item = random_item(&mut random, tree.shape.room());
                 let new = units(tree.shape, &[vec![item.clone()]]);
                 if new.keys().any(|key| model.contains_key(key)) {
                     continue;
                 }
                 tree.put(item);
                 model.extend(new);
-            } else if let Some((from, _)) = model.range(random.item(300).key..).next() {
+            } else if let Some((from, _)) = model.range(random_item(&mut random, 300).key..).next() {
                 let (from, len) = (*from, 1 + random.below(80));
                 let to = from.at(from.offset() + len);
                 tree.cut(from, to);
