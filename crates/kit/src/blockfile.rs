@@ -7,10 +7,10 @@
 //!
 //! Called by `served.rs` and `locked.rs`, through these two traits.
 
-use crate::blockmap::BlockMap;
+use crate::blockmap::Mapped;
 use crate::calls::State;
 use crate::data::Data;
-use crate::inodes::{Change, InodeTable};
+use crate::inodes::Change;
 use crate::namespace::Namespace;
 use crate::served::Inodes;
 use crate::xattr::Xattrs;
@@ -202,7 +202,7 @@ macro_rules! usual_fields {
 }
 
 /// The blocks of files. The page of block `lbn` is `Name::data(ino, lbn)` in the cache.
-pub trait BlockFiles: State + Namespace + BlockMap + InodeTable<Inode: BlockFile> {
+pub trait BlockFiles: State + Namespace + Mapped<Inode: BlockFile> {
     /// Length of a block, as a power of two.
     fn block_shift(&self) -> u32;
 

@@ -100,6 +100,15 @@ impl Shape {
     }
 }
 
+/// Which blocks of files there are.
+pub trait Mapped: Machine + InodeTable {
+    /// Whether a block is no hole.
+    fn is_mapped(&mut self, f: &Self::Inode, lbn: u64) -> Result<bool>;
+
+    /// The first block of a file from `lbn` on, and before `end`, that is a hole (`hole`), or is mapped.
+    fn next_block(&mut self, f: &Self::Inode, lbn: u64, end: u64, hole: bool) -> Result<Option<u64>>;
+}
+
 /// Block maps of the files of a volume.
 pub trait BlockMap: Machine + InodeTable {
     /// A pointer to a block.
@@ -138,11 +147,6 @@ pub trait BlockMap: Machine + InodeTable {
         }
     }
 
-    /// Whether a block is no hole.
-    fn is_mapped(&mut self, f: &Self::Inode, lbn: u64) -> Result<bool> {
-        Ok(!Self::is_hole(self.pointer(f, FileBlock::Data(lbn))?))
-    }
-
     /// The indirect blocks that a data block needs and that are missing, the highest one first.
     fn missing(&mut self, f: &Self::Inode, lbn: u64) -> Result<Vec<(u8, u64)>> {
         let (mut at, mut missing) = (FileBlock::Data(lbn), Vec::new());
@@ -155,42 +159,6 @@ pub trait BlockMap: Machine + InodeTable {
         }
         missing.reverse();
         Ok(missing)
-    }
-
-    /// The first block of a file from `lbn` on, and before `end`, that is a hole (`hole`), or is mapped.
-    fn next_block(&mut self, f: &Self::Inode, mut lbn: u64, end: u64, hole: bool) -> Result<Option<u64>> {
-        let shape = self.shape();
-        let (most, mut met) = (self.most_indirect(f), 0);
-        while lbn < end {
-            let Some(Parent::Map { n, slot, .. }) = shape.parent(FileBlock::Data(lbn)) else {
-                if self.is_mapped(f, lbn)? != hole {
-                    return Ok(Some(lbn));
-                }
-                lbn += 1;
-                continue;
-            };
-            let Some(table) = self.indirect(f, 1, n)? else {
-                if hole {
-                    return Ok(Some(lbn));
-                }
-                lbn = self.after_missing(f, lbn)?;
-                continue;
-            };
-            met += 1;
-            if met > most {
-                return Err(self.too_many_indirect(f));
-            }
-            if !self.calls().has_changed() {
-                // The blocks looked at so far are not needed any more.
-                self.cache().trim_clean();
-            }
-            let first = shape.first(1, n);
-            match (slot as u64..shape.fanout).find(|k| Self::is_hole(Self::entry(&table, *k as usize)) == hole) {
-                Some(k) => return Ok(Some(first + k).filter(|lbn| *lbn < end)),
-                None => lbn = first + shape.fanout,
-            }
-        }
-        Ok(None)
     }
 
     /// The first data block past those below the highest indirect block above `lbn` that is missing, or damaged.
@@ -235,6 +203,47 @@ pub trait BlockMap: Machine + InodeTable {
             Some(FileBlock::Map { level, n }) => self.last_below(f, level, n),
             _ => Ok(None),
         }
+    }
+}
+
+impl<C: BlockMap> Mapped for C {
+    fn is_mapped(&mut self, f: &Self::Inode, lbn: u64) -> Result<bool> {
+        Ok(!Self::is_hole(self.pointer(f, FileBlock::Data(lbn))?))
+    }
+
+    fn next_block(&mut self, f: &Self::Inode, mut lbn: u64, end: u64, hole: bool) -> Result<Option<u64>> {
+        let shape = self.shape();
+        let (most, mut met) = (self.most_indirect(f), 0);
+        while lbn < end {
+            let Some(Parent::Map { n, slot, .. }) = shape.parent(FileBlock::Data(lbn)) else {
+                if self.is_mapped(f, lbn)? != hole {
+                    return Ok(Some(lbn));
+                }
+                lbn += 1;
+                continue;
+            };
+            let Some(table) = self.indirect(f, 1, n)? else {
+                if hole {
+                    return Ok(Some(lbn));
+                }
+                lbn = self.after_missing(f, lbn)?;
+                continue;
+            };
+            met += 1;
+            if met > most {
+                return Err(self.too_many_indirect(f));
+            }
+            if !self.calls().has_changed() {
+                // The blocks looked at so far are not needed any more.
+                self.cache().trim_clean();
+            }
+            let first = shape.first(1, n);
+            match (slot as u64..shape.fanout).find(|k| Self::is_hole(Self::entry(&table, *k as usize)) == hole) {
+                Some(k) => return Ok(Some(first + k).filter(|lbn| *lbn < end)),
+                None => lbn = first + shape.fanout,
+            }
+        }
+        Ok(None)
     }
 }
 

@@ -2,11 +2,12 @@
 //!
 //! A call enters by [`served`], which does what is the same in all engines; [`calls`] runs it on the state in core,
 //! [`locked`] does so for volumes with one lock. Names follow the rules of [`namespace`]; [`lifetimes`] decides when
-//! inodes are freed; files of blocks are [`blockfile`] over [`blockmap`], directories of chunks [`chunkdir`],
-//! their changes [`chunknames`].
+//! inodes are freed, and [`atomicnames`] makes the changes of names of one call; files of blocks are [`blockfile`] over
+//! [`blockmap`], directories of chunks [`chunkdir`], their changes [`chunknames`].
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod atomicnames;
 pub mod blockfile;
 pub mod blockmap;
 pub mod buddy;

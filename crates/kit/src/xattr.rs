@@ -1,7 +1,7 @@
 //! Lists of extended attributes: how they change, and their bytes.
 //!
-//! An encoded list holds for each attribute the length of the name (u8), zero (u8), the length of the value (u16), the
-//! name, and the value.
+//! An encoded list holds for each attribute the length of the name (u8), the highest byte of the length of the value (u8),
+//! the lower ones (u16), the name, and the value.
 
 use arbor_base::vfs::{Errno, Result, SetAttr, XattrChange, XattrMode, check_xattr_name};
 
@@ -59,7 +59,7 @@ pub fn encoded_len(list: &Xattrs) -> usize {
 pub fn encode(list: &Xattrs) -> Vec<u8> {
     let mut out = Vec::new();
     for (n, v) in list {
-        out.extend_from_slice(&[n.len() as u8, 0]);
+        out.extend_from_slice(&[n.len() as u8, (v.len() >> 16) as u8]);
         out.extend_from_slice(&(v.len() as u16).to_le_bytes());
         out.extend_from_slice(n);
         out.extend_from_slice(v);
@@ -71,7 +71,8 @@ pub fn encode(list: &Xattrs) -> Vec<u8> {
 pub fn parse(mut bytes: &[u8]) -> Option<Xattrs> {
     let mut out: Xattrs = Vec::new();
     while let Some((head, rest)) = bytes.split_first_chunk::<4>() {
-        let (n, v) = (usize::from(head[0]), usize::from(u16::from_le_bytes([head[2], head[3]])));
+        let n = usize::from(head[0]);
+        let v = usize::from(head[1]) << 16 | usize::from(u16::from_le_bytes([head[2], head[3]]));
         let name = rest.get(..n)?;
         if n == 0 || out.iter().any(|(known, _)| known == name) {
             return None;
@@ -95,6 +96,8 @@ mod tests {
         assert_eq!(parse(&encode(&twice)), None);
         assert_eq!(parse(&bytes[..bytes.len() - 1]), None);
         assert_eq!(parse(&[0; 4]), None);
+        let long: Xattrs = vec![(b"user.long".to_vec(), vec![7; VALUE_MAX])];
+        assert_eq!(parse(&encode(&long)), Some(long));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use arbor_base::device::Kind;
 use arbor_base::layout::{Corrupt, Location, crc, put};
 use arbor_base::vfs::{Errno, Error, Result};
 use arbor_kit::blockfile::{BlockFiles, Fill};
-use arbor_kit::blockmap::{BlockMap, Parent, Shape};
+use arbor_kit::blockmap::{BlockMap, Mapped as _, Parent, Shape};
 use arbor_kit::inodes::InodeStore as _;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};

@@ -13,7 +13,7 @@ use arbor_base::device::Kind;
 use arbor_base::field;
 use arbor_base::layout::{Corrupt, Location, put};
 use arbor_base::vfs::{Errno, Error, Ino, Result};
-use arbor_kit::blockmap::BlockMap as _;
+use arbor_kit::blockmap::{BlockMap as _, Mapped as _};
 use arbor_kit::inodes::InodeStore as _;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};

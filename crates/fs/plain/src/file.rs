@@ -13,7 +13,7 @@ use arbor_base::field;
 use arbor_base::layout::{Corrupt, get_u32};
 use arbor_base::vfs::{Errno, Error, Ino, Result};
 use arbor_kit::blockfile::{BlockFiles, Fill};
-use arbor_kit::blockmap::{BlockMap, Parent, Shape};
+use arbor_kit::blockmap::{BlockMap, Mapped as _, Parent, Shape};
 use arbor_kit::inodes::InodeStore as _;
 use std::collections::HashSet;
 use std::sync::Arc;

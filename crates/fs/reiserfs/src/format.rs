@@ -1,10 +1,188 @@
-//! The nodes of the tree as they lie on disk, and nothing else.
+//! Every on-disk structure of ReiserFS, and nothing else. This file is the specification; the tables of
+//! `docs/formats/reiserfs.md` are generated from it.
 //!
 //! All fields are little-endian. Addresses are numbers of blocks of the size of a node (u32); 0 means none.
+//!
+//! # Changing the format
+//!
+//! A change that old code can ignore takes a `compat` bit, one that old code can read past an `ro_compat` bit, anything
+//! else an `incompat` bit; a new golden image goes beside the old ones (`tests/golden.rs`), which stay readable.
 
-use arbor_base::layout::{U16, U32, U64};
+pub use arbor_base::layout::put_u32;
+use arbor_base::layout::{Features, I64, U16, U32, U64, crc_without, hash};
+use arbor_base::vfs::{Ino, Time, mode};
 use std::fmt;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use std::mem::{offset_of, size_of};
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Bytes in a sector: what a device writes whole or not at all.
+pub const SECTOR: usize = 512;
+
+/// First bytes of a superblock.
+pub const SUPER_MAGIC: [u8; 8] = *b"RFS\x00arbo";
+/// Format version. A greater one is refused.
+pub const VERSION: u32 = 1;
+/// Feature bits this code knows.
+pub const KNOWN: Features = Features { compat: 0, ro_compat: 0, incompat: 0 };
+
+/// Superblock: the first sector of the volume; a map of object numbers ([`IdMap`]) follows it in its block. The last block
+/// of the volume begins with a copy, which knows of no tree: its `root`, `height`, `orphan` and `clean` are 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct SuperBlock {
+    /// `SUPER_MAGIC`.
+    pub magic: [u8; 8],
+    /// CRC32C of the 512 bytes, this field as zero.
+    pub crc: U32,
+    /// `VERSION`.
+    pub version: U32,
+    /// Features that may be ignored.
+    pub compat: U32,
+    /// Features that forbid writing if unknown.
+    pub ro_compat: U32,
+    /// Features that forbid mounting if unknown.
+    pub incompat: U32,
+    /// 1 if the volume was unmounted, and nothing was written since.
+    pub clean: U32,
+    /// UUID of the volume. Its SipHash-1-3 with the creation time as the key is the `fsid` of other structures.
+    pub uuid: [u8; 16],
+    /// Label, padded with NUL.
+    pub label: [u8; 64],
+    /// Bytes of a node, and of a block.
+    pub node_size: U32,
+    /// Blocks of the volume.
+    pub blocks: U32,
+    /// Blocks of the log.
+    pub log: U32,
+    /// Root of the tree.
+    pub root: U32,
+    /// Levels of the tree; 1 if the root is a formatted node.
+    pub height: U32,
+    /// Free blocks.
+    pub free: U32,
+    /// Bitmaps that exist. What those after them cover was never in use.
+    pub bitmaps: U32,
+    /// Elevator: 0 if nodes are placed at growing addresses now, 1 if at falling ones.
+    pub direction: U32,
+    /// Creation time, seconds.
+    pub created: I64,
+    /// Creation time, nanoseconds.
+    pub created_nanos: U32,
+    /// Counts objects that were freed; a new object takes it as its generation.
+    pub freed: U32,
+    /// Number of the last transaction.
+    pub generation: U64,
+    /// First object of the list of those without names that were in use, 0 if it is empty.
+    pub orphan: U64,
+    /// Zero.
+    pub reserved: [u8; 336],
+}
+
+arbor_kit::headed!(SuperBlock, "ReiserFS", SUPER_MAGIC, VERSION);
+
+/// Head of the map of object numbers, after the superblock. Ranges of numbers in use follow ([`IdRange`]), in order; no two
+/// of them touch. A number in none of them is free.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct IdMap {
+    /// `ID_MAP_MAGIC`.
+    pub magic: U32,
+    /// CRC32C of the rest of the block from the head on, this field as zero.
+    pub crc: U32,
+    /// The volume's.
+    pub fsid: U64,
+    /// Ranges. If there is no room for another one, numbers that are freed stay in use.
+    pub count: U32,
+    /// Zero.
+    pub reserved: U32,
+}
+
+/// Magic of an [`IdMap`].
+pub const ID_MAP_MAGIC: u32 = u32::from_le_bytes(*b"rID1");
+/// Where the [`IdMap`] begins in the block of the superblock.
+pub const ID_MAP_AT: usize = 512;
+/// Length of an [`IdMap`].
+pub const ID_MAP: usize = size_of::<IdMap>();
+
+/// Numbers of objects in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct IdRange {
+    /// The first one.
+    pub first: U32,
+    /// The one after the last.
+    pub end: U32,
+}
+
+/// Length of an [`IdRange`].
+pub const ID_RANGE: usize = size_of::<IdRange>();
+const _: () = assert!(ID_MAP == 24 && ID_RANGE == 8 && size_of::<SuperBlock>() == ID_MAP_AT);
+
+/// Head of a bitmap. Bitmap `n` is block `n` times the blocks that one covers; the first one follows the log. After the head
+/// come one bit for each block it covers, set if the block is in use, and then one bit for each, set if it holds a node of
+/// the tree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct BitmapHead {
+    /// `BITMAP_MAGIC`.
+    pub magic: U32,
+    /// CRC32C of the block, this field as zero.
+    pub crc: U32,
+    /// The volume's.
+    pub fsid: U64,
+    /// Address of the block itself.
+    pub block: U32,
+    /// Zero.
+    pub reserved: [u8; 12],
+}
+
+/// Magic of a bitmap.
+pub const BITMAP_MAGIC: u32 = u32::from_le_bytes(*b"rBM1");
+/// Length of [`BitmapHead`].
+pub const BITMAP_HEAD: usize = size_of::<BitmapHead>();
+const _: () = assert!(BITMAP_HEAD == 32 && offset_of!(BitmapHead, crc) == CRC_AT);
+
+/// Head of the log, at the beginning of its first block. Records follow one another from its second block on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct LogHead {
+    /// `LOG_MAGIC`.
+    pub magic: U32,
+    /// CRC32C of the head, this field as zero.
+    pub crc: U32,
+    /// The volume's.
+    pub fsid: U64,
+    /// Number of the first record that counts. All that came before is in place.
+    pub seq: U64,
+}
+
+/// Magic of a [`LogHead`].
+pub const LOG_MAGIC: u32 = u32::from_le_bytes(*b"rLH1");
+/// Length of [`LogHead`].
+pub const LOG_HEAD: usize = size_of::<LogHead>();
+
+/// Head of a record: what a transaction has changed. The addresses (u32) of the blocks follow, and from the next block on
+/// their copies, in the same order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Record {
+    /// `RECORD_MAGIC`.
+    pub magic: U32,
+    /// Copies.
+    pub count: U32,
+    /// The volume's.
+    pub fsid: U64,
+    /// One more than that of the record before.
+    pub seq: U64,
+    /// SipHash-1-3 of all blocks of the record, this field as zero, with `fsid` and `seq` as the key.
+    pub hash: U64,
+}
+
+/// Magic of a [`Record`].
+pub const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"rLR1");
+/// Length of [`Record`].
+pub const RECORD: usize = size_of::<Record>();
+const _: () = assert!(LOG_HEAD == 24 && RECORD == 32);
 
 /// Least size of a node, in bytes.
 pub const LEAST_NODE: usize = 1024;
@@ -102,7 +280,66 @@ pub struct EntryHead {
 /// Length of [`EntryHead`].
 pub const ENTRY_HEAD: usize = size_of::<EntryHead>();
 
-const _: () = assert!(NODE_HEAD == 32 && ITEM_HEAD == 24 && CHILD == 20 && ENTRY_HEAD == 18);
+/// A time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct Stamp {
+    /// Seconds since 1970.
+    pub secs: I64,
+    /// Nanoseconds.
+    pub nanos: U32,
+}
+
+/// Stat data: the first item of an object, its attributes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct StatData {
+    /// Type and permissions.
+    pub mode: U32,
+    /// Names it has; of a directory, 2 and its subdirectories.
+    pub nlink: U32,
+    /// Owner.
+    pub uid: U32,
+    /// Group.
+    pub gid: U32,
+    /// Number of a device node.
+    pub rdev: U32,
+    /// Tells objects apart that had the same number, one after the other.
+    pub generation: U32,
+    /// Size in bytes; of a directory, that of its entries.
+    pub size: U64,
+    /// Of a directory, its parent; of an object on the list of those without names, the next one, 0 if it is the last.
+    pub above: U64,
+    /// Unformatted nodes it has.
+    pub blocks: U32,
+    /// Bytes of its direct items: the end of a file that has them, all of a small one.
+    pub tail: U32,
+    /// Bytes of its extended attributes.
+    pub xattr: U32,
+    /// Last access.
+    pub atime: Stamp,
+    /// Last change of data.
+    pub mtime: Stamp,
+    /// Last change of attributes.
+    pub ctime: Stamp,
+    /// Creation.
+    pub btime: Stamp,
+}
+
+/// Length of [`StatData`].
+pub const STAT_DATA: usize = size_of::<StatData>();
+
+const _: () = assert!(NODE_HEAD == 32 && ITEM_HEAD == 24 && CHILD == 20 && ENTRY_HEAD == 18 && STAT_DATA == 100);
+const _: () = assert!(offset_of!(NodeHead, crc) == CRC_AT);
+
+/// Offset of the first byte of an object's extended attributes: they follow its body. Of each attribute the length of the
+/// name (u8), zero (u8), the length of the value (u16), name, value.
+pub const XATTR_OFFSET: u64 = 576460752303423488;
+
+/// Object of the root directory. Its locality is 1.
+pub const ROOT_OBJECT: u32 = 2;
+/// The root directory.
+pub const ROOT: Ino = ino_of(1, ROOT_OBJECT);
 
 /// What an item holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -195,4 +432,163 @@ impl From<Key> for DiskKey {
     fn from(k: Key) -> DiskKey {
         DiskKey { locality: k.locality().into(), object: k.object().into(), offset: (k.0 as u64).into() }
     }
+}
+
+/// The number of an object as users see it: locality and object.
+pub const fn ino_of(locality: u32, object: u32) -> Ino {
+    Ino((locality as u64) << 32 | object as u64)
+}
+
+/// Locality and object of a number.
+pub fn key_of(ino: Ino) -> (u32, u32) {
+    ((ino.0 >> 32) as u32, ino.0 as u32)
+}
+
+impl From<Time> for Stamp {
+    fn from(Time { secs, nanos }: Time) -> Stamp {
+        Stamp { secs: secs.into(), nanos: nanos.into() }
+    }
+}
+
+impl From<Stamp> for Time {
+    fn from(s: Stamp) -> Time {
+        Time { secs: s.secs.get(), nanos: s.nanos.get().min(999_999_999) }
+    }
+}
+
+impl Default for SuperBlock {
+    fn default() -> SuperBlock {
+        SuperBlock::new_zeroed()
+    }
+}
+
+impl SuperBlock {
+    /// What its copy holds: nothing that changes, but for the label.
+    pub fn copy(self) -> SuperBlock {
+        let zero = SuperBlock::default();
+        SuperBlock {
+            magic: self.magic,
+            version: self.version,
+            compat: self.compat,
+            ro_compat: self.ro_compat,
+            incompat: self.incompat,
+            uuid: self.uuid,
+            label: self.label,
+            node_size: self.node_size,
+            blocks: self.blocks,
+            log: self.log,
+            created: self.created,
+            created_nanos: self.created_nanos,
+            ..zero
+        }
+    }
+}
+
+impl StatData {
+    /// Type bits of the mode.
+    pub fn kind(&self) -> u32 {
+        self.mode.get() & mode::IFMT
+    }
+}
+
+/// Where things lie, which follows from the superblock: superblock, log, first bitmap; a bitmap at each multiple of the
+/// blocks that one covers; copy of the superblock. All other blocks are nodes, or free.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Geom {
+    /// Bytes of a node.
+    pub node_size: usize,
+    /// Blocks of the volume.
+    pub blocks: u32,
+    /// Blocks of the log.
+    pub log: u32,
+    /// The volume's number.
+    pub fsid: u64,
+}
+
+impl Geom {
+    /// Of a superblock, which may be anything.
+    pub fn of(sb: &SuperBlock) -> Geom {
+        let key = (sb.created.get().cast_unsigned(), sb.created_nanos.get().into());
+        let fsid = hash(key, &sb.uuid);
+        Geom { node_size: sb.node_size.get() as usize, blocks: sb.blocks.get(), log: sb.log.get(), fsid }
+    }
+
+    /// Byte address of a block, or length of so many blocks.
+    pub fn byte(&self, block: u32) -> u64 {
+        u64::from(block) * self.node_size as u64
+    }
+
+    /// Blocks of a file of so many bytes.
+    pub fn blocks_of(&self, size: u64) -> u64 {
+        size.div_ceil(self.node_size as u64)
+    }
+
+    /// Blocks that a bitmap covers.
+    pub fn covered(&self) -> u32 {
+        (self.node_size - BITMAP_HEAD) as u32 * 4
+    }
+
+    /// Bytes of the bits of one sort in a bitmap.
+    pub fn bit_bytes(&self) -> usize {
+        (self.node_size - BITMAP_HEAD) / 2
+    }
+
+    /// Bitmaps that cover all blocks.
+    pub fn bitmaps(&self) -> u32 {
+        self.copy().div_ceil(self.covered())
+    }
+
+    /// Block of bitmap `n`.
+    pub fn bitmap(&self, n: u32) -> u32 {
+        if n == 0 { 1 + self.log } else { n * self.covered() }
+    }
+
+    /// Where the copy of the superblock lies.
+    pub fn copy(&self) -> u32 {
+        self.blocks - 1
+    }
+
+    /// Whether a block can hold a node, formatted, internal or unformatted.
+    pub fn is_node(&self, block: u32) -> bool {
+        block > 1 + self.log && block < self.copy() && !block.is_multiple_of(self.covered())
+    }
+
+    /// Blocks that can never be nodes, of those that bitmap `n` covers.
+    pub fn fixed(&self, n: u32) -> u32 {
+        let own = if n == 0 { 2 + self.log } else { 1 };
+        own + u32::from(self.copy() / self.covered() == n && !self.copy().is_multiple_of(self.covered()))
+    }
+
+    /// Ranges of object numbers that the map has room for.
+    pub fn most_ranges(&self) -> usize {
+        (self.node_size - ID_MAP_AT - ID_MAP) / ID_RANGE
+    }
+
+    /// Longest direct item, alone in its node.
+    pub fn most_direct(&self) -> usize {
+        self.node_size - NODE_HEAD - 2 * ITEM_HEAD
+    }
+
+    /// Longest file, in bytes.
+    pub fn most_size(&self) -> u64 {
+        XATTR_OFFSET - self.node_size as u64
+    }
+
+    /// The offset that a name has in its directory, if no other name has the same one; 255 more can follow. Names that differ
+    /// in their last letters lie close together (the hash "r5" of version 3.6); twenty bits of SipHash-1-3, of which nobody
+    /// outside knows the key, keep apart what somebody made to fall together.
+    pub fn name_offset(&self, name: &[u8]) -> u64 {
+        let r5 = name.iter().fold(0u32, |a, b| {
+            let b = u32::from(*b);
+            a.wrapping_add(b << 4).wrapping_add(b >> 4).wrapping_mul(11)
+        });
+        let keyed = hash((self.fsid, !self.fsid), name) & 0xf_ffff;
+        (u64::from(r5 >> 1) << 28 | keyed << 8).max(1 << 8)
+    }
+}
+
+/// Makes the checksum of a block that has it at [`CRC_AT`].
+pub fn seal(bytes: &mut [u8]) {
+    let crc = crc_without(bytes, CRC_AT).unwrap_or(0);
+    put_u32(bytes, CRC_AT, crc);
 }

@@ -4,7 +4,7 @@
 use crate::format::*;
 use crate::item::{Item, ops};
 use arbor_base::field;
-use arbor_base::layout::{Corrupt, crc_without, put, put_u32};
+use arbor_base::layout::{Corrupt, crc_without, put};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Number of a node's block.
@@ -44,6 +44,11 @@ impl Shape {
         self.fanout() / 2
     }
 
+    /// Byte of the device where a block begins.
+    pub fn byte(self, block: Block) -> u64 {
+        u64::from(block) * self.node_size as u64
+    }
+
     /// Bytes that an item takes.
     pub fn cost(item: &Item) -> usize {
         ITEM_HEAD + item.body.len()
@@ -59,7 +64,7 @@ impl Content {
         }
     }
 
-    /// The bytes of the node.
+    /// The bytes of the node, without its checksum, which [`seal`] makes.
     pub fn encode(&self, shape: Shape, block: Block, level: u16, generation: u64) -> Vec<u8> {
         let mut bytes = vec![0; shape.node_size];
         let count = match self {
@@ -82,9 +87,12 @@ impl Content {
             count: (count as u16).into(),
         };
         put(&mut bytes, 0, head.as_bytes());
-        let crc = crc_without(&bytes, CRC_AT).unwrap_or(0);
-        put_u32(&mut bytes, CRC_AT, crc);
         bytes
+    }
+
+    /// Whether it is a formatted node.
+    pub fn is_leaf(&self) -> bool {
+        matches!(self, Content::Leaf(_))
     }
 
     /// The node in these bytes, which were read from `block`.
@@ -92,15 +100,27 @@ impl Content {
     /// # Errors
     /// Says what is damaged, and where.
     pub fn decode(shape: Shape, block: Block, level: u16, bytes: &[u8]) -> Result<Content, Corrupt> {
-        let start = u64::from(block) * shape.node_size as u64;
-        let bad = |(name, at): (&'static str, u64), found: String, expected: String| {
-            Corrupt::new("node", name, start + at, found, expected)
-        };
-        let head = NodeHead::read_from_prefix(bytes).map(|(head, _)| head).unwrap_or_default();
         let crc = crc_without(bytes, CRC_AT).unwrap_or(0);
+        let head = head(bytes);
+        let found = u64::from(head.crc.get());
+        if head.magic.get() == NODE_MAGIC && found != u64::from(crc) {
+            let (name, at) = field!(NodeHead, crc);
+            return Err(Corrupt::new("node", name, shape.byte(block) + at, found, u64::from(crc)));
+        }
+        Content::parse(shape, block, level, bytes)
+    }
+
+    /// The node in these bytes, whose checksum is right, or not made yet.
+    ///
+    /// # Errors
+    /// Says what is damaged, and where.
+    pub fn parse(shape: Shape, block: Block, level: u16, bytes: &[u8]) -> Result<Content, Corrupt> {
+        let bad = |(name, at): (&'static str, u64), found: String, expected: String| {
+            Corrupt::new("node", name, shape.byte(block) + at, found, expected)
+        };
+        let head = head(bytes);
         let numbers = [
-            (field!(NodeHead, magic), head.magic.get().into(), NODE_MAGIC.into()),
-            (field!(NodeHead, crc), u64::from(head.crc.get()), u64::from(crc)),
+            (field!(NodeHead, magic), head.magic.get().into(), u64::from(NODE_MAGIC)),
             (field!(NodeHead, fsid), head.fsid.get(), shape.fsid),
             (field!(NodeHead, block), head.block.get().into(), block.into()),
             (field!(NodeHead, level), head.level.get().into(), level.into()),
@@ -117,6 +137,11 @@ impl Content {
         }
         items(shape, count, bytes).map_err(|(at, why)| bad(("items", at), why.into(), "items in order".into()))
     }
+}
+
+/// The head of a node.
+pub fn head(bytes: &[u8]) -> NodeHead {
+    NodeHead::read_from_prefix(bytes).map(|(head, _)| head).unwrap_or_default()
 }
 
 /// Lays items out in a node; returns their number.

@@ -16,7 +16,7 @@ mod plan;
 #[cfg(test)]
 mod tests;
 
-pub use plan::{Place, Plan, Room, cut, plan_edit, put};
+pub use plan::{Place, Plan, Room, Taken, cut, plan_edit, put};
 
 use crate::format::Key;
 use crate::item::{Item, ops};
@@ -111,17 +111,92 @@ pub fn beside<N: Nodes + ?Sized>(nodes: &mut N, way: &[Step], right: bool) -> Re
     Ok(None)
 }
 
-/// The item that has the unit `key`, and the unit's number in it.
-pub fn find<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<Option<(Item, usize)>> {
+/// A unit of an item, in its node.
+#[derive(Clone, Debug)]
+pub struct Unit {
+    /// The node's contents.
+    content: Arc<Content>,
+    /// The node.
+    pub leaf: Block,
+    /// Index of the item.
+    pub at: usize,
+    /// The unit.
+    pub unit: usize,
+}
+
+impl Unit {
+    /// The item.
+    pub fn item(&self) -> Option<&Item> {
+        match &*self.content {
+            Content::Leaf(items) => items.get(self.at),
+            Content::Internal(_) => None,
+        }
+    }
+
+    /// The items of the node from this one on.
+    pub fn items(&self) -> &[Item] {
+        match &*self.content {
+            Content::Leaf(items) => items.get(self.at..).unwrap_or(&[]),
+            Content::Internal(_) => &[],
+        }
+    }
+}
+
+/// The first unit whose key is not less than `key`; `None` if all are less.
+pub fn seek<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<Option<Unit>> {
     let shape = nodes.shape();
-    let (block, _) = descend(nodes, key)?;
-    let node = nodes.read(block, 1)?;
-    let Content::Leaf(items) = &*node else { return Ok(None) };
-    let at = items.partition_point(|i| i.key <= key);
-    let Some(item) = at.checked_sub(1).and_then(|at| items.get(at)).filter(|i| i.key.is_of_same(key)) else {
+    let (leaf, way) = descend(nodes, key)?;
+    let content = nodes.read(leaf, 1)?;
+    if let Content::Leaf(items) = &*content {
+        let next = items.partition_point(|i| i.key <= key);
+        if let Some(at) = next.checked_sub(1)
+            && let Some(item) = items.get(at)
+            && let Some(ops) = ops(item.key, shape.node_size)
+            && let unit = ops.find(item, key)
+            && unit < ops.units(item)
+        {
+            return Ok(Some(Unit { content, leaf, at, unit }));
+        }
+        if next < items.len() {
+            return Ok(Some(Unit { content, leaf, at: next, unit: 0 }));
+        }
+    }
+    let Some((leaf, _)) = beside(nodes, &way, true)? else { return Ok(None) };
+    let content = nodes.read(leaf, 1)?;
+    Ok(Some(Unit { content, leaf, at: 0, unit: 0 }).filter(|unit| unit.item().is_some()))
+}
+
+/// The last unit whose key is less than `key`; `None` if none is.
+pub fn seek_back<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<Option<Unit>> {
+    let shape = nodes.shape();
+    let (mut leaf, mut way) = descend(nodes, key)?;
+    loop {
+        let content = nodes.read(leaf, 1)?;
+        if let Content::Leaf(items) = &*content
+            && let Some(at) = items.partition_point(|i| i.key < key).checked_sub(1)
+            && let Some(item) = items.get(at)
+            && let Some(ops) = ops(item.key, shape.node_size)
+            && let Some(unit) = ops.find(item, key).checked_sub(1)
+        {
+            return Ok(Some(Unit { content, leaf, at, unit }));
+        }
+        let Some(next) = beside(nodes, &way, false)? else { return Ok(None) };
+        (leaf, way) = next;
+    }
+}
+
+/// The unit `key`.
+pub fn find<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<Option<Unit>> {
+    let shape = nodes.shape();
+    let (leaf, _) = descend(nodes, key)?;
+    let content = nodes.read(leaf, 1)?;
+    let Content::Leaf(items) = &*content else { return Ok(None) };
+    let at = items.partition_point(|i| i.key <= key).checked_sub(1);
+    let Some((at, item)) = at.and_then(|at| Some((at, items.get(at)?))).filter(|(_, i)| i.key.is_of_same(key)) else {
         return Ok(None);
     };
     let Some(ops) = ops(item.key, shape.node_size) else { return Ok(None) };
     let unit = ops.find(item, key);
-    Ok((unit < ops.units(item) && ops.key_of(item, unit) == key).then(|| (item.clone(), unit)))
+    let there = unit < ops.units(item) && ops.key_of(item, unit) == key;
+    Ok(there.then(|| Unit { content: content.clone(), leaf, at, unit }))
 }

@@ -10,7 +10,7 @@ use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
 use arbor_base::layout::crc;
 use arbor_base::vfs::{FileType, Ino, Result, mode};
-use arbor_kit::blockmap::BlockMap as _;
+use arbor_kit::blockmap::{BlockMap as _, Mapped as _};
 use arbor_kit::inodes::{InodeStore as _, InodeTable as _};
 use arbor_kit::treecheck::Rec;
 use rustc_hash::FxHashMap;

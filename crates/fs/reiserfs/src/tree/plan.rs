@@ -50,11 +50,8 @@ impl Place {
     }
 }
 
-/// What carries out a plan. Blocks for its new nodes are reserved already.
+/// What carries out a plan.
 pub trait Room {
-    /// Takes a block, near that of the left neighbour.
-    fn take(&mut self, near: Option<Block>) -> Block;
-
     /// Gives a node new contents.
     fn write(&mut self, block: Block, level: u16, content: Content);
 
@@ -63,6 +60,24 @@ pub trait Room {
 
     /// Makes a node of this level the root.
     fn set_root(&mut self, block: Block, level: u16);
+}
+
+/// The blocks of the new nodes of a plan.
+#[derive(Clone, Debug, Default)]
+pub struct Taken(BTreeMap<usize, Block>);
+
+impl Taken {
+    fn block(&self, place: Place) -> Block {
+        match place {
+            Place::Old(block) => block,
+            Place::New(n) => self.0.get(&n).copied().unwrap_or(0),
+        }
+    }
+
+    /// All of them.
+    pub fn blocks(&self) -> impl Iterator<Item = Block> + '_ {
+        self.0.values().copied()
+    }
 }
 
 impl Plan {
@@ -76,31 +91,43 @@ impl Plan {
         self.writes.len()
     }
 
-    /// Carries it out.
-    pub fn carry_out(self, room: &mut impl Room) {
-        let mut taken = BTreeMap::new();
-        let known = |taken: &BTreeMap<usize, Block>, place: Place| match place {
-            Place::Old(block) => block,
-            Place::New(n) => taken.get(&n).copied().unwrap_or(0),
-        };
+    /// Nodes that it frees.
+    pub fn freed(&self) -> &[Block] {
+        &self.freed
+    }
+
+    /// Takes a block for each new node, near that of its left neighbour. What was taken before an error is in `taken`.
+    ///
+    /// # Errors
+    /// Those of `take`.
+    pub fn allocate(
+        &self,
+        taken: &mut Taken,
+        mut take: impl FnMut(Option<Block>) -> Result<Block>,
+    ) -> Result<()> {
         for write in &self.writes {
             if let Place::New(n) = write.place {
-                let near = write.near.map(|near| known(&taken, near));
-                taken.insert(n, room.take(near));
+                let block = take(write.near.map(|near| taken.block(near)))?;
+                taken.0.insert(n, block);
             }
         }
+        Ok(())
+    }
+
+    /// Carries it out. Cannot fail.
+    pub fn carry_out(self, taken: &Taken, room: &mut impl Room) {
         for Write { place, level, work, .. } in self.writes {
             let content = match work {
                 Work::Leaf(items) => Content::Leaf(items),
                 Work::Internal(all) => {
-                    Content::Internal(all.into_iter().map(|(key, place)| (key, known(&taken, place))).collect())
+                    Content::Internal(all.into_iter().map(|(key, place)| (key, taken.block(place))).collect())
                 }
             };
-            room.write(known(&taken, place), level, content);
+            room.write(taken.block(place), level, content);
         }
         self.freed.into_iter().for_each(|block| room.free(block));
         if let Some((place, level)) = self.root {
-            room.set_root(known(&taken, place), level);
+            room.set_root(taken.block(place), level);
         }
     }
 

@@ -8,6 +8,13 @@ use arbor_torture::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use zerocopy::IntoBytes;
 
+/// The bytes of a node as they are written.
+fn sealed(content: &Content, shape: Shape, block: Block, level: u16) -> Vec<u8> {
+    let mut bytes = content.encode(shape, block, level, 1);
+    crate::format::seal(&mut bytes);
+    bytes
+}
+
 /// A tree in memory. Every node goes through its bytes.
 #[derive(Clone)]
 struct Tree {
@@ -23,7 +30,7 @@ struct Tree {
 impl Tree {
     fn new(node_size: usize) -> Tree {
         let shape = Shape { node_size, fsid: 7 };
-        let nodes = BTreeMap::from([(1, Content::Leaf(Vec::new()).encode(shape, 1, 1, 0))]);
+        let nodes = BTreeMap::from([(1, sealed(&Content::Leaf(Vec::new()), shape, 1, 1))]);
         Tree { shape, nodes, root: (1, 1), next: 2, in_memory: None, touched: BTreeSet::new() }
     }
 
@@ -32,10 +39,10 @@ impl Tree {
         let mut tree = Tree::new(node_size);
         let all = (1..).zip(&leaves).map(|(block, items)| (items[0].key, block)).collect();
         for (block, items) in (1..).zip(leaves) {
-            tree.nodes.insert(block, Content::Leaf(items.into()).encode(tree.shape, block, 1, 0));
+            tree.nodes.insert(block, sealed(&Content::Leaf(items.into()), tree.shape, block, 1));
             tree.next = block + 1;
         }
-        tree.nodes.insert(tree.next, Content::Internal(all).encode(tree.shape, tree.next, 2, 0));
+        tree.nodes.insert(tree.next, sealed(&Content::Internal(all), tree.shape, tree.next, 2));
         (tree.root, tree.next) = ((tree.next, 2), tree.next + 1);
         tree.check();
         tree
@@ -48,8 +55,15 @@ impl Tree {
     fn carry_out(&mut self, plan: Plan) {
         let (needs, before) = (plan.needs(), self.next);
         self.touched.clear();
-        plan.carry_out(self);
+        let mut taken = Taken::default();
+        plan.allocate(&mut taken, |near| {
+            assert!(near.is_none_or(|near| self.nodes.contains_key(&near) || near < self.next));
+            self.next += 1;
+            Ok(self.next - 1)
+        })
+        .unwrap();
         assert_eq!((self.next - before) as usize, needs, "blocks that were announced are taken");
+        plan.carry_out(&taken, self);
     }
 
     fn put(&mut self, piece: Item) {
@@ -139,15 +153,9 @@ impl Nodes for Tree {
 }
 
 impl Room for Tree {
-    fn take(&mut self, near: Option<Block>) -> Block {
-        assert!(near.is_none_or(|near| self.nodes.contains_key(&near) || near < self.next));
-        self.next += 1;
-        self.next - 1
-    }
-
     fn write(&mut self, block: Block, level: u16, content: Content) {
         self.touched.insert(block);
-        self.nodes.insert(block, content.encode(self.shape, block, level, 1));
+        self.nodes.insert(block, sealed(&content, self.shape, block, level));
     }
 
     fn free(&mut self, block: Block) {
@@ -282,8 +290,8 @@ fn entries_are_one_item_of_each_node() {
         .flat_map(|i| entries(&i.body).map(|(_, head, _)| head.offset.get()).collect::<Vec<_>>())
         .collect();
     assert!(found.len() == 40 && found.is_sorted());
-    let (item, unit) = find(&mut tree, Key::new(1, 5, 7 << 8, Kind::Directory)).unwrap().unwrap();
-    assert_eq!(entries(&item.body).nth(unit).unwrap().2, b"name1792");
+    let unit = find(&mut tree, Key::new(1, 5, 7 << 8, Kind::Directory)).unwrap().unwrap();
+    assert_eq!(entries(&unit.item().unwrap().body).nth(unit.unit).unwrap().2, b"name1792");
     assert!(find(&mut tree, Key::new(1, 5, 7, Kind::Directory)).unwrap().is_none());
     hashes.iter().for_each(|h| {
         assert_eq!(tree.cut(Key::new(1, 5, *h, Kind::Directory), Key::new(1, 5, h + 1, Kind::Directory)), 1)

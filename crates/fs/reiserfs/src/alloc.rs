@@ -1,0 +1,348 @@
+//! Allocation of blocks for nodes.
+//!
+//! A node goes near its left neighbour in the tree, an unformatted one near the one before it in its file: the first free
+//! block after it, or before it while the elevator falls. The direction changes where the volume ends (paper, "Layout").
+//! Bitmaps that were never needed do not exist; one more is made when those that do are full, so an image does not grow
+//! before it must.
+//!
+//! A block that was freed is *held back* until nothing can bring back what it held (REISER-A3).
+
+use crate::format::*;
+use crate::node::Block;
+use crate::planted::{Flaw, planted};
+use crate::volume::Core;
+use arbor_base::device::Kind;
+use arbor_base::layout::Corrupt;
+use arbor_base::vfs::{Errno, Result};
+use arbor_kit::buddy::bitmap;
+use std::collections::{BTreeMap, BTreeSet};
+use zerocopy::IntoBytes;
+
+/// What is known of free space beside the bitmaps.
+#[derive(Debug, Default)]
+pub(crate) struct Space {
+    /// Bitmaps in which nothing can be allocated.
+    full: BTreeSet<u32>,
+    /// Blocks that are held back, as bits by bitmap.
+    held: BTreeMap<u32, Vec<u8>>,
+    /// Those that the running transaction has freed.
+    freed: Vec<Block>,
+    /// Those of which the log has a copy.
+    logged: Vec<Block>,
+}
+
+impl Space {
+    /// Blocks that are free and held back.
+    pub fn held(&self) -> u32 {
+        (self.freed.len() + self.logged.len()) as u32
+    }
+}
+
+/// What a block is to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum For {
+    /// A node of the tree.
+    Tree,
+    /// Bytes of a file: an unformatted node.
+    Data,
+}
+
+impl Core {
+    /// Fails with `ENOSPC` unless so many blocks can be allocated.
+    pub fn need(&self, blocks: u64) -> Result<()> {
+        let free = self.sb.free.get().saturating_sub(self.space.held());
+        if blocks <= free.into() { Ok(()) } else { Err(Errno::ENOSPC.into()) }
+    }
+
+    /// Allocates a block near another one.
+    pub fn alloc(&mut self, near: Option<Block>, of: For) -> Result<Block> {
+        self.need(1)?;
+        let block = self.search(near.unwrap_or(self.sb.root.get()))?;
+        self.set_bits(block, true, of)?;
+        self.sb.free = self.sb.free.get().saturating_sub(1).into();
+        self.touch_super();
+        Ok(block)
+    }
+
+    /// Frees a block.
+    pub fn free_block(&mut self, block: Block, of: For) -> Result<()> {
+        self.set_bits(block, false, of)?;
+        self.sb.free = self.sb.free.get().saturating_add(1).into();
+        if planted(Flaw::FreedTooEarly) {
+            self.space.full.remove(&(block / self.geom.covered()));
+        } else {
+            self.hold_back(block);
+            self.space.freed.push(block);
+        }
+        self.touch_super();
+        Ok(())
+    }
+
+    fn hold_back(&mut self, block: Block) {
+        let (n, len) = (block / self.geom.covered(), self.geom.bit_bytes());
+        let bits = self.space.held.entry(n).or_insert_with(|| vec![0; len]);
+        bitmap::set_used(bits, block % self.geom.covered(), 1);
+    }
+
+    fn let_go(&mut self, block: Block) {
+        let n = block / self.geom.covered();
+        if let Some(bits) = self.space.held.get_mut(&n) {
+            bitmap::set_free(bits, block % self.geom.covered(), 1);
+        }
+        self.space.full.remove(&n);
+    }
+
+    /// Called when a transaction is durable: what it has freed can be allocated, but for what the log has a copy of.
+    pub fn release_freed(&mut self) {
+        for block in std::mem::take(&mut self.space.freed) {
+            if self.log.copies.contains_key(&block) && !planted(Flaw::LoggedReused) {
+                self.space.logged.push(block);
+            } else {
+                self.let_go(block);
+            }
+        }
+    }
+
+    /// Called when the log was emptied.
+    pub fn release_logged(&mut self) {
+        for block in std::mem::take(&mut self.space.logged) {
+            self.let_go(block);
+        }
+        let held: BTreeSet<u32> = self.space.freed.iter().map(|block| block / self.geom.covered()).collect();
+        self.space.held.retain(|n, _| held.contains(n));
+    }
+
+    /// A free block near another one.
+    fn search(&mut self, near: Block) -> Result<Block> {
+        let covered = self.geom.covered();
+        for turn in 0..2 {
+            let up = self.sb.direction.get() == 0;
+            let mut from = if turn == 0 { near } else { self.edge(!up) };
+            let mut n = from / covered;
+            while n < self.sb.bitmaps.get() {
+                if let Some(block) = self.search_one(n, from, up)? {
+                    return Ok(block);
+                }
+                match if up { n.checked_add(1) } else { n.checked_sub(1) } {
+                    Some(next) => n = next,
+                    None => break,
+                }
+                from = if up { n * covered } else { (n * covered).saturating_add(covered - 1) };
+            }
+            if turn == 0 {
+                self.sb.direction = u32::from(up).into();
+            }
+        }
+        self.make_bitmap()?;
+        let n = self.sb.bitmaps.get() - 1;
+        self.search_one(n, n * covered, true)?.ok_or_else(|| self.no_free())
+    }
+
+    /// The last block that was ever in use, or the first one.
+    fn edge(&self, last: bool) -> Block {
+        if last { self.sb.bitmaps.get().saturating_mul(self.geom.covered()).saturating_sub(1) } else { 0 }
+    }
+
+    fn no_free(&self) -> arbor_base::vfs::Error {
+        let at = std::mem::offset_of!(SuperBlock, free) as u64;
+        Corrupt::new("superblock", "free", at, self.sb.free, "as many as the bitmaps say").into()
+    }
+
+    /// A free block that bitmap `n` covers, from a block on or before it.
+    fn search_one(&mut self, n: u32, from: Block, up: bool) -> Result<Option<Block>> {
+        if self.space.full.contains(&n) {
+            return Ok(None);
+        }
+        let (covered, len) = (self.geom.covered(), self.geom.bit_bytes());
+        let (first, end) = (n * covered, self.geom.blocks.saturating_sub(n * covered).min(covered));
+        let held = self.space.held.remove(&n);
+        let bits = match self.bitmap(n) {
+            Ok(bits) => bits.get(BITMAP_HEAD..BITMAP_HEAD + len).unwrap_or(&[]),
+            Err(e) => {
+                held.into_iter().for_each(|held| drop(self.space.held.insert(n, held)));
+                return Err(e);
+            }
+        };
+        let at = from.saturating_sub(first).min(end.saturating_sub(1));
+        let found = match up {
+            true => (at..end).next_from(bits, held.as_deref()),
+            false => (0..at + 1).next_back_from(bits, held.as_deref()),
+        };
+        let whole = if up { at == 0 } else { at + 1 == end };
+        held.into_iter().for_each(|held| drop(self.space.held.insert(n, held)));
+        if found.is_none() && whole {
+            self.space.full.insert(n);
+        }
+        Ok(found.map(|bit| first + bit))
+    }
+
+    /// Makes the next bitmap; `ENOSPC` if there is none.
+    pub fn make_bitmap(&mut self) -> Result<()> {
+        let n = self.sb.bitmaps.get();
+        if n >= self.geom.bitmaps() {
+            return Err(self.no_free());
+        }
+        let (g, block) = (self.geom, self.geom.bitmap(n));
+        let head = BitmapHead {
+            magic: BITMAP_MAGIC.into(),
+            fsid: g.fsid.into(),
+            block: block.into(),
+            ..BitmapHead::default()
+        };
+        let mut bytes = vec![0; g.node_size];
+        arbor_base::layout::put(&mut bytes, 0, head.as_bytes());
+        let bits = bytes.get_mut(BITMAP_HEAD..).unwrap_or(&mut []);
+        let first = n * g.covered();
+        let own = if n == 0 { 2 + g.log } else { 1 };
+        bitmap::set_used(bits, 0, own);
+        if (first..first.saturating_add(g.covered())).contains(&g.copy()) {
+            bitmap::set_used(bits, g.copy() - first, 1);
+        }
+        self.put_block(block, Kind::Bitmap, bytes);
+        self.sb.bitmaps = (n + 1).into();
+        self.touch_super();
+        Ok(())
+    }
+
+    /// Fails unless a block is in use for what it is said to hold.
+    pub fn check_used(&mut self, block: Block, of: For) -> Result<()> {
+        self.check_bits(block, false, of)
+    }
+
+    /// Fails unless a block can be allocated (`used`), or freed.
+    fn check_bits(&mut self, block: Block, used: bool, of: For) -> Result<()> {
+        let (n, bit) = (block / self.geom.covered(), block % self.geom.covered());
+        if !self.geom.is_node(block) || n >= self.sb.bitmaps.get() {
+            let at = self.geom.byte(self.geom.bitmap(n.min(self.geom.bitmaps().saturating_sub(1))));
+            return Err(Corrupt::new("bitmap", "bits", at, block, "a block for nodes").into());
+        }
+        let len = self.geom.bit_bytes();
+        let bits = self.bitmap(n)?.get(BITMAP_HEAD..).unwrap_or(&[]);
+        let (is_free, is_tree) = (bitmap::is_free(bits, bit), !bitmap::is_free(bits.get(len..).unwrap_or(&[]), bit));
+        if is_free != used || is_tree != (!used && of == For::Tree) {
+            let at = self.geom.byte(self.geom.bitmap(n));
+            let expected = if used { "a free block" } else { "a block of what is in use" };
+            return Err(Corrupt::new("bitmap", "bits", at, block, expected).into());
+        }
+        Ok(())
+    }
+
+    /// Sets or clears the bits of a block.
+    fn set_bits(&mut self, block: Block, used: bool, of: For) -> Result<()> {
+        self.check_bits(block, used, of)?;
+        let (n, bit, len) = (block / self.geom.covered(), block % self.geom.covered(), self.geom.bit_bytes());
+        self.change_bitmap(n, |bytes| {
+            let set = if used { bitmap::set_used } else { bitmap::set_free };
+            let bits = bytes.get_mut(BITMAP_HEAD..).unwrap_or(&mut []);
+            set(bits, bit, 1);
+            if of == For::Tree {
+                set(bits.get_mut(len..).unwrap_or(&mut []), bit, 1);
+            }
+        })
+    }
+
+    /// Runs of free blocks among those that bitmap `n` covers: the first one of each, and their number.
+    pub fn free_runs(&mut self, n: u32) -> Result<Vec<(Block, u32)>> {
+        let (covered, len) = (self.geom.covered(), self.geom.bit_bytes());
+        let (first, end) = (n * covered, self.geom.blocks.saturating_sub(n * covered).min(covered));
+        let mut bits = match n < self.sb.bitmaps.get() {
+            true => self.bitmap(n)?.get(BITMAP_HEAD..BITMAP_HEAD + len).unwrap_or(&[]).to_vec(),
+            false => {
+                let mut bits = vec![0; len];
+                bitmap::set_used(&mut bits, 0, 1);
+                if first + end == self.geom.blocks {
+                    bitmap::set_used(&mut bits, end - 1, 1);
+                }
+                bits
+            }
+        };
+        if let Some(held) = self.space.held.get(&n) {
+            bits.iter_mut().zip(held).for_each(|(bits, held)| *bits |= held);
+        }
+        let (mut runs, mut at) = (Vec::new(), 0);
+        while let Some(free) = bitmap::next_free(&bits, at, end) {
+            let run = bitmap::free_run(&bits, free, end, end);
+            at = free + run;
+            runs.push((first + free, run));
+        }
+        Ok(runs)
+    }
+}
+
+/// Searching two bitmaps at once, for a bit that is clear in both.
+trait Search {
+    fn next_from(self, bits: &[u8], held: Option<&[u8]>) -> Option<u32>;
+    fn next_back_from(self, bits: &[u8], held: Option<&[u8]>) -> Option<u32>;
+}
+
+impl Search for std::ops::Range<u32> {
+    fn next_from(self, bits: &[u8], held: Option<&[u8]>) -> Option<u32> {
+        let mut at = self.start;
+        loop {
+            let free = bitmap::next_free(bits, at, self.end)?;
+            let Some(held) = held.filter(|held| !bitmap::is_free(held, free)) else { return Some(free) };
+            at = bitmap::next_free(held, free, self.end)?;
+        }
+    }
+
+    fn next_back_from(self, bits: &[u8], held: Option<&[u8]>) -> Option<u32> {
+        let used = |bit: u32| {
+            !bitmap::is_free(bits, bit) || held.is_some_and(|held| !bitmap::is_free(held, bit))
+        };
+        let mut at = self.end;
+        while at > self.start {
+            let byte = (at as usize - 1) / 8;
+            let both = bits.get(byte).copied().unwrap_or(255) | held.and_then(|h| h.get(byte)).copied().unwrap_or(0);
+            if both == 255 {
+                at = (byte * 8) as u32;
+                continue;
+            }
+            at -= 1;
+            if !used(at) {
+                return Some(at).filter(|at| *at >= self.start);
+            }
+        }
+        None
+    }
+}
+
+// Numbers of objects.
+
+impl Core {
+    /// Takes the first number that is not in use (paper, "Ordering within the Tree").
+    pub fn take_object(&mut self) -> Result<u32> {
+        let Some((_, end)) = self.ids.first_mut().filter(|range| range.1 < u32::MAX) else {
+            return Err(Errno::ENOSPC.into());
+        };
+        let number = *end;
+        *end += 1;
+        if let [first, second, ..] = self.ids.as_mut_slice()
+            && first.1 == second.0
+        {
+            first.1 = second.1;
+            self.ids.remove(1);
+        }
+        self.touch_super();
+        Ok(number)
+    }
+
+    /// Gives a number back. Without room in the map it stays in use, for ever or until a repair.
+    pub fn give_object(&mut self, number: u32) {
+        let at = self.ids.partition_point(|range| range.1 <= number);
+        let most = self.geom.most_ranges();
+        let ranges = self.ids.len();
+        let Some(range) = self.ids.get_mut(at).filter(|range| range.0 <= number) else { return };
+        let (first, end) = *range;
+        match (first == number, number + 1 == end) {
+            (true, true) => drop(self.ids.remove(at)),
+            (true, false) => range.0 = number + 1,
+            (false, true) => range.1 = number,
+            (false, false) if ranges < most => {
+                range.1 = number;
+                self.ids.insert(at + 1, (number + 1, end));
+            }
+            (false, false) => {}
+        }
+        self.touch_super();
+    }
+}

@@ -1,0 +1,229 @@
+//! The order of writes.
+//!
+//! ```text
+//! unformatted nodes -> flush -> record in the log -> flush          (a transaction is durable)
+//! copies of all records in place -> flush -> head of the log -> flush   (the log is empty again)
+//! ```
+//!
+//! A transaction is *compound*: it takes in what calls change one after the other, until somebody asks for durability, it
+//! is some seconds old, or large. Called by `kit::machine` at the end of a call ([`Machine::commit`]) and by `ops.rs`.
+//! Mkfs and recovery order their own writes (`mkfs.rs`, `recover.rs`).
+//!
+//! * **REISER-C1** the data that a record leads to is durable before the record is written.
+//! * **REISER-C2** no block of metadata is written in place before a record that holds it is durable.
+//! * **REISER-C3** a record is overwritten only after what it holds is durable in place, and the head of the log, durably,
+//!   leads past it.
+//! * **REISER-C4** numbers of records grow, by one from record to record and by more over a recovery, so that none counts
+//!   that did not count before.
+//! * **REISER-C5** the changes of a call are in one transaction.
+
+use crate::format::*;
+use crate::node::Block;
+use crate::planted::{Flaw, planted};
+use crate::recover::record_hash;
+use crate::superblock::first_block;
+use crate::volume::Core;
+use arbor_base::cache::{Cache, Name, cluster};
+use arbor_base::device::{Buf, Kind, Request};
+use arbor_base::vfs::{Error, Result};
+use arbor_kit::machine::{Machine, Machinery};
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+
+/// Largest request.
+const MAX_WRITE: u64 = 1 << 20;
+/// Blocks kept free in a record for what a step of a call may change.
+const SPARE: usize = 96;
+
+impl Machine for Core {
+    fn calls(&mut self) -> &mut Machinery {
+        &mut self.calls
+    }
+
+    fn cache(&mut self) -> &mut Cache {
+        &mut self.cache
+    }
+
+    fn commit(&mut self) -> Result<()> {
+        if !self.calls.health.is_writable() {
+            return Ok(());
+        }
+        let is_large = self.log.changed.len() > self.most_changed() / 3;
+        if is_large || self.cache.dirty_bytes() > self.cache.dirty_limit() {
+            return self.commit_transaction();
+        }
+        Ok(())
+    }
+}
+
+impl Core {
+    /// Most blocks that a transaction can change.
+    pub fn most_changed(&self) -> usize {
+        let (log, per_head) = (self.geom.log as usize - 1, self.geom.node_size / 4);
+        // One is for the superblock.
+        log - log.div_ceil(per_head) - 2
+    }
+
+    /// Whether a call made of steps may take another one in this transaction (REISER-C5).
+    pub fn has_room(&self) -> bool {
+        self.log.changed.len() + SPARE < self.most_changed()
+    }
+
+    /// Makes all changes durable.
+    pub fn commit_transaction(&mut self) -> Result<()> {
+        let done = self.try_commit();
+        done.inspect_err(|e| self.give_up(e))
+    }
+
+    fn try_commit(&mut self) -> Result<()> {
+        if planted(Flaw::DataAfterRecord) {
+            let data = std::mem::take(&mut self.log.data);
+            self.write_record()?;
+            self.log.data = data;
+        }
+        if self.write_data()? && self.has_metadata() {
+            self.flush()?;
+        }
+        self.write_record()?;
+        self.release_freed();
+        self.log.since = None;
+        Ok(())
+    }
+
+    fn has_metadata(&self) -> bool {
+        self.log.super_changed || !self.log.changed.is_empty()
+    }
+
+    /// Writes unformatted nodes that have changed; returns whether there were any.
+    fn write_data(&mut self) -> Result<bool> {
+        let data = std::mem::take(&mut self.log.data);
+        let page = |(block, name): (&Block, &Name)| {
+            let bytes = self.cache.peek(*name)?.clone();
+            Some((self.geom.byte(*block), Kind::Data, Buf::new(bytes)))
+        };
+        let pieces: Vec<_> = data.iter().filter_map(page).collect();
+        let some = !pieces.is_empty();
+        if let Err(e) = self.write(cluster(pieces, MAX_WRITE)) {
+            self.log.data = data;
+            return Err(e);
+        }
+        data.values().for_each(|name| self.cache.set_clean(*name));
+        Ok(some)
+    }
+
+    /// Writes a record of all changed metadata, durably.
+    fn write_record(&mut self) -> Result<()> {
+        if !self.has_metadata() {
+            return self.flush();
+        }
+        let most = self.most_changed();
+        if self.log.changed.len() > most {
+            let why = format!("a transaction has changed {} blocks, and the log takes {most}", self.log.changed.len());
+            return Err(Error::Io(std::io::Error::other(why)));
+        }
+        self.mark_in_use()?;
+        let generation = self.sb.generation.get().saturating_add(1);
+        self.sb.generation = generation.into();
+        let changed = std::mem::take(&mut self.log.changed);
+        let mut images = vec![(0, Arc::new(first_block(&self.geom, &self.sb, &self.ids)))];
+        images.extend(changed.iter().filter_map(|(block, kind)| Some((*block, self.image(*block, *kind)?))));
+        let (record, blocks) = self.record(&images);
+        if self.log.at + blocks > 1 + self.geom.log {
+            self.checkpoint()?;
+        }
+        self.log.records += 1;
+        self.log.bytes += record.len() as u64;
+        self.write(vec![Request::write(Kind::Log, self.geom.byte(self.log.at), vec![record.into()])])?;
+        if !planted(Flaw::RecordUnflushed) {
+            self.flush()?;
+        }
+        (self.log.seq, self.log.at) = (self.log.seq + 1, self.log.at + blocks);
+        self.log.super_changed = false;
+        changed.keys().for_each(|block| self.cache.set_clean(Name::Block((*block).into())));
+        self.log.copies.extend(images);
+        if planted(Flaw::RecordUnflushed) {
+            self.checkpoint()?;
+        }
+        Ok(())
+    }
+
+    /// Before the first record after a mount: says in place that the volume is in use.
+    fn mark_in_use(&mut self) -> Result<()> {
+        if std::mem::replace(&mut self.log.is_marked, true) {
+            return Ok(());
+        }
+        if let Some(sb) = arbor_kit::head::read::<SuperBlock>(&*self.dev, 0)?.filter(|sb| sb.clean.get() != 0) {
+            let bytes = arbor_kit::head::encode(&SuperBlock { clean: 0.into(), ..sb });
+            self.write(vec![Request::write(Kind::Super, 0, vec![bytes.into()])])?;
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// The bytes of a changed block as they are written, with their checksum.
+    fn image(&mut self, block: Block, kind: Kind) -> Option<Arc<Vec<u8>>> {
+        let dirty = self.cache.dirtied(Name::Block(block.into()))?;
+        if kind != Kind::Super {
+            self.cache.modify(dirty, |buf| seal(buf));
+        }
+        self.cache.peek(Name::Block(block.into())).cloned()
+    }
+
+    /// A record of these copies, and how many blocks it has.
+    fn record(&self, images: &[(Block, Arc<Vec<u8>>)]) -> (Vec<u8>, u32) {
+        let (fsid, seq, size) = (self.geom.fsid, self.log.seq, self.geom.node_size);
+        let (magic, count) = (RECORD_MAGIC.into(), (images.len() as u32).into());
+        let head = Record { magic, count, fsid: fsid.into(), seq: seq.into(), hash: 0.into() };
+        let mut bytes = head.as_bytes().to_vec();
+        images.iter().for_each(|(block, _)| bytes.extend(block.to_le_bytes()));
+        bytes.resize(bytes.len().next_multiple_of(size), 0);
+        images.iter().for_each(|(_, image)| bytes.extend_from_slice(image));
+        let hash = record_hash(&self.geom, seq, &mut bytes);
+        Record { hash: hash.into(), ..head }.write_to_prefix(&mut bytes).ok();
+        let blocks = (bytes.len() / size) as u32;
+        (bytes, blocks)
+    }
+
+    /// Empties the log.
+    pub fn empty_log(&mut self) -> Result<()> {
+        self.checkpoint().inspect_err(|e| self.give_up(e))
+    }
+
+    /// Writes what the log holds in place, and empties it.
+    fn checkpoint(&mut self) -> Result<()> {
+        if self.log.copies.is_empty() {
+            return Ok(());
+        }
+        self.log.checkpoints += 1;
+        let geom = self.geom;
+        let copies = std::mem::take(&mut self.log.copies);
+        let pieces = copies.iter().map(|(block, copy)| (geom.byte(*block), Kind::Tree, Buf::new(copy.clone())));
+        self.write(cluster(pieces.collect(), MAX_WRITE))?;
+        if !planted(Flaw::LogReusedEarly) {
+            self.flush()?;
+        }
+        self.write_log_head()?;
+        self.log.at = 2;
+        self.release_logged();
+        Ok(())
+    }
+
+    /// Says, durably, that records count from the next one on.
+    pub fn write_log_head(&mut self) -> Result<()> {
+        let head = crate::recover::log_head(&self.geom, self.log.seq);
+        self.write(vec![Request::write(Kind::Log, self.geom.byte(1), vec![head.into()])])?;
+        self.flush()
+    }
+
+    fn write(&mut self, batch: Vec<Request>) -> Result<()> {
+        self.io.writes += batch.len() as u64;
+        self.io.write_bytes += batch.iter().map(Request::len).sum::<u64>();
+        Ok(self.calls.reads.submit(&*self.dev, batch).wait_all()?)
+    }
+
+    /// Makes all writes durable. After a flush that failed, they may be lost.
+    pub fn flush(&mut self) -> Result<()> {
+        self.io.flushes += 1;
+        self.dev.flush().map_err(Error::Io).inspect_err(|e| self.give_up(e))
+    }
+}

@@ -1,0 +1,254 @@
+//! Directories: their names are entries of directory items, in the order of the names' hashes. An entry keeps its offset
+//! as long as it lives, so that a walk's cookie can be that (REISER-D1).
+
+use crate::format::*;
+use crate::inode::{Inode, LINK_MAX, stat_key};
+use crate::item::{Item, entries};
+use crate::planted::{Flaw, planted};
+use crate::tree::{find, seek};
+use crate::volume::Core;
+use arbor_base::field;
+use arbor_base::layout::{Corrupt, Location};
+use arbor_base::vfs::{Errno, FileType, Ino, Result, Time};
+use arbor_kit::atomicnames::AtomicNames;
+use arbor_kit::blockfile::BlockFiles as _;
+use arbor_kit::inodes::InodeStore as _;
+use arbor_kit::namespace::{self, Lookup, Named, Names, NewInode, Node, Searched, Walked};
+use zerocopy::IntoBytes;
+
+/// Offsets that names of one hash can have.
+const GENERATIONS: u64 = 256;
+/// Cookies of `.` and `..`; offsets of names are greater.
+const DOT: u64 = 1;
+const DOTDOT: u64 = 2;
+
+/// An entry, taken out of its item.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub offset: u64,
+    pub ino: Ino,
+    pub kind: u8,
+    pub name: Vec<u8>,
+}
+
+/// Key of a name.
+fn name_key(dir: Ino, offset: u64) -> Key {
+    let (locality, object) = key_of(dir);
+    Key::new(locality, object, offset, Kind::Directory)
+}
+
+/// The object that an entry names.
+pub(crate) fn target(head: &EntryHead) -> Ino {
+    ino_of(head.locality.get(), head.object.get())
+}
+
+impl Core {
+    /// The entries of a directory from an offset on, as many as one node has.
+    pub fn entries_from(&mut self, dir: Ino, offset: u64) -> Result<Vec<Entry>> {
+        let key = name_key(dir, offset);
+        let Some(unit) = seek(self, key)? else { return Ok(Vec::new()) };
+        let Some(item) = unit.item().filter(|item| item.key.is_of_same(key)) else { return Ok(Vec::new()) };
+        let all = entries(&item.body).skip(unit.unit);
+        let entry = |(_, head, name): (usize, EntryHead, &[u8])| Entry {
+            offset: head.offset.get(),
+            ino: target(&head),
+            kind: head.kind,
+            name: name.to_vec(),
+        };
+        Ok(all.map(entry).collect())
+    }
+
+    fn dir(&mut self, ino: Ino) -> Result<Inode> {
+        let i = self.iget(ino)?;
+        if i.is_dir() { Ok(i) } else { Err(Errno::ENOTDIR.into()) }
+    }
+
+    fn facts(i: &Inode) -> Node {
+        let links = i.d.nlink.get();
+        Node { ino: i.ino, mode: i.d.mode.get(), gid: i.d.gid.get(), links, is_full: links >= LINK_MAX }
+    }
+
+    /// The entry of a name, or the first offset that is free for it.
+    pub fn find_name(&mut self, dir: Ino, name: &[u8]) -> Result<std::result::Result<Entry, u64>> {
+        let first = self.geom.name_offset(name);
+        let (mut free, mut at) = (first, first);
+        loop {
+            let some = self.entries_from(dir, at)?;
+            for e in some.iter().take_while(|e| e.offset < first + GENERATIONS) {
+                if e.name == name {
+                    return Ok(Ok(e.clone()));
+                }
+                if e.offset == free && !planted(Flaw::GenerationReused) {
+                    free += 1;
+                }
+            }
+            match some.last() {
+                Some(last) if last.offset < first + GENERATIONS => at = last.offset + 1,
+                _ if free < first + GENERATIONS => return Ok(Err(free)),
+                _ => return Ok(Err(u64::MAX)),
+            }
+        }
+    }
+
+    fn resize_dir(&mut self, dir: Ino, by: i64) -> Result<()> {
+        let mut i = self.iget(dir)?;
+        i.d.size = i.d.size.get().saturating_add_signed(by).into();
+        self.iput(&i)
+    }
+
+    /// Enters a name at an offset that is free.
+    pub fn put_name(&mut self, dir: Ino, offset: u64, name: &[u8], (ino, t): (Ino, FileType)) -> Result<()> {
+        let (locality, object) = key_of(ino);
+        let head = EntryHead {
+            offset: offset.into(),
+            locality: locality.into(),
+            object: object.into(),
+            kind: (t.mode() >> 12) as u8,
+            len: name.len() as u8,
+        };
+        let body = [head.as_bytes(), name].concat();
+        self.resize_dir(dir, body.len() as i64)?;
+        self.insert(Item { key: name_key(dir, offset), tail: 0, body })
+    }
+}
+
+impl Names for Core {
+    type Slot = u64;
+    type Room = u64;
+
+    fn root(&self) -> Ino {
+        ROOT
+    }
+
+    fn node(&mut self, ino: Ino) -> Result<Node> {
+        Ok(Core::facts(&self.iget(ino)?))
+    }
+
+    fn find(&mut self, dir: Ino, name: &[u8]) -> Result<Searched<Core>> {
+        let i = self.dir(dir)?;
+        let found = match self.find_name(dir, name)? {
+            Ok(e) => Lookup::Found(Named { ino: e.ino, slot: e.offset }),
+            Err(free) => Lookup::Free(free),
+        };
+        Ok((Core::facts(&i), found))
+    }
+
+    fn parent(&mut self, dir: Ino) -> Result<Ino> {
+        let i = self.dir(dir)?;
+        let above = Ino(i.d.above.get());
+        if above.0 == 0 {
+            return Err(i.corrupt(field!(StatData, above), above, "a directory").into());
+        }
+        Ok(above)
+    }
+
+    fn parent_location(&self, dir: Ino) -> Location {
+        Location::inode(dir)
+    }
+
+    fn slot_location(&self, dir: Ino, slot: &u64) -> Location {
+        Location::file(dir, *slot)
+    }
+
+    fn is_empty(&mut self, dir: Ino) -> Result<bool> {
+        Ok(self.entries_from(dir, 0)?.is_empty())
+    }
+
+    fn walk(&mut self, dir: Ino, cookie: u64, _plus: bool, f: namespace::Walk<'_, Core>) -> Result<()> {
+        let i = self.dir(dir)?;
+        for (at, name) in [(DOT, &b"."[..]), (DOTDOT, b"..")] {
+            if cookie < at {
+                let removed = i.d.nlink.get() == 0;
+                let ino = if at == DOT || removed { dir } else { self.parent(dir)? };
+                if !f(self, Walked { ino, file_type: FileType::Dir, cookie: at }, name)? {
+                    return Ok(());
+                }
+            }
+        }
+        let mut at = cookie.max(DOTDOT);
+        loop {
+            let some = self.entries_from(dir, at + 1)?;
+            for e in &some {
+                let bad = |found| Corrupt::new("directory", "kind", Location::file(dir, e.offset), found, "a file type");
+                let file_type = FileType::from_mode(u32::from(e.kind) << 12).ok_or_else(|| bad(e.kind))?;
+                if !f(self, Walked { ino: e.ino, file_type, cookie: e.offset }, &e.name)? {
+                    return Ok(());
+                }
+                at = e.offset;
+            }
+            if some.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl AtomicNames for Core {
+    type Vacancy = u64;
+
+    /// Looks whether there is space for all that a call may do that needs a vacancy.
+    fn vacancy(&mut self, _dir: &mut Inode, _name: &[u8], room: &u64) -> Result<u64> {
+        self.need(3 * self.most_taken())?;
+        if *room == u64::MAX { Err(Errno::ENOSPC.into()) } else { Ok(*room) }
+    }
+
+    fn enter(&mut self, dir: &Inode, at: u64, name: &[u8], to: (Ino, FileType)) -> Result<()> {
+        self.put_name(dir.ino, at, name, to)
+    }
+
+    fn point(&mut self, dir: &Inode, slot: &u64, (ino, t): (Ino, FileType)) -> Result<()> {
+        let unit = find(self, name_key(dir.ino, *slot))?.ok_or(Errno::EIO)?;
+        let (place, n, (locality, object)) = ((unit.leaf, unit.at), unit.unit, key_of(ino));
+        drop(unit);
+        self.patch(place, |item| {
+            let found = entries(&item.body).nth(n).map(|(at, head, _)| (at, head));
+            if let Some((at, head)) = found {
+                let kind = (t.mode() >> 12) as u8;
+                let head = EntryHead { locality: locality.into(), object: object.into(), kind, ..head };
+                arbor_base::layout::put(&mut item.body, at, head.as_bytes());
+            }
+        })
+    }
+
+    fn erase(&mut self, dir: &Inode, name: &[u8], slot: &u64) -> Result<()> {
+        let key = name_key(dir.ino, *slot);
+        self.cut_range(key, key.at(slot + 1))?;
+        self.resize_dir(dir.ino, -((ENTRY_HEAD + name.len()) as i64))
+    }
+
+    fn set_parent(&mut self, dir: &Inode, to: Ino) -> Result<()> {
+        let mut i = self.iget(dir.ino)?;
+        i.d.above = to.0.into();
+        self.iput(&i)
+    }
+
+    fn new_inode(&mut self, dir: Ino, mode: u32, owner: (u32, u32), now: Time) -> Result<Inode> {
+        self.new_object(stat_key(dir).object(), mode, owner, now)
+    }
+
+    fn begin_dir(&mut self, i: &mut Inode, parent: Ino) -> Result<()> {
+        i.d.above = parent.0.into();
+        self.iput(i)
+    }
+
+    fn put_target(&mut self, i: &mut Inode, target: &[u8]) -> Result<()> {
+        let size = self.geom.node_size;
+        for (lbn, part) in target.chunks(size).enumerate() {
+            let end = (lbn * size + part.len()) as u64;
+            let name = arbor_base::cache::Name::data(i.ino, lbn as u64);
+            self.cache.insert(name, std::sync::Arc::new(Vec::new()));
+            self.balloc(i, lbn as u64, end, &mut |buf, len| {
+                buf.resize(len, 0);
+                arbor_base::layout::put(buf, 0, part);
+            })?;
+        }
+        Ok(())
+    }
+
+    fn reserve_inode(&mut self, new: &NewInode<'_>) -> Result<()> {
+        let target = if new.target.is_empty() { 0 } else { 2 + self.taken_by(new.target.len()) };
+        let xattrs = arbor_kit::xattr::encoded_len(new.xattrs);
+        let xattrs = if xattrs == 0 { 0 } else { self.taken_by(xattrs) };
+        self.need(3 * self.most_taken() + target + xattrs)
+    }
+}

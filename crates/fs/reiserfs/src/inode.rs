@@ -1,0 +1,275 @@
+//! Objects as the shared rooms know them: an inode is the stat data of an object, decoded. Extended attributes.
+
+use crate::format::*;
+use crate::item::Item;
+use crate::planted::{Flaw, planted};
+use crate::tree::{find, seek};
+use crate::volume::Core;
+use arbor_base::field;
+use arbor_base::layout::Corrupt;
+use arbor_base::vfs::{Attr, Errno, FileType, Ino, Result, Time, mode};
+use arbor_kit::blockfile::{BlockFiles as _, UsualFields as _};
+use arbor_kit::inodes::{Change, InodeStore, InodeTable};
+use arbor_kit::lifetimes::{self, Orphans};
+use arbor_kit::namespace::TARGET_MAX;
+use arbor_kit::xattr::{self, Xattrs};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Greatest link count.
+pub(crate) const LINK_MAX: u32 = 65_000;
+/// Longest list of extended attributes, in bytes.
+const MOST_XATTRS: usize = 128 << 10;
+
+/// A decoded stat data item and where it lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inode {
+    pub ino: Ino,
+    pub d: StatData,
+    /// Byte of the device where the head of the item begins.
+    pub at: u64,
+}
+
+/// Key of the stat data of an object.
+pub(crate) fn stat_key(ino: Ino) -> Key {
+    let (locality, object) = key_of(ino);
+    Key::new(locality, object, 0, Kind::StatData)
+}
+
+impl Inode {
+    pub fn corrupt(&self, f: (&'static str, u64), found: impl std::fmt::Display, expected: &str) -> Corrupt {
+        Corrupt::new("stat data", f.0, self.at, format!("{found} (object {})", self.ino), expected)
+    }
+
+    /// Key of a unit of its body, or of its attributes.
+    pub fn key(&self, offset: u64, kind: Kind) -> Key {
+        let (locality, object) = key_of(self.ino);
+        Key::new(locality, object, offset, kind)
+    }
+
+    /// Less than the keys of all bytes from `offset` on.
+    pub fn from(&self, offset: u64) -> Key {
+        self.key(offset, Kind::Directory)
+    }
+}
+
+arbor_kit::usual_fields!(Inode);
+
+/// The stat data in these bytes, checked; or the field that is wrong, what it holds, and what it should.
+pub(crate) fn stat_data(geom: &Geom, body: &[u8]) -> std::result::Result<StatData, (&'static str, u64, &'static str)> {
+    let d = StatData::read_from_bytes(body).map_err(|_| ("len", body.len() as u64, "that of stat data"))?;
+    let size = d.size.get();
+    let fits = match FileType::from_mode(d.mode.get()) {
+        None => return Err(("mode", d.mode.get().into(), "a known type")),
+        Some(FileType::File) => size <= geom.most_size(),
+        Some(FileType::Dir) => true,
+        Some(FileType::Symlink) => size <= TARGET_MAX as u64,
+        Some(_) => size == 0,
+    };
+    if !fits {
+        return Err(("size", size, "one that its type allows"));
+    }
+    let tail = u64::from(d.tail.get());
+    let has_bytes = matches!(d.kind(), mode::IFREG | mode::IFLNK);
+    if tail > 0 && (!has_bytes || tail > size || tail > geom.most_direct() as u64 || (size - tail) % geom.node_size as u64 != 0) {
+        return Err(("tail", tail, "the bytes after the last whole block, or 0"));
+    }
+    if d.xattr.get() as usize > MOST_XATTRS {
+        return Err(("xattr", d.xattr.get().into(), "no more than a list can have"));
+    }
+    Ok(d)
+}
+
+impl Core {
+    /// Loads, at a mount, the objects that were open and unlinked at the crash.
+    pub fn load_orphans(&mut self) -> Result<()> {
+        let head = self.sb.orphan.get();
+        lifetimes::load(self, head, |core, ino, twice| {
+            let i = core.iget(ino)?;
+            if twice || i.d.nlink.get() != 0 {
+                let found = i.d.nlink.get();
+                return Err(i.corrupt(field!(StatData, nlink), found, "0, and a place on the orphan list once").into());
+            }
+            Ok(i)
+        })
+    }
+
+    fn xattr_keys(i: &Inode) -> (Key, Key) {
+        (i.key(XATTR_OFFSET, Kind::StatData), i.key(MOST_OFFSET, Kind::Xattr))
+    }
+
+    fn free_xattr(&mut self, i: &mut Inode) -> Result<()> {
+        if i.d.xattr.get() == 0 {
+            return Ok(());
+        }
+        let (from, to) = Core::xattr_keys(i);
+        self.cut_range(from, to)?;
+        i.d.xattr = 0.into();
+        Ok(())
+    }
+
+    /// Makes a new object in a locality.
+    pub fn new_object(&mut self, locality: u32, m: u32, (uid, gid): (u32, u32), now: Time) -> Result<Inode> {
+        self.need(self.most_taken())?;
+        let object = self.take_object()?;
+        let nlink = if m & mode::IFMT == mode::IFDIR { 2 } else { 1 };
+        let stamp = Stamp::from(now);
+        let d = StatData {
+            mode: m.into(),
+            nlink: nlink.into(),
+            uid: uid.into(),
+            gid: gid.into(),
+            generation: self.sb.freed.get().into(),
+            atime: stamp,
+            mtime: stamp,
+            ctime: stamp,
+            btime: stamp,
+            ..StatData::default()
+        };
+        let ino = ino_of(locality, object);
+        self.insert(Item { key: stat_key(ino), tail: 0, body: d.as_bytes().to_vec() })?;
+        Ok(Inode { ino, d, at: 0 })
+    }
+}
+
+impl InodeStore for Core {
+    type Inode = Inode;
+
+    fn number(i: &Inode) -> Ino {
+        i.ino
+    }
+
+    fn iget(&mut self, ino: Ino) -> Result<Inode> {
+        let unit = find(self, stat_key(ino))?.ok_or(Errno::ESTALE)?;
+        let at = self.geom.byte(unit.leaf) + (NODE_HEAD + unit.at * ITEM_HEAD) as u64;
+        let d = stat_data(&self.geom, &unit.item().ok_or(Errno::EIO)?.body).map_err(|(field, found, expected)| {
+            Corrupt::new("stat data", field, at, format!("{found} (object {ino})"), expected)
+        })?;
+        Ok(Inode { ino, d, at })
+    }
+
+    fn iput(&mut self, i: &Inode) -> Result<()> {
+        let unit = find(self, stat_key(i.ino))?.ok_or(Errno::ESTALE)?;
+        if unit.item().is_some_and(|item| item.body == i.d.as_bytes()) {
+            return Ok(());
+        }
+        let place = (unit.leaf, unit.at);
+        drop(unit);
+        self.patch(place, |item| item.body = i.d.as_bytes().to_vec())
+    }
+}
+
+impl InodeTable for Core {
+    fn attr_of(&self, i: &Inode) -> Attr {
+        let node = self.geom.node_size as u64;
+        let in_tree = u64::from(i.d.tail.get()) + u64::from(i.d.xattr.get());
+        let blocks = u64::from(i.d.blocks.get()) * (node / 512) + in_tree.div_ceil(512);
+        Attr { generation: i.d.generation.get().into(), blocks, blksize: node as u32, ..i.attributes() }
+    }
+
+    fn apply(&mut self, i: &mut Inode, set: &Change) {
+        i.change(set);
+    }
+
+    fn link_target(&mut self, i: &Inode) -> Result<Option<Vec<u8>>> {
+        if i.d.kind() != mode::IFLNK {
+            return Ok(None);
+        }
+        let (len, mut target) = (i.d.size.get() as usize, Vec::new());
+        for lbn in 0..self.geom.blocks_of(len as u64) {
+            let page = self.page(i, lbn)?.ok_or_else(|| i.corrupt(field!(StatData, size), len, "bytes of a target"))?;
+            target.extend_from_slice(&page);
+        }
+        target.truncate(len);
+        if target.is_empty() || target.contains(&0) {
+            return Err(i.corrupt(field!(StatData, size), len, "the length of a path").into());
+        }
+        Ok(Some(target))
+    }
+
+    fn xattr_list(&mut self, i: &Inode) -> Result<Xattrs> {
+        let (len, mut bytes) = (i.d.xattr.get() as usize, Vec::new());
+        while bytes.len() < len {
+            let unit = seek(self, i.key(XATTR_OFFSET + bytes.len() as u64, Kind::Xattr))?;
+            let key = i.key(XATTR_OFFSET, Kind::Xattr);
+            let item = unit.as_ref().and_then(|u| u.item()).filter(|item| item.key.is_of_same(key));
+            let at = XATTR_OFFSET + bytes.len() as u64;
+            let rest = item.and_then(|item| item.body.get(at.checked_sub(item.key.offset())? as usize..));
+            match rest {
+                Some(rest) if !rest.is_empty() => bytes.extend_from_slice(rest),
+                _ => return Err(i.corrupt(field!(StatData, xattr), len, "as many bytes of attributes as there are").into()),
+            }
+        }
+        let list = xattr::parse(&bytes).filter(|_| bytes.len() == len);
+        list.ok_or_else(|| i.corrupt(field!(StatData, xattr), len, "the length of a list of attributes").into())
+    }
+
+    fn check_xattrs(&self, list: &Xattrs) -> Result<()> {
+        let most = MOST_XATTRS.min(self.geom.node_size * 96);
+        if xattr::encoded_len(list) <= most { Ok(()) } else { Err(Errno::ENOSPC.into()) }
+    }
+
+    fn xattr_store(&mut self, i: &mut Inode, list: &Xattrs) -> Result<()> {
+        let bytes = xattr::encode(list);
+        if bytes.len() > i.d.xattr.get() as usize {
+            self.need(self.taken_by(bytes.len()))?;
+        }
+        self.free_xattr(i)?;
+        let piece = self.geom.most_direct();
+        for (n, part) in bytes.chunks(piece).enumerate() {
+            let key = i.key(XATTR_OFFSET + (n * piece) as u64, Kind::Xattr);
+            self.insert(Item { key, tail: 0, body: part.to_vec() })?;
+        }
+        i.d.xattr = (bytes.len() as u32).into();
+        self.iput(i)
+    }
+}
+
+impl Core {
+    /// Most blocks that so many bytes take in the tree.
+    pub fn taken_by(&self, bytes: usize) -> u64 {
+        bytes.div_ceil(self.geom.most_direct()) as u64 * 2 + self.most_taken()
+    }
+}
+
+/// The list is in the stat data of its objects, and its head in the superblock.
+impl Orphans for Core {
+    fn is_listed(&self) -> bool {
+        !planted(Flaw::NoOrphans)
+    }
+
+    fn head(&mut self, _of: Ino) -> Result<u64> {
+        Ok(self.sb.orphan.get())
+    }
+
+    fn set_head(&mut self, _of: Ino, to: u64) -> Result<()> {
+        self.sb.orphan = to.into();
+        self.touch_super();
+        Ok(())
+    }
+
+    fn next(i: &Inode) -> u64 {
+        i.d.above.get()
+    }
+
+    fn set_next(&mut self, i: &mut Inode, to: u64) {
+        i.d.above = to.into();
+    }
+
+    fn release(&mut self, i: &mut Inode) -> Result<bool> {
+        if !i.is_dir() && (i.d.size.get() > 0 || i.d.blocks.get() > 0) && self.truncate_step(i, 0)? > 0 {
+            return Ok(false);
+        }
+        self.free_xattr(i)?;
+        self.iput(i)?;
+        Ok(true)
+    }
+
+    fn free(&mut self, i: &mut Inode) -> Result<()> {
+        let key = stat_key(i.ino);
+        self.cut_range(key, key.at(1))?;
+        self.give_object(key.object());
+        self.sb.freed = self.sb.freed.get().wrapping_add(1).into();
+        self.touch_super();
+        Ok(())
+    }
+}

@@ -1,0 +1,84 @@
+//! Mounting: recovery, the state in core, what was open and unlinked at a crash. How calls enter a mounted volume, and
+//! how it is unmounted, is in `kit::locked`; the calls are in `ops.rs`.
+
+use crate::format::*;
+use crate::recover::{self, Found};
+use crate::volume::Core;
+use crate::{options, superblock};
+use arbor_base::device::Device;
+use arbor_base::layout::Corrupt;
+use arbor_base::vfs::{Clock, Devices, Error, MountOptions, Options, Result, Time};
+use arbor_kit::calls::State as _;
+use arbor_kit::locked::Locked;
+use std::sync::Arc;
+
+/// A mounted volume.
+pub(crate) type Volume = Locked<Core>;
+
+/// Mounts, after recovery if the log is not empty.
+pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<Volume>> {
+    let opts = options::Mount::parse(&options.options)?;
+    let dev: Arc<dyn Device> = devices.main;
+    let (sb, geom) = superblock::need(&*dev)?;
+    let read_only = arbor_kit::options::read_only(arbor_kit::head::features(&sb), KNOWN, options, &*dev)?;
+    let found = recover::read_log(&*dev, &geom)?;
+    if read_only && found.records > 0 {
+        return Err(Error::refused(
+            "the volume was not unmounted and needs recovery: mount it for writing, or run fsck",
+        ));
+    }
+    dev.confine(0..geom.byte(geom.blocks));
+    let mut core = Core::new(dev.clone(), (sb, geom), opts, clock.now());
+    core.stay();
+    core.take_log(&found)?;
+    if found.records > 0 {
+        core.log.seq = recover::replay(&*dev, &geom, &found)?;
+        core.log.at = 2;
+    }
+    if !read_only {
+        core.log.is_marked = core.sb.clean.get() == 0;
+        core.sb.clean = 0.into();
+    }
+    core.calls.health.set_read_only(read_only);
+    let volume = Volume::new(core, dev, clock);
+    if !read_only {
+        volume.run_once(Core::load_orphans)?;
+        volume.drain_inactive()?;
+    }
+    Ok(Arc::new(volume))
+}
+
+/// The state of a volume that is not mounted, for those that only look: of one that was not unmounted as recovery would make
+/// it.
+pub(crate) fn look(devices: &Devices) -> Result<Core> {
+    let dev: Arc<dyn Device> = devices.main.clone();
+    let (sb, geom) = superblock::need(&*dev)?;
+    let found = recover::read_log(&*dev, &geom)?;
+    let mut core = Core::new(dev, (sb, geom), options::Mount::parse(&Options::default())?, Time::default());
+    core.stay();
+    core.take_log(&found)?;
+    core.log.copies = found.copies;
+    Ok(core)
+}
+
+impl Core {
+    /// The superblock and the map of object numbers as the log has them, or as they are in place.
+    pub fn take_log(&mut self, found: &Found) -> Result<()> {
+        (self.log.seq, self.log.at) = (found.seq, found.at);
+        let Some(first) = found.copies.get(&0) else {
+            self.ids = superblock::read_ids(&*self.dev, &self.geom)?;
+            return Ok(());
+        };
+        let bytes = first.get(..SECTOR).unwrap_or(&[]);
+        match superblock::decode(bytes, 0, self.dev.geometry().size)? {
+            Some((sb, geom)) if geom == self.geom => self.sb = sb,
+            _ => {
+                let at = self.geom.byte(2);
+                let expected = "the superblock of the volume";
+                return Err(Corrupt::new("log record", "superblock", at, "another one", expected).into());
+            }
+        }
+        self.ids = superblock::ids(&self.geom, first)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,29 @@
+//! Deliberate mistakes, to see whether the tests find them. Without the feature `planted`, which only `tests/planted.rs`
+//! turns on, all of this is nothing at run time.
+
+arbor_kit::flaws! {
+    /// A record is written before the data that it leads to (against REISER-C1).
+    DataAfterRecord,
+    /// Nodes are written in place before their record is durable (against REISER-C2).
+    RecordUnflushed,
+    /// The log is begun anew before what it held is durable in place (against REISER-C3).
+    LogReusedEarly,
+    /// A block that was freed can be allocated before the transaction that freed it is durable (against REISER-A3).
+    FreedTooEarly,
+    /// A node that was freed can hold data while the log may still bring back its old contents (against REISER-A3).
+    LoggedReused,
+    /// Recovery does not look whether a record is whole.
+    TornBelieved,
+    /// After a recovery numbers go on, so that a record that did not count may count later (against REISER-C4).
+    NumbersGoOn,
+    /// A tail that moves to an unformatted node leaves its bytes behind (against REISER-F2).
+    TailWithoutPointer,
+    /// An item that is shifted to a neighbour is lost.
+    ShiftedLost,
+    /// A name gets an offset that another one has (against REISER-D1).
+    GenerationReused,
+    /// An object without a name that is open is not put on the list of these.
+    NoOrphans,
+    /// The key of a first item that has changed is not told to the nodes above (against REISER-T2).
+    KeyNotTold,
+}

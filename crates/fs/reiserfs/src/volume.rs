@@ -1,0 +1,293 @@
+//! The state in core, and its buffers: how blocks are read, changed and forgotten.
+//!
+//! Pages of files are buffers by file and page, everything else by address. Nodes of the tree are kept decoded beside
+//! their buffers.
+
+use crate::format::*;
+use crate::node::{Block, Content, Shape};
+use crate::options::Mount;
+use crate::alloc::Space;
+use crate::superblock::Ids;
+use crate::tree::Nodes;
+use arbor_base::cache::{Cache, Name};
+use arbor_base::device::{Device, Kind};
+use arbor_base::layout::{Corrupt, crc_without};
+use arbor_base::vfs::{Errno, Error, Result, Time};
+use arbor_kit::counters::Io;
+use arbor_kit::machine::Machinery;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use zerocopy::FromBytes;
+
+/// The running transaction, and what the log holds.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    /// Number of the next record.
+    pub seq: u64,
+    /// Block of the log where it goes.
+    pub at: u32,
+    /// Changed blocks of metadata.
+    pub changed: BTreeMap<Block, Kind>,
+    pub super_changed: bool,
+    /// Unformatted nodes that are written before the record, and the pages that they hold.
+    pub data: BTreeMap<Block, Name>,
+    /// Of records that count: the newest copies, which are not in place yet.
+    pub copies: BTreeMap<Block, Arc<Vec<u8>>>,
+    /// When the oldest change was made that is not durable, ms.
+    pub since: Option<u64>,
+    /// The superblock in place says that the volume is in use.
+    pub is_marked: bool,
+    pub records: u64,
+    pub bytes: u64,
+    pub checkpoints: u64,
+}
+
+/// Everything in core.
+pub(crate) struct Core {
+    pub geom: Geom,
+    pub sb: SuperBlock,
+    pub ids: Ids,
+    pub opts: Mount,
+    pub dev: Arc<dyn Device>,
+    pub cache: Cache,
+    pub calls: Machinery,
+    pub log: Log,
+    pub space: Space,
+    pub io: Io,
+    nodes: FxHashMap<Block, Arc<Content>>,
+}
+
+impl Core {
+    pub fn new(dev: Arc<dyn Device>, (sb, geom): (SuperBlock, Geom), opts: Mount, now: Time) -> Core {
+        let mut cache = Cache::new(opts.cache_bytes);
+        opts.dirty_bytes.into_iter().for_each(|bytes| cache.set_dirty_limit(bytes));
+        Core {
+            geom,
+            sb,
+            ids: Ids::new(),
+            opts,
+            dev,
+            cache,
+            calls: Machinery::new(now),
+            log: Log { at: 2, ..Log::default() },
+            space: Space::default(),
+            io: Io::default(),
+            nodes: FxHashMap::default(),
+        }
+    }
+
+    /// Most nodes that are kept decoded: they take about an eighth of the cache's memory.
+    fn most_decoded(&self) -> usize {
+        (self.opts.cache_bytes / 16 / self.geom.node_size).max(32)
+    }
+
+    /// Reads adjacent blocks.
+    pub fn read(&mut self, block: Block, blocks: usize, kind: Kind) -> Result<Vec<u8>> {
+        let at = self.geom.byte(block);
+        let mut bytes = self.calls.reads.read(&*self.dev, kind, at, blocks * self.geom.node_size)?;
+        self.io.count_read(bytes.len());
+        if !self.log.copies.is_empty() {
+            for (n, page) in (block..).zip(bytes.chunks_exact_mut(self.geom.node_size)) {
+                self.log.copies.get(&n).into_iter().for_each(|copy| page.copy_from_slice(copy));
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// The buffer of a block of metadata. `check` looks at what was read; what it refuses is read once more.
+    fn buffer<T>(
+        &mut self,
+        block: Block,
+        kind: Kind,
+        check: impl Fn(&[u8]) -> std::result::Result<T, Corrupt>,
+    ) -> Result<(&Arc<Vec<u8>>, Option<T>)> {
+        let name = Name::Block(block.into());
+        let mut found = None;
+        if !self.cache.contains(name) {
+            let bytes = match self.log.copies.get(&block) {
+                Some(copy) => copy.clone(),
+                None => Arc::new(self.read(block, 1, kind)?),
+            };
+            let (bytes, checked) = match check(&bytes) {
+                Ok(checked) => (bytes, checked),
+                Err(c) if self.log.copies.contains_key(&block) => return Err(c.into()),
+                Err(_) => {
+                    let (at, len) = (self.geom.byte(block), self.geom.node_size);
+                    let again = self.calls.reads.read_now(&*self.dev, kind, at, len)?;
+                    let checked = check(&again)?;
+                    (Arc::new(again), checked)
+                }
+            };
+            found = Some(checked);
+            self.cache.insert(name, bytes);
+        }
+        Ok((self.cache.get(name).ok_or(Errno::EIO)?, found))
+    }
+
+    /// A bitmap, checked.
+    pub fn bitmap(&mut self, n: u32) -> Result<&Arc<Vec<u8>>> {
+        let (geom, block) = (self.geom, self.geom.bitmap(n));
+        Ok(self.buffer(block, Kind::Bitmap, |bytes| check_bitmap(&geom, block, bytes))?.0)
+    }
+
+    /// A node of the tree, checked and decoded.
+    pub fn node(&mut self, block: Block, level: u16) -> Result<Arc<Content>> {
+        let shape = self.shape();
+        if !self.geom.is_node(block) {
+            let at = self.geom.byte(block);
+            return Err(Corrupt::new("node", "children", at, block, "a block for nodes").into());
+        }
+        if self.cache.contains(Name::Block(block.into()))
+            && let Some(content) = self.nodes.get(&block)
+            && content.is_leaf() == (level == 1)
+        {
+            let content = content.clone();
+            self.cache.get(Name::Block(block.into()));
+            return Ok(content);
+        }
+        let (bytes, found) = self.buffer(block, Kind::Tree, |b| Content::decode(shape, block, level, b))?;
+        let content = match found {
+            Some(content) => content,
+            None => Content::parse(shape, block, level, bytes)?,
+        };
+        let content = Arc::new(content);
+        self.keep_decoded(block, content.clone());
+        Ok(content)
+    }
+
+    fn keep_decoded(&mut self, block: Block, content: Arc<Content>) {
+        if self.nodes.len() >= self.most_decoded() {
+            let cache = &self.cache;
+            self.nodes.retain(|block, _| cache.contains(Name::Block((*block).into())));
+            if self.nodes.len() >= self.most_decoded() {
+                self.nodes.clear();
+            }
+        }
+        self.nodes.insert(block, content);
+    }
+
+    /// A child on the way to the first formatted node whose first key its parent does not have, as far as nodes are in core.
+    pub fn first_key_broken(&self) -> Option<Block> {
+        let (mut block, height) = self.root();
+        for _ in 1..height {
+            let Content::Internal(all) = &**self.nodes.get(&block)? else { return Some(block) };
+            let (key, child) = *all.first()?;
+            if self.nodes.get(&child)?.first_key() != Some(key) {
+                return Some(child);
+            }
+            block = child;
+        }
+        None
+    }
+
+    /// Notes a change at the present time.
+    pub fn note_change(&mut self) {
+        self.calls.note_change();
+        let now = self.calls.now_ms();
+        self.log.since.get_or_insert(now);
+    }
+
+    /// Makes a block of metadata hold these bytes.
+    pub fn put_block(&mut self, block: Block, kind: Kind, bytes: Vec<u8>) {
+        let name = Name::Block(block.into());
+        if !self.cache.contains(name) {
+            self.cache.insert(name, Arc::new(Vec::new()));
+        }
+        if let Some(dirty) = self.cache.dirtied(name) {
+            self.cache.modify(dirty, |buf| *buf = bytes);
+        }
+        self.note_change();
+        self.log.changed.insert(block, kind);
+    }
+
+    /// Changes a bitmap that was read in the same call.
+    pub fn change_bitmap(&mut self, n: u32, f: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
+        let block = self.geom.bitmap(n);
+        let dirty = self.cache.dirtied(Name::Block(block.into())).ok_or(Errno::EIO)?;
+        self.cache.modify(dirty, f);
+        self.note_change();
+        self.log.changed.insert(block, Kind::Bitmap);
+        Ok(())
+    }
+
+    /// Gives a node new contents.
+    pub fn put_node(&mut self, block: Block, level: u16, content: Content) {
+        let bytes = content.encode(self.shape(), block, level, self.sb.generation.get().saturating_add(1));
+        self.put_block(block, Kind::Tree, bytes);
+        self.keep_decoded(block, Arc::new(content));
+    }
+
+    /// Changes a formatted node whose items keep their lengths. It was read in the same call.
+    pub fn patch_leaf(&mut self, block: Block, f: impl FnOnce(&mut Vec<crate::item::Item>)) -> Result<()> {
+        let mut content = self.nodes.remove(&block).ok_or(Errno::EIO)?;
+        match Arc::make_mut(&mut content) {
+            Content::Leaf(items) => f(items),
+            Content::Internal(_) => return Err(Errno::EIO.into()),
+        }
+        let bytes = content.encode(self.shape(), block, 1, self.sb.generation.get().saturating_add(1));
+        self.put_block(block, Kind::Tree, bytes);
+        self.nodes.insert(block, content);
+        Ok(())
+    }
+
+    /// Notes that the superblock in core was changed.
+    pub fn touch_super(&mut self) {
+        self.note_change();
+        self.log.super_changed = true;
+    }
+
+    /// Drops the buffer of a block of metadata that was freed.
+    pub fn forget_block(&mut self, block: Block) {
+        self.log.changed.remove(&block);
+        self.nodes.remove(&block);
+        self.cache.remove(Name::Block(block.into()));
+    }
+
+    /// Drops a page whose unformatted node was freed.
+    pub fn forget_page(&mut self, name: Name, block: Block) {
+        self.log.data.remove(&block);
+        self.cache.remove(name);
+    }
+}
+
+impl Nodes for Core {
+    fn shape(&self) -> Shape {
+        Shape { node_size: self.geom.node_size, fsid: self.geom.fsid }
+    }
+
+    fn root(&self) -> (Block, u16) {
+        (self.sb.root.get(), self.sb.height.get() as u16)
+    }
+
+    fn read(&mut self, block: Block, level: u16) -> Result<Arc<Content>> {
+        self.node(block, level)
+    }
+
+    fn is_cached(&self, block: Block) -> bool {
+        self.cache.contains(Name::Block(block.into()))
+    }
+}
+
+/// Checks a bitmap by itself.
+pub(crate) fn check_bitmap(geom: &Geom, block: Block, bytes: &[u8]) -> std::result::Result<(), Corrupt> {
+    let head = BitmapHead::read_from_prefix(bytes).map(|h| h.0).unwrap_or_default();
+    let crc = crc_without(bytes, CRC_AT).unwrap_or(0);
+    let numbers = [
+        (arbor_base::field!(BitmapHead, magic), u64::from(head.magic.get()), u64::from(BITMAP_MAGIC)),
+        (arbor_base::field!(BitmapHead, crc), head.crc.get().into(), crc.into()),
+        (arbor_base::field!(BitmapHead, fsid), head.fsid.get(), geom.fsid),
+        (arbor_base::field!(BitmapHead, block), head.block.get().into(), block.into()),
+    ];
+    match numbers.into_iter().find(|(_, found, expected)| found != expected) {
+        None => Ok(()),
+        Some((field, found, expected)) => {
+            Err(Corrupt::new("bitmap", field.0, geom.byte(block) + field.1, found, expected))
+        }
+    }
+}
+
+/// Whether an error is one of damage.
+pub(crate) fn is_damage(e: &Error) -> bool {
+    matches!(e, Error::Corrupt(_) | Error::Errno(Errno::EIO | Errno::EUCLEAN))
+}
