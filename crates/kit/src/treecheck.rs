@@ -1,12 +1,12 @@
-//! The check of directory trees made of chunks ([`dirent`](super::dirent)): names, connectivity, link counts; the walk
-//! along one path of it ([`ChunkWay`]).
+//! The check of directory trees: names, connectivity, link counts; of directories made of chunks
+//! ([`dirent`](super::dirent)) also those ([`ChunkCheck`]), and the walk along one path of them ([`ChunkWay`]).
 //!
 //! An engine changes entries, link counts and inodes ([`TreeCheck`]), and notes the issues ([`TreeIssue`]); everything else
 //! is here. Memory: the names of the directory that is being read, and the inode numbers on a way to
-//! the root. Called by the checkers of FFS, LFS and plain.
+//! the root. Called by the checkers of FFS, LFS, plain and ReiserFS.
 
 use crate::chunkrepair::{cut_chunk, dots, put_dots, set_ino, set_kind};
-use crate::dirent::{DIRBLKSIZ, DOTDOT_AT, Dirent, entries, entry};
+use crate::dirent::{DIRBLKSIZ, DOTDOT_AT, entries, entry};
 use crate::forest::{End, Forest, Record, Spot, TreeIssue};
 use crate::issue::{Node, show};
 use crate::paths::{Tree, Way};
@@ -17,16 +17,34 @@ use rustc_hash::FxHashSet;
 pub type Names = FxHashSet<Box<[u8]>>;
 /// The record of an inode.
 pub type Rec = Record<u32, u32>;
+
+/// A number of an inode, as an engine has them.
+pub trait Number: Copy + Ord + Default + Into<u64> + std::fmt::Display {
+    /// The number of an inode that is there.
+    fn of(ino: Ino) -> Self;
+}
+
+impl Number for u32 {
+    fn of(ino: Ino) -> u32 {
+        ino.0 as u32
+    }
+}
+
+impl Number for u64 {
+    fn of(ino: Ino) -> u64 {
+        ino.0
+    }
+}
 /// Why an entry cannot name an inode that is not in use.
 pub const NOT_IN_USE: &str = "is not in use";
 
 /// An entry in use.
 #[derive(Clone, Debug)]
-pub struct Named {
-    /// Byte of the directory where it begins.
+pub struct Named<N = u32> {
+    /// Where it is in the directory: by byte, or as the engine counts.
     pub offset: u64,
     /// What it names.
-    pub ino: u32,
+    pub ino: N,
     /// Its name.
     pub name: Vec<u8>,
 }
@@ -40,41 +58,46 @@ pub fn find_name(chunks: &[u8], name: &[u8]) -> Option<(Ino, u8)> {
     chunks.chunks_exact(DIRBLKSIZ).find_map(find)
 }
 
+/// The record of an inode, with the numbers of a checker.
+type RecOf<C> = Record<<C as TreeCheck>::Number, <C as TreeCheck>::Number>;
+
 /// A checker of a tree of directories.
 pub trait TreeCheck: Sized {
+    /// Numbers of inodes.
+    type Number: Number;
     /// The root directory.
     const ROOT: Ino;
     /// Most links that an inode can count.
     const MOST_LINKS: u32;
 
     /// The inodes in use.
-    fn forest(&mut self) -> &mut Forest<u32, u32>;
+    fn forest(&mut self) -> &mut Forest<Self::Number, Self::Number>;
 
     /// The same, to be read.
-    fn records(&self) -> &Forest<u32, u32>;
+    fn records(&self) -> &Forest<Self::Number, Self::Number>;
 
     /// Notes an issue.
     fn tell(&mut self, issue: TreeIssue);
 
     /// The entries in use of a directory that was checked, without its dots.
-    fn names_in(&mut self, dir: u32) -> Result<Vec<Named>>;
+    fn names_in(&mut self, dir: Self::Number) -> Result<Vec<Named<Self::Number>>>;
 
     /// The same, for the search of names of files in issues, which passes over damage.
-    fn names_for_paths(&mut self, dir: u32) -> Result<Vec<Named>> {
+    fn names_for_paths(&mut self, dir: Self::Number) -> Result<Vec<Named<Self::Number>>> {
         Ok(self.names_in(dir).unwrap_or_default())
     }
 
-    /// Changes the inode of the entry at an offset of a directory; 0 makes it free.
-    fn put_entry_ino(&mut self, dir: u32, offset: u64, ino: u32) -> Result<()>;
+    /// Changes the inode of the entry at an offset of a directory; 0 makes it free. At [`DOTDOT_AT`] is the parent.
+    fn put_entry_ino(&mut self, dir: Self::Number, offset: u64, ino: Self::Number) -> Result<()>;
 
     /// Changes a link count.
-    fn put_links(&mut self, ino: u32, links: u32) -> Result<()>;
+    fn put_links(&mut self, ino: Self::Number, links: u32) -> Result<()>;
 
     /// Frees an inode.
-    fn clear(&mut self, ino: u32) -> Result<()>;
+    fn clear(&mut self, ino: Self::Number) -> Result<()>;
 
     /// Gives an inode a name in lost+found; returns that directory, 0 if there is no room.
-    fn adopt(&mut self, ino: u32, kind: u8) -> Result<u32>;
+    fn adopt(&mut self, ino: Self::Number, kind: u8) -> Result<Self::Number>;
 
     /// Whether inodes without names, that should have one, get one in lost+found.
     fn reconnects(&self) -> bool {
@@ -86,11 +109,186 @@ pub trait TreeCheck: Sized {
         NOT_IN_USE
     }
 
-    /// Called with each entry that can stay.
-    fn met(&mut self, _dir: u32, _e: &Dirent<'_>, _kind: u8) {}
+    /// Called with each entry that can stay: its directory, name, inode and file type.
+    fn met(&mut self, _dir: Self::Number, _name: &[u8], _ino: Self::Number, _kind: u8) {}
 
-    // Chunks and entries.
+    // Entries.
 
+    /// The kind that an entry must have, `None` if it cannot stay. `e`: its name, its inode, its kind.
+    fn check_entry(
+        &mut self,
+        (dir, offset): (Self::Number, u64),
+        e: (&[u8], Self::Number, u8),
+        names: &mut Names,
+    ) -> Option<u8> {
+        let (at, ino) = (Node(dir.into()), Node(e.1.into()));
+        if !self.check_name(at, e.0, offset, names.contains(e.0)) {
+            return None;
+        }
+        let rec = self.forest().of(e.1);
+        let why = match rec {
+            None => Some(self.why_absent(Ino(ino.0))),
+            Some(_) if ino.0 == Self::ROOT.0 => Some("is the root directory"),
+            Some(_) if e.1 == dir => Some("is the directory itself"),
+            Some(_) => None,
+        };
+        if let Some(why) = why {
+            self.tell(TreeIssue::EntryTarget { dir: at, name: show(e.0), ino, why });
+            return None;
+        }
+        let kind = rec.map_or(0, |r| r.kind);
+        if e.2 != kind {
+            self.tell(TreeIssue::EntryKind { dir: at, name: show(e.0), ino });
+        }
+        self.met(dir, e.0, e.1, kind);
+        names.insert(e.0.into());
+        self.forest().name(dir, offset, e.1);
+        Some(kind)
+    }
+
+    /// Whether a file can have this name: it is valid, and new in its directory.
+    fn check_name(&mut self, dir: Node, name: &[u8], offset: u64, known: bool) -> bool {
+        if !is_name(name) {
+            self.tell(TreeIssue::EntryName { dir, name: show(name), offset });
+        } else if known {
+            self.tell(TreeIssue::DuplicateName { dir, name: show(name) });
+        }
+        is_name(name) && !known
+    }
+
+    // Connectivity.
+
+    /// Removes the extra names of directories: the one in the parent that the directory names stays.
+    fn drop_extras(&mut self) -> Result<()> {
+        for extra in self.forest().take_extras() {
+            let Some(rec) = self.forest().of(extra.child) else { continue };
+            let swap = rec.dotdot == extra.dir && rec.parent != extra.dir;
+            let (kept, dropped) = if swap { (extra.dir, rec.parent) } else { (rec.parent, extra.dir) };
+            let ino = Node(extra.child.into());
+            self.tell(TreeIssue::TwoParents { ino, kept: Node(kept.into()), dropped: Node(dropped.into()) });
+            if swap {
+                self.drop_name(dropped, extra.child)?;
+            } else {
+                self.put_entry_ino(extra.dir, extra.offset, Self::Number::default())?;
+            }
+            self.forest().set_parent(extra.child, kept);
+        }
+        Ok(())
+    }
+
+    /// Removes the first name of `ino` in a directory.
+    fn drop_name(&mut self, dir: Self::Number, ino: Self::Number) -> Result<()> {
+        match self.names_in(dir)?.into_iter().find(|e| e.ino == ino) {
+            Some(e) => self.put_entry_ino(dir, e.offset, Self::Number::default()),
+            None => Ok(()),
+        }
+    }
+
+    /// Marks all directories by whether they can be reached from the root; cuts loops.
+    fn reach_dirs(&mut self) -> Result<()> {
+        for ino in self.forest().dirs() {
+            self.reach(ino)?;
+        }
+        Ok(())
+    }
+
+    /// Follows the parents of a directory up to the root, or to one that has none.
+    fn reach(&mut self, ino: Self::Number) -> Result<()> {
+        let root = Self::Number::of(Self::ROOT);
+        let known = |rec: &RecOf<Self>| rec.ino == root || rec.has(Rec::REACHED) || rec.has(Rec::LOST);
+        let (way, end) = self.forest().climb(ino, known);
+        let mut flag = Rec::LOST;
+        match end {
+            End::At(rec) if rec.ino == root => {
+                flag = Rec::REACHED;
+                self.forest().set_parent(root, root);
+                self.forest().flag(root, flag, true);
+            }
+            End::At(rec) if rec.has(Rec::REACHED) => flag = Rec::REACHED,
+            End::At(_) | End::Nowhere => {}
+            End::Loop(rec) => {
+                self.tell(TreeIssue::DirLoop { ino: Node(rec.ino.into()) });
+                self.drop_name(rec.parent, rec.ino)?;
+                self.forest().set_parent(rec.ino, Self::Number::default());
+            }
+        }
+        way.into_iter().for_each(|ino| self.forest().flag(ino, flag, true));
+        Ok(())
+    }
+
+    /// Gives a directory without a name one in lost+found.
+    fn reconnect(&mut self, ino: Self::Number, kind: u8) -> Result<()> {
+        self.unnamed(ino, "directory", "its place is lost+found");
+        let parent = self.adopt(ino, kind)?;
+        self.forest().set_parent(ino, parent);
+        if parent != Self::Number::default() {
+            self.one_link_more(parent)?;
+            self.put_entry_ino(ino, DOTDOT_AT as u64, parent)?;
+            self.forest().rec(ino).into_iter().for_each(|rec| rec.dotdot = parent);
+        }
+        Ok(())
+    }
+
+    /// Notes an inode without a name.
+    fn unnamed(&mut self, ino: Self::Number, what: &'static str, why: &'static str) {
+        self.tell(TreeIssue::Unnamed { ino: Node(ino.into()), what, why });
+    }
+
+    /// Counts a subdirectory that this run has added.
+    fn one_link_more(&mut self, dir: Self::Number) -> Result<()> {
+        let Some(rec) = self.forest().rec(dir) else { return Ok(()) };
+        rec.stored = rec.stored.saturating_add(1).min(Self::MOST_LINKS);
+        let links = rec.stored;
+        self.put_links(dir, links)
+    }
+
+    /// Checks that the `..` of each directory whose names were read names the directory that holds it.
+    fn check_dotdots(&mut self) -> Result<()> {
+        for dir in self.forest().dirs() {
+            let Some(rec) = self.forest().of(dir).filter(|rec| rec.has(Rec::READ)) else { continue };
+            if rec.parent != Self::Number::default() && rec.parent != rec.dotdot {
+                let (found, expected) = (Node(rec.dotdot.into()), Node(rec.parent.into()));
+                self.tell(TreeIssue::DotDot { ino: Node(dir.into()), found, expected });
+                self.put_entry_ino(dir, DOTDOT_AT as u64, rec.parent)?;
+            }
+        }
+        Ok(())
+    }
+
+    // Names that were counted.
+
+    /// Checks that each inode has a name, and that its link count is the number of its names.
+    fn count_links(&mut self) -> Result<()> {
+        let unnamed = |r: &&RecOf<Self>| !r.is_dir() && r.found == 0 && !r.has(Rec::LISTED);
+        let unnamed: Vec<RecOf<Self>> = self.forest().there().filter(unnamed).copied().collect();
+        for Record { ino, stored, kind, flags, .. } in unnamed {
+            if !self.reconnects() || flags & Rec::EMPTY != 0 || stored == 0 {
+                self.unnamed(ino, "inode", "it was left over");
+                self.clear(ino)?;
+                continue;
+            }
+            self.unnamed(ino, "inode", "its place is lost+found");
+            if self.adopt(ino, kind)? != Self::Number::default()
+                && let Some(rec) = self.forest().rec(ino)
+            {
+                rec.found = 1;
+            }
+        }
+        self.forest().count_dirs();
+        let expected = |r: &RecOf<Self>| r.links().min(Self::MOST_LINKS);
+        let wrong = |r: &&RecOf<Self>| !r.has(Rec::LISTED) && expected(r) != r.stored && expected(r) != 0;
+        let wrong: Vec<RecOf<Self>> = self.forest().there().filter(wrong).copied().collect();
+        for rec in wrong {
+            let (ino, expected) = (Node(rec.ino.into()), expected(&rec));
+            self.tell(TreeIssue::LinkCount { ino, found: rec.stored, expected });
+            self.put_links(rec.ino, expected)?;
+        }
+        Ok(())
+    }
+}
+
+/// A checker of directories that are made of chunks.
+pub trait ChunkCheck: TreeCheck<Number = u32> {
     /// Checks one chunk and mends it.
     fn check_chunk(&mut self, spot: Spot, chunk: &mut [u8], names: &mut Names) {
         if spot.offset == 0 {
@@ -109,7 +307,8 @@ pub trait TreeCheck: Sized {
             let next = at + e.reclen;
             let is_dot = spot.offset == 0 && at <= DOTDOT_AT;
             if e.ino.0 != 0 && !is_dot {
-                match self.check_entry(spot, &e, names) {
+                let place = (spot.dir, spot.offset + e.at as u64);
+                match self.check_entry(place, (e.name, e.ino.0 as u32, e.kind), names) {
                     None => set_ino(chunk, at, Ino(0)),
                     Some(kind) => set_kind(chunk, at, kind),
                 }
@@ -117,43 +316,6 @@ pub trait TreeCheck: Sized {
             last = Some(at);
             at = next;
         }
-    }
-
-    /// The kind that an entry must have, `None` if it cannot stay.
-    fn check_entry(&mut self, spot: Spot, e: &Dirent<'_>, names: &mut Names) -> Option<u8> {
-        let (dir, ino, offset) = (Node(spot.dir.into()), Node(e.ino.0), spot.offset + e.at as u64);
-        if !self.check_name(dir, e.name, offset, names.contains(e.name)) {
-            return None;
-        }
-        let rec = self.forest().of(e.ino.0 as u32);
-        let why = match rec {
-            None => Some(self.why_absent(e.ino)),
-            Some(_) if e.ino == Self::ROOT => Some("is the root directory"),
-            Some(_) if e.ino.0 == u64::from(spot.dir) => Some("is the directory itself"),
-            Some(_) => None,
-        };
-        if let Some(why) = why {
-            self.tell(TreeIssue::EntryTarget { dir, name: show(e.name), ino, why });
-            return None;
-        }
-        let kind = rec.map_or(0, |r| r.kind);
-        if e.kind != kind {
-            self.tell(TreeIssue::EntryKind { dir, name: show(e.name), ino });
-        }
-        self.met(spot.dir, e, kind);
-        names.insert(e.name.into());
-        self.forest().name(spot.dir, offset, e.ino.0 as u32);
-        Some(kind)
-    }
-
-    /// Whether a file can have this name: it is valid, and new in its directory.
-    fn check_name(&mut self, dir: Node, name: &[u8], offset: u64, known: bool) -> bool {
-        if !is_name(name) {
-            self.tell(TreeIssue::EntryName { dir, name: show(name), offset });
-        } else if known {
-            self.tell(TreeIssue::DuplicateName { dir, name: show(name) });
-        }
-        is_name(name) && !known
     }
 
     /// The first two entries of a directory.
@@ -192,137 +354,9 @@ pub trait TreeCheck: Sized {
             }
         }
     }
-
-    // Connectivity.
-
-    /// Removes the extra names of directories: the one in the parent that the directory names stays.
-    fn drop_extras(&mut self) -> Result<()> {
-        for extra in self.forest().take_extras() {
-            let Some(rec) = self.forest().of(extra.child) else { continue };
-            let swap = rec.dotdot == extra.dir && rec.parent != extra.dir;
-            let (kept, dropped) = if swap { (extra.dir, rec.parent) } else { (rec.parent, extra.dir) };
-            let ino = Node(extra.child.into());
-            self.tell(TreeIssue::TwoParents { ino, kept: Node(kept.into()), dropped: Node(dropped.into()) });
-            if swap {
-                self.drop_name(dropped, extra.child)?;
-            } else {
-                self.put_entry_ino(extra.dir, extra.offset, 0)?;
-            }
-            self.forest().set_parent(extra.child, kept);
-        }
-        Ok(())
-    }
-
-    /// Removes the first name of `ino` in a directory.
-    fn drop_name(&mut self, dir: u32, ino: u32) -> Result<()> {
-        match self.names_in(dir)?.into_iter().find(|e| e.ino == ino) {
-            Some(e) => self.put_entry_ino(dir, e.offset, 0),
-            None => Ok(()),
-        }
-    }
-
-    /// Marks all directories by whether they can be reached from the root; cuts loops.
-    fn reach_dirs(&mut self) -> Result<()> {
-        for ino in self.forest().dirs() {
-            self.reach(ino)?;
-        }
-        Ok(())
-    }
-
-    /// Follows the parents of a directory up to the root, or to one that has none.
-    fn reach(&mut self, ino: u32) -> Result<()> {
-        let root = Self::ROOT.0 as u32;
-        let known = |rec: &Rec| rec.ino == root || rec.has(Rec::REACHED) || rec.has(Rec::LOST);
-        let (way, end) = self.forest().climb(ino, known);
-        let mut flag = Rec::LOST;
-        match end {
-            End::At(rec) if rec.ino == root => {
-                flag = Rec::REACHED;
-                self.forest().set_parent(root, root);
-                self.forest().flag(root, flag, true);
-            }
-            End::At(rec) if rec.has(Rec::REACHED) => flag = Rec::REACHED,
-            End::At(_) | End::Nowhere => {}
-            End::Loop(rec) => {
-                self.tell(TreeIssue::DirLoop { ino: Node(rec.ino.into()) });
-                self.drop_name(rec.parent, rec.ino)?;
-                self.forest().set_parent(rec.ino, 0);
-            }
-        }
-        way.into_iter().for_each(|ino| self.forest().flag(ino, flag, true));
-        Ok(())
-    }
-
-    /// Gives a directory without a name one in lost+found.
-    fn reconnect(&mut self, ino: u32, kind: u8) -> Result<()> {
-        self.unnamed(ino, "directory", "its place is lost+found");
-        let parent = self.adopt(ino, kind)?;
-        self.forest().set_parent(ino, parent);
-        if parent != 0 {
-            self.one_link_more(parent)?;
-            self.put_entry_ino(ino, DOTDOT_AT as u64, parent)?;
-            self.forest().rec(ino).into_iter().for_each(|rec| rec.dotdot = parent);
-        }
-        Ok(())
-    }
-
-    /// Notes an inode without a name.
-    fn unnamed(&mut self, ino: u32, what: &'static str, why: &'static str) {
-        self.tell(TreeIssue::Unnamed { ino: Node(ino.into()), what, why });
-    }
-
-    /// Counts a subdirectory that this run has added.
-    fn one_link_more(&mut self, dir: u32) -> Result<()> {
-        let Some(rec) = self.forest().rec(dir) else { return Ok(()) };
-        rec.stored = rec.stored.saturating_add(1).min(Self::MOST_LINKS);
-        let links = rec.stored;
-        self.put_links(dir, links)
-    }
-
-    /// Checks that the `..` of each directory whose names were read names the directory that holds it.
-    fn check_dotdots(&mut self) -> Result<()> {
-        for dir in self.forest().dirs() {
-            let Some(rec) = self.forest().of(dir).filter(|rec| rec.has(Rec::READ)) else { continue };
-            if rec.parent != 0 && rec.parent != rec.dotdot {
-                let (found, expected) = (Node(rec.dotdot.into()), Node(rec.parent.into()));
-                self.tell(TreeIssue::DotDot { ino: Node(dir.into()), found, expected });
-                self.put_entry_ino(dir, DOTDOT_AT as u64, rec.parent)?;
-            }
-        }
-        Ok(())
-    }
-
-    // Names that were counted.
-
-    /// Checks that each inode has a name, and that its link count is the number of its names.
-    fn count_links(&mut self) -> Result<()> {
-        let unnamed = |r: &&Rec| !r.is_dir() && r.found == 0 && !r.has(Rec::LISTED);
-        let unnamed: Vec<Rec> = self.forest().there().filter(unnamed).copied().collect();
-        for Rec { ino, stored, kind, flags, .. } in unnamed {
-            if !self.reconnects() || flags & Rec::EMPTY != 0 || stored == 0 {
-                self.unnamed(ino, "inode", "it was left over");
-                self.clear(ino)?;
-                continue;
-            }
-            self.unnamed(ino, "inode", "its place is lost+found");
-            if self.adopt(ino, kind)? != 0
-                && let Some(rec) = self.forest().rec(ino)
-            {
-                rec.found = 1;
-            }
-        }
-        self.forest().count_dirs();
-        let expected = |r: &Rec| r.links().min(Self::MOST_LINKS);
-        let wrong = |r: &&Rec| !r.has(Rec::LISTED) && expected(r) != r.stored && expected(r) != 0;
-        let wrong: Vec<Rec> = self.forest().there().filter(wrong).copied().collect();
-        for rec in wrong {
-            let (ino, expected) = (Node(rec.ino.into()), expected(&rec));
-            self.tell(TreeIssue::LinkCount { ino, found: rec.stored, expected });
-            self.put_links(rec.ino, expected)?;
-        }
-        Ok(())
-    }
 }
+
+impl<C: TreeCheck<Number = u32>> ChunkCheck for C {}
 
 /// What lies at the place of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -336,7 +370,7 @@ pub enum Held {
 }
 
 /// A checker of the inodes on one path, which knows how to read them; the walk follows from that ([`Way`]).
-pub trait ChunkWay: TreeCheck {
+pub trait ChunkWay: TreeCheck<Number = u32> {
     /// What lies at the place of an inode.
     fn held(&mut self, ino: Ino) -> Result<Held>;
 
@@ -413,20 +447,20 @@ impl<C: TreeCheck> Tree for C {
     }
 
     fn is_dir(&self, ino: u64) -> Option<bool> {
-        self.records().of(u32::try_from(ino).ok()?).map(|rec| rec.is_dir())
+        self.records().of(C::Number::of(Ino(ino))).filter(|rec| rec.ino.into() == ino).map(|rec| rec.is_dir())
     }
 
     fn dirs(&self) -> Vec<u64> {
-        self.records().dirs().into_iter().map(u64::from).collect()
+        self.records().dirs().into_iter().map(Into::into).collect()
     }
 
     fn above(&self, dir: u64) -> Option<u64> {
-        let rec = self.records().of(u32::try_from(dir).ok()?).filter(Rec::is_dir)?;
+        let rec = self.records().of(C::Number::of(Ino(dir))).filter(|rec| rec.ino.into() == dir && rec.is_dir())?;
         self.records().find(rec.parent).map(|_| rec.parent.into())
     }
 
     fn each_name(&mut self, dir: u64, f: &mut dyn FnMut(&[u8], u64)) -> Result<()> {
-        for e in self.names_for_paths(dir as u32)? {
+        for e in self.names_for_paths(C::Number::of(Ino(dir)))? {
             f(&e.name, e.ino.into());
         }
         Ok(())
@@ -437,7 +471,7 @@ impl<C: TreeCheck> Tree for C {
 mod tests {
     use super::*;
     use crate::chunkrepair::insert_into;
-    use crate::dirent::{first_chunks, put_entry};
+    use crate::dirent::{Dirent, first_chunks, put_entry};
     use crate::forest::{DIR_KIND, lost_name};
     use std::collections::BTreeMap;
 
@@ -502,6 +536,7 @@ mod tests {
     }
 
     impl TreeCheck for Toy {
+        type Number = u32;
         const ROOT: Ino = Ino(2);
         const MOST_LINKS: u32 = 5;
 

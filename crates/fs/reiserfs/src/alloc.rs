@@ -286,9 +286,7 @@ impl Search for std::ops::Range<u32> {
     }
 
     fn next_back_from(self, bits: &[u8], held: Option<&[u8]>) -> Option<u32> {
-        let used = |bit: u32| {
-            !bitmap::is_free(bits, bit) || held.is_some_and(|held| !bitmap::is_free(held, bit))
-        };
+        let used = |bit: u32| !bitmap::is_free(bits, bit) || held.is_some_and(|held| !bitmap::is_free(held, bit));
         let mut at = self.end;
         while at > self.start {
             let byte = (at as usize - 1) / 8;

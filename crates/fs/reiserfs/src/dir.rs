@@ -169,7 +169,8 @@ impl Names for Core {
         loop {
             let some = self.entries_from(dir, at + 1)?;
             for e in &some {
-                let bad = |found| Corrupt::new("directory", "kind", Location::file(dir, e.offset), found, "a file type");
+                let bad =
+                    |found| Corrupt::new("directory", "kind", Location::file(dir, e.offset), found, "a file type");
                 let file_type = FileType::from_mode(u32::from(e.kind) << 12).ok_or_else(|| bad(e.kind))?;
                 if !f(self, Walked { ino: e.ino, file_type, cookie: e.offset }, &e.name)? {
                     return Ok(());

@@ -509,4 +509,3 @@ impl Core {
         self.change_page(f, lbn, block, |buf| buf.iter_mut().skip(within).for_each(|b| *b = 0))
     }
 }
-

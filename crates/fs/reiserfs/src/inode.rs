@@ -70,7 +70,9 @@ pub(crate) fn stat_data(geom: &Geom, body: &[u8]) -> std::result::Result<StatDat
     }
     let tail = u64::from(d.tail.get());
     let has_bytes = matches!(d.kind(), mode::IFREG | mode::IFLNK);
-    if tail > 0 && (!has_bytes || tail > size || tail > geom.most_direct() as u64 || (size - tail) % geom.node_size as u64 != 0) {
+    if tail > 0
+        && (!has_bytes || tail > size || tail > geom.most_direct() as u64 || (size - tail) % geom.node_size as u64 != 0)
+    {
         return Err(("tail", tail, "the bytes after the last whole block, or 0"));
     }
     if d.xattr.get() as usize > MOST_XATTRS {
@@ -196,7 +198,11 @@ impl InodeTable for Core {
             let rest = item.and_then(|item| item.body.get(at.checked_sub(item.key.offset())? as usize..));
             match rest {
                 Some(rest) if !rest.is_empty() => bytes.extend_from_slice(rest),
-                _ => return Err(i.corrupt(field!(StatData, xattr), len, "as many bytes of attributes as there are").into()),
+                _ => {
+                    return Err(i
+                        .corrupt(field!(StatData, xattr), len, "as many bytes of attributes as there are")
+                        .into());
+                }
             }
         }
         let list = xattr::parse(&bytes).filter(|_| bytes.len() == len);

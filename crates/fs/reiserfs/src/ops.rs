@@ -81,7 +81,8 @@ impl locked::Core for Core {
         let free = u64::from(self.sb.free.get());
         let used: u64 = self.ids.iter().map(|(first, end)| u64::from(end - first)).sum();
         // As many more as there is room for: each takes its stat data and its name.
-        let more = (free * g.node_size as u64 / (STAT_DATA + ITEM_HEAD + ENTRY_HEAD + 8) as u64).min(u64::from(u32::MAX) - used);
+        let more = (free * g.node_size as u64 / (STAT_DATA + ITEM_HEAD + ENTRY_HEAD + 8) as u64)
+            .min(u64::from(u32::MAX) - used);
         Ok(StatFs {
             bsize: g.node_size as u32,
             frsize: g.node_size as u32,

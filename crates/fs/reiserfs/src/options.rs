@@ -34,11 +34,8 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
 ];
 
 /// Shapes of volumes and mounts that tests take beside the defaults.
-pub(crate) const TEST_CONFIGURATIONS: &[(&str, &str)] = &[
-    ("node=1K,log=512K", "cache=1M,tails=all"),
-    ("log=1M", "tails=none,cache=2M"),
-    ("node=8K,log=4M", "tails=all"),
-];
+pub(crate) const TEST_CONFIGURATIONS: &[(&str, &str)] =
+    &[("node=1K,log=512K", "cache=1M,tails=all"), ("log=1M", "tails=none,cache=2M"), ("node=8K,log=4M", "tails=all")];
 
 /// Least log, in blocks.
 pub(crate) const LEAST_LOG: u32 = 256;

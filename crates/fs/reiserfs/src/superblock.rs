@@ -108,8 +108,12 @@ pub(crate) fn first_block(geom: &Geom, sb: &SuperBlock, ids: &Ids) -> Vec<u8> {
     use zerocopy::IntoBytes as _;
     let mut bytes = head::encode(sb);
     bytes.resize(geom.node_size, 0);
-    let head =
-        IdMap { magic: ID_MAP_MAGIC.into(), fsid: geom.fsid.into(), count: (ids.len() as u32).into(), ..IdMap::default() };
+    let head = IdMap {
+        magic: ID_MAP_MAGIC.into(),
+        fsid: geom.fsid.into(),
+        count: (ids.len() as u32).into(),
+        ..IdMap::default()
+    };
     let map = bytes.get_mut(ID_MAP_AT..).unwrap_or(&mut []);
     arbor_base::layout::put(map, 0, head.as_bytes());
     for (at, (first, end)) in (ID_MAP..).step_by(ID_RANGE).zip(ids) {

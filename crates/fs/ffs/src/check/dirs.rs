@@ -8,7 +8,7 @@ use arbor_base::device::Kind;
 use arbor_base::vfs::{Ino, Result, is_name};
 use arbor_kit::dirent::{Dirent, entries};
 use arbor_kit::forest::{Forest, LOST_FOUND, Spot, TreeIssue};
-use arbor_kit::treecheck::{NOT_IN_USE, Named, Names, Rec, TreeCheck};
+use arbor_kit::treecheck::{ChunkCheck as _, NOT_IN_USE, Named, Names, Rec, TreeCheck};
 
 impl Checker<'_> {
     pub(super) fn read_dirs(&mut self) -> Result<()> {
@@ -78,6 +78,7 @@ impl Checker<'_> {
 }
 
 impl TreeCheck for Checker<'_> {
+    type Number = u32;
     const ROOT: Ino = ROOT;
     const MOST_LINKS: u32 = u16::MAX as u32;
 

@@ -9,11 +9,11 @@ use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Ino, Result, Time, mode};
 use arbor_kit::blockmap::BlockMap as _;
-use arbor_kit::dirent::{Dirent, empty_chunks};
+use arbor_kit::dirent::empty_chunks;
 use arbor_kit::forest::{DIR_KIND, Forest, LOST_FOUND, Spot, TreeIssue};
 use arbor_kit::inodes::InodeStore as _;
 use arbor_kit::lostfound::{self, LostFound};
-use arbor_kit::treecheck::{Named, Names, Rec, TreeCheck};
+use arbor_kit::treecheck::{ChunkCheck as _, Named, Names, Rec, TreeCheck};
 use std::sync::Arc;
 
 impl Checker<'_> {
@@ -151,6 +151,7 @@ impl Checker<'_> {
 }
 
 impl TreeCheck for Checker<'_> {
+    type Number = u32;
     const ROOT: Ino = ROOT;
     const MOST_LINKS: u32 = u32::MAX;
 
@@ -194,9 +195,9 @@ impl TreeCheck for Checker<'_> {
         self.name_it(ino, kind)
     }
 
-    fn met(&mut self, dir: u32, e: &Dirent<'_>, kind: u8) {
-        if u64::from(dir) == ROOT.0 && e.name == LOST_FOUND.as_bytes() && kind == DIR_KIND {
-            self.lost_found = e.ino.0 as u32;
+    fn met(&mut self, dir: u32, name: &[u8], ino: u32, kind: u8) {
+        if u64::from(dir) == ROOT.0 && name == LOST_FOUND.as_bytes() && kind == DIR_KIND {
+            self.lost_found = ino;
         }
     }
 }

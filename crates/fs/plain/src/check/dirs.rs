@@ -10,12 +10,11 @@ use crate::volume::Core;
 use arbor_base::cache::Name;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Errno, Error, Ino, Result, Time};
-use arbor_kit::dirent::Dirent;
 use arbor_kit::forest::{Forest, Spot, TreeIssue};
 use arbor_kit::inodes::InodeStore as _;
 use arbor_kit::lifetimes;
 use arbor_kit::lostfound::{self, LostFound};
-use arbor_kit::treecheck::{Named, Names, Rec, TreeCheck};
+use arbor_kit::treecheck::{ChunkCheck as _, Named, Names, Rec, TreeCheck};
 use std::sync::Arc;
 
 const ROOT_INO: u32 = ROOT.0 as u32;
@@ -114,6 +113,7 @@ impl Checker<'_> {
 }
 
 impl TreeCheck for Checker<'_> {
+    type Number = u32;
     const MOST_LINKS: u32 = u32::MAX;
     const ROOT: Ino = ROOT;
 
@@ -129,8 +129,8 @@ impl TreeCheck for Checker<'_> {
         self.f.note(issue);
     }
 
-    fn met(&mut self, dir: u32, e: &Dirent<'_>, _kind: u8) {
-        self.f.met(dir.into(), e.name, e.ino.0);
+    fn met(&mut self, dir: u32, name: &[u8], ino: u32, _kind: u8) {
+        self.f.met(dir.into(), name, ino.into());
     }
 
     fn names_in(&mut self, dir: u32) -> Result<Vec<Named>> {

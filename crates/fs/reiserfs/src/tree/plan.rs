@@ -100,11 +100,7 @@ impl Plan {
     ///
     /// # Errors
     /// Those of `take`.
-    pub fn allocate(
-        &self,
-        taken: &mut Taken,
-        mut take: impl FnMut(Option<Block>) -> Result<Block>,
-    ) -> Result<()> {
+    pub fn allocate(&self, taken: &mut Taken, mut take: impl FnMut(Option<Block>) -> Result<Block>) -> Result<()> {
         for write in &self.writes {
             if let Place::New(n) = write.place {
                 let block = take(write.near.map(|near| taken.block(near)))?;
