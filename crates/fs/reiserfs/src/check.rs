@@ -1,15 +1,146 @@
-//! stub
-use arbor_base::device::Device;
-use arbor_base::vfs::*;
-pub(crate) fn issues() -> Vec<&'static str> {
-    Vec::new()
+//! The checker (fsck): finds what is wrong, and mends it.
+//!
+//! | phase | file | what |
+//! |---|---|---|
+//! | superblock, log | `start.rs` | from the log or the copy if need be |
+//! | 1 tree | `tree.rs` | every node, and the order of all keys; if one cannot be used the tree is built anew (`rebuild.rs`) from the formatted nodes |
+//! | 2 objects | `objects.rs` | each by itself, its body and attributes; each block gets its one owner (REISER-A1) |
+//! | 3 space | `space.rs` | bitmaps, counts, numbers of objects |
+//! | 4 names | `names.rs` | entries, what the root leads to, link counts (`kit::treecheck`); lost+found |
+//! | sentences | `issue.rs`, `path.rs` | what was found, with the paths it concerns |
+//!
+//! The checker works on the state in core as a mount does, with the same functions, and what it mends stays in the
+//! cache. Passes follow one another until one finds nothing; only then it is written, as one record if the log has room for
+//! it, so that a repair that is cut off has done nothing or all. Without repair nothing is written, and one pass is enough.
+
+mod issue;
+mod names;
+mod objects;
+mod path;
+mod rebuild;
+mod space;
+mod start;
+mod tree;
+
+pub(crate) use issue::Issue;
+pub(crate) use path::check_path;
+pub(crate) use start::search;
+
+use crate::format::*;
+use crate::item::Item;
+use crate::volume::Core;
+use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Ino, Progress, Repair, Result};
+use arbor_kit::calls::State as _;
+use arbor_kit::findings::{self, Repairs};
+use arbor_kit::forest::Forest;
+use arbor_kit::runs::Runs;
+
+/// What was found.
+type Findings = findings::Findings<Issue>;
+
+/// A change of the tree that waits until all of it was read.
+#[derive(Clone, Debug)]
+enum Mend {
+    /// Removes units whose keys are in a range.
+    Cut(Key, Key),
+    /// Makes a pointer lead to nothing.
+    Unpoint(Key),
+    /// Notes how many bytes are in use in the unformatted node of a pointer.
+    Used(Key, u16),
+    /// Inserts an item.
+    Insert(Item),
+    /// Changes stat data.
+    Stat(Ino, Box<StatData>),
 }
-pub(crate) fn search(d: &dyn Device) -> Result<bool> {
-    Ok(crate::superblock::read(d, 0)?.is_some())
+
+struct Checker<'a> {
+    core: Core,
+    f: Findings,
+    progress: Progress<'a>,
+    /// Objects, ascending.
+    recs: Forest<u64, u64>,
+    /// Blocks that are nodes of the tree, and unformatted ones.
+    nodes: Runs,
+    data: Runs,
+    mends: Vec<Mend>,
+    lost_found: u64,
 }
-pub(crate) fn check_path(_d: Devices, _p: &[u8]) -> Result<CheckReport> {
-    Ok(CheckReport::default())
+
+/// Checks a volume, and repairs it if told to.
+pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport> {
+    let write = options.repair != Repair::No;
+    let mut c = match start::open(&devices, write, progress)? {
+        Ok(c) => c,
+        Err(lost) => return Ok(lost),
+    };
+    let is_sound = c.f.is_empty();
+    if c.f.volume.was_clean && is_sound && !options.force {
+        return Ok(CheckReport { skipped: true, ..CheckReport::default() });
+    }
+    let unclean = c.f.volume.unclean;
+    let mended = findings::repair(&mut c, options.repair)?;
+    if let Some(mended) = mended {
+        c.write(mended)?;
+    }
+    let named = c.f.take_named();
+    let paths = arbor_kit::paths::paths(&mut c, named)?;
+    if mended == Some(true) {
+        c.f.mended();
+    }
+    c.f.report = CheckReport { recovered: write && unclean, unclean, ..c.counts() };
+    Ok(c.f.finish(&paths))
 }
-pub(crate) fn check(_d: Devices, _o: &CheckOptions, _p: Progress<'_>) -> Result<CheckReport> {
-    Ok(CheckReport::default())
+
+impl Repairs for Checker<'_> {
+    type Issue = Issue;
+
+    fn findings(&mut self) -> &mut Findings {
+        &mut self.f
+    }
+
+    fn pass(&mut self) -> Result<()> {
+        self.lost_found = 0;
+        self.check_copy()?;
+        self.read_tree()?;
+        self.check_orphans()?;
+        self.check_space()?;
+        self.check_ids();
+        self.mend()?;
+        self.find_root()?;
+        self.read_names()?;
+        self.connect()
+    }
+}
+
+impl<'a> Checker<'a> {
+    fn new(mut core: Core, f: Findings, progress: Progress<'a>) -> Checker<'a> {
+        core.stay();
+        core.cache.keep_all(false);
+        let (recs, nodes, data) = (Forest::default(), Runs::default(), Runs::default());
+        Checker { core, f, progress, recs, nodes, data, mends: Vec::new(), lost_found: 0 }
+    }
+
+    /// Writes the repairs.
+    fn write(&mut self, mended: bool) -> Result<()> {
+        let clean = u32::from(mended);
+        let changed = self.core.log.super_changed || !self.core.log.changed.is_empty();
+        if !changed && self.core.sb.clean.get() == clean {
+            return Ok(());
+        }
+        self.core.sb.clean = clean.into();
+        self.core.touch_super();
+        self.core.commit_repair()?;
+        self.core.empty_log()
+    }
+
+    fn counts(&self) -> CheckReport {
+        let g = self.core.geom;
+        let own = u64::from(2 + g.log + g.bitmaps());
+        CheckReport {
+            files: self.recs.there().count() as u64,
+            directories: self.recs.dirs().len() as u64,
+            used_bytes: (own + self.nodes.len() + self.data.len()) * g.node_size as u64,
+            ..CheckReport::default()
+        }
+    }
 }

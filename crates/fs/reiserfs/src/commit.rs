@@ -90,6 +90,23 @@ impl Core {
         Ok(())
     }
 
+    /// Makes the changes of a repair durable: as one transaction if the log has room for it, else in pieces, the last of which
+    /// has the superblock.
+    pub fn commit_repair(&mut self) -> Result<()> {
+        self.write_data()?;
+        self.flush()?;
+        let most = self.most_changed();
+        while self.log.changed.len() > most {
+            let later: Vec<Block> = self.log.changed.keys().copied().skip(most).collect();
+            let later = later.first().map(|first| self.log.changed.split_off(first)).unwrap_or_default();
+            self.write_changed(false)?;
+            self.log.changed = later;
+        }
+        self.write_changed(true)?;
+        self.release_freed();
+        Ok(())
+    }
+
     fn has_metadata(&self) -> bool {
         self.log.super_changed || !self.log.changed.is_empty()
     }
@@ -121,11 +138,17 @@ impl Core {
             let why = format!("a transaction has changed {} blocks, and the log takes {most}", self.log.changed.len());
             return Err(Error::Io(std::io::Error::other(why)));
         }
+        self.write_changed(true)
+    }
+
+    /// Writes a record of the changed blocks, and of the first one of the volume if it is `whole`.
+    fn write_changed(&mut self, whole: bool) -> Result<()> {
         self.mark_in_use()?;
         let generation = self.sb.generation.get().saturating_add(1);
         self.sb.generation = generation.into();
         let changed = std::mem::take(&mut self.log.changed);
-        let mut images = vec![(0, Arc::new(first_block(&self.geom, &self.sb, &self.ids)))];
+        let first = whole.then(|| (0, Arc::new(first_block(&self.geom, &self.sb, &self.ids))));
+        let mut images: Vec<(Block, Arc<Vec<u8>>)> = first.into_iter().collect();
         images.extend(changed.iter().filter_map(|(block, kind)| Some((*block, self.image(*block, *kind)?))));
         let (record, blocks) = self.record(&images);
         if self.log.at + blocks > 1 + self.geom.log {
@@ -211,7 +234,9 @@ impl Core {
     /// Says, durably, that records count from the next one on.
     pub fn write_log_head(&mut self) -> Result<()> {
         let head = crate::recover::log_head(&self.geom, self.log.seq);
-        self.write(vec![Request::write(Kind::Log, self.geom.byte(1), vec![head.into()])])?;
+        let at = crate::recover::head_at(&self.geom, self.log.next_head);
+        self.write(vec![Request::write(Kind::Log, at, vec![head.into()])])?;
+        self.log.next_head = 1 - self.log.next_head.min(1);
         self.flush()
     }
 

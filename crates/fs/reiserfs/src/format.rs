@@ -142,7 +142,8 @@ pub const BITMAP_MAGIC: u32 = u32::from_le_bytes(*b"rBM1");
 pub const BITMAP_HEAD: usize = size_of::<BitmapHead>();
 const _: () = assert!(BITMAP_HEAD == 32 && offset_of!(BitmapHead, crc) == CRC_AT);
 
-/// Head of the log, at the beginning of its first block. Records follow one another from its second block on.
+/// Head of the log. There are two, in the first two sectors of its first block, which are written in turn: the one with the
+/// greater number counts. Records follow one another from the second block on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct LogHead {

@@ -5,6 +5,7 @@ use crate::format::*;
 use crate::item::Item;
 use crate::node::Content;
 use crate::options;
+use crate::recover;
 use crate::superblock;
 use crate::volume::Core;
 use arbor_base::cache::Name;
@@ -20,7 +21,7 @@ pub(crate) fn format(devices: Devices, o: &FormatOptions) -> Result<()> {
     let sb = layout(o, dev.geometry().size)?;
     let geom = Geom::of(&sb);
     // Records and nodes of an older volume with the same number have lower numbers.
-    let first = crate::recover::first_seq(&*dev, &geom).map_or(1, |seq| seq + u64::from(geom.log));
+    let first = recover::heads(&*dev, &geom).map_or(1, |heads| heads.seq + u64::from(geom.log));
     let sb = SuperBlock { generation: first.into(), ..sb };
     // What was there goes first: a crash in the middle leaves no volume.
     dev.write_at(Kind::Super, 0, &[0; SECTOR])?;
@@ -94,7 +95,10 @@ impl Core {
             seal(&mut bytes);
             self.dev.write_at(Kind::Other, self.geom.byte(block), &bytes)?;
         }
-        self.dev.write_at(Kind::Log, self.geom.byte(1), &crate::recover::log_head(&self.geom, self.log.seq))?;
+        for slot in 0..2 {
+            let head = recover::log_head(&self.geom, self.log.seq);
+            self.dev.write_at(Kind::Log, recover::head_at(&self.geom, slot), &head)?;
+        }
         let copy = arbor_kit::head::encode(&self.sb.copy());
         self.dev.write_at(Kind::Super, self.geom.byte(self.geom.copy()), &copy)?;
         self.dev.flush()?;

@@ -32,8 +32,9 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     core.stay();
     core.take_log(&found)?;
     if found.records > 0 {
-        core.log.seq = recover::replay(&*dev, &geom, &found)?;
-        core.log.at = 2;
+        core.replay(&found)?;
+    } else if found.heads.is_torn && !read_only {
+        core.write_log_head()?;
     }
     if !read_only {
         core.log.is_marked = core.sb.clean.get() == 0;
@@ -62,9 +63,16 @@ pub(crate) fn look(devices: &Devices) -> Result<Core> {
 }
 
 impl Core {
+    /// Writes what the log holds in place, and empties it.
+    pub fn replay(&mut self, found: &Found) -> Result<()> {
+        self.log.seq = recover::replay(&*self.dev, &self.geom, found)?;
+        (self.log.at, self.log.next_head) = (2, 1 - found.heads.next.min(1));
+        Ok(())
+    }
+
     /// The superblock and the map of object numbers as the log has them, or as they are in place.
     pub fn take_log(&mut self, found: &Found) -> Result<()> {
-        (self.log.seq, self.log.at) = (found.seq, found.at);
+        (self.log.seq, self.log.at, self.log.next_head) = (found.seq, found.at, found.heads.next);
         let Some(first) = found.copies.get(&0) else {
             self.ids = superblock::read_ids(&*self.dev, &self.geom)?;
             return Ok(());

@@ -10,7 +10,7 @@ use crate::node::Block;
 use crate::planted::{Flaw, planted};
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{Corrupt, crc_without, get_u32, hash, put};
-use arbor_base::vfs::Result;
+use arbor_base::vfs::{Error, Result};
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -27,9 +27,12 @@ pub(crate) struct Found {
     pub seq: u64,
     pub at: u32,
     pub records: u64,
+    pub heads: Heads,
+    /// There was no head of the log.
+    pub is_new: bool,
 }
 
-/// The first sector of the log.
+/// A head of the log, one sector.
 pub(crate) fn log_head(geom: &Geom, seq: u64) -> Vec<u8> {
     let head = LogHead { magic: LOG_MAGIC.into(), crc: 0.into(), fsid: geom.fsid.into(), seq: seq.into() };
     let mut bytes = vec![0; SECTOR];
@@ -39,32 +42,76 @@ pub(crate) fn log_head(geom: &Geom, seq: u64) -> Vec<u8> {
     bytes
 }
 
-/// The number from which on records count.
-pub(crate) fn first_seq(dev: &dyn Device, geom: &Geom) -> Result<u64> {
-    let once = || {
-        let mut bytes = vec![0; SECTOR];
-        dev.read_at(Kind::Log, geom.byte(1), &mut bytes)?;
-        let head = LogHead::read_from_prefix(&bytes).map(|h| h.0).unwrap_or_default();
-        let crc = crc_without(bytes.get(..LOG_HEAD).unwrap_or(&[]), CRC_AT).unwrap_or(0);
-        let bad = |f: (&'static str, u64), found: u64, expected: u64| {
-            Err(Corrupt::new("log head", f.0, geom.byte(1) + f.1, found, expected).into())
-        };
-        if head.magic.get() != LOG_MAGIC {
-            return bad(arbor_base::field!(LogHead, magic), head.magic.get().into(), LOG_MAGIC.into());
-        }
-        if head.crc.get() != crc {
-            return bad(arbor_base::field!(LogHead, crc), head.crc.get().into(), crc.into());
-        }
-        if head.fsid.get() != geom.fsid {
-            return bad(arbor_base::field!(LogHead, fsid), head.fsid.get(), geom.fsid);
-        }
+/// Where the two heads of the log lie.
+pub(crate) fn head_at(geom: &Geom, slot: usize) -> u64 {
+    geom.byte(1) + (slot * SECTOR) as u64
+}
+
+/// The heads of the log: the number from which on records count, and the place of the next head.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Heads {
+    pub seq: u64,
+    /// The one that is not the newest.
+    pub next: usize,
+    /// Only one of them is whole: its writing was cut off, or it is damaged.
+    pub is_torn: bool,
+}
+
+/// One of the heads of the log.
+fn head(dev: &dyn Device, geom: &Geom, slot: usize) -> Result<u64> {
+    let (mut bytes, at) = (vec![0; SECTOR], head_at(geom, slot));
+    dev.read_at(Kind::Log, at, &mut bytes)?;
+    let head = LogHead::read_from_prefix(&bytes).map(|h| h.0).unwrap_or_default();
+    let crc = crc_without(bytes.get(..LOG_HEAD).unwrap_or(&[]), CRC_AT).unwrap_or(0);
+    for (field, found, expected) in [
+        (arbor_base::field!(LogHead, magic), u64::from(head.magic.get()), u64::from(LOG_MAGIC)),
+        (arbor_base::field!(LogHead, crc), head.crc.get().into(), crc.into()),
+        (arbor_base::field!(LogHead, fsid), head.fsid.get(), geom.fsid),
         // Numbers near their end would run over.
-        if head.seq.get() >= MOST_SEQ {
-            return bad(arbor_base::field!(LogHead, seq), head.seq.get(), MOST_SEQ);
+        (arbor_base::field!(LogHead, seq), head.seq.get(), head.seq.get().min(MOST_SEQ)),
+    ] {
+        if found != expected {
+            return Err(Corrupt::new("log head", field.0, at + field.1, found, expected).into());
         }
-        Ok(head.seq.get())
+    }
+    Ok(head.seq.get())
+}
+
+/// The heads of the log; it is an error if none can be used.
+///
+/// Where one cannot, the other may be the older one. Then a record at the beginning of the log, which is only written after
+/// the newer head, tells what that was.
+pub(crate) fn heads(dev: &dyn Device, geom: &Geom) -> Result<Heads> {
+    let twice = |slot| head(dev, geom, slot).or_else(|_| head(dev, geom, slot));
+    let (seq, slot) = match (twice(0), twice(1)) {
+        (Ok(a), Ok(b)) => return Ok(Heads { seq: a.max(b), next: usize::from(a > b), is_torn: false }),
+        (Ok(a), Err(Error::Corrupt(_))) => (a, 1),
+        (Err(Error::Corrupt(_)), Ok(b)) => (b, 0),
+        (Err(e), _) | (_, Err(e)) => return Err(e),
     };
-    once().or_else(|_| once())
+    let newer = match record_head(dev, geom, 2)?.filter(|head| head.seq.get() > seq && head.seq.get() < MOST_SEQ) {
+        Some(head) if record(dev, geom, head.seq.get(), 2)?.is_some() => head.seq.get(),
+        _ => seq,
+    };
+    Ok(Heads { seq: newer, next: slot, is_torn: true })
+}
+
+/// The head of a record of this volume.
+fn record_head(dev: &dyn Device, geom: &Geom, at: Block) -> Result<Option<Record>> {
+    let mut bytes = vec![0; SECTOR];
+    dev.read_at(Kind::Log, geom.byte(at), &mut bytes)?;
+    let head = Record::read_from_prefix(&bytes).map(|h| h.0).unwrap_or_default();
+    Ok(Some(head).filter(|head| head.magic.get() == RECORD_MAGIC && head.fsid.get() == geom.fsid))
+}
+
+/// The highest number of a record that the log shows, whole or not.
+pub(crate) fn highest_seq(dev: &dyn Device, geom: &Geom) -> Result<u64> {
+    let mut highest = 0;
+    for block in 2..=geom.log {
+        let seq = record_head(dev, geom, block)?.map_or(0, |head| head.seq.get());
+        highest = if seq < MOST_SEQ / 2 { seq.max(highest) } else { highest };
+    }
+    Ok(highest)
 }
 
 /// Numbers of records are less.
@@ -72,7 +119,8 @@ const MOST_SEQ: u64 = 1 << 62;
 
 /// Reads the log.
 pub(crate) fn read_log(dev: &dyn Device, geom: &Geom) -> Result<Found> {
-    let mut found = Found { seq: first_seq(dev, geom)?, at: 2, ..Found::default() };
+    let heads = heads(dev, geom)?;
+    let mut found = Found { heads, seq: heads.seq, at: 2, ..Found::default() };
     loop {
         let read = || record(dev, geom, found.seq, found.at);
         let Some((copies, blocks)) = read()?.map_or_else(read, |found| Ok(Some(found)))? else { return Ok(found) };
@@ -87,12 +135,9 @@ fn record(dev: &dyn Device, geom: &Geom, seq: u64, at: u32) -> Result<Option<(Co
     if at >= end {
         return Ok(None);
     }
-    let mut bytes = vec![0; size];
-    dev.read_at(Kind::Log, geom.byte(at), &mut bytes)?;
-    let head = Record::read_from_prefix(&bytes).map(|h| h.0).unwrap_or_default();
+    let Some(head) = record_head(dev, geom, at)?.filter(|head| head.seq.get() == seq) else { return Ok(None) };
     let count = head.count.get();
-    let ours = head.magic.get() == RECORD_MAGIC && head.fsid.get() == geom.fsid && head.seq.get() == seq;
-    if !ours || count == 0 || count >= geom.log {
+    if count == 0 || count >= geom.log {
         return Ok(None);
     }
     let heads = (RECORD + 4 * count as usize).div_ceil(size);
@@ -100,7 +145,7 @@ fn record(dev: &dyn Device, geom: &Geom, seq: u64, at: u32) -> Result<Option<(Co
     if blocks > end - at {
         return Ok(None);
     }
-    bytes.resize(blocks as usize * size, 0);
+    let mut bytes = vec![0; blocks as usize * size];
     dev.read_at(Kind::Log, geom.byte(at), &mut bytes)?;
     if record_hash(geom, seq, &mut bytes) != head.hash.get() && !planted(Flaw::TornBelieved) {
         return Ok(None);
@@ -130,7 +175,7 @@ pub(crate) fn replay(dev: &dyn Device, geom: &Geom, found: &Found) -> Result<u64
     }
     dev.flush()?;
     let seq = if planted(Flaw::NumbersGoOn) { found.seq } else { found.seq + u64::from(geom.log) };
-    dev.write_at(Kind::Log, geom.byte(1), &log_head(geom, seq))?;
+    dev.write_at(Kind::Log, head_at(geom, found.heads.next), &log_head(geom, seq))?;
     dev.flush()?;
     Ok(seq)
 }

@@ -12,7 +12,7 @@ use crate::tree::Nodes;
 use arbor_base::cache::{Cache, Name};
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{Corrupt, crc_without};
-use arbor_base::vfs::{Errno, Error, Result, Time};
+use arbor_base::vfs::{Errno, Result, Time};
 use arbor_kit::counters::Io;
 use arbor_kit::machine::Machinery;
 use rustc_hash::FxHashMap;
@@ -27,6 +27,8 @@ pub(crate) struct Log {
     pub seq: u64,
     /// Block of the log where it goes.
     pub at: u32,
+    /// Which of the two heads of the log is written next.
+    pub next_head: usize,
     /// Changed blocks of metadata.
     pub changed: BTreeMap<Block, Kind>,
     pub super_changed: bool,
@@ -285,9 +287,4 @@ pub(crate) fn check_bitmap(geom: &Geom, block: Block, bytes: &[u8]) -> std::resu
             Err(Corrupt::new("bitmap", field.0, geom.byte(block) + field.1, found, expected))
         }
     }
-}
-
-/// Whether an error is one of damage.
-pub(crate) fn is_damage(e: &Error) -> bool {
-    matches!(e, Error::Corrupt(_) | Error::Errno(Errno::EIO | Errno::EUCLEAN))
 }

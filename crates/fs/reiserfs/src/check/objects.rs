@@ -1,0 +1,341 @@
+//! Phase 2: every object by itself: stat data, body, attributes. Each unformatted node gets its one owner (REISER-A1). What is
+//! to be mended waits until the whole tree was read.
+
+use super::issue::{Issue, Node};
+use super::{Checker, Mend};
+use crate::file::pointer;
+use crate::format::*;
+use crate::inode::{Inode, stat_data, stat_key};
+use crate::item::{Item, entries};
+use crate::node::Block;
+use arbor_base::vfs::{Ino, Result, mode};
+use arbor_kit::forest::{DIR_KIND, Record};
+use arbor_kit::xattr;
+use std::ops::Range;
+use zerocopy::IntoBytes;
+
+/// The record of an object.
+pub(super) type Rec = Record<u64, u64>;
+
+/// An object as its items say, read in their order.
+#[derive(Debug)]
+pub(super) struct Object {
+    pub ino: Ino,
+    stat: Option<std::result::Result<StatData, String>>,
+    /// First block, pointers, and the bytes in use of the last one.
+    indirect: Vec<(u64, Vec<Block>, u16)>,
+    /// Where direct items begin and end, and how many there are that do not go on where they end.
+    direct: Option<Range<u64>>,
+    apart: u64,
+    /// Bytes of entries, and offsets and names of those that do not lie where their names belong.
+    entries: u64,
+    misplaced: Vec<(u64, Vec<u8>)>,
+    xattr: Vec<u8>,
+    has_xattr: bool,
+    xattr_apart: bool,
+    /// Items with keys that no item of an object has.
+    strange: Vec<Key>,
+}
+
+impl Object {
+    pub fn new(ino: Ino) -> Object {
+        Object {
+            ino,
+            stat: None,
+            indirect: Vec::new(),
+            direct: None,
+            apart: 0,
+            entries: 0,
+            misplaced: Vec::new(),
+            xattr: Vec::new(),
+            has_xattr: false,
+            xattr_apart: false,
+            strange: Vec::new(),
+        }
+    }
+
+    /// Adds the next item.
+    pub fn take(&mut self, geom: &Geom, item: &Item, _place: (Block, usize)) {
+        let (offset, node) = (item.key.offset(), geom.node_size as u64);
+        match item.key.kind() {
+            Some(Kind::StatData) if offset == 0 => {
+                let told = |(field, found, expected)| format!("field {field} holds {found}, expected {expected}");
+                self.stat = Some(stat_data(geom, &item.body).map_err(told));
+            }
+            Some(Kind::Indirect) if offset.is_multiple_of(node) && offset < XATTR_OFFSET => {
+                let all = (0..item.body.len() / 4).map(|n| pointer(item, n)).collect();
+                self.indirect.push((offset / node, all, item.tail));
+            }
+            Some(Kind::Direct) if offset < XATTR_OFFSET => match &mut self.direct {
+                Some(range) if range.end == offset => range.end += item.body.len() as u64,
+                None if offset.is_multiple_of(node) => self.direct = Some(offset..offset + item.body.len() as u64),
+                _ => self.apart += 1,
+            },
+            Some(Kind::Directory) if offset < XATTR_OFFSET => self.take_entries(geom, item),
+            Some(Kind::Xattr) if offset >= XATTR_OFFSET => {
+                self.has_xattr = true;
+                self.xattr_apart |= offset != XATTR_OFFSET + self.xattr.len() as u64;
+                self.xattr.extend_from_slice(&item.body);
+            }
+            _ => self.strange.push(item.key),
+        }
+    }
+
+    fn take_entries(&mut self, geom: &Geom, item: &Item) {
+        for (_, head, name) in entries(&item.body) {
+            self.entries += (ENTRY_HEAD + name.len()) as u64;
+            let first = geom.name_offset(name);
+            if !(first..first + 256).contains(&head.offset.get()) {
+                self.misplaced.push((head.offset.get(), name.to_vec()));
+            }
+        }
+    }
+
+    fn has_body(&self) -> bool {
+        !self.indirect.is_empty() || self.direct.is_some() || self.entries > 0
+    }
+
+    /// Stat data for an object that has lost its own.
+    fn new_stat(&self, geom: &Geom) -> StatData {
+        let node = geom.node_size as u64;
+        let last = self.indirect.last();
+        let end = last.map_or(0, |(first, all, used)| {
+            let whole = (first + all.len() as u64) * node;
+            if *used > 0 { whole - node + u64::from(*used) } else { whole }
+        });
+        let is_dir = self.entries > 0 && self.indirect.is_empty() && self.direct.is_none();
+        let tail = self.direct.as_ref().filter(|d| d.end - d.start <= geom.most_direct() as u64 && d.start >= end);
+        StatData {
+            mode: if is_dir { mode::IFDIR | 0o700 } else { mode::IFREG | 0o600 }.into(),
+            nlink: if is_dir { 2 } else { 1 }.into(),
+            size: if is_dir { self.entries } else { tail.map_or(end, |d| d.end) }.into(),
+            tail: (tail.map_or(0, |d| d.end - d.start) as u32).into(),
+            ..StatData::default()
+        }
+    }
+}
+
+impl Checker<'_> {
+    /// Checks an object all of whose items were read, and records it if it can be used.
+    pub(super) fn end_object(&mut self, object: Option<Object>) -> Result<()> {
+        let Some(mut o) = object else { return Ok(()) };
+        let ino = Node(o.ino.0);
+        let at = Inode { ino: o.ino, d: StatData::default(), at: 0 };
+        for key in std::mem::take(&mut o.strange) {
+            self.f.note(Issue::Items { ino, count: 1, why: "have keys that no item has" });
+            self.mends.push(Mend::Cut(key, key.at(key.offset() + 1)));
+        }
+        let found = o.stat.take();
+        let (mut d, is_new) = match found {
+            Some(Ok(d)) => (d, false),
+            _ if !o.has_body() => {
+                // Nothing is left of it.
+                match found {
+                    Some(Err(why)) => self.f.note(Issue::StatDamaged { ino, why }),
+                    _ => self.f.note(Issue::StatLost { ino }),
+                }
+                self.mends.push(Mend::Cut(stat_key(o.ino), at.key(MOST_OFFSET, Kind::Xattr)));
+                return Ok(());
+            }
+            Some(Err(why)) => {
+                self.f.note(Issue::StatDamaged { ino, why });
+                self.mends.push(Mend::Cut(stat_key(o.ino), stat_key(o.ino).at(1).min(at.from(0))));
+                (o.new_stat(&self.core.geom), true)
+            }
+            None => {
+                self.f.note(Issue::StatLost { ino });
+                (o.new_stat(&self.core.geom), true)
+            }
+        };
+        let before = d;
+        let i = Inode { ino: o.ino, d, at: 0 };
+        match d.kind() {
+            mode::IFREG | mode::IFLNK => self.check_body(&mut o, &i, &mut d),
+            mode::IFDIR => self.check_entries(&mut o, &i, &mut d),
+            _ => self.drop_body(&mut o, &i),
+        }
+        self.check_xattr(&o, &i, &mut d);
+        if is_new {
+            self.mends.push(Mend::Insert(Item { key: stat_key(o.ino), tail: 0, body: d.as_bytes().to_vec() }));
+        } else if d != before {
+            self.mends.push(Mend::Stat(o.ino, Box::new(d)));
+        }
+        let is_empty = d.kind() == mode::IFREG && d.size.get() == 0 && d.xattr.get() == 0;
+        let kind = (d.kind() >> 12) as u8;
+        self.recs.push(Rec {
+            ino: o.ino.0,
+            stored: d.nlink.get(),
+            kind,
+            dotdot: if kind == DIR_KIND { d.above.get() } else { 0 },
+            flags: if is_empty { Rec::EMPTY } else { 0 },
+            ..Rec::default()
+        });
+        Ok(())
+    }
+
+    /// Removes items of a body that an object of its kind cannot have.
+    fn drop_body(&mut self, o: &mut Object, i: &Inode) {
+        let kinds = [
+            (Kind::Directory, u64::from(o.entries > 0)),
+            (Kind::Indirect, o.indirect.len() as u64),
+            (Kind::Direct, u64::from(o.direct.is_some()) + o.apart),
+        ];
+        let count: u64 = kinds.iter().map(|(_, n)| n).sum();
+        if count > 0 {
+            self.f.note(Issue::Items { ino: Node(o.ino.0), count, why: "are of a kind that it cannot have" });
+            self.mends.push(Mend::Cut(i.from(0), i.key(XATTR_OFFSET, Kind::StatData)));
+        }
+    }
+
+    fn check_entries(&mut self, o: &mut Object, i: &Inode, d: &mut StatData) {
+        let ino = Node(o.ino.0);
+        if !o.indirect.is_empty() || o.direct.is_some() || o.apart > 0 {
+            let count = o.indirect.len() as u64 + 1;
+            self.f.note(Issue::Items { ino, count, why: "are of a kind that it cannot have" });
+            for (first, all, _) in std::mem::take(&mut o.indirect) {
+                let node = self.core.geom.node_size as u64;
+                let from = i.key(first * node, Kind::Indirect);
+                self.mends.push(Mend::Cut(from, from.at((first + all.len() as u64) * node)));
+            }
+            self.mends.extend(
+                o.direct
+                    .take()
+                    .map(|range| Mend::Cut(i.key(range.start, Kind::Direct), i.key(range.end, Kind::StatData))),
+            );
+        }
+        for (offset, name) in std::mem::take(&mut o.misplaced) {
+            self.f.note(Issue::EntryOffset { dir: ino, name: arbor_kit::issue::show(&name) });
+            let key = i.key(offset, Kind::Directory);
+            self.mends.push(Mend::Cut(key, key.at(offset + 1)));
+            o.entries -= (ENTRY_HEAD + name.len()) as u64;
+        }
+        if d.size.get() != o.entries {
+            self.f.note(Issue::DirSize { ino, found: d.size.get(), expected: o.entries });
+            d.size = o.entries.into();
+        }
+    }
+
+    fn check_body(&mut self, o: &mut Object, i: &Inode, d: &mut StatData) {
+        let ino = Node(o.ino.0);
+        if o.entries > 0 {
+            self.f.note(Issue::Items { ino, count: 1, why: "are of a kind that it cannot have" });
+            let (from, to) = (i.key(1, Kind::Directory), i.key(XATTR_OFFSET, Kind::StatData));
+            // Its body may lie among them: it is cut, too.
+            self.mends.push(Mend::Cut(from, to));
+            (o.indirect, o.direct, o.apart) = (Vec::new(), None, 0);
+        }
+        self.check_tail(o, i, d);
+        let tail =
+            (d.tail.get() > 0).then(|| (d.size.get() - u64::from(d.tail.get())) / self.core.geom.node_size as u64);
+        let owned = self.check_pointers(o, i, d, tail);
+        if d.blocks.get() != owned.0 {
+            if !owned.1 {
+                self.f.note(Issue::BlockCount { ino, found: d.blocks.get(), expected: owned.0 });
+            }
+            d.blocks = owned.0.into();
+        }
+    }
+
+    /// The direct items: they hold the bytes from a whole number of blocks on to the end (REISER-F1).
+    fn check_tail(&mut self, o: &mut Object, i: &Inode, d: &mut StatData) {
+        let ino = Node(o.ino.0);
+        let found = o.direct.clone().unwrap_or(0..0);
+        let len = found.end - found.start;
+        let is_right = len == u64::from(d.tail.get()) && (len == 0 || found.end == d.size.get());
+        if is_right && o.apart == 0 {
+            return;
+        }
+        self.f.note(Issue::TailLost { ino, found: len, expected: d.tail.get().into() });
+        if o.apart > 0 {
+            self.mends.push(Mend::Cut(i.key(found.end, Kind::Direct), i.key(XATTR_OFFSET, Kind::StatData)));
+        }
+        let last =
+            o.indirect.last().map_or(0, |(first, all, _)| (first + all.len() as u64) * self.core.geom.node_size as u64);
+        if len == 0 || len > self.core.geom.most_direct() as u64 || last > found.start {
+            // What cannot be its end is none of it; the end is a hole.
+            if len > 0 {
+                self.mends.push(Mend::Cut(i.key(found.start, Kind::Direct), i.key(found.end, Kind::StatData)));
+            }
+            d.tail = 0.into();
+        } else {
+            (d.tail, d.size) = ((len as u32).into(), found.end.into());
+        }
+    }
+
+    /// The pointers of a file. Returns how many unformatted nodes it owns, and whether something was wrong with them.
+    fn check_pointers(&mut self, o: &Object, i: &Inode, d: &StatData, tail: Option<u64>) -> (u32, bool) {
+        let (geom, ino) = (self.core.geom, Node(o.ino.0));
+        let blocks = geom.blocks_of(d.size.get());
+        let (mut owned, mut beyond, mut bad, mut first_bad) = (0u32, 0, 0, None);
+        let mut wrong = false;
+        for (first, all, used) in &o.indirect {
+            for (lbn, block) in (*first..).zip(all) {
+                let key = i.key(lbn * geom.node_size as u64, Kind::Indirect);
+                if lbn >= blocks || tail.is_some_and(|tail| lbn >= tail) {
+                    beyond += 1;
+                    self.mends.push(Mend::Cut(key, key.at((lbn + 1) * geom.node_size as u64)));
+                } else if *block == 0 {
+                } else if !geom.is_node(*block) || self.nodes.contains(*block) {
+                    bad += 1;
+                    let why = if geom.is_node(*block) { "is a node of the tree" } else { "is no place for it" };
+                    first_bad.get_or_insert((*block, why));
+                    self.mends.push(Mend::Unpoint(key));
+                } else if !self.data.insert(*block) {
+                    wrong = true;
+                    self.f.note(Issue::Duplicate { ino, block: *block });
+                    self.mends.push(Mend::Unpoint(key));
+                } else {
+                    owned = owned.saturating_add(1);
+                }
+            }
+            self.check_used_bytes(i, d, (*first, all, *used), tail);
+        }
+        if beyond > 0 {
+            self.f.note(Issue::BeyondSize { ino, count: beyond });
+        }
+        if let Some((block, why)) = first_bad {
+            self.f.note(Issue::Pointers { ino, count: bad, block, why });
+        }
+        (owned, wrong || beyond > 0 || bad > 0)
+    }
+
+    /// What the head of an indirect item says of its last pointer.
+    fn check_used_bytes(
+        &mut self,
+        i: &Inode,
+        d: &StatData,
+        (first, all, used): (u64, &[Block], u16),
+        tail: Option<u64>,
+    ) {
+        let node = self.core.geom.node_size as u64;
+        let (Some(last), size) = (all.len().checked_sub(1), d.size.get()) else { return };
+        let lbn = first + last as u64;
+        let is_end = lbn + 1 == self.core.geom.blocks_of(size) && tail.is_none() && all.last() != Some(&0);
+        let expected = if is_end { (size % node) as u16 } else { 0 };
+        if used != expected && lbn < self.core.geom.blocks_of(size) {
+            let (found, expected) = (used.into(), expected.into());
+            self.f.note(Issue::Used { ino: Node(i.ino.0), found, expected });
+            self.mends.push(Mend::Used(i.key(lbn * node, Kind::Indirect), expected as u16));
+        }
+    }
+
+    fn check_xattr(&mut self, o: &Object, i: &Inode, d: &mut StatData) {
+        if !o.has_xattr && d.xattr.get() == 0 {
+            return;
+        }
+        let why = if o.xattr.len() != d.xattr.get() as usize {
+            "have not the length that stat data say"
+        } else if o.xattr_apart {
+            "have gaps"
+        } else if xattr::parse(&o.xattr).is_none() {
+            "are no list"
+        } else {
+            return;
+        };
+        self.f.note(Issue::Xattr { ino: Node(o.ino.0), why });
+        if o.has_xattr {
+            self.mends.push(Mend::Cut(i.key(XATTR_OFFSET, Kind::StatData), i.key(MOST_OFFSET, Kind::Xattr)));
+        }
+        d.xattr = 0.into();
+    }
+}

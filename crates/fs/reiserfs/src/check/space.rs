@@ -1,0 +1,252 @@
+//! Phase 3: the bitmaps, what the superblock counts, and the numbers of objects (REISER-A1, A2). Afterwards the changes that
+//! waited are made.
+
+use super::issue::{Issue, Node};
+use super::{Checker, Mend};
+use crate::file::pointer;
+use crate::format::*;
+use crate::superblock::Ids;
+use crate::tree::find;
+use arbor_base::vfs::{Errno, Error, Ino, Result};
+use arbor_kit::buddy::bitmap;
+use arbor_kit::forest::TreeIssue;
+use arbor_kit::inodes::InodeStore as _;
+use std::collections::BTreeSet;
+use zerocopy::IntoBytes;
+
+/// Bits that differ: how many, and the first.
+#[derive(Default)]
+struct Wrong {
+    count: u32,
+    first: u32,
+}
+
+impl Wrong {
+    fn add(&mut self, bits: u8, at: u32) {
+        if self.count == 0 && bits != 0 {
+            self.first = at + bits.trailing_zeros();
+        }
+        self.count += bits.count_ones();
+    }
+}
+
+impl Checker<'_> {
+    pub(super) fn check_space(&mut self) -> Result<()> {
+        let g = self.core.geom;
+        let last = self.nodes.iter().next_back().max(self.data.iter().next_back()).unwrap_or(0);
+        let (found, expected) = (self.core.sb.bitmaps.get(), last / g.covered() + 1);
+        if found < expected {
+            self.f.note(Issue::Bitmaps { found, expected });
+        }
+        let mut wrong = [Wrong::default(), Wrong::default(), Wrong::default()];
+        for n in 0..found.max(expected) {
+            if n >= self.core.sb.bitmaps.get() {
+                self.core.make_bitmap()?;
+            }
+            self.check_bitmap(n, &mut wrong)?;
+        }
+        let [free, taken, other] = wrong;
+        if free.count > 0 {
+            self.f.note(Issue::MarkedFree { count: free.count, first: free.first });
+        }
+        if taken.count > 0 {
+            self.f.note(Issue::MarkedUsed { count: taken.count, first: taken.first });
+        }
+        if other.count > 0 {
+            self.f.note(Issue::MarkedOther { count: other.count, first: other.first });
+        }
+        let own = u64::from(2 + g.log + g.bitmaps()) + self.nodes.len() + self.data.len();
+        let expected = u64::from(g.blocks).saturating_sub(own) as u32;
+        let found = self.core.sb.free.get();
+        if found != expected {
+            self.f.note(Issue::Count { found, expected });
+            self.core.sb.free = expected.into();
+            self.core.touch_super();
+        }
+        self.core.space = Default::default();
+        Ok(())
+    }
+
+    /// The bits that a bitmap should have, of both sorts.
+    fn expected_bits(&self, n: u32) -> Vec<u8> {
+        let (g, len) = (self.core.geom, self.core.geom.bit_bytes());
+        let mut bits = vec![0; 2 * len];
+        let (first, end) = (n * g.covered(), (n * g.covered()).saturating_add(g.covered()).min(g.blocks));
+        let own = if n == 0 { 2 + g.log } else { 1 };
+        bitmap::set_used(&mut bits, 0, own);
+        if (first..end).contains(&g.copy()) {
+            bitmap::set_used(&mut bits, g.copy() - first, 1);
+        }
+        for (all, is_tree) in [(&self.nodes, true), (&self.data, false)] {
+            let from = first.checked_sub(1);
+            let inside = |block: &u32| *block < end;
+            let all: Box<dyn Iterator<Item = u32>> = match from {
+                Some(from) => Box::new(all.after(from)),
+                None => Box::new(all.iter()),
+            };
+            for block in all.take_while(inside) {
+                bitmap::set_used(&mut bits, block - first, 1);
+                if is_tree {
+                    bitmap::set_used(bits.get_mut(len..).unwrap_or(&mut []), block - first, 1);
+                }
+            }
+        }
+        bits
+    }
+
+    fn check_bitmap(&mut self, n: u32, [free, taken, other]: &mut [Wrong; 3]) -> Result<()> {
+        let (g, len) = (self.core.geom, self.core.geom.bit_bytes());
+        let (first, block) = (n * g.covered(), g.bitmap(n));
+        let expected = self.expected_bits(n);
+        let bytes = match self.core.bitmap(n) {
+            Ok(bytes) => bytes.to_vec(),
+            Err(Error::Corrupt(c)) => {
+                self.f.note(Issue::Bitmap { at: g.byte(block), why: c.to_string() });
+                let (magic, fsid) = (BITMAP_MAGIC.into(), g.fsid.into());
+                let head = BitmapHead { magic, fsid, block: block.into(), ..BitmapHead::default() };
+                let bytes = [head.as_bytes(), &expected].concat();
+                self.core.put_block(block, arbor_base::device::Kind::Bitmap, bytes);
+                return Ok(());
+            }
+            Err(e) => return Err(e),
+        };
+        let found = bytes.get(BITMAP_HEAD..).unwrap_or(&[]);
+        if found == expected {
+            return Ok(());
+        }
+        for (at, (found, expected)) in (0u32..).zip(found.iter().zip(&expected)) {
+            let bit = |at: u32| first + at * 8;
+            if at < len as u32 {
+                free.add(expected & !found, bit(at));
+                taken.add(found & !expected, bit(at));
+            } else {
+                other.add(expected ^ found, bit(at - len as u32));
+            }
+        }
+        self.core.change_bitmap(n, |bytes| arbor_base::layout::put(bytes, BITMAP_HEAD, &expected))
+    }
+
+    /// Every number of an object is in the map; whatever else is in it may stay.
+    pub(super) fn check_ids(&mut self) {
+        let objects: BTreeSet<u32> = self.recs.there().map(|rec| key_of(Ino(rec.ino)).1).collect();
+        let is_known = |ids: &Ids, n: u32| {
+            let at = ids.partition_point(|range| range.1 <= n);
+            ids.get(at).is_some_and(|range| range.0 <= n)
+        };
+        let was_lost = self.core.ids.is_empty();
+        let free: Vec<u32> =
+            objects.iter().copied().chain(0..=ROOT_OBJECT).filter(|n| !is_known(&self.core.ids, *n)).collect();
+        let Some(first) = free.first() else { return };
+        if !was_lost {
+            self.f.note(Issue::IdsFree { count: free.len() as u64, first: *first });
+        }
+        let all = objects.into_iter().chain(0..=ROOT_OBJECT).map(|n| (n, n.saturating_add(1)));
+        self.core.ids = merged(self.core.ids.iter().copied().chain(all).collect(), self.core.geom.most_ranges());
+        self.core.touch_super();
+    }
+
+    /// Makes the changes that waited until all was read.
+    pub(super) fn mend(&mut self) -> Result<()> {
+        for mend in std::mem::take(&mut self.mends) {
+            match self.mend_one(mend) {
+                Err(Error::Errno(Errno::ENOSPC)) => {
+                    self.f.note(TreeIssue::NoSpace { what: "an object".into() });
+                }
+                done => done?,
+            }
+        }
+        Ok(())
+    }
+
+    fn mend_one(&mut self, mend: Mend) -> Result<()> {
+        let place = |core: &mut crate::volume::Core, key| {
+            Ok::<_, Error>(find(core, key)?.map(|unit| ((unit.leaf, unit.at), unit.unit)))
+        };
+        match mend {
+            Mend::Cut(from, to) => self.core.cut_range(from, to),
+            Mend::Insert(item) => self.core.insert(item),
+            Mend::Stat(ino, d) => {
+                let i = self.core.iget(ino)?;
+                self.core.iput(&crate::inode::Inode { d: *d, ..i })
+            }
+            Mend::Unpoint(key) => match place(&mut self.core, key)? {
+                Some((at, n)) => self.core.patch(at, |item| {
+                    put_u32(&mut item.body, n * 4, 0);
+                    if (n + 1) * 4 == item.body.len() {
+                        item.tail = 0;
+                    }
+                }),
+                None => Ok(()),
+            },
+            Mend::Used(key, used) => match place(&mut self.core, key)? {
+                Some((at, n)) => self.core.patch(at, |item| {
+                    item.tail = if pointer(item, n) == 0 { 0 } else { used };
+                }),
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// Checks the list of objects without names, which mount follows. It is empty on a repaired volume: the objects on it
+    /// are cleared with all others that have no name.
+    pub(super) fn check_orphans(&mut self) -> Result<()> {
+        let (mut at, mut seen) = (self.core.sb.orphan.get(), BTreeSet::new());
+        if at == 0 {
+            return Ok(());
+        }
+        self.f.note(Issue::Orphans { ino: Node(at) });
+        while at != 0 {
+            let why = match self.recs.of(at) {
+                _ if !seen.insert(at) => "is on it already",
+                None => "is not in use",
+                Some(rec) if rec.stored > 0 => "has a name",
+                Some(_) => {
+                    at = match self.core.iget(Ino(at)) {
+                        Ok(i) => i.d.above.get(),
+                        Err(Error::Corrupt(_) | Error::Errno(_)) => 0,
+                        Err(e) => return Err(e),
+                    };
+                    continue;
+                }
+            };
+            self.f.note(Issue::OrphanList { ino: Node(at), why });
+            break;
+        }
+        self.core.sb.orphan = 0.into();
+        self.core.touch_super();
+        Ok(())
+    }
+}
+
+/// Ranges in order that do not touch, at most so many: if there are more, those with the smallest gaps become one.
+fn merged(mut all: Ids, most: usize) -> Ids {
+    all.sort_unstable();
+    let mut out = Ids::new();
+    for (first, end) in all {
+        match out.last_mut() {
+            Some(last) if last.1 >= first => last.1 = last.1.max(end),
+            _ => out.push((first, end)),
+        }
+    }
+    while out.len() > most {
+        let gaps: Vec<u32> =
+            out.windows(2).map(|w| w.last().map_or(0, |b| b.0) - w.first().map_or(0, |a| a.1)).collect();
+        let mut sorted = gaps.clone();
+        sorted.sort_unstable();
+        let most_gap = sorted.get(out.len() - most - 1).copied().unwrap_or(0);
+        let mut gaps = gaps.into_iter();
+        let old = std::mem::take(&mut out);
+        for (first, end) in old {
+            match out.last_mut() {
+                Some(last) if gaps.next().is_some_and(|gap| gap <= most_gap) => last.1 = end,
+                _ => out.push((first, end)),
+            }
+        }
+    }
+    out
+}
+
+/// With the numbers that the root directory, and what lies above it, has.
+pub(super) fn with_root(ids: Ids) -> Ids {
+    merged(ids.into_iter().chain([(0, ROOT_OBJECT + 1)]).collect(), usize::MAX)
+}

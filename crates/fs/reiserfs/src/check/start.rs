@@ -1,0 +1,160 @@
+//! The superblock and the log, or what serves instead of them.
+
+use super::issue::Issue;
+use super::{Checker, Core, Findings};
+use crate::format::*;
+use crate::recover::{self, Found};
+use crate::{options, superblock};
+use arbor_base::device::{Device, Kind};
+use arbor_base::vfs::{CheckReport, Devices, Error, Options, Progress, Repair, Result, Time};
+use arbor_kit::head;
+
+/// Cache of the checker.
+const CACHE: &str = "cache=64M";
+
+/// The superblock to be used, and the issue if that is not the one at byte 0.
+struct Start {
+    found: (SuperBlock, Geom),
+    damage: Option<Issue>,
+}
+
+/// Opens a volume, recovered in place (`write`) or in memory; the report if there is none.
+pub(super) fn open<'a>(
+    devices: &Devices,
+    write: bool,
+    progress: Progress<'a>,
+) -> Result<std::result::Result<Checker<'a>, CheckReport>> {
+    let (dev, mut f) = (devices.main.clone(), Findings::new(Repair::No));
+    let start = match superblock(&*dev)? {
+        Ok(start) => start,
+        Err(lost) => return Ok(Err(f.end(lost))),
+    };
+    let (sb, geom) = start.found;
+    head::refuse_unknown(&sb, KNOWN, write)?;
+    let found = log(&*dev, &geom, &mut f)?;
+    f.volume.unclean = start.damage.is_none() && (sb.clean.get() == 0 || found.records > 0);
+    f.volume.was_clean = sb.clean.get() != 0 && found.records == 0;
+    let opts = options::Mount::parse(&Options::parse(CACHE))?;
+    let mut core = Core::new(dev.clone(), (sb, geom), opts, Time::default());
+    if let Some(issue) = start.damage {
+        f.note(issue);
+        core.touch_super();
+    }
+    take_log(&mut core, &found, &mut f)?;
+    if found.heads.is_torn && f.volume.was_clean {
+        f.note(Issue::LogHead { at: recover::head_at(&geom, found.heads.next) });
+    }
+    if write && found.records > 0 {
+        core.replay(&found)?;
+    } else if write && (found.is_new || found.heads.is_torn) {
+        core.write_log_head()?;
+        core.write_log_head()?;
+    } else {
+        core.log.copies = found.copies;
+    }
+    Ok(Ok(Checker::new(core, f, progress)))
+}
+
+/// What the log holds; if its head is damaged, nothing.
+fn log(dev: &dyn Device, geom: &Geom, f: &mut Findings) -> Result<Found> {
+    match recover::read_log(dev, geom) {
+        Err(Error::Corrupt(c)) => {
+            f.note(Issue::Log { why: c.to_string() });
+            Ok(Found { seq: recover::highest_seq(dev, geom)? + u64::from(geom.log), at: 2, is_new: true, ..Found::default() })
+        }
+        found => found,
+    }
+}
+
+/// The superblock of the log; the map of object numbers, empty if it is damaged.
+fn take_log(core: &mut Core, found: &Found, f: &mut Findings) -> Result<()> {
+    let orphaned = core.sb.root.get() == 0;
+    match core.take_log(found) {
+        Err(Error::Corrupt(c)) => {
+            f.note(Issue::Ids { why: c.to_string() });
+            core.ids.clear();
+            core.touch_super();
+            Ok(())
+        }
+        // The copy of a superblock has no map beside it.
+        Ok(()) if orphaned && found.records == 0 => Ok(()),
+        done => done,
+    }
+}
+
+/// A superblock that can be used, or why there is none.
+fn superblock(dev: &dyn Device) -> Result<std::result::Result<Start, Issue>> {
+    let why = match usable(dev, 0)? {
+        Ok(found) => {
+            // Whose nodes are none of this volume is not its superblock: the copy may be.
+            let root = found.0.root.get();
+            let why = "what lies on the volume is not of it".to_string();
+            match copy(dev)? {
+                Some((_, geom)) if geom != found.1 && !is_borne_out(dev, &found.1)? && is_borne_out(dev, &geom)? => why,
+                _ if root == 0 => "it has no tree".to_string(),
+                _ => return Ok(Ok(Start { found, damage: None })),
+            }
+        }
+        Err(why) => why,
+    };
+    let Some((sb, geom)) = copy(dev)? else {
+        return Ok(Err(Issue::SuperLost { why: format!("{why}, and there is no copy") }));
+    };
+    let logged = recover::read_log(dev, &geom).ok().and_then(|found| found.copies.get(&0).cloned());
+    let logged = logged.as_deref().and_then(|block| block.get(..SECTOR)).unwrap_or(&[]);
+    let logged = superblock::decode(logged, 0, dev.geometry().size).ok().flatten();
+    let (found, from) = match logged {
+        Some(found) => (found, "the one in the log is used"),
+        None => ((sb, geom), "its copy is used, and the tree is built anew"),
+    };
+    Ok(Ok(Start { found, damage: Some(Issue::SuperDamaged { why, from }) }))
+}
+
+/// The copy of the superblock, in the last block of the device, whatever the size of a block is.
+fn copy(dev: &dyn Device) -> Result<Option<(SuperBlock, Geom)>> {
+    let mut node = LEAST_NODE as u64;
+    while node <= MOST_NODE as u64 {
+        let at = (dev.geometry().size / node).saturating_sub(1) * node;
+        let found = usable(dev, at)?.ok();
+        if let Some(found) = found.filter(|(_, geom)| at > 0 && geom.byte(geom.copy()) == at) {
+            return Ok(Some(found));
+        }
+        node *= 2;
+    }
+    Ok(None)
+}
+
+/// The superblock at byte `at`, or why it cannot be used.
+fn usable(dev: &dyn Device, at: u64) -> Result<std::result::Result<(SuperBlock, Geom), String>> {
+    head::usable::<SuperBlock, _>(dev, at, superblock::read(dev, at))
+}
+
+/// Whether the first bitmap is of this volume.
+fn is_borne_out(dev: &dyn Device, geom: &Geom) -> Result<bool> {
+    let mut bytes = vec![0; geom.node_size];
+    dev.read_at(Kind::Bitmap, geom.byte(geom.bitmap(0)), &mut bytes)?;
+    Ok(crate::volume::check_bitmap(geom, geom.bitmap(0), &bytes).is_ok())
+}
+
+/// Whether a volume of ours seems to lie here although byte 0 does not say so.
+pub(crate) fn search(dev: &dyn Device) -> Result<bool> {
+    Ok(superblock(dev)?.is_ok())
+}
+
+impl Checker<'_> {
+    /// The copy of the superblock.
+    pub(super) fn check_copy(&mut self) -> Result<()> {
+        let (at, wanted) = (self.core.geom.copy(), head::encode(&self.core.sb.copy()));
+        if self.core.log.changed.contains_key(&at) {
+            return Ok(());
+        }
+        let bytes = self.core.read(at, 1, Kind::Super)?;
+        if bytes.get(..SECTOR) != Some(&wanted[..]) {
+            self.f.note(Issue::SuperCopy { at: self.core.geom.byte(at) });
+            let mut bytes = wanted;
+            bytes.resize(self.core.geom.node_size, 0);
+            self.core.put_block(at, Kind::Super, bytes);
+        }
+        Ok(())
+    }
+}

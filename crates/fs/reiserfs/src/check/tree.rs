@@ -1,0 +1,134 @@
+//! Phase 1: every node of the tree, from the root on (REISER-T1, T2, T5). The items go on to phase 2 in their order.
+
+use super::Checker;
+use super::issue::Issue;
+use super::objects::Object;
+use crate::format::*;
+use crate::node::{Block, Content};
+use crate::tree::Nodes as _;
+use arbor_base::vfs::{Error, Result};
+use arbor_kit::forest::Forest;
+
+/// A node that is to be visited: its address and level, and the keys between which its own must lie.
+#[derive(Clone, Copy, Debug)]
+struct Visit {
+    block: Block,
+    level: u16,
+    /// Its first key, unless it is the root.
+    first: Option<Key>,
+    /// Greater than all of its keys.
+    end: Key,
+}
+
+impl Checker<'_> {
+    /// Reads the tree, and builds it anew if a node cannot be used.
+    pub(super) fn read_tree(&mut self) -> Result<()> {
+        self.begin_tree();
+        if !self.visit_all()? {
+            self.rebuild()?;
+            self.begin_tree();
+            self.visit_all()?;
+        }
+        Ok(())
+    }
+
+    fn begin_tree(&mut self) {
+        self.recs = Forest::default();
+        self.nodes.clear();
+        self.data.clear();
+        self.mends.clear();
+    }
+
+    /// Visits all nodes; returns whether all can be used.
+    fn visit_all(&mut self) -> Result<bool> {
+        let (block, level) = self.core.root();
+        let (mut ways, mut sound, mut object) = (vec![Visit { block, level, first: None, end: Key::MOST }], true, None);
+        let mut visited = 0u64;
+        while let Some(visit) = ways.pop() {
+            visited += 1;
+            if visited.is_multiple_of(1024) {
+                let all = self.core.geom.blocks.saturating_sub(self.core.sb.free.get());
+                (self.progress)(visited.min(all.into()), all.into(), "nodes");
+            }
+            match self.usable(visit)? {
+                Err(why) => {
+                    let at = self.core.geom.byte(visit.block);
+                    self.f.note(Issue::Damaged { at, level: visit.level.into(), why });
+                    sound = false;
+                }
+                Ok(content) => match &*content {
+                    Content::Internal(all) => ways.extend(children(all, visit).rev()),
+                    Content::Leaf(items) => {
+                        for (n, item) in items.iter().enumerate().filter(|_| sound) {
+                            self.take_item(&mut object, item, (visit.block, n))?;
+                        }
+                    }
+                },
+            }
+        }
+        if sound {
+            self.end_object(object)?;
+        }
+        Ok(sound)
+    }
+
+    /// A node that can be used, or why it cannot.
+    fn usable(&mut self, v: Visit) -> Result<std::result::Result<std::sync::Arc<Content>, String>> {
+        if !self.core.geom.is_node(v.block) {
+            return Ok(Err("no node can be there".into()));
+        }
+        if self.nodes.contains(v.block) {
+            return Ok(Err("it is in the tree twice".into()));
+        }
+        let content = match self.core.node(v.block, v.level) {
+            Ok(content) => content,
+            Err(Error::Corrupt(c)) => return Ok(Err(c.to_string())),
+            Err(e) => return Err(e),
+        };
+        let is_root = v.first.is_none();
+        let why = match (content.first_key(), last_key(&content)) {
+            (None, _) if is_root && v.level == 1 => None,
+            (None, _) => Some("it is empty"),
+            (Some(first), _) if v.first.is_some_and(|key| key != first) => {
+                Some("its first key is not that of its parent")
+            }
+            (_, Some(last)) if last >= v.end => Some("a key belongs to its right neighbour"),
+            _ => None,
+        };
+        if let Some(why) = why {
+            return Ok(Err(why.into()));
+        }
+        self.nodes.insert(v.block);
+        Ok(Ok(content))
+    }
+
+    /// Goes on with the next item of the tree.
+    fn take_item(
+        &mut self,
+        object: &mut Option<Object>,
+        item: &crate::item::Item,
+        place: (Block, usize),
+    ) -> Result<()> {
+        let ino = ino_of(item.key.locality(), item.key.object());
+        if object.as_ref().is_none_or(|object| object.ino != ino) {
+            self.end_object(object.take())?;
+        }
+        let object = object.get_or_insert_with(|| Object::new(ino));
+        object.take(&self.core.geom, item, place);
+        Ok(())
+    }
+}
+
+fn last_key(content: &Content) -> Option<Key> {
+    match content {
+        Content::Leaf(items) => items.last().map(|i| i.key),
+        Content::Internal(all) => all.last().map(|c| c.0),
+    }
+}
+
+/// Visits of the children of a node.
+fn children(all: &[(Key, Block)], v: Visit) -> impl DoubleEndedIterator<Item = Visit> + '_ {
+    let ends = all.iter().skip(1).map(|c| c.0).chain([v.end]).collect::<Vec<_>>();
+    let level = v.level.saturating_sub(1);
+    all.iter().zip(ends).map(move |((key, block), end)| Visit { block: *block, level, first: Some(*key), end })
+}
