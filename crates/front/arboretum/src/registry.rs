@@ -6,7 +6,7 @@ use arbor_base::vfs::{self, Engine, VolumeInfo};
 use std::io;
 
 /// One line an engine. The first one formats when none is named.
-static ENGINES: &[&dyn Engine] = &[&arbor_yfs::Yfs, &arbor_ffs::Ffs, &arbor_lfs::Lfs];
+static ENGINES: &[&dyn Engine] = &[&arbor_yfs::Yfs, &arbor_ffs::Ffs, &arbor_lfs::Lfs, &arbor_reiserfs::ReiserFs];
 
 /// Engines that are there to be read and to be copied from: by name and by their volumes they are found as others are, but
 /// nothing that goes through all engines meets them.

@@ -71,8 +71,8 @@ impl Core {
 
     /// Makes all changes durable.
     pub fn commit_transaction(&mut self) -> Result<()> {
-        let done = self.try_commit();
-        done.inspect_err(|e| self.give_up(e))
+        self.calls.health.check_writable()?;
+        self.try_commit().inspect_err(|e| self.give_up(e))
     }
 
     fn try_commit(&mut self) -> Result<()> {
@@ -175,7 +175,12 @@ impl Core {
         if std::mem::replace(&mut self.log.is_marked, true) {
             return Ok(());
         }
-        if let Some(sb) = arbor_kit::head::read::<SuperBlock>(&*self.dev, 0)?.filter(|sb| sb.clean.get() != 0) {
+        let sb = match crate::superblock::read(&*self.dev, 0) {
+            // A repair makes it anew.
+            Ok(None) | Err(Error::Corrupt(_)) => return Ok(()),
+            found => found?.map(|(sb, _)| sb).filter(|sb| sb.clean.get() != 0),
+        };
+        if let Some(sb) = sb {
             let bytes = arbor_kit::head::encode(&SuperBlock { clean: 0.into(), ..sb });
             self.write(vec![Request::write(Kind::Super, 0, vec![bytes.into()])])?;
             self.flush()?;
@@ -209,6 +214,7 @@ impl Core {
 
     /// Empties the log.
     pub fn empty_log(&mut self) -> Result<()> {
+        self.calls.health.check_writable()?;
         self.checkpoint().inspect_err(|e| self.give_up(e))
     }
 

@@ -33,7 +33,7 @@
 //! allocated, `carry_out` writes the nodes into their buffers. `write`: `kit::blockfile` asks `balloc`, which puts the
 //! bytes into direct items, or into the page of an unformatted node. Nothing goes to the device until `commit_transaction`.
 //!
-//! There is no `clean.rs`; and no `resize` yet.
+//! Nothing is cleaned: there is no `clean.rs`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -57,6 +57,7 @@ mod options;
 #[doc(hidden)]
 pub mod planted;
 mod recover;
+mod resize;
 mod structures;
 mod superblock;
 pub mod tree;
@@ -107,7 +108,7 @@ impl Engine for ReiserFs {
         check::check_path(devices, path)
     }
 
-    fn resize(&self, _devices: Devices, _size: u64, _clock: Arc<dyn Clock>) -> Result<()> {
-        Err(Errno::EOPNOTSUPP.into())
+    fn resize(&self, devices: Devices, size: u64, clock: Arc<dyn Clock>) -> Result<()> {
+        resize::resize(devices, size, clock)
     }
 }

@@ -27,10 +27,10 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
             "the volume was not unmounted and needs recovery: mount it for writing, or run fsck",
         ));
     }
-    dev.confine(0..geom.byte(geom.blocks));
     let mut core = Core::new(dev.clone(), (sb, geom), opts, clock.now());
     core.stay();
     core.take_log(&found)?;
+    dev.confine(0..core.geom.byte(core.geom.blocks));
     if found.records > 0 {
         core.replay(&found)?;
     } else if found.heads.is_torn && !read_only {
@@ -79,7 +79,10 @@ impl Core {
         };
         let bytes = first.get(..SECTOR).unwrap_or(&[]);
         match superblock::decode(bytes, 0, self.dev.geometry().size)? {
-            Some((sb, geom)) if geom == self.geom => self.sb = sb,
+            // It may have grown.
+            Some((sb, geom)) if geom == (Geom { blocks: geom.blocks.max(self.geom.blocks), ..self.geom }) => {
+                (self.sb, self.geom) = (sb, geom);
+            }
             _ => {
                 let at = self.geom.byte(2);
                 let expected = "the superblock of the volume";

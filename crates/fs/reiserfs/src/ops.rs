@@ -69,9 +69,7 @@ impl locked::Core for Core {
     fn set_label(&mut self, field: [u8; 64]) -> Result<()> {
         self.sb.label = field;
         self.touch_super();
-        let mut copy = arbor_kit::head::encode(&self.sb.copy());
-        copy.resize(self.geom.node_size, 0);
-        self.put_block(self.geom.copy(), Kind::Super, copy);
+        self.put_copy();
         self.commit_transaction()
     }
 

@@ -157,7 +157,9 @@ fn record(dev: &dyn Device, geom: &Geom, seq: u64, at: u32) -> Result<Option<(Co
         .enumerate()
         .map(|(n, copy)| (address(n), Arc::new(copy.to_vec())))
         .collect();
-    let is_own = |block: Block| block == 0 || (block > geom.log && block <= geom.copy());
+    // Of a volume that grows, one has blocks after its old end.
+    let end = dev.geometry().size / size as u64;
+    let is_own = |block: Block| block == 0 || (block > geom.log && u64::from(block) < end);
     Ok(copies.keys().all(|block| is_own(*block)).then_some((copies, blocks)))
 }
 

@@ -11,6 +11,7 @@ arbor_torture::engine_suites! {
         fallocate,
         model,
         crash,
+        growing(Volumes { count: 16, states: 80, recoveries: 16 }),
         shapes(Shapes { sequences: 1 }),
         repair(Volumes { count: 20, states: 40, recoveries: 4 }),
         faults(Faults { format: "", files: 8, step: 9000, drawn: 200 }),
@@ -20,7 +21,6 @@ arbor_torture::engine_suites! {
         threads(Threads { programs: 30, format: "", mounts: &["cache=1M"] }),
     },
     skip: {
-        growing: "its volumes do not change their size yet",
         failed_schedules: "none has failed",
     },
 }

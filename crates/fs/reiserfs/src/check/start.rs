@@ -60,7 +60,12 @@ fn log(dev: &dyn Device, geom: &Geom, f: &mut Findings) -> Result<Found> {
     match recover::read_log(dev, geom) {
         Err(Error::Corrupt(c)) => {
             f.note(Issue::Log { why: c.to_string() });
-            Ok(Found { seq: recover::highest_seq(dev, geom)? + u64::from(geom.log), at: 2, is_new: true, ..Found::default() })
+            Ok(Found {
+                seq: recover::highest_seq(dev, geom)? + u64::from(geom.log),
+                at: 2,
+                is_new: true,
+                ..Found::default()
+            })
         }
         found => found,
     }
@@ -151,9 +156,7 @@ impl Checker<'_> {
         let bytes = self.core.read(at, 1, Kind::Super)?;
         if bytes.get(..SECTOR) != Some(&wanted[..]) {
             self.f.note(Issue::SuperCopy { at: self.core.geom.byte(at) });
-            let mut bytes = wanted;
-            bytes.resize(self.core.geom.node_size, 0);
-            self.core.put_block(at, Kind::Super, bytes);
+            self.core.put_copy();
         }
         Ok(())
     }
