@@ -10,6 +10,7 @@ use super::{Nodes, Step, descend};
 use crate::format::Key;
 use crate::item::{Item, ops};
 use crate::node::{Block, Content, Shape};
+use crate::planted::{Flaw, planted};
 use arbor_base::vfs::Result;
 use std::collections::BTreeMap;
 
@@ -198,6 +199,7 @@ impl Plan {
             let key = slot.work.first_key().unwrap_or(Key::LEAST);
             match &slot.old {
                 None => tell(slot, Edit::Insert, key),
+                Some(_) if planted(Flaw::KeyNotTold) => {}
                 Some(old) if old.first_key() != Some(key) => tell(slot, |index, key, _| Edit::Key(index, key), key),
                 Some(_) => {}
             }
@@ -298,7 +300,10 @@ fn shift<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, ways: &[(usi
             best = Some((uncached, *left, packed));
         }
     }
-    let Some((_, left, packed)) = best else { return Ok(false) };
+    let Some((_, left, mut packed)) = best else { return Ok(false) };
+    if planted(Flaw::ShiftedLost) {
+        packed.first_mut().into_iter().for_each(|items| drop(items.pop()));
+    }
     assign(level, full(level, shape) - left, packed);
     Ok(true)
 }

@@ -1,0 +1,44 @@
+//! The golden images of format version 1, which today's code reads and makes byte for byte: an empty volume; one of every
+//! form of file, unmounted; and the same after a power cut, with an open file without a name on the list of these.
+
+use arbor_reiserfs::ReiserFs;
+use arbor_torture::golden::{Forms, Golden, Recorded, pack};
+
+static GOLDEN: Golden = Golden::new(&ReiserFs, env!("CARGO_MANIFEST_DIR"), make, Vec::new);
+/// In the first indirect item, in a later one, and far beyond.
+const FORMS: Forms = Forms { far: [12 << 12, 5000 << 12, 1 << 40] };
+
+const EMPTY: &str = "v1-empty.bin";
+const UNMOUNTED: &str = "v1.bin";
+const CUT: &str = "v1-cut.bin";
+const SHAPE: &str = "log=1M";
+
+fn make() -> Recorded {
+    let (unmounted, cut) = (GOLDEN.format(SHAPE), GOLDEN.format(SHAPE));
+    let fs = GOLDEN.mount(&unmounted, "");
+    FORMS.fill(&*fs);
+    fs.unmount().unwrap();
+    let fs = GOLDEN.mount(&cut, "");
+    FORMS.fill(&*fs);
+    vec![(EMPTY, pack(&GOLDEN.format(SHAPE))), (UNMOUNTED, pack(&unmounted)), (CUT, pack(&cut.snapshot()))]
+}
+
+#[test]
+fn the_same_bytes_are_made() {
+    GOLDEN.same_bytes_are_made();
+}
+
+#[test]
+fn an_empty_volume_is_read() {
+    GOLDEN.an_empty_volume_is_read(EMPTY, &FORMS);
+}
+
+#[test]
+fn an_unmounted_volume_is_read() {
+    GOLDEN.an_unmounted_volume_is_read(UNMOUNTED, &FORMS);
+}
+
+#[test]
+fn a_log_is_replayed() {
+    GOLDEN.a_cut_volume_is_recovered(CUT, "", &FORMS);
+}
