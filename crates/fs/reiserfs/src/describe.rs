@@ -66,8 +66,8 @@ pub(crate) fn pointers(item: &Item, node_size: usize) -> impl Iterator<Item = (u
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(&mut Core, Block, u16, &Content) -> Result<()>;
 
 impl Core {
-    /// Calls `f` with each node of the tree that can be used, once, those above before those below, in the order of their
-    /// keys.
+    /// Calls `f` with each node of the tree that can be used, once: those above before those below, in the order of
+    /// their keys.
     pub fn each_node(&mut self, f: Visit<'_>) -> Result<()> {
         let (root, height) = self.root();
         self.below(root, height, &mut HashSet::new(), f)

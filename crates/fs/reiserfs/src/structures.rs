@@ -1,5 +1,5 @@
-//! Which structures lie on a volume that is not mounted and what their fields are, for tests of damage. Of one whose log
-//! has to be replayed the places are those after the replay.
+//! Which structures lie on a volume that is not mounted and what their fields are, for tests of damage. Of one whose
+//! log has to be replayed the places are those after the replay.
 
 use crate::format::*;
 use crate::item::{Item, entries};
