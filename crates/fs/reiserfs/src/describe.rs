@@ -48,11 +48,13 @@ pub(crate) fn owner_of(item: &Item) -> Ino {
     ino_of(item.key.locality(), item.key.object())
 }
 
-/// The object that all items of a formatted node belong to, if it is one.
+/// The object that all items of a formatted node belong to, if it is one. Stat data is what names lead to: a node that
+/// has it is not the object's alone.
 fn sole_owner(content: &Content) -> Option<Ino> {
     let Content::Leaf(items) = content else { return None };
     let owner = items.first().map(owner_of)?;
-    items.iter().all(|item| owner_of(item) == owner).then_some(owner)
+    let is_own = |item: &Item| owner_of(item) == owner && item.key.kind() != Some(Kind::StatData);
+    items.iter().all(is_own).then_some(owner)
 }
 
 /// The pointers of an item that lead somewhere: the byte of the file where the unformatted node begins, and its block.

@@ -275,3 +275,36 @@ fn loops_end() {
         dump(&copy.dev, &["tree"]);
     }
 }
+
+/// Whatever a field holds, what can be looked at is told, each node once, and all ends.
+#[test]
+fn damage_is_passed_over() {
+    for (name, dev) in volumes().into_iter().take(2) {
+        let all = structures(&dev);
+        let places: Vec<_> = all.iter().flat_map(|s| s.fields.iter().map(move |f| (s, f))).collect();
+        for (n, (s, f)) in places.iter().enumerate().step_by(17) {
+            let copy = dev.snapshot();
+            let new = [vec![0; f.len as usize], vec![0xff; f.len as usize], vec![n as u8; f.len as usize]];
+            damage::write(&copy, s.offset + u64::from(f.at), &new[n % 3]);
+            ReiserFs.reseal(&copy, s).unwrap();
+            let mut nodes = Vec::new();
+            let devices = Devices::single(copy);
+            let _ = ReiserFs.describe(&devices, &mut |r| nodes.extend((r.kind == Request::Tree).then_some(r.offset)));
+            let once: BTreeSet<u64> = nodes.iter().copied().collect();
+            assert_eq!(nodes.len(), once.len(), "{name}: {} {}: {}", s.kind, s.number, f.name);
+            let _ = ReiserFs.structures(&devices, &mut |_| ());
+            let node = (s.offset / 1024).to_string();
+            let paths: [&[&str]; 8] = [
+                &["superblock"],
+                &["log"],
+                &["ids"],
+                &["bitmap", "1"],
+                &["tree"],
+                &["node", &node],
+                &["object", "1", "2"],
+                &["dir", &ROOT.0.to_string()],
+            ];
+            paths.iter().for_each(|path| drop(ReiserFs.dump(&devices, path)));
+        }
+    }
+}
