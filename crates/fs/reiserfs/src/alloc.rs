@@ -144,8 +144,8 @@ impl Core {
     }
 
     fn no_free(&self) -> arbor_base::vfs::Error {
-        let at = std::mem::offset_of!(SuperBlock, free) as u64;
-        Corrupt::new("superblock", "free", at, self.sb.free, "as many as the bitmaps say").into()
+        let at = self.geom.byte(self.geom.bitmap(self.sb.bitmaps.get().saturating_sub(1)));
+        Corrupt::new("bitmap", "bits", at, "none that is free", "as many as the superblock says").into()
     }
 
     /// A free block that bitmap `n` covers, from a block on or before it.

@@ -6,6 +6,7 @@ use crate::item::{Item, ops};
 use crate::node::{Block, Content};
 use crate::tree::{self, Nodes as _, Plan, Room, Taken, seek};
 use crate::volume::Core;
+use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Errno, Error, Result};
 
 /// Carries out a plan on the volume.
@@ -78,8 +79,16 @@ impl Core {
             if key >= to {
                 break;
             }
+            let leaf = found.leaf;
             drop(found);
-            self.edit(key, |items| drop(tree::cut(shape, items, from, to)))?;
+            let mut is_there = false;
+            let plan = tree::plan_edit(self, key, |items| is_there = !tree::cut(shape, items, from, to).is_empty())?;
+            if !is_there {
+                let at = shape.byte(leaf) + NODE_HEAD as u64;
+                let expected = "the first key that the node above has";
+                return Err(Corrupt::new("node", "items", at, format!("{key:?}"), expected).into());
+            }
+            self.carry_out(plan)?;
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ use crate::volume::Core;
 use arbor_base::cache::Name;
 use arbor_base::device::Kind as Request;
 use arbor_base::layout::{Corrupt, get_u32, put_u32};
-use arbor_base::vfs::{Errno, Result};
+use arbor_base::vfs::{Errno, Error, Result};
 use arbor_kit::blockfile::{BlockFiles, Fill};
 use arbor_kit::blockmap::Mapped;
 use arbor_kit::inodes::InodeStore as _;
@@ -454,7 +454,7 @@ impl BlockFiles for Core {
     }
 
     fn truncate_step(&mut self, f: &mut Inode, to: u64) -> Result<u64> {
-        let node = self.geom.node_size as u64;
+        let (node, old) = (self.geom.node_size as u64, f.d.size.get());
         if let Some(lbn) = self.tail_block(f) {
             let start = self.offset(lbn);
             if to > start {
@@ -469,8 +469,11 @@ impl BlockFiles for Core {
         let keep = self.geom.blocks_of(to);
         let mut end = self.geom.blocks_of(f.d.size.get());
         while end > keep && self.has_room() {
-            end = self.free_last(f, keep)?;
-            // What is not kept is 0 while steps follow.
+            end = match self.free_last(f, keep) {
+                // The next step meets the damage, before it changes anything.
+                Err(Error::Corrupt(_)) if f.d.size.get() < old => break,
+                done => done?,
+            };
             f.d.size = f.d.size.get().min((end * node).max(to)).into();
         }
         if end <= keep {

@@ -334,8 +334,11 @@ const _: () = assert!(NODE_HEAD == 32 && ITEM_HEAD == 24 && CHILD == 20 && ENTRY
 const _: () = assert!(offset_of!(NodeHead, crc) == CRC_AT);
 
 /// Offset of the first byte of an object's extended attributes: they follow its body. Of each attribute the length of the
-/// name (u8), zero (u8), the length of the value (u16), name, value.
+/// name (u8), the highest byte of the length of the value (u8), the lower ones (u16), name, value.
 pub const XATTR_OFFSET: u64 = 576460752303423488;
+
+/// Least offset of a name; cookies of `.` and `..` are less.
+pub const LEAST_NAME: u64 = 256;
 
 /// Object of the root directory. Its locality is 1.
 pub const ROOT_OBJECT: u32 = 2;
@@ -584,7 +587,7 @@ impl Geom {
             a.wrapping_add(b << 4).wrapping_add(b >> 4).wrapping_mul(11)
         });
         let keyed = hash((self.fsid, !self.fsid), name) & 0xf_ffff;
-        (u64::from(r5 >> 1) << 28 | keyed << 8).max(1 << 8)
+        (u64::from(r5 >> 1) << 28 | keyed << 8).max(LEAST_NAME)
     }
 }
 

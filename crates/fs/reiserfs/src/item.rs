@@ -5,7 +5,7 @@
 //! a key of its own, which follows from the item's; between two units an item can be split, and two items that follow one
 //! another in one node are joined.
 
-use crate::format::{ENTRY_HEAD, EntryHead, Key, Kind};
+use crate::format::{ENTRY_HEAD, EntryHead, Key, Kind, LEAST_NAME, XATTR_OFFSET};
 use std::ops::Range;
 use zerocopy::FromBytes;
 
@@ -258,6 +258,12 @@ impl ItemOps for Entries {
         let (mut end, mut last) = (0, None);
         for (at, head, name) in entries(&item.body) {
             let offset = head.offset.get();
+            if offset >= XATTR_OFFSET || offset < LEAST_NAME {
+                return Err("an offset that no name has");
+            }
+            if matches!(name, b"" | b"." | b"..") || name.iter().any(|b| matches!(b, 0 | b'/')) {
+                return Err("a name that no path has");
+            }
             if last.is_some_and(|last| last >= offset) {
                 return Err("entries out of order");
             }

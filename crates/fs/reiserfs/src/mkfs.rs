@@ -25,7 +25,6 @@ pub(crate) fn format(devices: Devices, o: &FormatOptions) -> Result<()> {
     let sb = SuperBlock { generation: first.into(), ..sb };
     // What was there goes first: a crash in the middle leaves no volume.
     dev.write_at(Kind::Super, 0, &[0; SECTOR])?;
-    dev.write_at(Kind::Super, geom.byte(geom.copy()), &[0; SECTOR])?;
     dev.flush()?;
     let mut core = Core::new(dev, (sb, geom), options::Mount::parse(&Options::default())?, o.now);
     core.stay();

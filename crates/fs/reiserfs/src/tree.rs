@@ -38,6 +38,9 @@ pub trait Nodes {
 
     /// Whether a node is in memory.
     fn is_cached(&self, block: Block) -> bool;
+
+    /// Notes that damage was met which does not keep the call from going on.
+    fn note_damage(&mut self) {}
 }
 
 /// A step of a way down: a node, and which of its children is next.
@@ -163,7 +166,12 @@ pub fn seek<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<Option<Unit>> 
     }
     let Some((leaf, _)) = beside(nodes, &way, true)? else { return Ok(None) };
     let content = nodes.read(leaf, 1)?;
-    Ok(Some(Unit { content, leaf, at: 0, unit: 0 }).filter(|unit| unit.item().is_some()))
+    let Some(first) = content.first_key() else { return Ok(None) };
+    if first < key {
+        let (at, found) = (shape.byte(leaf) + crate::format::NODE_HEAD as u64, format!("{first:?}"));
+        return Err(Corrupt::new("node", "items", at, found, "keys after those of the node before it").into());
+    }
+    Ok(Some(Unit { content, leaf, at: 0, unit: 0 }))
 }
 
 /// The last unit whose key is less than `key`; `None` if none is.

@@ -269,6 +269,10 @@ impl Nodes for Core {
     fn is_cached(&self, block: Block) -> bool {
         self.cache.contains(Name::Block(block.into()))
     }
+
+    fn note_damage(&mut self) {
+        self.calls.health.note_damage();
+    }
 }
 
 /// Checks a bitmap by itself.

@@ -5,7 +5,7 @@ use super::{Nodes, Step, beside};
 use crate::format::Key;
 use crate::item::Item;
 use crate::node::{Block, Content};
-use arbor_base::vfs::Result;
+use arbor_base::vfs::{Error, Result};
 
 /// The new contents of a node. A child may be a node that has no block yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,20 +89,31 @@ impl<'a, N: Nodes + ?Sized> Level<'a, N> {
 
     /// Reads the node to the left of the first; returns whether there is one. All indices grow by one then.
     pub fn more_left(&mut self) -> Result<bool> {
-        let Some(way) = self.outermost(false) else { return Ok(false) };
-        let Some((block, way)) = beside(self.nodes, &way, false)? else { return Ok(false) };
-        let slot = self.slot(block, way)?;
+        let Some(slot) = self.beyond(false)? else { return Ok(false) };
         self.slots.insert(0, slot);
         Ok(true)
     }
 
     /// Reads the node to the right of the last; returns whether there is one.
     pub fn more_right(&mut self) -> Result<bool> {
-        let Some(way) = self.outermost(true) else { return Ok(false) };
-        let Some((block, way)) = beside(self.nodes, &way, true)? else { return Ok(false) };
-        let slot = self.slot(block, way)?;
+        let Some(slot) = self.beyond(true)? else { return Ok(false) };
         self.slots.push(slot);
         Ok(true)
+    }
+
+    /// The node beside the outermost one. One that is damaged does not take part: it hinders no change of others.
+    fn beyond(&mut self, right: bool) -> Result<Option<Slot>> {
+        let Some(way) = self.outermost(right) else { return Ok(None) };
+        let found = match beside(self.nodes, &way, right) {
+            Ok(None) => return Ok(None),
+            Ok(Some((block, way))) => self.slot(block, way).map(Some),
+            Err(e) => Err(e),
+        };
+        if let Err(Error::Corrupt(_)) = found {
+            self.nodes.note_damage();
+            return Ok(None);
+        }
+        found
     }
 
     /// The way to the outermost node that this level knows, of those that are on disk, removed or not.

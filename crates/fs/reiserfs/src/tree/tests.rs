@@ -2,7 +2,7 @@
 //! against the invariants.
 
 use super::*;
-use crate::format::{EntryHead, Kind};
+use crate::format::{EntryHead, Kind, LEAST_NAME};
 use crate::item::entries;
 use arbor_torture::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
@@ -182,6 +182,7 @@ fn pointers(object: u32, from: u64, blocks: &[u32]) -> Item {
 }
 
 fn name(dir: u32, hash: u64, name: &str) -> Item {
+    assert!(hash >= LEAST_NAME);
     let head = EntryHead { offset: hash.into(), locality: 1.into(), object: 9.into(), kind: 8, len: name.len() as u8 };
     let body = [head.as_bytes(), name.as_bytes()].concat();
     Item { key: Key::new(1, dir, hash, Kind::Directory), tail: 0, body }
@@ -280,7 +281,7 @@ fn a_tail_is_split_over_two_nodes_and_becomes_one_again() {
 #[test]
 fn entries_are_one_item_of_each_node() {
     let mut tree = Tree::new(256);
-    let hashes: Vec<u64> = (0..40).map(|n| (n * 17 % 41) << 8).collect();
+    let hashes: Vec<u64> = (0..40).map(|n| (1 + n * 17 % 41) << 8).collect();
     hashes.iter().for_each(|h| tree.put(name(5, *h, &format!("name{h}"))));
     let leaves = tree.check();
     assert!(leaves.iter().all(|items| items.len() == 1), "{}", draw(&leaves, 256));
@@ -340,11 +341,11 @@ fn every_short_sequence() {
         [(1, 20), (2, 40), (3, 100), (4, 20), (5, 60)].map(|(object, len)| stat(object, len)).into(),
         vec![stat(1, 30), direct(1, 1, 90), stat(2, 30), direct(2, 1, 50), stat(3, 80)],
         vec![
-            name(1, 1, "a"),
-            name(1, 2, "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"),
-            name(1, 3, "c"),
+            name(1, 301, "a"),
+            name(1, 302, "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"),
+            name(1, 303, "c"),
             stat(2, 70),
-            name(1, 4, "ddddddddddddddddd"),
+            name(1, 304, "ddddddddddddddddd"),
         ],
     ];
     let mut seen = 0;
@@ -362,7 +363,7 @@ fn random_item(random: &mut Rng, room: usize) -> Item {
     match kind {
         0 => stat(object, 1 + random.below(room as u64 / 2) as usize),
         1 => direct(object, 1 + 500 * random.below(4), 1 + random.below(room as u64 - 30) as usize),
-        2 => name(object, random.below(1 << 16), &"n".repeat(1 + random.below((room as u64 / 3).min(255)) as usize)),
+        2 => name(object, LEAST_NAME + random.below(1 << 16), &"n".repeat(1 + random.below((room as u64 / 3).min(255)) as usize)),
         _ => pointers(object, 1 + 1024 * random.below(64), &[random.below(1 << 20) as u32]),
     }
 }
