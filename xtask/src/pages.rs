@@ -42,6 +42,10 @@ pub fn filled(root: &Path) -> Result<Vec<Page>> {
             if source.contains("arbor_kit::dirent::") {
                 source += &fs::read_to_string(root.join("crates/kit/src/dirent.rs"))?;
             }
+            if source.contains("arbor_kit::stamp::") {
+                // Before what is made of it.
+                source = fs::read_to_string(root.join("crates/kit/src/stamp.rs"))? + &source;
+            }
             let name = engine.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let path = Path::new("docs/formats").join(name + ".md");
             pages.push(page(root, &path, &layout::tables(&source)?)?);

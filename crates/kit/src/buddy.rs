@@ -27,6 +27,25 @@ const FANOUT: usize = 4;
 /// Places that one search for a run looks at, for each size.
 const TRIES: usize = 8;
 
+/// Bits of a bitmap that are not as they should be: how many, and the first.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wrong {
+    /// How many.
+    pub count: u32,
+    /// The number of the first one.
+    pub first: u32,
+}
+
+impl Wrong {
+    /// Counts the bits that are set in a byte whose lowest bit has number `at`.
+    pub fn add(&mut self, bits: u8, at: u32) {
+        if self.count == 0 && bits != 0 {
+            self.first = at.saturating_add(bits.trailing_zeros());
+        }
+        self.count = self.count.saturating_add(bits.count_ones());
+    }
+}
+
 /// Bits of a bitmap, where 1 is in use. Bits after the end of the slice count as in use, and
 /// setting or clearing them does nothing.
 pub mod bitmap {

@@ -85,6 +85,20 @@ pub fn read<S: Headed>(dev: &dyn Device, at: u64) -> Result<Option<S>> {
     bytes_at(dev, at)?.map_or(Ok(None), |bytes| decode(&bytes, at))
 }
 
+/// The superblock at byte `at`, with what `check` makes of it, the place and the size of the device. Rereads one that is
+/// refused: the read may have failed.
+pub fn read_checked<S: Headed, T>(
+    dev: &dyn Device,
+    at: u64,
+    check: impl Fn(Option<S>, u64, u64) -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    let once = || check(read(dev, at)?, at, dev.geometry().size);
+    match once() {
+        Ok(None) | Err(Error::Corrupt(_)) => once(),
+        found => found,
+    }
+}
+
 /// The same; an error if there is none.
 pub fn need<S: Headed>(dev: &dyn Device, at: u64) -> Result<S> {
     read(dev, at)?.ok_or_else(|| Error::refused(format!("no {} superblock", S::ENGINE)))

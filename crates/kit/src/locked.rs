@@ -133,6 +133,23 @@ impl<C: Core> Locked<C> {
         }
     }
 
+    /// Mounts it: for writing, `load` finds the inodes that were open without a name at a crash, and they are freed.
+    pub fn mounted(
+        mut core: C,
+        device: Arc<dyn Device>,
+        clock: Arc<dyn Clock>,
+        read_only: bool,
+        load: impl FnMut(&mut C) -> Result<()>,
+    ) -> Result<Arc<Locked<C>>> {
+        core.health().set_read_only(read_only);
+        let volume = Locked::new(core, device, clock);
+        if !read_only {
+            volume.run_once(load)?;
+            volume.drain_inactive()?;
+        }
+        Ok(Arc::new(volume))
+    }
+
     /// The state, at the present time.
     pub fn lock(&self) -> MutexGuard<'_, C> {
         let now = self.clock.now();

@@ -158,6 +158,35 @@ pub trait TreeCheck: Sized {
 
     // Connectivity.
 
+    /// Called for progress: so much of the work on connectivity is done.
+    fn step(&mut self, _done: u64, _total: u64) {}
+
+    /// Gives each directory one parent, connects all of them to the root, and counts names. A directory without a name
+    /// that says itself that it has none is cleared.
+    fn connect(&mut self) -> Result<()> {
+        self.step(0, 2);
+        self.drop_extras()?;
+        self.reach_dirs()?;
+        let none = Self::Number::default();
+        let lost = |r: &&RecOf<Self>| r.is_dir() && r.has(Rec::LOST) && r.parent == none;
+        let lost: Vec<RecOf<Self>> = self.forest().there().filter(lost).copied().collect();
+        for rec in lost {
+            if rec.stored > 0 {
+                self.reconnect(rec.ino, rec.kind)?;
+                continue;
+            }
+            self.unnamed(rec.ino, "directory", "it was left over");
+            for e in self.names_in(rec.ino)? {
+                self.forest().lose_name(rec.ino, e.ino);
+                self.put_entry_ino(rec.ino, e.offset, none)?;
+            }
+            self.clear(rec.ino)?;
+        }
+        self.check_dotdots()?;
+        self.step(1, 2);
+        self.count_links()
+    }
+
     /// Removes the extra names of directories: the one in the parent that the directory names stays.
     fn drop_extras(&mut self) -> Result<()> {
         for extra in self.forest().take_extras() {

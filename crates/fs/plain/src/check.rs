@@ -28,9 +28,11 @@ use crate::volume::Core;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Progress, Repair, Result};
 use arbor_kit::calls::State as _;
+use arbor_kit::conclude::Concluded;
 use arbor_kit::findings::{self, Repairs};
 use arbor_kit::forest::Forest;
 use arbor_kit::runs::Runs;
+use arbor_kit::treecheck::TreeCheck as _;
 
 /// What was found.
 type Findings = findings::Findings<Issue>;
@@ -50,28 +52,10 @@ struct Checker<'a> {
 
 /// Checks a volume, and repairs it if told to.
 pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport> {
-    let write = options.repair != Repair::No;
-    let mut c = match start::open(&devices, write, progress)? {
-        Ok(c) => c,
-        Err(lost) => return Ok(lost),
-    };
-    let was_clean = c.core.sb.clean.get() != 0;
-    let is_sound = c.f.is_empty();
-    if was_clean && is_sound && !options.force {
-        return Ok(CheckReport { skipped: true, ..CheckReport::default() });
+    match start::open(&devices, options.repair != Repair::No, progress)? {
+        Ok(checker) => checker.run(options),
+        Err(lost) => Ok(lost),
     }
-    let unclean = c.f.volume.unclean;
-    let mended = findings::repair(&mut c, options.repair)?;
-    if let Some(mended) = mended {
-        c.write(mended)?;
-    }
-    let named = c.f.take_named();
-    let paths = arbor_kit::paths::paths(&mut c, named)?;
-    if mended == Some(true) {
-        c.f.mended();
-    }
-    c.f.report = CheckReport { recovered: write && unclean, unclean, ..c.counts() };
-    Ok(c.f.finish(&paths))
 }
 
 impl Repairs for Checker<'_> {
@@ -101,7 +85,9 @@ impl<'a> Checker<'a> {
         let found = core.sb;
         Checker { core, found, f, progress, recs: Forest::default(), owned: Runs::default(), lost_found: 0 }
     }
+}
 
+impl Concluded for Checker<'_> {
     /// Writes the repairs. The log of a clean volume is not replayed: before its first change the log is emptied, and
     /// the mark removed.
     fn write(&mut self, mended: bool) -> Result<()> {

@@ -10,8 +10,9 @@
 
 pub use arbor_base::layout::put_u32;
 use arbor_base::layout::{Features, I64, U32, U64, crc_without, hash};
-use arbor_base::vfs::{Ino, Time, mode};
+use arbor_base::vfs::{Ino, mode};
 pub use arbor_kit::dirent::DIRBLKSIZ;
+pub use arbor_kit::stamp::Stamp;
 use std::mem::{offset_of, size_of};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -125,16 +126,6 @@ pub const BITS: u32 = (BLOCK - HEAD) as u32 * 8;
 pub const POINTERS: u64 = 1016;
 const _: () = assert!(HEAD + POINTERS as usize * 4 == BLOCK);
 
-/// A time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct Stamp {
-    /// Seconds since 1970.
-    pub secs: I64,
-    /// Nanoseconds.
-    pub nanos: U32,
-}
-
 /// An inode. One of zeros was never used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -214,18 +205,6 @@ pub const RECORD: usize = size_of::<Record>();
 /// Copies that a record can name.
 pub const MOST_COPIES: u32 = 1016;
 const _: () = assert!(RECORD + MOST_COPIES as usize * 4 == BLOCK);
-
-impl From<Time> for Stamp {
-    fn from(Time { secs, nanos }: Time) -> Stamp {
-        Stamp { secs: secs.into(), nanos: nanos.into() }
-    }
-}
-
-impl From<Stamp> for Time {
-    fn from(s: Stamp) -> Time {
-        Time { secs: s.secs.get(), nanos: s.nanos.get().min(999_999_999) }
-    }
-}
 
 impl Default for SuperBlock {
     fn default() -> SuperBlock {

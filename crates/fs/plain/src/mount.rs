@@ -33,13 +33,7 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
         core.sb.clean = 0.into();
         core.touch_super();
     }
-    core.calls.health.set_read_only(read_only);
-    let volume = Volume::new(core, dev, clock);
-    if !read_only {
-        volume.run_once(Core::load_orphans)?;
-        volume.drain_inactive()?;
-    }
-    Ok(Arc::new(volume))
+    Volume::mounted(core, dev, clock, read_only, Core::load_orphans)
 }
 
 /// The state of a volume that is not mounted, for those that only look: of one that was not unmounted as recovery would make

@@ -7,9 +7,7 @@ use crate::volume::Core;
 use crate::{mount, superblock};
 use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::{Devices, Meaning, Result, Structure};
-use arbor_kit::fields::FieldType;
 use arbor_kit::structures::{Fields, rewrite, seal_whole, some_pointers};
-use serde_json::Value;
 use std::mem::offset_of;
 use zerocopy::FromBytes;
 
@@ -23,15 +21,6 @@ arbor_kit::fields! {
     Dinode {
         crc: Checksum, ino: Address, generation, mode, nlink, uid, gid, rdev, size, atime, mtime, ctime, btime, blocks,
         xattr: Address, next_orphan: Address, map, target,
-    }
-}
-
-/// Of a time JSON has the seconds.
-impl FieldType for Stamp {
-    const MEANING: Meaning = Meaning::Number;
-
-    fn json(&self) -> Value {
-        self.secs.json()
     }
 }
 

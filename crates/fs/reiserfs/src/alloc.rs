@@ -15,28 +15,8 @@ use arbor_base::device::Kind;
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Errno, Result};
 use arbor_kit::buddy::bitmap;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use zerocopy::IntoBytes;
-
-/// What is known of free space beside the bitmaps.
-#[derive(Debug, Default)]
-pub(crate) struct Space {
-    /// Bitmaps in which nothing can be allocated.
-    full: BTreeSet<u32>,
-    /// Blocks that are held back, as bits by bitmap.
-    held: BTreeMap<u32, Vec<u8>>,
-    /// Those that the running transaction has freed.
-    freed: Vec<Block>,
-    /// Those of which the log has a copy.
-    logged: Vec<Block>,
-}
-
-impl Space {
-    /// Blocks that are free and held back.
-    pub fn held(&self) -> u32 {
-        (self.freed.len() + self.logged.len()) as u32
-    }
-}
 
 /// What a block is to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,27 +49,12 @@ impl Core {
         self.set_bits(block, false, of)?;
         self.sb.free = self.sb.free.get().saturating_add(1).into();
         if planted(Flaw::FreedTooEarly) {
-            self.space.full.remove(&(block / self.geom.covered()));
+            self.space.let_go(&self.geom, block);
         } else {
-            self.hold_back(block);
-            self.space.freed.push(block);
+            self.space.hold_back(&self.geom, block);
         }
         self.touch_super();
         Ok(())
-    }
-
-    fn hold_back(&mut self, block: Block) {
-        let (n, len) = (block / self.geom.covered(), self.geom.bit_bytes());
-        let bits = self.space.held.entry(n).or_insert_with(|| vec![0; len]);
-        bitmap::set_used(bits, block % self.geom.covered(), 1);
-    }
-
-    fn let_go(&mut self, block: Block) {
-        let n = block / self.geom.covered();
-        if let Some(bits) = self.space.held.get_mut(&n) {
-            bitmap::set_free(bits, block % self.geom.covered(), 1);
-        }
-        self.space.full.remove(&n);
     }
 
     /// Called when a transaction is durable: what it has freed can be allocated, but for what the log has a copy of.
@@ -98,7 +63,7 @@ impl Core {
             if self.log.copies.contains_key(&block) && !planted(Flaw::LoggedReused) {
                 self.space.logged.push(block);
             } else {
-                self.let_go(block);
+                self.space.let_go(&self.geom, block);
             }
         }
     }
@@ -106,7 +71,7 @@ impl Core {
     /// Called when the log was emptied.
     pub fn release_logged(&mut self) {
         for block in std::mem::take(&mut self.space.logged) {
-            self.let_go(block);
+            self.space.let_go(&self.geom, block);
         }
         let held: BTreeSet<u32> = self.space.freed.iter().map(|block| block / self.geom.covered()).collect();
         self.space.held.retain(|n, _| held.contains(n));

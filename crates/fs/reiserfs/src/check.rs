@@ -31,9 +31,11 @@ use crate::item::Item;
 use crate::volume::Core;
 use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Ino, Progress, Repair, Result};
 use arbor_kit::calls::State as _;
+use arbor_kit::conclude::Concluded;
 use arbor_kit::findings::{self, Repairs};
 use arbor_kit::forest::Forest;
 use arbor_kit::runs::Runs;
+use arbor_kit::treecheck::TreeCheck as _;
 
 /// What was found.
 type Findings = findings::Findings<Issue>;
@@ -68,27 +70,10 @@ struct Checker<'a> {
 
 /// Checks a volume, and repairs it if told to.
 pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress<'_>) -> Result<CheckReport> {
-    let write = options.repair != Repair::No;
-    let mut c = match start::open(&devices, write, progress)? {
-        Ok(c) => c,
-        Err(lost) => return Ok(lost),
-    };
-    let is_sound = c.f.is_empty();
-    if c.f.volume.was_clean && is_sound && !options.force {
-        return Ok(CheckReport { skipped: true, ..CheckReport::default() });
+    match start::open(&devices, options.repair != Repair::No, progress)? {
+        Ok(checker) => checker.run(options),
+        Err(lost) => Ok(lost),
     }
-    let unclean = c.f.volume.unclean;
-    let mended = findings::repair(&mut c, options.repair)?;
-    if let Some(mended) = mended {
-        c.write(mended)?;
-    }
-    let named = c.f.take_named();
-    let paths = arbor_kit::paths::paths(&mut c, named)?;
-    if mended == Some(true) {
-        c.f.mended();
-    }
-    c.f.report = CheckReport { recovered: write && unclean, unclean, ..c.counts() };
-    Ok(c.f.finish(&paths))
 }
 
 impl Repairs for Checker<'_> {
@@ -119,7 +104,9 @@ impl<'a> Checker<'a> {
         let (recs, nodes, data) = (Forest::default(), Runs::default(), Runs::default());
         Checker { core, f, progress, recs, nodes, data, mends: Vec::new(), lost_found: 0 }
     }
+}
 
+impl Concluded for Checker<'_> {
     /// Writes the repairs.
     fn write(&mut self, mended: bool) -> Result<()> {
         let clean = u32::from(mended);

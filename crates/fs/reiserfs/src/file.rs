@@ -442,7 +442,7 @@ impl BlockFiles for Core {
         }
         match self.locate(f, last)? {
             Place::Tail => self.unpack_tail(f, last)?,
-            Place::Node(block) if old % self.geom.node_size as u64 != 0 => {
+            Place::Node(block) if !old.is_multiple_of(self.geom.node_size as u64) => {
                 // Bytes after the end, which mean nothing so far, are going to be read.
                 self.page(f, last)?;
                 self.change_page(f, last, block, |_| ())?;

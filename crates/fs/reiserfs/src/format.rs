@@ -10,7 +10,8 @@
 
 pub use arbor_base::layout::put_u32;
 use arbor_base::layout::{Features, I64, U16, U32, U64, crc_without, hash};
-use arbor_base::vfs::{Ino, Time, mode};
+use arbor_base::vfs::{Ino, mode};
+pub use arbor_kit::stamp::Stamp;
 use std::fmt;
 use std::mem::{offset_of, size_of};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -281,16 +282,6 @@ pub struct EntryHead {
 /// Length of [`EntryHead`].
 pub const ENTRY_HEAD: usize = size_of::<EntryHead>();
 
-/// A time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub struct Stamp {
-    /// Seconds since 1970.
-    pub secs: I64,
-    /// Nanoseconds.
-    pub nanos: U32,
-}
-
 /// Stat data: the first item of an object, its attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
@@ -446,18 +437,6 @@ pub const fn ino_of(locality: u32, object: u32) -> Ino {
 /// Locality and object of a number.
 pub fn key_of(ino: Ino) -> (u32, u32) {
     ((ino.0 >> 32) as u32, ino.0 as u32)
-}
-
-impl From<Time> for Stamp {
-    fn from(Time { secs, nanos }: Time) -> Stamp {
-        Stamp { secs: secs.into(), nanos: nanos.into() }
-    }
-}
-
-impl From<Stamp> for Time {
-    fn from(s: Stamp) -> Time {
-        Time { secs: s.secs.get(), nanos: s.nanos.get().min(999_999_999) }
-    }
 }
 
 impl Default for SuperBlock {

@@ -258,7 +258,7 @@ impl ItemOps for Entries {
         let (mut end, mut last) = (0, None);
         for (at, head, name) in entries(&item.body) {
             let offset = head.offset.get();
-            if offset >= XATTR_OFFSET || offset < LEAST_NAME {
+            if !(LEAST_NAME..XATTR_OFFSET).contains(&offset) {
                 return Err("an offset that no name has");
             }
             if matches!(name, b"" | b"." | b"..") || name.iter().any(|b| matches!(b, 0 | b'/')) {

@@ -58,6 +58,7 @@ mod options;
 pub mod planted;
 mod recover;
 mod resize;
+mod space;
 mod structures;
 mod superblock;
 pub mod tree;

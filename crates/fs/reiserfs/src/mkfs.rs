@@ -36,7 +36,7 @@ pub(crate) fn format(devices: Devices, o: &FormatOptions) -> Result<()> {
 fn layout(o: &FormatOptions, size: u64) -> Result<SuperBlock> {
     let f = options::Format::parse(&o.options, size)?;
     let blocks = u32::try_from(size / f.node_size as u64).map_err(|_| {
-        let most = (u64::from(u32::MAX) + 1) * f.node_size as u64 >> 40;
+        let most = ((u64::from(u32::MAX) + 1) * f.node_size as u64) >> 40;
         Error::refused(format!("{size} bytes are too many: with this size of nodes a volume has at most {most} TiB"))
     })?;
     if u64::from(blocks) < u64::from(f.log) + 32 {

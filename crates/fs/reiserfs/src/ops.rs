@@ -78,7 +78,8 @@ impl locked::Core for Core {
         let fixed = 2 + g.log + g.bitmaps();
         let free = u64::from(self.sb.free.get());
         // Two numbers are nobody's.
-        let used = self.ids.iter().map(|(first, end)| u64::from(end - first)).sum::<u64>().saturating_sub(ROOT_OBJECT.into());
+        let used =
+            self.ids.iter().map(|(first, end)| u64::from(end - first)).sum::<u64>().saturating_sub(ROOT_OBJECT.into());
         // As many more as there is room for: each takes its stat data and its name.
         let more = (free * g.node_size as u64 / (STAT_DATA + ITEM_HEAD + ENTRY_HEAD + 8) as u64)
             .min(u64::from(u32::MAX) - used);

@@ -6,7 +6,7 @@ use arbor_kit::options::{CACHE, CacheOptions, DIRTY, shift};
 
 /// Options of mkfs.
 pub(crate) const FORMAT: &[OptionSpec] = &[
-    OptionSpec { key: "node", value: "SIZE", default: "4K", help: "Size of a node, and of a block, 1K to 32K." },
+    OptionSpec { key: "block", value: "SIZE", default: "4K", help: "Size of a node, and of a block, 1K to 32K." },
     OptionSpec {
         key: "log",
         value: "SIZE",
@@ -35,7 +35,7 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
 
 /// Shapes of volumes and mounts that tests take beside the defaults.
 pub(crate) const TEST_CONFIGURATIONS: &[(&str, &str)] =
-    &[("node=1K,log=512K", "cache=1M,tails=all"), ("log=1M", "tails=none,cache=2M"), ("node=8K,log=4M", "tails=all")];
+    &[("block=1K,log=512K", "cache=1M,tails=all"), ("log=1M", "tails=none,cache=2M"), ("block=8K,log=4M", "tails=all")];
 
 /// Least log, in blocks.
 pub(crate) const LEAST_LOG: u32 = 256;
@@ -54,7 +54,7 @@ impl Format {
     /// `size`: bytes of the device.
     pub fn parse(o: &Options, size: u64) -> Result<Format> {
         o.check(FORMAT)?;
-        let node_size = 1usize << shift(o, "node", 4096, LEAST_NODE as u64, MOST_NODE as u64)?;
+        let node_size = 1usize << shift(o, "block", 4096, LEAST_NODE as u64, MOST_NODE as u64)?;
         let most = (node_size as u32 - 32) * 2;
         let usual = (size / node_size as u64 / 16).clamp(LEAST_LOG.into(), USUAL_LOG.min(most).into());
         let log = o.size("log")?.map_or(usual, |bytes| bytes / node_size as u64);

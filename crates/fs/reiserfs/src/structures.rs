@@ -10,9 +10,7 @@ use crate::{mount, superblock};
 use arbor_base::device::{Device, Kind as Request};
 use arbor_base::layout::put;
 use arbor_base::vfs::{Devices, Meaning, Result, Structure};
-use arbor_kit::fields::FieldType;
 use arbor_kit::structures::{Fields, rewrite, seal_whole, some_pointers};
-use serde_json::Value;
 use std::mem::offset_of;
 use zerocopy::FromBytes;
 
@@ -34,15 +32,6 @@ arbor_kit::fields! {
     EntryHead { offset, locality, object: Address, kind, len }
     StatData {
         mode, nlink, uid, gid, rdev, generation, size, above: Address, blocks, tail, xattr, atime, mtime, ctime, btime,
-    }
-}
-
-/// Of a time JSON has the seconds.
-impl FieldType for Stamp {
-    const MEANING: Meaning = Meaning::Number;
-
-    fn json(&self) -> Value {
-        self.secs.json()
     }
 }
 

@@ -14,12 +14,7 @@ pub(crate) type Ids = Vec<(u32, u32)>;
 /// The superblock at byte `at`, checked, with its geometry; `None` if there is no magic. Rereads one whose checksum is
 /// wrong.
 pub(crate) fn read(dev: &dyn Device, at: u64) -> Result<Option<(SuperBlock, Geom)>> {
-    let size = dev.geometry().size;
-    let once = || checked(head::read(dev, at)?, at, size);
-    match once() {
-        Ok(None) | Err(Error::Corrupt(_)) => once(),
-        found => found,
-    }
+    head::read_checked(dev, at, checked)
 }
 
 /// The superblock at byte 0; it is an error if there is none.

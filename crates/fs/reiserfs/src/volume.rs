@@ -3,10 +3,10 @@
 //! Pages of files are buffers by file and page, everything else by address. Nodes of the tree are kept decoded beside
 //! their buffers.
 
-use crate::alloc::Space;
 use crate::format::*;
 use crate::node::{Block, Content, Shape};
 use crate::options::Mount;
+use crate::space::Space;
 use crate::superblock::Ids;
 use crate::tree::Nodes;
 use arbor_base::cache::{Cache, Name};

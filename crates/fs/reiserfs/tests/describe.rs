@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 const SIZE: u64 = 16 << 20;
-const SHAPES: [&str; 2] = ["node=1K,log=512K", "node=4K"];
+const SHAPES: [&str; 2] = ["block=1K,log=512K", "block=4K"];
 
 /// Of each shape one that was unmounted, and one that was not.
 fn volumes() -> Vec<(String, MemDevice)> {

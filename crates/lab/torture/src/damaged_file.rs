@@ -49,7 +49,8 @@ fn volume(engine: &dyn Engine, config: &Config) -> MemDevice {
     let fs = mount(engine, config, &disk);
     // In a tree of items something follows the large one: what is made later lies there.
     let dir = fs.mkdir(&Cx { uid: 0, gid: 0 }, fs.root(), b"dir", 0o755).expect("mkdir").ino;
-    fs.create(&Cx { uid: 0, gid: 0 }, dir, b"file", &New { mode: mode::IFREG | 0o644, ..New::default() }).expect("create");
+    fs.create(&Cx { uid: 0, gid: 0 }, dir, b"file", &New { mode: mode::IFREG | 0o644, ..New::default() })
+        .expect("create");
     let blocks: Vec<_> = (0..BLOCKS).map(|n| (n << 20, &[1; 4096][..])).collect();
     write(&*fs, b"big", &blocks);
     fs.unmount().expect("unmount");

@@ -87,29 +87,6 @@ impl Checker<'_> {
         }
         if bytes == *old { Ok(()) } else { self.core.change_page(dir, lbn, |buf| *buf = bytes) }
     }
-
-    /// Gives each directory one parent, connects all of them to the root, and counts names.
-    pub(super) fn connect(&mut self) -> Result<()> {
-        (self.progress)(0, 2, "links");
-        self.drop_extras()?;
-        self.reach_dirs()?;
-        let lost: Vec<Rec> =
-            self.recs.there().filter(|r| r.is_dir() && r.has(Rec::LOST) && r.parent == 0).copied().collect();
-        for rec in lost {
-            if rec.stored > 0 {
-                self.reconnect(rec.ino, rec.kind)?;
-                continue;
-            }
-            self.unnamed(rec.ino, "directory", "it was left over");
-            for e in self.names_in(rec.ino)? {
-                self.recs.lose_name(rec.ino, e.ino);
-            }
-            self.clear(rec.ino)?;
-        }
-        self.check_dotdots()?;
-        (self.progress)(1, 2, "links");
-        self.count_links()
-    }
 }
 
 impl TreeCheck for Checker<'_> {
@@ -143,6 +120,10 @@ impl TreeCheck for Checker<'_> {
 
     fn put_links(&mut self, ino: u32, links: u32) -> Result<()> {
         lostfound::put_links(&mut self.core, Ino(ino.into()), links)
+    }
+
+    fn step(&mut self, done: u64, total: u64) {
+        (self.progress)(done, total, "links");
     }
 
     fn clear(&mut self, ino: u32) -> Result<()> {

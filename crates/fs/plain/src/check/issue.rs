@@ -1,35 +1,11 @@
 //! What the checker can find.
 
 use arbor_base::vfs::Severity;
+use arbor_kit::conclude::{Class, Kept};
 use arbor_kit::findings::Judged;
-use arbor_kit::forest;
 pub(super) use arbor_kit::forest::TreeIssue;
 use arbor_kit::issue::Finding;
 pub(super) use arbor_kit::issue::Node;
-
-/// Whether preening may mend an issue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
-    /// What can be counted again, or is there twice.
-    Safe,
-    /// Mending it may lose something.
-    Damage,
-}
-
-impl Class {
-    fn of(issue: &TreeIssue) -> Class {
-        if issue.class() == forest::Class::Damage { Class::Damage } else { Class::Safe }
-    }
-}
-
-/// The state of the volume by which its issues are weighed.
-#[derive(Debug, Default)]
-pub(crate) struct Kept {
-    /// The volume says that it was unmounted.
-    pub was_clean: bool,
-    /// The volume says that it was not.
-    pub unclean: bool,
-}
 
 impl Judged for Issue {
     type Volume = Kept;
@@ -39,10 +15,9 @@ impl Judged for Issue {
         self.class() == Class::Safe
     }
 
-    /// A crash leaves files that were open without a name, and nothing else.
     fn weight(&self, kept: &Kept) -> Severity {
         let left = matches!(self, Issue::Tree(TreeIssue::Unnamed { .. }) | Issue::Orphans { .. });
-        if left && !kept.was_clean { self.severity() } else { self.severity().max(Severity::Error) }
+        kept.weight(left, self.severity())
     }
 
     fn loses(&self) -> bool {

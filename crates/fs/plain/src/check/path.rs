@@ -4,22 +4,17 @@
 use super::{Checker, start};
 use crate::format::*;
 use arbor_base::vfs::{CheckReport, Devices, Error, Ino, Result};
+use arbor_kit::conclude::Concluded as _;
 use arbor_kit::forest::Spot;
-use arbor_kit::issue::Paths;
-use arbor_kit::paths::follow;
 use arbor_kit::treecheck::{ChunkWay, Held};
 
 /// Checks the file or directory at `path`, and what it takes to get there.
 pub(crate) fn check_path(devices: Devices, path: &[u8]) -> Result<CheckReport> {
     let mut silent = |_: u64, _: u64, _: &str| ();
-    let mut c = match start::open(&devices, false, &mut silent)? {
-        Ok(c) => c,
-        Err(lost) => return Ok(lost),
-    };
-    let mut paths = Paths::new();
-    follow(&mut c, path, &mut paths)?;
-    c.f.report = CheckReport { unclean: c.f.volume.unclean, used_bytes: c.owned.len() << BLOCK_SHIFT, ..c.counts() };
-    Ok(c.f.finish(&paths))
+    match start::open(&devices, false, &mut silent)? {
+        Ok(checker) => checker.run_along(path),
+        Err(lost) => Ok(lost),
+    }
 }
 
 impl ChunkWay for Checker<'_> {

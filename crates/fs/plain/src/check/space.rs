@@ -7,23 +7,8 @@ use crate::alloc::Of;
 use crate::format::*;
 use arbor_base::device::Kind;
 use arbor_base::vfs::{Ino, Result};
+use arbor_kit::buddy::Wrong;
 use arbor_kit::runs::Runs;
-
-/// Bits that differ: how many, and the first.
-#[derive(Default)]
-struct Wrong {
-    count: u32,
-    first: u32,
-}
-
-impl Wrong {
-    fn add(&mut self, bits: u8, at: u32) {
-        if self.count == 0 && bits != 0 {
-            self.first = at + bits.trailing_zeros();
-        }
-        self.count += bits.count_ones();
-    }
-}
 
 impl Checker<'_> {
     pub(super) fn check_space(&mut self) -> Result<()> {

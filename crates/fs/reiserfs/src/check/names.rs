@@ -113,31 +113,6 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// Gives each directory one parent, connects all of them to the root, and counts names.
-    pub(super) fn connect(&mut self) -> Result<()> {
-        (self.progress)(0, 2, "links");
-        self.drop_extras()?;
-        self.reach_dirs()?;
-        let lost: Vec<Rec> =
-            self.recs.there().filter(|r| r.is_dir() && r.has(Rec::LOST) && r.parent == 0).copied().collect();
-        for rec in lost {
-            if rec.stored > 0 {
-                self.reconnect(rec.ino, rec.kind)?;
-                continue;
-            }
-            self.unnamed(rec.ino, "directory", "it was left over");
-            for e in self.names_in(rec.ino)? {
-                self.recs.lose_name(rec.ino, e.ino);
-                let dir = self.core.iget(Ino(rec.ino))?;
-                self.core.erase(&dir, &e.name, &e.offset)?;
-            }
-            self.clear(rec.ino)?;
-        }
-        self.check_dotdots()?;
-        (self.progress)(1, 2, "links");
-        self.count_links()
-    }
-
     pub(super) fn free_object(&mut self, ino: u64) -> Result<()> {
         let mut i = self.core.iget(Ino(ino))?;
         i.d.nlink = 0.into();
@@ -188,6 +163,10 @@ impl TreeCheck for Checker<'_> {
 
     fn put_links(&mut self, ino: u64, links: u32) -> Result<()> {
         lostfound::put_links(&mut self.core, Ino(ino), links)
+    }
+
+    fn step(&mut self, done: u64, total: u64) {
+        (self.progress)(done, total, "links");
     }
 
     fn clear(&mut self, ino: u64) -> Result<()> {

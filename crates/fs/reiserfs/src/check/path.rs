@@ -7,21 +7,18 @@ use crate::format::*;
 use crate::inode::{Inode, stat_key};
 use crate::tree::{find, seek};
 use arbor_base::vfs::{CheckReport, Devices, Error, Ino, Result};
-use arbor_kit::issue::{Paths, show};
-use arbor_kit::paths::{Way, follow};
+use arbor_kit::conclude::Concluded as _;
+use arbor_kit::issue::show;
+use arbor_kit::paths::Way;
 use arbor_kit::treecheck::{NOT_IN_USE, TreeCheck as _};
 
 /// Checks the file or directory at `path`, and what it takes to get there.
 pub(crate) fn check_path(devices: Devices, path: &[u8]) -> Result<CheckReport> {
     let mut silent = |_: u64, _: u64, _: &str| ();
-    let mut c = match start::open(&devices, false, &mut silent)? {
-        Ok(c) => c,
-        Err(lost) => return Ok(lost),
-    };
-    let mut paths = Paths::new();
-    follow(&mut c, path, &mut paths)?;
-    c.f.report = CheckReport { unclean: c.f.volume.unclean, ..c.counts() };
-    Ok(c.f.finish(&paths))
+    match start::open(&devices, false, &mut silent)? {
+        Ok(checker) => checker.run_along(path),
+        Err(lost) => Ok(lost),
+    }
 }
 
 impl Checker<'_> {

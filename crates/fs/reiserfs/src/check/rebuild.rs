@@ -33,7 +33,8 @@ impl Checker<'_> {
     /// Builds the tree anew.
     pub(super) fn rebuild(&mut self) -> Result<()> {
         let (mut all, mut used) = (Vec::new(), Runs::default());
-        for n in 0..self.core.sb.bitmaps.get().max(1) {
+        self.find_bitmaps()?;
+        for n in 0..self.core.sb.bitmaps.get() {
             self.find_leaves(n, &mut all)?;
         }
         all.sort_by_key(|leaf| std::cmp::Reverse((leaf.generation, leaf.block)));
@@ -51,6 +52,25 @@ impl Checker<'_> {
         self.build(&kept, &mut used)?;
         self.f.note(Issue::Rebuilt { leaves: kept.len() as u64, left: left.len() as u64 });
         self.take_rest(&kept, left)
+    }
+
+    /// A superblock that was its copy does not know which bitmaps exist: the last one that is of this volume tells.
+    fn find_bitmaps(&mut self) -> Result<()> {
+        let g = self.core.geom;
+        if self.core.sb.bitmaps.get() > 0 {
+            return Ok(());
+        }
+        for n in 0..g.bitmaps() {
+            if n % 1024 == 0 {
+                (self.progress)(n.into(), g.bitmaps().into(), "bitmaps");
+            }
+            let bytes = self.core.read(g.bitmap(n), 1, Request::Bitmap)?;
+            if n == 0 || crate::volume::check_bitmap(&g, g.bitmap(n), &bytes).is_ok() {
+                self.core.sb.bitmaps = (n + 1).into();
+            }
+        }
+        self.core.touch_super();
+        Ok(())
     }
 
     /// Formatted nodes among the blocks that bitmap `n` covers. Without a bitmap any of them may be one.

@@ -8,27 +8,11 @@ use crate::format::*;
 use crate::superblock::Ids;
 use crate::tree::find;
 use arbor_base::vfs::{Errno, Error, Ino, Result};
-use arbor_kit::buddy::bitmap;
+use arbor_kit::buddy::{Wrong, bitmap};
 use arbor_kit::forest::TreeIssue;
 use arbor_kit::inodes::InodeStore as _;
 use std::collections::BTreeSet;
 use zerocopy::IntoBytes;
-
-/// Bits that differ: how many, and the first.
-#[derive(Default)]
-struct Wrong {
-    count: u32,
-    first: u32,
-}
-
-impl Wrong {
-    fn add(&mut self, bits: u8, at: u32) {
-        if self.count == 0 && bits != 0 {
-            self.first = at + bits.trailing_zeros();
-        }
-        self.count += bits.count_ones();
-    }
-}
 
 impl Checker<'_> {
     pub(super) fn check_space(&mut self) -> Result<()> {

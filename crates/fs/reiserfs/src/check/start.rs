@@ -12,11 +12,8 @@ use arbor_kit::head;
 /// Cache of the checker.
 const CACHE: &str = "cache=64M";
 
-/// The superblock to be used, and the issue if that is not the one at byte 0.
-struct Start {
-    found: (SuperBlock, Geom),
-    damage: Option<Issue>,
-}
+/// The superblock to be used, its geometry, and the issue if that is not the one at byte 0.
+type Start = ((SuperBlock, Geom), Option<Issue>);
 
 /// Opens a volume, recovered in place (`write`) or in memory; the report if there is none.
 pub(super) fn open<'a>(
@@ -25,18 +22,17 @@ pub(super) fn open<'a>(
     progress: Progress<'a>,
 ) -> Result<std::result::Result<Checker<'a>, CheckReport>> {
     let (dev, mut f) = (devices.main.clone(), Findings::new(Repair::No));
-    let start = match superblock(&*dev)? {
-        Ok(start) => start,
+    let ((sb, geom), damage) = match superblock(&*dev)? {
         Err(lost) => return Ok(Err(f.end(lost))),
+        Ok(start) => start,
     };
-    let (sb, geom) = start.found;
     head::refuse_unknown(&sb, KNOWN, write)?;
     let found = log(&*dev, &geom, &mut f)?;
-    f.volume.unclean = start.damage.is_none() && (sb.clean.get() == 0 || found.records > 0);
+    f.volume.unclean = damage.is_none() && (sb.clean.get() == 0 || found.records > 0);
     f.volume.was_clean = sb.clean.get() != 0 && found.records == 0;
     let opts = options::Mount::parse(&Options::parse(CACHE))?;
     let mut core = Core::new(dev.clone(), (sb, geom), opts, Time::default());
-    if let Some(issue) = start.damage {
+    if let Some(issue) = damage {
         f.note(issue);
         core.touch_super();
     }
@@ -97,7 +93,7 @@ fn superblock(dev: &dyn Device) -> Result<std::result::Result<Start, Issue>> {
             match copy(dev)? {
                 Some((_, geom)) if geom != found.1 && !is_borne_out(dev, &found.1)? && is_borne_out(dev, &geom)? => why,
                 _ if root == 0 => "it has no tree".to_string(),
-                _ => return Ok(Ok(Start { found, damage: None })),
+                _ => return Ok(Ok((found, None))),
             }
         }
         Err(why) => why,
@@ -112,7 +108,7 @@ fn superblock(dev: &dyn Device) -> Result<std::result::Result<Start, Issue>> {
         Some(found) => (found, "the one in the log is used"),
         None => ((sb, geom), "its copy is used, and the tree is built anew"),
     };
-    Ok(Ok(Start { found, damage: Some(Issue::SuperDamaged { why, from }) }))
+    Ok(Ok((found, Some(Issue::SuperDamaged { why, from }))))
 }
 
 /// The copy of the superblock, in the last block of the device, whatever the size of a block is.

@@ -363,7 +363,11 @@ fn random_item(random: &mut Rng, room: usize) -> Item {
     match kind {
         0 => stat(object, 1 + random.below(room as u64 / 2) as usize),
         1 => direct(object, 1 + 500 * random.below(4), 1 + random.below(room as u64 - 30) as usize),
-        2 => name(object, LEAST_NAME + random.below(1 << 16), &"n".repeat(1 + random.below((room as u64 / 3).min(255)) as usize)),
+        2 => name(
+            object,
+            LEAST_NAME + random.below(1 << 16),
+            &"n".repeat(1 + random.below((room as u64 / 3).min(255)) as usize),
+        ),
         _ => pointers(object, 1 + 1024 * random.below(64), &[random.below(1 << 20) as u32]),
     }
 }
