@@ -64,6 +64,8 @@ struct Checker<'a> {
     data: Runs,
     mends: Vec<Mend>,
     lost_found: u64,
+    /// Heads of the log are damaged.
+    has_bad_heads: bool,
 }
 
 /// Checks a volume, and repairs it if told to.
@@ -117,11 +119,17 @@ impl<'a> Checker<'a> {
         core.stay();
         core.cache.keep_all(false);
         let (recs, nodes, data) = (Forest::default(), Runs::default(), Runs::default());
-        Checker { core, f, progress, recs, nodes, data, mends: Vec::new(), lost_found: 0 }
+        core.log.is_repair = true;
+        let (mends, lost_found, has_bad_heads) = (Vec::new(), 0, false);
+        Checker { core, f, progress, recs, nodes, data, mends, lost_found, has_bad_heads }
     }
 
     /// Writes the repairs.
     fn write(&mut self, mended: bool) -> Result<()> {
+        if std::mem::take(&mut self.has_bad_heads) {
+            self.core.write_log_head()?;
+            self.core.write_log_head()?;
+        }
         let clean = u32::from(mended);
         let changed = self.core.log.super_changed || !self.core.log.changed.is_empty();
         if !changed && self.core.sb.clean.get() == clean {

@@ -10,11 +10,12 @@ use super::Checker;
 use super::issue::Issue;
 use crate::file::pointer;
 use crate::format::*;
-use crate::item::{Item, ops};
+use crate::item::{Item, last_unit, ops};
 use crate::node::{self, Block, Content};
 use crate::tree::{self, Nodes as _};
+use arbor_base::cache::Name;
 use arbor_base::device::Kind as Request;
-use arbor_base::vfs::{Error, Result};
+use arbor_base::vfs::{Errno, Error, Result};
 use arbor_kit::buddy::bitmap;
 use arbor_kit::forest::TreeIssue;
 use arbor_kit::runs::Runs;
@@ -33,9 +34,12 @@ impl Checker<'_> {
     /// Builds the tree anew.
     pub(super) fn rebuild(&mut self) -> Result<()> {
         let (mut all, mut used) = (Vec::new(), Runs::default());
-        for n in 0..self.core.sb.bitmaps.get().max(1) {
+        for n in 0..self.count_bitmaps()? {
             self.find_leaves(n, &mut all)?;
         }
+        // The copy of a superblock does not know it. What is written now is newer than all of them.
+        let newest = all.iter().map(|leaf: &Leaf| leaf.generation).max().unwrap_or(0);
+        self.core.sb.generation = self.core.sb.generation.get().max(newest).into();
         all.sort_by_key(|leaf| std::cmp::Reverse((leaf.generation, leaf.block)));
         let (mut kept, mut left): (BTreeMap<Key, Leaf>, Vec<Leaf>) = (BTreeMap::new(), Vec::new());
         for leaf in all {
@@ -50,7 +54,33 @@ impl Checker<'_> {
         }
         self.build(&kept, &mut used)?;
         self.f.note(Issue::Rebuilt { leaves: kept.len() as u64, left: left.len() as u64 });
+        if left.is_empty() {
+            return Ok(());
+        }
+        // What they are made of takes blocks, and none that one of them needs.
+        self.data.clear();
+        self.data.extend(used.iter().filter(|block| !self.nodes.contains(*block)));
+        self.check_space()?;
         self.take_rest(&kept, left)
+    }
+
+    /// How many bitmaps tell of nodes. The copy of a superblock does not know it: there may be one more after the last that
+    /// is sound.
+    fn count_bitmaps(&mut self) -> Result<u32> {
+        let most = self.core.geom.bitmaps();
+        if self.core.sb.bitmaps.get() > 0 {
+            return Ok(self.core.sb.bitmaps.get());
+        }
+        let mut found = 1;
+        for n in 0..most {
+            match self.core.bitmap(n) {
+                Ok(_) => found = n + 1,
+                Err(Error::Corrupt(_)) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        self.core.sb.bitmaps = found.into();
+        Ok(most.min(found + 1))
     }
 
     /// Formatted nodes among the blocks that bitmap `n` covers. Without a bitmap any of them may be one.
@@ -75,12 +105,17 @@ impl Checker<'_> {
 
     /// The formatted node in a block, if there is one with something in it.
     fn leaf(&mut self, block: Block) -> Result<Option<Leaf>> {
-        let bytes = self.core.read(block, 1, Request::Tree)?;
-        let generation = node::head(&bytes).generation.get();
-        let Ok(Content::Leaf(items)) = Content::decode(self.core.shape(), block, 1, &bytes) else { return Ok(None) };
+        let shape = self.core.shape();
+        let (generation, content) = match self.core.cache.peek(Name::Block(block.into())) {
+            Some(bytes) => (node::head(bytes).generation.get(), Content::parse(shape, block, 1, bytes)),
+            None => {
+                let bytes = self.core.read(block, 1, Request::Tree)?;
+                (node::head(&bytes).generation.get(), Content::decode(shape, block, 1, &bytes))
+            }
+        };
+        let Ok(Content::Leaf(items)) = content else { return Ok(None) };
         let (Some(first), Some(last)) = (items.first(), items.last()) else { return Ok(None) };
-        let Some(ops) = ops(last.key, self.core.geom.node_size) else { return Ok(None) };
-        let end = ops.units(last).checked_sub(1).map_or(last.key, |n| ops.key_of(last, n));
+        let end = last_unit(last, shape.node_size);
         Ok(Some(Leaf { first: first.key, end, generation, block }))
     }
 
@@ -99,6 +134,8 @@ impl Checker<'_> {
     /// Makes internal nodes above formatted ones, and a root.
     fn build(&mut self, leaves: &BTreeMap<Key, Leaf>, used: &mut Runs) -> Result<()> {
         let mut row: Vec<(Key, Block)> = leaves.values().map(|leaf| (leaf.first, leaf.block)).collect();
+        self.nodes.clear();
+        self.nodes.extend(leaves.values().map(|leaf| leaf.block));
         let mut level = 1u16;
         if row.is_empty() {
             let Some(block) = self.unused(used) else { return Ok(()) };
@@ -134,7 +171,7 @@ impl Checker<'_> {
             .find(|block| g.is_node(*block))
             .or_else(|| (g.bitmap(0)..g.copy()).find(|block| g.is_node(*block) && !used.contains(*block)));
         match found {
-            Some(block) => drop(used.insert(block)),
+            Some(block) => drop((used.insert(block), self.nodes.insert(block))),
             None => self.f.note(TreeIssue::NoSpace { what: "the tree".into() }),
         }
         found
@@ -151,8 +188,14 @@ impl Checker<'_> {
                 let free = |n: &usize| !overlaps(kept, ops.key_of(item, *n), ops.key_of(item, *n));
                 let units: Vec<Item> = (0..ops.units(item)).filter(free).map(|n| item.part(ops, n..n + 1)).collect();
                 for unit in units {
-                    if tree::find(&mut self.core, unit.key)?.is_none() {
-                        self.mends.push(super::Mend::Insert(unit));
+                    if tree::find(&mut self.core, unit.key)?.is_some() {
+                        continue;
+                    }
+                    match self.core.insert(unit) {
+                        Err(Error::Errno(Errno::ENOSPC)) => {
+                            self.f.note(TreeIssue::NoSpace { what: "an object".into() });
+                        }
+                        done => done?,
                     }
                 }
             }

@@ -44,15 +44,14 @@ pub(super) fn open<'a>(
     if found.heads.is_torn && f.volume.was_clean {
         f.note(Issue::LogHead { at: recover::head_at(&geom, found.heads.next) });
     }
-    if write && found.records > 0 {
+    let is_replayed = write && found.records > 0;
+    if is_replayed {
         core.replay(&found)?;
-    } else if write && (found.is_new || found.heads.is_torn) {
-        core.write_log_head()?;
-        core.write_log_head()?;
     } else {
         core.log.copies = found.copies;
     }
-    Ok(Ok(Checker::new(core, f, progress)))
+    let has_bad_heads = !is_replayed && (found.is_new || found.heads.is_torn);
+    Ok(Ok(Checker { has_bad_heads, ..Checker::new(core, f, progress) }))
 }
 
 /// What the log holds; if its head is damaged, nothing.
