@@ -2,7 +2,7 @@
 
 mod damage_kit;
 
-use arbor_base::device::MemDevice;
+use arbor_base::device::{CrashChoice, MemDevice, RecordingDevice};
 use arbor_base::vfs::*;
 use arbor_reiserfs::ReiserFs;
 use arbor_reiserfs::format::*;
@@ -10,6 +10,7 @@ use arbor_reiserfs::item::Item;
 use arbor_torture::damage::{self, Damage, Healed, case};
 use damage_kit::*;
 use std::sync::OnceLock;
+use zerocopy::IntoBytes;
 
 const SHAPES: [(u64, &str); 2] = [(12 << 20, "node=1K,log=512K"), (16 << 20, "")];
 
@@ -352,4 +353,368 @@ fn remove_all(fs: &dyn FileSystem, dir: Ino) {
         }
         fs.forget(attr.ino, 1);
     }
+}
+
+/// Whatever becomes of internal nodes: what formatted ones hold is there, and nothing else.
+#[test]
+fn internal_nodes_are_made_anew() {
+    for shape in 0..SHAPES.len() {
+        let (image, good) = DAMAGE.good(shape);
+        let k = Knife::new(image.clone());
+        assert!(!k.stale().is_empty(), "freed nodes of the tree lie about");
+        let inner = k.internal();
+        let all = inner.iter().map(|block| vec![*block]).chain([inner.clone()]);
+        for (n, blocks) in all.enumerate() {
+            let hurt = image.snapshot();
+            let k = Knife::new(hurt.clone());
+            blocks.iter().for_each(|block| k.destroy(*block));
+            let report = check(&hurt, Repair::Yes);
+            assert_eq!(report.remaining(), 0, "{n}: {:#?}", report.issues);
+            assert!(codes(&report).contains(&"Rebuilt"), "{n}: {:#?}", report.issues);
+            assert_eq!(check(&hurt, Repair::No).issues, vec![], "{n}");
+            assert!(tree(&hurt) == *good, "{n}: {:#?}", report.issues);
+        }
+    }
+}
+
+/// What a formatted node held is lost, and nothing else is.
+#[test]
+fn a_lost_formatted_node() {
+    for shape in 0..SHAPES.len() {
+        let (image, good) = DAMAGE.good(shape);
+        let leaves = Knife::new(image.clone()).level(1);
+        for leaf in leaves {
+            let hurt = image.snapshot();
+            let k = Knife::new(hurt.clone());
+            let kept = unhurt(&k, leaf, good);
+            k.destroy(leaf);
+            let what = format!("node {leaf} in shape {shape}");
+            let report = check(&hurt, Repair::Yes);
+            assert_eq!(report.remaining(), 0, "{what}: {:#?}", report.issues);
+            assert_eq!(check(&hurt, Repair::No).issues, vec![], "{what}: {:#?}", report.issues);
+            let now = tree(&hurt);
+            for (path, ino) in kept {
+                // Perhaps in lost+found, or with a directory that is there.
+                let (then, name) = (&good[&path], path.rsplit_once('/').map_or("", |p| p.1));
+                let is_it = |(at, item): (&String, &damage::Item)| {
+                    let same = (then.mode, then.size, &then.content) == (item.mode, item.size, &item.content);
+                    same && (*at == path || at.ends_with(name) || *at == format!("/lost+found/#{ino}"))
+                };
+                assert!(now.iter().any(is_it), "{what}: {path} in {:#?}", report.issues);
+            }
+            assert_usable(&hurt, &what);
+        }
+    }
+}
+
+/// Paths of files that have nothing in a formatted node, with their objects. Their names may be there, and directories above.
+fn unhurt(k: &Knife, leaf: u32, good: &Tree) -> Vec<(String, Ino)> {
+    let (objects, _) = k.held_by(leaf);
+    let is_file = |item: &damage::Item| item.mode & mode::IFMT == mode::IFREG && item.size > 0;
+    let files = good.iter().filter(|(path, item)| is_file(item) && !path.starts_with("/many/"));
+    let found = files.map(|(path, _)| (path.clone(), k.ino(path)));
+    found.filter(|(_, ino)| !objects.contains(ino)).collect()
+}
+
+/// A volume whose nodes lie behind several bitmaps.
+fn large() -> (MemDevice, Tree) {
+    let image = format(24 << 20, "node=1K,log=512K");
+    let fs = mount(&image);
+    let root = fs.root();
+    for n in 0..5 {
+        let dir = fs.mkdir(&CX, root, format!("dir {n}").as_bytes(), 0o755).unwrap().ino;
+        file(&*fs, dir, "large", 0, &bytes(3_000_000, n));
+        (0..100).for_each(|i| _ = file(&*fs, dir, &format!("{i}"), 0, &bytes(200 + i, n)));
+    }
+    fs.unmount().unwrap();
+    let tree = tree(&image);
+    (image, tree)
+}
+
+/// Without a superblock nobody knows how many bitmaps there are.
+#[test]
+fn a_lost_superblock_of_a_large_volume() {
+    let (image, good) = large();
+    let k = Knife::new(image.clone());
+    assert!(k.sb().bitmaps.get() > 3 && k.level(1).last() > Some(&(3 * k.geom.covered())));
+    let last = k.geom.bitmap(k.sb().bitmaps.get() - 1);
+    let sb = k.sb();
+    for lost in [vec![], vec![k.geom.bitmap(1)], vec![last], vec![k.geom.bitmap(0), last]] {
+        let hurt = image.snapshot();
+        let k = Knife::new(hurt.clone());
+        k.write(0, &[0; SECTOR]);
+        lost.iter().for_each(|block| k.destroy(*block));
+        let report = check(&hurt, Repair::Yes);
+        assert_eq!(report.remaining(), 0, "{lost:?}: {:#?}", report.issues);
+        assert_eq!(check(&hurt, Repair::No).issues, vec![], "{lost:?}: {:#?}", report.issues);
+        let now = tree(&hurt);
+        assert!(good.iter().all(|(path, item)| now.get(path) == Some(item)), "{lost:?}: {:#?}", report.issues);
+        assert!(Knife::new(hurt.clone()).sb().generation >= sb.generation, "transactions count on");
+        assert_usable(&hurt, &format!("{lost:?}"));
+    }
+}
+
+/// A file that holds the image of its own volume: the same UUID, nodes with right checksums.
+#[test]
+fn an_image_in_a_file_is_not_mixed_in() {
+    let (image, _) = DAMAGE.good(0);
+    let copy = image.to_bytes();
+    let fs = mount(&image);
+    let node = 1024;
+    // What the copy has is not on the volume any more.
+    let b = fs.lookup(fs.root(), b"b").unwrap().ino;
+    remove_all(&*fs, b);
+    let holds = fs.mknod(&CX, fs.root(), b"image", mode::IFREG | 0o644, 0).unwrap().ino;
+    for (n, block) in copy.chunks(node).enumerate().filter(|(_, block)| block.iter().any(|b| *b != 0)) {
+        fs.write(holds, (n * node) as u64, block).unwrap();
+    }
+    fs.unmount().unwrap();
+    let good = tree(&image);
+    for (n, bitmap) in [(1, false), (2, true), (9, false), (9, true)] {
+        let hurt = image.snapshot();
+        let k = Knife::new(hurt.clone());
+        k.internal().into_iter().take(n).for_each(|block| k.destroy(block));
+        if bitmap {
+            k.destroy(k.geom.bitmap(0));
+        }
+        let report = check(&hurt, Repair::Yes);
+        assert_eq!(report.remaining(), 0, "{bitmap}: {:#?}", report.issues);
+        assert_eq!(check(&hurt, Repair::No).issues, vec![], "{bitmap}: {:#?}", report.issues);
+        let now = tree(&hurt);
+        assert!(good.iter().all(|(path, item)| now.get(path) == Some(item)), "{bitmap}: {:#?}", report.issues);
+        assert!(bitmap || now == good, "{:#?}", report.issues);
+        println!("bitmap lost: {bitmap}; {:?}; {} more than before", codes(&report), now.len() - good.len());
+        now.keys().filter(|path| !good.contains_key(*path)).for_each(|path| println!("    {path}"));
+        report.issues.iter().for_each(|i| println!("        {}", i.text));
+    }
+}
+
+/// The block of a file holds a node that was once there, so that all but the bitmap speaks for it.
+#[test]
+fn a_node_in_a_file_at_its_own_place() {
+    for bitmap in [false, true] {
+        let (image, _) = DAMAGE.good(0);
+        let k = Knife::new(image.clone());
+        let (stale, old) = (k.stale()[0], k.pointer("/b/big", 12));
+        k.bits(stale, true, false);
+        k.bits(old, true, false);
+        k.set_pointer("/b/big", 12, stale);
+        assert_eq!(check(&image, Repair::No).issues, vec![]);
+        let good = tree(&image);
+        k.destroy(k.root().0);
+        if bitmap {
+            k.destroy(k.geom.bitmap(0));
+        }
+        let report = check(&image, Repair::Yes);
+        assert_eq!(report.remaining(), 0, "{:#?}", report.issues);
+        assert_eq!(check(&image, Repair::No).issues, vec![], "{:#?}", report.issues);
+        let now = tree(&image);
+        let lost = good.iter().filter(|(path, item)| now.get(*path) != Some(item)).map(|e| e.0).collect::<Vec<_>>();
+        println!("bitmap lost: {bitmap}; {:?}; changed: {lost:?}", codes(&report));
+        now.keys().filter(|path| !good.contains_key(*path)).for_each(|path| println!("    {path}"));
+        assert!(bitmap || now == good, "{:#?}", report.issues);
+    }
+}
+
+/// A volume that was not unmounted: its log holds what is not in place yet.
+fn cut_off() -> (MemDevice, Tree) {
+    let (image, _) = DAMAGE.good(0);
+    let fs = mount(&image);
+    (0..50).for_each(|n| _ = file(&*fs, fs.root(), &format!("late {n}"), 0, &bytes(500, n)));
+    fs.syncfs().unwrap();
+    let cut = image.snapshot();
+    let tree = tree(&cut);
+    (cut, tree)
+}
+
+/// A record tells what the newer head of the log was.
+#[test]
+fn heads_of_a_log_that_holds_something() {
+    let (image, good) = cut_off();
+    for slot in [0, 1] {
+        let hurt = image.snapshot();
+        Knife::new(hurt.clone()).lose_log_head(slot);
+        assert!(tree(&hurt) == good, "mounted without head {slot}");
+        let report = check(&hurt, Repair::Preen);
+        assert!(report.recovered && report.issues.is_empty(), "{:#?}", report.issues);
+        assert!(tree(&hurt) == good, "head {slot}");
+    }
+    let hurt = image.snapshot();
+    let k = Knife::new(hurt.clone());
+    (0..2).for_each(|slot| k.lose_log_head(slot));
+    let before = hurt.to_bytes();
+    let report = check(&hurt, Repair::Preen);
+    assert!(codes(&report).contains(&"Log") && report.remaining() > 0 && before == hurt.to_bytes());
+    let report = check(&hurt, Repair::Yes);
+    assert_eq!(report.remaining(), 0, "{:#?}", report.issues);
+    assert_eq!(check(&hurt, Repair::No).issues, vec![], "{:#?}", report.issues);
+    let (now, (_, then)) = (tree(&hurt), DAMAGE.good(0));
+    assert!(then.iter().all(|(path, item)| now.get(path) == Some(item)), "what was in place is there");
+    assert_usable(&hurt, "both heads");
+}
+
+#[test]
+fn a_superblock_that_the_log_holds() {
+    let (image, good) = cut_off();
+    let k = Knife::new(image.clone());
+    k.destroy(0);
+    let report = check(&image, Repair::Yes);
+    assert_eq!((codes(&report), report.remaining()), (vec!["SuperDamaged"], 0), "{:#?}", report.issues);
+    assert!(report.issues[0].text.contains("the one in the log is used"), "{:#?}", report.issues);
+    assert!(tree(&image) == good);
+}
+
+#[test]
+fn without_any_superblock_nothing_is_done() {
+    let (image, _) = DAMAGE.good(0);
+    let k = Knife::new(image.clone());
+    k.write(0, &[0; 512]);
+    assert!(ReiserFs.probe(&image).unwrap().is_none() && ReiserFs.search(&image).unwrap());
+    k.write(k.geom.byte(k.geom.copy()), &[0; 512]);
+    let before = image.to_bytes();
+    let report = check(&image, Repair::Yes);
+    assert_eq!((codes(&report), report.remaining()), (vec!["SuperLost"], 1));
+    assert!(before == image.to_bytes() && !ReiserFs.search(&image).unwrap());
+}
+
+/// What has no name finds no room on a full volume, and is not lost; a tree finds room always.
+#[test]
+fn a_full_volume() {
+    let image = format(4 << 20, "node=1K,log=256K");
+    let fs = mount(&image);
+    let lonely = file(&*fs, fs.root(), "lonely", 0, b"alone");
+    let full = file(&*fs, fs.root(), "full", 0, b"");
+    let mut at = 0;
+    while let Ok(n) = fs.write(full, at, &bytes(1024, 7)) {
+        at += n as u64;
+    }
+    (0..100_000).take_while(|n| fs.mknod(&CX, fs.root(), format!("{n}").as_bytes(), mode::IFREG, 0).is_ok()).count();
+    fs.unmount().unwrap();
+    assert_eq!(check(&image, Repair::No).issues, vec![]);
+    let good = tree(&image);
+    let k = Knife::new(image.clone());
+    k.internal().into_iter().for_each(|block| k.destroy(block));
+    let report = check(&image, Repair::Yes);
+    assert!(report.remaining() == 0 && tree(&image) == good, "{:#?}", report.issues);
+    k.unname("/lonely");
+    let report = check(&image, Repair::Yes);
+    assert!(codes(&report).contains(&"NoSpace") && report.remaining() > 0, "{:#?}", report.issues);
+    let fs = mount(&image);
+    let full = fs.lookup(fs.root(), b"full").unwrap().ino;
+    fs.setattr(full, &SetAttr { size: Some(0), ..SetAttr::default() }).unwrap();
+    fs.unmount().unwrap();
+    assert_eq!(check(&image, Repair::Yes).remaining(), 0);
+    assert_eq!(check(&image, Repair::No).issues, vec![]);
+    assert!(tree(&image).contains_key(&format!("/lost+found/#{lonely}")));
+}
+
+/// More is mended than the log takes at once, and a file is freed meanwhile.
+#[test]
+fn a_repair_that_is_larger_than_the_log() {
+    let image = format(16 << 20, "node=1K,log=256K");
+    let fs = mount(&image);
+    (0..2500).for_each(|n| _ = file(&*fs, fs.root(), &format!("{n}"), 0, &bytes(150, n)));
+    let orphan = file(&*fs, fs.root(), "orphan", 0, &bytes(300_000, 1));
+    fs.unmount().unwrap();
+    let k = Knife::new(image.clone());
+    let good = tree(&image);
+    k.stat("/orphan", |d| d.nlink = 0.into());
+    k.unname("/orphan");
+    for leaf in k.level(1) {
+        let first = k.items_in(leaf)[0].key;
+        k.leaf(first, |items| {
+            let is_file = |i: &&mut Item| i.key.kind() == Some(Kind::StatData) && i.body[1] & 0xf0 == 0x80;
+            items.iter_mut().filter(is_file).for_each(|i| i.body[40] ^= 1);
+        });
+    }
+    let hurt = image.snapshot();
+    let report = check(&image, Repair::Yes);
+    assert_eq!(report.remaining(), 0, "{:?}", codes(&report));
+    assert!(report.issues.len() > 2500, "{:?}", codes(&report));
+    let without = |mut tree: Tree| {
+        tree.remove("/orphan");
+        tree
+    };
+    let good = without(good);
+    assert!(tree(&image) == good, "all but {orphan} is there");
+    let device = RecordingDevice::new(hurt.snapshot());
+    damage::check(&ReiserFs, device.clone(), Repair::Yes);
+    for at in 0..=device.events() {
+        let image = device.crash_state(at, &CrashChoice::Seeded(at as u64));
+        let report = check(&image, Repair::Yes);
+        assert_eq!(report.remaining(), 0, "killed at {at}: {:?}", codes(&report));
+        assert_eq!(check(&image, Repair::No).issues, vec![], "killed at {at}");
+        assert!(tree(&image) == good, "killed at {at}: {:?}", codes(&report));
+    }
+}
+
+#[test]
+fn a_lost_directory_with_many_files() {
+    DAMAGE.a_lost_directory_with_many_files(|k| {
+        k.cut(k.key("/many", 0, Kind::StatData), k.key("/many", XATTR_OFFSET, Kind::StatData));
+    });
+}
+
+#[test]
+fn a_check_says_what_it_does() {
+    DAMAGE.progress(&["names", "links"]);
+}
+
+#[test]
+fn one_path() {
+    DAMAGE.good_paths();
+    let one = |path, code, says, damage| DAMAGE.on_path(path, code, says, damage);
+    one("/a/small", "StatDamaged", "(/a/small)", |k| k.stat("/a/small", |d| d.mode = 0o30644.into()));
+    one("/b/big", "Pointers", "(/b/big)", |k| k.set_pointer("/b/big", 2, 3));
+    one("/b/big", "Duplicate", "(/b/big)", |k| k.set_pointer("/b/big", 2, k.pointer("/b/big", 3)));
+    one("/b/heavy", "Xattr", "(/b/heavy)", |k| k.stat("/b/heavy", |d| d.xattr = 3.into()));
+    one("/many", "DirSize", "(/many)", |k| k.stat("/many", |d| d.size = 3.into()));
+    one("/a/tail", "EntryTarget", "\"tail\"", |k| k.entry("/a/tail", |e| e.object = u32::MAX.into()));
+    one("/a/tail", "EntryKind", "\"tail\"", |k| k.entry("/a/tail", |e| e.kind = 4));
+    one("/a/sub/subsub", "DotDot", "subsub", |k| k.stat("/a/sub/subsub", |d| d.above = 2.into()));
+}
+
+/// Any bytes of any structure are changed, and checksums made: whatever that says, it is mended.
+#[test]
+fn hostile_structures() {
+    let seeds = std::env::var("SEED").ok().and_then(|n| n.parse::<u64>().ok()).map_or(0..3000, |n| n..n + 1);
+    let heals = |seed: &u64| std::panic::catch_unwind(|| hostile(*seed)).is_ok();
+    let ill: Vec<u64> = seeds.filter(|seed| !heals(seed)).collect();
+    assert!(ill.is_empty(), "seeds {ill:?}");
+}
+
+fn hostile(seed: u64) {
+    let (image, _) = DAMAGE.good(seed as usize % 2);
+    let k = Knife::new(image.clone());
+    let mut rng = damage_kit::Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let nodes = k.nodes();
+    for _ in 0..1 + rng.below(3) {
+        let value = [0, 1, 0x7f, 0x80, 0xff, rng.below(256) as u8][rng.below(6) as usize];
+        match rng.below(10) {
+            // Neither its identity nor its shape: without these it is another volume.
+            0 => k.superblock(0, |sb| sb.as_mut_bytes()[124 + rng.below(60) as usize] = value),
+            1 => k.block(k.geom.bitmap(0), |b| b[BITMAP_HEAD + rng.below(400) as usize] = value),
+            2 | 3 => {
+                let (_, block) = nodes[rng.below(nodes.len() as u64) as usize];
+                k.block(block, |b| {
+                    let at = rng.below(b.len() as u64 - 8) as usize + 8;
+                    b[at] = value;
+                });
+            }
+            4 => k.block(nodes[0].1, |b| b[NODE_HEAD + rng.below(60) as usize] = value),
+            _ => {
+                // The heads of items, and the first bytes of what they hold.
+                let (_, block) = nodes[nodes.len() - 1 - rng.below(nodes.len() as u64 / 2) as usize];
+                k.block(block, |b| {
+                    let heads = NODE_HEAD + usize::from(b[30]) * ITEM_HEAD;
+                    let all = [(NODE_HEAD, heads - NODE_HEAD), (b.len() - 200, 200), (28, 4)];
+                    let (from, len) = all[rng.below(3) as usize];
+                    b[from + rng.below(len as u64) as usize] = value;
+                });
+            }
+        }
+    }
+    let what = format!("seed {seed}");
+    check(&image, Repair::No);
+    assert_usable(&image, &what);
 }

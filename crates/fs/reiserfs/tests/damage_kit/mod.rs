@@ -155,6 +155,16 @@ impl Knife {
         self.nodes().into_iter().filter(|n| n.0 > 1).map(|n| n.1).collect()
     }
 
+    /// Formatted nodes that were freed.
+    pub fn stale(&self) -> Vec<Block> {
+        let used: BTreeSet<Block> = self.level(1).into_iter().collect();
+        let is_stale = |block: &Block| {
+            let bytes = self.read(*block);
+            !used.contains(block) && Content::decode(self.shape(), *block, 1, &bytes).is_ok()
+        };
+        (self.geom.bitmap(0) + 1..self.geom.copy()).filter(is_stale).collect()
+    }
+
     pub fn items_in(&self, leaf: Block) -> Vec<Item> {
         match self.content(leaf, 1) {
             Content::Leaf(items) => items,
@@ -375,6 +385,18 @@ impl Knife {
 
     pub fn root(&self) -> (Block, u16) {
         Nodes::root(&self)
+    }
+}
+
+/// Numbers that look drawn.
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % end
     }
 }
 
