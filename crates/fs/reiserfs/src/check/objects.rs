@@ -130,6 +130,11 @@ impl Checker<'_> {
         let Some(mut o) = object else { return Ok(()) };
         let ino = Node(o.ino.0);
         let at = Inode { ino: o.ino, d: StatData::default(), at: 0 };
+        if o.ino != ROOT && key_of(o.ino).1 <= ROOT_OBJECT {
+            self.f.note(Issue::Items { ino, count: 1, why: "have a number that no object has" });
+            self.mends.push(Mend::Cut(stat_key(o.ino), at.key(MOST_OFFSET, Kind::Xattr)));
+            return Ok(());
+        }
         for (from, to) in std::mem::take(&mut o.strange) {
             self.f.note(Issue::Items { ino, count: 1, why: "have keys that no item has" });
             self.mends.push(Mend::Cut(from, to));

@@ -2,12 +2,14 @@
 //!
 //! A block is believed to be a formatted node of this tree if the bitmap says that it holds a node, and it carries the
 //! volume's number, its own address, and a checksum that is right: so neither an image that lies in a file, nor what is left
-//! of a node that was freed, gets mixed in. Of two nodes whose keys overlap the one of the later transaction is used, which may
-//! happen where a bitmap is lost; in the range of its keys the other one counts for nothing. Formatted nodes stay where they
-//! are; internal nodes are made for them.
+//! of a node that was freed, gets mixed in. Where a bitmap is lost that may happen, and the later transaction counts: of two
+//! nodes whose keys overlap the other one counts for nothing in the range of its keys; of two pointers to one block the other
+//! one leads to nothing; and to what it points is no node. Formatted nodes stay where they are; internal nodes are made for
+//! them.
 
 use super::Checker;
-use super::issue::Issue;
+use super::issue::{Issue, Node};
+use super::space::unpoint;
 use crate::file::pointer;
 use crate::format::*;
 use crate::item::{Item, last_unit, ops};
@@ -43,14 +45,15 @@ impl Checker<'_> {
         all.sort_by_key(|leaf| std::cmp::Reverse((leaf.generation, leaf.block)));
         let (mut kept, mut left): (BTreeMap<Key, Leaf>, Vec<Leaf>) = (BTreeMap::new(), Vec::new());
         for leaf in all {
+            // What lies in a block of a file of which a newer node tells only looks like a node.
+            if !used.insert(leaf.block) {
+                continue;
+            }
+            self.claim(leaf.block, &mut used)?;
             match overlaps(&kept, leaf.first, leaf.end) {
                 true => left.push(leaf),
                 false => kept.extend([(leaf.first, leaf)]),
             }
-        }
-        for leaf in kept.values().chain(&left) {
-            used.insert(leaf.block);
-            self.note_pointers(leaf.block, &mut used)?;
         }
         self.build(&kept, &mut used)?;
         self.f.note(Issue::Rebuilt { leaves: kept.len() as u64, left: left.len() as u64 });
@@ -119,14 +122,24 @@ impl Checker<'_> {
         Ok(Some(Leaf { first: first.key, end, generation, block }))
     }
 
-    /// Notes the blocks to which pointers of a formatted node lead.
-    fn note_pointers(&mut self, block: Block, used: &mut Runs) -> Result<()> {
+    /// Notes the blocks to which pointers of a formatted node lead. One to which a newer node leads was given away after
+    /// the file that had it was removed.
+    fn claim(&mut self, block: Block, used: &mut Runs) -> Result<()> {
         let content = self.core.node(block, 1)?;
         let Content::Leaf(items) = &*content else { return Ok(()) };
-        for item in items.iter().filter(|item| item.key.kind() == Some(Kind::Indirect)) {
-            used.extend(
-                (0..item.body.len() / 4).map(|n| pointer(item, n)).filter(|block| self.core.geom.is_node(*block)),
-            );
+        let mut stale = Vec::new();
+        for (at, item) in items.iter().enumerate().filter(|(_, item)| item.key.kind() == Some(Kind::Indirect)) {
+            let ino = Node(ino_of(item.key.locality(), item.key.object()).0);
+            for n in 0..item.body.len() / 4 {
+                let block = pointer(item, n);
+                if self.core.geom.is_node(block) && !used.insert(block) {
+                    self.f.note(Issue::Duplicate { ino, block });
+                    stale.push((at, n));
+                }
+            }
+        }
+        for (at, n) in stale {
+            self.core.patch((block, at), |item| unpoint(item, n))?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! makes their checksums; and it changes the tree as the engine does, by plans, with items that the engine would not make.
 
 use arbor_base::device::MemDevice;
-use arbor_base::layout::{crc_without, put};
+use arbor_base::layout::{crc_without, get_u32, put};
 use arbor_base::vfs::*;
 use arbor_kit::buddy::bitmap;
 use arbor_reiserfs::ReiserFs;
@@ -182,7 +182,7 @@ impl Knife {
         let block = tree::descend(&mut &*self, key).unwrap().0;
         let mut items = self.items_in(block);
         f(&mut items);
-        let generation = arbor_reiserfs::node::head(&self.read(block)).generation.get();
+        let generation = self.sb().generation.get();
         assert!(items.iter().map(Shape::cost).sum::<usize>() <= self.shape().room(), "no room in node {block}");
         let mut bytes = Content::Leaf(items).encode(self.shape(), block, 1, generation);
         seal(&mut bytes);
@@ -317,7 +317,7 @@ impl Knife {
     pub fn pointer(&self, path: &str, lbn: u64) -> Block {
         let key = self.key(path, self.geom.byte(lbn as u32), Kind::Indirect);
         let found = tree::find(&mut &*self, key).unwrap().unwrap();
-        arbor_base::layout::get_u32(&found.item().unwrap().body, found.unit * 4).unwrap()
+        get_u32(&found.item().unwrap().body, found.unit * 4).unwrap()
     }
 
     pub fn set_pointer(&self, path: &str, lbn: u64, to: Block) {
@@ -326,6 +326,23 @@ impl Knife {
             let n = (key.offset() - item.key.offset()) / node;
             put_u32(&mut item.body, n as usize * 4, to);
         });
+    }
+
+    /// Where pointers of a formatted node lead.
+    pub fn pointers_in(&self, leaf: Block) -> Vec<Block> {
+        let is_indirect = |item: &Item| item.key.kind() == Some(Kind::Indirect);
+        let words = |item: Item| (0..item.body.len() / 4).map(move |n| get_u32(&item.body, n * 4).unwrap());
+        self.items_in(leaf).into_iter().filter(is_indirect).flat_map(words).filter(|to| *to != 0).collect()
+    }
+
+    /// Unformatted nodes of a file.
+    pub fn blocks_of(&self, path: &str) -> BTreeSet<Block> {
+        let (locality, object) = key_of(self.ino(path));
+        let is_own = |item: &Item| (item.key.locality(), item.key.object()) == (locality, object);
+        let own = self.items().into_iter().filter(|i| is_own(i) && i.key.kind() == Some(Kind::Indirect));
+        own.flat_map(|i| (0..i.body.len() / 4).map(move |n| get_u32(&i.body, n * 4).unwrap()))
+            .filter(|to| *to != 0)
+            .collect()
     }
 
     /// Objects and names of which a formatted node holds something.
