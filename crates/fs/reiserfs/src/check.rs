@@ -28,6 +28,7 @@ pub(crate) use start::search;
 
 use crate::format::*;
 use crate::item::Item;
+use crate::recover::Found;
 use crate::volume::Core;
 use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Ino, Progress, Repair, Result};
 use arbor_kit::calls::State as _;
@@ -64,8 +65,8 @@ struct Checker<'a> {
     data: Runs,
     mends: Vec<Mend>,
     lost_found: u64,
-    /// Heads of the log are damaged.
-    has_bad_heads: bool,
+    /// What the log holds, which is written in place with the repairs.
+    found: Found,
 }
 
 /// Checks a volume, and repairs it if told to.
@@ -89,7 +90,7 @@ pub(crate) fn check(devices: Devices, options: &CheckOptions, progress: Progress
     if mended == Some(true) {
         c.f.mended();
     }
-    c.f.report = CheckReport { recovered: write && unclean, unclean, ..c.counts() };
+    c.f.report = CheckReport { recovered: mended.is_some() && unclean, unclean, ..c.counts() };
     Ok(c.f.finish(&paths))
 }
 
@@ -120,16 +121,12 @@ impl<'a> Checker<'a> {
         core.cache.keep_all(false);
         let (recs, nodes, data) = (Forest::default(), Runs::default(), Runs::default());
         core.log.is_repair = true;
-        let (mends, lost_found, has_bad_heads) = (Vec::new(), 0, false);
-        Checker { core, f, progress, recs, nodes, data, mends, lost_found, has_bad_heads }
+        Checker { core, f, progress, recs, nodes, data, mends: Vec::new(), lost_found: 0, found: Found::default() }
     }
 
     /// Writes the repairs.
     fn write(&mut self, mended: bool) -> Result<()> {
-        if std::mem::take(&mut self.has_bad_heads) {
-            self.core.write_log_head()?;
-            self.core.write_log_head()?;
-        }
+        self.recover()?;
         let clean = u32::from(mended);
         let changed = self.core.log.super_changed || !self.core.log.changed.is_empty();
         if !changed && self.core.sb.clean.get() == clean {
@@ -139,6 +136,18 @@ impl<'a> Checker<'a> {
         self.core.touch_super();
         self.core.commit_repair()?;
         self.core.empty_log()
+    }
+
+    /// What a mount does with the log.
+    fn recover(&mut self) -> Result<()> {
+        if self.found.records > 0 {
+            self.core.replay(&self.found)?;
+            self.core.log.copies.clear();
+        } else if self.found.is_new || self.found.heads.is_torn {
+            self.core.write_log_head()?;
+            self.core.write_log_head()?;
+        }
+        Ok(())
     }
 
     fn counts(&self) -> CheckReport {

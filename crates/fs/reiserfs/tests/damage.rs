@@ -46,6 +46,16 @@ fn volume() -> Vec<Case> {
         case(&["LogHead"], true, &[], |k| k.log_head(k.older_head(), |head| head.fsid = 9.into())),
         // That is what a crash leaves, too: what the other one knows is in place already.
         case(&[], true, &[], |k| k.lose_log_head(1 - k.older_head())),
+        // A log that holds what it cannot hold.
+        case(&["LogRecord"], false, &[], |k| k.record(&[(0, k.first_block(|sb| sb.uuid = [9; 16]))])),
+        case(&["LogRecord"], false, &[], |k| k.record(&[(0, k.first_block(|sb| sb.height = 99.into()))])),
+        case(&["LogRecord"], false, &[], |k| k.record(&[(0, vec![7; k.geom.node_size])])),
+        case(&["Rebuilt"], false, &[], |k| {
+            k.record(&[(0, k.first_block(|sb| (sb.root, sb.height) = (0.into(), 0.into())))]);
+        }),
+        case(&["Damaged", "Rebuilt"], false, &[], |k| k.record(&[(k.root().0, vec![7; k.geom.node_size])])),
+        case(&["Bitmap"], true, &[], |k| k.record(&[(k.geom.bitmap(0), vec![7; k.geom.node_size])])),
+        case(&["SuperCopy"], true, &[], |k| k.record(&[(k.geom.copy(), vec![7; k.geom.node_size])])),
         case(&["Ids"], true, &[], |k| k.flip(ID_MAP_AT as u64 + 100)),
         case(&["Ids"], true, &[], |k| k.ids(|map| map[16..20].fill(0xff))),
         case(&["Ids"], true, &[], |k| k.ids(|map| map[16..20].fill(0))),

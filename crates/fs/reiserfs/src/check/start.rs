@@ -18,7 +18,7 @@ struct Start {
     damage: Option<Issue>,
 }
 
-/// Opens a volume, recovered in place (`write`) or in memory; the report if there is none.
+/// Opens a volume, recovered in memory; the report if there is none. `write`: whether it may be repaired.
 pub(super) fn open<'a>(
     devices: &Devices,
     write: bool,
@@ -31,7 +31,7 @@ pub(super) fn open<'a>(
     };
     let (sb, geom) = start.found;
     head::refuse_unknown(&sb, KNOWN, write)?;
-    let found = log(&*dev, &geom, &mut f)?;
+    let mut found = log(&*dev, &geom, &mut f)?;
     f.volume.unclean = start.damage.is_none() && (sb.clean.get() == 0 || found.records > 0);
     f.volume.was_clean = sb.clean.get() != 0 && found.records == 0;
     let opts = options::Mount::parse(&Options::parse(CACHE))?;
@@ -40,18 +40,12 @@ pub(super) fn open<'a>(
         f.note(issue);
         core.touch_super();
     }
-    take_log(&mut core, &found, &mut f)?;
+    take_log(&mut core, &mut found, &mut f)?;
     if found.heads.is_torn && f.volume.was_clean {
         f.note(Issue::LogHead { at: recover::head_at(&geom, found.heads.next) });
     }
-    let is_replayed = write && found.records > 0;
-    if is_replayed {
-        core.replay(&found)?;
-    } else {
-        core.log.copies = found.copies;
-    }
-    let has_bad_heads = !is_replayed && (found.is_new || found.heads.is_torn);
-    Ok(Ok(Checker { has_bad_heads, ..Checker::new(core, f, progress) }))
+    core.log.copies = found.copies.clone();
+    Ok(Ok(Checker { found, ..Checker::new(core, f, progress) }))
 }
 
 /// What the log holds; if its head is damaged, nothing.
@@ -70,18 +64,23 @@ fn log(dev: &dyn Device, geom: &Geom, f: &mut Findings) -> Result<Found> {
     }
 }
 
-/// The superblock of the log; the map of object numbers, empty if it is damaged.
-fn take_log(core: &mut Core, found: &Found, f: &mut Findings) -> Result<()> {
-    let orphaned = core.sb.root.get() == 0;
-    match core.take_log(found) {
+/// The superblock of the log, unless it is none of this volume; the map of object numbers, empty if it is damaged.
+fn take_log(core: &mut Core, found: &mut Found, f: &mut Findings) -> Result<()> {
+    match core.take_super(found) {
+        Err(e @ (Error::Corrupt(_) | Error::Refused(_))) => {
+            f.note(Issue::LogRecord { why: e.to_string() });
+            found.copies.remove(&0);
+            core.touch_super();
+        }
+        done => done?,
+    }
+    match core.take_ids(found) {
         Err(Error::Corrupt(c)) => {
             f.note(Issue::Ids { why: c.to_string() });
             core.ids.clear();
             core.touch_super();
             Ok(())
         }
-        // The copy of a superblock has no map beside it.
-        Ok(()) if orphaned && found.records == 0 => Ok(()),
         done => done,
     }
 }

@@ -127,6 +127,30 @@ impl Knife {
         self.write(self.geom.byte(1) + slot * SECTOR as u64, &[0x77; SECTOR]);
     }
 
+    /// Puts a record of these copies into the log, as a crash leaves it.
+    pub fn record(&self, copies: &[(Block, Vec<u8>)]) {
+        let seq = damage::read(&self.dev, self.geom.byte(1) + (1 - self.older_head()) * SECTOR as u64, LOG_HEAD);
+        let seq = LogHead::read_from_bytes(&seq).unwrap().seq.get();
+        let (magic, count) = (RECORD_MAGIC.into(), (copies.len() as u32).into());
+        let head = Record { magic, count, fsid: self.geom.fsid.into(), seq: seq.into(), hash: 0.into() };
+        let mut bytes = head.as_bytes().to_vec();
+        copies.iter().for_each(|(block, _)| bytes.extend(block.to_le_bytes()));
+        bytes.resize(self.geom.node_size, 0);
+        copies.iter().for_each(|(_, copy)| bytes.extend(copy));
+        let hash = arbor_base::layout::hash((self.geom.fsid, seq), &bytes);
+        put(&mut bytes, 0, Record { hash: hash.into(), ..head }.as_bytes());
+        self.write(self.geom.byte(2), &bytes);
+    }
+
+    /// The first block of the volume with another superblock.
+    pub fn first_block(&self, f: impl FnOnce(&mut SuperBlock)) -> Vec<u8> {
+        let mut sb = self.sb();
+        f(&mut sb);
+        let mut bytes = self.read(0);
+        put(&mut bytes, 0, &arbor_kit::head::encode(&sb));
+        bytes
+    }
+
     // The tree as it is on the image.
 
     pub fn content(&self, block: Block, level: u16) -> Content {
