@@ -548,11 +548,17 @@ fn what_was_removed_takes_nothing_from_what_is_there() {
     let fs = mount(&image);
     let dir = |name: &str| fs.mkdir(&CX, fs.root(), name.as_bytes(), 0o755).unwrap().ino;
     let (old, new) = (dir("removed"), dir("there"));
-    (0..60).for_each(|n| _ = file(&*fs, old, &format!("{n}"), 0, &bytes(20_000, n)));
+    (0..120).for_each(|n| _ = file(&*fs, old, &format!("{n}"), 0, &bytes(15_000, n)));
     fs.syncfs().unwrap();
-    remove_all(&*fs, old);
+    // Here and there all that was between two nodes goes.
+    for n in (0..120).filter(|n| n % 13 > 4) {
+        let name = format!("{n}");
+        let ino = fs.lookup(old, name.as_bytes()).unwrap().ino;
+        fs.unlink(old, name.as_bytes()).unwrap();
+        fs.forget(ino, 9);
+    }
     fs.syncfs().unwrap();
-    (0..5).for_each(|n| _ = file(&*fs, new, &format!("{n}"), 0, &bytes(600_000, 100 + n)));
+    (0..5).for_each(|n| _ = file(&*fs, new, &format!("{n}"), 0, &bytes(600_000, 200 + n)));
     fs.unmount().unwrap();
     let good = tree(&image);
     let k = Knife::new(image.clone());

@@ -180,7 +180,8 @@ impl Checker<'_> {
     fn unused(&mut self, used: &mut Runs) -> Option<Block> {
         let g = self.core.geom;
         let after = used.iter().next_back().map_or(g.bitmap(0), |last| last + 1);
-        let found = (after..g.copy())
+        let known = self.core.sb.bitmaps.get().saturating_mul(g.covered()).min(g.copy());
+        let found = (after..known)
             .find(|block| g.is_node(*block))
             .or_else(|| (g.bitmap(0)..g.copy()).find(|block| g.is_node(*block) && !used.contains(*block)));
         match found {
