@@ -43,6 +43,9 @@ pub trait Concluded: Repairs + Tree + Sized
 where
     Self::Issue: Judged<Volume = Kept>,
 {
+    /// Whether the log is replayed on the device when a volume is opened for a repair, and not with the repairs.
+    const RECOVERS_FIRST: bool;
+
     /// Writes the repairs; `mended` if nothing is left to be mended.
     fn write(&mut self, mended: bool) -> Result<()>;
 
@@ -80,7 +83,8 @@ where
         if mended == Some(true) {
             f.mended();
         }
-        f.report = CheckReport { recovered: options.repair != Repair::No && unclean, unclean, ..counts };
+        let wrote = mended.is_some() || Self::RECOVERS_FIRST && options.repair != Repair::No;
+        f.report = CheckReport { recovered: wrote && unclean, unclean, ..counts };
         Ok(f.finish(&found))
     }
 }

@@ -88,6 +88,8 @@ impl<'a> Checker<'a> {
 }
 
 impl Concluded for Checker<'_> {
+    const RECOVERS_FIRST: bool = true;
+
     /// Writes the repairs. The log of a clean volume is not replayed: before its first change the log is emptied, and
     /// the mark removed.
     fn write(&mut self, mended: bool) -> Result<()> {

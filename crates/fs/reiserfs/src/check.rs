@@ -28,6 +28,7 @@ pub(crate) use start::search;
 
 use crate::format::*;
 use crate::item::Item;
+use crate::recover::Found;
 use crate::volume::Core;
 use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Ino, Progress, Repair, Result};
 use arbor_kit::calls::State as _;
@@ -66,6 +67,8 @@ struct Checker<'a> {
     data: Runs,
     mends: Vec<Mend>,
     lost_found: u64,
+    /// What the log holds, which is written in place with the repairs.
+    found: Found,
 }
 
 /// Checks a volume, and repairs it if told to.
@@ -102,13 +105,29 @@ impl<'a> Checker<'a> {
         core.stay();
         core.cache.keep_all(false);
         let (recs, nodes, data) = (Forest::default(), Runs::default(), Runs::default());
-        Checker { core, f, progress, recs, nodes, data, mends: Vec::new(), lost_found: 0 }
+        core.log.is_repair = true;
+        Checker { core, f, progress, recs, nodes, data, mends: Vec::new(), lost_found: 0, found: Found::default() }
+    }
+
+    /// What a mount does with the log.
+    fn recover(&mut self) -> Result<()> {
+        if self.found.records > 0 {
+            self.core.replay(&self.found)?;
+            self.core.log.copies.clear();
+        } else if self.found.is_new || self.found.heads.is_torn {
+            self.core.write_log_head()?;
+            self.core.write_log_head()?;
+        }
+        Ok(())
     }
 }
 
 impl Concluded for Checker<'_> {
+    const RECOVERS_FIRST: bool = false;
+
     /// Writes the repairs.
     fn write(&mut self, mended: bool) -> Result<()> {
+        self.recover()?;
         let clean = u32::from(mended);
         let changed = self.core.log.super_changed || !self.core.log.changed.is_empty();
         if !changed && self.core.sb.clean.get() == clean {

@@ -66,7 +66,7 @@ impl Core {
 
     /// Whether a call made of steps may take another one in this transaction (REISER-C5).
     pub fn has_room(&self) -> bool {
-        self.log.changed.len() + SPARE < self.most_changed()
+        self.log.is_repair || self.log.changed.len() + SPARE < self.most_changed()
     }
 
     /// Makes all changes durable.
@@ -177,7 +177,7 @@ impl Core {
         }
         let sb = match crate::superblock::read(&*self.dev, 0) {
             // A repair makes it anew.
-            Ok(None) | Err(Error::Corrupt(_)) => return Ok(()),
+            Ok(None) | Err(Error::Corrupt(_) | Error::Refused(_)) => return Ok(()),
             found => found?.map(|(sb, _)| sb).filter(|sb| sb.clean.get() != 0),
         };
         if let Some(sb) = sb {

@@ -43,8 +43,14 @@ pub trait ItemOps: Sync {
     /// Whether `right`, of the same kind and object, goes on where `left` ends.
     fn follows(&self, left: &Item, right: &Item) -> bool;
 
-    /// What is wrong with an item, which may be damaged.
-    fn check(&self, item: &Item) -> Result<(), &'static str>;
+    /// The key of the last unit of an item; it may be damaged: what is wrong with it.
+    fn check(&self, item: &Item) -> Result<Key, &'static str>;
+}
+
+/// The key of the last unit of an item.
+pub fn last_unit(item: &Item, node_size: usize) -> Key {
+    let ops = ops(item.key, node_size);
+    ops.map_or(item.key, |ops| ops.key_of(item, ops.units(item).saturating_sub(1)))
 }
 
 /// The operations of the item's kind; `None` on a damaged disk.
@@ -90,8 +96,8 @@ impl ItemOps for Whole {
         false
     }
 
-    fn check(&self, item: &Item) -> Result<(), &'static str> {
-        if item.body.is_empty() { Err("no bytes") } else { Ok(()) }
+    fn check(&self, item: &Item) -> Result<Key, &'static str> {
+        if item.body.is_empty() { Err("no bytes") } else { Ok(item.key) }
     }
 }
 
@@ -146,8 +152,8 @@ impl ItemOps for Bytes {
         self.key_of(left, left.body.len()) == right.key
     }
 
-    fn check(&self, item: &Item) -> Result<(), &'static str> {
-        if item.body.is_empty() { Err("no bytes") } else { Ok(()) }
+    fn check(&self, item: &Item) -> Result<Key, &'static str> {
+        item.body.len().checked_sub(1).map(|last| self.key_of(item, last)).ok_or("no bytes")
     }
 }
 
@@ -194,11 +200,10 @@ impl ItemOps for Pointers {
         left.tail == 0 && self.key_of(left, self.units(left)) == right.key
     }
 
-    fn check(&self, item: &Item) -> Result<(), &'static str> {
-        if item.body.is_empty() || !item.body.len().is_multiple_of(POINTER) {
-            return Err("no whole pointers");
-        }
-        if u64::from(item.tail) >= self.0 { Err("a tail longer than a node") } else { Ok(()) }
+    fn check(&self, item: &Item) -> Result<Key, &'static str> {
+        let last = self.units(item).checked_sub(1).filter(|_| item.body.len().is_multiple_of(POINTER));
+        let last = last.ok_or("no whole pointers")?;
+        if u64::from(item.tail) >= self.0 { Err("a tail longer than a node") } else { Ok(self.key_of(item, last)) }
     }
 }
 
@@ -254,7 +259,7 @@ impl ItemOps for Entries {
         left.key < right.key
     }
 
-    fn check(&self, item: &Item) -> Result<(), &'static str> {
+    fn check(&self, item: &Item) -> Result<Key, &'static str> {
         let (mut end, mut last) = (0, None);
         for (at, head, name) in entries(&item.body) {
             let offset = head.offset.get();
@@ -275,7 +280,7 @@ impl ItemOps for Entries {
         match last {
             None => Err("no entries"),
             Some(_) if end != item.body.len() => Err("bytes that are no entry"),
-            Some(_) => Ok(()),
+            Some(last) => Ok(item.key.at(last)),
         }
     }
 }

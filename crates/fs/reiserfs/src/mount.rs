@@ -66,11 +66,14 @@ impl Core {
 
     /// The superblock and the map of object numbers as the log has them, or as they are in place.
     pub fn take_log(&mut self, found: &Found) -> Result<()> {
+        self.take_super(found)?;
+        self.take_ids(found)
+    }
+
+    /// The superblock.
+    pub fn take_super(&mut self, found: &Found) -> Result<()> {
         (self.log.seq, self.log.at, self.log.next_head) = (found.seq, found.at, found.heads.next);
-        let Some(first) = found.copies.get(&0) else {
-            self.ids = superblock::read_ids(&*self.dev, &self.geom)?;
-            return Ok(());
-        };
+        let Some(first) = found.copies.get(&0) else { return Ok(()) };
         let bytes = first.get(..SECTOR).unwrap_or(&[]);
         match superblock::decode(bytes, 0, self.dev.geometry().size)? {
             // It may have grown.
@@ -83,7 +86,15 @@ impl Core {
                 return Err(Corrupt::new("log record", "superblock", at, "another one", expected).into());
             }
         }
-        self.ids = superblock::ids(&self.geom, first)?;
+        Ok(())
+    }
+
+    /// The map of object numbers.
+    pub fn take_ids(&mut self, found: &Found) -> Result<()> {
+        self.ids = match found.copies.get(&0) {
+            Some(first) => superblock::ids(&self.geom, first)?,
+            None => superblock::read_ids(&*self.dev, &self.geom)?,
+        };
         Ok(())
     }
 }

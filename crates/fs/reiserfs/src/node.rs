@@ -167,6 +167,7 @@ type Damage = (u64, &'static str);
 
 fn items(shape: Shape, count: usize, bytes: &[u8]) -> Result<Content, Damage> {
     let (mut all, mut end) = (Vec::with_capacity(count.min(shape.room() / ITEM_HEAD)), shape.node_size);
+    let mut last_unit = None;
     for n in 0..count {
         let at = NODE_HEAD + n * ITEM_HEAD;
         let bad = |why| (at as u64, why);
@@ -178,10 +179,14 @@ fn items(shape: Shape, count: usize, bytes: &[u8]) -> Result<Content, Damage> {
         }
         let item = Item { key, tail: head.tail.get(), body: bytes.get(from..end).unwrap_or(&[]).to_vec() };
         let ops = ops(key, shape.node_size).ok_or(bad("an unknown kind of item"))?;
-        ops.check(&item).map_err(bad)?;
-        if all.last().is_some_and(|last: &Item| last.key >= key || joins(shape, last, &item)) {
+        let last = ops.check(&item).map_err(bad)?;
+        if last_unit.is_some_and(|last| last >= key) || all.last().is_some_and(|last| joins(shape, last, &item)) {
             return Err(bad("a key that is not greater, or an item that belongs to the one before it"));
         }
+        if last.offset() >= MOST_OFFSET {
+            return Err(bad("a key that is too great"));
+        }
+        last_unit = Some(last);
         all.push(item);
         end = from;
     }

@@ -83,7 +83,8 @@ pub(crate) fn ids(geom: &Geom, block: &[u8]) -> std::result::Result<Ids, Corrupt
             return Err(bad(field, found, expected));
         }
     }
-    if head.count.get() as usize > geom.most_ranges() {
+    // The root directory has a number.
+    if head.count.get() == 0 || head.count.get() as usize > geom.most_ranges() {
         return Err(bad(field!(IdMap, count), head.count.get().into(), geom.most_ranges() as u64));
     }
     let mut all = Ids::new();

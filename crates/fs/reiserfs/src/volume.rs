@@ -40,6 +40,8 @@ pub(crate) struct Log {
     pub since: Option<u64>,
     /// The superblock in place says that the volume is in use.
     pub is_marked: bool,
+    /// A repair is one transaction, however much it changes.
+    pub is_repair: bool,
     pub records: u64,
     pub bytes: u64,
     pub checkpoints: u64,

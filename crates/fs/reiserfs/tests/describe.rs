@@ -1,14 +1,14 @@
 //! What `describe`, `dump` and `structures` say of a volume with something of everything, unmounted and after a power
 //! cut.
 
-mod damage_kit;
+mod image_kit;
 
 use arbor_base::device::{Device, Kind as Request, MemDevice};
 use arbor_base::vfs::*;
 use arbor_reiserfs::ReiserFs;
 use arbor_reiserfs::format::*;
 use arbor_torture::damage;
-use damage_kit::*;
+use image_kit::*;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 

@@ -1,13 +1,13 @@
 //! Damage that a mounted volume meets has a place: the byte of the field, of the node or of the item, or the directory.
 
-mod damage_kit;
+mod image_kit;
 
 use arbor_base::field;
 use arbor_base::layout::Location;
 use arbor_reiserfs::ReiserFs;
 use arbor_reiserfs::format::*;
 use arbor_torture::damage::{Damage, Met};
-use damage_kit::*;
+use image_kit::*;
 use std::sync::OnceLock;
 
 static DAMAGE: Damage<ImageCorruptor> = Damage {

@@ -27,6 +27,7 @@ impl Judged for Issue {
             issue => matches!(
                 issue,
                 Log { .. }
+                    | LogRecord { .. }
                     | Damaged { .. }
                     | StatLost { .. }
                     | StatDamaged { .. }
@@ -55,6 +56,8 @@ arbor_kit::issues! {
     /// Formatted nodes were found, and this is what became of them.
     Rebuilt { leaves: u64, left: u64 } Error Damage
         "the tree was built anew from {leaves} formatted nodes; {left} others that overlap newer ones were left out";
+    /// The records count, but for that.
+    LogRecord { why: String } Error Damage "the superblock in the log cannot be used: {why}; the one in place is used";
     LogHead { at: u64 } Error Safe "the head of the log at byte {at} is damaged, the other one is sound";
     StatLost { ino: Node } Error Damage "object {ino} has no stat data; it gets new ones";
     StatDamaged { ino: Node, why: String } Error Damage "stat data of object {ino}: {why}; it gets new ones";

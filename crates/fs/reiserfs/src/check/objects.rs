@@ -6,7 +6,7 @@ use super::{Checker, Mend};
 use crate::file::pointer;
 use crate::format::*;
 use crate::inode::{Inode, stat_data, stat_key};
-use crate::item::{Item, entries};
+use crate::item::{Item, entries, last_unit};
 use crate::node::Block;
 use arbor_base::vfs::{Ino, Result, mode};
 use arbor_kit::forest::{DIR_KIND, Record};
@@ -24,17 +24,17 @@ pub(super) struct Object {
     stat: Option<std::result::Result<StatData, String>>,
     /// First block, pointers, and the bytes in use of the last one.
     indirect: Vec<(u64, Vec<Block>, u16)>,
-    /// Where direct items begin and end, and how many there are that do not go on where they end.
+    /// Where direct items begin and end, and those that do not go on where they end.
     direct: Option<Range<u64>>,
-    apart: u64,
+    apart: Vec<Range<u64>>,
     /// Bytes of entries, and offsets and names of those that do not lie where their names belong.
     entries: u64,
     misplaced: Vec<(u64, Vec<u8>)>,
     xattr: Vec<u8>,
     has_xattr: bool,
     xattr_apart: bool,
-    /// Items with keys that no item of an object has.
-    strange: Vec<Key>,
+    /// Items with keys that no item of an object has: the first key of each, and one after its last.
+    strange: Vec<(Key, Key)>,
 }
 
 impl Object {
@@ -44,7 +44,7 @@ impl Object {
             stat: None,
             indirect: Vec::new(),
             direct: None,
-            apart: 0,
+            apart: Vec::new(),
             entries: 0,
             misplaced: Vec::new(),
             xattr: Vec::new(),
@@ -56,20 +56,21 @@ impl Object {
 
     /// Adds the next item.
     pub fn take(&mut self, geom: &Geom, item: &Item, _place: (Block, usize)) {
-        let (offset, node) = (item.key.offset(), geom.node_size as u64);
+        let (offset, node, most) = (item.key.offset(), geom.node_size as u64, geom.most_size());
+        let len = item.body.len() as u64;
         match item.key.kind() {
             Some(Kind::StatData) if offset == 0 => {
                 let told = |(field, found, expected)| format!("field {field} holds {found}, expected {expected}");
                 self.stat = Some(stat_data(geom, &item.body).map_err(told));
             }
-            Some(Kind::Indirect) if offset.is_multiple_of(node) && offset < XATTR_OFFSET => {
+            Some(Kind::Indirect) if offset.is_multiple_of(node) && offset + len / 4 * node <= most => {
                 let all = (0..item.body.len() / 4).map(|n| pointer(item, n)).collect();
                 self.indirect.push((offset / node, all, item.tail));
             }
-            Some(Kind::Direct) if offset < XATTR_OFFSET => match &mut self.direct {
-                Some(range) if range.end == offset => range.end += item.body.len() as u64,
-                None if offset.is_multiple_of(node) => self.direct = Some(offset..offset + item.body.len() as u64),
-                _ => self.apart += 1,
+            Some(Kind::Direct) if offset + len <= most => match &mut self.direct {
+                Some(range) if range.end == offset => range.end += len,
+                None if offset.is_multiple_of(node) => self.direct = Some(offset..offset + len),
+                _ => self.apart.push(offset..offset + len),
             },
             Some(Kind::Directory) if offset < XATTR_OFFSET => self.take_entries(geom, item),
             Some(Kind::Xattr) if offset >= XATTR_OFFSET => {
@@ -77,7 +78,10 @@ impl Object {
                 self.xattr_apart |= offset != XATTR_OFFSET + self.xattr.len() as u64;
                 self.xattr.extend_from_slice(&item.body);
             }
-            _ => self.strange.push(item.key),
+            _ => {
+                let last = last_unit(item, geom.node_size);
+                self.strange.push((item.key, last.at(last.offset() + 1)));
+            }
         }
     }
 
@@ -115,15 +119,25 @@ impl Object {
     }
 }
 
+/// Removes direct items.
+fn cut_bytes(i: &Inode, range: Range<u64>) -> Mend {
+    Mend::Cut(i.key(range.start, Kind::Direct), i.key(range.end, Kind::StatData))
+}
+
 impl Checker<'_> {
     /// Checks an object all of whose items were read, and records it if it can be used.
     pub(super) fn end_object(&mut self, object: Option<Object>) -> Result<()> {
         let Some(mut o) = object else { return Ok(()) };
         let ino = Node(o.ino.0);
         let at = Inode { ino: o.ino, d: StatData::default(), at: 0 };
-        for key in std::mem::take(&mut o.strange) {
+        if o.ino != ROOT && key_of(o.ino).1 <= ROOT_OBJECT {
+            self.f.note(Issue::Items { ino, count: 1, why: "have a number that no object has" });
+            self.mends.push(Mend::Cut(stat_key(o.ino), at.key(MOST_OFFSET, Kind::Xattr)));
+            return Ok(());
+        }
+        for (from, to) in std::mem::take(&mut o.strange) {
             self.f.note(Issue::Items { ino, count: 1, why: "have keys that no item has" });
-            self.mends.push(Mend::Cut(key, key.at(key.offset() + 1)));
+            self.mends.push(Mend::Cut(from, to));
         }
         let found = o.stat.take();
         let (mut d, is_new) = match found {
@@ -154,6 +168,9 @@ impl Checker<'_> {
             mode::IFDIR => self.check_entries(&mut o, &i, &mut d),
             _ => self.drop_body(&mut o, &i),
         }
+        if !matches!(d.kind(), mode::IFREG | mode::IFLNK) {
+            self.check_blocks(&i, &mut d, (0, false));
+        }
         self.check_xattr(&o, &i, &mut d);
         if is_new {
             self.mends.push(Mend::Insert(Item { key: stat_key(o.ino), tail: 0, body: d.as_bytes().to_vec() }));
@@ -178,7 +195,7 @@ impl Checker<'_> {
         let kinds = [
             (Kind::Directory, u64::from(o.entries > 0)),
             (Kind::Indirect, o.indirect.len() as u64),
-            (Kind::Direct, u64::from(o.direct.is_some()) + o.apart),
+            (Kind::Direct, u64::from(o.direct.is_some()) + o.apart.len() as u64),
         ];
         let count: u64 = kinds.iter().map(|(_, n)| n).sum();
         if count > 0 {
@@ -189,7 +206,7 @@ impl Checker<'_> {
 
     fn check_entries(&mut self, o: &mut Object, i: &Inode, d: &mut StatData) {
         let ino = Node(o.ino.0);
-        if !o.indirect.is_empty() || o.direct.is_some() || o.apart > 0 {
+        if !o.indirect.is_empty() || o.direct.is_some() || !o.apart.is_empty() {
             let count = o.indirect.len() as u64 + 1;
             self.f.note(Issue::Items { ino, count, why: "are of a kind that it cannot have" });
             for (first, all, _) in std::mem::take(&mut o.indirect) {
@@ -197,11 +214,8 @@ impl Checker<'_> {
                 let from = i.key(first * node, Kind::Indirect);
                 self.mends.push(Mend::Cut(from, from.at((first + all.len() as u64) * node)));
             }
-            self.mends.extend(
-                o.direct
-                    .take()
-                    .map(|range| Mend::Cut(i.key(range.start, Kind::Direct), i.key(range.end, Kind::StatData))),
-            );
+            let direct = o.direct.take().into_iter().chain(std::mem::take(&mut o.apart));
+            self.mends.extend(direct.map(|range| cut_bytes(i, range)));
         }
         for (offset, name) in std::mem::take(&mut o.misplaced) {
             self.f.note(Issue::EntryOffset { dir: ino, name: arbor_kit::issue::show(&name) });
@@ -219,21 +233,25 @@ impl Checker<'_> {
         let ino = Node(o.ino.0);
         if o.entries > 0 {
             self.f.note(Issue::Items { ino, count: 1, why: "are of a kind that it cannot have" });
-            let (from, to) = (i.key(1, Kind::Directory), i.key(XATTR_OFFSET, Kind::StatData));
+            let (from, to) = (i.from(0), i.key(XATTR_OFFSET, Kind::StatData));
             // Its body may lie among them: it is cut, too.
             self.mends.push(Mend::Cut(from, to));
-            (o.indirect, o.direct, o.apart) = (Vec::new(), None, 0);
+            (o.indirect, o.direct, o.apart) = (Vec::new(), None, Vec::new());
         }
         self.check_tail(o, i, d);
         let tail =
             (d.tail.get() > 0).then(|| (d.size.get() - u64::from(d.tail.get())) / self.core.geom.node_size as u64);
         let owned = self.check_pointers(o, i, d, tail);
-        if d.blocks.get() != owned.0 {
-            if !owned.1 {
-                self.f.note(Issue::BlockCount { ino, found: d.blocks.get(), expected: owned.0 });
-            }
-            d.blocks = owned.0.into();
+        self.check_blocks(i, d, owned);
+    }
+
+    /// How many unformatted nodes an object counts. Where pointers were wrong that is no news.
+    fn check_blocks(&mut self, i: &Inode, d: &mut StatData, (expected, is_known): (u32, bool)) {
+        let found = d.blocks.get();
+        if found != expected && !is_known {
+            self.f.note(Issue::BlockCount { ino: Node(i.ino.0), found, expected });
         }
+        d.blocks = expected.into();
     }
 
     /// The direct items: they hold the bytes from a whole number of blocks on to the end (REISER-F1).
@@ -242,19 +260,17 @@ impl Checker<'_> {
         let found = o.direct.clone().unwrap_or(0..0);
         let len = found.end - found.start;
         let is_right = len == u64::from(d.tail.get()) && (len == 0 || found.end == d.size.get());
-        if is_right && o.apart == 0 {
+        if is_right && o.apart.is_empty() {
             return;
         }
         self.f.note(Issue::TailLost { ino, found: len, expected: d.tail.get().into() });
-        if o.apart > 0 {
-            self.mends.push(Mend::Cut(i.key(found.end, Kind::Direct), i.key(XATTR_OFFSET, Kind::StatData)));
-        }
+        self.mends.extend(std::mem::take(&mut o.apart).into_iter().map(|range| cut_bytes(i, range)));
         let last =
             o.indirect.last().map_or(0, |(first, all, _)| (first + all.len() as u64) * self.core.geom.node_size as u64);
         if len == 0 || len > self.core.geom.most_direct() as u64 || last > found.start {
             // What cannot be its end is none of it; the end is a hole.
             if len > 0 {
-                self.mends.push(Mend::Cut(i.key(found.start, Kind::Direct), i.key(found.end, Kind::StatData)));
+                self.mends.push(cut_bytes(i, found));
             }
             d.tail = 0.into();
         } else {

@@ -5,6 +5,7 @@ use super::objects::{Object, Rec};
 use super::{Checker, start};
 use crate::format::*;
 use crate::inode::{Inode, stat_key};
+use crate::item::last_unit;
 use crate::tree::{find, seek};
 use arbor_base::vfs::{CheckReport, Devices, Error, Ino, Result};
 use arbor_kit::conclude::Concluded as _;
@@ -21,6 +22,15 @@ pub(crate) fn check_path(devices: Devices, path: &[u8]) -> Result<CheckReport> {
     }
 }
 
+/// The next key of an object.
+fn after(key: Key) -> Key {
+    let next = Kind::ALL.into_iter().find(|kind| Some(*kind) > key.kind());
+    match next {
+        Some(kind) => Key::new(key.locality(), key.object(), key.offset(), kind),
+        None => Key::new(key.locality(), key.object(), key.offset() + 1, Kind::StatData),
+    }
+}
+
 impl Checker<'_> {
     /// Checks an object by itself.
     fn check_alone(&mut self, ino: u64) -> Result<()> {
@@ -29,9 +39,7 @@ impl Checker<'_> {
         while let Some(unit) = seek(&mut self.core, at)? {
             let Some(item) = unit.item().filter(|item| item.key <= last) else { break };
             object.take(&self.core.geom, item, (unit.leaf, unit.at));
-            let ops = crate::item::ops(item.key, self.core.geom.node_size);
-            let Some(next) = ops.map(|ops| ops.key_of(item, ops.units(item))) else { break };
-            at = next.max(item.key.at(item.key.offset() + 1));
+            at = after(last_unit(item, self.core.geom.node_size));
         }
         let recs = std::mem::take(&mut self.recs);
         self.end_object(Some(object))?;

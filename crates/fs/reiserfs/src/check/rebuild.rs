@@ -2,19 +2,22 @@
 //!
 //! A block is believed to be a formatted node of this tree if the bitmap says that it holds a node, and it carries the
 //! volume's number, its own address, and a checksum that is right: so neither an image that lies in a file, nor what is left
-//! of a node that was freed, gets mixed in. Of two nodes whose keys overlap the one of the later transaction is used, which may
-//! happen where a bitmap is lost; in the range of its keys the other one counts for nothing. Formatted nodes stay where they
-//! are; internal nodes are made for them.
+//! of a node that was freed, gets mixed in. Where a bitmap is lost that may happen, and the later transaction counts: of two
+//! nodes whose keys overlap the other one counts for nothing in the range of its keys; of two pointers to one block the other
+//! one leads to nothing; and to what it points is no node. Formatted nodes stay where they are; internal nodes are made for
+//! them.
 
 use super::Checker;
-use super::issue::Issue;
+use super::issue::{Issue, Node};
+use super::space::unpoint;
 use crate::file::pointer;
 use crate::format::*;
-use crate::item::{Item, ops};
+use crate::item::{Item, last_unit, ops};
 use crate::node::{self, Block, Content};
 use crate::tree::{self, Nodes as _};
+use arbor_base::cache::Name;
 use arbor_base::device::Kind as Request;
-use arbor_base::vfs::{Error, Result};
+use arbor_base::vfs::{Errno, Error, Result};
 use arbor_kit::buddy::bitmap;
 use arbor_kit::forest::TreeIssue;
 use arbor_kit::runs::Runs;
@@ -33,44 +36,57 @@ impl Checker<'_> {
     /// Builds the tree anew.
     pub(super) fn rebuild(&mut self) -> Result<()> {
         let (mut all, mut used) = (Vec::new(), Runs::default());
-        self.find_bitmaps()?;
-        for n in 0..self.core.sb.bitmaps.get() {
+        for n in 0..self.count_bitmaps()? {
             self.find_leaves(n, &mut all)?;
         }
+        // The copy of a superblock does not know it. What is written now is newer than all of them.
+        let newest = all.iter().map(|leaf: &Leaf| leaf.generation).max().unwrap_or(0);
+        self.core.sb.generation = self.core.sb.generation.get().max(newest).into();
         all.sort_by_key(|leaf| std::cmp::Reverse((leaf.generation, leaf.block)));
         let (mut kept, mut left): (BTreeMap<Key, Leaf>, Vec<Leaf>) = (BTreeMap::new(), Vec::new());
         for leaf in all {
+            // What lies in a block of a file of which a newer node tells only looks like a node.
+            if !used.insert(leaf.block) {
+                continue;
+            }
+            self.claim(leaf.block, &mut used)?;
             match overlaps(&kept, leaf.first, leaf.end) {
                 true => left.push(leaf),
                 false => kept.extend([(leaf.first, leaf)]),
             }
         }
-        for leaf in kept.values().chain(&left) {
-            used.insert(leaf.block);
-            self.note_pointers(leaf.block, &mut used)?;
-        }
         self.build(&kept, &mut used)?;
         self.f.note(Issue::Rebuilt { leaves: kept.len() as u64, left: left.len() as u64 });
+        if left.is_empty() {
+            return Ok(());
+        }
+        // What they are made of takes blocks, and none that one of them needs.
+        self.data.clear();
+        self.data.extend(used.iter().filter(|block| !self.nodes.contains(*block)));
+        self.check_space()?;
         self.take_rest(&kept, left)
     }
 
-    /// A superblock that was its copy does not know which bitmaps exist: the last one that is of this volume tells.
-    fn find_bitmaps(&mut self) -> Result<()> {
-        let g = self.core.geom;
+    /// How many bitmaps tell of nodes. The copy of a superblock does not know it: there may be one more after the last that
+    /// is sound.
+    fn count_bitmaps(&mut self) -> Result<u32> {
+        let most = self.core.geom.bitmaps();
         if self.core.sb.bitmaps.get() > 0 {
-            return Ok(());
+            return Ok(self.core.sb.bitmaps.get());
         }
-        for n in 0..g.bitmaps() {
+        let mut found = 1;
+        for n in 0..most {
             if n % 1024 == 0 {
-                (self.progress)(n.into(), g.bitmaps().into(), "bitmaps");
+                (self.progress)(n.into(), most.into(), "bitmaps");
             }
-            let bytes = self.core.read(g.bitmap(n), 1, Request::Bitmap)?;
-            if n == 0 || crate::volume::check_bitmap(&g, g.bitmap(n), &bytes).is_ok() {
-                self.core.sb.bitmaps = (n + 1).into();
+            match self.core.bitmap(n) {
+                Ok(_) => found = n + 1,
+                Err(Error::Corrupt(_)) => {}
+                Err(e) => return Err(e),
             }
         }
-        self.core.touch_super();
-        Ok(())
+        self.core.sb.bitmaps = found.into();
+        Ok(most.min(found + 1))
     }
 
     /// Formatted nodes among the blocks that bitmap `n` covers. Without a bitmap any of them may be one.
@@ -95,23 +111,38 @@ impl Checker<'_> {
 
     /// The formatted node in a block, if there is one with something in it.
     fn leaf(&mut self, block: Block) -> Result<Option<Leaf>> {
-        let bytes = self.core.read(block, 1, Request::Tree)?;
-        let generation = node::head(&bytes).generation.get();
-        let Ok(Content::Leaf(items)) = Content::decode(self.core.shape(), block, 1, &bytes) else { return Ok(None) };
+        let shape = self.core.shape();
+        let (generation, content) = match self.core.cache.peek(Name::Block(block.into())) {
+            Some(bytes) => (node::head(bytes).generation.get(), Content::parse(shape, block, 1, bytes)),
+            None => {
+                let bytes = self.core.read(block, 1, Request::Tree)?;
+                (node::head(&bytes).generation.get(), Content::decode(shape, block, 1, &bytes))
+            }
+        };
+        let Ok(Content::Leaf(items)) = content else { return Ok(None) };
         let (Some(first), Some(last)) = (items.first(), items.last()) else { return Ok(None) };
-        let Some(ops) = ops(last.key, self.core.geom.node_size) else { return Ok(None) };
-        let end = ops.units(last).checked_sub(1).map_or(last.key, |n| ops.key_of(last, n));
+        let end = last_unit(last, shape.node_size);
         Ok(Some(Leaf { first: first.key, end, generation, block }))
     }
 
-    /// Notes the blocks to which pointers of a formatted node lead.
-    fn note_pointers(&mut self, block: Block, used: &mut Runs) -> Result<()> {
+    /// Notes the blocks to which pointers of a formatted node lead. One to which a newer node leads was given away after
+    /// the file that had it was removed.
+    fn claim(&mut self, block: Block, used: &mut Runs) -> Result<()> {
         let content = self.core.node(block, 1)?;
         let Content::Leaf(items) = &*content else { return Ok(()) };
-        for item in items.iter().filter(|item| item.key.kind() == Some(Kind::Indirect)) {
-            used.extend(
-                (0..item.body.len() / 4).map(|n| pointer(item, n)).filter(|block| self.core.geom.is_node(*block)),
-            );
+        let mut stale = Vec::new();
+        for (at, item) in items.iter().enumerate().filter(|(_, item)| item.key.kind() == Some(Kind::Indirect)) {
+            let ino = Node(ino_of(item.key.locality(), item.key.object()).0);
+            for n in 0..item.body.len() / 4 {
+                let block = pointer(item, n);
+                if self.core.geom.is_node(block) && !used.insert(block) {
+                    self.f.note(Issue::Duplicate { ino, block });
+                    stale.push((at, n));
+                }
+            }
+        }
+        for (at, n) in stale {
+            self.core.patch((block, at), |item| unpoint(item, n))?;
         }
         Ok(())
     }
@@ -119,6 +150,8 @@ impl Checker<'_> {
     /// Makes internal nodes above formatted ones, and a root.
     fn build(&mut self, leaves: &BTreeMap<Key, Leaf>, used: &mut Runs) -> Result<()> {
         let mut row: Vec<(Key, Block)> = leaves.values().map(|leaf| (leaf.first, leaf.block)).collect();
+        self.nodes.clear();
+        self.nodes.extend(leaves.values().map(|leaf| leaf.block));
         let mut level = 1u16;
         if row.is_empty() {
             let Some(block) = self.unused(used) else { return Ok(()) };
@@ -150,11 +183,12 @@ impl Checker<'_> {
     fn unused(&mut self, used: &mut Runs) -> Option<Block> {
         let g = self.core.geom;
         let after = used.iter().next_back().map_or(g.bitmap(0), |last| last + 1);
-        let found = (after..g.copy())
+        let known = self.core.sb.bitmaps.get().saturating_mul(g.covered()).min(g.copy());
+        let found = (after..known)
             .find(|block| g.is_node(*block))
             .or_else(|| (g.bitmap(0)..g.copy()).find(|block| g.is_node(*block) && !used.contains(*block)));
         match found {
-            Some(block) => drop(used.insert(block)),
+            Some(block) => drop((used.insert(block), self.nodes.insert(block))),
             None => self.f.note(TreeIssue::NoSpace { what: "the tree".into() }),
         }
         found
@@ -171,8 +205,14 @@ impl Checker<'_> {
                 let free = |n: &usize| !overlaps(kept, ops.key_of(item, *n), ops.key_of(item, *n));
                 let units: Vec<Item> = (0..ops.units(item)).filter(free).map(|n| item.part(ops, n..n + 1)).collect();
                 for unit in units {
-                    if tree::find(&mut self.core, unit.key)?.is_none() {
-                        self.mends.push(super::Mend::Insert(unit));
+                    if tree::find(&mut self.core, unit.key)?.is_some() {
+                        continue;
+                    }
+                    match self.core.insert(unit) {
+                        Err(Error::Errno(Errno::ENOSPC)) => {
+                            self.f.note(TreeIssue::NoSpace { what: "an object".into() });
+                        }
+                        done => done?,
                     }
                 }
             }

@@ -5,6 +5,7 @@ use super::issue::{Issue, Node};
 use super::{Checker, Mend};
 use crate::file::pointer;
 use crate::format::*;
+use crate::item::Item;
 use crate::superblock::Ids;
 use crate::tree::find;
 use arbor_base::vfs::{Errno, Error, Ino, Result};
@@ -154,12 +155,7 @@ impl Checker<'_> {
                 self.core.iput(&crate::inode::Inode { d: *d, ..i })
             }
             Mend::Unpoint(key) => match place(&mut self.core, key)? {
-                Some((at, n)) => self.core.patch(at, |item| {
-                    put_u32(&mut item.body, n * 4, 0);
-                    if (n + 1) * 4 == item.body.len() {
-                        item.tail = 0;
-                    }
-                }),
+                Some((at, n)) => self.core.patch(at, |item| unpoint(item, n)),
                 None => Ok(()),
             },
             Mend::Used(key, used) => match place(&mut self.core, key)? {
@@ -199,6 +195,14 @@ impl Checker<'_> {
         self.core.sb.orphan = 0.into();
         self.core.touch_super();
         Ok(())
+    }
+}
+
+/// Makes a pointer lead to nothing.
+pub(super) fn unpoint(item: &mut Item, n: usize) {
+    put_u32(&mut item.body, n * 4, 0);
+    if (n + 1) * 4 == item.body.len() {
+        item.tail = 0;
     }
 }
 

@@ -15,7 +15,7 @@ const CACHE: &str = "cache=64M";
 /// The superblock to be used, its geometry, and the issue if that is not the one at byte 0.
 type Start = ((SuperBlock, Geom), Option<Issue>);
 
-/// Opens a volume, recovered in place (`write`) or in memory; the report if there is none.
+/// Opens a volume, recovered in memory; the report if there is none. `write`: whether it may be repaired.
 pub(super) fn open<'a>(
     devices: &Devices,
     write: bool,
@@ -27,7 +27,7 @@ pub(super) fn open<'a>(
         Ok(start) => start,
     };
     head::refuse_unknown(&sb, KNOWN, write)?;
-    let found = log(&*dev, &geom, &mut f)?;
+    let mut found = log(&*dev, &geom, &mut f)?;
     f.volume.unclean = damage.is_none() && (sb.clean.get() == 0 || found.records > 0);
     f.volume.was_clean = sb.clean.get() != 0 && found.records == 0;
     let opts = options::Mount::parse(&Options::parse(CACHE))?;
@@ -36,19 +36,12 @@ pub(super) fn open<'a>(
         f.note(issue);
         core.touch_super();
     }
-    take_log(&mut core, &found, &mut f)?;
+    take_log(&mut core, &mut found, &mut f)?;
     if found.heads.is_torn && f.volume.was_clean {
         f.note(Issue::LogHead { at: recover::head_at(&geom, found.heads.next) });
     }
-    if write && found.records > 0 {
-        core.replay(&found)?;
-    } else if write && (found.is_new || found.heads.is_torn) {
-        core.write_log_head()?;
-        core.write_log_head()?;
-    } else {
-        core.log.copies = found.copies;
-    }
-    Ok(Ok(Checker::new(core, f, progress)))
+    core.log.copies = found.copies.clone();
+    Ok(Ok(Checker { found, ..Checker::new(core, f, progress) }))
 }
 
 /// What the log holds; if its head is damaged, nothing.
@@ -67,18 +60,23 @@ fn log(dev: &dyn Device, geom: &Geom, f: &mut Findings) -> Result<Found> {
     }
 }
 
-/// The superblock of the log; the map of object numbers, empty if it is damaged.
-fn take_log(core: &mut Core, found: &Found, f: &mut Findings) -> Result<()> {
-    let orphaned = core.sb.root.get() == 0;
-    match core.take_log(found) {
+/// The superblock of the log, unless it is none of this volume; the map of object numbers, empty if it is damaged.
+fn take_log(core: &mut Core, found: &mut Found, f: &mut Findings) -> Result<()> {
+    match core.take_super(found) {
+        Err(e @ (Error::Corrupt(_) | Error::Refused(_))) => {
+            f.note(Issue::LogRecord { why: e.to_string() });
+            found.copies.remove(&0);
+            core.touch_super();
+        }
+        done => done?,
+    }
+    match core.take_ids(found) {
         Err(Error::Corrupt(c)) => {
             f.note(Issue::Ids { why: c.to_string() });
             core.ids.clear();
             core.touch_super();
             Ok(())
         }
-        // The copy of a superblock has no map beside it.
-        Ok(()) if orphaned && found.records == 0 => Ok(()),
         done => done,
     }
 }

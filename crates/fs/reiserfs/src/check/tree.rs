@@ -4,9 +4,10 @@ use super::Checker;
 use super::issue::Issue;
 use super::objects::Object;
 use crate::format::*;
+use crate::item::last_unit;
 use crate::node::{Block, Content};
 use crate::tree::Nodes as _;
-use arbor_base::vfs::{Error, Result};
+use arbor_base::vfs::{Errno, Error, Result};
 use arbor_kit::forest::Forest;
 
 /// A node that is to be visited: its address and level, and the keys between which its own must lie.
@@ -27,7 +28,10 @@ impl Checker<'_> {
         if !self.visit_all()? {
             self.rebuild()?;
             self.begin_tree();
-            self.visit_all()?;
+            if !self.visit_all()? {
+                // What was just read cannot be read any more.
+                return Err(Errno::EIO.into());
+            }
         }
         Ok(())
     }
@@ -42,7 +46,12 @@ impl Checker<'_> {
     /// Visits all nodes; returns whether all can be used.
     fn visit_all(&mut self) -> Result<bool> {
         let (block, level) = self.core.root();
-        let (mut ways, mut sound, mut object) = (vec![Visit { block, level, first: None, end: Key::MOST }], true, None);
+        let root = Visit { block, level, first: None, end: Key::MOST };
+        // The copy of a superblock knows of no tree.
+        if level == 0 || !self.find_nodes(root)? {
+            return Ok(false);
+        }
+        let (mut ways, mut sound, mut object) = (vec![root], true, None);
         let mut visited = 0u64;
         while let Some(visit) = ways.pop() {
             visited += 1;
@@ -52,8 +61,7 @@ impl Checker<'_> {
             }
             match self.usable(visit)? {
                 Err(why) => {
-                    let at = self.core.geom.byte(visit.block);
-                    self.f.note(Issue::Damaged { at, level: visit.level.into(), why });
+                    self.damaged(visit, why);
                     sound = false;
                 }
                 Ok(content) => match &*content {
@@ -72,21 +80,44 @@ impl Checker<'_> {
         Ok(sound)
     }
 
+    /// Notes the blocks of all nodes before any of them is looked into: no pointer of a file may lead to one. Returns
+    /// whether all internal nodes can be used.
+    fn find_nodes(&mut self, root: Visit) -> Result<bool> {
+        let (mut ways, mut sound) = (vec![root], true);
+        while let Some(v) = ways.pop() {
+            let why = match () {
+                _ if !self.core.geom.is_node(v.block) => "no node can be there".into(),
+                _ if !self.nodes.insert(v.block) => "it is in the tree twice".into(),
+                _ if v.level <= 1 => continue,
+                _ => match self.usable(v)? {
+                    Err(why) => why,
+                    Ok(content) => {
+                        if let Content::Internal(all) = &*content {
+                            ways.extend(children(all, v));
+                        }
+                        continue;
+                    }
+                },
+            };
+            self.damaged(v, why);
+            sound = false;
+        }
+        Ok(sound)
+    }
+
+    fn damaged(&mut self, v: Visit, why: String) {
+        self.f.note(Issue::Damaged { at: self.core.geom.byte(v.block), level: v.level.into(), why });
+    }
+
     /// A node that can be used, or why it cannot.
     fn usable(&mut self, v: Visit) -> Result<std::result::Result<std::sync::Arc<Content>, String>> {
-        if !self.core.geom.is_node(v.block) {
-            return Ok(Err("no node can be there".into()));
-        }
-        if self.nodes.contains(v.block) {
-            return Ok(Err("it is in the tree twice".into()));
-        }
         let content = match self.core.node(v.block, v.level) {
             Ok(content) => content,
             Err(Error::Corrupt(c)) => return Ok(Err(c.to_string())),
             Err(e) => return Err(e),
         };
         let is_root = v.first.is_none();
-        let why = match (content.first_key(), last_key(&content)) {
+        let why = match (content.first_key(), last_key(&content, self.core.geom.node_size)) {
             (None, _) if is_root && v.level == 1 => None,
             (None, _) => Some("it is empty"),
             (Some(first), _) if v.first.is_some_and(|key| key != first) => {
@@ -95,11 +126,7 @@ impl Checker<'_> {
             (_, Some(last)) if last >= v.end => Some("a key belongs to its right neighbour"),
             _ => None,
         };
-        if let Some(why) = why {
-            return Ok(Err(why.into()));
-        }
-        self.nodes.insert(v.block);
-        Ok(Ok(content))
+        Ok(why.map_or(Ok(content), |why| Err(why.into())))
     }
 
     /// Goes on with the next item of the tree.
@@ -119,9 +146,10 @@ impl Checker<'_> {
     }
 }
 
-fn last_key(content: &Content) -> Option<Key> {
+/// The key of the last unit, or of the last child.
+fn last_key(content: &Content, node_size: usize) -> Option<Key> {
     match content {
-        Content::Leaf(items) => items.last().map(|i| i.key),
+        Content::Leaf(items) => items.last().map(|i| last_unit(i, node_size)),
         Content::Internal(all) => all.last().map(|c| c.0),
     }
 }
