@@ -9,10 +9,11 @@ use crate::tree::{find, seek};
 use crate::volume::Core;
 use arbor_base::field;
 use arbor_base::layout::{Corrupt, Location};
-use arbor_base::vfs::{Errno, FileType, Ino, Result, Time};
+use arbor_base::vfs::{Errno, FileType, Ino, Result, Time, is_name};
 use arbor_kit::atomicnames::AtomicNames;
 use arbor_kit::blockfile::BlockFiles as _;
 use arbor_kit::inodes::InodeStore as _;
+use arbor_kit::issue::show;
 use arbor_kit::namespace::{self, Lookup, Named, Names, NewInode, Node, Searched, Walked};
 use zerocopy::IntoBytes;
 
@@ -169,8 +170,11 @@ impl Names for Core {
         loop {
             let some = self.entries_from(dir, at + 1)?;
             for e in &some {
-                let bad =
-                    |found| Corrupt::new("directory", "kind", Location::file(dir, e.offset), found, "a file type");
+                let place = Location::file(dir, e.offset);
+                if !is_name(&e.name) {
+                    return Err(Corrupt::new("directory", "name", place, show(&e.name), "a name").into());
+                }
+                let bad = |found| Corrupt::new("directory", "kind", place, found, "a file type");
                 let file_type = FileType::from_mode(u32::from(e.kind) << 12).ok_or_else(|| bad(e.kind))?;
                 if !f(self, Walked { ino: e.ino, file_type, cookie: e.offset }, &e.name)? {
                     return Ok(());

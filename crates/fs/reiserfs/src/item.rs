@@ -266,9 +266,6 @@ impl ItemOps for Entries {
             if !(LEAST_NAME..XATTR_OFFSET).contains(&offset) {
                 return Err("an offset that no name has");
             }
-            if matches!(name, b"" | b"." | b"..") || name.iter().any(|b| matches!(b, 0 | b'/')) {
-                return Err("a name that no path has");
-            }
             if last.is_some_and(|last| last >= offset) {
                 return Err("entries out of order");
             }
