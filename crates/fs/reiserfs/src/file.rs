@@ -434,11 +434,15 @@ impl BlockFiles for Core {
         self.iput(f)
     }
 
-    fn lengthen_tail(&mut self, f: &mut Inode, _from: u64, size: u64) -> Result<()> {
+    fn lengthen_tail(&mut self, f: &mut Inode, from: u64, size: u64) -> Result<()> {
         let old = f.d.size.get();
         let Some(last) = self.geom.blocks_of(old).checked_sub(1) else { return Ok(()) };
         if size <= old || last + 1 == self.geom.blocks_of(size) {
             return Ok(());
+        }
+        if from < size {
+            // For the first new block, too: what is changed here is right only if the file grows.
+            self.need(2 + 3 * self.most_taken())?;
         }
         match self.locate(f, last)? {
             Place::Tail => self.unpack_tail(f, last)?,
@@ -470,8 +474,11 @@ impl BlockFiles for Core {
         let mut end = self.geom.blocks_of(f.d.size.get());
         while end > keep && self.has_room() {
             end = match self.free_last(f, keep) {
-                // The next step meets the damage, before it changes anything.
-                Err(Error::Corrupt(_)) if f.d.size.get() < old => break,
+                // The next step meets the damage, in a call of its own, before it changes anything.
+                Err(Error::Corrupt(_)) if f.d.size.get() < old => {
+                    self.ends_step = true;
+                    break;
+                }
                 done => done?,
             };
             f.d.size = f.d.size.get().min((end * node).max(to)).into();
@@ -492,7 +499,7 @@ impl BlockFiles for Core {
     }
 
     fn has_room_for_step(&mut self) -> bool {
-        self.has_room()
+        !std::mem::take(&mut self.ends_step) && self.has_room()
     }
 
     fn may_write_on(&self) -> bool {

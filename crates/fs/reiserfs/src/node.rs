@@ -90,6 +90,14 @@ impl Content {
         bytes
     }
 
+    /// Items of a formatted node.
+    pub fn items(&self) -> &[Item] {
+        match self {
+            Content::Leaf(items) => items,
+            Content::Internal(_) => &[],
+        }
+    }
+
     /// Whether it is a formatted node.
     pub fn is_leaf(&self) -> bool {
         matches!(self, Content::Leaf(_))

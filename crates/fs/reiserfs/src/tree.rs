@@ -114,6 +114,27 @@ pub fn beside<N: Nodes + ?Sized>(nodes: &mut N, way: &[Step], right: bool) -> Re
     Ok(None)
 }
 
+/// The first key of the node to the right of the one at the end of a way, which is not read.
+pub fn next_key<N: Nodes + ?Sized>(nodes: &mut N, way: &[Step]) -> Result<Option<Key>> {
+    let (_, height) = nodes.root();
+    for (depth, step) in way.iter().enumerate().rev() {
+        let node = children(nodes, step.block, height - depth as u16)?;
+        if let Content::Internal(all) = &*node
+            && let Some((key, _)) = all.get(step.index + 1)
+        {
+            return Ok(Some(*key));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether items of a node have units with keys in a range.
+pub fn has_units(shape: Shape, items: &[Item], from: Key, to: Key) -> bool {
+    let first = items.partition_point(|i| i.key <= from).saturating_sub(1);
+    let inside = items.get(first..).unwrap_or(&[]).iter().take_while(|i| i.key < to);
+    inside.filter_map(|i| Some((i, ops(i.key, shape.node_size)?))).any(|(i, ops)| ops.find(i, from) < ops.find(i, to))
+}
+
 /// A unit of an item, in its node.
 #[derive(Clone, Debug)]
 pub struct Unit {

@@ -59,6 +59,8 @@ pub(crate) struct Core {
     pub log: Log,
     pub space: Space,
     pub io: Io,
+    /// No other step follows in the call.
+    pub ends_step: bool,
     nodes: FxHashMap<Block, Arc<Content>>,
 }
 
@@ -77,6 +79,7 @@ impl Core {
             log: Log { at: 2, ..Log::default() },
             space: Space::default(),
             io: Io::default(),
+            ends_step: false,
             nodes: FxHashMap::default(),
         }
     }

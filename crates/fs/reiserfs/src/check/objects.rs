@@ -130,7 +130,7 @@ impl Checker<'_> {
         let Some(mut o) = object else { return Ok(()) };
         let ino = Node(o.ino.0);
         let at = Inode { ino: o.ino, d: StatData::default(), at: 0 };
-        if o.ino != ROOT && key_of(o.ino).1 <= ROOT_OBJECT {
+        if o.ino != ROOT && (key_of(o.ino).1 <= ROOT_OBJECT || key_of(o.ino).1 == u32::MAX) {
             self.f.note(Issue::Items { ino, count: 1, why: "have a number that no object has" });
             self.mends.push(Mend::Cut(stat_key(o.ino), at.key(MOST_OFFSET, Kind::Xattr)));
             return Ok(());

@@ -6,18 +6,23 @@ use crate::format::Key;
 use crate::item::Item;
 use crate::node::{Block, Content};
 use arbor_base::vfs::{Error, Result};
+use std::sync::Arc;
 
-/// The new contents of a node. A child may be a node that has no block yet.
+/// The contents of a node. A child may be a node that has no block yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Work {
+    /// A formatted node as it is.
+    Old(Arc<Content>),
+    /// A formatted node.
     Leaf(Vec<Item>),
+    /// An internal node.
     Internal(Vec<(Key, Place)>),
 }
 
 impl Work {
-    fn of(content: &Content) -> Work {
-        match content {
-            Content::Leaf(items) => Work::Leaf(items.clone()),
+    fn of(content: Arc<Content>) -> Work {
+        match &*content {
+            Content::Leaf(_) => Work::Old(content),
             Content::Internal(all) => {
                 Work::Internal(all.iter().map(|(key, block)| (*key, Place::Old(*block))).collect())
             }
@@ -26,22 +31,23 @@ impl Work {
 
     pub fn first_key(&self) -> Option<Key> {
         match self {
+            Work::Old(content) => content.first_key(),
             Work::Leaf(items) => items.first().map(|i| i.key),
             Work::Internal(all) => all.first().map(|c| c.0),
         }
     }
 
-    pub fn items(&self) -> &Vec<Item> {
-        const NONE: &Vec<Item> = &Vec::new();
+    pub fn items(&self) -> &[Item] {
         match self {
+            Work::Old(content) => content.items(),
             Work::Leaf(items) => items,
-            Work::Internal(_) => NONE,
+            Work::Internal(_) => &[],
         }
     }
 
     pub fn children(&self) -> &[(Key, Place)] {
         match self {
-            Work::Leaf(_) => &[],
+            Work::Old(_) | Work::Leaf(_) => &[],
             Work::Internal(all) => all,
         }
     }
@@ -53,16 +59,31 @@ pub struct Slot {
     pub place: Place,
     /// The way to it; of a new node, to the one that it comes after.
     pub way: Vec<Step>,
-    pub work: Work,
+    work: Work,
     /// Its contents before the change; `None` for a new node.
     pub old: Option<Work>,
+    is_changed: bool,
     /// Whether it was in memory before this plan read it.
     pub was_cached: bool,
 }
 
 impl Slot {
+    pub fn work(&self) -> &Work {
+        &self.work
+    }
+
+    /// Whether it differs from what it was.
     pub fn is_changed(&self) -> bool {
-        self.old.as_ref() != Some(&self.work)
+        self.is_changed
+    }
+
+    /// Gives it other contents.
+    pub fn set(&mut self, work: Work) {
+        self.is_changed = match (&self.old, &work) {
+            (Some(Work::Old(old)), Work::Leaf(new)) => old.items() != new,
+            (old, new) => old.as_ref() != Some(new),
+        };
+        self.work = work;
     }
 }
 
@@ -83,8 +104,9 @@ impl<'a, N: Nodes + ?Sized> Level<'a, N> {
     /// A node as it is on disk.
     pub fn slot(&mut self, block: Block, way: Vec<Step>) -> Result<Slot> {
         let was_cached = self.nodes.is_cached(block);
-        let work = Work::of(&*self.nodes.read(block, self.number)?);
-        Ok(Slot { place: Place::Old(block), way, old: Some(work.clone()), work, was_cached })
+        let work = Work::of(self.nodes.read(block, self.number)?);
+        let (place, old) = (Place::Old(block), Some(work.clone()));
+        Ok(Slot { place, way, work, old, is_changed: false, was_cached })
     }
 
     /// Reads the node to the left of the first; returns whether there is one. All indices grow by one then.
@@ -133,6 +155,6 @@ impl<'a, N: Nodes + ?Sized> Level<'a, N> {
     /// Adds a new node after node `n`.
     pub fn insert_after(&mut self, n: usize, place: Place, work: Work) {
         let way = self.slots.get(n).map(|s| s.way.clone()).unwrap_or_default();
-        self.slots.insert(n + 1, Slot { place, way, work, old: None, was_cached: true });
+        self.slots.insert(n + 1, Slot { place, way, work, old: None, is_changed: true, was_cached: true });
     }
 }

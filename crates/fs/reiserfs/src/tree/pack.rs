@@ -16,7 +16,7 @@ pub enum Fill {
 }
 
 /// The items of several nodes, one after the other, with joined what belongs together.
-pub fn flow<'a>(shape: Shape, nodes: impl IntoIterator<Item = &'a Vec<Item>>) -> Vec<Item> {
+pub fn flow<'a>(shape: Shape, nodes: impl IntoIterator<Item = &'a [Item]>) -> Vec<Item> {
     let mut all: Vec<Item> = Vec::new();
     for item in nodes.into_iter().flatten() {
         match all.last_mut() {

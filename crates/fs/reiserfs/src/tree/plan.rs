@@ -115,6 +115,7 @@ impl Plan {
     pub fn carry_out(self, taken: &Taken, room: &mut impl Room) {
         for Write { place, level, work, .. } in self.writes {
             let content = match work {
+                Work::Old(content) => Content::Leaf(content.items().to_vec()),
                 Work::Leaf(items) => Content::Leaf(items),
                 Work::Internal(all) => {
                     Content::Internal(all.into_iter().map(|(key, place)| (key, taken.block(place))).collect())
@@ -144,9 +145,9 @@ pub fn plan_edit<N: Nodes + ?Sized>(nodes: &mut N, key: Key, edit: impl FnOnce(&
     let mut plan = Plan::default();
     let mut level = Level::new(nodes, 1);
     let mut slot = level.slot(block, way)?;
-    let mut items = slot.work.items().clone();
+    let mut items = slot.work().items().to_vec();
     edit(&mut items);
-    slot.work = Work::Leaf(items);
+    slot.set(Work::Leaf(items));
     level.slots.push(slot);
     balance_leaves(&mut level, shape, &mut plan)?;
     while level.number < height {
@@ -162,7 +163,7 @@ pub fn plan_edit<N: Nodes + ?Sized>(nodes: &mut N, key: Key, edit: impl FnOnce(&
                 level.slots.pop();
             }
             let mut slot = level.slot(block, way)?;
-            slot.work = Work::Internal(edited(slot.work.children(), &edits));
+            slot.set(Work::Internal(edited(slot.work().children(), &edits)));
             level.slots.push(slot);
         }
         balance_internal(&mut level, shape, height, &mut plan)?;
@@ -196,7 +197,7 @@ impl Plan {
             tell(slot, |index, _, _| Edit::Remove(index), Key::LEAST);
         }
         for slot in &level.slots {
-            let key = slot.work.first_key().unwrap_or(Key::LEAST);
+            let key = slot.work().first_key().unwrap_or(Key::LEAST);
             match &slot.old {
                 None => tell(slot, Edit::Insert, key),
                 Some(_) if planted(Flaw::KeyNotTold) => {}
@@ -212,7 +213,7 @@ impl Plan {
         let mut near = None;
         for slot in &level.slots {
             if slot.is_changed() {
-                let Slot { place, work, .. } = slot.clone();
+                let (place, work) = (slot.place, slot.work().clone());
                 self.writes.push(Write { place, level: level.number, work, near });
             }
             near = Some(slot.place);
@@ -223,13 +224,13 @@ impl Plan {
     fn end<N: Nodes + ?Sized>(&mut self, level: &Level<'_, N>) {
         match level.slots.as_slice() {
             // The root has one child left: that becomes the root.
-            [root] if let [(_, only)] = root.work.children() => {
+            [root] if let [(_, only)] = root.work().children() => {
                 self.freed.extend(root.place.old());
                 self.root = Some((*only, level.number - 1));
             }
             [_] => self.write_level(level),
             several => {
-                let all = several.iter().filter_map(|s| Some((s.work.first_key()?, s.place))).collect();
+                let all = several.iter().filter_map(|s| Some((s.work().first_key()?, s.place))).collect();
                 self.write_level(level);
                 let place = self.new_place();
                 self.writes.push(Write { place, level: level.number + 1, work: Work::Internal(all), near: None });
@@ -274,12 +275,12 @@ fn balance_leaves<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, pla
 }
 
 fn leaf_size<N: Nodes + ?Sized>(level: &Level<'_, N>, n: usize) -> usize {
-    level.slots.get(n).map_or(0, |s| size(s.work.items()))
+    level.slots.get(n).map_or(0, |s| size(s.work().items()))
 }
 
 /// The node that is too full.
 fn full<N: Nodes + ?Sized>(level: &Level<'_, N>, shape: Shape) -> usize {
-    level.slots.iter().position(|s| size(s.work.items()) > shape.room()).unwrap_or(0)
+    level.slots.iter().position(|s| size(s.work().items()) > shape.room()).unwrap_or(0)
 }
 
 /// Shifts items to neighbours, in the first of these ways that needs the fewest nodes which were not in memory; returns
@@ -293,7 +294,7 @@ fn shift<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, ways: &[(usi
         let Some(from) = at.checked_sub(*left) else { continue };
         let Some(slots) = level.slots.get(from..=at + right) else { continue };
         let uncached = slots.iter().filter(|s| !s.was_cached).count();
-        let items = flow(shape, slots.iter().map(|s| s.work.items()));
+        let items = flow(shape, slots.iter().map(|s| s.work().items()));
         if let Some(packed) = pack(shape, &items, slots.len(), *fill)
             && best.as_ref().is_none_or(|(least, ..)| uncached < *least)
         {
@@ -310,14 +311,14 @@ fn shift<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, ways: &[(usi
 
 fn assign<N: Nodes + ?Sized>(level: &mut Level<'_, N>, from: usize, packed: Vec<Vec<Item>>) {
     for (slot, items) in level.slots.iter_mut().skip(from).zip(packed) {
-        slot.work = Work::Leaf(items);
+        slot.set(Work::Leaf(items));
     }
 }
 
 /// Splits a node, into three if an item in its middle wants that.
 fn split<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, plan: &mut Plan) -> Result<()> {
     let at = full(level, shape);
-    let items = level.slots.get(at).map(|s| s.work.items().clone()).unwrap_or_default();
+    let items = level.slots.get(at).map(|s| s.work().items().to_vec()).unwrap_or_default();
     let packed = (2..=4).find_map(|n| pack(shape, &items, n, Fill::Left)).ok_or(arbor_base::vfs::Errno::EFBIG)?;
     for n in 1..packed.len() {
         let place = plan.new_place();
@@ -329,14 +330,14 @@ fn split<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, plan: &mut P
 
 /// Takes nodes out of the tree as long as two fit into one, or three into two (REISER-T3).
 fn compress<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape) -> Result<()> {
-    let has_shrunk = |s: &Slot| s.old.as_ref().is_none_or(|old| size(s.work.items()) < size(old.items()));
+    let has_shrunk = |s: &Slot| s.old.as_ref().is_none_or(|old| size(s.work().items()) < size(old.items()));
     while !level.removed.is_empty() || level.slots.iter().any(has_shrunk) {
         let changed = |s: &Slot| s.is_changed();
         // Two on each side of what has changed.
         while level.slots.iter().position(changed).unwrap_or(0) < 2 && level.more_left()? {}
         while level.slots.iter().rev().position(changed).unwrap_or(0) < 2 && level.more_right()? {}
         if let Some(empty) =
-            level.slots.iter().position(|s| s.work.items().is_empty()).filter(|_| level.slots.len() > 1)
+            level.slots.iter().position(|s| s.work().items().is_empty()).filter(|_| level.slots.len() > 1)
         {
             level.remove(empty);
             continue;
@@ -360,12 +361,15 @@ fn compress<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape) -> Result
 fn fewer<N: Nodes + ?Sized>(level: &Level<'_, N>, shape: Shape, n: usize, many: usize) -> Option<Vec<Vec<Item>>> {
     let slots = level.slots.get(n..n + many)?;
     // Joining two items saves a head.
-    let least =
-        slots.iter().map(|s| size(s.work.items())).sum::<usize>().saturating_sub((many - 1) * crate::format::ITEM_HEAD);
+    let least = slots
+        .iter()
+        .map(|s| size(s.work().items()))
+        .sum::<usize>()
+        .saturating_sub((many - 1) * crate::format::ITEM_HEAD);
     if least > (many - 1) * shape.room() {
         return None;
     }
-    pack(shape, &flow(shape, slots.iter().map(|s| s.work.items())), many - 1, Fill::Left)
+    pack(shape, &flow(shape, slots.iter().map(|s| s.work().items())), many - 1, Fill::Left)
 }
 
 // Internal nodes.
@@ -378,7 +382,7 @@ fn balance_internal<N: Nodes + ?Sized>(
     plan: &mut Plan,
 ) -> Result<()> {
     loop {
-        let count = |s: &Slot| s.work.children().len();
+        let count = |s: &Slot| s.work().children().len();
         if let Some(n) = level.slots.iter().position(|s| count(s) > shape.fanout()) {
             grow(level, shape, n, plan)?;
             continue;
@@ -393,7 +397,7 @@ fn balance_internal<N: Nodes + ?Sized>(
 }
 
 fn children_of<N: Nodes + ?Sized>(level: &Level<'_, N>, n: usize) -> Vec<(Key, Place)> {
-    level.slots.get(n).map(|s| s.work.children().to_vec()).unwrap_or_default()
+    level.slots.get(n).map(|s| s.work().children().to_vec()).unwrap_or_default()
 }
 
 /// Shares the children of two nodes between them.
@@ -402,7 +406,7 @@ fn share<N: Nodes + ?Sized>(level: &mut Level<'_, N>, left: usize) {
     all.extend(children_of(level, left + 1));
     let right = all.split_off(all.len() - all.len() / 2);
     for (slot, all) in level.slots.iter_mut().skip(left).zip([all, right]) {
-        slot.work = Work::Internal(all);
+        slot.set(Work::Internal(all));
     }
 }
 
@@ -444,7 +448,7 @@ fn merge<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, n: usize) ->
         all.extend(children_of(level, left + 1));
         let is_new = level.slots.get(left).is_some_and(|s| s.old.is_none());
         level.remove(if is_new { left } else { left + 1 });
-        level.slots.get_mut(left).into_iter().for_each(|s| s.work = Work::Internal(all.clone()));
+        level.slots.get_mut(left).into_iter().for_each(|s| s.set(Work::Internal(all.clone())));
     }
     Ok(true)
 }
@@ -464,7 +468,7 @@ pub fn put(shape: Shape, items: &mut Vec<Item>, piece: Item) {
     }
     at = items.partition_point(|i| i.key <= piece.key);
     items.insert(at, piece);
-    *items = flow(shape, [&*items]);
+    *items = flow(shape, [items.as_slice()]);
 }
 
 /// Takes the units whose keys are in a range out of a node; returns them.
@@ -482,6 +486,6 @@ pub fn cut(shape: Shape, items: &mut Vec<Item>, from: Key, to: Key) -> Vec<Item>
             }
         }
     }
-    *items = flow(shape, [&kept]);
+    *items = flow(shape, [kept.as_slice()]);
     taken
 }

@@ -123,7 +123,7 @@ impl Tree {
         assert_eq!(seen.len(), self.nodes.len(), "no node is left over");
         for many in [2, 3] {
             for nodes in leaves.windows(many) {
-                let items = pack::flow(self.shape, nodes);
+                let items = pack::flow(self.shape, nodes.iter().map(Vec::as_slice));
                 let fewer = pack::pack(self.shape, &items, many - 1, pack::Fill::Left);
                 assert!(fewer.is_none(), "REISER-T3: {many} nodes fit into {}: {nodes:?}", many - 1);
             }
