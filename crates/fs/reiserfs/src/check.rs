@@ -5,7 +5,7 @@
 //! | superblock, log | `start.rs` | from the log or the copy if need be |
 //! | 1 tree | `tree.rs` | every node, and the order of all keys; if one cannot be used the tree is built anew (`rebuild.rs`) from the formatted nodes |
 //! | 2 objects | `objects.rs` | each by itself, its body and attributes; each block gets its one owner (REISER-A1) |
-//! | 3 space | `space.rs` | bitmaps, counts, numbers of objects |
+//! | 3 space | `space.rs`, `numbers.rs` | bitmaps, counts, numbers of objects |
 //! | 4 names | `names.rs` | entries, what the root leads to, link counts (`kit::treecheck`); lost+found |
 //! | sentences | `issue.rs`, `path.rs` | what was found, with the paths it concerns |
 //!
@@ -15,6 +15,7 @@
 
 mod issue;
 mod names;
+mod numbers;
 mod objects;
 mod path;
 mod rebuild;
@@ -94,6 +95,7 @@ impl Repairs for Checker<'_> {
         self.check_space()?;
         self.check_ids();
         self.mend()?;
+        self.part_numbers()?;
         self.find_root()?;
         self.read_names()?;
         self.connect()

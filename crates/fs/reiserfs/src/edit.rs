@@ -69,8 +69,20 @@ impl Core {
     }
 
     /// Removes all units whose keys are in a range. What they lead to is not freed. Reads no node that has none of them, but
-    /// for balancing.
+    /// for balancing; fails for one that is damaged before it changes anything.
     pub fn cut_range(&mut self, from: Key, to: Key) -> Result<()> {
+        let mut at = from;
+        loop {
+            let (leaf, way) = tree::descend(self, at)?;
+            self.node(leaf, 1)?;
+            match tree::next_key(self, &way)? {
+                Some(next) if at < next && next < to => at = next,
+                _ => return self.cut_sound(from, to),
+            }
+        }
+    }
+
+    fn cut_sound(&mut self, from: Key, to: Key) -> Result<()> {
         let (shape, mut at) = (self.shape(), from);
         loop {
             let (leaf, way) = tree::descend(self, at)?;

@@ -401,6 +401,11 @@ impl Key {
         Key(self.0 & !(u128::from(MOST_OFFSET) << 4) | u128::from(offset.min(MOST_OFFSET)) << 4)
     }
 
+    /// The same for another object.
+    pub fn of(self, object: u32) -> Key {
+        Key(self.0 & !(u128::from(u32::MAX) << 64) | u128::from(object) << 64)
+    }
+
     /// Whether both belong to items of the same kind of one object.
     pub fn is_of_same(self, other: Key) -> bool {
         self.at(0) == other.at(0)

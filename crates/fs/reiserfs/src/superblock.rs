@@ -96,6 +96,11 @@ pub(crate) fn ids(geom: &Geom, block: &[u8]) -> std::result::Result<Ids, Corrupt
         }
         all.push((first, end));
     }
+    // Those that no object has, and the root directory's.
+    if all.first().is_none_or(|range| range.0 > 0 || range.1 <= ROOT_OBJECT) {
+        let found = all.first().map_or(0, |range| range.1.into());
+        return Err(bad(("ranges", ID_MAP as u64), found, u64::from(ROOT_OBJECT) + 1));
+    }
     Ok(all)
 }
 

@@ -70,7 +70,15 @@ fn numbers() -> Vec<Case> {
         case(&["Ids"], true, &[], |k| k.ids(|map| map[16..20].fill(0xff))),
         case(&["Ids"], true, &[], |k| k.ids(|map| map[16..20].fill(0))),
         case(&["IdsFree"], false, &[], |k| k.ids(|map| map[ID_MAP + 4..ID_MAP + 8].copy_from_slice(&[5, 0, 0, 0]))),
-        case(&["IdsFree"], false, &[], |k| k.ids(|map| map[ID_MAP..ID_MAP + 4].copy_from_slice(&[7, 0, 0, 0]))),
+        case(&["Ids"], true, &[], |k| k.ids(|map| map[ID_MAP..ID_MAP + 4].copy_from_slice(&[7, 0, 0, 0]))),
+        case(&["SameNumber"], true, &["/same"], |k| {
+            let (_, number) = key_of(k.ino("/a/small"));
+            let ino = ino_of(ROOT_OBJECT, number);
+            let d = k.stat_of(k.ino("/a/small"));
+            let d = StatData { size: 0.into(), tail: 0.into(), blocks: 0.into(), xattr: 0.into(), nlink: 1.into(), ..d };
+            k.insert(Item { key: Key::new(ROOT_OBJECT, number, 0, Kind::StatData), tail: 0, body: d.as_bytes().to_vec() });
+            k.name("/", b"same", ino, 8);
+        }),
         case(&["Orphans", "OrphanList"], false, &[], |k| {
             let used = k.ino("/a/small").0;
             k.superblock(0, |sb| sb.orphan = used.into());

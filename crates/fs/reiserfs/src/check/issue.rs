@@ -82,6 +82,8 @@ arbor_kit::issues! {
     /// Dangerous: they could be given away.
     IdsFree { count: u64, first: u32 } Error Damage
         "{count} object numbers in use are marked free, the first is {first}";
+    SameNumber { ino: Node, number: u32 } Error Safe
+        "object {ino} has the number {number}, which another one has; it gets a new one";
     Bitmap { at: u64, why: String } Error Safe "the bitmap at byte {at}: {why}; it is made anew";
     Bitmaps { found: u32, expected: u32 } Error Damage "the superblock says that there are {found} bitmaps, there are {expected}";
     Count { found: u32, expected: u32 } Error Safe "the superblock counts {found} free blocks, there are {expected}";

@@ -36,7 +36,7 @@ impl Checker<'_> {
             above: ROOT.0.into(),
             ..StatData::default()
         };
-        self.core.ids = super::space::with_root(std::mem::take(&mut self.core.ids));
+        self.core.ids = super::numbers::with_root(std::mem::take(&mut self.core.ids));
         match self.core.insert(Item { key: stat_key(ROOT), tail: 0, body: d.as_bytes().to_vec() }) {
             Err(e) if e.errno() == arbor_base::vfs::Errno::ENOSPC => {
                 self.tell(TreeIssue::NoSpace { what: "the root directory".into() });
@@ -48,7 +48,7 @@ impl Checker<'_> {
     }
 
     /// All entries of a directory.
-    fn entries_of(&mut self, dir: u64) -> Result<Vec<Entry>> {
+    pub(super) fn entries_of(&mut self, dir: u64) -> Result<Vec<Entry>> {
         let (mut all, mut at) = (Vec::new(), 0);
         loop {
             let some = self.core.entries_from(Ino(dir), at)?;

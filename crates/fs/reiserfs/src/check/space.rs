@@ -6,7 +6,6 @@ use super::{Checker, Mend};
 use crate::file::pointer;
 use crate::format::*;
 use crate::item::Item;
-use crate::superblock::Ids;
 use crate::tree::find;
 use arbor_base::vfs::{Errno, Error, Ino, Result};
 use arbor_kit::buddy::{Wrong, bitmap};
@@ -111,25 +110,6 @@ impl Checker<'_> {
         self.core.change_bitmap(n, |bytes| arbor_base::layout::put(bytes, BITMAP_HEAD, &expected))
     }
 
-    /// Every number of an object is in the map; whatever else is in it may stay.
-    pub(super) fn check_ids(&mut self) {
-        let objects: BTreeSet<u32> = self.recs.there().map(|rec| key_of(Ino(rec.ino)).1).collect();
-        let is_known = |ids: &Ids, n: u32| {
-            let at = ids.partition_point(|range| range.1 <= n);
-            ids.get(at).is_some_and(|range| range.0 <= n)
-        };
-        let was_lost = self.core.ids.is_empty();
-        let free: Vec<u32> =
-            objects.iter().copied().chain(0..=ROOT_OBJECT).filter(|n| !is_known(&self.core.ids, *n)).collect();
-        let Some(first) = free.first() else { return };
-        if !was_lost {
-            self.f.note(Issue::IdsFree { count: free.len() as u64, first: *first });
-        }
-        let all = objects.into_iter().chain(0..=ROOT_OBJECT).map(|n| (n, n.saturating_add(1)));
-        self.core.ids = merged(self.core.ids.iter().copied().chain(all).collect(), self.core.geom.most_ranges());
-        self.core.touch_super();
-    }
-
     /// Makes the changes that waited until all was read.
     pub(super) fn mend(&mut self) -> Result<()> {
         for mend in std::mem::take(&mut self.mends) {
@@ -204,37 +184,4 @@ pub(super) fn unpoint(item: &mut Item, n: usize) {
     if (n + 1) * 4 == item.body.len() {
         item.tail = 0;
     }
-}
-
-/// Ranges in order that do not touch, at most so many: if there are more, those with the smallest gaps become one.
-fn merged(mut all: Ids, most: usize) -> Ids {
-    all.sort_unstable();
-    let mut out = Ids::new();
-    for (first, end) in all {
-        match out.last_mut() {
-            Some(last) if last.1 >= first => last.1 = last.1.max(end),
-            _ => out.push((first, end)),
-        }
-    }
-    while out.len() > most {
-        let gaps: Vec<u32> =
-            out.windows(2).map(|w| w.last().map_or(0, |b| b.0) - w.first().map_or(0, |a| a.1)).collect();
-        let mut sorted = gaps.clone();
-        sorted.sort_unstable();
-        let most_gap = sorted.get(out.len() - most - 1).copied().unwrap_or(0);
-        let mut gaps = gaps.into_iter();
-        let old = std::mem::take(&mut out);
-        for (first, end) in old {
-            match out.last_mut() {
-                Some(last) if gaps.next().is_some_and(|gap| gap <= most_gap) => last.1 = end,
-                _ => out.push((first, end)),
-            }
-        }
-    }
-    out
-}
-
-/// With the numbers that the root directory, and what lies above it, has.
-pub(super) fn with_root(ids: Ids) -> Ids {
-    merged(ids.into_iter().chain([(0, ROOT_OBJECT + 1)]).collect(), usize::MAX)
 }
