@@ -1,12 +1,49 @@
-//! What failed once: each the line that `arbor torture --repeat` takes.
+//! What failed once: lines that `arbor torture --repeat` takes, and cases that were too long for one.
 
+use arbor_base::device::MemDevice;
+use arbor_base::vfs::*;
 use arbor_reiserfs::ReiserFs;
 use arbor_torture::faults;
+use std::sync::Arc;
 
-/// A commit that failed left what it had allocated in the superblock of the unmount.
+/// A commit that failed left what it had allocated in the superblock of the unmount; a truncation changed a tail in one node
+/// before it met the damage of the other.
 #[test]
 fn faults_that_showed() {
-    let line = "profile=Big size=25165824 format=log=1M mount=tails=none,cache=2M fault=Write:3:Once:Torn(1898849) \
-        end=Unmount ops=mkdir /d0 493 0; create /d0/f1 493 0; write /d0/f1 0 4149 22; fsync /d0/f1 1";
-    faults::repeat(&ReiserFs, line).unwrap();
+    let lines = [
+        "profile=Big size=25165824 format=log=1M mount=tails=none,cache=2M fault=Write:3:Once:Torn(1898849) \
+         end=Unmount ops=mkdir /d0 493 0; create /d0/f1 493 0; write /d0/f1 0 4149 22; fsync /d0/f1 1",
+        "profile=Big size=25165824 format=block=8K,log=4M mount=tails=all fault=Write:9:Once:Flipped(8081157) end=Unmount \
+         ops=mkdir /d0 493 0; create /L0 384 0; create /d0/L2 0 0; create /d0/f0 384 0; create /d0/L3 420 0; \
+         create /d0/f3 420 7; write /L0 2020785 13 28; write /d0/L2 57 423634 37; append /L0 2518 41; \
+         write /d0/f0 91 91233 43; write /d0/L3 2097152 4000 44; write /d0/f3 4294971495 287 45; create /d0/f2 384 0; \
+         remount; truncate /d0/f3 1779520",
+    ];
+    let failed: Vec<String> = lines.iter().filter_map(|line| faults::repeat(&ReiserFs, line).err()).collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// A file was made ready to grow, found no space, and its last node said that all of it was in use.
+#[test]
+fn a_write_that_finds_no_space_leaves_the_end_as_it_was() {
+    let disk = MemDevice::new(8 << 20);
+    let devices = || Devices::single(disk.clone());
+    ReiserFs.format(devices(), &FormatOptions::default()).unwrap();
+    let clock = Arc::new(ManualClock::new(Time { secs: 1_000_000, nanos: 0 }));
+    let options = MountOptions { options: Options::parse("tails=none"), ..MountOptions::default() };
+    let fs = ReiserFs.mount(devices(), &options, clock).unwrap();
+    let create = |name: &[u8]| {
+        let new = New { mode: mode::IFREG | 0o644, ..New::default() };
+        fs.create(&Cx { uid: 0, gid: 0 }, fs.root(), name, &new).unwrap().ino
+    };
+    let (small, large) = (create(b"small"), create(b"large"));
+    fs.write(small, 0, &[1; 100]).unwrap();
+    let mut at = 0;
+    while let Ok(n) = fs.write(large, at, &[2; 4096]) {
+        at += n as u64;
+    }
+    assert_eq!(fs.write(small, 5000, &[3; 100]).unwrap_err().errno(), Errno::ENOSPC);
+    fs.unmount().unwrap();
+    let report = ReiserFs.check(devices(), &CheckOptions { force: true, ..CheckOptions::default() }, &mut |_, _, _| ()).unwrap();
+    assert_eq!(report.issues, vec![]);
 }
