@@ -211,8 +211,8 @@ fn what_is_sealed_is_believed() {
         }
         let copy = patched(&dev, of("superblock"), "SuperBlock.label", b"other\0");
         assert_eq!(dump(&copy, &["superblock"])["label"], "other", "{name}");
-        let copy = patched(&dev, of("map of object numbers"), "IdRange.first", &[1]);
-        assert_eq!(dump(&copy, &["ids"])["ranges"][0][0], 1, "{name}");
+        let copy = patched(&dev, of("map of object numbers"), "IdRange.end", &[200]);
+        assert_eq!(dump(&copy, &["ids"])["ranges"][0][1], 200, "{name}");
         let copy = patched(&dev, of("log head"), "LogHead.seq", &77_777u64.to_le_bytes());
         assert_eq!(dump(&copy, &["log"])["first"], 77_777, "{name}");
         let copy = patched(&dev, of("bitmap"), "bitmap.head", &[0xfe]);
