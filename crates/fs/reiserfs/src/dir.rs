@@ -4,7 +4,6 @@
 use crate::format::*;
 use crate::inode::{Inode, LINK_MAX, stat_key};
 use crate::item::{Item, entries};
-use crate::planted::{Flaw, planted};
 use crate::tree::{find, seek};
 use crate::volume::Core;
 use arbor_base::field;
@@ -79,7 +78,7 @@ impl Core {
                 if e.name == name {
                     return Ok(Ok(e.clone()));
                 }
-                if e.offset == free && !planted(Flaw::GenerationReused) {
+                if e.offset == free {
                     free += 1;
                 }
             }
@@ -255,5 +254,43 @@ impl AtomicNames for Core {
         let xattrs = arbor_kit::xattr::encoded_len(new.xattrs);
         let xattrs = if xattrs == 0 { 0 } else { self.taken_by(xattrs) };
         self.need(3 * self.most_taken() + target + xattrs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arbor_base::device::MemDevice;
+    use arbor_base::vfs::{Devices, FormatOptions, ManualClock, MountOptions};
+    use std::sync::Arc;
+
+    /// Names whose hashes are equal cannot be made on purpose: others are put where they would be.
+    #[test]
+    fn names_of_one_hash_lie_side_by_side() {
+        let device = MemDevice::new(16 << 20);
+        crate::mkfs::format(Devices::single(device.clone()), &FormatOptions::default()).expect("format");
+        let clock = Arc::new(ManualClock::new(Time { secs: 1_000_000, nanos: 0 }));
+        let volume = crate::mount::mount(Devices::single(device), &MountOptions::default(), clock).expect("mount");
+        let core = &mut *volume.lock();
+        let first = core.geom.name_offset(b"name");
+        let to = (ROOT, FileType::Dir);
+        for n in 0..GENERATIONS - 1 {
+            core.put_name(ROOT, first + n, format!("other{n}").as_bytes(), to).expect("room");
+        }
+        assert_eq!(core.find_name(ROOT, b"name").expect("no error").expect_err("not there"), first + GENERATIONS - 1);
+        let root = core.iget(ROOT).expect("root");
+        core.erase(&root, b"other7", &(first + 7)).expect("it is there");
+        assert_eq!(core.find_name(ROOT, b"name").expect("no error").expect_err("not there"), first + 7);
+        core.put_name(ROOT, first + GENERATIONS - 1, b"name", to).expect("room");
+        assert_eq!(
+            core.find_name(ROOT, b"name").expect("no error").expect("it is there").offset,
+            first + GENERATIONS - 1
+        );
+        core.put_name(ROOT, first + 7, b"other7", to).expect("room");
+        core.erase(&root, b"name", &(first + GENERATIONS - 1)).expect("it is there");
+        core.put_name(ROOT, first + GENERATIONS - 1, b"last", to).expect("room");
+        assert_eq!(core.find_name(ROOT, b"name").expect("no error").expect_err("no room"), u64::MAX);
+        let all = core.entries_from(ROOT, 0).expect("entries").len();
+        assert!(all > 0 && core.iget(ROOT).expect("root").d.size.get() > 256 * ENTRY_HEAD as u64);
     }
 }

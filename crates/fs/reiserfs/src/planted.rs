@@ -14,14 +14,10 @@ arbor_kit::flaws! {
     LoggedReused,
     /// Recovery does not look whether a record is whole.
     TornBelieved,
-    /// After a recovery numbers go on, so that a record that did not count may count later (against REISER-C4).
-    NumbersGoOn,
     /// A tail that moves to an unformatted node leaves its bytes behind (against REISER-F2).
     TailWithoutPointer,
     /// An item that is shifted to a neighbour is lost.
     ShiftedLost,
-    /// A name gets an offset that another one has (against REISER-D1).
-    GenerationReused,
     /// An object without a name that is open is not put on the list of these.
     NoOrphans,
     /// The key of a first item that has changed is not told to the nodes above (against REISER-T2).

@@ -176,7 +176,7 @@ pub(crate) fn replay(dev: &dyn Device, geom: &Geom, found: &Found) -> Result<u64
         dev.write_at(Kind::Other, geom.byte(*block), copy)?;
     }
     dev.flush()?;
-    let seq = if planted(Flaw::NumbersGoOn) { found.seq } else { found.seq + u64::from(geom.log) };
+    let seq = found.seq + u64::from(geom.log);
     dev.write_at(Kind::Log, head_at(geom, found.heads.next), &log_head(geom, seq))?;
     dev.flush()?;
     Ok(seq)

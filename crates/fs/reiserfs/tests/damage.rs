@@ -75,8 +75,13 @@ fn numbers() -> Vec<Case> {
             let (_, number) = key_of(k.ino("/a/small"));
             let ino = ino_of(ROOT_OBJECT, number);
             let d = k.stat_of(k.ino("/a/small"));
-            let d = StatData { size: 0.into(), tail: 0.into(), blocks: 0.into(), xattr: 0.into(), nlink: 1.into(), ..d };
-            k.insert(Item { key: Key::new(ROOT_OBJECT, number, 0, Kind::StatData), tail: 0, body: d.as_bytes().to_vec() });
+            let d =
+                StatData { size: 0.into(), tail: 0.into(), blocks: 0.into(), xattr: 0.into(), nlink: 1.into(), ..d };
+            k.insert(Item {
+                key: Key::new(ROOT_OBJECT, number, 0, Kind::StatData),
+                tail: 0,
+                body: d.as_bytes().to_vec(),
+            });
             k.name("/", b"same", ino, 8);
         }),
         case(&["Orphans", "OrphanList"], false, &[], |k| {

@@ -44,6 +44,7 @@ fn a_write_that_finds_no_space_leaves_the_end_as_it_was() {
     }
     assert_eq!(fs.write(small, 5000, &[3; 100]).unwrap_err().errno(), Errno::ENOSPC);
     fs.unmount().unwrap();
-    let report = ReiserFs.check(devices(), &CheckOptions { force: true, ..CheckOptions::default() }, &mut |_, _, _| ()).unwrap();
+    let report =
+        ReiserFs.check(devices(), &CheckOptions { force: true, ..CheckOptions::default() }, &mut |_, _, _| ()).unwrap();
     assert_eq!(report.issues, vec![]);
 }
