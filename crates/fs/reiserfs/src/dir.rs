@@ -191,9 +191,13 @@ impl AtomicNames for Core {
     type Vacancy = u64;
 
     /// Looks whether there is space for all that a call may do that needs a vacancy.
-    fn vacancy(&mut self, _dir: &mut Inode, _name: &[u8], room: &u64) -> Result<u64> {
+    fn vacancy(&mut self, dir: &mut Inode, _name: &[u8], room: &u64) -> Result<u64> {
         self.need(3 * self.most_taken())?;
-        if *room == u64::MAX { Err(Errno::ENOSPC.into()) } else { Ok(*room) }
+        if *room == u64::MAX {
+            return Err(Errno::ENOSPC.into());
+        }
+        self.look(name_key(dir.ino, *room))?;
+        Ok(*room)
     }
 
     fn enter(&mut self, dir: &Inode, at: u64, name: &[u8], to: (Ino, FileType)) -> Result<()> {

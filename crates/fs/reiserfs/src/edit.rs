@@ -39,6 +39,12 @@ impl Core {
         u64::from(self.sb.height.get()) + 3
     }
 
+    /// Reads the formatted node in which `key` lies, so that a call that is to change it fails before it changes anything.
+    pub fn look(&mut self, key: Key) -> Result<()> {
+        let (leaf, _) = tree::descend(self, key)?;
+        self.node(leaf, 1).map(drop)
+    }
+
     /// Changes the items of the formatted node in which `key` lies; `ENOSPC` before anything is changed.
     pub fn edit(&mut self, key: Key, f: impl FnOnce(&mut Vec<Item>)) -> Result<()> {
         let plan = tree::plan_edit(self, key, f)?;

@@ -112,6 +112,8 @@ impl Core {
     /// Makes a new object in a locality.
     pub fn new_object(&mut self, locality: u32, m: u32, (uid, gid): (u32, u32), now: Time) -> Result<Inode> {
         self.need(self.most_taken())?;
+        let next = self.ids.first().map_or(0, |range| range.1);
+        self.look(stat_key(ino_of(locality, next)))?;
         let object = self.take_object()?;
         let nlink = if m & mode::IFMT == mode::IFDIR { 2 } else { 1 };
         let stamp = Stamp::from(now);
