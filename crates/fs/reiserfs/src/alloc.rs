@@ -92,7 +92,8 @@ impl Core {
                     Some(next) => n = next,
                     None => break,
                 }
-                from = if up { n * covered } else { (n * covered).saturating_add(covered - 1) };
+                let first = n.saturating_mul(covered);
+                from = if up { first } else { first.saturating_add(covered - 1) };
             }
             if turn == 0 {
                 self.sb.direction = u32::from(up).into();

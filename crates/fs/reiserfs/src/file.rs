@@ -27,8 +27,9 @@ use std::sync::Arc;
 
 /// Most blocks of a file that are read together.
 const CLUSTER: usize = 32;
-/// Most pointers that one step frees.
+/// Most pointers that are freed at once, and how often in a step.
 const STEP: usize = 2048;
+const ROUNDS: usize = 16;
 
 /// Where a block of a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,11 +210,20 @@ impl Core {
 
     /// Makes direct items hold the bytes of the last block of a file. There is space for it.
     fn put_tail(&mut self, f: &mut Inode, lbn: u64, bytes: &[u8]) -> Result<()> {
-        let from = self.offset(lbn);
         let old = if self.tail_block(f) == Some(lbn) { f.d.tail.get() as usize } else { 0 };
+        let end = f.key(XATTR_OFFSET, Kind::StatData);
+        self.put_bytes(f, (f.key(self.offset(lbn), Kind::Direct), end), old, bytes)?;
+        f.d.tail = (bytes.len() as u32).into();
+        Ok(())
+    }
+
+    /// Makes items, which begin at `first` and have `old` bytes, hold these bytes, and nothing else before `end`. Takes blocks
+    /// only if there are more of them than before.
+    pub fn put_bytes(&mut self, f: &Inode, (first, end): (Key, Key), old: usize, bytes: &[u8]) -> Result<()> {
         let (mut at, same) = (0, old.min(bytes.len()));
+        let key = |at: usize| first.at(first.offset() + at as u64);
         while at < same {
-            let unit = find(self, f.key(from + at as u64, Kind::Direct))?.ok_or(Errno::EIO)?;
+            let unit = find(self, key(at))?.ok_or(Errno::EIO)?;
             let len = unit.item().map_or(0, |item| item.body.len()).saturating_sub(unit.unit).min(same - at);
             let (place, n, new) = ((unit.leaf, unit.at), unit.unit, bytes.get(at..at + len).unwrap_or(&[]));
             let differs = unit.item().is_some_and(|item| item.body.get(n..n + len) != Some(new));
@@ -223,13 +233,13 @@ impl Core {
             }
             at += len.max(1);
         }
-        if bytes.len() > old {
-            let body = bytes.get(old..).unwrap_or(&[]).to_vec();
-            self.insert(Item { key: f.key(from + old as u64, Kind::Direct), tail: 0, body })?;
-        } else if bytes.len() < old {
-            self.cut_range(f.from(from + bytes.len() as u64), f.key(XATTR_OFFSET, Kind::StatData))?;
+        let piece = self.geom.most_direct();
+        for (n, part) in bytes.get(old..).unwrap_or(&[]).chunks(piece).enumerate() {
+            self.insert(Item { key: key(old + n * piece), tail: 0, body: part.to_vec() })?;
         }
-        f.d.tail = (bytes.len() as u32).into();
+        if bytes.len() < old {
+            self.cut_range(f.from(key(bytes.len()).offset()), end)?;
+        }
         Ok(())
     }
 
@@ -258,7 +268,15 @@ impl Core {
             return Ok(());
         }
         let Place::Node(block) = self.locate(f, lbn)? else { return Ok(()) };
-        let page = self.page(f, lbn)?.ok_or(Errno::EIO)?;
+        let page = match self.page(f, lbn) {
+            Ok(Some(page)) => page,
+            Ok(None) => return Ok(()),
+            // It stays where it is.
+            Err(e) => {
+                self.calls.health.note(&e);
+                return Ok(());
+            }
+        };
         self.cut_range(f.from(self.offset(lbn)), f.key(XATTR_OFFSET, Kind::StatData))?;
         self.free_node(f, lbn, block)?;
         self.put_tail(f, lbn, page.get(..len).unwrap_or(&[]))
@@ -459,6 +477,7 @@ impl BlockFiles for Core {
 
     fn truncate_step(&mut self, f: &mut Inode, to: u64) -> Result<u64> {
         let (node, old) = (self.geom.node_size as u64, f.d.size.get());
+        self.ends_step = false;
         if let Some(lbn) = self.tail_block(f) {
             let start = self.offset(lbn);
             if to > start {
@@ -472,16 +491,22 @@ impl BlockFiles for Core {
         }
         let keep = self.geom.blocks_of(to);
         let mut end = self.geom.blocks_of(f.d.size.get());
-        while end > keep && self.has_room() {
+        for _ in 0..ROUNDS {
+            if end <= keep {
+                break;
+            }
             end = match self.free_last(f, keep) {
                 // The next step meets the damage, in a call of its own, before it changes anything.
-                Err(Error::Corrupt(_)) if f.d.size.get() < old => {
+                Err(Error::Corrupt(_) | Error::Io(_)) if f.d.size.get() < old => {
                     self.ends_step = true;
                     break;
                 }
                 done => done?,
             };
             f.d.size = f.d.size.get().min((end * node).max(to)).into();
+            if !self.has_room() {
+                break;
+            }
         }
         if end <= keep {
             f.d.size = to.into();
@@ -513,6 +538,11 @@ impl Core {
         let (size, node) = (f.d.size.get(), self.geom.node_size as u64);
         let (lbn, within) = (size / node, (size % node) as usize);
         if within == 0 || !self.cache.contains(Name::data(f.ino, lbn)) {
+            return Ok(());
+        }
+        if !self.cache.is_dirty(Name::data(f.ino, lbn)) {
+            // They are read as zeros; nothing is written that the file has not had.
+            self.cache.remove(Name::data(f.ino, lbn));
             return Ok(());
         }
         let Place::Node(block) = self.locate(f, lbn)? else { return Ok(()) };

@@ -221,12 +221,8 @@ impl InodeTable for Core {
         if bytes.len() > i.d.xattr.get() as usize {
             self.need(self.taken_by(bytes.len()))?;
         }
-        self.free_xattr(i)?;
-        let piece = self.geom.most_direct();
-        for (n, part) in bytes.chunks(piece).enumerate() {
-            let key = i.key(XATTR_OFFSET + (n * piece) as u64, Kind::Xattr);
-            self.insert(Item { key, tail: 0, body: part.to_vec() })?;
-        }
+        let (first, end) = (i.key(XATTR_OFFSET, Kind::Xattr), i.key(MOST_OFFSET, Kind::Xattr));
+        self.put_bytes(i, (first, end), i.d.xattr.get() as usize, &bytes)?;
         i.d.xattr = (bytes.len() as u32).into();
         self.iput(i)
     }

@@ -131,7 +131,7 @@ impl<'a, N: Nodes + ?Sized> Level<'a, N> {
             Ok(Some((block, way))) => self.slot(block, way).map(Some),
             Err(e) => Err(e),
         };
-        if let Err(Error::Corrupt(_)) = found {
+        if let Err(Error::Corrupt(_) | Error::Io(_)) = found {
             self.nodes.note_damage();
             return Ok(None);
         }

@@ -334,8 +334,8 @@ fn compress<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape) -> Result
     while !level.removed.is_empty() || level.slots.iter().any(has_shrunk) {
         let changed = |s: &Slot| s.is_changed();
         // Two on each side of what has changed.
-        while level.slots.iter().position(changed).unwrap_or(0) < 2 && level.more_left()? {}
-        while level.slots.iter().rev().position(changed).unwrap_or(0) < 2 && level.more_right()? {}
+        while level.slots.iter().position(changed).is_some_and(|n| n < 2) && level.more_left()? {}
+        while level.slots.iter().rev().position(changed).is_some_and(|n| n < 2) && level.more_right()? {}
         if let Some(empty) =
             level.slots.iter().position(|s| s.work().items().is_empty()).filter(|_| level.slots.len() > 1)
         {
