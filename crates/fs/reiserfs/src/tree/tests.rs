@@ -25,13 +25,14 @@ struct Tree {
     /// All of them if it is `None`.
     in_memory: Option<BTreeSet<Block>>,
     touched: BTreeSet<Block>,
+    reads: usize,
 }
 
 impl Tree {
     fn new(node_size: usize) -> Tree {
         let shape = Shape { node_size, fsid: 7 };
         let nodes = BTreeMap::from([(1, sealed(&Content::Leaf(Vec::new()), shape, 1, 1))]);
-        Tree { shape, nodes, root: (1, 1), next: 2, in_memory: None, touched: BTreeSet::new() }
+        Tree { shape, nodes, root: (1, 1), next: 2, in_memory: None, touched: BTreeSet::new(), reads: 0 }
     }
 
     /// A tree of these formatted nodes, the first of which is block 1, and a root.
@@ -144,6 +145,7 @@ impl Nodes for Tree {
     }
 
     fn read(&mut self, block: Block, level: u16) -> Result<Arc<Content>> {
+        self.reads += 1;
         Ok(Arc::new(self.content(block, level)))
     }
 
@@ -310,6 +312,22 @@ fn a_file_that_grows_in_order_fills_its_nodes() {
     let cut = tree.cut(Key::new(1, 3, 0, Kind::Indirect), Key::new(1, 3, u64::MAX, Kind::Indirect));
     assert!(cut <= leaves.len() + 1, "{cut} steps for {} nodes", leaves.len());
     assert_eq!(tree.check(), [vec![]]);
+}
+
+/// A node that loses all it holds has its neighbours looked at, and no others.
+#[test]
+fn emptying_a_node_reads_no_other() {
+    let mut tree = Tree::new(1024);
+    (0..100_000u32).for_each(|n| tree.put(pointers(3, 1 + u64::from(n) * 1024, &[n + 1])));
+    let leaves = tree.check();
+    assert!(leaves.len() > 300);
+    let shape = tree.shape;
+    let first = leaves[200][0].key;
+    tree.reads = 0;
+    let plan = plan_edit(&mut tree, first, Vec::clear).unwrap();
+    assert!(tree.reads < 60, "{} reads", tree.reads);
+    tree.carry_out(plan);
+    assert_eq!((shape.node_size, tree.check().len()), (1024, leaves.len() - 1));
 }
 
 /// Every sequence of so many steps, each of which puts or takes one of a few items.
