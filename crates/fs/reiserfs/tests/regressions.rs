@@ -48,3 +48,33 @@ fn a_write_that_finds_no_space_leaves_the_end_as_it_was() {
         ReiserFs.check(devices(), &CheckOptions { force: true, ..CheckOptions::default() }, &mut |_, _, _| ()).unwrap();
     assert_eq!(report.issues, vec![]);
 }
+
+/// Attributes were taken out before they were put in anew; a full volume lost them.
+#[test]
+fn attributes_are_replaced_on_a_full_volume() {
+    let disk = MemDevice::new(8 << 20);
+    let devices = || Devices::single(disk.clone());
+    ReiserFs.format(devices(), &FormatOptions::default()).unwrap();
+    let clock = Arc::new(ManualClock::new(Time { secs: 1_000_000, nanos: 0 }));
+    let fs = ReiserFs.mount(devices(), &MountOptions::default(), clock).unwrap();
+    let create = |name: &[u8]| {
+        let new = New { mode: mode::IFREG | 0o644, ..New::default() };
+        fs.create(&Cx { uid: 0, gid: 0 }, fs.root(), name, &new).unwrap().ino
+    };
+    let (file, large) = (create(b"file"), create(b"large"));
+    let set = |name: &[u8], byte: u8| fs.setxattr(file, name, &vec![byte; 30_000], XattrMode::Set);
+    set(b"user.a", 1).unwrap();
+    set(b"user.b", 2).unwrap();
+    let mut at = 0;
+    while let Ok(n) = fs.write(large, at, &[3; 4096]) {
+        at += n as u64;
+    }
+    set(b"user.a", 4).unwrap();
+    assert_eq!(fs.getxattr(file, b"user.a").unwrap(), vec![4; 30_000]);
+    fs.removexattr(file, b"user.a").unwrap();
+    assert_eq!(fs.getxattr(file, b"user.b").unwrap(), vec![2; 30_000]);
+    fs.unmount().unwrap();
+    let options = CheckOptions { force: true, ..CheckOptions::default() };
+    let report = ReiserFs.check(devices(), &options, &mut |_, _, _| ()).unwrap();
+    assert_eq!(report.issues, vec![]);
+}
