@@ -23,6 +23,7 @@ use arbor_base::vfs::{Errno, Error, Result};
 use arbor_kit::blockfile::{BlockFiles, Fill};
 use arbor_kit::blockmap::Mapped;
 use arbor_kit::inodes::InodeStore as _;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Most blocks of a file that are read together.
@@ -30,6 +31,8 @@ const CLUSTER: usize = 32;
 /// Most pointers that are freed at once, and how often in a step.
 const STEP: usize = 2048;
 const ROUNDS: usize = 16;
+/// Most bitmaps that are changed by freeing at once; less than what `has_room` keeps free.
+const BITMAPS: usize = 48;
 
 /// Where a block of a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -303,7 +306,7 @@ impl Core {
         if end <= keep {
             return Ok(keep);
         }
-        let from = keep.max(first).max(end.saturating_sub(STEP as u64));
+        let from = self.affordable(&all, first).max(keep).max(end.saturating_sub(STEP as u64));
         let blocks: Vec<(u64, Block)> = (first..).zip(all).filter(|(lbn, block)| *lbn >= from && *block != 0).collect();
         let place = (unit.leaf, unit.at);
         drop(unit);
@@ -316,6 +319,20 @@ impl Core {
             self.free_node(f, lbn, block)?;
         }
         Ok(from)
+    }
+
+    /// From which block on so many bitmaps tell of these nodes as a step may change.
+    fn affordable(&self, all: &[Block], first: u64) -> u64 {
+        let mut bitmaps = BTreeSet::new();
+        let mut from = first + all.len() as u64;
+        for block in all.iter().rev() {
+            bitmaps.insert(block / self.geom.covered());
+            if bitmaps.len() > BITMAPS {
+                break;
+            }
+            from -= 1;
+        }
+        from
     }
 
     /// What `balloc` does for a block that has no unformatted node.

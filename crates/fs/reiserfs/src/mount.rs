@@ -31,7 +31,8 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     core.stay();
     core.take_log(&found)?;
     dev.confine(0..core.geom.byte(core.geom.blocks));
-    if found.records > 0 {
+    if found.records > 0 || !read_only && core.sb.clean.get() == 0 {
+        // Where none counts, one may have been cut off, whose number is not used again (REISER-C4).
         core.replay(&found)?;
     } else if found.heads.is_torn && !read_only {
         core.write_log_head()?;
