@@ -1,11 +1,9 @@
 //! Changes of names in directories of chunks ([`chunkdir`](super::chunkdir)), for engines that make all changes of a
 //! call durable together (LFS, plain).
 //!
-//! An engine that implements [`ChunkNames`] gets [`AtomicNames`] by it. The checkers make lost+found by the functions of
-//! this module (`lostfound.rs`).
+//! An engine that implements [`ChunkNames`] gets [`AtomicNames`] by it.
 
 use crate::atomicnames::AtomicNames;
-pub use crate::atomicnames::or_unmake;
 use crate::blockfile::{BlockFile, UsualFields};
 use crate::chunkdir::{ChunkDirs, Found, Room};
 use crate::dirent::{DOTDOT_AT, first_chunks};

@@ -5,14 +5,11 @@
 use arbor_base::device::MemDevice;
 use arbor_base::vfs::{Devices, Engine};
 use arbor_lfs::Lfs;
-use arbor_torture::golden::{Forms, Golden, Recorded, pack};
+use arbor_torture::golden::{CUT, EMPTY, Forms, Golden, Recorded, UNMOUNTED};
 
 static GOLDEN: Golden = Golden::new(&Lfs, env!("CARGO_MANIFEST_DIR"), make, Vec::new);
 const FORMS: Forms = Forms { far: [12 << 12, (12 + 512) << 12, (12 + 512 + 512 * 512) << 12] };
 
-const EMPTY: &str = "v1-empty.bin";
-const UNMOUNTED: &str = "v1.bin";
-const CUT: &str = "v1-cut.bin";
 const SHAPE: &str = "block=4K,segment=64K";
 
 /// What a dump says: the heads, the summaries of the first segments, and some inodes.
@@ -29,20 +26,9 @@ fn dumps(dev: &MemDevice) -> String {
 }
 
 fn make() -> Recorded {
-    let (unmounted, cut) = (GOLDEN.format(SHAPE), GOLDEN.format(SHAPE));
-    let fs = GOLDEN.mount(&unmounted, "");
-    FORMS.fill(&*fs);
-    fs.unmount().unwrap();
-    let fs = GOLDEN.mount(&cut, "");
-    FORMS.fill(&*fs);
-    let cut = cut.snapshot();
-    vec![
-        (EMPTY, pack(&GOLDEN.format(SHAPE))),
-        (UNMOUNTED, pack(&unmounted)),
-        (CUT, pack(&cut)),
-        ("v1.txt", dumps(&unmounted).into_bytes()),
-        ("v1-cut.txt", dumps(&cut).into_bytes()),
-    ]
+    let (images, [unmounted, cut]) = GOLDEN.usual(SHAPE, &FORMS);
+    let texts = [("v1.txt", dumps(&unmounted).into_bytes()), ("v1-cut.txt", dumps(&cut).into_bytes())];
+    images.into_iter().chain(texts).collect()
 }
 
 #[test]

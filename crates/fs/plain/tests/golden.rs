@@ -2,25 +2,16 @@
 //! form of file, unmounted; and the same after a power cut, with an open file without a name on the list of these.
 
 use arbor_plain::Plain;
-use arbor_torture::golden::{Forms, Golden, Recorded, pack};
+use arbor_torture::golden::{CUT, EMPTY, Forms, Golden, Recorded, UNMOUNTED};
 
 static GOLDEN: Golden = Golden::new(&Plain, env!("CARGO_MANIFEST_DIR"), make, Vec::new);
 const POINTERS: u64 = arbor_plain::format::POINTERS;
 const FORMS: Forms = Forms { far: [12 << 12, (12 + POINTERS) << 12, (12 + POINTERS + POINTERS * POINTERS) << 12] };
 
-const EMPTY: &str = "v1-empty.bin";
-const UNMOUNTED: &str = "v1.bin";
-const CUT: &str = "v1-cut.bin";
 const SHAPE: &str = "log=512K";
 
 fn make() -> Recorded {
-    let (unmounted, cut) = (GOLDEN.format(SHAPE), GOLDEN.format(SHAPE));
-    let fs = GOLDEN.mount(&unmounted, "");
-    FORMS.fill(&*fs);
-    fs.unmount().unwrap();
-    let fs = GOLDEN.mount(&cut, "");
-    FORMS.fill(&*fs);
-    vec![(EMPTY, pack(&GOLDEN.format(SHAPE))), (UNMOUNTED, pack(&unmounted)), (CUT, pack(&cut.snapshot()))]
+    GOLDEN.usual(SHAPE, &FORMS).0
 }
 
 #[test]

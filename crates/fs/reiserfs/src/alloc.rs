@@ -131,8 +131,8 @@ impl Core {
         };
         let at = from.saturating_sub(first).min(end.saturating_sub(1));
         let found = match up {
-            true => (at..end).next_from(bits, held.as_deref()),
-            false => (0..at + 1).next_back_from(bits, held.as_deref()),
+            true => next_free(bits, held.as_deref(), at, end),
+            false => last_free(bits, held.as_deref(), at + 1),
         };
         let whole = if up { at == 0 } else { at + 1 == end };
         held.into_iter().for_each(|held| drop(self.space.held.insert(n, held)));
@@ -148,26 +148,17 @@ impl Core {
         if n >= self.geom.bitmaps() {
             return Err(self.no_free());
         }
-        let (g, block) = (self.geom, self.geom.bitmap(n));
-        let head = BitmapHead {
-            magic: BITMAP_MAGIC.into(),
-            fsid: g.fsid.into(),
-            block: block.into(),
-            ..BitmapHead::default()
-        };
-        let mut bytes = vec![0; g.node_size];
-        arbor_base::layout::put(&mut bytes, 0, head.as_bytes());
-        let bits = bytes.get_mut(BITMAP_HEAD..).unwrap_or(&mut []);
-        let first = n * g.covered();
-        let own = if n == 0 { 2 + g.log } else { 1 };
-        bitmap::set_used(bits, 0, own);
-        if (first..first.saturating_add(g.covered())).contains(&g.copy()) {
-            bitmap::set_used(bits, g.copy() - first, 1);
-        }
-        self.put_block(block, Kind::Bitmap, bytes);
+        self.put_bitmap(n, &own_bits(&self.geom, n));
         self.sb.bitmaps = (n + 1).into();
         self.touch_super();
         Ok(())
+    }
+
+    /// Makes a bitmap hold these bits.
+    pub fn put_bitmap(&mut self, n: u32, bits: &[u8]) {
+        let (block, fsid) = (self.geom.bitmap(n), self.geom.fsid.into());
+        let head = BitmapHead { magic: BITMAP_MAGIC.into(), fsid, block: block.into(), ..BitmapHead::default() };
+        self.put_block(block, Kind::Bitmap, [head.as_bytes(), bits].concat());
     }
 
     /// Fails unless a block is in use for what it is said to hold.
@@ -213,14 +204,7 @@ impl Core {
         let (first, end) = (n * covered, self.geom.blocks.saturating_sub(n * covered).min(covered));
         let mut bits = match n < self.sb.bitmaps.get() {
             true => self.bitmap(n)?.get(BITMAP_HEAD..BITMAP_HEAD + len).unwrap_or(&[]).to_vec(),
-            false => {
-                let mut bits = vec![0; len];
-                bitmap::set_used(&mut bits, 0, 1);
-                if first + end == self.geom.blocks {
-                    bitmap::set_used(&mut bits, end - 1, 1);
-                }
-                bits
-            }
+            false => own_bits(&self.geom, n),
         };
         if let Some(held) = self.space.held.get(&n) {
             bits.iter_mut().zip(held).for_each(|(bits, held)| *bits |= held);
@@ -235,39 +219,37 @@ impl Core {
     }
 }
 
-/// Searching two bitmaps at once, for a bit that is clear in both.
-trait Search {
-    fn next_from(self, bits: &[u8], held: Option<&[u8]>) -> Option<u32>;
-    fn next_back_from(self, bits: &[u8], held: Option<&[u8]>) -> Option<u32>;
+/// The bits of bitmap `n` where nothing is in use: those of blocks that can never be nodes are set.
+pub(crate) fn own_bits(g: &Geom, n: u32) -> Vec<u8> {
+    let mut bits = vec![0; 2 * g.bit_bytes()];
+    bitmap::set_used(&mut bits, 0, if n == 0 { 2 + g.log } else { 1 });
+    if g.copy() / g.covered() == n {
+        bitmap::set_used(&mut bits, g.copy() % g.covered(), 1);
+    }
+    bits
 }
 
-impl Search for std::ops::Range<u32> {
-    fn next_from(self, bits: &[u8], held: Option<&[u8]>) -> Option<u32> {
-        let mut at = self.start;
-        loop {
-            let free = bitmap::next_free(bits, at, self.end)?;
-            let Some(held) = held.filter(|held| !bitmap::is_free(held, free)) else { return Some(free) };
-            at = bitmap::next_free(held, free, self.end)?;
-        }
+/// The first bit from `from` on, and before `end`, that is clear in both bitmaps.
+fn next_free(bits: &[u8], held: Option<&[u8]>, from: u32, end: u32) -> Option<u32> {
+    let mut at = from;
+    loop {
+        let free = bitmap::next_free(bits, at, end)?;
+        let Some(held) = held.filter(|held| !bitmap::is_free(held, free)) else { return Some(free) };
+        at = bitmap::next_free(held, free, end)?;
     }
+}
 
-    fn next_back_from(self, bits: &[u8], held: Option<&[u8]>) -> Option<u32> {
-        let used = |bit: u32| !bitmap::is_free(bits, bit) || held.is_some_and(|held| !bitmap::is_free(held, bit));
-        let mut at = self.end;
-        while at > self.start {
-            let byte = (at as usize - 1) / 8;
-            let both = bits.get(byte).copied().unwrap_or(255) | held.and_then(|h| h.get(byte)).copied().unwrap_or(0);
-            if both == 255 {
-                at = (byte * 8) as u32;
-                continue;
-            }
-            at -= 1;
-            if !used(at) {
-                return Some(at).filter(|at| *at >= self.start);
-            }
-        }
-        None
-    }
+/// The last bit before `end` that is clear in both.
+fn last_free(bits: &[u8], held: Option<&[u8]>, end: u32) -> Option<u32> {
+    let byte = |n: u32| {
+        let of = |bits: &[u8]| bits.get(n as usize).copied().unwrap_or(0xff);
+        of(bits) | held.map_or(0, of)
+    };
+    (0..end.div_ceil(8)).rev().find_map(|n| {
+        let beyond = (8 * (n + 1)).saturating_sub(end);
+        let free = !byte(n) & 0xffu8.unbounded_shr(beyond);
+        free.checked_ilog2().map(|bit| 8 * n + bit)
+    })
 }
 
 // Numbers of objects.

@@ -143,11 +143,10 @@ impl Concluded for Checker<'_> {
 
     fn counts(&self) -> CheckReport {
         let g = self.core.geom;
-        let own = u64::from(2 + g.log + g.bitmaps());
         CheckReport {
             files: self.recs.there().count() as u64,
             directories: self.recs.dirs().len() as u64,
-            used_bytes: (own + self.nodes.len() + self.data.len()) * g.node_size as u64,
+            used_bytes: (u64::from(g.own_blocks()) + self.nodes.len() + self.data.len()) * g.node_size as u64,
             ..CheckReport::default()
         }
     }

@@ -58,6 +58,17 @@ impl Core {
         Ok(all.map(entry).collect())
     }
 
+    /// All entries of a directory.
+    pub fn all_entries(&mut self, dir: Ino) -> Result<Vec<Entry>> {
+        let (mut all, mut at) = (Vec::new(), 0);
+        loop {
+            let some = self.entries_from(dir, at)?;
+            let Some(last) = some.last() else { return Ok(all) };
+            at = last.offset + 1;
+            all.extend(some);
+        }
+    }
+
     fn dir(&mut self, ino: Ino) -> Result<Inode> {
         let i = self.iget(ino)?;
         if i.is_dir() { Ok(i) } else { Err(Errno::ENOTDIR.into()) }

@@ -4,11 +4,12 @@ use crate::describe::{owner_of, pointers};
 use crate::dir::target;
 use crate::file::pointer;
 use crate::format::*;
-use crate::inode::{Inode, stat_data};
+use crate::inode::Inode;
 use crate::item::{Item, entries, ops};
 use crate::node::{Block, Content, Shape, head};
 use crate::structures::records;
 use crate::tree::{Nodes as _, seek};
+use crate::validate::stat_data;
 use crate::volume::Core;
 use crate::{mount, recover};
 use arbor_base::device::Kind as Request;
@@ -236,17 +237,10 @@ fn runs(item: &Item, node_size: usize) -> Vec<(u64, Block, u32)> {
 
 fn dir(core: &mut Core, ino: Ino) -> Result<Value> {
     let i = core.iget(ino)?;
-    let (mut all, mut at) = (Vec::new(), 0);
-    loop {
-        let some = core.entries_from(ino, at)?;
-        all.extend(
-            some.iter().map(|e| json!({ "offset": e.offset, "ino": e.ino.0, "kind": e.kind, "name": text(&e.name) })),
-        );
-        match some.last() {
-            Some(last) if last.offset >= at => at = last.offset.saturating_add(1),
-            _ => return Ok(json!({ "ino": ino.0, "above": i.d.above.get(), "size": i.d.size.get(), "entries": all })),
-        }
-    }
+    let all = core.all_entries(ino)?.into_iter();
+    let all = all.map(|e| json!({ "offset": e.offset, "ino": e.ino.0, "kind": e.kind, "name": text(&e.name) }));
+    let entries: Vec<Value> = all.collect();
+    Ok(json!({ "ino": ino.0, "above": i.d.above.get(), "size": i.d.size.get(), "entries": entries }))
 }
 
 fn check_block(core: &Core, n: Block) -> Result<()> {

@@ -214,7 +214,7 @@ impl Core {
     /// Makes direct items hold the bytes of the last block of a file. There is space for it.
     fn put_tail(&mut self, f: &mut Inode, lbn: u64, bytes: &[u8]) -> Result<()> {
         let old = if self.tail_block(f) == Some(lbn) { f.d.tail.get() as usize } else { 0 };
-        let end = f.key(XATTR_OFFSET, Kind::StatData);
+        let end = f.body_end();
         self.put_bytes(f, (f.key(self.offset(lbn), Kind::Direct), end), old, bytes)?;
         f.d.tail = (bytes.len() as u32).into();
         Ok(())
@@ -249,7 +249,7 @@ impl Core {
     /// Removes the direct items of a file.
     fn cut_tail(&mut self, f: &mut Inode, lbn: u64) -> Result<()> {
         if !planted(Flaw::TailWithoutPointer) {
-            self.cut_range(f.from(self.offset(lbn)), f.key(XATTR_OFFSET, Kind::StatData))?;
+            self.cut_range(f.from(self.offset(lbn)), f.body_end())?;
         }
         f.d.tail = 0.into();
         Ok(())
@@ -280,7 +280,7 @@ impl Core {
                 return Ok(());
             }
         };
-        self.cut_range(f.from(self.offset(lbn)), f.key(XATTR_OFFSET, Kind::StatData))?;
+        self.cut_range(f.from(self.offset(lbn)), f.body_end())?;
         self.free_node(f, lbn, block)?;
         self.put_tail(f, lbn, page.get(..len).unwrap_or(&[]))
     }
@@ -296,7 +296,7 @@ impl Core {
     /// block from which on none is left.
     fn free_last(&mut self, f: &mut Inode, keep: u64) -> Result<u64> {
         let node = self.geom.node_size as u64;
-        let Some(unit) = seek_back(self, f.key(XATTR_OFFSET, Kind::StatData))? else { return Ok(keep) };
+        let Some(unit) = seek_back(self, f.body_end())? else { return Ok(keep) };
         let Some(item) = unit.item().filter(|item| item.key.is_of_same(f.key(0, Kind::Indirect))) else {
             return Ok(keep);
         };
@@ -314,7 +314,7 @@ impl Core {
             self.check_pointer(f, place, *block)?;
             self.check_used(*block, For::Data)?;
         }
-        self.cut_range(f.from(self.offset(from)), f.key(XATTR_OFFSET, Kind::StatData))?;
+        self.cut_range(f.from(self.offset(from)), f.body_end())?;
         for (lbn, block) in blocks.into_iter().rev() {
             self.free_node(f, lbn, block)?;
         }
@@ -353,7 +353,7 @@ impl Core {
             }
             if here == Place::Hole && find(self, f.key(self.offset(lbn), Kind::Indirect))?.is_some() {
                 // A pointer to nothing gives way.
-                self.cut_range(f.from(self.offset(lbn)), f.key(XATTR_OFFSET, Kind::StatData))?;
+                self.cut_range(f.from(self.offset(lbn)), f.body_end())?;
             }
             self.put_tail(f, lbn, page.get(..len).unwrap_or(&[]))?;
             self.cache.remove(name);
@@ -498,7 +498,7 @@ impl BlockFiles for Core {
         if let Some(lbn) = self.tail_block(f) {
             let start = self.offset(lbn);
             if to > start {
-                self.cut_range(f.from(to), f.key(XATTR_OFFSET, Kind::StatData))?;
+                self.cut_range(f.from(to), f.body_end())?;
                 (f.d.tail, f.d.size) = (((to - start) as u32).into(), to.into());
                 self.iput(f)?;
                 return Ok(to);

@@ -541,10 +541,9 @@ impl Geom {
         block > 1 + self.log && block < self.copy() && !block.is_multiple_of(self.covered())
     }
 
-    /// Blocks that can never be nodes, of those that bitmap `n` covers.
-    pub fn fixed(&self, n: u32) -> u32 {
-        let own = if n == 0 { 2 + self.log } else { 1 };
-        own + u32::from(self.copy() / self.covered() == n && !self.copy().is_multiple_of(self.covered()))
+    /// Blocks that can never be nodes: superblock, log, bitmaps, copy of the superblock.
+    pub fn own_blocks(&self) -> u32 {
+        2 + self.log + self.bitmaps()
     }
 
     /// Ranges of object numbers that the map has room for.

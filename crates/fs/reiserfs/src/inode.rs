@@ -4,21 +4,19 @@ use crate::format::*;
 use crate::item::Item;
 use crate::planted::{Flaw, planted};
 use crate::tree::{find, seek};
+use crate::validate::{MOST_XATTRS, stat_data};
 use crate::volume::Core;
 use arbor_base::field;
 use arbor_base::layout::Corrupt;
-use arbor_base::vfs::{Attr, Errno, FileType, Ino, Result, Time, mode};
+use arbor_base::vfs::{Attr, Errno, Ino, Result, Time, mode};
 use arbor_kit::blockfile::{BlockFiles as _, UsualFields as _};
 use arbor_kit::inodes::{Change, InodeStore, InodeTable};
 use arbor_kit::lifetimes::{self, Orphans};
-use arbor_kit::namespace::TARGET_MAX;
 use arbor_kit::xattr::{self, Xattrs};
-use zerocopy::{FromBytes, IntoBytes};
+use zerocopy::IntoBytes;
 
 /// Greatest link count.
 pub(crate) const LINK_MAX: u32 = 65_000;
-/// Longest list of extended attributes, in bytes.
-const MOST_XATTRS: usize = 128 << 10;
 
 /// A decoded stat data item and where it lies.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +44,11 @@ impl Inode {
         Key::new(locality, object, offset, kind)
     }
 
+    /// Greater than the keys of its body, and less than those of its attributes.
+    pub fn body_end(&self) -> Key {
+        self.key(XATTR_OFFSET, Kind::StatData)
+    }
+
     /// Less than the keys of all bytes from `offset` on.
     pub fn from(&self, offset: u64) -> Key {
         self.key(offset, Kind::Directory)
@@ -53,33 +56,6 @@ impl Inode {
 }
 
 arbor_kit::usual_fields!(Inode);
-
-/// The stat data in these bytes, checked; or the field that is wrong, what it holds, and what it should.
-pub(crate) fn stat_data(geom: &Geom, body: &[u8]) -> std::result::Result<StatData, (&'static str, u64, &'static str)> {
-    let d = StatData::read_from_bytes(body).map_err(|_| ("len", body.len() as u64, "that of stat data"))?;
-    let size = d.size.get();
-    let fits = match FileType::from_mode(d.mode.get()) {
-        None => return Err(("mode", d.mode.get().into(), "a known type")),
-        Some(FileType::File) => size <= geom.most_size(),
-        Some(FileType::Dir) => true,
-        Some(FileType::Symlink) => size <= TARGET_MAX as u64,
-        Some(_) => size == 0,
-    };
-    if !fits {
-        return Err(("size", size, "one that its type allows"));
-    }
-    let tail = u64::from(d.tail.get());
-    let has_bytes = matches!(d.kind(), mode::IFREG | mode::IFLNK);
-    if tail > 0
-        && (!has_bytes || tail > size || tail > geom.most_direct() as u64 || (size - tail) % geom.node_size as u64 != 0)
-    {
-        return Err(("tail", tail, "the bytes after the last whole block, or 0"));
-    }
-    if d.xattr.get() as usize > MOST_XATTRS {
-        return Err(("xattr", d.xattr.get().into(), "no more than a list can have"));
-    }
-    Ok(d)
-}
 
 impl Core {
     /// Loads, at a mount, the objects that were open and unlinked at the crash.
@@ -96,7 +72,7 @@ impl Core {
     }
 
     fn xattr_keys(i: &Inode) -> (Key, Key) {
-        (i.key(XATTR_OFFSET, Kind::StatData), i.key(MOST_OFFSET, Kind::Xattr))
+        (i.body_end(), i.key(MOST_OFFSET, Kind::Xattr))
     }
 
     fn free_xattr(&mut self, i: &mut Inode) -> Result<()> {

@@ -62,6 +62,7 @@ mod space;
 mod structures;
 mod superblock;
 pub mod tree;
+mod validate;
 mod volume;
 
 use arbor_base::device::{Device, Kind};

@@ -56,8 +56,7 @@ fn layout(o: &FormatOptions, size: u64) -> Result<SuperBlock> {
         ..SuperBlock::default()
     };
     let geom = Geom::of(&sb);
-    let fixed: u64 = 2 + u64::from(f.log) + u64::from(geom.bitmaps());
-    let sb = SuperBlock { free: (u64::from(blocks) - fixed).try_into().unwrap_or(0u32).into(), ..sb };
+    let sb = SuperBlock { free: (blocks - geom.own_blocks()).into(), ..sb };
     superblock::decode(&arbor_kit::head::encode(&sb), 0, size).map(|_| sb)
 }
 

@@ -3,6 +3,7 @@
 
 use crate::format::*;
 use crate::item::{Item, ops};
+use crate::validate::numbers;
 use arbor_base::field;
 use arbor_base::layout::{Corrupt, crc_without, put};
 use zerocopy::{FromBytes, IntoBytes};
@@ -127,17 +128,13 @@ impl Content {
             Corrupt::new("node", name, shape.byte(block) + at, found, expected)
         };
         let head = head(bytes);
-        let numbers = [
-            (field!(NodeHead, magic), head.magic.get().into(), u64::from(NODE_MAGIC)),
+        let all = [
+            (field!(NodeHead, magic), head.magic.get().into(), NODE_MAGIC.into()),
             (field!(NodeHead, fsid), head.fsid.get(), shape.fsid),
             (field!(NodeHead, block), head.block.get().into(), block.into()),
             (field!(NodeHead, level), head.level.get().into(), level.into()),
         ];
-        for (field, found, expected) in numbers {
-            if found != expected {
-                return Err(bad(field, found.to_string(), expected.to_string()));
-            }
-        }
+        numbers("node", shape.byte(block), &all)?;
         let count = usize::from(head.count.get());
         if level > 1 {
             return children(shape, count, bytes)

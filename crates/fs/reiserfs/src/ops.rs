@@ -75,7 +75,6 @@ impl locked::Core for Core {
 
     fn statfs(&mut self) -> Result<StatFs> {
         let g = self.geom;
-        let fixed = 2 + g.log + g.bitmaps();
         let free = u64::from(self.sb.free.get());
         // Two numbers are nobody's.
         let used =
@@ -86,7 +85,7 @@ impl locked::Core for Core {
         Ok(StatFs {
             bsize: g.node_size as u32,
             frsize: g.node_size as u32,
-            blocks: u64::from(g.blocks.saturating_sub(fixed)),
+            blocks: u64::from(g.blocks.saturating_sub(g.own_blocks())),
             bfree: free,
             bavail: free,
             files: used + more,

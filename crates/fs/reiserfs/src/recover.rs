@@ -8,8 +8,10 @@
 use crate::format::*;
 use crate::node::Block;
 use crate::planted::{Flaw, planted};
+use crate::validate;
 use arbor_base::device::{Device, Kind};
-use arbor_base::layout::{Corrupt, crc_without, get_u32, hash, put};
+use arbor_base::field;
+use arbor_base::layout::{crc_without, get_u32, hash, put};
 use arbor_base::vfs::{Error, Result};
 use std::collections::BTreeMap;
 use std::mem::offset_of;
@@ -63,17 +65,14 @@ fn head(dev: &dyn Device, geom: &Geom, slot: usize) -> Result<u64> {
     dev.read_at(Kind::Log, at, &mut bytes)?;
     let head = LogHead::read_from_prefix(&bytes).map(|h| h.0).unwrap_or_default();
     let crc = crc_without(bytes.get(..LOG_HEAD).unwrap_or(&[]), CRC_AT).unwrap_or(0);
-    for (field, found, expected) in [
-        (arbor_base::field!(LogHead, magic), u64::from(head.magic.get()), u64::from(LOG_MAGIC)),
-        (arbor_base::field!(LogHead, crc), head.crc.get().into(), crc.into()),
-        (arbor_base::field!(LogHead, fsid), head.fsid.get(), geom.fsid),
+    let all = [
+        (field!(LogHead, magic), head.magic.get().into(), LOG_MAGIC.into()),
+        (field!(LogHead, crc), head.crc.get().into(), crc.into()),
+        (field!(LogHead, fsid), head.fsid.get(), geom.fsid),
         // Numbers near their end would run over.
-        (arbor_base::field!(LogHead, seq), head.seq.get(), head.seq.get().min(MOST_SEQ)),
-    ] {
-        if found != expected {
-            return Err(Corrupt::new("log head", field.0, at + field.1, found, expected).into());
-        }
-    }
+        (field!(LogHead, seq), head.seq.get(), head.seq.get().min(MOST_SEQ)),
+    ];
+    validate::numbers("log head", at, &all)?;
     Ok(head.seq.get())
 }
 

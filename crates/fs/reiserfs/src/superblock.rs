@@ -1,6 +1,7 @@
 //! Reading and checking the superblock and the map of object numbers.
 
 use crate::format::*;
+use crate::validate;
 use arbor_base::device::{Device, Kind};
 use arbor_base::field;
 use arbor_base::layout::{Corrupt, crc_without};
@@ -74,15 +75,12 @@ pub(crate) fn ids(geom: &Geom, block: &[u8]) -> std::result::Result<Ids, Corrupt
     };
     let head = IdMap::read_from_prefix(bytes).map(|h| h.0).unwrap_or_default();
     let crc = crc_without(bytes, CRC_AT).unwrap_or(0);
-    for (field, found, expected) in [
-        (field!(IdMap, magic), u64::from(head.magic.get()), u64::from(ID_MAP_MAGIC)),
+    let all = [
+        (field!(IdMap, magic), head.magic.get().into(), ID_MAP_MAGIC.into()),
         (field!(IdMap, crc), head.crc.get().into(), crc.into()),
         (field!(IdMap, fsid), head.fsid.get(), geom.fsid),
-    ] {
-        if found != expected {
-            return Err(bad(field, found, expected));
-        }
-    }
+    ];
+    validate::numbers("map of object numbers", ID_MAP_AT as u64, &all)?;
     // The root directory has a number.
     if head.count.get() == 0 || head.count.get() as usize > geom.most_ranges() {
         return Err(bad(field!(IdMap, count), head.count.get().into(), geom.most_ranges() as u64));

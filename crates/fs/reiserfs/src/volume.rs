@@ -9,16 +9,16 @@ use crate::options::Mount;
 use crate::space::Space;
 use crate::superblock::Ids;
 use crate::tree::Nodes;
+use crate::validate;
 use arbor_base::cache::{Cache, Name};
 use arbor_base::device::{Device, Kind};
-use arbor_base::layout::{Corrupt, crc_without};
+use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Errno, Result, Time};
 use arbor_kit::counters::Io;
 use arbor_kit::machine::Machinery;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use zerocopy::FromBytes;
 
 /// The running transaction, and what the log holds.
 #[derive(Debug, Default)]
@@ -135,7 +135,7 @@ impl Core {
     /// A bitmap, checked.
     pub fn bitmap(&mut self, n: u32) -> Result<&Arc<Vec<u8>>> {
         let (geom, block) = (self.geom, self.geom.bitmap(n));
-        Ok(self.buffer(block, Kind::Bitmap, |bytes| check_bitmap(&geom, block, bytes))?.0)
+        Ok(self.buffer(block, Kind::Bitmap, |bytes| validate::bitmap(&geom, block, bytes))?.0)
     }
 
     /// A node of the tree, checked and decoded.
@@ -277,23 +277,5 @@ impl Nodes for Core {
 
     fn note_damage(&mut self) {
         self.calls.health.note_damage();
-    }
-}
-
-/// Checks a bitmap by itself.
-pub(crate) fn check_bitmap(geom: &Geom, block: Block, bytes: &[u8]) -> std::result::Result<(), Corrupt> {
-    let head = BitmapHead::read_from_prefix(bytes).map(|h| h.0).unwrap_or_default();
-    let crc = crc_without(bytes, CRC_AT).unwrap_or(0);
-    let numbers = [
-        (arbor_base::field!(BitmapHead, magic), u64::from(head.magic.get()), u64::from(BITMAP_MAGIC)),
-        (arbor_base::field!(BitmapHead, crc), head.crc.get().into(), crc.into()),
-        (arbor_base::field!(BitmapHead, fsid), head.fsid.get(), geom.fsid),
-        (arbor_base::field!(BitmapHead, block), head.block.get().into(), block.into()),
-    ];
-    match numbers.into_iter().find(|(_, found, expected)| found != expected) {
-        None => Ok(()),
-        Some((field, found, expected)) => {
-            Err(Corrupt::new("bitmap", field.0, geom.byte(block) + field.1, found, expected))
-        }
     }
 }

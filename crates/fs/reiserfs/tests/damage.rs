@@ -7,7 +7,7 @@ use arbor_base::vfs::*;
 use arbor_reiserfs::ReiserFs;
 use arbor_reiserfs::format::*;
 use arbor_reiserfs::item::Item;
-use arbor_torture::damage::{self, Damage, Healed, case};
+use arbor_torture::damage::{self, Damage, Healed, case, codes};
 use damage_kit::*;
 use std::collections::BTreeSet;
 use std::sync::OnceLock;

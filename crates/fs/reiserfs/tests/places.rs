@@ -1,28 +1,28 @@
 //! Damage that a mounted volume meets has a place: the byte of the field, of the node or of the item, or the directory.
 
-mod image_kit;
+mod damage_kit;
 
 use arbor_base::field;
 use arbor_base::layout::Location;
 use arbor_reiserfs::ReiserFs;
 use arbor_reiserfs::format::*;
 use arbor_torture::damage::{Damage, Met};
-use image_kit::*;
+use damage_kit::*;
 use std::sync::OnceLock;
 
-static DAMAGE: Damage<ImageCorruptor> = Damage {
+static DAMAGE: Damage<Knife> = Damage {
     engine: &ReiserFs,
     shapes: &[(16 << 20, "")],
     build,
     tree,
-    knife: ImageCorruptor::new,
+    knife: Knife::new,
     is_lost: |_, _| false,
     good: OnceLock::new(),
 };
 
 #[test]
 fn of_superblocks() {
-    let all: [Met<ImageCorruptor>; 5] = [
+    let all: [Met<Knife>; 5] = [
         ("superblock", "crc", |k| {
             k.flip(60);
             field!(SuperBlock, crc).1.into()
@@ -49,7 +49,7 @@ fn of_superblocks() {
 
 #[test]
 fn of_the_log_and_bitmaps() {
-    let all: [Met<ImageCorruptor>; 4] = [
+    let all: [Met<Knife>; 4] = [
         ("log head", "crc", |k| {
             for at in [0, SECTOR as u64] {
                 k.flip(k.geom.byte(1) + at + field!(LogHead, seq).1);
@@ -63,12 +63,12 @@ fn of_the_log_and_bitmaps() {
         }),
         ("bitmap", "block", |k| {
             let block = k.geom.bitmap(0);
-            k.headed(block, |bytes| bytes[field!(BitmapHead, block).1 as usize] ^= 1);
+            k.block(block, |bytes| bytes[field!(BitmapHead, block).1 as usize] ^= 1);
             (k.geom.byte(block) + field!(BitmapHead, block).1).into()
         }),
         ("bitmap", "bits", |k| {
             // Nodes of the tree that are said to be free.
-            k.leaves().into_iter().for_each(|leaf| k.bit(leaf));
+            k.level(1).into_iter().for_each(|leaf| k.bits(leaf, true, false));
             k.geom.byte(k.geom.bitmap(0)).into()
         }),
     ];
@@ -77,58 +77,64 @@ fn of_the_log_and_bitmaps() {
 
 #[test]
 fn of_nodes() {
-    let all: [Met<ImageCorruptor>; 6] = [
+    let all: [Met<Knife>; 6] = [
         ("node", "crc", |k| {
-            let at = k.geom.byte(k.root());
+            let at = k.geom.byte(k.root().0);
             k.flip(at + 100);
             (at + field!(NodeHead, crc).1).into()
         }),
         ("node", "crc", |k| {
-            let at = k.geom.byte(k.leaves()[2]);
+            let at = k.geom.byte(k.level(1)[2]);
             k.flip(at + 100);
             (at + field!(NodeHead, crc).1).into()
         }),
         ("node", "level", |k| {
-            let leaf = k.leaves()[1];
-            k.headed(leaf, |bytes| bytes[field!(NodeHead, level).1 as usize] = 2);
+            let leaf = k.level(1)[1];
+            k.block(leaf, |bytes| bytes[field!(NodeHead, level).1 as usize] = 2);
             (k.geom.byte(leaf) + field!(NodeHead, level).1).into()
         }),
         ("node", "children", |k| {
-            let (block, second) = (k.root(), NODE_HEAD + CHILD);
-            k.headed(block, |bytes| bytes[second..second + 16].fill(0));
+            let (block, second) = (k.root().0, NODE_HEAD + CHILD);
+            k.block(block, |bytes| bytes[second..second + 16].fill(0));
             (k.geom.byte(block) + second as u64).into()
         }),
         ("node", "items", |k| {
-            let item = k.item(k.ino("/a/small"), Kind::Direct);
+            let item = k.place(k.key("/a/small", 0, Kind::Direct));
             k.patch(item.leaf, item.head + field!(ItemHead, len).1, &[0, 0]);
             item.head.into()
         }),
         ("node", "items", |k| {
-            let (_, entry) = k.find("/a/small");
-            let item = k.item(k.ino("/a"), Kind::Directory);
-            k.patch(item.leaf, entry.3 + field!(EntryHead, len).1, &[255]);
+            let (_, key) = k.find("/a/small");
+            let item = k.place(key);
+            k.patch(item.leaf, item.body + field!(EntryHead, len).1, &[255]);
             item.head.into()
         }),
     ];
     DAMAGE.names_places(0, &all);
 }
 
+/// Changes stat data; where they are.
+fn stat(k: &Knife, path: &str, f: impl FnOnce(&mut StatData)) -> Location {
+    k.stat(path, f);
+    k.place(k.key(path, 0, Kind::StatData)).head.into()
+}
+
 #[test]
 fn of_items() {
-    let all: [Met<ImageCorruptor>; 6] = [
-        ("stat data", "mode", |k| k.stat(k.ino("/a/small"), |d| d.mode = 0.into()).into()),
-        ("stat data", "tail", |k| k.stat(k.ino("/a/small"), |d| d.tail = 99.into()).into()),
-        ("stat data", "xattr", |k| k.stat(k.ino("/b/heavy"), |d| d.xattr = 7.into()).into()),
-        ("stat data", "size", |k| k.stat(k.ino("/a/fast"), |d| d.size = 5000.into()).into()),
+    let all: [Met<Knife>; 6] = [
+        ("stat data", "mode", |k| stat(k, "/a/small", |d| d.mode = 0.into())),
+        ("stat data", "tail", |k| stat(k, "/a/small", |d| d.tail = 99.into())),
+        ("stat data", "xattr", |k| stat(k, "/b/heavy", |d| d.xattr = 7.into())),
+        ("stat data", "size", |k| stat(k, "/a/fast", |d| d.size = 5000.into())),
         ("indirect item", "pointer", |k| {
-            let item = k.item(k.ino("/b/big"), Kind::Indirect);
+            let item = k.place(k.key("/b/big", 0, Kind::Indirect));
             k.patch(item.leaf, item.body + 8, &1u32.to_le_bytes());
             item.head.into()
         }),
         ("directory", "kind", |k| {
-            let (dir, (_, _, offset, at, leaf)) = k.find("/a/small");
-            k.patch(leaf, at + field!(EntryHead, kind).1, &[3]);
-            Location::file(dir, offset)
+            let (_, key) = k.find("/a/small");
+            k.entry("/a/small", |head| head.kind = 3);
+            Location::file(k.ino("/a"), key.offset())
         }),
     ];
     DAMAGE.names_places(0, &all);

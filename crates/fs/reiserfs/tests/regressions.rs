@@ -3,7 +3,7 @@
 use arbor_base::device::MemDevice;
 use arbor_base::vfs::*;
 use arbor_reiserfs::ReiserFs;
-use arbor_torture::faults;
+use arbor_torture::{damage, faults};
 use std::sync::Arc;
 
 /// A commit that failed left what it had allocated in the superblock of the unmount; a truncation changed a tail in one node
@@ -23,58 +23,63 @@ fn faults_that_showed() {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
+/// A small volume.
+struct Volume {
+    disk: MemDevice,
+    fs: Arc<dyn FileSystem>,
+}
+
+impl Volume {
+    fn new(options: &str) -> Volume {
+        let disk = damage::format(&ReiserFs, 8 << 20, "");
+        let clock = Arc::new(ManualClock::new(Time { secs: 1_000_000, nanos: 0 }));
+        let options = MountOptions { options: Options::parse(options), ..MountOptions::default() };
+        let fs = ReiserFs.mount(Devices::single(disk.clone()), &options, clock).unwrap();
+        Volume { disk, fs }
+    }
+
+    fn create(&self, name: &[u8]) -> Ino {
+        let new = New { mode: mode::IFREG | 0o644, ..New::default() };
+        self.fs.create(&Cx { uid: 0, gid: 0 }, self.fs.root(), name, &new).unwrap().ino
+    }
+
+    /// Writes to a file until there is no space.
+    fn fill(&self, ino: Ino) {
+        let mut at = 0;
+        while let Ok(n) = self.fs.write(ino, at, &[2; 4096]) {
+            at += n as u64;
+        }
+    }
+
+    fn check(self) {
+        self.fs.unmount().unwrap();
+        assert_eq!(damage::check(&ReiserFs, self.disk, Repair::No).issues, vec![]);
+    }
+}
+
 /// A file was made ready to grow, found no space, and its last node said that all of it was in use.
 #[test]
 fn a_write_that_finds_no_space_leaves_the_end_as_it_was() {
-    let disk = MemDevice::new(8 << 20);
-    let devices = || Devices::single(disk.clone());
-    ReiserFs.format(devices(), &FormatOptions::default()).unwrap();
-    let clock = Arc::new(ManualClock::new(Time { secs: 1_000_000, nanos: 0 }));
-    let options = MountOptions { options: Options::parse("tails=none"), ..MountOptions::default() };
-    let fs = ReiserFs.mount(devices(), &options, clock).unwrap();
-    let create = |name: &[u8]| {
-        let new = New { mode: mode::IFREG | 0o644, ..New::default() };
-        fs.create(&Cx { uid: 0, gid: 0 }, fs.root(), name, &new).unwrap().ino
-    };
-    let (small, large) = (create(b"small"), create(b"large"));
-    fs.write(small, 0, &[1; 100]).unwrap();
-    let mut at = 0;
-    while let Ok(n) = fs.write(large, at, &[2; 4096]) {
-        at += n as u64;
-    }
-    assert_eq!(fs.write(small, 5000, &[3; 100]).unwrap_err().errno(), Errno::ENOSPC);
-    fs.unmount().unwrap();
-    let report =
-        ReiserFs.check(devices(), &CheckOptions { force: true, ..CheckOptions::default() }, &mut |_, _, _| ()).unwrap();
-    assert_eq!(report.issues, vec![]);
+    let volume = Volume::new("tails=none");
+    let (small, large) = (volume.create(b"small"), volume.create(b"large"));
+    volume.fs.write(small, 0, &[1; 100]).unwrap();
+    volume.fill(large);
+    assert_eq!(volume.fs.write(small, 5000, &[3; 100]).unwrap_err().errno(), Errno::ENOSPC);
+    volume.check();
 }
 
 /// Attributes were taken out before they were put in anew; a full volume lost them.
 #[test]
 fn attributes_are_replaced_on_a_full_volume() {
-    let disk = MemDevice::new(8 << 20);
-    let devices = || Devices::single(disk.clone());
-    ReiserFs.format(devices(), &FormatOptions::default()).unwrap();
-    let clock = Arc::new(ManualClock::new(Time { secs: 1_000_000, nanos: 0 }));
-    let fs = ReiserFs.mount(devices(), &MountOptions::default(), clock).unwrap();
-    let create = |name: &[u8]| {
-        let new = New { mode: mode::IFREG | 0o644, ..New::default() };
-        fs.create(&Cx { uid: 0, gid: 0 }, fs.root(), name, &new).unwrap().ino
-    };
-    let (file, large) = (create(b"file"), create(b"large"));
-    let set = |name: &[u8], byte: u8| fs.setxattr(file, name, &vec![byte; 30_000], XattrMode::Set);
+    let volume = Volume::new("");
+    let (file, large) = (volume.create(b"file"), volume.create(b"large"));
+    let set = |name: &[u8], byte: u8| volume.fs.setxattr(file, name, &vec![byte; 30_000], XattrMode::Set);
     set(b"user.a", 1).unwrap();
     set(b"user.b", 2).unwrap();
-    let mut at = 0;
-    while let Ok(n) = fs.write(large, at, &[3; 4096]) {
-        at += n as u64;
-    }
+    volume.fill(large);
     set(b"user.a", 4).unwrap();
-    assert_eq!(fs.getxattr(file, b"user.a").unwrap(), vec![4; 30_000]);
-    fs.removexattr(file, b"user.a").unwrap();
-    assert_eq!(fs.getxattr(file, b"user.b").unwrap(), vec![2; 30_000]);
-    fs.unmount().unwrap();
-    let options = CheckOptions { force: true, ..CheckOptions::default() };
-    let report = ReiserFs.check(devices(), &options, &mut |_, _, _| ()).unwrap();
-    assert_eq!(report.issues, vec![]);
+    assert_eq!(volume.fs.getxattr(file, b"user.a").unwrap(), vec![4; 30_000]);
+    volume.fs.removexattr(file, b"user.a").unwrap();
+    assert_eq!(volume.fs.getxattr(file, b"user.b").unwrap(), vec![2; 30_000]);
+    volume.check();
 }

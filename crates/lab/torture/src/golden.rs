@@ -21,6 +21,14 @@ const NOW: Time = Time { secs: 1_700_000_000, nanos: 5 };
 /// Who makes files.
 pub const CX: Cx = Cx { uid: 1000, gid: 100 };
 
+/// The usual images: an empty volume; one of every form of file, unmounted; the same after a power cut, with an open file
+/// without a name.
+pub const EMPTY: &str = "v1-empty.bin";
+/// See [`EMPTY`].
+pub const UNMOUNTED: &str = "v1.bin";
+/// See [`EMPTY`].
+pub const CUT: &str = "v1-cut.bin";
+
 /// Files by name.
 pub type Recorded = Vec<(&'static str, Vec<u8>)>;
 
@@ -52,6 +60,19 @@ impl Golden {
         read: fn() -> Recorded,
     ) -> Golden {
         Golden { engine, crate_dir, same, read, recorded: Once::new() }
+    }
+
+    /// Makes the usual images of volumes that are formatted with these options; also returns the last two as they are.
+    pub fn usual(&self, format: &str, forms: &Forms) -> (Recorded, [MemDevice; 2]) {
+        let (unmounted, cut) = (self.format(format), self.format(format));
+        let fs = self.mount(&unmounted, "");
+        forms.fill(&*fs);
+        fs.unmount().expect("unmount");
+        let fs = self.mount(&cut, "");
+        forms.fill(&*fs);
+        let cut = cut.snapshot();
+        let all = vec![(EMPTY, pack(&self.format(format))), (UNMOUNTED, pack(&unmounted)), (CUT, pack(&cut))];
+        (all, [unmounted, cut])
     }
 
     fn path(&self, name: &str) -> PathBuf {

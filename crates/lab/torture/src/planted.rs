@@ -4,6 +4,7 @@
 //! gets ten shares at most. `ARBOR_FLAW` names one that is looked for alone, or `none`.
 
 use crate::config::Config;
+use crate::crash::try_explore;
 use crate::generate::Profile;
 use crate::run;
 use crate::tally::Tally;
@@ -86,6 +87,24 @@ fn first_panic(engine: &dyn Engine, rounds: u64) -> Option<String> {
         }
     }
     None
+}
+
+/// Lets the crash explorer look at sequences of all of these kinds, until one fails or the time is up.
+pub fn explore(engine: &dyn Engine, profiles: &[Profile], time: Duration) -> Tally {
+    let (began, mut tally) = (Instant::now(), Tally::default());
+    for seed in 1.. {
+        for profile in profiles {
+            let config = Config { seed, count: 1, shrink_runs: 0, ..Config::crash(*profile) };
+            match run::guarded(|| try_explore(engine, &config).map_err(|failure| failure.to_string())) {
+                Ok(done) => tally.distinct_states += done.distinct,
+                Err(failure) => tally.failures.push(failure),
+            }
+            if !tally.failures.is_empty() || began.elapsed() > time {
+                return tally;
+            }
+        }
+    }
+    tally
 }
 
 fn name(flaw: Option<impl Debug>) -> String {

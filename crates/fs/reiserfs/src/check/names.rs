@@ -47,17 +47,6 @@ impl Checker<'_> {
         Ok(())
     }
 
-    /// All entries of a directory.
-    pub(super) fn entries_of(&mut self, dir: u64) -> Result<Vec<Entry>> {
-        let (mut all, mut at) = (Vec::new(), 0);
-        loop {
-            let some = self.core.entries_from(Ino(dir), at)?;
-            let Some(last) = some.last() else { return Ok(all) };
-            at = last.offset + 1;
-            all.extend(some);
-        }
-    }
-
     pub(super) fn read_names(&mut self) -> Result<()> {
         let dirs = self.recs.dirs();
         for (n, dir) in dirs.iter().enumerate() {
@@ -102,7 +91,7 @@ impl Checker<'_> {
             if let Err(Error::Corrupt(c)) = self.core.link_target(&i) {
                 self.f.note(Issue::Target { ino: Node(ino), why: c.to_string() });
                 for dir in self.recs.dirs() {
-                    for e in self.entries_of(dir)?.into_iter().filter(|e| e.ino.0 == ino) {
+                    for e in self.core.all_entries(Ino(dir))?.into_iter().filter(|e| e.ino.0 == ino) {
                         let dir = self.core.iget(Ino(dir))?;
                         self.core.erase(&dir, &e.name, &e.offset)?;
                     }
@@ -142,7 +131,7 @@ impl TreeCheck for Checker<'_> {
     }
 
     fn names_in(&mut self, dir: u64) -> Result<Vec<Named<u64>>> {
-        let all = self.entries_of(dir)?.into_iter();
+        let all = self.core.all_entries(Ino(dir))?.into_iter();
         Ok(all.map(|e| Named { offset: e.offset, ino: e.ino.0, name: e.name }).collect())
     }
 

@@ -2,12 +2,11 @@
 
 use super::Checker;
 use super::issue::{Issue, Node, TreeIssue};
-use super::objects::Rec;
+use super::objects::{Rec, each_item};
 use crate::format::*;
 use crate::inode::stat_key;
-use crate::item::{Item, ops};
+use crate::item::Item;
 use crate::superblock::Ids;
-use crate::tree::seek;
 use arbor_base::vfs::{Errno, Error, FileType, Ino, Result};
 use arbor_kit::atomicnames::AtomicNames as _;
 use arbor_kit::inodes::InodeStore as _;
@@ -62,7 +61,8 @@ impl Checker<'_> {
         self.core.need(4 * self.core.most_taken())?;
         let (locality, _) = key_of(old);
         let new = ino_of(locality, self.core.take_object()?);
-        let items = self.items_of(old)?;
+        let mut items = Vec::new();
+        each_item(&mut self.core, old, |item| items.push(item.clone()))?;
         let last = Key::new(locality, key_of(old).1, MOST_OFFSET, Kind::Xattr);
         self.core.cut_range(stat_key(old), last)?;
         for item in items {
@@ -70,7 +70,7 @@ impl Checker<'_> {
             self.core.insert(Item { key, ..item })?;
         }
         for dir in self.recs.dirs().into_iter().map(|dir| if dir == old.0 { new } else { Ino(dir) }) {
-            for e in self.entries_of(dir.0)?.into_iter().filter(|e| e.ino == old) {
+            for e in self.core.all_entries(dir)?.into_iter().filter(|e| e.ino == old) {
                 let (dir, t) = (self.core.iget(dir)?, FileType::from_mode(u32::from(e.kind) << 12));
                 self.core.point(&dir, &e.offset, (new, t.unwrap_or(FileType::File)))?;
             }
@@ -84,19 +84,6 @@ impl Checker<'_> {
         self.recs.flag(old.0, Rec::GONE, true);
         self.recs.put(Rec { ino: new.0, ..rec });
         Ok(())
-    }
-
-    /// All items of an object.
-    fn items_of(&mut self, ino: Ino) -> Result<Vec<Item>> {
-        let (mut all, mut at) = (Vec::new(), stat_key(ino));
-        let last = Key::new(at.locality(), at.object(), MOST_OFFSET, Kind::Xattr);
-        while let Some(unit) = seek(&mut self.core, at)? {
-            let Some(item) = unit.item().filter(|item| item.key <= last) else { break };
-            let Some(ops) = ops(item.key, self.core.geom.node_size) else { break };
-            at = ops.key_of(item, ops.units(item)).max(item.key.at(item.key.offset() + 1));
-            all.push(item.clone());
-        }
-        Ok(all)
     }
 }
 

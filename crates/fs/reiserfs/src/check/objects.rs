@@ -5,9 +5,12 @@ use super::issue::{Issue, Node};
 use super::{Checker, Mend};
 use crate::file::pointer;
 use crate::format::*;
-use crate::inode::{Inode, stat_data, stat_key};
+use crate::inode::{Inode, stat_key};
 use crate::item::{Item, entries, last_unit};
 use crate::node::Block;
+use crate::tree::seek;
+use crate::validate::stat_data;
+use crate::volume::Core;
 use arbor_base::vfs::{Ino, Result, mode};
 use arbor_kit::forest::{DIR_KIND, Record};
 use arbor_kit::xattr;
@@ -37,6 +40,27 @@ pub(super) struct Object {
     strange: Vec<(Key, Key)>,
 }
 
+/// The next key of an object.
+fn after(key: Key) -> Key {
+    let next = Kind::ALL.into_iter().find(|kind| Some(*kind) > key.kind());
+    match next {
+        Some(kind) => Key::new(key.locality(), key.object(), key.offset(), kind),
+        None => Key::new(key.locality(), key.object(), key.offset() + 1, Kind::StatData),
+    }
+}
+
+/// Visits all items of an object.
+pub(super) fn each_item(core: &mut Core, ino: Ino, mut visit: impl FnMut(&Item)) -> Result<()> {
+    let mut at = stat_key(ino);
+    let last = Key::new(at.locality(), at.object(), MOST_OFFSET, Kind::Xattr);
+    while let Some(unit) = seek(core, at)? {
+        let Some(item) = unit.item().filter(|item| item.key <= last) else { break };
+        at = after(last_unit(item, core.geom.node_size));
+        visit(item);
+    }
+    Ok(())
+}
+
 impl Object {
     pub fn new(ino: Ino) -> Object {
         Object {
@@ -55,7 +79,7 @@ impl Object {
     }
 
     /// Adds the next item.
-    pub fn take(&mut self, geom: &Geom, item: &Item, _place: (Block, usize)) {
+    pub fn take(&mut self, geom: &Geom, item: &Item) {
         let (offset, node, most) = (item.key.offset(), geom.node_size as u64, geom.most_size());
         let len = item.body.len() as u64;
         match item.key.kind() {
@@ -200,7 +224,7 @@ impl Checker<'_> {
         let count: u64 = kinds.iter().map(|(_, n)| n).sum();
         if count > 0 {
             self.f.note(Issue::Items { ino: Node(o.ino.0), count, why: "are of a kind that it cannot have" });
-            self.mends.push(Mend::Cut(i.from(0), i.key(XATTR_OFFSET, Kind::StatData)));
+            self.mends.push(Mend::Cut(i.from(0), i.body_end()));
         }
     }
 
@@ -233,7 +257,7 @@ impl Checker<'_> {
         let ino = Node(o.ino.0);
         if o.entries > 0 {
             self.f.note(Issue::Items { ino, count: 1, why: "are of a kind that it cannot have" });
-            let (from, to) = (i.from(0), i.key(XATTR_OFFSET, Kind::StatData));
+            let (from, to) = (i.from(0), i.body_end());
             // Its body may lie among them: it is cut, too.
             self.mends.push(Mend::Cut(from, to));
             (o.indirect, o.direct, o.apart) = (Vec::new(), None, Vec::new());
@@ -350,7 +374,7 @@ impl Checker<'_> {
         };
         self.f.note(Issue::Xattr { ino: Node(o.ino.0), why });
         if o.has_xattr {
-            self.mends.push(Mend::Cut(i.key(XATTR_OFFSET, Kind::StatData), i.key(MOST_OFFSET, Kind::Xattr)));
+            self.mends.push(Mend::Cut(i.body_end(), i.key(MOST_OFFSET, Kind::Xattr)));
         }
         d.xattr = 0.into();
     }

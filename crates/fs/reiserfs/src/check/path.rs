@@ -1,12 +1,11 @@
 //! The check of one path: the objects on it and the entries that lead on. Nothing is repaired, and nothing else is read.
 
 use super::issue::{Node, TreeIssue};
-use super::objects::{Object, Rec};
+use super::objects::{Object, Rec, each_item};
 use super::{Checker, start};
 use crate::format::*;
-use crate::inode::{Inode, stat_key};
-use crate::item::last_unit;
-use crate::tree::{find, seek};
+use crate::inode::stat_key;
+use crate::tree::find;
 use arbor_base::vfs::{CheckReport, Devices, Error, Ino, Result};
 use arbor_kit::conclude::Concluded as _;
 use arbor_kit::issue::show;
@@ -22,25 +21,11 @@ pub(crate) fn check_path(devices: Devices, path: &[u8]) -> Result<CheckReport> {
     }
 }
 
-/// The next key of an object.
-fn after(key: Key) -> Key {
-    let next = Kind::ALL.into_iter().find(|kind| Some(*kind) > key.kind());
-    match next {
-        Some(kind) => Key::new(key.locality(), key.object(), key.offset(), kind),
-        None => Key::new(key.locality(), key.object(), key.offset() + 1, Kind::StatData),
-    }
-}
-
 impl Checker<'_> {
     /// Checks an object by itself.
     fn check_alone(&mut self, ino: u64) -> Result<()> {
-        let (mut object, mut at) = (Object::new(Ino(ino)), stat_key(Ino(ino)));
-        let last = Inode { ino: Ino(ino), d: StatData::default(), at: 0 }.key(MOST_OFFSET, Kind::Xattr);
-        while let Some(unit) = seek(&mut self.core, at)? {
-            let Some(item) = unit.item().filter(|item| item.key <= last) else { break };
-            object.take(&self.core.geom, item, (unit.leaf, unit.at));
-            at = after(last_unit(item, self.core.geom.node_size));
-        }
+        let (mut object, geom) = (Object::new(Ino(ino)), self.core.geom);
+        each_item(&mut self.core, Ino(ino), |item| object.take(&geom, item))?;
         let recs = std::mem::take(&mut self.recs);
         self.end_object(Some(object))?;
         let alone = std::mem::replace(&mut self.recs, recs);
@@ -101,7 +86,7 @@ impl Way for Checker<'_> {
             self.tell(TreeIssue::EntryTarget { dir, name, ino, why: NOT_IN_USE });
             return Ok(None);
         };
-        if crate::inode::stat_data(&self.core.geom, &body).is_ok_and(|d| (d.kind() >> 12) as u8 != e.kind) {
+        if crate::validate::stat_data(&self.core.geom, &body).is_ok_and(|d| (d.kind() >> 12) as u8 != e.kind) {
             self.tell(TreeIssue::EntryKind { dir, name, ino });
         }
         Ok(Some(e.ino.0))

@@ -3,6 +3,7 @@
 
 use super::issue::{Issue, Node};
 use super::{Checker, Mend};
+use crate::alloc::own_bits;
 use crate::file::pointer;
 use crate::format::*;
 use crate::item::Item;
@@ -12,7 +13,6 @@ use arbor_kit::buddy::{Wrong, bitmap};
 use arbor_kit::forest::TreeIssue;
 use arbor_kit::inodes::InodeStore as _;
 use std::collections::BTreeSet;
-use zerocopy::IntoBytes;
 
 impl Checker<'_> {
     pub(super) fn check_space(&mut self) -> Result<()> {
@@ -39,7 +39,7 @@ impl Checker<'_> {
         if other.count > 0 {
             self.f.note(Issue::MarkedOther { count: other.count, first: other.first });
         }
-        let own = u64::from(2 + g.log + g.bitmaps()) + self.nodes.len() + self.data.len();
+        let own = u64::from(g.own_blocks()) + self.nodes.len() + self.data.len();
         let expected = u64::from(g.blocks).saturating_sub(own) as u32;
         let found = self.core.sb.free.get();
         if found != expected {
@@ -53,14 +53,8 @@ impl Checker<'_> {
 
     /// The bits that a bitmap should have, of both sorts.
     fn expected_bits(&self, n: u32) -> Vec<u8> {
-        let (g, len) = (self.core.geom, self.core.geom.bit_bytes());
-        let mut bits = vec![0; 2 * len];
+        let (g, len, mut bits) = (self.core.geom, self.core.geom.bit_bytes(), own_bits(&self.core.geom, n));
         let (first, end) = (n * g.covered(), (n * g.covered()).saturating_add(g.covered()).min(g.blocks));
-        let own = if n == 0 { 2 + g.log } else { 1 };
-        bitmap::set_used(&mut bits, 0, own);
-        if (first..end).contains(&g.copy()) {
-            bitmap::set_used(&mut bits, g.copy() - first, 1);
-        }
         for (all, is_tree) in [(&self.nodes, true), (&self.data, false)] {
             let from = first.checked_sub(1);
             let inside = |block: &u32| *block < end;
@@ -86,10 +80,7 @@ impl Checker<'_> {
             Ok(bytes) => bytes.to_vec(),
             Err(Error::Corrupt(c)) => {
                 self.f.note(Issue::Bitmap { at: g.byte(block), why: c.to_string() });
-                let (magic, fsid) = (BITMAP_MAGIC.into(), g.fsid.into());
-                let head = BitmapHead { magic, fsid, block: block.into(), ..BitmapHead::default() };
-                let bytes = [head.as_bytes(), &expected].concat();
-                self.core.put_block(block, arbor_base::device::Kind::Bitmap, bytes);
+                self.core.put_bitmap(n, &expected);
                 return Ok(());
             }
             Err(e) => return Err(e),

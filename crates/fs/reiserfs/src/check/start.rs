@@ -132,7 +132,7 @@ fn usable(dev: &dyn Device, at: u64) -> Result<std::result::Result<(SuperBlock, 
 fn is_borne_out(dev: &dyn Device, geom: &Geom) -> Result<bool> {
     let mut bytes = vec![0; geom.node_size];
     dev.read_at(Kind::Bitmap, geom.byte(geom.bitmap(0)), &mut bytes)?;
-    Ok(crate::volume::check_bitmap(geom, geom.bitmap(0), &bytes).is_ok())
+    Ok(crate::validate::bitmap(geom, geom.bitmap(0), &bytes).is_ok())
 }
 
 /// Whether a volume of ours seems to lie here although byte 0 does not say so.

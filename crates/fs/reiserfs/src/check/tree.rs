@@ -4,7 +4,7 @@ use super::Checker;
 use super::issue::Issue;
 use super::objects::Object;
 use crate::format::*;
-use crate::item::last_unit;
+use crate::item::{Item, last_unit};
 use crate::node::{Block, Content};
 use crate::tree::Nodes as _;
 use arbor_base::vfs::{Errno, Error, Result};
@@ -67,8 +67,8 @@ impl Checker<'_> {
                 Ok(content) => match &*content {
                     Content::Internal(all) => ways.extend(children(all, visit).rev()),
                     Content::Leaf(items) => {
-                        for (n, item) in items.iter().enumerate().filter(|_| sound) {
-                            self.take_item(&mut object, item, (visit.block, n))?;
+                        for item in items.iter().filter(|_| sound) {
+                            self.take_item(&mut object, item)?;
                         }
                     }
                 },
@@ -130,18 +130,13 @@ impl Checker<'_> {
     }
 
     /// Goes on with the next item of the tree.
-    fn take_item(
-        &mut self,
-        object: &mut Option<Object>,
-        item: &crate::item::Item,
-        place: (Block, usize),
-    ) -> Result<()> {
+    fn take_item(&mut self, object: &mut Option<Object>, item: &Item) -> Result<()> {
         let ino = ino_of(item.key.locality(), item.key.object());
         if object.as_ref().is_none_or(|object| object.ino != ino) {
             self.end_object(object.take())?;
         }
         let object = object.get_or_insert_with(|| Object::new(ino));
-        object.take(&self.core.geom, item, place);
+        object.take(&self.core.geom, item);
         Ok(())
     }
 }

@@ -87,11 +87,6 @@ impl Plan {
         self.writes.iter().filter(|w| w.place.old().is_none()).count()
     }
 
-    /// Nodes that it changes, new ones as well.
-    pub fn changes(&self) -> usize {
-        self.writes.len()
-    }
-
     /// Nodes that it frees.
     pub fn freed(&self) -> &[Block] {
         &self.freed

@@ -3,6 +3,8 @@
 //! The knife works on the image of a volume that was unmounted: it finds nodes and items by their keys, changes them, and
 //! makes their checksums; and it changes the tree as the engine does, by plans, with items that the engine would not make.
 
+#![allow(dead_code, reason = "each test uses a part")]
+
 use arbor_base::device::MemDevice;
 use arbor_base::layout::{crc_without, get_u32, put};
 use arbor_base::vfs::*;
@@ -13,11 +15,20 @@ use arbor_reiserfs::item::{Item, entries};
 use arbor_reiserfs::node::{Block, Content, Shape};
 use arbor_reiserfs::tree::{self, Nodes, Room, Taken};
 use arbor_torture::damage;
-pub use arbor_torture::damage::{Tree, bytes, codes};
+pub use arbor_torture::damage::{Tree, bytes};
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
+
+/// Where an item is.
+pub struct Place {
+    /// Its node.
+    pub leaf: Block,
+    /// Bytes of the device where its head and its body begin.
+    pub head: u64,
+    pub body: u64,
+}
 
 pub const CX: Cx = Cx { uid: 0, gid: 0 };
 
@@ -216,6 +227,22 @@ impl Knife {
     /// Changes the item of a key.
     pub fn item(&self, key: Key, f: impl FnOnce(&mut Item)) {
         self.leaf(key, |items| f(items.iter_mut().rfind(|i| i.key <= key && i.key.is_of_same(key)).unwrap()));
+    }
+
+    /// Where the item of a key is.
+    pub fn place(&self, key: Key) -> Place {
+        let (leaf, _) = tree::descend(&mut &*self, key).unwrap();
+        let (items, at) = (self.items_in(leaf), self.geom.byte(leaf));
+        let n = items.iter().rposition(|i| i.key <= key && i.key.is_of_same(key)).unwrap();
+        let after: usize = items[..=n].iter().map(|i| i.body.len()).sum();
+        let (head, body) = (NODE_HEAD + n * ITEM_HEAD, self.geom.node_size - after);
+        Place { leaf, head: at + head as u64, body: at + body as u64 }
+    }
+
+    /// Writes into a node at a byte of the device, and makes its checksum.
+    pub fn patch(&self, block: Block, at: u64, new: &[u8]) {
+        let at = (at - self.geom.byte(block)) as usize;
+        self.block(block, |bytes| bytes[at..at + new.len()].copy_from_slice(new));
     }
 
     fn plan(&self, key: Key, f: impl FnOnce(&mut Vec<Item>)) {
@@ -453,9 +480,15 @@ pub fn file(fs: &dyn FileSystem, dir: Ino, name: &str, at: u64, data: &[u8]) -> 
 /// A volume with something of everything; with small nodes its tree has three levels.
 pub fn build(size: u64, options: &str) -> MemDevice {
     let dev = format(size, options);
-    let node = Knife::new(dev.clone()).geom.node_size;
     let fs = mount(&dev);
-    let (fs, root) = (&*fs, fs.root());
+    fill(&*fs, Knife::new(dev.clone()).geom.node_size);
+    fs.unmount().unwrap();
+    dev
+}
+
+/// Puts something of everything on a volume whose nodes have this size.
+pub fn fill(fs: &dyn FileSystem, node: usize) {
+    let root = fs.root();
     let mkdir = |dir, name: &str| fs.mkdir(&CX, dir, name.as_bytes(), 0o755).unwrap().ino;
     let (a, b) = (mkdir(root, "a"), mkdir(root, "b"));
     let small = file(fs, a, "small", 0, &bytes(100, 1));
@@ -475,6 +508,8 @@ pub fn build(size: u64, options: &str) -> MemDevice {
     let heavy = file(fs, b, "heavy", 0, &bytes(10, 20));
     fs.setxattr(heavy, b"user.one", &bytes(300, 21), XattrMode::Set).unwrap();
     fs.setxattr(heavy, b"user.two", b"2", XattrMode::Set).unwrap();
+    let laden = file(fs, b, "laden", 0, b"");
+    fs.setxattr(laden, b"user.long", &bytes(2 * node, 22), XattrMode::Set).unwrap();
     let many = mkdir(root, "many");
     for i in 0..node / 5 {
         file(fs, many, &format!("file number {i:-<60}"), 0, &bytes(i % 3, 1 + i as u32));
@@ -493,6 +528,4 @@ pub fn build(size: u64, options: &str) -> MemDevice {
         fs.unlink(dir, name.as_bytes()).unwrap();
         fs.forget(ino, 9);
     }
-    fs.unmount().unwrap();
-    dev
 }
