@@ -26,7 +26,7 @@ fn every_planted_mistake_is_found() {
             Some(Flaw::NumbersGoOn) => {
                 Tally { failures: repeat(&Plain, SHOWN).err().into_iter().collect(), ..Tally::default() }
             }
-            _ => explore(&Plain, &PROFILES, time),
+            _ => explore(&Plain, "", &PROFILES, time),
         },
     );
 }

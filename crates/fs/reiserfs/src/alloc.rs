@@ -2,6 +2,8 @@
 //!
 //! A node goes near its left neighbour in the tree, an unformatted one near the one before it in its file: the first free
 //! block after it, or before it while the elevator falls. The direction changes where the volume ends (paper, "Layout").
+//! Where that would take it past many full bitmaps, it goes on where it last found something (`roomy`): the paper's search has no such
+//! end, and reads them all after a mount.
 //! Bitmaps that were never needed do not exist; one more is made when those that do are full, so an image does not grow
 //! before it must.
 //!
@@ -9,7 +11,9 @@
 
 use crate::format::*;
 use crate::node::Block;
+use crate::options::Layout;
 use crate::planted::{Flaw, planted};
+use crate::space::For;
 use crate::volume::Core;
 use arbor_base::device::Kind;
 use arbor_base::layout::Corrupt;
@@ -18,14 +22,8 @@ use arbor_kit::buddy::bitmap;
 use std::collections::BTreeSet;
 use zerocopy::IntoBytes;
 
-/// What a block is to hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum For {
-    /// A node of the tree.
-    Tree,
-    /// Bytes of a file: an unformatted node.
-    Data,
-}
+/// Bitmaps that are looked at before the search goes elsewhere: with nodes of 4 KiB they cover a gibibyte.
+const NEAR: u32 = 16;
 
 impl Core {
     /// Fails with `ENOSPC` unless so many blocks can be allocated.
@@ -37,8 +35,10 @@ impl Core {
     /// Allocates a block near another one.
     pub fn alloc(&mut self, near: Option<Block>, of: For) -> Result<Block> {
         self.need(1)?;
-        let block = self.search(near.unwrap_or(self.sb.root.get()))?;
+        let (from, up) = self.origin(near.unwrap_or(self.sb.root.get()), of);
+        let block = self.search(from, up)?;
         self.set_bits(block, true, of)?;
+        self.space.last.insert(of, block);
         self.sb.free = self.sb.free.get().saturating_sub(1).into();
         self.touch_super();
         Ok(block)
@@ -48,7 +48,7 @@ impl Core {
     pub fn free_block(&mut self, block: Block, of: For) -> Result<()> {
         self.set_bits(block, false, of)?;
         self.sb.free = self.sb.free.get().saturating_add(1).into();
-        if planted(Flaw::FreedTooEarly) {
+        if planted(Flaw::FreedTooEarly) || planted(Flaw::PreservedEarly) && of == For::Tree {
             self.space.let_go(&self.geom, block);
         } else {
             self.space.hold_back(&self.geom, block);
@@ -77,16 +77,52 @@ impl Core {
         self.space.held.retain(|n, _| held.contains(n));
     }
 
+    /// Where the search for a block begins, and whether it goes up whatever the elevator does.
+    fn origin(&self, near: Block, of: For) -> (Block, bool) {
+        let last = |of| self.space.last.get(&of).copied();
+        match self.opts.layout {
+            Layout::Left | Layout::Virtual => (near, false),
+            Layout::First => (0, true),
+            Layout::Last => (last(For::Tree).max(last(For::Data)).unwrap_or(near), false),
+            Layout::Up => (near, true),
+            Layout::Areas if of == For::Data => (last(of).unwrap_or(self.edge(true).min(self.geom.copy()) / 8), true),
+            Layout::Areas => (near, false),
+        }
+    }
+
+    /// A free block near another one, or else anywhere.
+    fn search(&mut self, near: Block, fixed: bool) -> Result<Block> {
+        if let Some(block) = self.search_near(near, fixed)? {
+            return Ok(block);
+        }
+        if self.sb.bitmaps.get() > NEAR
+            && self.is_worth_a_search()
+            && let Some(block) = self.search_far()?
+        {
+            return Ok(block);
+        }
+        self.make_bitmap()?;
+        let n = self.sb.bitmaps.get() - 1;
+        if n > NEAR {
+            self.sb.roomy = n.into();
+        }
+        self.search_one(n, n * self.geom.covered(), true)?.ok_or_else(|| self.no_free())
+    }
+
     /// A free block near another one.
-    fn search(&mut self, near: Block) -> Result<Block> {
-        let covered = self.geom.covered();
+    fn search_near(&mut self, near: Block, fixed: bool) -> Result<Option<Block>> {
+        let (covered, mut looked) = (self.geom.covered(), 0);
         for turn in 0..2 {
-            let up = self.sb.direction.get() == 0;
+            let up = fixed || self.sb.direction.get() == 0;
             let mut from = if turn == 0 { near } else { self.edge(!up) };
             let mut n = from / covered;
             while n < self.sb.bitmaps.get() {
                 if let Some(block) = self.search_one(n, from, up)? {
-                    return Ok(block);
+                    return Ok(Some(block));
+                }
+                looked += 1;
+                if looked > NEAR {
+                    return Ok(None);
                 }
                 match if up { n.checked_add(1) } else { n.checked_sub(1) } {
                     Some(next) => n = next,
@@ -95,13 +131,33 @@ impl Core {
                 let first = n.saturating_mul(covered);
                 from = if up { first } else { first.saturating_add(covered - 1) };
             }
-            if turn == 0 {
+            if turn == 0 && !fixed {
                 self.sb.direction = u32::from(up).into();
             }
         }
-        self.make_bitmap()?;
-        let n = self.sb.bitmaps.get() - 1;
-        self.search_one(n, n * covered, true)?.ok_or_else(|| self.no_free())
+        Ok(None)
+    }
+
+    /// A free block in the bitmap that had some when this was last asked for, or in those after it.
+    fn search_far(&mut self) -> Result<Option<Block>> {
+        let (bitmaps, roomy) = (self.sb.bitmaps.get(), self.sb.roomy.get());
+        for n in (roomy..bitmaps).chain(0..roomy.min(bitmaps)) {
+            if let Some(block) = self.search_one(n, n * self.geom.covered(), true)? {
+                self.sb.roomy = n.into();
+                return Ok(Some(block));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether enough is free in the bitmaps that exist to look for it, or there are no others: all of them may have to be read.
+    fn is_worth_a_search(&self) -> bool {
+        let (g, bitmaps) = (self.geom, self.sb.bitmaps.get());
+        let covered = u64::from(bitmaps) * u64::from(g.covered());
+        let others = u64::from(g.bitmaps().saturating_sub(bitmaps));
+        let beyond = u64::from(g.copy()).saturating_sub(covered).saturating_sub(others);
+        let inside = u64::from(self.sb.free.get().saturating_sub(self.space.held())).saturating_sub(beyond);
+        others == 0 || inside > covered / 256
     }
 
     /// The last block that was ever in use, or the first one.

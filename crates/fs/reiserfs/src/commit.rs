@@ -1,7 +1,7 @@
 //! The order of writes.
 //!
 //! ```text
-//! unformatted nodes -> flush -> record in the log -> flush          (a transaction is durable)
+//! unformatted nodes, fresh nodes -> flush -> record in the log -> flush          (a transaction is durable)
 //! copies of all records in place -> flush -> head of the log -> flush   (the log is empty again)
 //! ```
 //!
@@ -10,12 +10,15 @@
 //! Mkfs and recovery order their own writes (`mkfs.rs`, `recover.rs`).
 //!
 //! * **REISER-C1** the data that a record leads to is durable before the record is written.
-//! * **REISER-C2** no block of metadata is written in place before a record that holds it is durable.
+//! * **REISER-C2** no block of metadata is written over in place before a record that holds it is durable.
 //! * **REISER-C3** a record is overwritten only after what it holds is durable in place, and the head of the log, durably,
 //!   leads past it.
 //! * **REISER-C4** numbers of records grow, by one from record to record and by more over a recovery, so that none counts
 //!   that did not count before.
 //! * **REISER-C5** the changes of a call are in one transaction.
+//! * **REISER-C6** with `ordering=preserve` a node that is on disk moves when items are shifted out of it, and nodes in new
+//!   places are durable there before the record that leads to them, which has no copies of them. The place that a node has
+//!   left holds what it held until that record is durable (the preserve list of the paper, with REISER-A3).
 
 use crate::format::*;
 use crate::node::Block;
@@ -27,6 +30,7 @@ use arbor_base::cache::{Cache, Name, cluster};
 use arbor_base::device::{Buf, Kind, Request};
 use arbor_base::vfs::{Error, Result};
 use arbor_kit::machine::{Machine, Machinery};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
@@ -48,7 +52,7 @@ impl Machine for Core {
         if !self.calls.health.is_writable() {
             return Ok(());
         }
-        let is_large = self.log.changed.len() > self.most_changed() / 3;
+        let is_large = self.log.copied() > self.most_changed() / 3;
         if is_large || self.cache.dirty_bytes() > self.cache.dirty_limit() {
             return self.commit_transaction();
         }
@@ -66,7 +70,7 @@ impl Core {
 
     /// Whether a call made of steps may take another one in this transaction (REISER-C5).
     pub fn has_room(&self) -> bool {
-        self.log.is_repair || self.log.changed.len() + SPARE < self.most_changed()
+        self.log.is_repair || self.log.copied() + SPARE < self.most_changed()
     }
 
     /// Makes all changes durable.
@@ -81,7 +85,13 @@ impl Core {
             self.write_record()?;
             self.log.data = data;
         }
-        if self.write_data()? && self.has_metadata() {
+        if planted(Flaw::FreshAfterRecord) {
+            let fresh = std::mem::take(&mut self.log.fresh);
+            let changed = fresh.iter().filter_map(|block| Some((*block, self.log.changed.remove(block)?))).collect();
+            self.write_record()?;
+            (self.log.fresh, self.log.changed) = (fresh, changed);
+        }
+        if self.write_places()? && self.has_metadata() {
             self.flush()?;
         }
         self.write_record()?;
@@ -93,7 +103,7 @@ impl Core {
     /// Makes the changes of a repair durable: as one transaction if the log has room for it, else in pieces, the last of which
     /// has the superblock.
     pub fn commit_repair(&mut self) -> Result<()> {
-        self.write_data()?;
+        self.write_places()?;
         self.flush()?;
         let most = self.most_changed();
         while self.log.changed.len() > most {
@@ -111,21 +121,31 @@ impl Core {
         self.log.super_changed || !self.log.changed.is_empty()
     }
 
-    /// Writes unformatted nodes that have changed; returns whether there were any.
-    fn write_data(&mut self) -> Result<bool> {
-        let data = std::mem::take(&mut self.log.data);
-        let page = |(block, name): (&Block, &Name)| {
-            let bytes = self.cache.peek(*name)?.clone();
-            Some((self.geom.byte(*block), Kind::Data, Buf::new(bytes)))
+    /// Writes what goes straight to its place: unformatted nodes that have changed, and fresh ones of the tree; returns
+    /// whether there were any.
+    fn write_places(&mut self) -> Result<bool> {
+        let (data, mut fresh) = (std::mem::take(&mut self.log.data), std::mem::take(&mut self.log.fresh));
+        if planted(Flaw::WrittenOver) {
+            fresh.extend(self.log.changed.iter().filter(|(_, kind)| **kind == Kind::Tree).map(|(block, _)| *block));
+        }
+        let mut places: BTreeMap<Block, (Kind, Name)> =
+            data.iter().map(|(block, name)| (*block, (Kind::Data, *name))).collect();
+        for block in &fresh {
+            self.image(*block, Kind::Tree);
+            places.insert(*block, (Kind::Tree, Name::Block((*block).into())));
+        }
+        let piece = |(block, (kind, name)): (&Block, &(Kind, Name))| {
+            Some((self.geom.byte(*block), *kind, Buf::new(self.cache.peek(*name)?.clone())))
         };
-        let pieces: Vec<_> = data.iter().filter_map(page).collect();
-        let some = !pieces.is_empty();
+        let pieces: Vec<_> = places.iter().filter_map(piece).collect();
         if let Err(e) = self.write(cluster(pieces, MAX_WRITE)) {
-            self.log.data = data;
+            (self.log.data, self.log.fresh) = (data, fresh);
             return Err(e);
         }
-        data.values().for_each(|name| self.cache.set_clean(*name));
-        Ok(some)
+        self.log.changed.retain(|block, _| !fresh.contains(block));
+        self.log.fresh_nodes += fresh.len() as u64;
+        places.values().for_each(|(_, name)| self.cache.set_clean(*name));
+        Ok(!places.is_empty())
     }
 
     /// Writes a record of all changed metadata, durably.
@@ -164,7 +184,9 @@ impl Core {
         self.log.super_changed = false;
         changed.keys().for_each(|block| self.cache.set_clean(Name::Block((*block).into())));
         self.log.copies.extend(images);
-        if planted(Flaw::RecordUnflushed) {
+        // They take memory beside the cache.
+        let is_large = self.log.copies.len() * self.geom.node_size > self.opts.cache_bytes / 4;
+        if is_large || planted(Flaw::RecordUnflushed) {
             self.checkpoint()?;
         }
         Ok(())

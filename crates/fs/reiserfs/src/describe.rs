@@ -1,8 +1,7 @@
 //! Where everything lies on a volume that is not mounted. Damage is passed over: the checker reports it.
 
-use crate::file::pointer;
 use crate::format::*;
-use crate::item::{Item, ops};
+use crate::item::{Item, ops, pointer};
 use crate::mount;
 use crate::node::{Block, Content};
 use crate::tree::Nodes as _;

@@ -2,10 +2,9 @@
 
 use crate::describe::{owner_of, pointers};
 use crate::dir::target;
-use crate::file::pointer;
 use crate::format::*;
 use crate::inode::Inode;
-use crate::item::{Item, entries, ops};
+use crate::item::{Item, entries, ops, pointer};
 use crate::node::{Block, Content, Shape, head};
 use crate::structures::records;
 use crate::tree::{Nodes as _, seek};

@@ -1,9 +1,10 @@
 //! Changes of the tree: a plan is made, its blocks are allocated, and it is carried out.
 
-use crate::alloc::For;
 use crate::format::*;
 use crate::item::Item;
 use crate::node::{Block, Content};
+use crate::options::Ordering;
+use crate::space::For;
 use crate::tree::{self, Nodes as _, Plan, Room, Taken};
 use crate::volume::Core;
 use arbor_base::vfs::{Error, Result};
@@ -63,6 +64,10 @@ impl Core {
             }
             return Err(e);
         }
+        if self.opts.ordering == Ordering::Preserve {
+            self.log.fresh.extend(taken.blocks());
+        }
+        self.log.moved_nodes += plan.moved() as u64;
         let mut carry = Carry { core: self, failed: None };
         plan.carry_out(&taken, &mut carry);
         carry.failed.map_or(Ok(()), Err)

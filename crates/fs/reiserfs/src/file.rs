@@ -7,18 +7,18 @@
 //!   covers them.
 //! * **REISER-F2** a block has either bytes in direct items, or a pointer, or is a hole.
 
-use crate::alloc::For;
 use crate::format::*;
 use crate::inode::Inode;
-use crate::item::Item;
+use crate::item::{Item, pointer};
 use crate::node::Block;
 use crate::options::Tails;
 use crate::planted::{Flaw, planted};
+use crate::space::For;
 use crate::tree::{descend, find, seek, seek_back};
 use crate::volume::Core;
 use arbor_base::cache::Name;
 use arbor_base::device::Kind as Request;
-use arbor_base::layout::{Corrupt, get_u32, put_u32};
+use arbor_base::layout::{Corrupt, put_u32};
 use arbor_base::vfs::{Errno, Error, Result};
 use arbor_kit::blockfile::{BlockFiles, Fill};
 use arbor_kit::blockmap::Mapped;
@@ -42,11 +42,6 @@ pub(crate) enum Place {
     Node(Block),
     /// In direct items.
     Tail,
-}
-
-/// Pointer `n` of an indirect item.
-pub(crate) fn pointer(item: &Item, n: usize) -> Block {
-    get_u32(&item.body, n * 4).unwrap_or(0)
 }
 
 impl Core {
@@ -141,7 +136,11 @@ impl Core {
             }
         }
         let blocks = blocks.min((self.geom.copy() - block) as usize);
-        let bytes = self.read(block, blocks, Request::Data)?;
+        let bytes = match self.read(block, blocks, Request::Data) {
+            // Nobody has asked for the others.
+            Err(Error::Io(_)) if blocks > 1 => self.read(block, 1, Request::Data)?,
+            found => found?,
+        };
         for (n, page) in (lbn..).zip(bytes.chunks_exact(node)) {
             let mut page = page.to_vec();
             let valid = size.saturating_sub(self.offset(n)).min(node as u64) as usize;

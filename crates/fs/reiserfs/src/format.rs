@@ -75,8 +75,10 @@ pub struct SuperBlock {
     pub generation: U64,
     /// First object of the list of those without names that were in use, 0 if it is empty.
     pub orphan: U64,
+    /// Bitmap in which a block was found when none was free near by; a hint. 0 in volumes of up to 16 bitmaps.
+    pub roomy: U32,
     /// Zero.
-    pub reserved: [u8; 336],
+    pub reserved: [u8; 332],
 }
 
 arbor_kit::headed!(SuperBlock, "ReiserFS", SUPER_MAGIC, VERSION);

@@ -13,6 +13,7 @@
 
 use crate::volume::Core;
 use arbor_base::cache::Name;
+use arbor_base::device::Kind;
 use arbor_kit::invariants::{Holds, Invariants, ensure};
 
 impl Invariants for Core {
@@ -22,6 +23,7 @@ impl Invariants for Core {
 
     fn check_invariants(&self) -> Holds {
         self.check_c2()?;
+        self.check_c6()?;
         self.check_a2()?;
         self.check_a3()?;
         self.check_t2()
@@ -35,6 +37,12 @@ impl Core {
         let waits = blocks.chain(self.log.data.values().copied()).all(|name| self.cache.is_dirty(name));
         let (dirty, known) = (self.cache.dirty_names().len(), self.log.changed.len() + self.log.data.len());
         ensure(waits && dirty == known, "REISER-C2", || format!("{dirty} buffers are dirty, {known} are to be written"))
+    }
+
+    /// REISER-C6, as far as is seen in core: what goes straight to its place is a changed node of the tree.
+    fn check_c6(&self) -> Holds {
+        let odd = self.log.fresh.iter().find(|block| self.log.changed.get(block) != Some(&Kind::Tree));
+        ensure(odd.is_none(), "REISER-C6", || format!("block {} is fresh and no changed node", odd.unwrap_or(&0)))
     }
 
     /// REISER-A2: ranges of object numbers are in order and do not touch.

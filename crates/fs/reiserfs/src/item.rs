@@ -6,6 +6,7 @@
 //! another in one node are joined.
 
 use crate::format::{ENTRY_HEAD, EntryHead, Key, Kind, LEAST_NAME, XATTR_OFFSET};
+use arbor_base::layout::get_u32;
 use std::ops::Range;
 use zerocopy::FromBytes;
 
@@ -159,6 +160,11 @@ impl ItemOps for Bytes {
 
 /// Bytes of a pointer.
 const POINTER: usize = 4;
+
+/// Pointer `n` of an indirect item: a block, or 0.
+pub fn pointer(item: &Item, n: usize) -> u32 {
+    get_u32(&item.body, n * POINTER).unwrap_or(0)
+}
 
 /// Items of pointers to unformatted nodes of so many bytes.
 struct Pointers(u64);

@@ -16,7 +16,7 @@
 //!
 //! # Invariants
 //!
-//! REISER-T1 to T5, of the tree, are in `tree.rs`; REISER-F1 and F2, of files, in `file.rs`; REISER-C1 to C5, the order of
+//! REISER-T1 to T5, of the tree, are in `tree.rs`; REISER-F1 and F2, of files, in `file.rs`; REISER-C1 to C6, the order of
 //! writes, in `commit.rs`. Further:
 //!
 //! * **REISER-A1** a block is a node of the tree, or an unformatted node of one file, or free; its two bits in the bitmap

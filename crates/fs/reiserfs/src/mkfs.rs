@@ -66,7 +66,7 @@ impl Core {
         self.ids = vec![(0, ROOT_OBJECT + 1)];
         self.log.seq = self.sb.generation.get();
         self.make_bitmap()?;
-        let block = self.alloc(Some(self.geom.bitmap(0)), crate::alloc::For::Tree)?;
+        let block = self.alloc(Some(self.geom.bitmap(0)), crate::space::For::Tree)?;
         (self.sb.root, self.sb.height) = (block.into(), 1.into());
         let now = Stamp::from(o.now);
         let d = StatData {

@@ -116,8 +116,13 @@ impl locked::Core for Core {
     }
 
     fn counters(&mut self) -> Vec<(&'static str, u64)> {
-        let own =
-            [("log_records", self.log.records), ("log_bytes", self.log.bytes), ("checkpoints", self.log.checkpoints)];
+        let own = [
+            ("log_records", self.log.records),
+            ("log_bytes", self.log.bytes),
+            ("checkpoints", self.log.checkpoints),
+            ("fresh_nodes", self.log.fresh_nodes),
+            ("moved_nodes", self.log.moved_nodes),
+        ];
         self.cache.counters().into_iter().chain(self.io.named()).chain(own).collect()
     }
 }

@@ -31,11 +31,30 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
         default: "small",
         help: "Which ends of files are kept in the tree: none; those that save much of their block; all that fit a node.",
     },
+    OptionSpec {
+        key: "layout",
+        value: "left|first|last|up|areas|virtual",
+        default: "left",
+        help: "Where the search for a free block begins: at the left neighbour, in the elevator's direction; at the \
+               beginning of the volume; at the block taken last; at the left neighbour, upwards; the same with unformatted \
+               nodes in an area of their own; at the neighbour in the locality by kind.",
+    },
+    OptionSpec {
+        key: "ordering",
+        value: "journal|preserve",
+        default: "journal",
+        help: "How nodes get to the device: all through the log; or new ones straight to their places, and a node moves \
+               when items are shifted out of it (the preserve list of the paper).",
+    },
 ];
 
 /// Shapes of volumes and mounts that tests take beside the defaults.
-pub(crate) const TEST_CONFIGURATIONS: &[(&str, &str)] =
-    &[("block=1K,log=512K", "cache=1M,tails=all"), ("log=1M", "tails=none,cache=2M"), ("block=8K,log=4M", "tails=all")];
+pub(crate) const TEST_CONFIGURATIONS: &[(&str, &str)] = &[
+    ("block=1K,log=512K", "cache=1M,tails=all,ordering=preserve,layout=virtual"),
+    ("log=1M", "tails=none,cache=2M"),
+    ("block=8K,log=4M", "tails=all,layout=last"),
+    ("log=1M", "ordering=preserve,layout=areas"),
+];
 
 /// Least log, in blocks.
 pub(crate) const LEAST_LOG: u32 = 256;
@@ -76,6 +95,32 @@ pub(crate) enum Tails {
     All,
 }
 
+/// Where the search for a free block begins (paper, "Node Layout" and "Drops").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// At the left neighbour, in the elevator's direction.
+    Left,
+    /// At the beginning of the volume.
+    First,
+    /// At the block that was taken last, in the elevator's direction.
+    Last,
+    /// At the left neighbour, in the direction of the right one.
+    Up,
+    /// As `Left`, but unformatted nodes of all files lie behind one another, in the last seven eighths of the volume.
+    Areas,
+    /// A formatted node that begins with a tail goes near the unformatted nodes of that file; otherwise as `Left`.
+    Virtual,
+}
+
+/// How changed nodes get to the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ordering {
+    /// All of them through the log (version 3.6).
+    Journal,
+    /// Those in new places straight there; a node moves when items are shifted out of it (paper).
+    Preserve,
+}
+
 /// What mount was told.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mount {
@@ -83,6 +128,8 @@ pub(crate) struct Mount {
     pub dirty_bytes: Option<usize>,
     pub commit_ms: u64,
     pub tails: Tails,
+    pub layout: Layout,
+    pub ordering: Ordering,
 }
 
 impl Mount {
@@ -95,6 +142,30 @@ impl Mount {
             Some("all") => Tails::All,
             Some(other) => return Err(Error::refused(format!("option tails: {other:?} is not none, small or all"))),
         };
-        Ok(Mount { cache_bytes, dirty_bytes, commit_ms, tails })
+        let ordering = match o.get("ordering") {
+            None | Some("journal") => Ordering::Journal,
+            Some("preserve") => Ordering::Preserve,
+            Some(other) => {
+                return Err(Error::refused(format!("option ordering: {other:?} is not journal or preserve")));
+            }
+        };
+        Ok(Mount { cache_bytes, dirty_bytes, commit_ms, tails, layout: Layout::parse(o)?, ordering })
+    }
+}
+
+impl Layout {
+    fn parse(o: &Options) -> Result<Layout> {
+        Ok(match o.get("layout") {
+            None | Some("left") => Layout::Left,
+            Some("first") => Layout::First,
+            Some("last") => Layout::Last,
+            Some("up") => Layout::Up,
+            Some("areas") => Layout::Areas,
+            Some("virtual") => Layout::Virtual,
+            Some(other) => {
+                let known = "left, first, last, up, areas or virtual";
+                return Err(Error::refused(format!("option layout: {other:?} is not {known}")));
+            }
+        })
     }
 }

@@ -22,4 +22,14 @@ arbor_kit::flaws! {
     NoOrphans,
     /// The key of a first item that has changed is not told to the nodes above (against REISER-T2).
     KeyNotTold,
+    /// Nodes in new places are written after the record that leads to them (against REISER-C6).
+    FreshAfterRecord,
+    /// The place that a node has left can be allocated at once (against REISER-A3).
+    PreservedEarly,
+    /// A node moves, and its parent leads to its old place.
+    MoveNotTold,
+    /// Nodes are written over before the record, which has no copies of them: the preserve list of the paper, and no more.
+    WrittenOver,
+    /// A rebuild takes every block that looks like a node of the volume for one.
+    ForeignBelieved,
 }

@@ -5,6 +5,15 @@ use crate::node::Block;
 use arbor_kit::buddy::bitmap;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// What a block is to hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum For {
+    /// A node of the tree.
+    Tree,
+    /// Bytes of a file: an unformatted node.
+    Data,
+}
+
 /// What is known of free space beside the bitmaps.
 #[derive(Debug, Default)]
 pub(crate) struct Space {
@@ -16,6 +25,8 @@ pub(crate) struct Space {
     pub freed: Vec<Block>,
     /// Those of which the log has a copy.
     pub logged: Vec<Block>,
+    /// The block of each sort that was taken last since the mount.
+    pub last: BTreeMap<For, Block>,
 }
 
 impl Space {

@@ -17,7 +17,7 @@ use zerocopy::FromBytes;
 arbor_kit::fields! {
     SuperBlock {
         magic, crc: Checksum, version, compat, ro_compat, incompat, clean, uuid, label, node_size, blocks, log,
-        root: Address, height, free, bitmaps, direction, created, created_nanos, freed, generation, orphan: Address,
+        root: Address, height, free, bitmaps, direction, created, created_nanos, freed, generation, orphan: Address, roomy,
         reserved,
     }
     IdMap { magic, crc: Checksum, fsid, count, reserved }

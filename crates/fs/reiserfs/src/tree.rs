@@ -39,6 +39,16 @@ pub trait Nodes {
     /// Whether a node is in memory.
     fn is_cached(&self, block: Block) -> bool;
 
+    /// Whether a node moves when items are shifted out of it.
+    fn moves(&self, _block: Block) -> bool {
+        false
+    }
+
+    /// Where a node in a new place goes that has these items, if that is not near the one to the left, which has those.
+    fn near(&self, _left: &[Item], _items: &[Item]) -> Option<Block> {
+        None
+    }
+
     /// Notes that damage was met which does not keep the call from going on.
     fn note_damage(&mut self) {}
 }

@@ -3,9 +3,10 @@
 //! Pages of files are buffers by file and page, everything else by address. Nodes of the tree are kept decoded beside
 //! their buffers.
 
-use crate::format::*;
+use crate::format::{self, *};
+use crate::item::{Item, pointer};
 use crate::node::{Block, Content, Shape};
-use crate::options::Mount;
+use crate::options::{Layout, Mount, Ordering};
 use crate::space::Space;
 use crate::superblock::Ids;
 use crate::tree::Nodes;
@@ -17,8 +18,11 @@ use arbor_base::vfs::{Errno, Result, Time};
 use arbor_kit::counters::Io;
 use arbor_kit::machine::Machinery;
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+/// Free blocks below which no node moves: more than any step of a call may count on.
+const LEAST_FREE: u64 = 512;
 
 /// The running transaction, and what the log holds.
 #[derive(Debug, Default)]
@@ -32,6 +36,8 @@ pub(crate) struct Log {
     /// Changed blocks of metadata.
     pub changed: BTreeMap<Block, Kind>,
     pub super_changed: bool,
+    /// Nodes, of the changed ones, that are written to their places before the record, which does not have them.
+    pub fresh: BTreeSet<Block>,
     /// Unformatted nodes that are written before the record, and the pages that they hold.
     pub data: BTreeMap<Block, Name>,
     /// Of records that count: the newest copies, which are not in place yet.
@@ -45,6 +51,16 @@ pub(crate) struct Log {
     pub records: u64,
     pub bytes: u64,
     pub checkpoints: u64,
+    /// Nodes that were written without a copy in the log, and those of them that had moved.
+    pub fresh_nodes: u64,
+    pub moved_nodes: u64,
+}
+
+impl Log {
+    /// Blocks of which the next record has copies, but for the first of the volume.
+    pub fn copied(&self) -> usize {
+        self.changed.len().saturating_sub(self.fresh.len())
+    }
 }
 
 /// Everything in core.
@@ -247,6 +263,7 @@ impl Core {
     /// Drops the buffer of a block of metadata that was freed.
     pub fn forget_block(&mut self, block: Block) {
         self.log.changed.remove(&block);
+        self.log.fresh.remove(&block);
         self.nodes.remove(&block);
         self.cache.remove(Name::Block(block.into()));
     }
@@ -273,6 +290,20 @@ impl Nodes for Core {
 
     fn is_cached(&self, block: Block) -> bool {
         self.cache.contains(Name::Block(block.into()))
+    }
+
+    /// One that is on disk (REISER-C6), as long as there is space: where that is low it stays, and the log has it.
+    fn moves(&self, block: Block) -> bool {
+        self.opts.ordering == Ordering::Preserve && !self.log.fresh.contains(&block) && self.need(LEAST_FREE).is_ok()
+    }
+
+    /// With `layout=virtual` a tail goes near the unformatted nodes of its file (paper, "Drops").
+    fn near(&self, left: &[Item], items: &[Item]) -> Option<Block> {
+        let (last, first) = (left.last()?, items.first()?);
+        let is_tail = first.key.kind() == Some(format::Kind::Direct) && last.key.kind() == Some(format::Kind::Indirect);
+        let is_of_one = (last.key.locality(), last.key.object()) == (first.key.locality(), first.key.object());
+        let block = pointer(last, (last.body.len() / 4).checked_sub(1)?);
+        (self.opts.layout == Layout::Virtual && is_tail && is_of_one && block != 0).then_some(block)
     }
 
     fn note_damage(&mut self) {

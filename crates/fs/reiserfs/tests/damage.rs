@@ -538,29 +538,9 @@ fn an_image_in_a_file_is_not_mixed_in() {
     }
 }
 
-/// The block of a file holds a node that was once there, so that all but the bitmap speaks for it.
 #[test]
 fn a_node_in_a_file_at_its_own_place() {
-    for bitmap in [false, true] {
-        let (image, _) = DAMAGE.good(0);
-        let k = Knife::new(image.clone());
-        let (stale, old) = (k.stale()[0], k.pointer("/b/big", 12));
-        k.bits(stale, true, false);
-        k.bits(old, true, false);
-        k.set_pointer("/b/big", 12, stale);
-        assert_eq!(check(&image, Repair::No).issues, vec![]);
-        let good = tree(&image);
-        k.destroy(k.root().0);
-        if bitmap {
-            k.destroy(k.geom.bitmap(0));
-        }
-        let report = check(&image, Repair::Yes);
-        assert_eq!(report.remaining(), 0, "{:#?}", report.issues);
-        assert_eq!(check(&image, Repair::No).issues, vec![], "{:#?}", report.issues);
-        let now = tree(&image);
-        assert!(good.iter().all(|(path, item)| now.get(path) == Some(item)), "{bitmap}: {:#?}", report.issues);
-        assert!(bitmap || now == good, "{:#?}", report.issues);
-    }
+    node_in_a_file();
 }
 
 /// Without a bitmap nodes that were freed count again. They do not take away what was given to others after that.

@@ -1,6 +1,6 @@
 //! What failed once: lines that `arbor torture --repeat` takes, and cases that were too long for one.
 
-use arbor_base::device::MemDevice;
+use arbor_base::device::{FaultDevice, FaultOp, FaultTimes, MemDevice};
 use arbor_base::vfs::*;
 use arbor_reiserfs::ReiserFs;
 use arbor_torture::{damage, faults};
@@ -29,12 +29,16 @@ struct Volume {
     fs: Arc<dyn FileSystem>,
 }
 
+fn mount(devices: Devices, options: &str) -> Arc<dyn FileSystem> {
+    let clock = Arc::new(ManualClock::new(Time { secs: 1_000_000, nanos: 0 }));
+    let options = MountOptions { options: Options::parse(options), ..MountOptions::default() };
+    ReiserFs.mount(devices, &options, clock).unwrap()
+}
+
 impl Volume {
     fn new(options: &str) -> Volume {
         let disk = damage::format(&ReiserFs, 8 << 20, "");
-        let clock = Arc::new(ManualClock::new(Time { secs: 1_000_000, nanos: 0 }));
-        let options = MountOptions { options: Options::parse(options), ..MountOptions::default() };
-        let fs = ReiserFs.mount(Devices::single(disk.clone()), &options, clock).unwrap();
+        let fs = mount(Devices::single(disk.clone()), options);
         Volume { disk, fs }
     }
 
@@ -82,4 +86,21 @@ fn attributes_are_replaced_on_a_full_volume() {
     volume.fs.removexattr(file, b"user.a").unwrap();
     assert_eq!(volume.fs.getxattr(file, b"user.b").unwrap(), vec![2; 30_000]);
     volume.check();
+}
+
+/// Blocks are read together; what cannot be read beside the one that was asked for made that fail.
+#[test]
+fn a_block_is_read_though_the_next_cannot_be() {
+    let volume = Volume::new("");
+    let ino = volume.create(b"file");
+    volume.fs.write(ino, 0, &[5; 8 * 4096]).unwrap();
+    volume.fs.unmount().unwrap();
+    let disk = FaultDevice::new(volume.disk);
+    let fs = mount(Devices::single(disk.clone()), "");
+    fs.getattr(ino).unwrap();
+    disk.fail(FaultOp::Read, disk.count(FaultOp::Read) + 1, FaultTimes::Once);
+    let mut page = [0; 4096];
+    fs.read(ino, 0, &mut page).unwrap();
+    assert_eq!(page, [5; 4096]);
+    assert_eq!(disk.struck(), 1);
 }

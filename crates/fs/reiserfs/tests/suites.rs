@@ -5,7 +5,7 @@ use arbor_torture::suites::*;
 
 arbor_torture::engine_suites! {
     ReiserFs,
-    variants: ["", "tails=all", "tails=none"],
+    variants: ["", "tails=all,ordering=preserve", "tails=none"],
     run: {
         conformance(Conformance { write_back_ms: &[("", 5000)], fsync_takes_others: &[("", true)] }),
         fallocate,

@@ -89,12 +89,14 @@ fn first_panic(engine: &dyn Engine, rounds: u64) -> Option<String> {
     None
 }
 
-/// Lets the crash explorer look at sequences of all of these kinds, until one fails or the time is up.
-pub fn explore(engine: &dyn Engine, profiles: &[Profile], time: Duration) -> Tally {
+/// Lets the crash explorer look at sequences of all of these kinds, on a mount with these options, until one fails or the
+/// time is up.
+pub fn explore(engine: &dyn Engine, mount: &str, profiles: &[Profile], time: Duration) -> Tally {
     let (began, mut tally) = (Instant::now(), Tally::default());
     for seed in 1.. {
         for profile in profiles {
-            let config = Config { seed, count: 1, shrink_runs: 0, ..Config::crash(*profile) };
+            let mount = Options::parse(mount);
+            let config = Config { seed, count: 1, shrink_runs: 0, mount, ..Config::crash(*profile) };
             match run::guarded(|| try_explore(engine, &config).map_err(|failure| failure.to_string())) {
                 Ok(done) => tally.distinct_states += done.distinct,
                 Err(failure) => tally.failures.push(failure),

@@ -3,10 +3,9 @@
 
 use super::issue::{Issue, Node};
 use super::{Checker, Mend};
-use crate::file::pointer;
 use crate::format::*;
 use crate::inode::{Inode, stat_key};
-use crate::item::{Item, entries, last_unit};
+use crate::item::{Item, entries, last_unit, pointer};
 use crate::node::Block;
 use crate::tree::seek;
 use crate::validate::stat_data;

@@ -10,10 +10,10 @@
 use super::Checker;
 use super::issue::{Issue, Node};
 use super::space::unpoint;
-use crate::file::pointer;
 use crate::format::*;
-use crate::item::{Item, last_unit, ops};
+use crate::item::{Item, last_unit, ops, pointer};
 use crate::node::{self, Block, Content};
+use crate::planted::{Flaw, planted};
 use crate::tree::{self, Nodes as _};
 use arbor_base::cache::Name;
 use arbor_base::device::Kind as Request;
@@ -93,6 +93,7 @@ impl Checker<'_> {
     fn find_leaves(&mut self, n: u32, all: &mut Vec<Leaf>) -> Result<()> {
         let (g, len) = (self.core.geom, self.core.geom.bit_bytes());
         let bits = match self.core.bitmap(n) {
+            _ if planted(Flaw::ForeignBelieved) => vec![0xff; len],
             Ok(bytes) => bytes.get(BITMAP_HEAD + len..).unwrap_or(&[]).to_vec(),
             Err(Error::Corrupt(_)) => vec![0xff; len],
             Err(e) => return Err(e),

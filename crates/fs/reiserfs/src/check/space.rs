@@ -4,9 +4,8 @@
 use super::issue::{Issue, Node};
 use super::{Checker, Mend};
 use crate::alloc::own_bits;
-use crate::file::pointer;
 use crate::format::*;
-use crate::item::Item;
+use crate::item::{Item, pointer};
 use crate::tree::find;
 use arbor_base::vfs::{Errno, Error, Ino, Result};
 use arbor_kit::buddy::{Wrong, bitmap};

@@ -3,7 +3,7 @@
 use super::plan::Place;
 use super::{Nodes, Step, beside};
 use crate::format::Key;
-use crate::item::Item;
+use crate::item::{Item, last_unit};
 use crate::node::{Block, Content};
 use arbor_base::vfs::{Error, Result};
 use std::sync::Arc;
@@ -62,7 +62,12 @@ pub struct Slot {
     work: Work,
     /// Its contents before the change; `None` for a new node.
     pub old: Option<Work>,
+    /// The block that it has left, and the one near which it goes.
+    pub left: Option<Block>,
+    pub near: Option<Block>,
     is_changed: bool,
+    /// Its items were spread together with those of its neighbours.
+    is_spread: bool,
     /// Whether it was in memory before this plan read it.
     pub was_cached: bool,
 }
@@ -75,6 +80,19 @@ impl Slot {
     /// Whether it differs from what it was.
     pub fn is_changed(&self) -> bool {
         self.is_changed
+    }
+
+    /// Gives it its share of the items of several nodes.
+    pub fn spread(&mut self, items: Vec<Item>) {
+        self.is_spread = true;
+        self.set(Work::Leaf(items));
+    }
+
+    /// Whether some of its items went to a neighbour; the node to the right now begins with `next`.
+    fn has_sent(&self, node_size: usize, next: Option<Key>) -> bool {
+        let Some(old) = self.old.as_ref().filter(|_| self.is_spread && self.is_changed) else { return false };
+        let last = old.items().last().map(|item| last_unit(item, node_size));
+        old.first_key() < self.work.first_key() || last.zip(next).is_some_and(|(last, next)| next <= last)
     }
 
     /// Gives it other contents.
@@ -106,7 +124,7 @@ impl<'a, N: Nodes + ?Sized> Level<'a, N> {
         let was_cached = self.nodes.is_cached(block);
         let work = Work::of(self.nodes.read(block, self.number)?);
         let (place, old) = (Place::Old(block), Some(work.clone()));
-        Ok(Slot { place, way, work, old, is_changed: false, was_cached })
+        Ok(Slot { place, way, work, old, left: None, near: None, is_changed: false, is_spread: false, was_cached })
     }
 
     /// Reads the node to the left of the first; returns whether there is one. All indices grow by one then.
@@ -155,6 +173,35 @@ impl<'a, N: Nodes + ?Sized> Level<'a, N> {
     /// Adds a new node after node `n`.
     pub fn insert_after(&mut self, n: usize, place: Place, work: Work) {
         let way = self.slots.get(n).map(|s| s.way.clone()).unwrap_or_default();
-        self.slots.insert(n + 1, Slot { place, way, work, old: None, is_changed: true, was_cached: true });
+        let slot = Slot {
+            place,
+            way,
+            work,
+            old: None,
+            left: None,
+            near: None,
+            is_changed: true,
+            is_spread: false,
+            was_cached: true,
+        };
+        self.slots.insert(n + 1, slot);
+    }
+
+    /// The nodes, of those that are to move, out of which items were shifted.
+    pub fn senders(&self) -> Vec<(usize, Block)> {
+        let node_size = self.nodes.shape().node_size;
+        let next = |n: usize| self.slots.get(n + 1).and_then(|s| s.work().first_key());
+        let sent = self.slots.iter().enumerate().filter(|(n, slot)| slot.has_sent(node_size, next(*n)));
+        sent.filter_map(|(n, slot)| Some((n, slot.place.old()?)))
+            .filter(|(_, block)| self.nodes.moves(*block))
+            .collect()
+    }
+
+    /// The node to the left of node `n`, as far as its parent tells.
+    pub fn left_of(&mut self, n: usize) -> Result<Option<Block>> {
+        let Some(last) = self.slots.get(n).and_then(|s| s.way.last().copied()) else { return Ok(None) };
+        let parent = self.nodes.read(last.block, self.number + 1)?;
+        let Content::Internal(all) = &*parent else { return Ok(None) };
+        Ok(last.index.checked_sub(1).and_then(|left| all.get(left)).map(|child| child.1))
     }
 }

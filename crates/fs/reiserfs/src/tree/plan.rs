@@ -39,11 +39,13 @@ pub struct Plan {
     writes: Vec<Write>,
     freed: Vec<Block>,
     news: usize,
+    moved: usize,
     root: Option<(Place, u16)>,
 }
 
 impl Place {
-    fn old(self) -> Option<Block> {
+    /// Where on disk.
+    pub fn old(self) -> Option<Block> {
         match self {
             Place::Old(block) => Some(block),
             Place::New(_) => None,
@@ -85,6 +87,11 @@ impl Plan {
     /// Blocks that it takes.
     pub fn needs(&self) -> usize {
         self.writes.iter().filter(|w| w.place.old().is_none()).count()
+    }
+
+    /// Nodes that it moves.
+    pub fn moved(&self) -> usize {
+        self.moved
     }
 
     /// Nodes that it frees.
@@ -145,6 +152,7 @@ pub fn plan_edit<N: Nodes + ?Sized>(nodes: &mut N, key: Key, edit: impl FnOnce(&
     slot.set(Work::Leaf(items));
     level.slots.push(slot);
     balance_leaves(&mut level, shape, &mut plan)?;
+    preserve(&mut level, &mut plan)?;
     while level.number < height {
         let parents = plan.record(&level);
         if parents.is_empty() {
@@ -169,7 +177,8 @@ pub fn plan_edit<N: Nodes + ?Sized>(nodes: &mut N, key: Key, edit: impl FnOnce(&
 
 /// What changes in a parent.
 enum Edit {
-    Key(usize, Key),
+    /// This child has another first key, or another place.
+    Child(usize, Key, Place),
     Remove(usize),
     /// After this child.
     Insert(usize, Key, Place),
@@ -195,8 +204,8 @@ impl Plan {
             let key = slot.work().first_key().unwrap_or(Key::LEAST);
             match &slot.old {
                 None => tell(slot, Edit::Insert, key),
-                Some(_) if planted(Flaw::KeyNotTold) => {}
-                Some(old) if old.first_key() != Some(key) => tell(slot, |index, key, _| Edit::Key(index, key), key),
+                Some(_) if planted(Flaw::KeyNotTold) || planted(Flaw::MoveNotTold) && slot.left.is_some() => {}
+                Some(old) if old.first_key() != Some(key) || slot.left.is_some() => tell(slot, Edit::Child, key),
                 Some(_) => {}
             }
         }
@@ -205,13 +214,16 @@ impl Plan {
 
     fn write_level<N: Nodes + ?Sized>(&mut self, level: &Level<'_, N>) {
         self.freed.extend(level.removed.iter().filter_map(|s| s.place.old()));
-        let mut near = None;
+        self.freed.extend(level.slots.iter().filter_map(|s| s.left));
+        let (mut left, mut items): (_, &[Item]) = (None, &[]);
         for slot in &level.slots {
             if slot.is_changed() {
                 let (place, work) = (slot.place, slot.work().clone());
+                let near = level.nodes.near(items, work.items()).map(Place::Old);
+                let near = near.or(left).or(slot.near.map(Place::Old));
                 self.writes.push(Write { place, level: level.number, work, near });
             }
-            near = Some(slot.place);
+            (left, items) = (Some(slot.place), slot.work().items());
         }
     }
 
@@ -238,14 +250,13 @@ impl Plan {
 /// The children of a node after these edits, whose indices are those before.
 fn edited(old: &[(Key, Place)], edits: &[Edit]) -> Vec<(Key, Place)> {
     let mut new = Vec::with_capacity(old.len() + 1);
-    for (n, (old_key, place)) in old.iter().enumerate() {
-        let new_key = edits.iter().find_map(|e| match e {
-            Edit::Key(at, key) if *at == n => Some(*key),
+    for (n, child) in old.iter().enumerate() {
+        let changed = edits.iter().find_map(|e| match e {
+            Edit::Child(at, key, place) if *at == n => Some((*key, *place)),
             _ => None,
         });
-        let key = new_key.unwrap_or(*old_key);
         if !edits.iter().any(|e| matches!(e, Edit::Remove(at) if *at == n)) {
-            new.push((key, *place));
+            new.push(changed.unwrap_or(*child));
         }
         new.extend(edits.iter().filter_map(|e| match e {
             Edit::Insert(at, key, place) if *at == n => Some((*key, *place)),
@@ -306,8 +317,22 @@ fn shift<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, ways: &[(usi
 
 fn assign<N: Nodes + ?Sized>(level: &mut Level<'_, N>, from: usize, packed: Vec<Vec<Item>>) {
     for (slot, items) in level.slots.iter_mut().skip(from).zip(packed) {
-        slot.set(Work::Leaf(items));
+        slot.spread(items);
     }
+}
+
+/// Moves the nodes out of which items were shifted, if the tree is one whose nodes move then: what was shifted is on disk
+/// in their old place until it is in its new one (paper, "Buffering & the Preserve List").
+fn preserve<N: Nodes + ?Sized>(level: &mut Level<'_, N>, plan: &mut Plan) -> Result<()> {
+    for (n, block) in level.senders() {
+        let near = level.left_of(n)?.unwrap_or(block);
+        let place = plan.new_place();
+        plan.moved += 1;
+        if let Some(slot) = level.slots.get_mut(n) {
+            (slot.place, slot.left, slot.near) = (place, Some(block), Some(near));
+        }
+    }
+    Ok(())
 }
 
 /// Splits a node, into three if an item in its middle wants that.

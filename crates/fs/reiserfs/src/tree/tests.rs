@@ -26,13 +26,15 @@ struct Tree {
     in_memory: Option<BTreeSet<Block>>,
     touched: BTreeSet<Block>,
     reads: usize,
+    /// Of a tree whose nodes move: those that are not on disk.
+    fresh: Option<BTreeSet<Block>>,
 }
 
 impl Tree {
     fn new(node_size: usize) -> Tree {
         let shape = Shape { node_size, fsid: 7 };
         let nodes = BTreeMap::from([(1, sealed(&Content::Leaf(Vec::new()), shape, 1, 1))]);
-        Tree { shape, nodes, root: (1, 1), next: 2, in_memory: None, touched: BTreeSet::new(), reads: 0 }
+        Tree { shape, nodes, root: (1, 1), next: 2, in_memory: None, touched: BTreeSet::new(), reads: 0, fresh: None }
     }
 
     /// A tree of these formatted nodes, the first of which is block 1, and a root.
@@ -64,7 +66,29 @@ impl Tree {
         })
         .unwrap();
         assert_eq!((self.next - before) as usize, needs, "blocks that were announced are taken");
+        let (old, moved) = (self.nodes.clone(), plan.moved());
         plan.carry_out(&taken, self);
+        assert!(moved == 0 || self.fresh.is_some());
+        if let Some(mut fresh) = self.fresh.take() {
+            self.check_places(&old, &fresh);
+            fresh.extend(taken.blocks());
+            self.fresh = Some(fresh);
+        }
+    }
+
+    /// REISER-C6: what a node on disk held, and another one holds now, was not written over.
+    fn check_places(&self, old: &BTreeMap<Block, Vec<u8>>, fresh: &BTreeSet<Block>) {
+        let leaf = |bytes: &Vec<u8>, block| match Content::decode(self.shape, block, 1, bytes) {
+            Ok(Content::Leaf(items)) => units(self.shape, &[items]),
+            _ => BTreeMap::new(),
+        };
+        for (block, bytes) in old.iter().filter(|(block, _)| self.touched.contains(block) && !fresh.contains(block)) {
+            let held = leaf(bytes, *block);
+            for other in self.touched.iter().filter(|other| *other != block) {
+                let holds = leaf(&self.nodes[other], *other);
+                assert!(held.keys().all(|key| !holds.contains_key(key)), "{other} holds what {block} held");
+            }
+        }
     }
 
     fn put(&mut self, piece: Item) {
@@ -151,6 +175,10 @@ impl Nodes for Tree {
 
     fn is_cached(&self, block: Block) -> bool {
         self.in_memory.as_ref().is_none_or(|all| all.contains(&block))
+    }
+
+    fn moves(&self, block: Block) -> bool {
+        self.fresh.as_ref().is_some_and(|fresh| !fresh.contains(&block))
     }
 }
 
@@ -366,11 +394,12 @@ fn every_short_sequence() {
             name(1, 304, "ddddddddddddddddd"),
         ],
     ];
-    let mut seen = 0;
-    for set in &sets {
-        go(&Tree::new(160), &BTreeMap::new(), set, 6, &mut seen);
+    for fresh in [None, Some(BTreeSet::new())] {
+        let mut seen = 0;
+        let tree = Tree { fresh, ..Tree::new(160) };
+        sets.iter().for_each(|set| go(&tree, &BTreeMap::new(), set, 6, &mut seen));
+        assert_eq!(seen, 3 * (5u64.pow(7) - 1) / 4);
     }
-    assert_eq!(seen, 3 * (5u64.pow(7) - 1) / 4);
 }
 
 fn random_item(random: &mut Rng, room: usize) -> Item {
@@ -392,10 +421,15 @@ fn random_item(random: &mut Rng, room: usize) -> Item {
 
 #[test]
 fn random_steps() {
-    for (node_size, steps) in [(160, 3000), (256, 3000), (512, 3000), (1024, 2000)] {
+    let trees = [(160, 3000), (256, 3000), (512, 3000), (1024, 2000)].map(|t| [(t, false), (t, true)]).concat();
+    for ((node_size, steps), moves) in trees {
         let mut random = Rng::new(node_size as u64);
         let (mut tree, mut model) = (Tree::new(node_size), BTreeMap::new());
+        tree.fresh = moves.then(BTreeSet::new);
         for step in 0..steps {
+            if random.below(20) == 0 {
+                tree.fresh.iter_mut().for_each(BTreeSet::clear);
+            }
             tree.in_memory = (random.below(2) == 0).then(|| (0..tree.next).filter(|_| random.below(2) == 0).collect());
             // It grows, then shrinks, again and again.
             let grows = random.below(10) < if step / 500 % 2 == 0 { 8 } else { 3 };
@@ -421,6 +455,22 @@ fn random_steps() {
         tree.cut(Key::LEAST, Key::MOST);
         assert_eq!((tree.check(), tree.root.1), (vec![vec![]], 1));
     }
+}
+
+/// A node that is split moves, one that takes in an item does not, and one that has moved moves no more.
+#[test]
+fn a_node_moves_when_items_are_shifted_out_of_it() {
+    let mut tree = Tree { fresh: Some(BTreeSet::new()), ..Tree::new(160) };
+    tree.put(stat(1, 20));
+    tree.put(stat(3, 20));
+    assert_eq!(tree.root, (1, 1));
+    tree.put(stat(2, 40));
+    assert!(!tree.nodes.contains_key(&1), "it moved: {:?}", tree.nodes.keys());
+    let fresh = tree.fresh.clone().unwrap();
+    assert_eq!(fresh.len(), 3, "two formatted nodes and a root");
+    tree.put(stat(4, 60));
+    tree.put(stat(5, 60));
+    assert!(fresh.iter().all(|block| tree.nodes.contains_key(block)), "those stay");
 }
 
 #[test]

@@ -529,3 +529,27 @@ pub fn fill(fs: &dyn FileSystem, node: usize) {
         fs.forget(ino, 9);
     }
 }
+
+/// The block of a file holds a node that was once there, so that all but the bitmap speaks for it.
+pub fn node_in_a_file() {
+    for bitmap in [false, true] {
+        let image = build(12 << 20, "block=1K,log=512K");
+        let k = Knife::new(image.clone());
+        let (stale, old) = (k.stale()[0], k.pointer("/b/big", 12));
+        k.bits(stale, true, false);
+        k.bits(old, true, false);
+        k.set_pointer("/b/big", 12, stale);
+        assert_eq!(check(&image, Repair::No).issues, vec![]);
+        let good = tree(&image);
+        k.destroy(k.root().0);
+        if bitmap {
+            k.destroy(k.geom.bitmap(0));
+        }
+        let report = check(&image, Repair::Yes);
+        assert_eq!(report.remaining(), 0, "{:#?}", report.issues);
+        assert_eq!(check(&image, Repair::No).issues, vec![], "{:#?}", report.issues);
+        let now = tree(&image);
+        assert!(good.iter().all(|(path, item)| now.get(path) == Some(item)), "{bitmap}: {:#?}", report.issues);
+        assert!(bitmap || now == good, "{:#?}", report.issues);
+    }
+}
