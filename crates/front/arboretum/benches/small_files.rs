@@ -84,11 +84,12 @@ trait Store {
     fn delete(&self, set: &Set) -> Result<()>;
 }
 
-struct Yfs(PathBuf);
+/// A volume of this engine.
+struct Engine(&'static str, PathBuf);
 
-impl Store for Yfs {
+impl Store for Engine {
     fn create(&self, set: &Set) -> Result<()> {
-        let volume = Volume::format(&self.0, 8 * GIB)?;
+        let volume = Volume::options().engine(self.0).format(&self.1, 8 * GIB)?;
         for dir in &set.dirs {
             volume.create_dir(dir)?;
         }
@@ -102,7 +103,7 @@ impl Store for Yfs {
     }
 
     fn stat(&self) -> Result<(usize, u64)> {
-        let volume = Volume::open_read_only(&self.0)?;
+        let volume = Volume::open_read_only(&self.1)?;
         let mut sum = (0, 0);
         for step in volume.walk("/")? {
             let meta = step?.entry.metadata();
@@ -114,7 +115,7 @@ impl Store for Yfs {
     }
 
     fn read(&self) -> Result<(usize, u64)> {
-        let volume = Volume::open_read_only(&self.0)?;
+        let volume = Volume::open_read_only(&self.1)?;
         let mut sum = (0, 0);
         for step in volume.walk("/")? {
             let entry = step?.entry;
@@ -126,7 +127,7 @@ impl Store for Yfs {
     }
 
     fn delete(&self, set: &Set) -> Result<()> {
-        let volume = Volume::open(&self.0)?;
+        let volume = Volume::open(&self.1)?;
         for batch in set.files.chunks(COMMIT) {
             for (name, _) in batch {
                 volume.remove_file(name)?;
@@ -322,14 +323,15 @@ impl Records for Lmdb {
     }
 }
 
-const STORES: [&str; 4] = ["yfs", "SQLite", "redb", "LMDB"];
+const STORES: [&str; 5] = ["yfs", "reiserfs", "SQLite", "redb", "LMDB"];
 const PHASES: [&str; 4] = ["create", "stat, cold", "read, cold", "delete"];
 const SPACE: &str = "space";
 
 fn store(name: &str, dir: &Path) -> Box<dyn Store> {
     let path = dir.join("store");
     match name {
-        "yfs" => Box::new(Yfs(path)),
+        "yfs" => Box::new(Engine("yfs", path)),
+        "reiserfs" => Box::new(Engine("reiserfs", path)),
         "SQLite" => Box::new(Sqlite(path)),
         "redb" => Box::new(Redb(path)),
         _ => Box::new(Lmdb(path)),
