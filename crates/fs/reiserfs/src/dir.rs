@@ -82,20 +82,31 @@ impl Core {
     /// The entry of a name, or the first offset that is free for it.
     pub fn find_name(&mut self, dir: Ino, name: &[u8]) -> Result<std::result::Result<Entry, u64>> {
         let first = self.geom.name_offset(name);
+        let end = first + GENERATIONS;
         let (mut free, mut at) = (first, first);
         loop {
-            let some = self.entries_from(dir, at)?;
-            for e in some.iter().take_while(|e| e.offset < first + GENERATIONS) {
-                if e.name == name {
-                    return Ok(Ok(e.clone()));
-                }
-                if e.offset == free {
-                    free += 1;
+            let key = name_key(dir, at);
+            let unit = seek(self, key)?;
+            let item = unit.as_ref().and_then(|u| Some((u, u.item()?))).filter(|(_, item)| item.key.is_of_same(key));
+            let mut last = None;
+            if let Some((unit, item)) = item {
+                for (_, head, found) in entries(&item.body).skip(unit.unit) {
+                    let offset = head.offset.get();
+                    last = Some(offset);
+                    if offset >= end {
+                        break;
+                    }
+                    if found == name {
+                        return Ok(Ok(Entry { offset, ino: target(&head), kind: head.kind, name: name.to_vec() }));
+                    }
+                    if offset == free {
+                        free += 1;
+                    }
                 }
             }
-            match some.last() {
-                Some(last) if last.offset < first + GENERATIONS => at = last.offset + 1,
-                _ if free < first + GENERATIONS => return Ok(Err(free)),
+            match last {
+                Some(last) if last < end => at = last + 1,
+                _ if free < end => return Ok(Err(free)),
                 _ => return Ok(Err(u64::MAX)),
             }
         }

@@ -4,8 +4,9 @@ use crate::format::*;
 use crate::item::Item;
 use crate::node::{Block, Content};
 use crate::options::Ordering;
+use crate::planted::{Flaw, planted};
 use crate::space::For;
-use crate::tree::{self, Nodes as _, Plan, Room, Taken};
+use crate::tree::{self, Alone, Cut, Nodes as _, Plan, Room, Taken};
 use crate::volume::Core;
 use arbor_base::vfs::{Error, Result};
 
@@ -42,7 +43,7 @@ impl Core {
 
     /// Reads the formatted node in which `key` lies, so that a call that is to change it fails before it changes anything.
     pub fn look(&mut self, key: Key) -> Result<()> {
-        let (leaf, _) = tree::descend(self, key)?;
+        let leaf = tree::leaf_of(self, key)?;
         self.node(leaf, 1).map(drop)
     }
 
@@ -73,8 +74,30 @@ impl Core {
         carry.failed.map_or(Ok(()), Err)
     }
 
+    /// Changes a node that needs no balancing.
+    fn change_alone(&mut self, alone: Alone) -> Result<()> {
+        // What cannot be read fails before anything is changed.
+        for (block, level, _) in alone.keys() {
+            self.node(block, level)?;
+        }
+        // Reading others may have driven it out of those that are kept decoded.
+        self.node(alone.leaf, 1)?;
+        if let Some(first) = alone.first.filter(|_| !planted(Flaw::KeyNotTold)) {
+            for (block, level, index) in alone.keys() {
+                self.node(block, level)?;
+                self.change_key(block, level, index, first)?;
+            }
+            self.node(alone.leaf, 1)?;
+        }
+        self.change_items(alone.leaf, alone.change)
+    }
+
     /// Inserts a piece of an item, none of whose units is there.
     pub fn insert(&mut self, piece: Item) -> Result<()> {
+        let piece = match tree::put_alone(self, piece)? {
+            Ok(alone) => return self.change_alone(alone),
+            Err(piece) => piece,
+        };
         let (shape, key) = (self.shape(), piece.key);
         self.edit(key, |items| tree::put(shape, items, piece))
     }
@@ -82,6 +105,11 @@ impl Core {
     /// Removes all units whose keys are in a range. What they lead to is not freed. Reads no node that has none of them, but
     /// for balancing; fails for one that is damaged before it changes anything.
     pub fn cut_range(&mut self, from: Key, to: Key) -> Result<()> {
+        match tree::cut_alone(self, from, to)? {
+            Cut::Nothing => return Ok(()),
+            Cut::Alone(alone) => return self.change_alone(alone),
+            Cut::Plan => {}
+        }
         let mut at = from;
         loop {
             let (leaf, way) = tree::descend(self, at)?;
@@ -110,10 +138,6 @@ impl Core {
 
     /// Changes an item, whose length stays the same.
     pub fn patch(&mut self, (leaf, at): (Block, usize), f: impl FnOnce(&mut Item)) -> Result<()> {
-        self.patch_leaf(leaf, |items| {
-            if let Some(item) = items.get_mut(at) {
-                f(item);
-            }
-        })
+        self.patch_item(leaf, at, f)
     }
 }

@@ -134,7 +134,7 @@ impl InodeStore for Core {
         }
         let place = (unit.leaf, unit.at);
         drop(unit);
-        self.patch(place, |item| item.body = i.d.as_bytes().to_vec())
+        self.patch(place, |item| arbor_base::layout::put(&mut item.body, 0, i.d.as_bytes()))
     }
 }
 

@@ -6,6 +6,7 @@ use crate::item::{Item, ops};
 use crate::validate::numbers;
 use arbor_base::field;
 use arbor_base::layout::{Corrupt, crc_without, put};
+use std::ops::Range;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Number of a node's block.
@@ -18,6 +19,53 @@ pub enum Content {
     Leaf(Vec<Item>),
     /// An internal node: the first key below each child, and the child.
     Internal(Vec<(Key, Block)>),
+}
+
+/// A change of the items of a formatted node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// An item more, of this number.
+    Insert(usize, Item),
+    /// Without these items.
+    Remove(Range<usize>),
+    /// Bytes more in the body of an item, before this one of them.
+    Grow(usize, usize, Vec<u8>),
+    /// Without these bytes of the body of an item.
+    Shrink(usize, Range<usize>),
+}
+
+impl Change {
+    /// Changes items.
+    pub fn apply(self, items: &mut Vec<Item>) {
+        match self {
+            Change::Insert(at, item) => items.insert(at.min(items.len()), item),
+            Change::Remove(range) => drop(items.drain(range.start.min(items.len())..range.end.min(items.len()))),
+            Change::Grow(at, byte, more) => {
+                if let Some(item) = items.get_mut(at) {
+                    let byte = byte.min(item.body.len());
+                    item.body.splice(byte..byte, more);
+                }
+            }
+            Change::Shrink(at, bytes) => {
+                if let Some(item) = items.get_mut(at) {
+                    let len = item.body.len();
+                    item.body.drain(bytes.start.min(len)..bytes.end.min(len));
+                }
+            }
+        }
+    }
+
+    /// Changes the bytes of a node to what [`Content::encode`] would make of the changed items. Returns whether it could: if
+    /// not, nothing is changed.
+    pub fn apply_to_bytes(&self, bytes: &mut [u8], generation: u64) -> bool {
+        let done = match self {
+            Change::Insert(at, item) => insert_bytes(bytes, *at, item),
+            Change::Remove(range) => remove_bytes(bytes, range.clone()),
+            Change::Grow(at, byte, more) => resize_body(bytes, *at, *byte..*byte, more),
+            Change::Shrink(at, range) => resize_body(bytes, *at, range.clone(), &[]),
+        };
+        done.is_some() && set_generation(bytes, generation)
+    }
 }
 
 /// What a volume says of all its nodes.
@@ -155,16 +203,139 @@ fn put_items(items: &[Item], bytes: &mut [u8]) -> usize {
     for (n, item) in items.iter().enumerate() {
         end -= item.body.len();
         put(bytes, end, &item.body);
-        let head = ItemHead {
-            key: item.key.into(),
-            len: (item.body.len() as u16).into(),
-            at: (end as u16).into(),
-            tail: item.tail.into(),
-            reserved: 0.into(),
-        };
-        put(bytes, NODE_HEAD + n * ITEM_HEAD, head.as_bytes());
+        put(bytes, NODE_HEAD + n * ITEM_HEAD, item_head(item, end).as_bytes());
     }
     items.len()
+}
+
+/// The head of an item whose body begins at byte `at` of its node.
+fn item_head(item: &Item, at: usize) -> ItemHead {
+    ItemHead {
+        key: item.key.into(),
+        len: (item.body.len() as u16).into(),
+        at: (at as u16).into(),
+        tail: item.tail.into(),
+        reserved: 0.into(),
+    }
+}
+
+// Changes of a node's bytes in place. `None`: it cannot be done, and nothing was done.
+
+/// Says that a node was changed; its checksum is made later ([`seal`]).
+pub fn set_generation(bytes: &mut [u8], generation: u64) -> bool {
+    match NodeHead::mut_from_prefix(bytes) {
+        Ok((head, _)) => {
+            (head.generation, head.crc) = (generation.into(), 0.into());
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+fn item_heads(bytes: &mut [u8]) -> Option<&mut [ItemHead]> {
+    let count = head(bytes).count.get().into();
+    let heads = bytes.get_mut(NODE_HEAD..)?.get_mut(..count * ITEM_HEAD)?;
+    <[ItemHead]>::mut_from_bytes_with_elems(heads, count).ok()
+}
+
+fn set_count(bytes: &mut [u8], count: usize) {
+    if let Ok((head, _)) = NodeHead::mut_from_prefix(bytes) {
+        head.count = (count as u16).into();
+    }
+}
+
+/// Where the body of the item before item `n` begins, which is where that of item `n` ends.
+fn end_of(heads: &[ItemHead], n: usize, size: usize) -> Option<usize> {
+    n.checked_sub(1).map_or(Some(size), |before| heads.get(before).map(|h| h.at.get().into()))
+}
+
+/// Adds to the places of bodies.
+fn move_heads(heads: &mut [ItemHead], by: isize) {
+    for head in heads {
+        head.at = head.at.get().wrapping_add_signed(by as i16).into();
+    }
+}
+
+fn insert_bytes(bytes: &mut [u8], at: usize, item: &Item) -> Option<()> {
+    let (size, len) = (bytes.len(), item.body.len());
+    let heads = item_heads(bytes)?;
+    let (count, end, low) = (heads.len(), end_of(heads, at, size)?, end_of(heads, heads.len(), size)?);
+    let heads_end = NODE_HEAD + (count + 1) * ITEM_HEAD;
+    if low > end || end > size || low.checked_sub(len)? < heads_end {
+        return None;
+    }
+    move_heads(heads.get_mut(at..)?, -(len as isize));
+    bytes.copy_within(low..end, low - len);
+    put(bytes, end - len, &item.body);
+    let place = NODE_HEAD + at * ITEM_HEAD;
+    bytes.copy_within(place..heads_end - ITEM_HEAD, place + ITEM_HEAD);
+    put(bytes, place, item_head(item, end - len).as_bytes());
+    set_count(bytes, count + 1);
+    Some(())
+}
+
+fn remove_bytes(bytes: &mut [u8], range: Range<usize>) -> Option<()> {
+    let size = bytes.len();
+    let heads = item_heads(bytes)?;
+    let (count, low) = (heads.len(), end_of(heads, heads.len(), size)?);
+    let (end, begin) = (end_of(heads, range.start, size)?, end_of(heads, range.end, size)?);
+    if low > begin || begin > end || end > size || range.start > range.end {
+        return None;
+    }
+    let len = end - begin;
+    move_heads(heads.get_mut(range.end..)?, len as isize);
+    bytes.copy_within(low..begin, low + len);
+    bytes.get_mut(low..low + len)?.fill(0);
+    let heads_end = NODE_HEAD + count * ITEM_HEAD;
+    let (to, from) = (NODE_HEAD + range.start * ITEM_HEAD, NODE_HEAD + range.end * ITEM_HEAD);
+    bytes.copy_within(from..heads_end, to);
+    bytes.get_mut(heads_end - range.len() * ITEM_HEAD..heads_end)?.fill(0);
+    set_count(bytes, count - range.len());
+    Some(())
+}
+
+/// Replaces some bytes of the body of item `n`.
+fn resize_body(bytes: &mut [u8], n: usize, old: Range<usize>, new: &[u8]) -> Option<()> {
+    let size = bytes.len();
+    let heads = item_heads(bytes)?;
+    let (count, low) = (heads.len(), end_of(heads, heads.len(), size)?);
+    let (begin, end) = (end_of(heads, n + 1, size)?, end_of(heads, n, size)?);
+    let (from, to) = (begin + old.start, begin + old.end);
+    let new_low = (low + old.len()).checked_sub(new.len())?;
+    if low > begin || from > to || to > end || end > size || new_low < NODE_HEAD + count * ITEM_HEAD {
+        return None;
+    }
+    let by = old.len() as isize - new.len() as isize;
+    let head = heads.get_mut(n)?;
+    head.len = head.len.get().wrapping_add_signed(-(by as i16)).into();
+    move_heads(heads.get_mut(n..)?, by);
+    bytes.copy_within(low..from, new_low);
+    put(bytes, to - new.len(), new);
+    if new_low > low {
+        bytes.get_mut(low..new_low)?.fill(0);
+    }
+    Some(())
+}
+
+/// Writes item `n` over the one that a node has, if its body is as long.
+pub fn patch_bytes(bytes: &mut [u8], n: usize, item: &Item, generation: u64) -> bool {
+    let Some(head) = item_heads(bytes).and_then(|heads| heads.get_mut(n)) else { return false };
+    if usize::from(head.len.get()) != item.body.len() || Key::from(head.key) != item.key {
+        return false;
+    }
+    head.tail = item.tail.into();
+    let at = head.at.get().into();
+    put(bytes, at, &item.body);
+    set_generation(bytes, generation)
+}
+
+/// Changes the key of child `n` of an internal node.
+pub fn put_child_key(bytes: &mut [u8], n: usize, key: Key, generation: u64) -> bool {
+    let is_there = n < head(bytes).count.get().into();
+    is_there && set_generation(bytes, generation) && {
+        put(bytes, NODE_HEAD + n * CHILD, DiskKey::from(key).as_bytes());
+        true
+    }
 }
 
 /// Damage in a node: its byte, and what is wrong.

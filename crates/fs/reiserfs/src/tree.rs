@@ -10,12 +10,14 @@
 //! * **REISER-T4** an internal node other than the root is at least half full; the root has two children or more.
 //! * **REISER-T5** a node holds at most one item of a kind and object, as far as their units follow one another.
 
+mod alone;
 mod level;
 mod pack;
 mod plan;
 #[cfg(test)]
 mod tests;
 
+pub use alone::{Alone, Cut, cut_alone, put_alone};
 pub use plan::{Place, Plan, Room, Taken, cut, plan_edit, put};
 
 use crate::format::Key;
@@ -48,6 +50,14 @@ pub trait Nodes {
     fn near(&self, _left: &[Item], _items: &[Item]) -> Option<Block> {
         None
     }
+
+    /// The formatted node in which a key lies, if that is known from a way down before.
+    fn known(&mut self, _key: Key) -> Option<Block> {
+        None
+    }
+
+    /// Notes that keys from `from` on, before `to`, lie in this formatted node, as long as no internal node changes.
+    fn learn(&mut self, _from: Key, _to: Key, _leaf: Block) {}
 
     /// Notes that damage was met which does not keep the call from going on.
     fn note_damage(&mut self) {}
@@ -102,6 +112,26 @@ pub fn descend<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<(Block, Vec
         block = child(&node, index).unwrap_or(0);
     }
     Ok((block, way))
+}
+
+/// The formatted node in which `key` lies, or would lie.
+pub fn leaf_of<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<Block> {
+    if let Some(leaf) = nodes.known(key) {
+        return Ok(leaf);
+    }
+    let (mut block, height) = nodes.root();
+    let (mut from, mut to) = (Key::LEAST, Key::MOST);
+    for level in (2..=height).rev() {
+        let node = children(nodes, block, level)?;
+        let Content::Internal(all) = &*node else { break };
+        let index = all.partition_point(|c| c.0 <= key).saturating_sub(1);
+        // Below the first child of all lies what is less than its key, too.
+        from = all.get(index).map_or(from, |c| from.max(c.0)).min(key);
+        to = all.get(index + 1).map_or(to, |c| to.min(c.0));
+        block = child(&node, index).unwrap_or(0);
+    }
+    nodes.learn(from, to, block);
+    Ok(block)
 }
 
 /// The node beside the one at the end of a way, on the same level, with the way to it.
@@ -179,7 +209,7 @@ impl Unit {
 /// The first unit whose key is not less than `key`; `None` if all are less.
 pub fn seek<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<Option<Unit>> {
     let shape = nodes.shape();
-    let (leaf, way) = descend(nodes, key)?;
+    let leaf = leaf_of(nodes, key)?;
     let content = nodes.read(leaf, 1)?;
     if let Content::Leaf(items) = &*content {
         let next = items.partition_point(|i| i.key <= key);
@@ -195,6 +225,7 @@ pub fn seek<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<Option<Unit>> 
             return Ok(Some(Unit { content, leaf, at: next, unit: 0 }));
         }
     }
+    let (_, way) = descend(nodes, key)?;
     let Some((leaf, _)) = beside(nodes, &way, true)? else { return Ok(None) };
     let content = nodes.read(leaf, 1)?;
     let Some(first) = content.first_key() else { return Ok(None) };
@@ -227,7 +258,7 @@ pub fn seek_back<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<Option<Un
 /// The unit `key`.
 pub fn find<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<Option<Unit>> {
     let shape = nodes.shape();
-    let (leaf, _) = descend(nodes, key)?;
+    let leaf = leaf_of(nodes, key)?;
     let content = nodes.read(leaf, 1)?;
     let Content::Leaf(items) = &*content else { return Ok(None) };
     let at = items.partition_point(|i| i.key <= key).checked_sub(1);

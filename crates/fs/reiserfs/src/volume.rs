@@ -5,7 +5,7 @@
 
 use crate::format::{self, *};
 use crate::item::{Item, pointer};
-use crate::node::{Block, Content, Shape};
+use crate::node::{self, Block, Change, Content, Shape};
 use crate::options::{Layout, Mount, Ordering};
 use crate::space::Space;
 use crate::superblock::Ids;
@@ -78,7 +78,14 @@ pub(crate) struct Core {
     /// No other step follows in the call.
     pub ends_step: bool,
     nodes: FxHashMap<Block, Arc<Content>>,
+    /// Formatted nodes that were found last, with the range of keys that lie in each, and the root from which they were found.
+    found: [(Key, Key, Block); FOUND],
+    found_from: (Block, u16),
+    next_found: usize,
 }
+
+/// Most formatted nodes whose place in the tree is remembered.
+const FOUND: usize = 4;
 
 impl Core {
     pub fn new(dev: Arc<dyn Device>, (sb, geom): (SuperBlock, Geom), opts: Mount, now: Time) -> Core {
@@ -97,6 +104,9 @@ impl Core {
             io: Io::default(),
             ends_step: false,
             nodes: FxHashMap::default(),
+            found: [(Key::MOST, Key::LEAST, 0); FOUND],
+            found_from: (0, 0),
+            next_found: 0,
         }
     }
 
@@ -156,18 +166,16 @@ impl Core {
 
     /// A node of the tree, checked and decoded.
     pub fn node(&mut self, block: Block, level: u16) -> Result<Arc<Content>> {
+        if let Some(content) = self.nodes.get(&block)
+            && content.is_leaf() == (level == 1)
+            && self.cache.find(Name::Block(block.into())).is_some()
+        {
+            return Ok(content.clone());
+        }
         let shape = self.shape();
         if !self.geom.is_node(block) {
             let at = self.geom.byte(block);
             return Err(Corrupt::new("node", "children", at, block, "a block for nodes").into());
-        }
-        if self.cache.contains(Name::Block(block.into()))
-            && let Some(content) = self.nodes.get(&block)
-            && content.is_leaf() == (level == 1)
-        {
-            let content = content.clone();
-            self.cache.get(Name::Block(block.into()));
-            return Ok(content);
         }
         let (bytes, found) = self.buffer(block, Kind::Tree, |b| Content::decode(shape, block, level, b))?;
         let content = match found {
@@ -188,6 +196,11 @@ impl Core {
             }
         }
         self.nodes.insert(block, content);
+    }
+
+    /// Called when an internal node changes.
+    fn forget_found(&mut self) {
+        self.found = [(Key::MOST, Key::LEAST, 0); FOUND];
     }
 
     /// A child on the way to the first formatted node whose first key its parent does not have, as far as nodes are in core.
@@ -238,19 +251,64 @@ impl Core {
     pub fn put_node(&mut self, block: Block, level: u16, content: Content) {
         let bytes = content.encode(self.shape(), block, level, self.sb.generation.get().saturating_add(1));
         self.put_block(block, Kind::Tree, bytes);
+        if level > 1 {
+            self.forget_found();
+        }
         self.keep_decoded(block, Arc::new(content));
     }
 
-    /// Changes a formatted node whose items keep their lengths. It was read in the same call.
-    pub fn patch_leaf(&mut self, block: Block, f: impl FnOnce(&mut Vec<crate::item::Item>)) -> Result<()> {
+    /// Changes an item of a formatted node, whose body keeps its length.
+    pub fn patch_item(&mut self, block: Block, at: usize, f: impl FnOnce(&mut Item)) -> Result<()> {
+        self.change_node(block, 1, |content, bytes, generation| {
+            let Content::Leaf(items) = content else { return false };
+            let Some(item) = items.get_mut(at) else { return false };
+            f(item);
+            node::patch_bytes(bytes, at, item, generation)
+        })
+    }
+
+    /// Changes the items of a formatted node.
+    pub fn change_items(&mut self, block: Block, change: Change) -> Result<()> {
+        self.change_node(block, 1, |content, bytes, generation| {
+            let Content::Leaf(items) = content else { return false };
+            let is_done = change.apply_to_bytes(bytes, generation);
+            change.apply(items);
+            is_done
+        })
+    }
+
+    /// Changes the key of a child.
+    pub fn change_key(&mut self, block: Block, level: u16, index: usize, key: Key) -> Result<()> {
+        self.forget_found();
+        self.change_node(block, level, |content, bytes, generation| {
+            let Content::Internal(all) = content else { return false };
+            all.get_mut(index).into_iter().for_each(|child| child.0 = key);
+            node::put_child_key(bytes, index, key, generation)
+        })
+    }
+
+    /// Changes a node that was read in the same call: its contents, and its bytes. Where `f` returns `false` the bytes are
+    /// made anew.
+    fn change_node(
+        &mut self,
+        block: Block,
+        level: u16,
+        f: impl FnOnce(&mut Content, &mut [u8], u64) -> bool,
+    ) -> Result<()> {
+        let (shape, generation) = (self.shape(), self.sb.generation.get().saturating_add(1));
         let mut content = self.nodes.remove(&block).ok_or(Errno::EIO)?;
-        match Arc::make_mut(&mut content) {
-            Content::Leaf(items) => f(items),
-            Content::Internal(_) => return Err(Errno::EIO.into()),
-        }
-        let bytes = content.encode(self.shape(), block, 1, self.sb.generation.get().saturating_add(1));
-        self.put_block(block, Kind::Tree, bytes);
+        let dirty = self.cache.dirtied(Name::Block(block.into())).ok_or(Errno::EIO)?;
+        let changed = Arc::make_mut(&mut content);
+        self.cache.modify(dirty, |bytes| {
+            if !f(changed, bytes, generation) {
+                *bytes = changed.encode(shape, block, level, generation);
+            }
+            // But for what nothing reads, which a damaged volume may have.
+            debug_assert!(same(shape, (block, level), bytes, &changed.encode(shape, block, level, generation)));
+        });
         self.nodes.insert(block, content);
+        self.note_change();
+        self.log.changed.insert(block, Kind::Tree);
         Ok(())
     }
 
@@ -264,6 +322,7 @@ impl Core {
     pub fn forget_block(&mut self, block: Block) {
         self.log.changed.remove(&block);
         self.log.fresh.remove(&block);
+        self.forget_found();
         self.nodes.remove(&block);
         self.cache.remove(Name::Block(block.into()));
     }
@@ -273,6 +332,12 @@ impl Core {
         self.log.data.remove(&block);
         self.cache.remove(name);
     }
+}
+
+/// Whether the bytes of two nodes mean the same.
+fn same(shape: Shape, (block, level): (Block, u16), left: &[u8], right: &[u8]) -> bool {
+    let parse = |bytes| Content::parse(shape, block, level, bytes).map_err(|c| c.to_string());
+    node::head(left) == node::head(right) && parse(left) == parse(right)
 }
 
 impl Nodes for Core {
@@ -286,6 +351,22 @@ impl Nodes for Core {
 
     fn read(&mut self, block: Block, level: u16) -> Result<Arc<Content>> {
         self.node(block, level)
+    }
+
+    fn known(&mut self, key: Key) -> Option<Block> {
+        let (at, root) = (self.found.iter().find(|(from, to, _)| *from <= key && key < *to)?.2, self.root());
+        (self.found_from == root).then_some(at)
+    }
+
+    fn learn(&mut self, from: Key, to: Key, leaf: Block) {
+        if self.found_from != self.root() {
+            self.forget_found();
+            self.found_from = self.root();
+        }
+        if let Some(place) = self.found.get_mut(self.next_found) {
+            *place = (from, to, leaf);
+        }
+        self.next_found = (self.next_found + 1) % FOUND;
     }
 
     fn is_cached(&self, block: Block) -> bool {

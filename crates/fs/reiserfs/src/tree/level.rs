@@ -77,6 +77,11 @@ impl Slot {
         &self.work
     }
 
+    /// Takes its contents out.
+    pub fn take(&mut self) -> Work {
+        std::mem::replace(&mut self.work, Work::Internal(Vec::new()))
+    }
+
     /// Whether it differs from what it was.
     pub fn is_changed(&self) -> bool {
         self.is_changed

@@ -4,10 +4,11 @@
 //! tree, then the fewest nodes changed, then the fewest that have to be read, then as much shifted as goes. Internal nodes
 //! share evenly with a neighbour.
 
+use super::alone::put_change;
 use super::level::{Level, Slot, Work};
-use super::pack::{Fill, flow, pack, size};
+use super::pack::{Fill, fits, flow, pack, size};
 use super::{Nodes, Step, descend};
-use crate::format::Key;
+use crate::format::{ITEM_HEAD, Key};
 use crate::item::{Item, ops};
 use crate::node::{Block, Content, Shape};
 use crate::planted::{Flaw, planted};
@@ -154,7 +155,7 @@ pub fn plan_edit<N: Nodes + ?Sized>(nodes: &mut N, key: Key, edit: impl FnOnce(&
     balance_leaves(&mut level, shape, &mut plan)?;
     preserve(&mut level, &mut plan)?;
     while level.number < height {
-        let parents = plan.record(&level);
+        let parents = plan.record(&mut level);
         if parents.is_empty() {
             return Ok(plan);
         }
@@ -171,7 +172,7 @@ pub fn plan_edit<N: Nodes + ?Sized>(nodes: &mut N, key: Key, edit: impl FnOnce(&
         }
         balance_internal(&mut level, shape, height, &mut plan)?;
     }
-    plan.end(&level);
+    plan.end(&mut level);
     Ok(plan)
 }
 
@@ -189,8 +190,7 @@ type Parents = BTreeMap<Vec<Step>, (Block, Vec<Edit>)>;
 
 impl Plan {
     /// Writes down what is done on a level. Returns what that changes in the parents.
-    fn record<N: Nodes + ?Sized>(&mut self, level: &Level<'_, N>) -> Parents {
-        self.write_level(level);
+    fn record<N: Nodes + ?Sized>(&mut self, level: &mut Level<'_, N>) -> Parents {
         let mut parents = Parents::new();
         let mut tell = |slot: &Slot, edit: fn(usize, Key, Place) -> Edit, key: Key| {
             let Some((last, above)) = slot.way.split_last() else { return };
@@ -209,26 +209,30 @@ impl Plan {
                 Some(_) => {}
             }
         }
+        self.write_level(level);
         parents
     }
 
-    fn write_level<N: Nodes + ?Sized>(&mut self, level: &Level<'_, N>) {
+    fn write_level<N: Nodes + ?Sized>(&mut self, level: &mut Level<'_, N>) {
         self.freed.extend(level.removed.iter().filter_map(|s| s.place.old()));
         self.freed.extend(level.slots.iter().filter_map(|s| s.left));
-        let (mut left, mut items): (_, &[Item]) = (None, &[]);
+        let (mut left, mut nears): (Option<&Slot>, Vec<Option<Place>>) = (None, Vec::new());
         for slot in &level.slots {
+            let other = left.filter(|_| slot.is_changed());
+            let other = other.and_then(|left| level.nodes.near(left.work().items(), slot.work().items()));
+            nears.push(other.map(Place::Old).or(left.map(|s| s.place)).or(slot.near.map(Place::Old)));
+            left = Some(slot);
+        }
+        for (slot, near) in level.slots.iter_mut().zip(nears) {
             if slot.is_changed() {
-                let (place, work) = (slot.place, slot.work().clone());
-                let near = level.nodes.near(items, work.items()).map(Place::Old);
-                let near = near.or(left).or(slot.near.map(Place::Old));
+                let (place, work) = (slot.place, slot.take());
                 self.writes.push(Write { place, level: level.number, work, near });
             }
-            (left, items) = (Some(slot.place), slot.work().items());
         }
     }
 
     /// Ends the plan with the level of the root.
-    fn end<N: Nodes + ?Sized>(&mut self, level: &Level<'_, N>) {
+    fn end<N: Nodes + ?Sized>(&mut self, level: &mut Level<'_, N>) {
         match level.slots.as_slice() {
             // The root has one child left: that becomes the root.
             [root] if let [(_, only)] = root.work().children() => {
@@ -299,12 +303,21 @@ fn shift<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, ways: &[(usi
         let at = full(level, shape);
         let Some(from) = at.checked_sub(*left) else { continue };
         let Some(slots) = level.slots.get(from..=at + right) else { continue };
+        // Joining two items saves a head.
+        let most = slots.len() * (shape.room() + ITEM_HEAD) - ITEM_HEAD;
+        if slots.iter().map(|s| size(s.work().items())).sum::<usize>() > most {
+            continue;
+        }
         let uncached = slots.iter().filter(|s| !s.was_cached).count();
         let items = flow(shape, slots.iter().map(|s| s.work().items()));
-        if let Some(packed) = pack(shape, &items, slots.len(), *fill)
+        if let Some(packed) = pack(shape, items, slots.len(), *fill)
             && best.as_ref().is_none_or(|(least, ..)| uncached < *least)
         {
             best = Some((uncached, *left, packed));
+        }
+        // None needs fewer.
+        if best.as_ref().is_some_and(|(least, ..)| *least == 0) {
+            break;
         }
     }
     let Some((_, left, mut packed)) = best else { return Ok(false) };
@@ -339,7 +352,8 @@ fn preserve<N: Nodes + ?Sized>(level: &mut Level<'_, N>, plan: &mut Plan) -> Res
 fn split<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, plan: &mut Plan) -> Result<()> {
     let at = full(level, shape);
     let items = level.slots.get(at).map(|s| s.work().items().to_vec()).unwrap_or_default();
-    let packed = (2..=4).find_map(|n| pack(shape, &items, n, Fill::Left)).ok_or(arbor_base::vfs::Errno::EFBIG)?;
+    let packed =
+        (2..=4).find_map(|n| pack(shape, items.clone(), n, Fill::Left)).ok_or(arbor_base::vfs::Errno::EFBIG)?;
     for n in 1..packed.len() {
         let place = plan.new_place();
         level.insert_after(at + n - 1, place, Work::Leaf(Vec::new()));
@@ -381,15 +395,15 @@ fn compress<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape) -> Result
 fn fewer<N: Nodes + ?Sized>(level: &Level<'_, N>, shape: Shape, n: usize, many: usize) -> Option<Vec<Vec<Item>>> {
     let slots = level.slots.get(n..n + many)?;
     // Joining two items saves a head.
-    let least = slots
-        .iter()
-        .map(|s| size(s.work().items()))
-        .sum::<usize>()
-        .saturating_sub((many - 1) * crate::format::ITEM_HEAD);
+    let least = slots.iter().map(|s| size(s.work().items())).sum::<usize>().saturating_sub((many - 1) * ITEM_HEAD);
     if least > (many - 1) * shape.room() {
         return None;
     }
-    pack(shape, &flow(shape, slots.iter().map(|s| s.work().items())), many - 1, Fill::Left)
+    let items = || slots.iter().map(|s| s.work().items());
+    if !fits(shape, items().flatten(), many - 1) {
+        return None;
+    }
+    pack(shape, flow(shape, items()), many - 1, Fill::Left)
 }
 
 // Internal nodes.
@@ -477,6 +491,10 @@ fn merge<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, n: usize) ->
 
 /// Puts an item in its place; it becomes part of the one that it belongs to. None of its units is there yet.
 pub fn put(shape: Shape, items: &mut Vec<Item>, piece: Item) {
+    let piece = match put_change(shape, items, piece, usize::MAX) {
+        Ok(change) => return change.apply(items),
+        Err(piece) => piece,
+    };
     let mut at = items.partition_point(|i| i.key <= piece.key);
     if let Some(left) = at.checked_sub(1).and_then(|n| items.get(n)).filter(|i| i.key.is_of_same(piece.key))
         && let Some(ops) = ops(left.key, shape.node_size)

@@ -91,14 +91,48 @@ impl Tree {
         }
     }
 
+    /// The nodes that a change of one node alone writes, as it makes them.
+    fn changed(&self, alone: Alone) -> BTreeMap<Block, Vec<u8>> {
+        let mut nodes = BTreeMap::new();
+        for (block, _, index) in alone.keys() {
+            let mut bytes = self.nodes[&block].clone();
+            assert!(crate::node::put_child_key(&mut bytes, index, alone.first.unwrap(), 1));
+            nodes.insert(block, bytes);
+        }
+        let mut bytes = self.nodes[&alone.leaf].clone();
+        assert!(alone.change.apply_to_bytes(&mut bytes, 1));
+        nodes.insert(alone.leaf, bytes);
+        nodes.values_mut().for_each(|bytes| crate::format::seal(bytes));
+        nodes
+    }
+
+    /// What needs no plan is as a plan makes it.
+    fn assert_written(&self, nodes: &BTreeMap<Block, Vec<u8>>) {
+        assert_eq!(self.touched, nodes.keys().copied().collect());
+        nodes.iter().for_each(|(block, bytes)| assert!(self.nodes[block] == *bytes, "node {block}"));
+    }
+
     fn put(&mut self, piece: Item) {
         let (shape, key) = (self.shape, piece.key);
+        let alone = put_alone(self, piece.clone()).unwrap().ok().map(|alone| self.changed(alone));
         let plan = plan_edit(self, key, |items| put(shape, items, piece)).unwrap();
         self.carry_out(plan);
+        alone.iter().for_each(|nodes| self.assert_written(nodes));
     }
 
     /// Takes all units with keys in a range out, one node after the other; returns how many nodes that took.
     fn cut(&mut self, from: Key, to: Key) -> usize {
+        let cut = cut_alone(self, from, to).unwrap();
+        let is_nothing = cut == Cut::Nothing;
+        let alone = if let Cut::Alone(alone) = cut { Some(self.changed(alone)) } else { None };
+        let steps = self.cut_by_plans(from, to);
+        alone.iter().for_each(|nodes| self.assert_written(nodes));
+        assert!(steps == 0 || !is_nothing);
+        assert!(alone.is_none() || steps == 1);
+        steps
+    }
+
+    fn cut_by_plans(&mut self, from: Key, to: Key) -> usize {
         for steps in 0.. {
             let (shape, mut taken) = (self.shape, Vec::new());
             let plan = plan_edit(self, from, |items| taken = cut(shape, items, from, to)).unwrap();
@@ -149,7 +183,7 @@ impl Tree {
         for many in [2, 3] {
             for nodes in leaves.windows(many) {
                 let items = pack::flow(self.shape, nodes.iter().map(Vec::as_slice));
-                let fewer = pack::pack(self.shape, &items, many - 1, pack::Fill::Left);
+                let fewer = pack::pack(self.shape, items, many - 1, pack::Fill::Left);
                 assert!(fewer.is_none(), "REISER-T3: {many} nodes fit into {}: {nodes:?}", many - 1);
             }
         }

@@ -1,0 +1,238 @@
+//! Changes of one formatted node that need no balancing: what a plan would find out with much more work, for nearly all
+//! changes.
+//!
+//! A node that grows and still has room is left alone by a plan. One that shrinks is, unless it and its neighbours may fit
+//! into fewer nodes, which their sizes tell. Whatever is in doubt is planned ([`plan_edit`](super::plan_edit)).
+
+use super::pack::{fits, size};
+use super::{Nodes, Step, beside, children, descend, leaf_of, next_key};
+use crate::format::{ITEM_HEAD, Key};
+use crate::item::{Item, ops};
+use crate::node::{Block, Change, Content, Shape, joins};
+use arbor_base::vfs::{Error, Result};
+use std::sync::Arc;
+
+/// A change of one formatted node, which stays where it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alone {
+    /// The node.
+    pub leaf: Block,
+    /// What changes in it.
+    pub change: Change,
+    /// Its first key, if that changes.
+    pub first: Option<Key>,
+    /// The way to it, if its first key changes.
+    pub way: Vec<Step>,
+}
+
+impl Alone {
+    /// The children whose key becomes `first`: their nodes with their levels, and their indices there (REISER-T2).
+    pub fn keys(&self) -> impl Iterator<Item = (Block, u16, usize)> + '_ {
+        let mut goes_on = self.first.is_some();
+        (2..).zip(self.way.iter().rev()).map_while(move |(level, step)| {
+            let is_told = goes_on;
+            goes_on = step.index == 0;
+            is_told.then_some((step.block, level, step.index))
+        })
+    }
+}
+
+/// How units are taken out of the tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// There are none.
+    Nothing,
+    /// All of them are in one node, which needs no balancing.
+    Alone(Alone),
+    /// By plans.
+    Plan,
+}
+
+/// Puts an item in its place, like [`put`](super::put); gives it back if that has to be planned.
+///
+/// # Errors
+/// Those of reading nodes.
+pub fn put_alone<N: Nodes + ?Sized>(nodes: &mut N, piece: Item) -> Result<std::result::Result<Alone, Item>> {
+    let shape = nodes.shape();
+    let leaf = leaf_of(nodes, piece.key)?;
+    let content = nodes.read(leaf, 1)?;
+    let items = content.items();
+    // Before the first item it changes the node's first key.
+    if items.first().is_none_or(|first| piece.key < first.key) {
+        return Ok(Err(piece));
+    }
+    let room = shape.room().saturating_sub(size(items));
+    Ok(put_change(shape, items, piece, room).map(|change| Alone { leaf, change, first: None, way: Vec::new() }))
+}
+
+/// How items change by a piece that goes between two items or into one and takes at most `room` bytes; else it is given
+/// back.
+pub fn put_change(shape: Shape, items: &[Item], piece: Item, room: usize) -> std::result::Result<Change, Item> {
+    let Some(ops) = ops(piece.key, shape.node_size) else { return Err(piece) };
+    let at = items.partition_point(|i| i.key <= piece.key);
+    if items.get(at).is_some_and(|right| joins(shape, &piece, right)) {
+        return Err(piece);
+    }
+    let left = at.checked_sub(1).and_then(|n| Some((n, items.get(n)?)));
+    let Some((n, left)) = left.filter(|(_, left)| left.key.is_of_same(piece.key)) else {
+        return if Shape::cost(&piece) <= room { Ok(Change::Insert(at, piece)) } else { Err(piece) };
+    };
+    let unit = ops.find(left, piece.key);
+    match (unit < ops.units(left), ops.follows(left, &piece)) {
+        (_, true) if left.tail == 0 && piece.tail == 0 && piece.body.len() <= room => {
+            Ok(Change::Grow(n, ops.start(left, unit), piece.body))
+        }
+        (false, false) if Shape::cost(&piece) <= room => Ok(Change::Insert(at, piece)),
+        _ => Err(piece),
+    }
+}
+
+/// Takes the units whose keys are in a range out, like [`cut`](super::cut).
+///
+/// # Errors
+/// Those of reading the node in which `from` lies.
+pub fn cut_alone<N: Nodes + ?Sized>(nodes: &mut N, from: Key, to: Key) -> Result<Cut> {
+    let shape = nodes.shape();
+    let (leaf, way) = descend(nodes, from)?;
+    let content = nodes.read(leaf, 1)?;
+    if next_key(nodes, &way)?.is_some_and(|next| from < next && next < to) {
+        return Ok(Cut::Plan);
+    }
+    let items = content.items();
+    let change = match taken(shape, items, from, to) {
+        Taken::Nothing => return Ok(Cut::Nothing),
+        Taken::Many => return Ok(Cut::Plan),
+        Taken::One(change) => change,
+    };
+    let first = match &change {
+        Change::Remove(range) if range.start == 0 => items.get(range.end).map(|i| i.key),
+        _ => None,
+    };
+    match is_dense(nodes, shape, &way, (items, &change)) {
+        Ok(true) => {}
+        Ok(false) => return Ok(Cut::Plan),
+        // The plan does without a neighbour that is damaged.
+        Err(Error::Corrupt(_) | Error::Io(_)) => return Ok(Cut::Plan),
+        Err(e) => return Err(e),
+    }
+    Ok(Cut::Alone(Alone { leaf, change, first, way: if first.is_some() { way } else { Vec::new() } }))
+}
+
+/// What a cut takes of a node.
+enum Taken {
+    Nothing,
+    /// Some of the items, or a part of one: this is all that changes.
+    One(Change),
+    Many,
+}
+
+fn taken(shape: Shape, items: &[Item], from: Key, to: Key) -> Taken {
+    let begin = items.partition_point(|i| i.key <= from).saturating_sub(1);
+    let mut found = Taken::Nothing;
+    for (n, item) in items.iter().enumerate().skip(begin).take_while(|(_, i)| i.key < to) {
+        let Some(ops) = ops(item.key, shape.node_size) else { return Taken::Many };
+        let (a, b, units) = (ops.find(item, from), ops.find(item, to), ops.units(item));
+        if a >= b {
+            continue;
+        }
+        found = match found {
+            Taken::Nothing if (a, b) == (0, units) => Taken::One(Change::Remove(n..n + 1)),
+            Taken::One(Change::Remove(range)) if (a, b) == (0, units) && range.end == n => {
+                Taken::One(Change::Remove(range.start..n + 1))
+            }
+            Taken::Nothing if a > 0 && item.tail == 0 => {
+                let rest = Item { key: ops.key_of(item, b), tail: 0, body: Vec::new() };
+                if b < units && !ops.follows(item, &rest) {
+                    return Taken::Many;
+                }
+                Taken::One(Change::Shrink(n, ops.start(item, a)..ops.start(item, b)))
+            }
+            _ => return Taken::Many,
+        };
+    }
+    if let Taken::One(Change::Remove(range)) = &found {
+        let left = range.start.checked_sub(1).and_then(|n| items.get(n));
+        let (all, meet) = (range.len() == items.len(), left.zip(items.get(range.end)));
+        if all || meet.is_some_and(|(left, right)| joins(shape, left, right)) {
+            return Taken::Many;
+        }
+    }
+    found
+}
+
+/// Whether a node at the end of a way whose items change like this, and two on each side of it, do not fit into fewer nodes
+/// then (REISER-T3).
+fn is_dense<N: Nodes + ?Sized>(
+    nodes: &mut N,
+    shape: Shape,
+    way: &[Step],
+    (items, change): (&[Item], &Change),
+) -> Result<bool> {
+    let [left, right] = [two_beside(nodes, way, false)?, two_beside(nodes, way, true)?];
+    let less = match change {
+        Change::Remove(range) => items.get(range.clone()).map_or(0, size),
+        Change::Shrink(_, bytes) => bytes.len(),
+        Change::Insert(..) | Change::Grow(..) => 0,
+    };
+    let changed = Beside { size: size(items) - less, content: None };
+    let [left1, left2] = left;
+    let [right1, right2] = right;
+    let all: Vec<Beside> = [left2, left1, Some(changed), right1, right2].into_iter().flatten().collect();
+    let may_fit = |nodes: &[Beside]| {
+        // Joining two items saves a head.
+        nodes.iter().map(|n| n.size).sum::<usize>() <= (nodes.len() - 1) * (shape.room() + ITEM_HEAD)
+    };
+    let mut after: Option<Vec<Item>> = None;
+    for many in [2, 3] {
+        for some in all.windows(many).filter(|some| may_fit(some)) {
+            let after = after.get_or_insert_with(|| {
+                let mut items = items.to_vec();
+                change.clone().apply(&mut items);
+                items
+            });
+            let items = some.iter().flat_map(|n| n.content.as_ref().map_or(after.as_slice(), |c| c.items()));
+            if fits(shape, items, many - 1) {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// A node beside the one that changes, or that one.
+struct Beside {
+    size: usize,
+    content: Option<Arc<Content>>,
+}
+
+/// The two nodes beside one.
+fn two_beside<N: Nodes + ?Sized>(nodes: &mut N, way: &[Step], right: bool) -> Result<[Option<Beside>; 2]> {
+    let mut two = [None, None];
+    let Some(step) = way.last() else { return Ok(two) };
+    let of = |nodes: &mut N, block| -> Result<Option<Beside>> {
+        let content = nodes.read(block, 1)?;
+        Ok(Some(Beside { size: size(content.items()), content: Some(content) }))
+    };
+    let parent = children(nodes, step.block, 2)?;
+    let Content::Internal(all) = &*parent else { return Ok(two) };
+    let mut met = 0;
+    for found in &mut two {
+        let index = if right { Some(step.index + met + 1) } else { step.index.checked_sub(met + 1) };
+        let Some((_, block)) = index.and_then(|n| all.get(n)) else { break };
+        *found = of(nodes, *block)?;
+        met += 1;
+    }
+    if met == two.len() {
+        return Ok(two);
+    }
+    // On into the next parent.
+    let index = if right { step.index + met } else { step.index - met };
+    let mut way = way.to_vec();
+    way.last_mut().into_iter().for_each(|last| last.index = index);
+    for found in two.iter_mut().skip(met) {
+        let Some((block, next)) = beside(nodes, &way, right)? else { break };
+        *found = of(nodes, block)?;
+        way = next;
+    }
+    Ok(two)
+}
