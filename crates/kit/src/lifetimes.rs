@@ -218,7 +218,14 @@ pub fn lost<C: Orphans>(core: &mut C, i: &mut C::Inode) -> Result<()> {
     let before = core.changes();
     match core.release(i) {
         Ok(true) => return core.free(i),
-        Ok(false) => core.lives().push_inactive(ino),
+        Ok(false) => {
+            core.lives().push_inactive(ino);
+            if !core.is_listed() {
+                // It is stored as it is: another put would only make its block dirty again.
+                core.lives().orphans.insert(ino.0, 0);
+                return Ok(());
+            }
+        }
         Err(e) if is_left_alone(core, before, &e) => {}
         Err(e) => return Err(e),
     }
@@ -288,6 +295,9 @@ mod tests {
         changes: u64,
         met_damage: bool,
         freed: Vec<u64>,
+        /// There are no lists on disk.
+        unlisted: bool,
+        puts: u32,
     }
 
     impl Lives for Lists {
@@ -312,6 +322,7 @@ mod tests {
             Ok((ino.0, self.next.get(&ino.0).copied().unwrap_or(0)))
         }
         fn iput(&mut self, i: &(u64, u64)) -> Result<()> {
+            self.puts += 1;
             self.next.insert(i.0, i.1);
             Ok(())
         }
@@ -330,6 +341,9 @@ mod tests {
         }
         fn set_next(&mut self, i: &mut (u64, u64), to: u64) {
             i.1 = to;
+        }
+        fn is_listed(&self) -> bool {
+            !self.unlisted
         }
         fn release(&mut self, i: &mut (u64, u64)) -> Result<bool> {
             if i.0 == self.damaged {
@@ -401,6 +415,17 @@ mod tests {
         orphaned(&mut half, 5);
         half.lives.push_inactive(Ino(5));
         assert!(inactivate(&mut half).is_err() && !half.met_damage);
+    }
+
+    /// What `release` has stored is not stored again: with synchronous metadata that is another write.
+    #[test]
+    fn without_a_list_an_inode_is_stored_once() {
+        let mut lists = Lists { unlisted: true, steps: 2, ..Lists::default() };
+        let mut i = lists.iget(Ino(3)).unwrap();
+        lost(&mut lists, &mut i).unwrap();
+        assert_eq!((lists.puts, lists.lives.inactive(), lists.lives.is_orphan(Ino(3))), (0, 1, true));
+        assert!(!inactivate(&mut lists).unwrap());
+        assert_eq!((lists.puts, lists.freed, lists.heads), (0, vec![3], [0, 0]));
     }
 
     #[test]
