@@ -6,13 +6,18 @@
 //! the call has restarted too often, or after [`Reads::stay`], which precedes the call's first change. Bytes that were
 //! read without the lock are dropped if a write or discard of the same range was submitted ([`Reads::submit`]) since.
 //!
+//! Where an engine asks for it ([`Reads::read_ahead`]), what lies beside comes with what is read, in windows of the device.
+//!
 //! Called by `machine.rs` and by the engines that use it.
 
+use arbor_base::cache::windows::{Window, Windows};
 use arbor_base::device::{Device, Kind, Request, Ticket, zeroed};
+use arbor_base::sync::Rank;
 use arbor_base::vfs::{Error, Result};
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Number of writes that are remembered. Older reads count as overtaken.
 const WRITES: usize = 256;
@@ -59,22 +64,41 @@ impl Arrived {
 #[derive(Debug)]
 pub struct Missing {
     fetch: Fetch,
+    /// It lies in this window, which is read instead.
+    window: Option<InWindow>,
     arrived: Vec<Arrived>,
+}
+
+/// A window to be waited for.
+struct InWindow(Arc<Window>);
+
+impl std::fmt::Debug for InWindow {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a window")
+    }
 }
 
 impl Missing {
     /// Does the missing read. Returns all bytes that were read for the call.
     pub fn read(mut self, device: &dyn Device) -> Vec<Arrived> {
-        self.arrived.push(self.fetch.read(device));
+        match self.window {
+            // The call finds it, unless it is out of date by then.
+            Some(InWindow(window)) => drop(window.bytes(device, WINDOW)),
+            None => self.arrived.push(self.fetch.read(device)),
+        }
         self.arrived
     }
 }
 
+/// Kind of the reads of windows: what is in them is checked by those that take it out.
+const WINDOW: Kind = Kind::Data;
+
 /// The reads of the call that runs, and the writes that may overtake them.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Reads {
     may_restart: bool,
-    want: Option<Fetch>,
+    want: Option<(Fetch, Option<InWindow>)>,
+    windows: Option<Windows>,
     arrived: Vec<Arrived>,
     /// Newest last, with its number.
     writes: VecDeque<(u64, Range<u64>)>,
@@ -111,8 +135,41 @@ impl Reads {
 
     /// Takes the read for which the call has given up, with the bytes that were read for it before.
     pub fn take_reason(&mut self) -> Option<Missing> {
-        let fetch = self.want.take()?;
-        Some(Missing { fetch, arrived: std::mem::take(&mut self.arrived) })
+        let (fetch, window) = self.want.take()?;
+        Some(Missing { fetch, window, arrived: std::mem::take(&mut self.arrived) })
+    }
+
+    /// From here on windows of the device are read, which take at most `limit` bytes. For engines that wait for their writes
+    /// with the state locked. All writes and discards have to be [submitted](Self::submit) here.
+    pub fn read_ahead(&mut self, device: &dyn Device, limit: usize) {
+        self.windows = Some(Windows::new(Rank(1), device.geometry().size, limit));
+    }
+
+    /// How many bytes from `at` on lie in one window, or come with one read.
+    pub fn at_once(&self, at: u64) -> u64 {
+        self.windows.as_ref().map_or(u64::MAX, |windows| windows.window_len() - at % windows.window_len())
+    }
+
+    /// Counters, as [`FileSystem::counters`](arbor_base::vfs::FileSystem::counters) has them.
+    pub fn counters(&self) -> [(&'static str, u64); 2] {
+        let of = |f: fn(&Windows) -> u64| self.windows.as_ref().map_or(0, f);
+        [("windows_read", of(Windows::made)), ("windows_hits", of(Windows::hits))]
+    }
+
+    /// The bytes of a range out of its window, if it has one.
+    fn in_window(&mut self, device: &dyn Device, fetch: &Fetch) -> Result<Option<Vec<u8>>> {
+        let Some(windows) = &mut self.windows else { return Ok(None) };
+        let window = windows.find(fetch.at, fetch.len as u64, true);
+        windows.run_on().iter().for_each(|next| next.start(device, WINDOW));
+        let Some(window) = window else { return Ok(None) };
+        if self.may_restart && !window.is_ready() {
+            self.want = Some((fetch.clone(), Some(InWindow(window))));
+            return Err(Error::Restart);
+        }
+        let place = window.place(fetch.at);
+        let bytes = window.bytes(device, WINDOW);
+        // What cannot be read with others is read by itself.
+        Ok(bytes.and_then(|bytes| bytes.get(place..place + fetch.len).map(<[u8]>::to_vec)))
     }
 
     /// Reads `len` bytes at byte `at`, or fails with [`Error::Restart`] to read them without the lock.
@@ -121,8 +178,12 @@ impl Reads {
         if let Some(a) = self.arrived.iter().find(|a| a.fetch.at == at && a.fetch.len == len) {
             return Ok(a.bytes()?);
         }
+        let fetch = Fetch { kind, at, len, after: self.count };
+        if let Some(bytes) = self.in_window(device, &fetch)? {
+            return Ok(bytes);
+        }
         if self.may_restart {
-            self.want = Some(Fetch { kind, at, len, after: self.count });
+            self.want = Some((fetch, None));
             return Err(Error::Restart);
         }
         self.read_now(device, kind, at, len)
@@ -143,6 +204,10 @@ impl Reads {
 
     fn wrote(&mut self, range: Range<u64>) {
         self.arrived.retain(|a| !a.fetch.meets(&range));
+        if let Some(windows) = &mut self.windows {
+            let numbers = windows.numbers([(range.start, range.end - range.start)].into_iter());
+            windows.forget(&numbers);
+        }
         self.count += 1;
         self.writes.push_back((self.count, range));
         if self.writes.len() > WRITES {
@@ -214,5 +279,33 @@ mod tests {
         (0..=WRITES as u64).for_each(|n| reads.wrote(4096 * n + 512..4096 * n + 513));
         reads.begin(true, arrived);
         assert!(reads.read(&dev, Kind::Data, 0, LEN).is_err(), "writes that are forgotten");
+    }
+
+    #[test]
+    fn neighbours_come_with_the_second_read_of_a_window_and_are_never_out_of_date() {
+        let (mut reads, dev) = (Reads::default(), MemDevice::new(1 << 20));
+        dev.write_at(Kind::Data, 0, &[7; 8 * LEN]).unwrap();
+        reads.read_ahead(&dev, 1 << 19);
+        let at_once = reads.at_once(0) as usize;
+        let read = |reads: &mut Reads, n: usize| reads.read(&dev, Kind::Tree, (n * LEN) as u64, LEN).unwrap();
+        reads.begin(false, Vec::new());
+        assert_eq!([read(&mut reads, 0), read(&mut reads, 1)], [[7; LEN], [7; LEN]]);
+        assert_eq!(reads.counters(), [("windows_read", 1), ("windows_hits", 0)]);
+        // Behind its back, to see that it is the window.
+        dev.write_at(Kind::Data, 2 * LEN as u64, &[8; LEN]).unwrap();
+        assert_eq!(read(&mut reads, 2), [7; LEN]);
+        let batch = vec![Request::write(Kind::Data, 3 * LEN as u64, vec![vec![9; LEN].into()])];
+        reads.submit(&dev, batch).wait_all().unwrap();
+        assert_eq!([read(&mut reads, 2), read(&mut reads, 3)], [[8; LEN], [9; LEN]]);
+        // A range in two windows is read by itself; a call that may restart waits without the lock.
+        assert_eq!(reads.read(&dev, Kind::Data, (at_once - LEN) as u64, 2 * LEN).unwrap().len(), 2 * LEN);
+        reads.end();
+        reads.begin(true, Vec::new());
+        assert!(matches!(reads.read(&dev, Kind::Tree, at_once as u64, LEN), Err(Error::Restart)), "the next window");
+        reads.end();
+        let arrived = reads.take_reason().unwrap().read(&dev);
+        assert!(arrived.is_empty());
+        reads.begin(true, arrived);
+        assert_eq!(reads.read(&dev, Kind::Tree, at_once as u64, LEN).unwrap(), [0; LEN]);
     }
 }

@@ -53,6 +53,11 @@ impl Window {
         }
     }
 
+    /// Whether its bytes are there, or cannot be read: nobody has to wait.
+    pub fn is_ready(&self) -> bool {
+        matches!(*self.state.lock(), State::Ready(_) | State::Failed)
+    }
+
     /// Waits for the bytes; `None` if they cannot be read.
     pub fn bytes(&self, device: &dyn Device, kind: Kind) -> Option<Arc<Vec<u8>>> {
         let mut state = self.state.lock();

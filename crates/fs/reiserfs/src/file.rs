@@ -135,7 +135,8 @@ impl Core {
                 blocks += 1;
             }
         }
-        let blocks = blocks.min((self.geom.copy() - block) as usize);
+        let at_once = self.calls.reads.at_once(self.geom.byte(block)) / node as u64;
+        let blocks = blocks.min((self.geom.copy() - block) as usize).min(at_once.max(1) as usize);
         let bytes = match self.read(block, blocks, Request::Data) {
             // Nobody has asked for the others.
             Err(Error::Io(_)) if blocks > 1 => self.read(block, 1, Request::Data)?,

@@ -41,6 +41,7 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
         core.log.is_marked = core.sb.clean.get() == 0;
         core.sb.clean = 0.into();
     }
+    core.begin_read_ahead();
     Volume::mounted(core, dev, clock, read_only, Core::load_orphans)
 }
 

@@ -123,6 +123,6 @@ impl locked::Core for Core {
             ("fresh_nodes", self.log.fresh_nodes),
             ("moved_nodes", self.log.moved_nodes),
         ];
-        self.cache.counters().into_iter().chain(self.io.named()).chain(own).collect()
+        self.cache.counters().into_iter().chain(self.io.named()).chain(self.calls.reads.counters()).chain(own).collect()
     }
 }

@@ -84,12 +84,14 @@ pub(crate) struct Core {
     next_found: usize,
 }
 
+/// Windows of the device take this part of the memory for the cache.
+const WINDOWS: usize = 8;
 /// Most formatted nodes whose place in the tree is remembered.
 const FOUND: usize = 4;
 
 impl Core {
     pub fn new(dev: Arc<dyn Device>, (sb, geom): (SuperBlock, Geom), opts: Mount, now: Time) -> Core {
-        let mut cache = Cache::new(opts.cache_bytes);
+        let mut cache = Cache::new(opts.cache_bytes - opts.cache_bytes / WINDOWS);
         opts.dirty_bytes.into_iter().for_each(|bytes| cache.set_dirty_limit(bytes));
         Core {
             geom,
@@ -113,6 +115,11 @@ impl Core {
     /// Most nodes that are kept decoded: they take about an eighth of the cache's memory.
     fn most_decoded(&self) -> usize {
         (self.opts.cache_bytes / 16 / self.geom.node_size).max(32)
+    }
+
+    /// From here on what lies beside a block comes with it: a packing locality lies together.
+    pub fn begin_read_ahead(&mut self) {
+        self.calls.reads.read_ahead(&*self.dev, self.opts.cache_bytes / WINDOWS);
     }
 
     /// Reads adjacent blocks.
