@@ -91,12 +91,20 @@ pub struct Hashes {
     uses: u64,
     names: usize,
     most: usize,
+    /// Entries that linear searches have looked at.
+    compared: u64,
 }
 
 impl Hashes {
     /// No hashes yet; they will take at most about so many bytes of memory.
     pub fn new(bytes: usize) -> Hashes {
-        Hashes { all: FxHashMap::default(), order: BTreeMap::new(), uses: 0, names: 0, most: bytes / NAME_BYTES }
+        let most = bytes / NAME_BYTES;
+        Hashes { all: FxHashMap::default(), order: BTreeMap::new(), uses: 0, names: 0, most, compared: 0 }
+    }
+
+    /// Entries whose names were compared because the directory had no hash.
+    pub fn compared(&self) -> u64 {
+        self.compared
     }
 
     /// Forgets the hash of a directory.
@@ -317,8 +325,10 @@ pub trait ChunkDirs: BlockFiles + namespace::Names<Slot = Found, Room = ()> {
         self.build_hash(dir)?;
         let Some(hash) = self.hashes().find(dir.ino()) else {
             let mut found = None;
-            self.each_chunk(dir, 0, &mut |_, at, all| {
-                let e = all.iter().find(|e| e.ino.0 != 0 && e.name == name);
+            self.each_chunk(dir, 0, &mut |core, at, all| {
+                let here = all.iter().position(|e| e.ino.0 != 0 && e.name == name);
+                core.hashes().compared += here.map_or(all.len(), |i| i + 1) as u64;
+                let e = here.and_then(|i| all.get(i));
                 found = e.map(|e| Found { ino: e.ino, at: at + e.at as u64, kind: e.kind });
                 Ok(found.is_none())
             })?;

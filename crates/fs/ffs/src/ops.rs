@@ -418,6 +418,7 @@ impl locked::Core for Core {
             ("reallocated_clusters", c.reallocs),
             ("log_transactions", c.transactions),
             ("log_bytes", c.journal_bytes),
+            ("names_compared", self.hashes.compared()),
         ]);
         all
     }

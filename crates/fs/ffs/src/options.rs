@@ -94,6 +94,8 @@ pub const MOUNT: &[OptionSpec] = &[
         help: "Begin another cylinder group where a file's indirect blocks begin, as 4.3BSD did.",
     },
     OptionSpec { key: "nospread", value: "", default: "on", help: "Stay in the file's group there." },
+    OptionSpec { key: "dirhash", value: "", default: "on", help: "Find names of large directories by a hash in memory." },
+    OptionSpec { key: "nodirhash", value: "", default: "", help: "Find them by comparing one after the other." },
     OptionSpec { key: "discard", value: "", default: "", help: "Give freed space back to the device at once." },
     OptionSpec { key: "nodiscard", value: "", default: "on", help: "Keep freed space allocated on the device." },
 ];
@@ -126,6 +128,8 @@ pub struct Mount {
     pub reallocblks: bool,
     /// Leave a file's group where its indirect blocks begin.
     pub spread: bool,
+    /// Keep hashes of directories.
+    pub dirhash: bool,
     /// Discard freed space.
     pub discard: bool,
 }
@@ -150,6 +154,7 @@ impl Mount {
             commit_ms,
             reallocblks: last("reallocblks").is_none_or(|(k, _)| k == "reallocblks"),
             spread: last("spread").is_some_and(|(k, _)| k == "spread"),
+            dirhash: last("dirhash").is_none_or(|(k, _)| k == "dirhash"),
             discard: last("discard").is_some_and(|(k, _)| k == "discard"),
         })
     }

@@ -77,7 +77,7 @@ impl Core {
             journal: None,
             calls: Machinery::new(now),
             btimes: FxHashMap::default(),
-            hashes: Hashes::new(opts.cache_bytes / 4),
+            hashes: Hashes::new(if opts.dirhash { opts.cache_bytes / 4 } else { 0 }),
             streams: Streams::default(),
             damaged: Damaged::default(),
             counters: Counters::default(),

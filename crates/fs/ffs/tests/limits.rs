@@ -307,3 +307,34 @@ fn a_size_that_waits_for_its_page_does_not_wait_for_other_blocks() {
     let size = fs.lookup(fs.root(), b"x").unwrap().size;
     assert!(size >= 3 << 16, "{size} bytes on disk 75 seconds after they were more");
 }
+
+/// With `nodirhash` the number of names that a lookup compares grows with the directory, and what it finds is the same.
+#[test]
+fn directories_without_a_hash_are_searched_from_their_beginning() {
+    for (options, is_hashed) in [("cache=4M", true), ("cache=4M,nodirhash", false)] {
+        let dev = fresh(16 << 20, "");
+        let fs = mount(&dev, options);
+        let name = |i: u32| format!("file{i:03}");
+        let all: Vec<Ino> = (0..400).map(|i| make(&*fs, fs.root(), &name(i))).collect();
+        let compared = || counter(&*fs, "names_compared");
+        let lookup = |i: u32| {
+            let before = compared();
+            let found = fs.lookup(fs.root(), name(i).as_bytes()).map(|attr| attr.ino);
+            if found.is_ok() {
+                fs.forget(all[i as usize], 1);
+            }
+            (found, compared() - before)
+        };
+        let (first, last, none) = (lookup(0), lookup(399), lookup(400));
+        assert_eq!((first.0.unwrap(), last.0.unwrap()), (all[0], all[399]));
+        assert!(matches!(none.0, Err(Error::Errno(Errno::ENOENT))));
+        // The dots come first, and at the end there is free space.
+        let wanted = if is_hashed { (0, 0, 0..1) } else { (3, 402, 402..410) };
+        assert_eq!((first.1, last.1), (wanted.0, wanted.1), "{options}");
+        assert!(wanted.2.contains(&none.1), "{options}: {}", none.1);
+        all.iter().for_each(|ino| fs.forget(*ino, 1));
+        (0..400).for_each(|i| fs.unlink(fs.root(), name(i).as_bytes()).unwrap());
+        fs.unmount().unwrap();
+        clean(&dev);
+    }
+}
