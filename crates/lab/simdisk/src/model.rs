@@ -8,11 +8,12 @@ use crate::drive::SECTOR;
 use serde::Deserialize;
 
 /// The models that are built in, each with the source of every parameter.
-const SHIPPED: [(&str, &str); 8] = [
+const SHIPPED: [(&str, &str); 9] = [
     ("dsp3105", include_str!("../models/dsp3105.toml")),
     ("m2694", include_str!("../models/m2694.toml")),
     ("st39140", include_str!("../models/st39140.toml")),
     ("st34310a", include_str!("../models/st34310a.toml")),
+    ("fireballex", include_str!("../models/fireballex.toml")),
     ("hc310", include_str!("../models/hc310.toml")),
     ("mcaqe32g5app", include_str!("../models/mcaqe32g5app.toml")),
     ("870evo", include_str!("../models/870evo.toml")),
