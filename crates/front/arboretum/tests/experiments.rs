@@ -1,7 +1,7 @@
 //! Experiments in small, on a simulated disk.
 
 use arbor_bench::rows::is_negligible;
-use arbor_bench::sheets::sheets;
+use arbor_bench::sheets::{sheets, statements};
 use arbor_bench::{
     Experiment, Figures, Results, Row, Settings, Setup, Subject, System, from_json, list, report, run, to_json,
 };
@@ -263,4 +263,20 @@ fn experiments_join_and_keep_their_settings() {
     let of = |name: &str| all.rows.iter().filter(|r| r.experiment == name).collect::<Vec<_>>();
     assert!(of("lfs-small").iter().all(|r| r.subject == "LFS-4K") && of("lfs-large").len() == large.len() - 5);
     assert_eq!((all.setting("lfs-small").unwrap().words.as_str(), all.settings.len()), ("new", 3));
+}
+
+/// What the paper says stands once, with the figures of all disks that it was tried on.
+#[test]
+fn the_same_on_other_disks_is_a_range() {
+    let rows = |name: &str| charted(name, true).1.rows;
+    let (usual, other) = (rows("reiser-small"), rows("reiser-small-ex"));
+    let experiment = list().iter().find(|e| e.name == "reiser-small").unwrap();
+    let sheet = |rows: &[Row]| statements(experiment, rows).unwrap();
+    assert!(!sheet(&usual).heads.iter().any(|head| head == "on all disks"));
+    let both = sheet(&[usual, other].concat());
+    assert_eq!(both.heads[5], "on all disks");
+    assert_eq!(both.lines.len(), experiment.charts().unwrap().statements.len());
+    // All subjects are the same.
+    assert_eq!(both.lines[0][5], "1.00 to 1.00");
+    assert!(both.lines.iter().all(|line| line.len() == both.heads.len() && line[5].contains(" to ")));
 }

@@ -8,6 +8,7 @@ use arbor_bench::library::{Charge, Library};
 use arbor_bench::op::{Op, Program};
 use arbor_bench::workload::aging::Aging;
 use arbor_bench::workload::archive::Archive;
+use arbor_bench::workload::banded::{BANDED, Banded, Course, SMALL};
 use arbor_bench::workload::file_size::FileSize;
 use arbor_bench::workload::overwrite::{Access, Overwrite};
 use arbor_bench::workload::postmark::PostMark;
@@ -236,4 +237,46 @@ fn charges_and_thinking_move_the_clock() {
     let ops = vec![Op::Think { ns: 12_000_000_000 }];
     let (_, end) = on_yfs(&mut [&mut arbor_bench::workload::primitive::Ops::new(ops)], Charge::default());
     assert_eq!(begin.ms_until(end), 12_000);
+}
+
+/// Files made and removed, and bytes read and written, of each phase.
+fn work(outcome: &Outcome) -> Vec<(&str, [u64; 5])> {
+    let one = |p: &arbor_bench::ground::Phase| {
+        let c = p.counts;
+        (p.name, [c.files_made, c.dirs_made, c.files_removed, c.read_bytes, c.written_bytes])
+    };
+    outcome.phases.iter().map(|p| (p.name, one(p).1)).collect()
+}
+
+/// Copies, walks and removals follow the order of the file system, but do the same work on all.
+#[test]
+fn tours_do_the_same_work_everywhere() {
+    for course in [Course::Banded, Course::Alone, Course::ByThree] {
+        let set = Banded::new(BANDED, 10, course).divided_by(100);
+        let run = || [set.program(1), read_everything()];
+        let [mut one, mut after] = run();
+        let (library, _) = on_yfs(&mut [&mut *one, &mut *after], Charge::default());
+        let [mut other, mut after] = run();
+        let calls = in_a_directory(&mut [&mut *other, &mut *after]);
+        assert_eq!(work(&library[0]), work(&calls[0]), "{course:?}");
+        assert_eq!(library[1], calls[1], "{course:?}");
+    }
+}
+
+#[test]
+fn a_set_is_copied_copied_beside_itself_and_removed() {
+    let set = Banded::new(SMALL, 100, Course::Banded).divided_by(100);
+    let (files, bytes) = (160, set.sizes(1).iter().sum::<u64>());
+    let (outcomes, _) = on_yfs(&mut [&mut *set.program(1)], Charge::default());
+    let work = work(&outcomes[0]);
+    let phase = |name: &str| work.iter().find(|(n, _)| *n == name).unwrap().1;
+    // Two files in each leaf of three levels: 80 of 100 leaves are needed.
+    let dirs = 1 + 8 + 80;
+    assert_eq!(phase("create"), [files, dirs, 0, 0, bytes]);
+    assert_eq!(phase("copy"), [files, dirs, 0, bytes, bytes]);
+    assert_eq!(phase("scan"), [0, 0, 0, 2 * bytes, 0]);
+    assert_eq!(phase("interleaved copy"), [2 * files, 0, 0, 2 * bytes, 2 * bytes]);
+    assert_eq!(phase("remove"), [0, 0, 4 * files, 0, 0]);
+    let looked = |name: &str| outcomes[0].phase(name).unwrap().calls;
+    assert!(looked("du") > 4 * files && looked("du") < 5 * files + 4 * dirs);
 }

@@ -146,10 +146,10 @@ fn settings(experiment: &Experiment, args: &LabRunArgs, stop: Arc<AtomicBool>) -
         ..queue(&args.queue)
     };
     let (call_ns, kib_ns) = (args.cpu_call_ns.unwrap_or(host.call_ns), args.cpu_kib_ns.unwrap_or(host.kib_ns));
-    let charge = Charge { call_ns, kib_ns };
+    let charge = Charge { call_ns, kib_ns, compare_ns: args.cpu_compare_ns.unwrap_or(host.compare_ns) };
     let (runs, seed, divisor) = (args.runs, args.seed.into(), args.divisor);
-    let source = subjects::source()?;
-    Ok(Settings { queue, charge, runs, seed, divisor, source, stop, ..Settings::new(model) })
+    let (source, partition_bytes) = (subjects::source()?, host.partition_bytes);
+    Ok(Settings { queue, charge, runs, seed, divisor, partition_bytes, source, stop, ..Settings::new(model) })
 }
 
 fn queue(args: &QueueArgs) -> HostQueue {
@@ -264,6 +264,9 @@ fn disk_args(experiment: &Experiment, args: &LabRunArgs) -> Vec<String> {
     let (q, host) = (&args.queue, &experiment.host);
     let order = q.scheduler.to_possible_value().map(|v| v.get_name().to_string());
     let options = [
+        ("--size", host.partition_bytes.map(|n| n.to_string())),
+        ("--memory", host.memory_bytes.map(|(all, _)| all.to_string())),
+        ("--dirty", host.memory_bytes.map(|(_, dirty)| dirty.to_string())),
         ("--model", Some(args.disk.clone().unwrap_or(host.disk.into()))),
         ("--scheduler", order),
         ("--queue-depth", q.queue_depth.map(|n| n.to_string())),
@@ -318,9 +321,11 @@ fn in_words(settings: &Settings) -> String {
         words.push(format!("counts divided by {}", settings.divisor));
     }
     if settings.charge != Charge::default() {
-        let Charge { call_ns, kib_ns } = settings.charge;
-        words.push(format!("processor {call_ns} ns a call and {kib_ns} ns a KiB"));
+        let Charge { call_ns, kib_ns, compare_ns } = settings.charge;
+        let names = if compare_ns > 0 { format!(", {compare_ns} ns a name compared") } else { String::new() };
+        words.push(format!("processor {call_ns} ns a call and {kib_ns} ns a KiB{names}"));
     }
+    words.extend(settings.partition_bytes.map(|bytes| format!("a partition of {}", show::bytes(bytes))));
     let usual = HostQueue::default();
     let transfer = settings.queue.max_transfer_bytes;
     if settings.queue == (HostQueue { max_transfer_bytes: transfer, ..usual.clone() }) {

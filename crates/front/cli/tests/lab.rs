@@ -33,7 +33,7 @@ fn what_there_is_is_listed() {
     let usual = arbor_bench::list().iter().flat_map(|e| e.columns.iter().chain(e.others));
     assert!(usual.clone().all(|name| subjects.iter().filter(|s| *s == name).count() == 1), "{subjects:?}");
     assert!(subjects.iter().all(|s| usual.clone().any(|name| name == s)), "{subjects:?}");
-    let peers = ["ext2", "ext3", "ext4", "XFS", "btrfs"];
+    let peers = ["ext2", "ext2-1K", "ext3", "ext4", "XFS", "btrfs"];
     assert_eq!(names(&all["peers"]), peers);
     let text = ok(&["list"]);
     assert!(experiments.iter().chain(&subjects).chain(&peers).all(|name| text.contains(name)), "{text}");
@@ -293,6 +293,42 @@ fn small_files_are_the_business_of_a_log() {
         assert!(rate("LFS-4K", part) > 5.0 * rate("FFS", part), "{part}");
     }
     assert!(rate("LFS-4K", "read") > 0.5 * rate("FFS", "read"));
+}
+
+/// Small files in a tree, and directories that are searched from their beginning.
+#[test]
+fn small_files_are_the_business_of_a_tree() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |name: &str, more: &[&str]| {
+        let (code, out, err) = lab(dir.path(), &[&["run", name, "--json", "rows.json"][..], more].concat());
+        assert_eq!(code, 0, "{out}{err}");
+        virtual_rows(&dir.path().join("rows.json"))
+    };
+    let figure = |rows: &[Value], subject: &str, metric: &str| {
+        rows.iter().find(|r| r["subject"] == subject && r["metric"] == metric).unwrap()["ours"].as_f64().unwrap()
+    };
+    let rows = run("reiser-small", &["--divisor", "40"]);
+    for part in ["creation", "cp -r", "scan", "du"] {
+        let time = |subject: &str| figure(&rows, subject, &format!("1 directory, {part}, elapsed time"));
+        assert!(time("FFS-linear") > time("ReiserFS-paper"), "{part}");
+    }
+    let used = |subject: &str| figure(&rows, subject, "1 directory, find -exec cp, space used");
+    assert!(used("ReiserFS-paper") < used("FFS-linear") && used("FFS-linear") < used("ReiserFS-notails"));
+    let compared = |subject: &str| figure(&rows, subject, "1 directory, du, names compared");
+    assert!(compared("FFS-linear") > 0.5 && compared("FFS-hashed") < 0.1);
+    assert!(
+        rows.iter()
+            .all(|r| r["conditions"]["partition_bytes"] == 506 << 20 && r["conditions"]["cpu_compare_ns"] == 500)
+    );
+    // What is compared takes its time, and nothing else has changed.
+    let dearer = run("reiser-small", &["--divisor", "40", "--subject", "FFS-linear", "--cpu-compare-ns", "5000"]);
+    let time = |rows: &[Value]| figure(rows, "FFS-linear", "1 directory, du, elapsed time");
+    let more_s = compared("FFS-linear") * 1e6 * 4500e-9;
+    assert!((time(&dearer) - time(&rows) - more_s).abs() < 0.1 * more_s, "{} {}", time(&dearer), time(&rows));
+    for name in ["reiser-banded", "reiser-medium", "reiser-large"] {
+        let rows = run(name, &["--divisor", "40", "--subject", "ReiserFS-paper,LFS-PC"]);
+        assert!(rows.iter().all(|r| r["ours"].as_f64().is_some_and(|f| f >= 0.0)), "{rows:?}");
+    }
 }
 
 #[test]

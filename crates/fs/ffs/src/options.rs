@@ -94,7 +94,12 @@ pub const MOUNT: &[OptionSpec] = &[
         help: "Begin another cylinder group where a file's indirect blocks begin, as 4.3BSD did.",
     },
     OptionSpec { key: "nospread", value: "", default: "on", help: "Stay in the file's group there." },
-    OptionSpec { key: "dirhash", value: "", default: "on", help: "Find names of large directories by a hash in memory." },
+    OptionSpec {
+        key: "dirhash",
+        value: "",
+        default: "on",
+        help: "Find names of large directories by a hash in memory.",
+    },
     OptionSpec { key: "nodirhash", value: "", default: "", help: "Find them by comparing one after the other." },
     OptionSpec { key: "discard", value: "", default: "", help: "Give freed space back to the device at once." },
     OptionSpec { key: "nodiscard", value: "", default: "on", help: "Keep freed space allocated on the device." },

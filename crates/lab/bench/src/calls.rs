@@ -25,7 +25,8 @@ pub struct SystemCalls<'a> {
     cool: Cool<'a>,
     think: Think<'a>,
     dirs: FxHashMap<Dir, PathBuf>,
-    open: Option<File>,
+    open: FxHashMap<u32, File>,
+    using: u32,
 }
 
 impl<'a> SystemCalls<'a> {
@@ -37,7 +38,7 @@ impl<'a> SystemCalls<'a> {
             std::thread::sleep(Duration::from_nanos(ns));
             Ok(())
         };
-        SystemCalls { root, cool, think: Box::new(sleep), dirs, open: None }
+        SystemCalls { root, cool, think: Box::new(sleep), dirs, open: FxHashMap::default(), using: 0 }
     }
 
     /// Does [`Op::Think`] by `think`.
@@ -80,6 +81,10 @@ impl<'a> SystemCalls<'a> {
                 (self.think)(*ns)?;
                 return Ok(());
             }
+            Op::Use { file } => {
+                self.using = *file;
+                return Ok(());
+            }
             Op::Write { .. } | Op::Read { .. } | Op::Fsync | Op::Close => return self.file_op(op, seen),
             _ => self.name_op(op, seen)?,
         }
@@ -91,10 +96,11 @@ impl<'a> SystemCalls<'a> {
         match op {
             Op::Create { dir, name } => {
                 let path = self.path(*dir, name)?;
-                self.open = Some(File::options().read(true).write(true).create_new(true).open(path)?);
+                self.open.insert(self.using, File::options().read(true).write(true).create_new(true).open(path)?);
             }
             Op::Open { dir, name } => {
-                self.open = Some(File::options().read(true).write(true).open(self.path(*dir, name)?)?);
+                let file = File::options().read(true).write(true).open(self.path(*dir, name)?)?;
+                self.open.insert(self.using, file);
             }
             Op::SetTimes { dir, name, secs } => {
                 let at = Timespec { tv_sec: i64::from(*secs), tv_nsec: 0 };
@@ -124,7 +130,7 @@ impl<'a> SystemCalls<'a> {
     }
 
     fn file_op(&mut self, op: &Op, seen: &mut Seen) -> io::Result<()> {
-        let file = self.open.as_ref().ok_or(io::ErrorKind::NotFound)?;
+        let file = self.open.get(&self.using).ok_or(io::ErrorKind::NotFound)?;
         match op {
             Op::Write { offset, len, io, tag } => {
                 for (at, len) in pieces(*offset, *len, *io) {
@@ -150,7 +156,7 @@ impl<'a> SystemCalls<'a> {
                 seen.calls += 1;
             }
             _ => {
-                self.open = None;
+                self.open.remove(&self.using);
                 seen.calls += 1;
             }
         }

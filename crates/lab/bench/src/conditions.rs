@@ -24,6 +24,12 @@ pub struct Conditions {
     pub cpu_call_ns: u64,
     /// Charge of the processor for a KiB.
     pub cpu_kib_ns: u64,
+    /// Charge of the processor for a name compared.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cpu_compare_ns: u64,
+    /// The size of the volume, bytes, if it is a part of the disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition_bytes: Option<u64>,
     /// Order of the driver's queue.
     pub scheduler: String,
     /// Most requests with the disk at once, if the driver limits them.
@@ -36,6 +42,11 @@ pub struct Conditions {
     pub deadline_ms: u64,
     /// Writes that go in a row when they are due.
     pub batch: u32,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // what serde calls
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 impl Conditions {
@@ -51,6 +62,8 @@ impl Conditions {
             divisor: settings.divisor.max(1),
             cpu_call_ns: settings.charge.call_ns,
             cpu_kib_ns: settings.charge.kib_ns,
+            cpu_compare_ns: settings.charge.compare_ns,
+            partition_bytes: settings.partition_bytes,
             scheduler: match queue.scheduler {
                 Scheduler::Clook => "clook",
                 Scheduler::Fifo => "fifo",
@@ -68,9 +81,11 @@ impl Conditions {
     /// The first setting that is not as in `other`, in words.
     pub fn difference(&self, other: &Conditions) -> Option<String> {
         let (own, others) = (self.fields(), other.fields());
-        let (name, value) = own.iter().find(|(name, value)| others.get(*name) != Some(value))?;
+        let all = own.keys().chain(others.keys());
+        let name = all.into_iter().find(|name| own.get(*name) != others.get(*name))?;
+        let value = own.get(name);
         let words = |value: Option<&Value>| value.filter(|v| !v.is_null()).map_or("none".into(), Value::to_string);
-        Some(format!("{name} is {}, not {}", words(Some(value)), words(others.get(name))))
+        Some(format!("{name} is {}, not {}", words(value), words(others.get(name))))
     }
 
     fn fields(&self) -> Map<String, Value> {
@@ -100,15 +115,20 @@ mod tests {
             change(&mut queue);
             Settings { queue, ..settings() }
         };
-        let charge = |call_ns, kib_ns| Settings { charge: crate::library::Charge { call_ns, kib_ns }, ..settings() };
+        let charge = |call_ns, kib_ns, compare_ns| {
+            let charge = crate::library::Charge { call_ns, kib_ns, compare_ns };
+            Settings { charge, ..settings() }
+        };
         for (other, wanted) in [
             (Settings { seed: 2, ..settings() }, "seed is 2, not 1"),
             (Settings { runs: 3, ..settings() }, "runs is 3, not 1"),
             (Settings { divisor: 20, ..settings() }, "divisor is 20, not 1"),
             (Settings::new(model("st39140").with_write_cache(1 << 20)), "write_cache_bytes is 1048576, not 0"),
             (Settings::new(model("st39140").with_tags(1)), "tags is 1, not "),
-            (charge(5, 0), "cpu_call_ns is 5, not 0"),
-            (charge(0, 5), "cpu_kib_ns is 5, not 0"),
+            (charge(5, 0, 0), "cpu_call_ns is 5, not 0"),
+            (charge(0, 5, 0), "cpu_kib_ns is 5, not 0"),
+            (charge(0, 0, 5), "cpu_compare_ns is 5, not none"),
+            (Settings { partition_bytes: Some(5), ..settings() }, "partition_bytes is 5, not none"),
             (queue(&|q| q.scheduler = Scheduler::Sstf), "scheduler is \"sstf\", not \"clook\""),
             (queue(&|q| q.depth = 4), "queue_depth is 4, not none"),
             (queue(&|q| q.max_transfer_bytes = 0), "max_transfer_bytes is 0, not 131072"),

@@ -15,11 +15,13 @@ mod lfs_filesize;
 mod lfs_large;
 mod lfs_small;
 mod lfs_tpcb;
+mod reiser;
 
 use crate::op::Program;
 use crate::svg::count;
 use crate::workload::aging::Aging;
 use crate::workload::archive::Archive;
+use crate::workload::banded::Banded;
 use crate::workload::file_size::FileSize;
 use crate::workload::postmark::PostMark;
 use crate::workload::primitive::{BigFile, SmallFiles};
@@ -53,6 +55,8 @@ pub enum Load {
     Overwrite(Filled),
     /// Turnover up to a date, and then the sequential benchmark.
     Turnover(Aged),
+    /// See [`Banded`].
+    Banded(Banded),
 }
 
 impl Load {
@@ -94,6 +98,7 @@ impl Load {
             Load::TpcB(database) => database.spec(divisor).program(seed),
             Load::Overwrite(filled) => filled.spec(divisor).program(seed),
             Load::Turnover(aged) => aged.spec(divisor).program(seed),
+            Load::Banded(set) => set.divided_by(divisor).program(seed),
             Load::PostMark(files) => {
                 let seed = (PostMark::default().seed - 1).wrapping_add(seed as u32);
                 PostMark { files: files.div_ceil(divisor), seed, ..PostMark::default() }.program()
@@ -137,6 +142,10 @@ pub enum Quantity {
     Service,
     /// Average time of a request in the driver's queue, ms (the paper's Z).
     Queue,
+    /// Bytes used of the volume at its end besides what an empty one needs, MB.
+    Used,
+    /// Names compared in linear searches, millions.
+    Compared,
     /// Time the disk was busy, s.
     Busy,
     /// Real time of the processor, s.
@@ -173,6 +182,8 @@ impl Quantity {
             Quantity::ElapsedAfter => ("time afterwards", "s"),
             Quantity::Service => ("service time", "ms"),
             Quantity::Queue => ("queueing time", "ms"),
+            Quantity::Used => ("space used", "MB"),
+            Quantity::Compared => ("names compared", "millions"),
             Quantity::Busy => ("disk busy", "s"),
             Quantity::Processor => ("processor, real", "s"),
             Quantity::Transferred => ("transferred", "MB"),
@@ -399,6 +410,14 @@ pub const ALL: &[Experiment] = &[
     lfs_tpcb::EXPERIMENT,
     lfs_cleaning::EXPERIMENT,
     ffs_aging::EXPERIMENT,
+    reiser::BANDED,
+    reiser::BANDED_EX,
+    reiser::BANDED_SCSI,
+    reiser::SMALL,
+    reiser::SMALL_EX,
+    reiser::SMALL_SCSI,
+    reiser::MEDIUM,
+    reiser::LARGE,
 ];
 
 const TABLE_1: &[Part] = &[

@@ -33,13 +33,15 @@ pub struct Charge {
     pub call_ns: u64,
     /// Nanoseconds for each KiB read or written.
     pub kib_ns: u64,
+    /// Nanoseconds for each name compared, as far as an engine counts them (`names_compared`).
+    pub compare_ns: u64,
 }
 
 /// Unmounts the file system it is given and mounts it again with nothing cached.
 pub type Remount<'a> = Box<dyn FnMut(Arc<dyn FileSystem>) -> Result<Arc<dyn FileSystem>> + 'a>;
 
 /// A mounted file system, called as the kernel would call it: directories that the program knows keep their
-/// inode, as in the kernel's cache of names, and so does the open file; others are looked up.
+/// inode, as in the kernel's cache of names, and so do open files; others are looked up.
 ///
 /// Background work is done between two operations when its time has come. Its disk time passes as if the program
 /// waited for it; but since it would run beside the program, charges and [`Op::Think`] that come after it cost nothing
@@ -50,10 +52,13 @@ pub struct Library<'a> {
     charge: Charge,
     remount: Remount<'a>,
     dirs: FxHashMap<Dir, Place>,
-    open: Option<Ino>,
+    open: FxHashMap<u32, Ino>,
+    using: u32,
     deadline: Time,
     /// What is left of the time of the last background work, ns.
     credit_ns: u64,
+    /// Names that the engine has compared, as far as they were charged.
+    compared: u64,
 }
 
 /// A directory the program knows: where its name is, and its inode with one lookup count, if it was needed
@@ -78,7 +83,9 @@ impl<'a> Library<'a> {
             charge,
             remount,
             dirs: FxHashMap::default(),
-            open: None,
+            open: FxHashMap::default(),
+            using: 0,
+            compared: 0,
             deadline: Time::default(),
             credit_ns: 0,
         }
@@ -91,7 +98,7 @@ impl<'a> Library<'a> {
                 self.fs.forget(ino, 1);
             }
         }
-        if let Some(ino) = self.open.take() {
+        for (_, ino) in self.open.drain() {
             self.fs.forget(ino, 1);
         }
         self.fs
@@ -108,9 +115,16 @@ impl<'a> Library<'a> {
     /// One call has been made.
     fn charge(&mut self, seen: &mut Seen, bytes: u64) {
         seen.calls += 1;
-        let ns = self.charge.call_ns + bytes * self.charge.kib_ns / 1024;
+        let names_ns = if self.charge.compare_ns > 0 { self.compared_since() * self.charge.compare_ns } else { 0 };
+        let ns = self.charge.call_ns + bytes * self.charge.kib_ns / 1024 + names_ns;
         let left = ns - self.spend_credit(ns);
         self.time.advance_ns(left);
+    }
+
+    /// Names that the engine has compared since this was asked last.
+    fn compared_since(&mut self) -> u64 {
+        let all = self.fs.counters().iter().find(|(name, _)| *name == "names_compared").map_or(0, |(_, n)| *n);
+        all.saturating_sub(std::mem::replace(&mut self.compared, all))
     }
 
     fn dir(&mut self, dir: Dir) -> Result<Ino> {
@@ -141,7 +155,7 @@ impl<'a> Library<'a> {
     }
 
     fn opened(&self) -> Result<Ino> {
-        self.open.ok_or(Error::Errno(Errno::EBADF))
+        self.open.get(&self.using).copied().ok_or(Error::Errno(Errno::EBADF))
     }
 
     /// Looks `name` up, does something with its inode, forgets it.
@@ -182,6 +196,10 @@ impl<'a> Library<'a> {
                 self.think(*ns);
                 return Ok(());
             }
+            Op::Use { file } => {
+                self.using = *file;
+                return Ok(());
+            }
             Op::Write { .. } | Op::Read { .. } | Op::Fsync | Op::Close => return self.file_op(op, seen),
             _ => self.name_op(op, seen)?,
         }
@@ -204,11 +222,13 @@ impl<'a> Library<'a> {
                         return Err(Error::Errno(Errno::EEXIST));
                     }
                 }
-                self.open = Some(self.fs.mknod(&cx, dir, name.as_bytes(), 0o644 | mode::IFREG, 0)?.ino);
+                let ino = self.fs.mknod(&cx, dir, name.as_bytes(), 0o644 | mode::IFREG, 0)?.ino;
+                self.open.insert(self.using, ino);
             }
             Op::Open { dir, name } => {
                 let dir = self.dir(*dir)?;
-                self.open = Some(self.fs.lookup(dir, name.as_bytes())?.ino);
+                let ino = self.fs.lookup(dir, name.as_bytes())?.ino;
+                self.open.insert(self.using, ino);
             }
             Op::SetTimes { dir, name, secs } => self.with(*dir, name, |fs, entry| {
                 let at = Some(SetTime::At(Time { secs: i64::from(*secs), nanos: 0 }));
@@ -270,7 +290,7 @@ impl<'a> Library<'a> {
                 self.charge(seen, 0);
             }
             _ => {
-                self.open = None;
+                self.open.remove(&self.using);
                 self.fs.forget(ino, 1);
                 self.charge(seen, 0);
             }
@@ -298,6 +318,7 @@ impl<'a> Library<'a> {
             }
         }
         self.fs = (self.remount)(self.fs.clone())?;
+        self.compared = 0;
         self.deadline = Time::default();
         Ok(())
     }

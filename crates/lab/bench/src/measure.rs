@@ -74,6 +74,8 @@ pub struct Settings {
     pub seed: u64,
     /// Counts of files and operations are divided by this; unless it is 1 there are no figures of a paper.
     pub divisor: u32,
+    /// The size of the volume, bytes, if it is a part of the disk only.
+    pub partition_bytes: Option<u64>,
     /// What is on the other disk, of the same model, of workloads that copy from one; without it they read nothing.
     pub source: Option<Setup<'static>>,
     /// Once it is set, a run ends with an error before its next operation.
@@ -85,7 +87,7 @@ impl Settings {
     pub fn new(model: Model) -> Settings {
         let (queue, charge) = (HostQueue::default(), Charge::default());
         let stop = Arc::default();
-        Settings { model, queue, charge, runs: 1, seed: 1, divisor: 1, source: None, stop }
+        Settings { model, queue, charge, runs: 1, seed: 1, divisor: 1, partition_bytes: None, source: None, stop }
     }
 }
 
@@ -113,6 +115,8 @@ pub struct PhaseSample {
     pub disk: Stats,
     /// By how much the engine's counters have grown, by name.
     pub counters: Vec<(&'static str, u64)>,
+    /// What is used of the volume at its end besides what an empty one needs, bytes, if it is mounted then.
+    pub used_bytes: Option<u64>,
 }
 
 impl PhaseSample {
@@ -184,7 +188,7 @@ fn of_engine(
     tell: &mut dyn FnMut(Event),
 ) -> std::result::Result<Sample, String> {
     let volume_bytes = cases.iter().find_map(|case| case.load.volume_bytes(settings.divisor.max(1)));
-    let bench = Bench::new(setup, settings, volume_bytes, with_picture)?;
+    let bench = Bench::new(setup, settings, volume_bytes.or(settings.partition_bytes), with_picture)?;
     let text = |e: &dyn std::fmt::Display| e.to_string();
     bench.format().and_then(|()| bench.map("formatted")).map_err(|e| text(&e))?;
     let fs = bench.mount().map_err(|e| text(&e))?;
@@ -351,18 +355,28 @@ struct Meter {
     begun_ns: u64,
     begun_s: f64,
     counters: Vec<(&'static str, u64)>,
+    /// What was used of the volume when it was new, bytes.
+    empty_bytes: Option<u64>,
     phases: Vec<PhaseSample>,
 }
 
 impl Meter {
     fn new(clock: Arc<SimClock>, disk: SimDevice) -> Meter {
         let (begun_ns, begun_s) = (clock.now_ns(), processor_s());
-        Meter { clock, disk, fs: None, name: MOUNT, begun_ns, begun_s, counters: Vec::new(), phases: Vec::new() }
+        let (name, counters, phases) = (MOUNT, Vec::new(), Vec::new());
+        Meter { clock, disk, fs: None, name, begun_ns, begun_s, counters, empty_bytes: None, phases }
     }
 
     fn mounted(&mut self, fs: &Arc<dyn FileSystem>) {
         self.fs = Some(fs.clone());
         self.counters = self.counted();
+        self.empty_bytes = self.empty_bytes.or_else(|| self.used_bytes());
+    }
+
+    /// What statfs says is used.
+    fn used_bytes(&self) -> Option<u64> {
+        let stat = self.fs.as_ref()?.statfs().ok()?;
+        Some(stat.blocks.saturating_sub(stat.bfree) * u64::from(stat.frsize))
     }
 
     fn counted(&self) -> Vec<(&'static str, u64)> {
@@ -381,6 +395,7 @@ impl Meter {
             processor_s: Some(now_s - self.begun_s),
             disk: self.disk.stats(),
             counters,
+            used_bytes: self.used_bytes().zip(self.empty_bytes).map(|(used, empty)| used.saturating_sub(empty)),
         });
         self.disk.reset_stats();
         (self.name, self.begun_ns, self.begun_s, self.counters) = (next, now_ns, now_s, counted);
@@ -475,6 +490,8 @@ impl Sample {
             Quantity::ElapsedAfter => Some(self.phases_of(part.after).map(|p| p.elapsed_ns).sum::<u64>() as f64 / 1e9),
             Quantity::Service => over(sum(&|p| p.disk.service_ns) / 1e6, requests),
             Quantity::Queue => over(sum(&|p| p.disk.queue_ns) / 1e6, requests),
+            Quantity::Used => self.phases_of(part.phases).last()?.used_bytes.map(|bytes| bytes as f64 / 1e6),
+            Quantity::Compared => self.counted(part, "names_compared").map(|names| names as f64 / 1e6),
             Quantity::Busy => Some(sum(&|p| p.disk.busy_ns) / 1e9),
             Quantity::Processor => self.phases_of(part.phases).map(|p| p.processor_s).sum(),
             Quantity::Kind(_) if !self.has_kinds => None,

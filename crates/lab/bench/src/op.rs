@@ -13,8 +13,8 @@ impl Dir {
     pub const ROOT: Dir = Dir(0);
 }
 
-/// One operation. A program has at most one file open; [`Op::Write`], [`Op::Read`], [`Op::Fsync`] and
-/// [`Op::Close`] are about that.
+/// One operation. [`Op::Create`] and [`Op::Open`] open a file under the number that [`Op::Use`] gave last, 0 without
+/// one; [`Op::Write`], [`Op::Read`], [`Op::Fsync`] and [`Op::Close`] are about the file that is open under that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Op {
@@ -38,6 +38,8 @@ pub enum Op {
     Fsync,
     /// Closes the open file.
     Close,
+    /// From now on it is the open file of this number that is meant. Nothing is asked of the file system.
+    Use { file: u32 },
     /// Sets the times of a file, in seconds since the epoch.
     SetTimes { dir: Dir, name: String, secs: u32 },
     /// Removes a file or a symbolic link.
@@ -76,6 +78,7 @@ impl fmt::Display for Op {
             Op::Read { offset, len, io } => write!(f, "read {offset} {len} by {io}"),
             Op::Fsync => write!(f, "fsync"),
             Op::Close => write!(f, "close"),
+            Op::Use { file } => write!(f, "use {file}"),
             Op::SetTimes { dir, name, secs } => write!(f, "times {}/{name} {secs}", dir.0),
             Op::Unlink { dir, name } => write!(f, "unlink {}/{name}", dir.0),
             Op::Rename { dir, name, to, to_name } => write!(f, "rename {}/{name} {}/{to_name}", dir.0, to.0),

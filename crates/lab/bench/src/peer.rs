@@ -85,11 +85,19 @@ pub(crate) fn sample(
     Ok(Sample { phases, outcome, has_kinds: false, picture })
 }
 
+/// What statfs says is used.
+fn used_bytes(peer: &dyn Peer) -> Option<u64> {
+    let stat = rustix::fs::statvfs(peer.root()).ok()?;
+    Some(stat.f_blocks.saturating_sub(stat.f_bfree) * stat.f_frsize)
+}
+
 /// Cuts a run into phases.
 struct Meter {
     peer: Box<dyn Peer>,
     name: &'static str,
     begun_ns: u64,
+    /// What was used of the volume when it was new, bytes.
+    empty_bytes: Option<u64>,
     phases: Vec<PhaseSample>,
     /// Why a phase could not be measured.
     failure: Option<io::Error>,
@@ -98,7 +106,8 @@ struct Meter {
 impl Meter {
     fn new(mut peer: Box<dyn Peer>) -> io::Result<Meter> {
         let (begun_ns, _) = peer.take_stats()?;
-        Ok(Meter { peer, name: MOUNT, begun_ns, phases: Vec::new(), failure: None })
+        let empty_bytes = used_bytes(&*peer);
+        Ok(Meter { peer, name: MOUNT, begun_ns, empty_bytes, phases: Vec::new(), failure: None })
     }
 
     /// The phase ends here, and `next` begins.
@@ -108,7 +117,11 @@ impl Meter {
             Err(e) => return self.failure = Some(e),
         };
         let (name, begun_ns, elapsed_ns) = (self.name, self.begun_ns, now_ns - self.begun_ns);
-        self.phases.push(PhaseSample { name, begun_ns, elapsed_ns, processor_s: None, disk, counters: Vec::new() });
+        let (processor_s, counters) = (None, Vec::new());
+        // After an unmount there is another file system there; no part ends with one.
+        let used = used_bytes(&*self.peer).zip(self.empty_bytes).map(|(used, empty)| used.saturating_sub(empty));
+        let used_bytes = used.filter(|_| name != MOUNT && name != END);
+        self.phases.push(PhaseSample { name, begun_ns, elapsed_ns, processor_s, disk, counters, used_bytes });
         (self.name, self.begun_ns) = (next, now_ns);
     }
 

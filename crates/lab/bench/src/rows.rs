@@ -99,7 +99,7 @@ pub struct Progress<'a> {
 }
 
 /// Quantities that are always given, besides those of the paper.
-const ALWAYS: [Quantity; 24] = [
+const ALWAYS: [Quantity; 26] = [
     Quantity::Elapsed,
     Quantity::RemovalRate,
     Quantity::FileRate,
@@ -112,6 +112,8 @@ const ALWAYS: [Quantity; 24] = [
     Quantity::ElapsedAfter,
     Quantity::Service,
     Quantity::Queue,
+    Quantity::Used,
+    Quantity::Compared,
     Quantity::Busy,
     Quantity::Seek,
     Quantity::Rotation,
@@ -238,7 +240,8 @@ fn log_bound(experiment: &Experiment, subject: &Subject<'_>, quantity: Quantity)
 /// Quantities for a second.
 const RATES: [Quantity; 3] = [Quantity::RemovalRate, Quantity::FileRate, Quantity::Throughput];
 /// Quantities that are given only where a chart shows them.
-const ASKED: [Quantity; 3] = [Quantity::TransactionRate, Quantity::WriteCost, Quantity::Moved];
+const ASKED: [Quantity; 5] =
+    [Quantity::TransactionRate, Quantity::WriteCost, Quantity::Moved, Quantity::Used, Quantity::Compared];
 
 /// Whether it is one of these, or a class of something.
 fn is_asked(quantity: Quantity) -> bool {

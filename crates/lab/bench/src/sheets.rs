@@ -2,7 +2,7 @@
 
 use crate::charts::subjects;
 use crate::experiment::Experiment;
-use crate::experiment::curves::{Chart, Measured};
+use crate::experiment::curves::{Chart, Judged, Measured, greatest, least};
 use crate::rows::Row;
 use crate::svg::{number, tick};
 
@@ -95,21 +95,34 @@ pub(crate) fn points(
     all.iter().map(|x| (*x, subjects.iter().map(|s| figure(*x, s)).collect())).collect()
 }
 
-/// What the paper says, with our figure and whether it holds; none if it says nothing.
+/// What the paper says, with our figure and whether it holds; none if it says nothing. Where the same was run on other
+/// disks, from which to which figure it went on all of them.
 pub fn statements(experiment: &Experiment, rows: &[Row]) -> Option<Sheet> {
-    let heads = ["what the paper says", "figure", "ours", "holds if", "holds", "why"].map(String::from).to_vec();
-    let lines: Vec<Vec<String>> = experiment
-        .judge(rows)
-        .into_iter()
-        .filter(|judged| judged.figure.is_some())
-        .map(|judged| {
-            let s = judged.statement;
-            let holds = judged.holds.map_or("", |held| if held { "yes" } else { "no" });
-            let ours = judged.figure.map(number).unwrap_or_default();
-            vec![s.text.into(), s.what.into(), ours, range(s.range), holds.into(), s.why.into()]
-        })
-        .collect();
+    let elsewhere: Vec<Vec<Judged>> = variants(experiment).map(|e| e.judge(rows)).collect();
+    let has_others = elsewhere.iter().flatten().any(|judged| judged.figure.is_some());
+    let mut heads: Vec<String> =
+        ["what the paper says", "figure", "ours", "holds if", "holds"].map(String::from).into();
+    heads.extend(has_others.then(|| "on all disks".into()));
+    heads.push("why".into());
+    let line = |(at, judged): (usize, Judged)| {
+        let s = judged.statement;
+        let holds = judged.holds.map_or("", |held| if held { "yes" } else { "no" });
+        let mut line = vec![s.text.into(), s.what.into(), number(judged.figure?), range(s.range), holds.into()];
+        if has_others {
+            let here = elsewhere.iter().filter_map(|all| all.get(at)?.figure).chain(judged.figure).collect::<Vec<_>>();
+            line.push(format!("{} to {}", number(least(here.clone())), number(greatest(here))));
+        }
+        line.push(s.why.into());
+        Some(line)
+    };
+    let lines: Vec<Vec<String>> = experiment.judge(rows).into_iter().enumerate().filter_map(line).collect();
     (!lines.is_empty()).then(|| Sheet { title: "what the paper says".into(), heads, lines })
+}
+
+/// The same experiment on other disks: its name has that of this one before a dash.
+fn variants(experiment: &Experiment) -> impl Iterator<Item = &'static Experiment> {
+    let is_variant = |name: &str| name.strip_prefix(experiment.name).is_some_and(|rest| rest.starts_with('-'));
+    crate::list().iter().filter(move |e| is_variant(e.name))
 }
 
 fn range((least, most): (f64, f64)) -> String {

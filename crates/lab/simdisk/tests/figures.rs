@@ -26,7 +26,7 @@ struct Disk {
     heads: u64,
 }
 
-const DISKS: [Disk; 5] = [
+const DISKS: [Disk; 6] = [
     Disk {
         name: "dsp3105",
         rpm: 5400.0,

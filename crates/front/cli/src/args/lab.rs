@@ -80,6 +80,12 @@ pub struct LabDiskArgs {
     /// Mounts this file system of the kernel on the disk, in DIR, and takes orders on the standard input.
     #[arg(long, hide = true, value_name = "NAME")]
     pub peer: Option<String>,
+    /// Memory of the kernel for that, bytes.
+    #[arg(long, hide = true, default_value_t = 128 << 20)]
+    pub memory: u64,
+    /// How much of that memory may be dirty, bytes.
+    #[arg(long, hide = true, default_value_t = 6240 << 10)]
+    pub dirty: u64,
     /// Directory that shows the disk; it is made if it is missing.
     pub dir: PathBuf,
 }
@@ -114,6 +120,10 @@ pub struct LabRunArgs {
     /// Virtual time that the processor takes for each KiB read or written, in nanoseconds [default: likewise].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
     pub cpu_kib_ns: Option<u64>,
+    /// Virtual time that the processor takes for each name compared, where an engine counts them, in nanoseconds
+    /// [default: likewise].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
+    pub cpu_compare_ns: Option<u64>,
     /// The driver's queue.
     #[command(flatten)]
     pub queue: QueueArgs,

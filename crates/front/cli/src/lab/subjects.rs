@@ -39,6 +39,13 @@ const FFS: &str = "block=16K,frag=2K,cg=178M,journal=0";
 /// hidirtybuffers).
 const CACHE: &str = "cache=128M,dirty=6240K";
 
+/// A PC of 1998, and so in all its subjects. Assumption: of 64 MB half is for files, and of that up to 60% may be dirty before Linux 2.0 writes it
+/// (bdflush, `nfract`).
+const PC: &str = "cache=32M,dirty=19M";
+/// Blocks and fragments that give files the space of ext2 with blocks of 1 KB, groups of its size, and as much kept
+/// free. The paper says that 64,000 files of up to 250 bytes take 14% of 506 MB with ext2, 1 KB each and their inodes.
+const EXT2: &str = "block=4K,frag=1K,cg=8M,minfree=5,journal=0";
+
 /// All subjects. Sizes are those of the papers: of yFS in section 6.
 pub(super) const KNOWN: &[Known] = &[
     Known {
@@ -218,6 +225,62 @@ pub(super) const KNOWN: &[Known] = &[
         mount: FFS_OF_THE_TIME,
         extra: &[],
     },
+    Known {
+        name: "ReiserFS-paper",
+        about: "ReiserFS as in the paper: every tail that fits a node is in the tree.",
+        engine: "reiserfs",
+        format: "",
+        mount: "tails=all,commit=30,cache=32M,dirty=19M",
+        extra: &[],
+    },
+    Known {
+        name: "FFS-linear",
+        about: "FFS in the place of ext2: nothing is ordered, and names are searched one after the other.",
+        engine: "ffs",
+        format: EXT2,
+        mount: "keep=async,nodirhash,cache=32M,dirty=19M",
+        extra: &[],
+    },
+    Known {
+        name: "ReiserFS",
+        about: "ReiserFS as it is: tails that save much of their block are in the tree.",
+        engine: "reiserfs",
+        format: "",
+        mount: PC,
+        extra: &[],
+    },
+    Known {
+        name: "ReiserFS-notails",
+        about: "ReiserFS without tails: each file begins with a block.",
+        engine: "reiserfs",
+        format: "",
+        mount: "tails=none,cache=32M,dirty=19M",
+        extra: &[],
+    },
+    Known {
+        name: "FFS-hashed",
+        about: "The FFS in the place of ext2, with a hash of names in memory.",
+        engine: "ffs",
+        format: EXT2,
+        mount: "keep=async,cache=32M,dirty=19M",
+        extra: &[],
+    },
+    Known {
+        name: "yFS-PC",
+        about: "yFS by its defaults, with the memory of that PC.",
+        engine: "yfs",
+        format: "",
+        mount: PC,
+        extra: &[],
+    },
+    Known {
+        name: "LFS-PC",
+        about: "LFS by its defaults, with the memory of that PC.",
+        engine: "lfs",
+        format: "",
+        mount: PC,
+        extra: &[],
+    },
 ];
 
 /// A file system of the kernel as `arbor lab list` shows it.
@@ -241,6 +304,13 @@ pub(in crate::lab) const PEERS: &[Peer] = &[
         about: "ext2, without a journal.",
         kind: "ext2",
         mkfs: &["mkfs.ext2", "-q", "-F"],
+        package: "e2fsprogs",
+    },
+    Peer {
+        name: "ext2-1K",
+        about: "ext2 as in 1998: blocks of 1 KB, small inodes, directories without a hash.",
+        kind: "ext2",
+        mkfs: &["mkfs.ext2", "-q", "-F", "-O", "none", "-b", "1024", "-I", "128"],
         package: "e2fsprogs",
     },
     Peer {

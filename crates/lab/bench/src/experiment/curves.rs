@@ -18,14 +18,28 @@ pub struct Host {
     pub call_ns: u64,
     /// Charge of the processor for a KiB.
     pub kib_ns: u64,
+    /// Charge of the processor for a name compared.
+    pub compare_ns: u64,
+    /// The size of the volume, bytes, if it is a part of the disk.
+    pub partition_bytes: Option<u64>,
+    /// What file systems of the kernel have as memory, and how much of it may be dirty, bytes, if not as on yFS's host.
+    pub memory_bytes: Option<(u64, u64)>,
 }
 
 impl Host {
     /// Of the yFS paper: FreeBSD with its MAXPHYS.
-    pub const YFS: Host = Host { disk: "st39140", max_transfer_bytes: 128 << 10, call_ns: 0, kib_ns: 0 };
+    pub const YFS: Host = Host {
+        disk: "st39140",
+        max_transfer_bytes: 128 << 10,
+        call_ns: 0,
+        kib_ns: 0,
+        compare_ns: 0,
+        partition_bytes: None,
+        memory_bytes: None,
+    };
     /// Of "File System Logging Versus Clustering": the controller transfers 64 KB at most. What the processor took is
     /// not known.
-    pub const LFS: Host = Host { disk: "dsp3105", max_transfer_bytes: 64 << 10, call_ns: 0, kib_ns: 0 };
+    pub const LFS: Host = Host { disk: "dsp3105", max_transfer_bytes: 64 << 10, ..Host::YFS };
 }
 
 /// The charts of an experiment.

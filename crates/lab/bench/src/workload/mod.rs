@@ -2,11 +2,13 @@
 
 pub mod aging;
 pub mod archive;
+pub mod banded;
 pub mod file_size;
 pub mod overwrite;
 pub mod postmark;
 pub mod primitive;
 pub mod source_tree;
+pub mod tour;
 pub mod tpcb;
 pub mod tree;
 pub mod turnover;

@@ -3,7 +3,6 @@
 use super::limit::Limit;
 use super::orders::{Answer, Order};
 use super::remote::trace_file;
-use super::{DIRTY_BYTES, MEMORY_BYTES};
 use crate::args::LabDiskArgs;
 use crate::interrupt;
 use crate::lab::subjects::{PEERS, Peer};
@@ -91,13 +90,13 @@ impl Stage {
         let loop_device = LoopDevice::new(&session.mountpoint().join(DISK_FILE), is_disk)?;
         let (program, rest) = peer.mkfs.split_first().context("a program")?;
         make(Command::new(found(program).context("a program")?).args(rest).arg(&loop_device.path), orders)?;
-        let mut mounted = Mounted::new(peer.kind, &loop_device, work.root());
+        let mut mounted = Mounted::new(peer.kind, &loop_device, work.root(), args.dirty);
         mounted.mount()?;
         device.drain();
         device.reset_stats();
         device.set_tracing(args.trace.is_some());
         let caller = rustix::process::getppid().ok_or_else(|| io::Error::other("the caller is gone"));
-        let limit = caller.and_then(|caller| Limit::new(caller, MEMORY_BYTES));
+        let limit = caller.and_then(|caller| Limit::new(caller, args.memory));
         let trace = args.trace.clone();
         Ok(Stage { limit, mounted, _loop_device: loop_device, _session: session, _work: work, device, trace })
     }
@@ -278,14 +277,15 @@ struct Mounted {
     about: PathBuf,
     dir: PathBuf,
     is_on: bool,
+    dirty_bytes: u64,
     /// Whether its dirty memory is limited.
     dirty: io::Result<()>,
 }
 
 impl Mounted {
-    fn new(kind: &'static str, device: &LoopDevice, dir: PathBuf) -> Mounted {
+    fn new(kind: &'static str, device: &LoopDevice, dir: PathBuf, dirty_bytes: u64) -> Mounted {
         let (source, about) = (device.path.clone(), device.about.clone());
-        Mounted { kind, source, about, dir, is_on: false, dirty: Ok(()) }
+        Mounted { kind, source, about, dir, is_on: false, dirty_bytes, dirty: Ok(()) }
     }
 
     /// Where the kernel keeps what concerns write-back: with the device, but btrfs has its own.
@@ -301,7 +301,7 @@ impl Mounted {
         let result = rustix::mount::mount(&self.source, &self.dir, self.kind, flags, None);
         result.with_context(|| format!("mounting {}", self.kind))?;
         self.is_on = true;
-        self.dirty = set_dirty_limit(&self.bdi(), "1", "max_bytes", &DIRTY_BYTES.to_string());
+        self.dirty = set_dirty_limit(&self.bdi(), "1", "max_bytes", &self.dirty_bytes.to_string());
         Ok(())
     }
 

@@ -12,8 +12,3 @@ mod remote;
 
 pub(super) use host::serve;
 pub(super) use remote::start;
-
-/// What the kernel gets for the workload: the 128 MiB that engines have as their cache.
-const MEMORY_BYTES: u64 = 128 << 20;
-/// What of it may be dirty, as with the engines. It would be a fifth of the machine's memory.
-const DIRTY_BYTES: u64 = 6240 << 10;
