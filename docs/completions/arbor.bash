@@ -959,7 +959,7 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__lab__subcmd__disk)
-            opts="-m -s -h --model --size --trace --keep --scheduler --queue-depth --max-transfer --no-prefer-reads --deadline-ms --batch --write-cache --tags --json --peer --help"
+            opts="-m -s -h --model --size --trace --keep --scheduler --queue-depth --max-transfer --no-prefer-reads --deadline-ms --batch --write-cache --tags --json --peer --memory --dirty --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1021,6 +1021,14 @@ _arbor() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dirty)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1057,7 +1065,7 @@ _arbor() {
             return 0
             ;;
         arbor__subcmd__lab__subcmd__run)
-            opts="-s -t -d -h --subject --engine --disk --seed --runs --divisor --cpu-call-ns --cpu-kib-ns --scheduler --queue-depth --max-transfer --no-prefer-reads --deadline-ms --batch --write-cache --tags --details --json --report --figures --rows --help"
+            opts="-s -t -d -h --subject --engine --disk --seed --runs --divisor --cpu-call-ns --cpu-kib-ns --cpu-compare-ns --scheduler --queue-depth --max-transfer --no-prefer-reads --deadline-ms --batch --write-cache --tags --details --json --report --figures --rows --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1104,6 +1112,10 @@ _arbor() {
                     return 0
                     ;;
                 --cpu-kib-ns)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cpu-compare-ns)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -193,6 +193,8 @@ complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcomm
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l write-cache -d 'Size of a hard disk\'s write cache; 0: off [default: that of the disk]' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l tags -d 'Requests that a hard disk takes at once [default: that of the disk]' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l peer -d 'Mounts this file system of the kernel on the disk, in DIR, and takes orders on the standard input' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l memory -d 'Memory of the kernel for that, bytes' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l dirty -d 'How much of that memory may be dirty, bytes' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l no-prefer-reads -d 'Reads do not go before writes'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -l json -d 'Statistics as JSON'
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from disk" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -204,6 +206,7 @@ complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcomm
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l divisor -d 'Divides counts of files and operations, to try something out: small runs stay in memory. Unless it is 1 there are no figures of the paper' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l cpu-call-ns -d 'Virtual time that the processor takes for each call, in nanoseconds [default: that of the experiment\'s host]' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l cpu-kib-ns -d 'Virtual time that the processor takes for each KiB read or written, in nanoseconds [default: likewise]' -r
+complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l cpu-compare-ns -d 'Virtual time that the processor takes for each name compared, where an engine counts them, in nanoseconds [default: likewise]' -r
 complete -c arbor -n "__fish_arbor_using_subcommand lab; and __fish_seen_subcommand_from run" -l scheduler -d 'Order in which the driver hands requests to the disk' -r -f -a "clook\t'One-way elevator'
 fifo\t'In the order of arrival'
 sstf\t'The nearest address first'"
