@@ -51,8 +51,19 @@ const PC: Host = Host {
 const REISERFS: &str = "ReiserFS-paper";
 const EXT2: &str = "FFS-linear";
 const COLUMNS: &[&str] = &[REISERFS, EXT2];
-/// ReiserFS as it is by default, without tails, FFS with its hash, and the other engines.
-const OTHERS: &[&str] = &["ReiserFS", "ReiserFS-notails", "FFS-hashed", "yFS-PC", "LFS-PC"];
+/// ReiserFS as it is by default, without tails, with the log of its later version, with the layouts that the paper has tried;
+/// FFS with its hash, and the other engines.
+const OTHERS: &[&str] = &[
+    "ReiserFS",
+    "ReiserFS-notails",
+    "ReiserFS-log",
+    "ReiserFS-first",
+    "ReiserFS-last",
+    "ReiserFS-up",
+    "FFS-hashed",
+    "yFS-PC",
+    "LFS-PC",
+];
 
 /// Figures with which a ratio of the paper holds.
 const fn within(paper: f64) -> (f64, f64) {
