@@ -17,6 +17,7 @@ use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
 /// Length of a window, if the limit allows for enough of them.
 const MOST_BYTES: usize = 256 << 10;
@@ -38,6 +39,8 @@ enum State {
 pub struct Window {
     offset: u64,
     len: usize,
+    /// Asked without the lock, which a reader holds as long as it waits.
+    is_ready: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -55,7 +58,7 @@ impl Window {
 
     /// Whether its bytes are there, or cannot be read: nobody has to wait.
     pub fn is_ready(&self) -> bool {
-        matches!(*self.state.lock(), State::Ready(_) | State::Failed)
+        self.is_ready.load(Acquire)
     }
 
     /// Waits for the bytes; `None` if they cannot be read.
@@ -70,8 +73,12 @@ impl Window {
                 device.read_at(kind, self.offset, &mut bytes).ok().map(|()| Arc::new(bytes))
             }
         };
-        let bytes = read.filter(|b| b.len() == self.len)?;
-        *state = State::Ready(bytes.clone());
+        let read = read.filter(|b| b.len() == self.len);
+        if let Some(bytes) = &read {
+            *state = State::Ready(bytes.clone());
+        }
+        self.is_ready.store(true, Release);
+        let bytes = read?;
         Some(bytes)
     }
 
@@ -226,7 +233,12 @@ impl Windows {
         }
         let at = self.spare.iter().position(|b| b.len() == len);
         let old = at.map(|at| self.spare.swap_remove(at));
-        let window = Arc::new(Window { offset, len, state: Mutex::new(self.rank, State::Wanted(old)) });
+        let window = Arc::new(Window {
+            offset,
+            len,
+            is_ready: AtomicBool::new(false),
+            state: Mutex::new(self.rank, State::Wanted(old)),
+        });
         self.turn += 1;
         self.map.insert(number, Entry { turn: self.turn, window: window.clone(), is_ahead: false });
         self.order.push_back((number, self.turn));
