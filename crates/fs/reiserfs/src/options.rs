@@ -31,6 +31,13 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
         default: "small",
         help: "Which ends of files are kept in the tree: none; those that save much of their block; all that fit a node.",
     },
+    OptionSpec { key: "readahead", value: "", default: "on", help: "Read what lies beside a block together with it." },
+    OptionSpec {
+        key: "noreadahead",
+        value: "",
+        default: "",
+        help: "Read blocks, and runs of one file, by themselves.",
+    },
     OptionSpec {
         key: "layout",
         value: "left|first|last|up|areas|virtual",
@@ -51,7 +58,7 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
 /// Shapes of volumes and mounts that tests take beside the defaults.
 pub(crate) const TEST_CONFIGURATIONS: &[(&str, &str)] = &[
     ("block=1K,log=512K", "cache=1M,tails=all,ordering=preserve,layout=virtual"),
-    ("log=1M", "tails=none,cache=2M"),
+    ("log=1M", "tails=none,cache=2M,noreadahead"),
     ("block=8K,log=4M", "tails=all,layout=last"),
     ("log=1M", "ordering=preserve,layout=areas"),
 ];
@@ -128,6 +135,7 @@ pub(crate) struct Mount {
     pub dirty_bytes: Option<usize>,
     pub commit_ms: u64,
     pub tails: Tails,
+    pub readahead: bool,
     pub layout: Layout,
     pub ordering: Ordering,
 }
@@ -149,7 +157,9 @@ impl Mount {
                 return Err(Error::refused(format!("option ordering: {other:?} is not journal or preserve")));
             }
         };
-        Ok(Mount { cache_bytes, dirty_bytes, commit_ms, tails, layout: Layout::parse(o)?, ordering })
+        let last = o.0.iter().rev().find(|(k, _)| k.trim_start_matches("no") == "readahead");
+        let readahead = last.is_none_or(|(k, _)| k == "readahead");
+        Ok(Mount { cache_bytes, dirty_bytes, commit_ms, tails, readahead, layout: Layout::parse(o)?, ordering })
     }
 }
 

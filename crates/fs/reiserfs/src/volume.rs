@@ -119,7 +119,9 @@ impl Core {
 
     /// From here on what lies beside a block comes with it: a packing locality lies together.
     pub fn begin_read_ahead(&mut self) {
-        self.calls.reads.read_ahead(&*self.dev, self.opts.cache_bytes / WINDOWS);
+        if self.opts.readahead {
+            self.calls.reads.read_ahead(&*self.dev, self.opts.cache_bytes / WINDOWS);
+        }
     }
 
     /// Reads adjacent blocks.

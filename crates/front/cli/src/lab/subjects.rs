@@ -227,7 +227,15 @@ pub(super) const KNOWN: &[Known] = &[
     },
     Known {
         name: "ReiserFS-paper",
-        about: "ReiserFS as in the paper: every tail that fits a node is in the tree, and nodes move.",
+        about: "ReiserFS as in the paper: every tail that fits a node is in the tree, nodes move, no read-ahead.",
+        engine: "reiserfs",
+        format: "",
+        mount: "tails=all,noreadahead,ordering=preserve,commit=30,cache=32M,dirty=19M",
+        extra: &[],
+    },
+    Known {
+        name: "ReiserFS-ahead",
+        about: "ReiserFS-paper, but with read-ahead of what lies together (the paper's next version).",
         engine: "reiserfs",
         format: "",
         mount: "tails=all,ordering=preserve,commit=30,cache=32M,dirty=19M",
@@ -238,7 +246,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "ReiserFS-paper, but with all nodes through the log (version 3.6).",
         engine: "reiserfs",
         format: "",
-        mount: "tails=all,commit=30,cache=32M,dirty=19M",
+        mount: "tails=all,noreadahead,commit=30,cache=32M,dirty=19M",
         extra: &[],
     },
     Known {
@@ -246,7 +254,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "ReiserFS-paper, but with new blocks at the beginning of the volume.",
         engine: "reiserfs",
         format: "",
-        mount: "tails=all,ordering=preserve,layout=first,commit=30,cache=32M,dirty=19M",
+        mount: "tails=all,noreadahead,ordering=preserve,layout=first,commit=30,cache=32M,dirty=19M",
         extra: &[],
     },
     Known {
@@ -254,7 +262,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "ReiserFS-paper, but with new blocks behind the block that was taken last.",
         engine: "reiserfs",
         format: "",
-        mount: "tails=all,ordering=preserve,layout=last,commit=30,cache=32M,dirty=19M",
+        mount: "tails=all,noreadahead,ordering=preserve,layout=last,commit=30,cache=32M,dirty=19M",
         extra: &[],
     },
     Known {
@@ -262,7 +270,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "ReiserFS-paper, but with new blocks always behind the left neighbour, not before it.",
         engine: "reiserfs",
         format: "",
-        mount: "tails=all,ordering=preserve,layout=up,commit=30,cache=32M,dirty=19M",
+        mount: "tails=all,noreadahead,ordering=preserve,layout=up,commit=30,cache=32M,dirty=19M",
         extra: &[],
     },
     Known {

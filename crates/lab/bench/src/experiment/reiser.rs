@@ -56,6 +56,7 @@ const COLUMNS: &[&str] = &[REISERFS, EXT2];
 const OTHERS: &[&str] = &[
     "ReiserFS",
     "ReiserFS-notails",
+    "ReiserFS-ahead",
     "ReiserFS-log",
     "ReiserFS-first",
     "ReiserFS-last",
