@@ -31,11 +31,11 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
         default: "small",
         help: "Which ends of files are kept in the tree: none; those that save much of their block; all that fit a node.",
     },
-    OptionSpec { key: "readahead", value: "", default: "on", help: "Read what lies beside a block together with it." },
+    OptionSpec { key: "readahead", value: "", default: "", help: "Read what lies beside a block together with it." },
     OptionSpec {
         key: "noreadahead",
         value: "",
-        default: "",
+        default: "on",
         help: "Read blocks, and runs of one file, by themselves.",
     },
     OptionSpec {
@@ -58,9 +58,9 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
 /// Shapes of volumes and mounts that tests take beside the defaults.
 pub(crate) const TEST_CONFIGURATIONS: &[(&str, &str)] = &[
     ("block=1K,log=512K", "cache=1M,tails=all,ordering=preserve,layout=virtual"),
-    ("log=1M", "tails=none,cache=2M,noreadahead"),
+    ("log=1M", "tails=none,cache=2M,readahead"),
     ("block=8K,log=4M", "tails=all,layout=last"),
-    ("log=1M", "ordering=preserve,layout=areas"),
+    ("log=1M", "ordering=preserve,layout=areas,readahead"),
 ];
 
 /// Least log, in blocks.
@@ -158,7 +158,7 @@ impl Mount {
             }
         };
         let last = o.0.iter().rev().find(|(k, _)| k.trim_start_matches("no") == "readahead");
-        let readahead = last.is_none_or(|(k, _)| k == "readahead");
+        let readahead = last.is_some_and(|(k, _)| k == "readahead");
         Ok(Mount { cache_bytes, dirty_bytes, commit_ms, tails, readahead, layout: Layout::parse(o)?, ordering })
     }
 }

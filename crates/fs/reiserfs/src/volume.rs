@@ -91,7 +91,8 @@ const FOUND: usize = 4;
 
 impl Core {
     pub fn new(dev: Arc<dyn Device>, (sb, geom): (SuperBlock, Geom), opts: Mount, now: Time) -> Core {
-        let mut cache = Cache::new(opts.cache_bytes - opts.cache_bytes / WINDOWS);
+        let windows = if opts.readahead { opts.cache_bytes / WINDOWS } else { 0 };
+        let mut cache = Cache::new(opts.cache_bytes - windows);
         opts.dirty_bytes.into_iter().for_each(|bytes| cache.set_dirty_limit(bytes));
         Core {
             geom,

@@ -238,7 +238,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "ReiserFS-paper, but with read-ahead of what lies together (the paper's next version).",
         engine: "reiserfs",
         format: "",
-        mount: "tails=all,ordering=preserve,commit=30,cache=32M,dirty=19M",
+        mount: "tails=all,readahead,ordering=preserve,commit=30,cache=32M,dirty=19M",
         extra: &[],
     },
     Known {
@@ -283,10 +283,10 @@ pub(super) const KNOWN: &[Known] = &[
     },
     Known {
         name: "ReiserFS",
-        about: "ReiserFS as it is: tails that save much of their block are in the tree.",
+        about: "ReiserFS with read-ahead: tails that save much of their block are in the tree.",
         engine: "reiserfs",
         format: "",
-        mount: PC,
+        mount: "readahead,cache=32M,dirty=19M",
         extra: &[],
     },
     Known {
@@ -294,7 +294,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "ReiserFS without tails: each file begins with a block.",
         engine: "reiserfs",
         format: "",
-        mount: "tails=none,cache=32M,dirty=19M",
+        mount: "tails=none,readahead,cache=32M,dirty=19M",
         extra: &[],
     },
     Known {
