@@ -2,9 +2,8 @@
 //!
 //! A node goes near its left neighbour in the tree, an unformatted one near the one before it in its file: the first free
 //! block after it, or before it while the elevator falls. The direction changes where the volume ends (paper, "Layout").
-//! Where that would take it past many full bitmaps, it goes on where it last found something (`roomy`): the paper's search has no such
-//! end, and reads them all after a mount.
-//! Bitmaps that were never needed do not exist; one more is made when those that do are full, so an image does not grow
+//! Past 16 full bitmaps the search goes on where it last found something (`roomy`): the paper's has no such end, and reads
+//! all of them after a mount. Bitmaps that were never needed do not exist; one more is made when those that do are full, so an image does not grow
 //! before it must.
 //!
 //! A block that was freed is *held back* until nothing can bring back what it held (REISER-A3).
@@ -38,7 +37,7 @@ impl Core {
         let (from, up) = self.origin(near.unwrap_or(self.sb.root.get()), of);
         let block = self.search(from, up)?;
         self.set_bits(block, true, of)?;
-        self.space.last.insert(of, block);
+        self.space.note_taken(block, of);
         self.sb.free = self.sb.free.get().saturating_sub(1).into();
         self.touch_super();
         Ok(block)
@@ -79,13 +78,15 @@ impl Core {
 
     /// Where the search for a block begins, and whether it goes up whatever the elevator does.
     fn origin(&self, near: Block, of: For) -> (Block, bool) {
-        let last = |of| self.space.last.get(&of).copied();
+        let space = &self.space;
         match self.opts.layout {
             Layout::Left | Layout::Virtual => (near, false),
             Layout::First => (0, true),
-            Layout::Last => (last(For::Tree).max(last(For::Data)).unwrap_or(near), false),
+            Layout::Last => (space.last.unwrap_or(near), false),
             Layout::Up => (near, true),
-            Layout::Areas if of == For::Data => (last(of).unwrap_or(self.edge(true).min(self.geom.copy()) / 8), true),
+            Layout::Areas if of == For::Data => {
+                (space.last_data.unwrap_or(self.edge(true).min(self.geom.copy()) / 8), true)
+            }
             Layout::Areas => (near, false),
         }
     }
@@ -95,8 +96,7 @@ impl Core {
         if let Some(block) = self.search_near(near, fixed)? {
             return Ok(block);
         }
-        if self.sb.bitmaps.get() > NEAR
-            && self.is_worth_a_search()
+        if self.is_worth_a_search()
             && let Some(block) = self.search_far()?
         {
             return Ok(block);
@@ -109,7 +109,7 @@ impl Core {
         self.search_one(n, n * self.geom.covered(), true)?.ok_or_else(|| self.no_free())
     }
 
-    /// A free block near another one.
+    /// A free block near another one; `None` if there is none, or it is further away.
     fn search_near(&mut self, near: Block, fixed: bool) -> Result<Option<Block>> {
         let (covered, mut looked) = (self.geom.covered(), 0);
         for turn in 0..2 {
@@ -143,21 +143,22 @@ impl Core {
         let (bitmaps, roomy) = (self.sb.bitmaps.get(), self.sb.roomy.get());
         for n in (roomy..bitmaps).chain(0..roomy.min(bitmaps)) {
             if let Some(block) = self.search_one(n, n * self.geom.covered(), true)? {
-                self.sb.roomy = n.into();
+                self.sb.roomy = if bitmaps > NEAR { n.into() } else { 0.into() };
                 return Ok(Some(block));
             }
         }
         Ok(None)
     }
 
-    /// Whether enough is free in the bitmaps that exist to look for it, or there are no others: all of them may have to be read.
+    /// Whether enough is free in the bitmaps that exist to look for it, of which all may have to be read; or they are few, or
+    /// there are no others.
     fn is_worth_a_search(&self) -> bool {
         let (g, bitmaps) = (self.geom, self.sb.bitmaps.get());
         let covered = u64::from(bitmaps) * u64::from(g.covered());
         let others = u64::from(g.bitmaps().saturating_sub(bitmaps));
         let beyond = u64::from(g.copy()).saturating_sub(covered).saturating_sub(others);
         let inside = u64::from(self.sb.free.get().saturating_sub(self.space.held())).saturating_sub(beyond);
-        others == 0 || inside > covered / 256
+        others == 0 || inside > if bitmaps > NEAR { covered / 256 } else { 0 }
     }
 
     /// The last block that was ever in use, or the first one.

@@ -6,7 +6,7 @@ use arbor_kit::buddy::bitmap;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a block is to hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum For {
     /// A node of the tree.
     Tree,
@@ -25,14 +25,23 @@ pub(crate) struct Space {
     pub freed: Vec<Block>,
     /// Those of which the log has a copy.
     pub logged: Vec<Block>,
-    /// The block of each sort that was taken last since the mount.
-    pub last: BTreeMap<For, Block>,
+    /// The block that was taken last since the mount, and the last unformatted node.
+    pub last: Option<Block>,
+    pub last_data: Option<Block>,
 }
 
 impl Space {
     /// Blocks that are free and held back.
     pub fn held(&self) -> u32 {
         (self.freed.len() + self.logged.len()) as u32
+    }
+
+    /// Notes a block that was taken.
+    pub fn note_taken(&mut self, block: Block, of: For) {
+        self.last = Some(block);
+        if of == For::Data {
+            self.last_data = Some(block);
+        }
     }
 
     /// Holds back a block that the running transaction frees.

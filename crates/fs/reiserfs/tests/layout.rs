@@ -180,3 +180,27 @@ fn full_bitmaps_are_not_read_one_after_the_other() {
     fs.unmount().unwrap();
     assert_eq!(damage_kit::check(&disk, Repair::No).issues, vec![]);
 }
+
+/// The search once gave up after 16 bitmaps, counted in both directions, and called a volume of fewer damaged that was full
+/// but for what lies before the node that the search began at.
+#[test]
+fn the_last_free_blocks_are_found() {
+    let disk = format(40 << 20, "block=1K,log=256K");
+    let fs = mount(&disk, "tails=none");
+    file(&*fs, fs.root(), "first", 0, &[1; 100 << 10]);
+    let rest = file(&*fs, fs.root(), "rest", 0, &[]);
+    let mut at = 0;
+    while let Ok(n) = fs.write(rest, at, &[3; 4096]) {
+        at += n as u64;
+    }
+    fs.unlink(fs.root(), b"first").unwrap();
+    fs.unmount().unwrap();
+    Knife::new(disk.clone()).superblock(0, |sb| sb.direction = 0.into());
+    let fs = mount(&disk, "tails=none");
+    // Each near its node, so that the search always begins here.
+    for n in 0..40 {
+        file(&*fs, fs.root(), &format!("{n}"), 0, &[2; 1024]);
+    }
+    fs.unmount().unwrap();
+    assert_eq!(damage_kit::check(&disk, Repair::No).issues, vec![]);
+}
