@@ -74,7 +74,7 @@ pub struct Locked<C> {
     /// Background work should not wait.
     pressed: AtomicBool,
     /// Calls that are under way.
-    callers: AtomicUsize,
+    callers: Arc<AtomicUsize>,
     core: Mutex<C>,
 }
 
@@ -95,8 +95,8 @@ impl<C: Core> Calls for Caller<'_, C> {
     type Core = C;
 
     fn tries(&self) -> Tries {
-        let may_restart = self.may_restart && self.volume.callers.load(Relaxed) > 1;
-        Tries::new(may_restart, self.needs_space)
+        let is_beside = self.volume.callers.load(Relaxed) > 1;
+        Tries::new((self.may_restart, is_beside), self.needs_space)
     }
 
     fn lock(&self) -> MutexGuard<'_, C> {
@@ -122,13 +122,13 @@ impl<C: Core> Calls for Caller<'_, C> {
 
 impl<C: Core> Locked<C> {
     /// A volume on a device.
-    pub fn new(core: C, device: Arc<dyn Device>, clock: Arc<dyn Clock>) -> Locked<C> {
+    pub fn new(mut core: C, device: Arc<dyn Device>, clock: Arc<dyn Clock>) -> Locked<C> {
         Locked {
             root: core.root(),
             clock,
             device,
             pressed: AtomicBool::new(false),
-            callers: AtomicUsize::new(0),
+            callers: core.calls().reads.callers(),
             core: Mutex::condemning(Rank(0), core, |core| core.health().condemn()),
         }
     }

@@ -21,16 +21,18 @@ const MOST_FETCHES: u32 = 64;
 pub struct Tries {
     arrived: Vec<Arrived>,
     fetches: u32,
-    /// The call may restart, and other calls are under way.
+    /// The call may restart.
     may_restart: bool,
+    /// Others were under way when it began.
+    is_beside: bool,
     /// Space was made for it already, or it needs none.
     no_space: bool,
 }
 
 impl Tries {
-    /// For a call that may restart (`may_restart`), and may want space to be made.
-    pub(crate) fn new(may_restart: bool, needs_space: bool) -> Tries {
-        Tries { may_restart, no_space: !needs_space, ..Tries::default() }
+    /// For a call that may restart, that begins while others are under way (`is_beside`), and that may want space to be made.
+    pub(crate) fn new((may_restart, is_beside): (bool, bool), needs_space: bool) -> Tries {
+        Tries { may_restart, is_beside, no_space: !needs_space, ..Tries::default() }
     }
 
     /// Whether space may be made for it, which happens only once.
@@ -38,9 +40,10 @@ impl Tries {
         !std::mem::replace(&mut self.no_space, true)
     }
 
-    /// For [`Reads::begin`](crate::reads::Reads::begin): whether to give up, and what has arrived.
-    pub fn reads(&mut self) -> (bool, Vec<Arrived>) {
-        (self.may_restart && self.fetches < MOST_FETCHES, std::mem::take(&mut self.arrived))
+    /// For [`Reads::begin`](crate::reads::Reads::begin): when to give up, and what has arrived.
+    pub fn reads(&mut self) -> ((bool, bool), Vec<Arrived>) {
+        let may_restart = self.may_restart && self.fetches < MOST_FETCHES;
+        ((may_restart, self.is_beside), std::mem::take(&mut self.arrived))
     }
 
     /// Does the read that a call wants.
@@ -178,10 +181,10 @@ impl<M: Machine> State for M {
 
     fn begin_call(&mut self, tries: &mut Tries) {
         self.cache().keep_all(true);
-        let (may_restart, arrived) = tries.reads();
+        let (when, arrived) = tries.reads();
         let calls = self.calls();
         calls.changes = 0;
-        calls.reads.begin(may_restart, arrived);
+        calls.reads.begin(when, arrived);
     }
 
     fn stay(&mut self) {

@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Number of writes that are remembered. Older reads count as overtaken.
 const WRITES: usize = 256;
@@ -97,6 +98,10 @@ const WINDOW: Kind = Kind::Data;
 #[derive(Default)]
 pub struct Reads {
     may_restart: bool,
+    /// Others were under way when the call began.
+    is_beside: bool,
+    /// Calls that are under way.
+    callers: Arc<AtomicUsize>,
     want: Option<(Fetch, Option<InWindow>)>,
     windows: Option<Windows>,
     arrived: Vec<Arrived>,
@@ -106,10 +111,15 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Begins a call, or restarts it. `may_restart`: it gives up rather than read under the lock. `arrived`: the bytes
-    /// that were read for it before.
-    pub fn begin(&mut self, may_restart: bool, mut arrived: Vec<Arrived>) {
-        self.may_restart = may_restart;
+    /// The number of calls that are under way, which those who make them keep.
+    pub fn callers(&self) -> Arc<AtomicUsize> {
+        self.callers.clone()
+    }
+
+    /// Begins a call, or restarts it. `may_restart`: it gives up rather than read under the lock, if others are under way by
+    /// then, or were when it began (`is_beside`). `arrived`: the bytes that were read for it before.
+    pub fn begin(&mut self, (may_restart, is_beside): (bool, bool), mut arrived: Vec<Arrived>) {
+        (self.may_restart, self.is_beside) = (may_restart, is_beside);
         self.want = None;
         arrived.retain(|a| !self.is_overtaken(&a.fetch));
         self.arrived = arrived;
@@ -131,6 +141,11 @@ impl Reads {
     /// Whether the call may still restart.
     pub fn may_restart(&self) -> bool {
         self.may_restart
+    }
+
+    /// Whether the call gives up rather than read now.
+    fn gives_way(&self) -> bool {
+        self.may_restart && (self.is_beside || self.callers.load(Relaxed) > 1)
     }
 
     /// Takes the read for which the call has given up, with the bytes that were read for it before.
@@ -162,7 +177,7 @@ impl Reads {
         let window = windows.find(fetch.at, fetch.len as u64, true);
         windows.run_on().iter().for_each(|next| next.start(device, WINDOW));
         let Some(window) = window else { return Ok(None) };
-        if self.may_restart && !window.is_ready() {
+        if self.gives_way() && !window.is_ready() {
             self.want = Some((fetch.clone(), Some(InWindow(window))));
             return Err(Error::Restart);
         }
@@ -182,7 +197,7 @@ impl Reads {
         if let Some(bytes) = self.in_window(device, &fetch)? {
             return Ok(bytes);
         }
-        if self.may_restart {
+        if self.gives_way() {
             self.want = Some((fetch, None));
             return Err(Error::Restart);
         }
@@ -229,7 +244,7 @@ mod tests {
     const LEN: usize = SECTOR;
 
     fn wants(reads: &mut Reads, dev: &MemDevice, at: u64) -> Vec<Arrived> {
-        reads.begin(true, Vec::new());
+        reads.begin((true, true), Vec::new());
         assert!(matches!(reads.read(dev, Kind::Data, at, LEN), Err(Error::Restart)));
         reads.end();
         reads.take_reason().unwrap().read(dev)
@@ -240,26 +255,37 @@ mod tests {
         let (mut reads, dev) = (Reads::default(), MemDevice::new(1 << 16));
         dev.write_at(Kind::Data, 0, &[7; LEN]).unwrap();
         let arrived = wants(&mut reads, &dev, 0);
-        reads.begin(true, arrived);
+        reads.begin((true, true), arrived);
         assert_eq!(reads.read(&dev, Kind::Data, 0, LEN).unwrap(), [7; LEN]);
         assert!(matches!(reads.read(&dev, Kind::Data, 0, 2 * LEN), Err(Error::Restart)), "more of it");
         reads.end();
         let arrived = reads.take_reason().unwrap().read(&dev);
-        reads.begin(true, arrived);
+        reads.begin((true, true), arrived);
         assert_eq!(reads.read(&dev, Kind::Data, 0, LEN).unwrap(), [7; LEN], "the first of two");
         assert_eq!(reads.read(&dev, Kind::Data, 0, 2 * LEN).unwrap()[..LEN], [7; LEN]);
         reads.end();
-        reads.begin(true, Vec::new());
+        reads.begin((true, true), Vec::new());
         assert!(matches!(reads.read(&dev, Kind::Data, 0, LEN), Err(Error::Restart)), "another call");
         reads.stay();
         assert_eq!(reads.read(&dev, Kind::Data, 0, LEN).unwrap(), [7; LEN]);
+    }
+
+    /// One that began alone keeps those waiting that come later no longer than for the read that it does.
+    #[test]
+    fn a_call_gives_way_as_soon_as_another_one_waits() {
+        let (mut reads, dev) = (Reads::default(), MemDevice::new(1 << 16));
+        reads.callers().store(1, Relaxed);
+        reads.begin((true, false), Vec::new());
+        assert_eq!(reads.read(&dev, Kind::Data, 0, LEN).unwrap(), [0; LEN]);
+        reads.callers().store(2, Relaxed);
+        assert!(matches!(reads.read(&dev, Kind::Data, 0, LEN), Err(Error::Restart)));
     }
 
     #[test]
     fn what_the_call_itself_has_overtaken_is_read_again() {
         let (mut reads, dev) = (Reads::default(), MemDevice::new(1 << 16));
         let arrived = wants(&mut reads, &dev, 0);
-        reads.begin(true, arrived);
+        reads.begin((true, true), arrived);
         reads.stay();
         let batch = vec![Request::write(Kind::Data, 0, vec![vec![9; LEN].into()])];
         reads.submit(&dev, batch).wait_all().unwrap();
@@ -272,12 +298,12 @@ mod tests {
         for (range, overtaken) in [(4096..8192, false), (0..512, true), (100..101, true)] {
             let arrived = wants(&mut reads, &dev, 0);
             reads.wrote(range);
-            reads.begin(true, arrived);
+            reads.begin((true, true), arrived);
             assert_eq!(reads.read(&dev, Kind::Data, 0, LEN).is_err(), overtaken);
         }
         let arrived = wants(&mut reads, &dev, 0);
         (0..=WRITES as u64).for_each(|n| reads.wrote(4096 * n + 512..4096 * n + 513));
-        reads.begin(true, arrived);
+        reads.begin((true, true), arrived);
         assert!(reads.read(&dev, Kind::Data, 0, LEN).is_err(), "writes that are forgotten");
     }
 
@@ -288,7 +314,7 @@ mod tests {
         reads.read_ahead(&dev, 1 << 19);
         let at_once = reads.at_once(0) as usize;
         let read = |reads: &mut Reads, n: usize| reads.read(&dev, Kind::Tree, (n * LEN) as u64, LEN).unwrap();
-        reads.begin(false, Vec::new());
+        reads.begin((false, false), Vec::new());
         assert_eq!([read(&mut reads, 0), read(&mut reads, 1)], [[7; LEN], [7; LEN]]);
         assert_eq!(reads.counters(), [("windows_read", 1), ("windows_hits", 0)]);
         // Behind its back, to see that it is the window.
@@ -300,12 +326,12 @@ mod tests {
         // A range in two windows is read by itself; a call that may restart waits without the lock.
         assert_eq!(reads.read(&dev, Kind::Data, (at_once - LEN) as u64, 2 * LEN).unwrap().len(), 2 * LEN);
         reads.end();
-        reads.begin(true, Vec::new());
+        reads.begin((true, true), Vec::new());
         assert!(matches!(reads.read(&dev, Kind::Tree, at_once as u64, LEN), Err(Error::Restart)), "the next window");
         reads.end();
         let arrived = reads.take_reason().unwrap().read(&dev);
         assert!(arrived.is_empty());
-        reads.begin(true, arrived);
+        reads.begin((true, true), arrived);
         assert_eq!(reads.read(&dev, Kind::Tree, at_once as u64, LEN).unwrap(), [0; LEN]);
     }
 }

@@ -3,8 +3,8 @@
 //! A node goes near its left neighbour in the tree, an unformatted one near the one before it in its file: the first free
 //! block after it, or before it while the elevator falls. The direction changes where the volume ends (paper, "Layout").
 //! Past 16 full bitmaps the search goes on where it last found something (`roomy`): the paper's has no such end, and reads
-//! all of them after a mount. Bitmaps that were never needed do not exist; one more is made when those that do are full, so an image does not grow
-//! before it must.
+//! all of them after a mount. Bitmaps that were never needed do not exist; one more is made when those that do are full, so
+//! an image does not grow before it must.
 //!
 //! A block that was freed is *held back* until nothing can bring back what it held (REISER-A3).
 
@@ -16,7 +16,7 @@ use crate::space::For;
 use crate::volume::Core;
 use arbor_base::device::Kind;
 use arbor_base::layout::Corrupt;
-use arbor_base::vfs::{Errno, Result};
+use arbor_base::vfs::{Errno, Error, Result};
 use arbor_kit::buddy::bitmap;
 use std::collections::BTreeSet;
 use zerocopy::IntoBytes;
@@ -93,20 +93,26 @@ impl Core {
 
     /// A free block near another one, or else anywhere.
     fn search(&mut self, near: Block, fixed: bool) -> Result<Block> {
+        self.space.is_unread = false;
         if let Some(block) = self.search_near(near, fixed)? {
             return Ok(block);
         }
-        if self.is_worth_a_search()
-            && let Some(block) = self.search_far()?
-        {
-            return Ok(block);
+        loop {
+            if self.is_worth_a_search()
+                && let Some(block) = self.search_far()?
+            {
+                return Ok(block);
+            }
+            self.make_bitmap()?;
+            let n = self.sb.bitmaps.get() - 1;
+            if n > NEAR {
+                self.sb.roomy = n.into();
+            }
+            // The last one may cover nothing that a node can be in.
+            if let Some(block) = self.search_one(n, n * self.geom.covered(), true)? {
+                return Ok(block);
+            }
         }
-        self.make_bitmap()?;
-        let n = self.sb.bitmaps.get() - 1;
-        if n > NEAR {
-            self.sb.roomy = n.into();
-        }
-        self.search_one(n, n * self.geom.covered(), true)?.ok_or_else(|| self.no_free())
     }
 
     /// A free block near another one; `None` if there is none, or it is further away.
@@ -166,12 +172,15 @@ impl Core {
         if last { self.sb.bitmaps.get().saturating_mul(self.geom.covered()).saturating_sub(1) } else { 0 }
     }
 
-    fn no_free(&self) -> arbor_base::vfs::Error {
+    fn no_free(&self) -> Error {
+        if self.space.is_unread {
+            return Errno::EIO.into();
+        }
         let at = self.geom.byte(self.geom.bitmap(self.sb.bitmaps.get().saturating_sub(1)));
         Corrupt::new("bitmap", "bits", at, "none that is free", "as many as the superblock says").into()
     }
 
-    /// A free block that bitmap `n` covers, from a block on or before it.
+    /// A free block that bitmap `n` covers, from a block on or before it. Where the bitmap cannot be read there is none.
     fn search_one(&mut self, n: u32, from: Block, up: bool) -> Result<Option<Block>> {
         if self.space.full.contains(&n) {
             return Ok(None);
@@ -183,7 +192,18 @@ impl Core {
             Ok(bits) => bits.get(BITMAP_HEAD..BITMAP_HEAD + len).unwrap_or(&[]),
             Err(e) => {
                 held.into_iter().for_each(|held| drop(self.space.held.insert(n, held)));
-                return Err(e);
+                return match e {
+                    Error::Corrupt(_) => {
+                        self.calls.health.note(&e);
+                        self.space.full.insert(n);
+                        Ok(None)
+                    }
+                    Error::Io(_) => {
+                        self.space.is_unread = true;
+                        Ok(None)
+                    }
+                    e => Err(e),
+                };
             }
         };
         let at = from.saturating_sub(first).min(end.saturating_sub(1));
@@ -329,7 +349,7 @@ impl Core {
         Ok(number)
     }
 
-    /// Gives a number back. Without room in the map it stays in use, for ever or until a repair.
+    /// Gives a number back. Without room in the map it stays in use for ever, as in 3.6.
     pub fn give_object(&mut self, number: u32) {
         let at = self.ids.partition_point(|range| range.1 <= number);
         let most = self.geom.most_ranges();

@@ -247,16 +247,30 @@ impl Core {
         }
         self.log.checkpoints += 1;
         let geom = self.geom;
-        let copies = std::mem::take(&mut self.log.copies);
-        let pieces = copies.iter().map(|(block, copy)| (geom.byte(*block), Kind::Tree, Buf::new(copy.clone())));
-        self.write(cluster(pieces.collect(), MAX_WRITE))?;
+        let piece = |(block, copy): (&Block, &Arc<Vec<u8>>)| (geom.byte(*block), Kind::Tree, Buf::new(copy.clone()));
+        let pieces = self.log.copies.iter().map(piece).collect();
+        self.write(cluster(pieces, MAX_WRITE))?;
         if !planted(Flaw::LogReusedEarly) {
             self.flush()?;
         }
         self.write_log_head()?;
+        // Not before: what cannot be written in place is still read here.
+        self.log.copies.clear();
         self.log.at = 2;
         self.release_logged();
         Ok(())
+    }
+
+    /// Gives the space of the empty log back to the device, so that an image is no larger than what lies in it.
+    pub fn discard_log(&mut self) -> Result<()> {
+        let (geom, records) = (self.geom, self.geom.log.saturating_sub(1));
+        if self.dev.geometry().discard_unit == 0 || !self.log.copies.is_empty() {
+            return Ok(());
+        }
+        // That is advice: the volume is whole whether the device takes it or not.
+        let request = Request::discard(Kind::Log, geom.byte(2), geom.byte(records));
+        drop(self.calls.reads.submit(&*self.dev, vec![request]).wait_all());
+        self.flush()
     }
 
     /// Says, durably, that records count from the next one on.

@@ -218,7 +218,7 @@ impl AtomicNames for Core {
         if *room == u64::MAX {
             return Err(Errno::ENOSPC.into());
         }
-        self.look(name_key(dir.ino, *room))?;
+        self.check_unused(name_key(dir.ino, *room), name_key(dir.ino, *room).next())?;
         Ok(*room)
     }
 

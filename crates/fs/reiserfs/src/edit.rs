@@ -8,6 +8,7 @@ use crate::planted::{Flaw, planted};
 use crate::space::For;
 use crate::tree::{self, Alone, Cut, Nodes as _, Plan, Room, Taken};
 use crate::volume::Core;
+use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Error, Result};
 
 /// Carries out a plan on the volume.
@@ -41,10 +42,16 @@ impl Core {
         u64::from(self.sb.height.get()) + 3
     }
 
-    /// Reads the formatted node in which `key` lies, so that a call that is to change it fails before it changes anything.
-    pub fn look(&mut self, key: Key) -> Result<()> {
-        let leaf = tree::leaf_of(self, key)?;
-        self.node(leaf, 1).map(drop)
+    /// Fails unless units with keys in this range can be inserted: the formatted node in which they are to lie can be read, and
+    /// nothing is there. Two units of one key make a node that nobody can read.
+    pub fn check_unused(&mut self, from: Key, to: Key) -> Result<()> {
+        let (leaf, end) = tree::leaf_and_end(self, from)?;
+        let content = self.node(leaf, 1)?;
+        if to > end || tree::has_units(self.shape(), content.items(), from, to) {
+            let (at, found) = (self.geom.byte(leaf), format!("{from:?}"));
+            return Err(Corrupt::new("node", "items", at, found, "a key that is not in use").into());
+        }
+        Ok(())
     }
 
     /// Changes the items of the formatted node in which `key` lies; `ENOSPC` before anything is changed.
@@ -94,12 +101,19 @@ impl Core {
 
     /// Inserts a piece of an item, none of whose units is there.
     pub fn insert(&mut self, piece: Item) -> Result<()> {
+        let bytes = match piece.key.kind() {
+            Some(Kind::Direct | Kind::Xattr) => piece.body.len().saturating_sub(1) as u64,
+            _ => 0,
+        };
+        let to = piece.key.at(piece.key.offset().saturating_add(bytes)).next();
+        self.check_unused(piece.key, to)?;
         let piece = match tree::put_alone(self, piece)? {
             Ok(alone) => return self.change_alone(alone),
             Err(piece) => piece,
         };
         let (shape, key) = (self.shape(), piece.key);
-        self.edit(key, |items| tree::put(shape, items, piece))
+        let plan = tree::plan_growth(self, key, to, |items| tree::put(shape, items, piece))?;
+        self.carry_out(plan)
     }
 
     /// Removes all units whose keys are in a range. What they lead to is not freed. Reads no node that has none of them, but
@@ -134,10 +148,5 @@ impl Core {
                 _ => return Ok(()),
             }
         }
-    }
-
-    /// Changes an item, whose length stays the same.
-    pub fn patch(&mut self, (leaf, at): (Block, usize), f: impl FnOnce(&mut Item)) -> Result<()> {
-        self.patch_item(leaf, at, f)
     }
 }

@@ -188,6 +188,9 @@ pub const RECORD_MAGIC: u32 = u32::from_le_bytes(*b"rLR1");
 pub const RECORD: usize = size_of::<Record>();
 const _: () = assert!(LOG_HEAD == 24 && RECORD == 32);
 
+/// Greatest length of a log, in bytes.
+pub const MOST_LOG_BYTES: usize = 268435456;
+
 /// Least size of a node, in bytes.
 pub const LEAST_NODE: usize = 1024;
 /// Greatest size of a node, in bytes: offsets in a node have 16 bits.
@@ -403,6 +406,11 @@ impl Key {
         Key(self.0 & !(u128::from(MOST_OFFSET) << 4) | u128::from(offset.min(MOST_OFFSET)) << 4)
     }
 
+    /// The next greater key.
+    pub fn next(self) -> Key {
+        Key(self.0.saturating_add(1))
+    }
+
     /// The same for another object.
     pub fn of(self, object: u32) -> Key {
         Key(self.0 & !(u128::from(u32::MAX) << 64) | u128::from(object) << 64)
@@ -546,6 +554,16 @@ impl Geom {
     /// Blocks that can never be nodes: superblock, log, bitmaps, copy of the superblock.
     pub fn own_blocks(&self) -> u32 {
         2 + self.log + self.bitmaps()
+    }
+
+    /// Greatest log, in blocks: the first bitmap tells of it, and a mount reads it.
+    pub fn most_log(&self) -> u32 {
+        (self.covered() / 2).min((MOST_LOG_BYTES / self.node_size) as u32)
+    }
+
+    /// Blocks of a record with so many copies.
+    pub fn record_blocks(&self, copies: u32) -> u64 {
+        self.blocks_of(RECORD as u64 + 4 * u64::from(copies)).saturating_add(copies.into())
     }
 
     /// Ranges of object numbers that the map has room for.

@@ -76,9 +76,6 @@ impl Core {
     }
 
     fn free_xattr(&mut self, i: &mut Inode) -> Result<()> {
-        if i.d.xattr.get() == 0 {
-            return Ok(());
-        }
         let (from, to) = Core::xattr_keys(i);
         self.cut_range(from, to)?;
         i.d.xattr = 0.into();
@@ -89,7 +86,8 @@ impl Core {
     pub fn new_object(&mut self, locality: u32, m: u32, (uid, gid): (u32, u32), now: Time) -> Result<Inode> {
         self.need(self.most_taken())?;
         let next = self.ids.first().map_or(0, |range| range.1);
-        self.look(stat_key(ino_of(locality, next)))?;
+        let key = stat_key(ino_of(locality, next));
+        self.check_unused(key, key.of(next.saturating_add(1)))?;
         let object = self.take_object()?;
         let nlink = if m & mode::IFMT == mode::IFDIR { 2 } else { 1 };
         let stamp = Stamp::from(now);
@@ -236,10 +234,15 @@ impl Orphans for Core {
     }
 
     fn release(&mut self, i: &mut Inode) -> Result<bool> {
+        if i.d.xattr.get() > 0 {
+            // By themselves: what is damaged fails before anything is changed.
+            self.free_xattr(i)?;
+            self.iput(i)?;
+            return Ok(false);
+        }
         if !i.is_dir() && (i.d.size.get() > 0 || i.d.blocks.get() > 0) && self.truncate_step(i, 0)? > 0 {
             return Ok(false);
         }
-        self.free_xattr(i)?;
         self.iput(i)?;
         Ok(true)
     }

@@ -32,6 +32,8 @@ pub enum Change {
     Grow(usize, usize, Vec<u8>),
     /// Without these bytes of the body of an item.
     Shrink(usize, Range<usize>),
+    /// Without so many bytes at the beginning of the body of an item, which has this key then.
+    Behead(usize, usize, Key),
 }
 
 impl Change {
@@ -52,6 +54,12 @@ impl Change {
                     item.body.drain(bytes.start.min(len)..bytes.end.min(len));
                 }
             }
+            Change::Behead(at, bytes, key) => {
+                if let Some(item) = items.get_mut(at) {
+                    item.body.drain(..bytes.min(item.body.len()));
+                    item.key = key;
+                }
+            }
         }
     }
 
@@ -63,6 +71,7 @@ impl Change {
             Change::Remove(range) => remove_bytes(bytes, range.clone()),
             Change::Grow(at, byte, more) => resize_body(bytes, *at, *byte..*byte, more),
             Change::Shrink(at, range) => resize_body(bytes, *at, range.clone(), &[]),
+            Change::Behead(at, len, key) => behead_bytes(bytes, *at, *len, *key),
         };
         done.is_some() && set_generation(bytes, generation)
     }
@@ -314,6 +323,12 @@ fn resize_body(bytes: &mut [u8], n: usize, old: Range<usize>, new: &[u8]) -> Opt
     if new_low > low {
         bytes.get_mut(low..new_low)?.fill(0);
     }
+    Some(())
+}
+
+fn behead_bytes(bytes: &mut [u8], n: usize, len: usize, key: Key) -> Option<()> {
+    resize_body(bytes, n, 0..len, &[])?;
+    item_heads(bytes)?.get_mut(n)?.key = key.into();
     Some(())
 }
 

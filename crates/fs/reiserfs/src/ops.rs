@@ -50,6 +50,7 @@ impl locked::Core for Core {
                 self.commit_transaction()?;
             }
             self.empty_log()?;
+            self.discard_log()?;
         }
         Ok(())
     }

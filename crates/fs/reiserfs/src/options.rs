@@ -1,6 +1,6 @@
 //! Options of mkfs and mount.
 
-use crate::format::{LEAST_NODE, MOST_NODE};
+use crate::format::{Geom, LEAST_NODE, MOST_NODE};
 use arbor_base::vfs::{Error, OptionSpec, Options, Result};
 use arbor_kit::options::{CACHE, CacheOptions, DIRTY, shift};
 
@@ -11,7 +11,7 @@ pub(crate) const FORMAT: &[OptionSpec] = &[
         key: "log",
         value: "SIZE",
         default: "1/16 of the volume, 256 to 8192 blocks",
-        help: "Size of the log, at least 256 blocks.",
+        help: "Size of the log, at least 256 blocks, of 1K at least 512.",
     },
 ];
 
@@ -31,11 +31,11 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
         default: "small",
         help: "Which ends of files are kept in the tree: none; those that save much of their block; all that fit a node.",
     },
-    OptionSpec { key: "readahead", value: "", default: "", help: "Read what lies beside a block together with it." },
+    OptionSpec { key: "readahead", value: "", default: "on", help: "Read what lies beside a block together with it." },
     OptionSpec {
         key: "noreadahead",
         value: "",
-        default: "on",
+        default: "",
         help: "Read blocks, and runs of one file, by themselves.",
     },
     OptionSpec {
@@ -45,6 +45,13 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
         help: "Where the search for a free block begins: at the left neighbour, in the elevator's direction; at the \
                beginning of the volume; at the block taken last; at the left neighbour, upwards; the same with unformatted \
                nodes in an area of their own; at the neighbour in the locality by kind.",
+    },
+    OptionSpec {
+        key: "balance",
+        value: "early|least",
+        default: "early",
+        help: "When a full node is split: if its neighbours have little room for it, where it grows; or only if they have \
+               none, so that there are as few nodes as can be (paper).",
     },
     OptionSpec {
         key: "ordering",
@@ -57,10 +64,10 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
 
 /// Shapes of volumes and mounts that tests take beside the defaults.
 pub(crate) const TEST_CONFIGURATIONS: &[(&str, &str)] = &[
-    ("block=1K,log=512K", "cache=1M,tails=all,ordering=preserve,layout=virtual"),
-    ("log=1M", "tails=none,cache=2M,readahead"),
-    ("block=8K,log=4M", "tails=all,layout=last"),
-    ("log=1M", "ordering=preserve,layout=areas,readahead"),
+    ("block=1K,log=512K", "cache=1M,tails=all,ordering=preserve,layout=virtual,noreadahead"),
+    ("log=1M", "tails=none,cache=2M"),
+    ("block=8K,log=4M", "tails=all,layout=last,noreadahead,balance=least"),
+    ("log=1M", "ordering=preserve,layout=areas"),
 ];
 
 /// Least log, in blocks.
@@ -81,11 +88,13 @@ impl Format {
     pub fn parse(o: &Options, size: u64) -> Result<Format> {
         o.check(FORMAT)?;
         let node_size = 1usize << shift(o, "block", 4096, LEAST_NODE as u64, MOST_NODE as u64)?;
-        let most = (node_size as u32 - 32) * 2;
-        let usual = (size / node_size as u64 / 16).clamp(LEAST_LOG.into(), USUAL_LOG.min(most).into());
+        let most = Geom { node_size, ..Geom::default() }.most_log();
+        // A call may change a list of attributes, which takes more of the smallest nodes.
+        let least = if node_size == LEAST_NODE { 2 * LEAST_LOG } else { LEAST_LOG };
+        let usual = (size / node_size as u64 / 16).clamp(least.into(), USUAL_LOG.min(most).into());
         let log = o.size("log")?.map_or(usual, |bytes| bytes / node_size as u64);
-        if !(u64::from(LEAST_LOG)..=u64::from(most)).contains(&log) {
-            return Err(Error::refused(format!("option log: {log} blocks are not from {LEAST_LOG} to {most}")));
+        if !(u64::from(least)..=u64::from(most)).contains(&log) {
+            return Err(Error::refused(format!("option log: {log} blocks are not from {least} to {most}")));
         }
         Ok(Format { node_size, log: log as u32 })
     }
@@ -119,6 +128,15 @@ pub(crate) enum Layout {
     Virtual,
 }
 
+/// When a full node is split (paper, "Node Balancing Optimizations"; decision 24).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Balance {
+    /// If it and its neighbours would be full again soon.
+    Early,
+    /// If it and its neighbours have no room.
+    Least,
+}
+
 /// How changed nodes get to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ordering {
@@ -138,6 +156,7 @@ pub(crate) struct Mount {
     pub readahead: bool,
     pub layout: Layout,
     pub ordering: Ordering,
+    pub balance: Balance,
 }
 
 impl Mount {
@@ -157,9 +176,23 @@ impl Mount {
                 return Err(Error::refused(format!("option ordering: {other:?} is not journal or preserve")));
             }
         };
+        let balance = match o.get("balance") {
+            None | Some("early") => Balance::Early,
+            Some("least") => Balance::Least,
+            Some(other) => return Err(Error::refused(format!("option balance: {other:?} is not early or least"))),
+        };
         let last = o.0.iter().rev().find(|(k, _)| k.trim_start_matches("no") == "readahead");
-        let readahead = last.is_some_and(|(k, _)| k == "readahead");
-        Ok(Mount { cache_bytes, dirty_bytes, commit_ms, tails, readahead, layout: Layout::parse(o)?, ordering })
+        let readahead = last.is_none_or(|(k, _)| k == "readahead");
+        Ok(Mount {
+            cache_bytes,
+            dirty_bytes,
+            commit_ms,
+            tails,
+            readahead,
+            layout: Layout::parse(o)?,
+            ordering,
+            balance,
+        })
     }
 }
 

@@ -139,8 +139,8 @@ fn record(dev: &dyn Device, geom: &Geom, seq: u64, at: u32) -> Result<Option<(Co
     if count == 0 || count >= geom.log {
         return Ok(None);
     }
-    let heads = (RECORD + 4 * count as usize).div_ceil(size);
-    let blocks = heads as u32 + count;
+    let blocks = geom.record_blocks(count) as u32;
+    let heads = (blocks - count) as usize;
     if blocks > end - at {
         return Ok(None);
     }

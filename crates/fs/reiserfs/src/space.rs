@@ -28,6 +28,8 @@ pub(crate) struct Space {
     /// The block that was taken last since the mount, and the last unformatted node.
     pub last: Option<Block>,
     pub last_data: Option<Block>,
+    /// The device could not read a bitmap in which a block was looked for.
+    pub is_unread: bool,
 }
 
 impl Space {

@@ -52,7 +52,7 @@ fn seal_record(device: &dyn Device, at: u64) -> Result<()> {
     let mut bytes = vec![0; geom.node_size];
     device.read_at(Request::Log, at, &mut bytes)?;
     let head = Record::read_from_prefix(&bytes).map(|h| h.0).unwrap_or_default();
-    let len = geom.byte(1).saturating_mul(record_blocks(&geom, head.count.get()));
+    let len = geom.byte(1).saturating_mul(geom.record_blocks(head.count.get()));
     if at.saturating_add(len) > geom.byte(1 + geom.log) {
         return Ok(());
     }
@@ -60,11 +60,6 @@ fn seal_record(device: &dyn Device, at: u64) -> Result<()> {
         let hash = record_hash(&geom, head.seq.get(), bytes);
         put(bytes, offset_of!(Record, hash), &hash.to_le_bytes());
     })
-}
-
-/// Blocks of a record with so many copies.
-fn record_blocks(geom: &Geom, count: u32) -> u64 {
-    geom.blocks_of(RECORD as u64 + 4 * u64::from(count)).saturating_add(count.into())
 }
 
 /// The records that count in the log: block, number, addresses of their copies.
@@ -75,8 +70,8 @@ pub(crate) fn records(core: &Core) -> Result<Vec<(Block, u64, Vec<Block>)>> {
         let mut bytes = vec![0; geom.node_size];
         core.dev.read_at(Request::Log, at, &mut bytes)?;
         let count = Record::read_from_prefix(&bytes).map(|h| h.0).unwrap_or_default().count.get();
-        let blocks = record_blocks(&geom, count);
-        bytes.resize(geom.blocks_of(RECORD as u64 + 4 * u64::from(count)) as usize * geom.node_size, 0);
+        let blocks = geom.record_blocks(count);
+        bytes.resize((blocks - u64::from(count)) as usize * geom.node_size, 0);
         core.dev.read_at(Request::Log, at, &mut bytes)?;
         let address = |n: usize| arbor_base::layout::get_u32(&bytes, RECORD + 4 * n).unwrap_or(0);
         all.push(((at / geom.byte(1)) as Block, first.saturating_add(n), (0..count as usize).map(address).collect()));

@@ -38,8 +38,12 @@ fn checked(sb: Option<SuperBlock>, at: u64, size: u64) -> Result<Option<(SuperBl
         return bad(field!(SuperBlock, node_size), node as u64, "a power of two from 1024 to 32768");
     }
     let geom = Geom::of(&sb);
-    if geom.log < crate::options::LEAST_LOG || geom.log > geom.covered() / 2 {
-        return bad(field!(SuperBlock, log), geom.log.into(), "a log that its first bitmap covers");
+    if geom.log < crate::options::LEAST_LOG || geom.log > geom.most_log() {
+        return bad(
+            field!(SuperBlock, log),
+            geom.log.into(),
+            "a log that its first bitmap covers, of no more than 256 MiB",
+        );
     }
     if u64::from(geom.blocks) < u64::from(geom.log) + 8 {
         return bad(field!(SuperBlock, blocks), geom.blocks.into(), "more blocks than the log has");

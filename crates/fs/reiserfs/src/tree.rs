@@ -18,7 +18,7 @@ mod plan;
 mod tests;
 
 pub use alone::{Alone, Cut, cut_alone, put_alone};
-pub use plan::{Place, Plan, Room, Taken, cut, plan_edit, put};
+pub use plan::{Place, Plan, Room, Taken, cut, plan_edit, plan_growth, put};
 
 use crate::format::Key;
 use crate::item::{Item, ops};
@@ -46,13 +46,18 @@ pub trait Nodes {
         false
     }
 
+    /// Whether a full node is split before it is filled up together with both of its neighbours (decision 24).
+    fn splits_early(&self) -> bool {
+        false
+    }
+
     /// Where a node in a new place goes that has these items, if that is not near the one to the left, which has those.
     fn near(&self, _left: &[Item], _items: &[Item]) -> Option<Block> {
         None
     }
 
-    /// The formatted node in which a key lies, if that is known from a way down before.
-    fn known(&mut self, _key: Key) -> Option<Block> {
+    /// The formatted node in which a key lies, and the first key after it, if that is known from a way down before.
+    fn known(&mut self, _key: Key) -> Option<(Block, Key)> {
         None
     }
 
@@ -116,8 +121,13 @@ pub fn descend<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<(Block, Vec
 
 /// The formatted node in which `key` lies, or would lie.
 pub fn leaf_of<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<Block> {
-    if let Some(leaf) = nodes.known(key) {
-        return Ok(leaf);
+    Ok(leaf_and_end(nodes, key)?.0)
+}
+
+/// The formatted node in which `key` lies, or would lie, and the first key that lies after it.
+pub fn leaf_and_end<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<(Block, Key)> {
+    if let Some(known) = nodes.known(key) {
+        return Ok(known);
     }
     let (mut block, height) = nodes.root();
     let (mut from, mut to) = (Key::LEAST, Key::MOST);
@@ -131,7 +141,7 @@ pub fn leaf_of<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<Block> {
         block = child(&node, index).unwrap_or(0);
     }
     nodes.learn(from, to, block);
-    Ok(block)
+    Ok((block, to))
 }
 
 /// The node beside the one at the end of a way, on the same level, with the way to it.
@@ -238,21 +248,24 @@ pub fn seek<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<Option<Unit>> 
 
 /// The last unit whose key is less than `key`; `None` if none is.
 pub fn seek_back<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<Option<Unit>> {
-    let shape = nodes.shape();
-    let (mut leaf, mut way) = descend(nodes, key)?;
-    loop {
-        let content = nodes.read(leaf, 1)?;
-        if let Content::Leaf(items) = &*content
-            && let Some(at) = items.partition_point(|i| i.key < key).checked_sub(1)
-            && let Some(item) = items.get(at)
-            && let Some(ops) = ops(item.key, shape.node_size)
-            && let Some(unit) = ops.find(item, key).checked_sub(1)
-        {
-            return Ok(Some(Unit { content, leaf, at, unit }));
-        }
-        let Some(next) = beside(nodes, &way, false)? else { return Ok(None) };
-        (leaf, way) = next;
+    let (leaf, way) = descend(nodes, key)?;
+    if let Some(unit) = last_before(nodes, leaf, key)? {
+        return Ok(Some(unit));
     }
+    let Some((leaf, _)) = beside(nodes, &way, false)? else { return Ok(None) };
+    last_before(nodes, leaf, key)?.map(Some).ok_or_else(|| {
+        let at = nodes.shape().byte(leaf) + crate::format::NODE_HEAD as u64;
+        Corrupt::new("node", "items", at, "no lesser key", "keys before those of the node after it").into()
+    })
+}
+
+/// The last unit of a formatted node whose key is less than `key`.
+fn last_before<N: Nodes + ?Sized>(nodes: &mut N, leaf: Block, key: Key) -> Result<Option<Unit>> {
+    let (shape, content) = (nodes.shape(), nodes.read(leaf, 1)?);
+    let items = content.items();
+    let Some(at) = items.partition_point(|i| i.key < key).checked_sub(1) else { return Ok(None) };
+    let unit = items.get(at).and_then(|item| ops(item.key, shape.node_size)?.find(item, key).checked_sub(1));
+    Ok(unit.map(|unit| Unit { content, leaf, at, unit }))
 }
 
 /// The unit `key`.

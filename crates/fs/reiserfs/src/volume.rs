@@ -6,7 +6,7 @@
 use crate::format::{self, *};
 use crate::item::{Item, pointer};
 use crate::node::{self, Block, Change, Content, Shape};
-use crate::options::{Layout, Mount, Ordering};
+use crate::options::{Balance, Layout, Mount, Ordering};
 use crate::space::Space;
 use crate::superblock::Ids;
 use crate::tree::Nodes;
@@ -268,7 +268,7 @@ impl Core {
     }
 
     /// Changes an item of a formatted node, whose body keeps its length.
-    pub fn patch_item(&mut self, block: Block, at: usize, f: impl FnOnce(&mut Item)) -> Result<()> {
+    pub fn patch(&mut self, (block, at): (Block, usize), f: impl FnOnce(&mut Item)) -> Result<()> {
         self.change_node(block, 1, |content, bytes, generation| {
             let Content::Leaf(items) = content else { return false };
             let Some(item) = items.get_mut(at) else { return false };
@@ -363,9 +363,9 @@ impl Nodes for Core {
         self.node(block, level)
     }
 
-    fn known(&mut self, key: Key) -> Option<Block> {
-        let (at, root) = (self.found.iter().find(|(from, to, _)| *from <= key && key < *to)?.2, self.root());
-        (self.found_from == root).then_some(at)
+    fn known(&mut self, key: Key) -> Option<(Block, Key)> {
+        let (_, to, at) = *self.found.iter().find(|(from, to, _)| *from <= key && key < *to)?;
+        (self.found_from == self.root()).then_some((at, to))
     }
 
     fn learn(&mut self, from: Key, to: Key, leaf: Block) {
@@ -377,6 +377,10 @@ impl Nodes for Core {
             *place = (from, to, leaf);
         }
         self.next_found = (self.next_found + 1) % FOUND;
+    }
+
+    fn splits_early(&self) -> bool {
+        self.opts.balance == Balance::Early
     }
 
     fn is_cached(&self, block: Block) -> bool {

@@ -546,7 +546,7 @@ fn a_node_in_a_file_at_its_own_place() {
 /// Without a bitmap nodes that were freed count again. They do not take away what was given to others after that.
 #[test]
 fn what_was_removed_takes_nothing_from_what_is_there() {
-    let image = format(4 << 20, "block=1K,log=256K");
+    let image = format(17 << 18, "block=1K,log=512K");
     let fs = mount(&image);
     let dir = |name: &str| fs.mkdir(&CX, fs.root(), name.as_bytes(), 0o755).unwrap().ino;
     let (old, new) = (dir("removed"), dir("there"));
@@ -642,7 +642,7 @@ fn without_any_superblock_nothing_is_done() {
 /// What has no name finds no room on a full volume, and is not lost; a tree finds room always.
 #[test]
 fn a_full_volume() {
-    let image = format(4 << 20, "block=1K,log=256K");
+    let image = format(17 << 18, "block=1K,log=512K");
     let fs = mount(&image);
     let lonely = file(&*fs, fs.root(), "lonely", 0, b"alone");
     let full = file(&*fs, fs.root(), "full", 0, b"");
@@ -673,7 +673,7 @@ fn a_full_volume() {
 /// More is mended than the log takes at once, and a file is freed meanwhile.
 #[test]
 fn a_repair_that_is_larger_than_the_log() {
-    let image = format(16 << 20, "block=1K,log=256K");
+    let image = format(16 << 20, "block=1K,log=512K");
     let fs = mount(&image);
     (0..2500).for_each(|n| _ = file(&*fs, fs.root(), &format!("{n}"), 0, &bytes(150, n)));
     let orphan = file(&*fs, fs.root(), "orphan", 0, &bytes(300_000, 1));

@@ -185,7 +185,7 @@ fn full_bitmaps_are_not_read_one_after_the_other() {
 /// but for what lies before the node that the search began at.
 #[test]
 fn the_last_free_blocks_are_found() {
-    let disk = format(40 << 20, "block=1K,log=256K");
+    let disk = format(40 << 20, "block=1K,log=512K");
     let fs = mount(&disk, "tails=none");
     file(&*fs, fs.root(), "first", 0, &[1; 100 << 10]);
     let rest = file(&*fs, fs.root(), "rest", 0, &[]);

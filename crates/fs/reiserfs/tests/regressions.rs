@@ -1,9 +1,13 @@
 //! What failed once: lines that `arbor torture --repeat` takes, and cases that were too long for one.
 
+mod damage_kit;
+
 use arbor_base::device::{FaultDevice, FaultOp, FaultTimes, MemDevice};
 use arbor_base::vfs::*;
 use arbor_reiserfs::ReiserFs;
+use arbor_reiserfs::format::*;
 use arbor_torture::{damage, faults};
+use damage_kit::Knife;
 use std::sync::Arc;
 
 /// A commit that failed left what it had allocated in the superblock of the unmount; a truncation changed a tail in one node
@@ -21,6 +25,15 @@ fn faults_that_showed() {
     ];
     let failed: Vec<String> = lines.iter().filter_map(|line| faults::repeat(&ReiserFs, line).err()).collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// A repair was cut off while it wrote the first bitmap; the next one took the wrong superblock for the right one, since the only
+/// witness it asked was that bitmap, and nothing that lay on the volume was the volume's any more.
+#[test]
+fn a_torn_bitmap_is_no_witness_for_a_wrong_superblock() {
+    let line = "seed=230309158678648 profile=Sync size=67108864 image=some-2 repair=yes cuts=7:Seeded(3411732651) \
+        damage=superblock 0+152=01000000 ops=";
+    arbor_torture::machine::repeat(&ReiserFs, line).unwrap();
 }
 
 /// A small volume.
@@ -85,6 +98,156 @@ fn attributes_are_replaced_on_a_full_volume() {
     assert_eq!(volume.fs.getxattr(file, b"user.a").unwrap(), vec![4; 30_000]);
     volume.fs.removexattr(file, b"user.a").unwrap();
     assert_eq!(volume.fs.getxattr(file, b"user.b").unwrap(), vec![2; 30_000]);
+    volume.check();
+}
+
+/// A list of attributes that cannot be read was met after the file's blocks were freed, and the volume turned read-only; with
+/// the file on the list of those without names, at each mount.
+#[test]
+fn a_file_whose_attributes_are_lost_is_removed_alone() {
+    let volume = Volume::new("");
+    let file = volume.create(b"file");
+    volume.fs.setxattr(file, b"user.a", &[1; 30_000], XattrMode::Set).unwrap();
+    volume.fs.write(file, 0, &[2; 20_000]).unwrap();
+    volume.fs.unmount().unwrap();
+    let knife = Knife::new(volume.disk.clone());
+    let at = |offset| knife.place(knife.key("/file", offset, Kind::Xattr)).leaf;
+    assert_ne!(at(XATTR_OFFSET + 15_000), knife.place(knife.key("/file", 0, Kind::StatData)).leaf);
+    knife.destroy(at(XATTR_OFFSET + 15_000));
+    for _ in 0..2 {
+        let fs = mount(Devices::single(volume.disk.clone()), "");
+        let new = |name: &[u8]| fs.mknod(&Cx { uid: 0, gid: 0 }, fs.root(), name, mode::IFREG | 0o644, 0);
+        if fs.lookup(fs.root(), b"file").is_ok() {
+            fs.unlink(fs.root(), b"file").unwrap();
+            fs.forget(file, 1);
+        }
+        let other = new(b"other").unwrap().ino;
+        fs.fsync(other, false).unwrap();
+        fs.unlink(fs.root(), b"other").unwrap();
+        fs.unmount().unwrap();
+    }
+}
+
+/// A number that the map has as free, and an object has, was given to a new file: a node with one key twice, which nobody could
+/// read, and all that lay in it was lost.
+#[test]
+fn a_wrong_map_of_numbers_costs_no_node() {
+    let volume = Volume::new("");
+    for n in 0..20 {
+        let ino = volume.create(format!("file {n}").as_bytes());
+        volume.fs.write(ino, 0, &[n; 100]).unwrap();
+    }
+    volume.fs.unmount().unwrap();
+    let knife = Knife::new(volume.disk.clone());
+    knife.ids(|map| map[ID_MAP + 4..ID_MAP + 8].copy_from_slice(&[5, 0, 0, 0]));
+    let fs = mount(Devices::single(volume.disk.clone()), "");
+    let made = fs.mknod(&Cx { uid: 0, gid: 0 }, fs.root(), b"new", mode::IFREG | 0o644, 0);
+    assert!(matches!(made, Err(Error::Corrupt(_))), "{made:?}");
+    fs.mknod(&Cx { uid: 0, gid: 0 }, fs.root(), b"new", mode::IFREG | 0o644, 0).unwrap_err();
+    fs.unlink(fs.root(), b"file 19").unwrap();
+    fs.unmount().unwrap();
+    damage::check(&ReiserFs, volume.disk.clone(), Repair::Yes);
+    let fs = mount(Devices::single(volume.disk.clone()), "");
+    for n in 0..19 {
+        let ino = fs.lookup(fs.root(), format!("file {n}").as_bytes()).unwrap().ino;
+        let mut bytes = [0; 100];
+        fs.read(ino, 0, &mut bytes).unwrap();
+        assert_eq!(bytes, [n; 100]);
+    }
+    fs.mknod(&Cx { uid: 0, gid: 0 }, fs.root(), b"new", mode::IFREG | 0o644, 0).unwrap();
+}
+
+/// What a checkpoint could not write in place was read from there.
+#[test]
+fn a_checkpoint_that_fails_hides_nothing() {
+    let disk = FaultDevice::new(damage::format(&ReiserFs, 24 << 20, ""));
+    let fs = mount(Devices::single(disk.clone()), "cache=1M");
+    let new = |name: &str| fs.mknod(&Cx { uid: 0, gid: 0 }, fs.root(), name.as_bytes(), mode::IFREG | 0o644, 0);
+    let large = new("large").unwrap().ino;
+    fs.write(large, 0, &[1; 3 << 20]).unwrap();
+    for n in 0..300 {
+        fs.write(new(&format!("file {n}")).unwrap().ino, 0, &[7; 200]).unwrap();
+    }
+    fs.fsync(large, false).unwrap();
+    disk.fail(FaultOp::Write, disk.count(FaultOp::Write), FaultTimes::FromThenOn);
+    fs.trim(&TrimRange::ALL).unwrap_err();
+    fs.read(large, 0, &mut vec![0; 3 << 20]).unwrap();
+    for n in 0..300 {
+        assert_eq!(fs.lookup(fs.root(), format!("file {n}").as_bytes()).unwrap().size, 200);
+    }
+}
+
+/// A search for a free block failed for a bitmap that could not be read, after something was changed.
+#[test]
+fn a_lost_bitmap_keeps_nobody_from_making_files() {
+    let disk = damage::format(&ReiserFs, 24 << 20, "block=1K,log=512K");
+    let fs = mount(Devices::single(disk.clone()), "");
+    let new = |fs: &dyn FileSystem, name: &str| {
+        fs.mknod(&Cx { uid: 0, gid: 0 }, fs.root(), name.as_bytes(), mode::IFREG | 0o644, 0).unwrap().ino
+    };
+    let large = new(&*fs, "large");
+    fs.write(large, 0, &[1; 10 << 20]).unwrap();
+    fs.unmount().unwrap();
+    let knife = Knife::new(disk.clone());
+    assert!(knife.sb().bitmaps.get() > 2);
+    knife.destroy(knife.geom.bitmap(2));
+    let fs = mount(Devices::single(disk.clone()), "");
+    for n in 0..2000 {
+        let ino = new(&*fs, &format!("file {n}"));
+        fs.write(ino, 0, &[3; 3000]).unwrap();
+    }
+    fs.unmount().unwrap();
+    damage::check(&ReiserFs, disk.clone(), Repair::Yes);
+    assert_eq!(damage::check(&ReiserFs, disk.clone(), Repair::No).issues, vec![]);
+    let fs = mount(Devices::single(disk), "");
+    let ino = fs.lookup(fs.root(), b"file 1999").unwrap().ino;
+    let mut bytes = [0; 3000];
+    fs.read(ino, 0, &mut bytes).unwrap();
+    assert_eq!(bytes, [3; 3000]);
+}
+
+/// The last bitmap covered itself and the copy of the superblock, and its making was taken for damage.
+#[test]
+fn a_last_bitmap_that_covers_nothing_is_no_damage() {
+    let covered = Geom { node_size: 1024, ..Geom::default() }.covered();
+    let disk = damage::format(&ReiserFs, u64::from(17 * covered + 2) << 10, "block=1K,log=512K");
+    let fs = mount(Devices::single(disk.clone()), "");
+    let new = |name: &str| fs.mknod(&Cx { uid: 0, gid: 0 }, fs.root(), name.as_bytes(), mode::IFREG | 0o644, 0);
+    let [first, large] = ["first", "large"].map(|name| new(name).unwrap().ino);
+    fs.write(first, 0, &[8; 100_000]).unwrap();
+    let (mut at, piece) = (0, vec![9; 1 << 20]);
+    let mut fill = || loop {
+        match fs.write(large, at, &piece) {
+            Ok(n) => at += n as u64,
+            Err(e) => break (at, e),
+        }
+    };
+    let (full, why) = fill();
+    assert_eq!(why.errno(), Errno::ENOSPC, "{why}");
+    // Far from where the large file ends, and too little to be looked for as long as there is another bitmap.
+    fs.unlink(fs.root(), b"first").unwrap();
+    fs.forget(first, 1);
+    let (more, why) = fill();
+    assert_eq!(why.errno(), Errno::ENOSPC, "{why}");
+    assert!(more > full + 50_000, "{more} after {full}");
+    fs.unmount().unwrap();
+    assert_eq!(damage::check(&ReiserFs, disk, Repair::No).issues, vec![]);
+}
+
+/// An unmounted image is no larger than what lies in it: the space of the log is given back.
+#[test]
+fn the_log_takes_no_space_after_an_unmount() {
+    let volume = Volume::new("");
+    for n in 0..200 {
+        let ino = volume.create(format!("file {n}").as_bytes());
+        volume.fs.write(ino, 0, &[1; 200]).unwrap();
+        volume.fs.fsync(ino, false).unwrap();
+    }
+    let geom = Knife::new(volume.disk.clone()).geom;
+    let used = || (2..=geom.log).filter(|n| damage::read(&volume.disk, geom.byte(*n), 4096) != [0; 4096]).count();
+    assert!(used() > 100);
+    volume.fs.unmount().unwrap();
+    assert_eq!(used(), 0);
     volume.check();
 }
 

@@ -6,6 +6,7 @@ use super::objects::{Rec, each_item};
 use crate::format::*;
 use crate::inode::stat_key;
 use crate::item::Item;
+use crate::node::Shape;
 use crate::superblock::Ids;
 use arbor_base::vfs::{Errno, Error, FileType, Ino, Result};
 use arbor_kit::atomicnames::AtomicNames as _;
@@ -58,11 +59,13 @@ impl Checker<'_> {
     /// Moves all items of an object under a new number, and tells those that name it.
     fn renumber(&mut self, old: Ino) -> Result<()> {
         let Some(rec) = self.recs.of(old.0) else { return Ok(()) };
-        self.core.need(4 * self.core.most_taken())?;
         let (locality, _) = key_of(old);
-        let new = ino_of(locality, self.core.take_object()?);
         let mut items = Vec::new();
         each_item(&mut self.core, old, |item| items.push(item.clone()))?;
+        // What is cut is not free before the repair is written.
+        let bytes: usize = items.iter().map(Shape::cost).sum();
+        self.core.need(3 * self.core.taken_by(bytes) + 4 * self.core.most_taken())?;
+        let new = ino_of(locality, self.core.take_object()?);
         let last = Key::new(locality, key_of(old).1, MOST_OFFSET, Kind::Xattr);
         self.core.cut_range(stat_key(old), last)?;
         for item in items {

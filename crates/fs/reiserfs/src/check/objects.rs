@@ -162,28 +162,7 @@ impl Checker<'_> {
             self.f.note(Issue::Items { ino, count: 1, why: "have keys that no item has" });
             self.mends.push(Mend::Cut(from, to));
         }
-        let found = o.stat.take();
-        let (mut d, is_new) = match found {
-            Some(Ok(d)) => (d, false),
-            _ if !o.has_body() => {
-                // Nothing is left of it.
-                match found {
-                    Some(Err(why)) => self.f.note(Issue::StatDamaged { ino, why }),
-                    _ => self.f.note(Issue::StatLost { ino }),
-                }
-                self.mends.push(Mend::Cut(stat_key(o.ino), at.key(MOST_OFFSET, Kind::Xattr)));
-                return Ok(());
-            }
-            Some(Err(why)) => {
-                self.f.note(Issue::StatDamaged { ino, why });
-                self.mends.push(Mend::Cut(stat_key(o.ino), stat_key(o.ino).at(1).min(at.from(0))));
-                (o.new_stat(&self.core.geom), true)
-            }
-            None => {
-                self.f.note(Issue::StatLost { ino });
-                (o.new_stat(&self.core.geom), true)
-            }
-        };
+        let Some((mut d, is_new)) = self.stat_of(&mut o) else { return Ok(()) };
         let before = d;
         let i = Inode { ino: o.ino, d, at: 0 };
         match d.kind() {
@@ -211,6 +190,30 @@ impl Checker<'_> {
             ..Rec::default()
         });
         Ok(())
+    }
+
+    /// The stat data of an object, and whether they are new: it has lost its own. `None` if nothing else is left of it either.
+    fn stat_of(&mut self, o: &mut Object) -> Option<(StatData, bool)> {
+        let (ino, at) = (Node(o.ino.0), Inode { ino: o.ino, d: StatData::default(), at: 0 });
+        let is_damaged = match o.stat.take() {
+            Some(Ok(d)) => return Some((d, false)),
+            Some(Err(why)) => {
+                self.f.note(Issue::StatDamaged { ino, why });
+                true
+            }
+            None => {
+                self.f.note(Issue::StatLost { ino });
+                false
+            }
+        };
+        if !o.has_body() {
+            self.mends.push(Mend::Cut(stat_key(o.ino), at.key(MOST_OFFSET, Kind::Xattr)));
+            return None;
+        }
+        if is_damaged {
+            self.mends.push(Mend::Cut(stat_key(o.ino), stat_key(o.ino).at(1).min(at.from(0))));
+        }
+        Some((o.new_stat(&self.core.geom), true))
     }
 
     /// Removes items of a body that an object of its kind cannot have.

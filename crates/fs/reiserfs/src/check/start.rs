@@ -128,8 +128,11 @@ fn usable(dev: &dyn Device, at: u64) -> Result<std::result::Result<(SuperBlock, 
     head::usable::<SuperBlock, _>(dev, at, superblock::read(dev, at))
 }
 
-/// Whether the first bitmap is of this volume.
+/// Whether a head of the log is of this volume, or the first bitmap: either of them may be being written.
 fn is_borne_out(dev: &dyn Device, geom: &Geom) -> Result<bool> {
+    if recover::heads(dev, geom).is_ok() {
+        return Ok(true);
+    }
     let mut bytes = vec![0; geom.node_size];
     dev.read_at(Kind::Bitmap, geom.byte(geom.bitmap(0)), &mut bytes)?;
     Ok(crate::validate::bitmap(geom, geom.bitmap(0), &bytes).is_ok())

@@ -106,6 +106,7 @@ pub fn cut_alone<N: Nodes + ?Sized>(nodes: &mut N, from: Key, to: Key) -> Result
     };
     let first = match &change {
         Change::Remove(range) if range.start == 0 => items.get(range.end).map(|i| i.key),
+        Change::Behead(0, _, key) => Some(*key),
         _ => None,
     };
     match is_dense(nodes, shape, &way, (items, &change)) {
@@ -140,7 +141,8 @@ fn taken(shape: Shape, items: &[Item], from: Key, to: Key) -> Taken {
             Taken::One(Change::Remove(range)) if (a, b) == (0, units) && range.end == n => {
                 Taken::One(Change::Remove(range.start..n + 1))
             }
-            Taken::Nothing if a > 0 && item.tail == 0 => {
+            Taken::Nothing if a == 0 => Taken::One(Change::Behead(n, ops.start(item, b), ops.key_of(item, b))),
+            Taken::Nothing if item.tail == 0 => {
                 let rest = Item { key: ops.key_of(item, b), tail: 0, body: Vec::new() };
                 if b < units && !ops.follows(item, &rest) {
                     return Taken::Many;
@@ -172,6 +174,7 @@ fn is_dense<N: Nodes + ?Sized>(
     let less = match change {
         Change::Remove(range) => items.get(range.clone()).map_or(0, size),
         Change::Shrink(_, bytes) => bytes.len(),
+        Change::Behead(_, bytes, _) => *bytes,
         Change::Insert(..) | Change::Grow(..) => 0,
     };
     let changed = Beside { size: size(items) - less, content: None };

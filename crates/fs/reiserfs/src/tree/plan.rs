@@ -143,6 +143,19 @@ impl Plan {
 /// # Errors
 /// Those of reading nodes. Nothing is changed.
 pub fn plan_edit<N: Nodes + ?Sized>(nodes: &mut N, key: Key, edit: impl FnOnce(&mut Vec<Item>)) -> Result<Plan> {
+    plan_growth(nodes, key, key, edit)
+}
+
+/// The same for an insertion, after which the node is expected to grow at the key `to`.
+///
+/// # Errors
+/// Those of reading nodes. Nothing is changed.
+pub fn plan_growth<N: Nodes + ?Sized>(
+    nodes: &mut N,
+    key: Key,
+    to: Key,
+    edit: impl FnOnce(&mut Vec<Item>),
+) -> Result<Plan> {
     let (shape, (_, height)) = (nodes.shape(), nodes.root());
     let (block, way) = descend(nodes, key)?;
     let mut plan = Plan::default();
@@ -152,7 +165,7 @@ pub fn plan_edit<N: Nodes + ?Sized>(nodes: &mut N, key: Key, edit: impl FnOnce(&
     edit(&mut items);
     slot.set(Work::Leaf(items));
     level.slots.push(slot);
-    balance_leaves(&mut level, shape, &mut plan)?;
+    balance_leaves(&mut level, shape, to, &mut plan)?;
     preserve(&mut level, &mut plan)?;
     while level.number < height {
         let parents = plan.record(&mut level);
@@ -276,10 +289,18 @@ fn edited(old: &[(Key, Place)], edits: &[Edit]) -> Vec<(Key, Place)> {
 const TWO: &[(usize, usize, Fill)] = &[(1, 0, Fill::Left), (0, 1, Fill::Right)];
 const THREE: &[(usize, usize, Fill)] = &[(1, 1, Fill::Outer), (2, 0, Fill::Left), (0, 2, Fill::Right)];
 
-/// Spreads the items of the only node of a level, which were changed, over as few nodes as can be.
-fn balance_leaves<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, plan: &mut Plan) -> Result<()> {
-    if leaf_size(level, 0) > shape.room() && !shift(level, shape, TWO)? && !shift(level, shape, THREE)? {
-        split(level, shape, plan)?;
+/// What three nodes have to have left of one for a node not to be split: else the next insertion needs the next plan.
+const WORTH: usize = 8;
+
+/// Spreads the items of the only node of a level, which were changed and are expected to grow at a key, over as few nodes as
+/// can be; if nodes are split early, over one more where that makes room for what comes next.
+fn balance_leaves<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, to: Key, plan: &mut Plan) -> Result<()> {
+    let (to, worth) = if level.nodes.splits_early() { (Some(to), shape.room() / WORTH) } else { (None, 0) };
+    if leaf_size(level, 0) > shape.room()
+        && !shift(level, shape, TWO, to, 0)?
+        && !shift(level, shape, THREE, to, worth)?
+    {
+        split(level, shape, to, plan)?;
     }
     compress(level, shape)
 }
@@ -294,8 +315,14 @@ fn full<N: Nodes + ?Sized>(level: &Level<'_, N>, shape: Shape) -> usize {
 }
 
 /// Shifts items to neighbours, in the first of these ways that needs the fewest nodes which were not in memory; returns
-/// whether one of them is enough.
-fn shift<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, ways: &[(usize, usize, Fill)]) -> Result<bool> {
+/// whether one of them is enough and leaves so many bytes. Of two nodes the one with the key `to` gets what is left.
+fn shift<N: Nodes + ?Sized>(
+    level: &mut Level<'_, N>,
+    shape: Shape,
+    ways: &[(usize, usize, Fill)],
+    to: Option<Key>,
+    left_over: usize,
+) -> Result<bool> {
     let mut best: Option<(usize, usize, Vec<Vec<Item>>)> = None;
     for (left, right, fill) in ways {
         while full(level, shape) < *left && level.more_left()? {}
@@ -305,12 +332,16 @@ fn shift<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, ways: &[(usi
         let Some(slots) = level.slots.get(from..=at + right) else { continue };
         // Joining two items saves a head.
         let most = slots.len() * (shape.room() + ITEM_HEAD) - ITEM_HEAD;
-        if slots.iter().map(|s| size(s.work().items())).sum::<usize>() > most {
+        if slots.iter().map(|s| size(s.work().items())).sum::<usize>() + left_over > most {
             continue;
         }
         let uncached = slots.iter().filter(|s| !s.was_cached).count();
         let items = flow(shape, slots.iter().map(|s| s.work().items()));
-        if let Some(packed) = pack(shape, items, slots.len(), *fill)
+        let packed = match to.filter(|_| slots.len() == 2) {
+            Some(to) => roomy(shape, &items, to),
+            None => pack(shape, items, slots.len(), *fill),
+        };
+        if let Some(packed) = packed
             && best.as_ref().is_none_or(|(least, ..)| uncached < *least)
         {
             best = Some((uncached, *left, packed));
@@ -326,6 +357,15 @@ fn shift<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, ways: &[(usi
     }
     assign(level, full(level, shape) - left, packed);
     Ok(true)
+}
+
+/// Items in two nodes, of which the one with the key `to` has as much room as can be.
+fn roomy(shape: Shape, items: &[Item], to: Key) -> Option<Vec<Vec<Item>>> {
+    let both = [Fill::Left, Fill::Right].into_iter().filter_map(|fill| pack(shape, items.to_vec(), 2, fill));
+    both.min_by_key(|nodes| {
+        let is_before = |items: &&Vec<Item>| items.first().is_none_or(|first| first.key <= to);
+        nodes.iter().rev().find(is_before).or(nodes.first()).map_or(0, |items| size(items))
+    })
 }
 
 fn assign<N: Nodes + ?Sized>(level: &mut Level<'_, N>, from: usize, packed: Vec<Vec<Item>>) {
@@ -348,18 +388,27 @@ fn preserve<N: Nodes + ?Sized>(level: &mut Level<'_, N>, plan: &mut Plan) -> Res
     Ok(())
 }
 
-/// Splits a node, into three if an item in its middle wants that.
-fn split<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, plan: &mut Plan) -> Result<()> {
+/// Splits a node, before the key `to` if that is possible; into three if an item in its middle wants that.
+fn split<N: Nodes + ?Sized>(level: &mut Level<'_, N>, shape: Shape, to: Option<Key>, plan: &mut Plan) -> Result<()> {
     let at = full(level, shape);
     let items = level.slots.get(at).map(|s| s.work().items().to_vec()).unwrap_or_default();
-    let packed =
-        (2..=4).find_map(|n| pack(shape, items.clone(), n, Fill::Left)).ok_or(arbor_base::vfs::Errno::EFBIG)?;
+    let packed = to
+        .and_then(|to| parted(shape, items.clone(), to))
+        .or_else(|| (2..=4).find_map(|n| pack(shape, items.clone(), n, Fill::Left)))
+        .ok_or(arbor_base::vfs::Errno::EFBIG)?;
     for n in 1..packed.len() {
         let place = plan.new_place();
         level.insert_after(at + n - 1, place, Work::Leaf(Vec::new()));
     }
     assign(level, at, packed);
     Ok(())
+}
+
+/// What lies before a key, and what does not, in a node each; `None` if one of them has nothing or too much.
+fn parted(shape: Shape, mut items: Vec<Item>, to: Key) -> Option<Vec<Vec<Item>>> {
+    let right = cut(shape, &mut items, to, Key::MOST);
+    let fits = |items: &[Item]| !items.is_empty() && size(items) <= shape.room();
+    (fits(&items) && fits(&right)).then(|| vec![items, right])
 }
 
 /// Takes nodes out of the tree as long as two fit into one, or three into two (REISER-T3).

@@ -28,13 +28,16 @@ struct Tree {
     reads: usize,
     /// Of a tree whose nodes move: those that are not on disk.
     fresh: Option<BTreeSet<Block>>,
+    /// Nodes are split early.
+    early: bool,
 }
 
 impl Tree {
     fn new(node_size: usize) -> Tree {
         let shape = Shape { node_size, fsid: 7 };
         let nodes = BTreeMap::from([(1, sealed(&Content::Leaf(Vec::new()), shape, 1, 1))]);
-        Tree { shape, nodes, root: (1, 1), next: 2, in_memory: None, touched: BTreeSet::new(), reads: 0, fresh: None }
+        let (in_memory, touched) = (None, BTreeSet::new());
+        Tree { shape, nodes, root: (1, 1), next: 2, in_memory, touched, reads: 0, fresh: None, early: false }
     }
 
     /// A tree of these formatted nodes, the first of which is block 1, and a root.
@@ -115,7 +118,8 @@ impl Tree {
     fn put(&mut self, piece: Item) {
         let (shape, key) = (self.shape, piece.key);
         let alone = put_alone(self, piece.clone()).unwrap().ok().map(|alone| self.changed(alone));
-        let plan = plan_edit(self, key, |items| put(shape, items, piece)).unwrap();
+        let to = ops(key, shape.node_size).map_or(key, |ops| ops.key_of(&piece, ops.units(&piece) - 1)).next();
+        let plan = plan_growth(self, key, to, |items| put(shape, items, piece)).unwrap();
         self.carry_out(plan);
         alone.iter().for_each(|nodes| self.assert_written(nodes));
     }
@@ -213,6 +217,10 @@ impl Nodes for Tree {
 
     fn moves(&self, block: Block) -> bool {
         self.fresh.as_ref().is_some_and(|fresh| !fresh.contains(&block))
+    }
+
+    fn splits_early(&self) -> bool {
+        self.early
     }
 }
 
@@ -428,9 +436,9 @@ fn every_short_sequence() {
             name(1, 304, "ddddddddddddddddd"),
         ],
     ];
-    for fresh in [None, Some(BTreeSet::new())] {
+    for (fresh, early) in [(None, false), (Some(BTreeSet::new()), false), (Some(BTreeSet::new()), true)] {
         let mut seen = 0;
-        let tree = Tree { fresh, ..Tree::new(160) };
+        let tree = Tree { fresh, early, ..Tree::new(160) };
         sets.iter().for_each(|set| go(&tree, &BTreeMap::new(), set, 6, &mut seen));
         assert_eq!(seen, 3 * (5u64.pow(7) - 1) / 4);
     }
@@ -455,11 +463,12 @@ fn random_item(random: &mut Rng, room: usize) -> Item {
 
 #[test]
 fn random_steps() {
-    let trees = [(160, 3000), (256, 3000), (512, 3000), (1024, 2000)].map(|t| [(t, false), (t, true)]).concat();
-    for ((node_size, steps), moves) in trees {
+    let ways = [(false, false), (true, false), (false, true), (true, true)];
+    let trees = [(160, 3000), (256, 3000), (512, 3000), (1024, 2000)].map(|t| ways.map(|way| (t, way))).concat();
+    for ((node_size, steps), (moves, early)) in trees {
         let mut random = Rng::new(node_size as u64);
         let (mut tree, mut model) = (Tree::new(node_size), BTreeMap::new());
-        tree.fresh = moves.then(BTreeSet::new);
+        (tree.fresh, tree.early) = (moves.then(BTreeSet::new), early);
         for step in 0..steps {
             if random.below(20) == 0 {
                 tree.fresh.iter_mut().for_each(BTreeSet::clear);
@@ -489,6 +498,24 @@ fn random_steps() {
         tree.cut(Key::LEAST, Key::MOST);
         assert_eq!((tree.check(), tree.root.1), (vec![vec![]], 1));
     }
+}
+
+/// A directory that grows at its end, with items of other objects behind it in the same node: they part, and from then on there
+/// is room. Filled up with its neighbours, that node is full again at the next name.
+#[test]
+fn a_node_is_split_where_it_grows() {
+    let names = |early| {
+        let mut tree = Tree { early, ..Tree::new(1024) };
+        (1..40).for_each(|object| tree.put(stat(object * 3, 90)));
+        let mut changed = 0;
+        for n in 0..60 {
+            tree.touched.clear();
+            tree.put(name(31, LEAST_NAME + n, "some name"));
+            changed += tree.touched.len();
+        }
+        (tree.check().len(), changed)
+    };
+    assert_eq!((names(false), names(true)), ((7, 104), (7, 65)));
 }
 
 /// A node that is split moves, one that takes in an item does not, and one that has moved moves no more.
@@ -525,4 +552,20 @@ fn damage_of_a_node_is_told_with_its_place() {
             let _ = Content::decode(tree.shape, 1, 1, &bytes);
         }
     }
+}
+
+/// A hostile tree: the key of the second child is too great for what lies below the first one, and that is there many times.
+#[test]
+fn a_search_to_the_left_ends() {
+    let mut tree = Tree::new(1024);
+    let leaf =
+        |object| Content::Leaf(vec![Item { key: Key::new(1, object, 0, Kind::StatData), tail: 0, body: vec![1] }]);
+    tree.nodes.insert(1, sealed(&leaf(1000), tree.shape, 1, 1));
+    let all = (1..30).map(|n| (Key::new(1, n, 0, Kind::StatData), 1)).collect();
+    tree.nodes.insert(2, sealed(&Content::Internal(all), tree.shape, 2, 2));
+    tree.root = (2, 2);
+    tree.reads = 0;
+    let found = seek_back(&mut tree, Key::new(1, 29, 1, Kind::StatData));
+    assert!(matches!(found, Err(arbor_base::vfs::Error::Corrupt(_))), "{found:?}");
+    assert!(tree.reads < 10, "{} nodes were read", tree.reads);
 }
