@@ -79,12 +79,18 @@ impl Options {
         }
     }
 
-    /// Refuses keys that none of `specs` knows.
+    /// Refuses keys that none of `specs` knows, and values of those that take none.
     pub fn check(&self, specs: &[OptionSpec]) -> Result<()> {
-        match self.0.iter().find(|(k, _)| !specs.iter().any(|s| s.key == k)) {
-            Some((k, _)) => Err(Error::refused(format!("unknown option {k:?}"))),
-            None => Ok(()),
+        for (key, value) in &self.0 {
+            match specs.iter().find(|s| s.key == key) {
+                None => return Err(Error::refused(format!("unknown option {key:?}"))),
+                Some(spec) if spec.value.is_empty() && !value.is_empty() => {
+                    return Err(Error::refused(format!("option {key}: it takes no value, and {value:?} is one")));
+                }
+                Some(_) => {}
+            }
         }
+        Ok(())
     }
 }
 

@@ -161,6 +161,21 @@ impl Image {
         Ok((devices, patient, engine))
     }
 
+    /// With as options what is no device of this engine, but an option of it.
+    pub(crate) fn of(mut self, engine: &dyn Engine, job: Job) -> Image {
+        let is_option = |role: &str| {
+            !engine.extra_devices().contains(&role) && job.specs(engine).iter().any(|spec| spec.key == role)
+        };
+        for (role, path) in std::mem::take(&mut self.extra) {
+            match path.into_os_string().into_string() {
+                Ok(value) if is_option(&role) => self.rest.0.push((role, value)),
+                Ok(path) => self.extra.push((role, path.into())),
+                Err(path) => self.extra.push((role, path.into())),
+            }
+        }
+        self
+    }
+
     /// Refuses options for devices that volumes of this engine do not have.
     pub(crate) fn refuse_roles(&self, engine: &dyn Engine) -> Result<()> {
         match self.extra.iter().find(|(role, _)| !engine.extra_devices().contains(&role.as_str())) {

@@ -94,6 +94,10 @@ fn options_of_another_engine_are_refused_by_name() {
     says(&["mkfs", "-t", "ffs", "-s", "64M", "-o", "log=l.img", "x.img"], 1, log);
     says(&["mount", "--new", "64M", "-t", "ffs", "-o", "log=l.img", "x.img", "mnt"], 1, log);
     assert_eq!(fs::read_dir(dir).unwrap().count(), 0, "nothing is made");
+    // A device of one engine is an option of another.
+    ok(dir, &["mkfs", "-q", "-t", "reiserfs", "-s", "64M", "-o", "log=2M", "r.img"]);
+    assert!(ok(dir, &["info", "--json", "r.img"]).contains("2097152"));
+    fs::remove_file(dir.join("r.img")).unwrap();
     let ag = "x.img: ag= is an option of yfs, and this is a volume of ffs";
     says(&["mkfs", "-t", "ffs", "-s", "64M", "-o", "ag=16M", "x.img"], 1, ag);
     ok(dir, &["mkfs", "-q", "-t", "ffs", "-s", "64M", "x.img"]);

@@ -23,17 +23,29 @@ use zerocopy::IntoBytes;
 
 /// Bitmaps that are looked at before the search goes elsewhere: with nodes of 4 KiB they cover a gibibyte.
 const NEAR: u32 = 16;
+/// Most blocks that are kept back.
+const RESERVE: u32 = 32;
 
 impl Core {
-    /// Fails with `ENOSPC` unless so many blocks can be allocated.
+    /// Fails with `ENOSPC` unless so many blocks can be allocated, and some are left then for calls that cannot be refused.
     pub fn need(&self, blocks: u64) -> Result<()> {
+        self.has(blocks + u64::from(self.reserve()))
+    }
+
+    /// Blocks that are kept for stat data that grow: when a name is removed, too, another one's times may take a byte more.
+    pub fn reserve(&self) -> u32 {
+        if self.geom.dense { RESERVE.min(self.geom.blocks / 128) } else { 0 }
+    }
+
+    /// Fails with `ENOSPC` unless so many blocks can be allocated.
+    pub fn has(&self, blocks: u64) -> Result<()> {
         let free = self.sb.free.get().saturating_sub(self.space.held());
         if blocks <= free.into() { Ok(()) } else { Err(Errno::ENOSPC.into()) }
     }
 
     /// Allocates a block near another one.
     pub fn alloc(&mut self, near: Option<Block>, of: For) -> Result<Block> {
-        self.need(1)?;
+        self.has(1)?;
         let (from, up) = self.origin(near.unwrap_or(self.sb.root.get()), of);
         let block = self.search(from, up)?;
         self.set_bits(block, true, of)?;

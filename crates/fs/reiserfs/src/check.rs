@@ -130,7 +130,14 @@ impl Concluded for Checker<'_> {
     /// Writes the repairs.
     fn write(&mut self, mended: bool) -> Result<()> {
         self.recover()?;
-        let clean = u32::from(mended);
+        let is_known = self.core.geom.dense;
+        let clean = if mended {
+            UNMOUNTED
+        } else if is_known {
+            UNMOUNTED | DAMAGED
+        } else {
+            0
+        };
         let changed = self.core.log.super_changed || !self.core.log.changed.is_empty();
         if !changed && self.core.sb.clean.get() == clean {
             return Ok(());

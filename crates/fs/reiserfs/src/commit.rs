@@ -200,10 +200,10 @@ impl Core {
         let sb = match crate::superblock::read(&*self.dev, 0) {
             // A repair makes it anew.
             Ok(None) | Err(Error::Corrupt(_) | Error::Refused(_)) => return Ok(()),
-            found => found?.map(|(sb, _)| sb).filter(|sb| sb.clean.get() != 0),
+            found => found?.map(|(sb, _)| sb).filter(SuperBlock::is_unmounted),
         };
         if let Some(sb) = sb {
-            let bytes = arbor_kit::head::encode(&SuperBlock { clean: 0.into(), ..sb });
+            let bytes = arbor_kit::head::encode(&sb.marked(false, false));
             self.write(vec![Request::write(Kind::Super, 0, vec![bytes.into()])])?;
             self.flush()?;
         }

@@ -46,7 +46,10 @@ pub(crate) fn dump(devices: &Devices, what: &[&str]) -> Result<Value> {
 }
 
 fn superblock(sb: &SuperBlock) -> Value {
-    shown(sb, json!({ "clean": sb.clean.get() != 0, "label": text(&label_of(&sb.label)) }))
+    shown(
+        sb,
+        json!({ "clean": sb.is_clean(), "damaged": sb.clean.get() & DAMAGED != 0, "label": text(&label_of(&sb.label)) }),
+    )
 }
 
 fn log(core: &Core) -> Result<Value> {

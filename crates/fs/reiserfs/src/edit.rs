@@ -2,7 +2,7 @@
 
 use crate::format::*;
 use crate::item::Item;
-use crate::node::{Block, Content};
+use crate::node::{Block, Change, Content, Shape};
 use crate::options::Ordering;
 use crate::planted::{Flaw, planted};
 use crate::space::For;
@@ -61,7 +61,7 @@ impl Core {
     }
 
     fn carry_out(&mut self, plan: Plan) -> Result<()> {
-        self.need(plan.needs() as u64)?;
+        self.has(plan.needs() as u64)?;
         for block in plan.freed() {
             self.check_used(*block, For::Tree)?;
         }
@@ -114,6 +114,22 @@ impl Core {
         let (shape, key) = (self.shape(), piece.key);
         let plan = tree::plan_growth(self, key, to, |items| tree::put(shape, items, piece))?;
         self.carry_out(plan)
+    }
+
+    /// Gives an item that is never divided a longer body; `ENOSPC` before anything is changed.
+    pub fn lengthen(&mut self, key: Key, (leaf, at): (Block, usize), body: Vec<u8>) -> Result<()> {
+        let (room, content) = (self.shape().room(), self.node(leaf, 1)?);
+        let len = content.items().get(at).map_or(0, |item| item.body.len());
+        let used: usize = content.items().iter().map(Shape::cost).sum();
+        drop(content);
+        if used + body.len().saturating_sub(len) <= room {
+            let more = vec![0; body.len().saturating_sub(len)];
+            self.change_items(leaf, Change::Grow(at, len, more))?;
+            return self.patch((leaf, at), |item| item.body = body);
+        }
+        self.edit(key, |items| {
+            items.iter_mut().filter(|item| item.key == key).for_each(|item| item.body = body.clone())
+        })
     }
 
     /// Removes all units whose keys are in a range. What they lead to is not freed. Reads no node that has none of them, but

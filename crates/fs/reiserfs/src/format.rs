@@ -19,12 +19,19 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 /// Bytes in a sector: what a device writes whole or not at all.
 pub const SECTOR: usize = 512;
 
+/// Bit of [`SuperBlock::clean`]: nothing has to be recovered.
+pub const UNMOUNTED: u32 = 1;
+/// Bit of [`SuperBlock::clean`]: damage was met, and no check has mended it since. Only in volumes with `INCOMPAT_DENSE`.
+pub const DAMAGED: u32 = 2;
+
 /// First bytes of a superblock.
 pub const SUPER_MAGIC: [u8; 8] = *b"RFS\x00arbo";
 /// Format version. A greater one is refused.
 pub const VERSION: u32 = 1;
 /// Feature bits this code knows.
-pub const KNOWN: Features = Features { compat: 0, ro_compat: 0, incompat: 0 };
+pub const KNOWN: Features = Features { compat: 0, ro_compat: 0, incompat: INCOMPAT_DENSE };
+/// Stat data are dense: the numbers of `DENSE` in LEB128.
+pub const INCOMPAT_DENSE: u32 = 1;
 
 /// Superblock: the first sector of the volume; a map of object numbers ([`IdMap`]) follows it in its block. The last block
 /// of the volume begins with a copy, which knows of no tree: its `root`, `height`, `orphan` and `clean` are 0.
@@ -43,7 +50,7 @@ pub struct SuperBlock {
     pub ro_compat: U32,
     /// Features that forbid mounting if unknown.
     pub incompat: U32,
-    /// 1 if the volume was unmounted, and nothing was written since.
+    /// `UNMOUNTED` if the volume was unmounted, and nothing was written since, and `DAMAGED`.
     pub clean: U32,
     /// UUID of the volume. Its SipHash-1-3 with the creation time as the key is the `fsid` of other structures.
     pub uuid: [u8; 16],
@@ -287,7 +294,29 @@ pub struct EntryHead {
 /// Length of [`EntryHead`].
 pub const ENTRY_HEAD: usize = size_of::<EntryHead>();
 
-/// Stat data: the first item of an object, its attributes.
+/// The numbers of dense stat data in their order, as unsigned LEB128. Those that are 0 at the end are left out; zeros follow
+/// to a length of 40 bytes, or of another multiple of 8. Seconds and the differences of the other times from the last
+/// change of data, in nanoseconds, are signed: 0, -1, 1, -2 are written as 0, 1, 2, 3.
+pub const DENSE: [&str; 16] = [
+    "StatData.mode",
+    "StatData.nlink",
+    "StatData.uid",
+    "StatData.gid",
+    "StatData.generation",
+    "StatData.size",
+    "StatData.tail",
+    "StatData.mtime.secs",
+    "StatData.mtime.nanos",
+    "StatData.ctime",
+    "StatData.atime",
+    "StatData.btime",
+    "StatData.blocks",
+    "StatData.xattr",
+    "StatData.above",
+    "StatData.rdev",
+];
+
+/// Stat data: the first item of an object, its attributes; in volumes without `INCOMPAT_DENSE` as they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct StatData {
@@ -461,6 +490,23 @@ impl Default for SuperBlock {
 }
 
 impl SuperBlock {
+    /// Whether the volume was unmounted.
+    pub fn is_unmounted(&self) -> bool {
+        self.clean.get() & UNMOUNTED != 0
+    }
+
+    /// Whether it is as it should be, as far as is known without a check.
+    pub fn is_clean(&self) -> bool {
+        self.clean.get() == UNMOUNTED
+    }
+
+    /// The same of a volume that is in use, or not any more; damage stays known.
+    pub fn marked(self, is_unmounted: bool, has_met_damage: bool) -> SuperBlock {
+        let knows = self.incompat.get() & INCOMPAT_DENSE != 0;
+        let new = if knows && has_met_damage { DAMAGED } else { 0 } | if is_unmounted { UNMOUNTED } else { 0 };
+        SuperBlock { clean: (self.clean.get() & DAMAGED | new).into(), ..self }
+    }
+
     /// What its copy holds: nothing that changes, but for the label.
     pub fn copy(self) -> SuperBlock {
         let zero = SuperBlock::default();
@@ -501,6 +547,8 @@ pub struct Geom {
     pub log: u32,
     /// The volume's number.
     pub fsid: u64,
+    /// Stat data are dense.
+    pub dense: bool,
 }
 
 impl Geom {
@@ -508,7 +556,8 @@ impl Geom {
     pub fn of(sb: &SuperBlock) -> Geom {
         let key = (sb.created.get().cast_unsigned(), sb.created_nanos.get().into());
         let fsid = hash(key, &sb.uuid);
-        Geom { node_size: sb.node_size.get() as usize, blocks: sb.blocks.get(), log: sb.log.get(), fsid }
+        let dense = sb.incompat.get() & INCOMPAT_DENSE != 0;
+        Geom { node_size: sb.node_size.get() as usize, blocks: sb.blocks.get(), log: sb.log.get(), fsid, dense }
     }
 
     /// Byte address of a block, or length of so many blocks.

@@ -3,17 +3,17 @@
 use crate::format::*;
 use crate::item::Item;
 use crate::planted::{Flaw, planted};
+use crate::stat;
 use crate::tree::{find, seek};
 use crate::validate::{MOST_XATTRS, stat_data};
 use crate::volume::Core;
 use arbor_base::field;
 use arbor_base::layout::Corrupt;
-use arbor_base::vfs::{Attr, Errno, Ino, Result, Time, mode};
+use arbor_base::vfs::{Attr, Errno, Error, Ino, Result, Time, mode};
 use arbor_kit::blockfile::{BlockFiles as _, UsualFields as _};
 use arbor_kit::inodes::{Change, InodeStore, InodeTable};
 use arbor_kit::lifetimes::{self, Orphans};
 use arbor_kit::xattr::{self, Xattrs};
-use zerocopy::IntoBytes;
 
 /// Greatest link count.
 pub(crate) const LINK_MAX: u32 = 65_000;
@@ -104,7 +104,7 @@ impl Core {
             ..StatData::default()
         };
         let ino = ino_of(locality, object);
-        self.insert(Item { key: stat_key(ino), tail: 0, body: d.as_bytes().to_vec() })?;
+        self.insert(Item { key: stat_key(ino), tail: 0, body: stat::encode(&d, self.geom.dense, 0) })?;
         Ok(Inode { ino, d, at: 0 })
     }
 }
@@ -127,12 +127,23 @@ impl InodeStore for Core {
 
     fn iput(&mut self, i: &Inode) -> Result<()> {
         let unit = find(self, stat_key(i.ino))?.ok_or(Errno::ESTALE)?;
-        if unit.item().is_some_and(|item| item.body == i.d.as_bytes()) {
+        let old = unit.item().map_or(&[][..], |item| &item.body);
+        let (len, body) = (old.len(), stat::encode(&i.d, self.geom.dense, old.len()));
+        if old == body {
             return Ok(());
         }
         let place = (unit.leaf, unit.at);
         drop(unit);
-        self.patch(place, |item| arbor_base::layout::put(&mut item.body, 0, i.d.as_bytes()))
+        if body.len() == len {
+            return self.patch(place, |item| item.body = body);
+        }
+        match self.lengthen(stat_key(i.ino), place, body) {
+            // The call cannot be refused any more.
+            Err(Error::Errno(Errno::ENOSPC)) if self.calls.has_changed() => {
+                Err(Error::Io(std::io::Error::other("no block for stat data that grow")))
+            }
+            done => done,
+        }
     }
 }
 

@@ -59,6 +59,7 @@ pub mod planted;
 mod recover;
 mod resize;
 mod space;
+pub mod stat;
 mod structures;
 mod superblock;
 pub mod tree;
@@ -88,7 +89,10 @@ impl Engine for ReiserFs {
 
     fn probe(&self, device: &dyn Device) -> Result<Option<VolumeInfo>> {
         let Some((sb, geom)) = superblock::read(device, 0)? else { return Ok(None) };
+        let damage =
+            if sb.clean.get() & format::DAMAGED == 0 { "none that is known" } else { "met, not mended: run fsck" };
         let facts = vec![
+            ("damage", damage.to_string()),
             ("version", sb.version.to_string()),
             ("node_size", geom.node_size.to_string()),
             ("log_size", geom.byte(geom.log).to_string()),
@@ -98,7 +102,7 @@ impl Engine for ReiserFs {
             ("created", sb.created.to_string()),
         ];
         let label = String::from_utf8_lossy(&label_of(&sb.label)).into_owned();
-        let (size, clean) = (geom.byte(geom.blocks), sb.clean.get() != 0);
+        let (size, clean) = (geom.byte(geom.blocks), sb.is_clean());
         Ok(Some(VolumeInfo { engine: self.name(), label, uuid: sb.uuid, size, clean, facts }))
     }
 

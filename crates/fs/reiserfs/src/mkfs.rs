@@ -13,7 +13,6 @@ use arbor_base::device::{Device, Kind};
 use arbor_base::vfs::{Devices, Error, FormatOptions, Options, Result, label_field, mode};
 use arbor_kit::calls::State as _;
 use std::sync::Arc;
-use zerocopy::IntoBytes;
 
 /// Formats the main device.
 pub(crate) fn format(devices: Devices, o: &FormatOptions) -> Result<()> {
@@ -45,6 +44,7 @@ fn layout(o: &FormatOptions, size: u64) -> Result<SuperBlock> {
     let sb = SuperBlock {
         magic: SUPER_MAGIC,
         version: VERSION.into(),
+        incompat: INCOMPAT_DENSE.into(),
         uuid: o.uuid,
         label: label_field(o.label.as_bytes())?,
         node_size: (f.node_size as u32).into(),
@@ -52,7 +52,7 @@ fn layout(o: &FormatOptions, size: u64) -> Result<SuperBlock> {
         log: f.log.into(),
         created: o.now.secs.into(),
         created_nanos: o.now.nanos.into(),
-        clean: 1.into(),
+        clean: UNMOUNTED.into(),
         ..SuperBlock::default()
     };
     let geom = Geom::of(&sb);
@@ -81,7 +81,8 @@ impl Core {
             btime: now,
             ..StatData::default()
         };
-        let item = Item { key: crate::inode::stat_key(ROOT), tail: 0, body: d.as_bytes().to_vec() };
+        let item =
+            Item { key: crate::inode::stat_key(ROOT), tail: 0, body: crate::stat::encode(&d, self.geom.dense, 0) };
         self.put_node(block, 1, Content::Leaf(vec![item]));
         Ok(())
     }

@@ -31,15 +31,15 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     core.stay();
     core.take_log(&found)?;
     dev.confine(0..core.geom.byte(core.geom.blocks));
-    if found.records > 0 || !read_only && core.sb.clean.get() == 0 {
+    if found.records > 0 || !read_only && !core.sb.is_unmounted() {
         // Where none counts, one may have been cut off, whose number is not used again (REISER-C4).
         core.replay(&found)?;
     } else if found.heads.is_torn && !read_only {
         core.write_log_head()?;
     }
     if !read_only {
-        core.log.is_marked = core.sb.clean.get() == 0;
-        core.sb.clean = 0.into();
+        core.log.is_marked = !core.sb.is_unmounted();
+        core.sb = core.sb.marked(false, false);
     }
     core.begin_read_ahead();
     Volume::mounted(core, dev, clock, read_only, Core::load_orphans)

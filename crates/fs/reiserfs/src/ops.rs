@@ -42,10 +42,12 @@ impl locked::Core for Core {
     }
 
     fn finish(&mut self) -> Result<()> {
-        if self.log.is_marked || self.log.since.is_some() || self.log.super_changed {
+        let met = self.calls.health.has_met_damage();
+        let is_told = !met || self.sb.clean.get() & DAMAGED != 0 || !self.geom.dense;
+        if self.log.is_marked || self.log.since.is_some() || self.log.super_changed || !is_told {
             self.commit_transaction()?;
-            if !self.calls.health.has_met_damage() {
-                self.sb.clean = 1.into();
+            if !met || self.geom.dense {
+                self.sb = self.sb.marked(true, met);
                 self.touch_super();
                 self.commit_transaction()?;
             }
@@ -77,18 +79,20 @@ impl locked::Core for Core {
     fn statfs(&mut self) -> Result<StatFs> {
         let g = self.geom;
         let free = u64::from(self.sb.free.get());
+        let available = free.saturating_sub(self.reserve().into());
         // Two numbers are nobody's.
         let used =
             self.ids.iter().map(|(first, end)| u64::from(end - first)).sum::<u64>().saturating_sub(ROOT_OBJECT.into());
+        let stat = crate::stat::encode(&StatData::default(), g.dense, 0).len();
         // As many more as there is room for: each takes its stat data and its name.
-        let more = (free * g.node_size as u64 / (STAT_DATA + ITEM_HEAD + ENTRY_HEAD + 8) as u64)
+        let more = (available * g.node_size as u64 / (stat + ITEM_HEAD + ENTRY_HEAD + 8) as u64)
             .min(u64::from(u32::MAX) - used);
         Ok(StatFs {
             bsize: g.node_size as u32,
             frsize: g.node_size as u32,
             blocks: u64::from(g.blocks.saturating_sub(g.own_blocks())),
             bfree: free,
-            bavail: free,
+            bavail: available,
             files: used + more,
             ffree: more,
             namelen: 255,

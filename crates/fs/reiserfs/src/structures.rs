@@ -159,7 +159,10 @@ impl Structures<'_> {
 fn body(fields: Fields, item: &Item, at: usize) -> Fields {
     let len = item.body.len();
     match item.key.kind() {
-        Some(Kind::StatData) => fields.of::<StatData>(at),
+        Some(Kind::StatData) if len == STAT_DATA => fields.of::<StatData>(at),
+        Some(Kind::StatData) => crate::stat::places(&item.body).fold(fields, |fields, (name, place)| {
+            fields.one(name, at.saturating_add(place.start), place.len(), Meaning::Number)
+        }),
         Some(Kind::Directory) => entries(&item.body).fold(fields, |fields, (begins, _, name)| {
             let at = at.saturating_add(begins);
             fields.of::<EntryHead>(at).one("entry.name", at.saturating_add(ENTRY_HEAD), name.len(), Meaning::Bytes)

@@ -42,7 +42,7 @@ pub(crate) fn bitmap(geom: &Geom, block: u32, bytes: &[u8]) -> Result<(), Corrup
 
 /// The stat data in these bytes, checked; or the field that is wrong, what it holds, and what it should.
 pub(crate) fn stat_data(geom: &Geom, body: &[u8]) -> Result<StatData, (&'static str, u64, &'static str)> {
-    let d = StatData::read_from_bytes(body).map_err(|_| ("len", body.len() as u64, "that of stat data"))?;
+    let d = crate::stat::decode(body).ok_or(("len", body.len() as u64, "that of stat data"))?;
     let size = d.size.get();
     let fits = match FileType::from_mode(d.mode.get()) {
         None => return Err(("mode", d.mode.get().into(), "a known type")),

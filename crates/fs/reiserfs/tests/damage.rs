@@ -7,6 +7,7 @@ use arbor_base::vfs::*;
 use arbor_reiserfs::ReiserFs;
 use arbor_reiserfs::format::*;
 use arbor_reiserfs::item::Item;
+use arbor_reiserfs::stat;
 use arbor_torture::damage::{self, Damage, Healed, case, codes};
 use damage_kit::*;
 use std::collections::BTreeSet;
@@ -80,7 +81,7 @@ fn numbers() -> Vec<Case> {
             k.insert(Item {
                 key: Key::new(ROOT_OBJECT, number, 0, Kind::StatData),
                 tail: 0,
-                body: d.as_bytes().to_vec(),
+                body: stat::encode(&d, true, 0),
             });
             k.name("/", b"same", ino, 8);
         }),
@@ -184,7 +185,7 @@ fn objects() -> Vec<Case> {
         case(&["StatDamaged", "Xattr"], false, &["/b/heavy"], |k| k.stat("/b/heavy", |d| d.xattr = u32::MAX.into())),
         case(&["StatDamaged"], false, &["/a/slow"], |k| k.stat("/a/slow", |d| d.size = 1_000_000.into())),
         case(&["StatDamaged"], false, &["/b/big"], |k| {
-            k.item(k.key("/b/big", 0, Kind::StatData), |i| i.body.truncate(99))
+            k.item(k.key("/b/big", 0, Kind::StatData), |i| i.body.truncate(2))
         }),
         case(&["Items"], false, &["/a/null"], |k| {
             k.insert(Item { key: k.key("/a/null", 0, Kind::Direct), tail: 0, body: vec![1; 9] });
@@ -685,8 +686,13 @@ fn a_repair_that_is_larger_than_the_log() {
     for leaf in k.level(1) {
         let first = k.items_in(leaf)[0].key;
         k.leaf(first, |items| {
-            let is_file = |i: &&mut Item| i.key.kind() == Some(Kind::StatData) && i.body[1] & 0xf0 == 0x80;
-            items.iter_mut().filter(is_file).for_each(|i| i.body[40] ^= 1);
+            for item in items.iter_mut().filter(|i| i.key.kind() == Some(Kind::StatData)) {
+                let d = stat::decode(&item.body).unwrap();
+                if d.kind() == mode::IFREG {
+                    let d = StatData { blocks: (d.blocks.get() ^ 1).into(), ..d };
+                    item.body = stat::encode(&d, true, item.body.len());
+                }
+            }
         });
     }
     let hurt = image.snapshot();

@@ -157,6 +157,50 @@ fn a_wrong_map_of_numbers_costs_no_node() {
     fs.mknod(&Cx { uid: 0, gid: 0 }, fs.root(), b"new", mode::IFREG | 0o644, 0).unwrap();
 }
 
+/// An object with the greatest number made a range of numbers that ends before it begins. (It was a mutant of an image whose
+/// stat data were not dense.)
+#[test]
+fn an_object_with_the_greatest_number_is_no_panic() {
+    let volume = Volume::new("");
+    let file = volume.create(b"file");
+    volume.fs.write(file, 0, &[1; 100]).unwrap();
+    volume.fs.unmount().unwrap();
+    let knife = Knife::new(volume.disk.clone());
+    let (locality, number) = key_of(file);
+    knife.leaf(Key::new(locality, number, 0, Kind::StatData), |items| {
+        items.iter_mut().filter(|i| i.key.object() == number).for_each(|i| i.key = i.key.of(u32::MAX));
+    });
+    damage::check(&ReiserFs, volume.disk.clone(), Repair::Yes);
+    assert_eq!(damage::check(&ReiserFs, volume.disk.clone(), Repair::No).issues, vec![]);
+    let fs = mount(Devices::single(volume.disk.clone()), "");
+    fs.mknod(&Cx { uid: 0, gid: 0 }, fs.root(), b"other", mode::IFREG | 0o644, 0).unwrap();
+    fs.unmount().unwrap();
+}
+
+/// A volume on which damage was met said that it was clean after the next unmount, and `fsck -p` believed it.
+#[test]
+fn damage_that_was_met_stays_known() {
+    let volume = Volume::new("");
+    let file = volume.create(b"file");
+    volume.fs.write(file, 0, &[1; 100]).unwrap();
+    volume.fs.unmount().unwrap();
+    let is_clean = || ReiserFs.probe(&volume.disk).unwrap().unwrap().clean;
+    assert!(is_clean());
+    Knife::new(volume.disk.clone()).stat("/file", |d| d.mode = 0.into());
+    let fs = mount(Devices::single(volume.disk.clone()), "");
+    fs.getattr(file).unwrap_err();
+    fs.unmount().unwrap();
+    assert!(!is_clean(), "nothing was changed but that");
+    let fs = mount(Devices::single(volume.disk.clone()), "");
+    fs.mknod(&Cx { uid: 0, gid: 0 }, fs.root(), b"other", mode::IFREG | 0o644, 0).unwrap();
+    fs.unmount().unwrap();
+    assert!(!is_clean(), "a mount that does not meet it");
+    assert_eq!(damage::check(&ReiserFs, volume.disk.clone(), Repair::Preen).remaining(), 1);
+    assert!(!is_clean());
+    assert_eq!(damage::check(&ReiserFs, volume.disk.clone(), Repair::Yes).remaining(), 0);
+    assert!(is_clean());
+}
+
 /// What a checkpoint could not write in place was read from there.
 #[test]
 fn a_checkpoint_that_fails_hides_nothing() {

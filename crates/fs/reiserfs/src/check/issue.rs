@@ -59,8 +59,8 @@ arbor_kit::issues! {
     /// The records count, but for that.
     LogRecord { why: String } Error Damage "the superblock in the log cannot be used: {why}; the one in place is used";
     LogHead { at: u64 } Error Safe "the head of the log at byte {at} is damaged, the other one is sound";
-    StatLost { ino: Node } Error Damage "object {ino} has no stat data; it gets new ones";
-    StatDamaged { ino: Node, why: String } Error Damage "stat data of object {ino}: {why}; it gets new ones";
+    StatLost { ino: Node, then: &'static str } Error Damage "object {ino} has no stat data; {then}";
+    StatDamaged { ino: Node, why: String, then: &'static str } Error Damage "stat data of object {ino}: {why}; {then}";
     Items { ino: Node, count: u64, why: &'static str } Error Damage "object {ino}: {count} items {why}";
     Pointers { ino: Node, count: u64, block: u32, why: &'static str } Error Damage
         "object {ino}: {count} bad pointers, the first leads to block {block}, which {why}";
@@ -68,7 +68,7 @@ arbor_kit::issues! {
     /// Another file was read first.
     Duplicate { ino: Node, block: u32 } Error Damage "object {ino}: block {block} belongs to another file already";
     TailLost { ino: Node, found: u64, expected: u64 } Error Damage
-        "object {ino}: direct items hold {found} bytes of its end, stat data say {expected}";
+        "object {ino}: direct items hold {found} bytes of it, stat data say {expected}; the others are lost";
     Used { ino: Node, found: u32, expected: u32 } Error Safe
         "object {ino}: of its last unformatted node {found} bytes are said to be in use, it is {expected}";
     BlockCount { ino: Node, found: u32, expected: u32 } Error Safe "object {ino} counts {found} blocks, has {expected}";

@@ -15,7 +15,6 @@ use arbor_kit::inodes::{InodeStore as _, InodeTable as _};
 use arbor_kit::lifetimes;
 use arbor_kit::lostfound::{self, LostFound};
 use arbor_kit::treecheck::{Named, Names, TreeCheck};
-use zerocopy::IntoBytes;
 
 impl Checker<'_> {
     /// Finds the root directory, or makes a new one.
@@ -37,7 +36,11 @@ impl Checker<'_> {
             ..StatData::default()
         };
         self.core.ids = super::numbers::with_root(std::mem::take(&mut self.core.ids));
-        match self.core.insert(Item { key: stat_key(ROOT), tail: 0, body: d.as_bytes().to_vec() }) {
+        match self.core.insert(Item {
+            key: stat_key(ROOT),
+            tail: 0,
+            body: crate::stat::encode(&d, self.core.geom.dense, 0),
+        }) {
             Err(e) if e.errno() == arbor_base::vfs::Errno::ENOSPC => {
                 self.tell(TreeIssue::NoSpace { what: "the root directory".into() });
             }

@@ -7,6 +7,7 @@ use crate::format::*;
 use crate::inode::{Inode, stat_key};
 use crate::item::{Item, entries, last_unit, pointer};
 use crate::node::Block;
+use crate::stat;
 use crate::tree::seek;
 use crate::validate::stat_data;
 use crate::volume::Core;
@@ -14,7 +15,6 @@ use arbor_base::vfs::{Ino, Result, mode};
 use arbor_kit::forest::{DIR_KIND, Record};
 use arbor_kit::xattr;
 use std::ops::Range;
-use zerocopy::IntoBytes;
 
 /// The record of an object.
 pub(super) type Rec = Record<u64, u64>;
@@ -175,7 +175,11 @@ impl Checker<'_> {
         }
         self.check_xattr(&o, &i, &mut d);
         if is_new {
-            self.mends.push(Mend::Insert(Item { key: stat_key(o.ino), tail: 0, body: d.as_bytes().to_vec() }));
+            self.mends.push(Mend::Insert(Item {
+                key: stat_key(o.ino),
+                tail: 0,
+                body: stat::encode(&d, self.core.geom.dense, 0),
+            }));
         } else if d != before {
             self.mends.push(Mend::Stat(o.ino, Box::new(d)));
         }
@@ -195,14 +199,15 @@ impl Checker<'_> {
     /// The stat data of an object, and whether they are new: it has lost its own. `None` if nothing else is left of it either.
     fn stat_of(&mut self, o: &mut Object) -> Option<(StatData, bool)> {
         let (ino, at) = (Node(o.ino.0), Inode { ino: o.ino, d: StatData::default(), at: 0 });
+        let then = if o.has_body() { "it gets new ones" } else { "nothing else is left of it, and it goes" };
         let is_damaged = match o.stat.take() {
             Some(Ok(d)) => return Some((d, false)),
             Some(Err(why)) => {
-                self.f.note(Issue::StatDamaged { ino, why });
+                self.f.note(Issue::StatDamaged { ino, why, then });
                 true
             }
             None => {
-                self.f.note(Issue::StatLost { ino });
+                self.f.note(Issue::StatLost { ino, then });
                 false
             }
         };

@@ -28,8 +28,8 @@ pub(super) fn open<'a>(
     };
     head::refuse_unknown(&sb, KNOWN, write)?;
     let mut found = log(&*dev, &geom, &mut f)?;
-    f.volume.unclean = damage.is_none() && (sb.clean.get() == 0 || found.records > 0);
-    f.volume.was_clean = sb.clean.get() != 0 && found.records == 0;
+    f.volume.unclean = damage.is_none() && (!sb.is_unmounted() || found.records > 0);
+    f.volume.was_clean = sb.is_clean() && found.records == 0;
     let opts = options::Mount::parse(&Options::parse(CACHE))?;
     let mut core = Core::new(dev.clone(), (sb, geom), opts, Time::default());
     if let Some(issue) = damage {

@@ -13,6 +13,7 @@ use arbor_reiserfs::ReiserFs;
 use arbor_reiserfs::format::*;
 use arbor_reiserfs::item::{Item, entries};
 use arbor_reiserfs::node::{Block, Content, Shape};
+use arbor_reiserfs::stat;
 use arbor_reiserfs::tree::{self, Nodes, Room, Taken};
 use arbor_torture::damage;
 pub use arbor_torture::damage::{Tree, bytes};
@@ -322,15 +323,15 @@ impl Knife {
         let (locality, object) = key_of(ino);
         let key = Key::new(locality, object, 0, Kind::StatData);
         let found = tree::find(&mut &*self, key).unwrap().unwrap();
-        StatData::read_from_bytes(&found.item().unwrap().body).unwrap()
+        stat::decode(&found.item().unwrap().body).unwrap()
     }
 
     /// Changes stat data.
     pub fn stat(&self, path: &str, f: impl FnOnce(&mut StatData)) {
         self.item(self.key(path, 0, Kind::StatData), |item| {
-            let mut d = StatData::read_from_bytes(&item.body).unwrap();
+            let mut d = stat::decode(&item.body).unwrap();
             f(&mut d);
-            item.body = d.as_bytes().to_vec();
+            item.body = stat::encode(&d, true, item.body.len());
         });
     }
 
@@ -511,7 +512,7 @@ pub fn fill(fs: &dyn FileSystem, node: usize) {
     let laden = file(fs, b, "laden", 0, b"");
     fs.setxattr(laden, b"user.long", &bytes(2 * node, 22), XattrMode::Set).unwrap();
     let many = mkdir(root, "many");
-    for i in 0..node / 5 {
+    for i in 0..node / 3 {
         file(fs, many, &format!("file number {i:-<60}"), 0, &bytes(i % 3, 1 + i as u32));
     }
     let wide = mkdir(root, "wide");

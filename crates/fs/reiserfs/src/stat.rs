@@ -1,0 +1,216 @@
+//! Stat data as bytes: dense ones, or in volumes without [`INCOMPAT_DENSE`] the structure as it is (decision 25).
+//!
+//! Dense stat data never get shorter, and have room for what is usual, so that hardly a change of attributes changes the
+//! length of their item.
+
+use crate::format::*;
+use std::ops::Range;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// Their least length, and what it is a multiple of: no multiple is [`STAT_DATA`].
+const LEAST: usize = 40;
+const STEP: usize = 8;
+
+const SECOND: i128 = 1_000_000_000;
+
+/// Stat data in at least `least` bytes; `dense`: whether the volume has [`INCOMPAT_DENSE`].
+pub fn encode(d: &StatData, dense: bool, least: usize) -> Vec<u8> {
+    if !dense {
+        return d.as_bytes().to_vec();
+    }
+    let all = numbers(d);
+    let told = all.len() - all.iter().rev().take_while(|n| **n == 0).count();
+    let mut bytes = Vec::with_capacity(LEAST);
+    for mut n in all.into_iter().take(told) {
+        while n > 0x7f {
+            bytes.push(n as u8 | 0x80);
+            n >>= 7;
+        }
+        bytes.push(n as u8);
+    }
+    bytes.resize(bytes.len().max(least).max(LEAST).next_multiple_of(STEP), 0);
+    bytes
+}
+
+/// The stat data in these bytes; `None` if they are damaged.
+pub fn decode(body: &[u8]) -> Option<StatData> {
+    if body.len() == STAT_DATA {
+        return StatData::read_from_bytes(body).ok();
+    }
+    let mut numbers = [0; DENSE.len()];
+    for (n, found) in numbers.iter_mut().zip(each(body)) {
+        *n = found?.0;
+    }
+    let [mode, nlink, uid, gid, generation, size, tail, secs, nanos, ctime, atime, btime, blocks, xattr, above, rdev] =
+        numbers;
+    let short = |n: u128| u32::try_from(n).ok().map(Into::into);
+    let long = |n: u128| u64::try_from(n).ok().map(Into::into);
+    let mtime = i128::from(i64::try_from(signed(secs)).ok()?) * SECOND
+        + i128::try_from(nanos).ok().filter(|nanos| *nanos < SECOND)?;
+    Some(StatData {
+        mode: short(mode)?,
+        nlink: short(nlink)?,
+        uid: short(uid)?,
+        gid: short(gid)?,
+        rdev: short(rdev)?,
+        generation: short(generation)?,
+        size: long(size)?,
+        above: long(above)?,
+        blocks: short(blocks)?,
+        tail: short(tail)?,
+        xattr: short(xattr)?,
+        atime: stamp(mtime.checked_add(signed(atime))?)?,
+        mtime: stamp(mtime)?,
+        ctime: stamp(mtime.checked_add(signed(ctime))?)?,
+        btime: stamp(mtime.checked_add(signed(btime))?)?,
+    })
+}
+
+/// Where the fields of dense stat data lie in their bytes, as far as they are told.
+pub(crate) fn places(body: &[u8]) -> impl Iterator<Item = (&'static str, Range<usize>)> {
+    DENSE
+        .iter()
+        .copied()
+        .zip(each(body))
+        .map_while(|(name, found)| Some((name, found?.1)))
+        .filter(|(_, at)| !at.is_empty())
+}
+
+/// The numbers of a body, and where they lie; 0 behind its end. `None` for one that is too long.
+fn each(body: &[u8]) -> impl Iterator<Item = Option<(u128, Range<usize>)>> + '_ {
+    let mut at = 0;
+    std::iter::repeat_with(move || {
+        let (begin, mut n) = (at, 0u128);
+        for shift in (0..126).step_by(7) {
+            let Some(byte) = body.get(at) else { break };
+            at += 1;
+            n |= u128::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some((n, begin..at));
+            }
+        }
+        // Nothing is there, or what does not end.
+        (begin == at).then_some((0, begin..at))
+    })
+}
+
+/// What [`DENSE`] says, in its order.
+fn numbers(d: &StatData) -> [u128; DENSE.len()] {
+    let since = |s: Stamp| unsigned(nanos(s) - nanos(d.mtime));
+    let [mode, nlink, uid, gid] = [d.mode, d.nlink, d.uid, d.gid].map(|n| n.get().into());
+    let [generation, tail, blocks] = [d.generation, d.tail, d.blocks].map(|n| n.get().into());
+    let [size, above] = [d.size, d.above].map(|n| n.get().into());
+    let (secs, part) = (unsigned(d.mtime.secs.get().into()), d.mtime.nanos.get().into());
+    let [ctime, atime, btime] = [d.ctime, d.atime, d.btime].map(since);
+    let (xattr, rdev) = (d.xattr.get().into(), d.rdev.get().into());
+    [mode, nlink, uid, gid, generation, size, tail, secs, part, ctime, atime, btime, blocks, xattr, above, rdev]
+}
+
+fn nanos(s: Stamp) -> i128 {
+    i128::from(s.secs.get()) * SECOND + i128::from(s.nanos.get())
+}
+
+fn stamp(nanos: i128) -> Option<Stamp> {
+    let secs = i64::try_from(nanos.div_euclid(SECOND)).ok()?;
+    Some(Stamp { secs: secs.into(), nanos: (nanos.rem_euclid(SECOND) as u32).into() })
+}
+
+/// 0, -1, 1, -2, 2 and so on as 0, 1, 2, 3, 4.
+fn unsigned(n: i128) -> u128 {
+    (n << 1 ^ n >> 127).cast_unsigned()
+}
+
+fn signed(n: u128) -> i128 {
+    (n >> 1).cast_signed() ^ -(n & 1).cast_signed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(secs: i64, nanos: u32) -> Stamp {
+        Stamp { secs: secs.into(), nanos: nanos.into() }
+    }
+
+    fn usual() -> StatData {
+        let (made, written) = (at(1_700_000_000, 999_990_000), at(1_700_000_001, 20_000));
+        StatData {
+            mode: 0o100_644.into(),
+            nlink: 1.into(),
+            uid: 1000.into(),
+            gid: 1000.into(),
+            generation: 5.into(),
+            size: 125.into(),
+            tail: 125.into(),
+            atime: made,
+            mtime: written,
+            ctime: written,
+            btime: made,
+            ..StatData::default()
+        }
+    }
+
+    /// The example of `docs/formats/reiserfs.md`.
+    #[test]
+    fn a_small_file() {
+        let bytes = encode(&usual(), true, 0);
+        let told = [
+            0xa4, 0x83, 0x02, 0x01, 0xe8, 0x07, 0xe8, 0x07, 0x05, 0x7d, 0x7d, 0x82, 0xc4, 0x9f, 0xd5, 0x0c, 0xa0, 0x9c,
+            0x01, 0x00, 0xdf, 0xd4, 0x03, 0xdf, 0xd4, 0x03,
+        ];
+        assert_eq!(bytes.strip_suffix(&[0; 14]), Some(&told[..]), "{bytes:x?}");
+        assert_eq!(decode(&bytes), Some(usual()));
+    }
+
+    #[test]
+    fn what_is_usual_keeps_its_length() {
+        let len = |d: &StatData| encode(d, true, 0).len();
+        assert_eq!(len(&usual()), LEAST);
+        let unnamed = StatData { nlink: 0.into(), above: (3 << 32 | 1_000_000).into(), ..usual() };
+        let read = StatData { atime: at(1_700_000_001 + 7 * 86400, 5), ..usual() };
+        assert_eq!((len(&unnamed), len(&read)), (LEAST, LEAST));
+        assert_eq!(encode(&usual(), true, 56).len(), 56, "it does not get shorter");
+        assert_eq!(decode(&encode(&usual(), true, 56)), Some(usual()));
+        assert_eq!(decode(&encode(&usual(), false, 0)), Some(usual()), "the old form");
+    }
+
+    #[test]
+    fn what_cannot_be_is_damage() {
+        for bad in
+            [vec![0x80; 40], vec![0xff; 48], vec![0x81; 1], [vec![0xff, 0xff, 0xff, 0xff, 0x7f], vec![0; 35]].concat()]
+        {
+            assert_eq!(decode(&bad), None, "{bad:x?}");
+        }
+        assert_eq!(decode(&[0; 40]), Some(StatData::default()));
+    }
+
+    fn some_stamp() -> impl Strategy<Value = Stamp> {
+        (any::<i64>(), 0..1_000_000_000u32).prop_map(|(secs, nanos)| at(secs, nanos))
+    }
+
+    proptest! {
+        #[test]
+        fn all_of_it_comes_back(
+            short in any::<[u32; 9]>(), long in any::<[u64; 2]>(),
+            times in [some_stamp(), some_stamp(), some_stamp(), some_stamp()], least in 0usize..80,
+        ) {
+            let [mode, nlink, uid, gid, rdev, generation, blocks, tail, xattr] = short.map(Into::into);
+            let [size, above] = long.map(Into::into);
+            let [atime, mtime, ctime, btime] = times;
+            let d = StatData {
+                mode, nlink, uid, gid, rdev, generation, size, above, blocks, tail, xattr, atime, mtime, ctime, btime,
+            };
+            let bytes = encode(&d, true, least);
+            prop_assert!(bytes.len() >= least && bytes.len() != STAT_DATA);
+            prop_assert_eq!(decode(&bytes), Some(d));
+        }
+
+        #[test]
+        fn no_bytes_are_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
+            if let Some(d) = decode(&bytes).filter(|_| bytes.len() != STAT_DATA) {
+                prop_assert_eq!(decode(&encode(&d, true, 0)), Some(d));
+            }
+        }
+    }
+}
