@@ -230,7 +230,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "ReiserFS as in the paper: every tail that fits a node is in the tree, nodes move, no read-ahead.",
         engine: "reiserfs",
         format: "",
-        mount: "tails=all,noreadahead,ordering=preserve,commit=30,cache=32M,dirty=19M",
+        mount: "tails=all,balance=least,noreadahead,ordering=preserve,commit=30,cache=32M,dirty=19M",
         extra: &[],
     },
     Known {
@@ -238,7 +238,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "ReiserFS-paper, but with read-ahead of what lies together (the paper's next version).",
         engine: "reiserfs",
         format: "",
-        mount: "tails=all,readahead,ordering=preserve,commit=30,cache=32M,dirty=19M",
+        mount: "tails=all,balance=least,readahead,ordering=preserve,commit=30,cache=32M,dirty=19M",
         extra: &[],
     },
     Known {
@@ -246,7 +246,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "ReiserFS-paper, but with all nodes through the log (version 3.6).",
         engine: "reiserfs",
         format: "",
-        mount: "tails=all,noreadahead,commit=30,cache=32M,dirty=19M",
+        mount: "tails=all,balance=least,noreadahead,commit=30,cache=32M,dirty=19M",
         extra: &[],
     },
     Known {
@@ -254,7 +254,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "ReiserFS-paper, but with new blocks at the beginning of the volume.",
         engine: "reiserfs",
         format: "",
-        mount: "tails=all,noreadahead,ordering=preserve,layout=first,commit=30,cache=32M,dirty=19M",
+        mount: "tails=all,balance=least,noreadahead,ordering=preserve,layout=first,commit=30,cache=32M,dirty=19M",
         extra: &[],
     },
     Known {
@@ -262,7 +262,7 @@ pub(super) const KNOWN: &[Known] = &[
         about: "ReiserFS-paper, but with new blocks behind the block that was taken last.",
         engine: "reiserfs",
         format: "",
-        mount: "tails=all,noreadahead,ordering=preserve,layout=last,commit=30,cache=32M,dirty=19M",
+        mount: "tails=all,balance=least,noreadahead,ordering=preserve,layout=last,commit=30,cache=32M,dirty=19M",
         extra: &[],
     },
     Known {
@@ -270,7 +270,15 @@ pub(super) const KNOWN: &[Known] = &[
         about: "ReiserFS-paper, but with new blocks always behind the left neighbour, not before it.",
         engine: "reiserfs",
         format: "",
-        mount: "tails=all,noreadahead,ordering=preserve,layout=up,commit=30,cache=32M,dirty=19M",
+        mount: "tails=all,balance=least,noreadahead,ordering=preserve,layout=up,commit=30,cache=32M,dirty=19M",
+        extra: &[],
+    },
+    Known {
+        name: "ReiserFS-early",
+        about: "ReiserFS-paper, but a node is split where it grows rather than filled up together with its neighbours.",
+        engine: "reiserfs",
+        format: "",
+        mount: "tails=all,balance=early,noreadahead,ordering=preserve,commit=30,cache=32M,dirty=19M",
         extra: &[],
     },
     Known {

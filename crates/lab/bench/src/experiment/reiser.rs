@@ -61,10 +61,14 @@ const OTHERS: &[&str] = &[
     "ReiserFS-first",
     "ReiserFS-last",
     "ReiserFS-up",
+    "ReiserFS-early",
     "FFS-hashed",
     "yFS-PC",
     "LFS-PC",
 ];
+
+/// The reason of what does not hold and was not looked into.
+const UNKNOWN: &str = "Not explained.";
 
 /// Figures with which a ratio of the paper holds.
 const fn within(paper: f64) -> (f64, f64) {

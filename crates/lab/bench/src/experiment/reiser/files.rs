@@ -1,6 +1,6 @@
 //! Files of medium size, and large ones, by one process and by three.
 
-use super::{COLUMNS, EXT2, OTHERS, PC};
+use super::{COLUMNS, EXT2, OTHERS, PC, UNKNOWN};
 use crate::experiment::curves::{Axis, Chart, Charts, Host, Statement};
 use crate::experiment::{Case, Experiment, Load, Part, Quantity, Shape};
 use crate::workload::banded::{self, Band, Banded, Course};
@@ -69,33 +69,33 @@ const CHARTS: &[Chart] = &[
 ];
 
 const MEDIUM_SAYS: &[Statement] = ratios! {
-    "cp -r", 1, "", 1.13, "";
+    "cp -r", 1, "", 1.13, UNKNOWN;
     "scan", 1, "", 1.07, "";
     "stat", 1, "", 0.94, "";
     "interleaved cp", 1, "", 1.23, "";
-    "interleaved rm", 1, "", 1.56, "";
-    "rm -rf", 1, "", 10.1, "";
-    "three cp -r", 3, "", 1.18, "";
+    "interleaved rm", 1, "", 1.56, UNKNOWN;
+    "rm -rf", 1, "", 10.1, UNKNOWN;
+    "three cp -r", 3, "", 1.18, UNKNOWN;
     "three interleaved cp", 3, "", 1.25, "";
     "three stats", 3, "", 0.82, "";
-    "three scans", 3, "", 0.89, "";
-    "three rm -rf", 3, "", 1.37, "";
+    "three scans", 3, "", 0.89, UNKNOWN;
+    "three rm -rf", 3, "", 1.37, UNKNOWN;
     ;
 };
 
 const LARGE_SAYS: &[Statement] = ratios! {
-    "cp -r", 1, "", 1.26, "";
+    "cp -r", 1, "", 1.26, UNKNOWN;
     "interleaved cp", 1, "", 1.64, "";
-    "stat", 1, "", 1.14, "";
+    "stat", 1, "", 1.14, UNKNOWN;
     "scan", 1, "", 1.14, "";
     "scan afterwards", 1, "", 1.02, "";
-    "interleaved rm", 1, "", 11, "";
-    "rm -rf", 1, "", 16, "";
+    "interleaved rm", 1, "", 11, UNKNOWN;
+    "rm -rf", 1, "", 16, UNKNOWN;
     "three cp -r", 3, "", 1.21, "";
     "three interleaved cp", 3, "", 1.18, "";
-    "three stats", 3, "", 1.19, "";
+    "three stats", 3, "", 1.19, UNKNOWN;
     "three scans", 3, "", 1.10, "";
-    "three interleaved rm", 3, "", 8.0, "";
-    "three rm -rf", 3, "", 8.5, "";
+    "three interleaved rm", 3, "", 8.0, UNKNOWN;
+    "three rm -rf", 3, "", 8.5, UNKNOWN;
     ;
 };
