@@ -151,7 +151,7 @@ fn dumps_of_objects() {
         let many = dump(&dev, &["dir", &lookup("many").to_string()]);
         assert_eq!(
             (many["entries"].as_array().unwrap().len(), &many["above"]),
-            (node as usize / 5, &json!(ROOT.0)),
+            (node as usize / 3, &json!(ROOT.0)),
             "{name}"
         );
         let leaf = heavy["body"][0]["node"].to_string();
