@@ -295,16 +295,27 @@ impl Core {
     /// Frees unformatted nodes at the end of a file, none before block `keep`, as many as a step may; returns the first
     /// block from which on none is left.
     fn free_last(&mut self, f: &mut Inode, keep: u64) -> Result<u64> {
+        let Some((from, blocks)) = self.last_nodes(f, f.body_end(), keep)? else { return Ok(keep) };
+        self.cut_range(f.from(self.offset(from)), f.body_end())?;
+        for (lbn, block) in blocks.into_iter().rev() {
+            self.free_node(f, lbn, block)?;
+        }
+        Ok(from)
+    }
+
+    /// The last unformatted nodes of a file whose pointers lie before a key, none before block `keep`, as many as a step may
+    /// free, and the block from which on they are; `None` if there are none. Each of them can be freed.
+    fn last_nodes(&mut self, f: &Inode, before: Key, keep: u64) -> Result<Option<(u64, Vec<(u64, Block)>)>> {
         let node = self.geom.node_size as u64;
-        let Some(unit) = seek_back(self, f.body_end())? else { return Ok(keep) };
+        let Some(unit) = seek_back(self, before)? else { return Ok(None) };
         let Some(item) = unit.item().filter(|item| item.key.is_of_same(f.key(0, Kind::Indirect))) else {
-            return Ok(keep);
+            return Ok(None);
         };
         let first = item.key.offset() / node;
         let all: Vec<Block> = (0..=unit.unit).map(|n| pointer(item, n)).collect();
         let end = first + all.len() as u64;
         if end <= keep {
-            return Ok(keep);
+            return Ok(None);
         }
         let from = self.affordable(&all, first).max(keep).max(end.saturating_sub(STEP as u64));
         let blocks: Vec<(u64, Block)> = (first..).zip(all).filter(|(lbn, block)| *lbn >= from && *block != 0).collect();
@@ -314,11 +325,7 @@ impl Core {
             self.check_pointer(f, place, *block)?;
             self.check_used(*block, For::Data)?;
         }
-        self.cut_range(f.from(self.offset(from)), f.body_end())?;
-        for (lbn, block) in blocks.into_iter().rev() {
-            self.free_node(f, lbn, block)?;
-        }
-        Ok(from)
+        Ok(Some((from, blocks)))
     }
 
     /// From which block on so many bitmaps tell of these nodes as a step may change.
@@ -503,6 +510,8 @@ impl BlockFiles for Core {
                 self.iput(f)?;
                 return Ok(to);
             }
+            // What cannot be read of the pointers fails before anything is changed.
+            self.last_nodes(f, f.from(start), self.geom.blocks_of(to))?;
             self.cut_tail(f, lbn)?;
             f.d.size = start.into();
         }

@@ -22,6 +22,11 @@ fn faults_that_showed() {
          create /d0/f3 420 7; write /L0 2020785 13 28; write /d0/L2 57 423634 37; append /L0 2518 41; \
          write /d0/f0 91 91233 43; write /d0/L3 2097152 4000 44; write /d0/f3 4294971495 287 45; create /d0/f2 384 0; \
          remount; truncate /d0/f3 1779520",
+        "profile=Churn size=25165824 format=block=1K,log=512K \
+         mount=cache=1M,tails=all,ordering=preserve,layout=virtual,noreadahead fault=Read:20:FromThenOn:Error end=Cut \
+         again=Flush:6 ops=mkdir /d0 493 0; mkdir /d1 493 0; create /d1/f4 420 0; append /d1/f4 52005 13; \
+         write /d1/f4 143351 30119 18; write /d1/f4 106496 27857 22; write /d1/f4 45056 31847 47; \
+         write /d1/f4 102395 2 49; remount; truncate /d1/f4 114990",
     ];
     let failed: Vec<String> = lines.iter().filter_map(|line| faults::repeat(&ReiserFs, line).err()).collect();
     assert!(failed.is_empty(), "{}", failed.join("\n"));
