@@ -34,6 +34,9 @@ const ROUNDS: usize = 16;
 /// Most bitmaps that are changed by freeing at once; less than what `has_room` keeps free.
 const BITMAPS: usize = 48;
 
+/// The first of the last blocks of a file, and those of them that have nodes, with these.
+type Last = (u64, Vec<(u64, Block)>);
+
 /// Where a block of a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
@@ -305,7 +308,7 @@ impl Core {
 
     /// The last unformatted nodes of a file whose pointers lie before a key, none before block `keep`, as many as a step may
     /// free, and the block from which on they are; `None` if there are none. Each of them can be freed.
-    fn last_nodes(&mut self, f: &Inode, before: Key, keep: u64) -> Result<Option<(u64, Vec<(u64, Block)>)>> {
+    fn last_nodes(&mut self, f: &Inode, before: Key, keep: u64) -> Result<Option<Last>> {
         let node = self.geom.node_size as u64;
         let Some(unit) = seek_back(self, before)? else { return Ok(None) };
         let Some(item) = unit.item().filter(|item| item.key.is_of_same(f.key(0, Kind::Indirect))) else {
