@@ -4,7 +4,7 @@ use crate::calls::{self, Calls, State};
 use crate::data::Data;
 use crate::lifetimes::{self, Orphans};
 use crate::machine::{Machine, Tries};
-use crate::reads::Missing;
+use crate::reads::{Missing, Restart};
 use crate::served::{self, Inodes};
 use arbor_base::device::Device;
 use arbor_base::sync::{Mutex, MutexGuard, Rank};
@@ -95,8 +95,12 @@ impl<C: Core> Calls for Caller<'_, C> {
     type Core = C;
 
     fn tries(&self) -> Tries {
-        let is_beside = self.volume.callers.load(Relaxed) > 1;
-        Tries::new((self.may_restart, is_beside), self.needs_space)
+        let restart = match (self.may_restart, self.volume.callers.load(Relaxed)) {
+            (false, _) => Restart::Never,
+            (true, ..=1) => Restart::NotAlone,
+            (true, _) => Restart::Always,
+        };
+        Tries::new(restart, self.needs_space)
     }
 
     fn lock(&self) -> MutexGuard<'_, C> {

@@ -8,7 +8,7 @@ use crate::growth::PendingGrowth;
 use crate::health::Health;
 use crate::invariants::{self, Invariants, Turns};
 use crate::lifetimes::{Lifetimes, Lives};
-use crate::reads::{Arrived, Missing, Reads};
+use crate::reads::{Arrived, Missing, Reads, Restart};
 use arbor_base::cache::Cache;
 use arbor_base::device::Device;
 use arbor_base::vfs::{Error, Result, Time};
@@ -21,18 +21,15 @@ const MOST_FETCHES: u32 = 64;
 pub struct Tries {
     arrived: Vec<Arrived>,
     fetches: u32,
-    /// The call may restart.
-    may_restart: bool,
-    /// Others were under way when it began.
-    is_beside: bool,
+    restart: Restart,
     /// Space was made for it already, or it needs none.
     no_space: bool,
 }
 
 impl Tries {
-    /// For a call that may restart, that begins while others are under way (`is_beside`), and that may want space to be made.
-    pub(crate) fn new((may_restart, is_beside): (bool, bool), needs_space: bool) -> Tries {
-        Tries { may_restart, is_beside, no_space: !needs_space, ..Tries::default() }
+    /// For a call that restarts or not, and may want space to be made.
+    pub(crate) fn new(restart: Restart, needs_space: bool) -> Tries {
+        Tries { restart, no_space: !needs_space, ..Tries::default() }
     }
 
     /// Whether space may be made for it, which happens only once.
@@ -41,9 +38,9 @@ impl Tries {
     }
 
     /// For [`Reads::begin`](crate::reads::Reads::begin): when to give up, and what has arrived.
-    pub fn reads(&mut self) -> ((bool, bool), Vec<Arrived>) {
-        let may_restart = self.may_restart && self.fetches < MOST_FETCHES;
-        ((may_restart, self.is_beside), std::mem::take(&mut self.arrived))
+    pub fn reads(&mut self) -> (Restart, Vec<Arrived>) {
+        let restart = if self.fetches < MOST_FETCHES { self.restart } else { Restart::Never };
+        (restart, std::mem::take(&mut self.arrived))
     }
 
     /// Does the read that a call wants.
@@ -181,10 +178,10 @@ impl<M: Machine> State for M {
 
     fn begin_call(&mut self, tries: &mut Tries) {
         self.cache().keep_all(true);
-        let (when, arrived) = tries.reads();
+        let (restart, arrived) = tries.reads();
         let calls = self.calls();
         calls.changes = 0;
-        calls.reads.begin(when, arrived);
+        calls.reads.begin(restart, arrived);
     }
 
     fn stay(&mut self) {

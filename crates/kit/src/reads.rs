@@ -3,8 +3,8 @@
 //! A call that misses the cache gives up with [`Error::Restart`]. Its caller takes the read that it wanted
 //! ([`Reads::take_reason`]), drops the lock, reads ([`Missing::read`]), and runs the call again, which finds all bytes
 //! that were read for it so far ([`Reads::begin`]). The device is read under the lock only while no other call runs, if
-//! the call has restarted too often, or after [`Reads::stay`], which precedes the call's first change. Bytes that were
-//! read without the lock are dropped if a write or discard of the same range was submitted ([`Reads::submit`]) since.
+//! the call has restarted too often, after [`Reads::stay`], which precedes the call's first change, and to look once more
+//! at what is damaged ([`Reads::read_now`]). Bytes that were read without the lock are dropped if a write or discard of the same range was submitted ([`Reads::submit`]) since.
 //!
 //! Where an engine asks for it ([`Reads::read_ahead`]), what lies beside comes with what is read, in windows of the device.
 //!
@@ -94,12 +94,22 @@ impl Missing {
 /// Kind of the reads of windows: what is in them is checked by those that take it out.
 const WINDOW: Kind = Kind::Data;
 
+/// When a call gives up rather than read the device under the lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Restart {
+    /// Never: it has changed something, or restarted too often.
+    #[default]
+    Never,
+    /// It began alone: if another one is under way by then.
+    NotAlone,
+    /// Others were under way when it began.
+    Always,
+}
+
 /// The reads of the call that runs, and the writes that may overtake them.
 #[derive(Default)]
 pub struct Reads {
-    may_restart: bool,
-    /// Others were under way when the call began.
-    is_beside: bool,
+    restart: Restart,
     /// Calls that are under way.
     callers: Arc<AtomicUsize>,
     want: Option<(Fetch, Option<InWindow>)>,
@@ -116,10 +126,9 @@ impl Reads {
         self.callers.clone()
     }
 
-    /// Begins a call, or restarts it. `may_restart`: it gives up rather than read under the lock, if others are under way by
-    /// then, or were when it began (`is_beside`). `arrived`: the bytes that were read for it before.
-    pub fn begin(&mut self, (may_restart, is_beside): (bool, bool), mut arrived: Vec<Arrived>) {
-        (self.may_restart, self.is_beside) = (may_restart, is_beside);
+    /// Begins a call, or restarts it. `arrived`: the bytes that were read for it before.
+    pub fn begin(&mut self, restart: Restart, mut arrived: Vec<Arrived>) {
+        self.restart = restart;
         self.want = None;
         arrived.retain(|a| !self.is_overtaken(&a.fetch));
         self.arrived = arrived;
@@ -127,12 +136,12 @@ impl Reads {
 
     /// Called before the first change: from here on the call does not restart.
     pub fn stay(&mut self) {
-        self.may_restart = false;
+        self.restart = Restart::Never;
     }
 
     /// Ends the call; keeps the read that it gave up for until [`take_reason`](Self::take_reason).
     pub fn end(&mut self) {
-        self.may_restart = false;
+        self.restart = Restart::Never;
         if self.want.is_none() {
             self.arrived.clear();
         }
@@ -140,12 +149,16 @@ impl Reads {
 
     /// Whether the call may still restart.
     pub fn may_restart(&self) -> bool {
-        self.may_restart
+        self.restart != Restart::Never
     }
 
     /// Whether the call gives up rather than read now.
     fn gives_way(&self) -> bool {
-        self.may_restart && (self.is_beside || self.callers.load(Relaxed) > 1)
+        match self.restart {
+            Restart::Never => false,
+            Restart::NotAlone => self.callers.load(Relaxed) > 1,
+            Restart::Always => true,
+        }
     }
 
     /// Takes the read for which the call has given up, with the bytes that were read for it before.
@@ -244,7 +257,7 @@ mod tests {
     const LEN: usize = SECTOR;
 
     fn wants(reads: &mut Reads, dev: &MemDevice, at: u64) -> Vec<Arrived> {
-        reads.begin((true, true), Vec::new());
+        reads.begin(Restart::Always, Vec::new());
         assert!(matches!(reads.read(dev, Kind::Data, at, LEN), Err(Error::Restart)));
         reads.end();
         reads.take_reason().unwrap().read(dev)
@@ -255,16 +268,16 @@ mod tests {
         let (mut reads, dev) = (Reads::default(), MemDevice::new(1 << 16));
         dev.write_at(Kind::Data, 0, &[7; LEN]).unwrap();
         let arrived = wants(&mut reads, &dev, 0);
-        reads.begin((true, true), arrived);
+        reads.begin(Restart::Always, arrived);
         assert_eq!(reads.read(&dev, Kind::Data, 0, LEN).unwrap(), [7; LEN]);
         assert!(matches!(reads.read(&dev, Kind::Data, 0, 2 * LEN), Err(Error::Restart)), "more of it");
         reads.end();
         let arrived = reads.take_reason().unwrap().read(&dev);
-        reads.begin((true, true), arrived);
+        reads.begin(Restart::Always, arrived);
         assert_eq!(reads.read(&dev, Kind::Data, 0, LEN).unwrap(), [7; LEN], "the first of two");
         assert_eq!(reads.read(&dev, Kind::Data, 0, 2 * LEN).unwrap()[..LEN], [7; LEN]);
         reads.end();
-        reads.begin((true, true), Vec::new());
+        reads.begin(Restart::Always, Vec::new());
         assert!(matches!(reads.read(&dev, Kind::Data, 0, LEN), Err(Error::Restart)), "another call");
         reads.stay();
         assert_eq!(reads.read(&dev, Kind::Data, 0, LEN).unwrap(), [7; LEN]);
@@ -275,7 +288,7 @@ mod tests {
     fn a_call_gives_way_as_soon_as_another_one_waits() {
         let (mut reads, dev) = (Reads::default(), MemDevice::new(1 << 16));
         reads.callers().store(1, Relaxed);
-        reads.begin((true, false), Vec::new());
+        reads.begin(Restart::NotAlone, Vec::new());
         assert_eq!(reads.read(&dev, Kind::Data, 0, LEN).unwrap(), [0; LEN]);
         reads.callers().store(2, Relaxed);
         assert!(matches!(reads.read(&dev, Kind::Data, 0, LEN), Err(Error::Restart)));
@@ -285,7 +298,7 @@ mod tests {
     fn what_the_call_itself_has_overtaken_is_read_again() {
         let (mut reads, dev) = (Reads::default(), MemDevice::new(1 << 16));
         let arrived = wants(&mut reads, &dev, 0);
-        reads.begin((true, true), arrived);
+        reads.begin(Restart::Always, arrived);
         reads.stay();
         let batch = vec![Request::write(Kind::Data, 0, vec![vec![9; LEN].into()])];
         reads.submit(&dev, batch).wait_all().unwrap();
@@ -298,12 +311,12 @@ mod tests {
         for (range, overtaken) in [(4096..8192, false), (0..512, true), (100..101, true)] {
             let arrived = wants(&mut reads, &dev, 0);
             reads.wrote(range);
-            reads.begin((true, true), arrived);
+            reads.begin(Restart::Always, arrived);
             assert_eq!(reads.read(&dev, Kind::Data, 0, LEN).is_err(), overtaken);
         }
         let arrived = wants(&mut reads, &dev, 0);
         (0..=WRITES as u64).for_each(|n| reads.wrote(4096 * n + 512..4096 * n + 513));
-        reads.begin((true, true), arrived);
+        reads.begin(Restart::Always, arrived);
         assert!(reads.read(&dev, Kind::Data, 0, LEN).is_err(), "writes that are forgotten");
     }
 
@@ -314,7 +327,7 @@ mod tests {
         reads.read_ahead(&dev, 1 << 19);
         let at_once = reads.at_once(0) as usize;
         let read = |reads: &mut Reads, n: usize| reads.read(&dev, Kind::Tree, (n * LEN) as u64, LEN).unwrap();
-        reads.begin((false, false), Vec::new());
+        reads.begin(Restart::Never, Vec::new());
         assert_eq!([read(&mut reads, 0), read(&mut reads, 1)], [[7; LEN], [7; LEN]]);
         assert_eq!(reads.counters(), [("windows_read", 1), ("windows_hits", 0)]);
         // Behind its back, to see that it is the window.
@@ -326,12 +339,12 @@ mod tests {
         // A range in two windows is read by itself; a call that may restart waits without the lock.
         assert_eq!(reads.read(&dev, Kind::Data, (at_once - LEN) as u64, 2 * LEN).unwrap().len(), 2 * LEN);
         reads.end();
-        reads.begin((true, true), Vec::new());
+        reads.begin(Restart::Always, Vec::new());
         assert!(matches!(reads.read(&dev, Kind::Tree, at_once as u64, LEN), Err(Error::Restart)), "the next window");
         reads.end();
         let arrived = reads.take_reason().unwrap().read(&dev);
         assert!(arrived.is_empty());
-        reads.begin((true, true), arrived);
+        reads.begin(Restart::Always, arrived);
         assert_eq!(reads.read(&dev, Kind::Tree, at_once as u64, LEN).unwrap(), [0; LEN]);
     }
 }

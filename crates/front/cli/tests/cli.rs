@@ -82,6 +82,15 @@ fn the_name_decides_what_it_is() {
 }
 
 #[test]
+fn an_option_without_a_value_takes_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    ok(dir, &["mkfs", "-q", "-t", "reiserfs", "-s", "64M", "r.img"]);
+    let (code, _, err) = run_in(dir, &["mount", "-o", "noreadahead=1", "r.img", "mnt"]);
+    assert!(code == 1 && err.contains("option noreadahead: it takes no value, and \"1\" is one"), "{code}: {err}");
+}
+
+#[test]
 fn options_of_another_engine_are_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();

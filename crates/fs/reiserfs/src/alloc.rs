@@ -23,18 +23,12 @@ use zerocopy::IntoBytes;
 
 /// Bitmaps that are looked at before the search goes elsewhere: with nodes of 4 KiB they cover a gibibyte.
 const NEAR: u32 = 16;
-/// Most blocks that are kept back.
-const RESERVE: u32 = 32;
 
 impl Core {
-    /// Fails with `ENOSPC` unless so many blocks can be allocated, and some are left then for calls that cannot be refused.
+    /// Fails with `ENOSPC` unless so many blocks can be allocated, and those of one more change of the tree: stat data may grow
+    /// with what the others are for.
     pub fn need(&self, blocks: u64) -> Result<()> {
-        self.has(blocks + u64::from(self.reserve()))
-    }
-
-    /// Blocks that are kept for stat data that grow: when a name is removed, too, another one's times may take a byte more.
-    pub fn reserve(&self) -> u32 {
-        if self.geom.dense { RESERVE.min(self.geom.blocks / 128) } else { 0 }
+        self.has(blocks + if self.geom.dense { self.most_taken() } else { 0 })
     }
 
     /// Fails with `ENOSPC` unless so many blocks can be allocated.

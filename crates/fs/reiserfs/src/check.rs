@@ -130,19 +130,12 @@ impl Concluded for Checker<'_> {
     /// Writes the repairs.
     fn write(&mut self, mended: bool) -> Result<()> {
         self.recover()?;
-        let is_known = self.core.geom.dense;
-        let clean = if mended {
-            UNMOUNTED
-        } else if is_known {
-            UNMOUNTED | DAMAGED
-        } else {
-            0
-        };
+        let marked = SuperBlock { clean: 0.into(), ..self.core.sb }.marked(true, !mended);
         let changed = self.core.log.super_changed || !self.core.log.changed.is_empty();
-        if !changed && self.core.sb.clean.get() == clean {
+        if !changed && self.core.sb == marked {
             return Ok(());
         }
-        self.core.sb.clean = clean.into();
+        self.core.sb = marked;
         self.core.touch_super();
         self.core.commit_repair()?;
         self.core.empty_log()

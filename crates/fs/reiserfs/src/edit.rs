@@ -128,7 +128,9 @@ impl Core {
             return self.patch((leaf, at), |item| item.body = body);
         }
         self.edit(key, |items| {
-            items.iter_mut().filter(|item| item.key == key).for_each(|item| item.body = body.clone())
+            if let Some(item) = items.get_mut(at) {
+                item.body = body;
+            }
         })
     }
 

@@ -500,11 +500,13 @@ impl SuperBlock {
         self.clean.get() == UNMOUNTED
     }
 
-    /// The same of a volume that is in use, or not any more; damage stays known.
+    /// The same of a volume that is in use, or not any more; damage stays known. One that has no bit for it does not count as
+    /// unmounted then.
     pub fn marked(self, is_unmounted: bool, has_met_damage: bool) -> SuperBlock {
-        let knows = self.incompat.get() & INCOMPAT_DENSE != 0;
-        let new = if knows && has_met_damage { DAMAGED } else { 0 } | if is_unmounted { UNMOUNTED } else { 0 };
-        SuperBlock { clean: (self.clean.get() & DAMAGED | new).into(), ..self }
+        let has_bit = self.incompat.get() & INCOMPAT_DENSE != 0;
+        let damaged = if has_bit && has_met_damage { DAMAGED } else { self.clean.get() & DAMAGED };
+        let unmounted = if is_unmounted && (has_bit || !has_met_damage) { UNMOUNTED } else { 0 };
+        SuperBlock { clean: (damaged | unmounted).into(), ..self }
     }
 
     /// What its copy holds: nothing that changes, but for the label.

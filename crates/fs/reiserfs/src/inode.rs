@@ -82,6 +82,11 @@ impl Core {
         Ok(())
     }
 
+    /// New stat data as an item.
+    pub fn stat_item(&self, ino: Ino, d: &StatData) -> Item {
+        Item { key: stat_key(ino), tail: 0, body: stat::encode(d, self.geom.dense, 0) }
+    }
+
     /// Makes a new object in a locality.
     pub fn new_object(&mut self, locality: u32, m: u32, (uid, gid): (u32, u32), now: Time) -> Result<Inode> {
         self.need(self.most_taken())?;
@@ -104,7 +109,7 @@ impl Core {
             ..StatData::default()
         };
         let ino = ino_of(locality, object);
-        self.insert(Item { key: stat_key(ino), tail: 0, body: stat::encode(&d, self.geom.dense, 0) })?;
+        self.insert(self.stat_item(ino, &d))?;
         Ok(Inode { ino, d, at: 0 })
     }
 }
@@ -140,7 +145,9 @@ impl InodeStore for Core {
         match self.lengthen(stat_key(i.ino), place, body) {
             // The call cannot be refused any more.
             Err(Error::Errno(Errno::ENOSPC)) if self.calls.has_changed() => {
-                Err(Error::Io(std::io::Error::other("no block for stat data that grow")))
+                let why = || Error::Io(std::io::Error::other("no space for stat data that grow"));
+                let body = stat::fitted(&i.d, len).ok_or_else(why)?;
+                self.patch(place, |item| item.body = body)
             }
             done => done,
         }

@@ -89,10 +89,7 @@ impl Engine for ReiserFs {
 
     fn probe(&self, device: &dyn Device) -> Result<Option<VolumeInfo>> {
         let Some((sb, geom)) = superblock::read(device, 0)? else { return Ok(None) };
-        let damage =
-            if sb.clean.get() & format::DAMAGED == 0 { "none that is known" } else { "met, not mended: run fsck" };
-        let facts = vec![
-            ("damage", damage.to_string()),
+        let mut facts = vec![
             ("version", sb.version.to_string()),
             ("node_size", geom.node_size.to_string()),
             ("log_size", geom.byte(geom.log).to_string()),
@@ -101,6 +98,9 @@ impl Engine for ReiserFs {
             ("levels", sb.height.to_string()),
             ("created", sb.created.to_string()),
         ];
+        if sb.clean.get() & format::DAMAGED != 0 {
+            facts.push(("damage", "met, and not mended yet: run fsck".to_string()));
+        }
         let label = String::from_utf8_lossy(&label_of(&sb.label)).into_owned();
         let (size, clean) = (geom.byte(geom.blocks), sb.is_clean());
         Ok(Some(VolumeInfo { engine: self.name(), label, uuid: sb.uuid, size, clean, facts }))

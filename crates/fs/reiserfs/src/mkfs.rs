@@ -2,7 +2,6 @@
 //! means nothing until bitmaps are made for it, so a large volume takes no longer than a small one.
 
 use crate::format::*;
-use crate::item::Item;
 use crate::node::Content;
 use crate::options;
 use crate::recover;
@@ -81,9 +80,7 @@ impl Core {
             btime: now,
             ..StatData::default()
         };
-        let item =
-            Item { key: crate::inode::stat_key(ROOT), tail: 0, body: crate::stat::encode(&d, self.geom.dense, 0) };
-        self.put_node(block, 1, Content::Leaf(vec![item]));
+        self.put_node(block, 1, Content::Leaf(vec![self.stat_item(ROOT, &d)]));
         Ok(())
     }
 

@@ -43,14 +43,12 @@ impl locked::Core for Core {
 
     fn finish(&mut self) -> Result<()> {
         let met = self.calls.health.has_met_damage();
-        let is_told = !met || self.sb.clean.get() & DAMAGED != 0 || !self.geom.dense;
-        if self.log.is_marked || self.log.since.is_some() || self.log.super_changed || !is_told {
+        let is_news = met && self.sb.clean.get() & DAMAGED == 0;
+        if self.log.is_marked || self.log.since.is_some() || self.log.super_changed || is_news {
             self.commit_transaction()?;
-            if !met || self.geom.dense {
-                self.sb = self.sb.marked(true, met);
-                self.touch_super();
-                self.commit_transaction()?;
-            }
+            self.sb = self.sb.marked(true, met);
+            self.touch_super();
+            self.commit_transaction()?;
             self.empty_log()?;
             self.discard_log()?;
         }
@@ -79,20 +77,19 @@ impl locked::Core for Core {
     fn statfs(&mut self) -> Result<StatFs> {
         let g = self.geom;
         let free = u64::from(self.sb.free.get());
-        let available = free.saturating_sub(self.reserve().into());
         // Two numbers are nobody's.
         let used =
             self.ids.iter().map(|(first, end)| u64::from(end - first)).sum::<u64>().saturating_sub(ROOT_OBJECT.into());
-        let stat = crate::stat::encode(&StatData::default(), g.dense, 0).len();
+        let stat = if g.dense { crate::stat::LEAST } else { STAT_DATA };
         // As many more as there is room for: each takes its stat data and its name.
-        let more = (available * g.node_size as u64 / (stat + ITEM_HEAD + ENTRY_HEAD + 8) as u64)
-            .min(u64::from(u32::MAX) - used);
+        let more =
+            (free * g.node_size as u64 / (stat + ITEM_HEAD + ENTRY_HEAD + 8) as u64).min(u64::from(u32::MAX) - used);
         Ok(StatFs {
             bsize: g.node_size as u32,
             frsize: g.node_size as u32,
             blocks: u64::from(g.blocks.saturating_sub(g.own_blocks())),
             bfree: free,
-            bavail: available,
+            bavail: free,
             files: used + more,
             ffree: more,
             namelen: 255,

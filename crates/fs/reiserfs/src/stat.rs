@@ -1,14 +1,15 @@
 //! Stat data as bytes: dense ones, or in volumes without [`INCOMPAT_DENSE`] the structure as it is (decision 25).
 //!
 //! Dense stat data never get shorter, and have room for what is usual, so that hardly a change of attributes changes the
-//! length of their item.
+//! length of their item. Where there is no space for that, they can do without a change ([`fitted`]).
 
 use crate::format::*;
+use arbor_base::layout::{I64, U32};
 use std::ops::Range;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Their least length, and what it is a multiple of: no multiple is [`STAT_DATA`].
-const LEAST: usize = 40;
+pub(crate) const LEAST: usize = 40;
 const STEP: usize = 8;
 
 const SECOND: i128 = 1_000_000_000;
@@ -18,17 +19,40 @@ pub fn encode(d: &StatData, dense: bool, least: usize) -> Vec<u8> {
     if !dense {
         return d.as_bytes().to_vec();
     }
+    let mut bytes = told(d);
+    let fitted = StatData { atime: NOW, mtime: NOW, ctime: NOW, btime: NOW, above: u64::MAX.into(), ..*d };
+    let len = bytes.len().max(told(&fitted).len()).max(least).max(LEAST);
+    bytes.resize(len.next_multiple_of(STEP), 0);
+    bytes
+}
+
+/// A time that takes as much as any before the year 2242.
+const NOW: Stamp = Stamp { secs: I64::new(1 << 32), nanos: U32::new(999_999_999) };
+
+/// Dense stat data in exactly so many bytes, for a call that has no space for more and cannot be refused: if need be the
+/// object was made, looked at, and changed otherwise when its data were changed last. `None` if that does not fit either,
+/// which cannot be if they were [encoded](encode) before what has changed since are times, links and what is above.
+pub(crate) fn fitted(d: &StatData, len: usize) -> Option<Vec<u8>> {
+    let made = StatData { btime: d.mtime, ..*d };
+    let read = StatData { atime: d.mtime, ..made };
+    let all = [*d, made, read, StatData { ctime: d.mtime, ..read }];
+    let mut bytes = all.iter().map(told).find(|bytes| bytes.len() <= len)?;
+    bytes.resize(len, 0);
+    Some(bytes)
+}
+
+/// The numbers as far as they are told.
+fn told(d: &StatData) -> Vec<u8> {
     let all = numbers(d);
-    let told = all.len() - all.iter().rev().take_while(|n| **n == 0).count();
+    let count = all.len() - all.iter().rev().take_while(|n| **n == 0).count();
     let mut bytes = Vec::with_capacity(LEAST);
-    for mut n in all.into_iter().take(told) {
+    for mut n in all.into_iter().take(count) {
         while n > 0x7f {
             bytes.push(n as u8 | 0x80);
             n >>= 7;
         }
         bytes.push(n as u8);
     }
-    bytes.resize(bytes.len().max(least).max(LEAST).next_multiple_of(STEP), 0);
     bytes
 }
 
@@ -100,7 +124,8 @@ fn numbers(d: &StatData) -> [u128; DENSE.len()] {
     let [mode, nlink, uid, gid] = [d.mode, d.nlink, d.uid, d.gid].map(|n| n.get().into());
     let [generation, tail, blocks] = [d.generation, d.tail, d.blocks].map(|n| n.get().into());
     let [size, above] = [d.size, d.above].map(|n| n.get().into());
-    let (secs, part) = (unsigned(d.mtime.secs.get().into()), d.mtime.nanos.get().into());
+    let mtime = nanos(d.mtime);
+    let (secs, part) = (unsigned(mtime.div_euclid(SECOND)), mtime.rem_euclid(SECOND).cast_unsigned());
     let [ctime, atime, btime] = [d.ctime, d.atime, d.btime].map(since);
     let (xattr, rdev) = (d.xattr.get().into(), d.rdev.get().into());
     [mode, nlink, uid, gid, generation, size, tail, secs, part, ctime, atime, btime, blocks, xattr, above, rdev]
@@ -170,9 +195,31 @@ mod tests {
         let unnamed = StatData { nlink: 0.into(), above: (3 << 32 | 1_000_000).into(), ..usual() };
         let read = StatData { atime: at(1_700_000_001 + 7 * 86400, 5), ..usual() };
         assert_eq!((len(&unnamed), len(&read)), (LEAST, LEAST));
+        assert_eq!(len(&StatData { uid: (1 << 31).into(), gid: (1 << 31).into(), ..usual() }), LEAST + STEP);
         assert_eq!(encode(&usual(), true, 56).len(), 56, "it does not get shorter");
         assert_eq!(decode(&encode(&usual(), true, 56)), Some(usual()));
         assert_eq!(decode(&encode(&usual(), false, 0)), Some(usual()), "the old form");
+    }
+
+    /// Whatever happens to a file without being asked for, its stat data fit where they are.
+    #[test]
+    fn there_is_a_way_without_space() {
+        let far = StatData {
+            nlink: 0.into(),
+            above: u64::MAX.into(),
+            atime: at(i64::MIN, 7),
+            mtime: at(8_000_000_000, 999_999_999),
+            ctime: at(i64::MAX, 7),
+            btime: at(i64::MIN, 7),
+            ..usual()
+        };
+        let len = encode(&usual(), true, 0).len();
+        let body = fitted(&far, len).unwrap();
+        let expected = StatData { atime: far.mtime, ctime: far.mtime, btime: far.mtime, ..far };
+        assert_eq!((body.len(), decode(&body)), (len, Some(expected)));
+        let exact = StatData { above: 9.into(), ..usual() };
+        assert_eq!(fitted(&exact, len).and_then(|body| decode(&body)), Some(exact), "what fits is kept");
+        assert_eq!(fitted(&StatData { size: u64::MAX.into(), ..far }, len), None);
     }
 
     #[test]
@@ -204,6 +251,8 @@ mod tests {
             let bytes = encode(&d, true, least);
             prop_assert!(bytes.len() >= least && bytes.len() != STAT_DATA);
             prop_assert_eq!(decode(&bytes), Some(d));
+            let later = StatData { mtime: NOW, ctime: times[0], above: long[0].into(), ..d };
+            prop_assert!(fitted(&later, bytes.len()).is_some());
         }
 
         #[test]

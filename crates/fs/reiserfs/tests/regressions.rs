@@ -7,7 +7,7 @@ use arbor_base::vfs::*;
 use arbor_reiserfs::ReiserFs;
 use arbor_reiserfs::format::*;
 use arbor_torture::{damage, faults};
-use damage_kit::Knife;
+use damage_kit::{CX, Knife, file};
 use std::sync::Arc;
 
 /// A commit that failed left what it had allocated in the superblock of the unmount; a truncation changed a tail in one node
@@ -55,14 +55,48 @@ fn mount(devices: Devices, options: &str) -> Arc<dyn FileSystem> {
 
 impl Volume {
     fn new(options: &str) -> Volume {
-        let disk = damage::format(&ReiserFs, 8 << 20, "");
+        Volume::of(8 << 20, "", options)
+    }
+
+    fn of(size: u64, format: &str, options: &str) -> Volume {
+        let disk = damage::format(&ReiserFs, size, format);
         let fs = mount(Devices::single(disk.clone()), options);
         Volume { disk, fs }
     }
 
+    /// Unmounted, changed, and mounted again.
+    fn hurt(self, hurt: impl FnOnce(&Knife)) -> Volume {
+        self.fs.unmount().unwrap();
+        hurt(&Knife::new(self.disk.clone()));
+        Volume { fs: mount(Devices::single(self.disk.clone()), ""), ..self }
+    }
+
+    fn repaired(self) -> Volume {
+        self.hurt(|knife| {
+            damage::check(&ReiserFs, knife.dev.clone(), Repair::Yes);
+            assert_eq!(damage::check(&ReiserFs, knife.dev.clone(), Repair::No).issues, vec![]);
+        })
+    }
+
     fn create(&self, name: &[u8]) -> Ino {
         let new = New { mode: mode::IFREG | 0o644, ..New::default() };
-        self.fs.create(&Cx { uid: 0, gid: 0 }, self.fs.root(), name, &new).unwrap().ino
+        self.fs.create(&CX, self.fs.root(), name, &new).unwrap().ino
+    }
+
+    fn file(&self, name: &str, data: &[u8]) -> Ino {
+        file(&*self.fs, self.fs.root(), name, 0, data)
+    }
+
+    fn remove(&self, name: &str, ino: Ino) {
+        self.fs.unlink(self.fs.root(), name.as_bytes()).unwrap();
+        self.fs.forget(ino, 9);
+    }
+
+    fn assert_holds(&self, name: &str, data: &[u8]) {
+        let found = self.fs.lookup(self.fs.root(), name.as_bytes()).unwrap();
+        let mut bytes = vec![0; data.len() + 1];
+        assert_eq!(self.fs.read(found.ino, 0, &mut bytes).unwrap(), data.len(), "{name}");
+        assert!(bytes.starts_with(data), "{name}");
     }
 
     /// Writes to a file until there is no space.
@@ -111,25 +145,19 @@ fn attributes_are_replaced_on_a_full_volume() {
 #[test]
 fn a_file_whose_attributes_are_lost_is_removed_alone() {
     let volume = Volume::new("");
-    let file = volume.create(b"file");
-    volume.fs.setxattr(file, b"user.a", &[1; 30_000], XattrMode::Set).unwrap();
-    volume.fs.write(file, 0, &[2; 20_000]).unwrap();
-    volume.fs.unmount().unwrap();
-    let knife = Knife::new(volume.disk.clone());
-    let at = |offset| knife.place(knife.key("/file", offset, Kind::Xattr)).leaf;
-    assert_ne!(at(XATTR_OFFSET + 15_000), knife.place(knife.key("/file", 0, Kind::StatData)).leaf);
-    knife.destroy(at(XATTR_OFFSET + 15_000));
+    let ino = volume.file("file", &[2; 20_000]);
+    volume.fs.setxattr(ino, b"user.a", &[1; 30_000], XattrMode::Set).unwrap();
+    let mut volume = volume.hurt(|knife| {
+        let leaf = knife.place(knife.key("/file", XATTR_OFFSET + 15_000, Kind::Xattr)).leaf;
+        assert_ne!(leaf, knife.place(knife.key("/file", 0, Kind::StatData)).leaf);
+        knife.destroy(leaf);
+    });
+    volume.remove("file", ino);
     for _ in 0..2 {
-        let fs = mount(Devices::single(volume.disk.clone()), "");
-        let new = |name: &[u8]| fs.mknod(&Cx { uid: 0, gid: 0 }, fs.root(), name, mode::IFREG | 0o644, 0);
-        if fs.lookup(fs.root(), b"file").is_ok() {
-            fs.unlink(fs.root(), b"file").unwrap();
-            fs.forget(file, 1);
-        }
-        let other = new(b"other").unwrap().ino;
-        fs.fsync(other, false).unwrap();
-        fs.unlink(fs.root(), b"other").unwrap();
-        fs.unmount().unwrap();
+        let other = volume.file("other", b"");
+        volume.fs.fsync(other, false).unwrap();
+        volume.remove("other", other);
+        volume = volume.hurt(|_| ());
     }
 }
 
@@ -138,28 +166,17 @@ fn a_file_whose_attributes_are_lost_is_removed_alone() {
 #[test]
 fn a_wrong_map_of_numbers_costs_no_node() {
     let volume = Volume::new("");
-    for n in 0..20 {
-        let ino = volume.create(format!("file {n}").as_bytes());
-        volume.fs.write(ino, 0, &[n; 100]).unwrap();
+    let names: Vec<String> = (0..20).map(|n| format!("file {n}")).collect();
+    names.iter().for_each(|name| _ = volume.file(name, name.as_bytes()));
+    let volume = volume.hurt(|knife| knife.ids(|map| map[ID_MAP + 4..ID_MAP + 8].copy_from_slice(&[5, 0, 0, 0])));
+    for _ in 0..2 {
+        let made = volume.fs.mknod(&CX, volume.fs.root(), b"new", mode::IFREG | 0o644, 0);
+        assert!(matches!(made, Err(Error::Corrupt(_))), "{made:?}");
     }
-    volume.fs.unmount().unwrap();
-    let knife = Knife::new(volume.disk.clone());
-    knife.ids(|map| map[ID_MAP + 4..ID_MAP + 8].copy_from_slice(&[5, 0, 0, 0]));
-    let fs = mount(Devices::single(volume.disk.clone()), "");
-    let made = fs.mknod(&Cx { uid: 0, gid: 0 }, fs.root(), b"new", mode::IFREG | 0o644, 0);
-    assert!(matches!(made, Err(Error::Corrupt(_))), "{made:?}");
-    fs.mknod(&Cx { uid: 0, gid: 0 }, fs.root(), b"new", mode::IFREG | 0o644, 0).unwrap_err();
-    fs.unlink(fs.root(), b"file 19").unwrap();
-    fs.unmount().unwrap();
-    damage::check(&ReiserFs, volume.disk.clone(), Repair::Yes);
-    let fs = mount(Devices::single(volume.disk.clone()), "");
-    for n in 0..19 {
-        let ino = fs.lookup(fs.root(), format!("file {n}").as_bytes()).unwrap().ino;
-        let mut bytes = [0; 100];
-        fs.read(ino, 0, &mut bytes).unwrap();
-        assert_eq!(bytes, [n; 100]);
-    }
-    fs.mknod(&Cx { uid: 0, gid: 0 }, fs.root(), b"new", mode::IFREG | 0o644, 0).unwrap();
+    volume.fs.unlink(volume.fs.root(), b"file 19").unwrap();
+    let volume = volume.repaired();
+    names.iter().take(19).for_each(|name| volume.assert_holds(name, name.as_bytes()));
+    volume.file("new", b"");
 }
 
 /// An object with the greatest number made a range of numbers that ends before it begins. (It was a mutant of an image whose
@@ -167,43 +184,35 @@ fn a_wrong_map_of_numbers_costs_no_node() {
 #[test]
 fn an_object_with_the_greatest_number_is_no_panic() {
     let volume = Volume::new("");
-    let file = volume.create(b"file");
-    volume.fs.write(file, 0, &[1; 100]).unwrap();
-    volume.fs.unmount().unwrap();
-    let knife = Knife::new(volume.disk.clone());
-    let (locality, number) = key_of(file);
-    knife.leaf(Key::new(locality, number, 0, Kind::StatData), |items| {
-        items.iter_mut().filter(|i| i.key.object() == number).for_each(|i| i.key = i.key.of(u32::MAX));
+    let (locality, number) = key_of(volume.file("file", &[1; 100]));
+    let volume = volume.hurt(|knife| {
+        knife.leaf(Key::new(locality, number, 0, Kind::StatData), |items| {
+            items.iter_mut().filter(|i| i.key.object() == number).for_each(|i| i.key = i.key.of(u32::MAX));
+        });
     });
-    damage::check(&ReiserFs, volume.disk.clone(), Repair::Yes);
-    assert_eq!(damage::check(&ReiserFs, volume.disk.clone(), Repair::No).issues, vec![]);
-    let fs = mount(Devices::single(volume.disk.clone()), "");
-    fs.mknod(&Cx { uid: 0, gid: 0 }, fs.root(), b"other", mode::IFREG | 0o644, 0).unwrap();
-    fs.unmount().unwrap();
+    volume.repaired().file("other", b"");
 }
 
 /// A volume on which damage was met said that it was clean after the next unmount, and `fsck -p` believed it.
 #[test]
 fn damage_that_was_met_stays_known() {
     let volume = Volume::new("");
-    let file = volume.create(b"file");
-    volume.fs.write(file, 0, &[1; 100]).unwrap();
-    volume.fs.unmount().unwrap();
-    let is_clean = || ReiserFs.probe(&volume.disk).unwrap().unwrap().clean;
-    assert!(is_clean());
-    Knife::new(volume.disk.clone()).stat("/file", |d| d.mode = 0.into());
-    let fs = mount(Devices::single(volume.disk.clone()), "");
-    fs.getattr(file).unwrap_err();
-    fs.unmount().unwrap();
-    assert!(!is_clean(), "nothing was changed but that");
-    let fs = mount(Devices::single(volume.disk.clone()), "");
-    fs.mknod(&Cx { uid: 0, gid: 0 }, fs.root(), b"other", mode::IFREG | 0o644, 0).unwrap();
-    fs.unmount().unwrap();
-    assert!(!is_clean(), "a mount that does not meet it");
-    assert_eq!(damage::check(&ReiserFs, volume.disk.clone(), Repair::Preen).remaining(), 1);
-    assert!(!is_clean());
-    assert_eq!(damage::check(&ReiserFs, volume.disk.clone(), Repair::Yes).remaining(), 0);
-    assert!(is_clean());
+    let ino = volume.file("file", &[1; 100]);
+    let is_clean = |knife: &Knife| ReiserFs.probe(&knife.dev).unwrap().unwrap().clean;
+    let volume = volume.hurt(|knife| {
+        assert!(is_clean(knife));
+        knife.stat("/file", |d| d.mode = 0.into());
+    });
+    volume.fs.getattr(ino).unwrap_err();
+    let volume = volume.hurt(|knife| assert!(!is_clean(knife), "nothing was changed but that"));
+    volume.file("other", b"");
+    volume.hurt(|knife| {
+        assert!(!is_clean(knife), "a mount that does not meet it");
+        assert_eq!(damage::check(&ReiserFs, knife.dev.clone(), Repair::Preen).remaining(), 1);
+        assert!(!is_clean(knife));
+        assert_eq!(damage::check(&ReiserFs, knife.dev.clone(), Repair::Yes).remaining(), 0);
+        assert!(is_clean(knife));
+    });
 }
 
 /// What a checkpoint could not write in place was read from there.
@@ -211,12 +220,8 @@ fn damage_that_was_met_stays_known() {
 fn a_checkpoint_that_fails_hides_nothing() {
     let disk = FaultDevice::new(damage::format(&ReiserFs, 24 << 20, ""));
     let fs = mount(Devices::single(disk.clone()), "cache=1M");
-    let new = |name: &str| fs.mknod(&Cx { uid: 0, gid: 0 }, fs.root(), name.as_bytes(), mode::IFREG | 0o644, 0);
-    let large = new("large").unwrap().ino;
-    fs.write(large, 0, &[1; 3 << 20]).unwrap();
-    for n in 0..300 {
-        fs.write(new(&format!("file {n}")).unwrap().ino, 0, &[7; 200]).unwrap();
-    }
+    let large = file(&*fs, fs.root(), "large", 0, &[1; 3 << 20]);
+    (0..300).for_each(|n| _ = file(&*fs, fs.root(), &format!("file {n}"), 0, &[7; 200]));
     fs.fsync(large, false).unwrap();
     disk.fail(FaultOp::Write, disk.count(FaultOp::Write), FaultTimes::FromThenOn);
     fs.trim(&TrimRange::ALL).unwrap_err();
@@ -229,58 +234,64 @@ fn a_checkpoint_that_fails_hides_nothing() {
 /// A search for a free block failed for a bitmap that could not be read, after something was changed.
 #[test]
 fn a_lost_bitmap_keeps_nobody_from_making_files() {
-    let disk = damage::format(&ReiserFs, 24 << 20, "block=1K,log=512K");
-    let fs = mount(Devices::single(disk.clone()), "");
-    let new = |fs: &dyn FileSystem, name: &str| {
-        fs.mknod(&Cx { uid: 0, gid: 0 }, fs.root(), name.as_bytes(), mode::IFREG | 0o644, 0).unwrap().ino
-    };
-    let large = new(&*fs, "large");
-    fs.write(large, 0, &[1; 10 << 20]).unwrap();
-    fs.unmount().unwrap();
-    let knife = Knife::new(disk.clone());
-    assert!(knife.sb().bitmaps.get() > 2);
-    knife.destroy(knife.geom.bitmap(2));
-    let fs = mount(Devices::single(disk.clone()), "");
-    for n in 0..2000 {
-        let ino = new(&*fs, &format!("file {n}"));
-        fs.write(ino, 0, &[3; 3000]).unwrap();
-    }
-    fs.unmount().unwrap();
-    damage::check(&ReiserFs, disk.clone(), Repair::Yes);
-    assert_eq!(damage::check(&ReiserFs, disk.clone(), Repair::No).issues, vec![]);
-    let fs = mount(Devices::single(disk), "");
-    let ino = fs.lookup(fs.root(), b"file 1999").unwrap().ino;
-    let mut bytes = [0; 3000];
-    fs.read(ino, 0, &mut bytes).unwrap();
-    assert_eq!(bytes, [3; 3000]);
+    let volume = Volume::of(24 << 20, "block=1K,log=512K", "");
+    volume.file("large", &[1; 10 << 20]);
+    let volume = volume.hurt(|knife| {
+        assert!(knife.sb().bitmaps.get() > 2);
+        knife.destroy(knife.geom.bitmap(2));
+    });
+    (0..2000).for_each(|n| _ = volume.file(&format!("file {n}"), &[3; 3000]));
+    volume.repaired().assert_holds("file 1999", &[3; 3000]);
 }
 
 /// The last bitmap covered itself and the copy of the superblock, and its making was taken for damage.
 #[test]
 fn a_last_bitmap_that_covers_nothing_is_no_damage() {
     let covered = Geom { node_size: 1024, ..Geom::default() }.covered();
-    let disk = damage::format(&ReiserFs, u64::from(17 * covered + 2) << 10, "block=1K,log=512K");
-    let fs = mount(Devices::single(disk.clone()), "");
-    let new = |name: &str| fs.mknod(&Cx { uid: 0, gid: 0 }, fs.root(), name.as_bytes(), mode::IFREG | 0o644, 0);
-    let [first, large] = ["first", "large"].map(|name| new(name).unwrap().ino);
-    fs.write(first, 0, &[8; 100_000]).unwrap();
+    let volume = Volume::of(u64::from(17 * covered + 2) << 10, "block=1K,log=512K", "");
+    let (first, large) = (volume.file("first", &[8; 100_000]), volume.file("large", b""));
     let (mut at, piece) = (0, vec![9; 1 << 20]);
     let mut fill = || loop {
-        match fs.write(large, at, &piece) {
+        match volume.fs.write(large, at, &piece) {
             Ok(n) => at += n as u64,
-            Err(e) => break (at, e),
+            Err(e) => break (at, e.errno()),
         }
     };
     let (full, why) = fill();
-    assert_eq!(why.errno(), Errno::ENOSPC, "{why}");
+    assert_eq!(why, Errno::ENOSPC);
     // Far from where the large file ends, and too little to be looked for as long as there is another bitmap.
-    fs.unlink(fs.root(), b"first").unwrap();
-    fs.forget(first, 1);
+    volume.remove("first", first);
     let (more, why) = fill();
-    assert_eq!(why.errno(), Errno::ENOSPC, "{why}");
+    assert_eq!(why, Errno::ENOSPC);
     assert!(more > full + 50_000, "{more} after {full}");
-    fs.unmount().unwrap();
-    assert_eq!(damage::check(&ReiserFs, disk, Repair::No).issues, vec![]);
+    volume.check();
+}
+
+/// On a full volume stat data grow as long as there are blocks, then calls that ask for it are refused; names are removed all the
+/// same, though times of what is above them and of what they name change then.
+#[test]
+fn stat_data_grow_on_a_full_volume() {
+    let volume = Volume::new("");
+    let files: Vec<(String, Ino)> =
+        (0..12_000).map(|n| format!("file {n}")).map(|name| (name.clone(), volume.file(&name, &[4; 60]))).collect();
+    let large = volume.file("large", b"");
+    volume.fill(large);
+    let time = Some(SetTime::At(Time { secs: -1_000_000_000_000, nanos: 1 }));
+    let far = SetAttr { uid: Some(1 << 31), gid: Some(1 << 31), atime: time, btime: time, ..SetAttr::default() };
+    let mut done = [0, 0];
+    for (_, ino) in &files {
+        match volume.fs.setattr(*ino, &far) {
+            Ok(_) => done[0] += 1,
+            Err(e) => {
+                assert_eq!(e.errno(), Errno::ENOSPC);
+                done[1] += 1;
+            }
+        }
+    }
+    assert!(done[0] > 100 && done[1] > 0, "{done:?}");
+    files.iter().for_each(|(name, ino)| volume.remove(name, *ino));
+    assert!(volume.fs.failure().is_none());
+    volume.check();
 }
 
 /// An unmounted image is no larger than what lies in it: the space of the log is given back.
@@ -288,9 +299,7 @@ fn a_last_bitmap_that_covers_nothing_is_no_damage() {
 fn the_log_takes_no_space_after_an_unmount() {
     let volume = Volume::new("");
     for n in 0..200 {
-        let ino = volume.create(format!("file {n}").as_bytes());
-        volume.fs.write(ino, 0, &[1; 200]).unwrap();
-        volume.fs.fsync(ino, false).unwrap();
+        volume.fs.fsync(volume.file(&format!("file {n}"), &[1; 200]), false).unwrap();
     }
     let geom = Knife::new(volume.disk.clone()).geom;
     let used = || (2..=geom.log).filter(|n| damage::read(&volume.disk, geom.byte(*n), 4096) != [0; 4096]).count();

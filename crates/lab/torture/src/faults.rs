@@ -563,7 +563,6 @@ impl<'a> Attempt<'a> {
         }
         let mut remains = Remains::History;
         let mut well = false;
-        let part = shortened(&*fs, &before, &after);
         match fs.failure() {
             Some(why) => {
                 if self.case.planned.op == FaultOp::Read {
@@ -598,7 +597,7 @@ impl<'a> Attempt<'a> {
         }
         drop((world, fs));
         let unmounted = self.case.end == End::Unmount && well;
-        self.verify(oracle, &remains, at, &Vec::from_iter([before, after].into_iter().chain(part)), unmounted)
+        self.verify(oracle, &remains, at, &[before, after], unmounted)
     }
 
     /// What must hold while the file system is read-only for a failure.
@@ -794,18 +793,6 @@ fn changes_of_file(fs: &dyn FileSystem, ino: Ino, path: &[u8]) -> Vec<(&'static 
     // A copy of nothing changes nothing.
     .filter(|(what, done)| !(*what == "copy" && done.is_ok()))
     .collect()
-}
-
-/// What a truncation has left that met damage after some of its steps: the state before it, with a file as long as it is now.
-fn shortened(fs: &dyn FileSystem, before: &State, after: &State) -> Option<State> {
-    let size = |state: &State, number| Some(state.nodes.get(&number)?.data()?.size());
-    let files = expected(before).files;
-    let (path, (_, number)) = files.into_iter().find(|(_, f)| size(after, f.1) < size(before, f.1))?;
-    let ino = find(fs, &path).ok()?;
-    let now = fs.getattr(ino).map(|a| a.size).ok();
-    fs.forget(ino, 1);
-    let now = now.filter(|now| Some(*now) > size(after, number) && Some(*now) < size(before, number))?;
-    Some(before.resized(number, now))
 }
 
 /// The inode of a path, with a reference that the caller gives back.

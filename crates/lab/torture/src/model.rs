@@ -185,13 +185,6 @@ impl State {
         }
     }
 
-    /// The same with a file cut to this size.
-    pub fn resized(&self, ino: u64, size: u64) -> State {
-        let mut state = self.clone();
-        state.data_mut(ino).into_iter().for_each(|data| data.truncate(size));
-        state
-    }
-
     fn find(&self, parent: u64, name: &[u8]) -> Result<Option<u64>> {
         Ok(self.dir(parent)?.names.get(name).map(|n| n.ino))
     }

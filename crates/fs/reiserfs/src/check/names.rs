@@ -4,8 +4,7 @@ use super::objects::Rec;
 use super::{Checker, Issue, issue::Node};
 use crate::dir::Entry;
 use crate::format::*;
-use crate::inode::{LINK_MAX, stat_key};
-use crate::item::Item;
+use crate::inode::LINK_MAX;
 use crate::volume::Core;
 use arbor_base::vfs::{Error, FileType, Ino, Result, Time, mode};
 use arbor_kit::atomicnames::AtomicNames as _;
@@ -36,11 +35,7 @@ impl Checker<'_> {
             ..StatData::default()
         };
         self.core.ids = super::numbers::with_root(std::mem::take(&mut self.core.ids));
-        match self.core.insert(Item {
-            key: stat_key(ROOT),
-            tail: 0,
-            body: crate::stat::encode(&d, self.core.geom.dense, 0),
-        }) {
+        match self.core.insert(self.core.stat_item(ROOT, &d)) {
             Err(e) if e.errno() == arbor_base::vfs::Errno::ENOSPC => {
                 self.tell(TreeIssue::NoSpace { what: "the root directory".into() });
             }

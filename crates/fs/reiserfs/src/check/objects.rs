@@ -7,7 +7,6 @@ use crate::format::*;
 use crate::inode::{Inode, stat_key};
 use crate::item::{Item, entries, last_unit, pointer};
 use crate::node::Block;
-use crate::stat;
 use crate::tree::seek;
 use crate::validate::stat_data;
 use crate::volume::Core;
@@ -175,11 +174,7 @@ impl Checker<'_> {
         }
         self.check_xattr(&o, &i, &mut d);
         if is_new {
-            self.mends.push(Mend::Insert(Item {
-                key: stat_key(o.ino),
-                tail: 0,
-                body: stat::encode(&d, self.core.geom.dense, 0),
-            }));
+            self.mends.push(Mend::Insert(self.core.stat_item(o.ino, &d)));
         } else if d != before {
             self.mends.push(Mend::Stat(o.ino, Box::new(d)));
         }

@@ -326,12 +326,16 @@ impl Knife {
         stat::decode(&found.item().unwrap().body).unwrap()
     }
 
-    /// Changes stat data.
+    /// Changes stat data; as far as can be in their length, for the leaf may be full.
     pub fn stat(&self, path: &str, f: impl FnOnce(&mut StatData)) {
         self.item(self.key(path, 0, Kind::StatData), |item| {
             let mut d = stat::decode(&item.body).unwrap();
             f(&mut d);
-            item.body = stat::encode(&d, true, item.body.len());
+            let mut body = stat::encode(&d, true, item.body.len());
+            while body.len() > item.body.len() && body.last() == Some(&0) {
+                body.pop();
+            }
+            item.body = body;
         });
     }
 
