@@ -130,7 +130,7 @@ impl Core {
         };
         let body = [head.as_bytes(), name].concat();
         self.resize_dir(dir, body.len() as i64)?;
-        self.insert(Item { key: name_key(dir, offset), tail: 0, body })
+        self.insert(Item { key: name_key(dir, offset), tail: 0, body: body.into() })
     }
 }
 

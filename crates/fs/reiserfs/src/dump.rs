@@ -17,6 +17,7 @@ use arbor_kit::buddy::bitmap;
 use arbor_kit::dump::{attributes, hex, lines, shown, text};
 use arbor_kit::inodes::{InodeStore as _, InodeTable as _};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use zerocopy::FromBytes;
 
 const PATHS: &str = "known are: superblock, log, ids, bitmap N, tree, node N, object LOCALITY OBJECT, object N, dir N, \
@@ -134,7 +135,7 @@ fn node(core: &mut Core, n: Block) -> Result<Value> {
     check_block(core, n)?;
     let (shape, bytes) = (core.shape(), core.read(n, 1, Request::Tree)?);
     let head = head(&bytes);
-    Ok(match Content::decode(shape, n, head.level.get(), &bytes)? {
+    Ok(match Content::decode(shape, n, head.level.get(), &Arc::new(bytes))? {
         Content::Leaf(items) => {
             let mut end = shape.node_size;
             let each = items.iter().map(|one| {

@@ -107,6 +107,7 @@ impl Core {
         };
         let to = piece.key.at(piece.key.offset().saturating_add(bytes)).next();
         self.check_unused(piece.key, to)?;
+        self.recent.forget(piece.key, to);
         let piece = match tree::put_alone(self, piece)? {
             Ok(alone) => return self.change_alone(alone),
             Err(piece) => piece,
@@ -124,12 +125,12 @@ impl Core {
         drop(content);
         if used + body.len().saturating_sub(len) <= room {
             let more = vec![0; body.len().saturating_sub(len)];
-            self.change_items(leaf, Change::Grow(at, len, more))?;
-            return self.patch((leaf, at), |item| item.body = body);
+            self.change_items(leaf, Change::Grow(at, len, more.into()))?;
+            return self.patch((leaf, at), |item| item.body = body.into());
         }
         self.edit(key, |items| {
             if let Some(item) = items.get_mut(at) {
-                item.body = body;
+                item.body = body.into();
             }
         })
     }
@@ -137,6 +138,7 @@ impl Core {
     /// Removes all units whose keys are in a range. What they lead to is not freed. Reads no node that has none of them, but
     /// for balancing; fails for one that is damaged before it changes anything.
     pub fn cut_range(&mut self, from: Key, to: Key) -> Result<()> {
+        self.recent.forget(from, to);
         match tree::cut_alone(self, from, to)? {
             Cut::Nothing => return Ok(()),
             Cut::Alone(alone) => return self.change_alone(alone),

@@ -187,7 +187,7 @@ impl Core {
                 drop(unit);
                 self.patch(place, |item| put_u32(&mut item.body, n * 4, block))
             }
-            None => self.insert(Item { key, tail: 0, body: block.to_le_bytes().to_vec() }),
+            None => self.insert(Item { key, tail: 0, body: block.to_le_bytes().to_vec().into() }),
         }
     }
 
@@ -241,7 +241,7 @@ impl Core {
         }
         let piece = self.geom.most_direct();
         for (n, part) in bytes.get(old..).unwrap_or(&[]).chunks(piece).enumerate() {
-            self.insert(Item { key: key(old + n * piece), tail: 0, body: part.to_vec() })?;
+            self.insert(Item { key: key(old + n * piece), tail: 0, body: part.to_vec().into() })?;
         }
         if bytes.len() < old {
             self.cut_range(f.from(key(bytes.len()).offset()), end)?;

@@ -2,9 +2,10 @@
 
 use crate::format::*;
 use crate::item::Item;
+use crate::node::Block;
 use crate::planted::{Flaw, planted};
 use crate::stat;
-use crate::tree::{find, seek};
+use crate::tree::{Nodes as _, find, seek};
 use crate::validate::{MOST_XATTRS, stat_data};
 use crate::volume::Core;
 use arbor_base::field;
@@ -84,7 +85,7 @@ impl Core {
 
     /// New stat data as an item.
     pub fn stat_item(&self, ino: Ino, d: &StatData) -> Item {
-        Item { key: stat_key(ino), tail: 0, body: stat::encode(d, self.geom.dense, 0) }
+        Item { key: stat_key(ino), tail: 0, body: stat::encode(d, self.geom.dense, 0).into() }
     }
 
     /// Makes a new object in a locality.
@@ -114,6 +115,32 @@ impl Core {
     }
 }
 
+/// Inodes that were used last, with the places of their items: what is asked for again in one call is decoded once.
+#[derive(Debug, Default)]
+pub(crate) struct Recent {
+    all: [Option<(Block, usize, Inode)>; RECENT],
+    next: usize,
+}
+
+const RECENT: usize = 4;
+
+impl Recent {
+    fn find(&self, ino: Ino) -> Option<(Block, usize, Inode)> {
+        self.all.iter().flatten().find(|(.., i)| i.ino == ino).copied()
+    }
+
+    fn put(&mut self, (leaf, at): (Block, usize), i: Inode) {
+        self.next = (self.next + 1) % RECENT;
+        self.all.get_mut(self.next).into_iter().for_each(|place| *place = Some((leaf, at, i)));
+    }
+
+    /// Forgets those whose stat data have a key in this range.
+    pub fn forget(&mut self, from: Key, to: Key) {
+        let is_in = |i: &Inode| (from..to).contains(&stat_key(i.ino));
+        self.all.iter_mut().filter(|place| place.is_some_and(|(.., i)| is_in(&i))).for_each(|place| *place = None);
+    }
+}
+
 impl InodeStore for Core {
     type Inode = Inode;
 
@@ -122,35 +149,59 @@ impl InodeStore for Core {
     }
 
     fn iget(&mut self, ino: Ino) -> Result<Inode> {
+        if let Some(i) = self.recent_inode(ino)? {
+            return Ok(i);
+        }
         let unit = find(self, stat_key(ino))?.ok_or(Errno::ESTALE)?;
         let at = self.geom.byte(unit.leaf) + (NODE_HEAD + unit.at * ITEM_HEAD) as u64;
         let d = stat_data(&self.geom, &unit.item().ok_or(Errno::EIO)?.body).map_err(|(field, found, expected)| {
             Corrupt::new("stat data", field, at, format!("{found} (object {ino})"), expected)
         })?;
-        Ok(Inode { ino, d, at })
+        let i = Inode { ino, d, at };
+        self.recent.put((unit.leaf, unit.at), i);
+        Ok(i)
     }
 
     fn iput(&mut self, i: &Inode) -> Result<()> {
-        let unit = find(self, stat_key(i.ino))?.ok_or(Errno::ESTALE)?;
+        let key = stat_key(i.ino);
+        let unit = find(self, key)?.ok_or(Errno::ESTALE)?;
         let old = unit.item().map_or(&[][..], |item| &item.body);
         let (len, body) = (old.len(), stat::encode(&i.d, self.geom.dense, old.len()));
-        if old == body {
+        if *old == *body {
             return Ok(());
         }
         let place = (unit.leaf, unit.at);
         drop(unit);
+        self.recent.forget(key, key.next());
         if body.len() == len {
-            return self.patch(place, |item| item.body = body);
+            self.patch(place, |item| item.body = body.into())?;
+            self.recent.put(place, *i);
+            return Ok(());
         }
-        match self.lengthen(stat_key(i.ino), place, body) {
+        match self.lengthen(key, place, body) {
             // The call cannot be refused any more.
             Err(Error::Errno(Errno::ENOSPC)) if self.calls.has_changed() => {
                 let why = || Error::Io(std::io::Error::other("no space for stat data that grow"));
                 let body = stat::fitted(&i.d, len).ok_or_else(why)?;
-                self.patch(place, |item| item.body = body)
+                self.patch(place, |item| item.body = body.into())
             }
             done => done,
         }
+    }
+}
+
+impl Core {
+    /// The inode, if it is one of the last, and its item is where it was.
+    fn recent_inode(&mut self, ino: Ino) -> Result<Option<Inode>> {
+        let Some((leaf, at, i)) = self.recent.find(ino) else { return Ok(None) };
+        let key = stat_key(ino);
+        if self.known(key).is_none_or(|known| known.0 != leaf) {
+            return Ok(None);
+        }
+        let content = self.node(leaf, 1)?;
+        let item = content.items().get(at).filter(|item| item.key == key);
+        debug_assert!(item.is_none_or(|item| stat::decode(&item.body) == Some(i.d)), "{ino}");
+        Ok(item.map(|_| i))
     }
 }
 
@@ -257,6 +308,11 @@ impl Orphans for Core {
             self.free_xattr(i)?;
             self.iput(i)?;
             return Ok(false);
+        }
+        let tail = u64::from(i.d.tail.get());
+        if tail > 0 && i.d.size.get() == tail && i.d.blocks.get() == 0 {
+            // All of it lies side by side.
+            return self.cut_range(stat_key(i.ino), i.body_end()).map(|()| true);
         }
         if !i.is_dir() && (i.d.size.get() > 0 || i.d.blocks.get() > 0) && self.truncate_step(i, 0)? > 0 {
             return Ok(false);

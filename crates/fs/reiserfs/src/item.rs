@@ -5,10 +5,10 @@
 //! a key of its own, which follows from the item's; between two units an item can be split, and two items that follow one
 //! another in one node are joined.
 
+use crate::body::Body;
 use crate::format::{ENTRY_HEAD, EntryHead, Key, Kind, LEAST_NAME, XATTR_OFFSET};
 use arbor_base::layout::get_u32;
 use std::ops::Range;
-use zerocopy::FromBytes;
 
 /// An item that was taken out of its node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub struct Item {
     /// See [`ItemHead::tail`](crate::format::ItemHead::tail).
     pub tail: u16,
     /// Its bytes.
-    pub body: Vec<u8>,
+    pub body: Body,
 }
 
 /// The operations of a kind of items.
@@ -40,6 +40,12 @@ pub trait ItemOps: Sync {
 
     /// The first unit whose key is not less than `key`.
     fn find(&self, item: &Item, key: Key) -> usize;
+
+    /// The same, and its key; `None` if all are less.
+    fn seek(&self, item: &Item, key: Key) -> Option<(usize, Key)> {
+        let n = self.find(item, key);
+        (n < self.units(item)).then(|| (n, self.key_of(item, n)))
+    }
 
     /// Whether `right`, of the same kind and object, goes on where `left` ends.
     fn follows(&self, left: &Item, right: &Item) -> bool;
@@ -220,7 +226,8 @@ struct Entries;
 pub fn entries(body: &[u8]) -> impl Iterator<Item = (usize, EntryHead, &[u8])> {
     let mut at = 0;
     std::iter::from_fn(move || {
-        let (head, rest) = EntryHead::read_from_prefix(body.get(at..)?).ok()?;
+        let (head, rest) = body.get(at..)?.split_first_chunk::<ENTRY_HEAD>()?;
+        let head: EntryHead = zerocopy::transmute!(*head);
         let name = rest.get(..head.len.into())?;
         let begins = at;
         at += ENTRY_HEAD + name.len();
@@ -261,6 +268,17 @@ impl ItemOps for Entries {
         }
     }
 
+    /// Looks at each entry once.
+    fn seek(&self, item: &Item, key: Key) -> Option<(usize, Key)> {
+        let offset = match least_offset(item, key) {
+            Err(true) => return None,
+            Err(false) => 0,
+            Ok(offset) => offset,
+        };
+        let mut all = entries(&item.body).map(|(_, head, _)| head.offset.get()).enumerate();
+        all.find(|(_, found)| *found >= offset).map(|(n, found)| (n, item.key.at(found)))
+    }
+
     fn follows(&self, left: &Item, right: &Item) -> bool {
         left.key < right.key
     }
@@ -293,12 +311,12 @@ impl Item {
     pub fn part(&self, ops: &dyn ItemOps, units: Range<usize>) -> Item {
         let (from, to) = (ops.start(self, units.start), ops.start(self, units.end));
         let tail = if to == self.body.len() { self.tail } else { 0 };
-        Item { key: ops.key_of(self, units.start), tail, body: self.body.get(from..to).unwrap_or(&[]).to_vec() }
+        Item { key: ops.key_of(self, units.start), tail, body: self.body.part(from..to) }
     }
 
     /// Appends an item that [`follows`](ItemOps::follows) this one.
     pub fn join(&mut self, right: &Item) {
-        self.body.extend_from_slice(&right.body);
+        self.body.edit(|body| body.extend_from_slice(&right.body));
         self.tail = right.tail;
     }
 }

@@ -38,6 +38,7 @@
 #![warn(missing_docs)]
 
 mod alloc;
+pub mod body;
 mod check;
 mod commit;
 mod describe;

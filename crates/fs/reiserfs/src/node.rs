@@ -1,12 +1,14 @@
 //! Nodes of the tree, decoded and encoded. What is decoded keeps what the balancing relies on: items in order that can be
 //! divided as their lengths say, children in order.
 
+use crate::body::Body;
 use crate::format::*;
 use crate::item::{Item, ops};
 use crate::validate::numbers;
 use arbor_base::field;
 use arbor_base::layout::{Corrupt, crc_without, put};
 use std::ops::Range;
+use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Number of a node's block.
@@ -29,7 +31,7 @@ pub enum Change {
     /// Without these items.
     Remove(Range<usize>),
     /// Bytes more in the body of an item, before this one of them.
-    Grow(usize, usize, Vec<u8>),
+    Grow(usize, usize, Body),
     /// Without these bytes of the body of an item.
     Shrink(usize, Range<usize>),
     /// Without so many bytes at the beginning of the body of an item, which has this key then.
@@ -45,18 +47,18 @@ impl Change {
             Change::Grow(at, byte, more) => {
                 if let Some(item) = items.get_mut(at) {
                     let byte = byte.min(item.body.len());
-                    item.body.splice(byte..byte, more);
+                    item.body.edit(|body| drop(body.splice(byte..byte, more.iter().copied())));
                 }
             }
             Change::Shrink(at, bytes) => {
                 if let Some(item) = items.get_mut(at) {
                     let len = item.body.len();
-                    item.body.drain(bytes.start.min(len)..bytes.end.min(len));
+                    item.body.edit(|body| drop(body.drain(bytes.start.min(len)..bytes.end.min(len))));
                 }
             }
             Change::Behead(at, bytes, key) => {
                 if let Some(item) = items.get_mut(at) {
-                    item.body.drain(..bytes.min(item.body.len()));
+                    item.body = item.body.part(bytes.min(item.body.len())..item.body.len());
                     item.key = key;
                 }
             }
@@ -128,9 +130,9 @@ impl Content {
         let count = match self {
             Content::Leaf(items) => put_items(items, &mut bytes),
             Content::Internal(all) => {
-                for (n, (key, block)) in all.iter().enumerate() {
-                    let child = Child { key: (*key).into(), block: (*block).into() };
-                    put(&mut bytes, NODE_HEAD + n * CHILD, child.as_bytes());
+                let (children, _) = bytes.get_mut(NODE_HEAD..).unwrap_or_default().as_chunks_mut::<CHILD>();
+                for (place, (key, block)) in children.iter_mut().zip(all) {
+                    *place = zerocopy::transmute!(Child { key: (*key).into(), block: (*block).into() });
                 }
                 all.len()
             }
@@ -146,6 +148,17 @@ impl Content {
         };
         put(&mut bytes, 0, head.as_bytes());
         bytes
+    }
+
+    /// Lets the items of a formatted node share the bytes that were [encoded](Content::encode): else they hold on to those of
+    /// the nodes out of which they were shifted.
+    pub fn share(&mut self, bytes: &Arc<Vec<u8>>) {
+        let (mut end, Content::Leaf(items)) = (bytes.len(), self) else { return };
+        for item in items {
+            let from = end.saturating_sub(item.body.len());
+            item.body = Body::of(bytes, from..end);
+            end = from;
+        }
     }
 
     /// Items of a formatted node.
@@ -165,7 +178,7 @@ impl Content {
     ///
     /// # Errors
     /// Says what is damaged, and where.
-    pub fn decode(shape: Shape, block: Block, level: u16, bytes: &[u8]) -> Result<Content, Corrupt> {
+    pub fn decode(shape: Shape, block: Block, level: u16, bytes: &Arc<Vec<u8>>) -> Result<Content, Corrupt> {
         let crc = crc_without(bytes, CRC_AT).unwrap_or(0);
         let head = head(bytes);
         let found = u64::from(head.crc.get());
@@ -180,7 +193,7 @@ impl Content {
     ///
     /// # Errors
     /// Says what is damaged, and where.
-    pub fn parse(shape: Shape, block: Block, level: u16, bytes: &[u8]) -> Result<Content, Corrupt> {
+    pub fn parse(shape: Shape, block: Block, level: u16, bytes: &Arc<Vec<u8>>) -> Result<Content, Corrupt> {
         let bad = |(name, at): (&'static str, u64), found: String, expected: String| {
             Corrupt::new("node", name, shape.byte(block) + at, found, expected)
         };
@@ -209,10 +222,15 @@ pub fn head(bytes: &[u8]) -> NodeHead {
 /// Lays items out in a node; returns their number.
 fn put_items(items: &[Item], bytes: &mut [u8]) -> usize {
     let mut end = bytes.len();
-    for (n, item) in items.iter().enumerate() {
+    for item in items {
         end -= item.body.len();
         put(bytes, end, &item.body);
-        put(bytes, NODE_HEAD + n * ITEM_HEAD, item_head(item, end).as_bytes());
+    }
+    let mut end = bytes.len();
+    let (heads, _) = bytes.get_mut(NODE_HEAD..).unwrap_or_default().as_chunks_mut::<ITEM_HEAD>();
+    for (place, item) in heads.iter_mut().zip(items) {
+        end -= item.body.len();
+        *place = zerocopy::transmute!(item_head(item, end));
     }
     items.len()
 }
@@ -356,19 +374,18 @@ pub fn put_child_key(bytes: &mut [u8], n: usize, key: Key, generation: u64) -> b
 /// Damage in a node: its byte, and what is wrong.
 type Damage = (u64, &'static str);
 
-fn items(shape: Shape, count: usize, bytes: &[u8]) -> Result<Content, Damage> {
+fn items(shape: Shape, count: usize, bytes: &Arc<Vec<u8>>) -> Result<Content, Damage> {
     let (mut all, mut end) = (Vec::with_capacity(count.min(shape.room() / ITEM_HEAD)), shape.node_size);
     let mut last_unit = None;
+    let (heads, _) = bytes.get(NODE_HEAD..).unwrap_or(&[]).as_chunks::<ITEM_HEAD>();
     for n in 0..count {
-        let at = NODE_HEAD + n * ITEM_HEAD;
-        let bad = |why| (at as u64, why);
-        let head = bytes.get(at..at + ITEM_HEAD).and_then(|b| ItemHead::read_from_bytes(b).ok());
-        let head = head.ok_or(bad("more items than have room"))?;
+        let bad = |why| ((NODE_HEAD + n * ITEM_HEAD) as u64, why);
+        let head: ItemHead = zerocopy::transmute!(*heads.get(n).ok_or(bad("more items than have room"))?);
         let (key, from, len) = (Key::from(head.key), usize::from(head.at.get()), usize::from(head.len.get()));
         if from.checked_add(len) != Some(end) || from < NODE_HEAD + count * ITEM_HEAD {
             return Err(bad("a body that does not end where the next one begins"));
         }
-        let item = Item { key, tail: head.tail.get(), body: bytes.get(from..end).unwrap_or(&[]).to_vec() };
+        let item = Item { key, tail: head.tail.get(), body: Body::of(bytes, from..end) };
         let ops = ops(key, shape.node_size).ok_or(bad("an unknown kind of item"))?;
         let last = ops.check(&item).map_err(bad)?;
         if last_unit.is_some_and(|last| last >= key) || all.last().is_some_and(|last| joins(shape, last, &item)) {
@@ -389,11 +406,12 @@ fn children(shape: Shape, count: usize, bytes: &[u8]) -> Result<Content, Damage>
         return Err((0, "more children than have room"));
     }
     let mut all: Vec<(Key, Block)> = Vec::with_capacity(count);
-    for at in (NODE_HEAD..).step_by(CHILD).take(count) {
-        let child = bytes.get(at..at + CHILD).and_then(|b| Child::read_from_bytes(b).ok()).unwrap_or_default();
+    let (children, _) = bytes.get(NODE_HEAD..).unwrap_or(&[]).as_chunks::<CHILD>();
+    for (n, child) in children.iter().take(count).enumerate() {
+        let child: Child = zerocopy::transmute!(*child);
         let key = Key::from(child.key);
         if child.block.get() == 0 || all.last().is_some_and(|last| last.0 >= key) {
-            return Err((at as u64, "a key that is not greater, or no child"));
+            return Err(((NODE_HEAD + n * CHILD) as u64, "a key that is not greater, or no child"));
         }
         all.push((key, child.block.get()));
     }

@@ -4,7 +4,6 @@
 //! length of their item. Where there is no space for that, they can do without a change ([`fitted`]).
 
 use crate::format::*;
-use arbor_base::layout::{I64, U32};
 use std::ops::Range;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -19,15 +18,17 @@ pub fn encode(d: &StatData, dense: bool, least: usize) -> Vec<u8> {
     if !dense {
         return d.as_bytes().to_vec();
     }
-    let mut bytes = told(d);
-    let fitted = StatData { atime: NOW, mtime: NOW, ctime: NOW, btime: NOW, above: u64::MAX.into(), ..*d };
-    let len = bytes.len().max(told(&fitted).len()).max(least).max(LEAST);
-    bytes.resize(len.next_multiple_of(STEP), 0);
-    bytes
+    let numbers = numbers(d);
+    let len = len_of(&numbers).max(roomy(&numbers)).max(least).max(LEAST);
+    told(&numbers, len.next_multiple_of(STEP))
 }
 
-/// A time that takes as much as any before the year 2242.
-const NOW: Stamp = Stamp { secs: I64::new(1 << 32), nanos: U32::new(999_999_999) };
+/// Bytes for what is usual: links and lengths as they are, times of one moment before the year 2242, anything above.
+fn roomy(all: &[u128; DENSE.len()]) -> usize {
+    let [mode, nlink, uid, gid, generation, size, tail, _, _, _, _, _, blocks, xattr, _, rdev] = *all;
+    let (secs, nanos) = (2 << 32, SECOND as u128 - 1);
+    len_of(&[mode, nlink, uid, gid, generation, size, tail, secs, nanos, 0, 0, 0, blocks, xattr, u64::MAX.into(), rdev])
+}
 
 /// Dense stat data in exactly so many bytes, for a call that has no space for more and cannot be refused: if need be the
 /// object was made, looked at, and changed otherwise when its data were changed last. `None` if that does not fit either,
@@ -36,22 +37,46 @@ pub(crate) fn fitted(d: &StatData, len: usize) -> Option<Vec<u8>> {
     let made = StatData { btime: d.mtime, ..*d };
     let read = StatData { atime: d.mtime, ..made };
     let all = [*d, made, read, StatData { ctime: d.mtime, ..read }];
-    let mut bytes = all.iter().map(told).find(|bytes| bytes.len() <= len)?;
-    bytes.resize(len, 0);
-    Some(bytes)
+    let numbers = all.iter().map(numbers).find(|numbers| len_of(numbers) <= len)?;
+    Some(told(&numbers, len))
 }
 
-/// The numbers as far as they are told.
-fn told(d: &StatData) -> Vec<u8> {
-    let all = numbers(d);
-    let count = all.len() - all.iter().rev().take_while(|n| **n == 0).count();
-    let mut bytes = Vec::with_capacity(LEAST);
-    for mut n in all.into_iter().take(count) {
-        while n > 0x7f {
-            bytes.push(n as u8 | 0x80);
+/// How many of the numbers are told: not those that are 0 at the end.
+fn count_told(all: &[u128]) -> usize {
+    all.iter().rposition(|n| *n != 0).map_or(0, |last| last + 1)
+}
+
+/// Bytes of the numbers as far as they are told.
+fn len_of(all: &[u128]) -> usize {
+    all.iter().take(count_told(all)).map(|n| digits(*n)).sum()
+}
+
+/// Bytes of a number, each with 7 bits of it.
+fn digits(n: u128) -> usize {
+    match u64::try_from(n) {
+        Ok(n) => (n | 1).ilog2() as usize / 7 + 1,
+        Err(_) => n.ilog2() as usize / 7 + 1,
+    }
+}
+
+/// The numbers as far as they are told, in `len` bytes.
+fn told(all: &[u128], len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    let mut free = bytes.iter_mut();
+    let mut push = |byte: u8| free.next().into_iter().for_each(|free| *free = byte);
+    for n in all.iter().take(count_told(all)) {
+        let mut n = *n;
+        while n > u64::MAX.into() {
+            push(n as u8 | 0x80);
             n >>= 7;
         }
-        bytes.push(n as u8);
+        // Hardly any are longer.
+        let mut n = n as u64;
+        while n > 0x7f {
+            push(n as u8 | 0x80);
+            n >>= 7;
+        }
+        push(n as u8);
     }
     bytes
 }
@@ -61,9 +86,9 @@ pub fn decode(body: &[u8]) -> Option<StatData> {
     if body.len() == STAT_DATA {
         return StatData::read_from_bytes(body).ok();
     }
-    let mut numbers = [0; DENSE.len()];
-    for (n, found) in numbers.iter_mut().zip(each(body)) {
-        *n = found?.0;
+    let (mut numbers, mut at) = ([0; DENSE.len()], 0);
+    for n in &mut numbers {
+        *n = next_number(body, &mut at)?;
     }
     let [mode, nlink, uid, gid, generation, size, tail, secs, nanos, ctime, atime, btime, blocks, xattr, above, rdev] =
         numbers;
@@ -92,41 +117,47 @@ pub fn decode(body: &[u8]) -> Option<StatData> {
 
 /// Where the fields of dense stat data lie in their bytes, as far as they are told.
 pub(crate) fn places(body: &[u8]) -> impl Iterator<Item = (&'static str, Range<usize>)> {
-    DENSE
-        .iter()
-        .copied()
-        .zip(each(body))
-        .map_while(|(name, found)| Some((name, found?.1)))
-        .filter(|(_, at)| !at.is_empty())
+    let mut at = 0;
+    let next = move |name: &&'static str| {
+        let begin = at;
+        next_number(body, &mut at).map(|_| (*name, begin..at))
+    };
+    DENSE.iter().map_while(next).filter(|(_, at)| !at.is_empty())
 }
 
-/// The numbers of a body, and where they lie; 0 behind its end. `None` for one that is too long.
-fn each(body: &[u8]) -> impl Iterator<Item = Option<(u128, Range<usize>)>> + '_ {
-    let mut at = 0;
-    std::iter::repeat_with(move || {
-        let (begin, mut n) = (at, 0u128);
-        for shift in (0..126).step_by(7) {
-            let Some(byte) = body.get(at) else { break };
-            at += 1;
-            n |= u128::from(byte & 0x7f) << shift;
-            if byte & 0x80 == 0 {
-                return Some((n, begin..at));
-            }
+/// The next number of a body; 0 behind its end. `None` for one that does not end, or is too long.
+fn next_number(body: &[u8], at: &mut usize) -> Option<u128> {
+    let rest = body.get(*at..).filter(|rest| !rest.is_empty());
+    let Some(rest) = rest else { return Some(0) };
+    let mut n = 0u64;
+    for (digit, byte) in rest.iter().take(9).enumerate() {
+        n |= u64::from(byte & 0x7f) << (7 * digit);
+        if byte & 0x80 == 0 {
+            *at += digit + 1;
+            return Some(n.into());
         }
-        // Nothing is there, or what does not end.
-        (begin == at).then_some((0, begin..at))
-    })
+    }
+    // Hardly any are longer.
+    let mut n = u128::from(n);
+    for (digit, byte) in rest.iter().enumerate().take(126 / 7).skip(9) {
+        n |= u128::from(byte & 0x7f) << (7 * digit);
+        if byte & 0x80 == 0 {
+            *at += digit + 1;
+            return Some(n);
+        }
+    }
+    None
 }
 
 /// What [`DENSE`] says, in its order.
 fn numbers(d: &StatData) -> [u128; DENSE.len()] {
-    let since = |s: Stamp| unsigned(nanos(s) - nanos(d.mtime));
+    let since = |s: Stamp| unsigned(between(d.mtime, s));
     let [mode, nlink, uid, gid] = [d.mode, d.nlink, d.uid, d.gid].map(|n| n.get().into());
     let [generation, tail, blocks] = [d.generation, d.tail, d.blocks].map(|n| n.get().into());
     let [size, above] = [d.size, d.above].map(|n| n.get().into());
-    let mtime = nanos(d.mtime);
-    let (secs, part) = (unsigned(mtime.div_euclid(SECOND)), mtime.rem_euclid(SECOND).cast_unsigned());
-    let [ctime, atime, btime] = [d.ctime, d.atime, d.btime].map(since);
+    let (secs, part) = parts(nanos(d.mtime));
+    let (secs, part) = (unsigned(secs), part.cast_unsigned());
+    let [ctime, atime, btime] = [since(d.ctime), since(d.atime), since(d.btime)];
     let (xattr, rdev) = (d.xattr.get().into(), d.rdev.get().into());
     [mode, nlink, uid, gid, generation, size, tail, secs, part, ctime, atime, btime, blocks, xattr, above, rdev]
 }
@@ -135,9 +166,29 @@ fn nanos(s: Stamp) -> i128 {
     i128::from(s.secs.get()) * SECOND + i128::from(s.nanos.get())
 }
 
+/// From one moment to another, ns. Nearly all can be told in 64 bits.
+fn between(from: Stamp, to: Stamp) -> i128 {
+    const CENTURY: u64 = 100 * 365 * 86400;
+    match to.secs.get().checked_sub(from.secs.get()) {
+        Some(secs) if secs.unsigned_abs() < CENTURY => {
+            (secs * SECOND as i64 + i64::from(to.nanos.get()) - i64::from(from.nanos.get())).into()
+        }
+        _ => nanos(to) - nanos(from),
+    }
+}
+
 fn stamp(nanos: i128) -> Option<Stamp> {
-    let secs = i64::try_from(nanos.div_euclid(SECOND)).ok()?;
-    Some(Stamp { secs: secs.into(), nanos: (nanos.rem_euclid(SECOND) as u32).into() })
+    let (secs, part) = parts(nanos);
+    Some(Stamp { secs: i64::try_from(secs).ok()?.into(), nanos: (part as u32).into() })
+}
+
+/// Whole seconds, and what is left. Nearly all times can be divided in 64 bits.
+fn parts(nanos: i128) -> (i128, i128) {
+    const SHORT: i64 = SECOND as i64;
+    match i64::try_from(nanos) {
+        Ok(nanos) => (nanos.div_euclid(SHORT).into(), nanos.rem_euclid(SHORT).into()),
+        Err(_) => (nanos.div_euclid(SECOND), nanos.rem_euclid(SECOND)),
+    }
 }
 
 /// 0, -1, 1, -2, 2 and so on as 0, 1, 2, 3, 4.
@@ -251,7 +302,7 @@ mod tests {
             let bytes = encode(&d, true, least);
             prop_assert!(bytes.len() >= least && bytes.len() != STAT_DATA);
             prop_assert_eq!(decode(&bytes), Some(d));
-            let later = StatData { mtime: NOW, ctime: times[0], above: long[0].into(), ..d };
+            let later = StatData { mtime: at(1 << 32, 999_999_999), ctime: times[0], above: long[0].into(), ..d };
             prop_assert!(fitted(&later, bytes.len()).is_some());
         }
 

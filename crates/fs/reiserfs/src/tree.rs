@@ -182,7 +182,7 @@ pub fn next_key<N: Nodes + ?Sized>(nodes: &mut N, way: &[Step]) -> Result<Option
 pub fn has_units(shape: Shape, items: &[Item], from: Key, to: Key) -> bool {
     let first = items.partition_point(|i| i.key <= from).saturating_sub(1);
     let inside = items.get(first..).unwrap_or(&[]).iter().take_while(|i| i.key < to);
-    inside.filter_map(|i| Some((i, ops(i.key, shape.node_size)?))).any(|(i, ops)| ops.find(i, from) < ops.find(i, to))
+    inside.filter_map(|i| ops(i.key, shape.node_size)?.seek(i, from)).any(|(_, found)| found < to)
 }
 
 /// A unit of an item, in its node.
@@ -226,8 +226,7 @@ pub fn seek<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<Option<Unit>> 
         if let Some(at) = next.checked_sub(1)
             && let Some(item) = items.get(at)
             && let Some(ops) = ops(item.key, shape.node_size)
-            && let unit = ops.find(item, key)
-            && unit < ops.units(item)
+            && let Some((unit, _)) = ops.seek(item, key)
         {
             return Ok(Some(Unit { content, leaf, at, unit }));
         }
@@ -279,7 +278,6 @@ pub fn find<N: Nodes + ?Sized>(nodes: &mut N, key: Key) -> Result<Option<Unit>> 
         return Ok(None);
     };
     let Some(ops) = ops(item.key, shape.node_size) else { return Ok(None) };
-    let unit = ops.find(item, key);
-    let there = unit < ops.units(item) && ops.key_of(item, unit) == key;
-    Ok(there.then(|| Unit { content: content.clone(), leaf, at, unit }))
+    let found = ops.seek(item, key).filter(|(_, found)| *found == key);
+    Ok(found.map(|(unit, _)| Unit { content: content.clone(), leaf, at, unit }))
 }

@@ -4,6 +4,7 @@
 //! their buffers.
 
 use crate::format::{self, *};
+use crate::inode::Recent;
 use crate::item::{Item, pointer};
 use crate::node::{self, Block, Change, Content, Shape};
 use crate::options::{Balance, Layout, Mount, Ordering};
@@ -11,7 +12,7 @@ use crate::space::Space;
 use crate::superblock::Ids;
 use crate::tree::Nodes;
 use crate::validate;
-use arbor_base::cache::{Cache, Name};
+use arbor_base::cache::{Cache, Name, Place};
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Errno, Result, Time};
@@ -77,7 +78,9 @@ pub(crate) struct Core {
     pub io: Io,
     /// No other step follows in the call.
     pub ends_step: bool,
-    nodes: FxHashMap<Block, Arc<Content>>,
+    pub recent: Recent,
+    /// Decoded nodes, and where their buffers are.
+    nodes: FxHashMap<Block, (Arc<Content>, Place)>,
     /// Formatted nodes that were found last, with the range of keys that lie in each, and the root from which they were found.
     found: [(Key, Key, Block); FOUND],
     found_from: (Block, u16),
@@ -106,6 +109,7 @@ impl Core {
             space: Space::default(),
             io: Io::default(),
             ends_step: false,
+            recent: Recent::default(),
             nodes: FxHashMap::default(),
             found: [(Key::MOST, Key::LEAST, 0); FOUND],
             found_from: (0, 0),
@@ -143,7 +147,7 @@ impl Core {
         &mut self,
         block: Block,
         kind: Kind,
-        check: impl Fn(&[u8]) -> std::result::Result<T, Corrupt>,
+        check: impl Fn(&Arc<Vec<u8>>) -> std::result::Result<T, Corrupt>,
     ) -> Result<(&Arc<Vec<u8>>, Option<T>)> {
         let name = Name::Block(block.into());
         let mut found = None;
@@ -158,8 +162,9 @@ impl Core {
                 Err(_) => {
                     let (at, len) = (self.geom.byte(block), self.geom.node_size);
                     let again = self.calls.reads.read_now(&*self.dev, kind, at, len)?;
+                    let again = Arc::new(again);
                     let checked = check(&again)?;
-                    (Arc::new(again), checked)
+                    (again, checked)
                 }
             };
             found = Some(checked);
@@ -176,9 +181,9 @@ impl Core {
 
     /// A node of the tree, checked and decoded.
     pub fn node(&mut self, block: Block, level: u16) -> Result<Arc<Content>> {
-        if let Some(content) = self.nodes.get(&block)
+        if let Some((content, place)) = self.nodes.get(&block)
             && content.is_leaf() == (level == 1)
-            && self.cache.find(Name::Block(block.into())).is_some()
+            && self.cache.is_at(*place, Name::Block(block.into()))
         {
             return Ok(content.clone());
         }
@@ -205,7 +210,9 @@ impl Core {
                 self.nodes.clear();
             }
         }
-        self.nodes.insert(block, content);
+        if let Some(place) = self.cache.place(Name::Block(block.into())) {
+            self.nodes.insert(block, (content, place));
+        }
     }
 
     /// Called when an internal node changes.
@@ -217,9 +224,9 @@ impl Core {
     pub fn first_key_broken(&self) -> Option<Block> {
         let (mut block, height) = self.root();
         for _ in 1..height {
-            let Content::Internal(all) = &**self.nodes.get(&block)? else { return Some(block) };
+            let Content::Internal(all) = &*self.nodes.get(&block)?.0 else { return Some(block) };
             let (key, child) = *all.first()?;
-            if self.nodes.get(&child)?.first_key() != Some(key) {
+            if self.nodes.get(&child)?.0.first_key() != Some(key) {
                 return Some(child);
             }
             block = child;
@@ -258,12 +265,13 @@ impl Core {
     }
 
     /// Gives a node new contents.
-    pub fn put_node(&mut self, block: Block, level: u16, content: Content) {
+    pub fn put_node(&mut self, block: Block, level: u16, mut content: Content) {
         let bytes = content.encode(self.shape(), block, level, self.sb.generation.get().saturating_add(1));
         self.put_block(block, Kind::Tree, bytes);
         if level > 1 {
             self.forget_found();
         }
+        self.cache.peek(Name::Block(block.into())).into_iter().for_each(|bytes| content.share(bytes));
         self.keep_decoded(block, Arc::new(content));
     }
 
@@ -306,7 +314,7 @@ impl Core {
         f: impl FnOnce(&mut Content, &mut [u8], u64) -> bool,
     ) -> Result<()> {
         let (shape, generation) = (self.shape(), self.sb.generation.get().saturating_add(1));
-        let mut content = self.nodes.remove(&block).ok_or(Errno::EIO)?;
+        let (mut content, place) = self.nodes.remove(&block).ok_or(Errno::EIO)?;
         let dirty = self.cache.dirtied(Name::Block(block.into())).ok_or(Errno::EIO)?;
         let changed = Arc::make_mut(&mut content);
         self.cache.modify(dirty, |bytes| {
@@ -316,7 +324,7 @@ impl Core {
             // But for what nothing reads, which a damaged volume may have.
             debug_assert!(same(shape, (block, level), bytes, &changed.encode(shape, block, level, generation)));
         });
-        self.nodes.insert(block, content);
+        self.nodes.insert(block, (content, place));
         self.note_change();
         self.log.changed.insert(block, Kind::Tree);
         Ok(())
@@ -346,7 +354,8 @@ impl Core {
 
 /// Whether the bytes of two nodes mean the same.
 fn same(shape: Shape, (block, level): (Block, u16), left: &[u8], right: &[u8]) -> bool {
-    let parse = |bytes| Content::parse(shape, block, level, bytes).map_err(|c| c.to_string());
+    let parse =
+        |bytes: &[u8]| Content::parse(shape, block, level, &Arc::new(bytes.to_vec())).map_err(|c| c.to_string());
     node::head(left) == node::head(right) && parse(left) == parse(right)
 }
 

@@ -11,6 +11,7 @@ use super::Checker;
 use super::issue::{Issue, Node};
 use super::space::unpoint;
 use crate::format::*;
+use crate::inode::Recent;
 use crate::item::{Item, last_unit, ops, pointer};
 use crate::node::{self, Block, Content};
 use crate::planted::{Flaw, planted};
@@ -22,6 +23,7 @@ use arbor_kit::buddy::bitmap;
 use arbor_kit::forest::TreeIssue;
 use arbor_kit::runs::Runs;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A formatted node: its first key and the key after its last unit; its transaction; its address.
 #[derive(Clone, Copy, Debug)]
@@ -116,7 +118,7 @@ impl Checker<'_> {
         let (generation, content) = match self.core.cache.peek(Name::Block(block.into())) {
             Some(bytes) => (node::head(bytes).generation.get(), Content::parse(shape, block, 1, bytes)),
             None => {
-                let bytes = self.core.read(block, 1, Request::Tree)?;
+                let bytes = Arc::new(self.core.read(block, 1, Request::Tree)?);
                 (node::head(&bytes).generation.get(), Content::decode(shape, block, 1, &bytes))
             }
         };
@@ -151,6 +153,7 @@ impl Checker<'_> {
     /// Makes internal nodes above formatted ones, and a root.
     fn build(&mut self, leaves: &BTreeMap<Key, Leaf>, used: &mut Runs) -> Result<()> {
         let mut row: Vec<(Key, Block)> = leaves.values().map(|leaf| (leaf.first, leaf.block)).collect();
+        self.core.recent = Recent::default();
         self.nodes.clear();
         self.nodes.extend(leaves.values().map(|leaf| leaf.block));
         let mut level = 1u16;

@@ -77,12 +77,13 @@ pub fn put_change(shape: Shape, items: &[Item], piece: Item, room: usize) -> std
     let Some((n, left)) = left.filter(|(_, left)| left.key.is_of_same(piece.key)) else {
         return if Shape::cost(&piece) <= room { Ok(Change::Insert(at, piece)) } else { Err(piece) };
     };
-    let unit = ops.find(left, piece.key);
-    match (unit < ops.units(left), ops.follows(left, &piece)) {
+    let unit = ops.seek(left, piece.key);
+    match (unit, ops.follows(left, &piece)) {
         (_, true) if left.tail == 0 && piece.tail == 0 && piece.body.len() <= room => {
-            Ok(Change::Grow(n, ops.start(left, unit), piece.body))
+            let at = unit.map_or(left.body.len(), |(unit, _)| ops.start(left, unit));
+            Ok(Change::Grow(n, at, piece.body))
         }
-        (false, false) if Shape::cost(&piece) <= room => Ok(Change::Insert(at, piece)),
+        (None, false) if Shape::cost(&piece) <= room => Ok(Change::Insert(at, piece)),
         _ => Err(piece),
     }
 }
@@ -143,7 +144,7 @@ fn taken(shape: Shape, items: &[Item], from: Key, to: Key) -> Taken {
             }
             Taken::Nothing if a == 0 => Taken::One(Change::Behead(n, ops.start(item, b), ops.key_of(item, b))),
             Taken::Nothing if item.tail == 0 => {
-                let rest = Item { key: ops.key_of(item, b), tail: 0, body: Vec::new() };
+                let rest = Item { key: ops.key_of(item, b), tail: 0, body: Vec::new().into() };
                 if b < units && !ops.follows(item, &rest) {
                     return Taken::Many;
                 }

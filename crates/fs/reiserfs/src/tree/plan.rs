@@ -180,7 +180,7 @@ pub fn plan_growth<N: Nodes + ?Sized>(
                 level.slots.pop();
             }
             let mut slot = level.slot(block, way)?;
-            slot.set(Work::Internal(edited(slot.work().children(), &edits)));
+            slot.set(Work::Internal(edited(slot.work().children(), edits)));
             level.slots.push(slot);
         }
         balance_internal(&mut level, shape, height, &mut plan)?;
@@ -196,6 +196,16 @@ enum Edit {
     Remove(usize),
     /// After this child.
     Insert(usize, Key, Place),
+}
+
+impl Edit {
+    /// Of the children before. What is done with a child comes before what follows it.
+    fn index(&self) -> (usize, bool) {
+        match self {
+            Edit::Child(at, ..) | Edit::Remove(at) => (*at, false),
+            Edit::Insert(at, ..) => (*at, true),
+        }
+    }
 }
 
 /// The parents of a level by the ways to them, and what changes in each.
@@ -265,21 +275,21 @@ impl Plan {
 }
 
 /// The children of a node after these edits, whose indices are those before.
-fn edited(old: &[(Key, Place)], edits: &[Edit]) -> Vec<(Key, Place)> {
-    let mut new = Vec::with_capacity(old.len() + 1);
-    for (n, child) in old.iter().enumerate() {
-        let changed = edits.iter().find_map(|e| match e {
-            Edit::Child(at, key, place) if *at == n => Some((*key, *place)),
-            _ => None,
-        });
-        if !edits.iter().any(|e| matches!(e, Edit::Remove(at) if *at == n)) {
-            new.push(changed.unwrap_or(*child));
+fn edited(old: &[(Key, Place)], mut edits: Vec<Edit>) -> Vec<(Key, Place)> {
+    edits.sort_by_key(Edit::index);
+    let (mut new, mut kept) = (Vec::with_capacity(old.len() + edits.len()), 0);
+    for edit in edits {
+        let (upto, more) = match edit {
+            Edit::Remove(at) | Edit::Child(at, ..) => (at, 1),
+            Edit::Insert(at, ..) => (at + 1, 0),
+        };
+        new.extend_from_slice(old.get(kept..upto).unwrap_or(&[]));
+        kept = kept.max(upto + more);
+        if let Edit::Child(_, key, place) | Edit::Insert(_, key, place) = edit {
+            new.push((key, place));
         }
-        new.extend(edits.iter().filter_map(|e| match e {
-            Edit::Insert(at, key, place) if *at == n => Some((*key, *place)),
-            _ => None,
-        }));
     }
+    new.extend_from_slice(old.get(kept..).unwrap_or(&[]));
     new
 }
 

@@ -55,7 +55,7 @@ impl Tree {
     }
 
     fn content(&self, block: Block, level: u16) -> Content {
-        Content::decode(self.shape, block, level, &self.nodes[&block]).unwrap_or_else(|c| panic!("{c}"))
+        Content::decode(self.shape, block, level, &self.nodes[&block].clone().into()).unwrap_or_else(|c| panic!("{c}"))
     }
 
     fn carry_out(&mut self, plan: Plan) {
@@ -81,7 +81,7 @@ impl Tree {
 
     /// REISER-C6: what a node on disk held, and another one holds now, was not written over.
     fn check_places(&self, old: &BTreeMap<Block, Vec<u8>>, fresh: &BTreeSet<Block>) {
-        let leaf = |bytes: &Vec<u8>, block| match Content::decode(self.shape, block, 1, bytes) {
+        let leaf = |bytes: &Vec<u8>, block| match Content::decode(self.shape, block, 1, &bytes.clone().into()) {
             Ok(Content::Leaf(items)) => units(self.shape, &[items]),
             _ => BTreeMap::new(),
         };
@@ -240,24 +240,24 @@ impl Room for Tree {
 }
 
 fn stat(object: u32, len: usize) -> Item {
-    Item { key: Key::new(1, object, 0, Kind::StatData), tail: 0, body: vec![object as u8; len] }
+    Item { key: Key::new(1, object, 0, Kind::StatData), tail: 0, body: vec![object as u8; len].into() }
 }
 
 fn direct(object: u32, from: u64, len: usize) -> Item {
-    let body = (from..from + len as u64).map(|n| n as u8 ^ object as u8).collect();
-    Item { key: Key::new(1, object, from, Kind::Direct), tail: 0, body }
+    let body: Vec<u8> = (from..from + len as u64).map(|n| n as u8 ^ object as u8).collect();
+    Item { key: Key::new(1, object, from, Kind::Direct), tail: 0, body: body.into() }
 }
 
 fn pointers(object: u32, from: u64, blocks: &[u32]) -> Item {
-    let body = blocks.iter().flat_map(|b| b.to_le_bytes()).collect();
-    Item { key: Key::new(1, object, from, Kind::Indirect), tail: 0, body }
+    let body: Vec<u8> = blocks.iter().flat_map(|b| b.to_le_bytes()).collect();
+    Item { key: Key::new(1, object, from, Kind::Indirect), tail: 0, body: body.into() }
 }
 
 fn name(dir: u32, hash: u64, name: &str) -> Item {
     assert!(hash >= LEAST_NAME);
     let head = EntryHead { offset: hash.into(), locality: 1.into(), object: 9.into(), kind: 8, len: name.len() as u8 };
     let body = [head.as_bytes(), name.as_bytes()].concat();
-    Item { key: Key::new(1, dir, hash, Kind::Directory), tail: 0, body }
+    Item { key: Key::new(1, dir, hash, Kind::Directory), tail: 0, body: body.into() }
 }
 
 /// All units of the leaves by their keys.
@@ -266,7 +266,7 @@ fn units(shape: Shape, leaves: &[Vec<Item>]) -> BTreeMap<Key, Vec<u8>> {
     for item in leaves.iter().flatten() {
         let ops = ops(item.key, shape.node_size).unwrap();
         for n in 0..ops.units(item) {
-            assert!(all.insert(ops.key_of(item, n), item.part(ops, n..n + 1).body).is_none());
+            assert!(all.insert(ops.key_of(item, n), item.part(ops, n..n + 1).body.to_vec()).is_none());
         }
     }
     all
@@ -543,13 +543,13 @@ fn damage_of_a_node_is_told_with_its_place() {
     for at in 0..good.len() {
         let mut bytes = good.clone();
         bytes[at] ^= 0x10;
-        let told = Content::decode(tree.shape, 1, 1, &bytes).unwrap_err().to_string();
+        let told = Content::decode(tree.shape, 1, 1, &bytes.clone().into()).unwrap_err().to_string();
         assert!(told.contains("node"), "{told}");
         // Whatever a node with a right checksum says, it is no panic.
         if !(4..8).contains(&at) {
             let crc = arbor_base::layout::crc_without(&bytes, crate::format::CRC_AT).unwrap();
             arbor_base::layout::put_u32(&mut bytes, crate::format::CRC_AT, crc);
-            let _ = Content::decode(tree.shape, 1, 1, &bytes);
+            let _ = Content::decode(tree.shape, 1, 1, &bytes.into());
         }
     }
 }
@@ -558,8 +558,9 @@ fn damage_of_a_node_is_told_with_its_place() {
 #[test]
 fn a_search_to_the_left_ends() {
     let mut tree = Tree::new(1024);
-    let leaf =
-        |object| Content::Leaf(vec![Item { key: Key::new(1, object, 0, Kind::StatData), tail: 0, body: vec![1] }]);
+    let leaf = |object| {
+        Content::Leaf(vec![Item { key: Key::new(1, object, 0, Kind::StatData), tail: 0, body: vec![1].into() }])
+    };
     tree.nodes.insert(1, sealed(&leaf(1000), tree.shape, 1, 1));
     let all = (1..30).map(|n| (Key::new(1, n, 0, Kind::StatData), 1)).collect();
     tree.nodes.insert(2, sealed(&Content::Internal(all), tree.shape, 2, 2));

@@ -166,7 +166,7 @@ impl Knife {
     // The tree as it is on the image.
 
     pub fn content(&self, block: Block, level: u16) -> Content {
-        Content::decode(self.shape(), block, level, &self.read(block)).unwrap()
+        Content::decode(self.shape(), block, level, &Arc::new(self.read(block))).unwrap()
     }
 
     /// All nodes of the tree: level and block, from the root on.
@@ -196,7 +196,7 @@ impl Knife {
         let used: BTreeSet<Block> = self.level(1).into_iter().collect();
         let is_stale = |block: &Block| {
             let bytes = self.read(*block);
-            !used.contains(block) && Content::decode(self.shape(), *block, 1, &bytes).is_ok()
+            !used.contains(block) && Content::decode(self.shape(), *block, 1, &Arc::new(bytes)).is_ok()
         };
         (self.geom.bitmap(0) + 1..self.geom.copy()).filter(is_stale).collect()
     }
@@ -335,7 +335,7 @@ impl Knife {
             while body.len() > item.body.len() && body.last() == Some(&0) {
                 body.pop();
             }
-            item.body = body;
+            item.body = body.into();
         });
     }
 
@@ -358,7 +358,7 @@ impl Knife {
         let head = EntryHead { offset: offset.into(), locality, object, kind, len: name.len() as u8 };
         let body = [head.as_bytes(), name].concat();
         self.stat(dir, |d| d.size = (d.size.get() + body.len() as u64).into());
-        self.insert(Item { key: self.key(dir, offset, Kind::Directory), tail: 0, body });
+        self.insert(Item { key: self.key(dir, offset, Kind::Directory), tail: 0, body: body.into() });
     }
 
     /// Removes the entry of a path.
