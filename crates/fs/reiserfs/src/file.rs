@@ -14,7 +14,7 @@ use crate::node::Block;
 use crate::options::Tails;
 use crate::planted::{Flaw, planted};
 use crate::space::For;
-use crate::tree::{descend, find, seek, seek_back};
+use crate::tree::{descend, find, leaf_of, seek, seek_back};
 use crate::volume::Core;
 use arbor_base::cache::Name;
 use arbor_base::device::Kind as Request;
@@ -115,6 +115,11 @@ impl Core {
             let rest = unit.as_ref().and_then(|u| u.item()?.body.get(u.unit..)).filter(|rest| !rest.is_empty());
             match rest {
                 Some(rest) if rest.len() <= len - bytes.len() => bytes.extend_from_slice(rest),
+                None if self.is_lost(f, at, !bytes.is_empty())? => {
+                    let (leaf, found) = (leaf_of(self, f.key(at, Kind::Direct))?, format!("none of object {}", f.ino));
+                    let expected = "a direct item, as its stat data say";
+                    return Err(Corrupt::new("node", "items", self.geom.byte(leaf), found, expected).into());
+                }
                 _ => {
                     let field = arbor_base::field!(StatData, tail);
                     return Err(f.corrupt(field, len, "as many bytes of direct items as there are").into());
@@ -123,6 +128,14 @@ impl Core {
         }
         bytes.resize(self.geom.node_size, 0);
         Ok(bytes)
+    }
+
+    /// Whether a direct item that is not there is lost, and not its stat data wrong: what comes before it is there
+    /// (`begins`), or nothing of it.
+    fn is_lost(&mut self, f: &Inode, at: u64, begins: bool) -> Result<bool> {
+        let next = seek(self, f.from(0))?;
+        let item = next.as_ref().and_then(|unit| unit.item()).filter(|item| item.key.is_of_same(f.key(at, Kind::Direct)));
+        Ok(begins || item.is_none())
     }
 
     /// Reads the page of an unformatted node; of a file that is read in order, also the next pages, as far as they follow on

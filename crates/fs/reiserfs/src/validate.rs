@@ -40,18 +40,24 @@ pub(crate) fn bitmap(geom: &Geom, block: u32, bytes: &[u8]) -> Result<(), Corrup
     )
 }
 
+/// Most bytes that an object of this type has.
+pub(crate) fn most_size_of(geom: &Geom, file_type: Option<FileType>) -> u64 {
+    match file_type {
+        Some(FileType::File) => geom.most_size(),
+        Some(FileType::Dir) => u64::MAX,
+        Some(FileType::Symlink) => TARGET_MAX as u64,
+        _ => 0,
+    }
+}
+
 /// The stat data in these bytes, checked; or the field that is wrong, what it holds, and what it should.
 pub(crate) fn stat_data(geom: &Geom, body: &[u8]) -> Result<StatData, (&'static str, u64, &'static str)> {
     let d = crate::stat::decode(body).ok_or(("len", body.len() as u64, "that of stat data"))?;
-    let size = d.size.get();
-    let fits = match FileType::from_mode(d.mode.get()) {
-        None => return Err(("mode", d.mode.get().into(), "a known type")),
-        Some(FileType::File) => size <= geom.most_size(),
-        Some(FileType::Dir) => true,
-        Some(FileType::Symlink) => size <= TARGET_MAX as u64,
-        Some(_) => size == 0,
-    };
-    if !fits {
+    let (size, file_type) = (d.size.get(), FileType::from_mode(d.mode.get()));
+    if file_type.is_none() {
+        return Err(("mode", d.mode.get().into(), "a known type"));
+    }
+    if size > most_size_of(geom, file_type) {
         return Err(("size", size, "one that its type allows"));
     }
     let tail = u64::from(d.tail.get());

@@ -14,13 +14,17 @@ use arbor_kit::inodes::InodeStore as _;
 use std::collections::BTreeSet;
 
 impl Checker<'_> {
-    /// Every number of an object is in the map; whatever else is in it may stay.
+    /// Every number of an object is in the map; whatever else is in it may stay, as long as one is free.
     pub(super) fn check_ids(&mut self) {
         let objects: BTreeSet<u32> = self.recs.there().map(|rec| key_of(Ino(rec.ino)).1).collect();
         let is_known = |ids: &Ids, n: u32| {
             let at = ids.partition_point(|range| range.1 <= n);
             ids.get(at).is_some_and(|range| range.0 <= n)
         };
+        if self.core.ids.first().is_some_and(|range| range.1 == u32::MAX) {
+            self.f.note(Issue::Ids { why: "no number is free".into() });
+            self.core.ids.clear();
+        }
         let was_lost = self.core.ids.is_empty();
         let free: Vec<u32> =
             objects.iter().copied().chain(0..=ROOT_OBJECT).filter(|n| !is_known(&self.core.ids, *n)).collect();

@@ -8,9 +8,9 @@ use crate::inode::{Inode, stat_key};
 use crate::item::{Item, entries, last_unit, pointer};
 use crate::node::Block;
 use crate::tree::seek;
-use crate::validate::stat_data;
+use crate::validate::{most_size_of, stat_data};
 use crate::volume::Core;
-use arbor_base::vfs::{Ino, Result, mode};
+use arbor_base::vfs::{FileType, Ino, Result, mode};
 use arbor_kit::forest::{DIR_KIND, Record};
 use arbor_kit::xattr;
 use std::ops::Range;
@@ -293,7 +293,8 @@ impl Checker<'_> {
         self.mends.extend(std::mem::take(&mut o.apart).into_iter().map(|range| cut_bytes(i, range)));
         let last =
             o.indirect.last().map_or(0, |(first, all, _)| (first + all.len() as u64) * self.core.geom.node_size as u64);
-        if len == 0 || len > self.core.geom.most_direct() as u64 || last > found.start {
+        let most = most_size_of(&self.core.geom, FileType::from_mode(d.mode.get()));
+        if len == 0 || len > self.core.geom.most_direct() as u64 || last > found.start || found.end > most {
             // What cannot be its end is none of it; the end is a hole.
             if len > 0 {
                 self.mends.push(cut_bytes(i, found));
