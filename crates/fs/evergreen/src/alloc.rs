@@ -1,0 +1,386 @@
+//! Allocation of blocks and inodes.
+//!
+//! The dBitmap says which blocks are in use once the next commit is durable. What may be given away is less: not what was
+//! freed since the last commit, for that needs it until the next one (EVERGREEN-A2), nor the copies of the redo list. So
+//! each block of the dBitmap that was looked at has a map in core of what cannot be had.
+
+use crate::format::*;
+use crate::inode::Inode;
+use crate::planted::{Flaw, planted};
+use crate::volume::Core;
+use arbor_base::cache::{FileBlock, Name};
+use arbor_base::layout::{Corrupt, Location};
+use arbor_base::vfs::{Errno, Ino, Result};
+use arbor_kit::blockmap::BlockMap as _;
+use arbor_kit::buddy::{Summary, bitmap};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A free run of so many blocks is long enough.
+const LONG: u32 = 256;
+/// Blocks that a change may take beside those that it needs: of the ifile, the bitmaps, and their indirect blocks.
+pub(crate) const CASCADE: u64 = 24;
+
+/// Which blocks can be had.
+#[derive(Default)]
+pub(crate) struct Space {
+    maps: FxHashMap<u32, Map>,
+    /// The free run out of which blocks are given away, one after the other.
+    run: Range<u32>,
+    /// Allocated since the last commit.
+    fresh: FxHashSet<u32>,
+    /// Freed since the last commit, which has them.
+    pending: Vec<u32>,
+    /// Copies of the redo list of the last commit.
+    held: Vec<u32>,
+    /// Blocks of the iBitmap without a free bit.
+    full: FxHashSet<u32>,
+}
+
+/// What a block of the dBitmap covers: 1 for what cannot be had.
+struct Map {
+    bits: Vec<u8>,
+    summary: Summary,
+    free: u32,
+}
+
+impl Core {
+    /// Blocks that can be had.
+    pub fn usable(&self) -> u64 {
+        let gone = u64::from(self.master.head.used.get()) + (self.space.pending.len() + self.space.held.len()) as u64;
+        u64::from(self.geom.space()).saturating_sub(gone)
+    }
+
+    /// Blocks that are kept for deletions, overwriting, and the commit (paper, IV: allocation freezes at 95%).
+    pub fn reserve(&self) -> u64 {
+        (u64::from(self.geom.space()) / 20).max(4 * CASCADE)
+    }
+
+    /// Blocks that files may still get.
+    pub fn available(&self) -> u64 {
+        let used = u64::from(self.master.head.used.get());
+        u64::from(self.geom.space()).saturating_sub(self.reserve()).saturating_sub(used)
+    }
+
+    /// Fails with `ENOSPC` unless files may get so many blocks more.
+    pub fn need(&self, blocks: u64) -> Result<()> {
+        let copies = self.changes.overs + self.changes.overs / REDOS as u64 + 1;
+        let can = blocks <= self.available() && self.usable() >= blocks + CASCADE + copies;
+        if can { Ok(()) } else { Err(Errno::ENOSPC.into()) }
+    }
+
+    /// Whether one block more may be overwritten: the commit has room for its copy.
+    pub fn has_copies(&self) -> bool {
+        self.usable() > 2 * CASCADE + self.changes.overs + self.changes.overs / REDOS as u64
+    }
+
+    /// Whether there are changes whose commit makes enough blocks usable again.
+    pub fn is_short(&self) -> bool {
+        let pending = (self.space.pending.len() + self.space.held.len()) as u64;
+        pending > 0 && self.usable() < self.reserve() / 2 + self.changes.overs
+    }
+
+    /// Whether a commit would make blocks usable.
+    pub fn has_pending(&self) -> bool {
+        !self.space.pending.is_empty() || !self.space.held.is_empty()
+    }
+
+    /// Allocates a block, next to the one before.
+    pub fn alloc(&mut self) -> Result<u32> {
+        let block = self.find_free()?;
+        self.take_bit(block);
+        self.space.fresh.insert(block);
+        self.master.head.used = (self.master.head.used.get() + 1).into();
+        self.master.head.last = block.into();
+        self.touch_master();
+        self.set_used(block, true)?;
+        Ok(block)
+    }
+
+    /// Frees a block, for the next commit; it can be had at once only if no commit has it.
+    pub fn free(&mut self, block: u32) -> Result<()> {
+        self.set_used(block, false)?;
+        self.master.head.used = self.master.head.used.get().saturating_sub(1).into();
+        self.touch_master();
+        if self.space.fresh.remove(&block) || planted(Flaw::ReusedEarly) {
+            self.give_bit(block);
+        } else {
+            self.space.pending.push(block);
+        }
+        Ok(())
+    }
+
+    /// A block for the redo list: no tree has it.
+    pub fn copy_block(&mut self) -> Result<u32> {
+        let block = self.find_free()?;
+        self.take_bit(block);
+        Ok(block)
+    }
+
+    /// Called when a commit is durable, with the copies that its redo list needs.
+    pub fn settle(&mut self, copies: Vec<u32>) {
+        let held = std::mem::replace(&mut self.space.held, copies);
+        let pending = std::mem::take(&mut self.space.pending);
+        held.into_iter().chain(pending).for_each(|block| self.give_bit(block));
+        if planted(Flaw::CopiesReused) {
+            std::mem::take(&mut self.space.held).into_iter().for_each(|block| self.give_bit(block));
+        }
+        self.space.fresh.clear();
+    }
+
+    /// Blocks of the dBitmap that were ever written.
+    fn bitmaps(&self) -> u32 {
+        blocks_of(self.special(DBITMAP).d.size.get()) as u32
+    }
+
+    /// Finds a block that can be had: the next one of the run, or the beginning of another long one, after the last block
+    /// first. What was never in use comes after the rest, so that an image does not grow before it must.
+    fn find_free(&mut self) -> Result<u32> {
+        if self.usable() == 0 {
+            return Err(Errno::ENOSPC.into());
+        }
+        if let Some(block) = self.space.run.next()
+            && self.map(block / BITS)?.is_some_and(|map| bitmap::is_free(&map.bits, block % BITS))
+        {
+            return Ok(block);
+        }
+        let (last, known) = (self.master.head.last.get(), self.bitmaps());
+        let (begin, all) = ((last / BITS).min(known.saturating_sub(1)), self.geom.blocks.div_ceil(BITS));
+        let mut best: Option<Range<u32>> = None;
+        let old = (0..=known).map(|step| (begin + step) % known.max(1));
+        for (step, n) in old.chain(known..all).enumerate() {
+            let from = if step == 0 { last % BITS } else { 0 };
+            let found = self.map(n)?.and_then(|map| map.summary.find_run(&map.bits, LONG, from));
+            let Some((start, len)) = found else { continue };
+            let run = n * BITS + start..n * BITS + start + len;
+            if best.as_ref().is_none_or(|best| best.len() < run.len()) {
+                best = Some(run);
+            }
+            if len >= LONG || n >= known {
+                break;
+            }
+        }
+        self.space.run = best.ok_or(Errno::ENOSPC)?;
+        Ok(self.space.run.next().ok_or(Errno::ENOSPC)?)
+    }
+
+    /// The map of what block `n` of the dBitmap covers; `None` if nothing of it can be had.
+    fn map(&mut self, n: u32) -> Result<Option<&Map>> {
+        if !self.space.maps.contains_key(&n) {
+            let bits = match self.bitmap(DBITMAP, n)? {
+                Some(page) => page.get(HEAD..).unwrap_or(&[]).to_vec(),
+                None => self.reserved_bits(n),
+            };
+            let (free, summary) = (bitmap::count_free(&bits, BITS), Summary::build(&bits, BITS));
+            self.space.maps.insert(n, Map { bits, summary, free });
+        }
+        Ok(self.space.maps.get(&n).filter(|map| map.free > 0))
+    }
+
+    /// Whether a block was allocated since the last commit.
+    pub fn is_fresh(&self, block: u32) -> bool {
+        self.space.fresh.contains(&block)
+    }
+
+    // For the checker.
+
+    /// Lets nobody have a block.
+    pub fn keep(&mut self, block: u32) -> Result<()> {
+        let n = block / BITS;
+        let is_free = self.map(n)?.is_some_and(|map| bitmap::is_free(&map.bits, block % BITS));
+        if is_free {
+            self.take_bit(block);
+        }
+        Ok(())
+    }
+
+    /// Lets blocks of the ifile and the bitmaps hold these bytes, as far as reads see.
+    pub fn lay_pages(&mut self, lost: Vec<(Ino, u32, Vec<u8>)>) -> Vec<(Ino, FileBlock)> {
+        let mut places = Vec::new();
+        for (file, n, bytes) in lost {
+            let part = FileBlock::Data(n.into());
+            self.forget_part(&self.special(file), part);
+            self.cache.insert(Name::File(file, part), Arc::new(bytes));
+            places.push((file, part));
+        }
+        places
+    }
+
+    /// Gives them places. What they held before is not freed.
+    pub fn place_pages(&mut self, places: Vec<(Ino, FileBlock)>) -> Result<()> {
+        for (file, part) in places {
+            let mut i = self.special(file);
+            if let FileBlock::Data(lbn) = part {
+                self.make_special_tables(&mut i, lbn)?;
+            }
+            self.set_pointer(&mut i, part, 0)?;
+            self.ready(&mut i, part)?;
+        }
+        Ok(())
+    }
+
+    /// Changes a wrong bit of a bitmap.
+    pub fn mend_bit(&mut self, file: Ino, n: u32, used: bool) -> Result<()> {
+        if file == DBITMAP {
+            self.map(n / BITS)?;
+        }
+        self.space.full.clear();
+        self.set_bit(file, n / BITS, n % BITS, used)
+    }
+
+    /// The map in core of block `n` of the dBitmap: 1 for what cannot be had; `None` if nothing of it can.
+    pub fn can_be_had(&mut self, n: u32) -> Result<Option<Vec<u8>>> {
+        Ok(self.map(n)?.map(|map| map.bits.clone()))
+    }
+
+    fn take_bit(&mut self, block: u32) {
+        if let Some(map) = self.space.maps.get_mut(&(block / BITS)) {
+            bitmap::set_used(&mut map.bits, block % BITS, 1);
+            map.summary.used(&map.bits, block % BITS, 1);
+            map.free = map.free.saturating_sub(1);
+        }
+    }
+
+    fn give_bit(&mut self, block: u32) {
+        if let Some(map) = self.space.maps.get_mut(&(block / BITS)) {
+            bitmap::set_free(&mut map.bits, block % BITS, 1);
+            map.summary.freed(&map.bits, block % BITS, 1);
+            map.free += 1;
+        }
+    }
+
+    /// The bits of block `n` of the dBitmap where nothing is in use but what is reserved.
+    pub fn reserved_bits(&self, n: u32) -> Vec<u8> {
+        let mut bits = vec![0; BLOCK - HEAD];
+        let first = n.saturating_mul(BITS);
+        let mut mark = |block: u32| bitmap::set_used(&mut bits, block - first, 1);
+        let end = first.saturating_add(BITS).min(self.geom.blocks);
+        let stride = self.geom.stride;
+        (first.div_ceil(stride)..end.div_ceil(stride)).map(|n| n * stride).for_each(&mut mark);
+        [0, 1, self.geom.copy(), self.geom.blocks - 1].into_iter().filter(|b| (first..end).contains(b)).for_each(mark);
+        if end < first.saturating_add(BITS) {
+            bitmap::set_used(&mut bits, end.saturating_sub(first), BITS - end.saturating_sub(first));
+        }
+        bits
+    }
+
+    /// Changes the bit of a block in the dBitmap.
+    fn set_used(&mut self, block: u32, used: bool) -> Result<()> {
+        let n = block / BITS;
+        // From here on what can be had is not what the bitmap says.
+        self.map(n)?;
+        self.set_bit(DBITMAP, n, block % BITS, used)
+    }
+
+    /// A block of a bitmap file; `None` where it has a hole.
+    pub fn bitmap(&mut self, file: Ino, n: u32) -> Result<Option<Arc<Vec<u8>>>> {
+        let i = self.special(file);
+        self.part(&i, FileBlock::Data(n.into()))
+    }
+
+    fn set_bit(&mut self, file: Ino, n: u32, bit: u32, used: bool) -> Result<()> {
+        let (part, mask) = (FileBlock::Data(n.into()), 1u8 << (bit % 8));
+        let at = HEAD + (bit / 8) as usize;
+        let page = match self.bitmap(file, n)? {
+            Some(page) => page,
+            None => self.make_bitmap(file, n)?,
+        };
+        if page.get(at).is_some_and(|b| b & mask != 0) == used {
+            let expected = if used { "a free bit" } else { "a bit of what is in use" };
+            return Err(Corrupt::new("bitmap", "bits", Location::file(file, n.into()), bit, expected).into());
+        }
+        drop(page);
+        let mut i = self.special(file);
+        self.change(&mut i, part, |bytes| bytes.iter_mut().skip(at).take(1).for_each(|b| *b ^= mask))
+    }
+
+    /// Makes a block of a bitmap file where it has a hole.
+    fn make_bitmap(&mut self, file: Ino, n: u32) -> Result<Arc<Vec<u8>>> {
+        let mut bytes = self.headed(BITMAP_MAGIC, file, n.into(), 0);
+        if file == DBITMAP {
+            let bits = self.reserved_bits(n);
+            bytes.get_mut(HEAD..).into_iter().for_each(|place| place.copy_from_slice(&bits));
+        }
+        self.extend_special(file, n.into(), bytes)?;
+        self.bitmap(file, n)?.ok_or(Errno::EIO.into())
+    }
+
+    /// Makes a block of the ifile or a bitmap where it has a hole, and the indirect blocks above it.
+    fn extend_special(&mut self, file: Ino, lbn: u64, bytes: Vec<u8>) -> Result<()> {
+        let mut i: Inode = self.special(file);
+        let d = self.master.inode_mut(file).ok_or(Errno::EIO)?;
+        d.size = d.size.get().max((lbn + 1) << BLOCK_SHIFT).into();
+        self.make_special_tables(&mut i, lbn)?;
+        self.make(&mut i, FileBlock::Data(lbn), bytes)
+    }
+
+    fn make_special_tables(&mut self, i: &mut Inode, lbn: u64) -> Result<()> {
+        for (level, n) in self.missing(i, lbn)? {
+            let table = self.headed(INDIRECT_MAGIC, i.ino, n, level.into());
+            self.make(i, FileBlock::Map { level, n }, table)?;
+        }
+        Ok(())
+    }
+
+    // Inodes.
+
+    /// Allocates an inode; `ENOSPC` if there is none.
+    pub fn take_inode(&mut self) -> Result<Ino> {
+        let (end, used) = (self.master.head.inode_end.get(), self.master.head.inodes.get());
+        let n = if used < end { self.find_inode(end)? } else { self.extend_inodes(end)? };
+        self.set_bit(IBITMAP, n / BITS, n % BITS, true)?;
+        self.master.head.inodes = (used + 1).into();
+        self.touch_master();
+        Ok(Ino(n.into()))
+    }
+
+    /// Notes that an inode that mkfs makes is in use.
+    pub fn mark_inode(&mut self, n: u32) -> Result<()> {
+        self.set_bit(IBITMAP, n / BITS, n % BITS, true)?;
+        self.master.head.inodes = (self.master.head.inodes.get() + 1).into();
+        self.touch_master();
+        Ok(())
+    }
+
+    /// Frees an inode.
+    pub fn give_inode(&mut self, ino: Ino) -> Result<()> {
+        let n = ino.0 as u32;
+        self.set_bit(IBITMAP, n / BITS, n % BITS, false)?;
+        self.space.full.remove(&(n / BITS));
+        self.master.head.inodes = self.master.head.inodes.get().saturating_sub(1).into();
+        self.touch_master();
+        Ok(())
+    }
+
+    /// Finds a free one among those that were in use before.
+    fn find_inode(&mut self, end: u32) -> Result<u32> {
+        for n in 0..end.div_ceil(BITS) {
+            if self.space.full.contains(&n) {
+                continue;
+            }
+            let page = self.bitmap(IBITMAP, n)?;
+            let bits = page.as_ref().and_then(|page| page.get(HEAD..)).unwrap_or(&[]);
+            match bitmap::next_free(bits, 0, (end - n * BITS).min(BITS)) {
+                Some(bit) => return Ok(n * BITS + bit),
+                None => drop(self.space.full.insert(n)),
+            }
+        }
+        let at = Location::file(IBITMAP, 0);
+        Err(Corrupt::new("bitmap", "bits", at, "no free one", "as many free as the check-point says").into())
+    }
+
+    /// Takes the first inode that was never in use; makes its block if it is the first one there.
+    fn extend_inodes(&mut self, n: u32) -> Result<u32> {
+        let lbn = u64::from(n / INODES);
+        if n >= u32::MAX / 2 || n >= self.geom.blocks.saturating_mul(INODES) {
+            return Err(Errno::ENOSPC.into());
+        }
+        if n.is_multiple_of(INODES) {
+            self.extend_special(IFILE, lbn, vec![0; BLOCK])?;
+        }
+        self.master.head.inode_end = (n + 1).into();
+        self.space.full.remove(&(n / BITS));
+        Ok(n)
+    }
+}

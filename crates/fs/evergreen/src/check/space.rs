@@ -1,0 +1,112 @@
+//! Phase 2: the bitmaps, and what the check-point counts of them.
+
+use super::Checker;
+use super::inodes::is_damaged;
+use super::issue::Issue;
+use crate::format::*;
+use arbor_base::cache::FileBlock;
+use arbor_base::vfs::{Error, Ino, Result};
+use arbor_kit::buddy::{Wrong, bitmap};
+use arbor_kit::runs::Runs;
+
+/// A bit to be changed: of which file, block and number; whether it is to say "in use".
+type Bit = (Ino, u32, bool);
+/// A block of the ifile or a bitmap that is made anew: of which file, its number there, what it is to hold.
+pub(crate) type Lost = (Ino, u32, Vec<u8>);
+
+impl Checker<'_> {
+    pub(super) fn check_space(&mut self) -> Result<()> {
+        let owned = std::mem::take(&mut self.owned);
+        let mut inodes = Runs::default();
+        [0, 1, 3, 4, TAIL].into_iter().for_each(|n| {
+            inodes.insert(n);
+        });
+        let there: Vec<u32> = self.recs.there().map(|rec| rec.ino).collect();
+        there.into_iter().for_each(|n| {
+            inodes.insert(n);
+        });
+        let mut wrong = Vec::new();
+        self.compare((DBITMAP, "blocks"), self.core.geom.blocks, &owned, &mut wrong)?;
+        self.compare((IBITMAP, "inodes"), self.core.master.head.inode_end.get(), &inodes, &mut wrong)?;
+        // All of them can be read before the first one gets a place.
+        self.core.cache.keep_all(true);
+        let places = self.core.lay_pages(std::mem::take(&mut self.lost));
+        // What has an owner is not given away, whatever the bitmap says.
+        owned.iter().try_for_each(|block| self.core.keep(block))?;
+        self.mend_specials()?;
+        self.core.place_pages(places)?;
+        self.core.cache.keep_all(false);
+        self.count("blocks", owned.len() as u32);
+        self.count("inodes", inodes.len() as u32);
+        for (file, n, used) in wrong {
+            self.core.mend_bit(file, n, used)?;
+        }
+        self.owned = owned;
+        Ok(())
+    }
+
+    fn count(&mut self, what: &'static str, expected: u32) {
+        let head = &mut self.core.master.head;
+        let place = if what == "blocks" { &mut head.used } else { &mut head.inodes };
+        let found = place.get();
+        if found != expected {
+            *place = expected.into();
+            self.f.note(Issue::Count { what, found, expected });
+            self.core.touch_master();
+        }
+    }
+
+    /// Finds blocks of inodes that are not there: the inodes are lost.
+    pub(super) fn find_lost_inodes(&mut self) -> Result<()> {
+        let ifile = self.core.special(IFILE);
+        for n in 1..self.core.master.head.inode_end.get().div_ceil(INODES) {
+            let why = match self.core.part(&ifile, FileBlock::Data(n.into())) {
+                Ok(Some(_)) => continue,
+                Ok(None) => "is a hole".into(),
+                Err(Error::Corrupt(c)) => c.to_string(),
+                Err(e) => return Err(e),
+            };
+            self.f.note(Issue::InodesLost { n, why });
+            self.lost.push((IFILE, n, vec![0; BLOCK]));
+        }
+        Ok(())
+    }
+
+    /// Compares a bitmap with what is in use.
+    fn compare(&mut self, (file, what): (Ino, &'static str), end: u32, used: &Runs, wrong: &mut Vec<Bit>) -> Result<()> {
+        let (mut free, mut taken) = (Wrong::default(), Wrong::default());
+        let mut rest = used.iter().peekable();
+        for n in 0..end.div_ceil(BITS) {
+            let mut bits = if file == DBITMAP { self.core.reserved_bits(n) } else { vec![0; BLOCK - HEAD] };
+            let hole = bits.clone();
+            while let Some(bit) = rest.next_if(|bit| bit / BITS == n) {
+                bitmap::set_used(&mut bits, bit % BITS, 1);
+            }
+            let page = self.core.bitmap(file, n);
+            if let Some(why) = is_damaged(page)? {
+                self.f.note(Issue::Bitmap { what, n, why });
+                let mut bytes = self.core.headed(BITMAP_MAGIC, file, n.into(), 0);
+                bytes.get_mut(HEAD..).into_iter().for_each(|place| place.copy_from_slice(&bits));
+                self.lost.push((file, n, bytes));
+                continue;
+            }
+            let page = self.core.bitmap(file, n)?;
+            let old = page.as_ref().map_or(&hole[..], |page| page.get(HEAD..).unwrap_or(&[]));
+            for (at, (old, new)) in (n * BITS..).step_by(8).zip(old.iter().zip(&bits)) {
+                if old != new {
+                    free.add(new & !old, at);
+                    taken.add(old & !new, at);
+                    let changed = (0..8).filter(|bit| (old ^ new) & 1 << bit != 0);
+                    wrong.extend(changed.map(|bit| (file, at + bit, new & 1 << bit != 0)));
+                }
+            }
+        }
+        if free.count > 0 {
+            self.f.note(Issue::MarkedFree { what, count: free.count, first: free.first });
+        }
+        if taken.count > 0 {
+            self.f.note(Issue::MarkedUsed { what, count: taken.count, first: taken.first });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,95 @@
+//! The superblock, or its copy; the newest master block.
+
+use super::issue::Issue;
+use super::{Checker, Core, Findings};
+use crate::format::*;
+use crate::{options, recover, superblock};
+use arbor_base::device::Device;
+use arbor_base::vfs::{CheckReport, Devices, Error, Options, Progress, Repair, Result, Time};
+use arbor_kit::head;
+
+/// Cache of the checker.
+const CACHE: &str = "cache=64M";
+
+/// The superblock to be used, and why that is the copy, if it is.
+type Start = ((SuperBlock, Geom), Option<String>);
+
+/// Opens a volume, recovered in place (`write`) or in memory; the report if there is none.
+pub(super) fn open<'a>(
+    devices: &Devices,
+    write: bool,
+    progress: Progress<'a>,
+) -> Result<std::result::Result<Checker<'a>, CheckReport>> {
+    let (dev, mut f) = (devices.main.clone(), Findings::new(Repair::No));
+    let (found, damage) = match superblock(&*dev)? {
+        Ok(start) => start,
+        Err(lost) => return Ok(Err(f.end(lost))),
+    };
+    head::refuse_unknown(&found.0, KNOWN, write)?;
+    f.volume.unclean = found.0.clean.get() == 0 && damage.is_none();
+    f.volume.was_clean = found.0.clean.get() != 0;
+    let opts = options::Mount::parse(&Options::parse(CACHE))?;
+    let mut core = Core::new(dev, found, opts, Time::default());
+    let mut master = None;
+    match core.take_newest() {
+        Err(Error::Corrupt(c)) if core.sb.clean.get() != 0 => master = Some(c.to_string()),
+        Err(Error::Corrupt(c)) => return Ok(Err(f.end(Issue::MasterLost { why: c.to_string() }))),
+        taken => taken?,
+    }
+    if let Some(why) = master {
+        match recover::scan(&*core.dev, &core.geom) {
+            Err(Error::Corrupt(c)) => return Ok(Err(f.end(Issue::MasterLost { why: c.to_string() }))),
+            found => (core.master, core.master_at) = found?,
+        }
+        f.note(Issue::MasterDamaged { why });
+        core.touch_master();
+    }
+    if write && core.sb.clean.get() == 0 {
+        core.begin()?;
+    }
+    let mut checker = Checker::new(core, f, progress);
+    if let Some(why) = damage {
+        checker.f.note(Issue::SuperDamaged { why });
+        checker.super_damaged = true;
+    }
+    Ok(Ok(checker))
+}
+
+/// A superblock that can be used, or why there is none.
+fn superblock(dev: &dyn Device) -> Result<std::result::Result<Start, Issue>> {
+    let why = match usable(dev, 0)? {
+        Ok(found) => return Ok(Ok((found, None))),
+        Err(why) => why,
+    };
+    let at = (dev.geometry().size >> BLOCK_SHIFT).saturating_sub(2) << BLOCK_SHIFT;
+    match usable(dev, at)?.ok().filter(|(_, geom)| byte(geom.copy()) == at) {
+        Some(found) => Ok(Ok((found, Some(why)))),
+        None => Ok(Err(Issue::SuperLost { why: format!("{why}, and there is no copy") })),
+    }
+}
+
+/// The superblock at byte `at`, or why it cannot be used.
+fn usable(dev: &dyn Device, at: u64) -> Result<std::result::Result<(SuperBlock, Geom), String>> {
+    head::usable::<SuperBlock, _>(dev, at, superblock::read(dev, at))
+}
+
+/// Whether a volume of ours seems to lie here although byte 0 does not say so.
+pub(crate) fn search(dev: &dyn Device) -> Result<bool> {
+    Ok(superblock(dev)?.is_ok())
+}
+
+impl Checker<'_> {
+    /// The copy of the superblock.
+    pub(super) fn check_copy(&mut self) -> Result<()> {
+        let (at, wanted) = (byte(self.core.geom.copy()), self.core.sb.copy());
+        let found = head::sound(head::read::<SuperBlock>(&*self.core.dev, at))?;
+        // A change of the label may have been cut off: the next mount writes the copy anew.
+        let label = found.as_ref().filter(|_| self.f.volume.unclean).map_or(wanted.label, |found| found.label);
+        let is_right = found.is_some_and(|found| head::encode(&found) == head::encode(&SuperBlock { label, ..wanted }));
+        if !self.super_damaged && !is_right {
+            self.f.note(Issue::SuperCopy { at });
+            self.super_damaged = true;
+        }
+        Ok(())
+    }
+}

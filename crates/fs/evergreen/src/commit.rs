@@ -1,0 +1,210 @@
+//! The order of writes.
+//!
+//! ```text
+//! what the last commit has overwritten, in place; relocated blocks; redo list and copies of what is overwritten
+//!     -> flush -> master block -> flush
+//! ```
+//!
+//! The paper commits by the master block, and says of overwriting only that "logging information" is in its check-point
+//! inodes. Here that is a redo list: the master block leads to a copy of each block that was overwritten. In place they are
+//! written by the next commit, and durable before its master block is; until then recovery reads the copies. So a commit
+//! lasts whole or not at all, whatever is overwritten.
+//!
+//! Called by `kit::machine` at the end of a call ([`Machine::commit`]), by `ops.rs` and `mkfs.rs`. Recovery orders its own
+//! writes (`recover.rs`).
+//!
+//! * **EVERGREEN-C1** a master block is written only after all that it leads to is durable.
+//! * **EVERGREEN-C2** no block that the last commit has is written before the next one is durable, but those that its redo
+//!   list names, and these only after the commit that names them is durable.
+//! * **EVERGREEN-C3** the copies of a redo list stay until the next commit is durable.
+//! * **EVERGREEN-C4** two commits in a row do not write the same reserved block.
+
+use crate::format::*;
+use crate::planted::{Flaw, planted};
+use crate::volume::{Core, Dirty};
+use arbor_base::cache::{Cache, Name, cluster};
+use arbor_base::device::{Buf, Kind, Request};
+use arbor_base::layout::{crc, put};
+use arbor_base::vfs::{Error, Ino, Result};
+use arbor_kit::machine::{Machine, Machinery};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+
+/// Largest request.
+const MAX_WRITE: u64 = 1 << 20;
+
+/// A dirty block: where it goes, and its bytes.
+type Image = (Name, Dirty, Arc<Vec<u8>>);
+
+impl Machine for Core {
+    fn calls(&mut self) -> &mut Machinery {
+        &mut self.calls
+    }
+
+    fn cache(&mut self) -> &mut Cache {
+        &mut self.cache
+    }
+
+    /// In synchronous mode, or when resources are consumed (paper, IV).
+    fn commit(&mut self) -> Result<()> {
+        if !self.calls.health.is_writable() || !self.calls.has_changed() {
+            return Ok(());
+        }
+        if self.opts.sync || self.is_pressed() {
+            return self.write_commit().inspect_err(|e| self.give_up(e));
+        }
+        Ok(())
+    }
+}
+
+impl Core {
+    /// Whether internal resources are consumed.
+    fn is_pressed(&self) -> bool {
+        self.cache.dirty_bytes() > self.cache.dirty_limit() || self.is_short()
+    }
+
+    /// Whether a call made of steps may take another one before it is committed.
+    pub fn has_room(&self) -> bool {
+        self.cache.dirty_bytes() < self.cache.dirty_limit() * 2 && self.usable() > 2 * crate::alloc::CASCADE
+    }
+
+    /// Commits all changes, durably.
+    pub fn write_commit(&mut self) -> Result<()> {
+        if !self.changes.master && self.changes.parts.is_empty() {
+            return Ok(());
+        }
+        let images = self.images();
+        let (overs, moved): (Vec<Image>, Vec<Image>) = images.into_iter().partition(|(_, dirty, _)| dirty.over);
+        self.counts.commits += 1;
+        self.counts.relocated += moved.len() as u64;
+        self.counts.overwritten += overs.len() as u64;
+        let again: BTreeSet<u32> = overs.iter().map(|(_, dirty, _)| dirty.block).collect();
+        let laid: Vec<(u32, Arc<Vec<u8>>)> = self.laid.iter().map(|(block, bytes)| (*block, bytes.clone())).collect();
+        let laid = laid.into_iter().filter(|(block, _)| !again.contains(block));
+        self.write_blocks(laid.map(|(block, bytes)| (block, Kind::Other, bytes)))?;
+        self.write_blocks(moved.iter().map(|(_, dirty, bytes)| (dirty.block, dirty.kind, bytes.clone())))?;
+        let copies = self.write_redo(&overs)?;
+        if !planted(Flaw::MasterUnflushed) {
+            self.flush()?;
+        }
+        self.write_master()?;
+        self.flush()?;
+        self.laid = overs.iter().map(|(_, dirty, bytes)| (dirty.block, bytes.clone())).collect();
+        overs.iter().chain(&moved).for_each(|(name, ..)| self.cache.set_clean(*name));
+        self.changes = Default::default();
+        self.settle(copies);
+        Ok(())
+    }
+
+    /// Writes what the last commit has overwritten in place, durably.
+    pub fn write_laid(&mut self) -> Result<()> {
+        let laid = std::mem::take(&mut self.laid);
+        if laid.is_empty() {
+            return Ok(());
+        }
+        self.write_blocks(laid.into_iter().map(|(block, bytes)| (block, Kind::Other, bytes)))?;
+        self.flush()
+    }
+
+    /// All dirty blocks as they are written, in the order of their addresses.
+    fn images(&mut self) -> Vec<Image> {
+        let mut all: Vec<(Name, Dirty)> = self.changes.parts.iter().map(|(name, dirty)| (*name, *dirty)).collect();
+        all.sort_by_key(|(_, dirty)| dirty.block);
+        all.into_iter().filter_map(|(name, dirty)| Some((name, dirty, self.image(name, dirty)?))).collect()
+    }
+
+    fn image(&mut self, name: Name, dirty: Dirty) -> Option<Arc<Vec<u8>>> {
+        if matches!(dirty.kind, Kind::Bitmap | Kind::Tree | Kind::Xattr) {
+            let to = self.cache.dirtied(name)?;
+            self.cache.modify(to, |bytes| {
+                put(bytes, std::mem::offset_of!(Head, block), &dirty.block.to_le_bytes());
+                seal(bytes);
+            });
+        }
+        self.cache.peek(name).cloned()
+    }
+
+    fn write_blocks(&mut self, blocks: impl Iterator<Item = (u32, Kind, Arc<Vec<u8>>)>) -> Result<()> {
+        let pieces = blocks.map(|(block, kind, bytes)| (byte(block), kind, Buf::new(bytes))).collect();
+        self.write(cluster(pieces, MAX_WRITE))
+    }
+
+    /// Writes the redo list of what is overwritten, and the copies; notes it in the check-point. Returns its blocks.
+    fn write_redo(&mut self, overs: &[Image]) -> Result<Vec<u32>> {
+        let (mut taken, mut writes, mut next) = (Vec::new(), Vec::new(), 0u32);
+        let count = if planted(Flaw::NoRedo) { 0 } else { overs.len() };
+        for some in overs.get(..count).unwrap_or(&[]).chunks(REDOS) {
+            let mut list = self.headed(REDO_MAGIC, Ino(self.master.head.seq.get() + 1), next.into(), some.len() as u32);
+            for (n, (_, dirty, bytes)) in some.iter().enumerate() {
+                let copy = self.copy_block()?;
+                taken.push(copy);
+                let redo = Redo { block: dirty.block.into(), copy: copy.into(), crc: crc(bytes).into() };
+                put(&mut list, HEAD + n * size_of::<Redo>(), redo.as_bytes());
+                writes.push((copy, Kind::Log, bytes.clone()));
+            }
+            next = self.copy_block()?;
+            taken.push(next);
+            put(&mut list, std::mem::offset_of!(Head, block), &next.to_le_bytes());
+            seal(&mut list);
+            writes.push((next, Kind::Log, Arc::new(list)));
+        }
+        (self.master.head.redo, self.master.head.redo_count) = (next.into(), (count as u32).into());
+        writes.sort_by_key(|(block, ..)| *block);
+        self.write_blocks(writes.into_iter())?;
+        Ok(taken)
+    }
+
+    /// Writes the master block to the reserved block nearest to the one written last (paper, III).
+    fn write_master(&mut self) -> Result<()> {
+        let not = if planted(Flaw::SameReserved) { 0 } else { self.master_at };
+        let block = self.geom.master_near(self.master.head.last.get(), not);
+        let seq = self.master.head.seq.get() + 1;
+        let head = &mut self.master.head;
+        (head.magic, head.fsid) = (MASTER_MAGIC.into(), self.geom.fsid.into());
+        (head.seq, head.block, head.time) = (seq.into(), block.into(), self.calls.now().into());
+        self.master.tail.seq = seq.into();
+        let d = self.master.inode_mut(IFILE).map(|d| &mut d.map);
+        d.into_iter().for_each(|map| map.iter_mut().take(1).for_each(|p| *p = block.into()));
+        self.seal_specials();
+        let mut bytes = self.master.as_bytes().to_vec();
+        seal(&mut bytes);
+        self.write(vec![Request::write(Kind::Super, byte(block), vec![bytes.into()])])?;
+        self.master_at = block;
+        Ok(())
+    }
+
+    /// Makes the checksums of the inodes that are only in the master block.
+    fn seal_specials(&mut self) {
+        let fsid = self.geom.fsid;
+        for ino in [IFILE, DBITMAP, IBITMAP] {
+            self.master.inode_mut(ino).into_iter().for_each(|d| d.crc = d.checksum(fsid).into());
+        }
+    }
+
+    /// Writes the superblock, durably.
+    pub fn write_super(&mut self) -> Result<()> {
+        let bytes = arbor_kit::head::encode(&self.sb);
+        self.write(vec![Request::write(Kind::Super, 0, vec![bytes.into()])])?;
+        self.flush()
+    }
+
+    /// Writes the copy of the superblock, durably.
+    pub fn write_super_copy(&mut self) -> Result<()> {
+        let bytes = arbor_kit::head::encode(&self.sb.copy());
+        self.write(vec![Request::write(Kind::Super, byte(self.geom.copy()), vec![bytes.into()])])?;
+        self.flush()
+    }
+
+    pub fn write(&mut self, batch: Vec<Request>) -> Result<()> {
+        self.io.writes += batch.len() as u64;
+        self.io.write_bytes += batch.iter().map(Request::len).sum::<u64>();
+        Ok(self.calls.reads.submit(&*self.dev, batch).wait_all()?)
+    }
+
+    /// Makes all writes durable. After a flush that failed, they may be lost.
+    pub fn flush(&mut self) -> Result<()> {
+        self.io.flushes += 1;
+        self.dev.flush().map_err(Error::Io).inspect_err(|e| self.give_up(e))
+    }
+}

@@ -1,0 +1,88 @@
+//! Where everything lies on a volume that is not mounted. Damage is passed over: the checker reports it.
+
+use crate::file::roots;
+use crate::format::*;
+use crate::inode::Inode;
+use crate::mount;
+use crate::volume::{Core, SHAPE};
+use arbor_base::cache::FileBlock;
+use arbor_base::device::Kind;
+use arbor_base::vfs::{Devices, Error, Ino, Region, Result};
+use arbor_kit::blockmap::BlockMap;
+use arbor_kit::inodes::{InodeStore as _, InodeTable as _};
+
+/// Tells where each structure and each piece of each file lies.
+pub(crate) fn describe(devices: &Devices, f: &mut dyn FnMut(Region)) -> Result<()> {
+    let mut core = mount::look(devices)?;
+    let g = core.geom;
+    let block = BLOCK as u64;
+    let mut tell = |offset, kind, owner, file_offset, name: String| {
+        f(Region { offset, len: block, kind, owner, file_offset, name })
+    };
+    tell(0, Kind::Super, None, 0, "superblock".into());
+    tell(byte(g.copy()), Kind::Super, None, 0, "superblock copy".into());
+    for reserved in g.masters() {
+        let name = if reserved == core.master_at { "master block" } else { "reserved for master blocks" };
+        tell(byte(reserved), Kind::Super, None, 0, name.into());
+    }
+    let mut all = vec![core.special(IFILE), core.special(DBITMAP), core.special(IBITMAP)];
+    for ino in ROOT.0..core.master.head.inode_end.get().into() {
+        match core.iget(Ino(ino)) {
+            Ok(i) => all.push(i),
+            Err(Error::Corrupt(_) | Error::Errno(_)) => {}
+            Err(e) => return Err(e),
+        }
+        for i in all.drain(..) {
+            core.pieces(&i, &mut |part, block| {
+                let file_offset = if let FileBlock::Data(lbn) = part { lbn << BLOCK_SHIFT } else { 0 };
+                tell(byte(block), Core::kind(&i, part), Some(i.ino), file_offset, piece_name(&i, part));
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// The name of a piece of a file for people.
+pub(crate) fn piece_name(i: &Inode, part: FileBlock) -> String {
+    match part {
+        FileBlock::Xattr => "extended attributes".into(),
+        FileBlock::Map { level, .. } => format!("indirect block, level {level}"),
+        FileBlock::Data(_) if i.ino == IFILE => "inodes".into(),
+        FileBlock::Data(_) if i.ino == DBITMAP => "bitmap of blocks".into(),
+        FileBlock::Data(_) if i.ino == IBITMAP => "bitmap of inodes".into(),
+        FileBlock::Data(_) if i.is_dir() => "directory".into(),
+        FileBlock::Data(_) => "data".into(),
+    }
+}
+
+impl Core {
+    /// Calls `f` with each block of an inode that can be used, its attributes last.
+    pub fn pieces(&mut self, i: &Inode, f: &mut dyn FnMut(FileBlock, u32)) -> Result<()> {
+        for part in roots().collect::<Vec<_>>().into_iter().rev() {
+            if i.ino != IFILE || part != FileBlock::Data(0) {
+                self.pieces_below(i, part, f)?;
+            }
+        }
+        if self.xattr_list(i).is_ok() && i.d.xattr.get() != 0 {
+            f(FileBlock::Xattr, i.d.xattr.get());
+        }
+        Ok(())
+    }
+
+    fn pieces_below(&mut self, i: &Inode, part: FileBlock, f: &mut dyn FnMut(FileBlock, u32)) -> Result<()> {
+        let block = self.pointer(i, part)?;
+        if !self.geom.is_data(block) {
+            return Ok(());
+        }
+        let FileBlock::Map { level, n } = part else {
+            f(part, block);
+            return Ok(());
+        };
+        match self.part(i, part) {
+            Err(Error::Corrupt(_)) => return Ok(()),
+            table => drop(table?),
+        }
+        f(part, block);
+        (0..POINTERS).try_for_each(|slot| self.pieces_below(i, SHAPE.child(level, n, slot), f))
+    }
+}

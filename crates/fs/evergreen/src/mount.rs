@@ -1,0 +1,75 @@
+//! Mounting: the newest commit, the state in core, what was open and unlinked at a crash. How calls enter a mounted volume,
+//! and how it is unmounted, is in `kit::locked`; the calls are in `ops.rs`.
+
+use crate::format::*;
+use crate::volume::Core;
+use crate::{options, recover, superblock};
+use arbor_base::device::Device;
+use arbor_base::vfs::{Clock, Devices, Error, MountOptions, Options, Result, Time};
+use arbor_kit::calls::State as _;
+use arbor_kit::locked::Locked;
+use std::sync::Arc;
+
+/// A mounted volume.
+pub(crate) type Volume = Locked<Core>;
+
+/// Mounts, after recovery if the volume was not unmounted.
+pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clock>) -> Result<Arc<Volume>> {
+    let opts = options::Mount::parse(&options.options)?;
+    let dev: Arc<dyn Device> = devices.main;
+    let (sb, geom) = superblock::need(&*dev)?;
+    let read_only = arbor_kit::options::read_only(arbor_kit::head::features(&sb), KNOWN, options, &*dev)?;
+    if read_only && sb.clean.get() == 0 {
+        return Err(Error::refused(
+            "the volume was not unmounted and needs recovery: mount it for writing, or run fsck",
+        ));
+    }
+    dev.confine(0..byte(geom.blocks));
+    let mut core = Core::new(dev.clone(), (sb, geom), opts, clock.now());
+    core.stay();
+    core.take_newest()?;
+    if !read_only {
+        core.begin()?;
+    }
+    Volume::mounted(core, dev, clock, read_only, Core::load_orphans)
+}
+
+/// The state of a volume that is not mounted, for those that only look: of one that was not unmounted as recovery would make
+/// it.
+pub(crate) fn look(devices: &Devices) -> Result<Core> {
+    let dev: Arc<dyn Device> = devices.main.clone();
+    let found = superblock::need(&*dev)?;
+    let mut core = Core::new(dev, found, options::Mount::parse(&Options::default())?, Time::default());
+    core.stay();
+    core.take_newest()?;
+    Ok(core)
+}
+
+impl Core {
+    /// Takes the newest commit; what it has overwritten is laid over reads.
+    pub fn take_newest(&mut self) -> Result<()> {
+        (self.master, self.master_at) = recover::newest(&*self.dev, &self.sb, &self.geom)?;
+        if self.sb.clean.get() == 0 {
+            self.laid = recover::redo(&*self.dev, &self.geom, &self.master.head)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the volume one that is in use: what the newest commit has overwritten is in place from here on.
+    pub fn begin(&mut self) -> Result<()> {
+        self.write_laid()?;
+        let was_clean = self.sb.clean.get() != 0;
+        (self.sb.clean, self.sb.master) = (0.into(), 0.into());
+        self.write_super()?;
+        if !was_clean {
+            // A change of the label may have been cut off.
+            self.write_super_copy()?;
+        }
+        if self.master.head.redo.get() != 0 {
+            // The copies are free from here on.
+            self.touch_master();
+            self.write_commit()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,23 @@
+//! Deliberate mistakes, to see whether the tests find them. Without the feature `planted`, which only `tests/planted.rs`
+//! turns on, all of this is nothing at run time.
+
+arbor_kit::flaws! {
+    /// The master block is written together with what it leads to, before that is durable.
+    MasterUnflushed,
+    /// A block that was freed is given away before the commit.
+    ReusedEarly,
+    /// What is overwritten is not in the redo list.
+    NoRedo,
+    /// The copies of the redo list are given away before what they hold is durable in place.
+    CopiesReused,
+    /// Recovery takes the first master block that it finds.
+    AnyMaster,
+    /// A master block is believed whatever its checksum.
+    TornBelieved,
+    /// The new address of an indirect block is not told to its parent.
+    CascadeStops,
+    /// The same reserved block is taken for two commits in a row.
+    SameReserved,
+    /// An inode without a name that is open is not put on the list of these.
+    NoOrphans,
+}

@@ -1,0 +1,121 @@
+//! Recovery, the paper's boot: the reserved blocks are scanned for the newest master block, and what its commit has
+//! overwritten is written once more.
+//!
+//! Called by `mount.rs` and the checker.
+
+use crate::format::*;
+use crate::planted::{Flaw, planted};
+use crate::validate;
+use arbor_base::device::{Device, Kind};
+use arbor_base::layout::{Corrupt, crc, crc_without};
+use arbor_base::vfs::{Error, Result};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use zerocopy::FromBytes;
+
+/// Contents of blocks by their addresses.
+pub(crate) type Copies = BTreeMap<u32, Arc<Vec<u8>>>;
+
+/// The newest master block, and where it is. Of an unmounted volume the superblock tells; that it is damaged there a scan
+/// would not see.
+pub(crate) fn newest(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<(Master, u32)> {
+    if sb.clean.get() == 0 {
+        return scan(dev, geom);
+    }
+    let at = sb.master.get();
+    let found = if geom.is_for_master(at) { master(dev, geom, at)? } else { None };
+    let bad = || Corrupt::new("master block", "crc", byte(at), "none that is sound", "that of the last unmount");
+    found.map(|master| (master, at)).ok_or_else(|| bad().into())
+}
+
+/// The newest of all master blocks that are sound, and where it is.
+pub(crate) fn scan(dev: &dyn Device, geom: &Geom) -> Result<(Master, u32)> {
+    let mut best: Option<(Master, u32)> = None;
+    for block in geom.masters() {
+        let Some(found) = master(dev, geom, block)? else { continue };
+        if best.is_none_or(|(best, _)| best.head.seq.get() < found.head.seq.get()) {
+            best = Some((found, block));
+        }
+        if planted(Flaw::AnyMaster) {
+            break;
+        }
+    }
+    best.ok_or_else(|| {
+        Corrupt::new("master block", "magic", byte(1), "none in any of the reserved blocks", "at least one").into()
+    })
+}
+
+/// The master block in a reserved block, if there is a sound one. Rereads one whose checksum is wrong.
+pub(crate) fn master(dev: &dyn Device, geom: &Geom, block: u32) -> Result<Option<Master>> {
+    let read = || -> Result<(bool, Option<Master>)> {
+        let mut bytes = vec![0; BLOCK];
+        dev.read_at(Kind::Super, byte(block), &mut bytes)?;
+        let Ok(master) = Master::read_from_bytes(&bytes) else { return Ok((false, None)) };
+        let head = master.head;
+        if head.magic.get() != MASTER_MAGIC || head.fsid.get() != geom.fsid || head.block.get() != block {
+            return Ok((false, None));
+        }
+        let is_sound = crc_without(&bytes, CRC_AT) == Some(head.crc.get()) && master.tail.seq == head.seq;
+        Ok((!is_sound, Some(master).filter(|_| is_sound || planted(Flaw::TornBelieved))))
+    };
+    match read()? {
+        (true, None) => Ok(read()?.1),
+        (_, found) => Ok(found),
+    }
+}
+
+/// What a commit has overwritten, as its redo list has it.
+pub(crate) fn redo(dev: &dyn Device, geom: &Geom, head: &CheckPoint) -> Result<Copies> {
+    let (mut all, mut at, count) = (Copies::new(), head.redo.get(), head.redo_count.get() as usize);
+    while at != 0 && all.len() < count {
+        let list = list(dev, geom, head, at)?;
+        let (of, _) = Head::read_from_prefix(&list).map_err(|_| Error::Errno(arbor_base::vfs::Errno::EIO))?;
+        let entries = list.get(HEAD..).unwrap_or(&[]).chunks_exact(size_of::<Redo>());
+        for entry in entries.take(of.len.get() as usize) {
+            let Ok(redo) = Redo::read_from_bytes(entry) else { continue };
+            let (block, copy) = (redo.block.get(), redo.copy.get());
+            if !geom.is_data(block) || !geom.is_data(copy) {
+                return Err(Corrupt::new("redo list", "block", byte(at), block, "a block of a file").into());
+            }
+            all.insert(block, Arc::new(sound_copy(dev, copy, redo.crc.get())?));
+        }
+        at = of.index.get();
+    }
+    if all.len() == count {
+        return Ok(all);
+    }
+    Err(Corrupt::new("redo list", "len", byte(head.redo.get()), all.len(), count).into())
+}
+
+/// A block of the redo list.
+fn list(dev: &dyn Device, geom: &Geom, head: &CheckPoint, at: u32) -> Result<Vec<u8>> {
+    if !geom.is_data(at) {
+        return Err(Corrupt::new("check-point", "redo", byte(head.block.get()), at, "a block of the redo list").into());
+    }
+    let read = || {
+        let mut bytes = vec![0; BLOCK];
+        dev.read_at(Kind::Log, byte(at), &mut bytes)?;
+        validate::headed(geom, ("redo list", REDO_MAGIC), at, &bytes)?;
+        Ok(bytes)
+    };
+    let bytes = read().or_else(|_: Error| read())?;
+    let owner = Head::read_from_prefix(&bytes).map_or(0, |(head, _)| head.owner.get());
+    if owner == head.seq.get() as u32 {
+        return Ok(bytes);
+    }
+    Err(Corrupt::new("redo list", "owner", byte(at), owner, "the commit's number").into())
+}
+
+fn sound_copy(dev: &dyn Device, copy: u32, expected: u32) -> Result<Vec<u8>> {
+    let read = || {
+        let mut bytes = vec![0; BLOCK];
+        dev.read_at(Kind::Log, byte(copy), &mut bytes)?;
+        let found = crc(&bytes);
+        if found == expected {
+            return Ok(bytes);
+        }
+        Err(Corrupt::new("redo list", "crc", byte(copy), format!("{found:#x}"), format!("{expected:#x}")).into())
+    };
+    read().or_else(|_: Error| read())
+}
+

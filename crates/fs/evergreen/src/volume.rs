@@ -1,0 +1,280 @@
+//! The state in core, and its buffers: how blocks are read, become dirty, and move.
+//!
+//! Every block belongs to a file, the ifile and the bitmaps too, and its buffer is named by the file and its place there: it
+//! keeps its name when it gets another address. When a buffer goes from clean to dirty ([`Core::ready`]) it is decided
+//! whether its block is overwritten or relocated (paper, III). A new address changes the pointer to it, and so its parent
+//! goes from clean to dirty, up to the master block; what is dirty already costs nothing more.
+
+use crate::alloc::Space;
+use crate::format::*;
+use crate::inode::Inode;
+use crate::options::Mount;
+use crate::planted::{Flaw, planted};
+use crate::validate;
+use arbor_base::cache::{Cache, FileBlock, Name};
+use arbor_base::device::{Device, Kind};
+use arbor_base::layout::{Corrupt, Location, put_u32};
+use arbor_base::vfs::{Errno, Ino, Result, Time};
+use arbor_kit::blockmap::{BlockMap as _, Parent, Shape};
+use arbor_kit::chunkdir::Hashes;
+use arbor_kit::counters::Io;
+use arbor_kit::machine::Machinery;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use zerocopy::IntoBytes;
+
+/// How the map of a file is built.
+pub(crate) const SHAPE: Shape = Shape { direct: DIRECT, levels: 3, fanout: POINTERS };
+
+/// Where a dirty buffer goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Dirty {
+    pub block: u32,
+    pub kind: Kind,
+    /// The block is that of the last commit, and overwritten after the next one.
+    pub over: bool,
+}
+
+/// What has changed since the last commit.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    pub parts: BTreeMap<Name, Dirty>,
+    /// How many of them are overwritten.
+    pub overs: u64,
+    pub master: bool,
+    /// When the oldest of the changes was made, ms.
+    pub since: Option<u64>,
+}
+
+/// Commits, and what they wrote.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub commits: u64,
+    pub relocated: u64,
+    pub overwritten: u64,
+}
+
+/// Everything in core.
+pub(crate) struct Core {
+    pub geom: Geom,
+    pub sb: SuperBlock,
+    /// The master block of the next commit.
+    pub master: Master,
+    /// Where that of the last commit is; 0 before the first one.
+    pub master_at: u32,
+    pub opts: Mount,
+    pub dev: Arc<dyn Device>,
+    pub cache: Cache,
+    pub calls: Machinery,
+    pub hashes: Hashes,
+    pub changes: Changes,
+    pub space: Space,
+    /// Blocks that the last commit has overwritten, and that are not written in place yet.
+    pub laid: BTreeMap<u32, Arc<Vec<u8>>>,
+    pub io: Io,
+    pub counts: Counts,
+}
+
+/// Offset of a pointer in an indirect block.
+pub(crate) fn entry_at(index: usize) -> usize {
+    HEAD + index * 4
+}
+
+impl Core {
+    pub fn new(dev: Arc<dyn Device>, (sb, geom): (SuperBlock, Geom), opts: Mount, now: Time) -> Core {
+        let mut cache = Cache::new(opts.cache_bytes);
+        opts.dirty_bytes.into_iter().for_each(|bytes| cache.set_dirty_limit(bytes));
+        Core {
+            geom,
+            sb,
+            master: Master::default(),
+            master_at: 0,
+            opts,
+            dev,
+            cache,
+            calls: Machinery::new(now),
+            hashes: Hashes::new(opts.cache_bytes / 4),
+            changes: Changes::default(),
+            space: Space::default(),
+            laid: BTreeMap::new(),
+            io: Io::default(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// An inode whose pointers are in the master block alone: of the ifile, or a bitmap.
+    pub fn special(&self, ino: Ino) -> Inode {
+        Inode { ino, d: self.master.inode(ino).copied().unwrap_or_default() }
+    }
+
+    /// Reads adjacent blocks.
+    pub fn read(&mut self, block: u32, blocks: usize, kind: Kind) -> Result<Vec<u8>> {
+        let mut bytes = self.calls.reads.read(&*self.dev, kind, byte(block), blocks * BLOCK)?;
+        self.io.count_read(bytes.len());
+        self.lay_over(block, &mut bytes);
+        Ok(bytes)
+    }
+
+    fn lay_over(&self, block: u32, bytes: &mut [u8]) {
+        if !self.laid.is_empty() {
+            for (n, page) in (block..).zip(bytes.chunks_exact_mut(BLOCK)) {
+                self.laid.get(&n).into_iter().for_each(|new| page.copy_from_slice(new));
+            }
+        }
+    }
+
+    /// The kind of a block of a file.
+    pub fn kind(i: &Inode, part: FileBlock) -> Kind {
+        match part {
+            FileBlock::Map { .. } => Kind::Tree,
+            FileBlock::Xattr => Kind::Xattr,
+            FileBlock::Data(_) if i.ino == IFILE => Kind::Inode,
+            FileBlock::Data(_) if i.ino == DBITMAP || i.ino == IBITMAP => Kind::Bitmap,
+            FileBlock::Data(_) if i.is_dir() => Kind::Dir,
+            FileBlock::Data(_) => Kind::Data,
+        }
+    }
+
+    /// A block of metadata of a file, checked; `None` where it has a hole. Rereads one that fails its check.
+    pub fn part(&mut self, i: &Inode, part: FileBlock) -> Result<Option<Arc<Vec<u8>>>> {
+        let name = Name::File(i.ino, part);
+        if let Some(bytes) = self.cache.get(name) {
+            return Ok(Some(bytes.clone()));
+        }
+        let block = match self.pointer(i, part)? {
+            0 => return Ok(None),
+            block => self.check_pointer(i.ino, block)?,
+        };
+        let kind = Core::kind(i, part);
+        let mut bytes = self.read(block, 1, kind)?;
+        let good = |core: &Core, bytes: &[u8]| validate::part(&core.geom, (i.ino, part), block, bytes);
+        if good(self, &bytes).is_err() && !self.laid.contains_key(&block) {
+            bytes = self.calls.reads.read_now(&*self.dev, kind, byte(block), BLOCK)?;
+        }
+        match good(self, &bytes) {
+            // Inodes are checked one by one.
+            Err(c) if kind != Kind::Inode => return Err(c.into()),
+            _ => self.cache.insert(name, Arc::new(bytes)),
+        };
+        Ok(self.cache.get(name).cloned())
+    }
+
+    /// Makes the buffer of a block of a file dirty, which is in the cache. A block that was clean is relocated, or noted to
+    /// be overwritten.
+    pub fn ready(&mut self, i: &mut Inode, part: FileBlock) -> Result<()> {
+        let name = Name::File(i.ino, part);
+        if self.changes.parts.contains_key(&name) {
+            return Ok(());
+        }
+        let (old, kind) = (self.pointer(i, part)?, Core::kind(i, part));
+        if old != 0 {
+            self.check_pointer(i.ino, old)?;
+        }
+        self.note_change();
+        self.cache.dirtied(name).ok_or(Errno::EIO)?;
+        let over = old != 0 && self.opts.overwrites(kind) && self.has_copies();
+        // Whatever the new address changes finds it dirty.
+        self.changes.parts.insert(name, Dirty { block: old, kind, over });
+        if over {
+            self.changes.overs += 1;
+            return Ok(());
+        }
+        let block = self.alloc()?;
+        self.changes.parts.insert(name, Dirty { block, kind, over });
+        if planted(Flaw::CascadeStops) && kind == Kind::Tree && old != 0 {
+            return self.free(old);
+        }
+        self.set_pointer(i, part, block)?;
+        if old == 0 { Ok(()) } else { self.free(old) }
+    }
+
+    /// Changes a block of a file, whose buffer is in the cache.
+    pub fn change(&mut self, i: &mut Inode, part: FileBlock, f: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
+        self.ready(i, part)?;
+        let dirty = self.cache.dirtied(Name::File(i.ino, part)).ok_or(Errno::EIO)?;
+        self.cache.modify(dirty, f);
+        Ok(())
+    }
+
+    /// Makes a block where a file has a hole; the indirect blocks above it exist.
+    pub fn make(&mut self, i: &mut Inode, part: FileBlock, bytes: Vec<u8>) -> Result<()> {
+        self.cache.insert(Name::File(i.ino, part), Arc::new(bytes));
+        self.ready(i, part)
+    }
+
+    /// A new block with a head and zeros after it.
+    pub fn headed(&self, magic: u32, owner: Ino, index: u64, len: u32) -> Vec<u8> {
+        let (owner, index) = ((owner.0 as u32).into(), (index as u32).into());
+        let head = Head { magic: magic.into(), fsid: self.geom.fsid.into(), owner, index, len: len.into(), ..Head::default() };
+        let mut bytes = head.as_bytes().to_vec();
+        bytes.resize(BLOCK, 0);
+        bytes
+    }
+
+    /// Sets the pointer to a block of a file, in an indirect block, which must exist, or in its inode, which is stored.
+    pub fn set_pointer(&mut self, i: &mut Inode, part: FileBlock, to: u32) -> Result<()> {
+        let index = match SHAPE.parent(part).ok_or(Errno::EFBIG)? {
+            Parent::Map { level, n, slot } => {
+                let table = FileBlock::Map { level, n };
+                self.part(i, table)?.ok_or(Errno::EIO)?;
+                return self.change(i, table, |buf| put_u32(buf, entry_at(slot), to));
+            }
+            Parent::Direct(k) => k,
+            Parent::Root(k) => DIRECT as usize + k,
+            Parent::Xattr => {
+                i.d.xattr = to.into();
+                return self.store(i.ino, |d| d.xattr = to.into());
+            }
+        };
+        let set = |d: &mut Dinode| d.map.iter_mut().skip(index).take(1).for_each(|p| *p = to.into());
+        set(&mut i.d);
+        self.store(i.ino, set)
+    }
+
+    /// Drops a block of a file, which leaves a hole.
+    pub fn drop_part(&mut self, i: &mut Inode, part: FileBlock) -> Result<()> {
+        let block = self.pointer(i, part)?;
+        self.check_pointer(i.ino, block)?;
+        self.note_change();
+        self.forget_part(i, part);
+        self.free(block)?;
+        self.set_pointer(i, part, 0)?;
+        i.count(-1);
+        Ok(())
+    }
+
+    /// Drops the buffer of a block that its file does not lead to any more.
+    pub fn forget_part(&mut self, i: &Inode, part: FileBlock) {
+        let name = Name::File(i.ino, part);
+        if self.changes.parts.remove(&name).is_some_and(|dirty| dirty.over) {
+            self.changes.overs -= 1;
+        }
+        self.cache.remove(name);
+    }
+
+    /// Notes a change at the present time.
+    pub fn note_change(&mut self) {
+        self.calls.note_change();
+        let now = self.calls.now_ms();
+        self.changes.since.get_or_insert(now);
+    }
+
+    /// Notes that the master block in core was changed.
+    pub fn touch_master(&mut self) {
+        self.note_change();
+        self.changes.master = true;
+    }
+
+    /// Fails unless a pointer points to a block that may belong to a file.
+    pub fn check_pointer(&self, ino: Ino, block: u32) -> Result<u32> {
+        if self.geom.is_data(block) {
+            return Ok(block);
+        }
+        Err(Corrupt::new("inode", "map", Location::inode(ino), block, "a block that may belong to a file").into())
+    }
+}
+
+/// Whether the pointers of an inode are in the master block alone.
+pub(crate) fn is_special(ino: Ino) -> bool {
+    matches!(ino, IFILE | DBITMAP | IBITMAP)
+}

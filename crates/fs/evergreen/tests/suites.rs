@@ -1,0 +1,26 @@
+//! All suites of the laboratory.
+
+use arbor_evergreen::Evergreen;
+use arbor_torture::suites::*;
+
+arbor_torture::engine_suites! {
+    Evergreen,
+    variants: ["", "modify=overwrite"],
+    run: {
+        conformance(Conformance { write_back_ms: &[("", 5000)], fsync_takes_others: &[("", true)] }),
+        fallocate,
+        model,
+        crash,
+        shapes(Shapes { sequences: 1 }),
+        repair(Volumes { count: 20, states: 40, recoveries: 4 }),
+        faults(Faults { format: "", files: 8, step: 9000, drawn: 200 }),
+        flips(Flips { reads: 11, bits: 11 }),
+        mutants(Mutants { count: 300, failed_once: "", meter: None }),
+        schedules(Schedules { count: 500 }),
+        threads(Threads { programs: 30, format: "stride=16", mounts: &["cache=1M"] }),
+    },
+    skip: {
+        growing: "its volumes do not change their size yet",
+        failed_schedules: "none has failed",
+    },
+}
