@@ -214,7 +214,9 @@ mod linux {
         match engine {
             Some(engine) => check_engine_options(&mut image, engine, is_sloppy)?,
             None => {
-                let specs = || arboretum::engines().iter().chain(arboretum::examples()).flat_map(|e| e.mount_options());
+                let engines =
+                    || arboretum::engines().iter().chain(arboretum::examples()).chain(arboretum::unfinished());
+                let specs = || engines().flat_map(|e| e.mount_options());
                 if is_sloppy {
                     image.rest.0.retain(|(key, _)| specs().any(|s| s.key == key));
                 }

@@ -4,16 +4,16 @@
 //! freed since the last commit, for that needs it until the next one (EVERGREEN-A2), nor the copies of the redo list. So
 //! each block of the dBitmap that was looked at has a map in core of what cannot be had.
 
+use crate::decoded::Inode;
 use crate::format::*;
-use crate::inode::Inode;
 use crate::planted::{Flaw, planted};
+use crate::space::{Lost, Map};
 use crate::volume::Core;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::layout::{Corrupt, Location};
 use arbor_base::vfs::{Errno, Ino, Result};
 use arbor_kit::blockmap::BlockMap as _;
 use arbor_kit::buddy::{Summary, bitmap};
-use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -21,29 +21,6 @@ use std::sync::Arc;
 const LONG: u32 = 256;
 /// Blocks that a change may take beside those that it needs: of the ifile, the bitmaps, and their indirect blocks.
 pub(crate) const CASCADE: u64 = 24;
-
-/// Which blocks can be had.
-#[derive(Default)]
-pub(crate) struct Space {
-    maps: FxHashMap<u32, Map>,
-    /// The free run out of which blocks are given away, one after the other.
-    run: Range<u32>,
-    /// Allocated since the last commit.
-    fresh: FxHashSet<u32>,
-    /// Freed since the last commit, which has them.
-    pending: Vec<u32>,
-    /// Copies of the redo list of the last commit.
-    held: Vec<u32>,
-    /// Blocks of the iBitmap without a free bit.
-    full: FxHashSet<u32>,
-}
-
-/// What a block of the dBitmap covers: 1 for what cannot be had.
-struct Map {
-    bits: Vec<u8>,
-    summary: Summary,
-    free: u32,
-}
 
 impl Core {
     /// Blocks that can be had.
@@ -89,7 +66,7 @@ impl Core {
     /// Allocates a block, next to the one before.
     pub fn alloc(&mut self) -> Result<u32> {
         let block = self.find_free()?;
-        self.take_bit(block);
+        self.space.take_bit(block);
         self.space.fresh.insert(block);
         self.master.head.used = (self.master.head.used.get() + 1).into();
         self.master.head.last = block.into();
@@ -103,8 +80,9 @@ impl Core {
         self.set_used(block, false)?;
         self.master.head.used = self.master.head.used.get().saturating_sub(1).into();
         self.touch_master();
+        // EVERGREEN-C2: the last commit has the others.
         if self.space.fresh.remove(&block) || planted(Flaw::ReusedEarly) {
-            self.give_bit(block);
+            self.space.give_bit(block);
         } else {
             self.space.pending.push(block);
         }
@@ -114,17 +92,18 @@ impl Core {
     /// A block for the redo list: no tree has it.
     pub fn copy_block(&mut self) -> Result<u32> {
         let block = self.find_free()?;
-        self.take_bit(block);
+        self.space.take_bit(block);
         Ok(block)
     }
 
     /// Called when a commit is durable, with the copies that its redo list needs.
     pub fn settle(&mut self, copies: Vec<u32>) {
+        // EVERGREEN-C3: those of the commit before are not needed any more.
         let held = std::mem::replace(&mut self.space.held, copies);
         let pending = std::mem::take(&mut self.space.pending);
-        held.into_iter().chain(pending).for_each(|block| self.give_bit(block));
+        held.into_iter().chain(pending).for_each(|block| self.space.give_bit(block));
         if planted(Flaw::CopiesReused) {
-            std::mem::take(&mut self.space.held).into_iter().for_each(|block| self.give_bit(block));
+            std::mem::take(&mut self.space.held).into_iter().for_each(|block| self.space.give_bit(block));
         }
         self.space.fresh.clear();
     }
@@ -168,10 +147,11 @@ impl Core {
     /// The map of what block `n` of the dBitmap covers; `None` if nothing of it can be had.
     fn map(&mut self, n: u32) -> Result<Option<&Map>> {
         if !self.space.maps.contains_key(&n) {
-            let bits = match self.bitmap(DBITMAP, n)? {
-                Some(page) => page.get(HEAD..).unwrap_or(&[]).to_vec(),
-                None => self.reserved_bits(n),
-            };
+            // Of a damaged volume the bitmap may call free what is reserved.
+            let mut bits = self.reserved_bits(n);
+            if let Some(page) = self.bitmap(DBITMAP, n)? {
+                bits.iter_mut().zip(page.get(HEAD..).unwrap_or(&[])).for_each(|(bit, used)| *bit |= used);
+            }
             let (free, summary) = (bitmap::count_free(&bits, BITS), Summary::build(&bits, BITS));
             self.space.maps.insert(n, Map { bits, summary, free });
         }
@@ -190,32 +170,36 @@ impl Core {
         let n = block / BITS;
         let is_free = self.map(n)?.is_some_and(|map| bitmap::is_free(&map.bits, block % BITS));
         if is_free {
-            self.take_bit(block);
+            self.space.take_bit(block);
         }
         Ok(())
     }
 
     /// Lets blocks of the ifile and the bitmaps hold these bytes, as far as reads see.
-    pub fn lay_pages(&mut self, lost: Vec<(Ino, u32, Vec<u8>)>) -> Vec<(Ino, FileBlock)> {
+    pub fn lay_pages(&mut self, lost: Vec<Lost>) -> Vec<(Ino, FileBlock, bool)> {
         let mut places = Vec::new();
-        for (file, n, bytes) in lost {
+        for (file, n, bytes, is_own) in lost {
             let part = FileBlock::Data(n.into());
             self.forget_part(&self.special(file), part);
             self.cache.insert(Name::File(file, part), Arc::new(bytes));
-            places.push((file, part));
+            places.push((file, part, is_own));
         }
         places
     }
 
-    /// Gives them places. What they held before is not freed.
-    pub fn place_pages(&mut self, places: Vec<(Ino, FileBlock)>) -> Result<()> {
-        for (file, part) in places {
+    /// Gives them places. The blocks where they lay are freed if they are their own.
+    pub fn place_pages(&mut self, places: Vec<(Ino, FileBlock, bool)>) -> Result<()> {
+        for (file, part, is_own) in places {
             let mut i = self.special(file);
+            let old = if is_own { self.pointer(&i, part)? } else { 0 };
             if let FileBlock::Data(lbn) = part {
                 self.make_special_tables(&mut i, lbn)?;
             }
             self.set_pointer(&mut i, part, 0)?;
             self.ready(&mut i, part)?;
+            if old != 0 {
+                self.free(old)?;
+            }
         }
         Ok(())
     }
@@ -234,22 +218,6 @@ impl Core {
         Ok(self.map(n)?.map(|map| map.bits.clone()))
     }
 
-    fn take_bit(&mut self, block: u32) {
-        if let Some(map) = self.space.maps.get_mut(&(block / BITS)) {
-            bitmap::set_used(&mut map.bits, block % BITS, 1);
-            map.summary.used(&map.bits, block % BITS, 1);
-            map.free = map.free.saturating_sub(1);
-        }
-    }
-
-    fn give_bit(&mut self, block: u32) {
-        if let Some(map) = self.space.maps.get_mut(&(block / BITS)) {
-            bitmap::set_free(&mut map.bits, block % BITS, 1);
-            map.summary.freed(&map.bits, block % BITS, 1);
-            map.free += 1;
-        }
-    }
-
     /// The bits of block `n` of the dBitmap where nothing is in use but what is reserved.
     pub fn reserved_bits(&self, n: u32) -> Vec<u8> {
         let mut bits = vec![0; BLOCK - HEAD];
@@ -263,6 +231,12 @@ impl Core {
             bitmap::set_used(&mut bits, end.saturating_sub(first), BITS - end.saturating_sub(first));
         }
         bits
+    }
+
+    /// Whether a block is in use, as the dBitmap says.
+    pub fn is_used(&mut self, block: u32) -> Result<bool> {
+        let page = self.bitmap(DBITMAP, block / BITS)?;
+        Ok(page.is_some_and(|page| !bitmap::is_free(page.get(HEAD..).unwrap_or(&[]), block % BITS)))
     }
 
     /// Changes the bit of a block in the dBitmap.
@@ -378,6 +352,9 @@ impl Core {
         }
         if n.is_multiple_of(INODES) {
             self.extend_special(IFILE, lbn, vec![0; BLOCK])?;
+        } else {
+            // What lies there never counted.
+            self.store_zero(Ino(n.into()))?;
         }
         self.master.head.inode_end = (n + 1).into();
         self.space.full.remove(&(n / BITS));

@@ -22,6 +22,7 @@ pub(crate) use names::check_path;
 pub(crate) use start::search;
 
 use crate::format::*;
+use crate::space::Lost;
 use crate::volume::Core;
 use arbor_base::vfs::{CheckOptions, CheckReport, Devices, Progress, Repair, Result};
 use arbor_kit::calls::State as _;
@@ -44,7 +45,7 @@ struct Checker<'a> {
     owned: Runs,
     mends: Vec<inodes::Mend>,
     /// Blocks of the ifile and the bitmaps that are made anew.
-    lost: Vec<space::Lost>,
+    lost: Vec<Lost>,
     lost_found: u32,
     /// The superblock is not as it should be, or its copy.
     super_damaged: bool,
@@ -83,7 +84,17 @@ impl<'a> Checker<'a> {
     fn new(mut core: Core, f: Findings, progress: Progress<'a>) -> Checker<'a> {
         core.stay();
         let (recs, owned) = (Forest::default(), Runs::default());
-        Checker { core, f, progress, recs, owned, mends: Vec::new(), lost: Vec::new(), lost_found: 0, super_damaged: false }
+        Checker {
+            core,
+            f,
+            progress,
+            recs,
+            owned,
+            mends: Vec::new(),
+            lost: Vec::new(),
+            lost_found: 0,
+            super_damaged: false,
+        }
     }
 }
 
@@ -99,8 +110,7 @@ impl Concluded for Checker<'_> {
         if self.core.sb.clean.get() != 0 {
             self.core.begin()?;
         }
-        self.core.write_commit()?;
-        self.core.write_laid()?;
+        self.core.write_whole()?;
         self.core.write_super_copy()?;
         (self.core.sb.clean, self.core.sb.master) = (clean.into(), self.core.master_at.into());
         self.core.write_super()

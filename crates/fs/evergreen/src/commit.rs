@@ -48,10 +48,10 @@ impl Machine for Core {
 
     /// In synchronous mode, or when resources are consumed (paper, IV).
     fn commit(&mut self) -> Result<()> {
-        if !self.calls.health.is_writable() || !self.calls.has_changed() {
+        if !self.calls.health.is_writable() {
             return Ok(());
         }
-        if self.opts.sync || self.is_pressed() {
+        if self.opts.sync && self.calls.has_changed() || self.is_pressed() {
             return self.write_commit().inspect_err(|e| self.give_up(e));
         }
         Ok(())
@@ -64,9 +64,10 @@ impl Core {
         self.cache.dirty_bytes() > self.cache.dirty_limit() || self.is_short()
     }
 
-    /// Whether a call made of steps may take another one before it is committed.
+    /// Whether a call made of steps may take another one before it is committed. The first one after a commit always may.
     pub fn has_room(&self) -> bool {
-        self.cache.dirty_bytes() < self.cache.dirty_limit() * 2 && self.usable() > 2 * crate::alloc::CASCADE
+        let few = self.cache.dirty_bytes() < self.cache.dirty_limit() * 2;
+        self.changes.parts.is_empty() || few && self.usable() > 2 * crate::alloc::CASCADE
     }
 
     /// Commits all changes, durably.
@@ -80,9 +81,9 @@ impl Core {
         self.counts.relocated += moved.len() as u64;
         self.counts.overwritten += overs.len() as u64;
         let again: BTreeSet<u32> = overs.iter().map(|(_, dirty, _)| dirty.block).collect();
-        let laid: Vec<(u32, Arc<Vec<u8>>)> = self.laid.iter().map(|(block, bytes)| (*block, bytes.clone())).collect();
-        let laid = laid.into_iter().filter(|(block, _)| !again.contains(block));
-        self.write_blocks(laid.map(|(block, bytes)| (block, Kind::Other, bytes)))?;
+        let laid = self.laid.iter().filter(|(block, _)| !again.contains(block));
+        let laid: Vec<_> = laid.map(|(block, (kind, bytes))| (*block, *kind, bytes.clone())).collect();
+        self.write_blocks(laid.into_iter())?;
         self.write_blocks(moved.iter().map(|(_, dirty, bytes)| (dirty.block, dirty.kind, bytes.clone())))?;
         let copies = self.write_redo(&overs)?;
         if !planted(Flaw::MasterUnflushed) {
@@ -90,7 +91,7 @@ impl Core {
         }
         self.write_master()?;
         self.flush()?;
-        self.laid = overs.iter().map(|(_, dirty, bytes)| (dirty.block, bytes.clone())).collect();
+        self.laid = overs.iter().map(|(_, dirty, bytes)| (dirty.block, (dirty.kind, bytes.clone()))).collect();
         overs.iter().chain(&moved).for_each(|(name, ..)| self.cache.set_clean(*name));
         self.changes = Default::default();
         self.settle(copies);
@@ -103,8 +104,19 @@ impl Core {
         if laid.is_empty() {
             return Ok(());
         }
-        self.write_blocks(laid.into_iter().map(|(block, bytes)| (block, Kind::Other, bytes)))?;
+        self.write_blocks(laid.into_iter().map(|(block, (kind, bytes))| (block, kind, bytes)))?;
         self.flush()
+    }
+
+    /// Commits all changes in place: of what is left no commit has a redo list.
+    pub fn write_whole(&mut self) -> Result<()> {
+        self.write_commit()?;
+        self.write_laid()?;
+        if self.master.head.redo.get() != 0 {
+            self.touch_master();
+            self.write_commit()?;
+        }
+        Ok(())
     }
 
     /// All dirty blocks as they are written, in the order of their addresses.
@@ -157,11 +169,13 @@ impl Core {
 
     /// Writes the master block to the reserved block nearest to the one written last (paper, III).
     fn write_master(&mut self) -> Result<()> {
+        // EVERGREEN-C4.
         let not = if planted(Flaw::SameReserved) { 0 } else { self.master_at };
         let block = self.geom.master_near(self.master.head.last.get(), not);
         let seq = self.master.head.seq.get() + 1;
         let head = &mut self.master.head;
         (head.magic, head.fsid) = (MASTER_MAGIC.into(), self.geom.fsid.into());
+        (head.blocks, head.stride) = (self.geom.blocks.into(), self.geom.stride.into());
         (head.seq, head.block, head.time) = (seq.into(), block.into(), self.calls.now().into());
         self.master.tail.seq = seq.into();
         let d = self.master.inode_mut(IFILE).map(|d| &mut d.map);

@@ -1,8 +1,8 @@
 //! Where everything lies on a volume that is not mounted. Damage is passed over: the checker reports it.
 
+use crate::decoded::Inode;
 use crate::file::roots;
 use crate::format::*;
-use crate::inode::Inode;
 use crate::mount;
 use crate::volume::{Core, SHAPE};
 use arbor_base::cache::FileBlock;
@@ -25,21 +25,17 @@ pub(crate) fn describe(devices: &Devices, f: &mut dyn FnMut(Region)) -> Result<(
         let name = if reserved == core.master_at { "master block" } else { "reserved for master blocks" };
         tell(byte(reserved), Kind::Super, None, 0, name.into());
     }
-    let mut all = vec![core.special(IFILE), core.special(DBITMAP), core.special(IBITMAP)];
-    for ino in ROOT.0..core.master.head.inode_end.get().into() {
-        match core.iget(Ino(ino)) {
-            Ok(i) => all.push(i),
-            Err(Error::Corrupt(_) | Error::Errno(_)) => {}
-            Err(e) => return Err(e),
-        }
-        for i in all.drain(..) {
-            core.pieces(&i, &mut |part, block| {
-                let file_offset = if let FileBlock::Data(lbn) = part { lbn << BLOCK_SHIFT } else { 0 };
-                tell(byte(block), Core::kind(&i, part), Some(i.ino), file_offset, piece_name(&i, part));
-            })?;
-        }
+    let mut each = |core: &mut Core, i: &Inode| {
+        core.pieces(i, &mut |part, block| {
+            let file_offset = if let FileBlock::Data(lbn) = part { lbn << BLOCK_SHIFT } else { 0 };
+            tell(byte(block), Core::kind(i, part), Some(i.ino), file_offset, piece_name(i, part));
+        })
+    };
+    for ino in [IFILE, DBITMAP, IBITMAP] {
+        let i = core.special(ino);
+        each(&mut core, &i)?;
     }
-    Ok(())
+    core.each_inode(&mut each)
 }
 
 /// The name of a piece of a file for people.
@@ -56,6 +52,31 @@ pub(crate) fn piece_name(i: &Inode, part: FileBlock) -> String {
 }
 
 impl Core {
+    /// Calls `f` with each inode that can be used, but for those of the ifile and the bitmaps.
+    pub fn each_inode(&mut self, f: &mut dyn FnMut(&mut Core, &Inode) -> Result<()>) -> Result<()> {
+        for ino in self.numbers()? {
+            match self.iget(ino) {
+                Ok(i) => f(self, &i)?,
+                Err(Error::Corrupt(_) | Error::Errno(_)) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// The numbers of the inodes of those blocks of the ifile that are there.
+    pub fn numbers(&mut self) -> Result<Vec<Ino>> {
+        let (ifile, end, mut lbns) = (self.special(IFILE), self.master.head.inode_end.get(), vec![0]);
+        self.pieces(&ifile, &mut |part, _| {
+            if let FileBlock::Data(lbn) = part {
+                lbns.push(lbn);
+            }
+        })?;
+        let each = u64::from(INODES);
+        let all = lbns.into_iter().flat_map(|lbn| lbn * each..(lbn + 1) * each).map(Ino);
+        Ok(all.filter(|ino| *ino >= ROOT && ino.0 < end.into()).collect())
+    }
+
     /// Calls `f` with each block of an inode that can be used, its attributes last.
     pub fn pieces(&mut self, i: &Inode, f: &mut dyn FnMut(FileBlock, u32)) -> Result<()> {
         for part in roots().collect::<Vec<_>>().into_iter().rev() {

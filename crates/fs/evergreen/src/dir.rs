@@ -1,8 +1,9 @@
 //! Directories: files of chunks (`kit::chunkdir`), whose pages are buffers. They grow by blocks of empty chunks, and do not
 //! shrink before they are removed. An entry stays where it is, so that a walk's cookie can be its place (EVERGREEN-D1).
 
+use crate::decoded::Inode;
 use crate::format::*;
-use crate::inode::{Inode, LINK_MAX};
+use crate::inode::LINK_MAX;
 use crate::volume::Core;
 use arbor_base::cache::FileBlock;
 use arbor_base::field;

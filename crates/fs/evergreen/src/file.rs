@@ -3,8 +3,8 @@
 //! Bytes after the end of a file are zero on disk too (EVERGREEN-F1): a change of the size and the block at the end are in
 //! one commit.
 
+use crate::decoded::Inode;
 use crate::format::*;
-use crate::inode::Inode;
 use crate::validate;
 use crate::volume::{Core, SHAPE, entry_at, is_special};
 use arbor_base::cache::{FileBlock, Name};
@@ -119,8 +119,6 @@ impl Core {
         self.change(i, FileBlock::Data(lbn), |buf| buf.iter_mut().skip(within).for_each(|b| *b = 0))
     }
 }
-
-arbor_kit::usual_fields!(Inode);
 
 impl BlockMap for Core {
     type Ptr = u32;

@@ -14,6 +14,8 @@ pub use arbor_kit::stamp::Stamp;
 use std::mem::{offset_of, size_of};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+/// Bytes in a sector: what a device writes whole or not at all.
+pub const SECTOR: usize = 512;
 /// Bytes in a block.
 pub const BLOCK: usize = 4096;
 /// log2 of [`BLOCK`].
@@ -95,8 +97,12 @@ pub struct CheckPoint {
     pub redo: U32,
     /// Blocks that the redo list names.
     pub redo_count: U32,
+    /// Blocks of the volume, as the superblock has them.
+    pub blocks: U32,
+    /// Distance of the reserved blocks, as the superblock has it.
+    pub stride: U32,
     /// Zero.
-    pub reserved: [u8; 188],
+    pub reserved: [u8; 180],
 }
 
 /// Tail check-point inode: the last inode of a master block.
@@ -163,7 +169,8 @@ pub struct Redo {
 }
 
 /// Blocks that a block of the redo list can name.
-pub const REDOS: usize = (BLOCK - HEAD) / size_of::<Redo>();
+pub const REDOS: usize = 338;
+const _: () = assert!(REDOS == (BLOCK - HEAD) / size_of::<Redo>());
 
 /// Bits of a bitmap block.
 pub const BITS: u32 = (BLOCK - HEAD) as u32 * 8;

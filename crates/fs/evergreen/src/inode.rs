@@ -4,6 +4,7 @@
 //! the pointers of its file, which change whenever a block moves: those in the ifile count, and only
 //! [`set_pointer`](Core::set_pointer) changes them.
 
+use crate::decoded::Inode;
 use crate::format::*;
 use crate::planted::{Flaw, planted};
 use crate::validate;
@@ -24,24 +25,6 @@ use zerocopy::{FromBytes, IntoBytes};
 /// Greatest link count.
 pub(crate) const LINK_MAX: u32 = 65_000;
 
-/// A decoded inode.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Inode {
-    pub ino: Ino,
-    pub d: Dinode,
-}
-
-impl Inode {
-    /// Adds to the count of its blocks, or subtracts.
-    pub fn count(&mut self, by: i32) {
-        self.d.blocks = self.d.blocks.get().saturating_add_signed(by).into();
-    }
-
-    pub fn corrupt(&self, f: (&'static str, u64), found: impl std::fmt::Display, expected: &str) -> Corrupt {
-        Corrupt::new("inode", f.0, Location::inode(self.ino), found, expected)
-    }
-}
-
 /// The block of the ifile that has an inode, and where it begins there.
 fn place(ino: Ino) -> (u64, usize) {
     (ino.0 / u64::from(INODES), (ino.0 % u64::from(INODES)) as usize * INODE)
@@ -54,7 +37,11 @@ impl Core {
             return Err(Errno::ESTALE.into());
         }
         if ino.0 < INODES.into() {
-            let d = *self.master.inode(ino).filter(|_| ino.0 != u64::from(TAIL) && !crate::volume::is_special(ino)).ok_or(Errno::ESTALE)?;
+            let d = *self
+                .master
+                .inode(ino)
+                .filter(|_| ino.0 != u64::from(TAIL) && !crate::volume::is_special(ino))
+                .ok_or(Errno::ESTALE)?;
             return validate::inode(&self.geom, ino, d).map(|d| Inode { ino, d }).map_err(Into::into);
         }
         let (lbn, at) = place(ino);
@@ -113,12 +100,14 @@ impl Core {
         self.store_zero(ino)
     }
 
-    fn store_zero(&mut self, ino: Ino) -> Result<()> {
+    /// Makes the place of an inode hold zeros.
+    pub fn store_zero(&mut self, ino: Ino) -> Result<()> {
         if ino.0 < INODES.into() {
             *self.master.inode_mut(ino).ok_or(Errno::EIO)? = Dinode::default();
             return Ok(());
         }
         let (lbn, at) = place(ino);
+        self.inodes(lbn)?;
         let mut ifile = self.special(IFILE);
         self.change(&mut ifile, FileBlock::Data(lbn), |bytes| {
             bytes.iter_mut().skip(at).take(INODE).for_each(|b| *b = 0);

@@ -34,7 +34,8 @@ impl Core {
     fn check_r1(&self) -> Holds {
         let places: BTreeSet<u32> = self.changes.parts.values().map(|dirty| dirty.block).collect();
         let (dirty, parts) = (self.cache.dirty_names().len(), self.changes.parts.len());
-        let holds = places.len() == parts && dirty == parts && self.changes.parts.keys().all(|n| self.cache.is_dirty(*n));
+        let holds =
+            places.len() == parts && dirty == parts && self.changes.parts.keys().all(|n| self.cache.is_dirty(*n));
         ensure(holds, "EVERGREEN-R1", || format!("{dirty} dirty, {parts} parts, {} places", places.len()))
     }
 }

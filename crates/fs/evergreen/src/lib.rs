@@ -35,6 +35,7 @@
 mod alloc;
 mod check;
 mod commit;
+mod decoded;
 mod describe;
 mod dir;
 mod dump;
@@ -49,6 +50,7 @@ mod options;
 #[doc(hidden)]
 pub mod planted;
 mod recover;
+mod space;
 mod structures;
 mod superblock;
 mod validate;

@@ -98,9 +98,9 @@ impl Core {
     }
 
     /// A directory that has no block yet does not stand up to the checks of an inode.
-    fn iget_new(&mut self, ino: Ino) -> Result<crate::inode::Inode> {
+    fn iget_new(&mut self, ino: Ino) -> Result<crate::decoded::Inode> {
         let d = *self.special_mut(ino)?;
-        Ok(crate::inode::Inode { ino, d })
+        Ok(crate::decoded::Inode { ino, d })
     }
 
     fn special_mut(&mut self, ino: Ino) -> Result<&mut Dinode> {

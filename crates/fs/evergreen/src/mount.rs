@@ -55,8 +55,23 @@ impl Core {
         Ok(())
     }
 
+    /// Takes the commit before the newest one, whose master block or redo list is damaged: until the commit after it nothing
+    /// was written that this one has.
+    pub fn take_older(&mut self) -> Result<()> {
+        let newest = self.master.head.seq.get();
+        let before = if newest == 0 { u64::MAX } else { newest };
+        (self.master, self.master_at) = recover::scan(&*self.dev, &self.geom, before)?;
+        self.laid.clear();
+        // What it has overwritten was in place before the newest one was written.
+        (self.master.head.redo, self.master.head.redo_count) = (0.into(), 0.into());
+        self.master.head.seq = newest.max(self.master.head.seq.get()).into();
+        self.touch_master();
+        Ok(())
+    }
+
     /// Makes the volume one that is in use: what the newest commit has overwritten is in place from here on.
     pub fn begin(&mut self) -> Result<()> {
+        // An unmounted volume has no redo list.
         self.write_laid()?;
         let was_clean = self.sb.clean.get() != 0;
         (self.sb.clean, self.sb.master) = (0.into(), 0.into());

@@ -39,7 +39,6 @@ impl locked::Core for Core {
     }
 
     fn finish(&mut self) -> Result<()> {
-        self.sync_all()?;
         self.write_mark().inspect_err(|e| self.give_up(e))
     }
 
@@ -102,7 +101,7 @@ impl locked::Core for Core {
 impl Core {
     /// Marks the volume clean.
     fn write_mark(&mut self) -> Result<()> {
-        self.write_laid()?;
+        self.write_whole()?;
         self.sb.clean = u32::from(!self.calls.health.has_met_damage()).into();
         self.sb.master = self.master_at.into();
         self.write_super()

@@ -25,11 +25,26 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
         default: "relocate",
         help: "What is done with a block that changes, unless the option of its category says otherwise.",
     },
-    OptionSpec { key: "data", value: "overwrite|relocate", default: "modify", help: "Blocks of files and symbolic links." },
+    OptionSpec {
+        key: "data",
+        value: "overwrite|relocate",
+        default: "modify",
+        help: "Blocks of files and symbolic links.",
+    },
     OptionSpec { key: "dirs", value: "overwrite|relocate", default: "modify", help: "Blocks of directories." },
-    OptionSpec { key: "inodes", value: "overwrite|relocate", default: "modify", help: "Blocks of the ifile, attributes." },
+    OptionSpec {
+        key: "inodes",
+        value: "overwrite|relocate",
+        default: "modify",
+        help: "Blocks of the ifile, attributes.",
+    },
     OptionSpec { key: "maps", value: "overwrite|relocate", default: "modify", help: "Indirect blocks." },
-    OptionSpec { key: "bitmaps", value: "overwrite|relocate", default: "modify", help: "Blocks of the dBitmap and iBitmap." },
+    OptionSpec {
+        key: "bitmaps",
+        value: "overwrite|relocate",
+        default: "modify",
+        help: "Blocks of the dBitmap and iBitmap.",
+    },
 ];
 
 /// Shapes of volumes and mounts that tests take beside the defaults.

@@ -7,6 +7,7 @@ use crate::format::*;
 use crate::planted::{Flaw, planted};
 use crate::validate;
 use arbor_base::device::{Device, Kind};
+use arbor_base::field;
 use arbor_base::layout::{Corrupt, crc, crc_without};
 use arbor_base::vfs::{Error, Result};
 use std::collections::BTreeMap;
@@ -14,25 +15,43 @@ use std::sync::Arc;
 use zerocopy::FromBytes;
 
 /// Contents of blocks by their addresses.
-pub(crate) type Copies = BTreeMap<u32, Arc<Vec<u8>>>;
+pub(crate) type Copies = BTreeMap<u32, (Kind, Arc<Vec<u8>>)>;
 
 /// The newest master block, and where it is. Of an unmounted volume the superblock tells; that it is damaged there a scan
 /// would not see.
 pub(crate) fn newest(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<(Master, u32)> {
     if sb.clean.get() == 0 {
-        return scan(dev, geom);
+        return check(geom, scan(dev, geom, u64::MAX)?);
     }
     let at = sb.master.get();
     let found = if geom.is_for_master(at) { master(dev, geom, at)? } else { None };
     let bad = || Corrupt::new("master block", "crc", byte(at), "none that is sound", "that of the last unmount");
-    found.map(|master| (master, at)).ok_or_else(|| bad().into())
+    check(geom, (found.ok_or_else(bad)?, at))
 }
 
-/// The newest of all master blocks that are sound, and where it is.
-pub(crate) fn scan(dev: &dyn Device, geom: &Geom) -> Result<(Master, u32)> {
+/// Fails if a check-point says what cannot be.
+fn check(geom: &Geom, (master, at): (Master, u32)) -> Result<(Master, u32)> {
+    let head = &master.head;
+    let most = geom.blocks.saturating_mul(INODES);
+    let all = [
+        (field!(CheckPoint, used), head.used.get(), 0, geom.space()),
+        (field!(CheckPoint, inode_end), head.inode_end.get(), INODES, most),
+        (field!(CheckPoint, inodes), head.inodes.get(), 0, head.inode_end.get()),
+    ];
+    match all.into_iter().find(|(_, found, from, to)| !(from..=to).contains(&found)) {
+        None => Ok((master, at)),
+        Some(((name, within), found, from, to)) => {
+            let expected = format!("{from} to {to}");
+            Err(Corrupt::new("check-point", name, byte(at) + within, found, expected).into())
+        }
+    }
+}
+
+/// The newest of all master blocks that are sound and have a number less than `before`, and where it is.
+pub(crate) fn scan(dev: &dyn Device, geom: &Geom, before: u64) -> Result<(Master, u32)> {
     let mut best: Option<(Master, u32)> = None;
     for block in geom.masters() {
-        let Some(found) = master(dev, geom, block)? else { continue };
+        let Some(found) = master(dev, geom, block)?.filter(|found| found.head.seq.get() < before) else { continue };
         if best.is_none_or(|(best, _)| best.head.seq.get() < found.head.seq.get()) {
             best = Some((found, block));
         }
@@ -52,7 +71,9 @@ pub(crate) fn master(dev: &dyn Device, geom: &Geom, block: u32) -> Result<Option
         dev.read_at(Kind::Super, byte(block), &mut bytes)?;
         let Ok(master) = Master::read_from_bytes(&bytes) else { return Ok((false, None)) };
         let head = master.head;
-        if head.magic.get() != MASTER_MAGIC || head.fsid.get() != geom.fsid || head.block.get() != block {
+        let is_of_it = (head.blocks.get(), head.stride.get()) == (geom.blocks, geom.stride);
+        let is_ours = head.magic.get() == MASTER_MAGIC && head.fsid.get() == geom.fsid && head.block.get() == block;
+        if !is_ours || !is_of_it {
             return Ok((false, None));
         }
         let is_sound = crc_without(&bytes, CRC_AT) == Some(head.crc.get()) && master.tail.seq == head.seq;
@@ -77,14 +98,15 @@ pub(crate) fn redo(dev: &dyn Device, geom: &Geom, head: &CheckPoint) -> Result<C
             if !geom.is_data(block) || !geom.is_data(copy) {
                 return Err(Corrupt::new("redo list", "block", byte(at), block, "a block of a file").into());
             }
-            all.insert(block, Arc::new(sound_copy(dev, copy, redo.crc.get())?));
+            all.insert(block, (Kind::Other, Arc::new(sound_copy(dev, copy, redo.crc.get())?)));
         }
         at = of.index.get();
     }
     if all.len() == count {
         return Ok(all);
     }
-    Err(Corrupt::new("redo list", "len", byte(head.redo.get()), all.len(), count).into())
+    let (field, within) = field!(CheckPoint, redo_count);
+    Err(Corrupt::new("check-point", field, byte(head.block.get()) + within, count, all.len()).into())
 }
 
 /// A block of the redo list.
@@ -118,4 +140,3 @@ fn sound_copy(dev: &dyn Device, copy: u32, expected: u32) -> Result<Vec<u8>> {
     };
     read().or_else(|_: Error| read())
 }
-

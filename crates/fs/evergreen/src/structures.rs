@@ -1,14 +1,13 @@
 //! Which structures lie on a volume that is not mounted and what their fields are, for tests of damage.
 
+use crate::decoded::Inode;
 use crate::format::*;
-use crate::inode::Inode;
 use crate::volume::Core;
 use crate::{mount, superblock};
 use arbor_base::cache::FileBlock;
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{crc_without, put_u32};
-use arbor_base::vfs::{Devices, Ino, Meaning, Result, Structure};
-use arbor_kit::inodes::InodeStore as _;
+use arbor_base::vfs::{Devices, Meaning, Result, Structure};
 use arbor_kit::structures::{Fields, rewrite, seal_whole, some_pointers};
 use std::mem::offset_of;
 use zerocopy::FromBytes;
@@ -20,7 +19,7 @@ arbor_kit::fields! {
     }
     CheckPoint {
         magic, crc: Checksum, fsid, seq, block: Address, last, time, used, inodes, inode_end, orphan: Address,
-        redo: Address, redo_count, reserved,
+        redo: Address, redo_count, blocks, stride, reserved,
     }
     Tail { seq, reserved }
     Head { magic, crc: Checksum, fsid, block: Address, owner: Address, index, len }
@@ -64,14 +63,9 @@ pub(crate) fn structures(devices: &Devices, f: &mut dyn FnMut(Structure)) -> Res
         let i = core.special(ino);
         a.inode(&mut core, &i)?;
     }
-    let end = core.master.head.inode_end.get();
-    for ino in (ROOT.0..end.into()).map(Ino) {
-        if let Ok(i) = core.iget(ino) {
-            a.inode(&mut core, &i)?;
-        }
-    }
+    core.each_inode(&mut |core, i| a.inode(core, i))?;
     // Of those that are free one stands for all.
-    let free = (ROOT.0..end.into()).map(Ino).filter_map(|ino| core.islot(ino).ok()).find(|i| !i.d.in_use());
+    let free = core.numbers()?.into_iter().filter_map(|ino| core.islot(ino).ok()).find(|i| !i.d.in_use());
     if let Some(i) = free {
         a.table(&mut core, "inode, free", &i)?;
     }

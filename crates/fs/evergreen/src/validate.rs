@@ -61,7 +61,8 @@ fn inodes(geom: &Geom, lbn: u64, bytes: &[u8]) -> Checked<()> {
 
 /// An inode, checked.
 pub(crate) fn inode(geom: &Geom, ino: Ino, d: Dinode) -> Checked<Dinode> {
-    let bad = |field, found: u64, expected: &str| Err(Corrupt::new("inode", field, Location::inode(ino), found, expected));
+    let bad =
+        |field, found: u64, expected: &str| Err(Corrupt::new("inode", field, Location::inode(ino), found, expected));
     if d == Dinode::default() {
         return Ok(d);
     }

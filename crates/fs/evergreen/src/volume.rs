@@ -5,11 +5,11 @@
 //! whether its block is overwritten or relocated (paper, III). A new address changes the pointer to it, and so its parent
 //! goes from clean to dirty, up to the master block; what is dirty already costs nothing more.
 
-use crate::alloc::Space;
+use crate::decoded::Inode;
 use crate::format::*;
-use crate::inode::Inode;
 use crate::options::Mount;
 use crate::planted::{Flaw, planted};
+use crate::space::Space;
 use crate::validate;
 use arbor_base::cache::{Cache, FileBlock, Name};
 use arbor_base::device::{Device, Kind};
@@ -70,7 +70,7 @@ pub(crate) struct Core {
     pub changes: Changes,
     pub space: Space,
     /// Blocks that the last commit has overwritten, and that are not written in place yet.
-    pub laid: BTreeMap<u32, Arc<Vec<u8>>>,
+    pub laid: BTreeMap<u32, (Kind, Arc<Vec<u8>>)>,
     pub io: Io,
     pub counts: Counts,
 }
@@ -118,7 +118,7 @@ impl Core {
     fn lay_over(&self, block: u32, bytes: &mut [u8]) {
         if !self.laid.is_empty() {
             for (n, page) in (block..).zip(bytes.chunks_exact_mut(BLOCK)) {
-                self.laid.get(&n).into_iter().for_each(|new| page.copy_from_slice(new));
+                self.laid.get(&n).into_iter().for_each(|(_, new)| page.copy_from_slice(new));
             }
         }
     }
@@ -205,7 +205,8 @@ impl Core {
     /// A new block with a head and zeros after it.
     pub fn headed(&self, magic: u32, owner: Ino, index: u64, len: u32) -> Vec<u8> {
         let (owner, index) = ((owner.0 as u32).into(), (index as u32).into());
-        let head = Head { magic: magic.into(), fsid: self.geom.fsid.into(), owner, index, len: len.into(), ..Head::default() };
+        let head =
+            Head { magic: magic.into(), fsid: self.geom.fsid.into(), owner, index, len: len.into(), ..Head::default() };
         let mut bytes = head.as_bytes().to_vec();
         bytes.resize(BLOCK, 0);
         bytes
@@ -235,6 +236,10 @@ impl Core {
     pub fn drop_part(&mut self, i: &mut Inode, part: FileBlock) -> Result<()> {
         let block = self.pointer(i, part)?;
         self.check_pointer(i.ino, block)?;
+        if !self.is_used(block)? {
+            let found = format!("{block}, which is free");
+            return Err(Corrupt::new("inode", "map", Location::inode(i.ino), found, "a block in use").into());
+        }
         self.note_change();
         self.forget_part(i, part);
         self.free(block)?;

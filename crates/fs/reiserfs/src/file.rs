@@ -134,7 +134,8 @@ impl Core {
     /// (`begins`), or nothing of it.
     fn is_lost(&mut self, f: &Inode, at: u64, begins: bool) -> Result<bool> {
         let next = seek(self, f.from(0))?;
-        let item = next.as_ref().and_then(|unit| unit.item()).filter(|item| item.key.is_of_same(f.key(at, Kind::Direct)));
+        let item =
+            next.as_ref().and_then(|unit| unit.item()).filter(|item| item.key.is_of_same(f.key(at, Kind::Direct)));
         Ok(begins || item.is_none())
     }
 

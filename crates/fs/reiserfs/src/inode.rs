@@ -2,8 +2,8 @@
 
 use crate::format::*;
 use crate::item::Item;
-use crate::node::Block;
 use crate::planted::{Flaw, planted};
+use crate::recent::Known;
 use crate::stat;
 use crate::tree::{Nodes as _, find, seek};
 use crate::validate::{MOST_XATTRS, stat_data};
@@ -115,32 +115,6 @@ impl Core {
     }
 }
 
-/// Inodes that were used last, with the places of their items: what is asked for again in one call is decoded once.
-#[derive(Debug, Default)]
-pub(crate) struct Recent {
-    all: [Option<(Block, usize, Inode)>; RECENT],
-    next: usize,
-}
-
-const RECENT: usize = 4;
-
-impl Recent {
-    fn find(&self, ino: Ino) -> Option<(Block, usize, Inode)> {
-        self.all.iter().flatten().find(|(.., i)| i.ino == ino).copied()
-    }
-
-    fn put(&mut self, (leaf, at): (Block, usize), i: Inode) {
-        self.next = (self.next + 1) % RECENT;
-        self.all.get_mut(self.next).into_iter().for_each(|place| *place = Some((leaf, at, i)));
-    }
-
-    /// Forgets those whose stat data have a key in this range.
-    pub fn forget(&mut self, from: Key, to: Key) {
-        let is_in = |i: &Inode| (from..to).contains(&stat_key(i.ino));
-        self.all.iter_mut().filter(|place| place.is_some_and(|(.., i)| is_in(&i))).for_each(|place| *place = None);
-    }
-}
-
 impl InodeStore for Core {
     type Inode = Inode;
 
@@ -157,9 +131,8 @@ impl InodeStore for Core {
         let d = stat_data(&self.geom, &unit.item().ok_or(Errno::EIO)?.body).map_err(|(field, found, expected)| {
             Corrupt::new("stat data", field, at, format!("{found} (object {ino})"), expected)
         })?;
-        let i = Inode { ino, d, at };
-        self.recent.put((unit.leaf, unit.at), i);
-        Ok(i)
+        self.recent.put(Known { key: stat_key(ino), leaf: unit.leaf, index: unit.at, d });
+        Ok(Inode { ino, d, at })
     }
 
     fn iput(&mut self, i: &Inode) -> Result<()> {
@@ -175,7 +148,7 @@ impl InodeStore for Core {
         self.recent.forget(key, key.next());
         if body.len() == len {
             self.patch(place, |item| item.body = body.into())?;
-            self.recent.put(place, *i);
+            self.recent.put(Known { key, leaf: place.0, index: place.1, d: i.d });
             return Ok(());
         }
         match self.lengthen(key, place, body) {
@@ -193,15 +166,16 @@ impl InodeStore for Core {
 impl Core {
     /// The inode, if it is one of the last, and its item is where it was.
     fn recent_inode(&mut self, ino: Ino) -> Result<Option<Inode>> {
-        let Some((leaf, at, i)) = self.recent.find(ino) else { return Ok(None) };
         let key = stat_key(ino);
+        let Some(Known { leaf, index, d, .. }) = self.recent.find(key) else { return Ok(None) };
         if self.known(key).is_none_or(|known| known.0 != leaf) {
             return Ok(None);
         }
         let content = self.node(leaf, 1)?;
-        let item = content.items().get(at).filter(|item| item.key == key);
-        debug_assert!(item.is_none_or(|item| stat::decode(&item.body) == Some(i.d)), "{ino}");
-        Ok(item.map(|_| i))
+        let item = content.items().get(index).filter(|item| item.key == key);
+        debug_assert!(item.is_none_or(|item| stat::decode(&item.body) == Some(d)), "{ino}");
+        let at = self.geom.byte(leaf) + (NODE_HEAD + index * ITEM_HEAD) as u64;
+        Ok(item.map(|_| Inode { ino, d, at }))
     }
 }
 

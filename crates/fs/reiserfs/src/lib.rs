@@ -57,6 +57,7 @@ mod ops;
 mod options;
 #[doc(hidden)]
 pub mod planted;
+mod recent;
 mod recover;
 mod resize;
 mod space;

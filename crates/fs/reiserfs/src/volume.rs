@@ -4,10 +4,10 @@
 //! their buffers.
 
 use crate::format::{self, *};
-use crate::inode::Recent;
 use crate::item::{Item, pointer};
 use crate::node::{self, Block, Change, Content, Shape};
 use crate::options::{Balance, Layout, Mount, Ordering};
+use crate::recent::Recent;
 use crate::space::Space;
 use crate::superblock::Ids;
 use crate::tree::Nodes;

@@ -3,9 +3,10 @@
 
 use super::Checker;
 use super::issue::{Issue, Node, TreeIssue};
+use crate::decoded::Inode;
 use crate::file::{roots, span};
 use crate::format::*;
-use crate::inode::Inode;
+use crate::validate;
 use crate::volume::SHAPE;
 use arbor_base::cache::FileBlock;
 use arbor_base::vfs::{Errno, Error, Ino, Result, mode};
@@ -13,6 +14,7 @@ use arbor_kit::blockmap::BlockMap;
 use arbor_kit::inodes::{InodeStore as _, InodeTable as _};
 use arbor_kit::treecheck::Rec;
 use std::collections::BTreeSet;
+use zerocopy::FromBytes;
 
 /// What is mended of an inode once all owners are known.
 pub(super) enum Mend {
@@ -21,7 +23,7 @@ pub(super) enum Mend {
     /// Makes a pointer 0, and frees nothing.
     Cut(Ino, FileBlock),
     /// Stores an inode.
-    Put(Inode),
+    Put(Box<Inode>),
 }
 
 /// What the walk through one inode's blocks found.
@@ -48,15 +50,28 @@ pub(super) fn is_damaged<T>(read: Result<T>) -> Result<Option<String>> {
 
 impl Checker<'_> {
     pub(super) fn read_inodes(&mut self) -> Result<()> {
+        self.check_end()?;
         for (ino, blocks) in self.special_blocks() {
             let mut i = self.core.special(ino);
             if i.d.size.get() > blocks << BLOCK_SHIFT || ino == IFILE && i.d.size.get() < blocks << BLOCK_SHIFT {
-                self.f.note(Issue::SpecialSize { ino: Node(ino.0), found: i.d.size.get(), expected: blocks << BLOCK_SHIFT });
+                self.f.note(Issue::SpecialSize {
+                    ino: Node(ino.0),
+                    found: i.d.size.get(),
+                    expected: blocks << BLOCK_SHIFT,
+                });
             }
             i.d.size = (blocks << BLOCK_SHIFT).into();
             let t = self.walk(&i)?;
             self.tell_pointers(ino, &t);
-            self.mends.extend(t.cuts.iter().map(|part| Mend::Cut(ino, *part)));
+            for part in t.cuts {
+                match part {
+                    // With its inodes; that it leads elsewhere does not matter then.
+                    FileBlock::Data(lbn) if ino == IFILE && lbn < blocks => {
+                        self.lose_inodes(lbn as u32, "it leads elsewhere".into())
+                    }
+                    part => self.mends.push(Mend::Cut(ino, part)),
+                }
+            }
         }
         self.find_lost_inodes()?;
         let end = self.core.master.head.inode_end.get();
@@ -68,6 +83,45 @@ impl Checker<'_> {
             self.read_inode(ino)?;
         }
         Ok(())
+    }
+
+    /// How many inodes were ever in use: as many as the ifile has blocks for. What lies behind more holes than blocks is
+    /// none of it.
+    fn check_end(&mut self) -> Result<()> {
+        let (ifile, mut lbns) = (self.core.special(IFILE), vec![0]);
+        self.core.pieces(&ifile, &mut |part, _| {
+            if let FileBlock::Data(lbn) = part {
+                lbns.push(lbn);
+            }
+        })?;
+        let last =
+            lbns.iter().enumerate().rev().find(|(n, lbn)| **lbn <= 2 * *n as u64 + 64).map_or(0, |(_, lbn)| *lbn);
+        let (found, blocks) = (self.core.master.head.inode_end.get(), last as u32 + 1);
+        let expected = if found.div_ceil(INODES) == blocks { self.last_used(found)? } else { blocks * INODES };
+        if found != expected {
+            self.f.note(Issue::End { found, expected });
+            self.core.master.head.inode_end = expected.into();
+            self.core.touch_master();
+        }
+        Ok(())
+    }
+
+    /// The number after the last inode in use in the block of this one.
+    fn last_used(&mut self, end: u32) -> Result<u32> {
+        let (ifile, geom) = (self.core.special(IFILE), self.core.geom);
+        let (mut last, n) = (end, (end - 1) / INODES);
+        let page = self.core.part(&ifile, FileBlock::Data(n.into()));
+        if n == 0 || is_damaged(page)?.is_some() {
+            return Ok(end);
+        }
+        let page = self.core.part(&ifile, FileBlock::Data(n.into()))?;
+        for (ino, bytes) in (n * INODES..).zip(page.iter().flat_map(|page| page.chunks_exact(INODE))) {
+            let d = Dinode::read_from_bytes(bytes).unwrap_or_default();
+            if ino >= end && d.in_use() && validate::inode(&geom, Ino(ino.into()), d).is_ok() {
+                last = ino + 1;
+            }
+        }
+        Ok(last)
     }
 
     /// The ifile and the bitmaps, and how many blocks each has at most.
@@ -131,12 +185,13 @@ impl Checker<'_> {
         if block == 0 {
             return Ok(());
         }
+        let is_inside = span(part).0 < blocks_of(i.d.size.get());
         let is_page = crate::volume::is_special(i.ino) && matches!(part, FileBlock::Data(_));
-        if is_page && is_damaged(self.core.part(i, part))?.is_some() {
+        if is_inside && is_page && is_damaged(self.core.part(i, part))?.is_some() {
             // It is made anew with the bitmaps.
             return Ok(());
         }
-        let why = if span(part).0 >= blocks_of(i.d.size.get()) {
+        let why = if !is_inside {
             t.beyond += 1;
             None
         } else if !self.core.geom.is_data(block) {
@@ -187,7 +242,7 @@ impl Checker<'_> {
         self.tell(&mut i, &t);
         self.mends.extend(t.cuts.iter().map(|part| Mend::Cut(i.ino, *part)));
         if i.d != found.d {
-            self.mends.push(Mend::Put(i));
+            self.mends.push(Mend::Put(Box::new(i)));
         }
         let empty = i.d.kind() == mode::IFREG && i.d.size.get() == 0 && i.d.xattr.get() == 0;
         let (stored, kind) = (i.d.nlink.get(), (i.d.kind() >> 12) as u8);

@@ -24,7 +24,15 @@ impl Judged for Issue {
         use Issue::*;
         match self {
             Tree(issue) => issue.loses(),
-            issue => matches!(issue, MasterDamaged { .. } | InodesLost { .. } | InodeDamaged { .. } | Pointers { .. } | Duplicate { .. } | Xattr { .. }),
+            issue => matches!(
+                issue,
+                MasterDamaged { .. }
+                    | InodesLost { .. }
+                    | InodeDamaged { .. }
+                    | Pointers { .. }
+                    | Duplicate { .. }
+                    | Xattr { .. }
+            ),
         }
     }
 }
@@ -39,6 +47,8 @@ arbor_kit::issues! {
     Count { what: &'static str, found: u32, expected: u32 } Error Safe
         "the check-point counts {found} {what} in use, there are {expected}";
     Bitmap { what: &'static str, n: u32, why: String } Error Damage "block {n} of the bitmap of {what}: {why}; it is made anew";
+    End { found: u32, expected: u32 } Error Damage
+        "the check-point says that {found} inodes were ever in use, the ifile has {expected}";
     SpecialSize { ino: Node, found: u64, expected: u64 } Error Safe
         "inode {ino}, of the volume itself, has {found} bytes, should have {expected}";
     InodesLost { n: u32, why: String } Error Damage "block {n} of the ifile, with 16 inodes, is lost: {why}";

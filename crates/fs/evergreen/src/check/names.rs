@@ -2,8 +2,8 @@
 //! lost+found. The check of one path.
 
 use super::{Checker, start};
+use crate::decoded::Inode;
 use crate::format::*;
-use crate::inode::Inode;
 use crate::volume::Core;
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::device::Kind;
@@ -78,7 +78,11 @@ impl Checker<'_> {
             let spot = Spot { dir: dir.ino.0 as u32, offset: (lbn << BLOCK_SHIFT) + n, byte: at + n };
             self.check_chunk(spot, chunk, names);
         }
-        if bytes == *old { Ok(()) } else { self.core.change(&mut dir.clone(), FileBlock::Data(lbn), |buf| *buf = bytes) }
+        if bytes == *old {
+            Ok(())
+        } else {
+            self.core.change(&mut dir.clone(), FileBlock::Data(lbn), |buf| *buf = bytes)
+        }
     }
 }
 

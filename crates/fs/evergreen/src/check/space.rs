@@ -8,11 +8,10 @@ use arbor_base::cache::FileBlock;
 use arbor_base::vfs::{Error, Ino, Result};
 use arbor_kit::buddy::{Wrong, bitmap};
 use arbor_kit::runs::Runs;
+use std::collections::BTreeSet;
 
 /// A bit to be changed: of which file, block and number; whether it is to say "in use".
 type Bit = (Ino, u32, bool);
-/// A block of the ifile or a bitmap that is made anew: of which file, its number there, what it is to hold.
-pub(crate) type Lost = (Ino, u32, Vec<u8>);
 
 impl Checker<'_> {
     pub(super) fn check_space(&mut self) -> Result<()> {
@@ -28,6 +27,8 @@ impl Checker<'_> {
         let mut wrong = Vec::new();
         self.compare((DBITMAP, "blocks"), self.core.geom.blocks, &owned, &mut wrong)?;
         self.compare((IBITMAP, "inodes"), self.core.master.head.inode_end.get(), &inodes, &mut wrong)?;
+        self.count("blocks", owned.len() as u32);
+        self.count("inodes", inodes.len() as u32);
         // All of them can be read before the first one gets a place.
         self.core.cache.keep_all(true);
         let places = self.core.lay_pages(std::mem::take(&mut self.lost));
@@ -36,8 +37,6 @@ impl Checker<'_> {
         self.mend_specials()?;
         self.core.place_pages(places)?;
         self.core.cache.keep_all(false);
-        self.count("blocks", owned.len() as u32);
-        self.count("inodes", inodes.len() as u32);
         for (file, n, used) in wrong {
             self.core.mend_bit(file, n, used)?;
         }
@@ -59,21 +58,33 @@ impl Checker<'_> {
     /// Finds blocks of inodes that are not there: the inodes are lost.
     pub(super) fn find_lost_inodes(&mut self) -> Result<()> {
         let ifile = self.core.special(IFILE);
-        for n in 1..self.core.master.head.inode_end.get().div_ceil(INODES) {
+        let known: BTreeSet<u32> = self.lost.iter().map(|lost| lost.1).collect();
+        for n in (1..self.core.master.head.inode_end.get().div_ceil(INODES)).filter(|n| !known.contains(n)) {
             let why = match self.core.part(&ifile, FileBlock::Data(n.into())) {
                 Ok(Some(_)) => continue,
                 Ok(None) => "is a hole".into(),
                 Err(Error::Corrupt(c)) => c.to_string(),
                 Err(e) => return Err(e),
             };
-            self.f.note(Issue::InodesLost { n, why });
-            self.lost.push((IFILE, n, vec![0; BLOCK]));
+            self.lose_inodes(n, why);
         }
         Ok(())
     }
 
+    /// Notes that a block of the ifile is lost.
+    pub(super) fn lose_inodes(&mut self, n: u32, why: String) {
+        self.f.note(Issue::InodesLost { n, why });
+        self.lost.push((IFILE, n, vec![0; BLOCK], false));
+    }
+
     /// Compares a bitmap with what is in use.
-    fn compare(&mut self, (file, what): (Ino, &'static str), end: u32, used: &Runs, wrong: &mut Vec<Bit>) -> Result<()> {
+    fn compare(
+        &mut self,
+        (file, what): (Ino, &'static str),
+        end: u32,
+        used: &Runs,
+        wrong: &mut Vec<Bit>,
+    ) -> Result<()> {
         let (mut free, mut taken) = (Wrong::default(), Wrong::default());
         let mut rest = used.iter().peekable();
         for n in 0..end.div_ceil(BITS) {
@@ -87,11 +98,12 @@ impl Checker<'_> {
                 self.f.note(Issue::Bitmap { what, n, why });
                 let mut bytes = self.core.headed(BITMAP_MAGIC, file, n.into(), 0);
                 bytes.get_mut(HEAD..).into_iter().for_each(|place| place.copy_from_slice(&bits));
-                self.lost.push((file, n, bytes));
+                self.lost.push((file, n, bytes, false));
                 continue;
             }
             let page = self.core.bitmap(file, n)?;
             let old = page.as_ref().map_or(&hole[..], |page| page.get(HEAD..).unwrap_or(&[]));
+            let before = wrong.len();
             for (at, (old, new)) in (n * BITS..).step_by(8).zip(old.iter().zip(&bits)) {
                 if old != new {
                     free.add(new & !old, at);
@@ -99,6 +111,13 @@ impl Checker<'_> {
                     let changed = (0..8).filter(|bit| (old ^ new) & 1 << bit != 0);
                     wrong.extend(changed.map(|bit| (file, at + bit, new & 1 << bit != 0)));
                 }
+            }
+            if file == DBITMAP && page.is_some() && wrong.len() > before {
+                // Where the block itself counts as free it cannot move.
+                wrong.truncate(before);
+                let mut bytes = self.core.headed(BITMAP_MAGIC, file, n.into(), 0);
+                bytes.get_mut(HEAD..).into_iter().for_each(|place| place.copy_from_slice(&bits));
+                self.lost.push((file, n, bytes, true));
             }
         }
         if free.count > 0 {

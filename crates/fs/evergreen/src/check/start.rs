@@ -30,19 +30,15 @@ pub(super) fn open<'a>(
     f.volume.was_clean = found.0.clean.get() != 0;
     let opts = options::Mount::parse(&Options::parse(CACHE))?;
     let mut core = Core::new(dev, found, opts, Time::default());
-    let mut master = None;
     match core.take_newest() {
-        Err(Error::Corrupt(c)) if core.sb.clean.get() != 0 => master = Some(c.to_string()),
-        Err(Error::Corrupt(c)) => return Ok(Err(f.end(Issue::MasterLost { why: c.to_string() }))),
+        Err(Error::Corrupt(c)) => match core.take_older() {
+            Err(Error::Corrupt(_)) => return Ok(Err(f.end(Issue::MasterLost { why: c.to_string() }))),
+            taken => {
+                taken?;
+                f.note(Issue::MasterDamaged { why: c.to_string() });
+            }
+        },
         taken => taken?,
-    }
-    if let Some(why) = master {
-        match recover::scan(&*core.dev, &core.geom) {
-            Err(Error::Corrupt(c)) => return Ok(Err(f.end(Issue::MasterLost { why: c.to_string() }))),
-            found => (core.master, core.master_at) = found?,
-        }
-        f.note(Issue::MasterDamaged { why });
-        core.touch_master();
     }
     if write && core.sb.clean.get() == 0 {
         core.begin()?;
@@ -57,14 +53,28 @@ pub(super) fn open<'a>(
 
 /// A superblock that can be used, or why there is none.
 fn superblock(dev: &dyn Device) -> Result<std::result::Result<Start, Issue>> {
+    let at = (dev.geometry().size >> BLOCK_SHIFT).saturating_sub(2) << BLOCK_SHIFT;
+    let copy = usable(dev, at)?.ok().filter(|(_, geom)| byte(geom.copy()) == at);
     let why = match usable(dev, 0)? {
-        Ok(found) => return Ok(Ok((found, None))),
+        Ok(found) => match copy {
+            Some((_, geom)) if geom != found.1 && !is_borne_out(dev, &found.1)? && is_borne_out(dev, &geom)? => {
+                "what lies on the volume is not of it".to_string()
+            }
+            _ => return Ok(Ok((found, None))),
+        },
         Err(why) => why,
     };
-    let at = (dev.geometry().size >> BLOCK_SHIFT).saturating_sub(2) << BLOCK_SHIFT;
-    match usable(dev, at)?.ok().filter(|(_, geom)| byte(geom.copy()) == at) {
+    match copy {
         Some(found) => Ok(Ok((found, Some(why)))),
         None => Ok(Err(Issue::SuperLost { why: format!("{why}, and there is no copy") })),
+    }
+}
+
+/// Whether there is a master block of this volume.
+fn is_borne_out(dev: &dyn Device, geom: &Geom) -> Result<bool> {
+    match recover::scan(dev, geom, u64::MAX) {
+        Err(Error::Corrupt(_)) => Ok(false),
+        found => found.map(|_| true),
     }
 }
 

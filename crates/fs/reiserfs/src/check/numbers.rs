@@ -13,16 +13,20 @@ use arbor_kit::atomicnames::AtomicNames as _;
 use arbor_kit::inodes::InodeStore as _;
 use std::collections::BTreeSet;
 
+/// So many free numbers are too few: a repair may need some.
+const FEW: u32 = 1 << 16;
+
 impl Checker<'_> {
-    /// Every number of an object is in the map; whatever else is in it may stay, as long as one is free.
+    /// Every number of an object is in the map; whatever else is in it may stay, as long as enough are free.
     pub(super) fn check_ids(&mut self) {
         let objects: BTreeSet<u32> = self.recs.there().map(|rec| key_of(Ino(rec.ino)).1).collect();
         let is_known = |ids: &Ids, n: u32| {
             let at = ids.partition_point(|range| range.1 <= n);
             ids.get(at).is_some_and(|range| range.0 <= n)
         };
-        if self.core.ids.first().is_some_and(|range| range.1 == u32::MAX) {
-            self.f.note(Issue::Ids { why: "no number is free".into() });
+        let first = self.core.ids.first().map_or(0, |range| range.1);
+        if first > u32::MAX - FEW && objects.len() < (u32::MAX - FEW) as usize {
+            self.f.note(Issue::Ids { why: "hardly a number is free".into() });
             self.core.ids.clear();
         }
         let was_lost = self.core.ids.is_empty();
