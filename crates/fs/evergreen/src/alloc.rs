@@ -81,7 +81,10 @@ impl Core {
         self.master.head.used = self.master.head.used.get().saturating_sub(1).into();
         self.touch_master();
         // EVERGREEN-C2: the last commit has the others.
-        if self.space.fresh.remove(&block) || planted(Flaw::ReusedEarly) {
+        if planted(Flaw::ReusedEarly) {
+            self.space.give_bit(block);
+            self.space.run = block..block + 1;
+        } else if self.space.fresh.remove(&block) {
             self.space.give_bit(block);
         } else {
             self.space.pending.push(block);
@@ -108,9 +111,10 @@ impl Core {
         self.space.fresh.clear();
     }
 
-    /// Blocks of the dBitmap that were ever written.
+    /// Blocks of the dBitmap that were ever written; its length may be damaged.
     fn bitmaps(&self) -> u32 {
-        blocks_of(self.special(DBITMAP).d.size.get()) as u32
+        let most = self.geom.blocks.div_ceil(BITS);
+        u32::try_from(blocks_of(self.special(DBITMAP).d.size.get())).map_or(most, |blocks| blocks.min(most))
     }
 
     /// Finds a block that can be had: the next one of the run, or the beginning of another long one, after the last block

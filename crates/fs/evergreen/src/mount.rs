@@ -64,7 +64,8 @@ impl Core {
         self.laid.clear();
         // What it has overwritten was in place before the newest one was written.
         (self.master.head.redo, self.master.head.redo_count) = (0.into(), 0.into());
-        self.master.head.seq = newest.max(self.master.head.seq.get()).into();
+        // No master block that only seems to be damaged has the number of the next commit.
+        self.master.head.seq = newest.max(self.master.head.seq.get()).saturating_add(1).into();
         self.touch_master();
         Ok(())
     }

@@ -55,7 +55,7 @@ pub(crate) fn structures(devices: &Devices, f: &mut dyn FnMut(Structure)) -> Res
     let (geom, at) = (core.geom, core.master_at);
     let mut a = Structures { f };
     for (kind, block) in [("superblock", 0), ("superblock copy", geom.copy())] {
-        a.emit(kind, block, byte(block), 512, Fields::default().of::<SuperBlock>(0));
+        a.emit(kind, block, byte(block), SECTOR, Fields::default().of::<SuperBlock>(0));
     }
     let tail = TAIL as usize * INODE;
     a.emit("master block", at, byte(at), BLOCK, Fields::default().of::<CheckPoint>(0).of::<Tail>(tail));

@@ -29,6 +29,7 @@ impl Recent {
     }
 
     pub fn put(&mut self, known: Known) {
+        self.forget(known.key, known.key.next());
         self.next = (self.next + 1) % RECENT;
         self.all.get_mut(self.next).into_iter().for_each(|place| *place = Some(known));
     }

@@ -24,8 +24,7 @@ impl Checker<'_> {
             let at = ids.partition_point(|range| range.1 <= n);
             ids.get(at).is_some_and(|range| range.0 <= n)
         };
-        let first = self.core.ids.first().map_or(0, |range| range.1);
-        if first > u32::MAX - FEW && objects.len() < (u32::MAX - FEW) as usize {
+        if self.core.ids.first().is_some_and(|range| range.1 > u32::MAX - FEW) {
             self.f.note(Issue::Ids { why: "hardly a number is free".into() });
             self.core.ids.clear();
         }
