@@ -64,14 +64,20 @@ impl Core {
         Ok(())
     }
 
-    /// The numbers of the inodes of those blocks of the ifile that are there.
-    pub fn numbers(&mut self) -> Result<Vec<Ino>> {
-        let (ifile, end, mut lbns) = (self.special(IFILE), self.master.head.inode_end.get(), vec![0]);
+    /// The blocks of the ifile that are there, ascending; the first one is the master block.
+    pub fn inode_blocks(&mut self) -> Result<Vec<u64>> {
+        let (ifile, mut lbns) = (self.special(IFILE), vec![0]);
         self.pieces(&ifile, &mut |part, _| {
             if let FileBlock::Data(lbn) = part {
                 lbns.push(lbn);
             }
         })?;
+        Ok(lbns)
+    }
+
+    /// The numbers of the inodes of those blocks of the ifile that are there.
+    pub fn numbers(&mut self) -> Result<Vec<Ino>> {
+        let (lbns, end) = (self.inode_blocks()?, self.master.head.inode_end.get());
         let each = u64::from(INODES);
         let all = lbns.into_iter().flat_map(|lbn| lbn * each..(lbn + 1) * each).map(Ino);
         Ok(all.filter(|ino| *ino >= ROOT && ino.0 < end.into()).collect())

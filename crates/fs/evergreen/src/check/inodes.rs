@@ -88,12 +88,7 @@ impl Checker<'_> {
     /// How many inodes were ever in use: as many as the ifile has blocks for. What lies behind more holes than blocks is
     /// none of it.
     fn check_end(&mut self) -> Result<()> {
-        let (ifile, mut lbns) = (self.core.special(IFILE), vec![0]);
-        self.core.pieces(&ifile, &mut |part, _| {
-            if let FileBlock::Data(lbn) = part {
-                lbns.push(lbn);
-            }
-        })?;
+        let lbns = self.core.inode_blocks()?;
         let last =
             lbns.iter().enumerate().rev().find(|(n, lbn)| **lbn <= 2 * *n as u64 + 64).map_or(0, |(_, lbn)| *lbn);
         let (found, blocks) = (self.core.master.head.inode_end.get(), last as u32 + 1);
