@@ -7,8 +7,9 @@
 use crate::decoded::Inode;
 use crate::format::*;
 use crate::planted::{Flaw, planted};
+use crate::policy::How;
 use crate::space::{Lost, Map};
-use crate::volume::Core;
+use crate::volume::{Core, Dirty};
 use arbor_base::cache::{FileBlock, Name};
 use arbor_base::layout::{Corrupt, Location};
 use arbor_base::vfs::{Errno, Ino, Result};
@@ -19,8 +20,15 @@ use std::sync::Arc;
 
 /// A free run of so many blocks is long enough.
 const LONG: u32 = 256;
+/// So many blocks of the dBitmap are looked at for a long run, if there is a shorter one.
+const MOST_MAPS: usize = 64;
 /// Blocks that a change may take beside those that it needs: of the ifile, the bitmaps, and their indirect blocks.
 pub(crate) const CASCADE: u64 = 24;
+
+/// A block of a bitmap file, by its place there: it moves.
+pub(crate) fn bits_at(file: Ino, n: u32) -> Location {
+    Location::file(file, byte(n))
+}
 
 impl Core {
     /// Blocks that can be had.
@@ -42,20 +50,20 @@ impl Core {
 
     /// Fails with `ENOSPC` unless files may get so many blocks more.
     pub fn need(&self, blocks: u64) -> Result<()> {
-        let copies = self.changes.overs + self.changes.overs / REDOS as u64 + 1;
+        let copies = self.changes.logged + self.changes.logged / REDOS as u64 + 1;
         let can = blocks <= self.available() && self.usable() >= blocks + CASCADE + copies;
         if can { Ok(()) } else { Err(Errno::ENOSPC.into()) }
     }
 
     /// Whether one block more may be overwritten: the commit has room for its copy.
     pub fn has_copies(&self) -> bool {
-        self.usable() > 2 * CASCADE + self.changes.overs + self.changes.overs / REDOS as u64
+        self.usable() > 2 * CASCADE + self.changes.logged + self.changes.logged / REDOS as u64
     }
 
     /// Whether there are changes whose commit makes enough blocks usable again.
     pub fn is_short(&self) -> bool {
         let pending = (self.space.pending.len() + self.space.held.len()) as u64;
-        pending > 0 && self.usable() < self.reserve() / 2 + self.changes.overs
+        pending > 0 && self.usable() < self.reserve() / 2 + self.changes.logged
     }
 
     /// Whether a commit would make blocks usable.
@@ -77,7 +85,9 @@ impl Core {
 
     /// Frees a block, for the next commit; it can be had at once only if no commit has it.
     pub fn free(&mut self, block: u32) -> Result<()> {
-        self.set_used(block, false)?;
+        if !planted(Flaw::FreedStays) {
+            self.set_used(block, false)?;
+        }
         self.master.head.used = self.master.head.used.get().saturating_sub(1).into();
         self.touch_master();
         // EVERGREEN-C2: the last commit has the others.
@@ -109,6 +119,7 @@ impl Core {
             std::mem::take(&mut self.space.held).into_iter().for_each(|block| self.space.give_bit(block));
         }
         self.space.fresh.clear();
+        self.space.looked = false;
     }
 
     /// Blocks of the dBitmap that were ever written; its length may be damaged.
@@ -128,6 +139,12 @@ impl Core {
         {
             return Ok(block);
         }
+        self.find_run()?;
+        Ok(self.space.run.next().ok_or(Errno::ENOSPC)?)
+    }
+
+    /// Finds a free run, a long one if there is one, after the last block first.
+    pub fn find_run(&mut self) -> Result<()> {
         let (last, known) = (self.master.head.last.get(), self.bitmaps());
         let (begin, all) = ((last / BITS).min(known.saturating_sub(1)), self.geom.blocks.div_ceil(BITS));
         let mut best: Option<Range<u32>> = None;
@@ -140,12 +157,13 @@ impl Core {
             if best.as_ref().is_none_or(|best| best.len() < run.len()) {
                 best = Some(run);
             }
-            if len >= LONG || n >= known {
+            if len >= LONG || n >= known || step >= MOST_MAPS {
                 break;
             }
         }
-        self.space.run = best.ok_or(Errno::ENOSPC)?;
-        Ok(self.space.run.next().ok_or(Errno::ENOSPC)?)
+        self.space.run = best.unwrap_or_default();
+        self.space.run_len = self.space.run.len() as u32;
+        Ok(())
     }
 
     /// The map of what block `n` of the dBitmap covers; `None` if nothing of it can be had.
@@ -179,16 +197,19 @@ impl Core {
         Ok(())
     }
 
-    /// Lets blocks of the ifile and the bitmaps hold these bytes, as far as reads see.
-    pub fn lay_pages(&mut self, lost: Vec<Lost>) -> Vec<(Ino, FileBlock, bool)> {
+    /// Lets blocks of the ifile and the bitmaps hold these bytes, dirty, and without a place so far.
+    pub fn lay_pages(&mut self, lost: Vec<Lost>) -> Result<Vec<(Ino, FileBlock, bool)>> {
         let mut places = Vec::new();
         for (file, n, bytes, is_own) in lost {
-            let part = FileBlock::Data(n.into());
-            self.forget_part(&self.special(file), part);
-            self.cache.insert(Name::File(file, part), Arc::new(bytes));
+            let (i, part) = (self.special(file), FileBlock::Data(n.into()));
+            let name = Name::File(file, part);
+            self.forget_part(&i, part);
+            self.cache.insert(name, Arc::new(bytes));
+            self.cache.dirtied(name).ok_or(Errno::EIO)?;
+            self.changes.parts.insert(name, Dirty { block: 0, kind: Core::kind(&i, part), how: How::Moved });
             places.push((file, part, is_own));
         }
-        places
+        Ok(places)
     }
 
     /// Gives them places. The blocks where they lay are freed if they are their own.
@@ -199,8 +220,9 @@ impl Core {
             if let FileBlock::Data(lbn) = part {
                 self.make_special_tables(&mut i, lbn)?;
             }
-            self.set_pointer(&mut i, part, 0)?;
-            self.ready(&mut i, part)?;
+            let block = self.alloc()?;
+            self.changes.parts.entry(Name::File(file, part)).and_modify(|dirty| dirty.block = block);
+            self.set_pointer(&mut i, part, block)?;
             if old != 0 {
                 self.free(old)?;
             }
@@ -265,8 +287,10 @@ impl Core {
             None => self.make_bitmap(file, n)?,
         };
         if page.get(at).is_some_and(|b| b & mask != 0) == used {
-            let expected = if used { "a free bit" } else { "a bit of what is in use" };
-            return Err(Corrupt::new("bitmap", "bits", Location::file(file, n.into()), bit, expected).into());
+            let expected = if used { "one that is free" } else { "one in use" };
+            let (what, at) = (if file == DBITMAP { "block" } else { "inode" }, bits_at(file, n));
+            let found = format!("{what} {} {}", n * BITS + bit, if used { "in use" } else { "as free" });
+            return Err(Corrupt::new("bitmap", "bits", at, found, expected).into());
         }
         drop(page);
         let mut i = self.special(file);
@@ -344,7 +368,7 @@ impl Core {
                 None => drop(self.space.full.insert(n)),
             }
         }
-        let at = Location::file(IBITMAP, 0);
+        let at = bits_at(IBITMAP, 0);
         Err(Corrupt::new("bitmap", "bits", at, "no free one", "as many free as the check-point says").into())
     }
 

@@ -103,11 +103,16 @@ impl Concluded for Checker<'_> {
 
     /// Commits the repairs, and marks the volume.
     fn write(&mut self, mended: bool) -> Result<()> {
-        let (clean, dirty) = (u32::from(mended), self.core.changes.master || !self.core.changes.parts.is_empty());
+        let dirty = self.core.changes.master || !self.core.changes.parts.is_empty();
+        let clean = match self.core.sb.clean.get() {
+            _ if mended => UNMOUNTED,
+            UNORDERED => UNORDERED,
+            _ => IN_USE,
+        };
         if !dirty && !self.super_damaged && self.core.sb.clean.get() == clean {
             return Ok(());
         }
-        if self.core.sb.clean.get() != 0 {
+        if self.core.sb.is_clean() {
             self.core.begin()?;
         }
         self.core.write_whole()?;

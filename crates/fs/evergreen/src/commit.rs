@@ -21,6 +21,7 @@
 
 use crate::format::*;
 use crate::planted::{Flaw, planted};
+use crate::policy::How;
 use crate::volume::{Core, Dirty};
 use arbor_base::cache::{Cache, Name, cluster};
 use arbor_base::device::{Buf, Kind, Request};
@@ -76,23 +77,28 @@ impl Core {
             return Ok(());
         }
         let images = self.images();
-        let (overs, moved): (Vec<Image>, Vec<Image>) = images.into_iter().partition(|(_, dirty, _)| dirty.over);
+        let again: BTreeSet<u32> = images.iter().map(|(_, dirty, _)| dirty.block).collect();
+        let is_logged = |(_, dirty, _): &Image| dirty.how == How::Logged;
+        let (logged, now): (Vec<Image>, Vec<Image>) = images.into_iter().partition(is_logged);
+        let moved = now.iter().filter(|(_, dirty, _)| dirty.how == How::Moved).count();
         self.counts.commits += 1;
-        self.counts.relocated += moved.len() as u64;
-        self.counts.overwritten += overs.len() as u64;
-        let again: BTreeSet<u32> = overs.iter().map(|(_, dirty, _)| dirty.block).collect();
+        self.counts.relocated += moved as u64;
+        self.counts.overwritten += (logged.len() + now.len() - moved) as u64;
+        self.counts.logged += logged.len() as u64;
         let laid = self.laid.iter().filter(|(block, _)| !again.contains(block));
         let laid: Vec<_> = laid.map(|(block, (kind, bytes))| (*block, *kind, bytes.clone())).collect();
-        self.write_blocks(laid.into_iter())?;
-        self.write_blocks(moved.iter().map(|(_, dirty, bytes)| (dirty.block, dirty.kind, bytes.clone())))?;
-        let copies = self.write_redo(&overs)?;
+        if !planted(Flaw::LaidForgotten) {
+            self.write_blocks(laid.into_iter())?;
+        }
+        self.write_blocks(now.iter().map(|(_, dirty, bytes)| (dirty.block, dirty.kind, bytes.clone())))?;
+        let copies = self.write_redo(&logged)?;
         if !planted(Flaw::MasterUnflushed) {
             self.flush()?;
         }
         self.write_master()?;
         self.flush()?;
-        self.laid = overs.iter().map(|(_, dirty, bytes)| (dirty.block, (dirty.kind, bytes.clone()))).collect();
-        overs.iter().chain(&moved).for_each(|(name, ..)| self.cache.set_clean(*name));
+        self.laid = logged.iter().map(|(_, dirty, bytes)| (dirty.block, (dirty.kind, bytes.clone()))).collect();
+        logged.iter().chain(&now).for_each(|(name, ..)| self.cache.set_clean(*name));
         self.changes = Default::default();
         self.settle(copies);
         Ok(())
@@ -143,10 +149,10 @@ impl Core {
     }
 
     /// Writes the redo list of what is overwritten, and the copies; notes it in the check-point. Returns its blocks.
-    fn write_redo(&mut self, overs: &[Image]) -> Result<Vec<u32>> {
+    fn write_redo(&mut self, logged: &[Image]) -> Result<Vec<u32>> {
         let (mut taken, mut writes, mut next) = (Vec::new(), Vec::new(), 0u32);
-        let count = if planted(Flaw::NoRedo) { 0 } else { overs.len() };
-        for some in overs.get(..count).unwrap_or(&[]).chunks(REDOS) {
+        let count = if planted(Flaw::NoRedo) { 0 } else { logged.len() };
+        for some in logged.get(..count).unwrap_or(&[]).chunks(REDOS) {
             let mut list = self.headed(REDO_MAGIC, Ino(self.master.head.seq.get() + 1), next.into(), some.len() as u32);
             for (n, (_, dirty, bytes)) in some.iter().enumerate() {
                 let copy = self.copy_block()?;

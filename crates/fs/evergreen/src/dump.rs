@@ -13,7 +13,7 @@ pub(crate) fn dump(devices: &Devices, what: &[&str]) -> Result<Value> {
     let head = core.master.head;
     match what {
         ["superblock"] => Ok(json!({
-            "blocks": core.sb.blocks.get(), "stride": core.sb.stride.get(), "clean": core.sb.clean.get() != 0,
+            "blocks": core.sb.blocks.get(), "stride": core.sb.stride.get(), "clean": core.sb.is_clean(),
             "master": core.sb.master.get(), "reserved": core.geom.masters().count(),
         })),
         ["master"] => Ok(json!({

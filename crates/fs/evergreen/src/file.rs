@@ -5,6 +5,7 @@
 
 use crate::decoded::Inode;
 use crate::format::*;
+use crate::planted::{Flaw, planted};
 use crate::validate;
 use crate::volume::{Core, SHAPE, entry_at, is_special};
 use arbor_base::cache::{FileBlock, Name};
@@ -184,6 +185,9 @@ impl BlockFiles for Core {
 
     fn balloc(&mut self, i: &mut Inode, lbn: u64, size: u64, fill: Fill<'_>) -> Result<()> {
         let part = FileBlock::Data(lbn);
+        // EVERGREEN-F1: what the last commit has behind the end of the file has to stay zero.
+        let committed = self.changes.sizes.get(&i.ino).copied().unwrap_or(i.d.size.get());
+        let in_place = i.is_file() && ((lbn + 1) << BLOCK_SHIFT <= committed || planted(Flaw::BehindTheEnd));
         if !self.is_mapped(i, lbn)? {
             if let Err(e) = self.make_tables(i, lbn) {
                 // The page was made only to be written.
@@ -193,7 +197,8 @@ impl BlockFiles for Core {
             i.count(1);
         }
         i.d.size = i.d.size.get().max(size).into();
-        self.change(i, part, |buf| fill(buf, BLOCK))?;
+        self.ready_for(i, part, in_place)?;
+        self.change_ready(i.ino, part, |buf| fill(buf, BLOCK))?;
         self.iput(i)
     }
 

@@ -45,7 +45,7 @@ pub struct SuperBlock {
     pub ro_compat: U32,
     /// Features that forbid mounting if unknown.
     pub incompat: U32,
-    /// 1 if the volume was unmounted: `master` says where the newest master block is.
+    /// `UNMOUNTED`: `master` says where the newest master block is. `IN_USE`, or `UNORDERED`.
     pub clean: U32,
     /// UUID of the volume. Its SipHash-1-3 with the creation time as the key is the `fsid` of other structures.
     pub uuid: [u8; 16],
@@ -64,6 +64,13 @@ pub struct SuperBlock {
     /// Zero.
     pub reserved: [u8; 376],
 }
+
+/// The volume is mounted, or was at a crash.
+pub const IN_USE: u32 = 0;
+/// The volume was unmounted.
+pub const UNMOUNTED: u32 = 1;
+/// As `IN_USE`, and blocks that the last commit has were overwritten without a redo list: the checker comes before a mount.
+pub const UNORDERED: u32 = 2;
 
 arbor_kit::headed!(SuperBlock, "Evergreen", SUPER_MAGIC, VERSION);
 
@@ -275,6 +282,11 @@ impl Default for SuperBlock {
 }
 
 impl SuperBlock {
+    /// Whether the volume was unmounted.
+    pub fn is_clean(&self) -> bool {
+        self.clean.get() == UNMOUNTED
+    }
+
     /// What its copy holds.
     pub fn copy(self) -> SuperBlock {
         SuperBlock { clean: 0.into(), master: 0.into(), crc: 0.into(), ..self }

@@ -68,25 +68,32 @@ impl Core {
     /// Changes an inode where it is stored.
     pub fn store(&mut self, ino: Ino, f: impl FnOnce(&mut Dinode)) -> Result<()> {
         let fsid = self.geom.fsid;
+        let mut size = None;
         let change = |d: &mut Dinode| {
+            let old = d.size;
             f(d);
             d.crc = d.checksum(fsid).into();
+            size = Some(old.get()).filter(|_| old != d.size);
         };
         if ino.0 < INODES.into() {
             change(self.master.inode_mut(ino).ok_or(Errno::EIO)?);
             self.touch_master();
-            return Ok(());
+        } else {
+            let (lbn, at) = place(ino);
+            self.inodes(lbn)?;
+            let mut ifile = self.special(IFILE);
+            self.change(&mut ifile, FileBlock::Data(lbn), |bytes| {
+                let found = bytes.get(at..at + INODE).and_then(|b| Dinode::read_from_bytes(b).ok());
+                if let Some(mut d) = found {
+                    change(&mut d);
+                    put(bytes, at, d.as_bytes());
+                }
+            })?;
         }
-        let (lbn, at) = place(ino);
-        self.inodes(lbn)?;
-        let mut ifile = self.special(IFILE);
-        self.change(&mut ifile, FileBlock::Data(lbn), |bytes| {
-            let found = bytes.get(at..at + INODE).and_then(|b| Dinode::read_from_bytes(b).ok());
-            if let Some(mut d) = found {
-                change(&mut d);
-                put(bytes, at, d.as_bytes());
-            }
-        })
+        if let Some(old) = size {
+            self.changes.sizes.entry(ino).or_insert(old);
+        }
+        Ok(())
     }
 
     /// An inode of the checker: of the ifile and the bitmaps, too.

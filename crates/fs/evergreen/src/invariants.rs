@@ -7,6 +7,7 @@
 //! | EVERGREEN-F1 | which pages are the last of their files their inodes say, on disk; `conformance::data` |
 //! | EVERGREEN-D1 | where an entry was before nobody knows; `conformance::names` |
 
+use crate::policy::How;
 use crate::volume::Core;
 use arbor_kit::invariants::{Holds, Invariants, ensure};
 use std::collections::BTreeSet;
@@ -25,7 +26,7 @@ impl Invariants for Core {
 impl Core {
     /// EVERGREEN-A2: what is relocated goes to blocks that were allocated since the last commit.
     fn check_a2(&self) -> Holds {
-        let moved = self.changes.parts.values().filter(|dirty| !dirty.over);
+        let moved = self.changes.parts.values().filter(|dirty| dirty.how == How::Moved);
         let bad = moved.map(|dirty| dirty.block).find(|block| !self.is_fresh(*block));
         ensure(bad.is_none(), "EVERGREEN-A2", || format!("a dirty block goes to {bad:?}, which a commit may have"))
     }

@@ -49,6 +49,7 @@ mod ops;
 mod options;
 #[doc(hidden)]
 pub mod planted;
+mod policy;
 mod recover;
 mod space;
 mod structures;
@@ -77,6 +78,10 @@ impl Engine for Evergreen {
         "evergreen"
     }
 
+    fn crash_promise(&self, mount: &Options) -> CrashPromise {
+        options::crash_promise(mount)
+    }
+
     fn has_checksum(&self, kind: Kind) -> bool {
         !matches!(kind, Kind::Dir | Kind::Data)
     }
@@ -91,7 +96,7 @@ impl Engine for Evergreen {
             ("created", sb.created.to_string()),
         ];
         let label = String::from_utf8_lossy(&label_of(&sb.label)).into_owned();
-        let (size, clean) = (format::byte(geom.blocks), sb.clean.get() != 0);
+        let (size, clean) = (format::byte(geom.blocks), sb.is_clean());
         Ok(Some(VolumeInfo { engine: self.name(), label, uuid: sb.uuid, size, clean, facts }))
     }
 

@@ -2,6 +2,7 @@
 //! and how it is unmounted, is in `kit::locked`; the calls are in `ops.rs`.
 
 use crate::format::*;
+use crate::options::Logging;
 use crate::volume::Core;
 use crate::{options, recover, superblock};
 use arbor_base::device::Device;
@@ -19,7 +20,10 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     let dev: Arc<dyn Device> = devices.main;
     let (sb, geom) = superblock::need(&*dev)?;
     let read_only = arbor_kit::options::read_only(arbor_kit::head::features(&sb), KNOWN, options, &*dev)?;
-    if read_only && sb.clean.get() == 0 {
+    if sb.clean.get() == UNORDERED {
+        return Err(Error::refused("the volume was in use with redo=none and not unmounted: run fsck"));
+    }
+    if read_only && !sb.is_clean() {
         return Err(Error::refused(
             "the volume was not unmounted and needs recovery: mount it for writing, or run fsck",
         ));
@@ -49,7 +53,7 @@ impl Core {
     /// Takes the newest commit; what it has overwritten is laid over reads.
     pub fn take_newest(&mut self) -> Result<()> {
         (self.master, self.master_at) = recover::newest(&*self.dev, &self.sb, &self.geom)?;
-        if self.sb.clean.get() == 0 {
+        if !self.sb.is_clean() {
             self.laid = recover::redo(&*self.dev, &self.geom, &self.master.head)?;
         }
         Ok(())
@@ -74,8 +78,10 @@ impl Core {
     pub fn begin(&mut self) -> Result<()> {
         // An unmounted volume has no redo list.
         self.write_laid()?;
-        let was_clean = self.sb.clean.get() != 0;
-        (self.sb.clean, self.sb.master) = (0.into(), 0.into());
+        let was_clean = self.sb.is_clean();
+        let unordered = self.sb.clean.get() == UNORDERED || self.opts.redo == Logging::None;
+        let clean = if unordered { UNORDERED } else { IN_USE };
+        (self.sb.clean, self.sb.master) = (clean.into(), 0.into());
         self.write_super()?;
         if !was_clean {
             // A change of the label may have been cut off.

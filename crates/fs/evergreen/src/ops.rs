@@ -2,6 +2,7 @@
 //! reading and writing in `kit::blockfile`.
 
 use crate::format::*;
+use crate::planted::{Flaw, planted};
 use crate::volume::Core;
 use arbor_base::device::{Kind, Request};
 use arbor_base::vfs::*;
@@ -93,7 +94,8 @@ impl locked::Core for Core {
 
     fn counters(&mut self) -> Vec<(&'static str, u64)> {
         let c = self.counts;
-        let own = [("commits", c.commits), ("relocated", c.relocated), ("overwritten", c.overwritten)];
+        let own =
+            [("commits", c.commits), ("relocated", c.relocated), ("overwritten", c.overwritten), ("logged", c.logged)];
         self.cache.counters().into_iter().chain(self.io.named()).chain(own).collect()
     }
 }
@@ -101,7 +103,9 @@ impl locked::Core for Core {
 impl Core {
     /// Marks the volume clean.
     fn write_mark(&mut self) -> Result<()> {
-        self.write_whole()?;
+        if !planted(Flaw::CleanTooEarly) {
+            self.write_whole()?;
+        }
         self.sb.clean = u32::from(!self.calls.health.has_met_damage()).into();
         self.sb.master = self.master_at.into();
         self.write_super()

@@ -1,9 +1,13 @@
 //! Options of mkfs and mount.
 
+use crate::format::BITS;
 use crate::superblock::STRIDES;
 use arbor_base::device::Kind;
-use arbor_base::vfs::{Error, OptionSpec, Options, Result};
+use arbor_base::vfs::{CrashPromise, Error, OptionSpec, Options, Result};
 use arbor_kit::options::{CACHE_OF_CHUNKS, CacheOptions, DIRTY};
+
+/// The usual [`Mount::run`].
+const RUN: u32 = 32;
 
 /// Options of mkfs.
 pub(crate) const FORMAT: &[OptionSpec] = &[OptionSpec {
@@ -21,29 +25,42 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
     OptionSpec { key: "sync", value: "", default: "", help: "Synchronous mode: each call is committed." },
     OptionSpec {
         key: "modify",
-        value: "overwrite|relocate",
+        value: "overwrite|relocate|adaptive",
         default: "relocate",
         help: "What is done with a block that changes, unless the option of its category says otherwise.",
     },
     OptionSpec {
         key: "data",
-        value: "overwrite|relocate",
+        value: "overwrite|relocate|adaptive",
         default: "modify",
         help: "Blocks of files and symbolic links.",
     },
-    OptionSpec { key: "dirs", value: "overwrite|relocate", default: "modify", help: "Blocks of directories." },
+    OptionSpec { key: "dirs", value: "overwrite|relocate|adaptive", default: "modify", help: "Blocks of directories." },
     OptionSpec {
         key: "inodes",
-        value: "overwrite|relocate",
+        value: "overwrite|relocate|adaptive",
         default: "modify",
         help: "Blocks of the ifile, attributes.",
     },
-    OptionSpec { key: "maps", value: "overwrite|relocate", default: "modify", help: "Indirect blocks." },
+    OptionSpec { key: "maps", value: "overwrite|relocate|adaptive", default: "modify", help: "Indirect blocks." },
     OptionSpec {
         key: "bitmaps",
-        value: "overwrite|relocate",
+        value: "overwrite|relocate|adaptive",
         default: "modify",
         help: "Blocks of the dBitmap and iBitmap.",
+    },
+    OptionSpec {
+        key: "run",
+        value: "BLOCKS",
+        default: "32",
+        help: "Adaptive: contents move to free runs of so many blocks, those that are hot to a quarter of that.",
+    },
+    OptionSpec {
+        key: "redo",
+        value: "all|metadata|none",
+        default: "metadata",
+        help: "What is in the redo list of a commit when it is overwritten: contents too; metadata; nothing, and after a \
+               crash the volume needs fsck.",
     },
 ];
 
@@ -52,7 +69,8 @@ pub(crate) const TEST_CONFIGURATIONS: &[(&str, &str)] = &[
     ("", "modify=overwrite"),
     ("stride=16", "cache=1M,data=overwrite,bitmaps=overwrite"),
     ("stride=64", "sync"),
-    ("", "sync,modify=overwrite"),
+    ("", "sync,modify=overwrite,redo=all"),
+    ("stride=32", "modify=adaptive,run=4"),
 ];
 
 /// What mkfs was told.
@@ -78,6 +96,16 @@ pub(crate) enum Modify {
     #[default]
     Relocate,
     Overwrite,
+    Adaptive,
+}
+
+/// What is in the redo list when it is overwritten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Logging {
+    All,
+    Metadata,
+    /// Nothing is ordered before the commit.
+    None,
 }
 
 /// What mount was told.
@@ -87,6 +115,9 @@ pub(crate) struct Mount {
     pub dirty_bytes: Option<usize>,
     pub commit_ms: u64,
     pub sync: bool,
+    /// The shortest free run that contents move to.
+    pub run: u32,
+    pub redo: Logging,
     data: Modify,
     dirs: Modify,
     inodes: Modify,
@@ -102,19 +133,23 @@ impl Mount {
         let [data, dirs] = [of(o, "data", modify)?, of(o, "dirs", modify)?];
         let [inodes, maps, bitmaps] = [of(o, "inodes", modify)?, of(o, "maps", modify)?, of(o, "bitmaps", modify)?];
         let sync = o.get("sync").is_some();
-        Ok(Mount { cache_bytes, dirty_bytes, commit_ms, sync, data, dirs, inodes, maps, bitmaps })
+        let run = o.size("run")?.map_or(Ok(RUN), |run| {
+            let run = u32::try_from(run).ok().filter(|run| (1..=BITS).contains(run));
+            run.ok_or_else(|| Error::refused(format!("option run: not from 1 to {BITS}")))
+        })?;
+        let redo = redo(o)?;
+        Ok(Mount { cache_bytes, dirty_bytes, commit_ms, sync, run, redo, data, dirs, inodes, maps, bitmaps })
     }
 
-    /// Whether blocks of a kind are overwritten.
-    pub fn overwrites(&self, kind: Kind) -> bool {
-        let modify = match kind {
+    /// What is done with blocks of a kind.
+    pub fn modify(&self, kind: Kind) -> Modify {
+        match kind {
             Kind::Dir => self.dirs,
             Kind::Inode | Kind::Xattr => self.inodes,
             Kind::Tree => self.maps,
             Kind::Bitmap => self.bitmaps,
             _ => self.data,
-        };
-        modify == Modify::Overwrite
+        }
     }
 }
 
@@ -123,6 +158,21 @@ fn of(o: &Options, key: &str, otherwise: Modify) -> Result<Modify> {
         None => Ok(otherwise),
         Some("overwrite") => Ok(Modify::Overwrite),
         Some("relocate") => Ok(Modify::Relocate),
-        Some(other) => Err(Error::refused(format!("option {key}: {other:?} is neither overwrite nor relocate"))),
+        Some("adaptive") => Ok(Modify::Adaptive),
+        Some(other) => Err(Error::refused(format!("option {key}: {other:?} is not overwrite, relocate or adaptive"))),
     }
+}
+
+fn redo(o: &Options) -> Result<Logging> {
+    match o.get("redo") {
+        None | Some("metadata") => Ok(Logging::Metadata),
+        Some("all") => Ok(Logging::All),
+        Some("none") => Ok(Logging::None),
+        Some(other) => Err(Error::refused(format!("option redo: {other:?} is not all, metadata or none"))),
+    }
+}
+
+/// What remains after a power cut of a volume that is mounted with these options.
+pub(crate) fn crash_promise(o: &Options) -> CrashPromise {
+    if redo(o).is_ok_and(|redo| redo == Logging::None) { CrashPromise::Repairable } else { CrashPromise::Prefix }
 }

@@ -18,6 +18,14 @@ arbor_kit::flaws! {
     CascadeStops,
     /// The same reserved block is taken for two commits in a row.
     SameReserved,
+    /// What the last commit has overwritten is not written in place before the next one.
+    LaidForgotten,
+    /// The volume is marked clean before the last commit.
+    CleanTooEarly,
+    /// Contents are written in place behind the end that their file has in the last commit.
+    BehindTheEnd,
+    /// What is freed stays in use in the dBitmap.
+    FreedStays,
     /// An inode without a name that is open is not put on the list of these.
     NoOrphans,
 }

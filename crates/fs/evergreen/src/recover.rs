@@ -20,7 +20,7 @@ pub(crate) type Copies = BTreeMap<u32, (Kind, Arc<Vec<u8>>)>;
 /// The newest master block, and where it is. Of an unmounted volume the superblock tells; that it is damaged there a scan
 /// would not see.
 pub(crate) fn newest(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<(Master, u32)> {
-    if sb.clean.get() == 0 {
+    if !sb.is_clean() {
         return check(geom, scan(dev, geom, u64::MAX)?);
     }
     let at = sb.master.get();

@@ -16,6 +16,10 @@ pub(crate) struct Space {
     pub maps: FxHashMap<u32, Map>,
     /// The free run out of which blocks are given away, one after the other.
     pub run: Range<u32>,
+    /// How long it was.
+    pub run_len: u32,
+    /// Since the last commit another one was looked for, in vain.
+    pub looked: bool,
     /// Allocated since the last commit.
     pub fresh: FxHashSet<u32>,
     /// Freed since the last commit, which has them.

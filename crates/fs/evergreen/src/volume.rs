@@ -5,10 +5,12 @@
 //! whether its block is overwritten or relocated (paper, III). A new address changes the pointer to it, and so its parent
 //! goes from clean to dirty, up to the master block; what is dirty already costs nothing more.
 
+use crate::alloc::bits_at;
 use crate::decoded::Inode;
 use crate::format::*;
-use crate::options::Mount;
+use crate::options::{Logging, Mount};
 use crate::planted::{Flaw, planted};
+use crate::policy::{Heat, How};
 use crate::space::Space;
 use crate::validate;
 use arbor_base::cache::{Cache, FileBlock, Name};
@@ -19,6 +21,7 @@ use arbor_kit::blockmap::{BlockMap as _, Parent, Shape};
 use arbor_kit::chunkdir::Hashes;
 use arbor_kit::counters::Io;
 use arbor_kit::machine::Machinery;
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
@@ -31,16 +34,17 @@ pub(crate) const SHAPE: Shape = Shape { direct: DIRECT, levels: 3, fanout: POINT
 pub(crate) struct Dirty {
     pub block: u32,
     pub kind: Kind,
-    /// The block is that of the last commit, and overwritten after the next one.
-    pub over: bool,
+    pub how: How,
 }
 
 /// What has changed since the last commit.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     pub parts: BTreeMap<Name, Dirty>,
-    /// How many of them are overwritten.
-    pub overs: u64,
+    /// How many of them are logged.
+    pub logged: u64,
+    /// The sizes that files have in the last commit, where they have others now.
+    pub sizes: FxHashMap<Ino, u64>,
     pub master: bool,
     /// When the oldest of the changes was made, ms.
     pub since: Option<u64>,
@@ -52,6 +56,7 @@ pub(crate) struct Counts {
     pub commits: u64,
     pub relocated: u64,
     pub overwritten: u64,
+    pub logged: u64,
 }
 
 /// Everything in core.
@@ -69,6 +74,7 @@ pub(crate) struct Core {
     pub hashes: Hashes,
     pub changes: Changes,
     pub space: Space,
+    pub heat: Heat,
     /// Blocks that the last commit has overwritten, and that are not written in place yet.
     pub laid: BTreeMap<u32, (Kind, Arc<Vec<u8>>)>,
     pub io: Io,
@@ -96,6 +102,7 @@ impl Core {
             hashes: Hashes::new(opts.cache_bytes / 4),
             changes: Changes::default(),
             space: Space::default(),
+            heat: Heat::default(),
             laid: BTreeMap::new(),
             io: Io::default(),
             counts: Counts::default(),
@@ -162,25 +169,31 @@ impl Core {
     /// Makes the buffer of a block of a file dirty, which is in the cache. A block that was clean is relocated, or noted to
     /// be overwritten.
     pub fn ready(&mut self, i: &mut Inode, part: FileBlock) -> Result<()> {
+        self.ready_for(i, part, self.opts.redo == Logging::None)
+    }
+
+    /// The same of a block that may be written `in_place` before the next commit, or not. One that may not any more gets
+    /// another fate.
+    pub fn ready_for(&mut self, i: &mut Inode, part: FileBlock, in_place: bool) -> Result<()> {
         let name = Name::File(i.ino, part);
-        if self.changes.parts.contains_key(&name) {
+        if self.changes.parts.get(&name).is_some_and(|dirty| in_place || dirty.how != How::InPlace) {
             return Ok(());
         }
         let (old, kind) = (self.pointer(i, part)?, Core::kind(i, part));
         if old != 0 {
-            self.check_pointer(i.ino, old)?;
+            self.check_in_use(i.ino, old)?;
         }
         self.note_change();
         self.cache.dirtied(name).ok_or(Errno::EIO)?;
-        let over = old != 0 && self.opts.overwrites(kind) && self.has_copies();
+        let how = if old == 0 { How::Moved } else { self.decide(name, kind, in_place)? };
         // Whatever the new address changes finds it dirty.
-        self.changes.parts.insert(name, Dirty { block: old, kind, over });
-        if over {
-            self.changes.overs += 1;
+        self.changes.parts.insert(name, Dirty { block: old, kind, how });
+        self.changes.logged += u64::from(how == How::Logged);
+        if how != How::Moved {
             return Ok(());
         }
         let block = self.alloc()?;
-        self.changes.parts.insert(name, Dirty { block, kind, over });
+        self.changes.parts.insert(name, Dirty { block, kind, how });
         if planted(Flaw::CascadeStops) && kind == Kind::Tree && old != 0 {
             return self.free(old);
         }
@@ -191,7 +204,12 @@ impl Core {
     /// Changes a block of a file, whose buffer is in the cache.
     pub fn change(&mut self, i: &mut Inode, part: FileBlock, f: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
         self.ready(i, part)?;
-        let dirty = self.cache.dirtied(Name::File(i.ino, part)).ok_or(Errno::EIO)?;
+        self.change_ready(i.ino, part, f)
+    }
+
+    /// Changes a block whose buffer is dirty.
+    pub fn change_ready(&mut self, ino: Ino, part: FileBlock, f: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
+        let dirty = self.cache.dirtied(Name::File(ino, part)).ok_or(Errno::EIO)?;
         self.cache.modify(dirty, f);
         Ok(())
     }
@@ -235,11 +253,7 @@ impl Core {
     /// Drops a block of a file, which leaves a hole.
     pub fn drop_part(&mut self, i: &mut Inode, part: FileBlock) -> Result<()> {
         let block = self.pointer(i, part)?;
-        self.check_pointer(i.ino, block)?;
-        if !self.is_used(block)? {
-            let found = format!("{block}, which is free");
-            return Err(Corrupt::new("inode", "map", Location::inode(i.ino), found, "a block in use").into());
-        }
+        self.check_in_use(i.ino, block)?;
         self.note_change();
         self.forget_part(i, part);
         self.free(block)?;
@@ -251,8 +265,8 @@ impl Core {
     /// Drops the buffer of a block that its file does not lead to any more.
     pub fn forget_part(&mut self, i: &Inode, part: FileBlock) {
         let name = Name::File(i.ino, part);
-        if self.changes.parts.remove(&name).is_some_and(|dirty| dirty.over) {
-            self.changes.overs -= 1;
+        if self.changes.parts.remove(&name).is_some_and(|dirty| dirty.how == How::Logged) {
+            self.changes.logged -= 1;
         }
         self.cache.remove(name);
     }
@@ -276,6 +290,16 @@ impl Core {
             return Ok(block);
         }
         Err(Corrupt::new("inode", "map", Location::inode(ino), block, "a block that may belong to a file").into())
+    }
+
+    /// Fails unless a pointer points to a block that is in use, too.
+    fn check_in_use(&mut self, ino: Ino, block: u32) -> Result<()> {
+        self.check_pointer(ino, block)?;
+        if self.is_used(block)? {
+            return Ok(());
+        }
+        let (at, found) = (bits_at(DBITMAP, block / BITS), format!("block {block} as free"));
+        Err(Corrupt::new("bitmap", "bits", at, found, format!("one that inode {ino} has")).into())
     }
 }
 

@@ -8,14 +8,22 @@ use arbor_evergreen::planted::{Flaw, plant};
 use arbor_torture::generate::Profile;
 use arbor_torture::planted::{Planted, explore};
 
-const PLANTED: Planted<Flaw> = Planted { all: Flaw::ALL, plant, hidden: &[], note: |_| {} };
+const PLANTED: Planted<Flaw> = Planted {
+    engine: &Evergreen,
+    all: Flaw::ALL,
+    plant,
+    hidden: &[],
+    lines: include_str!("planted.txt"),
+    note: |_| {},
+};
 
 const PROFILES: [Profile; 5] = [Profile::Small, Profile::Dirs, Profile::Sync, Profile::Full, Profile::Big];
 
-/// The redo list is used where blocks are overwritten.
+/// Where blocks are overwritten the redo list is used.
 fn mount(flaw: Option<Flaw>) -> &'static str {
     match flaw {
-        Some(Flaw::NoRedo | Flaw::CopiesReused) => "modify=overwrite",
+        Some(Flaw::CopiesReused) => "modify=overwrite,redo=all",
+        Some(Flaw::NoRedo | Flaw::LaidForgotten | Flaw::BehindTheEnd) => "modify=overwrite",
         _ => "",
     }
 }

@@ -5,7 +5,7 @@ use arbor_torture::suites::*;
 
 arbor_torture::engine_suites! {
     Evergreen,
-    variants: ["", "modify=overwrite"],
+    variants: ["", "modify=overwrite", "modify=overwrite,redo=none"],
     run: {
         conformance(Conformance { write_back_ms: &[("", 5000)], fsync_takes_others: &[("", true)] }),
         fallocate,

@@ -12,7 +12,8 @@ use arbor_torture::planted::{Planted, explore};
 use arbor_torture::tally::Tally;
 use damage_kit::node_in_a_file;
 
-const PLANTED: Planted<Flaw> = Planted { all: Flaw::ALL, plant, hidden: &[], note: |_| {} };
+const PLANTED: Planted<Flaw> =
+    Planted { engine: &ReiserFs, all: Flaw::ALL, plant, hidden: &[], lines: include_str!("planted.txt"), note: |_| {} };
 const PROFILES: [Profile; 6] =
     [Profile::Small, Profile::Dirs, Profile::Sync, Profile::Full, Profile::Big, Profile::Churn];
 

@@ -11,8 +11,13 @@ pub(crate) type Again<'a> = Box<dyn FnOnce() -> Result<(), String> + 'a>;
 /// Does once more what the line of a failure says. The error is that the line cannot be read; what
 /// comes of one that can be is inside.
 pub fn repeat(engine: &'static dyn Engine, line: &str) -> Result<Result<(), String>, String> {
+    Ok(read(engine, line)?())
+}
+
+/// Reads the line of a failure of any kind.
+pub(crate) fn read(engine: &'static dyn Engine, line: &str) -> Result<Again<'static>, String> {
     let has = |key: &str| line.split_whitespace().any(|w| w.split_once('=').is_some_and(|(k, _)| k == key));
-    let again = if has("changes") {
+    if has("changes") {
         mutate::read(engine, line)
     } else if has("schedule") {
         concurrent::read(engine, line)
@@ -26,8 +31,7 @@ pub fn repeat(engine: &'static dyn Engine, line: &str) -> Result<Result<(), Stri
              a volume that grows), repair= and damage= (a repair), image= and changes= (a damaged image), or \
              schedule=, setup= and tasks= (several tasks at once)"
         ))
-    }?;
-    Ok(again())
+    }
 }
 
 /// Repeats lines that failed once, of any kind; panics at the first that fails still.

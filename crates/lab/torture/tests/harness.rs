@@ -6,8 +6,10 @@ use arbor_torture::config::{Config, Failure};
 use arbor_torture::faults::Sequences;
 use arbor_torture::generate::Profile;
 use arbor_torture::machine::Plan;
+use arbor_torture::planted::Planted;
 use arbor_torture::tally::Tally;
 use arbor_torture::{conformance, crash, faults, line, machine, run};
+use std::time::Duration;
 use toy::{Flaw, Toy};
 
 #[test]
@@ -234,4 +236,75 @@ fn each_kind_of_line_knows_its_keys() {
         assert!(refused(line).starts_with("unknown key "), "{line}: {}", refused(line));
     }
     assert_eq!(line::repeat(&Toy(Flaw::None), "seed=1 profile=Sync size=16777216 ops=syncfs"), Ok(Ok(())));
+}
+
+/// Mistakes that nothing plants.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mistake {
+    Seen,
+    Unseen,
+    Slow,
+}
+
+const MISTAKES: Planted<Mistake> = Planted {
+    engine: &Toy(Flaw::None),
+    all: &[(Mistake::Seen, " A."), (Mistake::Unseen, " B."), (Mistake::Slow, " C.")],
+    plant: |_| {},
+    hidden: &[Mistake::Slow],
+    lines: "",
+    note: |_| {},
+};
+
+fn finds(what: Mistake) -> impl Fn(Option<Mistake>, Duration) -> Tally {
+    move |flaw, _| Tally { failed_states: u64::from(flaw == Some(what)), distinct_states: 7, ..Tally::default() }
+}
+
+/// What the search for mistakes says of itself.
+fn said(search: impl FnOnce()) -> String {
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(search)).expect_err("a miss");
+    panic.downcast_ref::<String>().cloned().expect("a text")
+}
+
+#[test]
+fn a_planted_mistake_that_is_not_found_fails() {
+    MISTAKES.each_is_found(|m| m == Mistake::Seen, finds(Mistake::Seen));
+    let missed = said(|| MISTAKES.each_is_found(|_| true, finds(Mistake::Seen)));
+    assert!(missed.contains("[\"Unseen\"]"), "{missed}");
+    let everywhere =
+        said(|| MISTAKES.each_is_found(|m| m == Mistake::Seen, |_, t| finds(Mistake::Seen)(Some(Mistake::Seen), t)));
+    assert!(everywhere.contains("[\"none\"]"), "{everywhere}");
+}
+
+/// A line that shows a mistake spares the search for it, and one that fails without a mistake shows nothing.
+#[test]
+fn planted_mistakes_are_looked_for_with_their_lines_first() {
+    let line = exploration_finds(Flaw::NoFlush).line();
+    let lines: &'static str = format!("Seen: {line}\nSlow: {line}").leak();
+    let flawed = Planted { engine: &Toy(Flaw::NoFlush), lines, ..MISTAKES };
+    let found = said(|| flawed.each_is_found(|m| m != Mistake::Unseen, |flaw, _| panic!("looked for {flaw:?}")));
+    assert!(found.contains("[\"none\"]"), "{found}");
+    let sound = Planted { lines, ..MISTAKES };
+    let missed = said(|| sound.each_is_found(|m| m != Mistake::Unseen, finds(Mistake::Seen)));
+    assert!(
+        missed.contains("[\"Slow\"]"),
+        "the line says nothing any more, and it is not looked for at random: {missed}"
+    );
+    for (lines, why) in [("Sean: ops=", "no such mistake"), ("Seen: seed", "is no line")] {
+        let wrong = said(|| Planted { lines, ..MISTAKES }.each_is_found(|_| true, finds(Mistake::Seen)));
+        assert!(wrong.contains(why), "{wrong}");
+    }
+}
+
+#[test]
+fn hidden_mistakes_are_looked_for_when_they_are_named() {
+    let asked = |only, here: fn(Mistake) -> bool| {
+        let asked = MISTAKES.asked(only, here).into_iter();
+        asked.map(|f| f.0.map_or_else(|| "none".to_string(), |m| format!("{m:?}"))).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(asked(None, |_| true), "none Seen Unseen");
+    assert_eq!(asked(Some("Slow"), |_| true), "Slow");
+    assert_eq!(asked(Some("none"), |_| true), "none");
+    assert_eq!(asked(Some("Seen"), |mistake| mistake == Mistake::Slow), "");
+    let unknown = said(|| drop(MISTAKES.asked(Some("Sean"), |_| true)));
+    assert!(unknown.ends_with("known: none, Seen, Unseen, Slow"), "{unknown}");
 }

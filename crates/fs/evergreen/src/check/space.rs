@@ -31,7 +31,7 @@ impl Checker<'_> {
         self.count("inodes", inodes.len() as u32);
         // All of them can be read before the first one gets a place.
         self.core.cache.keep_all(true);
-        let places = self.core.lay_pages(std::mem::take(&mut self.lost));
+        let places = self.core.lay_pages(std::mem::take(&mut self.lost))?;
         // What has an owner is not given away, whatever the bitmap says.
         owned.iter().try_for_each(|block| self.core.keep(block))?;
         self.mend_specials()?;

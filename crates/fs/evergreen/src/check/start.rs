@@ -26,8 +26,8 @@ pub(super) fn open<'a>(
         Err(lost) => return Ok(Err(f.end(lost))),
     };
     head::refuse_unknown(&found.0, KNOWN, write)?;
-    f.volume.unclean = found.0.clean.get() == 0 && damage.is_none();
-    f.volume.was_clean = found.0.clean.get() != 0;
+    f.volume.unclean = !found.0.is_clean() && damage.is_none();
+    f.volume.was_clean = found.0.is_clean();
     let opts = options::Mount::parse(&Options::parse(CACHE))?;
     let mut core = Core::new(dev, found, opts, Time::default());
     match core.take_newest() {
@@ -40,7 +40,7 @@ pub(super) fn open<'a>(
         },
         taken => taken?,
     }
-    if write && core.sb.clean.get() == 0 {
+    if write && !core.sb.is_clean() {
         core.begin()?;
     }
     let mut checker = Checker::new(core, f, progress);

@@ -24,7 +24,8 @@ impl Checker<'_> {
             let at = ids.partition_point(|range| range.1 <= n);
             ids.get(at).is_some_and(|range| range.0 <= n)
         };
-        if self.core.ids.first().is_some_and(|range| range.1 > u32::MAX - FEW) {
+        let known: u64 = self.core.ids.iter().map(|range| u64::from(range.1.saturating_sub(range.0))).sum();
+        if known > u64::from(u32::MAX - FEW) {
             self.f.note(Issue::Ids { why: "hardly a number is free".into() });
             self.core.ids.clear();
         }

@@ -7,7 +7,8 @@
 //!    damage where it leads, and who frees what it leads to finds it in the maps of allocation.
 //! 3. *Leading there*: what names a changed structure; an entry that names an inode that is free now is wrong as well.
 //! 4. Where a structure was changed that speaks of the whole volume (the log, headers and bitmaps of allocation, what no
-//!    user's file owns) any place but the first sector, since these lead everywhere. A changed superblock excuses that too.
+//!    user's file owns, but a file of inodes or of bitmaps) any place but the first sector, since these lead everywhere. A
+//!    changed superblock excuses that too.
 //!
 //! So no place is taken for granted: byte 0 is right only where the superblock is.
 
@@ -49,7 +50,8 @@ impl<'a> Suspects<'a> {
         }
         numbers.remove(&0);
         let covered = |s: &Structure| regions.iter().find(|r| inside(r.offset, r.len, s.offset));
-        let lead_everywhere = changed.iter().any(|s| covered(s).is_none_or(|r| speaks_of_all(s, r)));
+        let own: BTreeSet<Ino> = image.regions.iter().filter(|r| is_of_its_own(r)).filter_map(|r| r.owner).collect();
+        let lead_everywhere = changed.iter().any(|s| covered(s).is_none_or(|r| speaks_of_all(s, r, &own)));
         let superblock = changed.iter().any(|s| s.offset == 0);
         Suspects { image, changed, regions, numbers, lead_everywhere, superblock }
     }
@@ -92,8 +94,11 @@ impl<'a> Suspects<'a> {
         let block = self.image.regions.iter().filter(|r| own(r) && there(r) && r.kind == Kind::Dir);
         let byte = |r: &Region| r.offset + (offset - r.file_offset);
         let naming = block.map(byte).any(|byte| self.leads_here(byte, NAMING));
+        let is_map = |r: &Region| r.kind == Kind::Bitmap && r.owner == Some(Ino(ino)) && there(&r);
+        let map = self.image.regions.iter().any(is_map);
         let leads_there = |r: &Region| there(&r) || r.kind == Kind::Tree;
         naming
+            || map
             || self.regions.iter().any(|r| own(r) && leads_there(r))
             || self.is_changed(ino)
             || self.numbers.contains(&ino)
@@ -133,13 +138,18 @@ fn is_inode(s: &Structure) -> bool {
     matches!(s.kind, "inode" | "inode, free")
 }
 
-/// Whether a structure in this region speaks of more than one file.
-fn speaks_of_all(s: &Structure, r: &Region) -> bool {
+/// Whether a file is the volume's own: it has bitmaps, or inodes behind its beginning.
+fn is_of_its_own(r: &Region) -> bool {
+    r.kind == Kind::Bitmap || r.kind == Kind::Inode && r.file_offset > 0
+}
+
+/// Whether a structure in this region speaks of more than one file. `own`: the files of the volume itself.
+fn speaks_of_all(s: &Structure, r: &Region, own: &BTreeSet<Ino>) -> bool {
     match r.kind {
         Kind::Super | Kind::Log | Kind::Group | Kind::Bitmap => true,
         // A region of its own that nobody owns: the inode of a file of the volume itself.
         Kind::Inode if is_inode(s) => r.owner.is_none() && r.len == s.len as u64,
-        _ => r.owner.is_none(),
+        _ => r.owner.is_none_or(|owner| own.contains(&owner)),
     }
 }
 
