@@ -33,8 +33,13 @@ pub(crate) fn bits_at(file: Ino, n: u32) -> Location {
 impl Core {
     /// Blocks that can be had.
     pub fn usable(&self) -> u64 {
-        let gone = u64::from(self.master.head.used.get()) + (self.space.pending.len() + self.space.held.len()) as u64;
-        u64::from(self.geom.space()).saturating_sub(gone)
+        let waiting = (self.space.pending.len() + self.space.held.len()) as u64;
+        u64::from(self.geom.space()).saturating_sub(u64::from(self.master.head.used.get()) + waiting + self.kept())
+    }
+
+    /// Blocks that older commits alone have.
+    pub fn kept(&self) -> u64 {
+        self.history.older_blocks + self.history.kept_blocks
     }
 
     /// Blocks that are kept for deletions, overwriting, and the commit (paper, IV: allocation freezes at 95%).
@@ -44,7 +49,7 @@ impl Core {
 
     /// Blocks that files may still get.
     pub fn available(&self) -> u64 {
-        let used = u64::from(self.master.head.used.get());
+        let used = u64::from(self.master.head.used.get()) + self.kept();
         u64::from(self.geom.space()).saturating_sub(self.reserve()).saturating_sub(used)
     }
 
@@ -110,16 +115,31 @@ impl Core {
     }
 
     /// Called when a commit is durable, with the copies that its redo list needs.
-    pub fn settle(&mut self, copies: Vec<u32>) {
+    pub fn settle(&mut self, copies: Vec<u32>) -> Result<()> {
+        let (seq, intact) = (self.master.head.seq.get(), self.master.head.intact.get());
         // EVERGREEN-C3: those of the commit before are not needed any more.
         let held = std::mem::replace(&mut self.space.held, copies);
-        let pending = std::mem::take(&mut self.space.pending);
-        held.into_iter().chain(pending).for_each(|block| self.space.give_bit(block));
+        self.history.keep(seq - 1, std::mem::take(&mut self.space.pending));
+        // EVERGREEN-H1.
+        let (free, were_older) = self.history.give_up(if planted(Flaw::HistoryReused) { seq } else { intact });
+        held.into_iter().chain(free).for_each(|block| self.space.give_bit(block));
         if planted(Flaw::CopiesReused) {
             std::mem::take(&mut self.space.held).into_iter().for_each(|block| self.space.give_bit(block));
         }
         self.space.fresh.clear();
         self.space.looked = false;
+        if were_older { self.make_maps_anew() } else { Ok(()) }
+    }
+
+    /// Makes the maps of what cannot be had anew, after commits of earlier mounts were given up.
+    fn make_maps_anew(&mut self) -> Result<()> {
+        let known: Vec<u32> = std::mem::take(&mut self.space.maps).into_keys().collect();
+        self.space.run = 0..0;
+        for n in known {
+            self.map(n)?;
+        }
+        let kept: Vec<u32> = self.space.held.iter().copied().chain(self.history.kept()).collect();
+        kept.into_iter().try_for_each(|block| self.keep(block))
     }
 
     /// Blocks of the dBitmap that were ever written; its length may be damaged.
@@ -174,6 +194,7 @@ impl Core {
             if let Some(page) = self.bitmap(DBITMAP, n)? {
                 bits.iter_mut().zip(page.get(HEAD..).unwrap_or(&[])).for_each(|(bit, used)| *bit |= used);
             }
+            self.add_older_bits(n, &mut bits)?;
             let (free, summary) = (bitmap::count_free(&bits, BITS), Summary::build(&bits, BITS));
             self.space.maps.insert(n, Map { bits, summary, free });
         }

@@ -1,21 +1,25 @@
 //! The order of writes.
 //!
 //! ```text
-//! what the last commit has overwritten, in place; relocated blocks; redo list and copies of what is overwritten
+//! what the last commit has overwritten, in place; relocated blocks; contents that are overwritten;
+//! redo list, and copies of metadata that are overwritten
 //!     -> flush -> master block -> flush
 //! ```
 //!
 //! The paper commits by the master block, and says of overwriting only that "logging information" is in its check-point
 //! inodes. Here that is a redo list: the master block leads to a copy of each block that was overwritten. In place they are
 //! written by the next commit, and durable before its master block is; until then recovery reads the copies. So a commit
-//! lasts whole or not at all, whatever is overwritten.
+//! lasts whole or not at all, whatever is overwritten. Contents of a file need no copies, but with `redo=all`: they are
+//! written in place before the master block, and after a crash the file has new bytes where it had old ones, but none
+//! behind the end that it had.
 //!
 //! Called by `kit::machine` at the end of a call ([`Machine::commit`]), by `ops.rs` and `mkfs.rs`. Recovery orders its own
 //! writes (`recover.rs`).
 //!
 //! * **EVERGREEN-C1** a master block is written only after all that it leads to is durable.
 //! * **EVERGREEN-C2** no block that the last commit has is written before the next one is durable, but those that its redo
-//!   list names, and these only after the commit that names them is durable.
+//!   list names, and these only after the commit that names them is durable; and contents that lie before the end that
+//!   their file has in the last commit. With `redo=none` any may be, and the superblock says so.
 //! * **EVERGREEN-C3** the copies of a redo list stay until the next commit is durable.
 //! * **EVERGREEN-C4** two commits in a row do not write the same reserved block.
 
@@ -100,8 +104,7 @@ impl Core {
         self.laid = logged.iter().map(|(_, dirty, bytes)| (dirty.block, (dirty.kind, bytes.clone()))).collect();
         logged.iter().chain(&now).for_each(|(name, ..)| self.cache.set_clean(*name));
         self.changes = Default::default();
-        self.settle(copies);
-        Ok(())
+        self.settle(copies)
     }
 
     /// Writes what the last commit has overwritten in place, durably.
@@ -176,13 +179,15 @@ impl Core {
     /// Writes the master block to the reserved block nearest to the one written last (paper, III).
     fn write_master(&mut self) -> Result<()> {
         // EVERGREEN-C4.
-        let not = if planted(Flaw::SameReserved) { 0 } else { self.master_at };
-        let block = self.geom.master_near(self.master.head.last.get(), not);
+        let taken = if planted(Flaw::SameReserved) { Vec::new() } else { self.history.masters() };
+        let block = self.geom.master_near(self.master.head.last.get(), &taken);
         let seq = self.master.head.seq.get() + 1;
+        let (intact, kept) = (self.intact_at(seq), self.kept() + self.space.pending.len() as u64);
         let head = &mut self.master.head;
         (head.magic, head.fsid) = (MASTER_MAGIC.into(), self.geom.fsid.into());
         (head.blocks, head.stride) = (self.geom.blocks.into(), self.geom.stride.into());
         (head.seq, head.block, head.time) = (seq.into(), block.into(), self.calls.now().into());
+        (head.intact, head.kept) = (intact.into(), (if intact < seq { kept as u32 } else { 0 }).into());
         self.master.tail.seq = seq.into();
         let d = self.master.inode_mut(IFILE).map(|d| &mut d.map);
         d.into_iter().for_each(|map| map.iter_mut().take(1).for_each(|p| *p = block.into()));
@@ -191,6 +196,7 @@ impl Core {
         seal(&mut bytes);
         self.write(vec![Request::write(Kind::Super, byte(block), vec![bytes.into()])])?;
         self.master_at = block;
+        self.history.wrote(seq, block);
         Ok(())
     }
 

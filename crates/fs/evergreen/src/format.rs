@@ -108,8 +108,12 @@ pub struct CheckPoint {
     pub blocks: U32,
     /// Distance of the reserved blocks, as the superblock has it.
     pub stride: U32,
+    /// Blocks that older commits alone have, from `intact` on.
+    pub kept: U32,
+    /// The oldest commit whose blocks are all there; this one's number if there is no older one.
+    pub intact: U64,
     /// Zero.
-    pub reserved: [u8; 180],
+    pub reserved: [u8; 168],
 }
 
 /// Tail check-point inode: the last inode of a master block.
@@ -366,11 +370,11 @@ impl Geom {
         first.chain(every).chain(last).filter(move |block| geom.is_for_master(*block))
     }
 
-    /// The reserved block nearest to a block, or if that is `not` the one after it (paper, III).
-    pub fn master_near(&self, block: u32, not: u32) -> u32 {
-        let below = (block / self.stride).saturating_sub(1);
-        let some = (below..=below + 3).map(|n| n.saturating_mul(self.stride));
-        let some = some.chain([1, self.blocks - 1]).filter(|b| self.is_for_master(*b) && *b != not);
+    /// The reserved block nearest to a block, but for those that are `taken` (paper, III).
+    pub fn master_near(&self, block: u32, taken: &[u32]) -> u32 {
+        let (at, most) = (block / self.stride, taken.len() as u32 + 2);
+        let some = (at.saturating_sub(most)..=at.saturating_add(most)).map(|n| n.saturating_mul(self.stride));
+        let some = some.chain([1, self.blocks - 1]).filter(|b| self.is_for_master(*b) && !taken.contains(b));
         some.min_by_key(|b| b.abs_diff(block)).unwrap_or(1)
     }
 
@@ -421,10 +425,10 @@ mod tests {
             assert!(slow.contains(&1) && slow.contains(&(blocks - 1)));
             assert_eq!((0..blocks).filter(|b| geom.is_data(*b)).count() as u32, geom.space(), "{blocks} {stride}");
             for block in 0..blocks {
-                let near = geom.master_near(block, 0);
+                let near = geom.master_near(block, &[]);
                 let least = slow.iter().map(|b| b.abs_diff(block)).min().unwrap();
                 assert_eq!(near.abs_diff(block), least, "{blocks} {stride} {block}");
-                let other = geom.master_near(block, near);
+                let other = geom.master_near(block, &[near]);
                 let next = slow.iter().filter(|b| **b != near).map(|b| b.abs_diff(block)).min().unwrap();
                 assert_eq!(other.abs_diff(block), next, "{blocks} {stride} {block}");
             }

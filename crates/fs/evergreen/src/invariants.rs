@@ -4,6 +4,7 @@
 //! |---|---|
 //! | EVERGREEN-C1 to C4 | they are about the order of writes; the crash explorer |
 //! | EVERGREEN-A1 | owners are known by going through all inodes; the checker |
+//! | EVERGREEN-H1 | older commits are on disk; `tests/history.rs` mounts them |
 //! | EVERGREEN-F1 | which pages are the last of their files their inodes say, on disk; `conformance::data` |
 //! | EVERGREEN-D1 | where an entry was before nobody knows; `conformance::names` |
 

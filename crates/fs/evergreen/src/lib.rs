@@ -17,6 +17,7 @@
 //!
 //! * **EVERGREEN-A1** a block has one owner, one place in one file, or is free; the dBitmap says which.
 //! * **EVERGREEN-A2** what is relocated goes to a block that the last commit does not have.
+//! * **EVERGREEN-H1** what a commit has that the newest durable master block calls intact is not written over.
 //! * **EVERGREEN-R1** a dirty buffer has a place of its own, and its parent leads there, or is dirty and will.
 //! * **EVERGREEN-F1** the bytes of the last block after the end of a file are zero.
 //! * **EVERGREEN-D1** an entry of a directory stays where it is until it is removed.
@@ -41,6 +42,7 @@ mod dir;
 mod dump;
 mod file;
 pub mod format;
+mod history;
 mod inode;
 mod invariants;
 mod mkfs;
@@ -88,13 +90,14 @@ impl Engine for Evergreen {
 
     fn probe(&self, device: &dyn Device) -> Result<Option<VolumeInfo>> {
         let Some((sb, geom)) = superblock::read(device, 0)? else { return Ok(None) };
-        let facts = vec![
+        let mut facts = vec![
             ("version", sb.version.to_string()),
             ("blocks", geom.blocks.to_string()),
             ("stride", geom.stride.to_string()),
             ("reserved", geom.masters().count().to_string()),
             ("created", sb.created.to_string()),
         ];
+        facts.extend(recover::commits(device, &sb, &geom)?.map(|commits| ("commits", commits)));
         let label = String::from_utf8_lossy(&label_of(&sb.label)).into_owned();
         let (size, clean) = (format::byte(geom.blocks), sb.is_clean());
         Ok(Some(VolumeInfo { engine: self.name(), label, uuid: sb.uuid, size, clean, facts }))

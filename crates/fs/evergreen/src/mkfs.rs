@@ -26,7 +26,7 @@ pub(crate) fn format(devices: Devices, o: &FormatOptions) -> Result<()> {
     core.make_volume(o)?;
     core.write_commit()?;
     core.write_super_copy()?;
-    (core.sb.clean, core.sb.master) = (1.into(), core.master_at.into());
+    (core.sb.clean, core.sb.master) = (UNMOUNTED.into(), core.master_at.into());
     core.write_super()
 }
 

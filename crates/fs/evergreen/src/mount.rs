@@ -20,10 +20,13 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     let dev: Arc<dyn Device> = devices.main;
     let (sb, geom) = superblock::need(&*dev)?;
     let read_only = arbor_kit::options::read_only(arbor_kit::head::features(&sb), KNOWN, options, &*dev)?;
+    if opts.commit_at.is_some() && !read_only {
+        return Err(Error::refused("option commit_at: an older commit is mounted read-only (option ro)"));
+    }
     if sb.clean.get() == UNORDERED {
         return Err(Error::refused("the volume was in use with redo=none and not unmounted: run fsck"));
     }
-    if read_only && !sb.is_clean() {
+    if read_only && !sb.is_clean() && opts.commit_at.is_none() {
         return Err(Error::refused(
             "the volume was not unmounted and needs recovery: mount it for writing, or run fsck",
         ));
@@ -32,7 +35,11 @@ pub(crate) fn mount(devices: Devices, options: &MountOptions, clock: Arc<dyn Clo
     let mut core = Core::new(dev.clone(), (sb, geom), opts, clock.now());
     core.stay();
     core.take_newest()?;
+    if let Some(seq) = opts.commit_at {
+        core.take_commit(seq)?;
+    }
     if !read_only {
+        core.keep_history()?;
         core.begin()?;
     }
     Volume::mounted(core, dev, clock, read_only, Core::load_orphans)
@@ -57,6 +64,17 @@ impl Core {
             self.laid = recover::redo(&*self.dev, &self.geom, &self.master.head)?;
         }
         Ok(())
+    }
+
+    /// Finds what older commits have; fails if the volume has too few reserved blocks for those that are to be retained.
+    fn keep_history(&mut self) -> Result<()> {
+        let (masters, retain) = (self.geom.masters().count() as u64, self.opts.retain);
+        if retain >= masters {
+            return Err(Error::refused(format!(
+                "option retain: the volume has {masters} reserved blocks, not {retain} and one more"
+            )));
+        }
+        self.load_history().map(drop)
     }
 
     /// Takes the commit before the newest one, whose master block or redo list is damaged: until the commit after it nothing

@@ -69,7 +69,7 @@ impl locked::Core for Core {
             bsize: BLOCK as u32,
             frsize: BLOCK as u32,
             blocks: space.into(),
-            bfree: space.saturating_sub(used).into(),
+            bfree: u64::from(space.saturating_sub(used)).saturating_sub(self.kept()),
             bavail: self.available(),
             files: inodes,
             ffree: inodes.saturating_sub(self.master.head.inodes.get().into()),

@@ -9,6 +9,9 @@ use arbor_kit::options::{CACHE_OF_CHUNKS, CacheOptions, DIRTY};
 /// The usual [`Mount::run`].
 const RUN: u32 = 32;
 
+/// The greatest [`Mount::retain`].
+const MOST_RETAINED: u64 = 1024;
+
 /// Options of mkfs.
 pub(crate) const FORMAT: &[OptionSpec] = &[OptionSpec {
     key: "stride",
@@ -56,6 +59,18 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
         help: "Adaptive: contents move to free runs of so many blocks, those that are hot to a quarter of that.",
     },
     OptionSpec {
+        key: "retain",
+        value: "COMMITS",
+        default: "1",
+        help: "So many of the last commits stay as they are; with more than 1 everything is relocated.",
+    },
+    OptionSpec {
+        key: "commit_at",
+        value: "NUMBER",
+        default: "",
+        help: "Mounts an older commit, read-only; `info` tells which are there.",
+    },
+    OptionSpec {
         key: "redo",
         value: "all|metadata|none",
         default: "metadata",
@@ -71,6 +86,7 @@ pub(crate) const TEST_CONFIGURATIONS: &[(&str, &str)] = &[
     ("stride=64", "sync"),
     ("", "sync,modify=overwrite,redo=all"),
     ("stride=32", "modify=adaptive,run=4"),
+    ("stride=16", "retain=5"),
 ];
 
 /// What mkfs was told.
@@ -118,6 +134,9 @@ pub(crate) struct Mount {
     /// The shortest free run that contents move to.
     pub run: u32,
     pub redo: Logging,
+    /// So many of the last commits stay intact.
+    pub retain: u64,
+    pub commit_at: Option<u64>,
     data: Modify,
     dirs: Modify,
     inodes: Modify,
@@ -137,8 +156,28 @@ impl Mount {
             let run = u32::try_from(run).ok().filter(|run| (1..=BITS).contains(run));
             run.ok_or_else(|| Error::refused(format!("option run: not from 1 to {BITS}")))
         })?;
-        let redo = redo(o)?;
-        Ok(Mount { cache_bytes, dirty_bytes, commit_ms, sync, run, redo, data, dirs, inodes, maps, bitmaps })
+        let (redo, retain, commit_at) = (redo(o)?, o.size("retain")?.unwrap_or(1), o.size("commit_at")?);
+        if !(1..=MOST_RETAINED).contains(&retain) {
+            return Err(Error::refused(format!("option retain: not from 1 to {MOST_RETAINED}")));
+        }
+        if retain > 1 && [data, dirs, inodes, maps, bitmaps].iter().any(|m| *m != Modify::Relocate) {
+            return Err(Error::refused("option retain: older commits stay only where everything is relocated"));
+        }
+        Ok(Mount {
+            cache_bytes,
+            dirty_bytes,
+            commit_ms,
+            sync,
+            run,
+            redo,
+            retain,
+            commit_at,
+            data,
+            dirs,
+            inodes,
+            maps,
+            bitmaps,
+        })
     }
 
     /// What is done with blocks of a kind.

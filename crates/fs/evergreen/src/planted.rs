@@ -26,6 +26,8 @@ arbor_kit::flaws! {
     BehindTheEnd,
     /// What is freed stays in use in the dBitmap.
     FreedStays,
+    /// What older commits have is given away although they are to be retained.
+    HistoryReused,
     /// An inode without a name that is open is not put on the list of these.
     NoOrphans,
 }

@@ -14,6 +14,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
+/// No volume has more commits.
+const MOST_COMMITS: u64 = u64::MAX / 2;
+
 /// Contents of blocks by their addresses.
 pub(crate) type Copies = BTreeMap<u32, (Kind, Arc<Vec<u8>>)>;
 
@@ -29,6 +32,15 @@ pub(crate) fn newest(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<(
     check(geom, (found.ok_or_else(bad)?, at))
 }
 
+/// Which commits can be mounted, of a volume that was unmounted.
+pub(crate) fn commits(dev: &dyn Device, sb: &SuperBlock, geom: &Geom) -> Result<Option<String>> {
+    if !sb.is_clean() || !geom.is_for_master(sb.master.get()) {
+        return Ok(None);
+    }
+    let found = master(dev, geom, sb.master.get())?;
+    Ok(found.map(|Master { head, .. }| format!("{} to {}", head.intact, head.seq)))
+}
+
 /// Fails if a check-point says what cannot be.
 fn check(geom: &Geom, (master, at): (Master, u32)) -> Result<(Master, u32)> {
     let head = &master.head;
@@ -38,6 +50,11 @@ fn check(geom: &Geom, (master, at): (Master, u32)) -> Result<(Master, u32)> {
         (field!(CheckPoint, inode_end), head.inode_end.get(), INODES, most),
         (field!(CheckPoint, inodes), head.inodes.get(), 0, head.inode_end.get()),
     ];
+    if head.seq.get() > MOST_COMMITS || head.intact > head.seq {
+        let (field, within) = field!(CheckPoint, seq);
+        let found = format!("{}, the oldest {}", head.seq, head.intact);
+        return Err(Corrupt::new("check-point", field, byte(at) + within, found, "numbers of commits").into());
+    }
     match all.into_iter().find(|(_, found, from, to)| !(from..=to).contains(&found)) {
         None => Ok((master, at)),
         Some(((name, within), found, from, to)) => {

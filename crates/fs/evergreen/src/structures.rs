@@ -19,7 +19,7 @@ arbor_kit::fields! {
     }
     CheckPoint {
         magic, crc: Checksum, fsid, seq, block: Address, last, time, used, inodes, inode_end, orphan: Address,
-        redo: Address, redo_count, blocks, stride, reserved,
+        redo: Address, redo_count, blocks, stride, kept, intact, reserved,
     }
     Tail { seq, reserved }
     Head { magic, crc: Checksum, fsid, block: Address, owner: Address, index, len }

@@ -8,6 +8,7 @@
 use crate::alloc::bits_at;
 use crate::decoded::Inode;
 use crate::format::*;
+use crate::history::History;
 use crate::options::{Logging, Mount};
 use crate::planted::{Flaw, planted};
 use crate::policy::{Heat, How};
@@ -75,6 +76,7 @@ pub(crate) struct Core {
     pub changes: Changes,
     pub space: Space,
     pub heat: Heat,
+    pub history: History,
     /// Blocks that the last commit has overwritten, and that are not written in place yet.
     pub laid: BTreeMap<u32, (Kind, Arc<Vec<u8>>)>,
     pub io: Io,
@@ -103,6 +105,7 @@ impl Core {
             changes: Changes::default(),
             space: Space::default(),
             heat: Heat::default(),
+            history: History::default(),
             laid: BTreeMap::new(),
             io: Io::default(),
             counts: Counts::default(),

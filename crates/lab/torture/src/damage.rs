@@ -116,7 +116,11 @@ pub fn regions_are_what_is_used(engine: &dyn Engine, dev: &MemDevice) {
 
 /// The tree of a volume as a mount shows it.
 pub fn tree(engine: &dyn Engine, dev: &MemDevice) -> Tree {
-    let fs = mount(engine, dev.snapshot());
+    tree_in(&*mount(engine, dev.snapshot()))
+}
+
+/// All files of a mounted volume.
+pub fn tree_in(fs: &dyn FileSystem) -> Tree {
     let mut tree = Tree::new();
     let mut todo = vec![(String::new(), fs.root())];
     while let Some((path, ino)) = todo.pop() {

@@ -49,6 +49,8 @@ arbor_kit::issues! {
     Bitmap { what: &'static str, n: u32, why: String } Error Damage "block {n} of the bitmap of {what}: {why}; it is made anew";
     End { found: u32, expected: u32 } Error Damage
         "the check-point says that {found} inodes were ever in use, the ifile has {expected}";
+    History { intact: u64, seq: u64 } Error Safe
+        "the check-point says that commits from {intact} on are there, not all before {seq} are; older ones are given up";
     SpecialSize { ino: Node, found: u64, expected: u64 } Error Safe
         "inode {ino}, of the volume itself, has {found} bytes, should have {expected}";
     InodesLost { n: u32, why: String } Error Damage "block {n} of the ifile, with 16 inodes, is lost: {why}";

@@ -40,6 +40,11 @@ pub(super) fn open<'a>(
         },
         taken => taken?,
     }
+    let (intact, seq) = (core.master.head.intact.get(), core.master.head.seq.get());
+    if !core.load_history()? {
+        f.note(Issue::History { intact, seq });
+        core.touch_master();
+    }
     if write && !core.sb.is_clean() {
         core.begin()?;
     }

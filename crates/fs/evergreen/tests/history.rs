@@ -1,0 +1,75 @@
+//! Older commits, mounted and compared with what the tree was then.
+
+mod history_kit;
+
+use arbor_base::device::MemDevice;
+use arbor_base::vfs::*;
+use arbor_evergreen::Evergreen;
+use arbor_torture::damage::{self, codes};
+use history_kit::*;
+
+#[test]
+fn older_commits_are_as_they_were() {
+    let (dev, trees) = lives(6 << 20, &[RETAIN, RETAIN]);
+    let there = compare(&dev, &trees);
+    assert!(there.len() >= RETAINED, "{there:?}");
+    assert!(codes(&damage::check(&Evergreen, dev, Repair::No)).is_empty());
+}
+
+#[test]
+fn a_tight_volume_keeps_them_too() {
+    let (dev, trees) = lives(TIGHT, &[RETAIN]);
+    assert!(compare(&dev, &trees).len() >= RETAINED);
+}
+
+/// Without `retain` only the newest one is there, also if there were others before.
+#[test]
+fn commits_that_are_not_retained_are_gone() {
+    for mounts in [["", ""], [RETAIN, ""]] {
+        let (dev, trees) = lives(6 << 20, &mounts);
+        assert_eq!(compare(&dev, &trees).len(), 1, "{mounts:?}");
+        assert!(codes(&damage::check(&Evergreen, dev, Repair::No)).is_empty());
+    }
+}
+
+#[test]
+fn what_cannot_be_mounted_says_why() {
+    let (dev, _) = lives(6 << 20, &[RETAIN, RETAIN]);
+    let said = |options: &str, read_only| mount(&dev, options, read_only).err().expect("refused").to_string();
+    assert!(said("commit_at=9999", true).contains("option commit_at: there is no commit 9999 any more"));
+    assert!(said("commit_at=1", true).contains("there is no commit 1 any more"));
+    assert!(said("commit_at=20", false).contains("read-only"));
+    assert!(said("retain=2,modify=overwrite", false).contains("option retain: "));
+    assert!(said("retain=1000", false).contains("option retain: the volume has "));
+}
+
+/// Space that older commits have is not counted as free, and comes back once they are given up.
+#[test]
+fn what_older_commits_have_is_not_free() {
+    let dev = damage::format(&Evergreen, 16 << 20, "stride=16");
+    let fs = mount(&dev, "retain=4", false).expect("mount");
+    let empty = fs.statfs().expect("statfs").bfree;
+    put(&*fs, "a", &[7; 4 << 20]);
+    fs.syncfs().expect("syncfs");
+    fs.unlink(fs.root(), b"a").expect("unlink");
+    fs.syncfs().expect("syncfs");
+    assert!(fs.statfs().expect("statfs").bfree + 1000 < empty, "the commit before has it");
+    for n in 0..5 {
+        put(&*fs, "b", &[n; 10]);
+        fs.syncfs().expect("syncfs");
+    }
+    assert!(fs.statfs().expect("statfs").bfree + 100 > empty);
+}
+
+#[test]
+fn a_lost_commit_is_told() {
+    let (dev, _) = lives(6 << 20, &[RETAIN, RETAIN]);
+    let masters = masters(&dev);
+    let (_, at) = masters[masters.len() - 3];
+    damage::write(&dev, at, &[0; 4096]);
+    assert_eq!(codes(&damage::check(&Evergreen, dev.clone(), Repair::No)), ["History"]);
+    let image: MemDevice = dev.snapshot();
+    mount(&image, "", false).expect("mount").unmount().expect("unmount");
+    assert!(damage::check(&Evergreen, dev.clone(), Repair::Preen).issues.iter().all(|i| i.repaired));
+    assert!(codes(&damage::check(&Evergreen, dev, Repair::No)).is_empty());
+}
