@@ -8,10 +8,10 @@ use crate::decoded::Inode;
 use crate::format::*;
 use crate::planted::{Flaw, planted};
 use crate::policy::How;
-use crate::space::{Lost, Map};
+use crate::space::{Lost, Map, bits_at};
 use crate::volume::{Core, Dirty};
 use arbor_base::cache::{FileBlock, Name};
-use arbor_base::layout::{Corrupt, Location};
+use arbor_base::layout::Corrupt;
 use arbor_base::vfs::{Errno, Ino, Result};
 use arbor_kit::blockmap::BlockMap as _;
 use arbor_kit::buddy::{Summary, bitmap};
@@ -24,11 +24,6 @@ const LONG: u32 = 256;
 const MOST_MAPS: usize = 64;
 /// Blocks that a change may take beside those that it needs: of the ifile, the bitmaps, and their indirect blocks.
 pub(crate) const CASCADE: u64 = 24;
-
-/// A block of a bitmap file, by its place there: it moves.
-pub(crate) fn bits_at(file: Ino, n: u32) -> Location {
-    Location::file(file, byte(n))
-}
 
 impl Core {
     /// Blocks that can be had.

@@ -47,6 +47,7 @@ mod inode;
 mod invariants;
 mod mkfs;
 mod mount;
+mod older;
 mod ops;
 mod options;
 #[doc(hidden)]

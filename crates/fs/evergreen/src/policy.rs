@@ -5,13 +5,10 @@
 //! move. Contents are written once in either way. They move where free runs are long, so that they are written in long
 //! requests wherever they were before; and where runs are short those do that are hot, for they leave their places again
 //! soon and so restore free runs (HyLog, reference 6 of the paper). What is cold stays.
+//!
+//! The decision itself is [`Core::decide`](crate::volume::Core::decide).
 
-use crate::format::BITS;
-use crate::options::{Logging, Modify};
-use crate::volume::Core;
 use arbor_base::cache::Name;
-use arbor_base::device::Kind;
-use arbor_base::vfs::Result;
 use rustc_hash::FxHashSet;
 
 /// So many changes of other blocks later a block is not hot any more, or twice as many.
@@ -37,52 +34,12 @@ pub(crate) struct Heat {
 
 impl Heat {
     /// Notes a change of a block, and says whether there was another one lately.
-    fn note(&mut self, name: Name) -> bool {
+    pub fn note(&mut self, name: Name) -> bool {
         let hot = self.before.contains(&name) | !self.now.insert(name);
         if self.now.len() >= LATELY {
             self.before = std::mem::take(&mut self.now);
         }
         hot
-    }
-}
-
-impl Core {
-    /// What becomes of a block that the last commit has. `in_place`: nothing of the last commit is lost if its bytes are
-    /// written over.
-    pub fn decide(&mut self, name: Name, kind: Kind, in_place: bool) -> Result<How> {
-        let in_place = match self.opts.redo {
-            Logging::All => false,
-            Logging::Metadata => in_place,
-            Logging::None => true,
-        };
-        let over = match self.opts.modify(kind) {
-            Modify::Relocate => false,
-            Modify::Overwrite => true,
-            Modify::Adaptive => in_place && !self.is_worth_moving(name)?,
-        };
-        Ok(match (over, in_place) {
-            (false, _) => How::Moved,
-            (true, true) => How::InPlace,
-            (true, false) if self.has_copies() => How::Logged,
-            (true, false) => How::Moved,
-        })
-    }
-
-    /// Whether a block had better move than be overwritten.
-    fn is_worth_moving(&mut self, name: Name) -> Result<bool> {
-        let (hot, run) = (self.heat.note(name), self.run_ahead()?);
-        let least = self.opts.run;
-        Ok(run >= least || hot && run >= (least / 4).max(1))
-    }
-
-    /// How long the free run is that relocated blocks get.
-    fn run_ahead(&mut self) -> Result<u32> {
-        if self.space.run.is_empty() && !self.space.looked {
-            self.space.looked = true;
-            self.find_run()?;
-        }
-        // A run that is nearly used up is as good as it was.
-        Ok(if self.space.run.is_empty() { 0 } else { self.space.run_len.min(BITS) })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Which blocks can be had, in core.
 
-use crate::format::BITS;
+use crate::format::{BITS, byte};
+use arbor_base::layout::Location;
 use arbor_base::vfs::Ino;
 use arbor_kit::buddy::{Summary, bitmap};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -9,6 +10,11 @@ use std::ops::Range;
 /// A block of the ifile or a bitmap that is made anew: of which file, its number there, what it is to hold, and whether it
 /// lies in a block of its own so far.
 pub(crate) type Lost = (Ino, u32, Vec<u8>, bool);
+
+/// A block of a bitmap file, by its place there: it moves.
+pub(crate) fn bits_at(file: Ino, n: u32) -> Location {
+    Location::file(file, byte(n))
+}
 
 /// Which blocks can be had.
 #[derive(Default)]

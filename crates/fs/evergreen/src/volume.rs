@@ -5,14 +5,13 @@
 //! whether its block is overwritten or relocated (paper, III). A new address changes the pointer to it, and so its parent
 //! goes from clean to dirty, up to the master block; what is dirty already costs nothing more.
 
-use crate::alloc::bits_at;
 use crate::decoded::Inode;
 use crate::format::*;
 use crate::history::History;
-use crate::options::{Logging, Mount};
+use crate::options::{Logging, Modify, Mount};
 use crate::planted::{Flaw, planted};
 use crate::policy::{Heat, How};
-use crate::space::Space;
+use crate::space::{Space, bits_at};
 use crate::validate;
 use arbor_base::cache::{Cache, FileBlock, Name};
 use arbor_base::device::{Device, Kind};
@@ -303,6 +302,46 @@ impl Core {
         }
         let (at, found) = (bits_at(DBITMAP, block / BITS), format!("block {block} as free"));
         Err(Corrupt::new("bitmap", "bits", at, found, format!("one that inode {ino} has")).into())
+    }
+}
+
+impl Core {
+    /// What becomes of a block that the last commit has. `in_place`: nothing of the last commit is lost if its bytes are
+    /// written over.
+    pub fn decide(&mut self, name: Name, kind: Kind, in_place: bool) -> Result<How> {
+        let in_place = match self.opts.redo {
+            Logging::All => false,
+            Logging::Metadata => in_place,
+            Logging::None => true,
+        };
+        let over = match self.opts.modify(kind) {
+            Modify::Relocate => false,
+            Modify::Overwrite => true,
+            Modify::Adaptive => in_place && !self.is_worth_moving(name)?,
+        };
+        Ok(match (over, in_place) {
+            (false, _) => How::Moved,
+            (true, true) => How::InPlace,
+            (true, false) if self.has_copies() => How::Logged,
+            (true, false) => How::Moved,
+        })
+    }
+
+    /// Whether a block had better move than be overwritten.
+    fn is_worth_moving(&mut self, name: Name) -> Result<bool> {
+        let (hot, run) = (self.heat.note(name), self.run_ahead()?);
+        let least = self.opts.run;
+        Ok(run >= least || hot && run >= (least / 4).max(1))
+    }
+
+    /// How long the free run is that relocated blocks get.
+    fn run_ahead(&mut self) -> Result<u32> {
+        if self.space.run.is_empty() && !self.space.looked {
+            self.space.looked = true;
+            self.find_run()?;
+        }
+        // A run that is nearly used up is as good as it was.
+        Ok(if self.space.run.is_empty() { 0 } else { self.space.run_len.min(BITS) })
     }
 }
 
