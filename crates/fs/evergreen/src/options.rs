@@ -17,6 +17,12 @@ pub(crate) const FORMAT: &[OptionSpec] = &[OptionSpec {
 pub(crate) const MOUNT: &[OptionSpec] = &[
     CACHE_OF_CHUNKS,
     DIRTY,
+    OptionSpec {
+        key: "buffers",
+        value: "N",
+        default: "as many as the cache has room for",
+        help: "Most blocks in the cache, at least 32.",
+    },
     OptionSpec { key: "commit", value: "SECONDS", default: "5", help: "Greatest age of changes in memory." },
     OptionSpec { key: "sync", value: "", default: "", help: "Synchronous mode: each call is committed." },
     OptionSpec {
@@ -47,10 +53,13 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
     },
 ];
 
+/// The fewest blocks of a cache: a change and all that it relocates.
+const MIN_BUFFERS: u64 = 32;
+
 /// Shapes of volumes and mounts that tests take beside the defaults.
 pub(crate) const TEST_CONFIGURATIONS: &[(&str, &str)] = &[
     ("", "modify=overwrite"),
-    ("stride=16", "cache=1M,data=overwrite,bitmaps=overwrite"),
+    ("stride=16", "cache=1M,buffers=32,data=overwrite,bitmaps=overwrite"),
     ("stride=64", "sync"),
     ("", "sync,modify=overwrite"),
 ];
@@ -85,6 +94,7 @@ pub(crate) enum Modify {
 pub(crate) struct Mount {
     pub cache_bytes: usize,
     pub dirty_bytes: Option<usize>,
+    pub buffers: usize,
     pub commit_ms: u64,
     pub sync: bool,
     data: Modify,
@@ -98,11 +108,17 @@ impl Mount {
     pub fn parse(o: &Options) -> Result<Mount> {
         o.check(MOUNT)?;
         let CacheOptions { cache_bytes, dirty_bytes, commit_ms } = CacheOptions::parse(o, 5000)?;
+        let buffers = match o.size("buffers")? {
+            Some(n) if n < MIN_BUFFERS => {
+                return Err(Error::refused(format!("option buffers: {n} are too few, {MIN_BUFFERS} are the least")));
+            }
+            n => n.map_or(usize::MAX, |n| n as usize),
+        };
         let modify = of(o, "modify", Modify::default())?;
         let [data, dirs] = [of(o, "data", modify)?, of(o, "dirs", modify)?];
         let [inodes, maps, bitmaps] = [of(o, "inodes", modify)?, of(o, "maps", modify)?, of(o, "bitmaps", modify)?];
         let sync = o.get("sync").is_some();
-        Ok(Mount { cache_bytes, dirty_bytes, commit_ms, sync, data, dirs, inodes, maps, bitmaps })
+        Ok(Mount { cache_bytes, dirty_bytes, buffers, commit_ms, sync, data, dirs, inodes, maps, bitmaps })
     }
 
     /// Whether blocks of a kind are overwritten.
@@ -124,5 +140,18 @@ fn of(o: &Options, key: &str, otherwise: Modify) -> Result<Modify> {
         Some("overwrite") => Ok(Modify::Overwrite),
         Some("relocate") => Ok(Modify::Relocate),
         Some(other) => Err(Error::refused(format!("option {key}: {other:?} is neither overwrite nor relocate"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_may_be_counted_in_blocks() {
+        let parse = |text: &str| Mount::parse(&Options::parse(text)).map(|mount| mount.buffers);
+        assert_eq!((parse("").unwrap(), parse("buffers=64").unwrap()), (usize::MAX, 64));
+        let refused = parse("buffers=31").unwrap_err().to_string();
+        assert_eq!(refused, "option buffers: 31 are too few, 32 are the least");
     }
 }
