@@ -280,3 +280,21 @@ fn the_same_on_other_disks_is_a_range() {
     assert_eq!(both.lines[0][5], "1.00 to 1.00");
     assert!(both.lines.iter().all(|line| line.len() == both.heads.len() && line[5].contains(" to ")));
 }
+
+/// Where a workload begins on a new volume, what was done before does not matter, and the one after it goes on there.
+#[test]
+fn some_workloads_of_a_series_begin_anew() {
+    let whole = list().iter().find(|e| e.name == "evergreen-fig5").unwrap();
+    let setup = Setup { engine: &Yfs, format: "logsize=2M".into(), mount: "cache=8M".into(), extra: Vec::new() };
+    let subject = Subject { name: "Evergreen-relocate".into(), system: System::Engine(setup) };
+    let settings = Settings { divisor: 16, ..Settings::new(Model::named("st39140").unwrap()) };
+    let of = |from: usize, to: usize| {
+        let experiment = Experiment { cases: &whole.cases[from..to], ..*whole };
+        let mut rows = run(&experiment, std::slice::from_ref(&subject), &settings, &mut |_| ()).unwrap().rows;
+        rows.retain(|row| !row.metric.contains("processor"));
+        rows
+    };
+    let (pairs, second, alone) = (of(0, 4), of(2, 4), of(3, 4));
+    assert!(!second.is_empty() && pairs.ends_with(&second));
+    assert!(!alone.is_empty() && !second.ends_with(&alone));
+}

@@ -4,15 +4,15 @@ use arbor_base::device::MemDevice;
 use arbor_base::vfs::{Devices, Engine, FileSystem, FormatOptions, ManualClock, MountOptions, Result, Time};
 use arbor_bench::calls::SystemCalls;
 use arbor_bench::ground::{Event, Ground, Outcome, run};
-use arbor_bench::library::{Charge, Library};
-use arbor_bench::op::{Op, Program};
+use arbor_bench::library::{Charge, Leave, Library};
+use arbor_bench::op::{Dir, Listed, Op, Program};
 use arbor_bench::workload::aging::Aging;
 use arbor_bench::workload::archive::Archive;
 use arbor_bench::workload::banded::{BANDED, Banded, Course, SMALL};
 use arbor_bench::workload::file_size::FileSize;
 use arbor_bench::workload::overwrite::{Access, Overwrite};
 use arbor_bench::workload::postmark::PostMark;
-use arbor_bench::workload::primitive::{BigFile, SmallFiles, read_everything};
+use arbor_bench::workload::primitive::{BigFile, Ops, SmallFiles, read_everything};
 use arbor_bench::workload::source_tree::SourceTree;
 use arbor_bench::workload::tpcb::TpcB;
 use arbor_bench::workload::turnover::{Purpose, Turnover};
@@ -77,8 +77,10 @@ fn on_yfs(programs: &mut [&mut dyn Program], charge: Charge) -> (Vec<Outcome>, T
     let clock = Arc::new(ManualClock::new(Time { secs: 1_000_000_000, nanos: 0 }));
     Yfs.format(Devices::single(device.clone()), &FormatOptions::default()).unwrap();
     let mount = || Yfs.mount(Devices::single(device.clone()), &MountOptions::default(), clock.clone());
-    let remount = |fs: Arc<dyn FileSystem>| -> Result<Arc<dyn FileSystem>> {
-        fs.unmount()?;
+    let remount = |fs: Arc<dyn FileSystem>, leave: Leave| -> Result<Arc<dyn FileSystem>> {
+        if leave == Leave::Unmount {
+            fs.unmount()?;
+        }
         drop(fs);
         mount()
     };
@@ -281,4 +283,31 @@ fn a_set_is_copied_copied_beside_itself_and_removed() {
     // Each file is looked at, and each directory of the set and its copy is opened, read to its end and closed.
     let (du, objects) = (looked("du"), 4 * files + 2 * dirs);
     assert!(du > objects && du < 3 * objects, "{du} calls for {objects} objects");
+}
+
+/// What was synced is there after a power cut, and numbers of directories go on to hold.
+#[test]
+fn a_power_cut_keeps_what_was_synced() {
+    let file = |name: &str| Op::Create { dir: Dir(1), name: name.into() };
+    let write = Op::Write { offset: 0, len: 5000, io: 4096, tag: 1 };
+    let list = Op::List { dir: Dir(1) };
+    let mkdir = Op::Mkdir { parent: Dir::ROOT, name: "d".into(), dir: Dir(1) };
+    let ops = vec![mkdir, file("kept"), write, Op::Close, Op::Sync, file("lost"), Op::Close, Op::PowerCut, list];
+    struct Listing(Ops, Vec<String>);
+    impl Program for Listing {
+        fn step(&mut self, out: &mut Vec<Op>) -> bool {
+            self.0.step(out)
+        }
+        fn listed(&mut self, names: &[Listed]) {
+            self.1 = names.iter().map(|n| n.name.clone()).collect();
+        }
+        fn progress(&self) -> (u64, u64) {
+            self.0.progress()
+        }
+    }
+    let mut program = Listing(Ops::new(ops), Vec::new());
+    on_yfs(&mut [&mut program], Charge::default());
+    assert_eq!(program.1, ["kept"]);
+    let refused = run(&mut Ops::new(vec![Op::PowerCut]), &mut SystemCalls::new("/", Box::new(|| Ok(()))), &mut quiet);
+    assert!(refused.unwrap_err().to_string().starts_with("operation 0, power cut: "));
 }

@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use subjects::{KNOWN, Known, PEERS, Peer, chosen, listed};
+use subjects::{KNOWN, Known, PEERS, Peer, chosen, listed, variants};
 
 pub(crate) fn run(args: &LabArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     match &args.command {
@@ -94,7 +94,7 @@ fn peer_json(peer: &Peer) -> serde_json::Value {
 }
 
 fn disks(as_json: bool, out: &mut dyn Write) -> Result<()> {
-    let models: Vec<Model> = Model::shipped().into_iter().map(model).collect::<Result<_>>()?;
+    let models: Vec<Model> = Model::known().into_iter().map(model).collect::<Result<_>>()?;
     let kind = |m: &Model| if m.is_disk() { "disk" } else { "SSD" };
     if as_json {
         let one = |m: &Model| {
@@ -113,8 +113,8 @@ fn disks(as_json: bool, out: &mut dyn Write) -> Result<()> {
 }
 
 fn model(name: &str) -> Result<Model> {
-    if !Model::shipped().contains(&name) {
-        return Err(anyhow!("no disk is called {name:?}; there are {}", Model::shipped().join(", ")));
+    if !Model::known().contains(&name) {
+        return Err(anyhow!("no disk is called {name:?}; there are {}", Model::known().join(", ")));
     }
     Model::named(name).map_err(|e| anyhow!("disk {name}: {e}"))
 }
@@ -176,7 +176,9 @@ fn experiments(args: &LabRunArgs, out: &mut dyn Write) -> Result<u8, Exit> {
     for experiment in wanted(&args.experiment)? {
         let settings = settings(experiment, args, stop.clone())?;
         let peer = |p| system(p, experiment, args, &notes);
-        plan.push((experiment, settings, chosen(experiment, &args.subjects, &args.engines, &peer)?));
+        let mut subjects = chosen(experiment, &args.subjects, &args.engines, &peer)?;
+        subjects.extend(variants(&args.with)?);
+        plan.push((experiment, settings, subjects));
     }
     // Of all experiments, those that have a subject.
     if plan.iter().any(|(_, _, subjects)| !subjects.is_empty()) {

@@ -43,10 +43,10 @@ fn what_there_is_is_listed() {
 #[test]
 fn disks_are_listed() {
     let all: Value = serde_json::from_str(&ok(&["disks", "--json"])).unwrap();
-    let shipped = arbor_simdisk::Model::shipped();
-    assert_eq!(names(&all), shipped);
+    let known = arbor_simdisk::Model::known();
+    assert_eq!(names(&all), known);
     let text = ok(&["disks"]);
-    for (name, disk) in shipped.iter().zip(all.as_array().unwrap()) {
+    for (name, disk) in known.iter().zip(all.as_array().unwrap()) {
         let model = arbor_simdisk::Model::named(name).unwrap();
         assert_eq!(disk["capacity_bytes"], model.capacity_bytes());
         assert!(text.contains(name) && text.contains(model.title()), "{text}");
@@ -254,6 +254,46 @@ fn filled_and_aged_volumes() {
     let rows = run("ffs-aging", "FFS-home-70", "16");
     let reads = figures(&rows, "FFS-home-70", "read 64 KB, throughput");
     assert!(reads.len() > 5 && reads[1..].iter().all(|f| *f < reads[0]), "{reads:?}");
+}
+
+/// Volumes that are filled before, changes that are synced, what a power cut leaves, an SSD that is not new.
+#[test]
+fn overwriting_and_relocation_on_filled_volumes() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |name: &str, more: &[&str]| {
+        let usual = ["run", name, "--divisor", "16", "--json", "rows.json"];
+        let (code, out, err) = lab(dir.path(), &[&usual[..], more].concat());
+        assert_eq!(code, 0, "{out}{err}");
+        virtual_rows(&dir.path().join("rows.json"))
+    };
+    let figure = |rows: &[Value], subject: &str, metric: &str| {
+        let found = rows.iter().find(|r| r["subject"] == subject && r["metric"] == metric);
+        found.unwrap_or_else(|| panic!("{subject}, {metric}"))["ours"].as_f64().unwrap()
+    };
+    let disk = ["--disk", "st39140"];
+    let rows = run("evergreen-masters", &[&disk[..], &["--subject", "Evergreen-n64,Evergreen-n1024"]].concat());
+    let reads = |subject: &str, percent: u32| figure(&rows, subject, &format!("{percent}% full, boot, read requests"));
+    for percent in [20, 50, 80] {
+        // One reserved block in 64 of 16,384, and in 1,024.
+        assert!(reads("Evergreen-n64", percent) - reads("Evergreen-n1024", percent) > 230.0, "{percent}");
+    }
+    let rows = run("evergreen-large", &disk);
+    let written = |subject: &str, part: &str| figure(&rows, subject, &format!("512 MB, {part}, written"));
+    let logged = |subject: &str| figure(&rows, subject, "512 MB, asynchronous, requests");
+    assert!(logged("Evergreen-overwrite") > 0.0 && logged("Evergreen-relocate") > 0.0);
+    for subject in ["Evergreen-overwrite", "Evergreen-relocate"] {
+        // A fifth as many blocks, with all that belongs to each.
+        assert!(written(subject, "synchronous") > written(subject, "asynchronous") / 5.0, "{subject}");
+    }
+    let mine = ["--subject", "Evergreen-overwrite", "--with", "mine=Evergreen-overwrite:modify=relocate"];
+    let rows = run("evergreen-fig5", &[&disk[..], &mine].concat());
+    // The last of two options holds.
+    assert_eq!(figure(&rows, "mine", "50% full, synchronous, written to a log"), 0.0);
+    let redo = |part: &str| figure(&rows, "Evergreen-overwrite", &format!("50% full, {part}, written to a log"));
+    assert!(redo("asynchronous") > 0.0 && redo("synchronous") > redo("asynchronous"));
+    let rows = run("evergreen-fig4", &["--disk", "870evo-used", "--subject", "Evergreen-relocate"]);
+    let flash = "50% full, asynchronous, write amplification of the flash";
+    assert!(figure(&rows, "Evergreen-relocate", flash) > 1.5, "{rows:?}");
 }
 
 #[test]

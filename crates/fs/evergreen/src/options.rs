@@ -24,6 +24,12 @@ pub(crate) const FORMAT: &[OptionSpec] = &[OptionSpec {
 pub(crate) const MOUNT: &[OptionSpec] = &[
     CACHE_OF_CHUNKS,
     DIRTY,
+    OptionSpec {
+        key: "buffers",
+        value: "N",
+        default: "as many as the cache has room for",
+        help: "Most blocks in the cache, at least 32.",
+    },
     OptionSpec { key: "commit", value: "SECONDS", default: "5", help: "Greatest age of changes in memory." },
     OptionSpec { key: "sync", value: "", default: "", help: "Synchronous mode: each call is committed." },
     OptionSpec {
@@ -79,10 +85,13 @@ pub(crate) const MOUNT: &[OptionSpec] = &[
     },
 ];
 
+/// The fewest blocks of a cache: a change and all that it relocates.
+const MIN_BUFFERS: u64 = 32;
+
 /// Shapes of volumes and mounts that tests take beside the defaults.
 pub(crate) const TEST_CONFIGURATIONS: &[(&str, &str)] = &[
     ("", "modify=overwrite"),
-    ("stride=16", "cache=1M,data=overwrite,bitmaps=overwrite"),
+    ("stride=16", "cache=1M,buffers=32,data=overwrite,bitmaps=overwrite"),
     ("stride=64", "sync"),
     ("", "sync,modify=overwrite,redo=all"),
     ("stride=32", "modify=adaptive,run=4"),
@@ -129,6 +138,7 @@ pub(crate) enum Logging {
 pub(crate) struct Mount {
     pub cache_bytes: usize,
     pub dirty_bytes: Option<usize>,
+    pub buffers: usize,
     pub commit_ms: u64,
     pub sync: bool,
     /// The shortest free run that contents move to.
@@ -148,6 +158,12 @@ impl Mount {
     pub fn parse(o: &Options) -> Result<Mount> {
         o.check(MOUNT)?;
         let CacheOptions { cache_bytes, dirty_bytes, commit_ms } = CacheOptions::parse(o, 5000)?;
+        let buffers = match o.size("buffers")? {
+            Some(n) if n < MIN_BUFFERS => {
+                return Err(Error::refused(format!("option buffers: {n} are too few, {MIN_BUFFERS} are the least")));
+            }
+            n => n.map_or(usize::MAX, |n| n as usize),
+        };
         let modify = of(o, "modify", Modify::default())?;
         let [data, dirs] = [of(o, "data", modify)?, of(o, "dirs", modify)?];
         let [inodes, maps, bitmaps] = [of(o, "inodes", modify)?, of(o, "maps", modify)?, of(o, "bitmaps", modify)?];
@@ -166,6 +182,7 @@ impl Mount {
         Ok(Mount {
             cache_bytes,
             dirty_bytes,
+            buffers,
             commit_ms,
             sync,
             run,
@@ -214,4 +231,17 @@ fn redo(o: &Options) -> Result<Logging> {
 /// What remains after a power cut of a volume that is mounted with these options.
 pub(crate) fn crash_promise(o: &Options) -> CrashPromise {
     if redo(o).is_ok_and(|redo| redo == Logging::None) { CrashPromise::Repairable } else { CrashPromise::Prefix }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cache_may_be_counted_in_blocks() {
+        let parse = |text: &str| Mount::parse(&Options::parse(text)).map(|mount| mount.buffers);
+        assert_eq!((parse("").unwrap(), parse("buffers=64").unwrap()), (usize::MAX, 64));
+        let refused = parse("buffers=31").unwrap_err().to_string();
+        assert_eq!(refused, "option buffers: 31 are too few, 32 are the least");
+    }
 }

@@ -13,7 +13,7 @@ use crate::planted::{Flaw, planted};
 use crate::policy::{Heat, How};
 use crate::space::{Space, bits_at};
 use crate::validate;
-use arbor_base::cache::{Cache, FileBlock, Name};
+use arbor_base::cache::{Cache, FileBlock, Limit, Name};
 use arbor_base::device::{Device, Kind};
 use arbor_base::layout::{Corrupt, Location, put_u32};
 use arbor_base::vfs::{Errno, Ino, Result, Time};
@@ -89,7 +89,7 @@ pub(crate) fn entry_at(index: usize) -> usize {
 
 impl Core {
     pub fn new(dev: Arc<dyn Device>, (sb, geom): (SuperBlock, Geom), opts: Mount, now: Time) -> Core {
-        let mut cache = Cache::new(opts.cache_bytes);
+        let mut cache = Cache::new(Limit { bytes: opts.cache_bytes, buffers: opts.buffers });
         opts.dirty_bytes.into_iter().for_each(|bytes| cache.set_dirty_limit(bytes));
         Core {
             geom,

@@ -77,6 +77,7 @@ impl<'a> SystemCalls<'a> {
             }
             Op::Sync => self.sync()?,
             Op::Remount => (self.cool)()?,
+            Op::PowerCut => return Err(io::ErrorKind::Unsupported.into()),
             Op::Think { ns } => {
                 (self.think)(*ns)?;
                 return Ok(());
@@ -167,6 +168,11 @@ impl<'a> SystemCalls<'a> {
 impl Ground for SystemCalls<'_> {
     fn apply(&mut self, op: &Op, seen: &mut Seen) -> Result<(), String> {
         self.op(op, seen).map_err(|e| e.to_string())
+    }
+
+    fn used_percent(&mut self) -> Result<f64, String> {
+        let stat = rustix::fs::statvfs(&self.root).map_err(|e| e.to_string())?;
+        Ok(100.0 * stat.f_blocks.saturating_sub(stat.f_bfree) as f64 / stat.f_blocks.max(1) as f64)
     }
 }
 

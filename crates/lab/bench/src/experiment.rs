@@ -9,6 +9,7 @@
 //! runs; "the standard deviation is usually less than 3%".
 
 pub mod curves;
+mod evergreen;
 mod ffs_aging;
 mod lfs_cleaning;
 mod lfs_filesize;
@@ -27,7 +28,9 @@ use crate::workload::postmark::PostMark;
 use crate::workload::primitive::{BigFile, SmallFiles};
 use crate::workload::source_tree::SourceTree;
 use arbor_base::device::Kind;
+use arbor_simdisk::Model;
 use curves::{Charts, Host};
+use evergreen::Pieces;
 use ffs_aging::Aged;
 use lfs_cleaning::Filled;
 use lfs_tpcb::Database;
@@ -57,6 +60,10 @@ pub enum Load {
     Turnover(Aged),
     /// See [`Banded`].
     Banded(Banded),
+    /// PostMark on a volume that is filled so far.
+    Filled(evergreen::Filled),
+    /// Blocks of a file are overwritten.
+    Pieces(Pieces),
 }
 
 impl Load {
@@ -75,6 +82,21 @@ impl Load {
             Load::TpcB(database) => Some(database.volume_bytes(divisor)),
             Load::Overwrite(_) => Some(Filled::volume_bytes(divisor)),
             Load::Turnover(_) => Some(Aged::volume_bytes(divisor)),
+            Load::Filled(filled) => Some(filled.volume_bytes(divisor)),
+            Load::Pieces(pieces) => Some(pieces.volume_bytes(divisor)),
+            _ => None,
+        }
+    }
+
+    /// Whether it has a new volume even where workloads run one after the other on the same.
+    pub fn begins_anew(self) -> bool {
+        matches!(self, Load::Filled(filled) if filled.is_anew)
+    }
+
+    /// The drive, if it is another than that of the run.
+    pub fn drive(self, model: &Model) -> Option<Model> {
+        match self {
+            Load::Filled(filled) => filled.drive(model),
             _ => None,
         }
     }
@@ -99,6 +121,8 @@ impl Load {
             Load::Overwrite(filled) => filled.spec(divisor).program(seed),
             Load::Turnover(aged) => aged.spec(divisor).program(seed),
             Load::Banded(set) => set.divided_by(divisor).program(seed),
+            Load::Filled(filled) => filled.program(seed, divisor),
+            Load::Pieces(pieces) => pieces.program(seed, divisor),
             Load::PostMark(files) => {
                 let seed = (PostMark::default().seed - 1).wrapping_add(seed as u32);
                 PostMark { files: files.div_ceil(divisor), seed, ..PostMark::default() }.program()
@@ -134,6 +158,16 @@ pub enum Quantity {
     Found(usize),
     /// Requests of the driver to the file system's disk.
     Requests,
+    /// Of these, reads.
+    Reads,
+    /// Of these, writes.
+    Writes,
+    /// Written, MB.
+    Written,
+    /// Written to a log, MB.
+    LogWritten,
+    /// Bytes that flash was programmed with, for each byte that an SSD was given to write.
+    FlashWritten,
     /// Requests after the part and up to the next one, or to the end of an unmount.
     RequestsAfter,
     /// Virtual time of the same, s: a part ends with dirty memory, and this is what it costs.
@@ -178,6 +212,11 @@ impl Quantity {
             Quantity::Moved => ("live part of what is cleaned", "%"),
             Quantity::Found(class) => (FOUND.get(class).map_or("", |found| found.1), "%"),
             Quantity::Requests => ("requests", ""),
+            Quantity::Reads => ("read requests", ""),
+            Quantity::Writes => ("write requests", ""),
+            Quantity::Written => ("written", "MB"),
+            Quantity::LogWritten => ("written to a log", "MB"),
+            Quantity::FlashWritten => ("write amplification of the flash", ""),
             Quantity::RequestsAfter => ("requests afterwards", ""),
             Quantity::ElapsedAfter => ("time afterwards", "s"),
             Quantity::Service => ("service time", "ms"),
@@ -418,6 +457,18 @@ pub const ALL: &[Experiment] = &[
     reiser::SMALL_SCSI,
     reiser::MEDIUM,
     reiser::LARGE,
+    evergreen::FIG4,
+    evergreen::FIG4_DISK,
+    evergreen::FIG4_HC310,
+    evergreen::FIG4_870EVO,
+    evergreen::FIG4_980PRO,
+    evergreen::FIG5,
+    evergreen::LOGS,
+    evergreen::LARGE,
+    evergreen::MASTERS,
+    evergreen::MASTERS_DISK,
+    evergreen::OTHERS,
+    evergreen::ADAPTIVE,
 ];
 
 const TABLE_1: &[Part] = &[

@@ -1,5 +1,6 @@
 //! Runs a program on a ground.
 
+use crate::fill::Filler;
 use crate::op::{Digest, Listed, Op, Program};
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -9,6 +10,9 @@ use thiserror::Error;
 pub trait Ground {
     /// Carries out one operation; what it brings to light goes to `seen`. An error says what went wrong.
     fn apply(&mut self, op: &Op, seen: &mut Seen) -> Result<(), String>;
+
+    /// How much of the volume is in use, %.
+    fn used_percent(&mut self) -> Result<f64, String>;
 }
 
 /// A ground on which nothing is carried out any more once the flag is set.
@@ -26,6 +30,10 @@ impl<G> Stoppable<'_, G> {
 impl<G: Ground> Ground for Stoppable<'_, G> {
     fn apply(&mut self, op: &Op, seen: &mut Seen) -> Result<(), String> {
         if self.stop.load(Relaxed) { Err("interrupted".into()) } else { self.ground.apply(op, seen) }
+    }
+
+    fn used_percent(&mut self) -> Result<f64, String> {
+        self.ground.used_percent()
     }
 }
 
@@ -128,6 +136,7 @@ pub fn run(
     let mut seen = Seen::default();
     let mut phases = vec![Phase { name: "start", counts: Counts::default() }];
     let (mut ops, mut line, mut index) = (Vec::new(), String::new(), 0);
+    let mut filler = None;
     while program.step(&mut ops) {
         for op in ops.drain(..) {
             line.clear();
@@ -145,11 +154,14 @@ pub fn run(
                 }
                 continue;
             }
-            let before = (seen.calls, seen.read_bytes, seen.written_bytes);
-            ground.apply(&op, &mut seen).map_err(|why| Failure { index, op: line.clone(), why })?;
-            if let Some(phase) = phases.last_mut() {
-                count(&mut phase.counts, &op, &seen, before);
-            }
+            let done = match (&op, phases.last_mut()) {
+                (Op::FillTo { percent, seed }, phase) => {
+                    let filler = filler.get_or_insert_with(|| Filler::new(*seed));
+                    fill(filler, *percent, ground, &mut seen, phase)
+                }
+                (op, phase) => apply(op, ground, &mut seen, phase),
+            };
+            done.map_err(|why| Failure { index, op: line.clone(), why })?;
             if matches!(op, Op::List { .. }) {
                 program.listed(&seen.listed);
             }
@@ -159,6 +171,35 @@ pub fn run(
         tell(Event::Progress(done, total));
     }
     Ok(Outcome { phases, digest: seen.digest })
+}
+
+/// Carries out one operation, and counts it.
+fn apply(op: &Op, ground: &mut dyn Ground, seen: &mut Seen, phase: Option<&mut Phase>) -> Result<(), String> {
+    let before = (seen.calls, seen.read_bytes, seen.written_bytes);
+    ground.apply(op, seen)?;
+    if let Some(phase) = phase {
+        count(&mut phase.counts, op, seen, before);
+    }
+    Ok(())
+}
+
+/// Carries out the operations of the filler, up to so many hundredths.
+fn fill(
+    filler: &mut Filler,
+    percent: u32,
+    ground: &mut dyn Ground,
+    seen: &mut Seen,
+    mut phase: Option<&mut Phase>,
+) -> Result<(), String> {
+    loop {
+        let ops = filler.step(ground, percent)?;
+        if ops.is_empty() {
+            return Ok(());
+        }
+        for op in &ops {
+            apply(op, ground, seen, phase.as_deref_mut()).map_err(|why| format!("{op}: {why}"))?;
+        }
+    }
 }
 
 fn count(counts: &mut Counts, op: &Op, seen: &Seen, before: (u64, u64, u64)) {

@@ -38,6 +38,7 @@ mod conditions;
 pub mod draw;
 pub mod experiment;
 mod figures;
+mod fill;
 pub mod ground;
 pub mod library;
 pub mod measure;

@@ -37,8 +37,17 @@ pub struct Charge {
     pub compare_ns: u64,
 }
 
-/// Unmounts the file system it is given and mounts it again with nothing cached.
-pub type Remount<'a> = Box<dyn FnMut(Arc<dyn FileSystem>) -> Result<Arc<dyn FileSystem>> + 'a>;
+/// How a file system is left before it is mounted again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// It is unmounted.
+    Unmount,
+    /// It is not told.
+    PowerCut,
+}
+
+/// Leaves the file system it is given and mounts it again with nothing cached.
+pub type Remount<'a> = Box<dyn FnMut(Arc<dyn FileSystem>, Leave) -> Result<Arc<dyn FileSystem>> + 'a>;
 
 /// A mounted file system, called as the kernel would call it: directories that the program knows keep their
 /// inode, as in the kernel's cache of names, and so do open files; others are looked up.
@@ -191,7 +200,8 @@ impl<'a> Library<'a> {
                 self.leave(*dir);
             }
             Op::Sync => self.fs.syncfs()?,
-            Op::Remount => self.remount()?,
+            Op::Remount => self.remount(Leave::Unmount)?,
+            Op::PowerCut => self.remount(Leave::PowerCut)?,
             Op::Think { ns } => {
                 self.think(*ns);
                 return Ok(());
@@ -311,13 +321,13 @@ impl<'a> Library<'a> {
         })
     }
 
-    fn remount(&mut self) -> Result<()> {
-        for place in self.dirs.values_mut() {
-            if let Some(ino) = place.ino.take() {
+    fn remount(&mut self, leave: Leave) -> Result<()> {
+        for ino in self.dirs.values_mut().filter_map(|place| place.ino.take()) {
+            if leave == Leave::Unmount {
                 self.fs.forget(ino, 1);
             }
         }
-        self.fs = (self.remount)(self.fs.clone())?;
+        self.fs = (self.remount)(self.fs.clone(), leave)?;
         self.compared = 0;
         self.deadline = Time::default();
         Ok(())
@@ -347,6 +357,11 @@ impl Ground for Library<'_> {
     fn apply(&mut self, op: &Op, seen: &mut Seen) -> std::result::Result<(), String> {
         self.background();
         self.op(op, seen).map_err(|e| e.to_string())
+    }
+
+    fn used_percent(&mut self) -> std::result::Result<f64, String> {
+        let stat = self.fs.statfs().map_err(|e| e.to_string())?;
+        Ok(100.0 * stat.blocks.saturating_sub(stat.bfree) as f64 / stat.blocks.max(1) as f64)
     }
 }
 

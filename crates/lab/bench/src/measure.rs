@@ -3,7 +3,7 @@
 
 use crate::experiment::{Case, END, FOUND, MOUNT, NEXT, Part, Quantity};
 use crate::ground::{Counts, Event, Ground, Outcome, Phase, Seen, Stoppable, run};
-use crate::library::{Charge, Library, VirtualTime};
+use crate::library::{Charge, Leave, Library, VirtualTime};
 use crate::op::{Op, Program};
 use crate::picture::{Map, Picture};
 use crate::workload::primitive::{Chain, Ops};
@@ -11,7 +11,7 @@ use arbor_base::device::{Device, Kind, MemDevice};
 use arbor_base::vfs::{
     Clock, Devices, Engine, Errno, Error, FileSystem, FormatOptions, MountOptions, Options, Result, Time,
 };
-use arbor_simdisk::{HostQueue, Model, SimClock, SimDevice, Stats};
+use arbor_simdisk::{HostQueue, Model, SimClock, SimDevice, SsdStats, Stats};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -188,14 +188,16 @@ fn of_engine(
     tell: &mut dyn FnMut(Event),
 ) -> std::result::Result<Sample, String> {
     let volume_bytes = cases.iter().find_map(|case| case.load.volume_bytes(settings.divisor.max(1)));
-    let bench = Bench::new(setup, settings, volume_bytes.or(settings.partition_bytes), with_picture)?;
+    let model = cases.iter().find_map(|case| case.load.drive(&settings.model));
+    let model = model.as_ref().unwrap_or(&settings.model);
+    let bench = Bench::new(setup, (model, settings), volume_bytes.or(settings.partition_bytes), with_picture)?;
     let text = |e: &dyn std::fmt::Display| e.to_string();
     bench.format().and_then(|()| bench.map("formatted")).map_err(|e| text(&e))?;
     let fs = bench.mount().map_err(|e| text(&e))?;
     bench.disk.drain();
     bench.disk.set_tracing(with_picture);
     let mut program = program(cases, settings, seed, &reads_ns(cases, settings, seed)?);
-    let remount = Box::new(|fs| bench.remount(fs));
+    let remount = Box::new(|fs, leave| bench.remount(fs, leave));
     let ground = Library::new(fs, bench.clock.clone(), settings.charge, remount);
     let mut ground = Stoppable { ground, stop: &settings.stop };
     let mut event = |event: Event| {
@@ -223,9 +225,9 @@ pub(crate) fn reads_ns(cases: &[Case], settings: &Settings, seed: u64) -> std::r
     let Some(source) = &settings.source else { return Ok(Vec::new()) };
     let copied = cases.first().and_then(|case| case.load.source(seed, settings.divisor.max(1)));
     let Some(mut program) = copied else { return Ok(Vec::new()) };
-    let bench = Bench::new(source, settings, None, false)?;
+    let bench = Bench::new(source, (&settings.model, settings), None, false)?;
     let fs = bench.format().and_then(|()| bench.mount()).map_err(|e| format!("source: {e}"))?;
-    let ground = Library::new(fs, bench.clock.clone(), settings.charge, Box::new(|fs| bench.remount(fs)));
+    let ground = Library::new(fs, bench.clock.clone(), settings.charge, Box::new(|fs, leave| bench.remount(fs, leave)));
     let timed = Timed { ground, clock: bench.clock.clone(), from_ns: 0, reads_ns: Vec::new() };
     let mut ground = Stoppable { ground: timed, stop: &settings.stop };
     run(&mut *program, &mut ground, &mut |_| ()).map_err(|e| format!("source: {e}"))?;
@@ -255,6 +257,10 @@ impl Ground for Timed<'_> {
         }
         Ok(())
     }
+
+    fn used_percent(&mut self) -> std::result::Result<f64, String> {
+        self.ground.used_percent()
+    }
 }
 
 /// A volume on simulated disks.
@@ -275,7 +281,7 @@ impl<'a> Bench<'a> {
     /// `volume_bytes`: the size of the volume, which begins where the disk does; `None` for the whole disk.
     fn new(
         setup: &'a Setup<'a>,
-        settings: &Settings,
+        (model, settings): (&Model, &Settings),
         volume_bytes: Option<u64>,
         with_maps: bool,
     ) -> std::result::Result<Bench<'a>, String> {
@@ -284,9 +290,9 @@ impl<'a> Bench<'a> {
         let device = |bytes: u64| {
             let memory = MemDevice::new(bytes);
             let inner = Arc::new(memory.clone());
-            SimDevice::new(inner, &settings.model, settings.queue.clone(), clock.clone()).map(|sim| (memory, sim))
+            SimDevice::new(inner, model, settings.queue.clone(), clock.clone()).map(|sim| (memory, sim))
         };
-        let (memory, disk) = device(volume_bytes.unwrap_or(settings.model.capacity_bytes()))?;
+        let (memory, disk) = device(volume_bytes.unwrap_or(model.capacity_bytes()))?;
         let extra = setup.extra.iter().map(|(role, bytes)| Ok((role.clone(), device(*bytes)?)));
         let extra = extra.collect::<std::result::Result<_, String>>()?;
         let meter = RefCell::new(Meter::new(clock.clone(), disk.clone()));
@@ -318,8 +324,14 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    fn remount(&self, fs: Arc<dyn FileSystem>) -> Result<Arc<dyn FileSystem>> {
-        self.unmount(fs)?;
+    fn remount(&self, fs: Arc<dyn FileSystem>, leave: Leave) -> Result<Arc<dyn FileSystem>> {
+        match leave {
+            Leave::Unmount => self.unmount(fs)?,
+            Leave::PowerCut => {
+                self.meter.borrow_mut().fs = None;
+                self.disk.drain();
+            }
+        }
         self.map("between")?;
         self.meter.borrow_mut().mark(MOUNT);
         self.mount()
@@ -486,6 +498,17 @@ impl Sample {
                 over(100.0 * FOUND.get(class).and_then(count)? as f64, all as f64)
             }
             Quantity::Requests => Some(requests),
+            Quantity::Reads => Some(sum(&|p| p.disk.reads)),
+            Quantity::Writes => Some(sum(&|p| p.disk.writes)),
+            Quantity::Written => Some(sum(&|p| p.disk.write_bytes) / 1e6),
+            Quantity::LogWritten if !self.has_kinds => None,
+            Quantity::LogWritten => Some(sum(&|p| p.disk.kind(Kind::Log).bytes) / 1e6),
+            Quantity::FlashWritten => {
+                let ssd =
+                    |f: fn(&SsdStats) -> u64| self.phases_of(part.phases).map(|p| p.disk.ssd.as_ref().map(f)).sum();
+                let (flash, host): (Option<u64>, Option<u64>) = (ssd(|s| s.flash_bytes), ssd(|s| s.host_bytes));
+                over(flash? as f64, host? as f64)
+            }
             Quantity::RequestsAfter => Some(self.phases_of(part.after).map(|p| p.disk.requests).sum::<u64>() as f64),
             Quantity::ElapsedAfter => Some(self.phases_of(part.after).map(|p| p.elapsed_ns).sum::<u64>() as f64 / 1e9),
             Quantity::Service => over(sum(&|p| p.disk.service_ns) / 1e6, requests),
@@ -512,5 +535,46 @@ impl Sample {
                 over(bytes.filter(|n| *n > 0)? as f64, self.counts(part, changes) as f64)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a device did in a phase of its own.
+    fn phase(model: &str, work: impl FnOnce(&SimDevice)) -> Sample {
+        let clock = SimClock::new(Time::default());
+        let model = Model::named(model).unwrap();
+        let disk = SimDevice::new(Arc::new(MemDevice::new(64 << 20)), &model, HostQueue::default(), clock).unwrap();
+        work(&disk);
+        disk.drain();
+        let (counters, used_bytes, processor_s) = (Vec::new(), None, None);
+        let disk = disk.stats();
+        let phases =
+            vec![PhaseSample { name: "p", begun_ns: 0, elapsed_ns: 1, processor_s, disk, counters, used_bytes }];
+        let outcome = Outcome { phases: Vec::new(), digest: Default::default() };
+        Sample { phases, outcome, has_kinds: true, picture: None }
+    }
+
+    #[test]
+    fn requests_and_bytes_are_counted_by_direction_and_by_the_log() {
+        let sample = phase("mcaqe32g5app", |disk| {
+            (0..5).for_each(|i| disk.write_at(Kind::Data, i << 20, &[0; 8192]).unwrap());
+            (0..3).for_each(|i| disk.write_at(Kind::Log, (30 + i) << 20, &[0; 4096]).unwrap());
+            (0..7).for_each(|i| disk.read_at(Kind::Data, i << 20, &mut [0; 4096]).unwrap());
+        });
+        let part = Part::new("", &["p"]);
+        let figure = |quantity| sample.quantity(&part, quantity);
+        let counts = [Quantity::Reads, Quantity::Writes, Quantity::Requests].map(figure);
+        assert_eq!(counts, [Some(7.0), Some(8.0), Some(15.0)]);
+        let written = [Quantity::Written, Quantity::LogWritten].map(figure);
+        assert_eq!(written, [Some(0.053_248), Some(0.012_288)]);
+        // A new drive copies nothing.
+        assert_eq!(figure(Quantity::FlashWritten), Some(1.0));
+        let peer = Sample { has_kinds: false, ..sample.clone() };
+        assert_eq!(peer.quantity(&part, Quantity::LogWritten), None);
+        let disk = phase("st39140", |disk| disk.write_at(Kind::Data, 0, &[0; 4096]).unwrap());
+        assert_eq!(disk.quantity(&part, Quantity::FlashWritten), None);
     }
 }

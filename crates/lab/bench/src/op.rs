@@ -56,6 +56,10 @@ pub enum Op {
     Sync,
     /// Unmounts and mounts again with nothing cached. No file is open.
     Remount,
+    /// The power fails and comes again: what was not durable is lost, and mounting recovers the rest. No file is open.
+    PowerCut,
+    /// Makes files, and removes some of them, until so many hundredths of the volume are in use.
+    FillTo { percent: u32, seed: u64 },
     /// A phase of this name begins.
     Phase(&'static str),
     /// The program computes for so many nanoseconds.
@@ -87,6 +91,8 @@ impl fmt::Display for Op {
             Op::List { dir } => write!(f, "list {}", dir.0),
             Op::Sync => write!(f, "sync"),
             Op::Remount => write!(f, "remount"),
+            Op::PowerCut => write!(f, "power cut"),
+            Op::FillTo { percent, seed } => write!(f, "fill to {percent} seed {seed}"),
             Op::Phase(name) => write!(f, "phase {name}"),
             Op::Think { ns } => write!(f, "think {ns}"),
             Op::Done => write!(f, "done"),

@@ -190,4 +190,8 @@ impl Ground for Mounted {
         let ns = (seen.calls - before.0) * self.charge.call_ns + bytes * self.charge.kib_ns / 1024;
         compute(&self.meter, &self.credit_ns, ns).and_then(|()| self.background(op)).map_err(|e| e.to_string())
     }
+
+    fn used_percent(&mut self) -> Result<f64, String> {
+        self.calls.used_percent()
+    }
 }

@@ -99,7 +99,7 @@ pub struct Progress<'a> {
 }
 
 /// Quantities that are always given, besides those of the paper.
-const ALWAYS: [Quantity; 26] = [
+const ALWAYS: [Quantity; 31] = [
     Quantity::Elapsed,
     Quantity::RemovalRate,
     Quantity::FileRate,
@@ -108,6 +108,11 @@ const ALWAYS: [Quantity; 26] = [
     Quantity::WriteCost,
     Quantity::Moved,
     Quantity::Requests,
+    Quantity::Reads,
+    Quantity::Writes,
+    Quantity::Written,
+    Quantity::LogWritten,
+    Quantity::FlashWritten,
     Quantity::RequestsAfter,
     Quantity::ElapsedAfter,
     Quantity::Service,
@@ -142,7 +147,7 @@ pub fn run(
         let goes_on = experiment.series.contains(&&*subject.name);
         let all: Vec<Case> =
             experiment.cases.iter().map(|case| Case { load: case.load.on(&subject.name), ..*case }).collect();
-        for cases in all.chunks(if goes_on { all.len().max(1) } else { 1 }) {
+        for cases in all.chunk_by(|_, next| goes_on && !next.load.begins_anew()) {
             let mut samples: Vec<Vec<Sample>> = cases.iter().map(|_| Vec::new()).collect();
             let titles: Vec<String> = cases.iter().map(|case| case.title(settings.divisor)).collect();
             for run in 1..=settings.runs.max(1) {
@@ -240,8 +245,18 @@ fn log_bound(experiment: &Experiment, subject: &Subject<'_>, quantity: Quantity)
 /// Quantities for a second.
 const RATES: [Quantity; 3] = [Quantity::RemovalRate, Quantity::FileRate, Quantity::Throughput];
 /// Quantities that are given only where a chart shows them.
-const ASKED: [Quantity; 5] =
-    [Quantity::TransactionRate, Quantity::WriteCost, Quantity::Moved, Quantity::Used, Quantity::Compared];
+const ASKED: [Quantity; 10] = [
+    Quantity::TransactionRate,
+    Quantity::WriteCost,
+    Quantity::Moved,
+    Quantity::Used,
+    Quantity::Compared,
+    Quantity::Reads,
+    Quantity::Writes,
+    Quantity::Written,
+    Quantity::LogWritten,
+    Quantity::FlashWritten,
+];
 
 /// Whether it is one of these, or a class of something.
 fn is_asked(quantity: Quantity) -> bool {

@@ -86,7 +86,7 @@ impl Drive {
     pub fn new(model: &Model) -> Drive {
         match &model.kind {
             Kind::Disk(disk) => Drive::Disk(Box::new(Disk::new(disk.clone()))),
-            Kind::Ssd(ssd) => Drive::Ssd(Box::new(Ssd::new(ssd.clone(), model.capacity_bytes()))),
+            Kind::Ssd(ssd) => Drive::Ssd(Box::new(Ssd::new(ssd.clone(), model.capacity_bytes(), model.used.as_ref()))),
         }
     }
 

@@ -4,7 +4,8 @@
 //! A [`SimDevice`] wraps any [`Device`](arbor_base::device::Device). Bytes go to the inner device at once and in
 //! order; only time is simulated. A request enters the host's queue at the present virtual time, an elevator hands
 //! it to a model of the drive, and waiting for its ticket moves the [`SimClock`] to its completion. Nothing here
-//! draws a random number or looks at the real time, so that a run can be repeated exactly.
+//! looks at the real time or draws a random number, but for those with which an SSD becomes a used one, always the same:
+//! so a run can be repeated exactly.
 //!
 //! ```text
 //!   engine -- submit --> host queue -- tags --> drive (hard disk | SSD) --> completion at a virtual time

@@ -5,6 +5,7 @@
 
 use crate::disk::{Layout, Mechanics, SeekCurve, Zone};
 use crate::drive::SECTOR;
+use crate::ssd::Used;
 use serde::Deserialize;
 
 /// The models that are built in, each with the source of every parameter.
@@ -20,6 +21,11 @@ const SHIPPED: [(&str, &str); 9] = [
     ("980pro", include_str!("../models/980pro.toml")),
 ];
 
+/// SSDs that begin as used devices; [`Model::used`] makes them.
+const USED: [&str; 3] = ["mcaqe32g5app-used", "870evo-used", "980pro-used"];
+/// What of a used SSD is modelled, sectors: all units of a terabyte would have to be written twice before each run.
+const USED_SECTORS: u64 = (32 << 30) / SECTOR;
+
 /// A drive's parameters.
 #[derive(Clone, Debug)]
 pub struct Model {
@@ -27,6 +33,8 @@ pub struct Model {
     title: String,
     capacity_bytes: u64,
     pub(crate) kind: Kind,
+    /// Of a device that begins used.
+    pub(crate) used: Option<Used>,
 }
 
 #[derive(Clone, Debug)]
@@ -91,11 +99,20 @@ impl Model {
         SHIPPED.iter().map(|(name, _)| *name).collect()
     }
 
-    /// A built-in model; the error lists them.
+    /// Those, and the used ones.
+    pub fn known() -> Vec<&'static str> {
+        Model::shipped().into_iter().chain(USED).collect()
+    }
+
+    /// A built-in model, or a used one; the error lists them.
     pub fn named(name: &str) -> Result<Model, String> {
-        match SHIPPED.iter().find(|(n, _)| *n == name) {
-            Some((_, text)) => Model::parse(text),
-            None => Err(format!("no model is named {name:?}; there are {}", Model::shipped().join(", "))),
+        let found = |name: &str| SHIPPED.iter().find(|(n, _)| *n == name);
+        match name.strip_suffix("-used").filter(|_| USED.contains(&name)).and_then(found) {
+            Some((_, text)) => Model::parse(text).map(Model::used),
+            None => match found(name) {
+                Some((_, text)) => Model::parse(text),
+                None => Err(format!("no model is named {name:?}; there are {}", Model::known().join(", "))),
+            },
         }
     }
 
@@ -109,7 +126,29 @@ impl Model {
             _ => return Err("one of the tables [disk] and [ssd] is needed".into()),
         };
         let capacity_bytes = file.capacity_sectors * SECTOR;
-        Ok(Model { name: file.name, title: file.title, capacity_bytes, kind })
+        Ok(Model { name: file.name, title: file.title, capacity_bytes, kind, used: None })
+    }
+
+    /// The same SSD as it is after some time: all of it was written, and then as much again in pieces of 4 KiB at random
+    /// places. Of a large one only 32 GiB are modelled, with as much spare for them. A hard disk is left as it is.
+    pub fn used(mut self) -> Model {
+        if let Kind::Ssd(_) = &self.kind {
+            let whole = self.capacity_bytes;
+            self.capacity_bytes = whole.min(USED_SECTORS * SECTOR);
+            let part = if self.capacity_bytes < whole { "used, 32 GiB of it" } else { "used" };
+            (self.name, self.title) = (format!("{}-used", self.name), format!("{}, {part}", self.title));
+            self.used = Some(Used::default());
+        }
+        self
+    }
+
+    /// The same SSD with another count of log blocks, if it has some; at least 1.
+    pub fn with_log_blocks(mut self, log_blocks: usize) -> Model {
+        if let Kind::Ssd(SsdModel { mapping: Mapping::Hybrid { log_blocks: blocks }, .. }) = &mut self.kind {
+            *blocks = log_blocks.max(1);
+            self.used = self.used.map(|_| Used::default());
+        }
+        self
     }
 
     /// Its short name, such as "st39140".

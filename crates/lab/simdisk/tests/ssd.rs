@@ -197,3 +197,73 @@ fn a_new_terabyte_costs_memory_by_what_is_written() {
     d.submit(vec![discard]).wait_all().unwrap();
     assert_eq!(d.stats().ssd.unwrap().mapped_bytes, 0);
 }
+
+/// Write amplification of the first random overwrites of a device, as much as a quarter of it.
+fn at_first(model: &Model) -> f64 {
+    let d = device(model, in_order());
+    assert_eq!((d.stats().requests, d.stats().busy_ns), (0, 0));
+    let units = model.capacity_bytes() / UNIT;
+    overwrite(&d, units, units / 4, &mut Rng(3));
+    d.stats().ssd.unwrap().write_amplification()
+}
+
+#[test]
+fn a_used_device_amplifies_from_the_first_write() {
+    let new = small(32 * 1024, 0.3);
+    let used = new.clone().used();
+    let (fresh, old) = (at_first(&new), at_first(&used));
+    assert!(fresh < 1.01, "{fresh}");
+    assert!((old - expected(0.3)).abs() < 0.1 * old, "{old}, not {}", expected(0.3));
+    assert_eq!(old, at_first(&used), "every device of the model begins alike");
+    assert_eq!((used.name(), used.title()), ("small-used", ", used"));
+    let d = device(&used, in_order());
+    assert_eq!((d.stats().ssd.unwrap().host_bytes, d.clock().now_ns()), (0, 0));
+    assert!(seconds(&d, || d.write_at(Kind::Data, 0, &[0; UNIT as usize]).unwrap()) < 0.001);
+}
+
+/// The old drive with a capacity of 1 GiB.
+fn block_mapped() -> Model {
+    let text = include_str!("../models/mcaqe32g5app.toml").replace("= 62533296", "= 2097152");
+    Model::parse(&text).unwrap()
+}
+
+/// Milliseconds of a write of 4 KiB at a place of its own in each of some blocks.
+fn first_writes_ms(model: &Model, writes: u64) -> f64 {
+    let d = device(model, in_order());
+    let each = |i: u64| d.write_at(Kind::Data, i * MIB + 64 * 1024, &[0; UNIT as usize]).unwrap();
+    seconds(&d, || (0..writes).for_each(each)) * 1000.0 / writes as f64
+}
+
+#[test]
+fn a_used_block_mapped_device_merges_from_the_first_write() {
+    let new = block_mapped();
+    let used = new.clone().used();
+    // A new one has free logs, and blocks without data, which cost nothing to merge.
+    let (fresh, old) = (first_writes_ms(&new, 200), first_writes_ms(&used, 200));
+    assert!(fresh * 10.0 < old, "{fresh} ms, {old} ms");
+    // All 256 pages of a block are read and programmed, four at once.
+    assert!(old > 64.0 * 0.225 && old < 30.0, "{old} ms");
+}
+
+#[test]
+fn log_blocks_take_as_many_places_as_there_are() {
+    let model = |logs| block_mapped().used().with_log_blocks(logs);
+    let around = |logs| {
+        let d = device(&model(logs), in_order());
+        let round = |_| (0..20).for_each(|i| d.write_at(Kind::Data, i * MIB, &[0; UNIT as usize]).unwrap());
+        (0..2).for_each(round);
+        seconds(&d, || (0..5).for_each(round))
+    };
+    let (few, enough) = (around(8), around(20));
+    assert!(few > 10.0 * enough, "{few} s, {enough} s");
+    assert!(Model::named("st39140").unwrap().used().with_log_blocks(3).name() == "st39140");
+}
+
+#[test]
+fn large_used_devices_are_modelled_in_part() {
+    for name in ["870evo", "980pro"] {
+        let (whole, used) = (Model::named(name).unwrap(), Model::named(&format!("{name}-used")).unwrap());
+        assert!(used.capacity_bytes() == 32 << 30 && whole.capacity_bytes() > 900_000_000_000);
+        assert_eq!(used.title(), format!("{}, used, 32 GiB of it", whole.title()));
+    }
+}

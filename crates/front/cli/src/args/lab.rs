@@ -98,6 +98,9 @@ pub struct LabRunArgs {
     /// These subjects, or file systems of the kernel, in the place of the paper's; `arbor lab list` lists them.
     #[arg(short, long = "subject", value_name = "NAME,...", value_delimiter = ',')]
     pub subjects: Vec<String>,
+    /// One more subject: NAME, which is SUBJECT with further options of mount, or others.
+    #[arg(long = "with", value_name = "NAME=SUBJECT:OPTIONS")]
+    pub with: Vec<String>,
     /// Only subjects of these engines.
     #[arg(short = 't', long = "engine", value_name = "ENGINE,...", value_delimiter = ',')]
     pub engines: Vec<String>,

@@ -329,6 +329,102 @@ pub(super) const KNOWN: &[Known] = &[
         mount: PC,
         extra: &[],
     },
+    Known {
+        name: "Evergreen-overwrite",
+        about: "Evergreen that overwrites what changes, in place; a cache of 64 blocks.",
+        engine: "evergreen",
+        format: "",
+        mount: "modify=overwrite,cache=1216K,dirty=304K,buffers=64",
+        extra: &[],
+    },
+    Known {
+        name: "Evergreen-relocate",
+        about: "The same, but all that changes is relocated.",
+        engine: "evergreen",
+        format: "",
+        mount: "modify=relocate,cache=1216K,dirty=304K,buffers=64",
+        extra: &[],
+    },
+    Known {
+        name: "Evergreen-data",
+        about: "The same, but data are overwritten and all else is relocated.",
+        engine: "evergreen",
+        format: "",
+        mount: "modify=relocate,data=overwrite,cache=1216K,dirty=304K,buffers=64",
+        extra: &[],
+    },
+    Known {
+        name: "Evergreen-metadata",
+        about: "The same, but data are relocated and all else is overwritten.",
+        engine: "evergreen",
+        format: "",
+        mount: "modify=overwrite,data=relocate,cache=1216K,dirty=304K,buffers=64",
+        extra: &[],
+    },
+    Known {
+        name: "Evergreen-n64",
+        about: "Evergreen that relocates, with a block in 64 reserved for master blocks.",
+        engine: "evergreen",
+        format: "stride=64",
+        mount: "modify=relocate,cache=1216K,dirty=304K,buffers=64",
+        extra: &[],
+    },
+    Known {
+        name: "Evergreen-n256",
+        about: "Evergreen that relocates, with a block in 256 reserved for master blocks.",
+        engine: "evergreen",
+        format: "stride=256",
+        mount: "modify=relocate,cache=1216K,dirty=304K,buffers=64",
+        extra: &[],
+    },
+    Known {
+        name: "Evergreen-n1024",
+        about: "Evergreen that relocates, with a block in 1,024 reserved for master blocks.",
+        engine: "evergreen",
+        format: "stride=1024",
+        mount: "modify=relocate,cache=1216K,dirty=304K,buffers=64",
+        extra: &[],
+    },
+    Known {
+        name: "Evergreen-n4096",
+        about: "Evergreen that relocates, with a block in 4,096 reserved for master blocks.",
+        engine: "evergreen",
+        format: "stride=4096",
+        mount: "modify=relocate,cache=1216K,dirty=304K,buffers=64",
+        extra: &[],
+    },
+    Known {
+        name: "Evergreen-n16384",
+        about: "Evergreen that relocates, with a block in 16,384 reserved for master blocks.",
+        engine: "evergreen",
+        format: "stride=16384",
+        mount: "modify=relocate,cache=1216K,dirty=304K,buffers=64",
+        extra: &[],
+    },
+    Known {
+        name: "LFS-1M",
+        about: "LFS with blocks of 4 KB and segments of 512 KB, with as much memory.",
+        engine: "lfs",
+        format: "block=4K,frag=4K,segment=512K",
+        mount: "cache=1216K,dirty=304K",
+        extra: &[],
+    },
+    Known {
+        name: "FFS-1M",
+        about: "FFS with blocks of 4 KB that orders nothing, with as much memory.",
+        engine: "ffs",
+        format: "block=4K,frag=4K,density=8K,journal=0",
+        mount: "keep=async,cache=1216K,dirty=304K",
+        extra: &[],
+    },
+    Known {
+        name: "FFS-1M-SU",
+        about: "The same with soft updates.",
+        engine: "ffs",
+        format: "block=4K,frag=4K,density=8K,journal=0",
+        mount: "keep=softupdates,cache=1216K,dirty=304K",
+        extra: &[],
+    },
 ];
 
 /// A file system of the kernel as `arbor lab list` shows it.
@@ -415,6 +511,22 @@ pub(super) fn chosen(
     ours.map(subject).chain(peers).collect()
 }
 
+/// Subjects with further options of mount, each as `NAME=SUBJECT:OPTIONS`.
+pub(super) fn variants(wanted: &[String]) -> Result<Vec<Subject<'static>>> {
+    let one = |text: &String| {
+        let parts = text.split_once('=').and_then(|(name, rest)| Some((name, rest.split_once(':')?)));
+        let Some((name, (of, options))) = parts else {
+            bail!("{text:?} is not NAME=SUBJECT:OPTIONS");
+        };
+        let known = KNOWN.iter().find(|k| k.name.eq_ignore_ascii_case(of));
+        let known = known.ok_or_else(|| anyhow!("no subject of an engine is called {of:?}"))?;
+        let mut setup = setup(known)?;
+        setup.mount = format!("{},{options}", setup.mount);
+        Ok(Subject { name: name.into(), system: System::Engine(setup) })
+    };
+    wanted.iter().map(one).collect()
+}
+
 fn subject(known: &Known) -> Result<Subject<'static>> {
     Ok(Subject { name: known.name.into(), system: System::Engine(setup(known)?) })
 }
@@ -455,6 +567,23 @@ mod tests {
             all.retain(|name| !usual.contains(&&**name));
             assert!(all.is_empty(), "{}: {all:?}", experiment.name);
         }
+    }
+
+    #[test]
+    fn further_options_make_a_subject() {
+        let mount = |all: &[Subject<'_>]| match &all[0].system {
+            System::Engine(setup) => setup.mount.clone(),
+            #[cfg(unix)]
+            System::Peer(_) => String::new(),
+        };
+        let made = |text: &str| variants(&[text.to_string()]).map(|all| mount(&all));
+        let found = made("Evergreen-mine=evergreen-RELOCATE:modify=overwrite,data=relocate").unwrap();
+        assert!(
+            found.contains("modify=relocate,") && found.contains("buffers=64,modify=overwrite,data=relocate"),
+            "{found}"
+        );
+        assert_eq!(made("a=b:c").unwrap_err().to_string(), "no subject of an engine is called \"b\"");
+        assert_eq!(made("FFS-SU").unwrap_err().to_string(), "\"FFS-SU\" is not NAME=SUBJECT:OPTIONS");
     }
 
     #[test]

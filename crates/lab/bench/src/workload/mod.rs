@@ -8,6 +8,7 @@ pub mod overwrite;
 pub mod postmark;
 pub mod primitive;
 pub mod source_tree;
+pub mod synced;
 pub mod tour;
 pub mod tpcb;
 pub mod tree;

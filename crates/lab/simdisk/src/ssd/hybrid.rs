@@ -7,6 +7,8 @@
 
 use crate::stats::SsdStats;
 
+const NONE: u32 = u32::MAX;
+
 /// What one command cost the flash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Work {
@@ -19,7 +21,7 @@ pub(crate) struct Work {
     pub read: u64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Log {
     block: u64,
     /// The pages in the order of writing.
@@ -33,7 +35,7 @@ impl Log {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct LogBlocks {
     pages_per_block: u32,
     page_bytes: u64,
@@ -42,6 +44,8 @@ pub(crate) struct LogBlocks {
     /// Whether a block has a data block besides what its log holds.
     has_data: Vec<bool>,
     logs: Vec<Log>,
+    /// Which of `logs` a block has, [`NONE`] if it has none.
+    log_of: Vec<u32>,
     log_blocks: usize,
     uses: u64,
     stats: SsdStats,
@@ -56,6 +60,7 @@ impl LogBlocks {
             written: vec![None; blocks],
             has_data: vec![false; blocks],
             logs: Vec::with_capacity(log_blocks),
+            log_of: vec![NONE; blocks],
             log_blocks,
             uses: 0,
             stats: SsdStats::default(),
@@ -101,7 +106,8 @@ impl LogBlocks {
 
     /// A log block of this block with room.
     fn log_for(&mut self, block: u64, work: &mut Work) -> usize {
-        if let Some(i) = self.logs.iter().position(|l| l.block == block) {
+        let i = self.log_of[block as usize] as usize;
+        if i != NONE as usize {
             if self.logs[i].pages.len() < self.pages_per_block as usize {
                 return i;
             }
@@ -110,6 +116,7 @@ impl LogBlocks {
             let oldest = self.logs.iter().enumerate().min_by_key(|(_, l)| l.used).map_or(0, |(i, _)| i);
             self.merge(oldest, work);
         }
+        self.log_of[block as usize] = self.logs.len() as u32;
         self.logs.push(Log { block, pages: Vec::new(), used: 0 });
         self.logs.len() - 1
     }
@@ -117,6 +124,10 @@ impl LogBlocks {
     fn merge(&mut self, i: usize, work: &mut Work) {
         let log = self.logs.swap_remove(i);
         let block = log.block as usize;
+        self.log_of[block] = NONE;
+        if let Some(moved) = self.logs.get(i) {
+            self.log_of[moved.block as usize] = i as u32;
+        }
         let written: u64 =
             self.written[block].as_ref().map_or(0, |w| w.iter().map(|word| u64::from(word.count_ones())).sum());
         let (moved, erased) = if log.in_order() {

@@ -6,6 +6,7 @@
 mod flash;
 mod hybrid;
 mod page;
+mod used;
 
 use crate::drive::{Command, Done, Finishing, SECTOR, Split, transfer_ns};
 use crate::model::{Mapping, SsdModel};
@@ -16,6 +17,7 @@ use hybrid::{LogBlocks, Work};
 use page::PageMap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+pub(crate) use used::Used;
 
 pub(crate) struct Ssd {
     model: SsdModel,
@@ -31,6 +33,7 @@ pub(crate) struct Ssd {
     finishing: Finishing,
 }
 
+#[derive(Clone)]
 enum Translation {
     Page { map: Box<PageMap>, unit_bytes: u64 },
     Hybrid(LogBlocks),
@@ -46,22 +49,32 @@ pub(crate) fn check_size(model: &SsdModel, capacity_bytes: u64) -> Result<(), St
     if places < u64::from(u32::MAX) { Ok(()) } else { Err(format!("unit_kib: too small for {units} units")) }
 }
 
-impl Ssd {
-    pub fn new(model: SsdModel, capacity_bytes: u64) -> Ssd {
-        let flash = Flash::new(&model);
-        let translation = match model.mapping {
+impl Translation {
+    /// Of a new device.
+    fn new(model: &SsdModel, capacity_bytes: u64, dies: usize) -> Translation {
+        match model.mapping {
             Mapping::Page { unit_bytes } => {
                 let per_page = (model.page_bytes / unit_bytes) as u32;
                 let per_block = per_page * model.pages_per_block as u32;
                 let units = capacity_bytes.div_ceil(unit_bytes);
-                let over = model.over_provisioning;
-                let map = PageMap::new(units, unit_bytes, per_page, per_block, over, flash.dies());
+                let map = PageMap::new(units, unit_bytes, per_page, per_block, model.over_provisioning, dies);
                 Translation::Page { map: Box::new(map), unit_bytes }
             }
             Mapping::Hybrid { log_blocks } => {
-                let pages = model.pages_per_block * flash.dies() as u64;
+                let pages = model.pages_per_block * dies as u64;
                 Translation::Hybrid(LogBlocks::new(capacity_bytes, model.page_bytes, pages as u32, log_blocks))
             }
+        }
+    }
+}
+
+impl Ssd {
+    /// `used`: it begins as a used device.
+    pub fn new(model: SsdModel, capacity_bytes: u64, used: Option<&Used>) -> Ssd {
+        let flash = Flash::new(&model);
+        let translation = match used {
+            Some(used) => used.translation(&model, capacity_bytes),
+            None => Translation::new(&model, capacity_bytes, flash.dies()),
         };
         Ssd {
             model,

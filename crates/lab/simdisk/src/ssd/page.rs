@@ -19,7 +19,7 @@ const CHUNK: usize = 4096;
 const RESERVE: u64 = 3;
 
 /// Erase blocks of one die.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Die {
     free: Vec<u32>,
     open: u32,
@@ -50,7 +50,7 @@ pub(crate) struct Programmed {
     pub host_units: u32,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct PageMap {
     units: u64,
     units_per_page: u32,
